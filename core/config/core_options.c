@@ -111,6 +111,9 @@ static const tt_option training_options[] = {
     CHOICE(training, mixed_precision_reduce, "\"float32\"", TT_FLOATS,
            "dtype gradients are rounded to before ranks sum them; micro-batches are summed in "
            "float32"),
+    BOOL(training, enable_cpu_offload, "false",
+         "on a device (a GPU): optimizer states lie in pinned host memory and pass through the "
+         "device's once per step, one stack of parameters after the other; same results"),
     INT(training, seed, "0", 0, ANY, "determines initial values, the order of data and random ops"),
 };
 

@@ -65,6 +65,7 @@ typedef struct tt_training_config {
     int64_t local_batch_size, global_batch_size, seq_len, steps, seed;
     double max_norm;
     tt_dtype dtype, mixed_precision_param, mixed_precision_reduce;
+    bool enable_cpu_offload; /* optimizer states lie in host memory */
 } tt_training_config;
 
 typedef struct tt_parallelism_config {

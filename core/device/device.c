@@ -61,6 +61,11 @@ tt_status tt_device_alloc_pinned(const tt_device *d, size_t bytes, void **out, t
     return d->vt ? CALL(d, alloc_pinned, bytes, out) : map_memory(bytes, out, err);
 }
 
+void tt_device_clear_pinned(void *p, size_t bytes)
+{
+    memset(p, 0, bytes);
+}
+
 void tt_device_free_pinned(const tt_device *d, void *p, size_t bytes)
 {
     if (p && d->vt)

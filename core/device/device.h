@@ -28,6 +28,7 @@ tt_status tt_device_alloc(const tt_device *d, size_t bytes, void **out, tt_error
 void tt_device_free(const tt_device *d, void *p, size_t bytes);
 /* Host memory that the device copies from and to. */
 tt_status tt_device_alloc_pinned(const tt_device *d, size_t bytes, void **out, tt_error *err);
+void tt_device_clear_pinned(void *p, size_t bytes); /* to zeros; no copy may name it */
 void tt_device_free_pinned(const tt_device *d, void *p, size_t bytes);
 
 /* Bytes that tt_device_alloc could still give, and all of them. Only of a device. */

@@ -16,6 +16,7 @@ static void add_program(tt_device_use *u, const tt_program *p)
     u->inputs += m.inputs;
     u->scalars += m.scalars;
     u->messages = TT_MAXV(u->messages, m.messages);
+    u->offloaded += m.offloaded;
 }
 
 tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, tt_device_use *out,
@@ -32,7 +33,7 @@ tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, 
             add_program(&u, eval->program);
     }
     u.device += u.messages;
-    u.pinned = u.inputs + u.scalars + u.staging + u.saving;
+    u.pinned = u.inputs + u.scalars + u.staging + u.offloaded + u.saving;
     if (st == TT_OK)
         *out = u;
     tt_arena_free(a);

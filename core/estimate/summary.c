@@ -133,7 +133,8 @@ static int64_t copy_of(const tt_setup *s, const tt_plan *p)
     const tt_checkpoint_config *c = &s->core.checkpoint;
     if (!p->update.n || !c->enable || c->async_mode == TT_ASYNC_DISABLED)
         return 0;
-    return p->state_bytes_by_kind[TT_STATE_PARAM] + p->state_bytes_by_kind[TT_STATE_OPTIMIZER];
+    return p->state_bytes_by_kind[TT_STATE_PARAM] + p->state_bytes_by_kind[TT_STATE_OPTIMIZER] +
+           p->bytes[TT_SPACE_PINNED];
 }
 
 /* Of the copy, what lies in the memory that is counted: 0 for a named machine, whose memory is a
@@ -323,6 +324,8 @@ static void pinned_text(const tt_device_use *u, tt_str *o)
                   "%.3f, scalars %.3f",
                   gib * (double)u->inputs, gib * (double)u->messages, gib * (double)u->pinned,
                   gib * (double)u->inputs, gib * (double)u->staging, gib * (double)u->scalars);
+    if (u->offloaded)
+        tt_str_printf(o, ", optimizer %.3f", gib * (double)u->offloaded);
     if (u->saving)
         tt_str_printf(o, ", the copy that a save writes from %.3f", gib * (double)u->saving);
 }

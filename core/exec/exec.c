@@ -129,7 +129,7 @@ bool tt_exec_param(const tt_exec *x, int param, tt_tensor *out)
 {
     const tt_program_param *p = &x->p->params[param];
     *out = p->tensor;
-    out->data = p->offset < 0 ? NULL : x->space[TT_SPACE_STATE] + p->offset;
+    out->data = p->offset < 0 ? NULL : x->space[p->space] + p->offset;
     return out->data != NULL;
 }
 

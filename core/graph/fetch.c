@@ -45,6 +45,13 @@ void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v)
     n->state = s;
 }
 
+void tt_state_assign_members(tt_builder *b, tt_state *s, int first, tt_value *v)
+{
+    tt_state_assign(b, s, v);
+    if (!b->failed)
+        b->g->nodes.items[b->g->nodes.n - 1]->accumulate_index = first;
+}
+
 tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like)
 {
     if (b->failed)

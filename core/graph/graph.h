@@ -145,7 +145,7 @@ struct tt_graph {
 
 /* The structural ops (node.c), and three ops that passes recognize by their address. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
-    tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_custom, tt_op_stage_sum, tt_op_collective,
+    tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_load, tt_op_custom, tt_op_stage_sum, tt_op_collective,
     tt_op_fused, tt_op_broadcast, tt_op_const;
 
 /* ---- the builder ---- */
@@ -175,6 +175,10 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to);
 /* A parameter in its compute placement, for the current block. */
 tt_value *tt_fetch(tt_builder *b, tt_param_info *p);
 tt_value *tt_state_read(tt_builder *b, tt_state *s);
+/* A copy of members first … first + n - 1 of a state's value, where kernels can read it. */
+tt_value *tt_load(tt_builder *b, tt_value *v, int first, int n);
+/* Writes these members; n is that of the value. */
+void tt_state_assign_members(tt_builder *b, tt_state *s, int first, tt_value *v);
 /* v on another stage: by one transfer per stage boundary, or by one transfer in all. */
 tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);

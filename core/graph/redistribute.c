@@ -97,6 +97,17 @@ tt_value *tt_state_read(tt_builder *b, tt_state *s)
     return n->out[0];
 }
 
+tt_value *tt_load(tt_builder *b, tt_value *v, int first, int n)
+{
+    if (b->failed)
+        return v;
+    tt_node *l = tt_identity_node(b, &tt_op_load, v, &v->place);
+    l->state = v->node->state;
+    l->accumulate_index = first;
+    l->out[0]->type.dims[0].size = n;
+    return l->out[0];
+}
+
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v)
 {
     if (b->failed)

@@ -146,23 +146,30 @@ static bool *find_carriers(tt_graph *g, const bool *keep)
     return carries;
 }
 
-/* A state is read as it was before the step, so no reader may stand after its assignment. */
+/* A state is read as it was before the step, so no reader may stand after its assignment. Members of a
+ * stack may be loaded and assigned in ascending order. */
 static tt_status check_reads(const tt_graph *g, tt_error *err)
 {
     uint64_t *written = tt_arena_array(g->arena, g->states.n + 1, sizeof *written); /* stages */
+    int64_t *end = tt_arena_array(g->arena, g->states.n + 1, sizeof *end); /* of these members */
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; j < n->n_in; j++) {
             const tt_node *p = n->in[j]->node;
-            if (p->op == &tt_op_state && written[p->state->id] >> n->when->stage & 1)
+            if (p->op == &tt_op_state && written[p->state->id] >> n->when->stage & 1 &&
+                !(n->op == &tt_op_load && n->accumulate_index >= end[p->state->id]))
                 return TT_FAIL(err, TT_EINVAL,
                                "%s: reads %s after tt_assign() to it: compute with the old value "
                                "before assigning the new",
                                n->scope, p->state->name);
         }
         if (n->op == &tt_op_assign && n->state->kind != TT_STATE_METRIC &&
-            n->state->kind != TT_STATE_GATHERED)
+            n->state->kind != TT_STATE_GATHERED) {
             written[n->state->id] |= UINT64_C(1) << n->when->stage;
+            end[n->state->id] = n->accumulate_index < 0
+                                    ? INT64_MAX
+                                    : n->accumulate_index + n->in[0]->type.dims[0].size;
+        }
     }
     return TT_OK;
 }

@@ -8,11 +8,23 @@
  * (epilogue), then runs every stack's optimizer (R13). All of it is placed in follow mode, so
  * every node computes where the parameters are stored. */
 
+#define LOADS 32 /* an update whose states are in host memory takes about so many parts of them */
+
+/* The update of a stack, or of some of its members where the states are in host memory: so much of
+ * them lies in device memory at a time. */
 typedef struct tt_update_impl {
     tt_update public_;
     tt_stack *stack;
+    int first, n; /* members */
+    bool offload;
     bool known; /* another stage runs the same update and has made its states */
 } tt_update_impl;
+
+static tt_value *read_moment(tt_builder *b, tt_state *s)
+{
+    tt_value *v = tt_state_read(b, s);
+    return s->offloaded ? tt_load(b, v, 0, (int)s->type.dims[0].size) : v;
+}
 
 tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
 {
@@ -20,20 +32,25 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
         return tt_placeholder(b);
     const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
     tt_graph *g = tt_builder_graph(b);
-    const char *full = tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name);
+    const char *full = i->n == i->stack->n
+                           ? tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name)
+                           : tt_arena_printf(g->arena, "stack.%d.%s.%d", i->stack->id, name, i->first);
     if (i->known && tt_graph_state(g, TT_STATE_OPTIMIZER, full))
-        return tt_state_read(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
+        return read_moment(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
     if (tt_graph_state(g, TT_STATE_OPTIMIZER, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
     /* f32 for bf16 parameters, too: a running mean in bf16 does not move where its rate is below
      * 2^-9 */
     tt_type t = i->stack->param->type;
     t.dtype = tt_dtype_accumulate(t.dtype);
+    t.dims[0].size = i->n;
     tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &i->stack->param->place);
     s->suffix = tt_arena_str(g->arena, name);
     s->stack = i->stack;
     s->stages = i->stack->param->stages;
-    return tt_state_read(b, s);
+    s->offloaded = i->offload;
+    s->first = i->first;
+    return read_moment(b, s);
 }
 
 void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
@@ -43,11 +60,12 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
     const tt_node *n = target->node;
     if (tt_node_is_cast(n)) /* a bf16 parameter that the optimizer reads as f32 */
         n = n->in[0]->node;
-    if (n->op != &tt_op_state) {
+    if (n->op == &tt_op_load)
+        tt_state_assign_members(b, n->state, n->accumulate_index, value);
+    else if (n->op == &tt_op_state)
+        tt_state_assign(b, n->state, value);
+    else
         tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is neither a parameter nor a state");
-        return;
-    }
-    tt_state_assign(b, n->state, value);
 }
 
 static int stage_of(const tt_stack *s)
@@ -91,30 +109,64 @@ static tt_value *norm_squared(tt_builder *b, tt_value **grads, tt_value **per_st
     return n ? per_stage[0] : NULL;
 }
 
+/* How many members of a stack are updated at a time. */
+static int members_at_once(const tt_graph *g, const tt_stack *s, bool offload)
+{
+    int64_t all = 0;
+    if (!offload)
+        return s->n;
+    for (size_t i = 0; i < g->stacks.n; i++)
+        if (g->stacks.items[i]->grad)
+            all += tt_type_numel(&g->stacks.items[i]->param->type);
+    const int64_t member = TT_MAXV(tt_type_numel(&s->param->type) / s->n, (int64_t)1);
+    return (int)TT_MAXV(TT_MIN(all / LOADS / member, (int64_t)s->n), (int64_t)1);
+}
+
+static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_impl *u,
+                           tt_value *param, tt_value *grad, tt_value *clip, tt_state *lr)
+{
+    const tt_stack *s = u->stack;
+    const tt_group *group = &o->groups[s->group + 1];
+    tt_arena *a = tt_builder_graph(b)->arena;
+    const bool all = u->n == s->n;
+    if (!all) {
+        param = tt_load(b, param, u->first, u->n);
+        grad = tt_slice(b, grad, 0, u->first, u->first + u->n);
+    }
+    u->public_ = (tt_update){.struct_size = sizeof u->public_};
+    u->public_.param = tt_cast(b, param, s->grad->type.dtype);
+    u->public_.grad = clip ? tt_mul(b, grad, clip) : grad;
+    u->public_.lr = tt_state_read(b, lr);
+    if (group->lr_factor < 1 || group->lr_factor > 1)
+        u->public_.lr = tt_scale(b, u->public_.lr, group->lr_factor);
+    u->public_.step = tt_state_read(b, tt_builder_graph(b)->step);
+    const char **names = tt_arena_array(a, (size_t)u->n + 1, sizeof *names);
+    const char **tags = tt_arena_array(a, (size_t)u->n + 1, sizeof *tags);
+    for (int i = 0; i < u->n; i++) {
+        const tt_param_info *p = s->members[u->first + i];
+        names[i] = p->name;
+        tags[i] = p->tags ? p->tags : "";
+    }
+    u->public_.n_params = u->n;
+    u->public_.names = names;
+    u->public_.tags = tags;
+    group->vt->describe_update(group->config, b, &u->public_);
+}
+
 static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, int stage,
                          tt_value *grad, tt_value *clip, tt_state *lr)
 {
-    const tt_group *group = &o->groups[s->group + 1];
+    const int most = members_at_once(tt_builder_graph(b), s, o->offload);
     tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
-    tt_update_impl u = {.stack = s, .known = stage != stage_of(s)};
-    u.public_.struct_size = sizeof u.public_;
-    u.public_.param = tt_cast(b, tt_state_read(b, s->param), s->grad->type.dtype);
-    u.public_.grad = clip ? tt_mul(b, grad, clip) : grad;
-    u.public_.lr = tt_state_read(b, lr);
-    if (group->lr_factor < 1 || group->lr_factor > 1)
-        u.public_.lr = tt_scale(b, u.public_.lr, group->lr_factor);
-    u.public_.step = tt_state_read(b, tt_builder_graph(b)->step);
-    const char **names =
-        tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *names);
-    const char **tags = tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *tags);
-    for (int i = 0; i < s->n; i++) {
-        names[i] = s->members[i]->name;
-        tags[i] = s->members[i]->tags ? s->members[i]->tags : "";
+    tt_value *param = tt_state_read(b, s->param);
+    for (int first = 0; first < s->n; first += most) {
+        tt_update_impl u = {.stack = s,
+                            .first = first,
+                            .n = TT_MIN(most, s->n - first),
+                            .offload = o->offload,
+                            .known = stage != stage_of(s)};
+        update_members(b, o, &u, param, grad, clip, lr);
     }
-    u.public_.n_params = s->n;
-    u.public_.names = names;
-    u.public_.tags = tags;
-    group->vt->describe_update(group->config, b, &u.public_);
 }
 
 /* The lower stages that use the same tied parameter. A rank that has one of them updates the

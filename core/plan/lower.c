@@ -109,6 +109,13 @@ static void lower_accumulate(lowering *l, const tt_node *n)
     set_out(l, i, tt_arena_dup(l->a, &acc, sizeof acc), 1);
 }
 
+static void lower_load(lowering *l, const tt_node *n)
+{
+    const int state = tt_lower_state(l, n->state, n->accumulate_index, n->out[0]);
+    tt_instr *i = emit_node(l, TT_INSTR_COPY, n);
+    set_in(l, i, tt_arena_dup(l->a, &state, sizeof state), 1);
+}
+
 static void lower_assign(lowering *l, const tt_node *n)
 {
     const int state = tt_lower_state(l, n->state, n->accumulate_index, n->in[0]);
@@ -244,6 +251,8 @@ static void lower_node(lowering *l, const tt_node *n)
         lower_accumulate(l, n);
     } else if (n->op == &tt_op_assign) {
         lower_assign(l, n);
+    } else if (n->op == &tt_op_load) {
+        lower_load(l, n);
     } else if (n->op == &tt_op_transfer) {
         if (n->when->region > TT_BACKWARD) /* else it is received before a part */
             lower_transfer(l, n);

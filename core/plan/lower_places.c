@@ -61,7 +61,7 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
         o->param = number_of(l, root->node->param->name);
     if (root->node->op == &tt_op_state && root->node->state->kind == TT_STATE_BUFFER)
         o->param = number_of(l, root->node->state->name);
-    if (at->space == TT_SPACE_STATE)
+    if (at->space == TT_SPACE_STATE || at->space == TT_SPACE_PINNED)
         o->offset = state_offset(l, at->state, at->member);
     if (tt_space_holds(at->space))
         o->slot = slot_of(l, root->node->when->stage, at->space);
@@ -110,7 +110,7 @@ int tt_lower_state(lowering *l, const tt_state *s, int member, const tt_value *l
     tt_operand o = {.value = -1, .slot = -1, .param = -1};
     o.writer = o.root = (int)l->operands.n;
     if (!l->bare) {
-        o.space = TT_SPACE_STATE;
+        o.space = (uint8_t)tt_plan_state_space(s);
         tensor_of(l, &like->type, &like->place, &o.tensor);
         o.offset = state_offset(l, s, member);
         o.here = o.offset >= 0;
@@ -163,7 +163,8 @@ static tt_program_param param_of(const lowering *l, const tt_param_info *p, cons
                           .owner =
                               owns(l, &p->stored, p->type.n_dims) &&
                               (!p->stages || tt_plan_here(l->plan, __builtin_ctzll(p->stages))),
-                          .offset = state_offset(l, s, p->index)};
+                          .space = (uint8_t)tt_plan_state_space(s),
+                          .offset = state_offset(l, s, p->index - s->first)};
     tensor_of(l, &p->type, &p->stored, &o.tensor);
     o.tensor.dtype = s->type.dtype;
     return o;
@@ -179,6 +180,7 @@ static tt_program_param buffer_of(const lowering *l, const tt_state *s)
                           .owner =
                               owns(l, &s->place, s->type.n_dims) &&
                               (!s->stages || tt_plan_here(l->plan, __builtin_ctzll(s->stages))),
+                          .space = TT_SPACE_STATE,
                           .offset = l->plan->state[s->id]};
     tensor_of(l, &s->type, &s->place, &o.tensor);
     return o;
@@ -191,6 +193,7 @@ void tt_lower_tables(lowering *l)
         const tt_state *s = g->states.items[i];
         tt_program_state o = {.name = s->name,
                               .offset = l->plan->state[s->id],
+                              .space = (uint8_t)tt_plan_state_space(s),
                               .moments = s->kind == TT_STATE_OPTIMIZER};
         o.fresh = s->kind == TT_STATE_ACCUMULATOR || s->kind == TT_STATE_METRIC ||
                   s->kind == TT_STATE_GATHERED;
@@ -209,7 +212,8 @@ void tt_lower_tables(lowering *l)
         tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
         tt_map_set(l->numbers, p->name, (void *)(intptr_t)l->params.n);
         for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < n_moments; j++)
-            if (moments[j]->stack == p->stack)
+            if (moments[j]->stack == p->stack && p->index >= moments[j]->first &&
+                p->index < moments[j]->first + moments[j]->type.dims[0].size)
                 tt_vec_push(l->a, &l->params, param_of(l, p, moments[j]));
     }
     for (size_t i = 0; i < g->states.n; i++)

@@ -33,11 +33,21 @@ static void place_states(planner *p)
             if (!here)
                 continue;
             const int64_t bytes = tt_plan_bytes(g, &s->type, &s->place);
+            if (s->offloaded) {
+                p->plan->state[i] = p->plan->bytes[TT_SPACE_PINNED];
+                p->plan->bytes[TT_SPACE_PINNED] += bytes;
+                continue;
+            }
             p->plan->state_bytes_by_kind[s->kind] += bytes;
             at += bytes;
         }
         *end[o] = at;
     }
+}
+
+tt_space tt_plan_state_space(const tt_state *s)
+{
+    return s->offloaded ? TT_SPACE_PINNED : TT_SPACE_STATE;
 }
 
 static void finish_locations(planner *p)
@@ -51,7 +61,7 @@ static void finish_locations(planner *p)
             if (n->op == &tt_op_param)
                 *l = (tt_loc){TT_SPACE_STATE, 0, n->param->stack->param, n->param->index};
             else if (n->op == &tt_op_state)
-                *l = (tt_loc){TT_SPACE_STATE, 0, n->state, -1};
+                *l = (tt_loc){tt_plan_state_space(n->state), 0, n->state, -1};
             else if (n->accumulate_into && r->out == 0)
                 *l = (tt_loc){TT_SPACE_STATE, 0, n->accumulate_into, n->accumulate_index};
             else if (n->assign_to && n->assign_to[r->out])

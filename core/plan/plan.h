@@ -138,6 +138,7 @@ bool tt_plan_is_slice(const tt_node *n);
 /* Bytes of v's own memory on the fullest rank; of one chunk if only a chunk's rows exist. */
 int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v);
 /* The kernel that adds to an accumulator where its producer cannot. */
+tt_space tt_plan_state_space(const tt_state *s);
 const char *tt_accumulate_kernel(const tt_state *s);
 /* The local tensor type of v on a rank, data NULL. coords NULL: largest box, begin 0. */
 void tt_plan_tensor(const tt_graph *g, const tt_value *v, const int32_t *coords, tt_tensor *out);

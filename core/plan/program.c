@@ -5,7 +5,7 @@
 
 const char *tt_space_name(tt_space s)
 {
-    static const char *const names[] = {"none", "state", "slot", "keep", "wgrad", "work"};
+    static const char *const names[] = {"none",  "pinned", "state", "slot", "keep", "wgrad", "work"};
     return names[s];
 }
 
@@ -43,7 +43,7 @@ const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_
 int64_t tt_program_bytes(const tt_program *p)
 {
     int64_t n = 0;
-    for (int s = 0; s < TT_N_SPACES; s++)
+    for (int s = TT_SPACE_STATE; s < TT_N_SPACES; s++)
         n += p->bytes[s];
     return n;
 }

@@ -15,6 +15,7 @@
  * before b name the same event. Nothing else orders queues. */
 typedef enum tt_space {
     TT_SPACE_NONE,
+    TT_SPACE_PINNED, /* of a device: pinned host memory, for states that only copies touch */
     TT_SPACE_STATE, /* parameters, optimizer, accumulators, scalars, metrics */
     TT_SPACE_SLOT,  /* + a tt_hold */
     TT_SPACE_KEEP,
@@ -173,7 +174,8 @@ typedef struct tt_program_queue { /* queues 1, 2, …: element 0 is queue 1 */
 
 typedef struct tt_program_state {
     const char *name;
-    int64_t offset; /* in the state space; -1: on other ranks */
+    int64_t offset; /* in its space, the state space or the pinned one; -1: on other ranks */
+    uint8_t space;
     bool moments;   /* an optimizer's: zero before the first step, read before it is written */
     bool fresh;     /* each step stores it before it is added to or read: sums, metrics, gathered
                        parameters */
@@ -190,7 +192,8 @@ typedef struct tt_program_param {
     bool transient;      /* a buffer that no checkpoint holds */
     const float *values; /* a buffer's initial values, the whole array; NULL: by init */
     bool owner;          /* this rank's is the first of its replicas */
-    int64_t offset;      /* in the state space; -1: on other ranks */
+    uint8_t space;       /* as of the state */
+    int64_t offset;      /* in it; -1: on other ranks */
     tt_tensor tensor;
 } tt_program_param;
 
@@ -230,7 +233,7 @@ typedef struct tt_program {
 tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_arena *a, int *n);
 /* NULL: on another rank. */
 const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_kind kind);
-int64_t tt_program_bytes(const tt_program *p); /* of all spaces */
+int64_t tt_program_bytes(const tt_program *p); /* of all spaces but the pinned one */
 void tt_program_print(const tt_program *p, tt_str *out);
 /* Checks by an abstract run that no two live values share a byte, that every reader finds its value,
  * and that every queue waits for the values it needs. */

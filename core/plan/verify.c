@@ -187,7 +187,8 @@ static bool same_state(const checker *c, const int *a, int n_a, const int *b, in
     for (int i = 0; i < n_a; i++)
         for (int j = 0; j < n_b; j++) {
             const tt_operand *x = &c->p->operands[a[i]], *y = &c->p->operands[b[j]];
-            if (x->space == TT_SPACE_STATE && y->space == TT_SPACE_STATE && x->here && y->here &&
+            if (x->space == y->space && x->space != TT_SPACE_NONE && x->space <= TT_SPACE_STATE &&
+                x->here && y->here &&
                 x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes)
                 return true;
         }
@@ -503,8 +504,9 @@ static const char *check_only_if(const fresh *f, const tt_section *s)
     for (int k = s->begin; f->in_step && k < s->end; k++)
         for (int j = 0; j < p->instrs[k].n_out; j++) {
             const tt_operand *o = &p->operands[p->instrs[k].out[j]];
-            if (o->space == TT_SPACE_STATE && o->here && tt_tensor_numel(&o->tensor) &&
-                memory_owner(&f->m, o->offset) == UNKNOWN)
+            if (o->here && tt_tensor_numel(&o->tensor) &&
+                (o->space == TT_SPACE_PINNED ||
+                 (o->space == TT_SPACE_STATE && memory_owner(&f->m, o->offset) == UNKNOWN)))
                 return "a state that outlives the step is written even if the step is not finite";
         }
     return NULL;

@@ -269,7 +269,7 @@ tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_e
 static double graph_bytes(const tt_plan *p)
 {
     double sum = 0;
-    for (int k = 0; k < TT_N_SPACES; k++)
+    for (int k = TT_SPACE_STATE; k < TT_N_SPACES; k++)
         sum += (double)p->bytes[k];
     return sum;
 }
@@ -386,6 +386,14 @@ static int64_t line_of(const tt_setup *s, tt_mode mode)
                : 0;
 }
 
+/* Do the optimizer's states lie in pinned host memory? On a host backend they lie in host memory
+ * anyway. */
+static bool offloads(const tt_setup *s)
+{
+    return s->core.training.enable_cpu_offload &&
+           tt_device_of(s->backend.component->vtable, NULL).vt;
+}
+
 static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph **out, tt_error *err)
 {
     const tt_compile_opts o = {
@@ -413,7 +421,10 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .precision = precision(&s->core.training),
         .context = context(s),
         .alignment = tt_device_alignment(s->backend.component->vtable),
-        .update = {s->groups,                   s->n_groups, s->core.training.max_norm},
+        .update = {.groups = s->groups,
+                   .n_groups = s->n_groups,
+                   .max_norm = s->core.training.max_norm,
+                   .offload = offloads(s)},
         .group_of = tt_group_of,
         .group_user = s,
         .recompute = recompute(s),
