@@ -32,14 +32,12 @@ tool openmpi-bin mpirun
 tool procps pgrep # tests search for processes that were left running
 tool zstd zstd    # tests compress text
 
-# CUDA is not installed by apt. Without nvcc nothing is missing; a line says who compiles the kernels.
-if [ "${CUDA:-auto}" != no ]; then
-    nvcc=$(sh mk/cuda.sh find)
-    if [ -n "$nvcc" ]; then
-        echo "cuda: $nvcc ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')) compiles the kernels of the backend cuda"
-    else
-        echo "cuda: no nvcc of CUDA 12.8 or newer: the kernels of the backend cuda are compiled at first use, by NVRTC (NVCC=… names one)"
-    fi
+# CUDA is not installed by apt. Nothing is missing without it; a line says who compiles the kernels.
+nvcc=$(sh mk/cuda.sh find)
+if [ -n "$nvcc" ]; then
+    echo "cuda: NVRTC compiles the kernels of the backend cuda at first use; with CUDA=fatbin, $nvcc ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')) does so now, in minutes"
+else
+    echo "cuda: NVRTC compiles the kernels of the backend cuda at first use (there is no nvcc of CUDA 12.8 or newer)"
 fi
 [ -z "$missing" ] && exit 0
 
