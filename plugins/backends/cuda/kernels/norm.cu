@@ -159,9 +159,9 @@ TT_DEV void norm_bwd_tile(const T *x, const void *w, int half, const T *dy, T *d
 }
 
 #define NORM_BWD(T, t, name, centred, g, G)                                                        \
-    TT_KERNEL(256, name##_bwd_##g##_##t, const T *x, const void *w, int half, const T *dy, T *dx,  \
-              float *partial, i64 rows, int n, i64 tile, tt_mean how, int cached, int shared_sums, \
-              int wide)                                                                            \
+    TT_KERNEL(TT_ROOMY, name##_bwd_##g##_##t, const T *x, const void *w, int half, const T *dy,    \
+              T *dx, float *partial, i64 rows, int n, i64 tile, tt_mean how, int cached,           \
+              int shared_sums, int wide)                                                           \
     {                                                                                              \
         if (wide)                                                                                  \
             norm_bwd_tile<T, tt_unit<T>::n, true, G, centred>(x, w, half, dy, dx, partial, rows,   \

@@ -14,6 +14,14 @@
 #define TT_UNROLL(n)
 #endif
 
+/* For TT_KERNEL: 256 threads, with registers for 3 blocks on a multiprocessor. Else ptxas would rather spill a
+ * few than lose one more block. */
+#ifdef __CUDACC__
+#define TT_ROOMY 256, 3
+#else
+#define TT_ROOMY 256
+#endif
+
 #define TT_INFINITY tt_bits_float(0x7f800000u)
 
 struct alignas(16) tt_wide {
