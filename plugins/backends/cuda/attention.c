@@ -49,6 +49,7 @@ void cuda_attn_args(const tt_kernel_call *c, int pos_q, bool own_keys, attention
         out->n_bias = (int)bias->shape[1];
         out->bias_zero = at->bidirectional ? out->n_bias / 2 : 0;
     }
+    out->cap_unit = at->softcap > 0.0 ? (float)(2.8853900817779268 / at->softcap) : 0.0f;
     out->raw = !at->bias && out->softcap <= 0.0f && out->scale > 0.0f;
 }
 

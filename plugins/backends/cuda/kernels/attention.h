@@ -20,6 +20,18 @@ TT_DEV float attn_exp2(float x)
 #endif
 }
 
+/* 1 / x to 1 ulp: a division is 20 instructions at each place. */
+TT_DEV float attn_inverse(float x)
+{
+#ifdef __CUDACC__
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return 1.0f / x;
+#endif
+}
+
 /* x, but nothing that was computed from it earlier is used again: registers that a long loop would keep are free in it. */
 TT_DEV u32 attn_again(u32 x)
 {
@@ -143,7 +155,7 @@ TT_DEV float attn_score(const attention_args &a, float x, float *slope)
     x *= a.scale;
     *slope = 1.0f;
     if (a.softcap > 0.0f) {
-        const float r = 1.0f - 2.0f / (attn_exp2(x / a.softcap * (2.0f * LOG2E)) + 1.0f);
+        const float r = 1.0f - 2.0f * attn_inverse(attn_exp2(x * a.cap_unit) + 1.0f);
         *slope = 1.0f - r * r;
         x = a.softcap * r;
     }

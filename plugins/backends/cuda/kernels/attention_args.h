@@ -31,7 +31,7 @@ typedef struct attention_args {
     long long head_begin, kv_begin,
         group; /* global index of the first head, kv head; query heads per kv head */
     int heads, kv_heads, hd, dv_dim, window, n_bias;
-    float scale, softcap;
+    float scale, softcap, cap_unit; /* cap_unit: 2 log2(e) / softcap */
     int causal, bias_zero, halves, parts;
     int raw; /* 1: a score is scale * q·k with scale > 0 and nothing else */
 } attention_args;

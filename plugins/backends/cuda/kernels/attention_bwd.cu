@@ -88,6 +88,14 @@ TT_DEV void load_inner(inner_tile<HD, DV, BN> *to, const attention_args &a, step
         tt_copy16(to->stats + threadIdx.x * 4, a.stats + ((i64)head * a.rows + first) * 2 + threadIdx.x * 4);
 }
 
+/* The block's head and first outer row. The tiles that see the most first: with a causal mask late queries, early keys. */
+template <bool KEYS, int BM> TT_DEV i64 place(const attention_args &a, u32 block, int *head)
+{
+    const u32 heads = (u32)(KEYS ? a.kv_heads : a.heads), at = block / heads;
+    *head = (int)(block % heads);
+    return (KEYS ? (i64)at : (a.n_q + BM - 1) / BM - 1 - at) * BM;
+}
+
 template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT> TT_DEV void backward(const attention_args &a)
 {
     enum { BM = 16 * MR * WARPS, THREADS = 32 * WARPS, N1 = WHAT == DV_ ? 8 : HD, N2 = WHAT & DV_ ? DV : 8 };
@@ -97,10 +105,9 @@ template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT> TT_DE
     inner *y = (inner *)(x2 + BM * ATTN_LD(DV));
     int *tok_x = (int *)(y + STAGES);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_heads = KEYS ? a.kv_heads : a.heads;
-    const int outer_head = (int)(blockIdx.x % (u32)n_heads), kv = KEYS ? outer_head : attn_kv_head(a, outer_head);
-    const i64 n = KEYS ? a.n_k : a.n_q;
-    /* The tiles that see the most first: with a causal mask late queries and early keys. */
-    const i64 at = blockIdx.x / (u32)n_heads, first = (KEYS ? at : (n + BM - 1) / BM - 1 - at) * BM;
+    int outer_head;
+    const i64 n = KEYS ? a.n_k : a.n_q, first = place<KEYS, BM>(a, blockIdx.x, &outer_head);
+    const int kv = KEYS ? outer_head : attn_kv_head(a, outer_head);
     float acc1[MR][N1 / 8][4] = {}, acc2[MR][N2 / 8][4] = {}, stats[MR][2][2], factor[MR][2];
     int end = outer_head + 1, stage = 0;
     step now = {outer_head, 0, 0};
@@ -128,7 +135,9 @@ template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT> TT_DE
     while (go) {
         float s[MR][BN / 8][4] = {}, d[MR][BN / 8][4] = {};
         step next = now;
-        const bool more = next_step<KEYS, BM, BN>(&next, &w, a, first, end);
+        int head;
+        const i64 outer = place<KEYS, BM>(a, attn_again(blockIdx.x), &head); /* `first`, for free in registers */
+        const bool more = next_step<KEYS, BM, BN>(&next, &w, a, outer, end);
         if (STAGES > 1 && more)
             load_inner<HD, DV, BN, THREADS, KEYS>(y + 1 - stage, a, next, kv);
         if (STAGES > 1)
@@ -155,9 +164,8 @@ template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT> TT_DE
         now = next;
         go = more;
     }
-    const u32 block = attn_again(blockIdx.x), place = block / (u32)n_heads;
-    const int head = (int)(block % (u32)n_heads);
-    const i64 row = (KEYS ? place : (n + BM - 1) / BM - 1 - place) * BM + (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
+    int head;
+    const i64 row = place<KEYS, BM>(a, attn_again(blockIdx.x), &head) + (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
     for (int i = 0; i < 2 * MR; i++)
         factor[i / 2][i % 2] = a.scale;
     if (WHAT != DV_)
