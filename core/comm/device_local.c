@@ -238,7 +238,7 @@ typedef struct piece {
 
 #define PIECE_MULTIPLE 64 /* elements, so that pieces are aligned as well as their buffer is */
 
-static piece piece_of(const tt_comm *g, int member, int64_t count)
+static piece local_piece(const tt_comm *g, int member, int64_t count)
 {
     const size_t all = (size_t)count, n = (size_t)g->n,
                  each = ((all + n - 1) / n + PIECE_MULTIPLE - 1) / PIECE_MULTIPLE * PIECE_MULTIPLE,
@@ -249,7 +249,7 @@ static piece piece_of(const tt_comm *g, int member, int64_t count)
 static tt_status reduce_own_piece(tt_comm *g, int64_t count, tt_dtype dtype, tt_reduce op,
                                   tt_error *err)
 {
-    const piece p = piece_of(g, g->me, count);
+    const piece p = local_piece(g, g->me, count);
     const size_t at = p.at * tt_dtype_size(dtype), bytes = p.n * tt_dtype_size(dtype);
     char *home = tt_threads_call_of(g->inner, p.home)->recv,
          *own = tt_threads_call_of(g->inner, g->me)->recv;
@@ -264,10 +264,10 @@ static tt_status reduce_own_piece(tt_comm *g, int64_t count, tt_dtype dtype, tt_
 
 static tt_status gather_pieces(tt_comm *g, int64_t count, tt_dtype dtype, tt_error *err)
 {
-    const piece mine = piece_of(g, g->me, count);
+    const piece mine = local_piece(g, g->me, count);
     char *own = tt_threads_call_of(g->inner, g->me)->recv;
     for (int i = 0; i < g->n; i++) {
-        const piece p = piece_of(g, i, count);
+        const piece p = local_piece(g, i, count);
         const size_t at = p.at * tt_dtype_size(dtype);
         g->readers[i] = mine.n && mine.home != i;
         if (i == g->me || p.home == g->me || !p.n)

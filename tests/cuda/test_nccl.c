@@ -50,6 +50,25 @@ static void crossing(member *m)
     }
 }
 
+/* Rank 0 sends more than fits in between and never waits for the device: each message has other bytes. */
+static void stream(member *m)
+{
+    enum { BYTES = 4096, N = 10 };
+    for (int i = 0; i < N * BYTES; i++)
+        m->p[ROOM + i] = (char)(i / BYTES * 7 + i % 101);
+    for (int i = 0; i < N; i++) {
+        if (m->rank == 0) {
+            MUST(move(m, m->a, m->p + ROOM + i * BYTES, BYTES, E));
+            MUST(lvt->send(m->all, 1, m->a, BYTES, E));
+        } else {
+            MUST(lvt->recv(m->all, 0, m->b + i * BYTES, BYTES, E));
+        }
+    }
+    if (m->rank == 1)
+        MUST(take(m, m->b, E));
+    EXPECT(m->rank == 0 || !memcmp(m->p, m->p + ROOM, N * BYTES));
+}
+
 static void fast(member *m)
 {
     const int64_t equal[MOST] = {50, 50, 50, 50}, other[MOST] = {50, 51, 49, 50};
@@ -96,6 +115,10 @@ static void case_crossing(int n)
 {
     world(n, crossing);
 }
+static void case_stream(int n)
+{
+    world(n, stream);
+}
 static void case_fast(int n)
 {
     nccl_options.reduction = 1;
@@ -113,6 +136,7 @@ static void test_messages_cross(void **state)
     (void)state;
     rig_expect_right(case_crossing, 2);
     rig_expect_right(case_crossing, 4);
+    rig_expect_right(case_stream, 2);
 }
 static void test_fast_sums_are_those_of_NCCL(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api.h"
-#include "../../backends/cuda/lib.h"
+#include "cuda/lib.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>

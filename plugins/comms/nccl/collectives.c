@@ -175,8 +175,8 @@ static bool all_equal(const tt_comm *g, const int64_t *counts)
     return true;
 }
 
-static tt_status gather(call *c, const void *send, char *recv, const int64_t *counts, tt_dtype t,
-                        tt_error *err)
+static tt_status nccl_gather(call *c, const void *send, char *recv, const int64_t *counts,
+                             tt_dtype t, tt_error *err)
 {
     tt_comm *g = c->g;
     char *own = recv + nccl_bytes(sum(counts, g->me), t), *to = recv;
@@ -201,7 +201,7 @@ tt_status nccl_all_gather(tt_comm *g, const void *send, void *recv, const int64_
 {
     call c;
     TT_TRY(call_begin(&c, g, "all_gather", err));
-    return call_end(&c, gather(&c, send, recv, counts, dtype, err), err);
+    return call_end(&c, nccl_gather(&c, send, recv, counts, dtype, err), err);
 }
 
 static tt_status transpose(call *c, const char *send, const int64_t *send_counts, char *recv,
@@ -301,7 +301,7 @@ static tt_status reduce_whole(call *c, void *buf, int64_t n, tt_dtype t, tt_redu
 }
 
 /* Elements of piece i; pieces are as equal as NCCL's all-gather wants them, if they can be. */
-static int64_t piece_of(const tt_comm *g, int i, int64_t count)
+static int64_t nccl_piece(const tt_comm *g, int i, int64_t count)
 {
     int64_t each = count / g->n;
     if (count % g->n)
@@ -317,11 +317,11 @@ static tt_status reduce_pieces(call *c, char *buf, int64_t count, tt_dtype t, tt
     tt_comm *g = c->g;
     int64_t *counts = g->pieces;
     for (int i = 0; i < g->n; i++)
-        counts[i] = piece_of(g, i, count);
+        counts[i] = nccl_piece(g, i, count);
     TT_TRY(gather_parts(c, buf, counts, t, err));
     char *own = g->scratch + part_stride(counts[g->me], t) * (size_t)g->me;
     TT_TRY(reduce(g, own, counts[g->me], t, op, err));
-    return gather(c, own, buf, counts, t, err);
+    return nccl_gather(c, own, buf, counts, t, err);
 }
 
 static tt_status reduce_all(call *c, void *buf, int64_t count, tt_dtype t, tt_reduce op,
