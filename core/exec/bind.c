@@ -114,11 +114,15 @@ static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *
     case TT_INSTR_COLLECTIVE:
         TT_TRY(bind_exchange(x, b, err));
         e->last[i->queue] = b;
-        if (i->queue && x->streams) {
+        if (i->queue && x->streams && tt_dist_has_queues(x->o.dist)) {
             b->queue = i->queue;
             return tt_exec_group_queue(x, i->queue, &b->exchange->group, err);
         }
         return i->queue ? tt_exec_bind_pending(x, b, err) : TT_OK;
+    case TT_INSTR_COPY:
+        b->queue = x->streams ? i->queue : 0;
+        e->last[i->queue] = NULL;
+        return b->queue ? tt_exec_copy_queue(x, b->queue, err) : TT_OK;
     case TT_INSTR_RECORD:
         e->of[i->event] = i->queue ? e->last[i->queue] : NULL;
         return TT_OK;

@@ -163,6 +163,8 @@ tt_status tt_exec_pull_metrics(tt_exec *x, tt_error *err);
 /* queues.c */
 tt_status tt_exec_open_queues(tt_exec *x, tt_error *err);
 void tt_exec_free_queues(tt_exec *x);
+/* A queue for copies of states to or from pinned memory. */
+tt_status tt_exec_copy_queue(tt_exec *x, int queue, tt_error *err);
 /* The queue of a group, opened when an instruction needs it first. */
 tt_status tt_exec_group_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_error *err);
 /* events.c */

@@ -43,8 +43,7 @@ tt_status tt_exec_open_queues(tt_exec *x, tt_error *err)
         TT_TRY(tt_device_queue_new(&x->o.device, false, &q->mover.queue, err));
     q->own = !x->o.parent;
     q->opened = true;
-    x->streams = !tt_device_is_host(&x->o.device) && tt_dist_has_queues(x->o.dist) &&
-                 !x->o.poison && !x->o.detect_nan && !x->o.sync;
+    x->streams = !tt_device_is_host(&x->o.device) && !x->o.poison && !x->o.detect_nan && !x->o.sync;
     return tt_exec_events_open(x, err);
 }
 
@@ -55,6 +54,18 @@ static tt_status open_stream(tt_exec *x, tt_queue *q, const tt_group_comm *g, tt
     TT_TRY(tt_device_queue_new(&x->o.device, true, &q->mover.queue, err));
     TT_TRY(d->data_vt->group(d->data_self, g->ranks, g->n, key, &q->comm, err));
     return d->data_vt->on(q->comm, q->mover.queue, err);
+}
+
+tt_status tt_exec_copy_queue(tt_exec *x, int queue, tt_error *err)
+{
+    tt_queue *q = &x->queues[queue];
+    if (q->opened)
+        return TT_OK;
+    q->mover = x->queues[0].mover;
+    q->mover.queue = NULL;
+    q->own = q->opened = true;
+    q->epoch = x->epoch;
+    return tt_device_queue_new(&x->o.device, false, &q->mover.queue, err);
 }
 
 tt_status tt_exec_group_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_error *err)

@@ -121,7 +121,8 @@ static tt_status run_kind(const run *r, const tt_bound *b, tt_tensor *in, tt_ten
     case TT_INSTR_STAGE_SUM:
         return run_stage_sum(x, b, in, out, err);
     case TT_INSTR_COPY:
-        return tt_move_copy(m, out->data, in->data, (size_t)tt_tensor_bytes(in), err);
+        TT_TRY(tt_exec_use_queue(x, b->queue, err));
+        return tt_move_copy(&x->queues[b->queue].mover, out->data, in->data, (size_t)tt_tensor_bytes(in), err);
     case TT_INSTR_FILL:
         return tt_move_fill(m, out, b->exchange->reduce, err);
     case TT_INSTR_INPUT:

@@ -159,6 +159,10 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
         TT_TRY(tt_pass_async_tp(g, err));
         TT_TRY(dump(c, g, "async_tp", err));
     }
+    if (o->update.offload) {
+        TT_TRY(tt_pass_offload(g, err));
+        TT_TRY(dump(c, g, "offload", err));
+    }
     if (o->overlap) {
         TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
         TT_TRY(dump(c, g, "overlap", err));

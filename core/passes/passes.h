@@ -75,6 +75,9 @@ typedef struct tt_update_opts {
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 
+/* ---- offload: copies of states in host memory run concurrently with the update ---- */
+tt_status tt_pass_offload(tt_graph *g, tt_error *err);
+
 /* ---- share: scalars that the updates of several stacks need are computed once ---- */
 tt_status tt_pass_share(tt_graph *g, tt_error *err);
 

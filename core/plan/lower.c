@@ -109,20 +109,6 @@ static void lower_accumulate(lowering *l, const tt_node *n)
     set_out(l, i, tt_arena_dup(l->a, &acc, sizeof acc), 1);
 }
 
-static void lower_load(lowering *l, const tt_node *n)
-{
-    const int state = tt_lower_state(l, n->state, n->accumulate_index, n->out[0]);
-    tt_instr *i = emit_node(l, TT_INSTR_COPY, n);
-    set_in(l, i, tt_arena_dup(l->a, &state, sizeof state), 1);
-}
-
-static void lower_assign(lowering *l, const tt_node *n)
-{
-    const int state = tt_lower_state(l, n->state, n->accumulate_index, n->in[0]);
-    tt_instr *i = emit_node(l, TT_INSTR_COPY, n);
-    set_out(l, i, tt_arena_dup(l->a, &state, sizeof state), 1);
-}
-
 /* Emits one end of a transfer, or a copy where both stages are on this rank. */
 static void lower_transfer(lowering *l, const tt_node *n)
 {
@@ -156,13 +142,15 @@ static void lower_stage_sum(lowering *l, const tt_node *n)
     emit_node(l, TT_INSTR_STAGE_SUM, n)->event = ++l->n_sums;
 }
 
-static int queue_of(lowering *l, const tt_atom_list *atoms)
+/* The queue of a group, or of copies in one direction. */
+static int queue_of(lowering *l, const tt_atom_list *atoms, int copies)
 {
     const uint16_t mask = tt_atom_list_mask(atoms);
     for (size_t i = 0; i < l->queues.n; i++)
-        if (tt_atom_list_mask(&l->queues.items[i].atoms) == mask)
+        if (tt_atom_list_mask(&l->queues.items[i].atoms) == mask &&
+            l->queues.items[i].copies == copies)
             return (int)i + 1;
-    const tt_program_queue q = {.atoms = *atoms};
+    const tt_program_queue q = {.atoms = *atoms, .copies = (uint8_t)copies};
     TT_ASSERT(l->queues.n < UINT8_MAX);
     tt_vec_push(l->a, &l->queues, q);
     return (int)l->queues.n;
@@ -190,20 +178,47 @@ static void synchronize(lowering *l, int queue, tt_predicate predicate)
     *s = (sync){l->computed, predicate};
 }
 
-/* Begins the collective here, on the queue of its group, after all that was computed before.
- * lower_waits waits for the event at its end. */
-static void lower_async(lowering *l, const tt_node *n)
+/* Puts the last instruction, the node's, on a queue of its own; lower_waits waits for the event at its
+ * end. */
+static void put_on_queue(lowering *l, const tt_node *n, int q)
 {
-    const int q = queue_of(l, &n->step->atoms);
-    synchronize(l, q, predicate_of(n));
-    tt_instr *i = emit_node(l, TT_INSTR_COLLECTIVE, n);
+    tt_instr *i = &l->instrs.items[l->instrs.n - 1];
     l->computed--; /* queue 0 does not run it */
-    i->step = n->step;
-    i->type = &n->out[0]->type;
     i->queue = (uint8_t)q;
     l->queues.items[q - 1].n_collectives++;
     l->over[n->id] = ++l->n_events;
     emit_event(l, TT_INSTR_RECORD, q, l->over[n->id], i->predicate);
+}
+
+/* Begins the collective here, on the queue of its group, after all that was computed before. */
+static void lower_async(lowering *l, const tt_node *n)
+{
+    const int q = queue_of(l, &n->step->atoms, 0);
+    synchronize(l, q, predicate_of(n));
+    tt_instr *i = emit_node(l, TT_INSTR_COLLECTIVE, n);
+    i->step = n->step;
+    i->type = &n->out[0]->type;
+    put_on_queue(l, n, q);
+}
+
+/* A copy of a state from or to host memory. */
+static void lower_state_copy(lowering *l, const tt_node *n)
+{
+    static const tt_atom_list none;
+    const bool load = n->op == &tt_op_load;
+    const int q = n->async ? queue_of(l, &none, load ? 1 : 2) : 0;
+    if (q)
+        synchronize(l, q, predicate_of(n));
+    const int state =
+        tt_lower_state(l, n->state, n->accumulate_index, load ? n->out[0] : n->in[0]);
+    const int *at = tt_arena_dup(l->a, &state, sizeof state);
+    tt_instr *i = emit_node(l, TT_INSTR_COPY, n);
+    if (load)
+        set_in(l, i, at, 1);
+    else
+        set_out(l, i, at, 1);
+    if (q)
+        put_on_queue(l, n, q);
 }
 
 /* Is the node a join whose pieces all lie in its output? */
@@ -249,10 +264,8 @@ static void lower_node(lowering *l, const tt_node *n)
         return;
     if (n->op == &tt_op_accumulate) {
         lower_accumulate(l, n);
-    } else if (n->op == &tt_op_assign) {
-        lower_assign(l, n);
-    } else if (n->op == &tt_op_load) {
-        lower_load(l, n);
+    } else if (n->op == &tt_op_assign || n->op == &tt_op_load) {
+        lower_state_copy(l, n);
     } else if (n->op == &tt_op_transfer) {
         if (n->when->region > TT_BACKWARD) /* else it is received before a part */
             lower_transfer(l, n);

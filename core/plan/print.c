@@ -115,10 +115,15 @@ static void print_head(const tt_program *p, tt_str *out)
         tt_str_printf(out, "space %s: %lld bytes\n", tt_space_name((tt_space)s),
                       (long long)p->bytes[s]);
     for (int q = 0; q < p->n_queues; q++) {
-        char axes[128];
-        tt_mesh_print_axes(p->mesh, &p->queues[q].atoms, axes, sizeof axes);
-        tt_str_printf(out, "queue %d: over %s, %d collectives\n", q + 1, axes,
-                      p->queues[q].n_collectives);
+        const tt_program_queue *k = &p->queues[q];
+        char axes[128] = "";
+        tt_mesh_print_axes(p->mesh, &k->atoms, axes, sizeof axes);
+        if (k->copies)
+            tt_str_printf(out, "queue %d: to %s memory, %d copies\n", q + 1,
+                          k->copies == 1 ? "device" : "host", k->n_collectives);
+        else
+            tt_str_printf(out, "queue %d: over %s, %d collectives\n", q + 1, axes,
+                          k->n_collectives);
     }
     for (int i = 0; i < p->n_slots; i++) {
         const tt_slot_rule *s = &p->slots[i];

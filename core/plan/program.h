@@ -168,7 +168,8 @@ typedef struct tt_call { /* a section, run for a micro-batch */
 } tt_call;
 
 typedef struct tt_program_queue { /* queues 1, 2, …: element 0 is queue 1 */
-    tt_atom_list atoms;           /* of its group */
+    tt_atom_list atoms;           /* of its group; none: copies between device and host memory */
+    uint8_t copies;               /* 1: to the device, 2: to the host; 0: collectives */
     int n_collectives;            /* instructions on it */
 } tt_program_queue;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/plan_impl.h"
 
-/* Finds where async collectives are waited for. */
+/* Finds where async collectives and copies are waited for. */
 
 bool tt_plan_one_timeline(const tt_graph *g)
 {
@@ -44,12 +44,22 @@ static bool writes_state(const tt_node *n, const tt_state *s)
     return false;
 }
 
-/* Must this collective be over before e begins? */
+/* Does e copy to host memory, too, but states of other members? Then what was copied before is over: its
+ * device memory is free again. */
+static bool next_store(const tt_node *e, const tt_node *under_way)
+{
+    return e->async && e->op == &tt_op_assign && under_way->op == &tt_op_assign &&
+           (e->state->stack != under_way->state->stack || e->state->first != under_way->state->first);
+}
+
+/* Must this collective or copy be over before e begins? */
 static bool waits_for(const tt_node *e, const tt_node *under_way)
 {
     const tt_state *s;
     if (!tt_plan_runs(e))
         return false;
+    if (next_store(e, under_way))
+        return true;
     for (int i = 0; i < e->n_in; i++)
         if (tt_plan_source(e->in[i])->node == under_way)
             return true;

@@ -58,6 +58,14 @@ static void note_overlap(const tt_rank *r)
                "collectives do not overlap with computing");
 }
 
+static void note_offload(const tt_rank *r)
+{
+    if (r->s->core.training.enable_cpu_offload && tt_device_is_host(&r->device))
+        tt_log(TT_INFO, "train",
+               "training.enable_cpu_offload: backend %s computes in host memory, so nothing moves",
+               r->s->backend.name);
+}
+
 /* A device's memory is checked before each program, a host's once: its ranks share it. */
 static tt_status check_memory(const tt_rank *r, const tt_plan *p, tt_error *err)
 {
@@ -69,6 +77,7 @@ static tt_status check_memory(const tt_rank *r, const tt_plan *p, tt_error *err)
 static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
 {
     const tt_setup *s = r->s;
+    note_offload(r);
     note_overlap(r);
     TT_TRY(tt_setup_rank_plan(s, s->graph, s->schedule, r->dist.rank, r->backend, r->arena,
                               &r->plan, err));

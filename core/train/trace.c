@@ -199,10 +199,14 @@ static void print_names(const tt_trace *t, tt_str *out)
         const uint16_t atoms = tt_atom_list_mask(&t->program->queues[q].atoms);
         if (!ran_queue(t, q + 1))
             continue;
+        const int copies = t->program->queues[q].copies;
         tt_str_printf(out,
                       "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":"
-                      "{\"name\":\"communication over",
-                      rank, t->n_workers + 1 + q);
+                      "{\"name\":\"%s",
+                      rank, t->n_workers + 1 + q,
+                      copies == 1   ? "copies to the device"
+                      : copies == 2 ? "copies to host memory"
+                                    : "communication over");
         for (int a = 0; a < t->program->mesh->n_atoms; a++)
             if (atoms >> a & 1)
                 tt_str_printf(out, " %s", t->program->mesh->atom_name[a]);

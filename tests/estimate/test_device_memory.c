@@ -89,6 +89,7 @@ static void test_plan_is_what_a_run_allocates(void **state)
     compare("", false);
     compare("training.global_batch_size 12 activation_checkpoint.mode full", false);
     compare("training.mixed_precision_param bfloat16 training.seq_len 19", false);
+    compare("training.enable_cpu_offload true", false);
     compare("validation.enable true validation.dataloader {\"path\":[\"/nowhere.txt\"]}", true);
 }
 
@@ -108,6 +109,33 @@ static void test_the_copy_of_a_save_is_pinned(void **state)
     assert_true(with.device == without.device);
     assert_true(with.pinned - without.pinned == p->state_bytes_by_kind[TT_STATE_PARAM] +
                                                     p->state_bytes_by_kind[TT_STATE_OPTIMIZER]);
+    job_close(&j);
+}
+
+/* Optimizer states leave the device's memory for pinned memory; what passes through at a time finds room
+ * in the work memory of the micro-batches. */
+static void test_offloaded_states_are_pinned(void **state)
+{
+    job j;
+    tt_plan *p;
+    tt_error err = {0};
+    (void)state;
+    open_far(&j, "");
+    const planned without = plan_of(&j);
+    assert_int_equal(tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, 0, j.arena, &p, &err),
+                     TT_OK);
+    const int64_t states = p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
+                  work = p->bytes[TT_SPACE_WORK];
+    job_close(&j);
+    open_far(&j, "training.enable_cpu_offload true");
+    const planned with = plan_of(&j);
+    assert_int_equal(tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, 0, j.arena, &p, &err),
+                     TT_OK);
+    assert_int_equal(p->bytes[TT_SPACE_WORK], work);
+    assert_int_equal(p->state_bytes_by_kind[TT_STATE_OPTIMIZER], 0);
+    assert_true(p->bytes[TT_SPACE_PINNED] >= states);
+    assert_int_equal(with.pinned - without.pinned, p->bytes[TT_SPACE_PINNED]);
+    assert_int_equal(without.device - with.device, states);
     job_close(&j);
 }
 
@@ -131,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_is_what_a_run_allocates),
         cmocka_unit_test(test_the_copy_of_a_save_is_pinned),
+        cmocka_unit_test(test_offloaded_states_are_pinned),
         cmocka_unit_test(test_a_device_that_is_too_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,6 +56,10 @@ same pp --nproc 2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatche
 same pp_zero_bubble --nproc 2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4 $p.pipeline_parallel_schedule ZBVZeroBubble --model.args.n_layers 4
 same fsdp_tp --nproc 4 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2
 same pp_fsdp_overlap --nproc 4 $p.pipeline_parallel_degree 2 $p.data_parallel_shard_degree 2 $p.pipeline_parallel_microbatches 2 --comm.overlap on
+same offload --training.enable_cpu_offload true --model.args.n_layers 5
+same offload_bf16 --training.enable_cpu_offload true --training.dtype bfloat16 --training.global_batch_size 8
+same offload_fsdp --training.enable_cpu_offload true --nproc 2 $p.data_parallel_shard_degree 2 --comm.overlap on
+same offload_pp_tied --training.enable_cpu_offload true --nproc 2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4 --model.args.tie_embeddings true
 same detect_nan --debug.detect_nan true
 # Processes, and devices that do not reach each other: through the host's communicator.
 COMMS=shm

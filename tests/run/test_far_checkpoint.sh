@@ -39,6 +39,17 @@ for seed in 0 1 2 3; do
     [ $rc -eq 0 ] && same_steps "$dir/every" "$dir/every-$seed" 1 2 3 4 && same_numbers "$dir/every" "$dir/every-$seed"
     ok "far_saves_the_bytes_of_the_reference_seed_$seed"
 done
+train "$dir/every-offload" $far --training.enable_cpu_offload true $every
+[ $rc -eq 0 ] && same_steps "$dir/every" "$dir/every-offload" 1 2 3 4 && same_numbers "$dir/every" "$dir/every-offload"
+ok far_saves_the_same_bytes_with_states_in_host_memory
+for then in true false; do # a run goes on with its states where they were not before
+    first=$([ $then = true ] && echo false || echo true)
+    train "$dir/go-on" $far --training.enable_cpu_offload $first $every --training.steps 2
+    train "$dir/go-on" $far --training.enable_cpu_offload $then $every
+    [ $rc -eq 0 ] && same_steps "$dir/every" "$dir/go-on" 1 2 3 4
+    ok "a_run_resumes_with_enable_cpu_offload_$then"
+    rm -rf "$dir/go-on"
+done
 train "$dir/every-disabled" $far $every --checkpoint.async_mode disabled
 [ $rc -eq 0 ] && same_steps "$dir/every" "$dir/every-disabled" 1 2 3 4
 ok far_saves_the_same_bytes_with_async_mode_disabled
