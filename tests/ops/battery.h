@@ -135,11 +135,17 @@ static inline bool check_row(const row *r, const tt_op_table *table)
                         .seed = &(const uint64_t){5},
                         .step = &(const double){2}};
     subject_run(&s.reference, 0, k[0], &c, out[0]);
-    ran = subject_run(&s.it, 0, k[1], &c, out[1]) && subject_run(&s.it, 1, k[1], &c, out[2]);
+    const uint64_t places = s.it.random; /* a library may choose its algorithm by addresses */
+    ran = subject_run(&s.it, 0, k[1], &c, out[1]);
+    s.it.random = places;
+    ran = ran && subject_run(&s.it, 1, k[1], &c, out[2]);
     for (int o = 0; ran && o < def->n_out; o++) {
         compare(r, o, &out[0][o], &out[1][o], NULL);
         if (memcmp(out[1][o].data, out[2][o].data, subject_bytes(&out[1][o])) != 0)
-            fail_msg("%s(%s): the second run gives other bits", r->op, r->ins);
+            fail_msg("%s(%s), t %lld d %lld i %lld o %lld b %lld%s: the second run gives other bits",
+                     r->op, r->ins, (long long)s.size['t'], (long long)s.size['d'],
+                     (long long)s.size['i'], (long long)s.size['o'], (long long)s.size['b'],
+                     s.it.tight ? ", tight" : "");
         add_bits(r, &out[1][o]);
     }
     c.accumulate = 1;
@@ -197,6 +203,8 @@ static inline void check_every_op(void)
     size_t n;
     const tt_op_def *const *ops = tt_core_ops(&n);
     for (size_t i = 0; i < n; i++) {
+        if (strncmp(ops[i]->name, "linear", 6) == 0 && strstr(ops[i]->name, "fused") != NULL)
+            continue; /* passes make it for backends that have it */
         bool found = strstr(ops[i]->name, "fused") != NULL;
         if (ops[i]->expand_letters && !ops[i]->expand_letters[0])
             continue; /* it always expands into other ops */
