@@ -16,8 +16,8 @@
 typedef enum tt_space {
     TT_SPACE_NONE,
     TT_SPACE_PINNED, /* of a device: pinned host memory, for states that only copies touch */
-    TT_SPACE_STATE, /* parameters, optimizer, accumulators, scalars, metrics */
-    TT_SPACE_SLOT,  /* + a tt_hold */
+    TT_SPACE_STATE,  /* parameters, optimizer, accumulators, scalars, metrics */
+    TT_SPACE_SLOT,   /* + a tt_hold */
     TT_SPACE_KEEP,
     TT_SPACE_WGRAD,
     TT_SPACE_WORK,
@@ -177,10 +177,9 @@ typedef struct tt_program_state {
     const char *name;
     int64_t offset; /* in its space, the state space or the pinned one; -1: on other ranks */
     uint8_t space;
-    bool moments;   /* an optimizer's: zero before the first step, read before it is written */
-    bool fresh;     /* each step stores it before it is added to or read: sums, metrics, gathered
-                       parameters */
-    bool for_host;  /* a scalar or a metric: the host finds it by its name, which others may have */
+    bool moments;  /* an optimizer's: zero before the first step, read before it is written */
+    bool fresh;    /* each step stores it before it is read: sums, metrics, gathered parameters */
+    bool for_host; /* a scalar or a metric: the host finds it by its name, which others may have */
     tt_tensor tensor;
 } tt_program_state;
 
@@ -225,25 +224,23 @@ typedef struct tt_program {
     int64_t chunk_rows, most_chunks; /* of loops */
     int64_t most_rows[TT_N_EXTENTS];
     int64_t bytes[TT_N_SPACES];
-    int64_t alignment;             /* of all offsets */
-    int64_t written_end, read_end; /* state space: scalars that the host writes before a step lie
-                                      before the first, those that it reads after it before the second */
+    int64_t alignment; /* of all offsets */
+    /* state space: scalars that the host writes before a step lie before the first, those that it reads
+     * after it before the second */
+    int64_t written_end, read_end;
 } tt_program;
 
 /* What the items of a pipeline rank run, in order. */
 tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_arena *a, int *n);
-/* NULL: on another rank. */
-const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_kind kind);
-int64_t tt_program_bytes(const tt_program *p); /* of all spaces but the pinned one */
+const tt_section *tt_program_section(const tt_program *p, int stage,
+                                     tt_section_kind kind); /* NULL: on another rank */
+int64_t tt_program_bytes(const tt_program *p);              /* of all spaces but the pinned one */
 void tt_program_print(const tt_program *p, tt_str *out);
-/* Checks by an abstract run that no two live values share a byte, that every reader finds its value,
- * and that every queue waits for the values it needs. */
+/* By an abstract run: no two live values share a byte, readers find their value, queues wait for it. */
 tt_status tt_program_verify(const tt_program *p, tt_error *err);
-/* last_use.c: finds where values in work are read for the last time. */
-void tt_program_find_last_uses(tt_program *p, tt_arena *a);
+void tt_program_find_last_uses(tt_program *p, tt_arena *a); /* of values in work: last_use.c */
 struct tt_machine;
-/* The cost of an instruction, by the ops' rules, for this rank's shapes. */
-typedef struct tt_instr_cost {
+typedef struct tt_instr_cost { /* by the ops' rules, for this rank's shapes */
     double flops, bytes;
     double seconds; /* at least, on the machine; communication: 0 */
 } tt_instr_cost;

@@ -40,8 +40,9 @@ static const slot tokenizer_slots[] = {
     NEED(tt_tokenizer_vt, encode), NEED(tt_tokenizer_vt, decode),
 };
 static const slot dataloader_slots[] = {
-    NEED(tt_dataloader_vt, open), NEED(tt_dataloader_vt, close), NEED(tt_dataloader_vt, n_samples),
-    NEED(tt_dataloader_vt, read), MAY(tt_dataloader_vt, info),   MAY(tt_dataloader_vt, inputs),
+    NEED(tt_dataloader_vt, open),       NEED(tt_dataloader_vt, close),
+    NEED(tt_dataloader_vt, n_samples),  NEED(tt_dataloader_vt, read),
+    MAY(tt_dataloader_vt, info),        MAY(tt_dataloader_vt, inputs),
     MAY(tt_dataloader_vt, one_segment),
 };
 static const slot loss_slots[] = {NEED(tt_loss_vt, describe)};

@@ -378,8 +378,8 @@ static void fingerprint(tt_setup *s)
 /* Tokens per segment, if every sample is one and no rank has a part of a sample; else 0. */
 static int64_t line_of(const tt_setup *s, tt_mode mode)
 {
-    const tt_part *data = mode == TT_MODE_EVAL && s->validation_data.component ? &s->validation_data
-                                                                               : &s->dataloader;
+    const tt_part *data =
+        mode == TT_MODE_EVAL && s->validation_data.component ? &s->validation_data : &s->dataloader;
     const bool known = mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL;
     return known && tt_setup_one_segment(data) && s->core.parallelism.context_parallel_degree == 1
                ? s->core.training.seq_len
@@ -430,10 +430,10 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .recompute = recompute(s),
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
-        .autodiff = {.sink = sinks_reductions(s),  .at_once = s->overlap && s->micro_batches == 1},
+        .autodiff = {.sink = sinks_reductions(s), .at_once = s->overlap && s->micro_batches == 1},
         .async_tp = s->async_tp,
         .overlap = s->overlap,
-        .overlapping = {.machine = s->machine},
+        .overlapping = {.machine = s->machine                                    },
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
         .supports = supports,

@@ -188,9 +188,9 @@ static int one_segment(const void *cfg)
     return !c->document_mask && (!c->packing || strcmp(c->packing, "none") == 0);
 }
 
-static const tt_dataloader_vt vt = {sizeof vt,      open_bin, tt_tokens_close, tt_tokens_samples,
-                                    tt_tokens_read, 0,        tt_tokens_info,  NULL,
-                                    one_segment};
+static const tt_dataloader_vt vt = {sizeof vt,         open_bin,       tt_tokens_close,
+                                    tt_tokens_samples, tt_tokens_read, 0,
+                                    tt_tokens_info,    NULL,           one_segment};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "bin",

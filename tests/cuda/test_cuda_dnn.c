@@ -14,10 +14,10 @@ typedef struct line_case {
     bool bidirectional;
 } line_case;
 static const line_case cases[] = {
-    {.lines = 2, .line = 24, .heads = 4, .kv_heads = 2, .hd = 16, .dv = 8},
-    {.lines = 1, .line = 33, .heads = 2, .kv_heads = 2, .hd = 8, .dv = 8, .window = 5},
-    {.lines = 3, .line = 10, .heads = 3, .kv_heads = 1, .hd = 8, .dv = 24, .bidirectional = true},
-    {.lines = 2, .line = 1, .heads = 1, .kv_heads = 1, .hd = 8, .dv = 8},
+    {.lines = 2,             .line = 24, .heads = 4, .kv_heads = 2,                   .hd = 16,       .dv = 8},
+    {.lines = 1,             .line = 33, .heads = 2, .kv_heads = 2,                   .hd = 8,        .dv = 8, .window = 5},
+    {.lines = 3,                      .line = 10,                       .heads = 3,  .kv_heads = 1, .hd = 8, .dv = 24, .bidirectional = true},
+    {.lines = 2, .line = 1,           .heads = 1,            .kv_heads = 1,                                  .hd = 8,                            .dv = 8          },
 };
 
 static struct {
@@ -52,7 +52,8 @@ static void check(tt_kernel_call *call, tt_tensor *want, tt_arena *a, bool dnn)
     assert_int_equal(s.runs() - before, dnn ? 1 : 0);
     for (int i = 0; i < call->n_out; i++)
         for (int64_t e = 0; e < tt_tensor_numel(&want[i]); e++)
-            if (!(fabs(get(&want[i], e) - get(&got[i], e)) <= 0.02 * fmax(1, fabs(get(&want[i], e)))))
+            if (!(fabs(get(&want[i], e) - get(&got[i], e)) <=
+                  0.02 * fmax(1, fabs(get(&want[i], e)))))
                 fail_msg("%s: output %d element %lld is %.9g, the reference has %.9g", call->op, i,
                          (long long)e, get(&got[i], e), get(&want[i], e));
 }
@@ -67,8 +68,8 @@ static void check_case(const line_case *c, bool told)
                                       .bidirectional = c->bidirectional,
                                       .line = told ? c->line : 0};
     const int64_t n = c->lines * c->line;
-    tt_tensor in[10], out[2] = {make(a, TT_BF16, n, c->heads * c->dv), make(a, TT_F32, n, c->heads)},
-                      d[3];
+    tt_tensor in[10],
+        out[2] = {make(a, TT_BF16, n, c->heads * c->dv), make(a, TT_F32, n, c->heads)}, d[3];
     in[0] = make(a, TT_BF16, n, c->heads * c->hd);
     in[1] = make(a, TT_BF16, n, c->kv_heads * c->hd);
     in[2] = make(a, TT_BF16, n, c->kv_heads * c->dv);

@@ -142,10 +142,11 @@ static inline bool check_row(const row *r, const tt_op_table *table)
     for (int o = 0; ran && o < def->n_out; o++) {
         compare(r, o, &out[0][o], &out[1][o], NULL);
         if (memcmp(out[1][o].data, out[2][o].data, subject_bytes(&out[1][o])) != 0)
-            fail_msg("%s(%s), t %lld d %lld i %lld o %lld b %lld%s: the second run gives other bits",
-                     r->op, r->ins, (long long)s.size['t'], (long long)s.size['d'],
-                     (long long)s.size['i'], (long long)s.size['o'], (long long)s.size['b'],
-                     s.it.tight ? ", tight" : "");
+            fail_msg(
+                "%s(%s), t %lld d %lld i %lld o %lld b %lld%s: the second run gives other bits",
+                r->op, r->ins, (long long)s.size['t'], (long long)s.size['d'],
+                (long long)s.size['i'], (long long)s.size['o'], (long long)s.size['b'],
+                s.it.tight ? ", tight" : "");
         add_bits(r, &out[1][o]);
     }
     c.accumulate = 1;

@@ -38,7 +38,8 @@ static bool make_key(const cuda_backend *b, const tt_kernel_call *c, key *out)
     const int64_t n = q->shape[0], line = a->line;
     if (q->dtype != TT_BF16 || k->dtype != TT_BF16 || c->in[2].dtype != TT_BF16 ||
         c->n_in != (bwd ? 10 : 7) || a->bias || a->softcap != 0 || a->ring || line <= 0 || n == 0 ||
-        k->shape[1] == 0 || k->global[1] == 0 || n != k->shape[0] || n % line != 0 || (a->bidirectional && a->window))
+        k->shape[1] == 0 || k->global[1] == 0 || n != k->shape[0] || n % line != 0 ||
+        (a->bidirectional && a->window))
         return false;
     memset(out, 0, sizeof *out);
     *out = (key){.lines = n / line,
@@ -174,7 +175,7 @@ static void *row_sums(dnn_graph *g, const key *k, void *dout)
 {
     const int64_t h = k->heads, s = k->line, d = k->v_head_dim;
     const dnn_shape x = {
-        {k->lines,  h,         s,     d},
+        {k->lines,  h,     s, d},
         {s * h * d, s * d, d, 1}
     };
     void *out = rows(g, k, OUT, h, d, false), *products = dnn_tensor(g, 0, DNN_F32, &x),
@@ -251,7 +252,8 @@ static void build_plan(cuda_dnn *d, dnn_plan *p)
 static cuda_key plan_name(const cuda_backend *b, const key *k)
 {
     char text[400];
-    snprintf(text, sizeof text, "cuDNN %zu on %s of %lld bytes: %lld %lld %lld %lld %lld %lld %lld %d %d %d",
+    snprintf(text, sizeof text,
+             "cuDNN %zu on %s of %lld bytes: %lld %lld %lld %lld %lld %lld %lld %d %d %d",
              b->dnn->api.cudnnGetVersion(), b->chip.name, (long long)b->chip.memory_bytes,
              (long long)k->lines, (long long)k->line, (long long)k->heads, (long long)k->kv_heads,
              (long long)k->head_dim, (long long)k->v_head_dim, (long long)k->window, k->bwd,
@@ -265,8 +267,8 @@ static bool remembered(const cuda_backend *b, dnn_plan *p)
     char folder[4096];
     cuda_code code = {0};
     cuda_cache_folder(b->config.cache, folder, sizeof folder);
-    const bool found = cuda_cache_read(folder, plan_name(b, &p->key), &code) &&
-                       code.bytes == sizeof p->workspace;
+    const bool found =
+        cuda_cache_read(folder, plan_name(b, &p->key), &code) && code.bytes == sizeof p->workspace;
     if (found) {
         memcpy(&p->workspace, code.data, sizeof p->workspace);
         p->known = p->workspace >= 0;
@@ -325,9 +327,7 @@ static size_t row_sum_bytes(const key *k)
 }
 static size_t dq_sum_bytes(const key *k)
 {
-    return k->any_order
-               ? (size_t)(k->lines * k->line * k->heads * k->head_dim) * sizeof(float)
-               : 0;
+    return k->any_order ? (size_t)(k->lines * k->line * k->heads * k->head_dim) * sizeof(float) : 0;
 }
 
 /* Attention that may need more than this part of the chip's memory is left to our own kernels: on some
@@ -340,7 +340,8 @@ bool cuda_dnn_takes(cuda_backend *b, const tt_kernel_call *c, size_t *scratch)
     if (!b || !b->dnn || !make_key(b, c, &k))
         return false;
     const dnn_plan *p = find_plan(b, &k);
-    if (!p || !p->known || (b->chip.memory_bytes && p->workspace > b->chip.memory_bytes / MOST_MEMORY))
+    if (!p || !p->known ||
+        (b->chip.memory_bytes && p->workspace > b->chip.memory_bytes / MOST_MEMORY))
         return false;
     *scratch = whole((size_t)p->workspace) + row_sum_bytes(&k) + dq_sum_bytes(&k);
     return true;
@@ -366,8 +367,8 @@ tt_status cuda_dnn_attention(cuda_backend *b, const tt_kernel_call *c, tt_error 
     const tt_attrs_attention *a = c->attrs;
     float scale = (float)a->scale, minus_inf = -INFINITY, window = (float)a->window;
     const int64_t ids[] = {Q, K, V, OUT, LSE, SCALE, MINUS_INF, WINDOW};
-    void *const at[] = {c->in[0].data, c->in[1].data, c->in[2].data, c->out[0].data,
-                        c->out[1].data, &scale,       &minus_inf,    &window};
+    void *const at[] = {c->in[0].data,  c->in[1].data, c->in[2].data, c->out[0].data,
+                        c->out[1].data, &scale,        &minus_inf,    &window};
     key k;
     const dnn_plan *p = make_key(b, c, &k) ? find_plan(b, &k) : NULL;
     const int n = k.window > 0 ? 8 : k.bidirectional ? 6 : 7;
@@ -387,9 +388,9 @@ tt_status cuda_dnn_attention_bwd(cuda_backend *b, const tt_kernel_call *c, tt_er
     char *row_sums = (char *)c->scratch + whole((size_t)p->workspace),
          *dq_sums = row_sums + row_sum_bytes(&k);
     int64_t ids[15] = {Q, K, V, OUT, LSE, DOUT, DQ, DK, DV, SCALE, ONE, ROW_SUM};
-    void *at[15] = {c->in[0].data,  c->in[1].data,  c->in[2].data,  c->in[3].data,
-                    c->in[4].data,  c->in[5].data,  c->out[0].data, c->out[1].data,
-                    c->out[2].data, &scale,         &one,           row_sums};
+    void *at[15] = {c->in[0].data,  c->in[1].data, c->in[2].data,  c->in[3].data,
+                    c->in[4].data,  c->in[5].data, c->out[0].data, c->out[1].data,
+                    c->out[2].data, &scale,        &one,           row_sums};
     int n = 12;
     ids[n] = MINUS_INF, at[n] = &minus_inf, n += !k.bidirectional;
     ids[n] = WINDOW, at[n] = &window, n += k.window > 0;

@@ -28,9 +28,10 @@ static const tt_option cuda_options[] = {
     TT_OPTION_MORE(cuda_config, attention, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|cudnn|own", 0, NULL,
                    "who computes attention; auto = cuDNN where it is found, can and is faster, "
                    "else our own kernels"),
-    TT_OPTION(cuda_config, deterministic, TT_OPT_BOOL, "true", 0, 0,
-              "bits repeat from run to run; false: cuDNN may sum attention's derivative in any order, "
-              "which is faster and needs less memory"),
+    TT_OPTION(
+        cuda_config, deterministic, TT_OPT_BOOL, "true", 0, 0,
+        "bits repeat from run to run; false: cuDNN may sum attention's derivative in any order, "
+        "which is faster and needs less memory"),
     TT_OPTION_MORE(cuda_config, f32_products, TT_OPT_ENUM, "\"f32\"", 0, 0, "f32|tf32", 0, NULL,
                    "products of f32 matrices: f32 = exact products; tf32 = 10 bits of mantissa, in "
                    "tensor cores"),

@@ -4,7 +4,7 @@
 #include "cuda.h"
 
 /* cuDNN's backend API, versions 9.15.1 to 9.x, by prototypes of our own, and graphs of operations
- * made with it. tests/cuda/test_abi_dnn.c compares the numbers with NVIDIA's header.
+ * made with it. tests/cuda/abi_dnn.c compares the numbers with NVIDIA's header.
  * Source: cuDNN's documentation, "Backend API" and "Graph API". */
 
 /* cudnnBackendDescriptorType_t */
@@ -124,8 +124,8 @@ typedef struct dnn_api {
 /* Of one rank. It is used by one thread at a time. */
 typedef struct cuda_dnn {
     dnn_api api;
-    void *handle;      /* NULL: there is no device */
-    void *chip;        /* descriptor of the chip that is not here; NULL: there is a handle */
+    void *handle;           /* NULL: there is no device */
+    void *chip;             /* descriptor of the chip that is not here; NULL: there is a handle */
     struct dnn_plan *plans; /* attention_dnn.c */
 } cuda_dnn;
 
@@ -151,7 +151,8 @@ void *dnn_value(dnn_graph *g, int64_t id);
 void dnn_pointwise(dnn_graph *g, int mode, int math, void *x, void *b, void *t, void *y,
                    int64_t axis);
 void dnn_matmul(dnn_graph *g, void *a, void *b, void *c);
-void dnn_reduce(dnn_graph *g, int op, void *x, void *y); /* along dims in which y has size 1, or fewer heads */
+void dnn_reduce(dnn_graph *g, int op, void *x,
+                void *y); /* along dims in which y has size 1, or fewer heads */
 void dnn_reshape(dnn_graph *g, void *x, void *y);
 /* The first engine that the library proposes, that repeats its bits unless any_order, and that can be
  * built. *plan is freed by dnn_plan_free. */

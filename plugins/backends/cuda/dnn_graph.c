@@ -25,7 +25,7 @@ void dnn_graph_free(dnn_graph *g)
         g->d->api.cudnnBackendDestroyDescriptor(g->made[--g->n_made]);
 }
 
-static void *create(dnn_graph *g, int type)
+static void *graph_create(dnn_graph *g, int type)
 {
     void *out = NULL;
     if (g->status != TT_OK)
@@ -41,7 +41,7 @@ static void *create(dnn_graph *g, int type)
     return out;
 }
 
-static void set(dnn_graph *g, void *d, int name, int type, int64_t n, const void *values)
+static void graph_set(dnn_graph *g, void *d, int name, int type, int64_t n, const void *values)
 {
     if (g->status != TT_OK)
         return;
@@ -50,18 +50,18 @@ static void set(dnn_graph *g, void *d, int name, int type, int64_t n, const void
         graph_fail(g, "an attribute is refused", s);
 }
 
-static void set_int(dnn_graph *g, void *d, int name, int type, int value)
+static void graph_set_int(dnn_graph *g, void *d, int name, int type, int value)
 {
-    set(g, d, name, type, 1, &value); /* enums are ints in C */
+    graph_set(g, d, name, type, 1, &value); /* enums are ints in C */
 }
 
-static void set_descriptor(dnn_graph *g, void *d, int name, void *value)
+static void graph_set_descriptor(dnn_graph *g, void *d, int name, void *value)
 {
     if (value)
-        set(g, d, name, DNN_TYPE_DESCRIPTOR, 1, &value);
+        graph_set(g, d, name, DNN_TYPE_DESCRIPTOR, 1, &value);
 }
 
-static void finish(dnn_graph *g, void *d, const char *what)
+static void graph_finish(dnn_graph *g, void *d, const char *what)
 {
     if (g->status != TT_OK)
         return;
@@ -72,19 +72,19 @@ static void finish(dnn_graph *g, void *d, const char *what)
 
 static void *make_tensor(dnn_graph *g, int64_t id, int type, const dnn_shape *s, bool by_value)
 {
-    void *t = create(g, DNN_TENSOR);
+    void *t = graph_create(g, DNN_TENSOR);
     const int64_t alignment = 16, uid = id > 0 ? id : g->next++;
     const bool yes = true;
-    set_int(g, t, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, type);
-    set(g, t, DNN_ATTR_TENSOR_DIMENSIONS, DNN_TYPE_INT64, 4, s->size);
-    set(g, t, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, 4, s->stride);
-    set(g, t, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &uid);
-    set(g, t, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &alignment);
+    graph_set_int(g, t, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, type);
+    graph_set(g, t, DNN_ATTR_TENSOR_DIMENSIONS, DNN_TYPE_INT64, 4, s->size);
+    graph_set(g, t, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, 4, s->stride);
+    graph_set(g, t, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &uid);
+    graph_set(g, t, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &alignment);
     if (by_value)
-        set(g, t, DNN_ATTR_TENSOR_IS_BY_VALUE, DNN_TYPE_BOOLEAN, 1, &yes);
+        graph_set(g, t, DNN_ATTR_TENSOR_IS_BY_VALUE, DNN_TYPE_BOOLEAN, 1, &yes);
     if (id <= 0)
-        set(g, t, DNN_ATTR_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &yes);
-    finish(g, t, "a tensor is refused");
+        graph_set(g, t, DNN_ATTR_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &yes);
+    graph_finish(g, t, "a tensor is refused");
     return t;
 }
 
@@ -104,7 +104,7 @@ void *dnn_value(dnn_graph *g, int64_t id)
 
 static void add_op(dnn_graph *g, void *op, const char *what)
 {
-    finish(g, op, what);
+    graph_finish(g, op, what);
     if (g->status == TT_OK)
         g->ops[g->n_ops++] = op;
 }
@@ -112,52 +112,52 @@ static void add_op(dnn_graph *g, void *op, const char *what)
 void dnn_pointwise(dnn_graph *g, int mode, int math, void *x, void *b, void *t, void *y,
                    int64_t axis)
 {
-    void *p = create(g, DNN_POINTWISE);
-    set_int(g, p, DNN_ATTR_POINTWISE_MODE, DNN_TYPE_POINTWISE_MODE, mode);
-    set_int(g, p, DNN_ATTR_POINTWISE_MATH_PREC, DNN_TYPE_DATA_TYPE, math);
+    void *p = graph_create(g, DNN_POINTWISE);
+    graph_set_int(g, p, DNN_ATTR_POINTWISE_MODE, DNN_TYPE_POINTWISE_MODE, mode);
+    graph_set_int(g, p, DNN_ATTR_POINTWISE_MATH_PREC, DNN_TYPE_DATA_TYPE, math);
     if (mode == DNN_INDEX)
-        set(g, p, DNN_ATTR_POINTWISE_AXIS, DNN_TYPE_INT64, 1, &axis);
-    finish(g, p, "a pointwise operation is refused");
-    void *op = create(g, DNN_OPERATION_POINTWISE);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_BDESC, b);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_TDESC, t);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+        graph_set(g, p, DNN_ATTR_POINTWISE_AXIS, DNN_TYPE_INT64, 1, &axis);
+    graph_finish(g, p, "a pointwise operation is refused");
+    void *op = graph_create(g, DNN_OPERATION_POINTWISE);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_TDESC, t);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_POINTWISE_YDESC, y);
     add_op(g, op, "a pointwise operation is refused");
 }
 
 void dnn_matmul(dnn_graph *g, void *a, void *b, void *c)
 {
-    void *m = create(g, DNN_MATMUL);
-    set_int(g, m, DNN_ATTR_MATMUL_COMP_TYPE, DNN_TYPE_DATA_TYPE, DNN_F32);
-    finish(g, m, "a product is refused");
-    void *op = create(g, DNN_OPERATION_MATMUL);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_MATMUL_ADESC, a);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_MATMUL_BDESC, b);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_MATMUL_CDESC, c);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_MATMUL_DESC, m);
+    void *m = graph_create(g, DNN_MATMUL);
+    graph_set_int(g, m, DNN_ATTR_MATMUL_COMP_TYPE, DNN_TYPE_DATA_TYPE, DNN_F32);
+    graph_finish(g, m, "a product is refused");
+    void *op = graph_create(g, DNN_OPERATION_MATMUL);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_MATMUL_ADESC, a);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_MATMUL_BDESC, b);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_MATMUL_CDESC, c);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_MATMUL_DESC, m);
     add_op(g, op, "a product is refused");
 }
 
 void dnn_reduce(dnn_graph *g, int how, void *x, void *y)
 {
-    void *r = create(g, DNN_REDUCTION);
-    set_int(g, r, DNN_ATTR_REDUCTION_COMP_TYPE, DNN_TYPE_DATA_TYPE, DNN_F32);
-    set_int(g, r, DNN_ATTR_REDUCTION_OPERATOR, DNN_TYPE_REDUCTION_OPERATOR, how);
-    finish(g, r, "a reduction is refused");
-    void *op = create(g, DNN_OPERATION_REDUCTION);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_REDUCTION_DESC, r);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_REDUCTION_XDESC, x);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_REDUCTION_YDESC, y);
+    void *r = graph_create(g, DNN_REDUCTION);
+    graph_set_int(g, r, DNN_ATTR_REDUCTION_COMP_TYPE, DNN_TYPE_DATA_TYPE, DNN_F32);
+    graph_set_int(g, r, DNN_ATTR_REDUCTION_OPERATOR, DNN_TYPE_REDUCTION_OPERATOR, how);
+    graph_finish(g, r, "a reduction is refused");
+    void *op = graph_create(g, DNN_OPERATION_REDUCTION);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_REDUCTION_DESC, r);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_REDUCTION_YDESC, y);
     add_op(g, op, "a reduction is refused");
 }
 
 void dnn_reshape(dnn_graph *g, void *x, void *y)
 {
-    void *op = create(g, DNN_OPERATION_RESHAPE);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_RESHAPE_XDESC, x);
-    set_descriptor(g, op, DNN_ATTR_OPERATION_RESHAPE_YDESC, y);
+    void *op = graph_create(g, DNN_OPERATION_RESHAPE);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_RESHAPE_XDESC, x);
+    graph_set_descriptor(g, op, DNN_ATTR_OPERATION_RESHAPE_YDESC, y);
     add_op(g, op, "a reshape is refused");
 }
 
@@ -167,7 +167,7 @@ void dnn_reshape(dnn_graph *g, void *x, void *y)
 static bool repeats(dnn_graph *g, void *config)
 {
     const dnn_api *api = &g->d->api;
-    void *engine = create(g, DNN_ENGINE);
+    void *engine = graph_create(g, DNN_ENGINE);
     int notes[DNN_N_NOTES];
     int64_t n = 0;
     if (!engine ||
@@ -187,15 +187,15 @@ static bool build(dnn_graph *g, void *config, void **out, int64_t *workspace)
     const dnn_api *api = &g->d->api;
     void *plan = NULL;
     int64_t n = 0;
-    bool ok = api->cudnnBackendCreateDescriptor(DNN_EXECUTION_PLAN, &plan) == 0 &&
-              (!g->d->handle ||
-               api->cudnnBackendSetAttribute(plan, DNN_ATTR_PLAN_HANDLE, DNN_TYPE_HANDLE, 1,
-                                             &g->d->handle) == 0) &&
-              api->cudnnBackendSetAttribute(plan, DNN_ATTR_PLAN_ENGINE_CONFIG, DNN_TYPE_DESCRIPTOR,
-                                            1, &config) == 0 &&
-              api->cudnnBackendFinalize(plan) == 0 &&
-              api->cudnnBackendGetAttribute(plan, DNN_ATTR_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, 1,
-                                            &n, workspace) == 0;
+    bool ok =
+        api->cudnnBackendCreateDescriptor(DNN_EXECUTION_PLAN, &plan) == 0 &&
+        (!g->d->handle || api->cudnnBackendSetAttribute(plan, DNN_ATTR_PLAN_HANDLE, DNN_TYPE_HANDLE,
+                                                        1, &g->d->handle) == 0) &&
+        api->cudnnBackendSetAttribute(plan, DNN_ATTR_PLAN_ENGINE_CONFIG, DNN_TYPE_DESCRIPTOR, 1,
+                                      &config) == 0 &&
+        api->cudnnBackendFinalize(plan) == 0 &&
+        api->cudnnBackendGetAttribute(plan, DNN_ATTR_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, 1, &n,
+                                      workspace) == 0;
     if (!ok && plan)
         api->cudnnBackendDestroyDescriptor(plan);
     *out = ok ? plan : NULL;
@@ -206,19 +206,19 @@ static bool build(dnn_graph *g, void *config, void **out, int64_t *workspace)
 static int ask_engines(dnn_graph *g, void **configs, int room)
 {
     const dnn_api *api = &g->d->api;
-    void *graph = create(g, DNN_OPERATIONGRAPH);
+    void *graph = graph_create(g, DNN_OPERATIONGRAPH);
     if (g->d->handle)
-        set(g, graph, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &g->d->handle);
-    set(g, graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_DESCRIPTOR, g->n_ops, g->ops);
-    finish(g, graph, "the graph is refused");
-    void *ask = create(g, DNN_ENGINEHEUR);
-    set_descriptor(g, ask, DNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    set_int(g, ask, DNN_ATTR_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, DNN_HEUR_A);
+        graph_set(g, graph, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &g->d->handle);
+    graph_set(g, graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_DESCRIPTOR, g->n_ops, g->ops);
+    graph_finish(g, graph, "the graph is refused");
+    void *ask = graph_create(g, DNN_ENGINEHEUR);
+    graph_set_descriptor(g, ask, DNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    graph_set_int(g, ask, DNN_ATTR_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, DNN_HEUR_A);
     if (!g->d->handle)
-        set_descriptor(g, ask, DNN_ATTR_ENGINEHEUR_DEVICEPROP, g->d->chip);
-    finish(g, ask, "no engine takes the graph");
+        graph_set_descriptor(g, ask, DNN_ATTR_ENGINEHEUR_DEVICEPROP, g->d->chip);
+    graph_finish(g, ask, "no engine takes the graph");
     for (int i = 0; i < room; i++)
-        configs[i] = create(g, DNN_ENGINECFG);
+        configs[i] = graph_create(g, DNN_ENGINECFG);
     if (g->status != TT_OK)
         return 0;
     int64_t n = 0;
@@ -255,12 +255,12 @@ tt_status dnn_run(cuda_dnn *d, void *plan, tt_device_queue *q, int n, const int6
 {
     dnn_graph g;
     dnn_graph_start(&g, d, err);
-    void *pack = create(&g, DNN_VARIANT_PACK);
-    set(&g, pack, DNN_ATTR_PACK_UNIQUE_IDS, DNN_TYPE_INT64, n, ids);
-    set(&g, pack, DNN_ATTR_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, n, addresses);
+    void *pack = graph_create(&g, DNN_VARIANT_PACK);
+    graph_set(&g, pack, DNN_ATTR_PACK_UNIQUE_IDS, DNN_TYPE_INT64, n, ids);
+    graph_set(&g, pack, DNN_ATTR_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, n, addresses);
     if (workspace)
-        set(&g, pack, DNN_ATTR_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &workspace);
-    finish(&g, pack, "the operands are refused");
+        graph_set(&g, pack, DNN_ATTR_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &workspace);
+    graph_finish(&g, pack, "the operands are refused");
     int s = 0;
     if (g.status == TT_OK && ((s = d->api.cudnnSetStream(d->handle, q)) != 0 ||
                               (s = d->api.cudnnBackendExecute(d->handle, plan, pack)) != 0))

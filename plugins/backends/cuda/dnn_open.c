@@ -44,7 +44,8 @@ static int chip_text(const cuda_chip *c, char *text, size_t room)
         "\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], "
         "\"regsPerBlock\": 65536, \"multiProcessorCount\": %d, \"warpSize\": 32, "
         "\"maxSharedMemoryPerBlock\": 49152, \"maxSharedMemoryPerBlockOptin\": %d, "
-        "\"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, \"maxCtasPerSM\": %d, "
+        "\"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, \"maxCtasPerSM\": "
+        "%d, "
         "\"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": %d, \"pciDeviceId\": 0, "
         "\"isTccDriver\": 0, \"supportCoopLaunch\": 1, \"smClockRateKHz\": 1980000, "
         "\"memClockRateKHz\": 3201000, \"l2CacheSize\": %lld, \"deviceName\": \"%s\"}",

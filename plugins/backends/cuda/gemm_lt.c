@@ -104,7 +104,7 @@ static uint64_t kind_hash(const cuda_blas_kind *of)
 }
 
 /* The slot of this kind, or the free one where it belongs. */
-static cuda_blas_plan **slot_of(cuda_blas_plan **slots, size_t n, const cuda_blas_kind *of)
+static cuda_blas_plan **plan_slot(cuda_blas_plan **slots, size_t n, const cuda_blas_kind *of)
 {
     size_t i = kind_hash(of) & (n - 1);
     while (slots[i] && memcmp(&slots[i]->of, of, sizeof *of) != 0)
@@ -120,7 +120,7 @@ static tt_status table_grow(struct cuda_blas *s, tt_error *err)
         return TT_FAIL(err, TT_ENOMEM, "no %zu bytes for cuBLASLt's plans", n * sizeof *slots);
     for (size_t i = 0; i < s->n_slots; i++)
         if (s->plans[i])
-            *slot_of(slots, n, &s->plans[i]->of) = s->plans[i];
+            *plan_slot(slots, n, &s->plans[i]->of) = s->plans[i];
     free(s->plans);
     s->plans = slots;
     s->n_slots = n;
@@ -132,7 +132,7 @@ static tt_status plan_find(struct cuda_blas *s, const cuda_blas_kind *of,
 {
     if (2 * (s->n_plans + 1) > s->n_slots)
         TT_TRY(table_grow(s, err));
-    cuda_blas_plan **slot = slot_of(s->plans, s->n_slots, of);
+    cuda_blas_plan **slot = plan_slot(s->plans, s->n_slots, of);
     if (!*slot) {
         TT_TRY(cuda_blas_plan_make(s, of, slot, err));
         s->n_plans++;

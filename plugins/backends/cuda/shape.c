@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "box.h"
 
-/* Kernels that only move elements: reshape, transpose, slice, concat, roll, broadcast, each as copies of
+/* Kernels that only move elements: reshape, shape_transpose, slice, concat, roll, broadcast, each as copies of
  * boxes. */
 
 static void strides_of(const tt_tensor *x, int64_t *stride)
@@ -68,7 +68,7 @@ static tt_status broadcast(void *backend, const tt_kernel_call *c, tt_error *err
     return cuda_box_copy(backend, c->queue, &box, err);
 }
 
-static tt_status transpose(void *backend, const tt_kernel_call *c, tt_error *err)
+static tt_status shape_transpose(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     const tt_attrs_perm *a = c->attrs;
     const tt_tensor *x = &c->in[0], *y = &c->out[0];
@@ -135,8 +135,12 @@ static tt_status roll(void *backend, const tt_kernel_call *c, tt_error *err)
         .struct_size = sizeof(tt_kernel), .op = op_, .run = run_, .in_place = in_place_            \
     }
 const tt_kernel cuda_kernels_shape[] = {
-    MOVE("broadcast", broadcast, 0), MOVE("reshape", reshape, 1),
-    MOVE("transpose", transpose, 0), MOVE("slice", slice, 0),
-    MOVE("slice_bwd", slice_bwd, 0), MOVE("concat", concat, 0),
-    MOVE("roll", roll, 0),           {0},
+    MOVE("broadcast", broadcast, 0),
+    MOVE("reshape", reshape, 1),
+    MOVE("transpose", shape_transpose, 0),
+    MOVE("slice", slice, 0),
+    MOVE("slice_bwd", slice_bwd, 0),
+    MOVE("concat", concat, 0),
+    MOVE("roll", roll, 0),
+    {0},
 };

@@ -15,8 +15,9 @@
 /* s becomes p, d becomes ds (before the scale). tok_x: of the warp's first outer row; stats_x: of the thread's outer rows,
  * stats_y: of inner rows, whichever are queries. */
 template <int MR, int BM, int BN, int WHAT>
-TT_DEV void weigh(const attention_args &a, float (*s)[BN / 8][4], float (*d)[BN / 8][4], const int *tok_x,
-                  const int *tok_y, const float (*stats_x)[2][2], const float *stats_y, i64 inner, int head, int whole)
+TT_DEV void weigh(const attention_args &a, float (*s)[BN / 8][4], float (*d)[BN / 8][4],
+                  const int *tok_x, const int *tok_y, const float (*stats_x)[2][2],
+                  const float *stats_y, i64 inner, int head, int whole)
 {
     const int lane = (int)threadIdx.x % 32, in = inner < BN ? (int)inner : BN;
     const bool more = !a.raw || a.bias || !whole;
@@ -79,13 +80,14 @@ TT_DEV void load_inner(inner_tile<HD, DV, BN> *to, const attention_args &a, step
 {
     const i64 first = (i64)s.tile * BN, n = KEYS ? a.n_q : a.n_k;
     const int n_heads = KEYS ? a.heads : a.kv_heads, head = KEYS ? s.head : kv;
-    attn_tile<BN, HD, THREADS>(to->y1, (const bf16 *)(KEYS ? a.q : a.k) + (i64)head * a.hd, (i64)n_heads * a.hd, first, n,
-                               a.hd);
+    attn_tile<BN, HD, THREADS>(to->y1, (const bf16 *)(KEYS ? a.q : a.k) + (i64)head * a.hd,
+                               (i64)n_heads * a.hd, first, n, a.hd);
     attn_tile<BN, DV, THREADS>(to->y2, (const bf16 *)(KEYS ? a.dout : a.v) + (i64)head * a.dv_dim,
                                (i64)n_heads * a.dv_dim, first, n, a.dv_dim);
     attn_tokens<BN>(to->tok, KEYS ? a.pos_q : a.pos_k, KEYS ? a.seg_q : a.seg_k, first, n);
     if (KEYS && threadIdx.x < BN / 2)
-        tt_copy16(to->stats + threadIdx.x * 4, a.stats + ((i64)head * a.rows + first) * 2 + threadIdx.x * 4);
+        tt_copy16(to->stats + threadIdx.x * 4,
+                  a.stats + ((i64)head * a.rows + first) * 2 + threadIdx.x * 4);
 }
 
 /* The block's head and first outer row. The tiles that see the most first: with a causal mask late queries, early keys. */
@@ -96,15 +98,22 @@ template <bool KEYS, int BM> TT_DEV i64 place(const attention_args &a, u32 block
     return (KEYS ? (i64)at : (a.n_q + BM - 1) / BM - 1 - at) * BM;
 }
 
-template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT> TT_DEV void backward(const attention_args &a)
+template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT>
+TT_DEV void backward(const attention_args &a)
 {
-    enum { BM = 16 * MR * WARPS, THREADS = 32 * WARPS, N1 = WHAT == DV_ ? 8 : HD, N2 = WHAT & DV_ ? DV : 8 };
+    enum {
+        BM = 16 * MR * WARPS,
+        THREADS = 32 * WARPS,
+        N1 = WHAT == DV_ ? 8 : HD,
+        N2 = WHAT & DV_ ? DV : 8
+    };
     constexpr bool KEYS = WHAT != DQ;
     typedef inner_tile<HD, DV, BN> inner;
     bf16 *x1 = (bf16 *)tt_shared, *x2 = x1 + BM * ATTN_LD(HD);
     inner *y = (inner *)(x2 + BM * ATTN_LD(DV));
     int *tok_x = (int *)(y + STAGES);
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_heads = KEYS ? a.kv_heads : a.heads;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32,
+              n_heads = KEYS ? a.kv_heads : a.heads;
     int outer_head;
     const i64 n = KEYS ? a.n_k : a.n_q, first = place<KEYS, BM>(a, blockIdx.x, &outer_head);
     const int kv = KEYS ? outer_head : attn_kv_head(a, outer_head);
@@ -115,8 +124,8 @@ template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT> TT_DE
     if (KEYS)
         attn_heads_of(a, kv, &now.head, &end);
     attn_walk_begin(&w);
-    attn_tile<BM, HD, THREADS>(x1, (const bf16 *)(KEYS ? a.k : a.q) + (i64)outer_head * a.hd, (i64)n_heads * a.hd, first,
-                               n, a.hd);
+    attn_tile<BM, HD, THREADS>(x1, (const bf16 *)(KEYS ? a.k : a.q) + (i64)outer_head * a.hd,
+                               (i64)n_heads * a.hd, first, n, a.hd);
     attn_tile<BM, DV, THREADS>(x2, (const bf16 *)(KEYS ? a.v : a.dout) + (i64)outer_head * a.dv_dim,
                                (i64)n_heads * a.dv_dim, first, n, a.dv_dim);
     attn_tokens<BM>(tok_x, KEYS ? a.pos_k : a.pos_q, KEYS ? a.seg_k : a.seg_q, first, n);
@@ -136,7 +145,8 @@ template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT> TT_DE
         float s[MR][BN / 8][4] = {}, d[MR][BN / 8][4] = {};
         step next = now;
         int head;
-        const i64 outer = place<KEYS, BM>(a, attn_again(blockIdx.x), &head); /* `first`, for free in registers */
+        const i64 outer =
+            place<KEYS, BM>(a, attn_again(blockIdx.x), &head); /* `first`, for free in registers */
         const bool more = next_step<KEYS, BM, BN>(&next, &w, a, outer, end);
         if (STAGES > 1 && more)
             load_inner<HD, DV, BN, THREADS, KEYS>(y + 1 - stage, a, next, kv);
@@ -165,23 +175,25 @@ template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT> TT_DE
         go = more;
     }
     int head;
-    const i64 row = place<KEYS, BM>(a, attn_again(blockIdx.x), &head) + (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
+    const i64 row = place<KEYS, BM>(a, attn_again(blockIdx.x), &head) +
+                    (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
     for (int i = 0; i < 2 * MR; i++)
         factor[i / 2][i % 2] = a.scale;
     if (WHAT != DV_)
-        attn_give<MR, N1>((bf16 *)(KEYS ? a.dk : a.dq) + (i64)head * a.hd, (i64)n_heads * a.hd, row, n, a.hd, acc1,
-                          factor);
+        attn_give<MR, N1>((bf16 *)(KEYS ? a.dk : a.dq) + (i64)head * a.hd, (i64)n_heads * a.hd, row,
+                          n, a.hd, acc1, factor);
     for (int i = 0; i < 2 * MR; i++)
         factor[i / 2][i % 2] = 1.0f;
     if (WHAT & DV_)
-        attn_give<MR, N2>((bf16 *)a.dv + (i64)head * a.dv_dim, (i64)n_heads * a.dv_dim, row, n, a.dv_dim, acc2, factor);
+        attn_give<MR, N2>((bf16 *)a.dv + (i64)head * a.dv_dim, (i64)n_heads * a.dv_dim, row, n,
+                          a.dv_dim, acc2, factor);
 }
 
 /* The launcher (attention_bwd.c) has the same sizes. */
-#define BACKWARD(name, hd, dv, mr, warps, bn, stages, what)                                                                 \
-    TT_KERNEL(32 * warps, name, attention_args a)                                                                           \
-    {                                                                                                                       \
-        backward<hd, dv, mr, warps, bn, stages, what>(a);                                                                   \
+#define BACKWARD(name, hd, dv, mr, warps, bn, stages, what)                                        \
+    TT_KERNEL(32 * warps, name, attention_args a)                                                  \
+    {                                                                                              \
+        backward<hd, dv, mr, warps, bn, stages, what>(a);                                          \
     }
 BACKWARD(attention_dq_64, 64, 64, 2, 4, 32, 2, DQ)
 BACKWARD(attention_dq_96, 96, 96, 1, 4, 32, 2, DQ)

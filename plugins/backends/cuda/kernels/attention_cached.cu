@@ -17,7 +17,8 @@ typedef struct cached_token {
 TT_DEV cached_token token_of(const attention_cached_args &c, i64 t)
 {
     const i64 slot = c.slot[t], pos = c.a.pos_q[t];
-    cached_token s = {slot, 0, 0, slot >= c.slots || (slot >= 0 && (pos < 0 || pos >= c.blocks * BLOCK))};
+    cached_token s = {slot, 0, 0,
+                      slot >= c.slots || (slot >= 0 && (pos < 0 || pos >= c.blocks * BLOCK))};
     if (slot < 0 || s.wrong)
         return s;
     s.first = c.a.window > 0 && pos >= c.a.window ? pos - c.a.window + 1 : 0;
@@ -36,8 +37,8 @@ TT_KERNEL(256, attention_cached_write, attention_cached_args c)
             continue;
         const i64 at = (s.slot * heads + row % heads) * c.blocks;
         if (d < hd)
-            attn_store(c.keys, ((at + pos / BLOCK) * hd + d) * BLOCK + pos % BLOCK, halves & ATTN_KEYS,
-                       attn_load(c.a.k, row * hd + d, halves & ATTN_K));
+            attn_store(c.keys, ((at + pos / BLOCK) * hd + d) * BLOCK + pos % BLOCK,
+                       halves & ATTN_KEYS, attn_load(c.a.k, row * hd + d, halves & ATTN_K));
         else
             attn_store(c.values, (at * BLOCK + pos) * dv + d - hd, halves & ATTN_VALUES,
                        attn_load(c.a.v, row * dv + d - hd, halves & ATTN_V));
@@ -53,8 +54,9 @@ typedef struct cached_room {
 
 /* What one block of keys adds: weights into p, relative to the new tops; f: what earlier sums are multiplied by. */
 template <bool HALF>
-TT_DEV void cached_scores(const attention_cached_args &c, const float *q, i64 keys, i64 pos, i64 at, bool in, int head,
-                          int heads, float (*p)[BLOCK], float *top, float *sum, float *f)
+TT_DEV void cached_scores(const attention_cached_args &c, const float *q, i64 keys, i64 pos, i64 at,
+                          bool in, int head, int heads, float (*p)[BLOCK], float *top, float *sum,
+                          float *f)
 {
     const int lane = (int)threadIdx.x % 32, hd = c.a.hd;
     float s[CACHED_HEADS] = {};
@@ -69,8 +71,10 @@ TT_DEV void cached_scores(const attention_cached_args &c, const float *q, i64 ke
         float slope;
         s[h] = in && h < heads ? attn_score_f32(c.a, s[h], &slope) : -INF;
         if (c.a.bias && in && h < heads)
-            s[h] += c.a.bias[(i64)(head + h) * c.a.n_bias + attn_bias_at(c.a, (int)(pos - at))] * LOG2E;
-        const float most = fmaxf(top[h], tt_warp_max(s[h])), base = most == -INF ? 0.0f : most, w = exp2f(s[h] - base);
+            s[h] +=
+                c.a.bias[(i64)(head + h) * c.a.n_bias + attn_bias_at(c.a, (int)(pos - at))] * LOG2E;
+        const float most = fmaxf(top[h], tt_warp_max(s[h])), base = most == -INF ? 0.0f : most,
+                    w = exp2f(s[h] - base);
         f[h] = exp2f(top[h] - base);
         top[h] = most;
         sum[h] = fmaf(sum[h], f[h], tt_warp_sum(w));
@@ -80,18 +84,19 @@ TT_DEV void cached_scores(const attention_cached_args &c, const float *q, i64 ke
 
 /* A warp's share of positions [first, end) for `heads` query heads from `head` on; columns from c0. */
 template <bool KEYS, bool VALUES>
-TT_DEV void cached_warp(const attention_cached_args &c, const float *q, cached_room *room, i64 cache, i64 pos, i64 first,
-                        i64 end, int head, int heads, int c0)
+TT_DEV void cached_warp(const attention_cached_args &c, const float *q, cached_room *room,
+                        i64 cache, i64 pos, i64 first, i64 end, int head, int heads, int c0)
 {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, dv = c.a.dv_dim;
-    float acc[CACHED_HEADS][CACHED_COLS / 32] = {}, top[CACHED_HEADS], sum[CACHED_HEADS] = {}, f[CACHED_HEADS];
+    float acc[CACHED_HEADS][CACHED_COLS / 32] = {}, top[CACHED_HEADS], sum[CACHED_HEADS] = {},
+                                          f[CACHED_HEADS];
 #pragma unroll
     for (int h = 0; h < CACHED_HEADS; h++)
         top[h] = -INF;
     for (i64 b = first / BLOCK + warp; b * BLOCK < end; b += CACHED_WARPS) {
         const i64 at = b * BLOCK + lane;
-        cached_scores<KEYS>(c, q, (cache + b) * c.a.hd * BLOCK, pos, at, at >= first && at < end, head, heads,
-                            room->p[warp], top, sum, f);
+        cached_scores<KEYS>(c, q, (cache + b) * c.a.hd * BLOCK, pos, at, at >= first && at < end,
+                            head, heads, room->p[warp], top, sum, f);
         tt_sync_warp(); /* p is here */
 #pragma unroll
         for (int h = 0; h < CACHED_HEADS; h++)
@@ -104,7 +109,8 @@ TT_DEV void cached_warp(const attention_cached_args &c, const float *q, cached_r
             const i64 row = (cache * BLOCK + b * BLOCK + i) * dv + c0 + lane;
 #pragma unroll
             for (int j = 0; j < CACHED_COLS / 32; j++) {
-                const float v = c0 + lane + 32 * j < dv ? attn_load(c.values, row + 32 * j, VALUES) : 0.0f;
+                const float v =
+                    c0 + lane + 32 * j < dv ? attn_load(c.values, row + 32 * j, VALUES) : 0.0f;
 #pragma unroll
                 for (int h = 0; h < CACHED_HEADS; h++)
                     acc[h][j] = fmaf(room->p[warp][h][i], v, acc[h][j]);
@@ -125,15 +131,19 @@ TT_DEV void cached_warp(const attention_cached_args &c, const float *q, cached_r
 }
 
 /* The element of out, from the sum of weights and of weighted values, relative to top. */
-TT_DEV void cached_give(const attention_cached_args &c, const cached_token &s, i64 t, int head, int col, float top, float sum,
-                        float value)
+TT_DEV void cached_give(const attention_cached_args &c, const cached_token &s, i64 t, int head,
+                        int col, float top, float sum, float value)
 {
     const i64 at = (t * c.a.heads + head) * c.a.dv_dim + col;
-    const float sink = c.a.sinks ? attn_load(c.a.sinks, head, c.a.halves & ATTN_SINKS) * LOG2E : -INF;
+    const float sink =
+        c.a.sinks ? attn_load(c.a.sinks, head, c.a.halves & ATTN_SINKS) * LOG2E : -INF;
     const float up = fmaxf(top, sink), f = up == -INF ? 1.0f : exp2f(top - up);
     const float l = fmaf(sum, f, sink == -INF ? 0.0f : exp2f(sink - up));
     /* A token that the cache has no room for becomes NaN, which somebody notices. */
-    attn_store(c.a.out, at, c.a.halves & ATTN_OUT, s.wrong ? INF - INF : s.end == 0 || l == 0.0f ? 0.0f : value * f / l);
+    attn_store(c.a.out, at, c.a.halves & ATTN_OUT,
+               s.wrong                   ? INF - INF
+               : s.end == 0 || l == 0.0f ? 0.0f
+                                         : value * f / l);
 }
 
 TT_KERNEL(128, attention_cached, attention_cached_args c)
@@ -150,12 +160,13 @@ TT_KERNEL(128, attention_cached, attention_cached_args c)
     if (heads <= 0)
         return; /* the whole block */
     const cached_token s = token_of(c, t);
-    const i64 from = blockIdx.y * c.part, to = from + c.part, first = s.first > from ? s.first : from;
+    const i64 from = blockIdx.y * c.part, to = from + c.part,
+              first = s.first > from ? s.first : from;
     const i64 last = s.end < to ? s.end : to, cache = (s.slot * c.a.kv_heads + kv) * c.blocks;
     for (int i = (int)threadIdx.x; i < CACHED_HEADS * hd; i += 128)
-        q[i] = i / hd < heads
-                   ? attn_load(c.a.q, (t * c.a.heads + head + i / hd) * hd + i % hd, c.a.halves & ATTN_Q)
-                   : 0.0f;
+        q[i] = i / hd < heads ? attn_load(c.a.q, (t * c.a.heads + head + i / hd) * hd + i % hd,
+                                          c.a.halves & ATTN_Q)
+                              : 0.0f;
     tt_sync();
     const int keys = c.a.halves & ATTN_KEYS, values = c.a.halves & ATTN_VALUES;
     if (keys && values)
@@ -173,7 +184,8 @@ TT_KERNEL(128, attention_cached, attention_cached_args c)
         for (int w = 0; w < CACHED_WARPS; w++)
             top = fmaxf(top, room->top[w][h]);
         for (int w = 0; w < CACHED_WARPS; w++) {
-            const float f = room->top[w][h] == -INF ? top == -INF ? 1.0f : 0.0f : exp2f(room->top[w][h] - top);
+            const float f =
+                room->top[w][h] == -INF ? top == -INF ? 1.0f : 0.0f : exp2f(room->top[w][h] - top);
             sum = fmaf(room->sum[w][h], f, sum);
             value = fmaf(room->acc[w][h][col], f, value);
         }
@@ -182,7 +194,8 @@ TT_KERNEL(128, attention_cached, attention_cached_args c)
         if (c.parts_n == 1)
             cached_give(c, s, t, head + h, c0 + col, top, sum, value);
         else {
-            float *to_part = c.parts + (((i64)blockIdx.y * c.a.n_q + t) * c.a.heads + head + h) * (dv + 2);
+            float *to_part =
+                c.parts + (((i64)blockIdx.y * c.a.n_q + t) * c.a.heads + head + h) * (dv + 2);
             to_part[2 + c0 + col] = value;
             to_part[0] = top; /* the same in all threads and columns */
             to_part[1] = sum;
@@ -209,7 +222,8 @@ TT_KERNEL(256, attention_cached_join, attention_cached_args c)
         float value = 0.0f;
         for (int p = 0; p < c.parts_n; p++) {
             const float *x = c.parts + (p * rows + row) * (dv + 2);
-            value = fmaf(x[2 + d], x[0] == -INF ? top == -INF ? 1.0f : 0.0f : exp2f(x[0] - top), value);
+            value =
+                fmaf(x[2 + d], x[0] == -INF ? top == -INF ? 1.0f : 0.0f : exp2f(x[0] - top), value);
         }
         cached_give(c, s, row / c.a.heads, (int)(row % c.a.heads), d, top, sum, value);
     }

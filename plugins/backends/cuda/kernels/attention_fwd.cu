@@ -8,8 +8,8 @@
 /* Scores that are more than scale * q·k, and masks: x becomes -inf where the pair is not seen. tok_q: of the warp's first
  * row; tok_k: of the tile; keys: how many of the tile's keys there are. */
 template <int MR, int BM, int BN>
-TT_DEV void finish_scores(const attention_args &a, float (*s)[BN / 8][4], const int *tok_q, const int *tok_k, i64 keys,
-                          int head, int whole)
+TT_DEV void finish_scores(const attention_args &a, float (*s)[BN / 8][4], const int *tok_q,
+                          const int *tok_k, i64 keys, int head, int whole)
 {
     const int lane = (int)threadIdx.x % 32, in = keys < BN ? (int)keys : BN;
     const float *bias = a.bias ? a.bias + (i64)head * a.n_bias : 0;
@@ -44,7 +44,8 @@ TT_DEV void finish_scores(const attention_args &a, float (*s)[BN / 8][4], const 
 
 /* The softmax of one tile's scores: s becomes weights, relative to the rows' new tops; sums and acc follow. */
 template <int MR, int BN, int DV>
-TT_DEV void online_softmax(float (*s)[BN / 8][4], float (*acc)[DV / 8][4], float (*top)[2], float (*sum)[2], float unit)
+TT_DEV void online_softmax(float (*s)[BN / 8][4], float (*acc)[DV / 8][4], float (*top)[2],
+                           float (*sum)[2], float unit)
 {
 #pragma unroll
     for (int m = 0; m < MR; m++)
@@ -56,7 +57,8 @@ TT_DEV void online_softmax(float (*s)[BN / 8][4], float (*acc)[DV / 8][4], float
                 t = fmaxf(t, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             t = fmaxf(t, tt_shuffle_xor(t, 1));
             t = fmaxf(t, tt_shuffle_xor(t, 2));
-            const float at = t == -INF ? 0.0f : t * unit, f = attn_exp2(fmaf(top[m][half], unit, -at));
+            const float at = t == -INF ? 0.0f : t * unit,
+                        f = attn_exp2(fmaf(top[m][half], unit, -at));
             top[m][half] = t;
             float add = 0.0f;
 #pragma unroll
@@ -80,7 +82,8 @@ TT_DEV void online_softmax(float (*s)[BN / 8][4], float (*acc)[DV / 8][4], float
 
 /* lse of the rows, and what acc is multiplied by. */
 template <int MR>
-TT_DEV void finish_rows(const attention_args &a, float (*top)[2], float (*sum)[2], float unit, i64 row, int head)
+TT_DEV void finish_rows(const attention_args &a, float (*top)[2], float (*sum)[2], float unit,
+                        i64 row, int head)
 {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
@@ -92,7 +95,8 @@ TT_DEV void finish_rows(const attention_args &a, float (*top)[2], float (*sum)[2
             l += tt_shuffle_xor(l, 1);
             l += tt_shuffle_xor(l, 2);
             if (a.sinks) {
-                const float sink = attn_load(a.sinks, head, a.halves & ATTN_SINKS) * LOG2E, up = fmaxf(t, sink);
+                const float sink = attn_load(a.sinks, head, a.halves & ATTN_SINKS) * LOG2E,
+                            up = fmaxf(t, sink);
                 if (up != -INF) {
                     f = attn_exp2(t - up);
                     l = l * f + attn_exp2(sink - up);
@@ -110,7 +114,8 @@ template <int BN, int D, int THREADS>
 TT_DEV void load_heads(bf16 *to, const void *from, const attention_args &a, int kv, int d, int j)
 {
     kv = (int)attn_again((u32)kv);
-    attn_tile<BN, D, THREADS>(to, (const bf16 *)from + (i64)kv * d, (i64)a.kv_heads * d, (i64)j * BN, a.n_k, d);
+    attn_tile<BN, D, THREADS>(to, (const bf16 *)from + (i64)kv * d, (i64)a.kv_heads * d,
+                              (i64)j * BN, a.n_k, d);
 }
 
 /* The block's head and first row. Late tiles first: with a causal mask they see the most keys. */
@@ -139,7 +144,8 @@ template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const a
     attn_walk w;
     int whole, next_whole = 0, odd = 0;
     attn_walk_begin(&w);
-    attn_tile<BM, HD, THREADS>(q, (const bf16 *)a.q + (i64)head * a.hd, (i64)a.heads * a.hd, first, a.n_q, a.hd);
+    attn_tile<BM, HD, THREADS>(q, (const bf16 *)a.q + (i64)head * a.hd, (i64)a.heads * a.hd, first,
+                               a.n_q, a.hd);
     attn_tokens<BM>(tok_q, a.pos_q, a.seg_q, first, a.n_q);
     int j = attn_walk_next<false, BM, BN>(&w, a, first, &whole);
     if (j >= 0) {
@@ -148,7 +154,8 @@ template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const a
     }
     tt_copy_commit();
     while (j >= 0) {
-        const i64 outer = place<BM>(a, attn_again(blockIdx.x), &head); /* `first`, for free in registers */
+        const i64 outer =
+            place<BM>(a, attn_again(blockIdx.x), &head); /* `first`, for free in registers */
         const int next = attn_walk_next<false, BM, BN>(&w, a, outer, &next_whole);
         float s[MR][BN / 8][4] = {};
         tt_copy_wait<0>();
@@ -164,7 +171,8 @@ template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const a
         }
         tt_copy_commit();
         if (more || !whole)
-            finish_scores<MR, BM, BN>(a, s, tok_q + warp * 16 * MR, tok_k + odd * 2 * BN, a.n_k - (i64)j * BN,
+            finish_scores<MR, BM, BN>(a, s, tok_q + warp * 16 * MR, tok_k + odd * 2 * BN,
+                                      a.n_k - (i64)j * BN,
                                       (int)(attn_again(blockIdx.x) % (u32)a.heads), whole);
         online_softmax<MR, BN, DV>(s, acc, top, sum, unit);
         attn_mix<MR, DV, BN>(acc, s, v);
@@ -172,9 +180,11 @@ template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const a
         whole = next_whole;
         odd = 1 - odd;
     }
-    const i64 row = place<BM>(a, attn_again(blockIdx.x), &head) + (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
+    const i64 row =
+        place<BM>(a, attn_again(blockIdx.x), &head) + (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
     finish_rows<MR>(a, top, sum, unit, row, head);
-    attn_give<MR, DV>((bf16 *)a.out + (i64)head * a.dv_dim, (i64)a.heads * a.dv_dim, row, a.n_q, a.dv_dim, acc, sum);
+    attn_give<MR, DV>((bf16 *)a.out + (i64)head * a.dv_dim, (i64)a.heads * a.dv_dim, row, a.n_q,
+                      a.dv_dim, acc, sum);
 }
 
 /* The launcher (attention.c) has the same sizes. */

@@ -6,7 +6,8 @@
 /* spans_q and spans_k, a thread each. */
 TT_KERNEL(128, attention_spans, attention_args a)
 {
-    const i64 spans_q = (a.n_q + ATTN_SPAN - 1) / ATTN_SPAN, i = (i64)blockIdx.x * 128 + threadIdx.x;
+    const i64 spans_q = (a.n_q + ATTN_SPAN - 1) / ATTN_SPAN,
+              i = (i64)blockIdx.x * 128 + threadIdx.x;
     const bool keys = i >= spans_q;
     const i64 span = keys ? i - spans_q : i, n = keys ? a.n_k : a.n_q;
     const int *pos = keys ? a.pos_k : a.pos_q, *seg = keys ? a.seg_k : a.seg_q;
@@ -52,7 +53,8 @@ TT_KERNEL(256, attention_bias_parts, attention_args a)
     plain_room *room = (plain_room *)tt_shared;
     const int head = (int)blockIdx.y, kv = attn_kv_head(a, head), row = (int)threadIdx.x / 16 * 4,
               col = (int)threadIdx.x % 16;
-    const plain_rows q = plain_q(a, head), k = plain_k(a, kv), v = plain_v(a, kv), dout = plain_dout(a, head);
+    const plain_rows q = plain_q(a, head), k = plain_k(a, kv), v = plain_v(a, kv),
+                     dout = plain_dout(a, head);
     double *sums = a.bias_sums + ((i64)blockIdx.x * a.heads + head) * a.n_bias;
     for (i64 i = threadIdx.x; i < a.n_bias; i += PLAIN_THREADS)
         sums[i] = 0.0;
@@ -69,9 +71,10 @@ TT_KERNEL(256, attention_bias_parts, attention_args a)
                 for (int j = 0; j < 4; j++) {
                     const i64 query = first + row + i;
                     const float *stats = a.stats + ((i64)head * a.rows + query) * 2;
-                    const float z = plain_score(a, s[i][j], query, inner + col + 16 * j, head, &slope,
-                                                &room->index[row + i][col + 16 * j]);
-                    room->tile[row + i][col + 16 * j] = z == -INF ? 0.0f : exp2f(z - stats[0]) * (d[i][j] - stats[1]);
+                    const float z = plain_score(a, s[i][j], query, inner + col + 16 * j, head,
+                                                &slope, &room->index[row + i][col + 16 * j]);
+                    room->tile[row + i][col + 16 * j] =
+                        z == -INF ? 0.0f : exp2f(z - stats[0]) * (d[i][j] - stats[1]);
                 }
             tt_sync(); /* tile and index are here, and the last tile's sums are done */
             attn_extremes(a.spans_q, first, ROWS, a.n_q, x);
@@ -106,14 +109,16 @@ TT_KERNEL(256, attention_bias_sum, attention_args a)
 
 /* attention_merge: out [n,dv], lse [n] of each of two sets of keys -> out, lse; a warp a row. halves: bit i: operand i is
  * bf16; bits 4, 5: the results. */
-TT_KERNEL(256, attention_merge, const void *out0, const void *lse0, const void *out1, const void *lse1, void *out, void *lse,
-          i64 n, i64 dv, int halves)
+TT_KERNEL(256, attention_merge, const void *out0, const void *lse0, const void *out1,
+          const void *lse1, void *out, void *lse, i64 n, i64 dv, int halves)
 {
     const int lane = (int)threadIdx.x % 32;
     for (i64 i = (i64)blockIdx.x * 8 + threadIdx.x / 32; i < n; i += (i64)gridDim.x * 8) {
-        const float a = attn_load(lse0, i, halves & 2), b = attn_load(lse1, i, halves & 8), top = tt_max(a, b);
+        const float a = attn_load(lse0, i, halves & 2), b = attn_load(lse1, i, halves & 8),
+                    top = tt_max(a, b);
         const bool none = top == INF || top == -INF;
-        const float p = none ? 0.0f : expf(a - top), q = none ? 0.0f : expf(b - top), sum = none ? 1.0f : p + q;
+        const float p = none ? 0.0f : expf(a - top), q = none ? 0.0f : expf(b - top),
+                    sum = none ? 1.0f : p + q;
         for (i64 d = i * dv + lane; d < (i + 1) * dv; d += 32) {
             const float x = attn_load(out0, d, halves & 1), y = attn_load(out1, d, halves & 4);
             attn_store(out, d, halves & 16, none ? 0.0f : (x * p + y * q) / sum);

@@ -19,12 +19,13 @@ typedef struct part {
 TT_DEV float score(const attention_args &a, const part &t, float x, int i, int j, float *slope)
 {
     int index;
-    return plain_score(a, x, t.keys ? t.y + 16 * j : t.x + i, t.keys ? t.x + i : t.y + 16 * j, t.head, slope, &index);
+    return plain_score(a, x, t.keys ? t.y + 16 * j : t.x + i, t.keys ? t.x + i : t.y + 16 * j,
+                       t.head, slope, &index);
 }
 
 /* room->tile = the weights, relative to the rows' new tops; sums and acc follow. */
-TT_DEV void softmax(const attention_args &a, plain_room *room, const part &t, float (*s)[4], float (*acc)[COLS / 16],
-                    float *top, float *sum)
+TT_DEV void softmax(const attention_args &a, plain_room *room, const part &t, float (*s)[4],
+                    float (*acc)[COLS / 16], float *top, float *sum)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -55,7 +56,8 @@ TT_DEV void softmax(const attention_args &a, plain_room *room, const part &t, fl
 
 /* room->tile = p, or ds before the scale. */
 template <int WHAT>
-TT_DEV void weigh(const attention_args &a, plain_room *room, const part &t, const float (*s)[4], const float (*d)[4])
+TT_DEV void weigh(const attention_args &a, plain_room *room, const part &t, const float (*s)[4],
+                  const float (*d)[4])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -64,8 +66,10 @@ TT_DEV void weigh(const attention_args &a, plain_room *room, const part &t, cons
             const i64 query = t.keys ? t.y + 16 * j : t.x + i;
             const float *stats = a.stats + ((i64)t.head * a.rows + (query < a.n_q ? query : 0)) * 2;
             float slope;
-            const float z = score(a, t, s[i][j], i, j, &slope), p = z == -INF ? 0.0f : exp2f(z - stats[0]);
-            room->tile[t.row + i][t.col + 16 * j] = WHAT == DV ? p : p * (d[i][j] - stats[1]) * slope;
+            const float z = score(a, t, s[i][j], i, j, &slope),
+                        p = z == -INF ? 0.0f : exp2f(z - stats[0]);
+            room->tile[t.row + i][t.col + 16 * j] =
+                WHAT == DV ? p : p * (d[i][j] - stats[1]) * slope;
         }
 }
 
@@ -83,8 +87,10 @@ template <int WHAT> TT_DEV void plain(const attention_args &a)
 {
     constexpr bool KEYS = WHAT == DK || WHAT == DV;
     plain_room *room = (plain_room *)tt_shared;
-    const int n_heads = KEYS ? a.kv_heads : a.heads, outer = (int)(blockIdx.x % (u32)n_heads), c0 = (int)blockIdx.z * COLS;
-    const int kv = KEYS ? outer : attn_kv_head(a, outer), row = (int)threadIdx.x / 16 * 4, col = (int)threadIdx.x % 16;
+    const int n_heads = KEYS ? a.kv_heads : a.heads, outer = (int)(blockIdx.x % (u32)n_heads),
+              c0 = (int)blockIdx.z * COLS;
+    const int kv = KEYS ? outer : attn_kv_head(a, outer), row = (int)threadIdx.x / 16 * 4,
+              col = (int)threadIdx.x % 16;
     const i64 first = (i64)(blockIdx.x / (u32)n_heads) * ROWS, n = KEYS ? a.n_k : a.n_q;
     float acc[4][COLS / 16] = {}, top[4], sum[4] = {};
     int begin = outer, end = outer + 1;
@@ -93,7 +99,8 @@ template <int WHAT> TT_DEV void plain(const attention_args &a)
     for (int i = 0; i < 4; i++)
         top[i] = -INF;
     for (int head = begin; head < end; head++) {
-        const plain_rows q = plain_q(a, head), k = plain_k(a, kv), v = plain_v(a, kv), dout = plain_dout(a, head);
+        const plain_rows q = plain_q(a, head), k = plain_k(a, kv), v = plain_v(a, kv),
+                         dout = plain_dout(a, head);
         attn_walk w;
         attn_walk_begin(&w);
         for (int whole, t; (t = attn_walk_next<KEYS, ROWS, ROWS>(&w, a, first, &whole)) >= 0;) {
@@ -109,13 +116,21 @@ template <int WHAT> TT_DEV void plain(const attention_args &a)
                     plain_dots(d, room, KEYS ? v : dout, first, KEYS ? dout : v, inner);
                 weigh<WHAT>(a, room, here, s, d);
             }
-            plain_load<COLS>(room->rows, WHAT == OUT ? v : WHAT == DQ ? k : WHAT == DK ? q : dout, inner, c0);
+            plain_load<COLS>(room->rows,
+                             WHAT == OUT  ? v
+                             : WHAT == DQ ? k
+                             : WHAT == DK ? q
+                                          : dout,
+                             inner, c0);
             tt_sync(); /* tile and rows are here; the next dots begin with a barrier, too */
             plain_mix(acc, room);
         }
     }
     const int width = WHAT == DQ || WHAT == DK ? a.hd : a.dv_dim;
-    const int half = a.halves & (WHAT == OUT ? ATTN_OUT : WHAT == DQ ? ATTN_Q : WHAT == DK ? ATTN_K : ATTN_V);
+    const int half = a.halves & (WHAT == OUT  ? ATTN_OUT
+                                 : WHAT == DQ ? ATTN_Q
+                                 : WHAT == DK ? ATTN_K
+                                              : ATTN_V);
     void *to = WHAT == OUT ? a.out : WHAT == DQ ? a.dq : WHAT == DK ? a.dk : a.dv;
     for (int i = 0; i < 4 && first + row + i < n; i++) {
         const i64 at = (first + row + i) * n_heads + outer;
