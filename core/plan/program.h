@@ -225,8 +225,7 @@ typedef struct tt_program {
     int64_t most_rows[TT_N_EXTENTS];
     int64_t bytes[TT_N_SPACES];
     int64_t alignment; /* of all offsets */
-    /* state space: scalars that the host writes before a step lie before the first, those that it reads
-     * after it before the second */
+    /* state space: what the host writes before a step lies before the first, what it reads the second */
     int64_t written_end, read_end;
 } tt_program;
 
