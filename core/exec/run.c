@@ -122,7 +122,8 @@ static tt_status run_kind(const run *r, const tt_bound *b, tt_tensor *in, tt_ten
         return run_stage_sum(x, b, in, out, err);
     case TT_INSTR_COPY:
         TT_TRY(tt_exec_use_queue(x, b->queue, err));
-        return tt_move_copy(&x->queues[b->queue].mover, out->data, in->data, (size_t)tt_tensor_bytes(in), err);
+        return tt_move_copy(&x->queues[b->queue].mover, out->data, in->data,
+                            (size_t)tt_tensor_bytes(in), err);
     case TT_INSTR_FILL:
         return tt_move_fill(m, out, b->exchange->reduce, err);
     case TT_INSTR_INPUT:

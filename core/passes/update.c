@@ -32,9 +32,10 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
         return tt_placeholder(b);
     const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
     tt_graph *g = tt_builder_graph(b);
-    const char *full = i->n == i->stack->n
-                           ? tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name)
-                           : tt_arena_printf(g->arena, "stack.%d.%s.%d", i->stack->id, name, i->first);
+    const char *full =
+        i->n == i->stack->n
+            ? tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name)
+            : tt_arena_printf(g->arena, "stack.%d.%s.%d", i->stack->id, name, i->first);
     if (i->known && tt_graph_state(g, TT_STATE_OPTIMIZER, full))
         return read_moment(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
     if (tt_graph_state(g, TT_STATE_OPTIMIZER, full))

@@ -209,8 +209,7 @@ static void lower_state_copy(lowering *l, const tt_node *n)
     const int q = n->async ? queue_of(l, &none, load ? 1 : 2) : 0;
     if (q)
         synchronize(l, q, predicate_of(n));
-    const int state =
-        tt_lower_state(l, n->state, n->accumulate_index, load ? n->out[0] : n->in[0]);
+    const int state = tt_lower_state(l, n->state, n->accumulate_index, load ? n->out[0] : n->in[0]);
     const int *at = tt_arena_dup(l->a, &state, sizeof state);
     tt_instr *i = emit_node(l, TT_INSTR_COPY, n);
     if (load)

@@ -188,8 +188,8 @@ static bool same_state(const checker *c, const int *a, int n_a, const int *b, in
         for (int j = 0; j < n_b; j++) {
             const tt_operand *x = &c->p->operands[a[i]], *y = &c->p->operands[b[j]];
             if (x->space == y->space && x->space != TT_SPACE_NONE && x->space <= TT_SPACE_STATE &&
-                x->here && y->here &&
-                x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes)
+                x->here && y->here && x->offset < y->offset + y->bytes &&
+                y->offset < x->offset + x->bytes)
                 return true;
         }
     return false;

@@ -49,7 +49,8 @@ static bool writes_state(const tt_node *n, const tt_state *s)
 static bool next_store(const tt_node *e, const tt_node *under_way)
 {
     return e->async && e->op == &tt_op_assign && under_way->op == &tt_op_assign &&
-           (e->state->stack != under_way->state->stack || e->state->first != under_way->state->first);
+           (e->state->stack != under_way->state->stack ||
+            e->state->first != under_way->state->first);
 }
 
 /* Must this collective or copy be over before e begins? */
