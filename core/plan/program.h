@@ -16,8 +16,8 @@
 typedef enum tt_space {
     TT_SPACE_NONE,
     TT_SPACE_PINNED, /* of a device: pinned host memory, for states that only copies touch */
-    TT_SPACE_STATE, /* parameters, optimizer, accumulators, scalars, metrics */
-    TT_SPACE_SLOT,  /* + a tt_hold */
+    TT_SPACE_STATE,  /* parameters, optimizer, accumulators, scalars, metrics */
+    TT_SPACE_SLOT,   /* + a tt_hold */
     TT_SPACE_KEEP,
     TT_SPACE_WGRAD,
     TT_SPACE_WORK,
@@ -177,10 +177,10 @@ typedef struct tt_program_state {
     const char *name;
     int64_t offset; /* in its space, the state space or the pinned one; -1: on other ranks */
     uint8_t space;
-    bool moments;   /* an optimizer's: zero before the first step, read before it is written */
-    bool fresh;     /* each step stores it before it is added to or read: sums, metrics, gathered
+    bool moments;  /* an optimizer's: zero before the first step, read before it is written */
+    bool fresh;    /* each step stores it before it is added to or read: sums, metrics, gathered
                        parameters */
-    bool for_host;  /* a scalar or a metric: the host finds it by its name, which others may have */
+    bool for_host; /* a scalar or a metric: the host finds it by its name, which others may have */
     tt_tensor tensor;
 } tt_program_state;
 
