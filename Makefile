@@ -19,6 +19,7 @@ say = $(if $(V),,@printf '%-7s%s\n' $(1) $(2))
 all:
 include mk/flags.mk
 include mk/plugins.mk
+include mk/cuda.mk
 
 # ---- what there is ----
 rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(subst *,%,$2),$d))
@@ -116,7 +117,7 @@ $(PLUGIN_SO:$B/%=%): %.so: $B/%.so
 # -rdynamic: a plugin that a test loads binds to the test's copy of the core. Tools (<name>_tool.c) serve test scripts.
 $(TEST_BIN) $(TOOL_BIN): $B/%: $B/%.o $(CORE_A)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic $< $(CORE_A) $(CORE_LIBS) -lcmocka -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic $(filter %.o,$^) $(CORE_A) $(CORE_LIBS) -lcmocka -o $@
 
 $B/tests/%.o: tests/%.c $B/.flags
 	@mkdir -p $(@D)
@@ -124,12 +125,13 @@ $B/tests/%.o: tests/%.c $B/.flags
 	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -Icore -Itests -MMD -MP -c $< -o $@
 
 include mk/far.mk
+include mk/fake.mk
 test: deps
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) run-tests
-tests: all $(FAR_SO) $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
+tests: all $(FAR_SO) $(FAKE_ALL) $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
 run-tests: tests
 	$(Q)sh mk/run-tests.sh $B
-test-%: all $(FAR_SO)
+test-%: all $(FAR_SO) $(FAKE_ALL)
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $B/tests/$*/%,$(TEST_BIN) $(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
 	$(Q)sh mk/run-tests.sh $B $*
 
@@ -149,7 +151,7 @@ deps:
 lint:
 	@sh mk/lint.sh
 fmt:
-	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
+	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' -o -name '*.cu' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
 	    xargs -r clang-format -i < build/.fmt # twice: 14 needs it to settle
 # Compares the numbers with another, built tree's: make same-bits OTHER=/path/to/tree.
 same-bits: all

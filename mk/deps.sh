@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build and the tests need. Prints nothing if all is present; otherwise installs it with apt (root or sudo -n), or
+# Installs what the build and the tests need. Prints one line about CUDA and, if all is present, nothing else; otherwise installs it with apt (root or sudo -n), or
 # prints the command to run and fails.
 missing=
 need() { # PACKAGE FILE...: missing unless one of the files is there
@@ -31,6 +31,14 @@ need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/
 tool openmpi-bin mpirun
 tool procps pgrep # tests search for processes that were left running
 tool zstd zstd    # tests compress text
+
+# CUDA is not installed by apt. Nothing is missing without it; a line says who compiles the kernels.
+nvcc=$(sh mk/cuda.sh find)
+if [ -n "$nvcc" ]; then
+    echo "cuda: NVRTC compiles the kernels of the backend cuda at first use; with CUDA=fatbin, $nvcc ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')) does so now, in minutes"
+else
+    echo "cuda: NVRTC compiles the kernels of the backend cuda at first use (there is no nvcc of CUDA 12.8 or newer)"
+fi
 [ -z "$missing" ] && exit 0
 
 line="apt-get install -y --no-install-recommends$missing"

@@ -35,9 +35,13 @@ FNR == 1 {
     file = FILENAME
     in_comment = 0
     body = 0
+    for_device = 0
     n = split(file, part, "/")
     area = part[1] == "core" ? part[2] : ""
     plugin = part[1] == "plugins"
+    # The dialect of kernels is dialect.h; the emulator and NVRTC know nothing else.
+    kernels = file ~ /\/kernels\/[^\/]*\.(cu|h)$/
+    dialect = kernels && part[n] == "dialect.h"
     # the folder a plugin's own headers are in: plugins/<kind>/<name>/ or none
     longest = file ~ /^plugins\/backends\// ? 100 : 60
 }
@@ -78,6 +82,8 @@ function check_op_names(code) {
 
 # core: "area/x.h" is below core/, "x.h" in the file's own folder.
 function check_quoted(path,    to, p) {
+    if (dialect && path == "emulator.h") return # of tests/fake
+    if (path == "cuda/lib.h" && file ~ /^plugins\/comms\/nccl\//) return # the search for NVIDIA's libraries
     if (plugin) {
         p = file
         sub(/[^\/]*$/, "", p)
@@ -99,6 +105,7 @@ function check_quoted(path,    to, p) {
 }
 
 function check_system(path) {
+    if (kernels) finding("kernels include headers of their folder only: <" path ">")
     if (path ~ /^(ltdl|dlfcn)\.h$/ && !plugin && area != "plugin") finding("only core/plugin includes <" path ">")
     if (path == "jansson.h" && !plugin && area != "config") finding("only core/config includes <" path ">")
     if (path ~ /^(mpi|nccl|cuda|cublas)/ && !plugin) finding("core knows no <" path ">")
@@ -115,7 +122,7 @@ function check_system(path) {
 
 {
     code = strip($0)
-    if (file ~ /\.c$/) {
+    if (file ~ /\.cu?$/) {
         if (code ~ /^\{/) body = FNR
         if (code ~ /^\}/ && body) {
             if (FNR - body + 1 > longest)
@@ -123,6 +130,11 @@ function check_system(path) {
             body = 0
         }
     }
+    # what has a twin for the emulator
+    if (code ~ /^#[ ]*if.*__CUDACC__/) for_device = 1
+    else if (code ~ /^#[ ]*(else|endif)/) for_device = 0
+    if (kernels && !dialect && !for_device && code ~ /(^|[^_A-Za-z0-9])(__(device|global|shared|shfl|sync|launch|ld|st)[a-z_]*|atomic[A-Z][A-Za-z]*|asm|curand[a-z_]*)[^_A-Za-z0-9]/)
+        finding("kernels use the names of dialect.h, not CUDA\047s own")
     if (area != "" && file !~ /^core\/graph\/ops\//) check_op_names(code)
     if (area != "cli") {
         if (code ~ /(^|[^_A-Za-z0-9])(printf|vprintf|puts|putchar|perror)[ ]*\(/ ||

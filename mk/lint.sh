@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit 1
 found=$(mktemp) || exit 1
 trap 'rm -f "$found" "$found.links"' EXIT
 
-sources() { find "$@" -name build -prune -o \( -name '*.c' -o -name '*.h' -o -name '*.def' \) -print 2>/dev/null | sort; }
+sources() { find "$@" -name build -prune -o \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.def' \) -print 2>/dev/null | sort; }
 awk=awk
 
 # ---- one pass over the C files: sizes, calls, includes; comments and literals are blanked first ----
@@ -40,7 +40,7 @@ sources core plugins | xargs -r $awk '
 
 # ---- words and licence lines ----
 everything=$(find . \( -name .git -o -name build -o -name corpus -o -name golden -o -name outputs \) -prune -o -type f \
-    \( -name '*.[ch]' -o -name '*.def' -o -name '*.cpp' -o -name '*.sh' -o -name '*.mk' -o -name '*.py' -o -name '*.map' \
+    \( -name '*.[ch]' -o -name '*.cu' -o -name '*.def' -o -name '*.cpp' -o -name '*.sh' -o -name '*.mk' -o -name '*.py' -o -name '*.map' \
     -o -name Makefile -o -name '*.awk' -o -name '*.bash' \) -print | sed 's|^\./||' | sort)
 # the words are spelt apart so that this file may hold them
 marks='TO''DO|FIX''ME|XX''X|HA''CK'
@@ -98,7 +98,7 @@ rm -f "$found.links"
 
 # ---- format ----
 if command -v clang-format >/dev/null 2>&1; then
-    find core include plugins tests examples bench -name '*.[ch]' 2>/dev/null | sort |
+    find core include plugins tests examples bench \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null | sort |
         xargs -r -n 40 clang-format --dry-run 2>&1 |
         sed -n 's/^\([^:]*\):\([0-9]*\):.*clang-format-violations.*/\1:\2: not as clang-format has it; make fmt/p' |
         sort -t: -k1,1 -u >>"$found"

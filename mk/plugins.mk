@@ -16,7 +16,7 @@ PLUGIN_OBJ     := $(patsubst %.c,$B/%.o,$(PLUGIN_FILES) $(wildcard plugins/*/*/*
 SPECS          := $(sort $(wildcard plugins/specs/*.json))
 
 # $(1): plugins/<kind>/<name>
-plugin_objects = $(patsubst %.c,$B/%.o,$(wildcard $(1).c) $(sort $(wildcard $(1)/*.c)))
+plugin_objects = $(patsubst %.c,$B/%.o,$(wildcard $(1).c) $(sort $(wildcard $(1)/*.c))) $(ALSO_$(1))
 plugin_libs    = $(LIBS_$(1)) $(if $(findstring /tokenizers/,$(1)),-lpcre2-8 -lutf8proc -ljansson) -lm
 # $(1): the source file; flags of its file name, then of its plugin
 plugin_cflags  = $(call isa_cflags,$(1)) $(CFLAGS_$(1:.c=)) $(CFLAGS_$(patsubst %/,%,$(dir $(1))))
@@ -29,7 +29,7 @@ isa_cflags = $(if $(filter %_avx2.c,$(1)),-mavx2 -mfma) \
     $(if $(filter %_amx.c,$(1)),-mamx-tile -mamx-bf16)
 else
 PLUGIN_OBJ     := $(filter-out %_avx2.o %_avx512.o %_amx.o,$(PLUGIN_OBJ))
-plugin_objects = $(filter-out %_avx2.o %_avx512.o %_amx.o,$(patsubst %.c,$B/%.o,$(wildcard $(1).c) $(sort $(wildcard $(1)/*.c))))
+plugin_objects = $(filter-out %_avx2.o %_avx512.o %_amx.o,$(patsubst %.c,$B/%.o,$(wildcard $(1).c) $(sort $(wildcard $(1)/*.c)))) $(ALSO_$(1))
 endif
 
 comma := ,
@@ -38,7 +38,14 @@ comma := ,
 BLAS_DIR := $(firstword $(wildcard /usr/lib/$(MACHINE)-linux-gnu/openblas-pthread))
 
 # ---- the table ----
+# LIBS_ and CFLAGS_ of a plugin, and ALSO_: objects from outside its folder.
 LIBS_plugins/backends/cpu := $(if $(BLAS_DIR),-Wl$(comma)-rpath$(comma)$(BLAS_DIR)) -ldl
+LIBS_plugins/backends/cuda := -ldl
+ALSO_plugins/backends/cuda = $(CUDA_EMBED_O)
+# The search for NVIDIA's libraries is the cuda backend's.
+LIBS_plugins/comms/nccl := -ldl
+CFLAGS_plugins/comms/nccl := -Iplugins/backends
+ALSO_plugins/comms/nccl := $B/plugins/backends/cuda/lib.o
 LIBS_plugins/dataloaders/jsonl := -lz -lzstd
 CFLAGS_plugins/comms/mpi := $(MPI_CFLAGS:-I%=-isystem %)
 LIBS_plugins/comms/mpi   := $(MPI_LIBS)

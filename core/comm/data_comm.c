@@ -37,7 +37,11 @@ static tt_status open_device_comm(tt_dist *d, const tt_data_opts *o, tt_error *e
                              .concurrent = o->concurrent,
                              .device = o->device.vt,
                              .backend = o->device.backend,
-                             .host_all_gather = gather_on_host};
+                             .host_all_gather = gather_on_host,
+                             .host = d->vt,
+                             .host_self = d->self,
+                             .backend_name = o->backend_name,
+                             .reduce_members = o->reduce_members};
     void *self = NULL;
     TT_TRY(TT_PLUGIN_CALL(o->comm->open(o->config, &env, &self, err), err, "comm", "open"));
     d->data_vt = o->comm;
@@ -49,8 +53,15 @@ tt_status tt_dist_open_data(tt_dist *d, const tt_data_opts *o, tt_error *err)
 {
     if (!d->vt || tt_device_is_host(&o->device))
         return TT_OK;
+    bool local = false;
     if (o->comm)
         return open_device_comm(d, o, err);
+    TT_TRY(tt_local_serves(o, d, &local, err));
+    if (local) {
+        TT_TRY(tt_local_new(o, d, &d->data_self, err));
+        d->data_vt = &tt_local_vt;
+        return TT_OK;
+    }
     TT_TRY(tt_staged_new(&o->device, d, &d->data_self, err));
     d->data_vt = &tt_staged_vt;
     return TT_OK;

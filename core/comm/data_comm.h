@@ -7,12 +7,15 @@
 /* The communicator of tensors. Its buffers are memory of the rank's backend:
  *   a host backend         the communicator of the host itself
  *   a device, with a comm  a plugin's with device_memory (NCCL): calls are put on queues
- *   a device, without one  the host's, between copies through pinned memory; these calls wait */
+ *   a device, without one  of rank-threads whose devices reach each other: copies between their buffers;
+ *                          else the host's, between copies through pinned memory; these calls wait */
 
 typedef struct tt_data_opts {
     tt_device device;
     const tt_comm_vt *comm; /* with device_memory; NULL: none */
     const void *config;
+    const char *backend_name;
+    const tt_kernel *reduce_members; /* the device's; NULL: it has none */
     double timeout_s;
     bool concurrent; /* collectives run concurrently with the program */
 } tt_data_opts;
@@ -25,6 +28,10 @@ bool tt_dist_has_queues(const tt_dist *d);
 /* Its calls may become part of a device's graphs. */
 bool tt_dist_captures(const tt_dist *d);
 
+/* device_local.c: between rank-threads, if all their devices serve. [collective] */
+tt_status tt_local_serves(const tt_data_opts *o, tt_dist *d, bool *out, tt_error *err);
+tt_status tt_local_new(const tt_data_opts *o, const tt_dist *d, void **out, tt_error *err);
+extern const tt_comm_vt tt_local_vt;
 /* staged.c: the host's communicator between copies. */
 tt_status tt_staged_new(const tt_device *device, const tt_dist *d, void **out, tt_error *err);
 extern const tt_comm_vt tt_staged_vt;

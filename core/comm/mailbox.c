@@ -10,18 +10,14 @@
  * received; at most two per direction are in flight. Buffers are reused, so steady traffic
  * allocates nothing. */
 
-#define MAX_IN_FLIGHT 2
-
-typedef struct message {
-    int64_t bytes, cap;
-    char *data;
-} message;
+#define MAX_IN_FLIGHT TT_MAILBOX_PLACES
 
 struct tt_mailbox {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    message ring[MAX_IN_FLIGHT];
+    tt_message ring[MAX_IN_FLIGHT];
     uint64_t n_sent, n_received; /* completed messages */
+    bool left[2];                /* the receiver, the sender; of device communicators */
 };
 
 static tt_mailbox *mailbox_new(void)
@@ -56,7 +52,7 @@ void tt_mailbox_wake(tt_mailbox *b)
     pthread_mutex_unlock(&b->lock);
 }
 
-static tt_mailbox *mailbox_of(tt_comm *c, int from, int to)
+tt_mailbox *tt_mailbox_of(tt_comm *c, int from, int to)
 {
     _Atomic(tt_mailbox *) *at = &c->g->boxes[from * c->g->n + to];
     tt_mailbox *b = atomic_load(at);
@@ -72,9 +68,7 @@ static tt_mailbox *mailbox_of(tt_comm *c, int from, int to)
     return b;
 }
 
-/* Waits, with the lock held, until fewer than two messages are in flight (to send) or one has
- * arrived (to receive). */
-static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_error *err)
+static struct timespec deadline(const tt_comm *c)
 {
     struct timespec until;
     const double limit = c->t->timeout_s;
@@ -85,6 +79,14 @@ static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_err
         until.tv_nsec = 0;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
+    return until;
+}
+
+/* Waits, with the lock held, until fewer than two messages are in flight (to send) or one has
+ * arrived (to receive). */
+static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_error *err)
+{
+    const struct timespec until = deadline(c);
     while (sending ? b->n_sent - b->n_received >= MAX_IN_FLIGHT : b->n_sent == b->n_received) {
         if (atomic_load(&c->t->aborted))
             return TT_ECOMM;
@@ -95,7 +97,8 @@ static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_err
                        "before step 1, "
                        "train_timeout_seconds from then on)",
                        sending ? "send to" : "receive from", c->g->ranks[peer],
-                       (unsigned long long)(sending ? b->n_sent : b->n_received) + 1, limit);
+                       (unsigned long long)(sending ? b->n_sent : b->n_received) + 1,
+                       c->t->timeout_s);
     }
     return TT_OK;
 }
@@ -105,7 +108,7 @@ static tt_status woken(tt_comm *c, tt_status s, tt_error *err)
     return s == TT_ECOMM ? tt_threads_aborted(c->t, err) : s;
 }
 
-static tt_status message_fill(message *m, const void *buf, int64_t bytes, tt_error *err)
+static tt_status message_fill(tt_message *m, const void *buf, int64_t bytes, tt_error *err)
 {
     if (m->cap < bytes) {
         free(m->data);
@@ -125,12 +128,12 @@ tt_status tt_mailbox_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt
 {
     if (atomic_load(&c->t->aborted))
         return tt_threads_aborted(c->t, err);
-    tt_mailbox *b = mailbox_of(c, c->me, to);
+    tt_mailbox *b = tt_mailbox_of(c, c->me, to);
     if (!b)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a mailbox");
     pthread_mutex_lock(&b->lock);
     const tt_status s = await(c, b, true, to, err);
-    message *m = &b->ring[b->n_sent % MAX_IN_FLIGHT];
+    tt_message *m = &b->ring[b->n_sent % MAX_IN_FLIGHT];
     pthread_mutex_unlock(&b->lock);
     if (s != TT_OK)
         return woken(c, s, err);
@@ -144,12 +147,12 @@ tt_status tt_mailbox_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt
 
 tt_status tt_mailbox_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err)
 {
-    tt_mailbox *b = mailbox_of(c, from, c->me);
+    tt_mailbox *b = tt_mailbox_of(c, from, c->me);
     if (!b)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a mailbox");
     pthread_mutex_lock(&b->lock);
     const tt_status s = atomic_load(&c->t->aborted) ? TT_ECOMM : await(c, b, false, from, err);
-    const message *m = &b->ring[b->n_received % MAX_IN_FLIGHT];
+    const tt_message *m = &b->ring[b->n_received % MAX_IN_FLIGHT];
     pthread_mutex_unlock(&b->lock);
     if (s != TT_OK)
         return woken(c, s, err);
@@ -163,4 +166,50 @@ tt_status tt_mailbox_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_err
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
     return TT_OK;
+}
+
+/* ---- for communicators that are built on this one: threads_meet.h ---- */
+
+tt_status tt_mailbox_open(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_message **out,
+                          tt_error *err)
+{
+    pthread_mutex_lock(&b->lock);
+    tt_status s = atomic_load(&c->t->aborted) ? TT_ECOMM : await(c, b, sending, peer, err);
+    if (s == TT_OK) {
+        b->left[sending] = false;
+        *out = &b->ring[(sending ? b->n_sent : b->n_received) % MAX_IN_FLIGHT];
+        return TT_OK;
+    }
+    pthread_mutex_unlock(&b->lock);
+    return woken(c, s, err);
+}
+
+void tt_mailbox_close(tt_mailbox *b, bool sending, bool done)
+{
+    if (done)
+        sending ? b->n_sent++ : b->n_received++;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+}
+
+tt_mailbox *tt_mailbox_find(const tt_comm *c, int from, int to)
+{
+    return atomic_load(&c->g->boxes[from * c->g->n + to]);
+}
+
+tt_message *tt_mailbox_leave(tt_comm *c, tt_mailbox *b, bool sender)
+{
+    const struct timespec until = deadline(c);
+    pthread_mutex_lock(&b->lock);
+    while (sender && b->n_sent != b->n_received && !b->left[0] && !atomic_load(&c->t->aborted))
+        if (pthread_cond_timedwait(&b->changed, &b->lock, &until) == ETIMEDOUT)
+            break;
+    b->left[sender] = true;
+    pthread_cond_broadcast(&b->changed);
+    return b->ring;
+}
+
+void tt_mailbox_unlock(tt_mailbox *b)
+{
+    pthread_mutex_unlock(&b->lock);
 }

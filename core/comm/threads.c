@@ -53,6 +53,8 @@ static void group_destroy(tt_shared_group *g)
     free(g->ranks);
     free(g->calls);
     free(g->n_begun);
+    free(g->n_left);
+    free(g->n_handles);
     free(g->pieces);
     free(g->boxes);
     free(g);
@@ -71,9 +73,12 @@ static tt_shared_group *group_new(const tt_threads *t, const int *ranks, int n, 
     g->ranks = calloc(m, sizeof *g->ranks);
     g->calls = calloc(m, sizeof *g->calls);
     g->n_begun = calloc(m, sizeof *g->n_begun);
+    g->n_left = calloc(m, sizeof *g->n_left);
+    g->n_handles = calloc(m, sizeof *g->n_handles);
     g->pieces = calloc(m * m, sizeof *g->pieces);
     g->boxes = calloc(m * m, sizeof *g->boxes);
-    if (!g->ranks || !g->calls || !g->n_begun || !g->pieces || !g->boxes) {
+    if (!g->ranks || !g->calls || !g->n_begun || !g->n_left || !g->n_handles || !g->pieces ||
+        !g->boxes) {
         group_destroy(g);
         return NULL;
     }
@@ -112,6 +117,7 @@ static tt_status threads_group(void *self, const int *ranks, int n, uint64_t key
         if (ranks[i] == e->rank)
             c->me = i;
     if (c->g && c->me >= 0) {
+        c->g->n_handles[c->me]++;
         *out = c;
         return TT_OK;
     }
@@ -125,6 +131,7 @@ static tt_status threads_group(void *self, const int *ranks, int n, uint64_t key
 
 static void threads_group_free(tt_comm *c)
 {
+    c->g->n_handles[c->me]--;
     free(c); /* shared groups live as long as the world */
 }
 
@@ -150,12 +157,15 @@ static tt_status check_calls(const tt_comm *c, tt_error *err)
     const tt_call *mine = &c->g->calls[c->me];
     for (int i = 0; i < c->g->n; i++) {
         const tt_call *other = &c->g->calls[i];
-        if (!strcmp(other->op, mine->op) && other->size == mine->size)
+        const bool same = !strcmp(other->op, mine->op) && other->size == mine->size;
+        if (same && other->signature == mine->signature)
             continue;
-        return TT_FAIL(err, TT_ECOMM,
-                       "collective number %llu: rank %d calls %s of %lld, rank %d calls %s of %lld",
-                       (unsigned long long)c->sequence, c->g->ranks[c->me], mine->op,
-                       (long long)mine->size, c->g->ranks[i], other->op, (long long)other->size);
+        return TT_FAIL(
+            err, TT_ECOMM,
+            "collective number %llu: rank %d calls %s of %lld, rank %d calls %s of %lld%s",
+            (unsigned long long)c->sequence, c->g->ranks[c->me], mine->op, (long long)mine->size,
+            c->g->ranks[i], other->op, (long long)other->size,
+            same ? ": their counts, their dtypes or their reductions differ" : "");
     }
     return TT_OK;
 }
@@ -193,6 +203,46 @@ static tt_status open_barrier(tt_comm *c, const tt_call *call, tt_error *err)
     if (s != TT_OK)
         close_barrier(c);
     return s;
+}
+
+/* ---- for communicators that are built on this one: threads_meet.h ---- */
+
+tt_status tt_threads_meet(tt_comm *c, const tt_call *call, tt_error *err)
+{
+    return open_barrier(c, call, err);
+}
+
+void tt_threads_meet_again(tt_comm *c)
+{
+    close_barrier(c);
+}
+
+const tt_call *tt_threads_call_of(const tt_comm *c, int member)
+{
+    return &c->g->calls[member];
+}
+
+void tt_threads_leave_call(tt_comm *c)
+{
+    atomic_fetch_add(&c->g->n_left[c->me], 1);
+}
+
+void tt_threads_await_left(tt_comm *c)
+{
+    const uint64_t mine = atomic_load(&c->g->n_left[c->me]);
+    for (int i = 0; i < c->g->n; i++)
+        while (atomic_load(&c->g->n_left[i]) < mine)
+            nanosleep(&(struct timespec){0, 20000}, NULL);
+}
+
+int tt_threads_handles(tt_comm *c)
+{
+    return c->g->n_handles[c->me];
+}
+
+tt_status tt_threads_poll(tt_comm *c, tt_error *err)
+{
+    return atomic_load(&c->t->aborted) ? tt_threads_aborted(c->t, err) : TT_OK;
 }
 
 /* ---- collectives ---- */
@@ -332,6 +382,11 @@ static const tt_comm_vt vt = {
 };
 
 /* ---- life ---- */
+
+bool tt_dist_is_threads(const tt_dist *d)
+{
+    return d->vt == &vt;
+}
 
 tt_status tt_threads_new(int world, double timeout_s, tt_threads **out, tt_error *err)
 {

@@ -2,8 +2,7 @@
 #ifndef TT_THREADS_IMPL_H
 #define TT_THREADS_IMPL_H
 #include "base/spin.h"
-#include "comm/dist.h"
-#include <pthread.h>
+#include "comm/threads_meet.h"
 #include <stdatomic.h>
 
 /* Ranks as threads of one process: their groups, barriers and mailboxes. */
@@ -33,16 +32,6 @@ void tt_barrier_init(tt_barrier *b, int n, bool crowded);
 tt_barrier_result tt_barrier_wait(tt_barrier *b, bool opening, int64_t limit_ns);
 void tt_barrier_abort(tt_barrier *b);
 
-typedef struct tt_mailbox tt_mailbox; /* messages from one member to another */
-
-typedef struct tt_call { /* what a member is doing, published before the opening barrier */
-    const char *op;
-    const void *send;
-    void *recv;
-    const int64_t *counts; /* all_to_all: the elements it sends, by receiver */
-    int64_t size;          /* elements; must be equal on all members */
-} tt_call;
-
 typedef struct tt_shared_group {
     struct tt_shared_group *next;
     uint64_t key;
@@ -51,6 +40,8 @@ typedef struct tt_shared_group {
     tt_barrier barrier;
     tt_call *calls;               /* by member */
     _Atomic uint64_t *n_begun;    /* by member: collectives it has begun */
+    _Atomic uint64_t *n_left;     /* by member: collectives that it has left (threads_meet.h) */
+    int *n_handles;               /* by member, which alone uses it */
     const void **pieces;          /* [member * n + i]: scratch of a member's reduction */
     _Atomic(tt_mailbox *) *boxes; /* [from * n + to], made at the first message */
 } tt_shared_group;

@@ -281,7 +281,8 @@ static const tt_option comm_options[] = {
 };
 
 static const tt_option backend_options[] = {
-    STRING(backend, name, "\"auto\"", "backend plugin; auto = the best one that loads"),
+    STRING(backend, name, "\"auto\"",
+           "backend plugin; auto = the best one that loads and whose chip this machine has"),
     INT(backend, threads, "0", 0, 4096,
         "threads per rank; 0 = cores of the machine divided by its ranks"),
     {ROW(backend, kernels, TT_OPT_STRINGS, "[]"),

@@ -346,6 +346,16 @@ static tt_status load_job(tt_rig *rig, const tt_rig_opts *o, tt_job **out, tt_er
     return s;
 }
 
+/* Without its device a backend is not checked further; it has loaded. */
+static tt_status find_device(const tt_rig *rig, tt_error *err)
+{
+    const tt_part *b = &rig->s.backend;
+    tt_error why = {0};
+    if (tt_setup_backend_is_here(b->component->vtable, b->name, b->config, &why) == TT_OK)
+        return TT_OK;
+    return TT_FAIL(err, TT_EUNSUPPORTED, "its device is not on this machine: %s", why.text);
+}
+
 static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
 {
     const tt_check_job *job = o->job;
@@ -353,6 +363,8 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     tt_job *j = NULL;
     TT_TRY(load_job(rig, o, &j, err));
     TT_TRY(tt_setup_make(&so, job->registry, j, rig->arena, &rig->s, err));
+    if (o->part->kind == TT_KIND_BACKEND)
+        TT_TRY(find_device(rig, err));
     TT_TRY(add_inputs(rig, job, err));
     if (o->part->kind == TT_KIND_OP)
         TT_TRY(add_op(rig, o->part, err));
@@ -437,6 +449,7 @@ static tt_status run_rank(const world *w, int rank, tt_error *err)
     }
     if (s != TT_OK && w->threads)
         tt_dist_abort(&d, "another rank failed");
+    r.failed = s != TT_OK;
     tt_rank_close(&r);
     tt_dist_leave(&d);
     return s;

@@ -57,6 +57,7 @@ typedef struct tt_stream_opts {
     int64_t vocab_size;   /* an id outside is an error that names the sample */
     int depth;            /* 0 = no thread: tt_stream_next reads */
     const tt_inputs *inputs; /* the loader's other inputs; NULL = none */
+    bool one_segment;        /* the loader promises it: a sample that is not is an error */
 } tt_stream_opts;
 tt_status tt_stream_new(const tt_stream_opts *o, tt_stream **out, tt_error *err);
 /* *micro: the next step's micro-batches, [opts.micro_batches], valid until the next call; *epoch:

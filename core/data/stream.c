@@ -50,6 +50,12 @@ static tt_status check_sample(const tt_stream_opts *o, const tt_sample *s, tt_er
         if (s->pos[t] < 0 || s->seg[t] < 0)
             return TT_FAIL(err, TT_EINVAL, "the dataloader gave a negative %s at position %lld",
                            s->pos[t] < 0 ? "position" : "segment", (long long)t);
+        if (o->one_segment && (s->pos[t] != t || s->seg[t] != s->seg[0]))
+            return TT_FAIL(
+                err, TT_EINVAL,
+                "the dataloader promised samples of one segment, and gave position %d of "
+                "segment %d at %lld; it is a fault of the plugin",
+                s->pos[t], s->seg[t], (long long)t);
     }
     return TT_OK;
 }

@@ -15,6 +15,7 @@ static void add_program(tt_device_use *u, const tt_program *p)
     u->device += m.device;
     u->inputs += m.inputs;
     u->scalars += m.scalars;
+    u->messages = TT_MAXV(u->messages, m.messages);
     u->offloaded += m.offloaded;
 }
 
@@ -31,6 +32,7 @@ tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, 
         if (st == TT_OK)
             add_program(&u, eval->program);
     }
+    u.device += u.messages;
     u.pinned = u.inputs + u.scalars + u.staging + u.offloaded + u.saving;
     if (st == TT_OK)
         *out = u;
@@ -41,7 +43,8 @@ tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, 
 tt_status tt_device_memory_check(const tt_setup *s, const tt_plan *p, const tt_device *d,
                                  tt_error *err)
 {
-    const double need = (double)tt_program_memory_of(p->program).device, gib = 1.0 / (1 << 30);
+    const tt_program_memory m = tt_program_memory_of(p->program);
+    const double need = (double)(m.device + m.messages), gib = 1.0 / (1 << 30);
     uint64_t left = 0, all = 0;
     TT_TRY(tt_device_memory(d, &left, &all, err));
     if (need <= (double)left)

@@ -13,6 +13,7 @@ typedef struct tt_device_use { /* bytes per rank; all programs of a run */
     int64_t device;
     int64_t pinned; /* of the host: the sum of what follows */
     int64_t inputs, scalars, staging, offloaded, saving;
+    int64_t messages; /* of the device: of a pipeline, sent and not yet received */
 } tt_device_use;
 /* saving: of the copy from which an asynchronous save writes. */
 tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, tt_device_use *out,

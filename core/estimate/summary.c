@@ -250,8 +250,9 @@ static void json_bytes(const tt_setup *s, const tt_plan *p, const tt_device_use 
                   (long long)p->bytes[TT_SPACE_WORK], (long long)copy,
                   (long long)(use ? use->device : total(p) + copy));
     if (use)
-        tt_str_printf(o, ",\"device\":%lld,\"pinned\":%lld,\"inputs\":%lld", (long long)use->device,
-                      (long long)use->pinned, (long long)use->inputs);
+        tt_str_printf(o, ",\"device\":%lld,\"pinned\":%lld,\"inputs\":%lld,\"messages\":%lld",
+                      (long long)use->device, (long long)use->pinned, (long long)use->inputs,
+                      (long long)use->messages);
     tt_str_addc(o, '}');
 }
 
@@ -317,12 +318,12 @@ static int slots_of_first_stage(const tt_program *p)
 
 static void pinned_text(const tt_device_use *u, tt_str *o)
 {
-    tt_str_printf(
-        o,
-        ", inputs %.3f\npinned      %.3f GiB of host memory per rank: inputs %.3f, staging "
-        "%.3f, scalars %.3f",
-        gib * (double)u->inputs, gib * (double)u->pinned, gib * (double)u->inputs,
-        gib * (double)u->staging, gib * (double)u->scalars);
+    tt_str_printf(o,
+                  ", inputs %.3f, messages %.3f\npinned      %.3f GiB of host memory per rank: "
+                  "inputs %.3f, staging "
+                  "%.3f, scalars %.3f",
+                  gib * (double)u->inputs, gib * (double)u->messages, gib * (double)u->pinned,
+                  gib * (double)u->inputs, gib * (double)u->staging, gib * (double)u->scalars);
     if (u->offloaded)
         tt_str_printf(o, ", optimizer %.3f", gib * (double)u->offloaded);
     if (u->saving)

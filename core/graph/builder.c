@@ -20,6 +20,7 @@ tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
     b->g->sequences = o->sequences;
     b->g->precision = o->precision;
     b->g->context = o->context;
+    b->g->line = o->line;
     b->g->alignment = o->alignment ? o->alignment : TT_ALIGNMENT;
     b->g->outputs = tt_map_new(a);
     b->inputs = tt_map_new(a);

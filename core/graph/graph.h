@@ -105,6 +105,8 @@ struct tt_graph {
                                   in the token dim */
     tt_precision precision;
     tt_context context;
+    int64_t line; /* > 0: the inputs pos and seg say that each run of `line` tokens is one segment
+                          with the positions 0, 1, …, on every rank (tt_attrs_attention.line) */
     int64_t alignment; /* of memory that the plan gives out: a power of two, at least 64 */
     /* The first op that needs tokens in their order, as 'op roll (in "layers.0")'; NULL: there is none. */
     const char *ordered;

@@ -38,6 +38,7 @@ static bool generates(const tt_compile_opts *o)
 static tt_builder_opts builder_opts(const tt_compile_opts *o)
 {
     return (tt_builder_opts){.ops = o->ops,
+                             .line = o->line,
                              .use = o->mode == TT_MODE_TRAIN  ? TT_BUILD_TRAIN
                                     : o->mode == TT_MODE_EVAL ? TT_BUILD_EVAL
                                                               : TT_BUILD_GENERATE,

@@ -19,6 +19,7 @@ typedef struct tt_compile_opts {
     tt_mode mode;
     bool foreign_params; /* they are in another program's memory: validation in a training run */
     const tt_op_table *ops;
+    int64_t line;                /* as in tt_graph */
     const tt_input_info *inputs; /* the dataloader's own; NULL = there is no loader */
     int n_inputs;
     const tt_model_vt *model;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/memory.h"
+#include "plan/plan.h"
 
 /* How much memory a program takes where it runs. */
 
@@ -44,12 +45,35 @@ int64_t tt_program_input_bytes(const tt_program *p)
     return inputs_before(p, NULL);
 }
 
+static int64_t largest_message(const tt_program *p, int peer)
+{
+    int64_t most = 0;
+    for (int k = 0; k < p->n; k++)
+        if (p->instrs[k].kind == TT_INSTR_SEND && p->instrs[k].peer == peer)
+            most = TT_MAXV(most, tt_tensor_bytes(&p->operands[p->instrs[k].in[0]].tensor));
+    return most;
+}
+
+int64_t tt_program_message_bytes(const tt_program *p)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < p->n; k++) {
+        bool first = p->instrs[k].kind == TT_INSTR_SEND;
+        for (int i = 0; first && i < k; i++)
+            first = p->instrs[i].kind != TT_INSTR_SEND || p->instrs[i].peer != p->instrs[k].peer;
+        if (first)
+            sum += TT_BUFFERED_SENDS * largest_message(p, p->instrs[k].peer);
+    }
+    return sum;
+}
+
 tt_program_memory tt_program_memory_of(const tt_program *p)
 {
     tt_program_memory m = {.inputs = TT_MAXV(tt_program_input_bytes(p), (int64_t)0),
                            .scalars = p->read_end,
                            .offloaded = p->bytes[TT_SPACE_PINNED],
-                           .staging = 2 * TT_STAGE_BYTES};
+                           .staging = 2 * TT_STAGE_BYTES,
+                           .messages = tt_program_message_bytes(p)};
     m.device = m.inputs + tt_program_sums_bytes(p);
     for (int s = TT_SPACE_STATE; s < TT_N_SPACES; s++)
         m.device += tt_program_space_bytes(p, (tt_space)s);

@@ -18,6 +18,8 @@ int64_t tt_program_sums_bytes(const tt_program *p);
 int64_t tt_program_input_bytes(const tt_program *p);
 int64_t tt_program_input_at(const tt_program *p, const tt_instr *input);
 int64_t tt_program_input_stride(const tt_program *p, const tt_instr *input);
+/* Of messages that are sent before they are received: so many of the largest, for each receiver. */
+int64_t tt_program_message_bytes(const tt_program *p);
 
 typedef struct tt_program_memory { /* of a program that runs on a device */
     int64_t device;                /* in the device's memory */
@@ -25,6 +27,8 @@ typedef struct tt_program_memory { /* of a program that runs on a device */
     int64_t scalars;               /* pinned: scalars and metrics on their way */
     int64_t staging;               /* pinned: of tt_exec_read and tt_exec_write */
     int64_t offloaded;             /* pinned: optimizer states */
+    int64_t messages; /* in the device's memory, beside `device`: of the communicator, which
+                                      keeps them for all programs of a run */
 } tt_program_memory;
 tt_program_memory tt_program_memory_of(const tt_program *p);
 

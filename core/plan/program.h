@@ -175,11 +175,11 @@ typedef struct tt_program_queue { /* queues 1, 2, …: element 0 is queue 1 */
 
 typedef struct tt_program_state {
     const char *name;
-    int64_t offset; /* in its space; -1: on other ranks */
-    uint8_t space;  /* STATE or PINNED */
-    bool moments;   /* an optimizer's: zero before the first step, read before it is written */
-    bool fresh;     /* each step stores it before it reads it: sums, metrics, gathered parameters */
-    bool for_host;  /* a scalar or a metric: the host finds it by its name, which others may have */
+    int64_t offset; /* in its space, the state space or the pinned one; -1: on other ranks */
+    uint8_t space;
+    bool moments;  /* an optimizer's: zero before the first step, read before it is written */
+    bool fresh;    /* each step stores it before it is read: sums, metrics, gathered parameters */
+    bool for_host; /* a scalar or a metric: the host finds it by its name, which others may have */
     tt_tensor tensor;
 } tt_program_state;
 
@@ -215,7 +215,8 @@ typedef struct tt_program {
     tt_slot_rule *slots;
     int n_slots;
     tt_program_queue *queues;
-    int n_queues, n_events, n_sums; /* events from 1; n_sums: of STAGE_SUM */
+    int n_queues;
+    int n_events, n_sums; /* numbered from 1; n_sums: of STAGE_SUM */
     tt_program_state *states;
     int n_states;
     tt_program_param *params;
@@ -223,23 +224,22 @@ typedef struct tt_program {
     int64_t chunk_rows, most_chunks; /* of loops */
     int64_t most_rows[TT_N_EXTENTS];
     int64_t bytes[TT_N_SPACES];
-    int64_t alignment;             /* of all offsets */
-    int64_t written_end, read_end; /* state space: the host writes up to, then reads up to */
+    int64_t alignment; /* of all offsets */
+    /* state space: what the host writes before a step lies before the first, what it reads the second */
+    int64_t written_end, read_end;
 } tt_program;
 
 /* What the items of a pipeline rank run, in order. */
 tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_arena *a, int *n);
-/* NULL: on another rank. */
-const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_kind kind);
-int64_t tt_program_bytes(const tt_program *p); /* of all spaces but the pinned one */
+const tt_section *tt_program_section(const tt_program *p, int stage,
+                                     tt_section_kind kind); /* NULL: on another rank */
+int64_t tt_program_bytes(const tt_program *p);              /* of all spaces but the pinned one */
 void tt_program_print(const tt_program *p, tt_str *out);
-/* By an abstract run: live values share no byte, readers find their values, queues wait for them. */
+/* By an abstract run: no two live values share a byte, readers find their value, queues wait for it. */
 tt_status tt_program_verify(const tt_program *p, tt_error *err);
-/* last_use.c: finds where values in work are read for the last time. */
-void tt_program_find_last_uses(tt_program *p, tt_arena *a);
+void tt_program_find_last_uses(tt_program *p, tt_arena *a); /* of values in work: last_use.c */
 struct tt_machine;
-/* The cost of an instruction, by the ops' rules, for this rank's shapes. */
-typedef struct tt_instr_cost {
+typedef struct tt_instr_cost { /* by the ops' rules, for this rank's shapes */
     double flops, bytes;
     double seconds; /* at least, on the machine; communication: 0 */
 } tt_instr_cost;

@@ -40,8 +40,10 @@ static const slot tokenizer_slots[] = {
     NEED(tt_tokenizer_vt, encode), NEED(tt_tokenizer_vt, decode),
 };
 static const slot dataloader_slots[] = {
-    NEED(tt_dataloader_vt, open), NEED(tt_dataloader_vt, close), NEED(tt_dataloader_vt, n_samples),
-    NEED(tt_dataloader_vt, read), MAY(tt_dataloader_vt, info),   MAY(tt_dataloader_vt, inputs),
+    NEED(tt_dataloader_vt, open),       NEED(tt_dataloader_vt, close),
+    NEED(tt_dataloader_vt, n_samples),  NEED(tt_dataloader_vt, read),
+    MAY(tt_dataloader_vt, info),        MAY(tt_dataloader_vt, inputs),
+    MAY(tt_dataloader_vt, one_segment),
 };
 static const slot loss_slots[] = {NEED(tt_loss_vt, describe)};
 static const slot optimizer_slots[] = {NEED(tt_optimizer_vt, describe_update)};
@@ -66,7 +68,7 @@ static const slot device_slots[] = {
     NEED(tt_device_vt, seconds),      NEED(tt_device_vt, copy),
     NEED(tt_device_vt, fill),         MAY(tt_device_vt, capture_begin),
     MAY(tt_device_vt, capture_end),   MAY(tt_device_vt, launch),
-    MAY(tt_device_vt, graph_free),
+    MAY(tt_device_vt, graph_free),    MAY(tt_device_vt, reaches),
 };
 static const slot comm_slots[] = {
     NEED(tt_comm_vt, group),      NEED(tt_comm_vt, group_free),

@@ -104,6 +104,21 @@ static tt_status inputs_of(tt_setup *s, const tt_part *p, const char *section, t
     return TT_OK;
 }
 
+bool tt_setup_one_segment(const tt_part *data)
+{
+    if (!data->component)
+        return false;
+    if (tt_part_is_mixture(data)) {
+        for (int i = 0; i < tt_mixture_size(data); i++)
+            if (!tt_setup_one_segment(tt_mixture_part(data, i)))
+                return false;
+        return true;
+    }
+    const tt_dataloader_vt *vt = data->component->vtable;
+    return TT_HAS(vt, tt_dataloader_vt, one_segment) && vt->one_segment &&
+           vt->one_segment(data->config);
+}
+
 /* Validation runs the same model and loss: its loader must declare the same inputs. */
 static tt_status make_inputs(tt_setup *s, tt_error *err)
 {

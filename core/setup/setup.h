@@ -107,6 +107,8 @@ bool tt_comm_is_core(const char *backend);
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
 int tt_mixture_size(const tt_part *mixture);
+/* The loader promises samples of one segment (tt_dataloader_vt.one_segment). */
+bool tt_setup_one_segment(const tt_part *data);
 /* What a loader reports about its data; -1: it does not report this number. */
 tt_dataloader_info tt_loader_info(const tt_dataloader_vt *vt, void *self);
 
@@ -127,6 +129,10 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
 /* Makes the graphs after a setup with compile = false. Generation needs this, because it knows its
  * sizes only after it has opened the tokenizer. */
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
+/* Whether this machine has what the backend needs: TT_OK for host memory, else what target says of the
+ * chip that is here. TT_ENOTFOUND: there is none. [setup] */
+tt_status tt_setup_backend_is_here(const tt_backend_vt *vt, const char *name, const void *config,
+                                   tt_error *err);
 /* How the model is stored in Hugging Face folders; NULL: the plugin does not say. */
 const tt_model_hf *tt_setup_model_hf(const tt_component *c);
 /* hf_defaults.c: the spec whose model reads config.json's model_type; NULL: there is none. */

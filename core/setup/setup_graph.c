@@ -7,28 +7,22 @@
 
 /* setup, second half: makes the backend, the mesh, the batch sizes and the graphs. */
 
-/* "auto": the cpu backend if it loads, else the reference backend. */
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err)
 {
+    static const char *const core[] = {"name", "threads", "kernels", NULL};
     const char *name = NULL;
     const tt_component *c;
     tt_error why = {0};
     TT_TRY(tt_job_string(s->job, "backend.name", "auto", &name, err));
-    const bool automatic = !strcmp(name, "auto");
-    if (automatic)
-        name = "cpu";
-    if (tt_registry_find(s->registry, TT_KIND_BACKEND, name, &c, &why) != TT_OK) {
-        if (!automatic)
-            return tt_job_fail(s->job, "backend.name", err, "%s", why.text);
-        tt_log(TT_WARN, "train", "no cpu backend (%s): using the slow reference backend", why.text);
-        TT_TRY(tt_registry_find(s->registry, TT_KIND_BACKEND, "reference", &c, err));
-    }
+    if (!strcmp(name, "auto"))
+        TT_TRY(tt_setup_choose_backend(s, core, &c, err));
+    else if (tt_registry_find(s->registry, TT_KIND_BACKEND, name, &c, &why) != TT_OK)
+        return tt_job_fail(s->job, "backend.name", err, "%s", why.text);
     s->backend = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
                            tt_registry_file(s->registry, c)};
     const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
     for (size_t i = 0; i < c->n_options; i++)
         own[i] = tt_component_option(c, i)->name;
-    static const char *const core[] = {"name", "threads", "kernels", NULL};
     TT_TRY(tt_job_section(s->job, "backend", c->options, c->n_options, c->option_size, core,
                           s->backend.config, err));
     TT_TRY(tt_backend_section_parse(s->job, own, out, err));
@@ -381,6 +375,17 @@ static void fingerprint(tt_setup *s)
     (4 << 20) /* bytes of logits per token chunk: they stay in the last-level
                                         cache */
 
+/* Tokens per segment, if every sample is one and no rank has a part of a sample; else 0. */
+static int64_t line_of(const tt_setup *s, tt_mode mode)
+{
+    const tt_part *data =
+        mode == TT_MODE_EVAL && s->validation_data.component ? &s->validation_data : &s->dataloader;
+    const bool known = mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL;
+    return known && tt_setup_one_segment(data) && s->core.parallelism.context_parallel_degree == 1
+               ? s->core.training.seq_len
+               : 0;
+}
+
 /* Do the optimizer's states lie in pinned host memory? On a host backend they lie in host memory
  * anyway. */
 static bool offloads(const tt_setup *s)
@@ -406,6 +411,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .labels = &s->labels,
         .sequences = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
         .seq_len = s->core.training.seq_len,
+        .line = line_of(s, mode),
         .rows = s->decode.rows,
         .slots = s->decode.slots,
         .length = s->decode.length,

@@ -18,6 +18,11 @@ tt_value *tt_setup_convert_linear(void *setup, tt_builder *b, const char *param,
                                   tt_value *w);
 void tt_setup_check_filters(const tt_setup *s); /* warns of filter words that match no parameter */
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
+/* setup_target.c: the backend that "auto" means on this machine: the first in the order of preference
+ * that loads, and that finds its chip if it is one for a device. core: keys of the section that are no
+ * backend's own. */
+tt_status tt_setup_choose_backend(const tt_setup *s, const char *const *core,
+                                  const tt_component **out, tt_error *err);
 /* setup_kernels.c: finds the components that backend.kernels names. Must be called after
  * tt_setup_backend. */
 tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err);

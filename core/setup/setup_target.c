@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/setup_impl.h"
+#include <string.h>
 
 /* The object that answers a backend's questions before the backend is opened, and where it is never
  * opened (`ttrun plan`). */
@@ -51,4 +52,77 @@ tt_status tt_setup_target(tt_setup *s, tt_error *err)
     tt_registry_hold(s->registry, s->arena, target_close, t);
     s->target = self;
     return TT_OK;
+}
+
+/* ---- "auto" ---- */
+
+/* The backend's config, without a trace in the job: other backends know other keys. */
+static tt_status target_config(const tt_setup *s, const tt_component *c, const char *const *core,
+                               tt_arena *a, void **out, tt_error *err)
+{
+    const char *section = tt_job_text(s->job, "backend");
+    const char *text = tt_arena_printf(a, "{\"backend\": %s}", section ? section : "{}");
+    void *config = tt_arena_alloc(a, c->config_size + 1);
+    tt_job *job;
+    TT_TRY(tt_job_load_text(a, "backend", text, strlen(text), NULL, 0, &job, err));
+    TT_TRY(tt_job_section(job, "backend", c->options, c->n_options, c->option_size, core, config,
+                          err));
+    *out = config;
+    return TT_OK;
+}
+
+tt_status tt_setup_backend_is_here(const tt_backend_vt *vt, const char *name, const void *config,
+                                   tt_error *err)
+{
+    void *self = NULL;
+    if (vt->host_memory)
+        return TT_OK;
+    if (!TT_HAS(vt, tt_backend_vt, target) || !vt->target)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "it does not say whether its device is here");
+    TT_TRY(TT_PLUGIN_CALL(vt->target(config, NULL, &self, err), err, "backend", name));
+    vt->close(self);
+    return TT_OK;
+}
+
+static tt_status target_is_here(const tt_setup *s, const tt_component *c, const char *const *core,
+                                tt_error *err)
+{
+    const tt_backend_vt *vt = c->vtable;
+    void *config = NULL;
+    if (vt->host_memory)
+        return TT_OK;
+    tt_arena *a = tt_arena_new();
+    tt_status st = target_config(s, c, core, a, &config, err);
+    if (st == TT_OK)
+        st = tt_setup_backend_is_here(vt, c->name, config, err);
+    tt_arena_free(a);
+    return st;
+}
+
+tt_status tt_setup_choose_backend(const tt_setup *s, const char *const *core,
+                                  const tt_component **out, tt_error *err)
+{
+    static const char *const preference[] = {"cuda", "cpu", "reference"};
+    tt_error why = {0};
+    for (size_t i = 0; i < TT_COUNT(preference); i++) {
+        const tt_component *c = NULL;
+        tt_status st = tt_registry_find(s->registry, TT_KIND_BACKEND, preference[i], &c, &why);
+        if (st == TT_OK)
+            st = target_is_here(s, c, core, &why);
+        if (st == TT_OK) {
+            const tt_backend_vt *vt = c->vtable;
+            if (i == TT_COUNT(preference) - 1)
+                tt_log(TT_WARN, "train", "no faster backend loads (%s): using the slow %s backend",
+                       why.text, preference[i]);
+            tt_log(TT_DEBUG, "train", "backend auto: %s%s", preference[i],
+                   vt->host_memory ? "" : ", whose device is here");
+            *out = c;
+            return TT_OK;
+        }
+        /* A machine without that device is the common case. */
+        tt_log(st == TT_ENOTFOUND || !c ? TT_DEBUG : TT_INFO, "train", "backend auto: not %s: %s",
+               preference[i], why.text);
+    }
+    *err = why;
+    return why.code;
 }

@@ -137,6 +137,7 @@ tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
         .global_batch = s->global_batch,
         .data_rank = l->rank.data_rank,
         .inputs = &s->inputs,
+        .one_segment = tt_setup_one_segment(&s->dataloader),
         .data_world = s->data_world,
         .first_sample = l->samples_seen,
         .n_steps = s->core.training.steps - l->step,

@@ -106,9 +106,14 @@ static tt_status open_data(tt_rank *r, tt_error *err)
         return tt_job_fail(s->job, "comm.backend", err,
                            "%s: it needs memory of a device, and the backend %s uses host memory",
                            c->name, s->backend.name);
+    const tt_kernel *reduce = tt_device_is_host(&r->device)
+                                  ? NULL
+                                  : tt_find_kernel(&s->kernels, r->backend, TT_OP_REDUCE_MEMBERS);
     const tt_data_opts o = {.device = r->device,
                             .comm = fits ? c->component->vtable : NULL,
                             .config = c->config,
+                            .backend_name = s->backend.name,
+                            .reduce_members = reduce,
                             .timeout_s = (double)s->core.comm.init_timeout_seconds,
                             .concurrent = s->overlap};
     return tt_dist_open_data(&r->dist, &o, err);
@@ -144,7 +149,8 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
         st = open_data(r, err);
     if (st == TT_OK)
         st = open_programs(r, with_eval, err);
-    if (st != TT_OK)
+    r->failed = st != TT_OK;
+    if (r->failed)
         tt_rank_close(r);
     return st;
 }
@@ -156,7 +162,7 @@ void tt_rank_close(tt_rank *r)
     const tt_backend_vt *vt = r->s->backend.component->vtable;
     tt_exec_free(r->eval);
     tt_exec_free(r->exec);
-    tt_dist_close_data(&r->dist, true);
+    tt_dist_close_data(&r->dist, !r->failed);
     if (r->backend)
         vt->close(r->backend);
     tt_pool_free(r->pool);

@@ -240,6 +240,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         tt_saver_free(l->saver);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
+        l->rank.failed = s != TT_OK && s != TT_ESIGNAL;
         tt_rank_close(&l->rank);
     } else if (d.vt) {
         rank_fail(&d, s, err);

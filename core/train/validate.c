@@ -73,6 +73,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
         .global_batch = batch,
         .data_rank = l->rank.data_rank,
         .inputs = &s->inputs,
+        .one_segment = tt_setup_one_segment(&s->validation_data),
         .data_world = s->data_world,
         .n_steps = n,
         .once = true,

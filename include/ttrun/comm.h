@@ -34,6 +34,14 @@ typedef struct tt_comm_env {
      * bytes of send become part i of recv. [collective] [setup] */
     tt_status (*host_all_gather)(void *user, const void *send, void *recv, size_t bytes,
                                  tt_error *err);
+    /* For a comm with device_memory: the communicator of host memory, among the same ranks, for what
+     * members of a group tell each other at setup. The plugin frees the groups that it makes there;
+     * their keys may be those of its own groups. One thread uses it. */
+    const struct tt_comm_vt *host;
+    void *host_self;
+    /* Likewise: the backend's name, and its kernel "reduce_members" (device.h), a tt_kernel. */
+    const char *backend_name;
+    const struct tt_kernel *reduce_members;
 } tt_comm_env;
 
 typedef struct tt_comm_vt {

@@ -75,6 +75,10 @@ typedef struct tt_dataloader_vt {
     /* (optional) Writes the table of the loader's other inputs, at most TT_MAX_INPUTS rows, and
      * returns their number. Equal configs give equal tables. [setup] */
     int (*inputs)(const void *config, tt_input_info *out);
+    /* (optional) Nonzero: with this config every sample is one segment with the positions 0, 1, …, so
+     * that attention need not look. Samples that are not are an error then. NULL = not promised.
+     * [setup] */
+    int (*one_segment)(const void *config);
 } tt_dataloader_vt;
 
 #ifdef __cplusplus

@@ -81,6 +81,11 @@ typedef struct tt_device_vt {
                              tt_error *err);
     tt_status (*launch)(void *backend, tt_device_graph *g, tt_device_queue *q, tt_error *err);
     void (*graph_free)(void *backend, tt_device_graph *g);
+    /* (optional) Ranks may be threads of one process, each with an object of the backend. Nonzero:
+     * `wait` also takes events of `other`, and copy, "copy_box" and "reduce_members" also take
+     * device memory of `other`, for reading and for writing. NULL: never. Both have been opened.
+     * [setup] */
+    int (*reaches)(void *backend, void *other);
 } tt_device_vt;
 
 /* ---- three ops that every backend with a device has, for the core; they are in no graph ----

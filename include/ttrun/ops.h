@@ -171,6 +171,10 @@ typedef struct tt_attrs_attention {
     int32_t ring, ring_step;
     int32_t bias;     /* 1: the last operand is bias, see above */
     int32_t own_keys; /* for the graph alone: pos_k and seg_k are not the queries' (no decoding) */
+    /* > 0: the core promises that queries and keys are the same tokens, in runs of `line`, and that
+     * each run is one segment with the positions 0 … line - 1; a kernel need not look. 0: pos and seg
+     * may say anything. */
+    int64_t line;
 } tt_attrs_attention;
 #define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
 typedef struct tt_attrs_reduce {

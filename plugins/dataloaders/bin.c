@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "bin_index.h"
 #include "source.h"
+#include <string.h>
 #include <ttrun/corpus.h>
 #include <ttrun/log.h>
 
@@ -181,8 +182,15 @@ static tt_status open_bin(const void *cfg, const tt_dataloader_env *env, void **
     return s;
 }
 
-static const tt_dataloader_vt vt = {sizeof vt,      open_bin, tt_tokens_close, tt_tokens_samples,
-                                    tt_tokens_read, 0,        tt_tokens_info,  NULL};
+static int one_segment(const void *cfg)
+{
+    const config *c = cfg;
+    return !c->document_mask && (!c->packing || strcmp(c->packing, "none") == 0);
+}
+
+static const tt_dataloader_vt vt = {sizeof vt,         open_bin,       tt_tokens_close,
+                                    tt_tokens_samples, tt_tokens_read, 0,
+                                    tt_tokens_info,    NULL,           one_segment};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "bin",

@@ -3,6 +3,7 @@
 #include "json_line.h"
 #include "unpack.h"
 #include <stdio.h>
+#include <string.h>
 #include <ttrun/corpus.h>
 
 /* jsonl: files with one JSON object per line, plain, gzip or zstd. One string field of each object
@@ -197,8 +198,15 @@ static tt_status open_jsonl(const void *cfg, const tt_dataloader_env *env, void 
     return s;
 }
 
-static const tt_dataloader_vt vt = {sizeof vt,      open_jsonl, tt_tokens_close, tt_tokens_samples,
-                                    tt_tokens_read, 1,          tt_tokens_info,  NULL};
+static int one_segment(const void *cfg)
+{
+    const config *c = cfg;
+    return !c->document_mask && (!c->packing || strcmp(c->packing, "none") == 0);
+}
+
+static const tt_dataloader_vt vt = {sizeof vt,         open_jsonl,     tt_tokens_close,
+                                    tt_tokens_samples, tt_tokens_read, 1,
+                                    tt_tokens_info,    NULL,           one_segment};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "jsonl",

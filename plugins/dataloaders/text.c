@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "source.h"
+#include <string.h>
 #include <ttrun/corpus.h>
 
 /* text: files and globs. Each file is a document; the tokenizer's bos and eos are put around it
@@ -90,8 +91,15 @@ static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void *
     return s;
 }
 
-static const tt_dataloader_vt vt = {sizeof vt,      open_text, tt_tokens_close, tt_tokens_samples,
-                                    tt_tokens_read, 1,         tt_tokens_info,  NULL};
+static int one_segment(const void *cfg)
+{
+    const config *c = cfg;
+    return !c->document_mask && (!c->packing || strcmp(c->packing, "none") == 0);
+}
+
+static const tt_dataloader_vt vt = {sizeof vt,         open_text,      tt_tokens_close,
+                                    tt_tokens_samples, tt_tokens_read, 1,
+                                    tt_tokens_info,    NULL,           one_segment};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "text", "files and globs of plain text, one document per file",

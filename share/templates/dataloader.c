@@ -59,6 +59,7 @@ static const tt_dataloader_vt vt = {
     0 /* needs no tokenizer */,
     NULL /* no description for ttrun data */,
     NULL /* no inputs of its own */,
+    NULL /* nothing promised of segments */,
 };
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "@NAME@", "numbers that count", config, options, &vt),

@@ -310,6 +310,24 @@ static void test_stream_refuses_a_batch_that_does_not_divide(void **state)
     assert_non_null(strstr(err.text, "13 samples is not 2 samples times 3 micro-batches times 2"));
 }
 
+static void test_stream_refuses_segments_of_a_loader_that_promised_one(void **state)
+{
+    fake f = {.fail_at = -1, .bad_at = -1};
+    tt_stream *s;
+    const tt_batch *b;
+    int64_t epoch;
+    tt_error err = {0};
+    (void)state;
+    tt_stream_opts o = options(&f, 2, 1, 0, 1);
+    o.one_segment = true;
+    assert_int_equal(tt_stream_new(&o, &s, &err), TT_OK);
+    assert_int_equal(tt_stream_next(s, &b, &epoch, &err), TT_OK);
+    f.segments = true;
+    assert_int_equal(tt_stream_next(s, &b, &epoch, &err), TT_EINVAL);
+    assert_non_null(strstr(err.text, "promised samples of one segment"));
+    tt_stream_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_stream_never_reads_past_its_end),
         cmocka_unit_test(test_stream_stops_while_its_thread_waits_or_reads),
         cmocka_unit_test(test_stream_reads_depth_steps_ahead_and_no_more),
+        cmocka_unit_test(test_stream_refuses_segments_of_a_loader_that_promised_one),
         cmocka_unit_test(test_stream_refuses_a_batch_that_does_not_divide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@ spdx='/* SPDX-License-Identifier: Apache-2.0 */'
 fresh() {
     rm -rf "$tree"
     mkdir -p "$tree/mk" "$tree/core/base" "$tree/core/graph" "$tree/core/mesh" "$tree/core/passes" "$tree/core/plugin" "$tree/core/cli" \
-        "$tree/plugins/losses/big" "$tree/include/ttrun" "$tree/docs/design"
+        "$tree/plugins/losses/big" "$tree/plugins/backends/cuda/kernels" "$tree/include/ttrun" "$tree/docs/design"
     printf '**R1 A rule.** Text.\n- **P2 Another.** Text.\n' >"$tree/docs/design/rules.md"
     cp "$SRC"/mk/lint.sh "$SRC"/mk/lint.awk "$tree/mk/"
     cp "$SRC/.clang-format" "$tree/"
@@ -44,6 +44,8 @@ int tt_exit(int x)
     return s[x] + on_exit(x); // abort()
 }
 C
+printf '%s\n#include "emulator.h"\n' "$spdx" >"$tree/plugins/backends/cuda/kernels/dialect.h"
+printf '%s\n#include "dialect.h"\n#ifdef __CUDACC__\n#define TABLE static __device__ const\n#else\n#define TABLE static const\n#endif\n' "$spdx" >"$tree/plugins/backends/cuda/kernels/a.cu"
 if lint && grep -qx 'lint: ok' "$TMPDIR/out"; then
     echo "ok lint_passes_a_clean_tree"
 else
@@ -57,6 +59,12 @@ echo '/* core/mesh/gone.c does it */' | finds a_file_that_is_gone core/graph/b.c
 echo '#include <dlfcn.h>' | finds dlfcn_outside_plugin core/graph/b.c dlfcn
 echo '#include <jansson.h>' | finds jansson_outside_config core/graph/b.c jansson
 echo '#include "base/base.h"' | finds core_header_in_a_plugin plugins/losses/b.c "own headers only"
+k=plugins/backends/cuda/kernels
+echo '#include <math.h>' | finds a_system_header_in_kernels $k/b.cu "of their folder only"
+echo '#include "cuda.h"' | finds a_header_from_elsewhere_in_kernels $k/b.cu "own headers only"
+printf 'void f(float *p)\n{\n    atomicAdd(p, 1.0f);\n}\n' | finds a_name_outside_the_dialect $k/b.cu "names of dialect.h"
+printf 'void f(void)\n{\n    __syncthreads();\n}\n' | finds a_barrier_outside_the_dialect $k/b.h "names of dialect.h"
+printf 'void f( int x);\n' | finds kernels_that_are_not_formatted $k/b.cu "make fmt"
 echo '#include "base/base.h"' | finds core_header_in_the_sdk include/ttrun/b.h "public headers"
 printf 'void f(void)\n{\n    exit(1);\n}\n' | finds exit core/graph/b.c "exit and abort"
 printf 'void f(void)\n{\n    fprintf(stderr, "x");\n}\n' | finds printing plugins/losses/b.c "no printing"

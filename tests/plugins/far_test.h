@@ -51,7 +51,8 @@ static inline dev dev_open_rank(int seed, bool races, int rank, int world)
 {
     dev d = {0};
     tt_error err;
-    const far_config config = {.seed = seed, .memory_mib = 64, .alignment = 16, .races = races};
+    const far_config config = {
+        .seed = seed, .memory_mib = 64, .alignment = 16, .races = races, .peers = true};
     const tt_backend_env env = {
         .struct_size = sizeof env, .n_threads = 1, .rank = rank, .world = world};
     if (far_vt->open(&config, &env, &d.self, &err) != TT_OK)

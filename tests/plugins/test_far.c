@@ -219,7 +219,11 @@ static void test_memory_of_another_rank_is_refused(void **state)
     (void)state;
     host_open(1);
     dev other = dev_open_rank(1, true, 1, 2); /* this thread has entered it now */
+    const tt_tensor in[2] = {dev_tensor(X, TT_F32, 4), dev_tensor(X + 64, TT_F32, 4)};
+    tt_tensor out = dev_tensor(X + 128, TT_F32, 4);
     FAILS(dev_copy(&other, 0, X, P, 4, E), TT_EINVAL, "memory of rank 0, used by rank 1");
+    FAILS(dvt->fill(other.self, other.q[0], X, 0, 8, E), TT_EINVAL, "memory of rank 0");
+    FAILS(dev_call(&other, 0, "add", in, 2, &out, NULL, E), TT_EINVAL, "memory of rank 0");
     FAILS(dev_copy(&D, 0, X, P, 4, E), TT_EINVAL, "did not enter the device of rank 0");
     FAILS(dvt->record(other.self, other.e[0], D.q[0], E), TT_EINVAL, "a queue of rank 0");
     dev_close(&other);

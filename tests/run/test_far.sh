@@ -13,7 +13,8 @@ numbers() { # metrics.jsonl without what differs from run to run
     sed 's/"\(tps\|tps_global\|tflops\|mfu\|mem_gib\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1/metrics.jsonl" >"$1.txt" && [ -s "$1.txt" ]
 }
 
-# same NAME OPTION…: on far the job's numbers are those of the reference, for every seed, with far's communicator and with the host's.
+# same NAME OPTION…: on far the job's numbers are those of the reference, for every seed, with the communicators in COMMS, or else
+# with copies between the rank-threads' memory (local) and with far's.
 same() {
     name=$1
     shift
@@ -22,7 +23,7 @@ same() {
     [ "$rc" -eq 0 ] && numbers "$dir/$name"
     ok "reference_runs_$name"
     comms=local
-    case "$*" in *--nproc*) comms="local far" ;; esac
+    case "$*" in *--nproc*) comms=${COMMS:-local far} ;; esac
     for comm in $comms; do
         for seed in $SEEDS; do
             train "$dir/$name-far" $far --backend.seed "$seed" --comm.backend "$comm" "$@"
@@ -60,4 +61,11 @@ same offload_bf16 --training.enable_cpu_offload true --training.dtype bfloat16 -
 same offload_fsdp --training.enable_cpu_offload true --nproc 2 $p.data_parallel_shard_degree 2 --comm.overlap on
 same offload_pp_tied --training.enable_cpu_offload true --nproc 2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4 --model.args.tie_embeddings true
 same detect_nan --debug.detect_nan true
+# Processes, and devices that do not reach each other: through the host's communicator.
+COMMS=shm
+same processes --nproc 2 $p.data_parallel_shard_degree 2
+same processes_pp --nproc 2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4
+COMMS=local
+far="$far --backend.peers false"
+same apart --nproc 3 $p.data_parallel_shard_degree 3
 exit $failed

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/graph.h"
 #include "graph/ops/internal.h"
 #include <math.h>
 
@@ -293,6 +294,8 @@ void tt_attention_print(const void *attrs, char *text, size_t size)
         n += snprintf(text + n, size - (size_t)n, " bidirectional");
     if (a->bias && n > 0 && (size_t)n < size)
         n += snprintf(text + n, size - (size_t)n, " bias");
+    if (a->line && n > 0 && (size_t)n < size)
+        n += snprintf(text + n, size - (size_t)n, " line=%lld", (long long)a->line);
     if (a->ring && n > 0 && (size_t)n < size)
         snprintf(text + n, size - (size_t)n, " step=%d/%d", (int)a->ring_step, (int)a->ring);
 }
@@ -384,6 +387,7 @@ tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int
                             .bidirectional = !!o.bidirectional,
                             .bias = o.bias != NULL,
                             .own_keys = o.pos_k || o.seg_k || o.prefix};
+    a.line = a.own_keys ? 0 : tt_builder_graph(b)->line;
     tt_value *pos_k = o.prefix ? prefix_positions(b, &o, pos) : o.pos_k ? o.pos_k : pos;
     tt_value *ins[9] = {q, k, v, pos, seg, pos_k, o.seg_k ? o.seg_k : seg};
     int n = 7;

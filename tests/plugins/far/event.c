@@ -67,10 +67,25 @@ tt_status far_record(void *self, tt_device_event *e, tt_device_queue *q, tt_erro
     return far_end(r, s);
 }
 
+static const far_rank *far_event_owner(const tt_device_event *e)
+{
+    for (const far_rank *r = far.ranks; r; r = r->next)
+        for (const tt_device_event *i = r->events; i; i = i->next)
+            if (i == e)
+                return r;
+    return NULL;
+}
+
 static tt_status far_wait_locked(far_rank *r, tt_device_queue *q, tt_device_event *e, tt_error *err)
 {
-    TT_TRY(far_check_event(r, e, "wait", err));
+    const far_rank *owner = far_event_owner(e);
+    const bool peer = owner && owner != r;
+    if (!owner)
+        return TT_FAIL(err, TT_EINVAL, "far: wait for %s",
+                       e ? "an event that was freed" : "no event");
     TT_TRY(far_check_queue(r, q, "wait", err));
+    if (peer && (q->capture || e->in_graph))
+        return TT_FAIL(err, TT_EINVAL, "far: a graph cannot hold an event of another rank");
     if (e->in_graph && !e->capture)
         return TT_FAIL(err, TT_EINVAL, "far: wait for an event that was last recorded in a graph");
     if (!e->in_graph && !e->node)
@@ -135,6 +150,12 @@ int far_done(void *self, tt_device_event *e)
         far_observe(e->node);
     far_unlock();
     return done;
+}
+
+int far_reaches(void *self, void *other)
+{
+    const far_rank *r = self, *o = other;
+    return r && o && !r->is_target && !o->is_target && r->config.peers && o->config.peers;
 }
 
 static tt_status far_check_time(const far_rank *r, const tt_device_event *e, tt_error *err)

@@ -18,6 +18,8 @@ static const tt_option far_options[] = {
               "bytes to which operands of kernels must be aligned"),
     TT_OPTION(far_config, races, TT_OPT_BOOL, "true", 0, 0,
               "refuse work that touches what unordered work touches"),
+    TT_OPTION(far_config, peers, TT_OPT_BOOL, "true", 0, 0,
+              "rank-threads reach each other's memory"),
     TT_OPTION_MORE(far_config, fail, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "a kernel that fails when it runs"),
     TT_OPTION(far_config, fail_at, TT_OPT_INT, "1", 1, 1e9, "which time it fails"),
@@ -187,7 +189,8 @@ const tt_device_vt far_device_vt = {.struct_size = sizeof(tt_device_vt),
                                     .capture_begin = far_capture_begin,
                                     .capture_end = far_capture_end,
                                     .launch = far_launch,
-                                    .graph_free = far_graph_free};
+                                    .graph_free = far_graph_free,
+                                    .reaches = far_reaches};
 
 static const tt_backend_vt far_backend_vt = {.struct_size = sizeof(tt_backend_vt),
                                              .open = far_open,

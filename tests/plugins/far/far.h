@@ -19,11 +19,12 @@
 #define FAR_ALIGN 256
 #define FAR_GUARD 256 /* bytes before and after an allocation that nothing may write */
 #define FAR_POISON 0xa7
-#define FAR_QUEUES 64 /* of one rank */
+#define FAR_QUEUES 64  /* of one rank */
+#define FAR_CLOCKS 512 /* queues of the process */
 
 typedef struct far_config {
     int64_t seed, memory_mib, alignment;
-    bool races;
+    bool races, peers;
     const char *fail;
     int64_t fail_at;
 } far_config;
@@ -50,16 +51,17 @@ typedef struct far_range { /* what a piece of work reads or writes */
     char *hidden; /* while the work runs */
 } far_range;
 
-enum { FAR_DEVICE = 1, FAR_PINNED = 2 };
+enum { FAR_DEVICE = 1, FAR_PINNED = 2, FAR_PEER = 4 /* device memory of other ranks */ };
 tt_status far_alloc(void *self, size_t bytes, void **out, tt_error *err);
 void far_free(void *self, void *p);
 tt_status far_alloc_pinned(void *self, size_t bytes, void **out, tt_error *err);
 void far_free_pinned(void *self, void *p);
 tt_status far_memory_left(void *self, uint64_t *free_bytes, uint64_t *total_bytes, tt_error *err);
 /* The rest is called with the lock held. The hidden address of [at, at + bytes), or an error that
- * says what is wrong with it; kinds: FAR_DEVICE | FAR_PINNED. */
+ * says what is wrong with it; kinds: of the enum. */
 tt_status far_translate(const far_rank *r, const void *at, size_t bytes, int kinds, char **out,
                         tt_error *err);
+const far_rank *far_owner_of(const void *p); /* NULL: it is no memory of far's */
 tt_status far_check_guards(const far_range *ranges, int n, tt_error *err);
 /* A copy that names pinned memory begins to be pending (by 1), or the host knows its end (by -1). */
 void far_pinned_pending(const far_node *n, int by);
@@ -82,6 +84,8 @@ struct far_node {
     tt_device_queue *queue;
     far_node *next; /* on its queue */
     char *name;     /* for messages: the op, or "copy" */
+    int kinds;      /* of memory that its ranges may be in */
+    bool peers;     /* a range is memory of another rank */
     bool ran, observed;
     uint64_t seq;  /* its number on its queue, from 1 */
     uint64_t mark; /* the round in which it was found to be needed */
@@ -100,12 +104,13 @@ struct far_node {
 struct tt_device_queue {
     far_rank *rank;
     int id, urgent;
+    int clock_id;       /* among all queues of the process */
     far_node *head;     /* the first that the host did not await */
     far_node *next_run; /* the first that did not run */
     far_node *tail;
     uint64_t seq, mark;
     far_node *marked_to;
-    uint64_t clock[FAR_QUEUES]; /* how much of each queue is ordered before what comes next */
+    uint64_t clock[FAR_CLOCKS]; /* how much of each queue is ordered before what comes next */
     tt_device_graph *capture;
     int captured_as; /* its number in that graph */
 };
@@ -128,7 +133,7 @@ struct far_rank {
     uint64_t random;
     uint64_t used, pinned; /* bytes of the device, of pinned memory */
     tt_device_queue *queues[FAR_QUEUES];
-    uint64_t host_clock[FAR_QUEUES]; /* what the host has awaited */
+    uint64_t host_clock[FAR_CLOCKS]; /* what the host has awaited */
     tt_device_event *events;
     tt_device_queue *favourite; /* whose work runs first, with some seeds */
     int n_graphs;
@@ -144,6 +149,9 @@ typedef struct far_state {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* work was added or ran, or a communicator stopped */
     far_rank *ranks;
+    tt_device_queue *queues[FAR_CLOCKS]; /* by clock_id */
+    uint64_t last_seq[FAR_CLOCKS];       /* of a queue that was freed */
+    int n_clocks;
     far_memory **memory; /* by ascending address */
     int n_memory, room_memory;
     uint64_t round;
@@ -172,6 +180,7 @@ tt_status far_record(void *self, tt_device_event *e, tt_device_queue *q, tt_erro
 tt_status far_wait(void *self, tt_device_queue *q, tt_device_event *e, tt_error *err);
 tt_status far_sync(void *self, tt_device_event *e, tt_error *err);
 int far_done(void *self, tt_device_event *e);
+int far_reaches(void *self, void *other);
 tt_status far_seconds(void *self, tt_device_event *from, tt_device_event *to, double *out,
                       tt_error *err);
 tt_status far_copy(void *self, tt_device_queue *q, void *to, const void *from, size_t bytes,
@@ -204,7 +213,11 @@ tt_status far_check_queue(const far_rank *r, const tt_device_queue *q, const cha
 void far_force(far_rank *r, far_node *goal, bool block);
 void far_run_some(far_rank *r); /* perhaps runs work that nobody asked for */
 void far_node_ran(far_node *n); /* its turn on its queue is over */
-void far_observe(far_node *n);  /* the host has awaited it and what is ordered before it */
+/* The host of its rank has awaited a record and what is ordered before it; or, if it is the last work
+ * of a queue, all of that queue. */
+void far_observe(far_node *n);
+/* A number per queue of the process: work with a seq up to it is ordered before something. */
+void far_clock_join(uint64_t *clock, const uint64_t *other);
 void far_fail_rank(far_rank *r, const tt_error *e);
 
 /* ---- kernel.c ---- */

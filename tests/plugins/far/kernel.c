@@ -147,6 +147,9 @@ static tt_status far_kernel_run(void *backend, const tt_kernel_call *c, tt_error
         far_node *n = far_call_node(r, row, c);
         if (!strcmp(row->kernel.op, TT_OP_COPY_BOX))
             far_box_span(c, &n->ranges[0], &n->ranges[1]);
+        if (!strcmp(row->kernel.op, TT_OP_COPY_BOX) ||
+            !strcmp(row->kernel.op, TT_OP_REDUCE_MEMBERS))
+            n->kinds |= FAR_PEER;
         s = far_resolve(n, err);
         if (s == TT_OK)
             s = far_check_alignment(n, c, extra, err);

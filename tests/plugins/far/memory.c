@@ -39,6 +39,12 @@ static far_memory *far_memory_at(const void *p)
     return NULL;
 }
 
+const far_rank *far_owner_of(const void *p)
+{
+    const far_memory *m = far_memory_at(p);
+    return m ? m->owner : NULL;
+}
+
 tt_status far_translate(const far_rank *r, const void *at, size_t bytes, int kinds, char **out,
                         tt_error *err)
 {
@@ -48,7 +54,7 @@ tt_status far_translate(const far_rank *r, const void *at, size_t bytes, int kin
                        "%p is not memory of the device%s, or it was freed: the device cannot reach "
                        "the host's ordinary memory",
                        at, kinds & FAR_PINNED ? " nor pinned memory" : "");
-    if (m->owner != r)
+    if (m->owner != r && (m->pinned || !(kinds & FAR_PEER)))
         return TT_FAIL(err, TT_EINVAL, "%p is memory of rank %d, used by rank %d", at,
                        m->owner->rank, r->rank);
     if (!(kinds & (m->pinned ? FAR_PINNED : FAR_DEVICE)))
@@ -192,13 +198,14 @@ tt_status far_alloc_pinned(void *self, size_t bytes, void **out, tt_error *err)
     return far_end(r, s);
 }
 
-/* Work that the host did not await and that touches the allocation; NULL: none. After a failure the
- * host gives up and need not await anything. */
+/* Work that touches the allocation: of the rank, what its host did not await; of other ranks, what did
+ * not run before all that its host has awaited. NULL: none. After a failure the host gives up and need
+ * not await anything. */
 static const far_node *far_user_of(const far_rank *r, const far_memory *m)
 {
-    for (int q = 0; q < FAR_QUEUES && !r->failed && !r->refused; q++)
-        for (const far_node *n = r->queues[q] ? r->queues[q]->head : NULL; n; n = n->next)
-            for (int i = 0; i < n->n_ranges; i++)
+    for (int q = 0; q < far.n_clocks && !r->failed && !r->refused; q++)
+        for (const far_node *n = far.queues[q] ? far.queues[q]->head : NULL; n; n = n->next)
+            for (int i = 0; i < n->n_ranges && n->seq > r->host_clock[q]; i++)
                 if (n->ranges[i].bytes && (char *)n->ranges[i].at >= m->visible &&
                     (char *)n->ranges[i].at < m->visible + m->mapped)
                     return n;

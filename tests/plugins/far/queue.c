@@ -9,7 +9,9 @@
 far_node *far_node_new(far_rank *r, far_kind kind, const char *name, int n_ranges)
 {
     far_node *n = far_calloc(1, sizeof *n);
-    *n = (far_node){.refs = 1, .kind = kind, .rank = r, .n_ranges = n_ranges};
+    *n = (far_node){.refs = 1, .kind = kind, .rank = r, .n_ranges = n_ranges, .kinds = FAR_DEVICE};
+    if (kind == FAR_COPY)
+        n->kinds |= FAR_PINNED | FAR_PEER;
     n->name = strdup(name);
     n->ranges = far_calloc((size_t)n_ranges, sizeof *n->ranges);
     return n;
@@ -39,6 +41,8 @@ far_node *far_node_again(const far_node *n)
     far_node *m = far_node_new(n->rank, n->kind, n->name, n->n_ranges);
     memcpy(m->ranges, n->ranges, (size_t)n->n_ranges * sizeof *m->ranges);
     m->pattern = n->pattern;
+    m->kinds = n->kinds;
+    m->peers = n->peers;
     m->timed = n->timed;
     m->call = n->call ? far_call_ref(n->call) : NULL;
     m->collective = n->collective ? far_collective_again(n->collective) : NULL;
@@ -53,22 +57,13 @@ bool far_overlap(const far_range *a, const far_range *b)
 
 tt_status far_resolve(const far_node *n, tt_error *err)
 {
-    const int kinds = n->kind == FAR_COPY ? FAR_DEVICE | FAR_PINNED : FAR_DEVICE;
     for (int i = 0; i < n->n_ranges; i++) {
         far_range *g = &n->ranges[i];
         g->hidden = NULL;
-        if (g->bytes && far_translate(n->rank, g->at, g->bytes, kinds, &g->hidden, err) != TT_OK)
+        if (g->bytes && far_translate(n->rank, g->at, g->bytes, n->kinds, &g->hidden, err) != TT_OK)
             return tt_error_context(err, "far: %s, operand %d", n->name, i);
     }
     return TT_OK;
-}
-
-/* A number per queue: work with a seq up to it is ordered before what comes next on q. */
-static void far_clock_join(uint64_t *clock, const uint64_t *other)
-{
-    for (int i = 0; i < FAR_QUEUES; i++)
-        if (other[i] > clock[i])
-            clock[i] = other[i];
 }
 
 tt_status far_check_races(const tt_device_queue *q, const far_node *n, tt_error *err)
@@ -76,20 +71,24 @@ tt_status far_check_races(const tt_device_queue *q, const far_node *n, tt_error 
     const far_rank *r = q->rank;
     if (!r->config.races)
         return TT_OK;
-    for (int i = 0; i < FAR_QUEUES; i++) {
-        const tt_device_queue *other = r->queues[i];
+    for (int i = 0; i < far.n_clocks; i++) {
+        const tt_device_queue *other = far.queues[i];
         if (!other || other == q)
             continue;
         for (const far_node *m = other->head; m; m = m->next)
-            for (int a = 0; m->seq > q->clock[i] && a < n->n_ranges; a++)
+            for (int a = 0;
+                 (m->rank == r || m->peers || n->peers) && m->seq > q->clock[i] && a < n->n_ranges;
+                 a++)
                 for (int b = 0; b < m->n_ranges; b++)
                     if ((n->ranges[a].write || m->ranges[b].write) &&
                         far_overlap(&n->ranges[a], &m->ranges[b]))
                         return TT_FAIL(err, TT_EINVAL,
-                                       "far: a race: \"%s\" on queue %d %s %zu bytes at %p, \"%s\" "
-                                       "on queue %d %s %zu bytes at %p, and no event orders them",
-                                       n->name, q->id, n->ranges[a].write ? "writes" : "reads",
-                                       n->ranges[a].bytes, n->ranges[a].at, m->name, i,
+                                       "far: a race: \"%s\" on queue %d of rank %d %s %zu bytes at "
+                                       "%p, \"%s\" on queue %d of rank %d %s %zu bytes at %p, and "
+                                       "no event orders them",
+                                       n->name, q->id, r->rank,
+                                       n->ranges[a].write ? "writes" : "reads", n->ranges[a].bytes,
+                                       n->ranges[a].at, m->name, other->id, m->rank->rank,
                                        m->ranges[b].write ? "writes" : "reads", m->ranges[b].bytes,
                                        m->ranges[b].at);
     }
@@ -120,15 +119,17 @@ tt_status far_attach(tt_device_queue *q, far_node *n, tt_error *err)
     far_clock_join(q->clock, r->host_clock);
     if (n->kind == FAR_WAIT)
         far_clock_join(q->clock, n->target->clock);
+    for (int i = 0; i < n->n_ranges; i++)
+        n->peers |= n->ranges[i].bytes && far_owner_of(n->ranges[i].at) != r;
     const tt_status s = far_check_races(q, n, err);
     if (s != TT_OK) {
         far_node_drop(n);
         return s;
     }
     n->queue = q;
-    n->seq = q->clock[q->id] = ++q->seq;
+    n->seq = q->clock[q->clock_id] = ++q->seq;
     if (n->kind == FAR_RECORD) {
-        n->clock = far_calloc(FAR_QUEUES, sizeof *n->clock);
+        n->clock = far_calloc(FAR_CLOCKS, sizeof *n->clock);
         memcpy(n->clock, q->clock, sizeof q->clock);
     }
     if (q->tail)
@@ -225,16 +226,23 @@ tt_status far_queue_new(void *self, int urgent, tt_device_queue **out, tt_error 
 {
     far_rank *r = self;
     TT_TRY(far_begin(r, "queue_new", err));
-    int id = 0;
+    int id = 0, clock = 0;
     while (id < FAR_QUEUES && r->queues[id])
         id++;
+    while (clock < FAR_CLOCKS && far.queues[clock])
+        clock++;
     tt_status s = TT_OK;
-    if (id == FAR_QUEUES) {
+    if (clock == FAR_CLOCKS) {
+        s = TT_FAIL(err, TT_ENOMEM, "far: the ranks have %d queues already", FAR_CLOCKS);
+    } else if (id == FAR_QUEUES) {
         s = TT_FAIL(err, TT_ENOMEM, "far: rank %d has %d queues already", r->rank, FAR_QUEUES);
     } else {
         tt_device_queue *q = far_calloc(1, sizeof *q);
-        *q = (tt_device_queue){.rank = r, .id = id, .urgent = urgent, .seq = r->host_clock[id]};
-        *out = r->queues[id] = q;
+        *q = (tt_device_queue){.rank = r, .id = id, .clock_id = clock, .urgent = urgent};
+        q->seq = far.last_seq[clock];
+        if (clock == far.n_clocks)
+            far.n_clocks++;
+        *out = r->queues[id] = far.queues[clock] = q;
     }
     return far_end(r, s);
 }
@@ -252,10 +260,10 @@ void far_queue_free(void *self, tt_device_queue *q)
         far_node *last = far_node_ref(q->tail);
         far_force(r, last, true);
         far_observe(last);
-        far_clock_join(r->host_clock, q->clock);
         far_node_drop(last);
     }
-    r->queues[q->id] = NULL;
+    r->queues[q->id] = far.queues[q->clock_id] = NULL;
+    far.last_seq[q->clock_id] = q->seq;
     if (r->favourite == q)
         r->favourite = NULL;
     free(q);

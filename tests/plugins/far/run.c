@@ -227,26 +227,37 @@ void far_force(far_rank *r, far_node *goal, bool block)
         pthread_cond_broadcast(&far.changed);
 }
 
+/* Takes from the rank's queues what its host knows to be done. */
+static void far_drop_known(far_rank *r)
+{
+    for (int i = 0; i < FAR_QUEUES; i++) {
+        tt_device_queue *q = r->queues[i];
+        while (q && q->head && q->head->seq <= r->host_clock[q->clock_id]) {
+            far_node *m = q->head;
+            q->head = m->next;
+            if (!q->head)
+                q->tail = NULL;
+            m->observed = true;
+            if (m->kind == FAR_COPY)
+                far_pinned_pending(m, -1);
+            far_node_drop(m);
+        }
+    }
+}
+
+void far_clock_join(uint64_t *clock, const uint64_t *other)
+{
+    for (int i = 0; i < far.n_clocks; i++)
+        if (other[i] > clock[i])
+            clock[i] = other[i];
+}
+
 void far_observe(far_node *n)
 {
     far_rank *r = n->rank;
     if (n->clock)
-        for (int i = 0; i < FAR_QUEUES; i++)
-            if (n->clock[i] > r->host_clock[i])
-                r->host_clock[i] = n->clock[i];
-    if (n->observed)
-        return;
-    tt_device_queue *q = n->queue;
-    while (q->head && q->head->seq <= n->seq) {
-        far_node *m = q->head;
-        q->head = m->next;
-        if (!q->head)
-            q->tail = NULL;
-        m->observed = true;
-        if (m->kind == FAR_COPY)
-            far_pinned_pending(m, -1);
-        if (m->kind == FAR_WAIT)
-            far_observe(m->target);
-        far_node_drop(m);
-    }
+        far_clock_join(r->host_clock, n->clock);
+    else if (!n->observed)
+        far_clock_join(r->host_clock, n->queue->clock);
+    far_drop_known(r);
 }

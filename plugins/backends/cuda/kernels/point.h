@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pointwise arithmetic: the functions of point_ops.h, dtypes and registers. A register of f32, bf16, f16, u8 or bool is a
+ * float, and one of f64, i32 or i64 a double; it holds the value after it was rounded to its dtype. A step whose registers
+ * are all floats computes in f32, any other in f64. Where op and dtype are constants, the compiler drops all the rest. */
+#pragma once
+#include "dialect.h"
+#include "point_shape.h"
+
+#define POINT_BOTH(name, f, d)                                                                     \
+    TT_DEV float name(float x)                                                                     \
+    {                                                                                              \
+        return f(x);                                                                               \
+    }                                                                                              \
+    TT_DEV double name(double x)                                                                   \
+    {                                                                                              \
+        return d(x);                                                                               \
+    }
+POINT_BOTH(point_exp, expf, exp)
+POINT_BOTH(point_log, logf, log)
+POINT_BOTH(point_log1p, log1pf, log1p)
+POINT_BOTH(point_sqrt, sqrtf, sqrt)
+POINT_BOTH(point_abs, fabsf, fabs)
+POINT_BOTH(point_rint, rintf, rint)
+POINT_BOTH(point_tanh, tanhf, tanh)
+POINT_BOTH(point_erf, erff, erf)
+POINT_BOTH(point_erfc, erfcf, erfc)
+POINT_BOTH(point_sin, sinf, sin)
+POINT_BOTH(point_cos, cosf, cos)
+TT_DEV float point_pow(float x, float y)
+{
+    return powf(x, y);
+}
+TT_DEV double point_pow(double x, double y)
+{
+    return pow(x, y);
+}
+template <class T> TT_DEV T point_sigmoid(T x)
+{
+    return T(1) / (T(1) + point_exp(-x));
+}
+template <class T> TT_DEV T point_normal_cdf(T x)
+{
+    return T(0.5) * point_erfc(-x * T(0.70710678118654752440));
+}
+template <class T> TT_DEV T point_gelu_inner(T x) /* twice the argument of tanh */
+{
+    return T(1.59576912160573071176) * (x + T(0.044715) * x * x * x);
+}
+template <class T> TT_DEV T point_gelu_tanh_slope(T x)
+{
+    const T s = point_sigmoid(point_gelu_inner(x)), t = point_sigmoid(-point_gelu_inner(x));
+    return s + x * s * t * T(1.59576912160573071176) * (T(1) + T(0.134145) * x * x);
+}
+/* PyTorch's formulas (c10/util/generic_math.h): the quotient is that of x without its remainder. */
+TT_DEV double point_mod(double x, double y)
+{
+    const double r = fmod(x, y);
+    return r != 0.0 && (r < 0.0) != (y < 0.0) ? r + y : r;
+}
+TT_DEV double point_floor_div(double x, double y)
+{
+    const double r = fmod(x, y);
+    if (y == 0.0)
+        return x / y;
+    double q = (x - r) / y;
+    if (r != 0.0 && (r < 0.0) != (y < 0.0))
+        q -= 1.0;
+    return q != 0.0 ? rint(q) : copysign(0.0, x / y);
+}
+
+/* ---- one step ---- */
+template <class T> TT_DEV T point_apply(int op, T x, T y, T z, double imm)
+{
+    switch (op) {
+#define POINT_ROW(id, name, n, expression)                                                         \
+    case POINT_##id:                                                                               \
+        return expression;
+        POINT_OPS(POINT_ROW)
+#undef POINT_ROW
+    }
+    return x;
+}
+/* The two arithmetics, with operands of any of the two kinds of registers. */
+template <class X, class Y, class Z> TT_DEV float point_f32(int op, X x, Y y, Z z, double imm)
+{
+    return point_apply<float>(op, (float)x, (float)y, (float)z, imm);
+}
+template <class X, class Y, class Z> TT_DEV double point_f64(int op, X x, Y y, Z z, double imm)
+{
+    return point_apply<double>(op, (double)x, (double)y, (double)z, imm);
+}
+
+/* ---- dtypes ---- */
+TT_DEV bool point_is_f64(int dtype) /* its registers are doubles */
+{
+    return dtype == POINT_F64 || dtype == POINT_I32 || dtype == POINT_I64;
+}
+TT_DEV u64 point_bits(double v)
+{
+    union {
+        double v;
+        u64 bits;
+    } both;
+    both.v = v;
+    return both.bits;
+}
+TT_DEV double point_number(u64 bits)
+{
+    union {
+        double v;
+        u64 bits;
+    } both;
+    both.bits = bits;
+    return both.v;
+}
+/* f16: to nearest, ties to even. */
+TT_DEV u16 point_to_f16(double v)
+{
+    const u64 bits = point_bits(v), a = bits & 0x7fffffffffffffffull;
+    const u32 sign = (u32)(bits >> 48) & 0x8000u;
+    const int e = (int)(a >> 52) - 1023;
+    if (a > 0x7ff0000000000000ull)
+        return (u16)(sign | 0x7e00u);
+    if (e > 15)
+        return (u16)(sign | 0x7c00u);
+    if (e < -25)
+        return (u16)sign;
+    const int cut = e >= -14 ? 42 : 28 - e;
+    const u64 m = (a & 0xfffffffffffffull) | 0x10000000000000ull;
+    const u64 rest = m & ((1ull << cut) - 1), tie = 1ull << (cut - 1);
+    u32 half = (u32)(m >> cut);
+    half += rest > tie || (rest == tie && (half & 1u)) ? 1u : 0u;
+    return (u16)(sign | (half + (e >= -14 ? (u32)(e + 14) << 10 : 0u)));
+}
+TT_DEV float point_from_f16(u16 h)
+{
+    const u32 sign = (u32)(h & 0x8000u) << 16, e = h >> 10 & 31u, m = h & 1023u;
+    if (e == 0)
+        return sign ? -((float)m * 0x1p-24f) : (float)m * 0x1p-24f;
+    return tt_bits_float(sign | (e == 31 ? 0xffu : e + 112u) << 23 | m << 13);
+}
+/* A result rounded to its dtype: to a register that is a float, or a double. */
+TT_DEV float point_round_f32(int dtype, float v)
+{
+    switch (dtype) {
+    case POINT_BF16:
+        return tt_f32(tt_bf16(v));
+    case POINT_F16:
+        return point_from_f16(point_to_f16((double)v));
+    case POINT_U8:
+        return v >= 255.0f ? 255.0f : v > 0.0f ? (float)(int)v : 0.0f;
+    case POINT_BOOL:
+        return v != 0.0f ? 1.0f : 0.0f;
+    default:
+        return v;
+    }
+}
+TT_DEV float point_round_f32(int dtype, double v)
+{
+    switch (dtype) {
+    case POINT_F16:
+        return point_from_f16(point_to_f16(v));
+    case POINT_U8:
+        return v >= 255.0 ? 255.0f : v > 0.0 ? (float)(int)v : 0.0f;
+    case POINT_BOOL:
+        return v != 0.0 ? 1.0f : 0.0f;
+    default:
+        return point_round_f32(dtype, (float)v);
+    }
+}
+TT_DEV double point_round_f64(int dtype, double v)
+{
+    switch (dtype) {
+    case POINT_I32:
+        return v != v               ? 0.0
+               : v >= 2147483647.0  ? 2147483647.0
+               : v <= -2147483648.0 ? -2147483648.0
+                                    : (double)(int)v;
+    case POINT_I64:
+        return v != v                        ? 0.0
+               : v >= 9223372036854775808.0  ? 9223372036854775808.0
+               : v <= -9223372036854775808.0 ? -9223372036854775808.0
+                                             : (double)(i64)v;
+    default:
+        return v;
+    }
+}

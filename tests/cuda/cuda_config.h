@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_TESTS_CUDA_CONFIG_H
+#define TT_TESTS_CUDA_CONFIG_H
+#include "ops/subject.h"
+
+#include "../plugins/backends/cuda/cuda.h"
+
+/* The backend cuda on the driver of tests/fake or, with TT_CUDA_LIBRARIES set to a folder of NVIDIA's or to
+ * nothing, on a GPU. */
+
+static inline bool cuda_test_is_fake(void)
+{
+    return getenv("TT_CUDA_LIBRARIES") == NULL;
+}
+
+static inline const cuda_config *cuda_test_config(void)
+{
+    static char fake[1024];
+    static cuda_config config;
+    const char *libraries = getenv("TT_CUDA_LIBRARIES"), *build = getenv("BUILD");
+    snprintf(fake, sizeof fake, "%s/tests/fake/lib", build != NULL ? build : "build/release");
+    if (libraries == NULL)
+        libraries = fake;
+    config = (cuda_config){.libraries = libraries[0] != '\0' ? libraries : NULL,
+                           .device = -1,
+                           .kernel_code = "auto",
+                           .gemm = "auto",
+                           .attention = "auto",
+                           .f32_products = "f32",
+                           .deterministic = true};
+    return &config;
+}
+
+/* Pointwise programs run in the interpreter from now on, and are not compiled. */
+static inline void cuda_test_interpret(subject *u)
+{
+    ((cuda_backend *)u->self[0])->config.kernel_code = "embedded";
+}
+
+#endif

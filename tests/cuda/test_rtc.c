@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "../../plugins/backends/cuda/lib.c"
+#include "../../plugins/backends/cuda/rtc.c"
+#include <ttrun/option.h>
+
+/* NVIDIA's NVRTC, where it is installed, compiles every file of kernels/ as it is embedded in the plugin,
+ * without a GPU and without NVIDIA's headers. TT_TEST_LONG: for every chip. */
+
+static bool is_here(void)
+{
+    tt_error e = {0};
+    if (cuda_rtc_open(NULL, 13000, &e) == TT_OK)
+        return true;
+    assert_int_equal(e.code, TT_EUNSUPPORTED);
+    print_message("# skipped: %s\n", e.text);
+    return false;
+}
+
+typedef struct work {
+    int sm, next, n_failed;
+    size_t bytes;
+} work;
+
+static void *compile_some(void *arg)
+{
+    work *w = arg;
+    for (;;) {
+        const int i = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED);
+        int at = 0;
+        while (at < i && cuda_embedded_kernels[at].name)
+            at++;
+        if (!cuda_embedded_kernels[at].name)
+            return NULL;
+        tt_error e = {0};
+        cuda_code code = {0};
+        if (cuda_rtc_compile(cuda_embedded_kernels[at].name, cuda_embedded_kernels[at].text, w->sm,
+                             &code, &e) != TT_OK) {
+            print_message("# sm_%d: %s\n", w->sm, e.text);
+            __atomic_fetch_add(&w->n_failed, 1, __ATOMIC_RELAXED);
+        }
+        free(code.data);
+    }
+}
+
+static void test_every_kernel_compiles(void **test)
+{
+    static const int chips[] = {120, 80, 86, 90, 100};
+    const char *more = getenv("TT_TEST_LONG");
+    (void)test;
+    if (!is_here())
+        skip();
+    for (size_t i = 0; i < (more ? TT_COUNT(chips) : 1); i++) {
+        work w = {.sm = chips[i]};
+        pthread_t other;
+        assert_int_equal(pthread_create(&other, NULL, compile_some, &w), 0);
+        compile_some(&w);
+        pthread_join(other, NULL);
+        assert_int_equal(w.n_failed, 0);
+    }
+}
+
+static void test_a_chip_that_NVRTC_does_not_know_gets_PTX(void **test)
+{
+    static const char text[] = "#include \"dialect.h\"\n"
+                               "TT_KERNEL(32, one, float *y) { y[threadIdx.x] = 1.0f; }\n";
+    char options[160];
+    cuda_code code = {0};
+    tt_error e = {0};
+    (void)test;
+    if (!is_here())
+        skip();
+    cuda_rtc_options(90, options, sizeof options);
+    assert_string_equal(options, "--gpu-architecture=sm_90 --std=c++17 --fmad=false");
+    assert_int_equal(cuda_rtc_compile("one", text, 90, &code, &e), TT_OK);
+    assert_memory_equal(code.data, "\177ELF", 4);
+    free(code.data);
+    cuda_rtc_options(999, options, sizeof options);
+    assert_non_null(strstr(options, "--gpu-architecture=compute_"));
+    assert_int_equal(cuda_rtc_compile("one", text, 999, &code, &e), TT_OK);
+    assert_non_null(strstr(code.data, ".visible .entry one"));
+    assert_int_equal(((char *)code.data)[code.bytes - 1], 0);
+    free(code.data);
+}
+
+static void test_an_error_has_NVRTCs_words(void **test)
+{
+    cuda_code code = {0};
+    tt_error e = {0};
+    (void)test;
+    if (!is_here())
+        skip();
+    assert_int_equal(cuda_rtc_compile("wrong",
+                                      "#include \"dialect.h\"\nint f() { return no_such; }", 80,
+                                      &code, &e),
+                     TT_EINTERNAL);
+    assert_non_null(strstr(e.text, "does not compile wrong"));
+    assert_non_null(strstr(e.text, "\"no_such\" is undefined"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_kernel_compiles),
+        cmocka_unit_test(test_a_chip_that_NVRTC_does_not_know_gets_PTX),
+        cmocka_unit_test(test_an_error_has_NVRTCs_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
