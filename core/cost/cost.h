@@ -43,8 +43,9 @@ typedef struct tt_machine {
     double memory_bytes, memory_bandwidth; /* of a device; bytes, B/s; 0: not known, no limit */
     double link_bandwidth, link_latency;   /* between devices of a node, per direction; B/s, s */
     double net_bandwidth, net_latency;     /* from a device to other nodes, per direction */
-    double op_latency;                     /* from the end of an op to the start of the next, s */
-    double turn_latency;                   /* what each further turn of a ring adds, s */
+    double host_bandwidth; /* between a device and pinned host memory; 0: no limit */
+    double op_latency;     /* from the end of an op to the start of the next, s */
+    double turn_latency;   /* what each further turn of a ring adds, s */
     /* The part of each peak that is reached in practice, 0 … 1. attention_backward_efficiency 0: as the
      * forward's. Of products and attention it holds for long sums and sequences: those of depth n
      * reach n / (n + ramp) of it. */

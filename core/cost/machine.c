@@ -13,6 +13,7 @@
  *              backward 370, 474, 541, 579, 581 TFLOP/s (cudnn-frontend's benchmark). Those of H100 at 8k:
  *              566 and 470; with FlashAttention 2, 306 and 166 (flash-attention PR 1893).
  *   network    NCCL's bus bandwidth of large messages: 360 of 450 GB/s over NVLink.
+ *   host       PCIe, generation 4 or 5, 16 lanes: 25 and 50 of 32 and 64 GB/s.
  *   overlap    NCCL's kernels take 16 to 24 of 132 multiprocessors, and a part of the memory's bandwidth.
  * h100-500w is the machine of torchtitan's published runs: limited to 500 W, HBM2e of 2.4 TB/s, PyTorch's
  * attention (FlashAttention 2). tests/estimate/test_published.c compares the estimates with published
@@ -31,6 +32,7 @@ static const tt_machine machines[] = {
      .memory_bandwidth = 2.039e12,
      .link_bandwidth = 300e9,
      .net_bandwidth = 25e9,
+     .host_bandwidth = 25e9,
      .matmul_efficiency = 0.80,
      .attention_efficiency = 0.70,
      .attention_backward_efficiency = 0.60,
@@ -43,6 +45,7 @@ static const tt_machine machines[] = {
      .memory_bandwidth = 3.35e12,
      .link_bandwidth = 450e9,
      .net_bandwidth = 50e9,
+     .host_bandwidth = 50e9,
      .matmul_efficiency = 0.74,
      .attention_efficiency = 0.62,
      .attention_backward_efficiency = 0.52,
@@ -55,6 +58,7 @@ static const tt_machine machines[] = {
      .memory_bandwidth = 2.4e12,
      .link_bandwidth = 450e9,
      .net_bandwidth = 50e9,
+     .host_bandwidth = 50e9,
      .matmul_efficiency = 0.53,
      .attention_efficiency = 0.34,
      .attention_backward_efficiency = 0.185,
@@ -67,6 +71,7 @@ static const tt_machine machines[] = {
      .memory_bandwidth = 4.8e12,
      .link_bandwidth = 450e9,
      .net_bandwidth = 50e9,
+     .host_bandwidth = 50e9,
      .matmul_efficiency = 0.74,
      .attention_efficiency = 0.70,
      .attention_backward_efficiency = 0.60,
@@ -79,6 +84,7 @@ static const tt_machine machines[] = {
      .memory_bandwidth = 8e12,
      .link_bandwidth = 900e9,
      .net_bandwidth = 50e9,
+     .host_bandwidth = 50e9,
      .matmul_efficiency = 0.74,
      .attention_efficiency = 0.65,
      .attention_backward_efficiency = 0.50,
@@ -91,6 +97,7 @@ static const tt_machine machines[] = {
      .memory_bandwidth = 5.3e12,
      .link_bandwidth = 448e9,
      .net_bandwidth = 50e9,
+     .host_bandwidth = 50e9,
      .matmul_efficiency = 0.55,
      .attention_efficiency = 0.40,
      .attention_backward_efficiency = 0.30,

@@ -22,6 +22,8 @@ static const tt_option options[] = {
     NUMBER(net_bandwidth, "12.5e9", 1e30,
            "bandwidth from a device to other nodes, per direction, bytes/s"),
     NUMBER(net_latency, "15e-6", 10, "latency of a message between nodes, s"),
+    NUMBER(host_bandwidth, "50e9", 1e30,
+           "bandwidth between a device and host memory, per direction, bytes/s; 0 = no limit"),
     NUMBER(turn_latency, "1.5e-6", 10, "what each further turn of a ring adds to a collective, s"),
     NUMBER(op_latency, "3e-6", 10, "time from the end of an op to the start of the next one, s"),
     NUMBER(matmul_efficiency, "0.74", 1, "part of the peak that a matmul with long sums reaches"),

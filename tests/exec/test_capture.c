@@ -23,6 +23,7 @@ static const struct {
 } jobs[] = {
     {SMALL "training.local_batch_size 2",                                                             {4, 4}, 0},
     {SMALL "training.local_batch_size 2 training.global_batch_size 8",                                {6, 6}, 0},
+    {SMALL "training.local_batch_size 2 training.enable_cpu_offload true",                            {4, 4}, 0},
     {SMALL "training.local_batch_size 2 training.seq_len 64",                                         {4, 4}, 0},
     {SMALL "training.local_batch_size 2 parallelism.data_parallel_shard_degree 2 comm.overlap on "
            "training.global_batch_size 8",                                                       {6, 6},
@@ -177,7 +178,7 @@ static void test_graphs_give_the_numbers_of_the_reference(void **state)
 
 static void check_off(const char *more)
 {
-    const char *overrides = jobs[6].overrides;
+    const char *overrides = jobs[7].overrides;
     steps right, s;
     job j;
     reference(overrides, N_STEPS, &right);
@@ -204,7 +205,7 @@ static void test_nothing_is_captured_where_each_op_is_looked_at(void **state)
 static void test_calls_on_the_host_end_a_graph(void **state)
 {
     (void)state;
-    for (size_t k = 3; k < TT_COUNT(jobs); k++) {
+    for (size_t k = 4; k < TT_COUNT(jobs); k++) {
         steps right, s;
         job j;
         reference(jobs[k].overrides, N_STEPS, &right);
@@ -334,7 +335,7 @@ static void check_failure(const char *more, const char *text)
     steps s;
     job j;
     tt_error err = {0};
-    open_far(&j, jobs[3].overrides, more);
+    open_far(&j, jobs[4].overrides, more);
     ((far_config *)(void *)(uintptr_t)j.setup.backend.config)->fail = "attention_bwd";
     ((far_config *)(void *)(uintptr_t)j.setup.backend.config)->fail_at =
         2 * 4 + 3; /* of step 3, the third of 4 */
