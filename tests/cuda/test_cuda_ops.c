@@ -13,7 +13,8 @@
  * process, where blocks and warps run in another order (FAKE_CUDA_SEED), must give the same bits. */
 
 #define TRIALS 8
-#define SEEDS 2 /* other orders */
+#define SEEDS 2      /* other orders */
+#define MORE_SEEDS 7 /* with TT_TEST_LONG */
 
 extern char **environ;
 
@@ -72,7 +73,8 @@ static void test_another_order_gives_the_same_bits(void **state)
     uint64_t bits[TT_COUNT(rows)];
     (void)state;
     snprintf(path, sizeof path, "%s/tt-ops-bits.%d", tmp != NULL ? tmp : "/tmp", (int)getpid());
-    for (int seed = 2; seed < 2 + SEEDS; seed++) {
+    const int seeds = getenv("TT_TEST_LONG") != NULL ? MORE_SEEDS : SEEDS;
+    for (int seed = 2; seed < 2 + seeds; seed++) {
         run_again(seed, path);
         FILE *f = fopen(path, "rb");
         assert_non_null(f);

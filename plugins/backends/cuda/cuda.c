@@ -101,6 +101,10 @@ static tt_status cuda_open_device(cuda_backend *b, const tt_backend_env *env, tt
                       "cuDevicePrimaryCtxRetain of device %d (%s)", b->device, b->chip.name));
     b->context = context;
     TT_TRY(cuda_device_vt.enter(b, err));
+    if (env->rank == 0)
+        tt_log(TT_INFO, "backend",
+               "the backend cuda has been tested on an emulator only (docs/gpu.md); "
+               "--backend.name cpu takes the CPU");
     TT_TRY(cuda_module_open(b, err));
     TT_TRY(cuda_blas_open(b, err));
     return cuda_dnn_open(b, err);
