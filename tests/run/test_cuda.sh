@@ -56,4 +56,21 @@ same fsdp 2e-6 --nproc 2 $p.data_parallel_shard_degree 2
 same tp 2e-6 --nproc 2 $p.tensor_parallel_degree 2
 same pp 2e-6 --nproc 2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4
 same cp_ring 2e-6 --nproc 2 $p.context_parallel_degree 2 $p.context_parallel_rotate_method ring
+
+# Nothing is compiled in a step: a job that only starts leaves the kernels of one that trains and validates.
+compiled() { find "$dir/cubin" -name '*.cubin' | sort >"$1"; }
+n=0
+for extra in "" "--backend.gemm own --backend.attention own --training.mixed_precision_param bfloat16" "--nproc 2 $p.tensor_parallel_degree 2"; do
+    n=$((n + 1))
+    rm -rf "$dir/cubin"
+    extra="$extra --validation.enable true --validation.freq 2 --validation.steps 1 --validation.dataloader.path $dir/text.txt"
+    # shellcheck disable=SC2086
+    train "$dir/start-$n" $cuda --backend.cache "$dir/cubin" --training.steps 0 $extra
+    [ "$rc" -eq 0 ] && compiled "$dir/before" && [ -s "$dir/before" ]
+    ok "a_start_compiles_what_job_${n}_needs"
+    # shellcheck disable=SC2086
+    train "$dir/steps-$n" $cuda --backend.cache "$dir/cubin" --training.steps 3 $extra
+    [ "$rc" -eq 0 ] && compiled "$dir/after" && cmp "$dir/before" "$dir/after" >>"$dir/err" 2>&1
+    ok "no_step_of_job_${n}_compiles"
+done
 exit $failed

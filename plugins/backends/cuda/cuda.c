@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda.h"
 #include "driver.h"
+#include "program.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,6 +187,11 @@ static void cuda_describe(void *self, char *text, size_t size)
              dnn, kernels);
 }
 
+static tt_status cuda_prepare(void *self, tt_error *err)
+{
+    return cuda_program_prepare(self, err);
+}
+
 static const tt_backend_vt cuda_vt = {
     .struct_size = sizeof(tt_backend_vt),
     .open = cuda_open,
@@ -197,6 +203,7 @@ static const tt_backend_vt cuda_vt = {
     .peak_vector_flops = cuda_peak_vector_flops,
     .device = &cuda_device_vt,
     .target = cuda_target,
+    .prepare = cuda_prepare,
 };
 
 static const tt_component components[] = {
