@@ -133,6 +133,15 @@ bool tt_exec_param(const tt_exec *x, int param, tt_tensor *out)
     return out->data != NULL;
 }
 
+tt_status tt_exec_initial(tt_exec *x, int param, const tt_attrs_initial *a, bool *done,
+                          tt_error *err)
+{
+    tt_tensor t;
+    *done =
+        x->initial && x->p->params[param].space != TT_SPACE_PINNED && tt_exec_param(x, param, &t);
+    return *done ? tt_move_kernel(tt_exec_mover(x), x->initial, NULL, 0, &t, a, err) : TT_OK;
+}
+
 /* Those that checkpoints hold: parameters with optimizer states, or buffers. */
 static size_t saved_tensors(const tt_exec *x, tt_arena *a, bool buffers, tt_exec_tensor **out)
 {

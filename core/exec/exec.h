@@ -65,6 +65,10 @@ size_t tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out);
 size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out);
 /* tt_program.params[param]; false: it is on other ranks. */
 bool tt_exec_param(const tt_exec *x, int param, tt_tensor *out);
+/* Puts a parameter's initial values on the device. *done false: the backend has no op for that, or the
+ * parameter is not in its memory. */
+tt_status tt_exec_initial(tt_exec *x, int param, const tt_attrs_initial *a, bool *done,
+                          tt_error *err);
 /* Where a scalar or a metric lies. */
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err);
 

@@ -126,8 +126,9 @@ struct tt_exec {
     tt_input_stage inputs;
     tt_stage stage; /* for tt_exec_read and tt_exec_write; opened when first used */
     tt_device_event *idle;
-    float *sums;     /* by STAGE_SUM's event, in the backend's memory */
-    int64_t *bad_at; /* device, debug: what "find_bad" finds */
+    float *sums;              /* by STAGE_SUM's event, in the backend's memory */
+    const tt_kernel *initial; /* TT_OP_INITIAL; NULL: the host draws initial values */
+    int64_t *bad_at;          /* device, debug: what "find_bad" finds */
     size_t sums_bytes;
     int64_t rows[TT_N_EXTENTS];
     int64_t comm_ns, message_ns; /* message_ns: of that, between pipeline neighbours */

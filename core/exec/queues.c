@@ -23,6 +23,7 @@ static tt_status find_mover_kernels(tt_exec *x, tt_mover *m, tt_error *err)
         return TT_OK;
     m->copy_box = tt_find_kernel(x->o.kernels, m->device.backend, TT_OP_COPY_BOX);
     m->reduce_members = tt_find_kernel(x->o.kernels, m->device.backend, TT_OP_REDUCE_MEMBERS);
+    x->initial = tt_find_kernel(x->o.kernels, m->device.backend, TT_OP_INITIAL);
     if (!m->copy_box || !m->reduce_members)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "the backend has a device, but no kernel %s (ttrun/device.h)",

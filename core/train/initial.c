@@ -6,80 +6,89 @@
  * they are the same on every mesh. */
 
 typedef struct init_job {
-    const tt_init *init;
-    tt_rng_key key;
-    tt_tensor t;
+    const tt_attrs_initial *a;
+    const tt_tensor *t;
     int64_t stride[TT_MAX_DIMS];
-    double cdf_lo, cdf_hi;
 } init_job;
 
 #define GRAIN 16384 /* elements that a thread takes at a time */
 #define INIT_BATCH 512
 
 /* Replaces uniform numbers by initial values. */
-static void draw_values(const init_job *j, int64_t n, double *u)
+static void draw_values(const tt_attrs_initial *a, int64_t n, double *u)
 {
-    const tt_init *in = j->init;
-    const bool uniform = in->kind == TT_INIT_UNIFORM, cut = in->kind == TT_INIT_TRUNC_NORMAL;
-    const double lo = uniform ? in->lo : j->cdf_lo, width = (uniform ? in->hi : j->cdf_hi) - lo;
+    const bool uniform = a->kind == TT_INIT_UNIFORM, cut = a->kind == TT_INIT_TRUNC_NORMAL;
     for (int64_t i = 0; (uniform || cut) && i < n; i++)
-        u[i] = lo + width * u[i];
+        u[i] = a->from + a->width * u[i];
     if (uniform)
         return;
     tt_normal_quantiles(n, u, u);
     for (int64_t i = 0; i < n; i++) {
-        u[i] = in->a * u[i];
+        u[i] = a->a * u[i];
         if (cut)
-            u[i] = u[i] < in->lo ? in->lo : u[i] > in->hi ? in->hi : u[i];
+            u[i] = u[i] < a->lo ? a->lo : u[i] > a->hi ? a->hi : u[i];
     }
 }
 
 static void put_value(const init_job *j, int64_t i, double value)
 {
-    if (j->t.dtype == TT_BF16)
-        ((uint16_t *)j->t.data)[i] = tt_to_bf16((float)value);
+    if (j->t->dtype == TT_BF16)
+        ((uint16_t *)j->t->data)[i] = tt_to_bf16((float)value);
     else
-        ((float *)j->t.data)[i] = (float)value;
+        ((float *)j->t->data)[i] = (float)value;
 }
 
 static void init_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     const init_job *j = arg;
+    const tt_tensor *t = j->t;
     double u[INIT_BATCH];
     (void)thread;
-    for (int64_t i = begin; j->init->kind == TT_INIT_CONSTANT && i < end; i++)
-        put_value(j, i, j->init->a);
-    if (j->init->kind == TT_INIT_CONSTANT)
+    for (int64_t i = begin; j->a->kind == TT_INIT_CONSTANT && i < end; i++)
+        put_value(j, i, j->a->a);
+    if (j->a->kind == TT_INIT_CONSTANT)
         return;
     for (int64_t i = begin, n; i < end; i += n) { /* indices along the last dim are consecutive */
         uint64_t index = 0;
-        int64_t rest = i, row = j->t.n_dims ? j->t.shape[j->t.n_dims - 1] : 1;
-        for (int d = j->t.n_dims - 1; d >= 0; d--) {
-            index += (uint64_t)((rest % j->t.shape[d] + j->t.begin[d]) * j->stride[d]);
-            rest /= j->t.shape[d];
+        int64_t rest = i, row = t->n_dims ? t->shape[t->n_dims - 1] : 1;
+        for (int d = t->n_dims - 1; d >= 0; d--) {
+            index += (uint64_t)((rest % t->shape[d] + t->begin[d]) * j->stride[d]);
+            rest /= t->shape[d];
         }
         n = TT_MIN(TT_MIN(row - i % row, end - i), INIT_BATCH);
-        tt_rng_uniforms(j->key, index, n, u);
-        draw_values(j, n, u);
+        tt_rng_uniforms((tt_rng_key){j->a->key}, index, n, u);
+        draw_values(j->a, n, u);
         for (int64_t k = 0; k < n; k++)
             put_value(j, i + k, u[k]);
     }
 }
 
-static void init_tensor(const tt_rank *r, const tt_program_param *p, const tt_tensor *t)
+void tt_initial_values(tt_pool *pool, const tt_attrs_initial *a, const tt_tensor *t)
 {
-    const uint64_t seed = (uint64_t)r->s->core.training.seed;
-    init_job j = {.init = p->init, .key = tt_rng_key_make(seed, p->name, 0), .t = *t};
+    init_job j = {.a = a, .t = t};
     int64_t stride = 1;
     for (int d = t->n_dims - 1; d >= 0; d--) {
         j.stride[d] = stride;
         stride *= t->global[d];
     }
-    if (p->init->kind == TT_INIT_TRUNC_NORMAL) {
-        j.cdf_lo = tt_normal_cdf(p->init->lo / p->init->a);
-        j.cdf_hi = tt_normal_cdf(p->init->hi / p->init->a);
+    tt_parallel_for(pool, tt_tensor_numel(t), GRAIN, init_range, &j);
+}
+
+tt_attrs_initial tt_initial_attrs(uint64_t seed, const char *name, const tt_init *init)
+{
+    tt_attrs_initial a = {.kind = (int32_t)init->kind,
+                          .key = tt_rng_key_make(seed, name, 0).k,
+                          .a = init->a,
+                          .lo = init->lo,
+                          .hi = init->hi};
+    double to = init->hi;
+    a.from = init->lo;
+    if (init->kind == TT_INIT_TRUNC_NORMAL) {
+        a.from = tt_normal_cdf(init->lo / init->a);
+        to = tt_normal_cdf(init->hi / init->a);
     }
-    tt_parallel_for(r->pool, tt_tensor_numel(t), GRAIN, init_range, &j);
+    a.width = to - a.from;
+    return a;
 }
 
 /* This rank's box of an array that holds the whole tensor. */
@@ -92,20 +101,33 @@ static void copy_values(const tt_tensor *t, const float *values)
     tt_box_copy(&own, values, &whole, t->data, &own, t->n_dims, sizeof *values);
 }
 
+/* On the device if it can, else on the host. */
+static tt_status init_param(const tt_rank *r, int i, const tt_tensor *t, tt_error *err)
+{
+    const tt_program_param *p = &r->plan->program->params[i];
+    const tt_attrs_initial a =
+        tt_initial_attrs((uint64_t)r->s->core.training.seed, p->name, p->init);
+    tt_tensor host = *t;
+    bool done = false;
+    if (!p->values)
+        TT_TRY(tt_exec_initial(r->exec, i, &a, &done, err));
+    if (done)
+        return TT_OK;
+    TT_TRY(tt_exec_map(r->exec, t, false, &host.data, err));
+    if (p->values)
+        copy_values(&host, p->values);
+    else
+        tt_initial_values(r->pool, &a, &host);
+    return tt_exec_unmap(r->exec, t, host.data, true, err);
+}
+
 static tt_status init_values(const tt_rank *r, bool buffers, tt_error *err)
 {
     const tt_program *p = r->plan->program;
     for (int i = 0; i < p->n_params; i++) {
-        tt_tensor t, host;
-        if (!p->params[i].init || p->params[i].buffer != buffers || !tt_exec_param(r->exec, i, &t))
-            continue;
-        host = t;
-        TT_TRY(tt_exec_map(r->exec, &t, false, &host.data, err));
-        if (p->params[i].values)
-            copy_values(&host, p->params[i].values);
-        else
-            init_tensor(r, &p->params[i], &host);
-        TT_TRY(tt_exec_unmap(r->exec, &t, host.data, true, err));
+        tt_tensor t;
+        if (p->params[i].init && p->params[i].buffer == buffers && tt_exec_param(r->exec, i, &t))
+            TT_TRY(init_param(r, i, &t, err));
     }
     return TT_OK;
 }

@@ -85,7 +85,6 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
     TT_TRY(compare_plans(r, err));
     tt_exec_opts o = exec_opts(r, r->plan, NULL);
     TT_TRY(tt_exec_new(&o, &r->exec, err));
-    TT_TRY(tt_rank_init_buffers(r, err));
     if (!with_eval || !s->eval_graph || s->eval_graph == s->graph)
         return TT_OK;
     TT_TRY(tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->backend,
@@ -93,6 +92,15 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
     TT_TRY(check_memory(r, r->eval_plan, err));
     o = exec_opts(r, r->eval_plan, r->exec);
     return tt_exec_new(&o, &r->eval, err);
+}
+
+static tt_status prepare_backend(const tt_rank *r, tt_error *err)
+{
+    const tt_part *p = &r->s->backend;
+    const tt_backend_vt *vt = p->component->vtable;
+    if (!TT_HAS(vt, tt_backend_vt, prepare) || !vt->prepare)
+        return TT_OK;
+    return TT_PLUGIN_CALL(vt->prepare(r->backend, err), err, "backend", p->name);
 }
 
 /* The communicator of tensors: of a device, that of the comm plugin that the job names, if it takes the
@@ -149,6 +157,10 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
         st = open_data(r, err);
     if (st == TT_OK)
         st = open_programs(r, with_eval, err);
+    if (st == TT_OK)
+        st = prepare_backend(r, err);
+    if (st == TT_OK)
+        st = tt_rank_init_buffers(r, err);
     r->failed = st != TT_OK;
     if (r->failed)
         tt_rank_close(r);

@@ -46,6 +46,9 @@ void tt_rank_close(tt_rank *r);
 /* ---- initial.c: values of the parameters, of the optimizer's states none: they are zero ---- */
 tt_status tt_rank_init_params(tt_rank *r, tt_error *err);
 tt_status tt_rank_init_buffers(tt_rank *r, tt_error *err); /* done by tt_rank_open() */
+/* What they compute on the host, for t.begin and t.global; a backend may have it as an op (device.h). */
+tt_attrs_initial tt_initial_attrs(uint64_t seed, const char *name, const tt_init *init);
+void tt_initial_values(tt_pool *pool, const tt_attrs_initial *a, const tt_tensor *t);
 
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
 /* Returns how many. */

@@ -111,6 +111,10 @@ typedef struct tt_backend_vt {
      * before `open`. NULL: the answers need no chip. TT_ENOTFOUND: it does not know this chip.
      * [setup] */
     tt_status (*target)(const void *config, const char *machine, void **out, tt_error *err);
+    /* (optional) Called once, after all kernels that a run needs were asked for (`kernel`, supports)
+     * and before the first of its programs runs: the time to compile them. NULL: nothing to do.
+     * [setup] */
+    tt_status (*prepare)(void *self, tt_error *err);
 } tt_backend_vt;
 
 /* ---- fused pointwise programs: attrs of the op "fused" (R11) ----

@@ -121,6 +121,21 @@ typedef struct tt_attrs_find_bad {
     uint32_t pattern;
 } tt_attrs_find_bad;
 
+/* ---- (optional) one more of them ----
+ * "initial" gives out[0], a part of a parameter, its initial values. An element with index i in the
+ * whole tensor, in row-major order of out[0].global, becomes a function of u, number i of Philox
+ * 4x32-10 with this key, 0 < u < 1:
+ *   constant: a     uniform: v = from + width u     normal: a Q(u)     trunc_normal: a Q(v) in [lo, hi]
+ * with Q the quantile of the normal distribution by Wichura's AS 241, all in f64 without fused
+ * multiply-adds, and rounded to f32 and then to out[0].dtype: the bits of the core (core/train/initial.c).
+ * A backend without it gets the core's values through pinned memory. */
+#define TT_OP_INITIAL "initial"
+typedef struct tt_attrs_initial {
+    int32_t kind; /* tt_init_kind */
+    uint64_t key;
+    double a, lo, hi, from, width;
+} tt_attrs_initial;
+
 #ifdef __cplusplus
 }
 #endif

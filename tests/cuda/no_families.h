@@ -2,6 +2,7 @@
 #ifndef TT_TESTS_CUDA_NO_FAMILIES_H
 #define TT_TESTS_CUDA_NO_FAMILIES_H
 #include "../../plugins/backends/cuda/cuda.h"
+#include "../../plugins/backends/cuda/program.h"
 #include <stdio.h>
 
 /* For tests of the host side alone: a plugin without a family of kernels. */
@@ -48,6 +49,11 @@ void cuda_dnn_describe(const cuda_backend *b, char *text, size_t size)
 {
     (void)b;
     snprintf(text, size, "own attention");
+}
+tt_status cuda_program_prepare(cuda_backend *b, tt_error *err)
+{
+    (void)b, (void)err;
+    return TT_OK;
 }
 void cuda_fused_close(cuda_backend *b)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "cuda_call.h"
+#include "train/train.h"
 
-/* Random numbers of any stream, and copies of dtypes and shapes that the battery has not. */
+/* Random numbers of any stream, initial values, and copies of dtypes and shapes that the battery has not. */
 
 /* ---- transpose: each dtype, whole tiles and parts of them ---- */
 
@@ -149,12 +150,78 @@ static void test_concat_converts_to_the_first_dtype(void **state)
     tt_arena_free(a);
 }
 
+/* ---- initial values: the bits of core/train/initial.c ---- */
+
+static void check_initial(tt_pool *pool, const tt_init *init, tt_dtype dtype, int n_dims,
+                          const int64_t *shape, int64_t shard)
+{
+    tt_arena *a = tt_arena_new();
+    const tt_attrs_initial attrs = tt_initial_attrs(7, "layers.3.mlp.down_proj", init);
+    tt_tensor out = make(a, dtype, n_dims, shape), want = make(a, dtype, n_dims, shape);
+    for (int d = 0; d < n_dims; d++) {
+        out.begin[d] = want.begin[d] = shard * (d + 3);
+        out.global[d] = want.global[d] = shape[d] + shard * (2 * d + 5);
+    }
+    if (n_dims && shard > 1) { /* indices above 2^32 */
+        out.begin[0] = want.begin[0] = INT64_C(1) << 33;
+        out.global[0] = want.global[0] = INT64_C(1) << 34;
+    }
+    tt_initial_values(pool, &attrs, &want);
+    run(TT_OP_INITIAL, NULL, 0, &out, &attrs);
+    if (memcmp(want.data, out.data, subject_bytes(&want)) != 0)
+        fail_msg("kind %d, a %g, [%g, %g], %s of %d dims: other bits", (int)init->kind, init->a,
+                 init->lo, init->hi, tt_dtype_name(dtype), n_dims);
+    tt_arena_free(a);
+}
+
+static void test_initial_values_have_the_bits_of_the_core(void **state)
+{
+    static const tt_init inits[] = {
+        {TT_INIT_TRUNC_NORMAL, 0.02,    -2,     2   },
+        {TT_INIT_TRUNC_NORMAL, 0.02,    -0.04,  0.04},
+        {TT_INIT_TRUNC_NORMAL, 1,       3,      4   },
+        {TT_INIT_TRUNC_NORMAL, 1,       8.2,    9   },
+        {TT_INIT_TRUNC_NORMAL, 1,       -9,     -8  },
+        {TT_INIT_NORMAL,       0.02,    0,      0   },
+        {TT_INIT_NORMAL,       3,       0,      0   },
+        {TT_INIT_CONSTANT,     1.0 / 3, 0,      0   },
+        {TT_INIT_CONSTANT,     0,       0,      0   },
+        {TT_INIT_UNIFORM,      0,       -0.125, 0.3 },
+    };
+    static const struct {
+        int n;
+        int64_t shape[4];
+    } shapes[] = {
+        {0, {0}         },
+        {1, {1}         },
+        {1, {0}         },
+        {1, {4099}      },
+        {2, {33, 517}   },
+        {3, {5, 1, 77}  },
+        {4, {3, 2, 5, 9}}
+    };
+    tt_pool *pool = NULL;
+    tt_error err = {0};
+    (void)state;
+    SUBJECT_OK(tt_pool_new(2, &pool, &err));
+    for (size_t i = 0; i < TT_COUNT(inits); i++)
+        for (size_t s = 0; s < TT_COUNT(shapes); s++) {
+            cuda.tight = (i + s) % 2 == 1;
+            check_initial(pool, &inits[i], s % 2 ? TT_BF16 : TT_F32, shapes[s].n, shapes[s].shape,
+                          (int64_t)((i + s) % 3));
+            check_initial(pool, &inits[i], s % 2 ? TT_F32 : TT_BF16, shapes[s].n, shapes[s].shape,
+                          (int64_t)((i + s + 1) % 3));
+        }
+    tt_pool_free(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transpose_turns_tiles),
         cmocka_unit_test(test_random_has_the_bits_of_the_core),
         cmocka_unit_test(test_a_stream_with_a_longer_name_is_refused),
+        cmocka_unit_test(test_initial_values_have_the_bits_of_the_core),
         cmocka_unit_test(test_concat_converts_to_the_first_dtype),
     };
     return cmocka_run_group_tests(tests, load, unload);

@@ -14,6 +14,7 @@
 #include "../../plugins/backends/cuda/cuda.c"
 #include "../../plugins/backends/cuda/device.c"
 #include "../../plugins/backends/cuda/driver.c"
+#include "../../plugins/backends/cuda/files.c"
 #include "../../plugins/backends/cuda/launch.c"
 #include "../../plugins/backends/cuda/lib.c"
 #include "../../plugins/backends/cuda/module.c"
@@ -40,12 +41,15 @@ static const char second_text[] = "#include \"dialect.h\"\n"
                                   "    tt_sync();\n"
                                   "    y[t] = room[16384 + n - 1 - t];\n"
                                   "}\n";
+static const char spare_text[] = "#include \"dialect.h\"\n"
+                                 "TT_KERNEL(32, test_spare, float *y) { y[0] = 3.0f; }\n";
 static const char nothing[1];
 static char dialect[1 << 16];
 const cuda_embedded cuda_embedded_kernels[] = {
-    {"first",  first_text, nothing, nothing},
-    {"second", second_text, nothing, nothing},
-    {0       }
+    {"first",      first_text, nothing, nothing},
+    {"second",     second_text, nothing, nothing},
+    {"spare",            spare_text, nothing, nothing},
+    {0}
 };
 const cuda_embedded cuda_embedded_headers[] = {
     {"dialect.h", dialect, NULL, NULL},
@@ -351,6 +355,30 @@ static void test_generated_sources_have_one_library_each(void **state)
           TT_EINTERNAL, "no_such");
 }
 
+static void test_files_are_compiled_when_they_are_needed(void **state)
+{
+    cuda_kernel spare = CUDA_KERNEL("spare", "test_spare"), wrong = CUDA_KERNEL("fourth", "x");
+    const cuda_grid one = {1, 1, 1, 32, 0};
+    float *d = get(4, false);
+    int before = cuda_module_compiled();
+    cuda_backend target = {.is_target = true};
+    (void)state;
+    cuda_files_need(NULL, "spare");
+    cuda_files_need(&target, "spare");
+    OK(cuda_files_prepare(b, e));
+    assert_int_equal(cuda_module_compiled(), before);
+    cuda_files_need(b, "no_such spare");
+    OK(cuda_vt.prepare(b, e));
+    assert_int_equal(cuda_module_compiled(), before + 1);
+    OK(cuda_vt.prepare(b, e));
+    OK(cuda_launch(b, q[0], &spare, one, (void *const[]){&d}, e));
+    assert_int_equal(cuda_module_compiled(), before + 1);
+    FAILS(cuda_launch(b, q[0], &wrong, one, (void *const[]){&d}, e), TT_EINTERNAL,
+          "there is no kernels/fourth.cu");
+    finish(q[0]);
+    cuda_device_vt.free(b, d);
+}
+
 /* What NVRTC made is in the folder, one file a text, and is taken from there. */
 static void test_the_cache_is_used(void **state)
 {
@@ -471,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_launch_checks_its_grid),
         cmocka_unit_test(test_a_kernel_gets_more_than_48_KiB),
         cmocka_unit_test(test_generated_sources_have_one_library_each),
+        cmocka_unit_test(test_files_are_compiled_when_they_are_needed),
         cmocka_unit_test(test_the_cache_is_used),
         cmocka_unit_test(test_ranks_of_one_process_have_a_device_each),
         cmocka_unit_test(test_targets_have_the_chips_facts),

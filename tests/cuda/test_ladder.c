@@ -14,6 +14,7 @@
 #include "../../plugins/backends/cuda/cuda.c"
 #include "../../plugins/backends/cuda/device.c"
 #include "../../plugins/backends/cuda/driver.c"
+#include "../../plugins/backends/cuda/files.c"
 #include "../../plugins/backends/cuda/launch.c"
 #include "../../plugins/backends/cuda/lib.c"
 #include "../../plugins/backends/cuda/module.c"

@@ -113,13 +113,13 @@ tt_status cuda_attn_spans(cuda_backend *b, const tt_kernel_call *c, attention_ar
 
 /* ---- the kernels ---- */
 
-/* As in attention_fwd.cu, smallest first. */
+/* As in attention_fwd_*.cu, smallest first. */
 static cuda_attn_kernel forward_kernels[] = {
-    {64,  64,  128, 64, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_64")     },
-    {96,  96,  128, 32, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_96")     },
-    {128, 128, 128, 48, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_128")    },
-    {192, 128, 128, 32, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_192_128")},
-    {256, 256, 64,  32, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_256")    },
+    {64,  64,  128, 64, 128, 1, CUDA_ATTN_FORWARD("64")     },
+    {96,  96,  128, 32, 128, 1, CUDA_ATTN_FORWARD("96")     },
+    {128, 128, 128, 48, 128, 1, CUDA_ATTN_FORWARD("128")    },
+    {192, 128, 128, 32, 128, 1, CUDA_ATTN_FORWARD("192_128")},
+    {256, 256, 64,  32, 128, 1, CUDA_ATTN_FORWARD("256")    },
 };
 enum { N_FORWARD = sizeof forward_kernels / sizeof *forward_kernels };
 
@@ -140,6 +140,23 @@ tt_status cuda_attn_plain(cuda_backend *b, const tt_kernel_call *c, cuda_kernel 
     return CUDA_LAUNCH(b, c, k, g, err, a);
 }
 
+/* NULL: attention_plain.cu. */
+static cuda_attn_kernel *forward_kernel(const cuda_backend *b, const attention_args *a)
+{
+    for (int i = 0; i < N_FORWARD; i++) {
+        cuda_attn_kernel *k = &forward_kernels[i];
+        if (cuda_attn_fits(a, k->hd, k->dv) && forward_shared(k) <= b->chip.shared_bytes)
+            return k;
+    }
+    return NULL;
+}
+
+const char *cuda_attention_own_file(cuda_backend *b, const attention_args *a)
+{
+    const cuda_attn_kernel *k = forward_kernel(b, a);
+    return k ? k->kernel.file : "attention_plain";
+}
+
 size_t cuda_attention_own_bytes(const tt_kernel_call *c)
 {
     attention_args a;
@@ -157,15 +174,12 @@ tt_status cuda_attention_own(cuda_backend *b, const tt_kernel_call *c, tt_error 
     a.out = c->out[0].data;
     a.lse = c->out[1].data;
     TT_TRY(cuda_attn_spans(b, c, &a, &scratch, err));
-    for (int i = 0; i < N_FORWARD; i++) {
-        cuda_attn_kernel *k = &forward_kernels[i];
-        const int shared = forward_shared(k);
-        if (!cuda_attn_fits(&a, k->hd, k->dv) || shared > b->chip.shared_bytes)
-            continue;
-        const cuda_grid g = {cuda_attn_tiles(a.n_q, k->outer) * a.heads, 1, 1, k->threads, shared};
-        return CUDA_LAUNCH(b, c, &k->kernel, g, err, &a);
-    }
-    return cuda_attn_plain(b, c, &plain, &a, a.heads, a.n_q, a.dv_dim, err);
+    cuda_attn_kernel *k = forward_kernel(b, &a);
+    if (!k)
+        return cuda_attn_plain(b, c, &plain, &a, a.heads, a.n_q, a.dv_dim, err);
+    const cuda_grid g = {cuda_attn_tiles(a.n_q, k->outer) * a.heads, 1, 1, k->threads,
+                         forward_shared(k)};
+    return CUDA_LAUNCH(b, c, &k->kernel, g, err, &a);
 }
 
 /* ---- the ops: cuDNN where it takes the call, else our own kernels ---- */
@@ -177,16 +191,39 @@ static size_t with_dnn(const tt_kernel_call *c, size_t own)
     return cuda_dnn_takes(c->backend, c, &bytes) && bytes > own ? bytes : own;
 }
 
+typedef const char *(*file_of)(cuda_backend *b, const attention_args *a);
+
+/* Where cuDNN does not take the call, the files of our own kernels are needed. */
+static void need_own(const tt_kernel_call *c, int pos_q, file_of file)
+{
+    cuda_backend *b = c->backend;
+    attention_args a;
+    size_t bytes = 0;
+    if (!b || b->is_target || cuda_dnn_takes(b, c, &bytes))
+        return;
+    cuda_attn_args(c, pos_q, true, &a);
+    cuda_files_need(b, file(b, &a));
+    cuda_files_need(b, "attention_help");
+}
+
 static size_t attention_bytes(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
+    need_own(c, 3, cuda_attention_own_file);
     return with_dnn(c, cuda_attention_own_bytes(c));
 }
 
 static size_t attention_bwd_bytes(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
+    need_own(c, 6, cuda_attention_bwd_own_file);
     return with_dnn(c, cuda_attention_bwd_own_bytes(c));
+}
+
+static int merge_supports(const tt_kernel_call *c)
+{
+    cuda_files_need(c->backend, "attention_help");
+    return cuda_attn_supports(c);
 }
 
 static bool by_dnn(cuda_backend *b, const tt_kernel_call *c)
@@ -206,16 +243,17 @@ static tt_status attention_bwd(void *self, const tt_kernel_call *c, tt_error *er
                            : cuda_attention_bwd_own(self, c, err);
 }
 
-#define ATTENTION(op_, run_, bytes_)                                                               \
+#define ATTENTION(op_, run_, bytes_, supports_)                                                    \
     {                                                                                              \
         .struct_size = sizeof(tt_kernel), .op = op_, .run = run_, .scratch_bytes = bytes_,         \
-        .supports = cuda_attn_supports                                                             \
+        .supports = supports_                                                                      \
     }
 const tt_kernel cuda_kernels_attention[] = {
-    ATTENTION("attention", attention, attention_bytes),
-    ATTENTION("attention_bwd", attention_bwd, attention_bwd_bytes),
-    ATTENTION("attention_bias_bwd", attention_bwd, attention_bwd_bytes),
-    ATTENTION("attention_cached", cuda_attention_cached, cuda_attention_cached_bytes),
-    ATTENTION("attention_merge", cuda_attention_merge, NULL),
+    ATTENTION("attention", attention, attention_bytes, cuda_attn_supports),
+    ATTENTION("attention_bwd", attention_bwd, attention_bwd_bytes, cuda_attn_supports),
+    ATTENTION("attention_bias_bwd", attention_bwd, attention_bwd_bytes, cuda_attn_supports),
+    ATTENTION("attention_cached", cuda_attention_cached, cuda_attention_cached_bytes,
+              cuda_attn_supports),
+    ATTENTION("attention_merge", cuda_attention_merge, NULL, merge_supports),
     {0},
 };

@@ -14,13 +14,17 @@ void cuda_attn_sinks(const tt_kernel_call *c, attention_args *a);
 /* Are all floats f32 or bf16? For tt_kernel.supports. */
 int cuda_attn_supports(const tt_kernel_call *c);
 
-/* Tile sizes of one kernel on tensor cores; those of kernels/attention_{fwd,bwd}.cu. */
+/* Tile sizes of one kernel on tensor cores; those of kernels/attention_{fwd,bwd}_*.cu. */
 typedef struct cuda_attn_kernel {
     int hd, dv;       /* head sizes that it has room for */
     int outer, inner; /* rows of a tile */
     int threads, stages;
     cuda_kernel kernel;
 } cuda_attn_kernel;
+/* A file of each head size. */
+#define CUDA_ATTN_FORWARD(size) CUDA_KERNEL("attention_fwd_" size, "attention_fwd_" size)
+#define CUDA_ATTN_BACKWARD(what, size)                                                             \
+    CUDA_KERNEL("attention_bwd_" size, "attention_" what "_" size)
 /* Can kernels on tensor cores with room for these head sizes do the call? */
 bool cuda_attn_fits(const attention_args *a, int hd, int dv);
 
@@ -39,6 +43,9 @@ enum { CUDA_ATTN_PLAIN_ROWS = 64, CUDA_ATTN_PLAIN_SHARED = 66304 };
 tt_status cuda_attention_own(cuda_backend *b, const tt_kernel_call *c, tt_error *err);
 size_t cuda_attention_own_bytes(const tt_kernel_call *c);
 tt_status cuda_attention_bwd_own(cuda_backend *b, const tt_kernel_call *c, tt_error *err);
+/* The file of tensor core kernels that a call runs, or "attention_plain"; b: an open backend. */
+const char *cuda_attention_own_file(cuda_backend *b, const attention_args *a);
+const char *cuda_attention_bwd_own_file(cuda_backend *b, const attention_args *a);
 size_t cuda_attention_bwd_own_bytes(const tt_kernel_call *c);
 
 /* attention_cached.c */

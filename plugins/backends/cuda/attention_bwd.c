@@ -5,24 +5,22 @@
  * anew, so that no sum is shared between blocks. attention_bias_bwd: the derivative of the bias too, by
  * a third pass. Scratch: spans, stats, partial sums of dbias. */
 
-/* As in attention_bwd.cu. Large heads have one kernel for dk and one for dv. */
-#define BWD(hd, dv, outer, inner, stages, name)                                                    \
+/* As in attention_bwd_*.cu. Large heads have one kernel for dk and one for dv. */
+#define BWD(hd, dv, outer, inner, stages, what, size)                                              \
     {                                                                                              \
-        hd, dv, outer, inner, 128, stages, CUDA_KERNEL("attention_bwd", name)                      \
+        hd, dv, outer, inner, 128, stages, CUDA_ATTN_BACKWARD(what, size)                          \
     }
 static cuda_attn_kernel dq_kernels[] = {
-    BWD(64, 64, 128, 32, 2, "attention_dq_64"),   BWD(96, 96, 64, 32, 2, "attention_dq_96"),
-    BWD(128, 128, 64, 32, 2, "attention_dq_128"), BWD(192, 128, 64, 32, 2, "attention_dq_192_128"),
-    BWD(256, 256, 64, 16, 1, "attention_dq_256"),
+    BWD(64, 64, 128, 32, 2, "dq", "64"),   BWD(96, 96, 64, 32, 2, "dq", "96"),
+    BWD(128, 128, 64, 32, 2, "dq", "128"), BWD(192, 128, 64, 32, 2, "dq", "192_128"),
+    BWD(256, 256, 64, 16, 1, "dq", "256"),
 };
 static cuda_attn_kernel dkdv_kernels[] = {
-    BWD(64, 64, 64, 64, 2, "attention_dkdv_64"),
-    BWD(96, 96, 64, 32, 2, "attention_dkdv_96"),
-    BWD(128, 128, 64, 32, 2, "attention_dkdv_128"),
-    BWD(192, 128, 64, 16, 2, "attention_dkdv_192_128"),
-    BWD(256, 256, 64, 16, 1, "attention_dk_256"),
+    BWD(64, 64, 64, 64, 2, "dkdv", "64"),    BWD(96, 96, 64, 32, 2, "dkdv", "96"),
+    BWD(128, 128, 64, 32, 2, "dkdv", "128"), BWD(192, 128, 64, 16, 2, "dkdv", "192_128"),
+    BWD(256, 256, 64, 16, 1, "dk", "256"),
 };
-static cuda_attn_kernel dv_kernel = BWD(256, 256, 64, 16, 1, "attention_dv_256");
+static cuda_attn_kernel dv_kernel = BWD(256, 256, 64, 16, 1, "dv", "256");
 enum { N_KERNELS = sizeof dq_kernels / sizeof *dq_kernels };
 
 /* Two tiles of outer rows, `stages` times two of inner rows with their stats, and positions and
@@ -31,6 +29,23 @@ static int backward_shared(const cuda_attn_kernel *k)
 {
     const int columns = k->hd + 8 + k->dv + 8;
     return k->outer * (2 * columns + 8) + k->stages * k->inner * (2 * columns + 16);
+}
+
+/* The number of the kernels for a call; N_KERNELS: attention_plain.cu. */
+static int backward_kernel(const cuda_backend *b, const attention_args *a)
+{
+    int i = 0;
+    while (i < N_KERNELS && !(cuda_attn_fits(a, dq_kernels[i].hd, dq_kernels[i].dv) &&
+                              backward_shared(&dq_kernels[i]) <= b->chip.shared_bytes &&
+                              backward_shared(&dkdv_kernels[i]) <= b->chip.shared_bytes))
+        i++;
+    return i;
+}
+
+const char *cuda_attention_bwd_own_file(cuda_backend *b, const attention_args *a)
+{
+    const int i = backward_kernel(b, a);
+    return i < N_KERNELS ? dq_kernels[i].kernel.file : "attention_plain";
 }
 
 /* ---- scratch ---- */
@@ -118,15 +133,11 @@ tt_status cuda_attention_bwd_own(cuda_backend *b, const tt_kernel_call *c, tt_er
     TT_TRY(CUDA_LAUNCH(b, c, &stats, g, err, &a));
     if (a.dbias)
         TT_TRY(bias_bwd(b, c, &a, err));
-    for (int i = 0; i < N_KERNELS; i++) {
-        cuda_attn_kernel *dq = &dq_kernels[i], *dkdv = &dkdv_kernels[i];
-        if (!cuda_attn_fits(&a, dq->hd, dq->dv) || backward_shared(dq) > b->chip.shared_bytes ||
-            backward_shared(dkdv) > b->chip.shared_bytes)
-            continue;
-        TT_TRY(launch(b, c, dq, &a, a.heads, a.n_q, err));
-        TT_TRY(launch(b, c, dkdv, &a, a.kv_heads, a.n_k, err));
-        return dkdv->hd == dv_kernel.hd ? launch(b, c, &dv_kernel, &a, a.kv_heads, a.n_k, err)
-                                        : TT_OK;
-    }
-    return plain_bwd(b, c, &a, err);
+    const int i = backward_kernel(b, &a);
+    if (i == N_KERNELS)
+        return plain_bwd(b, c, &a, err);
+    cuda_attn_kernel *dkdv = &dkdv_kernels[i];
+    TT_TRY(launch(b, c, &dq_kernels[i], &a, a.heads, a.n_q, err));
+    TT_TRY(launch(b, c, dkdv, &a, a.kv_heads, a.n_k, err));
+    return dkdv->hd == dv_kernel.hd ? launch(b, c, &dv_kernel, &a, a.kv_heads, a.n_k, err) : TT_OK;
 }

@@ -34,6 +34,7 @@ size_t cuda_attention_cached_bytes(const tt_kernel_call *c, int n_threads)
 {
     attention_args a;
     (void)n_threads;
+    cuda_files_need(c->backend, "attention_cached");
     cuda_attn_args(c, 3, false, &a);
     const int64_t most = cuda_attn_tiles(c->in[6].shape[2], PART),
                   rows = smaller(a.n_q * a.heads * most, BLOCKS * most_heads(&a));

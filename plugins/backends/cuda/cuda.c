@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda.h"
 #include "driver.h"
+#include "program.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,16 +43,31 @@ static const tt_option cuda_options[] = {
 
 static const tt_kernel *cuda_kernel_find(void *self, const char *op)
 {
-    static const tt_kernel *const tables[] = {
-        cuda_kernels_extra,  cuda_kernels_pointwise, cuda_kernels_fused,   cuda_kernels_shape,
-        cuda_kernels_random, cuda_kernels_norm,      cuda_kernels_softmax, cuda_kernels_reduce,
-        cuda_kernels_rope,   cuda_kernels_index,     cuda_kernels_scan,    cuda_kernels_attention,
-        cuda_kernels_gemm,   cuda_kernels_experts};
-    (void)self;
-    for (size_t i = 0; i < TT_COUNT(tables); i++)
-        for (const tt_kernel *k = tables[i]; k->op; k++)
-            if (strcmp(k->op, op) == 0)
+    static const struct {
+        const tt_kernel *kernels;
+        const char *files; /* NULL: supports tells */
+    } families[] = {
+        {cuda_kernels_extra,     "copy members find_bad"},
+        {cuda_kernels_pointwise, "interpret"            },
+        {cuda_kernels_fused,     "interpret"            },
+        {cuda_kernels_shape,     "copy"                 },
+        {cuda_kernels_random,    "random"               },
+        {cuda_kernels_norm,      "norm"                 },
+        {cuda_kernels_softmax,   "softmax"              },
+        {cuda_kernels_reduce,    "reduce"               },
+        {cuda_kernels_rope,      "rope"                 },
+        {cuda_kernels_index,     "index sort"           },
+        {cuda_kernels_scan,      "scan conv"            },
+        {cuda_kernels_attention, NULL                   },
+        {cuda_kernels_gemm,      NULL                   },
+        {cuda_kernels_experts,   "experts sort"         }
+    };
+    for (size_t i = 0; i < TT_COUNT(families); i++)
+        for (const tt_kernel *k = families[i].kernels; k->op; k++)
+            if (strcmp(k->op, op) == 0) {
+                cuda_files_need(self, families[i].files);
                 return k;
+            }
     return NULL;
 }
 
@@ -105,7 +122,7 @@ static tt_status cuda_open_device(cuda_backend *b, const tt_backend_env *env, tt
         tt_log(TT_INFO, "backend",
                "the backend cuda has been tested on an emulator only (docs/gpu.md); "
                "--backend.name cpu takes the CPU");
-    TT_TRY(cuda_module_open(b, err));
+    TT_TRY(cuda_files_open(b, err));
     TT_TRY(cuda_blas_open(b, err));
     return cuda_dnn_open(b, err);
 }
@@ -184,10 +201,42 @@ static void cuda_describe(void *self, char *text, size_t size)
         return;
     cuda_blas_describe(b, blas, sizeof blas);
     cuda_dnn_describe(b, dnn, sizeof dnn);
-    cuda_module_describe(b, kernels, sizeof kernels);
+    cuda_files_describe(b, kernels, sizeof kernels);
     snprintf(text, size, "%s, sm_%d, %d SMs, driver %d.%d, %s, %s, %s", b->chip.name, b->chip.sm,
              b->chip.n_sms, cuda_driver_version() / 1000, cuda_driver_version() % 1000 / 10, blas,
              dnn, kernels);
+}
+
+typedef struct prepare_job {
+    cuda_backend *b;
+    tt_status status;
+    tt_error err;
+} prepare_job;
+
+static void *prepare_files(void *arg)
+{
+    prepare_job *j = arg;
+    j->status = cuda_device_vt.enter(j->b, &j->err);
+    if (j->status == TT_OK)
+        j->status = cuda_files_prepare(j->b, &j->err);
+    return NULL;
+}
+
+/* Files and programs at a time: a few files take the longest. */
+static tt_status cuda_prepare(void *self, tt_error *err)
+{
+    prepare_job j = {.b = self};
+    pthread_t thread;
+    const bool started = pthread_create(&thread, NULL, prepare_files, &j) == 0;
+    const tt_status s = cuda_program_prepare(self, err);
+    if (started)
+        pthread_join(thread, NULL);
+    else
+        prepare_files(&j);
+    if (s != TT_OK || j.status == TT_OK)
+        return s;
+    *err = j.err;
+    return j.status;
 }
 
 static const tt_backend_vt cuda_vt = {
@@ -201,6 +250,7 @@ static const tt_backend_vt cuda_vt = {
     .peak_vector_flops = cuda_peak_vector_flops,
     .device = &cuda_device_vt,
     .target = cuda_target,
+    .prepare = cuda_prepare,
 };
 
 static const tt_component components[] = {

@@ -13,8 +13,8 @@
  *   chip.c       what is known of a chip: of the one here, or by name
  *   lib.c        finds and opens libraries; driver.c the driver's functions
  *   device.c     memory, queues, events, copies, capture: tt_device_vt
- *   module.c     kernels/ as machine code: a fatbin, or
- *   rtc.c        NVRTC, and cache.c, a folder of what it compiled
+ *   files.c      kernels/ as machine code: a fatbin, or what NVRTC makes of the files that a run needs
+ *   module.c     texts that rtc.c, NVRTC, compiles in parallel, and cache.c, a folder of what it compiled
  *   launch.c     one launch
  *   the others   one file per family of ops: what a call asks, as launches */
 
@@ -65,15 +65,20 @@ extern const tt_device_vt cuda_device_vt; /* device.c */
 tt_status cuda_chip_here(int device, cuda_chip *out, tt_error *err);
 tt_status cuda_chip_named(const char *name, cuda_chip *out, tt_error *err); /* "h200" */
 
-/* ---- module.c: kernels as machine code; of the process ---- */
-/* Chooses embedded or NVRTC, by config.kernel_code, and in the second case compiles what the cache lacks.
- * The device is entered. [setup] */
-tt_status cuda_module_open(cuda_backend *b, tt_error *err);
+/* ---- files.c: kernels/ as machine code; of the process ---- */
+/* Chooses embedded or NVRTC, by config.kernel_code. The device is entered. [setup] */
+tt_status cuda_files_open(cuda_backend *b, tt_error *err);
 /* "embedded", "by NVRTC 13.0" */
-void cuda_module_describe(const cuda_backend *b, char *text, size_t size);
-/* A CUkernel of kernels/<file>.cu. [any-thread] */
-tt_status cuda_module_kernel(cuda_backend *b, const char *file, const char *name, void **kernel,
-                             tt_error *err);
+void cuda_files_describe(const cuda_backend *b, char *text, size_t size);
+/* The run will launch kernels of these files ("index sort"); cuda_files_prepare compiles those that it was
+ * told of, in parallel, or takes them from the cache. b may be NULL or a target: nothing. [setup] */
+void cuda_files_need(const cuda_backend *b, const char *names);
+tt_status cuda_files_prepare(cuda_backend *b, tt_error *err);
+/* A CUkernel of kernels/<file>.cu, which is compiled if it was not yet. [any-thread] */
+tt_status cuda_files_kernel(cuda_backend *b, const char *file, const char *name, void **kernel,
+                            tt_error *err);
+
+/* ---- module.c: texts as machine code; of the process ---- */
 /* Compiles texts in the dialect, which may include "dialect.h" and the other headers of kernels/, for
  * this chip, in parallel, or takes them from the cache; libraries[i]: a CUlibrary that lives as long as
  * the process. Equal texts have one library. TT_EUNSUPPORTED: there is no NVRTC. [any-thread] */
@@ -86,6 +91,7 @@ tt_status cuda_module_sources(cuda_backend *b, const cuda_source *sources, int n
 /* One of them. */
 tt_status cuda_module_source(cuda_backend *b, const char *name, const char *text, void **library,
                              tt_error *err);
+int cuda_module_compiled(void); /* how many texts NVRTC has compiled, and not the cache had */
 /* A kernel of such a library; goes to the handle of a cuda_kernel. [any-thread] */
 tt_status cuda_module_get(cuda_backend *b, void *library, const char *name, void **kernel,
                           tt_error *err);

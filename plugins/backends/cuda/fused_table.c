@@ -114,6 +114,29 @@ static tt_status compile_wanted(cuda_backend *b, struct cuda_fused *f, tt_error 
     return s;
 }
 
+/* Without NVRTC programs are interpreted from now on. Within the lock. */
+static tt_status compile_or_interpret(cuda_backend *b, struct cuda_fused *f, tt_error *err)
+{
+    const tt_status s = compile_wanted(b, f, err);
+    if (s != TT_EUNSUPPORTED)
+        return s;
+    f->is_interpreted = true;
+    return TT_OK;
+}
+
+tt_status cuda_program_prepare(cuda_backend *b, tt_error *err)
+{
+    struct cuda_fused *f = b->fused; /* NULL: no program was asked for */
+    tt_status s = TT_OK;
+    if (!f)
+        return TT_OK;
+    pthread_mutex_lock(&f->lock);
+    if (f->n_wanted && !f->is_interpreted)
+        s = compile_or_interpret(b, f, err);
+    pthread_mutex_unlock(&f->lock);
+    return s;
+}
+
 void cuda_program_want(cuda_backend *b, const cuda_program_key *key)
 {
     struct cuda_fused *f = fused_of(b);
@@ -139,11 +162,8 @@ tt_status cuda_program_find(cuda_backend *b, const cuda_program_key *key, cuda_k
         if (!c)
             s = TT_FAIL(err, TT_ENOMEM, "no memory for a fused program");
         else if (!c->kernel.handle)
-            s = compile_wanted(b, f, err);
-        if (s == TT_EUNSUPPORTED) {
-            f->is_interpreted = true;
-            s = TT_OK;
-        } else if (s == TT_OK)
+            s = compile_or_interpret(b, f, err);
+        if (s == TT_OK && !f->is_interpreted)
             *out = &c->kernel;
     }
     pthread_mutex_unlock(&f->lock);

@@ -90,9 +90,23 @@ static int supports(const tt_kernel_call *c)
            (out == TT_F32 || (out == TT_BF16 && a == TT_BF16 && b == TT_BF16));
 }
 
+/* The files of our own kernels, where they compute the product. */
+static void need_own(const tt_kernel_call *c, bool grouped)
+{
+    const cuda_backend *b = c->backend;
+    const tt_dtype a = c->in[0].dtype, w = c->in[1].dtype;
+    if (!b || (b->blas && a == w && !grouped))
+        return;
+    if (a != TT_BF16 || w != TT_BF16)
+        cuda_files_need(b, "gemm_f32");
+    if (grouped || (a == TT_BF16 && w == TT_BF16))
+        cuda_files_need(b, "gemm");
+}
+
 static size_t scratch(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
+    need_own(c, false);
     if (c->in[0].dtype != c->in[1].dtype) /* cuBLASLt has no such products */
         return 0;
     return cuda_blas_workspace(c->backend, tt_tensor_numel(&c->out[0]));
@@ -141,6 +155,7 @@ static tt_status by_sums(void *self, const tt_kernel_call *c, tt_error *err)
 static size_t grouped_scratch(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
+    need_own(c, true);
     return cuda_own_grouped_scratch(c->in[2].shape[0]);
 }
 

@@ -9,7 +9,7 @@ static tt_status launch_find(cuda_backend *b, cuda_kernel *k, CUkernel *out, tt_
 {
     void *handle = __atomic_load_n(&k->handle, __ATOMIC_ACQUIRE);
     if (!handle) {
-        TT_TRY(cuda_module_kernel(b, k->file, k->name, &handle, err));
+        TT_TRY(cuda_files_kernel(b, k->file, k->name, &handle, err));
         __atomic_store_n(&k->handle, handle, __ATOMIC_RELEASE);
     }
     *out = handle;

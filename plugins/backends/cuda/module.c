@@ -8,9 +8,7 @@
 #include <string.h>
 #include <ttrun/log.h>
 
-/* kernels/ as machine code, and generated texts: each text is one CUlibrary of the process. */
-
-typedef enum module_mode { MODULE_CLOSED, MODULE_EMBEDDED, MODULE_RTC } module_mode;
+/* Texts in the dialect as machine code: each is one CUlibrary of the process. */
 
 /* A text that was compiled, or that a thread compiles now. */
 typedef struct module_text {
@@ -21,13 +19,9 @@ typedef struct module_text {
     CUlibrary library;
 } module_text;
 
-enum { MODULE_FILES = 64 };
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a text became ready */
-    module_mode mode;
-    int sm; /* of MODULE_RTC: one of the process, because cuda_kernel has one handle */
-    CUlibrary files[MODULE_FILES]; /* as cuda_embedded_kernels */
     module_text *texts;
     int n_compiled;
 } module = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -37,12 +31,10 @@ static CUresult module_load(const void *code, CUlibrary *out)
     return cu.cuLibraryLoadData(out, code, NULL, NULL, 0, NULL, NULL, 0);
 }
 
-/* ---- texts by NVRTC ---- */
-
 /* Everything that the code depends on. */
 static cuda_key module_key(const cuda_backend *b, const char *text)
 {
-    enum { MOST = 40 };
+    enum { MOST = 80 };
     const char *texts[MOST];
     char options[160], version[32];
     int n = 0;
@@ -169,128 +161,6 @@ tt_status cuda_module_source(cuda_backend *b, const char *name, const char *text
     return module_one(b, &s, library, err);
 }
 
-/* ---- open ---- */
-
-static tt_status module_compile_files(cuda_backend *b, tt_error *err)
-{
-    cuda_source sources[MODULE_FILES];
-    void *libraries[MODULE_FILES];
-    int n = 0;
-    const int before = module.n_compiled;
-    for (const cuda_embedded *f = cuda_embedded_kernels; f->name && n < MODULE_FILES; f++)
-        sources[n++] = (cuda_source){f->name, f->text};
-    if (!n)
-        return TT_OK;
-    TT_TRY(cuda_module_sources(b, sources, n, libraries, err));
-    for (int i = 0; i < n; i++)
-        module.files[i] = libraries[i];
-    const int compiled = module.n_compiled - before;
-    if (compiled) {
-        char folder[PATH_MAX];
-        cuda_cache_folder(b->config.cache, folder, sizeof folder);
-        tt_log(TT_INFO, "backend",
-               "%d of %d files of kernels were compiled by NVRTC %d.%d for "
-               "sm_%d; they are kept in %s",
-               compiled, n, cuda_rtc_version() / 1000, cuda_rtc_version() % 1000 / 10, b->chip.sm,
-               folder);
-    }
-    return TT_OK;
-}
-
-/* Does the driver take the embedded code? The first file answers for all. */
-static CUresult module_try_embedded(void)
-{
-    CUmodule loaded;
-    CUresult r = module_load(cuda_embedded_kernels[0].binary, &module.files[0]);
-    if ((int)r == CUDA_SUCCESS_)
-        r = cu.cuLibraryGetModule(&loaded, module.files[0]);
-    if ((int)r != CUDA_SUCCESS_ && module.files[0]) {
-        cu.cuLibraryUnload(module.files[0]);
-        module.files[0] = NULL;
-    }
-    return r;
-}
-
-static tt_status module_open_locked(cuda_backend *b, tt_error *err)
-{
-    const char *want = b->config.kernel_code ? b->config.kernel_code : "auto";
-    const cuda_embedded *first = cuda_embedded_kernels;
-    const bool embedded = first->name && first->binary != first->binary_end;
-    if (module.mode != MODULE_CLOSED) {
-        if (module.mode == MODULE_RTC && module.sm != b->chip.sm)
-            return TT_FAIL(err, TT_EUNSUPPORTED,
-                           "this process has kernels for sm_%d, and device %d (%s) is sm_%d: start "
-                           "one process per GPU",
-                           module.sm, b->device, b->chip.name, b->chip.sm);
-        return TT_OK;
-    }
-    if (strcmp(want, "embedded") == 0 && !embedded)
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "backend.kernel_code: no code is embedded, because ttrun was built without "
-                       "nvcc; use \"auto\" or \"nvrtc\"");
-    if (embedded && strcmp(want, "nvrtc") != 0) {
-        const CUresult r = module_try_embedded();
-        if ((int)r == CUDA_SUCCESS_) {
-            module.mode = MODULE_EMBEDDED;
-            return TT_OK;
-        }
-        tt_error why;
-        cuda_check(r, &why, "the embedded kernels on device %d (%s, sm_%d)", b->device,
-                   b->chip.name, b->chip.sm);
-        if (strcmp(want, "embedded") == 0) {
-            *err = why;
-            return why.code;
-        }
-        tt_log(TT_INFO, "backend", "%s; NVRTC compiles them", why.text);
-    }
-    TT_TRY(module_compile_files(b, err));
-    module.mode = MODULE_RTC;
-    module.sm = b->chip.sm;
-    return TT_OK;
-}
-
-tt_status cuda_module_open(cuda_backend *b, tt_error *err)
-{
-    static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* around module.lock */
-    pthread_mutex_lock(&opening);
-    tt_status s = module_open_locked(b, err);
-    pthread_mutex_unlock(&opening);
-    if (s != TT_OK)
-        s = tt_error_context(err, "cuda: kernels");
-    return s;
-}
-
-void cuda_module_describe(const cuda_backend *b, char *text, size_t size)
-{
-    const int v = cuda_rtc_version();
-    if (b->is_target)
-        text[0] = '\0';
-    else if (module.mode == MODULE_EMBEDDED)
-        snprintf(text, size, "kernels embedded");
-    else
-        snprintf(text, size, "kernels by NVRTC %d.%d", v / 1000, v % 1000 / 10);
-}
-
-/* ---- kernels ---- */
-
-static tt_status module_file(const char *file, CUlibrary *out, tt_error *err)
-{
-    int i = 0;
-    while (cuda_embedded_kernels[i].name && strcmp(cuda_embedded_kernels[i].name, file) != 0)
-        i++;
-    const cuda_embedded *f = &cuda_embedded_kernels[i];
-    if (!f->name || i >= MODULE_FILES)
-        return TT_FAIL(err, TT_EINTERNAL, "cuda: there is no kernels/%s.cu", file);
-    tt_status s = TT_OK;
-    pthread_mutex_lock(&module.lock);
-    if (!module.files[i])
-        s = cuda_check(module_load(f->binary, &module.files[i]), err,
-                       "cuLibraryLoadData of the embedded %s.cu", file);
-    *out = module.files[i];
-    pthread_mutex_unlock(&module.lock);
-    return s;
-}
-
 tt_status cuda_module_get(cuda_backend *b, void *library, const char *name, void **kernel,
                           tt_error *err)
 {
@@ -302,12 +172,7 @@ tt_status cuda_module_get(cuda_backend *b, void *library, const char *name, void
     return TT_OK;
 }
 
-tt_status cuda_module_kernel(cuda_backend *b, const char *file, const char *name, void **kernel,
-                             tt_error *err)
+int cuda_module_compiled(void)
 {
-    CUlibrary library = NULL;
-    TT_TRY(module_file(file, &library, err));
-    if (cuda_module_get(b, library, name, kernel, err) != TT_OK)
-        return tt_error_context(err, "kernels/%s.cu", file);
-    return TT_OK;
+    return __atomic_load_n(&module.n_compiled, __ATOMIC_RELAXED);
 }

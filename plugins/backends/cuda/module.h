@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <ttrun/status.h>
 
-/* What module.c is made of: the files in the plugin, NVRTC, and the cache of what NVRTC compiled. */
+/* What files.c and module.c are made of: the files in the plugin, NVRTC, and the cache of what NVRTC compiled. */
 
 /* ---- embedded.c, which mk/cuda.sh writes ---- */
 typedef struct cuda_embedded {

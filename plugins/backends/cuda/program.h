@@ -15,9 +15,11 @@ int cuda_point_op(const char *op);
 tt_status cuda_program_run(cuda_backend *b, tt_device_queue *q, const tt_fused *f,
                            const tt_tensor *in, const tt_tensor *out, tt_error *err);
 /* Can it run? If there is a device, its kernel will be compiled with those of all other programs that were
- * asked for, when the first of them runs. b may be NULL. */
+ * asked for, by cuda_program_prepare or when the first of them runs. b may be NULL. */
 bool cuda_program_supports(cuda_backend *b, const tt_fused *f, const tt_tensor *in,
                            const tt_tensor *out);
+/* Compiles what was asked for and is not compiled yet. */
+tt_status cuda_program_prepare(cuda_backend *b, tt_error *err);
 
 /* ---- within the files of programs ---- */
 /* What a compiled kernel is for. All of its bytes count, so it is zeroed before it is filled. */

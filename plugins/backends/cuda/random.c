@@ -4,7 +4,7 @@
 #include "kernels/random_call.h"
 #include <string.h>
 
-/* random and iota. y of any shape. */
+/* random, initial and iota. y of any shape. */
 
 #define MOST_BLOCKS 8192
 
@@ -49,6 +49,31 @@ static int random_supports(const tt_kernel_call *c)
     return !a->stream || strlen(a->stream) <= RANDOM_STREAM;
 }
 
+/* Initial values; ttrun/device.h. */
+static tt_status run_initial(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    static cuda_kernel kernel = CUDA_KERNEL("random", "tt_initial");
+    const tt_attrs_initial *a = c->attrs;
+    const tt_tensor *y = &c->out[0];
+    initial_call r = {.out = y->data,
+                      .n = tt_tensor_numel(y),
+                      .key = a->key,
+                      .a = a->a,
+                      .lo = a->lo,
+                      .hi = a->hi,
+                      .from = a->from,
+                      .width = a->width,
+                      .dtype = (int)y->dtype,
+                      .n_dims = y->n_dims,
+                      .kind = a->kind};
+    for (int d = 0; d < y->n_dims; d++) {
+        r.shape[d] = y->shape[d];
+        r.begin[d] = y->begin[d];
+        r.global[d] = y->global[d];
+    }
+    return CUDA_LAUNCH(backend, c, &kernel, grid_of(r.n), err, &r);
+}
+
 static tt_status iota(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     static cuda_kernel kernel = CUDA_KERNEL("random", "tt_iota");
@@ -60,9 +85,10 @@ static tt_status iota(void *backend, const tt_kernel_call *c, tt_error *err)
 
 const tt_kernel cuda_kernels_random[] = {
     {.struct_size = sizeof(tt_kernel), .op = "iota", .run = iota},
+    {.struct_size = sizeof(tt_kernel),                     .op = TT_OP_INITIAL, .run = run_initial},
     {.struct_size = sizeof(tt_kernel),
      .op = "random",
      .run = run_random,
      .supports = random_supports},
-    {0},
+    {0             },
 };

@@ -128,7 +128,7 @@ static tt_status rtc_result(nvrtcProgram program, const char *name, bool exact, 
 tt_status cuda_rtc_compile(const char *name, const char *text, int sm, cuda_code *out,
                            tt_error *err)
 {
-    enum { MOST = 16 };
+    enum { MOST = 32 };
     const char *names[MOST], *texts[MOST];
     char arch_option[40];
     int n = 0, arch;

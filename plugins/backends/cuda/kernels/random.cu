@@ -2,7 +2,7 @@
 #include "point_memory.h"
 #include "random_call.h"
 
-/* random and iota: an element's value depends on its index in the global tensor. The bits of random are those of
+/* random, initial and iota: an element's value depends on its index in the global tensor. The bits of random are those of
  * tt_random_at (core/graph/ops/leaf.c): a key is the hash XXH3 of the stream's name, the seed and the step, a number the
  * cipher Philox 4x32-10 of key and index. */
 
@@ -222,6 +222,18 @@ TT_DEV void random_store(int dtype, void *p, i64 i, double v)
         point_write(dtype, p, i, point_round_f32(dtype, v));
 }
 
+/* The index in the whole tensor of element i of a part of it. */
+template <class C> TT_DEV u64 random_index(const C &c, i64 i)
+{
+    u64 index = 0, unit = 1;
+    for (int d = c.n_dims - 1; d >= 0; d--) {
+        index += (u64)(i % c.shape[d] + c.begin[d]) * unit;
+        unit *= (u64)c.global[d];
+        i /= c.shape[d];
+    }
+    return index;
+}
+
 TT_KERNEL(POINT_THREADS, tt_random, const random_call c)
 {
     const i64 number = (i64) * (const double *)c.step;
@@ -230,16 +242,37 @@ TT_KERNEL(POINT_THREADS, tt_random, const random_call c)
         step[i] = (unsigned char)((u64)number >> 8 * i);
     const u64 key = xxh_hash(step, 8, xxh_hash(c.stream, c.stream_bytes, *(const u64 *)c.seed));
     for (i64 i = point_first(); i < c.n; i += point_all()) {
-        u64 index = 0, unit = 1;
-        i64 rest = i;
-        for (int d = c.n_dims - 1; d >= 0; d--) {
-            index += (u64)(rest % c.shape[d] + c.begin[d]) * unit;
-            unit *= (u64)c.global[d];
-            rest /= c.shape[d];
-        }
-        const double u = random_uniform(key, index);
+        const double u = random_uniform(key, random_index(c, i));
         random_store(c.dtype, c.out, i, c.is_normal ? random_normal(u) : u);
     }
+}
+
+/* ---- initial values of parameters: core/train/initial.c ---- */
+enum { INIT_TRUNC_NORMAL, INIT_NORMAL, INIT_CONSTANT, INIT_UNIFORM };
+TT_DEV double initial_value(const initial_call &c, u64 index)
+{
+    double u = random_uniform(c.key, index);
+    if (c.kind == INIT_UNIFORM || c.kind == INIT_TRUNC_NORMAL)
+        u = c.from + c.width * u;
+    if (c.kind == INIT_UNIFORM)
+        return u;
+    if (u > 0.0 && u < 1.0)
+        u = random_normal(u);
+    else
+        u = point_number(u == 0.0   ? 0xfff0000000000000ull
+                         : u == 1.0 ? 0x7ff0000000000000ull
+                                    : 0x7ff8000000000000ull);
+    u = c.a * u;
+    if (c.kind == INIT_TRUNC_NORMAL)
+        u = u < c.lo ? c.lo : u > c.hi ? c.hi : u;
+    return u;
+}
+
+TT_KERNEL(POINT_THREADS, tt_initial, const initial_call c)
+{
+    for (i64 i = point_first(); i < c.n; i += point_all())
+        random_store(c.dtype, c.out, i,
+                     c.kind == INIT_CONSTANT ? c.a : initial_value(c, random_index(c, i)));
 }
 
 TT_KERNEL(POINT_THREADS, tt_iota, void *out, int dtype, i64 begin, i64 n)

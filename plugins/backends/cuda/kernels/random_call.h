@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The argument of tt_random (random.cu), in C too. */
+/* The arguments of tt_random and tt_initial (random.cu), in C too. */
 #pragma once
 
 #define RANDOM_STREAM 240 /* bytes of a stream's name at most */
@@ -11,3 +11,12 @@ typedef struct random_call {
     int dtype, n_dims, is_normal, stream_bytes;
     unsigned char stream[RANDOM_STREAM];
 } random_call;
+
+/* The argument of tt_initial; kind: tt_init_kind. */
+typedef struct initial_call {
+    void *out;
+    long long n, shape[6], begin[6], global[6];
+    unsigned long long key;
+    double a, lo, hi, from, width;
+    int dtype, n_dims, kind;
+} initial_call;

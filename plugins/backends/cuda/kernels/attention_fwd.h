@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
 #include "attention_tile.h"
 
 /* attention in bf16 on tensor cores: a block has BM queries of one head and walks over tiles of BN keys that they may see.
  * While scores are computed, the tile of values arrives; while these are mixed, the next tile of keys. Softmax in f32, in
- * units of log2. Dao 2023, arXiv:2307.08691. Results: out, lse. */
+ * units of log2. Dao 2023, arXiv:2307.08691. Results: out, lse. A head size has a file of its own, attention_fwd_<size>.cu; the launcher (attention.c) has the same
+ * sizes. */
 
 /* Scores that are more than scale * q·k, and masks: x becomes -inf where the pair is not seen. tok_q: of the warp's first
  * row; tok_k: of the tile; keys: how many of the tile's keys there are. */
@@ -185,26 +187,4 @@ template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const a
     finish_rows<MR>(a, top, sum, unit, row, head);
     attn_give<MR, DV>((bf16 *)a.out + (i64)head * a.dv_dim, (i64)a.heads * a.dv_dim, row, a.n_q,
                       a.dv_dim, acc, sum);
-}
-
-/* The launcher (attention.c) has the same sizes. */
-TT_KERNEL(128, attention_fwd_64, attention_args a)
-{
-    forward<64, 64, 2, 4, 64>(a);
-}
-TT_KERNEL(128, attention_fwd_96, attention_args a)
-{
-    forward<96, 96, 2, 4, 32>(a);
-}
-TT_KERNEL(128, attention_fwd_128, attention_args a)
-{
-    forward<128, 128, 2, 4, 48>(a);
-}
-TT_KERNEL(128, attention_fwd_192_128, attention_args a)
-{
-    forward<192, 128, 2, 4, 32>(a);
-}
-TT_KERNEL(128, attention_fwd_256, attention_args a)
-{
-    forward<256, 256, 1, 4, 32>(a);
 }

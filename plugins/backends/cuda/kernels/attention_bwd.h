@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
 #include "attention_tile.h"
 
 /* attention_bwd in bf16 on tensor cores. Of a block are BM outer rows: queries, whose dq it computes, or keys, whose dk and
  * dv. It walks over tiles of BN inner rows, for keys those of one query head after another. Scores are computed anew in
  * either case, so no sum needs a second block, and the order of all sums is fixed.
  *   X1, X2: outer rows of q and dout (k and v);  Y1, Y2: inner rows of k and v (q and dout)
- *   s = X1 Y1ᵀ, p = exp(s - lse), dp = X2 Y2ᵀ, ds = p (dp - delta);  dq or dk = ds Y1, dv = p Y2 */
+ *   s = X1 Y1ᵀ, p = exp(s - lse), dp = X2 Y2ᵀ, ds = p (dp - delta);  dq or dk = ds Y1, dv = p Y2
+ * A head size has a file of its own, attention_bwd_<size>.cu; the launcher (attention_bwd.c) has the same sizes. */
 
 /* What a kernel computes; dk and dv of large heads do not fit into registers together. */
 #define DQ 1
@@ -188,21 +190,3 @@ TT_DEV void backward(const attention_args &a)
         attn_give<MR, N2>((bf16 *)a.dv + (i64)head * a.dv_dim, (i64)n_heads * a.dv_dim, row, n,
                           a.dv_dim, acc2, factor);
 }
-
-/* The launcher (attention_bwd.c) has the same sizes. */
-#define BACKWARD(name, hd, dv, mr, warps, bn, stages, what)                                        \
-    TT_KERNEL(32 * warps, name, attention_args a)                                                  \
-    {                                                                                              \
-        backward<hd, dv, mr, warps, bn, stages, what>(a);                                          \
-    }
-BACKWARD(attention_dq_64, 64, 64, 2, 4, 32, 2, DQ)
-BACKWARD(attention_dq_96, 96, 96, 1, 4, 32, 2, DQ)
-BACKWARD(attention_dq_128, 128, 128, 1, 4, 32, 2, DQ)
-BACKWARD(attention_dq_192_128, 192, 128, 1, 4, 32, 2, DQ)
-BACKWARD(attention_dq_256, 256, 256, 1, 4, 16, 1, DQ)
-BACKWARD(attention_dkdv_64, 64, 64, 1, 4, 64, 2, DK | DV_)
-BACKWARD(attention_dkdv_96, 96, 96, 1, 4, 32, 2, DK | DV_)
-BACKWARD(attention_dkdv_128, 128, 128, 1, 4, 32, 2, DK | DV_)
-BACKWARD(attention_dkdv_192_128, 192, 128, 1, 4, 16, 2, DK | DV_)
-BACKWARD(attention_dk_256, 256, 256, 1, 4, 16, 1, DK)
-BACKWARD(attention_dv_256, 256, 256, 1, 4, 16, 1, DV_)
