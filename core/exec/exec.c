@@ -75,7 +75,7 @@ void tt_exec_free(tt_exec *x)
 }
 
 /* With sync the instruction names itself. */
-tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err)
+tt_status tt_exec_await_step(const tt_exec *x, tt_device_event *e, int64_t step, tt_error *err)
 {
     if (tt_device_sync(&x->o.device, e, err) == TT_OK)
         return TT_OK;
@@ -83,7 +83,12 @@ tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err)
                      : tt_error_context(err,
                                         "step %lld, rank %d: work on the device failed "
                                         "(--debug.sync true names the op)",
-                                        (long long)x->step, x->o.dist->rank);
+                                        (long long)step, x->o.dist->rank);
+}
+
+tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err)
+{
+    return tt_exec_await_step(x, e, x->step, err);
 }
 
 /* ---- scalars, metrics, tensors ---- */
