@@ -30,7 +30,7 @@ typedef struct tt_exec_opts {
     bool detect_nan; /* debug.detect_nan: the first result that is not finite ends the step */
     bool no_capture; /* debug.capture off: every instruction is issued in every step */
     bool sync;       /* debug.sync: waits for a device after each instruction */
-    bool late;       /* metrics.lag: the metrics of a device are waited for by tt_exec_finish_metrics */
+    bool late; /* metrics.lag: the metrics of a device are waited for by tt_exec_finish_metrics */
 } tt_exec_opts;
 
 /* [collective] when the mesh has more than one rank. */

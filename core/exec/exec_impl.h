@@ -73,8 +73,8 @@ typedef struct tt_times {
      * those up to it, which are read when the host has its metrics. */
     tt_device_event **comm, **comm_before;
     size_t n_comm, most_comm, n_comm_before;
-    bool in_graphs; /* the step up to the last epilogue launched graphs that communicate */
-    tt_device_event *base;    /* at the begin of a traced step */
+    bool in_graphs;        /* the step up to the last epilogue launched graphs that communicate */
+    tt_device_event *base; /* at the begin of a traced step */
     int64_t base_ns;
     tt_device_event **events, **items; /* of the trace */
     size_t n_events, n_items;
@@ -121,10 +121,10 @@ struct tt_exec {
      * are written while those of the step before are still read, and behind the slots the metrics. */
     uint8_t *scalars, *pinned;
     bool scalars_changed;
-    int slot;                    /* the next scalars' */
-    tt_device_event *pushed[2];  /* by slot: its copy has ended */
-    tt_device_event *pulled;     /* the metrics are in pinned memory */
-    bool pulling;                /* the host did not wait for that yet */
+    int slot;                   /* the next scalars' */
+    tt_device_event *pushed[2]; /* by slot: its copy has ended */
+    tt_device_event *pulled;    /* the metrics are in pinned memory */
+    bool pulling;               /* the host did not wait for that yet */
     int64_t pulled_step;
     tt_device_event **events; /* device: by the program's number */
     int64_t *recorded;        /* the epoch of each event's last record; -1: none */
@@ -156,9 +156,7 @@ static inline const tt_mover *tt_exec_mover(const tt_exec *x)
 
 /* exec.c */
 void tt_exec_set_step(tt_exec *x, int64_t step);
-/* Waits for an event of a step; a failure of work on the device becomes an error that names the step. */
-tt_status tt_exec_await_step(const tt_exec *x, tt_device_event *e, int64_t step, tt_error *err);
-/* Of the step that the host puts on the queues. */
+/* Waits for an event; a failure of work on the device becomes an error that says which step it is. */
 tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err);
 /* bind.c */
 tt_status tt_exec_bind(tt_exec *x, tt_error *err);

@@ -124,8 +124,10 @@ tt_status tt_exec_wait_metrics(tt_exec *x, tt_error *err)
     const size_t from = (size_t)x->p->written_end, bytes = (size_t)x->p->read_end - from;
     if (!x->pulling)
         return TT_OK;
+    const tt_status s = tt_exec_await(x, x->pulled, err);
     x->pulling = false;
-    TT_TRY(tt_exec_await_step(x, x->pulled, x->pulled_step, err));
+    if (s != TT_OK)
+        return s;
     memcpy(x->scalars + from, pinned_metrics(x), bytes);
     return TT_OK;
 }

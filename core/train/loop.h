@@ -91,7 +91,7 @@ tt_status tt_loop_settle(tt_loop *l, tt_error *err);
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
 void tt_loop_close_sinks(tt_loop *l);
 tt_status tt_loop_written(tt_loop *l, tt_error *err); /* waits until all records are in the files */
-tt_status tt_loop_log(tt_loop *l, tt_error *err); /* the numbers that are known */
+tt_status tt_loop_log(tt_loop *l, tt_error *err);     /* the numbers that are known */
 tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err);
 tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
 /* profile.c: traces every profiling.freq-th step and the last one; the ranks write one file, one

@@ -75,8 +75,8 @@ static bool metrics_late(const tt_rank *r)
         tt_log(TT_INFO, "train",
                "metrics.lag: backend %s computes in this thread, so nothing is late",
                r->s->backend.name);
-    return c->metrics.lag && !tt_device_is_host(&r->device) && !r->s->n_hooks &&
-           !c->debug.poison && !c->debug.detect_nan && !c->debug.sync;
+    return c->metrics.lag && !tt_device_is_host(&r->device) && !r->s->n_hooks && !c->debug.poison &&
+           !c->debug.detect_nan && !c->debug.sync;
 }
 
 /* A device's memory is checked before each program, a host's once: its ranks share it. */
