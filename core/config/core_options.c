@@ -250,6 +250,11 @@ static const tt_option validation_options[] = {
 
 static const tt_option metrics_options[] = {
     INT(metrics, log_freq, "10", 1, 1e12, "steps from one line to the next"),
+    INT(metrics, lag, "0", 0, 1,
+        "1: while a GPU computes a step, the host prepares the next one and only then waits for "
+        "the step's loss and norm, so the GPU does not stand idle; lines come a step later, "
+        "numbers are the same; no effect on a CPU, with hooks, or with debug.detect_nan, poison or "
+        "sync"),
     BOOL(metrics, enable_tensorboard, "true", "write TensorBoard event files below dump_folder/tb"),
     BOOL(metrics, enable_progress_bar, "true",
          "draw a bar while training, or write lines of progress if stderr is not a terminal"),

@@ -96,7 +96,7 @@ typedef struct tt_validation_config {
 } tt_validation_config;
 
 typedef struct tt_metrics_config {
-    int64_t log_freq;
+    int64_t log_freq, lag;
     bool enable_tensorboard, enable_progress_bar;
 } tt_metrics_config;
 

@@ -74,7 +74,8 @@ void tt_exec_free(tt_exec *x)
     tt_arena_free(x->arena);
 }
 
-/* With sync the instruction names itself. */
+/* With sync the instruction names itself. Whatever the host awaits while metrics are late lies in their
+ * step or before it. */
 tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err)
 {
     if (tt_device_sync(&x->o.device, e, err) == TT_OK)
@@ -83,7 +84,8 @@ tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err)
                      : tt_error_context(err,
                                         "step %lld, rank %d: work on the device failed "
                                         "(--debug.sync true names the op)",
-                                        (long long)x->step, x->o.dist->rank);
+                                        (long long)(x->pulling ? x->pulled_step : x->step),
+                                        x->o.dist->rank);
 }
 
 /* ---- scalars, metrics, tensors ---- */

@@ -30,6 +30,7 @@ typedef struct tt_exec_opts {
     bool detect_nan; /* debug.detect_nan: the first result that is not finite ends the step */
     bool no_capture; /* debug.capture off: every instruction is issued in every step */
     bool sync;       /* debug.sync: waits for a device after each instruction */
+    bool late; /* metrics.lag: the metrics of a device are waited for by tt_exec_finish_metrics */
 } tt_exec_opts;
 
 /* [collective] when the mesh has more than one rank. */
@@ -39,15 +40,23 @@ void tt_exec_free(tt_exec *x);
 /* For a program that decodes: how many tokens the next calls have, and how many picked ones. */
 void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked);
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value); /* for the next section */
-double tt_exec_metric(const tt_exec *x, const char *name); /* as the last epilogue left it */
+double tt_exec_metric(const tt_exec *x, const char *name); /* as the last epilogue that the host
+                                                              waited for left it */
 
 /* Every action of this rank's schedule; kernels get the number of the step. [collective] */
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user,
                                 tt_error *err);
-/* Reductions, norm, metrics; then the host waits for the metrics, once per step. */
+/* Reductions, norm, metrics; then the host waits for the metrics, once per step, unless they are late.
+ */
 tt_status tt_exec_epilogue(tt_exec *x, tt_error *err);
-/* The optimizer and the buffers; nothing if the epilogue's metric "ok" is 0. */
+/* The optimizer and the buffers; nothing if the epilogue's metric "ok" is 0. If the metrics are late, the
+ * host does not know it yet and the update always runs: so after a step whose "ok" is 0 no state may be
+ * used. */
 tt_status tt_exec_update(tt_exec *x, tt_error *err);
+/* Whether the metrics of an epilogue were not waited for yet. Before the next epilogue they must be. */
+bool tt_exec_metrics_late(const tt_exec *x);
+/* Waits for them; what was put on the queues since goes on. Does nothing if they are not late. */
+tt_status tt_exec_finish_metrics(tt_exec *x, tt_error *err);
 
 /* ---- where tensors lie, for checkpoints, weights, generation and tests. Their data is memory of the
  * backend: the host reads and writes it with tt_exec_read, tt_exec_write and
@@ -104,8 +113,8 @@ tt_exec_graph_counts tt_exec_count_graphs(const tt_exec *x);
 int64_t tt_exec_high_water(const tt_exec *x);
 /* How long the program stood still for communication since the last call of micro_batches: in
  * messages, in collectives that were not begun early, and in waits for those that were. On a device,
- * where the host does not see that, by events on its queue: of the last update, the micro-batches and
- * the epilogue; 0 if a step has too many of them, NaN if some of it was in graphs. */
+ * where the host does not see that, by events on its queue: of the step whose metrics the host has, and
+ * of the update before it; 0 if a step has too many of them, NaN if some of it was in graphs. */
 double tt_exec_comm_seconds(const tt_exec *x);
 
 /* ---- record.c: what ran when. Buffers are made once, and recording allocates nothing. A program

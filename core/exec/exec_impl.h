@@ -69,9 +69,12 @@ typedef struct tt_input_stage {
 
 /* Timed events of a device, in pairs (times.c). */
 typedef struct tt_times {
-    tt_device_event **comm;   /* around what queue 0 waits for other ranks in */
-    size_t n_comm, most_comm; /* pairs that were recorded since they were read; room */
-    tt_device_event *base;    /* at the begin of a traced step */
+    /* Around what queue 0 waits for other ranks in: pairs since the last epilogue, the room for them, and
+     * those up to it, which are read when the host has its metrics. */
+    tt_device_event **comm, **comm_before;
+    size_t n_comm, most_comm, n_comm_before;
+    bool in_graphs;        /* the step up to the last epilogue launched graphs that communicate */
+    tt_device_event *base; /* at the begin of a traced step */
     int64_t base_ns;
     tt_device_event **events, **items; /* of the trace */
     size_t n_events, n_items;
@@ -92,7 +95,7 @@ typedef struct tt_captured {  /* a part, for micro-batches whose values lie in t
 } tt_captured;
 typedef struct tt_graphs {
     bool on, capturing;
-    bool comm; /* this step launched graphs that communicate */
+    bool comm; /* since the last epilogue graphs that communicate were launched */
     TT_VEC(tt_graph_part) parts;
     int *first_part; /* by section */
     TT_VEC(tt_captured) graphs;
@@ -114,10 +117,15 @@ struct tt_exec {
     const uint64_t *seed_at; /* in the backend's memory; NULL: the program does not use it */
     const double *step_at;
     /* The first read_end bytes of the state space, as the host sees them: on the host the very bytes. On a
-     * device they go through pinned memory, whose last copy `crossed` ends. */
+     * device they go through pinned memory: scalars in turns through two slots, so that those of a step
+     * are written while those of the step before are still read, and behind the slots the metrics. */
     uint8_t *scalars, *pinned;
     bool scalars_changed;
-    tt_device_event *crossed;
+    int slot;                   /* the next scalars' */
+    tt_device_event *pushed[2]; /* by slot: its copy has ended */
+    tt_device_event *pulled;    /* the metrics are in pinned memory */
+    bool pulling;               /* the host did not wait for that yet */
+    int64_t pulled_step;
     tt_device_event **events; /* device: by the program's number */
     int64_t *recorded;        /* the epoch of each event's last record; -1: none */
     int64_t epoch;            /* events.c */
@@ -158,9 +166,12 @@ tt_status tt_exec_ask_kernel(const tt_exec *x, const tt_bound *b, tt_error *err)
 /* memory.c */
 tt_status tt_exec_memory_open(tt_exec *x, tt_error *err);
 void tt_exec_memory_close(tt_exec *x);
-/* Copies scalars that the host has changed to the program, and metrics to the host. */
+/* Copies scalars that the host has changed to the program. */
 tt_status tt_exec_push_scalars(tt_exec *x, tt_error *err);
+/* Begins to copy the metrics to the host. */
 tt_status tt_exec_pull_metrics(tt_exec *x, tt_error *err);
+/* Waits for that copy; its metrics are those that the host sees. */
+tt_status tt_exec_wait_metrics(tt_exec *x, tt_error *err);
 /* queues.c */
 tt_status tt_exec_open_queues(tt_exec *x, tt_error *err);
 void tt_exec_free_queues(tt_exec *x);
@@ -212,6 +223,8 @@ tt_status tt_exec_times_begin(tt_exec *x, tt_error *err); /* of a step */
 tt_status tt_exec_mark_begin(tt_exec *x, const tt_bound *b, tt_error *err);
 tt_status tt_exec_mark_end(tt_exec *x, const tt_bound *b, const tt_trace_event *e, tt_error *err);
 tt_status tt_exec_mark_item(tt_exec *x, bool end, tt_error *err);
+/* The epilogue is on the queue: what follows belongs to the next step. */
+void tt_exec_times_end_step(tt_exec *x);
 /* The host has waited for the epilogue. */
 tt_status tt_exec_times_read_comm(tt_exec *x, tt_error *err);
 /* record.c */

@@ -64,17 +64,24 @@ static void touch_moments(tt_exec *x)
 
 /* ---- scalars and metrics ---- */
 
+static size_t pinned_bytes(const tt_program *p)
+{
+    return (size_t)p->written_end + (size_t)p->read_end;
+}
+
 static tt_status open_scalars(tt_exec *x, tt_error *err)
 {
-    const size_t bytes = (size_t)x->p->read_end;
+    const tt_device *d = &x->o.device;
     void *p = NULL;
     x->scalars = x->space[TT_SPACE_STATE];
-    if (tt_device_is_host(&x->o.device) || !bytes)
+    if (tt_device_is_host(d) || !x->p->read_end)
         return TT_OK;
-    x->scalars = tt_arena_alloc(x->arena, bytes);
-    TT_TRY(tt_device_alloc_pinned(&x->o.device, bytes, &p, err));
+    x->scalars = tt_arena_alloc(x->arena, (size_t)x->p->read_end);
+    TT_TRY(tt_device_alloc_pinned(d, pinned_bytes(x->p), &p, err));
     x->pinned = p;
-    return tt_device_event_new(&x->o.device, false, &x->crossed, err);
+    for (size_t i = 0; i < TT_COUNT(x->pushed); i++)
+        TT_TRY(tt_device_event_new(d, false, &x->pushed[i], err));
+    return tt_device_event_new(d, false, &x->pulled, err);
 }
 
 tt_status tt_exec_push_scalars(tt_exec *x, tt_error *err)
@@ -83,23 +90,45 @@ tt_status tt_exec_push_scalars(tt_exec *x, tt_error *err)
     const size_t bytes = (size_t)x->p->written_end;
     if (!x->scalars_changed || !x->pinned)
         return TT_OK;
+    const int slot = x->slot;
+    uint8_t *at = x->pinned + (size_t)slot * bytes;
     x->scalars_changed = false;
-    TT_TRY(tt_exec_await(x, x->crossed, err)); /* it has long happened */
-    memcpy(x->pinned, x->scalars, bytes);
-    TT_TRY(tt_move_copy(m, x->space[TT_SPACE_STATE], x->pinned, bytes, err));
-    return tt_device_record(&m->device, x->crossed, m->queue, err);
+    x->slot = !slot;
+    TT_TRY(tt_exec_await(x, x->pushed[slot], err)); /* it has long happened */
+    memcpy(at, x->scalars, bytes);
+    TT_TRY(tt_move_copy(m, x->space[TT_SPACE_STATE], at, bytes, err));
+    return tt_device_record(&m->device, x->pushed[slot], m->queue, err);
+}
+
+static uint8_t *pinned_metrics(const tt_exec *x)
+{
+    return x->pinned + 2 * (size_t)x->p->written_end;
 }
 
 tt_status tt_exec_pull_metrics(tt_exec *x, tt_error *err)
 {
     const tt_mover *m = tt_exec_mover(x);
     const size_t from = (size_t)x->p->written_end, bytes = (size_t)x->p->read_end - from;
+    TT_ASSERT(!x->pulling);
     if (!x->pinned)
         return TT_OK;
-    TT_TRY(tt_move_copy(m, x->pinned + from, x->space[TT_SPACE_STATE] + from, bytes, err));
-    TT_TRY(tt_device_record(&m->device, x->crossed, m->queue, err));
-    TT_TRY(tt_exec_await(x, x->crossed, err));
-    memcpy(x->scalars + from, x->pinned + from, bytes);
+    TT_TRY(tt_move_copy(m, pinned_metrics(x), x->space[TT_SPACE_STATE] + from, bytes, err));
+    TT_TRY(tt_device_record(&m->device, x->pulled, m->queue, err));
+    x->pulling = true;
+    x->pulled_step = x->step;
+    return TT_OK;
+}
+
+tt_status tt_exec_wait_metrics(tt_exec *x, tt_error *err)
+{
+    const size_t from = (size_t)x->p->written_end, bytes = (size_t)x->p->read_end - from;
+    if (!x->pulling)
+        return TT_OK;
+    const tt_status s = tt_exec_await(x, x->pulled, err);
+    x->pulling = false;
+    if (s != TT_OK)
+        return s;
+    memcpy(x->scalars + from, pinned_metrics(x), bytes);
     return TT_OK;
 }
 
@@ -125,8 +154,10 @@ tt_status tt_exec_memory_open(tt_exec *x, tt_error *err)
 void tt_exec_memory_close(tt_exec *x)
 {
     const tt_device *d = &x->o.device;
-    tt_device_free_pinned(d, x->pinned, (size_t)x->p->read_end);
-    tt_device_event_free(d, x->crossed);
+    tt_device_free_pinned(d, x->pinned, pinned_bytes(x->p));
+    for (size_t i = 0; i < TT_COUNT(x->pushed); i++)
+        tt_device_event_free(d, x->pushed[i]);
+    tt_device_event_free(d, x->pulled);
     tt_device_event_free(d, x->idle);
     tt_device_free(d, x->bad_at, x->sums_bytes);
     tt_stage_close(&x->stage);

@@ -200,11 +200,11 @@ static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_
     return x->o.poison ? tt_exec_poison_last_used(x, x->code[end].instr, err) : TT_OK;
 }
 
-/* The host has waited for the metrics, of which the condition is one (tt_exec_pull_metrics). */
+/* The condition is one of the metrics, which the host knows if it has waited for them. */
 static bool section_runs(const tt_exec *x, const tt_section *s)
 {
     const tt_program_state *ok = s->only_if < 0 ? NULL : &x->p->states[s->only_if];
-    return !ok || *(const float *)(const void *)(x->scalars + ok->offset) != 0;
+    return !ok || x->pulling || *(const float *)(const void *)(x->scalars + ok->offset) != 0;
 }
 
 static tt_status run_instrs(const run *r, int begin, int end, tt_error *err)
@@ -260,7 +260,6 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
     TT_TRY(tt_exec_times_begin(x, err));
     TT_TRY(tt_exec_send_inputs(x, fill, user, err));
     x->comm_ns = 0;
-    x->graphs.comm = false;
     for (int i = 0; i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];
         const run r = {x, c->micro, !c->first, 0, -1, fill, user};
@@ -286,8 +285,23 @@ tt_status tt_exec_epilogue(tt_exec *x, tt_error *err)
 {
     TT_TRY(run_once(x, x->p->epilogue, x->p->n_calls, err));
     TT_TRY(tt_exec_pull_metrics(x, err));
-    TT_TRY(tt_exec_times_read_comm(x, err));
+    tt_exec_times_end_step(x);
+    if (!x->o.late)
+        TT_TRY(tt_exec_finish_metrics(x, err));
     return x->o.poison ? tt_exec_check_untouched(x, err) : TT_OK;
+}
+
+bool tt_exec_metrics_late(const tt_exec *x)
+{
+    return x->pulling;
+}
+
+tt_status tt_exec_finish_metrics(tt_exec *x, tt_error *err)
+{
+    if (!x->pulling)
+        return TT_OK;
+    TT_TRY(tt_exec_wait_metrics(x, err));
+    return tt_exec_times_read_comm(x, err);
 }
 
 tt_status tt_exec_update(tt_exec *x, tt_error *err)
@@ -297,5 +311,5 @@ tt_status tt_exec_update(tt_exec *x, tt_error *err)
 
 double tt_exec_comm_seconds(const tt_exec *x)
 {
-    return x->graphs.comm ? (double)NAN : 1e-9 * (double)x->comm_ns;
+    return x->times.in_graphs ? (double)NAN : 1e-9 * (double)x->comm_ns;
 }

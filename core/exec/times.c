@@ -46,7 +46,9 @@ tt_status tt_exec_times_open(tt_exec *x, tt_error *err)
     for (int i = 0; i < p->n_calls && n <= MOST_COMM; i++)
         n += comm_of_section(x, &p->sections[p->calls[i].section]);
     x->times.most_comm = n <= MOST_COMM ? n : 0;
-    return new_marks(x, 2 * x->times.most_comm, &x->times.comm, err);
+    TT_TRY(new_marks(x, 2 * x->times.most_comm, &x->times.comm, err));
+    x->times.comm_before = x->times.comm;
+    return x->o.late ? new_marks(x, 2 * x->times.most_comm, &x->times.comm_before, err) : TT_OK;
 }
 
 tt_status tt_exec_times_trace_open(tt_exec *x, size_t events, size_t items, tt_error *err)
@@ -72,6 +74,8 @@ void tt_exec_times_free(tt_exec *x)
 {
     const tt_times *t = &x->times;
     free_marks(x, t->comm, 2 * t->most_comm);
+    if (t->comm_before != t->comm)
+        free_marks(x, t->comm_before, 2 * t->most_comm);
     free_marks(x, t->events, t->n_events);
     free_marks(x, t->items, t->n_items);
     tt_device_event_free(&x->o.device, t->base);
@@ -133,17 +137,29 @@ tt_status tt_exec_mark_item(tt_exec *x, bool end, tt_error *err)
 
 /* ---- reading ---- */
 
-tt_status tt_exec_times_read_comm(tt_exec *x, tt_error *err)
+void tt_exec_times_end_step(tt_exec *x)
 {
     tt_times *t = &x->times;
+    tt_device_event **const free_now = t->comm_before;
+    t->comm_before = t->comm;
+    t->comm = free_now;
+    t->n_comm_before = t->n_comm;
+    t->n_comm = 0;
+    t->in_graphs = x->graphs.comm;
+    x->graphs.comm = false;
+}
+
+tt_status tt_exec_times_read_comm(tt_exec *x, tt_error *err)
+{
+    const tt_times *t = &x->times;
+    tt_device_event **const marks = t->comm_before;
     double all = 0;
-    for (size_t i = 0; i < t->n_comm; i++) {
+    for (size_t i = 0; i < t->n_comm_before; i++) {
         double s = 0;
-        TT_TRY(tt_device_seconds(&x->o.device, t->comm[2 * i], t->comm[2 * i + 1], &s, err));
+        TT_TRY(tt_device_seconds(&x->o.device, marks[2 * i], marks[2 * i + 1], &s, err));
         all += s;
     }
-    t->n_comm = 0;
-    x->comm_ns += (int64_t)(1e9 * all);
+    x->comm_ns = (int64_t)(1e9 * all);
     return TT_OK;
 }
 

@@ -70,7 +70,7 @@ int64_t tt_program_message_bytes(const tt_program *p)
 tt_program_memory tt_program_memory_of(const tt_program *p)
 {
     tt_program_memory m = {.inputs = TT_MAXV(tt_program_input_bytes(p), (int64_t)0),
-                           .scalars = p->read_end,
+                           .scalars = p->written_end + p->read_end,
                            .offloaded = p->bytes[TT_SPACE_PINNED],
                            .staging = 2 * TT_STAGE_BYTES,
                            .messages = tt_program_message_bytes(p)};

@@ -259,6 +259,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     s->arena = a;
     s->registry = r;
     s->job = job;
+    s->machine = o->machine;
     TT_TRY(tt_core_config_parse(job, &s->core, err));
     if (!tt_log_show_ranks(s->core.log_ranks))
         return tt_job_fail(job, "log.ranks", err,

@@ -71,30 +71,39 @@ static tt_status target_config(const tt_setup *s, const tt_component *c, const c
     return TT_OK;
 }
 
-tt_status tt_setup_backend_is_here(const tt_backend_vt *vt, const char *name, const void *config,
-                                   tt_error *err)
+/* machine: NULL: this one, with the chip that is here. */
+static tt_status target_answers(const tt_backend_vt *vt, const char *name, const void *config,
+                                const char *machine, tt_error *err)
 {
     void *self = NULL;
     if (vt->host_memory)
         return TT_OK;
     if (!TT_HAS(vt, tt_backend_vt, target) || !vt->target)
         return TT_FAIL(err, TT_EUNSUPPORTED, "it does not say whether its device is here");
-    TT_TRY(TT_PLUGIN_CALL(vt->target(config, NULL, &self, err), err, "backend", name));
+    TT_TRY(TT_PLUGIN_CALL(vt->target(config, machine, &self, err), err, "backend", name));
     vt->close(self);
     return TT_OK;
 }
 
-static tt_status target_is_here(const tt_setup *s, const tt_component *c, const char *const *core,
-                                tt_error *err)
+tt_status tt_setup_backend_is_here(const tt_backend_vt *vt, const char *name, const void *config,
+                                   tt_error *err)
+{
+    return target_answers(vt, name, config, NULL, err);
+}
+
+/* Whether the backend computes on the machine that is planned for. */
+static tt_status fits_machine(const tt_setup *s, const tt_component *c, const char *const *core,
+                              tt_error *err)
 {
     const tt_backend_vt *vt = c->vtable;
+    const char *machine = s->machine ? s->machine->name : NULL;
     void *config = NULL;
     if (vt->host_memory)
         return TT_OK;
     tt_arena *a = tt_arena_new();
     tt_status st = target_config(s, c, core, a, &config, err);
     if (st == TT_OK)
-        st = tt_setup_backend_is_here(vt, c->name, config, err);
+        st = target_answers(vt, c->name, config, machine, err);
     tt_arena_free(a);
     return st;
 }
@@ -108,14 +117,16 @@ tt_status tt_setup_choose_backend(const tt_setup *s, const char *const *core,
         const tt_component *c = NULL;
         tt_status st = tt_registry_find(s->registry, TT_KIND_BACKEND, preference[i], &c, &why);
         if (st == TT_OK)
-            st = target_is_here(s, c, core, &why);
+            st = fits_machine(s, c, core, &why);
         if (st == TT_OK) {
             const tt_backend_vt *vt = c->vtable;
             if (i == TT_COUNT(preference) - 1)
                 tt_log(TT_WARN, "train", "no faster backend loads (%s): using the slow %s backend",
                        why.text, preference[i]);
             tt_log(TT_DEBUG, "train", "backend auto: %s%s", preference[i],
-                   vt->host_memory ? "" : ", whose device is here");
+                   vt->host_memory ? ""
+                   : s->machine    ? ", which knows the machine"
+                                   : ", whose device is here");
             *out = c;
             return TT_OK;
         }

@@ -67,13 +67,13 @@ static void metric_add(tt_loop *l, size_t *n, const char *name, double v)
 static size_t metrics_collect(tt_loop *l)
 {
     const tt_setup *s = l->s;
-    const double steps = (double)TT_MAXV(l->step - l->logged_step, 1);
+    const double steps = (double)TT_MAXV(l->known_step - l->logged_step, 1);
     const double dt = tt_seconds_since(l->t.begin_ns) - l->t.checkpoint - l->t.validation;
     const double tps = (double)l->tokens_since / dt, per_rank = tps / s->world;
     const double tflops = per_rank * s->size.flops_per_token * 1e-12;
     const double tokens = (double)(s->global_batch * s->core.training.seq_len);
     size_t n = 0;
-    metric_add(l, &n, "step", (double)l->step);
+    metric_add(l, &n, "step", (double)l->known_step);
     metric_add(l, &n, "epoch", (double)l->epoch);
     metric_add(l, &n, "loss", l->loss);
     metric_add(l, &n, "loss_max", l->loss_max);
@@ -133,10 +133,17 @@ static void know_peak(tt_loop *l)
     l->t.begin_ns += tt_now_ns() - t0; /* does not count as part of the step */
 }
 
-tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
+static bool log_due(const tt_loop *l)
 {
+    return l->known_step == 1 || tt_loop_due(l, l->known_step, l->s->core.metrics.log_freq) ||
+           !l->logged_step;
+}
+
+tt_status tt_loop_log(tt_loop *l, tt_error *err)
+{
+    const bool logged = log_due(l);
     if (l->main && l->has_progress)
-        tt_progress_update(&l->progress, l->step, l->loss,
+        tt_progress_update(&l->progress, l->known_step, l->loss,
                            (double)l->tokens_since /
                                TT_MAXV(tt_seconds_since(l->t.begin_ns), 1e-9));
     if (!logged && !l->n_hooks)
@@ -145,7 +152,7 @@ tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
         know_peak(l);
     const size_t n = metrics_collect(l);
     const tt_metrics_record r = {.struct_size = sizeof r,
-                                 .step = l->step,
+                                 .step = l->known_step,
                                  .wall_time = tt_wall_seconds(),
                                  .metrics = l->metrics,
                                  .n_metrics = n};
@@ -165,7 +172,7 @@ tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
     }
     l->t = (tt_times){.begin_ns = tt_now_ns()};
     l->tokens_since = 0;
-    l->logged_step = l->step;
+    l->logged_step = l->known_step;
     return s;
 }
 

@@ -13,6 +13,13 @@ typedef struct tt_times { /* seconds since the last logged step */
     int64_t begin_ns;
 } tt_times;
 
+/* What the loop remembers of a step that is on the queues, until its numbers are known. */
+typedef struct tt_flight {
+    bool on;
+    int64_t step, epoch, counted;
+    double lr;
+} tt_flight;
+
 typedef struct tt_hook_end {
     const tt_hook_vt *vt;
     void *self;
@@ -52,7 +59,10 @@ typedef struct tt_loop {
     tt_saver *saver; /* NULL: checkpoint.enable is false */
     /* state of training */
     bool resumed; /* from a checkpoint in the folder */
-    int64_t step, tokens_seen, samples_seen, epoch;
+    int64_t step; /* that the host puts on the queues */
+    tt_flight flight;
+    /* of the newest step whose numbers are known, and up to it */
+    int64_t known_step, tokens_seen, samples_seen, epoch;
     double loss, loss_max, norm, lr;
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since;
@@ -72,18 +82,23 @@ typedef struct tt_loop {
 } tt_loop;
 
 /* step.c */
+/* Its numbers are known at the return, unless they are late (tt_rank.late): then those of the step
+ * before are known and logged. */
 tt_status tt_loop_step(tt_loop *l, tt_error *err);
+/* If the numbers of a step are late, waits for them and logs them. */
+tt_status tt_loop_settle(tt_loop *l, tt_error *err);
 /* log.c */
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
 void tt_loop_close_sinks(tt_loop *l);
 tt_status tt_loop_written(tt_loop *l, tt_error *err); /* waits until all records are in the files */
-tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err);
+tt_status tt_loop_log(tt_loop *l, tt_error *err);     /* the numbers that are known */
 tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err);
 tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
 /* profile.c: traces every profiling.freq-th step and the last one; the ranks write one file, one
  * after the other. Logs a table of the ops when the loop is closed. Does nothing if profiling is
  * off. */
 tt_status tt_loop_open_profile(tt_loop *l, tt_error *err);
+bool tt_loop_profiles(const tt_loop *l, int64_t step);
 void tt_loop_profile_begin(tt_loop *l); /* before a step */
 tt_status tt_loop_profile_end(tt_loop *l, tt_error *err);
 void tt_loop_close_profile(tt_loop *l);
@@ -109,6 +124,11 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err);
 /* aside.c: rank 0 moves files of an earlier run to dump_folder/before-N: all of them if this run
  * starts at step 0, the later steps if it goes back to one (checkpoint.load_step). */
 tt_status tt_loop_set_aside(tt_loop *l, tt_error *err);
+
+static inline bool tt_loop_due(const tt_loop *l, int64_t step, int64_t every)
+{
+    return every > 0 && (step % every == 0 || step == l->s->core.training.steps);
+}
 
 static inline double tt_seconds_since(int64_t ns)
 {

@@ -98,11 +98,15 @@ tt_status tt_loop_open_profile(tt_loop *l, tt_error *err)
     return tt_mkdirs(p->folder, err);
 }
 
+bool tt_loop_profiles(const tt_loop *l, int64_t step)
+{
+    return l->profile && tt_loop_due(l, step, l->s->core.profiling.freq);
+}
+
 void tt_loop_profile_begin(tt_loop *l)
 {
     tt_profile *p = l->profile;
-    const tt_core_config *c = &l->s->core;
-    if (!p || (l->step % c->profiling.freq && l->step != c->training.steps))
+    if (!tt_loop_profiles(l, l->step))
         return;
     p->recording = true;
     p->begin_ns = tt_now_ns();

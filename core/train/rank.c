@@ -31,7 +31,8 @@ static tt_exec_opts exec_opts(tt_rank *r, const tt_plan *p, tt_exec *parent)
                           .poison = r->s->core.debug.poison,
                           .detect_nan = r->s->core.debug.detect_nan,
                           .no_capture = r->s->core.debug.capture == TT_CAPTURE_OFF,
-                          .sync = r->s->core.debug.sync};
+                          .sync = r->s->core.debug.sync,
+                          .late = r->late && !parent};
 }
 
 static tt_status compare_plans(tt_rank *r, tt_error *err)
@@ -66,6 +67,18 @@ static void note_offload(const tt_rank *r)
                r->s->backend.name);
 }
 
+/* Hooks see each step before the next one begins, and debugging waits for each instruction. */
+static bool metrics_late(const tt_rank *r)
+{
+    const tt_core_config *c = &r->s->core;
+    if (c->metrics.lag && tt_device_is_host(&r->device))
+        tt_log(TT_INFO, "train",
+               "metrics.lag: backend %s computes in this thread, so nothing is late",
+               r->s->backend.name);
+    return c->metrics.lag && !tt_device_is_host(&r->device) && !r->s->n_hooks && !c->debug.poison &&
+           !c->debug.detect_nan && !c->debug.sync;
+}
+
 /* A device's memory is checked before each program, a host's once: its ranks share it. */
 static tt_status check_memory(const tt_rank *r, const tt_plan *p, tt_error *err)
 {
@@ -83,6 +96,7 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
                               &r->plan, err));
     TT_TRY(check_memory(r, r->plan, err));
     TT_TRY(compare_plans(r, err));
+    r->late = metrics_late(r);
     tt_exec_opts o = exec_opts(r, r->plan, NULL);
     TT_TRY(tt_exec_new(&o, &r->exec, err));
     if (!with_eval || !s->eval_graph || s->eval_graph == s->graph)

@@ -26,17 +26,6 @@ typedef struct rank_thread {
     int rank;
 } rank_thread;
 
-static bool due(int64_t step, int64_t every, int64_t last)
-{
-    return every > 0 && (step % every == 0 || step == last);
-}
-
-static bool log_due(const tt_loop *l)
-{
-    const int64_t freq = l->s->core.metrics.log_freq;
-    return l->step == 1 || due(l->step, freq, l->s->core.training.steps) || !l->logged_step;
-}
-
 int tt_loop_stop_signal(const tt_loop *l)
 {
     return l->o->stop ? l->o->stop() : 0;
@@ -79,26 +68,37 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
     return last ? tt_loop_save_hf(l, true, err) : TT_OK;
 }
 
-static tt_status after_step(tt_loop *l, tt_error *err)
-{
-    const tt_core_config *c = &l->s->core;
-    TT_TRY(exchange(l, err));
-    l->validation_due = l->s->has_validation && due(l->step, c->validation.freq, c->training.steps);
-    return conclude(l, due(l->step, c->checkpoint.interval, c->training.steps), err);
-}
-
 /* All ranks see a NaN at the same step, so a save in flight can still be published: its step came
  * before the NaN. */
-static tt_status run_step(tt_loop *l, tt_error *err)
+static tt_status publish_on_nan(tt_loop *l, tt_status s)
 {
-    const tt_status s = tt_loop_step(l, err);
     tt_error ignored = {0};
     if (s == TT_ENUMERIC && !l->s->core.debug.detect_nan)
         tt_loop_finish_save(l, &ignored);
     return s;
 }
 
-static tt_status loop(tt_loop *l, tt_error *err)
+/* What follows a step needs its numbers, or the states as the step leaves them, or an idle device. All
+ * ranks give the same answer. */
+static bool must_settle(const tt_loop *l, bool save)
+{
+    return l->step == l->s->core.training.steps || l->stopped_by || l->validation_due ||
+           (l->s->core.checkpoint.enable && (save || l->save_asked)) ||
+           tt_loop_profiles(l, l->step + 1);
+}
+
+static tt_status after_step(tt_loop *l, tt_error *err)
+{
+    const tt_core_config *c = &l->s->core;
+    const bool save = tt_loop_due(l, l->step, c->checkpoint.interval);
+    TT_TRY(exchange(l, err));
+    l->validation_due = l->s->has_validation && tt_loop_due(l, l->step, c->validation.freq);
+    if (must_settle(l, save))
+        TT_TRY(publish_on_nan(l, tt_loop_settle(l, err)));
+    return conclude(l, save, err);
+}
+
+static tt_status run_steps(tt_loop *l, tt_error *err)
 {
     const int64_t steps = l->s->core.training.steps, first = l->step + 1;
     l->t.begin_ns = tt_now_ns();
@@ -118,9 +118,10 @@ static tt_status loop(tt_loop *l, tt_error *err)
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));
         tt_loop_profile_begin(l);
-        TT_TRY(run_step(l, err));
+        TT_TRY(publish_on_nan(l, tt_loop_step(l, err)));
         TT_TRY(tt_loop_profile_end(l, err));
-        TT_TRY(tt_loop_log(l, log_due(l), err));
+        if (!l->flight.on)
+            TT_TRY(tt_loop_log(l, err));
         TT_TRY(after_step(l, err));
     }
     TT_TRY(tt_loop_written(l, err));
@@ -130,6 +131,18 @@ static tt_status loop(tt_loop *l, tt_error *err)
     return TT_FAIL(err, TT_ESIGNAL, "stopped by %s after step %lld%s",
                    tt_signal_name(l->stopped_by), (long long)l->step,
                    l->s->core.checkpoint.enable ? ", saved" : "");
+}
+
+/* If this rank fails while the numbers of the step before are late, they are logged all the same, and a
+ * NaN among them came first. After a failure of another rank they may never come. */
+static tt_status loop(tt_loop *l, tt_error *err)
+{
+    const tt_status s = run_steps(l, err);
+    tt_error late = {0};
+    if (s == TT_OK || s == TT_ECOMM || tt_loop_settle(l, &late) != TT_ENUMERIC)
+        return s;
+    *err = late;
+    return TT_ENUMERIC;
 }
 
 static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_error *err)

@@ -24,6 +24,8 @@ static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetch
     if (fetched != TT_OK)
         return fetched;
     if (v[1])
+        TT_TRY(tt_loop_settle(l, err)); /* the failure comes after that step */
+    if (v[1])
         return TT_FAIL(err, TT_ECOMM, "another rank could not read its data");
     if (!v[0] && l->main)
         tt_log(TT_WARN, "train",
@@ -34,11 +36,13 @@ static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetch
     return TT_OK;
 }
 
-/* The numbers of the step that is done. The program computed whether they are finite, and did not
- * update the parameters if they are not: so this is the only place where the host looks at them. */
-static tt_status read_metrics(tt_loop *l, int64_t counted, tt_error *err)
+/* The numbers of the step in flight. The program computed whether they are finite, and did not update
+ * the parameters if they are not, unless the numbers are late: so this is the only place where the host
+ * looks at them. */
+static tt_status read_metrics(tt_loop *l, tt_error *err)
 {
     const tt_exec *x = l->rank.exec;
+    const int64_t counted = l->flight.counted;
     const double sum = tt_exec_metric(x, TT_METRIC_LOSS);
     l->loss = counted ? sum / (double)counted : (double)NAN; /* no counted token: no loss */
     l->loss_max = counted ? tt_exec_metric(x, TT_METRIC_LOSS_MAX) : (double)NAN;
@@ -49,8 +53,33 @@ static tt_status read_metrics(tt_loop *l, int64_t counted, tt_error *err)
         err, TT_ENUMERIC,
         "step %lld: %s is %s; the last checkpoint is good. Lower optimizer.lr, or run with "
         "--debug.detect_nan true to name the first op",
-        (long long)l->step, isfinite(sum) ? "grad_norm" : "loss",
+        (long long)l->flight.step, isfinite(sum) ? "grad_norm" : "loss",
         isnan(isfinite(sum) ? l->norm : sum) ? "NaN" : "Inf");
+}
+
+static tt_status take_numbers(tt_loop *l, tt_error *err)
+{
+    const int64_t t0 = tt_now_ns(), tokens = l->s->global_batch * l->s->core.training.seq_len;
+    l->flight.on = false;
+    TT_TRY(tt_exec_finish_metrics(l->rank.exec, err));
+    TT_TRY(read_metrics(l, err));
+    l->t.optimizer += tt_seconds_since(t0);
+    l->t.comm += tt_exec_comm_seconds(l->rank.exec);
+    l->known_step = l->flight.step;
+    l->epoch = l->flight.epoch;
+    l->lr = l->flight.lr;
+    l->tokens_seen += tokens;
+    l->tokens_since += tokens;
+    l->samples_seen += l->s->global_batch;
+    return TT_OK;
+}
+
+tt_status tt_loop_settle(tt_loop *l, tt_error *err)
+{
+    if (!l->flight.on)
+        return TT_OK;
+    TT_TRY(take_numbers(l, err));
+    return tt_loop_log(l, err);
 }
 
 static double learning_rate(const tt_loop *l)
@@ -64,20 +93,22 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
 {
     tt_exec *x = l->rank.exec;
     const tt_batch *micro = NULL;
-    int64_t counted = 0, t0 = tt_now_ns();
-    const tt_status fetched = tt_stream_next(l->stream, &micro, &l->epoch, err);
+    tt_flight f = {.on = true, .step = l->step};
+    int64_t t0 = tt_now_ns();
+    const tt_status fetched = tt_stream_next(l->stream, &micro, &f.epoch, err);
     l->t.data += tt_seconds_since(t0);
-    TT_TRY(count_tokens(l, micro, fetched, &counted, err));
+    TT_TRY(count_tokens(l, micro, fetched, &f.counted, err));
 
     t0 = tt_now_ns();
-    l->lr = learning_rate(l);
-    tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, 1.0 / (double)TT_MAXV(counted, (int64_t)1));
+    f.lr = learning_rate(l);
+    tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, 1.0 / (double)TT_MAXV(f.counted, (int64_t)1));
     tt_exec_set_scalar(x, TT_SCALAR_INV_MICRO, 1.0 / (double)l->s->micro_batches);
-    tt_exec_set_scalar(x, TT_SCALAR_LR, l->lr);
+    tt_exec_set_scalar(x, TT_SCALAR_LR, f.lr);
     tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
                     l->s->token_order};
     TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
     l->t.forward_backward += tt_seconds_since(t0);
+    TT_TRY(tt_loop_settle(l, err)); /* of the step before */
 
     t0 = tt_now_ns();
     TT_TRY(tt_exec_epilogue(x, err));
@@ -86,13 +117,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
 
     t0 = tt_now_ns();
     TT_TRY(tt_exec_update(x, err));
-    TT_TRY(read_metrics(l, counted, err));
     l->t.optimizer += tt_seconds_since(t0);
-    l->t.comm += tt_exec_comm_seconds(x);
-
-    const int64_t tokens = l->s->global_batch * l->s->core.training.seq_len;
-    l->tokens_seen += tokens;
-    l->tokens_since += tokens;
-    l->samples_seen += l->s->global_batch;
-    return TT_OK;
+    l->flight = f;
+    return l->rank.late ? TT_OK : take_numbers(l, err);
 }

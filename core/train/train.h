@@ -37,6 +37,7 @@ typedef struct tt_rank {
     tt_exec *exec, *eval;
     int pp, data_rank;
     bool failed; /* other ranks may have ended: nothing waits for them at the end */
+    bool late;   /* metrics.lag has an effect: the next step begins before a step's numbers come */
     bool counts; /* this rank counts tokens for its replicas over cp, tp and pp */
 } tt_rank;
 tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out,

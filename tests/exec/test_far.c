@@ -443,6 +443,85 @@ static void test_a_trace_has_the_times_of_the_device(void **state)
     steps_break = steps_after = NULL;
 }
 
+/* ---- metrics.lag ---- */
+
+enum { N_LATE = 4 };
+static double in_time[N_LATE][2], late[N_LATE][2]; /* loss and norm by step */
+
+static void put_step(tt_rank *r, int step, tt_status (*then)(tt_exec *x, tt_error *err))
+{
+    tt_error err = {0};
+    steps of = {.setup = r->s};
+    tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / (300 + step));
+    tt_exec_set_scalar(r->exec, TT_SCALAR_LR, 1e-3 * (step + 1));
+    if (tt_exec_micro_batches(r->exec, step + 1, steps_fill, &of, &err) != TT_OK ||
+        (then && then(r->exec, &err) != TT_OK) || tt_exec_epilogue(r->exec, &err) != TT_OK)
+        fail_msg("%s", err.text);
+}
+
+static void note_numbers(const tt_rank *r, double *to)
+{
+    to[0] = tt_exec_metric(r->exec, TT_METRIC_LOSS);
+    to[1] = tt_exec_metric(r->exec, TT_METRIC_NORM);
+}
+
+static void steps_in_time(tt_rank *r)
+{
+    tt_error err;
+    assert_false(r->late);
+    for (int i = 0; i < N_LATE; i++) {
+        put_step(r, i, NULL);
+        assert_false(tt_exec_metrics_late(r->exec));
+        note_numbers(r, in_time[i]);
+        assert_int_equal(tt_exec_update(r->exec, &err), TT_OK);
+    }
+}
+
+/* The micro-batches of step i are on the queues before the numbers of step i - 1 are waited for. */
+static void steps_late(tt_rank *r)
+{
+    tt_error err;
+    assert_true(r->late);
+    for (int i = 0; i < N_LATE; i++) {
+        double before[2];
+        note_numbers(r, before);
+        put_step(r, i, i ? tt_exec_finish_metrics : NULL);
+        if (i)
+            note_numbers(r, late[i - 1]);
+        assert_true(tt_exec_metrics_late(r->exec));
+        assert_true(!i || before[0] != late[i - 1][0]); /* it was not known before */
+        assert_int_equal(tt_exec_update(r->exec, &err), TT_OK);
+    }
+    assert_int_equal(tt_exec_finish_metrics(r->exec, &err), TT_OK);
+    assert_false(tt_exec_metrics_late(r->exec));
+    assert_int_equal(tt_exec_finish_metrics(r->exec, &err), TT_OK); /* does nothing */
+    note_numbers(r, late[N_LATE - 1]);
+}
+
+static void test_late_metrics_come_after_the_next_step_is_on_the_queues(void **state)
+{
+    static const char *const alone = "training.seq_len 9 training.local_batch_size 2 "
+                                     "training.global_batch_size 4 model.args.n_layers 2";
+    (void)state;
+    for (int seed = 0; seed < N_SEEDS; seed++)
+        for (int lag = 0; lag < 2; lag++) {
+            job j;
+            steps s;
+            tt_error err = {0};
+            char text[400];
+            snprintf(text, sizeof text, "%s metrics.lag %d", alone, lag);
+            open_far(&j, text, "local");
+            set_seed(&j, seed);
+            steps_break = lag ? steps_late : steps_in_time;
+            if (steps_of_job(&j, 0, &s, &err) != TT_OK)
+                fail_msg("seed %d: %s", seed, err.text);
+            job_close(&j);
+            if (lag)
+                assert_memory_equal(in_time, late, sizeof late);
+        }
+    steps_break = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -451,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_each_copy_that_is_left_out_is_found),
         cmocka_unit_test(test_inputs_of_the_next_pass_wait_for_those_of_the_last_one),
         cmocka_unit_test(test_a_trace_has_the_times_of_the_device),
+        cmocka_unit_test(test_late_metrics_come_after_the_next_step_is_on_the_queues),
     };
 
     return cmocka_run_group_tests(tests, far_folder, NULL);

@@ -41,6 +41,10 @@ same() {
 
 p=--parallelism
 same alone 2e-6
+cp "$dir/losses-$seed" "$dir/losses-in-time"
+same late 2e-6 --metrics.lag 1
+cmp "$dir/losses-in-time" "$dir/losses-$seed" >>"$dir/err" 2>&1 && [ -s "$dir/losses-$seed" ]
+ok metrics_lag_changes_no_bit
 same bf16 5e-3 --training.mixed_precision_param bfloat16
 mine="--backend.gemm own --backend.attention own"
 same own_products 2e-6

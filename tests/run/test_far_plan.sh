@@ -27,4 +27,22 @@ ok a_machine_that_the_backend_does_not_know_is_one_line
 echo '{"name":"far","flops_f32":1e12,"memory_bytes":1e8}' >"$dir/far.json"
 plan --hardware "$dir/far.json" && [ "$rc" -eq 0 ] && grep -q '^fits        NO: 0.126 GiB per rank; far has 0.093 GiB per rank$' "$dir/out"
 ok plan_for_a_machine_that_the_backend_knows
+# backend auto: the machine that is planned for decides, not the one that plans.
+auto() { # NAME OPTION…: the plan of the job with backend auto, and its log
+    name=$1
+    shift
+    "$TTRUN" plan "$dir/auto.json" --plugin-dir "$PLUGINS" "$@" >"$dir/$name.out" 2>"$dir/err"
+    rc=$?
+    cp "$dir/$name.out" "$dir/out"
+    [ "$rc" -eq 0 ]
+}
+sed 's/"backend":{[^}]*}/"backend":{"name":"auto"}/' "$dir/job.json" >"$dir/auto.json"
+auto h200 --hardware h200 && auto cuda --hardware h200 --backend.name cuda && cmp "$dir/h200.out" "$dir/cuda.out" >>"$dir/err" &&
+    grep -q '^memory .* GiB of the device' "$dir/h200.out" && grep -q '^pinned ' "$dir/h200.out"
+ok auto_takes_cuda_for_a_machine_that_it_knows
+auto named --hardware h200 --backend.name cpu && ! grep -q '^pinned ' "$dir/named.out"
+ok a_named_backend_stays
+auto unknown --hardware "$dir/far.json" && auto cpu --hardware "$dir/far.json" --backend.name cpu && cmp "$dir/unknown.out" "$dir/cpu.out" >>"$dir/err" &&
+    ! grep -q '^pinned ' "$dir/unknown.out"
+ok auto_takes_the_cpu_for_a_machine_that_no_backend_knows
 exit $failed

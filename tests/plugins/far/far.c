@@ -140,6 +140,19 @@ static void far_close(void *self)
     free(r);
 }
 
+/* Tables that outlive the ranks, because programs hold kernels until their setup ends. Not where work of
+ * a failed run may still name them. */
+__attribute__((destructor)) static void far_unload(void)
+{
+    far_kernel_drop_rows();
+    far_run_drop_stack();
+    if (!far.n_memory) {
+        free(far.memory);
+        far.memory = NULL;
+        far.room_memory = 0;
+    }
+}
+
 static double far_peak_flops(void *self, tt_dtype dtype)
 {
     (void)self, (void)dtype;

@@ -211,6 +211,7 @@ tt_status far_check_queue(const far_rank *r, const tt_device_queue *q, const cha
 /* Runs what `goal` needs. With `block` it waits for other ranks' calls; otherwise it returns when
  * nothing can go on. */
 void far_force(far_rank *r, far_node *goal, bool block);
+void far_run_drop_stack(void);
 void far_run_some(far_rank *r); /* perhaps runs work that nobody asked for */
 void far_node_ran(far_node *n); /* its turn on its queue is over */
 /* The host of its rank has awaited a record and what is ordered before it; or, if it is the last work
@@ -222,6 +223,7 @@ void far_fail_rank(far_rank *r, const tt_error *e);
 
 /* ---- kernel.c ---- */
 const tt_kernel *far_kernel(void *self, const char *op);
+void far_kernel_drop_rows(void);
 tt_status far_call_run(const far_node *n, tt_error *err);
 struct far_call_copy *far_call_ref(struct far_call_copy *c);
 void far_call_drop(struct far_call_copy *c);

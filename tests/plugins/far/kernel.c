@@ -203,6 +203,15 @@ tt_status far_call_run(const far_node *n, tt_error *err)
     return s;
 }
 
+void far_kernel_drop_rows(void)
+{
+    while (rows) {
+        far_kernel_row *next = rows->next;
+        free(rows);
+        rows = next;
+    }
+}
+
 const tt_kernel *far_kernel(void *self, const char *op)
 {
     (void)self;

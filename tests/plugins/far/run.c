@@ -18,6 +18,13 @@ static struct {
 static tt_error missing; /* the first call that was not made; code TT_OK: none */
 static far_node *missing_for;
 
+void far_run_drop_stack(void)
+{
+    free(stack.nodes);
+    stack.nodes = NULL;
+    stack.room = 0;
+}
+
 static void far_need(far_node *n)
 {
     if (n->ran || n->mark == far.round)
