@@ -225,7 +225,7 @@ static const tt_comm_vt vt = {.struct_size = sizeof(tt_comm_vt),
                               .poll = group_poll};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_COMM, "nccl", "NCCL between GPUs, one per process", nccl_config, options,
+    TT_COMPONENT(TT_KIND_COMM, "nccl", "NCCL between GPUs, one per rank", nccl_config, options,
                  &vt),
 };
 TT_PLUGIN("nccl", "1.0", components);

@@ -9,7 +9,7 @@
 #include <ttrun/backend.h>
 #include <ttrun/comm.h>
 
-/* Device memory among processes, one GPU each, by NCCL. The communicators of NCCL do not block; a call
+/* Device memory among processes or threads, one GPU each, by NCCL. The communicators of NCCL do not block; a call
  * returns when NCCL has put its work on the queue. A thread per rank watches: it ends what waits too
  * long, and what has to end because another rank failed.
  *

@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The host's communicator beside the comm plugin "nccl": which one is taken, and what is said where there is none. On the fake driver and
+# the fake NCCL, which serves ranks of one process only.
+. "$(dirname "$0")/processes.sh"
+lib="$BUILD/tests/fake/lib"
+cuda="--backend.name cuda --backend.libraries $lib --backend.cache $BUILD/tests/fake/cubin"
+nccl="--comm.backend nccl --comm.args.libraries $lib"
+FAKE_CUDA_DEVICES=2
+export FAKE_CUDA_DEVICES
+p=--parallelism
+
+# says TEXT: the last run failed with one line
+says() {
+    [ "$rc" -ne 0 ] && [ "$rc" -ne 124 ] && grep -q "$1" "$dir/err"
+}
+two="--nproc 2 $p.data_parallel_shard_degree 2 --training.steps 1 --comm.init_timeout_seconds 3"
+# shellcheck disable=SC2086
+train "$dir/t" $cuda $two --comm.host local
+says 'comm.host: local: it has an effect only beside a comm plugin of devices'
+ok "host_needs_a_comm_of_devices"
+# shellcheck disable=SC2086
+train "$dir/t" $cuda $two $nccl --comm.host nccl
+says 'comm.host: nccl is of device memory; take auto, local, shm or mpi'
+ok "host_is_of_host_memory"
+# shellcheck disable=SC2086
+train "$dir/t" --backend.name cpu $two $nccl --comm.host local
+says 'comm.backend: nccl: it needs memory of a device, and the backend cpu uses host memory'
+ok "nccl_needs_a_device"
+
+# The fake NCCL refuses an id of another process: so the host's communicator has carried it.
+joins() { # NAME OPTION…
+    name=$1
+    shift
+    # shellcheck disable=SC2086
+    train "$dir/t" $cuda $two $nccl "$@"
+    carried
+    ok "$name"
+}
+carried() { says '^ttrun: NCCL, ncclCommInitRankConfig of ranks 0, 1: invalid usage: the ranks of the fake are threads'; }
+joins processes_of_one_machine_share_memory --comm.host shm
+
+# torchrun on two machines, without MPI: LOCAL_WORLD_SIZE 1 of 2
+other() {
+    # shellcheck disable=SC2086
+    RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$$ TORCHELASTIC_RUN_ID=$$ \
+        train "$dir/t" $cuda $nccl $p.data_parallel_shard_degree 2 --training.steps 1 "$@"
+}
+other --comm.host shm
+says 'comm.host: shm: only 1 of 2 ranks are on this machine'
+ok "shared_memory_does_not_reach_another_machine"
+mkdir -p "$dir/plugins"
+for f in "$PLUGINS"/*; do ln -s "$f" "$dir/plugins/"; done
+rm "$dir/plugins/comms" && mkdir "$dir/plugins/comms" && ln -s "$PLUGINS/comms/nccl.so" "$dir/plugins/comms/"
+all=$PLUGINS
+PLUGINS=$dir/plugins
+other
+says 'comm.host: auto: the ranks are on several machines, but there is no comm plugin of host memory (mpi)'
+ok "several_machines_need_a_host_communicator"
+PLUGINS=$all
+if has_mpirun && [ -e "$PLUGINS/comms/mpi.so" ]; then
+    allow_leaks
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    other
+    says 'MPI says rank 0 of 1, .*: start the ranks with the mpirun or srun of the MPI'
+    ok "torchrun_on_several_machines_is_told_what_is_missing"
+    joins processes_of_mpirun --comm.host mpi
+    # two machines: each rank is alone on its own
+    cat >"$dir/alone.sh" <<'RANK'
+OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1
+export OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE
+exec "$@"
+RANK
+    # shellcheck disable=SC2086
+    timeout 60 mpirun -np 2 --oversubscribe sh "$dir/alone.sh" "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/t" $cuda \
+        $nccl $p.data_parallel_shard_degree 2 --training.steps 1 --comm.init_timeout_seconds 3 >"$dir/out" 2>"$dir/err"
+    rc=$?
+    carried
+    ok "several_machines_take_mpi_for_the_host"
+fi
+exit $failed
