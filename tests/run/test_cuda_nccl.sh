@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The host's communicator beside the comm plugin "nccl": which one is taken, and what is said where there is none. On the fake driver and
-# the fake NCCL, which serves ranks of one process only.
+# Jobs over the comm plugin "nccl" on the fake driver and the fake NCCL, which serves ranks that are threads of one process, a GPU each:
+# losses and weights are those over comm local to the bit. Of processes: which communicator the host takes, and what is said where
+# there is none.
 . "$(dirname "$0")/processes.sh"
 lib="$BUILD/tests/fake/lib"
 cuda="--backend.name cuda --backend.libraries $lib --backend.cache $BUILD/tests/fake/cubin"
@@ -9,6 +10,30 @@ nccl="--comm.backend nccl --comm.args.libraries $lib"
 FAKE_CUDA_DEVICES=2
 export FAKE_CUDA_DEVICES
 p=--parallelism
+
+# same NAME OPTION…: the options make two ranks
+same() {
+    name=$1
+    shift
+    set -- --training.steps 3 --checkpoint.interval 3 --nproc 2 "$@"
+    # shellcheck disable=SC2086
+    train "$dir/local" $cuda --comm.backend local "$@"
+    [ "$rc" -eq 0 ]
+    ok "local_runs_$name"
+    # shellcheck disable=SC2086
+    train "$dir/nccl" $cuda $nccl --comm.host local "$@"
+    [ "$rc" -eq 0 ] && grep -q 'comm\] NCCL ' "$dir/err" && losses "$dir/local/metrics.jsonl" >"$dir/a" &&
+        losses "$dir/nccl/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 3 ] &&
+        [ "$(hash_of "$dir/local/checkpoint/step-3")" = "$(hash_of "$dir/nccl/checkpoint/step-3")" ]
+    ok "nccl_has_the_bits_of_local_$name"
+    rm -rf "$dir/local" "$dir/nccl"
+}
+same fsdp $p.data_parallel_shard_degree 2
+same ddp $p.data_parallel_replicate_degree 2 $p.data_parallel_shard_degree 1
+same tp $p.tensor_parallel_degree 2
+same pp $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4
+same cp $p.context_parallel_degree 2
+same cp_ring $p.context_parallel_degree 2 $p.context_parallel_rotate_method ring
 
 # says TEXT: the last run failed with one line
 says() {
