@@ -248,6 +248,11 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
 
 /* ---- starting the ranks ---- */
 
+static bool of_device(const tt_setup *s)
+{
+    return tt_device_of(s->backend.component->vtable, NULL).vt != NULL;
+}
+
 /* The launcher that a communicator of the setup needs; NULL: none needs one. */
 static const char *launcher_of(const tt_setup *s)
 {
@@ -281,13 +286,16 @@ static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, double *init
     const char *launcher = st == TT_OK ? launcher_of(&s) : NULL;
     if (launcher)
         launcher = tt_arena_str(cli->arena, launcher);
+    /* Ranks of one process reach each other's devices, and may share one. */
+    const bool own = st == TT_OK && s.data_comm.component,
+               threads = st == TT_OK && !own && of_device(&s) && s.world <= TT_CLI_MOST_RANKS;
     tt_registry_free(r);
     TT_TRY(st);
-    if (launcher && !strcmp(launcher, "threads"))
+    if ((launcher && !strcmp(launcher, "threads")) || (automatic && threads))
         return TT_OK;
     *init_timeout_s = (double)s.core.comm.init_timeout_seconds;
     *mpirun = tt_launch_has_mpirun();
-    if (!*mpirun && automatic)
+    if (!*mpirun && automatic && !own)
         tt_log(TT_INFO, "train", "no mpirun on this machine");
     else if (!*mpirun && launcher && !strcmp(launcher, "mpirun"))
         return TT_FAIL(err, TT_ENOTFOUND,

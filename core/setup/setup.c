@@ -180,9 +180,9 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_setup_hooks(s, err));
     TT_TRY(tt_setup_converters(s, err));
     TT_TRY(tt_setup_metrics(s, err));
-    TT_TRY(tt_setup_comm(s, o, err));
     TT_TRY(tt_setup_backend(s, &bs, err));
     s->threads = bs.threads;
+    TT_TRY(tt_setup_comm(s, o, err));
     return TT_OK;
 }
 

@@ -65,9 +65,10 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
                      backend needs none */
     struct tt_map *kernels_asked; /* by op: its kernel, once it is chosen */
     tt_error kernels_error;       /* the first error while kernels were chosen */
-    bool backend_alone; /* do not use kernels of plugins; for comparison (plugins check) */
-    tt_part comm;       /* of host memory; component NULL: no comm plugin is used */
-    tt_part data_comm;  /* of a device's memory; likewise */
+    bool backend_alone;      /* do not use kernels of plugins; for comparison (plugins check) */
+    tt_part comm;            /* of host memory; component NULL: no comm plugin is used */
+    bool data_comm_if_works; /* "auto": it is taken if it works on all ranks */
+    tt_part data_comm;       /* of a device's memory; likewise */
     const char
         *host_comm;   /* the host's communicator: comm.backend, or comm.host beside data_comm */
     tt_inputs inputs; /* the dataloader's, in addition to ids, labels, pos and seg */

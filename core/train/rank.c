@@ -109,6 +109,8 @@ static tt_status open_data(tt_rank *r, tt_error *err)
                                   : tt_find_kernel(&s->kernels, r->backend, TT_OP_REDUCE_MEMBERS);
     const tt_data_opts o = {.device = r->device,
                             .comm = c->component ? c->component->vtable : NULL,
+                            .if_works = s->data_comm_if_works,
+                            .name = c->name,
                             .config = c->config,
                             .backend_name = s->backend.name,
                             .reduce_members = reduce,

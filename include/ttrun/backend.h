@@ -111,6 +111,9 @@ typedef struct tt_backend_vt {
      * before `open`. NULL: the answers need no chip. TT_ENOTFOUND: it does not know this chip.
      * [setup] */
     tt_status (*target)(const void *config, const char *machine, void **out, tt_error *err);
+    /* (optional) How many devices of this machine the ranks get in turn: rank i of the machine opens
+     * device i modulo this number. 0: it cannot be told. [setup] */
+    int (*devices)(const void *config);
 } tt_backend_vt;
 
 /* ---- fused pointwise programs: attrs of the op "fused" (R11) ----

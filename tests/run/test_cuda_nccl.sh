@@ -29,7 +29,6 @@ same() {
     rm -rf "$dir/local" "$dir/nccl"
 }
 same fsdp $p.data_parallel_shard_degree 2
-same ddp $p.data_parallel_replicate_degree 2 $p.data_parallel_shard_degree 1
 same tp $p.tensor_parallel_degree 2
 same pp $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4
 same cp $p.context_parallel_degree 2
@@ -41,7 +40,7 @@ says() {
 }
 two="--nproc 2 $p.data_parallel_shard_degree 2 --training.steps 1 --comm.init_timeout_seconds 3"
 # shellcheck disable=SC2086
-train "$dir/t" $cuda $two --comm.host local
+train "$dir/t" --backend.name cpu $two --comm.host local
 says 'comm.host: local: it has an effect only beside a comm plugin of devices'
 ok "host_needs_a_comm_of_devices"
 # shellcheck disable=SC2086
@@ -64,6 +63,36 @@ joins() { # NAME OPTION…
 }
 carried() { says '^ttrun: NCCL, ncclCommInitRankConfig of ranks 0, 1: invalid usage: the ranks of the fake are threads'; }
 joins processes_of_one_machine_share_memory --comm.host shm
+
+# ---- comm.backend auto ----
+args="--comm.args.libraries $lib"
+train3() { # NAME OPTION… : three steps of two ranks on the fake
+    folder=$dir/$1
+    shift
+    # shellcheck disable=SC2086
+    train "$folder" $cuda $two --training.steps 3 "$@"
+}
+same_as_local() {
+    [ "$rc" -eq 0 ] && losses "$dir/l/metrics.jsonl" >"$dir/a" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 3 ]
+}
+train3 l --comm.backend local
+[ "$rc" -eq 0 ]
+ok "local_runs"
+# shellcheck disable=SC2086
+train "$dir/t" $cuda $two $args
+carried
+ok "auto_takes_nccl_for_as_many_gpus_as_ranks"
+# shellcheck disable=SC2086
+FAKE_NCCL_VERSION=21700 train3 old $args
+same_as_local && grep -q 'comm.backend auto: not nccl: .* is NCCL 2.17.0' "$dir/err" && grep -q '2 ranks run as threads' "$dir/err"
+ok "auto_takes_threads_without_nccl"
+# shellcheck disable=SC2086
+FAKE_CUDA_DEVICES=1 train3 one $args
+same_as_local && grep -q 'comm.backend auto: not nccl: 2 ranks of a machine share 1 GPU, ' "$dir/err" && grep -q '2 ranks run as threads' "$dir/err"
+ok "auto_takes_threads_for_ranks_that_share_a_gpu"
+train3 shm --comm.backend shm
+same_as_local && grep -q 'I comm\] tensors go from device to device through host memory, which is slow$' "$dir/err"
+ok "processes_without_nccl_go_through_the_host"
 
 # torchrun on two machines, without MPI: LOCAL_WORLD_SIZE 1 of 2
 other() {
@@ -96,11 +125,31 @@ OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1
 export OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE
 exec "$@"
 RANK
+    # mpi FOLDER SCRIPT OPTION…
+    mpi() {
+        folder=$1 script=$2
+        shift 2
+        # shellcheck disable=SC2086
+        timeout 60 mpirun -np 2 --oversubscribe $script "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $cuda \
+            $p.data_parallel_shard_degree 2 --training.steps 3 --comm.init_timeout_seconds 3 "$@" >"$dir/out" 2>"$dir/err"
+        rc=$?
+    }
+    alone="sh $dir/alone.sh"
     # shellcheck disable=SC2086
-    timeout 60 mpirun -np 2 --oversubscribe sh "$dir/alone.sh" "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/t" $cuda \
-        $nccl $p.data_parallel_shard_degree 2 --training.steps 1 --comm.init_timeout_seconds 3 >"$dir/out" 2>"$dir/err"
-    rc=$?
+    mpi "$dir/t" "$alone" $nccl
     carried
     ok "several_machines_take_mpi_for_the_host"
+    # shellcheck disable=SC2086
+    mpi "$dir/t" "$alone" $args
+    carried
+    ok "auto_takes_nccl_on_several_machines"
+    # shellcheck disable=SC2086
+    FAKE_NCCL_VERSION=21700 mpi "$dir/far" "$alone" $args
+    same_as_local && grep -q 'W comm\] tensors go .* which is slow: not nccl, on rank 0: .* is NCCL 2.17.0' "$dir/err"
+    ok "auto_says_that_machines_without_nccl_are_slow"
+    # shellcheck disable=SC2086
+    FAKE_CUDA_DEVICES=1 mpi "$dir/near" "" $args
+    same_as_local && grep -q 'I comm\] tensors go .* slow: not nccl, on rank 0: 2 ranks of a machine share 1 GPU' "$dir/err"
+    ok "auto_sees_that_ranks_of_a_launcher_share_a_gpu"
 fi
 exit $failed
