@@ -31,7 +31,6 @@ same() {
 same fsdp $p.data_parallel_shard_degree 2
 same tp $p.tensor_parallel_degree 2
 same pp $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4
-same cp $p.context_parallel_degree 2
 same cp_ring $p.context_parallel_degree 2 $p.context_parallel_rotate_method ring
 
 # says TEXT: the last run failed with one line
@@ -63,6 +62,16 @@ joins() { # NAME OPTION…
 }
 carried() { says '^ttrun: NCCL, ncclCommInitRankConfig of ranks 0, 1: invalid usage: the ranks of the fake are threads'; }
 joins processes_of_one_machine_share_memory --comm.host shm
+
+# ---- the plan ----
+planned() { # OPTION… : bytes of a device
+    # shellcheck disable=SC2086
+    ttrun plan "$job" $cuda --world 2 $p.data_parallel_shard_degree 2 --json "$@" 2>"$dir/err" | tee "$dir/out" |
+        sed -n 's/.*"device":\([0-9]*\),.*/\1/p' | head -n 1
+}
+more=$(planned $nccl --comm.host local) less=$(planned --comm.backend local)
+[ -n "$less" ] && [ "$more" -gt "$less" ] && [ "$(planned $nccl --comm.host local --comm.args.reduction fast)" = "$less" ]
+ok "plan_counts_the_scratch_of_nccl"
 
 # ---- comm.backend auto ----
 args="--comm.args.libraries $lib"

@@ -236,7 +236,8 @@ static const tt_comm_vt vt = {.struct_size = sizeof(tt_comm_vt),
                               .device_memory = 1,
                               .on = group_on,
                               .poll = group_poll,
-                              .works = world_works};
+                              .works = world_works,
+                              .scratch_bytes = nccl_scratch_bytes};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_COMM, "nccl", "NCCL between GPUs, one per rank", nccl_config, options,

@@ -127,6 +127,7 @@ tt_status nccl_all_reduce(tt_comm *g, void *buf, int64_t count, tt_dtype dtype, 
 tt_status nccl_all_to_all(tt_comm *g, const void *send, const int64_t *send_counts, void *recv,
                           const int64_t *recv_counts, tt_dtype dtype, tt_error *err);
 tt_status nccl_barrier(tt_comm *g, tt_error *err);
+int64_t nccl_scratch_bytes(const void *config, int n, int all_reduce, int64_t count, tt_dtype t);
 tt_status nccl_check_queue(const tt_comm *g, const char *op, tt_error *err);
 
 /* ---- messages.c ---- */
