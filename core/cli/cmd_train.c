@@ -134,24 +134,23 @@ static void overdue(tt_session *s)
     _exit(tt_cli_exit_status(st));
 }
 
+/* The host's communicator. */
 static tt_status find_remote(const tt_setup *s, const tt_launch *l, tt_processes_opts *o,
                              tt_error *err)
 {
-    const char *backend = s->core.comm.backend;
-    if (!strcmp(backend, "local"))
+    const char *key = tt_setup_host_key(s);
+    if (!strcmp(s->host_comm, "local"))
         return tt_job_fail(
-            s->job, "comm.backend", err,
+            s->job, key, err,
             "local: ranks are threads of one process, but %s started %d processes; use auto, shm "
             "or a comm plugin (mpi)",
             l->launcher, l->world);
-    if (!strcmp(backend, "shm") && l->local_world != l->world)
-        return tt_job_fail(s->job, "comm.backend", err,
+    if (!strcmp(s->host_comm, "shm") && l->local_world != l->world)
+        return tt_job_fail(s->job, key, err,
                            "shm: only %d of %d ranks are on this machine; use auto or a comm "
                            "plugin (mpi)",
                            l->local_world, l->world);
-    if (s->comm.component && tt_comm_is_of_device(s->comm.component->vtable))
-        return TT_OK; /* the host's own is as with "auto" */
-    o->all_remote = !tt_comm_is_core(backend);
+    o->all_remote = !tt_comm_is_core(s->host_comm);
     o->remote = s->comm.component ? s->comm.component->vtable : NULL;
     o->remote_config = s->comm.config;
     return TT_OK;
@@ -249,34 +248,54 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
 
 /* ---- starting the ranks ---- */
 
+static bool of_device(const tt_setup *s)
+{
+    return tt_device_of(s->backend.component->vtable, NULL).vt != NULL;
+}
+
+/* The launcher that a communicator of the setup needs; NULL: none needs one. */
+static const char *launcher_of(const tt_setup *s)
+{
+    const tt_part *const parts[] = {&s->data_comm, &s->comm};
+    for (size_t i = 0; i < TT_COUNT(parts); i++) {
+        const tt_comm_vt *vt = parts[i]->component ? parts[i]->component->vtable : NULL;
+        if (vt && TT_HAS(vt, tt_comm_vt, launcher) && vt->launcher)
+            return vt->launcher;
+    }
+    return NULL;
+}
+
 /* Whether the job wants processes, and how many. Errors of the job are reported here, once. */
 static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, double *init_timeout_s,
                                  tt_error *err)
 {
-    const char *backend = NULL;
+    const char *backend = NULL, *host = NULL;
     tt_job *job;
     tt_registry *r = NULL;
     tt_setup s;
     *n = 0;
     TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
     TT_TRY(tt_job_string(job, "comm.backend", "auto", &backend, err));
+    TT_TRY(tt_job_string(job, "comm.host", "auto", &host, err));
     const bool automatic = !strcmp(backend, "auto");
-    if (!strcmp(backend, "local") || (automatic && cli->nproc < 2))
+    if (!strcmp(backend, "local") || !strcmp(host, "local") || (automatic && cli->nproc < 2))
         return TT_OK;
     tt_setup_opts so = tt_cli_training(cli);
     so.compile = false;
     const tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
-    const tt_comm_vt *vt = st == TT_OK && s.comm.component ? s.comm.component->vtable : NULL;
-    const char *launcher = NULL;
-    if (vt && TT_HAS(vt, tt_comm_vt, launcher) && vt->launcher)
-        launcher = tt_arena_str(cli->arena, vt->launcher);
+    const char *launcher = st == TT_OK ? launcher_of(&s) : NULL;
+    if (launcher)
+        launcher = tt_arena_str(cli->arena, launcher);
+    /* Ranks of one process reach each other's devices, and may share one. */
+    const bool own = st == TT_OK && s.data_comm.component,
+               threads = st == TT_OK && !own && of_device(&s) && s.world <= TT_CLI_MOST_RANKS;
     tt_registry_free(r);
     TT_TRY(st);
-    if (launcher && !strcmp(launcher, "threads"))
+    if ((launcher && !strcmp(launcher, "threads")) || (automatic && threads))
         return TT_OK;
     *init_timeout_s = (double)s.core.comm.init_timeout_seconds;
     *mpirun = tt_launch_has_mpirun();
-    if (!*mpirun && automatic)
+    if (!*mpirun && automatic && !own)
         tt_log(TT_INFO, "train", "no mpirun on this machine");
     else if (!*mpirun && launcher && !strcmp(launcher, "mpirun"))
         return TT_FAIL(err, TT_ENOTFOUND,

@@ -49,12 +49,26 @@ static tt_status open_device_comm(tt_dist *d, const tt_data_opts *o, tt_error *e
     return TT_OK;
 }
 
+/* The ranks' devices have no communicator of their own. */
+static void note_staged(const tt_dist *d, const char *why)
+{
+    if (d->rank == 0)
+        tt_log(d->local_world < d->world ? TT_WARN : TT_INFO, "comm",
+               "tensors go from device to device through host memory, which is slow%s%s",
+               *why ? ": " : "", why);
+}
+
 tt_status tt_dist_open_data(tt_dist *d, const tt_data_opts *o, tt_error *err)
 {
     if (!d->vt || tt_device_is_host(&o->device))
         return TT_OK;
-    bool local = false;
-    if (o->comm)
+    bool local = false, works = true;
+    tt_error why = {0};
+    if (o->comm && o->if_works && tt_dist_data_works(d, o, &works, &why) != TT_OK) {
+        *err = why;
+        return why.code;
+    }
+    if (o->comm && works)
         return open_device_comm(d, o, err);
     TT_TRY(tt_local_serves(o, d, &local, err));
     if (local) {
@@ -62,6 +76,7 @@ tt_status tt_dist_open_data(tt_dist *d, const tt_data_opts *o, tt_error *err)
         d->data_vt = &tt_local_vt;
         return TT_OK;
     }
+    note_staged(d, why.text);
     TT_TRY(tt_staged_new(&o->device, d, &d->data_self, err));
     d->data_vt = &tt_staged_vt;
     return TT_OK;

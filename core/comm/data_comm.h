@@ -13,6 +13,8 @@
 typedef struct tt_data_opts {
     tt_device device;
     const tt_comm_vt *comm; /* with device_memory; NULL: none */
+    bool if_works;          /* only if it works on all ranks (tt_comm_vt.works) */
+    const char *name;       /* the comm's */
     const void *config;
     const char *backend_name;
     const tt_kernel *reduce_members; /* the device's; NULL: it has none */
@@ -27,6 +29,10 @@ void tt_dist_close_data(tt_dist *d, bool ok);
 bool tt_dist_has_queues(const tt_dist *d);
 /* Its calls may become part of a device's graphs. */
 bool tt_dist_captures(const tt_dist *d);
+
+/* data_choice.c: whether o->comm works on all ranks; err says on which it does not, and why. All ranks
+ * get the same answer. [collective] [setup] */
+tt_status tt_dist_data_works(tt_dist *d, const tt_data_opts *o, bool *out, tt_error *err);
 
 /* device_local.c: between rank-threads, if all their devices serve. [collective] */
 tt_status tt_local_serves(const tt_data_opts *o, tt_dist *d, bool *out, tt_error *err);

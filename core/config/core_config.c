@@ -32,7 +32,7 @@ static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
     static const char *const of_metrics[] = {"sinks", NULL};
     static const char *const of_training[] = {"num_tokens_per_microbatch_per_dp_rank",
                                               "num_tokens_per_train_step", NULL};
-    static const char *const of_comm[] = {"args", NULL};
+    static const char *const of_comm[] = {"args", "host_args", NULL};
     TT_TRY(section(job, "", NULL, c, err));
     TT_TRY(section(job, "model", of_model, c, err));
     TT_TRY(section(job, "training", of_training, &c->training, err));

@@ -275,6 +275,9 @@ static const tt_option comm_options[] = {
            "how ranks talk: local = as threads of one process, shm = as processes of one machine; "
            "any other name = by that comm plugin alone (mpi); auto = shared memory within a "
            "machine, the comm plugin between machines"),
+    STRING(comm, host, "\"auto\"",
+           "beside a comm plugin of devices (nccl): what carries the host's own numbers, and with "
+           "that what a rank is; values as of backend (local = a thread of one process)"),
     INT(comm, train_timeout_seconds, "100", 1, 1e6,
         "longest wait for another rank during training"),
     INT(comm, init_timeout_seconds, "300", 1, 1e6,

@@ -113,6 +113,7 @@ typedef struct tt_profiling_config {
 
 typedef struct tt_comm_config {
     const char *backend; /* auto | local | shm | a comm plugin */
+    const char *host;    /* likewise; beside a backend of devices */
     int64_t train_timeout_seconds, init_timeout_seconds;
     tt_overlap overlap;
 } tt_comm_config;

@@ -253,6 +253,8 @@ static void json_bytes(const tt_setup *s, const tt_plan *p, const tt_device_use 
         tt_str_printf(o, ",\"device\":%lld,\"pinned\":%lld,\"inputs\":%lld,\"messages\":%lld",
                       (long long)use->device, (long long)use->pinned, (long long)use->inputs,
                       (long long)use->messages);
+    if (use && use->comm)
+        tt_str_printf(o, ",\"comm\":%lld", (long long)use->comm);
     tt_str_addc(o, '}');
 }
 
@@ -318,6 +320,8 @@ static int slots_of_first_stage(const tt_program *p)
 
 static void pinned_text(const tt_device_use *u, tt_str *o)
 {
+    if (u->comm)
+        tt_str_printf(o, ", collectives %.3f", gib * (double)u->comm);
     tt_str_printf(o,
                   ", inputs %.3f, messages %.3f\npinned      %.3f GiB of host memory per rank: "
                   "inputs %.3f, staging "

@@ -163,71 +163,6 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     return make_inputs(s, err);
 }
 
-/* Finds the comm plugin for "auto" on several machines: the only one there is. */
-static tt_status only_comm(tt_setup *s, const tt_component **out, tt_error *err)
-{
-    const tt_component **all;
-    size_t n;
-    tt_str names = {0};
-    TT_TRY(tt_registry_all(s->registry, TT_KIND_COMM, s->arena, &all, &n, NULL, err));
-    size_t n_host = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (tt_comm_is_of_device(all[i]->vtable))
-            continue;
-        tt_str_printf(&names, "%s%s", n_host ? ", " : "", all[i]->name);
-        *out = all[i];
-        n_host++;
-    }
-    tt_status st = TT_OK;
-    if (n_host == 0)
-        st = tt_job_fail(s->job, "comm.backend", err,
-                         "auto: the ranks are on several machines, but there is no comm plugin");
-    else if (n_host > 1)
-        st = tt_job_fail(s->job, "comm.backend", err,
-                         "auto: the ranks are on several machines, and there are several comm "
-                         "plugins: set it to one of %s",
-                         tt_str_get(&names));
-    tt_str_free(&names);
-    return st;
-}
-
-bool tt_comm_is_core(const char *backend)
-{
-    static const char *const core[] = {"auto", "local", "shm"};
-    for (size_t i = 0; i < TT_COUNT(core); i++)
-        if (!strcmp(backend, core[i]))
-            return true;
-    return false;
-}
-
-/* Makes the comm plugin: the one that comm.backend names, or for "auto" on several machines the
- * only one there is. */
-static tt_status make_comm(tt_setup *s, const tt_setup_opts *o, tt_error *err)
-{
-    const char *backend = s->core.comm.backend;
-    const tt_component *c = NULL;
-    tt_error why = {0};
-    const bool between = !strcmp(backend, "auto") && o->ranks_here && o->nproc > o->ranks_here;
-    if (tt_comm_is_core(backend) && !between)
-        return TT_OK;
-    if (between)
-        TT_TRY(only_comm(s, &c, err));
-    else if (tt_registry_find(s->registry, TT_KIND_COMM, backend, &c, &why) != TT_OK)
-        return tt_job_fail(s->job, "comm.backend", err, "%s; the core has auto, local and shm",
-                           why.text);
-    s->comm = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
-                        tt_registry_file(s->registry, c)};
-    const tt_comm_vt *vt = c->vtable;
-    if (!TT_HAS(vt, tt_comm_vt, set_timeout) || !vt->open || !vt->close || !vt->set_timeout)
-        return tt_job_fail(
-            s->job, "comm.backend", err,
-            "%s: comm \"%s\" lacks open, close or set_timeout: it cannot be used for a "
-            "run",
-            s->comm.file, c->name);
-    return tt_job_section(s->job, "comm.args", c->options, c->n_options, c->option_size, NULL,
-                          s->comm.config, err);
-}
-
 static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     static const char *const groups[] = {"param_groups", NULL};
@@ -245,9 +180,9 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_setup_hooks(s, err));
     TT_TRY(tt_setup_converters(s, err));
     TT_TRY(tt_setup_metrics(s, err));
-    TT_TRY(make_comm(s, o, err));
     TT_TRY(tt_setup_backend(s, &bs, err));
     s->threads = bs.threads;
+    TT_TRY(tt_setup_comm(s, o, err));
     return TT_OK;
 }
 

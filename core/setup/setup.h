@@ -65,10 +65,14 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
                      backend needs none */
     struct tt_map *kernels_asked; /* by op: its kernel, once it is chosen */
     tt_error kernels_error;       /* the first error while kernels were chosen */
-    bool backend_alone; /* do not use kernels of plugins; for comparison (plugins check) */
-    tt_part comm;       /* component NULL: no comm plugin is used */
-    tt_inputs inputs;   /* the dataloader's, in addition to ids, labels, pos and seg */
-    bool has_inputs;    /* there is a dataloader */
+    bool backend_alone;      /* do not use kernels of plugins; for comparison (plugins check) */
+    tt_part comm;            /* of host memory; component NULL: no comm plugin is used */
+    bool data_comm_if_works; /* "auto": it is taken if it works on all ranks */
+    tt_part data_comm;       /* of a device's memory; likewise */
+    const char
+        *host_comm;   /* the host's communicator: comm.backend, or comm.host beside data_comm */
+    tt_inputs inputs; /* the dataloader's, in addition to ids, labels, pos and seg */
+    bool has_inputs;  /* there is a dataloader */
     bool has_tokenizer, has_validation;
     tt_order data_order, validation_order; /* n_samples is set when the loader is open */
     tt_group *groups;                      /* [0] the default group, then param_groups in order */
@@ -102,6 +106,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
 
 /* Whether comm.backend is one of the core's names, not a plugin's. */
 bool tt_comm_is_core(const char *backend);
+/* setup_comm.c: the key of the job that names the host's communicator: comm.backend or comm.host. */
+const char *tt_setup_host_key(const tt_setup *s);
 /* mixture.c makes dataloader.mixture an ordinary component; its loader is a tt_mixture
  * (data/mixture.h). */
 bool tt_part_is_mixture(const tt_part *p);

@@ -18,6 +18,8 @@ tt_value *tt_setup_convert_linear(void *setup, tt_builder *b, const char *param,
                                   tt_value *w);
 void tt_setup_check_filters(const tt_setup *s); /* warns of filter words that match no parameter */
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
+/* setup_comm.c: the communicators of tensors and of the host. */
+tt_status tt_setup_comm(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 /* setup_target.c: the backend that "auto" means on this machine: the first in the order of preference
  * that loads, and that finds its chip if it is one for a device. core: keys of the section that are no
  * backend's own. */

@@ -117,14 +117,12 @@ static tt_status prepare_backend(const tt_rank *r, tt_error *err)
     return TT_PLUGIN_CALL(vt->prepare(r->backend, err), err, "backend", p->name);
 }
 
-/* The communicator of tensors: of a device, that of the comm plugin that the job names, if it takes the
- * device's memory. */
+/* The communicator of tensors. */
 static tt_status open_data(tt_rank *r, tt_error *err)
 {
     const tt_setup *s = r->s;
-    const tt_part *c = &s->comm;
-    const bool fits = c->component && tt_comm_is_of_device(c->component->vtable);
-    if (fits && tt_device_is_host(&r->device))
+    const tt_part *c = &s->data_comm;
+    if (c->component && tt_device_is_host(&r->device))
         return tt_job_fail(s->job, "comm.backend", err,
                            "%s: it needs memory of a device, and the backend %s uses host memory",
                            c->name, s->backend.name);
@@ -132,7 +130,9 @@ static tt_status open_data(tt_rank *r, tt_error *err)
                                   ? NULL
                                   : tt_find_kernel(&s->kernels, r->backend, TT_OP_REDUCE_MEMBERS);
     const tt_data_opts o = {.device = r->device,
-                            .comm = fits ? c->component->vtable : NULL,
+                            .comm = c->component ? c->component->vtable : NULL,
+                            .if_works = s->data_comm_if_works,
+                            .name = c->name,
                             .config = c->config,
                             .backend_name = s->backend.name,
                             .reduce_members = reduce,

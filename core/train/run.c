@@ -289,7 +289,7 @@ static tt_status run_threads(world *w, tt_error *err)
     const int n = w->s->world;
     if (!strcmp(w->s->core.comm.backend, "auto"))
         tt_log(TT_INFO, "train",
-               "%d ranks run as threads of this process (no --nproc given); set comm.backend to "
+               "%d ranks run as threads of this process; set comm.backend to "
                "\"local\" to hide this line",
                n);
     TT_TRY(tt_threads_new(n, (double)w->s->core.comm.init_timeout_seconds, &w->threads, err));

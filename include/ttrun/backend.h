@@ -115,6 +115,9 @@ typedef struct tt_backend_vt {
      * and before the first of its programs runs: the time to compile them. NULL: nothing to do.
      * [setup] */
     tt_status (*prepare)(void *self, tt_error *err);
+    /* (optional) How many devices of this machine the ranks get in turn: rank i of the machine opens
+     * device i modulo this number. 0: it cannot be told. [setup] */
+    int (*devices)(const void *config);
 } tt_backend_vt;
 
 /* ---- fused pointwise programs: attrs of the op "fused" (R11) ----

@@ -44,6 +44,14 @@ typedef struct tt_comm_env {
     const struct tt_kernel *reduce_members;
 } tt_comm_env;
 
+/* Where a comm with device_memory would work. */
+typedef struct tt_comm_place {
+    size_t struct_size;
+    const char *backend_name;
+    int ranks;   /* of this machine */
+    int devices; /* different ones that these ranks have; 0: it cannot be told */
+} tt_comm_place;
+
 typedef struct tt_comm_vt {
     size_t struct_size;
     /* Makes the group of `ranks`: ascending world ranks that include this one. key is equal on all
@@ -97,6 +105,15 @@ typedef struct tt_comm_vt {
     /* 1: calls may be put on a queue that is being captured (tt_device_vt.capture_begin), and each
      * launch of the graph makes them again, in the order of the other calls of their group. */
     int capture;
+    /* (optional; without it "auto" does not take the comm) Whether open would succeed at this place:
+     * TT_OK, or why not. It is called before open, in each rank and in the process that starts the
+     * ranks. [setup] */
+    tt_status (*works)(const void *config, const tt_comm_place *place, tt_error *err);
+    /* (optional) Device memory that a group of n ranks keeps on each of them beside the buffers of
+     * its calls, for an all_reduce of `count` elements, or (all_reduce 0) for a reduce_scatter whose
+     * own part has `count`. Of a group's calls the largest answer counts. NULL: none. */
+    int64_t (*scratch_bytes)(const void *config, int n, int all_reduce, int64_t count,
+                             tt_dtype dtype);
 } tt_comm_vt;
 
 /* out[i] = xs[0][i] op xs[1][i] op … for i < n, in that order; every transport uses this function,

@@ -86,6 +86,9 @@ typedef struct tt_device_vt {
      * device memory of `other`, for reading and for writing. NULL: never. Both have been opened.
      * [setup] */
     int (*reaches)(void *backend, void *other);
+    /* (optional) 16 bytes that differ between the devices of a machine, and are equal for ranks that
+     * share one. [setup] */
+    tt_status (*identity)(void *backend, unsigned char *out, tt_error *err);
 } tt_device_vt;
 
 /* ---- three ops that every backend with a device has, for the core; they are in no graph ----

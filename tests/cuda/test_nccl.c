@@ -105,6 +105,47 @@ static void barriers(member *m)
     MUST(lvt->poll(m->all, E));
 }
 
+/* What the plan counts is what a group takes. */
+static void scratch(member *m)
+{
+    static const int64_t counts[MOST] = {3000, 3000, 3000, 3000};
+    const struct {
+        int all;
+        int64_t count;
+        tt_dtype t;
+    } calls[] = {
+        {1, 100,   TT_F32 },
+        {0, 3000,  TT_BF16},
+        {1, 15000, TT_F32 },
+        {0, 3000,  TT_F32 }
+    };
+    int64_t most = 0;
+    uint64_t before = 0, after = 0, all = 0;
+    for (int i = 0; i < 4; i++) {
+        const int64_t want =
+            lvt->scratch_bytes(&nccl_options, m->n, calls[i].all, calls[i].count, calls[i].t);
+        MUST(dev_sync(&m->d, 0, E));
+        MUST(m->dist.vt->barrier(m->dist.all, E));
+        MUST(dvt->memory(m->d.self, &before, &all, E));
+        if (calls[i].all)
+            MUST(lvt->all_reduce(m->all, m->a, calls[i].count, calls[i].t, TT_SUM, E));
+        else
+            MUST(lvt->reduce_scatter(m->all, m->a, m->b, counts, calls[i].t, TT_SUM, E));
+        MUST(dvt->memory(m->d.self, &after, &all, E));
+        const int64_t grown = (int64_t)before - (int64_t)after,
+                      expect = want > most ? want - most : 0;
+        if (grown < expect - 512 || grown > expect + 512)
+            fprintf(stderr, "call %d: %lld bytes, %lld expected\n", i, (long long)grown,
+                    (long long)expect);
+        EXPECT(grown >= expect - 512 && grown <= expect + 512);
+        most = want > most ? want : most;
+    }
+}
+static void case_scratch(int n)
+{
+    world(n, scratch);
+}
+
 static void case_right(int i)
 {
     static void (*const fns[])(member *) = {reductions, large_reductions, gathers,
@@ -130,6 +171,12 @@ static void test_results_are_those_of_every_transport(void **state)
     (void)state;
     for (int i = 0; i < 24; i++)
         rig_expect_right(case_right, i);
+}
+static void test_scratch_is_what_the_plan_counts(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++)
+        rig_expect_right(case_scratch, n);
 }
 static void test_messages_cross(void **state)
 {
@@ -356,6 +403,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results_are_those_of_every_transport),
+        cmocka_unit_test(test_scratch_is_what_the_plan_counts),
         cmocka_unit_test(test_messages_cross),
         cmocka_unit_test(test_fast_sums_are_those_of_NCCL),
         cmocka_unit_test(test_failures_are_named_and_do_not_hang),

@@ -168,6 +168,14 @@ static tt_status cuda_target(const void *config, const char *machine, void **out
     return s;
 }
 
+static int cuda_devices(const void *config)
+{
+    const cuda_config *c = config;
+    if (cuda_driver_open(c->libraries, NULL) != TT_OK)
+        return 0;
+    return c->device >= 0 ? 1 : cuda_driver_device_count();
+}
+
 /* ---- facts ---- */
 
 static double cuda_peak_flops(void *self, tt_dtype dtype)
@@ -251,6 +259,7 @@ static const tt_backend_vt cuda_vt = {
     .device = &cuda_device_vt,
     .target = cuda_target,
     .prepare = cuda_prepare,
+    .devices = cuda_devices,
 };
 
 static const tt_component components[] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver.h"
 #include <stdio.h>
+#include <string.h>
 
 /* tt_device_vt: memory, queues, events, copies, capture. */
 
@@ -238,6 +239,15 @@ static int device_reaches(void *self, void *other)
     return r == CUDA_SUCCESS_ || r == CUDA_PEER_ACCESS_ALREADY_ENABLED;
 }
 
+static tt_status device_identity(void *self, unsigned char *out, tt_error *err)
+{
+    const cuda_backend *b = self;
+    CUuuid id;
+    TT_TRY(cuda_check(cu.cuDeviceGetUuid_v2(&id, b->device), err, "cuDeviceGetUuid"));
+    memcpy(out, &id, 16);
+    return TT_OK;
+}
+
 const tt_device_vt cuda_device_vt = {.struct_size = sizeof(tt_device_vt),
                                      .alignment = 256,
                                      .alloc = device_alloc,
@@ -261,4 +271,5 @@ const tt_device_vt cuda_device_vt = {.struct_size = sizeof(tt_device_vt),
                                      .capture_end = device_capture_end,
                                      .launch = device_launch,
                                      .graph_free = device_graph_free,
-                                     .reaches = device_reaches};
+                                     .reaches = device_reaches,
+                                     .identity = device_identity};

@@ -16,6 +16,9 @@ typedef int CUstreamCaptureMode;
 typedef int CUjit_option;
 typedef int CUlibraryOption;
 typedef unsigned long long CUdeviceptr;
+typedef struct {
+    char bytes[16];
+} CUuuid;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
@@ -74,6 +77,7 @@ enum {
     X(cuGetErrorString, (CUresult, const char **))                                                 \
     X(cuDeviceGetCount, (int *))                                                                   \
     X(cuDeviceGet, (CUdevice *, int))                                                              \
+    X(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                    \
     X(cuDeviceGetName, (char *, int, CUdevice))                                                    \
     X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                   \
     X(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                                 \

@@ -300,13 +300,16 @@ static tt_status reduce_whole(call *c, void *buf, int64_t n, tt_dtype t, tt_redu
     return reduce(g, buf, n, t, op, err);
 }
 
-/* Elements of piece i; pieces are as equal as NCCL's all-gather wants them, if they can be. */
+/* Elements of the largest piece; pieces are as equal as NCCL's all-gather wants them, if they can be. */
+static int64_t piece_most(int n, int64_t count)
+{
+    const int64_t each = count / n;
+    return count % n ? (each + PIECE_MULTIPLE) / PIECE_MULTIPLE * PIECE_MULTIPLE : each;
+}
+
 static int64_t nccl_piece(const tt_comm *g, int i, int64_t count)
 {
-    int64_t each = count / g->n;
-    if (count % g->n)
-        each = (each + PIECE_MULTIPLE) / PIECE_MULTIPLE * PIECE_MULTIPLE;
-    const int64_t at = each * i;
+    const int64_t each = piece_most(g->n, count), at = each * i;
     return at >= count ? 0 : count - at < each ? count - at : each;
 }
 
@@ -322,6 +325,19 @@ static tt_status reduce_pieces(call *c, char *buf, int64_t count, tt_dtype t, tt
     char *own = g->scratch + part_stride(counts[g->me], t) * (size_t)g->me;
     TT_TRY(reduce(g, own, counts[g->me], t, op, err));
     return nccl_gather(c, own, buf, counts, t, err);
+}
+
+/* NCCL's own sums need none: "fast", if parts are equal. */
+int64_t nccl_scratch_bytes(const void *config, int n, int all_reduce, int64_t count, tt_dtype t)
+{
+    const nccl_config *c = config;
+    if (c->reduction == NCCL_FAST || count <= 0)
+        return 0;
+    if (all_reduce && nccl_bytes(count, t) <= SMALL_BYTES)
+        return (int64_t)nccl_bytes(count, t) * n;
+    const int64_t most = piece_most(n, count), piece = most < count ? most : count;
+    const int64_t own = all_reduce ? piece : count;
+    return (int64_t)part_stride(own, t) * n;
 }
 
 static tt_status reduce_all(call *c, void *buf, int64_t count, tt_dtype t, tt_reduce op,

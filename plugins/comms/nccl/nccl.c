@@ -33,6 +33,19 @@ static tt_status world_check(const tt_comm_env *env, tt_error *err)
     return TT_OK;
 }
 
+static tt_status world_works(const void *config, const tt_comm_place *place, tt_error *err)
+{
+    const nccl_config *c = config;
+    if (!place->backend_name || strcmp(place->backend_name, "cuda") != 0)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "it is for NVIDIA GPUs (backend.name cuda)");
+    if (place->devices < place->ranks)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "%d ranks of a machine share %d GPU%s, and each needs "
+                       "its own",
+                       place->ranks, place->devices, place->devices == 1 ? "" : "s");
+    return nccl_api_open(c->libraries, err);
+}
+
 static tt_status world_open(const void *config, const tt_comm_env *env, void **self, tt_error *err)
 {
     const nccl_config *c = config;
@@ -222,10 +235,12 @@ static const tt_comm_vt vt = {.struct_size = sizeof(tt_comm_vt),
                               .concurrent = world_concurrent,
                               .device_memory = 1,
                               .on = group_on,
-                              .poll = group_poll};
+                              .poll = group_poll,
+                              .works = world_works,
+                              .scratch_bytes = nccl_scratch_bytes};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_COMM, "nccl", "NCCL between GPUs, one per process", nccl_config, options,
+    TT_COMPONENT(TT_KIND_COMM, "nccl", "NCCL between GPUs, one per rank", nccl_config, options,
                  &vt),
 };
 TT_PLUGIN("nccl", "1.0", components);

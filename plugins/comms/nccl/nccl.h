@@ -9,7 +9,7 @@
 #include <ttrun/backend.h>
 #include <ttrun/comm.h>
 
-/* Device memory among processes, one GPU each, by NCCL. The communicators of NCCL do not block; a call
+/* Device memory among processes or threads, one GPU each, by NCCL. The communicators of NCCL do not block; a call
  * returns when NCCL has put its work on the queue. A thread per rank watches: it ends what waits too
  * long, and what has to end because another rank failed.
  *
@@ -127,6 +127,7 @@ tt_status nccl_all_reduce(tt_comm *g, void *buf, int64_t count, tt_dtype dtype, 
 tt_status nccl_all_to_all(tt_comm *g, const void *send, const int64_t *send_counts, void *recv,
                           const int64_t *recv_counts, tt_dtype dtype, tt_error *err);
 tt_status nccl_barrier(tt_comm *g, tt_error *err);
+int64_t nccl_scratch_bytes(const void *config, int n, int all_reduce, int64_t count, tt_dtype t);
 tt_status nccl_check_queue(const tt_comm *g, const char *op, tt_error *err);
 
 /* ---- messages.c ---- */
