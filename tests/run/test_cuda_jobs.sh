@@ -40,7 +40,7 @@ fails 'cuGraphLaunch:1=719' "$dir/launch_off" $four --debug.capture off
 [ $rc -eq 0 ]
 ok capture_off_launches_no_graph
 fails 'cuStreamBeginCapture_v2:*=801' "$dir/refused" $four
-[ $rc -eq 0 ] && grep -q 'W exec.* not captured as a graph: .*CUDA error 801' "$dir/err" && same_numbers "$dir/four" "$dir/refused"
+[ $rc -eq 0 ] && grep -q 'W exec. the update is not captured as a graph: .*CUDA error 801' "$dir/err" && same_numbers "$dir/four" "$dir/refused"
 ok a_driver_that_cannot_capture_is_told_and_has_the_same_bits
 on_cuda "$dir/pp" $four $pp && [ $rc -eq 0 ] && on_cuda "$dir/pp_off" $four $pp --debug.capture off && [ $rc -eq 0 ] &&
     same_numbers "$dir/pp" "$dir/pp_off" && same_step 4 "$dir/pp" "$dir/pp_off"
