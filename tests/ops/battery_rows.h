@@ -93,6 +93,7 @@ static inline void draw_sizes(int trial)
     s.size['e'] = 1 + draw(4);
     s.size['b'] = 1 + draw(3);
     s.size['a'] = 1 + draw(3);
+    s.size['6'] = 6;                /* i6: few ids, so that many are equal */
     s.size['w'] = s.size['v'] + 12; /* v is [5, 5+v) of v + 11 */
     s.size['y'] = s.size['o'] > 0 ? s.size['o'] - 1 : 0;
     if (s.size['o'] == 0)
