@@ -150,8 +150,11 @@ static void refuse(tt_exec *x, tt_captured *c, const tt_error *why)
     const tt_section *s = &x->p->sections[c->section];
     c->refused = true;
     x->graphs.n_refused++;
-    tt_log(TT_WARN, "exec", "the %s of stage %d is not captured as a graph: %s",
-           tt_section_phase(s->kind), s->stage, why->text);
+    char stage[32] = "";
+    if (s->stage >= 0)
+        snprintf(stage, sizeof stage, " of stage %d", s->stage);
+    tt_log(TT_WARN, "exec", "the %s%s is not captured as a graph: %s", tt_section_phase(s->kind),
+           stage, why->text);
 }
 
 tt_status tt_exec_capture_begin(tt_exec *x, tt_captured *c, tt_error *err)

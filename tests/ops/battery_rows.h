@@ -7,7 +7,7 @@
 /* The rows of the battery (battery.h), the sizes of a trial, and the operands that a row names. */
 
 /* Operands, separated by blanks: KIND:dim,dim…; a dim is a letter, a letter*n (units of n) or 1.
- * Kinds: f float, g float that is f32 whatever the others are, b bool, n positive float, z float in [-1, 1], p positions, s segments, m row maxima (large), iX
+ * Kinds: f float, g float that is f32 whatever the others are, h that is bf16, j float with some NaN and infinities, b bool, n positive float, z float in [-1, 1], N float near 1, p positions, s segments (P, S: of some hundred tokens), m row maxima (large), iX
  * integers in [-1, X] (X a letter), c counts of experts. */
 typedef struct row {
     const char *op, *ins;
@@ -93,6 +93,7 @@ static inline void draw_sizes(int trial)
     s.size['e'] = 1 + draw(4);
     s.size['b'] = 1 + draw(3);
     s.size['a'] = 1 + draw(3);
+    s.size['6'] = 6;                /* i6: few ids, so that many are equal */
     s.size['w'] = s.size['v'] + 12; /* v is [5, 5+v) of v + 11 */
     s.size['y'] = s.size['o'] > 0 ? s.size['o'] - 1 : 0;
     if (s.size['o'] == 0)
@@ -121,7 +122,15 @@ static inline void fill(const tt_tensor *t, const char *kind)
         switch (kind[0]) {
         case 'f':
         case 'g':
+        case 'h':
             put(t, i, 4.0 * u - 2.0);
+            break;
+        case 'j':
+            put(t, i,
+                u < 0.98    ? 4.0 * u - 2.0
+                : u < 0.985 ? (double)NAN
+                : u < 0.993 ? HUGE_VAL
+                            : -HUGE_VAL);
             break;
         case 'z':
             put(t, i, 2.0 * u - 1.0);
@@ -144,6 +153,15 @@ static inline void fill(const tt_tensor *t, const char *kind)
         case 's':
             put(t, i, (double)(at += u < 0.1));
             break;
+        case 'N':
+            put(t, i, 0.95 + 0.1 * u);
+            break;
+        case 'P':
+            put(t, i, (double)(at = u < 0.003 ? 0 : at + 1));
+            break;
+        case 'S':
+            put(t, i, (double)(at += u < 0.003));
+            break;
         case 'u': /* a third of the tokens each, from 9, 18 and 27 on */
             put(t, i, (double)(9 * (1 + 3 * i / n) + i - (3 * i / n * n + 2) / 3));
             break;
@@ -162,9 +180,11 @@ static inline void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_
 {
     const char *kind = *p;
     *p = strchr(*p, ':') + 1;
-    type->dtype = strchr("fnmz", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
+    type->dtype = strchr("fnmzjN", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
     if (kind[0] == 'm' || kind[0] == 'g')
         type->dtype = TT_F32;
+    if (kind[0] == 'h')
+        type->dtype = TT_BF16;
     int shifted = -1;
     while (**p != ' ' && **p != '\0') {
         if (**p == 'v')
