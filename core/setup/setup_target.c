@@ -131,8 +131,8 @@ tt_status tt_setup_choose_backend(const tt_setup *s, const char *const *core,
             return TT_OK;
         }
         /* A machine without that device is the common case. */
-        tt_log(st == TT_ENOTFOUND || !c ? TT_DEBUG : TT_INFO, "train", "backend auto: not %s: %s",
-               preference[i], why.text);
+        tt_log(st == TT_ENOTFOUND || st == TT_EINVAL || !c ? TT_DEBUG : TT_INFO, "train",
+               "backend auto: not %s: %s", preference[i], why.text);
     }
     *err = why;
     return why.code;

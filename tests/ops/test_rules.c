@@ -255,11 +255,11 @@ static void test_traits_are_the_declared_lists(void **state)
     } classes[] = {
         {TT_CLASS_MATMUL,
          "grouped_linear grouped_linear_dw grouped_linear_dx linear linear_dw linear_dx "
-         "linear_dx_fused linear_fused linear_fused_rope matmul "    },
-        {TT_CLASS_ATTENTION,
-         "attention attention_bias_bwd attention_bwd attention_cached attention_merge "
-         "attention_ring attention_ring_bias_bwd attention_ring_bwd "},
-        {TT_CLASS_LOOKUP,    "embedding gather "                     },
+         "linear_dx_fused linear_fused linear_fused_rope matmul "                                 },
+        {TT_CLASS_ATTENTION,          "attention attention_cached attention_merge attention_ring "},
+        {TT_CLASS_ATTENTION_BACKWARD,
+         "attention_bias_bwd attention_bwd attention_ring_bias_bwd attention_ring_bwd "           },
+        {TT_CLASS_LOOKUP,             "embedding gather "                                         },
     };
     tt_op_table t = {0};
     (void)state;

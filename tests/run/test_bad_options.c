@@ -55,14 +55,16 @@ static bool testable(const tt_section_doc *d)
 static void write_job(const tt_section_doc *d, const char *key, const char *value, tt_str *job,
                       tt_str *path)
 {
-    const bool args = strcmp(d->key, "model.args") == 0;
+    const char *const dot = strstr(d->key, ".args");
+    const bool args = dot != NULL;
     size_t n = strlen(d->key);
     const bool list = n > 2 && strcmp(d->key + n - 2, "[]") == 0;
     if (list)
         n -= 2;
     tt_str_printf(path, "%.*s%s%s%s", (int)n, d->key, list ? "[0]" : "", n ? "." : "", key);
     if (args && d->component)
-        tt_str_printf(job, "{\"model\": {\"name\": \"%s\", \"args\": {", d->component);
+        tt_str_printf(job, "{\"%.*s\": {\"%s\": \"%s\", \"args\": {", (int)(dot - d->key), d->key,
+                      strncmp(d->key, "comm", 4) == 0 ? "backend" : "name", d->component);
     else if (n)
         tt_str_printf(job, "{\"%.*s\": %s{", (int)n, d->key, list ? "[" : "");
     else

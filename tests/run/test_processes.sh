@@ -85,8 +85,8 @@ PATH=$dir/broken:$PATH "$timeout" 60 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --n
 rc=$?
 [ $rc -eq 1 ] && one_line "$dir/err" && grep -q 'mpirun started no rank (status 1)' "$dir/err"
 ok mpirun_that_starts_nothing_is_named
-train "$dir/nccl" --nproc 2 --comm.backend nccl
-[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend: comm "nccl" is unknown; known: mpi; the core has auto, local and shm' "$dir/err"
+train "$dir/ucx" --nproc 2 --comm.backend ucx
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend: comm "ucx" is unknown; known: mpi, nccl; the core has auto, local and shm' "$dir/err"
 ok unknown_comm_plugin_is_an_error
 train "$dir/mesh" --nproc 2 --parallelism.tensor_parallel_degree 4
 [ "$rc" -eq 2 ] && one_line "$dir/err" && ! [ -e "$dir/mesh" ]
