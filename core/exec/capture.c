@@ -197,7 +197,11 @@ tt_status tt_exec_launch(tt_exec *x, const tt_captured *c, tt_error *err)
     x->graphs.n_launches++;
     x->graphs.comm |= x->graphs.parts.items[c->part].communicates;
     TT_TRY(tt_exec_join_queues(x, err));
-    return tt_device_launch(&x->o.device, c->graph, tt_exec_mover(x)->queue, err);
+    if (tt_device_launch(&x->o.device, c->graph, tt_exec_mover(x)->queue, err) == TT_OK)
+        return TT_OK;
+    return tt_error_context(
+        err, "step %lld, rank %d: a captured graph (--debug.capture off runs ops one by one)",
+        (long long)x->step, x->o.dist->rank);
 }
 
 tt_exec_graph_counts tt_exec_count_graphs(const tt_exec *x)

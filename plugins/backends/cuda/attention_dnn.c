@@ -229,11 +229,11 @@ static void backward(dnn_graph *g, const key *k)
 
 /* ---- plans ---- */
 
-static void build_plan(cuda_dnn *d, dnn_plan *p)
+static void build_plan(const cuda_backend *b, dnn_plan *p)
 {
     dnn_graph g;
     tt_error why = {0};
-    dnn_graph_start(&g, d, &why);
+    dnn_graph_start(&g, b->dnn, &why);
     if (p->key.bwd)
         backward(&g, &p->key);
     else
@@ -242,8 +242,9 @@ static void build_plan(cuda_dnn *d, dnn_plan *p)
         dnn_graph_plan(&g, p->key.any_order, &p->plan, &p->workspace);
     dnn_graph_free(&g);
     if (!p->plan)
-        tt_log(TT_DEBUG, "cuda", "attention of lines of %lld tokens by our own kernels: %s",
-               (long long)p->key.line, why.text);
+        tt_log(b->is_target ? TT_INFO : TT_DEBUG, "cuda",
+               "attention of lines of %lld tokens by our own kernels: %s", (long long)p->key.line,
+               why.text);
     p->known = p->plan != NULL;
 }
 
@@ -300,7 +301,7 @@ static const dnn_plan *find_plan(cuda_backend *b, const key *k)
     p->next = b->dnn->plans;
     b->dnn->plans = p;
     if (!b->is_target || !remembered(b, p)) {
-        build_plan(b->dnn, p);
+        build_plan(b, p);
         remember(b, p);
     }
     return p;
