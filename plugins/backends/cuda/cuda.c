@@ -118,10 +118,6 @@ static tt_status cuda_open_device(cuda_backend *b, const tt_backend_env *env, tt
                       "cuDevicePrimaryCtxRetain of device %d (%s)", b->device, b->chip.name));
     b->context = context;
     TT_TRY(cuda_device_vt.enter(b, err));
-    if (env->rank == 0)
-        tt_log(TT_INFO, "backend",
-               "the backend cuda has been tested on an emulator only (docs/gpu.md); "
-               "--backend.name cpu takes the CPU");
     TT_TRY(cuda_files_open(b, err));
     TT_TRY(cuda_blas_open(b, err));
     return cuda_dnn_open(b, err);
@@ -210,9 +206,9 @@ static void cuda_describe(void *self, char *text, size_t size)
     cuda_blas_describe(b, blas, sizeof blas);
     cuda_dnn_describe(b, dnn, sizeof dnn);
     cuda_files_describe(b, kernels, sizeof kernels);
-    snprintf(text, size, "%s, sm_%d, %d SMs, driver %d.%d, %s, %s, %s", b->chip.name, b->chip.sm,
-             b->chip.n_sms, cuda_driver_version() / 1000, cuda_driver_version() % 1000 / 10, blas,
-             dnn, kernels);
+    snprintf(text, size, "%s, sm_%d, %d SMs, driver %d.%d, %s, %s, %s; tested on an emulator only",
+             b->chip.name, b->chip.sm, b->chip.n_sms, cuda_driver_version() / 1000,
+             cuda_driver_version() % 1000 / 10, blas, dnn, kernels);
 }
 
 typedef struct prepare_job {
