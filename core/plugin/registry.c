@@ -210,6 +210,15 @@ static tt_status open_likely(tt_registry *r, tt_kind kind, const char *name, tt_
     return TT_OK;
 }
 
+void tt_registry_open_named(tt_registry *r, tt_kind kind, const char *name)
+{
+    for (size_t i = 0; i < r->files.n; i++) {
+        tt_plugin_file *f = r->files.items[i];
+        if (likely(f, kind) && f->state == TT_FILE_CLOSED && strcmp(f->stem, name) == 0)
+            tt_registry_open(r, f);
+    }
+}
+
 tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
                            tt_error *err)
 {

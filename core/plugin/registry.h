@@ -33,6 +33,9 @@ void tt_registry_hold(tt_registry *r, tt_arena *a, void (*fn)(void *), void *arg
  *   files with the same component. */
 tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
                            tt_error *err);
+/* Opens the files of this kind that have this name. What is open need not be searched for the names of
+ * other components. */
+void tt_registry_open_named(tt_registry *r, tt_kind kind, const char *name);
 /* Lists all components of a kind, for which it opens all files; faults gets a line per faulty
  * file. */
 tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_component ***out,

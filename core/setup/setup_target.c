@@ -113,6 +113,8 @@ tt_status tt_setup_choose_backend(const tt_setup *s, const char *const *core,
 {
     static const char *const preference[] = {"cuda", "cpu", "reference"};
     tt_error why = {0};
+    for (size_t i = 0; i + 1 < TT_COUNT(preference); i++)
+        tt_registry_open_named(s->registry, TT_KIND_BACKEND, preference[i]);
     for (size_t i = 0; i < TT_COUNT(preference); i++) {
         const tt_component *c = NULL;
         tt_status st = tt_registry_find(s->registry, TT_KIND_BACKEND, preference[i], &c, &why);
