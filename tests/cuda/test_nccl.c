@@ -212,6 +212,7 @@ static void other_call(member *m)
     (void)dev_sync(&m->d, 0, &e);
     MUST_FAIL(lvt->poll(m->all, E), TT_ECOMM, "of ranks 0, 1, 2");
 }
+static _Atomic int n_done; /* ranks that have seen what they wait for */
 /* The host waits for its queue; the watching thread ends that. */
 static void absent(member *m)
 {
@@ -229,8 +230,8 @@ static void absent(member *m)
     (void)dev_sync(&m->d, 0, &e);
     MUST_FAIL(lvt->poll(m->all, E), TT_ETIMEOUT, "all_reduce number 2 of ranks 0, 1, 2: rank ");
     MUST_FAIL(lvt->barrier(m->all, E), TT_ETIMEOUT, "all_reduce number 2");
-    usleep(300000); /* the other one's time, too */
-    stop = 1;
+    if (++n_done == 2) /* rank 1 stays until both have heard of it */
+        stop = 1;
 }
 static void absent_receiver(member *m)
 {
@@ -254,12 +255,14 @@ static void told_to_stop(member *m)
     if (m->rank == 1) {
         usleep(20000);
         stop = 1;
-        usleep(300000);
+        for (int i = 0; i < 10000 && n_done < 2; i++)
+            usleep(1000);
         return;
     }
     MUST(lvt->barrier(m->all, E));
     (void)dev_sync(&m->d, 0, &e);
     MUST_FAIL(lvt->poll(m->all, E), TT_ECOMM, "enough of it");
+    n_done++;
 }
 static void aborted(member *m)
 {
