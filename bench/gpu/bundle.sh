@@ -27,7 +27,7 @@ for f in $b/ttrun $b/libttrun.so.0 $b/plugins/*/*.so $b/tests/cuda/test_cuda_ops
     ldd "$f" 2>/dev/null
 done | awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|libmpi|libopen-|libttrun)/ {print $3}' | sort -u |
     while read -r f; do cp -L "$f" "$to/lib/"; done
-cp bench/gpu/*.sh bench/gpu/*.py bench/ratios.awk "$to/bench/"
+cp bench/gpu/*.sh bench/gpu/*.py bench/train/peer.py bench/ratios.awk "$to/bench/"
 cat include/ttrun/*.h core/*/*.h docs/*.md >"$to/text.txt"
 strip --strip-debug "$to"/ttrun "$to"/libttrun.so.0 "$to"/plugins/*/*.so "$to"/tests/* 2>/dev/null || true
 du -sk "$to" | awk '{printf "bundle: %s, %.1f MiB\n", $2, $1 / 1024}'

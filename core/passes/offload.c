@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/passes.h"
 
-/* offload: in an update whose states lie in host memory, copies run beside the kernels. The states of
+/* offload: in an update whose states lie in host memory, copies run concurrently with the kernels. The states of
  * the next members are on their way to the device while those of the current ones are updated, and what
  * was updated is on its way back until the next members are updated, too. */
 

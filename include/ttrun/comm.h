@@ -109,7 +109,7 @@ typedef struct tt_comm_vt {
      * TT_OK, or why not. It is called before open, in each rank and in the process that starts the
      * ranks. [setup] */
     tt_status (*works)(const void *config, const tt_comm_place *place, tt_error *err);
-    /* (optional) Device memory that a group of n ranks keeps on each of them beside the buffers of
+    /* (optional) Device memory that a group of n ranks keeps on each of them besides the buffers of
      * its calls, for an all_reduce of `count` elements, or (all_reduce 0) for a reduce_scatter whose
      * own part has `count`. Of a group's calls the largest answer counts. NULL: none. */
     int64_t (*scratch_bytes)(const void *config, int n, int all_reduce, int64_t count,

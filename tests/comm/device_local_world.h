@@ -2,6 +2,7 @@
 #ifndef TT_TESTS_DEVICE_LOCAL_WORLD_H
 #define TT_TESTS_DEVICE_LOCAL_WORLD_H
 #include "comm/data_comm.h"
+#include "comm/member_must.h"
 #include "plugins/far_test.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -36,29 +37,6 @@ static void member_fail(member *m, int line, tt_status s, const char *text)
                  m->rank, m->seed, tt_status_name(s), text);
     tt_dist_abort(&m->dist, "a member failed");
 }
-/* cmocka's asserts are for the main thread only. */
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        tt_error m_err_ = {0}, *E = &m_err_;                                                       \
-        const tt_status m_s_ = (call);                                                             \
-        if (m_s_ != TT_OK) {                                                                       \
-            member_fail(m, __LINE__, m_s_, m_err_.text);                                           \
-            return;                                                                                \
-        }                                                                                          \
-    } while (0)
-#define MUST_FAIL(call, status, part)                                                              \
-    do {                                                                                           \
-        tt_error m_err_ = {0}, *E = &m_err_;                                                       \
-        const tt_status m_s_ = (call);                                                             \
-        if (m_s_ != (status) || !strstr(m_err_.text, (part)))                                      \
-            member_fail(m, __LINE__, m_s_, m_err_.text);                                           \
-    } while (0)
-#define EXPECT(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            member_fail(m, __LINE__, TT_OK, #condition);                                           \
-    } while (0)
-
 /* ---- a world ---- */
 
 static int first_to_leave;

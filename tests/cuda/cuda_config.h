@@ -31,6 +31,21 @@ static inline const cuda_config *cuda_test_config(void)
     return &config;
 }
 
+/* [rows, columns], or [rows] if columns is 0, with values in [-1.5, 1.5). */
+static inline tt_tensor cuda_test_tensor(tt_arena *a, uint64_t *random, tt_dtype dtype,
+                                         int64_t rows, int64_t columns)
+{
+    const tt_type t = {
+        .dtype = dtype,
+        .n_dims = columns > 0 ? 2 : 1,
+        .dims = {TT_DIM(rows, NULL), TT_DIM(columns, NULL)}
+    };
+    tt_tensor x = tensor_of(a, &t);
+    for (int64_t i = 0; i < tt_tensor_numel(&x); i++)
+        put(&x, i, 3.0 * eval_uniform(random) - 1.5);
+    return x;
+}
+
 /* Pointwise programs run in the interpreter from now on, and are not compiled. */
 static inline void cuda_test_interpret(subject *u)
 {

@@ -4,6 +4,7 @@
 #ifndef TT_TESTS_CUDA_NCCL_WORLD_H
 #define TT_TESTS_CUDA_NCCL_WORLD_H
 #include "comm/dist.h"
+#include "comm/member_must.h"
 #include "fake_rig.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -49,28 +50,6 @@ static void member_fail(member *m, int line, tt_status s, const char *text)
     if (!atomic_fetch_add(&n_failed, 1))
         tt_dist_abort(&m->dist, "a member failed");
 }
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        tt_error m_err_ = {0}, *E = &m_err_;                                                       \
-        const tt_status m_s_ = (call);                                                             \
-        if (m_s_ != TT_OK) {                                                                       \
-            member_fail(m, __LINE__, m_s_, m_err_.text);                                           \
-            return;                                                                                \
-        }                                                                                          \
-    } while (0)
-#define MUST_FAIL(call, status, part)                                                              \
-    do {                                                                                           \
-        tt_error m_err_ = {0}, *E = &m_err_;                                                       \
-        const tt_status m_s_ = (call);                                                             \
-        if (m_s_ != (status) || !strstr(m_err_.text, (part)))                                      \
-            member_fail(m, __LINE__, m_s_, m_err_.text);                                           \
-    } while (0)
-#define EXPECT(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            member_fail(m, __LINE__, TT_OK, #condition);                                           \
-    } while (0)
-
 /* ---- the backend ---- */
 
 tt_status cuda_copy(cuda_backend *b, tt_device_queue *q, void *to, const void *from, size_t n,

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* setenv */
-#include "ops/subject.h"
+#include "cuda/cuda_config.h"
 #include <stdio.h>
 #include <ttrun/ops.h>
-
-#include "../plugins/backends/cuda/cuda.h"
 
 /* The cuda backend's attention against the reference on calls of several tiles; the battery of
  * tests/ops has small ones. Each call runs twice: the fake driver runs blocks and warps in another
@@ -161,15 +159,7 @@ static struct {
 
 static tt_tensor make(tt_arena *a, tt_dtype dtype, int64_t rows, int64_t columns)
 {
-    const tt_type t = {
-        .dtype = dtype,
-        .n_dims = columns > 0 ? 2 : 1,
-        .dims = {TT_DIM(rows, NULL), TT_DIM(columns, NULL)}
-    };
-    tt_tensor x = tensor_of(a, &t);
-    for (int64_t i = 0; i < tt_tensor_numel(&x); i++)
-        put(&x, i, 3.0 * eval_uniform(&s.random) - 1.5);
-    return x;
+    return cuda_test_tensor(a, &s.random, dtype, rows, columns);
 }
 
 /* Segments of about the case's length; positions begin anew, and some are left out. */
@@ -400,19 +390,10 @@ static void test_cached_attention_of_several_parts(void **state)
 
 static int load(void **state)
 {
-    const char *libraries = getenv("TT_CUDA_LIBRARIES"), *build = getenv("BUILD");
     static max_align_t config_of_reference[64]; /* zero = the defaults */
-    char fake[1024];
     (void)state;
-    snprintf(fake, sizeof fake, "%s/tests/fake/lib", build != NULL ? build : "build/release");
-    if (libraries == NULL)
-        libraries = fake;
-    const cuda_config config = {.libraries = libraries[0] != '\0' ? libraries : NULL,
-                                .device = -1,
-                                .kernels = "auto",
-                                .gemm = "auto",
-                                .attention = "own",
-                                .f32_products = "f32"};
+    cuda_config config = *cuda_test_config();
+    config.attention = "own";
     setenv("FAKE_CUDA_SEED", "1", 0);
     s.random = 7;
     subject_open(&s.reference, "reference", config_of_reference);

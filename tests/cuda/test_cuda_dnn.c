@@ -28,15 +28,7 @@ static struct {
 
 static tt_tensor make(tt_arena *a, tt_dtype dtype, int64_t rows, int64_t columns)
 {
-    const tt_type t = {
-        .dtype = dtype,
-        .n_dims = columns > 0 ? 2 : 1,
-        .dims = {TT_DIM(rows, NULL), TT_DIM(columns, NULL)}
-    };
-    tt_tensor x = tensor_of(a, &t);
-    for (int64_t i = 0; i < tt_tensor_numel(&x); i++)
-        put(&x, i, 3.0 * eval_uniform(&s.random) - 1.5);
-    return x;
+    return cuda_test_tensor(a, &s.random, dtype, rows, columns);
 }
 
 /* Runs the call on both backends; want receives the reference's results. dnn: cuDNN must compute it. */

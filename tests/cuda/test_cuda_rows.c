@@ -3,7 +3,7 @@
 #define BATTERY_ROWS "cuda/long_rows.def"
 #include "ops/battery.h"
 
-#include "../plugins/backends/cuda/cuda.h"
+#include "cuda/cuda_config.h"
 
 /* The kernels over rows against the reference where the rows are long: test_cuda_ops.c has the short
  * ones. Operands begin at aligned and at other addresses. */
@@ -24,20 +24,9 @@ static void test_long_rows_agree_with_the_reference_in_bf16(void **state)
 
 static int load(void **state)
 {
-    const char *libraries = getenv("TT_CUDA_LIBRARIES"), *build = getenv("BUILD");
-    char fake[1024];
     (void)state;
-    snprintf(fake, sizeof fake, "%s/tests/fake/lib", build != NULL ? build : "build/release");
-    if (libraries == NULL)
-        libraries = fake;
-    const cuda_config config = {.libraries = libraries[0] != '\0' ? libraries : NULL,
-                                .device = -1,
-                                .kernels = "auto",
-                                .gemm = "auto",
-                                .attention = "auto",
-                                .f32_products = "f32"};
     setenv("FAKE_CUDA_SEED", "1", 0);
-    battery_open("cuda", &config, TRIALS);
+    battery_open("cuda", cuda_test_config(), TRIALS);
     return 0;
 }
 

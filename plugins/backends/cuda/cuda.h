@@ -29,13 +29,10 @@ typedef struct cuda_chip {
 } cuda_chip;
 
 typedef struct cuda_config {
-    const char *libraries; /* a folder to search first, or NULL */
-    const char *cache;     /* folder of compiled kernels, or NULL: the user's cache folder */
-    int64_t device;        /* -1: by local rank */
-    union {
-        const char *kernel_code; /* auto | embedded | nvrtc */
-        const char *kernels;     /* the same */
-    };
+    const char *libraries;    /* a folder to search first, or NULL */
+    const char *cache;        /* folder of compiled kernels, or NULL: the user's cache folder */
+    int64_t device;           /* -1: by local rank */
+    const char *kernel_code;  /* auto | embedded | nvrtc */
     const char *gemm;         /* auto | cublaslt | own */
     const char *attention;    /* auto | cudnn | own */
     const char *f32_products; /* f32 | tf32 */
