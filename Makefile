@@ -159,6 +159,8 @@ same-bits: all
 	$(Q)sh tests/bits/compare.sh $(OTHER)
 test-peers: all
 	$(Q)sh mk/peers.sh
+test-docs: all $B/tests/run/json_tool
+	$(Q)sh tests/docs/commands.sh
 test-clean:
 	$(Q)sh mk/test-clean.sh
 bench: all
@@ -180,6 +182,7 @@ help:
 #: test       install what is missing, build everything, run every test; test-AREA: one area; test-long: all seeds
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
+#: test-docs  every command of the README and of docs/, as it stands
 #: test-clean the README's commands on a bare Debian 12 and Ubuntu 24.04 (debootstrap; needs root and the network)
 #: same-bits  metrics of the jobs in tests/bits beside another tree's, bit by bit (OTHER=/path/to/it, built)
 #: fmt        clang-format everything
@@ -193,6 +196,6 @@ help:
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test test-long test-clean tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test test-long test-clean test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
