@@ -207,6 +207,13 @@ typedef struct tt_attrs_random {
     const char *stream;
     int32_t normal;
 } tt_attrs_random;
+/* random_keys: row i of dim 0 has the stream streams[i], a hash of a name. The array outlives the
+ * graph. */
+typedef struct tt_attrs_random_keys {
+    tt_attrs_dims dims;
+    int64_t n_streams; /* the size of dim 0 */
+    const uint64_t *streams;
+} tt_attrs_random_keys;
 typedef struct tt_attrs_const {
     double value;
     tt_dtype dtype;
@@ -229,6 +236,11 @@ TT_EXPORT double tt_rope_frequencies(const tt_rope_opts *o, double *inv_freq, in
  * standard normal. [any-thread] */
 TT_EXPORT double tt_random_at(uint64_t seed, int64_t step, const char *stream, uint64_t index,
                               int normal);
+/* What the ops random_keys, keyed_uniform and stochastic_round compute; index: of the element in the
+ * dims after dim 0. Every backend has these bits. [any-thread] */
+TT_EXPORT float tt_random_key_at(uint64_t seed, int64_t step, uint64_t stream, uint64_t index);
+TT_EXPORT float tt_keyed_uniform(float a, float b);
+TT_EXPORT float tt_stochastic_rounded(float x, float u);
 #ifdef __cplusplus
 }
 #endif
