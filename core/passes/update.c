@@ -15,7 +15,7 @@
 typedef struct tt_update_impl {
     tt_update public_;
     tt_stack *stack;
-    int first, n; /* members */
+    int first, n;   /* members */
     tt_dtype dtype; /* of states: f32 or bf16 */
     bool offload;
     bool known; /* another stage runs the same update and has made its states */
@@ -62,8 +62,8 @@ static tt_value *round_moment(tt_builder *b, const tt_state *s, tt_value *v)
     const int n = (int)s->type.dims[0].size, last = s->type.n_dims - 1;
     uint64_t *streams = tt_arena_array(arena, (size_t)n + 1, sizeof *streams);
     for (int i = 0; i < n; i++) {
-        const char *name = tt_arena_printf(arena, "%s.%s", s->stack->members[s->first + i]->name,
-                                           s->suffix);
+        const char *name =
+            tt_arena_printf(arena, "%s.%s", s->stack->members[s->first + i]->name, s->suffix);
         streams[i] = tt_hash64(name, strlen(name), 0);
     }
     if (last > 0)

@@ -64,8 +64,7 @@ static tt_status random_keys(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)self;
     (void)err;
-    tt_parallel_for(c->pool, tt_tensor_numel(&c->out[0]), 1024, draw_keys,
-                    (void *)(uintptr_t)c);
+    tt_parallel_for(c->pool, tt_tensor_numel(&c->out[0]), 1024, draw_keys, (void *)(uintptr_t)c);
     return TT_OK;
 }
 

@@ -116,5 +116,5 @@ const tt_kernel cuda_kernels_random[] = {
      .op = "random",
      .run = run_random,
      .supports = random_supports},
-    {0             },
+    {0},
 };
