@@ -82,6 +82,21 @@ INLINE vf vstochastic_round(vf x, vf u)
     return (vf)((vi)vselect(stays, (vf)same, most) | ((vi)x & INT32_MIN));
 }
 
+/* y bf16: what stochastic_round gives, without a copy in f32. */
+static void stochastic_bf16(int64_t n, const float *x, const float *u, uint16_t *y, unsigned splat)
+{
+    for (int64_t i = 0; i < n; i += VW) {
+        const int64_t m = n - i < VW ? n - i : VW;
+        const vf v = vstochastic_round(operand(x, i, m, splat & 1u, 0.0f),
+                                       operand(u, i, m, splat & 2u, 0.0f));
+        const vs half = __builtin_convertvector((vu)v >> 16, vs);
+        if (m == VW)
+            memcpy(y + i, &half, sizeof half);
+        else
+            memcpy(y + i, &half, (size_t)m * sizeof *y);
+    }
+}
+
 INLINE void binary_loops(int op, int64_t n, const float *a, const float *b, float *y, const bool sa,
                          const bool sb)
 {
