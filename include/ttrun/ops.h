@@ -92,6 +92,7 @@ extern "C" {
  * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
  * pick_bwd           t v, t, t -> t v      x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]
  * random             by shape              → dims, f32 · tt_attrs_random
+ * random_keys        by shape              → dims, f32 · tt_attrs_random_keys
  * reduce_max         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
  * reduce_sum         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
  * reshape            by shape              x → dims · tt_attrs_dims
@@ -115,11 +116,12 @@ extern "C" {
  * top_k_bwd          by shape              idx i[..,k], dy f[..,k] → [..,n] · tt_attrs_dims (n)
  * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
  * pointwise: abs(x) add(x, y) cos(x) div(x, y) equal(x, y) erf(x) exp(x) floor_div(x, y) gelu(x)
- *    gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y)
- *    log(x) max_bwd(x, y, dy) maximum(x, y) minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y)
- *    relu(x) relu_bwd(x, dy) round(x) rsqrt(x) scale_by(x, s scalar) select(cond bool, x, y)
- *    sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy) sin(x) softplus(x) sqrt(x) sub(x, y)
- *    tanh(x) tanh_bwd(y, dy) */
+ *    gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x) keyed_uniform(a, b f32)
+ *    less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy) maximum(x, y) minimum(x, y) mod(x, y)
+ *    mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x) rsqrt(x) scale_by(x, s scalar)
+ *    select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy) sin(x)
+ *    softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x)
+ *    tanh_bwd(y, dy) */
 
 TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);       /* |x| */
 TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);       /* cosine of radians */
