@@ -34,8 +34,6 @@ static tt_value *read_moment(tt_builder *b, tt_state *s)
 /* Keys of these dims where the state is stored, so that each rank computes its own alone. */
 static tt_value *random_keys(tt_builder *b, const tt_state *s, tt_type t, const uint64_t *streams)
 {
-    tt_graph *g = tt_builder_graph(b);
-    const tt_op_def *op = tt_op_find(g->ops, "random_keys");
     tt_attrs_random_keys a = {.n_streams = t.dims[0].size, .streams = streams};
     tt_placement place = s->place;
     t.dtype = TT_F32;
@@ -47,8 +45,8 @@ static tt_value *random_keys(tt_builder *b, const tt_state *s, tt_type t, const 
             memset(place.atom[d], 0, sizeof place.atom[d]);
     a.dims.n_dims = t.n_dims;
     memcpy(a.dims.dims, t.dims, sizeof t.dims);
-    tt_node *n = tt_node_new(b, op, NULL, 0, &t, &place, 1);
-    n->attrs = tt_arena_dup(g->arena, &a, sizeof a);
+    tt_node *n = tt_node_new(b, &tt_op_random_keys, NULL, 0, &t, &place, 1);
+    n->attrs = tt_arena_dup(tt_builder_graph(b)->arena, &a, sizeof a);
     return n->out[0];
 }
 
