@@ -80,6 +80,7 @@ tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n,
 void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *));
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name);
 int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name); /* of dim 0; -1 = no such tensor */
+tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name); /* TT_N_DTYPES = likewise */
 void tt_ckpt_close(tt_ckpt_reader *r);
 /* Lines of what differs between two folders of tensors, ours, PyTorch's or Hugging Face's: absent
  * tensors, shapes, values. *n_tensors in either, *n_differ of them. */

@@ -249,6 +249,12 @@ int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name)
     return e && e->n_dims ? e->global[0] : -1;
 }
 
+tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name)
+{
+    const tt_entry *e = tt_map_get(r->entries, name);
+    return e && e->shards.n ? tt_entry_dtype(e) : TT_N_DTYPES;
+}
+
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
 {
     return tt_map_get(r->entries, name) != NULL;

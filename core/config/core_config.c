@@ -187,21 +187,37 @@ static bool is_in(const char *const *list, const char *name)
     return false;
 }
 
-tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
-                                    tt_converter_config *out, tt_error *err)
+/* The options that the core's table `name` documents for every component, of the section `key`. own:
+ * the component's options, which go before the core's; more: a key that others read. */
+static tt_status common_options(tt_job *job, const char *name, const char *key,
+                                const char *const *own, const char *more, void *out, tt_error *err)
 {
-    const tt_section_doc *t = table_of("converters[]");
+    const tt_section_doc *t = table_of(name);
     tt_option *rows = tt_arena_array(job->arena, t->n_options, sizeof *rows);
     size_t n = 0, n_own = 0;
     while (own[n_own])
         n_own++;
-    const char **ignore = tt_arena_array(job->arena, n_own + 2, sizeof *ignore);
-    ignore[0] = "name";
+    const char **ignore = tt_arena_array(job->arena, n_own + 3, sizeof *ignore);
     if (n_own)
-        memcpy(ignore + 1, own, n_own * sizeof *own);
+        memcpy(ignore, own, n_own * sizeof *own);
+    ignore[n_own] = "name";
+    ignore[n_own + 1] = more;
     for (size_t i = 0; i < t->n_options; i++)
         if (!is_in(own, t->options[i].name))
             rows[n++] = t->options[i];
-    memset(out, 0, sizeof *out);
     return tt_job_section(job, key, rows, n, sizeof *rows, ignore, out, err);
+}
+
+tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
+                                    tt_converter_config *out, tt_error *err)
+{
+    memset(out, 0, sizeof *out);
+    return common_options(job, "converters[]", key, own, NULL, out, err);
+}
+
+tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_optimizer_config *out,
+                                    tt_error *err)
+{
+    memset(out, 0, sizeof *out);
+    return common_options(job, "optimizer", "optimizer", own, "param_groups", out, err);
 }

@@ -84,6 +84,12 @@ static const tt_option loss_options[] = {
 };
 
 static const tt_option optimizer_options[] = {
+    CHOICE(optimizer, state_dtype, "\"float32\"", TT_FLOATS,
+           "dtype of the optimizer's states, of any optimizer; bfloat16 halves their memory: the "
+           "update reads them as float32 and rounds what it stores stochastically"),
+};
+
+static const tt_option optimizer_names[] = {
     KEY(name, STRING, NULL, "optimizer plugin; without it the spec's"),
     KEY(param_groups, JSON, "[]",
         "list of {\"match\": regex on names or \"tag:…\", options…}; the first match wins, an "
@@ -104,7 +110,7 @@ static const tt_option training_options[] = {
     FLOAT(training, max_norm, "1.0", 0, ANY,
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
     CHOICE(training, dtype, "\"float32\"", TT_FLOATS,
-           "dtype of stored parameters; optimizer states are float32"),
+           "dtype of stored parameters; that of optimizer states is optimizer.state_dtype"),
     CHOICE(training, mixed_precision_param, "\"float32\"", TT_FLOATS "|~float16",
            "dtype of the forward and backward pass: parameters are cast to it before they are "
            "gathered"),
@@ -343,6 +349,7 @@ static const tt_section_doc docs[] = {
     DOC("dataloader", dataloader_options, "the source of samples"),
     DOC("loss", loss_options, "the value that training minimises"),
     DOC("optimizer", optimizer_options, "how parameters change"),
+    DOC("optimizer", optimizer_names, ""),
     DOC("lr_scheduler", lr_scheduler_options, "the learning rate over the steps"),
     DOC("training", training_options, "batch, length and precision of the training"),
     DOC("training", training_budgets, ""),

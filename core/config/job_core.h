@@ -105,6 +105,10 @@ typedef struct tt_converter_config { /* the options that every converter has */
     int64_t from_step, to_step;
 } tt_converter_config;
 
+typedef struct tt_optimizer_config { /* likewise every optimizer */
+    tt_dtype state_dtype;
+} tt_optimizer_config;
+
 typedef struct tt_profiling_config {
     bool enable;
     int64_t freq;
@@ -166,6 +170,9 @@ tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_ba
  * options, NULL-terminated; a key among them is the plugin's. */
 tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
                                     tt_converter_config *out, tt_error *err);
+/* The options of the section optimizer that every optimizer has. */
+tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_optimizer_config *out,
+                                    tt_error *err);
 /* Tables of the core's sections, for schema, explain and reference. */
 const tt_section_doc *tt_core_config_docs(size_t *n);
 

@@ -8,6 +8,20 @@
 #define TOUCH_PIECE ((int64_t)2 << 20) /* a huge page */
 #define TOUCH_STEP 4096                /* a page, if there are no huge ones */
 
+/* Tells the communicator of tensors that their buffers lie there, or no longer do. */
+static void tell_comm(const tt_exec *x, void *base, size_t bytes)
+{
+    const tt_dist *d = x->o.dist;
+    const tt_comm_vt *vt = d ? d->data_vt : NULL;
+    if (!base || !vt || !TT_HAS(vt, tt_comm_vt, forget_memory) || !vt->use_memory ||
+        !vt->device_memory || !d->data_self)
+        return;
+    if (bytes)
+        vt->use_memory(d->data_self, base, bytes);
+    else
+        vt->forget_memory(d->data_self, base);
+}
+
 /* With room for canaries behind it. */
 static tt_status open_space(tt_exec *x, tt_space space, int64_t bytes, tt_error *err)
 {
@@ -19,6 +33,7 @@ static tt_status open_space(tt_exec *x, tt_space space, int64_t bytes, tt_error 
                                 tt_space_name(space));
     x->space[space] = p;
     x->mapped[space] = n;
+    tell_comm(x, p, n);
     if (x->o.poison)
         TT_TRY(tt_exec_poison(x, p, n, err));
     /* states begin as zeros; host memory does anyway */
@@ -162,8 +177,10 @@ void tt_exec_memory_close(tt_exec *x)
     tt_device_free(d, x->bad_at, x->sums_bytes);
     tt_stage_close(&x->stage);
     tt_device_free_pinned(d, x->space[TT_SPACE_PINNED], x->mapped[TT_SPACE_PINNED]);
-    for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++)
+    for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++) {
+        tell_comm(x, x->space[sp], 0);
         tt_device_free(d, x->space[sp], x->mapped[sp]);
+    }
 }
 
 /* ---- tensors ---- */

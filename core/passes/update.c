@@ -15,15 +15,63 @@
 typedef struct tt_update_impl {
     tt_update public_;
     tt_stack *stack;
-    int first, n; /* members */
+    int first, n;   /* members */
+    tt_dtype dtype; /* of states: f32 or bf16 */
     bool offload;
     bool known; /* another stage runs the same update and has made its states */
 } tt_update_impl;
 
+/* A state, as f32: it may be stored as bf16. */
 static tt_value *read_moment(tt_builder *b, tt_state *s)
 {
     tt_value *v = tt_state_read(b, s);
-    return s->offloaded ? tt_load(b, v, 0, (int)s->type.dims[0].size) : v;
+    v = s->offloaded ? tt_load(b, v, 0, (int)s->type.dims[0].size) : v;
+    return tt_cast(b, v, tt_dtype_accumulate(s->type.dtype));
+}
+
+/* ---- states in bf16 (R20) ---- */
+
+/* Keys of these dims where the state is stored, so that each rank computes its own alone. */
+static tt_value *random_keys(tt_builder *b, const tt_state *s, tt_type t, const uint64_t *streams)
+{
+    tt_attrs_random_keys a = {.n_streams = t.dims[0].size, .streams = streams};
+    tt_placement place = s->place;
+    t.dtype = TT_F32;
+    for (int d = 0; d < t.n_dims; d++)
+        if (t.dims[d].size == 1 && s->type.dims[d].size != 1)
+            place.n[d] = 0;
+    for (int d = 0; d < t.n_dims; d++)
+        if (!place.n[d])
+            memset(place.atom[d], 0, sizeof place.atom[d]);
+    a.dims.n_dims = t.n_dims;
+    memcpy(a.dims.dims, t.dims, sizeof t.dims);
+    tt_node *n = tt_node_new(b, &tt_op_random_keys, NULL, 0, &t, &place, 1);
+    n->attrs = tt_arena_dup(tt_builder_graph(b)->arena, &a, sizeof a);
+    return n->out[0];
+}
+
+/* v rounded to bf16 by random numbers of the stream "<parameter>.<state>" of each member, which
+ * depend on the step and on the element's index in the parameter. All elements of a row share a key,
+ * and so do those of a column. */
+static tt_value *round_moment(tt_builder *b, const tt_state *s, tt_value *v)
+{
+    tt_arena *arena = tt_builder_graph(b)->arena;
+    tt_type rows = s->type, columns = s->type;
+    const int n = (int)s->type.dims[0].size, last = s->type.n_dims - 1;
+    uint64_t *streams = tt_arena_array(arena, (size_t)n + 1, sizeof *streams);
+    for (int i = 0; i < n; i++) {
+        const char *name =
+            tt_arena_printf(arena, "%s.%s", s->stack->members[s->first + i]->name, s->suffix);
+        streams[i] = tt_hash64(name, strlen(name), 0);
+    }
+    if (last > 0)
+        rows.dims[last] = TT_DIM(1, NULL);
+    for (int d = 0; d < TT_MAXV(last, 1); d++)
+        columns.dims[d] = TT_DIM(1, NULL);
+    static const uint64_t column_stream = 0;
+    tt_value *u[2] = {random_keys(b, s, rows, streams), random_keys(b, s, columns, &column_stream)};
+    tt_op(b, "keyed_uniform", u, 2, NULL, u, 1);
+    return tt_stochastic_round(b, tt_redistribute(b, v, &s->place), u[0]);
 }
 
 tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
@@ -40,10 +88,10 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
         return read_moment(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
     if (tt_graph_state(g, TT_STATE_OPTIMIZER, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
-    /* f32 for bf16 parameters, too: a running mean in bf16 does not move where its rate is below
-     * 2^-9 */
+    /* f32 for bf16 parameters, too, unless the job says bf16: rounded to nearest, a running mean in
+     * bf16 would not move where its rate is below 2^-9, so tt_assign rounds it stochastically. */
     tt_type t = i->stack->param->type;
-    t.dtype = tt_dtype_accumulate(t.dtype);
+    t.dtype = i->dtype == TT_BF16 ? TT_BF16 : tt_dtype_accumulate(t.dtype);
     t.dims[0].size = i->n;
     tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &i->stack->param->place);
     s->suffix = tt_arena_str(g->arena, name);
@@ -59,8 +107,10 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
     if (tt_builder_error(b))
         return;
     const tt_node *n = target->node;
-    if (tt_node_is_cast(n)) /* a bf16 parameter that the optimizer reads as f32 */
+    if (tt_node_is_cast(n)) /* bf16 that the optimizer reads as f32 */
         n = n->in[0]->node;
+    if (n->state && n->state->kind == TT_STATE_OPTIMIZER && n->state->type.dtype == TT_BF16)
+        value = round_moment(b, n->state, value);
     if (n->op == &tt_op_load)
         tt_state_assign_members(b, n->state, n->accumulate_index, value);
     else if (n->op == &tt_op_state)
@@ -164,6 +214,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
         tt_update_impl u = {.stack = s,
                             .first = first,
                             .n = TT_MIN(most, s->n - first),
+                            .dtype = o->state_dtype,
                             .offload = o->offload,
                             .known = stage != stage_of(s)};
         update_members(b, o, &u, param, grad, clip, lr);

@@ -150,9 +150,23 @@ static tt_status make_group(tt_setup *s, size_t i, tt_error *err)
     return group_rate(s, key, config, g.lr_factor, &s->groups[i + 1], err);
 }
 
+/* What the core itself reads of the section. An optimizer's own option of that name goes before it. */
+static tt_status common_options(tt_setup *s, tt_error *err)
+{
+    const tt_component *c = s->optimizer.component;
+    const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
+    tt_optimizer_config o;
+    for (size_t k = 0; k < c->n_options; k++)
+        own[k] = tt_component_option(c, k)->name;
+    TT_TRY(tt_optimizer_config_parse(s->job, own, &o, err));
+    s->state_dtype = o.state_dtype;
+    return TT_OK;
+}
+
 tt_status tt_groups_make(tt_setup *s, tt_error *err)
 {
     size_t n = 0;
+    TT_TRY(common_options(s, err));
     TT_TRY(tt_job_list(s->job, "optimizer.param_groups", &n, err));
     if (n > MAX_GROUPS)
         return tt_job_fail(

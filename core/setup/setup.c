@@ -165,7 +165,7 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 
 static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
-    static const char *const groups[] = {"param_groups", NULL};
+    static const char *const groups[] = {"param_groups", "state_dtype", NULL};
     tt_registry *r = s->registry;
     tt_backend_section bs = {0};
     TT_TRY(make_model(s, err));

@@ -78,6 +78,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_group *groups;                      /* [0] the default group, then param_groups in order */
     int n_groups;
     struct tt_group_match *matches; /* [n_groups - 1] */
+    tt_dtype state_dtype;           /* of optimizer states */
     int64_t threads;                /* threads per rank */
     int ranks_here;                 /* number of ranks on this machine */
     bool overlap;                   /* communication runs concurrently with computation */

@@ -62,6 +62,23 @@ static void report_others(const tt_rank *r, const tt_ckpt_reader *reader, tt_are
     tt_ckpt_log_others(reader, used, is_of_optimizer);
 }
 
+/* optimizer.state_dtype may differ from that of the run that saved. */
+static void report_converted(const tt_ckpt_reader *reader, const char *folder,
+                             const tt_ckpt_piece *p, size_t n)
+{
+    tt_dtype from = TT_N_DTYPES, to = TT_N_DTYPES;
+    for (size_t i = 0; i < n && from == to; i++)
+        if (is_of_optimizer(p[i].name)) {
+            to = p[i].dtype;
+            from = tt_ckpt_dtype(reader, p[i].name);
+            from = from == TT_N_DTYPES ? to : from; /* in no file: it has no elements */
+        }
+    if (from != to)
+        tt_log(TT_INFO, "checkpoint", "%s: its optimizer states are %s, this run's are %s: %s",
+               folder, tt_dtype_name(from), tt_dtype_name(to),
+               tt_dtype_size(to) < tt_dtype_size(from) ? "rounded to nearest" : "the same values");
+}
+
 /* ---- pieces on the host ----
  * On a device the data of a piece is an address there. To be filled, pieces get host memory instead, as
  * many at a time as fit in LOAD_BYTES, and at least one. */
@@ -138,8 +155,10 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
     if (s == TT_OK)
         s = fill_all(r, p, n, false, load_pieces, reader, err);
-    if (s == TT_OK && report)
+    if (s == TT_OK && report) {
         report_others(r, reader, a);
+        report_converted(reader, step_folder, p, n);
+    }
     if (reader)
         tt_ckpt_close(reader);
     tt_arena_free(a);

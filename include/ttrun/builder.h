@@ -200,6 +200,9 @@ TT_EXPORT tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, t
  * ("layers.3.drop"). stream must outlive the graph. */
 TT_EXPORT tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream,
                               int normal);
+/* x, f32, rounded to bf16: up or down, as u f32 in [0,1) says (tt_random). If u is uniform, the
+ * result's mean is x. */
+TT_EXPORT tt_value *tt_stochastic_round(tt_builder *b, tt_value *x, tt_value *u);
 
 /* x with a share p of its elements set to 0 and the others divided by 1 - p, drawn anew for each
  * step, in training; x itself elsewhere. name: unique in its scope. */

@@ -114,6 +114,11 @@ typedef struct tt_comm_vt {
      * own part has `count`. Of a group's calls the largest answer counts. NULL: none. */
     int64_t (*scratch_bytes)(const void *config, int n, int all_reduce, int64_t count,
                              tt_dtype dtype);
+    /* (optional, both or none; with device_memory) Most buffers of calls, of groups made before or
+     * later, lie in these bytes from now on, until forget_memory(base), which comes before they are
+     * freed: a transport may map them beforehand. A failure is none of the caller's. [setup] */
+    void (*use_memory)(void *self, void *base, size_t bytes);
+    void (*forget_memory)(void *self, void *base);
 } tt_comm_vt;
 
 /* out[i] = xs[0][i] op xs[1][i] op … for i < n, in that order; every transport uses this function,

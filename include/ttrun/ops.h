@@ -92,6 +92,7 @@ extern "C" {
  * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
  * pick_bwd           t v, t, t -> t v      x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]
  * random             by shape              → dims, f32 · tt_attrs_random
+ * random_keys        by shape              → dims, f32 · tt_attrs_random_keys
  * reduce_max         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
  * reduce_sum         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
  * reshape            by shape              x → dims · tt_attrs_dims
@@ -115,11 +116,12 @@ extern "C" {
  * top_k_bwd          by shape              idx i[..,k], dy f[..,k] → [..,n] · tt_attrs_dims (n)
  * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
  * pointwise: abs(x) add(x, y) cos(x) div(x, y) equal(x, y) erf(x) exp(x) floor_div(x, y) gelu(x)
- *    gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y)
- *    log(x) max_bwd(x, y, dy) maximum(x, y) minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y)
- *    relu(x) relu_bwd(x, dy) round(x) rsqrt(x) scale_by(x, s scalar) select(cond bool, x, y)
- *    sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy) sin(x) softplus(x) sqrt(x) sub(x, y)
- *    tanh(x) tanh_bwd(y, dy) */
+ *    gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x) keyed_uniform(a, b f32)
+ *    less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy) maximum(x, y) minimum(x, y) mod(x, y)
+ *    mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x) rsqrt(x) scale_by(x, s scalar)
+ *    select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy) sin(x)
+ *    softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x)
+ *    tanh_bwd(y, dy) */
 
 TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);       /* |x| */
 TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);       /* cosine of radians */
@@ -207,6 +209,13 @@ typedef struct tt_attrs_random {
     const char *stream;
     int32_t normal;
 } tt_attrs_random;
+/* random_keys: row i of dim 0 has the stream streams[i], a hash of a name. The array outlives the
+ * graph. */
+typedef struct tt_attrs_random_keys {
+    tt_attrs_dims dims;
+    int64_t n_streams; /* the size of dim 0 */
+    const uint64_t *streams;
+} tt_attrs_random_keys;
 typedef struct tt_attrs_const {
     double value;
     tt_dtype dtype;
@@ -229,6 +238,11 @@ TT_EXPORT double tt_rope_frequencies(const tt_rope_opts *o, double *inv_freq, in
  * standard normal. [any-thread] */
 TT_EXPORT double tt_random_at(uint64_t seed, int64_t step, const char *stream, uint64_t index,
                               int normal);
+/* What the ops random_keys, keyed_uniform and stochastic_round compute; index: of the element in the
+ * dims after dim 0. Every backend has these bits. [any-thread] */
+TT_EXPORT float tt_random_key_at(uint64_t seed, int64_t step, uint64_t stream, uint64_t index);
+TT_EXPORT float tt_keyed_uniform(float a, float b);
+TT_EXPORT float tt_stochastic_rounded(float x, float u);
 #ifdef __cplusplus
 }
 #endif

@@ -10,6 +10,9 @@
         __builtin_types_compatible_p(__typeof__(((nccl_api *)0)->name), __typeof__(&name)),        \
         #name ": our prototype differs from NCCL's");
 NCCL_FUNCTIONS(SAME)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+NCCL_OPTIONAL(SAME)
+#endif
 
 #define VALUE(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours " is not " #theirs);
 VALUE(NCCL_SUCCESS, ncclSuccess)

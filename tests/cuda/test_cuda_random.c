@@ -103,6 +103,40 @@ static void test_random_has_the_bits_of_the_core(void **state)
     check_random("s", 1, TT_BF16);
 }
 
+/* More streams than one launch takes, and a box of a tensor with large indices. */
+static void test_random_keys_have_the_bits_of_the_core(void **state)
+{
+    static const int64_t shapes[][3] = {
+        {801, 3, 1 },
+        {2,   5, 33},
+        {3,   0, 4 }
+    };
+    (void)state;
+    for (size_t k = 0; k < TT_COUNT(shapes); k++) {
+        tt_arena *a = tt_arena_new();
+        const int64_t n = shapes[k][0];
+        uint64_t *streams = tt_arena_array(a, (size_t)n, sizeof *streams);
+        const tt_attrs_random_keys attrs = {.n_streams = n, .streams = streams};
+        tt_tensor out = make(a, TT_F32, 3, shapes[k]), want = make(a, TT_F32, 3, shapes[k]);
+        for (int64_t i = 0; i < n; i++)
+            streams[i] = (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15);
+        for (int d = 1; d < 3; d++) {
+            out.begin[d] = INT64_C(1) << 33;
+            out.global[d] = INT64_C(1) << 35;
+        }
+        run("random_keys", NULL, 0, &out, &attrs);
+        for (int64_t i = 0; i < tt_tensor_numel(&out); i++) {
+            const int64_t row = i / shapes[k][2] % shapes[k][1] + out.begin[1];
+            const uint64_t index =
+                ((uint64_t)row << 35) + (uint64_t)(i % shapes[k][2] + out.begin[2]);
+            ((float *)want.data)[i] =
+                tt_random_key_at(42, 3, streams[i / (shapes[k][1] * shapes[k][2])], index);
+        }
+        assert_memory_equal(want.data, out.data, subject_bytes(&want));
+        tt_arena_free(a);
+    }
+}
+
 static void test_a_stream_with_a_longer_name_is_refused(void **state)
 {
     char name[300];
@@ -220,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transpose_turns_tiles),
         cmocka_unit_test(test_random_has_the_bits_of_the_core),
+        cmocka_unit_test(test_random_keys_have_the_bits_of_the_core),
         cmocka_unit_test(test_a_stream_with_a_longer_name_is_refused),
         cmocka_unit_test(test_initial_values_have_the_bits_of_the_core),
         cmocka_unit_test(test_concat_converts_to_the_first_dtype),

@@ -146,6 +146,30 @@ static void case_scratch(int n)
     world(n, scratch);
 }
 
+/* Spaces are registered once with each communicator, whichever was there first, and deregistered by
+ * forget_memory or, at the latest, before the communicator ends: the fake refuses all else. */
+static void registers(member *m)
+{
+    static const int ranks[MOST] = {0, 1, 2, 3};
+    tt_comm *later = NULL;
+    lvt->use_memory(m->self, m->a, ROOM); /* the first group is there */
+    MUST(lvt->group(m->self, ranks, m->n, 8, &later, E));
+    MUST(lvt->on(later, m->d.q[0], E));
+    lvt->use_memory(m->self, m->b, ROOM);
+    messages(m); /* their communicators are made by the first message */
+    reductions(m);
+    lvt->group_free(later); /* which ends with the world */
+    MUST(dev_sync(&m->d, 0, E));
+    lvt->forget_memory(m->self, m->a);
+    lvt->forget_memory(m->self, m->a); /* unknown: nothing happens */
+    lvt->use_memory(m->self, m->a, ROOM);
+    reductions(m);
+}
+static void case_registers(int n)
+{
+    world(n, registers);
+}
+
 static void case_right(int i)
 {
     static void (*const fns[])(member *) = {reductions, large_reductions, gathers,
@@ -185,6 +209,35 @@ static void test_messages_cross(void **state)
     rig_expect_right(case_crossing, 4);
     rig_expect_right(case_stream, 2);
 }
+/* The lines of the trace with these words. */
+static int lines_with(const char *words)
+{
+    int n = 0;
+    for (const char *at = rig_text; (at = strstr(at, words)) != NULL; at++)
+        n++;
+    return n;
+}
+
+static void test_memory_is_registered_once_with_each_communicator(void **state)
+{
+    (void)state;
+    char text[40];
+    const char *const traced[] = {"FAKE_NCCL_TRACE=1", text, NULL};
+    const char *const fails[] = {"FAKE_NCCL_TRACE=1", "FAKE_CUDA_FAIL=ncclCommRegister:*=3", NULL};
+    /* of two ranks, each with two groups and one receiver of messages: a, b, and a again where its
+     * communicator is one of a group that is still used */
+    for (int seed = 0; seed < 3; seed++) {
+        snprintf(text, sizeof text, "FAKE_CUDA_SEED=%d", seed);
+        if (rig_run(case_registers, 2, traced))
+            fail_msg("%s", rig_text);
+        if (lines_with(" registers ") != 2 * (3 + 3 + 2) ||
+            lines_with(" deregisters ") != lines_with(" registers "))
+            fail_msg("%s", rig_text);
+    }
+    if (rig_run(case_registers, 2, fails) || lines_with(" registers ") != 0)
+        fail_msg("%s", rig_text);
+}
+
 static void test_fast_sums_are_those_of_NCCL(void **state)
 {
     (void)state;
@@ -408,6 +461,7 @@ int main(void)
         cmocka_unit_test(test_results_are_those_of_every_transport),
         cmocka_unit_test(test_scratch_is_what_the_plan_counts),
         cmocka_unit_test(test_messages_cross),
+        cmocka_unit_test(test_memory_is_registered_once_with_each_communicator),
         cmocka_unit_test(test_fast_sums_are_those_of_NCCL),
         cmocka_unit_test(test_failures_are_named_and_do_not_hang),
         cmocka_unit_test(test_errors_of_NCCL_are_told),

@@ -58,6 +58,7 @@ struct comm {
     std::vector<launch *> at_head; /* that are, and were not run by all yet */
     launch *waiting = nullptr;     /* not on its stream yet */
     std::string error;
+    std::map<void *, void *> registered; /* handle → address */
 };
 
 std::map<std::string, std::shared_ptr<clique>> cliques;
@@ -434,6 +435,40 @@ API int ncclCommGetAsyncError(comm *c, int *state)
     return OK;
 }
 
+/* Each address once per communicator, until it is deregistered. FAKE_NCCL_TRACE=1 prints a line for each call. */
+void trace_registered(const comm *c, const char *what, const void *base)
+{
+    if (getenv("FAKE_NCCL_TRACE"))
+        fprintf(stderr, "fake NCCL: %s %p with %p\n", what, base, static_cast<const void *>(c));
+}
+API int ncclCommRegister(comm *c, void *base, size_t bytes, void **handle)
+{
+    locked here;
+    const int injected = fake_injected("ncclCommRegister");
+    if (injected)
+        return refuse(c, injected, "ncclCommRegister fails on request");
+    if (!c->joined || c->ended || !bytes || fake_memory_device(base, bytes) != c->device)
+        return refuse(c, INVALID_ARGUMENT, "ncclCommRegister: its communicator, or its memory");
+    for (const auto &r : c->registered)
+        if (r.second == base)
+            return refuse(c, INVALID_USAGE, "ncclCommRegister: this memory is registered already");
+    *handle = new char;
+    c->registered[*handle] = base;
+    trace_registered(c, "registers", base);
+    return OK;
+}
+API int ncclCommDeregister(comm *c, void *handle)
+{
+    locked here;
+    const auto found = c->registered.find(handle);
+    if (c->ended || found == c->registered.end() || fake_memory_device(found->second, 1) != c->device)
+        return refuse(c, INVALID_USAGE, "ncclCommDeregister: no such handle, or its memory was freed before");
+    trace_registered(c, "deregisters", found->second);
+    delete static_cast<char *>(handle);
+    c->registered.erase(found);
+    return OK;
+}
+
 API int ncclCommAbort(comm *c)
 {
     fake_queue_lock();
@@ -445,6 +480,8 @@ API int ncclCommAbort(comm *c)
 API int ncclCommFinalize(comm *c)
 {
     locked here;
+    if (!c->registered.empty())
+        return refuse(c, INVALID_USAGE, "ncclCommFinalize while memory is registered");
     c->ended = true;
     return OK;
 }

@@ -245,7 +245,7 @@ static void test_traits_are_the_declared_lists(void **state)
         {TT_OP_PROJECTION,      "linear "                                               },
         {TT_OP_ROTARY,          "rope "                                                 },
         {TT_OP_CAST,            "cast cast_down "                                       },
-        {TT_OP_BY_PLACE,        "iota random "                                          },
+        {TT_OP_BY_PLACE,        "iota random random_keys "                              },
         {TT_OP_STOPS_GRADIENT,  "stop_gradient "                                        },
         {TT_OP_NAMES_DIMS,      "broadcast reshape "                                    },
     };

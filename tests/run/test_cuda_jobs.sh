@@ -68,6 +68,17 @@ ok cuda_resumes_the_save_of_the_reference
 on_cuda "$dir/offload" $four --training.enable_cpu_offload true && [ $rc -eq 0 ] && same_numbers "$dir/four" "$dir/offload" &&
     same_step 4 "$dir/four" "$dir/offload"
 ok states_in_host_memory_have_the_same_bits
+bf16="--optimizer.state_dtype bfloat16"
+on_cuda "$dir/bf16" $four $bf16 && [ $rc -eq 0 ] && train "$dir/bf16_ref" --backend.name reference $four $bf16 && [ $rc -eq 0 ] &&
+    close_to "$dir/bf16" "$dir/bf16_ref" 2e-6 && ! same_step 4 "$dir/four" "$dir/bf16"
+ok states_in_bf16
+on_cuda "$dir/bf16_off" $four $bf16 --debug.capture off && [ $rc -eq 0 ] && same_step 4 "$dir/bf16" "$dir/bf16_off" &&
+    on_cuda "$dir/bf16_unfused" $four $bf16 --debug.disable_fusion true && [ $rc -eq 0 ] && same_step 4 "$dir/bf16" "$dir/bf16_unfused" &&
+    on_cuda "$dir/bf16_offload" $four $bf16 --training.enable_cpu_offload true && [ $rc -eq 0 ] && same_step 4 "$dir/bf16" "$dir/bf16_offload"
+ok states_in_bf16_have_the_same_bits_captured_fused_and_in_host_memory
+on_cuda "$dir/bf16_half" $four $bf16 --training.steps 2 && [ $rc -eq 0 ] && on_cuda "$dir/bf16_half" $four $bf16 && [ $rc -eq 0 ] &&
+    same_step 4 "$dir/bf16" "$dir/bf16_half"
+ok states_in_bf16_resume_with_the_same_bits
 for check in detect_nan poison sync; do
     on_cuda "$dir/$check" $four --debug.$check true && [ $rc -eq 0 ] && same_numbers "$dir/four" "$dir/$check" && same_step 4 "$dir/four" "$dir/$check"
     ok "debug_${check}_has_the_same_bits"

@@ -33,6 +33,32 @@ same tp $p.tensor_parallel_degree 2
 same pp $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4
 same cp_ring $p.context_parallel_degree 2 $p.context_parallel_rotate_method ring
 
+# The spaces of the plan are registered once with each communicator, and deregistered before they are freed; an NCCL that cannot (2.18) or
+# that refuses trains on, with a line at -v.
+fsdp="--nproc 2 $p.data_parallel_shard_degree 2 --training.steps 2 --checkpoint.interval 2 --comm.host local"
+FAKE_NCCL_TRACE=1
+export FAKE_NCCL_TRACE
+# shellcheck disable=SC2086
+train "$dir/registered" $cuda $nccl $fsdp
+grep '^fake NCCL: registers' "$dir/err" | sort >"$dir/a"
+sed -n 's/^fake NCCL: deregisters/fake NCCL: registers/p' "$dir/err" | sort >"$dir/b"
+[ "$rc" -eq 0 ] && [ -s "$dir/a" ] && [ "$(uniq "$dir/a" | wc -l)" = "$(wc -l <"$dir/a")" ] && cmp -s "$dir/a" "$dir/b"
+ok "each_space_is_registered_once_and_deregistered"
+mkdir "$dir/old" && sed 's/ncclCommRegister/ncclCommRegistex/g' "$lib/libnccl.so.2" >"$dir/old/libnccl.so.2"
+# shellcheck disable=SC2086
+train "$dir/old_nccl" $cuda --comm.backend nccl --comm.args.libraries "$dir/old" $fsdp
+[ "$rc" -eq 0 ] && ! grep -q '^fake NCCL: registers' "$dir/err" && grep -q "comm\] NCCL .*$dir/old/" "$dir/err" &&
+    [ "$(hash_of "$dir/registered/checkpoint/step-2")" = "$(hash_of "$dir/old_nccl/checkpoint/step-2")" ]
+ok "an_nccl_without_registration_has_the_same_bits"
+FAKE_CUDA_FAIL='ncclCommRegister:*=3'
+export FAKE_CUDA_FAIL
+# shellcheck disable=SC2086
+train "$dir/refused" $cuda $nccl $fsdp -v
+unset FAKE_CUDA_FAIL FAKE_NCCL_TRACE
+[ "$rc" -eq 0 ] && [ "$(grep -c 'NCCL does not register .* of device memory (internal error); training goes on without' "$dir/err")" -eq 1 ] &&
+    [ "$(hash_of "$dir/registered/checkpoint/step-2")" = "$(hash_of "$dir/refused/checkpoint/step-2")" ]
+ok "a_registration_that_fails_is_one_line_and_has_the_same_bits"
+
 # says TEXT: the last run failed with one line
 says() {
     [ "$rc" -ne 0 ] && [ "$rc" -ne 124 ] && grep -q "$1" "$dir/err"

@@ -320,6 +320,10 @@ void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src
         isa->select(n, src[0].p, src[1].p, src[2].p, dst->p, splat);
         return;
     }
+    if (op == OP_STOCHASTIC_ROUND && all_f32(src, 2) && dst->dtype == TT_BF16) {
+        isa->stochastic_bf16(dst->splat ? 1 : n, src[0].p, src[1].p, dst->p, splat);
+        return;
+    }
     if (halves(op, src, n_src, dst)) {
         run_halves(isa, op, n, src, n_src, dst, imm);
         return;

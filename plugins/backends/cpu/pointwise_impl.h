@@ -65,6 +65,38 @@ INLINE vf vsilu_bwd(vf x, vf dy)
     return dy * (s + x * s * flipped);
 }
 
+/* tt_keyed_uniform and tt_stochastic_rounded (core/graph/ops/stochastic.c). */
+INLINE vf vkeyed_uniform(vf a, vf b)
+{
+    vu x = (vu)a + (vu)b;
+    x = (x ^ x >> 16) * 0x21f0aaadu;
+    x = (x ^ x >> 15) * 0xd35a2d97u;
+    return __builtin_convertvector((vi)((x ^ x >> 15) >> 16), vf) * vset(0x1p-16f);
+}
+INLINE vf vstochastic_round(vf x, vf u)
+{
+    const vi size = (vi)x & INT32_MAX, stays = size >= 0x7f800000;
+    const vi up = (size + __builtin_convertvector(u * vset(0x1p16f), vi)) & (int32_t)0xffff0000;
+    const vf most = vselect(up >= 0x7f800000, (vf)vseti(0x7f7f0000), (vf)up);
+    const vi same = (size | ((size > 0x7f800000) & 0x400000)) & (int32_t)0xffff0000;
+    return (vf)((vi)vselect(stays, (vf)same, most) | ((vi)x & INT32_MIN));
+}
+
+/* y bf16: what stochastic_round gives, without a copy in f32. */
+static void stochastic_bf16(int64_t n, const float *x, const float *u, uint16_t *y, unsigned splat)
+{
+    for (int64_t i = 0; i < n; i += VW) {
+        const int64_t m = n - i < VW ? n - i : VW;
+        const vf v = vstochastic_round(operand(x, i, m, splat & 1u, 0.0f),
+                                       operand(u, i, m, splat & 2u, 0.0f));
+        const vs half = __builtin_convertvector((vu)v >> 16, vs);
+        if (m == VW)
+            memcpy(y + i, &half, sizeof half);
+        else
+            memcpy(y + i, &half, (size_t)m * sizeof *y);
+    }
+}
+
 INLINE void binary_loops(int op, int64_t n, const float *a, const float *b, float *y, const bool sa,
                          const bool sb)
 {

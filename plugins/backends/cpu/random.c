@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fused.h"
 
-/* random, iota: an element's value depends on its index in the GLOBAL tensor, not on the part this
+/* random, random_keys, iota: an element's value depends on its index in the GLOBAL tensor, not on the part this
  * rank holds. y of any shape. Naive twins: backends/reference/pointwise.c. */
 typedef struct draw {
     const tt_kernel_call *c;
@@ -40,6 +40,34 @@ static tt_status run_random(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+/* y f32 [streams, …] */
+static void draw_keys(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const tt_kernel_call *c = arg;
+    const tt_attrs_random_keys *at = c->attrs;
+    const tt_tensor *y = &c->out[0];
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t rest = i, unit = 1;
+        uint64_t index = 0;
+        for (int d = y->n_dims - 1; d > 0; d--) {
+            index += (uint64_t)((rest % y->shape[d] + y->begin[d]) * unit);
+            unit *= y->global[d] > 0 ? y->global[d] : y->shape[d];
+            rest /= y->shape[d];
+        }
+        ((float *)y->data)[i] = tt_random_key_at(tt_call_seed(c), tt_call_step(c),
+                                                 at->streams[y->begin[0] + rest], index);
+    }
+}
+
+static tt_status random_keys(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    (void)self;
+    (void)err;
+    tt_parallel_for(c->pool, tt_tensor_numel(&c->out[0]), 1024, draw_keys, (void *)(uintptr_t)c);
+    return TT_OK;
+}
+
 static void count_pieces(void *arg, int64_t begin, int64_t end, int thread)
 {
     const tt_tensor *y = arg;
@@ -60,5 +88,6 @@ static tt_status iota(void *self, const tt_kernel_call *c, tt_error *err)
 const cpu_kernel cpu_kernels_random[] = {
     CPU_KERNEL_ANY("iota", iota, NULL, 0),
     CPU_KERNEL_ANY("random", run_random, NULL, 0),
+    CPU_KERNEL_ANY("random_keys", random_keys, NULL, 0),
     CPU_KERNEL_END,
 };

@@ -21,16 +21,11 @@ static void shape_fill(char *dst, const char *one, int64_t n, size_t size)
     case 1:
         memset(dst, one[0], (size_t)n);
         break;
-    case 4: {
-        uint32_t v, *y = (uint32_t *)(void *)dst;
-        memcpy(&v, one, sizeof v);
-        for (int64_t i = 0; i < n; i++)
-            y[i] = v;
-        break;
-    }
-    default:
-        for (int64_t i = 0; i < n; i++)
-            memcpy(dst + (size_t)i * size, one, size);
+    default: /* what is filled is copied, so that twice as much is */
+        if (n > 0)
+            memcpy(dst, one, size);
+        for (int64_t done = 1; done < n; done *= 2)
+            memcpy(dst + (size_t)done * size, dst, (size_t)cpu_min(done, n - done) * size);
         break;
     }
 }

@@ -27,6 +27,7 @@
 
 typedef float vf __attribute__((vector_size(VW * 4)));
 typedef int32_t vi __attribute__((vector_size(VW * 4)));
+typedef uint32_t vu __attribute__((vector_size(VW * 4)));
 typedef double vd __attribute__((vector_size(VW * 4)));
 typedef int64_t vl __attribute__((vector_size(VW * 4)));
 typedef float vh __attribute__((vector_size(VW * 2))); /* half as many floats */

@@ -4,7 +4,7 @@
 #include "kernels/random_call.h"
 #include <string.h>
 
-/* random, initial and iota. y of any shape. */
+/* random, random_keys, initial and iota. y of any shape. */
 
 #define MOST_BLOCKS 8192
 
@@ -49,6 +49,31 @@ static int random_supports(const tt_kernel_call *c)
     return !a->stream || strlen(a->stream) <= RANDOM_STREAM;
 }
 
+static tt_status random_keys(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    static cuda_kernel kernel = CUDA_KERNEL("random", "tt_random_keys");
+    const tt_attrs_random_keys *a = c->attrs;
+    const tt_tensor *y = &c->out[0];
+    random_keys_call r = {.seed = c->seed, .step = c->step, .n = 1, .n_dims = y->n_dims - 1};
+    if (!c->seed || !c->step)
+        return TT_FAIL(err, TT_EINTERNAL, "random_keys: the call has no seed and no step");
+    for (int d = 1; d < y->n_dims; d++) {
+        r.n *= y->shape[d];
+        r.shape[d - 1] = y->shape[d];
+        r.begin[d - 1] = y->begin[d];
+        r.global[d - 1] = y->global[d] > 0 ? y->global[d] : y->shape[d];
+    }
+    for (int64_t first = 0; first < y->shape[0] && r.n > 0; first += RANDOM_STREAMS) {
+        const int64_t left = y->shape[0] - first;
+        r.n_streams = (int)(left < RANDOM_STREAMS ? left : RANDOM_STREAMS);
+        for (int i = 0; i < r.n_streams; i++)
+            r.streams[i] = a->streams[y->begin[0] + first + i];
+        r.out = (float *)y->data + first * r.n;
+        TT_TRY(CUDA_LAUNCH(backend, c, &kernel, grid_of(r.n * r.n_streams), err, &r));
+    }
+    return TT_OK;
+}
+
 /* Initial values; ttrun/device.h. */
 static tt_status run_initial(void *backend, const tt_kernel_call *c, tt_error *err)
 {
@@ -86,9 +111,10 @@ static tt_status iota(void *backend, const tt_kernel_call *c, tt_error *err)
 const tt_kernel cuda_kernels_random[] = {
     {.struct_size = sizeof(tt_kernel), .op = "iota", .run = iota},
     {.struct_size = sizeof(tt_kernel),                     .op = TT_OP_INITIAL, .run = run_initial},
+    {.struct_size = sizeof(tt_kernel), .op = "random_keys", .run = random_keys},
     {.struct_size = sizeof(tt_kernel),
      .op = "random",
      .run = run_random,
      .supports = random_supports},
-    {0             },
+    {0},
 };

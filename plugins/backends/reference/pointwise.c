@@ -98,6 +98,8 @@ static double floor_div(double x, double y)
     ROW(tanh_bwd, b * (1.0 - a * a))                                                               \
     ROW(sigmoid_bwd, b * a * (1.0 - a))                                                            \
     ROW(max_bwd, a >= b ? c : 0.0)                                                                 \
+    ROW(keyed_uniform, (double)tt_keyed_uniform((float)a, (float)b))                               \
+    ROW(stochastic_round, (double)tt_stochastic_rounded((float)a, (float)b))                       \
     ROW_OF(scale, ref_scale, a * b) /* b: the instruction's number */                              \
     ROW_OF(cast, ref_cast, a)                                                                      \
     ROW_OF(cast_down, ref_cast, a)                                                                 \
@@ -220,6 +222,23 @@ tt_status ref_random(void *backend, const tt_kernel_call *c, tt_error *err)
             global = global * (uint64_t)o->global[d] + (uint64_t)(o->begin[d] + index[d]);
         ref_store(o, i,
                   tt_random_at(tt_call_seed(c), tt_call_step(c), a->stream, global, a->normal));
+        ref_step(o, index, 0, NULL, NULL);
+    }
+    return TT_OK;
+}
+
+tt_status ref_random_keys(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_random_keys *a = c->attrs;
+    const tt_tensor *o = &c->out[0];
+    int64_t index[TT_MAX_DIMS] = {0}, n = tt_tensor_numel(o);
+    (void)backend, (void)err;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t global = 0;
+        for (int d = 1; d < o->n_dims; d++)
+            global = global * (uint64_t)o->global[d] + (uint64_t)(o->begin[d] + index[d]);
+        ((float *)o->data)[i] = tt_random_key_at(tt_call_seed(c), tt_call_step(c),
+                                                 a->streams[o->begin[0] + index[0]], global);
         ref_step(o, index, 0, NULL, NULL);
     }
     return TT_OK;

@@ -55,6 +55,7 @@ static const tt_kernel kernels[] = {
     KERNEL("pick", ref_pick),
     KERNEL("pick_bwd", ref_pick_bwd),
     KERNEL("random", ref_random),
+    KERNEL("random_keys", ref_random_keys),
     KERNEL("reduce_max", ref_reduce_max),
     KERNEL("reduce_sum", ref_reduce_sum),
     KERNEL("reshape", ref_copy),

@@ -30,7 +30,7 @@ const tt_kernel *ref_pointwise_kernel(const char *op);
 
 typedef tt_status ref_kernel_fn(void *backend, const tt_kernel_call *c, tt_error *err);
 ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_fused_product,
-    ref_linear_fused_rope, ref_const, ref_iota, ref_random;
+    ref_linear_fused_rope, ref_const, ref_iota, ref_random, ref_random_keys;
 ref_kernel_fn ref_linear, ref_linear_dx, ref_linear_dw, ref_matmul, ref_grouped_linear,
     ref_grouped_linear_dx, ref_grouped_linear_dw, ref_expert_sort;
 ref_kernel_fn ref_rms_norm, ref_rms_norm_bwd, ref_layer_norm, ref_layer_norm_bwd, ref_softmax,

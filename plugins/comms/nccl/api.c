@@ -27,6 +27,11 @@ static tt_status api_load(const char *folder, tt_error *err)
 #define NCCL_LOAD(result, name, parameters) TT_TRY(cuda_lib_symbol(&lib, #name, &api.name, err));
     NCCL_FUNCTIONS(NCCL_LOAD)
 #undef NCCL_LOAD
+#define NCCL_LOAD(result, name, parameters)                                                        \
+    if (cuda_lib_symbol(&lib, #name, &api.name, NULL) != TT_OK)                                    \
+        api.name = NULL;
+    NCCL_OPTIONAL(NCCL_LOAD)
+#undef NCCL_LOAD
     if (api.ncclGetVersion(&version) != NCCL_SUCCESS || version < NCCL_OLDEST)
         return TT_FAIL(err, TT_EUNSUPPORTED, "%s is NCCL %d.%d.%d; 2.18 or newer is needed",
                        lib.path, version / 10000, version / 100 % 100, version % 100);

@@ -73,9 +73,15 @@ enum {
     X(ncclResult_t, ncclReduceScatter,                                                             \
       (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
 
+/* Since 2.19; NULL where the library has them not. */
+#define NCCL_OPTIONAL(X)                                                                           \
+    X(ncclResult_t, ncclCommRegister, (const ncclComm_t, void *, size_t, void **))                 \
+    X(ncclResult_t, ncclCommDeregister, (const ncclComm_t, void *))
+
 typedef struct nccl_api {
 #define NCCL_MEMBER(result, name, parameters) result(*name) parameters;
     NCCL_FUNCTIONS(NCCL_MEMBER)
+    NCCL_OPTIONAL(NCCL_MEMBER)
 #undef NCCL_MEMBER
 } nccl_api;
 extern nccl_api nccl; /* of the process; filled by nccl_api_open */

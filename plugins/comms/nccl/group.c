@@ -195,6 +195,8 @@ static tt_status group_make(tt_comm *g, uint64_t key, tt_error *err)
     free(all);
     free(counts);
     if (s == TT_OK)
+        nccl_link_registers(w, g->link);
+    if (s == TT_OK)
         s = NCCL_DEVICE(w, alloc, 16, &g->token, err);
     if (s == TT_OK)
         s = NCCL_DEVICE(w, event_new, 0, &g->idle, err);

@@ -219,8 +219,10 @@ static tt_status join_sender(tt_comm *g, int from, tt_error *err)
     pthread_mutex_lock(&w->lock);
     g->from[from] = l;
     pthread_mutex_unlock(&w->lock);
-    return nccl_settle(g, l, nccl_link_join(l, &id, 2, 1), "ncclCommInitRankConfig for messages",
-                       err);
+    TT_TRY(nccl_settle(g, l, nccl_link_join(l, &id, 2, 1), "ncclCommInitRankConfig for messages",
+                       err));
+    nccl_link_registers(w, l);
+    return TT_OK;
 }
 
 static tt_status post_recv(tt_comm *g, nccl_link *l, void *buf, int64_t bytes, tt_error *err)

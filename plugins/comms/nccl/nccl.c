@@ -95,6 +95,7 @@ static void ending_free(ending *e)
 static void end_link(const ending *e, nccl_link *l)
 {
     ncclResult_t state = NCCL_IN_PROGRESS;
+    nccl_link_forgets(l, e->ok);
     if (!l->comm)
         return;
     if (!e->ok) {
@@ -174,6 +175,10 @@ static void world_close(void *self, int ok)
     pthread_join(w->watcher, NULL);
     if (w->ended)
         end_links(w, ok && !atomic_load(&w->aborted));
+    for (nccl_space *s = w->spaces, *next; s; s = next) {
+        next = s->next;
+        free(s);
+    }
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->changed);
     free(w);
@@ -237,7 +242,9 @@ static const tt_comm_vt vt = {.struct_size = sizeof(tt_comm_vt),
                               .on = group_on,
                               .poll = group_poll,
                               .works = world_works,
-                              .scratch_bytes = nccl_scratch_bytes};
+                              .scratch_bytes = nccl_scratch_bytes,
+                              .use_memory = nccl_use_memory,
+                              .forget_memory = nccl_forget_memory};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_COMM, "nccl", "NCCL between GPUs, one per rank", nccl_config, options,

@@ -27,7 +27,14 @@ typedef struct nccl_link {
     pthread_mutex_t lock; /* of comm, for the calls that name it */
     ncclComm_t comm;      /* NULL: not made yet, or aborted */
     struct nccl_link *next_ended;
+    struct nccl_handle *handles; /* register.c; under the world's lock */
 } nccl_link;
+
+typedef struct nccl_space { /* memory that buffers lie in */
+    void *base;
+    size_t bytes;
+    struct nccl_space *next;
+} nccl_space;
 
 #define NCCL_WATCHED 16 /* calls of a group that are watched at a time */
 typedef struct nccl_call {
@@ -84,6 +91,8 @@ struct nccl_world {
     pthread_cond_t changed;
     tt_comm *groups;
     nccl_link *ended; /* links of groups that were freed */
+    nccl_space *spaces;
+    bool told; /* that memory could not be registered */
     bool quit;
     _Atomic bool aborted;
     tt_error why;
@@ -110,6 +119,14 @@ tt_status nccl_world_status(nccl_world *w, tt_error *err);
 void nccl_world_abort(nccl_world *w, tt_status s, const char *why);
 void nccl_ranks_text(const tt_comm *g, char *text, size_t size);
 int64_t nccl_now_ns(void);
+
+/* ---- register.c ---- */
+void nccl_use_memory(void *self, void *base, size_t bytes);
+void nccl_forget_memory(void *self, void *base);
+/* Registers what is known so far with a communicator that is joined. */
+void nccl_link_registers(nccl_world *w, nccl_link *l);
+/* Before it ends; ok false: it is aborted, and nothing is asked of it any more. */
+void nccl_link_forgets(nccl_link *l, bool ok);
 
 /* ---- watch.c ---- */
 void *nccl_watch(void *world);

@@ -68,6 +68,25 @@ TT_DEV double point_floor_div(double x, double y)
     return q != 0.0 ? rint(q) : copysign(0.0, x / y);
 }
 
+/* tt_keyed_uniform and tt_stochastic_rounded (core/graph/ops/stochastic.c). */
+TT_DEV float point_keyed_uniform(float a, float b)
+{
+    u32 x = tt_float_bits(a) + tt_float_bits(b);
+    x = (x ^ x >> 16) * 0x21f0aaadu;
+    x = (x ^ x >> 15) * 0xd35a2d97u;
+    return (float)(int)((x ^ x >> 15) >> 16) * 0x1p-16f;
+}
+TT_DEV float point_stochastic_round(float x, float u)
+{
+    const u32 bits = tt_float_bits(x), size = bits & 0x7fffffffu;
+    u32 up = (size + (u32)(int)(u * 65536.0f)) & 0xffff0000u;
+    if (size >= 0x7f800000u) /* infinity and NaN stay */
+        up = size > 0x7f800000u ? (size | 0x400000u) & 0xffff0000u : size;
+    else if (up >= 0x7f800000u) /* no finite bf16 is larger */
+        up = 0x7f7f0000u;
+    return tt_bits_float((bits & 0x80000000u) | up);
+}
+
 /* ---- one step ---- */
 template <class T> TT_DEV T point_apply(int op, T x, T y, T z, double imm)
 {

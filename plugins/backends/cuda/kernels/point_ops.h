@@ -44,6 +44,8 @@
     ROW(TANH_BWD,      "tanh_bwd",      2, y * (T(1) - x * x))                                                              \
     ROW(SIGMOID_BWD,   "sigmoid_bwd",   2, y * (x * (T(1) - x)))                                                            \
     ROW(MAX_BWD,       "max_bwd",       3, x >= y ? z : T(0))                                                               \
+    ROW(KEYED_UNIFORM, "keyed_uniform", 2, T(point_keyed_uniform((float)x, (float)y)))                                      \
+    ROW(STOCHASTIC_ROUND, "stochastic_round", 2, T(point_stochastic_round((float)x, (float)y)))                             \
     ROW(SCALE,         "scale",         1, x * T(imm))                                                                      \
     ROW(CONST,         "const",         0, T(imm))                                                                          \
     ROW(CAST,          "cast",          1, x)                                                                               \

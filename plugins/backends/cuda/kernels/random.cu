@@ -247,6 +247,25 @@ TT_KERNEL(POINT_THREADS, tt_random, const random_call c)
     }
 }
 
+/* Two numbers as the 16 bytes that the host hashes (core/graph/ops/stochastic.c). */
+TT_DEV u64 random_hash_numbers(u64 x, u64 y, int n, u64 seed)
+{
+    unsigned char bytes[16];
+    for (int i = 0; i < 16; i++)
+        bytes[i] = (unsigned char)((i < 8 ? x : y) >> 8 * (i % 8));
+    return xxh_hash(bytes, 8 * n, seed);
+}
+
+TT_KERNEL(POINT_THREADS, tt_random_keys, const random_keys_call c)
+{
+    const i64 step = (i64) * (const double *)c.step;
+    for (i64 i = point_first(); i < c.n * c.n_streams; i += point_all()) {
+        const u64 key = random_hash_numbers((u64)step, c.streams[i / c.n], 2, *(const u64 *)c.seed);
+        const u64 h = random_hash_numbers(random_index(c, i % c.n), 0, 1, key);
+        c.out[i] = tt_bits_float((u32)(h & 0x807fffffull) | (64u + (u32)(h >> 32 & 127u)) << 23);
+    }
+}
+
 /* ---- initial values of parameters: core/train/initial.c ---- */
 enum { INIT_TRUNC_NORMAL, INIT_NORMAL, INIT_CONSTANT, INIT_UNIFORM };
 TT_DEV double initial_value(const initial_call &c, u64 index)
