@@ -99,6 +99,11 @@ void tt_block_end(tt_builder *b)
     tt_scope_end(b);
 }
 
+const char *tt_dropout_stream(tt_builder *b, const char *name)
+{
+    return tt_arena_printf(b->arena, "%s.%s", b->scope, name);
+}
+
 /* ---- inputs, outputs, losses ---- */
 
 /* The placement of an input: a rank has the sequences of its data rank (R4). A part of them costs

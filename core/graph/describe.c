@@ -134,7 +134,7 @@ tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name)
         return x;
     if (p >= 1)
         return tt_builder_fail(b, TT_EINVAL, "dropout \"%s\": p %g is not below 1", name, p);
-    const char *stream = tt_arena_printf(b->arena, "%s.%s", b->scope, name);
+    const char *stream = tt_dropout_stream(b, name);
     const tt_type *t = &x->type;
     tt_value *u = tt_random(b, t->dims, t->n_dims, stream, 0);
     tt_value *dropped = tt_less(b, u, tt_const(b, p, TT_F32));

@@ -32,7 +32,10 @@
  * sequence and its out is 0. The part of a block after its last token is not read.
  * attention with bias f32 [H,N], in all its forms: bias[h,i] is added to the score of query t and key s
  * of head h, after scale and softcap, with i = clamp(pos[t] - pos[s] + zero, 0, N - 1), where zero is 0,
- * and N / 2 if bidirectional. The operand is there if attributes say so, and is the last one.
+ * and N / 2 if bidirectional. The operand is there if attributes say so; only token_index is after it.
+ * attention with dropout p, and its derivatives: each weight of the softmax is multiplied by 0 or by
+ * 1 / (1 - p), as random.h says, before the sum over values; lse is that of all weights. token_index i32 [T]
+ * is the last operand then. The derivatives draw the same numbers again.
  * These nodes have no kernels, because core/exec runs them: param, input, state, fetch, redistribute,
  * transfer, accumulate, assign. */
 
@@ -175,7 +178,14 @@ typedef struct tt_attrs_attention {
      * each run is one segment with the positions 0 … line - 1; a kernel need not look. 0: pos and seg
      * may say anything. */
     int64_t line;
+    double dropout;  /* > 0: the last operand is token_index, see above */
+    uint64_t stream; /* of dropout's random numbers: tt_random_stream() of its name */
 } tt_attrs_attention;
+/* How many operands dropout adds to a call of attention or of its derivatives. */
+static inline int tt_attention_drops(const tt_attrs_attention *a)
+{
+    return a->dropout > 0.0;
+}
 #define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
 typedef struct tt_attrs_reduce {
     int32_t dim, keep;
