@@ -30,7 +30,8 @@ typedef struct tt_attention_opts {
     tt_value *bias;    /* [H, n], added to scores by distance, see below; NULL = none           */
     tt_value *pos_k, *seg_k; /* i32 [S] of the keys; NULL = the inputs "pos" and "seg"          */
     tt_value *prefix; /* i32, [T] or a scalar: prefix-LM, see below; NULL = none                */
-    double dropout;   /* in training, the share of the softmax's weights that is set to 0, see below  */
+    double
+        dropout; /* in training, the share of the softmax's weights that is set to 0, see below  */
     const char *dropout_name; /* of its random numbers, unique in its scope; NULL = "attention"   */
 } tt_attention_opts;
 TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v,

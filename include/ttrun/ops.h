@@ -46,9 +46,9 @@ extern "C" {
 /* Made by `make docs` from the definitions in core/graph/ops; do not edit. */
 /* name               rule                  operands → results · attributes
  * argmax             by shape              x f[..] → i32, one dim removed, or kept with size 1 · tt_attrs_arg
- * attention          by shape              q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]][, bias f[H,N]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
+ * attention          by shape              q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]][, bias f[H,N]][, token_index i[T]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
  * attention_bias_bwd by shape              as attention_bwd, bias f[H,N] → dq, dk, dv, dbias f[H,N] · tt_attrs_attention
- * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias] (as in attention) → dq, dk, dv · tt_attrs_attention
+ * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias][, token_index] (as in attention) → dq, dk, dv · tt_attrs_attention
  * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]][, bias f[H,N]] → out [T,H*dv], keys, values · tt_attrs_attention
  * attention_merge    (below)               out, lse of each of two sets of keys → out, lse of their union
  *                    t h, t h, t h, t h -> t h, t h
@@ -94,7 +94,7 @@ extern "C" {
  * max_last           t v -> t              x f[T,V] → [T]
  * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
  * pick_bwd           t v, t, t -> t v      x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]
- * random             by shape              → dims, f32 · tt_attrs_random
+ * random             by shape              [index i[T]] → dims, f32 · tt_attrs_random
  * reduce_max         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
  * reduce_sum         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
  * reshape            by shape              x → dims · tt_attrs_dims

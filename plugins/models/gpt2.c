@@ -199,8 +199,7 @@ static tt_status gpt2_config_json(const void *cfg, char *json, size_t size, tt_e
     json_begin_config(&t, "GPT2LMHeadModel", "gpt2");
     for (size_t i = 0; i < TT_COUNT(sizes); i++)
         json_add(&t, ",\n  \"%s\": %lld", sizes[i].key, (long long)sizes[i].value);
-    json_add(&t,
-             ",\n  \"activation_function\": \"gelu_new\",\n  \"initializer_range\": 0.02,\n  ");
+    json_add(&t, ",\n  \"activation_function\": \"gelu_new\",\n  \"initializer_range\": 0.02,\n  ");
     json_add_real(&t, "resid_pdrop", c->resid_pdrop);
     json_add(&t, ",\n  ");
     json_add_real(&t, "embd_pdrop", c->embd_pdrop);

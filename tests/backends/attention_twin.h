@@ -81,9 +81,9 @@ static data make(const problem *p)
 
 static void release(data *d)
 {
-    tt_tensor all[] = {d->q,   d->k,   d->v,    d->pos_q, d->seg_q, d->pos_k, d->seg_k, d->sinks,
-                       d->out, d->lse, d->dout, d->dq,    d->dk,    d->dv,    d->bias,  d->dbias,
-                       d->token_index};
+    tt_tensor all[] = {d->q,     d->k,     d->v,    d->pos_q, d->seg_q,      d->pos_k,
+                       d->seg_k, d->sinks, d->out,  d->lse,   d->dout,       d->dq,
+                       d->dk,    d->dv,    d->bias, d->dbias, d->token_index};
     drop(all, (int)TT_COUNT(all));
 }
 

@@ -16,12 +16,14 @@ static void check(const problem *p)
     double *dk = zeros(p->tk * p->kv * p->hd), *dv = zeros(p->tk * p->kv * p->dv),
            *ds = zeros(p->heads), *dbias = zeros(p->heads * p->distances);
     const int biased = p->distances > 0, drops = p->dropout > 0;
-    const double wide = 1 / (1 - p->dropout); /* weights, and so their rounding, are larger by this */
+    const double wide =
+        1 / (1 - p->dropout); /* weights, and so their rounding, are larger by this */
     forward(p, &d, q, k, v, s, out, lse);
     backward(p, &d, q, k, v, s, dq, dk, dv, ds, dbias);
     EACH_ISA
     {
-        tt_tensor in[10] = {d.q, d.k, d.v, d.pos_q, d.seg_q, d.pos_k, d.seg_k}, o[] = {d.out, d.lse};
+        tt_tensor in[10] = {d.q, d.k, d.v, d.pos_q, d.seg_q, d.pos_k, d.seg_k},
+                  o[] = {d.out, d.lse};
         int n = 7;
         if (p->sinks)
             in[n++] = d.sinks;
@@ -54,7 +56,7 @@ static void check(const problem *p)
 static problem plain(int64_t tokens, int64_t heads, int64_t kv, int64_t hd)
 {
     return (problem){tokens, tokens, heads, kv, hd, hd, 0, 0, 1 / sqrt((double)hd),
-                     0,      0,      1,     0,  0,  0, 0};
+                     0,      0,      1,     0,  0,  0,  0};
 }
 
 static void test_attention_matches_double_for_many_shapes(void **state)

@@ -144,7 +144,7 @@ const char *tt_attention_rule_sinks_and_bias(const tt_shape_query *q, int at)
 {
     const tt_attrs_attention *a = q->attrs;
     static const char *const texts[2][2][2] = {
-        {{"", ", t"},     {", h !n", ", h !n, t"}      },
+        {{"", ", t"},       {", h !n", ", h !n, t"}      },
         {{", h", ", h, t"}, {", h, h !n", ", h, h !n, t"}}
     };
     const int drops = tt_attention_drops(a), biased = a->bias ? 1 : 0;
@@ -266,9 +266,10 @@ tt_cost tt_attention_cost_bwd(const tt_shape_query *q, const tt_type *out)
 { /* five products instead of two of the forward */
     const tt_attrs_attention *a = q->attrs;
     double heads = (double)(q->in[0]->dims[1].size / a->head_dim);
-    return tt_cost_make(q, out, 3,
-                        pairs(q) * heads *
-                            (6.0 * (double)a->head_dim + 4.0 * (double)a->v_head_dim + 15.0 + draws(a)));
+    return tt_cost_make(
+        q, out, 3,
+        pairs(q) * heads *
+            (6.0 * (double)a->head_dim + 4.0 * (double)a->v_head_dim + 15.0 + draws(a)));
 }
 
 /* Decoding: the keys and values of all sequences, in the layout of attention_cached. */
@@ -422,7 +423,8 @@ tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int
         ins[n++] = o.sinks;
     if (o.bias != NULL)
         ins[n++] = tt_cast(b, o.bias, tt_dtype_accumulate(tt_value_type(q)->dtype));
-    if (tt_builder_mode(b) == TT_BUILD_TRAIN && o.dropout != 0.0) { /* infer refuses what is no rate */
+    if (tt_builder_mode(b) == TT_BUILD_TRAIN &&
+        o.dropout != 0.0) { /* infer refuses what is no rate */
         const char *name = o.dropout_name ? o.dropout_name : "attention";
         a.dropout = o.dropout;
         a.stream = tt_random_stream(tt_dropout_stream(b, name));

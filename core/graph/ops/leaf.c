@@ -134,9 +134,10 @@ const tt_op_def tt_op_random = {
     .name = "random",
     .operands = "[index i[T]] → dims, f32",
     .attributes = "tt_attrs_random",
-    .doc = "random numbers, uniform in [0,1) or standard normal; each depends on the seed, the "
-           "step, the stream and its index in the global tensor only; with index, row t counts as row "
-           "index[t]",
+    .doc =
+        "random numbers, uniform in [0,1) or standard normal; each depends on the seed, the "
+        "step, the stream and its index in the global tensor only; with index, row t counts as row "
+        "index[t]",
     .flags = TT_OP_NO_GRADIENT | TT_OP_BY_PLACE,
     .attrs_size = sizeof(tt_attrs_random),
     .n_out = 1,

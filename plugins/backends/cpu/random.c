@@ -40,9 +40,9 @@ static void draw_pieces(void *arg, int64_t begin, int64_t end, int thread)
         uint64_t size = 1;
         const uint64_t at = within_row(y, i % w->row, &size),
                        index = (y->n_dims ? row_index(w, i / w->row) : 0) * size + at;
-        const double v = w->at->normal ? tt_random_at(tt_call_seed(c), tt_call_step(c),
-                                                      w->at->stream, index, 1)
-                                       : tt_random_uniform(w->key, index);
+        const double v =
+            w->at->normal ? tt_random_at(tt_call_seed(c), tt_call_step(c), w->at->stream, index, 1)
+                          : tt_random_uniform(w->key, index);
         cpu_reg r = {.p = (char *)y->data + (size_t)i * tt_dtype_size(y->dtype), .dtype = y->dtype};
         if (y->dtype == TT_F32)
             ((float *)y->data)[i] = (float)v;

@@ -93,8 +93,8 @@ bool cuda_attn_fits(const attention_args *a, int hd, int dv)
     for (size_t i = 0; i < sizeof data / sizeof *data; i++)
         if (cuda_alignment_of(data[i], 16) < 16)
             return false;
-    return !a->drops && (a->halves & halves) == halves && a->hd <= hd && a->dv_dim <= dv && a->hd % 8 == 0 &&
-           a->dv_dim % 8 == 0;
+    return !a->drops && (a->halves & halves) == halves && a->hd <= hd && a->dv_dim <= dv &&
+           a->hd % 8 == 0 && a->dv_dim % 8 == 0;
 }
 
 /* ---- spans ---- */

@@ -75,7 +75,8 @@ TT_DEV void weigh(const attention_args &a, plain_room *room, const part &t, cons
             const float *stats = a.stats + ((i64)t.head * a.rows + (query < a.n_q ? query : 0)) * 2;
             float slope;
             const float z = score(a, t, s[i][j], i, j, &slope),
-                        p = z == -INF ? 0.0f : exp2f(z - stats[0]), f = z == -INF ? 0.0f : kept(a, t, i, j);
+                        p = z == -INF ? 0.0f : exp2f(z - stats[0]),
+                        f = z == -INF ? 0.0f : kept(a, t, i, j);
             room->tile[t.row + i][t.col + 16 * j] =
                 WHAT == DV ? p * f : p * (d[i][j] * f - stats[1]) * slope;
         }

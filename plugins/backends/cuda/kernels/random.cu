@@ -219,8 +219,9 @@ template <class C> TT_DEV u64 random_index(const C &c, i64 i, const int *rows)
 {
     u64 index = 0, unit = 1;
     for (int d = c.n_dims - 1; d >= 0; d--) {
-        index += (d == 0 && rows ? (u64)(u32)rows[i % c.shape[0]] : (u64)(i % c.shape[d] + c.begin[d])) *
-                 unit;
+        index +=
+            (d == 0 && rows ? (u64)(u32)rows[i % c.shape[0]] : (u64)(i % c.shape[d] + c.begin[d])) *
+            unit;
         unit *= (u64)c.global[d];
         i /= c.shape[d];
     }
