@@ -230,36 +230,22 @@ static tt_status check_rope(const tt_component *c, const char *path, const tt_js
     return TT_OK;
 }
 
-static bool is_dropout(const char *key, const tt_json *v)
+/* Logs dropout of the config that the model does not have. What it has, training logs. */
+static void note_dropout(const tt_component *c, const char *path, const tt_json *root)
 {
-    return (strstr(key, "dropout") || strstr(key, "pdrop")) && strncmp(key, "summary", 7) != 0 &&
-           (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) && v->real != 0.0;
+    for (size_t i = 0; i < root->n; i++) {
+        const char *key = root->keys[i];
+        const tt_json *v = root->items[i];
+        if (tt_is_dropout(key) && strncmp(key, "summary", 7) != 0 && !is_option(c, key) &&
+            (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) && v->real != 0.0)
+            tt_log(TT_INFO, "model", "%s: %s %g is not applied: model %s has no such dropout", path,
+                   key, v->real, c->name);
+    }
 }
 
-/* Logs the config's dropout: in one line what training applies, and what the model does not have. args: the
- * arguments made from the config and from the model's defaults. */
-static tt_status note_dropout(const tt_setup *s, const tt_component *c, const char *path,
-                              const tt_json *root, const char *args, tt_error *err)
+bool tt_is_dropout(const char *option)
 {
-    const tt_json *all = NULL;
-    tt_str list = {0};
-    TT_TRY(tt_json_parse(s->arena, path, args, strlen(args), &all, err));
-    for (size_t i = 0; i < all->n; i++) {
-        const char *key = all->keys[i];
-        if (is_dropout(key, all->items[i]) &&
-            !tt_job_has(s->job, tt_arena_printf(s->arena, "model.args.%s", key)))
-            tt_str_printf(&list, "%s%s %g", list.n ? ", " : "", key, all->items[i]->real);
-    }
-    if (list.n)
-        tt_log(TT_INFO, "model",
-               "%s: training is with dropout (%s); to train without, set these in model.args to 0",
-               path, tt_str_get(&list));
-    tt_str_free(&list);
-    for (size_t i = 0; i < root->n; i++)
-        if (is_dropout(root->keys[i], root->items[i]) && !is_option(c, root->keys[i]))
-            tt_log(TT_INFO, "model", "%s: %s %g is not applied: model %s has no such dropout", path,
-                   root->keys[i], root->items[i]->real, c->name);
-    return TT_OK;
+    return strstr(option, "dropout") || strstr(option, "pdrop");
 }
 
 static bool config_has(const tt_json *root, const char *key)
@@ -345,9 +331,8 @@ tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char 
         st = check_rope(c, path, root, &why);
     if (st == TT_OK)
         st = write_args(c, hf, root, a, &out, &why);
-    if (st == TT_OK)
-        st = note_dropout(s, c, path, root, tt_str_get(&out), &why);
     if (st == TT_OK) {
+        note_dropout(c, path, root);
         *args = tt_arena_str(a, tt_str_get(&out));
         *path_out = path;
     }

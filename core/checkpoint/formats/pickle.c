@@ -67,34 +67,34 @@ static const struct {
     uint8_t op;
     const char *name;
 } refused[] = {
-    {'1',  "POP_MARK"    },
-    {'2',  "DUP"         },
-    {'F',  "FLOAT"       },
-    {'I',  "INT"         },
-    {'L',  "LONG"        },
-    {'P',  "PERSID"      },
-    {'S',  "STRING"      },
-    {'T',  "BINSTRING"   },
+    {'1',  "POP_MARK"       },
+    {'2',  "DUP"            },
+    {'F',  "FLOAT"          },
+    {'I',  "INT"            },
+    {'L',  "LONG"           },
+    {'P',  "PERSID"         },
+    {'S',  "STRING"         },
+    {'T',  "BINSTRING"      },
     {'U',  "SHORT_BINSTRING"},
-    {'V',  "UNICODE"     },
-    {'d',  "DICT"        },
-    {'g',  "GET"         },
-    {'i',  "INST"        },
-    {'l',  "LIST"        },
-    {'o',  "OBJ"         },
-    {'p',  "PUT"         },
-    {0x82, "EXT1"        },
-    {0x83, "EXT2"        },
-    {0x84, "EXT4"        },
-    {0x8b, "LONG4"       },
-    {0x8d, "BINUNICODE8" },
-    {0x8e, "BINBYTES8"   },
-    {0x8f, "EMPTY_SET"   },
-    {0x90, "ADDITEMS"    },
-    {0x91, "FROZENSET"   },
-    {0x92, "NEWOBJ_EX"   },
-    {0x96, "BYTEARRAY8"  },
-    {0x97, "NEXT_BUFFER" },
+    {'V',  "UNICODE"        },
+    {'d',  "DICT"           },
+    {'g',  "GET"            },
+    {'i',  "INST"           },
+    {'l',  "LIST"           },
+    {'o',  "OBJ"            },
+    {'p',  "PUT"            },
+    {0x82, "EXT1"           },
+    {0x83, "EXT2"           },
+    {0x84, "EXT4"           },
+    {0x8b, "LONG4"          },
+    {0x8d, "BINUNICODE8"    },
+    {0x8e, "BINBYTES8"      },
+    {0x8f, "EMPTY_SET"      },
+    {0x90, "ADDITEMS"       },
+    {0x91, "FROZENSET"      },
+    {0x92, "NEWOBJ_EX"      },
+    {0x96, "BYTEARRAY8"     },
+    {0x97, "NEXT_BUFFER"    },
     {0x98, "READONLY_BUFFER"},
 };
 
@@ -106,6 +106,13 @@ const char *tt_pickle_kind_name(const tt_pickle_value *v)
     return v ? names[v->kind] : "nothing";
 }
 
+void tt_plain_text(char *text)
+{
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (*p < ' ' || *p == 127)
+            *p = '?';
+}
+
 static tt_status bad(const machine *m, const char *fmt, ...) TT_PRINTF(2, 3);
 static tt_status bad(const machine *m, const char *fmt, ...)
 {
@@ -114,6 +121,7 @@ static tt_status bad(const machine *m, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    tt_plain_text(text);
     return tt_fail(m->err, TT_EFORMAT, "%s: byte %zu of the pickle: %s", m->path, m->op_at, text);
 }
 
@@ -281,22 +289,13 @@ static tt_status push_global(machine *m, const char *module, size_t n_module, co
             push(m, TT_PICKLE_GLOBAL)->global = g;
             return TT_OK;
         }
-    tt_str shown = {0};
-    tt_str_printf(&shown, "%.*s.%.*s", (int)TT_MIN(n_module, (size_t)100), module,
-                  (int)TT_MIN(n_name, (size_t)100), name);
-    for (size_t i = 0; i < shown.n; i++)
-        if ((unsigned char)shown.s[i] < ' ' || shown.s[i] == 127)
-            shown.s[i] = '?';
-    const tt_status s =
-        bad(m, "it names the global %s, which weights do not need; nothing was run", shown.s);
-    tt_str_free(&shown);
-    return s;
+    return bad(m, "it names the global %.*s.%.*s, which weights do not need; nothing was run",
+               (int)TT_MIN(n_module, (size_t)100), module, (int)TT_MIN(n_name, (size_t)100), name);
 }
 
 static tt_status line(machine *m, const char **out, size_t *n)
 {
-    const uint8_t *end =
-        m->at < m->n ? memchr(m->bytes + m->at, '\n', m->n - m->at) : NULL;
+    const uint8_t *end = m->at < m->n ? memchr(m->bytes + m->at, '\n', m->n - m->at) : NULL;
     if (!end)
         return bad(m, "the pickle is cut short; copy the file again");
     *out = (const char *)m->bytes + m->at;
@@ -418,8 +417,7 @@ static tt_status no_such_opcode(const machine *m, uint8_t op)
 {
     for (size_t i = 0; i < TT_COUNT(refused); i++)
         if (refused[i].op == op)
-            return bad(m, "opcode %s, which weights do not need; nothing was run",
-                       refused[i].name);
+            return bad(m, "opcode %s, which weights do not need; nothing was run", refused[i].name);
     return bad(m, "0x%02x is no opcode: not a pickle, or a damaged one", op);
 }
 
@@ -555,8 +553,7 @@ tt_status tt_pickle_read(const char *path, const uint8_t *bytes, size_t n,
                          const tt_pickle_global *globals, tt_arena *a, const tt_pickle_value **out,
                          tt_error *err)
 {
-    machine m = {
-        .path = path, .bytes = bytes, .n = n, .globals = globals, .arena = a, .err = err};
+    machine m = {.path = path, .bytes = bytes, .n = n, .globals = globals, .arena = a, .err = err};
     if (n > MOST_BYTES)
         return bad(&m, "%zu bytes; %zu are the most", n, MOST_BYTES);
     while (!m.stopped) {

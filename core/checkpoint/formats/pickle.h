@@ -53,5 +53,7 @@ tt_status tt_pickle_read(const char *path, const uint8_t *bytes, size_t n,
                          const tt_pickle_global *globals, tt_arena *a, const tt_pickle_value **out,
                          tt_error *err);
 const char *tt_pickle_kind_name(const tt_pickle_value *v); /* "a tuple", in Python's words */
+/* Replaces control characters by '?': a file's names go into messages. */
+void tt_plain_text(char *text);
 
 #endif

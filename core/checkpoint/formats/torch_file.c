@@ -84,15 +84,21 @@ typedef struct view {
     size_t size;            /* bytes per element */
 } view;
 
+/* name: of the tensor; NULL: the file as a whole */
 static tt_status bad(const reading *r, const char *name, const char *fmt, ...) TT_PRINTF(3, 4);
 static tt_status bad(const reading *r, const char *name, const char *fmt, ...)
 {
+    char shown[220];
     char text[400];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return tt_fail(r->err, TT_EFORMAT, "%s: tensor '%.200s': %s", r->path, name, text);
+    tt_plain_text(text);
+    snprintf(shown, sizeof shown, "%.200s", name ? name : "");
+    tt_plain_text(shown);
+    return name ? tt_fail(r->err, TT_EFORMAT, "%s: '%s': %s", r->path, shown, text)
+                : tt_fail(r->err, TT_EFORMAT, "%s: %s", r->path, text);
 }
 
 static const tt_st_dtype *dtype_of(const tt_pickle_value *v)
@@ -180,8 +186,8 @@ static tt_status place(const reading *r, const tt_pickle_value *args, const tt_s
         return TT_OK;
     if (!reach_of(t, v, &reach) || !tt_add_i64(reach, offset->integer, &end) ||
         (uint64_t)end > entry->bytes / v->size)
-        return bad(r, t->name, "it reaches beyond the %zu bytes of its storage %.100s", entry->bytes,
-                   entry->name);
+        return bad(r, t->name, "it reaches beyond the %zu bytes of its storage %.100s",
+                   entry->bytes, entry->name);
     v->storage += (size_t)offset->integer * v->size;
     return TT_OK;
 }
@@ -194,9 +200,8 @@ static tt_status read_tensor(const reading *r, const tt_pickle_value *v, tt_st_t
         v = v->items[0]->items[0];
     const bool is_v3 = v->kind == TT_PICKLE_CALL && v->global->id == IS_TENSOR_V3;
     if (v->kind != TT_PICKLE_CALL || (v->global->id != IS_TENSOR && !is_v3))
-        return tt_fail(r->err, TT_EFORMAT,
-                       "%s: '%.200s' is %s, not a tensor; save the model's state_dict alone",
-                       r->path, t->name, tt_pickle_kind_name(v));
+        return bad(r, t->name, "it is %s, not a tensor; save the model's state_dict alone",
+                   tt_pickle_kind_name(v));
     const tt_pickle_value *args = v->items[0];
     if (args->n < (is_v3 ? 7u : 4u))
         return bad(r, t->name, "%s has only %zu arguments", v->global->name, args->n);
@@ -271,9 +276,8 @@ static tt_status settle(const reading *r, tt_st_file *f, const view *views)
 static tt_status read_dict(const reading *r, const tt_pickle_value *dict, tt_st_file *f)
 {
     if (dict->kind != TT_PICKLE_DICT)
-        return tt_fail(r->err, TT_EFORMAT,
-                       "%s: it holds %s, not a dict of tensors; save the model's state_dict alone",
-                       r->path, tt_pickle_kind_name(dict));
+        return bad(r, NULL, "it holds %s, not a dict of tensors; save the model's state_dict alone",
+                   tt_pickle_kind_name(dict));
     const size_t n = dict->n / 2;
     tt_map *names = tt_map_new(r->arena);
     view *views = tt_arena_array(r->arena, n + 1, sizeof *views);
@@ -282,8 +286,7 @@ static tt_status read_dict(const reading *r, const tt_pickle_value *dict, tt_st_
         const tt_pickle_value *key = dict->items[2 * i];
         tt_st_tensor *t = &f->tensors[i];
         if (key->kind != TT_PICKLE_TEXT || strlen(key->text) != key->n)
-            return tt_fail(r->err, TT_EFORMAT, "%s: a key of its dict is %s, not a name", r->path,
-                           tt_pickle_kind_name(key));
+            return bad(r, NULL, "a key of its dict is %s, not a name", tt_pickle_kind_name(key));
         t->name = key->text;
         if (tt_map_get(names, t->name))
             return bad(r, t->name, "there are two of this name");
@@ -305,35 +308,34 @@ static tt_status find_entries(reading *r, const tt_zip_entry *entries, size_t n,
         if (!slash || strcmp(slash, pkl) != 0)
             continue;
         if (*pickle)
-            return tt_fail(r->err, TT_EFORMAT, "%s: two entries are a data.pkl", r->path);
+            return bad(r, NULL, "two entries are a data.pkl");
         *pickle = &entries[i];
         folder = (size_t)(slash - entries[i].name) + 1;
     }
     if (!*pickle)
-        return tt_fail(r->err, TT_EFORMAT, "%s: a zip file without data.pkl: not torch.save's",
-                       r->path);
+        return bad(r, NULL, "a zip file without data.pkl: not torch.save's");
     for (size_t i = 0; i < n; i++)
         if (!strncmp(entries[i].name, (*pickle)->name, folder))
             tt_map_set(r->entries, entries[i].name + folder, (void *)(uintptr_t)&entries[i]);
     const tt_zip_entry *order = tt_map_get(r->entries, "byteorder");
     if (order && (order->bytes != 6 || memcmp(order->data, "little", 6) != 0))
-        return tt_fail(r->err, TT_EUNSUPPORTED, "%s: its bytes are big-endian; save it again on a "
-                       "little-endian machine", r->path);
+        return bad(r, NULL, "its bytes are big-endian; save it again on a little-endian machine");
     return TT_OK;
 }
 
 /* torch.save's formats before PyTorch 1.6: a row of pickles, or a tar file. */
 static tt_status not_a_zip(const reading *r, const uint8_t *bytes, size_t n)
 {
-    static const uint8_t magic[] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46,
-                                    0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
+    static const uint8_t magic[] = {0x80, 2,    0x8a, 10,   0x6c, 0xfc, 0x9c,
+                                    0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
     const bool old = n >= sizeof magic && !memcmp(bytes, magic, sizeof magic);
-    return tt_fail(r->err, TT_EFORMAT,
-                   old ? "%s: torch.save's format before PyTorch 1.6, which is not read; write it again: "
-                         "python3 -c \"import torch; f='%s'; torch.save(torch.load(f, weights_only=True, "
-                         "map_location='cpu'), f)\""
-                       : "%s: not a zip file, so not what torch.save writes%.0s",
-                   r->path, r->path);
+    return tt_fail(
+        r->err, TT_EFORMAT,
+        old ? "%s: torch.save's format before PyTorch 1.6, which is not read; write it again: "
+              "python3 -c \"import torch; f='%s'; torch.save(torch.load(f, weights_only=True, "
+              "map_location='cpu'), f)\""
+            : "%s: not a zip file, so not what torch.save writes%.0s",
+        r->path, r->path);
 }
 
 tt_status tt_torch_parse(const char *path, const uint8_t *bytes, size_t n, tt_arena *a,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/formats/pickle.h"
 #include "checkpoint/formats/torch_file.h"
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,7 @@ static tt_status bad(const reading *r, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    tt_plain_text(text);
     return tt_fail(r->err, TT_EFORMAT, "%s: %s", r->path, text);
 }
 
@@ -166,8 +168,8 @@ static tt_status read_entry(const reading *r, const directory *d, uint64_t *at, 
                  n = ENTRY_BYTES + n_name + n_extra + (size_t)number(p + 32, 2);
     if (n > left)
         return bad(r, "its directory is cut short at byte %llu", (unsigned long long)*at);
-    record e = {number(p + 20, 4), number(p + 24, 4), number(p + 42, 4),
-                (unsigned)number(p + 8, 2), (unsigned)number(p + 10, 2)};
+    record e = {number(p + 20, 4), number(p + 24, 4), number(p + 42, 4), (unsigned)number(p + 8, 2),
+                (unsigned)number(p + 10, 2)};
     TT_TRY(widen(r, p + ENTRY_BYTES + n_name, n_extra, &e));
     char *name = tt_arena_alloc(a, n_name + 1);
     memcpy(name, p + ENTRY_BYTES, n_name);
