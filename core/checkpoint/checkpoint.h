@@ -62,7 +62,8 @@ tt_status tt_ckpt_check_counts(const char *step_folder, const tt_trainer_state *
  * differences are errors; extra tensors are ignored. F32/BF16/F16/F64 convert. */
 typedef struct tt_ckpt_reader tt_ckpt_reader;
 tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
-/* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors. */
+/* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors, else the
+ * same of pytorch_model.bin. */
 tt_status tt_ckpt_open_hf(const char *folder, tt_ckpt_reader **out, tt_error *err);
 /* A folder of Meta's: consolidated*.safetensors, in their order the parts of a tensor along one
  * dim; shapes: name → the whole tt_ckpt_tensor. */

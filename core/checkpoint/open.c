@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/formats/torch_file.h"
 #include "checkpoint/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +11,21 @@
 
 #define INDEX "model.safetensors.index.json"
 
-static tt_status names_of_index(tt_arena *a, const char *folder, const char ***names, size_t *n,
-                                tt_error *err)
+static bool is_bin_name(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 4 && !strcmp(name + n - 4, ".bin") && !strchr(name, '/');
+}
+
+/* The files that an index names, each a `suffix` file of the folder. */
+static tt_status names_of_index(tt_arena *a, const char *folder, const char *index,
+                                bool (*is_name)(const char *name), const char *suffix,
+                                const char ***names, size_t *n, tt_error *err)
 {
     char *text;
     size_t bytes;
     const tt_json *root, *weights;
-    const char *path = tt_path_join(a, folder, INDEX);
+    const char *path = tt_path_join(a, folder, index);
     TT_VEC(const char *) found = {0};
     TT_TRY(tt_read_file(path, TT_STATE_MAX_BYTES, &text, &bytes, err));
     tt_status status = tt_json_parse(a, path, text, bytes, &root, err);
@@ -28,11 +37,10 @@ static tt_status names_of_index(tt_arena *a, const char *folder, const char ***n
     tt_map *seen = tt_map_new(a);
     for (size_t i = 0; i < weights->n; i++) {
         const tt_json *v = weights->items[i];
-        if (v->type != TT_JSON_STRING || !tt_is_safetensors_name(v->string))
-            return TT_FAIL(
-                err, TT_EFORMAT,
-                "%s:%d:%d: '%s' is not in the name of a .safetensors file in this folder", path,
-                v->line, v->column, weights->keys[i]);
+        if (v->type != TT_JSON_STRING || !is_name(v->string))
+            return TT_FAIL(err, TT_EFORMAT,
+                           "%s:%d:%d: '%s' is not in the name of a %s file in this folder", path,
+                           v->line, v->column, weights->keys[i], suffix);
         if (tt_map_get(seen, v->string))
             continue;
         tt_map_set(seen, v->string, (void *)v->string);
@@ -65,7 +73,8 @@ static tt_status names_to_open(tt_ckpt_reader *r, const char ***names, size_t *n
     for (size_t i = 0; i < *n; i++)
         shards = shards || strncmp((*names)[i], "shard-", 6) == 0;
     if (!shards && tt_path_exists(tt_path_join(a, r->path, INDEX)))
-        return names_of_index(a, r->path, names, n, err);
+        return names_of_index(a, r->path, INDEX, tt_is_safetensors_name, ".safetensors", names, n,
+                              err);
     if (*n == 0)
         return TT_FAIL(err, TT_ENOTFOUND,
                        "%s: no " TT_STATE_FILE " and no .safetensors file: not a checkpoint",
@@ -74,19 +83,31 @@ static tt_status names_to_open(tt_ckpt_reader *r, const char ***names, size_t *n
 }
 
 /* A Hugging Face folder: the files of its index, else its one file; others there are not looked at.
- */
+ * PyTorch's files count only where there are none of safetensors. */
 static tt_status names_of_hf(tt_ckpt_reader *r, const char ***names, size_t *n, tt_error *err)
 {
-    static const char *const one = "model.safetensors";
+    static const struct {
+        const char *index, *one, *suffix;
+        bool (*is_name)(const char *name);
+    } forms[] = {
+        {INDEX,                          "model.safetensors", ".safetensors", tt_is_safetensors_name},
+        {"pytorch_model.bin.index.json", "pytorch_model.bin", ".bin",         is_bin_name           }
+    };
     tt_arena *a = r->arena;
-    if (tt_path_exists(tt_path_join(a, r->path, INDEX)))
-        return names_of_index(a, r->path, names, n, err);
-    if (!tt_path_exists(tt_path_join(a, r->path, one)))
-        return TT_FAIL(err, TT_ENOTFOUND, "%s: no %s and no " INDEX ": not a Hugging Face folder",
-                       r->path, one);
-    *names = tt_arena_dup(a, &one, sizeof one);
-    *n = 1;
-    return TT_OK;
+    for (size_t i = 0; i < TT_COUNT(forms); i++) {
+        if (tt_path_exists(tt_path_join(a, r->path, forms[i].index)))
+            return names_of_index(a, r->path, forms[i].index, forms[i].is_name, forms[i].suffix,
+                                  names, n, err);
+        if (!tt_path_exists(tt_path_join(a, r->path, forms[i].one)))
+            continue;
+        *names = tt_arena_dup(a, &forms[i].one, sizeof forms[i].one);
+        *n = 1;
+        return TT_OK;
+    }
+    return TT_FAIL(err, TT_ENOTFOUND,
+                   "%s: no model.safetensors, no pytorch_model.bin and no index of them: not a "
+                   "Hugging Face folder",
+                   r->path);
 }
 
 static tt_status add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
@@ -211,7 +232,8 @@ static tt_status open_files(tt_ckpt_reader *r, folder_kind kind, const tt_map *s
     r->files = tt_arena_array(r->arena, n, sizeof *r->files);
     for (size_t i = 0; i < n; i++) {
         tt_st_file *f = &r->files[r->n_files];
-        TT_TRY(tt_st_open(tt_path_join(r->arena, r->path, names[i]), r->arena, f, err));
+        TT_TRY((is_bin_name(names[i]) ? tt_torch_open : tt_st_open)(
+            tt_path_join(r->arena, r->path, names[i]), r->arena, f, err));
         r->n_files++;
         for (size_t k = 0; k < f->n_tensors; k++) {
             if (kind == SPLIT)

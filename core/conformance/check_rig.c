@@ -502,6 +502,7 @@ tt_status tt_rig_loss(const tt_rig *rig, tt_rank *r, int64_t step, double *loss_
     const int64_t own = rig->s.local * TT_RIG_SEQ, first = r->data_rank * own;
     tt_batch batch = {.n_tokens = own,
                       .seq_len = TT_RIG_SEQ,
+                      .first_token = first,
                       .ids = rig->batch.ids + first,
                       .labels = rig->batch.labels + first,
                       .pos = rig->batch.pos + first,

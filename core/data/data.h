@@ -33,6 +33,7 @@ void tt_input_print(const tt_input_info *i, char *text, size_t size);
 /* One micro-batch of one data rank as flat token arrays, each [n_tokens]. */
 typedef struct tt_batch {
     int64_t n_tokens, seq_len;
+    int64_t first_token; /* place of the first token in the step's global batch: token_index */
     int32_t *ids, *labels, *pos, *seg;
     int64_t counted;           /* labels >= 0 */
     const tt_inputs *inputs;   /* NULL = none */

@@ -4,7 +4,7 @@
 
 /* The table of inputs that a loader declares. */
 
-static const char *const given[] = {"ids", "labels", "pos", "seg"};
+static const char *const given[] = {"ids", "labels", "pos", "seg", "token_index"};
 
 static tt_status check_input(const tt_inputs *t, int i, tt_error *err)
 {

@@ -124,6 +124,7 @@ static tt_status read_step(tt_stream *s, int64_t k, slot *out, tt_error *err)
         tt_batch *b = &out->micro[m];
         int32_t seg_base = 0;
         b->counted = 0;
+        b->first_token = (o->data_rank * o->micro_batches + m) * o->local * o->seq_len;
         for (int64_t j = 0; j < o->local; j++, g++) {
             if (atomic_load_explicit(&s->stop, memory_order_relaxed))
                 return TT_OK; /* the stream ends; nothing will read this step */

@@ -99,6 +99,11 @@ void tt_block_end(tt_builder *b)
     tt_scope_end(b);
 }
 
+const char *tt_dropout_stream(tt_builder *b, const char *name)
+{
+    return tt_arena_printf(b->arena, "%s.%s", b->scope, name);
+}
+
 /* ---- inputs, outputs, losses ---- */
 
 /* The placement of an input: a rank has the sequences of its data rank (R4). A part of them costs
@@ -118,7 +123,7 @@ static tt_placement input_placement(const tt_builder *b)
 static void no_such_input(tt_builder *b, const char *name)
 {
     tt_str have = {0};
-    tt_str_add(&have, "ids, labels, pos, seg");
+    tt_str_add(&have, "ids, labels, pos, seg, token_index");
     for (int i = 0; i < b->opts.n_inputs; i++)
         tt_str_printf(&have, ", %s", b->opts.inputs[i].name);
     tt_builder_fail(b, TT_EINVAL, "there is no input \"%s\": %s gives %s", name,
@@ -130,7 +135,7 @@ static void no_such_input(tt_builder *b, const char *name)
 /* The dtype and dim of an input; false: there is no input of this name. */
 static bool input_type(tt_builder *b, const char *name, tt_type *t)
 {
-    static const char *const given[] = {"ids", "labels", "pos", "seg"};
+    static const char *const given[] = {"ids", "labels", "pos", "seg", "token_index"};
     const size_t n = strcspn(name, TT_INPUT_SPREAD);
     t->dtype = TT_I32;
     t->dims[0] = tt_dim_make(b->g->tokens, TT_LABEL_TOKENS, 1, b->g->sequences);

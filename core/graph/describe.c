@@ -97,13 +97,44 @@ tt_builder_use tt_builder_mode(const tt_builder *b)
     return b->opts.use;
 }
 
+/* How many leading dims are the token dim: 1, 2 if it is reshaped to sequences and positions, 0 if these
+ * are other dims. */
+static int token_dims(const tt_builder *b, const tt_dim *dims, int n_dims)
+{
+    const char *label = n_dims > 0 ? dims[0].label : NULL;
+    if (!label || strcmp(label, TT_LABEL_TOKENS) != 0)
+        return 0;
+    if (dims[0].size == b->g->tokens)
+        return 1;
+    return n_dims > 1 && dims[0].size == b->g->sequences &&
+                   dims[0].size * dims[1].size == b->g->tokens
+               ? 2
+               : 0;
+}
+
+tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream, int normal)
+{
+    if (n_dims < 0 || n_dims > TT_MAX_DIMS)
+        return tt_builder_fail(b, TT_EINVAL, "random: a value has at most %d dims, not %d",
+                               TT_MAX_DIMS, n_dims);
+    tt_attrs_random a = {.stream = stream, .normal = !!normal};
+    const int by_token = b->local ? 0 : token_dims(b, dims, n_dims);
+    tt_value *index = by_token ? tt_input(b, "token_index") : NULL, *u = NULL;
+    if (by_token)
+        a.dims.dims[a.dims.n_dims++] = tt_value_type(index)->dims[0];
+    for (int i = by_token; i < n_dims; i++)
+        a.dims.dims[a.dims.n_dims++] = dims[i];
+    tt_op(b, "random", &index, by_token ? 1 : 0, &a, &u, 1);
+    return by_token == 2 ? tt_reshape(b, u, dims, n_dims) : u;
+}
+
 tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name)
 {
     if (b->failed || b->opts.use != TT_BUILD_TRAIN || p <= 0)
         return x;
     if (p >= 1)
         return tt_builder_fail(b, TT_EINVAL, "dropout \"%s\": p %g is not below 1", name, p);
-    const char *stream = tt_arena_printf(b->arena, "%s.%s", b->scope, name);
+    const char *stream = tt_dropout_stream(b, name);
     const tt_type *t = &x->type;
     tt_value *u = tt_random(b, t->dims, t->n_dims, stream, 0);
     tt_value *dropped = tt_less(b, u, tt_const(b, p, TT_F32));

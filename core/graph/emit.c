@@ -174,13 +174,14 @@ static bool waits_for_placement(const tt_builder *b, const tt_op_def *def)
            (b->opts.use != TT_BUILD_GENERATE || (def->flags & TT_OP_MIXES_TOKENS));
 }
 
-/* Does the op itself say that it needs tokens in their order? Random numbers of tokens do, because they
- * depend on the token's place (R20). token_order.c finds the ops of describe() that do not say it. */
-static bool says_ordered(const tt_op_def *def, const tt_type *out)
+/* Does the op itself say that it needs tokens in their order? Counting tokens does, and so do random numbers
+ * that depend on the token's place; those with token_index move with the tokens. token_order.c finds the
+ * ops of describe() that do not say it. */
+static bool says_ordered(const tt_op_def *def, int n_in, const tt_type *out)
 {
     const char *label = def->n_out && out[0].n_dims ? out[0].dims[0].label : NULL;
     return (def->flags & TT_OP_ORDERED) ||
-           ((def->flags & TT_OP_BY_PLACE) && label && !strcmp(label, TT_LABEL_TOKENS));
+           ((def->flags & TT_OP_BY_PLACE) && !n_in && label && !strcmp(label, TT_LABEL_TOKENS));
 }
 
 static bool fits_call(tt_builder *b, const tt_op_def *def, tt_value *const *ins, int n_in,
@@ -227,7 +228,7 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
         op_fail(b, &e, outs, n_out);
         return;
     }
-    if (says_ordered(def, types))
+    if (says_ordered(def, n_in, types))
         tt_need_order(b, def, b->scope);
     const bool lacks = backend_lacks(b, def, &q, types);
     if (lacks && !waits_for_placement(b, def)) {

@@ -154,6 +154,8 @@ tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);
 tt_builder *tt_builder_new_placed(tt_arena *a, const tt_builder_opts *o, const tt_mesh *m,
                                   const tt_label_table *t);
 tt_graph *tt_builder_graph(tt_builder *b);
+/* The name of dropout's random numbers: `name` in the scope that is open. */
+const char *tt_dropout_stream(tt_builder *b, const char *name);
 tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the first error, if there was one */
 const tt_error *tt_builder_error(const tt_builder *b);     /* NULL: no error so far */
 /* token_order.c: finds out whether the described graph needs tokens in their order (graph->ordered). */

@@ -230,17 +230,22 @@ static tt_status check_rope(const tt_component *c, const char *path, const tt_js
     return TT_OK;
 }
 
-/* Logs dropout settings, which are not applied: none of these models has dropout. */
+/* Logs dropout of the config that the model does not have. What it has, training logs. */
 static void note_dropout(const tt_component *c, const char *path, const tt_json *root)
 {
     for (size_t i = 0; i < root->n; i++) {
         const char *key = root->keys[i];
         const tt_json *v = root->items[i];
-        if ((strstr(key, "dropout") || strstr(key, "pdrop")) && strncmp(key, "summary", 7) != 0 &&
+        if (tt_is_dropout(key) && strncmp(key, "summary", 7) != 0 && !is_option(c, key) &&
             (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) && v->real != 0.0)
-            tt_log(TT_INFO, "model", "%s: %s %g is not applied: model %s has no dropout", path, key,
-                   v->real, c->name);
+            tt_log(TT_INFO, "model", "%s: %s %g is not applied: model %s has no such dropout", path,
+                   key, v->real, c->name);
     }
+}
+
+bool tt_is_dropout(const char *option)
+{
+    return strstr(option, "dropout") || strstr(option, "pdrop");
 }
 
 static bool config_has(const tt_json *root, const char *key)

@@ -149,6 +149,7 @@ tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, 
 const char *tt_setup_unused_weights(const tt_setup *s);
 /* Whether the folder is a Hugging Face folder with weights, not a step folder of ttrun. */
 bool tt_hf_has_weights(const char *folder);
+bool tt_is_dropout(const char *option); /* by the name of a model's option, or of a config's key */
 const tt_model_meta *
 tt_setup_model_meta(const tt_component *c); /* NULL: it has no names of Meta's */
 /* Every option table that a job may use, for the schema, --explain and the reference. The core's

@@ -36,11 +36,28 @@ static bool find_array(const tt_batch *b, const char *input, batch_array *out)
     return i >= 0;
 }
 
+/* [begin, end) of the input that the core itself provides. */
+static tt_status fill_token_index(const tt_feed *f, const tt_batch *b, int64_t begin, int64_t end,
+                                  int32_t *dst, tt_error *err)
+{
+    const int32_t *from = f->order ? f->order->from : NULL;
+    const int64_t own = begin - f->offset;
+    if (own < 0 || end - f->offset > b->n_tokens)
+        return TT_FAIL(err, TT_EINTERNAL,
+                       "input token_index: tokens [%lld, %lld) belong to another rank",
+                       (long long)begin, (long long)end);
+    for (int64_t i = 0; i < end - begin; i++)
+        dst[i] = (int32_t)(uint32_t)(b->first_token + (from ? from[own + i] : own + i));
+    return TT_OK;
+}
+
 tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, int64_t end,
                        int32_t *dst, tt_error *err)
 {
     const tt_feed *f = feed;
     const tt_batch *b = &f->micro[micro];
+    if (!strcmp(input, "token_index"))
+        return fill_token_index(f, b, begin, end, dst, err);
     batch_array p;
     if (!find_array(b, input, &p))
         return TT_FAIL(err, TT_EINTERNAL, "the batch has no input %s", input);

@@ -145,6 +145,24 @@ static tt_status loop(tt_loop *l, tt_error *err)
     return TT_ENUMERIC;
 }
 
+/* The rates of the model's options for dropout: a config of Hugging Face may have set them. */
+static void announce_dropout(const tt_setup *s)
+{
+    const tt_component *c = s->model.component;
+    tt_str list = {0};
+    for (size_t i = 0; i < c->n_options; i++) {
+        const char *name = tt_component_option(c, i)->name;
+        const double *p =
+            tt_is_dropout(name) ? tt_part_value(c, s->model.config, name, TT_OPT_FLOAT) : NULL;
+        if (p && *p > 0)
+            tt_str_printf(&list, "%s%s %g", list.n ? ", " : "", name, *p);
+    }
+    if (list.n)
+        tt_log(TT_INFO, "train", "dropout: %s; a rate of 0 in model.args is none",
+               tt_str_get(&list));
+    tt_str_free(&list);
+}
+
 static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_error *err)
 {
     const tt_setup *s = l->s;
@@ -156,6 +174,7 @@ static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_erro
         vt->describe(l->rank.backend, text, sizeof text);
     tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP per token", s->model.name,
            s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
+    announce_dropout(s);
     tt_log(TT_INFO, "train",
            "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
            "in %lld micro-batch%s; plan: %.3f GiB per rank",

@@ -30,9 +30,15 @@ typedef struct tt_attention_opts {
     tt_value *bias;    /* [H, n], added to scores by distance, see below; NULL = none           */
     tt_value *pos_k, *seg_k; /* i32 [S] of the keys; NULL = the inputs "pos" and "seg"          */
     tt_value *prefix; /* i32, [T] or a scalar: prefix-LM, see below; NULL = none                */
+    double
+        dropout; /* in training, the share of the softmax's weights that is set to 0, see below  */
+    const char *dropout_name; /* of its random numbers, unique in its scope; NULL = "attention"   */
 } tt_attention_opts;
 TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v,
                                  int64_t head_dim, const tt_attention_opts *opts);
+/* tt_attention_opts.dropout: the weights that are not set to 0 are divided by 1 - dropout. Which ones are
+ * depends on (training.seed, step, scope and name, token_index of the query, head, position of the key) only,
+ * and is drawn again in the backward. None in validation, eval and generate. Not with prefix. */
 /* tt_attention_opts.bias: the score of query t and key s of head h gets bias[h, i] added, after scale
  * and softcap, in f32, with
  *   i = min(pos[t] - pos[s], n - 1), and if bidirectional

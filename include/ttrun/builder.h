@@ -38,9 +38,10 @@ TT_EXPORT void tt_scope_end(tt_builder *b);
 TT_EXPORT void tt_block(tt_builder *b, const char *fmt, ...) TT_PRINTF(2, 3);
 TT_EXPORT void tt_block_end(tt_builder *b);
 
-/* An input of the step: "ids", "pos", "seg", "labels" i32 [tokens], or one of those the dataloader
- * declares, i32 or f32, [tokens] or [samples]. The samples of a micro-batch are equal parts of the
- * token dim, in order: as many as its dim's `lines`. */
+/* An input of the step: "ids", "pos", "seg", "labels", "token_index" i32 [tokens], or one of those the
+ * dataloader declares, i32 or f32, [tokens] or [samples]. The samples of a micro-batch are equal parts
+ * of the token dim, in order: as many as its dim's `lines`. token_index: the token's place in the step's
+ * global batch, (number of its sample) * seq_len + (place in the sample), modulo 2^32. */
 TT_EXPORT tt_value *tt_input(tt_builder *b, const char *name);
 /* The same as [tokens]: each token has its sample's value, if the input is per sample. */
 TT_EXPORT tt_value *tt_input_per_token(tt_builder *b, const char *name);
@@ -196,8 +197,12 @@ TT_EXPORT tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, t
 
 /* Random numbers that depend on (training.seed, step, stream, global index) only, never on the
  * mesh (R20): uniform [0,1) or, if `normal`, standard normal. Two uses of one stream draw the same
- * numbers, and so do the micro-batches of a step: name the stream after its place
- * ("layers.3.drop"). stream must outlive the graph. */
+ * numbers: name the stream after its place ("layers.3.drop"). stream must outlive the graph.
+ * If dim 0 is the token dim (label "tokens"), or dims 0 and 1 are so labelled sequences and their positions, the
+ * index of a row is the input token_index: each token of the step's global batch has its own numbers,
+ * the same ones for every mesh, order of tokens, size of micro-batches and number of them. All other
+ * shapes are indexed by their own places, so the micro-batches of a step draw the same numbers; and so
+ * are values in the decomposition of an op with TT_OP_LOCAL. */
 TT_EXPORT tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream,
                               int normal);
 /* x, f32, rounded to bf16: up or down, as u f32 in [0,1) says (tt_random). If u is uniform, the

@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* An input of the step that a loader provides besides "ids", "labels", "pos" and "seg": models and
- * losses read it by tt_input(b, name). */
+/* An input of the step that a loader provides besides "ids", "labels", "pos" and "seg" (the core itself
+ * provides "token_index"): models and losses read it by tt_input(b, name). */
 #define TT_MAX_INPUTS 16
 typedef struct tt_input_info {
     const char *name; /* of a-z, 0-9 and _; lives as long as the plugin */

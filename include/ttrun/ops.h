@@ -32,7 +32,10 @@
  * sequence and its out is 0. The part of a block after its last token is not read.
  * attention with bias f32 [H,N], in all its forms: bias[h,i] is added to the score of query t and key s
  * of head h, after scale and softcap, with i = clamp(pos[t] - pos[s] + zero, 0, N - 1), where zero is 0,
- * and N / 2 if bidirectional. The operand is there if attributes say so, and is the last one.
+ * and N / 2 if bidirectional. The operand is there if attributes say so; only token_index is after it.
+ * attention with dropout p, and its derivatives: each weight of the softmax is multiplied by 0 or by
+ * 1 / (1 - p), as random.h says, before the sum over values; lse is that of all weights. token_index i32 [T]
+ * is the last operand then. The derivatives draw the same numbers again.
  * These nodes have no kernels, because core/exec runs them: param, input, state, fetch, redistribute,
  * transfer, accumulate, assign. */
 
@@ -43,9 +46,9 @@ extern "C" {
 /* Made by `make docs` from the definitions in core/graph/ops; do not edit. */
 /* name               rule                  operands → results · attributes
  * argmax             by shape              x f[..] → i32, one dim removed, or kept with size 1 · tt_attrs_arg
- * attention          by shape              q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]][, bias f[H,N]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
+ * attention          by shape              q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]][, bias f[H,N]][, token_index i[T]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
  * attention_bias_bwd by shape              as attention_bwd, bias f[H,N] → dq, dk, dv, dbias f[H,N] · tt_attrs_attention
- * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias] (as in attention) → dq, dk, dv · tt_attrs_attention
+ * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias][, token_index] (as in attention) → dq, dk, dv · tt_attrs_attention
  * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]][, bias f[H,N]] → out [T,H*dv], keys, values · tt_attrs_attention
  * attention_merge    (below)               out, lse of each of two sets of keys → out, lse of their union
  *                    t h, t h, t h, t h -> t h, t h
@@ -91,7 +94,7 @@ extern "C" {
  * max_last           t v -> t              x f[T,V] → [T]
  * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
  * pick_bwd           t v, t, t -> t v      x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]
- * random             by shape              → dims, f32 · tt_attrs_random
+ * random             by shape              [index i[T]] → dims, f32 · tt_attrs_random
  * random_keys        by shape              → dims, f32 · tt_attrs_random_keys
  * reduce_max         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
  * reduce_sum         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
@@ -177,7 +180,14 @@ typedef struct tt_attrs_attention {
      * each run is one segment with the positions 0 … line - 1; a kernel need not look. 0: pos and seg
      * may say anything. */
     int64_t line;
+    double dropout;  /* > 0: the last operand is token_index, see above */
+    uint64_t stream; /* of dropout's random numbers: tt_random_stream() of its name */
 } tt_attrs_attention;
+/* How many operands dropout adds to a call of attention or of its derivatives. */
+static inline int tt_attention_drops(const tt_attrs_attention *a)
+{
+    return a->dropout > 0.0;
+}
 #define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
 typedef struct tt_attrs_reduce {
     int32_t dim, keep;

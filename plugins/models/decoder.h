@@ -57,7 +57,7 @@ static inline tt_value *decoder_attention(tt_builder *b, const decoder_kind *kin
                  K = TT_DIM_UNIT(c->n_kv_heads * hd, "kv_heads", hd);
     const tt_linear_opts in = {.bias = kind->qkv_bias, .init = init->plain};
     const tt_linear_opts out = {.init = init->out};
-    const tt_attention_opts opts = {.window = window};
+    const tt_attention_opts opts = {.window = window, .dropout = c->attention_dropout};
     tt_scope(b, "self_attn");
     (void)tt_input(b, "pos"); /* [T] */
     tt_value *q = decoder_turn(b, kind, c, tt_linear(b, x, "q_proj", H, &in), "q_norm.weight");

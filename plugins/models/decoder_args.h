@@ -10,7 +10,7 @@
  * 0. */
 typedef struct {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, hidden_dim, vocab_size;
-    double norm_eps, rope_theta;
+    double norm_eps, rope_theta, attention_dropout;
     const char *rope_scaling;
     bool tie_embeddings;
     int64_t multiple_of; /* llama3: the factors of the rule for hidden_dim */
@@ -41,6 +41,8 @@ typedef struct {
                        NULL, "width of a head, even; null: dim/n_heads"),                          \
         TT_OPTION(decoder, vocab_size, TT_OPT_INT, "2048", 1, 2147483647.0,                        \
                   "rows of the embedding, at least the tokenizer's"),                              \
+        TT_OPTION(decoder, attention_dropout, TT_OPT_FLOAT, "0", 0, 1,                             \
+                  "in training, the share of the attention weights that is set to 0"),             \
         TT_OPTION_MORE(decoder, norm_eps, TT_OPT_FLOAT, eps, 1e-30, 1, NULL, 0, "rms_norm_eps",    \
                        "epsilon of the norms"),                                                    \
         TT_OPTION(decoder, rope_theta, TT_OPT_FLOAT, theta, 1, 1e18,                               \

@@ -26,7 +26,8 @@ static inline tt_status decoder_config_json(const decoder *c, const char *archit
     json_begin_config(&t, architecture, model_type);
     for (size_t i = 0; i < TT_COUNT(sizes); i++)
         json_add(&t, ",\n  \"%s\": %lld", sizes[i].key, (long long)sizes[i].value);
-    json_add(&t, ",\n  \"hidden_act\": \"silu\",\n  %s,\n  \"attention_dropout\": 0.0", more);
+    json_add(&t, ",\n  \"hidden_act\": \"silu\",\n  %s,\n  ", more);
+    json_add_real(&t, "attention_dropout", c->attention_dropout);
     json_add(&t, ",\n  \"initializer_range\": 0.02,\n  ");
     json_add_real(&t, "rms_norm_eps", c->norm_eps);
     json_add(&t, ",\n  ");

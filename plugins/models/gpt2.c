@@ -11,7 +11,7 @@
 
 typedef struct {
     int64_t dim, n_layers, n_heads, hidden_dim, vocab_size, n_positions;
-    double norm_eps;
+    double norm_eps, embd_pdrop, resid_pdrop, attn_pdrop;
     bool tie_embeddings;
 } config;
 
@@ -34,6 +34,11 @@ static const tt_option options[] = {
                    "epsilon of the norms"),
     TT_OPTION_MORE(config, tie_embeddings, TT_OPT_BOOL, "true", 0, 0, NULL, 0,
                    "tie_word_embeddings", "the output layer is the embedding"),
+    TT_OPTION(config, embd_pdrop, TT_OPT_FLOAT, "0", 0, 1,
+              "in training, the share of the embeddings' elements that is set to 0"),
+    TT_OPTION(config, resid_pdrop, TT_OPT_FLOAT, "0", 0, 1,
+              "the same, of what attention and the feed-forward layer add to the residual stream"),
+    TT_OPTION(config, attn_pdrop, TT_OPT_FLOAT, "0", 0, 1, "the same, of the attention weights"),
 };
 
 #define FLAVOR(name, dim, layers, heads)                                                           \
@@ -123,8 +128,10 @@ static tt_value *attention(tt_builder *b, const config *c, tt_value *x, int64_t 
     tt_value *q = linear(b, x, "q", H, 0.02, &f, 0); /* [T,H*hd], as k and v */
     tt_value *k = linear(b, x, "k", K, 0.02, &f, c->dim);
     tt_value *v = linear(b, x, "v", K, 0.02, &f, 2 * c->dim);
-    tt_value *y = linear(b, tt_attention(b, q, k, v, hd, NULL), "c_proj", TT_DIM(c->dim, "embed"),
+    const tt_attention_opts opts = {.dropout = c->attn_pdrop};
+    tt_value *y = linear(b, tt_attention(b, q, k, v, hd, &opts), "c_proj", TT_DIM(c->dim, "embed"),
                          deep(c), NULL, 0);
+    y = tt_dropout(b, y, c->resid_pdrop, "resid_dropout");
     tt_scope_end(b);
     return y;
 }
@@ -135,6 +142,7 @@ static tt_value *mlp(tt_builder *b, const config *c, tt_value *x)
     tt_scope(b, "mlp");
     tt_value *h = tt_gelu_tanh(b, linear(b, x, "c_fc", F, 0.02, NULL, 0)); /* [T,F] */
     tt_value *y = linear(b, h, "c_proj", D, deep(c), NULL, 0);
+    y = tt_dropout(b, y, c->resid_pdrop, "dropout");
     tt_scope_end(b);
     return y;
 }
@@ -156,6 +164,7 @@ static void gpt2_describe(const void *cfg, tt_builder *b)
     tt_value *w = tt_param(b, "transformer.wte.weight", tokens, 2, &table);
     tt_value *p = tt_param(b, "transformer.wpe.weight", places, 2, &table);
     tt_value *x = tt_add(b, tt_embedding_w(b, tt_input(b, "ids"), w), tt_embedding_w(b, pos, p));
+    x = tt_dropout(b, x, c->embd_pdrop, "transformer.drop");
     for (int64_t i = 0; i < c->n_layers; i++) {
         tt_block(b, "transformer.h.%lld", (long long)i);
         x = tt_add(b, x, attention(b, c, tt_layer_norm(b, x, "ln_1", c->norm_eps), i));
@@ -190,9 +199,13 @@ static tt_status gpt2_config_json(const void *cfg, char *json, size_t size, tt_e
     json_begin_config(&t, "GPT2LMHeadModel", "gpt2");
     for (size_t i = 0; i < TT_COUNT(sizes); i++)
         json_add(&t, ",\n  \"%s\": %lld", sizes[i].key, (long long)sizes[i].value);
-    json_add(&t,
-             ",\n  \"activation_function\": \"gelu_new\",\n  \"resid_pdrop\": 0.0,\n  "
-             "\"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n  \"initializer_range\": 0.02,\n  ");
+    json_add(&t, ",\n  \"activation_function\": \"gelu_new\",\n  \"initializer_range\": 0.02,\n  ");
+    json_add_real(&t, "resid_pdrop", c->resid_pdrop);
+    json_add(&t, ",\n  ");
+    json_add_real(&t, "embd_pdrop", c->embd_pdrop);
+    json_add(&t, ",\n  ");
+    json_add_real(&t, "attn_pdrop", c->attn_pdrop);
+    json_add(&t, ",\n  ");
     json_add_real(&t, "layer_norm_epsilon", c->norm_eps);
     json_add(&t, ",\n  \"tie_word_embeddings\": %s", c->tie_embeddings ? "true" : "false");
     return json_end_config(&t, "gpt2", err);
@@ -204,7 +217,8 @@ static const tt_model_hf hf = {
     "gpt2",
     "{\"n_embd\": 768, \"n_layer\": 12, \"n_head\": 12, \"n_positions\": 1024, \"vocab_size\": "
     "50257, "
-    "\"layer_norm_epsilon\": 1e-5, \"tie_word_embeddings\": true}",
+    "\"layer_norm_epsilon\": 1e-5, \"tie_word_embeddings\": true, \"embd_pdrop\": 0.1, "
+    "\"resid_pdrop\": 0.1, \"attn_pdrop\": 0.1}",
     "{\"activation_function\": [\"gelu_new\", \"gelu_pytorch_tanh\", \"gelu_fast\"], "
     "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false, "
     "\"reorder_and_upcast_attn\": false, \"add_cross_attention\": false, "

@@ -3,6 +3,7 @@
 #define TT_TESTS_ATTENTION_TWIN_H
 #include "cpu_harness.h"
 #include <stdbool.h>
+#include <ttrun/random.h>
 
 /* attention and attention_bwd as plain loops in double. */
 
@@ -13,17 +14,19 @@ typedef struct problem {
         first_head; /* lines: segments; first_head: begin of the query heads in the whole */
     int64_t all_heads;
     int64_t distances; /* of the bias; 0: none */
+    double dropout;
 } problem;
 
 #define ATTRS(p)                                                                                   \
     {                                                                                              \
         .head_dim = (p)->hd, .v_head_dim = (p)->dv, .window = (p)->window,                         \
         .softcap = (p)->softcap, .scale = (p)->scale, .bidirectional = (p)->bidirectional,         \
-        .bias = (p)->distances > 0                                                                 \
+        .bias = (p)->distances > 0, .dropout = (p)->dropout, .stream = 99                          \
     }
 
 typedef struct data {
     tt_tensor q, k, v, pos_q, seg_q, pos_k, seg_k, sinks, out, lse, dout, dq, dk, dv, bias, dbias;
+    tt_tensor token_index;
 } data;
 
 static double *doubles(const tt_tensor *t)
@@ -68,6 +71,9 @@ static data make(const problem *p)
         ip(&d.pos_q)[i] = (int32_t)(at % line);
         ip(&d.seg_q)[i] = (int32_t)(at / line);
     }
+    d.token_index = I32(p->tq);
+    for (int64_t i = 0; i < p->tq; i++) /* in any order, from 2^31 on negative as i32 */
+        ip(&d.token_index)[i] = (int32_t)(uint32_t)(i * 2654435761u + 5u);
     if (p->lines > 2 && p->tq > 3)
         ip(&d.seg_q)[3] = 77; /* sees nothing */
     return d;
@@ -75,8 +81,9 @@ static data make(const problem *p)
 
 static void release(data *d)
 {
-    tt_tensor all[] = {d->q,   d->k,   d->v,    d->pos_q, d->seg_q, d->pos_k, d->seg_k, d->sinks,
-                       d->out, d->lse, d->dout, d->dq,    d->dk,    d->dv,    d->bias,  d->dbias};
+    tt_tensor all[] = {d->q,     d->k,     d->v,    d->pos_q, d->seg_q,      d->pos_k,
+                       d->seg_k, d->sinks, d->out,  d->lse,   d->dout,       d->dq,
+                       d->dk,    d->dv,    d->bias, d->dbias, d->token_index};
     drop(all, (int)TT_COUNT(all));
 }
 
@@ -99,6 +106,18 @@ static int64_t kv_of(const problem *p, int64_t h)
 {
     int64_t all = p->all_heads ? p->all_heads : p->heads;
     return (p->first_head + h) / (all / p->kv);
+}
+
+/* What dropout multiplies a weight by. */
+static double kept_of(const problem *p, const data *d, int64_t h, int64_t t, int64_t s)
+{
+    if (p->dropout <= 0)
+        return 1;
+    return tt_dropout_keeps(tt_dropout_key(7, 3, 99), tt_dropout_limit(p->dropout),
+                            (uint32_t)ip(&d->token_index)[t], (uint32_t)(p->first_head + h),
+                            (uint32_t)ip(&d->pos_k)[s])
+               ? 1 / (1 - p->dropout)
+               : 0;
 }
 
 /* Weights of query t of head h over all keys, the sink's share, and lse. raw: the derivative factor
@@ -152,7 +171,7 @@ static double forward(const problem *p, const data *d, const double *q, const do
             for (int64_t e = 0; e < p->dv; e++) {
                 double x = 0;
                 for (int64_t s = 0; s < p->tk; s++)
-                    x += w[s] * v[(s * p->kv + kv_of(p, h)) * p->dv + e];
+                    x += w[s] * kept_of(p, d, h, t, s) * v[(s * p->kv + kv_of(p, h)) * p->dv + e];
                 out[(t * p->heads + h) * p->dv + e] = x;
                 loss += x * (double)fp(&d->dout)[(t * p->heads + h) * p->dv + e];
             }
@@ -176,9 +195,10 @@ static void backward(const problem *p, const data *d, const double *q, const dou
             const float *dout = fp(&d->dout) + (t * p->heads + h) * p->dv;
             for (int pass = 0; pass < 2; pass++)
                 for (int64_t s = 0; s < p->tk; s++) {
+                    const double kept = kept_of(p, d, h, t, s);
                     double dw = 0;
                     for (int64_t e = 0; e < p->dv; e++)
-                        dw += (double)dout[e] * v[(s * p->kv + g) * p->dv + e];
+                        dw += kept * (double)dout[e] * v[(s * p->kv + g) * p->dv + e];
                     if (!pass) {
                         delta += w[s] * dw;
                         continue;
@@ -187,7 +207,7 @@ static void backward(const problem *p, const data *d, const double *q, const dou
                     if (p->distances)
                         dbias[bias_of(p, d, h, t, s)] += w[s] * (dw - delta);
                     for (int64_t e = 0; e < p->dv; e++)
-                        dv[(s * p->kv + g) * p->dv + e] += w[s] * (double)dout[e];
+                        dv[(s * p->kv + g) * p->dv + e] += w[s] * kept * (double)dout[e];
                     for (int64_t e = 0; e < p->hd; e++) {
                         dq[(t * p->heads + h) * p->hd + e] += x * k[(s * p->kv + g) * p->hd + e];
                         dk[(s * p->kv + g) * p->hd + e] += x * q[(t * p->heads + h) * p->hd + e];

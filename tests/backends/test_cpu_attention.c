@@ -15,29 +15,37 @@ static void check(const problem *p)
            *dq = zeros(p->tq * p->heads * p->hd);
     double *dk = zeros(p->tk * p->kv * p->hd), *dv = zeros(p->tk * p->kv * p->dv),
            *ds = zeros(p->heads), *dbias = zeros(p->heads * p->distances);
-    const int biased = p->distances > 0;
+    const int biased = p->distances > 0, drops = p->dropout > 0;
+    const double wide =
+        1 / (1 - p->dropout); /* weights, and so their rounding, are larger by this */
     forward(p, &d, q, k, v, s, out, lse);
     backward(p, &d, q, k, v, s, dq, dk, dv, ds, dbias);
     EACH_ISA
     {
-        tt_tensor in[] = {d.q, d.k, d.v, d.pos_q, d.seg_q, d.pos_k, d.seg_k, d.sinks, d.bias},
+        tt_tensor in[10] = {d.q, d.k, d.v, d.pos_q, d.seg_q, d.pos_k, d.seg_k},
                   o[] = {d.out, d.lse};
-        if (!p->sinks)
-            in[7] = d.bias;
-        run(isa, "attention", in, 7 + (p->sinks ? 1 : 0) + biased, o, 2, &at);
-        assert_near("out", isa, fp(&d.out), out, p->tq * p->heads * p->dv, 2e-6);
+        int n = 7;
+        if (p->sinks)
+            in[n++] = d.sinks;
+        if (biased)
+            in[n++] = d.bias;
+        if (drops)
+            in[n++] = d.token_index;
+        run(isa, "attention", in, n, o, 2, &at);
+        assert_near("out", isa, fp(&d.out), out, p->tq * p->heads * p->dv, 2e-6 * wide);
         assert_near("lse", isa, fp(&d.lse), lse, p->tq * p->heads, 2e-6);
-        tt_tensor bi[] = {d.q,     d.k,     d.v,     d.out,   d.lse, d.dout,
-                          d.pos_q, d.seg_q, d.pos_k, d.seg_k, d.bias};
+        tt_tensor bi[12] = {d.q,     d.k,     d.v,     d.out,   d.lse, d.dout,
+                            d.pos_q, d.seg_q, d.pos_k, d.seg_k, d.bias};
+        bi[10 + biased] = drops ? d.token_index : d.bias;
         tt_tensor bo[] = {d.dq, d.dk, d.dv, d.dbias};
         if (biased) {
-            run(isa, "attention_bias_bwd", bi, 11, bo, 4, &at);
-            assert_near("dbias", isa, fp(&d.dbias), dbias, p->heads * p->distances, 2e-5);
+            run(isa, "attention_bias_bwd", bi, 11 + drops, bo, 4, &at);
+            assert_near("dbias", isa, fp(&d.dbias), dbias, p->heads * p->distances, 2e-5 * wide);
         }
-        run(isa, "attention_bwd", bi, 10 + biased, bo, 3, &at);
-        assert_near("dq", isa, fp(&d.dq), dq, p->tq * p->heads * p->hd, 1e-5);
-        assert_near("dk", isa, fp(&d.dk), dk, p->tk * p->kv * p->hd, 2e-5);
-        assert_near("dv", isa, fp(&d.dv), dv, p->tk * p->kv * p->dv, 2e-5);
+        run(isa, "attention_bwd", bi, 10 + biased + drops, bo, 3, &at);
+        assert_near("dq", isa, fp(&d.dq), dq, p->tq * p->heads * p->hd, 1e-5 * wide);
+        assert_near("dk", isa, fp(&d.dk), dk, p->tk * p->kv * p->hd, 2e-5 * wide);
+        assert_near("dv", isa, fp(&d.dv), dv, p->tk * p->kv * p->dv, 2e-5 * wide);
     }
     double *all[] = {q, k, v, s, out, lse, dq, dk, dv, ds, dbias};
     for (size_t i = 0; i < TT_COUNT(all); i++)
@@ -48,7 +56,7 @@ static void check(const problem *p)
 static problem plain(int64_t tokens, int64_t heads, int64_t kv, int64_t hd)
 {
     return (problem){tokens, tokens, heads, kv, hd, hd, 0, 0, 1 / sqrt((double)hd),
-                     0,      0,      1,     0,  0,  0};
+                     0,      0,      1,     0,  0,  0,  0};
 }
 
 static void test_attention_matches_double_for_many_shapes(void **state)
@@ -114,6 +122,45 @@ static void test_attention_with_a_bias_matches_double(void **state)
     check(&p);
     p = plain(10, 2, 1, 16);
     p.distances = 3;
+    p.tk = 0;
+    check(&p);
+    p.tk = 10;
+    p.tq = 0;
+    check(&p);
+}
+
+/* The weights that are dropped, forward and backward, with all that attention can have, and of any rank's
+ * queries and heads. */
+static void test_attention_with_dropout_matches_double(void **state)
+{
+    static const double rates[] = {0.1, 0.5, 0.93};
+    (void)state;
+    for (int v = 0; v < 64; v++) {
+        problem p = plain(150, 4, 2, v & 32 ? 24 : 16);
+        p.window = v & 1 ? 37 : 0;
+        p.softcap = v & 2 ? 0.7 : 0;
+        p.sinks = v >> 2 & 1;
+        p.bidirectional = v >> 3 & 1;
+        p.lines = v & 3 ? 5 : 1;
+        p.scale = 1.5;
+        p.distances = v & 16 ? 20 : 0;
+        p.dropout = rates[v % 3];
+        check(&p);
+    }
+    problem p = plain(700, 2, 1, 16); /* several parts of keys per kv head */
+    p.dropout = 0.3;
+    check(&p);
+    p = plain(300, 4, 2, 16);
+    p.tq = 77;
+    p.dropout = 0.3;
+    check(&p);
+    p = plain(100, 2, 2, 16);
+    p.first_head = 2;
+    p.all_heads = 4;
+    p.dropout = 0.3;
+    check(&p);
+    p = plain(10, 2, 1, 16);
+    p.dropout = 0.3;
     p.tk = 0;
     check(&p);
     p.tk = 10;
@@ -475,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_attention_matches_double_for_many_shapes),
         cmocka_unit_test(test_attention_variants_match_double),
         cmocka_unit_test(test_attention_with_a_bias_matches_double),
+        cmocka_unit_test(test_attention_with_dropout_matches_double),
         cmocka_unit_test(test_attention_sees_keys_of_other_ranks),
         cmocka_unit_test(test_attention_of_no_tokens_computes_nothing),
         cmocka_unit_test(test_attention_skips_blocks_that_are_not_seen),

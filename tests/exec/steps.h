@@ -39,10 +39,11 @@ static inline tt_status steps_fill(void *user, const char *input, int micro, int
     (void)err;
     for (int64_t t = begin; t < end; t++) {
         const int32_t id = (int32_t)((t * 7919 + micro * 104729 + t * t % 31) % 263);
-        dst[t - begin] = !strcmp(input, "pos")      ? (int32_t)(t % seq)
-                         : !strcmp(input, "seg")    ? (int32_t)(t / seq)
-                         : !strcmp(input, "labels") ? (id % 11 ? id : -100)
-                                                    : id;
+        dst[t - begin] = !strcmp(input, "pos")           ? (int32_t)(t % seq)
+                         : !strcmp(input, "token_index") ? (int32_t)(t + micro * 100000)
+                         : !strcmp(input, "seg")         ? (int32_t)(t / seq)
+                         : !strcmp(input, "labels")      ? (id % 11 ? id : -100)
+                                                         : id;
     }
     return TT_OK;
 }

@@ -411,6 +411,8 @@ static double feed_token(const tt_graph *g, const char *name, int micro, int64_t
         return (double)(line * 2 + (inner >= cut));
     if (!strcmp(name, "pos"))
         return (double)(inner >= cut ? inner - cut : inner);
+    if (!strcmp(name, "token_index"))
+        return (double)(micro * g->tokens + i);
     const double id = floor(uniform(name, micro, i) * (double)sim_vocab);
     if (!strcmp(name, "ids"))
         return i < 2 ? (double)(sim_vocab - 1) : id;
@@ -422,7 +424,7 @@ static double feed_token(const tt_graph *g, const char *name, int micro, int64_t
 static bool is_input(const char *name)
 {
     return !strcmp(name, "ids") || !strcmp(name, "pos") || !strcmp(name, "seg") ||
-           !strcmp(name, "labels");
+           !strcmp(name, "labels") || !strcmp(name, "token_index");
 }
 
 void sim_feed(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out)

@@ -65,16 +65,19 @@ static inline void make_attention_true(const row *r, tt_tensor *in)
 {
     if (!is_attention_bwd(r))
         return;
-    const bool bias = ((const tt_attrs_attention *)r->attrs)->bias != 0;
-    tt_tensor fin[8] = {in[0], in[1], in[2], in[6], in[7], in[8], in[9]};
-    if (bias)
-        fin[7] = in[10];
+    const tt_attrs_attention *at = r->attrs;
+    const int more = (at->bias ? 1 : 0) + tt_attention_drops(at); /* bias, token_index */
+    tt_tensor fin[9] = {in[0], in[1], in[2], in[6], in[7], in[8], in[9]};
+    for (int i = 0; i < more; i++)
+        fin[7 + i] = in[10 + i];
     tt_kernel_call c = {.struct_size = sizeof c,
                         .op = "attention",
                         .in = fin,
-                        .n_in = bias ? 8 : 7,
+                        .n_in = 7 + more,
                         .n_out = 2,
-                        .attrs = r->attrs};
+                        .attrs = r->attrs,
+                        .seed = &(const uint64_t){5},
+                        .step = &(const double){2}};
     subject_run(&s.reference, 0, s.reference.vt->kernel(NULL, "attention"), &c, &in[3]);
 }
 

@@ -265,6 +265,20 @@ CASE(attention_bias_sinks)
                                               .bias = F(-1, 1, 2, TT_DIM(4, "heads"), N(5))},
                           true);
 }
+CASE(attention_dropout)
+{
+    return attention_case(e, y, (tt_attention_opts){.dropout = 0.4}, true);
+}
+CASE(attention_dropout_bias)
+{
+    return attention_case(e, y,
+                          (tt_attention_opts){.softcap = 1.5,
+                                              .bidirectional = 1,
+                                              .dropout = 0.4,
+                                              .dropout_name = "other",
+                                              .bias = F(-1, 1, 2, TT_DIM(4, "heads"), N(5))},
+                          false);
+}
 CASE(attention_prefix)
 {
     return attention_case(
@@ -405,15 +419,18 @@ static const struct {
                     ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(
                         clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
                         BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(
-                            rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope)
-                            ROW(rope_part) ROW(rope_yarn) ROW(attention) ROW(attention_window) ROW(
-                                attention_sinks) ROW(attention_bias) ROW(attention_bias_window)
-                                ROW(attention_bias_sinks) ROW(attention_prefix) ROW(attention_cross)
-                                    ROW(cross_entropy) ROW(cross_entropy_lse)
-                                        ROW(sum_exp) ROW(max_last) ROW(pick) ROW(conv1d) ROW(scan)
-                                            ROW(scan_rows) ROW(scan_heads) ROW(scan_columns)
-                                                ROW(cumsum) ROW(cumsum_reverse)
-                                                    ROW(cumsum_exclusive) ROW(top_k) ROW(gather)
-                                                        ROW(scatter_add) ROW(experts) ROW(random)};
+                            rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)
+                            ROW(rope_yarn) ROW(attention) ROW(attention_window)
+                                ROW(attention_sinks) ROW(attention_bias) ROW(attention_bias_window)
+                                    ROW(attention_dropout) ROW(attention_dropout_bias)
+                                        ROW(attention_bias_sinks) ROW(attention_prefix)
+                                            ROW(attention_cross) ROW(cross_entropy)
+                                                ROW(cross_entropy_lse) ROW(sum_exp) ROW(max_last)
+                                                    ROW(pick) ROW(conv1d) ROW(scan) ROW(scan_rows)
+                                                        ROW(scan_heads) ROW(scan_columns)
+                                                            ROW(cumsum) ROW(cumsum_reverse)
+                                                                ROW(cumsum_exclusive) ROW(top_k)
+                                                                    ROW(gather) ROW(scatter_add)
+                                                                        ROW(experts) ROW(random)};
 
 #endif

@@ -102,8 +102,9 @@ static inline void eval_fill_input(tt_tensor *t, const char *name, uint64_t *ran
     static const int32_t pos[EVAL_TOKENS] = {0, 1, 2, 0, 1, 0, 1, 0, 1, 2},
                          seg[EVAL_TOKENS] = {0, 0, 0, 1, 1, 2, 2, 3, 3, 3};
     for (int i = 0; i < EVAL_TOKENS; i++)
-        ((int32_t *)t->data)[i] = strcmp(name, "pos") == 0   ? pos[i]
-                                  : strcmp(name, "seg") == 0 ? seg[i]
+        ((int32_t *)t->data)[i] = strcmp(name, "token_index") == 0 ? i
+                                  : strcmp(name, "pos") == 0       ? pos[i]
+                                  : strcmp(name, "seg") == 0       ? seg[i]
                                   : strcmp(name, "labels") == 0 && i == 4
                                       ? -100
                                       : (int32_t)(7.0 * eval_uniform(random));

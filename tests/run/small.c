@@ -25,6 +25,22 @@ static tt_value *scaled(tt_builder *b, const config *c, tt_value *x, tt_dim F)
     return tt_mul(b, x, c->table ? one : tt_const(b, 0.5, TT_F32));
 }
 
+/* A number that has a bit for every element of a mask of tokens, exactly in f32: the elements that are drawn,
+ * weighted by position and feature. */
+static tt_value *drawn(tt_builder *b)
+{
+    float values[32];
+    for (int i = 0; i < 32; i++)
+        values[i] = (float)(i % 7);
+    const tt_dim D = TT_DIM(32, "embed"), T = tt_value_type(tt_input(b, "pos"))->dims[0];
+    const tt_dim mask[] = {T, D}, column[] = {T, TT_DIM(1, NULL)};
+    tt_value *at = tt_reshape(b, tt_cast(b, tt_input(b, "pos"), TT_F32), column, 2);
+    tt_value *less = tt_less(b, tt_random(b, mask, 2, "mask", 0), tt_const(b, 0.5, TT_F32));
+    tt_value *w = tt_mul(b, at, tt_const_array(b, values, &D, 1));
+    tt_value *x = tt_select(b, less, w, tt_const(b, 0, TT_F32));
+    return tt_mean(b, tt_mean(b, x, 0, 0), 0, 0);
+}
+
 static void describe(const void *cfg, tt_builder *b)
 {
     const config *c = (const config *)cfg;
@@ -39,6 +55,8 @@ static void describe(const void *cfg, tt_builder *b)
         x = tt_add(b, x, tt_linear(b, h, "down", D, NULL));
         tt_block_end(b);
     }
+    if (c->drop > 0)
+        tt_log_metric(b, "drawn", drawn(b));
     tt_loss_term(b, "size", tt_mean(b, tt_mean(b, tt_mul(b, x, x), 0, 0), 0, 0), 1e-3);
     tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "lm_head", V, NULL));
 }

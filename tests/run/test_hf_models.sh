@@ -67,8 +67,16 @@ again gpt2 "$dir/n" "$dir/gpt2/hf/latest"
 ok tensor_names_without_the_prefix_are_found
 sed 's/"resid_pdrop": 0.0/"resid_pdrop": 0.1/' "$dir/gpt2/hf/latest/config.json" >"$dir/hub/config.json"
 again gpt2 "$dir/h" "$dir/hub" --training.steps 1
-[ $rc -eq 0 ] && grep -q 'resid_pdrop 0.1 is not applied: model gpt2 has no dropout' "$dir/err"
-ok dropout_that_is_not_applied_is_logged
+[ $rc -eq 0 ] && grep -q 'dropout: resid_pdrop 0.1; a rate of 0 in model.args is none' "$dir/err"
+ok dropout_of_the_config_is_logged
+again gpt2 "$dir/h" "$dir/hub" --training.steps 1 --model.args.resid_pdrop 0
+[ $rc -eq 0 ] && ! grep -q 'dropout: ' "$dir/err"
+ok dropout_set_to_0_is_not_logged
+sed 's/"resid_pdrop": 0.0/"summary_first_dropout": 0.1, "token_dropout": 0.2/' "$dir/gpt2/hf/latest/config.json" >"$dir/hub/config.json"
+again gpt2 "$dir/h" "$dir/hub" --training.steps 1
+[ $rc -eq 0 ] && grep -q 'dropout: resid_pdrop 0.1;' "$dir/err" && grep -q 'token_dropout 0.2 is not applied: model gpt2 has no such dropout' "$dir/err" &&
+    ! grep -q summary_first "$dir/err"
+ok missing_dropout_is_the_config_class_default
 sed 's/"gelu_new"/"gelu_pytorch_tanh"/' "$dir/gpt2/hf/latest/config.json" >"$dir/hub/config.json"
 again gpt2 "$dir/h" "$dir/hub" --training.steps 1
 [ $rc -eq 0 ]

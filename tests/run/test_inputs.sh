@@ -52,10 +52,10 @@ go unequal --dataloader.mixture "[{\"name\": \"weighted\"}, {\"name\": \"text\",
 [ "$rc" -eq 2 ] && grep -q 'dataloader: its sources weighted and text declare different inputs' "$dir/err"
 ok mixture_of_different_inputs_is_an_error
 go unknown --loss.input loss_weights
-[ "$rc" -eq 2 ] && grep -q 'there is no input "loss_weights": the dataloader gives ids, labels, pos, seg, loss_weight, side, reward' "$dir/err"
+[ "$rc" -eq 2 ] && grep -q 'there is no input "loss_weights": the dataloader gives ids, labels, pos, seg, token_index, loss_weight, side, reward' "$dir/err"
 ok unknown_input_is_an_error_that_lists_the_inputs
 go text --dataloader.name text --dataloader.path "$dir/text.txt"
-[ "$rc" -eq 2 ] && grep -q 'there is no input "loss_weight": the dataloader gives ids, labels, pos, seg$' "$dir/err"
+[ "$rc" -eq 2 ] && grep -q 'there is no input "loss_weight": the dataloader gives ids, labels, pos, seg, token_index$' "$dir/err"
 ok loader_without_the_input_is_an_error
 go held --validation.enable true --validation.dataloader "{\"name\": \"text\", \"path\": \"$dir/text.txt\"}"
 [ "$rc" -eq 2 ] && grep -q 'text does not declare the same inputs as the dataloader weighted' "$dir/err"

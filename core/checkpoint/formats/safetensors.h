@@ -27,6 +27,7 @@ typedef struct tt_st_file {
     size_t n_metadata;
     const char **metadata_keys, **metadata_values;
     tt_mapping map;
+    void *copies; /* memory of tensors that are not in the mapping; NULL: none */
 } tt_st_file;
 
 tt_status tt_st_open(const char *path, tt_arena *a, tt_st_file *out, tt_error *err);

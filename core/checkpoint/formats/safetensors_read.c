@@ -269,6 +269,7 @@ tt_status tt_st_open(const char *path, tt_arena *a, tt_st_file *out, tt_error *e
 void tt_st_close(tt_st_file *f)
 {
     tt_unmap_file(&f->map);
+    free(f->copies);
 }
 
 const tt_st_tensor *tt_st_find(const tt_st_file *f, const char *name)

@@ -2,13 +2,16 @@
 #include "graph/graph.h"
 #include "graph/ops/internal.h"
 #include <math.h>
+#include <ttrun/random.h>
 
-/* attention: q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q, seg_q [T], pos_k, seg_k [S][, sinks [H]][, bias [H,N]] →
+/* attention: q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q, seg_q [T], pos_k, seg_k [S][, sinks [H]][, bias [H,N]]
+ * [, token_index [T]] →
  * out [T,H*dv], lse f32 [T,H]. A query sees the keys of its segment that are not after it
  * (builder.h). Dao et al. 2022, arXiv:2205.14135. By the rule, t=(b q), queries may be cut inside
  * sequences. Keys must be whole inside a sequence; in a step of a ring they are the keys of another
  * rank (attention_ring.c). Heads and kv heads are cut together. bias [h,i] is added to the scores of
- * head h at distance i (ops.h); it is the last operand, and attributes tell whether it is there. */
+ * head h at distance i (ops.h), and dropout reads token_index [T]; these are the last operands, and attributes
+ * tell whether they are there. */
 
 #define RULE_IN "t=(b q) h=(k g), s=(b !p) k, s k"
 
@@ -62,6 +65,8 @@ static tt_status want_common(const tt_shape_query *q, int at, int64_t *n_heads, 
     if (a->window < 0 || a->softcap < 0.0 || !isfinite(a->scale))
         return tt_infer_fail(q, err, "window %lld and softcap %g must not be negative",
                              (long long)a->window, a->softcap);
+    if (!(a->dropout >= 0.0 && a->dropout < 1.0))
+        return tt_infer_fail(q, err, "dropout %g must be at least 0 and below 1", a->dropout);
     *n_heads = h;
     return TT_OK;
 }
@@ -70,9 +75,14 @@ tt_status tt_want_sinks_and_bias(const tt_shape_query *q, int at, bool may_sink,
                                  tt_error *err)
 {
     const tt_attrs_attention *a = q->attrs;
-    const int biased = a->bias ? 1 : 0;
-    TT_TRY(tt_want_inputs(q, at + biased, at + biased + (may_sink ? 1 : 0), err));
-    if (q->n_in - biased > at) {
+    const int biased = a->bias ? 1 : 0, drops = tt_attention_drops(a), more = biased + drops;
+    TT_TRY(tt_want_inputs(q, at + more, at + more + (may_sink ? 1 : 0), err));
+    if (drops) {
+        TT_TRY(tt_want_rank(q, q->n_in - 1, "token_index", 1, err));
+        TT_TRY(tt_want_i32(q, q->n_in - 1, "token_index", err));
+        TT_TRY(tt_want_equal(q, q->n_in - 1, 0, 0, 0, err));
+    }
+    if (q->n_in - more > at) {
         TT_TRY(tt_want_rank(q, at, "sinks", 1, err));
         if (q->in[at]->dims[0].size != n_heads)
             return tt_infer_fail(q, err, "sinks must have %lld elements, one per head",
@@ -80,7 +90,7 @@ tt_status tt_want_sinks_and_bias(const tt_shape_query *q, int at, bool may_sink,
     }
     if (!biased)
         return TT_OK;
-    const int last = q->n_in - 1;
+    const int last = q->n_in - 1 - drops;
     const tt_dtype dtype = tt_dtype_accumulate(q->in[0]->dtype);
     TT_TRY(tt_want_rank(q, last, "bias", 2, err));
     const tt_dim *d = q->in[last]->dims;
@@ -99,7 +109,7 @@ tt_status tt_attention_infer(const tt_shape_query *q, tt_type *out, tt_error *er
 {
     const tt_attrs_attention *a = q->attrs;
     int64_t h = 0;
-    TT_TRY(tt_want_inputs(q, 7, 9, err));
+    TT_TRY(tt_want_inputs(q, 7, 10, err));
     TT_TRY(want_common(q, 3, &h, err));
     TT_TRY(tt_want_sinks_and_bias(q, 7, true, h, err));
     const tt_type *x = q->in[0];
@@ -113,7 +123,7 @@ tt_status tt_attention_infer(const tt_shape_query *q, tt_type *out, tt_error *er
 tt_status tt_attention_infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     int64_t h = 0;
-    TT_TRY(tt_want_inputs(q, 10, 11, err));
+    TT_TRY(tt_want_inputs(q, 10, 12, err));
     TT_TRY(want_common(q, 6, &h, err));
     TT_TRY(tt_want_same(q, 3, 5, err));
     TT_TRY(tt_want_sinks_and_bias(q, 10, false, h, err));
@@ -124,7 +134,7 @@ tt_status tt_attention_infer_bwd(const tt_shape_query *q, tt_type *out, tt_error
 
 tt_status tt_attention_infer_bias_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
-    TT_TRY(tt_want_inputs(q, 11, 11, err));
+    TT_TRY(tt_want_inputs(q, 11, 12, err));
     TT_TRY(tt_attention_infer_bwd(q, out, err));
     out[3] = *q->in[10];
     return TT_OK;
@@ -133,8 +143,12 @@ tt_status tt_attention_infer_bias_bwd(const tt_shape_query *q, tt_type *out, tt_
 const char *tt_attention_rule_sinks_and_bias(const tt_shape_query *q, int at)
 {
     const tt_attrs_attention *a = q->attrs;
-    const bool sinks = q->n_in - (a->bias ? 1 : 0) > at;
-    return a->bias ? sinks ? ", h, h !n" : ", h !n" : sinks ? ", h" : "";
+    static const char *const texts[2][2][2] = {
+        {{"", ", t"},       {", h !n", ", h !n, t"}      },
+        {{", h", ", h, t"}, {", h, h !n", ", h, h !n, t"}}
+    };
+    const int drops = tt_attention_drops(a), biased = a->bias ? 1 : 0;
+    return texts[q->n_in - biased - drops > at][biased][drops];
 }
 
 void tt_attention_rule(const tt_shape_query *q, char *rule, size_t size)
@@ -190,7 +204,7 @@ static tt_value *sinks_gradient(tt_builder *b, tt_vjp *c)
 void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd, const char *bias_bwd)
 {
     const tt_attrs_attention *a = c->attrs;
-    const int last = c->n_in - 1, biased = a->bias ? 1 : 0;
+    const int drops = tt_attention_drops(a), last = c->n_in - 1 - drops, biased = a->bias ? 1 : 0;
     const bool want_bias = biased && c->want[last];
     tt_value *outs[4] = {NULL, NULL, NULL, NULL};
     if (c->dout[1] != NULL) {
@@ -199,18 +213,21 @@ void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd, const char *bia
             "attention: its lse output has no derivative; put tt_stop_gradient around it");
         return;
     }
-    tt_value *ins[11] = {c->in[0], c->in[1], c->in[2], c->out[0], c->out[1],  c->dout[0],
+    tt_value *ins[12] = {c->in[0], c->in[1], c->in[2], c->out[0], c->out[1],  c->dout[0],
                          c->in[3], c->in[4], c->in[5], c->in[6],  c->in[last]};
+    const int n = 10 + biased + drops;
+    if (drops)
+        ins[n - 1] = c->in[c->n_in - 1];
     if (want_bias)
-        tt_op(b, bias_bwd, ins, 11, c->attrs, outs, 4);
+        tt_op(b, bias_bwd, ins, n, c->attrs, outs, 4);
     else if (c->want[0] || c->want[1] || c->want[2])
-        tt_op(b, bwd, ins, 10 + biased, c->attrs, outs, 3);
+        tt_op(b, bwd, ins, n, c->attrs, outs, 3);
     for (int i = 0; i < 3; i++)
         if (c->want[i])
             c->din[i] = outs[i];
     if (want_bias)
         c->din[last] = outs[3];
-    if (c->n_in - biased == 8 && c->want[7])
+    if (c->n_in - biased - drops == 8 && c->want[7])
         c->din[7] = sinks_gradient(b, c);
 }
 
@@ -230,21 +247,29 @@ static double pairs(const tt_shape_query *q)
     return t * (a->window > 0 && (double)a->window < keys ? (double)a->window : keys);
 }
 
+/* FLOPs per pair of a random number. */
+static double draws(const tt_attrs_attention *a)
+{
+    return tt_attention_drops(a) ? 15.0 : 0.0;
+}
+
 tt_cost tt_attention_cost(const tt_shape_query *q, const tt_type *out)
 {
     const tt_attrs_attention *a = q->attrs;
     double heads = (double)(q->in[0]->dims[1].size / a->head_dim);
     return tt_cost_make(q, out, 2,
-                        pairs(q) * heads * (2.0 * (double)(a->head_dim + a->v_head_dim) + 10.0));
+                        pairs(q) * heads *
+                            (2.0 * (double)(a->head_dim + a->v_head_dim) + 10.0 + draws(a)));
 }
 
 tt_cost tt_attention_cost_bwd(const tt_shape_query *q, const tt_type *out)
 { /* five products instead of two of the forward */
     const tt_attrs_attention *a = q->attrs;
     double heads = (double)(q->in[0]->dims[1].size / a->head_dim);
-    return tt_cost_make(q, out, 3,
-                        pairs(q) * heads *
-                            (6.0 * (double)a->head_dim + 4.0 * (double)a->v_head_dim + 15.0));
+    return tt_cost_make(
+        q, out, 3,
+        pairs(q) * heads *
+            (6.0 * (double)a->head_dim + 4.0 * (double)a->v_head_dim + 15.0 + draws(a)));
 }
 
 /* Decoding: the keys and values of all sequences, in the layout of attention_cached. */
@@ -296,6 +321,8 @@ void tt_attention_print(const void *attrs, char *text, size_t size)
         n += snprintf(text + n, size - (size_t)n, " bias");
     if (a->line && n > 0 && (size_t)n < size)
         n += snprintf(text + n, size - (size_t)n, " line=%lld", (long long)a->line);
+    if (a->dropout > 0.0 && n > 0 && (size_t)n < size)
+        n += snprintf(text + n, size - (size_t)n, " dropout=%g", a->dropout);
     if (a->ring && n > 0 && (size_t)n < size)
         snprintf(text + n, size - (size_t)n, " step=%d/%d", (int)a->ring_step, (int)a->ring);
 }
@@ -305,7 +332,7 @@ const tt_op_def tt_op_attention = {
     .name = "attention",
     .operands = "q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], "
                 "pos_k i[S], seg_k i[S][, sinks f[H]]"
-                "[, bias f[H,N]] → out [T,H*dv], lse f[T,H]",
+                "[, bias f[H,N]][, token_index i[T]] → out [T,H*dv], lse f[T,H]",
     .attributes = "tt_attrs_attention",
     .doc = "softmax(scale q kᵀ) v for each head; a query sees the keys of its segment that are not "
            "after it, by the attributes also those after it or those of a window only; lse is the "
@@ -328,7 +355,8 @@ const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .name = "attention_bwd",
                                        .operands =
                                            "q, k, v, out, lse, dout, "
-                                           "pos_q, seg_q, pos_k, seg_k[, bias] (as in attention) "
+                                           "pos_q, seg_q, pos_k, seg_k[, bias][, token_index] "
+                                           "(as in attention) "
                                            "→ dq, dk, dv",
                                        .attributes = "tt_attrs_attention",
                                        .doc = "derivative of attention's out to q, k and v",
@@ -360,10 +388,10 @@ const tt_op_def tt_op_attention_bias_bwd = {
  * at or after them. */
 static tt_value *prefix_positions(tt_builder *b, const tt_attention_opts *o, tt_value *pos)
 {
-    if (o->bias || o->window || o->bidirectional || o->pos_k)
+    if (o->bias || o->window || o->bidirectional || o->pos_k || o->dropout > 0.0)
         return tt_builder_fail(
             b, TT_EUNSUPPORTED,
-            "attention: prefix with bias, window, bidirectional or pos_k; distances "
+            "attention: prefix with bias, window, bidirectional, pos_k or dropout; distances "
             "to keys of a prefix are not known, take one of these alone");
     if (tt_value_type(o->prefix)->dtype != TT_I32)
         return tt_builder_fail(b, TT_EINVAL, "attention: prefix must be i32");
@@ -389,12 +417,20 @@ tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int
                             .own_keys = o.pos_k || o.seg_k || o.prefix};
     a.line = a.own_keys ? 0 : tt_builder_graph(b)->line;
     tt_value *pos_k = o.prefix ? prefix_positions(b, &o, pos) : o.pos_k ? o.pos_k : pos;
-    tt_value *ins[9] = {q, k, v, pos, seg, pos_k, o.seg_k ? o.seg_k : seg};
+    tt_value *ins[10] = {q, k, v, pos, seg, pos_k, o.seg_k ? o.seg_k : seg};
     int n = 7;
     if (o.sinks != NULL)
         ins[n++] = o.sinks;
     if (o.bias != NULL)
         ins[n++] = tt_cast(b, o.bias, tt_dtype_accumulate(tt_value_type(q)->dtype));
+    if (tt_builder_mode(b) == TT_BUILD_TRAIN &&
+        o.dropout != 0.0) { /* infer refuses what is no rate */
+        const char *name = o.dropout_name ? o.dropout_name : "attention";
+        a.dropout = o.dropout;
+        a.stream = tt_random_stream(tt_dropout_stream(b, name));
+        if (tt_attention_drops(&a))
+            ins[n++] = tt_input(b, "token_index");
+    }
     tt_op(b, "attention", ins, n, &a, outs, 2);
     return outs[0];
 }

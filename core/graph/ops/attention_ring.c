@@ -74,7 +74,8 @@ static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, 
     }
     ring r = ring_of(b, q, in[0]);
     tt_value *k = in[1], *v = in[2], *k_next = k, *v_next = v, *out = NULL, *lse = NULL;
-    const bool biased = r.attrs.bias != 0, sinks = q->n_in - biased == 8;
+    const int biased = r.attrs.bias != 0, drops = tt_attention_drops(&r.attrs);
+    const bool sinks = q->n_in - biased - drops == 8;
     for (int i = 0; i == 0 || i < r.attrs.ring; i++, k = k_next, v = v_next) {
         tt_value *y[2];
         if (i + 1 < r.attrs.ring) { /* sent while this step computes */
@@ -82,12 +83,14 @@ static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, 
             v_next = shifted(&r, v, i + 1);
         }
         r.attrs.ring_step = i;
-        tt_value *ins[9] = {
+        tt_value *ins[10] = {
             in[0], k, v, in[3], in[4], input_shifted(&r, in[5], i), input_shifted(&r, in[6], i)};
         int n = 7;
         if (sinks && i == 0) /* they count once */
             ins[n++] = in[7];
         if (biased)
+            ins[n++] = in[q->n_in - 1 - drops];
+        if (drops) /* of the queries, which stay */
             ins[n++] = in[q->n_in - 1];
         tt_op(b, "attention", ins, n, &r.attrs, y, 2);
         if (i == 0) {
@@ -135,7 +138,7 @@ static void expand_some_bwd(tt_builder *b, const tt_shape_query *q, int n_out, t
         k_next = at + 1 < n ? shifted(&r, k, at + 1) : in[1];
         v_next = at + 1 < n ? shifted(&r, v, at + 1) : in[2];
         r.attrs.ring_step = i;
-        tt_value *ins[11] = {in[0],
+        tt_value *ins[12] = {in[0],
                              k,
                              v,
                              in[3],
@@ -145,7 +148,8 @@ static void expand_some_bwd(tt_builder *b, const tt_shape_query *q, int n_out, t
                              in[7],
                              input_shifted(&r, in[8], i),
                              input_shifted(&r, in[9], i),
-                             q->n_in == 11 ? in[10] : NULL};
+                             q->n_in > 10 ? in[10] : NULL,
+                             q->n_in > 11 ? in[11] : NULL};
         for (int j = 1; j < 3 && d[j]; j++)
             d[j] = shifted(&r, d[j], i);
         tt_op(b, op, ins, q->n_in, &r.attrs, y, n_out);

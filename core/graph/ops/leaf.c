@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 #include <math.h>
+#include <string.h>
+#include <ttrun/random.h>
 
-/* const, iota and random have no operands; cast and stop_gradient return their operand, in another dtype and
+/* const and iota have no operands, random at most the rows' indices; cast and stop_gradient return their operand, in another dtype and
  * with derivative 0. */
 
 static tt_status infer_const(const tt_shape_query *q, tt_type *out, tt_error *err)
@@ -28,13 +30,19 @@ static tt_status infer_iota(const tt_shape_query *q, tt_type *out, tt_error *err
 static tt_status infer_random(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     const tt_attrs_random *a = q->attrs;
-    TT_TRY(tt_want_inputs(q, 0, 0, err));
+    TT_TRY(tt_want_inputs(q, 0, 1, err));
     if (a->dims.n_dims < 0 || a->dims.n_dims > TT_MAX_DIMS)
         return tt_infer_fail(q, err, "a value has at most %d dims, not %d", TT_MAX_DIMS,
                              a->dims.n_dims);
     if (a->stream == NULL)
         return tt_infer_fail(
             q, err, "the stream has no name; give it one, so that its numbers are its own");
+    if (q->n_in) {
+        TT_TRY(tt_want_rank(q, 0, "index", 1, err));
+        TT_TRY(tt_want_i32(q, 0, "index", err));
+        if (a->dims.n_dims < 1 || a->dims.dims[0].size != q->in[0]->dims[0].size)
+            return tt_infer_fail(q, err, "index must have an element for each row of the result");
+    }
     out[0] = tt_type_make(TT_F32, a->dims.dims, a->dims.n_dims);
     return TT_OK;
 }
@@ -42,7 +50,7 @@ static tt_status infer_random(const tt_shape_query *q, tt_type *out, tt_error *e
 static void rule_random(const tt_shape_query *q, char *rule, size_t size)
 {
     tt_rule_text t = {.s = rule, .size = size};
-    tt_rule_add(&t, "->");
+    tt_rule_add(&t, q->n_in ? "a ->" : "->");
     tt_rule_dims(&t, ((const tt_attrs_random *)q->attrs)->dims.n_dims, -1, NULL);
 }
 
@@ -124,10 +132,12 @@ const tt_op_def tt_op_iota = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_random = {
     .struct_size = sizeof(tt_op_def),
     .name = "random",
-    .operands = "→ dims, f32",
+    .operands = "[index i[T]] → dims, f32",
     .attributes = "tt_attrs_random",
-    .doc = "random numbers, uniform in [0,1) or standard normal; each depends on the seed, the "
-           "step, the stream and its index in the global tensor only",
+    .doc =
+        "random numbers, uniform in [0,1) or standard normal; each depends on the seed, the "
+        "step, the stream and its index in the global tensor only; with index, row t counts as row "
+        "index[t]",
     .flags = TT_OP_NO_GRADIENT | TT_OP_BY_PLACE,
     .attrs_size = sizeof(tt_attrs_random),
     .n_out = 1,
@@ -197,17 +207,6 @@ tt_value *tt_iota(tt_builder *b, const tt_dim *dims, int n_dims, int dim, tt_dty
     return tt_broadcast_to(b, tt_reshape(b, n, column, n_dims - at), dims, n_dims);
 }
 
-tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream, int normal)
-{
-    if (n_dims < 0 || n_dims > TT_MAX_DIMS)
-        return tt_builder_fail(b, TT_EINVAL, "random: a value has at most %d dims, not %d",
-                               TT_MAX_DIMS, n_dims);
-    tt_attrs_random a = {.dims = {.n_dims = n_dims}, .stream = stream, .normal = !!normal};
-    for (int i = 0; i < n_dims; i++)
-        a.dims.dims[i] = dims[i];
-    return tt_emit(b, "random", NULL, 0, &a);
-}
-
 tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to)
 {
     tt_dtype from = tt_value_type(x)->dtype;
@@ -223,11 +222,20 @@ tt_value *tt_stop_gradient(tt_builder *b, tt_value *x)
     return tt_emit1(b, "stop_gradient", x, NULL);
 }
 
-/* Element `index` of the stream. The key is a hash of seed, name and step, so that streams are
- * independent. */
+/* The key is a hash of seed, name and step, so that streams are independent. */
+uint64_t tt_random_key(uint64_t seed, int64_t step, const char *stream)
+{
+    return tt_rng_key_make(seed, stream, (uint64_t)step).k;
+}
+
+uint64_t tt_random_stream(const char *stream)
+{
+    return tt_hash64(stream, strlen(stream), 0);
+}
+
+/* Element `index` of the stream. */
 double tt_random_at(uint64_t seed, int64_t step, const char *stream, uint64_t index, int normal)
 {
-    tt_rng_key key = tt_rng_key_make(seed, stream, (uint64_t)step);
-    double u = tt_rng_uniform(key, index);
+    const double u = tt_random_uniform(tt_random_key(seed, step, stream), index);
     return normal ? tt_normal_quantile(u) : u;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attention.h"
 #include <string.h>
+#include <ttrun/random.h>
 
 /* attention: the kernel works on a group of kv heads at a time. It copies their rows of keys and
  * values next to each other (or packs them for AMX tiles); then each (query head, FWD_QUERIES
@@ -33,8 +34,14 @@ void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_ten
     a->scale = (float)at->scale;
     a->softcap = (float)at->softcap;
     a->causal = !at->bidirectional;
+    if (tt_attention_drops(at)) {
+        a->token_index = cpu_i32(&c->in[c->n_in - 1]);
+        a->drop_key = tt_dropout_key(tt_call_seed(c), tt_call_step(c), at->stream);
+        a->drop_limit = tt_dropout_limit(at->dropout);
+        a->kept = (float)(1.0 / (1.0 - at->dropout));
+    }
     if (at->bias) {
-        s.bias = &c->in[c->n_in - 1];
+        s.bias = &c->in[c->n_in - 1 - tt_attention_drops(at)];
         a->n_bias = (int32_t)s.bias->shape[1];
         a->bias_zero = a->causal ? 0 : a->n_bias / 2;
     }
@@ -58,13 +65,14 @@ cpu_attn cpu_attn_of_head(const cpu_attn_shape *s, int64_t head)
     cpu_attn a = s->a;
     if (s->bias)
         a.bias = cpu_f32(s->bias) + head * a.n_bias;
+    a.head = (uint32_t)(s->head_begin + head);
     return a;
 }
 
 const float *cpu_attn_sinks(const tt_kernel_call *c)
 {
-    const int biased = ((const tt_attrs_attention *)c->attrs)->bias ? 1 : 0;
-    return c->n_in - biased > 7 ? cpu_f32(&c->in[7]) : NULL;
+    const tt_attrs_attention *a = c->attrs;
+    return c->n_in - (a->bias ? 1 : 0) - tt_attention_drops(a) > 7 ? cpu_f32(&c->in[7]) : NULL;
 }
 
 size_t cpu_attn_keys_bytes(const cpu_attn_shape *s)
@@ -263,7 +271,7 @@ static tt_status attention(void *self, const tt_kernel_call *c, tt_error *err)
                               (w.first = heads_before(&w.s, w.first_kv));
         const size_t tasks = (size_t)(heads * query_blocks_of(&w.s));
         memset(w.again, 1, (size_t)(most * query_blocks_of(&w.s)));
-        w.tiles = backend->attn_tiles;
+        w.tiles = a->kept > 0.0f ? NULL : backend->attn_tiles; /* AMX tiles have no dropout */
         run_turn(&w, c->pool, n, heads);
         /* blocks whose tiles met a value that is not finite */
         if (w.tiles && memchr(w.again, 1, tasks)) {

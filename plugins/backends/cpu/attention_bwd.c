@@ -24,6 +24,7 @@ typedef struct backward {
     double *sums;           /* of dbias: [n_parts][heads][n_bias] */
     int32_t *extremes;      /* [tq_pad / lanes][4] */
     int32_t *pos_q, *seg_q; /* [tq_pad] */
+    int32_t *token_index;   /* [tq_pad], with dropout */
     /* [blocks of keys]: the range of blocks of queries that may see the block; and the block of
      * queries before which no later block of keys of the part is seen */
     int64_t (*seen_by)[3];
@@ -79,6 +80,7 @@ static void take_scratch(backward *w, char **p, int n_threads)
     w->extremes = (int32_t *)(void *)cpu_take(p, w->tq_pad / lanes * 4);
     w->pos_q = (int32_t *)(void *)cpu_take(p, w->tq_pad);
     w->seg_q = (int32_t *)(void *)cpu_take(p, w->tq_pad);
+    w->token_index = (int32_t *)(void *)cpu_take(p, a->kept > 0.0f ? w->tq_pad : 0);
     w->seen_by = (int64_t(*)[3])(void *)cpu_take(p, w->n_k * 6);
     w->part = (int64_t(*)[5])(void *)cpu_take(p, TASKS * 10);
     /* Enough for any smaller number of heads too, although fewer heads are cut into more parts. */
@@ -109,12 +111,15 @@ static void read_queries(backward *w, const int32_t *pos, const int32_t *seg)
     for (int64_t t = 0; t < w->tq_pad; t++) {
         w->pos_q[t] = t < a->tq ? pos[t] : 0;
         w->seg_q[t] = t < a->tq ? seg[t] : CPU_NO_SEGMENT;
+        if (a->kept > 0.0f)
+            w->token_index[t] = t < a->tq ? a->token_index[t] : 0;
     }
     for (int64_t t = 0; t < w->tq_pad; t += lanes)
         cpu_attn_extremes(w->pos_q + t, w->seg_q + t, cpu_min(lanes, a->tq - t),
                           w->extremes + t / lanes * 4);
     a->pos_q = w->pos_q;
     a->seg_q = w->seg_q;
+    a->token_index = w->token_index;
 }
 
 /* The minima and maxima over n sets of them. */

@@ -4,9 +4,11 @@
  * the forward, each vector lane is a query. */
 
 /* For one vector of queries and a span of keys: p turns from scores into weights, d from d(weights)
- * into d(scores before scale). biased: there is a bias; dbias: NULL, or its derivative, added to. */
-INLINE void bwd_finish(const cpu_attn *a, const bool biased, double *dbias, float *p, float *d,
-                       int64_t key, vi pos, vi seg, bool whole, vf lse, vf delta)
+ * into d(scores before scale). biased: there is a bias; dbias: NULL, or its derivative, added to. drops: the
+ * weights in the output are those of the softmax times `factors`, by key. */
+INLINE void bwd_finish(const cpu_attn *a, const bool biased, double *dbias, const bool drops,
+                       const vf *factors, float *p, float *d, int64_t key, vi pos, vi seg,
+                       bool whole, vf lse, vf delta)
 {
     const vf inverse = vset(a->softcap > 0.0f ? 1.0f / a->softcap : 0.0f),
              cap = vset(a->softcap * LOG2E);
@@ -23,8 +25,8 @@ INLINE void bwd_finish(const cpu_attn *a, const bool biased, double *dbias, floa
         vf w = vexp2(s - lse);
         if (!whole)
             w = (vf)((vi)w & attn_mask(a, pos, seg, key + j));
-        vstore(p, w);
-        w *= vload(d) - delta;
+        vstore(p, drops ? w * factors[j] : w);
+        w *= (drops ? vload(d) * factors[j] : vload(d)) - delta;
         if (biased && dbias) {
             const vi at = attn_bias_at(a, pos, key + j);
             for (int r = 0; r < VW; r++)
@@ -67,11 +69,21 @@ INLINE void bwd_span(const cpu_attn_bwd *b, const attn_span *s, int64_t j, int64
         const vi pos = *(const vi_any *)(a->pos_q + q + v * VW),
                  seg = *(const vi_any *)(a->seg_q + q + v * VW);
         const vf lse = vload(b->lse + t + v * VW), delta = vload(b->delta + t + v * VW);
-        if (a->bias)
-            bwd_finish(a, true, b->dbias, p + v * VW, d + v * VW, key, pos, seg, s->whole, lse,
-                       delta);
-        else
-            bwd_finish(a, false, NULL, p + v * VW, d + v * VW, key, pos, seg, s->whole, lse, delta);
+        float *const pv = p + v * VW, *const dv = d + v * VW;
+        if (a->kept > 0.0f) {
+            vf factors[CPU_SPAN];
+            drop_factors(a, key, a->token_index + q + v * VW, factors);
+            if (a->bias)
+                bwd_finish(a, true, b->dbias, true, factors, pv, dv, key, pos, seg, s->whole, lse,
+                           delta);
+            else
+                bwd_finish(a, false, NULL, true, factors, pv, dv, key, pos, seg, s->whole, lse,
+                           delta);
+        } else if (a->bias) {
+            bwd_finish(a, true, b->dbias, false, NULL, pv, dv, key, pos, seg, s->whole, lse, delta);
+        } else {
+            bwd_finish(a, false, NULL, false, NULL, pv, dv, key, pos, seg, s->whole, lse, delta);
+        }
     }
     bwd_gather(nv, p, b->dout + t * a->dv_pad, a->dv_pad, b->dv + j * a->dv_pad);
     bwd_gather(nv, d, b->q + t * a->hd_pad, a->hd_pad, b->dk + j * a->hd_pad);

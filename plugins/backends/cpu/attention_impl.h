@@ -12,6 +12,7 @@ typedef struct fwd_block {
     float s[FWD_KEYS * ATTN_QUERIES]; /* scores, then weights */
     float top[ATTN_QUERIES], sum[ATTN_QUERIES];
     int32_t pos[ATTN_QUERIES], seg[ATTN_QUERIES], extremes[ATTN_VECS * 4], all[4];
+    int32_t token_index[ATTN_QUERIES]; /* with dropout */
 } fwd_block;
 
 /* Caps, biases and masks one vector's scores of a span, in base 2, in place. Returns the maxima. */
@@ -54,6 +55,15 @@ INLINE vf fwd_weights(float *s, vf top, vf sum)
     return sum;
 }
 
+/* Dropout of one vector's weights of a span, after they are summed. */
+static void fwd_drop(const cpu_attn *a, const int32_t *token_index, float *s, int64_t key)
+{
+    vf factors[CPU_SPAN];
+    drop_factors(a, key, token_index, factors);
+    for (int64_t j = 0; j < CPU_SPAN; j++)
+        vstore(s + j * ATTN_QUERIES, vload(s + j * ATTN_QUERIES) * factors[j]);
+}
+
 /* A step of the online softmax over the block's n spans of scores. */
 INLINE void fwd_softmax(const cpu_attn *a, fwd_block *f, const attn_span *s, int64_t n, int64_t k0)
 {
@@ -77,6 +87,10 @@ INLINE void fwd_softmax(const cpu_attn *a, fwd_block *f, const attn_span *s, int
         for (int64_t i = 0; i < n; i++)
             if (v >= s[i].v0 && v < s[i].v1)
                 sum = fwd_weights(x + i * CPU_SPAN * ATTN_QUERIES, top, sum);
+        for (int64_t i = 0; a->kept > 0.0f && i < n; i++)
+            if (v >= s[i].v0 && v < s[i].v1)
+                fwd_drop(a, f->token_index + v * VW, x + i * CPU_SPAN * ATTN_QUERIES,
+                         k0 + i * CPU_SPAN);
         vstore(f->top + v * VW, top);
         vstore(f->sum + v * VW, sum);
     }
@@ -109,6 +123,7 @@ INLINE void fwd_open(const cpu_attn *a, fwd_block *f, const float *q, int64_t t,
         f->sum[r] = 0.0f;
         f->pos[r] = r < rows ? a->pos_q[t + r] : 0;
         f->seg[r] = r < rows ? a->seg_q[t + r] : CPU_NO_SEGMENT;
+        f->token_index[r] = a->kept > 0.0f && r < rows ? a->token_index[t + r] : 0;
     }
     for (int64_t v = 0; v < ATTN_VECS; v++)
         cpu_attn_extremes(f->pos + v * VW, f->seg + v * VW, cpu_min(VW, rows - v * VW),

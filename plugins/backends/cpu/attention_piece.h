@@ -21,6 +21,12 @@ typedef struct cpu_attn {
     const int32_t *pos_q, *seg_q;
     const int32_t *pos_k, *seg_k; /* [tk_pad]; padding has seg INT32_MIN */
     const int32_t *spans;         /* [tk_pad / CPU_SPAN][4]: min pos, max pos, min seg, max seg */
+    /* dropout, see ttrun/random.h: token_index [tq], in the backward [tq_pad]. head: over all ranks; kept:
+     * 1 / (1 - p), 0 without dropout */
+    const int32_t *token_index;
+    uint64_t drop_key;
+    uint32_t drop_limit, head;
+    float kept;
 } cpu_attn;
 
 /* The forward in AMX tiles: functions that pack CPU_PANEL rows of keys or values (ld apart; `rows`

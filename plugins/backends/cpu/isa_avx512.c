@@ -25,6 +25,8 @@
 
 #include "attention_tile_impl.h"
 
+#include "attention_drop_impl.h"
+
 #include "attention_impl.h"
 
 #include "attention_bwd_impl.h"

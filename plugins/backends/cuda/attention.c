@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attention.h"
 #include "attention_dnn.h"
+#include <ttrun/random.h>
 
 /* attention, and what its relatives share. bf16 with head sizes that are multiples of 8 and at most 256
- * runs on tensor cores, everything else as multiply-adds in f32. Which tiles of queries and keys see
+ * runs on tensor cores, everything else, and dropout, as multiply-adds in f32. Which tiles of queries and keys see
  * each other is known on the device alone: attention_spans writes extremes of positions and segments
  * into scratch, and the kernels skip tiles by them. */
 
@@ -43,8 +44,17 @@ void cuda_attn_args(const tt_kernel_call *c, int pos_q, bool own_keys, attention
     }
     out->group = all_kv > 0 && all > all_kv ? all / all_kv : 1;
     out->rows = cuda_attn_tiles(out->n_q, ATTN_ROWS) * ATTN_ROWS;
+    if (tt_attention_drops(at)) {
+        out->drops = 1;
+        out->drop_limit = tt_dropout_limit(at->dropout);
+        out->kept = (float)(1.0 / (1.0 - at->dropout));
+        out->stream = at->stream;
+        out->token_index = c->in[c->n_in - 1].data;
+        out->seed = c->seed;
+        out->step = c->step;
+    }
     if (at->bias) {
-        const tt_tensor *bias = &c->in[c->n_in - 1];
+        const tt_tensor *bias = &c->in[c->n_in - 1 - tt_attention_drops(at)];
         out->bias = bias->data;
         out->n_bias = (int)bias->shape[1];
         out->bias_zero = at->bidirectional ? out->n_bias / 2 : 0;
@@ -56,8 +66,8 @@ void cuda_attn_args(const tt_kernel_call *c, int pos_q, bool own_keys, attention
 /* The operand that only some calls of attention and attention_cached have. */
 static const tt_tensor *sinks_of(const tt_kernel_call *c)
 {
-    const int bias = ((const tt_attrs_attention *)c->attrs)->bias ? 1 : 0;
-    return c->n_in - bias > 7 ? &c->in[7] : NULL;
+    const tt_attrs_attention *a = c->attrs;
+    return c->n_in - (a->bias ? 1 : 0) - tt_attention_drops(a) > 7 ? &c->in[7] : NULL;
 }
 
 void cuda_attn_sinks(const tt_kernel_call *c, attention_args *a)
@@ -83,8 +93,8 @@ bool cuda_attn_fits(const attention_args *a, int hd, int dv)
     for (size_t i = 0; i < sizeof data / sizeof *data; i++)
         if (cuda_alignment_of(data[i], 16) < 16)
             return false;
-    return (a->halves & halves) == halves && a->hd <= hd && a->dv_dim <= dv && a->hd % 8 == 0 &&
-           a->dv_dim % 8 == 0;
+    return !a->drops && (a->halves & halves) == halves && a->hd <= hd && a->dv_dim <= dv &&
+           a->hd % 8 == 0 && a->dv_dim % 8 == 0;
 }
 
 /* ---- spans ---- */

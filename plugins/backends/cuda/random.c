@@ -4,7 +4,8 @@
 #include "kernels/random_call.h"
 #include <string.h>
 
-/* random, random_keys, initial and iota. y of any shape. */
+/* random, random_keys, initial and iota. y of any shape; random has an optional operand, the index of
+ * each row. */
 
 #define MOST_BLOCKS 8192
 
@@ -20,6 +21,7 @@ static tt_status run_random(void *backend, const tt_kernel_call *c, tt_error *er
     const tt_tensor *y = &c->out[0];
     random_call r = {.seed = c->seed,
                      .step = c->step,
+                     .rows = c->n_in ? c->in[0].data : NULL,
                      .out = y->data,
                      .n = tt_tensor_numel(y),
                      .dtype = (int)y->dtype,

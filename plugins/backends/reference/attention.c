@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "reference.h"
 #include <math.h>
+#include <ttrun/random.h>
 
 /* rope, attention and conv1d: the ops that depend on positions and segments. T tokens, h query
  * heads, kv key and value heads, hd and dv elements of a head. */
@@ -44,6 +45,8 @@ typedef struct heads {
     const tt_attrs_attention *a;
     const tt_tensor *q, *k, *v, *pos_q, *seg_q, *pos_k, *seg_k;
     const tt_tensor *bias;  /* [h, n]; NULL: none */
+    const tt_tensor *index; /* token_index of the queries; NULL: no dropout */
+    uint64_t key;           /* of dropout's numbers */
     int64_t n_q, n_k;       /* tokens */
     int64_t h, kv;          /* heads on this rank */
     int64_t h0, kv0, group; /* global index of the first head; query heads per kv head */
@@ -60,7 +63,10 @@ static heads heads_of(const tt_kernel_call *c, int at)
                .pos_k = &c->in[at + 2],
                .seg_k = &c->in[at + 3]};
     int64_t hd = s.a->head_dim;
-    s.bias = s.a->bias ? &c->in[c->n_in - 1] : NULL;
+    const int drops = tt_attention_drops(s.a);
+    s.bias = s.a->bias ? &c->in[c->n_in - 1 - drops] : NULL;
+    s.index = drops ? &c->in[c->n_in - 1] : NULL;
+    s.key = tt_dropout_key(tt_call_seed(c), tt_call_step(c), s.a->stream);
     s.n_q = s.q->shape[0];
     s.n_k = s.k->shape[0];
     s.h = s.q->shape[1] / hd;
@@ -92,6 +98,17 @@ int64_t ref_bias_at(const tt_attrs_attention *a, const tt_tensor *bias, int64_t 
     return i < 0 ? 0 : i < n ? i : n - 1;
 }
 
+/* What dropout multiplies the weight of query t, local head h and key i by. */
+static double factor(const heads *s, int64_t t, int64_t h, int64_t i)
+{
+    if (!s->index)
+        return 1.0;
+    const int keeps =
+        tt_dropout_keeps(s->key, tt_dropout_limit(s->a->dropout), (uint32_t)ref_index(s->index, t),
+                         (uint32_t)(s->h0 + h), (uint32_t)ref_index(s->pos_k, i));
+    return keeps ? 1.0 / (1.0 - s->a->dropout) : 0.0;
+}
+
 /* the element of bias that the score of query t and key i gets, in a row of bias */
 static int64_t bias_at(const heads *s, int64_t t, int64_t i)
 {
@@ -121,14 +138,15 @@ size_t ref_attention_scratch(const tt_kernel_call *c, int n_threads)
 {
     const tt_attrs_attention *a = c->attrs;
     const int64_t dims = a->head_dim + a->v_head_dim,
-                  bias = a->bias ? c->in[c->n_in - 1].shape[1] : 0;
+                  bias = a->bias ? c->in[c->n_in - 1 - tt_attention_drops(a)].shape[1] : 0;
     (void)n_threads;
     return (size_t)(dims > bias ? dims : bias) * sizeof(double);
 }
 
 static bool has_sinks(const tt_kernel_call *c)
 {
-    return c->n_in - (((const tt_attrs_attention *)c->attrs)->bias ? 1 : 0) == 8;
+    const tt_attrs_attention *a = c->attrs;
+    return c->n_in - (a->bias ? 1 : 0) - tt_attention_drops(a) == 8;
 }
 
 static void one_query(const heads *s, const tt_kernel_call *c, int64_t t, int64_t h, double *acc)
@@ -146,6 +164,7 @@ static void one_query(const heads *s, const tt_kernel_call *c, int64_t t, int64_
             continue;
         double p = exp(score(s, t, h, i, &slope) - m);
         sum += p;
+        p *= factor(s, t, h, i);
         for (int64_t d = 0; d < dv; d++)
             acc[d] += p * ref_load(s->v, (i * s->kv + kv_head(s, h)) * dv + d);
     }
@@ -166,7 +185,7 @@ tt_status ref_attention(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* the probability p of (t, h, i), and the derivatives of the loss with respect to q·k and to the
+/* the weight of (t, h, i) in out, and the derivatives of the loss with respect to q·k and to the
  * score */
 static double share(const heads *s, const tt_kernel_call *c, int64_t t, int64_t h, int64_t i,
                     double *ds, double *dscore)
@@ -174,14 +193,14 @@ static double share(const heads *s, const tt_kernel_call *c, int64_t t, int64_t 
     const tt_tensor *out = &c->in[3], *lse = &c->in[4], *dout = &c->in[5];
     int64_t dv = s->a->v_head_dim, at = (t * s->h + h) * dv;
     double slope, p = exp(score(s, t, h, i, &slope) - ref_load(lse, t * s->h + h)), dp = 0.0,
-                  delta = 0.0;
+                  delta = 0.0, kept = factor(s, t, h, i);
     for (int64_t d = 0; d < dv; d++) {
         dp += ref_load(dout, at + d) * ref_load(s->v, (i * s->kv + kv_head(s, h)) * dv + d);
         delta += ref_load(dout, at + d) * ref_load(out, at + d);
     }
-    *ds = p * (dp - delta) * slope * s->a->scale;
-    *dscore = p * (dp - delta);
-    return p;
+    *ds = p * (kept * dp - delta) * slope * s->a->scale;
+    *dscore = p * (kept * dp - delta);
+    return p * kept;
 }
 
 static void bwd_query(const heads *s, const tt_kernel_call *c, int64_t t, int64_t h, double *acc)

@@ -219,7 +219,9 @@ tt_status ref_random(void *backend, const tt_kernel_call *c, tt_error *err)
     for (int64_t i = 0; i < n; i++) {
         uint64_t global = 0;
         for (int d = 0; d < o->n_dims; d++)
-            global = global * (uint64_t)o->global[d] + (uint64_t)(o->begin[d] + index[d]);
+            global = global * (uint64_t)o->global[d] +
+                     (d || !c->n_in ? (uint64_t)(o->begin[d] + index[d])
+                                    : (uint32_t)ref_index(&c->in[0], index[0]));
         ref_store(o, i,
                   tt_random_at(tt_call_seed(c), tt_call_step(c), a->stream, global, a->normal));
         ref_step(o, index, 0, NULL, NULL);

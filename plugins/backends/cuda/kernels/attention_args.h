@@ -34,6 +34,13 @@ typedef struct attention_args {
     float scale, softcap, cap_unit; /* cap_unit: 2 log2(e) / softcap */
     int causal, bias_zero, halves, parts;
     int raw; /* 1: a score is scale * q·k with scale > 0 and nothing else */
+    /* dropout, by attention_plain.cu alone; random.h of include/ttrun says which weights it drops */
+    int drops;                 /* 1: there is dropout */
+    unsigned drop_limit;       /* tt_dropout_limit */
+    float kept;                /* 1 / (1 - p) */
+    unsigned long long stream; /* the number of its stream */
+    const int *token_index;    /* [T] */
+    const void *seed, *step;   /* u64 and f64, on the device */
 } attention_args;
 
 /* attention_cached: `a` has q, k, v, pos_q, out of the n_q new tokens; S = slots sequences of blocks * 32 positions. */

@@ -55,6 +55,7 @@ TT_KERNEL(256, attention_bias_parts, attention_args a)
               col = (int)threadIdx.x % 16;
     const plain_rows q = plain_q(a, head), k = plain_k(a, kv), v = plain_v(a, kv),
                      dout = plain_dout(a, head);
+    const u64 drop_key = plain_drop_key(a);
     double *sums = a.bias_sums + ((i64)blockIdx.x * a.heads + head) * a.n_bias;
     for (i64 i = threadIdx.x; i < a.n_bias; i += PLAIN_THREADS)
         sums[i] = 0.0;
@@ -73,8 +74,11 @@ TT_KERNEL(256, attention_bias_parts, attention_args a)
                     const float *stats = a.stats + ((i64)head * a.rows + query) * 2;
                     const float z = plain_score(a, s[i][j], query, inner + col + 16 * j, head,
                                                 &slope, &room->index[row + i][col + 16 * j]);
+                    const float f =
+                        z == -INF ? 0.0f
+                                  : plain_kept(a, drop_key, query, inner + col + 16 * j, head);
                     room->tile[row + i][col + 16 * j] =
-                        z == -INF ? 0.0f : exp2f(z - stats[0]) * (d[i][j] - stats[1]);
+                        z == -INF ? 0.0f : exp2f(z - stats[0]) * (d[i][j] * f - stats[1]);
                 }
             tt_sync(); /* tile and index are here, and the last tile's sums are done */
             attn_extremes(a.spans_q, first, ROWS, a.n_q, x);

@@ -14,6 +14,7 @@
 typedef struct part {
     i64 x, y;
     int head, keys, row, col; /* row, col: in the tile */
+    u64 drop_key;
 } part;
 
 TT_DEV float score(const attention_args &a, const part &t, float x, int i, int j, float *slope)
@@ -21,6 +22,13 @@ TT_DEV float score(const attention_args &a, const part &t, float x, int i, int j
     int index;
     return plain_score(a, x, t.keys ? t.y + 16 * j : t.x + i, t.keys ? t.x + i : t.y + 16 * j,
                        t.head, slope, &index);
+}
+
+/* What dropout makes of a weight of the tile. */
+TT_DEV float kept(const attention_args &a, const part &t, int i, int j)
+{
+    return t.keys ? plain_kept(a, t.drop_key, t.y + 16 * j, t.x + i, t.head)
+                  : plain_kept(a, t.drop_key, t.x + i, t.y + 16 * j, t.head);
 }
 
 /* room->tile = the weights, relative to the rows' new tops; sums and acc follow. */
@@ -41,7 +49,7 @@ TT_DEV void softmax(const attention_args &a, plain_room *room, const part &t, fl
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const float p = exp2f(s[i][j] - at);
-            room->tile[t.row + i][t.col + 16 * j] = p;
+            room->tile[t.row + i][t.col + 16 * j] = p == 0.0f ? p : p * kept(a, t, i, j);
             add += p;
         }
         for (int o = 8; o > 0; o >>= 1)
@@ -67,9 +75,10 @@ TT_DEV void weigh(const attention_args &a, plain_room *room, const part &t, cons
             const float *stats = a.stats + ((i64)t.head * a.rows + (query < a.n_q ? query : 0)) * 2;
             float slope;
             const float z = score(a, t, s[i][j], i, j, &slope),
-                        p = z == -INF ? 0.0f : exp2f(z - stats[0]);
+                        p = z == -INF ? 0.0f : exp2f(z - stats[0]),
+                        f = z == -INF ? 0.0f : kept(a, t, i, j);
             room->tile[t.row + i][t.col + 16 * j] =
-                WHAT == DV ? p : p * (d[i][j] - stats[1]) * slope;
+                WHAT == DV ? p * f : p * (d[i][j] * f - stats[1]) * slope;
         }
 }
 
@@ -94,6 +103,7 @@ template <int WHAT> TT_DEV void plain(const attention_args &a)
     const i64 first = (i64)(blockIdx.x / (u32)n_heads) * ROWS, n = KEYS ? a.n_k : a.n_q;
     float acc[4][COLS / 16] = {}, top[4], sum[4] = {};
     int begin = outer, end = outer + 1;
+    const u64 drop_key = plain_drop_key(a);
     if (KEYS)
         attn_heads_of(a, kv, &begin, &end);
     for (int i = 0; i < 4; i++)
@@ -105,7 +115,7 @@ template <int WHAT> TT_DEV void plain(const attention_args &a)
         attn_walk_begin(&w);
         for (int whole, t; (t = attn_walk_next<KEYS, ROWS, ROWS>(&w, a, first, &whole)) >= 0;) {
             const i64 inner = (i64)t * ROWS;
-            const part here = {first + row, inner + col, head, KEYS, row, col};
+            const part here = {first + row, inner + col, head, KEYS, row, col, drop_key};
             float s[4][4];
             plain_dots(s, room, KEYS ? k : q, first, KEYS ? q : k, inner);
             if constexpr (WHAT == OUT)

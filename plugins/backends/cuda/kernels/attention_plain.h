@@ -4,6 +4,7 @@
  * i % 16 + 0, 16, …, where i is its number. */
 #pragma once
 #include "attention.h"
+#include "random_words.h"
 
 enum { ROWS = 64, DEPTH = 32, COLS = 128, PLAIN_THREADS = 256 };
 /* In shared memory. The launchers know its size: 66304 bytes. */
@@ -112,4 +113,27 @@ TT_DEV float plain_score(const attention_args &a, float x, i64 query, i64 key, i
         return x;
     *index = attn_bias_at(a, back);
     return x + a.bias[(i64)head * a.n_bias + *index] * LOG2E;
+}
+
+/* The key of dropout's numbers: tt_dropout_key. 0 without dropout. */
+TT_DEV u64 plain_drop_key(const attention_args &a)
+{
+    if (!a.drops)
+        return 0;
+    const u64 seed = *(const u64 *)a.seed, step = (u64)(i64) * (const double *)a.step;
+    u32 c[4] = {(u32)seed, (u32)(seed >> 32), (u32)step, (u32)(step >> 32)};
+    random_words(a.stream, c);
+    return (u64)c[1] << 32 | c[0];
+}
+
+/* What dropout multiplies the weight of a pair by; both exist. head: of this rank. */
+TT_DEV float plain_kept(const attention_args &a, u64 drop_key, i64 query, i64 key, int head)
+{
+    if (!a.drops)
+        return 1.0f;
+    const u32 at = (u32)a.pos_k[key];
+    u32 c[4] = {(u32)a.token_index[query], (u32)(a.head_begin + head), at / 4, 1};
+    random_words(drop_key, c);
+    const u32 word = at % 4 == 0 ? c[0] : at % 4 == 1 ? c[1] : at % 4 == 2 ? c[2] : c[3];
+    return word >= a.drop_limit ? a.kept : 0.0f;
 }

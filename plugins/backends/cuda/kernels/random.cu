@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "point_memory.h"
 #include "random_call.h"
+#include "random_words.h"
 
 /* random, initial and iota: an element's value depends on its index in the global tensor. The bits of random are those of
  * tt_random_at (core/graph/ops/leaf.c): a key is the hash XXH3 of the stream's name, the seed and the step, a number the
@@ -107,21 +108,12 @@ TT_DEV u64 xxh_hash(const unsigned char *p, int n, u64 seed)
     return xxh_avalanche(h + xxh_mix16(p + n - 16, 136 - 17, seed));
 }
 
-/* ---- Philox, uniform and normal numbers: core/base/rng.c ---- */
+/* ---- uniform and normal numbers: include/ttrun/random.h, core/base/rng.c ---- */
 TT_DEV double random_uniform(u64 key, u64 index)
 {
-    u32 c0 = (u32)(index / 2), c1 = (u32)(index / 2 >> 32), c2 = 0, c3 = 0, k0 = (u32)key,
-        k1 = (u32)(key >> 32);
-    for (int round = 0; round < 10; round++) {
-        const u64 a = (u64)0xd2511f53u * c0, b = (u64)0xcd9e8d57u * c2;
-        c0 = (u32)(b >> 32) ^ c1 ^ k0;
-        c2 = (u32)(a >> 32) ^ c3 ^ k1;
-        c1 = (u32)b;
-        c3 = (u32)a;
-        k0 += 0x9e3779b9u;
-        k1 += 0xbb67ae85u;
-    }
-    const u64 bits = index % 2 ? (u64)c2 << 32 | c3 : (u64)c0 << 32 | c1;
+    u32 c[4] = {(u32)(index / 2), (u32)(index / 2 >> 32), 0, 0};
+    random_words(key, c);
+    const u64 bits = index % 2 ? (u64)c[2] << 32 | c[3] : (u64)c[0] << 32 | c[1];
     return ((double)(bits >> 12) + 0.5) * 0x1p-52;
 }
 /* log of a normal x > 0: tt_log_exact. */
@@ -222,12 +214,14 @@ TT_DEV void random_store(int dtype, void *p, i64 i, double v)
         point_write(dtype, p, i, point_round_f32(dtype, v));
 }
 
-/* The index in the whole tensor of element i of a part of it. */
-template <class C> TT_DEV u64 random_index(const C &c, i64 i)
+/* The index in the whole tensor of element i of a part of it. rows: the index of each row; 0: its own. */
+template <class C> TT_DEV u64 random_index(const C &c, i64 i, const int *rows)
 {
     u64 index = 0, unit = 1;
     for (int d = c.n_dims - 1; d >= 0; d--) {
-        index += (u64)(i % c.shape[d] + c.begin[d]) * unit;
+        index +=
+            (d == 0 && rows ? (u64)(u32)rows[i % c.shape[0]] : (u64)(i % c.shape[d] + c.begin[d])) *
+            unit;
         unit *= (u64)c.global[d];
         i /= c.shape[d];
     }
@@ -242,7 +236,7 @@ TT_KERNEL(POINT_THREADS, tt_random, const random_call c)
         step[i] = (unsigned char)((u64)number >> 8 * i);
     const u64 key = xxh_hash(step, 8, xxh_hash(c.stream, c.stream_bytes, *(const u64 *)c.seed));
     for (i64 i = point_first(); i < c.n; i += point_all()) {
-        const double u = random_uniform(key, random_index(c, i));
+        const double u = random_uniform(key, random_index(c, i, c.rows));
         random_store(c.dtype, c.out, i, c.is_normal ? random_normal(u) : u);
     }
 }
@@ -291,7 +285,7 @@ TT_KERNEL(POINT_THREADS, tt_initial, const initial_call c)
 {
     for (i64 i = point_first(); i < c.n; i += point_all())
         random_store(c.dtype, c.out, i,
-                     c.kind == INIT_CONSTANT ? c.a : initial_value(c, random_index(c, i)));
+                     c.kind == INIT_CONSTANT ? c.a : initial_value(c, random_index(c, i, 0)));
 }
 
 TT_KERNEL(POINT_THREADS, tt_iota, void *out, int dtype, i64 begin, i64 n)

@@ -6,6 +6,7 @@
 
 typedef struct random_call {
     const void *seed, *step; /* u64 and f64, on the device */
+    const int *rows;         /* the index of each row of dim 0; NULL: its own */
     void *out;
     long long n, shape[6], begin[6], global[6];
     int dtype, n_dims, is_normal, stream_bytes;
