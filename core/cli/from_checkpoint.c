@@ -161,7 +161,8 @@ static tt_status read_job(const tt_cli *cli, const tt_loaded_model *m, const cha
     tt_trainer_state st;
     if (m->hf) {
         *name = tt_hf_job_name(cli->arena, m->path);
-        return tt_hf_job(m->registry, cli->arena, m->path, json, err);
+        *json = TT_HF_JOB;
+        return TT_OK;
     }
     *name = tt_path_join(cli->arena, m->path, "trainer.json");
     TT_TRY(tt_ckpt_read_state(m->path, cli->arena, &st, err));

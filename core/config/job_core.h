@@ -141,7 +141,7 @@ typedef struct tt_activation_checkpoint_config {
 
 typedef struct tt_core_config {
     const char *spec, *dump_folder;
-    const char *flavor, *hf_assets_path; /* model.* */
+    const char *hf, *flavor, *hf_assets_path; /* model.* */
     tt_training_config training;
     tt_parallelism_config parallelism;
     tt_activation_checkpoint_config activation_checkpoint;

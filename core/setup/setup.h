@@ -141,7 +141,7 @@ tt_status tt_setup_backend_is_here(const tt_backend_vt *vt, const char *name, co
                                    tt_error *err);
 /* How the model is stored in Hugging Face folders; NULL: the plugin does not say. */
 const tt_model_hf *tt_setup_model_hf(const tt_component *c);
-/* hf_defaults.c: the spec whose model reads config.json's model_type; NULL: there is none. */
+/* hf_job.c: the spec whose model reads config.json's model_type; NULL: there is none. */
 tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
                            tt_error *err);
 /* hf_assets_path if the folder has weights that this run does not load; else NULL. */
