@@ -245,6 +245,9 @@ static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, last_save_model_only, "false", "the last save contains only weights"),
     BOOL(checkpoint, last_save_in_hf, "false",
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
+    CHOICE(checkpoint, export_dtype, "\"auto\"", TT_CHOICES(TT_EXPORT_DTYPES),
+           "dtype of an exported Hugging Face folder; auto: that of the folder that the model came "
+           "from, else float32"),
 };
 
 static const tt_option validation_options[] = {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Files that an earlier run left in the folder are kept, but apart from those of this run. A run
  * that starts at step 0 moves all of them to dump_folder/before-N, which is a complete run folder.
@@ -136,12 +137,40 @@ static tt_status move_checkpoints(aside *x, tt_error *err)
     return tt_path_exists(held) ? move(x, held, x->l->folder->saves_path, err) : TT_OK;
 }
 
+/* The copies of tokenizer and model files (interchange/assets.h) are needed by the steps that were
+ * moved, and replaced file by file later: a second link is a copy. */
+static tt_status link_files(aside *x, const char *name, tt_error *err)
+{
+    const char *from = tt_path_join(x->a, x->dump, name), *to = tt_path_join(x->a, x->to, name);
+    const char **names = NULL;
+    size_t n = 0;
+    if (!holds_something(from))
+        return TT_OK;
+    TT_TRY(tt_mkdirs(to, err));
+    TT_TRY(tt_folder_names(x->a, from, NULL, &names, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        char *text = NULL;
+        size_t bytes = 0;
+        const char *file = tt_path_join(x->a, from, names[i]);
+        const char *copy = tt_path_join(x->a, to, names[i]);
+        struct stat st;
+        if (stat(file, &st) || !S_ISREG(st.st_mode) || !link(file, copy) || errno == EEXIST)
+            continue;
+        TT_TRY(tt_read_file(file, 0, &text, &bytes, err)); /* no links here */
+        const tt_status s = tt_write_file_atomic(copy, text, bytes, err);
+        free(text);
+        TT_TRY(s);
+    }
+    return TT_OK;
+}
+
 /* A start at step 0. Checkpoints are moved first: if this process is killed after that, the next
  * start begins at step 0 too. */
 static tt_status start_over(aside *x, tt_error *err)
 {
     const tt_core_config *c = &x->l->s->core;
-    const char *const outputs[] = {"metrics.jsonl", "tb", c->profiling.save_traces_folder};
+    const char *const outputs[] = {"metrics.jsonl", "tb", "report.html",
+                                   c->profiling.save_traces_folder};
     if (c->checkpoint.enable) {
         TT_TRY(move_checkpoints(x, err));
         if (step_after(x->a, tt_path_join(x->a, x->dump, "hf"), -1))
@@ -152,6 +181,8 @@ static tt_status start_over(aside *x, tt_error *err)
             TT_TRY(move_output(x, outputs[i], err));
     if (!x->what.n)
         return TT_OK;
+    TT_TRY(link_files(x, "tokenizer", err));
+    TT_TRY(link_files(x, "model", err));
     if (tt_path_exists(tt_path_join(x->a, x->dump, "run.json")))
         TT_TRY(move_unsynced(x, tt_path_join(x->a, x->dump, "run.json"),
                              tt_path_join(x->a, x->to, "run.json"), err));
@@ -184,6 +215,8 @@ static tt_status go_back(aside *x, tt_error *err)
     TT_TRY(tt_mkdirs(x->to, err));
     TT_TRY(copy_output(x, "metrics.jsonl", err));
     TT_TRY(copy_output(x, "run.json", err));
+    TT_TRY(link_files(x, "tokenizer", err));
+    TT_TRY(link_files(x, "model", err));
     if (step_after(x->a, hf, after)) {
         TT_TRY(move_steps(x, hf, tt_path_join(x->a, x->to, "hf"), after, err));
         TT_TRY(tt_hf_link_newest(hf, err));
