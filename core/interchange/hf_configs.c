@@ -25,22 +25,29 @@ static bool same(const tt_json *a, const tt_json *b)
     return equal;
 }
 
-/* ---- writing JSON in lines ---- */
+/* ---- writing JSON: a line per key ---- */
 
-static void put_value(tt_str *out, const tt_json *v, int depth)
+/* A whole real keeps its ".0": transformers checks whether a value is a float. */
+static void put_value(tt_str *out, const tt_json *v)
 {
-    if (v->type != TT_JSON_OBJECT || !v->n) {
+    const bool object = v->type == TT_JSON_OBJECT;
+    const size_t at = out->n;
+    if (!object && v->type != TT_JSON_ARRAY) {
         tt_json_write(v, out);
+        if (v->type == TT_JSON_REAL && !strpbrk(out->s + at, ".eE"))
+            tt_str_add(out, ".0");
         return;
     }
-    tt_str_addc(out, '{');
+    tt_str_addc(out, object ? '{' : '[');
     for (size_t i = 0; i < v->n; i++) {
-        tt_str_printf(out, "%s\n%*s", i ? "," : "", 2 * depth + 2, "");
-        tt_str_json(out, v->keys[i]);
-        tt_str_add(out, ": ");
-        put_value(out, v->items[i], depth + 1);
+        tt_str_add(out, i ? ", " : "");
+        if (object) {
+            tt_str_json(out, v->keys[i]);
+            tt_str_add(out, ": ");
+        }
+        put_value(out, v->items[i]);
     }
-    tt_str_printf(out, "\n%*s}", 2 * depth, "");
+    tt_str_addc(out, object ? '}' : ']');
 }
 
 static void put_key(tt_str *out, const char *key)
@@ -53,7 +60,7 @@ static void put_key(tt_str *out, const char *key)
 static void put_member(tt_str *out, const char *key, const tt_json *v)
 {
     put_key(out, key);
-    put_value(out, v, 1);
+    put_value(out, v);
 }
 
 /* ---- ids of special tokens ---- */

@@ -83,7 +83,7 @@ ok an_empty_path_is_refused
 hf=$dir/b/hf/latest
 [ "$(value "$hf/config.json" max_position_embeddings)" = 512 ] && [ "$(value "$hf/config.json" dtype)" = bfloat16 ] &&
     [ "$(value "$hf/config.json" rope_parameters.rope_theta)" = 20000 ] &&
-    says "$hf/config.json" '[1,null]' && says "$hf/config.json" '"eos_token_id": [258,3]' && ! grep -q '^  "rope_theta"\|torch_dtype' "$hf/config.json"
+    says "$hf/config.json" '{"x": [1, null]}' && says "$hf/config.json" '"rope_theta": 20000.0' && says "$hf/config.json" '"eos_token_id": [258, 3]' && ! grep -q '^  "rope_theta"\|torch_dtype' "$hf/config.json"
 ok export_keeps_the_sources_keys
 cmp -s "$dir/hf/generation_config.json" "$hf/generation_config.json" && cmp -s "$dir/hf/chat_template.jinja" "$hf/chat_template.jinja" &&
     cmp -s "$dir/hf/added_tokens.json" "$hf/added_tokens.json" && cmp -s "$dir/hf/tokenizer.json" "$hf/tokenizer.json"
