@@ -33,6 +33,61 @@ static const char *real(tt_arena *a, const char *path)
     return realpath(path, at) ? tt_arena_str(a, at) : NULL;
 }
 
+/* The first entry of a folder that is named step-N with N > after; NULL: there is none. Names with
+ * a suffix (step-3.tmp) are not checkpoints. */
+static const char *step_after(tt_arena *a, const char *folder, int64_t after)
+{
+    const char *found = NULL;
+    DIR *d = folder ? opendir(folder) : NULL;
+    for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d))
+        if (tt_step_of_name(e->d_name, NULL) > after)
+            found = tt_arena_str(a, e->d_name);
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static void aside_paths(aside *x, int64_t i)
+{
+    x->to = tt_arena_printf(x->a, "%s/before-%lld", x->dump, (long long)i);
+    x->steps_to = x->inside || !x->steps
+                      ? tt_path_join(x->a, x->to, x->inside ? x->inside : "checkpoint")
+                      : tt_arena_printf(x->a, "%s.before-%lld", x->steps, (long long)i);
+}
+
+/* The largest number of a before-N in dump_folder; 0: there is none. */
+static int64_t last_aside(const aside *x)
+{
+    const char **names = NULL;
+    size_t n = 0;
+    int64_t most = 0;
+    if (tt_folder_names(x->a, x->dump, NULL, &names, &n, NULL) != TT_OK)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        if (strncmp(names[i], "before-", 7))
+            continue;
+        const long long v = strtoll(names[i] + 7, &end, 10);
+        most = *end ? most : TT_MAXV(most, (int64_t)v);
+    }
+    return most;
+}
+
+/* Whether the last before-N is that of a start which was killed while it moved the files: run.json,
+ * which is moved last, is still here, and nothing here is there too. */
+static bool is_unfinished(const aside *x)
+{
+    static const char *const names[] = {"hf", "metrics.jsonl", "tb", "report.html"};
+    if (!tt_path_exists(x->to) || tt_path_exists(tt_path_join(x->a, x->to, "run.json")) ||
+        !tt_path_exists(tt_path_join(x->a, x->dump, "run.json")))
+        return false;
+    for (size_t i = 0; i < TT_COUNT(names); i++)
+        if (tt_path_exists(tt_path_join(x->a, x->to, names[i])) &&
+            tt_path_exists(tt_path_join(x->a, x->dump, names[i])))
+            return false;
+    return step_after(x->a, x->steps, -1) == NULL; /* checkpoints are moved first */
+}
+
 static tt_status open_aside(tt_loop *l, aside *x, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
@@ -44,12 +99,12 @@ static tt_status open_aside(tt_loop *l, aside *x, tt_error *err)
     const size_t n = strlen(x->dump);
     if (x->steps && !strncmp(x->steps, x->dump, n) && (x->steps[n] == '/' || !x->steps[n]))
         x->inside = x->steps[n] ? x->steps + n + 1 : "";
-    for (int i = 1; !x->to || tt_path_exists(x->to) || tt_path_exists(x->steps_to); i++) {
-        x->to = tt_arena_printf(x->a, "%s/before-%d", x->dump, i);
-        x->steps_to = x->inside || !x->steps
-                          ? tt_path_join(x->a, x->to, x->inside ? x->inside : "checkpoint")
-                          : tt_arena_printf(x->a, "%s.before-%d", x->steps, i);
-    }
+    int64_t i = last_aside(x);
+    aside_paths(x, TT_MAXV(i, (int64_t)1));
+    if (i && !l->resumed && is_unfinished(x))
+        return TT_OK;
+    for (aside_paths(x, ++i); tt_path_exists(x->to) || tt_path_exists(x->steps_to);)
+        aside_paths(x, ++i);
     return TT_OK;
 }
 
@@ -70,20 +125,6 @@ static tt_status move(aside *x, const char *from, const char *to, tt_error *err)
 static void aside_note(aside *x, const char *what)
 {
     tt_str_printf(&x->what, "%s%s", x->what.n ? ", " : "", what);
-}
-
-/* The first entry of a folder that is named step-N with N > after; NULL: there is none. Names with
- * a suffix (step-3.tmp) are not checkpoints. */
-static const char *step_after(tt_arena *a, const char *folder, int64_t after)
-{
-    const char *found = NULL;
-    DIR *d = folder ? opendir(folder) : NULL;
-    for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d))
-        if (tt_step_of_name(e->d_name, NULL) > after)
-            found = tt_arena_str(a, e->d_name);
-    if (d)
-        closedir(d);
-    return found;
 }
 
 /* Moves every step folder with a step later than `after`. */
