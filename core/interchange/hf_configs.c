@@ -12,7 +12,7 @@
 #define MAX_CONFIG_JSON 16384
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
-static bool same(const tt_json *a, const tt_json *b)
+static bool same_json(const tt_json *a, const tt_json *b)
 {
     if (!a || !b)
         return a == b;
@@ -154,7 +154,7 @@ static bool changed(const merge *m, const char *key)
 {
     if (m->rope && is_one_of(key, rope_keys, TT_COUNT(rope_keys)))
         return true;
-    return !same(tt_json_get(m->own, key), tt_json_get(m->before, key));
+    return !same_json(tt_json_get(m->own, key), tt_json_get(m->before, key));
 }
 
 /* Keys of the source that say nothing about the export. */

@@ -23,7 +23,8 @@ static void test_override_takes_json_or_bare_strings(void **state)
     assert_false(c.metrics.enable_tensorboard);
     assert_int_equal(c.activation_checkpoint.mode, TT_CHECKPOINT_FULL);
     assert_null(c.checkpoint.initial_load_path);
-    assert_string_equal(strrchr(c.debug.dump_graph, '/'), "/12"); /* a string where the type is one */
+    assert_string_equal(strrchr(c.debug.dump_graph, '/'),
+                        "/12"); /* a string where the type is one */
     assert_string_equal(c.log_ranks, "true");
 }
 
