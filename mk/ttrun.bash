@@ -2,7 +2,7 @@
 # bash completion for ttrun(1)
 _ttrun() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word command=train i
-    local commands="train plan config plugins data tokenize tokenizer ckpt generate eval report"
+    local commands="train plan config plugins data tokenize tokenizer ckpt generate eval report runs gc"
     local sections="model tokenizer dataloader loss optimizer lr_scheduler training parallelism activation_checkpoint
         converters checkpoint validation metrics profiling comm backend hooks debug log"
     COMPREPLY=()
@@ -35,6 +35,7 @@ _ttrun() {
         data) options+=" --sample --n " ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
         report) options+=" --output " ;;
+        gc) options+=" --keep --cache --yes" ;;
         ckpt) options+=" --from --to --type --files " ;;
         tokenizer) options+=" --data --vocab-size --pattern --out --bos --eos --pad --special --threads " ;;
         eval) options+=" --checkpoint --data --seq_len --samples " ;;

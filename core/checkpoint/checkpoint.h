@@ -50,6 +50,9 @@ tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_stat
 /* Steps present, ascending; incomplete folders are not listed (a warning says so). An absent folder
  * has none. */
 tt_status tt_ckpt_list(const char *folder, tt_arena *a, int64_t **steps, size_t *n, tt_error *err);
+/* Names in a folder, sorted, "." and ".." left out; filter may be NULL. */
+tt_status tt_folder_names(tt_arena *a, const char *folder, bool (*filter)(const char *name),
+                          const char ***names, size_t *n, tt_error *err);
 /* "step-12" → 12; rest (may be NULL) gets what follows the digits. -1 = not such a name. */
 int64_t tt_step_of_name(const char *name, const char **rest);
 /* trainer.json of a step folder. */

@@ -95,9 +95,6 @@ tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *f
                                      tt_error *err);
 
 /* ---- folder.c ---- */
-/* Names in a folder, sorted, "." and ".." left out; filter may be NULL. */
-tt_status tt_folder_names(tt_arena *a, const char *folder, bool (*filter)(const char *name),
-                          const char ***names, size_t *n, tt_error *err);
 bool tt_is_safetensors_name(const char *name);
 tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_latest_k,
                         tt_error *err);

@@ -133,10 +133,12 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
 /* The folder is written under a temporary name and then renamed, so it appears complete or not at
  * all. */
 static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_tokenizer_info *t,
-                           const char *step, const char *out, tt_error *err)
+                           tt_export_dtype dtype, const char *out, tt_error *err)
 {
     const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
-    TT_TRY(tt_setup_write_hf(&m->setup, t, step, tmp, err));
+    const tt_hf_export o = {
+        .tokenizer = t, .step_folder = m->path, .folder = tmp, .run = m->run, .dtype = dtype};
+    TT_TRY(tt_setup_write_hf(&m->setup, &o, err));
     if (rename(tmp, out) != 0)
         return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
     return TT_OK;
@@ -146,16 +148,43 @@ static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_token
  * one. */
 static tt_status open_tokenizer(tt_loaded_model *m, const tt_tokenizer_info **out, tt_error *err)
 {
-    const tt_dataloader_vt *vt = m->setup.dataloader.component->vtable;
+    const tt_component *loader = m->setup.dataloader.component; /* NULL: a Hugging Face folder */
     *out = NULL;
-    if (!vt->needs_tokenizer && !tt_job_has(m->setup.job, "tokenizer.path"))
+    if ((!loader || !((const tt_dataloader_vt *)loader->vtable)->needs_tokenizer) &&
+        !tt_job_has(m->setup.job, "tokenizer.path"))
         return TT_OK;
     TT_TRY(tt_setup_tokenizer(&m->setup, &m->tokenizer, &m->info, err));
     *out = &m->info;
     return TT_OK;
 }
 
-tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_error *err)
+/* Opens the model of a step folder, or of a Hugging Face folder, whose weights are imported into
+ * `scratch` first: exports read step folders. */
+static tt_status open_source(tt_cli *cli, const char *folder, const char *scratch,
+                             tt_loaded_model *m, tt_error *err)
+{
+    const tt_setup_opts so = {.mode = TT_MODE_LOGITS};
+    m->hf = tt_hf_is_folder(folder);
+    m->path = folder;
+    if (!m->hf)
+        TT_TRY(tt_ckpt_step_of(cli, folder, &m->path, err));
+    TT_TRY(tt_cli_open_step(cli, !m->hf, NULL, 0, m, err));
+    TT_TRY(tt_setup_compile(&m->setup, &so, err));
+    if (!m->hf)
+        return TT_OK;
+    tt_trainer_state state = {.model_fingerprint = m->setup.model_fingerprint};
+    TT_TRY(tt_setup_import(&m->setup, TT_IMPORT_HF, folder, &state, scratch, err));
+    m->path = tt_path_join(cli->arena, scratch, "step-0");
+    return TT_OK;
+}
+
+typedef struct export_opts {
+    bool gguf;
+    tt_gguf_type type;
+    tt_export_dtype dtype;
+} export_opts;
+
+static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err)
 {
     enum { TO_HF, TO_GGUF };
     static const choice forms[] = {
@@ -168,28 +197,42 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
         {"bf16", TT_GGUF_BF16},
         {"q8_0", TT_GGUF_Q8_0}
     };
+    static const tt_export_dtype dtypes[] = {[TT_GGUF_F32] = TT_EXPORT_F32,
+                                             [TT_GGUF_F16] = TT_EXPORT_F16,
+                                             [TT_GGUF_BF16] = TT_EXPORT_BF16};
     int to = 0, type = TT_GGUF_F32;
-    const char *step = NULL;
-    const tt_tokenizer_info *info = NULL;
-    tt_loaded_model m = {0};
     TT_TRY(choose(cli, "to", forms, TT_COUNT(forms), &to, err));
-    if (tt_cli_option(cli, "type"))
-        TT_TRY(choose(cli, "type", types, TT_COUNT(types), &type, err));
-    if (to == TO_HF && type != TT_GGUF_F32)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "--type: Hugging Face folders are written in f32");
+    *o = (export_opts){.gguf = to == TO_GGUF};
+    if (!tt_cli_option(cli, "type"))
+        return TT_OK;
+    TT_TRY(choose(cli, "type", types, TT_COUNT(types), &type, err));
+    if (to == TO_HF && type == TT_GGUF_Q8_0)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "--type: a Hugging Face folder is written in f32, f16 or bf16; q8_0 is "
+                       "GGUF's");
+    o->type = (tt_gguf_type)type;
+    o->dtype = to == TO_HF ? dtypes[type] : TT_EXPORT_AUTO;
+    return TT_OK;
+}
+
+tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_error *err)
+{
+    const tt_tokenizer_info *info = NULL;
+    const char *scratch = tt_arena_printf(cli->arena, "%s.weights.tmp", out);
+    export_opts o;
+    tt_loaded_model m = {0};
+    TT_TRY(export_options(cli, &o, err));
     if (tt_path_exists(out))
         return TT_FAIL(err, TT_EEXIST, "%s exists already", out);
-    TT_TRY(tt_ckpt_step_of(cli, folder, &step, err));
-    const tt_setup_opts so = {.mode = TT_MODE_LOGITS};
-    m.path = step;
-    tt_status s = tt_cli_open_step(cli, true, NULL, 0, &m, err);
-    if (s == TT_OK)
-        s = tt_setup_compile(&m.setup, &so, err);
+    TT_TRY(tt_remove_tree(scratch, err)); /* left by a killed export */
+    tt_status s = open_source(cli, folder, scratch, &m, err);
     if (s == TT_OK)
         s = open_tokenizer(&m, &info, err);
     if (s == TT_OK)
-        s = to == TO_HF ? export_hf(cli, &m, info, step, out, err)
-                        : tt_setup_write_gguf(&m.setup, info, step, (tt_gguf_type)type, out, err);
+        s = o.gguf ? tt_setup_write_gguf(&m.setup, info, m.path, o.type, out, err)
+                   : export_hf(cli, &m, info, o.dtype, out, err);
+    if (m.hf)
+        (void)tt_remove_tree(scratch, NULL);
     tt_loaded_model_close(&m);
     return s;
 }

@@ -52,6 +52,8 @@ tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **
 /* A job that comes through a pipe can be read only once. Its text is kept for everyone who reads
  * the job again under the same name; ranks that are started read it under cli->job_of_ranks. */
 tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err);
+/* Sets cli->job to the word with this number; NULL: it is absent, and --model.hf is given. */
+tt_status tt_cli_take_job(tt_cli *cli, int word, const char *usage, tt_error *err);
 void tt_cli_print(const tt_str *text); /* to stdout */
 /* Prints the line of an error and clears its text, so that it is printed once. Does nothing if the
  * text is empty. */
@@ -72,7 +74,8 @@ typedef struct tt_command {
     int words; /* how many words may follow the subcommand; the first may be a job */
 } tt_command;
 extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins_, tt_cmd_generate,
-    tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer, tt_cmd_report, tt_cmd_data;
+    tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer, tt_cmd_report, tt_cmd_data,
+    tt_cmd_runs, tt_cmd_gc;
 
 /* ttrun plugins [list | check FILE.so | new KIND NAME]; argv[0] is the first word after "plugins".
  */

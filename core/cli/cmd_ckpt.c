@@ -19,29 +19,47 @@ static tt_status find_steps(tt_cli *cli, const char **folder, int64_t **steps, s
     return tt_ckpt_list(below, cli->arena, steps, n, err);
 }
 
-static tt_status list(tt_cli *cli, const char *folder, tt_error *err)
+/* prefix: of a run that was set aside, "before-1/" */
+static tt_status list_steps(tt_cli *cli, const char *folder, const char *prefix, tt_str *out,
+                            tt_error *err)
 {
     int64_t *steps;
     size_t n;
-    tt_str o = {0};
     TT_TRY(find_steps(cli, &folder, &steps, &n, err));
     for (size_t i = 0; i < n; i++) {
         tt_trainer_state st;
         const char *at = tt_arena_printf(cli->arena, "%s/step-%lld", folder, (long long)steps[i]);
-        if (tt_ckpt_read_state(at, cli->arena, &st, err) != TT_OK) {
-            tt_str_free(&o);
-            return err->code;
-        }
-        tt_str_printf(&o, "step-%lld  loss %.5f  %lld tokens  written by %d rank%s",
+        TT_TRY(tt_ckpt_read_state(at, cli->arena, &st, err));
+        tt_str_printf(out, "%sstep-%lld  loss %.5f  %lld tokens  written by %d rank%s", prefix,
                       (long long)steps[i], st.last_loss, (long long)st.tokens_seen, st.world,
                       st.world == 1 ? "" : "s");
         if (st.step != steps[i])
-            tt_str_printf(&o, "  (trainer.json says step %lld)", (long long)st.step);
-        tt_str_addc(&o, '\n');
+            tt_str_printf(out, "  (trainer.json says step %lld)", (long long)st.step);
+        tt_str_addc(out, '\n');
     }
-    tt_cli_print(&o);
-    tt_str_free(&o);
     return TT_OK;
+}
+
+/* Lists the steps of the runs that were set aside, then those of the run: the last line is the newest
+ * step. */
+static tt_status list(tt_cli *cli, const char *folder, tt_error *err)
+{
+    tt_str o = {0};
+    const char **names = NULL;
+    size_t n = 0;
+    tt_status s = TT_OK;
+    if (tt_path_exists(folder))
+        s = tt_folder_names(cli->arena, folder, NULL, &names, &n, err);
+    for (size_t i = 0; s == TT_OK && i < n; i++)
+        if (!strncmp(names[i], "before-", 7) && names[i][7] >= '1' && names[i][7] <= '9')
+            s = list_steps(cli, tt_path_join(cli->arena, folder, names[i]),
+                           tt_arena_printf(cli->arena, "%s/", names[i]), &o, err);
+    if (s == TT_OK)
+        s = list_steps(cli, folder, "", &o, err);
+    if (s == TT_OK)
+        tt_cli_print(&o);
+    tt_str_free(&o);
+    return s;
 }
 
 static tt_status verify_step(const char *folder, tt_error *err)

@@ -271,14 +271,14 @@ static tt_status cmd_data_run(tt_cli *cli, tt_error *err)
     tt_status (*what)(view *, tt_error *) = !strcmp(verb, "build")  ? data_build
                                             : !strcmp(verb, "show") ? show
                                                                     : NULL;
-    if (!what || cli->n_words != 2)
+    if (!what)
         return TT_FAIL(err, TT_EINVAL, "usage: ttrun %s", tt_cmd_data.usage);
     if (what == data_build && (tt_cli_option(cli, "sample") || tt_cli_option(cli, "n")))
         return TT_FAIL(err, TT_EINVAL, "--sample and --n go with ttrun data show");
     tt_registry *r = NULL;
     tt_setup s;
     tt_str o = {0};
-    cli->job = cli->words[1];
+    TT_TRY(tt_cli_take_job(cli, 1, tt_cmd_data.usage, err));
     const tt_setup_opts so = {.spec = cli->spec, .mode = TT_MODE_TRAIN, .data = true};
     const tt_run_opts ro = {
         .verbose = cli->verbose, .progress = cli->verbose >= 0, .stop = tt_signals_stop};

@@ -2,6 +2,7 @@
 #include "cli/from_checkpoint.h"
 #include "cli/signals.h"
 #include "cli/texts.h"
+#include "interchange/interchange.h"
 #include <string.h>
 
 /* generate: samples texts from a model, several prompts at once; a step computes only new tokens
@@ -44,13 +45,29 @@ static tt_status read_options(const tt_cli *cli, generation *g, tt_error *err)
     return tt_prompts_read(cli, &g->prompts, err);
 }
 
+/* How texts begin and end. A run's prompts begin as those of its export do: by the tokenizer's own
+ * files. A tokenizer without such files puts bos before a text. */
+static tt_status text_rules(const tt_cli *cli, const tt_loaded_model *m, tt_hf_text *out,
+                            tt_error *err)
+{
+    tt_hf_text own = {0};
+    const char *files = m->hf ? m->path : tt_setup_assets(&m->setup, cli->arena);
+    *out = (tt_hf_text){0};
+    if (m->hf)
+        TT_TRY(tt_hf_text_of(m->path, cli->arena, out, err));
+    const bool has = files && tt_path_exists(tt_path_join(cli->arena, files, "tokenizer.json"));
+    if (has && !m->hf)
+        TT_TRY(tt_hf_text_of(files, cli->arena, &own, err));
+    out->adds_bos = has ? out->adds_bos || own.adds_bos : true;
+    return TT_OK;
+}
+
 /* Encodes the prompts, and finds the tokens that end a text. */
 static tt_status prompts_encode(const tt_cli *cli, generation *g, tt_error *err)
 {
     tt_loaded_model *m = &g->model;
-    tt_hf_text hf = {.adds_bos = true};
-    if (m->hf)
-        TT_TRY(tt_hf_text_of(m->path, cli->arena, &hf, err));
+    tt_hf_text hf;
+    TT_TRY(text_rules(cli, m, &hf, err));
     g->o.stop_ids = hf.stop_ids;
     g->o.n_stop_ids = hf.n_stop_ids;
     const bool named = !m->hf || tt_job_has(m->setup.job, "tokenizer.name");

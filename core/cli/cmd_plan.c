@@ -107,9 +107,7 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
     tt_setup s;
-    if (!cli->n_words)
-        return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_plan.usage);
-    cli->job = cli->words[0];
+    TT_TRY(tt_cli_take_job(cli, 0, tt_cmd_plan.usage, err));
     const char *world = tt_cli_option(cli, "world");
     if (world) {
         char *end;

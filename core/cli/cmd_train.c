@@ -313,9 +313,7 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     int n = 0;
     double init_timeout_s = 0;
     bool mpirun = false;
-    if (!cli->n_words)
-        return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_train.usage);
-    cli->job = cli->words[0];
+    TT_TRY(tt_cli_take_job(cli, 0, tt_cmd_train.usage, err));
     TT_TRY(tt_cli_hold_job(cli, err));
     if (tt_cli_option(cli, "profile"))
         tt_cli_override(cli, "profiling.enable", "true");

@@ -61,7 +61,7 @@ static int descriptor_of(const char *path)
 tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err)
 {
     const size_t most = (size_t)64 << 20;
-    const int fd = descriptor_of(cli->job);
+    const int fd = cli->job ? descriptor_of(cli->job) : -1;
     char *text = NULL;
     size_t n = 0;
     if (fd < 0)
@@ -74,6 +74,20 @@ tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err)
     cli->job_of_ranks = tt_arena_printf(cli->arena, "/proc/%ld/fd/%d", (long)getpid(), kept);
     free(text);
     return held ? TT_OK : TT_EIO;
+}
+
+/* The job may be words of the command line alone: --model.hf DIR. */
+tt_status tt_cli_take_job(tt_cli *cli, int word, const char *usage, tt_error *err)
+{
+    bool hf = false;
+    for (size_t i = 0; i < cli->n_overrides; i++)
+        hf = hf || !strcmp(cli->overrides[i].key, "model.hf");
+    cli->job = cli->n_words > word ? cli->words[word] : NULL;
+    if (cli->job || hf)
+        return TT_OK;
+    return TT_FAIL(err, TT_EINVAL,
+                   "no job file, and no Hugging Face folder (--model.hf DIR); usage: ttrun %s",
+                   usage);
 }
 
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)

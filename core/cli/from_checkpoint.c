@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/from_checkpoint.h"
+#include "interchange/assets.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,12 @@ static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *e
                        "--checkpoint is missing: a step-N folder, a run folder, or one of "
                        "Hugging Face's");
     out->path = path;
+    const size_t length = strlen(path);
+    if (length > 5 && !strcmp(path + length - 5, ".gguf"))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "--checkpoint: %s: GGUF is written, not read; give the run folder or the "
+                       "Hugging Face folder it was made from",
+                       path);
     if (tt_path_exists(tt_path_join(cli->arena, path, "trainer.json")))
         return TT_OK;
     out->hf = tt_hf_is_folder(path);
@@ -155,13 +162,31 @@ static tt_status trim_job(tt_arena *a, const char *job, bool data, const tt_over
     return TT_OK;
 }
 
+/* Finds the run folder of the step, and the run's copy of the tokenizer, which is there when the
+ * files that the job names have gone. another: the command line names another tokenizer. */
+static tt_status use_run(const tt_cli *cli, tt_loaded_model *m, const char *json, bool another,
+                         const char **tokenizer, tt_error *err)
+{
+    const tt_json *job = NULL;
+    *tokenizer = NULL;
+    if (m->hf)
+        return TT_OK;
+    TT_TRY(tt_json_parse(cli->arena, "the checkpoint's job", json, strlen(json), &job, err));
+    m->run = tt_assets_run_of_step(cli->arena, m->path, job);
+    const tt_json *path = tt_json_get(tt_json_get(job, "tokenizer"), "path");
+    if (m->run && !another && path && path->type == TT_JSON_STRING && *path->string)
+        *tokenizer = tt_assets_tokenizer_of_run(cli->arena, m->run, path->string);
+    return TT_OK;
+}
+
 static tt_status read_job(const tt_cli *cli, const tt_loaded_model *m, const char **json,
                           const char **name, tt_error *err)
 {
     tt_trainer_state st;
     if (m->hf) {
         *name = tt_hf_job_name(cli->arena, m->path);
-        return tt_hf_job(m->registry, cli->arena, m->path, json, err);
+        *json = TT_HF_JOB;
+        return TT_OK;
     }
     *name = tt_path_join(cli->arena, m->path, "trainer.json");
     TT_TRY(tt_ckpt_read_state(m->path, cli->arena, &st, err));
@@ -174,14 +199,19 @@ static tt_status read_job(const tt_cli *cli, const tt_loaded_model *m, const cha
 tt_status tt_cli_open_step(const tt_cli *cli, bool data, const tt_override *overrides, size_t n,
                            tt_loaded_model *out, tt_error *err)
 {
-    const char *json = NULL, *name = NULL;
+    const char *json = NULL, *name = NULL, *tokenizer = NULL;
     tt_job *job;
     TT_TRY(tt_cli_registry(cli, &out->registry, err));
     TT_TRY(read_job(cli, out, &json, &name, err));
+    const bool another = last_value(overrides, n, "tokenizer.name") ||
+                         last_value(cli->overrides, cli->n_overrides, "tokenizer.name");
+    TT_TRY(use_run(cli, out, json, another, &tokenizer, err));
     tt_override *all =
-        tt_arena_array(cli->arena, TT_COUNT(alone) + n + cli->n_overrides + 1, sizeof *all);
+        tt_arena_array(cli->arena, TT_COUNT(alone) + n + cli->n_overrides + 2, sizeof *all);
     size_t k = TT_COUNT(alone);
     memcpy(all, alone, sizeof alone);
+    if (tokenizer)
+        all[k++] = (tt_override){"tokenizer.path", tokenizer};
     for (size_t i = 0; i < n; i++)
         all[k++] = overrides[i];
     for (size_t i = 0; i < cli->n_overrides; i++)

@@ -18,7 +18,8 @@ typedef struct tt_override {
     const char *value; /* as typed: JSON if the option's type needs it, else a string */
 } tt_override;
 
-/* Reads a job file. path NULL: an empty job, which has only defaults and overrides. */
+/* Reads a job file. path NULL: an empty job, which has only defaults and overrides; a folder with a
+ * config.json: the same as --model.hf FOLDER. */
 tt_status tt_job_load(tt_arena *a, const char *path, const tt_override *overrides, size_t n,
                       tt_job **out, tt_error *err);
 /* The same from text in memory, for tests and checkpoints; errors show name as the file. */
@@ -55,6 +56,11 @@ tt_status tt_job_list(const tt_job *job, const char *key, size_t *n, tt_error *e
 /* The string at key, or fallback if it is absent; the key then counts as known. */
 tt_status tt_job_string(tt_job *job, const char *key, const char *fallback, const char **out,
                         tt_error *err);
+/* The path at key, absolute as that of a TT_OPT_PATH option; NULL if it is absent or null. */
+tt_status tt_job_path(tt_job *job, const char *key, const char **out, tt_error *err);
+/* Sets a key that the job does not set to JSON text. origin: what `ttrun config` shows for it. */
+tt_status tt_job_default(tt_job *job, const char *key, const char *json, const char *origin,
+                         tt_error *err);
 /* The JSON text at key with all it contains, NULL if it is absent. Owner: the job. */
 const char *tt_job_text(const tt_job *job, const char *key);
 bool tt_job_has(const tt_job *job, const char *key);

@@ -132,6 +132,7 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
 {
     TT_TRY(check_not_empty(job, "spec", c->spec, err));
     TT_TRY(check_not_empty(job, "dump_folder", c->dump_folder, err));
+    TT_TRY(check_not_empty(job, "model.hf", c->hf, err));
     TT_TRY(check_not_empty(job, "model.flavor", c->flavor, err));
     TT_TRY(check_not_empty(job, "model.hf_assets_path", c->hf_assets_path, err));
     TT_TRY(check_not_empty(job, "checkpoint.folder", c->checkpoint.folder, err));

@@ -47,16 +47,22 @@ static const tt_option top_options[] = {
     STRING(top, spec, "\"llama3\"",
            "TrainSpec: the named set of model, tokenizer, dataloader, loss, optimizer and metrics"),
     STRING(top, dump_folder, "\"./outputs\"",
-           "folder of the run: metrics, checkpoints, event files"),
+           "folder of the run: metrics, checkpoints, event files", .flags = TT_OPT_PATH),
 };
 
 static const tt_option model_options[] = {
+    STRING(model, hf, "null",
+           "a Hugging Face folder as the whole fine-tuning job: keys that the job does not set are "
+           "spec by config.json's model_type, flavor hf, hf_assets_path, "
+           "checkpoint.initial_load_path and tokenizer in that folder, and seq_len, the smaller of "
+           "the model's positions and 2048",
+           .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
     STRING(model, flavor, "\"debugmodel\"",
            "named size of the model; \"hf\" takes the sizes from hf_assets_path/config.json"),
     STRING(model, hf_assets_path, "null",
            "folder with config.json, tokenizer.json and weights in Hugging Face format; its "
            "tokenizer.json, if there is one, is used unless the section tokenizer names another",
-           .flags = TT_OPT_NULLABLE),
+           .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
 };
 
 static const tt_option model_names[] = {
@@ -157,7 +163,8 @@ static const tt_option parallelism_options[] = {
         "InterleavedZeroBubble, LoopedBFS, ZBVZeroBubble, DualPipeV"),
     STRING(parallelism, pipeline_parallel_schedule_csv, "\"\"",
            "CSV file of a schedule of your own: one row per rank, cells like 2F0 "
-           "(<stage><F|B|I|W><micro-batch>), empty = idle"),
+           "(<stage><F|B|I|W><micro-batch>), empty = idle",
+           .flags = TT_OPT_PATH),
     INT(parallelism, pipeline_parallel_layers_per_stage, "null", 1, 1e6,
         "layers per stage, embedding and head counting as one each; null: as many stages per rank "
         "as the schedule has by itself",
@@ -233,7 +240,7 @@ static const tt_option checkpoint_options[] = {
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from if no checkpoint is resumed: a step folder, or a Hugging "
            "Face folder; null = random ones",
-           .flags = TT_OPT_NULLABLE),
+           .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
     BOOL(checkpoint, initial_load_in_hf, "false",
          "start from a Hugging Face folder; without initial_load_path that is "
          "model.hf_assets_path. A "
@@ -244,6 +251,9 @@ static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, last_save_model_only, "false", "the last save contains only weights"),
     BOOL(checkpoint, last_save_in_hf, "false",
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
+    CHOICE(checkpoint, export_dtype, "\"auto\"", TT_CHOICES(TT_EXPORT_DTYPES),
+           "dtype of an exported Hugging Face folder; auto: that of the folder that the model came "
+           "from, else float32"),
 };
 
 static const tt_option validation_options[] = {
@@ -312,10 +322,10 @@ static const tt_option debug_options[] = {
          "check every op's result, unfused; names the first op, step and rank with a NaN or Inf",
          .aliases = "detect_anomaly"),
     STRING(debug, dump_graph, "null", "folder for the graph, printed after every pass",
-           .flags = TT_OPT_NULLABLE),
+           .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
     STRING(debug, dump_program, "null",
            "folder for every rank's program: its instructions in order, with addresses",
-           .flags = TT_OPT_NULLABLE),
+           .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
     STRING(debug, save_config_file, "null",
            "file for the resolved job, every default included, below dump_folder unless absolute; "
            "it is a job file, whose relative paths start in its own folder",

@@ -96,6 +96,10 @@ tt_status tt_config_read(tt_job *job, const tt_option *o, const char *path, cons
                          tt_config_value *out, tt_error *err);
 tt_status tt_config_default(tt_job *job, const tt_option *o, const char *path, tt_config_value *out,
                             tt_error *err);
+/* paths.c: makes the paths of a TT_OPT_PATH option absolute. v: the node that was read. */
+void tt_config_resolve(tt_job *job, const tt_option *o, const tt_json *v, tt_config_value *value);
+/* A path as it is written at `origin`, made absolute; NULL and "" stay as they are. */
+const char *tt_config_path(tt_arena *a, const tt_json_origin *origin, const char *path);
 void tt_config_store(const tt_option *o, const tt_config_value *v, void *config);
 const tt_json *tt_config_json(tt_job *job, const tt_option *o, const tt_config_value *v);
 

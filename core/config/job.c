@@ -143,11 +143,36 @@ static tt_status apply_overrides(tt_job *job, const tt_override *overrides, size
     return TT_OK;
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static tt_status load_folder(tt_arena *a, const char *path, const tt_override *overrides, size_t n,
+                             tt_job **out, tt_error *err)
+{
+    const tt_override hf = {"model.hf", path};
+    tt_job *job = job_new(a, NULL);
+    if (!tt_path_exists(tt_path_join(a, path, "config.json")))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: is a folder without a config.json; name a job file, or a Hugging Face "
+                       "folder to fine-tune",
+                       path);
+    TT_TRY(tt_config_override(job, &hf, 0, err));
+    TT_TRY(apply_overrides(job, overrides, n, 1, err));
+    *out = job;
+    return TT_OK;
+}
+
 tt_status tt_job_load(tt_arena *a, const char *path, const tt_override *overrides, size_t n,
                       tt_job **out, tt_error *err)
 {
     loader l = {.arena = a};
-    tt_job *job = job_new(a, path);
+    tt_job *job = NULL;
+    if (path && is_folder(path))
+        return load_folder(a, path, overrides, n, out, err);
+    job = job_new(a, path);
     if (path)
         TT_TRY(load_file(&l, path, &job->root, err));
     TT_TRY(apply_overrides(job, overrides, n, l.layer, err));
@@ -228,6 +253,20 @@ tt_status tt_job_string(tt_job *job, const char *key, const char *fallback, cons
         TT_TRY(tt_config_read(job, &o, key, v, &value, err));
     tt_config_set(job, key, tt_config_json(job, &o, &value),
                   v ? tt_config_origin(job->arena, v) : "default", false);
+    *out = value.string;
+    return TT_OK;
+}
+
+tt_status tt_job_path(tt_job *job, const char *key, const char **out, tt_error *err)
+{
+    const tt_option o = {
+        .name = key, .type = TT_OPT_STRING, .flags = TT_OPT_NULLABLE | TT_OPT_PATH};
+    tt_config_value value = {0};
+    const tt_json *v = tt_config_find(job, key);
+    *out = NULL;
+    if (!v)
+        return TT_OK;
+    TT_TRY(tt_config_read(job, &o, key, v, &value, err));
     *out = value.string;
     return TT_OK;
 }

@@ -38,6 +38,14 @@ typedef enum tt_reshard { TT_RESHARDS(TT_ENUMERATOR) } tt_reshard;
     X(TT_CHECKPOINT_BUDGET, "~budget")
 typedef enum tt_checkpoint_mode { TT_CHECKPOINT_MODES(TT_ENUMERATOR) } tt_checkpoint_mode;
 
+/* One more than the tt_dtype; auto: that of the Hugging Face folder the model came from, else f32. */
+#define TT_EXPORT_DTYPES(X)                                                                        \
+    X(TT_EXPORT_AUTO, "auto")                                                                      \
+    X(TT_EXPORT_F32, "float32")                                                                    \
+    X(TT_EXPORT_BF16, "bfloat16")                                                                  \
+    X(TT_EXPORT_F16, "float16")
+typedef enum tt_export_dtype { TT_EXPORT_DTYPES(TT_ENUMERATOR) } tt_export_dtype;
+
 #define TT_ASYNC_MODES(X)                                                                          \
     X(TT_ASYNC_DISABLED, "disabled")                                                               \
     X(TT_ASYNC_ON, "async")                                                                        \
@@ -87,6 +95,7 @@ typedef struct tt_checkpoint_config {
     bool enable, initial_load_in_hf, last_save_model_only, last_save_in_hf;
     const char *folder, *initial_load_path;
     tt_async_mode async_mode;
+    tt_export_dtype export_dtype;
     int64_t interval, keep_latest_k, load_step;
 } tt_checkpoint_config;
 
@@ -145,7 +154,7 @@ typedef struct tt_activation_checkpoint_config {
 
 typedef struct tt_core_config {
     const char *spec, *dump_folder;
-    const char *flavor, *hf_assets_path; /* model.* */
+    const char *hf, *flavor, *hf_assets_path; /* model.* */
     tt_training_config training;
     tt_parallelism_config parallelism;
     tt_activation_checkpoint_config activation_checkpoint;

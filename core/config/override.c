@@ -89,3 +89,17 @@ tt_status tt_config_override(tt_job *job, const tt_override *o, int layer, tt_er
     tt_json *v = typed_value(job, origin, o->value ? o->value : "true");
     return set(job, job->root, tt_arena_printf(job->arena, "%s%s", section, key + n), v, err);
 }
+
+tt_status tt_job_default(tt_job *job, const char *key, const char *json, const char *origin,
+                         tt_error *err)
+{
+    tt_json_origin *from = tt_arena_alloc(job->arena, sizeof *from);
+    tt_json *v;
+    if (tt_config_find(job, key))
+        return TT_OK;
+    from->name = origin;
+    from->layer = -1;
+    from->command_line = true; /* errors show the name alone: there is no line */
+    TT_TRY(tt_config_parse(job->arena, from, json, strlen(json), &v, err));
+    return set(job, job->root, key, v, err);
+}

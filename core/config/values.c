@@ -237,6 +237,7 @@ tt_status tt_config_read(tt_job *job, const tt_option *o, const char *path, cons
     TT_TRY(read_plain(job, o, path, v, &value, err));
     if (o->flags & TT_OPT_NOT_YET)
         TT_TRY(check_built(job, o, path, v, &value, err));
+    tt_config_resolve(job, o, v, &value);
     *out = value;
     return TT_OK;
 }
@@ -262,7 +263,10 @@ tt_status tt_config_default(tt_job *job, const tt_option *o, const char *path, t
         return TT_OK;
     }
     TT_TRY(tt_config_parse(job->arena, origin, text, strlen(text), &v, err));
-    return read_plain(job, &any, path, v, out, err);
+    any.flags |= o->flags & TT_OPT_PATH;
+    TT_TRY(read_plain(job, &any, path, v, out, err));
+    tt_config_resolve(job, &any, v, out);
+    return TT_OK;
 }
 
 void tt_config_store(const tt_option *o, const tt_config_value *v, void *config)

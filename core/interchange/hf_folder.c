@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/hf_folder.h"
-#include "setup/setup.h"
 #include <stdlib.h>
 #include <string.h>
-#include <ttrun/train_spec.h>
 
 #define MAX_JSON_BYTES ((size_t)256 << 20) /* tokenizer.json of the largest vocabularies: 35 MB */
 
@@ -34,91 +32,6 @@ static tt_status read_json(const char *folder, const char *name, tt_arena *a, co
     const tt_status s = tt_json_parse(a, path, text, n, out, err);
     free(text);
     return s;
-}
-
-static bool hf_in_list(const char *list, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *p = list; p && *p;) {
-        const size_t length = strcspn(p, ",");
-        if (length == n && !memcmp(p, word, n))
-            return true;
-        p += length + (p[length] == ',');
-    }
-    return false;
-}
-
-/* Finds the model whose extension reads this model_type. */
-static tt_status find_model(tt_registry *r, tt_arena *a, const char *path, const tt_json *type,
-                            const char **model, tt_error *err)
-{
-    const tt_component **c;
-    size_t n = 0;
-    tt_str faults = {0}, known = {0};
-    tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &c, &n, &faults, err);
-    *model = NULL;
-    for (size_t i = 0; s == TT_OK && !*model && i < n; i++) {
-        const tt_model_hf *hf = tt_setup_model_hf(c[i]);
-        if (!hf)
-            continue;
-        tt_str_printf(&known, "%s%s", known.n ? "," : "", hf->model_types);
-        if (hf_in_list(hf->model_types, type->string))
-            *model = c[i]->name;
-    }
-    if (s == TT_OK && !*model)
-        s = TT_FAIL(err, TT_EUNSUPPORTED,
-                    "%s:%d:%d: no model plugin reads model_type \"%s\" (known: %s)", path,
-                    type->line, type->column, type->string, tt_str_get(&known));
-    tt_str_free(&faults);
-    tt_str_free(&known);
-    return s;
-}
-
-/* Finds a spec with this model, else any spec: a program needs the spec's other parts, too. */
-static tt_status find_spec(tt_registry *r, tt_arena *a, const char *model, const char **spec,
-                           tt_error *err)
-{
-    const tt_component **c;
-    size_t n = 0;
-    tt_str faults = {0};
-    const tt_status s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &c, &n, &faults, err);
-    tt_str_free(&faults);
-    *spec = NULL;
-    for (size_t i = 0; s == TT_OK && i < n; i++)
-        if (!*spec || !strcmp(((const tt_train_spec_vt *)c[i]->vtable)->model, model))
-            *spec = c[i]->name;
-    if (s == TT_OK && !*spec)
-        return TT_FAIL(err, TT_ENOTFOUND, "there is no train_spec plugin");
-    return s;
-}
-
-tt_status tt_hf_job(tt_registry *r, tt_arena *a, const char *folder, const char **json,
-                    tt_error *err)
-{
-    const tt_json *config = NULL;
-    const char *path = tt_hf_job_name(a, folder), *model = NULL, *spec = NULL;
-    TT_TRY(read_json(folder, "config.json", a, &config, err));
-    const tt_json *type = tt_json_get(config, "model_type");
-    if (!type || type->type != TT_JSON_STRING)
-        return TT_FAIL(err, TT_EINVAL, "%s: it has no \"model_type\"", path);
-    TT_TRY(find_model(r, a, path, type, &model, err));
-    TT_TRY(find_spec(r, a, model, &spec, err));
-    const char *tokenizer = tt_path_join(a, folder, "tokenizer.json");
-    tt_str o = {0};
-    tt_str_add(&o, "{\"spec\":");
-    tt_str_json(&o, spec);
-    tt_str_add(&o, ",\"model\":{\"name\":");
-    tt_str_json(&o, model);
-    tt_str_add(&o, ",\"flavor\":\"hf\",\"hf_assets_path\":\".\"}");
-    if (tt_path_exists(tokenizer)) {
-        tt_str_add(&o, ",\"tokenizer\":{\"name\":\"hf\",\"path\":");
-        tt_str_json(&o, tokenizer);
-        tt_str_addc(&o, '}');
-    }
-    tt_str_addc(&o, '}');
-    *json = tt_arena_str(a, tt_str_get(&o));
-    tt_str_free(&o);
-    return TT_OK;
 }
 
 /* ---- how texts begin and end ---- */

@@ -6,11 +6,9 @@
 /* Reads from a Hugging Face folder what a program without a job needs besides the weights. */
 
 bool tt_hf_is_folder(const char *folder); /* whether it has a config.json */
-/* Returns the text of a job that opens the folder: the model by config.json's model_type, a spec
- * with that model, and the tokenizer if there is one. Load it under the name tt_hf_job_name(), so
- * that relative paths start in the folder. */
-tt_status tt_hf_job(tt_registry *r, tt_arena *a, const char *folder, const char **json,
-                    tt_error *err);
+/* The job that opens the folder (model.hf). Load it under the name tt_hf_job_name(), so that relative
+ * paths start in the folder. */
+#define TT_HF_JOB "{\"model\": {\"hf\": \".\"}}"
 const char *tt_hf_job_name(tt_arena *a, const char *folder);
 
 typedef struct tt_hf_text { /* how texts begin and end for this model */

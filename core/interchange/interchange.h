@@ -13,9 +13,14 @@
 tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n);
 const char *tt_setup_assets(const tt_setup *s, tt_arena *a);
 /* Writes the weights of a step folder as a Hugging Face folder with config.json and the tokenizer's
- * files. Replaces what is in `folder`. tokenizer: NULL = none. */
-tt_status tt_setup_write_hf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
-                            const char *step_folder, const char *folder, tt_error *err);
+ * files. Replaces what is in `folder`. */
+typedef struct tt_hf_export {
+    const tt_tokenizer_info *tokenizer; /* NULL = none */
+    const char *step_folder, *folder;
+    const char *run; /* the run folder of the step, whose copies are used (assets.h), or NULL */
+    tt_export_dtype dtype; /* TT_EXPORT_AUTO: the job's checkpoint.export_dtype */
+} tt_hf_export;
+tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *err);
 /* gguf.c: writes the weights of a step folder as a GGUF file, matrices in `type`. */
 tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
                               const char *step_folder, tt_gguf_type type, const char *path,

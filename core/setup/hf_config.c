@@ -299,47 +299,68 @@ static bool job_sets_all(const tt_setup *s, const tt_component *c)
     return true;
 }
 
-tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path_out,
-                           const char **args, tt_error *err)
+/* The model's arguments in the file, as JSON. */
+static tt_status read_args(const tt_setup *s, const tt_component *c, const char *path,
+                           const tt_json **root, const char **args, tt_error *err)
 {
     tt_arena *a = s->arena;
     const tt_model_hf *hf = tt_setup_model_hf(c);
-    const tt_json *root = NULL;
     char *text = NULL;
     size_t n = 0;
     tt_str out = {0};
+    TT_TRY(tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, err));
+    tt_status st = tt_json_parse(a, path, text, n, root, err);
+    free(text);
+    if (st == TT_OK && (*root)->type != TT_JSON_OBJECT)
+        st = TT_FAIL(err, TT_EINVAL, "%s: expected an object", path);
+    if (st == TT_OK)
+        st = check_type(s, c, hf, path, *root, err);
+    if (st == TT_OK)
+        st = check_rope(c, path, *root, err);
+    if (st == TT_OK)
+        st = write_args(c, hf, *root, a, &out, err);
+    if (st == TT_OK)
+        *args = tt_arena_str(a, tt_str_get(&out));
+    tt_str_free(&out);
+    return st;
+}
+
+tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path_out,
+                           const char **args, tt_error *err)
+{
+    const tt_json *root = NULL;
     tt_error why = {0};
-    const char *dir = tt_path_join(a, tt_job_dir(s->job), s->core.hf_assets_path);
-    const char *path = tt_path_join(a, dir, "config.json");
-    if (!hf)
+    const char *dir = tt_path_join(s->arena, tt_job_dir(s->job), s->core.hf_assets_path);
+    const char *path = tt_path_join(s->arena, dir, "config.json");
+    if (!tt_setup_model_hf(c))
         return tt_job_fail(s->job, "model.flavor", err,
                            "model %s does not read Hugging Face's config.json", c->name);
-    if (job_sets_all(s, c)) {
-        *args = "{}";
-        *path_out = path;
+    *path_out = path;
+    *args = "{}";
+    if (job_sets_all(s, c))
         return TT_OK;
-    }
-    tt_status st = tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, &why);
-    if (st == TT_OK)
-        st = tt_json_parse(a, path, text, n, &root, &why);
-    free(text);
-    if (st == TT_OK && root->type != TT_JSON_OBJECT)
-        st = TT_FAIL(&why, TT_EINVAL, "%s: expected an object", path);
-    if (st == TT_OK)
-        st = check_type(s, c, hf, path, root, &why);
-    if (st == TT_OK)
-        st = check_rope(c, path, root, &why);
-    if (st == TT_OK)
-        st = write_args(c, hf, root, a, &out, &why);
-    if (st == TT_OK) {
-        note_dropout(c, path, root);
-        *args = tt_arena_str(a, tt_str_get(&out));
-        *path_out = path;
-    }
-    tt_str_free(&out);
-    if (st != TT_OK)
-        return tt_job_fail(s->job, "model.hf_assets_path", err, "%s", why.text);
+    if (read_args(s, c, path, &root, args, &why) != TT_OK)
+        return tt_job_fail(s->job, s->core.hf ? "model.hf" : "model.hf_assets_path", err, "%s",
+                           why.text);
+    note_dropout(c, path, root);
     return TT_OK;
+}
+
+tt_status tt_setup_hf_config(const tt_setup *s, const char *path, void **config, tt_error *err)
+{
+    const tt_component *c = s->model.component;
+    const tt_model_vt *vt = c->vtable;
+    const tt_json *root = NULL;
+    const char *args = NULL;
+    tt_job *none = NULL;
+    *config = tt_arena_alloc(s->arena, c->config_size + 1);
+    TT_TRY(read_args(s, c, path, &root, &args, err));
+    TT_TRY(tt_job_load(s->arena, NULL, NULL, 0, &none, err));
+    TT_TRY(tt_job_section_over(none, "model.args", path, args, c->options, c->n_options,
+                               c->option_size, NULL, *config, err));
+    if (!vt->finish)
+        return TT_OK;
+    return TT_PLUGIN_CALL(vt->finish(*config, err), err, "model", s->model.name);
 }
 
 tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)

@@ -18,12 +18,16 @@ static const char *assets(const tt_setup *s)
                : NULL;
 }
 
-/* Returns the path of the folder's tokenizer.json; NULL: there is none. */
+const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder)
+{
+    const char *path = tt_path_join(a, folder, "tokenizer.json");
+    return tt_path_exists(path) ? path : NULL;
+}
+
 static const char *tokenizer_there(const tt_setup *s)
 {
     const char *folder = assets(s);
-    const char *path = folder ? tt_path_join(s->arena, folder, "tokenizer.json") : NULL;
-    return path && tt_path_exists(path) ? path : NULL;
+    return folder ? tt_hf_tokenizer_in(s->arena, folder) : NULL;
 }
 
 static const char *absolute(tt_arena *a, const char *path)
@@ -85,8 +89,7 @@ void tt_setup_note_tokenizer(const tt_setup *s)
     const tt_dataloader_vt *loader = s->dataloader.component->vtable;
     if (!there && !strcmp(s->core.flavor, "hf") && s->has_tokenizer && loader->needs_tokenizer &&
         !tt_job_has(s->job, "tokenizer"))
-        tt_log(TT_WARN, "data", "%s has no tokenizer.json: the tokenizer is the spec's, \"%s\"",
-               assets(s), t->name);
+        tt_log(TT_WARN, "data", "tokenizer: %s, %s has none (tokenizer.json)", t->name, assets(s));
     if (!there) /* without it there is nothing to compare with */
         return;
     const char *const *own = tt_part_value(t->component, t->config, "path", TT_OPT_STRING);
@@ -98,44 +101,6 @@ void tt_setup_note_tokenizer(const tt_setup *s)
            "the tokenizer is \"%s\"%s%s, not the model's own, %s: an exported model will not "
            "have the tokenizer files of that folder",
            t->name, path ? " of " : "", path ? path : "", there);
-}
-
-/* ---- the spec ---- */
-
-/* Whether a comma-separated list contains the type. */
-static bool reads(const char *types, const char *type)
-{
-    const size_t n = strlen(type);
-    for (const char *p = types; p && *p;) {
-        const size_t length = strcspn(p, ",");
-        if (length == n && !memcmp(p, type, n))
-            return true;
-        p += length + (p[length] == ',');
-    }
-    return false;
-}
-
-tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
-                           tt_error *err)
-{
-    const tt_component **list = NULL;
-    const char *model = NULL;
-    size_t n = 0;
-    tt_str faults = {0};
-    *spec = NULL;
-    tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &list, &n, &faults, err);
-    for (size_t i = 0; s == TT_OK && i < n; i++) {
-        const tt_model_hf *hf = tt_setup_model_hf(list[i]);
-        if (hf && reads(hf->model_types, model_type))
-            model = list[i]->name;
-    }
-    if (s == TT_OK)
-        s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &list, &n, &faults, err);
-    tt_str_free(&faults);
-    for (size_t i = 0; s == TT_OK && model && i < n && !*spec; i++)
-        if (!strcmp(((const tt_train_spec_vt *)list[i]->vtable)->model, model))
-            *spec = list[i]->name;
-    return s;
 }
 
 /* ---- weights ---- */

@@ -141,8 +141,10 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (!o->data)
         return TT_OK;
     TT_TRY(make_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order, err));
-    if (o->mode == TT_MODE_TRAIN && o->compile)
+    if (o->mode == TT_MODE_TRAIN && o->compile) {
+        tt_setup_note_hf(s);
         tt_setup_note_tokenizer(s);
+    }
     s->has_validation = s->core.validation.enable;
     if (tt_job_has(s->job, "validation.dataloader")) {
         const tt_part *one = &s->dataloader;
@@ -195,6 +197,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     s->registry = r;
     s->job = job;
     s->machine = o->machine;
+    TT_TRY(tt_setup_take_hf(s, o, err));
     TT_TRY(tt_core_config_parse(job, &s->core, err));
     if (!tt_log_show_ranks(s->core.log_ranks))
         return tt_job_fail(job, "log.ranks", err,

@@ -142,9 +142,12 @@ tt_status tt_setup_backend_is_here(const tt_backend_vt *vt, const char *name, co
                                    tt_error *err);
 /* How the model is stored in Hugging Face folders; NULL: the plugin does not say. */
 const tt_model_hf *tt_setup_model_hf(const tt_component *c);
-/* hf_defaults.c: the spec whose model reads config.json's model_type; NULL: there is none. */
+/* hf_job.c: the spec whose model reads config.json's model_type; NULL: there is none. */
 tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
                            tt_error *err);
+/* hf_config.c: the model's config for the sizes in a config.json, whatever the job says. Owner: the
+ * setup's arena. */
+tt_status tt_setup_hf_config(const tt_setup *s, const char *path, void **config, tt_error *err);
 /* hf_assets_path if the folder has weights that this run does not load; else NULL. */
 const char *tt_setup_unused_weights(const tt_setup *s);
 /* Whether the folder is a Hugging Face folder with weights, not a step folder of ttrun. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Files that an earlier run left in the folder are kept, but apart from those of this run. A run
  * that starts at step 0 moves all of them to dump_folder/before-N, which is a complete run folder.
@@ -32,6 +33,61 @@ static const char *real(tt_arena *a, const char *path)
     return realpath(path, at) ? tt_arena_str(a, at) : NULL;
 }
 
+/* The first entry of a folder that is named step-N with N > after; NULL: there is none. Names with
+ * a suffix (step-3.tmp) are not checkpoints. */
+static const char *step_after(tt_arena *a, const char *folder, int64_t after)
+{
+    const char *found = NULL;
+    DIR *d = folder ? opendir(folder) : NULL;
+    for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d))
+        if (tt_step_of_name(e->d_name, NULL) > after)
+            found = tt_arena_str(a, e->d_name);
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static void aside_paths(aside *x, int64_t i)
+{
+    x->to = tt_arena_printf(x->a, "%s/before-%lld", x->dump, (long long)i);
+    x->steps_to = x->inside || !x->steps
+                      ? tt_path_join(x->a, x->to, x->inside ? x->inside : "checkpoint")
+                      : tt_arena_printf(x->a, "%s.before-%lld", x->steps, (long long)i);
+}
+
+/* The largest number of a before-N in dump_folder; 0: there is none. */
+static int64_t last_aside(const aside *x)
+{
+    const char **names = NULL;
+    size_t n = 0;
+    int64_t most = 0;
+    if (tt_folder_names(x->a, x->dump, NULL, &names, &n, NULL) != TT_OK)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        if (strncmp(names[i], "before-", 7))
+            continue;
+        const long long v = strtoll(names[i] + 7, &end, 10);
+        most = *end ? most : TT_MAXV(most, (int64_t)v);
+    }
+    return most;
+}
+
+/* Whether the last before-N is that of a start which was killed while it moved the files: run.json,
+ * which is moved last, is still here, and nothing here is there too. */
+static bool is_unfinished(const aside *x)
+{
+    static const char *const names[] = {"hf", "metrics.jsonl", "tb", "report.html"};
+    if (!tt_path_exists(x->to) || tt_path_exists(tt_path_join(x->a, x->to, "run.json")) ||
+        !tt_path_exists(tt_path_join(x->a, x->dump, "run.json")))
+        return false;
+    for (size_t i = 0; i < TT_COUNT(names); i++)
+        if (tt_path_exists(tt_path_join(x->a, x->to, names[i])) &&
+            tt_path_exists(tt_path_join(x->a, x->dump, names[i])))
+            return false;
+    return step_after(x->a, x->steps, -1) == NULL; /* checkpoints are moved first */
+}
+
 static tt_status open_aside(tt_loop *l, aside *x, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
@@ -43,12 +99,12 @@ static tt_status open_aside(tt_loop *l, aside *x, tt_error *err)
     const size_t n = strlen(x->dump);
     if (x->steps && !strncmp(x->steps, x->dump, n) && (x->steps[n] == '/' || !x->steps[n]))
         x->inside = x->steps[n] ? x->steps + n + 1 : "";
-    for (int i = 1; !x->to || tt_path_exists(x->to) || tt_path_exists(x->steps_to); i++) {
-        x->to = tt_arena_printf(x->a, "%s/before-%d", x->dump, i);
-        x->steps_to = x->inside || !x->steps
-                          ? tt_path_join(x->a, x->to, x->inside ? x->inside : "checkpoint")
-                          : tt_arena_printf(x->a, "%s.before-%d", x->steps, i);
-    }
+    int64_t i = last_aside(x);
+    aside_paths(x, TT_MAXV(i, (int64_t)1));
+    if (i && !l->resumed && is_unfinished(x))
+        return TT_OK;
+    for (aside_paths(x, ++i); tt_path_exists(x->to) || tt_path_exists(x->steps_to);)
+        aside_paths(x, ++i);
     return TT_OK;
 }
 
@@ -69,20 +125,6 @@ static tt_status move(aside *x, const char *from, const char *to, tt_error *err)
 static void aside_note(aside *x, const char *what)
 {
     tt_str_printf(&x->what, "%s%s", x->what.n ? ", " : "", what);
-}
-
-/* The first entry of a folder that is named step-N with N > after; NULL: there is none. Names with
- * a suffix (step-3.tmp) are not checkpoints. */
-static const char *step_after(tt_arena *a, const char *folder, int64_t after)
-{
-    const char *found = NULL;
-    DIR *d = folder ? opendir(folder) : NULL;
-    for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d))
-        if (tt_step_of_name(e->d_name, NULL) > after)
-            found = tt_arena_str(a, e->d_name);
-    if (d)
-        closedir(d);
-    return found;
 }
 
 /* Moves every step folder with a step later than `after`. */
@@ -136,12 +178,40 @@ static tt_status move_checkpoints(aside *x, tt_error *err)
     return tt_path_exists(held) ? move(x, held, x->l->folder->saves_path, err) : TT_OK;
 }
 
+/* The copies of tokenizer and model files (interchange/assets.h) are needed by the steps that were
+ * moved, and replaced file by file later: a second link is a copy. */
+static tt_status link_files(aside *x, const char *name, tt_error *err)
+{
+    const char *from = tt_path_join(x->a, x->dump, name), *to = tt_path_join(x->a, x->to, name);
+    const char **names = NULL;
+    size_t n = 0;
+    if (!holds_something(from))
+        return TT_OK;
+    TT_TRY(tt_mkdirs(to, err));
+    TT_TRY(tt_folder_names(x->a, from, NULL, &names, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        char *text = NULL;
+        size_t bytes = 0;
+        const char *file = tt_path_join(x->a, from, names[i]);
+        const char *copy = tt_path_join(x->a, to, names[i]);
+        struct stat st;
+        if (stat(file, &st) || !S_ISREG(st.st_mode) || !link(file, copy) || errno == EEXIST)
+            continue;
+        TT_TRY(tt_read_file(file, 0, &text, &bytes, err)); /* no links here */
+        const tt_status s = tt_write_file_atomic(copy, text, bytes, err);
+        free(text);
+        TT_TRY(s);
+    }
+    return TT_OK;
+}
+
 /* A start at step 0. Checkpoints are moved first: if this process is killed after that, the next
  * start begins at step 0 too. */
 static tt_status start_over(aside *x, tt_error *err)
 {
     const tt_core_config *c = &x->l->s->core;
-    const char *const outputs[] = {"metrics.jsonl", "tb", c->profiling.save_traces_folder};
+    const char *const outputs[] = {"metrics.jsonl", "tb", "report.html",
+                                   c->profiling.save_traces_folder};
     if (c->checkpoint.enable) {
         TT_TRY(move_checkpoints(x, err));
         if (step_after(x->a, tt_path_join(x->a, x->dump, "hf"), -1))
@@ -152,6 +222,8 @@ static tt_status start_over(aside *x, tt_error *err)
             TT_TRY(move_output(x, outputs[i], err));
     if (!x->what.n)
         return TT_OK;
+    TT_TRY(link_files(x, "tokenizer", err));
+    TT_TRY(link_files(x, "model", err));
     if (tt_path_exists(tt_path_join(x->a, x->dump, "run.json")))
         TT_TRY(move_unsynced(x, tt_path_join(x->a, x->dump, "run.json"),
                              tt_path_join(x->a, x->to, "run.json"), err));
@@ -184,6 +256,8 @@ static tt_status go_back(aside *x, tt_error *err)
     TT_TRY(tt_mkdirs(x->to, err));
     TT_TRY(copy_output(x, "metrics.jsonl", err));
     TT_TRY(copy_output(x, "run.json", err));
+    TT_TRY(link_files(x, "tokenizer", err));
+    TT_TRY(link_files(x, "model", err));
     if (step_after(x->a, hf, after)) {
         TT_TRY(move_steps(x, hf, tt_path_join(x->a, x->to, "hf"), after, err));
         TT_TRY(tt_hf_link_newest(hf, err));

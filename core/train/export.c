@@ -28,8 +28,11 @@ static tt_status export_step(const tt_loop *l, tt_arena *a, bool replace, tt_err
     const int64_t t0 = tt_now_ns();
     if (!replace && is_newer(config, tt_path_join(a, from, "trainer.json")))
         return tt_hf_link_newest(hf, err);
-    TT_TRY(tt_setup_write_hf(l->s, l->data.tokenizer ? &l->data.tokenizer_info : NULL, from, tmp,
-                             err));
+    const tt_hf_export o = {.tokenizer = l->data.tokenizer ? &l->data.tokenizer_info : NULL,
+                            .step_folder = from,
+                            .folder = tmp,
+                            .run = c->dump_folder};
+    TT_TRY(tt_setup_write_hf(l->s, &o, err));
     TT_TRY(tt_hf_publish(hf, l->step, err));
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld for Hugging Face in %.2f s", hf,
            (long long)l->step, tt_seconds_since(t0));

@@ -207,6 +207,27 @@ static void describe_part(tt_str *o, const tt_setup *s, const tt_part *p)
     tt_str_add(o, "}");
 }
 
+/* The copies of tokenizer and model files in the run folder, with their hashes. */
+static void describe_files(tt_str *o, tt_arena *a, const char *run, const char *folder)
+{
+    const char *path = tt_path_join(a, run, folder);
+    const char **names = NULL;
+    size_t n = 0;
+    if (!tt_path_exists(path) || tt_folder_names(a, path, NULL, &names, &n, NULL) != TT_OK)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        tt_mapping m;
+        char hash[33];
+        if (tt_map_file(tt_path_join(a, path, names[i]), &m, NULL) != TT_OK)
+            continue;
+        tt_hash128_hex(m.p, m.n, hash);
+        tt_unmap_file(&m);
+        tt_str_add(o, o->s[o->n - 1] == '{' ? "" : ",");
+        tt_str_json(o, tt_arena_printf(a, "%s/%s", folder, names[i]));
+        tt_str_printf(o, ":\"%s\"", hash);
+    }
+}
+
 /* The text of a small file below a .git folder, without its newline; NULL: there is no such file.
  */
 static char *git_text(tt_arena *a, const char *git, const char *name)
@@ -330,7 +351,12 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, cons
     describe_part(&o, s, &s->comm);
     for (int i = 0; i < s->n_kernel_parts; i++)
         describe_part(&o, s, &s->kernel_parts[i]);
-    tt_str_add(&o, "],\"job\":");
+    tt_arena *a = tt_arena_new();
+    tt_str_add(&o, "],\"files\":{");
+    describe_files(&o, a, f->path, "tokenizer");
+    describe_files(&o, a, f->path, "model");
+    tt_arena_free(a);
+    tt_str_add(&o, "},\"job\":");
     tt_job_print(s->job, false, &o);
     tt_str_add(&o, "}\n");
     char path[4096];

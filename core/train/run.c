@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
+#include "interchange/assets.h"
 #include "train/loop.h"
 #include <ctype.h>
 #include <errno.h>
@@ -182,6 +183,7 @@ static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_erro
            s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
            (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
            (double)tt_program_bytes(l->rank.plan->program) / (1 << 30));
+    TT_TRY(tt_assets_keep(s, folder->path, err));
     return tt_run_folder_describe(folder, s, text, err);
 }
 

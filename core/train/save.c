@@ -196,15 +196,25 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
     return TT_OK;
 }
 
+static void note_random(const tt_setup *s)
+{
+    const char *unused = tt_setup_unused_weights(s);
+    if (unused)
+        tt_log(TT_INFO, "checkpoint",
+               "weights: random; those of %s are loaded with checkpoint.initial_load_in_hf true",
+               unused);
+    else if (s->core.hf)
+        tt_log(TT_INFO, "checkpoint", "weights: random, %s has no model.safetensors", s->core.hf);
+    else
+        tt_log(TT_INFO, "checkpoint", "weights: random");
+}
+
 static tt_status initial_load(tt_loop *l, tt_error *err)
 {
     const char *path = l->s->core.checkpoint.initial_load_path;
     if (!path) {
-        const char *unused = l->main ? tt_setup_unused_weights(l->s) : NULL;
         if (l->main)
-            tt_log(TT_INFO, "checkpoint", "weights: random%s%s%s", unused ? "; those of " : "",
-                   unused ? unused : "",
-                   unused ? " are loaded with checkpoint.initial_load_in_hf true" : "");
+            note_random(l->s);
         return TT_OK;
     }
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);

@@ -96,9 +96,10 @@ TT_EXPORT tt_status tt_corpus_open(const tt_corpus_opts *o, tt_tokens **out, tt_
 
 /* The option row whose value is tt_corpus_opts.cache. */
 #define TT_CORPUS_OPTION_CACHE(config_)                                                            \
-    TT_OPTION(config_, cache, TT_OPT_STRING, "\"auto\"", 0, 0,                                     \
-              "the folder that keeps the tokens of text; auto: $XDG_CACHE_HOME/ttrun, from 1 MiB " \
-              "of text on; off: in memory, anew at each start")
+    TT_OPTION_MORE(                                                                                \
+        config_, cache, TT_OPT_STRING, "\"auto\"", 0, 0, "auto|off", TT_OPT_PATH, NULL,            \
+        "the folder that keeps the tokens of text; auto: $XDG_CACHE_HOME/ttrun, from 1 MiB "       \
+        "of text on; off: in memory, anew at each start")
 
 /* The option row whose value is `packing` in tt_corpus_opts and tt_tokens_opts. */
 #define TT_CORPUS_OPTION_PACKING(config_)                                                          \

@@ -37,6 +37,10 @@ typedef struct tt_strings {
 #define TT_OPT_NULLABLE 1u
 /* known but not implemented: any value but the default is an error that says so */
 #define TT_OPT_NOT_YET 2u
+/* STRING, STRINGS: file names, globs or folders. The component gets absolute paths: a relative one
+ * of a job file starts in the folder of that file, one of the command line in the current folder.
+ * `choices` of such an option lists words that are not paths ("auto|off"). */
+#define TT_OPT_PATH 4u
 
 typedef struct tt_option {
     const char *name; /* the JSON key */

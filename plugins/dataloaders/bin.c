@@ -21,8 +21,9 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    TT_OPTION(config, path, TT_OPT_STRINGS, "[]", 0, 0,
-              "files of tokens and globs (** crosses folders), relative to the job file"),
+    TT_OPTION_MORE(
+        config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
+        "files of tokens and globs (** crosses folders), relative to the file that names them"),
     TT_OPTION_MORE(
         config, format, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|uint16|uint32", 0, NULL,
         "auto: by the header (llm.c, .pbin of modalities) or Megatron's .idx next to it; "

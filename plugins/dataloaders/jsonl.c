@@ -20,8 +20,9 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    TT_OPTION(config, path, TT_OPT_STRINGS, "[]", 0, 0,
-              "JSON-lines files and globs, also .gz and .zst, relative to the job file"),
+    TT_OPTION_MORE(
+        config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
+        "JSON-lines files and globs, also .gz and .zst, relative to the file that names them"),
     TT_OPTION(config, field, TT_OPT_STRING, "\"text\"", 0, 0,
               "the key whose string is the document"),
     TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,

@@ -16,8 +16,9 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    TT_OPTION(config, path, TT_OPT_STRINGS, "[]", 0, 0,
-              "text files and globs (** crosses folders), relative to the job file"),
+    TT_OPTION_MORE(
+        config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
+        "text files and globs (** crosses folders), relative to the file that names them"),
     TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
               "draw a new order of the samples each epoch"),
     TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,

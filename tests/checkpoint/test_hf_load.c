@@ -79,7 +79,7 @@ static const char *exported(fixture *f, int64_t shard_bytes)
 {
     const char *from = native(f), *to = in(f, "hf");
     assert_ok(tt_mkdirs(to, &f->err), f);
-    assert_ok(tt_hf_save(from, params, N, shard_bytes, to, &f->err), f);
+    assert_ok(tt_hf_save(from, params, N, TT_F32, shard_bytes, to, &f->err), f);
     return to;
 }
 

@@ -10,12 +10,12 @@ static void test_print_shows_origins_and_reads_back(void **state)
     tt_str with = {0}, plain = {0}, again = {0};
     tt_job *job =
         must_load(*state, "{\"training\": {\n  \"steps\": 1e1}, \"validator\": {\"freq\": 3}}",
-                  PAIRS("training.seq_len", "64", "dump_folder", "a \"b\""));
+                  PAIRS("training.seq_len", "64", "dump_folder", "/a \"b\""));
     assert_int_equal(tt_core_config_parse(job, &c, &err), TT_OK);
     tt_job_print(job, true, &with);
     assert_non_null(strstr(with.s, "\n    \"steps\": 10, // job.json:2:12\n"));
     assert_non_null(strstr(with.s, "\n    \"seq_len\": 64, // --training.seq_len\n"));
-    assert_non_null(strstr(with.s, "\n  \"dump_folder\": \"a \\\"b\\\"\", // --dump_folder\n"));
+    assert_non_null(strstr(with.s, "\n  \"dump_folder\": \"/a \\\"b\\\"\", // --dump_folder\n"));
     assert_non_null(strstr(with.s, "\n    \"freq\": 3, // job.json:2:40\n"));
     assert_non_null(strstr(with.s, "\n    \"seed\": 0 // default\n  },\n"));
     tt_job_print(job, false, &plain);
@@ -24,7 +24,7 @@ static void test_print_shows_origins_and_reads_back(void **state)
     assert_int_equal(tt_core_config_parse(job, &c, &err), TT_OK);
     assert_int_equal(tt_job_finish(job, &err), TT_OK);
     assert_int_equal(c.training.steps, 10);
-    assert_string_equal(c.dump_folder, "a \"b\"");
+    assert_string_equal(c.dump_folder, "/a \"b\"");
     tt_job_print(job, false, &again);
     assert_string_equal(plain.s, again.s);
     tt_str_free(&with);

@@ -166,6 +166,9 @@ static inline tt_status oracle_try(const oracle_golden *g, const tt_override *mo
     all[0] = (tt_override){"dump_folder", folder};
     for (size_t i = 0; i < n_more; i++)
         all[i + 1] = more[i];
+    for (size_t i = 1; i <= n_more; i++) /* the files beside the golden values */
+        if (strstr(all[i].key, "_csv"))
+            all[i].value = tt_path_join(r->arena, tt_path_dir(r->arena, g->path), all[i].value);
     tt_log_setup(TT_WARN, 0, 1, false);
     tt_status st =
         tt_job_load_text(r->arena, g->path, g->job, strlen(g->job), all, n_more + 1, &job, err);

@@ -138,8 +138,8 @@ ckpt export --to onnx "$dir/a" "$dir/x"
 refused to_unknown_format 2 '--to: expected hf or gguf, got "onnx"'
 ckpt export --to gguf --type q4_k "$dir/a" "$dir/x"
 refused unknown_type 2 '--type: expected f32, f16, bf16 or q8_0'
-ckpt export --to hf --type f16 "$dir/a" "$dir/x"
-refused hf_export_is_f32_only 2 'Hugging Face folders are written in f32'
+ckpt export --to hf --type q8_0 "$dir/a" "$dir/x"
+refused hf_export_has_no_q8_0 2 'written in f32, f16 or bf16'
 ckpt export --to gguf "$dir/none" "$dir/x"
 refused export_of_a_missing_folder 2 'no such folder'
 ckpt import --from hf "$dir/none" "$dir/x"

@@ -90,7 +90,7 @@ on_cuda "$dir/nan" $four --debug.detect_nan true --optimizer.lr 1e30
 ok detect_nan_finds_what_it_finds_on_the_cpu
 
 # ---- validation, evaluation, generated text ----
-valid="--training.steps 4 --validation.enable true --validation.freq 2 --validation.steps 2 --validation.dataloader.path text.txt"
+valid="--training.steps 4 --validation.enable true --validation.freq 2 --validation.steps 2 --validation.dataloader.path $dir/text.txt"
 for backend in reference cuda; do
     [ $backend = cuda ] || train "$dir/valid_reference" --backend.name reference $valid
     [ $backend = reference ] || on_cuda "$dir/valid_cuda" $valid

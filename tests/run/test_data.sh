@@ -12,12 +12,12 @@ data() {
 files() { ls "$cache" | sed 's/.*\.//' | sort | tr '\n' ' '; }
 sleep 2.1 # text younger than that is not believed to be unchanged
 
-data build --dataloader.cache cache
+data build --dataloader.cache "$dir/cache"
 [ $rc -eq 0 ] && grep -q '^1 files, 1 documents, [0-9,]* bytes of text, [0-9,]* tokens, [0-9,]* samples of 32$' "$dir/out" &&
     grep -q "^in .*/cache/[0-9a-f]*\.tokens$" "$dir/out" && [ "$(files)" = "key tokens " ]
 ok build_prints_counts_and_the_cache_folder
 bytes=$(wc -c <"$dir/text.txt")
-data build --dataloader.cache cache --json
+data build --dataloader.cache "$dir/cache" --json
 [ $rc -eq 0 ] && [ "$(value "$dir/out" text_bytes)" = "$bytes" ] && [ "$(value "$dir/out" tokens)" = $((bytes + 2)) ] &&
     [ "$(value "$dir/out" samples)" = $(((bytes + 1) / 32)) ] && [ "$(value "$dir/out" loader)" = text ]
 ok build_json
@@ -29,15 +29,15 @@ data build --dataloader.cache off
 ok build_with_cache_off
 i=0
 while [ $i -lt 40 ]; do cat "$dir/text.txt"; i=$((i + 1)); done >"$dir/big.txt"
-XDG_CACHE_HOME=$dir/xdg data build --dataloader.path big.txt
+XDG_CACHE_HOME=$dir/xdg data build --dataloader.path "$dir/big.txt"
 [ $rc -eq 0 ] && ls "$dir"/xdg/ttrun/*.tokens >/dev/null && [ "$(wc -c <"$dir/big.txt")" -gt 1048576 ]
 ok cache_auto_is_xdg_cache_home
-(unset XDG_CACHE_HOME && HOME=$dir/home && export HOME && data build --dataloader.path big.txt && exit $rc) &&
+(unset XDG_CACHE_HOME && HOME=$dir/home && export HOME && data build --dataloader.path "$dir/big.txt" && exit $rc) &&
     ls "$dir"/home/.cache/ttrun/*.tokens >/dev/null
 ok cache_auto_without_xdg_is_below_home
 
 # the same losses from a cache, from memory and on ranks
-train "$dir/a" --training.steps 3 --dataloader.cache cache
+train "$dir/a" --training.steps 3 --dataloader.cache "$dir/cache"
 [ $rc -eq 0 ] && grep -q 'epoch; from .*\.tokens$' "$dir/err" && losses "$dir/a/metrics.jsonl" >"$dir/a.losses"
 ok train_from_the_cache
 train "$dir/b" --training.steps 3 --dataloader.cache off
@@ -47,10 +47,10 @@ train "$dir/c" --training.steps 2 --dataloader.cache off --nproc 4 --comm.backen
 [ $rc -eq 0 ] && [ "$(grep -c 'tokens, .* samples per epoch' "$dir/err")" -eq 1 ]
 ok rank_threads_tokenise_once
 for f in "$cache"/*.tokens; do truncate -s 5000 "$f"; done
-train "$dir/d" --training.steps 3 --dataloader.cache cache
+train "$dir/d" --training.steps 3 --dataloader.cache "$dir/cache"
 [ $rc -eq 0 ] && grep -q 'cut off; tokenising again' "$dir/err" && losses "$dir/d/metrics.jsonl" | cmp - "$dir/a.losses"
 ok damaged_cache_is_rebuilt
-train "$dir/e" --training.steps 3 --dataloader.cache text.txt/below
+train "$dir/e" --training.steps 3 --dataloader.cache "$dir/text.txt/below"
 [ $rc -eq 0 ] && [ "$(grep -c 'kept in memory, for this run only' "$dir/err")" -eq 1 ] &&
     losses "$dir/e/metrics.jsonl" | cmp - "$dir/a.losses"
 ok cache_folder_that_cannot_be_made_is_one_line
@@ -68,11 +68,11 @@ want=$(head -c 7 "$dir/text.txt" | od -An -tu1 | tr -s ' \n' ' ' | sed 's/^ //; 
 ok show_text
 head -c 400 "$dir/text.txt" | od -An -tu1 -v | tr -s ' ' '\n' | sed '/^$/d' |
     awk '{printf "\\%03o\\000\n", $1}' | while read -r escaped; do printf "$escaped"; done >"$dir/raw.bin"
-data show --dataloader.name bin --dataloader.path raw.bin --dataloader.format uint16 --training.seq_len 8
+data show --dataloader.name bin --dataloader.path "$dir/raw.bin" --dataloader.format uint16 --training.seq_len 8
 [ $rc -eq 0 ] && grep -q '^1 files, 400 tokens, 49 samples of 8$' "$dir/out" && ! grep -q text "$dir/out" &&
     grep -q "^  ids     $want" "$dir/out"
 ok show_tokens_without_a_tokenizer
-data show --dataloader.name bin --dataloader.path raw.bin --dataloader.format uint16 --training.seq_len 8 --tokenizer.name byte
+data show --dataloader.name bin --dataloader.path "$dir/raw.bin" --dataloader.format uint16 --training.seq_len 8 --tokenizer.name byte
 [ $rc -eq 0 ] && grep -q '^  text    "line 0 o"$' "$dir/out"
 ok show_tokens_with_a_tokenizer
 data show --sample 1000000
@@ -87,7 +87,7 @@ ok build_refuses_sample
 
 # a file of tokens cut off under a run: an error that names it, and no crash
 cat "$dir/raw.bin" "$dir/raw.bin" "$dir/raw.bin" "$dir/raw.bin" >"$dir/cut.bin"
-start "$dir/f" --training.steps 1000000 --dataloader.name bin --dataloader.path cut.bin --dataloader.format uint16 --checkpoint.enable false
+start "$dir/f" --training.steps 1000000 --dataloader.name bin --dataloader.path "$dir/cut.bin" --dataloader.format uint16 --checkpoint.enable false
 until_true has_lines "$dir/f/metrics.jsonl" 2
 truncate -s 100 "$dir/cut.bin"
 wait $pid

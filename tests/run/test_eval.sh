@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 head -c 300 "$dir/text.txt" >"$dir/small.txt" # 302 tokens, 9 samples of 32
 
-train "$dir/run" --optimizer.lr 0 --training.steps 1 --training.local_batch_size 9 --dataloader.path '["small.txt"]' \
+train "$dir/run" --optimizer.lr 0 --training.steps 1 --training.local_batch_size 9 --dataloader.path "$dir/small.txt" \
     --dataloader.shuffle false
 loss=$(value "$dir/run/metrics.jsonl" loss)
 ttrun eval --checkpoint "$dir/run" --data "$dir/small.txt" --json -q >"$dir/out" 2>"$dir/err"

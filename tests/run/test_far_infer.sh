@@ -14,7 +14,7 @@ numbers() { # metrics.jsonl without what differs from run to run
 same_numbers() { numbers "$1" >"$dir/a" && numbers "$2" >"$dir/b" && [ -s "$dir/a" ] && cmp "$dir/a" "$dir/b" >>"$dir/err" 2>&1; }
 
 # ---- validation, beside the copies of a save ----
-valid="--training.steps 4 --checkpoint.interval 2 --validation.enable true --validation.freq 2 --validation.steps 3 --validation.dataloader.path text.txt"
+valid="--training.steps 4 --checkpoint.interval 2 --validation.enable true --validation.freq 2 --validation.steps 3 --validation.dataloader.path $dir/text.txt"
 validates() { # NAME OPTION…
     name=$1
     shift

@@ -47,22 +47,22 @@ runs() {
         [ "$(wc -l <"$dir/$name.losses")" -eq 2 ] && cmp "$dir/jsonl.losses" "$dir/$name.losses" >>"$dir/out"
     ok "losses_of_$name"
 }
-runs jsonl --dataloader.name jsonl --dataloader.path two.jsonl
-runs jsonl_gz --dataloader.name jsonl --dataloader.path two.jsonl.gz
+runs jsonl --dataloader.name jsonl --dataloader.path "$dir/two.jsonl"
+runs jsonl_gz --dataloader.name jsonl --dataloader.path "$dir/two.jsonl.gz"
 if command -v zstd >/dev/null 2>&1; then
     zstd -q --long=27 "$dir/two.jsonl" -o "$dir/two.jsonl.zst"
-    runs jsonl_zst --dataloader.name jsonl --dataloader.path 'tw*.zst'
+    runs jsonl_zst --dataloader.name jsonl --dataloader.path "$dir/tw*.zst"
 fi
-runs llmc_gpt2 --dataloader.name bin --dataloader.path gpt2.bin
-runs llmc_llama3 --dataloader.name bin --dataloader.path llama3.bin
-runs llmc_two_files --dataloader.name bin --dataloader.path 'parts/*.bin'
-runs raw_uint16 --dataloader.name bin --dataloader.path raw16.dat --dataloader.format uint16
-runs raw_uint32 --dataloader.name bin --dataloader.path raw32.dat --dataloader.format uint32
+runs llmc_gpt2 --dataloader.name bin --dataloader.path "$dir/gpt2.bin"
+runs llmc_llama3 --dataloader.name bin --dataloader.path "$dir/llama3.bin"
+runs llmc_two_files --dataloader.name bin --dataloader.path "$dir/parts/*.bin"
+runs raw_uint16 --dataloader.name bin --dataloader.path "$dir/raw16.dat" --dataloader.format uint16
+runs raw_uint32 --dataloader.name bin --dataloader.path "$dir/raw32.dat" --dataloader.format uint32
 
 # documents apart: by the tokenizer's tokens and by their ids the same
-train "$dir/mask_a" --training.steps 2 --dataloader.name jsonl --dataloader.path two.jsonl --dataloader.document_mask true
+train "$dir/mask_a" --training.steps 2 --dataloader.name jsonl --dataloader.path "$dir/two.jsonl" --dataloader.document_mask true
 a=$(losses "$dir/mask_a/metrics.jsonl")
-train "$dir/mask_b" --training.steps 2 --dataloader.name bin --dataloader.path gpt2.bin --dataloader.document_mask true \
+train "$dir/mask_b" --training.steps 2 --dataloader.name bin --dataloader.path "$dir/gpt2.bin" --dataloader.document_mask true \
     --dataloader.bos_id 256 --dataloader.eos_id 257
 [ $rc -eq 0 ] && [ -n "$a" ] && [ "$a" = "$(losses "$dir/mask_b/metrics.jsonl")" ]
 ok document_masks_agree
@@ -77,7 +77,7 @@ cp "$dir/raw16.dat" "$dir/mega.bin"
 } >"$dir/mega.idx"
 train "$dir/pack_a" --training.steps 2 --dataloader.name jsonl --dataloader.path "$dir/two.jsonl" --dataloader.packing best_fit
 grep -q '2 documents, in 20 pieces, packed into 19 samples of 32 .* 0.66 % padding$' "$dir/err" && a=$(losses "$dir/pack_a/metrics.jsonl") &&
-    train "$dir/pack_b" --training.steps 2 --dataloader.name bin --dataloader.path mega.bin --dataloader.packing best_fit &&
+    train "$dir/pack_b" --training.steps 2 --dataloader.name bin --dataloader.path "$dir/mega.bin" --dataloader.packing best_fit &&
     [ $rc -eq 0 ] && [ -n "$a" ] && [ "$a" = "$(losses "$dir/pack_b/metrics.jsonl")" ] && [ "$a" != "$(cat "$dir/jsonl.losses")" ]
 ok packed_documents_agree
 ttrun eval --checkpoint "$dir/pack_a" >"$dir/out" 2>"$dir/err"
@@ -94,25 +94,25 @@ refuses() {
     ok "refuses_$name"
 }
 echo '{"text": 1}' >>"$dir/other.jsonl"
-refuses a_line_without_text 'other.jsonl:3: "text" is not a string' --dataloader.name jsonl --dataloader.path other.jsonl
+refuses a_line_without_text 'other.jsonl:3: "text" is not a string' --dataloader.name jsonl --dataloader.path "$dir/other.jsonl"
 head -c 1500 "$dir/gpt2.bin" >"$dir/cut.bin"
-refuses a_cut_file 'cut.bin: 1500 bytes' --dataloader.name bin --dataloader.path cut.bin
-refuses packing_without_documents 'dataloader.packing: .*gpt2.bin has no list' --dataloader.name bin --dataloader.path gpt2.bin --dataloader.packing best_fit
-refuses a_bin_file_without_a_format 'set dataloader.format' --dataloader.name bin --dataloader.path raw16.dat
-refuses an_unknown_format 'dataloader.format' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format int8
-refuses a_token_outside_the_vocabulary 'outside the model' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format uint32
+refuses a_cut_file 'cut.bin: 1500 bytes' --dataloader.name bin --dataloader.path "$dir/cut.bin"
+refuses packing_without_documents 'dataloader.packing: .*gpt2.bin has no list' --dataloader.name bin --dataloader.path "$dir/gpt2.bin" --dataloader.packing best_fit
+refuses a_bin_file_without_a_format 'set dataloader.format' --dataloader.name bin --dataloader.path "$dir/raw16.dat"
+refuses an_unknown_format 'dataloader.format' --dataloader.name bin --dataloader.path "$dir/raw16.dat" --dataloader.format int8
+refuses a_token_outside_the_vocabulary 'outside the model' --dataloader.name bin --dataloader.path "$dir/raw16.dat" --dataloader.format uint32
 # documents of one token have no label: a batch of them is an update of zero gradient
 head -c 8000 /dev/zero | tr '\0' 'A' >"$dir/ones.dat" # ids of 16705, each a document
 for mesh in "" "--nproc 2 --comm.backend local --training.local_batch_size 2"; do
     rm -rf "$dir/ones"
-    train "$dir/ones" $mesh --training.steps 3 --dataloader.name bin --dataloader.path ones.dat --dataloader.format uint16 \
+    train "$dir/ones" $mesh --training.steps 3 --dataloader.name bin --dataloader.path "$dir/ones.dat" --dataloader.format uint16 \
         --dataloader.document_mask true --dataloader.bos_id 16705 --model.args.vocab_size 16706 --metrics.enable_tensorboard true
     [ $rc -eq 0 ] && [ "$(grep -c 'W train\] step [123]: no token of the batch is counted' "$dir/err")" -eq 3 ] &&
         [ "$(grep -c '"loss":null,"loss_max":null,"grad_norm":0,' "$dir/ones/metrics.jsonl")" -eq 3 ] &&
         [ "$(newest "$dir/ones/checkpoint")" = 3 ]
     ok "batch_without_a_counted_token_goes_by${mesh:+_on_two_ranks}"
 done
-train "$dir/ones" $mesh --training.steps 4 --dataloader.name bin --dataloader.path ones.dat --dataloader.format uint16 \
+train "$dir/ones" $mesh --training.steps 4 --dataloader.name bin --dataloader.path "$dir/ones.dat" --dataloader.format uint16 \
     --dataloader.document_mask true --dataloader.bos_id 16705 --model.args.vocab_size 16706
 [ $rc -eq 0 ] && grep -q 'next is step 4' "$dir/err"
 ok run_is_resumed_after_a_batch_without_a_counted_token

@@ -27,11 +27,11 @@ train "$dir/part" --nproc 2 --training.local_batch_size 2 --training.steps 5
     losses "$dir/part/metrics.jsonl" | cmp - "$dir/two.losses" &&
     [ "$(hash_of "$dir/part/checkpoint/step-10")" = "$(hash_of "$dir/two/checkpoint/step-10")" ]
 ok resume_of_a_mixture_is_bitwise
-train "$dir/plain" --validation.enable true --validation.freq 5 --validation.dataloader '{"mixture": [{"path": "text.txt"}, {"path": "text.txt", "weight": 2}]}'
+train "$dir/plain" --validation.enable true --validation.freq 5 --validation.dataloader "{\"mixture\": [{\"path\": \"$dir/text.txt\"}, {\"path\": \"$dir/text.txt\", \"weight\": 2}]}"
 [ $rc -eq 0 ] && [ "$(grep -c '"validation"' "$dir/plain/metrics.jsonl")" -eq 2 ] && grep -v '"validation"' "$dir/plain/metrics.jsonl" >"$dir/trained" &&
     losses "$dir/trained" | cmp - "$dir/one.losses"
 ok validation_on_a_mixture
-train "$dir/told" --training.steps 1 --checkpoint.enable false --validation.dataloader.path '["text.txt"]'
+train "$dir/told" --training.steps 1 --checkpoint.enable false --validation.dataloader.path "$dir/text.txt"
 [ $rc -eq 0 ] && [ "$(grep -c 'validation.dataloader is given, but validation.enable is false' "$dir/err")" -eq 1 ] && ! grep -q '"validation"' "$dir/told/metrics.jsonl"
 ok validation_data_without_validation_is_a_warning
 

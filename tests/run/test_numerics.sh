@@ -76,7 +76,7 @@ echo "$lrs" | awk '{lr[NR] = $1} function near(a, b) {return (a > b ? a - b : b 
          exit !ok}'
 ok lr_warms_up_stays_and_decays
 train "$dir/still" --optimizer.lr 0 --dataloader.shuffle false --training.local_batch_size 960 --training.steps 2 \
-    --validation.enable true --validation.freq 1 --validation.dataloader.path '["text.txt"]'
+    --validation.enable true --validation.freq 1 --validation.dataloader.path "$dir/text.txt"
 train_loss=$(losses "$dir/still/metrics.jsonl" | sed -n '1s/.* //p')
 valid_loss=$(sed -n 's/.*"validation":{"loss":\([^,]*\),.*/\1/p' "$dir/still/metrics.jsonl" | head -n 1)
 [ "$rc" -eq 0 ] && near "$train_loss" "$valid_loss" 1e-4 &&

@@ -6,8 +6,8 @@ report() {
     ttrun report "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
-train "$dir/run" --profile --validation.enable true --validation.freq 5 --validation.steps 1 --validation.dataloader.path '["text.txt"]' &&
-    train "$dir/run" --profile --training.steps 15 --validation.enable true --validation.freq 5 --validation.steps 1 --validation.dataloader.path '["text.txt"]'
+train "$dir/run" --profile --validation.enable true --validation.freq 5 --validation.steps 1 --validation.dataloader.path "$dir/text.txt" &&
+    train "$dir/run" --profile --training.steps 15 --validation.enable true --validation.freq 5 --validation.steps 1 --validation.dataloader.path "$dir/text.txt"
 report "$dir/run" && [ "$(cat "$dir/out")" = "$dir/run/report.html" ] && ! [ -s "$dir/err" ]
 ok report_writes_into_the_run
 page=$dir/run/report.html

@@ -43,9 +43,9 @@ tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_par
                      tt_error *err);
 
 #define TT_HF_SHARD_BYTES 5000000000 /* the most bytes per file, Hugging Face's default */
-/* Writes the weights of a step-N folder as f32 into `folder`, which exists. */
+/* Writes the weights of a step-N folder as dtype (f32, bf16, f16) into `folder`, which exists. */
 tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t n_params,
-                     int64_t shard_bytes, const char *folder, tt_error *err);
+                     tt_dtype dtype, int64_t shard_bytes, const char *folder, tt_error *err);
 /* Renames hf/step-N.tmp to hf/step-N, replacing an older one, and makes hf/latest link to it. */
 tt_status tt_hf_publish(const char *hf_folder, int64_t step, tt_error *err);
 /* Makes hf/latest link to the newest step-N. Removes the link if there is no step-N. */

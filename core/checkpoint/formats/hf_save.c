@@ -19,6 +19,7 @@ typedef struct saver {
     size_t n;
     int n_files;
     int64_t total;
+    tt_dtype dtype; /* of the file */
 } saver;
 
 static int hf_save_by_name(const void *a, const void *b)
@@ -27,9 +28,9 @@ static int hf_save_by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-static tt_status hf_tensor_bytes(const tt_hf_tensor *t, int64_t *out, tt_error *err)
+static tt_status hf_tensor_bytes(const tt_hf_tensor *t, tt_dtype dtype, int64_t *out, tt_error *err)
 {
-    int64_t bytes = 4;
+    int64_t bytes = (int64_t)tt_dtype_size(dtype);
     for (int d = 0; d < t->n_dims; d++)
         if (!tt_mul_i64(bytes, t->shape[d], &bytes))
             return TT_FAIL(err, TT_EINVAL, "file tensor '%s': its size overflows", t->name);
@@ -47,7 +48,7 @@ static tt_status deal(saver *v, const tt_map *tensors, int64_t shard_bytes, tt_e
         v->tensors[i] = tt_map_value(tensors, i);
     qsort(v->tensors, v->n, sizeof *v->tensors, hf_save_by_name);
     for (size_t i = 0; i < v->n; i++) {
-        TT_TRY(hf_tensor_bytes(v->tensors[i], &bytes, err));
+        TT_TRY(hf_tensor_bytes(v->tensors[i], v->dtype, &bytes, err));
         if (in_file && in_file > shard_bytes - bytes) {
             v->n_files++;
             in_file = 0;
@@ -98,18 +99,29 @@ static tt_status read_part(const saver *v, const tt_hf_tensor *t, const tt_hf_pa
     return s;
 }
 
+/* Converts in place: an element is never longer than it was, and is read before it is written. */
+static float *narrow(const saver *v, float *data, size_t n)
+{
+    if (v->dtype != TT_F32)
+        tt_convert(data, v->dtype, data, TT_F32, n);
+    float *less = v->dtype != TT_F32 ? realloc(data, n * tt_dtype_size(v->dtype) + 1) : data;
+    return less ? less : data;
+}
+
 static tt_status write_file(const saver *v, int file, tt_error *err)
 {
+    static const char *const dtype_names[] = {
+        [TT_F32] = "F32", [TT_BF16] = "BF16", [TT_F16] = "F16"};
     static const char *const keys[] = {"format"}, *const values[] = {"pt"};
     tt_st_tensor *out = tt_arena_array(v->arena, v->n + 1, sizeof *out);
     size_t n = 0;
     tt_status s = TT_OK;
     for (size_t i = 0; i < v->n && s == TT_OK; i++) {
         const tt_hf_tensor *t = v->tensors[i];
-        int64_t bytes = 0;
+        int64_t bytes = 0; /* while it is put together, in f32 */
         if (v->file[i] != file)
             continue;
-        s = hf_tensor_bytes(t, &bytes, err);
+        s = hf_tensor_bytes(t, TT_F32, &bytes, err);
         float *data = s == TT_OK ? malloc((size_t)bytes + 1) : NULL;
         if (s == TT_OK && !data)
             s = TT_FAIL(err, TT_ENOMEM, "no memory for %lld bytes of tensor '%s'", (long long)bytes,
@@ -117,11 +129,11 @@ static tt_status write_file(const saver *v, int file, tt_error *err)
         for (size_t k = 0; k < t->parts.n && s == TT_OK; k++)
             s = read_part(v, t, &t->parts.items[k], data, err);
         out[n] = (tt_st_tensor){.name = t->name,
-                                .dtype = TT_F32,
-                                .dtype_name = "F32",
+                                .dtype = v->dtype,
+                                .dtype_name = dtype_names[v->dtype],
                                 .n_dims = t->n_dims,
-                                .data = data,
-                                .bytes = (size_t)bytes};
+                                .data = s == TT_OK ? narrow(v, data, (size_t)bytes / 4) : data,
+                                .bytes = (size_t)bytes / 4 * tt_dtype_size(v->dtype)};
         memcpy(out[n++].shape, t->shape, sizeof t->shape);
     }
     if (s == TT_OK)
@@ -151,9 +163,9 @@ static tt_status write_index(const saver *v, tt_error *err)
 }
 
 tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t n_params,
-                     int64_t shard_bytes, const char *folder, tt_error *err)
+                     tt_dtype dtype, int64_t shard_bytes, const char *folder, tt_error *err)
 {
-    saver v = {.arena = tt_arena_new(), .folder = folder};
+    saver v = {.arena = tt_arena_new(), .folder = folder, .dtype = dtype};
     tt_map *tensors = NULL;
     tt_status s = tt_hf_layout(v.arena, params, n_params, &tensors, err);
     if (s == TT_OK)

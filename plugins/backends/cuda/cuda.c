@@ -11,10 +11,12 @@
 /* The backend "cuda": component, options, table of kernels. */
 
 static const tt_option cuda_options[] = {
-    TT_OPTION_MORE(cuda_config, libraries, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+    TT_OPTION_MORE(cuda_config, libraries, TT_OPT_STRING, "null", 0, 0, NULL,
+                   TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
                    "a folder to search first for NVIDIA's libraries; if it holds a libcuda.so.1, "
                    "the only one"),
-    TT_OPTION_MORE(cuda_config, cache, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+    TT_OPTION_MORE(cuda_config, cache, TT_OPT_STRING, "null", 0, 0, NULL,
+                   TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
                    "the folder of compiled kernels; null = $XDG_CACHE_HOME/ttrun/cubin, else "
                    "~/.cache/ttrun/cubin"),
     TT_OPTION(cuda_config, device, TT_OPT_INT, "-1", -1, 1023,

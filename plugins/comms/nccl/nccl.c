@@ -14,7 +14,8 @@ static const tt_option options[] = {
         nccl_config, reduction, TT_OPT_CHOICE, "\"ordered\"", 0, 0, "ordered|fast", 0, NULL,
         "sums: ordered = in the order of ranks, the bits of every other transport; fast = "
         "as NCCL adds, which depends on its version and the machine"),
-    TT_OPTION_MORE(nccl_config, libraries, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+    TT_OPTION_MORE(nccl_config, libraries, TT_OPT_STRING, "null", 0, 0, NULL,
+                   TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
                    "a folder to search first for libnccl.so.2"),
 };
 

@@ -387,7 +387,8 @@ static const tt_tokenizer_vt vt = {sizeof vt, open_hf,         hf_close, info,
                                    hf_encode, hf_decode_token, hf_cut,   hf_train};
 
 static const tt_option options[] = {
-    TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+    TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL,
+                   TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
                    "tokenizer.json, its folder, or a tiktoken file; "
                    "tokenizer_config.json in the same folder names bos, eos and pad"),
     TT_OPTION_MORE(hf_options, bos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "checkpoint/checkpoint.h"
+#include "cli/cli.h"
+#include "cli/from_checkpoint.h"
+#include "cli/runs.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ttrun runs: lists run folders. ttrun gc: removes runs that were set aside, and caches. */
+
+static const char *const states[] = {"running", "finished", "stopped"};
+
+/* The folder that the command line names, else ./outputs if it is there, else the current one. */
+static const char *folder_of(const tt_cli *cli)
+{
+    if (cli->n_words)
+        return cli->words[0];
+    return tt_path_exists("outputs") ? "outputs" : ".";
+}
+
+/* ---- runs ---- */
+
+static const char *time_text(tt_arena *a, int64_t seconds)
+{
+    char text[32] = "-";
+    const time_t t = (time_t)seconds;
+    struct tm tm;
+    if (seconds && localtime_r(&t, &tm))
+        strftime(text, sizeof text, "%Y-%m-%d %H:%M", &tm);
+    return tt_arena_str(a, text);
+}
+
+static void print_json(const tt_runs *runs, tt_str *o)
+{
+    tt_str_addc(o, '[');
+    for (size_t i = 0; i < runs->n; i++) {
+        const tt_run_entry *e = &runs->items[i];
+        char wall[32];
+        tt_wall_iso((double)e->written, wall);
+        tt_str_add(o, i ? ",\n{\"path\":" : "\n{\"path\":");
+        tt_str_json(o, e->path);
+        tt_str_add(o, ",\"spec\":");
+        tt_str_json(o, e->spec);
+        tt_str_printf(o, ",\"step\":%lld,\"steps\":%lld,\"loss\":", (long long)e->step,
+                      (long long)e->steps);
+        tt_str_json_number(o, e->loss);
+        tt_str_printf(o, ",\"written\":\"%s\",\"bytes\":%lld,\"state\":\"%s\",\"older_of\":", wall,
+                      (long long)e->bytes, states[e->state]);
+        if (e->older_of)
+            tt_str_json(o, e->older_of);
+        else
+            tt_str_add(o, "null");
+        tt_str_addc(o, '}');
+    }
+    tt_str_add(o, "\n]\n");
+}
+
+static void print_table(tt_arena *a, const tt_runs *runs, tt_str *o)
+{
+    int width = 4;
+    for (size_t i = 0; i < runs->n; i++)
+        width = TT_MAXV(width, (int)strlen(runs->items[i].path));
+    tt_str_printf(o, "%-*s  %-10s %15s %9s  %-16s %8s  %s\n", width, "run", "spec", "step", "loss",
+                  "last write", "size", "state");
+    for (size_t i = 0; i < runs->n; i++) {
+        const tt_run_entry *e = &runs->items[i];
+        const char *step = e->step < 0 ? "-" : tt_arena_printf(a, "%lld", (long long)e->step);
+        const char *steps = e->steps < 0 ? "" : tt_arena_printf(a, "/%lld", (long long)e->steps);
+        const char *loss = isnan(e->loss) ? "-" : tt_arena_printf(a, "%.5f", e->loss);
+        tt_str_printf(o, "%-*s  %-10s %15s %9s  %-16s %8s  %s%s\n", width, e->path, e->spec,
+                      tt_arena_printf(a, "%s%s", step, steps), loss, time_text(a, e->written),
+                      tt_bytes_text(a, e->bytes), states[e->state],
+                      e->older_of ? ", set aside" : "");
+    }
+}
+
+static tt_status run_runs(tt_cli *cli, tt_error *err)
+{
+    tt_runs runs;
+    tt_str o = {0};
+    const char *folder = folder_of(cli);
+    TT_TRY(tt_runs_find(folder, cli->arena, &runs, err));
+    if (cli->json)
+        print_json(&runs, &o);
+    else if (runs.n)
+        print_table(cli->arena, &runs, &o);
+    else
+        tt_str_printf(&o, "no runs below %s\n", folder);
+    tt_cli_print(&o);
+    tt_str_free(&o);
+    return TT_OK;
+}
+
+const tt_command tt_cmd_runs = {
+    .name = "runs",
+    .usage = "runs [FOLDER] [--json]",
+    .doc = "list the runs below a folder: step, loss, last write, size, state, those set aside",
+    .run = run_runs,
+    .words = 1};
+
+/* ---- gc ---- */
+
+typedef struct collector {
+    const tt_cli *cli;
+    bool yes;
+    int64_t bytes;
+    size_t n;
+    tt_str o;
+} collector;
+
+static tt_status collect(collector *c, const char *path, tt_error *err)
+{
+    const int64_t bytes = tt_tree_bytes(path, NULL);
+    tt_str_printf(&c->o, "%s  %s (%lld bytes)\n", path, tt_bytes_text(c->cli->arena, bytes),
+                  (long long)bytes);
+    c->bytes += bytes;
+    c->n++;
+    return c->yes ? tt_remove_tree(path, err) : TT_OK;
+}
+
+/* Removes the older runs of one run but the `keep` newest, while it holds the run's locks, so that
+ * no run begins there meanwhile. */
+static tt_status collect_run(collector *c, const tt_runs *runs, size_t at, int64_t keep,
+                             tt_error *err)
+{
+    int fds[2] = {-1, -1};
+    tt_error why = {0};
+    if (runs->n <= at + 1 || !runs->items[at + 1].older_of)
+        return TT_OK;
+    tt_status s = tt_run_hold(runs->items[at].path, fds, &why);
+    if (s == TT_EBUSY) {
+        tt_log(TT_WARN, "train", "%s: nothing of this run is removed", why.text);
+        return TT_OK;
+    }
+    if (s != TT_OK)
+        return TT_FAIL(err, s, "%s", why.text);
+    int64_t k = 0;
+    for (size_t i = at + 1; s == TT_OK && i < runs->n && runs->items[i].older_of; i++)
+        if (k++ >= keep) {
+            s = runs->items[i].also ? collect(c, runs->items[i].also, err) : TT_OK;
+            if (s == TT_OK)
+                s = collect(c, runs->items[i].path, err);
+        }
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return s;
+}
+
+/* Files of the caches: tokens, kernels. A run that has one open keeps it. */
+static tt_status collect_cache(collector *c, tt_error *err)
+{
+    tt_arena *a = c->cli->arena;
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *folder = base && *base == '/'   ? tt_path_join(a, base, "ttrun")
+                         : home && *home == '/' ? tt_path_join(a, home, ".cache/ttrun")
+                                                : NULL;
+    const char **names = NULL;
+    size_t n = 0;
+    if (!folder || !tt_path_exists(folder))
+        return TT_OK;
+    TT_TRY(tt_folder_names(a, folder, NULL, &names, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        const char *end = strrchr(names[i], '.');
+        const bool ours = (end && (!strcmp(end, ".tokens") || !strcmp(end, ".key"))) ||
+                          !strcmp(names[i], "cubin");
+        if (ours)
+            TT_TRY(collect(c, tt_path_join(a, folder, names[i]), err));
+    }
+    return TT_OK;
+}
+
+static tt_status gc(collector *c, tt_error *err)
+{
+    const tt_cli *cli = c->cli;
+    int64_t keep = 0;
+    tt_runs runs;
+    TT_TRY(tt_cli_integer(cli, "keep", 0, INT32_MAX, &keep, err));
+    TT_TRY(tt_runs_find(folder_of(cli), cli->arena, &runs, err));
+    for (size_t i = 0; i < runs.n; i++)
+        if (!runs.items[i].older_of)
+            TT_TRY(collect_run(c, &runs, i, keep, err));
+    return tt_cli_option(cli, "cache") ? collect_cache(c, err) : TT_OK;
+}
+
+static tt_status run_gc(tt_cli *cli, tt_error *err)
+{
+    collector c = {.cli = cli, .yes = tt_cli_option(cli, "yes") && !cli->dry_run};
+    const tt_status s = gc(&c, err);
+    if (s == TT_OK && !c.n)
+        tt_str_printf(&c.o, "nothing to remove below %s\n", folder_of(cli));
+    else if (s == TT_OK)
+        tt_str_printf(&c.o, "%s%s (%lld bytes)%s\n", c.yes ? "removed " : "would remove ",
+                      tt_bytes_text(cli->arena, c.bytes), (long long)c.bytes,
+                      c.yes ? "" : "; nothing was removed: add --yes");
+    tt_cli_print(&c.o);
+    tt_str_free(&c.o);
+    return s;
+}
+
+static const char *const gc_options[] = {"keep"};
+static const char *const gc_flags[] = {"cache", "yes"};
+const tt_command tt_cmd_gc = {
+    .name = "gc",
+    .usage = "gc [FOLDER] [--keep N] [--cache] [--yes]",
+    .doc = "remove runs that were set aside, with --cache also caches of tokens and kernels; only "
+           "shows them without --yes",
+    .options = gc_options,
+    .n_options = TT_COUNT(gc_options),
+    .flags = gc_flags,
+    .n_flags = TT_COUNT(gc_flags),
+    .run = run_gc,
+    .words = 1};

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_ASSETS_H
+#define TT_ASSETS_H
+#include "setup/setup.h"
+
+/* Files that belong to a model besides its weights. A run folder keeps copies of them, so it needs
+ * nothing outside itself: RUN/tokenizer has the tokenizer's files, RUN/model the config.json and
+ * generation_config.json of the Hugging Face folder that training started from. */
+
+/* The tokenizer's file or folder that the job names; NULL: none. */
+const char *tt_assets_tokenizer(const tt_setup *s);
+/* The copy of it in a run folder; NULL: there is none. path: as the job names it. */
+const char *tt_assets_tokenizer_of_run(tt_arena *a, const char *run, const char *path);
+/* Copies the files of a tokenizer into a folder. exported: a file "x.json" becomes tokenizer.json,
+ * which is the name that Hugging Face's programs look for. */
+tt_status tt_assets_copy_tokenizer(tt_arena *a, const char *path, const char *folder, bool exported,
+                                   tt_error *err);
+/* The folder with config.json that the model's sizes came from: RUN/model, or hf_assets_path if
+ * run is NULL or has no copy. NULL: flavor is not "hf", or there is none. */
+const char *tt_assets_model(const tt_setup *s, tt_arena *a, const char *run);
+/* Copies tokenizer and configs into the run folder. Files that are there and equal stay. */
+tt_status tt_assets_keep(const tt_setup *s, const char *run, tt_error *err);
+/* The run folder of a step folder, by the keys dump_folder and checkpoint.folder of its job. NULL:
+ * it is in none. */
+const char *tt_assets_run_of_step(tt_arena *a, const char *step, const tt_json *job);
+
+#endif

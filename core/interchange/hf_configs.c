@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/assets.h"
+#include "interchange/interchange_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* config.json and generation_config.json of an export. A model that came from a Hugging Face folder
+ * keeps that folder's keys (context length, RoPE, ids, keys that only other programs read); those
+ * that training changed are the model plugin's. What changed is found by comparing two texts of the
+ * plugin: for the trained model, and for the sizes in the folder's config.json. */
+
+#define MAX_CONFIG_JSON 16384
+#define MAX_CONFIG_BYTES ((size_t)4 << 20)
+
+static bool same_json(const tt_json *a, const tt_json *b)
+{
+    if (!a || !b)
+        return a == b;
+    tt_str x = {0}, y = {0};
+    tt_json_write(a, &x);
+    tt_json_write(b, &y);
+    const bool equal = !strcmp(tt_str_get(&x), tt_str_get(&y));
+    tt_str_free(&x);
+    tt_str_free(&y);
+    return equal;
+}
+
+/* ---- writing JSON: a line per key ---- */
+
+/* A whole real keeps its ".0": transformers checks whether a value is a float. */
+static void put_value(tt_str *out, const tt_json *v)
+{
+    const bool object = v->type == TT_JSON_OBJECT;
+    const size_t at = out->n;
+    if (!object && v->type != TT_JSON_ARRAY) {
+        tt_json_write(v, out);
+        if (v->type == TT_JSON_REAL && !strpbrk(out->s + at, ".eE"))
+            tt_str_add(out, ".0");
+        return;
+    }
+    tt_str_addc(out, object ? '{' : '[');
+    for (size_t i = 0; i < v->n; i++) {
+        tt_str_add(out, i ? ", " : "");
+        if (object) {
+            tt_str_json(out, v->keys[i]);
+            tt_str_add(out, ": ");
+        }
+        put_value(out, v->items[i]);
+    }
+    tt_str_addc(out, object ? '}' : ']');
+}
+
+static void put_key(tt_str *out, const char *key)
+{
+    tt_str_add(out, out->n > 1 ? ",\n  " : "\n  ");
+    tt_str_json(out, key);
+    tt_str_add(out, ": ");
+}
+
+static void put_member(tt_str *out, const char *key, const tt_json *v)
+{
+    put_key(out, key);
+    put_value(out, v);
+}
+
+/* ---- ids of special tokens ---- */
+
+typedef struct id_key {
+    const char *key;
+    int32_t id;
+} id_key;
+
+static void id_keys(const tt_tokenizer_info *t, id_key out[3])
+{
+    out[0] = (id_key){"bos_token_id", t->bos};
+    out[1] = (id_key){"eos_token_id", t->eos};
+    out[2] = (id_key){"pad_token_id", t->pad};
+}
+
+static void put_ids(tt_str *out, const tt_tokenizer_info *t)
+{
+    id_key ids[3];
+    id_keys(t, ids);
+    for (size_t i = 0; i < TT_COUNT(ids); i++) {
+        put_key(out, ids[i].key);
+        tt_str_printf(out, ids[i].id >= 0 ? "%d" : "null", (int)ids[i].id);
+    }
+}
+
+/* Whether an id of a tokenizer is the one, or one of those, that the source names. */
+static bool names_id(const tt_json *v, int32_t id)
+{
+    if (v && v->type == TT_JSON_ARRAY) {
+        for (size_t i = 0; i < v->n; i++)
+            if (names_id(v->items[i], id))
+                return true;
+        return false;
+    }
+    return v && v->type == TT_JSON_INT && v->integer == id;
+}
+
+/* The source's ids are kept if the tokenizer of the training ends texts as the source says. */
+static bool keeps_ids(const tt_json *source, const tt_tokenizer_info *t)
+{
+    return !t || (t->eos >= 0 && names_id(tt_json_get(source, "eos_token_id"), t->eos));
+}
+
+/* ---- the parts ---- */
+
+static tt_status parse_own(const tt_setup *su, const void *config, tt_arena *a, const tt_json **out,
+                           tt_error *err)
+{
+    const tt_model_hf *hf = tt_setup_model_hf(su->model.component);
+    char *json = tt_arena_alloc(a, MAX_CONFIG_JSON);
+    TT_TRY(TT_PLUGIN_CALL(hf->config_json(config, json, MAX_CONFIG_JSON, err), err, "model",
+                          su->model.name));
+    TT_TRY(tt_json_parse(a, "config.json", json, strlen(json), out, err));
+    if ((*out)->type != TT_JSON_OBJECT || !(*out)->n)
+        return TT_FAIL(err, TT_EINVAL, "model %s: its config.json is not an object",
+                       su->model.name);
+    return TT_OK;
+}
+
+static tt_status read_source(tt_arena *a, const char *path, const tt_json **out, tt_error *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    TT_TRY(tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, err));
+    tt_status s = tt_json_parse(a, path, text, n, out, err);
+    free(text);
+    if (s == TT_OK && (*out)->type != TT_JSON_OBJECT)
+        s = TT_FAIL(err, TT_EINVAL, "%s: expected an object", path);
+    return s;
+}
+
+static bool is_one_of(const char *key, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(key, list[i]))
+            return true;
+    return false;
+}
+
+static const char *const dtype_keys[] = {"dtype", "torch_dtype"};
+static const char *const id_names[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+static const char *const rope_keys[] = {"rope_theta", "rope_scaling"};
+
+typedef struct merge {
+    const tt_json *source, *own, *before; /* before: the plugin's text for the source's sizes */
+    bool rope, ids;                       /* RoPE was changed; the ids are the source's */
+} merge;
+
+static bool changed(const merge *m, const char *key)
+{
+    if (m->rope && is_one_of(key, rope_keys, TT_COUNT(rope_keys)))
+        return true;
+    return !same_json(tt_json_get(m->own, key), tt_json_get(m->before, key));
+}
+
+/* Keys of the source that say nothing about the export. */
+static bool dropped(const merge *m, const char *key)
+{
+    return is_one_of(key, dtype_keys, TT_COUNT(dtype_keys)) ||
+           (m->rope && !strcmp(key, "rope_parameters")) ||
+           (!m->ids && is_one_of(key, id_names, TT_COUNT(id_names)));
+}
+
+static void put_merged(tt_str *out, const merge *m)
+{
+    for (size_t i = 0; i < m->source->n; i++) {
+        const char *key = m->source->keys[i];
+        const tt_json *v = changed(m, key) ? tt_json_get(m->own, key) : m->source->items[i];
+        if (v && !dropped(m, key))
+            put_member(out, key, v);
+    }
+    for (size_t i = 0; i < m->own->n; i++)
+        if (!tt_json_get(m->source, m->own->keys[i]) && changed(m, m->own->keys[i]))
+            put_member(out, m->own->keys[i], m->own->items[i]);
+}
+
+static void put_own(tt_str *out, const tt_json *own, int64_t seq_len)
+{
+    for (size_t i = 0; i < own->n; i++)
+        put_member(out, own->keys[i], own->items[i]);
+    if (!tt_json_get(own, "max_position_embeddings") && !tt_json_get(own, "n_positions")) {
+        put_key(out, "max_position_embeddings");
+        tt_str_printf(out, "%lld", (long long)seq_len);
+    }
+}
+
+static tt_status open_merge(const tt_setup *su, const char *path, const tt_tokenizer_info *t,
+                            tt_arena *a, merge *m, tt_error *err)
+{
+    void *config = NULL;
+    TT_TRY(read_source(a, path, &m->source, err));
+    TT_TRY(tt_setup_hf_config(su, path, &config, err));
+    TT_TRY(parse_own(su, config, a, &m->before, err));
+    for (size_t i = 0; i < TT_COUNT(rope_keys); i++)
+        m->rope = m->rope || changed(m, rope_keys[i]);
+    m->ids = keeps_ids(m->source, t);
+    return TT_OK;
+}
+
+static tt_status write_generation(const merge *m, const tt_tokenizer_info *t, tt_arena *a,
+                                  const char *model, const char *folder, tt_error *err)
+{
+    static const char name[] = "generation_config.json";
+    static const tt_tokenizer_info none = {.bos = -1, .eos = -1, .pad = -1};
+    const char *from = model && m->ids ? tt_path_join(a, model, name) : NULL;
+    const char *to = tt_path_join(a, folder, name);
+    if (from && tt_path_exists(from)) {
+        char *text = NULL;
+        size_t n = 0;
+        TT_TRY(tt_read_file(from, MAX_CONFIG_BYTES, &text, &n, err));
+        const tt_status s = tt_write_file_atomic(to, text, n, err);
+        free(text);
+        return s;
+    }
+    tt_str out = {0};
+    tt_str_add(&out, "{\n  \"_from_model_config\": true");
+    if (m->ids && m->source) {
+        for (size_t i = 0; i < TT_COUNT(id_names); i++)
+            if (tt_json_get(m->source, id_names[i]))
+                put_member(&out, id_names[i], tt_json_get(m->source, id_names[i]));
+    } else {
+        put_ids(&out, t ? t : &none);
+    }
+    tt_str_add(&out, "\n}\n");
+    const tt_status s = tt_write_file_atomic(to, out.s, out.n, err);
+    tt_str_free(&out);
+    return s;
+}
+
+tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const char *model,
+                              tt_dtype dtype, tt_arena *a, tt_error *err)
+{
+    static const tt_tokenizer_info none = {.bos = -1, .eos = -1, .pad = -1};
+    static const char *const words[] = {
+        [TT_F32] = "float32", [TT_BF16] = "bfloat16", [TT_F16] = "float16"};
+    merge m = {0};
+    tt_str out = {0};
+    TT_TRY(parse_own(su, su->model.config, a, &m.own, err));
+    if (model)
+        TT_TRY(open_merge(su, tt_path_join(a, model, "config.json"), o->tokenizer, a, &m, err));
+    tt_str_addc(&out, '{');
+    if (model)
+        put_merged(&out, &m);
+    else
+        put_own(&out, m.own, su->core.training.seq_len);
+    put_key(&out, tt_json_get(m.source, "dtype") ? "dtype" : "torch_dtype");
+    tt_str_json(&out, words[dtype]);
+    if (!m.ids)
+        put_ids(&out, o->tokenizer ? o->tokenizer : &none);
+    tt_str_add(&out, "\n}\n");
+    const tt_status s =
+        tt_write_file_atomic(tt_path_join(a, o->folder, "config.json"), out.s, out.n, err);
+    tt_str_free(&out);
+    return s == TT_OK ? write_generation(&m, o->tokenizer, a, model, o->folder, err) : s;
+}
+
+tt_status tt_hf_source_dtype(tt_arena *a, const char *model, tt_dtype *out, tt_error *err)
+{
+    const tt_json *root = NULL;
+    *out = TT_F32;
+    if (!model)
+        return TT_OK;
+    TT_TRY(read_source(a, tt_path_join(a, model, "config.json"), &root, err));
+    for (size_t i = 0; i < TT_COUNT(dtype_keys); i++) {
+        const tt_json *v = tt_json_get(root, dtype_keys[i]);
+        if (!v || v->type != TT_JSON_STRING)
+            continue;
+        if (!strcmp(v->string, "bfloat16"))
+            *out = TT_BF16;
+        else if (!strcmp(v->string, "float16"))
+            *out = TT_F16;
+        break;
+    }
+    return TT_OK;
+}

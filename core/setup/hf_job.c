@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "setup/setup_impl.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* model.hf: one folder is the whole fine-tuning job. Keys that the job does not set get the values
+ * that follow from the folder: spec, sizes, sequence length, tokenizer and weights. In the resolved
+ * job their origin is "model.hf". */
+
+#define MAX_CONFIG_BYTES ((size_t)4 << 20)
+#define MOST_SEQ_LEN 2048
+
+static const char origin[] = "model.hf";
+
+/* Whether a comma-separated list contains the type. */
+static bool reads(const char *types, const char *type)
+{
+    const size_t n = strlen(type);
+    for (const char *p = types; p && *p;) {
+        const size_t length = strcspn(p, ",");
+        if (length == n && !memcmp(p, type, n))
+            return true;
+        p += length + (p[length] == ',');
+    }
+    return false;
+}
+
+/* Finds the model plugin that reads the type; known: all types that are read. */
+static tt_status find_model(tt_registry *r, tt_arena *a, const char *type, const char **model,
+                            tt_str *known, tt_error *err)
+{
+    const tt_component **list = NULL;
+    size_t n = 0;
+    tt_str faults = {0};
+    *model = NULL;
+    const tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &list, &n, &faults, err);
+    tt_str_free(&faults);
+    for (size_t i = 0; s == TT_OK && i < n; i++) {
+        const tt_model_hf *hf = tt_setup_model_hf(list[i]);
+        if (!hf)
+            continue;
+        for (const char *p = hf->model_types; *p; p += strcspn(p, ","), p += *p == ',')
+            tt_str_printf(known, "%s%.*s", known->n ? ", " : "", (int)strcspn(p, ","), p);
+        if (!*model && reads(hf->model_types, type))
+            *model = list[i]->name;
+    }
+    return s;
+}
+
+/* Finds the spec with this model; any: else the first spec. */
+static tt_status find_spec(tt_registry *r, tt_arena *a, const char *model, bool any,
+                           const char **spec, tt_error *err)
+{
+    const tt_component **list = NULL;
+    size_t n = 0;
+    tt_str faults = {0};
+    *spec = NULL;
+    const tt_status s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &list, &n, &faults, err);
+    tt_str_free(&faults);
+    for (size_t i = 0; s == TT_OK && i < n && !*spec; i++)
+        if (!strcmp(((const tt_train_spec_vt *)list[i]->vtable)->model, model))
+            *spec = list[i]->name;
+    if (s == TT_OK && any && !*spec && n)
+        *spec = list[0]->name;
+    return s;
+}
+
+tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
+                           tt_error *err)
+{
+    const char *model = NULL;
+    tt_str known = {0};
+    *spec = NULL;
+    const tt_status s = find_model(r, a, model_type, &model, &known, err);
+    tt_str_free(&known);
+    return s == TT_OK && model ? find_spec(r, a, model, false, spec, err) : s;
+}
+
+/* ---- the folder ---- */
+
+static tt_status read_config(const tt_setup *s, const char *path, const tt_json **out,
+                             tt_error *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    tt_error why = {0};
+    if (!tt_path_exists(path))
+        return tt_job_fail(s->job, "model.hf", err, "there is no %s", path);
+    tt_status st = tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, &why);
+    if (st == TT_OK)
+        st = tt_json_parse(s->arena, path, text, n, out, &why);
+    free(text);
+    if (st == TT_OK && (*out)->type != TT_JSON_OBJECT)
+        st = TT_FAIL(&why, TT_EINVAL, "%s: expected an object", path);
+    return st == TT_OK ? TT_OK : tt_job_fail(s->job, "model.hf", err, "%s", why.text);
+}
+
+static tt_status set_string(tt_setup *s, const char *key, const char *value, tt_error *err)
+{
+    tt_str text = {0};
+    tt_str_json(&text, value);
+    const tt_status st = tt_job_default(s->job, key, tt_str_get(&text), origin, err);
+    tt_str_free(&text);
+    return st;
+}
+
+/* The spec whose model reads the folder. A model without a spec of its own is trained with the parts
+ * of another one. */
+static tt_status take_spec(tt_setup *s, const char *path, const tt_json *config, tt_error *err)
+{
+    const char *model = NULL, *spec = NULL;
+    tt_str known = {0};
+    const tt_json *type = tt_json_get(config, "model_type");
+    if (!type || type->type != TT_JSON_STRING)
+        return tt_job_fail(s->job, "model.hf", err,
+                           "%s: it has no \"model_type\", so it is not the config.json of a model",
+                           path);
+    tt_status st = find_model(s->registry, s->arena, type->string, &model, &known, err);
+    if (st == TT_OK && !model)
+        st = TT_FAIL(err, TT_EUNSUPPORTED,
+                     "%s:%d:%d: no model plugin reads model_type \"%s\" (there are: %s)", path,
+                     type->line, type->column, type->string, tt_str_get(&known));
+    tt_str_free(&known);
+    TT_TRY(st);
+    TT_TRY(find_spec(s->registry, s->arena, model, true, &spec, err));
+    if (!spec)
+        return TT_FAIL(err, TT_ENOTFOUND, "there is no train_spec plugin");
+    TT_TRY(set_string(s, "spec", spec, err));
+    return set_string(s, "model.name", model, err);
+}
+
+/* The number of tokens that the model has positions for; 0: config.json does not say. */
+static int64_t positions(const tt_json *config)
+{
+    static const char *const keys[] = {"max_position_embeddings", "n_positions", "max_seq_len"};
+    for (size_t i = 0; i < TT_COUNT(keys); i++) {
+        const tt_json *v = tt_json_get(config, keys[i]);
+        if (v && v->type == TT_JSON_INT && v->integer > 0)
+            return v->integer;
+    }
+    return 0;
+}
+
+static tt_status take_seq_len(tt_setup *s, const tt_json *config, tt_error *err)
+{
+    char text[32];
+    const int64_t most = positions(config);
+    if (!most || tt_job_has(s->job, "training.max_context_length"))
+        return TT_OK;
+    snprintf(text, sizeof text, "%lld", (long long)TT_MIN(most, (int64_t)MOST_SEQ_LEN));
+    return tt_job_default(s->job, "training.seq_len", text, origin, err);
+}
+
+static tt_status take_files(tt_setup *s, const char *folder, tt_error *err)
+{
+    const char *tokenizer = tt_hf_tokenizer_in(s->arena, folder);
+    if (tokenizer && !tt_job_has(s->job, "tokenizer.name") &&
+        !tt_job_has(s->job, "tokenizer.path")) {
+        TT_TRY(set_string(s, "tokenizer.name", "hf", err));
+        TT_TRY(set_string(s, "tokenizer.path", tokenizer, err));
+    }
+    if (!tt_hf_has_weights(folder) || tt_job_has(s->job, "checkpoint.initial_load_path") ||
+        tt_job_has(s->job, "checkpoint.initial_load_in_hf"))
+        return TT_OK;
+    TT_TRY(set_string(s, "checkpoint.initial_load_path", folder, err));
+    return tt_job_default(s->job, "checkpoint.initial_load_in_hf", "true", origin, err);
+}
+
+tt_status tt_setup_take_hf(tt_setup *s, const tt_setup_opts *o, tt_error *err)
+{
+    const char *folder = NULL;
+    const tt_json *config = NULL;
+    TT_TRY(tt_job_path(s->job, "model.hf", &folder, err));
+    if (!folder || !*folder)
+        return TT_OK;
+    /* The job of a checkpoint has all of these keys: the folder may be gone. */
+    const bool has_spec = o->spec || tt_job_has(s->job, "spec");
+    if (!has_spec || !tt_job_has(s->job, "training.seq_len")) {
+        const char *path = tt_path_join(s->arena, folder, "config.json");
+        TT_TRY(read_config(s, path, &config, err));
+        if (!has_spec)
+            TT_TRY(take_spec(s, path, config, err));
+        TT_TRY(take_seq_len(s, config, err));
+    }
+    TT_TRY(set_string(s, "model.flavor", "hf", err));
+    TT_TRY(set_string(s, "model.hf_assets_path", folder, err));
+    return take_files(s, folder, err);
+}
+
+void tt_setup_note_hf(const tt_setup *s)
+{
+    if (s->core.hf)
+        tt_log(TT_INFO, "model", "model.hf %s: model %s, sequences of %lld tokens", s->core.hf,
+               s->model.name, (long long)s->core.training.seq_len);
+}

@@ -1,0 +1,64 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ttrun runs lists run folders and those set aside; ttrun gc removes what was set aside, and caches, unless a run is live.
+. "$(dirname "$0")/lib.sh"
+all=$dir/all
+runs() { "$TTRUN" runs "$all" "$@" >"$dir/out" 2>"$dir/err"; }
+gc() {
+    "$TTRUN" gc "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+train "$all/deep/one" --training.steps 2 && train "$all/two" --training.steps 4
+for seed in 1 2 3; do
+    train "$all/two" --training.steps 4 --training.seed $seed --resume never
+done
+[ $rc -eq 0 ] && ls "$all/two" | tr '\n' ' ' | grep -q 'before-1 before-2 before-3 checkpoint metrics.jsonl run.json'
+ok runs_are_set_aside_by_number
+for name in checkpoint/step-4 metrics.jsonl run.json; do [ -e "$all/two/before-2/$name" ] || echo "$name"; done >"$dir/missing"
+! [ -s "$dir/missing" ] && [ "$(value "$all/two/before-2/run.json" job.training.seed)" = 1 ]
+ok what_is_set_aside_is_a_whole_run
+runs && [ "$(wc -l <"$dir/out")" -eq 6 ] && grep -q '^.*/deep/one *llama3 *2/2 .* finished$' "$dir/out" &&
+    [ "$(grep -c 'before-[123] .*4/4.*finished, set aside$' "$dir/out")" -eq 3 ]
+ok runs_lists_all
+runs --json && [ "$(grep -c '"state":"finished"' "$dir/out")" -eq 5 ] && grep -q "\"older_of\":\"$all/two\"" "$dir/out" && ! grep -q '"bytes":0,' "$dir/out"
+ok runs_as_json
+"$TTRUN" ckpt ls "$all/two" >"$dir/out" 2>"$dir/err" && [ "$(grep -c '^before-[123]/step-4  loss' "$dir/out")" -eq 3 ] && tail -n 1 "$dir/out" | grep -q '^step-4 ' "$dir/out"
+ok ckpt_ls_shows_the_older_ones
+cp -r "$all" "$dir/same"
+gc "$all" && [ $rc -eq 0 ] && [ "$(grep -c 'two/before-' "$dir/out")" -eq 3 ] && grep -q 'would remove .* bytes); nothing was removed: add --yes' "$dir/out" &&
+    diff -r "$all" "$dir/same"
+ok gc_only_shows_by_default
+gc "$all" --yes --dry-run && diff -r "$all" "$dir/same"
+ok dry_run_wins
+start "$all/two" --training.steps 100000000 --training.seed 3 --checkpoint.enable false --resume never --metrics.log_freq 1
+until_true grep -q "\"step\"" "$all/two/metrics.jsonl"
+until_true [ -d "$all/two/before-4" ]
+"$TTRUN" runs "$all" >"$dir/live" 2>&1
+gc "$all" --yes
+[ $rc -eq 0 ] && grep -q "process $pid is training there: nothing of this run is removed" "$dir/err" && [ -d "$all/two/before-1" ] &&
+    grep -q 'two .* running$' "$dir/live"
+ok a_live_run_is_left_alone
+kill -9 "$pid"
+wait "$pid" 2>/dev/null
+n=$(ls -d "$all"/two/before-* | wc -l)
+gc "$all" --keep 2 --yes && [ $rc -eq 0 ] && [ "$(ls -d "$all"/two/before-* | wc -l)" -eq 2 ] && [ -d "$all/two/before-$n" ] && [ -f "$all/two/run.json" ]
+ok gc_keeps_the_newest
+train "$all/two" --training.steps 1 --training.seed 9 --resume never && [ -d "$all/two/before-$((n + 1))" ]
+ok numbers_go_on_after_gc
+mkdir "$all/two/before-noon" && ln -s "$all/deep" "$all/two/before-77"
+gc "$all" --yes && [ -d "$all/two/before-noon" ] && [ -d "$all/deep/one" ] && ! [ -e "$all/two/before-$n" ]
+ok folders_of_others_and_links_are_left_alone
+mkdir -p "$dir/cache/ttrun/cubin" && echo x >"$dir/cache/ttrun/0123.tokens" && echo y >"$dir/cache/ttrun/mine.txt"
+XDG_CACHE_HOME=$dir/cache gc "$all" --cache && grep -q '0123.tokens' "$dir/out" && [ -f "$dir/cache/ttrun/0123.tokens" ] &&
+    XDG_CACHE_HOME=$dir/cache gc "$all" --cache --yes && ! [ -e "$dir/cache/ttrun/0123.tokens" ] && ! [ -e "$dir/cache/ttrun/cubin" ] &&
+    [ -f "$dir/cache/ttrun/mine.txt" ]
+ok gc_of_the_caches
+# killed while it moved: checkpoints are in before-N already, the rest is not
+rm -rf "$all" && train "$all/k" --training.steps 3 && mkdir "$all/k/before-1" && mv "$all/k/checkpoint" "$all/k/before-1"
+train "$all/k" --training.steps 3 --training.seed 5
+[ $rc -eq 0 ] && [ -f "$all/k/before-1/run.json" ] && [ -f "$all/k/before-1/metrics.jsonl" ] && ! [ -e "$all/k/before-2" ]
+ok a_killed_move_is_completed_in_the_same_place
+gc "$dir/none"
+[ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ]
+ok no_such_folder
+exit $failed
