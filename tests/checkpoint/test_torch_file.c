@@ -282,12 +282,9 @@ static tt_str file_of(const made *m)
 
 static tt_status parse(fixture *f, const tt_str *s, tt_st_file *st)
 {
-    uint8_t *exact = malloc(s->n + 1); /* freed with the test's process */
+    uint8_t *exact = tt_arena_alloc(f->a, s->n); /* its end is guarded */
     memcpy(exact, s->s, s->n);
-    const tt_status status = tt_torch_parse("x.bin", exact, s->n, f->a, st, &f->err);
-    if (status != TT_OK)
-        free(exact);
-    return status;
+    return tt_torch_parse("x.bin", exact, s->n, f->a, st, &f->err);
 }
 
 static void test_zip64_and_strides(void **state)

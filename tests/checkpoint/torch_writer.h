@@ -10,7 +10,7 @@
 static inline void put_number(tt_str *s, uint64_t x, int width)
 {
     for (int i = 0; i < width; i++)
-        tt_str_addc(s, (char)(uint8_t)(x >> 8 * i));
+        tt_str_addc(s, (char)(uint8_t)(i < 8 ? x >> 8 * i : 0));
 }
 
 /* ---- zip ---- */

@@ -20,7 +20,7 @@ static tt_str file_of(const uint8_t *bytes, size_t n)
     zip_add(&z, "a/data.pkl", n ? (const void *)bytes : "", n);
     zip_add(&z, "a/byteorder", "little", 6);
     for (int i = 0; i < 16; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "a/data/%d", i);
         zip_add(&z, name, storage, sizeof storage);
     }

@@ -113,8 +113,8 @@ void tt_plain_text(char *text)
             *p = '?';
 }
 
-static tt_status bad(const machine *m, const char *fmt, ...) TT_PRINTF(2, 3);
-static tt_status bad(const machine *m, const char *fmt, ...)
+static tt_status pickle_bad(const machine *m, const char *fmt, ...) TT_PRINTF(2, 3);
+static tt_status pickle_bad(const machine *m, const char *fmt, ...)
 {
     char text[400];
     va_list ap;
@@ -127,10 +127,10 @@ static tt_status bad(const machine *m, const char *fmt, ...)
 
 /* ---- bytes ---- */
 
-static tt_status take(machine *m, size_t n, const uint8_t **out)
+static tt_status pickle_take(machine *m, size_t n, const uint8_t **out)
 {
     if (n > m->n - m->at)
-        return bad(m, "the pickle is cut short; copy the file again");
+        return pickle_bad(m, "the pickle is cut short; copy the file again");
     *out = m->bytes + m->at;
     m->at += n;
     return TT_OK;
@@ -140,7 +140,7 @@ static tt_status take(machine *m, size_t n, const uint8_t **out)
 static tt_status number(machine *m, size_t width, uint64_t *out)
 {
     const uint8_t *p = NULL;
-    TT_TRY(take(m, width, &p));
+    TT_TRY(pickle_take(m, width, &p));
     *out = 0;
     for (size_t i = width; i-- > 0;)
         *out = *out << 8 | p[i];
@@ -167,7 +167,7 @@ static size_t floor_of(const machine *m)
 static tt_status pop(machine *m, tt_pickle_value **out)
 {
     if (m->stack.n <= floor_of(m))
-        return bad(m, "the stack is empty: not a pickle, or a damaged one");
+        return pickle_bad(m, "the stack is empty: not a pickle, or a damaged one");
     *out = m->stack.items[--m->stack.n];
     return TT_OK;
 }
@@ -183,7 +183,7 @@ static tt_status top(machine *m, tt_pickle_value **out)
 static tt_status pop_mark(machine *m, tt_pickle_value ***items, size_t *n)
 {
     if (!m->marks.n)
-        return bad(m, "there is no mark on the stack: not a pickle, or a damaged one");
+        return pickle_bad(m, "there is no mark on the stack: not a pickle, or a damaged one");
     const size_t from = m->marks.items[--m->marks.n];
     *items = m->stack.items + from;
     *n = m->stack.n - from;
@@ -218,7 +218,7 @@ static void push_tuple(machine *m, tt_pickle_value *const *items, size_t n)
 static tt_status small_tuple(machine *m, size_t n)
 {
     if (m->stack.n < floor_of(m) + n)
-        return bad(m, "a tuple of %zu items of a shorter stack", n);
+        return pickle_bad(m, "a tuple of %zu items of a shorter stack", n);
     m->stack.n -= n;
     push_tuple(m, m->stack.items + m->stack.n, n);
     return TT_OK;
@@ -229,9 +229,9 @@ static tt_status text(machine *m, tt_pickle_kind kind, size_t width)
     uint64_t n = 0;
     const uint8_t *p = NULL;
     TT_TRY(number(m, width, &n));
-    TT_TRY(take(m, (size_t)n, &p));
+    TT_TRY(pickle_take(m, (size_t)n, &p));
     if (kind == TT_PICKLE_TEXT && tt_utf8_valid((const char *)p, (size_t)n) != n)
-        return bad(m, "a str is not UTF-8");
+        return pickle_bad(m, "a str is not UTF-8");
     tt_pickle_value *v = push(m, kind);
     char *copy = tt_arena_alloc(m->arena, (size_t)n + 1);
     if (n)
@@ -256,9 +256,9 @@ static tt_status long_integer(machine *m)
     uint64_t n = 0, x = 0;
     const uint8_t *p = NULL;
     TT_TRY(number(m, 1, &n));
-    TT_TRY(take(m, (size_t)n, &p));
+    TT_TRY(pickle_take(m, (size_t)n, &p));
     if (n > 8)
-        return bad(m, "an int of %d bytes; 8 are the most", (int)n);
+        return pickle_bad(m, "an int of %d bytes; 8 are the most", (int)n);
     if (n && p[n - 1] & 0x80)
         x = UINT64_MAX;
     for (size_t i = (size_t)n; i-- > 0;)
@@ -271,7 +271,7 @@ static tt_status real(machine *m) /* big-endian */
 {
     const uint8_t *p = NULL;
     uint64_t bits = 0;
-    TT_TRY(take(m, 8, &p));
+    TT_TRY(pickle_take(m, 8, &p));
     for (int i = 0; i < 8; i++)
         bits = bits << 8 | p[i];
     memcpy(&push(m, TT_PICKLE_FLOAT)->real, &bits, sizeof bits);
@@ -289,15 +289,16 @@ static tt_status push_global(machine *m, const char *module, size_t n_module, co
             push(m, TT_PICKLE_GLOBAL)->global = g;
             return TT_OK;
         }
-    return bad(m, "it names the global %.*s.%.*s, which weights do not need; nothing was run",
-               (int)TT_MIN(n_module, (size_t)100), module, (int)TT_MIN(n_name, (size_t)100), name);
+    return pickle_bad(
+        m, "it names the global %.*s.%.*s, which weights do not need; nothing was run",
+        (int)TT_MIN(n_module, (size_t)100), module, (int)TT_MIN(n_name, (size_t)100), name);
 }
 
 static tt_status line(machine *m, const char **out, size_t *n)
 {
     const uint8_t *end = m->at < m->n ? memchr(m->bytes + m->at, '\n', m->n - m->at) : NULL;
     if (!end)
-        return bad(m, "the pickle is cut short; copy the file again");
+        return pickle_bad(m, "the pickle is cut short; copy the file again");
     *out = (const char *)m->bytes + m->at;
     *n = (size_t)(end - (m->bytes + m->at));
     m->at += *n + 1;
@@ -319,8 +320,8 @@ static tt_status stack_global(machine *m)
     TT_TRY(pop(m, &name));
     TT_TRY(pop(m, &module));
     if (name->kind != TT_PICKLE_TEXT || module->kind != TT_PICKLE_TEXT)
-        return bad(m, "a global is named by %s and %s, not by two strs",
-                   tt_pickle_kind_name(module), tt_pickle_kind_name(name));
+        return pickle_bad(m, "a global is named by %s and %s, not by two strs",
+                          tt_pickle_kind_name(module), tt_pickle_kind_name(name));
     return push_global(m, module->text, module->n, name->text, name->n);
 }
 
@@ -330,8 +331,8 @@ static tt_status call(machine *m)
     TT_TRY(pop(m, &args));
     TT_TRY(pop(m, &f));
     if (f->kind != TT_PICKLE_GLOBAL || args->kind != TT_PICKLE_TUPLE)
-        return bad(m, "%s is called with %s; only globals are called, with a tuple",
-                   tt_pickle_kind_name(f), tt_pickle_kind_name(args));
+        return pickle_bad(m, "%s is called with %s; only globals are called, with a tuple",
+                          tt_pickle_kind_name(f), tt_pickle_kind_name(args));
     if (f->global->is_dict && args->n == 0) {
         push(m, TT_PICKLE_DICT)->global = f->global;
         return TT_OK;
@@ -342,27 +343,28 @@ static tt_status call(machine *m)
     return TT_OK;
 }
 
-static tt_status build(machine *m)
+static tt_status pickle_build(machine *m)
 {
     tt_pickle_value *state = NULL, *v = NULL;
     TT_TRY(pop(m, &state));
     TT_TRY(top(m, &v));
     if (v->kind != TT_PICKLE_CALL && !(v->kind == TT_PICKLE_DICT && v->global))
-        return bad(m, "%s gets a state, which only objects have", tt_pickle_kind_name(v));
+        return pickle_bad(m, "%s gets a state, which only objects have", tt_pickle_kind_name(v));
     v->state = state;
     return TT_OK;
 }
 
 /* ---- containers ---- */
 
-static tt_status add(machine *m, tt_pickle_kind kind, tt_pickle_value *const *items, size_t n)
+static tt_status pickle_add(machine *m, tt_pickle_kind kind, tt_pickle_value *const *items,
+                            size_t n)
 {
     tt_pickle_value *v = NULL;
     TT_TRY(top(m, &v));
     if (v->kind != kind)
-        return bad(m, "items are added to %s", tt_pickle_kind_name(v));
+        return pickle_bad(m, "items are added to %s", tt_pickle_kind_name(v));
     if (kind == TT_PICKLE_DICT && n % 2)
-        return bad(m, "a dict gets a key without a value");
+        return pickle_bad(m, "a dict gets a key without a value");
     add_items(m, v, items, n);
     return TT_OK;
 }
@@ -372,15 +374,15 @@ static tt_status add_marked(machine *m, tt_pickle_kind kind)
     tt_pickle_value **items = NULL;
     size_t n = 0;
     TT_TRY(pop_mark(m, &items, &n));
-    return add(m, kind, items, n);
+    return pickle_add(m, kind, items, n);
 }
 
 static tt_status add_last(machine *m, tt_pickle_kind kind, size_t n)
 {
     if (m->stack.n < floor_of(m) + n)
-        return bad(m, "the stack is too short: not a pickle, or a damaged one");
+        return pickle_bad(m, "the stack is too short: not a pickle, or a damaged one");
     m->stack.n -= n;
-    return add(m, kind, m->stack.items + m->stack.n, n);
+    return pickle_add(m, kind, m->stack.items + m->stack.n, n);
 }
 
 /* ---- the memo ---- */
@@ -393,8 +395,8 @@ static tt_status put(machine *m, size_t width)
         TT_TRY(number(m, width, &i));
     TT_TRY(top(m, &v));
     if (i > m->memo.n)
-        return bad(m, "memo %llu follows %zu others: no pickler writes that", (unsigned long long)i,
-                   m->memo.n);
+        return pickle_bad(m, "memo %llu follows %zu others: no pickler writes that",
+                          (unsigned long long)i, m->memo.n);
     if (i == m->memo.n)
         tt_vec_push(m->arena, &m->memo, v);
     m->memo.items[i] = v;
@@ -406,7 +408,7 @@ static tt_status get(machine *m, size_t width)
     uint64_t i = 0;
     TT_TRY(number(m, width, &i));
     if (i >= m->memo.n)
-        return bad(m, "memo %llu of %zu", (unsigned long long)i, m->memo.n);
+        return pickle_bad(m, "memo %llu of %zu", (unsigned long long)i, m->memo.n);
     tt_vec_push(m->arena, &m->stack, m->memo.items[i]);
     return TT_OK;
 }
@@ -417,8 +419,9 @@ static tt_status no_such_opcode(const machine *m, uint8_t op)
 {
     for (size_t i = 0; i < TT_COUNT(refused); i++)
         if (refused[i].op == op)
-            return bad(m, "opcode %s, which weights do not need; nothing was run", refused[i].name);
-    return bad(m, "0x%02x is no opcode: not a pickle, or a damaged one", op);
+            return pickle_bad(m, "opcode %s, which weights do not need; nothing was run",
+                              refused[i].name);
+    return pickle_bad(m, "0x%02x is no opcode: not a pickle, or a damaged one", op);
 }
 
 static tt_status frame_or_proto(machine *m, uint8_t op)
@@ -426,7 +429,7 @@ static tt_status frame_or_proto(machine *m, uint8_t op)
     uint64_t x = 0;
     TT_TRY(number(m, op == OP_PROTO ? 1 : 8, &x));
     if (op == OP_PROTO && (x < 2 || x > 5))
-        return bad(m, "protocol %d; 2 to 5 are read", (int)x);
+        return pickle_bad(m, "protocol %d; 2 to 5 are read", (int)x);
     return TT_OK; /* a frame's length tells only how much to read at a time */
 }
 
@@ -494,7 +497,7 @@ static tt_status run_object(machine *m, uint8_t op)
     case OP_NEWOBJ:
         return call(m);
     case OP_BUILD:
-        return build(m);
+        return pickle_build(m);
     case OP_BINPERSID:
         TT_TRY(pop(m, &id));
         add_items(m, push(m, TT_PICKLE_PERSISTENT), &id, 1);
@@ -555,17 +558,17 @@ tt_status tt_pickle_read(const char *path, const uint8_t *bytes, size_t n,
 {
     machine m = {.path = path, .bytes = bytes, .n = n, .globals = globals, .arena = a, .err = err};
     if (n > MOST_BYTES)
-        return bad(&m, "%zu bytes; %zu are the most", n, MOST_BYTES);
+        return pickle_bad(&m, "%zu bytes; %zu are the most", n, MOST_BYTES);
     while (!m.stopped) {
         const uint8_t *op = NULL;
         m.op_at = m.at;
-        TT_TRY(take(&m, 1, &op));
+        TT_TRY(pickle_take(&m, 1, &op));
         TT_TRY(run(&m, *op));
     }
     if (m.stack.n != 1 || m.marks.n)
-        return bad(&m, "it ends with %zu values on the stack, not one", m.stack.n);
+        return pickle_bad(&m, "it ends with %zu values on the stack, not one", m.stack.n);
     if (m.at != n)
-        return bad(&m, "%zu bytes follow its end", n - m.at);
+        return pickle_bad(&m, "%zu bytes follow its end", n - m.at);
     *out = m.stack.items[0];
     return TT_OK;
 }

@@ -85,8 +85,9 @@ typedef struct view {
 } view;
 
 /* name: of the tensor; NULL: the file as a whole */
-static tt_status bad(const reading *r, const char *name, const char *fmt, ...) TT_PRINTF(3, 4);
-static tt_status bad(const reading *r, const char *name, const char *fmt, ...)
+static tt_status torch_bad(const reading *r, const char *name, const char *fmt, ...)
+    TT_PRINTF(3, 4);
+static tt_status torch_bad(const reading *r, const char *name, const char *fmt, ...)
 {
     char shown[220];
     char text[400];
@@ -114,11 +115,11 @@ static tt_status integers(const reading *r, const char *name, const char *what,
                           const tt_pickle_value *v, int64_t *out, int *n)
 {
     if (v->kind != TT_PICKLE_TUPLE || v->n > TT_ST_MAX_DIMS)
-        return bad(r, name, "its %s is %s, not a tuple of at most %d ints", what,
-                   tt_pickle_kind_name(v), TT_ST_MAX_DIMS);
+        return torch_bad(r, name, "its %s is %s, not a tuple of at most %d ints", what,
+                         tt_pickle_kind_name(v), TT_ST_MAX_DIMS);
     for (size_t i = 0; i < v->n; i++) {
         if (v->items[i]->kind != TT_PICKLE_INT || v->items[i]->integer < 0)
-            return bad(r, name, "its %s has an item that is not an int >= 0", what);
+            return torch_bad(r, name, "its %s has an item that is not an int >= 0", what);
         out[i] = v->items[i]->integer;
     }
     *n = (int)v->n;
@@ -132,15 +133,15 @@ static tt_status storage_of(const reading *r, const char *name, const tt_pickle_
     const tt_pickle_value *id = v->kind == TT_PICKLE_PERSISTENT ? v->items[0] : NULL;
     if (!id || id->kind != TT_PICKLE_TUPLE || id->n != 5 || id->items[0]->kind != TT_PICKLE_TEXT ||
         strcmp(id->items[0]->text, "storage") != 0 || id->items[2]->kind != TT_PICKLE_TEXT)
-        return bad(r, name, "it has no storage as torch.save names them");
+        return torch_bad(r, name, "it has no storage as torch.save names them");
     const tt_pickle_value *class = id->items[1];
     *dtype = dtype_of(class);
     if (!*dtype && !(class->kind == TT_PICKLE_GLOBAL && class->global->id == IS_UNTYPED))
-        return bad(r, name, "the class of its storage is %s", tt_pickle_kind_name(class));
+        return torch_bad(r, name, "the class of its storage is %s", tt_pickle_kind_name(class));
     const char *key = tt_arena_printf(r->arena, "data/%s", id->items[2]->text);
     *entry = tt_map_get(r->entries, key);
     if (!*entry)
-        return bad(r, name, "the file has no entry %.100s, its storage", key);
+        return torch_bad(r, name, "the file has no entry %.100s, its storage", key);
     return TT_OK;
 }
 
@@ -157,8 +158,8 @@ static bool reach_of(const tt_st_tensor *t, const view *v, int64_t *reach)
 }
 
 /* args: storage, offset, size, stride, … */
-static tt_status place(const reading *r, const tt_pickle_value *args, const tt_st_dtype *as,
-                       tt_st_tensor *t, view *v)
+static tt_status torch_place(const reading *r, const tt_pickle_value *args, const tt_st_dtype *as,
+                             tt_st_tensor *t, view *v)
 {
     const tt_zip_entry *entry = NULL;
     const tt_st_dtype *dtype = NULL;
@@ -167,14 +168,14 @@ static tt_status place(const reading *r, const tt_pickle_value *args, const tt_s
     TT_TRY(storage_of(r, t->name, args->items[0], &entry, &dtype));
     dtype = as ? as : dtype;
     if (!dtype)
-        return bad(r, t->name, "its storage has no dtype");
+        return torch_bad(r, t->name, "its storage has no dtype");
     TT_TRY(integers(r, t->name, "size", args->items[2], t->shape, &t->n_dims));
     TT_TRY(integers(r, t->name, "stride", args->items[3], v->stride, &n_strides));
     const tt_pickle_value *offset = args->items[1];
     if (n_strides != t->n_dims || offset->kind != TT_PICKLE_INT || offset->integer < 0)
-        return bad(r, t->name, "its size, stride and offset do not fit each other");
+        return torch_bad(r, t->name, "its size, stride and offset do not fit each other");
     if (!tt_st_bytes(dtype, t->shape, t->n_dims, &t->bytes))
-        return bad(r, t->name, "its size overflows");
+        return torch_bad(r, t->name, "its size overflows");
     for (int d = 0; d < t->n_dims; d++)
         if (t->shape[d] == 1)
             v->stride[d] = 0; /* it may be any number */
@@ -186,8 +187,8 @@ static tt_status place(const reading *r, const tt_pickle_value *args, const tt_s
         return TT_OK;
     if (!reach_of(t, v, &reach) || !tt_add_i64(reach, offset->integer, &end) ||
         (uint64_t)end > entry->bytes / v->size)
-        return bad(r, t->name, "it reaches beyond the %zu bytes of its storage %.100s",
-                   entry->bytes, entry->name);
+        return torch_bad(r, t->name, "it reaches beyond the %zu bytes of its storage %.100s",
+                         entry->bytes, entry->name);
     v->storage += (size_t)offset->integer * v->size;
     return TT_OK;
 }
@@ -200,17 +201,17 @@ static tt_status read_tensor(const reading *r, const tt_pickle_value *v, tt_st_t
         v = v->items[0]->items[0];
     const bool is_v3 = v->kind == TT_PICKLE_CALL && v->global->id == IS_TENSOR_V3;
     if (v->kind != TT_PICKLE_CALL || (v->global->id != IS_TENSOR && !is_v3))
-        return bad(r, t->name, "it is %s, not a tensor; save the model's state_dict alone",
-                   tt_pickle_kind_name(v));
+        return torch_bad(r, t->name, "it is %s, not a tensor; save the model's state_dict alone",
+                         tt_pickle_kind_name(v));
     const tt_pickle_value *args = v->items[0];
     if (args->n < (is_v3 ? 7u : 4u))
-        return bad(r, t->name, "%s has only %zu arguments", v->global->name, args->n);
+        return torch_bad(r, t->name, "%s has only %zu arguments", v->global->name, args->n);
     if (is_v3) {
         dtype = dtype_of(args->items[6]);
         if (!dtype)
-            return bad(r, t->name, "its dtype is %s", tt_pickle_kind_name(args->items[6]));
+            return torch_bad(r, t->name, "its dtype is %s", tt_pickle_kind_name(args->items[6]));
     }
-    return place(r, args, dtype, t, at);
+    return torch_place(r, args, dtype, t, at);
 }
 
 static bool is_contiguous(const tt_st_tensor *t, const view *v)
@@ -253,9 +254,10 @@ static tt_status settle(const reading *r, tt_st_file *f, const view *views)
         if (t->bytes == 0 || is_contiguous(t, &views[i]))
             continue;
         if (t->bytes > r->n - total)
-            return bad(r, t->name,
-                       "the tensors that are not contiguous have more bytes than the file; save "
-                       "them contiguous");
+            return torch_bad(
+                r, t->name,
+                "the tensors that are not contiguous have more bytes than the file; save "
+                "them contiguous");
         total += t->bytes;
     }
     uint8_t *to = total ? malloc(total) : NULL;
@@ -276,8 +278,9 @@ static tt_status settle(const reading *r, tt_st_file *f, const view *views)
 static tt_status read_dict(const reading *r, const tt_pickle_value *dict, tt_st_file *f)
 {
     if (dict->kind != TT_PICKLE_DICT)
-        return bad(r, NULL, "it holds %s, not a dict of tensors; save the model's state_dict alone",
-                   tt_pickle_kind_name(dict));
+        return torch_bad(r, NULL,
+                         "it holds %s, not a dict of tensors; save the model's state_dict alone",
+                         tt_pickle_kind_name(dict));
     const size_t n = dict->n / 2;
     tt_map *names = tt_map_new(r->arena);
     view *views = tt_arena_array(r->arena, n + 1, sizeof *views);
@@ -286,10 +289,11 @@ static tt_status read_dict(const reading *r, const tt_pickle_value *dict, tt_st_
         const tt_pickle_value *key = dict->items[2 * i];
         tt_st_tensor *t = &f->tensors[i];
         if (key->kind != TT_PICKLE_TEXT || strlen(key->text) != key->n)
-            return bad(r, NULL, "a key of its dict is %s, not a name", tt_pickle_kind_name(key));
+            return torch_bad(r, NULL, "a key of its dict is %s, not a name",
+                             tt_pickle_kind_name(key));
         t->name = key->text;
         if (tt_map_get(names, t->name))
-            return bad(r, t->name, "there are two of this name");
+            return torch_bad(r, t->name, "there are two of this name");
         tt_map_set(names, t->name, t);
         TT_TRY(read_tensor(r, dict->items[2 * i + 1], t, &views[i]));
     }
@@ -308,18 +312,19 @@ static tt_status find_entries(reading *r, const tt_zip_entry *entries, size_t n,
         if (!slash || strcmp(slash, pkl) != 0)
             continue;
         if (*pickle)
-            return bad(r, NULL, "two entries are a data.pkl");
+            return torch_bad(r, NULL, "two entries are a data.pkl");
         *pickle = &entries[i];
         folder = (size_t)(slash - entries[i].name) + 1;
     }
     if (!*pickle)
-        return bad(r, NULL, "a zip file without data.pkl: not torch.save's");
+        return torch_bad(r, NULL, "a zip file without data.pkl: not torch.save's");
     for (size_t i = 0; i < n; i++)
         if (!strncmp(entries[i].name, (*pickle)->name, folder))
             tt_map_set(r->entries, entries[i].name + folder, (void *)(uintptr_t)&entries[i]);
     const tt_zip_entry *order = tt_map_get(r->entries, "byteorder");
     if (order && (order->bytes != 6 || memcmp(order->data, "little", 6) != 0))
-        return bad(r, NULL, "its bytes are big-endian; save it again on a little-endian machine");
+        return torch_bad(r, NULL,
+                         "its bytes are big-endian; save it again on a little-endian machine");
     return TT_OK;
 }
 

@@ -47,8 +47,8 @@ static uint64_t number(const uint8_t *p, int width)
     return x;
 }
 
-static tt_status bad(const reading *r, const char *fmt, ...) TT_PRINTF(2, 3);
-static tt_status bad(const reading *r, const char *fmt, ...)
+static tt_status zip_bad(const reading *r, const char *fmt, ...) TT_PRINTF(2, 3);
+static tt_status zip_bad(const reading *r, const char *fmt, ...)
 {
     char text[400];
     va_list ap;
@@ -82,36 +82,37 @@ static tt_status read_end(const reading *r, directory *d)
 {
     size_t end = 0;
     if (!find_end(r, &end))
-        return bad(r, "no end of a zip file: cut short (copy it again), or no file of torch.save");
+        return zip_bad(r,
+                       "no end of a zip file: cut short (copy it again), or no file of torch.save");
     const uint8_t *p = r->bytes + end;
     if (number(p + 4, 2) || number(p + 6, 2) || number(p + 8, 2) != number(p + 10, 2))
-        return bad(r, "a zip file in several parts is not read");
+        return zip_bad(r, "a zip file in several parts is not read");
     *d = (directory){number(p + 10, 2), number(p + 12, 4), number(p + 16, 4)};
     if (end >= LOCATOR_BYTES && number(p - LOCATOR_BYTES, 4) == LOCATOR_MAGIC) {
         const uint64_t at = number(p - LOCATOR_BYTES + 8, 8);
         if (!is_inside(r, at, END64_BYTES) || number(r->bytes + at, 4) != END64_MAGIC)
-            return bad(r, "its zip64 end record is not where it should be");
+            return zip_bad(r, "its zip64 end record is not where it should be");
         p = r->bytes + at;
         *d = (directory){number(p + 32, 8), number(p + 40, 8), number(p + 48, 8)};
         end = (size_t)at;
     }
     if (!is_inside(r, d->at, d->bytes) || d->at + d->bytes > end)
-        return bad(r, "its directory [%llu, +%llu) is not in the file's %zu bytes: cut short?",
-                   (unsigned long long)d->at, (unsigned long long)d->bytes, r->n);
+        return zip_bad(r, "its directory [%llu, +%llu) is not in the file's %zu bytes: cut short?",
+                       (unsigned long long)d->at, (unsigned long long)d->bytes, r->n);
     if (d->n_entries > d->bytes / ENTRY_BYTES)
-        return bad(r, "its directory of %llu bytes has no room for %llu entries",
-                   (unsigned long long)d->bytes, (unsigned long long)d->n_entries);
+        return zip_bad(r, "its directory of %llu bytes has no room for %llu entries",
+                       (unsigned long long)d->bytes, (unsigned long long)d->n_entries);
     return TT_OK;
 }
 
 /* Replaces what is 2^32 - 1 in the record by the numbers of its zip64 field. */
-static tt_status widen(const reading *r, const uint8_t *extra, size_t n, record *e)
+static tt_status zip_widen(const reading *r, const uint8_t *extra, size_t n, record *e)
 {
     uint64_t *const wide[] = {&e->bytes, &e->packed, &e->at};
     for (size_t size; n >= 4; extra += 4 + size, n -= 4 + size) {
         size = (size_t)number(extra + 2, 2);
         if (size > n - 4)
-            return bad(r, "an extra field of its directory is too long");
+            return zip_bad(r, "an extra field of its directory is too long");
         const uint8_t *p = extra + 4;
         size_t left = size;
         for (size_t i = 0; number(extra, 2) == 1 && i < TT_COUNT(wide); i++) {
@@ -131,25 +132,25 @@ static tt_status find_data(const reading *r, const directory *d, const record *e
 {
     const char *name = out->name;
     if (strlen(name) != n || tt_utf8_valid(name, n) != n)
-        return bad(r, "the name of an entry is not UTF-8, or has a 0");
+        return zip_bad(r, "the name of an entry is not UTF-8, or has a 0");
     if (e->flags & 1u)
-        return bad(r, "entry %.200s is encrypted", name);
+        return zip_bad(r, "entry %.200s is encrypted", name);
     if (e->method != 0 || e->packed != e->bytes)
-        return bad(r, "entry %.200s is compressed, which torch.save does not do", name);
+        return zip_bad(r, "entry %.200s is compressed, which torch.save does not do", name);
     if (e->at > d->at || d->at - e->at < LOCAL_BYTES)
-        return bad(r, "entry %.200s begins at byte %llu, after the entries' end at %llu", name,
-                   (unsigned long long)e->at, (unsigned long long)d->at);
+        return zip_bad(r, "entry %.200s begins at byte %llu, after the entries' end at %llu", name,
+                       (unsigned long long)e->at, (unsigned long long)d->at);
     const uint8_t *local = r->bytes + e->at;
     const uint64_t n_name = number(local + 26, 2), n_extra = number(local + 28, 2);
     if (number(local, 4) != LOCAL_MAGIC || n_name != n ||
         d->at - e->at < LOCAL_BYTES + n_name + n_extra || memcmp(local + LOCAL_BYTES, p, n) != 0)
-        return bad(r, "entry %.200s is not at byte %llu, where the directory says it is", name,
-                   (unsigned long long)e->at);
+        return zip_bad(r, "entry %.200s is not at byte %llu, where the directory says it is", name,
+                       (unsigned long long)e->at);
     out->begin = (size_t)(e->at);
     const size_t data = out->begin + LOCAL_BYTES + (size_t)(n_name + n_extra);
     if (e->bytes > d->at - data)
-        return bad(r, "entry %.200s has %llu bytes, but the file only %llu for it: cut short?",
-                   name, (unsigned long long)e->bytes, (unsigned long long)(d->at - data));
+        return zip_bad(r, "entry %.200s has %llu bytes, but the file only %llu for it: cut short?",
+                       name, (unsigned long long)e->bytes, (unsigned long long)(d->at - data));
     out->data = r->bytes + data;
     out->bytes = (size_t)e->bytes;
     out->end = data + out->bytes;
@@ -163,14 +164,14 @@ static tt_status read_entry(const reading *r, const directory *d, uint64_t *at, 
     const uint64_t left = d->at + d->bytes - *at;
     const uint8_t *p = r->bytes + *at;
     if (left < ENTRY_BYTES || number(p, 4) != ENTRY_MAGIC)
-        return bad(r, "its directory has no entry at byte %llu", (unsigned long long)*at);
+        return zip_bad(r, "its directory has no entry at byte %llu", (unsigned long long)*at);
     const size_t n_name = (size_t)number(p + 28, 2), n_extra = (size_t)number(p + 30, 2),
                  n = ENTRY_BYTES + n_name + n_extra + (size_t)number(p + 32, 2);
     if (n > left)
-        return bad(r, "its directory is cut short at byte %llu", (unsigned long long)*at);
+        return zip_bad(r, "its directory is cut short at byte %llu", (unsigned long long)*at);
     record e = {number(p + 20, 4), number(p + 24, 4), number(p + 42, 4), (unsigned)number(p + 8, 2),
                 (unsigned)number(p + 10, 2)};
-    TT_TRY(widen(r, p + ENTRY_BYTES + n_name, n_extra, &e));
+    TT_TRY(zip_widen(r, p + ENTRY_BYTES + n_name, n_extra, &e));
     char *name = tt_arena_alloc(a, n_name + 1);
     memcpy(name, p + ENTRY_BYTES, n_name);
     name[n_name] = '\0';
@@ -193,9 +194,10 @@ static tt_status check_disjoint(const reading *r, const tt_zip_entry *entries, s
     tt_status s = TT_OK;
     for (size_t i = 0; s == TT_OK && i < n; i++) {
         if (i && entries[i].begin < entries[i - 1].end)
-            s = bad(r, "entries %.150s and %.150s overlap", entries[i - 1].name, entries[i].name);
+            s = zip_bad(r, "entries %.150s and %.150s overlap", entries[i - 1].name,
+                        entries[i].name);
         else if (tt_map_get(names, entries[i].name))
-            s = bad(r, "two entries are named %.200s", entries[i].name);
+            s = zip_bad(r, "two entries are named %.200s", entries[i].name);
         tt_map_set(names, entries[i].name, (void *)(uintptr_t)&entries[i]);
     }
     tt_arena_free(a);
