@@ -34,9 +34,19 @@ tt_status tt_cli_integer(const tt_cli *cli, const char *name, int64_t min, int64
     return TT_OK;
 }
 
+static const char *last_value(const tt_override *o, size_t n, const char *key)
+{
+    while (n-- > 0)
+        if (!strcmp(o[n].key, key))
+            return o[n].value;
+    return NULL;
+}
+
 static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *err)
 {
     const char *path = tt_cli_option(cli, "checkpoint");
+    if (!path) /* --model.hf DIR, as for a training */
+        path = last_value(cli->overrides, cli->n_overrides, "model.hf");
     if (!path)
         return TT_FAIL(err, TT_EINVAL,
                        "--checkpoint is missing: a step-N folder, a run folder, or one of "
@@ -92,14 +102,6 @@ static bool keeps(const char *section, const char *key)
 {
     return !strcmp(key, "name") || (!strcmp(section, "backend") && !strcmp(key, "threads")) ||
            (!strcmp(section, "dataloader") && !strcmp(key, "path"));
-}
-
-static const char *last_value(const tt_override *o, size_t n, const char *key)
-{
-    while (n-- > 0)
-        if (!strcmp(o[n].key, key))
-            return o[n].value;
-    return NULL;
 }
 
 static bool another_component(tt_arena *a, const char *section, const tt_json *v,

@@ -247,9 +247,9 @@ static tt_status walk(finder *f, const char *folder, int depth, tt_error *err)
             return TT_FAIL(err, TT_ENOTFOUND, "%s", why.text);
         return TT_OK; /* a folder that may not be read has no runs of ours */
     }
-    bool run = false;
+    bool run = false; /* .lock: a run that has not written run.json yet */
     for (size_t i = 0; i < n; i++)
-        run = run || !strcmp(names[i], "run.json");
+        run = run || !strcmp(names[i], "run.json") || !strcmp(names[i], ".lock");
     if (run) {
         add_run(f, folder, NULL, 0);
         return add_older(f, folder, names, n, err);

@@ -3,7 +3,7 @@
 #define TT_CLI_RUNS_H
 #include "config/config.h"
 
-/* Run folders below a folder, for `ttrun runs` and `ttrun gc`. A run folder has a run.json; the runs
+/* Run folders below a folder, for `ttrun runs` and `ttrun gc`. A run folder has a run.json or a .lock; the runs
  * before it lie in its before-N. Symbolic links are not followed. */
 
 typedef enum tt_run_state { TT_RUN_RUNNING, TT_RUN_FINISHED, TT_RUN_STOPPED } tt_run_state;

@@ -117,6 +117,8 @@ text() { # FOLDER OPTION...
 }
 [ "$(text "$dir/b")" = "$(text "$hf")" ] && [ -n "$(text "$dir/b")" ]
 ok run_and_export_give_the_same_text
+ttrun generate --model.hf "$hf" --prompt 'line 3' --temperature 0 --max-tokens 12 >"$dir/out" 2>"$dir/err" && [ "$(cat "$dir/out")" = "$(text "$hf")" ]
+ok generate_takes_model_hf
 grep -q '"tokenizer/tokenizer.json":"[0-9a-f]\{32\}"' "$dir/b/run.json" &&
     grep -q '"model/config.json":"[0-9a-f]\{32\}"' "$dir/b/run.json"
 ok run_json_has_the_hashes_of_the_copies
