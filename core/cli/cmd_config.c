@@ -55,6 +55,7 @@ static tt_status cmd_config_run(tt_cli *cli, tt_error *err)
         cli->job = cli->n_words ? cli->words[0] : NULL;
         st = tt_cli_setup(cli, &so, &r, &s, err);
         if (st == TT_OK) {
+            tt_setup_notices(&s);
             tt_job_print(s.job, !cli->json, &out);
             tt_str_addc(&out, '\n');
         }
@@ -66,23 +67,18 @@ static tt_status cmd_config_run(tt_cli *cli, tt_error *err)
     return st;
 }
 
-static const char *const flags[] = {"schema", "explain", "reference", "ops"};
+static const tt_cli_row rows[] = {
+    TT_CLI_FLAG("explain",
+                "what a KEY of the job means and what it takes; without KEY, the sections"),
+    TT_CLI_FLAG("schema", "the JSON schema of a job, for editors"),
+    TT_CLI_FLAG("reference", "all keys, as the page docs/reference.md"),
+    TT_CLI_FLAG("ops", "all ops, as the page docs/ops.md"),
+};
 const tt_command tt_cmd_config = {
     .name = "config",
-    .usage = "config [JOB.json | --schema | --explain [KEY] | --reference | --ops]",
-    .doc = "the resolved job with the origin of each value; its schema; its keys explained",
-    .flags = flags,
-    .n_flags = TT_COUNT(flags),
+    .forms = "[JOB.json] [KEY]",
+    .doc = "print the resolved job with the origin of each value; explain its keys",
+    .rows = rows,
+    .n_rows = TT_COUNT(rows),
     .run = cmd_config_run,
-    .words = 1};
-
-static tt_status run_plugins(tt_cli *cli, tt_error *err)
-{
-    return tt_cmd_plugins(cli, cli->n_words, cli->words, err);
-}
-
-const tt_command tt_cmd_plugins_ = {.name = "plugins",
-                                    .usage = "plugins [list | check FILE.so | new KIND NAME]",
-                                    .doc = "list plugins; check one; create one",
-                                    .run = run_plugins,
-                                    .words = 4};
+    .words = 2};

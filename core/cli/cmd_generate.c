@@ -169,16 +169,29 @@ static tt_status cmd_generate_run(tt_cli *cli, tt_error *err)
     return s;
 }
 
-static const char *const options[] = {"checkpoint",  "prompt", "prompts", "max-tokens",
-                                      "temperature", "top-k",  "top-p",   "seed",
-                                      "n",           "batch"};
-const tt_command tt_cmd_generate = {
-    .name = "generate",
-    .usage =
-        "generate --checkpoint DIR [--prompt TEXT]... [--prompts FILE] [--max-tokens N] [--n N] "
-        "[--temperature T] [--json]",
-    .doc = "sample text from a trained model",
-    .options = options,
-    .n_options = TT_COUNT(options),
-    .run = cmd_generate_run,
-    .words = 0};
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("checkpoint", "DIR", NULL,
+                 "the model: a run folder, a step-N folder or a Hugging Face folder",
+                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("prompt", "TEXT", "a newline", "text to continue", .flags = TT_CLI_REPEATED),
+    TT_CLI_VALUE("prompts", "FILE", NULL,
+                 "more prompts, one per line, or a .jsonl file of {\"prompt\": …} or {\"ids\": …}",
+                 .takes = TT_TAKES_FILE),
+    TT_CLI_VALUE("n", "N", "1", "number of texts per prompt"),
+    TT_CLI_VALUE("batch", "N", "16",
+                 "number of texts written at once, at most 16; they do not depend on it"),
+    TT_CLI_VALUE("max-tokens", "N", "128", "number of tokens per text, at most"),
+    TT_CLI_VALUE("temperature", "T", "0.8",
+                 "divides the logits; 0 always takes the most likely token"),
+    TT_CLI_VALUE("top-k", "K", "all", "sample from the K most likely tokens"),
+    TT_CLI_VALUE("top-p", "P", "1",
+                 "sample from the most likely tokens whose probabilities add up to P"),
+    TT_CLI_VALUE("seed", "N", "0", "seed of the draws; the same seed writes the same texts"),
+};
+const tt_command tt_cmd_generate = {.name = "generate",
+                                    .forms = "",
+                                    .doc = "write texts with a trained model",
+                                    .rows = rows,
+                                    .n_rows = TT_COUNT(rows),
+                                    .run = cmd_generate_run,
+                                    .words = 0};

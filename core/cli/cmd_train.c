@@ -314,7 +314,7 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     double init_timeout_s = 0;
     bool mpirun = false;
     if (!cli->n_words)
-        return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_train.usage);
+        return TT_FAIL(err, TT_EINVAL, "no job file; %s", tt_cli_usage(cli->arena, &tt_cmd_train));
     cli->job = cli->words[0];
     TT_TRY(tt_cli_hold_job(cli, err));
     if (tt_cli_option(cli, "profile"))
@@ -331,12 +331,15 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     return n > 1 ? tt_launch_ranks(cli, n, mpirun, init_timeout_s, err) : run_here(cli, err);
 }
 
-static const char *const train_flags[] = {"profile"};
+static const tt_cli_row rows[] = {
+    TT_CLI_FLAG("profile",
+                "trace every tenth step and the last one, in profile/ of the run's folder"),
+};
 const tt_command tt_cmd_train = {
     .name = "train",
-    .usage = "[train] [OPTION]... JOB.json [--section.key VALUE]...",
-    .doc = "train as a job file says; resume if the run folder has checkpoints",
-    .flags = train_flags,
-    .n_flags = TT_COUNT(train_flags),
+    .forms = "JOB.json [--section.key VALUE]...",
+    .doc = "train as a job file says; continue if the run's folder has checkpoints",
+    .rows = rows,
+    .n_rows = TT_COUNT(rows),
     .run = cmd_train_run,
     .words = 1};
