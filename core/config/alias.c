@@ -26,6 +26,14 @@ static const value_alias values[] = {
     {"training.mixed_precision_reduce", "fp32",              "float32",  NULL                     },
 };
 
+const char *tt_config_value_alias(const char *key, const char *ours, size_t i)
+{
+    for (size_t k = 0; k < TT_COUNT(values); k++)
+        if (!strcmp(values[k].key, key) && !strcmp(values[k].ours, ours) && i-- == 0)
+            return values[k].value;
+    return NULL;
+}
+
 static void notice(const tt_job *job, const char *text)
 {
     tt_config_book *book = job->book;

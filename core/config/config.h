@@ -91,8 +91,9 @@ struct tt_section_doc {
 const char *tt_docs_key_ending_in(tt_arena *a, const tt_section_doc *s, size_t n, const char *name);
 void tt_schema_print(const tt_section_doc *s, size_t n, tt_str *out); /* JSON Schema 2020-12 */
 void tt_explain_print(const tt_section_doc *s, size_t n, const char *key,
-                      tt_str *out);                                      /* key NULL = all      */
-void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out); /* docs/reference.md   */
+                      tt_str *out);                                       /* key NULL = all      */
+void tt_explain_sections(const tt_section_doc *s, size_t n, tt_str *out); /* a line per section */
+void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out);  /* docs/reference.md   */
 
 /* A small JSON reader, also for other files (checkpoints, Hugging Face's configs). It makes a tree
  * with positions in the arena, and is safe against hostile input: depth ≤ 512, duplicate keys are

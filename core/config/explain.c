@@ -188,6 +188,14 @@ void tt_explain_print(const tt_section_doc *s, size_t n, const char *key, tt_str
     tt_arena_free(a);
 }
 
+void tt_explain_sections(const tt_section_doc *s, size_t n, tt_str *out)
+{
+    tt_str_add(out, "Sections of a job:\n");
+    for (size_t d = 0; d < n; d++)
+        if (!s[d].component && s[d].doc && *s[d].doc)
+            tt_str_printf(out, "  %-22s %s\n", *s[d].key ? s[d].key : "(top level)", s[d].doc);
+}
+
 /* Writes a cell of a Markdown table and escapes bars, which would end it. */
 static void add_cell(const char *text, tt_str *out)
 {
@@ -229,6 +237,27 @@ static void reference_row(const tt_option *o, tt_str *out)
     tt_str_free(&notes);
 }
 
+/* The keys of other trainers that a job may have. */
+static void reference_accepted(tt_str *out)
+{
+    size_t n;
+    const tt_reserved *r = tt_reserved_table(&n);
+    tt_str_add(out, "\n## Accepted from torchtitan\n\nThese keys are taken with a notice. `ttrun "
+                    "config --explain KEY` answers for those that are refused, and for Hugging "
+                    "Face's, Megatron-LM's, nanoGPT's, nanochat's and llm.c's names.\n\n"
+                    "| key | values | effect |\n|---|---|---|\n");
+    for (size_t i = 0; i < n; i++) {
+        if (r[i].kind != TT_RESERVED_ALIAS && r[i].kind != TT_RESERVED_IDLE)
+            continue;
+        const bool alias = r[i].kind == TT_RESERVED_ALIAS;
+        tt_str_printf(out, "| `%s` | ", r[i].key);
+        add_cell(alias ? "as there" : r[i].values ? r[i].values : "any", out);
+        tt_str_printf(out, " | %s", alias ? "the same as " : "none: ");
+        add_cell(r[i].text, out);
+        tt_str_add(out, " |\n");
+    }
+}
+
 void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out)
 {
     tt_str_add(out, "# Job file reference\n\nMade from the option tables by `make docs` (`ttrun "
@@ -243,4 +272,5 @@ void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out)
             reference_row(&o, out);
         }
     }
+    reference_accepted(out);
 }

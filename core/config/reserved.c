@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/reserved.h"
-#include <ttrun/option.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/option.h>
 
 /* One row per name, sorted by strcmp(). */
 

@@ -150,11 +150,11 @@ const char *tt_setup_unused_weights(const tt_setup *s);
 bool tt_hf_has_weights(const char *folder);
 const tt_model_meta *
 tt_setup_model_meta(const tt_component *c); /* NULL: it has no names of Meta's */
-/* Every option table that a job may use, for the schema, --explain and the reference. The core's
- * tables come first, with component NULL. */
 /* Logs what was taken in another trainer's spelling or changes nothing, and a warm-up that is as long
  * as the run. */
 void tt_setup_notices(const tt_setup *s);
+/* Every option table that a job may use, for the schema, --explain and the reference. The core's
+ * tables come first, with component NULL. */
 tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n,
                         tt_error *err);
 /* Makes the memory plan of one pipeline rank. It asks the backend only questions that need no
