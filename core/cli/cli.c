@@ -17,7 +17,7 @@ const size_t tt_cli_n_commands = TT_COUNT(tt_cli_commands);
 
 TT_EXPORT int tt_cli_main(int argc, char **argv);
 
-static const tt_command *find_command(const char *name)
+const tt_command *tt_cli_find_command(const char *name)
 {
     for (size_t i = 0; i < tt_cli_n_commands; i++)
         if (!strcmp(tt_cli_commands[i]->name, name))
@@ -32,13 +32,11 @@ static bool takes_value(const char *name)
     return r ? r->value != NULL : strchr(name, '.') != NULL;
 }
 
-/* The index of the command, which may follow options ("ttrun --plugin-dir plugins plan job.json");
- * 0 = there is none, which means train. */
-static int command_at(int argc, char **argv)
+int tt_cli_command_at(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] != '-')
-            return find_command(argv[i]) ? i : 0;
+            return tt_cli_find_command(argv[i]) ? i : 0;
         if (!strncmp(argv[i], "--", 2) && !strchr(argv[i], '=') && takes_value(argv[i] + 2))
             i++;
     }
@@ -182,11 +180,11 @@ static bool wants(int argc, char **argv, const char *a, const char *b)
 int tt_cli_main(int argc, char **argv)
 {
     tt_error err = {0};
-    const int at = command_at(argc, argv);
+    const int at = tt_cli_command_at(argc, argv);
     signal(SIGXFSZ, SIG_IGN); /* so a write beyond `ulimit -f` fails with EFBIG */
     tt_locale_fix();
     tt_crash_install();
-    const tt_command *c = at ? find_command(argv[at]) : NULL;
+    const tt_command *c = at ? tt_cli_find_command(argv[at]) : NULL;
     if (c == &tt_cmd_complete)
         return tt_cli_complete_main(argc - at - 1, argv + at + 1);
     if (wants(argc - 1, argv + 1, "--version", "--version")) {

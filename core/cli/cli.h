@@ -72,6 +72,10 @@ extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins
     tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer, tt_cmd_report, tt_cmd_data,
     tt_cmd_complete;
 
+const tt_command *tt_cli_find_command(const char *name); /* NULL = there is none */
+/* The index of the command, which may follow options ("ttrun --plugin-dir plugins plan job.json");
+ * 0 = there is none, which means train. */
+int tt_cli_command_at(int argc, char **argv);
 /* suggest.c: errors for unknown words; each names what is nearest. */
 tt_status tt_cli_unknown_option(tt_cli *cli, const tt_command *c, const char *name, tt_error *err);
 tt_status tt_cli_unknown_short(const tt_command *c, const char *word, tt_error *err);

@@ -4,7 +4,7 @@
 #include "cost/cost.h"
 #include <string.h>
 
-static void add(const tt_cli_catalog *c, tt_cli_names *out, const char *name, const char *doc)
+static void name_add(const tt_cli_catalog *c, tt_cli_names *out, const char *name, const char *doc)
 {
     const tt_cli_name n = {name, doc};
     tt_vec_push(c->arena, out, n);
@@ -56,21 +56,21 @@ static void flavors(const tt_cli_catalog *c, tt_cli_names *out)
         return;
     const tt_model_vt *vt = model->vtable;
     for (size_t i = 0; i < vt->n_flavors; i++)
-        add(c, out, vt->flavors[i].name, size_of_flavor(c, vt->flavors[i].name));
+        name_add(c, out, vt->flavors[i].name, size_of_flavor(c, vt->flavors[i].name));
     if (tt_setup_model_hf(model))
-        add(c, out, "hf", "the sizes of model.hf_assets_path/config.json");
+        name_add(c, out, "hf", "the sizes of model.hf_assets_path/config.json");
 }
 
 static void ways_to_talk(const tt_cli_catalog *c, tt_cli_names *out)
 {
-    add(c, out, "auto", "shared memory within a machine, the comm plugin between machines");
-    add(c, out, "local", "ranks are threads of one process");
-    add(c, out, "shm", "ranks are processes of one machine that share memory");
+    name_add(c, out, "auto", "shared memory within a machine, the comm plugin between machines");
+    name_add(c, out, "local", "ranks are threads of one process");
+    name_add(c, out, "shm", "ranks are processes of one machine that share memory");
 }
 
 static void automatic(const tt_cli_catalog *c, tt_cli_names *out)
 {
-    add(c, out, "auto", "the best one that loads and whose chip this machine has");
+    name_add(c, out, "auto", "the best one that loads and whose chip this machine has");
 }
 
 static void machines(const tt_cli_catalog *c, tt_cli_names *out)
@@ -81,9 +81,9 @@ static void machines(const tt_cli_catalog *c, tt_cli_names *out)
         const size_t n = strcspn(p, ",");
         const char *name = tt_arena_strn(c->arena, p, n);
         const tt_machine *m = tt_machine_find(name);
-        add(c, out, name,
-            tt_arena_printf(c->arena, "%.0f GB of memory, %.0f TFLOP/s in bfloat16",
-                            m->memory_bytes / 1e9, m->flops_bf16 / 1e12));
+        name_add(c, out, name,
+                 tt_arena_printf(c->arena, "%.0f GB of memory, %.0f TFLOP/s in bfloat16",
+                                 m->memory_bytes / 1e9, m->flops_bf16 / 1e12));
         p += n + strspn(p + n, ", ");
     }
     tt_str_free(&names);
@@ -101,8 +101,8 @@ static void templates(const tt_cli_catalog *c, tt_cli_names *out)
             tt_str_addn(&use, name ? "NAME" : p, name ? 4 : 1);
             p += name ? 5 : 0;
         }
-        add(c, out, tt_kind_name((tt_kind)k),
-            tt_arena_printf(c->arena, "used by %s", tt_str_get(&use)));
+        name_add(c, out, tt_kind_name((tt_kind)k),
+                 tt_arena_printf(c->arena, "used by %s", tt_str_get(&use)));
         tt_str_free(&use);
     }
 }
@@ -110,7 +110,7 @@ static void templates(const tt_cli_catalog *c, tt_cli_names *out)
 static void kinds(const tt_cli_catalog *c, tt_cli_names *out)
 {
     for (int k = 1; k < (int)TT_KIND_END; k++)
-        add(c, out, tt_kind_name((tt_kind)k), "");
+        name_add(c, out, tt_kind_name((tt_kind)k), "");
 }
 
 const tt_cli_topic tt_cli_topics[] = {
@@ -155,7 +155,7 @@ void tt_cli_topic_names(const tt_cli_topic *t, const tt_cli_catalog *c, tt_cli_n
     if (t->kind != TT_KIND_END &&
         tt_registry_all(c->registry, t->kind, c->arena, &all, &n, &faults, &ignored) == TT_OK)
         for (size_t i = 0; i < n; i++)
-            add(c, out, all[i]->name, all[i]->doc);
+            name_add(c, out, all[i]->name, all[i]->doc);
     tt_str_free(&faults);
 }
 

@@ -50,7 +50,7 @@ const char *const *tt_job_notices(const tt_job *job, size_t *n)
 }
 
 /* "job.json:3:5: KEY", "--KEY" */
-static const char *place(const tt_job *job, const tt_json *v, const char *key)
+static const char *place_of(const tt_job *job, const tt_json *v, const char *key)
 {
     const char *at = tt_config_origin(job->arena, v);
     const bool named = v->origin && v->origin->command_line;
@@ -82,7 +82,7 @@ static tt_status take_key(tt_job *job, const tt_reserved *r, tt_error *err)
     if (own && layer == own_layer)
         return tt_config_fail(v, NULL, r->key, err, "the same option as %s; keep one of them",
                               r->text);
-    notice(job, tt_arena_printf(job->arena, "%s: taken as %s", place(job, v, r->key), r->text));
+    notice(job, tt_arena_printf(job->arena, "%s: taken as %s", place_of(job, v, r->key), r->text));
     take_off(job, r->key);
     return own_layer > layer ? TT_OK : tt_config_set_path(job, r->text, v, err);
 }
@@ -100,7 +100,7 @@ static tt_status take_value(tt_job *job, const value_alias *a, tt_error *err)
     v = tt_config_find(job, a->key);
     v->string = a->ours;
     notice(job, tt_arena_printf(job->arena, "%s: \"%s\" is taken as \"%s\"%s%s%s",
-                                place(job, v, a->key), a->value, a->ours, sets ? " with " : "",
+                                place_of(job, v, a->key), a->value, a->ours, sets ? " with " : "",
                                 sets ? a->also : "", sets ? " of that name" : ""));
     if (v->origin && v->origin->raw) { /* tt_config_read takes the typed text of a string */
         tt_json_origin *o = tt_arena_dup(job->arena, v->origin, sizeof *o);
@@ -139,7 +139,7 @@ bool tt_config_idle(const tt_job *job, const tt_json *v, const char *path)
     const tt_reserved *r = tt_reserved_find(path);
     if (!r || r->kind != TT_RESERVED_IDLE || (r->values && !is_one_of(v, r->values)))
         return false;
-    notice(job, tt_arena_printf(job->arena, "%s: changes nothing here: %s", place(job, v, path),
+    notice(job, tt_arena_printf(job->arena, "%s: changes nothing here: %s", place_of(job, v, path),
                                 r->text));
     return true;
 }

@@ -152,8 +152,31 @@ says schema 0 "$TTRUN" config --schema && [ "$(value "$dir/out" '$schema')" = "h
 ok schema_is_json
 says explain 0 "$TTRUN" config --explain training.steps && grep -q 'default 10000' "$dir/out"
 ok explain_a_key
-says explain_all 0 "$TTRUN" config --explain && grep -q '^optimizer.lr' "$dir/out" && grep -q '^checkpoint.interval' "$dir/out"
-ok explain_all_keys
+says explain_all 0 "$TTRUN" config --explain && grep -q '^  optimizer  ' "$dir/out" && grep -q '^  checkpoint  ' "$dir/out" && grep -q '^  hardware  ' "$dir/out"
+ok explain_lists_the_sections
+says explain_flavors 0 "$TTRUN" config --explain model.flavor && grep -q '^    debugmodel  6,163,712 parameters$' "$dir/out" && grep -q '^    405B  ' "$dir/out" &&
+    says explain_flavors 0 "$TTRUN" config --explain model.flavor --spec gpt2 && grep -q '^    124M  ' "$dir/out" && ! grep -q '405B' "$dir/out"
+ok explain_lists_the_flavors_of_the_spec
+bad=
+for pair in optimizer.name:adamw lr_scheduler.name:wsd tokenizer.name:byte dataloader.name:jsonl loss.name:cross_entropy backend.name:cpu \
+    comm.backend:shm metrics.sinks:tensorboard spec:mistral hardware:h100 templates:dataloader kinds:kernels optimizer:sgd; do
+    says explain_list 0 "$TTRUN" config --explain "${pair%%:*}" && grep -q "^    ${pair##*:}" "$dir/out" || bad="$bad $pair"
+done
+[ -z "$bad" ] || echo "missing:$bad" >"$dir/err"
+[ -z "$bad" ]
+ok explain_lists_what_there_is
+says explain_args 0 "$TTRUN" config --explain model.args --spec gpt2 && grep -q 'n_positions \[gpt2\]' "$dir/out" && ! grep -q '\[llama3\]' "$dir/out" &&
+    says explain_args 0 "$TTRUN" config "$dir/job.json" --explain model.args && grep -q 'dim \[llama3\]' "$dir/out" && ! grep -q '\[gpt2\]' "$dir/out"
+ok explain_args_of_the_spec_only
+says explain_foreign 0 "$TTRUN" config --explain training.gc_freq && grep -q 'no garbage collector' "$dir/out" &&
+    says explain_foreign 0 "$TTRUN" config --explain float8 && grep -q converter "$dir/out"
+ok explain_answers_names_of_other_trainers
+says idle 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/idle" --training.gc_freq 50 --job.description text --optimizer.name AdamW --training.steps 2 &&
+    [ "$(grep -c 'I job\]' "$dir/err")" -eq 3 ] && grep -q 'training.gc_freq: changes nothing here' "$dir/err" && ! grep -q gc_freq "$dir/idle/run.json"
+ok foreign_keys_are_taken_with_one_notice_each
+says warm 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/warm" --lr_scheduler.warmup_steps 2 --training.steps 2 && grep -q 'warmup_steps 2: the learning rate rises' "$dir/err" &&
+    says warm 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/warm2" --lr_scheduler.warmup_steps 1 --training.steps 2 && ! grep -q 'learning rate rises' "$dir/err"
+ok a_warm_up_as_long_as_the_run_is_warned_of
 
 # ---- checkpoints, text ----
 says ls 0 "$TTRUN" ckpt ls "$run" && [ "$(sed 's/ .*//' "$dir/out" | tr '\n' ' ')" = "step-5 step-10 " ]
