@@ -180,8 +180,8 @@ help:
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
 #: same-bits  metrics of the jobs in tests/bits beside another tree's, bit by bit (OTHER=/path/to/it, built)
 #: fmt        clang-format everything
-#: fuzz       libFuzzer, 60 s a target (FUZZ_SECONDS=…)
-#: bench      bench/*/run.sh, one table each; bench/NAME/README.md has the numbers
+#: fuzz       libFuzzer, 60 s per target (FUZZ_SECONDS=…)
+#: bench      bench/*/run.sh, a table per script; bench/NAME/README.md has the numbers
 #: demo       train a small Llama on the C headers for about 90 s (DEMO_SECONDS=…), then let it write some
 #: docs       docs/reference.md and the lists of docs/ttrun.1 from the option tables, docs/ops.md and the table of ops.h from the op definitions
 #: deps       check for compilers and libraries; install them with apt where allowed

@@ -78,6 +78,12 @@ tt_status tt_ckpt_step_of(tt_cli *cli, const char *folder, const char **out, tt_
     if (tt_path_exists(tt_path_join(cli->arena, folder, "trainer.json")))
         return TT_OK;
     TT_TRY(find_steps(cli, &folder, &steps, &n, err));
+    if (!n && tt_hf_is_folder(folder))
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "%s: a Hugging Face folder; make a checkpoint of it first: ttrun ckpt import "
+            "--from hf %s OUT",
+            folder, folder);
     if (!n)
         return TT_FAIL(err, TT_ENOTFOUND,
                        "%s: no checkpoint in it (a step-N folder, or a run's folder)", folder);

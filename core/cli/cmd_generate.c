@@ -148,6 +148,19 @@ static tt_status generate(const tt_cli *cli, generation *g, tt_error *err)
     return s;
 }
 
+/* A run tells how long its samples were; a longer text leaves what the model has learnt. */
+static void tell_length(const generation *g)
+{
+    const int64_t trained = g->model.setup.core.training.seq_len;
+    int64_t longest = 0;
+    for (size_t i = 0; i < g->n; i++)
+        longest = TT_MAXV(longest, g->s[i].n_prompt + (int64_t)g->s[i].ids.n);
+    if (!g->model.hf && longest > trained)
+        tt_log(TT_INFO, "infer",
+               "the longest text has %lld tokens; the model was trained on samples of %lld",
+               (long long)longest, (long long)trained);
+}
+
 static tt_status cmd_generate_run(tt_cli *cli, tt_error *err)
 {
     generation g = {0};
@@ -162,6 +175,8 @@ static tt_status cmd_generate_run(tt_cli *cli, tt_error *err)
     }
     if (s == TT_OK)
         s = generate(cli, &g, err);
+    if (s == TT_OK)
+        tell_length(&g);
     for (size_t i = 0; i < g.n; i++)
         tt_ids_free(&g.s[i].ids);
     tt_loaded_model_close(&g.model);

@@ -110,7 +110,10 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
                          "process; start processes on more machines",
                          s.world, TT_CLI_MOST_RANKS);
     if (st == TT_OK && cli->dry_run) {
-        st = tt_cli_plan(cli, &s, err);
+        tt_setup_notices(&s);
+        st = tt_setup_find_data(&s, err);
+        if (st == TT_OK)
+            st = tt_cli_plan(cli, &s, err);
     } else if (st == TT_OK) {
         const tt_run_opts ro = run_opts(cli);
         if ((st = not_stopped(err)) == TT_OK)

@@ -41,6 +41,11 @@ static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *e
                        "--checkpoint is missing: a step-N folder, a run folder, or one of "
                        "Hugging Face's");
     out->path = path;
+    if (strlen(path) > 5 && !strcmp(path + strlen(path) - 5, ".gguf"))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "--checkpoint: %s: GGUF files are written, not read; give the run or the "
+                       "Hugging Face folder that it was made from",
+                       path);
     if (tt_path_exists(tt_path_join(cli->arena, path, "trainer.json")))
         return TT_OK;
     out->hf = tt_hf_is_folder(path);

@@ -65,7 +65,7 @@ static void add_word(usage_line *l, const char *word)
     l->column += 1 + n;
 }
 
-static void add_rows(usage_line *l, const tt_command *c, const char *form, bool required)
+static void usage_rows(usage_line *l, const tt_command *c, const char *form, bool required)
 {
     char word[96];
     for (size_t i = 0; i < c->n_rows; i++) {
@@ -95,8 +95,8 @@ static void add_form(usage_line *l, const tt_command *c, const char *form)
             add_word(l, word);
         at += k + 1;
     }
-    add_rows(l, c, form, true);
-    add_rows(l, c, form, false);
+    usage_rows(l, c, form, true);
+    usage_rows(l, c, form, false);
 }
 
 static const char *next_form(const char *form)

@@ -212,6 +212,12 @@ tt_status tt_job_fail(const tt_job *job, const char *key, tt_error *err, const c
 tt_status tt_job_list(const tt_job *job, const char *key, size_t *n, tt_error *err)
 {
     const tt_json *v = tt_config_find(job, key);
+    if (v && v->type == TT_JSON_OBJECT && v->n)
+        return tt_config_fail(
+            v, NULL, key, err,
+            "expected a list, got an object; its first element's keys are %s[0].%s "
+            "and so on",
+            key, tt_config_key(job->arena, v->keys[0]));
     if (v && v->type != TT_JSON_ARRAY)
         return tt_config_fail_type(v, key, "a list", err);
     tt_json *empty = tt_config_node(job->arena, TT_JSON_ARRAY, NULL);

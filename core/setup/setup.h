@@ -150,6 +150,8 @@ const char *tt_setup_unused_weights(const tt_setup *s);
 bool tt_hf_has_weights(const char *folder);
 const tt_model_meta *
 tt_setup_model_meta(const tt_component *c); /* NULL: it has no names of Meta's */
+/* Whether the files of the loaders exist, for a run that is not to begin. */
+tt_status tt_setup_find_data(const tt_setup *s, tt_error *err);
 /* Logs what was taken in another trainer's spelling or changes nothing, and a warm-up that is as long
  * as the run. */
 void tt_setup_notices(const tt_setup *s);

@@ -100,7 +100,7 @@ awk -v s="$(value "$dir/plan.json" bytes_per_rank.state)" -v l="$(value "$dir/pl
     -v w="$(value "$dir/plan.json" bytes_per_rank.work)" -v p="$(value "$dir/plan.json" bytes_per_rank.peak)" \
     -v c="$(value "$dir/plan.json" bytes_per_rank.saving)" 'BEGIN {exit !(s > 0 && c > 0 && s + l + w + c == p)}'
 ok plan_bytes_add_up
-# a save in the background copies parameters and AdamW's two states: 12 bytes a parameter
+# a save in the background copies parameters and AdamW's two states: 12 bytes per parameter
 n=$(value "$dir/plan.json" parameters)
 says saving 0 "$TTRUN" plan "$dir/job.json" --json --checkpoint.async_mode disabled &&
     [ "$(value "$dir/plan.json" bytes_per_rank.saving)" -ge $((12 * n)) ] && [ "$(value "$dir/out" bytes_per_rank.saving)" = 0 ] &&
