@@ -31,6 +31,8 @@ uninstall:
 	$(Q)rm -f $(INSTALL_FILES) $(PLUGIN_SO:$B/plugins/%=$D/lib/ttrun/plugins/%) $(SPECS:plugins/%=$D/lib/ttrun/plugins/%)
 	$(Q)rm -f $(DOC_FILES:%=$D/share/doc/ttrun/%)
 	$(Q)rm -rf $D/include/ttrun
-	$(Q)rmdir $D/share/ttrun 2>/dev/null || true
+	$(Q)for d in share/ttrun share/zsh/site-functions share/zsh share/fish/vendor_completions.d share/fish \
+	    share/bash-completion/completions share/bash-completion share/man/man1 lib/pkgconfig; do \
+	    rmdir $D/$$d 2>/dev/null || true; done
 	$(Q)find $D/lib/ttrun $D/share/doc/ttrun -depth -type d -empty -delete 2>/dev/null || true
 .PHONY: install uninstall
