@@ -43,7 +43,7 @@ help_says_what_each_option_means() {
         for o in $(sed -n "/^options of $c:/,/^\$/s/^  --\([a-z][a-z_-]*\).*/\1/p" "$TMPDIR/help"); do
             grep -q -e "--$o\([] ]\|\$\)" "$TMPDIR/usage" || { echo "usage of $c: no --$o"; return 1; }
         done
-        ! grep '^  --' "$TMPDIR/help" | grep -vE '^  --[a-z_-]+( [^ ]+)? +[^ ].{9,}' || { echo "help of $c: an option without meaning"; return 1; }
+        ! sed -n 's/ *$//; /^  --/p' "$TMPDIR/help" | grep -vE '^  --[a-z_-]+( [^ ]+)?  +[^ ].{9,}' || { echo "help of $c: an option without meaning"; return 1; }
         ! awk 'length > 130' "$TMPDIR/help" | grep . || { echo "help of $c: a line that is too long"; return 1; }
     done
 }
