@@ -170,6 +170,7 @@ demo: deps
 	$(Q)sh mk/demo.sh
 docs: all
 	$(Q)sh mk/reference.sh > build/.reference.md && cp build/.reference.md docs/reference.md
+	$(Q)sh mk/man.sh > build/.ttrun.1 && cp build/.ttrun.1 docs/ttrun.1
 	$(Q)sh mk/ops.sh page > build/.ops.md && cp build/.ops.md docs/ops.md
 	$(Q)sh mk/ops.sh header > build/.ops.h && { cmp -s build/.ops.h include/ttrun/ops.h || cp build/.ops.h include/ttrun/ops.h; }
 clean:
@@ -186,10 +187,10 @@ help:
 #: test-clean the README's commands on a bare Debian 12 and Ubuntu 24.04 (debootstrap; needs root and the network)
 #: same-bits  metrics of the jobs in tests/bits beside another tree's, bit by bit (OTHER=/path/to/it, built)
 #: fmt        clang-format everything
-#: fuzz       libFuzzer, 60 s a target (FUZZ_SECONDS=…)
-#: bench      bench/*/run.sh, one table each; bench/NAME/README.md has the numbers
+#: fuzz       libFuzzer, 60 s per target (FUZZ_SECONDS=…)
+#: bench      bench/*/run.sh, a table per script; bench/NAME/README.md has the numbers
 #: demo       train a small Llama on the C headers for about 90 s (DEMO_SECONDS=…), then let it write some
-#: docs       docs/reference.md from the option tables, docs/ops.md and the table of ops.h from the op definitions
+#: docs       docs/reference.md and the lists of docs/ttrun.1 from the option tables, docs/ops.md and the table of ops.h from the op definitions
 #: deps       check for compilers and libraries; install them with apt where allowed. DEPS=min|build|test: see mk/deps.sh
 #: debug asan tsan    the build in that mode, under build/<mode>/ (or MODE=… with any target)
 #: install uninstall  PREFIX=/usr/local DESTDIR=

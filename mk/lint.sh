@@ -53,6 +53,9 @@ done
 if [ -x mk/reference.sh ]; then
     sh mk/reference.sh | cmp -s - docs/reference.md || echo "docs/reference.md: out of date; run make docs" >>"$found"
 fi
+if [ -x mk/man.sh ]; then
+    sh mk/man.sh | cmp -s - docs/ttrun.1 || echo "docs/ttrun.1: out of date; run make docs" >>"$found"
+fi
 if [ -x mk/ops.sh ]; then
     sh mk/ops.sh page | cmp -s - docs/ops.md || echo "docs/ops.md: out of date; run make docs" >>"$found"
     sh mk/ops.sh header | cmp -s - include/ttrun/ops.h || echo "include/ttrun/ops.h: its table is out of date; run make docs" >>"$found"

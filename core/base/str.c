@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static void reserve(tt_str *s, size_t more)
 {
@@ -178,6 +179,21 @@ static size_t edit_distance(const char *a, size_t n, const char *b, size_t m)
     return last[m];
 }
 
+/* The only candidate that begins with the word, of 3 characters or more. */
+static const char *only_longer(const char *word, size_t length, const char *const *candidates,
+                               size_t n)
+{
+    const char *found = NULL;
+    for (size_t i = 0; length >= 3 && i < n; i++) {
+        if (!candidates[i] || strncmp(word, candidates[i], length) != 0)
+            continue;
+        if (found && strcmp(found, candidates[i]) != 0)
+            return NULL;
+        found = candidates[i];
+    }
+    return found;
+}
+
 const char *tt_nearest(const char *word, const char *const *candidates, size_t n)
 {
     size_t length = strlen(word), limit = TT_MAXV((size_t)1, length / 3), best = limit + 1;
@@ -188,11 +204,13 @@ const char *tt_nearest(const char *word, const char *const *candidates, size_t n
         size_t m = candidates[i] ? strlen(candidates[i]) : SIZE_MAX;
         if (m > LONGEST_WORD)
             continue;
+        if (!strcasecmp(word, candidates[i]) && strcmp(word, candidates[i]) != 0)
+            return candidates[i];
         size_t d = edit_distance(word, length, candidates[i], m);
         if (d < best && d < TT_MAXV(length, m)) { /* the words must share a character */
             best = d;
             nearest = candidates[i];
         }
     }
-    return nearest;
+    return nearest ? nearest : only_longer(word, length, candidates, n);
 }

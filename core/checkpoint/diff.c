@@ -89,6 +89,28 @@ static void add_shape(tt_str *out, const tt_entry *e)
         tt_str_printf(out, "%s%lld", d ? "," : "", (long long)e->global[d]);
 }
 
+/* A folder without any optimizer state, such as Hugging Face's, gets one line for all of them.
+ * Removes their names from the list. */
+static size_t fold_states(const tt_ckpt_reader *a, const tt_ckpt_reader *b, const char **names,
+                          size_t n, tt_str *out, size_t *n_differ)
+{
+    static const char prefix[] = "optimizer.state.";
+    size_t of_a = 0, of_b = 0, kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!strncmp(names[i], prefix, sizeof prefix - 1)) {
+            of_a += tt_map_get(a->entries, names[i]) != NULL;
+            of_b += tt_map_get(b->entries, names[i]) != NULL;
+        }
+    if (of_a + of_b < 2 || (of_a && of_b))
+        return n;
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(names[i], prefix, sizeof prefix - 1) != 0)
+            names[kept++] = names[i];
+    tt_str_printf(out, "%zu optimizer states: only in %s\n", n - kept, of_a ? a->path : b->path);
+    *n_differ += n - kept;
+    return kept;
+}
+
 static tt_status diff_entry(tt_ckpt_reader *a, tt_ckpt_reader *b, const char *name, tt_str *out,
                             size_t *n_differ, tt_error *err)
 {
@@ -142,9 +164,11 @@ tt_status tt_ckpt_diff(const char *a, const char *b, tt_str *out, size_t *n_tens
         s = tt_ckpt_open(b, &y, err);
     if (s == TT_OK)
         names = all_names(arena, x, y, &n);
+    *n_tensors = n;
+    if (s == TT_OK)
+        n = fold_states(x, y, names, n, out, n_differ);
     for (size_t i = 0; i < n && s == TT_OK; i++)
         s = diff_entry(x, y, names[i], out, n_differ, err);
-    *n_tensors = n;
     tt_ckpt_close(x);
     tt_ckpt_close(y);
     tt_arena_free(arena);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_CLI_H
 #define TT_CLI_H
+#include "cli/options.h"
 #include "config/config.h"
 #include "plugin/registry.h"
 #include "train/train.h"
@@ -40,10 +41,6 @@ const char *tt_cli_option(const tt_cli *cli, const char *name);
 void tt_cli_override(tt_cli *cli, const char *key, const char *value);
 /* Adds an entry to one of the lists (overrides or options). */
 void tt_cli_add(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value);
-/* Fails if an option is unknown to the subcommand; the error names the nearest one. flags: the
- * options without a value. */
-tt_status tt_cli_check_options(const tt_cli *cli, const char *const *known, size_t n,
-                               tt_error *err);
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err);
 tt_setup_opts tt_cli_training(const tt_cli *cli); /* for a run with these options */
 /* Makes job, registry and setup of the subcommand; the caller frees the registry. */
@@ -53,7 +50,7 @@ tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **
  * the job again under the same name; ranks that are started read it under cli->job_of_ranks. */
 tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err);
 /* Sets cli->job to the word with this number; NULL: it is absent, and --model.hf is given. */
-tt_status tt_cli_take_job(tt_cli *cli, int word, const char *usage, tt_error *err);
+tt_status tt_cli_take_job(tt_cli *cli, int word, const struct tt_command *c, tt_error *err);
 void tt_cli_print(const tt_str *text); /* to stdout */
 /* Prints the line of an error and clears its text, so that it is printed once. Does nothing if the
  * text is empty. */
@@ -65,17 +62,31 @@ void tt_cli_log_setup(const tt_cli *cli, int rank, int world);
 
 typedef tt_status (*tt_cmd_fn)(tt_cli *cli, tt_error *err);
 typedef struct tt_command {
-    const char *name, *usage, *doc;
-    const char *const *options; /* --KEY that take a value */
-    size_t n_options;
-    const char *const *flags; /* --KEY that take none */
-    size_t n_flags;
+    const char *name;
+    const char *forms;      /* the words that may follow the name, one form per line */
+    const char *doc;        /* a line for --help; NULL: a command that help does not list */
+    const tt_cli_row *rows; /* its own options */
+    size_t n_rows;
     tt_cmd_fn run;
     int words; /* how many words may follow the subcommand; the first may be a job */
 } tt_command;
 extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins_, tt_cmd_generate,
     tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer, tt_cmd_report, tt_cmd_data,
-    tt_cmd_runs, tt_cmd_gc;
+    tt_cmd_runs, tt_cmd_gc, tt_cmd_complete;
+
+const tt_command *tt_cli_find_command(const char *name); /* NULL = there is none */
+/* The index of the command, which may follow options ("ttrun --plugin-dir plugins plan job.json");
+ * 0 = there is none, which means train. */
+int tt_cli_command_at(int argc, char **argv);
+/* suggest.c: errors for unknown words; each names what is nearest. */
+tt_status tt_cli_unknown_option(tt_cli *cli, const tt_command *c, const char *name, tt_error *err);
+tt_status tt_cli_unknown_short(const tt_command *c, const char *word, tt_error *err);
+/* The first word, which is not a command, must be able to be a job file. */
+tt_status tt_cli_check_first_word(const char *word, tt_error *err);
+/* The words do not fit any form of the command. */
+tt_status tt_cli_wrong_words(const tt_cli *cli, const tt_command *c, tt_error *err);
+/* complete.c: the words after `ttrun complete`; returns the exit status. */
+int tt_cli_complete_main(int argc, char **argv);
 
 /* ttrun plugins [list | check FILE.so | new KIND NAME]; argv[0] is the first word after "plugins".
  */

@@ -96,6 +96,12 @@ tt_status tt_ckpt_step_of(tt_cli *cli, const char *folder, const char **out, tt_
     if (tt_path_exists(tt_path_join(cli->arena, folder, "trainer.json")))
         return TT_OK;
     TT_TRY(find_steps(cli, &folder, &steps, &n, err));
+    if (!n && tt_hf_is_folder(folder))
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "%s: a Hugging Face folder; make a checkpoint of it first: ttrun ckpt import "
+            "--from hf %s OUT",
+            folder, folder);
     if (!n)
         return TT_FAIL(err, TT_ENOTFOUND,
                        "%s: no checkpoint in it (a step-N folder, or a run's folder)", folder);
@@ -156,17 +162,27 @@ static tt_status cmd_ckpt_run(tt_cli *cli, tt_error *err)
         if (commands[i].two && cli->n_words == 3)
             return commands[i].two(cli, cli->words[1], cli->words[2], err);
     }
-    return TT_FAIL(err, TT_EINVAL, "usage: ttrun %s", tt_cmd_ckpt.usage);
+    return tt_cli_wrong_words(cli, &tt_cmd_ckpt, err);
 }
 
-static const char *const options[] = {"from", "to", "type", "files"};
-const tt_command tt_cmd_ckpt = {
-    .name = "ckpt",
-    .usage = "ckpt ls FOLDER | verify FOLDER | diff FOLDER FOLDER | reshard [--files N] FOLDER OUT "
-             "| import --from hf|meta|torchtitan DIR OUT | export --to hf|gguf [--type "
-             "f32|f16|bf16|q8_0] FOLDER OUT",
-    .doc = "look into checkpoints, check, compare and convert them",
-    .options = options,
-    .n_options = TT_COUNT(options),
-    .run = cmd_ckpt_run,
-    .words = 3};
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("from", "hf|meta|torchtitan", NULL,
+                 "whose files DIR has; the man page describes each", .verb = "import",
+                 .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("to", "hf|gguf", NULL,
+                 "a folder that from_pretrained opens, or a file for llama.cpp", .verb = "export",
+                 .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("type", "f32|f16|bf16|q8_0", "f32, or the dtype of the Hugging Face folder the model came from",
+                 "dtype of the matrices; q8_0 is for GGUF",
+                 .verb = "export"),
+    TT_CLI_VALUE("files", "N", "1", "number of files that the checkpoint is written to",
+                 .verb = "reshard"),
+};
+const tt_command tt_cmd_ckpt = {.name = "ckpt",
+                                .forms = "ls FOLDER\nverify FOLDER\ndiff FOLDER FOLDER\n"
+                                         "reshard FOLDER OUT\nimport DIR OUT\nexport FOLDER OUT",
+                                .doc = "list, verify, compare and convert checkpoints",
+                                .rows = rows,
+                                .n_rows = TT_COUNT(rows),
+                                .run = cmd_ckpt_run,
+                                .words = 3};

@@ -1,37 +1,109 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/names.h"
 #include "graph/op.h"
 #include <string.h>
 
-static tt_status docs(tt_cli *cli, tt_registry **r, tt_section_doc **d, size_t *n, tt_error *err)
+/* The names that a topic has, one per line, indented. */
+static void print_topic(const tt_cli_topic *t, const tt_cli_catalog *c, tt_str *out)
 {
-    TT_TRY(tt_cli_registry(cli, r, err));
-    return tt_setup_docs(*r, cli->arena, d, n, err);
+    tt_cli_names names = {0};
+    size_t width = 0;
+    tt_cli_topic_names(t, c, &names);
+    for (size_t i = 0; i < names.n; i++)
+        width = TT_MAXV(width, strlen(names.items[i].name));
+    tt_str_printf(out, "%s: %s%s%s\n", t->key,
+                  t->doc     ? t->doc
+                  : !names.n ? "there is none; ttrun plugins new starts one"
+                             : "there are",
+                  strcmp(t->key, "model.flavor") ? "" : " of model ",
+                  strcmp(t->key, "model.flavor") ? "" : c->model);
+    for (size_t i = 0; i < names.n; i++)
+        tt_str_printf(out, "    %-*s%s%s\n", (int)(*names.items[i].doc ? width : 0),
+                      names.items[i].name, *names.items[i].doc ? "  " : "", names.items[i].doc);
 }
 
-/* tt_job_explain() returns a text that says that a key is unknown; here that is an error. */
-static tt_status explain(const char *key, const tt_section_doc *d, size_t n, tt_str *out,
-                         tt_error *err)
+/* Whether the user's key is the topic's key or a section of it. */
+static bool covers(const char *key, const char *topic)
 {
-    tt_explain_print(d, n, key, out);
-    const size_t k = key ? strlen(key) : 0;
+    const size_t n = strlen(key);
+    return !strncmp(topic, key, n) && (!topic[n] || topic[n] == '.' || topic[n] == '[');
+}
+
+static void print_topics(const char *key, const tt_cli_catalog *c, tt_str *out)
+{
+    for (size_t i = 0; i < tt_cli_n_topics; i++)
+        if (covers(key, tt_cli_topics[i].key))
+            print_topic(&tt_cli_topics[i], c, out);
+}
+
+/* tt_explain_print() returns a text that says that a key is unknown. */
+static bool is_unknown(const char *key, const char *text)
+{
+    const size_t k = strlen(key);
+    return strlen(text) > k && !strncmp(text + strcspn(text, ":"), ": unknown", 9);
+}
+
+static tt_status explain(const char *key, const tt_cli_catalog *c, tt_str *out, tt_error *err)
+{
+    tt_section_doc *own;
+    size_t n;
+    tt_str topics = {0};
+    tt_cli_catalog_own(c, &own, &n);
+    print_topics(key, c, &topics);
+    tt_explain_print(own, n, key, out);
+    if (is_unknown(key, tt_str_get(out)) && !topics.n) { /* it may be another model's */
+        tt_str_clear(out);
+        tt_explain_print(c->docs, c->n_docs, key, out);
+    } else if (is_unknown(key, tt_str_get(out))) {
+        tt_str_clear(out);
+    }
     const char *text = tt_str_get(out);
-    if (!key || strncmp(text, key, k) || strncmp(text + k, ": unknown", 9))
-        return TT_OK;
-    return TT_FAIL(err, TT_ENOTFOUND, "%.*s", (int)strcspn(text, "\n"), text);
+    const bool unknown = is_unknown(key, text);
+    if (unknown)
+        tt_fail(err, TT_ENOTFOUND, "%.*s", (int)strcspn(text, "\n"), text);
+    else if (covers(key, "model.args") || covers("model.args", key))
+        tt_str_printf(out, "model.args are those of model %s; --spec NAME takes another\n",
+                      c->model);
+    tt_str_add(out, tt_str_get(&topics));
+    tt_str_free(&topics);
+    return unknown ? TT_ENOTFOUND : TT_OK;
+}
+
+/* The sections of a job, and what else can be explained. */
+static void print_sections(const tt_cli_catalog *c, tt_str *out)
+{
+    tt_explain_sections(c->docs, c->n_docs, out);
+    tt_str_add(out, "\nFurther words:\n");
+    for (size_t i = 0; i < tt_cli_n_topics; i++)
+        if (tt_cli_topics[i].doc)
+            tt_str_printf(out, "  %-22s %s\n", tt_cli_topics[i].key, tt_cli_topics[i].doc);
+    tt_str_add(out, "\n`ttrun config --explain training` explains a section, `… training.steps` a "
+                    "key.\n");
+}
+
+static bool names_a_file(const char *word)
+{
+    const size_t n = strlen(word);
+    return strchr(word, '/') || (n > 5 && !strcmp(word + n - 5, ".json")) || tt_path_exists(word);
 }
 
 static tt_status print_docs(tt_cli *cli, tt_registry **r, tt_str *out, tt_error *err)
 {
-    tt_section_doc *d;
-    size_t n;
-    TT_TRY(docs(cli, r, &d, &n, err));
+    const char *job = NULL, *key = NULL;
+    tt_cli_catalog c = {0};
+    for (int i = 0; i < cli->n_words; i++)
+        *(names_a_file(cli->words[i]) ? &job : &key) = cli->words[i];
+    const tt_status s = tt_cli_catalog_open(cli, job, &c, err);
+    *r = c.registry;
+    TT_TRY(s);
     if (tt_cli_option(cli, "schema"))
-        tt_schema_print(d, n, out);
+        tt_schema_print(c.docs, c.n_docs, out);
     else if (tt_cli_option(cli, "reference"))
-        tt_reference_print(d, n, out);
+        tt_reference_print(c.docs, c.n_docs, out);
+    else if (key)
+        return explain(key, &c, out, err);
     else
-        return explain(cli->n_words ? cli->words[0] : NULL, d, n, out, err);
+        print_sections(&c, out);
     return TT_OK;
 }
 
@@ -50,11 +122,14 @@ static tt_status cmd_config_run(tt_cli *cli, tt_error *err)
     } else if (tt_cli_option(cli, "schema") || tt_cli_option(cli, "explain") ||
                tt_cli_option(cli, "reference")) {
         st = print_docs(cli, &r, &out, err);
+    } else if (cli->n_words > 1) {
+        st = tt_cli_wrong_words(cli, &tt_cmd_config, err);
     } else {
         const tt_setup_opts so = {.spec = cli->spec, .nproc = cli->nproc, .data = true};
         cli->job = cli->n_words ? cli->words[0] : NULL;
         st = tt_cli_setup(cli, &so, &r, &s, err);
         if (st == TT_OK) {
+            tt_setup_notices(&s);
             tt_job_print(s.job, !cli->json, &out);
             tt_str_addc(&out, '\n');
         }
@@ -66,23 +141,18 @@ static tt_status cmd_config_run(tt_cli *cli, tt_error *err)
     return st;
 }
 
-static const char *const flags[] = {"schema", "explain", "reference", "ops"};
+static const tt_cli_row rows[] = {
+    TT_CLI_FLAG("explain",
+                "what a KEY of the job means and what it takes; without KEY, the sections"),
+    TT_CLI_FLAG("schema", "the JSON schema of a job, for editors"),
+    TT_CLI_FLAG("reference", "all keys, as the page docs/reference.md"),
+    TT_CLI_FLAG("ops", "all ops, as the page docs/ops.md"),
+};
 const tt_command tt_cmd_config = {
     .name = "config",
-    .usage = "config [JOB.json | --schema | --explain [KEY] | --reference | --ops]",
-    .doc = "the resolved job with the origin of each value; its schema; its keys explained",
-    .flags = flags,
-    .n_flags = TT_COUNT(flags),
+    .forms = "[JOB.json|DIR] [KEY]",
+    .doc = "print the resolved job with the origin of each value; explain its keys",
+    .rows = rows,
+    .n_rows = TT_COUNT(rows),
     .run = cmd_config_run,
-    .words = 1};
-
-static tt_status run_plugins(tt_cli *cli, tt_error *err)
-{
-    return tt_cmd_plugins(cli, cli->n_words, cli->words, err);
-}
-
-const tt_command tt_cmd_plugins_ = {.name = "plugins",
-                                    .usage = "plugins [list | check FILE.so | new KIND NAME]",
-                                    .doc = "list plugins; check one; create one",
-                                    .run = run_plugins,
-                                    .words = 4};
+    .words = 2};

@@ -272,13 +272,13 @@ static tt_status cmd_data_run(tt_cli *cli, tt_error *err)
                                             : !strcmp(verb, "show") ? show
                                                                     : NULL;
     if (!what)
-        return TT_FAIL(err, TT_EINVAL, "usage: ttrun %s", tt_cmd_data.usage);
+        return tt_cli_wrong_words(cli, &tt_cmd_data, err);
     if (what == data_build && (tt_cli_option(cli, "sample") || tt_cli_option(cli, "n")))
         return TT_FAIL(err, TT_EINVAL, "--sample and --n go with ttrun data show");
     tt_registry *r = NULL;
     tt_setup s;
     tt_str o = {0};
-    TT_TRY(tt_cli_take_job(cli, 1, tt_cmd_data.usage, err));
+    TT_TRY(tt_cli_take_job(cli, 1, &tt_cmd_data, err));
     const tt_setup_opts so = {.spec = cli->spec, .mode = TT_MODE_TRAIN, .data = true};
     const tt_run_opts ro = {
         .verbose = cli->verbose, .progress = cli->verbose >= 0, .stop = tt_signals_stop};
@@ -297,11 +297,15 @@ static tt_status cmd_data_run(tt_cli *cli, tt_error *err)
     return status;
 }
 
-static const char *const options[] = {"sample", "n"};
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("sample", "I", "0", "first sample to show, in the order of the data",
+                 .verb = "show"),
+    TT_CLI_VALUE("n", "N", "1", "number of samples to show", .verb = "show"),
+};
 const tt_command tt_cmd_data = {.name = "data",
-                                .usage = "data build JOB.json | show JOB.json [--sample I] [--n N]",
-                                .doc = "tokenize a job's text into the cache, look at samples",
-                                .options = options,
-                                .n_options = TT_COUNT(options),
+                                .forms = "build JOB.json|DIR\nshow JOB.json|DIR",
+                                .doc = "tokenize a job's text into the cache; show samples of it",
+                                .rows = rows,
+                                .n_rows = TT_COUNT(rows),
                                 .run = cmd_data_run,
                                 .words = 2};

@@ -261,12 +261,20 @@ static tt_status cmd_eval_run(tt_cli *cli, tt_error *err)
     return s;
 }
 
-static const char *const options[] = {"checkpoint", "data", "samples", "seq_len"};
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("checkpoint", "DIR", NULL,
+                 "the model: a run folder, a step-N folder or a Hugging Face folder",
+                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("data", "PATH", "the job's data", "text, jsonl or bin file to measure on",
+                 .takes = TT_TAKES_FILE),
+    TT_CLI_VALUE("seq_len", "N", "training.seq_len", "tokens per window; windows do not overlap"),
+    TT_CLI_VALUE("samples", "N", "all", "evaluate only the first N windows"),
+};
 const tt_command tt_cmd_eval = {
     .name = "eval",
-    .usage = "eval --checkpoint DIR [--data PATH] [--seq_len N] [--samples N] [--json]",
-    .doc = "loss, perplexity and bits per byte of a model on a data set",
-    .options = options,
-    .n_options = TT_COUNT(options),
+    .forms = "",
+    .doc = "print loss, perplexity and bits per byte of a model on a data set",
+    .rows = rows,
+    .n_rows = TT_COUNT(rows),
     .run = cmd_eval_run,
     .words = 0};

@@ -165,6 +165,19 @@ static tt_status generate(const tt_cli *cli, generation *g, tt_error *err)
     return s;
 }
 
+/* A run tells how long its samples were; a longer text leaves what the model has learnt. */
+static void tell_length(const generation *g)
+{
+    const int64_t trained = g->model.setup.core.training.seq_len;
+    int64_t longest = 0;
+    for (size_t i = 0; i < g->n; i++)
+        longest = TT_MAXV(longest, g->s[i].n_prompt + (int64_t)g->s[i].ids.n);
+    if (!g->model.hf && longest > trained)
+        tt_log(TT_INFO, "infer",
+               "the longest text has %lld tokens; the model was trained on samples of %lld",
+               (long long)longest, (long long)trained);
+}
+
 static tt_status cmd_generate_run(tt_cli *cli, tt_error *err)
 {
     generation g = {0};
@@ -179,6 +192,8 @@ static tt_status cmd_generate_run(tt_cli *cli, tt_error *err)
     }
     if (s == TT_OK)
         s = generate(cli, &g, err);
+    if (s == TT_OK)
+        tell_length(&g);
     for (size_t i = 0; i < g.n; i++)
         tt_ids_free(&g.s[i].ids);
     tt_loaded_model_close(&g.model);
@@ -186,16 +201,29 @@ static tt_status cmd_generate_run(tt_cli *cli, tt_error *err)
     return s;
 }
 
-static const char *const options[] = {"checkpoint",  "prompt", "prompts", "max-tokens",
-                                      "temperature", "top-k",  "top-p",   "seed",
-                                      "n",           "batch"};
-const tt_command tt_cmd_generate = {
-    .name = "generate",
-    .usage =
-        "generate --checkpoint DIR [--prompt TEXT]... [--prompts FILE] [--max-tokens N] [--n N] "
-        "[--temperature T] [--json]",
-    .doc = "sample text from a trained model",
-    .options = options,
-    .n_options = TT_COUNT(options),
-    .run = cmd_generate_run,
-    .words = 0};
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("checkpoint", "DIR", NULL,
+                 "the model: a run folder, a step-N folder or a Hugging Face folder",
+                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("prompt", "TEXT", "a newline", "text to continue", .flags = TT_CLI_REPEATED),
+    TT_CLI_VALUE("prompts", "FILE", NULL,
+                 "more prompts, one per line, or a .jsonl file of {\"prompt\": …} or {\"ids\": …}",
+                 .takes = TT_TAKES_FILE),
+    TT_CLI_VALUE("n", "N", "1", "number of texts per prompt"),
+    TT_CLI_VALUE("batch", "N", "16",
+                 "number of texts written at once, at most 16; they do not depend on it"),
+    TT_CLI_VALUE("max-tokens", "N", "128", "number of tokens per text, at most"),
+    TT_CLI_VALUE("temperature", "T", "0.8",
+                 "divides the logits; 0 always takes the most likely token"),
+    TT_CLI_VALUE("top-k", "K", "all", "sample from the K most likely tokens"),
+    TT_CLI_VALUE("top-p", "P", "1",
+                 "sample from the most likely tokens whose probabilities add up to P"),
+    TT_CLI_VALUE("seed", "N", "0", "seed of the draws; the same seed writes the same texts"),
+};
+const tt_command tt_cmd_generate = {.name = "generate",
+                                    .forms = "",
+                                    .doc = "write texts with a trained model",
+                                    .rows = rows,
+                                    .n_rows = TT_COUNT(rows),
+                                    .run = cmd_generate_run,
+                                    .words = 0};

@@ -107,7 +107,7 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
     tt_setup s;
-    TT_TRY(tt_cli_take_job(cli, 0, tt_cmd_plan.usage, err));
+    TT_TRY(tt_cli_take_job(cli, 0, &tt_cmd_plan, err));
     const char *world = tt_cli_option(cli, "world");
     if (world) {
         char *end;
@@ -125,23 +125,31 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
     if (hardware)
         TT_TRY(tt_machine_load(hardware, cli->arena, &so.machine, err));
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
-    if (st == TT_OK)
+    if (st == TT_OK) {
+        tt_setup_notices(&s);
         st = tt_cli_plan(cli, &s, err);
+    }
     tt_registry_free(r);
     return st;
 }
 
-static const char *const plan_options[] = {"world", "hardware", "svg", "memory", "best"};
-static const char *const plan_flags[] = {"search"};
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("world", "N", "what the job's degrees need", "number of ranks"),
+    TT_CLI_VALUE("hardware", "NAME|FILE.json", NULL,
+                 "machine to plan for, which need not be here; adds times and MFU",
+                 .takes = TT_TAKES_HARDWARE),
+    TT_CLI_VALUE("svg", "FILE", NULL, "draw the pipeline's schedule into this file",
+                 .takes = TT_TAKES_FILE),
+    TT_CLI_FLAG("search",
+                "try every mesh of --world ranks of --hardware; print the fastest that fit"),
+    TT_CLI_VALUE("best", "N", "10", "with --search: number of meshes to print"),
+    TT_CLI_VALUE("memory", "GIB", "the machine's", "with --search: memory per rank"),
+};
 const tt_command tt_cmd_plan = {
     .name = "plan",
-    .usage = "plan JOB.json [--world N] [--hardware NAME|FILE.json] [--svg FILE] [--json]\n"
-             "       ttrun plan JOB.json --search --world N --hardware NAME|FILE.json [--memory "
-             "GIB] [--best N] [--json]",
-    .doc = "parameters, memory and communication of a job; runs nothing",
-    .options = plan_options,
-    .n_options = TT_COUNT(plan_options),
-    .flags = plan_flags,
-    .n_flags = TT_COUNT(plan_flags),
+    .forms = "JOB.json|DIR",
+    .doc = "print parameters, memory and communication of a job; run nothing",
+    .rows = rows,
+    .n_rows = TT_COUNT(rows),
     .run = run_plan,
     .words = 1};

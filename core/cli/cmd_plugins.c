@@ -5,12 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static tt_status usage(tt_error *err)
-{
-    return TT_FAIL(err, TT_EINVAL,
-                   "usage: ttrun plugins [list [KIND] | check FILE.so | new KIND NAME]");
-}
-
 static void print_result(const tt_str *s)
 {
     fputs(tt_str_get(s), stdout);
@@ -172,5 +166,16 @@ tt_status tt_cmd_plugins(const tt_cli *cli, int argc, char **argv, tt_error *err
         return cmd_check(cli, argv[1], err);
     if (strcmp(verb, "new") == 0 && argc == 3)
         return cmd_new(argv[1], argv[2], err);
-    return usage(err);
+    return tt_cli_wrong_words(cli, &tt_cmd_plugins_, err);
 }
+
+static tt_status run_plugins(tt_cli *cli, tt_error *err)
+{
+    return tt_cmd_plugins(cli, cli->n_words, cli->words, err);
+}
+
+const tt_command tt_cmd_plugins_ = {.name = "plugins",
+                                    .forms = "list [KIND]\ncheck FILE.so\nnew KIND NAME",
+                                    .doc = "list plugins; check one; create one",
+                                    .run = run_plugins,
+                                    .words = 4};

@@ -65,7 +65,7 @@ static tt_status cmd_report_run(tt_cli *cli, tt_error *err)
     const size_t n = (size_t)cli->n_words;
     const char *path = tt_cli_option(cli, "output");
     if (!n)
-        return TT_FAIL(err, TT_EINVAL, "no run; usage: ttrun %s", tt_cmd_report.usage);
+        return TT_FAIL(err, TT_EINVAL, "no run; %s", tt_cli_usage(cli->arena, &tt_cmd_report));
     tt_run_report *runs = tt_arena_array(cli->arena, n, sizeof *runs);
     replanned *plans = tt_arena_array(cli->arena, n, sizeof *plans);
     tt_status s = TT_OK;
@@ -88,12 +88,15 @@ static tt_status cmd_report_run(tt_cli *cli, tt_error *err)
     return s;
 }
 
-static const char *const options[] = {"output"};
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("output", "FILE", "report.html in the first run's folder", "file to write",
+                 .takes = TT_TAKES_FILE),
+};
 const tt_command tt_cmd_report = {
     .name = "report",
-    .usage = "report RUN_DIR [RUN_DIR...] [--output FILE]",
-    .doc = "one HTML page of a run: curves, speed, memory, ops, the job; of several, compared",
-    .options = options,
-    .n_options = TT_COUNT(options),
+    .forms = "RUN_DIR...",
+    .doc = "write one HTML page of a run: curves, speed, memory, ops, job; compare several runs",
+    .rows = rows,
+    .n_rows = TT_COUNT(rows),
     .run = cmd_report_run,
     .words = 8};

@@ -97,7 +97,7 @@ static tt_status run_runs(tt_cli *cli, tt_error *err)
 
 const tt_command tt_cmd_runs = {
     .name = "runs",
-    .usage = "runs [FOLDER] [--json]",
+    .forms = "[FOLDER]",
     .doc = "list the runs below a folder: step, loss, last write, size, state, those set aside",
     .run = run_runs,
     .words = 1};
@@ -202,16 +202,16 @@ static tt_status run_gc(tt_cli *cli, tt_error *err)
     return s;
 }
 
-static const char *const gc_options[] = {"keep"};
-static const char *const gc_flags[] = {"cache", "yes"};
+static const tt_cli_row gc_rows[] = {
+    TT_CLI_VALUE("keep", "N", "0", "leave the newest N of the runs that were set aside, per folder"),
+    TT_CLI_FLAG("cache", "also remove the caches of tokens and of compiled kernels"),
+    TT_CLI_FLAG("yes", "remove; without it the command only prints what it would remove"),
+};
 const tt_command tt_cmd_gc = {
     .name = "gc",
-    .usage = "gc [FOLDER] [--keep N] [--cache] [--yes]",
-    .doc = "remove runs that were set aside, with --cache also caches of tokens and kernels; only "
-           "shows them without --yes",
-    .options = gc_options,
-    .n_options = TT_COUNT(gc_options),
-    .flags = gc_flags,
-    .n_flags = TT_COUNT(gc_flags),
+    .forms = "[FOLDER]",
+    .doc = "remove runs that were set aside, and caches; without --yes only show them",
+    .rows = gc_rows,
+    .n_rows = TT_COUNT(gc_rows),
     .run = run_gc,
     .words = 1};

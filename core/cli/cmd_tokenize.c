@@ -71,15 +71,17 @@ static tt_status cmd_tokenize_run(tt_cli *cli, tt_error *err)
     return s;
 }
 
-static const char *const options[] = {"tokenizer"};
-static const char *const flags[] = {"lines", "bos", "eos"};
-const tt_command tt_cmd_tokenize = {
-    .name = "tokenize",
-    .usage = "tokenize [JOB.json] [--tokenizer PATH] [--lines] [--bos] [--eos]",
-    .doc = "print the token ids of standard input; --lines: every line is a document",
-    .options = options,
-    .n_options = TT_COUNT(options),
-    .flags = flags,
-    .n_flags = TT_COUNT(flags),
-    .run = cmd_tokenize_run,
-    .words = 1};
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("tokenizer", "PATH", "the job's; without a job: bytes",
+                 "tokenizer.json, or its folder", .takes = TT_TAKES_FILE),
+    TT_CLI_FLAG("lines", "each line is a document; write a line of ids for each"),
+    TT_CLI_FLAG("bos", "put the beginning-of-sequence token before each document"),
+    TT_CLI_FLAG("eos", "put the end-of-sequence token after each document"),
+};
+const tt_command tt_cmd_tokenize = {.name = "tokenize",
+                                    .forms = "[JOB.json]",
+                                    .doc = "print the token ids of standard input",
+                                    .rows = rows,
+                                    .n_rows = TT_COUNT(rows),
+                                    .run = cmd_tokenize_run,
+                                    .words = 1};

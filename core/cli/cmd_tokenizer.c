@@ -162,9 +162,10 @@ static tt_status cmd_tokenizer_run(tt_cli *cli, tt_error *err)
     const tt_tokenizer_vt *vt = NULL;
     files f = {.maps = NULL};
     if (cli->n_words == 0 || strcmp(cli->words[0], "train"))
-        return TT_FAIL(err, TT_EINVAL, "%s%s%susage: ttrun %s", cli->n_words ? "\"" : "",
+        return TT_FAIL(err, TT_EINVAL, "%s%s%s%s", cli->n_words ? "\"" : "",
                        cli->n_words ? cli->words[0] : "",
-                       cli->n_words ? "\": expected train; " : "", tt_cmd_tokenizer.usage);
+                       cli->n_words ? "\": expected train; " : "",
+                       tt_cli_usage(cli->arena, &tt_cmd_tokenizer));
     if (cli->n_overrides)
         return TT_FAIL(err, TT_EINVAL, "--%s is a key of a job; tokenizer train takes none",
                        cli->overrides[0].key);
@@ -178,15 +179,28 @@ static tt_status cmd_tokenizer_run(tt_cli *cli, tt_error *err)
     return s;
 }
 
-static const char *const options[] = {"data", "vocab-size", "pattern", "out",    "bos",
-                                      "eos",  "pad",        "special", "threads"};
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("data", "FILE...", NULL, "files of text, each a document", .takes = TT_TAKES_FILE,
+                 .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("vocab-size", "N", NULL, "number of tokens, bytes and special tokens included",
+                 .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("out", "DIR", NULL, "folder for tokenizer.json and tokenizer_config.json",
+                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("pattern", "NAME", "llama3",
+                 "how texts are cut into words: a name, or an expression", .takes = TT_TAKES_WORDS,
+                 .words = "gpt2|llama3|qwen2|qwen35|deepseek3|tekken|o200k|nanochat"),
+    TT_CLI_VALUE("bos", "TEXT", "none", "the beginning-of-sequence token"),
+    TT_CLI_VALUE("eos", "TEXT", "none", "the end-of-sequence token"),
+    TT_CLI_VALUE("pad", "TEXT", "none", "the padding token"),
+    TT_CLI_VALUE("special", "TEXT", NULL, "another special token", .flags = TT_CLI_REPEATED),
+    TT_CLI_VALUE("threads", "N", "all cores",
+                 "number of threads; the result does not depend on it"),
+};
 const tt_command tt_cmd_tokenizer = {
     .name = "tokenizer",
-    .usage =
-        "tokenizer train --data FILE... --vocab-size N [--pattern NAME] --out DIR [--bos TEXT] "
-        "[--eos TEXT] [--pad TEXT] [--special TEXT]... [--threads N]",
+    .forms = "train",
     .doc = "train: learn a byte-level BPE tokenizer from files of text",
-    .options = options,
-    .n_options = TT_COUNT(options),
+    .rows = rows,
+    .n_rows = TT_COUNT(rows),
     .run = cmd_tokenizer_run,
     .words = INT_MAX};

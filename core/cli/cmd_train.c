@@ -110,7 +110,10 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
                          "process; start processes on more machines",
                          s.world, TT_CLI_MOST_RANKS);
     if (st == TT_OK && cli->dry_run) {
-        st = tt_cli_plan(cli, &s, err);
+        tt_setup_notices(&s);
+        st = tt_setup_find_data(&s, err);
+        if (st == TT_OK)
+            st = tt_cli_plan(cli, &s, err);
     } else if (st == TT_OK) {
         const tt_run_opts ro = run_opts(cli);
         if ((st = not_stopped(err)) == TT_OK)
@@ -313,7 +316,7 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     int n = 0;
     double init_timeout_s = 0;
     bool mpirun = false;
-    TT_TRY(tt_cli_take_job(cli, 0, tt_cmd_train.usage, err));
+    TT_TRY(tt_cli_take_job(cli, 0, &tt_cmd_train, err));
     TT_TRY(tt_cli_hold_job(cli, err));
     if (tt_cli_option(cli, "profile"))
         tt_cli_override(cli, "profiling.enable", "true");
@@ -329,12 +332,15 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     return n > 1 ? tt_launch_ranks(cli, n, mpirun, init_timeout_s, err) : run_here(cli, err);
 }
 
-static const char *const train_flags[] = {"profile"};
+static const tt_cli_row rows[] = {
+    TT_CLI_FLAG("profile",
+                "trace every tenth step and the last one, in profile/ of the run's folder"),
+};
 const tt_command tt_cmd_train = {
     .name = "train",
-    .usage = "[train] [OPTION]... JOB.json [--section.key VALUE]...",
-    .doc = "train as a job file says; resume if the run folder has checkpoints",
-    .flags = train_flags,
-    .n_flags = TT_COUNT(train_flags),
+    .forms = "JOB.json|DIR [--section.key VALUE]...",
+    .doc = "train as a job file says; continue if the run's folder has checkpoints",
+    .rows = rows,
+    .n_rows = TT_COUNT(rows),
     .run = cmd_train_run,
     .words = 1};

@@ -77,7 +77,7 @@ tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err)
 }
 
 /* The job may be words of the command line alone: --model.hf DIR. */
-tt_status tt_cli_take_job(tt_cli *cli, int word, const char *usage, tt_error *err)
+tt_status tt_cli_take_job(tt_cli *cli, int word, const tt_command *c, tt_error *err)
 {
     bool hf = false;
     for (size_t i = 0; i < cli->n_overrides; i++)
@@ -86,8 +86,8 @@ tt_status tt_cli_take_job(tt_cli *cli, int word, const char *usage, tt_error *er
     if (cli->job || hf)
         return TT_OK;
     return TT_FAIL(err, TT_EINVAL,
-                   "no job file, and no Hugging Face folder (--model.hf DIR); usage: ttrun %s",
-                   usage);
+                   "no job file, and no Hugging Face folder (--model.hf DIR); %s",
+                   tt_cli_usage(cli->arena, c));
 }
 
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)

@@ -52,11 +52,10 @@ static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *e
                        "--checkpoint is missing: a step-N folder, a run folder, or one of "
                        "Hugging Face's");
     out->path = path;
-    const size_t length = strlen(path);
-    if (length > 5 && !strcmp(path + length - 5, ".gguf"))
+    if (strlen(path) > 5 && !strcmp(path + strlen(path) - 5, ".gguf"))
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "--checkpoint: %s: GGUF is written, not read; give the run folder or the "
-                       "Hugging Face folder it was made from",
+                       "--checkpoint: %s: GGUF files are written, not read; give the run or the "
+                       "Hugging Face folder that it was made from",
                        path);
     if (tt_path_exists(tt_path_join(cli->arena, path, "trainer.json")))
         return TT_OK;

@@ -80,6 +80,10 @@ void tt_job_print(const tt_job *job, bool origins, tt_str *out);
  * run prints them. */
 void tt_job_diff(const char *old_resolved_json, const char *new_resolved_json, tt_str *out);
 
+/* A line per key or value that was taken in another trainer's spelling, or that changes nothing:
+ * "job.json:3:5: training.gc_freq: changes nothing here: …". */
+const char *const *tt_job_notices(const tt_job *job, size_t *n);
+
 /* Documentation from tables. A list of sections describes everything that a job may contain. */
 struct tt_section_doc {
     const char *key; /* "training", "model.args", "hooks[]" (a list of such), "" = the top level */
@@ -89,10 +93,13 @@ struct tt_section_doc {
     size_t n_options, option_size;
     const char *same_as; /* instead of options: the section that has the same keys; or NULL */
 };
+/* The first key whose last part is `name`, "optimizer.lr" for "lr"; NULL = none. Owner: the arena. */
+const char *tt_docs_key_ending_in(tt_arena *a, const tt_section_doc *s, size_t n, const char *name);
 void tt_schema_print(const tt_section_doc *s, size_t n, tt_str *out); /* JSON Schema 2020-12 */
 void tt_explain_print(const tt_section_doc *s, size_t n, const char *key,
-                      tt_str *out);                                      /* key NULL = all      */
-void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out); /* docs/reference.md   */
+                      tt_str *out);                                       /* key NULL = all      */
+void tt_explain_sections(const tt_section_doc *s, size_t n, tt_str *out); /* a line per section */
+void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out);  /* docs/reference.md   */
 
 /* A small JSON reader, also for other files (checkpoints, Hugging Face's configs). It makes a tree
  * with positions in the arena, and is safe against hostile input: depth ≤ 512, duplicate keys are

@@ -120,6 +120,17 @@ static void explain_nearest(tt_arena *a, const tt_section_doc *s, size_t n, cons
     tt_str_addc(out, '\n');
 }
 
+const char *tt_docs_key_ending_in(tt_arena *a, const tt_section_doc *s, size_t n, const char *name)
+{
+    for (size_t d = 0; d < n; d++)
+        for (size_t i = 0; i < s[d].n_options; i++) {
+            const tt_option o = tt_config_row(s[d].options, s[d].option_size, i);
+            if (strcmp(o.name, name) == 0 || tt_config_spelling(o.aliases, name))
+                return tt_config_join(a, s[d].key, o.name);
+        }
+    return NULL;
+}
+
 /* The rows of one table, as keys of `section`. */
 static bool explain_table(tt_arena *a, const tt_section_doc *table, const tt_section_doc *section,
                           const char *key, bool *headed, tt_str *out)
@@ -140,6 +151,27 @@ static bool explain_table(tt_arena *a, const tt_section_doc *table, const tt_sec
     return found;
 }
 
+/* A key, or a section, of another trainer. */
+static bool explain_reserved(tt_arena *a, const char *key, tt_str *out)
+{
+    const tt_reserved *r = tt_reserved_find(key);
+    if (!r && !strpbrk(key, ".["))
+        r = tt_reserved_find(tt_arena_printf(a, "%s.*", key));
+    if (!r)
+        return false;
+    tt_str_printf(out, "%s\n    ", key);
+    if (r->kind == TT_RESERVED_IDLE && r->values)
+        tt_str_printf(out, "accepted if %s, and changes nothing here; else: %s\n", r->values,
+                      r->otherwise);
+    else if (r->kind == TT_RESERVED_IDLE)
+        tt_str_printf(out, "accepted, and changes nothing here: %s\n", r->text);
+    else if (r->kind == TT_RESERVED_MOVED || r->kind == TT_RESERVED_ALIAS)
+        tt_str_printf(out, "the same as %s\n", r->text);
+    else
+        tt_str_printf(out, "%s\n", tt_reserved_answer(a, r));
+    return true;
+}
+
 void tt_explain_print(const tt_section_doc *s, size_t n, const char *key, tt_str *out)
 {
     tt_arena *a = tt_arena_new();
@@ -151,9 +183,17 @@ void tt_explain_print(const tt_section_doc *s, size_t n, const char *key, tt_str
             if (strcmp(s[e].key, s[d].same_as) == 0)
                 found = explain_table(a, &s[e], &s[d], key, &headed, out) || found;
     }
-    if (key && !found)
+    if (key && !found && !explain_reserved(a, key, out))
         explain_nearest(a, s, n, key, out);
     tt_arena_free(a);
+}
+
+void tt_explain_sections(const tt_section_doc *s, size_t n, tt_str *out)
+{
+    tt_str_add(out, "Sections of a job:\n");
+    for (size_t d = 0; d < n; d++)
+        if (!s[d].component && s[d].doc && *s[d].doc)
+            tt_str_printf(out, "  %-22s %s\n", *s[d].key ? s[d].key : "(top level)", s[d].doc);
 }
 
 /* Writes a cell of a Markdown table and escapes bars, which would end it. */
@@ -197,6 +237,27 @@ static void reference_row(const tt_option *o, tt_str *out)
     tt_str_free(&notes);
 }
 
+/* The keys of other trainers that a job may have. */
+static void reference_accepted(tt_str *out)
+{
+    size_t n;
+    const tt_reserved *r = tt_reserved_table(&n);
+    tt_str_add(out, "\n## Accepted from torchtitan\n\nThese keys are taken with a notice. `ttrun "
+                    "config --explain KEY` answers for those that are refused, and for Hugging "
+                    "Face's, Megatron-LM's, nanoGPT's, nanochat's and llm.c's names.\n\n"
+                    "| key | values | effect |\n|---|---|---|\n");
+    for (size_t i = 0; i < n; i++) {
+        if (r[i].kind != TT_RESERVED_ALIAS && r[i].kind != TT_RESERVED_IDLE)
+            continue;
+        const bool alias = r[i].kind == TT_RESERVED_ALIAS;
+        tt_str_printf(out, "| `%s` | ", r[i].key);
+        add_cell(alias ? "as there" : r[i].values ? r[i].values : "any", out);
+        tt_str_printf(out, " | %s", alias ? "the same as " : "none: ");
+        add_cell(r[i].text, out);
+        tt_str_add(out, " |\n");
+    }
+}
+
 void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out)
 {
     tt_str_add(out, "# Job file reference\n\nMade from the option tables by `make docs` (`ttrun "
@@ -211,4 +272,5 @@ void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out)
             reference_row(&o, out);
         }
     }
+    reference_accepted(out);
 }

@@ -80,29 +80,6 @@ tt_status tt_config_fail_type(const tt_json *v, const char *path, const char *wh
 
 /* ---- did you mean …? */
 
-/* Keys of torchtitan and other trainers, and the keys of ttrun with the same meaning. */
-static const char *const moved[][2] = {
-    {"model.converters",                              "converters"                                },
-    {"model.tokenizer_path",                          "tokenizer.path"                            },
-    {"job",                                           "dump_folder"                               },
-    {"hf_assets_path",                                "model.hf_assets_path"                      },
-    {"training.dataset",                              "dataloader.name"                           },
-    {"training.dataset_path",                         "dataloader.path"                           },
-    {"training.batch_size",                           "training.local_batch_size"                 },
-    {"training.data_parallel_degree",                 "parallelism.data_parallel_shard_degree"    },
-    {"training.tensor_parallel_degree",               "parallelism.tensor_parallel_degree"        },
-    {"training.lr",                                   "optimizer.lr"                              },
-    {"training.learning_rate",                        "optimizer.lr"                              },
-    {"optimizer.learning_rate",                       "optimizer.lr"                              },
-    {"training.weight_decay",                         "optimizer.weight_decay"                    },
-    {"training.warmup_steps",                         "lr_scheduler.warmup_steps"                 },
-    {"optimizer.warmup_steps",                        "lr_scheduler.warmup_steps"                 },
-    {"optimizer.max_norm",                            "training.max_norm"                         },
-    {"debug.seed",                                    "training.seed"                             },
-    {"parallelism.pipeline_parallel_microbatch_size", "parallelism.pipeline_parallel_microbatches"},
-    {"metrics.save_tb_folder",                        "dump_folder"                               },
-};
-
 /* The sections of a job, to suggest one for a misspelt section before its tables are known. */
 static const char *const sections[] = {
     "spec",       "dump_folder", "extends",  "model",        "tokenizer",   "dataloader",
@@ -161,9 +138,6 @@ static const char *near_elsewhere(const tt_job *job, const char *key)
 static const char *suggest(const tt_job *job, const char *section, const char *key,
                            const char *path, const char *const *own, size_t n_own)
 {
-    for (size_t i = 0; i < TT_COUNT(moved); i++)
-        if (strcmp(moved[i][0], path) == 0)
-            return moved[i][1];
     if (!*section) {
         const char *name = nearest(key, sections, TT_COUNT(sections));
         if (name)
@@ -184,10 +158,13 @@ tt_status tt_config_fail_unknown(const tt_job *job, const tt_json *object, size_
 {
     const char *key = object->keys[i];
     const char *path = tt_config_join(job->arena, section, key);
-    const char *meant = suggest(job, section, key, path, own, n_own);
+    const tt_reserved *known = tt_reserved_find(path);
+    const char *meant = known ? NULL : suggest(job, section, key, path, own, n_own);
     const char *shown = tt_config_join(job->arena, section, tt_config_key(job->arena, key));
     const tt_json *v = object->items[i];
     const tt_json_pos *pos = &object->key_pos[i];
+    if (known)
+        return tt_config_fail(v, pos, shown, err, "%s", tt_reserved_answer(job->arena, known));
     if (!meant)
         return tt_config_fail(v, pos, shown, err, "unknown key");
     return tt_config_fail(v, pos, shown, err, "unknown key (did you mean %s?)", meant);

@@ -2,6 +2,7 @@
 #ifndef TT_CONFIG_INTERNAL_H
 #define TT_CONFIG_INTERNAL_H
 #include "config/config.h"
+#include "config/reserved.h"
 
 /* Functions and types shared by the files of core/config only. */
 
@@ -31,6 +32,7 @@ typedef struct tt_config_book { /* what was asked for, learned while parsing; al
     TT_VEC(tt_config_text) texts;
     TT_VEC(tt_config_section) sections;
     TT_VEC(tt_section_doc) tables; /* for suggestions */
+    TT_VEC(const char *) notices;
 } tt_config_book;
 
 struct tt_job {
@@ -59,8 +61,18 @@ bool tt_config_under(const char *path, const char *top); /* path is top or insid
 
 /* ---- override.c */
 tt_status tt_config_override(tt_job *job, const tt_override *o, int layer, tt_error *err);
+/* Sets the value at a path and makes the objects that are missing on it. */
+tt_status tt_config_set_path(tt_job *job, const char *path, tt_json *v, tt_error *err);
 /* The canonical name of a section ("validator" → "validation"). */
 const char *tt_config_section_name(const char *key);
+
+/* ---- alias.c */
+/* Gives keys and values of other trainers that have one of the same meaning here ours. */
+tt_status tt_config_take_aliases(tt_job *job, tt_error *err);
+/* The i-th other spelling of a value of a key; NULL = there are no more. */
+const char *tt_config_value_alias(const char *key, const char *ours, size_t i);
+/* Whether an unknown key is one that ttrun does without; a notice says so. */
+bool tt_config_idle(const tt_job *job, const tt_json *v, const char *path);
 
 /* ---- quote.c: texts of a job in messages */
 void tt_config_quote(const char *text, tt_str *out);     /* JSON string, cut when long */

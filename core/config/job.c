@@ -176,6 +176,7 @@ tt_status tt_job_load(tt_arena *a, const char *path, const tt_override *override
     if (path)
         TT_TRY(load_file(&l, path, &job->root, err));
     TT_TRY(apply_overrides(job, overrides, n, l.layer, err));
+    TT_TRY(tt_config_take_aliases(job, err));
     *out = job;
     return TT_OK;
 }
@@ -187,6 +188,7 @@ tt_status tt_job_load_text(tt_arena *a, const char *name, const char *text, size
     tt_job *job = job_new(a, name);
     TT_TRY(load_text(&l, name, text, n_bytes, &job->root, err));
     TT_TRY(apply_overrides(job, overrides, n, l.layer, err));
+    TT_TRY(tt_config_take_aliases(job, err));
     *out = job;
     return TT_OK;
 }
@@ -235,6 +237,12 @@ tt_status tt_job_fail(const tt_job *job, const char *key, tt_error *err, const c
 tt_status tt_job_list(const tt_job *job, const char *key, size_t *n, tt_error *err)
 {
     const tt_json *v = tt_config_find(job, key);
+    if (v && v->type == TT_JSON_OBJECT && v->n)
+        return tt_config_fail(
+            v, NULL, key, err,
+            "expected a list, got an object; its first element's keys are %s[0].%s "
+            "and so on",
+            key, tt_config_key(job->arena, v->keys[0]));
     if (v && v->type != TT_JSON_ARRAY)
         return tt_config_fail_type(v, key, "a list", err);
     tt_json *empty = tt_config_node(job->arena, TT_JSON_ARRAY, NULL);
@@ -313,11 +321,30 @@ static tt_status check_ignored(const tt_job *job, const char *path, tt_error *er
     return tt_config_fail_unknown(job, object, i, section, NULL, 0, err);
 }
 
+/* A section that no table has may be another trainer's. Its first key that ttrun knows of and cannot
+ * do without is the error; else the section itself is. */
+static tt_status check_section(const tt_job *job, size_t i, tt_error *err)
+{
+    const tt_json *section = job->root->items[i];
+    const char *key = job->root->keys[i];
+    size_t n_idle = 0;
+    for (size_t m = 0; section->type == TT_JSON_OBJECT && m < section->n; m++) {
+        const char *path = tt_config_join(job->arena, key, section->keys[m]);
+        if (tt_config_idle(job, section->items[m], path))
+            n_idle++;
+        else if (tt_reserved_find(path))
+            return tt_config_fail_unknown(job, section, m, key, NULL, 0, err);
+    }
+    if (n_idle && n_idle == section->n)
+        return TT_OK;
+    return tt_config_fail_unknown(job, job->root, i, "", NULL, 0, err);
+}
+
 tt_status tt_job_finish(tt_job *job, tt_error *err)
 {
     for (size_t i = 0; i < job->root->n; i++)
         if (!claimed(job, job->root->keys[i]))
-            return tt_config_fail_unknown(job, job->root, i, "", NULL, 0, err);
+            TT_TRY(check_section(job, i, err));
     for (size_t i = 0; i < job->book->ignored.n; i++)
         TT_TRY(check_ignored(job, job->book->ignored.items[i], err));
     return TT_OK;

@@ -73,6 +73,11 @@ static tt_status set(tt_job *job, tt_json *at, const char *path, tt_json *v, tt_
     return TT_OK;
 }
 
+tt_status tt_config_set_path(tt_job *job, const char *path, tt_json *v, tt_error *err)
+{
+    return set(job, job->root, path, v, err);
+}
+
 tt_status tt_config_override(tt_job *job, const tt_override *o, int layer, tt_error *err)
 {
     tt_json_origin *origin = tt_arena_alloc(job->arena, sizeof *origin);

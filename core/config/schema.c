@@ -10,6 +10,7 @@ typedef struct writer {
     const tt_section_doc *docs;
     size_t n;
     tt_str *out;
+    const char *section; /* of the rows that are written */
 } writer;
 
 /* Begins member `key` unless the object has it already (a component may repeat a common key). */
@@ -25,6 +26,16 @@ static bool name(writer *w, tt_map *seen, const char *key)
     return true;
 }
 
+/* Other spellings of a value that a job may use: ,"AdamW" */
+static void write_value_aliases(writer *w, const char *key, const char *ours)
+{
+    const char *path = tt_config_join(w->arena, w->section, key), *alias;
+    for (size_t i = 0; (alias = tt_config_value_alias(path, ours, i)); i++) {
+        tt_str_addc(w->out, ',');
+        tt_str_json(w->out, alias);
+    }
+}
+
 static void write_choices(writer *w, const tt_option *o)
 {
     bool first = true;
@@ -33,7 +44,9 @@ static void write_choices(writer *w, const tt_option *o)
         size_t n = strcspn(p, "|");
         if (*p != '~') {
             tt_str_add(w->out, first ? "" : ",");
-            tt_str_json(w->out, tt_arena_strn(w->arena, p, n));
+            const char *word = tt_arena_strn(w->arena, p, n);
+            tt_str_json(w->out, word);
+            write_value_aliases(w, o->name, word);
             first = false;
         }
         p += n + (p[n] == '|');
@@ -103,10 +116,24 @@ static void write_row(writer *w, const tt_option *o, tt_map *seen)
     }
 }
 
+/* The name of a component, in its spellings; a default like "auto" stands for any of them. */
+static void write_name(writer *w, const char *automatic, const char *component)
+{
+    const char *path = tt_config_join(w->arena, w->section, "name");
+    const bool one = !automatic && !tt_config_value_alias(path, component, 0);
+    tt_str_add(w->out, one ? "{\"const\":" : "{\"enum\":[");
+    tt_str_json(w->out, component);
+    if (automatic)
+        tt_str_printf(w->out, ",%s", automatic);
+    write_value_aliases(w, "name", component);
+    tt_str_add(w->out, one ? "}" : "]}");
+}
+
 /* Rows of every doc with this key and component; const_name: what "name" must be, or NULL. */
 static void write_rows(writer *w, const char *key, const char *component, const char *const_name,
                        tt_map *seen)
 {
+    w->section = key;
     for (size_t d = 0; d < w->n; d++) {
         const tt_section_doc *s = &w->docs[d];
         bool same =
@@ -118,9 +145,7 @@ static void write_rows(writer *w, const char *key, const char *component, const 
             if (const_name && strcmp(o.name, "name") == 0) {
                 if (!name(w, seen, "name"))
                     continue;
-                tt_str_add(w->out, "{\"const\":");
-                tt_str_json(w->out, const_name);
-                tt_str_addc(w->out, '}');
+                write_name(w, o.default_json, const_name);
             } else {
                 write_row(w, &o, seen);
             }
@@ -156,6 +181,77 @@ static void write_children(writer *w, const char *key, tt_map *seen)
     }
 }
 
+/* ---- what is accepted from other trainers: deprecated, so that an editor says what it does */
+
+static void write_values(writer *w, const char *values)
+{
+    for (const char *p = values; *p;) {
+        const size_t n = strcspn(p, "|");
+        const char *v = tt_arena_strn(w->arena, p, n);
+        const bool json = !strcmp(v, "true") || !strcmp(v, "false") || !strcmp(v, "null") ||
+                          *v == '[' || (*v >= '0' && *v <= '9');
+        tt_str_add(w->out, p == values ? "\"enum\":[" : ",");
+        if (json)
+            tt_str_add(w->out, v);
+        else
+            tt_str_json(w->out, v);
+        p += n + (p[n] == '|');
+    }
+    tt_str_add(w->out, "],");
+}
+
+static void write_reserved_key(writer *w, const tt_reserved *r, const char *key, tt_map *seen)
+{
+    if (!name(w, seen, key))
+        return;
+    tt_str_add(w->out, "{\"deprecated\":true,");
+    if (r->values)
+        write_values(w, r->values);
+    tt_str_add(w->out, "\"description\":");
+    tt_str_json(w->out, r->kind == TT_RESERVED_ALIAS
+                            ? tt_arena_printf(w->arena, "another name of %s", r->text)
+                            : tt_arena_printf(w->arena, "changes nothing here: %s", r->text));
+    tt_str_addc(w->out, '}');
+}
+
+static bool accepted(const tt_reserved *r)
+{
+    return r->kind == TT_RESERVED_ALIAS || r->kind == TT_RESERVED_IDLE;
+}
+
+/* The accepted keys right below `section`, "" = the top level. */
+static void write_reserved(writer *w, const char *section, tt_map *seen)
+{
+    size_t n;
+    const size_t k = strlen(section);
+    const tt_reserved *r = tt_reserved_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const char *key = k ? r[i].key + k + 1 : r[i].key;
+        if (accepted(&r[i]) && !strncmp(r[i].key, section, k) && (!k || r[i].key[k] == '.') &&
+            !strchr(key, '.') && *key != '*')
+            write_reserved_key(w, &r[i], key, seen);
+    }
+}
+
+/* Sections that only other trainers have. */
+static void write_foreign_sections(writer *w, tt_map *seen)
+{
+    size_t n;
+    const tt_reserved *r = tt_reserved_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const size_t k = strcspn(r[i].key, ".");
+        const char *section = tt_arena_strn(w->arena, r[i].key, k);
+        if (!accepted(&r[i]) || !r[i].key[k] || !name(w, seen, section))
+            continue;
+        tt_map *own = tt_map_new(w->arena);
+        const bool all = !strcmp(r[i].key + k, ".*");
+        tt_str_add(w->out, "{\"type\":\"object\",\"deprecated\":true,\"properties\":{");
+        write_reserved(w, section, own);
+        tt_str_printf(w->out, "},\"minProperties\":1,\"additionalProperties\":%s}",
+                      all ? "true" : "false");
+    }
+}
+
 static void write_members(writer *w, const char *key, const char *component, const char *const_name)
 {
     tt_map *seen = tt_map_new(w->arena);
@@ -164,6 +260,9 @@ static void write_members(writer *w, const char *key, const char *component, con
         write_rows(w, key, component, const_name, seen);
     write_rows(w, key, NULL, const_name, seen);
     write_children(w, key, seen);
+    write_reserved(w, key, seen);
+    if (!*key)
+        write_foreign_sections(w, seen);
     if (!*key)
         tt_str_add(
             w->out,
@@ -259,7 +358,7 @@ void tt_schema_print(const tt_section_doc *s, size_t n, tt_str *out)
 {
     tt_str text = {0};
     tt_error err = {0};
-    writer w = {tt_arena_new(), s, n, &text};
+    writer w = {tt_arena_new(), s, n, &text, ""};
     const tt_json *v;
     tt_str_add(
         &text,

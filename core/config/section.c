@@ -80,7 +80,9 @@ static tt_status match_rows(const table *t, const tt_json *object, size_t *membe
         size_t row = find_row(t, key), winner = i;
         if (row == t->n) {
             /* at the top level this may be a section: tt_job_finish checks those */
-            if (!is_ignored(t, key) && (*t->path || object != t->job->root))
+            if (!is_ignored(t, key) && (*t->path || object != t->job->root) &&
+                !tt_config_idle(t->job, object->items[i],
+                                tt_config_join(t->job->arena, t->path, key)))
                 return fail_unknown(t, object, i, err);
             continue;
         }

@@ -299,6 +299,8 @@ static void say(const corpus *c, const tt_tokens *t, bool found)
     if (t->n_empty > 0)
         tt_log(TT_INFO, "data", "%lld of %lld documents are empty and were left out",
                (long long)t->n_empty, (long long)(t->n_documents + t->n_empty));
+    if (c->o->env->seq_len == 1) /* `ttrun eval` opens the text once more, to count its tokens */
+        return;
     tt_log(TT_INFO, "data",
            "%zu files, %lld documents, %lld bytes of text, %lld tokens, "
            "%lld samples per epoch; %s %s",

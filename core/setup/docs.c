@@ -57,6 +57,10 @@ tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_
                 section_of((tt_kind)k), c[i]->name,        c[i]->doc, c[i]->options,
                 c[i]->n_options,        c[i]->option_size, NULL};
             tt_vec_push(a, &all, d);
+            tt_section_doc host = d;
+            host.key = "comm.host_args"; /* the same plugin beside another one: comm.host */
+            if (k == TT_KIND_COMM)
+                tt_vec_push(a, &all, host);
         }
     }
     tt_str_free(&faults);

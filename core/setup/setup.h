@@ -155,6 +155,11 @@ bool tt_hf_has_weights(const char *folder);
 bool tt_is_dropout(const char *option); /* by the name of a model's option, or of a config's key */
 const tt_model_meta *
 tt_setup_model_meta(const tt_component *c); /* NULL: it has no names of Meta's */
+/* Whether the files of the loaders exist, for a run that is not to begin. */
+tt_status tt_setup_find_data(const tt_setup *s, tt_error *err);
+/* Logs what was taken in another trainer's spelling or changes nothing, and a warm-up that is as long
+ * as the run. */
+void tt_setup_notices(const tt_setup *s);
 /* Every option table that a job may use, for the schema, --explain and the reference. The core's
  * tables come first, with component NULL. */
 tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n,

@@ -173,6 +173,7 @@ static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_erro
         return TT_OK;
     if (vt->describe)
         vt->describe(l->rank.backend, text, sizeof text);
+    tt_setup_notices(s);
     tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP per token", s->model.name,
            s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
     announce_dropout(s);

@@ -40,7 +40,7 @@ headers_stand_alone() { # each, as C and as C++
 }
 uninstall_leaves_nothing() {
     make MODE="$mode" uninstall DESTDIR="$root" PREFIX=/opt/t >/dev/null 2>&1
-    left=$(find "$root" -not -type d)
+    left=$(find "$root" -not -type d; find "$root" -type d -name '*zsh*' -o -type d -name '*fish*' -o -type d -name '*completion*' -o -type d -name '*ttrun*')
     [ -z "$left" ] || { echo "$left"; return 1; }
 }
 scaffold_without_sdk_says_what_to_do() {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# docs/reference.md is what the option tables say; the man page and the completion know the commands and options there are.
+# docs/reference.md is what the option tables say; the man page and the help texts know the commands and options there are.
 cd "$SRC" || exit 1
 check() { # NAME CONDITION…
     name=$1
@@ -14,10 +14,17 @@ reference_is_what_the_tables_say() {
 commands() { "$TTRUN" --help | sed -n '/^commands/,/^$/s/^  \([a-z]*\) .*/\1/p'; }
 # "--name" of every line of a help text that begins with one
 options() { "$TTRUN" "$@" --help | sed -n 's/^  --\([a-z][a-z_-]*\).*/\1/p'; }
+# The lists of the man page are made from the same tables as the help texts.
+man_is_what_the_tables_say() {
+    for part in synopsis options; do
+        "$TTRUN" complete "--man-$part" >"$TMPDIR/part" && [ -s "$TMPDIR/part" ] || return 1
+        sed -n "/^\.\\\\\" begin $part/,/^\.\\\\\" end $part/p" docs/ttrun.1 | sed '1d;$d' | diff - "$TMPDIR/part" || { echo "run: make docs"; return 1; }
+    done
+}
 man_has_every_command_and_option() {
     man=$(sed 's/\\-/-/g; s/\\f[BIPR]//g' docs/ttrun.1)
     for c in $(commands); do
-        echo "$man" | grep -q "^\.B ttrun $c\|^\.RB \[ $c \]" || { echo "docs/ttrun.1: no synopsis of $c"; return 1; }
+        echo "$man" | grep -q "^\.B ttrun $c" || { echo "docs/ttrun.1: no synopsis of $c"; return 1; }
         for o in $(options "$c"); do
             echo "$man" | grep -q -e "--$o" || { echo "docs/ttrun.1: no --$o"; return 1; }
         done
@@ -28,15 +35,20 @@ man_has_no_other_command() {
         commands | grep -qx "$c" || { echo "docs/ttrun.1: ttrun has no command $c"; return 1; }
     done
 }
-completion_has_every_command_and_option() {
+# Each option of each command: a line of meaning in --help, and its place in the usage.
+help_says_what_each_option_means() {
     for c in $(commands); do
-        grep -q "[\" ]$c[\" ]" mk/ttrun.bash || { echo "mk/ttrun.bash: no $c"; return 1; }
-        for o in $(options "$c"); do
-            grep -q -e "--$o[\" ]" mk/ttrun.bash || { echo "mk/ttrun.bash: no --$o (of $c)"; return 1; }
+        "$TTRUN" "$c" --help >"$TMPDIR/help" || return 1
+        sed -n '/^usage:/,/^[a-z].*[^:]$/p' "$TMPDIR/help" >"$TMPDIR/usage"
+        for o in $(sed -n "/^options of $c:/,/^\$/s/^  --\([a-z][a-z_-]*\).*/\1/p" "$TMPDIR/help"); do
+            grep -q -e "--$o\([] ]\|\$\)" "$TMPDIR/usage" || { echo "usage of $c: no --$o"; return 1; }
         done
+        ! sed -n 's/ *$//; /^  --/p' "$TMPDIR/help" | grep -vE '^  --[a-z_-]+( [^ ]+)?  +[^ ].{9,}' || { echo "help of $c: an option without meaning"; return 1; }
+        ! awk 'length > 130' "$TMPDIR/help" | grep . || { echo "help of $c: a line that is too long"; return 1; }
     done
 }
 check reference_agrees_with_the_option_tables reference_is_what_the_tables_say
 check man_has_every_command_and_option man_has_every_command_and_option
 check man_has_no_other_command man_has_no_other_command
-check completion_has_every_command_and_option completion_has_every_command_and_option
+check man_is_what_the_tables_say man_is_what_the_tables_say
+check help_says_what_each_option_means help_says_what_each_option_means

@@ -115,7 +115,7 @@ static const char *const refused[][2] = {
     BAD("{\"parallelism\": {\"tensor_paralel_degre\": 1}}",
         "job.json:1:18: parallelism.tensor_paralel_degre: unknown key (did you mean "
         "parallelism.tensor_parallel_degree?)"),
-    BAD("{\"job\": {\"dump_folder\": \"x\"}}",
+    BAD("{\"job\": {\"folder\": \"x\"}}",
         "job.json:1:2: job: unknown key (did you mean dump_folder?)"),
     BAD("{\"steps\": 1}", "job.json:1:2: steps: unknown key (did you mean training.steps?)"),
 };

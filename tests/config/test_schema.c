@@ -88,8 +88,9 @@ static void test_schema_agrees_with_the_tables(void **state)
     equals(s, "properties/model/properties/args/anyOf/0/properties/any", "{}");
     equals(s, "properties/model/properties/args/anyOf/0/properties/maybe/type",
            "[\"integer\",\"null\"]");
-    equals(s, "properties/optimizer/anyOf/0/properties/name/const", "\"adamw\"");
-    equals(s, "properties/optimizer/anyOf/1/properties/name/const", "\"sgd\"");
+    equals(s, "properties/optimizer/anyOf/0/properties/name/enum",
+           "[\"adamw\",\"AdamW\",\"adamw_torch\",\"adamw_torch_fused\"]");
+    equals(s, "properties/optimizer/anyOf/1/properties/name/enum", "[\"sgd\",\"SGD\"]");
     equals(s, "properties/optimizer/anyOf/0/properties/lr/description", "\"rate \\\"r\\\"\"");
     equals(s, "properties/optimizer/anyOf/0/properties/param_groups/default", "[]");
     equals(s, "properties/validation/properties/dataloader/$ref", "\"#/properties/dataloader\"");

@@ -135,7 +135,7 @@ static void test_text_documents_have_bos_and_eos_in_path_order(void **state)
 {
     (void)state;
     for (int64_t vocab = 200; vocab <= 70000;
-         vocab += 34900) { /* one, two and four bytes a token */
+         vocab += 34900) { /* one, two and four bytes per token */
         letters l = {.vocab = vocab};
         const char *paths[] = {"b.txt", "a.txt"};
         const int32_t bos = (int32_t)vocab - 2, eos = (int32_t)vocab - 1;

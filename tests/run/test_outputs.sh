@@ -100,7 +100,7 @@ awk -v s="$(value "$dir/plan.json" bytes_per_rank.state)" -v l="$(value "$dir/pl
     -v w="$(value "$dir/plan.json" bytes_per_rank.work)" -v p="$(value "$dir/plan.json" bytes_per_rank.peak)" \
     -v c="$(value "$dir/plan.json" bytes_per_rank.saving)" 'BEGIN {exit !(s > 0 && c > 0 && s + l + w + c == p)}'
 ok plan_bytes_add_up
-# a save in the background copies parameters and AdamW's two states: 12 bytes a parameter
+# a save in the background copies parameters and AdamW's two states: 12 bytes per parameter
 n=$(value "$dir/plan.json" parameters)
 says saving 0 "$TTRUN" plan "$dir/job.json" --json --checkpoint.async_mode disabled &&
     [ "$(value "$dir/plan.json" bytes_per_rank.saving)" -ge $((12 * n)) ] && [ "$(value "$dir/out" bytes_per_rank.saving)" = 0 ] &&
@@ -152,8 +152,41 @@ says schema 0 "$TTRUN" config --schema && [ "$(value "$dir/out" '$schema')" = "h
 ok schema_is_json
 says explain 0 "$TTRUN" config --explain training.steps && grep -q 'default 10000' "$dir/out"
 ok explain_a_key
-says explain_all 0 "$TTRUN" config --explain && grep -q '^optimizer.lr' "$dir/out" && grep -q '^checkpoint.interval' "$dir/out"
-ok explain_all_keys
+says explain_all 0 "$TTRUN" config --explain && grep -q '^  optimizer  ' "$dir/out" && grep -q '^  checkpoint  ' "$dir/out" && grep -q '^  hardware  ' "$dir/out"
+ok explain_lists_the_sections
+says explain_flavors 0 "$TTRUN" config --explain model.flavor && grep -q '^    debugmodel  6,163,712 parameters$' "$dir/out" && grep -q '^    405B  ' "$dir/out" &&
+    says explain_flavors 0 "$TTRUN" config --explain model.flavor --spec gpt2 && grep -q '^    124M  ' "$dir/out" && ! grep -q '405B' "$dir/out"
+ok explain_lists_the_flavors_of_the_spec
+bad=
+for pair in optimizer.name:adamw lr_scheduler.name:wsd tokenizer.name:byte dataloader.name:jsonl loss.name:cross_entropy backend.name:cpu \
+    comm.backend:shm metrics.sinks:tensorboard spec:mistral hardware:h100 templates:dataloader kinds:kernels optimizer:sgd; do
+    says explain_list 0 "$TTRUN" config --explain "${pair%%:*}" && grep -q "^    ${pair##*:}" "$dir/out" || bad="$bad $pair"
+done
+[ -z "$bad" ] || echo "missing:$bad" >"$dir/err"
+[ -z "$bad" ]
+ok explain_lists_what_there_is
+says explain_args 0 "$TTRUN" config --explain model.args --spec gpt2 && grep -q 'n_positions \[gpt2\]' "$dir/out" && ! grep -q '\[llama3\]' "$dir/out" &&
+    says explain_args 0 "$TTRUN" config "$dir/job.json" --explain model.args && grep -q 'dim \[llama3\]' "$dir/out" && ! grep -q '\[gpt2\]' "$dir/out"
+ok explain_args_of_the_spec_only
+says explain_foreign 0 "$TTRUN" config --explain training.gc_freq && grep -q 'no garbage collector' "$dir/out" &&
+    says explain_foreign 0 "$TTRUN" config --explain float8 && grep -q converter "$dir/out"
+ok explain_answers_names_of_other_trainers
+says idle 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/idle" --training.gc_freq 50 --job.description text --optimizer.name AdamW --training.steps 2 &&
+    [ "$(grep -c 'I job\]' "$dir/err")" -eq 3 ] && grep -q 'training.gc_freq: changes nothing here' "$dir/err" && ! grep -q gc_freq "$dir/idle/run.json"
+ok foreign_keys_are_taken_with_one_notice_each
+sed 's/"path": \["text.txt"\]/"mixture": [{"path": ["text.txt"]}, {"path": ["none.txt"]}]/' "$dir/job.json" >"$dir/mix.json"
+says dry 2 "$TTRUN" "$dir/job.json" --dump_folder "$dir/dry" --dry-run --dataloader.path '["nope.txt"]' && grep -q 'dataloader.path: .*nope.txt' "$dir/err" && one_line "$dir/err" &&
+    says dry 2 "$TTRUN" "$dir/mix.json" --dry-run && grep -q 'mixture.*none.txt' "$dir/err" &&
+    says dry 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/dry" --dry-run && ! [ -e "$dir/dry" ]
+ok dry_run_looks_for_the_data
+says unused 0 "$TTRUN" config "$dir/job.json" --validation.dataloader.path x.txt && grep -q 'validation.dataloader is not used' "$dir/err"
+ok unused_validation_data_is_told
+says lists 0 "$TTRUN" config "$dir/job.json" --converters '[]' --hooks '[]' && says lists 2 "$TTRUN" config "$dir/job.json" --converters.name x &&
+    grep -q "first element's keys are converters\[0\].name" "$dir/err" && says lists 2 "$TTRUN" config "$dir/job.json" '--converters[0].name' x && grep -q 'converter "x" is unknown' "$dir/err"
+ok lists_of_the_job_on_the_command_line
+says warm 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/warm" --lr_scheduler.warmup_steps 2 --training.steps 2 && grep -q 'warmup_steps 2: the learning rate rises' "$dir/err" &&
+    says warm 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/warm2" --lr_scheduler.warmup_steps 1 --training.steps 2 && ! grep -q 'learning rate rises' "$dir/err"
+ok a_warm_up_as_long_as_the_run_is_warned_of
 
 # ---- checkpoints, text ----
 says ls 0 "$TTRUN" ckpt ls "$run" && [ "$(sed 's/ .*//' "$dir/out" | tr '\n' ' ')" = "step-5 step-10 " ]
@@ -180,6 +213,14 @@ sample="--checkpoint $run/checkpoint/step-5 --prompt line --max-tokens 40 --temp
 says seed 0 "$TTRUN" generate $sample --seed 1 && cp "$dir/out" "$dir/seed1" && says seed2 0 "$TTRUN" generate $sample --seed 1 &&
     cmp -s "$dir/out" "$dir/seed1" && says seed3 0 "$TTRUN" generate $sample --seed 2 && ! cmp -s "$dir/out" "$dir/seed1"
 ok generate_follows_its_seed
+says long 0 "$TTRUN" generate --checkpoint "$run" --prompt line --max-tokens 60 --temperature 0 --n 1 && ! grep -q 'trained on samples' "$dir/err" ||
+    grep -q 'has [0-9]* tokens; the model was trained on samples of 32' "$dir/err"
+ok generate_tells_a_text_longer_than_the_samples
+echo x >"$dir/m.gguf"
+says gguf 2 "$TTRUN" generate --checkpoint "$dir/m.gguf" && grep -q 'GGUF files are written, not read' "$dir/err"
+ok generate_of_a_gguf_file_says_what_to_do
+says eval 0 "$TTRUN" eval --checkpoint "$run" --data "$dir/text.txt" && [ "$(grep -c ' samples per epoch' "$dir/err")" -eq 1 ]
+ok eval_prints_one_line_about_its_data
 
 if [ -e /dev/full ]; then
     "$TTRUN" plan "$dir/job.json" >/dev/full 2>"$dir/err"

@@ -42,7 +42,7 @@ static tt_status launch_check(const cuda_backend *b, const cuda_kernel *k, const
                        k->name, (long long)g->x, (long long)g->y, (long long)g->z, INT32_MAX,
                        UINT16_MAX, UINT16_MAX);
     if (g->threads < 1 || g->threads > 1024)
-        return TT_FAIL(err, TT_EINTERNAL, "kernel %s: %d threads a block; 1 to 1024 are possible",
+        return TT_FAIL(err, TT_EINTERNAL, "kernel %s: %d threads per block; 1 to 1024 are possible",
                        k->name, g->threads);
     if (g->shared < 0 || g->shared > b->chip.shared_bytes)
         return TT_FAIL(err, TT_EUNSUPPORTED,

@@ -24,7 +24,7 @@ struct hf_matcher {
 };
 
 /* The limit of one match does not bound the matches of a text: a pattern that looks to the text's
- * end from each byte takes hours of a megabyte. Real patterns split megabytes a second. The time is
+ * end from each byte takes hours of a megabyte. Real patterns split megabytes per second. The time is
  * the thread's own on a core, so a process that was stopped, or shares its cores, has as long. */
 #ifndef HF_PATTERN_SECONDS /* tests set less */
 #define HF_PATTERN_SECONDS 20.0

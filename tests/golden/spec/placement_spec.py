@@ -248,7 +248,7 @@ def verify(g):
         assert n.place.dims == tuple(n.letters[x] for x in lout) and not n.keep & used
 
 # ---------------------------------------------------------------- 5 lowering: (from, to) -> named collectives
-Step = namedtuple("Step", "kind atoms src dst cost")           # cost: elements a rank sends, exact boxes ignored (padded sizes)
+Step = namedtuple("Step", "kind atoms src dst cost")           # cost: elements that a rank sends, exact boxes ignored (padded sizes)
 
 def lower(mesh, dims, A, B):
     """A list of single-kind steps. Reduce before gather, RS before AR, so the AR runs on the shard."""

@@ -99,7 +99,7 @@ def test_accumulation():
                                            for s in lower(g.mesh, n.dims, n.ins[0].place, n.place))
                 npar = len(param_dims(Cfg(tied=tied)))
                 assert rs[name, sunk, tied] == npar * (1 if sunk else 2), (name, sunk, tied, rs)   # tied: one RS, not two
-    return "reduce-scatters: one a param and step sunk, one a param and micro-batch reduced; tied adds none"
+    return "reduce-scatters: one per param and step sunk, one per param and micro-batch reduced; tied adds none"
 
 def test_walkthrough():
     """The walk-through of docs/design/rules.md on r,s,c,t = 2,2,2,2 with SP, then dgamma without SP."""

@@ -20,7 +20,7 @@ typedef struct bf16 {
 
 #ifdef __CUDACC__
 #define TT_DEV __device__ __forceinline__
-/* A kernel of `threads` threads a block. */
+/* A kernel of `threads` threads per block. */
 #define TT_KERNEL(threads, name, ...)                                                              \
     extern "C" __global__ __launch_bounds__(threads) void name(__VA_ARGS__)
 extern __shared__ __align__(1024) unsigned char tt_shared[];

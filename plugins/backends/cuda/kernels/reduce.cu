@@ -166,7 +166,7 @@ REDUCE(bf16, bf16, tt_most, max)
 REDUCE(float, f32, tt_arg, arg)
 REDUCE(bf16, bf16, tt_arg, arg)
 
-/* out [n] = Σ partial [tiles, ld], 32 columns a block: thread row k has the tiles k, k + 32, … */
+/* out [n] = Σ partial [tiles, ld], 32 columns per block: thread row k has the tiles k, k + 32, … */
 TT_KERNEL(1024, column_sum, const float *partial, i64 tiles, i64 n, i64 ld, float *out)
 {
     const int c = (int)threadIdx.x % 32, k = (int)threadIdx.x / 32;

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include <stdio.h>
+#include <string.h>
+
+/* Help texts and the man page's lists of options, made from the option tables. */
+
+const tt_cli_row tt_cli_common[] = {
+    TT_CLI_VALUE("spec", "NAME", "llama3", "TrainSpec to use instead of the job's",
+                 .takes = TT_TAKES_SPEC),
+    TT_CLI_VALUE("plugin-dir", "DIR", NULL,
+                 "folder searched for plugins, with its subfolders, instead of the usual ones",
+                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REPEATED),
+    TT_CLI_VALUE("nproc", "N", "1",
+                 "start N ranks on this machine: processes, or threads without mpirun"),
+    TT_CLI_VALUE(
+        "resume", "auto|never", "auto",
+        "continue from the newest checkpoint; never: begin anew, move the run's files aside"),
+    TT_CLI_VALUE("dump_folder", "DIR", "./outputs", "folder of the run, instead of the job's",
+                 .takes = TT_TAKES_FOLDER),
+    TT_CLI_VALUE("converters", "LIST", NULL,
+                 "the job's list of converters, as JSON: '[{\"name\": …}]'"),
+    TT_CLI_VALUE("hooks", "LIST", NULL, "the job's list of hooks, as JSON"),
+    TT_CLI_FLAG("dry-run", "stop before step 1 with the plan printed"),
+    TT_CLI_FLAG("json", "print JSON: plan, config, plugins, eval, generate"),
+    TT_CLI_FLAG("verbose", "-v: print more"),
+    TT_CLI_FLAG("quiet", "-q: print less"),
+    TT_CLI_FLAG("help", "-h: print this text"),
+    TT_CLI_FLAG("version", "print the version"),
+};
+const size_t tt_cli_n_common = TT_COUNT(tt_cli_common);
+
+const tt_cli_row *tt_cli_row_of(const tt_command *c, const char *name)
+{
+    for (size_t i = 0; c && i < c->n_rows; i++)
+        if (!strcmp(c->rows[i].name, name))
+            return &c->rows[i];
+    for (size_t i = 0; i < tt_cli_n_common; i++)
+        if (!strcmp(tt_cli_common[i].name, name))
+            return &tt_cli_common[i];
+    return NULL;
+}
+
+/* ---- usage ---- */
+
+/* Whether the option goes with a form of the command, whose first word may be a verb. */
+static bool row_fits(const tt_cli_row *r, const char *form, size_t n)
+{
+    return !r->verb || (strlen(r->verb) == n && !strncmp(form, r->verb, n));
+}
+
+typedef struct usage_line {
+    tt_str *out;
+    size_t width, indent, column; /* width 0: do not break the line */
+} usage_line;
+
+static void add_word(usage_line *l, const char *word)
+{
+    const size_t n = strlen(word);
+    if (l->width && l->column + 1 + n > l->width) {
+        tt_str_printf(l->out, "\n%*s", (int)l->indent, "");
+        l->column = l->indent;
+    }
+    tt_str_printf(l->out, " %s", word);
+    l->column += 1 + n;
+}
+
+static void usage_rows(usage_line *l, const tt_command *c, const char *form, bool required)
+{
+    char word[96];
+    for (size_t i = 0; i < c->n_rows; i++) {
+        const tt_cli_row *r = &c->rows[i];
+        if (((r->flags & TT_CLI_REQUIRED) != 0) != required ||
+            !row_fits(r, form, strcspn(form, " \n")))
+            continue;
+        snprintf(word, sizeof word, "%s--%s%s%s%s%s", required ? "" : "[", r->name,
+                 r->value ? " " : "", r->value ? r->value : "", required ? "" : "]",
+                 r->flags & TT_CLI_REPEATED ? "..." : "");
+        add_word(l, word);
+    }
+}
+
+/* One form of a command: "ttrun ckpt reshard FOLDER OUT [--files N]". */
+static void add_form(usage_line *l, const tt_command *c, const char *form)
+{
+    char word[96];
+    const size_t n = strcspn(form, "\n");
+    tt_str_printf(l->out, "ttrun %s", c->name);
+    l->column += strlen("ttrun ") + strlen(c->name);
+    l->indent = l->column;
+    for (size_t at = 0; at < n;) {
+        const size_t k = strcspn(form + at, " \n");
+        snprintf(word, sizeof word, "%.*s", (int)k, form + at);
+        if (k)
+            add_word(l, word);
+        at += k + 1;
+    }
+    usage_rows(l, c, form, true);
+    usage_rows(l, c, form, false);
+}
+
+static const char *next_form(const char *form)
+{
+    form += strcspn(form, "\n");
+    return *form ? form + 1 : NULL;
+}
+
+const char *tt_cli_usage(tt_arena *a, const tt_command *c)
+{
+    tt_str o = {0};
+    tt_str_add(&o, "usage: ");
+    for (const char *f = c->forms; f; f = next_form(f)) {
+        usage_line l = {&o, 0, 0, 0};
+        tt_str_add(&o, f == c->forms ? "" : " | ");
+        add_form(&l, c, f);
+    }
+    const char *text = tt_arena_str(a, tt_str_get(&o));
+    tt_str_free(&o);
+    return text;
+}
+
+/* ---- help ---- */
+
+static void print_row(const tt_cli_row *r, tt_str *out)
+{
+    char left[48];
+    snprintf(left, sizeof left, "--%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
+    tt_str_printf(out, "  %-26s %s%s", left, r->verb ? r->verb : "", r->verb ? ": " : "");
+    tt_str_add(out, r->doc);
+    if (r->flags & TT_CLI_REQUIRED)
+        tt_str_add(out, " (required)");
+    else if (r->fallback)
+        tt_str_printf(out, " (default %s)", r->fallback);
+    tt_str_addc(out, '\n');
+}
+
+static void print_usage(const tt_command *c, tt_str *out)
+{
+    for (const char *f = c->forms; f; f = next_form(f)) {
+        usage_line l = {out, 80, 0, 7};
+        tt_str_add(out, f == c->forms ? "usage: " : "       ");
+        add_form(&l, c, f);
+        tt_str_addc(out, '\n');
+    }
+}
+
+void tt_cli_help(const tt_command *c, tt_str *out)
+{
+    if (c) {
+        print_usage(c, out);
+        tt_str_printf(out, "%s\n", c->doc);
+        if (c->n_rows)
+            tt_str_printf(out, "\noptions of %s:\n", c->name);
+        for (size_t i = 0; i < c->n_rows; i++)
+            print_row(&c->rows[i], out);
+    } else {
+        tt_str_add(out, "usage: ttrun [COMMAND] [OPTION]... [JOB.json] [--section.key VALUE]...\n"
+                        "Train large language models.\n\ncommands (train is the default; ttrun "
+                        "COMMAND --help lists a command's options):\n");
+        for (size_t i = 0; i < tt_cli_n_commands; i++)
+            if (tt_cli_commands[i]->doc)
+                tt_str_printf(out, "  %-10s %s\n", tt_cli_commands[i]->name,
+                              tt_cli_commands[i]->doc);
+    }
+    tt_str_add(out, "\noptions of every command:\n");
+    for (size_t i = 0; i < tt_cli_n_common; i++)
+        print_row(&tt_cli_common[i], out);
+    tt_str_add(out, "\nNames with a dot are the job's: --training.steps 20. `ttrun config "
+                    "--explain` lists its sections.\n");
+}
+
+/* ---- docs/ttrun.1 ---- */
+
+/* Text for roff: a hyphen of an option is a minus, a backslash is escaped. */
+static void add_roff(const char *text, tt_str *out)
+{
+    for (const char *p = text; *p; p++) {
+        if (*p == '-' || *p == '\\')
+            tt_str_add(out, *p == '-' ? "\\-" : "\\e");
+        else
+            tt_str_addc(out, *p);
+    }
+}
+
+void tt_cli_man_synopsis(tt_str *out)
+{
+    for (size_t i = 0; i < tt_cli_n_commands; i++) {
+        const tt_command *c = tt_cli_commands[i];
+        for (const char *f = c->doc ? c->forms : NULL; f; f = next_form(f)) {
+            tt_str text = {0};
+            usage_line l = {&text, 0, 0, 0};
+            add_form(&l, c, f);
+            const size_t head = strlen("ttrun ") + strlen(c->name);
+            tt_str_printf(out, ".B ttrun %s\n", c->name);
+            add_roff(tt_str_get(&text) + head + (tt_str_get(&text)[head] == ' '), out);
+            tt_str_add(out, "\n.br\n");
+            tt_str_free(&text);
+        }
+    }
+}
+
+static void man_row(const tt_cli_row *r, tt_str *out)
+{
+    tt_str_add(out, ".TP\n.B ");
+    tt_str_add(out, "\\-\\-");
+    add_roff(r->name, out);
+    if (r->value) {
+        tt_str_add(out, " \\fI");
+        add_roff(r->value, out);
+        tt_str_add(out, "\\fP");
+    }
+    tt_str_addc(out, '\n');
+    if (r->verb)
+        tt_str_printf(out, "%s: ", r->verb);
+    add_roff(r->doc, out);
+    if (r->flags & TT_CLI_REQUIRED)
+        tt_str_add(out, " (required)");
+    if (r->flags & TT_CLI_REPEATED)
+        tt_str_add(out, " (may be repeated)");
+    if (r->fallback) {
+        tt_str_add(out, " (default ");
+        add_roff(r->fallback, out);
+        tt_str_addc(out, ')');
+    }
+    tt_str_add(out, ".\n");
+}
+
+void tt_cli_man_options(tt_str *out)
+{
+    for (size_t i = 0; i < tt_cli_n_common; i++)
+        man_row(&tt_cli_common[i], out);
+    for (size_t i = 0; i < tt_cli_n_commands; i++) {
+        const tt_command *c = tt_cli_commands[i];
+        if (c->n_rows && c->doc)
+            tt_str_printf(out, ".SS Options of %s\n", c->name);
+        for (size_t k = 0; c->doc && k < c->n_rows; k++)
+            man_row(&c->rows[k], out);
+    }
+}

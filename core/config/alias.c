@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/internal.h"
+#include <string.h>
+
+/* Spellings of other trainers that a job may use: keys with another name here, values with another
+ * name here, and keys that ttrun does without. Each is taken with a notice. */
+
+typedef struct value_alias {
+    const char *key, *value, *ours;
+    const char *also; /* another key that gets the value as it was written, unless it is set */
+} value_alias;
+
+static const value_alias values[] = {
+    {"optimizer.name",                  "AdamW",             "adamw",    NULL                     },
+    {"optimizer.name",                  "adamw_torch",       "adamw",    NULL                     },
+    {"optimizer.name",                  "adamw_torch_fused", "adamw",    NULL                     },
+    {"optimizer.name",                  "SGD",               "sgd",      NULL                     },
+    {"lr_scheduler.name",               "cosine",            "wsd",      "lr_scheduler.decay_type"},
+    {"lr_scheduler.name",               "linear",            "wsd",      "lr_scheduler.decay_type"},
+    {"lr_scheduler.name",               "sqrt",              "wsd",      "lr_scheduler.decay_type"},
+    {"training.dtype",                  "bf16",              "bfloat16", NULL                     },
+    {"training.dtype",                  "fp32",              "float32",  NULL                     },
+    {"training.mixed_precision_param",  "bf16",              "bfloat16", NULL                     },
+    {"training.mixed_precision_param",  "fp32",              "float32",  NULL                     },
+    {"training.mixed_precision_reduce", "bf16",              "bfloat16", NULL                     },
+    {"training.mixed_precision_reduce", "fp32",              "float32",  NULL                     },
+};
+
+const char *tt_config_value_alias(const char *key, const char *ours, size_t i)
+{
+    for (size_t k = 0; k < TT_COUNT(values); k++)
+        if (!strcmp(values[k].key, key) && !strcmp(values[k].ours, ours) && i-- == 0)
+            return values[k].value;
+    return NULL;
+}
+
+static void notice(const tt_job *job, const char *text)
+{
+    tt_config_book *book = job->book;
+    for (size_t i = 0; i < book->notices.n; i++)
+        if (!strcmp(book->notices.items[i], text))
+            return;
+    tt_vec_push(job->arena, &book->notices, text);
+}
+
+const char *const *tt_job_notices(const tt_job *job, size_t *n)
+{
+    *n = job->book->notices.n;
+    return job->book->notices.items;
+}
+
+/* "job.json:3:5: KEY", "--KEY" */
+static const char *place_of(const tt_job *job, const tt_json *v, const char *key)
+{
+    const char *at = tt_config_origin(job->arena, v);
+    const bool named = v->origin && v->origin->command_line;
+    return named ? at : tt_arena_printf(job->arena, "%s: %s", at, key);
+}
+
+/* Takes the object of a key off its section, and a section that is then empty off the job. */
+static void take_off(tt_job *job, const char *key)
+{
+    const char *dot = strrchr(key, '.');
+    const char *section = tt_arena_strn(job->arena, key, dot ? (size_t)(dot - key) : 0);
+    tt_json *object = tt_config_find(job, section);
+    tt_config_remove(object, dot ? dot + 1 : key);
+    if (dot && !object->n)
+        tt_config_remove(job->root, section);
+}
+
+static int layer_of(const tt_json *v)
+{
+    return v->origin ? v->origin->layer : -1;
+}
+
+static tt_status take_key(tt_job *job, const tt_reserved *r, tt_error *err)
+{
+    tt_json *v = tt_config_find(job, r->key), *own = tt_config_find(job, r->text);
+    if (!v)
+        return TT_OK;
+    const int layer = layer_of(v), own_layer = own ? layer_of(own) : -1;
+    if (own && layer == own_layer)
+        return tt_config_fail(v, NULL, r->key, err, "the same option as %s; keep one of them",
+                              r->text);
+    notice(job, tt_arena_printf(job->arena, "%s: taken as %s", place_of(job, v, r->key), r->text));
+    take_off(job, r->key);
+    return own_layer > layer ? TT_OK : tt_config_set_path(job, r->text, v, err);
+}
+
+static tt_status take_value(tt_job *job, const value_alias *a, tt_error *err)
+{
+    tt_json *v = tt_config_find(job, a->key);
+    if (!v || v->type != TT_JSON_STRING || strcmp(v->string, a->value) != 0)
+        return TT_OK;
+    tt_json *copy = tt_arena_dup(job->arena, v, sizeof *v);
+    const tt_json *other = a->also ? tt_config_find(job, a->also) : NULL;
+    const bool sets = a->also && (!other || layer_of(other) < layer_of(v));
+    if (sets)
+        TT_TRY(tt_config_set_path(job, a->also, copy, err));
+    v = tt_config_find(job, a->key);
+    v->string = a->ours;
+    notice(job, tt_arena_printf(job->arena, "%s: \"%s\" is taken as \"%s\"%s%s%s",
+                                place_of(job, v, a->key), a->value, a->ours, sets ? " with " : "",
+                                sets ? a->also : "", sets ? " of that name" : ""));
+    if (v->origin && v->origin->raw) { /* tt_config_read takes the typed text of a string */
+        tt_json_origin *o = tt_arena_dup(job->arena, v->origin, sizeof *o);
+        o->raw = a->ours;
+        v->origin = o;
+    }
+    return TT_OK;
+}
+
+tt_status tt_config_take_aliases(tt_job *job, tt_error *err)
+{
+    size_t n;
+    const tt_reserved *r = tt_reserved_table(&n);
+    for (size_t i = 0; i < n; i++)
+        if (r[i].kind == TT_RESERVED_ALIAS)
+            TT_TRY(take_key(job, &r[i], err));
+    for (size_t i = 0; i < TT_COUNT(values); i++)
+        TT_TRY(take_value(job, &values[i], err));
+    return TT_OK;
+}
+
+static bool is_one_of(const tt_json *v, const char *list)
+{
+    tt_str text = {0};
+    if (v->type == TT_JSON_STRING)
+        tt_str_add(&text, v->string);
+    else
+        tt_json_write(v, &text);
+    const bool found = tt_config_spelling(list, tt_str_get(&text));
+    tt_str_free(&text);
+    return found;
+}
+
+bool tt_config_idle(const tt_job *job, const tt_json *v, const char *path)
+{
+    const tt_reserved *r = tt_reserved_find(path);
+    if (!r || r->kind != TT_RESERVED_IDLE || (r->values && !is_one_of(v, r->values)))
+        return false;
+    notice(job, tt_arena_printf(job->arena, "%s: changes nothing here: %s", place_of(job, v, path),
+                                r->text));
+    return true;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/setup_impl.h"
+#include <ttrun/corpus.h>
+
+/* What a user should know about the job before it runs. */
+
+/* The warm-up of a scheduler that has the option warmup_steps; 0 = none. */
+static int64_t warmup_of(const tt_part *scheduler)
+{
+    const int64_t *steps =
+        scheduler->component
+            ? tt_part_value(scheduler->component, scheduler->config, "warmup_steps", TT_OPT_INT)
+            : NULL;
+    return steps ? *steps : 0;
+}
+
+/* The files of one loader, if it has the option "path". */
+static tt_status find_files(const tt_setup *s, const tt_part *p, const char *section, tt_error *err)
+{
+    tt_error why = {0};
+    tt_files files = {0};
+    const tt_strings *path =
+        p->component ? tt_part_value(p->component, p->config, "path", TT_OPT_STRINGS) : NULL;
+    if (!path)
+        return TT_OK;
+    const tt_status st = tt_files_find(path, tt_job_dir(s->job), "corpus/*.txt", &files, &why);
+    if (st == TT_OK)
+        tt_files_free(&files);
+    else
+        tt_setup_fail(s->job, section, why.text, err);
+    return st;
+}
+
+tt_status tt_setup_find_data(const tt_setup *s, tt_error *err)
+{
+    if (!tt_part_is_mixture(&s->dataloader))
+        TT_TRY(find_files(s, &s->dataloader, "dataloader", err));
+    for (int i = 0; tt_part_is_mixture(&s->dataloader) && i < tt_mixture_size(&s->dataloader); i++)
+        TT_TRY(find_files(s, tt_mixture_part(&s->dataloader, i),
+                          tt_arena_printf(s->arena, "dataloader.mixture[%d]", i), err));
+    return s->has_validation ? find_files(s, &s->validation_data, "validation.dataloader", err)
+                             : TT_OK;
+}
+
+void tt_setup_notices(const tt_setup *s)
+{
+    size_t n;
+    const char *const *lines = tt_job_notices(s->job, &n);
+    const int64_t warmup = warmup_of(&s->lr_scheduler), steps = s->core.training.steps;
+    for (size_t i = 0; i < n; i++)
+        tt_log(TT_INFO, "job", "%s", lines[i]);
+    if (tt_job_has(s->job, "validation.dataloader") && !s->core.validation.enable)
+        tt_log(TT_INFO, "job", "validation.dataloader is not used: validation.enable is false");
+    if (warmup >= steps && steps > 1)
+        tt_log(TT_WARN, "job",
+               "lr_scheduler.warmup_steps %lld: the learning rate rises during all %lld steps of "
+               "the run; set fewer",
+               (long long)warmup, (long long)steps);
+}
