@@ -161,5 +161,5 @@ void tt_cli_log_setup(const tt_cli *cli, int rank, int world)
     tt_log_setup(cli->verbose > 0   ? TT_DEBUG
                  : cli->verbose < 0 ? TT_WARN
                                     : TT_INFO,
-                 rank, world, (isatty(2) || getenv("TTRUN_TTY")) && !getenv("NO_COLOR"));
+                 rank, world, tt_terminal_colors());
 }

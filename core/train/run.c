@@ -179,6 +179,7 @@ static tt_status loop_start(tt_loop *l, const tt_run_folder *folder, tt_error *e
     TT_TRY(announce(l, folder, err));
     if (l->main && l->o->progress && l->s->core.metrics.enable_progress_bar) {
         tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, false);
+        l->progress.unit = l->s->world > 1 ? "tps/rank" : "tps"; /* as in the line of a step */
         l->has_progress = true;
     }
     return TT_OK;
