@@ -158,6 +158,9 @@ void tt_log_set_redraw(void (*fn)(void *), void *arg);
 /* A line without the head of rank, time, level and area, for a terminal. */
 void tt_log_bare(tt_log_level level, const char *text);
 
+/* "12,345.6": x with `digits` decimals and commas between thousands; returns the length. */
+int tt_grouped(char *buf, size_t size, double x, int digits);
+
 /* ---- terminal.c: the terminal of stderr, or that of the launcher behind mpirun's pipe */
 bool tt_terminal(void);        /* there is one */
 int tt_terminal_columns(void); /* its width now; 0: there is no terminal */

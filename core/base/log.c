@@ -15,7 +15,7 @@
 static struct {
     _Atomic int level, rank;
     _Atomic bool color, held, all;
-    _Atomic bool alone; /* one rank, on a terminal: lines do not name it */
+    _Atomic bool alone;                     /* one rank, on a terminal: lines do not name it */
     _Atomic uint64_t shown[MAX_SHOWN / 64]; /* bit r: show rank r's info and debug lines */
     _Atomic int64_t origin_ns;              /* when time +0 was; 0 = the first line sets it */
     pthread_mutex_t lock;

@@ -11,31 +11,13 @@ static double metric(const tt_metrics_record *r, const char *name)
     return (double)NAN;
 }
 
-int tt_console_grouped(char *buf, size_t size, double x, int digits)
-{
-    char plain[64];
-    if (!isfinite(x) || fabs(x) >= 1e18)
-        return snprintf(buf, size, "%g", x);
-    const int n = snprintf(plain, sizeof plain, "%.*f", digits, x);
-    const char *dot = strchr(plain, '.');
-    const int whole = dot ? (int)(dot - plain) : n, sign = plain[0] == '-';
-    size_t out = 0;
-    for (int i = 0; i < n && out + 2 < size; i++) {
-        if (i > sign && i < whole && (whole - i) % 3 == 0)
-            buf[out++] = ',';
-        buf[out++] = plain[i];
-    }
-    buf[out] = '\0';
-    return (int)out;
-}
-
 void tt_console_step(const tt_metrics_record *r, tt_str *out)
 {
     char tps[40], tflops[40];
     const double mfu = metric(r, "mfu");
     const double comm = metric(r, "time/comm_exposed") / metric(r, "time_s");
-    tt_console_grouped(tps, sizeof tps, metric(r, "tps"), 0);
-    tt_console_grouped(tflops, sizeof tflops, metric(r, "tflops"), 2);
+    tt_grouped(tps, sizeof tps, metric(r, "tps"), 0);
+    tt_grouped(tflops, sizeof tflops, metric(r, "tflops"), 2);
     tt_str_printf(
         out, "step: %2lld  loss: %8.5f  grad_norm: %7.4f  memory: %5.2fGiB  tps: %s  tflops: %s",
         (long long)r->step, metric(r, "loss"), metric(r, "grad_norm"), metric(r, "mem_gib"), tps,
@@ -58,7 +40,7 @@ void tt_console_validation(const tt_metrics_record *r, tt_str *out)
         tt_str_printf(out, "  memory: %5.2fGiB", memory);
     if (isnan(rate))
         return;
-    tt_console_grouped(tps, sizeof tps, rate, 0);
+    tt_grouped(tps, sizeof tps, rate, 0);
     tt_str_printf(out, "  tps: %s", tps);
 }
 
@@ -103,8 +85,8 @@ static void console_fields(const tt_metrics_record *r, bool brief, bool ranks, f
     char tps[40], tflops[40];
     const double mfu = metric(r, "mfu"), lr = metric(r, "lr");
     const size_t n = sizeof f->text;
-    tt_console_grouped(tps, sizeof tps, metric(r, "tps"), 0);
-    tt_console_grouped(tflops, sizeof tflops, metric(r, "tflops"), 2);
+    tt_grouped(tps, sizeof tps, metric(r, "tps"), 0);
+    tt_grouped(tflops, sizeof tflops, metric(r, "tflops"), 2);
     snprintf(f[0].text, n, brief ? "step: %4lld" : "step: %5lld", (long long)r->step);
     snprintf(f[1].text, n, brief ? "loss: %7.4f" : "loss: %8.5f", metric(r, "loss"));
     snprintf(f[2].text, n, brief ? "norm: %6.3f" : "grad_norm: %7.4f", metric(r, "grad_norm"));

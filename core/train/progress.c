@@ -36,13 +36,13 @@ static void format_tail(const tt_progress *p, int64_t now_ns, int parts, char *b
     const double spent = (double)(now_ns - p->begin_ns) * 1e-9;
     const int64_t here = p->done - p->begin_done;
     const bool known = p->total > 0 && here > 0;
-    tt_console_grouped(done, sizeof done, (double)p->done, 0);
-    tt_console_grouped(total, sizeof total, (double)p->total, 0);
+    tt_grouped(done, sizeof done, (double)p->done, 0);
+    tt_grouped(total, sizeof total, (double)p->total, 0);
     if (!isnan(p->loss) && parts > 2)
         snprintf(loss, sizeof loss, "  loss %.4f", p->loss);
     if (!isnan(p->rate) && parts > 3) {
         char number[40];
-        tt_console_grouped(number, sizeof number, p->rate, 0);
+        tt_grouped(number, sizeof number, p->rate, 0);
         snprintf(rate, sizeof rate, "  %s %s", number, p->unit ? p->unit : "tok/s");
     }
     clock_text(left, sizeof left,
