@@ -46,36 +46,33 @@ static int shade(const tt_schedule *s, int stage)
     return has_shades(s) && 2 * stage >= s->n_stages;
 }
 
-static int swatch(tt_str *out, int x, const char *fill, const char *name)
+static void swatch(tt_str *out, int x, const char *fill)
 {
     tt_str_printf(out,
                   "<rect x=\"%d\" y=\"28\" width=\"14\" height=\"14\" fill=\"%s\" "
-                  "stroke=\"#888\" stroke-width=\"0.5\"/>"
-                  "<text x=\"%d\" y=\"39\" font-size=\"12\">%s</text>\n",
-                  x, fill, x + 20, name);
-    return x + 44 + 7 * (int)strlen(name);
+                  "stroke=\"#888\" stroke-width=\"0.5\"/>",
+                  x, fill);
 }
 
 static void draw_legend(const tt_schedule *s, const tt_run *run, tt_str *out)
 {
-    bool seen[TT_N_ACTIONS][2] = {{false}};
+    bool seen[TT_N_ACTIONS] = {false};
     int x = LEFT;
     for (int i = 0; i < run->n; i++)
-        seen[run->order[i].action.kind][shade(s, run->order[i].action.stage)] = true;
-    for (int k = 0; k < TT_N_ACTIONS; k++)
-        for (int h = 0; h < 2; h++) {
-            char name[64];
-            snprintf(name, sizeof name, "%s%s", action_names[k],
-                     !has_shades(s) ? ""
-                     : h            ? ", later stages"
-                                    : ", earlier stages");
-            if (seen[k][h])
-                x = swatch(out, x, colour[k][h], name);
-        }
-    tt_str_printf(out,
-                  "<text x=\"%d\" y=\"39\" font-size=\"12\">number: micro-batch; white: idle"
-                  "</text>\n",
-                  x);
+        seen[run->order[i].action.kind] = true;
+    for (int k = 0; k < TT_N_ACTIONS; k++) {
+        if (!seen[k])
+            continue;
+        swatch(out, x, colour[k][0]);
+        if (has_shades(s))
+            swatch(out, x += 16, colour[k][1]);
+        tt_str_printf(out, "<text x=\"%d\" y=\"39\" font-size=\"12\">%s</text>\n", x + 20,
+                      action_names[k]);
+        x += 44 + 7 * (int)strlen(action_names[k]);
+    }
+    tt_str_printf(
+        out, "<text x=\"%d\" y=\"39\" font-size=\"12\">%snumber: micro-batch; white: idle</text>\n",
+        x, has_shades(s) ? "dark: a rank's later stages; " : "");
 }
 
 static void draw_action(const tt_schedule *s, const tt_event *e, double scale, tt_str *out)

@@ -544,9 +544,8 @@ static void test_drawings_show_every_action(void **state)
     assert_int_equal(boxes, run.n);
     assert_int_equal(run.n, 3 * 6 * 7);
     assert_non_null(strstr(tt_str_get(&t), " viewBox=\"0 0 1474 164\" "));
-    static const char *const legend[] = {">forward, earlier stages<", ">forward, later stages<",
-                                         ">I: backward, inputs, later stages<",
-                                         ">W: backward, weights, earlier stages<",
+    static const char *const legend[] = {">forward<", ">I: backward, inputs<",
+                                         ">W: backward, weights<", "dark: a rank's later stages",
                                          "number: micro-batch"};
     for (size_t i = 0; i < sizeof legend / sizeof *legend; i++)
         assert_non_null(strstr(tt_str_get(&t), legend[i]));
