@@ -96,7 +96,10 @@ void tt_report_runs_table(const tt_run_report *runs, size_t n, tt_str *o)
         time_cell(o, seconds_of(&r->train));
         mesh_cell(r, o);
         text_cell(o, version && version->type == TT_JSON_STRING ? version->string : NULL);
-        text_cell(o, started && started->type == TT_JSON_STRING ? started->string : NULL);
+        char when[17] = ""; /* to the minute */
+        if (started && started->type == TT_JSON_STRING)
+            snprintf(when, sizeof when, "%s", started->string);
+        text_cell(o, when);
         tt_str_add(o, "</tr>\n");
     }
     tt_str_add(o,

@@ -110,7 +110,7 @@ void tt_html(tt_str *out, const char *text);            /* escapes HTML, and byt
                                                            UTF-8 */
 void tt_html_number(tt_str *out, double v, int digits); /* "12.3k"; NaN: a dash */
 extern const char *const tt_report_style[2];            /* style.c */
-#define TT_REPORT_SCRIPTS 3
+#define TT_REPORT_SCRIPTS 4
 extern const char *const tt_report_script[TT_REPORT_SCRIPTS]; /* script.c */
 
 #endif

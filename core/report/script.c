@@ -44,13 +44,16 @@ const char *const tt_report_script[TT_REPORT_SCRIPTS] = {
     "m=raw/u,s=u*(m>5?10:m>2?5:m>1?2:1),out=[];\n"
     "for(var v=Math.ceil(lo/s)*s;v<=hi+s*1e-9&&out.length<50;v+=s)\n"
     "out.push(Math.abs(v)<s*1e-6?0:v);return out}\n"
-    "function decades(lo,hi){var out=[],every=Math.max(1,Math.ceil((hi-lo)/6));\n"
+    "function decades(lo,hi){if(hi-lo<0.7)return steps(Math.pow(10,lo),Math.pow(10,hi),5).\n"
+    "filter(function(v){return v>0}).map(Math.log10);\n"
+    "var out=[],every=Math.max(1,Math.ceil((hi-lo)/6));\n"
     "for(var e=Math.floor(lo);e<=hi;e+=every)(hi-lo<3?[1,2,5]:[1]).forEach(function(k){\n"
     "var v=Math.log10(k)+e;if(v>=lo&&v<=hi)out.push(v)});return out}\n"
     "function prepare(c){c.shown=[];c.curves.forEach(function(k){var s=scaleOf(k);\n"
     "if(off[k.key]||!s)return;\n"
     "var xs=k.x.map(function(x){return tx(x*s)});\n"
-    "c.shown.push({k:k,xs:xs,ys:view.smooth&&!k.marks?smoothed(k.y,view.smooth):k.y})})}\n"
+    "c.shown.push({k:k,xs:xs,ys:view.smooth&&!k.marks?smoothed(k.y,view.smooth):k.y})})}\n",
+
     "function range(c,log){var r={x0:Infinity,x1:-Infinity,y0:Infinity,y1:-Infinity};\n"
     "c.shown.forEach(function(s){s.xs.forEach(function(x){if(isFinite(x)){\n"
     "r.x0=Math.min(r.x0,x);r.x1=Math.max(r.x1,x)}})});\n"
@@ -67,8 +70,7 @@ const char *const tt_report_script[TT_REPORT_SCRIPTS] = {
     "/* One point, or the smallest and the largest of a pixel's. */\n"
     "function path(xs,ys,r,w,log){var d='',down=false,col=null,lo=0,hi=0;\n"
     "function px(x){return L+(x-r.x0)/(r.x1-r.x0)*(w-R-L)}\n"
-    "function py(y){return H-B-((log?Math.log10(y):y)-r.y0)/(r.y1-r.y0)*(H-T-B)}\n",
-
+    "function py(y){return H-B-((log?Math.log10(y):y)-r.y0)/(r.y1-r.y0)*(H-T-B)}\n"
     "function point(i){d+=(down?'L':'M')+px(xs[i]).toFixed(1)+' '+py(ys[i]).toFixed(1);down=true}\n"
     "function flush(){if(col===null)return;point(Math.min(lo,hi));\n"
     "if(lo!==hi)point(Math.max(lo,hi));col=null}\n"
@@ -96,7 +98,8 @@ const char *const tt_report_script[TT_REPORT_SCRIPTS] = {
     "prepare(c);var r=range(c,log);c.range=r;c.width=w;\n"
     "c.svg.setAttribute('viewBox','0 0 '+w+' '+H);c.svg.classList.add('drawn');\n"
     "if(!r){c.svg.innerHTML='<text class=tick x=60 y=120>nothing to show</text>';return}\n"
-    "o=axes(c,r,w,log);\n"
+    "o=axes(c,r,w,log)+'<clipPath id=clip'+c.n+'><rect x='+(L-4)+' y=4 width='+(w-R-L+8)+\n"
+    "' height='+(H-B)+' /></clipPath><g clip-path=url(#clip'+c.n+')>';\n"
     "c.shown.forEach(function(s){if(view.smooth&&!s.k.marks)\n"
     "o+='<path class=\\'line raw s'+s.k.color+'\\' d=\\''+path(s.xs,s.k.y,r,w,log)+'\\'/>';\n"
     "o+='<path class=\\'line s'+s.k.color+(s.k.dashed?' dashed':'')+'\\' d=\\''+\n"
@@ -105,9 +108,10 @@ const char *const tt_report_script[TT_REPORT_SCRIPTS] = {
     "if(x<r.x0||x>r.x1||!isFinite(y)||(log&&y<=0))return;\n"
     "o+='<circle class=f'+s.k.color+' r=3 cx='+(L+(x-r.x0)/(r.x1-r.x0)*(w-R-L))+' cy='+\n"
     "(H-B-((log?Math.log10(y):y)-r.y0)/(r.y1-r.y0)*(H-T-B))+' />'})});\n"
-    "o+='<rect class=zoom y='+T+' height='+(H-T-B)+' width=0 />'+\n"
+    "o+='</g><rect class=zoom y='+T+' height='+(H-T-B)+' width=0 />'+\n"
     "'<line class=cursor y1='+T+' y2='+(H-B)+' style=display:none />';\n"
-    "c.svg.innerHTML=o}\n"
+    "c.svg.innerHTML=o}\n",
+
     "function drawAll(){charts.forEach(draw)}\n"
     "function place(c,e){var b=c.svg.getBoundingClientRect();\n"
     "return (e.clientX-b.left)/b.width*c.width}\n"
@@ -134,11 +138,10 @@ const char *const tt_report_script[TT_REPORT_SCRIPTS] = {
     "c.svg.addEventListener('pointerup',function(e){if(begin===null)return;\n"
     "var u=place(c,e),a=value(c,Math.min(u,begin)),b=value(c,Math.max(u,begin));\n"
     "if(Math.abs(u-begin)>6&&b>a){view.from=a;view.to=b;drawAll()}begin=null});\n"
-    "c.svg.addEventListener('dblclick',function(){reset()})}\n",
-
+    "c.svg.addEventListener('dblclick',function(){reset()})}\n"
     "function reset(){view.from=view.to=null;drawAll()}\n"
     "document.querySelectorAll('svg[data-lines]').forEach(function(s){\n"
-    "var c={svg:s,kind:s.dataset.lines,unit:s.dataset.u||'',curves:[]};\n"
+    "var c={svg:s,n:charts.length,kind:s.dataset.lines,unit:s.dataset.u||'',curves:[]};\n"
     "s.querySelectorAll('[data-p]').forEach(function(p){var n=numbers(p.dataset.p),\n"
     "k={name:p.dataset.name,key:p.dataset.k,color:+p.dataset.c,marks:p.dataset.m==='1',\n"
     "dashed:p.classList.contains('dashed'),x:[],y:[]},\n"
@@ -163,7 +166,8 @@ const char *const tt_report_script[TT_REPORT_SCRIPTS] = {
     "showTip(e,[(s.dataset.n||'step')+' '+Math.round(cs[0].xs[i])].concat(cs.map(function(c){\n"
     "return c.name+': '+show(c.ys[nearest(c.xs,cs[0].xs[i])])})))});\n"
     "s.addEventListener('pointerleave',function(){hideTip();line.style.display='none'})});\n"
-    "\n"
+    "\n",
+
     "/* ---- the tools above the charts, and the legends ---- */\n"
     "var tools=document.getElementById('tools');\n"
     "function option(name,input){var l=el('label',tools);if(name)el('span',l,name);\n"

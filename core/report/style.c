@@ -68,7 +68,7 @@ const char *const tt_report_style[2] = {
     "#tip{position:fixed;pointer-events:none;display:none;background:var(--ink);color:var(--card);"
     "border-radius:7px;padding:6px 10px;font-size:12.5px;line-height:1.45;z-index:9;"
     "font-variant-numeric:tabular-nums;white-space:nowrap}.cursor{stroke:var(--axis)}\n"
-    ".plot{overflow:hidden;touch-action:pan-y}.plot "
+    ".plot{touch-action:pan-y}.plot "
     "svg{user-select:none}.broad,.drawing{overflow-x:auto}\n"
     ".key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px}"
     "[role=button]{cursor:pointer}.off{opacity:.35;text-decoration:line-through}\n"
