@@ -11,7 +11,7 @@
 static const tt_command *const commands[] = {
     &tt_cmd_train,    &tt_cmd_plan,     &tt_cmd_config,    &tt_cmd_plugins_,
     &tt_cmd_data,     &tt_cmd_tokenize, &tt_cmd_tokenizer, &tt_cmd_ckpt,
-    &tt_cmd_generate, &tt_cmd_eval,     &tt_cmd_report,
+    &tt_cmd_generate, &tt_cmd_eval,     &tt_cmd_report,    &tt_cmd_top,
 };
 
 typedef struct common_option {

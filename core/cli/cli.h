@@ -72,7 +72,8 @@ typedef struct tt_command {
     int words; /* how many words may follow the subcommand; the first may be a job */
 } tt_command;
 extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins_, tt_cmd_generate,
-    tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer, tt_cmd_report, tt_cmd_data;
+    tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer, tt_cmd_report, tt_cmd_top,
+    tt_cmd_data;
 
 /* ttrun plugins [list | check FILE.so | new KIND NAME]; argv[0] is the first word after "plugins".
  */

@@ -69,6 +69,8 @@ typedef struct tt_run_report {
 tt_status tt_report_load(const char *folder, tt_arena *a, tt_run_report *out, tt_error *err);
 /* metrics.c */
 void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *out);
+/* Reads one line into row[TT_N_COLS]; returns 1, 0 (nothing but blanks) or -1 (not a record). */
+int tt_report_line(const char *p, size_t n, double *row, bool *validation);
 /* memory.c: a step's memory on one pipeline rank. */
 tt_memory_line *tt_report_memory(const tt_plan *p, tt_arena *a);
 /* page.c: curves of several runs are drawn in the same charts. */
