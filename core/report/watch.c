@@ -20,19 +20,30 @@
 
 /* ---- the curve ---- */
 
+/* A point is the mean of `every` lines, so the first lines count as much as the last. */
 static void add_point(tt_watch *w, double step, double loss)
 {
-    while (w->n && w->x[w->n - 1] >= step) /* a resumed run replaces what it repeats */
+    while (w->n && w->x[w->n - 1] >= step) { /* a resumed run replaces what it repeats */
         w->n--;
+        w->pending = 0;
+        w->sum = 0;
+    }
+    w->sum += loss;
+    if (++w->pending < w->every)
+        return;
     if (w->n == TT_WATCH_POINTS) {
         for (int i = 0; i < TT_WATCH_POINTS / 2; i++) {
             w->x[i] = w->x[2 * i + 1];
             w->y[i] = (w->y[2 * i] + w->y[2 * i + 1]) / 2;
         }
         w->n = TT_WATCH_POINTS / 2;
+        w->every *= 2;
+        return; /* the line counts as the first of a longer point */
     }
     w->x[w->n] = step;
-    w->y[w->n++] = loss;
+    w->y[w->n++] = w->sum / (double)w->pending;
+    w->pending = 0;
+    w->sum = 0;
 }
 
 static void take_line(tt_watch *w, const char *p, size_t n)
@@ -62,6 +73,9 @@ static void forget(tt_watch *w)
     w->at = 0;
     w->n_tail = 0;
     w->n = 0;
+    w->every = 1;
+    w->pending = 0;
+    w->sum = 0;
     w->bad_lines = 0;
     w->validation = w->step_s = w->written = (double)NAN;
     for (int i = 0; i < TT_N_COLS; i++)

@@ -23,6 +23,8 @@ typedef struct tt_watch {
     double step_s;                                 /* mean of the last steps; NaN: not known */
     double x[TT_WATCH_POINTS], y[TT_WATCH_POINTS]; /* steps and losses */
     int n;
+    int64_t every, pending; /* lines per point, and of them in `sum` so far */
+    double sum;
     double written; /* wall time of the newest line; NaN: none */
     /* of the folder */
     int64_t steps;                                    /* of the job; 0: not known */

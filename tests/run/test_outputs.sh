@@ -73,19 +73,19 @@ train "$dir/quiet" -q
 ok quiet_is_silent
 ! grep -q "$(printf '\033')" "$run.err" "$dir/err" 2>/dev/null
 ok no_colour_in_a_pipe
-if command -v script >/dev/null; then
+if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     pty() { # PREFIX...: on a terminal; options in $more
         timeout 60 script -qec "$* $TTRUN $dir/job.json --dump_folder $dir/pty$pty --training.steps 300 --metrics.log_freq 100 ${more-}" \
             /dev/null </dev/null >"$dir/pty"
     }
     pty=1 TERM=xterm pty env -u NO_COLOR
-    grep -q "train *[0-9]*% .*tok/s" "$dir/pty" && grep -q "$(printf '\033\\[3')" "$dir/pty"
+    grep -q "train *[0-9]*% .*tps" "$dir/pty" && grep -q "$(printf '\033\\[3')" "$dir/pty"
     ok progress_bar_on_a_terminal
     pty=2 TERM=xterm pty env NO_COLOR=1
     ! grep -q "$(printf '\033\\[3')" "$dir/pty"
     ok no_color_is_obeyed
     pty=3 more="--metrics.enable_progress_bar false" TERM=xterm pty env
-    grep -q "step: *300 " "$dir/pty" && ! grep -q "tok/s" "$dir/pty"
+    grep -q "step: *300 " "$dir/pty" && ! grep -q "tps" "$dir/pty"
     ok progress_bar_can_be_switched_off
 fi
 
