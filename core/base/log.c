@@ -112,22 +112,26 @@ static void log_put(const char *p, size_t n)
 }
 
 /* On a terminal: breaks the line at blanks instead of inside words, by replacing a blank with a
- * newline. Bytes of escape sequences count as columns, which only breaks a little early. */
+ * newline. */
 static void break_line(char *line, size_t n, int columns)
 {
     size_t blank = 0;
-    int at = 0; /* columns since the last break, and since the last blank */
-    for (size_t i = 0, since = 0; columns >= 40 && i < n; i++) {
-        const bool inside = ((unsigned char)line[i] & 0xc0) == 0x80; /* of a character */
-        at += !inside;
-        since += !inside;
-        if (line[i] == ' ' && i) {
+    int at = 0, since = 0; /* columns since the last break, and since the last blank */
+    bool escape = false;
+    for (size_t i = 0; columns >= 40 && i < n; i++) {
+        const unsigned char c = (unsigned char)line[i];
+        escape = escape || c == '\033';
+        const bool seen = !escape && c != '\r' && (c & 0xc0) != 0x80; /* begins a character */
+        escape = escape && (c == '[' || c == '\033' || c < '@');
+        at += seen;
+        since += seen;
+        if (c == ' ') {
             blank = i;
             since = 0;
         }
         if (at > columns && blank) {
             line[blank] = '\n';
-            at = (int)since;
+            at = since;
             blank = 0;
         }
     }

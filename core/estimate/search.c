@@ -371,11 +371,10 @@ void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_
     tt_str_add(out,
                "            repl, shard: degrees of dp_replicate and dp_shard; GiB: per rank;\n"
                "            comm s: communication, of which exposed is not hidden\n");
+    tt_str_add(out, "best       "); /* one line, to be pasted or cut out by a script */
     for (int k = 0; k < 5; k++) {
         tt_found first = s->best[0];
-        tt_str_printf(out, "%s--%s %d \\\n", k ? "            " : "best        ", keys[k],
-                      (int)*degree(&first.degrees, k));
+        tt_str_printf(out, " --%s %d", keys[k], (int)*degree(&first.degrees, k));
     }
-    tt_str_printf(out, "            --training.global_batch_size %lld\n",
-                  (long long)s->global_batch);
+    tt_str_printf(out, " --training.global_batch_size %lld\n", (long long)s->global_batch);
 }

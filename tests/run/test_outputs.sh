@@ -85,8 +85,10 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
     ! grep -q "$(printf '\033\\[3')" "$dir/pty"
     ok no_color_is_obeyed
     pty=3 more="--metrics.enable_progress_bar false" TERM=xterm pty env
-    grep -q "step: *300 " "$dir/pty" && ! grep -q "tps" "$dir/pty"
+    grep -q "step: *300 " "$dir/pty" && ! grep -q "train *[0-9]*%" "$dir/pty"
     ok progress_bar_can_be_switched_off
+else
+    echo "ok progress_bar_on_a_terminal # skip: no pseudo-terminal"
 fi
 
 # ---- plans ----
