@@ -71,6 +71,10 @@ ok log_freq_logs_first_multiples_and_last
 train "$dir/quiet" -q
 [ "$rc" -eq 0 ] && ! [ -s "$dir/err" ] && ! [ -s "$dir/out" ] && [ "$(wc -l <"$dir/quiet/metrics.jsonl")" -eq 10 ]
 ok quiet_is_silent
+train "$dir/verbose" -v
+[ "$(grep -c 'D time\] \|D setup\] \|D plan\] ' "$dir/err")" -ge 12 ] && grep -q 'D setup\] optimizer adamw: /.*adamw.so$' "$dir/err" &&
+    grep -q 'D plan\] kernels of the program: .* linear' "$dir/err" && grep -q 'D plan\] schedule ' "$dir/err" && ! grep -q ' D ' "$run.err"
+ok verbose_tells_what_was_chosen
 ! grep -q "$(printf '\033')" "$run.err" "$dir/err" 2>/dev/null
 ok no_colour_in_a_pipe
 if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then

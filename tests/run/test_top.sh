@@ -52,7 +52,7 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
         TERM=$1 LC_ALL=C timeout 60 script -qec "stty cols 80 rows 20; $TTRUN $job --plugin-dir $PLUGINS --dump_folder $dir/$2 --training.steps 20" /dev/null </dev/null >"$dir/out"
     }
     run_on xterm wide
-    tr -d '\r' <"$dir/out" | sed "s/$esc\[[0-9]*[A-Za-z]//g" | grep 'step: ' >"$dir/lines"
+    tr -d '\r' <"$dir/out" | sed "s/$esc\[[0-9]*[A-Za-z]//g" | grep -o 'step:  .*' >"$dir/lines"
     [ "$(wc -l <"$dir/lines")" -eq 20 ] && [ "$(awk '{ if (length($0) > n) n = length($0) } END { print n }' "$dir/lines")" -lt 80 ] &&
         grep -q 'lr: 1.0e-02' "$dir/lines" && ! grep -q 'r0' "$dir/out"
     ok step_lines_fit_the_terminal
