@@ -162,10 +162,10 @@ void tt_log_bare(tt_log_level level, const char *text);
 int tt_grouped(char *buf, size_t size, double x, int digits);
 
 /* ---- terminal.c: the terminal of stderr, or that of the launcher behind mpirun's pipe */
-bool tt_terminal(void);        /* there is one */
-int tt_terminal_columns(void); /* its width now; 0: there is no terminal */
-bool tt_terminal_moves(void);  /* it understands escape sequences: TERM is set, and not "dumb" */
-bool tt_terminal_colors(void); /* and NO_COLOR is not set */
+bool tt_terminal(void);         /* there is one */
+int tt_terminal_columns(void);  /* its width now; 0: there is no terminal */
+bool tt_terminal_moves(void);   /* it understands escape sequences: TERM is set, and not "dumb" */
+bool tt_terminal_colors(void);  /* and NO_COLOR is not set */
 void tt_terminal_pass_on(void); /* tells the processes that this one starts about its terminal */
 
 /* ---- files */

@@ -34,14 +34,14 @@ typedef struct screen {
     bool keys; /* stdin is a terminal, which gives single keys */
 } screen;
 
-static void put_text(const char *text, size_t n)
+static void screen_put_bytes(const char *text, size_t n)
 {
     (void)tt_write_all(STDOUT_FILENO, text, n); /* a terminal that is gone needs nothing */
 }
 
-static void put(const char *text)
+static void screen_put(const char *text)
 {
-    put_text(text, strlen(text));
+    screen_put_bytes(text, strlen(text));
 }
 
 static void screen_enter(screen *s)
@@ -55,12 +55,12 @@ static void screen_enter(screen *s)
         now.c_cc[VTIME] = 0;
         tcsetattr(STDIN_FILENO, TCSANOW, &now);
     }
-    put("\033[?1049h\033[?25l\033[?7l"); /* a screen of its own, no cursor, no line breaks */
+    screen_put("\033[?1049h\033[?25l\033[?7l"); /* a screen of its own, no cursor, no line breaks */
 }
 
 static void screen_leave(const screen *s)
 {
-    put("\033[?7h\033[?25h\033[?1049l");
+    screen_put("\033[?7h\033[?25h\033[?1049l");
     if (s->keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &s->before);
 }
@@ -136,7 +136,7 @@ static void draw(tt_watches *list)
         tt_str_add(&o, "\r\nno run yet\033[K");
     if (line + 2 < t.rows)
         tt_str_printf(&o, "\033[J\033[%d;1Hq: leave", t.rows);
-    put_text(tt_str_get(&o), o.n);
+    screen_put_bytes(tt_str_get(&o), o.n);
     tt_str_free(&o);
     tt_str_free(&table);
 }

@@ -26,7 +26,7 @@ typedef struct tt_plan_counts {
 } tt_plan_counts;
 
 /* summary.c */
-int64_t tt_plan_slots(const tt_plan *p);                    /* bytes between forward and backward */
+int64_t tt_plan_slots(const tt_plan *p); /* bytes between forward and backward */
 int64_t tt_plan_saving(const tt_setup *s, const tt_plan *p); /* bytes that a save copies */
 const tt_plan *tt_plan_fullest(tt_plan *const *plans, int n);
 const tt_device_use *tt_plan_use_of(const tt_plan_counts *c, tt_plan *const *plans,

@@ -65,7 +65,7 @@ def screen(folder, job):
             break
         time.sleep(0.1)
     lines = [l for l in shot.rstrip().split("\n")]
-    lines = [l for l in lines if l.startswith(("step:", "train", "["))][-7:]
+    lines = [l for l in lines if l.startswith(("step:", "train", "[")) and "I train]" not in l][-7:]
     return ["$ ttrun job.json", *lines, "", "$ ttrun top outputs", *top.rstrip().split("\n")]
 
 
