@@ -20,16 +20,14 @@
 static bool (*_Atomic asks)(const char *why);
 
 /* Returns the plugin of the innermost frame that is in one. */
-static const char *crashed_plugin(const char **function, const char **parts)
+static const char *crashed_plugin(const char **function)
 {
     void *frames[FRAMES];
     const int n = backtrace(frames, FRAMES);
     for (int i = 0; i < n; i++) {
         const char *plugin = tt_plugin_at(frames[i], function);
-        if (plugin) {
-            *parts = tt_plugin_parts_at(frames[i]);
+        if (plugin)
             return plugin;
-        }
     }
     return NULL;
 }
@@ -58,15 +56,13 @@ static void describe_plainly(int sig, const siginfo_t *info, char *text, size_t 
 
 static void describe_fault(int sig, const siginfo_t *info, char *text, size_t size)
 {
-    const char *function = NULL, *parts = "", *plugin;
+    const char *function = NULL, *plugin;
     const bool known =
         tt_plugin_being_loaded() || (sig == SIGBUS && tt_mapped_path(info->si_addr) != NULL);
     describe_plainly(sig, info, text, size);
-    if (!known && (plugin = crashed_plugin(&function, &parts)) != NULL)
-        snprintf(text, size,
-                 "the plugin %s crashed (%s%s%s)%s%s; `ttrun plugins check` may say why", plugin,
-                 tt_signal_name(sig), function ? " in " : "", function ? function : "",
-                 parts && *parts ? "; it is " : "", parts ? parts : "");
+    if (!known && (plugin = crashed_plugin(&function)) != NULL)
+        snprintf(text, size, "the plugin %s crashed (%s%s%s); `ttrun plugins check` may say why",
+                 plugin, tt_signal_name(sig), function ? " in " : "", function ? function : "");
 }
 
 static void signal_with(int sig, void (*fn)(int, siginfo_t *, void *))

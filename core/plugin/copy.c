@@ -146,27 +146,12 @@ void tt_copy_drop(tt_copy *c)
 struct tt_copy_name {
     _Atomic(bool) used;
     char path[256], file[128];
-    char parts[160]; /* "hook broken, metrics seen" */
     struct tt_copy_name *next;
 };
 static _Atomic(tt_copy_name *) copy_names;
 static pthread_mutex_t copy_names_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void name_parts(const tt_plugin *p, char *text, size_t size)
-{
-    size_t at = 0;
-    text[0] = 0;
-    for (size_t i = 0; i < p->n_components && at < size; i++) {
-        const tt_component *c = tt_component_at(p, i);
-        const int n = snprintf(text + at, size - at, "%s%s %s", i ? ", " : "",
-                               tt_kind_name(c->kind), c->name);
-        if (n < 0 || at + (size_t)n >= size)
-            text[at] = 0; /* names that fit whole */
-        at += n < 0 ? size : (size_t)n;
-    }
-}
-
-tt_copy_name *tt_copy_remember(const char *path, const char *file, const tt_plugin *plugin)
+tt_copy_name *tt_copy_remember(const char *path, const char *file)
 {
     const char *slash = strrchr(file, '/');
     pthread_mutex_lock(&copy_names_lock);
@@ -178,7 +163,6 @@ tt_copy_name *tt_copy_remember(const char *path, const char *file, const tt_plug
     if (c) { /* without memory for it, the copy has no name */
         snprintf(c->path, sizeof c->path, "%s", path);
         snprintf(c->file, sizeof c->file, "%s", slash ? slash + 1 : file);
-        name_parts(plugin, c->parts, sizeof c->parts);
         atomic_store(&c->used, true);
     }
     if (fresh) {
@@ -195,29 +179,16 @@ void tt_copy_forget(tt_copy_name *name)
         atomic_store(&name->used, false);
 }
 
-static const tt_copy_name *copy_at(const void *address, Dl_info *info)
-{
-    if (!dladdr(address, info) || !info->dli_fname)
-        return NULL;
-    for (const tt_copy_name *c = atomic_load(&copy_names); c; c = c->next)
-        if (atomic_load(&c->used) && strcmp(c->path, info->dli_fname) == 0)
-            return c;
-    return NULL;
-}
-
 const char *tt_plugin_at(const void *address, const char **function)
 {
     Dl_info info;
-    const tt_copy_name *c = copy_at(address, &info);
-    if (!c)
+    if (!dladdr(address, &info) || !info.dli_fname)
         return NULL;
-    *function = info.dli_sname;
-    return c->file;
-}
-
-const char *tt_plugin_parts_at(const void *address)
-{
-    Dl_info info;
-    const tt_copy_name *c = copy_at(address, &info);
-    return c ? c->parts : NULL;
+    for (const tt_copy_name *c = atomic_load(&copy_names); c; c = c->next) {
+        if (!atomic_load(&c->used) || strcmp(c->path, info.dli_fname) != 0)
+            continue;
+        *function = info.dli_sname;
+        return c->file;
+    }
+    return NULL;
 }

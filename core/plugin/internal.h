@@ -81,7 +81,7 @@ void tt_copy_drop(tt_copy *c);
 
 /* Keeps which file the copy at `path` was made of, for tt_plugin_at; NULL: no memory for it. */
 typedef struct tt_copy_name tt_copy_name;
-tt_copy_name *tt_copy_remember(const char *path, const char *file, const tt_plugin *plugin);
+tt_copy_name *tt_copy_remember(const char *path, const char *file);
 void tt_copy_forget(tt_copy_name *name);
 
 /* ---- load.c ---- */

@@ -107,7 +107,7 @@ static tt_status open_copy(const char *path, const char *file, tt_loaded *out, t
     dlclose(handle);
     being_loaded = NULL;
     if (status == TT_OK)
-        *out = (tt_loaded){owned, plugin, tt_copy_remember(path, file, plugin)};
+        *out = (tt_loaded){owned, plugin, tt_copy_remember(path, file)};
     return status;
 }
 

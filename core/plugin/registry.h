@@ -92,8 +92,6 @@ tt_status tt_registry_part_over(tt_registry *r, tt_job *job, tt_kind kind, const
 /* The plugin's file name and, where it is known, the function that this address of code lies in;
  * NULL: no plugin's. [in handlers of faults] */
 const char *tt_plugin_at(const void *address, const char **function);
-/* The components of that plugin, "hook broken"; NULL: no plugin's. [in handlers of faults] */
-const char *tt_plugin_parts_at(const void *address);
 /* The file of the plugin that this thread is loading; NULL: none. [in handlers of faults] */
 const char *tt_plugin_being_loaded(void);
 /* How many constructors the plugin of these n bytes runs as it is loaded, but for the compiler's
