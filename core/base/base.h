@@ -155,6 +155,18 @@ void tt_log_set_thread_rank(int rank); /* of the calling thread; -1 = the proces
 bool tt_log_show_ranks(const char *ranks);
 void tt_log_hold(bool hold); /* true: a progress bar is shown; erase and redraw it around lines */
 void tt_log_set_redraw(void (*fn)(void *), void *arg);
+/* A line without the head of rank, time, level and area, for a terminal. */
+void tt_log_bare(tt_log_level level, const char *text);
+
+/* "12,345.6": x with `digits` decimals and commas between thousands; returns the length. */
+int tt_grouped(char *buf, size_t size, double x, int digits);
+
+/* ---- terminal.c: the terminal of stderr, or that of the launcher behind mpirun's pipe */
+bool tt_terminal(void);         /* there is one */
+int tt_terminal_columns(void);  /* its width now; 0: there is no terminal */
+bool tt_terminal_moves(void);   /* it understands escape sequences: TERM is set, and not "dumb" */
+bool tt_terminal_colors(void);  /* and NO_COLOR is not set */
+void tt_terminal_pass_on(void); /* tells the processes that this one starts about its terminal */
 
 /* ---- files */
 /* *text is NUL-terminated and the caller frees it; max_bytes 0 = no limit */

@@ -15,6 +15,7 @@
 static struct {
     _Atomic int level, rank;
     _Atomic bool color, held, all;
+    _Atomic bool alone;                     /* one rank, on a terminal: lines do not name it */
     _Atomic uint64_t shown[MAX_SHOWN / 64]; /* bit r: show rank r's info and debug lines */
     _Atomic int64_t origin_ns;              /* when time +0 was; 0 = the first line sets it */
     pthread_mutex_t lock;
@@ -30,6 +31,7 @@ void tt_log_setup(tt_log_level level, int rank, int world, bool color)
     atomic_store(&state.level, (int)level);
     atomic_store(&state.rank, rank);
     atomic_store(&state.color, color);
+    atomic_store(&state.alone, world == 1 && tt_terminal());
     atomic_store(&state.origin_ns, tt_now_ns());
 }
 
@@ -109,20 +111,57 @@ static void log_put(const char *p, size_t n)
     (void)tt_write_all(STDERR_FILENO, p, n); /* there is no other place to report a failure */
 }
 
-/* Formats one line with its newline into buf; returns its length. */
-static size_t format_line(char *buf, size_t size, tt_log_level level, const char *area,
-                          const char *fmt, va_list ap)
+/* On a terminal: breaks the line at blanks instead of inside words, by replacing a blank with a
+ * newline. */
+static void break_line(char *line, size_t n, int columns)
+{
+    size_t blank = 0;
+    int at = 0, since = 0; /* columns since the last break, and since the last blank */
+    bool escape = false;
+    for (size_t i = 0; columns >= 40 && i < n; i++) {
+        const unsigned char c = (unsigned char)line[i];
+        escape = escape || c == '\033';
+        const bool seen = !escape && c != '\r' && (c & 0xc0) != 0x80; /* begins a character */
+        escape = escape && (c == '[' || c == '\033' || c < '@');
+        at += seen;
+        since += seen;
+        if (c == ' ') {
+            blank = i;
+            since = 0;
+        }
+        if (at > columns && blank) {
+            line[blank] = '\n';
+            at = since;
+            blank = 0;
+        }
+    }
+}
+
+/* What stands before a line's text. The first bytes erase the progress bar. */
+static size_t format_head(char *buf, size_t size, tt_log_level level, const char *area)
 {
     static const char letters[] = "EWID";
     static const char *const tint[] = {"\033[31m", "\033[33m", "\033[32m", "\033[36m"};
-    bool color = atomic_load(&state.color), held = atomic_load(&state.held);
-    int i = level < TT_ERROR ? TT_ERROR : level > TT_DEBUG ? TT_DEBUG : (int)level;
-    int n = snprintf(buf, size, "%s[r%d +%.1fs %s%c%s %s] ", held ? "\r\033[K" : "", my_rank(),
-                     seconds_since_start(), color ? tint[i] : "", letters[i],
-                     color ? "\033[0m" : "", area);
-    size_t head = TT_MIN((size_t)TT_MAXV(n, 0), size - 2);
-    n = vsnprintf(buf + head, size - 1 - head, fmt, ap);
-    size_t text = TT_MIN((size_t)TT_MAXV(n, 0), size - 2 - head);
+    const bool color = atomic_load(&state.color);
+    const int i = level < TT_ERROR ? TT_ERROR : level > TT_DEBUG ? TT_DEBUG : (int)level;
+    const char *erase = atomic_load(&state.held) ? "\r\033[J" : "";
+    char rank[16] = "";
+    if (!area)
+        return (size_t)snprintf(buf, size, "%s", erase);
+    if (thread_rank >= 0 || !atomic_load(&state.alone))
+        snprintf(rank, sizeof rank, "r%d ", my_rank());
+    const int n = snprintf(buf, size, "%s[%s+%.1fs %s%c%s %s] ", erase, rank, seconds_since_start(),
+                           color ? tint[i] : "", letters[i], color ? "\033[0m" : "", area);
+    return TT_MIN((size_t)TT_MAXV(n, 0), size - 2);
+}
+
+/* Formats one line with its newline into buf; returns its length. area NULL: without a head. */
+static size_t format_line(char *buf, size_t size, tt_log_level level, const char *area,
+                          const char *fmt, va_list ap)
+{
+    const size_t head = format_head(buf, size, level, area);
+    const int n = vsnprintf(buf + head, size - 1 - head, fmt, ap);
+    const size_t text = TT_MIN((size_t)TT_MAXV(n, 0), size - 2 - head);
     for (size_t k = head; k < head + text; k++)
         if (buf[k] == '\n' || buf[k] == '\r')
             buf[k] = ' ';
@@ -135,20 +174,41 @@ static size_t format_line(char *buf, size_t size, tt_log_level level, const char
     return end;
 }
 
-void tt_log(tt_log_level level, const char *area, const char *fmt, ...)
+TT_PRINTF(3, 0)
+static void log_line(tt_log_level level, const char *area, const char *fmt, va_list ap)
 {
     if (!log_enabled(level))
         return;
     int saved = errno;
     char line[4096];
-    va_list ap;
-    va_start(ap, fmt);
     size_t n = format_line(line, sizeof line, level, area, fmt, ap);
-    va_end(ap);
+    break_line(line, n - 1, tt_terminal_columns());
     pthread_mutex_lock(&state.lock);
     log_put(line, n);
     if (atomic_load(&state.held) && state.redraw)
         state.redraw(state.redraw_arg);
     pthread_mutex_unlock(&state.lock);
     errno = saved;
+}
+
+void tt_log(tt_log_level level, const char *area, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    log_line(level, area, fmt, ap);
+    va_end(ap);
+}
+
+TT_PRINTF(2, 3)
+static void log_bare(tt_log_level level, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    log_line(level, NULL, fmt, ap);
+    va_end(ap);
+}
+
+void tt_log_bare(tt_log_level level, const char *text)
+{
+    log_bare(level, "%s", text);
 }

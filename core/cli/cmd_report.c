@@ -12,6 +12,17 @@ typedef struct replanned {
     tt_setup setup;
 } replanned;
 
+static tt_status draw_pipeline(const tt_cli *cli, const tt_plan *p, tt_run_report *r, tt_error *err)
+{
+    tt_run run;
+    tt_str o = {0};
+    TT_TRY(tt_schedule_run(p->schedule, &p->costs, cli->arena, &run, err));
+    tt_schedule_draw_svg(p->schedule, &run, &o);
+    r->pipeline = tt_arena_str(cli->arena, tt_str_get(&o));
+    tt_str_free(&o);
+    return TT_OK;
+}
+
 static tt_status replan(const tt_cli *cli, tt_run_report *r, replanned *p, tt_error *err)
 {
     static const tt_override quiet[] = {
@@ -44,7 +55,7 @@ static tt_status replan(const tt_cli *cli, tt_run_report *r, replanned *p, tt_er
         p->setup.threads = threads->integer;
     TT_TRY(tt_setup_plan(&p->setup, p->setup.graph, p->setup.schedule, 0, cli->arena, &plan, err));
     r->memory = tt_report_memory(plan, cli->arena);
-    return TT_OK;
+    return p->setup.n_stages > 1 ? draw_pipeline(cli, plan, r, err) : TT_OK;
 }
 
 static tt_status load(const tt_cli *cli, const char *folder, tt_run_report *r, replanned *p,

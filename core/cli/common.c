@@ -109,9 +109,14 @@ tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **
                        tt_error *err)
 {
     tt_job *job;
+    const int64_t begin = tt_now_ns();
     TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
     TT_TRY(tt_cli_registry(cli, r, err));
-    return tt_setup_make(o, *r, job, cli->arena, out, err);
+    const int64_t read = tt_now_ns();
+    const tt_status s = tt_setup_make(o, *r, job, cli->arena, out, err);
+    tt_log(TT_DEBUG, "time", "job read and plugins listed: %.3f s; graph made: %.3f s",
+           1e-9 * (double)(read - begin), 1e-9 * (double)(tt_now_ns() - read));
+    return s;
 }
 
 /* The exit status: 0 success; 1 a failure while running; 2 wrong usage, job, data, weights or
@@ -175,5 +180,5 @@ void tt_cli_log_setup(const tt_cli *cli, int rank, int world)
     tt_log_setup(cli->verbose > 0   ? TT_DEBUG
                  : cli->verbose < 0 ? TT_WARN
                                     : TT_INFO,
-                 rank, world, (isatty(2) || getenv("TTRUN_TTY")) && !getenv("NO_COLOR"));
+                 rank, world, tt_terminal_colors());
 }

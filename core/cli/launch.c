@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -112,12 +111,7 @@ static void prepare_mpirun(const launcher *l)
     static const char *const session[] = {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"};
     for (size_t i = 0; l->files.path && !in_allocation() && i < TT_COUNT(session); i++)
         setenv(session[i], l->files.path, 0);
-    if (isatty(2)) { /* for rank 0's progress bar, whose bytes mpirun passes on unchanged */
-        struct winsize w = {0};
-        char columns[16];
-        snprintf(columns, sizeof columns, "%d", ioctl(2, TIOCGWINSZ, &w) ? 80 : w.ws_col);
-        setenv("TTRUN_TTY", columns, 1);
-    }
+    tt_terminal_pass_on(); /* for rank 0's progress bar, whose bytes mpirun passes on unchanged */
     for (size_t i = 0; i < TT_COUNT(mpi_environment); i++)
         setenv(mpi_environment[i][0], mpi_environment[i][1], 0);
 }

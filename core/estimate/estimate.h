@@ -23,7 +23,7 @@ double tt_stream_bandwidth(tt_pool *pool);
 /* ---- machine.c, step_time.c: the time of a step on a described machine ---- */
 tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
                           tt_error *err); /* name: a known machine, or FILE.json */
-/* What the estimate assumes: a line, with the peak in FLOP/s; and all of it, as a FILE.json. */
+/* What the estimate assumes: a sentence, with the peak in FLOP/s; and all of it, as a FILE.json. */
 void tt_machine_text(const tt_machine *m, double peak, tt_str *o);
 void tt_machine_json(const tt_machine *m, tt_str *o);
 typedef struct tt_step_time {

@@ -102,9 +102,9 @@ void tt_machine_text(const tt_machine *m, double peak, tt_str *o)
                                                                  : m->attention_efficiency;
     tt_str_printf(
         o,
-        "machine     %s reaches up to %.3g %% of %.4g TFLOP/s in a matmul, %.3g %% in "
+        "%s reaches up to %.3g %% of %.4g TFLOP/s in a matmul, %.3g %% in "
         "attention (backward %.3g %%), %.3g %% of its memory's %.3g TB/s, %.3g %% of its "
-        "links' %.3g GB/s, %.3g %% of its network's %.3g; --json prints all that is assumed\n",
+        "links' %.3g GB/s, %.3g %% of its network's %.3g; --json prints all that is assumed",
         m->name, 100 * m->matmul_efficiency, 1e-12 * peak, 100 * m->attention_efficiency,
         100 * backward, 100 * m->memory_efficiency, 1e-12 * m->memory_bandwidth,
         100 * m->network_efficiency, 1e-9 * m->link_bandwidth,

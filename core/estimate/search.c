@@ -306,7 +306,7 @@ tt_status tt_search_meshes(const tt_search_opts *o, tt_arena *a, tt_search *out,
 static void print_degrees(const tt_found *f, bool json, tt_str *out)
 {
     static const char *const names[5] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-    static const int width[5] = {3, 13, 9, 3, 3};
+    static const int width[5] = {4, 5, 6, 4, 4};
     tt_found copy = *f;
     for (int k = 0; k < 5; k++)
         if (json)
@@ -359,16 +359,19 @@ void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_
                       (int)d->cp, (int)d->tp);
         return;
     }
-    tt_str_add(out, " pp dp_replicate dp_shard cp tp    s/step   tok/s/rank   MFU %  bubble %  "
-                    "  comm s  exposed  GiB/rank\n");
+    tt_str_add(out, "  pp repl shard  cp  tp   s/step tok/s/rank  MFU% bubble%  comm s exposed    "
+                    "GiB\n");
     for (int i = 0; i < s->n; i++) {
         const tt_found *f = &s->best[i];
         print_degrees(f, false, out);
-        tt_str_printf(out, "%10.4g%13.5g%8.1f%10.1f%10.4g%9.4g%10.4g\n", f->time.step,
+        tt_str_printf(out, "%9.4g%11.5g%6.1f%8.1f%8.4g%8.4g%7.4g\n", f->time.step,
                       f->time.tokens_per_second / o->world, 100 * f->time.mfu, 100 * f->time.bubble,
                       f->time.comm, f->time.exposed, gib * f->bytes);
     }
-    tt_str_add(out, "best       ");
+    tt_str_add(out,
+               "            repl, shard: degrees of dp_replicate and dp_shard; GiB: per rank;\n"
+               "            comm s: communication, of which exposed is not hidden\n");
+    tt_str_add(out, "best       "); /* one line, to be pasted or cut out by a script */
     for (int k = 0; k < 5; k++) {
         tt_found first = s->best[0];
         tt_str_printf(out, " --%s %d", keys[k], (int)*degree(&first.degrees, k));

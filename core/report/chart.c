@@ -14,7 +14,8 @@
 #define RIGHT 14
 #define TOP 12
 #define BOTTOM 34
-#define COLUMNS 300
+#define COLUMNS 300       /* of the drawing */
+#define DATA_COLUMNS 1500 /* of what the script draws when it shows a part of the curve */
 
 typedef struct frame {
     const tt_chart *c;
@@ -171,9 +172,10 @@ static void print_axes(const frame *f, tt_str *o)
             y_tick(f, py(f, v), fabs(v) < step * 1e-6 ? 0 : v, o);
     }
     const double step = TT_MAXV(tick_step(f->x1 - f->x0, 6), f->c->bands ? 1e300 : 1.0);
-    for (double v = ceil(f->x0 / step) * step; v <= f->x1 && !f->c->bands; v += step) {
-        tt_str_printf(o, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.1f\">",
-                      px(f, v), h + 17);
+    int odd = 0;
+    for (double v = ceil(f->x0 / step) * step; v <= f->x1 && !f->c->bands; v += step, odd = !odd) {
+        tt_str_printf(o, "<text class=\"tick%s\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.1f\">",
+                      odd ? " odd" : "", px(f, v), h + 17);
         tt_html_number(o, v, 7);
         tt_str_add(o, "</text>");
     }
@@ -201,10 +203,25 @@ static void draw_to(const frame *f, pen *p, double x, double y)
     p->down = true;
 }
 
-/* Draws points [i, end), which fall into one column, by the smallest and the largest of them in
- * their order: the result looks the same as all points. A column without any value is a gap. */
-static void draw_column(const frame *f, const tt_curve *c, size_t i, size_t end, pen *p,
-                        tt_str *data)
+/* What is made of a curve's points: a line, or the numbers that the script reads. */
+typedef struct sink {
+    pen *pen;
+    tt_str *data; /* NULL: a line */
+} sink;
+
+static void put(const frame *f, const sink *k, double x, double y)
+{
+    if (!k->data)
+        draw_to(f, k->pen, x, y);
+    else if (isfinite(y) && isfinite(x))
+        tt_str_printf(k->data, "%.9g %.6g ", x, y);
+    else if (isfinite(x))
+        tt_str_printf(k->data, "%.9g NaN ", x); /* a gap */
+}
+
+/* Takes of points [i, end), which fall into one column, the smallest and the largest in their order:
+ * the result looks the same as all points. A column without any value is a gap. */
+static void put_column(const frame *f, const tt_curve *c, size_t i, size_t end, const sink *to)
 {
     size_t lo = i, hi = i;
     for (size_t k = i; k < end; k++) {
@@ -215,11 +232,27 @@ static void draw_column(const frame *f, const tt_curve *c, size_t i, size_t end,
             hi = k;
     }
     const size_t two[2] = {TT_MIN(lo, hi), TT_MAXV(lo, hi)};
-    for (int k = 0; k < (two[0] == two[1] ? 1 : 2); k++) {
-        const double x = at(c->x, c, two[k]), y = at(c->y, c, two[k]);
-        draw_to(f, p, x, y);
-        if (isfinite(y))
-            tt_str_printf(data, "%.9g %.6g ", x, y);
+    for (int k = 0; k < (two[0] == two[1] ? 1 : 2); k++)
+        put(f, to, at(c->x, c, two[k]), at(c->y, c, two[k]));
+}
+
+static void put_curve(const frame *f, const tt_curve *c, int columns, const sink *to)
+{
+    size_t i = 0;
+    if (c->n <= (size_t)columns) { /* every point */
+        for (; i < c->n; i++)
+            put(f, to, at(c->x, c, i), at(c->y, c, i));
+        return;
+    }
+    for (int col = 0; col < columns && i < c->n; col++) {
+        size_t end = i + 1;
+        const double stop = f->x0 + (f->x1 - f->x0) * (col + 1) / columns;
+        if (at(c->x, c, i) > stop && col + 1 < columns)
+            continue;
+        while (end < c->n && (at(c->x, c, end) <= stop || col + 1 == columns))
+            end++;
+        put_column(f, c, i, end, to);
+        i = end;
     }
 }
 
@@ -227,23 +260,15 @@ static void print_line(const frame *f, const tt_curve *c, tt_str *o)
 {
     tt_str data = {0};
     pen p = {o, false};
-    tt_str_printf(o, "<path class=\"line s%d\" d=\"", c->color);
-    size_t i = 0;
-    for (int col = 0; col < COLUMNS && i < c->n; col++) {
-        size_t end = i + 1;
-        const double stop = f->x0 + (f->x1 - f->x0) * (col + 1) / COLUMNS;
-        if (c->n <= COLUMNS) {
-            end = c->n; /* draw every point */
-            for (; i < end; i++)
-                draw_column(f, c, i, i + 1, &p, &data);
-            break;
-        }
-        if (at(c->x, c, i) > stop && col + 1 < COLUMNS)
-            continue;
-        while (end < c->n && (at(c->x, c, end) <= stop || col + 1 == COLUMNS))
-            end++;
-        draw_column(f, c, i, end, &p, &data);
-        i = end;
+    tt_str_printf(o, "<path class=\"line s%d%s\" d=\"", c->color, c->dashed ? " dashed" : "");
+    put_curve(f, c, COLUMNS, &(sink){.pen = &p});
+    put_curve(f, c, DATA_COLUMNS, &(sink){.data = &data});
+    if (c->key) {
+        tt_str_printf(o, "\" data-k=\"%s\" data-c=\"%d\" data-m=\"%d\" data-s=\"", c->key, c->color,
+                      c->points);
+        const double scale[3] = {c->steps, c->tokens, c->hours};
+        for (int i = 0; i < 3; i++) /* 0: not known */
+            tt_str_printf(o, "%.9g ", isfinite(scale[i]) ? scale[i] : 0);
     }
     tt_str_add(o, "\" data-name=\"");
     tt_html(o, c->name);
@@ -335,7 +360,11 @@ static void print_legend(const tt_chart *c, tt_str *o)
         return;
     tt_str_add(o, "<div class=\"legend\">");
     for (size_t k = 0; k < c->n; k++) {
-        tt_str_printf(o, "<span><i class=\"b%d\"></i>", c->curves[k].color);
+        if (c->curves[k].key)
+            tt_str_printf(o, "<span data-k=\"%s\"><i class=\"b%d\"></i>", c->curves[k].key,
+                          c->curves[k].color);
+        else
+            tt_str_printf(o, "<span><i class=\"b%d\"></i>", c->curves[k].color);
         tt_html(o, c->curves[k].name);
         tt_str_add(o, "</span>");
     }
@@ -362,8 +391,16 @@ void tt_chart_print(const tt_chart *c, tt_str *o)
         tt_str_add(o, "<p class=\"none\">nothing recorded</p></figure>\n");
         return;
     }
-    tt_str_printf(o, "<svg viewBox=\"0 0 %d %d\" role=\"img\" data-x=\"%.9g %.9g %d %d\"%s>", width,
-                  HEIGHT, f.x0, f.x1, LEFT, f.right, c->bands ? " data-n=\"op\"" : "");
+    const bool lines = c->n && !c->stacked && c->curves[0].key;
+    tt_str_printf(o, "<div class=\"%s\"><svg viewBox=\"0 0 %d %d\" role=\"img\"",
+                  c->wide ? "plot broad" : "plot", width, HEIGHT);
+    tt_str_printf(o, " data-x=\"%.9g %.9g %d %d\"%s%s%s%s>", f.x0, f.x1, LEFT, f.right,
+                  c->bands ? " data-n=\"op\"" : "", lines ? " data-lines=\"" : "",
+                  !lines         ? ""
+                  : c->from_zero ? "zero\""
+                  : f.log        ? "log\""
+                                 : "free\"",
+                  lines && c->unit && !strcmp(c->unit, "%") ? " data-u=\"%\"" : "");
     print_axes(&f, o);
     if (c->stacked)
         print_areas(&f, o);
@@ -373,7 +410,7 @@ void tt_chart_print(const tt_chart *c, tt_str *o)
     if (c->level > 0)
         tt_str_printf(o, "<line class=\"level\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>",
                       LEFT, f.right, py(&f, c->level), py(&f, c->level));
-    tt_str_add(o, "</svg>");
+    tt_str_add(o, "</svg></div>");
     print_legend(c, o);
     if (c->note) {
         tt_str_add(o, "<p class=\"note\">");

@@ -168,6 +168,21 @@ static bool object(scan *s, const char *group, size_t n_group, int depth)
     return metrics_take(s, '}');
 }
 
+int tt_report_line(const char *p, size_t n, double *row, bool *validation)
+{
+    scan s = {.p = p, .end = p + n, .row = row};
+    for (int i = 0; i < TT_N_COLS; i++)
+        row[i] = (double)NAN;
+    blanks(&s);
+    if (s.p == s.end)
+        return 0;
+    bool ok = metrics_take(&s, '{') && object(&s, "", 0, 0);
+    blanks(&s);
+    ok = ok && s.p == s.end && isfinite(row[TT_COL_STEP]);
+    *validation = s.validation;
+    return ok ? 1 : -1;
+}
+
 /* Returns the row for a step. Steps ascend: if the step is there already, this line is from a later
  * attempt, which replaces the earlier one and what followed it. */
 static double *next_row(tt_metric_rows *m, const double *row)
@@ -187,17 +202,13 @@ void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *o
     for (const char *p = text, *end = text + n; p < end;) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));
         double row[TT_N_COLS];
-        scan s = {.p = p, .end = stop ? stop : end, .row = row};
-        for (int i = 0; i < TT_N_COLS; i++)
-            row[i] = (double)NAN;
-        blanks(&s);
-        const bool empty = s.p == s.end;
-        bool ok = !empty && metrics_take(&s, '{') && object(&s, "", 0, 0);
-        blanks(&s);
-        ok = ok && s.p == s.end && isfinite(row[TT_COL_STEP]);
-        if (ok)
-            memcpy(next_row(s.validation ? &out->validation : &out->train, row), row, sizeof row);
-        out->bad_lines += !ok && !empty;
-        p = s.end + 1;
+        bool validation;
+        if (!stop)
+            stop = end;
+        const int ok = tt_report_line(p, (size_t)(stop - p), row, &validation);
+        if (ok > 0)
+            memcpy(next_row(validation ? &out->validation : &out->train, row), row, sizeof row);
+        out->bad_lines += ok < 0;
+        p = stop + 1;
     }
 }

@@ -21,7 +21,7 @@ static const char *json_text(const tt_json *o, const char *key)
     return v && v->type == TT_JSON_STRING ? v->string : NULL;
 }
 
-static double last_of(const tt_metric_rows *m, tt_column c)
+double tt_report_last(const tt_metric_rows *m, tt_column c)
 {
     for (size_t i = m->n; i-- > 0;)
         if (isfinite(m->rows[i][c]))
@@ -29,7 +29,7 @@ static double last_of(const tt_metric_rows *m, tt_column c)
     return (double)NAN;
 }
 
-static double most_of(const tt_metric_rows *m, tt_column c)
+double tt_report_most(const tt_metric_rows *m, tt_column c)
 {
     double most = (double)NAN;
     for (size_t i = 0; i < m->n; i++)
@@ -45,7 +45,7 @@ static int page_compare(const void *a, const void *b)
 }
 
 /* Returns the median, so that one slow step does not matter. */
-static double median_of(const tt_metric_rows *m, tt_column c)
+double tt_report_median(const tt_metric_rows *m, tt_column c)
 {
     double *v = malloc((m->n + 1) * sizeof *v), median = (double)NAN;
     size_t n = 0;
@@ -76,19 +76,19 @@ static void print_tiles(const tt_run_report *r, tt_str *o)
     const double steps = json_number(tt_json_get(job, "training"), "steps");
     tt_str_add(o, "<div class=\"tiles\">");
     tt_str_add(o, "<div class=\"tile\"><b>");
-    tt_html_number(o, last_of(m, TT_COL_STEP), 7);
+    tt_html_number(o, tt_report_last(m, TT_COL_STEP), 7);
     if (isfinite(steps)) {
         tt_str_add(o, " / ");
         tt_html_number(o, steps, 7);
     }
     tt_str_add(o, "</b><span>steps</span></div>");
-    tile(o, last_of(m, TT_COL_LOSS), 5, "", "last loss");
+    tile(o, tt_report_last(m, TT_COL_LOSS), 5, "", "last loss");
     if (r->validation.n)
-        tile(o, last_of(&r->validation, TT_COL_LOSS), 5, "", "last validation loss");
-    tile(o, last_of(m, TT_COL_TOKENS), 4, "", "tokens seen");
-    tile(o, median_of(m, TT_COL_TPS), 4, "", "tokens per second, median");
-    tile(o, 100 * median_of(m, TT_COL_MFU), 3, " %", "MFU, median");
-    tile(o, most_of(m, TT_COL_MEMORY), 3, " GiB", "largest resident memory");
+        tile(o, tt_report_last(&r->validation, TT_COL_LOSS), 5, "", "last validation loss");
+    tile(o, tt_report_last(m, TT_COL_TOKENS), 4, "", "tokens seen");
+    tile(o, tt_report_median(m, TT_COL_TPS), 4, "", "tokens per second, median");
+    tile(o, 100 * tt_report_median(m, TT_COL_MFU), 3, " %", "MFU, median");
+    tile(o, tt_report_most(m, TT_COL_MEMORY), 3, " GiB", "largest resident memory");
     tile(o, json_number(r->facts, "parameters"), 4, "", "parameters");
     tt_str_add(o, "</div>\n");
 }
@@ -120,7 +120,7 @@ static void print_curves(const tt_run_report *runs, size_t n, const char *title,
                          const char *unit, bool from_zero, bool validation, tt_str *o)
 {
     tt_curve c[2 * MOST_RUNS];
-    char names[2 * MOST_RUNS][96];
+    char names[2 * MOST_RUNS][96], keys[2 * MOST_RUNS][32];
     size_t k = 0;
     for (size_t i = 0; i < n; i++) {
         const tt_metric_rows *m[2] = {&runs[i].train, &runs[i].validation};
@@ -133,12 +133,19 @@ static void print_curves(const tt_run_report *runs, size_t n, const char *title,
                      : v         ? "validation"
                                  : "training");
             const double *first = m[v]->n ? &m[v]->rows[0][0] : NULL;
+            const double steps = tt_report_last(m[0], TT_COL_STEP);
+            snprintf(keys[k], sizeof keys[k], n > 1 ? "r%zu" : "c%zu", n > 1 ? i : k);
             c[k] = (tt_curve){.name = names[k],
+                              .key = keys[k],
+                              .steps = steps,
+                              .tokens = tt_report_last(m[0], TT_COL_TOKENS) / steps,
+                              .hours = tt_report_median(m[0], TT_COL_TIME) / 3600,
                               .x = first + TT_COL_STEP * (first != NULL),
                               .y = first ? first + column : NULL,
                               .n = m[v]->n,
                               .stride = TT_N_COLS,
-                              .color = (int)(n > 1 ? (i + (size_t)v * 4) % 8 : (size_t)v),
+                              .color = (int)(n > 1 ? i % 8 : (size_t)v),
+                              .dashed = v && n > 1,
                               .points = v};
             k++;
         }
@@ -190,7 +197,12 @@ static void print_split(const tt_run_report *r, tt_str *o)
         n++;
     }
     for (int k = 0; k < N; k++)
-        c[k] = (tt_curve){names[k], v + N, v + k, v ? n : 0, N + 1, colors[k], false};
+        c[k] = (tt_curve){.name = names[k],
+                          .x = v + N,
+                          .y = v + k,
+                          .n = v ? n : 0,
+                          .stride = N + 1,
+                          .color = colors[k]};
     tt_chart_print(&(tt_chart){.title = "Where a step's time goes",
                                .unit = "seconds",
                                .x_name = "step",
@@ -235,7 +247,8 @@ static void print_memory(const tt_run_report *r, tt_str *o)
         bands[i] = m->points[i].phase;
     }
     for (int k = 0; k < 6; k++)
-        c[k] = (tt_curve){names[k], v + 6, v + k, m->n, 7, colors[k], false};
+        c[k] = (tt_curve){
+            .name = names[k], .x = v + 6, .y = v + k, .n = m->n, .stride = 7, .color = colors[k]};
     tt_str_add(o, "<div class=\"wide\">");
     tt_chart_print(
         &(tt_chart){.title = "Memory over the step",
@@ -253,6 +266,17 @@ static void print_memory(const tt_run_report *r, tt_str *o)
     tt_str_add(o, "</div>");
     free(bands);
     free(v);
+}
+
+/* The drawing is a file of its own, too, where it needs the name of its namespace. */
+static void print_pipeline(const tt_run_report *r, tt_str *o)
+{
+    const char *rest = r->pipeline ? strstr(r->pipeline, " viewBox") : NULL;
+    if (!rest)
+        return;
+    tt_str_add(o, "<h3>Pipeline</h3><div class=\"card drawing\"><svg");
+    tt_str_add(o, rest);
+    tt_str_add(o, "</div>\n");
 }
 
 static void cell(tt_str *o, double v, int decimals)
@@ -278,11 +302,11 @@ static void print_ops(const tt_run_report *r, tt_str *o)
     tt_html(o, limits ? limits : "not known");
     tt_str_add(o, ". The roofline of an op is the shortest time that these limits allow; above "
                   "100 % its data came from a cache.</p>");
-    tt_str_add(o,
-               "<div class=\"card\"><table><tr><th>op</th><th class=\"r\">calls per step</th><th "
-               "class=\"r\">ms per step</th><th class=\"r\">% of step</th><th></th><th "
-               "class=\"r\">GFLOP/s</th><th class=\"r\">GB/s</th><th class=\"r\">% of roofline"
-               "</th></tr>\n");
+    tt_str_add(
+        o, "<div class=\"card ops\"><table><tr><th>op</th><th class=\"r\">calls per step</th><th "
+           "class=\"r\">ms per step</th><th class=\"r\">% of step</th><th></th><th "
+           "class=\"r\">GFLOP/s</th><th class=\"r\">GB/s</th><th class=\"r\">% of roofline"
+           "</th></tr>\n");
     for (size_t i = 0; i < r->n_ops; i++) {
         const tt_op_row *p = &r->ops[i];
         tt_str_add(o, "<tr><td><code>");
@@ -392,6 +416,7 @@ static void print_run(const tt_run_report *r, bool alone, tt_str *o)
     tt_str_add(o, "</div>");
     print_memory(r, o);
     tt_str_add(o, "</div>\n");
+    print_pipeline(r, o);
     print_ops(r, o);
     print_job(r, o);
     print_checkpoints(r, o);
@@ -419,9 +444,13 @@ void tt_report_page(const tt_run_report *runs, size_t n, tt_str *o)
         print_head(&runs[0], o);
         print_tiles(&runs[0], o);
     }
+    if (n > 1) {
+        tt_report_runs_table(runs, n, o);
+        tt_report_differences(runs, n, o);
+    }
     for (size_t i = 0; i < n; i++)
         scale(&runs[i].train, TT_COL_MFU, 100);
-    tt_str_add(o, "<h2>Curves</h2><div class=\"charts\">\n");
+    tt_str_add(o, "<h2>Curves</h2><div id=\"tools\"></div><div class=\"charts\">\n");
     print_curves(runs, n, "Loss", TT_COL_LOSS, NULL, false, true, o);
     print_curves(runs, n, "Gradient norm", TT_COL_NORM, NULL, false, false, o);
     print_curves(runs, n, "Learning rate", TT_COL_LR, NULL, true, false, o);
@@ -434,6 +463,7 @@ void tt_report_page(const tt_run_report *runs, size_t n, tt_str *o)
     for (size_t i = 0; i < n; i++)
         print_run(&runs[i], n == 1, o);
     tt_str_add(o, "</main><script>\n");
-    tt_str_add(o, tt_report_script);
+    for (int i = 0; i < TT_REPORT_SCRIPTS; i++)
+        tt_str_add(o, tt_report_script[i]);
     tt_str_add(o, "</script></body></html>\n");
 }

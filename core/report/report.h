@@ -61,6 +61,7 @@ typedef struct tt_run_report {
     size_t n_steps;
     const tt_memory_line *memory; /* NULL: memory_note says why */
     const char *memory_note;
+    const char *pipeline;       /* the drawing of its schedule as SVG; NULL: it has no pipeline */
     TT_VEC(const char *) notes; /* what could not be read */
 } tt_run_report;
 
@@ -68,10 +69,19 @@ typedef struct tt_run_report {
 tt_status tt_report_load(const char *folder, tt_arena *a, tt_run_report *out, tt_error *err);
 /* metrics.c */
 void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *out);
+/* Reads one line into row[TT_N_COLS]; returns 1, 0 (nothing but blanks) or -1 (not a record). */
+int tt_report_line(const char *p, size_t n, double *row, bool *validation);
 /* memory.c: a step's memory on one pipeline rank. */
 tt_memory_line *tt_report_memory(const tt_plan *p, tt_arena *a);
 /* page.c: curves of several runs are drawn in the same charts. */
 void tt_report_page(const tt_run_report *runs, size_t n, tt_str *out);
+
+double tt_report_last(const tt_metric_rows *m, tt_column c); /* NaN: none is recorded */
+double tt_report_most(const tt_metric_rows *m, tt_column c);
+double tt_report_median(const tt_metric_rows *m, tt_column c);
+/* compare.c: the numbers of several runs, and the keys of their jobs that differ. */
+void tt_report_runs_table(const tt_run_report *runs, size_t n, tt_str *out);
+void tt_report_differences(const tt_run_report *runs, size_t n, tt_str *out);
 
 /* ---- chart.c ---- */
 typedef struct tt_curve {
@@ -80,6 +90,11 @@ typedef struct tt_curve {
     size_t n, stride;    /* in doubles */
     int color;           /* 0 … 7 */
     bool points;         /* a mark at each point, too */
+    bool dashed;
+    /* for the page's script: which curves are hidden together, the run's last step, and its tokens
+     * and hours per step; NULL: the script only shows values */
+    const char *key;
+    double steps, tokens, hours;
 } tt_curve;
 typedef struct tt_chart {
     const char *title, *note, *x_name, *unit; /* note, unit may be NULL */
@@ -97,6 +112,7 @@ void tt_html(tt_str *out, const char *text);            /* escapes HTML, and byt
                                                            UTF-8 */
 void tt_html_number(tt_str *out, double v, int digits); /* "12.3k"; NaN: a dash */
 extern const char *const tt_report_style[2];            /* style.c */
-extern const char tt_report_script[];
+#define TT_REPORT_SCRIPTS 4
+extern const char *const tt_report_script[TT_REPORT_SCRIPTS]; /* script.c */
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/report.h"
 
-/* The style of the page, light and dark, and its only script, which shows the values under the
- * pointer. Most people with a colour vision deficiency can tell the colours apart. */
+/* The style of the page, light and dark. Most people with a colour vision deficiency can tell the
+ * colours apart. On a narrow screen wide charts and tables scroll, and letters of the others are
+ * drawn larger; the script (script.c) draws charts for the width that they have. */
 
 const char *const tt_report_style[2] = {
     ":root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1c2128;--soft:#667080;"
@@ -67,32 +68,18 @@ const char *const tt_report_style[2] = {
     "#tip{position:fixed;pointer-events:none;display:none;background:var(--ink);color:var(--card);"
     "border-radius:7px;padding:6px 10px;font-size:12.5px;line-height:1.45;z-index:9;"
     "font-variant-numeric:tabular-nums;white-space:nowrap}.cursor{stroke:var(--axis)}\n"
+    ".plot{touch-action:pan-y}.plot "
+    "svg{user-select:none}.broad,.drawing{overflow-x:auto}\n"
+    ".key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px}"
+    "[role=button]{cursor:pointer}.off{opacity:.35;text-decoration:line-through}\n"
+    ".ops td,.ops th{white-space:nowrap}.ops code{white-space:nowrap;overflow-wrap:normal}\n"
+    "#tools{display:flex;flex-wrap:wrap;gap:6px 18px;align-items:center;margin:0 4px 12px;"
+    "color:var(--soft);font-size:13px}#tools label{display:flex;gap:6px;align-items:center}"
+    "#tools select,#tools button{font:inherit;color:var(--ink);background:var(--card);border:1px "
+    "solid var(--line);border-radius:6px;padding:2px 6px}#tools output{min-width:2.6em}\n"
+    ".drawing svg{min-width:760px;margin:8px "
+    "0}.raw{opacity:.28}.dashed{stroke-dasharray:5 4}.zoom{fill:var(--axis);opacity:.25}\n"
+    "@media(max-width:700px){main{padding:18px 10px 40px}figure{padding:10px 8px}"
+    ".tick{font-size:18px}.odd{display:none}.drawn .tick{font-size:11px}.broad .tick{font-size:"
+    "15px}.broad svg{min-width:960px}.card{padding:4px 8px}h1{font-size:22px}}\n"
     "@media print{body{background:#fff}figure,.card{break-inside:avoid}}\n"};
-
-const char tt_report_script[] =
-    "(function(){var "
-    "tip=document.createElement('div');tip.id='tip';document.body.appendChild(tip);\n"
-    "function show(v){var a=Math.abs(v);return a>=1e9?(v/1e9).toPrecision(4)+'G':a>=1e6?(v/1e6)."
-    "toPrecision(4)+'M':a>=1e4?(v/1e3).toPrecision(4)+'k':String(+v.toPrecision(5))}\n"
-    "document.querySelectorAll('svg[data-x]').forEach(function(s){var "
-    "r=s.dataset.x.split(' ').map(Number),cs=[];\n"
-    "s.querySelectorAll('[data-p]').forEach(function(p){var n=p.dataset.p.trim().split(/ +/)."
-    "map(Number);if(n.length>1)cs.push({name:p.dataset.name,n:n})});\n"
-    "var line=document.createElementNS(s.namespaceURI,'line');line.setAttribute('class','cursor');"
-    "line.setAttribute('y1',12);line.setAttribute('y2',216);line.style.display='none';"
-    "s.appendChild(line);\n"
-    "s.addEventListener('mousemove',function(e){var b=s.getBoundingClientRect(),"
-    "u=(e.clientX-b.left)/b.width*s.viewBox.baseVal.width,"
-    "x=r[0]+(u-r[2])/(r[3]-r[2])*(r[1]-r[0]),text=[],near=null;\n"
-    "cs.forEach(function(c){var lo=0,hi=c.n.length/2-1;while(hi-lo>1){var m=(lo+hi)>>1;"
-    "if(c.n[2*m]<=x)lo=m;else hi=m}\n"
-    "var k=Math.abs(c.n[2*lo]-x)<=Math.abs(c.n[2*hi]-x)?lo:hi;if(near===null||Math.abs(c.n[2*k]-x)<"
-    "Math.abs(near-x))near=c.n[2*k];text.push(c.name+': '+show(c.n[2*k+1]))});\n"
-    "if(near===null)return;var at=r[2]+(near-r[0])/(r[1]-r[0])*(r[3]-r[2]);"
-    "line.setAttribute('x1',at);line.setAttribute('x2',at);line.style.display='';\n"
-    "tip.textContent='';[(s.dataset.n||'step')+' '+Math.round(near)].concat(text).forEach("
-    "function(t){var d=document.createElement('div');d.textContent=t;tip.appendChild(d)});\n"
-    "tip.style.display='block';var w=tip.offsetWidth;tip.style.left=(e.clientX+16+w>innerWidth?"
-    "e.clientX-16-w:e.clientX+16)+'px';tip.style.top=(e.clientY+14)+'px'});\n"
-    "s.addEventListener('mouseleave',function(){tip.style.display='none';line.style.display="
-    "'none'})})})();\n";

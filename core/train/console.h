@@ -12,19 +12,27 @@
  * From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or absent: N/A). A
  * skipped update is marked at the end. Cannot fail. [any-thread] */
 void tt_console_step(const tt_metrics_record *r, tt_str *out);
-/* The same for a validation record; memory and tps only if the record has them:
+/* The same numbers and the learning rate on a terminal of so many columns. If they do not fit,
+ * shorter names are used, and then memory, communication, MFU, gradient norm and learning rate are
+ * left out, in this order. tflops only if MFU is not known. ranks: there are several, so tps is
+ * called tps/rank where there is room, and the share of exposed communication is shown.
+ *   step:  840  loss:  2.3457  norm:  1.900  lr: 8.0e-04  tps:  12,345  mfu: 41.2% */
+void tt_console_step_fit(const tt_metrics_record *r, int width, bool ranks, tt_str *out);
+/* The same line as tt_console_step() for a validation record; memory and tps only if the record has them:
  *   validate step:  1  loss:  8.0491  memory:  0.41GiB  tps: 12,345 */
 void tt_console_validation(const tt_metrics_record *r, tt_str *out);
 
-/* A bar on the last line of a terminal:
- *   train   42% [######......]  840/2,000  loss 2.3456  12,345 tok/s  1:02 left
- * Redrawn at most 10 times per second and around log lines. If stderr is not a terminal, plain lines
+/* A bar on the last line of a terminal, as wide as the window is:
+ *   train   42% [######......]  840/2,000  loss 2.3456  12,345 tps  1:02 left
+ * Redrawn at most 10 times per second and around log lines. If stderr is no terminal, or one that
+ * understands no escape sequences (TERM=dumb), plain lines
  * are written instead: at most one per 10 s, none in the first two seconds, and none at all with
  * `quiet` (tt_progress_init), for a caller that logs its progress itself. */
 typedef struct tt_progress {
     char title[24];
     int64_t total, done;        /* in the caller's unit; total 0 = unknown */
-    double loss, rate;          /* NaN = not shown; rate in tokens/s */
+    double loss, rate;          /* NaN = not shown */
+    const char *unit;           /* of the rate; NULL: "tok/s" */
     int64_t begin_ns, drawn_ns; /* drawn_ns 0 = never */
     int64_t begin_done;         /* of a resumed run: units that were done before this run */
     bool tty, quiet, finished;

@@ -64,11 +64,23 @@ static void metric_add(tt_loop *l, size_t *n, const char *name, double v)
     l->metrics[(*n)++] = (tt_metric){name, v};
 }
 
+/* Seconds since the last logged step, without checkpoints and validations. */
+static double time_so_far(const tt_loop *l)
+{
+    return tt_seconds_since(l->t.begin_ns) - l->t.checkpoint - l->t.validation;
+}
+
+/* Tokens per second and rank since then. */
+static double tps_so_far(const tt_loop *l)
+{
+    return (double)l->tokens_since / TT_MAXV(time_so_far(l), 1e-9) / l->s->world;
+}
+
 static size_t metrics_collect(tt_loop *l)
 {
     const tt_setup *s = l->s;
     const double steps = (double)TT_MAXV(l->known_step - l->logged_step, 1);
-    const double dt = tt_seconds_since(l->t.begin_ns) - l->t.checkpoint - l->t.validation;
+    const double dt = time_so_far(l);
     const double tps = (double)l->tokens_since / dt, per_rank = tps / s->world;
     const double tflops = per_rank * s->size.flops_per_token * 1e-12;
     const double tokens = (double)(s->global_batch * s->core.training.seq_len);
@@ -113,12 +125,18 @@ static void print_line(tt_loop *l, const tt_metrics_record *r)
 {
     if (l->o->verbose < 0)
         return;
+    const int columns = tt_terminal_columns();
     tt_str_clear(&l->line);
     if (r->validation)
         tt_console_validation(r, &l->line);
+    else if (columns)
+        tt_console_step_fit(r, columns, l->s->world > 1, &l->line);
     else
         tt_console_step(r, &l->line);
-    tt_log(TT_INFO, "train", "%s", tt_str_get(&l->line));
+    if (columns)
+        tt_log_bare(TT_INFO, tt_str_get(&l->line));
+    else
+        tt_log(TT_INFO, "train", "%s", tt_str_get(&l->line));
 }
 
 /* The machine's peak is measured once, after the first step, so that it does not delay the start by
@@ -143,9 +161,7 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
 {
     const bool logged = log_due(l);
     if (l->main && l->has_progress)
-        tt_progress_update(&l->progress, l->known_step, l->loss,
-                           (double)l->tokens_since /
-                               TT_MAXV(tt_seconds_since(l->t.begin_ns), 1e-9));
+        tt_progress_update(&l->progress, l->known_step, l->loss, tps_so_far(l));
     if (!logged && !l->n_hooks)
         return TT_OK;
     if (l->main && logged)

@@ -87,6 +87,11 @@ typedef struct tt_loop {
 tt_status tt_loop_step(tt_loop *l, tt_error *err);
 /* If the numbers of a step are late, waits for them and logs them. */
 tt_status tt_loop_settle(tt_loop *l, tt_error *err);
+/* announce.c */
+/* Says what runs, with -v what was chosen, and writes run.json. */
+tt_status tt_loop_announce(const tt_loop *l, tt_error *err);
+/* With -v: how long a phase of the start took. *since_ns: its begin, and then now. */
+void tt_loop_say_phase(const tt_loop *l, const char *what, int64_t *since_ns);
 /* log.c */
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
 void tt_loop_close_sinks(tt_loop *l);

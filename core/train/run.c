@@ -146,61 +146,25 @@ static tt_status loop(tt_loop *l, tt_error *err)
     return TT_ENUMERIC;
 }
 
-/* The rates of the model's options for dropout: a config of Hugging Face may have set them. */
-static void announce_dropout(const tt_setup *s)
+static tt_status loop_start(tt_loop *l, tt_error *err)
 {
-    const tt_component *c = s->model.component;
-    tt_str list = {0};
-    for (size_t i = 0; i < c->n_options; i++) {
-        const char *name = tt_component_option(c, i)->name;
-        const double *p =
-            tt_is_dropout(name) ? tt_part_value(c, s->model.config, name, TT_OPT_FLOAT) : NULL;
-        if (p && *p > 0)
-            tt_str_printf(&list, "%s%s %g", list.n ? ", " : "", name, *p);
-    }
-    if (list.n)
-        tt_log(TT_INFO, "train", "dropout: %s; a rate of 0 in model.args is none",
-               tt_str_get(&list));
-    tt_str_free(&list);
-}
-
-static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_error *err)
-{
-    const tt_setup *s = l->s;
-    char text[256] = "";
-    const tt_backend_vt *vt = s->backend.component->vtable;
-    if (!l->main)
-        return TT_OK;
-    if (vt->describe)
-        vt->describe(l->rank.backend, text, sizeof text);
-    tt_setup_notices(s);
-    tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP per token", s->model.name,
-           s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
-    announce_dropout(s);
-    tt_log(TT_INFO, "train",
-           "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
-           "in %lld micro-batch%s; plan: %.3f GiB per rank",
-           s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
-           s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
-           (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
-           (double)tt_program_bytes(l->rank.plan->program) / (1 << 30));
-    TT_TRY(tt_assets_keep(s, folder->path, err));
-    return tt_run_folder_describe(folder, s, text, err);
-}
-
-static tt_status loop_start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
-{
+    int64_t since = tt_now_ns();
     TT_TRY(tt_loop_open_data(l, err));
+    tt_loop_say_phase(l, "data opened", &since);
     TT_TRY(tt_rank_init_params(&l->rank, err));
+    tt_loop_say_phase(l, "parameters initialized", &since);
     TT_TRY(tt_agree(&l->rank.dist, tt_loop_resume(l, err), err));
     TT_TRY(tt_loop_set_aside(l, err));
+    tt_loop_say_phase(l, "checkpoint or weights loaded", &since);
     TT_TRY(tt_loop_open_saver(l, err));
     TT_TRY(tt_loop_open_stream(l, err));
     TT_TRY(tt_loop_open_sinks(l, err));
     TT_TRY(tt_loop_open_profile(l, err));
-    TT_TRY(announce(l, folder, err));
+    tt_loop_say_phase(l, "checkpoints, stream of samples and metrics opened", &since);
+    TT_TRY(tt_loop_announce(l, err));
     if (l->main && l->o->progress && l->s->core.metrics.enable_progress_bar) {
         tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, false);
+        l->progress.unit = l->s->world > 1 ? "tps/rank" : "tps"; /* as in the line of a step */
         l->has_progress = true;
     }
     return TT_OK;
@@ -259,10 +223,12 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     if (w->o->dist)
         d = *w->o->dist;
     tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
+    int64_t since = tt_now_ns();
     if (s == TT_OK)
         s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
+    tt_loop_say_phase(l, "memory planned and allocated, kernels chosen", &since);
     if (s == TT_OK) {
-        s = before_first_step(tt_agree(&l->rank.dist, loop_start(l, w->folder, err), err));
+        s = before_first_step(tt_agree(&l->rank.dist, loop_start(l, err), err));
         if (s == TT_OK)
             tt_dist_set_timeout(&l->rank.dist, (double)w->s->core.comm.train_timeout_seconds);
         if (s == TT_OK)

@@ -97,7 +97,7 @@ static void test_log_redraws_a_held_bar(void **state)
     tt_log(TT_INFO, "x", "two");
     tt_log_set_redraw(NULL, NULL);
     char *text = capture_end();
-    assert_memory_equal(text, "\r\033[K[r0 ", 8);
+    assert_memory_equal(text, "\r\033[J[r0 ", 8);
     assert_non_null(strstr(text, "one\nBAR[r0 "));
     assert_memory_equal(text + strlen(text) - 4, "two\n", 4);
     free(text);

@@ -543,6 +543,13 @@ static void test_drawings_show_every_action(void **state)
         boxes++;
     assert_int_equal(boxes, run.n);
     assert_int_equal(run.n, 3 * 6 * 7);
+    assert_non_null(strstr(tt_str_get(&t), " viewBox=\"0 0 1474 164\" "));
+    static const char *const legend[] = {">forward<", ">I: backward, inputs<",
+                                         ">W: backward, weights<", "dark: a rank's later stages",
+                                         "number: micro-batch"};
+    for (size_t i = 0; i < sizeof legend / sizeof *legend; i++)
+        assert_non_null(strstr(tt_str_get(&t), legend[i]));
+    assert_null(strstr(tt_str_get(&t), ">backward")); /* B does not occur in it */
     tt_str_free(&t);
     tt_arena_free(a);
 }

@@ -125,7 +125,7 @@ static void test_page_of_a_million_steps_keeps_every_spike(void **state)
     tt_str_free(&s);
     assert_int_equal(r.train.n, N);
     char *page = page_of(&r, 1);
-    assert_true(strlen(page) < 200000);
+    assert_true(strlen(page) < 500000);
     const char *loss = data_of(page, "training");
     const char *spike = strstr(loss, "777777 99.5 ");
     assert_true(spike && spike < strchr(loss, '"'));
@@ -142,7 +142,7 @@ static void test_page_shows_a_gap_where_the_loss_is_nan(void **state)
                                    "{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n"
                                    "{\"step\":3,\"loss\":null}\n{\"step\":4,\"loss\":2}\n");
     char *page = page_of(&r, 1);
-    assert_memory_equal(data_of(page, "training"), "1 4 2 3 4 2 \"", 13);
+    assert_memory_equal(data_of(page, "training"), "1 4 2 3 3 NaN 4 2 \"", 19);
     const char *path = strstr(page, "<path class=\"line s0\" d=\"M");
     assert_non_null(path);
     const char *second = strchr(path + 26, 'M');
@@ -167,6 +167,82 @@ static void test_page_draws_several_runs_in_one_chart(void **state)
     tt_arena_free(a);
 }
 
+static const tt_json *facts_of(tt_arena *a, const char *text)
+{
+    const tt_json *v = NULL;
+    tt_error err = {0};
+    assert_int_equal(tt_json_parse(a, "run.json", text, strlen(text), &v, &err), TT_OK);
+    return v;
+}
+
+static void test_page_lists_runs_and_the_keys_that_differ(void **state)
+{
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    tt_run_report runs[] = {
+        run_of(a, "one",
+               "{\"step\":2,\"loss\":4,\"time_s\":3,\"tps_global\":500,\"mfu\":0.25}\n"
+               "{\"step\":4,\"loss\":4.5,\"time_s\":2,\"tps_global\":500,\"mfu\":0.25}\n"),
+        run_of(a, "two", "{\"step\":1,\"loss\":3}\n"),
+    };
+    runs[0].facts = facts_of(a, "{\"ttrun\":\"1.2\",\"world\":2,\"mesh\":{\"tp\":2},\"job\":{"
+                                "\"dump_folder\":\"a\",\"optimizer\":"
+                                "{\"lr\":0.5,\"eps\":1e-8},\"hooks\":[]}}");
+    runs[1].facts = facts_of(
+        a,
+        "{\"job\":{\"dump_folder\":\"b\",\"optimizer\":{\"lr\":0.25,\"eps\":1e-8,\"<i>\":\"<b>\"},"
+        "\"hooks\":[]}}");
+    char *page = page_of(runs, 2);
+    const char *table = strstr(page, "<h2>Runs</h2>"),
+               *keys = strstr(page, "Keys of the jobs that");
+    assert_true(table && keys && table < keys);
+    static const char *const cells[] = {">4</td>",   ">4.5</td>",    ">25 %</td>",
+                                        ">500</td>", ">10.0 s</td>", ">2 ranks: tp 2</td>",
+                                        ">1.2</td>"};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        const char *cell = strstr(table, cells[i]);
+        if (!cell || cell > keys)
+            fail_msg("no cell %s", cells[i]);
+    }
+    assert_non_null(strstr(keys, "<code>optimizer.lr</code></td><td><code>0.5</code></td><td><code>"
+                                 "0.25</code></td>"));
+    assert_non_null(strstr(keys, "<code>optimizer.&lt;i&gt;</code></td><td><code>–</code></td><td>"
+                                 "<code>&quot;&lt;b&gt;&quot;</code>"));
+    const char *end = strstr(keys, "</table>");
+    const char *same[] = {"optimizer.eps", "dump_folder", "hooks"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const char *at = strstr(keys, same[i]);
+        assert_true(!at || at > end);
+    }
+    free(page);
+    runs[1].facts = NULL; /* a run without run.json */
+    page = page_of(runs, 2);
+    assert_non_null(strstr(page, "<code>optimizer.eps</code>"));
+    free(page);
+    tt_arena_free(a);
+}
+
+/* What the page's script needs to draw a curve again, and nothing of the run in the script. */
+static void test_page_gives_its_script_the_curves(void **state)
+{
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    const tt_run_report r =
+        run_of(a, "'+alert(1)+'",
+               "{\"step\":10,\"loss\":4,\"n_tokens_seen\":200,\"time_s\":36}\n"
+               "{\"step\":20,\"loss\":3,\"n_tokens_seen\":400,\"time_s\":36}\n");
+    char *page = page_of(&r, 1);
+    assert_non_null(strstr(page, "data-k=\"c0\" data-c=\"0\" data-m=\"0\" data-s=\"20 20 0.01 \" "
+                                 "data-name=\"training\" data-p=\"10 4 20 3 \""));
+    const char *script = strstr(page, "<script>");
+    assert_non_null(script);
+    assert_null(strstr(script, "alert(1)"));
+    assert_non_null(
+        strstr(page, "<svg viewBox=\"0 0 620 250\" role=\"img\" data-x=")); /* without a script */
+    free(page);
+    tt_arena_free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +251,8 @@ int main(void)
         cmocka_unit_test(test_page_of_a_million_steps_keeps_every_spike),
         cmocka_unit_test(test_page_shows_a_gap_where_the_loss_is_nan),
         cmocka_unit_test(test_page_draws_several_runs_in_one_chart),
+        cmocka_unit_test(test_page_lists_runs_and_the_keys_that_differ),
+        cmocka_unit_test(test_page_gives_its_script_the_curves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

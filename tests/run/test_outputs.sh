@@ -71,22 +71,28 @@ ok log_freq_logs_first_multiples_and_last
 train "$dir/quiet" -q
 [ "$rc" -eq 0 ] && ! [ -s "$dir/err" ] && ! [ -s "$dir/out" ] && [ "$(wc -l <"$dir/quiet/metrics.jsonl")" -eq 10 ]
 ok quiet_is_silent
+train "$dir/verbose" -v
+[ "$(grep -c 'D time\] \|D setup\] \|D plan\] ' "$dir/err")" -ge 12 ] && grep -q 'D setup\] optimizer adamw: /.*adamw.so$' "$dir/err" &&
+    grep -q 'D plan\] kernels of the program: .* linear' "$dir/err" && grep -q 'D plan\] schedule ' "$dir/err" && grep -q "D time" "$dir/err"
+ok verbose_tells_what_was_chosen
 ! grep -q "$(printf '\033')" "$run.err" "$dir/err" 2>/dev/null
 ok no_colour_in_a_pipe
-if command -v script >/dev/null; then
+if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     pty() { # PREFIX...: on a terminal; options in $more
         timeout 60 script -qec "$* $TTRUN $dir/job.json --dump_folder $dir/pty$pty --training.steps 300 --metrics.log_freq 100 ${more-}" \
             /dev/null </dev/null >"$dir/pty"
     }
     pty=1 TERM=xterm pty env -u NO_COLOR
-    grep -q "train *[0-9]*% .*tok/s" "$dir/pty" && grep -q "$(printf '\033\\[3')" "$dir/pty"
+    grep -q "train *[0-9]*% .*tps" "$dir/pty" && grep -q "$(printf '\033\\[3')" "$dir/pty"
     ok progress_bar_on_a_terminal
     pty=2 TERM=xterm pty env NO_COLOR=1
     ! grep -q "$(printf '\033\\[3')" "$dir/pty"
     ok no_color_is_obeyed
     pty=3 more="--metrics.enable_progress_bar false" TERM=xterm pty env
-    grep -q "step: *300 " "$dir/pty" && ! grep -q "tok/s" "$dir/pty"
+    grep -q "step: *300 " "$dir/pty" && ! grep -q "train *[0-9]*%" "$dir/pty"
     ok progress_bar_can_be_switched_off
+else
+    echo "ok progress_bar_on_a_terminal # skip: no pseudo-terminal"
 fi
 
 # ---- plans ----

@@ -62,10 +62,10 @@ if has_mpirun; then
     rc=$?
     [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend.*local.*mpirun started 2' "$dir/err"
     ok local_under_mpirun_is_an_error
-    if command -v script >/dev/null; then
+    if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
         TERM=xterm timeout 60 script -qec "env -u NO_COLOR $TTRUN $job --plugin-dir $PLUGINS --nproc 2 --dump_folder $dir/pty --training.steps 300 --metrics.log_freq 100" \
             /dev/null </dev/null >"$dir/out"
-        grep -q "train *[0-9]*% .*tok/s" "$dir/out"
+        grep -q "train *[0-9]*% .*tps" "$dir/out"
         ok progress_bar_through_mpirun
     fi
     unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM

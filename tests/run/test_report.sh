@@ -47,4 +47,8 @@ done
 ok "report_of_no_run_is_an_error$bad"
 train "$dir/pp" --training.steps 2 --parallelism.pipeline_parallel_degree 2 --comm.backend local && report "$dir/pp" && ! grep -q 'cannot be planned' "$dir/pp/report.html"
 ok report_of_a_pipeline
+grep -q '<h3>Pipeline</h3>' "$dir/pp/report.html" && grep -q 'number: micro-batch' "$dir/pp/report.html" && ! grep -q 'http' "$dir/pp/report.html"
+ok report_draws_the_pipeline_with_a_legend
+grep -q 'Keys of the jobs that differ' "$dir/both.html" && grep -q '<td>1 rank</td>' "$dir/both.html"
+ok report_has_a_table_of_runs
 exit $failed

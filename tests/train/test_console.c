@@ -85,6 +85,59 @@ static void test_console_validation_line(void **state)
     check_line(5, m, 3, 1, "validate step:  5  loss:  8.0491  memory:  0.41GiB  tps: 12,345");
 }
 
+static void check_fit(const tt_metric *m, size_t n, int width, bool ranks, const char *want)
+{
+    const tt_metrics_record r = {sizeof r, 840, 0.0, m, n, 0};
+    tt_str out = {0};
+    tt_console_step_fit(&r, width, ranks, &out);
+    assert_string_equal(tt_str_get(&out), want);
+    assert_true((int)out.n < width || width < 28);
+    tt_str_free(&out);
+}
+
+static void test_console_line_fits_the_terminal(void **state)
+{
+    (void)state;
+    static const tt_metric m[] = {
+        {"loss",              2.34567},
+        {"grad_norm",         1.9    },
+        {"lr",                8e-4   },
+        {"mem_gib",           0.41   },
+        {"tps",               12345  },
+        {"tflops",            0.88   },
+        {"mfu",               0.412  },
+        {"time_s",            2      },
+        {"time/comm_exposed", 0.25   }
+    };
+    static const tt_metric large[] = {
+        {"loss",      12.34567   },
+        {"grad_norm", 123.456    },
+        {"lr",        1e-12      },
+        {"mem_gib",   100.5      },
+        {"tps",       1234567    },
+        {"tflops",    1234.5     },
+        {"mfu",       (double)NAN}
+    };
+    check_fit(m, COUNT(m), 200, false,
+              "step:   840  loss:  2.34567  grad_norm:  1.9000  lr: 8.00e-04  tps:  12,345  "
+              "mfu: 41.2%  memory:  0.41GiB");
+    check_fit(m, COUNT(m), 200, true,
+              "step:   840  loss:  2.34567  grad_norm:  1.9000  lr: 8.00e-04  tps/rank:  12,345  "
+              "mfu: 41.2%  memory:  0.41GiB  comm: 12.5%");
+    check_fit(m, COUNT(m), 80, false,
+              "step:  840  loss:  2.3457  norm:  1.900  lr: 8.0e-04  tps:  12,345  mfu: 41.2%");
+    check_fit(m, COUNT(m), 80, true,
+              "step:  840  loss:  2.3457  norm:  1.900  lr: 8.0e-04  tps:  12,345  mfu: 41.2%");
+    check_fit(m, COUNT(m), 60, false, "step:  840  loss:  2.3457  lr: 8.0e-04  tps:  12,345");
+    check_fit(m, COUNT(m), 30, false, "step:  840  loss:  2.3457");
+    check_fit(m, COUNT(m), 5, false, "step:  840  loss:  2.3457"); /* these two always */
+    check_fit(large, COUNT(large), 80, false,
+              "step:  840  loss: 12.3457  norm: 123.456  lr: 1.0e-12  tps: 1,234,567");
+    check_fit(large, COUNT(large), 160, false,
+              "step:   840  loss: 12.34567  grad_norm: 123.4560  lr: 1.00e-12  tps: 1,234,567  "
+              "tflops: 1,234.50  memory: 100.50GiB");
+}
+
 static tt_progress bar_at(int64_t done, bool tty, int width)
 {
     return (tt_progress){.title = "train",
@@ -105,9 +158,19 @@ static void test_progress_shows_share_loss_speed_and_time_left(void **state)
     assert_string_equal(
         text, "train  42% [######..........]  840/2,000  loss 2.3457  12,345 tok/s  0:58 left");
     assert_true(strlen(text) < 80);
-    p = bar_at(840, true, 40); /* no room for the bar */
+    p = bar_at(840, true, 66); /* no room for the bar */
+    p.unit = "tps/rank";
     tt_progress_format(&p, 42000000000, text, sizeof text);
-    assert_string_equal(text, "train  42%  840/2,000  loss 2.3457  12,345 tok/s  0:58 left");
+    assert_string_equal(text, "train  42%  840/2,000  loss 2.3457  12,345 tps/rank  0:58 left");
+    static const char *const narrow[] = {"train  42%  840/2,000  loss 2.3457  0:58 left",
+                                         "train  42%  840/2,000  0:58 left",
+                                         "train  42%  840/2,000", "train  42%  840/2,000"};
+    static const int widths[] = {46, 33, 22, 1};
+    for (size_t i = 0; i < COUNT(widths); i++) { /* what does not fit is left out, the rate first */
+        p = bar_at(840, true, widths[i]);
+        tt_progress_format(&p, 42000000000, text, sizeof text);
+        assert_string_equal(text, narrow[i]);
+    }
     p = bar_at(840, false, 80);
     p.begin_done = 800; /* resumed: 40 steps took 42 s */
     p.loss = p.rate = (double)NAN;
@@ -160,9 +223,10 @@ static void test_progress_redraws_at_most_ten_times_per_second(void **state)
     int draws = 0;
     for (size_t i = 0; i < n; i++)
         draws += text[i] == '\r';
-    assert_in_range(draws, 2, 5); /* one or more, and the clearing */
+    assert_in_range(draws, 3, 9); /* two for each drawing, and the clearing */
     assert_null(strchr(text, '\n'));
-    assert_string_equal(text + n - 4, "\r\033[K");
+    assert_string_equal(text + n - 4, "\r\033[J");
+    assert_memory_equal(text + n - 8, "\033[J\r", 4); /* the cursor waits where the bar begins */
 }
 
 static void test_progress_is_silent_at_first_without_a_terminal(void **state)
@@ -189,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_console_step_is_the_documented_line),
         cmocka_unit_test(test_console_validation_line),
+        cmocka_unit_test(test_console_line_fits_the_terminal),
         cmocka_unit_test(test_progress_shows_share_loss_speed_and_time_left),
         cmocka_unit_test(test_progress_redraws_at_most_ten_times_per_second),
         cmocka_unit_test(test_progress_is_silent_at_first_without_a_terminal),

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_SUMMARY_IMPL_H
+#define TT_SUMMARY_IMPL_H
+#include "estimate/device_memory.h"
+#include "estimate/estimate.h"
+
+/* What summary.c counts, for its JSON and for the text of text.c. */
+
+/* Communication of one kind, axis and cause, per step, on the busiest pipeline rank. */
+typedef struct tt_traffic {
+    char name[64]; /* "all_gather over dp_shard" */
+    const char *cause;
+    int64_t calls, now_calls;
+    double bytes, now; /* now: of the pipeline rank that is being counted */
+} tt_traffic;
+
+typedef struct tt_plan_counts {
+    const tt_setup *s;
+    const tt_machine *machine; /* NULL: this machine */
+    tt_step_time time;         /* on that machine */
+    const tt_graph *g;
+    bool *gradient;           /* by value id: the value ends up in a gradient's accumulator */
+    const tt_device_use *use; /* by pipeline rank; NULL: the backend uses host memory */
+    tt_traffic t[96];
+    int n;
+} tt_plan_counts;
+
+/* summary.c */
+int64_t tt_plan_slots(const tt_plan *p); /* bytes between forward and backward */
+int64_t tt_plan_saving(const tt_setup *s, const tt_plan *p); /* bytes that a save copies */
+const tt_plan *tt_plan_fullest(tt_plan *const *plans, int n);
+const tt_device_use *tt_plan_use_of(const tt_plan_counts *c, tt_plan *const *plans,
+                                    const tt_plan *p);
+double tt_plan_memory_there(const tt_plan_counts *c); /* INFINITY: not known */
+double tt_plan_memory_needed(const tt_plan_counts *c, tt_plan *const *plans, int n);
+/* text.c: the summary for people, in lines of at most 80 columns. */
+void tt_plan_text(const tt_plan_counts *c, tt_plan *const *plans, int n, double bubble, tt_str *o);
+
+#endif

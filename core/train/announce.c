@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/loop.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What a run says before its first step; with -v also what was chosen. */
+
+static void say_part(const char *kind, const tt_part *p)
+{
+    if (p->component)
+        tt_log(TT_DEBUG, "setup", "%s %s: %s", kind, p->name, p->file ? p->file : "built in");
+}
+
+static void say_parts(const tt_setup *s)
+{
+    say_part("model", &s->model);
+    say_part("loss", &s->loss);
+    say_part("optimizer", &s->optimizer);
+    say_part("lr_scheduler", &s->lr_scheduler);
+    if (s->has_tokenizer)
+        say_part("tokenizer", &s->tokenizer);
+    say_part("dataloader", &s->dataloader);
+    say_part("backend", &s->backend);
+    say_part("comm", &s->comm);
+    say_part("comm of the device", &s->data_comm);
+    for (int i = 0; i < s->n_converters; i++)
+        say_part("converter", &s->converters[i]);
+    for (int i = 0; i < s->n_metrics; i++)
+        say_part("metrics", &s->metrics[i]);
+    for (int i = 0; i < s->n_hooks; i++)
+        say_part("hook", &s->hooks[i]);
+}
+
+static void say_memory(const tt_plan *p)
+{
+    const double mib = 1.0 / (1 << 20);
+    const int64_t *kinds = p->state_bytes_by_kind;
+    tt_log(TT_DEBUG, "plan",
+           "MiB per rank: state %.1f (parameters %.1f, optimizer %.1f, gradients %.1f, gathered "
+           "%.1f), slots %.1f, work %.1f, pinned %.1f",
+           mib * (double)p->bytes[TT_SPACE_STATE], mib * (double)kinds[TT_STATE_PARAM],
+           mib * (double)kinds[TT_STATE_OPTIMIZER], mib * (double)kinds[TT_STATE_ACCUMULATOR],
+           mib * (double)kinds[TT_STATE_GATHERED],
+           mib * (double)(p->bytes[TT_SPACE_SLOT] + p->bytes[TT_SPACE_KEEP] +
+                          p->bytes[TT_SPACE_WGRAD]),
+           mib * (double)p->bytes[TT_SPACE_WORK], mib * (double)p->bytes[TT_SPACE_PINNED]);
+}
+
+/* Names with how often each occurs in the program, in the order in which they first occur. */
+typedef struct counts {
+    const char *names[128];
+    int times[128], n;
+} counts;
+
+static void count(counts *c, const char *name)
+{
+    int i = 0;
+    while (i < c->n && strcmp(c->names[i], name))
+        i++;
+    if (i == (int)TT_COUNT(c->names))
+        return;
+    if (i == c->n)
+        c->names[c->n++] = name;
+    c->times[i]++;
+}
+
+static void say_counts(const counts *c, const char *what)
+{
+    tt_str o = {0};
+    for (int i = 0; i < c->n; i++)
+        tt_str_printf(&o, "%s%d %s", i ? ", " : "", c->times[i], c->names[i]);
+    tt_log(TT_DEBUG, "plan", "%s of the program: %s", what, c->n ? tt_str_get(&o) : "none");
+    tt_str_free(&o);
+}
+
+static void say_program(const tt_setup *s, const tt_program *p)
+{
+    counts kernels = {.n = 0}, comms = {.n = 0};
+    for (int i = 0; i < p->n; i++) {
+        const tt_instr *k = &p->instrs[i];
+        if (k->kind == TT_INSTR_COLLECTIVE)
+            count(&comms, tt_step_kind_name(k->step->kind));
+        else if (k->kind == TT_INSTR_SEND)
+            count(&comms, "send");
+        else if (k->kind == TT_INSTR_KERNEL)
+            count(&kernels, k->fused ? "fused pointwise" : k->op);
+    }
+    tt_log(TT_DEBUG, "plan", "schedule %s: %d stage%s on %d pipeline rank%s, %lld micro-batch%s",
+           s->schedule->name, s->n_stages, s->n_stages == 1 ? "" : "s", s->pipeline_ranks,
+           s->pipeline_ranks == 1 ? "" : "s", (long long)s->micro_batches,
+           s->micro_batches == 1 ? "" : "es");
+    tt_log(TT_DEBUG, "plan", "%d instructions; communication %s computation", p->n,
+           s->overlap ? "runs concurrently with" : "does not overlap");
+    say_counts(&kernels, "kernels");
+    say_counts(&comms, "collectives");
+}
+
+/* The rates of the model's options for dropout: a config of Hugging Face may have set them. */
+static void announce_dropout(const tt_setup *s)
+{
+    const tt_component *c = s->model.component;
+    tt_str list = {0};
+    for (size_t i = 0; i < c->n_options; i++) {
+        const char *name = tt_component_option(c, i)->name;
+        const double *p =
+            tt_is_dropout(name) ? tt_part_value(c, s->model.config, name, TT_OPT_FLOAT) : NULL;
+        if (p && *p > 0)
+            tt_str_printf(&list, "%s%s %g", list.n ? ", " : "", name, *p);
+    }
+    if (list.n)
+        tt_log(TT_INFO, "train", "dropout: %s; a rate of 0 in model.args is none",
+               tt_str_get(&list));
+    tt_str_free(&list);
+}
+
+tt_status tt_loop_announce(const tt_loop *l, tt_error *err)
+{
+    const tt_setup *s = l->s;
+    char text[256] = "";
+    const tt_backend_vt *vt = s->backend.component->vtable;
+    if (!l->main)
+        return TT_OK;
+    if (vt->describe)
+        vt->describe(l->rank.backend, text, sizeof text);
+    tt_setup_notices(s);
+    tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP per token", s->model.name,
+           s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
+    announce_dropout(s);
+    tt_log(TT_INFO, "train",
+           "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
+           "in %lld micro-batch%s; plan: %.3f GiB per rank",
+           s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
+           s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
+           (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
+           (double)tt_program_bytes(l->rank.plan->program) / (1 << 30));
+    if (l->o->verbose > 0) {
+        say_parts(s);
+        say_memory(l->rank.plan);
+        say_program(s, l->rank.plan->program);
+    }
+    TT_TRY(tt_assets_keep(s, l->folder->path, err));
+    return tt_run_folder_describe(l->folder, s, text, err);
+}
+
+void tt_loop_say_phase(const tt_loop *l, const char *what, int64_t *since_ns)
+{
+    const int64_t now = tt_now_ns();
+    if (l->main)
+        tt_log(TT_DEBUG, "time", "%s: %.3f s", what, 1e-9 * (double)(now - *since_ns));
+    *since_ns = now;
+}

@@ -1,0 +1,33 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The text of ttrun plan: no line is longer than 80 columns, and it speaks of one rank and of machines that exist.
+. "$(dirname "$0")/lib.sh"
+cat >"$dir/job.json" <<END
+{"spec":"llama3","model":{"flavor":"8B"},"dataloader":{"path":["x.txt"]},"training":{"local_batch_size":4,"seq_len":256}}
+END
+plan() { # OPTION…: to $dir/out and $dir/err
+    "$TTRUN" plan "$dir/job.json" --plugin-dir "$PLUGINS" "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+longest() { # of $dir/out, in columns; × and other characters of UTF-8 are one column
+    LC_ALL=C tr -d '\200-\277' <"$dir/out" | awk '{ if (length($0) > n) n = length($0) } END { print n + 0 }'
+}
+bad=
+for o in "" "--world 512 --parallelism.tensor_parallel_degree 8" \
+    "--world 64 --hardware h100 --parallelism.tensor_parallel_degree 4 --parallelism.pipeline_parallel_degree 4 --parallelism.context_parallel_degree 2 --parallelism.enable_async_tensor_parallel true --activation_checkpoint.mode full" \
+    "--world 16 --hardware a100 --parallelism.pipeline_parallel_degree 4 --parallelism.data_parallel_replicate_degree 2 --backend.name cpu"; do
+    plan $o
+    [ "$rc" -eq 0 ] && [ "$(longest)" -le 80 ] && [ "$(grep -c '^model \|^ranks \|^step \|^memory \|^network ' "$dir/out")" -eq 5 ] || bad="$bad($o: $(longest))"
+done
+[ -z "$bad" ]
+ok "plan_fits_80_columns$bad"
+plan --world 100000
+grep -q '^fits        NO: [0-9.]* GiB per rank; this machine ([0-9.]* GiB) holds [0-9]* of the$' "$dir/out" && grep -A 2 '^fits' "$dir/out" | grep -q -e '--hardware a100, h100'
+ok plan_says_how_many_ranks_fit_here
+plan --search --world 8 --hardware h100 --best 3 && cp "$dir/out" "$dir/all" && sed -i '/^best/d' "$dir/out" && [ "$(longest)" -le 80 ] && [ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *[0-9]* *[0-9]* *[0-9.]* ' "$dir/out")" -ge 1 ]
+ok search_fits_80_columns
+# the last line is options that can be pasted
+best=$(sed -n 's/^best *//p' "$dir/all")
+[ -n "$best" ] && plan --world 8 --hardware h100 $best && [ "$rc" -eq 0 ] && grep -q '^fits        yes' "$dir/out"
+ok search_best_is_a_command_line
+exit $failed
