@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/assets.h"
 #include "train/loop.h"
 #include <stdlib.h>
 #include <string.h>

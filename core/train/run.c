@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
-#include "interchange/assets.h"
 #include "train/loop.h"
 #include <ctype.h>
 #include <errno.h>
