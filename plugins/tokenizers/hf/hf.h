@@ -6,11 +6,16 @@
 #include <stdint.h>
 #include <ttrun/tokenizer.h>
 
-/* Byte-level BPE as tokenizer.json describes it: added tokens → NFC → added tokens → splits → BPE
- * of each word. Everything in hf_tokenizer is fixed after open; encode writes only to an hf_work,
- * one per call in progress. */
+/* Tokenizers as tokenizer.json describes them: added tokens → normalizer → added tokens →
+ * pre-tokenizer, which splits the text into words → model, which turns a word into ids; and the
+ * decoder. Everything in hf_tokenizer is fixed after open; encode writes only to an hf_work, one
+ * per call in progress. */
 
 typedef struct hf_tokenizer hf_tokenizer;
+typedef struct hf_norm hf_norm;           /* normalize.h */
+typedef struct hf_norm_room hf_norm_room; /* normalize.h */
+typedef struct hf_subword hf_subword;     /* subword.h */
+typedef struct hf_subword_room hf_subword_room;
 
 /* ---- growing bytes ---- */
 
@@ -52,13 +57,34 @@ void hf_matcher_free(hf_matcher *m);
 tt_status hf_regex_find(const hf_regex *r, hf_matcher *m, const uint8_t *s, size_t n, size_t from,
                         size_t *begin, size_t *end, tt_error *err);
 
+typedef enum hf_merging { /* of matches with their neighbours */
+    HF_ALONE,
+    HF_WITH_NEXT,
+    HF_WITH_PREVIOUS,
+    HF_CONTIGUOUS,
+} hf_merging;
+
 typedef struct hf_split { /* one step of the pre-tokenizer */
-    hf_scan scan;         /* NULL: use the regex */
+    hf_scan scan;         /* NULL: use the regex, or the one code point `point` */
     hf_regex *regex;
+    uint32_t point;
+    bool traits; /* scan takes hf_tokenizer.traits, not flags */
     bool keep_matches, keep_gaps;
+    hf_merging merging;
     bool prefix_space; /* ByteLevel's add_prefix_space comes before this split */
+    /* Metaspace: blanks become this text first, which is also put before the piece: 'a'lways,
+     * 'f'irst: if the piece begins the text, 'n'ever */
+    char metaspace[5], prepend;
+    bool whole; /* … and the piece is not split */
 } hf_split;
 #define HF_MAX_SPLITS 16
+#define HF_MAX_NORMS 32
+/* The scanners of the pre-tokenizers that have a name, over traits. */
+size_t hf_scan_white(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
+size_t hf_scan_word(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
+size_t hf_scan_punctuation(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
+size_t hf_scan_bert_mark(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
+size_t hf_scan_digit(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
 
 /* The ways to split texts into words, by the name of the model that uses them (family.c). */
 typedef struct hf_family {
@@ -136,16 +162,17 @@ typedef struct hf_bpe_room {
     size_t cap, cap_lists, n_first, n_heap, cap_heap;
 } hf_bpe_room;
 void hf_bpe_room_release(hf_bpe_room *r);
-tt_status hf_bpe_long(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
-                      tt_error *err);
+tt_status hf_bpe_reserve(hf_bpe_room *r, size_t n, tt_error *err);
+/* Merges r->ids[0, n), n > 0; what remains is r->ids[0] and so on by r->next, until UINT32_MAX. */
+tt_status hf_bpe_long(const hf_vocab *v, hf_bpe_room *r, size_t n, tt_error *err);
 #define HF_SHORT_WORD 48
 #define HF_HEAP_WORD 4096
 /* Appends the ids of a word. */
 tt_status hf_bpe(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
                  tt_error *err);
 uint32_t hf_rank_of(const hf_vocab *v, uint32_t left, uint32_t right, uint32_t *id);
-/* ids has room for n ≤ HF_SHORT_WORD; returns the number of ids. */
-size_t hf_bpe_short(const hf_vocab *v, const uint8_t *s, size_t n, uint32_t *ids);
+/* Merges n ≤ HF_SHORT_WORD ids in place; returns how many remain. */
+size_t hf_bpe_short(const hf_vocab *v, uint32_t *ids, size_t n);
 
 /* ---- added tokens (added.c) ---- */
 
@@ -177,6 +204,15 @@ tt_status hf_trie_new(const hf_added *added, size_t n, bool normalized, hf_trie 
 void hf_added_find(const hf_tokenizer *t, const hf_trie *trie, const uint8_t *s, size_t n,
                    size_t from, size_t *search, size_t *begin, size_t *end, int32_t *which);
 
+/* ---- the decoder (decode.c) ---- */
+
+/* The bytes of a token within a text, and at its beginning, where most decoders drop a blank. */
+typedef struct hf_text {
+    uint32_t at, n, first_at, first_n;
+} hf_text;
+size_t hf_decode_token(void *self, int32_t id, char *buf, size_t cap); /* tt_tokenizer_vt.decode */
+size_t hf_decode_first(void *self, int32_t id, char *buf, size_t cap); /* … .decode_first */
+
 /* ---- the whole ---- */
 
 struct hf_tokenizer {
@@ -187,9 +223,16 @@ struct hf_tokenizer {
     size_t n_added;
     hf_trie raw, normalized;
     bool nfc, allow_special;
+    hf_norm *norms; /* [n_norms]; none if NFC is the only step */
+    size_t n_norms;
+    uint16_t *traits; /* normalize.h; NULL: no step needs them */
     hf_split splits[HF_MAX_SPLITS];
     size_t n_splits;
-    bool prefix_space; /* after the last split */
+    bool byte_level;
+    bool prefix_space;   /* after the last split */
+    hf_subword *subword; /* NULL: byte-level BPE */
+    hf_text *texts;      /* [n_ids] what the decoder makes of a token; NULL: its bytes */
+    hf_bytes text_bytes;
     int32_t bos, eos, pad;
     char fingerprint[33];
     struct hf_pool *pool;
@@ -221,6 +264,11 @@ size_t hf_cut(void *self, const char *text, size_t n, size_t from); /* tt_tokeni
 
 tt_status hf_train(const tt_tokenizer_train *o, tt_error *err);
 
+/* The length of SentencePiece's user-defined symbol that begins at s, the longest one, and its id;
+ * 0: none. */
+size_t hf_user_symbol(const hf_tokenizer *t, const uint8_t *s, size_t n, int32_t *id);
+
+int hf_class_of(const uint16_t *flags, uint32_t c); /* combining class */
 /* Appends the text in normalization form C to out. */
 tt_status hf_nfc(const uint16_t *flags, const uint8_t *s, size_t n, hf_bytes *out, tt_error *err);
 bool hf_nfc_stable(const uint16_t *flags, const uint8_t *s, size_t n);
