@@ -58,6 +58,7 @@ def table(name, kind, rows, note):
 
 bert = N.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False).normalize_str
 chinese = N.BertNormalizer(clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False).normalize_str
+bert_accents = N.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False).normalize_str
 accents, nmt, nfkd = N.StripAccents().normalize_str, N.Nmt().normalize_str, N.NFKD().normalize_str
 nfd = N.NFD().normalize_str
 bert_words = P.BertPreTokenizer().pre_tokenize_str
@@ -77,6 +78,7 @@ print(f"/* Written by make_normal_table.py with tokenizers {tokenizers.__version
 print()
 print("/* clang-format off */")
 table("hf_accent_runs", "uint32_t", runs(lambda c: accents(c) == ""), "StripAccents removes them.")
+table("hf_bert_accent_runs", "uint32_t", runs(lambda c: bert_accents(c) == ""), "BertNormalizer's strip_accents removes them.")
 table("hf_bert_gone_runs", "uint32_t", runs(lambda c: bert(c) == ""), "BertNormalizer's clean_text removes them.")
 table("hf_bert_blank_runs", "uint32_t", runs(lambda c: bert(c) == " "), "It makes them blanks.")
 table("hf_chinese_runs", "uint32_t", runs(lambda c: chinese(c) == f" {c} "), "handle_chinese_chars puts blanks around them.")

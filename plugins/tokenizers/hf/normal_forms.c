@@ -23,6 +23,7 @@ tt_status hf_traits_new(const uint16_t *flags, uint16_t **out, tt_error *err)
         unsigned bit;
     } sets[] = {
         {hf_accent_runs,      hf_n_accent_runs,      HF_ACCENT     },
+        {hf_bert_accent_runs, hf_n_bert_accent_runs, HF_BERT_ACCENT},
         {hf_bert_gone_runs,   hf_n_bert_gone_runs,   HF_BERT_GONE  },
         {hf_bert_blank_runs,  hf_n_bert_blank_runs,  HF_BERT_BLANK },
         {hf_chinese_runs,     hf_n_chinese_runs,     HF_CHINESE    },

@@ -114,7 +114,7 @@ static tt_status bert(const hf_tokenizer *t, const hf_norm *p, const uint8_t *s,
         else if (step == 2)
             status = hf_decompose(t, in.s, in.n, false, out, err);
         else if (step == 3)
-            status = sift(t->traits, in.s, in.n, HF_ACCENT, 0, out, err);
+            status = sift(t->traits, in.s, in.n, HF_BERT_ACCENT, 0, out, err);
         else
             status = lowercase(t->traits, in.s, in.n, out, err);
     }

@@ -50,10 +50,11 @@ static tt_status offer(lattice *l, size_t from, size_t to, int32_t id, double sc
 {
     TT_TRY(reach_for(l, to, err));
     hf_node *node = &l->room->nodes[to - l->base];
-    const double sum = score + l->room->nodes[from - l->base].score;
+    double sum = score + l->room->nodes[from - l->base].score;
+    if (l->m->sentencepiece)
+        sum = (double)(float)sum;
     if (node->from == NO_WAY || sum > node->score)
-        *node = (hf_node){l->m->sentencepiece ? (double)(float)sum : sum, id,
-                          (uint32_t)(from - l->base)};
+        *node = (hf_node){sum, id, (uint32_t)(from - l->base)};
     return TT_OK;
 }
 
