@@ -18,11 +18,13 @@ static const char *assets(const tt_setup *s)
                : NULL;
 }
 
-/* Returns the path of the folder's tokenizer.json; NULL: there is none. */
+/* Returns the path of the folder's tokenizer.json, or tokenizer.model; NULL: there is none. */
 static const char *tokenizer_there(const tt_setup *s)
 {
     const char *folder = assets(s);
     const char *path = folder ? tt_path_join(s->arena, folder, "tokenizer.json") : NULL;
+    if (path && !tt_path_exists(path))
+        path = tt_path_join(s->arena, folder, "tokenizer.model");
     return path && tt_path_exists(path) ? path : NULL;
 }
 
@@ -85,7 +87,8 @@ void tt_setup_note_tokenizer(const tt_setup *s)
     const tt_dataloader_vt *loader = s->dataloader.component->vtable;
     if (!there && !strcmp(s->core.flavor, "hf") && s->has_tokenizer && loader->needs_tokenizer &&
         !tt_job_has(s->job, "tokenizer"))
-        tt_log(TT_WARN, "data", "%s has no tokenizer.json: the tokenizer is the spec's, \"%s\"",
+        tt_log(TT_WARN, "data", "%s has no tokenizer.json and no tokenizer.model: the tokenizer is the spec's, "
+               "\"%s\"",
                assets(s), t->name);
     if (!there) /* without it there is nothing to compare with */
         return;

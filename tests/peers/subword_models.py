@@ -22,7 +22,8 @@ def sentence_piece(texts, kind, vocab_size, **more):
     return out.getvalue()
 
 
-def sentence_pieces(texts, size):
+def sentence_pieces(texts, size, **rules):
+    """rules: what normalizes those models that normalize."""
     llama = dict(byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True,
                  allow_whitespace_only_pieces=True)
     gemma = dict(llama, add_dummy_prefix=False, user_defined_symbols=["<start_of_turn>", "\n\n", "▁▁", "<unused0>", "ing"],
@@ -30,10 +31,10 @@ def sentence_pieces(texts, size):
     return {
         "sp llama bpe": sentence_piece(texts, "bpe", size, **llama),
         "sp gemma bpe": sentence_piece(texts, "bpe", size, **gemma),
-        "sp plain bpe": sentence_piece(texts, "bpe", size, character_coverage=0.98, user_defined_symbols=["[A]", "[AB]"]),
-        "sp t5 unigram": sentence_piece(texts, "unigram", size, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, character_coverage=0.98),
+        "sp plain bpe": sentence_piece(texts, "bpe", size, **rules, character_coverage=0.98, user_defined_symbols=["[A]", "[AB]"]),
+        "sp t5 unigram": sentence_piece(texts, "unigram", size, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, character_coverage=0.98, **rules),
         "sp user unigram": sentence_piece(texts, "unigram", size, user_defined_symbols=["<x>", "tion", "▁the"], control_symbols=["<c>"],
-                                          normalization_rule_name="nmt_nfkc_cf", treat_whitespace_as_suffix=True),
+                                          **(rules or dict(normalization_rule_name="nmt_nfkc_cf")), treat_whitespace_as_suffix=True),
         "sp bytes unigram": sentence_piece(texts, "unigram", size, byte_fallback=True, normalization_rule_name="identity",
                                            remove_extra_whitespaces=False),
     }

@@ -69,6 +69,7 @@ typedef struct hf_split { /* one step of the pre-tokenizer */
     hf_regex *regex;
     uint32_t point;
     bool traits; /* scan takes hf_tokenizer.traits, not flags */
+    bool blank;  /* the regex is the text " " */
     bool keep_matches, keep_gaps;
     hf_merging merging;
     bool prefix_space; /* ByteLevel's add_prefix_space comes before this split */

@@ -11,7 +11,9 @@ static tt_status add_split(hf_tokenizer *t, const hf_file *f, const char *path, 
 {
     if (t->n_splits == HF_MAX_SPLITS)
         return HF_FAIL(f, "%s: %s: more than %d splits", f->name, path, HF_MAX_SPLITS);
-    hf_split s = {.keep_matches = keep_matches, .keep_gaps = keep_gaps};
+    hf_split s = {.keep_matches = keep_matches,
+                  .keep_gaps = keep_gaps,
+                  .blank = literal && keep_matches && !strcmp(pattern, " ")};
     const hf_pattern *known = literal ? NULL : hf_pattern_find(pattern);
     if (known) {
         s.scan = known->scan;
