@@ -18,7 +18,7 @@ import hf_tokenizer as hf  # noqa: E402
 import subword_models as sub  # noqa: E402
 
 RULES = "FB01\t66 69\n2460\t31\n00A0\t20\n3000\t20\n09\t20\n41\t61\n0065 0301\t00E9\nFF21\t41\n200B\t\n"
-OWN = ["▁", "▁▁", " ", "  ", " ", "<s>", "<unk>", "<0x41>", "<x>", "tion", "[AB]", "[A]", "<|user|>", " <|user|> ", "Zq x", " zword ", " <l>",
+OWN = ["a▁", "b▁▁c", " ", "  ", " ", "<s>", "<unk>", "<0x41>", "<x>", "tion", "[AB]", "[A]", "<|user|>", " <|user|> ", "Zq x", " zword ", " <l>",
        "\n\n", "ing", "do not", "##ing", "\u200b", "\ufeff", "①", "ﬁ", "Ａ", "İ", "ẞ", "\x00", "\x7f", "e\u0301", "嗨嗨"]
 
 
