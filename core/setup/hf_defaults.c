@@ -87,7 +87,8 @@ void tt_setup_note_tokenizer(const tt_setup *s)
     const tt_dataloader_vt *loader = s->dataloader.component->vtable;
     if (!there && !strcmp(s->core.flavor, "hf") && s->has_tokenizer && loader->needs_tokenizer &&
         !tt_job_has(s->job, "tokenizer"))
-        tt_log(TT_WARN, "data", "%s has no tokenizer.json and no tokenizer.model: the tokenizer is the spec's, "
+        tt_log(TT_WARN, "data",
+               "%s has no tokenizer.json and no tokenizer.model: the tokenizer is the spec's, "
                "\"%s\"",
                assets(s), t->name);
     if (!there) /* without it there is nothing to compare with */

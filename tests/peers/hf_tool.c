@@ -116,8 +116,8 @@ static tt_status pass(void *self, const char *texts, size_t n, int n_threads, FI
     _Atomic size_t next = 0;
     const double start = seconds();
     for (int i = 0; i < n_threads; i++) {
-        jobs[i] = (job){.self = self, .texts = texts, .n = n, .out = out, .decoded = decoded,
-                        .next = &next};
+        jobs[i] = (job){
+            .self = self, .texts = texts, .n = n, .out = out, .decoded = decoded, .next = &next};
         if (pthread_create(&threads[i], NULL, work_through, &jobs[i]) != 0)
             return TT_EINTERNAL;
     }

@@ -117,8 +117,8 @@ static void test_subword_long_texts_are_linear(void **state)
 {
     (void)state;
     enum { N = 4 << 20 };
-    static const char *const names[] = {"llama2", "gemma", "t5", "bert", "sp llama bpe",
-                                        "sp bytes unigram"};
+    static const char *const names[] = {"llama2", "gemma",        "t5",
+                                        "bert",   "sp llama bpe", "sp bytes unigram"};
     char *text = malloc(N);
     for (size_t i = 0; i < TT_COUNT(names); i++) {
         const json_t *kind = json_object_get(json_object_get(golden_root, "kinds"), names[i]);

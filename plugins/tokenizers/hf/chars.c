@@ -95,8 +95,9 @@ tt_status hf_chars_finish(hf_tokenizer *t, tt_error *err)
         const hf_slot *s = &v->merges[i];
         if (s->rank == UINT32_MAX)
             continue;
-        m->whole = m->whole || (!m->sentencepiece && (stands_in(m, s->left) ||
-                                                      stands_in(m, s->right) || stands_in(m, s->id)));
+        m->whole =
+            m->whole || (!m->sentencepiece &&
+                         (stands_in(m, s->left) || stands_in(m, s->right) || stands_in(m, s->id)));
         v->tokens[s->id].merged = true;
     }
     for (size_t id = 0; id < v->n_ids; id++) {

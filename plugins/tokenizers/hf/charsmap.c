@@ -12,7 +12,8 @@ tt_status hf_charsmap_new(const uint8_t *blob, size_t n, hf_charsmap **out, tt_e
 {
     uint32_t bytes = 0;
     if (n >= 4)
-        bytes = blob[0] | (uint32_t)blob[1] << 8 | (uint32_t)blob[2] << 16 | (uint32_t)blob[3] << 24;
+        bytes =
+            blob[0] | (uint32_t)blob[1] << 8 | (uint32_t)blob[2] << 16 | (uint32_t)blob[3] << 24;
     if (n < 8 || bytes < 4 || bytes % 4 || bytes > n - 4)
         return TT_FAIL(err, TT_EFORMAT, "precompiled_charsmap: %zu bytes are not a trie and texts",
                        n);
@@ -30,8 +31,7 @@ tt_status hf_charsmap_new(const uint8_t *blob, size_t n, hf_charsmap **out, tt_e
     m->n_text = n_text;
     for (size_t i = 0; i < m->n_units; i++) {
         const uint8_t *u = blob + 4 + 4 * i;
-        m->units[i] =
-            u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
+        m->units[i] = u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
     }
     memcpy(m->text, blob + 4 + bytes, n_text);
     m->text[n_text] = '\0';

@@ -25,7 +25,7 @@ typedef struct decoder_step {
     step_kind kind;
     const char *from, *to; /* Replace; Metaspace's mark, WordPiece's prefix: from */
     size_t strip;
-    bool flag; /* Metaspace: a mark at the beginning is dropped; WordPiece: cleanup */
+    bool flag;  /* Metaspace: a mark at the beginning is dropped; WordPiece: cleanup */
     bool fused; /* Strip: of the text, not of each token */
 } decoder_step;
 
@@ -79,9 +79,10 @@ static tt_status clean_up(hf_bytes *text, tt_error *err)
 
 static int hex(uint8_t c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                        : c >= 'a' && c <= 'f'   ? c - 'a' + 10
-                                                                 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 
 /* <0x41>; false: it is not the text of a byte. */
@@ -251,7 +252,8 @@ static tt_status decoder_part(const hf_file *f, const json_t *part, const char *
         TT_TRY(hf_bool(f, part, path, "add_prefix_space", true, &prefix));
         p->kind = STEP_METASPACE;
         p->from = text_or(part, "replacement", "\xe2\x96\x81");
-        p->flag = strcmp(text_or(part, "prepend_scheme", prefix ? "always" : "never"), "never") != 0;
+        p->flag =
+            strcmp(text_or(part, "prepend_scheme", prefix ? "always" : "never"), "never") != 0;
         if (!*p->from)
             return HF_FAIL(f, "%s: %s.replacement: expected a character", f->name, path);
     } else if (strcmp(type, "WordPiece") == 0) {
@@ -295,10 +297,12 @@ tt_status hf_load_decoder(hf_tokenizer *t, const hf_file *f, const json_t *root)
 tt_status hf_sentencepiece_decoder(hf_tokenizer *t, bool drop_first, const char *unk_text,
                                    size_t n_unk, tt_error *err)
 {
-    decoder d = {.n = 3,
-                 .steps = {{.kind = STEP_BYTES},
-                           {.kind = STEP_REPLACE, .from = "\xe2\x96\x81", .to = " "},
-                           {.kind = STEP_STRIP, .from = " ", .strip = drop_first, .fused = true}}};
+    decoder d = {
+        .n = 3,
+        .steps = {{.kind = STEP_BYTES},
+                  {.kind = STEP_REPLACE, .from = "\xe2\x96\x81", .to = " "},
+                  {.kind = STEP_STRIP, .from = " ", .strip = drop_first, .fused = true}}
+    };
     TT_TRY(make_texts(t, &d, err));
     hf_text *unk = &t->texts[t->subword->unk];
     const uint32_t at = (uint32_t)t->text_bytes.n, n = (uint32_t)n_unk;

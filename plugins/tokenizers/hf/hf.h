@@ -58,10 +58,10 @@ tt_status hf_regex_find(const hf_regex *r, hf_matcher *m, const uint8_t *s, size
                         size_t *begin, size_t *end, tt_error *err);
 
 typedef enum hf_merging { /* of matches with their neighbours */
-    HF_ALONE,
-    HF_WITH_NEXT,
-    HF_WITH_PREVIOUS,
-    HF_CONTIGUOUS,
+                          HF_ALONE,
+                          HF_WITH_NEXT,
+                          HF_WITH_PREVIOUS,
+                          HF_CONTIGUOUS,
 } hf_merging;
 
 typedef struct hf_split { /* one step of the pre-tokenizer */

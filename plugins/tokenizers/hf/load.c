@@ -289,10 +289,10 @@ static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *co
 tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err)
 {
     if (!o->path || !*o->path)
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "tokenizer.path: the hf tokenizer needs a tokenizer.json or tokenizer.model, the folder "
-            "that has it, or a tiktoken file");
+        return TT_FAIL(err, TT_EINVAL,
+                       "tokenizer.path: the hf tokenizer needs a tokenizer.json or "
+                       "tokenizer.model, the folder "
+                       "that has it, or a tiktoken file");
     t->path = load_path(o->path, NULL);
     t->allow_special = o->allow_special;
     char *config = load_path(o->path, "tokenizer_config.json");

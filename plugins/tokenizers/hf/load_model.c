@@ -69,9 +69,8 @@ tt_status hf_set_token(hf_tokenizer *t, const hf_file *f, size_t id, const char 
         m = n;
         memcpy(v->bytes.s + v->bytes.n, text, n);
     }
-    *token =
-        (hf_token){.at = (uint32_t)v->bytes.n, .n = (uint32_t)m, .known = true,
-                   .spelt = spelt || in_words};
+    *token = (hf_token){
+        .at = (uint32_t)v->bytes.n, .n = (uint32_t)m, .known = true, .spelt = spelt || in_words};
     v->bytes.n += m;
     return TT_OK;
 }
@@ -205,8 +204,8 @@ static tt_status check_model(const hf_file *f, const json_t *model)
     for (size_t i = 0; i < TT_COUNT(texts); i++) {
         const json_t *v = json_object_get(model, texts[i]);
         if (v && !json_is_null(v) && !(json_is_string(v) && !*json_string_value(v)))
-            return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: model.%s: not supported in BPE",
-                           f->name, texts[i]);
+            return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: model.%s: not supported in BPE", f->name,
+                           texts[i]);
     }
     return TT_OK;
 }
@@ -335,13 +334,17 @@ static tt_status load_with(hf_tokenizer *t, const hf_file *f, const json_t *mode
 /* The parts that other models have and byte-level BPE has not determine its ids too. */
 static tt_status digest_parts(const hf_file *f, const json_t *root, hf_digest *d)
 {
-    static const char *const model_keys[] = {"type",          "unk_token", "unk_id",
-                                             "byte_fallback", "fuse_unk",  "continuing_subword_prefix",
+    static const char *const model_keys[] = {"type",
+                                             "unk_token",
+                                             "unk_id",
+                                             "byte_fallback",
+                                             "fuse_unk",
+                                             "continuing_subword_prefix",
                                              "max_input_chars_per_word"};
     const json_t *model = json_object_get(root, "model");
     for (size_t i = 0; i <= TT_COUNT(model_keys); i++) {
-        const json_t *v = i ? json_object_get(model, model_keys[i - 1])
-                            : json_object_get(root, "normalizer");
+        const json_t *v =
+            i ? json_object_get(model, model_keys[i - 1]) : json_object_get(root, "normalizer");
         char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_COMPACT);
         if (v && !text)
             return TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory", f->name);
@@ -378,8 +381,9 @@ int32_t hf_find_token(const hf_tokenizer *t, const char *text, size_t n)
         return hf_vocab_word(&t->vocab, (const uint8_t *)text, n);
     uint8_t *bytes = malloc(n ? n : 1);
     size_t m;
-    const int32_t id =
-        bytes && n && !t->subword && hf_spell_bytes(text, n, bytes, &m) ? hf_vocab_word(&t->vocab, bytes, m) : -1;
+    const int32_t id = bytes && n && !t->subword && hf_spell_bytes(text, n, bytes, &m)
+                           ? hf_vocab_word(&t->vocab, bytes, m)
+                           : -1;
     free(bytes);
     if (id >= 0)
         return id;

@@ -27,8 +27,8 @@ static tt_status load_replace(const hf_file *f, const json_t *part, const char *
     if (hf_regex_new(regex, HF_ONIGURUMA, &p->regex, f->err) != TT_OK)
         return tt_error_context(f->err, "%s: %s.pattern", f->name, path);
     if (strcmp(regex, " {2,}") != 0)
-        tt_log(TT_WARN, "data",
-               "%s: %s.pattern: PCRE2 reads it, unverified against Oniguruma", f->name, path);
+        tt_log(TT_WARN, "data", "%s: %s.pattern: PCRE2 reads it, unverified against Oniguruma",
+               f->name, path);
     return TT_OK;
 }
 

@@ -152,10 +152,11 @@ static tt_status read_model(sp_model *sp, const hf_file *f, const char *text, si
     if (m.bad || bad)
         return HF_FAIL(f, "%s: not a sentencepiece model: a field is cut short", f->name);
     if (sp->model_type != UNIGRAM && sp->model_type != BPE)
-        return TT_FAIL(f->err, TT_EUNSUPPORTED,
-                       "%s: trainer_spec.model_type: %llu is not supported (1, Unigram, and 2, BPE, "
-                       "are)",
-                       f->name, (unsigned long long)sp->model_type);
+        return TT_FAIL(
+            f->err, TT_EUNSUPPORTED,
+            "%s: trainer_spec.model_type: %llu is not supported (1, Unigram, and 2, BPE, "
+            "are)",
+            f->name, (unsigned long long)sp->model_type);
     if (sp->denormalizer)
         return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: denormalizer_spec: not supported", f->name);
     return TT_OK;
@@ -285,8 +286,8 @@ static tt_status make_pieces_merges(hf_tokenizer *t, const hf_file *f, const sp_
 {
     sp_order *order = malloc(sp->n * sizeof *order);
     size_t n = 0, ways = 0;
-    tt_status s = order ? TT_OK
-                        : TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for merges", f->name);
+    tt_status s =
+        order ? TT_OK : TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for merges", f->name);
     for (size_t id = 0; s == TT_OK && id < sp->n; id++) {
         const sp_piece *p = &sp->pieces[id];
         if (!in_texts(p))
@@ -295,8 +296,7 @@ static tt_status make_pieces_merges(hf_tokenizer *t, const hf_file *f, const sp_
             s = HF_FAIL(f, "%s: piece %zu: %zu bytes; at most %d", f->name, id, p->n,
                         LONGEST_PIECE);
         else if ((ways += cut_piece(t, sp, id, 0, false)) > MOST_PIECES)
-            s = HF_FAIL(f, "%s: the pieces have more than %zu ways to merge", f->name,
-                        MOST_PIECES);
+            s = HF_FAIL(f, "%s: the pieces have more than %zu ways to merge", f->name, MOST_PIECES);
         order[n++] = (sp_order){p->score, (uint32_t)id};
     }
     if (s == TT_OK && n)
@@ -378,14 +378,16 @@ tt_status hf_load_sentencepiece(hf_tokenizer *t, const char *text, size_t n, hf_
 {
     static const char surface[] = " \xe2\x81\x87 ";
     const hf_file f = {t->path, err};
-    sp_model sp = {.model_type = UNIGRAM,
-                   .dummy_prefix = true,
-                   .trim_blanks = true,
-                   .escape = true,
-                   .unk_surface = {(const uint8_t *)surface, sizeof surface - 1},
-                   .bos = {(const uint8_t *)"<s>", 3},
-                   .eos = {(const uint8_t *)"</s>", 4},
-                   .pad = {(const uint8_t *)"<pad>", 5}};
+    sp_model sp = {
+        .model_type = UNIGRAM,
+        .dummy_prefix = true,
+        .trim_blanks = true,
+        .escape = true,
+        .unk_surface = {(const uint8_t *)surface, sizeof surface - 1},
+        .bos = {(const uint8_t *)"<s>",   3                 },
+        .eos = {(const uint8_t *)"</s>",  4                 },
+        .pad = {(const uint8_t *)"<pad>", 5                 }
+    };
     tt_status s = read_model(&sp, &f, text, n);
     if (s == TT_OK)
         s = build(t, &f, &sp, d);

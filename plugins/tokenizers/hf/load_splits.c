@@ -122,8 +122,8 @@ static tt_status load_metaspace(hf_tokenizer *t, const hf_file *f, const json_t 
         hf_decode((const uint8_t *)text, &n);
     if (n == 0 || n != strlen(text))
         return HF_FAIL(f, "%s: %s.replacement: expected one character", f->name, path);
-    if (!prepend || (strcmp(prepend, "always") && strcmp(prepend, "never") &&
-                     strcmp(prepend, "first")))
+    if (!prepend ||
+        (strcmp(prepend, "always") && strcmp(prepend, "never") && strcmp(prepend, "first")))
         return HF_FAIL(f, "%s: %s.prepend_scheme: expected always, never or first", f->name, path);
     if (*prepend == 'f' && (t->n_splits || t->n_norms))
         return TT_FAIL(f->err, TT_EUNSUPPORTED,

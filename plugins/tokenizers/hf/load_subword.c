@@ -157,8 +157,8 @@ tt_status hf_subword_tokens(hf_tokenizer *t, const hf_file *f, const json_t *mod
         if (token->known && token->n > m->longest)
             m->longest = token->n;
         if (m->kind != HF_CHARS && token->known && token->n > 0)
-            TT_TRY(hf_tree_add(&m->tree, t->vocab.bytes.s + token->at, token->n, (int32_t)id,
-                               f->err));
+            TT_TRY(
+                hf_tree_add(&m->tree, t->vocab.bytes.s + token->at, token->n, (int32_t)id, f->err));
     }
     if (m->kind == HF_WORDPIECE)
         return load_word_piece(t, f, model);

@@ -108,8 +108,8 @@ static tt_status wait_for_order(const hf_tokenizer *t, waiting *w, uint32_t c, t
         w->c = more;
         w->cap = cap;
     }
-    w->sorted = w->sorted && (w->n == 0 || hf_class_of(t->flags, w->c[w->n - 1]) <=
-                                               hf_class_of(t->flags, c));
+    w->sorted = w->sorted &&
+                (w->n == 0 || hf_class_of(t->flags, w->c[w->n - 1]) <= hf_class_of(t->flags, c));
     w->c[w->n++] = c;
     return TT_OK;
 }

@@ -7,13 +7,14 @@
 
 /* ---- tables (normal_table.c): first and last code point of each run ---- */
 
-extern const uint32_t hf_accent_runs[], hf_bert_accent_runs[], hf_bert_gone_runs[], hf_bert_blank_runs[],
-    hf_chinese_runs[], hf_nmt_gone_runs[], hf_nmt_blank_runs[], hf_canonical_runs[],
-    hf_compatible_runs[], hf_punctuation_runs[], hf_bert_mark_runs[], hf_digit_runs[],
-    hf_word_runs[];
-extern const size_t hf_n_accent_runs, hf_n_bert_accent_runs, hf_n_bert_gone_runs, hf_n_bert_blank_runs, hf_n_chinese_runs,
-    hf_n_nmt_gone_runs, hf_n_nmt_blank_runs, hf_n_canonical_runs, hf_n_compatible_runs,
-    hf_n_punctuation_runs, hf_n_bert_mark_runs, hf_n_digit_runs, hf_n_word_runs;
+extern const uint32_t hf_accent_runs[], hf_bert_accent_runs[], hf_bert_gone_runs[],
+    hf_bert_blank_runs[], hf_chinese_runs[], hf_nmt_gone_runs[], hf_nmt_blank_runs[],
+    hf_canonical_runs[], hf_compatible_runs[], hf_punctuation_runs[], hf_bert_mark_runs[],
+    hf_digit_runs[], hf_word_runs[];
+extern const size_t hf_n_accent_runs, hf_n_bert_accent_runs, hf_n_bert_gone_runs,
+    hf_n_bert_blank_runs, hf_n_chinese_runs, hf_n_nmt_gone_runs, hf_n_nmt_blank_runs,
+    hf_n_canonical_runs, hf_n_compatible_runs, hf_n_punctuation_runs, hf_n_bert_mark_runs,
+    hf_n_digit_runs, hf_n_word_runs;
 extern const int32_t hf_lower_runs[]; /* first, last, step, what is added */
 extern const size_t hf_n_lower_runs;
 
@@ -29,9 +30,9 @@ extern const size_t hf_n_lower_runs;
 #define HF_PUNCTUATION 256u
 #define HF_BERT_MARK 512u /* BertPreTokenizer's punctuation         */
 #define HF_DIGIT 1024u
-#define HF_WORD_CHAR 2048u /* \w of the pre-tokenizer Whitespace     */
-#define HF_WHITE 4096u     /* White_Space                            */
-#define HF_CASED 8192u     /* Lowercase changes it                   */
+#define HF_WORD_CHAR 2048u    /* \w of the pre-tokenizer Whitespace     */
+#define HF_WHITE 4096u        /* White_Space                            */
+#define HF_CASED 8192u        /* Lowercase changes it                   */
 #define HF_BERT_ACCENT 16384u /* BertNormalizer's strip_accents removes it */
 /* [HF_CODE_POINTS]; flags: hf_unicode_new's. The caller frees it. */
 tt_status hf_traits_new(const uint16_t *flags, uint16_t **out, tt_error *err);
@@ -74,9 +75,9 @@ struct hf_norm {
     hf_bytes from, to; /* Replace: a text, and what takes its place; Prepend: to */
     hf_regex *regex;   /* Replace: instead of from */
     bool left, right;  /* Strip */
-    bool clean, chinese, accents, lower;                /* BertNormalizer */
-    bool dummy_prefix, trim_blanks, escape, suffix;     /* SentencePiece */
-    hf_charsmap *map;                                   /* Precompiled, SentencePiece; or NULL */
+    bool clean, chinese, accents, lower;            /* BertNormalizer */
+    bool dummy_prefix, trim_blanks, escape, suffix; /* SentencePiece */
+    hf_charsmap *map;                               /* Precompiled, SentencePiece; or NULL */
 };
 void hf_norms_release(hf_tokenizer *t);
 

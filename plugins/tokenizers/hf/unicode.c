@@ -174,9 +174,7 @@ bool hf_nfc_stable(const uint16_t *flags, const uint8_t *s, size_t n)
 /* 0 for code points that Unicode 9 does not have. */
 int hf_class_of(const uint16_t *flags, uint32_t c)
 {
-    return flags[c] & HF_UNSTABLE
-               ? utf8proc_get_property((utf8proc_int32_t)c)->combining_class
-               : 0;
+    return flags[c] & HF_UNSTABLE ? utf8proc_get_property((utf8proc_int32_t)c)->combining_class : 0;
 }
 
 /* Canonical order: a stable sort of each run of combining marks by class. It is a counting sort, so

@@ -69,8 +69,8 @@ static tt_status extend(lattice *l, size_t at, size_t length, tt_error *err)
         if (id < 0)
             continue;
         const size_t bytes = i + 1 - at;
-        const double score = m->user && m->user[id] ? (double)((float)bytes * (float)m->best) - 0.1
-                                                    : m->scores[id];
+        const double score =
+            m->user && m->user[id] ? (double)((float)bytes * (float)m->best) - 0.1 : m->scores[id];
         TT_TRY(offer(l, at, i + 1, id, score, err));
         single = single || bytes == length;
     }
@@ -88,8 +88,7 @@ static tt_status put_run(lattice *l, size_t begin, size_t end, tt_error *err)
 {
     const hf_subword *m = l->m;
     const uint8_t *s = l->s + l->base + begin;
-    const int32_t id =
-        m->sentencepiece ? -1 : hf_vocab_word(&l->t->vocab, s, end - begin);
+    const int32_t id = m->sentencepiece ? -1 : hf_vocab_word(&l->t->vocab, s, end - begin);
     if (id >= 0)
         return tt_ids_push(l->out, id, err);
     const bool again = l->out->n > l->first && l->out->ids[l->out->n - 1] == m->unk;

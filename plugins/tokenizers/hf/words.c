@@ -75,9 +75,8 @@ tt_status hf_encode_word(const hf_tokenizer *t, hf_work *w, const uint8_t *s, si
     if (!m)
         return encode_cached(t, w, s, n);
     if (m->kind == HF_CHARS && (n > sizeof w->cache->bytes || m->user_symbols.n_nodes)) {
-        const int32_t whole = t->vocab.ignore_merges && n <= m->longest
-                                  ? hf_vocab_word(&t->vocab, s, n)
-                                  : -1;
+        const int32_t whole =
+            t->vocab.ignore_merges && n <= m->longest ? hf_vocab_word(&t->vocab, s, n) : -1;
         return whole >= 0 ? hf_put(w, whole) : encode_parts(t, w, s, n);
     }
     /* the sums of sentencepiece depend on what came before, so its words are not cached */

@@ -20,7 +20,7 @@ typedef struct hf_work {
     hf_bpe_room room;
     hf_subword_room nodes;
     hf_norm_room norms;
-    hf_bytes text;                 /* normalized, or without bytes that are not UTF-8 */
+    hf_bytes text;                  /* normalized, or without bytes that are not UTF-8 */
     hf_bytes pieces[HF_MAX_SPLITS]; /* what a split changes before it splits */
     hf_matcher *matchers[HF_MAX_SPLITS];
     tt_ids *out;
