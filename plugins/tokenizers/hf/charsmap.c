@@ -158,7 +158,7 @@ static const char *next_text(const hf_tokenizer *t, const hf_norm *p, const uint
     return (const char *)s;
 }
 
-static tt_status put_text(piece_out *o, const char *text, size_t m, tt_error *err)
+static tt_status charsmap_put(piece_out *o, const char *text, size_t m, tt_error *err)
 {
     while (o->after_blank && m && *text == ' ') {
         text++;
@@ -192,7 +192,7 @@ tt_status hf_sentencepiece_normalize(const hf_tokenizer *t, const hf_norm *p, co
         TT_TRY(put_blank(&o, err));
     for (; at < n; at += used) {
         text = next_text(t, p, s + at, n - at, &used, &m);
-        TT_TRY(put_text(&o, text, m, err));
+        TT_TRY(charsmap_put(&o, text, m, err));
     }
     while (p->trim_blanks && out->n - before >= blank &&
            memcmp(out->s + out->n - blank, p->escape ? "\xe2\x96\x81" : " ", blank) == 0)

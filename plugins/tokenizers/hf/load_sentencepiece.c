@@ -351,7 +351,7 @@ static int32_t control(const hf_tokenizer *t, const sp_model *sp, sp_text text)
     return id >= 0 && sp->pieces[id].type == CONTROL ? id : -1;
 }
 
-static tt_status build(hf_tokenizer *t, const hf_file *f, const sp_model *sp, hf_digest *d)
+static tt_status sp_build(hf_tokenizer *t, const hf_file *f, const sp_model *sp, hf_digest *d)
 {
     hf_subword *m = t->subword = calloc(1, sizeof *m);
     if (!m)
@@ -390,7 +390,7 @@ tt_status hf_load_sentencepiece(hf_tokenizer *t, const char *text, size_t n, hf_
     };
     tt_status s = read_model(&sp, &f, text, n);
     if (s == TT_OK)
-        s = build(t, &f, &sp, d);
+        s = sp_build(t, &f, &sp, d);
     free(sp.pieces);
     return s;
 }
