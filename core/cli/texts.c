@@ -30,6 +30,25 @@ static void decode(const tt_texts *t, int32_t id, tt_str *out)
     tt_str_addn(out, piece, TT_MIN(n, sizeof piece));
 }
 
+/* As decode; *first: nothing of the text is decoded yet, so a tokenizer's own blank is dropped. */
+static void decode_from(const tt_texts *t, int32_t id, bool *first, tt_str *out)
+{
+    char piece[4096];
+    const size_t before = out->n;
+    decode(t, id, out);
+    if (out->n == before || !*first)
+        return;
+    *first = false;
+    if (!TT_HAS(t->vt, tt_tokenizer_vt, decode_first) || !t->vt->decode_first)
+        return;
+    const size_t n = t->vt->decode_first(t->tokenizer, id, piece, sizeof piece);
+    tt_str rest = {0};
+    tt_str_addn(&rest, tt_str_get(out), before);
+    tt_str_addn(&rest, piece, TT_MIN(n, sizeof piece));
+    tt_str_free(out);
+    *out = rest;
+}
+
 static bool streams(const tt_texts *t)
 {
     return t->n == 1 && !t->cli->json && t->vt;
@@ -43,9 +62,10 @@ static void texts_begin(tt_texts *t)
         return;
     t->begun = true;
     tt_str out = {0};
+    t->first = !p->text || p->n_bytes == 0;
     tt_str_addn(&out, p->text ? p->text : "", p->n_bytes);
     for (size_t i = 0; !p->text && i < p->ids.n; i++)
-        decode(t, p->ids.ids[i], &out);
+        decode_from(t, p->ids.ids[i], &t->first, &out);
     tt_cli_print(&out);
     tt_str_free(&out);
 }
@@ -57,7 +77,7 @@ void tt_texts_token(void *texts, size_t sequence, int32_t id)
     if (!streams(t))
         return;
     texts_begin(t);
-    decode(t, id, &t->pending);
+    decode_from(t, id, &t->first, &t->pending);
     const size_t n = tt_texts_whole(tt_str_get(&t->pending), t->pending.n);
     tt_str out = {0};
     tt_str_addn(&out, tt_str_get(&t->pending), n);
@@ -115,12 +135,15 @@ static void add_text(const tt_texts *t, size_t i, tt_str *out)
     const tt_prompt *p = &t->prompts->items[i / t->each];
     if (i)
         tt_str_add(out, "---\n");
+    bool first = !p->text || p->n_bytes == 0;
     if (p->text)
         tt_str_addn(out, p->text, p->n_bytes);
     for (size_t k = 0; !p->text && k < p->ids.n; k++)
-        t->vt ? decode(t, p->ids.ids[k], out) : tt_str_printf(out, "%d ", (int)p->ids.ids[k]);
+        t->vt ? decode_from(t, p->ids.ids[k], &first, out)
+              : tt_str_printf(out, "%d ", (int)p->ids.ids[k]);
     for (size_t k = 0; k < s->ids.n; k++)
-        t->vt ? decode(t, s->ids.ids[k], out) : tt_str_printf(out, "%d ", (int)s->ids.ids[k]);
+        t->vt ? decode_from(t, s->ids.ids[k], &first, out)
+              : tt_str_printf(out, "%d ", (int)s->ids.ids[k]);
     tt_str_addc(out, '\n');
 }
 

@@ -17,6 +17,7 @@ typedef struct tt_texts {
     void *tokenizer;
     tt_str pending; /* bytes of a character that is not complete yet */
     bool begun;     /* the prompt of the single text is printed */
+    bool first;     /* the text in progress has decoded to nothing yet */
 } tt_texts;
 
 void tt_texts_token(void *texts, size_t sequence, int32_t id);

@@ -67,6 +67,9 @@ typedef struct tt_tokenizer_vt {
     /* (optional) Trains a tokenizer and writes the files that open reads. The same texts give the
      * same files for any number of threads. [setup] */
     tt_status (*train)(const tt_tokenizer_train *o, tt_error *err);
+    /* (optional) As decode, for the first id of a text that decodes to anything: many tokenizers put
+     * a blank before a text and drop it here. NULL: as decode. [any-thread] */
+    size_t (*decode_first)(void *self, int32_t id, char *buf, size_t cap);
 } tt_tokenizer_vt;
 
 #ifdef __cplusplus

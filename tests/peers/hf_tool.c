@@ -11,6 +11,7 @@
  *   IDS                  u32 count, i32 ids, …; "-": no ids
  *   HF_ALLOW_SPECIAL=1   special tokens are read as such
  *   HF_PATTERN, HF_SPECIAL_TOKENS   for a tiktoken file
+ *   HF_DECODED=FILE      what the ids decode to: u32 bytes, text, …
  * Decodes what it encoded and compares; a line of MB/s on standard output. */
 
 static double seconds(void)
@@ -24,7 +25,7 @@ typedef struct job {
     void *self;
     const char *texts;
     size_t n, tokens;
-    FILE *out;
+    FILE *out, *decoded;
     _Atomic size_t *next; /* where the next text begins that nobody has */
     bool failed;
 } job;
@@ -54,6 +55,25 @@ static bool same_text(void *self, const tt_ids *ids, const char *text, size_t n)
     return at == n;
 }
 
+/* Writes the text of the ids, as one that begins with them. */
+static void put_decoded(void *self, const tt_ids *ids, FILE *out)
+{
+    hf_bytes text = {0};
+    bool first = true;
+    for (size_t i = 0; i < ids->n; i++) {
+        char buf[4096];
+        size_t k = hf_decode_token(self, ids->ids[i], buf, sizeof buf);
+        if (k && first)
+            k = hf_decode_first(self, ids->ids[i], buf, sizeof buf);
+        first = first && !hf_decode_token(self, ids->ids[i], buf + k, sizeof buf - k);
+        hf_bytes_add(&text, buf, k, NULL);
+    }
+    const uint32_t n = (uint32_t)text.n;
+    fwrite(&n, 4, 1, out);
+    fwrite(text.s, 1, n, out);
+    free(text.s);
+}
+
 /* Each free thread takes the next text. */
 static void *work_through(void *arg)
 {
@@ -75,6 +95,8 @@ static void *work_through(void *arg)
             const uint32_t count = (uint32_t)ids.n;
             fwrite(&count, 4, 1, j->out);
             fwrite(ids.ids, 4, ids.n, j->out);
+            if (j->decoded)
+                put_decoded(j->self, &ids, j->decoded);
             differs += !same_text(j->self, &ids, text, n);
         }
     }
@@ -84,7 +106,8 @@ static void *work_through(void *arg)
     return NULL;
 }
 
-static tt_status pass(void *self, const char *texts, size_t n, int n_threads, FILE *out)
+static tt_status pass(void *self, const char *texts, size_t n, int n_threads, FILE *out,
+                      FILE *decoded)
 {
     pthread_t threads[64];
     job jobs[64];
@@ -93,7 +116,8 @@ static tt_status pass(void *self, const char *texts, size_t n, int n_threads, FI
     _Atomic size_t next = 0;
     const double start = seconds();
     for (int i = 0; i < n_threads; i++) {
-        jobs[i] = (job){.self = self, .texts = texts, .n = n, .out = out, .next = &next};
+        jobs[i] = (job){
+            .self = self, .texts = texts, .n = n, .out = out, .decoded = decoded, .next = &next};
         if (pthread_create(&threads[i], NULL, work_through, &jobs[i]) != 0)
             return TT_EINTERNAL;
     }
@@ -120,6 +144,8 @@ int main(int argc, char **argv)
     tt_error err = {0};
     char *texts = NULL;
     size_t n = 0;
+    const char *decoded_path = getenv("HF_DECODED");
+    FILE *decoded = decoded_path ? fopen(decoded_path, "wb") : NULL;
     FILE *out = argc > 3 && strcmp(argv[3], "-") != 0 ? fopen(argv[3], "wb") : NULL;
     tt_status s = open_hf(&o, &self, &err);
     if (s == TT_OK && argc > 2)
@@ -127,9 +153,12 @@ int main(int argc, char **argv)
     if (s != TT_OK)
         fprintf(stderr, "hf_tool: %s\n", err.text);
     for (int i = 0; s == TT_OK && texts && i < repeats; i++)
-        s = pass(self, texts, n, n_threads < 1 || n_threads > 64 || out ? 1 : n_threads, out);
+        s = pass(self, texts, n, n_threads < 1 || n_threads > 64 || out ? 1 : n_threads, out,
+                 decoded);
     if (out)
         fclose(out);
+    if (decoded)
+        fclose(decoded);
     free(texts);
     hf_close(self);
     return s == TT_OK ? 0 : 1;

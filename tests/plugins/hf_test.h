@@ -21,7 +21,7 @@ typedef struct golden {
 
 static golden g;
 
-static int load_golden(void **state)
+static inline int load_golden(void **state)
 {
     (void)state;
     json_error_t why;
@@ -33,7 +33,7 @@ static int load_golden(void **state)
     return 0;
 }
 
-static int free_golden(void **state)
+static inline int free_golden(void **state)
 {
     (void)state;
     json_decref(g.root);

@@ -17,6 +17,18 @@ static bool apart(const hf_vocab *v, uint8_t a, uint8_t b)
     return !(v->beside[a][b / 8] >> (b % 8) & 1);
 }
 
+static tt_status long_word(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n,
+                           tt_ids *out, tt_error *err)
+{
+    TT_TRY(hf_bpe_reserve(r, n, err));
+    for (size_t i = 0; i < n; i++)
+        r->ids[i] = (uint32_t)v->byte_ids[s[i]];
+    tt_status status = hf_bpe_long(v, r, n, err);
+    for (uint32_t i = 0; status == TT_OK && i != UINT32_MAX; i = r->next[i])
+        status = tt_ids_push(out, (int32_t)r->ids[i], err);
+    return status;
+}
+
 tt_status hf_bpe(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
                  tt_error *err)
 {
@@ -25,22 +37,22 @@ tt_status hf_bpe(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, 
         for (end = at + 1; end < n && !apart(v, s[end - 1], s[end]);)
             end++;
         if (end - at > HF_SHORT_WORD) {
-            TT_TRY(hf_bpe_long(v, r, s + at, end - at, out, err));
+            TT_TRY(long_word(v, r, s + at, end - at, out, err));
             continue;
         }
-        const size_t m = hf_bpe_short(v, s + at, end - at, ids);
+        for (size_t i = at; i < end; i++)
+            ids[i - at] = (uint32_t)v->byte_ids[s[i]];
+        const size_t m = hf_bpe_short(v, ids, end - at);
         for (size_t i = 0; i < m; i++)
             TT_TRY(tt_ids_push(out, (int32_t)ids[i], err));
     }
     return TT_OK;
 }
 
-size_t hf_bpe_short(const hf_vocab *v, const uint8_t *s, size_t n, uint32_t *ids)
+size_t hf_bpe_short(const hf_vocab *v, uint32_t *ids, size_t n)
 {
     /* ranks[i]: of the pair that begins at i */
     uint32_t ranks[HF_SHORT_WORD], merged[HF_SHORT_WORD];
-    for (size_t i = 0; i < n; i++)
-        ids[i] = (uint32_t)v->byte_ids[s[i]];
     for (size_t i = 0; i + 1 < n; i++)
         ranks[i] = hf_rank_of(v, ids[i], ids[i + 1], &merged[i]);
     while (n > 1) {

@@ -18,8 +18,11 @@ static tt_status grow(uint32_t **array, size_t n, tt_error *err)
                   : TT_FAIL(err, TT_ENOMEM, "out of memory to tokenize a word of %zu bytes", n);
 }
 
-static tt_status room(hf_bpe_room *r, size_t n, tt_error *err)
+tt_status hf_bpe_reserve(hf_bpe_room *r, size_t n, tt_error *err)
 {
+    if (n >= INT32_MAX)
+        return TT_FAIL(err, TT_EINVAL,
+                       "a word of %zu bytes is too long to tokenize; split the text", n);
     if (n <= r->cap)
         return TT_OK;
     r->cap = 0;
@@ -43,11 +46,10 @@ void hf_bpe_room_release(hf_bpe_room *r)
     *r = (hf_bpe_room){0};
 }
 
-/* The bytes as ids, each linked to its neighbours. */
-static void lay_out(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n)
+/* Links each id to its neighbours. */
+static void lay_out(hf_bpe_room *r, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        r->ids[i] = (uint32_t)v->byte_ids[s[i]];
         r->prev[i] = i ? (uint32_t)i - 1 : NONE;
         r->next[i] = i + 1 < n ? (uint32_t)i + 1 : NONE;
     }
@@ -256,20 +258,13 @@ static tt_status merge_by_rank(const hf_vocab *v, hf_bpe_room *r, size_t n, tt_e
     return TT_OK;
 }
 
-tt_status hf_bpe_long(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
-                      tt_error *err)
+tt_status hf_bpe_long(const hf_vocab *v, hf_bpe_room *r, size_t n, tt_error *err)
 {
-    if (n >= INT32_MAX)
-        return TT_FAIL(err, TT_EINVAL,
-                       "a word of %zu bytes is too long to tokenize; split the text", n);
-    const bool lists = n > HF_HEAP_WORD;
-    TT_TRY(room(r, n, err));
+    const bool lists = n > HF_HEAP_WORD && v->n_ranks > 0;
     if (lists)
         TT_TRY(list_room(v, r, n, err));
-    lay_out(v, r, s, n);
-    tt_status status = lists ? merge_by_rank(v, r, n, err) : merge_by_heap(v, r, n, err);
-    for (uint32_t i = 0; status == TT_OK && i != NONE; i = r->next[i])
-        status = tt_ids_push(out, (int32_t)r->ids[i], err);
+    lay_out(r, n);
+    const tt_status status = lists ? merge_by_rank(v, r, n, err) : merge_by_heap(v, r, n, err);
     if (status != TT_OK)
         hf_bpe_room_release(r); /* an error may leave the lists half changed */
     return status;

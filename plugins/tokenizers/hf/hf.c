@@ -1,37 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "hf.h"
+#include "work.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* hf: tokenizer.json, byte-level BPE. Encoding changes nothing but a cache of words. Each call in
- * progress has a cache of its own, taken from a pool, so any number of threads may encode. */
-
-/* A word encoded before: one cache line. */
-typedef struct entry {
-    uint32_t hash; /* never 0 in a used entry */
-    uint8_t n_bytes, n_ids;
-    uint8_t bytes[26];
-    int32_t ids[8];
-} entry;
-#define CACHE_WORDS ((size_t)1 << 15) /* 2 MiB */
-
-typedef struct work {
-    entry *cache;
-    hf_bpe_room room;
-    hf_bytes text; /* normalized */
-    hf_matcher *matchers[HF_MAX_SPLITS];
-    tt_ids *out;
-    hf_word_fn each; /* if set, it is called with each word, and nothing is encoded */
-    void *each_arg;
-    tt_error *err;
-} work;
+/* hf: tokenizer.json, tokenizer.model and tiktoken files. Encoding changes nothing but a cache of
+ * words. Each call in progress has a cache of its own, taken from a pool, so any number of threads
+ * may encode. */
 
 /* The work structs that no call uses. Each thread starts to look at a place of its own, so that
  * threads do not compete for one, and each finds its cache warm. */
 #define POOL_PLACES 64
 typedef struct hf_pool {
-    _Atomic(work *) at[POOL_PLACES];
+    _Atomic(hf_work *) at[POOL_PLACES];
 } pool;
 
 /* Derived from the address of this thread's stack: different for threads that run at the same time,
@@ -43,24 +24,28 @@ static unsigned place_of_thread(void)
     return (unsigned)(h >> 58);
 }
 
-static void work_free(work *w)
+static void work_free(hf_work *w)
 {
     if (!w)
         return;
     for (size_t i = 0; i < HF_MAX_SPLITS; i++)
         hf_matcher_free(w->matchers[i]);
     hf_bpe_room_release(&w->room);
+    for (size_t i = 0; i < HF_MAX_SPLITS; i++)
+        free(w->pieces[i].s);
+    hf_norm_room_release(&w->norms);
+    free(w->nodes.nodes);
     free(w->text.s);
     free(w->cache);
     free(w);
 }
 
-static tt_status hf_take_work(hf_tokenizer *t, work **out, tt_error *err)
+static tt_status hf_take_work(hf_tokenizer *t, hf_work **out, tt_error *err)
 {
     const unsigned place = place_of_thread();
-    work *w = NULL;
+    hf_work *w = NULL;
     for (unsigned i = 0; !w && i < POOL_PLACES; i++) {
-        _Atomic(work *) *at = &t->pool->at[(place + i) % POOL_PLACES];
+        _Atomic(hf_work *) *at = &t->pool->at[(place + i) % POOL_PLACES];
         if (atomic_load_explicit(at, memory_order_relaxed))
             w = atomic_exchange(at, NULL);
     }
@@ -70,7 +55,7 @@ static tt_status hf_take_work(hf_tokenizer *t, work **out, tt_error *err)
     }
     w = calloc(1, sizeof *w);
     if (w)
-        w->cache = calloc(CACHE_WORDS, sizeof *w->cache);
+        w->cache = calloc(HF_CACHE_WORDS, sizeof *w->cache);
     tt_status s = w && w->cache ? TT_OK : TT_FAIL(err, TT_ENOMEM, "out of memory to tokenize");
     for (size_t i = 0; s == TT_OK && i < t->n_splits; i++)
         if (t->splits[i].regex)
@@ -83,7 +68,7 @@ static tt_status hf_take_work(hf_tokenizer *t, work **out, tt_error *err)
 }
 
 /* Memory that only a giant document needed is released. */
-static void give_back(hf_tokenizer *t, work *w)
+static void give_back(hf_tokenizer *t, hf_work *w)
 {
     enum { KEEP = 1 << 20 };
     if (w->room.cap > KEEP || w->room.cap_heap > KEEP)
@@ -94,164 +79,44 @@ static void give_back(hf_tokenizer *t, work *w)
     }
     const unsigned place = place_of_thread();
     for (unsigned i = 0; w && i < POOL_PLACES; i++) {
-        work *none = NULL;
+        hf_work *none = NULL;
         if (atomic_compare_exchange_strong(&t->pool->at[(place + i) % POOL_PLACES], &none, w))
             w = NULL;
     }
     work_free(w); /* more calls at once than the pool has places */
 }
 
-static inline tt_status hf_put(work *w, int32_t id)
+/* A text with U+FFFD in the place of each byte that is not UTF-8. */
+static tt_status mend(hf_bytes *out, const uint8_t *s, size_t n, tt_error *err)
 {
-    if (w->out->n < w->out->cap) {
-        w->out->ids[w->out->n++] = id;
-        return TT_OK;
-    }
-    return tt_ids_push(w->out, id, w->err);
-}
-
-static tt_status encode_uncached(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
-{
-    const int32_t whole = t->vocab.ignore_merges ? hf_vocab_word(&t->vocab, s, n) : -1;
-    return whole >= 0 ? hf_put(w, whole) : hf_bpe(&t->vocab, &w->room, s, n, w->out, w->err);
-}
-
-static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
-{
-    if (w->each)
-        return w->each(w->each_arg, s, n, w->err);
-    if (n > sizeof w->cache->bytes)
-        return encode_uncached(t, w, s, n);
-    const uint64_t h = hf_hash(s, n);
-    const uint32_t tag = (uint32_t)(h >> 32) | 1u;
-    entry *e = &w->cache[h & (CACHE_WORDS - 1)];
-    if (e->hash == tag && e->n_bytes == n && memcmp(e->bytes, s, n) == 0) {
-        for (unsigned i = 0; i < e->n_ids; i++)
-            TT_TRY(hf_put(w, e->ids[i]));
-        return TT_OK;
-    }
-    const size_t before = w->out->n;
-    TT_TRY(encode_uncached(t, w, s, n));
-    const size_t m = w->out->n - before;
-    if (m <= TT_COUNT(e->ids)) {
-        e->hash = tag;
-        e->n_bytes = (uint8_t)n;
-        e->n_ids = (uint8_t)m;
-        memcpy(e->bytes, s, n);
-        memcpy(e->ids, w->out->ids + before, m * sizeof *e->ids);
-    }
-    return TT_OK;
-}
-
-/* Finds the next match of a split in s[from, n): *begin == n if there is none. */
-static tt_status hf_find_match(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
-                               size_t from, size_t *begin, size_t *end)
-{
-    const hf_split *split = &t->splits[k];
-    if (split->regex)
-        return hf_regex_find(split->regex, w->matchers[k], s, n, from, begin, end, w->err);
-    for (size_t i = from; i < n;) {
-        const size_t m = split->scan(t->flags, s + i, s + n);
-        if (m) {
-            *begin = i;
-            *end = i + m;
-            return TT_OK;
-        }
-        unsigned bytes;
-        hf_decode(s + i, &bytes);
-        i += bytes;
-    }
-    *begin = *end = n;
-    return TT_OK;
-}
-
-static tt_status split(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
-                       bool prefixed);
-
-/* add_prefix_space: puts a space before a piece that does not begin with one. */
-static tt_status split_prefixed(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s,
-                                size_t n)
-{
-    hf_bytes copy = {0};
-    tt_status status = hf_bytes_add(&copy, " ", 1, w->err);
-    if (status == TT_OK)
-        status = hf_bytes_add(&copy, s, n, w->err);
-    if (status == TT_OK)
-        status = split(t, w, k, copy.s, copy.n, true);
-    free(copy.s);
-    return status;
-}
-
-/* Applies split k and those after it, then BPE. The recursion is n_splits deep. */
-static tt_status split(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
-                       bool prefixed)
-{
-    const bool prefix = k < t->n_splits ? t->splits[k].prefix_space : t->prefix_space;
-    if (n == 0)
-        return TT_OK;
-    if (prefix && !prefixed && s[0] != ' ')
-        return split_prefixed(t, w, k, s, n);
-    if (k == t->n_splits)
-        return encode_word(t, w, s, n);
-    const bool last = k + 1 == t->n_splits && !t->prefix_space;
-    for (size_t at = 0; at < n;) {
-        size_t begin, end;
-        TT_TRY(hf_find_match(t, w, k, s, n, at, &begin, &end));
-        if (begin > at && t->splits[k].keep_gaps)
-            TT_TRY(split(t, w, k + 1, s + at, begin - at, false));
-        if (end > begin && t->splits[k].keep_matches)
-            TT_TRY(last ? encode_word(t, w, s + begin, end - begin)
-                        : split(t, w, k + 1, s + begin, end - begin, false));
-        at = end;
-    }
-    return TT_OK;
-}
-
-/* Handles the text between added tokens of the second kind: it is normalized. */
-static tt_status encode_normal(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
-{
-    size_t search = 0, begin, end;
-    int32_t which;
-    for (size_t at = 0;; at = end) {
-        hf_added_find(t, &t->normalized, s, n, at, &search, &begin, &end, &which);
-        if (begin > at)
-            TT_TRY(split(t, w, 0, s + at, begin - at, false));
-        if (which < 0)
-            return TT_OK;
-        TT_TRY(hf_put(w, t->added[which].id));
-    }
-}
-
-static tt_status encode_piece(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
-{
-    if (!t->nfc || hf_nfc_stable(t->flags, s, n))
-        return encode_normal(t, w, s, n);
-    w->text.n = 0;
-    TT_TRY(hf_nfc(t->flags, s, n, &w->text, w->err));
-    return encode_normal(t, w, w->text.s, w->text.n);
-}
-
-/* Encodes valid UTF-8, which may contain added tokens. */
-static tt_status encode_text(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
-{
-    size_t search = 0, begin, end;
-    int32_t which;
-    for (size_t at = 0;; at = end) {
-        hf_added_find(t, &t->raw, s, n, at, &search, &begin, &end, &which);
-        if (begin > at)
-            TT_TRY(encode_piece(t, w, s + at, begin - at));
-        if (which < 0)
-            return TT_OK;
-        TT_TRY(hf_put(w, t->added[which].id));
-    }
-}
-
-/* Bytes that are not UTF-8 are words of one byte each: nothing is lost and nothing is rejected. */
-static tt_status encode_bytes(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
-{
+    out->n = 0;
     for (size_t at = 0; at < n; at++) {
         const size_t valid = hf_utf8_valid(s + at, n - at);
-        TT_TRY(encode_text(t, w, s + at, valid));
+        TT_TRY(hf_bytes_add(out, s + at, valid, err));
+        at += valid;
+        if (at < n)
+            TT_TRY(hf_bytes_add(out, "\xef\xbf\xbd", 3, err));
+    }
+    return TT_OK;
+}
+
+/* Bytes that are not UTF-8 are words of one byte each in a byte-level model: nothing is lost and
+ * nothing is rejected. Other models are made for characters, so they get U+FFFD, as sentencepiece
+ * does it. */
+static tt_status encode_bytes(const hf_tokenizer *t, hf_work *w, const uint8_t *s, size_t n)
+{
+    if (t->subword) {
+        hf_bytes mended = {0};
+        const bool valid = hf_utf8_valid(s, n) == n;
+        tt_status status = valid ? TT_OK : mend(&mended, s, n, w->err);
+        if (status == TT_OK)
+            status = hf_encode_text(t, w, valid ? s : mended.s, valid ? n : mended.n);
+        free(mended.s);
+        return status;
+    }
+    for (size_t at = 0; at < n; at++) {
+        const size_t valid = hf_utf8_valid(s + at, n - at);
+        TT_TRY(hf_encode_text(t, w, s + at, valid));
         at += valid;
         if (at < n && !w->each)
             TT_TRY(hf_put(w, t->vocab.byte_ids[s[at]]));
@@ -263,7 +128,7 @@ static tt_status hf_encode(void *self, const char *text, size_t n, tt_ids *out, 
 {
     hf_tokenizer *t = self;
     const size_t before = out->n;
-    work *w;
+    hf_work *w;
     TT_TRY(hf_take_work(t, &w, err));
     w->out = out;
     w->each = NULL;
@@ -278,7 +143,7 @@ static tt_status hf_encode(void *self, const char *text, size_t n, tt_ids *out, 
 tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn fn, void *arg,
                        tt_error *err)
 {
-    work *w;
+    hf_work *w;
     TT_TRY(hf_take_work(t, &w, err));
     w->each = fn;
     w->each_arg = arg;
@@ -286,54 +151,6 @@ tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn f
     const tt_status s = encode_bytes(t, w, (const uint8_t *)text, n);
     give_back(t, w);
     return s;
-}
-
-/* Every known pattern splits between a newline and a letter after it, and unless the character
- * before the newline is a space, matching never looks past the newline. Other expressions may look
- * anywhere. */
-static bool may_cut(const hf_tokenizer *t)
-{
-    if (t->prefix_space)
-        return false;
-    for (size_t i = 0; i < t->n_splits; i++)
-        if (t->splits[i].regex || t->splits[i].prefix_space)
-            return false;
-    const bool sought = t->raw.n_nodes > 1 || t->normalized.n_nodes > 1;
-    for (size_t i = 0; sought && i < t->n_added; i++) {
-        const hf_bytes *text = &t->added[i].sought;
-        if (t->added[i].lstrip || (text->n && memchr(text->s, '\n', text->n)))
-            return false;
-    }
-    return true;
-}
-
-size_t hf_cut(void *self, const char *text, size_t n, size_t from)
-{
-    const hf_tokenizer *t = self;
-    const char *p;
-    if (!may_cut(t) || n < 3)
-        return n;
-    for (size_t at = from > 2 ? from - 1 : 1; at + 1 < n; at = (size_t)(p - text) + 1) {
-        p = memchr(text + at, '\n', n - 1 - at);
-        if (!p)
-            break;
-        const unsigned char before = (unsigned char)p[-1], letter = (unsigned char)p[1] | 0x20;
-        if (before > 0x20 && before < 0x7f && letter >= 'a' && letter <= 'z')
-            return (size_t)(p - text) + 1;
-    }
-    return n;
-}
-
-static size_t hf_decode_token(void *self, int32_t id, char *buf, size_t cap)
-{
-    const hf_tokenizer *t = self;
-    if (id < 0 || (size_t)id >= t->vocab.n_ids)
-        return 0;
-    const hf_token *token = &t->vocab.tokens[id];
-    const size_t n = token->special ? 0 : token->n < cap ? token->n : cap;
-    if (n)
-        memcpy(buf, t->vocab.bytes.s + token->at, n);
-    return n;
 }
 
 static void info(void *self, tt_tokenizer_info *out)
@@ -383,8 +200,8 @@ static tt_status open_hf(const void *config, void **self, tt_error *err)
     return s;
 }
 
-static const tt_tokenizer_vt vt = {sizeof vt, open_hf,         hf_close, info,
-                                   hf_encode, hf_decode_token, hf_cut,   hf_train};
+static const tt_tokenizer_vt vt = {sizeof vt,       open_hf, hf_close, info,           hf_encode,
+                                   hf_decode_token, hf_cut,  hf_train, hf_decode_first};
 
 static const tt_option options[] = {
     TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL,

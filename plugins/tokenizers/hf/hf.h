@@ -2,24 +2,21 @@
 #ifndef TT_TOKENIZER_HF_H
 #define TT_TOKENIZER_HF_H
 #include "unicode.h"
+#include "vocab.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <ttrun/tokenizer.h>
 
-/* Byte-level BPE as tokenizer.json describes it: added tokens → NFC → added tokens → splits → BPE
- * of each word. Everything in hf_tokenizer is fixed after open; encode writes only to an hf_work,
- * one per call in progress. */
+/* Tokenizers as tokenizer.json describes them: added tokens → normalizer → added tokens →
+ * pre-tokenizer, which splits the text into words → model, which turns a word into ids; and the
+ * decoder. Everything in hf_tokenizer is fixed after open; encode writes only to an hf_work, one
+ * per call in progress. */
 
 typedef struct hf_tokenizer hf_tokenizer;
-
-/* ---- growing bytes ---- */
-
-typedef struct hf_bytes {
-    uint8_t *s;
-    size_t n, cap;
-} hf_bytes;
-tt_status hf_bytes_room(hf_bytes *b, size_t more, tt_error *err); /* room for n + more */
-tt_status hf_bytes_add(hf_bytes *b, const void *s, size_t n, tt_error *err);
+typedef struct hf_norm hf_norm;           /* normalize.h */
+typedef struct hf_norm_room hf_norm_room; /* normalize.h */
+typedef struct hf_subword hf_subword;     /* subword.h */
+typedef struct hf_subword_room hf_subword_room;
 
 /* ---- words (scan.c, regex.c) ---- */
 
@@ -52,13 +49,35 @@ void hf_matcher_free(hf_matcher *m);
 tt_status hf_regex_find(const hf_regex *r, hf_matcher *m, const uint8_t *s, size_t n, size_t from,
                         size_t *begin, size_t *end, tt_error *err);
 
+typedef enum hf_merging { /* of matches with their neighbours */
+                          HF_ALONE,
+                          HF_WITH_NEXT,
+                          HF_WITH_PREVIOUS,
+                          HF_CONTIGUOUS,
+} hf_merging;
+
 typedef struct hf_split { /* one step of the pre-tokenizer */
-    hf_scan scan;         /* NULL: use the regex */
+    hf_scan scan;         /* NULL: use the regex, or the one code point `point` */
     hf_regex *regex;
+    uint32_t point;
+    bool traits; /* scan takes hf_tokenizer.traits, not flags */
+    bool blank;  /* the regex is the text " " */
     bool keep_matches, keep_gaps;
+    hf_merging merging;
     bool prefix_space; /* ByteLevel's add_prefix_space comes before this split */
+    /* Metaspace: blanks become this text first, which is also put before the piece: 'a'lways,
+     * 'f'irst: if the piece begins the text, 'n'ever */
+    char metaspace[5], prepend;
+    bool whole; /* … and the piece is not split */
 } hf_split;
 #define HF_MAX_SPLITS 16
+#define HF_MAX_NORMS 32
+/* The scanners of the pre-tokenizers that have a name, over traits. */
+size_t hf_scan_white(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
+size_t hf_scan_word(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
+size_t hf_scan_punctuation(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
+size_t hf_scan_bert_mark(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
+size_t hf_scan_digit(const uint16_t *traits, const uint8_t *s, const uint8_t *end);
 
 /* The ways to split texts into words, by the name of the model that uses them (family.c). */
 typedef struct hf_family {
@@ -76,76 +95,6 @@ const hf_pattern *hf_pattern_named(const char *name);
 /* Sets the splits of the family of this name, or else of this expression. [setup] */
 tt_status hf_set_splits(hf_tokenizer *t, const char *pattern, bool json, hf_dialect dialect,
                         tt_error *err);
-
-/* ---- BPE (bpe.c, bpe_long.c, vocab.c) ---- */
-
-/* an entry of the merges table: open addressing, empty if rank is UINT32_MAX */
-typedef struct hf_slot {
-    uint32_t left, right, rank, id;
-} hf_slot;
-
-typedef struct hf_token {
-    uint32_t at, n; /* its bytes in vocab.bytes; n == 0 if no token has the id */
-    /* known: in the file; spelt: written in the byte alphabet, so a word may equal it */
-    bool known, spelt;
-    bool special; /* decodes to no text */
-    bool merged;  /* a merge makes it */
-} hf_token;
-
-typedef struct hf_vocab {
-    hf_token *tokens; /* [n_ids] */
-    size_t n_ids;     /* highest id + 1, added tokens included */
-    hf_bytes bytes;
-    uint32_t *words; /* open addressing over the bytes of spelt tokens: id + 1, 0 = empty */
-    size_t words_mask;
-    hf_slot *merges;
-    size_t merges_mask;
-    uint32_t n_ranks; /* highest rank + 1 */
-    /* bit b of row a: some merged token has the bytes a b next to each other */
-    uint8_t beside[256][32];
-    int32_t byte_ids[256];
-    bool ignore_merges;
-} hf_vocab;
-
-/* makes the table of words, empty, for n tokens */
-tt_status hf_vocab_room(hf_vocab *v, size_t n, tt_error *err);
-void hf_vocab_put(hf_vocab *v, uint32_t id);          /* adds one spelt token to it */
-tt_status hf_vocab_index(hf_vocab *v, tt_error *err); /* fills it after all tokens are known */
-int32_t hf_vocab_word(const hf_vocab *v, const uint8_t *s, size_t n); /* -1: not a token */
-tt_status hf_merges_new(hf_vocab *v, size_t n, tt_error *err);
-/* Later duplicates win, as in Hugging Face tokenizers. */
-void hf_merges_set(hf_vocab *v, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
-/* NULL: the pair does not merge */
-const hf_slot *hf_merges_get(const hf_vocab *v, uint32_t left, uint32_t right);
-void hf_merges_finish(hf_vocab *v); /* fills `beside`, after all merges are set */
-void hf_vocab_release(hf_vocab *v);
-/* Converts a token's text from the byte alphabet (U+0100 … for the 68 bytes that do not print) to
- * bytes; false: some character is not in the alphabet. out has room for n bytes. */
-bool hf_spell_bytes(const char *text, size_t n, uint8_t *out, size_t *n_out);
-uint32_t hf_byte_letter(uint8_t byte); /* the character of the byte alphabet that stands for it */
-uint64_t hf_hash(const void *s, size_t n);
-
-/* Memory for long words. A place is where a token begins. */
-typedef struct hf_bpe_room {
-    uint32_t *ids, *next, *prev; /* [cap] */
-    /* [cap_lists] the rank of the pair at a place, and its neighbours in that rank's list */
-    uint32_t *rank, *after, *before;
-    /* [n_first] the head of each rank's list; all empty between calls */
-    uint32_t *first;
-    uint64_t *heap;
-    size_t cap, cap_lists, n_first, n_heap, cap_heap;
-} hf_bpe_room;
-void hf_bpe_room_release(hf_bpe_room *r);
-tt_status hf_bpe_long(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
-                      tt_error *err);
-#define HF_SHORT_WORD 48
-#define HF_HEAP_WORD 4096
-/* Appends the ids of a word. */
-tt_status hf_bpe(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
-                 tt_error *err);
-uint32_t hf_rank_of(const hf_vocab *v, uint32_t left, uint32_t right, uint32_t *id);
-/* ids has room for n ≤ HF_SHORT_WORD; returns the number of ids. */
-size_t hf_bpe_short(const hf_vocab *v, const uint8_t *s, size_t n, uint32_t *ids);
 
 /* ---- added tokens (added.c) ---- */
 
@@ -177,6 +126,15 @@ tt_status hf_trie_new(const hf_added *added, size_t n, bool normalized, hf_trie 
 void hf_added_find(const hf_tokenizer *t, const hf_trie *trie, const uint8_t *s, size_t n,
                    size_t from, size_t *search, size_t *begin, size_t *end, int32_t *which);
 
+/* ---- the decoder (decode.c) ---- */
+
+/* The bytes of a token within a text, and at its beginning, where most decoders drop a blank. */
+typedef struct hf_text {
+    uint32_t at, n, first_at, first_n;
+} hf_text;
+size_t hf_decode_token(void *self, int32_t id, char *buf, size_t cap); /* tt_tokenizer_vt.decode */
+size_t hf_decode_first(void *self, int32_t id, char *buf, size_t cap); /* … .decode_first */
+
 /* ---- the whole ---- */
 
 struct hf_tokenizer {
@@ -187,9 +145,16 @@ struct hf_tokenizer {
     size_t n_added;
     hf_trie raw, normalized;
     bool nfc, allow_special;
+    hf_norm *norms; /* [n_norms]; none if NFC is the only step */
+    size_t n_norms;
+    uint16_t *traits; /* normalize.h; NULL: no step needs them */
     hf_split splits[HF_MAX_SPLITS];
     size_t n_splits;
-    bool prefix_space; /* after the last split */
+    bool byte_level;
+    bool prefix_space;   /* after the last split */
+    hf_subword *subword; /* NULL: byte-level BPE */
+    hf_text *texts;      /* [n_ids] what the decoder makes of a token; NULL: its bytes */
+    hf_bytes text_bytes;
     int32_t bos, eos, pad;
     char fingerprint[33];
     struct hf_pool *pool;
@@ -221,6 +186,11 @@ size_t hf_cut(void *self, const char *text, size_t n, size_t from); /* tt_tokeni
 
 tt_status hf_train(const tt_tokenizer_train *o, tt_error *err);
 
+/* The length of SentencePiece's user-defined symbol that begins at s, the longest one, and its id;
+ * 0: none. */
+size_t hf_user_symbol(const hf_tokenizer *t, const uint8_t *s, size_t n, int32_t *id);
+
+int hf_class_of(const uint16_t *flags, uint32_t c); /* combining class */
 /* Appends the text in normalization form C to out. */
 tt_status hf_nfc(const uint16_t *flags, const uint8_t *s, size_t n, hf_bytes *out, tt_error *err);
 bool hf_nfc_stable(const uint16_t *flags, const uint8_t *s, size_t n);

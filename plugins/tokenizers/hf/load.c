@@ -3,12 +3,15 @@
 #define _GNU_SOURCE
 #endif
 #include "load.h"
+#include "normalize.h"
+#include "subword.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Loads the files: tokenizer.json or tiktoken's, and tokenizer_config.json in the same folder. */
 
@@ -144,17 +147,31 @@ static tt_status load_config(hf_tokenizer *t, const char *file, const char *text
     return s;
 }
 
+static bool needs_traits(const hf_tokenizer *t)
+{
+    bool any = t->n_norms > 0;
+    for (size_t i = 0; i < t->n_splits; i++)
+        any = any || t->splits[i].traits;
+    return any;
+}
+
 static tt_status load_tokenizer(hf_tokenizer *t, const char *text, size_t n, hf_digest *d,
                                 tt_error *err)
 {
     const hf_file f = {t->path, err};
     json_t *root;
     TT_TRY(hf_read_json(t->path, text, n, &root, err));
-    tt_status s = hf_load_splits(t, &f, root, d);
+    tt_status s = hf_load_normalizer(t, &f, root);
     if (s == TT_OK)
-        s = hf_unicode_new(t->nfc, &t->flags, err);
+        s = hf_load_splits(t, &f, root, d);
+    if (s == TT_OK)
+        s = hf_unicode_new(t->nfc || t->n_norms, &t->flags, err);
+    if (s == TT_OK && needs_traits(t))
+        s = hf_traits_new(t->flags, &t->traits, err);
     if (s == TT_OK)
         s = hf_load_model(t, &f, root, d);
+    if (s == TT_OK && t->subword)
+        s = hf_load_decoder(t, &f, root);
     json_decref(root);
     return s;
 }
@@ -183,11 +200,25 @@ tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *
     load_begin(t, &d);
     if (!t->path && !(t->path = strdup("tokenizer.json")))
         return TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
-    TT_TRY(load_tokenizer(t, text, n, &d, err));
+    TT_TRY(hf_is_sentencepiece(text, n) ? hf_load_sentencepiece(t, text, n, &d, err)
+                                        : load_tokenizer(t, text, n, &d, err));
     if (config)
         TT_TRY(load_config(t, "tokenizer_config.json", config, n_config, err));
     seal(t, &d);
     return TT_OK;
+}
+
+/* The file of a folder: tokenizer.json, or tokenizer.model if that is all there is. */
+static const char *file_of(const char *folder)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    size_t i = 0;
+    while (fd >= 0 && i < TT_COUNT(names) && faccessat(fd, names[i], F_OK, 0) != 0)
+        i++;
+    if (fd >= 0)
+        close(fd);
+    return names[i < TT_COUNT(names) ? i : 0];
 }
 
 /* FILE or FOLDER → FOLDER/name, or FILE itself if name is NULL. The caller frees it. */
@@ -197,7 +228,7 @@ static char *load_path(const char *path, const char *name)
     const bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     const char *slash = strrchr(path, '/');
     const size_t n = folder ? strlen(path) : slash ? (size_t)(slash - path) : 0;
-    const char *file = name ? name : folder ? "tokenizer.json" : path;
+    const char *file = name ? name : folder ? file_of(path) : path;
     const size_t size = strlen(path) + strlen(file) + 3;
     char *out = malloc(size);
     if (out && !name && !folder)
@@ -222,13 +253,14 @@ static tt_status override(const hf_tokenizer *t, const char *key, const char *te
 static tt_status load_either(hf_tokenizer *t, const hf_options *o, const char *text, size_t n,
                              hf_digest *d, tt_error *err)
 {
-    if (hf_is_tiktoken(text, n))
+    const bool model = hf_is_sentencepiece(text, n);
+    if (!model && hf_is_tiktoken(text, n))
         return hf_load_tiktoken(t, o, text, n, d, err);
     if (o->pattern || o->special_tokens)
         return TT_FAIL(err, TT_EINVAL,
                        "tokenizer.%s: %s has its own; this key is for tiktoken files",
                        o->pattern ? "pattern" : "special_tokens", t->path);
-    return load_tokenizer(t, text, n, d, err);
+    return model ? hf_load_sentencepiece(t, text, n, d, err) : load_tokenizer(t, text, n, d, err);
 }
 
 static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *config, tt_error *err)
@@ -257,10 +289,10 @@ static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *co
 tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err)
 {
     if (!o->path || !*o->path)
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "tokenizer.path: the hf tokenizer needs a tokenizer.json, the folder that has it, or a "
-            "tiktoken file");
+        return TT_FAIL(err, TT_EINVAL,
+                       "tokenizer.path: the hf tokenizer needs a tokenizer.json or "
+                       "tokenizer.model, the folder "
+                       "that has it, or a tiktoken file");
     t->path = load_path(o->path, NULL);
     t->allow_special = o->allow_special;
     char *config = load_path(o->path, "tokenizer_config.json");
@@ -278,6 +310,11 @@ void hf_release(hf_tokenizer *t)
     }
     for (size_t i = 0; i < t->n_splits; i++)
         hf_regex_free(t->splits[i].regex);
+    hf_norms_release(t);
+    hf_subword_release(t->subword);
+    free(t->texts);
+    free(t->text_bytes.s);
+    free(t->traits);
     free(t->added);
     free(t->raw.nodes);
     free(t->normalized.nodes);

@@ -35,11 +35,40 @@ const char *hf_type(const json_t *part);
 tt_status hf_bool(const hf_file *f, const json_t *object, const char *path, const char *key,
                   bool fallback, bool *out);
 
+/* Each takes its part of root, a tokenizer.json. Splits come after the normalizer. */
+tt_status hf_load_normalizer(hf_tokenizer *t, const hf_file *f, const json_t *root);
+tt_status hf_load_decoder(hf_tokenizer *t, const hf_file *f, const json_t *root);
 tt_status hf_load_model(hf_tokenizer *t, const hf_file *f, const json_t *root, hf_digest *d);
 tt_status hf_load_splits(hf_tokenizer *t, const hf_file *f, const json_t *root, hf_digest *d);
 bool hf_is_tiktoken(const char *text, size_t n); /* compares the first character */
 tt_status hf_load_tiktoken(hf_tokenizer *t, const hf_options *o, const char *text, size_t n,
                            hf_digest *d, tt_error *err);
+bool hf_base64(const uint8_t *s, size_t n, uint8_t *out, size_t *n_out);
+
+/* ---- load_subword.c ---- */
+
+/* The models other than byte-level BPE: what tokenizer.json says of them. vocab: tokens and ids. */
+tt_status hf_subword_begin(hf_tokenizer *t, const hf_file *f, const json_t *model);
+tt_status hf_subword_tokens(hf_tokenizer *t, const hf_file *f, const json_t *model,
+                            const json_t *vocab);
+tt_status hf_subword_fallback(hf_tokenizer *t, const hf_file *f);
+tt_status hf_subword_symbols(hf_tokenizer *t, const hf_file *f);
+/* Unigram's list of [token, score] as an object of ids, which the caller releases. */
+tt_status hf_unigram_vocab(hf_tokenizer *t, const hf_file *f, const json_t *model, json_t **out);
+/* Sets a token of the vocabulary, which a word may equal. */
+tt_status hf_set_token(hf_tokenizer *t, const hf_file *f, size_t id, const char *text, size_t n,
+                       bool alphabet, bool in_words);
+bool hf_byte_token(const uint8_t *s, size_t n, uint8_t *byte);
+
+/* ---- load_sentencepiece.c: tokenizer.model ---- */
+
+bool hf_is_sentencepiece(const char *text, size_t n);
+tt_status hf_load_sentencepiece(hf_tokenizer *t, const char *text, size_t n, hf_digest *d,
+                                tt_error *err);
+/* drop_first: the blank that was put before the text. unk_text: what an unknown token shows. */
+tt_status hf_sentencepiece_decoder(hf_tokenizer *t, bool drop_first, const char *unk_text,
+                                   size_t n_unk, tt_error *err);
+
 /* The id of a token by its text, added tokens first; -1: not a token. */
 int32_t hf_find_token(const hf_tokenizer *t, const char *text, size_t n);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "load.h"
+#include "normalize.h"
+#include "subword.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +55,8 @@ static tt_status size_vocab(hf_tokenizer *t, const hf_file *f, json_t *vocab, co
 
 /* The token's bytes: decoded from the byte alphabet, or its text unchanged if a character is not in
  * the alphabet. */
-static tt_status set_token(hf_tokenizer *t, const hf_file *f, size_t id, const char *text, size_t n,
-                           bool alphabet)
+tt_status hf_set_token(hf_tokenizer *t, const hf_file *f, size_t id, const char *text, size_t n,
+                       bool alphabet, bool in_words)
 {
     hf_vocab *v = &t->vocab;
     hf_token *token = &v->tokens[id];
@@ -67,8 +69,8 @@ static tt_status set_token(hf_tokenizer *t, const hf_file *f, size_t id, const c
         m = n;
         memcpy(v->bytes.s + v->bytes.n, text, n);
     }
-    *token =
-        (hf_token){.at = (uint32_t)v->bytes.n, .n = (uint32_t)m, .known = true, .spelt = spelt};
+    *token = (hf_token){
+        .at = (uint32_t)v->bytes.n, .n = (uint32_t)m, .known = true, .spelt = spelt || in_words};
     v->bytes.n += m;
     return TT_OK;
 }
@@ -83,7 +85,7 @@ static tt_status load_vocab(hf_tokenizer *t, const hf_file *f, json_t *vocab, hf
         if (t->vocab.tokens[id].known)
             return HF_FAIL(f, "%s: model.vocab.\"%s\": id %zu is another token's too", f->name,
                            hf_show(key, n).text, id);
-        TT_TRY(set_token(t, f, id, key, n, true));
+        TT_TRY(hf_set_token(t, f, id, key, n, !t->subword, t->subword));
     }
     for (size_t id = 0; id < t->vocab.n_ids; id++) {
         const hf_token *token = &t->vocab.tokens[id];
@@ -94,7 +96,7 @@ static tt_status load_vocab(hf_tokenizer *t, const hf_file *f, json_t *vocab, hf
         hf_digest_bytes(d, t->vocab.bytes.s + token->at, token->n);
     }
     TT_TRY(hf_vocab_index(&t->vocab, f->err));
-    for (int b = 0; b < 256; b++) {
+    for (int b = 0; b < 256 && !t->subword; b++) {
         const uint8_t byte = (uint8_t)b;
         t->vocab.byte_ids[b] = hf_vocab_word(&t->vocab, &byte, 1);
         if (t->vocab.byte_ids[b] < 0)
@@ -186,10 +188,14 @@ static tt_status check_model(const hf_file *f, const json_t *model)
     static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const json_t *dropout = json_object_get(model, "dropout");
     const char *type = hf_type(model);
-    /* files written before 2021 have no type */
-    if (!json_is_object(model) || (*type && strcmp(type, "BPE") != 0))
-        return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: model: \"%s\" is not supported (BPE is)",
+    const bool known = !*type || !strcmp(type, "BPE") || /* before 2021 there was no type */
+                       !strcmp(type, "Unigram") || !strcmp(type, "WordPiece");
+    if (!json_is_object(model) || !known)
+        return TT_FAIL(f->err, TT_EUNSUPPORTED,
+                       "%s: model: \"%s\" is not supported (BPE, Unigram and WordPiece are)",
                        f->name, hf_show(type, strlen(type)).text);
+    if (*type == 'U' || *type == 'W')
+        return TT_OK;
     if (dropout && !json_is_null(dropout) &&
         !(json_is_number(dropout) && json_number_value(dropout) <= 0))
         return TT_FAIL(f->err, TT_EUNSUPPORTED,
@@ -198,8 +204,8 @@ static tt_status check_model(const hf_file *f, const json_t *model)
     for (size_t i = 0; i < TT_COUNT(texts); i++) {
         const json_t *v = json_object_get(model, texts[i]);
         if (v && !json_is_null(v) && !(json_is_string(v) && !*json_string_value(v)))
-            return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: model.%s: not supported in byte-level BPE",
-                           f->name, texts[i]);
+            return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: model.%s: not supported in BPE", f->name,
+                           texts[i]);
     }
     return TT_OK;
 }
@@ -227,6 +233,21 @@ static tt_status load_added_flags(const hf_file *f, const json_t *item, const ch
     return hf_bool(f, item, path, "rstrip", false, &a->rstrip);
 }
 
+/* What the text of an added token becomes where texts are normalized before it is sought. */
+static tt_status normalized_text(const hf_tokenizer *t, const hf_file *f, const char *text,
+                                 size_t n, hf_bytes *out)
+{
+    hf_norm_room room = {0};
+    const uint8_t *s = (const uint8_t *)text;
+    if (t->nfc)
+        return hf_nfc(t->flags, s, n, out, f->err);
+    tt_status status = hf_normalize(t, &room, &s, &n, f->err);
+    if (status == TT_OK)
+        status = hf_bytes_add(out, s, n, f->err);
+    hf_norm_room_release(&room);
+    return status;
+}
+
 static tt_status load_added(hf_tokenizer *t, const hf_file *f, const json_t *item, size_t i,
                             json_t *vocab, hf_digest *d)
 {
@@ -249,13 +270,13 @@ static tt_status load_added(hf_tokenizer *t, const hf_file *f, const json_t *ite
     a->id = (int32_t)id;
     TT_TRY(load_added_flags(f, item, path, a));
     TT_TRY(hf_bytes_add(&a->content, text, n, f->err));
-    TT_TRY(t->nfc && a->normalized ? hf_nfc(t->flags, (const uint8_t *)text, n, &a->sought, f->err)
-                                   : hf_bytes_add(&a->sought, text, n, f->err));
+    TT_TRY(a->normalized ? normalized_text(t, f, text, n, &a->sought)
+                         : hf_bytes_add(&a->sought, text, n, f->err));
     hf_digest_number(d, id << 8 | a->special | a->normalized << 1 | a->single_word << 2 |
                             a->lstrip << 3 | a->rstrip << 4);
     hf_digest_text(d, text);
     if (!in_vocab)
-        TT_TRY(set_token(t, f, (size_t)id, text, n, false));
+        TT_TRY(hf_set_token(t, f, (size_t)id, text, n, false, false));
     if (a->special)
         t->vocab.tokens[id].special = true;
     return TT_OK;
@@ -289,12 +310,10 @@ static tt_status load_all_added(hf_tokenizer *t, const hf_file *f, const json_t 
     return hf_trie_new(t->added, t->n_added, true, &t->normalized, f->err);
 }
 
-tt_status hf_load_model(hf_tokenizer *t, const hf_file *f, const json_t *root, hf_digest *d)
+/* Everything of the model but the object of tokens and ids, which Unigram has as a list. */
+static tt_status load_with(hf_tokenizer *t, const hf_file *f, const json_t *model, json_t *vocab,
+                           const json_t *added, hf_digest *d)
 {
-    const json_t *model = json_object_get(root, "model"),
-                 *added = json_object_get(root, "added_tokens");
-    json_t *vocab = json_object_get(model, "vocab");
-    TT_TRY(check_model(f, model));
     if (!json_is_object(vocab))
         return HF_FAIL(f, "%s: model.vocab: expected an object of tokens and ids", f->name);
     if (added && !json_is_null(added) && !json_is_array(added))
@@ -303,9 +322,54 @@ tt_status hf_load_model(hf_tokenizer *t, const hf_file *f, const json_t *root, h
     hf_digest_number(d, t->vocab.ignore_merges);
     TT_TRY(size_vocab(t, f, vocab, added));
     TT_TRY(load_vocab(t, f, vocab, d));
-    TT_TRY(load_merges(t, f, model, vocab, d));
-    hf_merges_finish(&t->vocab);
+    if (!t->subword || t->subword->kind == HF_CHARS)
+        TT_TRY(load_merges(t, f, model, vocab, d));
+    if (t->subword)
+        TT_TRY(hf_subword_tokens(t, f, model, vocab));
+    else
+        hf_merges_finish(&t->vocab);
     return load_all_added(t, f, added, vocab, d);
+}
+
+/* The parts that other models have and byte-level BPE has not determine its ids too. */
+static tt_status digest_parts(const hf_file *f, const json_t *root, hf_digest *d)
+{
+    static const char *const model_keys[] = {"type",
+                                             "unk_token",
+                                             "unk_id",
+                                             "byte_fallback",
+                                             "fuse_unk",
+                                             "continuing_subword_prefix",
+                                             "max_input_chars_per_word"};
+    const json_t *model = json_object_get(root, "model");
+    for (size_t i = 0; i <= TT_COUNT(model_keys); i++) {
+        const json_t *v =
+            i ? json_object_get(model, model_keys[i - 1]) : json_object_get(root, "normalizer");
+        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_COMPACT);
+        if (v && !text)
+            return TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory", f->name);
+        hf_digest_text(d, text ? text : "");
+        free(text);
+    }
+    return TT_OK;
+}
+
+tt_status hf_load_model(hf_tokenizer *t, const hf_file *f, const json_t *root, hf_digest *d)
+{
+    const json_t *model = json_object_get(root, "model"),
+                 *added = json_object_get(root, "added_tokens");
+    json_t *vocab = json_object_get(model, "vocab"), *own = NULL;
+    TT_TRY(check_model(f, model));
+    const char *type = hf_type(model);
+    if (!t->byte_level || *type == 'U' || *type == 'W')
+        TT_TRY(hf_subword_begin(t, f, model));
+    if (t->subword || t->n_norms)
+        TT_TRY(digest_parts(f, root, d));
+    if (t->subword && t->subword->kind == HF_UNIGRAM)
+        TT_TRY(hf_unigram_vocab(t, f, model, &own));
+    const tt_status s = load_with(t, f, model, own ? own : vocab, added, d);
+    json_decref(own);
+    return s;
 }
 
 int32_t hf_find_token(const hf_tokenizer *t, const char *text, size_t n)
@@ -313,10 +377,13 @@ int32_t hf_find_token(const hf_tokenizer *t, const char *text, size_t n)
     for (size_t i = 0; i < t->n_added; i++)
         if (t->added[i].content.n == n && memcmp(t->added[i].content.s, text, n) == 0)
             return t->added[i].id;
+    if (t->subword && hf_vocab_word(&t->vocab, (const uint8_t *)text, n) >= 0)
+        return hf_vocab_word(&t->vocab, (const uint8_t *)text, n);
     uint8_t *bytes = malloc(n ? n : 1);
     size_t m;
-    const int32_t id =
-        bytes && n && hf_spell_bytes(text, n, bytes, &m) ? hf_vocab_word(&t->vocab, bytes, m) : -1;
+    const int32_t id = bytes && n && !t->subword && hf_spell_bytes(text, n, bytes, &m)
+                           ? hf_vocab_word(&t->vocab, bytes, m)
+                           : -1;
     free(bytes);
     if (id >= 0)
         return id;

@@ -31,7 +31,7 @@ static int digit64(uint8_t c)
 }
 
 /* Decodes n characters at s into out, which has enough room; false: not base64. */
-static bool base64(const uint8_t *s, size_t n, uint8_t *out, size_t *n_out)
+bool hf_base64(const uint8_t *s, size_t n, uint8_t *out, size_t *n_out)
 {
     size_t m = 0, pad = 0;
     while (n > 0 && pad < 2 && s[n - 1] == '=') {
@@ -67,7 +67,7 @@ static tt_status read_line(const hf_file *f, size_t number, const uint8_t *s, co
                        number);
     const bool too_long = (size_t)(blank - s) > (LONGEST_TOKEN + 2) / 3 * 4;
     TT_TRY(hf_bytes_room(bytes, too_long ? 0 : (size_t)(blank - s), f->err));
-    if (!too_long && (blank == s || !base64(s, (size_t)(blank - s), bytes->s + bytes->n, &n)))
+    if (!too_long && (blank == s || !hf_base64(s, (size_t)(blank - s), bytes->s + bytes->n, &n)))
         return HF_FAIL(f, "%s:%zu: \"%s\" is not base64", f->name, number,
                        hf_show((const char *)s, (size_t)(blank - s)).text);
     if (too_long || n > LONGEST_TOKEN)

@@ -172,9 +172,9 @@ bool hf_nfc_stable(const uint16_t *flags, const uint8_t *s, size_t n)
 }
 
 /* 0 for code points that Unicode 9 does not have. */
-static int class_of(const uint16_t *flags, utf8proc_int32_t c)
+int hf_class_of(const uint16_t *flags, uint32_t c)
 {
-    return flags[c] & HF_UNSTABLE ? utf8proc_get_property(c)->combining_class : 0;
+    return flags[c] & HF_UNSTABLE ? utf8proc_get_property((utf8proc_int32_t)c)->combining_class : 0;
 }
 
 /* Canonical order: a stable sort of each run of combining marks by class. It is a counting sort, so
@@ -184,11 +184,11 @@ static void order_marks(const uint16_t *flags, utf8proc_int32_t *c, utf8proc_int
 {
     size_t count[257] = {0};
     for (size_t i = 0; i < n; i++)
-        count[class_of(flags, c[i]) + 1]++;
+        count[hf_class_of(flags, (uint32_t)c[i]) + 1]++;
     for (size_t i = 1; i < 257; i++)
         count[i] += count[i - 1];
     for (size_t i = 0; i < n; i++)
-        spare[count[class_of(flags, c[i])]++] = c[i];
+        spare[count[hf_class_of(flags, (uint32_t)c[i])]++] = c[i];
     memcpy(c, spare, n * sizeof *c);
 }
 
@@ -198,9 +198,9 @@ static void order_all(const uint16_t *flags, utf8proc_int32_t *c, utf8proc_int32
         size_t k = i;
         bool sorted = true;
         int before = 0;
-        for (; k < n && class_of(flags, c[k]); k++) {
-            sorted = sorted && before <= class_of(flags, c[k]);
-            before = class_of(flags, c[k]);
+        for (; k < n && hf_class_of(flags, (uint32_t)c[k]); k++) {
+            sorted = sorted && before <= hf_class_of(flags, (uint32_t)c[k]);
+            before = hf_class_of(flags, (uint32_t)c[k]);
         }
         if (!sorted)
             order_marks(flags, c + i, spare, k - i);

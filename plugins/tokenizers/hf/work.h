@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_TOKENIZER_HF_WORK_H
+#define TT_TOKENIZER_HF_WORK_H
+#include "normalize.h"
+#include "subword.h"
+
+/* What one call of encode writes to. */
+
+/* A word encoded before: one cache line. */
+typedef struct hf_entry {
+    uint32_t hash; /* never 0 in a used entry */
+    uint8_t n_bytes, n_ids;
+    uint8_t bytes[26];
+    int32_t ids[8];
+} hf_entry;
+#define HF_CACHE_WORDS ((size_t)1 << 15) /* 2 MiB */
+
+typedef struct hf_work {
+    hf_entry *cache;
+    hf_bpe_room room;
+    hf_subword_room nodes;
+    hf_norm_room norms;
+    hf_bytes text;                  /* normalized, or without bytes that are not UTF-8 */
+    hf_bytes pieces[HF_MAX_SPLITS]; /* what a split changes before it splits */
+    hf_matcher *matchers[HF_MAX_SPLITS];
+    tt_ids *out;
+    bool begins;     /* the piece in progress begins the text */
+    hf_word_fn each; /* if set, it is called with each word, and nothing is encoded */
+    void *each_arg;
+    tt_error *err;
+} hf_work;
+
+static inline tt_status hf_put(hf_work *w, int32_t id)
+{
+    if (w->out->n < w->out->cap) {
+        w->out->ids[w->out->n++] = id;
+        return TT_OK;
+    }
+    return tt_ids_push(w->out, id, w->err);
+}
+
+tt_status hf_encode_text(const hf_tokenizer *t, hf_work *w, const uint8_t *s, size_t n);
+tt_status hf_encode_word(const hf_tokenizer *t, hf_work *w, const uint8_t *s, size_t n);
+/* Splits a piece by split k and those after it, and encodes the words. */
+tt_status hf_split_piece(const hf_tokenizer *t, hf_work *w, size_t k, const uint8_t *s, size_t n,
+                         bool prefixed);
+
+#endif
