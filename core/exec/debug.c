@@ -89,8 +89,8 @@ tt_status tt_exec_poison_slots(const tt_exec *x, const tt_call *c, tt_error *err
 {
     for (int i = 0; i < x->p->n_slots; i++) {
         const tt_slot_rule *s = &x->p->slots[i];
-        if (s->stage == x->p->sections[c->section].stage &&
-            c->ends >> (s->space - TT_SPACE_SLOT) & 1)
+        const bool device = s->space != TT_SPACE_OFFLOADED; /* else a fill is no kernel's */
+        if (device && s->stage == x->p->sections[c->section].stage && c->ends >> s->hold & 1)
             TT_TRY(tt_exec_poison(x, x->space[s->space] + s->base + s->slot[c->micro] * s->bytes,
                                   (size_t)s->bytes, err));
     }

@@ -10,7 +10,7 @@ typedef struct last_uses {
     tt_arena *a;
     const int *root;    /* by value number: the operand that stands for its memory; -1: none */
     tt_predicate *seen; /* by operand: in which situations its last reader is known */
-    const tt_instr **pending; /* by event: the collective that ends with it */
+    const tt_instr **pending; /* by event: the collective or copy that ends with it */
     TT_VEC(int) found;
 } last_uses;
 
@@ -67,7 +67,7 @@ void tt_program_find_last_uses(tt_program *p, tt_arena *a)
     d.pending = tt_arena_array(a, (size_t)p->n_events + 1, sizeof *d.pending);
     for (int i = 0; i < p->n; i++) {
         const tt_instr *x = &p->instrs[i];
-        if (x->kind == TT_INSTR_COLLECTIVE)
+        if (x->kind == TT_INSTR_COLLECTIVE || x->kind == TT_INSTR_COPY)
             last[x->queue] = x;
         if (x->kind == TT_INSTR_RECORD && x->queue)
             d.pending[x->event] = last[x->queue];

@@ -220,6 +220,16 @@ static void lower_state_copy(lowering *l, const tt_node *n)
         put_on_queue(l, n, q);
 }
 
+/* A copy of a value of the forward to host memory, or of such a copy back. */
+static void lower_offload(lowering *l, const tt_node *n)
+{
+    static const tt_atom_list none;
+    const int q = queue_of(l, &none, n->op == &tt_op_reload ? 1 : 2);
+    synchronize(l, q, predicate_of(n));
+    emit_node(l, TT_INSTR_COPY, n);
+    put_on_queue(l, n, q);
+}
+
 /* Is the node a join whose pieces all lie in its output? */
 static bool is_joined(const tt_node *n)
 {
@@ -265,6 +275,8 @@ static void lower_node(lowering *l, const tt_node *n)
         lower_accumulate(l, n);
     } else if (n->op == &tt_op_assign || n->op == &tt_op_load) {
         lower_state_copy(l, n);
+    } else if (n->op == &tt_op_offload || n->op == &tt_op_reload) {
+        lower_offload(l, n);
     } else if (n->op == &tt_op_transfer) {
         if (n->when->region > TT_BACKWARD) /* else it is received before a part */
             lower_transfer(l, n);
@@ -325,6 +337,7 @@ static void lower_waits(lowering *l, const tt_nodes *nodes, int before, int *nex
         tt_instr *i = emit_event(l, TT_INSTR_WAIT, 0, l->over[n->id], predicate);
         i->id = n->id;
         i->stage = n->when->stage;
+        l->computed++; /* what another queue reads next may be what queue 0 has waited for */
     }
 }
 

@@ -72,6 +72,7 @@ tt_program_memory tt_program_memory_of(const tt_program *p)
     tt_program_memory m = {.inputs = TT_MAXV(tt_program_input_bytes(p), (int64_t)0),
                            .scalars = p->written_end + p->read_end,
                            .offloaded = p->bytes[TT_SPACE_PINNED],
+                           .activations = p->bytes[TT_SPACE_OFFLOADED],
                            .staging = 2 * TT_STAGE_BYTES,
                            .messages = tt_program_message_bytes(p)};
     m.device = m.inputs + tt_program_sums_bytes(p);

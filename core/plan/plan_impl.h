@@ -52,7 +52,6 @@ void tt_plan_step_lives(planner *p);
 void tt_plan_lists(const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a,
                    tt_plan *out);
 /* values.c */
-bool tt_plan_runs(const tt_node *n);         /* it is no parameter, state or view */
 bool tt_plan_communicates(const tt_node *n); /* a collective that is more than a local copy */
 /* The space of a value that lives across parts, or that a message fills before its part runs. */
 tt_space tt_plan_space_of(const tt_live *l);

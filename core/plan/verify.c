@@ -150,7 +150,8 @@ static extent extent_of(checker *c, int operand)
 {
     const tt_operand *o = &c->p->operands[operand];
     const bool mine = o->slot < 0 || c->p->slots[o->slot].stage == c->stage;
-    memory *m = o->here && mine && o->space >= TT_SPACE_SLOT ? &c->space[o->space] : NULL;
+    const bool value = o->space >= TT_SPACE_SLOT || o->space == TT_SPACE_OFFLOADED;
+    memory *m = o->here && mine && value ? &c->space[o->space] : NULL;
     return (extent){m, o->offset, o->bytes};
 }
 
@@ -316,6 +317,7 @@ static const char *wait(checker *c, const tt_instr *i)
         if (c->flights[k].event != i->event)
             continue;
         c->flights[k] = c->flights[--c->n_flights];
+        c->ran++; /* a queue that reads the result waits for queue 0 after this */
         return finish(c, f);
     }
     return "a wait for a collective that was not begun";
@@ -412,8 +414,10 @@ static const char *with_memory(const tt_program *p, int stage, bool later, const
                  .recorded = calloc((size_t)p->n_events + 1, sizeof *c.recorded)};
     const char *bad = c.flights && c.recorded ? NULL : "no memory to check it";
     tt_arena *a = tt_arena_new();
-    for (tt_space sp = TT_SPACE_SLOT; sp <= TT_SPACE_WORK; sp++)
-        memory_init(&c.space[sp], a, sp == TT_SPACE_WORK ? p->bytes[sp] : slot_bytes(p, stage, sp));
+    for (tt_space sp = TT_SPACE_OFFLOADED; sp <= TT_SPACE_WORK; sp++) {
+        const bool whole = sp == TT_SPACE_WORK || (sp == TT_SPACE_OFFLOADED && !p->n_slots);
+        memory_init(&c.space[sp], a, whole ? p->bytes[sp] : slot_bytes(p, stage, sp));
+    }
     if (!bad && stage >= 0)
         bad = run_stage(&c, p->n_slots > 0, where);
     if (!bad && stage < 0)

@@ -56,8 +56,8 @@ static void release(holder *h, const tt_call *c)
     for (int i = 0; i < h->p->n_slots; i++) {
         const tt_slot_rule *r = &h->p->slots[i];
         const int k = r->slot[c->micro];
-        if (r->stage == h->p->sections[c->section].stage &&
-            c->ends >> (r->space - TT_SPACE_SLOT) & 1 && k >= 0 && k < r->n)
+        if (r->stage == h->p->sections[c->section].stage && c->ends >> r->hold & 1 && k >= 0 &&
+            k < r->n)
             h->held[i][k] = -1;
     }
 }

@@ -53,13 +53,22 @@ static bool next_store(const tt_node *e, const tt_node *under_way)
             e->state->first != under_way->state->first);
 }
 
+/* A value that is copied to host memory has its device memory until the copy is waited for: for the
+ * time of one further block, so that the copy is over by then. */
+static bool frees_offloaded(const tt_node *e, const tt_node *under_way)
+{
+    return under_way->op == &tt_op_offload && e->block >= 0 &&
+           !e->param && /* which may stand in another block */
+           (e->when->region == TT_BACKWARD || e->block > under_way->block + 1);
+}
+
 /* Must this collective or copy be over before e begins? */
 static bool waits_for(const tt_node *e, const tt_node *under_way)
 {
     const tt_state *s;
     if (!tt_plan_runs(e))
         return false;
-    if (next_store(e, under_way))
+    if (next_store(e, under_way) || frees_offloaded(e, under_way))
         return true;
     for (int i = 0; i < e->n_in; i++)
         if (tt_plan_source(e->in[i])->node == under_way)
