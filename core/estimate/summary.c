@@ -290,6 +290,7 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
     const double have = memory_there(c), need = memory_needed(c, plans, n);
     tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : need <= have ? "true" : "false");
     json_time(c, o);
+    tt_offloaded_json(fullest(plans, n)->program, c->machine ? &c->time : NULL, o);
     if (s->token_order)
         tt_str_printf(o, ",\"context_busiest\":%.4f", s->token_order->busiest);
     if (s->async_tp)
@@ -330,6 +331,8 @@ static void pinned_text(const tt_device_use *u, tt_str *o)
                   gib * (double)u->inputs, gib * (double)u->staging, gib * (double)u->scalars);
     if (u->offloaded)
         tt_str_printf(o, ", optimizer %.3f", gib * (double)u->offloaded);
+    if (u->activations)
+        tt_str_printf(o, ", activations %.3f", gib * (double)u->activations);
     if (u->saving)
         tt_str_printf(o, ", the copy that a save writes from %.3f", gib * (double)u->saving);
 }
@@ -364,6 +367,7 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
             gib * (double)c->g->stored * (double)tt_dtype_size(c->g->store_dtype),
             gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32),
             n > 1 ? ", all stages" : "");
+    tt_offloaded_text(p->program, c->machine ? &c->time : NULL, o);
     for (int i = 0; n > 1 && i < n; i++)
         tt_str_printf(o,
                       "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d "

@@ -80,3 +80,16 @@ tt_program_memory tt_program_memory_of(const tt_program *p)
         m.device += tt_program_space_bytes(p, (tt_space)s);
     return m;
 }
+
+tt_offloaded tt_program_offloaded(const tt_program *p)
+{
+    tt_offloaded sum = {0};
+    for (int k = 0; k < p->n; k++) {
+        const tt_instr *i = &p->instrs[k];
+        if (i->kind != TT_INSTR_COPY || p->operands[i->out[0]].space != TT_SPACE_OFFLOADED)
+            continue;
+        sum.values++;
+        sum.bytes += p->operands[i->out[0]].bytes;
+    }
+    return sum;
+}

@@ -33,4 +33,9 @@ typedef struct tt_program_memory { /* of a program that runs on a device */
 } tt_program_memory;
 tt_program_memory tt_program_memory_of(const tt_program *p);
 
+typedef struct tt_offloaded { /* activations in host memory, over the stages of the rank */
+    int64_t values, bytes;    /* that are copied there for a micro-batch */
+} tt_offloaded;
+tt_offloaded tt_program_offloaded(const tt_program *p);
+
 #endif
