@@ -35,10 +35,10 @@ void tt_machine_json(const tt_machine *m, tt_str *o);
 typedef struct tt_step_time {
     double step; /* seconds */
     double comm,
-        exposed;   /* communication of the rank that waits longest: all, and the exposed part */
+        exposed; /* communication of the rank that waits longest: all, and the exposed part */
     double copies, copies_exposed; /* … of copies between the device and host memory */
     double bubble;                 /* idle share of the pipeline */
-    double peak;   /* FLOP/s of a device, in the dtype with the most FLOPs */
+    double peak;                   /* FLOP/s of a device, in the dtype with the most FLOPs */
     double mfu, tokens_per_second;
 } tt_step_time;
 void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out);

@@ -94,8 +94,8 @@ void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out)
         out->comm = TT_MAXV(out->comm, of.micro.comm * times + of.step.comm);
         out->exposed = TT_MAXV(out->exposed, of.micro.exposed * times + of.step.exposed);
         out->copies = TT_MAXV(out->copies, of.micro.copies * times + of.step.copies);
-        out->copies_exposed = TT_MAXV(out->copies_exposed, of.micro.copies_exposed * times +
-                                                               of.step.copies_exposed);
+        out->copies_exposed =
+            TT_MAXV(out->copies_exposed, of.micro.copies_exposed * times + of.step.copies_exposed);
     }
     const tt_costs costs = {cost, longest_transfer(g, m)};
     double makespan = 0;

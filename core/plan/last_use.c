@@ -10,7 +10,7 @@ typedef struct last_uses {
     tt_arena *a;
     const int *root;    /* by value number: the operand that stands for its memory; -1: none */
     tt_predicate *seen; /* by operand: in which situations its last reader is known */
-    const tt_instr **pending; /* by event: the collective or copy that ends with it */
+    const tt_instr **pending; /* by event: the collective that ends with it */
     TT_VEC(int) found;
 } last_uses;
 
@@ -37,8 +37,8 @@ static void note_last_used(last_uses *d, tt_instr *at)
     d->found.n = 0;
 }
 
-/* A collective on a queue of its own reads its operands until its wait. An operand that a loop
- * reads lives until the loop ends. */
+/* A collective on a queue of its own reads its operands until its wait; a copy
+ * is done at once while memory is poisoned. An operand that a loop reads lives until the loop ends. */
 static void look_at_section(last_uses *d, const tt_section *s)
 {
     tt_instr *loop_end = NULL;
@@ -48,7 +48,7 @@ static void look_at_section(last_uses *d, const tt_section *s)
             loop_end = i;
         if (i->kind == TT_INSTR_WAIT && !i->queue && d->pending[i->event])
             look(d, d->pending[i->event]);
-        else if (!i->queue && i->kind != TT_INSTR_LOOP)
+        else if ((!i->queue || i->kind == TT_INSTR_COPY) && i->kind != TT_INSTR_LOOP)
             look(d, i);
         if (i->kind == TT_INSTR_LOOP) {
             note_last_used(d, loop_end);
@@ -67,7 +67,7 @@ void tt_program_find_last_uses(tt_program *p, tt_arena *a)
     d.pending = tt_arena_array(a, (size_t)p->n_events + 1, sizeof *d.pending);
     for (int i = 0; i < p->n; i++) {
         const tt_instr *x = &p->instrs[i];
-        if (x->kind == TT_INSTR_COLLECTIVE || x->kind == TT_INSTR_COPY)
+        if (x->kind == TT_INSTR_COLLECTIVE)
             last[x->queue] = x;
         if (x->kind == TT_INSTR_RECORD && x->queue)
             d.pending[x->event] = last[x->queue];

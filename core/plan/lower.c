@@ -186,6 +186,8 @@ static void put_on_queue(lowering *l, const tt_node *n, int q)
     l->computed--; /* queue 0 does not run it */
     i->queue = (uint8_t)q;
     l->queues.items[q - 1].n_collectives++;
+    if (l->implied[n->id])
+        return;
     l->over[n->id] = ++l->n_events;
     emit_event(l, TT_INSTR_RECORD, q, l->over[n->id], i->predicate);
 }
@@ -468,6 +470,12 @@ static lowering new_lowering(const tt_plan *p, const int32_t *coords, bool bare,
     l.operand_of = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *l.operand_of);
     memset(l.operand_of, 0xff, ((size_t)g->n_values + 1) * sizeof *l.operand_of);
     l.over = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *l.over);
+    l.implied = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *l.implied);
+    for (int s = 0; s < p->n_stages; s++)
+        for (int k = 0; k < TT_N_PARTS; k++)
+            for (int w = 0; w < p->stages[s].part[k].n_waits; w++)
+                l.implied[p->stages[s].part[k].waits[w].node->id] =
+                    p->stages[s].part[k].waits[w].implied;
     return l;
 }
 

@@ -48,6 +48,7 @@ typedef struct tt_loc {
 typedef struct tt_wait { /* for the end of an async collective */
     int before;          /* the item of the list that has to wait; n = the end of the list */
     const tt_node *node;
+    bool implied; /* by the wait for a later copy of the same queue, before the same item */
 } tt_wait;
 
 typedef struct tt_nodes {

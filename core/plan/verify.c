@@ -127,6 +127,7 @@ static int memory_owner(const memory *m, int64_t begin)
 typedef struct flight { /* a collective on a queue of its own, from its begin to its wait */
     const tt_instr *instr;
     int event; /* 0: no event is recorded after it yet */
+    int began; /* the number of those before it */
 } flight;
 
 typedef struct checker {
@@ -134,7 +135,7 @@ typedef struct checker {
     int stage;                 /* the stage whose slots are checked; -1: epilogue and update */
     memory space[TT_N_SPACES]; /* of a slot space: the slots of one micro-batch on the stage */
     flight *flights;
-    int n_flights;
+    int n_flights, n_began;
     int *recorded;   /* by event of queue 0: 1 + the number of its instructions before it */
     int ran;         /* instructions of queue 0 so far */
     int synced[256]; /* by queue: for how many of these it has waited */
@@ -304,6 +305,25 @@ static const char *record(checker *c, const tt_instr *i)
     return "an event is recorded on a queue that has begun no collective";
 }
 
+/* Ends a collective; or a copy, and with it those that its queue has done before. */
+static const char *finish_all(checker *c, flight last)
+{
+    const bool copies = c->p->queues[last.instr->queue - 1].copies != 0;
+    const char *bad = NULL;
+    c->ran++; /* a queue that reads the result waits for queue 0 after this */
+    for (int k = 0; !bad && k < c->n_flights;) {
+        const flight f = c->flights[k];
+        if (f.began != last.began &&
+            (!copies || f.instr->queue != last.instr->queue || f.began > last.began)) {
+            k++;
+            continue;
+        }
+        c->flights[k] = c->flights[--c->n_flights];
+        bad = finish(c, f.instr);
+    }
+    return bad;
+}
+
 static const char *wait(checker *c, const tt_instr *i)
 {
     if (i->queue) {
@@ -312,14 +332,9 @@ static const char *wait(checker *c, const tt_instr *i)
         c->synced[i->queue] = c->recorded[i->event];
         return NULL;
     }
-    for (int k = 0; k < c->n_flights; k++) {
-        const tt_instr *f = c->flights[k].instr;
-        if (c->flights[k].event != i->event)
-            continue;
-        c->flights[k] = c->flights[--c->n_flights];
-        c->ran++; /* a queue that reads the result waits for queue 0 after this */
-        return finish(c, f);
-    }
+    for (int k = 0; k < c->n_flights; k++)
+        if (c->flights[k].event == i->event)
+            return finish_all(c, c->flights[k]);
     return "a wait for a collective that was not begun";
 }
 
@@ -339,7 +354,7 @@ static const char *step(checker *c, const tt_instr *i)
     if (c->synced[i->queue] != 1 + c->ran)
         return "a collective does not wait for what is computed before it";
     bad = run_instr(c, i);
-    c->flights[c->n_flights++] = (flight){i, 0};
+    c->flights[c->n_flights++] = (flight){i, 0, c->n_began++};
     return bad;
 }
 

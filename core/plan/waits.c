@@ -84,7 +84,19 @@ static bool waits_for(const tt_node *e, const tt_node *under_way)
 
 static void add(tt_nodes *l, int before, const tt_node *n)
 {
-    l->waits[l->n_waits++] = (tt_wait){before, n};
+    l->waits[l->n_waits++] = (tt_wait){before, n, false};
+}
+
+/* Copies in one direction are done one after the other, so the last of those that are waited for at
+ * one place stands for all of them. They are in the order in which they began. */
+static void find_implied(tt_nodes *l)
+{
+    for (int i = 0; i < l->n_waits; i++)
+        for (int k = i + 1; k < l->n_waits && l->waits[k].before == l->waits[i].before; k++) {
+            const tt_op_def *op = l->waits[i].node->op;
+            if (op == l->waits[k].node->op && (op == &tt_op_offload || op == &tt_op_reload))
+                l->waits[i].implied = true;
+        }
 }
 
 void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last)
@@ -112,5 +124,6 @@ void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last)
     }
     for (int k = 0; last && k < n; k++)
         add(l, l->n, now[k]);
+    find_implied(l);
     *open = (tt_under_way){now, last ? 0 : n};
 }

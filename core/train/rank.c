@@ -66,9 +66,10 @@ static void note_offload(const tt_rank *r)
                "training.enable_cpu_offload: backend %s computes in host memory, so nothing moves",
                r->s->backend.name);
     if (r->s->core.activation_checkpoint.offload && tt_device_is_host(&r->device))
-        tt_log(TT_INFO, "train",
-               "activation_checkpoint.offload: backend %s computes in host memory, so nothing moves",
-               r->s->backend.name);
+        tt_log(
+            TT_INFO, "train",
+            "activation_checkpoint.offload: backend %s computes in host memory, so nothing moves",
+            r->s->backend.name);
 }
 
 static void note_activations(const tt_rank *r)
@@ -77,14 +78,16 @@ static void note_activations(const tt_rank *r)
     if (!r->s->core.activation_checkpoint.offload || tt_device_is_host(&r->device))
         return;
     if (f.values)
-        tt_log(TT_INFO, "train",
-               "activation_checkpoint.offload: %lld activations of a micro-batch, %.3f GiB, wait for "
-               "the backward in host memory",
-               (long long)f.values, (double)f.bytes / (1 << 30));
+        tt_log(
+            TT_INFO, "train",
+            "activation_checkpoint.offload: %lld activations of a micro-batch, %.3f GiB, wait for "
+            "the backward in host memory",
+            (long long)f.values, (double)f.bytes / (1 << 30));
     else
-        tt_log(TT_WARN, "train",
-               "activation_checkpoint.offload: nothing is offloaded: no stage has two layers, or no "
-               "copy is worth it (auto: or would hide behind computation)");
+        tt_log(
+            TT_WARN, "train",
+            "activation_checkpoint.offload: nothing is offloaded: no stage has two layers, or no "
+            "copy is worth it (auto: or would hide behind computation)");
 }
 
 /* Hooks see each step before the next one begins, and debugging waits for each instruction. */

@@ -9,7 +9,7 @@
  * device runs what the program leaves open, and each instruction that is left out is found. */
 
 #define ACTIVATIONS                                                                                \
-    "activation_checkpoint.offload all training.seq_len 24 training.local_batch_size 1 "           \
+    "activation_checkpoint.offload all training.seq_len 12 training.local_batch_size 2 "           \
     "model.args.n_layers 3 "
 
 static const char *const meshes[] = {
@@ -24,8 +24,8 @@ static const char *const meshes[] = {
     "parallelism.pipeline_parallel_microbatches 2 model.args.n_layers 2",
     ACTIVATIONS,
     ACTIVATIONS "activation_checkpoint.mode full parallelism.pipeline_parallel_degree 2 "
-    "training.local_batch_size 3 parallelism.pipeline_parallel_microbatches 3 "
-    "model.args.n_layers 4",
+                "training.local_batch_size 4 parallelism.pipeline_parallel_microbatches 2 "
+                "model.args.n_layers 4",
     "training.enable_cpu_offload true training.seq_len 9 training.local_batch_size 2 "
     "model.args.n_layers 2",
 };
