@@ -66,6 +66,8 @@ tt_status tt_plan_programs(planner *p, tt_error *err);
 /* verify_slots.c: does each section find its slots free, or with its own micro-batch? NULL: yes;
  * else the fault. */
 const char *tt_program_check_slots(const tt_program *p);
+/* … does each accumulation either store or add, in each situation? */
+const char *tt_program_check_forms(const tt_program *p, const tt_instr **where);
 
 /* ---- messages.c: the messages and collectives of all ranks of a mesh in a step ----
  *

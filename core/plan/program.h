@@ -37,7 +37,6 @@ typedef enum tt_stage_part {
     TT_PART_W,
     TT_N_PARTS
 } tt_stage_part;
-
 /* ---- predicate: in which of four situations an instruction runs, a bit each ----
  * Situation 0: first micro-batch of the step, first chunk of a loop (outside loops: always the
  * first). + 1: a later micro-batch. + 2: a later chunk. */

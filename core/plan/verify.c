@@ -12,7 +12,6 @@
 #define UNKNOWN (-2)
 #define SCRATCH_OF(event) (-3 - (event))
 #define UNFINISHED(o) (INT32_MIN + (o)) /* the output of a collective until its wait */
-
 #define MIXED INT32_MAX
 
 /* The bytes of a space. A piece is halved until each part has one owner, so that a write costs
@@ -551,20 +550,6 @@ static const char *store_section(fresh *f, const tt_section *s, bool later, cons
     return bad;
 }
 
-/* An accumulation is two instructions; in each situation exactly one of them must run. */
-static const char *check_forms(const tt_program *p, const tt_instr **where)
-{
-    for (const tt_instr *i = p->instrs; i + 1 < p->instrs + p->n; i++) {
-        const tt_instr *j = i + 1;
-        if (i->kind != TT_INSTR_COPY || j->kind != TT_INSTR_KERNEL || i->id != j->id)
-            continue;
-        *where = i;
-        if ((i->predicate & j->predicate) || (i->predicate | j->predicate) != TT_PRED_ALWAYS)
-            return "a sum is not stored or added to exactly once";
-    }
-    return NULL;
-}
-
 /* Runs a step: of each section, the first micro-batch and one later one. */
 static const char *check_fresh(const tt_program *p, const tt_instr **where)
 {
@@ -605,7 +590,7 @@ tt_status tt_program_verify(const tt_program *p, tt_error *err)
     if (!bad)
         bad = with_memory(p, -1, false, &where);
     if (!bad)
-        bad = check_forms(p, &where);
+        bad = tt_program_check_forms(p, &where);
     if (!bad)
         bad = check_fresh(p, &where);
     if (!bad)

@@ -87,15 +87,29 @@ static void add(tt_nodes *l, int before, const tt_node *n)
     l->waits[l->n_waits++] = (tt_wait){before, n, false};
 }
 
-/* Copies in one direction are done one after the other, so the last of those that are waited for at
- * one place stands for all of them. They are in the order in which they began. */
+/* The item that begins w; < 0: it began in an earlier list. */
+static int begin_of(const tt_nodes *l, const tt_wait *w)
+{
+    int i = l->n;
+    while (--i >= 0 && l->items[i] != w->node)
+        ;
+    return i;
+}
+
+/* Copies in one direction are done one after the other, so who has waited for one of them has waited
+ * for those that began before it. Waits at one place are in the order in which the copies began. */
 static void find_implied(tt_nodes *l)
 {
-    for (int i = 0; i < l->n_waits; i++)
-        for (int k = i + 1; k < l->n_waits && l->waits[k].before == l->waits[i].before; k++) {
-            const tt_op_def *op = l->waits[i].node->op;
-            if (op == l->waits[k].node->op && (op == &tt_op_offload || op == &tt_op_reload))
-                l->waits[i].implied = true;
+    static const tt_op_def *const copies[] = {&tt_op_offload, &tt_op_reload};
+    for (size_t c = 0; c < TT_COUNT(copies); c++)
+        for (int i = 0, last = -2; i < l->n_waits; i++) {
+            const int begin = l->waits[i].node->op == copies[c] ? begin_of(l, &l->waits[i]) : -3;
+            if (begin == -3)
+                continue;
+            l->waits[i].implied = begin < last;
+            last = TT_MAXV(last, begin);
+            for (int k = i + 1; k < l->n_waits && l->waits[k].before == l->waits[i].before; k++)
+                l->waits[i].implied |= l->waits[k].node->op == copies[c];
         }
 }
 
