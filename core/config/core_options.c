@@ -201,6 +201,20 @@ static const tt_option activation_checkpoint_options[] = {
     CHOICE(activation_checkpoint, store_dtype, "\"float32\"", TT_FLOATS,
            "bfloat16 halves the memory of stored activations: the forward is unchanged, the "
            "backward reads rounded copies (except attention's inputs)"),
+    CHOICE(activation_checkpoint, offload, "\"none\"", TT_CHOICES(TT_OFFLOADS),
+           "on a device (a GPU): stored activations wait for the backward in pinned host memory, "
+           "those of the first layers first; auto: those whose copies hide behind computation, "
+           "all: of every layer but the last of a stage; same results"),
+    FLOAT(activation_checkpoint, offload_budget_gb, "0", 0, 1e9,
+          "most GiB of host memory that the offloaded activations of a micro-batch take per stage; "
+          "0 = no limit"),
+    INT(activation_checkpoint, offload_prefetch_n_layers, "1", 1, 1e6,
+        "offloaded activations are copied back so many layers before the backward reads them"),
+    STRING(
+        activation_checkpoint, offload_hardware, "null",
+        "the machine by whose speeds auto chooses: a name that ttrun plan --hardware knows; null: "
+        "that of --hardware, and in a run h100",
+        .flags = TT_OPT_NULLABLE),
 };
 
 #define CONVERTER(field, type_, default_, ...)                                                     \

@@ -45,6 +45,11 @@ typedef enum tt_checkpoint_mode { TT_CHECKPOINT_MODES(TT_ENUMERATOR) } tt_checkp
     X(TT_EXPORT_BF16, "bfloat16")                                                                  \
     X(TT_EXPORT_F16, "float16")
 typedef enum tt_export_dtype { TT_EXPORT_DTYPES(TT_ENUMERATOR) } tt_export_dtype;
+#define TT_OFFLOADS(X)                                                                             \
+    X(TT_ACTIVATIONS_STAY, "none")                                                                 \
+    X(TT_ACTIVATIONS_HIDDEN, "auto")                                                               \
+    X(TT_ACTIVATIONS_ALL, "all")
+typedef enum tt_activations { TT_OFFLOADS(TT_ENUMERATOR) } tt_activations;
 
 #define TT_ASYNC_MODES(X)                                                                          \
     X(TT_ASYNC_DISABLED, "disabled")                                                               \
@@ -150,6 +155,10 @@ typedef struct tt_debug_config {
 typedef struct tt_activation_checkpoint_config {
     tt_checkpoint_mode mode;
     tt_dtype store_dtype;
+    tt_activations offload; /* forward values wait for the backward in host memory */
+    double offload_budget_gb;
+    int64_t offload_prefetch_n_layers;
+    const char *offload_hardware;
 } tt_activation_checkpoint_config;
 
 typedef struct tt_core_config {

@@ -221,10 +221,17 @@ static double async_tp_seconds(const tt_graph *g, const tt_node *n, const tt_mac
     return bytes > 0 ? m->op_latency + memory_seconds(bytes, m) : 0;
 }
 
-/* A copy of states between the device and host memory; it runs concurrently, as a collective does. */
+/* Is it a copy between the device and host memory? */
+static bool is_host_copy(const tt_node *n)
+{
+    return n->op == &tt_op_offload || n->op == &tt_op_reload ||
+           ((n->op == &tt_op_load || n->op == &tt_op_assign) && n->state->offloaded);
+}
+
+/* A copy between the device and host memory runs concurrently, as a collective does. */
 static double host_copy_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
 {
-    const tt_value *v = n->op == &tt_op_load ? n->out[0] : n->in[0];
+    const tt_value *v = n->op == &tt_op_assign ? n->in[0] : n->out[0];
     return m->host_bandwidth > 0 && !m->ratios ? bytes_of(g, v) / m->host_bandwidth : 0;
 }
 
@@ -232,7 +239,7 @@ tt_seconds tt_node_seconds(const tt_graph *g, const tt_node *n, const tt_machine
 {
     if (n->op == &tt_op_transfer)
         return (tt_seconds){0};
-    if ((n->op == &tt_op_load || n->op == &tt_op_assign) && n->state->offloaded)
+    if (is_host_copy(n))
         return (tt_seconds){.comm = host_copy_seconds(g, n, m)};
     if (n->step && n->step->kind >= TT_STEP_JOIN && !m->ratios)
         return (tt_seconds){.compute = async_tp_seconds(g, n, m)};

@@ -54,6 +54,7 @@ static void add_program(const tt_setup *s, tt_device_use *u, const tt_program *p
     u->scalars += m.scalars;
     u->messages = TT_MAXV(u->messages, m.messages);
     u->offloaded += m.offloaded;
+    u->activations += m.activations;
 }
 
 tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, tt_device_use *out,
@@ -70,7 +71,7 @@ tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, 
             add_program(s, &u, eval->program);
     }
     u.device += u.messages;
-    u.pinned = u.inputs + u.scalars + u.staging + u.offloaded + u.saving;
+    u.pinned = u.inputs + u.scalars + u.staging + u.offloaded + u.activations + u.saving;
     if (st == TT_OK)
         *out = u;
     tt_arena_free(a);
@@ -88,7 +89,8 @@ tt_status tt_device_memory_check(const tt_setup *s, const tt_plan *p, const tt_d
     if (need <= (double)left)
         return TT_OK;
     const char *what = p->update.n ? "lower training.local_batch_size or training.seq_len, set "
-                                     "activation_checkpoint.mode, or take a smaller model"
+                                     "activation_checkpoint.mode or activation_checkpoint.offload, "
+                                     "or take a smaller model"
                                    : "take fewer or shorter texts at once, or a smaller model";
     return tt_job_fail(s->job, p->update.n && tt_job_has(s->job, "training") ? "training" : "", err,
                        "takes %.3f GiB of the device's memory per rank, and %.3f of its %.3f are "

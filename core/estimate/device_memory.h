@@ -12,7 +12,7 @@ bool tt_memory_is_apart(const tt_setup *s); /* the backend has a device */
 typedef struct tt_device_use { /* bytes per rank; all programs of a run */
     int64_t device;
     int64_t pinned; /* of the host: the sum of what follows */
-    int64_t inputs, scalars, staging, offloaded, saving;
+    int64_t inputs, scalars, staging, offloaded, activations, saving;
     int64_t comm;     /* of the device: what the comm plugin keeps for its groups' calls */
     int64_t messages; /* of the device: of a pipeline, sent and not yet received */
 } tt_device_use;

@@ -13,6 +13,12 @@ tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
 tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
                          bool json, tt_str *out, tt_error *err);
 
+/* ---- offloaded.c: activations in host memory ---- */
+struct tt_step_time;
+/* Of a rank's program; time: of the step, NULL: not known. Nothing is added if nothing is offloaded. */
+void tt_offloaded_text(const tt_program *p, const struct tt_step_time *time, tt_str *o);
+void tt_offloaded_json(const tt_program *p, const struct tt_step_time *time, tt_str *o);
+
 /* ---- bandwidth.c ---- */
 /* Bytes per second that the pool's threads move when a fourth array changes three others in place,
  * as an optimizer does: the best mix that a kernel can hope for (reading one array alone keeps fewer
@@ -29,9 +35,10 @@ void tt_machine_json(const tt_machine *m, tt_str *o);
 typedef struct tt_step_time {
     double step; /* seconds */
     double comm,
-        exposed;   /* communication of the rank that waits longest: all, and the exposed part */
-    double bubble; /* idle share of the pipeline */
-    double peak;   /* FLOP/s of a device, in the dtype with the most FLOPs */
+        exposed; /* communication of the rank that waits longest: all, and the exposed part */
+    double copies, copies_exposed; /* … of copies between the device and host memory */
+    double bubble;                 /* idle share of the pipeline */
+    double peak;                   /* FLOP/s of a device, in the dtype with the most FLOPs */
     double mfu, tokens_per_second;
 } tt_step_time;
 void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out);

@@ -28,6 +28,8 @@ static void add(tt_list_seconds *to, const tt_list_seconds *s)
 {
     to->comm += s->comm;
     to->exposed += s->exposed;
+    to->copies += s->copies;
+    to->copies_exposed += s->copies_exposed;
 }
 
 /* The times of a stage's parts: each by itself, or as one list if they follow each other. */
@@ -91,6 +93,9 @@ void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out)
         longest = TT_MAXV(longest, of.once);
         out->comm = TT_MAXV(out->comm, of.micro.comm * times + of.step.comm);
         out->exposed = TT_MAXV(out->exposed, of.micro.exposed * times + of.step.exposed);
+        out->copies = TT_MAXV(out->copies, of.micro.copies * times + of.step.copies);
+        out->copies_exposed =
+            TT_MAXV(out->copies_exposed, of.micro.copies_exposed * times + of.step.copies_exposed);
     }
     const tt_costs costs = {cost, longest_transfer(g, m)};
     double makespan = 0;

@@ -96,6 +96,8 @@ static void pinned_text(const tt_device_use *u, tt_str *o)
         row(o, "scalars", u->scalars, "");
     if (u->offloaded)
         row(o, "optimizer", u->offloaded, "states that are offloaded");
+    if (u->activations)
+        row(o, "activations", u->activations, "that wait for the backward");
     if (u->saving)
         row(o, "saving", u->saving, "the copy that a save writes from");
 }
@@ -139,6 +141,15 @@ static void stored_text(const tt_plan_counts *c, int n, tt_str *o)
                   gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32),
                   n > 1 ? ", all stages" : "");
     paragraph(o, "stored", &text);
+    tt_str_free(&text);
+}
+
+static void offloaded_text(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_str *o)
+{
+    tt_str text = {0};
+    tt_offloaded_text(tt_plan_fullest(plans, n)->program, c->machine ? &c->time : NULL, &text);
+    if (text.n)
+        paragraph(o, "offloaded", &text);
     tt_str_free(&text);
 }
 
@@ -303,6 +314,7 @@ void tt_plan_text(const tt_plan_counts *c, tt_plan *const *plans, int n, double 
     job_text(c, o);
     memory_text(c, plans, n, o);
     stored_text(c, n, o);
+    offloaded_text(c, plans, n, o);
     fits_text(c, plans, n, o);
     time_text(c, o);
     async_tp_text(c, o);

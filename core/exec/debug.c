@@ -89,8 +89,8 @@ tt_status tt_exec_poison_slots(const tt_exec *x, const tt_call *c, tt_error *err
 {
     for (int i = 0; i < x->p->n_slots; i++) {
         const tt_slot_rule *s = &x->p->slots[i];
-        if (s->stage == x->p->sections[c->section].stage &&
-            c->ends >> (s->space - TT_SPACE_SLOT) & 1)
+        const bool device = s->space != TT_SPACE_OFFLOADED; /* else a fill is no kernel's */
+        if (device && s->stage == x->p->sections[c->section].stage && c->ends >> s->hold & 1)
             TT_TRY(tt_exec_poison(x, x->space[s->space] + s->base + s->slot[c->micro] * s->bytes,
                                   (size_t)s->bytes, err));
     }
@@ -166,7 +166,8 @@ tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *o
 {
     int64_t at;
     for (int o = 0; o < n; o++) {
-        if (!out[o].data ||
+        const int space = x->p->operands[i->out[o]].space;
+        if (!out[o].data || space == TT_SPACE_PINNED || space == TT_SPACE_OFFLOADED || /* a copy */
             (out[o].dtype != TT_F32 && out[o].dtype != TT_F64 && out[o].dtype != TT_BF16))
             continue;
         TT_TRY(find_not_finite(x, &out[o], i->take_infinity, &at, err));

@@ -42,18 +42,20 @@ static tt_status open_space(tt_exec *x, tt_space space, int64_t bytes, tt_error 
     return TT_OK;
 }
 
-static tt_status open_offloaded(tt_exec *x, tt_error *err)
+static tt_status open_offloaded(tt_exec *x, tt_space space, tt_error *err)
 {
-    const int64_t bytes = x->p->bytes[TT_SPACE_PINNED];
+    const int64_t bytes = x->p->bytes[space];
     void *p = NULL;
     if (!bytes)
         return TT_OK;
     if (tt_device_alloc_pinned(&x->o.device, (size_t)bytes, &p, err) != TT_OK)
-        return tt_error_context(err, "%.2f GiB of pinned host memory for optimizer states",
-                                (double)bytes / (1 << 30));
-    x->space[TT_SPACE_PINNED] = p;
-    x->mapped[TT_SPACE_PINNED] = (size_t)bytes;
-    tt_device_clear_pinned(p, (size_t)bytes);
+        return tt_error_context(err, "%.2f GiB of pinned host memory for %s",
+                                (double)bytes / (1 << 30),
+                                space == TT_SPACE_PINNED ? "optimizer states" : "activations");
+    x->space[space] = p;
+    x->mapped[space] = (size_t)bytes;
+    if (space == TT_SPACE_PINNED) /* states begin as zeros */
+        tt_device_clear_pinned(p, (size_t)bytes);
     return TT_OK;
 }
 
@@ -154,7 +156,8 @@ tt_status tt_exec_memory_open(tt_exec *x, tt_error *err)
     void *p = NULL;
     for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++)
         TT_TRY(open_space(x, (tt_space)sp, x->p->bytes[sp], err));
-    TT_TRY(open_offloaded(x, err));
+    TT_TRY(open_offloaded(x, TT_SPACE_PINNED, err));
+    TT_TRY(open_offloaded(x, TT_SPACE_OFFLOADED, err));
     TT_TRY(open_scalars(x, err));
     TT_TRY(tt_device_event_new(&x->o.device, false, &x->idle, err));
     x->sums_bytes = (size_t)tt_program_sums_bytes(x->p);
@@ -176,7 +179,8 @@ void tt_exec_memory_close(tt_exec *x)
     tt_device_event_free(d, x->idle);
     tt_device_free(d, x->bad_at, x->sums_bytes);
     tt_stage_close(&x->stage);
-    tt_device_free_pinned(d, x->space[TT_SPACE_PINNED], x->mapped[TT_SPACE_PINNED]);
+    for (int sp = TT_SPACE_PINNED; sp < TT_SPACE_STATE; sp++)
+        tt_device_free_pinned(d, x->space[sp], x->mapped[sp]);
     for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++) {
         tell_comm(x, x->space[sp], 0);
         tt_device_free(d, x->space[sp], x->mapped[sp]);

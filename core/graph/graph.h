@@ -145,8 +145,9 @@ struct tt_graph {
 
 /* The structural ops (node.c), and four ops that passes know by their address. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
-    tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_load, tt_op_custom, tt_op_stage_sum,
-    tt_op_collective, tt_op_fused, tt_op_broadcast, tt_op_const, tt_op_random_keys;
+    tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_load, tt_op_offload, tt_op_reload,
+    tt_op_custom, tt_op_stage_sum, tt_op_collective, tt_op_fused, tt_op_broadcast, tt_op_const,
+    tt_op_random_keys;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);

@@ -24,6 +24,8 @@ static tt_status no_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     OP(accumulate, "add to an accumulator")                                                        \
     OP(assign, "write state")                                                                      \
     OP(load, "a state in host memory, copied to the device")                                       \
+    OP(offload, "a value of the forward, copied to host memory")                                   \
+    OP(reload, "what offload has copied, back on the device")                                      \
     OP(custom, "ops with a derivative of their own")                                               \
     OP(stage_sum, "the sum of one scalar per stage")                                               \
     OP(collective, "one step of a lowered redistribute")

@@ -5,7 +5,7 @@
 
 /* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → chunk
  * (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
- * rope_fusion → async_tp → overlap. Decoding: describe → place, with incremental forms → lower →
+ * rope_fusion → async_tp → overlap → offload → offload_values. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
 
 typedef struct compiler {
@@ -117,6 +117,22 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     return dump(c, g, "hoist", err);
 }
 
+/* Copies to and from host memory, between nodes whose order is final. */
+static tt_status offload(compiler *c, tt_graph *g, tt_error *err)
+{
+    const tt_compile_opts *o = c->o;
+    if (o->mode != TT_MODE_TRAIN)
+        return TT_OK;
+    if (o->update.offload) {
+        TT_TRY(tt_pass_offload(g, err));
+        TT_TRY(dump(c, g, "offload", err));
+    }
+    if (o->offload.mode == TT_OFFLOAD_NONE)
+        return TT_OK;
+    TT_TRY(tt_pass_offload_values(g, &o->offload, err));
+    return dump(c, g, "offload_values", err);
+}
+
 /* The passes after describe. */
 static tt_status transform(compiler *c, const tt_graph *described, tt_graph **out, tt_error *err)
 {
@@ -159,14 +175,11 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
         TT_TRY(tt_pass_async_tp(g, err));
         TT_TRY(dump(c, g, "async_tp", err));
     }
-    if (o->update.offload) {
-        TT_TRY(tt_pass_offload(g, err));
-        TT_TRY(dump(c, g, "offload", err));
-    }
     if (o->overlap) {
         TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
         TT_TRY(dump(c, g, "overlap", err));
     }
+    TT_TRY(offload(c, g, err));
     *out = g;
     return TT_OK;
 }

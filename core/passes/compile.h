@@ -51,7 +51,8 @@ typedef struct tt_compile_opts {
     bool async_tp; /* asynchronous tensor parallelism */
     bool overlap;  /* communication concurrent with computation */
     tt_overlap_opts overlapping;
-    int64_t chunk_bytes; /* larger logits exist in chunks only; 0 = no chunks */
+    tt_offload_opts offload; /* for TRAIN */
+    int64_t chunk_bytes;     /* larger logits exist in chunks only; 0 = no chunks */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);
     bool (*supports)(void *user, const tt_kernel_call *c);

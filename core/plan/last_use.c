@@ -37,8 +37,8 @@ static void note_last_used(last_uses *d, tt_instr *at)
     d->found.n = 0;
 }
 
-/* A collective on a queue of its own reads its operands until its wait. An operand that a loop
- * reads lives until the loop ends. */
+/* A collective on a queue of its own reads its operands until its wait; a copy
+ * is done at once while memory is poisoned. An operand that a loop reads lives until the loop ends. */
 static void look_at_section(last_uses *d, const tt_section *s)
 {
     tt_instr *loop_end = NULL;
@@ -48,7 +48,7 @@ static void look_at_section(last_uses *d, const tt_section *s)
             loop_end = i;
         if (i->kind == TT_INSTR_WAIT && !i->queue && d->pending[i->event])
             look(d, d->pending[i->event]);
-        else if (!i->queue && i->kind != TT_INSTR_LOOP)
+        else if ((!i->queue || i->kind == TT_INSTR_COPY) && i->kind != TT_INSTR_LOOP)
             look(d, i);
         if (i->kind == TT_INSTR_LOOP) {
             note_last_used(d, loop_end);

@@ -177,6 +177,12 @@ static void keep_sent(planner *p, const tt_stage_plan *s, tt_stage_part part, in
     }
 }
 
+/* Is it the copy of a value in host memory? */
+static bool is_offloaded(const tt_live *l)
+{
+    return l->value->node->op == &tt_op_offload;
+}
+
 tt_space tt_plan_space_of(const tt_live *l)
 {
     const bool f = l->parts >> TT_PART_F & 1, i = l->parts >> TT_PART_I & 1,
@@ -188,6 +194,25 @@ tt_space tt_plan_space_of(const tt_live *l)
     return (i && w) || l->received ? TT_SPACE_WGRAD : TT_SPACE_WORK;
 }
 
+/* s: as in color. */
+static tt_space space_in(const tt_stage_plan *s, const tt_live *l)
+{
+    return is_offloaded(l)      ? TT_SPACE_OFFLOADED
+           : !s || !s->in_slots ? TT_SPACE_WORK
+                                : tt_plan_space_of(l);
+}
+
+static void note_peak(planner *p, tt_stage_plan *s, tt_space sp, int64_t peak)
+{
+    int64_t *bytes = &p->plan->bytes[sp];
+    if (s && s->in_slots && sp == TT_SPACE_OFFLOADED)
+        s->offloaded_bytes = peak;
+    else if (sp == TT_SPACE_WORK || sp == TT_SPACE_OFFLOADED)
+        *bytes = TT_MAXV(*bytes, peak);
+    else if (s)
+        s->slot_bytes[sp - TT_SPACE_SLOT] = peak;
+}
+
 /* Finds offsets for values that are known and have none. s: the stage in whose slots they may
  * lie, NULL = none. */
 static void color(planner *p, tt_stage_plan *s)
@@ -195,19 +220,16 @@ static void color(planner *p, tt_stage_plan *s)
     const tt_graph *g = p->plan->graph;
     const size_t most = (size_t)g->n_values + p->scratches.n + 1;
     tt_live **l = tt_arena_array(p->a, most, sizeof *l);
-    for (tt_space sp = TT_SPACE_SLOT; sp <= TT_SPACE_WORK; sp++) {
+    for (tt_space sp = TT_SPACE_OFFLOADED; sp <= TT_SPACE_WORK; sp++) {
         size_t n = 0;
+        if (sp == TT_SPACE_STATE)
+            continue;
         for (int v = 0; v < g->n_values; v++)
-            if (p->live[v].known && !p->live[v].placed &&
-                (s && s->in_slots ? tt_plan_space_of(&p->live[v]) : TT_SPACE_WORK) == sp)
+            if (p->live[v].known && !p->live[v].placed && space_in(s, &p->live[v]) == sp)
                 l[n++] = &p->live[v];
         for (size_t i = 0; sp == TT_SPACE_WORK && i < p->scratches.n; i++)
             l[n++] = &p->scratches.items[i];
-        const int64_t peak = tt_plan_color_in_place(p, l, n);
-        if (sp == TT_SPACE_WORK)
-            p->plan->bytes[sp] = TT_MAXV(p->plan->bytes[sp], peak);
-        else if (s)
-            s->slot_bytes[sp - TT_SPACE_SLOT] = peak;
+        note_peak(p, s, sp, tt_plan_color_in_place(p, l, n));
         for (size_t i = 0; i < n; i++) {
             l[i]->placed = true;
             if (l[i]->scratch_of)
@@ -235,6 +257,9 @@ void tt_plan_stage_lives(planner *p, tt_stage_plan *s)
         s->slot_base[h] = p->plan->bytes[sp];
         p->plan->bytes[sp] += s->slot_bytes[h] * s->n_slots[h];
     }
+    s->offloaded_base = p->plan->bytes[TT_SPACE_OFFLOADED];
+    p->plan->bytes[TT_SPACE_OFFLOADED] +=
+        s->offloaded_bytes * s->n_slots[tt_plan_offloaded_hold(p->plan->schedule)];
 }
 
 /* Epilogue and update run when no micro-batch is in flight, so all stages of the rank share a

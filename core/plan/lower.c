@@ -186,6 +186,8 @@ static void put_on_queue(lowering *l, const tt_node *n, int q)
     l->computed--; /* queue 0 does not run it */
     i->queue = (uint8_t)q;
     l->queues.items[q - 1].n_collectives++;
+    if (l->implied[n->id])
+        return;
     l->over[n->id] = ++l->n_events;
     emit_event(l, TT_INSTR_RECORD, q, l->over[n->id], i->predicate);
 }
@@ -218,6 +220,16 @@ static void lower_state_copy(lowering *l, const tt_node *n)
         set_out(l, i, at, 1);
     if (q)
         put_on_queue(l, n, q);
+}
+
+/* A copy of a value of the forward to host memory, or of such a copy back. */
+static void lower_offload(lowering *l, const tt_node *n)
+{
+    static const tt_atom_list none;
+    const int q = queue_of(l, &none, n->op == &tt_op_reload ? 1 : 2);
+    synchronize(l, q, predicate_of(n));
+    emit_node(l, TT_INSTR_COPY, n);
+    put_on_queue(l, n, q);
 }
 
 /* Is the node a join whose pieces all lie in its output? */
@@ -265,6 +277,8 @@ static void lower_node(lowering *l, const tt_node *n)
         lower_accumulate(l, n);
     } else if (n->op == &tt_op_assign || n->op == &tt_op_load) {
         lower_state_copy(l, n);
+    } else if (n->op == &tt_op_offload || n->op == &tt_op_reload) {
+        lower_offload(l, n);
     } else if (n->op == &tt_op_transfer) {
         if (n->when->region > TT_BACKWARD) /* else it is received before a part */
             lower_transfer(l, n);
@@ -325,6 +339,7 @@ static void lower_waits(lowering *l, const tt_nodes *nodes, int before, int *nex
         tt_instr *i = emit_event(l, TT_INSTR_WAIT, 0, l->over[n->id], predicate);
         i->id = n->id;
         i->stage = n->when->stage;
+        l->computed++; /* what another queue reads next may be what queue 0 has waited for */
     }
 }
 
@@ -455,6 +470,12 @@ static lowering new_lowering(const tt_plan *p, const int32_t *coords, bool bare,
     l.operand_of = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *l.operand_of);
     memset(l.operand_of, 0xff, ((size_t)g->n_values + 1) * sizeof *l.operand_of);
     l.over = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *l.over);
+    l.implied = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *l.implied);
+    for (int s = 0; s < p->n_stages; s++)
+        for (int k = 0; k < TT_N_PARTS; k++)
+            for (int w = 0; w < p->stages[s].part[k].n_waits; w++)
+                l.implied[p->stages[s].part[k].waits[w].node->id] =
+                    p->stages[s].part[k].waits[w].implied;
     return l;
 }
 

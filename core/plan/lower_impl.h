@@ -27,6 +27,7 @@ typedef struct lowering {
     TT_VEC(const tt_node *) transfers; /* of micro-batches */
     int *operand_of;                   /* by value id; -1: none yet */
     int *over;                         /* by node id: the event at the end of an async collective */
+    bool *implied;                     /* by node id: nothing waits for that event (tt_wait) */
     size_t first;                      /* instruction of the section */
     int computed;                      /* instructions of queue 0 so far */
     sync synced[UINT8_MAX + 1];        /* by queue */

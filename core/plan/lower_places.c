@@ -63,7 +63,7 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
         o->param = number_of(l, root->node->state->name);
     if (at->space == TT_SPACE_STATE || at->space == TT_SPACE_PINNED)
         o->offset = state_offset(l, at->state, at->member);
-    if (tt_space_holds(at->space))
+    if (tt_space_holds(at->space) || at->space == TT_SPACE_OFFLOADED)
         o->slot = slot_of(l, root->node->when->stage, at->space);
     o->here = at->space != TT_SPACE_NONE && o->offset >= 0 &&
               (!tt_space_holds(at->space) || o->slot >= 0);
@@ -120,20 +120,30 @@ int tt_lower_state(lowering *l, const tt_state *s, int member, const tt_value *l
     return (int)l->operands.n - 1;
 }
 
+static void add_slots(lowering *l, const tt_stage_plan *s, tt_space space, tt_hold hold,
+                      int64_t base, int64_t bytes)
+{
+    const tt_slot_rule r = {.space = (uint8_t)space,
+                            .hold = (uint8_t)hold,
+                            .stage = s->stage,
+                            .base = base,
+                            .bytes = bytes,
+                            .n = s->n_slots[hold],
+                            .slot = s->slot[hold]};
+    tt_vec_push(l->a, &l->slots, r);
+}
+
 void tt_lower_slots(lowering *l)
 {
-    for (int i = 0; i < l->plan->n_stages; i++)
-        for (int h = 0; h < TT_N_HOLDS; h++) {
-            const tt_stage_plan *s = &l->plan->stages[i];
-            const tt_slot_rule r = {.space = (uint8_t)(TT_SPACE_SLOT + h),
-                                    .stage = s->stage,
-                                    .base = s->slot_base[h],
-                                    .bytes = s->slot_bytes[h],
-                                    .n = s->n_slots[h],
-                                    .slot = s->slot[h]};
-            if (s->in_slots)
-                tt_vec_push(l->a, &l->slots, r);
-        }
+    for (int i = 0; i < l->plan->n_stages; i++) {
+        const tt_stage_plan *s = &l->plan->stages[i];
+        for (int h = 0; s->in_slots && h < TT_N_HOLDS; h++)
+            add_slots(l, s, (tt_space)(TT_SPACE_SLOT + h), (tt_hold)h, s->slot_base[h],
+                      s->slot_bytes[h]);
+        if (s->in_slots && s->offloaded_bytes)
+            add_slots(l, s, TT_SPACE_OFFLOADED, tt_plan_offloaded_hold(l->plan->schedule),
+                      s->offloaded_base, s->offloaded_bytes);
+    }
 }
 
 /* ---- tables ---- */

@@ -72,10 +72,24 @@ tt_program_memory tt_program_memory_of(const tt_program *p)
     tt_program_memory m = {.inputs = TT_MAXV(tt_program_input_bytes(p), (int64_t)0),
                            .scalars = p->written_end + p->read_end,
                            .offloaded = p->bytes[TT_SPACE_PINNED],
+                           .activations = p->bytes[TT_SPACE_OFFLOADED],
                            .staging = 2 * TT_STAGE_BYTES,
                            .messages = tt_program_message_bytes(p)};
     m.device = m.inputs + tt_program_sums_bytes(p);
     for (int s = TT_SPACE_STATE; s < TT_N_SPACES; s++)
         m.device += tt_program_space_bytes(p, (tt_space)s);
     return m;
+}
+
+tt_offloaded tt_program_offloaded(const tt_program *p)
+{
+    tt_offloaded sum = {0};
+    for (int k = 0; k < p->n; k++) {
+        const tt_instr *i = &p->instrs[k];
+        if (i->kind != TT_INSTR_COPY || p->operands[i->out[0]].space != TT_SPACE_OFFLOADED)
+            continue;
+        sum.values++;
+        sum.bytes += p->operands[i->out[0]].bytes;
+    }
+    return sum;
 }

@@ -27,9 +27,15 @@ typedef struct tt_program_memory { /* of a program that runs on a device */
     int64_t scalars;               /* pinned: scalars and metrics on their way */
     int64_t staging;               /* pinned: of tt_exec_read and tt_exec_write */
     int64_t offloaded;             /* pinned: optimizer states */
+    int64_t activations;           /* pinned: values of forwards that wait for their backward */
     int64_t messages; /* in the device's memory, beside `device`: of the communicator, which
                                       keeps them for all programs of a run */
 } tt_program_memory;
 tt_program_memory tt_program_memory_of(const tt_program *p);
+
+typedef struct tt_offloaded { /* activations in host memory, over the stages of the rank */
+    int64_t values, bytes;    /* that are copied there for a micro-batch */
+} tt_offloaded;
+tt_offloaded tt_program_offloaded(const tt_program *p);
 
 #endif

@@ -9,6 +9,7 @@
  * can plan for a world of any size.
  *
  *   state   parameters, optimizer, accumulators, scalars, metrics: stable across programs
+ *   offloaded  copies of forward values in pinned host memory
  *   slot    forward values that I reads (the whole backward where it is not split)
  *   keep    forward values that W reads
  *   wgrad   values that I makes and W reads, and received cotangents
@@ -47,6 +48,7 @@ typedef struct tt_loc {
 typedef struct tt_wait { /* for the end of an async collective */
     int before;          /* the item of the list that has to wait; n = the end of the list */
     const tt_node *node;
+    bool implied; /* by the wait for a later copy of the same queue, before the same item */
 } tt_wait;
 
 typedef struct tt_nodes {
@@ -64,6 +66,7 @@ typedef struct tt_stage_plan {
     int *slot[TT_N_HOLDS];          /* by micro-batch: its slot */
     int64_t slot_bytes[TT_N_HOLDS]; /* of one slot */
     int64_t slot_base[TT_N_HOLDS];  /* of slot 0, in the class's space */
+    int64_t offloaded_bytes, offloaded_base; /* the same of the offloaded space */
     int first[2]; /* micro-batch that stores where others add: of forwards, of backwards */
 } tt_stage_plan;
 
@@ -133,12 +136,18 @@ const tt_value *tt_plan_source(const tt_value *v);
 int64_t tt_plan_skip(const tt_graph *g, const tt_value *v, const int32_t *coords);
 /* Is its output its first operand in another shape, so that nothing runs? */
 bool tt_plan_is_view(const tt_node *n);
+bool tt_plan_runs(const tt_node *n); /* it is no parameter, state or view */
 /* Is it a slice of a value in memory, where its reader reads it? */
 bool tt_plan_is_slice(const tt_node *n);
 /* Bytes of v's own memory on the fullest rank; of one chunk if only a chunk's rows exist. */
 int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v);
 /* The kernel that adds to an accumulator where its producer cannot. */
 tt_space tt_plan_state_space(const tt_state *s);
+/* How long a micro-batch has its slot of the offloaded space. */
+static inline tt_hold tt_plan_offloaded_hold(const tt_schedule *s)
+{
+    return s->splits ? TT_HOLD_KEEP : TT_HOLD_SLOT;
+}
 const char *tt_accumulate_kernel(const tt_state *s);
 /* The local tensor type of v on a rank, data NULL. coords NULL: largest box, begin 0. */
 void tt_plan_tensor(const tt_graph *g, const tt_value *v, const int32_t *coords, tt_tensor *out);

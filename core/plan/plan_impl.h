@@ -52,7 +52,6 @@ void tt_plan_step_lives(planner *p);
 void tt_plan_lists(const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a,
                    tt_plan *out);
 /* values.c */
-bool tt_plan_runs(const tt_node *n);         /* it is no parameter, state or view */
 bool tt_plan_communicates(const tt_node *n); /* a collective that is more than a local copy */
 /* The space of a value that lives across parts, or that a message fills before its part runs. */
 tt_space tt_plan_space_of(const tt_live *l);
@@ -67,6 +66,8 @@ tt_status tt_plan_programs(planner *p, tt_error *err);
 /* verify_slots.c: does each section find its slots free, or with its own micro-batch? NULL: yes;
  * else the fault. */
 const char *tt_program_check_slots(const tt_program *p);
+/* … does each accumulation either store or add, in each situation? */
+const char *tt_program_check_forms(const tt_program *p, const tt_instr **where);
 
 /* ---- messages.c: the messages and collectives of all ranks of a mesh in a step ----
  *

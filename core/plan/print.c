@@ -111,9 +111,10 @@ static void print_head(const tt_program *p, tt_str *out)
     for (int a = 0; a < p->mesh->n_atoms; a++)
         tt_str_printf(out, " %s %d", p->mesh->atom_name[a], (int)p->coords[a]);
     tt_str_printf(out, "; %d micro-batches\n", p->n_micro);
-    for (int s = p->bytes[TT_SPACE_PINNED] ? TT_SPACE_PINNED : TT_SPACE_STATE; s < TT_N_SPACES; s++)
-        tt_str_printf(out, "space %s: %lld bytes\n", tt_space_name((tt_space)s),
-                      (long long)p->bytes[s]);
+    for (int s = TT_SPACE_PINNED; s < TT_N_SPACES; s++)
+        if (s >= TT_SPACE_STATE || p->bytes[s])
+            tt_str_printf(out, "space %s: %lld bytes\n", tt_space_name((tt_space)s),
+                          (long long)p->bytes[s]);
     for (int q = 0; q < p->n_queues; q++) {
         const tt_program_queue *k = &p->queues[q];
         char axes[128] = "";

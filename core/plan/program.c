@@ -5,7 +5,8 @@
 
 const char *tt_space_name(tt_space s)
 {
-    static const char *const names[] = {"none", "pinned", "state", "slot", "keep", "wgrad", "work"};
+    static const char *const names[] = {"none", "pinned", "offloaded", "state",
+                                        "slot", "keep",   "wgrad",     "work"};
     return names[s];
 }
 

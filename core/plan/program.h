@@ -15,9 +15,10 @@
  * before b name the same event. Nothing else orders queues. */
 typedef enum tt_space {
     TT_SPACE_NONE,
-    TT_SPACE_PINNED, /* of a device: pinned host memory, for states that only copies touch */
-    TT_SPACE_STATE,  /* parameters, optimizer, accumulators, scalars, metrics */
-    TT_SPACE_SLOT,   /* + a tt_hold */
+    TT_SPACE_PINNED,    /* of a device: pinned host memory, for states that only copies touch */
+    TT_SPACE_OFFLOADED, /* … for values of a forward until its backward; slots hold it, too */
+    TT_SPACE_STATE,     /* parameters, optimizer, accumulators, scalars, metrics */
+    TT_SPACE_SLOT,      /* + a tt_hold */
     TT_SPACE_KEEP,
     TT_SPACE_WGRAD,
     TT_SPACE_WORK,
@@ -36,7 +37,6 @@ typedef enum tt_stage_part {
     TT_PART_W,
     TT_N_PARTS
 } tt_stage_part;
-
 /* ---- predicate: in which of four situations an instruction runs, a bit each ----
  * Situation 0: first micro-batch of the step, first chunk of a loop (outside loops: always the
  * first). + 1: a later micro-batch. + 2: a later chunk. */
@@ -134,7 +134,7 @@ static inline bool tt_instr_communicates(const tt_instr *i)
 
 /* Where a stage keeps a class of values between the parts of a micro-batch. */
 typedef struct tt_slot_rule {
-    uint8_t space;
+    uint8_t space, hold; /* hold: tt_hold, how long it has them */
     int stage;
     int64_t base, bytes; /* of slot 0 in its space; from a slot to the next */
     int n;
@@ -233,7 +233,7 @@ typedef struct tt_program {
 tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_arena *a, int *n);
 const tt_section *tt_program_section(const tt_program *p, int stage,
                                      tt_section_kind kind); /* NULL: on another rank */
-int64_t tt_program_bytes(const tt_program *p);              /* of all spaces but the pinned one */
+int64_t tt_program_bytes(const tt_program *p);              /* of all spaces but the pinned ones */
 void tt_program_print(const tt_program *p, tt_str *out);
 /* By an abstract run: no two live values share a byte, readers find their value, queues wait for it. */
 tt_status tt_program_verify(const tt_program *p, tt_error *err);

@@ -12,7 +12,6 @@
 #define UNKNOWN (-2)
 #define SCRATCH_OF(event) (-3 - (event))
 #define UNFINISHED(o) (INT32_MIN + (o)) /* the output of a collective until its wait */
-
 #define MIXED INT32_MAX
 
 /* The bytes of a space. A piece is halved until each part has one owner, so that a write costs
@@ -127,6 +126,7 @@ static int memory_owner(const memory *m, int64_t begin)
 typedef struct flight { /* a collective on a queue of its own, from its begin to its wait */
     const tt_instr *instr;
     int event; /* 0: no event is recorded after it yet */
+    int began; /* the number of those before it */
 } flight;
 
 typedef struct checker {
@@ -134,7 +134,7 @@ typedef struct checker {
     int stage;                 /* the stage whose slots are checked; -1: epilogue and update */
     memory space[TT_N_SPACES]; /* of a slot space: the slots of one micro-batch on the stage */
     flight *flights;
-    int n_flights;
+    int n_flights, n_began;
     int *recorded;   /* by event of queue 0: 1 + the number of its instructions before it */
     int ran;         /* instructions of queue 0 so far */
     int synced[256]; /* by queue: for how many of these it has waited */
@@ -150,7 +150,8 @@ static extent extent_of(checker *c, int operand)
 {
     const tt_operand *o = &c->p->operands[operand];
     const bool mine = o->slot < 0 || c->p->slots[o->slot].stage == c->stage;
-    memory *m = o->here && mine && o->space >= TT_SPACE_SLOT ? &c->space[o->space] : NULL;
+    const bool value = o->space >= TT_SPACE_SLOT || o->space == TT_SPACE_OFFLOADED;
+    memory *m = o->here && mine && value ? &c->space[o->space] : NULL;
     return (extent){m, o->offset, o->bytes};
 }
 
@@ -303,6 +304,25 @@ static const char *record(checker *c, const tt_instr *i)
     return "an event is recorded on a queue that has begun no collective";
 }
 
+/* Ends a collective; or a copy, and with it those that its queue has done before. */
+static const char *finish_all(checker *c, flight last)
+{
+    const bool copies = c->p->queues[last.instr->queue - 1].copies != 0;
+    const char *bad = NULL;
+    c->ran++; /* a queue that reads the result waits for queue 0 after this */
+    for (int k = 0; !bad && k < c->n_flights;) {
+        const flight f = c->flights[k];
+        if (f.began != last.began &&
+            (!copies || f.instr->queue != last.instr->queue || f.began > last.began)) {
+            k++;
+            continue;
+        }
+        c->flights[k] = c->flights[--c->n_flights];
+        bad = finish(c, f.instr);
+    }
+    return bad;
+}
+
 static const char *wait(checker *c, const tt_instr *i)
 {
     if (i->queue) {
@@ -311,13 +331,9 @@ static const char *wait(checker *c, const tt_instr *i)
         c->synced[i->queue] = c->recorded[i->event];
         return NULL;
     }
-    for (int k = 0; k < c->n_flights; k++) {
-        const tt_instr *f = c->flights[k].instr;
-        if (c->flights[k].event != i->event)
-            continue;
-        c->flights[k] = c->flights[--c->n_flights];
-        return finish(c, f);
-    }
+    for (int k = 0; k < c->n_flights; k++)
+        if (c->flights[k].event == i->event)
+            return finish_all(c, c->flights[k]);
     return "a wait for a collective that was not begun";
 }
 
@@ -337,7 +353,7 @@ static const char *step(checker *c, const tt_instr *i)
     if (c->synced[i->queue] != 1 + c->ran)
         return "a collective does not wait for what is computed before it";
     bad = run_instr(c, i);
-    c->flights[c->n_flights++] = (flight){i, 0};
+    c->flights[c->n_flights++] = (flight){i, 0, c->n_began++};
     return bad;
 }
 
@@ -412,8 +428,10 @@ static const char *with_memory(const tt_program *p, int stage, bool later, const
                  .recorded = calloc((size_t)p->n_events + 1, sizeof *c.recorded)};
     const char *bad = c.flights && c.recorded ? NULL : "no memory to check it";
     tt_arena *a = tt_arena_new();
-    for (tt_space sp = TT_SPACE_SLOT; sp <= TT_SPACE_WORK; sp++)
-        memory_init(&c.space[sp], a, sp == TT_SPACE_WORK ? p->bytes[sp] : slot_bytes(p, stage, sp));
+    for (tt_space sp = TT_SPACE_OFFLOADED; sp <= TT_SPACE_WORK; sp++) {
+        const bool whole = sp == TT_SPACE_WORK || (sp == TT_SPACE_OFFLOADED && !p->n_slots);
+        memory_init(&c.space[sp], a, whole ? p->bytes[sp] : slot_bytes(p, stage, sp));
+    }
     if (!bad && stage >= 0)
         bad = run_stage(&c, p->n_slots > 0, where);
     if (!bad && stage < 0)
@@ -532,20 +550,6 @@ static const char *store_section(fresh *f, const tt_section *s, bool later, cons
     return bad;
 }
 
-/* An accumulation is two instructions; in each situation exactly one of them must run. */
-static const char *check_forms(const tt_program *p, const tt_instr **where)
-{
-    for (const tt_instr *i = p->instrs; i + 1 < p->instrs + p->n; i++) {
-        const tt_instr *j = i + 1;
-        if (i->kind != TT_INSTR_COPY || j->kind != TT_INSTR_KERNEL || i->id != j->id)
-            continue;
-        *where = i;
-        if ((i->predicate & j->predicate) || (i->predicate | j->predicate) != TT_PRED_ALWAYS)
-            return "a sum is not stored or added to exactly once";
-    }
-    return NULL;
-}
-
 /* Runs a step: of each section, the first micro-batch and one later one. */
 static const char *check_fresh(const tt_program *p, const tt_instr **where)
 {
@@ -586,7 +590,7 @@ tt_status tt_program_verify(const tt_program *p, tt_error *err)
     if (!bad)
         bad = with_memory(p, -1, false, &where);
     if (!bad)
-        bad = check_forms(p, &where);
+        bad = tt_program_check_forms(p, &where);
     if (!bad)
         bad = check_fresh(p, &where);
     if (!bad)

@@ -56,8 +56,8 @@ static void release(holder *h, const tt_call *c)
     for (int i = 0; i < h->p->n_slots; i++) {
         const tt_slot_rule *r = &h->p->slots[i];
         const int k = r->slot[c->micro];
-        if (r->stage == h->p->sections[c->section].stage &&
-            c->ends >> (r->space - TT_SPACE_SLOT) & 1 && k >= 0 && k < r->n)
+        if (r->stage == h->p->sections[c->section].stage && c->ends >> r->hold & 1 && k >= 0 &&
+            k < r->n)
             h->held[i][k] = -1;
     }
 }
@@ -80,4 +80,18 @@ const char *tt_program_check_slots(const tt_program *p)
     }
     tt_arena_free(a);
     return h.bad;
+}
+
+/* An accumulation is two instructions; in each situation exactly one of them must run. */
+const char *tt_program_check_forms(const tt_program *p, const tt_instr **where)
+{
+    for (const tt_instr *i = p->instrs; i + 1 < p->instrs + p->n; i++) {
+        const tt_instr *j = i + 1;
+        if (i->kind != TT_INSTR_COPY || j->kind != TT_INSTR_KERNEL || i->id != j->id)
+            continue;
+        *where = i;
+        if ((i->predicate & j->predicate) || (i->predicate | j->predicate) != TT_PRED_ALWAYS)
+            return "a sum is not stored or added to exactly once";
+    }
+    return NULL;
 }

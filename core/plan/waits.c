@@ -53,13 +53,22 @@ static bool next_store(const tt_node *e, const tt_node *under_way)
             e->state->first != under_way->state->first);
 }
 
+/* A value that is copied to host memory has its device memory until the copy is waited for: for the
+ * time of one further block, so that the copy is over by then. */
+static bool frees_offloaded(const tt_node *e, const tt_node *under_way)
+{
+    return under_way->op == &tt_op_offload && e->block >= 0 &&
+           !e->param && /* which may stand in another block */
+           (e->when->region == TT_BACKWARD || e->block > under_way->block + 1);
+}
+
 /* Must this collective or copy be over before e begins? */
 static bool waits_for(const tt_node *e, const tt_node *under_way)
 {
     const tt_state *s;
     if (!tt_plan_runs(e))
         return false;
-    if (next_store(e, under_way))
+    if (next_store(e, under_way) || frees_offloaded(e, under_way))
         return true;
     for (int i = 0; i < e->n_in; i++)
         if (tt_plan_source(e->in[i])->node == under_way)
@@ -75,7 +84,33 @@ static bool waits_for(const tt_node *e, const tt_node *under_way)
 
 static void add(tt_nodes *l, int before, const tt_node *n)
 {
-    l->waits[l->n_waits++] = (tt_wait){before, n};
+    l->waits[l->n_waits++] = (tt_wait){before, n, false};
+}
+
+/* The item that begins w; < 0: it began in an earlier list. */
+static int begin_of(const tt_nodes *l, const tt_wait *w)
+{
+    int i = l->n;
+    while (--i >= 0 && l->items[i] != w->node)
+        ;
+    return i;
+}
+
+/* Copies in one direction are done one after the other, so who has waited for one of them has waited
+ * for those that began before it. Waits at one place are in the order in which the copies began. */
+static void find_implied(tt_nodes *l)
+{
+    static const tt_op_def *const copies[] = {&tt_op_offload, &tt_op_reload};
+    for (size_t c = 0; c < TT_COUNT(copies); c++)
+        for (int i = 0, last = -2; i < l->n_waits; i++) {
+            const int begin = l->waits[i].node->op == copies[c] ? begin_of(l, &l->waits[i]) : -3;
+            if (begin == -3)
+                continue;
+            l->waits[i].implied = begin < last;
+            last = TT_MAXV(last, begin);
+            for (int k = i + 1; k < l->n_waits && l->waits[k].before == l->waits[i].before; k++)
+                l->waits[i].implied |= l->waits[k].node->op == copies[c];
+        }
 }
 
 void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last)
@@ -103,5 +138,6 @@ void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last)
     }
     for (int k = 0; last && k < n; k++)
         add(l, l->n, now[k]);
+    find_implied(l);
     *open = (tt_under_way){now, last ? 0 : n};
 }

@@ -386,16 +386,10 @@ static int64_t line_of(const tt_setup *s, tt_mode mode)
                : 0;
 }
 
-/* Do the optimizer's states lie in pinned host memory? On a host backend they lie in host memory
- * anyway. */
-static bool offloads(const tt_setup *s)
-{
-    return s->core.training.enable_cpu_offload &&
-           tt_device_of(s->backend.component->vtable, NULL).vt;
-}
-
 static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph **out, tt_error *err)
 {
+    tt_offload_opts offload;
+    TT_TRY(tt_setup_offload(s, &offload, err));
     const tt_compile_opts o = {
         .mode = mode,
         .foreign_params = s->graph != NULL, /* parameters of the graph that was compiled before */
@@ -424,7 +418,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .update = {.groups = s->groups,
                    .n_groups = s->n_groups,
                    .max_norm = s->core.training.max_norm,
-                   .offload = offloads(s),
+                   .offload = tt_setup_offloads_states(s),
                    .state_dtype = s->state_dtype},
         .group_of = tt_group_of,
         .group_user = s,
@@ -434,7 +428,8 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .autodiff = {.sink = sinks_reductions(s), .at_once = s->overlap && s->micro_batches == 1},
         .async_tp = s->async_tp,
         .overlap = s->overlap,
-        .overlapping = {.machine = s->machine        },
+        .overlapping = {.machine = s->machine},
+        .offload = offload,
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
         .supports = supports,

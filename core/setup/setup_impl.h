@@ -47,6 +47,10 @@ void tt_setup_shape(tt_setup *s); /* shape.c */
 int tt_setup_block(const tt_setup *s, const char *name);
 /* Whether the name means something that comes after the last block. */
 bool tt_setup_is_head(const tt_setup *s, const char *name);
+/* setup_offload.c: what lies in pinned host memory on a backend with a device. On a host backend
+ * everything lies in host memory anyway, and nothing is copied. */
+bool tt_setup_offloads_states(const tt_setup *s);
+tt_status tt_setup_offload(const tt_setup *s, tt_offload_opts *out, tt_error *err);
 /* Refuses a model whose plan alone would take more than half of `have`, the bytes of this machine. */
 tt_status tt_setup_check_size(const tt_setup *s, double have, tt_error *err);
 void tt_setup_token_order(tt_setup *s); /* after tt_setup_compile */

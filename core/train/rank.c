@@ -65,6 +65,29 @@ static void note_offload(const tt_rank *r)
         tt_log(TT_INFO, "train",
                "training.enable_cpu_offload: backend %s computes in host memory, so nothing moves",
                r->s->backend.name);
+    if (r->s->core.activation_checkpoint.offload && tt_device_is_host(&r->device))
+        tt_log(
+            TT_INFO, "train",
+            "activation_checkpoint.offload: backend %s computes in host memory, so nothing moves",
+            r->s->backend.name);
+}
+
+static void note_activations(const tt_rank *r)
+{
+    const tt_offloaded f = tt_program_offloaded(r->plan->program);
+    if (!r->s->core.activation_checkpoint.offload || tt_device_is_host(&r->device))
+        return;
+    if (f.values)
+        tt_log(
+            TT_INFO, "train",
+            "activation_checkpoint.offload: %lld activations of a micro-batch, %.3f GiB, wait for "
+            "the backward in host memory",
+            (long long)f.values, (double)f.bytes / (1 << 30));
+    else
+        tt_log(
+            TT_WARN, "train",
+            "activation_checkpoint.offload: nothing is offloaded: no stage has two layers, or no "
+            "copy is worth it (auto: or would hide behind computation)");
 }
 
 /* Hooks see each step before the next one begins, and debugging waits for each instruction. */
@@ -94,6 +117,7 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
     note_overlap(r);
     TT_TRY(tt_setup_rank_plan(s, s->graph, s->schedule, r->dist.rank, r->backend, r->arena,
                               &r->plan, err));
+    note_activations(r);
     TT_TRY(check_memory(r, r->plan, err));
     TT_TRY(compare_plans(r, err));
     r->late = metrics_late(r);

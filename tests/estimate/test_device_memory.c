@@ -90,6 +90,10 @@ static void test_plan_is_what_a_run_allocates(void **state)
     compare("training.global_batch_size 12 activation_checkpoint.mode full", false);
     compare("training.mixed_precision_param bfloat16 training.seq_len 19", false);
     compare("training.enable_cpu_offload true", false);
+    compare("activation_checkpoint.offload all", false);
+    compare("activation_checkpoint.offload all activation_checkpoint.mode full "
+            "training.enable_cpu_offload true training.global_batch_size 12",
+            false);
     compare("validation.enable true validation.dataloader {\"path\":[\"/nowhere.txt\"]}", true);
 }
 
@@ -139,6 +143,72 @@ static void test_offloaded_states_are_pinned(void **state)
     job_close(&j);
 }
 
+/* Activations leave work memory for pinned memory: all that their layers keep, but for those of the two
+ * layers that are on their way at a time, and the last one's. Fewer under a budget, oldest first. */
+static void test_offloaded_activations_are_pinned(void **state)
+{
+    static const char *const jobs[] = {
+        "model.args.n_layers 8",
+        "model.args.n_layers 8 "
+        "activation_checkpoint.offload_budget_gb 0.001",
+        "model.args.n_layers 8 activation_checkpoint.mode selective"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(jobs); i++) {
+        job j;
+        tt_plan *p;
+        tt_error err = {0};
+        open_far(&j, jobs[i]);
+        const planned without = plan_of(&j);
+        job_close(&j);
+        char text[200];
+        snprintf(text, sizeof text, "%s activation_checkpoint.offload all", jobs[i]);
+        open_far(&j, text);
+        const planned with = plan_of(&j);
+        assert_int_equal(
+            tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, 0, j.arena, &p, &err), TT_OK);
+        const tt_offloaded f = tt_program_offloaded(p->program);
+        assert_true(f.values > 0 && f.bytes == p->bytes[TT_SPACE_OFFLOADED]);
+        assert_int_equal(with.pinned - without.pinned, f.bytes);
+        if (i == 1)
+            assert_true(f.bytes <= (1 << 30) / 1000 + 1 && f.bytes > (1 << 30) / 1200);
+        else /* of 7 layers, at most 2 are on the device when the backward begins */
+            assert_true(without.device - with.device >= f.bytes * 4 / 7);
+        job_close(&j);
+    }
+}
+
+/* Not all copies hide behind these small layers; those that "auto" chooses do. */
+static void test_auto_offloads_what_hides(void **state)
+{
+    static const char *const machines[] = {"h100", "h200"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(machines); i++)
+        for (int all = 0; all < 2; all++) {
+            job j;
+            tt_plan *p;
+            tt_error err = {0};
+            char text[400];
+            tt_step_time t;
+            snprintf(text, sizeof text,
+                     "model.args.dim 2048 model.args.hidden_dim 4096 model.args.n_heads 16 "
+                     "model.args.n_kv_heads 4 model.args.n_layers 6 training.seq_len 512 "
+                     "training.mixed_precision_param bfloat16 "
+                     "activation_checkpoint.offload_hardware %s activation_checkpoint.offload %s",
+                     machines[i], all ? "all" : "auto");
+            open_far(&j, text);
+            assert_int_equal(
+                tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, 0, j.arena, &p, &err),
+                TT_OK);
+            tt_step_time_of(&j.setup, tt_machine_find(machines[i]), &t);
+            assert_true(tt_program_offloaded(p->program).values > 0 && t.copies > 0);
+            if (all)
+                assert_true(t.copies_exposed > 0.1 * t.copies);
+            else
+                assert_true(t.copies_exposed < 1e-3 * t.copies);
+            job_close(&j);
+        }
+}
+
 static void test_a_device_that_is_too_small(void **state)
 {
     const tt_dist d = {.world = 1};
@@ -160,6 +230,8 @@ int main(void)
         cmocka_unit_test(test_plan_is_what_a_run_allocates),
         cmocka_unit_test(test_the_copy_of_a_save_is_pinned),
         cmocka_unit_test(test_offloaded_states_are_pinned),
+        cmocka_unit_test(test_offloaded_activations_are_pinned),
+        cmocka_unit_test(test_auto_offloads_what_hides),
         cmocka_unit_test(test_a_device_that_is_too_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

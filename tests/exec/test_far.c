@@ -8,6 +8,10 @@
 /* Programs on the device of tests/plugins/far: their numbers are the reference's, in whatever order the
  * device runs what the program leaves open, and each instruction that is left out is found. */
 
+#define ACTIVATIONS                                                                                \
+    "activation_checkpoint.offload all training.seq_len 12 training.local_batch_size 2 "           \
+    "model.args.n_layers 3 "
+
 static const char *const meshes[] = {
     "parallelism.data_parallel_shard_degree 2 comm.overlap on training.seq_len 9 "
     "training.local_batch_size 2 training.global_batch_size 8 model.args.n_layers 2",
@@ -18,11 +22,15 @@ static const char *const meshes[] = {
     "on "
     "training.seq_len 9 training.local_batch_size 4 "
     "parallelism.pipeline_parallel_microbatches 2 model.args.n_layers 2",
+    ACTIVATIONS,
+    ACTIVATIONS "activation_checkpoint.mode full parallelism.pipeline_parallel_degree 2 "
+                "training.local_batch_size 4 parallelism.pipeline_parallel_microbatches 2 "
+                "model.args.n_layers 4",
     "training.enable_cpu_offload true training.seq_len 9 training.local_batch_size 2 "
     "model.args.n_layers 2",
 };
 
-enum { N_COMMUNICATING = 3 }; /* of meshes: the first ones */
+enum { N_COMMUNICATING = 3, N_MUTATED = 5 }; /* of meshes: the first ones */
 enum { N_STEPS = 2, N_SEEDS = 20, N_MUTATED_SEEDS = 4 };
 
 static int far_folder(void **state)
@@ -274,7 +282,7 @@ static int leave_out_each(uint32_t kinds)
 {
     const bool all = getenv("TT_TEST_LONG") != NULL;
     int n = 0, n_wrong = 0;
-    for (size_t m = 0; m < N_COMMUNICATING; m++) {
+    for (size_t m = 0; m < N_MUTATED; m++) {
         job j;
         steps right;
         tt_error err = {0};

@@ -79,6 +79,18 @@ ok states_in_bf16_have_the_same_bits_captured_fused_and_in_host_memory
 on_cuda "$dir/bf16_half" $four $bf16 --training.steps 2 && [ $rc -eq 0 ] && on_cuda "$dir/bf16_half" $four $bf16 && [ $rc -eq 0 ] &&
     same_step 4 "$dir/bf16" "$dir/bf16_half"
 ok states_in_bf16_resume_with_the_same_bits
+deep="$four --model.args.n_layers 4"
+# shellcheck disable=SC2086
+{
+    on_cuda "$dir/deep" $deep && [ $rc -eq 0 ] && on_cuda "$dir/waits" $deep --activation_checkpoint.offload all && [ $rc -eq 0 ] &&
+        grep -q 'activation_checkpoint.offload: [1-9]' "$dir/err" && same_numbers "$dir/deep" "$dir/waits" && same_step 4 "$dir/deep" "$dir/waits" &&
+        on_cuda "$dir/waits_full" $deep --activation_checkpoint.offload all --activation_checkpoint.mode full --debug.capture off && [ $rc -eq 0 ] &&
+        same_numbers "$dir/deep" "$dir/waits_full" && same_step 4 "$dir/deep" "$dir/waits_full"
+    ok activations_in_host_memory_have_the_same_bits
+    on_cuda "$dir/deep_two" $deep $fsdp && [ $rc -eq 0 ] && on_cuda "$dir/waits_two" $deep $fsdp --activation_checkpoint.offload all --metrics.lag 1 && [ $rc -eq 0 ] &&
+        same_numbers "$dir/deep_two" "$dir/waits_two" && same_step 4 "$dir/deep_two" "$dir/waits_two"
+    ok activations_of_two_ranks_in_host_memory_have_the_same_bits
+}
 for check in detect_nan poison sync; do
     on_cuda "$dir/$check" $four --debug.$check true && [ $rc -eq 0 ] && same_numbers "$dir/four" "$dir/$check" && same_step 4 "$dir/four" "$dir/$check"
     ok "debug_${check}_has_the_same_bits"

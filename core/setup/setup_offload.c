@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device/device.h"
+#include "setup/setup_impl.h"
+#include <math.h>
+
+/* What lies in pinned host memory: optimizer states (training.enable_cpu_offload) and activations
+ * (activation_checkpoint.offload). */
+
+#define USUAL_MACHINE "h100" /* its link to host memory: PCIe, generation 5, 16 lanes */
+
+static bool has_device(const tt_setup *s)
+{
+    return tt_device_of(s->backend.component->vtable, NULL).vt != NULL;
+}
+
+bool tt_setup_offloads_states(const tt_setup *s)
+{
+    return s->core.training.enable_cpu_offload && has_device(s);
+}
+
+/* The machine by whose speeds "auto" chooses. The choice must be the same on all ranks, so nothing is
+ * measured. */
+static tt_status find_machine(const tt_setup *s, const tt_machine **out, tt_error *err)
+{
+    const char *name = s->core.activation_checkpoint.offload_hardware;
+    *out = !name && s->machine ? s->machine : tt_machine_find(name ? name : USUAL_MACHINE);
+    if (*out)
+        return TT_OK;
+    tt_str known = {0};
+    tt_machine_names(&known);
+    const tt_status st =
+        tt_job_fail(s->job, "activation_checkpoint.offload_hardware", err,
+                    "unknown machine \"%s\" (known: %s)", name, tt_str_get(&known));
+    tt_str_free(&known);
+    return st;
+}
+
+tt_status tt_setup_offload(const tt_setup *s, tt_offload_opts *out, tt_error *err)
+{
+    static const tt_offload_mode modes[] = {[TT_ACTIVATIONS_STAY] = TT_OFFLOAD_NONE,
+                                            [TT_ACTIVATIONS_HIDDEN] = TT_OFFLOAD_AUTO,
+                                            [TT_ACTIVATIONS_ALL] = TT_OFFLOAD_ALL};
+    const tt_activation_checkpoint_config *c = &s->core.activation_checkpoint;
+    *out = (tt_offload_opts){.mode = has_device(s) ? modes[c->offload] : TT_OFFLOAD_NONE,
+                             .most_bytes = (int64_t)ceil(c->offload_budget_gb * (1 << 30)),
+                             .ahead = (int)c->offload_prefetch_n_layers};
+    return find_machine(s, &out->machine, err);
+}
