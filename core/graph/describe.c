@@ -97,6 +97,13 @@ tt_builder_use tt_builder_mode(const tt_builder *b)
     return b->opts.use;
 }
 
+int64_t tt_builder_length(const tt_builder *b)
+{
+    if (b->opts.length > 0)
+        return b->opts.length;
+    return b->opts.sequences > 0 ? b->opts.tokens / b->opts.sequences : 0;
+}
+
 tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name)
 {
     if (b->failed || b->opts.use != TT_BUILD_TRAIN || p <= 0)
