@@ -22,7 +22,7 @@ typedef struct {
     bool attention_bias, mlp_bias;
     double partial_rotary_factor;   /* 0: 1 */
     double rope_local_base_freq;    /* of the layers that slide; 0: as the others */
-    double query_pre_attn_scalar;   /* 0: head_dim */
+    int64_t query_pre_attn_scalar;  /* 0: head_dim */
     double attn_logit_softcapping;  /* 0 or NaN: none */
     double final_logit_softcapping; /* 0 or NaN: none */
     int64_t no_rope_layer_interval; /* 0: every layer rotates */

@@ -121,7 +121,7 @@ static inline tt_value *decoder_attention(tt_builder *b, const decoder_kind *kin
     const tt_attention_opts opts = {
         .window = decoder_window(c, layer),
         .softcap = c->attn_logit_softcapping > 0.0 ? c->attn_logit_softcapping : 0.0,
-        .scale = c->query_pre_attn_scalar > 0.0 ? 1.0 / sqrt(c->query_pre_attn_scalar) : 0.0};
+        .scale = c->query_pre_attn_scalar > 0 ? 1.0 / sqrt((double)c->query_pre_attn_scalar) : 0.0};
     char qkv[96];
     snprintf(qkv, sizeof qkv, "model.layers.%lld.self_attn.qkv_proj.weight", (long long)layer);
     const char *file = kind->fused ? qkv : NULL;

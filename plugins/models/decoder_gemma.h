@@ -27,17 +27,6 @@ static inline void gemma_add_cap(json_text *t, const char *key, double cap)
         json_add(t, "\"%s\": null", key);
 }
 
-/* transformers wants an integer here where the number is one. */
-static inline void gemma_add_scalar(json_text *t, const decoder *c)
-{
-    const double x = c->query_pre_attn_scalar;
-    json_add(t, ",\n  ");
-    if (x == floor(x))
-        json_add(t, "\"query_pre_attn_scalar\": %.0f", x);
-    else
-        json_add_real(t, "query_pre_attn_scalar", x);
-}
-
 static inline void gemma_add_windows(json_text *t, const decoder *c)
 {
     json_add(t, ",\n  \"sliding_window\": %lld", (long long)c->window);

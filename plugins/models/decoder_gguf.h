@@ -89,12 +89,12 @@ static inline tt_status decoder_add_gguf_scaling(json_text *t, const decoder *c,
  * dim/n_heads, and has no key for another number. */
 static inline tt_status decoder_check_gguf_scores(const decoder *c, bool largest, tt_error *err)
 {
-    const double there = (double)(largest ? c->dim / c->n_heads : c->head_dim);
+    const int64_t there = largest ? c->dim / c->n_heads : c->head_dim;
     if (c->query_pre_attn_scalar != there)
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "model.args.query_pre_attn_scalar: llama.cpp has %g here, and GGUF has no "
-                       "key for %g",
-                       there, c->query_pre_attn_scalar);
+                       "model.args.query_pre_attn_scalar: llama.cpp has %lld here, and GGUF has no "
+                       "key for %lld",
+                       (long long)there, (long long)c->query_pre_attn_scalar);
     return TT_OK;
 }
 

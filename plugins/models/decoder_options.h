@@ -66,7 +66,7 @@
               "base of the rotary frequencies in the layers that slide, which are not scaled")
 
 #define DECODER_SCORE_OPTION(scalar)                                                               \
-    TT_OPTION(decoder, query_pre_attn_scalar, TT_OPT_FLOAT, scalar, 1e-6, 1e12,                    \
+    TT_OPTION(decoder, query_pre_attn_scalar, TT_OPT_INT, scalar, 1, DECODER_MAX_DIM,              \
               "attention scores are divided by the root of this")
 
 #define DECODER_ATTENTION_CAP_OPTION(cap)                                                          \

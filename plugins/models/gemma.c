@@ -20,7 +20,7 @@ static const tt_option options[] = {
 
 static const tt_flavor flavors[] = {
     {"debugmodel", "{\"dim\": 256, \"vocab_size\": 2048, \"n_layers\": 6, \"n_heads\": 4, "
-     "\"n_kv_heads\": 1, \"head_dim\": 64, \"hidden_dim\": 896}"},
+                   "\"n_kv_heads\": 1, \"head_dim\": 64, \"hidden_dim\": 896}"},
     FLAVOR("2B", 2048, 18, 8, 1, 16384),
     FLAVOR("7B", 3072, 28, 16, 16, 24576),
 };

@@ -24,8 +24,8 @@ static const tt_option options[] = {
 
 static const tt_flavor flavors[] = {
     {"debugmodel", "{\"dim\": 256, \"vocab_size\": 2048, \"n_layers\": 6, \"n_heads\": 8, "
-     "\"n_kv_heads\": 4, \"head_dim\": 32, \"hidden_dim\": 896, \"sliding_window\": "
-     "128, \"query_pre_attn_scalar\": 32}"},
+                   "\"n_kv_heads\": 4, \"head_dim\": 32, \"hidden_dim\": 896, \"sliding_window\": "
+                   "128, \"query_pre_attn_scalar\": 32}"},
     FLAVOR("2B", 2304, 26, 8, 4, 256, 9216, 256),
     FLAVOR("9B", 3584, 42, 16, 8, 256, 14336, 256),
     FLAVOR("27B", 4608, 46, 32, 16, 128, 36864, 144),
@@ -48,7 +48,7 @@ static tt_status gemma2_config_json(const void *cfg, char *json, size_t size, tt
     char more[8192];
     json_text t = {more, sizeof more, 0};
     json_add(&t, GEMMA_ACTIVATION ",\n  \"attention_bias\": false");
-    gemma_add_scalar(&t, c);
+    json_add(&t, ",\n  \"query_pre_attn_scalar\": %lld", (long long)c->query_pre_attn_scalar);
     gemma_add_cap(&t, "attn_logit_softcapping", c->attn_logit_softcapping);
     gemma_add_cap(&t, "final_logit_softcapping", c->final_logit_softcapping);
     gemma_add_windows(&t, c);

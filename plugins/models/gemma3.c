@@ -26,8 +26,8 @@ static const tt_option options[] = {
 
 static const tt_flavor flavors[] = {
     {"debugmodel", "{\"dim\": 256, \"vocab_size\": 2048, \"n_layers\": 6, \"n_heads\": 8, "
-     "\"n_kv_heads\": 4, \"head_dim\": 32, \"hidden_dim\": 896, \"sliding_window\": "
-     "128, \"query_pre_attn_scalar\": 32}"},
+                   "\"n_kv_heads\": 4, \"head_dim\": 32, \"hidden_dim\": 896, \"sliding_window\": "
+                   "128, \"query_pre_attn_scalar\": 32}"},
     FLAVOR("270M", 640, 18, 4, 1, 256, 2048, 262144, 512, 256, "null"),
     FLAVOR("1B", 1152, 26, 4, 1, 256, 6912, 262144, 512, 256, "null"),
     FLAVOR("4B", 2560, 34, 8, 4, 256, 10240, 262208, 1024, 256, LONG),
@@ -54,7 +54,7 @@ static tt_status gemma3_config_json(const void *cfg, char *json, size_t size, tt
     json_text t = {more, sizeof more, 0};
     json_add(&t, GEMMA_ACTIVATION ",\n  \"attention_bias\": false,\n  ");
     json_add_real(&t, "rope_local_base_freq", c->rope_local_base_freq);
-    gemma_add_scalar(&t, c);
+    json_add(&t, ",\n  \"query_pre_attn_scalar\": %lld", (long long)c->query_pre_attn_scalar);
     gemma_add_cap(&t, "final_logit_softcapping", c->final_logit_softcapping);
     json_add(&t, ",\n  \"sliding_window_pattern\": %lld", (long long)c->sliding_window_pattern);
     gemma_add_windows(&t, c);

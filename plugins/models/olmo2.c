@@ -19,7 +19,7 @@ static const tt_option options[] = {
 
 static const tt_flavor flavors[] = {
     {"debugmodel", "{\"dim\": 256, \"vocab_size\": 2048, \"n_layers\": 6, \"n_heads\": 16, "
-     "\"n_kv_heads\": 4, \"hidden_dim\": 768}"},
+                   "\"n_kv_heads\": 4, \"hidden_dim\": 768}"},
     FLAVOR("1B", 2048, 16, 16, 16, 8192),
     FLAVOR("7B", 4096, 32, 32, 32, 11008),
     FLAVOR("13B", 5120, 40, 40, 40, 13824),

@@ -19,7 +19,7 @@ static const tt_option options[] = {
 
 static const tt_flavor flavors[] = {
     {"debugmodel", "{\"dim\": 256, \"vocab_size\": 2048, \"n_layers\": 8, \"n_heads\": 16, "
-     "\"n_kv_heads\": 4, \"hidden_dim\": 512, \"sliding_window\": 128}"},
+                   "\"n_kv_heads\": 4, \"hidden_dim\": 512, \"sliding_window\": 128}"},
     FLAVOR("7B", 4096, 32, 32, 32, 11008),
     FLAVOR("32B", 5120, 64, 40, 8, 27648),
 };

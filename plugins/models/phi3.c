@@ -27,7 +27,7 @@ static const tt_option options[] = {
 
 static const tt_flavor flavors[] = {
     {"debugmodel", "{\"dim\": 256, \"vocab_size\": 2048, \"n_layers\": 6, \"n_heads\": 16, "
-     "\"n_kv_heads\": 4, \"hidden_dim\": 768, \"partial_rotary_factor\": 0.75}"},
+                   "\"n_kv_heads\": 4, \"hidden_dim\": 768, \"partial_rotary_factor\": 0.75}"},
     FLAVOR("mini-4k", 3072, 32, 32, 32, 8192, 32064, 1e4, 1.0, 2047, false),
     FLAVOR("medium-4k", 5120, 40, 40, 10, 17920, 32064, 1e4, 1.0, 2047, false),
     FLAVOR("phi-4", 5120, 40, 40, 10, 17920, 100352, 250000, 1.0, null, false),

@@ -17,9 +17,9 @@ static const tt_option options[] = {
 
 static const tt_flavor flavors[] = {
     {"debugmodel", "{\"dim\": 256, \"vocab_size\": 2048, \"n_layers\": 8, \"n_heads\": 16, "
-     "\"n_kv_heads\": 4, \"hidden_dim\": 640}"},
-    {"3B",        "{\"dim\": 2048, \"n_layers\": 36, \"n_heads\": 16, \"n_kv_heads\": 4, "
-           "\"hidden_dim\": 11008, \"vocab_size\": 128256}"},
+                   "\"n_kv_heads\": 4, \"hidden_dim\": 640}"},
+    {"3B",         "{\"dim\": 2048, \"n_layers\": 36, \"n_heads\": 16, \"n_kv_heads\": 4, "
+           "\"hidden_dim\": 11008, \"vocab_size\": 128256}"         },
 };
 
 /* With a window, transformers lets the layers without rotary positions slide unless layer_types says
