@@ -7,7 +7,9 @@
 MODE    ?= release
 PREFIX  ?= /usr/local
 DESTDIR ?=
-CC      ?= gcc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
 AR      ?= ar
 VERSION := 0.1.0
 ABI     := 0.1
@@ -17,6 +19,7 @@ Q := $(if $(V),,@)
 say = $(if $(V),,@printf '%-7s%s\n' $(1) $(2))
 
 all:
+include mk/deps.mk
 include mk/flags.mk
 include mk/plugins.mk
 include mk/cuda.mk
@@ -146,8 +149,6 @@ include mk/bench.mk
 # ---- the rest ----
 debug asan tsan:
 	+$(Q)$(MAKE) --no-print-directory MODE=$@ all
-deps:
-	@sh mk/deps.sh
 lint:
 	@sh mk/lint.sh
 fmt:
@@ -158,6 +159,8 @@ same-bits: all
 	$(Q)sh tests/bits/compare.sh $(OTHER)
 test-peers: all
 	$(Q)sh mk/peers.sh
+test-clean:
+	$(Q)sh mk/test-clean.sh
 bench: all
 	$(Q)set -e; for s in bench/*/run.sh; do [ -e "$$s" ] || continue; echo "== $$s"; sh "$$s"; done
 demo: deps
@@ -177,18 +180,19 @@ help:
 #: test       install what is missing, build everything, run every test; test-AREA: one area; test-long: all seeds
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
+#: test-clean the README's commands on a bare Debian 12 and Ubuntu 24.04 (debootstrap; needs root and the network)
 #: same-bits  metrics of the jobs in tests/bits beside another tree's, bit by bit (OTHER=/path/to/it, built)
 #: fmt        clang-format everything
 #: fuzz       libFuzzer, 60 s a target (FUZZ_SECONDS=…)
 #: bench      bench/*/run.sh, one table each; bench/NAME/README.md has the numbers
 #: demo       train a small Llama on the C headers for about 90 s (DEMO_SECONDS=…), then let it write some
 #: docs       docs/reference.md from the option tables, docs/ops.md and the table of ops.h from the op definitions
-#: deps       check for compilers and libraries; install them with apt where allowed
+#: deps       check for compilers and libraries; install them with apt where allowed. DEPS=min|build|test: see mk/deps.sh
 #: debug asan tsan    the build in that mode, under build/<mode>/ (or MODE=… with any target)
 #: install uninstall  PREFIX=/usr/local DESTDIR=
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test test-long tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test test-long test-clean tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d

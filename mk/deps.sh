@@ -1,7 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build and the tests need. Prints one line about CUDA and, if all is present, nothing else; otherwise installs it with apt (root or sudo -n), or
-# prints the command to run and fails.
+# deps.sh [min|build|test]: installs what is missing with apt (root or sudo -n), or prints the command to run and fails.
+#   min    a compiler and the libraries of ttrun; it is then built without MPI
+#   build  these, MPI and OpenBLAS (the default)
+#   test   these and what the tests need
+# Prints one line about CUDA and, if all is present, nothing else.
+what=${1:-build}
+case $what in min | build | test) ;; *)
+    echo "deps: DEPS=$what is not known; use min, build or test" >&2
+    exit 2 ;;
+esac
 missing=
 need() { # PACKAGE FILE...: missing unless one of the files is there
     package=$1
@@ -14,10 +22,11 @@ tool() { # PACKAGE COMMAND
 }
 I=/usr/include
 L=/usr/local/include
-tool gcc "${CC:-gcc}"
-tool g++ "${CXX:-g++}"
+compiler=${CC:-gcc}
+tool gcc "${compiler##* }" # "ccache gcc" is gcc
 tool make make
 tool pkg-config pkg-config
+need libc6-dev $I/stdio.h # gcc only recommends it
 need libjansson-dev $I/jansson.h $L/jansson.h
 need libltdl-dev $I/ltdl.h $L/ltdl.h
 need libxxhash-dev $I/xxhash.h $L/xxhash.h
@@ -25,12 +34,17 @@ need libzstd-dev $I/zstd.h $L/zstd.h
 need zlib1g-dev $I/zlib.h $L/zlib.h
 need libpcre2-dev $I/pcre2.h $L/pcre2.h
 need libutf8proc-dev $I/utf8proc.h $L/utf8proc.h
-need libcmocka-dev $I/cmocka.h $L/cmocka.h
-need libopenblas0-pthread /usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 /usr/lib*/libopenblas.so.0
-need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/*/pkgconfig/ompi-c.pc
-tool openmpi-bin mpirun
-tool procps pgrep # tests search for processes that were left running
-tool zstd zstd    # tests compress text
+if [ "$what" != min ]; then
+    need libopenblas0-pthread /usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 /usr/lib*/libopenblas.so.0
+    need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/*/pkgconfig/ompi-c.pc
+    tool openmpi-bin mpirun
+fi
+if [ "$what" = test ]; then
+    tool g++ "${CXX:-g++}"
+    need libcmocka-dev $I/cmocka.h $L/cmocka.h
+    tool procps pgrep # tests search for processes that were left running
+    tool zstd zstd    # tests compress text
+fi
 
 # CUDA is not installed by apt. Nothing is missing without it; a line says who compiles the kernels.
 nvcc=$(sh mk/cuda.sh find)
@@ -54,7 +68,7 @@ else
     echo "deps: missing:$missing; run: sudo $line" >&2
     exit 1
 fi
-echo "deps: installing$missing" >&2
+echo "deps: installing$missing (apt may take a minute)" >&2
 export DEBIAN_FRONTEND=noninteractive
 # Package lists may be absent or old: refresh them only if the first try fails.
 $as $line >/dev/null 2>&1 || { $as apt-get update >/dev/null 2>&1; $as $line >/dev/null; } || {

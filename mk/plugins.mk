@@ -4,9 +4,11 @@
 
 PLUGIN_FILES   := $(wildcard plugins/*/*.c)
 PLUGIN_FOLDERS := $(sort $(patsubst %/,%,$(dir $(wildcard plugins/*/*/*.c))))
-# MPI, if installed: pkg-config knows Open MPI; mpicc knows any other MPI that prints its flags in the same form.
+# MPI, if installed and wanted: pkg-config knows Open MPI; mpicc knows any other MPI that prints its flags in the same form.
+ifneq ($(DEPS),min)
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null || mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null || mpicc --showme:link 2>/dev/null)
+endif
 PLUGIN_FOLDERS := $(if $(MPI_CFLAGS),$(PLUGIN_FOLDERS),$(filter-out plugins/comms/mpi,$(PLUGIN_FOLDERS)))
 PLUGIN_NAMES   := $(sort $(PLUGIN_FILES:.c=) $(PLUGIN_FOLDERS))
 PLUGIN_SO      := $(PLUGIN_NAMES:%=$B/%.so)
@@ -22,7 +24,7 @@ plugin_libs    = $(LIBS_$(1)) $(if $(findstring /tokenizers/,$(1)),-lpcre2-8 -lu
 plugin_cflags  = $(call isa_cflags,$(1)) $(CFLAGS_$(1:.c=)) $(CFLAGS_$(patsubst %/,%,$(dir $(1))))
 
 # Kernels for one instruction set live in files named after it and are called only after a check of the CPU.
-MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 ifeq ($(MACHINE),x86_64)
 isa_cflags = $(if $(filter %_avx2.c,$(1)),-mavx2 -mfma) \
     $(if $(filter %_avx512.c %_amx.c,$(1)),-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma) \

@@ -6,12 +6,12 @@ set -u
 out=$(mktemp "${TMPDIR:-/tmp}/own.XXXXXX") || exit 1
 trap 'rm -f "$out"' EXIT
 failed=0
-small= # the debugmodel takes minutes under a sanitizer
+small='{"n_layers": 2}' # what the check looks at does not depend on the depth, and a whole debugmodel takes minutes
 case $BUILD in */asan | */tsan) small='{"n_layers": 1, "dim": 64}' ;; esac
 for so in "$PLUGINS"/*/*.so; do
     name=${so#"$PLUGINS"/}
     set --
-    case $name in models/*) [ -z "$small" ] || set -- --model.args "$small" ;; esac
+    case $name in models/*) set -- --model.args "$small" ;; esac
     if timeout 300 "$TTRUN" plugins check "$so" --plugin-dir "$PLUGINS" "$@" >"$out" 2>&1 && ! grep -q '^FAIL' "$out"; then
         echo "ok own_${name%.so}"
     else
