@@ -147,8 +147,8 @@ static void put_lengths(writer *w, const tt_json *root, const tt_json *v, const 
 static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
 {
     const tt_json *type = rope_type(v);
-    const bool outside = tt_json_get(v, "long_factor") &&
-                         tt_json_get(root, "original_max_position_embeddings");
+    const bool outside =
+        tt_json_get(v, "long_factor") && tt_json_get(root, "original_max_position_embeddings");
     bool any = false;
     if (!is_option(w->c, "rope_scaling") || !type || is_default(v))
         return;

@@ -100,8 +100,9 @@ static double attention_factor(const tt_rope_opts *o)
 {
     if (!(o->factor > 1.0))
         return 1.0;
-    return o->scaling == TT_ROPE_LONGROPE ? sqrt(1.0 + log(o->factor) / log(o->original_max_position))
-                                          : 0.1 * log(o->factor) + 1.0;
+    return o->scaling == TT_ROPE_LONGROPE
+               ? sqrt(1.0 + log(o->factor) / log(o->original_max_position))
+               : 0.1 * log(o->factor) + 1.0;
 }
 
 tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts)
@@ -121,8 +122,8 @@ tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts 
     o->beta_slow = or_default(o->beta_slow, 1.0);
     o->attention_factor = or_default(o->attention_factor, attention_factor(o));
     if (o->scaling == TT_ROPE_LONGROPE && o->divisors && o->rotary_dim > 0)
-        o->divisors = tt_arena_dup(b->arena, o->divisors,
-                                   (size_t)(o->rotary_dim / 2) * sizeof *o->divisors);
+        o->divisors =
+            tt_arena_dup(b->arena, o->divisors, (size_t)(o->rotary_dim / 2) * sizeof *o->divisors);
     else
         o->divisors = NULL;
     return tt_emit2(b, "rope", x, pos, &a);
