@@ -128,6 +128,13 @@ tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *s
     return by_token == 2 ? tt_reshape(b, u, dims, n_dims) : u;
 }
 
+int64_t tt_builder_length(const tt_builder *b)
+{
+    if (b->opts.length > 0)
+        return b->opts.length;
+    return b->opts.sequences > 0 ? b->opts.tokens / b->opts.sequences : 0;
+}
+
 tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name)
 {
     if (b->failed || b->opts.use != TT_BUILD_TRAIN || p <= 0)

@@ -13,6 +13,7 @@ typedef struct source {         /* where the values of one GGUF tensor come from
     const tt_hf_tensor *tensor; /* NULL: the values are in `values` */
     const float *values;
     int64_t head_dim; /* permute the rows of each head from halves to pairs; 0 = do not */
+    float plus;       /* added to each value */
 } source;
 
 typedef struct writer {
@@ -29,6 +30,13 @@ static const tt_model_gguf *model_gguf(const tt_component *c)
     return g && TT_HAS(g, tt_model_gguf, keys_json) ? g : NULL;
 }
 
+static bool gets_one(const tt_model_gguf *g, const char *name)
+{
+    const char *end = TT_HAS(g, tt_model_gguf, plus_one) ? g->plus_one : NULL;
+    const size_t n = strlen(name), m = end ? strlen(end) : 0;
+    return m > 0 && n >= m && strcmp(name + n - m, end) == 0;
+}
+
 static tt_status add_tensor(writer *w, const tt_hf_tensor *t, tt_error *err)
 {
     const tt_tensor_name *row = NULL;
@@ -40,6 +48,7 @@ static tt_status add_tensor(writer *w, const tt_hf_tensor *t, tt_error *err)
     const tt_hf_part *first = &t->parts.items[0];
     source *src = tt_arena_alloc(w->out.arena, sizeof *src);
     src->tensor = t;
+    src->plus = gets_one(w->model, t->name) ? 1.0f : 0.0f;
     if (row->pairs)
         TT_TRY(tt_head_dim_of(w->s, first->param->name, &src->head_dim, err));
     tt_gguf_tensor out = {.name = name, .n_dims = t->n_dims, .type = TT_GGUF_F32, .user = src};
@@ -79,7 +88,7 @@ static tt_status read_rows(const writer *w, const tt_hf_tensor *t, int64_t begin
     return TT_OK;
 }
 
-static tt_status gguf_fill(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n,
+static tt_status gguf_read(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n,
                            float *out, tt_error *err)
 {
     const writer *w = user;
@@ -98,6 +107,16 @@ static tt_status gguf_fill(void *user, const tt_gguf_tensor *t, int64_t begin, i
         const int64_t from = r - at + at % 2 * half + at / 2;
         TT_TRY(read_rows(w, src->tensor, from, from + 1, row, out, err));
     }
+    return TT_OK;
+}
+
+static tt_status gguf_fill(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n,
+                           float *out, tt_error *err)
+{
+    const source *src = t->user;
+    TT_TRY(gguf_read(user, t, begin, n, out, err));
+    for (int64_t i = 0; src->plus != 0.0f && i < n; i++)
+        out[i] += src->plus;
     return TT_OK;
 }
 
@@ -130,19 +149,36 @@ static tt_status add_model_keys(writer *w, tt_error *err)
     return TT_OK;
 }
 
-static tt_status add_factors(writer *w, tt_error *err)
+static tt_status add_vector(writer *w, const char *name, const float *values, int64_t n,
+                            tt_error *err)
 {
-    float *factors = tt_arena_array(w->out.arena, MAX_FACTORS, sizeof *factors);
     source *src = tt_arena_alloc(w->out.arena, sizeof *src);
-    if (!TT_HAS(w->model, tt_model_gguf, rope_factors) || !w->model->rope_factors)
-        return TT_OK;
-    const int64_t n = w->model->rope_factors(w->s->model.config, factors, MAX_FACTORS);
-    if (n <= 0)
-        return TT_OK;
-    src->values = factors;
+    src->values = values;
     const tt_gguf_tensor t = {
-        .name = "rope_freqs.weight", .n_dims = 1, .shape = {n}, .type = TT_GGUF_F32, .user = src};
+        .name = name, .n_dims = 1, .shape = {n}, .type = TT_GGUF_F32, .user = src};
     return tt_gguf_add(&w->out, &t, err);
+}
+
+/* The tensors that are no parameters. */
+static tt_status add_vectors(writer *w, tt_error *err)
+{
+    const tt_model_gguf *m = w->model;
+    const void *config = w->s->model.config;
+    float *values = tt_arena_array(w->out.arena, MAX_FACTORS, sizeof *values);
+    int64_t n = TT_HAS(m, tt_model_gguf, rope_factors) && m->rope_factors
+                    ? m->rope_factors(config, values, MAX_FACTORS)
+                    : 0;
+    if (n > 0)
+        TT_TRY(add_vector(w, "rope_freqs.weight", values, n, err));
+    for (size_t i = 0; TT_HAS(m, tt_model_gguf, vector) && m->vector; i++) {
+        const char *name = NULL;
+        values = tt_arena_array(w->out.arena, MAX_FACTORS, sizeof *values);
+        n = m->vector(config, i, &name, values, MAX_FACTORS);
+        if (n <= 0 || !name)
+            break;
+        TT_TRY(add_vector(w, name, values, n, err));
+    }
+    return TT_OK;
 }
 
 /* llama.cpp numbers file types differently from tensor types. */
@@ -168,7 +204,7 @@ static tt_status gguf_collect(writer *w, const tt_tokenizer_info *t, tt_map **te
         tt_gguf_u32(g, "general.quantization_version", 2);
     TT_TRY(tt_gguf_vocab(g, tt_setup_assets(w->s, g->arena), vt->vocab_size(w->s->model.config),
                          t ? t->bos : -1, t ? t->eos : -1, t ? t->pad : -1, err));
-    TT_TRY(add_factors(w, err));
+    TT_TRY(add_vectors(w, err));
     for (size_t i = 0; i < tt_map_size(*tensors); i++)
         TT_TRY(add_tensor(w, tt_map_value(*tensors, i), err));
     return TT_OK;

@@ -46,6 +46,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .n_inputs = o->n_inputs,
                              .tokens = o->sequences * o->seq_len,
                              .sequences = o->sequences,
+                             .length = o->mode == TT_MODE_DECODE ? o->length : o->seq_len,
                              .precision = o->precision,
                              .context = o->context,
                              .alignment = o->alignment,

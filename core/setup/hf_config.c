@@ -5,8 +5,11 @@
 
 /* model.flavor "hf": turns config.json into the arguments of the model. A key that is an option of
  * the model, or an alias of one, is written at the same line and column, so that errors name its
- * place in config.json. RoPE settings are read in both spellings. The other keys do not affect the
- * forward pass, or are checked to have the only supported value. */
+ * place in config.json. RoPE settings are read in all spellings:
+ *   rope_theta, rope_scaling                       transformers 4
+ *   rope_parameters {rope_theta, rope_type, …}     transformers 5
+ *   rope_parameters {full_attention {…}, sliding_attention {…}}   for models that differ by layer
+ * The other keys do not affect the forward pass, or are checked to have the only supported value. */
 
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
@@ -97,12 +100,55 @@ static bool is_default(const tt_json *rope)
     return type && type->type == TT_JSON_STRING && !strcmp(type->string, "default");
 }
 
+/* rope_parameters of transformers 5, of the layers that see all tokens; NULL: there are none. */
+static const tt_json *rope_parameters(const tt_json *root)
+{
+    const tt_json *v = tt_json_get(root, "rope_parameters");
+    const tt_json *full = tt_json_get(v, "full_attention");
+    return full ? full : v;
+}
+
+/* The parameters of the layers that slide; NULL: they are those of the others. */
+static const tt_json *local_parameters(const tt_json *root)
+{
+    return tt_json_get(tt_json_get(root, "rope_parameters"), "sliding_attention");
+}
+
+static bool is_number(const tt_json *v)
+{
+    return v && (v->type == TT_JSON_INT || v->type == TT_JSON_REAL);
+}
+
+/* Writes what transformers takes for these two keys of a scaling if they are absent, or, for
+ * LongRoPE, are elsewhere. */
+static void put_lengths(writer *w, const tt_json *root, const tt_json *v, const char *type)
+{
+    static const char original[] = "original_max_position_embeddings";
+    const tt_json *most = tt_json_get(root, "max_position_embeddings");
+    const tt_json *inside = tt_json_get(v, original), *outside = tt_json_get(root, original);
+    const bool list = tt_json_get(v, "long_factor") != NULL;
+    const tt_json *first = list && outside ? outside : inside ? NULL : most;
+    const tt_json *start = first ? first : inside;
+    if (first && (list || !strcmp(type, "yarn"))) {
+        config_put(w, ",\"original_max_position_embeddings\":", 36);
+        put_value(w, first);
+    }
+    if (list && !tt_json_get(v, "factor") && is_number(most) && is_number(start) &&
+        start->real > 0.0) {
+        tt_str text = {0};
+        tt_str_printf(&text, ",\"factor\":%.17g", most->real / start->real);
+        config_put(w, tt_str_get(&text), text.n);
+        tt_str_free(&text);
+    }
+}
+
 /* Writes RoPE scaling: rope_scaling of transformers 4, or rope_parameters of version 5, an object
  * that may also hold rope_theta. */
 static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
 {
-    static const char original[] = "original_max_position_embeddings";
-    const tt_json *type = rope_type(v), *most = tt_json_get(root, "max_position_embeddings");
+    const tt_json *type = rope_type(v);
+    const bool outside =
+        tt_json_get(v, "long_factor") && tt_json_get(root, "original_max_position_embeddings");
     bool any = false;
     if (!is_option(w->c, "rope_scaling") || !type || is_default(v))
         return;
@@ -112,6 +158,7 @@ static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
         const char *key = v->keys[i];
         if (!strcmp(key, "rope_theta") || !strcmp(key, "partial_rotary_factor") ||
             (!strcmp(key, "type") && tt_json_get(v, "rope_type")) ||
+            (outside && !strcmp(key, "original_max_position_embeddings")) ||
             (v->items[i]->type == TT_JSON_NULL && strcmp(key, "factor")))
             continue;
         tt_str name = {0};
@@ -123,11 +170,8 @@ static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
         tt_str_free(&name);
         any = true;
     }
-    if (type->type == TT_JSON_STRING && !strcmp(type->string, "yarn") && most &&
-        !tt_json_get(v, original)) { /* an absent key means this in transformers, too */
-        config_put(w, ",\"original_max_position_embeddings\":", 36);
-        put_value(w, most);
-    }
+    if (type->type == TT_JSON_STRING)
+        put_lengths(w, root, v, type->string);
     config_put(w, "}", 1);
 }
 
@@ -207,19 +251,42 @@ static bool is_one(const tt_json *v)
     return (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) && v->real == 1.0;
 }
 
+/* Checks the RoPE parameters of the layers that slide: they are not scaled, and their base is an
+ * option of the model or that of the other layers. */
+static tt_status check_local_rope(const tt_component *c, const char *path, const tt_json *root,
+                                  tt_error *err)
+{
+    const tt_json *v = local_parameters(root), *full = rope_parameters(root);
+    const tt_json *base = tt_json_get(v, "rope_theta"), *other = tt_json_get(full, "rope_theta");
+    if (!v || v->type == TT_JSON_NULL)
+        return TT_OK;
+    if (v->type != TT_JSON_OBJECT || !is_default(v))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "%s:%d:%d: rope_parameters.sliding_attention: model %s reads only the "
+                       "rope_type \"default\" for the layers that slide",
+                       path, v->line, v->column, c->name);
+    if (base && !is_option(c, "rope_local_base_freq") && (!other || !same_value(base, other)))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "%s:%d:%d: rope_parameters.sliding_attention.rope_theta: model %s has one "
+                       "base for all layers",
+                       path, base->line, base->column, c->name);
+    return TT_OK;
+}
+
 static tt_status check_rope(const tt_component *c, const char *path, const tt_json *root,
                             tt_error *err)
 {
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
+    TT_TRY(check_local_rope(c, path, root, err));
     for (size_t i = 0; i < TT_COUNT(keys); i++) {
-        const tt_json *v = tt_json_get(root, keys[i]);
+        const tt_json *v = i == 0 ? rope_parameters(root) : tt_json_get(root, keys[i]);
         if (!v || v->type == TT_JSON_NULL)
             continue;
         if (v->type != TT_JSON_OBJECT || !rope_type(v))
             return TT_FAIL(err, TT_EINVAL, "%s:%d:%d: %s: expected an object with \"rope_type\"",
                            path, v->line, v->column, keys[i]);
         const tt_json *part = tt_json_get(v, "partial_rotary_factor");
-        if (part && !is_one(part))
+        if (part && !is_one(part) && !is_option(c, "partial_rotary_factor"))
             return TT_FAIL(err, TT_EUNSUPPORTED,
                            "%s:%d:%d: %s.partial_rotary_factor: model %s rotates whole heads only",
                            path, part->line, part->column, keys[i], c->name);
@@ -251,14 +318,33 @@ bool tt_is_dropout(const char *option)
 static bool config_has(const tt_json *root, const char *key)
 {
     return tt_json_get(root, key) ||
-           (!strcmp(key, "rope_theta") && tt_json_get(tt_json_get(root, "rope_parameters"), key));
+           ((!strcmp(key, "rope_theta") || !strcmp(key, "partial_rotary_factor")) &&
+            tt_json_get(rope_parameters(root), key)) ||
+           (!strcmp(key, "rope_local_base_freq") &&
+            tt_json_get(local_parameters(root), "rope_theta"));
+}
+
+/* Writes the options that RoPE parameters of transformers 5 hold: rope_theta,
+ * partial_rotary_factor, and the base of the layers that slide. */
+static void put_parameters(writer *w, const tt_json *root, const tt_json *rope)
+{
+    const tt_json *base = tt_json_get(local_parameters(root), "rope_theta");
+    for (size_t i = 0; i < rope->n; i++)
+        if (!strcmp(rope->keys[i], "rope_theta") ||
+            (!strcmp(rope->keys[i], "partial_rotary_factor") &&
+             !tt_json_get(root, "partial_rotary_factor")))
+            put_member(w, rope, i);
+    if (base && is_option(w->c, "rope_local_base_freq")) {
+        put_key(w, "rope_local_base_freq", NULL);
+        put_value(w, base);
+    }
 }
 
 static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const tt_json *root,
                             tt_arena *a, tt_str *out, tt_error *err)
 {
     writer w = {.c = c, .out = out, .line = 1, .column = 1};
-    const tt_json *defaults = NULL, *rope = tt_json_get(root, "rope_parameters");
+    const tt_json *defaults = NULL, *rope = rope_parameters(root);
     const bool v5 = rope && rope->type == TT_JSON_OBJECT;
     config_put(&w, "{", 1);
     for (size_t i = 0; i < root->n; i++) {
@@ -272,10 +358,9 @@ static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const 
         put_member(&w, root, i);
     }
     const tt_json *scaling = v5 ? rope : tt_json_get(root, "rope_scaling");
-    for (size_t i = 0; v5 && i < rope->n; i++)
-        if (!strcmp(rope->keys[i], "rope_theta"))
-            put_member(&w, rope, i);
-    if (scaling)
+    if (v5)
+        put_parameters(&w, root, rope);
+    if (scaling && scaling->type == TT_JSON_OBJECT)
         put_scaling(&w, root, scaling);
     if (hf->defaults)
         TT_TRY(tt_json_parse(a, c->name, hf->defaults, strlen(hf->defaults), &defaults, err));

@@ -64,6 +64,9 @@ typedef enum tt_builder_use {
     TT_BUILD_GENERATE = 2 /* logits */
 } tt_builder_use;
 TT_EXPORT tt_builder_use tt_builder_mode(const tt_builder *b);
+/* The tokens of the longest sequence that the graph is for: training.seq_len, or the context of
+ * generation, where the token dim does not tell. 0: not known. */
+TT_EXPORT int64_t tt_builder_length(const tt_builder *b);
 
 /* ---- layers (an op and its parameters) ---- */
 
@@ -108,7 +111,8 @@ typedef enum tt_rope_scaling {
     TT_ROPE_NONE = 0,
     TT_ROPE_LINEAR = 1,
     TT_ROPE_LLAMA3 = 2,
-    TT_ROPE_YARN = 3
+    TT_ROPE_YARN = 3,
+    TT_ROPE_LONGROPE = 4
 } tt_rope_scaling;
 /* Rotary position embedding: rotates pairs of elements (j, j + rotary_dim/2) of every head. Su et
  * al. 2021, arXiv:2104.09864. */
@@ -117,13 +121,17 @@ typedef struct tt_rope_opts {
     int64_t rotary_dim; /* 0 = head_dim; the other elements of a head are copied */
     double theta;       /* 0 = 10000 */
     tt_rope_scaling scaling;
-    double factor;                            /* linear, llama3, yarn; 0 = 1 */
+    double factor;                            /* all scalings; 0 = 1 */
     double low_freq_factor, high_freq_factor; /* llama3; 0 = 1, 4 */
-    double original_max_position;             /* llama3, yarn; 0 = 8192 */
+    double original_max_position;             /* llama3, yarn, longrope; 0 = 8192 */
     double beta_fast, beta_slow;              /* yarn; 0 = 32, 1 */
-    double attention_factor; /* yarn: cos and sin are multiplied by it; 0 = 0.1 ln(factor) + 1 */
+    double attention_factor; /* yarn, longrope: cos and sin are multiplied by it; 0 = for yarn
+                                0.1 ln(factor) + 1, for longrope the root of
+                                1 + ln(factor) / ln(original_max_position) */
     int no_truncate;         /* yarn: keep fractional correction bounds (gpt-oss) */
     int interleaved;         /* 1: pairs (2j, 2j+1) (DeepSeek, Meta) */
+    const double *divisors;  /* longrope: [rotary_dim/2], positive; frequency j is divided by
+                                divisors[j]; copied */
 } tt_rope_opts;
 /* x [T, heads*head_dim], pos i32 [T] → as x */
 TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts);

@@ -84,6 +84,12 @@ typedef struct tt_model_gguf {
     /* (optional) Writes rope_freqs.weight, the divisors of the rotary frequencies, to out[cap].
      * Returns their number; 0: the model has no such tensor. [setup] */
     int64_t (*rope_factors)(const void *config, float *out, int64_t cap);
+    /* (optional) Tensors whose name in Hugging Face's files ends so have 1 added to each element:
+     * "norm.weight". */
+    const char *plus_one;
+    /* (optional) Writes vector i of those that the file has besides the parameters, and its name, a
+     * constant; called with i = 0, 1, … Returns its length; 0: there are no more. [setup] */
+    int64_t (*vector)(const void *config, size_t i, const char **name, float *out, int64_t cap);
 } tt_model_gguf;
 
 #ifdef __cplusplus

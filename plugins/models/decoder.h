@@ -1,85 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_MODELS_DECODER_H
 #define TT_MODELS_DECODER_H
-#include "decoder_hf.h"
-#include <math.h>
+#include "decoder_block.h"
 
-/* What Llama and the models derived from it share: a pre-norm decoder with grouped-query attention,
- * SwiGLU and rotary positions, under Hugging Face's names. A model's own file has its flavors, its
- * defaults and its differences. T tokens, D width, H heads, K key/value heads, hd head width, F
- * hidden width, V vocabulary. Source: Touvron et al. 2023, arXiv:2302.13971. */
+/* What Llama and the models derived from it share: a decoder with grouped-query attention, a gated
+ * feed-forward layer, RMSNorm and rotary positions, under Hugging Face's names. A model's own file
+ * has its flavors, its defaults and its differences (decoder_kind in decoder_block.h). T tokens, D
+ * width, V vocabulary. Source: Touvron et al. 2023, arXiv:2302.13971. */
 
-/* Initial values of the embedding and the output layer (head), and of the weights of one layer:
- * `up` for up_proj, `out` for those that write to the residual stream, `plain` for the others. */
-typedef struct {
-    tt_init embedding, head, plain, up, out;
-} decoder_init;
-
-/* How a model differs from the others. */
-typedef struct {
-    bool qkv_bias; /* q_proj, k_proj and v_proj have a bias */
-    bool qk_norm;  /* each query and key head is normalized before the rotary positions */
-    decoder_init (*init)(const decoder *c, int64_t layer);
-} decoder_kind;
-
-/* normal(0.02); with more layers, a smaller deviation for weights that write to the residual
- * stream. */
-static inline decoder_init decoder_init_normal(const decoder *c, int64_t layer)
+/* The root of D in the dtype of the embeddings: transformers rounds it, too. */
+static inline double decoder_embedding_scale(const decoder *c, tt_dtype dtype)
 {
-    (void)layer;
-    const tt_init plain = {TT_INIT_NORMAL, 0.02, 0.0, 0.0};
-    const tt_init out = {TT_INIT_NORMAL, 0.02 / sqrt(2.0 * (double)c->n_layers), 0.0, 0.0};
-    return (decoder_init){plain, plain, plain, plain, out};
-}
-
-/* Queries or keys x [T,n*hd]: normalizes each head by one weight [hd] if the model does so, then
- * rotates it. */
-static inline tt_value *decoder_turn(tt_builder *b, const decoder_kind *kind, const decoder *c,
-                                     tt_value *x, const char *norm)
-{
-    const tt_dim hd = TT_DIM(c->head_dim, NULL);
-    const tt_param_opts ones = {
-        .init = {TT_INIT_CONSTANT, 1.0, 0.0, 0.0},
-          .tags = "norm"
-    };
-    if (kind->qk_norm)
-        x = tt_rms_norm_w(b, x, tt_param(b, norm, &hd, 1, &ones), c->norm_eps);
-    return tt_rope(b, x, tt_input(b, "pos"), &c->rope);
-}
-
-static inline tt_value *decoder_attention(tt_builder *b, const decoder_kind *kind, const decoder *c,
-                                          const decoder_init *init, tt_value *x, /* [T,D] */
-                                          int64_t window)
-{
-    const int64_t hd = c->head_dim;
-    const tt_dim D = TT_DIM(c->dim, "embed");
-    const tt_dim H = TT_DIM_UNIT(c->n_heads * hd, "heads", hd),
-                 K = TT_DIM_UNIT(c->n_kv_heads * hd, "kv_heads", hd);
-    const tt_linear_opts in = {.bias = kind->qkv_bias, .init = init->plain};
-    const tt_linear_opts out = {.init = init->out};
-    const tt_attention_opts opts = {.window = window, .dropout = c->attention_dropout};
-    tt_scope(b, "self_attn");
-    (void)tt_input(b, "pos"); /* [T] */
-    tt_value *q = decoder_turn(b, kind, c, tt_linear(b, x, "q_proj", H, &in), "q_norm.weight");
-    tt_value *k = decoder_turn(b, kind, c, tt_linear(b, x, "k_proj", K, &in), "k_norm.weight");
-    tt_value *v = tt_linear(b, x, "v_proj", K, &in); /* [T,K*hd] */
-    tt_value *y = tt_linear(b, tt_attention(b, q, k, v, hd, &opts), "o_proj", D, &out);
-    tt_scope_end(b);
-    return y;
-}
-
-static inline tt_value *decoder_mlp(tt_builder *b, const decoder *c, const decoder_init *init,
-                                    tt_value *x)
-{
-    const tt_dim D = TT_DIM(c->dim, "embed"), F = TT_DIM(c->hidden_dim, "ffn");
-    const tt_linear_opts plain = {.init = init->plain}, up = {.init = init->up},
-                         out = {.init = init->out};
-    tt_scope(b, "mlp");
-    tt_value *gate = tt_silu(b, tt_linear(b, x, "gate_proj", F, &plain));
-    tt_value *h = tt_mul(b, gate, tt_linear(b, x, "up_proj", F, &up)); /* [T,F] */
-    tt_value *y = tt_linear(b, h, "down_proj", D, &out);
-    tt_scope_end(b);
-    return y;
+    const float scale = (float)sqrt((double)c->dim);
+    uint32_t bits;
+    float rounded;
+    memcpy(&bits, &scale, sizeof bits);
+    bits = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u; /* halves to even */
+    memcpy(&rounded, &bits, sizeof rounded);
+    return (double)(dtype == TT_BF16 ? rounded : scale);
 }
 
 static inline void decoder_describe(const decoder_kind *kind, const decoder *c, tt_builder *b)
@@ -89,20 +27,17 @@ static inline void decoder_describe(const decoder_kind *kind, const decoder *c, 
     const tt_param_opts embedding = {.init = ends.embedding, .tags = "embedding"};
     tt_value *w = tt_param(b, "model.embed_tokens.weight", table, 2, &embedding);
     tt_value *x = tt_embedding_w(b, tt_input(b, "ids"), w); /* [T,D] */
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        const decoder_init init = kind->init(c, i);
-        tt_block(b, "model.layers.%lld", (long long)i);
-        tt_value *h = tt_rms_norm(b, x, "input_layernorm", c->norm_eps);
-        x = tt_add(b, x, decoder_attention(b, kind, c, &init, h, decoder_window(c, i)));
-        h = tt_rms_norm(b, x, "post_attention_layernorm", c->norm_eps);
-        x = tt_add(b, x, decoder_mlp(b, c, &init, h));
-        tt_block_end(b);
-    }
-    x = tt_rms_norm(b, x, "model.norm", c->norm_eps);
-    tt_output(b, "logits",
-              c->tie_embeddings
-                  ? tt_linear_w(b, x, w)
-                  : tt_linear(b, x, "lm_head", V, &(tt_linear_opts){.init = ends.head}));
+    if (kind->scaled_embedding)
+        x = tt_scale(b, x, decoder_embedding_scale(c, tt_value_type(x)->dtype));
+    for (int64_t i = 0; i < c->n_layers; i++)
+        x = decoder_block(b, kind, c, i, x);
+    x = decoder_norm(b, kind, c, x, "model.norm");
+    x = c->tie_embeddings ? tt_linear_w(b, x, w)
+                          : tt_linear(b, x, "lm_head", V, &(tt_linear_opts){.init = ends.head});
+    const double cap = c->final_logit_softcapping; /* NaN: none */
+    if (cap > 0.0)
+        x = tt_scale(b, tt_tanh(b, tt_scale(b, x, 1.0 / cap)), cap);
+    tt_output(b, "logits", x);
 }
 
 #endif

@@ -3,8 +3,8 @@
 #define TT_MODELS_DECODER_ARGS_H
 #include "rope_scaling.h"
 
-/* The arguments of the models of decoder.h: their options, the values derived from them, and the
- * checks. */
+/* The arguments of the models of decoder.h, the values derived from them, and the checks.
+ * decoder_options.h has the rows of the option tables. */
 
 /* The arguments of all these models. A model's option table says which it has; the others stay
  * 0. */
@@ -17,61 +17,24 @@ typedef struct {
     double ffn_dim_multiplier;
     bool use_sliding_window; /* qwen2, qwen3; mistral has sliding_window alone */
     int64_t sliding_window, max_window_layers;
+    int64_t sliding_window_pattern; /* gemma2, gemma3, olmo3; 0: max_window_layers counts */
     const char *layer_types;
+    bool attention_bias, mlp_bias;
+    double partial_rotary_factor;   /* 0: 1 */
+    double rope_local_base_freq;    /* of the layers that slide; 0: as the others */
+    int64_t query_pre_attn_scalar;  /* 0: head_dim */
+    double attn_logit_softcapping;  /* 0 or NaN: none */
+    double final_logit_softcapping; /* 0 or NaN: none */
+    int64_t no_rope_layer_interval; /* 0: every layer rotates */
+    const char *no_rope_layers;
     /* set by decoder_finish() */
-    tt_rope_opts rope;
+    tt_rope_opts rope; /* without LongRoPE's divisors; see decoder_rope() */
+    rope_factors factors;
     int64_t window; /* of the layers that slide; 0: no layer does */
 } decoder;
 
 /* 2^24: a product of two sizes is far below the limit of int64 */
 #define DECODER_MAX_DIM 16777216.0
-
-/* The options that all these models have; defaults as JSON text. */
-#define DECODER_OPTIONS(layers, kv_heads, head_width, eps, theta, tied)                            \
-    TT_OPTION_MORE(decoder, dim, TT_OPT_INT, "256", 1, DECODER_MAX_DIM, NULL, 0, "hidden_size",    \
-                   "width of the residual stream"),                                                \
-        TT_OPTION_MORE(decoder, n_layers, TT_OPT_INT, layers, 1, 65536, NULL, 0,                   \
-                       "num_hidden_layers", "number of blocks"),                                   \
-        TT_OPTION_MORE(decoder, n_heads, TT_OPT_INT, "16", 1, 65536, NULL, 0,                      \
-                       "num_attention_heads", "query heads"),                                      \
-        TT_OPTION_MORE(decoder, n_kv_heads, TT_OPT_INT, kv_heads, 1, 65536, NULL, TT_OPT_NULLABLE, \
-                       "num_key_value_heads",                                                      \
-                       "key and value heads, a divisor of n_heads; null: n_heads"),                \
-        TT_OPTION_MORE(decoder, head_dim, TT_OPT_INT, head_width, 2, 65536, NULL, TT_OPT_NULLABLE, \
-                       NULL, "width of a head, even; null: dim/n_heads"),                          \
-        TT_OPTION(decoder, vocab_size, TT_OPT_INT, "2048", 1, 2147483647.0,                        \
-                  "rows of the embedding, at least the tokenizer's"),                              \
-        TT_OPTION(decoder, attention_dropout, TT_OPT_FLOAT, "0", 0, 1,                             \
-                  "in training, the share of the attention weights that is set to 0"),             \
-        TT_OPTION_MORE(decoder, norm_eps, TT_OPT_FLOAT, eps, 1e-30, 1, NULL, 0, "rms_norm_eps",    \
-                       "epsilon of the norms"),                                                    \
-        TT_OPTION(decoder, rope_theta, TT_OPT_FLOAT, theta, 1, 1e18,                               \
-                  "base of the rotary frequencies"),                                               \
-        TT_OPTION_MORE(decoder, rope_scaling, TT_OPT_JSON, "null", 0, 0, NULL, TT_OPT_NULLABLE,    \
-                       NULL,                                                                       \
-                       "null, or as in Hugging Face's config.json: {\"rope_type\": \"llama3\", "   \
-                       "\"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, "          \
-                       "\"original_max_position_embeddings\": 8192}; also linear and yarn"),       \
-        TT_OPTION_MORE(decoder, tie_embeddings, TT_OPT_BOOL, tied, 0, 0, NULL, 0,                  \
-                       "tie_word_embeddings", "the output layer is the embedding")
-
-#define DECODER_HIDDEN_OPTION(hidden)                                                              \
-    TT_OPTION_MORE(decoder, hidden_dim, TT_OPT_INT, hidden, 1, DECODER_MAX_DIM, NULL, 0,           \
-                   "intermediate_size", "width of the feed-forward layer")
-
-#define DECODER_WINDOW_OPTIONS                                                                     \
-    TT_OPTION(decoder, use_sliding_window, TT_OPT_BOOL, "false", 0, 0,                             \
-              "whether sliding_window is used"),                                                   \
-        TT_OPTION_MORE(decoder, sliding_window, TT_OPT_INT, "4096", 1, 2147483647.0, NULL,         \
-                       TT_OPT_NULLABLE, NULL,                                                      \
-                       "a token sees this many, itself among them, in the layers that "            \
-                       "layer_types or max_window_layers say; null: all"),                         \
-        TT_OPTION(decoder, max_window_layers, TT_OPT_INT, "28", 0, 65536,                          \
-                  "this many layers from the first see all, the others the window"),               \
-        TT_OPTION_MORE(decoder, layer_types, TT_OPT_JSON, "null", 0, 0, NULL, TT_OPT_NULLABLE,     \
-                       NULL,                                                                       \
-                       "for each layer \"full_attention\" or \"sliding_attention\"; null: by "     \
-                       "max_window_layers")
 
 /* ---- sizes ---- */
 
@@ -87,7 +50,7 @@ static inline int64_t decoder_or(int64_t value, int64_t other)
 }
 
 /* The text of item i of a list of strings, up to its quote; NULL: the list is shorter, or is not a
- * list. */
+ * list. Items that are 0 or 1 are themselves the text. */
 static inline const char *decoder_item(const char *list, int64_t i)
 {
     const char *p = list + strspn(list, " \t\r\n");
@@ -95,12 +58,13 @@ static inline const char *decoder_item(const char *list, int64_t i)
         return NULL;
     for (int64_t k = 0;; k++) {
         p += strspn(p, " \t\r\n");
+        const bool digit = *p == '0' || *p == '1';
         const char *end = *p == '"' ? strpbrk(p + 1, "\"\\") : NULL;
-        if (!end || *end != '"')
+        if (!digit && (!end || *end != '"'))
             return NULL;
         if (k == i)
-            return p + 1;
-        p = end + 1;
+            return digit ? p : p + 1;
+        p = (digit ? p : end) + 1;
         p += strspn(p, " \t\r\n");
         if (*p++ != ',')
             return NULL;
@@ -110,10 +74,36 @@ static inline const char *decoder_item(const char *list, int64_t i)
 /* The window of a layer; 0: it sees all tokens. */
 static inline int64_t decoder_window(const decoder *c, int64_t layer)
 {
+    if (!decoder_said(c->layer_types) && c->sliding_window_pattern > 0)
+        return (layer + 1) % c->sliding_window_pattern != 0 ? c->window : 0;
     if (!decoder_said(c->layer_types))
         return layer >= c->max_window_layers ? c->window : 0;
     const char *type = decoder_item(c->layer_types, layer);
     return type && strncmp(type, "sliding", 7) == 0 ? c->window : 0;
+}
+
+/* Whether a layer rotates queries and keys. */
+static inline bool decoder_rotates(const decoder *c, int64_t layer)
+{
+    if (decoder_said(c->no_rope_layers)) {
+        const char *item = decoder_item(c->no_rope_layers, layer);
+        return !item || *item != '0';
+    }
+    return c->no_rope_layer_interval == 0 || (layer + 1) % c->no_rope_layer_interval != 0;
+}
+
+static inline tt_status decoder_check_no_rope(const decoder *c, tt_error *err)
+{
+    for (int64_t i = 0; i < c->n_layers; i++) {
+        const char *item = decoder_item(c->no_rope_layers, i);
+        if (!item || !strchr("01", *item))
+            return TT_FAIL(
+                err, TT_EINVAL,
+                "model.args.no_rope_layers: layer %lld is neither 0 nor 1; wanted a list "
+                "of these, one for each of %lld layers",
+                (long long)i, (long long)c->n_layers);
+    }
+    return TT_OK;
 }
 
 static inline tt_status decoder_check_layer_types(const decoder *c, tt_error *err)
@@ -163,9 +153,34 @@ static inline tt_status decoder_finish(void *cfg, tt_error *err)
     c->window = c->use_sliding_window ? decoder_or(c->sliding_window, 0) : 0;
     if (decoder_said(c->layer_types))
         TT_TRY(decoder_check_layer_types(c, err));
-    c->rope = (tt_rope_opts){.head_dim = c->head_dim, .theta = c->rope_theta};
-    return decoder_said(c->rope_scaling) ? rope_read_scaling(c->rope_scaling, &c->rope, err)
-                                         : TT_OK;
+    if (decoder_said(c->no_rope_layers))
+        TT_TRY(decoder_check_no_rope(c, err));
+    const double part = c->partial_rotary_factor > 0.0 ? c->partial_rotary_factor : 1.0;
+    const int64_t rotated = (int64_t)((double)c->head_dim * part);
+    if (rotated < 2 || rotated % 2 != 0)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "model.args.partial_rotary_factor: %g of a head of %lld is %lld elements, and "
+            "pairs of them are rotated; it must be even and not 0",
+            part, (long long)c->head_dim, (long long)rotated);
+    c->rope =
+        (tt_rope_opts){.head_dim = c->head_dim, .rotary_dim = rotated, .theta = c->rope_theta};
+    return decoder_said(c->rope_scaling)
+               ? rope_read_scaling(c->rope_scaling, &c->rope, &c->factors, err)
+               : TT_OK;
+}
+
+/* The rotary positions of a layer, for sequences of up to `length` tokens. */
+static inline tt_rope_opts decoder_rope(const decoder *c, int64_t layer, int64_t length)
+{
+    tt_rope_opts r = c->rope;
+    if (c->rope_local_base_freq > 0.0 && decoder_window(c, layer) > 0)
+        return (tt_rope_opts){
+            .head_dim = r.head_dim, .rotary_dim = r.rotary_dim, .theta = c->rope_local_base_freq};
+    if (r.scaling == TT_ROPE_LONGROPE)
+        r.divisors = (double)length > r.original_max_position ? c->factors.long_factor
+                                                              : c->factors.short_factor;
+    return r;
 }
 
 static inline int64_t decoder_vocab_size(const void *cfg)

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_MODELS_DECODER_HF_H
 #define TT_MODELS_DECODER_HF_H
-#include "decoder_args.h"
+#include "decoder_options.h"
+#include "rope_config.h"
 
 /* Writes config.json for the models of decoder.h. */
 
-/* more: the members that only this model has, as text without a comma at either end. */
+#define DECODER_SILU "\"hidden_act\": \"silu\""
+
+/* more: the activation and the members that only this model has, as text without a comma at either
+ * end. */
 static inline tt_status decoder_config_json(const decoder *c, const char *architecture,
                                             const char *model_type, const char *more, char *json,
                                             size_t size, tt_error *err)
@@ -26,13 +30,13 @@ static inline tt_status decoder_config_json(const decoder *c, const char *archit
     json_begin_config(&t, architecture, model_type);
     for (size_t i = 0; i < TT_COUNT(sizes); i++)
         json_add(&t, ",\n  \"%s\": %lld", sizes[i].key, (long long)sizes[i].value);
-    json_add(&t, ",\n  \"hidden_act\": \"silu\",\n  %s,\n  ", more);
+    json_add(&t, ",\n  %s,\n  ", more);
     json_add_real(&t, "attention_dropout", c->attention_dropout);
     json_add(&t, ",\n  \"initializer_range\": 0.02,\n  ");
     json_add_real(&t, "rms_norm_eps", c->norm_eps);
     json_add(&t, ",\n  ");
     json_add_real(&t, "rope_theta", c->rope_theta);
-    rope_add_scaling(&t, &c->rope);
+    rope_add_scaling(&t, &c->rope, &c->factors);
     json_add(&t, ",\n  \"tie_word_embeddings\": %s", c->tie_embeddings ? "true" : "false");
     return json_end_config(&t, model_type, err);
 }
@@ -42,10 +46,10 @@ static inline tt_status decoder_config_json_windows(const decoder *c, const char
                                                     const char *model_type, const char *more,
                                                     char *json, size_t size, tt_error *err)
 {
-    char text[4096];
+    char text[8192];
     json_text t = {text, sizeof text, 0};
-    json_add(&t, "%s\"use_sliding_window\": %s,\n  \"max_window_layers\": %lld", more,
-             c->window ? "true" : "false", (long long)c->max_window_layers);
+    json_add(&t, DECODER_SILU ",\n  %s\"use_sliding_window\": %s,\n  \"max_window_layers\": %lld",
+             more, c->window ? "true" : "false", (long long)c->max_window_layers);
     json_add(&t, c->window ? ",\n  \"sliding_window\": %lld" : ",\n  \"sliding_window\": null",
              (long long)c->window);
     if (decoder_said(c->layer_types))
@@ -54,6 +58,28 @@ static inline tt_status decoder_config_json_windows(const decoder *c, const char
         return TT_FAIL(err, TT_EINVAL, "%s: its layer_types are longer than %zu bytes", model_type,
                        t.size);
     return decoder_config_json(c, architecture, model_type, text, json, size, err);
+}
+
+/* Adds layer_types: the argument's list, or the one that follows from the other arguments. */
+static inline void decoder_add_layer_types(json_text *t, const decoder *c)
+{
+    json_add(t, ",\n  \"layer_types\": ");
+    if (decoder_said(c->layer_types)) {
+        json_add(t, "%s", c->layer_types);
+        return;
+    }
+    for (int64_t i = 0; i < c->n_layers; i++)
+        json_add(t, "%s\"%s_attention\"", i ? ", " : "[",
+                 decoder_window(c, i) ? "sliding" : "full");
+    json_add(t, "]");
+}
+
+/* Fails if the text does not fit. */
+static inline tt_status decoder_text_fits(const json_text *t, tt_error *err)
+{
+    if (t->n >= t->size)
+        return TT_FAIL(err, TT_EINVAL, "its lists of layers are longer than %zu bytes", t->size);
+    return TT_OK;
 }
 
 /* The values that a config.json of Qwen 2 and 3 has by default when these keys are missing. */

@@ -263,7 +263,8 @@ static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *e
 }
 
 static const tt_model_gguf gguf = {
-    sizeof gguf, "gpt2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys, NULL};
+    sizeof gguf, "gpt2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys,
+    NULL,        NULL,   NULL};
 
 static const void *gpt2_extension(const char *id)
 {

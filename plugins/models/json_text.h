@@ -26,14 +26,21 @@ static inline void json_add(json_text *t, const char *fmt, ...)
     t->n = more < 0 ? t->size : t->n + (size_t)more;
 }
 
-/* A member whose number readers take for a float, in the shortest text that reads back the same. */
-static inline void json_add_real(json_text *t, const char *key, double x)
+/* A number that readers take for a float, in the shortest text that reads back the same. */
+static inline void json_add_number(json_text *t, double x)
 {
     char text[40];
     snprintf(text, sizeof text, "%.15g", x);
     if (strtod(text, NULL) != x)
         snprintf(text, sizeof text, "%.17g", x);
-    json_add(t, "\"%s\": %s%s", key, text, strpbrk(text, ".e") ? "" : ".0");
+    json_add(t, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
+}
+
+/* A member with such a number. */
+static inline void json_add_real(json_text *t, const char *key, double x)
+{
+    json_add(t, "\"%s\": ", key);
+    json_add_number(t, x);
 }
 
 /* The first members of every config.json: what kind of model it is. */

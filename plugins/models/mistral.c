@@ -50,9 +50,10 @@ static void mistral_describe(const void *cfg, tt_builder *b)
 static tt_status mistral_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     const decoder *c = cfg;
-    char window[64];
+    char window[96];
     snprintf(window, sizeof window,
-             c->window ? "\"sliding_window\": %lld" : "\"sliding_window\": null",
+             c->window ? DECODER_SILU ",\n  \"sliding_window\": %lld"
+                       : DECODER_SILU ",\n  \"sliding_window\": null",
              (long long)c->window);
     return decoder_config_json(c, "MistralForCausalLM", "mistral", window, json, size, err);
 }

@@ -55,9 +55,7 @@ static const tt_model_hf hf = {
 
 static const tt_tensor_name gguf_names[] = {
     DECODER_GGUF_NAMES(0),
-    {"model.layers.*.self_attn.q_proj.bias", "blk.*.attn_q.bias", 0, 0},
-    {"model.layers.*.self_attn.k_proj.bias", "blk.*.attn_k.bias", 0, 0},
-    {"model.layers.*.self_attn.v_proj.bias", "blk.*.attn_v.bias", 0, 0},
+    DECODER_GGUF_QKV_BIASES(0),
 };
 
 static const tt_model_gguf gguf = DECODER_GGUF("qwen2", gguf_names, decoder_gguf_keys_qwen, NULL);

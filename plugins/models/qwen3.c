@@ -10,6 +10,7 @@ static const tt_option options[] = {
     DECODER_OPTIONS("8", "8", "128", "1e-6", "1000000.0", "true"),
     DECODER_HIDDEN_OPTION("3072"),
     DECODER_WINDOW_OPTIONS,
+    DECODER_ATTENTION_BIAS_OPTION,
 };
 
 /* All flavors share 8 key/value heads of 128 and a vocabulary. */
@@ -31,7 +32,7 @@ static const tt_flavor flavors[] = {
     FLAVOR("32B", 5120, 64, 64, 25600, false),
 };
 
-static const decoder_kind kind = {.qk_norm = true, .init = decoder_init_normal};
+static const decoder_kind kind = {.qk_norm = DECODER_QK_HEADS, .init = decoder_init_normal};
 
 static void qwen3_describe(const void *cfg, tt_builder *b)
 {
@@ -40,23 +41,23 @@ static void qwen3_describe(const void *cfg, tt_builder *b)
 
 static tt_status qwen3_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
-    return decoder_config_json_windows(cfg, "Qwen3ForCausalLM", "qwen3",
-                                       "\"attention_bias\": false,\n  ", json, size, err);
+    const decoder *c = cfg;
+    const char *bias =
+        c->attention_bias ? "\"attention_bias\": true,\n  " : "\"attention_bias\": false,\n  ";
+    return decoder_config_json_windows(c, "Qwen3ForCausalLM", "qwen3", bias, json, size, err);
 }
 
-static const tt_model_hf hf = {
-    sizeof hf,
-    "qwen3",
-    DECODER_QWEN_DEFAULTS("128"),
-    "{\"hidden_act\": \"silu\", \"attention_bias\": false, \"partial_rotary_factor\": 1.0, "
-    "\"quantization_config\": null}",
-    qwen3_config_json,
-    "model."};
+static const tt_model_hf hf = {sizeof hf,
+                               "qwen3",
+                               DECODER_QWEN_DEFAULTS("128"),
+                               "{\"hidden_act\": \"silu\", \"partial_rotary_factor\": 1.0, "
+                               "\"quantization_config\": null}",
+                               qwen3_config_json,
+                               "model."};
 
 static const tt_tensor_name gguf_names[] = {
     DECODER_GGUF_NAMES(0),
-    {"model.layers.*.self_attn.q_norm.weight", "blk.*.attn_q_norm.weight", 0, 0},
-    {"model.layers.*.self_attn.k_norm.weight", "blk.*.attn_k_norm.weight", 0, 0},
+    DECODER_GGUF_QK_NORMS,
 };
 
 static const tt_model_gguf gguf = DECODER_GGUF("qwen3", gguf_names, decoder_gguf_keys_qwen, NULL);

@@ -5,13 +5,24 @@
 #include <stdbool.h>
 #include <ttrun/model.h>
 
-/* model.args.rope_scaling, as in Hugging Face's config.json: a flat object of strings, numbers and
- * booleans. It is parsed into tt_rope_opts here, and written back. */
+/* model.args.rope_scaling, as in Hugging Face's config.json: an object of strings, numbers,
+ * booleans and, for LongRoPE, two lists of numbers. It is parsed into tt_rope_opts here;
+ * rope_config.h writes it back. */
+
+#define ROPE_MAX_PAIRS 512
+
+/* LongRoPE's divisors of the frequencies, for sequences of up to the original context length and for
+ * longer ones. */
+typedef struct {
+    int64_t n_short, n_long;
+    double short_factor[ROPE_MAX_PAIRS], long_factor[ROPE_MAX_PAIRS];
+} rope_factors;
 
 typedef struct {
     const char *at; /* the text not yet read */
-    char text[64];  /* the last token: a string's contents, a number, a word, or one of {}:, */
+    char text[64];  /* the last token: a string's contents, a number, a word, or one of {}[]:, */
     char kind;      /* '"' string, '0' number, 'a' word, the character itself, 0 at the end */
+    rope_factors *factors;
 } rope_reader;
 
 static inline bool rope_read_token(rope_reader *r)
@@ -25,7 +36,7 @@ static inline bool rope_read_token(rope_reader *r)
             return false;
         r->kind = '"';
         r->at = end + 1;
-    } else if (*begin == '\0' || strchr("{}:,", *begin)) {
+    } else if (*begin == '\0' || strchr("{}[]:,", *begin)) {
         r->kind = *begin;
         end = r->at = begin + (*begin != '\0');
     } else {
@@ -46,10 +57,12 @@ static inline tt_status rope_set_type(const char *type, tt_rope_opts *out, tt_er
         const char *name;
         tt_rope_scaling value;
     } types[] = {
-        {"default", TT_ROPE_NONE  },
-        {"linear",  TT_ROPE_LINEAR},
-        {"llama3",  TT_ROPE_LLAMA3},
-        {"yarn",    TT_ROPE_YARN  }
+        {"default",  TT_ROPE_NONE    },
+        {"linear",   TT_ROPE_LINEAR  },
+        {"llama3",   TT_ROPE_LLAMA3  },
+        {"yarn",     TT_ROPE_YARN    },
+        {"longrope", TT_ROPE_LONGROPE},
+        {"su",       TT_ROPE_LONGROPE}  /* an older name */
     };
     for (size_t i = 0; i < TT_COUNT(types); i++) {
         if (strcmp(type, types[i].name) == 0) {
@@ -59,13 +72,37 @@ static inline tt_status rope_set_type(const char *type, tt_rope_opts *out, tt_er
     }
     return TT_FAIL(err, TT_EINVAL,
                    "model.args.rope_scaling.rope_type: \"%s\" is not built; use default, linear, "
-                   "llama3 or yarn",
+                   "llama3, yarn or longrope",
                    type);
 }
 
-static inline tt_status rope_set_member(const char *key, const rope_reader *value,
-                                        tt_rope_opts *out, tt_error *err)
+/* Reads the rest of a list of positive numbers, whose '[' has been read. */
+static inline tt_status rope_read_list(rope_reader *r, const char *key, double *out, int64_t *n,
+                                       tt_error *err)
 {
+    bool ok = true, more = true;
+    for (*n = 0; ok && more; ++*n) {
+        char *end = NULL;
+        ok = *n < ROPE_MAX_PAIRS && rope_read_token(r) && r->kind == '0';
+        if (!ok)
+            break;
+        out[*n] = strtod(r->text, &end);
+        ok = *end == '\0' && out[*n] > 0.0 && out[*n] < 1e18 && rope_read_token(r) &&
+             strchr(",]", r->kind);
+        more = r->kind == ',';
+    }
+    if (!ok)
+        return TT_FAIL(err, TT_EINVAL,
+                       "model.args.rope_scaling.%s: wanted a list of 1 to %d positive numbers", key,
+                       ROPE_MAX_PAIRS);
+    return TT_OK;
+}
+
+/* Reads the value that begins with the token that was read last. */
+static inline tt_status rope_set_member(const char *key, rope_reader *value, tt_rope_opts *out,
+                                        tt_error *err)
+{
+    rope_factors *f = value->factors;
     const struct {
         const char *name;
         double *at;
@@ -80,6 +117,10 @@ static inline tt_status rope_set_member(const char *key, const rope_reader *valu
     };
     if ((strcmp(key, "rope_type") == 0 || strcmp(key, "type") == 0) && value->kind == '"')
         return rope_set_type(value->text, out, err);
+    if (strcmp(key, "short_factor") == 0 && value->kind == '[')
+        return rope_read_list(value, key, f->short_factor, &f->n_short, err);
+    if (strcmp(key, "long_factor") == 0 && value->kind == '[')
+        return rope_read_list(value, key, f->long_factor, &f->n_long, err);
     if (strcmp(key, "truncate") == 0 && value->kind == 'a') {
         const bool yes = strcmp(value->text, "true") == 0;
         if (!yes && strcmp(value->text, "false") != 0)
@@ -105,20 +146,53 @@ static inline tt_status rope_set_member(const char *key, const rope_reader *valu
         err, TT_EINVAL,
         "model.args.rope_scaling.%s: unknown key or wrong type; known: rope_type, factor, "
         "low_freq_factor, high_freq_factor, original_max_position_embeddings, beta_fast, "
-        "beta_slow, "
-        "attention_factor, truncate",
+        "beta_slow, attention_factor, truncate, short_factor, long_factor",
         key);
 }
 
-static inline tt_status rope_read_scaling(const char *json, tt_rope_opts *out, tt_error *err)
+/* Checks that the members fit together. `out` has the rotary dim. */
+static inline tt_status rope_check_scaling(tt_rope_opts *out, const rope_factors *f, tt_error *err)
 {
-    rope_reader r = {.at = json};
+    const char *name = out->scaling == TT_ROPE_LONGROPE ? "longrope"
+                       : out->scaling == TT_ROPE_YARN   ? "yarn"
+                                                        : "linear";
+    const bool needs = out->scaling != TT_ROPE_NONE && out->scaling != TT_ROPE_LLAMA3;
+    if (out->factor == 0.0 && needs &&
+        (out->scaling != TT_ROPE_LONGROPE || out->attention_factor == 0.0))
+        return TT_FAIL(err, TT_EINVAL,
+                       "model.args.rope_scaling: %s needs a factor, as in {\"rope_type\": \"%s\", "
+                       "\"factor\": 4}",
+                       name, name);
+    if (out->scaling == TT_ROPE_LONGROPE &&
+        (f->n_short != out->rotary_dim / 2 || f->n_long != out->rotary_dim / 2 ||
+         out->original_max_position == 0.0))
+        return TT_FAIL(err, TT_EINVAL,
+                       "model.args.rope_scaling: longrope needs original_max_position_embeddings, "
+                       "and short_factor and long_factor with %lld numbers each, half of what is "
+                       "rotated of a head; they have %lld and %lld",
+                       (long long)(out->rotary_dim / 2), (long long)f->n_short,
+                       (long long)f->n_long);
+    const double low = out->low_freq_factor != 0.0 ? out->low_freq_factor : 1.0;
+    const double high = out->high_freq_factor != 0.0 ? out->high_freq_factor : 4.0;
+    if (out->scaling == TT_ROPE_LLAMA3 && !(low < high))
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "model.args.rope_scaling: low_freq_factor %g is not below high_freq_factor %g", low,
+            high);
+    return TT_OK;
+}
+
+/* Reads the JSON text into *out, whose rotary_dim is set, and *factors. */
+static inline tt_status rope_read_scaling(const char *json, tt_rope_opts *out,
+                                          rope_factors *factors, tt_error *err)
+{
+    rope_reader r = {.at = json, .factors = factors};
     bool ok = rope_read_token(&r) && r.kind == '{' && rope_read_token(&r);
     while (ok && r.kind == '"') {
         char key[sizeof r.text];
         memcpy(key, r.text, sizeof key);
         ok = rope_read_token(&r) && r.kind == ':' && rope_read_token(&r) && r.kind &&
-             strchr("\"0a", r.kind);
+             strchr("\"0a[", r.kind);
         if (!ok)
             break;
         TT_TRY(rope_set_member(key, &r, out, err));
@@ -130,71 +204,9 @@ static inline tt_status rope_read_scaling(const char *json, tt_rope_opts *out, t
                        "model.args.rope_scaling: wanted null or a flat object such as "
                        "{\"rope_type\": \"llama3\", \"factor\": 8}, got %.80s",
                        json);
-    if (out->factor == 0.0 && (out->scaling == TT_ROPE_YARN || out->scaling == TT_ROPE_LINEAR))
-        return TT_FAIL(err, TT_EINVAL,
-                       "model.args.rope_scaling: %s needs a factor, as in {\"rope_type\": \"%s\", "
-                       "\"factor\": 4}",
-                       out->scaling == TT_ROPE_YARN ? "yarn" : "linear",
-                       out->scaling == TT_ROPE_YARN ? "yarn" : "linear");
-    const double low = out->low_freq_factor != 0.0 ? out->low_freq_factor : 1.0;
-    const double high = out->high_freq_factor != 0.0 ? out->high_freq_factor : 4.0;
-    if (out->scaling == TT_ROPE_LLAMA3 && !(low < high))
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "model.args.rope_scaling: low_freq_factor %g is not below high_freq_factor %g", low,
-            high);
-    return TT_OK;
-}
-
-/* ---- writing ---- */
-
-/* The original context length that the scaling starts from (0: not given), and the extended one. */
-static inline double rope_original(const tt_rope_opts *r)
-{
-    if (r->original_max_position > 0.0)
-        return r->original_max_position;
-    return r->scaling >= TT_ROPE_LLAMA3 ? 8192.0 : 0.0; /* tt_rope_opts' default */
-}
-
-static inline double rope_longest(const tt_rope_opts *r)
-{
-    return rope_original(r) * (r->factor > 1.0 ? r->factor : 1.0);
-}
-
-/* Writes the members rope_scaling and, if the scaling implies it, max_position_embeddings. */
-static inline void rope_add_scaling(json_text *t, const tt_rope_opts *r)
-{
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {
-        {"factor",           r->factor          },
-        {"low_freq_factor",  r->low_freq_factor },
-        {"high_freq_factor", r->high_freq_factor},
-        {"beta_fast",        r->beta_fast       },
-        {"beta_slow",        r->beta_slow       },
-        {"attention_factor", r->attention_factor}
-    };
-    static const char *const names[] = {
-        [TT_ROPE_LINEAR] = "linear", [TT_ROPE_LLAMA3] = "llama3", [TT_ROPE_YARN] = "yarn"};
-    const double original = rope_original(r);
-    json_add(t, ",\n  \"rope_scaling\": ");
-    if (r->scaling == TT_ROPE_NONE) {
-        json_add(t, "null");
-        return;
-    }
-    json_add(t, "{\"rope_type\": \"%s\"", names[r->scaling]);
-    for (size_t i = 0; i < TT_COUNT(numbers); i++) {
-        if (numbers[i].value == 0.0)
-            continue;
-        json_add(t, ", ");
-        json_add_real(t, numbers[i].key, numbers[i].value);
-    }
-    if (original > 0.0)
-        json_add(t, ", \"original_max_position_embeddings\": %.0f", original);
-    json_add(t, "%s}", r->no_truncate ? ", \"truncate\": false" : "");
-    if (original > 0.0)
-        json_add(t, ",\n  \"max_position_embeddings\": %.0f", rope_longest(r));
+    if (out->scaling == TT_ROPE_YARN && factors->n_long > 0)
+        out->scaling = TT_ROPE_LONGROPE; /* the first releases of Phi-3 called it so */
+    return rope_check_scaling(out, factors, err);
 }
 
 #endif

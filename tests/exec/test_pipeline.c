@@ -60,7 +60,8 @@ static void test_high_water_on_every_rank(void **state)
  * tests/pipeline/test_programs.c proves. */
 static void test_two_messages_do_not_wait_for_their_receiver(void **state)
 {
-    static const char *const specs[] = {"llama3", "gpt2", "qwen2", "qwen3", "mistral"};
+    static const char *const specs[] = {"llama3",  "gpt2",   "qwen2", "qwen3",
+                                        "mistral", "gemma2", "phi3",  "olmo2"};
     (void)state;
     for (size_t i = 0; i < TT_COUNT(specs); i++) {
         job j;

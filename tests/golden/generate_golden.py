@@ -30,7 +30,17 @@ MODELS = {"llama3": {**WIDE, "rope_scaling": oracle.LLAMA3},
                    "norm_eps": 1e-5, "tie_embeddings": True},
           "qwen3": {**WIDE, "rope_theta": 1e6, "tie_embeddings": True},
           "qwen2": {**SMALL, "use_sliding_window": True, "sliding_window": 11, "max_window_layers": 1},
-          "mistral": {k: v for k, v in {**WIDE, "sliding_window": 9}.items() if k != "tie_embeddings"}}
+          "mistral": {k: v for k, v in {**WIDE, "sliding_window": 9}.items() if k != "tie_embeddings"},
+          "gemma2": {"dim": 42, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 71, "vocab_size": VOCAB,
+                     "sliding_window": 9, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 5.0,
+                     "final_logit_softcapping": 20.0},
+          "gemma3": {"dim": 42, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 71, "vocab_size": VOCAB,
+                     "sliding_window": 9, "query_pre_attn_scalar": 20, "rope_local_base_freq": 5e3, "sliding_window_pattern": 3,
+                     "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+          "phi3": {"dim": models_golden.PHI3["dim"], "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 71,
+                   "vocab_size": VOCAB, "sliding_window": 13, "partial_rotary_factor": 0.67, "rope_scaling": {
+                       **models_golden.PHI3["rope_scaling"], "original_max_position_embeddings": 200}},
+          "olmo2": {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 71, "vocab_size": VOCAB}}
 
 
 def llama_model(a):
@@ -66,10 +76,10 @@ def initial_values(ttrun, j):
 
 def model_of(spec, weights):
     build, to_file, _ = FAMILY[spec]
-    m = build(MODELS[spec]).float().eval()
+    m = build(models_golden.all_args(spec, MODELS[spec])).float().eval()
     m.generation_config.eos_token_id = m.config.eos_token_id = None
     missing, unexpected = m.load_state_dict(to_file(weights), strict=False)
-    tied = MODELS[spec].get("tie_embeddings", False)
+    tied = models_golden.all_args(spec, MODELS[spec]).get("tie_embeddings", False)
     assert not unexpected and set(missing) <= ({"lm_head.weight"} if tied else set()), (missing, unexpected)
     m.tie_weights()
     return m

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/golden/oracle/{gpt2,qwen2,qwen3,mistral}….json: the first step of small random models as
+"""Writes tests/golden/oracle/{gpt2,qwen2,qwen3,mistral,gemma3,phi3,…}….json: the first step of small random models as
 transformers' own GPT2LMHeadModel, Qwen2ForCausalLM … have it, in float64. Run from the root after `make`:
 
     python tests/golden/models_golden.py [--ttrun ./ttrun] [--only CASE]
@@ -15,8 +15,9 @@ import zlib
 import torch
 import torch.nn.functional as F
 import transformers
-from transformers import (GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
-                          Qwen3Config, Qwen3ForCausalLM)
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel,
+                          MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 import oracle
 
@@ -29,6 +30,15 @@ QWEN2 = {"dim": 84, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 
 QWEN2_WINDOW = {**QWEN2, "tie_embeddings": False, "use_sliding_window": True, "sliding_window": 11, "max_window_layers": 1}
 MISTRAL = {"dim": 72, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 16, "hidden_dim": 211, "vocab_size": 777,
            "norm_eps": 1e-5, "rope_theta": 1e4, "sliding_window": 9}
+GEMMA2 = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 111, "vocab_size": 277,
+          "sliding_window": 9, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.5, "final_logit_softcapping": 3.5}
+GEMMA3 = {**{k: v for k, v in GEMMA2.items() if "softcapping" not in k}, "rope_local_base_freq": 5e3,
+          "sliding_window_pattern": 3, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+PHI3 = {"dim": 72, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 111, "vocab_size": 277, "sliding_window": 13,
+        "partial_rotary_factor": 0.67, "rope_scaling": {
+            "rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 16,
+            "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.5, 2.5, 5.0, 11.0]}}
+OLMO2 = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 111, "vocab_size": 277}
 
 
 def job(spec, args):
@@ -37,7 +47,8 @@ def job(spec, args):
 
 CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_embeddings": False}),
          "qwen3": job("qwen3", QWEN3), "qwen3_untied": job("qwen3", {**QWEN3, "tie_embeddings": False}),
-         "qwen2": job("qwen2", QWEN2), "qwen2_window": job("qwen2", QWEN2_WINDOW), "mistral": job("mistral", MISTRAL)}
+         "qwen2": job("qwen2", QWEN2), "qwen2_window": job("qwen2", QWEN2_WINDOW), "mistral": job("mistral", MISTRAL),
+         "gemma2": job("gemma2", GEMMA2), "gemma3": job("gemma3", GEMMA3), "phi3": job("phi3", PHI3), "olmo2": job("olmo2", OLMO2)}
 
 
 def gpt2_model(a):
@@ -48,6 +59,24 @@ def gpt2_model(a):
                                       attn_implementation="eager"))
 
 
+# the defaults of our models
+DEFAULTS = {"gemma2": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True), "gemma3": dict(norm_eps=1e-6, rope_theta=1e6,
+            tie_embeddings=True), "phi3": dict(norm_eps=1e-5, rope_theta=1e4), "olmo2": dict(norm_eps=1e-6, rope_theta=5e5)}
+
+
+def all_args(spec, args):
+    return {**DEFAULTS.get(spec, {}), **args}
+
+
+def rope_of(a):
+    rope = {"rope_theta": a["rope_theta"], "rope_type": "default", **a.get("rope_scaling", {})}
+    if "partial_rotary_factor" in a:
+        rope["partial_rotary_factor"] = a["partial_rotary_factor"]
+    if "rope_local_base_freq" in a:
+        return {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": a["rope_local_base_freq"]}}
+    return rope
+
+
 def llama_like(config, model, *more):
     """A builder of models that share Llama's arguments; more: arguments that only this one has, under transformers' names."""
     def build(a):
@@ -55,8 +84,10 @@ def llama_like(config, model, *more):
                             num_key_value_heads=a["n_kv_heads"], intermediate_size=a["hidden_dim"],
                             vocab_size=a["vocab_size"], rms_norm_eps=a["norm_eps"],
                             tie_word_embeddings=a.get("tie_embeddings", False),
-                            rope_parameters={"rope_theta": a["rope_theta"], "rope_type": "default"},
+                            rope_parameters=rope_of(a), pad_token_id=None,
                             max_position_embeddings=256, attn_implementation="eager",
+                            **{k: a["rope_scaling"][k] for k in ("original_max_position_embeddings",)
+                               if k in a.get("rope_scaling", {})},
                             **{key: a[key] for key in more if key in a}))
     return build
 
@@ -84,6 +115,28 @@ def gpt2_from_file(t):
     return out
 
 
+PHI3_PARTS = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+
+
+def phi3_to_file(t):
+    out = dict(t)
+    for whole, parts in PHI3_PARTS.items():
+        for name in [n for n in t if parts[0] in n]:
+            out[name.replace(parts[0], whole)] = torch.cat([out.pop(name.replace(parts[0], p)) for p in parts])
+    return out
+
+
+def phi3_from_file(t):
+    out = dict(t)
+    for name in t:
+        for whole, parts in PHI3_PARTS.items():
+            if whole in name:
+                x = out.pop(name)
+                sizes = [len(x) // 2] * 2 if whole == "gate_up_proj" else [PHI3["dim"]] + [(len(x) - PHI3["dim"]) // 2] * 2
+                out |= {name.replace(whole, p): part for p, part in zip(parts, x.split(sizes))}
+    return out
+
+
 def same(t):
     return t
 
@@ -91,15 +144,22 @@ def same(t):
 FAMILY = {"gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
           "qwen2": (llama_like(Qwen2Config, Qwen2ForCausalLM, "use_sliding_window", "sliding_window", "max_window_layers"),
                     same, same),
+          "gemma2": (llama_like(Gemma2Config, Gemma2ForCausalLM, "head_dim", "sliding_window", "query_pre_attn_scalar",
+                                "attn_logit_softcapping", "final_logit_softcapping"), same, same),
+          "gemma3": (llama_like(Gemma3TextConfig, Gemma3ForCausalLM, "head_dim", "sliding_window", "query_pre_attn_scalar",
+                                "sliding_window_pattern"), same, same),
+          "phi3": (llama_like(Phi3Config, Phi3ForCausalLM, "sliding_window"), phi3_to_file, phi3_from_file),
+          "olmo2": (llama_like(Olmo2Config, Olmo2ForCausalLM), same, same),
           "mistral": (llama_like(MistralConfig, MistralForCausalLM, "head_dim", "sliding_window"), same, same)}
 
 
 def first_step(init, j, dtype):
     """Loss, norm of the gradient, and the gradients by ttrun's names."""
     build, to_file, from_file = FAMILY[j["spec"]]
-    m = build(j["model"]["args"]).to(dtype).eval()  # eval: no dropout
+    args = all_args(j["spec"], j["model"]["args"])
+    m = build(args).to(dtype).eval()  # eval: no dropout
     missing, unexpected = m.load_state_dict({n: x.to(dtype) for n, x in to_file(init).items()}, strict=False)
-    tied = j["model"]["args"].get("tie_embeddings", False)
+    tied = args.get("tie_embeddings", False)
     assert not unexpected and set(missing) <= ({"lm_head.weight"} if tied else set()), (missing, unexpected)
     m.tie_weights()
     t = j["training"]

@@ -18,6 +18,16 @@ static const char *const models[][2] = {
     {"gpt2",   "{\"dim\":48,\"n_layers\":3,\"n_heads\":4,\"vocab_size\":263,\"n_positions\":330}"},
     {"qwen3",  "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":24,"
               "\"hidden_dim\":70,\"vocab_size\":263}"                               },
+    {"gemma3",
+     "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":24,"
+     "\"hidden_dim\":70,\"vocab_size\":263,\"sliding_window\":21,\"sliding_window_pattern\":2}"  },
+    {"phi3",
+     "{\"dim\":48,\"n_layers\":3,\"n_heads\":6,\"n_kv_heads\":2,\"hidden_dim\":70,"
+     "\"vocab_size\":263,\"partial_rotary_factor\":0.75,\"sliding_window\":50,\"rope_scaling\":{"
+     "\"rope_type\":\"longrope\",\"factor\":4,\"original_max_position_embeddings\":64,"
+     "\"short_factor\":[1,1,1],\"long_factor\":[1.5,2.5,7]}}"                                    },
+    {"olmo2",  "{\"dim\":48,\"n_layers\":3,\"n_heads\":6,\"n_kv_heads\":2,\"hidden_dim\":70,"
+              "\"vocab_size\":263}"                                                 },
 };
 
 /* Attention with all its options, and no positions but a bias: a combination that no shipped model has.

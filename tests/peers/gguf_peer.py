@@ -7,7 +7,7 @@ permutation of transformers' converter.
   import  Llama under Meta's names (one file, two files cut as Meta cuts them; torchtitan's): all equal to the import of the
           Hugging Face folder
 
-usage: gguf_peer.py [build folder]"""
+usage: gguf_peer.py [build folder [SPEC...]]"""
 import json
 import os
 import subprocess
@@ -31,11 +31,21 @@ SHAPES = [("llama3", "llama", dict(BASE, rope_scaling=LLAMA3)),
           ("qwen2", "qwen2", dict(BASE, tie_embeddings=True)),
           ("qwen3", "qwen3", dict(BASE, head_dim=32, rope_scaling={"rope_type": "yarn", "factor": 4.0,
                                                                   "original_max_position_embeddings": 64})),
+          ("llama3", "llama", dict(BASE, rope_scaling=None, attention_bias=True, mlp_bias=True)),
+          ("gemma", "gemma", dict(BASE, head_dim=32, tie_embeddings=True)),
+          ("gemma2", "gemma2", dict(BASE, head_dim=32, query_pre_attn_scalar=32, sliding_window=9, tie_embeddings=True)),
+          ("gemma3", "gemma3", dict(BASE, head_dim=32, query_pre_attn_scalar=32, sliding_window=9, tie_embeddings=True,
+                                    rope_scaling={"rope_type": "linear", "factor": 8.0})),
+          ("phi3", "phi3", dict(BASE, partial_rotary_factor=0.5, rope_scaling={
+              "rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 64,
+              "short_factor": [1, 1.5, 2, 2.5], "long_factor": [2, 3, 5, 9]})),
+          ("olmo2", "olmo2", dict(BASE)), ("smollm3", "smollm3", dict(BASE, tie_embeddings=True)),
           ("gpt2", "gpt2", dict(dim=64, n_layers=2, n_heads=4, vocab_size=320, n_positions=40))]
 SPLIT_LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
                 r"|\s+(?!\S)|\s+")
 TYPES = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16, "bf16": gguf.GGMLQuantizationType.BF16,
          "q8_0": gguf.GGMLQuantizationType.Q8_0}
+PAIRS = "llama", "smollm3"  # architectures whose heads have pairs (2 j, 2 j + 1)
 failed = 0
 
 
@@ -83,9 +93,11 @@ def expected(hf, spec, arch, args):
     for name, w in load_file(f"{hf}/model.safetensors").items():
         if spec == "gpt2" and w.ndim == 2 and ".c_" in name:
             w = w.T
-        if arch == "llama" and name.endswith("q_proj.weight"):
+        if arch.startswith("gemma") and name.endswith("norm.weight"):
+            w = w + 1  # as convert_hf_to_gguf
+        if arch in PAIRS and name.endswith(("q_proj.weight", "q_proj.bias")):
             w = halves_to_pairs(w, args["n_heads"])
-        if arch == "llama" and name.endswith("k_proj.weight"):
+        if arch in PAIRS and name.endswith(("k_proj.weight", "k_proj.bias")):
             w = halves_to_pairs(w, args["n_kv_heads"])
         stem, _, end = name.rpartition(".")
         out[f"{names.get_name(stem)}.{end}"] = np.ascontiguousarray(w)
@@ -114,6 +126,10 @@ def value(reader, key):
     return reader.fields[key].contents() if key in reader.fields else None
 
 
+KEYS = {"attention.sliding_window": "sliding_window", "attn_logit_softcapping": "attn_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping"}
+
+
 def check_keys(reader, what, arch, c, kind):
     if arch == "gpt2":
         want = {"context_length": c["n_positions"], "block_count": c["n_layer"], "embedding_length": c["n_embd"],
@@ -123,10 +139,17 @@ def check_keys(reader, what, arch, c, kind):
         want = {"block_count": c["num_hidden_layers"], "embedding_length": c["hidden_size"],
                 "feed_forward_length": c["intermediate_size"], "attention.head_count": c["num_attention_heads"],
                 "attention.head_count_kv": c["num_key_value_heads"], "attention.key_length": c["head_dim"],
-                "attention.value_length": c["head_dim"], "rope.dimension_count": c["head_dim"],
+                "attention.value_length": c["head_dim"], "rope.dimension_count": int(c["head_dim"] * c.get("partial_rotary_factor", 1)),
                 "rope.freq_base": c["rope_theta"], "attention.layer_norm_rms_epsilon": c["rms_norm_eps"],
                 "vocab_size": c["vocab_size"], "context_length": c["max_position_embeddings"]}
         scaling = c["rope_scaling"] or {}
+        want |= {key: c[there] for key, there in KEYS.items() if c.get(there) and arch.startswith("gemma")}
+        if arch == "phi3":
+            start = scaling["original_max_position_embeddings"]
+            want |= {"rope.scaling.original_context_length": start, "attention.sliding_window": 0,
+                     "rope.scaling.attn_factor": (1 + np.log(c["max_position_embeddings"] / start) / np.log(start)) ** 0.5}
+        if scaling.get("rope_type") == "linear":
+            want |= {"rope.scaling.type": "linear", "rope.scaling.factor": scaling["factor"]}
         if scaling.get("rope_type") == "yarn":
             want |= {"rope.scaling.type": "yarn", "rope.scaling.factor": scaling["factor"],
                      "rope.scaling.original_context_length": scaling["original_max_position_embeddings"]}
@@ -156,6 +179,9 @@ def check_export(folder, run, spec, arch, args, llama):
     hf = f"{run}/hf/latest"
     tensors = expected(hf, spec, arch, args)
     config = json.load(open(f"{hf}/config.json"))
+    if arch == "phi3":
+        for length in "long", "short":
+            tensors[f"rope_factors_{length}.weight"] = np.array(config["rope_scaling"][f"{length}_factor"], np.float32)
     if arch == "llama" and config["rope_scaling"]:
         tensors["rope_freqs.weight"] = rope_factors(config)
     for kind, qtype in TYPES.items():
@@ -214,7 +240,7 @@ def check_import(folder, run, spec, args):
     check("all equal" in must("ckpt", "diff", f"{folder}/again", hf), f"{spec}: a Hugging Face folder in and out")
     ours, theirs = (json.load(open(f"{d}/config.json")) for d in (f"{folder}/again", hf))
     check(ours == theirs, f"{spec}: config.json in and out {[k for k in ours | theirs if ours.get(k) != theirs.get(k)] or ''}")
-    if spec not in ("llama3", "mistral"):
+    if spec not in ("llama3", "mistral") or args.get("attention_bias"):  # Meta's have no biases
         return
     tensors = to_meta(hf, args)
     config = json.load(open(f"{hf}/config.json"))
@@ -242,6 +268,8 @@ def check_import(folder, run, spec, args):
 def main():
     text = "".join(f"line {i} of a text, {i * i} and {i * 7 % 13} times.\n" for i in range(300))
     for n, (spec, arch, args) in enumerate(SHAPES):
+        if len(sys.argv) > 2 and spec not in sys.argv[2:]:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/text.txt", "w") as f:
                 f.write(text)

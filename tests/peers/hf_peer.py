@@ -6,7 +6,7 @@
 
 Weights are random and large, so that every bias, norm and window shows; logits differ by at most 1e-5.
 
-usage: hf_peer.py [build folder]"""
+usage: hf_peer.py [build folder [SPEC...]]"""
 import json
 import os
 import subprocess
@@ -16,8 +16,11 @@ import tempfile
 import numpy as np
 import torch
 import transformers
-from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
+                          GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
+                          MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
+                          Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          SmolLM3Config, SmolLM3ForCausalLM)
 from safetensors.torch import load_file, save_file
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -26,6 +29,8 @@ SEQ, BATCH, TOLERANCE = 32, 4, 1e-5
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LONGROPE = {"rope_type": "longrope", "factor": 8.0, "original_max_position_embeddings": 16,
+            "short_factor": [1.0, 1.1, 1.25, 1.5, 1.75, 2.5], "long_factor": [1.5, 2.0, 3.5, 7.25, 11.0, 19.0]}
 BASE = dict(dim=32, n_layers=2, n_heads=4, n_kv_heads=2, hidden_dim=48, vocab_size=262, rope_theta=10000.0, norm_eps=1e-6,
             tie_embeddings=False)
 # spec, name, arguments of ours
@@ -35,6 +40,31 @@ SHAPES = [
     ("llama3", "tied", dict(BASE, n_layers=3, n_kv_heads=1, hidden_dim=64, tie_embeddings=True)),
     ("llama3", "wide heads", dict(BASE, n_layers=1, head_dim=16, hidden_dim=40,
                                   rope_scaling={"rope_type": "linear", "factor": 2.0})),
+    ("llama3", "biases", dict(BASE, n_heads=6, head_dim=6, attention_bias=True, mlp_bias=True, norm_eps=3e-5)),
+    ("qwen3", "biases", dict(BASE, head_dim=12, attention_bias=True)),
+    ("gemma", "one head of keys", dict(BASE, n_kv_heads=1, head_dim=12, tie_embeddings=True)),
+    ("gemma2", "window", dict(BASE, n_layers=3, dim=36, n_heads=6, head_dim=10, sliding_window=7, query_pre_attn_scalar=24,
+                              attn_logit_softcapping=2.0, final_logit_softcapping=3.0, tie_embeddings=True)),
+    ("gemma2", "no caps, layers of its own", dict(BASE, n_layers=3, head_dim=12, sliding_window=5, query_pre_attn_scalar=12,
+                                                  attn_logit_softcapping=None, final_logit_softcapping=None,
+                                                  layer_types=["full_attention", "sliding_attention", "sliding_attention"])),
+    ("gemma3", "global and local", dict(BASE, n_layers=6, dim=36, n_heads=6, head_dim=10, sliding_window=7,
+                                        query_pre_attn_scalar=24, rope_theta=1e6, rope_local_base_freq=5000.0,
+                                        rope_scaling={"rope_type": "linear", "factor": 8.0}, tie_embeddings=True)),
+    ("gemma3", "pattern and cap", dict(BASE, n_layers=3, head_dim=16, sliding_window=5, sliding_window_pattern=2,
+                                       query_pre_attn_scalar=20, final_logit_softcapping=2.5)),
+    ("phi3", "window", dict(BASE, dim=36, n_heads=6, sliding_window=6)),
+    ("phi3", "long factors, rotated in part", dict(BASE, dim=64, partial_rotary_factor=0.75, tie_embeddings=True,
+                                                   rope_scaling=LONGROPE)),
+    ("phi3", "short factors", dict(BASE, partial_rotary_factor=1.0, rope_scaling={**LONGROPE, "short_factor": LONGROPE["short_factor"][:4],
+                                                       "long_factor": LONGROPE["long_factor"][:4], "factor": 2.0,
+                                                       "original_max_position_embeddings": 64})),
+    ("olmo2", "untied", dict(BASE, dim=36, n_heads=6, rope_theta=500000.0)),
+    ("olmo3", "windows and yarn", dict(BASE, n_layers=5, sliding_window=7, rope_theta=500000.0, rope_scaling=YARN)),
+    ("smollm3", "no positions in some layers", dict(BASE, n_layers=5, tie_embeddings=True)),
+    ("smollm3", "windows, biases", dict(BASE, n_layers=3, attention_bias=True, mlp_bias=True, use_sliding_window=True,
+                                        sliding_window=6, no_rope_layers=[0, 1, 0],
+                                        layer_types=["sliding_attention", "full_attention", "full_attention"])),
     ("qwen2", "tied", dict(BASE, tie_embeddings=True, rope_theta=1e6)),
     ("qwen2", "window by layer", dict(BASE, n_layers=3, use_sliding_window=True, sliding_window=7, max_window_layers=1)),
     ("qwen2", "yarn", dict(BASE, rope_scaling=YARN)),
@@ -58,14 +88,29 @@ def check(ok, what):
 
 # ---- theirs ----
 
-def like_llama(config, model, *more):
+def nested(rope, local, a):
+    """rope_parameters of models whose layers that slide have others."""
+    base = a.get("rope_local_base_freq", local or a["rope_theta"])
+    return {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": base}}
+
+
+def like_llama(config, model, *more, local=None):
     def build(a):
         rope = {"rope_theta": a["rope_theta"], "rope_type": "default", **(a.get("rope_scaling") or {})}
+        if "partial_rotary_factor" in a:
+            rope["partial_rotary_factor"] = a["partial_rotary_factor"]
+        if local is not None:
+            rope = nested(rope, local, a)
+        if a.get("rope_scaling", {}) and a["rope_scaling"].get("rope_type") == "longrope":
+            start = rope.pop("original_max_position_embeddings")
+            long = {"original_max_position_embeddings": start, "max_position_embeddings": int(start * rope.pop("factor"))}
+        else:
+            long = {"max_position_embeddings": 128}
         own = {key: a[key] for key in ("head_dim",) + more if key in a}
         return model(config(hidden_size=a["dim"], num_hidden_layers=a["n_layers"], num_attention_heads=a["n_heads"],
                             num_key_value_heads=a["n_kv_heads"], intermediate_size=a["hidden_dim"],
-                            vocab_size=a["vocab_size"], max_position_embeddings=128, rms_norm_eps=a["norm_eps"],
-                            tie_word_embeddings=a["tie_embeddings"], rope_parameters=rope, **own))
+                            vocab_size=a["vocab_size"], rms_norm_eps=a["norm_eps"], pad_token_id=None,
+                            tie_word_embeddings=a["tie_embeddings"], rope_parameters=rope, **long, **own))
     return build
 
 
@@ -77,9 +122,19 @@ def gpt2(a):
 
 
 WINDOWS = "use_sliding_window", "sliding_window", "max_window_layers"
-BUILD_MODEL = {"llama3": like_llama(LlamaConfig, LlamaForCausalLM),
+BIASES = "attention_bias", "mlp_bias"
+GEMMA = "sliding_window", "layer_types", "query_pre_attn_scalar", "final_logit_softcapping"
+BUILD_MODEL = {"llama3": like_llama(LlamaConfig, LlamaForCausalLM, *BIASES),
+               "gemma": like_llama(GemmaConfig, GemmaForCausalLM),
+               "gemma2": like_llama(Gemma2Config, Gemma2ForCausalLM, "attn_logit_softcapping", *GEMMA),
+               "gemma3": like_llama(Gemma3TextConfig, Gemma3ForCausalLM, "sliding_window_pattern", *GEMMA, local=10000.0),
+               "phi3": like_llama(Phi3Config, Phi3ForCausalLM, "sliding_window"),
+               "olmo2": like_llama(Olmo2Config, Olmo2ForCausalLM),
+               "olmo3": like_llama(Olmo3Config, Olmo3ForCausalLM, "sliding_window", "layer_types", local=0),
+               "smollm3": like_llama(SmolLM3Config, SmolLM3ForCausalLM, "no_rope_layers", "layer_types", *BIASES,
+                                     "use_sliding_window", "sliding_window"),
                "qwen2": like_llama(Qwen2Config, Qwen2ForCausalLM, *WINDOWS),
-               "qwen3": like_llama(Qwen3Config, Qwen3ForCausalLM, *WINDOWS),
+               "qwen3": like_llama(Qwen3Config, Qwen3ForCausalLM, "attention_bias", *WINDOWS),
                "mistral": like_llama(MistralConfig, MistralForCausalLM, "sliding_window"), "gpt2": gpt2}
 
 
@@ -88,7 +143,8 @@ def random_model(spec, args):
     m = BUILD_MODEL[spec](args).eval()
     with torch.no_grad():
         for p in m.parameters():
-            p.copy_(0.1 * torch.randn_like(p) + (1.0 if p.dim() == 1 else 0.0))
+            one = p.dim() == 1 and not spec.startswith("gemma")  # Gemma's norms add it
+            p.copy_(0.1 * torch.randn_like(p) + (1.0 if one else 0.0))
     return m
 
 
@@ -170,10 +226,20 @@ def to_version_4(folder):
     path = f"{folder}/config.json"
     c = json.load(open(path))
     p = c.pop("rope_parameters", None)
+    if p and "full_attention" in p:
+        if c["model_type"] == "gemma3_text":
+            c["rope_local_base_freq"] = p["sliding_attention"]["rope_theta"]
+        p = p["full_attention"]
+    else:
+        c.pop("layer_types", None) if c["model_type"].startswith("qwen") else None
     if p:
+        if "partial_rotary_factor" in p and c["model_type"] == "phi3":
+            c["partial_rotary_factor"] = p.pop("partial_rotary_factor")
+        if p["rope_type"] == "longrope":
+            p.pop("original_max_position_embeddings")
+            p["type"] = p.pop("rope_type")
         c["rope_theta"] = p.pop("rope_theta")
-        c["rope_scaling"] = None if p["rope_type"] == "default" else p
-    c.pop("layer_types", None)
+        c["rope_scaling"] = None if p.get("rope_type") == "default" else p
     c["torch_dtype"] = c.pop("dtype")
     os.remove(path)  # may be a link
     json.dump(c, open(path, "w"))
@@ -227,6 +293,8 @@ def main():
     ids = torch.tensor([256, *text.encode(), 257])
     tokens = torch.stack([ids[i * SEQ:i * SEQ + SEQ + 1] for i in range(BATCH)])
     for spec, name, args in SHAPES:
+        if len(sys.argv) > 2 and spec not in sys.argv[2:]:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/text.txt", "w") as f:
                 f.write(text)

@@ -32,8 +32,10 @@ has() { # MODEL NAME...: tensors in the exported file
 round_trip() {
     write_job "$1" "$2"
     train "$dir/$1" --checkpoint.last_save_in_hf true --training.steps 3
+    type=$1
+    [ "$1" != gemma3 ] || type=gemma3_text
     [ $rc -eq 0 ] && has "$1" "$3" && [ "$(value "$dir/$1/hf/latest/config.json" vocab_size)" = 270 ] &&
-        [ "$(value "$dir/$1/hf/latest/config.json" model_type)" = "$1" ]
+        [ "$(value "$dir/$1/hf/latest/config.json" model_type)" = "$type" ]
     ok "$1_is_written_as_hugging_face_has_it"
     for mesh in "" "--nproc 2 --parallelism.tensor_parallel_degree 2" "--nproc 2 --parallelism.data_parallel_shard_degree 2"; do
         name=$(echo "$mesh" | sed 's/.*\.\(.*\)_degree.*/_\1/')
@@ -52,6 +54,18 @@ round_trip qwen2 "$wide"', "n_kv_heads": 2, "hidden_dim": 48, "use_sliding_windo
     "$layer.self_attn.q_proj.bias $layer.self_attn.v_proj.bias model.norm.weight"
 round_trip qwen3 "$wide"', "n_kv_heads": 2, "hidden_dim": 48, "head_dim": 12' "$layer.self_attn.q_norm.weight model.embed_tokens.weight"
 round_trip mistral "$wide"', "n_kv_heads": 2, "hidden_dim": 48, "sliding_window": 5' "$layer.mlp.up_proj.weight lm_head.weight"
+small="$wide"', "n_kv_heads": 2, "hidden_dim": 48'
+round_trip gemma2 "$small"', "head_dim": 12, "sliding_window": 5, "query_pre_attn_scalar": 20' \
+    "$layer.pre_feedforward_layernorm.weight $layer.post_feedforward_layernorm.weight"
+round_trip gemma3 "$small"', "head_dim": 12, "sliding_window": 5, "query_pre_attn_scalar": 20, "rope_local_base_freq": 5000' \
+    "$layer.self_attn.q_norm.weight $layer.post_attention_layernorm.weight"
+round_trip phi3 "$small"', "partial_rotary_factor": 0.5, "sliding_window": 5, "rope_scaling": {"type": "su", "factor": 4, "original_max_position_embeddings": 16, "short_factor": [1, 2], "long_factor": [3, 4]}' \
+    "$layer.self_attn.qkv_proj.weight $layer.mlp.gate_up_proj.weight"
+round_trip olmo2 "$small" "$layer.self_attn.q_norm.weight $layer.post_feedforward_layernorm.weight"
+round_trip olmo3 "$small"', "sliding_window": 5, "sliding_window_pattern": 2' "$layer.self_attn.k_norm.weight"
+round_trip smollm3 "$small"', "no_rope_layer_interval": 2, "attention_bias": true, "mlp_bias": true' \
+    "$layer.self_attn.o_proj.bias $layer.mlp.gate_proj.bias"
+round_trip gemma "$wide"', "n_kv_heads": 1, "hidden_dim": 48, "head_dim": 12' "$layer.input_layernorm.weight"
 round_trip gpt2 "$wide"', "n_positions": 40' \
     "transformer.wpe.weight transformer.h.1.attn.c_attn.weight transformer.h.1.attn.c_attn.bias transformer.ln_f.bias"
 [ "$(value "$dir/gpt2/hf/latest/config.json" n_positions)" = 40 ] && ! grep -q max_position "$dir/gpt2/hf/latest/config.json"
@@ -123,7 +137,21 @@ refused qwen2 partial_rotary 'rope_scaling.partial_rotary_factor: model qwen2 ro
 refused qwen2 dynamic_rope '"dynamic" is not built' 's/"rope_scaling": null/"rope_scaling": {"rope_type": "dynamic", "factor": 2}/'
 refused qwen2 yarn_without_a_factor 'yarn needs a factor' 's/"rope_scaling": null/"rope_scaling": {"type": "yarn"}/'
 refused qwen2 yarn_mscale 'mscale: unknown key' 's/"rope_scaling": null/"rope_scaling": {"type": "yarn", "factor": 2, "mscale": 1}/'
-refused qwen3 biases 'attention_bias: model qwen3 supports only false' 's/"attention_bias": false/"attention_bias": true/'
+refused qwen3 biases_without_tensors "parameter 'model.layers.0.self_attn.q_proj.bias'" 's/"attention_bias": false/"attention_bias": true/'
+refused gemma2 exact_gelu 'hidden_activation: model gemma2 supports only "gelu_pytorch_tanh"' 's/gelu_pytorch_tanh/gelu/'
+refused gemma2 bidirectional 'use_bidirectional_attention: model gemma2' "$(more '"use_bidirectional_attention": true')"
+refused gemma2 cap_of_zero 'final_logit_softcapping: expected' 's/"final_logit_softcapping": 30.0/"final_logit_softcapping": 0/'
+refused gemma3 a_cap_that_transformers_ignores 'attn_logit_softcapping: model gemma3' "$(more '"attn_logit_softcapping": 50.0')"
+refused gemma3 with_pictures 'does not read model_type "gemma3"' 's/"model_type": "gemma3_text"/"model_type": "gemma3"/'
+refused gemma3 scaled_local_positions 'sliding_attention: model gemma3 reads only the rope_type "default"' \
+    "$(more '"rope_parameters": {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "linear", "factor": 2}}')"
+refused olmo3 two_bases 'model olmo3 has one base for all layers' \
+    "$(more '"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5e5}, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}')"
+refused phi3 too_few_factors 'they have 1 and 2' 's/"short_factor": \[1.0, 2.0\]/"short_factor": [1.0]/'
+refused phi3 factor_of_zero 'short_factor: wanted a list' 's/"short_factor": \[1.0, 2.0\]/"short_factor": [1.0, 0]/'
+refused phi3 odd_part 'it must be even and not 0' 's/"partial_rotary_factor": 0.5/"partial_rotary_factor": 0.4/'
+refused olmo2 clipped 'clip_qkv: model olmo2' "$(more '"clip_qkv": 8.0')"
+refused smollm3 layers_too_few 'no_rope_layers: layer 1 is neither' 's/"no_rope_layers": \[1, 0\]/"no_rope_layers": [1]/'
 refused qwen3 odd_heads 'head_dim: 13 is odd' 's/"head_dim": 12/"head_dim": 13/'
 refused qwen3 partial_rotary 'partial_rotary_factor: model qwen3 supports only 1' "$(more '"partial_rotary_factor": 0.25')"
 refused qwen3 a_mixture 'model qwen3 does not read model_type "qwen3_moe" (it reads qwen3)' 's/"model_type": "qwen3"/"model_type": "qwen3_moe"/'

@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/builder_impl.h"
 #include "graph/ops/internal.h"
 #include <math.h>
 
 /* rope: rotary positions on x [T, heads*head_dim] at pos i32 [T]. Su et al. 2021, arXiv:2104.09864.
  * The angles are computed in f64, cos and sin rounded to f32. Linear in x; its derivative is the
  * rotation by the negative angle. */
+
+static bool divisors_ok(const tt_rope_opts *o)
+{
+    for (int64_t j = 0; o->divisors && j < o->rotary_dim / 2; j++)
+        if (!(o->divisors[j] > 0.0) || !isfinite(o->divisors[j]))
+            return false;
+    return o->divisors != NULL;
+}
 
 static tt_status infer_rope(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -30,8 +39,11 @@ static tt_status infer_rope(const tt_shape_query *q, tt_type *out, tt_error *err
     if (!(o->theta > 0.0) || !(o->factor > 0.0) || !isfinite(o->theta) || !isfinite(o->factor))
         return tt_infer_fail(q, err, "theta %g and factor %g must be positive", o->theta,
                              o->factor);
-    if ((unsigned)o->scaling > TT_ROPE_YARN)
+    if ((unsigned)o->scaling > TT_ROPE_LONGROPE)
         return tt_infer_fail(q, err, "unknown scaling %d", (int)o->scaling);
+    if (o->scaling == TT_ROPE_LONGROPE && !divisors_ok(o))
+        return tt_infer_fail(q, err, "longrope needs rotary_dim/2 = %lld positive divisors",
+                             (long long)(o->rotary_dim / 2));
     if (o->scaling == TT_ROPE_LLAMA3 && !(o->high_freq_factor > o->low_freq_factor))
         return tt_infer_fail(q, err, "high_freq_factor %g must exceed low_freq_factor %g",
                              o->high_freq_factor, o->low_freq_factor);
@@ -54,10 +66,11 @@ static tt_cost cost_rope(const tt_shape_query *q, const tt_type *out)
 
 static void print_rope(const void *attrs, char *text, size_t size)
 {
-    static const char *const scaling[] = {"", " linear", " llama3", " yarn"};
+    static const char *const scaling[] = {"", " linear", " llama3", " yarn", " longrope"};
     const tt_attrs_rope *a = attrs;
+    const unsigned s = (unsigned)a->opts.scaling;
     snprintf(text, size, "head_dim=%lld theta=%g%s%s%s", (long long)a->opts.head_dim, a->opts.theta,
-             scaling[(unsigned)a->opts.scaling & 3u], a->opts.interleaved ? " interleaved" : "",
+             s < TT_COUNT(scaling) ? scaling[s] : "", a->opts.interleaved ? " interleaved" : "",
              a->inverse ? " inverse" : "");
 }
 
@@ -82,6 +95,16 @@ static double or_default(double v, double otherwise)
     return v == 0.0 ? otherwise : v;
 }
 
+/* What the papers recommend. */
+static double attention_factor(const tt_rope_opts *o)
+{
+    if (!(o->factor > 1.0))
+        return 1.0;
+    return o->scaling == TT_ROPE_LONGROPE
+               ? sqrt(1.0 + log(o->factor) / log(o->original_max_position))
+               : 0.1 * log(o->factor) + 1.0;
+}
+
 tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts)
 {
     if (opts == NULL)
@@ -97,7 +120,11 @@ tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts 
     o->original_max_position = or_default(o->original_max_position, 8192.0);
     o->beta_fast = or_default(o->beta_fast, 32.0);
     o->beta_slow = or_default(o->beta_slow, 1.0);
-    o->attention_factor =
-        or_default(o->attention_factor, o->factor > 1.0 ? 0.1 * log(o->factor) + 1.0 : 1.0);
+    o->attention_factor = or_default(o->attention_factor, attention_factor(o));
+    if (o->scaling == TT_ROPE_LONGROPE && o->divisors && o->rotary_dim > 0)
+        o->divisors =
+            tt_arena_dup(b->arena, o->divisors, (size_t)(o->rotary_dim / 2) * sizeof *o->divisors);
+    else
+        o->divisors = NULL;
     return tt_emit2(b, "rope", x, pos, &a);
 }

@@ -8,7 +8,8 @@
  *   linear  Chen et al. 2023, arXiv:2306.15595: all frequencies are divided by factor
  *   llama3  Meta 2024: low frequencies are divided by factor, high ones stay, those between are mixed
  *   yarn    Peng et al. 2023, arXiv:2309.00071: like llama3, but a frequency is low or high by its
- *           number of rotations over the original context */
+ *           number of rotations over the original context
+ *   longrope  Ding et al. 2024, arXiv:2402.13753: each frequency is divided by a number of its own */
 
 static const double TWO_PI = 6.28318530717958647692;
 
@@ -69,10 +70,13 @@ double tt_rope_frequencies(const tt_rope_opts *o, double *inv_freq, int64_t n)
         case TT_ROPE_YARN:
             inv = yarn(o, inv, (double)j, low, high);
             break;
+        case TT_ROPE_LONGROPE:
+            inv /= o->divisors[j];
+            break;
         case TT_ROPE_NONE:
             break;
         }
         inv_freq[j] = inv;
     }
-    return o->scaling == TT_ROPE_YARN ? o->attention_factor : 1.0;
+    return o->scaling == TT_ROPE_YARN || o->scaling == TT_ROPE_LONGROPE ? o->attention_factor : 1.0;
 }

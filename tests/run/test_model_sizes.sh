@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The flavors of the decoder models have as many parameters as the published checkpoints.
+. "$(dirname "$0")/lib.sh"
+# size SPEC FLAVOR: the number of parameters
+size() {
+    echo '{"training": {"seq_len": 16, "local_batch_size": 1}}' >"$dir/size.json"
+    ttrun plan "$dir/size.json" --spec "$1" --model.flavor "$2" --json >"$dir/plan" 2>"$dir/err"
+    value "$dir/plan" parameters
+}
+while read -r spec flavor want; do
+    n=$(size "$spec" "$flavor")
+    [ "$n" = "$want" ]
+    ok "${spec}_${flavor}_has_${want}_parameters" # it has $n
+done <<END
+llama3 llama1-7B 6738415616
+llama3 llama2-13B 13015864320
+llama3 llama2-70B 68976648192
+llama3 smollm2-135M 134515008
+llama3 smollm2-360M 361821120
+llama3 smollm2-1.7B 1711376384
+gemma debugmodel 5639424
+gemma 2B 2506172416
+gemma 7B 8537680896
+gemma2 debugmodel 5839104
+gemma2 2B 2614341888
+gemma2 9B 9241705984
+gemma2 27B 27227128320
+gemma3 270M 268098176
+gemma3 1B 999885952
+gemma3 12B 11766034176
+gemma3 27B 27009346304
+phi3 mini-4k 3821079552
+phi3 medium-4k 13960238080
+phi3 phi-4 14659507200
+phi3 phi-4-mini 3836021760
+olmo2 1B 1484916736
+olmo2 7B 7298617344
+olmo2 13B 13716198400
+olmo2 32B 32234279936
+olmo3 7B 7298011136
+olmo3 32B 32233522176
+smollm3 3B 3075098624
+END
+for spec in gemma gemma2 gemma3 phi3 olmo2 olmo3 smollm3; do
+    n=$(size "$spec" debugmodel)
+    [ "${n:-0}" -ge 4500000 ] && [ "$n" -le 6500000 ]
+    ok "${spec}_debugmodel_is_small"
+done
+exit $failed
