@@ -172,9 +172,9 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("to", "hf|gguf", NULL,
                  "a folder that from_pretrained opens, or a file for llama.cpp", .verb = "export",
                  .flags = TT_CLI_REQUIRED),
-    TT_CLI_VALUE("type", "f32|f16|bf16|q8_0", "f32, or the dtype of the Hugging Face folder the model came from",
-                 "dtype of the matrices; q8_0 is for GGUF",
-                 .verb = "export"),
+    TT_CLI_VALUE("type", "f32|f16|bf16|q8_0",
+                 "f32, or the dtype of the Hugging Face folder the model came from",
+                 "dtype of the matrices; q8_0 is for GGUF", .verb = "export"),
     TT_CLI_VALUE("files", "N", "1", "number of files that the checkpoint is written to",
                  .verb = "reshard"),
 };

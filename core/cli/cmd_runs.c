@@ -203,7 +203,8 @@ static tt_status run_gc(tt_cli *cli, tt_error *err)
 }
 
 static const tt_cli_row gc_rows[] = {
-    TT_CLI_VALUE("keep", "N", "0", "leave the newest N of the runs that were set aside, per folder"),
+    TT_CLI_VALUE("keep", "N", "0",
+                 "leave the newest N of the runs that were set aside, per folder"),
     TT_CLI_FLAG("cache", "also remove the caches of tokens and of compiled kernels"),
     TT_CLI_FLAG("yes", "remove; without it the command only prints what it would remove"),
 };

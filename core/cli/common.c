@@ -85,8 +85,7 @@ tt_status tt_cli_take_job(tt_cli *cli, int word, const tt_command *c, tt_error *
     cli->job = cli->n_words > word ? cli->words[word] : NULL;
     if (cli->job || hf)
         return TT_OK;
-    return TT_FAIL(err, TT_EINVAL,
-                   "no job file, and no Hugging Face folder (--model.hf DIR); %s",
+    return TT_FAIL(err, TT_EINVAL, "no job file, and no Hugging Face folder (--model.hf DIR); %s",
                    tt_cli_usage(cli->arena, c));
 }
 

@@ -91,8 +91,8 @@ void tt_setup_note_tokenizer(const tt_setup *s)
     const tt_dataloader_vt *loader = s->dataloader.component->vtable;
     if (!there && !strcmp(s->core.flavor, "hf") && s->has_tokenizer && loader->needs_tokenizer &&
         !tt_job_has(s->job, "tokenizer"))
-        tt_log(TT_WARN, "data", "tokenizer: %s, %s has none (tokenizer.json, tokenizer.model)", t->name,
-               assets(s));
+        tt_log(TT_WARN, "data", "tokenizer: %s, %s has none (tokenizer.json, tokenizer.model)",
+               t->name, assets(s));
     if (!there) /* without it there is nothing to compare with */
         return;
     const char *const *own = tt_part_value(t->component, t->config, "path", TT_OPT_STRING);

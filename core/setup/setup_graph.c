@@ -428,7 +428,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .autodiff = {.sink = sinks_reductions(s), .at_once = s->overlap && s->micro_batches == 1},
         .async_tp = s->async_tp,
         .overlap = s->overlap,
-        .overlapping = {.machine = s->machine},
+        .overlapping = {.machine = s->machine        },
         .offload = offload,
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
