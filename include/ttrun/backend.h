@@ -5,6 +5,7 @@
 #include <ttrun/op.h>
 #include <ttrun/ops.h>
 #include <ttrun/plugin.h>
+#include <ttrun/random.h>
 
 /* A backend provides kernels by op name, and perhaps a device with memory of its own (device.h).
  * The core plans every byte; a kernel never allocates. */

@@ -244,15 +244,6 @@ typedef struct tt_attrs_scale {
 extern "C" {
 #endif
 TT_EXPORT double tt_rope_frequencies(const tt_rope_opts *o, double *inv_freq, int64_t n);
-/* Element `index` of the random stream (seed, step, stream): uniform [0,1) or, if `normal`,
- * standard normal. [any-thread] */
-TT_EXPORT double tt_random_at(uint64_t seed, int64_t step, const char *stream, uint64_t index,
-                              int normal);
-/* What the ops random_keys, keyed_uniform and stochastic_round compute; index: of the element in the
- * dims after dim 0. Every backend has these bits. [any-thread] */
-TT_EXPORT float tt_random_key_at(uint64_t seed, int64_t step, uint64_t stream, uint64_t index);
-TT_EXPORT float tt_keyed_uniform(float a, float b);
-TT_EXPORT float tt_stochastic_rounded(float x, float u);
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,16 @@ TT_EXPORT uint64_t tt_random_key(uint64_t seed, int64_t step, const char *stream
 /* The stream's number in tt_attrs_attention. [any-thread] */
 TT_EXPORT uint64_t tt_random_stream(const char *stream);
 
+/* Element `index` of the random stream (seed, step, stream): uniform [0,1) or, if `normal`,
+ * standard normal. [any-thread] */
+TT_EXPORT double tt_random_at(uint64_t seed, int64_t step, const char *stream, uint64_t index,
+                              int normal);
+/* What the ops random_keys, keyed_uniform and stochastic_round compute; index: of the element in the
+ * dims after dim 0. Every backend has these bits. [any-thread] */
+TT_EXPORT float tt_random_key_at(uint64_t seed, int64_t step, uint64_t stream, uint64_t index);
+TT_EXPORT float tt_keyed_uniform(float a, float b);
+TT_EXPORT float tt_stochastic_rounded(float x, float u);
+
 /* Philox 4x32-10: 128 random bits. c: the counter, overwritten. Salmon et al. 2011, "Parallel random
  * numbers: as easy as 1, 2, 3". */
 static inline void tt_random_words(uint64_t key, uint32_t c[4])

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 #include <string.h>
+#include <ttrun/random.h>
 
 /* Stochastic rounding of f32 to bf16 (R20): stochastic_round rounds x by a number u in [0,1), and
  * keyed_uniform makes u, a hash of one key per row and one per column. random_keys makes the keys:
