@@ -31,14 +31,12 @@ static inline const cuda_config *cuda_test_config(void)
     return &config;
 }
 
-/* [rows, columns], or [rows] if columns is 0, with values in [-1.5, 1.5). */
-static inline tt_tensor cuda_test_tensor(tt_arena *a, uint64_t *random, tt_dtype dtype,
-                                         int64_t rows, int64_t columns)
+/* [m, n], or [m] if n is 0, with values in [-1.5, 1.5). */
+static inline tt_tensor cuda_test_tensor(tt_arena *a, uint64_t *random, tt_dtype dtype, int64_t m,
+                                         int64_t n)
 {
     const tt_type t = {
-        .dtype = dtype,
-        .n_dims = columns > 0 ? 2 : 1,
-        .dims = {TT_DIM(rows, NULL), TT_DIM(columns, NULL)}
+        .dtype = dtype, .n_dims = n > 0 ? 2 : 1, .dims = {TT_DIM(m, NULL), TT_DIM(n, NULL)}
     };
     tt_tensor x = tensor_of(a, &t);
     for (int64_t i = 0; i < tt_tensor_numel(&x); i++)

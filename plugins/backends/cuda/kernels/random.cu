@@ -255,7 +255,7 @@ TT_KERNEL(POINT_THREADS, tt_random_keys, const random_keys_call c)
     const i64 step = (i64) * (const double *)c.step;
     for (i64 i = point_first(); i < c.n * c.n_streams; i += point_all()) {
         const u64 key = random_hash_numbers((u64)step, c.streams[i / c.n], 2, *(const u64 *)c.seed);
-        const u64 h = random_hash_numbers(random_index(c, i % c.n), 0, 1, key);
+        const u64 h = random_hash_numbers(random_index(c, i % c.n, 0), 0, 1, key);
         c.out[i] = tt_bits_float((u32)(h & 0x807fffffull) | (64u + (u32)(h >> 32 & 127u)) << 23);
     }
 }
