@@ -173,7 +173,7 @@ static const tt_cli_row rows[] = {
                  "a folder that from_pretrained opens, or a file for llama.cpp", .verb = "export",
                  .flags = TT_CLI_REQUIRED),
     TT_CLI_VALUE("type", "f32|f16|bf16|q8_0",
-                 "f32, or the dtype of the Hugging Face folder the model came from",
+                 "the source's, else f32",
                  "dtype of the matrices; q8_0 is for GGUF", .verb = "export"),
     TT_CLI_VALUE("files", "N", "1", "number of files that the checkpoint is written to",
                  .verb = "reshard"),
