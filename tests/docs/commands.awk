@@ -7,7 +7,7 @@ function is_command(s) {
     return s ~ /^(\.\/ttrun|mpirun|timeout|sh|make|[A-Z_]+=[^ ]+ make) [^ ]/ || (block == "text" && s ~ /^((ttrun|srun|torchrun|make)( |$)|[A-Z]=)/)
 }
 function put(s) {
-    sub(/[ ]+#[^'"]*$/, "", s)
+    sub(/  +#.*$/, "", s)
     sub(/ +$/, "", s)
     gsub(/\\\|/, "|", s) # a bar in a table
     if (s !~ /…/)
