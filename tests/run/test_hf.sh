@@ -129,7 +129,7 @@ refused() {
 }
 index() { rm -f model.safetensors; printf '%s' "$1" >model.safetensors.index.json; }
 edit() { sed -i "$1" config.json; }
-refused folder_without_weights 'no model.safetensors and no model.safetensors.index.json' 'rm model.safetensors'
+refused folder_without_weights 'no model.safetensors, no pytorch_model.bin and no index of them' 'rm model.safetensors'
 refused index_not_json 'model.safetensors.index.json:1:' 'index "{"'
 refused index_without_map 'no object "weight_map"' 'index "{}"'
 refused index_map_is_list 'no object "weight_map"' 'index "{\"weight_map\": []}"'
