@@ -11,12 +11,13 @@ static void print_topic(const tt_cli_topic *t, const tt_cli_catalog *c, tt_str *
     tt_cli_topic_names(t, c, &names);
     for (size_t i = 0; i < names.n; i++)
         width = TT_MAXV(width, strlen(names.items[i].name));
-    tt_str_printf(out, "%s: %s%s%s\n", t->key,
-                  t->doc     ? t->doc
-                  : !names.n ? "there is none; ttrun plugins new starts one"
-                             : "there are",
-                  strcmp(t->key, "model.flavor") ? "" : " of model ",
-                  strcmp(t->key, "model.flavor") ? "" : c->model);
+    if (!strcmp(t->key, "model.flavor"))
+        tt_str_printf(out, "flavors of model %s:\n", c->model);
+    else
+        tt_str_printf(out, "%s: %s\n", t->key,
+                      t->doc     ? t->doc
+                      : !names.n ? "there is none; ttrun plugins new starts one"
+                                 : "there are");
     for (size_t i = 0; i < names.n; i++)
         tt_str_printf(out, "    %-*s%s%s\n", (int)(*names.items[i].doc ? width : 0),
                       names.items[i].name, *names.items[i].doc ? "  " : "", names.items[i].doc);

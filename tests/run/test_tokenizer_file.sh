@@ -25,10 +25,10 @@ ttrun tokenize --tokenizer "$dir/nowhere.json" >"$dir/out" 2>"$dir/err" </dev/nu
 rc=$?
 [ $rc -ne 0 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q 'nowhere.json: No such file' "$dir/err" && ! [ -s "$dir/out" ]
 ok tokenize_names_a_missing_file
-sed 's/"ByteLevel"/"Metaspace"/' "$dir/tokenizer.json" >"$dir/other.json"
+sed 's/"ByteLevel"/"Nonsense"/' "$dir/tokenizer.json" >"$dir/other.json"
 ttrun tokenize --tokenizer "$dir/other.json" >"$dir/out" 2>"$dir/err" </dev/null
 rc=$?
-[ $rc -ne 0 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q 'other.json: pre_tokenizer: "Metaspace" is not supported' "$dir/err"
+[ $rc -ne 0 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q 'other.json: pre_tokenizer: "Nonsense" is not supported' "$dir/err"
 ok tokenize_names_the_part_that_it_cannot_do
 train "$dir/run" --tokenizer.name hf --tokenizer.path "$dir" --training.steps 2
 [ $rc -eq 0 ] && [ "$(losses "$dir/run/metrics.jsonl" | wc -l)" -eq 2 ]

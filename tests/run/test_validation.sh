@@ -5,7 +5,7 @@
 head -c 421 "$dir/text.txt" >"$dir/valid.txt" # with bos and eos 423 tokens: 13 samples of 32
 alone="--optimizer.lr 0 --checkpoint.enable false --training.steps 1 --validation.enable true --validation.freq 1
     --comm.backend local"
-path='["valid.txt"]'
+path="[\"$dir/valid.txt\"]"
 loss_of() { sed -n 's/.*"validation":{"loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
 tokens_of() { sed -n 's/.*"validation":{"loss":[^,]*,"tokens":\([0-9]*\)}.*/\1/p' "$1/metrics.jsonl"; }
 validate() { # NAME OPTION...
