@@ -152,7 +152,7 @@ ok signal_to_one_rank_before_step_1_stops_all
 
 # ---- during validation ----
 for k in 1 2 3 4 5 6 7 8; do cat "$dir/text.txt"; done >"$dir/long.txt"
-validate="--validation.enable true --validation.freq 3 --validation.steps -1 --validation.dataloader.path [\"long.txt\"]"
+validate="--validation.enable true --validation.freq 3 --validation.steps -1 --validation.dataloader.path [\"$dir/long.txt\"]"
 for way in one own; do
     begin $way "$dir/$way-valid" $validate
     until_true has_lines "$folder/metrics.jsonl" 3 && kill -TERM $pid
