@@ -17,13 +17,9 @@ table=$here/commands.table
 root=$TMPDIR/clone
 mkdir -p "$root"
 for f in "$SRC"/*; do
-    case ${f##*/} in build | outputs) ;; *) ln -s "$f" "$root/" ;; esac
+    case ${f##*/} in outputs | configs | mine) ;; *) ln -s "$f" "$root/" ;; esac
 done
-rm -f "$root/ttrun" "$root/plugins" "$root/configs"
-cp -r "$SRC/configs" "$root/"      # relative paths in a job begin at its folder
-ln -s "$TTRUN" "$root/ttrun"
-ln -s "$PLUGINS" "$root/plugins"
-export TTRUN_PLUGIN_PATH="$PLUGINS"
+cp -r "$SRC/configs" "$root/" # relative paths in a job begin at its folder
 PATH=$root:$PATH
 cd "$root" || exit 1
 
