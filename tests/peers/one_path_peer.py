@@ -30,6 +30,14 @@ FAMILIES = [
     ("qwen2", "bfloat16", False, {}),
     ("qwen3", "float16", False, {"head_dim": 16}),
     ("gpt2", "float32", False, None),
+    ("llama", "float32", True, {"attention_bias": True, "mlp_bias": True}),
+    ("gemma", "float32", True, {"head_dim": 16}),
+    ("gemma2", "bfloat16", True, {"head_dim": 16, "sliding_window": 16, "query_pre_attn_scalar": 16}),
+    ("gemma3_text", "float32", True, {"head_dim": 16, "sliding_window": 16, "query_pre_attn_scalar": 16}),
+    ("phi3", "float32", False, {"original_max_position_embeddings": 512}),
+    ("olmo2", "float32", False, {}),
+    ("olmo3", "float32", False, {"sliding_window": 16}),
+    ("smollm3", "bfloat16", False, {}),
 ]
 failed = 0
 
