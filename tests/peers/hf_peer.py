@@ -40,7 +40,7 @@ SHAPES = [
     ("llama3", "tied", dict(BASE, n_layers=3, n_kv_heads=1, hidden_dim=64, tie_embeddings=True)),
     ("llama3", "wide heads", dict(BASE, n_layers=1, head_dim=16, hidden_dim=40,
                                   rope_scaling={"rope_type": "linear", "factor": 2.0})),
-    ("llama3", "biases", dict(BASE, n_heads=6, head_dim=6, attention_bias=True, mlp_bias=True, norm_eps=3e-5)),
+    ("llama3", "biases", dict(BASE, dim=36, n_heads=6, head_dim=10, attention_bias=True, mlp_bias=True, norm_eps=3e-5)),
     ("qwen3", "biases", dict(BASE, head_dim=12, attention_bias=True)),
     ("gemma", "one head of keys", dict(BASE, n_kv_heads=1, head_dim=12, tie_embeddings=True)),
     ("gemma2", "window", dict(BASE, n_layers=3, dim=36, n_heads=6, head_dim=10, sliding_window=7, query_pre_attn_scalar=24,
@@ -115,7 +115,8 @@ def like_llama(config, model, *more, local=None):
 
 
 def gpt2(a):
-    return GPT2LMHeadModel(GPT2Config(n_embd=a["dim"], n_layer=a["n_layers"], n_head=a["n_heads"], n_inner=a.get("hidden_dim"),
+    return GPT2LMHeadModel(GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+                                      n_embd=a["dim"], n_layer=a["n_layers"], n_head=a["n_heads"], n_inner=a.get("hidden_dim"),
                                       vocab_size=a["vocab_size"], n_positions=a["n_positions"],
                                       layer_norm_epsilon=a.get("norm_eps", 1e-5), tie_word_embeddings=a["tie_embeddings"],
                                       bos_token_id=256, eos_token_id=257))
