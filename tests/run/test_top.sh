@@ -38,8 +38,17 @@ top "$dir/runs/live" --once && grep -q '^live  stopped ' "$dir/out"
 ok top_sees_that_it_was_stopped
 if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     esc=$(printf '\033')
-    pty() { # INPUT COMMAND: on a terminal of 80 columns
-        (sleep 1.5 && printf '%s' "$1" && sleep 2) | timeout 30 script -qec "stty cols 80 rows 20; TERM=xterm LC_ALL=C.UTF-8 $2; echo status \$?" /dev/null >"$dir/pty" 2>&1
+    shows() { # TEXT: waits until the terminal has shown it
+        i=0
+        while [ $i -lt 200 ] && ! grep -qF -e "$1" "$dir/pty"; do
+            sleep 0.1
+            i=$((i + 1))
+        done
+    }
+    pty() { # INPUT COMMAND: on a terminal of 80 columns; the input is typed when the screen is there
+        : >"$dir/pty"
+        (shows "${esc}[?1049h" && printf '%s' "$1" && shows 'status ') |
+            timeout 60 script -qec "stty cols 80 rows 20; TERM=xterm LC_ALL=C.UTF-8 $2; echo status \$?" /dev/null >"$dir/pty" 2>&1
     }
     pty q "$TTRUN top $dir/runs"
     grep -q 'status 0' "$dir/pty" && grep -qF "${esc}[?1049h" "$dir/pty" && grep -F "${esc}[?1049l" "$dir/pty" | grep -qF "${esc}[?25h" && grep -q '▁' "$dir/pty"
