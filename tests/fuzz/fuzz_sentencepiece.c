@@ -2,28 +2,12 @@
 #define _GNU_SOURCE
 #include "../plugins/hf_sources.h"
 #include "base/base.h"
+#include "encode_and_decode.h"
 
 /* tokenizer.model, and texts through the tokenizer it gives. What follows a newline and %% is text
  * to encode. */
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
-
-static void encode_and_decode(hf_tokenizer *t, const uint8_t *text, size_t n)
-{
-    tt_ids ids = {0};
-    tt_error err = {0};
-    tt_tokenizer_info i = {.struct_size = sizeof i};
-    char buf[64];
-    info(t, &i);
-    if (hf_encode(t, (const char *)text, n, &ids, &err) != TT_OK)
-        TT_ASSERT(err.text[0] && ids.n == 0);
-    for (size_t k = 0; k < ids.n; k++) {
-        TT_ASSERT(ids.ids[k] >= 0 && ids.ids[k] < i.vocab_size);
-        TT_ASSERT(hf_decode_token(t, ids.ids[k], buf, sizeof buf) <= sizeof buf);
-        TT_ASSERT(hf_decode_first(t, ids.ids[k], buf, sizeof buf) <= sizeof buf);
-    }
-    tt_ids_free(&ids);
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
