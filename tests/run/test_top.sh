@@ -45,10 +45,11 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
             i=$((i + 1))
         done
     }
+    # Ctrl-C goes to the shell too: dash would end with it and print no status, so the command traps it.
     pty() { # INPUT COMMAND: on a terminal of 80 columns; the input is typed when the screen is there
         : >"$dir/pty"
         (shows "${esc}[?1049h" && printf '%s' "$1" && shows 'status ') |
-            timeout 60 script -qec "stty cols 80 rows 20; TERM=xterm LC_ALL=C.UTF-8 $2; echo status \$?" /dev/null >"$dir/pty" 2>&1
+            timeout 60 script -qec "trap : INT; stty cols 80 rows 20; TERM=xterm LC_ALL=C.UTF-8 $2; echo status \$?" /dev/null >"$dir/pty" 2>&1
     }
     pty q "$TTRUN top $dir/runs"
     grep -q 'status 0' "$dir/pty" && grep -qF "${esc}[?1049h" "$dir/pty" && grep -F "${esc}[?1049l" "$dir/pty" | grep -qF "${esc}[?25h" && grep -q '▁' "$dir/pty"
