@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/bf16.h"
+#include "base/f16.h"
 #include "checkpoint/internal.h"
 #include <math.h>
 #include <string.h>
@@ -65,45 +66,6 @@ bool tt_can_convert(tt_dtype to, tt_dtype from)
            (to == from || (tt_dtype_is_float(to) && tt_dtype_is_float(from)));
 }
 
-static float f32_of_bits(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static uint32_t bits_of_f32(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-/* f16: 1 sign, 5 exponent (bias 15), 10 mantissa. */
-static float f32_of_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, mantissa = h & 0x3ffu;
-    if (exponent == 31)
-        return f32_of_bits(sign | 0x7f800000u | mantissa << 13);
-    if (exponent > 0)
-        return f32_of_bits(sign | (exponent + 112u) << 23 | mantissa << 13);
-    float small = (float)mantissa * 0x1p-24f; /* subnormal or zero: exact */
-    return f32_of_bits(sign | bits_of_f32(small));
-}
-
-static uint16_t f16_of_f32(float f)
-{
-    uint32_t u = bits_of_f32(f), sign = u >> 16 & 0x8000u, size = u & 0x7fffffffu;
-    if (size > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | (size >> 13 & 0x3ffu));
-    if (size >= 0x477ff000u) /* 65520 and above round to infinity */
-        return (uint16_t)(sign | 0x7c00u);
-    if (size >= 0x38800000u) /* 2^-14: normal */
-        return (uint16_t)(sign | ((size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13));
-    /* subnormal: adding 0.5 lets the FPU round at 2^-24, its mantissa's last place */
-    return (uint16_t)(sign | (bits_of_f32(f32_of_bits(size) + 0.5f) - 0x3f000000u));
-}
-
 #define CHUNK 512
 
 static void load_f32(float *to, const uint8_t *from, tt_dtype dtype, size_t n)
@@ -118,7 +80,7 @@ static void load_f32(float *to, const uint8_t *from, tt_dtype dtype, size_t n)
             to[i] = (float)d;
         } else {
             memcpy(&h, from + 2 * i, 2);
-            to[i] = dtype == TT_BF16 ? tt_from_bf16(h) : f32_of_f16(h);
+            to[i] = dtype == TT_BF16 ? tt_from_bf16(h) : tt_from_f16(h);
         }
     }
 }
@@ -132,7 +94,7 @@ static void store_f32(uint8_t *to, tt_dtype dtype, const float *from, size_t n)
             double d = (double)from[i];
             memcpy(to + 8 * i, &d, 8);
         } else {
-            uint16_t h = dtype == TT_BF16 ? tt_to_bf16(from[i]) : f16_of_f32(from[i]);
+            uint16_t h = dtype == TT_BF16 ? tt_to_bf16(from[i]) : tt_to_f16(from[i]);
             memcpy(to + 2 * i, &h, 2);
         }
     }

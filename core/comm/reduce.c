@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
 #include "base/bf16.h"
+#include "base/f16.h"
 #include <string.h>
 #include <ttrun/comm.h>
 
@@ -45,19 +46,29 @@ DEFINE_PAIR(pair_f64, double, IS_NAN)
 DEFINE_PAIR(pair_i32, int32_t, NEVER_NAN)
 DEFINE_PAIR(pair_i64, int64_t, NEVER_NAN)
 
-static void reduce_bf16(uint16_t *out, const void *const *xs, int n_members, int64_t at, int64_t n,
-                        tt_reduce op)
+/* bf16 and f16 are added up in f32 and rounded once. */
+static void widen(float *y, const uint16_t *h, int64_t n, tt_dtype dtype)
+{
+    for (int64_t i = 0; i < n && dtype == TT_BF16; i++)
+        y[i] = tt_from_bf16(h[i]);
+    for (int64_t i = 0; i < n && dtype == TT_F16; i++)
+        y[i] = tt_from_f16(h[i]);
+}
+
+static void reduce_half(uint16_t *out, const void *const *xs, int n_members, int64_t at, int64_t n,
+                        tt_dtype dtype, tt_reduce op)
 {
     float sum[BLOCK], x[BLOCK];
     for (int m = 0; m < n_members; m++) {
-        const uint16_t *b = (const uint16_t *)xs[m] + at;
-        for (int64_t i = 0; i < n; i++)
-            (m ? x : sum)[i] = tt_from_bf16(b[i]);
+        const uint16_t *h = (const uint16_t *)xs[m] + at;
+        widen(m ? x : sum, h, n, dtype);
         if (m)
             pair_f32(sum, sum, x, n, op);
     }
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && dtype == TT_BF16; i++)
         out[at + i] = tt_to_bf16(sum[i]);
+    for (int64_t i = 0; i < n && dtype == TT_F16; i++)
+        out[at + i] = tt_to_f16(sum[i]);
 }
 
 static void reduce_block(char *out, const void *const *xs, int n_members, int64_t at, int64_t n,
@@ -85,12 +96,12 @@ tt_status tt_reduce_members(void *out, const void *const *xs, int n_members, int
                             tt_dtype dtype, tt_reduce op, tt_error *err)
 {
     if (dtype != TT_F32 && dtype != TT_F64 && dtype != TT_I32 && dtype != TT_I64 &&
-        dtype != TT_BF16)
+        dtype != TT_BF16 && dtype != TT_F16)
         return TT_FAIL(err, TT_EUNSUPPORTED, "cannot reduce %s", tt_dtype_name(dtype));
     for (int64_t at = 0; at < n; at += BLOCK) {
         const int64_t k = TT_MIN(n - at, (int64_t)BLOCK);
-        if (dtype == TT_BF16)
-            reduce_bf16(out, xs, n_members, at, k, op);
+        if (dtype == TT_BF16 || dtype == TT_F16)
+            reduce_half(out, xs, n_members, at, k, dtype, op);
         else
             reduce_block(out, xs, n_members, at, k, dtype, op);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/internal.h"
 #include "config/job_core.h"
+#include <math.h>
 #include <string.h>
 
 /* Parses the core's sections and checks that their keys agree with each other. */
@@ -130,6 +131,7 @@ static tt_status check_batch(const tt_job *job, const tt_core_config *c, tt_erro
 
 static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err)
 {
+    int exponent = 0;
     TT_TRY(check_not_empty(job, "spec", c->spec, err));
     TT_TRY(check_not_empty(job, "dump_folder", c->dump_folder, err));
     TT_TRY(check_not_empty(job, "model.hf", c->hf, err));
@@ -145,6 +147,10 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
                           c->parallelism.data_parallel_shard_degree, err));
     TT_TRY(check_not_zero(job, "parallelism.pipeline_parallel_microbatches",
                           c->parallelism.pipeline_parallel_microbatches, err));
+    if (frexp(c->training.loss_scale, &exponent) > 0.5)
+        return tt_job_fail(job, "training.loss_scale", err,
+                           "%g is not a power of two, so scaling would round the gradients; use %g",
+                           c->training.loss_scale, ldexp(0.5, exponent));
     TT_TRY(check_not_zero(job, "validation.steps", c->validation.steps, err));
     if (strcmp(c->flavor, "hf") == 0 && !c->hf_assets_path)
         return tt_job_fail(job, "model.flavor", err,

@@ -117,9 +117,16 @@ static const tt_option training_options[] = {
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
     CHOICE(training, dtype, "\"float32\"", TT_FLOATS,
            "dtype of stored parameters; that of optimizer states is optimizer.state_dtype"),
-    CHOICE(training, mixed_precision_param, "\"float32\"", TT_FLOATS "|~float16",
+    CHOICE(training, mixed_precision_param, "\"float32\"", TT_FLOATS "|float16",
            "dtype of the forward and backward pass: parameters are cast to it before they are "
-           "gathered"),
+           "gathered; with float16 the loss is scaled"),
+    FLOAT(training, loss_scale, "65536", 1, 0x1p60,
+          "with float16: the first scale of the loss, a power of two; after a step whose gradients "
+          "overflow, which updates nothing, it is halved",
+          .aliases = "initial_loss_scale"),
+    INT(training, loss_scale_window, "2000", 0, 1e6,
+        "with float16: steps in a row without an overflow after which the loss scale is doubled; 0 = it "
+        "never changes"),
     CHOICE(training, mixed_precision_reduce, "\"float32\"", TT_FLOATS,
            "dtype gradients are rounded to before ranks sum them; micro-batches are summed in "
            "float32"),

@@ -70,13 +70,14 @@ typedef enum tt_capture { TT_CAPTURES(TT_ENUMERATOR) } tt_capture;
 
 /* The float dtypes in the order of tt_dtype. */
 #define TT_FLOATS "float32|bfloat16"
-_Static_assert(TT_F32 == 0 && TT_BF16 == 1 && TT_F16 == 2, "the order of TT_FLOATS and ~float16");
+_Static_assert(TT_F32 == 0 && TT_BF16 == 1 && TT_F16 == 2, "the order of TT_FLOATS and float16");
 _Static_assert(sizeof(tt_dtype) == sizeof(int) && sizeof(tt_overlap) == sizeof(int),
                "an option of a few words is stored as an int");
 
 typedef struct tt_training_config {
     int64_t local_batch_size, global_batch_size, seq_len, steps, seed;
-    double max_norm;
+    double max_norm, loss_scale;
+    int64_t loss_scale_window;
     tt_dtype dtype, mixed_precision_param, mixed_precision_reduce;
     bool enable_cpu_offload; /* optimizer states lie in host memory */
 } tt_training_config;

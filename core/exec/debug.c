@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/bf16.h"
+#include "base/f16.h"
 #include "exec/exec_impl.h"
 #include <math.h>
 #include <string.h>
@@ -37,6 +38,8 @@ static bool finite_at(const tt_tensor *t, int64_t i, double *value)
 {
     if (t->dtype == TT_BF16)
         *value = (double)tt_from_bf16(((const uint16_t *)t->data)[i]);
+    else if (t->dtype == TT_F16)
+        *value = (double)tt_from_f16(((const uint16_t *)t->data)[i]);
     else
         *value =
             t->dtype == TT_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
@@ -168,7 +171,8 @@ tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *o
     for (int o = 0; o < n; o++) {
         const int space = x->p->operands[i->out[o]].space;
         if (!out[o].data || space == TT_SPACE_PINNED || space == TT_SPACE_OFFLOADED || /* a copy */
-            (out[o].dtype != TT_F32 && out[o].dtype != TT_F64 && out[o].dtype != TT_BF16))
+            (out[o].dtype != TT_F32 && out[o].dtype != TT_F64 &&
+             out[o].dtype != TT_BF16 && out[o].dtype != TT_F16))
             continue;
         TT_TRY(find_not_finite(x, &out[o], i->take_infinity, &at, err));
         if (at >= 0)

@@ -36,6 +36,8 @@ typedef struct tt_state {
     tt_init init;                         /* BUFFER */
     const float *values;                  /* BUFFER: initial values, row-major; NULL: use init */
     bool transient;                       /* BUFFER: no checkpoint has it */
+    bool of_trainer;                      /* BUFFER: not of the model; a run that lacks it in its
+                                             checkpoint begins with the initial value */
     struct tt_stack *stack;               /* of PARAM, OPTIMIZER, ACCUMULATOR */
     const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds */
 } tt_state;

@@ -217,9 +217,10 @@ static void seed(differ *d)
     tt_state *inv = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_TOKENS, &scalar, &whole);
     tt_state *micro = NULL;
     tt_value *v = g->loss;
+    tt_loss_scale_make(g, &d->o->loss_scale);
     tt_builder_at(d->b, TT_BACKWARD, v->node->when->stage, v->node->block, "loss");
     tt_builder_chunk_loop(d->b, v->node->when->in_chunk_loop);
-    push(d, v, tt_broadcast_like(d->b, tt_state_read(d->b, inv), v));
+    push(d, v, tt_broadcast_like(d->b, tt_loss_scaled(d->b, tt_state_read(d->b, inv)), v));
     tt_builder_chunk_loop(d->b, false);
     for (size_t i = 0; i < g->losses.n; i++) {
         v = g->losses.items[i].value;
@@ -232,7 +233,7 @@ static void seed(differ *d)
                 micro = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_MICRO, &scalar, &whole);
             w = tt_mul(d->b, w, tt_state_read(d->b, micro));
         }
-        push(d, v, tt_broadcast_like(d->b, w, v));
+        push(d, v, tt_broadcast_like(d->b, tt_loss_scaled(d->b, w), v));
     }
 }
 

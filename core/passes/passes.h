@@ -47,8 +47,31 @@ tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
 
+/* ---- loss_scale: the loss is multiplied by a power of two, and gradients are divided by it in the
+ * epilogue, so that they do not underflow in float16 ---- */
+#define TT_LEAST_LOSS_SCALE 1.0 /* a step that is not finite with it is an error */
+#define TT_LARGEST_LOSS_SCALE 0x1p60
+typedef struct tt_loss_scale_opts {
+    double initial; /* 0: the loss is not scaled */
+    int64_t window; /* it is doubled after so many finite steps in a row; 0: it never changes */
+} tt_loss_scale_opts;
+/* f32 states: the scale; finite steps since it changed; steps that were not finite, and did not
+ * update. The last two are NULL if the scale never changes. */
+typedef struct tt_loss_scale {
+    tt_state *scale, *good, *skipped;
+    int64_t window;
+} tt_loss_scale;
+void tt_loss_scale_make(tt_graph *g, const tt_loss_scale_opts *o);
+tt_value *tt_loss_scaled(tt_builder *b, tt_value *v);
+tt_value *tt_loss_unscale(tt_builder *b); /* 1 / scale; NULL: the loss is not scaled */
+/* The number of this update, 1 for the first: steps that were skipped do not count. NULL: none is. */
+tt_value *tt_steps_done(tt_builder *b);
+/* Changes the scale in the epilogue of this stage. ok: as in tt_graph.ok. */
+void tt_loss_scale_update(tt_builder *b, tt_value *ok, int stage);
+
 /* ---- autodiff: reverse mode (R1, R6, R16); makes stacks and gradient accumulators ---- */
 typedef struct tt_autodiff_opts {
+    tt_loss_scale_opts loss_scale;
     bool sink;    /* gradients are accumulated as partial sums, and reduced once per step */
     bool at_once; /* a step has one micro-batch, so gradients are reduced in its backward */
 } tt_autodiff_opts;
@@ -200,6 +223,7 @@ void tt_graph_run_numbers(tt_graph *g);
 #define TT_METRIC_LOSS_MAX "loss_max"
 #define TT_METRIC_NORM "grad_norm"
 #define TT_METRIC_OK "ok" /* f32: 1 if loss_sum and grad_norm are finite, else 0 (tt_graph.ok) */
+#define TT_METRIC_LOSS_SCALE "loss_scale" /* f32: that of this step; only with a loss scale */
 #define TT_METRIC_LOGITS "logits" /* generation: f32 [tokens or picked, vocab] */
 
 #endif

@@ -173,8 +173,14 @@ static int members_at_once(const tt_graph *g, const tt_stack *s, bool offload)
     return (int)TT_MAXV(TT_MIN(all / LOADS / member, (int64_t)s->n), (int64_t)1);
 }
 
+/* What the epilogue of a stage computes once for all its updates. */
+typedef struct per_stage {
+    tt_value *factor; /* on gradients, of clipping and of the loss scale; NULL: 1 */
+    tt_value *step;   /* the number of this update; NULL: that of the step */
+} per_stage;
+
 static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_impl *u,
-                           tt_value *param, tt_value *grad, tt_value *clip, tt_state *lr)
+                           tt_value *param, tt_value *grad, const per_stage *once, tt_state *lr)
 {
     const tt_stack *s = u->stack;
     const tt_group *group = &o->groups[s->group + 1];
@@ -186,11 +192,11 @@ static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_imp
     }
     u->public_ = (tt_update){.struct_size = sizeof u->public_};
     u->public_.param = tt_cast(b, param, s->grad->type.dtype);
-    u->public_.grad = clip ? tt_mul(b, grad, clip) : grad;
+    u->public_.grad = once->factor ? tt_mul(b, grad, once->factor) : grad;
     u->public_.lr = tt_state_read(b, lr);
     if (group->lr_factor < 1 || group->lr_factor > 1)
         u->public_.lr = tt_scale(b, u->public_.lr, group->lr_factor);
-    u->public_.step = tt_state_read(b, tt_builder_graph(b)->step);
+    u->public_.step = once->step ? once->step : tt_state_read(b, tt_builder_graph(b)->step);
     const char **names = tt_arena_array(a, (size_t)u->n + 1, sizeof *names);
     const char **tags = tt_arena_array(a, (size_t)u->n + 1, sizeof *tags);
     for (int i = 0; i < u->n; i++) {
@@ -205,7 +211,7 @@ static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_imp
 }
 
 static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, int stage,
-                         tt_value *grad, tt_value *clip, tt_state *lr)
+                         tt_value *grad, const per_stage *once, tt_state *lr)
 {
     const int most = members_at_once(tt_builder_graph(b), s, o->offload);
     tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
@@ -217,7 +223,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
                             .dtype = o->state_dtype,
                             .offload = o->offload,
                             .known = stage != stage_of(s)};
-        update_members(b, o, &u, param, grad, clip, lr);
+        update_members(b, o, &u, param, grad, once, lr);
     }
 }
 
@@ -302,6 +308,7 @@ static void write_ok(tt_builder *b)
             g->ok = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_OK, &f32, &whole);
         tt_state_assign(b, g->ok, ok);
         g->ok->stages |= UINT64_C(1) << st;
+        tt_loss_scale_update(b, ok, st);
     }
 }
 
@@ -313,7 +320,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     tt_value **grads = tt_arena_array(g->arena, g->stacks.n + 1, sizeof *grads);
     tt_value **all =
         tt_arena_array(g->arena, TT_MAX_STAGES * g->stacks.n + 1, sizeof *all); /* by stage */
-    tt_value *stages[TT_MAX_STAGES], *clips[TT_MAX_STAGES] = {0};
+    tt_value *stages[TT_MAX_STAGES];
+    per_stage once[TT_MAX_STAGES] = {0};
     int n = 0;
     tt_state *lr = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_LR, &f64, &whole);
     tt_state *norm = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_NORM, &f32, &whole);
@@ -329,14 +337,17 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     norm_squared(b, grads, stages, &n);
     for (int st = 0; n && st < g->n_stages; st++) {
         tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
-        tt_value *x = tt_sqrt(b, tt_stage_sum(b, stages, n));
+        tt_value *x = tt_sqrt(b, tt_stage_sum(b, stages, n)), *unscale = tt_loss_unscale(b);
+        x = unscale ? tt_mul(b, x, unscale) : x;
         tt_state_assign(b, norm, x);
         norm->stages |= UINT64_C(1) << st;
+        once[st] = (per_stage){unscale, tt_steps_done(b)};
         if (o->max_norm <= 0)
             continue;
         x = tt_add(b, x, tt_const(b, 1e-6, TT_F32)); /* as torch.nn.utils.clip_grad_norm_ */
         x = tt_div(b, tt_const(b, o->max_norm, TT_F32), x);
-        clips[st] = tt_minimum(b, x, tt_const(b, 1, TT_F32));
+        x = tt_minimum(b, x, tt_const(b, 1, TT_F32));
+        once[st].factor = unscale ? tt_mul(b, x, unscale) : x;
     }
     write_ok(b);
     for (size_t i = 0; i < TT_MAX_STAGES * g->stacks.n; i++) {
@@ -345,7 +356,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         if (!all[i])
             continue;
         tt_builder_replicated(b, replicas_below(s, stage));
-        update_stack(b, o, s, stage, all[i], clips[stage], lr);
+        update_stack(b, o, s, stage, all[i], &once[stage], lr);
         tt_builder_replicated(b, 0);
     }
     tt_builder_follow(b, false);

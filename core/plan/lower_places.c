@@ -186,6 +186,7 @@ static tt_program_param buffer_of(const lowering *l, const tt_state *s)
                           .init = &s->init,
                           .buffer = true,
                           .transient = s->transient,
+                          .of_trainer = s->of_trainer,
                           .values = s->values,
                           .owner =
                               owns(l, &s->place, s->type.n_dims) &&

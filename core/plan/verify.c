@@ -501,6 +501,15 @@ static const char *store_all(fresh *f, const tt_instr *i)
     return bad;
 }
 
+/* Does it lie in a buffer that each step may write, such as the loss scale? */
+static bool is_of_trainer(const tt_program *p, const tt_operand *o)
+{
+    for (int i = 0; o->space == TT_SPACE_STATE && i < p->n_params; i++)
+        if (p->params[i].of_trainer && p->params[i].offset == o->offset)
+            return true;
+    return false;
+}
+
 /* A section must depend on the state that the graph names, and the step must have written this
  * state before the section begins. A section that depends on none must not write a state that
  * outlives the step: a step whose numbers are not finite must not change parameters, optimizer
@@ -522,7 +531,7 @@ static const char *check_only_if(const fresh *f, const tt_section *s)
     for (int k = s->begin; f->in_step && k < s->end; k++)
         for (int j = 0; j < p->instrs[k].n_out; j++) {
             const tt_operand *o = &p->operands[p->instrs[k].out[j]];
-            if (o->here && tt_tensor_numel(&o->tensor) &&
+            if (o->here && tt_tensor_numel(&o->tensor) && !is_of_trainer(p, o) &&
                 (o->space == TT_SPACE_PINNED ||
                  (o->space == TT_SPACE_STATE && memory_owner(&f->m, o->offset) == UNKNOWN)))
                 return "a state that outlives the step is written even if the step is not finite";

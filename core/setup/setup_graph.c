@@ -335,6 +335,13 @@ static tt_precision precision(const tt_training_config *t)
                           .reduce = t->mixed_precision_reduce};
 }
 
+static tt_loss_scale_opts loss_scale(const tt_training_config *t)
+{
+    if (t->mixed_precision_param != TT_F16)
+        return (tt_loss_scale_opts){0};
+    return (tt_loss_scale_opts){.initial = t->loss_scale, .window = t->loss_scale_window};
+}
+
 /* Finds an op that the core does not have in the plugins. */
 static const tt_op_def *plugin_op(void *user, const char *name)
 {
@@ -362,7 +369,7 @@ static void fingerprint(tt_setup *s)
     }
     for (size_t i = 0; i < s->graph->states.n; i++) {
         const tt_state *x = s->graph->states.items[i];
-        if (x->kind != TT_STATE_BUFFER || x->transient)
+        if (x->kind != TT_STATE_BUFFER || x->transient || x->of_trainer)
             continue;
         tt_type_print(&x->type, text, sizeof text);
         tt_str_printf(&t, "buffer %s %s\n", x->name, text);
@@ -425,7 +432,9 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .recompute = recompute(s),
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
-        .autodiff = {.sink = sinks_reductions(s), .at_once = s->overlap && s->micro_batches == 1},
+        .autodiff = {.sink = sinks_reductions(s),
+                     .at_once = s->overlap && s->micro_batches == 1,
+                     .loss_scale = loss_scale(&s->core.training)},
         .async_tp = s->async_tp,
         .overlap = s->overlap,
         .overlapping = {.machine = s->machine        },

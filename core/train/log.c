@@ -91,6 +91,8 @@ static size_t metrics_collect(tt_loop *l)
     metric_add(l, &n, "loss_max", l->loss_max);
     metric_add(l, &n, "grad_norm", l->norm);
     metric_add(l, &n, "lr", l->lr);
+    if (s->graph->loss_scale)
+        metric_add(l, &n, TT_METRIC_LOSS_SCALE, l->loss_scale);
     for (size_t i = 0; i < s->graph->metrics.n; i++) /* means over micro-batches */
         metric_add(l, &n, s->graph->metrics.items[i].name,
                    tt_exec_metric(l->rank.exec, s->graph->metrics.items[i].state) /

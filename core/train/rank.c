@@ -90,7 +90,8 @@ static void note_activations(const tt_rank *r)
             "copy is worth it (auto: or would hide behind computation)");
 }
 
-/* Hooks see each step before the next one begins, and debugging waits for each instruction. */
+/* Hooks see each step before the next one begins, debugging waits for each instruction, and a step
+ * whose scaled gradients overflow must not update. */
 static bool metrics_late(const tt_rank *r)
 {
     const tt_core_config *c = &r->s->core;
@@ -98,8 +99,8 @@ static bool metrics_late(const tt_rank *r)
         tt_log(TT_INFO, "train",
                "metrics.lag: backend %s computes in this thread, so nothing is late",
                r->s->backend.name);
-    return c->metrics.lag && !tt_device_is_host(&r->device) && !r->s->n_hooks && !c->debug.poison &&
-           !c->debug.detect_nan && !c->debug.sync;
+    return c->metrics.lag && !tt_device_is_host(&r->device) && !r->s->n_hooks &&
+           !r->s->graph->loss_scale && !c->debug.poison && !c->debug.detect_nan && !c->debug.sync;
 }
 
 /* A device's memory is checked before each program, a host's once: its ranks share it. */

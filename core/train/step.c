@@ -36,6 +36,22 @@ static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetch
     return TT_OK;
 }
 
+/* Gradients that overflow with a loss scale are no error: the program has not updated, and has halved
+ * the scale. */
+static bool skips(const tt_loop *l)
+{
+    if (!l->s->graph->loss_scale || !l->s->graph->loss_scale->window ||
+        l->loss_scale <= TT_LEAST_LOSS_SCALE)
+        return false;
+    if (l->main)
+        tt_log(TT_INFO, "train",
+               "step %lld: gradients overflow in float16 with the loss scale %g, so the step is "
+               "skipped; the next scale is %g",
+               (long long)l->flight.step, l->loss_scale,
+               fmax(l->loss_scale / 2, TT_LEAST_LOSS_SCALE));
+    return true;
+}
+
 /* The numbers of the step in flight. The program computed whether they are finite, and did not update
  * the parameters if they are not, unless the numbers are late: so this is the only place where the host
  * looks at them. */
@@ -47,7 +63,10 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
     l->loss = counted ? sum / (double)counted : (double)NAN; /* no counted token: no loss */
     l->loss_max = counted ? tt_exec_metric(x, TT_METRIC_LOSS_MAX) : (double)NAN;
     l->norm = tt_exec_metric(x, TT_METRIC_NORM);
+    l->loss_scale = tt_exec_metric(x, TT_METRIC_LOSS_SCALE);
     if (tt_exec_metric(x, TT_METRIC_OK) > 0)
+        return TT_OK;
+    if (isfinite(sum) && skips(l))
         return TT_OK;
     return TT_FAIL(
         err, TT_ENUMERIC,
@@ -110,6 +129,8 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     l->t.forward_backward += tt_seconds_since(t0);
     TT_TRY(tt_loop_settle(l, err)); /* of the step before */
 
+    if (l->s->graph->loss_scale) /* the epilogue writes it */
+        tt_loop_wait_staged(l);
     t0 = tt_now_ns();
     TT_TRY(tt_exec_epilogue(x, err));
     l->t.optimizer += tt_seconds_since(t0);

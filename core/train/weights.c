@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/rewrite.h"
 #include "interchange/interchange.h"
 #include "train/train.h"
 #include <string.h>
@@ -17,7 +18,13 @@ static void to_piece(const tt_exec_tensor *t, const char *name, tt_ckpt_piece *p
         p->global[d] = t->tensor.global[d];
 }
 
-/* buffers: include the model's buffers, which are not parameters. Returns how many. */
+static bool is_of_optimizer(const char *name)
+{
+    return !strncmp(name, "optimizer.", 10);
+}
+
+/* buffers: include the buffers, which are not parameters: the model's, and with the optimizer those of
+ * the update (the loss scale). Returns how many. */
 static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers,
                      tt_ckpt_piece **out)
 {
@@ -35,19 +42,29 @@ static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers
         to_piece(&t[i], name, &p[k++]);
     }
     for (size_t i = 0; i < n_more; i++)
-        to_piece(&more[i], more[i].name, &p[k++]);
+        if (optimizer || !is_of_optimizer(more[i].name))
+            to_piece(&more[i], more[i].name, &p[k++]);
     *out = p;
     return k;
+}
+
+/* Drops buffers of the update that the checkpoint lacks, because its run did not scale the loss: they
+ * keep their initial values. */
+static size_t drop_absent(const tt_graph *g, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
+                          size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        const tt_state *s = tt_graph_state(g, TT_STATE_BUFFER, p[i].name);
+        if (!s || !s->of_trainer || tt_ckpt_dtype(reader, p[i].name) != TT_N_DTYPES)
+            p[kept++] = p[i];
+    }
+    return kept;
 }
 
 size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out)
 {
     return pieces(r, a, optimizer, true, out);
-}
-
-static bool is_of_optimizer(const char *name)
-{
-    return !strncmp(name, "optimizer.", 10);
 }
 
 static void report_others(const tt_rank *r, const tt_ckpt_reader *reader, tt_arena *a)
@@ -151,8 +168,10 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
-    const size_t n = tt_rank_pieces(r, a, optimizer, &p);
+    size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
+    if (s == TT_OK)
+        n = drop_absent(r->s->graph, reader, p, n);
     if (s == TT_OK)
         s = fill_all(r, p, n, false, load_pieces, reader, err);
     if (s == TT_OK && report) {

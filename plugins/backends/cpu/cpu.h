@@ -50,6 +50,8 @@ typedef struct cpu_isa {
     void (*chain)(const cpu_step *steps, int n_steps, int64_t n);
     void (*to_bf16)(int64_t n, const float *x, uint16_t *y);
     void (*from_bf16)(int64_t n, const uint16_t *x, float *y);
+    void (*to_f16)(int64_t n, const float *x, uint16_t *y);
+    void (*from_f16)(int64_t n, const uint16_t *x, float *y);
     void (*stochastic_bf16)(int64_t n, const float *x, const float *u, uint16_t *y, unsigned splat);
     const cpu_half *half;
     /* matrix product */

@@ -249,38 +249,53 @@ static bool all_f32(const cpu_reg *src, int n)
     return true;
 }
 
+static bool is_half(tt_dtype dtype)
+{
+    return dtype == TT_BF16 || dtype == TT_F16;
+}
+
+static void to_half(const cpu_isa *isa, tt_dtype dtype, int64_t n, const float *x, uint16_t *y)
+{
+    (dtype == TT_BF16 ? isa->to_bf16 : isa->to_f16)(n, x, y);
+}
+
+static void from_half(const cpu_isa *isa, tt_dtype dtype, int64_t n, const uint16_t *x, float *y)
+{
+    (dtype == TT_BF16 ? isa->from_bf16 : isa->from_f16)(n, x, y);
+}
+
 static bool run_cast(const cpu_isa *isa, int64_t n, const cpu_reg *x, cpu_reg *y)
 {
     if (x->splat)
         return false;
     if (x->dtype == y->dtype)
         memmove(y->p, x->p, (size_t)n * tt_dtype_size(x->dtype));
-    else if (x->dtype == TT_F32 && y->dtype == TT_BF16)
-        isa->to_bf16(n, x->p, y->p);
-    else if (x->dtype == TT_BF16 && y->dtype == TT_F32)
-        isa->from_bf16(n, x->p, y->p);
+    else if (x->dtype == TT_F32 && is_half(y->dtype))
+        to_half(isa, y->dtype, n, x->p, y->p);
+    else if (is_half(x->dtype) && y->dtype == TT_F32)
+        from_half(isa, x->dtype, n, x->p, y->p);
     else
         return false;
     return true;
 }
 
-/* Can the f32 loops do it, with conversions before and after? So for bf16 mixed with f32, and for
- * select's condition. */
+/* Can the f32 loops do it, with conversions before and after? So for bf16 and f16 mixed with f32,
+ * and for select's condition. */
 static bool halves(int op, const cpu_reg *src, int n_src, const cpu_reg *dst)
 {
-    bool any = dst->dtype == TT_BF16;
+    bool any = is_half(dst->dtype);
     if (!n_src || (!any && dst->dtype != TT_F32 && dst->dtype != TT_BOOL))
         return false;
     for (int i = 0; i < n_src; i++) {
         const bool condition = op == OP_SELECT && i == 0;
-        if (src[i].dtype != TT_F32 && src[i].dtype != TT_BF16 && !condition)
+        if (src[i].dtype != TT_F32 && !is_half(src[i].dtype) && !condition)
             return false;
-        any = any || src[i].dtype == TT_BF16;
+        any = any || is_half(src[i].dtype);
     }
     return any;
 }
 
-/* Block by block in cache: widens bf16, runs the op in f32, rounds the result once. */
+/* Block by block in cache: widens bf16 and f16, runs the op in f32, rounds the result once. */
 static void run_halves(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src, int n_src,
                        cpu_reg *dst, double imm)
 {
@@ -293,17 +308,17 @@ static void run_halves(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src
             in[i] = src[i];
             if (!src[i].splat)
                 in[i].p = (char *)src[i].p + at * (int64_t)tt_dtype_size(src[i].dtype);
-            if (src[i].dtype != TT_BF16)
+            if (!is_half(src[i].dtype))
                 continue;
-            isa->from_bf16(src[i].splat ? 1 : m, in[i].p, x[i]);
+            from_half(isa, src[i].dtype, src[i].splat ? 1 : m, in[i].p, x[i]);
             in[i].p = x[i];
             in[i].dtype = TT_F32;
         }
-        if (dst->dtype != TT_BF16)
+        if (!is_half(dst->dtype))
             out = (cpu_reg){(char *)dst->p + at * size, dst->dtype, dst->splat};
         cpu_pointwise_run(isa, op, m, in, n_src, &out, imm);
-        if (dst->dtype == TT_BF16)
-            isa->to_bf16(m, y, (uint16_t *)dst->p + at);
+        if (is_half(dst->dtype))
+            to_half(isa, dst->dtype, m, y, (uint16_t *)dst->p + at);
     }
 }
 

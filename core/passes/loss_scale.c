@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/rewrite.h"
+#include "passes/passes.h"
+
+/* loss_scale: a factor on the loss, so that gradients do not underflow in float16. It is state of the
+ * program, as R7 wants it: the host decides nothing, and late numbers (metrics.lag) change no bit. The
+ * rule is torch.amp.GradScaler's: after a step whose gradients are not finite the scale is halved, and
+ * that step updates nothing; after `window` steps in a row that are finite it is doubled. All scales
+ * are powers of two, so scaling and unscaling round nothing. */
+
+static tt_state *new_state(tt_graph *g, const char *name, double value)
+{
+    const tt_placement whole = {0};
+    const tt_type f32 = {.dtype = TT_F32};
+    tt_state *s = tt_state_new(g, TT_STATE_BUFFER, name, &f32, &whole);
+    s->init = (tt_init){.kind = TT_INIT_CONSTANT, .a = value};
+    s->of_trainer = true;
+    s->stages = g->n_stages < 64 ? (UINT64_C(1) << g->n_stages) - 1 : UINT64_MAX;
+    return s;
+}
+
+void tt_loss_scale_make(tt_graph *g, const tt_loss_scale_opts *o)
+{
+    if (o->initial <= 0)
+        return;
+    g->loss_scale = tt_arena_alloc(g->arena, sizeof *g->loss_scale);
+    *g->loss_scale = (tt_loss_scale){
+        .scale = new_state(g, "optimizer.loss_scale", o->initial),
+        .good = o->window ? new_state(g, "optimizer.loss_scale_good_steps", 0) : NULL,
+        .skipped = o->window ? new_state(g, "optimizer.skipped_steps", 0) : NULL,
+        .window = o->window,
+    };
+}
+
+tt_value *tt_loss_scaled(tt_builder *b, tt_value *v)
+{
+    const tt_loss_scale *s = tt_builder_graph(b)->loss_scale;
+    return s ? tt_mul(b, v, tt_state_read(b, s->scale)) : v;
+}
+
+tt_value *tt_loss_unscale(tt_builder *b)
+{
+    const tt_loss_scale *s = tt_builder_graph(b)->loss_scale;
+    return s ? tt_div(b, tt_const(b, 1, TT_F32), tt_state_read(b, s->scale)) : NULL;
+}
+
+tt_value *tt_steps_done(tt_builder *b)
+{
+    const tt_graph *g = tt_builder_graph(b);
+    const tt_loss_scale *s = g->loss_scale;
+    if (!s || !s->skipped)
+        return NULL;
+    return tt_sub(b, tt_state_read(b, g->step), tt_cast(b, tt_state_read(b, s->skipped), TT_F64));
+}
+
+/* ok: f32, 1 if the step's gradients are finite, else 0. */
+static void adapt(tt_builder *b, const tt_loss_scale *s, tt_value *ok)
+{
+    tt_value *one = tt_const(b, 1, TT_F32), *zero = tt_const(b, 0, TT_F32);
+    tt_value *scale = tt_state_read(b, s->scale), *finite = tt_less(b, zero, ok);
+    /* ok is 0 or 1: after a step that is not finite the count begins again at 0 */
+    tt_value *good = tt_mul(b, tt_add(b, tt_state_read(b, s->good), one), ok);
+    tt_value *full = tt_less_equal(b, tt_const(b, (double)s->window, TT_F32), good);
+    tt_value *least = tt_const(b, TT_LEAST_LOSS_SCALE, TT_F32);
+    tt_value *less = tt_maximum(b, tt_mul(b, scale, tt_const(b, 0.5, TT_F32)), least);
+    tt_value *more = tt_minimum(b, tt_mul(b, scale, tt_const(b, 2, TT_F32)),
+                                tt_const(b, TT_LARGEST_LOSS_SCALE, TT_F32));
+    tt_value *skipped =
+        tt_add(b, tt_state_read(b, s->skipped), tt_sub(b, one, ok));
+    scale = tt_select(b, finite, tt_select(b, full, more, scale), less);
+    tt_state_assign(b, s->scale, scale);
+    tt_state_assign(b, s->good, tt_select(b, full, zero, good));
+    tt_state_assign(b, s->skipped, skipped);
+}
+
+void tt_loss_scale_update(tt_builder *b, tt_value *ok, int stage)
+{
+    static const char name[] = TT_METRIC_LOSS_SCALE;
+    tt_graph *g = tt_builder_graph(b);
+    const tt_loss_scale *s = g->loss_scale;
+    const tt_placement whole = {0};
+    const tt_type f32 = {.dtype = TT_F32};
+    if (!s)
+        return;
+    tt_builder_at(b, TT_EPILOGUE, stage, -1, "loss_scale");
+    tt_state *metric = tt_graph_state(g, TT_STATE_METRIC, name);
+    if (!metric)
+        metric = tt_state_new(g, TT_STATE_METRIC, name, &f32, &whole);
+    tt_state_assign(b, metric, tt_state_read(b, s->scale)); /* that of this step */
+    metric->stages |= UINT64_C(1) << stage;
+    if (s->window)
+        adapt(b, s, ok);
+}
