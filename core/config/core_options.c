@@ -125,7 +125,8 @@ static const tt_option training_options[] = {
           "overflow, which updates nothing, it is halved",
           .aliases = "initial_loss_scale"),
     INT(training, loss_scale_window, "2000", 0, 1e6,
-        "with float16: steps in a row without an overflow after which the loss scale is doubled; 0 = it "
+        "with float16: steps in a row without an overflow after which the loss scale is doubled; 0 "
+        "= it "
         "never changes"),
     CHOICE(training, mixed_precision_reduce, "\"float32\"", TT_FLOATS,
            "dtype gradients are rounded to before ranks sum them; micro-batches are summed in "

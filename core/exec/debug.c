@@ -171,8 +171,8 @@ tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *o
     for (int o = 0; o < n; o++) {
         const int space = x->p->operands[i->out[o]].space;
         if (!out[o].data || space == TT_SPACE_PINNED || space == TT_SPACE_OFFLOADED || /* a copy */
-            (out[o].dtype != TT_F32 && out[o].dtype != TT_F64 &&
-             out[o].dtype != TT_BF16 && out[o].dtype != TT_F16))
+            (out[o].dtype != TT_F32 && out[o].dtype != TT_F64 && out[o].dtype != TT_BF16 &&
+             out[o].dtype != TT_F16))
             continue;
         TT_TRY(find_not_finite(x, &out[o], i->take_infinity, &at, err));
         if (at >= 0)

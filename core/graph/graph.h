@@ -123,11 +123,11 @@ struct tt_graph {
     int n_blocks;
     tt_value *loss;        /* per-token loss, f32 [tokens] */
     tt_state *seed, *step; /* i64 and f64 scalars, for random numbers and optimizers */
-    tt_state *ok;       /* f32 scalar: if it is 0, the regions after the epilogue do not run; NULL:
+    tt_state *ok; /* f32 scalar: if it is 0, the regions after the epilogue do not run; NULL:
                            they always run */
     struct tt_loss_scale *loss_scale; /* NULL: the loss is not scaled */
-    int64_t chunk_rows; /* rows of a token chunk; 0: there is no loop over chunks */
-    struct {            /* async_tp: gathers and reductions of a micro-batch in pieces, and those
+    int64_t chunk_rows;               /* rows of a token chunk; 0: there is no loop over chunks */
+    struct { /* async_tp: gathers and reductions of a micro-batch in pieces, and those
                            that stay whole */
         int gathers, reductions, whole;
     } async_tp;

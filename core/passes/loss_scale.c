@@ -65,29 +65,42 @@ static void adapt(tt_builder *b, const tt_loss_scale *s, tt_value *ok)
     tt_value *less = tt_maximum(b, tt_mul(b, scale, tt_const(b, 0.5, TT_F32)), least);
     tt_value *more = tt_minimum(b, tt_mul(b, scale, tt_const(b, 2, TT_F32)),
                                 tt_const(b, TT_LARGEST_LOSS_SCALE, TT_F32));
-    tt_value *skipped =
-        tt_add(b, tt_state_read(b, s->skipped), tt_sub(b, one, ok));
+    tt_value *skipped = tt_add(b, tt_state_read(b, s->skipped), tt_sub(b, one, ok));
     scale = tt_select(b, finite, tt_select(b, full, more, scale), less);
     tt_state_assign(b, s->scale, scale);
     tt_state_assign(b, s->good, tt_select(b, full, zero, good));
     tt_state_assign(b, s->skipped, skipped);
 }
 
-void tt_loss_scale_update(tt_builder *b, tt_value *ok, int stage)
+static void report(tt_builder *b, const tt_loss_scale *s, int stage)
 {
-    static const char name[] = TT_METRIC_LOSS_SCALE;
     tt_graph *g = tt_builder_graph(b);
-    const tt_loss_scale *s = g->loss_scale;
     const tt_placement whole = {0};
     const tt_type f32 = {.dtype = TT_F32};
-    if (!s)
-        return;
-    tt_builder_at(b, TT_EPILOGUE, stage, -1, "loss_scale");
-    tt_state *metric = tt_graph_state(g, TT_STATE_METRIC, name);
+    tt_state *metric = tt_graph_state(g, TT_STATE_METRIC, TT_METRIC_LOSS_SCALE);
     if (!metric)
-        metric = tt_state_new(g, TT_STATE_METRIC, name, &f32, &whole);
-    tt_state_assign(b, metric, tt_state_read(b, s->scale)); /* that of this step */
+        metric = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_LOSS_SCALE, &f32, &whole);
+    tt_builder_at(b, TT_EPILOGUE, stage, -1, "loss_scale");
+    tt_state_assign(b, metric, tt_state_read(b, s->scale));
     metric->stages |= UINT64_C(1) << stage;
-    if (s->window)
-        adapt(b, s, ok);
+}
+
+void tt_loss_scale_update(tt_builder *b, tt_value *const *ok)
+{
+    const tt_graph *g = tt_builder_graph(b);
+    const tt_loss_scale *s = g->loss_scale;
+    for (int st = 0; s && st < g->n_stages; st++)
+        if (ok[st])
+            report(b, s, st);
+    /* a rank with several stages has one scale, so the lowest of them changes it */
+    uint64_t below = 0;
+    for (int st = 0; s && s->window && st < g->n_stages; st++) {
+        if (!ok[st])
+            continue;
+        tt_builder_at(b, TT_EPILOGUE, st, -1, "loss_scale");
+        tt_builder_replicated(b, below);
+        adapt(b, s, ok[st]);
+        tt_builder_replicated(b, 0);
+        below |= UINT64_C(1) << st;
+    }
 }

@@ -66,8 +66,8 @@ tt_value *tt_loss_scaled(tt_builder *b, tt_value *v);
 tt_value *tt_loss_unscale(tt_builder *b); /* 1 / scale; NULL: the loss is not scaled */
 /* The number of this update, 1 for the first: steps that were skipped do not count. NULL: none is. */
 tt_value *tt_steps_done(tt_builder *b);
-/* Changes the scale in the epilogue of this stage. ok: as in tt_graph.ok. */
-void tt_loss_scale_update(tt_builder *b, tt_value *ok, int stage);
+/* Changes the scale at the end of the epilogue. ok: by stage, as tt_graph.ok; NULL: the stage has none. */
+void tt_loss_scale_update(tt_builder *b, tt_value *const *ok);
 
 /* ---- autodiff: reverse mode (R1, R6, R16); makes stacks and gradient accumulators ---- */
 typedef struct tt_autodiff_opts {
@@ -224,6 +224,6 @@ void tt_graph_run_numbers(tt_graph *g);
 #define TT_METRIC_NORM "grad_norm"
 #define TT_METRIC_OK "ok" /* f32: 1 if loss_sum and grad_norm are finite, else 0 (tt_graph.ok) */
 #define TT_METRIC_LOSS_SCALE "loss_scale" /* f32: that of this step; only with a loss scale */
-#define TT_METRIC_LOGITS "logits" /* generation: f32 [tokens or picked, vocab] */
+#define TT_METRIC_LOGITS "logits"         /* generation: f32 [tokens or picked, vocab] */
 
 #endif

@@ -294,6 +294,7 @@ static void write_ok(tt_builder *b)
     const tt_placement whole = {0};
     tt_graph *g = tt_builder_graph(b);
     const checked metrics = checked_metrics(g);
+    tt_value *by_stage[TT_MAX_STAGES] = {0};
     for (int st = 0; st < g->n_stages; st++) {
         tt_value *const both[] = {metrics.loss[st], metrics.norm[st]};
         tt_value *ok = NULL;
@@ -308,8 +309,9 @@ static void write_ok(tt_builder *b)
             g->ok = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_OK, &f32, &whole);
         tt_state_assign(b, g->ok, ok);
         g->ok->stages |= UINT64_C(1) << st;
-        tt_loss_scale_update(b, ok, st);
+        by_stage[st] = ok;
     }
+    tt_loss_scale_update(b, by_stage);
 }
 
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)

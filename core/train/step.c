@@ -62,7 +62,7 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
     const double sum = tt_exec_metric(x, TT_METRIC_LOSS);
     l->loss = counted ? sum / (double)counted : (double)NAN; /* no counted token: no loss */
     l->loss_max = counted ? tt_exec_metric(x, TT_METRIC_LOSS_MAX) : (double)NAN;
-    l->norm = tt_exec_metric(x, TT_METRIC_NORM);
+    l->norm = fabs(tt_exec_metric(x, TT_METRIC_NORM)); /* a NaN without a sign */
     l->loss_scale = tt_exec_metric(x, TT_METRIC_LOSS_SCALE);
     if (tt_exec_metric(x, TT_METRIC_OK) > 0)
         return TT_OK;

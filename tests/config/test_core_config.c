@@ -85,9 +85,6 @@ static const char *const refused[][2] = {
         "job.json:1:27: checkpoint.folder: expected a name, got \"\""),
     BAD("{\"profiler\": {\"profile_freq\": 0}}",
         "job.json:1:31: profiling.freq: expected 1 to 1000000000000, got 0"),
-    BAD("{\"training\": {\"mixed_precision_param\": \"float16\"}}",
-        "job.json:1:40: training.mixed_precision_param: \"float16\" is not built yet (built: "
-        "float32, bfloat16)"),
     BAD("{\"parallelism\": {\"expert_parallel_degree\": 2}}",
         "job.json:1:44: parallelism.expert_parallel_degree: not built yet; only the default 1 "
         "works"),

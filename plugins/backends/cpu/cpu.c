@@ -160,7 +160,7 @@ static double peak_vector_flops(void *self)
 static double peak_flops(void *self, tt_dtype dtype)
 {
     cpu_backend *b = self;
-    if (!b || (dtype != TT_F32 && dtype != TT_BF16))
+    if (!b || (dtype != TT_F32 && dtype != TT_BF16 && dtype != TT_F16))
         return 0;
     if (dtype == TT_BF16 && b->isa->half->peak)
         return known_peak(b, &b->peak_half, b->isa->half->peak);
