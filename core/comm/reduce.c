@@ -47,7 +47,7 @@ DEFINE_PAIR(pair_i32, int32_t, NEVER_NAN)
 DEFINE_PAIR(pair_i64, int64_t, NEVER_NAN)
 
 /* bf16 and f16 are added up in f32 and rounded once. */
-static void widen(float *y, const uint16_t *h, int64_t n, tt_dtype dtype)
+static void widen_halves(float *y, const uint16_t *h, int64_t n, tt_dtype dtype)
 {
     for (int64_t i = 0; i < n && dtype == TT_BF16; i++)
         y[i] = tt_from_bf16(h[i]);
@@ -61,7 +61,7 @@ static void reduce_half(uint16_t *out, const void *const *xs, int n_members, int
     float sum[BLOCK], x[BLOCK];
     for (int m = 0; m < n_members; m++) {
         const uint16_t *h = (const uint16_t *)xs[m] + at;
-        widen(m ? x : sum, h, n, dtype);
+        widen_halves(m ? x : sum, h, n, dtype);
         if (m)
             pair_f32(sum, sum, x, n, op);
     }

@@ -72,7 +72,7 @@ static void adapt(tt_builder *b, const tt_loss_scale *s, tt_value *ok)
     tt_state_assign(b, s->skipped, skipped);
 }
 
-static void report(tt_builder *b, const tt_loss_scale *s, int stage)
+static void report_scale(tt_builder *b, const tt_loss_scale *s, int stage)
 {
     tt_graph *g = tt_builder_graph(b);
     const tt_placement whole = {0};
@@ -91,7 +91,7 @@ void tt_loss_scale_update(tt_builder *b, tt_value *const *ok)
     const tt_loss_scale *s = g->loss_scale;
     for (int st = 0; s && st < g->n_stages; st++)
         if (ok[st])
-            report(b, s, st);
+            report_scale(b, s, st);
     /* a rank with several stages has one scale, so the lowest of them changes it */
     uint64_t below = 0;
     for (int st = 0; s && s->window && st < g->n_stages; st++) {

@@ -189,8 +189,7 @@ typedef struct tt_program_param {
     const struct tt_param_info *info;
     const tt_init *init; /* of the parameter or buffer itself; else NULL */
     bool buffer;         /* info is NULL */
-    bool transient;      /* a buffer that no checkpoint holds */
-    bool of_trainer;     /* a buffer of the update, not of the model; the epilogue writes it */
+    bool transient, of_trainer; /* a buffer: in no checkpoint; of the update, not of the model */
     const float *values; /* a buffer's initial values, the whole array; NULL: by init */
     bool owner;          /* this rank's is the first of its replicas */
     uint8_t space;       /* as of the state */
