@@ -68,6 +68,9 @@ tt_status tt_plan_programs(planner *p, tt_error *err);
 const char *tt_program_check_slots(const tt_program *p);
 /* … does each accumulation either store or add, in each situation? */
 const char *tt_program_check_forms(const tt_program *p, const tt_instr **where);
+/* verify_fresh.c: does a step store each such state before it reads it, and change no other if its
+ * numbers are not finite? */
+const char *tt_program_check_fresh(const tt_program *p, const tt_instr **where);
 
 /* ---- messages.c: the messages and collectives of all ranks of a mesh in a step ----
  *

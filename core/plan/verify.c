@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/owners.h"
 #include "plan/plan_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,119 +10,8 @@
  * for. The proof does not depend on how the planner chose offsets and events. */
 
 #define SCRATCH (-1) /* of a collective that is not over: SCRATCH_OF(its event) */
-#define UNKNOWN (-2)
 #define SCRATCH_OF(event) (-3 - (event))
 #define UNFINISHED(o) (INT32_MIN + (o)) /* the output of a collective until its wait */
-#define MIXED INT32_MAX
-
-/* The bytes of a space. A piece is halved until each part has one owner, so that a write costs
- * little in a plan of many layers, too. */
-typedef struct piece {
-    int owner; /* operand of its writer, SCRATCH, SCRATCH_OF(), UNKNOWN; MIXED: see its halves */
-    int half;  /* index of the lower one, the upper one is next; 0: never halved */
-} piece;
-
-typedef struct memory {
-    tt_arena *a;
-    TT_VEC(piece) pieces; /* the first is the whole space */
-    int64_t bytes;
-} memory;
-
-static void memory_forget(memory *m)
-{
-    m->pieces.items[0].owner = UNKNOWN;
-}
-
-static void memory_init(memory *m, tt_arena *a, int64_t bytes)
-{
-    const piece whole = {UNKNOWN, 0};
-    *m = (memory){.a = a, .bytes = bytes};
-    tt_vec_push(a, &m->pieces, whole);
-}
-
-static int64_t middle(int64_t lo, int64_t hi)
-{
-    return lo + (hi - lo) / 2;
-}
-
-/* The halves of piece i, which then has no single owner. */
-static int halves_of(memory *m, int i)
-{
-    const piece p = m->pieces.items[i], part = {p.owner, 0};
-    int half = p.half;
-    if (!half) {
-        half = (int)m->pieces.n;
-        tt_vec_push(m->a, &m->pieces, part);
-        tt_vec_push(m->a, &m->pieces, part);
-    } else if (p.owner != MIXED) {
-        m->pieces.items[half].owner = m->pieces.items[half + 1].owner = p.owner;
-    }
-    m->pieces.items[i] = (piece){MIXED, half};
-    return half;
-}
-
-/* Writes [begin, end) of piece i, which is [lo, hi). */
-static void write_piece(memory *m, int i, int64_t lo, int64_t hi, int64_t begin, int64_t end,
-                        int owner)
-{
-    if (end <= lo || hi <= begin || m->pieces.items[i].owner == owner)
-        return;
-    if (begin <= lo && hi <= end) {
-        m->pieces.items[i].owner = owner;
-        return;
-    }
-    const int half = halves_of(m, i);
-    const int64_t mid = middle(lo, hi);
-    write_piece(m, half, lo, mid, begin, end, owner);
-    write_piece(m, half + 1, mid, hi, begin, end, owner);
-    if (m->pieces.items[half].owner == m->pieces.items[half + 1].owner)
-        m->pieces.items[i].owner = m->pieces.items[half].owner;
-}
-
-static bool memory_write(memory *m, int64_t begin, int64_t bytes, int owner)
-{
-    if (begin < 0 || bytes < 0 || begin > m->bytes - bytes)
-        return false;
-    if (!bytes)
-        return true;
-    write_piece(m, 0, 0, m->bytes, begin, begin + bytes, owner);
-    return true;
-}
-
-static bool piece_holds(const memory *m, int i, int64_t lo, int64_t hi, int64_t begin, int64_t end,
-                        int owner)
-{
-    if (end <= lo || hi <= begin || begin >= end)
-        return true;
-    const piece p = m->pieces.items[i];
-    if (p.owner != MIXED)
-        return p.owner == owner;
-    const int64_t mid = middle(lo, hi);
-    return piece_holds(m, p.half, lo, mid, begin, end, owner) &&
-           piece_holds(m, p.half + 1, mid, hi, begin, end, owner);
-}
-
-static bool memory_holds(const memory *m, int64_t begin, int64_t bytes, int owner)
-{
-    return begin >= 0 && bytes >= 0 && begin <= m->bytes - bytes &&
-           piece_holds(m, 0, 0, m->bytes, begin, begin + bytes, owner);
-}
-
-static int memory_owner(const memory *m, int64_t begin)
-{
-    int64_t lo = 0, hi = m->bytes;
-    int i = 0;
-    if (begin < 0 || begin >= m->bytes)
-        return UNKNOWN;
-    while (m->pieces.items[i].owner == MIXED) {
-        const int64_t mid = middle(lo, hi);
-        const bool upper = begin >= mid;
-        i = m->pieces.items[i].half + upper;
-        lo = upper ? mid : lo;
-        hi = upper ? hi : mid;
-    }
-    return m->pieces.items[i].owner;
-}
 
 typedef struct flight { /* a collective on a queue of its own, from its begin to its wait */
     const tt_instr *instr;
@@ -142,7 +32,7 @@ typedef struct checker {
 } checker;
 
 typedef struct extent { /* of a value's own memory */
-    memory *m;          /* NULL: it is not checked */
+    tt_owners *m;       /* NULL: it is not checked */
     int64_t begin, bytes;
 } extent;
 
@@ -151,7 +41,7 @@ static extent extent_of(checker *c, int operand)
     const tt_operand *o = &c->p->operands[operand];
     const bool mine = o->slot < 0 || c->p->slots[o->slot].stage == c->stage;
     const bool value = o->space >= TT_SPACE_SLOT || o->space == TT_SPACE_OFFLOADED;
-    memory *m = o->here && mine && value ? &c->space[o->space] : NULL;
+    tt_owners *m = o->here && mine && value ? &c->space[o->space] : NULL;
     return (extent){m, o->offset, o->bytes};
 }
 
@@ -164,7 +54,7 @@ static const char *write_value(checker *c, int operand, bool unfinished)
 {
     const int o = c->p->operands[operand].writer;
     const extent e = extent_of(c, o);
-    return !e.m || memory_write(e.m, e.begin, e.bytes, unfinished ? UNFINISHED(o) : o)
+    return !e.m || tt_owners_write(e.m, e.begin, e.bytes, unfinished ? UNFINISHED(o) : o)
                ? NULL
                : "a value lies outside its space";
 }
@@ -175,10 +65,10 @@ static const char *read_value(checker *c, int operand)
     const extent e = extent_of(c, o);
     if (!c->p->operands[o].here && c->p->operands[o].param < 0)
         return "a value that is read has no place";
-    if (!e.m || memory_holds(e.m, e.begin, e.bytes, o))
+    if (!e.m || tt_owners_hold(e.m, e.begin, e.bytes, o))
         return NULL;
-    return memory_owner(e.m, e.begin) == UNFINISHED(o) ? "a collective is not waited for"
-                                                       : "a value is overwritten before it is read";
+    return tt_owner_at(e.m, e.begin) == UNFINISHED(o) ? "a collective is not waited for"
+                                                      : "a value is overwritten before it is read";
 }
 
 /* ---- states: only their order is checked; a collective has them to itself until its wait ---- */
@@ -259,13 +149,13 @@ static const char *run_instr(checker *c, const tt_instr *i)
             bad = read_value(c, i->out[j]);
     if (!bad && i->in_place >= 0)
         bad = take_over(c, i);
-    if (!bad && at >= 0 && !memory_write(&c->space[TT_SPACE_WORK], at, bytes, scratch))
+    if (!bad && at >= 0 && !tt_owners_write(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "scratch lies outside its space";
     if (!bad)
         bad = read_inputs(c, i, true);
     for (int j = 0; !bad && j < i->n_out; j++)
         bad = write_value(c, i->out[j], i->queue);
-    if (!bad && at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, scratch))
+    if (!bad && at >= 0 && !tt_owners_hold(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "an output lies on scratch";
     return bad ? bad : read_inputs(c, i, false);
 }
@@ -275,14 +165,14 @@ static const char *finish(checker *c, const tt_instr *i)
 {
     const int64_t at = i->scratch, bytes = tt_plan_round(c->p->graph, i->scratch_bytes);
     const char *bad = NULL;
-    if (at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH_OF(i->id)))
+    if (at >= 0 && !tt_owners_hold(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH_OF(i->id)))
         return "scratch is overwritten by an instruction that runs concurrently";
     for (int j = 0; !bad && j < i->n_in; j++)
         bad = read_value(c, i->in[j]);
     for (int j = 0; !bad && j < i->n_out; j++) {
         const int o = c->p->operands[i->out[j]].writer;
         const extent e = extent_of(c, o);
-        if (e.m && !memory_holds(e.m, e.begin, e.bytes, UNFINISHED(o)))
+        if (e.m && !tt_owners_hold(e.m, e.begin, e.bytes, UNFINISHED(o)))
             return "a value is overwritten before it is whole";
         bad = write_value(c, i->out[j], false);
     }
@@ -406,7 +296,7 @@ static const char *run_stage(checker *c, bool in_slots, const tt_instr **where)
         if (!bad && c->n_flights && (in_slots || order[k] == TT_SECTION_I))
             bad = "a collective is under way behind its list";
         if (in_slots && order[k] <= TT_SECTION_W) /* others use it between the parts */
-            memory_forget(&c->space[TT_SPACE_WORK]);
+            tt_owners_forget(&c->space[TT_SPACE_WORK]);
     }
     return bad;
 }
@@ -430,7 +320,7 @@ static const char *with_memory(const tt_program *p, int stage, bool later, const
     tt_arena *a = tt_arena_new();
     for (tt_space sp = TT_SPACE_OFFLOADED; sp <= TT_SPACE_WORK; sp++) {
         const bool whole = sp == TT_SPACE_WORK || (sp == TT_SPACE_OFFLOADED && !p->n_slots);
-        memory_init(&c.space[sp], a, whole ? p->bytes[sp] : slot_bytes(p, stage, sp));
+        tt_owners_init(&c.space[sp], a, whole ? p->bytes[sp] : slot_bytes(p, stage, sp));
     }
     if (!bad && stage >= 0)
         bad = run_stage(&c, p->n_slots > 0, where);
@@ -442,149 +332,6 @@ static const char *with_memory(const tt_program *p, int stage, bool later, const
         bad = "a collective is under way behind its list";
     free(c.flights);
     free(c.recorded);
-    tt_arena_free(a);
-    return bad;
-}
-
-/* ---- states that each step writes anew: predicates ---- */
-
-enum { OLD, STORED }; /* owners: the value of the previous step, the value that this step stored */
-
-typedef struct fresh {
-    const tt_program *p;
-    memory m;     /* the state space; UNKNOWN: a state that keeps its value between steps */
-    bool in_step; /* epilogue and update: stages of one rank may repeat a message */
-    bool later_micro, later_chunk;
-} fresh;
-
-/* The owner number of the operand's state; -1: each step does not write this state anew, or it
- * is on another rank. */
-static int owner_of(const fresh *f, const tt_operand *o, int64_t *bytes)
-{
-    *bytes = tt_tensor_bytes(&o->tensor);
-    if (o->space != TT_SPACE_STATE || !o->here || !*bytes)
-        return -1;
-    const int owner = memory_owner(&f->m, o->offset);
-    return owner == UNKNOWN ? -1 : owner;
-}
-
-static const char *store(fresh *f, const tt_instr *i, int operand)
-{
-    const tt_operand *o = &f->p->operands[operand];
-    const bool adds = tt_predicate_holds(i->adds, f->later_micro, f->later_chunk) ||
-                      (i->n_in == 2 && i->in[0] == operand);
-    int64_t bytes;
-    const int owner = owner_of(f, o, &bytes);
-    if (owner < 0)
-        return NULL;
-    if (adds && !memory_holds(&f->m, o->offset, bytes, STORED))
-        return "a sum is added to before it is stored";
-    if (!adds && !f->in_step && !memory_holds(&f->m, o->offset, bytes, OLD))
-        return "a sum is stored twice";
-    return memory_write(&f->m, o->offset, bytes, STORED) ? NULL : "a state lies outside its space";
-}
-
-static const char *store_all(fresh *f, const tt_instr *i)
-{
-    const char *bad = NULL;
-    if (!tt_predicate_holds(i->predicate, f->later_micro, f->later_chunk))
-        return NULL;
-    for (int j = 0; !bad && j < i->n_in; j++) {
-        const tt_operand *o = &f->p->operands[i->in[j]];
-        int64_t bytes;
-        const bool sum = i->n_out && i->in[j] == i->out[0];
-        if (!sum && owner_of(f, o, &bytes) >= 0 && !memory_holds(&f->m, o->offset, bytes, STORED))
-            bad = "a state is read before the step writes it";
-    }
-    for (int j = 0; !bad && j < i->n_out; j++)
-        bad = store(f, i, i->out[j]);
-    return bad;
-}
-
-/* Does it lie in a buffer that each step may write, such as the loss scale? */
-static bool is_of_trainer(const tt_program *p, const tt_operand *o)
-{
-    for (int i = 0; o->space == TT_SPACE_STATE && i < p->n_params; i++)
-        if (p->params[i].of_trainer && p->params[i].offset == o->offset)
-            return true;
-    return false;
-}
-
-/* A section must depend on the state that the graph names, and the step must have written this
- * state before the section begins. A section that depends on none must not write a state that
- * outlives the step: a step whose numbers are not finite must not change parameters, optimizer
- * states and buffers. */
-static const char *check_only_if(const fresh *f, const tt_section *s)
-{
-    const tt_program *p = f->p;
-    const tt_state *ok = s->kind == TT_SECTION_UPDATE ? p->graph->ok : NULL;
-    if (s->only_if != (ok ? ok->id : -1))
-        return "a section does not depend on the state that the graph names";
-    if (s->only_if >= 0) {
-        const tt_program_state *t = &p->states[s->only_if];
-        const int64_t bytes = (int64_t)tt_dtype_size(t->tensor.dtype);
-        if (t->tensor.dtype != TT_F32 || t->tensor.n_dims || t->offset < 0 ||
-            !memory_holds(&f->m, t->offset, bytes, STORED))
-            return "a section depends on a state that the step has not written";
-        return NULL;
-    }
-    for (int k = s->begin; f->in_step && k < s->end; k++)
-        for (int j = 0; j < p->instrs[k].n_out; j++) {
-            const tt_operand *o = &p->operands[p->instrs[k].out[j]];
-            if (o->here && tt_tensor_numel(&o->tensor) && !is_of_trainer(p, o) &&
-                (o->space == TT_SPACE_PINNED ||
-                 (o->space == TT_SPACE_STATE && memory_owner(&f->m, o->offset) == UNKNOWN)))
-                return "a state that outlives the step is written even if the step is not finite";
-        }
-    return NULL;
-}
-
-static const char *store_section(fresh *f, const tt_section *s, bool later, const tt_instr **where)
-{
-    int loop = -1;
-    f->later_micro = later;
-    f->in_step = s->kind >= TT_SECTION_EPILOGUE;
-    const char *bad = check_only_if(f, s);
-    for (int k = s->begin; !bad && k < s->end; k++) {
-        const tt_instr *i = *where = &f->p->instrs[k];
-        if (i->kind == TT_INSTR_LOOP) {
-            loop = k;
-        } else if (i->kind == TT_INSTR_END_LOOP) {
-            k = f->later_chunk ? k : loop;
-            f->later_chunk = !f->later_chunk;
-        } else {
-            bad = store_all(f, i);
-        }
-    }
-    return bad;
-}
-
-/* Runs a step: of each section, the first micro-batch and one later one. */
-static const char *check_fresh(const tt_program *p, const tt_instr **where)
-{
-    const char *bad = NULL;
-    fresh f = {.p = p};
-    bool *done = calloc((size_t)p->n_sections * 2, sizeof *done);
-    tt_arena *a = tt_arena_new();
-    memory_init(&f.m, a, p->bytes[TT_SPACE_STATE]);
-    if (!done)
-        bad = "no memory to check it";
-    for (int i = 0; !bad && i < p->n_states; i++)
-        if (p->states[i].fresh && p->states[i].offset >= 0 &&
-            !memory_write(&f.m, p->states[i].offset, tt_tensor_bytes(&p->states[i].tensor), OLD))
-            bad = "a state lies outside its space";
-    for (int i = 0; !bad && i < p->n_calls; i++) {
-        const tt_call *c = &p->calls[i];
-        bool *once = &done[c->section * 2 + !c->first];
-        if (!*once)
-            bad = store_section(&f, &p->sections[c->section], !c->first, where);
-        *once = true;
-    }
-    if (!bad)
-        bad = store_section(&f, &p->sections[p->epilogue], false, where);
-    if (!bad)
-        bad = store_section(&f, &p->sections[p->update], false, where);
-    free(done);
     tt_arena_free(a);
     return bad;
 }
@@ -601,7 +348,7 @@ tt_status tt_program_verify(const tt_program *p, tt_error *err)
     if (!bad)
         bad = tt_program_check_forms(p, &where);
     if (!bad)
-        bad = check_fresh(p, &where);
+        bad = tt_program_check_fresh(p, &where);
     if (!bad)
         return TT_OK;
     return TT_FAIL(err, TT_EINTERNAL, "memory plan: %s, at %s in \"%s\"", bad,
