@@ -31,7 +31,7 @@ bool tt_image_text(const tt_image *m, const char *s, size_t max);
 /* The size of the dynamic symbol that begins at p; 0 = unknown. */
 size_t tt_image_symbol_size(const void *p);
 
-/* ---- descriptor.c, kinds.c, verify.c, verify_options.c ---- */
+/* ---- descriptor.c, kinds.c, verify.c, verify_kinds.c, verify_options.c ---- */
 
 #define TT_TEXT_MAX 4096    /* bytes of a name, doc, choices, … */
 #define TT_STRUCT_MAX 65536 /* no descriptor struct of any minor version is larger */
@@ -59,6 +59,35 @@ tt_status tt_check_array(const tt_check *c, const char *what, const void *p, siz
                          tt_error *err);
 tt_status tt_check_options(const tt_check *c, const tt_component *k, tt_error *err);
 tt_status tt_check_vtable(const tt_check *c, const tt_component *k, tt_error *err);
+
+/* A function pointer of a vtable; optional ones may be NULL. */
+typedef struct tt_slot {
+    const char *name;
+    size_t offset;
+    bool optional;
+} tt_slot;
+typedef struct tt_slots {
+    const tt_slot *items;
+    size_t n;
+} tt_slots;
+extern const tt_slots tt_device_functions, tt_op_functions, tt_kernel_functions;
+/* Checks the functions of a struct of `size` bytes. */
+tt_status tt_check_functions(const tt_check *c, const void *vt, size_t size, const tt_slots *slots,
+                             tt_error *err);
+/* Calls fn with each function of a checked component of a known kind: those of its vtable, its
+ * device, its op and its kernels. */
+void tt_component_functions(const tt_component *k, void (*fn)(void *arg, uintptr_t code),
+                            void *arg);
+/* Check what is no function in the vtables of these kinds. */
+tt_status tt_check_train_spec_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_model_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_optimizer_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_backend_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_comm_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_op_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_kernels_vt(const tt_check *c, const tt_component *k, tt_error *err);
+/* Row i of a table of kernels, whose rows may be longer than ours. */
+const tt_kernel *tt_kernel_at(const tt_kernels_vt *v, size_t i);
 bool tt_kind_known(tt_kind k);
 const tt_option *tt_option_at(const tt_component *k, size_t i);
 const tt_component *tt_component_at(const tt_plugin *p, size_t i);
@@ -79,10 +108,15 @@ bool tt_copy_make(tt_arena *a, const char *file, const char *private_dir, bool i
  * killed process leaves no file behind. */
 void tt_copy_drop(tt_copy *c);
 
-/* Keeps which file the copy at `path` was made of, for tt_plugin_at; NULL: no memory for it. */
+/* ---- place.c: what code belongs to, for the handler of crashes ---- */
+
+/* Keeps which file the copy at `path` was made of, and which functions its components have; NULL:
+ * no memory for it. */
 typedef struct tt_copy_name tt_copy_name;
-tt_copy_name *tt_copy_remember(const char *path, const char *file);
+tt_copy_name *tt_copy_remember(const char *path, const char *file, const tt_plugin *plugin);
 void tt_copy_forget(tt_copy_name *name);
+/* Component i of the plugin was looked up, so its functions may be called. */
+void tt_copy_component_used(tt_copy_name *name, size_t i);
 
 /* ---- load.c ---- */
 

@@ -5,11 +5,16 @@
 
 /* Kernels that plugins bring for another plugin's backend. */
 
+const tt_kernel *tt_kernel_at(const tt_kernels_vt *v, size_t i)
+{
+    return (const void *)((const char *)v->kernels + i * v->kernel_size);
+}
+
 const tt_kernel *tt_component_kernel(const tt_component *c, const char *op)
 {
     const tt_kernels_vt *v = c->vtable;
     for (size_t i = 0; i < v->n_kernels; i++) {
-        const tt_kernel *k = (const void *)((const char *)v->kernels + i * v->kernel_size);
+        const tt_kernel *k = tt_kernel_at(v, i);
         if (strcmp(k->op, op) == 0)
             return k;
     }

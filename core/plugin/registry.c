@@ -129,6 +129,14 @@ static const tt_component *component_of(const tt_plugin_file *f, tt_kind kind, c
     return NULL;
 }
 
+/* Tells the handler of crashes that this component may be called. */
+static void note_use(const offer *o)
+{
+    for (size_t i = 0; i < o->file->loaded.plugin->n_components; i++)
+        if (tt_component_at(o->file->loaded.plugin, i) == o->component)
+            tt_copy_component_used(o->file->loaded.name, i);
+}
+
 /* Whether a component of this kind is likely in the file: it is in the kind's folder, or in a
  * folder that belongs to no kind. */
 static bool likely(const tt_plugin_file *f, tt_kind kind)
@@ -242,6 +250,7 @@ tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const
                        tt_kind_name(kind), name, found.items[0].file->path,
                        found.items[1].file->path);
     *out = found.items[0].component;
+    note_use(&found.items[0]);
     return TT_OK;
 }
 

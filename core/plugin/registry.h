@@ -89,9 +89,25 @@ tt_status tt_registry_part_over(tt_registry *r, tt_job *job, tt_kind kind, const
                                 const char *const *ignore, tt_arena *a, tt_part *out,
                                 tt_error *err);
 
-/* The plugin's file name and, where it is known, the function that this address of code lies in;
- * NULL: no plugin's. [in handlers of faults] */
+/* The plugin's file and, where it is known, the function that this address of code lies in; NULL: no
+ * plugin's. [in handlers of faults] */
 const char *tt_plugin_at(const void *address, const char **function);
+/* What crashed: the plugin of the innermost of n frames that is in one, and the component whose
+ * function the core called. Several: the ones that may be it, because they share that function, or
+ * because the thread is one of the plugin's own. */
+#define TT_CRASH_COMPONENTS 4
+typedef struct tt_plugin_crash {
+    const char *file, *function;                 /* function NULL: unknown */
+    const char *components[TT_CRASH_COMPONENTS]; /* `hook "mine"` */
+    size_t n_components;                         /* may be more than the array holds */
+} tt_plugin_crash;
+/* Returns false if no frame is in a plugin, or if abort was called (aborted), but not by a plugin: where
+ * ttrun calls it, it has given the reason. The first frames are the handler's. [in handlers of faults] */
+bool tt_plugin_of_frames(void *const *frames, int n, bool aborted, tt_plugin_crash *out);
+/* `hook "mine" of plugins/mine.so crashed (SIGSEGV in after_step)`; file NULL: without it. [in handlers
+ * of faults] */
+void tt_plugin_crash_text(const tt_plugin_crash *c, const char *signal_name, char *text,
+                          size_t size);
 /* The file of the plugin that this thread is loading; NULL: none. [in handlers of faults] */
 const char *tt_plugin_being_loaded(void);
 /* How many constructors the plugin of these n bytes runs as it is loaded, but for the compiler's
