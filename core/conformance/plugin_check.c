@@ -110,7 +110,8 @@ static tt_status run_stage(const tt_check_stage *stage, const tt_check_opts *o, 
                            tt_str *note, tt_error *err)
 {
     tt_check_job job = {.opts = o, .file = file, .note = note};
-    tt_registry_opts ro = {.dirs = o->plugin_dirs, .n_dirs = o->n_plugin_dirs};
+    tt_registry_opts ro = {
+        .dirs = o->plugin_dirs, .n_dirs = o->n_plugin_dirs, .only_dirs = o->only_plugin_dirs};
     TT_TRY(tt_registry_new(&ro, &job.registry, err));
     tt_status status = tt_registry_load_file(job.registry, file, &job.plugin, err);
     if (status == TT_OK)

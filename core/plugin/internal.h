@@ -153,6 +153,7 @@ typedef struct tt_plugin_file {
     tt_loaded loaded;
     const char *fault; /* why it cannot be used, one line; NULL = no fault known */
     bool asked;        /* the user gave its path: it wins over files of the same name */
+    bool own;          /* of ttrun's own folder: every other file wins over it */
 } tt_plugin_file;
 
 typedef TT_VEC(tt_plugin_file *) tt_plugin_files;
@@ -160,8 +161,10 @@ typedef TT_VEC(tt_plugin_file *) tt_plugin_files;
 /* Adds every .so below dir, and every .json of a folder "specs", in bytewise order of paths and
  * each file only once. A subfolder that cannot be read becomes an entry with a fault. */
 tt_status tt_scan_folder(tt_arena *a, const char *dir, tt_plugin_files *files, tt_error *err);
-/* The folders to search if the user names none: TTRUN_PLUGIN_PATH, else those of this ttrun. */
-tt_status tt_scan_default(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err);
+/* The folders of TTRUN_PLUGIN_PATH. */
+tt_status tt_scan_environment(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err);
+/* The plugins that this ttrun came with. */
+tt_status tt_scan_own(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err);
 /* Finds the entry of a file, or adds one. */
 tt_plugin_file *tt_scan_file(tt_arena *a, const char *path, tt_plugin_files *files);
 /* Whether the file may have a component of this name, because its bytes contain the name. */
@@ -173,6 +176,7 @@ struct tt_registry {
     const char *private_dir;
     tt_plugin_files files;
     const char *searched; /* the folders, for messages */
+    bool noticed;         /* that a file wins over ttrun's own */
     struct tt_held *held; /* by tt_registry_hold, the last first */
 };
 /* Once per file; its fault is kept. */

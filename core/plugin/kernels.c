@@ -38,6 +38,8 @@ static tt_status kernels_take(const tt_plugin_file *f, const char *backend, cons
             strcmp(((const tt_kernels_vt *)c->vtable)->backend, backend) != 0)
             continue;
         const tt_kernel *k = tt_component_kernel(c, op);
+        if (k && out->kernel && f->own && !(*from)->own)
+            continue; /* ttrun's own, which come last, give way */
         if (k && out->kernel)
             return TT_FAIL(err, TT_EEXIST,
                            "op %s has a kernel for backend %s in both kernels \"%s\" (%s) and "

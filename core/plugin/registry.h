@@ -11,12 +11,14 @@
 typedef struct tt_registry tt_registry;
 
 typedef struct tt_registry_opts {
-    const char *const *dirs; /* --plugin-dir, in order; n 0: TTRUN_PLUGIN_PATH, then the first that
-                                exists of plugins/ and lib/ttrun/plugins/ in the executable's folder
-                                and its parent, and the installed folder */
+    const char *const *dirs; /* --plugin-dir, in order; n 0: those of TTRUN_PLUGIN_PATH */
     size_t n_dirs;
     const char *private_dir; /* each .so is loaded from a private copy here (R19), or in the folder
                                 that TTRUN_PLUGIN_COPIES names; NULL: in memory */
+    bool only_dirs;          /* search nothing else. Otherwise ttrun's own folder is searched after
+                                them, and what they have wins over it: the first that exists of
+                                plugins/ in the executable's folder, lib/ttrun/plugins/ in its
+                                parent, and the installed folder */
 } tt_registry_opts;
 
 /* Lists files and folders at once, but opens a .so only when someone looks up a component of its
@@ -30,7 +32,7 @@ void tt_registry_hold(tt_registry *r, tt_arena *a, void (*fn)(void *), void *arg
 
 /* Looks a component up.
  *   Errors: an unknown name (with the known ones of that kind and the nearest), a faulty file, two
- *   files with the same component. */
+ *   files with the same component (but ttrun's own gives way, and a notice says so). */
 tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
                            tt_error *err);
 /* Opens the files of this kind that have this name. What is open need not be searched for the names of

@@ -148,10 +148,10 @@ tt_status tt_scan_folder(tt_arena *a, const char *dir, tt_plugin_files *files, t
     return TT_OK;
 }
 
-static tt_status scan_path_list(tt_arena *a, const char *list, tt_plugin_files *files,
-                                tt_str *searched, tt_error *err)
+tt_status tt_scan_environment(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err)
 {
-    for (const char *p = list; *p;) {
+    const char *list = getenv("TTRUN_PLUGIN_PATH");
+    for (const char *p = list ? list : ""; *p;) {
         size_t n = strcspn(p, ":");
         if (n > 0) {
             const char *dir = tt_arena_strn(a, p, n);
@@ -166,12 +166,10 @@ static tt_status scan_path_list(tt_arena *a, const char *list, tt_plugin_files *
 
 /* Only the folder nearest to the program is used: a ttrun in its build folder must not load the
  * installed plugins of another build, and with both folders every name would exist twice. */
-tt_status tt_scan_default(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err)
+tt_status tt_scan_own(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err)
 {
     char program[4096];
-    const char *list = getenv("TTRUN_PLUGIN_PATH");
-    if (list)
-        TT_TRY(scan_path_list(a, list, files, searched, err));
+    const size_t before = files->n;
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = '\0';
     const char *home = tt_path_dir(a, program);
@@ -184,8 +182,11 @@ tt_status tt_scan_default(tt_arena *a, tt_plugin_files *files, tt_str *searched,
         if (!tt_path_exists(dirs[i]))
             continue;
         tt_str_printf(searched, "%s%s", searched->n ? ", " : "", dirs[i]);
-        return tt_scan_folder(a, dirs[i], files, err);
+        TT_TRY(tt_scan_folder(a, dirs[i], files, err));
+        break;
     }
+    for (size_t i = before; i < files->n; i++)
+        files->items[i]->own = true;
     return TT_OK;
 }
 

@@ -88,7 +88,7 @@ mkdir same && cp "$PLUGINS/models/llama3.so" same/llama3.so
 check same/llama3.so --model.args '{"n_layers": 1, "dim": 64}'
 verdict plugin_with_a_namesake_in_the_plugin_folders $?
 mkdir nothing
-timeout 100 "$TTRUN" plugins check same/llama3.so --plugin-dir nothing >out 2>err
+timeout 100 "$TTRUN" plugins check same/llama3.so --plugin-dir nothing --only-plugin-dirs >out 2>err
 [ $? -eq 0 ] && [ "$(grep -c '^skip ' out)" -eq 4 ] && grep -q 'name their folder with --plugin-dir' out
 verdict most_stages_are_skipped_without_other_plugins $?
 
