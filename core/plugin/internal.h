@@ -11,6 +11,18 @@
  * SIGBUS on its first access. This checks all bounds in the file's bytes before that. The error is
  * the reason only, without the file's name. */
 tt_status tt_elf_check(const unsigned char *p, size_t n, tt_error *err);
+/* The part of it that is about the header and the bounds of the segments. */
+tt_status tt_elf_check_head(const unsigned char *p, size_t n, tt_error *err);
+
+/* ---- peek.c ---- */
+
+typedef struct tt_peek {
+    tt_kind kind; /* may be unknown */
+    const char *name;
+} tt_peek;
+/* Reads which components the plugin of these n bytes has; false: it cannot be told without loading
+ * it. */
+bool tt_plugin_peek(const unsigned char *p, size_t n, tt_arena *a, tt_peek **out, size_t *n_out);
 
 /* ---- image.c: which addresses a descriptor may point to ---- */
 
@@ -151,9 +163,12 @@ typedef struct tt_plugin_file {
     uint64_t device, inode;
     tt_file_state state;
     tt_loaded loaded;
-    const char *fault; /* why it cannot be used, one line; NULL = no fault known */
-    bool asked;        /* the user gave its path: it wins over files of the same name */
-    bool own;          /* of ttrun's own folder: every other file wins over it */
+    const char *fault;    /* why it cannot be used, one line; NULL = no fault known */
+    bool is_peeked, told; /* told: what it has was read, without loading it */
+    tt_peek *has;
+    size_t n_has;
+    bool asked; /* the user gave its path: it wins over files of the same name */
+    bool own;   /* of ttrun's own folder: every other file wins over it */
 } tt_plugin_file;
 
 typedef TT_VEC(tt_plugin_file *) tt_plugin_files;
@@ -167,8 +182,13 @@ tt_status tt_scan_environment(tt_arena *a, tt_plugin_files *files, tt_str *searc
 tt_status tt_scan_own(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err);
 /* Finds the entry of a file, or adds one. */
 tt_plugin_file *tt_scan_file(tt_arena *a, const char *path, tt_plugin_files *files);
-/* Whether the file may have a component of this name, because its bytes contain the name. */
-bool tt_scan_mentions(const char *path, const char *name);
+/* Whether two files have the same bytes. */
+bool tt_scan_same(const char *path, const char *other);
+/* Whether the file may have a component of this kind, and of this name unless it is NULL. false is
+ * certain; true is where the file cannot be read or is no plugin, too: opening it gives the reason. */
+bool tt_scan_may_have(tt_arena *a, tt_plugin_file *f, tt_kind kind, const char *name);
+/* Whether the file's bytes contain the text. */
+bool tt_scan_mentions(const char *path, const char *text);
 
 /* ---- registry.c ---- */
 struct tt_registry {

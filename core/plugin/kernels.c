@@ -22,10 +22,10 @@ const tt_kernel *tt_component_kernel(const tt_component *c, const char *op)
 }
 
 /* Folders of other kinds hold none, but in files that were opened for something else. */
-static bool may_hold(const tt_plugin_file *f, const char *backend, const char *op)
+static bool may_hold(tt_registry *r, tt_plugin_file *f, const char *backend, const char *op)
 {
     return (f->folder == TT_KIND_KERNELS || f->folder == TT_KIND_END) &&
-           !tt_spec_is_file(f->path) && tt_scan_mentions(f->path, op) &&
+           tt_scan_may_have(r->arena, f, TT_KIND_KERNELS, NULL) && tt_scan_mentions(f->path, op) &&
            tt_scan_mentions(f->path, backend);
 }
 
@@ -62,7 +62,7 @@ tt_status tt_registry_kernel(tt_registry *r, const char *backend, const char *op
         tt_plugin_file *f = r->files.items[i];
         if (own && f != only)
             continue;
-        if (f->state == TT_FILE_CLOSED && may_hold(f, backend, op) &&
+        if (f->state == TT_FILE_CLOSED && may_hold(r, f, backend, op) &&
             tt_registry_open(r, f) == TT_FILE_FAULTY)
             tt_log(TT_WARN, "plugin", "no kernels are taken from it: %s", f->fault);
         if (f->state == TT_FILE_LOADED)

@@ -206,11 +206,8 @@ static tt_status open_likely(tt_registry *r, tt_kind kind, const char *name, boo
 {
     for (size_t i = 0; i < r->files.n; i++) {
         tt_plugin_file *f = r->files.items[i];
-        const bool named = strcmp(f->stem, name) == 0;
-        if (f->own != own || !likely(f, kind) || f->state == TT_FILE_FAULTY)
-            continue;
-        if (f->state == TT_FILE_CLOSED &&
-            (named || (!tt_spec_is_file(f->path) && tt_scan_mentions(f->path, name))))
+        if (f->own == own && (likely(f, kind) || !own) && f->state == TT_FILE_CLOSED &&
+            tt_scan_may_have(r->arena, f, kind, name))
             tt_registry_open(r, f);
     }
     for (size_t i = 0; i < r->files.n; i++) {
@@ -226,18 +223,22 @@ void tt_registry_open_named(tt_registry *r, tt_kind kind, const char *name)
 {
     for (size_t i = 0; i < r->files.n; i++) {
         tt_plugin_file *f = r->files.items[i];
-        if (likely(f, kind) && f->state == TT_FILE_CLOSED && strcmp(f->stem, name) == 0)
+        if (likely(f, kind) && f->state == TT_FILE_CLOSED && strcmp(f->stem, name) == 0 &&
+            tt_scan_may_have(r->arena, f, kind, name))
             tt_registry_open(r, f);
     }
 }
 
-/* Says once that ttrun's own component gives way: its file is known by its name and is not opened. */
+/* Says once that ttrun's own component gives way, unless it is a copy: its file is known by its name
+ * and is not opened. */
 static void notice_own(tt_registry *r, tt_kind kind, const offer *o)
 {
     for (size_t i = 0; i < r->files.n; i++) {
         const tt_plugin_file *f = r->files.items[i];
         if (o->file->own || !f->own || !likely(f, kind) || strcmp(f->stem, o->component->name) != 0)
             continue;
+        if (tt_scan_same(o->file->path, f->path))
+            return;
         tt_log(r->noticed ? TT_DEBUG : TT_INFO, "plugin", "%s \"%s\" is that of %s, not of %s%s",
                tt_kind_name(kind), o->component->name, o->file->path, f->path,
                r->noticed ? "" : " (-v lists all such)");
@@ -312,6 +313,8 @@ tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_co
         return TT_FAIL(err, TT_EINVAL, "there is no kind of plugin %d", (int)kind);
     for (size_t i = 0; i < r->files.n; i++) {
         tt_plugin_file *f = r->files.items[i];
+        if (f->state == TT_FILE_CLOSED && !tt_scan_may_have(r->arena, f, kind, NULL))
+            continue;
         if (tt_registry_open(r, f) == TT_FILE_FAULTY && faults)
             tt_str_printf(faults, "%s\n", f->fault);
         for (size_t j = 0; f->state == TT_FILE_LOADED && j < f->loaded.plugin->n_components; j++) {

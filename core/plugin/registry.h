@@ -21,8 +21,8 @@ typedef struct tt_registry_opts {
                                 parent, and the installed folder */
 } tt_registry_opts;
 
-/* Lists files and folders at once, but opens a .so only when someone looks up a component of its
- * kind and name (plugins/<kind>/<name>.so first, then any other file). A faulty .so is reported
+/* Lists files and folders at once, but opens a .so only when someone looks up a component that it
+ * has: what it has is read from its bytes. A faulty .so is reported
  * when it is needed or listed: one line with the file and the reason. */
 tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error *err);
 void tt_registry_free(tt_registry *r);
@@ -38,8 +38,8 @@ tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const
 /* Opens the files of this kind that have this name. What is open need not be searched for the names of
  * other components. */
 void tt_registry_open_named(tt_registry *r, tt_kind kind, const char *name);
-/* Lists all components of a kind, for which it opens all files; faults gets a line per faulty
- * file. */
+/* Lists all components of a kind, for which it opens all files that have one or do not tell; faults
+ * gets a line per faulty file. */
 tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_component ***out,
                           size_t *n, tt_str *faults, tt_error *err);
 /* kernels.c: the kernel that plugins bring for an op of a backend; *out NULL: there is none.

@@ -55,6 +55,18 @@ ok only_these_folders_can_be_all_that_is_needed
 ok the_list_has_the_one_that_is_used
 mkdir "$dir/tree" && cp -r "$TTRUN" "$BUILD/libttrun.so.0" "$dir/tree/" && cp -rL "$PLUGINS" "$dir/tree/plugins" 2>/dev/null
 TTRUN=$dir/tree/ttrun run --plugin-dir "$PLUGINS"
-[ $rc -eq 0 ] && [ "$(notices)" -eq 1 ] && [ "$file" = "$PLUGINS/optimizers/adamw.so" ]
+[ $rc -eq 0 ] && [ "$(notices)" -eq 0 ] && [ "$file" = "$PLUGINS/optimizers/adamw.so" ]
+ok a_copy_of_the_own_plugins_needs_no_line
+printf 'x' >>"$dir/tree/plugins/optimizers/adamw.so" && echo >>"$dir/tree/plugins/specs/llama3.json"
+TTRUN=$dir/tree/ttrun run --plugin-dir "$PLUGINS"
+[ $rc -eq 0 ] && [ "$(notices)" -eq 1 ] && TTRUN=$dir/tree/ttrun run -v --plugin-dir "$PLUGINS" && [ "$(grep -c ' plugin\] .*, not of ' "$dir/err")" -eq 2 ]
 ok the_plugins_of_another_build_are_one_line
+# what a file has is read from its bytes: one that only mentions the names of a job's parts is not opened
+mkdir -p "$dir/watch/optimizers" &&
+    { printf '#include <unistd.h>\n__attribute__((constructor)) static void opened(void) { write(2, "OPENED\\n", 7); }\nconst char *const mentioned[] = {"llama3", "adamw", "text", "jsonl", "shm"};\n' &&
+        sed 's/"lion"/"watch"/g' "$SRC/examples/lion/lion.c"; } >"$dir/watch.c" &&
+    cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" "$dir/watch.c" "-L$BUILD" -lttrun -lm -o "$dir/watch/optimizers/watch.so" &&
+    run --plugin-dir "$dir/watch" --nproc 2 --comm.backend local --parallelism.data_parallel_shard_degree 2 && [ $rc -eq 0 ] && ! grep -q OPENED "$dir/err" &&
+    run --plugin-dir "$dir/watch" --optimizer.name watch && [ $rc -eq 0 ] && grep -q OPENED "$dir/err"
+ok only_files_that_are_needed_are_opened
 exit $failed
