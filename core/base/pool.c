@@ -24,6 +24,7 @@ typedef struct job {
     tt_range_fn fn;
     void *arg;
     int64_t n, grain, n_pieces;
+    const void *caller;    /* the address in the code that called tt_parallel_for */
     tt_pool_tracer *trace; /* NULL: not traced */
 } job;
 
@@ -139,10 +140,19 @@ static bool all_done(const tt_pool *p)
     return atomic_load(&p->done) == p->job.n_pieces;
 }
 
+/* The pool that this thread is a worker of; NULL: of none. */
+static _Thread_local const tt_pool *worker_of;
+
+const void *tt_pool_caller(void)
+{
+    return worker_of ? worker_of->job.caller : NULL;
+}
+
 static void *worker_main(void *arg)
 {
     const worker *w = arg;
     tt_pool *p = w->pool;
+    worker_of = p;
     tt_log_set_thread_rank(p->log_rank);
     while (!atomic_load(&p->stop)) {
         if (work(p, w->index) && atomic_exchange(&p->caller_sleeps, 0))
@@ -191,7 +201,7 @@ void tt_parallel_for(tt_pool *p, int64_t n, int64_t grain, tt_range_fn fn, void 
     }
     TT_ASSERT(!p->busy);
     p->busy = true;
-    p->job = (job){fn, arg, n, grain, n_pieces, p->trace};
+    p->job = (job){fn, arg, n, grain, n_pieces, __builtin_return_address(0), p->trace};
     if (p->trace)
         p->trace->jobs++;
     atomic_store(&p->done, 0);

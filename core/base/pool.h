@@ -8,7 +8,10 @@
  * work and then sleep on a futex. <ttrun/backend.h> has tt_parallel_for and tt_pool_threads. */
 tt_status tt_pool_new(int n_threads, tt_pool **out, tt_error *err);
 void tt_pool_free(tt_pool *p); /* joins the workers; NULL is fine */
-int tt_cpu_count(void);        /* cores that this process may use (affinity, cgroup quota) */
+/* In a worker: the address in the code that called the tt_parallel_for of its pieces; elsewhere NULL.
+ * [in handlers of faults] */
+const void *tt_pool_caller(void);
+int tt_cpu_count(void); /* cores that this process may use (affinity, cgroup quota) */
 /* If one launcher started all ranks as processes: the cores that they may use together, and the
  * number that each of n_ranks should use. */
 int tt_cpu_count_of_ranks(void);

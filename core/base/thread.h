@@ -3,8 +3,8 @@
 #define TT_BASE_THREAD_H
 #include <pthread.h>
 
-/* Like pthread_create, but blocks all signals in the new thread, because the main thread handles
- * them. Returns 0 or an error number. [any-thread] */
+/* Like pthread_create, but blocks all signals but faults in the new thread, because the main thread
+ * handles them. Returns 0 or an error number. [any-thread] */
 int tt_thread_start(pthread_t *out, void *(*run)(void *), void *arg);
 /* Makes this thread write and read numbers as in the "C" locale, whatever setlocale() a plugin or a
  * library calls. tt_thread_start does it in the new thread. */

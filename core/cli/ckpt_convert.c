@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "cli/ckpt_convert.h"
 #include "cli/from_checkpoint.h"
+#include "interchange/assets.h"
 #include "interchange/import.h"
 #include <errno.h>
 #include <limits.h>
@@ -37,13 +38,17 @@ static tt_status choose(const tt_cli *cli, const char *what, const choice *list,
 
 /* ---- import ---- */
 
-/* Resolves the job again without the Hugging Face folder: its settings are in model.args now. */
-static tt_status own_job(tt_cli *cli, const tt_setup *first, tt_str *text, tt_error *err)
+/* Resolves the job again without the Hugging Face folder: its settings are in model.args now. kept: the
+ * copy of its config.json, whose other keys an export gives back; NULL: there is none. */
+static tt_status own_job(tt_cli *cli, const tt_setup *first, const char *kept, tt_str *text,
+                         tt_error *err)
 {
     const tt_model_vt *vt = first->model.component->vtable;
+    const char *flavor = vt->n_flavors ? vt->flavors[0].name : "debugmodel";
     const tt_override own[] = {
-        {"model.flavor",         vt->n_flavors ? vt->flavors[0].name : "debugmodel"},
-        {"model.hf_assets_path", "null"                                            }
+        {"model.flavor",         kept ? "hf" : flavor},
+        {"model.hf_assets_path", kept ? kept : "null"},
+        {"checkpoint.folder",    "."                 }  /* the step folders lie in it, as in a run */
     };
     tt_job *job = NULL;
     tt_str before = {0};
@@ -91,6 +96,19 @@ static tt_status tokenizer_fingerprint(const tt_setup *s, char out[33], tt_error
     return TT_OK;
 }
 
+/* Copies the files of the folder that an export gives back; *kept: where config.json is. */
+static tt_status keep_assets(tt_cli *cli, const tt_setup *s, const char *out, const char **kept,
+                             tt_error *err)
+{
+    char absolute[PATH_MAX];
+    *kept = NULL;
+    TT_TRY(tt_mkdirs(out, err));
+    TT_TRY(tt_assets_keep(s, out, false, err));
+    if (tt_assets_model(s, cli->arena, NULL) && realpath(out, absolute))
+        *kept = tt_path_join(cli->arena, absolute, "model");
+    return TT_OK;
+}
+
 tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_error *err)
 {
     static const choice forms[] = {
@@ -100,6 +118,7 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     };
     int from = 0;
     char absolute[PATH_MAX], fingerprint[33] = "";
+    const char *kept = NULL;
     tt_registry *r = NULL;
     tt_setup s;
     tt_str job = {0};
@@ -112,7 +131,9 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     TT_TRY(tt_cli_registry(cli, &r, err));
     tt_status st = open_import(cli, (tt_import_from)from, absolute, r, &s, err);
     if (st == TT_OK)
-        st = own_job(cli, &s, &job, err);
+        st = keep_assets(cli, &s, out, &kept, err);
+    if (st == TT_OK)
+        st = own_job(cli, &s, kept, &job, err);
     if (st == TT_OK)
         st = tokenizer_fingerprint(&s, fingerprint, err);
     tt_trainer_state state = {.job_json = tt_str_get(&job),

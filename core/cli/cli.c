@@ -89,6 +89,8 @@ static void common_flag(tt_cli *cli, const char *name)
 {
     if (!strcmp(name, "json"))
         cli->json = true;
+    else if (!strcmp(name, "only-plugin-dirs"))
+        cli->only_plugin_dirs = true;
     else if (!strcmp(name, "dry-run"))
         cli->dry_run = true;
     else if (!strcmp(name, "verbose"))

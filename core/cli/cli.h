@@ -13,9 +13,10 @@
 typedef struct tt_cli {
     const char *const *plugin_dirs; /* --plugin-dir, in order */
     size_t n_plugin_dirs;
-    bool json;        /* --json: one object on stdout */
-    const char *spec; /* --spec, or NULL */
-    int verbose;      /* -v adds 1, -q subtracts 1 */
+    bool only_plugin_dirs; /* --only-plugin-dirs */
+    bool json;             /* --json: one object on stdout */
+    const char *spec;      /* --spec, or NULL */
+    int verbose;           /* -v adds 1, -q subtracts 1 */
     /* the job */
     const char *job_of_ranks; /* what the ranks that are started read instead; NULL: the same */
     const char *job;          /* JOB.json, or NULL */

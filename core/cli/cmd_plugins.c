@@ -122,7 +122,8 @@ static tt_status cmd_list(const tt_cli *cli, const char *kind_name, tt_error *er
 {
     tt_kind only = TT_KIND_END;
     tt_registry *r = NULL;
-    tt_registry_opts o = {.dirs = cli->plugin_dirs, .n_dirs = cli->n_plugin_dirs};
+    tt_registry_opts o = {
+        .dirs = cli->plugin_dirs, .n_dirs = cli->n_plugin_dirs, .only_dirs = cli->only_plugin_dirs};
     if (kind_name)
         TT_TRY(tt_kind_parse(kind_name, &only, err));
     TT_TRY(tt_registry_new(&o, &r, err));
@@ -135,6 +136,7 @@ static tt_status cmd_check(const tt_cli *cli, const char *file, tt_error *err)
 {
     const tt_check_opts o = {.plugin_dirs = cli->plugin_dirs,
                              .n_plugin_dirs = cli->n_plugin_dirs,
+                             .only_plugin_dirs = cli->only_plugin_dirs,
                              .overrides = cli->overrides,
                              .n_overrides = cli->n_overrides,
                              .json = cli->json,

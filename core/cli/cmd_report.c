@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "report/folders.h"
 #include "report/report.h"
 #include <math.h>
 #include <string.h>
 
-/* report RUN_DIR...: the HTML page of a run, or of several runs compared. The memory of the step is
+/* report RUN...: the HTML page of a run, or of several runs compared. The memory of the step is
  * planned again from the job in run.json, which takes milliseconds and runs nothing. */
+
+#define MOST_RUNS 8 /* a page has as many colors */
 
 typedef struct replanned {
     tt_registry *registry;
@@ -71,17 +74,37 @@ static tt_status load(const tt_cli *cli, const char *folder, tt_run_report *r, r
     return TT_OK;
 }
 
+/* The runs that the command line's folders mean. A folder in which none is found stays: loading it gives
+ * the reason. */
+static tt_status report_runs(const tt_cli *cli, const char *folders[MOST_RUNS], size_t *n,
+                             tt_error *err)
+{
+    *n = 0;
+    for (int i = 0; i < cli->n_words; i++) {
+        tt_found_runs found = {0};
+        if (tt_run_folders_find(cli->words[i], false, cli->arena, &found, NULL) != TT_OK ||
+            !found.n)
+            tt_vec_push(cli->arena, &found, ((tt_found_run){.path = cli->words[i]}));
+        if (*n + found.n > MOST_RUNS)
+            return TT_FAIL(err, TT_EINVAL, "%s: %zu runs; a page compares %d at most: name them",
+                           cli->words[i], *n + found.n, MOST_RUNS);
+        for (size_t j = 0; j < found.n; j++)
+            folders[(*n)++] = found.items[j].path;
+    }
+    return *n ? TT_OK
+              : TT_FAIL(err, TT_EINVAL, "no run; %s", tt_cli_usage(cli->arena, &tt_cmd_report));
+}
+
 static tt_status cmd_report_run(tt_cli *cli, tt_error *err)
 {
-    const size_t n = (size_t)cli->n_words;
-    const char *path = tt_cli_option(cli, "output");
-    if (!n)
-        return TT_FAIL(err, TT_EINVAL, "no run; %s", tt_cli_usage(cli->arena, &tt_cmd_report));
+    size_t n = 0;
+    const char *folders[MOST_RUNS], *path = tt_cli_option(cli, "output");
+    TT_TRY(report_runs(cli, folders, &n, err));
     tt_run_report *runs = tt_arena_array(cli->arena, n, sizeof *runs);
     replanned *plans = tt_arena_array(cli->arena, n, sizeof *plans);
     tt_status s = TT_OK;
     for (size_t i = 0; s == TT_OK && i < n; i++)
-        s = load(cli, cli->words[i], &runs[i], &plans[i], err);
+        s = load(cli, folders[i], &runs[i], &plans[i], err);
     if (s == TT_OK) {
         tt_str page = {0};
         tt_report_page(runs, n, &page);
@@ -106,8 +129,10 @@ static const tt_cli_row rows[] = {
 const tt_command tt_cmd_report = {
     .name = "report",
     .forms = "RUN_DIR...",
-    .doc = "write one HTML page of a run: curves, speed, memory, ops, job; compare several runs",
+    .doc =
+        "write one HTML page of a run: curves, speed, memory, ops, job; compare several runs, or "
+        "those below a folder",
     .rows = rows,
     .n_rows = TT_COUNT(rows),
     .run = cmd_report_run,
-    .words = 8};
+    .words = MOST_RUNS};

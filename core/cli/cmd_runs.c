@@ -12,14 +12,9 @@
 
 /* ttrun runs: lists run folders. ttrun gc: removes runs that were set aside, and caches. */
 
-static const char *const states[] = {"running", "finished", "stopped"};
-
-/* The folder that the command line names, else ./outputs if it is there, else the current one. */
 static const char *folder_of(const tt_cli *cli)
 {
-    if (cli->n_words)
-        return cli->words[0];
-    return tt_path_exists("outputs") ? "outputs" : ".";
+    return cli->n_words ? cli->words[0] : tt_runs_default();
 }
 
 /* ---- runs ---- */
@@ -49,7 +44,7 @@ static void print_json(const tt_runs *runs, tt_str *o)
                       (long long)e->steps);
         tt_str_json_number(o, e->loss);
         tt_str_printf(o, ",\"written\":\"%s\",\"bytes\":%lld,\"state\":\"%s\",\"older_of\":", wall,
-                      (long long)e->bytes, states[e->state]);
+                      (long long)e->bytes, tt_run_states[e->state]);
         if (e->older_of)
             tt_str_json(o, e->older_of);
         else
@@ -73,7 +68,7 @@ static void print_table(tt_arena *a, const tt_runs *runs, tt_str *o)
         const char *loss = isnan(e->loss) ? "-" : tt_arena_printf(a, "%.5f", e->loss);
         tt_str_printf(o, "%-*s  %-10s %15s %9s  %-16s %8s  %s%s\n", width, e->path, e->spec,
                       tt_arena_printf(a, "%s%s", step, steps), loss, time_text(a, e->written),
-                      tt_bytes_text(a, e->bytes), states[e->state],
+                      tt_bytes_text(a, e->bytes), tt_run_states[e->state],
                       e->older_of ? ", set aside" : "");
     }
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/thread.h"
 #include "cli/cli.h"
+#include "cli/runs.h"
 #include "report/watch.h"
 #include <errno.h>
 #include <poll.h>
@@ -92,7 +93,7 @@ static tt_status find(const tt_cli *cli, tt_watches *list, tt_error *err)
 {
     for (int i = 0; i < cli->n_words; i++)
         TT_TRY(tt_watch_find(cli->words[i], cli->arena, list, err));
-    return cli->n_words ? TT_OK : tt_watch_find("outputs", cli->arena, list, err);
+    return cli->n_words ? TT_OK : tt_watch_find(tt_runs_default(), cli->arena, list, err);
 }
 
 static void look(tt_watches *list)

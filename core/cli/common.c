@@ -91,7 +91,7 @@ tt_status tt_cli_take_job(tt_cli *cli, int word, const tt_command *c, tt_error *
 
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)
 {
-    const tt_registry_opts o = {cli->plugin_dirs, cli->n_plugin_dirs, NULL};
+    const tt_registry_opts o = {cli->plugin_dirs, cli->n_plugin_dirs, NULL, cli->only_plugin_dirs};
     return tt_registry_new(&o, out, err);
 }
 

@@ -69,6 +69,8 @@ static void take_option(completion *c, const char *name, const char *value)
             more[i] = c->cli.plugin_dirs[i];
         more[c->cli.n_plugin_dirs++] = value;
         c->cli.plugin_dirs = more;
+    } else if (!strcmp(name, "only-plugin-dirs")) {
+        c->cli.only_plugin_dirs = true;
     } else if (strchr(name, '.')) {
         tt_cli_override(&c->cli, name, value);
     } else {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "cli/crash.h"
+#include "base/pool.h"
 #include "base/thread.h"
 #include "cli/line.h"
 #include "plugin/registry.h"
@@ -18,19 +19,6 @@
 #define FRAMES 48
 
 static bool (*_Atomic asks)(const char *why);
-
-/* Returns the plugin of the innermost frame that is in one. */
-static const char *crashed_plugin(const char **function)
-{
-    void *frames[FRAMES];
-    const int n = backtrace(frames, FRAMES);
-    for (int i = 0; i < n; i++) {
-        const char *plugin = tt_plugin_at(frames[i], function);
-        if (plugin)
-            return plugin;
-    }
-    return NULL;
-}
 
 /* Without what a damaged plugin may have damaged: the tables by which frames and names are found. */
 static void describe_plainly(int sig, const siginfo_t *info, char *text, size_t size)
@@ -54,15 +42,33 @@ static void describe_plainly(int sig, const siginfo_t *info, char *text, size_t 
                  tt_signal_name(sig));
 }
 
-static void describe_fault(int sig, const siginfo_t *info, char *text, size_t size)
+/* Which plugin crashed; false: none. A worker of the pool runs pieces of a loop of its caller. */
+static bool describe_plugin(int sig, char *text, size_t size)
 {
-    const char *function = NULL, *plugin;
+    void *frames[FRAMES + 1];
+    int n = backtrace(frames, FRAMES);
+    tt_plugin_crash what;
+    const void *caller = tt_pool_caller();
+    if (caller)
+        frames[n++] = (void *)(uintptr_t)caller;
+    if (!tt_plugin_of_frames(frames, n, sig == SIGABRT, &what))
+        return false;
+    tt_plugin_crash_text(&what, tt_signal_name(sig), text, size);
+    return true;
+}
+
+/* Returns false if there is nothing to add: abort() was called, but not by a plugin. */
+static bool describe_fault(int sig, const siginfo_t *info, char *text, size_t size)
+{
     const bool known =
         tt_plugin_being_loaded() || (sig == SIGBUS && tt_mapped_path(info->si_addr) != NULL);
+    if (!known && describe_plugin(sig, text, size)) {
+        const size_t n = strlen(text);
+        snprintf(text + n, size - n, "; `ttrun plugins check` may say why");
+        return true;
+    }
     describe_plainly(sig, info, text, size);
-    if (!known && (plugin = crashed_plugin(&function)) != NULL)
-        snprintf(text, size, "the plugin %s crashed (%s%s%s); `ttrun plugins check` may say why",
-                 plugin, tt_signal_name(sig), function ? " in " : "", function ? function : "");
+    return known || sig != SIGABRT;
 }
 
 static void signal_with(int sig, void (*fn)(int, siginfo_t *, void *))
@@ -72,8 +78,22 @@ static void signal_with(int sig, void (*fn)(int, siginfo_t *, void *))
     sigaction(sig, &a, NULL);
 }
 
+/* Whether this process called abort(): a failed assertion, an exception that nobody catches, memory
+ * that the allocator finds damaged. */
+static bool is_abort(int sig, const siginfo_t *info)
+{
+    return sig == SIGABRT && info->si_code == SI_TKILL && info->si_pid == getpid();
+}
+
+/* Gives the signal its usual effect: it ends the process when the handler returns. */
+static void end_by(int sig)
+{
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
 /* The first thread that crashes reports it; others wait until the process ends. If the report crashes,
- * too, what is known without looking at frames is reported. */
+ * too (backtrace() aborts if a plugin's tables of frames are bad), what is known without looking at frames is reported. */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
     static atomic_int times, first;
@@ -82,9 +102,8 @@ static void on_fault(int sig, siginfo_t *info, void *context)
     const pid_t me = gettid();
     pid_t nobody = 0;
     (void)context;
-    if (info->si_code <= 0 && atomic_load(&teller) != me) { /* a process sent the signal */
-        signal(sig, SIG_DFL);
-        raise(sig); /* it ends the process when the handler returns */
+    if (info->si_code <= 0 && atomic_load(&teller) != me && !is_abort(sig, info)) {
+        end_by(sig); /* a process sent it */
         return;
     }
     if (!atomic_compare_exchange_strong(&teller, &nobody, me) && nobody != me)
@@ -96,13 +115,14 @@ static void on_fault(int sig, siginfo_t *info, void *context)
     if (before)
         sig = atomic_load(&first);
     atomic_store(&first, sig);
-    signal_with(SIGABRT, on_fault); /* backtrace() aborts if a plugin's tables of frames are bad */
     signal(SIGALRM, SIG_DFL);
     alarm(10);
     if (before)
         describe_plainly(sig, info, why, sizeof why);
-    else
-        describe_fault(sig, info, why, sizeof why);
+    else if (!describe_fault(sig, info, why, sizeof why)) {
+        end_by(sig);
+        return;
+    }
     bool (*fn)(const char *) = before ? NULL : atomic_load(&asks);
     if (!fn || fn(why)) {
         const int n = snprintf(line, sizeof line, "ttrun: %s\n", why);
@@ -126,7 +146,7 @@ enum { SANITIZED = 0 };
 
 void tt_crash_install(void)
 {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
     static char stack[65536]; /* for the handlers of the main thread, whose own stack may be full */
     const stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
     void *frame[1];

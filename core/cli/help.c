@@ -9,8 +9,9 @@ const tt_cli_row tt_cli_common[] = {
     TT_CLI_VALUE("spec", "NAME", "llama3", "TrainSpec to use instead of the job's",
                  .takes = TT_TAKES_SPEC),
     TT_CLI_VALUE("plugin-dir", "DIR", NULL,
-                 "folder searched for plugins, with its subfolders, instead of the usual ones",
+                 "folder searched for plugins, with its subfolders, before ttrun's own",
                  .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REPEATED),
+    TT_CLI_FLAG("only-plugin-dirs", "search the folders of --plugin-dir and no others"),
     TT_CLI_VALUE("nproc", "N", "1",
                  "start N ranks on this machine: processes, or threads without mpirun"),
     TT_CLI_VALUE(

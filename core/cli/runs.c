@@ -11,14 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_DEPTH 6
-#define MAX_RUN_JSON ((size_t)64 << 20)
 #define TAIL_BYTES 65536 /* of metrics.jsonl: its last lines */
-
-typedef struct finder {
-    tt_arena *a;
-    TT_VEC(tt_run_entry) found;
-} finder;
 
 static bool runs_is_folder(const char *path)
 {
@@ -26,14 +19,9 @@ static bool runs_is_folder(const char *path)
     return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* "before-12" → 12; -1: another name. */
-static int64_t older_number(const char *name)
+const char *tt_runs_default(void)
 {
-    char *end;
-    if (strncmp(name, "before-", 7) || name[7] < '1' || name[7] > '9')
-        return -1;
-    const long long n = strtoll(name + 7, &end, 10);
-    return *end ? -1 : n;
+    return tt_path_exists("outputs") ? "outputs" : ".";
 }
 
 /* ---- sizes ---- */
@@ -54,7 +42,7 @@ static int64_t tree_bytes(tt_arena *a, const char *path, bool top, int depth, in
     if (tt_folder_names(a, path, NULL, &names, &n, NULL) != TT_OK)
         return 0;
     for (size_t i = 0; i < n; i++)
-        if (!top || older_number(names[i]) < 0)
+        if (!top || tt_run_older_number(names[i]) < 0)
             sum += tree_bytes(a, tt_path_join(a, path, names[i]), false, depth + 1, newest);
     return sum;
 }
@@ -106,10 +94,13 @@ tt_status tt_run_hold(const char *run, int fds[2], tt_error *err)
     return s;
 }
 
+/* A process of another container is not in /proc/locks, but its lock can be tried. */
 static bool is_live(const char *run)
 {
     int fds[2];
     tt_error why = {0};
+    if (tt_run_is_locked(run))
+        return true;
     if (tt_run_hold(run, fds, &why) != TT_OK)
         return why.code == TT_EBUSY;
     for (int i = 0; i < 2; i++)
@@ -153,119 +144,35 @@ static void read_metrics(tt_arena *a, tt_run_entry *e)
     }
 }
 
-static const tt_json *read_job(tt_arena *a, const char *run)
+static tt_run_entry entry_of(tt_arena *a, const tt_found_run *r)
 {
-    char *text = NULL;
-    size_t n = 0;
-    const tt_json *root = NULL;
-    const char *path = tt_path_join(a, run, "run.json");
-    if (tt_read_file(path, MAX_RUN_JSON, &text, &n, NULL) == TT_OK)
-        (void)tt_json_parse(a, path, text, n, &root, NULL);
-    free(text);
-    return tt_json_get(root, "job");
-}
-
-static const char *runs_string(const tt_json *object, const char *key)
-{
-    const tt_json *v = tt_json_get(object, key);
-    return v && v->type == TT_JSON_STRING ? v->string : NULL;
-}
-
-/* The newest step-N by its name; incomplete ones have another. */
-static int64_t newest_step(tt_arena *a, const char *folder)
-{
-    const char **names = NULL;
-    size_t n = 0;
-    int64_t most = -1;
-    if (!tt_path_exists(folder) || tt_folder_names(a, folder, NULL, &names, &n, NULL) != TT_OK)
-        return -1;
-    for (size_t i = 0; i < n; i++)
-        most = TT_MAXV(most, tt_step_of_name(names[i], NULL));
-    return most;
-}
-
-static void add_run(finder *f, const char *path, const char *older_of, int64_t number)
-{
-    tt_run_entry e = {.path = path,
-                      .spec = "",
-                      .step = -1,
-                      .steps = -1,
-                      .loss = (double)NAN,
-                      .older_of = older_of};
-    const tt_json *job = read_job(f->a, path);
-    const tt_json *steps = tt_json_get(tt_json_get(job, "training"), "steps");
-    const char *folder = runs_string(tt_json_get(job, "checkpoint"), "folder");
-    if (runs_string(job, "spec"))
-        e.spec = runs_string(job, "spec");
-    if (steps && steps->type == TT_JSON_INT)
-        e.steps = steps->integer;
-    if (folder && *folder == '/' && older_of) {
-        const char *aside = tt_arena_printf(f->a, "%s.before-%lld", folder, (long long)number);
+    tt_run_entry e = {.path = r->path, .step = -1, .loss = (double)NAN, .older_of = r->older_of};
+    tt_run_facts facts;
+    (void)tt_run_facts_read(r->path, a, &facts);
+    const char *folder = facts.checkpoints;
+    e.spec = facts.spec;
+    e.steps = facts.steps;
+    if (*folder == '/' && r->older_of) {
+        const char *aside = tt_arena_printf(a, "%s.before-%lld", folder, (long long)r->older);
         e.also = runs_is_folder(aside) ? aside : NULL;
         folder = aside;
     }
-    e.step = newest_step(f->a, tt_path_join(f->a, path, folder ? folder : "checkpoint"));
-    read_metrics(f->a, &e);
-    e.bytes = tree_bytes(f->a, path, true, 0, &e.written);
+    e.step = tt_run_newest_checkpoint(tt_path_join(a, r->path, folder));
+    read_metrics(a, &e);
+    e.bytes = tree_bytes(a, r->path, true, 0, &e.written);
     if (e.also)
-        e.bytes += tree_bytes(f->a, e.also, false, 0, &e.written);
-    e.state = !older_of && is_live(path)          ? TT_RUN_RUNNING
-              : e.steps >= 0 && e.step >= e.steps ? TT_RUN_FINISHED
-                                                  : TT_RUN_STOPPED;
-    tt_vec_push(f->a, &f->found, e);
+        e.bytes += tree_bytes(a, e.also, false, 0, &e.written);
+    e.state = tt_run_state_of(!r->older_of && is_live(r->path), (double)e.step, e.steps);
+    return e;
 }
 
-/* Adds the older runs, newest first. */
-static tt_status add_older(finder *f, const char *run, const char *const *names, size_t n,
-                           tt_error *err)
+tt_status tt_runs_find(const char *path, tt_arena *a, tt_runs *out, tt_error *err)
 {
-    int64_t last = INT64_MAX;
-    (void)err;
-    for (;;) {
-        int64_t best = -1;
-        for (size_t i = 0; i < n; i++)
-            if (older_number(names[i]) < last)
-                best = TT_MAXV(best, older_number(names[i]));
-        if (best < 0)
-            return TT_OK;
-        const char *path = tt_arena_printf(f->a, "%s/before-%lld", run, (long long)best);
-        if (runs_is_folder(path))
-            add_run(f, path, run, best);
-        last = best;
-    }
-}
-
-static tt_status walk(finder *f, const char *folder, int depth, tt_error *err)
-{
-    const char **names = NULL;
-    size_t n = 0;
-    if (depth > MAX_DEPTH)
-        return TT_OK;
-    tt_error why = {0};
-    if (tt_folder_names(f->a, folder, NULL, &names, &n, &why) != TT_OK) {
-        if (!depth)
-            return TT_FAIL(err, TT_ENOTFOUND, "%s", why.text);
-        return TT_OK; /* a folder that may not be read has no runs of ours */
-    }
-    bool run = false; /* .lock: a run that has not written run.json yet */
-    for (size_t i = 0; i < n; i++)
-        run = run || !strcmp(names[i], "run.json") || !strcmp(names[i], ".lock");
-    if (run) {
-        add_run(f, folder, NULL, 0);
-        return add_older(f, folder, names, n, err);
-    }
-    for (size_t i = 0; i < n; i++) {
-        const char *path = tt_path_join(f->a, folder, names[i]);
-        if (names[i][0] != '.' && runs_is_folder(path))
-            TT_TRY(walk(f, path, depth + 1, err));
-    }
-    return TT_OK;
-}
-
-tt_status tt_runs_find(const char *folder, tt_arena *a, tt_runs *out, tt_error *err)
-{
-    finder f = {.a = a};
-    TT_TRY(walk(&f, folder, 0, err));
-    *out = (tt_runs){f.found.items, f.found.n};
+    tt_found_runs found = {0};
+    TT_TRY(tt_run_folders_find(path, true, a, &found, err));
+    tt_run_entry *items = tt_arena_array(a, found.n + 1, sizeof *items);
+    for (size_t i = 0; i < found.n; i++)
+        items[i] = entry_of(a, &found.items[i]);
+    *out = (tt_runs){items, found.n};
     return TT_OK;
 }

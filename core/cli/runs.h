@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_CLI_RUNS_H
 #define TT_CLI_RUNS_H
-#include "config/config.h"
+#include "report/folders.h"
 
-/* Run folders below a folder, for `ttrun runs` and `ttrun gc`. A run folder has a run.json or a .lock; the runs
- * before it lie in its before-N. Symbolic links are not followed. */
-
-typedef enum tt_run_state { TT_RUN_RUNNING, TT_RUN_FINISHED, TT_RUN_STOPPED } tt_run_state;
+/* Runs with their sizes and last losses, for `ttrun runs` and `ttrun gc`. */
 
 typedef struct tt_run_entry {
     const char *path;
@@ -15,7 +12,7 @@ typedef struct tt_run_entry {
     double loss;          /* NaN: none was logged */
     int64_t written;      /* seconds since 1970 of the newest file */
     int64_t bytes;        /* of its files, without those of older runs */
-    tt_run_state state;   /* of an older run: FINISHED or STOPPED */
+    tt_run_state state;   /* of an older run: DONE or STOPPED */
     const char *older_of; /* path of the run it was set aside by; NULL: it was not */
     const char *also;     /* older: checkpoints outside of its folder (FOLDER.before-N), or NULL */
 } tt_run_entry;
@@ -25,8 +22,11 @@ typedef struct tt_runs {
     size_t n;
 } tt_runs;
 
-/* Lists the runs in path order, each followed by its older ones, newest first. */
-tt_status tt_runs_find(const char *folder, tt_arena *a, tt_runs *out, tt_error *err);
+/* Lists the runs of a path (tt_run_folders_find), each followed by its older ones, newest first. */
+tt_status tt_runs_find(const char *path, tt_arena *a, tt_runs *out, tt_error *err);
+/* Where runs are looked for if the command line names no folder: ./outputs if it is there, else the
+ * current folder. */
+const char *tt_runs_default(void);
 /* Locks the folder as a run does, or fails with TT_EBUSY, at once. Close the descriptors. */
 tt_status tt_run_hold(const char *run, int fds[2], tt_error *err);
 /* The bytes of all files below a path; newest: the largest modification time, or NULL. */

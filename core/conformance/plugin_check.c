@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/pool.h"
+#include "base/thread.h"
 #include "conformance/check_rig.h"
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -107,7 +110,8 @@ static tt_status run_stage(const tt_check_stage *stage, const tt_check_opts *o, 
                            tt_str *note, tt_error *err)
 {
     tt_check_job job = {.opts = o, .file = file, .note = note};
-    tt_registry_opts ro = {.dirs = o->plugin_dirs, .n_dirs = o->n_plugin_dirs};
+    tt_registry_opts ro = {
+        .dirs = o->plugin_dirs, .n_dirs = o->n_plugin_dirs, .only_dirs = o->only_plugin_dirs};
     TT_TRY(tt_registry_new(&ro, &job.registry, err));
     tt_status status = tt_registry_load_file(job.registry, file, &job.plugin, err);
     if (status == TT_OK)
@@ -153,14 +157,51 @@ static tt_status judge(const tt_check_stage *stage, bool in_time, int how, size_
     return TT_OK;
 }
 
+#define STAGE_FRAMES 48
+
+/* In the child: what it sends from a handler. */
+static stage_result crash_result;
+static const char *crash_file; /* that is checked */
+static int crash_to = -1;
+
+/* Sends what crashed; if it cannot be found out, the parent reports the signal. */
+static void on_stage_fault(int sig)
+{
+    void *frames[STAGE_FRAMES + 1];
+    int n = backtrace(frames, STAGE_FRAMES);
+    tt_plugin_crash what;
+    const void *caller = tt_pool_caller();
+    if (caller)
+        frames[n++] = (void *)(uintptr_t)caller;
+    if (tt_plugin_of_frames(frames, n, sig == SIGABRT, &what)) {
+        crash_result.err.code = TT_EABI;
+        if (strcmp(what.file, crash_file) == 0)
+            what.file = NULL; /* the parent names it */
+        tt_plugin_crash_text(&what, tt_signal_name(sig), crash_result.err.text,
+                             sizeof crash_result.err.text);
+        if (write(crash_to, &crash_result, sizeof crash_result) == (ssize_t)sizeof crash_result)
+            _exit(1);
+    }
+    raise(sig); /* SA_RESETHAND: ends the process */
+}
+
+static void report_crashes(const char *file, int to)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    struct sigaction a = {.sa_handler = on_stage_fault, .sa_flags = (int)SA_RESETHAND | SA_ONSTACK};
+    crash_file = file;
+    crash_to = to;
+    sigemptyset(&a.sa_mask);
+    for (size_t i = 0; i < TT_COUNT(faults); i++)
+        sigaction(faults[i], &a, NULL);
+}
+
 _Noreturn static void child_main(const tt_check_stage *stage, const tt_check_opts *o,
                                  const char *file, int to)
 {
     stage_result v = {.err = {.code = TT_OK}};
     tt_str note = {0};
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-    for (size_t i = 0; i < TT_COUNT(faults); i++)
-        signal(faults[i], SIG_DFL); /* the parent reports a crash */
+    report_crashes(file, to);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     tt_log_setup(o->verbose ? TT_DEBUG : TT_WARN, 0, 1, false);
     v.err.code = run_stage(stage, o, file, &note, &v.err);

@@ -10,6 +10,7 @@
 typedef struct tt_check_opts {
     const char *const *plugin_dirs; /* where the plugins that complete a job are looked for */
     size_t n_plugin_dirs;
+    bool only_plugin_dirs;        /* and nowhere else */
     const tt_override *overrides; /* of the test jobs */
     size_t n_overrides;
     bool json, verbose;

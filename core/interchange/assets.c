@@ -73,6 +73,25 @@ static void clear_others(tt_arena *a, const char *from, const char *to)
             (void)unlink(tt_path_join(a, to, names[i]));
 }
 
+/* Names the files of a run's tokenizer that are not those of the job any more. */
+static void say_changed(tt_arena *a, const char *from, const char *to, const char *name)
+{
+    const char *now = tt_path_join(a, from, name), *kept = tt_path_join(a, to, name);
+    char *text = NULL, hash[33];
+    size_t n = 0;
+    if (!tt_path_exists(now) || is_folder(now) || !tt_path_exists(kept) ||
+        tt_read_file(kept, MAX_ASSET_BYTES, &text, &n, NULL) != TT_OK)
+        return;
+    if (!same_content(now, text, n)) {
+        tt_hash128_hex(text, n, hash);
+        tt_log(TT_WARN, "data",
+               "%s differs from the file that the run has had, %s (xxh3_128 %s in run.json), and "
+               "replaces it",
+               now, kept, hash);
+    }
+    free(text);
+}
+
 static tt_status copy_if_there(tt_arena *a, const char *from, const char *to, const char *name,
                                tt_error *err)
 {
@@ -116,6 +135,20 @@ tt_status tt_assets_copy_tokenizer(tt_arena *a, const char *path, const char *fo
     return TT_OK;
 }
 
+void tt_assets_use_kept_tokenizer(const tt_setup *s, const char *run)
+{
+    char real[PATH_MAX];
+    const char *path = tt_assets_tokenizer(s);
+    const char *kept =
+        path && !tt_path_exists(path) ? tt_assets_tokenizer_of_run(s->arena, run, path) : NULL;
+    if (!kept || !realpath(kept, real))
+        return;
+    tt_log(TT_INFO, "data", "tokenizer: %s is gone; the run's own copy is used, %s", path, kept);
+    /* the value that the part's table of options wrote into the config, which is the setup's memory */
+    *(const char **)(uintptr_t)tt_part_value(s->tokenizer.component, s->tokenizer.config, "path",
+                                             TT_OPT_STRING) = tt_arena_str(s->arena, real);
+}
+
 /* ---- model ---- */
 
 const char *tt_assets_model(const tt_setup *s, tt_arena *a, const char *run)
@@ -130,17 +163,23 @@ const char *tt_assets_model(const tt_setup *s, tt_arena *a, const char *run)
     return there && tt_path_exists(tt_path_join(a, there, configs[0])) ? there : NULL;
 }
 
-tt_status tt_assets_keep(const tt_setup *s, const char *run, tt_error *err)
+tt_status tt_assets_keep(const tt_setup *s, const char *run, bool resumed, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     const char *tokenizer = tt_assets_tokenizer(s), *model = tt_assets_model(s, a, NULL);
     const char *to = tt_path_join(a, run, "tokenizer");
     tt_status st = TT_OK;
     if (tokenizer && tt_path_exists(tokenizer)) {
+        const char *from = is_folder(tokenizer) ? tokenizer : tt_path_dir(a, tokenizer);
         st = tt_mkdirs(to, err);
+        for (size_t i = 0; resumed && i < TT_COUNT(names); i++)
+            if (from == tokenizer || i > 0)
+                say_changed(a, from, to, names[i]);
+        if (resumed && from != tokenizer)
+            say_changed(a, from, to, base_name(tokenizer));
         if (st == TT_OK)
             st = tt_assets_copy_tokenizer(a, tokenizer, to, false, err);
-        clear_others(a, is_folder(tokenizer) ? tokenizer : tt_path_dir(a, tokenizer), to);
+        clear_others(a, from, to);
     }
     to = tt_path_join(a, run, "model");
     if (st == TT_OK && model)

@@ -18,8 +18,12 @@ tt_status tt_assets_copy_tokenizer(tt_arena *a, const char *path, const char *fo
 /* The folder with config.json that the model's sizes came from: RUN/model, or hf_assets_path if
  * run is NULL or has no copy. NULL: flavor is not "hf", or there is none. */
 const char *tt_assets_model(const tt_setup *s, tt_arena *a, const char *run);
-/* Copies tokenizer and configs into the run folder. Files that are there and equal stay. */
-tt_status tt_assets_keep(const tt_setup *s, const char *run, tt_error *err);
+/* Copies tokenizer and configs into the run folder. Files that are there and equal stay. resumed: a line
+ * names each file of the tokenizer that has changed since. */
+tt_status tt_assets_keep(const tt_setup *s, const char *run, bool resumed, tt_error *err);
+/* Before the tokenizer is opened for a run that may go on: if the file that the job names has gone, the
+ * run's copy is opened instead, and a line says so. */
+void tt_assets_use_kept_tokenizer(const tt_setup *s, const char *run);
 /* The run folder of a step folder, by the keys dump_folder and checkpoint.folder of its job. NULL:
  * it is in none. */
 const char *tt_assets_run_of_step(tt_arena *a, const char *step, const tt_json *job);

@@ -148,6 +148,7 @@ static const char *const rope_keys[] = {"rope_theta", "rope_scaling"};
 typedef struct merge {
     const tt_json *source, *own, *before; /* before: the plugin's text for the source's sizes */
     bool rope, ids;                       /* RoPE was changed; the ids are the source's */
+    bool text;                            /* the source is the text_config of a larger model */
 } merge;
 
 static bool changed(const merge *m, const char *key)
@@ -174,7 +175,8 @@ static void put_merged(tt_str *out, const merge *m)
             put_member(out, key, v);
     }
     for (size_t i = 0; i < m->own->n; i++)
-        if (!tt_json_get(m->source, m->own->keys[i]) && changed(m, m->own->keys[i]))
+        if (!tt_json_get(m->source, m->own->keys[i]) &&
+            (changed(m, m->own->keys[i]) || (m->text && !strcmp(m->own->keys[i], "architectures"))))
             put_member(out, m->own->keys[i], m->own->items[i]);
 }
 
@@ -192,7 +194,17 @@ static tt_status open_merge(const tt_setup *su, const char *path, const tt_token
                             tt_arena *a, merge *m, tt_error *err)
 {
     void *config = NULL;
-    TT_TRY(read_source(a, path, &m->source, err));
+    const tt_json *root = NULL, *type;
+    TT_TRY(read_source(a, path, &root, err));
+    m->source = tt_hf_text_config(root);
+    m->text = m->source != root;
+    type = tt_json_get(root, "model_type");
+    if (m->text)
+        tt_log(TT_INFO, "checkpoint",
+               "the text model of %s is exported, as model_type %s without the other parts%s%s",
+               su->core.hf_assets_path, tt_json_get(m->source, "model_type")->string,
+               type && type->type == TT_JSON_STRING ? " of " : "",
+               type && type->type == TT_JSON_STRING ? type->string : "");
     TT_TRY(tt_setup_hf_config(su, path, &config, err));
     TT_TRY(parse_own(su, config, a, &m->before, err));
     for (size_t i = 0; i < TT_COUNT(rope_keys); i++)

@@ -28,7 +28,7 @@ static tt_status find_spec(tt_registry *r, tt_arena *a, const char *path, const 
 {
     const tt_json *root = NULL;
     TT_TRY(read_object(a, path, &root, err));
-    const tt_json *type = tt_json_get(root, "model_type");
+    const tt_json *type = tt_json_get(tt_hf_text_config(root), "model_type");
     if (!type || type->type != TT_JSON_STRING)
         return TT_FAIL(err, TT_EINVAL,
                        "%s: it has no \"model_type\", so it is not the config.json of a model",
@@ -216,7 +216,7 @@ static tt_status add_length(tt_arena *a, const char *path, tt_str *out, tt_error
     const tt_json *root = NULL;
     TT_TRY(read_object(a, path, &root, err));
     for (size_t i = 0; i < TT_COUNT(keys); i++) {
-        const tt_json *v = tt_json_get(root, keys[i]);
+        const tt_json *v = tt_json_get(tt_hf_text_config(root), keys[i]);
         if (v && v->type == TT_JSON_INT && v->integer > 0 && v->integer < 2048) {
             tt_str_printf(out, ", \"training\": {\"seq_len\": %lld}", (long long)v->integer);
             break;

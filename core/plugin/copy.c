@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "internal.h"
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,57 +136,4 @@ void tt_copy_drop(tt_copy *c)
     if (c->fd >= 0)
         close(c->fd);
     tt_temporary_remove(&c->temporary);
-}
-
-/* ---- the names of loaded copies, for the handler of crashes ---- */
-
-/* Entries are added and used again, never freed, so that a handler can read them at any time. */
-struct tt_copy_name {
-    _Atomic(bool) used;
-    char path[256], file[128];
-    struct tt_copy_name *next;
-};
-static _Atomic(tt_copy_name *) copy_names;
-static pthread_mutex_t copy_names_lock = PTHREAD_MUTEX_INITIALIZER;
-
-tt_copy_name *tt_copy_remember(const char *path, const char *file)
-{
-    const char *slash = strrchr(file, '/');
-    pthread_mutex_lock(&copy_names_lock);
-    tt_copy_name *first = atomic_load(&copy_names), *c = first;
-    while (c && atomic_load(&c->used))
-        c = c->next;
-    tt_copy_name *fresh = c ? NULL : calloc(1, sizeof *fresh);
-    c = c ? c : fresh;
-    if (c) { /* without memory for it, the copy has no name */
-        snprintf(c->path, sizeof c->path, "%s", path);
-        snprintf(c->file, sizeof c->file, "%s", slash ? slash + 1 : file);
-        atomic_store(&c->used, true);
-    }
-    if (fresh) {
-        fresh->next = first;
-        atomic_store(&copy_names, fresh);
-    }
-    pthread_mutex_unlock(&copy_names_lock);
-    return c;
-}
-
-void tt_copy_forget(tt_copy_name *name)
-{
-    if (name)
-        atomic_store(&name->used, false);
-}
-
-const char *tt_plugin_at(const void *address, const char **function)
-{
-    Dl_info info;
-    if (!dladdr(address, &info) || !info.dli_fname)
-        return NULL;
-    for (const tt_copy_name *c = atomic_load(&copy_names); c; c = c->next) {
-        if (!atomic_load(&c->used) || strcmp(c->path, info.dli_fname) != 0)
-            continue;
-        *function = info.dli_sname;
-        return c->file;
-    }
-    return NULL;
 }

@@ -246,11 +246,18 @@ static tt_status check_sections(const unsigned char *p, size_t n, const elf_head
     return TT_OK;
 }
 
-tt_status tt_elf_check(const unsigned char *p, size_t n, tt_error *err)
+tt_status tt_elf_check_head(const unsigned char *p, size_t n, tt_error *err)
 {
     elf_header h;
     TT_TRY(check_header(p, n, &h, err));
-    TT_TRY(check_segments(p, n, &h, err));
+    return check_segments(p, n, &h, err);
+}
+
+tt_status tt_elf_check(const unsigned char *p, size_t n, tt_error *err)
+{
+    elf_header h;
+    TT_TRY(tt_elf_check_head(p, n, err));
+    memcpy(&h, p, sizeof h);
     TT_TRY(check_relocations(p, &h, err));
     return check_sections(p, n, &h, err);
 }

@@ -11,6 +11,18 @@
  * SIGBUS on its first access. This checks all bounds in the file's bytes before that. The error is
  * the reason only, without the file's name. */
 tt_status tt_elf_check(const unsigned char *p, size_t n, tt_error *err);
+/* The part of it that is about the header and the bounds of the segments. */
+tt_status tt_elf_check_head(const unsigned char *p, size_t n, tt_error *err);
+
+/* ---- peek.c ---- */
+
+typedef struct tt_peek {
+    tt_kind kind; /* may be unknown */
+    const char *name;
+} tt_peek;
+/* Reads which components the plugin of these n bytes has; false: it cannot be told without loading
+ * it. */
+bool tt_plugin_peek(const unsigned char *p, size_t n, tt_arena *a, tt_peek **out, size_t *n_out);
 
 /* ---- image.c: which addresses a descriptor may point to ---- */
 
@@ -31,7 +43,7 @@ bool tt_image_text(const tt_image *m, const char *s, size_t max);
 /* The size of the dynamic symbol that begins at p; 0 = unknown. */
 size_t tt_image_symbol_size(const void *p);
 
-/* ---- descriptor.c, kinds.c, verify.c, verify_options.c ---- */
+/* ---- descriptor.c, kinds.c, verify.c, verify_kinds.c, verify_options.c ---- */
 
 #define TT_TEXT_MAX 4096    /* bytes of a name, doc, choices, … */
 #define TT_STRUCT_MAX 65536 /* no descriptor struct of any minor version is larger */
@@ -59,6 +71,35 @@ tt_status tt_check_array(const tt_check *c, const char *what, const void *p, siz
                          tt_error *err);
 tt_status tt_check_options(const tt_check *c, const tt_component *k, tt_error *err);
 tt_status tt_check_vtable(const tt_check *c, const tt_component *k, tt_error *err);
+
+/* A function pointer of a vtable; optional ones may be NULL. */
+typedef struct tt_slot {
+    const char *name;
+    size_t offset;
+    bool optional;
+} tt_slot;
+typedef struct tt_slots {
+    const tt_slot *items;
+    size_t n;
+} tt_slots;
+extern const tt_slots tt_device_functions, tt_op_functions, tt_kernel_functions;
+/* Checks the functions of a struct of `size` bytes. */
+tt_status tt_check_functions(const tt_check *c, const void *vt, size_t size, const tt_slots *slots,
+                             tt_error *err);
+/* Calls fn with each function of a checked component of a known kind: those of its vtable, its
+ * device, its op and its kernels. */
+void tt_component_functions(const tt_component *k, void (*fn)(void *arg, uintptr_t code),
+                            void *arg);
+/* Check what is no function in the vtables of these kinds. */
+tt_status tt_check_train_spec_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_model_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_optimizer_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_backend_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_comm_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_op_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_kernels_vt(const tt_check *c, const tt_component *k, tt_error *err);
+/* Row i of a table of kernels, whose rows may be longer than ours. */
+const tt_kernel *tt_kernel_at(const tt_kernels_vt *v, size_t i);
 bool tt_kind_known(tt_kind k);
 const tt_option *tt_option_at(const tt_component *k, size_t i);
 const tt_component *tt_component_at(const tt_plugin *p, size_t i);
@@ -79,10 +120,15 @@ bool tt_copy_make(tt_arena *a, const char *file, const char *private_dir, bool i
  * killed process leaves no file behind. */
 void tt_copy_drop(tt_copy *c);
 
-/* Keeps which file the copy at `path` was made of, for tt_plugin_at; NULL: no memory for it. */
+/* ---- place.c: what code belongs to, for the handler of crashes ---- */
+
+/* Keeps which file the copy at `path` was made of, and which functions its components have; NULL:
+ * no memory for it. */
 typedef struct tt_copy_name tt_copy_name;
-tt_copy_name *tt_copy_remember(const char *path, const char *file);
+tt_copy_name *tt_copy_remember(const char *path, const char *file, const tt_plugin *plugin);
 void tt_copy_forget(tt_copy_name *name);
+/* Component i of the plugin was looked up, so its functions may be called. */
+void tt_copy_component_used(tt_copy_name *name, size_t i);
 
 /* ---- load.c ---- */
 
@@ -117,8 +163,12 @@ typedef struct tt_plugin_file {
     uint64_t device, inode;
     tt_file_state state;
     tt_loaded loaded;
-    const char *fault; /* why it cannot be used, one line; NULL = no fault known */
-    bool asked;        /* the user gave its path: it wins over files of the same name */
+    const char *fault;    /* why it cannot be used, one line; NULL = no fault known */
+    bool is_peeked, told; /* told: what it has was read, without loading it */
+    tt_peek *has;
+    size_t n_has;
+    bool asked; /* the user gave its path: it wins over files of the same name */
+    bool own;   /* of ttrun's own folder: every other file wins over it */
 } tt_plugin_file;
 
 typedef TT_VEC(tt_plugin_file *) tt_plugin_files;
@@ -126,12 +176,19 @@ typedef TT_VEC(tt_plugin_file *) tt_plugin_files;
 /* Adds every .so below dir, and every .json of a folder "specs", in bytewise order of paths and
  * each file only once. A subfolder that cannot be read becomes an entry with a fault. */
 tt_status tt_scan_folder(tt_arena *a, const char *dir, tt_plugin_files *files, tt_error *err);
-/* The folders to search if the user names none: TTRUN_PLUGIN_PATH, else those of this ttrun. */
-tt_status tt_scan_default(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err);
+/* The folders of TTRUN_PLUGIN_PATH. */
+tt_status tt_scan_environment(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err);
+/* The plugins that this ttrun came with. */
+tt_status tt_scan_own(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err);
 /* Finds the entry of a file, or adds one. */
 tt_plugin_file *tt_scan_file(tt_arena *a, const char *path, tt_plugin_files *files);
-/* Whether the file may have a component of this name, because its bytes contain the name. */
-bool tt_scan_mentions(const char *path, const char *name);
+/* Whether two files have the same bytes. */
+bool tt_scan_same(const char *path, const char *other);
+/* Whether the file may have a component of this kind, and of this name unless it is NULL. false is
+ * certain; true is where the file cannot be read or is no plugin, too: opening it gives the reason. */
+bool tt_scan_may_have(tt_arena *a, tt_plugin_file *f, tt_kind kind, const char *name);
+/* Whether the file's bytes contain the text. */
+bool tt_scan_mentions(const char *path, const char *text);
 
 /* ---- registry.c ---- */
 struct tt_registry {
@@ -139,6 +196,7 @@ struct tt_registry {
     const char *private_dir;
     tt_plugin_files files;
     const char *searched; /* the folders, for messages */
+    bool noticed;         /* that a file wins over ttrun's own */
     struct tt_held *held; /* by tt_registry_hold, the last first */
 };
 /* Once per file; its fault is kept. */

@@ -5,11 +5,16 @@
 
 /* Kernels that plugins bring for another plugin's backend. */
 
+const tt_kernel *tt_kernel_at(const tt_kernels_vt *v, size_t i)
+{
+    return (const void *)((const char *)v->kernels + i * v->kernel_size);
+}
+
 const tt_kernel *tt_component_kernel(const tt_component *c, const char *op)
 {
     const tt_kernels_vt *v = c->vtable;
     for (size_t i = 0; i < v->n_kernels; i++) {
-        const tt_kernel *k = (const void *)((const char *)v->kernels + i * v->kernel_size);
+        const tt_kernel *k = tt_kernel_at(v, i);
         if (strcmp(k->op, op) == 0)
             return k;
     }
@@ -17,10 +22,10 @@ const tt_kernel *tt_component_kernel(const tt_component *c, const char *op)
 }
 
 /* Folders of other kinds hold none, but in files that were opened for something else. */
-static bool may_hold(const tt_plugin_file *f, const char *backend, const char *op)
+static bool may_hold(tt_registry *r, tt_plugin_file *f, const char *backend, const char *op)
 {
     return (f->folder == TT_KIND_KERNELS || f->folder == TT_KIND_END) &&
-           !tt_spec_is_file(f->path) && tt_scan_mentions(f->path, op) &&
+           tt_scan_may_have(r->arena, f, TT_KIND_KERNELS, NULL) && tt_scan_mentions(f->path, op) &&
            tt_scan_mentions(f->path, backend);
 }
 
@@ -33,6 +38,8 @@ static tt_status kernels_take(const tt_plugin_file *f, const char *backend, cons
             strcmp(((const tt_kernels_vt *)c->vtable)->backend, backend) != 0)
             continue;
         const tt_kernel *k = tt_component_kernel(c, op);
+        if (k && out->kernel && f->own && !(*from)->own)
+            continue; /* ttrun's own, which come last, give way */
         if (k && out->kernel)
             return TT_FAIL(err, TT_EEXIST,
                            "op %s has a kernel for backend %s in both kernels \"%s\" (%s) and "
@@ -55,7 +62,7 @@ tt_status tt_registry_kernel(tt_registry *r, const char *backend, const char *op
         tt_plugin_file *f = r->files.items[i];
         if (own && f != only)
             continue;
-        if (f->state == TT_FILE_CLOSED && may_hold(f, backend, op) &&
+        if (f->state == TT_FILE_CLOSED && may_hold(r, f, backend, op) &&
             tt_registry_open(r, f) == TT_FILE_FAULTY)
             tt_log(TT_WARN, "plugin", "no kernels are taken from it: %s", f->fault);
         if (f->state == TT_FILE_LOADED)

@@ -107,7 +107,7 @@ static tt_status open_copy(const char *path, const char *file, tt_loaded *out, t
     dlclose(handle);
     being_loaded = NULL;
     if (status == TT_OK)
-        *out = (tt_loaded){owned, plugin, tt_copy_remember(path, file)};
+        *out = (tt_loaded){owned, plugin, tt_copy_remember(path, file, plugin)};
     return status;
 }
 
@@ -182,9 +182,9 @@ void tt_plugin_close(tt_loaded *l)
 {
     if (!l->handle)
         return;
+    tt_copy_forget(l->name);
     pthread_mutex_lock(&ltdl_mutex);
     lt_dlclose(l->handle);
     pthread_mutex_unlock(&ltdl_mutex);
-    tt_copy_forget(l->name);
     *l = (tt_loaded){0};
 }

@@ -17,8 +17,10 @@ static tt_status scan_all(tt_registry *r, const tt_registry_opts *o, tt_error *e
         tt_str_printf(&searched, "%s%s", i ? ", " : "", o->dirs[i]);
         status = tt_scan_folder(r->arena, o->dirs[i], &r->files, err);
     }
-    if (o->n_dirs == 0)
-        status = tt_scan_default(r->arena, &r->files, &searched, err);
+    if (o->n_dirs == 0 && !o->only_dirs)
+        status = tt_scan_environment(r->arena, &r->files, &searched, err);
+    if (status == TT_OK && !o->only_dirs)
+        status = tt_scan_own(r->arena, &r->files, &searched, err);
     r->searched = tt_arena_str(r->arena, tt_str_get(&searched));
     tt_str_free(&searched);
     return status;
@@ -129,6 +131,14 @@ static const tt_component *component_of(const tt_plugin_file *f, tt_kind kind, c
     return NULL;
 }
 
+/* Tells the handler of crashes that this component may be called. */
+static void note_use(const offer *o)
+{
+    for (size_t i = 0; i < o->file->loaded.plugin->n_components; i++)
+        if (tt_component_at(o->file->loaded.plugin, i) == o->component)
+            tt_copy_component_used(o->file->loaded.name, i);
+}
+
 /* Whether a component of this kind is likely in the file: it is in the kind's folder, or in a
  * folder that belongs to no kind. */
 static bool likely(const tt_plugin_file *f, tt_kind kind)
@@ -179,32 +189,31 @@ static tt_status not_found(tt_registry *r, tt_kind kind, const char *name, tt_er
                    n_faults == 1 ? "" : "; …");
 }
 
-static void registry_collect(tt_registry *r, tt_kind kind, const char *name, offers *out)
+static void registry_collect(tt_registry *r, tt_kind kind, const char *name, bool own, offers *out)
 {
     for (size_t i = 0; i < r->files.n; i++) {
         const tt_component *k = component_of(r->files.items[i], kind, name);
         offer o = {k, r->files.items[i]};
-        if (k)
+        if (k && o.file->own == own)
             tt_vec_push(r->arena, out, o);
     }
 }
 
-/* Opens the files that are likely to have the component. If the file of the component's own name is
- * faulty, its fault is the error. */
-static tt_status open_likely(tt_registry *r, tt_kind kind, const char *name, tt_error *err)
+/* Opens the files that are likely to have the component: ttrun's own or the others. If the file of
+ * the component's own name is faulty, its fault is the error. */
+static tt_status open_likely(tt_registry *r, tt_kind kind, const char *name, bool own,
+                             tt_error *err)
 {
     for (size_t i = 0; i < r->files.n; i++) {
         tt_plugin_file *f = r->files.items[i];
-        const bool named = strcmp(f->stem, name) == 0;
-        if (!likely(f, kind) || f->state == TT_FILE_FAULTY)
-            continue;
-        if (f->state == TT_FILE_CLOSED &&
-            (named || (!tt_spec_is_file(f->path) && tt_scan_mentions(f->path, name))))
+        if (f->own == own && (likely(f, kind) || !own) && f->state == TT_FILE_CLOSED &&
+            tt_scan_may_have(r->arena, f, kind, name))
             tt_registry_open(r, f);
     }
     for (size_t i = 0; i < r->files.n; i++) {
         const tt_plugin_file *f = r->files.items[i];
-        if (likely(f, kind) && f->state == TT_FILE_FAULTY && strcmp(f->stem, name) == 0)
+        if (f->own == own && likely(f, kind) && f->state == TT_FILE_FAULTY &&
+            strcmp(f->stem, name) == 0)
             return TT_FAIL(err, TT_EABI, "%s", f->fault);
     }
     return TT_OK;
@@ -214,22 +223,52 @@ void tt_registry_open_named(tt_registry *r, tt_kind kind, const char *name)
 {
     for (size_t i = 0; i < r->files.n; i++) {
         tt_plugin_file *f = r->files.items[i];
-        if (likely(f, kind) && f->state == TT_FILE_CLOSED && strcmp(f->stem, name) == 0)
+        if (likely(f, kind) && f->state == TT_FILE_CLOSED && strcmp(f->stem, name) == 0 &&
+            tt_scan_may_have(r->arena, f, kind, name))
             tt_registry_open(r, f);
     }
+}
+
+/* Says once that ttrun's own component gives way, unless it is a copy: its file is known by its name
+ * and is not opened. */
+static void notice_own(tt_registry *r, tt_kind kind, const offer *o)
+{
+    for (size_t i = 0; i < r->files.n; i++) {
+        const tt_plugin_file *f = r->files.items[i];
+        if (o->file->own || !f->own || !likely(f, kind) || strcmp(f->stem, o->component->name) != 0)
+            continue;
+        if (tt_scan_same(o->file->path, f->path))
+            return;
+        tt_log(r->noticed ? TT_DEBUG : TT_INFO, "plugin", "%s \"%s\" is that of %s, not of %s%s",
+               tt_kind_name(kind), o->component->name, o->file->path, f->path,
+               r->noticed ? "" : " (-v lists all such)");
+        r->noticed = true;
+        return;
+    }
+}
+
+/* Collects the files of that component: ttrun's own only if no other has it. */
+static tt_status find_offers(tt_registry *r, tt_kind kind, const char *name, offers *found,
+                             tt_error *err)
+{
+    for (int own = 0; own <= 1 && found->n == 0; own++) {
+        TT_TRY(open_likely(r, kind, name, own, err));
+        registry_collect(r, kind, name, own, found);
+    }
+    if (found->n)
+        return TT_OK;
+    for (size_t i = 0; i < r->files.n; i++)
+        tt_registry_open(r, r->files.items[i]);
+    for (int own = 0; own <= 1 && found->n == 0; own++)
+        registry_collect(r, kind, name, own, found);
+    return TT_OK;
 }
 
 tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
                            tt_error *err)
 {
     offers found = {0};
-    TT_TRY(open_likely(r, kind, name, err));
-    registry_collect(r, kind, name, &found);
-    if (found.n == 0) {
-        for (size_t i = 0; i < r->files.n; i++)
-            tt_registry_open(r, r->files.items[i]);
-        registry_collect(r, kind, name, &found);
-    }
+    TT_TRY(find_offers(r, kind, name, &found, err));
     if (found.n == 0)
         return not_found(r, kind, name, err);
     for (size_t i = 0; i < found.n && found.n > 1; i++)
@@ -242,6 +281,8 @@ tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const
                        tt_kind_name(kind), name, found.items[0].file->path,
                        found.items[1].file->path);
     *out = found.items[0].component;
+    note_use(&found.items[0]);
+    notice_own(r, kind, &found.items[0]);
     return TT_OK;
 }
 
@@ -255,6 +296,15 @@ static void add_duplicates(tt_kind kind, const offers *all, tt_str *faults)
                               all->items[j].file->path, all->items[i].file->path);
 }
 
+/* Whether another file than ttrun's own, all of which come last, has a component of that name. */
+static bool offered(const offers *all, const char *name)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (!all->items[i].file->own && strcmp(all->items[i].component->name, name) == 0)
+            return true;
+    return false;
+}
+
 tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_component ***out,
                           size_t *n, tt_str *faults, tt_error *err)
 {
@@ -263,11 +313,13 @@ tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_co
         return TT_FAIL(err, TT_EINVAL, "there is no kind of plugin %d", (int)kind);
     for (size_t i = 0; i < r->files.n; i++) {
         tt_plugin_file *f = r->files.items[i];
+        if (f->state == TT_FILE_CLOSED && !tt_scan_may_have(r->arena, f, kind, NULL))
+            continue;
         if (tt_registry_open(r, f) == TT_FILE_FAULTY && faults)
             tt_str_printf(faults, "%s\n", f->fault);
         for (size_t j = 0; f->state == TT_FILE_LOADED && j < f->loaded.plugin->n_components; j++) {
             offer o = {tt_component_at(f->loaded.plugin, j), f};
-            if (o.component->kind == kind)
+            if (o.component->kind == kind && !(f->own && offered(&all, o.component->name)))
                 tt_vec_push(r->arena, &all, o);
         }
     }

@@ -11,16 +11,18 @@
 typedef struct tt_registry tt_registry;
 
 typedef struct tt_registry_opts {
-    const char *const *dirs; /* --plugin-dir, in order; n 0: TTRUN_PLUGIN_PATH, then the first that
-                                exists of plugins/ and lib/ttrun/plugins/ in the executable's folder
-                                and its parent, and the installed folder */
+    const char *const *dirs; /* --plugin-dir, in order; n 0: those of TTRUN_PLUGIN_PATH */
     size_t n_dirs;
     const char *private_dir; /* each .so is loaded from a private copy here (R19), or in the folder
                                 that TTRUN_PLUGIN_COPIES names; NULL: in memory */
+    bool only_dirs;          /* search nothing else. Otherwise ttrun's own folder is searched after
+                                them, and what they have wins over it: the first that exists of
+                                plugins/ in the executable's folder, lib/ttrun/plugins/ in its
+                                parent, and the installed folder */
 } tt_registry_opts;
 
-/* Lists files and folders at once, but opens a .so only when someone looks up a component of its
- * kind and name (plugins/<kind>/<name>.so first, then any other file). A faulty .so is reported
+/* Lists files and folders at once, but opens a .so only when someone looks up a component that it
+ * has: what it has is read from its bytes. A faulty .so is reported
  * when it is needed or listed: one line with the file and the reason. */
 tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error *err);
 void tt_registry_free(tt_registry *r);
@@ -30,14 +32,14 @@ void tt_registry_hold(tt_registry *r, tt_arena *a, void (*fn)(void *), void *arg
 
 /* Looks a component up.
  *   Errors: an unknown name (with the known ones of that kind and the nearest), a faulty file, two
- *   files with the same component. */
+ *   files with the same component (but ttrun's own gives way, and a notice says so). */
 tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
                            tt_error *err);
 /* Opens the files of this kind that have this name. What is open need not be searched for the names of
  * other components. */
 void tt_registry_open_named(tt_registry *r, tt_kind kind, const char *name);
-/* Lists all components of a kind, for which it opens all files; faults gets a line per faulty
- * file. */
+/* Lists all components of a kind, for which it opens all files that have one or do not tell; faults
+ * gets a line per faulty file. */
 tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_component ***out,
                           size_t *n, tt_str *faults, tt_error *err);
 /* kernels.c: the kernel that plugins bring for an op of a backend; *out NULL: there is none.
@@ -89,9 +91,25 @@ tt_status tt_registry_part_over(tt_registry *r, tt_job *job, tt_kind kind, const
                                 const char *const *ignore, tt_arena *a, tt_part *out,
                                 tt_error *err);
 
-/* The plugin's file name and, where it is known, the function that this address of code lies in;
- * NULL: no plugin's. [in handlers of faults] */
+/* The plugin's file and, where it is known, the function that this address of code lies in; NULL: no
+ * plugin's. [in handlers of faults] */
 const char *tt_plugin_at(const void *address, const char **function);
+/* What crashed: the plugin of the innermost of n frames that is in one, and the component whose
+ * function the core called. Several: the ones that may be it, because they share that function, or
+ * because the thread is one of the plugin's own. */
+#define TT_CRASH_COMPONENTS 4
+typedef struct tt_plugin_crash {
+    const char *file, *function;                 /* function NULL: unknown */
+    const char *components[TT_CRASH_COMPONENTS]; /* `hook "mine"` */
+    size_t n_components;                         /* may be more than the array holds */
+} tt_plugin_crash;
+/* Returns false if no frame is in a plugin, or if abort was called (aborted), but not by a plugin: where
+ * ttrun calls it, it has given the reason. The first frames are the handler's. [in handlers of faults] */
+bool tt_plugin_of_frames(void *const *frames, int n, bool aborted, tt_plugin_crash *out);
+/* `hook "mine" of plugins/mine.so crashed (SIGSEGV in after_step)`; file NULL: without it. [in handlers
+ * of faults] */
+void tt_plugin_crash_text(const tt_plugin_crash *c, const char *signal_name, char *text,
+                          size_t size);
 /* The file of the plugin that this thread is loading; NULL: none. [in handlers of faults] */
 const char *tt_plugin_being_loaded(void);
 /* How many constructors the plugin of these n bytes runs as it is loaded, but for the compiler's

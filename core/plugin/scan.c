@@ -13,12 +13,16 @@
 #endif
 #define DEPTH_MAX 16 /* of nested folders */
 
-typedef TT_VEC(const char *) names;
+typedef struct entry {
+    const char *name;
+    bool may_be_folder;
+} entry;
+typedef TT_VEC(entry) entries;
 typedef TT_VEC(struct stat) folders;
 
 static int by_bytes(const void *a, const void *b)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
 
 /* The length of a plugin file name's suffix; 0: it is not the name of a plugin. */
@@ -30,9 +34,9 @@ static size_t ending(const char *name)
     return n > 5 && name[0] != '.' && tt_spec_is_file(name) ? 5 : 0;
 }
 
-static tt_kind folder_kind(tt_arena *a, const char *path)
+/* The kind whose folder this is, by its name. */
+static tt_kind kind_of_folder(const char *dir)
 {
-    char *dir = tt_path_dir(a, path);
     const char *slash = strrchr(dir, '/');
     for (int k = 1; k < (int)TT_KIND_END; k++)
         if (strcmp(slash ? slash + 1 : dir, tt_kind_folder((tt_kind)k)) == 0)
@@ -41,10 +45,10 @@ static tt_kind folder_kind(tt_arena *a, const char *path)
 }
 
 /* A .json file is a plugin only in a folder of specs. */
-static bool is_plugin(tt_arena *a, const char *path, const char *name)
+static bool is_plugin(tt_kind folder, const char *name)
 {
     const size_t n = ending(name);
-    return n == 3 || (n == 5 && folder_kind(a, path) == TT_KIND_TRAIN_SPEC);
+    return n == 3 || (n == 5 && folder == TT_KIND_TRAIN_SPEC);
 }
 
 static tt_plugin_file *add_file(tt_arena *a, const char *path, const struct stat *st,
@@ -55,7 +59,7 @@ static tt_plugin_file *add_file(tt_arena *a, const char *path, const struct stat
     const char *base = slash ? slash + 1 : path;
     f->path = tt_arena_str(a, path);
     f->stem = tt_arena_strn(a, base, strlen(base) - ending(base));
-    f->folder = folder_kind(a, path);
+    f->folder = kind_of_folder(tt_path_dir(a, path));
     if (st) {
         f->device = (uint64_t)st->st_dev;
         f->inode = (uint64_t)st->st_ino;
@@ -84,16 +88,22 @@ tt_plugin_file *tt_scan_file(tt_arena *a, const char *path, tt_plugin_files *fil
     return add_file(a, path, &st, files);
 }
 
-/* Reads the names of a folder's entries, sorted; returns errno on failure. */
-static int list_names(tt_arena *a, const char *dir, names *out)
+/* Reads the plugins of a folder and what may be a folder in it, sorted; returns errno on failure.
+ * A folder of sources has many other files, which cost no call of stat. */
+static int list_entries(tt_arena *a, const char *dir, tt_kind folder, entries *out)
 {
     DIR *d = opendir(dir);
     if (!d)
         return errno;
     errno = 0;
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        if (e->d_name[0] != '.')
-            tt_vec_push(a, out, tt_arena_str(a, e->d_name));
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        const bool may_be_folder =
+            e->d_type == DT_DIR || e->d_type == DT_LNK || e->d_type == DT_UNKNOWN;
+        if (e->d_name[0] == '.' || !(may_be_folder || is_plugin(folder, e->d_name)))
+            continue;
+        const entry x = {tt_arena_str(a, e->d_name), may_be_folder};
+        tt_vec_push(a, out, x);
+    }
     int failed = errno;
     closedir(d);
     if (out->n > 1)
@@ -116,16 +126,17 @@ static bool first_visit(tt_arena *a, const char *dir, folders *seen)
 
 static int scan(tt_arena *a, const char *dir, int depth, folders *seen, tt_plugin_files *files)
 {
-    names entries = {0};
+    entries found = {0};
+    const tt_kind folder = kind_of_folder(dir);
     if (!first_visit(a, dir, seen))
         return 0;
-    int failed = list_names(a, dir, &entries);
+    int failed = list_entries(a, dir, folder, &found);
     if (failed)
         return failed;
-    for (size_t i = 0; i < entries.n; i++) {
-        const char *path = tt_path_join(a, dir, entries.items[i]);
+    for (size_t i = 0; i < found.n; i++) {
+        const char *path = tt_path_join(a, dir, found.items[i].name);
         struct stat st;
-        if (is_plugin(a, path, entries.items[i])) {
+        if (is_plugin(folder, found.items[i].name)) {
             tt_scan_file(a, path, files); /* opening a dangling link will be a fault */
             continue;
         }
@@ -148,10 +159,10 @@ tt_status tt_scan_folder(tt_arena *a, const char *dir, tt_plugin_files *files, t
     return TT_OK;
 }
 
-static tt_status scan_path_list(tt_arena *a, const char *list, tt_plugin_files *files,
-                                tt_str *searched, tt_error *err)
+tt_status tt_scan_environment(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err)
 {
-    for (const char *p = list; *p;) {
+    const char *list = getenv("TTRUN_PLUGIN_PATH");
+    for (const char *p = list ? list : ""; *p;) {
         size_t n = strcspn(p, ":");
         if (n > 0) {
             const char *dir = tt_arena_strn(a, p, n);
@@ -166,12 +177,10 @@ static tt_status scan_path_list(tt_arena *a, const char *list, tt_plugin_files *
 
 /* Only the folder nearest to the program is used: a ttrun in its build folder must not load the
  * installed plugins of another build, and with both folders every name would exist twice. */
-tt_status tt_scan_default(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err)
+tt_status tt_scan_own(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err)
 {
     char program[4096];
-    const char *list = getenv("TTRUN_PLUGIN_PATH");
-    if (list)
-        TT_TRY(scan_path_list(a, list, files, searched, err));
+    const size_t before = files->n;
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = '\0';
     const char *home = tt_path_dir(a, program);
@@ -184,18 +193,54 @@ tt_status tt_scan_default(tt_arena *a, tt_plugin_files *files, tt_str *searched,
         if (!tt_path_exists(dirs[i]))
             continue;
         tt_str_printf(searched, "%s%s", searched->n ? ", " : "", dirs[i]);
-        return tt_scan_folder(a, dirs[i], files, err);
+        TT_TRY(tt_scan_folder(a, dirs[i], files, err));
+        break;
     }
+    for (size_t i = before; i < files->n; i++)
+        files->items[i]->own = true;
     return TT_OK;
 }
 
-bool tt_scan_mentions(const char *path, const char *name)
+bool tt_scan_same(const char *path, const char *other)
+{
+    tt_mapping a = {0}, b = {0};
+    const bool same = tt_map_file(path, &a, NULL) == TT_OK &&
+                      tt_map_file(other, &b, NULL) == TT_OK && a.n == b.n &&
+                      (!a.n || memcmp(a.p, b.p, a.n) == 0);
+    tt_unmap_file(&a);
+    tt_unmap_file(&b);
+    return same;
+}
+
+/* Maps a regular file; false: it cannot be. */
+static bool map_regular(const char *path, tt_mapping *m)
+{
+    struct stat st; /* a pipe would block */
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && tt_map_file(path, m, NULL) == TT_OK;
+}
+
+bool tt_scan_mentions(const char *path, const char *text)
 {
     tt_mapping m;
-    struct stat st;
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || tt_map_file(path, &m, NULL) != TT_OK)
+    if (!map_regular(path, &m))
         return true; /* opening it will give the reason */
-    bool found = m.n > 0 && memmem(m.p, m.n, name, strlen(name) + 1) != NULL;
+    bool found = m.n > 0 && memmem(m.p, m.n, text, strlen(text) + 1) != NULL;
     tt_unmap_file(&m);
     return found;
+}
+
+bool tt_scan_may_have(tt_arena *a, tt_plugin_file *f, tt_kind kind, const char *name)
+{
+    tt_mapping m;
+    if (tt_spec_is_file(f->path))
+        return kind == TT_KIND_TRAIN_SPEC && (!name || strcmp(f->stem, name) == 0);
+    if (!f->is_peeked && map_regular(f->path, &m)) {
+        f->told = tt_plugin_peek(m.p, m.n, a, &f->has, &f->n_has);
+        tt_unmap_file(&m);
+    }
+    f->is_peeked = true;
+    for (size_t i = 0; i < f->n_has; i++)
+        if (f->has[i].kind == kind && (!name || strcmp(f->has[i].name, name) == 0))
+            return true;
+    return !f->told && (!name || strcmp(f->stem, name) == 0 || tt_scan_mentions(f->path, name));
 }

@@ -8,8 +8,6 @@
 #define LINE_CELLS 16 /* of a curve in the table */
 #define MOST_CELLS 400
 
-static const char *const states[] = {"stopped", "running", "done"};
-
 /* ---- curves ---- */
 
 /* The curve in `cells` columns: the mean of the points of each; a column without a point is like the
@@ -174,7 +172,7 @@ static void fill(const tt_watch *w, double now, cell *c)
     const double step = w->row[TT_COL_STEP];
     char a[24], b[24];
     safe_name(c[RUN], 40, w->name);
-    snprintf(c[STATE], sizeof c[0], "%s", states[w->state]);
+    snprintf(c[STATE], sizeof c[0], "%s", tt_run_states[w->state]);
     tt_grouped(a, sizeof a, isfinite(step) ? step : 0, 0);
     tt_grouped(b, sizeof b, (double)w->steps, 0);
     snprintf(c[STEP], sizeof c[0], "%s%s%s", a, w->steps ? "/" : "", w->steps ? b : "");
@@ -286,7 +284,7 @@ void tt_top_json(const tt_watches *list, double now, tt_str *out)
         const double step = w->row[TT_COL_STEP];
         tt_str_add(out, i ? ",{\"folder\":" : "{\"folder\":");
         tt_str_json(out, w->folder);
-        tt_str_printf(out, ",\"state\":\"%s\",\"step\":%.0f,\"steps\":", states[w->state],
+        tt_str_printf(out, ",\"state\":\"%s\",\"step\":%.0f,\"steps\":", tt_run_states[w->state],
                       isfinite(step) ? step : 0);
         tt_str_json_number(out, w->steps ? (double)w->steps : (double)NAN);
         for (size_t k = 0; k < TT_COUNT(keys); k++) {

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "report/watch.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,87 +150,34 @@ static void look_at_metrics(tt_watch *w)
 
 /* ---- the rest of the folder ---- */
 
-static const tt_json *member(const tt_json *facts, const char *section, const char *key)
-{
-    return tt_json_get(tt_json_get(tt_json_get(facts, "job"), section), key);
-}
-
 static void look_at_facts(tt_watch *w)
 {
     struct stat s;
-    char *text = NULL;
-    size_t n;
-    const tt_json *v = NULL;
-    if (stat(w->facts, &s) || !S_ISREG(s.st_mode) || w->facts_file == (uint64_t)s.st_ino)
+    tt_run_facts f;
+    if (stat(w->facts, &s) || w->facts_file == (uint64_t)s.st_ino ||
+        !tt_run_facts_read(w->folder, w->arena, &f))
         return;
-    if (tt_read_file(w->facts, (size_t)64 << 20, &text, &n, NULL) == TT_OK &&
-        tt_json_parse(w->arena, w->facts, text, n, &v, NULL) == TT_OK) {
-        const tt_json *steps = member(v, "training", "steps"),
-                      *kept = member(v, "checkpoint", "folder");
-        w->facts_file = (uint64_t)s.st_ino;
-        w->steps = steps && steps->type == TT_JSON_INT ? steps->integer : 0;
-        if (kept && kept->type == TT_JSON_STRING)
-            w->checkpoints = tt_path_join(w->arena, w->folder, kept->string);
-    }
-    free(text);
-}
-
-static void look_at_checkpoints(tt_watch *w)
-{
-    DIR *d = opendir(w->checkpoints);
-    w->saved = -1;
-    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        char *end;
-        if (strncmp(e->d_name, "step-", 5))
-            continue;
-        const long long n = strtoll(e->d_name + 5, &end, 10);
-        if (!*end && end > e->d_name + 5 && n > w->saved)
-            w->saved = n;
-    }
-    if (d)
-        closedir(d);
-}
-
-/* Whether some process holds a lock of the file, by /proc/locks: "1: FLOCK ADVISORY WRITE 42
- * fe:00:1234 0 EOF". */
-static bool is_locked(uint64_t inode)
-{
-    char *text = NULL, *save = NULL, want[32];
-    size_t n;
-    bool found = false;
-    snprintf(want, sizeof want, ":%llu ", (unsigned long long)inode);
-    if (tt_read_file("/proc/locks", (size_t)16 << 20, &text, &n, NULL) != TT_OK)
-        return false;
-    for (char *l = strtok_r(text, "\n", &save); l && !found; l = strtok_r(NULL, "\n", &save))
-        found = strstr(l, "FLOCK") && strstr(l, "WRITE") && strstr(l, want) && !strstr(l, "->");
-    free(text);
-    return found;
+    w->facts_file = (uint64_t)s.st_ino;
+    w->steps = TT_MAXV(f.steps, (int64_t)0);
+    w->checkpoints = tt_path_join(w->arena, w->folder, f.checkpoints);
 }
 
 static void look_at_lock(tt_watch *w)
 {
-    struct stat s;
-    const bool locked = !stat(w->lock, &s) && is_locked((uint64_t)s.st_ino);
-    w->state = locked                                                ? TT_RUN_RUNNING
-               : w->steps && w->row[TT_COL_STEP] >= (double)w->steps ? TT_RUN_DONE
-                                                                     : TT_RUN_STOPPED;
+    const double step = w->row[TT_COL_STEP];
+    w->state = tt_run_state_of(tt_run_is_locked(w->folder), isfinite(step) ? step : -1,
+                               w->steps ? w->steps : -1);
 }
 
 void tt_watch_look(tt_watch *w)
 {
     look_at_facts(w);
     look_at_metrics(w);
-    look_at_checkpoints(w);
+    w->saved = tt_run_newest_checkpoint(w->checkpoints);
     look_at_lock(w);
 }
 
 /* ---- finding runs ---- */
-
-static bool is_run(const char *path, tt_arena *a)
-{
-    return tt_path_exists(tt_path_join(a, path, "metrics.jsonl")) ||
-           tt_path_exists(tt_path_join(a, path, "run.json"));
-}
 
 static void add_run(const char *path, const char *name, tt_arena *a, tt_watches *list)
 {
@@ -248,57 +193,20 @@ static void add_run(const char *path, const char *name, tt_arena *a, tt_watches 
                     .saved = -1,
                     .metrics = tt_path_join(a, path, "metrics.jsonl"),
                     .facts = tt_path_join(a, path, "run.json"),
-                    .lock = tt_path_join(a, path, ".lock"),
                     .checkpoints = tt_path_join(a, path, "checkpoint")};
     forget(w);
     tt_vec_push(a, list, w);
 }
 
-typedef struct finder {
-    tt_arena *scratch, *a;
-    tt_watches *list;
-} finder;
-
-static void find_below(const finder *f, const char *path, const char *name, int depth)
-{
-    tt_arena *a = f->scratch;
-    if (is_run(path, a)) {
-        add_run(path, name, f->a, f->list);
-        return;
-    }
-    DIR *d = depth > 0 ? opendir(path) : NULL;
-    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        struct stat s;
-        const char *below = tt_path_join(a, path, e->d_name);
-        if (e->d_name[0] != '.' && !lstat(below, &s) && S_ISDIR(s.st_mode))
-            find_below(f, below, *name ? tt_arena_printf(a, "%s/%s", name, e->d_name) : e->d_name,
-                       depth - 1);
-    }
-    if (d)
-        closedir(d);
-}
-
 tt_status tt_watch_find(const char *path, tt_arena *a, tt_watches *list, tt_error *err)
 {
-    glob_t g = {0};
-    const bool plain = tt_path_exists(path);
-    if (!plain && glob(path, 0, NULL, &g) != 0) {
-        globfree(&g);
-        return TT_FAIL(err, TT_ENOTFOUND, "%s: no such folder", path);
-    }
-    const finder f = {tt_arena_new(), a, list};
-    for (size_t i = 0; i < (plain ? 1 : g.gl_pathc); i++) {
-        const char *whole = plain ? path : g.gl_pathv[i];
-        size_t n = strlen(whole);
-        while (n > 1 && whole[n - 1] == '/')
-            n--;
-        const char *at = tt_arena_strn(f.scratch, whole, n), *slash = strrchr(at, '/');
-        const char *last = slash && slash[1] ? slash + 1 : at;
-        find_below(&f, at, is_run(at, f.scratch) ? last : "", 3);
-    }
-    tt_arena_free(f.scratch);
-    globfree(&g);
-    return TT_OK;
+    tt_arena *scratch = tt_arena_new();
+    tt_found_runs found = {0};
+    const tt_status s = tt_run_folders_find(path, false, scratch, &found, err);
+    for (size_t i = 0; i < found.n; i++)
+        add_run(found.items[i].path, found.items[i].name, a, list);
+    tt_arena_free(scratch);
+    return s;
 }
 
 static int compare_watches(const void *x, const void *y)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_WATCH_H
 #define TT_WATCH_H
+#include "report/folders.h"
 #include "report/report.h"
 
 /* Runs that are looked at while they train: `ttrun top`. */
 
 #define TT_WATCH_POINTS 2048 /* of a loss curve; if there are more, two become their mean */
-
-typedef enum tt_run_state { TT_RUN_STOPPED, TT_RUN_RUNNING, TT_RUN_DONE } tt_run_state;
 
 typedef struct tt_watch {
     const char *folder, *name; /* name: the end of the path by which the run was found */
@@ -27,15 +26,14 @@ typedef struct tt_watch {
     double sum;
     double written; /* wall time of the newest line; NaN: none */
     /* of the folder */
-    int64_t steps;                                    /* of the job; 0: not known */
-    int64_t saved;                                    /* newest checkpoint; -1: none */
-    const char *metrics, *facts, *lock, *checkpoints; /* paths */
-    uint64_t facts_file;                              /* the inode of run.json that was read */
+    int64_t steps;                             /* of the job; 0: not known */
+    int64_t saved;                             /* newest checkpoint; -1: none */
+    const char *metrics, *facts, *checkpoints; /* paths */
+    uint64_t facts_file;                       /* the inode of run.json that was read */
     tt_run_state state;
 } tt_watch;
 
-/* Finds the runs in a path: a run's folder, a folder of such folders (three levels), or a glob of
- * either. Adds those that are not in the list. Folders that runs keep in theirs are left out. */
+/* Adds the runs that a path means (tt_run_folders_find) and that are not in the list. */
 typedef TT_VEC(tt_watch *) tt_watches;
 tt_status tt_watch_find(const char *path, tt_arena *a, tt_watches *list, tt_error *err);
 /* Reads what is new. A file that has become shorter or another is read from its beginning. */

@@ -399,6 +399,8 @@ static tt_status read_args(const tt_setup *s, const tt_component *c, const char 
     if (st == TT_OK && (*root)->type != TT_JSON_OBJECT)
         st = TT_FAIL(err, TT_EINVAL, "%s: expected an object", path);
     if (st == TT_OK)
+        *root = tt_hf_text_config(*root);
+    if (st == TT_OK)
         st = check_type(s, c, hf, path, *root, err);
     if (st == TT_OK)
         st = check_rope(c, path, *root, err);

@@ -80,6 +80,13 @@ tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, 
 
 /* ---- the folder ---- */
 
+const tt_json *tt_hf_text_config(const tt_json *root)
+{
+    const tt_json *text = tt_json_get(root, "text_config");
+    const tt_json *type = tt_json_get(text, "model_type");
+    return type && type->type == TT_JSON_STRING ? text : root;
+}
+
 static tt_status read_config(const tt_setup *s, const char *path, const tt_json **out,
                              tt_error *err)
 {
@@ -94,6 +101,8 @@ static tt_status read_config(const tt_setup *s, const char *path, const tt_json 
     free(text);
     if (st == TT_OK && (*out)->type != TT_JSON_OBJECT)
         st = TT_FAIL(&why, TT_EINVAL, "%s: expected an object", path);
+    if (st == TT_OK)
+        *out = tt_hf_text_config(*out);
     return st == TT_OK ? TT_OK : tt_job_fail(s->job, "model.hf", err, "%s", why.text);
 }
 

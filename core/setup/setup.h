@@ -177,6 +177,9 @@ tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_e
 /* Returns the bytes that the fullest pipeline rank needs. The plans are made and checked, but not
  * kept. */
 tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err);
+/* hf_job.c: the part of a config.json that is about text: of a multimodal model its text_config, else
+ * the whole. */
+const tt_json *tt_hf_text_config(const tt_json *root);
 /* Opens the tokenizer. Close it with info->vt->close. */
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info,
                              tt_error *err);

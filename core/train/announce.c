@@ -139,7 +139,7 @@ tt_status tt_loop_announce(const tt_loop *l, tt_error *err)
         say_memory(l->rank.plan);
         say_program(s, l->rank.plan->program);
     }
-    TT_TRY(tt_assets_keep(s, l->folder->path, err));
+    TT_TRY(tt_assets_keep(s, l->folder->path, l->step > 0, err));
     return tt_run_folder_describe(l->folder, s, text, err);
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/assets.h"
 #include "train/loop.h"
 #include <math.h>
 #include <string.h>
@@ -87,6 +88,8 @@ static tt_status open_loader(tt_loop *l, const tt_data_parts *d, const tt_part *
 static tt_status open_all(tt_loop *l, tt_data_parts *d, tt_error *err)
 {
     const tt_dataloader_vt *vt = l->s->dataloader.component->vtable;
+    if (vt->needs_tokenizer && l->o->resume)
+        tt_assets_use_kept_tokenizer(l->s, l->s->core.dump_folder);
     if (vt->needs_tokenizer)
         TT_TRY(tt_setup_tokenizer(l->s, &d->tokenizer, &d->tokenizer_info, err));
     TT_TRY(open_loader(l, d, &l->s->dataloader, "dataloader", &d->loader, err));

@@ -72,6 +72,16 @@ tt_status tt_loop_finish_save(tt_loop *l, tt_error *err)
 
 /* ---- resume ---- */
 
+static tt_status other_tokenizer(const tt_loop *l, const char *folder, tt_error *err)
+{
+    const char *kept = tt_path_join(l->rank.arena, l->s->core.dump_folder, "tokenizer");
+    return TT_FAIL(err, TT_EINVAL,
+                   "%s was written with another tokenizer: use that tokenizer%s%s%s, or another "
+                   "dump_folder",
+                   folder, tt_path_exists(kept) ? " (the run keeps it in " : "",
+                   tt_path_exists(kept) ? kept : "", tt_path_exists(kept) ? ")" : "");
+}
+
 static tt_status check_same_model(const tt_loop *l, const char *folder, const tt_trainer_state *st,
                                   tt_error *err)
 {
@@ -83,10 +93,7 @@ static tt_status check_same_model(const tt_loop *l, const char *folder, const tt
             folder);
     if (l->data.tokenizer && st->tokenizer_fingerprint && st->tokenizer_fingerprint[0] &&
         strcmp(st->tokenizer_fingerprint, l->data.tokenizer_info.fingerprint))
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "%s was written with another tokenizer: use that tokenizer, or another dump_folder",
-            folder);
+        return other_tokenizer(l, folder, err);
     return TT_OK;
 }
 

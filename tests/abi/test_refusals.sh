@@ -94,7 +94,7 @@ spec="$dir/mine/specs/mine.json"
 mkdir -p "$dir/mine/specs"
 echo '{"model": "some", "metrics": ["a", "b"], "rules": [{"label": "ffn", "axes": "tp", "policy": "pad"}]}' >"$spec"
 echo '{"not": "a plugin"}' >"$dir/mine/job.json"
-"$TTRUN" --plugin-dir "$dir/mine" plugins list >"$dir/out" 2>"$dir/err" &&
+"$TTRUN" --plugin-dir "$dir/mine" --only-plugin-dirs plugins list >"$dir/out" 2>"$dir/err" &&
     grep -q "^train_spec  *mine .*specs/mine.json\$" "$dir/out" && [ "$(wc -l <"$dir/out")" -eq 2 ] && ! [ -s "$dir/err" ]
 verdict spec_file_is_listed $?
 echo '{}' >"$dir/empty.json"

@@ -29,7 +29,8 @@ typedef struct row {
     {                                                                                              \
         __VA_ARGS__                                                                                \
     }
-#define ROPE(...)                                                                                  \
+/* Of LongRoPE the attention factor is the row's. */
+#define ROPE_BY(factor_, ...)                                                                      \
     A(tt_attrs_rope, .opts = {.head_dim = 6,                                                       \
                               .theta = 1e4,                                                        \
                               .factor = 1,                                                         \
@@ -38,8 +39,9 @@ typedef struct row {
                               .original_max_position = 64,                                         \
                               .beta_fast = 32,                                                     \
                               .beta_slow = 1,                                                      \
-                              .attention_factor = 1,                                               \
+                              .attention_factor = factor_,                                         \
                               __VA_ARGS__})
+#define ROPE(...) ROPE_BY(1, __VA_ARGS__)
 #define ATTENTION(...)                                                                             \
     A(tt_attrs_attention, .head_dim = 6, .v_head_dim = 4, .scale = 0.4, __VA_ARGS__)
 #define QKV "f:t,h*6 f:s,k*6 f:s,k*4"

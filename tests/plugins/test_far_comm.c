@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/dist.h"
+#include "comm/member_must.h"
 #include "plugins/far_test.h"
 #include <stdatomic.h>
 
@@ -29,27 +30,6 @@ static void member_fail(const member *m, int line, tt_status s, const char *text
         snprintf(first_failure, sizeof first_failure, "line %d, rank %d, seed %d: %s: %s", line,
                  m->rank, m->seed, tt_status_name(s), text);
 }
-/* cmocka's asserts are for the main thread only. */
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        tt_error m_err_ = {0}, *E = &m_err_;                                                       \
-        const tt_status m_s_ = (call);                                                             \
-        if (m_s_ != TT_OK)                                                                         \
-            member_fail(m, __LINE__, m_s_, m_err_.text);                                           \
-    } while (0)
-#define MUST_FAIL(call, status, part)                                                              \
-    do {                                                                                           \
-        tt_error m_err_ = {0}, *E = &m_err_;                                                       \
-        const tt_status m_s_ = (call);                                                             \
-        if (m_s_ != (status) || !strstr(m_err_.text, (part)))                                      \
-            member_fail(m, __LINE__, m_s_, m_err_.text);                                           \
-    } while (0)
-#define EXPECT(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            member_fail(m, __LINE__, TT_OK, #condition);                                           \
-    } while (0)
-
 static tt_status host_all_gather(void *user, const void *send, void *recv, size_t bytes,
                                  tt_error *err)
 {
@@ -70,7 +50,7 @@ static void *member_main(void *arg)
 {
     static const int ranks[RANKS] = {0, 1, 2, 3};
     member *m = arg;
-    MUST(tt_threads_join(m->threads, m->rank, &m->host, E));
+    MUST_GO_ON(tt_threads_join(m->threads, m->rank, &m->host, E));
     m->d = dev_open_rank(m->seed, true, m->rank, RANKS);
     const tt_comm_env env = {.struct_size = sizeof env,
                              .rank = m->rank,
@@ -81,9 +61,9 @@ static void *member_main(void *arg)
                              .device = dvt,
                              .backend = m->d.self,
                              .host_all_gather = host_all_gather};
-    MUST(cvt->open(NULL, &env, &m->self, E));
-    MUST(cvt->group(m->self, ranks, RANKS, 7, &m->all, E));
-    MUST(cvt->on(m->all, m->d.q[0], E));
+    MUST_GO_ON(cvt->open(NULL, &env, &m->self, E));
+    MUST_GO_ON(cvt->group(m->self, ranks, RANKS, 7, &m->all, E));
+    MUST_GO_ON(cvt->on(m->all, m->d.q[0], E));
     m->x = dev_alloc(&m->d, MOST);
     m->p = dev_pinned(&m->d, MOST);
     m->fn(m);
@@ -123,12 +103,12 @@ static void world(int seed, double timeout_s, void (*fn)(member *))
 
 static void up(member *m, int64_t at, int64_t n)
 {
-    MUST(dev_copy(&m->d, 0, m->x + at, m->p + at, n, E));
+    MUST_GO_ON(dev_copy(&m->d, 0, m->x + at, m->p + at, n, E));
 }
 static void down(member *m, int64_t at, int64_t n)
 {
-    MUST(dev_copy(&m->d, 0, m->p + at, m->x + at, n, E));
-    MUST(dev_sync(&m->d, 0, E));
+    MUST_GO_ON(dev_copy(&m->d, 0, m->p + at, m->x + at, n, E));
+    MUST_GO_ON(dev_sync(&m->d, 0, E));
 }
 
 static float value(int rank, int64_t k)
@@ -149,13 +129,15 @@ static void collectives(member *m)
     for (int64_t k = 0; k < 437; k++)
         m->p[k] = value(m->rank, k);
     up(m, 0, 437);
-    MUST(cvt->reduce_scatter(m->all, m->x, m->x + 512, counts, TT_F32, TT_SUM, E));
-    MUST(cvt->all_reduce(m->all, m->x, 437, TT_F32, TT_SUM, E));
+    MUST_GO_ON(cvt->reduce_scatter(m->all, m->x, m->x + 512, counts, TT_F32, TT_SUM, E));
+    MUST_GO_ON(cvt->all_reduce(m->all, m->x, 437, TT_F32, TT_SUM, E));
     /* the piece of each goes to its place, from where all gather */
     if (counts[m->rank])
-        MUST(dev_copy(&m->d, 0, m->x + 1024 + begin[m->rank], m->x + 512, counts[m->rank], E));
-    MUST(cvt->all_gather(m->all, m->x + 1024 + begin[m->rank], m->x + 1024, counts, TT_F32, E));
-    MUST(cvt->barrier(m->all, E));
+        MUST_GO_ON(
+            dev_copy(&m->d, 0, m->x + 1024 + begin[m->rank], m->x + 512, counts[m->rank], E));
+    MUST_GO_ON(
+        cvt->all_gather(m->all, m->x + 1024 + begin[m->rank], m->x + 1024, counts, TT_F32, E));
+    MUST_GO_ON(cvt->barrier(m->all, E));
     down(m, 0, 437);
     down(m, 1024, 437);
     for (int64_t k = 0; k < 437; k++)
@@ -172,7 +154,7 @@ static void transposes(member *m)
             m->p[n++] = (float)(100 * m->rank + 10 * i);
     }
     up(m, 0, n);
-    MUST(cvt->all_to_all(m->all, m->x, give, m->x + 512, get, TT_F32, E));
+    MUST_GO_ON(cvt->all_to_all(m->all, m->x, give, m->x + 512, get, TT_F32, E));
     n = 0;
     for (int i = 0; i < RANKS; i++)
         n += get[i];
@@ -190,19 +172,19 @@ static void messages(member *m)
     const int to = (m->rank + 1) % RANKS, from = (m->rank + RANKS - 1) % RANKS;
     tt_comm *back = NULL; /* the same group again, on another queue */
     static const int ranks[RANKS] = {0, 1, 2, 3};
-    MUST(cvt->group(m->self, ranks, RANKS, 8, &back, E));
+    MUST_GO_ON(cvt->group(m->self, ranks, RANKS, 8, &back, E));
     MUST_FAIL(cvt->send(back, to, m->x, 4, E), TT_EINVAL, "before the group was put on a queue");
     MUST_FAIL(cvt->send(m->all, m->rank, m->x, 4, E), TT_EINVAL, "no other member");
     for (int i = 0; i < 3; i++)
         m->p[i] = (float)(10 * m->rank + i);
     up(m, 0, 3);
     for (int i = 0; i < 3; i++)
-        MUST(cvt->send(m->all, to, m->x + i, 4, E));
-    MUST(cvt->on(m->all, m->d.q[1], E));
+        MUST_GO_ON(cvt->send(m->all, to, m->x + i, 4, E));
+    MUST_GO_ON(cvt->on(m->all, m->d.q[1], E));
     for (int i = 0; i < 3; i++)
-        MUST(cvt->recv(m->all, from, m->x + 512 + i, 4, E));
-    MUST(dvt->record(m->d.self, m->d.e[0], m->d.q[1], E));
-    MUST(dvt->wait(m->d.self, m->d.q[0], m->d.e[0], E));
+        MUST_GO_ON(cvt->recv(m->all, from, m->x + 512 + i, 4, E));
+    MUST_GO_ON(dvt->record(m->d.self, m->d.e[0], m->d.q[1], E));
+    MUST_GO_ON(dvt->wait(m->d.self, m->d.q[0], m->d.e[0], E));
     down(m, 512, 3);
     for (int i = 0; i < 3; i++)
         EXPECT(m->p[512 + i] == (float)(10 * from + i));
@@ -224,17 +206,17 @@ static void crossed(member *m)
 {
     const int pair[2] = {m->rank & ~1, m->rank | 1};
     tt_comm *two = NULL;
-    MUST(cvt->group(m->self, pair, 2, 100 + (uint64_t)pair[0], &two, E));
-    MUST(cvt->on(two, m->d.q[1], E));
+    MUST_GO_ON(cvt->group(m->self, pair, 2, 100 + (uint64_t)pair[0], &two, E));
+    MUST_GO_ON(cvt->on(two, m->d.q[1], E));
     m->p[0] = m->p[1] = (float)(1 << m->rank);
     up(m, 0, 2);
-    MUST(dev_sync(&m->d, 0, E));
+    MUST_GO_ON(dev_sync(&m->d, 0, E));
     if (m->rank % 2)
-        MUST(cvt->all_reduce(two, m->x, 1, TT_F32, TT_MAX, E));
-    MUST(cvt->all_reduce(m->all, m->x + 1, 1, TT_F32, TT_SUM, E));
+        MUST_GO_ON(cvt->all_reduce(two, m->x, 1, TT_F32, TT_MAX, E));
+    MUST_GO_ON(cvt->all_reduce(m->all, m->x + 1, 1, TT_F32, TT_SUM, E));
     if (m->rank % 2 == 0)
-        MUST(cvt->all_reduce(two, m->x, 1, TT_F32, TT_MAX, E));
-    MUST(dev_sync(&m->d, 1, E));
+        MUST_GO_ON(cvt->all_reduce(two, m->x, 1, TT_F32, TT_MAX, E));
+    MUST_GO_ON(dev_sync(&m->d, 1, E));
     down(m, 0, 2);
     EXPECT(m->p[0] == (float)(2 << pair[0]) && m->p[1] == 15.0f);
     cvt->group_free(two);
@@ -252,11 +234,11 @@ static void a_graph(member *m)
     tt_device_graph *g = NULL;
     m->p[0] = 1;
     up(m, 0, 1);
-    MUST(dvt->capture_begin(m->d.self, m->d.q[0], E));
-    MUST(cvt->all_reduce(m->all, m->x, 1, TT_F32, TT_SUM, E));
-    MUST(dvt->capture_end(m->d.self, m->d.q[0], &g, E));
+    MUST_GO_ON(dvt->capture_begin(m->d.self, m->d.q[0], E));
+    MUST_GO_ON(cvt->all_reduce(m->all, m->x, 1, TT_F32, TT_SUM, E));
+    MUST_GO_ON(dvt->capture_end(m->d.self, m->d.q[0], &g, E));
     for (int i = 0; i < 5; i++)
-        MUST(dvt->launch(m->d.self, g, m->d.q[0], E));
+        MUST_GO_ON(dvt->launch(m->d.self, g, m->d.q[0], E));
     down(m, 0, 1);
     EXPECT(m->p[0] == 1024.0f);
     dvt->graph_free(m->d.self, g);
@@ -274,29 +256,29 @@ static void test_collectives_in_a_graph(void **state)
 static void other_counts(member *m)
 {
     up(m, 0, 8);
-    MUST(cvt->all_reduce(m->all, m->x, m->rank == 2 ? 7 : 8, TT_F32, TT_SUM, E));
+    MUST_GO_ON(cvt->all_reduce(m->all, m->x, m->rank == 2 ? 7 : 8, TT_F32, TT_SUM, E));
     MUST_FAIL(dev_sync(&m->d, 0, E), TT_ECOMM, "rank 2 calls all_reduce of 7 f32");
     MUST_FAIL(cvt->poll(m->all, E), TT_ECOMM, "rank 2 calls all_reduce of 7 f32");
 }
 static void other_op(member *m)
 {
     if (m->rank == 3)
-        MUST(cvt->barrier(m->all, E));
+        MUST_GO_ON(cvt->barrier(m->all, E));
     else
-        MUST(cvt->all_reduce(m->all, m->x, 8, TT_F32, TT_SUM, E));
+        MUST_GO_ON(cvt->all_reduce(m->all, m->x, 8, TT_F32, TT_SUM, E));
     MUST_FAIL(dev_sync(&m->d, 0, E), TT_ECOMM, "rank 3 calls barrier");
 }
 static void other_type(member *m)
 {
-    MUST(cvt->all_reduce(m->all, m->x, 8, m->rank ? TT_F32 : TT_I32, TT_SUM, E));
+    MUST_GO_ON(cvt->all_reduce(m->all, m->x, 8, m->rank ? TT_F32 : TT_I32, TT_SUM, E));
     MUST_FAIL(dev_sync(&m->d, 0, E), TT_ECOMM, "rank 0 calls all_reduce of 8 i32");
 }
 static void other_message(member *m)
 {
     if (m->rank == 0)
-        MUST(cvt->send(m->all, 1, m->x, 8, E));
+        MUST_GO_ON(cvt->send(m->all, 1, m->x, 8, E));
     if (m->rank == 1) {
-        MUST(cvt->recv(m->all, 0, m->x, 12, E));
+        MUST_GO_ON(cvt->recv(m->all, 0, m->x, 12, E));
         MUST_FAIL(dev_sync(&m->d, 0, E), TT_ECOMM, "8 bytes, the receiver expects 12");
     }
 }
@@ -304,7 +286,7 @@ static void absent(member *m)
 {
     if (m->rank == 1)
         return;
-    MUST(cvt->barrier(m->all, E));
+    MUST_GO_ON(cvt->barrier(m->all, E));
     MUST_FAIL(dev_sync(&m->d, 0, E), TT_ETIMEOUT, "ranks that did not call it: 1");
     MUST_FAIL(cvt->barrier(m->all, E), TT_ETIMEOUT, "barrier number 1");
 }
@@ -314,7 +296,7 @@ static void aborted(member *m)
         usleep(20000);
         cvt->abort(m->self, "rank 1: no more");
     } else {
-        MUST(cvt->barrier(m->all, E));
+        MUST_GO_ON(cvt->barrier(m->all, E));
         MUST_FAIL(dev_sync(&m->d, 0, E), TT_ECOMM, "stopped: rank 1: no more");
     }
 }
@@ -325,20 +307,20 @@ static void told_to_stop(member *m)
         stop = 1;
         return;
     }
-    MUST(cvt->barrier(m->all, E));
+    MUST_GO_ON(cvt->barrier(m->all, E));
     MUST_FAIL(dev_sync(&m->d, 0, E), TT_ECOMM, "");
 }
 /* Rank 2 fails before its call: the others hear why. */
 static void failed_before(member *m)
 {
     if (m->rank != 2)
-        MUST(cvt->barrier(m->all, E));
-    MUST(m->host.vt->barrier(m->host.all, E));
+        MUST_GO_ON(cvt->barrier(m->all, E));
+    MUST_GO_ON(m->host.vt->barrier(m->host.all, E));
     if (m->rank == 2) {
         const tt_tensor x = dev_tensor(m->x, TT_F32, 8), in[4] = {x, x, x, x};
         tt_tensor out = dev_tensor(m->x + 64, TT_F32, 8);
-        MUST(dev_call(&m->d, 0, "add", in, 4, &out, NULL, E));
-        MUST(cvt->barrier(m->all, E));
+        MUST_GO_ON(dev_call(&m->d, 0, "add", in, 4, &out, NULL, E));
+        MUST_GO_ON(cvt->barrier(m->all, E));
         MUST_FAIL(dev_sync(&m->d, 0, E), TT_EUNSUPPORTED, "rank 2: add");
     } else {
         MUST_FAIL(dev_sync(&m->d, 0, E), TT_ECOMM, "rank 2 failed before it: far: rank 2: add");
@@ -348,10 +330,10 @@ static void crossed_on_one_queue(member *m)
 {
     static const int ranks[RANKS] = {0, 1, 2, 3};
     tt_comm *other = NULL;
-    MUST(cvt->group(m->self, ranks, RANKS, 9, &other, E));
-    MUST(cvt->on(other, m->d.q[0], E));
-    MUST(cvt->barrier(m->rank ? m->all : other, E));
-    MUST(cvt->barrier(m->rank ? other : m->all, E));
+    MUST_GO_ON(cvt->group(m->self, ranks, RANKS, 9, &other, E));
+    MUST_GO_ON(cvt->on(other, m->d.q[0], E));
+    MUST_GO_ON(cvt->barrier(m->rank ? m->all : other, E));
+    MUST_GO_ON(cvt->barrier(m->rank ? other : m->all, E));
     MUST_FAIL(dev_sync(&m->d, 0, E), TT_ECOMM, "");
     cvt->group_free(other);
 }
@@ -365,8 +347,8 @@ static void bad_addresses(member *m)
     MUST_FAIL(cvt->all_reduce(m->all, m->x, MOST + 1, TT_F32, TT_SUM, E), TT_EINVAL, "leave");
     MUST_FAIL(cvt->reduce_scatter(m->all, m->x, m->x + 8, counts, TT_F32, TT_SUM, E), TT_EINVAL,
               "overlap");
-    MUST(cvt->all_reduce(m->all, m->x, 0, TT_F32, TT_SUM, E));
-    MUST(dev_sync(&m->d, 0, E));
+    MUST_GO_ON(cvt->all_reduce(m->all, m->x, 0, TT_F32, TT_SUM, E));
+    MUST_GO_ON(dev_sync(&m->d, 0, E));
 }
 
 static void test_mismatched_calls_are_errors_on_all(void **state)

@@ -120,11 +120,11 @@ hook() { # NAME STATEMENT: after each step
 }
 hook broken '*(volatile int *)8 = 1;'
 case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer tells of crashes itself" ;; *)
-    says 1 'ttrun: the plugin broken.so crashed (SIGSEGV in after_step)' "$TTRUN" "$dir/broken.json" --dump_folder "$dir/crash1" --plugin-dir "$PLUGINS" \
-        --plugin-dir "$dir/broken" || says 1 'ttrun: the plugin broken.so crashed (SIGSEGV' "$TTRUN" "$dir/broken.json" \
+    says 1 'ttrun: hook "broken" of .*/broken.so crashed (SIGSEGV in after_step)' "$TTRUN" "$dir/broken.json" --dump_folder "$dir/crash1" --plugin-dir "$PLUGINS" \
+        --plugin-dir "$dir/broken" || says 1 'ttrun: hook "broken" of .*/broken.so crashed (SIGSEGV' "$TTRUN" "$dir/broken.json" \
         --dump_folder "$dir/crash2" --plugin-dir "$PLUGINS" --plugin-dir "$dir/broken"
     ok crash_in_a_plugin
-    says 1 'the plugin broken.so crashed (SIGSEGV' "$TTRUN" "$dir/broken.json" --dump_folder "$dir/crash3" --plugin-dir "$PLUGINS" \
+    says 1 'hook "broken" of .*/broken.so crashed (SIGSEGV' "$TTRUN" "$dir/broken.json" --dump_folder "$dir/crash3" --plugin-dir "$PLUGINS" \
         --plugin-dir "$dir/broken" --nproc 2 --comm.backend shm
     ok crash_in_a_plugin_of_two_processes ;;
 esac

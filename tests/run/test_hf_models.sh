@@ -96,6 +96,41 @@ again gpt2 "$dir/h" "$dir/hub" --training.steps 1
 [ $rc -eq 0 ]
 ok another_name_of_the_same_activation
 
+# The text model of a folder that reads pictures too: its config is text_config, its tensors have one of two prefixes.
+# with_pictures SED: renames the tensors of gemma3's folder, adds a tensor of the vision tower
+with_pictures() {
+    rm -rf "$dir/pictures" && mkdir "$dir/pictures" && from=$dir/gemma3/hf/step-3/model.safetensors
+    n=$(od -An -t u8 -N 8 "$from" | tr -d ' ') bytes=$(($(wc -c <"$from") - 8 - n))
+    header=$(head -c $((8 + n)) "$from" | tail -c "$n" | sed "$1"'; s/} *$/,"vision_tower.post_layernorm.weight":{"dtype":"F32","shape":[1],"data_offsets":['"$bytes,$((bytes + 4))"']}}/')
+    m=${#header}
+    # shellcheck disable=SC2059
+    { printf "$(printf '\\%03o' $((m % 256)) $((m / 256 % 256)) $((m / 65536)) 0 0 0 0 0)" && printf '%s' "$header" && tail -c "$bytes" "$from" && printf 'abcd'; } >"$dir/pictures/model.safetensors"
+    { printf '{"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "mm_tokens_per_image": 256, "vision_config": {"hidden_size": 8},\n "text_config": ' &&
+        sed '/"architectures"/d' "$dir/gemma3/hf/step-3/config.json" && echo '}'; } >"$dir/pictures/config.json"
+}
+again gemma3 "$dir/n" "$dir/gemma3/hf/step-3"
+for names in 's/"model\./"language_model.model./g' 's/"model\./"model.language_model./g'; do
+    with_pictures "$names"
+    rm -rf "$dir/h"
+    again gemma3 "$dir/h" "$dir/pictures"
+    [ $rc -eq 0 ] && same_losses "$dir/n" "$dir/h" && [ "$(grep -c ignored "$dir/err")" -eq 1 ] &&
+        grep -q '1 tensor not of this model ignored: vision_tower.post_layernorm.weight' "$dir/err"
+    ok "gemma3_text_model_of_a_larger_one_$(echo "$names" | cut -c 12-20)"
+done
+ttrun "$dir/pictures" --dump_folder "$dir/tuned" --training.steps 1 --training.seq_len 32 --training.local_batch_size 2 --dataloader.path "$dir/text.txt" \
+    --tokenizer.name byte --backend.threads 1 >"$dir/out" 2>"$dir/err" && ttrun ckpt export --to hf "$dir/tuned" "$dir/text_only" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 0 ] && grep -q 'the text model of .*pictures is exported, as model_type gemma3_text without the other parts of gemma3' "$dir/err" &&
+    [ "$(value "$dir/text_only/config.json" architectures.0)" = Gemma3ForCausalLM ] && [ "$(value "$dir/text_only/config.json" model_type)" = gemma3_text ] &&
+    grep -q '"model.layers.1.self_attn.q_norm.weight"' "$dir/text_only/model.safetensors" && ! grep -q 'vision\|language_model' "$dir/text_only/model.safetensors" "$dir/text_only/config.json" &&
+    [ "$(value "$dir/text_only/config.json" sliding_window)" = 5 ]
+ok gemma3_text_model_of_a_larger_one_is_exported_alone
+again gemma3 "$dir/h" "$dir/text_only"
+[ $rc -eq 0 ] && ! grep -q ignored "$dir/err"
+ok and_read_again
+ttrun ckpt import --from hf "$dir/pictures" "$dir/imported" >"$dir/out" 2>"$dir/err"
+ok gemma3_of_a_larger_one_is_imported
+
 # A checkpoint of such a run has all sizes in it.
 cp -r "$dir/mistral/hf/step-3" "$dir/start"
 again mistral "$dir/moved" "$dir/start" --checkpoint.enable true
@@ -142,7 +177,7 @@ refused gemma2 exact_gelu 'hidden_activation: model gemma2 supports only "gelu_p
 refused gemma2 bidirectional 'use_bidirectional_attention: model gemma2' "$(more '"use_bidirectional_attention": true')"
 refused gemma2 cap_of_zero 'final_logit_softcapping: expected' 's/"final_logit_softcapping": 30.0/"final_logit_softcapping": 0/'
 refused gemma3 a_cap_that_transformers_ignores 'attn_logit_softcapping: model gemma3' "$(more '"attn_logit_softcapping": 50.0')"
-refused gemma3 with_pictures 'does not read model_type "gemma3"' 's/"model_type": "gemma3_text"/"model_type": "gemma3"/'
+refused gemma3 another_type 'does not read model_type "gemma3"' 's/"model_type": "gemma3_text"/"model_type": "gemma3"/'
 refused gemma3 scaled_local_positions 'sliding_attention: model gemma3 reads only the rope_type "default"' \
     "$(more '"rope_parameters": {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "linear", "factor": 2}}')"
 refused olmo3 two_bases 'model olmo3 has one base for all layers' \

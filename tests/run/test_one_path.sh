@@ -131,4 +131,12 @@ ok eval_from_another_folder
 mv "$dir/gone" "$dir/hf" && mv "$dir/moved" "$dir/b" && go "$dir/b" --model.hf "$dir/hf" --resume never --training.steps 1 &&
     [ "$(text "$dir/b/before-1")" = "$before" ] && cmp -s "$dir/b/before-1/tokenizer/tokenizer.json" "$dir/b/tokenizer/tokenizer.json"
 ok a_run_set_aside_is_complete_too
+# ---- an imported folder gives back what it had, moved and without its source ----
+cp -r "$dir/hf" "$dir/source" && ttrun ckpt import --from hf "$dir/source" "$dir/in" >"$dir/out" 2>"$dir/err" && mv "$dir/source" "$dir/gone" && mv "$dir/in" "$dir/in2" &&
+    export_to "$dir/in2" "$dir/back" && [ $rc -eq 0 ] && [ "$(value "$dir/back/config.json" a_key_of_others.x.0)" = 1 ] &&
+    [ "$(value "$dir/back/config.json" max_position_embeddings)" = 512 ] && [ "$(value "$dir/back/config.json" dtype)" = bfloat16 ] &&
+    cmp -s "$dir/gone/generation_config.json" "$dir/back/generation_config.json" && cmp -s "$dir/gone/chat_template.jinja" "$dir/back/chat_template.jinja"
+ok import_keeps_the_keys_of_the_config
+ttrun generate --checkpoint "$dir/in2" --prompt Hi --max-tokens 2 --temperature 0 >"$dir/out" 2>"$dir/err"
+ok and_its_tokenizer
 exit $failed

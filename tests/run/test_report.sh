@@ -38,6 +38,14 @@ report "$dir/odd" && grep -q 'run.json:' "$dir/odd/report.html"
 ok report_of_a_broken_run_json
 report "$dir/run" "$dir/bare" --output "$dir/both.html" && grep -q 'data-name="bare, training"' "$dir/both.html" && [ "$(cat "$dir/out")" = "$dir/both.html" ]
 ok report_compares_runs
+mkdir "$dir/group" && cp -r "$dir/run" "$dir/group/a" && cp -r "$dir/bare" "$dir/group/b" && mkdir "$dir/group/b/before-1" && cp "$dir/bare/metrics.jsonl" "$dir/group/b/before-1" &&
+    report "$dir/group" --output "$dir/group.html" && grep -q 'data-name="a, training"' "$dir/group.html" && grep -q 'data-name="b, training"' "$dir/group.html" &&
+    ! grep -q before-1 "$dir/group.html" && report "$dir/group/*" --output "$dir/glob.html" && cmp -s "$dir/group.html" "$dir/glob.html"
+ok report_compares_the_runs_below_a_folder
+for i in 1 2 3 4 5 6 7; do cp -r "$dir/bare" "$dir/group/more$i"; done
+report "$dir/group"
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'group: 9 runs; a page compares 8 at most: name them' "$dir/err"
+ok report_of_too_many_runs
 bad=
 for f in "$dir/none" "$dir"; do
     report "$f"

@@ -17,13 +17,19 @@ ok runs_are_set_aside_by_number
 for name in checkpoint/step-4 metrics.jsonl run.json; do [ -e "$all/two/before-2/$name" ] || echo "$name"; done >"$dir/missing"
 ! [ -s "$dir/missing" ] && [ "$(value "$all/two/before-2/run.json" job.training.seed)" = 1 ]
 ok what_is_set_aside_is_a_whole_run
-runs && [ "$(wc -l <"$dir/out")" -eq 6 ] && grep -q '^.*/deep/one *llama3 *2/2 .* finished$' "$dir/out" &&
-    [ "$(grep -c 'before-[123] .*4/4.*finished, set aside$' "$dir/out")" -eq 3 ]
+runs && [ "$(wc -l <"$dir/out")" -eq 6 ] && grep -q '^.*/deep/one *llama3 *2/2 .* done$' "$dir/out" &&
+    [ "$(grep -c 'before-[123] .*4/4.*done, set aside$' "$dir/out")" -eq 3 ]
 ok runs_lists_all
-runs --json && [ "$(grep -c '"state":"finished"' "$dir/out")" -eq 5 ] && grep -q "\"older_of\":\"$all/two\"" "$dir/out" && ! grep -q '"bytes":0,' "$dir/out"
+runs --json && [ "$(grep -c '"state":"done"' "$dir/out")" -eq 5 ] && grep -q "\"older_of\":\"$all/two\"" "$dir/out" && ! grep -q '"bytes":0,' "$dir/out"
 ok runs_as_json
 "$TTRUN" ckpt ls "$all/two" >"$dir/out" 2>"$dir/err" && [ "$(grep -c '^before-[123]/step-4  loss' "$dir/out")" -eq 3 ] && tail -n 1 "$dir/out" | grep -q '^step-4 ' "$dir/out"
 ok ckpt_ls_shows_the_older_ones
+# top, runs and report mean the same folders: a run that has only begun, one without run.json, a glob
+mkdir -p "$dir/kinds/a/b" "$dir/kinds/begun" "$dir/kinds/none" && echo '{"step":3,"loss":1}' >"$dir/kinds/a/b/metrics.jsonl" && : >"$dir/kinds/begun/.lock" &&
+    ln -s "$all" "$dir/kinds/link"
+"$TTRUN" runs "$dir/kinds" | sed '1d; s/ .*//' >"$dir/r1" && "$TTRUN" top "$dir/kinds" --once --json >"$dir/out" && "$TTRUN" runs "$dir/kin*s/" | sed '1d; s/ .*//' >"$dir/r2" &&
+    [ "$(tr '\n' ' ' <"$dir/r1")" = "$dir/kinds/a/b $dir/kinds/begun " ] && cmp -s "$dir/r1" "$dir/r2" && [ "$(grep -o '"folder":' "$dir/out" | wc -l)" -eq 2 ]
+ok runs_and_top_find_the_same
 cp -r "$all" "$dir/same"
 gc "$all" && [ $rc -eq 0 ] && [ "$(grep -c 'two/before-' "$dir/out")" -eq 3 ] && grep -q 'would remove .* bytes); nothing was removed: add --yes' "$dir/out" &&
     diff -r "$all" "$dir/same"

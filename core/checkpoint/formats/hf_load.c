@@ -94,12 +94,30 @@ static const char *without(const char *prefix, const char *name)
     return n && strncmp(name, prefix, n) == 0 ? name + n : NULL;
 }
 
+/* Returns the name of a tensor that is the text model's part of a larger one: "model.x" is
+ * "model.language_model.x" in files of transformers 5, "language_model.model.x" in older ones. NULL:
+ * the folder has neither. */
+static const char *name_in_larger(const source *from, const char *name)
+{
+    tt_arena *a = from->reader->arena;
+    const char *rest = without("model.", name);
+    const char *there = rest ? tt_arena_printf(a, "model.language_model.%s", rest) : NULL;
+    if (there && tt_ckpt_has(from->reader, there))
+        return there;
+    there = tt_arena_printf(a, "language_model.%s", name);
+    return tt_ckpt_has(from->reader, there) ? there : NULL;
+}
+
 /* Returns the folder's name for a file tensor: with or without the prefix. */
 static const char *name_there(const source *from, const char *name)
 {
     const char *rest = without(from->prefix, name);
-    return rest && !tt_ckpt_has(from->reader, name) && tt_ckpt_has(from->reader, rest) ? rest
-                                                                                       : name;
+    if (tt_ckpt_has(from->reader, name))
+        return name;
+    if (rest && tt_ckpt_has(from->reader, rest))
+        return rest;
+    const char *larger = name_in_larger(from, name);
+    return larger ? larger : name;
 }
 
 /* Loads the part of a piece that one file tensor holds. */
