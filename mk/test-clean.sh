@@ -32,6 +32,19 @@ check() { # NAME COMMAND: runs it in the system, in the sources
     fi
 }
 
+# Debian has no package of Ubuntu's keyring: it comes from Ubuntu's archive, known by its hash (its key of 2018 is
+# F6EC B376 2474 EDA9 D21B 7022 8719 20D1 991B C93C). Prints the keyring's path.
+ubuntu_keyring() { # MIRROR
+    keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+    if ! [ -e "$keys" ]; then
+        rm -rf "$work-keys" && mkdir -p "$work-keys" || return 1
+        deb=$work-keys/keyring.deb keys=$work-keys$keys
+        wget -q -T 30 -O "$deb" "$1/pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb" &&
+            echo "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8  $deb" | sha256sum --status -c && dpkg-deb -x "$deb" "$work-keys" || return 1
+    fi
+    echo "$keys"
+}
+
 try() { # SYSTEM SUITE MIRROR KEYRING COMPONENTS
     system=$1 root=$work-$1
     rm -rf --one-file-system "$root"
@@ -39,7 +52,7 @@ try() { # SYSTEM SUITE MIRROR KEYRING COMPONENTS
     script=/usr/share/debootstrap/scripts/$2
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/$([ "$1" = ubuntu ] && echo gutsy || echo sid)
     if ! [ -e "$4" ]; then
-        skip "$system" "$4 is not there (apt-get install $1-archive-keyring or ubuntu-keyring)"
+        skip "$system" "its keyring is not there and was not found at $3 (apt-get install $1-archive-keyring or ubuntu-keyring)"
         return
     fi
     if ! debootstrap --variant=minbase --include=make --components="$5" --keyring="$4" "$2" "$root" "$3" "$script" >"$root.out" 2>&1; then
@@ -73,7 +86,11 @@ try() { # SYSTEM SUITE MIRROR KEYRING COMPONENTS
 for which in ${*:-debian ubuntu}; do
     case $which in
     debian) try debian bookworm http://deb.debian.org/debian /usr/share/keyrings/debian-archive-keyring.gpg main ;;
-    ubuntu) try ubuntu noble http://archive.ubuntu.com/ubuntu /usr/share/keyrings/ubuntu-archive-keyring.gpg main,universe ;;
+    ubuntu)
+        mirror=http://archive.ubuntu.com/ubuntu
+        try ubuntu noble $mirror "$(ubuntu_keyring $mirror)" main,universe
+        rm -rf "$work-keys"
+        ;;
     *) echo "test-clean: no system \"$which\"; use debian or ubuntu" >&2; exit 2 ;;
     esac
 done

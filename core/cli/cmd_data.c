@@ -103,11 +103,11 @@ static void put_loader(view *v, const tt_part *p, void *loader)
             put_sources(v, p, loader);
         return;
     }
-    count(v->o, i.files, "files", true);
-    count(v->o, i.documents, "documents", i.files < 0);
+    count(v->o, i.files, i.files == 1 ? "file" : "files", true);
+    count(v->o, i.documents, i.documents == 1 ? "document" : "documents", i.files < 0);
     count(v->o, i.text_bytes, "bytes of text", false);
     count(v->o, i.tokens, "tokens", false);
-    count(v->o, n, "samples of ", i.files < 0 && i.tokens < 0);
+    count(v->o, n, n == 1 ? "sample of " : "samples of ", i.files < 0 && i.tokens < 0);
     grouped(v->o, v->s->core.training.seq_len);
     tt_str_add(v->o, "\n");
     if (i.padding >= 0)

@@ -32,6 +32,15 @@ static const tt_command *owner_of(const char *option)
     return NULL;
 }
 
+/* The command's own option that begins with `name`, as --output does with "out"; NULL: none. */
+static const char *option_beginning(const tt_command *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_rows && *name; i++)
+        if (!strncmp(c->rows[i].name, name, strlen(name)))
+            return c->rows[i].name;
+    return NULL;
+}
+
 tt_status tt_cli_unknown_option(tt_cli *cli, const tt_command *c, const char *name, tt_error *err)
 {
     words own = {0};
@@ -42,7 +51,9 @@ tt_status tt_cli_unknown_option(tt_cli *cli, const tt_command *c, const char *na
     if (known)
         return TT_FAIL(err, TT_EINVAL, "--%s: unknown option; %s", name,
                        tt_reserved_answer(cli->arena, known));
-    const char *key = key_ending_in(cli, name);
+    const char *key = option_beginning(c, name);
+    if (!key)
+        key = key_ending_in(cli, name);
     if (key)
         return TT_FAIL(err, TT_EINVAL, "--%s: unknown option of ttrun %s (did you mean --%s?)",
                        name, c->name, key);

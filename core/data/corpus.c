@@ -302,10 +302,11 @@ static void say(const corpus *c, const tt_tokens *t, bool found)
     if (c->o->env->seq_len == 1) /* `ttrun eval` opens the text once more, to count its tokens */
         return;
     tt_log(TT_INFO, "data",
-           "%zu files, %lld documents, %lld bytes of text, %lld tokens, "
-           "%lld samples per epoch; %s %s",
-           c->o->files->n, (long long)t->n_documents, (long long)t->text_bytes,
-           (long long)t->n_tokens, (long long)t->n_samples, found ? "from" : "in",
+           "%zu file%s, %lld document%s, %lld bytes of text, %lld tokens, "
+           "%lld sample%s per epoch; %s %s",
+           c->o->files->n, c->o->files->n == 1 ? "" : "s", (long long)t->n_documents,
+           t->n_documents == 1 ? "" : "s", (long long)t->text_bytes, (long long)t->n_tokens,
+           (long long)t->n_samples, t->n_samples == 1 ? "" : "s", found ? "from" : "in",
            t->cache ? t->cache : "memory");
 }
 
@@ -333,7 +334,7 @@ static tt_status make(corpus *c, tt_tokens *t, tt_error *err)
     if (t->n_documents == 0)
         return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s%s is empty: no document has text",
                        c->o->files->items[0], c->o->files->n > 1 ? " (as every other file)" : "");
-    TT_TRY(tt_tokens_ready(t, c->o->env, packing_of(c->o), "give", err));
+    TT_TRY(tt_tokens_ready(t, c->o->env, packing_of(c->o), err));
     say(c, t, found);
     return TT_OK;
 }

@@ -195,7 +195,7 @@ static int32_t pad_of(const tt_dataloader_env *env)
 }
 
 tt_status tt_tokens_ready(tt_tokens *t, const tt_dataloader_env *env, const char *packing,
-                          const char *what, tt_error *err)
+                          tt_error *err)
 {
     const int64_t seq_len = t->seq_len = env->seq_len;
     if (packing && strcmp(packing, "best_fit") == 0)
@@ -204,10 +204,10 @@ tt_status tt_tokens_ready(tt_tokens *t, const tt_dataloader_env *env, const char
     if (t->n_samples >= 1)
         return TT_OK;
     return TT_FAIL(err, TT_EINVAL,
-                   "dataloader.path: %lld files %s %lld tokens, and one sample of training.seq_len "
-                   "%lld takes %lld; add files or lower training.seq_len",
-                   (long long)t->n_files, what, (long long)t->n_tokens, (long long)seq_len,
-                   (long long)seq_len + 1);
+                   "dataloader.path: %lld file%s with %lld tokens, and one sample of "
+                   "training.seq_len %lld takes %lld; add files or lower training.seq_len",
+                   (long long)t->n_files, t->n_files == 1 ? "" : "s", (long long)t->n_tokens,
+                   (long long)seq_len, (long long)seq_len + 1);
 }
 
 static tt_status keep_documents(tt_tokens *t, const tt_tokens_opts *o, tt_error *err)
@@ -240,8 +240,7 @@ static tt_status tokens_fill(tt_tokens *t, const tt_tokens_opts *o, tt_error *er
     t->document_mask = o->document_mask;
     t->bos_id = o->bos_id;
     t->eos_id = o->eos_id;
-    return tt_tokens_ready(t, o->env, TT_HAS(o, tt_tokens_opts, packing) ? o->packing : NULL,
-                           "have", err);
+    return tt_tokens_ready(t, o->env, TT_HAS(o, tt_tokens_opts, packing) ? o->packing : NULL, err);
 }
 
 tt_status tt_tokens_open(const tt_tokens_opts *o, tt_tokens **out, tt_error *err)

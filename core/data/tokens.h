@@ -56,9 +56,9 @@ struct tt_tokens {
 /* Reads the n tokens from index `at` on. */
 tt_status tt_tokens_fetch(const tt_tokens *t, int64_t at, int64_t n, int32_t *out, tt_error *err);
 /* Sets n_samples. If packing is "best_fit" (NULL = "none"), packs documents into samples, padded by
- * the pad token of env's tokenizer. what: the verb before the number of tokens in the error. */
+ * the pad token of env's tokenizer. */
 tt_status tt_tokens_ready(tt_tokens *t, const tt_dataloader_env *env, const char *packing,
-                          const char *what, tt_error *err);
+                          tt_error *err);
 /* Reads the starts of n documents from the i-th on. */
 tt_status tt_document_starts(const tt_tokens *t, int64_t i, int64_t n, int64_t *out, tt_error *err);
 /* Reads exactly n bytes at an offset of a file. */

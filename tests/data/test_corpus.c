@@ -199,8 +199,7 @@ static void test_corpus_of_more_than_2_to_32_tokens(void **state)
     assert_int_equal(tt_store_find(folder, key, true, t, &err), TT_OK);
     assert_int_equal(t->n_tokens, far + 4);
     t->document_mask = true;
-    assert_int_equal(tt_tokens_ready(t, &(tt_dataloader_env){.seq_len = 2}, NULL, "have", &err),
-                     TT_OK);
+    assert_int_equal(tt_tokens_ready(t, &(tt_dataloader_env){.seq_len = 2}, NULL, &err), TT_OK);
     assert_int_equal(t->n_samples, far / 2 + 1);
     int32_t ids[2], labels[2], pos[2], seg[2];
     tt_sample x = {sizeof x, 2, ids, labels, pos, seg, NULL};

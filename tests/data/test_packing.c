@@ -193,7 +193,7 @@ static tt_status stream_of(const int64_t *starts, int64_t n, int64_t n_tokens, i
                                    .seq_len = seq_len,
                                    .vocab_size = VOCAB,
                                    .tokenizer = pad ? &tokenizer : NULL};
-    const tt_status s = tt_tokens_ready(t, &env, "best_fit", "have", err);
+    const tt_status s = tt_tokens_ready(t, &env, "best_fit", err);
     *out = t;
     return s;
 }

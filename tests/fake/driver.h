@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <stdint.h>
 #include <string>
 #include <vector>
 

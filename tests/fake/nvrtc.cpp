@@ -7,6 +7,7 @@
 #include <set>
 #include <spawn.h>
 #include <sstream>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

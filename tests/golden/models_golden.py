@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/golden/oracle/{gpt2,qwen2,qwen3,mistral,gemma3,phi3,…}….json: the first step of small random models as
+"""Writes tests/golden/oracle/{gpt2,qwen2,qwen3,mistral,gemma,phi3,olmo3,smollm3,…}….json: the first step of small random models as
 transformers' own GPT2LMHeadModel, Qwen2ForCausalLM … have it, in float64. Run from the root after `make`:
 
     python tests/golden/models_golden.py [--ttrun ./ttrun] [--only CASE]
@@ -15,9 +15,10 @@ import zlib
 import torch
 import torch.nn.functional as F
 import transformers
-from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel,
-                          MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
+                          GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+                          Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+                          Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
 import oracle
 
@@ -30,6 +31,7 @@ QWEN2 = {"dim": 84, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 
 QWEN2_WINDOW = {**QWEN2, "tie_embeddings": False, "use_sliding_window": True, "sliding_window": 11, "max_window_layers": 1}
 MISTRAL = {"dim": 72, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 16, "hidden_dim": 211, "vocab_size": 777,
            "norm_eps": 1e-5, "rope_theta": 1e4, "sliding_window": 9}
+GEMMA = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 1, "head_dim": 12, "hidden_dim": 111, "vocab_size": 277}
 GEMMA2 = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 111, "vocab_size": 277,
           "sliding_window": 9, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.5, "final_logit_softcapping": 3.5}
 GEMMA3 = {**{k: v for k, v in GEMMA2.items() if "softcapping" not in k}, "rope_local_base_freq": 5e3,
@@ -39,6 +41,10 @@ PHI3 = {"dim": 72, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 1
             "rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 16,
             "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.5, 2.5, 5.0, 11.0]}}
 OLMO2 = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 111, "vocab_size": 277}
+LAYERS = ["sliding_attention", "full_attention", "sliding_attention"]
+OLMO3 = {**OLMO2, "sliding_window": 9, "sliding_window_pattern": 2, "rope_scaling": oracle.YARN}
+SMOLLM3 = {**OLMO2, "no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 7, "layer_types": LAYERS,
+           "attention_bias": True, "mlp_bias": True}
 
 
 def job(spec, args):
@@ -48,6 +54,7 @@ def job(spec, args):
 CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_embeddings": False}),
          "qwen3": job("qwen3", QWEN3), "qwen3_untied": job("qwen3", {**QWEN3, "tie_embeddings": False}),
          "qwen2": job("qwen2", QWEN2), "qwen2_window": job("qwen2", QWEN2_WINDOW), "mistral": job("mistral", MISTRAL),
+         "gemma": job("gemma", GEMMA), "olmo3": job("olmo3", OLMO3), "smollm3": job("smollm3", SMOLLM3),
          "gemma2": job("gemma2", GEMMA2), "gemma3": job("gemma3", GEMMA3), "phi3": job("phi3", PHI3), "olmo2": job("olmo2", OLMO2)}
 
 
@@ -59,8 +66,11 @@ def gpt2_model(a):
                                       attn_implementation="eager"))
 
 
-# the defaults of our models
-DEFAULTS = {"gemma2": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True), "gemma3": dict(norm_eps=1e-6, rope_theta=1e6,
+# the defaults of our models, and what they make of their arguments
+DEFAULTS = {"gemma": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True),
+            "olmo3": dict(norm_eps=1e-6, rope_theta=5e5, rope_local_base_freq=5e5, layer_types=LAYERS),
+            "smollm3": dict(norm_eps=1e-6, rope_theta=5e6, tie_embeddings=True),
+            "gemma2": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True), "gemma3": dict(norm_eps=1e-6, rope_theta=1e6,
             tie_embeddings=True), "phi3": dict(norm_eps=1e-5, rope_theta=1e4), "olmo2": dict(norm_eps=1e-6, rope_theta=5e5)}
 
 
@@ -144,6 +154,10 @@ def same(t):
 FAMILY = {"gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
           "qwen2": (llama_like(Qwen2Config, Qwen2ForCausalLM, "use_sliding_window", "sliding_window", "max_window_layers"),
                     same, same),
+          "gemma": (llama_like(GemmaConfig, GemmaForCausalLM, "head_dim"), same, same),
+          "olmo3": (llama_like(Olmo3Config, Olmo3ForCausalLM, "sliding_window", "layer_types"), same, same),
+          "smollm3": (llama_like(SmolLM3Config, SmolLM3ForCausalLM, "no_rope_layer_interval", "use_sliding_window",
+                                 "sliding_window", "layer_types", "attention_bias", "mlp_bias"), same, same),
           "gemma2": (llama_like(Gemma2Config, Gemma2ForCausalLM, "head_dim", "sliding_window", "query_pre_attn_scalar",
                                 "attn_logit_softcapping", "final_logit_softcapping"), same, same),
           "gemma3": (llama_like(Gemma3TextConfig, Gemma3ForCausalLM, "head_dim", "sliding_window", "query_pre_attn_scalar",

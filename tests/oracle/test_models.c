@@ -83,6 +83,21 @@ static const model_case cases[] = {
     {"olmo2 fsdp 2 x tp 2",      "olmo2",        {SHARD, TENSOR}       },
     {"olmo2 cp 2 x tp 2",        "olmo2",        {CONTEXT, TENSOR}     },
     {"olmo2 pp 2",               "olmo2",        {PIPELINE}            },
+    {"gemma reference",          "gemma",        {BACKEND("reference")}},
+    {"gemma cpu",                "gemma",        {BACKEND("cpu")}      },
+    {"gemma fsdp 2 x tp 2",      "gemma",        {SHARD, TENSOR}       },
+    {"gemma cp 2",               "gemma",        {CONTEXT}             },
+    {"gemma pp 2",               "gemma",        {PIPELINE}            },
+    {"olmo3 reference",          "olmo3",        {BACKEND("reference")}},
+    {"olmo3 cpu",                "olmo3",        {BACKEND("cpu")}      },
+    {"olmo3 fsdp 2 x tp 2",      "olmo3",        {SHARD, TENSOR}       },
+    {"olmo3 cp 2 x tp 2",        "olmo3",        {CONTEXT, TENSOR}     },
+    {"olmo3 pp 2",               "olmo3",        {PIPELINE}            },
+    {"smollm3 reference",        "smollm3",      {BACKEND("reference")}},
+    {"smollm3 cpu",              "smollm3",      {BACKEND("cpu")}      },
+    {"smollm3 fsdp 2 x tp 2",    "smollm3",      {SHARD, TENSOR}       },
+    {"smollm3 cp 2 x tp 2",      "smollm3",      {CONTEXT, TENSOR}     },
+    {"smollm3 pp 2",             "smollm3",      {PIPELINE}            },
 };
 
 static oracle_golden golden_of(const model_case *c)

@@ -193,16 +193,16 @@ static void test_text_errors_name_the_fault_and_the_remedy(void **state)
         const char *path, *text;
         tt_status code;
     } cases[] = {
-        {"none.txt",   "none.txt: No such file",                                                TT_ENOTFOUND},
-        {"none/*.txt", "no file matches",                                                       TT_ENOTFOUND},
-        {"*.zip",      "*.zip",                                                                 TT_ENOTFOUND},
-        {"sub",        "is a folder; name its files",                                           TT_EINVAL   },
-        {"su*",        "no file matches",                                                       TT_ENOTFOUND},
-        {"empty.c",    "empty.c is empty",                                                      TT_EINVAL   },
-        {"a.txt",      "1 files give 5 tokens, and one sample of training.seq_len 64 takes 65",
-         TT_EINVAL                                                                                          },
-        {"/dev/null",  "/dev/null is not a regular file",                                       TT_EINVAL   },
-        {"ff.bin",     "outside its own vocabulary of 200",                                     TT_EINVAL   },
+        {"none.txt",   "none.txt: No such file",                                               TT_ENOTFOUND},
+        {"none/*.txt", "no file matches",                                                      TT_ENOTFOUND},
+        {"*.zip",      "*.zip",                                                                TT_ENOTFOUND},
+        {"sub",        "is a folder; name its files",                                          TT_EINVAL   },
+        {"su*",        "no file matches",                                                      TT_ENOTFOUND},
+        {"empty.c",    "empty.c is empty",                                                     TT_EINVAL   },
+        {"a.txt",      "1 file with 5 tokens, and one sample of training.seq_len 64 takes 65",
+         TT_EINVAL                                                                                         },
+        {"/dev/null",  "/dev/null is not a regular file",                                      TT_EINVAL   },
+        {"ff.bin",     "outside its own vocabulary of 200",                                    TT_EINVAL   },
     };
     for (size_t i = 0; i < TT_COUNT(cases); i++) {
         letters l = {.vocab = 200};

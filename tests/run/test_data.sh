@@ -13,7 +13,7 @@ files() { ls "$cache" | sed 's/.*\.//' | sort | tr '\n' ' '; }
 sleep 2.1 # text younger than that is not believed to be unchanged
 
 data build --dataloader.cache "$dir/cache"
-[ $rc -eq 0 ] && grep -q '^1 files, 1 documents, [0-9,]* bytes of text, [0-9,]* tokens, [0-9,]* samples of 32$' "$dir/out" &&
+[ $rc -eq 0 ] && grep -q '^1 file, 1 document, [0-9,]* bytes of text, [0-9,]* tokens, [0-9,]* samples of 32$' "$dir/out" &&
     grep -q "^in .*/cache/[0-9a-f]*\.tokens$" "$dir/out" && [ "$(files)" = "key tokens " ]
 ok build_prints_counts_and_the_cache_folder
 bytes=$(wc -c <"$dir/text.txt")
@@ -69,7 +69,7 @@ ok show_text
 head -c 400 "$dir/text.txt" | od -An -tu1 -v | tr -s ' ' '\n' | sed '/^$/d' |
     awk '{printf "\\%03o\\000\n", $1}' | while read -r escaped; do printf "$escaped"; done >"$dir/raw.bin"
 data show --dataloader.name bin --dataloader.path "$dir/raw.bin" --dataloader.format uint16 --training.seq_len 8
-[ $rc -eq 0 ] && grep -q '^1 files, 400 tokens, 49 samples of 8$' "$dir/out" && ! grep -q text "$dir/out" &&
+[ $rc -eq 0 ] && grep -q '^1 file, 400 tokens, 49 samples of 8$' "$dir/out" && ! grep -q text "$dir/out" &&
     grep -q "^  ids     $want" "$dir/out"
 ok show_tokens_without_a_tokenizer
 data show --dataloader.name bin --dataloader.path "$dir/raw.bin" --dataloader.format uint16 --training.seq_len 8 --tokenizer.name byte
