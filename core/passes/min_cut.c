@@ -19,7 +19,10 @@ struct tt_network {
     int n;
     int *first, *level, *at, *queue, *path; /* by node; at: the next edge to try */
     TT_VEC(edge) edges;
+    double dust; /* less room than this is rounding, and counts as none */
 };
+
+#define DUST 1e-12 /* of the largest capacity */
 
 enum { SOURCE, SINK };
 
@@ -37,6 +40,8 @@ tt_network *tt_network_new(tt_arena *a, int n_nodes)
 
 void tt_network_edge(tt_network *n, int from, int to, double capacity)
 {
+    if (!isinf(capacity))
+        n->dust = TT_MAXV(n->dust, DUST * capacity);
     const edge there = {to, capacity, n->first[from]};
     n->first[from] = (int)n->edges.n;
     tt_vec_push(n->a, &n->edges, there);
@@ -56,7 +61,7 @@ static bool find_levels(tt_network *n)
         const int v = n->queue[head++];
         for (int e = n->first[v]; e >= 0; e = n->edges.items[e].next) {
             const int to = n->edges.items[e].to;
-            if (n->edges.items[e].room <= 0 || n->level[to] >= 0)
+            if (n->edges.items[e].room <= n->dust || n->level[to] >= 0)
                 continue;
             n->level[to] = n->level[v] + 1;
             n->queue[tail++] = to;
@@ -70,7 +75,7 @@ static bool advance(tt_network *n, int v, int depth)
 {
     for (int *e = &n->at[v]; *e >= 0; *e = n->edges.items[*e].next) {
         const edge *x = &n->edges.items[*e];
-        if (x->room <= 0 || n->level[x->to] != n->level[v] + 1)
+        if (x->room <= n->dust || n->level[x->to] != n->level[v] + 1)
             continue;
         n->path[depth] = *e;
         return true;

@@ -113,7 +113,8 @@ typedef struct tt_recompute_cut {
     int n_ranks;
     const int *stage_rank; /* by stage: its pipeline rank */
     const int *in_flight;  /* by stage: the most micro-batches that are kept at a time */
-    const int *level;      /* by rank */
+    const int *level;      /* by rank; NULL: `part` of its levels */
+    double part;           /* 0 … 1 */
 } tt_recompute_cut;
 
 typedef struct tt_recomputed_block { /* of one micro-batch, on the rank with the largest boxes */

@@ -53,7 +53,7 @@ static bool wanted(const redo *r, const tt_node *n)
         return false;
     int level = o->mode == TT_RECOMPUTE_FULL ? TT_CUT_FULL : TT_CUT_SELECTIVE;
     if (o->mode == TT_RECOMPUTE_CUT)
-        level = o->cut->level[o->cut->stage_rank[n->when->stage]];
+        level = o->cut->level ? o->cut->level[o->cut->stage_rank[n->when->stage]] : 0;
     return level == TT_CUT_FULL || (level == TT_CUT_SELECTIVE ? !kept_by_op(o, n) : r->redo[n->id]);
 }
 

@@ -55,7 +55,8 @@ bool *tt_recompute_levels(tt_graph *g, const tt_recompute_opts *o)
             }
         }
         qsort(list, (size_t)n, sizeof *list, cheapest_first);
-        for (int i = 0; i < TT_MIN(n, cut->level[rank]); i++)
+        const int up_to = cut->level ? cut->level[rank] : (int)(cut->part * n + 0.5);
+        for (int i = 0; i < TT_MIN(n, up_to); i++)
             mark(list[i].cut, &list[i].cut->recipes[list[i].recipe], redo);
         if (o->found)
             o->found->n_levels[rank] = n;

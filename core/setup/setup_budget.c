@@ -48,7 +48,7 @@ static tt_status evaluate(chooser *k, tt_error *err)
 {
     tt_recompute_opts o;
     tt_arena *own = tt_arena_new();
-    tt_setup_recompute_cut(k->s, k->level, &o);
+    tt_setup_recompute_cut(k->s, k->level, 0, &o);
     const tt_status st = tt_setup_evaluate(k->s, &o, own, &k->now, err);
     tt_arena_free(own);
     return st;

@@ -24,7 +24,7 @@ static tt_status check_ops(const tt_setup *s, tt_error *err)
 {
     const tt_strings *ops = &s->core.activation_checkpoint.save_ops;
     for (size_t i = 0; i < ops->n; i++)
-        if (!tt_op_find(&s->ops, ops->items[i]))
+        if (!tt_op_find(&s->ops, ops->items[i]) && strcmp(ops->items[i], tt_op_redistribute.name))
             return tt_job_fail(s->job, KEY("save_ops"), err,
                                "there is no op \"%s\" (docs/ops.md lists the ops)", ops->items[i]);
     return TT_OK;
@@ -97,13 +97,14 @@ static const int *count_in_flight(tt_setup *s)
     return most;
 }
 
-void tt_setup_recompute_cut(tt_setup *s, const int *level, tt_recompute_opts *out)
+void tt_setup_recompute_cut(tt_setup *s, const int *level, double part, tt_recompute_opts *out)
 {
     tt_recompute_cut *cut = tt_arena_alloc(s->arena, sizeof *cut);
     *cut = (tt_recompute_cut){.n_ranks = s->pipeline_ranks,
                               .stage_rank = s->schedule->stage_rank,
                               .in_flight = count_in_flight(s),
-                              .level = level};
+                              .level = level,
+                              .part = part};
     *out = (tt_recompute_opts){.mode = TT_RECOMPUTE_CUT,
                                .fetches = !tt_setup_keeps_parameters(s),
                                .cut = cut,
@@ -117,7 +118,7 @@ void tt_setup_recompute_opts(tt_setup *s, tt_recompute_opts *out)
                                               [TT_CHECKPOINT_FULL] = TT_RECOMPUTE_FULL};
     const tt_activation_checkpoint_config *c = &s->core.activation_checkpoint;
     if (c->mode == TT_CHECKPOINT_BUDGET) {
-        tt_setup_recompute_cut(s, s->recompute_choice->level, out);
+        tt_setup_recompute_cut(s, s->recompute_choice->level, 0, out);
         return;
     }
     *out = (tt_recompute_opts){.mode = modes[c->mode],
@@ -186,13 +187,8 @@ tt_status tt_setup_try_recompute(tt_setup *s, tt_recompute_try *t, tt_arena *a, 
                            .fetches = !tt_setup_keeps_parameters(s),
                            .machine = s->recompute_machine};
     s->graph = NULL; /* the graph that is tried has parameters of its own */
-    if (t->mode == TT_RECOMPUTE_CUT) {
-        int *level = tt_arena_array(a, (size_t)s->pipeline_ranks + 1, sizeof *level);
-        tt_setup_recompute_cut(s, level, &o);
-        TT_TRY(tt_setup_evaluate(s, &o, a, &c, err)); /* for the numbers of levels */
-        for (int r = 0; r < s->pipeline_ranks; r++)
-            level[r] = (int)(t->part * c.n_levels[r] + 0.5);
-    }
+    if (t->mode == TT_RECOMPUTE_CUT)
+        tt_setup_recompute_cut(s, NULL, t->part, &o);
     TT_TRY(tt_setup_evaluate(s, &o, a, &c, err));
     t->graph = c.graph;
     t->bytes = t->time = 0;
