@@ -154,8 +154,8 @@ typedef struct tt_debug_config {
 
 typedef struct tt_activation_checkpoint_config {
     tt_checkpoint_mode mode;
-    const char *selective_ac_option; /* "op", or every so manieth layer */
-    tt_strings save_ops;             /* of SELECTIVE */
+    const char *selective_ac_option;  /* "op", or every so manieth layer */
+    tt_strings save_ops;              /* of SELECTIVE */
     double memory_budget, memory_gib; /* of BUDGET; memory_gib 0 = memory_budget decides */
     tt_dtype store_dtype;
     tt_activations offload; /* forward values wait for the backward in host memory */

@@ -46,7 +46,7 @@ static tt_status add_point(picture *p, tt_recompute_try t, const char *name, tt_
     return st;
 }
 
-static int by_bytes(const void *a, const void *b)
+static int points_by_bytes(const void *a, const void *b)
 {
     const point *x = a, *y = b;
     return x->bytes < y->bytes   ? -1
@@ -72,9 +72,10 @@ static double y_of(const picture *p, double time)
            (time - p->time[0]) / (p->time[1] - p->time[0]) * (HEIGHT - TOP - BOTTOM);
 }
 
-static void widen(double axis[2])
+static void widen_axis(double axis[2])
 {
-    const double room = axis[1] > axis[0] ? 0.06 * (axis[1] - axis[0]) : 0.01 * fabs(axis[1]) + 1e-9;
+    const double room =
+        axis[1] > axis[0] ? 0.06 * (axis[1] - axis[0]) : 0.01 * fabs(axis[1]) + 1e-9;
     axis[0] -= room;
     axis[1] += room;
 }
@@ -89,8 +90,8 @@ static void find_axes(picture *p)
         p->time[0] = TT_MIN(p->time[0], p->points[i].time);
         p->time[1] = TT_MAXV(p->time[1], p->points[i].time);
     }
-    widen(p->bytes);
-    widen(p->time);
+    widen_axis(p->bytes);
+    widen_axis(p->time);
 }
 
 static void draw_axes(const picture *p, tt_str *o)
@@ -179,7 +180,7 @@ tt_status tt_pareto_svg(const tt_setup *s, tt_str *out, tt_error *err)
                          NULL, err));
     for (int i = 0; i < p.n && one > 0; i++)
         p.points[i].time /= one;
-    qsort(p.points, (size_t)p.n, sizeof *p.points, by_bytes);
+    qsort(p.points, (size_t)p.n, sizeof *p.points, points_by_bytes);
     find_axes(&p);
     draw(&p, out);
     return TT_OK;

@@ -119,14 +119,14 @@ typedef struct tt_recompute_cut {
 
 typedef struct tt_recomputed_block { /* of one micro-batch, on the rank with the largest boxes */
     int block, stage;
-    const char *name;    /* "model.layers.3" */
-    int64_t kept, made;  /* bytes of its forward's values that are kept for its backward; that the
+    const char *name;   /* "model.layers.3" */
+    int64_t kept, made; /* bytes of its forward's values that are kept for its backward; that the
                             backward makes again */
-    double flops, cost;  /* of what is computed again; cost in the unit of the machine */
-    const char *again;   /* the ops, as "2 rms_norm, silu"; "" = none */
+    double flops, cost; /* of what is computed again; cost in the unit of the machine */
+    const char *again;  /* the ops, as "2 rms_norm, silu"; "" = none */
 } tt_recomputed_block;
 typedef struct tt_recompute_found {
-    int *n_levels; /* CUT: by rank: the levels are 0 … n_levels */
+    int *n_levels;               /* CUT: by rank: the levels are 0 … n_levels */
     tt_recomputed_block *blocks; /* ascending */
     int n_blocks;
 } tt_recompute_found;
@@ -137,7 +137,7 @@ typedef struct tt_recompute_opts {
     int every;    /* > 0: only every so manieth block computes again, from the first one on */
     /* SELECTIVE: the ops whose results are kept; 0 = those that are dear to compute (TT_OP_HEAVY), and
      * sums over ranks */
-    const char *const *keep;
+    const tt_op_def *const *keep;
     size_t n_keep;
     const tt_recompute_cut *cut; /* for CUT */
     const tt_machine *machine;   /* on which nodes take their time; for CUT and `found` */

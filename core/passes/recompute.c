@@ -35,7 +35,7 @@ static bool kept_by_op(const tt_recompute_opts *o, const tt_node *n)
     if (!o->n_keep)
         return (n->op->flags & TT_OP_HEAVY) || sums(n);
     for (size_t i = 0; i < o->n_keep; i++)
-        if (!strcmp(o->keep[i], n->op->name))
+        if (o->keep[i] == n->op)
             return true;
     return false;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "passes/recompute_impl.h"
 #include "passes/min_cut.h"
+#include "passes/recompute_impl.h"
 #include "plan/plan.h"
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct finder {
     tt_graph *g;
     const tt_machine *m;
     int *local_value, *local_node; /* by id: number in the current block, plus 1 */
-    int *reader;                   /* by value id: a block whose backward reads it, plus 1; -1: several */
+    int *reader; /* by value id: a block whose backward reads it, plus 1; -1: several */
 } finder;
 
 /* ---- the problem of a block ---- */
@@ -52,17 +52,18 @@ static int number_of(finder *f, tt_block_cut *c, const tt_value *v)
     if (*local)
         return *local - 1;
     const int i = c->n_values++;
-    const bool mine = tt_recompute_can(v->node) && v->node->block == c->block &&
-                      v->node->when->stage == c->stage;
+    const bool mine =
+        tt_recompute_can(v->node) && v->node->block == c->block && v->node->when->stage == c->stage;
     const int reader = f->reader[v->id];
     *local = i + 1;
     c->maker[i] = mine ? f->local_node[v->node->id] - 1 : -1;
-    c->keep[i] = mine && tt_plan_is_view(v->node)                      ? -1
-                 : v->node->param || v->node->op == &tt_op_param       ? 0
-                 : v->node->op == &tt_op_input                         ? 0
-                 : v->node->op == &tt_op_state                         ? 0
-                 : reader == -1 || (reader && reader != c->block + 1) ? 0
-                                                                       : tt_plan_value_bytes(f->g, v);
+    c->keep[i] = mine && tt_plan_is_view(v->node)                ? -1
+                 : v->node->param || v->node->op == &tt_op_param ? 0
+                 : v->node->op == &tt_op_input                   ? 0
+                 : v->node->op == &tt_op_state                   ? 0
+                 : reader == -1 || (reader && reader != c->block + 1)
+                     ? 0
+                     : tt_plan_value_bytes(f->g, v);
     return i;
 }
 
@@ -133,7 +134,7 @@ static void describe_block(finder *f, tt_block_cut *c, tt_node *const *list, int
 /* ---- recipes ---- */
 
 /* Walks from what the backward needs, and drops from `redo` the nodes that it does not reach. */
-static tt_recipe evaluate(tt_arena *a, const tt_block_cut *c, const bool *redo)
+static tt_recipe recipe_of(tt_arena *a, const tt_block_cut *c, const bool *redo)
 {
     tt_recipe r = {.redo = tt_arena_array(a, (size_t)c->n_nodes + 1, sizeof *r.redo)};
     bool *wanted = tt_arena_array(a, (size_t)c->n_values + 1, sizeof *wanted);
@@ -170,7 +171,7 @@ static tt_recipe solve(tt_arena *a, const tt_block_cut *c, double price)
     for (int l = 0; l < c->n_links; l++)
         tt_network_edge(net, nodes + c->link[l][0], values + c->link[l][1], (double)INFINITY);
     tt_network_cut(net, side);
-    const tt_recipe r = evaluate(a, c, side + nodes);
+    const tt_recipe r = recipe_of(a, c, side + nodes);
     tt_arena_free(own);
     return r;
 }
@@ -208,7 +209,7 @@ static void find_recipes(tt_arena *a, tt_block_cut *c)
         all += c->again[k];
     }
     c->recipes = tt_arena_array(a, MOST_RECIPES, sizeof *c->recipes);
-    const tt_recipe left = evaluate(a, c, none), right = solve(a, c, all / LEAST_BYTES);
+    const tt_recipe left = recipe_of(a, c, none), right = solve(a, c, all / LEAST_BYTES);
     add_recipe(c, left);
     find_between(a, c, &left, &right, 0);
     if (right.bytes < left.bytes)

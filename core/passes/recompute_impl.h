@@ -21,11 +21,12 @@ typedef struct tt_block_cut {
     int n_nodes, n_values, n_links;
     const tt_node **node; /* of the forward, in order */
     /* The following arrays are equal for blocks that are alike. */
-    int64_t *keep; /* by value: the bytes it takes to keep it; 0: it is kept anyway; -1: a view, which
+    int64_t
+        *keep; /* by value: the bytes it takes to keep it; 0: it is kept anyway; -1: a view, which
                       has no bytes of its own */
-    double *again; /* by node: the time it takes to compute it again */
-    int *maker;    /* by value: its node; -1: none that could be computed again */
-    bool *needed;  /* by value: the backward reads it */
+    double *again;  /* by node: the time it takes to compute it again */
+    int *maker;     /* by value: its node; -1: none that could be computed again */
+    bool *needed;   /* by value: the backward reads it */
     int (*link)[2]; /* node, value: the node reads the value */
     /* From keeping all to keeping least, each with less bytes and more cost than the one before it, and
      * with falling returns: the lower convex hull of all choices. */

@@ -48,9 +48,9 @@ typedef struct tt_model_shape {
 
 /* setup_recompute.c: what mode budget chose, by pipeline rank. */
 typedef struct tt_recompute_choice {
-    int n;                      /* pipeline ranks */
-    int *level, *n_levels;      /* as in tt_recompute_cut */
-    double *budget, *bytes;     /* of the training program: allowed, and taken by its plan */
+    int n;                       /* pipeline ranks */
+    int *level, *n_levels;       /* as in tt_recompute_cut */
+    double *budget, *bytes;      /* of the training program: allowed, and taken by its plan */
     double *none, *full, *least; /* … in these modes; with the least found */
 } tt_recompute_choice;
 
@@ -195,7 +195,8 @@ typedef struct tt_recompute_try {
     /* found: */
     tt_graph *graph;
     double bytes; /* of the training program on the fullest pipeline rank */
-    double time;  /* of a micro-batch, forward and backward, on the slowest pipeline rank; in the unit of
+    double
+        time; /* of a micro-batch, forward and backward, on the slowest pipeline rank; in the unit of
                      tt_setup.recompute_machine */
 } tt_recompute_try;
 /* s: a copy of a setup after tt_setup_compile. The graph lies in a. */

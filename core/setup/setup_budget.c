@@ -15,8 +15,9 @@
 typedef struct chooser {
     tt_setup *s;
     tt_recompute_choice *c;
-    int *level;              /* to try next */
-    int *too_much, *enough;  /* by rank: a level whose plan takes too much, and a higher one that fits;
+    int *level; /* to try next */
+    int *too_much,
+        *enough; /* by rank: a level whose plan takes too much, and a higher one that fits;
                                 enough -1: none is known */
     double *too_much_bytes, *enough_bytes;
     double *time; /* by rank: of the best choice so far, which is c->level; INFINITY: none */
@@ -29,7 +30,7 @@ static double gib_of(double bytes)
 }
 
 /* Takes the levels that were tried last, where they fit and are faster than the best so far. */
-static void take(chooser *k)
+static void budget_take(chooser *k)
 {
     for (int r = 0; r < k->c->n; r++) {
         const double bytes = k->now.bytes[r], time = k->now.time[r];
@@ -44,7 +45,7 @@ static void take(chooser *k)
 }
 
 /* Compiles and plans the levels of k->level. */
-static tt_status evaluate(chooser *k, tt_error *err)
+static tt_status budget_try(chooser *k, tt_error *err)
 {
     tt_recompute_opts o;
     tt_arena *own = tt_arena_new();
@@ -56,8 +57,8 @@ static tt_status evaluate(chooser *k, tt_error *err)
 
 static tt_status try_levels(chooser *k, tt_error *err)
 {
-    TT_TRY(evaluate(k, err));
-    take(k);
+    TT_TRY(budget_try(k, err));
+    budget_take(k);
     return TT_OK;
 }
 
@@ -106,7 +107,7 @@ static tt_status find_budgets(chooser *k, tt_error *err)
     for (size_t i = 0; i < TT_COUNT(levels); i++) {
         of[i] = k->now = tt_recompute_cost_new(k->s, k->s->arena);
         set_all(k, levels[i]);
-        TT_TRY(evaluate(k, err));
+        TT_TRY(budget_try(k, err));
     }
     memcpy(c->none, of[0].bytes, bytes);
     memcpy(c->full, of[1].bytes, bytes);
@@ -121,7 +122,7 @@ static tt_status find_budgets(chooser *k, tt_error *err)
     for (size_t i = 0; i < TT_COUNT(levels); i++) {
         k->now = of[i];
         set_all(k, levels[i]);
-        take(k);
+        budget_take(k);
     }
     return TT_OK;
 }
@@ -152,7 +153,7 @@ static tt_status bisect(chooser *k, tt_error *err)
         bool any = false;
         for (int r = 0; r < k->c->n; r++) {
             any = any || is_open(k, r);
-            k->level[r] = is_open(k, r)         ? between(k, r, n % 3 == 2)
+            k->level[r] = is_open(k, r)       ? between(k, r, n % 3 == 2)
                           : k->enough[r] >= 0 ? k->enough[r]
                                               : k->c->n_levels[r];
         }
@@ -217,20 +218,20 @@ static tt_status refuse(const chooser *k, int r, tt_error *err)
 
 /* Each rank's level was judged beside other levels of the other ranks, which order the messages; so the
  * choice is judged as a whole, and a rank that now takes too much gets its next level. */
-static tt_status settle(chooser *k, tt_error *err)
+static tt_status budget_settle(chooser *k, tt_error *err)
 {
     tt_recompute_choice *c = k->c;
     for (int n = 0; n < MOST_REPAIRS; n++) {
         int over = -1;
         memcpy(k->level, c->level, (size_t)c->n * sizeof(int));
-        TT_TRY(evaluate(k, err));
+        TT_TRY(budget_try(k, err));
         for (int r = 0; r < c->n; r++) {
             c->bytes[r] = k->now.bytes[r];
             if (c->bytes[r] <= c->budget[r])
                 continue;
             over = r;
-            c->level[r] = c->level[r] < 0 || c->level[r] == c->n_levels[r] ? TT_CUT_FULL
-                                                                          : c->level[r] + 1;
+            c->level[r] =
+                c->level[r] < 0 || c->level[r] == c->n_levels[r] ? TT_CUT_FULL : c->level[r] + 1;
         }
         if (over < 0)
             return TT_OK;
@@ -267,5 +268,5 @@ tt_status tt_setup_choose_recompute(tt_setup *s, tt_error *err)
     for (int r = 0; r < k.c->n; r++)
         if (isinf(k.time[r]))
             return refuse(&k, r, err);
-    return settle(&k, err);
+    return budget_settle(&k, err);
 }

@@ -476,9 +476,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
         tt_setup_recompute_opts(s, &recompute);
         recompute.found = &s->recomputed;
     }
-    TT_TRY(tt_setup_compile_graph(s, o->mode, &recompute,
-                                  o->rank ? NULL : s->core.debug.dump_graph, false, s->arena,
-                                  &s->graph, err));
+    TT_TRY(tt_setup_compile_graph(s, o->mode, &recompute, o->rank ? NULL : s->core.debug.dump_graph,
+                                  false, s->arena, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
     tt_setup_check_filters(s);

@@ -20,13 +20,19 @@ double tt_setup_program_bytes(const tt_setup *s, const tt_plan *p)
 
 /* ---- the section ---- */
 
-static tt_status check_ops(const tt_setup *s, tt_error *err)
+/* The ops of save_ops; out NULL: only checks that they are there. */
+static tt_status find_ops(const tt_setup *s, const tt_op_def **out, tt_error *err)
 {
     const tt_strings *ops = &s->core.activation_checkpoint.save_ops;
-    for (size_t i = 0; i < ops->n; i++)
-        if (!tt_op_find(&s->ops, ops->items[i]) && strcmp(ops->items[i], tt_op_redistribute.name))
+    for (size_t i = 0; i < ops->n; i++) {
+        const bool sums = !strcmp(ops->items[i], tt_op_redistribute.name); /* not a model's op */
+        const tt_op_def *op = sums ? &tt_op_redistribute : tt_op_find(&s->ops, ops->items[i]);
+        if (!op)
             return tt_job_fail(s->job, KEY("save_ops"), err,
                                "there is no op \"%s\" (docs/ops.md lists the ops)", ops->items[i]);
+        if (out)
+            out[i] = op;
+    }
     return TT_OK;
 }
 
@@ -65,7 +71,7 @@ tt_status tt_setup_recompute(tt_setup *s, tt_error *err)
         TT_TRY(tt_setup_find_machine(s, &s->recompute_machine, err));
     TT_TRY(check_mode(s, KEY("save_ops"), TT_CHECKPOINT_SELECTIVE, "selective", err));
     TT_TRY(check_mode(s, KEY("memory_gib"), TT_CHECKPOINT_BUDGET, "budget", err));
-    TT_TRY(check_ops(s, err));
+    TT_TRY(find_ops(s, NULL, err));
     TT_TRY(every_of(s, &every, err));
     if (every && c->save_ops.n)
         return tt_job_fail(s->job, KEY("save_ops"), err,
@@ -129,7 +135,9 @@ void tt_setup_recompute_opts(tt_setup *s, tt_recompute_opts *out)
     (void)every_of(s, &out->every, NULL); /* checked by tt_setup_recompute */
     if (out->every)
         out->mode = TT_RECOMPUTE_FULL;
-    out->keep = c->save_ops.items;
+    const tt_op_def **keep = tt_arena_array(s->arena, c->save_ops.n + 1, sizeof *keep);
+    (void)find_ops(s, keep, NULL);
+    out->keep = keep;
     out->n_keep = c->save_ops.n;
 }
 
@@ -146,8 +154,8 @@ static double seconds_of(const tt_setup *s, const tt_plan *p)
             part[k] = tt_program_section(p->program, p->stages[i].stage,
                                          (tt_section_kind)(TT_SECTION_F + k));
         for (int k = 0; k < TT_N_PARTS; k += together)
-            sum += tt_program_seconds(p->program, part + k, together, s->recompute_machine, of)
-                       .total;
+            sum +=
+                tt_program_seconds(p->program, part + k, together, s->recompute_machine, of).total;
     }
     return sum;
 }
@@ -183,9 +191,8 @@ tt_recompute_cost tt_recompute_cost_new(const tt_setup *s, tt_arena *a)
 tt_status tt_setup_try_recompute(tt_setup *s, tt_recompute_try *t, tt_arena *a, tt_error *err)
 {
     tt_recompute_cost c = tt_recompute_cost_new(s, a);
-    tt_recompute_opts o = {.mode = t->mode,
-                           .fetches = !tt_setup_keeps_parameters(s),
-                           .machine = s->recompute_machine};
+    tt_recompute_opts o = {
+        .mode = t->mode, .fetches = !tt_setup_keeps_parameters(s), .machine = s->recompute_machine};
     s->graph = NULL; /* the graph that is tried has parameters of its own */
     if (t->mode == TT_RECOMPUTE_CUT)
         tt_setup_recompute_cut(s, NULL, t->part, &o);

@@ -92,9 +92,9 @@ static const char *const jobs[] = {
     "128 " P "pipeline_parallel_degree 2 " P "pipeline_parallel_schedule ZBVZeroBubble",
     "model.flavor debugmodel training.local_batch_size 2 training.seq_len 256 " P
     "context_parallel_degree 2" BF16,
-    "model.flavor 8B training.local_batch_size 2 training.seq_len 4096 " P
+    "model.flavor 8B model.args.n_layers 8 training.local_batch_size 2 training.seq_len 4096 " P
     "data_parallel_shard_degree 8 " P "tensor_parallel_degree 2" BF16,
-    "model.flavor 70B training.local_batch_size 8 training.seq_len 4096 " P
+    "model.flavor 70B model.args.n_layers 16 training.local_batch_size 8 training.seq_len 4096 " P
     "pipeline_parallel_degree 4 " P "tensor_parallel_degree 8" BF16,
 };
 
@@ -176,15 +176,15 @@ static void test_errors_say_what_to_do(void **state)
     static const struct {
         const char *mode, *says;
     } cases[] = {
-        {AC "mode budget " AC "memory_gib 0.001", "training takes at least 0.1"},
-        {AC "mode budget " AC "memory_gib 0.001", "lower training.local_batch_size or seq_len"},
-        {AC "mode budget " AC "memory_gib 1 " AC "memory_budget 0.3", "set one of them"},
-        {AC "mode full " AC "memory_gib 1", "activation_checkpoint.mode is not \"budget\""},
-        {AC "mode budget " AC "memory_budget 1.1", "memory_budget"},
-        {AC "mode selective " AC "save_ops [\"liner\"]", "there is no op \"liner\""},
-        {AC "mode full " AC "save_ops [\"linear\"]", "mode is not \"selective\""},
-        {AC "mode selective " AC "selective_ac_option 0", "expected \"op\" or a number"},
-        {AC "mode selective " AC "selective_ac_option 2x", "got \"2x\""},
+        {AC "mode budget " AC "memory_gib 0.001",                     "training takes at least 0.1"                 },
+        {AC "mode budget " AC "memory_gib 0.001",                     "lower training.local_batch_size or seq_len"  },
+        {AC "mode budget " AC "memory_gib 1 " AC "memory_budget 0.3", "set one of them"                             },
+        {AC "mode full " AC "memory_gib 1",                           "activation_checkpoint.mode is not \"budget\""},
+        {AC "mode budget " AC "memory_budget 1.1",                    "memory_budget"                               },
+        {AC "mode selective " AC "save_ops [\"liner\"]",              "there is no op \"liner\""                    },
+        {AC "mode full " AC "save_ops [\"linear\"]",                  "mode is not \"selective\""                   },
+        {AC "mode selective " AC "selective_ac_option 0",             "expected \"op\" or a number"                 },
+        {AC "mode selective " AC "selective_ac_option 2x",            "got \"2x\""                                  },
     };
     (void)state;
     for (size_t i = 0; i < TT_COUNT(cases); i++) {
