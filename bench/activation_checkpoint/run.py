@@ -3,6 +3,7 @@
 """Time and memory of activation checkpointing in a model of 24 layers: ttrun's modes, and torch.utils.checkpoint.
 
     python3 bench/activation_checkpoint/run.py                       ours alone
+    python3 bench/activation_checkpoint/run.py --ratios --batch 2 --steps 6 --rounds 15
     python3 bench/activation_checkpoint/run.py --torch /work/venv/bin/python --rounds 5 --svg docs/pictures/activation_checkpoint.svg
 
 Time is processor time per step on one thread, so that other processes disturb it little: ours (that of a run of N steps - that of a
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 DIM, LAYERS, HEADS, HIDDEN, VOCAB, BATCH, SEQ = 128, 24, 4, 384, 1024, 8, 256
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
@@ -54,13 +56,13 @@ def planned(folder, mode):
     return (bytes_["state"] + bytes_["slot"] + bytes_["work"]) / 2**30
 
 
-def write_job(folder):
+def write_job(folder, batch):
     job = {
         "spec": "llama3",
         "model": {"args": {"dim": DIM, "n_layers": LAYERS, "n_heads": HEADS, "n_kv_heads": HEADS, "hidden_dim": HIDDEN, "vocab_size": VOCAB}},
         "dataloader": {"path": [os.path.join(ROOT, "docs", "*.md")]},
         "tokenizer": {"name": "byte"},
-        "training": {"local_batch_size": BATCH, "seq_len": SEQ},
+        "training": {"local_batch_size": batch, "seq_len": SEQ},
         "metrics": {"enable_tensorboard": False},
         "checkpoint": {"enable": False},
         "backend": {"threads": 1, "name": "cpu"},
@@ -75,11 +77,11 @@ def cases(folder, torch):
     all_ = {m: ours(folder, [AC + "mode", m]) for m in ("none", "selective", "full")}
     for m, gib in at.items():
         all_[f"budget at {m}'s memory"] = ours(folder, [*budget, AC + "memory_gib", repr(gib)])
-    for part in (0.75, 0.5, 0.25):
+    for part in (0.6, 0.3):
         all_[f"budget {part}"] = ours(folder, [*budget, AC + "memory_budget", str(part)])
     if torch:
         peer = os.path.join(ROOT, "bench/activation_checkpoint/peer.py")
-        for n in range(0, LAYERS + 1, LAYERS // 4):
+        for n in range(0, LAYERS + 1, LAYERS // 3):
             all_[f"torch {n} blocks"] = lambda steps, n=n: [torch, peer, str(n), str(steps)]
     return all_
 
@@ -122,13 +124,21 @@ def main():
     p.add_argument("--torch", help="a Python with PyTorch")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=4)
+    p.add_argument("--ratios", action="store_true", help="only budget against selective and full, each at the memory of that mode")
+    p.add_argument("--batch", type=int, default=BATCH)
+    p.add_argument("--minutes", type=float, default=60, help="begin no round after so many")
     p.add_argument("--svg", help="draw into this file")
     o = p.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        write_job(folder)
+        write_job(folder, o.batch)
         all_ = cases(folder, o.torch)
+        if o.ratios:
+            all_ = {n: c for n, c in all_.items() if n in ("selective", "full") or n.startswith("budget at")}
         got = {name: [] for name in all_}
+        began = time.monotonic()
         for i in range(o.rounds):
+            if i and time.monotonic() - began > 60 * o.minutes:
+                break
             for name in list(all_) if i % 2 == 0 else reversed(list(all_)):
                 got[name].append(per_step(all_[name], o.steps))
                 ms = got[name][-1][0]
@@ -139,7 +149,7 @@ def main():
         print(f"| {n} | {points[n][1]:.0f} | {min(t for t, _ in v):.0f}–{max(t for t, _ in v):.0f} | {points[n][0]:.0f} |")
     for m in ("selective", "full"):
         ratios = [b[0] / a[0] for a, b in zip(got[m], got[f"budget at {m}'s memory"])]
-        print(f"\nbudget ÷ {m}, at its memory: median {statistics.median(ratios):.3f} of {o.rounds} rounds ({min(ratios):.3f}–{max(ratios):.3f})")
+        print(f"\nbudget ÷ {m}, at its memory: median {statistics.median(ratios):.3f} of {len(ratios)} rounds ({min(ratios):.3f}–{max(ratios):.3f})")
     if o.svg:
         with open(o.svg, "w", encoding="utf-8") as f:
             f.write(svg(points))
