@@ -22,6 +22,16 @@ static tt_status write_svg(tt_cli *cli, const tt_plan *p, const char *path, tt_e
     return s;
 }
 
+static tt_status write_pareto(const tt_setup *s, const char *path, tt_error *err)
+{
+    tt_str o = {0};
+    tt_status st = tt_pareto_svg(s, &o, err);
+    if (st == TT_OK)
+        st = tt_write_file_atomic(path, tt_str_get(&o), o.n, err);
+    tt_str_free(&o);
+    return st;
+}
+
 tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err)
 {
     tt_plan **plans;
@@ -35,7 +45,9 @@ tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err)
     }
     tt_cli_print(&o);
     tt_str_free(&o);
-    const char *svg = tt_cli_option(cli, "svg");
+    const char *svg = tt_cli_option(cli, "svg"), *pareto = tt_cli_option(cli, "pareto");
+    if (pareto)
+        TT_TRY(write_pareto(s, pareto, err));
     return svg ? write_svg(cli, plans[0], svg, err) : TT_OK;
 }
 
@@ -139,6 +151,9 @@ static const tt_cli_row rows[] = {
                  "machine to plan for, which need not be here; adds times and MFU",
                  .takes = TT_TAKES_HARDWARE),
     TT_CLI_VALUE("svg", "FILE", NULL, "draw the pipeline's schedule into this file",
+                 .takes = TT_TAKES_FILE),
+    TT_CLI_VALUE("pareto", "FILE", NULL,
+                 "draw time against memory of activation checkpointing into this file (SVG)",
                  .takes = TT_TAKES_FILE),
     TT_CLI_FLAG("search",
                 "try every mesh of --world ranks of --hardware; print the fastest that fit"),

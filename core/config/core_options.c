@@ -204,8 +204,25 @@ static const tt_option parallelism_options[] = {
 };
 
 static const tt_option activation_checkpoint_options[] = {
-    CHOICE(activation_checkpoint, mode, "\"none\"", TT_CHOICES(TT_CHECKPOINT_MODES),
-           "which activations the backward recomputes"),
+    CHOICE(
+        activation_checkpoint, mode, "\"none\"", TT_CHOICES(TT_CHECKPOINT_MODES),
+        "which activations the backward recomputes: full: all but the layers' inputs; selective: "
+        "what is cheap to compute; budget: as little as memory_gib or memory_budget allows; same "
+        "results in all modes"),
+    STRING(activation_checkpoint, selective_ac_option, "\"op\"",
+           "of mode selective: op keeps the results of some ops in every layer; a number n: every "
+           "n-th layer recomputes all, the others nothing"),
+    {ROW(activation_checkpoint, save_ops, TT_OPT_STRINGS, "[]"),
+       .doc = "of mode selective: the ops whose results are kept, like [\"linear\", \"attention\"] "
+            "(docs/ops.md); empty: those that are dear to compute, and sums over ranks "
+            "(redistribute)"},
+    FLOAT(
+        activation_checkpoint, memory_gib, "0", 0, 1e9,
+        "of mode budget: the GiB per rank that training may take by its plan, with parameters and "
+        "optimizer (ttrun plan prints it); 0 = memory_budget decides"),
+    FLOAT(activation_checkpoint, memory_budget, "0.5", 0, 1,
+          "of mode budget, without memory_gib: 0 = the memory of mode full, 1 = that of mode none, "
+          "linear between them"),
     CHOICE(activation_checkpoint, store_dtype, "\"float32\"", TT_FLOATS,
            "bfloat16 halves the memory of stored activations: the forward is unchanged, the "
            "backward reads rounded copies (except attention's inputs)"),
@@ -218,11 +235,11 @@ static const tt_option activation_checkpoint_options[] = {
           "0 = no limit"),
     INT(activation_checkpoint, offload_prefetch_n_layers, "1", 1, 1e6,
         "offloaded activations are copied back so many layers before the backward reads them"),
-    STRING(
-        activation_checkpoint, offload_hardware, "null",
-        "the machine by whose speeds auto chooses: a name that ttrun plan --hardware knows; null: "
-        "that of --hardware, and in a run h100",
-        .flags = TT_OPT_NULLABLE),
+    STRING(activation_checkpoint, offload_hardware, "null",
+           "the machine by whose speeds offload auto and mode budget choose on a device: a name "
+           "that ttrun plan --hardware knows; null: "
+           "that of --hardware, and in a run h100",
+           .flags = TT_OPT_NULLABLE),
 };
 
 #define CONVERTER(field, type_, default_, ...)                                                     \

@@ -35,7 +35,7 @@ typedef enum tt_reshard { TT_RESHARDS(TT_ENUMERATOR) } tt_reshard;
     X(TT_CHECKPOINT_NONE, "none")                                                                  \
     X(TT_CHECKPOINT_SELECTIVE, "selective")                                                        \
     X(TT_CHECKPOINT_FULL, "full")                                                                  \
-    X(TT_CHECKPOINT_BUDGET, "~budget")
+    X(TT_CHECKPOINT_BUDGET, "budget")
 typedef enum tt_checkpoint_mode { TT_CHECKPOINT_MODES(TT_ENUMERATOR) } tt_checkpoint_mode;
 
 /* One more than the tt_dtype; auto: that of the Hugging Face folder the model came from, else f32. */
@@ -155,6 +155,9 @@ typedef struct tt_debug_config {
 
 typedef struct tt_activation_checkpoint_config {
     tt_checkpoint_mode mode;
+    const char *selective_ac_option;  /* "op", or every so manieth layer */
+    tt_strings save_ops;              /* of SELECTIVE */
+    double memory_budget, memory_gib; /* of BUDGET; memory_gib 0 = memory_budget decides */
     tt_dtype store_dtype;
     tt_activations offload; /* forward values wait for the backward in host memory */
     double offload_budget_gb;

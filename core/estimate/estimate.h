@@ -19,6 +19,20 @@ struct tt_step_time;
 void tt_offloaded_text(const tt_program *p, const struct tt_step_time *time, tt_str *o);
 void tt_offloaded_json(const tt_program *p, const struct tt_step_time *time, tt_str *o);
 
+/* ---- recomputed.c: activations that the backward computes again ---- */
+/* Of mode budget: a sentence, and a table of the layers. Nothing is added in other modes. */
+void tt_recomputed_text(const tt_setup *s, tt_str *o);
+void tt_recomputed_table(const tt_setup *s, int indent, tt_str *o);
+/* Of all modes but none. */
+void tt_recomputed_json(const tt_setup *s, tt_str *o);
+/* text.c: the words of p in lines of at most 80 columns, which are indented but for the first. */
+void tt_wrapped_text(tt_str *o, int indent, const char *p);
+
+/* ---- pareto.c ---- */
+/* Draws time against memory of the ways to recompute that mode budget chooses from, and of the modes
+ * none, selective and full. */
+tt_status tt_pareto_svg(const tt_setup *s, tt_str *out, tt_error *err);
+
 /* ---- bandwidth.c ---- */
 /* Bytes per second that the pool's threads move when a fourth array changes three others in place,
  * as an optimizer does: the best mix that a kernel can hope for (reading one array alone keeps fewer

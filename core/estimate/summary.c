@@ -274,6 +274,7 @@ static void as_json(const tt_plan_counts *c, tt_plan *const *plans, int n, doubl
     tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : need <= have ? "true" : "false");
     json_time(c, o);
     tt_offloaded_json(tt_plan_fullest(plans, n)->program, c->machine ? &c->time : NULL, o);
+    tt_recomputed_json(s, o);
     if (s->token_order)
         tt_str_printf(o, ",\"context_busiest\":%.4f", s->token_order->busiest);
     if (s->async_tp)

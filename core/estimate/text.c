@@ -20,7 +20,7 @@ static int columns_of(const char *text, size_t n)
 }
 
 /* Prints a text that begins at column `indent`, in lines of COLUMNS that are broken at blanks. */
-static void wrapped(tt_str *o, int indent, const char *p)
+void tt_wrapped_text(tt_str *o, int indent, const char *p)
 {
     int at = indent;
     while (*p) {
@@ -45,7 +45,7 @@ static void wrapped(tt_str *o, int indent, const char *p)
 static void paragraph(tt_str *o, const char *label, tt_str *text)
 {
     tt_str_printf(o, "%-*s", INDENT, label);
-    wrapped(o, INDENT, tt_str_get(text));
+    tt_wrapped_text(o, INDENT, tt_str_get(text));
     tt_str_clear(text);
 }
 
@@ -150,6 +150,16 @@ static void offloaded_text(const tt_plan_counts *c, tt_plan *const *plans, int n
     tt_offloaded_text(tt_plan_fullest(plans, n)->program, c->machine ? &c->time : NULL, &text);
     if (text.n)
         paragraph(o, "offloaded", &text);
+    tt_str_free(&text);
+}
+
+static void recomputed_text(const tt_plan_counts *c, tt_str *o)
+{
+    tt_str text = {0};
+    tt_recomputed_text(c->s, &text);
+    if (text.n)
+        paragraph(o, "recompute", &text);
+    tt_recomputed_table(c->s, INDENT, o);
     tt_str_free(&text);
 }
 
@@ -282,7 +292,7 @@ static void network_text(const tt_plan_counts *c, tt_str *o)
                  cut ? "," : "", cut ? cut + sizeof again - 1 : "");
         tt_str_printf(o, "  %-29s%10.1f%7lld  ", text, sorted[i]->bytes / (1 << 20),
                       (long long)sorted[i]->calls);
-        wrapped(o, 50, sorted[i]->name);
+        tt_wrapped_text(o, 50, sorted[i]->name);
     }
 }
 
@@ -314,6 +324,7 @@ void tt_plan_text(const tt_plan_counts *c, tt_plan *const *plans, int n, double 
     job_text(c, o);
     memory_text(c, plans, n, o);
     stored_text(c, n, o);
+    recomputed_text(c, o);
     offloaded_text(c, plans, n, o);
     fits_text(c, plans, n, o);
     time_text(c, o);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "passes/passes.h"
+#include "passes/recompute_impl.h"
 #include <string.h>
 
 /* recompute: what the backward reads of its own block's forward is computed there again instead
  * of being kept. The same marks serve activation checkpointing and FSDP's reshard-after-forward,
  * where a fetch is done again. Clones are the same ops on the same values, so their results have
- * the same bits (R11). Chen et al. 2016, arXiv:1604.06174. */
+ * the same bits (R11). Chen et al. 2016, arXiv:1604.06174. Which values are cheap to compute again for
+ * the bytes that they free is found by recompute_cut.c and recompute_levels.c. */
 
 typedef struct redo {
     tt_graph *g;
     const tt_recompute_opts *o;
+    const bool *redo; /* by node id: it is computed again; only for CUT */
     tt_value **clone; /* by id of a value that existed before the pass: its clone in the backward */
     TT_VEC(tt_node *) list;
 } redo;
@@ -21,19 +23,38 @@ static bool sums(const tt_node *n)
     return n->op == &tt_op_redistribute && n->in[0]->place.partial && !n->out[0]->place.partial;
 }
 
+bool tt_recompute_can(const tt_node *n)
+{
+    return n->when->region == TT_FORWARD && n->op != &tt_op_input && n->op != &tt_op_param &&
+           n->op != &tt_op_state && n->op != &tt_op_transfer && !n->param && n->block >= 0;
+}
+
+/* Is its result one that SELECTIVE keeps? */
+static bool kept_by_op(const tt_recompute_opts *o, const tt_node *n)
+{
+    if (!o->n_keep)
+        return (n->op->flags & TT_OP_HEAVY) || sums(n);
+    for (size_t i = 0; i < o->n_keep; i++)
+        if (o->keep[i] == n->op)
+            return true;
+    return false;
+}
+
 static bool wanted(const redo *r, const tt_node *n)
 {
-    if (n->when->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
-        n->op == &tt_op_state || n->op == &tt_op_transfer)
-        return false;
-    if (n->param) { /* a fetch, or the cast before it */
-        return r->o->fetches && n->block >= 0 &&
+    const tt_recompute_opts *o = r->o;
+    if (n->param && n->when->region == TT_FORWARD) /* a fetch, or the cast before it */
+        return o->fetches && n->block >= 0 && n->op != &tt_op_param && n->op != &tt_op_transfer &&
                (n->op != &tt_op_fetch || n->in[0]->node->op != &tt_op_param ||
                 !tt_placement_equal(&n->in[0]->place, &n->out[0]->place));
-    }
-    if (n->block < 0 || r->o->mode == TT_RECOMPUTE_NONE)
+    if (!tt_recompute_can(n) || o->mode == TT_RECOMPUTE_NONE)
         return false;
-    return r->o->mode == TT_RECOMPUTE_FULL || (!(n->op->flags & TT_OP_HEAVY) && !sums(n));
+    if (o->every > 0 && (n->block + 1) % o->every)
+        return false;
+    int level = o->mode == TT_RECOMPUTE_FULL ? TT_CUT_FULL : TT_CUT_SELECTIVE;
+    if (o->mode == TT_RECOMPUTE_CUT)
+        level = o->cut->level ? o->cut->level[o->cut->stage_rank[n->when->stage]] : 0;
+    return level == TT_CUT_FULL || (level == TT_CUT_SELECTIVE ? !kept_by_op(o, n) : r->redo[n->id]);
 }
 
 static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)
@@ -68,7 +89,9 @@ tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *e
 {
     redo r = {.g = g, .o = o};
     r.clone = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *r.clone);
-    if (o->mode == TT_RECOMPUTE_NONE && !o->fetches)
+    if (o->mode == TT_RECOMPUTE_CUT)
+        r.redo = tt_recompute_levels(g, o);
+    if (o->mode == TT_RECOMPUTE_NONE && !o->fetches && !o->found)
         return TT_OK;
     const size_t n = g->nodes.n;
     for (size_t i = 0; i < n; i++) {
@@ -81,5 +104,7 @@ tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *e
     g->nodes.items = r.list.items;
     g->nodes.n = r.list.n;
     g->nodes.cap = r.list.cap;
+    if (o->found)
+        tt_recompute_describe(g, o);
     return tt_graph_verify(g, "recompute", err);
 }

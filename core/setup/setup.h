@@ -46,6 +46,14 @@ typedef struct tt_model_shape {
     size_t n_head;
 } tt_model_shape;
 
+/* setup_recompute.c: what mode budget chose, by pipeline rank. */
+typedef struct tt_recompute_choice {
+    int n;                       /* pipeline ranks */
+    int *level, *n_levels;       /* as in tt_recompute_cut */
+    double *budget, *bytes;      /* of the training program: allowed, and taken by its plan */
+    double *none, *full, *least; /* … in these modes; with the least found */
+} tt_recompute_choice;
+
 typedef struct tt_setup { /* equal on all ranks, and not changed after it is made */
     tt_arena *arena;
     tt_registry *registry;
@@ -98,6 +106,9 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     /* the graphs, shared by rank-threads */
     tt_op_table ops;
     tt_graph *graph, *eval_graph;
+    tt_recompute_choice *recompute_choice; /* NULL: the mode is not budget */
+    tt_recompute_found recomputed;         /* of graph: its blocks */
+    const tt_machine *recompute_machine;   /* by whose speeds mode budget chooses */
     tt_schedule *eval_schedule;
     tt_token_order *token_order; /* NULL: no sequence is cut */
     tt_model_size size;
@@ -180,6 +191,21 @@ tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_er
 /* hf_job.c: the part of a config.json that is about text: of a multimodal model its text_config, else
  * the whole. */
 const tt_json *tt_hf_text_config(const tt_json *root);
+/* ---- setup_recompute.c: one way to keep and recompute activations, compiled and planned ---- */
+typedef struct tt_recompute_try {
+    tt_recompute_mode mode; /* CUT: with `part` of each rank's levels, 0 … 1 */
+    double part;
+    /* found: */
+    tt_graph *graph;
+    double bytes; /* of the training program on the fullest pipeline rank */
+    double
+        time; /* of a micro-batch, forward and backward, on the slowest pipeline rank; in the unit of
+                     tt_setup.recompute_machine */
+} tt_recompute_try;
+/* s: a copy of a setup after tt_setup_compile. The graph lies in a. */
+tt_status tt_setup_try_recompute(tt_setup *s, tt_recompute_try *t, tt_arena *a, tt_error *err);
+/* Bytes that the training program of a rank takes by its plan, of the device if the backend has one. */
+double tt_setup_program_bytes(const tt_setup *s, const tt_plan *p);
 /* Opens the tokenizer. Close it with info->vt->close. */
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info,
                              tt_error *err);

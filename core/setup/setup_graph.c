@@ -255,6 +255,12 @@ static tt_status plan_like(const tt_setup *s, int pp_rank, const tt_plan *like, 
     return make_plan(s, s->graph, s->schedule, pp_rank, NULL, NULL, like, a, out, err);
 }
 
+tt_status tt_setup_try_plan(const tt_setup *s, const tt_graph *g, int pp_rank, const tt_plan *like,
+                            tt_arena *a, tt_plan **out, tt_error *err)
+{
+    return make_plan(s, g, s->schedule, pp_rank, NULL, NULL, like, a, out, err);
+}
+
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err)
 {
     tt_plan **plans = tt_arena_array(a, (size_t)s->pipeline_ranks, sizeof *plans);
@@ -296,7 +302,7 @@ tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_er
 
 /* Whether gathered parameters are kept for the step. By default they are only if a pipeline would
  * gather them again for every micro-batch (torchtitan's default). */
-static bool keeps_parameters(const tt_setup *s)
+bool tt_setup_keeps_parameters(const tt_setup *s)
 {
     const tt_reshard r = s->core.parallelism.fsdp_reshard_after_forward;
     return r == TT_RESHARD_NEVER || (r == TT_RESHARD_DEFAULT && s->n_stages > 1);
@@ -308,15 +314,6 @@ static bool sinks_reductions(const tt_setup *s)
 {
     return s->micro_batches > 1 &&
            s->core.parallelism.fsdp_reshard_after_forward == TT_RESHARD_NEVER;
-}
-
-static tt_recompute_opts recompute(const tt_setup *s)
-{
-    static const tt_recompute_mode modes[] = {[TT_CHECKPOINT_NONE] = TT_RECOMPUTE_NONE,
-                                              [TT_CHECKPOINT_SELECTIVE] = TT_RECOMPUTE_SELECTIVE,
-                                              [TT_CHECKPOINT_FULL] = TT_RECOMPUTE_FULL};
-    return (tt_recompute_opts){.mode = modes[s->core.activation_checkpoint.mode],
-                               .fetches = !keeps_parameters(s)};
 }
 
 static tt_context context(const tt_setup *s)
@@ -393,7 +390,9 @@ static int64_t line_of(const tt_setup *s, tt_mode mode)
                : 0;
 }
 
-static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph **out, tt_error *err)
+tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_opts *recompute,
+                                 const char *dump, bool quiet, tt_arena *a, tt_graph **out,
+                                 tt_error *err)
 {
     tt_offload_opts offload;
     TT_TRY(tt_setup_offload(s, &offload, err));
@@ -429,9 +428,9 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
                    .state_dtype = s->state_dtype},
         .group_of = tt_group_of,
         .group_user = s,
-        .recompute = recompute(s),
+        .recompute = *recompute,
         .store_dtype = s->core.activation_checkpoint.store_dtype,
-        .hoist = keeps_parameters(s) && s->micro_batches > 1,
+        .hoist = tt_setup_keeps_parameters(s) && s->micro_batches > 1,
         .autodiff = {.sink = sinks_reductions(s),
                    .at_once = s->overlap && s->micro_batches == 1,
                    .loss_scale = loss_scale(&s->core.training)},
@@ -449,8 +448,8 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .convert_user = s,
         .dump_folder = dump,
     };
-    TT_TRY(tt_compile(&o, s->arena, out, err));
-    return tt_setup_kernels_settle(s, *out, err);
+    TT_TRY(tt_compile(&o, a, out, err));
+    return tt_setup_kernels_settle(s, *out, quiet, err);
 }
 
 /* The planner adds up bytes in 64 bits, so this checks that they fit. */
@@ -480,7 +479,14 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->decode = o->decode;
     TT_TRY(tt_setup_check_size(s, tt_memory_here(), err));
     TT_TRY(tt_setup_target(s, err));
-    TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
+    tt_recompute_opts recompute = {0};
+    if (o->mode == TT_MODE_TRAIN) {
+        TT_TRY(tt_setup_recompute(s, err));
+        tt_setup_recompute_opts(s, &recompute);
+        recompute.found = &s->recomputed;
+    }
+    TT_TRY(tt_setup_compile_graph(s, o->mode, &recompute, o->rank ? NULL : s->core.debug.dump_graph,
+                                  false, s->arena, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
     tt_setup_check_filters(s);
@@ -497,7 +503,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (o->mode != TT_MODE_TRAIN) {
         s->eval_graph = s->graph;
     } else if (s->has_validation) {
-        TT_TRY(compile(s, TT_MODE_EVAL, NULL, &s->eval_graph, err));
+        TT_TRY(tt_setup_compile_graph(s, TT_MODE_EVAL, &recompute, NULL, false, s->arena,
+                                      &s->eval_graph, err));
     }
     if (o->mode == TT_MODE_TRAIN || o->mode == TT_MODE_EVAL)
         tt_setup_token_order(s);

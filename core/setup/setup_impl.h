@@ -33,8 +33,8 @@ tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err);
 const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op);
 /* The kernel of an op after graphs are compiled. It chooses nothing, so any thread may call it. */
 const tt_kernel *tt_setup_kernel_settled(const tt_setup *s, const char *op);
-/* Chooses the kernel of every op of a compiled graph. Fails if a choice failed. */
-tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err);
+/* Chooses the kernel of every op of a compiled graph. Fails if a choice failed. quiet: logs nothing. */
+tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, bool quiet, tt_error *err);
 /* setup_target.c: makes tt_setup.target for the machine that is planned for, or for this one. It is
  * closed with the setup's arena. */
 tt_status tt_setup_target(tt_setup *s, tt_error *err);
@@ -49,8 +49,12 @@ int tt_setup_block(const tt_setup *s, const char *name);
 bool tt_setup_is_head(const tt_setup *s, const char *name);
 /* setup_offload.c: what lies in pinned host memory on a backend with a device. On a host backend
  * everything lies in host memory anyway, and nothing is copied. */
+bool tt_setup_has_device(const tt_setup *s); /* the backend computes in memory of its own */
 bool tt_setup_offloads_states(const tt_setup *s);
 tt_status tt_setup_offload(const tt_setup *s, tt_offload_opts *out, tt_error *err);
+/* The machine by whose speeds offload "auto" and mode budget choose on a device. The choice must be the
+ * same on all ranks, so nothing is measured. */
+tt_status tt_setup_find_machine(const tt_setup *s, const tt_machine **out, tt_error *err);
 /* Refuses a model whose plan alone would take more than half of `have`, the bytes of this machine. */
 tt_status tt_setup_check_size(const tt_setup *s, double have, tt_error *err);
 void tt_setup_token_order(tt_setup *s); /* after tt_setup_compile */
@@ -71,5 +75,20 @@ const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder);
 tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err);
 void tt_setup_note_tokenizer(const tt_setup *s); /* warns if the tokenizer is not the folder's */
 tt_status tt_setup_initial_load(tt_setup *s, tt_error *err);
+
+/* setup_graph.c: compiles a graph of this mode into arena a. dump: a folder for printed graphs, or NULL.
+ * quiet: the graph is one of several that are tried, and nothing is logged about it. */
+tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_opts *recompute,
+                                 const char *dump, bool quiet, tt_arena *a, tt_graph **out,
+                                 tt_error *err);
+/* Whether gathered parameters are kept for the step. */
+bool tt_setup_keeps_parameters(const tt_setup *s);
+/* Plans the training graph g on a pipeline rank; writes no file. like: the plan of another rank of g. */
+tt_status tt_setup_try_plan(const tt_setup *s, const tt_graph *g, int pp_rank, const tt_plan *like,
+                            tt_arena *a, tt_plan **out, tt_error *err);
+/* setup_recompute.c: checks the section activation_checkpoint, and chooses the levels of mode budget. */
+tt_status tt_setup_recompute(tt_setup *s, tt_error *err);
+/* What the recompute pass gets: as the section says, after tt_setup_recompute. */
+void tt_setup_recompute_opts(tt_setup *s, tt_recompute_opts *out);
 
 #endif

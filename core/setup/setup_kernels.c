@@ -121,19 +121,19 @@ static void warn_unused(const tt_setup *s, const tt_graph *g)
     }
 }
 
-tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err)
+tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, bool quiet, tt_error *err)
 {
     for (size_t i = 0; i < g->nodes.n; i++)
         (void)tt_setup_kernel(s, g->nodes.items[i]->op->name);
     if (s->kernels_error.code != TT_OK)
         return TT_FAIL(err, s->kernels_error.code, "%s", s->kernels_error.text);
-    for (size_t i = 0; i < s->kernels.plugins.n; i++) {
+    for (size_t i = 0; !quiet && i < s->kernels.plugins.n; i++) {
         const int n = nodes_of(g, s->kernels.plugins.items[i]->op);
         if (n)
             tt_log(TT_DEBUG, "train", "op %s: %d node%s run%s on a kernel of a plugin",
                    s->kernels.plugins.items[i]->op, n, n == 1 ? "" : "s", n == 1 ? "s" : "");
     }
-    if (!s->backend_alone)
+    if (!s->backend_alone && !quiet)
         warn_unused(s, g);
     return TT_OK;
 }

@@ -8,19 +8,17 @@
 
 #define USUAL_MACHINE "h100" /* its link to host memory: PCIe, generation 5, 16 lanes */
 
-static bool has_device(const tt_setup *s)
+bool tt_setup_has_device(const tt_setup *s)
 {
     return tt_device_of(s->backend.component->vtable, NULL).vt != NULL;
 }
 
 bool tt_setup_offloads_states(const tt_setup *s)
 {
-    return s->core.training.enable_cpu_offload && has_device(s);
+    return s->core.training.enable_cpu_offload && tt_setup_has_device(s);
 }
 
-/* The machine by whose speeds "auto" chooses. The choice must be the same on all ranks, so nothing is
- * measured. */
-static tt_status find_machine(const tt_setup *s, const tt_machine **out, tt_error *err)
+tt_status tt_setup_find_machine(const tt_setup *s, const tt_machine **out, tt_error *err)
 {
     const char *name = s->core.activation_checkpoint.offload_hardware;
     *out = !name && s->machine ? s->machine : tt_machine_find(name ? name : USUAL_MACHINE);
@@ -41,8 +39,8 @@ tt_status tt_setup_offload(const tt_setup *s, tt_offload_opts *out, tt_error *er
                                             [TT_ACTIVATIONS_HIDDEN] = TT_OFFLOAD_AUTO,
                                             [TT_ACTIVATIONS_ALL] = TT_OFFLOAD_ALL};
     const tt_activation_checkpoint_config *c = &s->core.activation_checkpoint;
-    *out = (tt_offload_opts){.mode = has_device(s) ? modes[c->offload] : TT_OFFLOAD_NONE,
+    *out = (tt_offload_opts){.mode = tt_setup_has_device(s) ? modes[c->offload] : TT_OFFLOAD_NONE,
                              .most_bytes = (int64_t)ceil(c->offload_budget_gb * (1 << 30)),
                              .ahead = (int)c->offload_prefetch_n_layers};
-    return find_machine(s, &out->machine, err);
+    return tt_setup_find_machine(s, &out->machine, err);
 }

@@ -21,8 +21,11 @@ static void test_explain_one_key(void **state)
                         "1000000000000; default 10000\n");
     assert_string_equal(explain(state, "activation_checkpoint.mode"),
                         "activation_checkpoint.mode\n"
-                        "    which activations the backward recomputes; not built yet: budget\n"
-                        "    one of none, selective, full; default \"none\"\n");
+                        "    which activations the backward recomputes: full: all but the layers' "
+                        "inputs; selective: what is cheap to compute; budget: as little as "
+                        "memory_gib or memory_budget allows; same results in all modes\n"
+                        "    one of none, selective, full, budget; default \"none\"\n");
+    assert_non_null(strstr(explain(state, "training.mixed_precision_param"), "; not built yet: "));
     assert_string_equal(explain(state, "profiling.freq"),
                         "profiling.freq\n"
                         "    steps from one trace to the next; the last is traced too; also spelt "

@@ -58,8 +58,8 @@ static const char *const refused[][3] = {
     BAD("metrics.enable_tensorboard", "1",
         "--metrics.enable_tensorboard: expected true or false, got 1"),
     BAD("activation_checkpoint.mode", "ful",
-        "--activation_checkpoint.mode: expected one of none, selective, full, got \"ful\" (did you "
-        "mean full?)"),
+        "--activation_checkpoint.mode: expected one of none, selective, full, budget, got \"ful\" "
+        "(did you mean full?)"),
     BAD("validator.freq", "0",
         "--validator.freq: validation.freq: expected 1 to 1000000000000, got 0"),
     BAD("extends", "b.json", "--extends: only a job file can extend another"),

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_RECOMPUTE_IMPL_H
+#define TT_RECOMPUTE_IMPL_H
+#include "passes/passes.h"
+
+/* Shared by recompute.c, recompute_cut.c and recompute_levels.c. */
+
+/* Whether a node of the forward may be computed again for the backward. */
+bool tt_recompute_can(const tt_node *n);
+
+/* A way to run the backward of a block: which nodes of its forward are computed again. */
+typedef struct tt_recipe {
+    bool *redo;    /* by node of the problem */
+    int64_t bytes; /* kept from the forward to the backward, per micro-batch */
+    double cost;   /* of the nodes that are computed again, in the machine's unit */
+} tt_recipe;
+
+/* What the backward of one block needs of its forward. */
+typedef struct tt_block_cut {
+    int block, stage;
+    int n_nodes, n_values, n_links;
+    const tt_node **node; /* of the forward, in order */
+    /* The following arrays are equal for blocks that are alike. */
+    int64_t
+        *keep; /* by value: the bytes it takes to keep it; 0: it is kept anyway; -1: a view, which
+                      has no bytes of its own */
+    double *again;  /* by node: the time it takes to compute it again */
+    int *maker;     /* by value: its node; -1: none that could be computed again */
+    bool *needed;   /* by value: the backward reads it */
+    int (*link)[2]; /* node, value: the node reads the value */
+    /* From keeping all to keeping least, each with less bytes and more cost than the one before it, and
+     * with falling returns: the lower convex hull of all choices. */
+    tt_recipe *recipes;
+    int n_recipes;
+    uint64_t hash;
+} tt_block_cut;
+
+/* recompute_cut.c: the problems of all blocks, in ascending order, with their recipes. */
+void tt_block_cuts_find(tt_graph *g, const tt_machine *m, tt_block_cut **out, int *n);
+
+/* recompute_levels.c: by node id, whether it is computed again at the levels of o->cut. Writes the numbers of levels to o->found. */
+bool *tt_recompute_levels(tt_graph *g, const tt_recompute_opts *o);
+/* Describes each block of a graph after the pass. */
+void tt_recompute_describe(tt_graph *g, const tt_recompute_opts *o);
+
+#endif

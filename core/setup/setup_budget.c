@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/setup_budget.h"
+#include <math.h>
+#include <string.h>
+
+/* activation_checkpoint.mode budget: every pipeline rank gets the level that takes the least time by the plan
+ * and whose plan is within the budget. A level is judged by compiling and planning the training program with it, so
+ * what is compared is what runs. All ranks' levels are tried in one program, because a rank's memory
+ * depends on its own stages. The modes full and selective are tried, too, and taken where they are faster. */
+
+#define MOST_TRIES 40   /* more than a bisection of the most levels takes */
+#define SAMPLES 8       /* levels that are tried where the last one does not fit */
+#define MOST_REPAIRS 16 /* of levels that together take more than each took alone */
+
+typedef struct chooser {
+    tt_setup *s;
+    tt_recompute_choice *c;
+    int *level; /* to try next */
+    int *too_much,
+        *enough; /* by rank: a level whose plan takes too much, and a higher one that fits;
+                                enough -1: none is known */
+    double *too_much_bytes, *enough_bytes;
+    double *time; /* by rank: of the best choice so far, which is c->level; INFINITY: none */
+    tt_recompute_cost now;
+} chooser;
+
+static double gib_of(double bytes)
+{
+    return bytes / (1 << 30);
+}
+
+/* Takes the levels that were tried last, where they fit and are faster than the best so far. */
+static void budget_take(chooser *k)
+{
+    for (int r = 0; r < k->c->n; r++) {
+        const double bytes = k->now.bytes[r], time = k->now.time[r];
+        k->c->least[r] = TT_MIN(k->c->least[r], bytes);
+        if (bytes > k->c->budget[r] || time > k->time[r] ||
+            (time == k->time[r] && bytes >= k->c->bytes[r]))
+            continue;
+        k->time[r] = time;
+        k->c->bytes[r] = bytes;
+        k->c->level[r] = k->level[r];
+    }
+}
+
+/* Compiles and plans the levels of k->level. */
+static tt_status budget_try(chooser *k, tt_error *err)
+{
+    tt_recompute_opts o;
+    tt_arena *own = tt_arena_new();
+    tt_setup_recompute_cut(k->s, k->level, 0, &o);
+    const tt_status st = tt_setup_evaluate(k->s, &o, own, &k->now, err);
+    tt_arena_free(own);
+    return st;
+}
+
+static tt_status try_levels(chooser *k, tt_error *err)
+{
+    TT_TRY(budget_try(k, err));
+    budget_take(k);
+    return TT_OK;
+}
+
+static void set_all(chooser *k, int level)
+{
+    for (int r = 0; r < k->c->n; r++)
+        k->level[r] = level;
+}
+
+static void note(chooser *k)
+{
+    for (int r = 0; r < k->c->n; r++) {
+        const int level = k->level[r];
+        if (k->now.bytes[r] <= k->c->budget[r]) {
+            if (k->enough[r] < 0 || level < k->enough[r]) {
+                k->enough[r] = level;
+                k->enough_bytes[r] = k->now.bytes[r];
+            }
+        } else if (k->enough[r] >= 0 ? level < k->enough[r] && level > k->too_much[r]
+                                     : level > k->too_much[r]) {
+            k->too_much[r] = level;
+            k->too_much_bytes[r] = k->now.bytes[r];
+        }
+    }
+}
+
+/* ---- the budgets ---- */
+
+static double budget_of(const tt_activation_checkpoint_config *a, double none, double full)
+{
+    if (a->memory_gib > 0)
+        return a->memory_gib * (1 << 30);
+    const double most = none, least = TT_MIN(full, none);
+    return a->memory_budget >= 1   ? most /* the ends are exact */
+           : a->memory_budget <= 0 ? least
+                                   : least + a->memory_budget * (most - least);
+}
+
+/* Finds each rank's budget, and the first choices: level 0 (which is mode none), full and selective. */
+static tt_status find_budgets(chooser *k, tt_error *err)
+{
+    static const int levels[] = {0, TT_CUT_FULL, TT_CUT_SELECTIVE};
+    tt_recompute_choice *c = k->c;
+    const size_t bytes = (size_t)c->n * sizeof(double);
+    tt_recompute_cost of[TT_COUNT(levels)];
+    for (size_t i = 0; i < TT_COUNT(levels); i++) {
+        of[i] = k->now = tt_recompute_cost_new(k->s, k->s->arena);
+        set_all(k, levels[i]);
+        TT_TRY(budget_try(k, err));
+    }
+    memcpy(c->none, of[0].bytes, bytes);
+    memcpy(c->full, of[1].bytes, bytes);
+    memcpy(c->n_levels, of[0].n_levels, (size_t)c->n * sizeof(int));
+    for (int r = 0; r < c->n; r++) {
+        c->least[r] = k->time[r] = (double)INFINITY;
+        c->budget[r] = budget_of(&k->s->core.activation_checkpoint, c->none[r], c->full[r]);
+        k->too_much[r] = 0;
+        k->too_much_bytes[r] = k->enough_bytes[r] = c->none[r];
+        k->enough[r] = c->none[r] <= c->budget[r] ? 0 : -1;
+    }
+    for (size_t i = 0; i < TT_COUNT(levels); i++) {
+        k->now = of[i];
+        set_all(k, levels[i]);
+        budget_take(k);
+    }
+    return TT_OK;
+}
+
+/* ---- the search ---- */
+
+/* The level between the two at which the budget would be reached if memory fell evenly; near an end of a
+ * long interval, the middle. */
+static int between(const chooser *k, int r, bool half)
+{
+    const int low = k->too_much[r], high = k->enough[r];
+    const double fall = k->too_much_bytes[r] - k->enough_bytes[r];
+    double part = fall > 0 ? (k->too_much_bytes[r] - k->c->budget[r]) / fall : 0.5;
+    if (half)
+        part = 0.5;
+    const int level = low + (int)ceil(part * (high - low));
+    return TT_MIN(TT_MAXV(level, low + 1), high - 1);
+}
+
+static bool is_open(const chooser *k, int r)
+{
+    return k->enough[r] >= 0 && k->enough[r] - k->too_much[r] > 1;
+}
+
+static tt_status bisect(chooser *k, tt_error *err)
+{
+    for (int n = 0; n < MOST_TRIES; n++) {
+        bool any = false;
+        for (int r = 0; r < k->c->n; r++) {
+            any = any || is_open(k, r);
+            k->level[r] = is_open(k, r)       ? between(k, r, n % 3 == 2)
+                          : k->enough[r] >= 0 ? k->enough[r]
+                                              : k->c->n_levels[r];
+        }
+        if (!any)
+            return TT_OK;
+        TT_TRY(try_levels(k, err));
+        note(k);
+    }
+    return TT_OK;
+}
+
+/* Brackets each rank's budget between a level that takes too much and one that fits. What recomputing
+ * itself takes can make a higher level need more, so levels between are tried if the last does not fit. */
+static tt_status bracket(chooser *k, tt_error *err)
+{
+    for (int i = SAMPLES; i > 0; i--) {
+        bool all = true;
+        for (int r = 0; r < k->c->n; r++) {
+            all = all && k->enough[r] >= 0;
+            k->level[r] = k->enough[r] >= 0 ? k->enough[r] : k->c->n_levels[r] * i / SAMPLES;
+        }
+        if (all)
+            return TT_OK;
+        TT_TRY(try_levels(k, err));
+        for (int r = 0; r < k->c->n; r++)
+            if (k->enough[r] < 0 && k->now.bytes[r] <= k->c->budget[r]) {
+                k->enough[r] = k->level[r];
+                k->enough_bytes[r] = k->now.bytes[r];
+            }
+    }
+    return TT_OK;
+}
+
+/* ---- the end ---- */
+
+static tt_status refuse(const chooser *k, int r, tt_error *err)
+{
+    const tt_setup *s = k->s;
+    const tt_recompute_choice *c = k->c;
+    const tt_activation_checkpoint_config *a = &s->core.activation_checkpoint;
+    double least = 0;
+    char where[48] = "";
+    for (int i = 0; i < c->n; i++)
+        least = TT_MAXV(least, c->least[i]);
+    if (c->n > 1)
+        snprintf(where, sizeof where, " (on pipeline rank %d)", r);
+    const bool offload = tt_setup_has_device(s) && a->offload == TT_ACTIVATIONS_STAY;
+    return tt_job_fail(
+        s->job,
+        a->memory_gib > 0 ? "activation_checkpoint.memory_gib"
+                          : "activation_checkpoint.memory_budget",
+        err,
+        "%.3f GiB per rank cannot be reached%s: recomputing all that can be, training takes at "
+        "least %.3f GiB; lower training.local_batch_size or seq_len, %s%sor use more ranks "
+        "(parallelism.data_parallel_shard_degree, tensor_parallel_degree, …)",
+        gib_of(c->budget[r]), where, gib_of(least),
+        offload ? "set activation_checkpoint.offload \"all\", " : "",
+        a->store_dtype == TT_F32 && s->core.training.mixed_precision_param == TT_F32
+            ? "set training.mixed_precision_param \"bfloat16\", "
+            : "");
+}
+
+/* Each rank's level was judged beside other levels of the other ranks, which order the messages; so the
+ * choice is judged as a whole, and a rank that now takes too much gets its next level. */
+static tt_status budget_settle(chooser *k, tt_error *err)
+{
+    tt_recompute_choice *c = k->c;
+    for (int n = 0; n < MOST_REPAIRS; n++) {
+        int over = -1;
+        memcpy(k->level, c->level, (size_t)c->n * sizeof(int));
+        TT_TRY(budget_try(k, err));
+        for (int r = 0; r < c->n; r++) {
+            c->bytes[r] = k->now.bytes[r];
+            if (c->bytes[r] <= c->budget[r])
+                continue;
+            over = r;
+            c->level[r] =
+                c->level[r] < 0 || c->level[r] == c->n_levels[r] ? TT_CUT_FULL : c->level[r] + 1;
+        }
+        if (over < 0)
+            return TT_OK;
+        if (n == MOST_REPAIRS - 1)
+            return refuse(k, over, err);
+    }
+    return TT_OK;
+}
+
+static void make(chooser *k, tt_setup *s)
+{
+    tt_arena *a = s->arena;
+    tt_recompute_choice *c = k->c = tt_arena_alloc(a, sizeof *c);
+    const size_t n = (size_t)s->pipeline_ranks + 1;
+    int **const ints[] = {&c->level, &c->n_levels, &k->level, &k->too_much, &k->enough};
+    double **const doubles[] = {&c->budget, &c->bytes, &c->none,           &c->full,
+                                &c->least,  &k->time,  &k->too_much_bytes, &k->enough_bytes};
+    for (size_t i = 0; i < TT_COUNT(ints); i++)
+        *ints[i] = tt_arena_array(a, n, sizeof(int));
+    for (size_t i = 0; i < TT_COUNT(doubles); i++)
+        *doubles[i] = tt_arena_array(a, n, sizeof(double));
+    k->s = s;
+    c->n = s->pipeline_ranks;
+    s->recompute_choice = c;
+}
+
+tt_status tt_setup_choose_recompute(tt_setup *s, tt_error *err)
+{
+    chooser k = {0};
+    make(&k, s);
+    TT_TRY(find_budgets(&k, err));
+    TT_TRY(bracket(&k, err));
+    TT_TRY(bisect(&k, err));
+    for (int r = 0; r < k.c->n; r++)
+        if (isinf(k.time[r]))
+            return refuse(&k, r, err);
+    return budget_settle(&k, err);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "estimate/estimate.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* activation_checkpoint.mode budget by the plan: it takes no more memory than it is allowed, and is never
+ * slower than full or selective with as much memory, over models, meshes, backends and budgets. */
+
+static tt_registry *registry;
+
+#define AC "activation_checkpoint."
+
+typedef struct planned {
+    double bytes, time; /* of the fullest pipeline rank; of a step, by the machine that chooses */
+    double budget;      /* the largest of a rank; 0: another mode */
+    int n_blocks;
+    tt_recomputed_block blocks[200];
+} planned;
+
+static tt_status plan_try(const char *text, const char *mode, bool device, planned *out,
+                          tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_setup *s = tt_arena_alloc(a, sizeof *s);
+    tt_override all[40];
+    size_t n = 0;
+    char *words = tt_arena_printf(a, "%s %s", text, mode), *save = NULL;
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        all[n++] = (tt_override){w, strtok_r(NULL, " ", &save)};
+    all[n++] = (tt_override){"dataloader.path", "[\"none.txt\"]"};
+    all[n++] = (tt_override){"backend.name", device ? "cuda" : "cpu"};
+    tt_job *job;
+    tt_plan **plans;
+    const tt_setup_opts o = {.mode = TT_MODE_TRAIN,
+                             .compile = true,
+                             .data = true,
+                             .machine = device ? tt_machine_find("h100") : NULL};
+    tt_status st = tt_job_load_text(a, "test", "{}", 2, all, n, &job, err);
+    if (st == TT_OK)
+        st = tt_setup_make(&o, registry, job, a, s, err);
+    if (st == TT_OK)
+        st = tt_setup_plan_all(s, a, &plans, err);
+    if (st == TT_OK) {
+        tt_step_time time;
+        *out = (planned){.n_blocks = s->recomputed.n_blocks};
+        for (int r = 0; r < s->pipeline_ranks; r++) {
+            out->bytes = fmax(out->bytes, tt_setup_program_bytes(s, plans[r]));
+            if (s->recompute_choice)
+                out->budget = fmax(out->budget, s->recompute_choice->budget[r]);
+        }
+        tt_step_time_of(s, s->recompute_machine, &time);
+        out->time = time.step;
+        memcpy(out->blocks, s->recomputed.blocks, (size_t)out->n_blocks * sizeof *out->blocks);
+        for (int i = 0; i < out->n_blocks; i++) /* their strings are the arena's */
+            out->blocks[i].again = out->blocks[i].name = NULL;
+    }
+    tt_arena_free(a);
+    return st;
+}
+
+static planned plan(const char *text, const char *mode, bool device)
+{
+    planned p;
+    tt_error err = {0};
+    if (plan_try(text, mode, device, &p, &err) != TT_OK)
+        fail_msg("%s %s: %s", text, mode, err.text);
+    return p;
+}
+
+#define P "parallelism."
+#define BF16 " training.mixed_precision_param bfloat16"
+static const char *const jobs[] = {
+    "model.flavor debugmodel training.local_batch_size 2 training.seq_len 128",
+    "model.flavor debugmodel model.args.n_layers 1 training.local_batch_size 1 training.seq_len 33",
+    "model.flavor debugmodel model.args.n_layers 24 training.local_batch_size 4 training.seq_len "
+    "256" BF16,
+    "spec gpt2 model.args.n_layers 5 training.local_batch_size 2 training.seq_len 64",
+    "model.flavor 1B training.local_batch_size 1 training.seq_len 512 " P
+    "data_parallel_shard_degree 4" BF16,
+    "model.flavor debugmodel model.args.n_layers 9 training.local_batch_size 2 training.seq_len "
+    "256 " P "tensor_parallel_degree 2",
+    "model.flavor debugmodel model.args.n_layers 12 training.local_batch_size 8 training.seq_len "
+    "128 " P "pipeline_parallel_degree 4",
+    "model.flavor debugmodel model.args.n_layers 12 training.local_batch_size 8 training.seq_len "
+    "128 " P "pipeline_parallel_degree 2 " P "pipeline_parallel_schedule ZBVZeroBubble",
+    "model.flavor debugmodel training.local_batch_size 2 training.seq_len 256 " P
+    "context_parallel_degree 2" BF16,
+    "model.flavor 8B model.args.n_layers 8 training.local_batch_size 2 training.seq_len 4096 " P
+    "data_parallel_shard_degree 8 " P "tensor_parallel_degree 2" BF16,
+    "model.flavor 70B model.args.n_layers 16 training.local_batch_size 8 training.seq_len 4096 " P
+    "pipeline_parallel_degree 4 " P "tensor_parallel_degree 8" BF16,
+};
+
+static void budget_of(char *mode, size_t n, double bytes)
+{
+    snprintf(mode, n, AC "mode budget " AC "memory_gib %.17g", bytes / (1 << 30));
+}
+
+static void test_never_worse_than_full_or_selective(void **state)
+{
+    static const char *const others[] = {AC "mode full", AC "mode selective",
+                                         AC "mode selective " AC "selective_ac_option 2"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(jobs); i++)
+        for (int device = 0; device < 2; device++)
+            for (size_t k = 0; k < TT_COUNT(others); k++) {
+                char mode[120];
+                const planned other = plan(jobs[i], others[k], device);
+                budget_of(mode, sizeof mode, other.bytes);
+                const planned ours = plan(jobs[i], mode, device);
+                if (ours.bytes > other.bytes || ours.time > other.time * (1 + 1e-9))
+                    fail_msg("%s, %s, %s: %.0f bytes and time %.17g, budget %.0f and %.17g",
+                             jobs[i], device ? "cuda" : "cpu", others[k], other.bytes, other.time,
+                             ours.bytes, ours.time);
+            }
+}
+
+/* More memory is never slower, every budget is kept, and the ends are those of none and full. */
+static void test_every_budget_is_kept(void **state)
+{
+    static const double budgets[] = {0, 0.1, 0.25, 0.5, 0.75, 0.9, 1};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(jobs) - 2; i++) {
+        const planned none = plan(jobs[i], AC "mode none", false),
+                      full = plan(jobs[i], AC "mode full", false);
+        double before = (double)INFINITY;
+        for (size_t k = 0; k < TT_COUNT(budgets); k++) {
+            char mode[120];
+            snprintf(mode, sizeof mode, AC "mode budget " AC "memory_budget %g", budgets[k]);
+            const planned p = plan(jobs[i], mode, false);
+            assert_true(p.bytes <= p.budget);
+            if (p.time > before * 1.02) /* levels that a search does not try may be faster */
+                fail_msg("%s %s: %.17g, with less memory %.17g", jobs[i], mode, p.time, before);
+            before = p.time;
+            if (!k)
+                assert_true(p.bytes <= fmax(full.bytes, none.bytes));
+        }
+        assert_true(before <= none.time);
+    }
+}
+
+/* Layers that are alike are chosen alike, and the oldest compute most again. */
+static void test_oldest_layers_first(void **state)
+{
+    (void)state;
+    const planned p = plan(jobs[2], AC "mode budget " AC "memory_budget 0.4", false);
+    int changes = 0;
+    assert_int_equal(p.n_blocks, 24);
+    for (int i = 1; i < 23; i++) { /* the last layer's output is the head's, so it may differ */
+        assert_true(p.blocks[i].kept >= p.blocks[i - 1].kept);
+        changes += p.blocks[i].kept != p.blocks[i - 1].kept;
+    }
+    assert_true(changes <= 3);
+    assert_true(p.blocks[0].flops > 0);
+}
+
+static void test_the_same_choice_every_time(void **state)
+{
+    (void)state;
+    for (size_t i = 5; i < 8; i++) {
+        const planned p = plan(jobs[i], AC "mode budget", false),
+                      q = plan(jobs[i], AC "mode budget", false);
+        assert_memory_equal(&p, &q, sizeof p);
+    }
+}
+
+static void test_errors_say_what_to_do(void **state)
+{
+    static const struct {
+        const char *mode, *says;
+    } cases[] = {
+        {AC "mode budget " AC "memory_gib 0.001",                     "training takes at least 0.1"                 },
+        {AC "mode budget " AC "memory_gib 0.001",                     "lower training.local_batch_size or seq_len"  },
+        {AC "mode budget " AC "memory_gib 1 " AC "memory_budget 0.3", "set one of them"                             },
+        {AC "mode full " AC "memory_gib 1",                           "activation_checkpoint.mode is not \"budget\""},
+        {AC "mode budget " AC "memory_budget 1.1",                    "memory_budget"                               },
+        {AC "mode selective " AC "save_ops [\"liner\"]",              "there is no op \"liner\""                    },
+        {AC "mode full " AC "save_ops [\"linear\"]",                  "mode is not \"selective\""                   },
+        {AC "mode selective " AC "selective_ac_option 0",             "expected \"op\" or a number"                 },
+        {AC "mode selective " AC "selective_ac_option 2x",            "got \"2x\""                                  },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(cases); i++) {
+        planned p;
+        tt_error err = {0};
+        if (plan_try(jobs[0], cases[i].mode, false, &p, &err) == TT_OK)
+            fail_msg("%s is accepted", cases[i].mode);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("%s: %s", cases[i].mode, err.text);
+    }
+}
+
+/* The least that the error names can be reached. */
+static void test_the_least_can_be_reached(void **state)
+{
+    (void)state;
+    planned p;
+    tt_error err = {0};
+    assert_int_not_equal(
+        plan_try(jobs[6], AC "mode budget " AC "memory_gib 0.001", false, &p, &err), TT_OK);
+    const char *at = strstr(err.text, "at least ");
+    assert_non_null(at);
+    char mode[120];
+    budget_of(mode, sizeof mode, (strtod(at + 9, NULL) + 0.001) * (1 << 30));
+    p = plan(jobs[6], mode, false);
+    assert_true(p.bytes <= p.budget);
+}
+
+static void test_largest_models_choose_in_seconds(void **state)
+{
+    (void)state;
+    const clock_t t0 = clock();
+    plan("model.flavor 405B training.seq_len 8192 training.local_batch_size 16 " P
+         "tensor_parallel_degree 8 " P "data_parallel_shard_degree 4 " P
+         "pipeline_parallel_degree 16" BF16,
+         AC "mode budget", true);
+    const double s = (double)(clock() - t0) / CLOCKS_PER_SEC;
+    if (s > 60) /* 4 s without a sanitizer */
+        fail_msg("%.1f s", s);
+}
+
+static int open_registry(void **state)
+{
+    (void)state;
+    tt_error err = {0};
+    const char *dir = getenv("PLUGINS");
+    const char *const dirs[] = {dir ? dir : "./plugins"};
+    const tt_registry_opts o = {dirs, 1, NULL};
+    tt_log_setup(TT_ERROR, 0, 1, false);
+    return tt_registry_new(&o, &registry, &err) == TT_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_never_worse_than_full_or_selective),
+        cmocka_unit_test(test_every_budget_is_kept),
+        cmocka_unit_test(test_oldest_layers_first),
+        cmocka_unit_test(test_the_same_choice_every_time),
+        cmocka_unit_test(test_errors_say_what_to_do),
+        cmocka_unit_test(test_the_least_can_be_reached),
+        cmocka_unit_test(test_largest_models_choose_in_seconds),
+    };
+    return cmocka_run_group_tests(tests, open_registry, NULL);
+}
