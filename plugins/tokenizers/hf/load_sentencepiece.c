@@ -208,21 +208,18 @@ static tt_status set_pieces(hf_tokenizer *t, const hf_file *f, const sp_model *s
     m->user = calloc(sp->n, sizeof *m->user);
     if (!t->vocab.tokens || !m->scores || !m->user)
         return TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for %zu pieces", f->name, sp->n);
-    float least = FLT_MAX, best = FLT_MIN; /* sentencepiece begins with these too */
+    float least = FLT_MAX; /* as in sentencepiece */
     for (size_t id = 0; id < sp->n; id++) {
         const sp_piece *p = &sp->pieces[id];
         TT_TRY(set_piece(t, f, sp, id, d));
-        if (p->type == NORMAL) {
+        if (p->type == NORMAL)
             least = p->score < least ? p->score : least;
-            best = p->score > best ? p->score : best;
-        }
         m->user[id] = p->type == USER_DEFINED;
         if (m->user[id])
             TT_TRY(hf_tree_add(&m->user_symbols, p->s, p->n, (int32_t)id, f->err));
         if (in_texts(p) && p->type != UNUSED)
             TT_TRY(hf_tree_add(&m->tree, p->s, p->n, (int32_t)id, f->err));
     }
-    m->best = (double)best;
     m->unk_score = (double)(least - 10.0f);
     if (m->unk < 0)
         return HF_FAIL(f, "%s: no piece is the unknown one", f->name);
