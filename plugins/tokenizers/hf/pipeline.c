@@ -158,6 +158,7 @@ static tt_status encode_piece(const hf_tokenizer *t, hf_work *w, const uint8_t *
                               bool begins)
 {
     if (t->n_norms) {
+        w->norms.inside = !begins;
         TT_TRY(hf_normalize(t, &w->norms, &s, &n, w->err));
         return encode_normal(t, w, s, n, begins);
     }
