@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     tt_error err = {0};
     hf_tokenizer *t = hf_new();
     if (t && (t->path = strdup("tokenizer.model"))) {
-        if (hf_load_sentencepiece(t, n_model ? (const char *)bytes : "", n_model, &d, &err) ==
+        if (hf_load_sentencepiece(t, n_model ? (const char *)bytes : "", n_model, NULL, &d, &err) ==
             TT_OK)
             encode_and_decode(t, mark ? mark + 3 : bytes, mark ? n - n_model - 3 : n);
         else

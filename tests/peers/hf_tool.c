@@ -11,6 +11,7 @@
  *   IDS                  u32 count, i32 ids, …; "-": no ids
  *   HF_ALLOW_SPECIAL=1   special tokens are read as such
  *   HF_PATTERN, HF_SPECIAL_TOKENS   for a tiktoken file
+ *   HF_SPECIALS=1        a line of the ids of bos, eos and pad
  *   HF_DECODED=FILE      what the ids decode to: u32 bytes, text, …
  * Decodes what it encoded and compares; a line of MB/s on standard output. */
 
@@ -152,6 +153,10 @@ int main(int argc, char **argv)
         s = load_read_file(argv[2], true, &texts, &n, &err);
     if (s != TT_OK)
         fprintf(stderr, "hf_tool: %s\n", err.text);
+    if (s == TT_OK && getenv("HF_SPECIALS")) {
+        const hf_tokenizer *t = self;
+        printf("bos %d eos %d pad %d\n", t->bos, t->eos, t->pad);
+    }
     for (int i = 0; s == TT_OK && texts && i < repeats; i++)
         s = pass(self, texts, n, n_threads < 1 || n_threads > 64 || out ? 1 : n_threads, out,
                  decoded);

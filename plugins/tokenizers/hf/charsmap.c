@@ -173,9 +173,10 @@ static tt_status charsmap_put(piece_out *o, const char *text, size_t m, tt_error
     return TT_OK;
 }
 
-tt_status hf_sentencepiece_normalize(const hf_tokenizer *t, const hf_norm *p, const uint8_t *s,
-                                     size_t n, hf_bytes *out, tt_error *err)
+tt_status hf_sentencepiece_normalize(const hf_tokenizer *t, const hf_norm *p, bool inside,
+                                     const uint8_t *s, size_t n, hf_bytes *out, tt_error *err)
 {
+    const bool prefix = p->dummy_prefix && !(p->first_only && inside);
     piece_out o = {out, p, p->trim_blanks};
     const size_t before = out->n, blank = p->escape ? 3 : 1;
     size_t at = 0, used = 0, m = 0;
@@ -188,7 +189,7 @@ tt_status hf_sentencepiece_normalize(const hf_tokenizer *t, const hf_norm *p, co
     }
     if (at == n)
         return TT_OK;
-    if (p->dummy_prefix && !p->suffix)
+    if (prefix && !p->suffix)
         TT_TRY(put_blank(&o, err));
     for (; at < n; at += used) {
         text = next_text(t, p, s + at, n - at, &used, &m);
@@ -197,5 +198,5 @@ tt_status hf_sentencepiece_normalize(const hf_tokenizer *t, const hf_norm *p, co
     while (p->trim_blanks && out->n - before >= blank &&
            memcmp(out->s + out->n - blank, p->escape ? "\xe2\x96\x81" : " ", blank) == 0)
         out->n -= blank;
-    return p->dummy_prefix && p->suffix ? put_blank(&o, err) : TT_OK;
+    return prefix && p->suffix ? put_blank(&o, err) : TT_OK;
 }

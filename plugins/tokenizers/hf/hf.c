@@ -206,8 +206,9 @@ static const tt_tokenizer_vt vt = {sizeof vt,       open_hf, hf_close, info,    
 static const tt_option options[] = {
     TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL,
                    TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
-                   "tokenizer.json, its folder, or a tiktoken file; "
-                   "tokenizer_config.json in the same folder names bos, eos and pad"),
+                   "tokenizer.json or tokenizer.model, their folder, or a tiktoken file; "
+                   "tokenizer_config.json and special_tokens_map.json in the same folder name bos, "
+                   "eos, pad and, for tokenizer.model, added tokens"),
     TT_OPTION_MORE(hf_options, bos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "text of the token before a document; null = tokenizer_config.json's"),
     TT_OPTION_MORE(hf_options, eos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,

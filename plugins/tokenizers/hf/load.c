@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Loads the files: tokenizer.json or tiktoken's, and tokenizer_config.json in the same folder. */
+/* Loads the files: tokenizer.json, tokenizer.model or tiktoken's, and what lies beside them. */
 
 #define LARGEST_FILE ((long long)1 << 30)
 
@@ -114,39 +114,6 @@ static tt_status load_read_file(const char *path, bool must, char **text, size_t
     return TT_OK;
 }
 
-/* "bos_token": "<s>" or {"content": "<s>", …} or null. */
-static tt_status special(const hf_tokenizer *t, const char *file, const json_t *root,
-                         const char *key, int32_t *id, tt_error *err)
-{
-    const json_t *v = json_object_get(root, key);
-    if (json_is_object(v))
-        v = json_object_get(v, "content");
-    if (!v || json_is_null(v))
-        return TT_OK;
-    if (!json_is_string(v))
-        return TT_FAIL(err, TT_EFORMAT, "%s: %s: expected a token's text", file, key);
-    const int32_t found = hf_find_token(t, json_string_value(v), json_string_length(v));
-    if (found < 0)
-        return TT_FAIL(err, TT_EFORMAT, "%s: %s: \"%s\" is not a token of %s", file, key,
-                       hf_show(json_string_value(v), json_string_length(v)).text, t->path);
-    *id = found;
-    return TT_OK;
-}
-
-static tt_status load_config(hf_tokenizer *t, const char *file, const char *text, size_t n,
-                             tt_error *err)
-{
-    json_t *root;
-    TT_TRY(hf_read_json(file, text, n, &root, err));
-    tt_status s = special(t, file, root, "bos_token", &t->bos, err);
-    if (s == TT_OK)
-        s = special(t, file, root, "eos_token", &t->eos, err);
-    if (s == TT_OK)
-        s = special(t, file, root, "pad_token", &t->pad, err);
-    json_decref(root);
-    return s;
-}
-
 static bool needs_traits(const hf_tokenizer *t)
 {
     bool any = t->n_norms > 0;
@@ -197,15 +164,20 @@ tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *
                        size_t n_config, tt_error *err)
 {
     hf_digest d;
+    hf_configs c = {{NULL}, {NULL}};
     load_begin(t, &d);
     if (!t->path && !(t->path = strdup("tokenizer.json")))
         return TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
-    TT_TRY(hf_is_sentencepiece(text, n) ? hf_load_sentencepiece(t, text, n, &d, err)
-                                        : load_tokenizer(t, text, n, &d, err));
     if (config)
-        TT_TRY(load_config(t, "tokenizer_config.json", config, n_config, err));
-    seal(t, &d);
-    return TT_OK;
+        TT_TRY(hf_read_json(hf_config_names[0], config, n_config, &c.roots[0], err));
+    tt_status s = hf_is_sentencepiece(text, n) ? hf_load_sentencepiece(t, text, n, &c, &d, err)
+                                               : load_tokenizer(t, text, n, &d, err);
+    if (s == TT_OK)
+        s = hf_load_configs(t, &c, err);
+    if (s == TT_OK)
+        seal(t, &d);
+    hf_configs_release(&c);
+    return s;
 }
 
 /* The file of a folder: tokenizer.json, or tokenizer.model if that is all there is. */
@@ -250,8 +222,8 @@ static tt_status override(const hf_tokenizer *t, const char *key, const char *te
     return TT_OK;
 }
 
-static tt_status load_either(hf_tokenizer *t, const hf_options *o, const char *text, size_t n,
-                             hf_digest *d, tt_error *err)
+static tt_status load_either(hf_tokenizer *t, const hf_options *o, const hf_configs *c,
+                             const char *text, size_t n, hf_digest *d, tt_error *err)
 {
     const bool model = hf_is_sentencepiece(text, n);
     if (!model && hf_is_tiktoken(text, n))
@@ -260,25 +232,39 @@ static tt_status load_either(hf_tokenizer *t, const hf_options *o, const char *t
         return TT_FAIL(err, TT_EINVAL,
                        "tokenizer.%s: %s has its own; this key is for tiktoken files",
                        o->pattern ? "pattern" : "special_tokens", t->path);
-    return model ? hf_load_sentencepiece(t, text, n, d, err) : load_tokenizer(t, text, n, d, err);
+    return model ? hf_load_sentencepiece(t, text, n, c, d, err)
+                 : load_tokenizer(t, text, n, d, err);
 }
 
-static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *config, tt_error *err)
+/* Reads what lies beside the tokenizer. */
+static tt_status read_configs(const char *path, hf_configs *c, tt_error *err)
+{
+    for (int i = 0; i < HF_N_CONFIGS; i++) {
+        char *text = NULL;
+        size_t n = 0;
+        c->names[i] = load_path(path, hf_config_names[i]);
+        if (!c->names[i])
+            return TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
+        TT_TRY(load_read_file(c->names[i], false, &text, &n, err));
+        const tt_status s = text ? hf_read_json(c->names[i], text, n, &c->roots[i], err) : TT_OK;
+        free(text);
+        TT_TRY(s);
+    }
+    return TT_OK;
+}
+
+static tt_status load_files(hf_tokenizer *t, const hf_options *o, const hf_configs *c,
+                            tt_error *err)
 {
     hf_digest d;
     char *text = NULL;
     size_t n = 0;
     load_begin(t, &d);
     TT_TRY(load_read_file(t->path, true, &text, &n, err));
-    tt_status s = load_either(t, o, text, n, &d, err);
-    free(text);
-    text = NULL;
-    if (s == TT_OK)
-        s = load_read_file(config, false, &text, &n, err);
-    if (s == TT_OK && text)
-        s = load_config(t, config, text, n, err);
+    const tt_status s = load_either(t, o, c, text, n, &d, err);
     free(text);
     TT_TRY(s);
+    TT_TRY(hf_load_configs(t, c, err));
     TT_TRY(override(t, "bos_token", o->bos_token, &t->bos, err));
     TT_TRY(override(t, "eos_token", o->eos_token, &t->eos, err));
     TT_TRY(override(t, "pad_token", o->pad_token, &t->pad, err));
@@ -288,6 +274,7 @@ static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *co
 
 tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err)
 {
+    hf_configs c = {{NULL}, {NULL}};
     if (!o->path || !*o->path)
         return TT_FAIL(err, TT_EINVAL,
                        "tokenizer.path: the hf tokenizer needs a tokenizer.json or "
@@ -295,10 +282,11 @@ tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err)
                        "that has it, or a tiktoken file");
     t->path = load_path(o->path, NULL);
     t->allow_special = o->allow_special;
-    char *config = load_path(o->path, "tokenizer_config.json");
-    const tt_status s = t->path && config ? load_files(t, o, config, err)
-                                          : TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
-    free(config);
+    tt_status s = t->path ? read_configs(o->path, &c, err)
+                          : TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
+    if (s == TT_OK)
+        s = load_files(t, o, &c, err);
+    hf_configs_release(&c);
     return s;
 }
 

@@ -60,14 +60,42 @@ tt_status hf_set_token(hf_tokenizer *t, const hf_file *f, size_t id, const char 
                        bool alphabet, bool in_words);
 bool hf_byte_token(const uint8_t *s, size_t n, uint8_t *byte);
 
+/* ---- load_config.c: the files beside a tokenizer ---- */
+
+typedef enum hf_config_file {
+    HF_TOKENIZER_CONFIG, /* tokenizer_config.json   */
+    HF_SPECIAL_MAP,      /* special_tokens_map.json */
+    HF_ADDED_TOKENS,     /* added_tokens.json       */
+    HF_N_CONFIGS,
+} hf_config_file;
+extern const char *const hf_config_names[HF_N_CONFIGS];
+
+typedef struct hf_configs {
+    char *names[HF_N_CONFIGS];   /* for messages */
+    json_t *roots[HF_N_CONFIGS]; /* NULL: there is no such file */
+} hf_configs;
+void hf_configs_release(hf_configs *c);
+/* The token that the files name as bos_token, unk_token, …: its text or an object with its content;
+ * NULL: none. *file: where it is named. special_tokens_map.json counts where tokenizer_config.json
+ * has no added_tokens_decoder, and before that file, as in transformers. */
+const json_t *hf_configs_token(const hf_configs *c, const char *key, hf_config_file *file);
+/* bos, eos and pad */
+tt_status hf_load_configs(hf_tokenizer *t, const hf_configs *c, tt_error *err);
+
 /* ---- load_sentencepiece.c: tokenizer.model ---- */
 
 bool hf_is_sentencepiece(const char *text, size_t n);
-tt_status hf_load_sentencepiece(hf_tokenizer *t, const char *text, size_t n, hf_digest *d,
-                                tt_error *err);
+/* c: what lies beside the model, or NULL. */
+tt_status hf_load_sentencepiece(hf_tokenizer *t, const char *text, size_t n, const hf_configs *c,
+                                hf_digest *d, tt_error *err);
 /* drop_first: the blank that was put before the text. unk_text: what an unknown token shows. */
 tt_status hf_sentencepiece_decoder(hf_tokenizer *t, bool drop_first, const char *unk_text,
                                    size_t n_unk, tt_error *err);
+
+/* added_tokens, in load_model.c; vocab: the texts and ids that the model has already, next: the
+ * first id after the model's. */
+tt_status hf_load_added(hf_tokenizer *t, const hf_file *f, const json_t *added, json_t *vocab,
+                        json_int_t next, hf_digest *d);
 
 /* The id of a token by its text, added tokens first; -1: not a token. */
 int32_t hf_find_token(const hf_tokenizer *t, const char *text, size_t n);

@@ -282,13 +282,12 @@ static tt_status load_added(hf_tokenizer *t, const hf_file *f, const json_t *ite
     return TT_OK;
 }
 
-static tt_status load_all_added(hf_tokenizer *t, const hf_file *f, const json_t *added,
-                                json_t *vocab, hf_digest *d)
+tt_status hf_load_added(hf_tokenizer *t, const hf_file *f, const json_t *added, json_t *vocab,
+                        json_int_t next, hf_digest *d)
 {
     const json_t *item;
     size_t i;
     bool any = false, warned = false;
-    json_int_t next = (json_int_t)json_object_size(vocab);
     if (json_array_size(added) == 0)
         return TT_OK;
     t->added = calloc(json_array_size(added), sizeof *t->added);
@@ -328,7 +327,7 @@ static tt_status load_with(hf_tokenizer *t, const hf_file *f, const json_t *mode
         TT_TRY(hf_subword_tokens(t, f, model, vocab));
     else
         hf_merges_finish(&t->vocab);
-    return load_all_added(t, f, added, vocab, d);
+    return hf_load_added(t, f, added, vocab, (json_int_t)json_object_size(vocab), d);
 }
 
 /* The parts that other models have and byte-level BPE has not determine its ids too. */

@@ -1,166 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "load.h"
 #include "normalize.h"
-#include "protobuf.h"
+#include "sentencepiece.h"
 #include "subword.h"
 #include <float.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* tokenizer.model of sentencepiece, a protocol buffer: pieces with scores and types, a normalizer,
- * and what the trainer was told. Field numbers are those of its sentencepiece_model.proto. */
+/* A tokenizer from sentencepiece's tokenizer.model and the files beside it. */
 
-enum piece_type { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
-enum model_type { UNIGRAM = 1, BPE };
-#define MOST_PIECES ((size_t)1 << 22)
 #define LONGEST_PIECE 1024 /* bytes of a piece of BPE, which is looked up in all its parts */
-
-typedef struct sp_piece {
-    const uint8_t *s;
-    size_t n;
-    float score;
-    unsigned type;
-} sp_piece;
-
-typedef struct sp_text {
-    const uint8_t *s;
-    size_t n;
-} sp_text;
-
-typedef struct sp_model {
-    sp_piece *pieces;
-    size_t n, cap;
-    uint64_t model_type;
-    bool byte_fallback, suffix, dummy_prefix, trim_blanks, escape, denormalizer;
-    sp_text charsmap, unk_surface, bos, eos, pad;
-} sp_model;
-
-bool hf_is_sentencepiece(const char *text, size_t n)
-{
-    hf_message m = {(const uint8_t *)text, (const uint8_t *)text + n, false};
-    hf_field f;
-    bool piece = false;
-    if (n < 4 || text[0] != 0x0a) /* it begins with a piece */
-        return false;
-    while (hf_next_field(&m, &f))
-        piece = piece || (f.number == 1 && f.wire == 2);
-    return piece && !m.bad;
-}
-
-/* ---- the messages ---- */
-
-static tt_status read_piece(sp_model *sp, const hf_file *f, const hf_field *outer)
-{
-    hf_message m = {outer->text, outer->text + outer->n, false};
-    sp_piece p = {.type = NORMAL};
-    hf_field in;
-    while (hf_next_field(&m, &in)) {
-        if (in.number == 1 && in.wire == 2) {
-            p.s = in.text;
-            p.n = in.n;
-        } else if (in.number == 2 && in.wire == 5) {
-            p.score = hf_float(&in);
-        } else if (in.number == 3 && in.wire == 0) {
-            p.type = in.value <= BYTE ? (unsigned)in.value : 0;
-        }
-    }
-    if (m.bad || p.n == 0 || !isfinite(p.score) || p.type < NORMAL || memchr(p.s, 0, p.n) ||
-        hf_utf8_valid(p.s, p.n) != p.n)
-        return HF_FAIL(f, "%s: piece %zu: not a text with a score and a type", f->name, sp->n);
-    if (sp->n == MOST_PIECES)
-        return HF_FAIL(f, "%s: more than %zu pieces", f->name, MOST_PIECES);
-    if (sp->n == sp->cap) {
-        const size_t cap = 2 * sp->cap + 1024;
-        sp_piece *more = realloc(sp->pieces, cap * sizeof *more);
-        if (!more)
-            return TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for %zu pieces", f->name, cap);
-        sp->pieces = more;
-        sp->cap = cap;
-    }
-    sp->pieces[sp->n++] = p;
-    return TT_OK;
-}
-
-static void read_trainer(sp_model *sp, const hf_field *outer, bool *bad)
-{
-    hf_message m = {outer->text, outer->text + outer->n, false};
-    hf_field in;
-    while (hf_next_field(&m, &in)) {
-        const sp_text text = {in.text, in.n};
-        if (in.number == 3 && in.wire == 0)
-            sp->model_type = in.value;
-        else if (in.number == 24 && in.wire == 0)
-            sp->suffix = in.value;
-        else if (in.number == 35 && in.wire == 0)
-            sp->byte_fallback = in.value;
-        else if (in.number == 44 && in.wire == 2)
-            sp->unk_surface = text;
-        else if (in.number == 46 && in.wire == 2)
-            sp->bos = text;
-        else if (in.number == 47 && in.wire == 2)
-            sp->eos = text;
-        else if (in.number == 48 && in.wire == 2)
-            sp->pad = text;
-    }
-    *bad = *bad || m.bad;
-}
-
-static void read_normalizer(sp_model *sp, const hf_field *outer, bool *bad)
-{
-    hf_message m = {outer->text, outer->text + outer->n, false};
-    hf_field in;
-    while (hf_next_field(&m, &in)) {
-        if (in.number == 2 && in.wire == 2)
-            sp->charsmap = (sp_text){in.text, in.n};
-        else if (in.number == 3 && in.wire == 0)
-            sp->dummy_prefix = in.value;
-        else if (in.number == 4 && in.wire == 0)
-            sp->trim_blanks = in.value;
-        else if (in.number == 5 && in.wire == 0)
-            sp->escape = in.value;
-    }
-    *bad = *bad || m.bad;
-}
-
-static void read_denormalizer(sp_model *sp, const hf_field *outer)
-{
-    hf_message m = {outer->text, outer->text + outer->n, false};
-    hf_field in;
-    while (hf_next_field(&m, &in))
-        sp->denormalizer = sp->denormalizer || (in.number == 2 && in.wire == 2 && in.n > 0);
-}
-
-static tt_status read_model(sp_model *sp, const hf_file *f, const char *text, size_t n)
-{
-    hf_message m = {(const uint8_t *)text, (const uint8_t *)text + n, false};
-    hf_field in;
-    bool bad = false;
-    while (hf_next_field(&m, &in)) {
-        if (in.wire != 2)
-            continue;
-        if (in.number == 1)
-            TT_TRY(read_piece(sp, f, &in));
-        else if (in.number == 2)
-            read_trainer(sp, &in, &bad);
-        else if (in.number == 3)
-            read_normalizer(sp, &in, &bad);
-        else if (in.number == 5)
-            read_denormalizer(sp, &in);
-    }
-    if (m.bad || bad)
-        return HF_FAIL(f, "%s: not a sentencepiece model: a field is cut short", f->name);
-    if (sp->model_type != UNIGRAM && sp->model_type != BPE)
-        return TT_FAIL(
-            f->err, TT_EUNSUPPORTED,
-            "%s: trainer_spec.model_type: %llu is not supported (1, Unigram, and 2, BPE, "
-            "are)",
-            f->name, (unsigned long long)sp->model_type);
-    if (sp->denormalizer)
-        return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: denormalizer_spec: not supported", f->name);
-    return TT_OK;
-}
 
 /* ---- the vocabulary ---- */
 
@@ -202,27 +50,24 @@ static tt_status set_piece(hf_tokenizer *t, const hf_file *f, const sp_model *sp
 static tt_status set_pieces(hf_tokenizer *t, const hf_file *f, const sp_model *sp, hf_digest *d)
 {
     hf_subword *m = t->subword;
-    t->vocab.n_ids = sp->n;
-    t->vocab.tokens = calloc(sp->n, sizeof *t->vocab.tokens);
-    m->scores = calloc(sp->n, sizeof *m->scores);
-    m->user = calloc(sp->n, sizeof *m->user);
+    t->vocab.n_ids = sp->n_ids;
+    t->vocab.tokens = calloc(sp->n_ids, sizeof *t->vocab.tokens);
+    m->scores = calloc(sp->n_ids, sizeof *m->scores);
+    m->user = calloc(sp->n_ids, sizeof *m->user);
     if (!t->vocab.tokens || !m->scores || !m->user)
         return TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for %zu pieces", f->name, sp->n);
-    float least = FLT_MAX, best = FLT_MIN; /* sentencepiece begins with these too */
+    float least = FLT_MAX; /* as in sentencepiece */
     for (size_t id = 0; id < sp->n; id++) {
         const sp_piece *p = &sp->pieces[id];
         TT_TRY(set_piece(t, f, sp, id, d));
-        if (p->type == NORMAL) {
+        if (p->type == NORMAL)
             least = p->score < least ? p->score : least;
-            best = p->score > best ? p->score : best;
-        }
         m->user[id] = p->type == USER_DEFINED;
         if (m->user[id])
             TT_TRY(hf_tree_add(&m->user_symbols, p->s, p->n, (int32_t)id, f->err));
         if (in_texts(p) && p->type != UNUSED)
             TT_TRY(hf_tree_add(&m->tree, p->s, p->n, (int32_t)id, f->err));
     }
-    m->best = (double)best;
     m->unk_score = (double)(least - 10.0f);
     if (m->unk < 0)
         return HF_FAIL(f, "%s: no piece is the unknown one", f->name);
@@ -334,9 +179,11 @@ static tt_status set_normalizer(hf_tokenizer *t, const hf_file *f, const sp_mode
                    .dummy_prefix = sp->dummy_prefix,
                    .trim_blanks = sp->trim_blanks,
                    .escape = sp->escape,
-                   .suffix = sp->suffix};
+                   .suffix = sp->suffix,
+                   .first_only = sp->first_only};
     hf_digest_number(d, sp->dummy_prefix | sp->trim_blanks << 1 | sp->escape << 2 |
-                            sp->suffix << 3 | sp->byte_fallback << 4 | (int)sp->model_type << 5);
+                            sp->suffix << 3 | sp->byte_fallback << 4 | (int)sp->model_type << 5 |
+                            sp->first_only << 8);
     hf_digest_number(d, (int64_t)sp->charsmap.n);
     hf_digest_bytes(d, sp->charsmap.s, sp->charsmap.n);
     if (sp->charsmap.n && hf_charsmap_new(sp->charsmap.s, sp->charsmap.n, &p->map, f->err) != TT_OK)
@@ -351,7 +198,32 @@ static int32_t control(const hf_tokenizer *t, const sp_model *sp, sp_text text)
     return id >= 0 && sp->pieces[id].type == CONTROL ? id : -1;
 }
 
-static tt_status sp_build(hf_tokenizer *t, const hf_file *f, const sp_model *sp, hf_digest *d)
+/* The added tokens, in tokenizer.json's form: those that are pieces have their texts already. */
+static tt_status set_added(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
+                           const json_t *added, hf_digest *d)
+{
+    json_t *pieces = json_object();
+    const json_t *item;
+    size_t i;
+    tt_status s = pieces ? TT_OK : TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory", f->name);
+    json_array_foreach(added, i, item)
+    {
+        json_t *id = json_object_get(item, "id");
+        const char *text = json_string_value(json_object_get(item, "content"));
+        if (s == TT_OK && (size_t)json_integer_value(id) < sp->n &&
+            json_object_set(pieces, text, id) != 0)
+            s = TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for added tokens", f->name);
+        if ((size_t)json_integer_value(id) < sp->n)
+            t->vocab.tokens[json_integer_value(id)].special = false; /* the item says it */
+    }
+    if (s == TT_OK)
+        s = hf_load_added(t, f, added, pieces, (json_int_t)sp->n, d);
+    json_decref(pieces);
+    return s;
+}
+
+static tt_status sp_build(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
+                          const json_t *added, hf_digest *d)
 {
     hf_subword *m = t->subword = calloc(1, sizeof *m);
     if (!m)
@@ -366,6 +238,8 @@ static tt_status sp_build(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
     TT_TRY(hf_subword_fallback(t, f));
     if (m->kind == HF_CHARS)
         TT_TRY(set_merges(t, f, sp));
+    if (added)
+        TT_TRY(set_added(t, f, sp, added, d));
     t->bos = control(t, sp, sp->bos);
     t->eos = control(t, sp, sp->eos);
     t->pad = control(t, sp, sp->pad);
@@ -373,24 +247,18 @@ static tt_status sp_build(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
                                     (const char *)sp->unk_surface.s, sp->unk_surface.n, f->err);
 }
 
-tt_status hf_load_sentencepiece(hf_tokenizer *t, const char *text, size_t n, hf_digest *d,
-                                tt_error *err)
+tt_status hf_load_sentencepiece(hf_tokenizer *t, const char *text, size_t n, const hf_configs *c,
+                                hf_digest *d, tt_error *err)
 {
-    static const char surface[] = " \xe2\x81\x87 ";
     const hf_file f = {t->path, err};
-    sp_model sp = {
-        .model_type = UNIGRAM,
-        .dummy_prefix = true,
-        .trim_blanks = true,
-        .escape = true,
-        .unk_surface = {(const uint8_t *)surface, sizeof surface - 1},
-        .bos = {(const uint8_t *)"<s>",   3                 },
-        .eos = {(const uint8_t *)"</s>",  4                 },
-        .pad = {(const uint8_t *)"<pad>", 5                 }
-    };
-    tt_status s = read_model(&sp, &f, text, n);
+    sp_model sp;
+    json_t *added = NULL;
+    tt_status s = hf_read_sentencepiece(&sp, &f, text, n);
     if (s == TT_OK)
-        s = sp_build(t, &f, &sp, d);
+        s = hf_sentencepiece_added(&sp, t->path, c, &added, err);
+    if (s == TT_OK)
+        s = sp_build(t, &f, &sp, added, d);
+    json_decref(added);
     free(sp.pieces);
     return s;
 }

@@ -227,7 +227,7 @@ static tt_status apply(const hf_tokenizer *t, hf_norm_room *r, size_t i, const u
     case HF_PRECOMPILED:
         return hf_precompiled(p, s, n, out, err);
     case HF_SENTENCEPIECE:
-        return hf_sentencepiece_normalize(t, p, s, n, out, err);
+        return hf_sentencepiece_normalize(t, p, r->inside, s, n, out, err);
     }
     return TT_OK;
 }

@@ -77,12 +77,14 @@ struct hf_norm {
     bool left, right;  /* Strip */
     bool clean, chinese, accents, lower;            /* BertNormalizer */
     bool dummy_prefix, trim_blanks, escape, suffix; /* SentencePiece */
-    hf_charsmap *map;                               /* Precompiled, SentencePiece; or NULL */
+    bool first_only;  /* … the dummy prefix belongs to the beginning of the text alone */
+    hf_charsmap *map; /* Precompiled, SentencePiece; or NULL */
 };
 void hf_norms_release(hf_tokenizer *t);
 
 struct hf_norm_room { /* what one call needs */
     hf_bytes a, b;
+    bool inside; /* the piece does not begin the text */
     hf_matcher *matchers[HF_MAX_NORMS];
 };
 void hf_norm_room_release(hf_norm_room *r);
@@ -100,8 +102,9 @@ tt_status hf_decompose(const hf_tokenizer *t, const uint8_t *s, size_t n, bool c
                        hf_bytes *out, tt_error *err);
 tt_status hf_precompiled(const hf_norm *p, const uint8_t *s, size_t n, hf_bytes *out,
                          tt_error *err);
-/* SentencePiece's own normalizer, which leaves user-defined symbols alone. */
-tt_status hf_sentencepiece_normalize(const hf_tokenizer *t, const hf_norm *p, const uint8_t *s,
-                                     size_t n, hf_bytes *out, tt_error *err);
+/* SentencePiece's own normalizer, which leaves user-defined symbols alone. inside: s does not begin
+ * the text. */
+tt_status hf_sentencepiece_normalize(const hf_tokenizer *t, const hf_norm *p, bool inside,
+                                     const uint8_t *s, size_t n, hf_bytes *out, tt_error *err);
 
 #endif

@@ -108,6 +108,25 @@ static tt_status split_metaspace(const hf_tokenizer *t, hf_work *w, size_t k, co
     return TT_OK;
 }
 
+/* The last split of a byte-level model, by a scanner: most words end here, in one loop. */
+static tt_status split_words(const hf_tokenizer *t, hf_work *w, size_t k, const uint8_t *s,
+                             size_t n)
+{
+    const hf_split *split = &t->splits[k];
+    const uint16_t *bits = split->traits ? t->traits : t->flags;
+    for (size_t at = 0; at < n;) {
+        size_t begin = at, end = at + split->scan(bits, s + at, s + n);
+        if (end == at)
+            TT_TRY(hf_find_match(t, w, k, s, n, at, &begin, &end));
+        if (begin > at && split->keep_gaps)
+            TT_TRY(hf_encode_cached(t, w, s + at, begin - at));
+        if (end > begin && split->keep_matches)
+            TT_TRY(hf_encode_cached(t, w, s + begin, end - begin));
+        at = end;
+    }
+    return TT_OK;
+}
+
 /* Applies split k and those after it, then the model. The recursion is n_splits deep. */
 tt_status hf_split_piece(const hf_tokenizer *t, hf_work *w, size_t k, const uint8_t *s, size_t n,
                          bool prefixed)
@@ -124,6 +143,8 @@ tt_status hf_split_piece(const hf_tokenizer *t, hf_work *w, size_t k, const uint
     if (t->splits[k].merging)
         return split_merged(t, w, k, s, n);
     const bool last = k + 1 == t->n_splits && !t->prefix_space;
+    if (last && t->splits[k].scan && !t->subword && !w->each)
+        return split_words(t, w, k, s, n);
     for (size_t at = 0; at < n;) {
         size_t begin, end;
         TT_TRY(hf_find_match(t, w, k, s, n, at, &begin, &end));
@@ -158,6 +179,7 @@ static tt_status encode_piece(const hf_tokenizer *t, hf_work *w, const uint8_t *
                               bool begins)
 {
     if (t->n_norms) {
+        w->norms.inside = !begins;
         TT_TRY(hf_normalize(t, &w->norms, &s, &n, w->err));
         return encode_normal(t, w, s, n, begins);
     }

@@ -69,7 +69,6 @@ struct hf_subword {
     double *scores; /* [n_ids] */
     double unk_score;
     uint8_t *user; /* [n_ids] user-defined; NULL: none. SentencePiece */
-    double best;   /* the highest score */
     /* WordPiece */
     hf_bytes prefix;
     size_t most_chars;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hf.h"
+#include "normalize.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -11,23 +12,20 @@ static uint16_t category_flags(unsigned category)
     switch (category) {
     case HF_LU:
     case HF_LT:
-        return HF_LETTER | HF_UPPER | HF_WORD;
+        return HF_LETTER | HF_UPPER;
     case HF_LL:
-        return HF_LETTER | HF_LOWER | HF_WORD;
+        return HF_LETTER | HF_LOWER;
     case HF_LM:
     case HF_LO:
-        return HF_LETTER | HF_UPPER | HF_LOWER | HF_WORD;
+        return HF_LETTER | HF_UPPER | HF_LOWER;
     case HF_MN:
     case HF_MC:
     case HF_ME:
-        return HF_MARK | HF_UPPER | HF_LOWER | HF_WORD;
+        return HF_MARK | HF_UPPER | HF_LOWER;
     case HF_ND:
     case HF_NL:
-        return HF_NUMBER | HF_WORD;
     case HF_NO:
         return HF_NUMBER;
-    case HF_PC:
-        return HF_SYMBOL | HF_WORD;
     default:
         return category >= HF_PC && category <= HF_SO ? HF_SYMBOL : 0;
     }
@@ -102,7 +100,8 @@ tt_status hf_unicode_new(bool nfc, uint16_t **out, tt_error *err)
     flags['\r'] |= HF_NEWLINE;
     set(flags, 0x4e00, 0x9fa5, HF_CJK);
     set(flags, 0x3040, 0x30ff, HF_CJK);
-    set(flags, 0x200c, 0x200d, HF_WORD);
+    for (size_t i = 0; i + 1 < hf_n_word_runs; i += 2)
+        set(flags, hf_word_runs[i], hf_word_runs[i + 1], HF_WORD);
     if (nfc)
         mark_unstable(flags);
     *out = flags;

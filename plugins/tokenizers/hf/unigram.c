@@ -6,10 +6,12 @@
  * pass finds the best way to each place. Where no token crosses a place the way to it is settled:
  * its ids are written, and the memory is used again, so a long text needs little.
  *
- * Hugging Face tokenizers adds in double precision; sentencepiece keeps its sums in single
- * precision, which decides between ways of nearly equal scores. */
+ * Hugging Face tokenizers adds in double precision. sentencepiece (0.2.3) keeps its sums in single
+ * precision, and begins them anew at 0 where they pass MOST_SUM: both decide between ways of nearly
+ * equal scores, so its sums are made here in the same way, from the beginning of the text. */
 
 #define NO_WAY UINT32_MAX
+#define MOST_SUM 100000.0
 
 static tt_status subword_room(hf_subword_room *r, size_t n, tt_error *err)
 {
@@ -58,6 +60,12 @@ static tt_status offer(lattice *l, size_t from, size_t to, int32_t id, double sc
     return TT_OK;
 }
 
+/* sentencepiece's score of a user-defined symbol, which no other token's reaches. */
+static double user_score(size_t bytes)
+{
+    return (double)(float)(0.1 * (double)(bytes - 1));
+}
+
 /* Offers all tokens that begin at `at`, and unk if none of them is its first code point. */
 static tt_status extend(lattice *l, size_t at, size_t length, tt_error *err)
 {
@@ -69,8 +77,7 @@ static tt_status extend(lattice *l, size_t at, size_t length, tt_error *err)
         if (id < 0)
             continue;
         const size_t bytes = i + 1 - at;
-        const double score =
-            m->user && m->user[id] ? (double)((float)bytes * (float)m->best) - 0.1 : m->scores[id];
+        const double score = m->user && m->user[id] ? user_score(bytes) : m->scores[id];
         TT_TRY(offer(l, at, i + 1, id, score, err));
         single = single || bytes == length;
     }
@@ -133,6 +140,18 @@ static tt_status settle(lattice *l, size_t at, tt_error *err)
     return TT_OK;
 }
 
+/* Sums that are too large for single precision are counted from `at` on. */
+static void begin_sums(lattice *l, size_t at)
+{
+    hf_node *nodes = l->room->nodes;
+    const double sum = nodes[at - l->base].score;
+    if (sum >= -MOST_SUM && sum <= MOST_SUM)
+        return;
+    for (size_t i = at - l->base; i <= l->reach - l->base; i++)
+        if (nodes[i].from != NO_WAY)
+            nodes[i].score = (double)(float)(nodes[i].score - sum);
+}
+
 tt_status hf_unigram(const hf_tokenizer *t, hf_subword_room *r, const uint8_t *s, size_t n,
                      tt_ids *out, tt_error *err)
 {
@@ -145,6 +164,8 @@ tt_status hf_unigram(const hf_tokenizer *t, hf_subword_room *r, const uint8_t *s
     for (size_t at = 0; at < n;) {
         unsigned k;
         hf_decode(s + at, &k);
+        if (l.m->sentencepiece)
+            begin_sums(&l, at);
         TT_TRY(extend(&l, at, k, err));
         at += k;
         if (l.reach == at && r->nodes[at - l.base].id != l.m->unk)

@@ -3,6 +3,7 @@
 #define TT_TOKENIZER_HF_WORK_H
 #include "normalize.h"
 #include "subword.h"
+#include <string.h>
 
 /* What one call of encode writes to. */
 
@@ -41,6 +42,20 @@ static inline tt_status hf_put(hf_work *w, int32_t id)
 
 tt_status hf_encode_text(const hf_tokenizer *t, hf_work *w, const uint8_t *s, size_t n);
 tt_status hf_encode_word(const hf_tokenizer *t, hf_work *w, const uint8_t *s, size_t n);
+/* As hf_encode_word of a model whose words are cached; a word that the cache has is put here. */
+static inline tt_status hf_encode_cached(const hf_tokenizer *t, hf_work *w, const uint8_t *s,
+                                         size_t n)
+{
+    if (n > sizeof w->cache->bytes)
+        return hf_encode_word(t, w, s, n);
+    const uint64_t h = hf_hash(s, n);
+    const hf_entry *e = &w->cache[h & (HF_CACHE_WORDS - 1)];
+    if (e->hash != ((uint32_t)(h >> 32) | 1u) || e->n_bytes != n || memcmp(e->bytes, s, n) != 0)
+        return hf_encode_word(t, w, s, n);
+    for (unsigned i = 0; i < e->n_ids; i++)
+        TT_TRY(hf_put(w, e->ids[i]));
+    return TT_OK;
+}
 /* Splits a piece by split k and those after it, and encodes the words. */
 tt_status hf_split_piece(const hf_tokenizer *t, hf_work *w, size_t k, const uint8_t *s, size_t n,
                          bool prefixed);

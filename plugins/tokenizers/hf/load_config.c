@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "load.h"
+#include <stdlib.h>
+#include <string.h>
+#include <ttrun/log.h>
+
+/* The files that lie beside a tokenizer and name its special tokens. */
+
+const char *const hf_config_names[HF_N_CONFIGS] = {"tokenizer_config.json",
+                                                   "special_tokens_map.json", "added_tokens.json"};
+
+void hf_configs_release(hf_configs *c)
+{
+    for (int i = 0; i < HF_N_CONFIGS; i++) {
+        free(c->names[i]);
+        json_decref(c->roots[i]);
+    }
+    *c = (hf_configs){{NULL}, {NULL}};
+}
+
+const json_t *hf_configs_token(const hf_configs *c, const char *key, hf_config_file *file)
+{
+    const json_t *config = c->roots[HF_TOKENIZER_CONFIG];
+    const json_t *v = json_object_get(config, "added_tokens_decoder")
+                          ? NULL
+                          : json_object_get(c->roots[HF_SPECIAL_MAP], key);
+    *file = v && !json_is_null(v) ? HF_SPECIAL_MAP : HF_TOKENIZER_CONFIG;
+    if (*file == HF_TOKENIZER_CONFIG)
+        v = json_object_get(config, key);
+    return v && !json_is_null(v) ? v : NULL;
+}
+
+/* "bos_token": "<s>" or {"content": "<s>", …} or null. */
+static tt_status config_special(const hf_tokenizer *t, const hf_configs *c, const char *key,
+                                int32_t *id, tt_error *err)
+{
+    hf_config_file at;
+    const json_t *v = hf_configs_token(c, key, &at);
+    const char *file = c->names[at] ? c->names[at] : hf_config_names[at];
+    if (json_is_object(v))
+        v = json_object_get(v, "content");
+    if (!v || json_is_null(v))
+        return TT_OK;
+    if (!json_is_string(v))
+        return TT_FAIL(err, TT_EFORMAT, "%s: %s: expected a token's text", file, key);
+    const int32_t found = hf_find_token(t, json_string_value(v), json_string_length(v));
+    const hf_shown shown = hf_show(json_string_value(v), json_string_length(v));
+    if (found < 0 && at == HF_SPECIAL_MAP)
+        tt_log(TT_WARN, "data", "%s: %s: \"%s\" is not a token of %s; left out", file, key,
+               shown.text, t->path);
+    else if (found < 0)
+        return TT_FAIL(err, TT_EFORMAT, "%s: %s: \"%s\" is not a token of %s", file, key,
+                       shown.text, t->path);
+    *id = found < 0 ? *id : found;
+    return TT_OK;
+}
+
+tt_status hf_load_configs(hf_tokenizer *t, const hf_configs *c, tt_error *err)
+{
+    TT_TRY(config_special(t, c, "bos_token", &t->bos, err));
+    TT_TRY(config_special(t, c, "eos_token", &t->eos, err));
+    return config_special(t, c, "pad_token", &t->pad, err);
+}
