@@ -4,6 +4,7 @@
 #include "cost/cost.h"
 #include "graph/graph.h"
 #include <ttrun/backend.h>
+#include <ttrun/converter.h>
 #include <ttrun/loss.h>
 #include <ttrun/model.h>
 #include <ttrun/optimizer.h>
@@ -53,6 +54,21 @@ typedef struct tt_autodiff_opts {
     bool at_once; /* a step has one micro-batch, so gradients are reduced in its backward */
 } tt_autodiff_opts;
 tt_status tt_pass_autodiff(tt_builder *b, const tt_autodiff_opts *o, tt_error *err);
+
+/* ---- convert: the job's converters replace single products of the forward and, after autodiff, of
+ * the backward (<ttrun/converter.h>) ---- */
+typedef struct tt_convert_opts {
+    int n; /* converters, asked in this order; 0: nothing is converted */
+    /* The value by which converter i replaces this product, or NULL. param: whose weight it is; NULL:
+     * attention's. */
+    tt_value *(*product)(void *user, int i, tt_builder *b, const tt_product *p,
+                         const tt_param_info *param);
+    /* May no converter change what converter i leaves (TT_CONVERTER_FINAL)? */
+    bool (*is_final)(void *user, int i);
+    const char *(*name)(void *user, int i); /* for messages: "converters[0] (float8)" */
+    void *user;
+} tt_convert_opts;
+tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err);
 
 /* ---- stacks of a program without gradients; own: its parameters have memory of their own, not
  * another program's ---- */
@@ -129,6 +145,9 @@ typedef struct tt_chunk_opts {
 } tt_chunk_opts;
 tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err);
 tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err);
+/* Gives the loop up if its nodes cannot run chunk by chunk; move does so, too. tt_graph.unchunked then
+ * says why. */
+void tt_pass_chunk_check(tt_graph *g, const tt_chunk_opts *o);
 
 /* ---- lower: redistribute and fetch → collectives ---- */
 tt_status tt_pass_lower(tt_graph *g, tt_error *err);
