@@ -168,8 +168,9 @@ void tt_pass_chunk_check(tt_graph *g, const tt_chunk_opts *o)
         if (!n->when->in_chunk_loop || n->role == TT_NODE_EXPANDED ||
             runs_by_chunks(g, o, n, summed))
             continue;
-        g->unchunked = tt_arena_printf(g->arena, "op %s in \"%s\"", n->op->name,
-                                       n->scope ? n->scope : "");
+        g->unchunked = n->scope && n->scope[0]
+                           ? tt_arena_printf(g->arena, "op %s in \"%s\"", n->op->name, n->scope)
+                           : tt_arena_printf(g->arena, "op %s", n->op->name);
         unmark(g);
     }
 }

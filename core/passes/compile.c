@@ -158,7 +158,8 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     tt_graph *g = tt_builder_graph(b);
     tt_place_opts po = {.n_stages = o->n_stages,
                         .replace = c->decode ? tt_pass_decode_replace : NULL,
-                        .replace_user = c->decode};
+                        .replace_user = c->decode,
+                        .convert = generates(o) ? NULL : &o->convert};
     int *block_stage = NULL;
     if (o->n_stages > 1)
         TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));

@@ -9,6 +9,8 @@
  * product that is replaced keep the placement for which they were built: where the new value has
  * another one, it is redistributed. */
 
+#define DOUT 5 /* of attention_bwd: the operand dout */
+
 typedef struct converting {
     tt_builder *b;
     tt_graph *g;
@@ -16,11 +18,69 @@ typedef struct converting {
     const tt_op_def *ops[2][3]; /* by layer and role; NULL: there is no such op */
     tt_value **instead;         /* by id of a replaced value: the new one, placed like it */
     tt_value **raw;             /* the same, in the placement in which it was made */
+    tt_value **dout;            /* by id of a gradient of attention's output: as converted */
     size_t room;                /* entries of the two */
     const tt_node *now;         /* the node that is converted */
     bool *placed;               /* by node id: it is in `list` */
     TT_VEC(tt_node *) list;
 } converting;
+
+/* ---- operands of attention ---- */
+
+static const char *const operands[] = {"q", "k", "v", "dout"};
+
+static void describe_operand(tt_builder *b, int operand, tt_value *v, const char *scope,
+                             tt_product *p)
+{
+    const tt_dim *d = &v->type.dims[v->type.n_dims - 1];
+    *p = (tt_product){.struct_size = sizeof *p,
+                      .role = operand < 3 ? TT_PRODUCT_FORWARD : TT_PRODUCT_GRAD_INPUT,
+                      .layer = TT_PRODUCT_ATTENTION,
+                      .param = tt_arena_printf(tt_builder_graph(b)->arena, "%s%s%s",
+                                               scope ? scope : "", scope && *scope ? "." : "",
+                                               operands[operand]),
+                      .tags = "",
+                      .in = d->unit,
+                      .out = d->size / d->unit,
+                      .a = v};
+}
+
+static bool has_shape(tt_builder *b, const tt_convert_opts *o, int i, const tt_product *p,
+                      const tt_value *y, const tt_type *t);
+static tt_value *with_dtype(tt_builder *b, tt_value *y, tt_dtype to);
+static void check_final(tt_builder *b, const tt_convert_opts *o, int i, const tt_product *p,
+                        const tt_param_info *info);
+
+/* The operand as the converters leave it, one after another; NULL: they leave it as it is. */
+static tt_value *ask_operand(tt_builder *b, const tt_convert_opts *o, tt_product *p)
+{
+    const tt_type t = p->a->type;
+    tt_value *made = NULL;
+    for (int i = 0; i < o->n; i++) {
+        tt_value *y = o->product(o->user, i, b, p, NULL);
+        if (tt_builder_error(b) || !y || y == p->a)
+            continue;
+        if (!has_shape(b, o, i, p, y, &t))
+            return NULL;
+        if (o->is_final(o->user, i))
+            check_final(b, o, i, p, NULL);
+        p->a = made = with_dtype(b, y, t.dtype);
+    }
+    return made;
+}
+
+tt_value *tt_convert_operand(tt_builder *b, const tt_convert_opts *o, int operand, tt_value *v)
+{
+    tt_product p;
+    v = tt_to_stage(b, v);
+    if (tt_builder_error(b))
+        return v;
+    describe_operand(b, operand, v, tt_builder_scope(b), &p);
+    tt_builder_inner(b, true);
+    tt_value *y = ask_operand(b, o, &p);
+    tt_builder_inner(b, false);
+    return y ? tt_straight_through(b, v, y) : v;
+}
 
 /* ---- finding products ---- */
 
@@ -86,8 +146,8 @@ static void build_nowhere(const converting *c)
     tt_builder_finest(c->b, false);
 }
 
-static bool has_shape(const converting *c, int i, const tt_product *p, const tt_value *y,
-                      const tt_type *t)
+static bool has_shape(tt_builder *b, const tt_convert_opts *o, int i, const tt_product *p,
+                      const tt_value *y, const tt_type *t)
 {
     char got[256], want[256];
     bool same = y->type.n_dims == t->n_dims && tt_dtype_is_float(y->type.dtype);
@@ -97,41 +157,42 @@ static bool has_shape(const converting *c, int i, const tt_product *p, const tt_
         return true;
     tt_type_print(&y->type, got, sizeof got);
     tt_type_print(t, want, sizeof want);
-    tt_builder_fail(c->b, TT_EINVAL, "%s: product() of %s returned %s, must be %s",
-                    c->o->name(c->o->user, i), p->param, got, want);
+    tt_builder_fail(b, TT_EINVAL, "%s: product() of %s returned %s, must be %s",
+                    o->name(o->user, i), p->param, got, want);
     return false;
 }
 
 /* y with the dtype of n's result. A partial sum stays one, as in the product itself. */
-static tt_value *with_dtype(const converting *c, tt_value *y, tt_dtype to)
+static tt_value *with_dtype(tt_builder *b, tt_value *y, tt_dtype to)
 {
     const tt_attrs_cast a = {.to = to};
     if (y->place.partial_max) {
         tt_placement whole = y->place;
         whole.partial = 0;
         whole.partial_max = 0;
-        y = tt_redistribute(c->b, y, &whole);
+        y = tt_redistribute(b, y, &whole);
     }
     if (y->type.dtype == to)
         return y;
-    const bool was = tt_builder_follow(c->b, true);
-    tt_op(c->b, "cast", &y, 1, &a, &y, 1);
-    tt_builder_follow(c->b, was);
+    const bool was = tt_builder_follow(b, true);
+    tt_op(b, "cast", &y, 1, &a, &y, 1);
+    tt_builder_follow(b, was);
     return y;
 }
 
 /* No later converter may change what a converter with TT_CONVERTER_FINAL leaves. */
-static void check_final(const converting *c, int i, const tt_product *p, const tt_param_info *info)
+static void check_final(tt_builder *b, const tt_convert_opts *o, int i, const tt_product *p,
+                        const tt_param_info *info)
 {
     static const char *const roles[] = {"forward", "grad_input", "grad_weight"};
-    for (int k = i + 1; k < c->o->n; k++)
-        if (c->o->product(c->o->user, k, c->b, p, info))
-            tt_builder_fail(c->b, TT_EINVAL,
-                            "%s converts the product %s of %s, which %s has converted: nothing can "
-                            "be converted after it; list it later, or leave the layer out by "
-                            "filter or roles",
-                            c->o->name(c->o->user, k), roles[p->role], p->param,
-                            c->o->name(c->o->user, i));
+    for (int k = i + 1; k < o->n; k++) {
+        const tt_value *y = o->product(o->user, k, b, p, info);
+        if (y && y != p->a && !tt_builder_error(b))
+            tt_builder_fail(b, TT_EINVAL,
+                            "%s converts the product %s of %s, which %s has converted and no other "
+                            "may change: list it before, or leave the layer out by filter or roles",
+                            o->name(o->user, k), roles[p->role], p->param, o->name(o->user, i));
+    }
 }
 
 static bool replace(converting *c, tt_node *n, const tt_product *p, const tt_param_info *info,
@@ -162,10 +223,13 @@ static void make_room(converting *c)
         return;
     tt_value **instead = tt_arena_array(c->g->arena, 2 * n, sizeof(tt_value *));
     tt_value **raw = tt_arena_array(c->g->arena, 2 * n, sizeof(tt_value *));
+    tt_value **dout = tt_arena_array(c->g->arena, 2 * n, sizeof(tt_value *));
     if (c->room) {
         memcpy(instead, c->instead, c->room * sizeof *instead);
         memcpy(raw, c->raw, c->room * sizeof *raw);
+        memcpy(dout, c->dout, c->room * sizeof *dout);
     }
+    c->dout = dout;
     c->instead = instead;
     c->raw = raw;
     c->room = 2 * n;
@@ -181,11 +245,11 @@ static bool replace(converting *c, tt_node *n, const tt_product *p, const tt_par
         tt_value *y = c->o->product(c->o->user, i, c->b, p, info);
         if (tt_builder_error(c->b) || !y)
             continue;
-        if (!has_shape(c, i, p, y, &n->out[0]->type))
+        if (!has_shape(c->b, c->o, i, p, y, &n->out[0]->type))
             return false;
         if (c->o->is_final(c->o->user, i))
-            check_final(c, i, p, info);
-        y = with_dtype(c, y, n->out[0]->type.dtype);
+            check_final(c->b, c->o, i, p, info);
+        y = with_dtype(c->b, y, n->out[0]->type.dtype);
         offer_rest(c, n, from, p, info, i);
         build_at(c, n);
         tt_value *same = tt_redistribute(c->b, y, &n->out[0]->place);
@@ -195,6 +259,25 @@ static bool replace(converting *c, tt_node *n, const tt_product *p, const tt_par
         return true;
     }
     return false;
+}
+
+/* The gradient of attention's output, as the products of attention's derivative read it. The steps of a
+ * ring share it. */
+static void replace_dout(converting *c, tt_node *n)
+{
+    const bool is = !strcmp(n->op->name, "attention_bwd") || !strcmp(n->op->name, "attention_bias_bwd");
+    if (!is || n->role == TT_NODE_EXPANDED || !n->derivative_of)
+        return;
+    tt_product p;
+    tt_value *v = n->in[DOUT], *y = c->dout[v->id];
+    if (!y) {
+        build_at(c, n);
+        describe_operand(c->b, 3, v, n->scope, &p);
+        y = ask_operand(c->b, c->o, &p);
+        make_room(c);
+        c->dout[v->id] = y = y ? tt_redistribute(c->b, y, &v->place) : v;
+    }
+    n->in[DOUT] = y;
 }
 
 /* ---- putting the nodes in order ---- */
@@ -337,6 +420,7 @@ tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err
         const tt_param_info *info = describe(&c, n, &p);
         if (info && replace(&c, n, &p, info, 0))
             c.placed[n->id] = true; /* it is dropped */
+        replace_dout(&c, n);
         grow_placed(&c, &cap);
         make_room(&c);
         for (size_t k = made; k < g->nodes.n; k++)

@@ -13,6 +13,24 @@
  * that adds ops adds them through the placed builder `b`, which places each of them. The graph is
  * verified after each pass. */
 
+/* ---- convert: the job's converters replace single products of the forward and, after autodiff, of
+ * the backward (<ttrun/converter.h>) ---- */
+typedef struct tt_convert_opts {
+    int n; /* converters, asked in this order; 0: nothing is converted */
+    /* The value by which converter i replaces this product, or NULL. param: whose weight it is; NULL:
+     * attention's. */
+    tt_value *(*product)(void *user, int i, tt_builder *b, const tt_product *p,
+                         const tt_param_info *param);
+    /* May no converter change what converter i leaves (TT_CONVERTER_FINAL)? */
+    bool (*is_final)(void *user, int i);
+    const char *(*name)(void *user, int i); /* for messages: "converters[0] (float8)" */
+    void *user;
+} tt_convert_opts;
+tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err);
+/* For place: the operand v (0 q, 1 k, 2 v) of an attention op in the current scope as the converters
+ * leave it. Its derivative is that of v. */
+tt_value *tt_convert_operand(tt_builder *b, const tt_convert_opts *o, int operand, tt_value *v);
+
 /* ---- place: emits the described graph again, with a placement for every value ---- */
 typedef struct tt_place_opts {
     const int *block_stage; /* stage of each block, ascending; NULL = all 0 */
@@ -21,6 +39,7 @@ typedef struct tt_place_opts {
      * emitted as it is. NULL = no node is replaced. */
     bool (*replace)(void *user, tt_builder *b, const tt_node *n, tt_value **in, tt_value **out);
     void *replace_user;
+    const tt_convert_opts *convert; /* operands of attention; NULL = they are as described */
 } tt_place_opts;
 tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_builder *b,
                         tt_error *err);
@@ -54,21 +73,6 @@ typedef struct tt_autodiff_opts {
     bool at_once; /* a step has one micro-batch, so gradients are reduced in its backward */
 } tt_autodiff_opts;
 tt_status tt_pass_autodiff(tt_builder *b, const tt_autodiff_opts *o, tt_error *err);
-
-/* ---- convert: the job's converters replace single products of the forward and, after autodiff, of
- * the backward (<ttrun/converter.h>) ---- */
-typedef struct tt_convert_opts {
-    int n; /* converters, asked in this order; 0: nothing is converted */
-    /* The value by which converter i replaces this product, or NULL. param: whose weight it is; NULL:
-     * attention's. */
-    tt_value *(*product)(void *user, int i, tt_builder *b, const tt_product *p,
-                         const tt_param_info *param);
-    /* May no converter change what converter i leaves (TT_CONVERTER_FINAL)? */
-    bool (*is_final)(void *user, int i);
-    const char *(*name)(void *user, int i); /* for messages: "converters[0] (float8)" */
-    void *user;
-} tt_convert_opts;
-tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err);
 
 /* ---- stacks of a program without gradients; own: its parameters have memory of their own, not
  * another program's ---- */

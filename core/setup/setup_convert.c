@@ -19,6 +19,7 @@ typedef struct filter_entry {
     const char *text;
     const char *tag;     /* "tag:norm" → "norm" */
     tt_pattern *pattern; /* NULL: a word */
+    bool matched;        /* what a converter was asked about */
 } filter_entry;
 
 typedef struct tt_converting {
@@ -189,7 +190,7 @@ static bool leaves_out(tt_converting *c, const char *name, const char *tags)
 {
     for (size_t k = 0; k < c->n_filter; k++)
         if (entry_matches(c, &c->filter[k], name, tags))
-            return true;
+            return c->filter[k].matched = true;
     return false;
 }
 
@@ -227,6 +228,8 @@ static tt_value *convert_product(void *user, int i, tt_builder *b, const tt_prod
         leaves_out(c, p->param, p->tags))
         return NULL;
     tt_value *y = vt->product(s->converters[i].config, b, p);
+    if (y == p->a && p->layer == TT_PRODUCT_ATTENTION)
+        y = NULL; /* the operand as it was */
     c->asked[p->role]++;
     c->done[p->role] += y != NULL;
     return y;
@@ -263,9 +266,11 @@ void tt_setup_convert_opts(tt_setup *s, tt_compile_opts *o)
 static void check_entry(const tt_setup *s, tt_converting *c, const filter_entry *f)
 {
     const tt_graph *g = s->graph;
-    for (size_t p = 0; p < g->params.n; p++)
+    for (size_t p = 0; p < g->params.n && !f->matched; p++)
         if (entry_matches(c, f, g->params.items[p]->name, g->params.items[p]->tags))
             return;
+    if (f->matched)
+        return;
     if (f->tag)
         tt_log(TT_WARN, "train", "%s.filter: no parameter has the tag \"%s\", so it has no effect",
                c->key, f->tag);

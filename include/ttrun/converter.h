@@ -36,7 +36,12 @@ typedef enum tt_product_layer {
  *   LINEAR   FORWARD      x  [T,i]    w [o,i]      y  [T,o] = a · bᵀ
  *            GRAD_INPUT   dy [T,o]    w [o,i]      dx [T,i] = a · b
  *            GRAD_WEIGHT  dy [T,o]    x [T,i]      dw [o,i] = aᵀ · b, f32
- *   GROUPED  the same with w [E,o,i], dw [E,o,i]; the rows are grouped by expert, `counts` of each */
+ *   GROUPED  the same with w [E,o,i], dw [E,o,i]; the rows are grouped by expert, `counts` of each
+ *   ATTENTION  one operand at a time, in `a`, b is NULL: what product() returns is multiplied in its place.
+ *            FORWARD: q, k or v [T, heads*head_dim], read by attention and by its derivative, which then
+ *            passes to the operand as it was. GRAD_INPUT: dout, the gradient of attention's result, as its
+ *            derivative reads it. param is the scope and the operand, "model.layers.0.self_attn.q", in
+ *            the size of a head, out the number of heads. */
 typedef struct tt_product {
     size_t struct_size;
     tt_product_role role;

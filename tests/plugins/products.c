@@ -85,9 +85,7 @@ static tt_value *by_power(tt_builder *b, tt_value *x)
 static tt_value *powers(const void *self, tt_builder *b, const tt_product *p)
 {
     note((const config *)self, p);
-    if (p->layer != TT_PRODUCT_LINEAR)
-        return NULL;
-    return again(b, p, by_power(b, p->a), by_power(b, p->b));
+    return again(b, p, by_power(b, p->a), p->b ? by_power(b, p->b) : NULL);
 }
 
 static tt_value *times(const void *self, tt_builder *b, const tt_product *p)
