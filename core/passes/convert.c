@@ -36,9 +36,9 @@ static void describe_operand(tt_builder *b, int operand, tt_value *v, const char
     *p = (tt_product){.struct_size = sizeof *p,
                       .role = operand < 3 ? TT_PRODUCT_FORWARD : TT_PRODUCT_GRAD_INPUT,
                       .layer = TT_PRODUCT_ATTENTION,
-                      .param = tt_arena_printf(tt_builder_graph(b)->arena, "%s%s%s",
-                                               scope ? scope : "", scope && *scope ? "." : "",
-                                               operands[operand]),
+                      .param =
+                          tt_arena_printf(tt_builder_graph(b)->arena, "%s%s%s", scope ? scope : "",
+                                          scope && *scope ? "." : "", operands[operand]),
                       .tags = "",
                       .in = d->unit,
                       .out = d->size / d->unit,
@@ -265,7 +265,8 @@ static bool replace(converting *c, tt_node *n, const tt_product *p, const tt_par
  * ring share it. */
 static void replace_dout(converting *c, tt_node *n)
 {
-    const bool is = !strcmp(n->op->name, "attention_bwd") || !strcmp(n->op->name, "attention_bias_bwd");
+    const bool is =
+        !strcmp(n->op->name, "attention_bwd") || !strcmp(n->op->name, "attention_bias_bwd");
     if (!is || n->role == TT_NODE_EXPANDED || !n->derivative_of)
         return;
     tt_product p;

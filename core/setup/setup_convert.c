@@ -101,7 +101,8 @@ static tt_status make_roles(tt_setup *s, tt_converting *c, const tt_strings *rol
             r++;
         if (r == N_ROLES) {
             const char *near = tt_nearest(roles->items[k], role_names, N_ROLES);
-            return tt_job_fail(s->job, key, err, "no role \"%.60s\"%s%s%s; roles are forward, "
+            return tt_job_fail(s->job, key, err,
+                               "no role \"%.60s\"%s%s%s; roles are forward, "
                                "grad_input, grad_weight",
                                roles->items[k], near ? " (did you mean " : "", near ? near : "",
                                near ? "?)" : "");
@@ -271,8 +272,7 @@ void tt_setup_convert_opts(tt_setup *s, tt_compile_opts *o)
     o->convert_linear = linear ? convert_linear : NULL;
     o->convert_user = s;
     if (product)
-        o->convert =
-            (tt_convert_opts){s->n_converters, convert_product, is_final, shown_name, s};
+        o->convert = (tt_convert_opts){s->n_converters, convert_product, is_final, shown_name, s};
 }
 
 /* ---- what came of it ---- */
