@@ -165,7 +165,8 @@ tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the first error, i
 const tt_error *tt_builder_error(const tt_builder *b);     /* NULL: no error so far */
 /* token_order.c: finds out whether the described graph needs tokens in their order (graph->ordered). */
 void tt_graph_find_order(tt_builder *b);
-void tt_builder_context(tt_builder *b, const char *what); /* "plugin mini.so": prefixes errors */
+/* "plugin mini.so": prefixes errors. Returns the context before. */
+const char *tt_builder_context(tt_builder *b, const char *what);
 
 bool tt_node_is_cast(const tt_node *n);
 
