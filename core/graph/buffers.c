@@ -70,10 +70,9 @@ static void update(tt_builder *b, tt_value *buffer, tt_value *stat, bool max, tt
     }
     for (int d = 0; d < stat->type.n_dims; d++)
         if (stat->type.dims[d].label && !strcmp(stat->type.dims[d].label, TT_LABEL_TOKENS)) {
-            tt_builder_fail(
-                b, TT_EINVAL,
-                "the update of %s: the statistic has a token dim; reduce it first",
-                n->state->name);
+            tt_builder_fail(b, TT_EINVAL,
+                            "the update of %s: the statistic has a token dim; reduce it first",
+                            n->state->name);
             return;
         }
     for (size_t i = 0; i < b->g->buffer_updates.n; i++)

@@ -14,7 +14,8 @@ tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err)
         const tt_value *v = e->stat;
         if (e->sum)
             continue;
-        tt_builder_at(b, v->node->when->region, v->node->when->stage, v->node->block, e->state->name);
+        tt_builder_at(b, v->node->when->region, v->node->when->stage, v->node->block,
+                      e->state->name);
         e->sum = tt_state_new(g, TT_STATE_ACCUMULATOR,
                               tt_arena_printf(g->arena, "%s.accumulated", e->state->name), &v->type,
                               &v->place);

@@ -246,8 +246,13 @@ static void put(converting *c, tt_node *n, int first_new)
         return;
     c->placed[n->id] = true;
     reconnect(c, n);
-    for (int j = 0; j < n->n_in; j++)
+    if (n->op == &tt_op_redistribute && c->instead[n->out[0]->id])
+        return; /* it is dropped */
+    for (int j = 0; j < n->n_in; j++) {
         put(c, n->in[j]->node, first_new);
+        n->in[j] = latest(c, n->in[j]);
+        put(c, n->in[j]->node, first_new);
+    }
     if (n->id >= first_new)
         settle_loop(c, n);
     tt_vec_push(c->g->arena, &c->list, n);

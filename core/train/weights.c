@@ -156,8 +156,8 @@ static size_t without_new(const tt_ckpt_reader *reader, tt_ckpt_piece *p, size_t
             p[kept++] = p[i];
     if (kept < n && report)
         tt_log(TT_INFO, "checkpoint",
-               "%s: has no state of this job's converters for %zu tensors: they begin anew",
-               folder, n - kept);
+               "%s: has no state of this job's converters for %zu tensors: they begin anew", folder,
+               n - kept);
     return kept;
 }
 
