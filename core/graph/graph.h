@@ -148,11 +148,13 @@ struct tt_graph {
 #define TT_MAX_LOGGED 64    /* the most metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits the host wants */
 
-/* The structural ops (node.c), and four ops that passes know by their address. */
+/* The structural ops (node.c), and ops that passes know by their address. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
     tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_load, tt_op_offload, tt_op_reload,
     tt_op_custom, tt_op_stage_sum, tt_op_collective, tt_op_fused, tt_op_broadcast, tt_op_const,
-    tt_op_random_keys;
+    tt_op_random_keys, tt_op_linear, tt_op_linear_dx, tt_op_linear_dw, tt_op_grouped_linear,
+    tt_op_grouped_linear_dx, tt_op_grouped_linear_dw, tt_op_attention, tt_op_attention_bwd,
+    tt_op_attention_bias_bwd;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);

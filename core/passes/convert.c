@@ -15,8 +15,6 @@ typedef struct converting {
     tt_builder *b;
     tt_graph *g;
     const tt_convert_opts *o;
-    const tt_op_def *ops[2][3]; /* by layer and role; NULL: there is no such op */
-    const tt_op_def *attention_bwd[2];
     tt_value **instead; /* by id of a replaced value: the new one, placed like it */
     tt_value **raw;     /* the same, in the placement in which it was made */
     tt_value **dout;    /* by id of a gradient of attention's output: as converted */
@@ -28,11 +26,17 @@ typedef struct converting {
 
 /* ---- finding products ---- */
 
-static bool find_role(const converting *c, const tt_node *n, tt_product *p)
+static const tt_op_def *const ops[2][3] = {
+  /* by layer and role */
+    {&tt_op_linear,         &tt_op_linear_dx,         &tt_op_linear_dw        },
+    {&tt_op_grouped_linear, &tt_op_grouped_linear_dx, &tt_op_grouped_linear_dw}
+};
+
+static bool find_role(const tt_node *n, tt_product *p)
 {
     for (int layer = 0; layer < 2; layer++)
         for (int role = 0; role < 3; role++)
-            if (n->op == c->ops[layer][role]) {
+            if (n->op == ops[layer][role]) {
                 p->layer = (tt_product_layer)layer;
                 p->role = (tt_product_role)role;
                 return true;
@@ -49,13 +53,13 @@ static const tt_param_info *param_of(const tt_value *v)
 }
 
 /* Describes the product that n computes. The weight is an operand of the layer's forward. */
-static const tt_param_info *describe(const converting *c, const tt_node *n, tt_product *p)
+static const tt_param_info *describe(const tt_node *n, tt_product *p)
 {
     *p = (tt_product){.struct_size = sizeof *p};
-    if (n->role == TT_NODE_EXPANDED || !find_role(c, n, p))
+    if (n->role == TT_NODE_EXPANDED || !find_role(n, p))
         return NULL;
     const tt_node *forward = p->role == TT_PRODUCT_FORWARD ? n : n->derivative_of;
-    if (!forward || forward->op != c->ops[p->layer][TT_PRODUCT_FORWARD])
+    if (!forward || forward->op != ops[p->layer][TT_PRODUCT_FORWARD])
         return NULL;
     const tt_param_info *info = param_of(forward->in[1]);
     if (!info)
@@ -160,7 +164,7 @@ static bool replace(converting *c, tt_node *n, const tt_product *p, const tt_par
  * ring share it. */
 static void replace_dout(converting *c, tt_node *n)
 {
-    const bool is = n->op == c->attention_bwd[0] || n->op == c->attention_bwd[1];
+    const bool is = n->op == &tt_op_attention_bwd || n->op == &tt_op_attention_bias_bwd;
     if (!is || n->role == TT_NODE_EXPANDED || !n->derivative_of)
         return;
     tt_product p;
@@ -286,19 +290,6 @@ static void reconnect_names(const converting *c)
         g->loss = latest(c, g->loss);
 }
 
-static void find_ops(converting *c)
-{
-    static const char *const names[2][3] = {
-        {"linear",         "linear_dx",         "linear_dw"        },
-        {"grouped_linear", "grouped_linear_dx", "grouped_linear_dw"}
-    };
-    for (int layer = 0; layer < 2; layer++)
-        for (int role = 0; role < 3; role++)
-            c->ops[layer][role] = tt_op_find(c->g->ops, names[layer][role]);
-    c->attention_bwd[0] = tt_op_find(c->g->ops, "attention_bwd");
-    c->attention_bwd[1] = tt_op_find(c->g->ops, "attention_bias_bwd");
-}
-
 tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
@@ -308,7 +299,6 @@ tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err
     size_t cap = 0;
     if (!o->n)
         return TT_OK;
-    find_ops(&c);
     grow_tables(&c);
     for (size_t i = 0; i < n_nodes; i++) {
         tt_node *n = g->nodes.items[i];
@@ -319,7 +309,7 @@ tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err
         if (c.placed[n->id])
             continue;
         reconnect(&c, n);
-        const tt_param_info *info = describe(&c, n, &p);
+        const tt_param_info *info = describe(n, &p);
         if (info && replace(&c, n, &p, info, 0))
             c.placed[n->id] = true; /* it is dropped */
         replace_dout(&c, n);
