@@ -59,6 +59,8 @@ struct tt_node {
     tt_state *state;        /* state, accumulate, assign */
     tt_param_info *param;   /* param, fetch */
     const char *input_name; /* input */
+    const tt_node
+        *derivative_of; /* autodiff: the node of the forward whose derivative it is part of */
     /* set by passes */
     tt_state *accumulate_into; /* fuse: its kernel adds out[0] to this state */
     int accumulate_index;      /* the member of a stack; -1: all members */
@@ -88,7 +90,8 @@ typedef struct tt_metric_entry {
 typedef struct tt_buffer_entry {
     tt_state *state;
     tt_value *stat; /* f32, of one micro-batch */
-    tt_state *sum;  /* the sum over micro-batches */
+    tt_state *sum;  /* the sum over micro-batches, or the maximum */
+    bool max;
     tt_buffer_fn fn;
     void *user;
 } tt_buffer_entry;
@@ -126,7 +129,9 @@ struct tt_graph {
     tt_state *ok; /* f32 scalar: if it is 0, the regions after the epilogue do not run; NULL:
                            they always run */
     struct tt_loss_scale *loss_scale; /* NULL: the loss is not scaled */
-    int64_t chunk_rows;               /* rows of a token chunk; 0: there is no loop over chunks */
+    int64_t chunk_rows; /* rows of a token chunk; 0: there is no loop over chunks */
+    /* The node because of which the loop was given up: "op max in \"mtp\""; NULL: none. */
+    const char *unchunked;
     struct { /* async_tp: gathers and reductions of a micro-batch in pieces, and those
                            that stay whole */
         int gathers, reductions, whole;
@@ -144,11 +149,13 @@ struct tt_graph {
 #define TT_MAX_LOGGED 64    /* the most metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits the host wants */
 
-/* The structural ops (node.c), and four ops that passes know by their address. */
+/* The structural ops (node.c), and ops that passes know by their address. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
     tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_load, tt_op_offload, tt_op_reload,
     tt_op_custom, tt_op_stage_sum, tt_op_collective, tt_op_fused, tt_op_broadcast, tt_op_const,
-    tt_op_random_keys;
+    tt_op_random_keys, tt_op_linear, tt_op_linear_dx, tt_op_linear_dw, tt_op_grouped_linear,
+    tt_op_grouped_linear_dx, tt_op_grouped_linear_dw, tt_op_attention, tt_op_attention_bwd,
+    tt_op_attention_bias_bwd;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);
@@ -162,12 +169,14 @@ tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the first error, i
 const tt_error *tt_builder_error(const tt_builder *b);     /* NULL: no error so far */
 /* token_order.c: finds out whether the described graph needs tokens in their order (graph->ordered). */
 void tt_graph_find_order(tt_builder *b);
-void tt_builder_context(tt_builder *b, const char *what); /* "plugin mini.so": prefixes errors */
+/* "plugin mini.so": prefixes errors. Returns the context before. */
+const char *tt_builder_context(tt_builder *b, const char *what);
 
 bool tt_node_is_cast(const tt_node *n);
 
 /* Where the nodes that are built next belong. */
 void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope);
+const char *tt_builder_scope(const tt_builder *b);  /* of the nodes that are built next */
 bool tt_builder_follow(tt_builder *b, bool follow); /* returns the previous mode */
 /* A form of follow mode: each letter has the atoms of the operand that is cut most finely, so that
  * whole operands (constants) are sliced, not the others gathered. Returns the previous mode. */

@@ -195,9 +195,11 @@ const tt_error *tt_builder_error(const tt_builder *b)
     return b->failed ? &b->err : NULL;
 }
 
-void tt_builder_context(tt_builder *b, const char *what)
+const char *tt_builder_context(tt_builder *b, const char *what)
 {
+    const char *was = b->context;
     b->context = what ? tt_arena_str(b->arena, what) : NULL;
+    return was;
 }
 
 /* ---- where the nodes that are built next belong ---- */
@@ -210,6 +212,11 @@ void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const 
     b->when = tt_when_intern(b->g, w);
     b->block = block;
     b->scope = scope ? scope : "";
+}
+
+const char *tt_builder_scope(const tt_builder *b)
+{
+    return b->scope;
 }
 
 bool tt_builder_follow(tt_builder *b, bool follow)

@@ -36,8 +36,8 @@ typedef struct tt_state {
     tt_init init;                         /* BUFFER */
     const float *values;                  /* BUFFER: initial values, row-major; NULL: use init */
     bool transient;                       /* BUFFER: no checkpoint has it */
-    bool of_trainer;                      /* BUFFER: not of the model; a run that lacks it in its
-                                             checkpoint begins with the initial value */
+    bool of_trainer;                      /* BUFFER: of the update, not the model's: the loss scale */
+    bool of_converter;                    /* BUFFER: a converter's, not the model's */
     struct tt_stack *stack;               /* of PARAM, OPTIMIZER, ACCUMULATOR */
     const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds */
 } tt_state;
@@ -51,7 +51,8 @@ typedef struct tt_param_info {
     bool frozen;
     const tt_storage *storage;
     size_t n_storage;
-    int declared; /* above 1: the model declared it again after a use, so several uses share it */
+    int converter; /* whose linear() declared it: 1 + its place in the job's list; 0: the model */
+    int declared;  /* above 1: the model declared it again after a use, so several uses share it */
     uint64_t stages;
     tt_placement compute, stored;
     int group;              /* index in param_groups; -1 = the default group */

@@ -71,6 +71,9 @@ static void emit_op(placer *p, const tt_node *n)
     tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS];
     for (int i = 0; i < n->n_in; i++)
         in[i] = mapped(p, n->in[i]);
+    const bool converts = p->o->convert && p->o->convert->n && n->op == &tt_op_attention;
+    for (int i = 0; converts && i < 3; i++)
+        in[i] = tt_convert_operand(p->b, p->o->convert, i, in[i]);
     if (!p->o->replace || !p->o->replace(p->o->replace_user, p->b, n, in, out))
         tt_op(p->b, placed_name(p, n), in, n->n_in, n->attrs, out, n->n_out);
     for (int i = 0; i < n->n_out; i++)

@@ -95,6 +95,7 @@ tt_status tt_check_train_spec_vt(const tt_check *c, const tt_component *k, tt_er
 tt_status tt_check_model_vt(const tt_check *c, const tt_component *k, tt_error *err);
 tt_status tt_check_optimizer_vt(const tt_check *c, const tt_component *k, tt_error *err);
 tt_status tt_check_backend_vt(const tt_check *c, const tt_component *k, tt_error *err);
+tt_status tt_check_converter_vt(const tt_check *c, const tt_component *k, tt_error *err);
 tt_status tt_check_comm_vt(const tt_check *c, const tt_component *k, tt_error *err);
 tt_status tt_check_op_vt(const tt_check *c, const tt_component *k, tt_error *err);
 tt_status tt_check_kernels_vt(const tt_check *c, const tt_component *k, tt_error *err);

@@ -104,6 +104,15 @@ tt_status tt_check_backend_vt(const tt_check *c, const tt_component *k, tt_error
     return d ? check_device(c, d, err) : TT_OK;
 }
 
+tt_status tt_check_converter_vt(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_converter_vt *v = k->vtable;
+    (void)c;
+    if (!v->linear && !(TT_HAS(v, tt_converter_vt, product) && v->product))
+        return TT_FAIL(err, TT_EABI, "its functions linear and product are both NULL");
+    return TT_OK;
+}
+
 tt_status tt_check_comm_vt(const tt_check *c, const tt_component *k, tt_error *err)
 {
     const tt_comm_vt *v = k->vtable;

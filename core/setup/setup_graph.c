@@ -366,7 +366,7 @@ static void fingerprint(tt_setup *s)
     }
     for (size_t i = 0; i < s->graph->states.n; i++) {
         const tt_state *x = s->graph->states.items[i];
-        if (x->kind != TT_STATE_BUFFER || x->transient || x->of_trainer)
+        if (x->kind != TT_STATE_BUFFER || x->transient || x->of_trainer || x->of_converter)
             continue;
         tt_type_print(&x->type, text, sizeof text);
         tt_str_printf(&t, "buffer %s %s\n", x->name, text);
@@ -396,7 +396,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
 {
     tt_offload_opts offload;
     TT_TRY(tt_setup_offload(s, &offload, err));
-    const tt_compile_opts o = {
+    tt_compile_opts o = {
         .mode = mode,
         .foreign_params = s->graph != NULL, /* parameters of the graph that was compiled before */
         .ops = &s->ops,
@@ -444,10 +444,9 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .can_accumulate = can_accumulate,
         .backend_user = s,
         .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
-        .convert_linear = s->n_converters ? tt_setup_convert_linear : NULL,
-        .convert_user = s,
         .dump_folder = dump,
     };
+    tt_setup_convert_opts(s, &o);
     TT_TRY(tt_compile(&o, a, out, err));
     return tt_setup_kernels_settle(s, *out, quiet, err);
 }
@@ -489,7 +488,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
                                   false, s->arena, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
-    tt_setup_check_filters(s);
+    TT_TRY(tt_setup_check_converters(s, o->mode == TT_MODE_TRAIN, err));
     if (s->graph->async_tp.whole)
         tt_log(
             TT_INFO, "train",

@@ -48,20 +48,6 @@ static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers
     return k;
 }
 
-/* Drops buffers of the update that the checkpoint lacks, because its run did not scale the loss: they
- * keep their initial values. */
-static size_t drop_absent(const tt_graph *g, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
-                          size_t n)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++) {
-        const tt_state *s = tt_graph_state(g, TT_STATE_BUFFER, p[i].name);
-        if (!s || !s->of_trainer || tt_ckpt_dtype(reader, p[i].name) != TT_N_DTYPES)
-            p[kept++] = p[i];
-    }
-    return kept;
-}
-
 size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out)
 {
     return pieces(r, a, optimizer, true, out);
@@ -162,6 +148,26 @@ static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error 
     return tt_ckpt_load(reader, p, n, err);
 }
 
+/* Leaves out buffers that are not the model's and that the checkpoint does not hold, because it was
+ * written with other converters or without a loss scale: they begin with their initial values. */
+static size_t without_new(const tt_graph *g, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
+                          size_t n, const char *folder, bool report)
+{
+    size_t kept = 0, converters = 0;
+    for (size_t i = 0; i < n; i++) {
+        const tt_state *s = tt_graph_state(g, TT_STATE_BUFFER, p[i].name);
+        if (!s || !(s->of_converter || s->of_trainer) || tt_ckpt_has(reader, p[i].name))
+            p[kept++] = p[i];
+        else
+            converters += s->of_converter;
+    }
+    if (converters && report)
+        tt_log(TT_INFO, "checkpoint",
+               "%s: has no state of this job's converters for %zu tensors: they begin anew", folder,
+               converters);
+    return kept;
+}
+
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err)
 {
@@ -170,10 +176,10 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
     tt_ckpt_piece *p;
     size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
-    if (s == TT_OK)
-        n = drop_absent(r->s->graph, reader, p, n);
-    if (s == TT_OK)
+    if (s == TT_OK) {
+        n = without_new(r->s->graph, reader, p, n, step_folder, report);
         s = fill_all(r, p, n, false, load_pieces, reader, err);
+    }
     if (s == TT_OK && report) {
         report_others(r, reader, a);
         report_converted(reader, step_folder, p, n);
