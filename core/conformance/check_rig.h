@@ -16,7 +16,8 @@ typedef struct tt_rig {
     tt_setup s;
     tt_batch batch;         /* the batch of all ranks */
     bool rounds;            /* some value of the graph has a dtype of less than 32 bits */
-    int linears, converted; /* for a converter: linears of the model, and those that it replaced */
+    int asked, converted; /* for a converter: the linears and products that it was asked about, and
+                             those that it replaced */
 } tt_rig;
 
 typedef struct tt_rig_opts {

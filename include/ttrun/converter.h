@@ -36,7 +36,12 @@ typedef enum tt_product_layer {
  *   LINEAR   FORWARD      x  [T,i]    w [o,i]      y  [T,o] = a · bᵀ
  *            GRAD_INPUT   dy [T,o]    w [o,i]      dx [T,i] = a · b
  *            GRAD_WEIGHT  dy [T,o]    x [T,i]      dw [o,i] = aᵀ · b, f32
- *   GROUPED  the same with w [E,o,i], dw [E,o,i]; rows of expert e are those that `offsets` says */
+ *   GROUPED  the same with w [E,o,i], dw [E,o,i]; the rows are grouped by expert, `counts` of each
+ *   ATTENTION  one operand at a time, in `a`, b is NULL: what product() returns is multiplied in its place.
+ *            FORWARD: q, k or v [T, heads*head_dim], read by attention and by its derivative, which then
+ *            passes to the operand as it was. GRAD_INPUT: dout, the gradient of attention's result, as its
+ *            derivative reads it. param is the scope and the operand, "model.layers.0.self_attn.q", in
+ *            the size of a head, out the number of heads. */
 typedef struct tt_product {
     size_t struct_size;
     tt_product_role role;
@@ -45,8 +50,12 @@ typedef struct tt_product {
     const char *tags;   /* of w, as in tt_param_opts; never NULL */
     int64_t in, out;    /* whole sizes of w, whatever the mesh: i and o */
     tt_value *a, *b;
-    tt_value *offsets;  /* GROUPED: as in tt_grouped_linear; else NULL */
+    tt_value *counts; /* GROUPED: rows of each expert, as in tt_grouped_linear; else NULL */
 } tt_product;
+
+/* A later converter of the list must not change what this one leaves of a product: numbers that are
+ * quantized already. A job that lists such a converter behind it, for the same product, is refused. */
+#define TT_CONVERTER_FINAL 1u
 
 typedef struct tt_converter_vt {
     size_t struct_size;
@@ -62,6 +71,7 @@ typedef struct tt_converter_vt {
      * maximum too) are inserted where they need them. NULL: the converter replaces no single
      * product. Errors stick in b.   [setup] */
     tt_value *(*product)(const void *config, tt_builder *b, const tt_product *p);
+    uint32_t flags; /* TT_CONVERTER_… */
 } tt_converter_vt;
 #ifdef __cplusplus
 }
