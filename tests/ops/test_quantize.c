@@ -312,7 +312,8 @@ static void test_zeros_nan_and_infinity(void **state)
         quantize(odd, 2, 3, &o, &r);
         assert_true(isnan(r.q[2]));
         if (!nv) /* the other row is not touched, but for a scale of the whole tensor */
-            assert_true(r.q[3] == 3 && r.q[4] == -4 && r.q[5] == 5);
+            for (int k = 3; k < 6; k++)
+                assert_true(fabs(r.q[k] - (double)odd[k]) <= 0.0625 * fabs((double)odd[k]));
     }
 }
 
@@ -334,7 +335,7 @@ static void test_stochastic_rounding_has_the_mean_of_x(void **state)
                                         .stochastic = true,
                                         .stream = "dy"};
             tt_value *s = NULL, *x = leaf_of(&e, TT_F32, 0, 1, 2, dims);
-            tt_value *y = tt_dequantize(e.b, tt_quantize(e.b, x, &o, &s), s, &o);
+            tt_value *q = tt_quantize(e.b, x, &o, &s), *y = tt_dequantize(e.b, q, s, &o);
             double sum = 0, low = INFINITY, high = -INFINITY;
             eval_prepare(&e);
             for (int i = 0; i < N; i++)
