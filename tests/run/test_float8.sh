@@ -61,11 +61,11 @@ mesh() { # RECIPE NAME TOLERANCE OPTION...
 for name in $all; do
     run "${name}_one" "$name" --training.steps $mesh_steps
     losses "$dir/${name}_one/metrics.jsonl" >"$dir/${name}_one.losses"
-    mesh "$name" fsdp 2e-3 --training.local_batch_size 2 --parallelism.data_parallel_shard_degree 2
-    mesh "$name" tp 2e-3 --parallelism.tensor_parallel_degree 2
+    mesh "$name" fsdp 1e-4 --training.local_batch_size 2 --parallelism.data_parallel_shard_degree 2
+    mesh "$name" tp 1e-4 --parallelism.tensor_parallel_degree 2
 done
-mesh rowwise pp 2e-3 --parallelism.pipeline_parallel_degree 2
-mesh tensorwise cp 2e-3 --parallelism.context_parallel_degree 2
+mesh rowwise pp 1e-4 --parallelism.pipeline_parallel_degree 2
+mesh tensorwise cp 1e-4 --parallelism.context_parallel_degree 2
 
 # ---- bits ----
 same() { # RECIPE NAME OPTION...

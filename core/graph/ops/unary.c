@@ -291,7 +291,7 @@ UNARY(rsqrt, tt_rsqrt, "1 / square root", 0, 0, infer_float, vjp_rsqrt, decompos
 UNARY(abs, tt_abs, "|x|", 0, 0, infer_signed, vjp_abs, decompose_abs, cost_cheap)
 UNARY(round, tt_round, "nearest integer, halves to even", 0, TT_OP_NO_GRADIENT, infer_float, NULL,
       NULL, cost_cheap)
-UNARY(floor_pow2, tt_floor_pow2, "largest power of 2 not above |x|; 0, infinity and NaN stay", 0,
+UNARY(floor_pow2, tt_floor_pow2, "largest power of 2 up to |x|", 0,
       TT_OP_NO_GRADIENT, infer_float, NULL, NULL, cost_cheap)
 UNARY(tanh, tt_tanh, "hyperbolic tangent", 0, 0, infer_float, vjp_tanh, decompose_tanh,
       cost_transcendental)
