@@ -10,17 +10,19 @@
  *            and multiplied by it: no bit may change either
  *   times    the product times `factor`
  *   last     as times, with TT_CONVERTER_FINAL
- *   wrong    a result of another shape
+ *   rough    the product of operands with 4 bits, whose scale is the tensor's maximum
+ *   wrong    a result of another shape; wrong, rough and adapter are left out with -DSOUND
  *   adapter  linear(): the layer plus a layer of its own with parameters */
 
 typedef struct {
-    const char *file;
+    const char *file, *scope;
     double factor;
 } config;
 
 static const tt_option options[] = {
     TT_OPTION_MORE(config, file, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "where to write"),
+    TT_OPTION(config, scope, TT_OPT_STRING, "\"adapter\"", 0, 0, "of the adapter's parameters"),
     TT_OPTION(config, factor, TT_OPT_FLOAT, "2.0", -1e3, 1e3, "factor on the product"),
 };
 
@@ -101,19 +103,47 @@ static tt_value *wrong(const void *self, tt_builder *b, const tt_product *p)
     return p->layer == TT_PRODUCT_ATTENTION ? NULL : tt_sum_all(b, p->a);
 }
 
+/* x as an integer times the tensor's largest value over 7: 4 bits. */
+static tt_value *rough(tt_builder *b, tt_value *x)
+{
+    tt_value *step = tt_scale(b, tt_maximum(b, largest(b, x), tt_const(b, 1e-30, TT_F32)), 1.0 / 7);
+    tt_value *half = tt_const(b, 0.5, TT_F32);
+    return tt_mul(b, tt_floor(b, tt_add(b, tt_div(b, tt_cast(b, x, TT_F32), step), half)), step);
+}
+
+static tt_value *four_bits(const void *self, tt_builder *b, const tt_product *p)
+{
+    (void)self;
+    return again(b, p, rough(b, p->a), p->b ? rough(b, p->b) : NULL);
+}
+
+/* "…self_attn.q_proj.weight" → "q_proj" */
+static void short_name(const char *name, char *out, size_t size)
+{
+    const char *end = strrchr(name, '.'), *begin = end;
+    size_t n;
+    while (begin && begin > name && begin[-1] != '.')
+        begin--;
+    n = begin ? (size_t)(end - begin) : 0;
+    n = n < size ? n : size - 1;
+    memcpy(out, begin ? begin : name, n);
+    out[n] = 0;
+}
+
 static tt_value *adapter(const void *self, tt_builder *b, const char *name, tt_value *x,
                          tt_value *w)
 {
     const config *c = (const config *)self;
     FILE *f = c->file ? fopen(c->file, "a") : NULL;
     const tt_dim rank = TT_DIM(4, NULL), out = tt_value_type(w)->dims[0];
+    char own[64];
     if (f) {
         fprintf(f, "layer %s\n", name);
         fclose(f);
     }
-    tt_scope(b, "adapter%d", (int)tt_value_type(w)->dims[0].size);
-    tt_value *y = tt_linear(b, tt_linear(b, x, strstr(name, "lm_head") ? "h" : "a", rank, NULL), "b",
-                            out, NULL);
+    short_name(name, own, sizeof own);
+    tt_scope(b, "%s_%s", c->scope, own);
+    tt_value *y = tt_linear(b, tt_linear(b, x, "a", rank, NULL), "b", out, NULL);
     tt_scope_end(b);
     return tt_add(b, tt_linear_w(b, x, w), tt_scale(b, y, c->factor));
 }
@@ -123,13 +153,17 @@ static const tt_converter_vt powers_vt = {sizeof(powers_vt), NULL, powers, 0};
 static const tt_converter_vt times_vt = {sizeof(times_vt), NULL, times, 0};
 static const tt_converter_vt last_vt = {sizeof(last_vt), NULL, times, TT_CONVERTER_FINAL};
 static const tt_converter_vt wrong_vt = {sizeof(wrong_vt), NULL, wrong, 0};
+static const tt_converter_vt rough_vt = {sizeof(rough_vt), NULL, four_bits, 0};
 static const tt_converter_vt adapter_vt = {sizeof(adapter_vt), adapter, NULL, 0};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "same", "no change", config, options, &same_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "powers", "no change", config, options, &powers_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "times", "a factor", config, options, &times_vt),
-    TT_COMPONENT(TT_KIND_CONVERTER, "last", "a factor, final", config, options, &last_vt),
+#ifndef SOUND
     TT_COMPONENT(TT_KIND_CONVERTER, "wrong", "a wrong shape", config, options, &wrong_vt),
+    TT_COMPONENT(TT_KIND_CONVERTER, "rough", "4 bits", config, options, &rough_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "adapter", "a layer more", config, options, &adapter_vt),
+#endif
+    TT_COMPONENT(TT_KIND_CONVERTER, "last", "a factor, final", config, options, &last_vt),
 };
 TT_PLUGIN("products", "1.0", components);
