@@ -130,7 +130,7 @@ TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);        /* |x| */
 TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);        /* cosine of radians */
 TT_EXPORT tt_value *tt_erf(tt_builder *b, tt_value *x);        /* error function */
 TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);        /* e to the power of x */
-TT_EXPORT tt_value *tt_floor_pow2(tt_builder *b, tt_value *x); /* largest power of 2 not above |x|; 0, infinity and NaN stay */
+TT_EXPORT tt_value *tt_floor_pow2(tt_builder *b, tt_value *x); /* largest power of 2 up to |x| */
 TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);       /* x times the normal CDF of x */
 TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x);  /* gelu approximated by tanh */
 TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x);  /* neither infinite nor NaN */

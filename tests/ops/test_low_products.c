@@ -74,8 +74,8 @@ static void check(const recipe *r, tt_product_role role)
             }
             const double got = get(ty, i * ty->shape[1] + j);
             if (!(fabs(got - want) <= size * 0x1p-22))
-                fail_msg("%s, role %d: [%d,%d] is %.9g, not %.9g", r->name, (int)role, (int)i, (int)j,
-                         got, want);
+                fail_msg("%s, role %d: [%d,%d] is %.9g, not %.9g", r->name, (int)role, (int)i,
+                         (int)j, got, want);
         }
     eval_release(&e);
 }

@@ -180,12 +180,29 @@ static tt_value *rounded(tt_builder *b, const low_format *f, tt_value *x, tt_val
                             number(b, ldexp(1.0, -f->mantissa)));
     tt_value *t = tt_div(b, a, unit), *n = tt_round(b, t);
     if (u) {
-        tt_value *low = tt_floor(b, t), *rest = tt_sub(b, t, low);
-        tt_value *up = tt_less_equal(b, tt_sub(b, number(b, 1.0), rest), u);
-        n = tt_add(b, low, tt_cast(b, up, TT_F32));
+        tt_value *one = number(b, 1.0);
+        tt_value *low = tt_select(b, tt_less(b, t, n), tt_sub(b, n, one), n);
+        tt_value *up = tt_less_equal(b, tt_sub(b, one, tt_sub(b, t, low)), u);
+        n = tt_select(b, up, tt_add(b, low, one), low);
     }
     n = tt_mul(b, n, unit);
     return tt_select(b, tt_less(b, x, number(b, 0.0)), tt_neg(b, n), n);
+}
+
+/* A number in [0,1) for each element of x, from a random key for each row and one for each column: the
+ * keys cost little, and a row of the token dim has its token's. */
+static tt_value *uniform(tt_builder *b, const tt_type *x, const char *stream)
+{
+    tt_arena *arena = tt_builder_graph(b)->arena;
+    tt_dim rows[TT_MAX_DIMS], cols[TT_MAX_DIMS];
+    for (int d = 0; d < x->n_dims; d++) {
+        rows[d] = d < x->n_dims - 1 ? x->dims[d] : TT_DIM(1, NULL);
+        cols[d] = d < x->n_dims - 1 ? TT_DIM(1, NULL) : x->dims[d];
+    }
+    const char *of_rows = tt_arena_printf(arena, "%s.rows", stream);
+    const char *of_cols = tt_arena_printf(arena, "%s.columns", stream);
+    return tt_emit2(b, "keyed_uniform", tt_random(b, rows, x->n_dims, of_rows, 0),
+                    tt_random(b, cols, x->n_dims, of_cols, 0), NULL);
 }
 
 /* ---- what is exported ---- */
@@ -221,8 +238,7 @@ tt_value *tt_quantize(tt_builder *b, tt_value *x, const tt_quantize_opts *o, tt_
     *scale = tt_reshape(b, s, v.apart, v.whole.n_dims);
     tt_value *y = from_blocks(b, &v, tt_mul(b, parts, times)), *u = NULL;
     if (o->stochastic)
-        u = tt_random(b, v.whole.dims, v.whole.n_dims,
-                      tt_arena_str(tt_builder_graph(b)->arena, o->stream), 0);
+        u = uniform(b, &v.whole, o->stream);
     if (u || o->format == TT_LOW_E2M1)
         y = rounded(b, f, y, u);
     return tt_cast(b, y, f->dtype);
