@@ -80,6 +80,95 @@ static void check(const recipe *r, tt_product_role role)
     eval_release(&e);
 }
 
+/* ---- experts ---- */
+
+enum { E = 3 };
+static const int counts[E] = {20, 0, 22}; /* the last rows belong to no expert */
+
+/* The dims of an operand: rows [T, n], or a weight [E, OUT, IN]. */
+static tt_value *operand(eval *e, const tt_product *p, low_side side)
+{
+    const int64_t n = side == LOW_A && p->role != TT_PRODUCT_FORWARD ? OUT : IN;
+    const tt_dim rows[] = {TT_DIM(T, NULL), TT_DIM(n, NULL)};
+    const tt_dim weight[] = {TT_DIM(E, NULL), TT_DIM(OUT, NULL), TT_DIM(IN, NULL)};
+    return low_is_weight(p, side) ? leaf_of(e, TT_F32, -3, 2, 3, weight)
+                                  : leaf_of(e, TT_F32, -3, 2, 2, rows);
+}
+
+/* What the experts' product of the dequantized operands must be at [r,c], or for expert e if it is dw. */
+static double expert_sum(const tt_tensor *a, const tt_tensor *b, tt_product_role role, int e, int r,
+                         int c, double *size)
+{
+    const int n = role == TT_PRODUCT_FORWARD ? IN : role == TT_PRODUCT_GRAD_INPUT ? OUT : counts[e];
+    int first = 0;
+    double sum = 0;
+    for (int k = 0; k < e; k++)
+        first += counts[k];
+    for (int k = 0; k < n; k++) {
+        const double x =
+            role == TT_PRODUCT_GRAD_WEIGHT ? get(a, (first + k) * OUT + r) : get(a, r * n + k);
+        const double y = role == TT_PRODUCT_FORWARD      ? get(b, (e * OUT + c) * IN + k)
+                         : role == TT_PRODUCT_GRAD_INPUT ? get(b, (e * OUT + k) * IN + c)
+                                                         : get(b, (first + k) * IN + c);
+        sum += x * y;
+        *size += fabs(x * y);
+    }
+    return sum;
+}
+
+static int expert_of(int row)
+{
+    int e = 0;
+    for (int end = counts[0]; e < E && row >= end; e++)
+        end += e + 1 < E ? counts[e + 1] : 0;
+    return e;
+}
+
+static void check_experts(const recipe *r, tt_product_role role)
+{
+    eval e;
+    eval_init(&e, backend, false);
+    tt_product p = {.struct_size = sizeof p, .role = role, .layer = TT_PRODUCT_GROUPED};
+    p.counts = leaf_of(&e, TT_I32, 0, 1, 1, (tt_dim[]){TT_DIM(E, NULL)});
+    tt_value *v[2], *back[2];
+    tt_quantize_opts o[2];
+    for (int i = 0; i < 2; i++) {
+        tt_value *s = NULL, *q;
+        v[i] = operand(&e, &p, (low_side)i);
+        o[i] = low_blocks(&p, (low_side)i, r->format, r->rule, r->along,
+                          i ? r->across_b : r->across_a);
+        q = tt_quantize(e.b, v[i], &o[i], &s);
+        back[i] = tt_dequantize(e.b, q, s, &o[i]);
+    }
+    tt_value *y = low_scaled_product(e.b, &p, v[0], &o[0], v[1], &o[1]);
+    eval_prepare(&e);
+    for (int k = 0; k < E; k++)
+        put(&e.tensors[p.counts->id], k, counts[k]);
+    eval_run(&e, e.g->nodes.n);
+    const tt_tensor *a = &e.tensors[back[0]->id], *b = &e.tensors[back[1]->id],
+                    *ty = &e.tensors[y->id];
+    const int64_t n = tt_tensor_numel(ty), cols = ty->shape[ty->n_dims - 1];
+    for (int64_t i = 0; i < n; i++) {
+        const int row = (int)(i / cols), col = (int)(i % cols);
+        const int dw = role == TT_PRODUCT_GRAD_WEIGHT, expert = dw ? row / OUT : expert_of(row);
+        double size = 0, want = 0;
+        if (expert < E)
+            want = expert_sum(a, b, role, expert, dw ? row % OUT : row, col, &size);
+        if (!(fabs(get(ty, i) - want) <= size * 0x1p-22))
+            fail_msg("%s, experts, role %d: [%d,%d] is %.9g, not %.9g", r->name, (int)role, row,
+                     col, get(ty, i), want);
+    }
+    eval_release(&e);
+}
+
+static void test_products_of_experts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(recipes); i++)
+        for (int role = 0; role < 3; role++)
+            check_experts(&recipes[i], (tt_product_role)role);
+}
+
 static void test_products_are_those_of_scaled_mm(void **state)
 {
     (void)state;
@@ -97,6 +186,7 @@ static int load(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products_are_those_of_scaled_mm)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products_are_those_of_scaled_mm),
+                                       cmocka_unit_test(test_products_of_experts)};
     return cmocka_run_group_tests(tests, load, NULL);
 }

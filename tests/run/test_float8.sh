@@ -4,6 +4,7 @@
 # not depend on threads, fusion or recomputation; impossible lists of converters are refused.
 . "$(dirname "$0")/lib.sh"
 
+ttrun() { timeout 400 "$TTRUN" "$@" --plugin-dir "$PLUGINS"; } # 200 steps on a busy machine
 cat "$SRC"/docs/*.md >"$dir/text.txt"
 steps=200
 mesh_steps=10

@@ -87,6 +87,9 @@ TT_DEV float point_stochastic_round(float x, float u)
     return tt_bits_float((bits & 0x80000000u) | up);
 }
 
+TT_DEV double point_floor_pow2(double x);
+TT_DEV float point_floor_pow2(float x);
+
 /* ---- one step ---- */
 template <class T> TT_DEV T point_apply(int op, T x, T y, T z, double imm)
 {
