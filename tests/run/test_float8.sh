@@ -68,6 +68,21 @@ done
 mesh rowwise pp 1e-4 --parallelism.pipeline_parallel_degree 2
 mesh tensorwise cp 1e-4 --parallelism.context_parallel_degree 2
 
+# ---- what is refused, and what is left out ----
+refuses() { # NAME CONVERTERS WORDS
+    train "$dir/refused" --converters "$2"
+    [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "$3" "$dir/err"
+    ok "refuses_$1"
+}
+refuses a_second_rounding '[{"name": "float8"}, {"name": "mxfp8"}]' 'mxfp8) converts the product forward of .*float8) has converted'
+refuses limits_it_lacks '[{"name": "float8", "recipe": "rowwise_with_gw_hp", "auto_filter_small_kn": true}]' 'has no limits for the recipe'
+refuses an_unknown_recipe '[{"name": "float8", "recipe": "rows"}]' 'recipe.*tensorwise'
+train "$dir/plain" --checkpoint.enable false --training.steps 3
+train "$dir/small" --checkpoint.enable false --training.steps 3 --converters '[{"name": "float8", "auto_filter_small_kn": true}]'
+losses "$dir/small/metrics.jsonl" >"$dir/small.losses"
+[ "$rc" -eq 0 ] && losses "$dir/plain/metrics.jsonl" | cmp -s - "$dir/small.losses"
+ok small_layers_are_left_out
+
 # ---- bits ----
 same() { # RECIPE NAME OPTION...
     recipe=$1 way=$2
