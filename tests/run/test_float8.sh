@@ -59,11 +59,14 @@ mesh() { # RECIPE NAME TOLERANCE OPTION...
             if ($1 == $3 && d <= t) k++} END {printf "# largest difference %.2g\n", m; exit k != n}'
     ok "${recipe}_on_$mesh"
 }
+# Sums over two ranks round otherwise, which now and then flips a rounding to few bits; to 4 bits that is a large step.
 for name in $all; do
+    near=1e-4
+    [ "$name" != nvfp4 ] || near=3e-3
     run "${name}_one" "$name" --training.steps $mesh_steps
     losses "$dir/${name}_one/metrics.jsonl" >"$dir/${name}_one.losses"
-    mesh "$name" fsdp 1e-4 --training.local_batch_size 2 --parallelism.data_parallel_shard_degree 2
-    mesh "$name" tp 1e-4 --parallelism.tensor_parallel_degree 2
+    mesh "$name" fsdp $near --training.local_batch_size 2 --parallelism.data_parallel_shard_degree 2
+    mesh "$name" tp $near --parallelism.tensor_parallel_degree 2
 done
 mesh rowwise pp 1e-4 --parallelism.pipeline_parallel_degree 2
 mesh tensorwise cp 1e-4 --parallelism.context_parallel_degree 2
