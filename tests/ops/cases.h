@@ -107,6 +107,11 @@ CASE(floor_and_sign)
     tt_value *x = F(-1, 1, 1, N(9));
     ONE(tt_add(e->b, tt_mul(e->b, x, tt_sign(e->b, x)), tt_floor(e->b, x)));
 }
+CASE(floor_pow2) /* x over its power of 2, in [1,2) */
+{
+    tt_value *x = F(-2, 2, 2, tokens_dim(), N(3));
+    ONE(tt_div(e->b, x, tt_floor_pow2(e->b, x)));
+}
 CASE(floor_div)
 {
     tt_value *x = F(-2, 2, 2, tokens_dim(), N(3)), *z = F(0.2, 0.7, 1, N(3));
