@@ -395,11 +395,12 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     fill_batch(rig, vocab);
     TT_TRY(tt_setup_compile(&rig->s, &so, err));
     if (o->part->kind == TT_KIND_CONVERTER && !rig->converted)
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "it replaced none of the %d linears and products of the small model, so there "
-                       "is nothing to check; change the model by --model.args.KEY or the converter's options "
-                       "by --converters[0].KEY",
-                       rig->asked);
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "it replaced none of the %d linears and products of the small model, so there "
+            "is nothing to check; change the model by --model.args.KEY or the converter's options "
+            "by --converters[0].KEY",
+            rig->asked);
     if (rig->s.size.parameters > LARGEST)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "has %lld parameters: give it a flavor \"debugmodel\" of less than %d",

@@ -14,8 +14,8 @@
 typedef struct tt_rig {
     tt_arena *arena;
     tt_setup s;
-    tt_batch batch;         /* the batch of all ranks */
-    bool rounds;            /* some value of the graph has a dtype of less than 32 bits */
+    tt_batch batch;       /* the batch of all ranks */
+    bool rounds;          /* some value of the graph has a dtype of less than 32 bits */
     int asked, converted; /* for a converter: the linears and products that it was asked about, and
                              those that it replaced */
 } tt_rig;

@@ -59,7 +59,8 @@ struct tt_node {
     tt_state *state;        /* state, accumulate, assign */
     tt_param_info *param;   /* param, fetch */
     const char *input_name; /* input */
-    const tt_node *derivative_of; /* autodiff: the node of the forward whose derivative it is part of */
+    const tt_node
+        *derivative_of; /* autodiff: the node of the forward whose derivative it is part of */
     /* set by passes */
     tt_state *accumulate_into; /* fuse: its kernel adds out[0] to this state */
     int accumulate_index;      /* the member of a stack; -1: all members */
@@ -129,7 +130,7 @@ struct tt_graph {
     int64_t chunk_rows; /* rows of a token chunk; 0: there is no loop over chunks */
     /* The node because of which the loop was given up: "op max in \"mtp\""; NULL: none. */
     const char *unchunked;
-    struct {            /* async_tp: gathers and reductions of a micro-batch in pieces, and those
+    struct { /* async_tp: gathers and reductions of a micro-batch in pieces, and those
                            that stay whole */
         int gathers, reductions, whole;
     } async_tp;
@@ -164,13 +165,14 @@ tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the first error, i
 const tt_error *tt_builder_error(const tt_builder *b);     /* NULL: no error so far */
 /* token_order.c: finds out whether the described graph needs tokens in their order (graph->ordered). */
 void tt_graph_find_order(tt_builder *b);
-void tt_builder_context(tt_builder *b, const char *what); /* "plugin mini.so": prefixes errors */
+/* "plugin mini.so": prefixes errors. Returns the context before. */
+const char *tt_builder_context(tt_builder *b, const char *what);
 
 bool tt_node_is_cast(const tt_node *n);
 
 /* Where the nodes that are built next belong. */
 void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope);
-const char *tt_builder_scope(const tt_builder *b); /* of the nodes that are built next */
+const char *tt_builder_scope(const tt_builder *b);  /* of the nodes that are built next */
 bool tt_builder_follow(tt_builder *b, bool follow); /* returns the previous mode */
 /* A form of follow mode: each letter has the atoms of the operand that is cut most finely, so that
  * whole operands (constants) are sliced, not the others gathered. Returns the previous mode. */

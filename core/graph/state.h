@@ -50,7 +50,7 @@ typedef struct tt_param_info {
     const tt_storage *storage;
     size_t n_storage;
     int converter; /* whose linear() declared it: 1 + its place in the job's list; 0: the model */
-    int declared; /* above 1: the model declared it again after a use, so several uses share it */
+    int declared;  /* above 1: the model declared it again after a use, so several uses share it */
     uint64_t stages;
     tt_placement compute, stored;
     int group;              /* index in param_groups; -1 = the default group */

@@ -154,10 +154,9 @@ static bool runs_by_chunks(const tt_graph *g, const tt_chunk_opts *o, const tt_n
         summed[n->out[j]->id] = whole_out && (token_in || sum_in);
     if (!whole_out)
         return !sum_in && !mixes_rows(g, n);
-    return !token_in ||
-           (!sum_in && n->n_out == 1 && o->can_accumulate &&
-            o->can_accumulate(o->user, n->op->name) &&
-            tt_pass_supports(o->supports, o->user, n, true));
+    return !token_in || (!sum_in && n->n_out == 1 && o->can_accumulate &&
+                         o->can_accumulate(o->user, n->op->name) &&
+                         tt_pass_supports(o->supports, o->user, n, true));
 }
 
 void tt_pass_chunk_check(tt_graph *g, const tt_chunk_opts *o)

@@ -56,7 +56,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
     struct tt_converting *converting; /* [n_converters]: filter, roles and steps of each */
-    int64_t converters_at; /* completed steps: the graphs are made with the converters of this time */
+    int64_t
+        converters_at; /* completed steps: the graphs are made with the converters of this time */
     /* setup_kernels.c: kernels of plugins; the first n_kernels_named are backend.kernels */
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;

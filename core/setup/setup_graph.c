@@ -473,7 +473,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
-    TT_TRY(tt_setup_check_converters(s, err));
+    TT_TRY(tt_setup_check_converters(s, o->mode == TT_MODE_TRAIN, err));
     if (s->graph->async_tp.whole)
         tt_log(
             TT_INFO, "train",

@@ -46,9 +46,9 @@ typedef struct tt_product {
     size_t struct_size;
     tt_product_role role;
     tt_product_layer layer;
-    const char *param;  /* the full name of w: "model.layers.0.mlp.up_proj.weight" */
-    const char *tags;   /* of w, as in tt_param_opts; never NULL */
-    int64_t in, out;    /* whole sizes of w, whatever the mesh: i and o */
+    const char *param; /* the full name of w: "model.layers.0.mlp.up_proj.weight" */
+    const char *tags;  /* of w, as in tt_param_opts; never NULL */
+    int64_t in, out;   /* whole sizes of w, whatever the mesh: i and o */
     tt_value *a, *b;
     tt_value *counts; /* GROUPED: rows of each expert, as in tt_grouped_linear; else NULL */
 } tt_product;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* experts: a model whose MLP has a weight for each of E experts; a token goes to expert id mod E. T
+/* experts: a model whose MLP has a weight for each of E experts; a token goes to expert id mod E, and
+ * through a layer that all share. T
  * tokens, D width, F hidden width. Built by test_products.sh against the public headers alone. */
 #include <ttrun/model.h>
 
@@ -31,7 +32,9 @@ static void describe(const void *cfg, tt_builder *b)
     tt_block(b, "layers.0");
     tt_value *n = tt_const(b, (double)c->experts, TT_I32);
     tt_expert_sort(b, tt_reshape(b, tt_mod(b, ids, n), one, 2), c->experts, &order, &counts);
-    tt_value *rows = tt_gather(b, tt_rms_norm(b, x, "norm", 1e-5), order);
+    tt_value *h = tt_rms_norm(b, x, "norm", 1e-5);
+    x = tt_add(b, x, tt_linear(b, h, "shared", D, NULL));
+    tt_value *rows = tt_gather(b, h, order);
     rows = tt_silu(b, tt_grouped_linear(b, rows, tt_param(b, "up", up, 3, &tagged), counts));
     rows = tt_grouped_linear(b, rows, tt_param(b, "down", down, 3, &plain), counts);
     x = tt_add(b, x, tt_scatter_add(b, rows, order, T));

@@ -8,6 +8,7 @@
  *   same     the product itself, built anew: no bit may change
  *   powers   the same of operands that were divided by a power of two that their maximum gives,
  *            and multiplied by it: no bit may change either
+ *   rolls    the same of an operand whose tokens were moved by one and back, for which a rank needs all
  *   times    the product times `factor`
  *   last     as times, with TT_CONVERTER_FINAL
  *   rough    the product of operands with 4 bits, whose scale is the tensor's maximum
@@ -90,6 +91,14 @@ static tt_value *powers(const void *self, tt_builder *b, const tt_product *p)
     return again(b, p, by_power(b, p->a), p->b ? by_power(b, p->b) : NULL);
 }
 
+static tt_value *rolls(const void *self, tt_builder *b, const tt_product *p)
+{
+    (void)self;
+    if (p->layer != TT_PRODUCT_LINEAR)
+        return NULL;
+    return again(b, p, tt_roll(b, tt_roll(b, p->a, 0, 1), 0, -1), p->b);
+}
+
 static tt_value *times(const void *self, tt_builder *b, const tt_product *p)
 {
     const config *c = (const config *)self;
@@ -150,6 +159,7 @@ static tt_value *adapter(const void *self, tt_builder *b, const char *name, tt_v
 
 static const tt_converter_vt same_vt = {sizeof(same_vt), NULL, same, 0};
 static const tt_converter_vt powers_vt = {sizeof(powers_vt), NULL, powers, 0};
+static const tt_converter_vt rolls_vt = {sizeof(rolls_vt), NULL, rolls, 0};
 static const tt_converter_vt times_vt = {sizeof(times_vt), NULL, times, 0};
 static const tt_converter_vt last_vt = {sizeof(last_vt), NULL, times, TT_CONVERTER_FINAL};
 static const tt_converter_vt wrong_vt = {sizeof(wrong_vt), NULL, wrong, 0};
@@ -158,6 +168,7 @@ static const tt_converter_vt adapter_vt = {sizeof(adapter_vt), adapter, NULL, 0}
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "same", "no change", config, options, &same_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "powers", "no change", config, options, &powers_vt),
+    TT_COMPONENT(TT_KIND_CONVERTER, "rolls", "no change", config, options, &rolls_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "times", "a factor", config, options, &times_vt),
 #ifndef SOUND
     TT_COMPONENT(TT_KIND_CONVERTER, "wrong", "a wrong shape", config, options, &wrong_vt),

@@ -191,16 +191,22 @@ ok a_converter_without_effect_is_a_warning
 sed 's/"args": {[^}]*}/"name": "experts"/' "$plain" >"$dir/experts.json"
 job=$dir/experts.json
 go grouped "[{\"name\": \"same\", \"file\": \"$dir/e.txt\", \"filter\": [\"tag:first\"]}]"
-[ "$rc" -eq 0 ] && [ "$(wc -l <"$dir/e.txt")" -eq 6 ] && [ "$(grep -c '^grouped .* layers.0.down \[48,32\] experts$' "$dir/e.txt")" -eq 3 ]
+[ "$rc" -eq 0 ] && [ "$(wc -l <"$dir/e.txt")" -eq 9 ] && [ "$(grep -c '^grouped .* layers.0.down \[48,32\] experts$' "$dir/e.txt")" -eq 3 ]
 ok grouped_products_are_offered_and_a_tag_leaves_them_out
 same experts
 same experts_fsdp --nproc 2
+go plain '[]' --nproc 2 && go rolls '[{"name": "rolls", "roles": ["forward"]}]' --nproc 2 && [ "$rc" -eq 0 ] && equal plain rolls 2
+ok a_converter_may_use_what_a_later_node_has_gathered
 same experts_tp --nproc 2 ${p}tensor_parallel_degree 2
 go one '[{"name": "rough"}]' --training.local_batch_size 8 && losses "$dir/one/metrics.jsonl" >"$dir/wanted"
 mesh experts_fsdp --nproc 2
 mesh experts_tp --nproc 2 --training.local_batch_size 8 ${p}tensor_parallel_degree 2
 
 # ---- the SDK ----
+mkdir "$dir/empty" && sed 's/same_vt = {sizeof(same_vt), NULL, same, 0}/same_vt = {sizeof(same_vt), NULL, NULL, 0}/' "$SRC/tests/plugins/products.c" >"$dir/empty/empty.c" &&
+    cc -std=c11 -w -shared -fPIC "-I$SRC/include" "$dir/empty/empty.c" -o "$dir/empty/empty.so" && "$TTRUN" plugins check "$dir/empty/empty.so" >"$dir/out" 2>"$dir/err"
+[ $? -eq 2 ] && grep -q 'converter "same".*its functions linear and product are both NULL' "$dir/err"
+ok a_converter_without_functions_is_refused
 job=$plain
 mkdir "$dir/sound" && cc -std=c11 -Wno-unused-const-variable -DSOUND -shared -fPIC "-I$SRC/include" "$SRC/tests/plugins/products.c" -o "$dir/sound/products.so" &&
     "$TTRUN" plugins check "$dir/sound/products.so" --plugin-dir "$PLUGINS" >"$dir/out" 2>"$dir/err"
