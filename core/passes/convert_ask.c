@@ -57,7 +57,7 @@ void tt_convert_check_final(tt_builder *b, const tt_convert_opts *o, int i, cons
 static const char *const operands[] = {"q", "k", "v", "dout"};
 
 void tt_convert_describe_operand(tt_builder *b, int operand, tt_value *v, const char *scope,
-                             tt_product *p)
+                                 tt_product *p)
 {
     const tt_dim *d = &v->type.dims[v->type.n_dims - 1];
     *p = (tt_product){.struct_size = sizeof *p,

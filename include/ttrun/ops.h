@@ -21,11 +21,10 @@
  * conv1d: tap j counts if seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
  * scan: h[t] = a[t] h[t-1] + x[t] if seg[t-1] == seg[t] and pos[t-1] == pos[t]-1, else x[t]. a's token
  * dim and its trailing dims may have size 1. da has a row for each token.
- * conv1d_cached, scan_cached: the state keeps of sequence slot[t] the last K - 1 rows of x, the row of
- * position p at p mod (K-1), or the last h. A token at position 0 reads nothing of the state; a token
- * with a negative slot is in no sequence and its result is 0.
- * cross_entropy_bwd, pick: a global index i selects column i - begin[1] of the operand, if it is in
- * the operand's box.
+ * conv1d_cached, scan_cached: the state keeps of sequence slot[t] the last K - 1 rows of x, that of position
+ * p at p mod (K-1), or the last h. At position 0 nothing of the state is read; a token with a negative
+ * slot is in no sequence and its result is 0.
+ * cross_entropy_bwd, pick: index i selects column i - begin[1] of the operand, if that is in its box.
  * attention_cached: for S sequences of at most P tokens, B = ceil(P / TT_CACHE_BLOCK), keys are
  * [S,K,B,hd,TT_CACHE_BLOCK], positions last, values [S,K,B*TT_CACHE_BLOCK,dv]. Token t has position
  * pos[t] in sequence slot[t] and sees that sequence up to itself; with a negative slot it is in no

@@ -208,8 +208,8 @@ static void test_conversions_between_all_dtypes_are_the_reference_s(void **state
             int16_t outs[4];
             tt_tensor in = make(a, (tt_dtype)from, 1, shape), out[3][4];
             for (int i = 0; i < 4; i++) {
-                steps[i] =
-                    (tt_fused_instr){.op = "cast", .n_src = 1, .dtype = (tt_dtype)((4 * part + i) % TT_N_DTYPES)};
+                steps[i] = (tt_fused_instr){
+                    .op = "cast", .n_src = 1, .dtype = (tt_dtype)((4 * part + i) % TT_N_DTYPES)};
                 outs[i] = (int16_t)(i + 1);
                 for (int k = 0; k < 3; k++)
                     out[k][i] = make(a, (tt_dtype)((4 * part + i) % TT_N_DTYPES), 1, shape);

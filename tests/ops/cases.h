@@ -414,14 +414,14 @@ static const struct {
 #define BOTH(name) ROW(name) ROW(name##_stretched)
 #define BATCH(name) ROW(name) ROW(name##_batch) ROW(name##_batches)
     ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
-        relu) ROW(floor_pow2) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(erf) ROW(sin) ROW(cos) ROW(floor_div)
-        BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep) ROW(pad) ROW(roll) ROW(
-            repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares) ROW(softmax)
-            ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(
-                pow) ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first)
-                ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose) ROW(
-                    slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge)
-                    ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(
+        relu) ROW(floor_pow2) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(erf) ROW(sin) ROW(cos)
+        ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep) ROW(pad) ROW(
+            roll) ROW(repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares)
+            ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(
+                minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast)
+                ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(
+                    transpose) ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads)
+                    ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(
                         clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
                         BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(
                             rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)

@@ -291,8 +291,8 @@ UNARY(rsqrt, tt_rsqrt, "1 / square root", 0, 0, infer_float, vjp_rsqrt, decompos
 UNARY(abs, tt_abs, "|x|", 0, 0, infer_signed, vjp_abs, decompose_abs, cost_cheap)
 UNARY(round, tt_round, "nearest integer, halves to even", 0, TT_OP_NO_GRADIENT, infer_float, NULL,
       NULL, cost_cheap)
-UNARY(floor_pow2, tt_floor_pow2, "largest power of 2 up to |x|", 0,
-      TT_OP_NO_GRADIENT, infer_float, NULL, NULL, cost_cheap)
+UNARY(floor_pow2, tt_floor_pow2, "largest power of 2 up to |x|", 0, TT_OP_NO_GRADIENT, infer_float,
+      NULL, NULL, cost_cheap)
 UNARY(tanh, tt_tanh, "hyperbolic tangent", 0, 0, infer_float, vjp_tanh, decompose_tanh,
       cost_transcendental)
 UNARY(sigmoid, tt_sigmoid, "1 / (1 + e^-x)", 0, 0, infer_float, vjp_sigmoid, decompose_sigmoid,
