@@ -243,7 +243,7 @@ typedef struct counted {
     tt_rig *rig;
 } counted;
 
-static tt_value *count(tt_rig *rig, tt_value *y)
+static tt_value *count_asked(tt_rig *rig, tt_value *y)
 {
     rig->asked++;
     rig->converted += y != NULL;
@@ -255,14 +255,14 @@ static tt_value *count_linear(const void *config, tt_builder *b, const char *nam
 {
     const counted *c = config;
     const tt_converter_vt *vt = c->part->component->vtable;
-    return count(c->rig, vt->linear(c->part->config, b, name, x, w));
+    return count_asked(c->rig, vt->linear(c->part->config, b, name, x, w));
 }
 
 static tt_value *count_product(const void *config, tt_builder *b, const tt_product *p)
 {
     const counted *c = config;
     const tt_converter_vt *vt = c->part->component->vtable;
-    return count(c->rig, vt->product(c->part->config, b, p));
+    return count_asked(c->rig, vt->product(c->part->config, b, p));
 }
 
 static void count_converter(tt_rig *rig)

@@ -90,7 +90,8 @@ typedef struct tt_metric_entry {
 typedef struct tt_buffer_entry {
     tt_state *state;
     tt_value *stat; /* f32, of one micro-batch */
-    tt_state *sum;  /* the sum over micro-batches */
+    tt_state *sum;  /* the sum over micro-batches, or the maximum */
+    bool max;
     tt_buffer_fn fn;
     void *user;
 } tt_buffer_entry;

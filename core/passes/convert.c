@@ -16,12 +16,13 @@ typedef struct converting {
     tt_graph *g;
     const tt_convert_opts *o;
     const tt_op_def *ops[2][3]; /* by layer and role; NULL: there is no such op */
-    tt_value **instead;         /* by id of a replaced value: the new one, placed like it */
-    tt_value **raw;             /* the same, in the placement in which it was made */
-    tt_value **dout;            /* by id of a gradient of attention's output: as converted */
-    size_t room;                /* entries of the three */
-    const tt_node *now;         /* the node that is converted */
-    bool *placed;               /* by node id: it is in `list` */
+    const tt_op_def *attention_bwd[2];
+    tt_value **instead; /* by id of a replaced value: the new one, placed like it */
+    tt_value **raw;     /* the same, in the placement in which it was made */
+    tt_value **dout;    /* by id of a gradient of attention's output: as converted */
+    size_t room;        /* entries of the three */
+    const tt_node *now; /* the node that is converted */
+    bool *placed;       /* by node id: it is in `list` */
     TT_VEC(tt_node *) list;
 } converting;
 
@@ -110,7 +111,7 @@ static void offer_rest(converting *c, const tt_node *n, size_t from, const tt_pr
 }
 
 /* Grows the tables by value id, which get an entry for each value that the pass makes. */
-static void make_room(converting *c)
+static void grow_tables(converting *c)
 {
     const size_t n = (size_t)c->g->n_values + 1;
     if (n <= c->room)
@@ -147,7 +148,7 @@ static bool replace(converting *c, tt_node *n, const tt_product *p, const tt_par
         offer_rest(c, n, from, p, info, i);
         build_at(c, n);
         tt_value *same = tt_redistribute(c->b, y, &n->out[0]->place);
-        make_room(c);
+        grow_tables(c);
         c->raw[n->out[0]->id] = y;
         c->instead[n->out[0]->id] = same;
         return true;
@@ -159,8 +160,7 @@ static bool replace(converting *c, tt_node *n, const tt_product *p, const tt_par
  * ring share it. */
 static void replace_dout(converting *c, tt_node *n)
 {
-    const bool is =
-        !strcmp(n->op->name, "attention_bwd") || !strcmp(n->op->name, "attention_bias_bwd");
+    const bool is = n->op == c->attention_bwd[0] || n->op == c->attention_bwd[1];
     if (!is || n->role == TT_NODE_EXPANDED || !n->derivative_of)
         return;
     tt_product p;
@@ -169,7 +169,7 @@ static void replace_dout(converting *c, tt_node *n)
         build_at(c, n);
         tt_convert_describe_operand(c->b, 3, v, n->scope, &p);
         y = tt_convert_ask_operand(c->b, c->o, &p);
-        make_room(c);
+        grow_tables(c);
         c->dout[v->id] = y = y ? tt_redistribute(c->b, y, &v->place) : v;
     }
     n->in[DOUT] = y;
@@ -246,8 +246,13 @@ static void put(converting *c, tt_node *n, int first_new)
         return;
     c->placed[n->id] = true;
     reconnect(c, n);
-    for (int j = 0; j < n->n_in; j++)
+    if (n->op == &tt_op_redistribute && c->instead[n->out[0]->id])
+        return; /* it is dropped */
+    for (int j = 0; j < n->n_in; j++) {
         put(c, n->in[j]->node, first_new);
+        n->in[j] = latest(c, n->in[j]);
+        put(c, n->in[j]->node, first_new);
+    }
     if (n->id >= first_new)
         settle_loop(c, n);
     tt_vec_push(c->g->arena, &c->list, n);
@@ -290,6 +295,8 @@ static void find_ops(converting *c)
     for (int layer = 0; layer < 2; layer++)
         for (int role = 0; role < 3; role++)
             c->ops[layer][role] = tt_op_find(c->g->ops, names[layer][role]);
+    c->attention_bwd[0] = tt_op_find(c->g->ops, "attention_bwd");
+    c->attention_bwd[1] = tt_op_find(c->g->ops, "attention_bias_bwd");
 }
 
 tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err)
@@ -302,7 +309,7 @@ tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err
     if (!o->n)
         return TT_OK;
     find_ops(&c);
-    make_room(&c);
+    grow_tables(&c);
     for (size_t i = 0; i < n_nodes; i++) {
         tt_node *n = g->nodes.items[i];
         tt_product p;
@@ -317,7 +324,7 @@ tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err
             c.placed[n->id] = true; /* it is dropped */
         replace_dout(&c, n);
         grow_placed(&c, &cap);
-        make_room(&c);
+        grow_tables(&c);
         for (size_t k = made; k < g->nodes.n; k++)
             put(&c, g->nodes.items[k], first_new);
         put(&c, n, first_new);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
-#include <string.h>
 
 /* place: emits the nodes that describe() wrote again, through the placed builder. A parameter
  * becomes a fetch by each block that reads it, and a value that another stage reads becomes a
@@ -13,6 +12,7 @@ typedef struct placer {
     tt_builder *b;
     tt_value **map; /* by value id of the described graph */
     int last_block;
+    const tt_op_def *attention; /* whose operands are converted; NULL: none are */
 } placer;
 
 static int stage_of(const placer *p, int block)
@@ -72,8 +72,7 @@ static void emit_op(placer *p, const tt_node *n)
     tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS];
     for (int i = 0; i < n->n_in; i++)
         in[i] = mapped(p, n->in[i]);
-    for (int i = 0; p->o->convert && p->o->convert->n && i < 3 && !strcmp(n->op->name, "attention");
-         i++)
+    for (int i = 0; n->op == p->attention && i < 3; i++)
         in[i] = tt_convert_operand(p->b, p->o->convert, i, in[i]);
     if (!p->o->replace || !p->o->replace(p->o->replace_user, p->b, n, in, out))
         tt_op(p->b, placed_name(p, n), in, n->n_in, n->attrs, out, n->n_out);
@@ -134,7 +133,9 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
                         tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
-    placer p = {described, o, b, NULL, -1};
+    placer p = {described, o, b, NULL, -1, NULL};
+    if (o->convert && o->convert->n)
+        p.attention = tt_op_find(g->ops, "attention");
     p.map = tt_arena_array(g->arena, (size_t)described->n_values + 1, sizeof *p.map);
     g->n_stages = o->n_stages > 0 ? o->n_stages : 1;
     g->n_blocks = described->n_blocks;

@@ -245,7 +245,9 @@ static tt_value *convert_product(void *user, int i, tt_builder *b, const tt_prod
         leaves_out(c, p->param, p->tags))
         return NULL;
     const char *what = tt_builder_context(b, shown_name(user, i));
+    const char *owner = tt_builder_owner(b, s->converters[i].name);
     tt_value *y = vt->product(s->converters[i].config, b, p);
+    tt_builder_owner(b, owner);
     tt_builder_context(b, what);
     if (y == p->a && p->layer == TT_PRODUCT_ATTENTION)
         y = NULL; /* the operand as it was */

@@ -362,7 +362,7 @@ static void fingerprint(tt_setup *s)
     }
     for (size_t i = 0; i < s->graph->states.n; i++) {
         const tt_state *x = s->graph->states.items[i];
-        if (x->kind != TT_STATE_BUFFER || x->transient)
+        if (x->kind != TT_STATE_BUFFER || x->transient || x->of_converter)
             continue;
         tt_type_print(&x->type, text, sizeof text);
         tt_str_printf(&t, "buffer %s %s\n", x->name, text);

@@ -145,16 +145,34 @@ static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error 
     return tt_ckpt_load(reader, p, n, err);
 }
 
+/* Leaves out what converters keep that the checkpoint does not hold: it was written with other
+ * converters, and theirs begin with their initial values. */
+static size_t without_new(const tt_ckpt_reader *reader, tt_ckpt_piece *p, size_t n,
+                          const char *folder, bool report)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(p[i].name, "converters.", 11) != 0 || tt_ckpt_has(reader, p[i].name))
+            p[kept++] = p[i];
+    if (kept < n && report)
+        tt_log(TT_INFO, "checkpoint",
+               "%s: has no state of this job's converters for %zu tensors: they begin anew", folder,
+               n - kept);
+    return kept;
+}
+
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
-    const size_t n = tt_rank_pieces(r, a, optimizer, &p);
+    size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
-    if (s == TT_OK)
+    if (s == TT_OK) {
+        n = without_new(reader, p, n, step_folder, report);
         s = fill_all(r, p, n, false, load_pieces, reader, err);
+    }
     if (s == TT_OK && report) {
         report_others(r, reader, a);
         report_converted(reader, step_folder, p, n);
