@@ -8,14 +8,16 @@ static const struct {
     bool is_float;
     tt_dtype accumulate;
 } dtypes[] = {
-    {"f32",  4, true,  TT_F32 },
-    {"bf16", 2, true,  TT_F32 },
-    {"f16",  2, true,  TT_F32 },
-    {"f64",  8, true,  TT_F64 },
-    {"i32",  4, false, TT_I32 },
-    {"i64",  8, false, TT_I64 },
-    {"u8",   1, false, TT_U8  },
-    {"bool", 1, false, TT_BOOL},
+    {"f32",    4, true,  TT_F32 },
+    {"bf16",   2, true,  TT_F32 },
+    {"f16",    2, true,  TT_F32 },
+    {"f64",    8, true,  TT_F64 },
+    {"i32",    4, false, TT_I32 },
+    {"i64",    8, false, TT_I64 },
+    {"u8",     1, false, TT_U8  },
+    {"bool",   1, false, TT_BOOL},
+    {"f8e4m3", 1, true,  TT_F32 },
+    {"f8e5m2", 1, true,  TT_F32 },
 };
 _Static_assert(sizeof dtypes / sizeof dtypes[0] == TT_N_DTYPES, "a row for each tt_dtype");
 

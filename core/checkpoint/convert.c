@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/bf16.h"
 #include "base/f16.h"
+#include "base/float8.h"
 #include "checkpoint/internal.h"
 #include <math.h>
 #include <string.h>
@@ -14,8 +15,8 @@ static const tt_st_dtype dtypes[] = {
     {"F6_E3M2",     6,  TT_N_DTYPES},
     {"U8",          8,  TT_U8      },
     {"I8",          8,  TT_N_DTYPES},
-    {"F8_E5M2",     8,  TT_N_DTYPES},
-    {"F8_E4M3",     8,  TT_N_DTYPES},
+    {"F8_E5M2",     8,  TT_F8E5M2  },
+    {"F8_E4M3",     8,  TT_F8E4M3  },
     {"F8_E8M0",     8,  TT_N_DTYPES},
     {"F8_E4M3FNUZ", 8,  TT_N_DTYPES},
     {"F8_E5M2FNUZ", 8,  TT_N_DTYPES},
@@ -78,6 +79,8 @@ static void load_f32(float *to, const uint8_t *from, tt_dtype dtype, size_t n)
             double d;
             memcpy(&d, from + 8 * i, 8);
             to[i] = (float)d;
+        } else if (tt_dtype_size(dtype) == 1) {
+            to[i] = tt_from_float8(from[i], dtype == TT_F8E5M2);
         } else {
             memcpy(&h, from + 2 * i, 2);
             to[i] = dtype == TT_BF16 ? tt_from_bf16(h) : tt_from_f16(h);
@@ -93,6 +96,8 @@ static void store_f32(uint8_t *to, tt_dtype dtype, const float *from, size_t n)
         } else if (dtype == TT_F64) {
             double d = (double)from[i];
             memcpy(to + 8 * i, &d, 8);
+        } else if (tt_dtype_size(dtype) == 1) {
+            to[i] = tt_to_float8(from[i], dtype == TT_F8E5M2);
         } else {
             uint16_t h = dtype == TT_BF16 ? tt_to_bf16(from[i]) : tt_to_f16(from[i]);
             memcpy(to + 2 * i, &h, 2);

@@ -21,11 +21,10 @@
  * conv1d: tap j counts if seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
  * scan: h[t] = a[t] h[t-1] + x[t] if seg[t-1] == seg[t] and pos[t-1] == pos[t]-1, else x[t]. a's token
  * dim and its trailing dims may have size 1. da has a row for each token.
- * conv1d_cached, scan_cached: the state keeps of sequence slot[t] the last K - 1 rows of x, the row of
- * position p at p mod (K-1), or the last h. A token at position 0 reads nothing of the state; a token
- * with a negative slot is in no sequence and its result is 0.
- * cross_entropy_bwd, pick: a global index i selects column i - begin[1] of the operand, if it is in
- * the operand's box.
+ * conv1d_cached, scan_cached: the state keeps of sequence slot[t] the last K - 1 rows of x, that of position
+ * p at p mod (K-1), or the last h. At position 0 nothing of the state is read; a token with a negative
+ * slot is in no sequence and its result is 0.
+ * cross_entropy_bwd, pick: index i selects column i - begin[1] of the operand, if that is in its box.
  * attention_cached: for S sequences of at most P tokens, B = ceil(P / TT_CACHE_BLOCK), keys are
  * [S,K,B,hd,TT_CACHE_BLOCK], positions last, values [S,K,B*TT_CACHE_BLOCK,dv]. Token t has position
  * pos[t] in sequence slot[t] and sees that sequence up to itself; with a negative slot it is in no
@@ -118,32 +117,33 @@ extern "C" {
  * top_k              by shape              x f[..,n] → values [..,k], indices i[..,k] · tt_attrs_dims (k)
  * top_k_bwd          by shape              idx i[..,k], dy f[..,k] → [..,n] · tt_attrs_dims (n)
  * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
- * pointwise: abs(x) add(x, y) cos(x) div(x, y) equal(x, y) erf(x) exp(x) floor_div(x, y) gelu(x)
- *    gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x) keyed_uniform(a, b f32)
- *    less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy) maximum(x, y) minimum(x, y) mod(x, y)
- *    mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x) rsqrt(x) scale_by(x, s scalar)
- *    select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy) sin(x)
- *    softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x)
- *    tanh_bwd(y, dy) */
+ * pointwise: abs(x) add(x, y) cos(x) div(x, y) equal(x, y) erf(x) exp(x) floor_div(x, y)
+ *    floor_pow2(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x)
+ *    keyed_uniform(a, b f32) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy) maximum(x, y)
+ *    minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x) rsqrt(x)
+ *    scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
+ *    silu_bwd(x, dy) sin(x) softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y)
+ *    tanh(x) tanh_bwd(y, dy) */
 
-TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);       /* |x| */
-TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);       /* cosine of radians */
-TT_EXPORT tt_value *tt_erf(tt_builder *b, tt_value *x);       /* error function */
-TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);       /* e to the power of x */
-TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);      /* x times the normal CDF of x */
-TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x); /* gelu approximated by tanh */
-TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x); /* neither infinite nor NaN */
-TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);     /* natural logarithm */
-TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);       /* -x */
-TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);      /* max(x, 0) */
-TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);     /* nearest integer, halves to even */
-TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);     /* 1 / square root */
-TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);   /* 1 / (1 + e^-x) */
-TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);      /* x times sigmoid(x) */
-TT_EXPORT tt_value *tt_sin(tt_builder *b, tt_value *x);       /* sine of radians */
-TT_EXPORT tt_value *tt_softplus(tt_builder *b, tt_value *x);  /* log(1 + e^x) */
-TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);      /* square root */
-TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);      /* hyperbolic tangent */
+TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);        /* |x| */
+TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);        /* cosine of radians */
+TT_EXPORT tt_value *tt_erf(tt_builder *b, tt_value *x);        /* error function */
+TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);        /* e to the power of x */
+TT_EXPORT tt_value *tt_floor_pow2(tt_builder *b, tt_value *x); /* largest power of 2 up to |x| */
+TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);       /* x times the normal CDF of x */
+TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x);  /* gelu approximated by tanh */
+TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x);  /* neither infinite nor NaN */
+TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);      /* natural logarithm */
+TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);        /* -x */
+TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);       /* max(x, 0) */
+TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);      /* nearest integer, halves to even */
+TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);      /* 1 / square root */
+TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);    /* 1 / (1 + e^-x) */
+TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);       /* x times sigmoid(x) */
+TT_EXPORT tt_value *tt_sin(tt_builder *b, tt_value *x);        /* sine of radians */
+TT_EXPORT tt_value *tt_softplus(tt_builder *b, tt_value *x);   /* log(1 + e^x) */
+TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);       /* square root */
+TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);       /* hyperbolic tangent */
 /* End of what is made. */
 
 #ifdef __cplusplus

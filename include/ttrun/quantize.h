@@ -34,12 +34,24 @@ typedef struct tt_quantize_opts {
     const char *stream;             /* stochastic: the name of the random numbers' stream */
 } tt_quantize_opts;
 
-/* x [r,c] → q [r,c] in a float8 dtype, and *scale f32 [⌈r/block_rows⌉, ⌈c/block_cols⌉]. The last
- * block of a row or column may be short: sizes need not divide. A block that is cut over ranks has
- * one scale: the maximum runs over its ranks. Errors stick in b. */
-tt_value *tt_quantize(tt_builder *b, tt_value *x, const tt_quantize_opts *o, tt_value **scale);
+/* x [r,c] → q [r,c] in a float8 dtype, and *scale f32 [⌈r/block_rows⌉, ⌈c/block_cols⌉]; dims before
+ * these two are kept, so that each expert's weight has its own scales. The last block of a row or column
+ * may be short: sizes need not divide. A block that is cut over ranks has one scale: the maximum runs over
+ * its ranks. A NaN stays one; a block with an infinity becomes NaN under F32, POW2 and NV.
+ *   Scales are never 0: of a block of zeros, and of one whose numbers all round to 0, 1 / (largest / 1e-12)
+ *   (F32, POW2), 2^-126 (MX), 2^-6 of the tensor's (NV). POW2 and MX scales are powers of 2.
+ *   Random numbers are the tokens' own if dim 0 is the token dim, see tt_random.
+ * Errors stick in b.   [setup] */
+TT_EXPORT tt_value *tt_quantize(tt_builder *b, tt_value *x, const tt_quantize_opts *o,
+                                tt_value **scale);
 /* q · scale in f32 [r,c]. */
-tt_value *tt_dequantize(tt_builder *b, tt_value *q, tt_value *scale, const tt_quantize_opts *o);
+TT_EXPORT tt_value *tt_dequantize(tt_builder *b, tt_value *q, tt_value *scale,
+                                  const tt_quantize_opts *o);
+/* x [r,c] → f32 [r,c], r rounded up to a multiple of 16 with rows of 0: each 16 rows times the orthogonal
+ * matrix H/4 · diag(1,1,1,-1,1,-1,-1,-1,-1,-1,-1,1,-1,1,-1,-1), H Hadamard's. Both operands of a product
+ * over the rows, turned so, give the same product, and large elements are spread over their block: the
+ * rotation of TransformerEngine's NVFP4 recipe. */
+TT_EXPORT tt_value *tt_hadamard(tt_builder *b, tt_value *x);
 #ifdef __cplusplus
 }
 #endif

@@ -22,7 +22,9 @@ typedef enum tt_dtype {
     TT_I32 = 4,
     TT_I64 = 5,
     TT_U8 = 6,
-    TT_BOOL = 7, /* one byte, 0 or 1 */
+    TT_BOOL = 7,   /* one byte, 0 or 1 */
+    TT_F8E4M3 = 8, /* OCP e4m3fn: finite up to 448, no infinity. One byte; casts to it saturate */
+    TT_F8E5M2 = 9, /* OCP e5m2: finite up to 57344. One byte; casts to it saturate */
     TT_N_DTYPES
 } tt_dtype;
 
@@ -30,6 +32,12 @@ typedef enum tt_dtype {
 TT_EXPORT size_t tt_dtype_size(tt_dtype t);      /* bytes per element                     */
 TT_EXPORT const char *tt_dtype_name(tt_dtype t); /* "f32", "bf16", … as printed in graphs */
 TT_EXPORT int tt_dtype_is_float(tt_dtype t);     /* 1: floating point, of any width       */
+/* 1: a float8, which holds numbers and computes nothing: ops that compute refuse it, casts, copies and
+ * reshapes take it. */
+static inline int tt_dtype_is_float8(tt_dtype t)
+{
+    return t == TT_F8E4M3 || t == TT_F8E5M2;
+}
 /* The dtype in which values of t are summed and their gradients are kept: f64 for f64, f32 for all
  * narrower floats, t itself for integers. */
 TT_EXPORT tt_dtype tt_dtype_accumulate(tt_dtype t);

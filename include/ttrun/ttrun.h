@@ -23,6 +23,7 @@
 #include <ttrun/option.h>
 #include <ttrun/param.h>
 #include <ttrun/plugin.h>
+#include <ttrun/quantize.h>
 #include <ttrun/random.h>
 #include <ttrun/status.h>
 #include <ttrun/tensor.h>

@@ -41,7 +41,8 @@ static void test_layout_enum_values_stay(void **state)
         TT_KIND_CONVERTER,  TT_KIND_BACKEND,   TT_KIND_COMM,         TT_KIND_HOOK,
         TT_KIND_OP,         TT_KIND_KERNELS,
     };
-    static const int dtypes[] = {TT_F32, TT_BF16, TT_F16, TT_F64, TT_I32, TT_I64, TT_U8, TT_BOOL};
+    static const int dtypes[] = {TT_F32, TT_BF16, TT_F16,  TT_F64,    TT_I32,
+                                 TT_I64, TT_U8,   TT_BOOL, TT_F8E4M3, TT_F8E5M2};
     static const int options[] = {TT_OPT_BOOL, TT_OPT_INT,     TT_OPT_FLOAT, TT_OPT_STRING,
                                   TT_OPT_ENUM, TT_OPT_STRINGS, TT_OPT_JSON,  TT_OPT_CHOICE};
     (void)state;

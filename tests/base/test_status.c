@@ -116,18 +116,18 @@ static void test_status_has_names(void **state)
 static void test_dtype_sizes_and_names(void **state)
 {
     (void)state;
-    static const size_t sizes[TT_N_DTYPES] = {4, 2, 2, 8, 4, 8, 1, 1};
+    static const size_t sizes[TT_N_DTYPES] = {4, 2, 2, 8, 4, 8, 1, 1, 1, 1};
     for (int t = 0; t < TT_N_DTYPES; t++)
         assert_int_equal(tt_dtype_size((tt_dtype)t), sizes[t]);
     assert_string_equal(tt_dtype_name(TT_BF16), "bf16");
     assert_string_equal(tt_dtype_name((tt_dtype)99), "?");
     assert_int_equal(tt_dtype_size((tt_dtype)99), 0);
-    static const tt_dtype floats[] = {TT_F32, TT_BF16, TT_F16, TT_F64};
+    static const tt_dtype floats[] = {TT_F32, TT_BF16, TT_F16, TT_F64, TT_F8E4M3, TT_F8E5M2};
     int n = 0;
     for (int t = 0; t < TT_N_DTYPES; t++)
         n += tt_dtype_is_float((tt_dtype)t);
-    assert_int_equal(n, 4);
-    for (size_t i = 0; i < 4; i++) {
+    assert_int_equal(n, 6);
+    for (size_t i = 0; i < 6; i++) {
         assert_true(tt_dtype_is_float(floats[i]));
         assert_int_equal(tt_dtype_accumulate(floats[i]), floats[i] == TT_F64 ? TT_F64 : TT_F32);
     }

@@ -88,7 +88,7 @@ static void test_reserved_errors_have_their_place(void **state)
                         "job.json:1:2: per_device_train_batch_size: the same as "
                         "training.local_batch_size (Hugging Face's name)");
     assert_string_equal(refusal(*state, "{\"float8\": {\"recipe_name\": \"rowwise\"}}", NULL),
-                        "job.json:1:13: float8.recipe_name: not yet: it will be a converter, "
+                        "job.json:1:13: float8.recipe_name: it is a converter: "
                         "converters: [{\"name\": \"float8\"}]");
     assert_string_equal(
         refusal(*state, "{\"training\": {\"dataset\": \"c4\"}}", NULL),

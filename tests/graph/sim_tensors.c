@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/float8.h"
 #include "graph/sim.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -79,6 +80,9 @@ static double sim_get(const tt_tensor *t, int64_t i)
         return (double)((const int64_t *)t->data)[i];
     case TT_BOOL:
         return ((const uint8_t *)t->data)[i];
+    case TT_F8E4M3:
+    case TT_F8E5M2:
+        return (double)tt_from_float8(((const uint8_t *)t->data)[i], t->dtype == TT_F8E5M2);
     default:
         fail_msg("the sim holds no %s", tt_dtype_name(t->dtype));
         return 0;
@@ -102,6 +106,10 @@ static void sim_set(const tt_tensor *t, int64_t i, double v)
         break;
     case TT_BOOL:
         ((uint8_t *)t->data)[i] = v != 0;
+        break;
+    case TT_F8E4M3:
+    case TT_F8E5M2:
+        ((uint8_t *)t->data)[i] = tt_to_float8((float)v, t->dtype == TT_F8E5M2);
         break;
     default:
         fail_msg("the sim holds no %s", tt_dtype_name(t->dtype));

@@ -107,6 +107,11 @@ CASE(floor_and_sign)
     tt_value *x = F(-1, 1, 1, N(9));
     ONE(tt_add(e->b, tt_mul(e->b, x, tt_sign(e->b, x)), tt_floor(e->b, x)));
 }
+CASE(floor_pow2) /* x over its power of 2, in [1,2) */
+{
+    tt_value *x = F(-2, 2, 2, tokens_dim(), N(3));
+    ONE(tt_div(e->b, x, tt_floor_pow2(e->b, x)));
+}
 CASE(floor_div)
 {
     tt_value *x = F(-2, 2, 2, tokens_dim(), N(3)), *z = F(0.2, 0.7, 1, N(3));
@@ -409,14 +414,14 @@ static const struct {
 #define BOTH(name) ROW(name) ROW(name##_stretched)
 #define BATCH(name) ROW(name) ROW(name##_batch) ROW(name##_batches)
     ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
-        relu) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(erf) ROW(sin) ROW(cos) ROW(floor_div)
-        BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep) ROW(pad) ROW(roll) ROW(
-            repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares) ROW(softmax)
-            ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(
-                pow) ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first)
-                ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose) ROW(
-                    slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge)
-                    ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(
+        relu) ROW(floor_pow2) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(erf) ROW(sin) ROW(cos)
+        ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep) ROW(pad) ROW(
+            roll) ROW(repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares)
+            ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(
+                minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast)
+                ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(
+                    transpose) ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads)
+                    ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(
                         clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
                         BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(
                             rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)

@@ -4,11 +4,20 @@
 /* Pointwise ops of two and three operands. The operands broadcast: a dim that is missing or has size 1
  * is stretched. */
 
+/* The broadcast type of two operands that hold numbers to compute with. */
+static tt_status infer_both(const tt_shape_query *q, tt_type *t, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 2, 2, err));
+    for (int i = 0; i < 2; i++)
+        if (tt_dtype_is_float8(q->in[i]->dtype))
+            TT_TRY(tt_want_float(q, i, i ? "the second operand" : "the first operand", err));
+    return tt_broadcast_type(q, false, t, err);
+}
+
 static tt_status infer_arithmetic(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     tt_type t;
-    TT_TRY(tt_want_inputs(q, 2, 2, err));
-    TT_TRY(tt_broadcast_type(q, false, &t, err));
+    TT_TRY(infer_both(q, &t, err));
     if (t.dtype == TT_BOOL)
         return tt_infer_fail(q, err, "booleans have no arithmetic; cast or select");
     out[0] = t;
@@ -18,8 +27,7 @@ static tt_status infer_arithmetic(const tt_shape_query *q, tt_type *out, tt_erro
 static tt_status infer_float(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     tt_type t;
-    TT_TRY(tt_want_inputs(q, 2, 2, err));
-    TT_TRY(tt_broadcast_type(q, false, &t, err));
+    TT_TRY(infer_both(q, &t, err));
     if (!tt_dtype_is_float(t.dtype))
         return tt_infer_fail(q, err, "needs a floating dtype; cast an operand");
     out[0] = t;
@@ -29,8 +37,7 @@ static tt_status infer_float(const tt_shape_query *q, tt_type *out, tt_error *er
 static tt_status infer_compare(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     tt_type t;
-    TT_TRY(tt_want_inputs(q, 2, 2, err));
-    TT_TRY(tt_broadcast_type(q, false, &t, err));
+    TT_TRY(infer_both(q, &t, err));
     t.dtype = TT_BOOL;
     out[0] = t;
     return TT_OK;

@@ -37,6 +37,9 @@ tt_status tt_want_min_rank(const tt_shape_query *q, int i, const char *what, int
 
 tt_status tt_want_float(const tt_shape_query *q, int i, const char *what, tt_error *err)
 {
+    if (tt_dtype_is_float8(q->in[i]->dtype))
+        return tt_infer_fail(q, err, "%s is %s, which ops that compute do not take; cast it to f32",
+                             what, tt_dtype_name(q->in[i]->dtype));
     if (tt_dtype_is_float(q->in[i]->dtype))
         return TT_OK;
     return tt_infer_fail(q, err, "%s must be of a floating dtype; cast it", what);

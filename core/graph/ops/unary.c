@@ -16,6 +16,8 @@ static tt_status infer_float(const tt_shape_query *q, tt_type *out, tt_error *er
 static tt_status infer_signed(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(tt_want_inputs(q, 1, 1, err));
+    if (tt_dtype_is_float8(q->in[0]->dtype))
+        return tt_want_float(q, 0, "the operand", err);
     if (q->in[0]->dtype == TT_BOOL || q->in[0]->dtype == TT_U8)
         return tt_infer_fail(q, err, "the operand must have a sign; cast it");
     out[0] = *q->in[0];
@@ -289,6 +291,8 @@ UNARY(rsqrt, tt_rsqrt, "1 / square root", 0, 0, infer_float, vjp_rsqrt, decompos
 UNARY(abs, tt_abs, "|x|", 0, 0, infer_signed, vjp_abs, decompose_abs, cost_cheap)
 UNARY(round, tt_round, "nearest integer, halves to even", 0, TT_OP_NO_GRADIENT, infer_float, NULL,
       NULL, cost_cheap)
+UNARY(floor_pow2, tt_floor_pow2, "largest power of 2 up to |x|", 0, TT_OP_NO_GRADIENT, infer_float,
+      NULL, NULL, cost_cheap)
 UNARY(tanh, tt_tanh, "hyperbolic tangent", 0, 0, infer_float, vjp_tanh, decompose_tanh,
       cost_transcendental)
 UNARY(sigmoid, tt_sigmoid, "1 / (1 + e^-x)", 0, 0, infer_float, vjp_sigmoid, decompose_sigmoid,

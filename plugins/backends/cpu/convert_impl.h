@@ -77,3 +77,57 @@ static void from_f16(int64_t n, const uint16_t *x, float *y)
         store_float(y + i, (vf)(sign | (is_whole & whole) | (~is_whole & r)), m);
     }
 }
+
+/* f32 to and from float8, whose sizes differ in these numbers: fraction bits, exponent of the least
+ * number, largest code. The table is indexed by e5m2. */
+static const struct {
+    int32_t mantissa, bias, top;
+    float normal, magic; /* the least normal number; the f32 whose last place is the least number */
+} float8_of[2] = {
+    {3, 7,  0x7e, 0x1p-6f,  0x1p14f},
+    {2, 15, 0x7b, 0x1p-14f, 0x1p7f }
+};
+
+/* Rounds to nearest even and saturates; a NaN stays a NaN. */
+static void to_float8(int64_t n, const float *x, uint8_t *y, bool e5m2)
+{
+    const int32_t cut = 23 - float8_of[e5m2].mantissa;
+    const vf normal = vset(float8_of[e5m2].normal), magic = vset(float8_of[e5m2].magic);
+    const vi less = vseti((127 - float8_of[e5m2].bias) << float8_of[e5m2].mantissa),
+             top = vseti(float8_of[e5m2].top);
+    for (int64_t i = 0; i < n; i += VW) {
+        const int64_t m = n - i < VW ? n - i : VW;
+        const vf v = operand(x, i, m, false, 0.0f), a = vabs(v);
+        const vi bits = (vi)a, even = (bits >> cut) & 1;
+        const vi large = ((bits + ((1 << (cut - 1)) - 1) + even) >> cut) - less;
+        const vi small = (vi)(a + magic) - (vi)magic;
+        vi code = (vi)vselect(a < normal, (vf)small, (vf)large);
+        code = (vi)vselect(code > top, (vf)top, (vf)code);
+        code = (vi)vselect(v != v, (vf)vseti(0x7f), (vf)code) | (((vi)v >> 24) & 0x80);
+        const vb byte = __builtin_convertvector(code, vb);
+        memcpy(y + i, &byte, (size_t)m);
+    }
+}
+static void from_float8(int64_t n, const uint8_t *x, float *y, bool e5m2)
+{
+    const int32_t mantissa = float8_of[e5m2].mantissa, top = float8_of[e5m2].top;
+    const vi more = vseti((127 - float8_of[e5m2].bias) << 23);
+    const vf least = vset(float8_of[e5m2].normal / (float)(1 << mantissa));
+    for (int64_t i = 0; i < n; i += VW) {
+        const int64_t m = n - i < VW ? n - i : VW;
+        vb byte = {0};
+        memcpy(&byte, x + i, (size_t)m);
+        const vi all = __builtin_convertvector(byte, vi), code = all & 0x7f;
+        const vf small = __builtin_convertvector(code, vf) * least;
+        const vf large = (vf)((code << (23 - mantissa)) + more);
+        vf v = vselect(code < (1 << mantissa), small, large);
+        const vi odd =
+            vseti(0x7f800000) | (vi)vselect(code == 0x7c, (vf)vseti(0), (vf)vseti(0x400000));
+        v = vselect(code > top, (vf)odd, v);
+        v = (vf)((vi)v | (all & (int32_t)0x80) << 24);
+        if (m == VW)
+            vstore(y + i, v);
+        else
+            vstore_part(y + i, v, m);
+    }
+}

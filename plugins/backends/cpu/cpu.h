@@ -35,6 +35,7 @@ int cpu_op_find(const char *name); /* -1 = none */
 /* The floor of x / y and the remainder with y's sign, of any doubles. */
 double cpu_floor_div(double x, double y);
 double cpu_mod(double x, double y);
+double cpu_floor_pow2(double x);
 
 typedef struct cpu_isa {
     const char *name;
@@ -52,6 +53,8 @@ typedef struct cpu_isa {
     void (*from_bf16)(int64_t n, const uint16_t *x, float *y);
     void (*to_f16)(int64_t n, const float *x, uint16_t *y);
     void (*from_f16)(int64_t n, const uint16_t *x, float *y);
+    void (*to_float8)(int64_t n, const float *x, uint8_t *y, bool e5m2);
+    void (*from_float8)(int64_t n, const uint8_t *x, float *y, bool e5m2);
     void (*stochastic_bf16)(int64_t n, const float *x, const float *u, uint16_t *y, unsigned splat);
     const cpu_half *half;
     /* matrix product */

@@ -77,6 +77,31 @@ static uint16_t double_to_bf16(double x)
     return (uint16_t)(bits >> 16 | (f != f ? 0x40 : 0));
 }
 
+/* float8 with `mantissa` fraction bits, its least number 2^least and its largest code `top`. */
+static uint8_t double_to_float8(double x, int mantissa, int least, uint8_t top)
+{
+    const uint8_t sign = signbit(x) ? 0x80 : 0;
+    if (x != x)
+        return sign | 0x7f;
+    const double a = isinf(x) ? 0x1p100 : fabs(round_to(x, mantissa, least));
+    if (a < ldexp(1, least + mantissa)) /* subnormal */
+        return (uint8_t)(sign | (uint8_t)ldexp(a, -least));
+    int e;
+    const double m = frexp(a, &e); /* a = m 2^e, m in [0.5, 1) */
+    const int code = ((e - least - mantissa) << mantissa) + (int)ldexp(m - 0.5, mantissa + 1);
+    return (uint8_t)(sign | (code < top ? code : top));
+}
+
+/* Its number is the same in f16's or bf16's layout but for the exponent's bias. */
+static float float8_to_float(uint8_t byte, int mantissa, int bias)
+{
+    const int code = byte & 0x7f, e = code >> mantissa, m = code & ((1 << mantissa) - 1);
+    float f = ldexpf((float)(e ? m + (1 << mantissa) : m), (e ? e : 1) - bias - mantissa);
+    if (mantissa == 3 ? code == 0x7f : e == 31)
+        f = mantissa == 2 && !m ? INFINITY : NAN;
+    return byte & 0x80 ? -f : f;
+}
+
 #define BLOCK 256
 typedef double block[BLOCK];
 
@@ -108,6 +133,10 @@ static void to_double(const cpu_reg *r, int64_t at, int64_t n, double *y)
         break;
     case TT_F16:
         LOAD(uint16_t, half_to_float(v));
+    case TT_F8E4M3:
+        LOAD(uint8_t, float8_to_float(v, 3, 7));
+    case TT_F8E5M2:
+        LOAD(uint8_t, float8_to_float(v, 2, 15));
     default:
         LOAD(uint8_t, v);
     }
@@ -144,6 +173,10 @@ static void from_double(const double *x, int64_t n, cpu_reg *r, int64_t at)
         STORE(uint16_t, double_to_bf16(v));
     case TT_F16:
         STORE(uint16_t, double_to_half(v));
+    case TT_F8E4M3:
+        STORE(uint8_t, double_to_float8(v, 3, -9, 0x7e));
+    case TT_F8E5M2:
+        STORE(uint8_t, double_to_float8(v, 2, -16, 0x7b));
     case TT_BOOL:
         STORE(uint8_t, v != 0);
     default:
@@ -177,6 +210,14 @@ double cpu_mod(double x, double y)
 {
     const double r = fmod(x, y);
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+double cpu_floor_pow2(double x)
+{
+    int e;
+    if (x == 0 || !isfinite(x))
+        return fabs(x);
+    frexp(x, &e);
+    return ldexp(0.5, e);
 }
 double cpu_floor_div(double x, double y)
 {
@@ -274,6 +315,10 @@ static bool run_cast(const cpu_isa *isa, int64_t n, const cpu_reg *x, cpu_reg *y
         to_half(isa, y->dtype, n, x->p, y->p);
     else if (is_half(x->dtype) && y->dtype == TT_F32)
         from_half(isa, x->dtype, n, x->p, y->p);
+    else if (x->dtype == TT_F32 && (y->dtype == TT_F8E4M3 || y->dtype == TT_F8E5M2))
+        isa->to_float8(n, x->p, y->p, y->dtype == TT_F8E5M2);
+    else if ((x->dtype == TT_F8E4M3 || x->dtype == TT_F8E5M2) && y->dtype == TT_F32)
+        isa->from_float8(n, x->p, y->p, x->dtype == TT_F8E5M2);
     else
         return false;
     return true;

@@ -15,6 +15,15 @@
         }                                                                                          \
     } while (0)
 
+/* A subnormal is scaled to a normal first, so that its leading bit becomes the exponent. */
+INLINE vf vfloor_pow2(vf x)
+{
+    const vf a = vabs(x), up = a * vset(0x1p24f);
+    const vf small = (vf)((vi)up & 0x7f800000) * vset(0x1p-24f);
+    const vf large = vselect(a == a, (vf)((vi)a & 0x7f800000), a);
+    return vselect(a < vset(0x1p-126f), small, large);
+}
+
 static void unary(int op, int64_t n, const float *x, float *y, float imm)
 {
     const vf one = vset(1.0f), zero = vset(0.0f), factor = vset(imm);

@@ -42,7 +42,7 @@ __attribute__((format(printf, 2, 3))) static void source_add(source *s, const ch
 
 size_t cuda_point_size(int dtype)
 {
-    return dtype == POINT_U8 || dtype == POINT_BOOL    ? 1
+    return dtype == POINT_U8 || dtype >= POINT_BOOL    ? 1
            : dtype == POINT_BF16 || dtype == POINT_F16 ? 2
            : dtype == POINT_F32 || dtype == POINT_I32  ? 4
                                                        : 8;

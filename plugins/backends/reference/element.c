@@ -50,6 +50,49 @@ static uint16_t to_f16(double v)
     return (uint16_t)(sign | (uint16_t)(((e + 13) << 10) + mantissa));
 }
 
+/* float8: codes 0 … top are the finite numbers from 0 up, e5m2 has an infinity, then come NaNs. */
+typedef struct float8 {
+    int mantissa, bias, top, infinite;
+} float8;
+static const float8 e4m3 = {3, 7, 0x7e, -1}, e5m2 = {2, 15, 0x7b, 0x7c};
+
+static double float8_number(const float8 *f, int code)
+{
+    const int e = code >> f->mantissa, m = code & ((1 << f->mantissa) - 1);
+    return ldexp(e ? m + (1 << f->mantissa) : m, (e ? e : 1) - f->bias - f->mantissa);
+}
+
+static double from_float8(const float8 *f, uint8_t byte)
+{
+    const int code = byte & 0x7f;
+    const double v = code <= f->top        ? float8_number(f, code)
+                     : code == f->infinite ? (double)INFINITY
+                                           : (double)NAN;
+    return byte & 0x80 ? -v : v;
+}
+
+/* The code whose number is the nearest: of two the even one, and the largest for what is beyond. */
+static uint8_t to_float8(const float8 *f, double v)
+{
+    const int sign = signbit(v) ? 0x80 : 0;
+    int low = 0, high = f->top;
+    if (isnan(v))
+        return (uint8_t)(sign | 0x7f);
+    v = fabs(v);
+    while (low < high) { /* the largest number not above v */
+        const int middle = (low + high + 1) / 2;
+        if (float8_number(f, middle) <= v)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    if (low < f->top) {
+        const double below = v - float8_number(f, low), above = float8_number(f, low + 1) - v;
+        low += below > above || (below == above && low % 2);
+    }
+    return (uint8_t)(sign | low);
+}
+
 double ref_load(const tt_tensor *t, int64_t i)
 {
     switch (t->dtype) {
@@ -68,6 +111,10 @@ double ref_load(const tt_tensor *t, int64_t i)
     case TT_U8:
     case TT_BOOL:
         return (double)((const uint8_t *)t->data)[i];
+    case TT_F8E4M3:
+        return from_float8(&e4m3, ((const uint8_t *)t->data)[i]);
+    case TT_F8E5M2:
+        return from_float8(&e5m2, ((const uint8_t *)t->data)[i]);
     case TT_N_DTYPES:
         break;
     }
@@ -106,6 +153,12 @@ void ref_store(const tt_tensor *t, int64_t i, double v)
         break;
     case TT_BOOL:
         ((uint8_t *)t->data)[i] = v != 0.0;
+        break;
+    case TT_F8E4M3:
+        ((uint8_t *)t->data)[i] = to_float8(&e4m3, v);
+        break;
+    case TT_F8E5M2:
+        ((uint8_t *)t->data)[i] = to_float8(&e5m2, v);
         break;
     case TT_N_DTYPES:
         break;

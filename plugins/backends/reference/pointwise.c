@@ -44,6 +44,15 @@ static double mod(double x, double y)
     return r != 0.0 && (r < 0.0) != (y < 0.0) ? r + y : r;
 }
 
+static double floor_pow2(double x)
+{
+    int e = 0;
+    if (x == 0.0 || !isfinite(x))
+        return fabs(x);
+    frexp(x, &e);
+    return ldexp(0.5, e);
+}
+
 static double floor_div(double x, double y)
 {
     const double r = fmod(x, y);
@@ -80,6 +89,7 @@ static double floor_div(double x, double y)
     ROW(rsqrt, 1.0 / sqrt(a))                                                                      \
     ROW(abs, fabs(a))                                                                              \
     ROW(round, nearbyint(a))                                                                       \
+    ROW(floor_pow2, floor_pow2(a))                                                                 \
     ROW(tanh, tanh(a))                                                                             \
     ROW(sigmoid, sigmoid(a))                                                                       \
     ROW(silu, a * sigmoid(a))                                                                      \

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pointwise arithmetic: the functions of point_ops.h, dtypes and registers. A register of f32, bf16, f16, u8 or bool is a
+/* Pointwise arithmetic: the functions of point_ops.h, dtypes and registers. A register of f32, bf16, f16, float8, u8 or bool is a
  * float, and one of f64, i32 or i64 a double; it holds the value after it was rounded to its dtype. A step whose registers
  * are all floats computes in f32, any other in f64. Where op and dtype are constants, the compiler drops all the rest. */
 #pragma once
-#include "dialect.h"
-#include "point_shape.h"
+#include "point_narrow.h"
 
 #define POINT_BOTH(name, f, d)                                                                     \
     TT_DEV float name(float x)                                                                     \
@@ -114,50 +113,6 @@ TT_DEV bool point_is_f64(int dtype) /* its registers are doubles */
 {
     return dtype == POINT_F64 || dtype == POINT_I32 || dtype == POINT_I64;
 }
-TT_DEV u64 point_bits(double v)
-{
-    union {
-        double v;
-        u64 bits;
-    } both;
-    both.v = v;
-    return both.bits;
-}
-TT_DEV double point_number(u64 bits)
-{
-    union {
-        double v;
-        u64 bits;
-    } both;
-    both.bits = bits;
-    return both.v;
-}
-/* f16: to nearest, ties to even. */
-TT_DEV u16 point_to_f16(double v)
-{
-    const u64 bits = point_bits(v), a = bits & 0x7fffffffffffffffull;
-    const u32 sign = (u32)(bits >> 48) & 0x8000u;
-    const int e = (int)(a >> 52) - 1023;
-    if (a > 0x7ff0000000000000ull)
-        return (u16)(sign | 0x7e00u);
-    if (e > 15)
-        return (u16)(sign | 0x7c00u);
-    if (e < -25)
-        return (u16)sign;
-    const int cut = e >= -14 ? 42 : 28 - e;
-    const u64 m = (a & 0xfffffffffffffull) | 0x10000000000000ull;
-    const u64 rest = m & ((1ull << cut) - 1), tie = 1ull << (cut - 1);
-    u32 half = (u32)(m >> cut);
-    half += rest > tie || (rest == tie && (half & 1u)) ? 1u : 0u;
-    return (u16)(sign | (half + (e >= -14 ? (u32)(e + 14) << 10 : 0u)));
-}
-TT_DEV float point_from_f16(u16 h)
-{
-    const u32 sign = (u32)(h & 0x8000u) << 16, e = h >> 10 & 31u, m = h & 1023u;
-    if (e == 0)
-        return sign ? -((float)m * 0x1p-24f) : (float)m * 0x1p-24f;
-    return tt_bits_float(sign | (e == 31 ? 0xffu : e + 112u) << 23 | m << 13);
-}
 /* A result rounded to its dtype: to a register that is a float, or a double. */
 TT_DEV float point_round_f32(int dtype, float v)
 {
@@ -166,6 +121,9 @@ TT_DEV float point_round_f32(int dtype, float v)
         return tt_f32(tt_bf16(v));
     case POINT_F16:
         return point_from_f16(point_to_f16((double)v));
+    case POINT_F8E4M3:
+    case POINT_F8E5M2:
+        return point_from_f8(dtype, point_to_f8(dtype, (double)v));
     case POINT_U8:
         return v >= 255.0f ? 255.0f : v > 0.0f ? (float)(int)v : 0.0f;
     case POINT_BOOL:
@@ -179,6 +137,9 @@ TT_DEV float point_round_f32(int dtype, double v)
     switch (dtype) {
     case POINT_F16:
         return point_from_f16(point_to_f16(v));
+    case POINT_F8E4M3:
+    case POINT_F8E5M2:
+        return point_from_f8(dtype, point_to_f8(dtype, v));
     case POINT_U8:
         return v >= 255.0 ? 255.0f : v > 0.0 ? (float)(int)v : 0.0f;
     case POINT_BOOL:

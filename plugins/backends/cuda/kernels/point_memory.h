@@ -13,6 +13,9 @@ TT_DEV float point_read_f32(int dtype, const void *p, i64 i)
         return tt_f32(((const bf16 *)p)[i]);
     case POINT_F16:
         return point_from_f16(((const u16 *)p)[i]);
+    case POINT_F8E4M3:
+    case POINT_F8E5M2:
+        return point_from_f8(dtype, ((const u8 *)p)[i]);
     default:
         return (float)((const u8 *)p)[i];
     }
@@ -43,6 +46,10 @@ TT_DEV void point_write(int dtype, void *p, i64 i, float v)
         break;
     case POINT_F16:
         ((u16 *)p)[i] = point_to_f16((double)v);
+        break;
+    case POINT_F8E4M3:
+    case POINT_F8E5M2:
+        ((u8 *)p)[i] = (u8)point_to_f8(dtype, (double)v);
         break;
     default:
         ((u8 *)p)[i] = (u8)v;
@@ -105,6 +112,9 @@ TT_DEV float point_word_f32(int dtype, const u32 *w, int k)
         return tt_bits_float(k % 2 ? w[k / 2] & 0xffff0000u : w[k / 2] << 16);
     case POINT_F16:
         return point_from_f16((u16)(w[k / 2] >> 16 * (k % 2)));
+    case POINT_F8E4M3:
+    case POINT_F8E5M2:
+        return point_from_f8(dtype, w[k / 4] >> 8 * (k % 4) & 255u);
     default:
         return (float)(w[k / 4] >> 8 * (k % 4) & 255u);
     }
@@ -128,6 +138,10 @@ TT_DEV void point_set_word(int dtype, u32 *w, int k, float v)
         break;
     case POINT_F16:
         w[k / 2] |= (u32)point_to_f16((double)v) << 16 * (k % 2);
+        break;
+    case POINT_F8E4M3:
+    case POINT_F8E5M2:
+        w[k / 4] |= point_to_f8(dtype, (double)v) << 8 * (k % 4);
         break;
     default:
         w[k / 4] |= (u32)v << 8 * (k % 4);

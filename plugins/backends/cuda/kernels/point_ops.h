@@ -26,6 +26,7 @@
     ROW(RSQRT,         "rsqrt",         1, T(1) / point_sqrt(x))                                                            \
     ROW(ABS,           "abs",           1, point_abs(x))                                                                    \
     ROW(ROUND,         "round",         1, point_rint(x))                                                                   \
+    ROW(FLOOR_POW2,    "floor_pow2",    1, T(point_floor_pow2(x)))                                                          \
     ROW(TANH,          "tanh",          1, point_tanh(x))                                                                   \
     ROW(SIGMOID,       "sigmoid",       1, point_sigmoid(x))                                                                \
     ROW(SILU,          "silu",          1, x * point_sigmoid(x))                                                            \

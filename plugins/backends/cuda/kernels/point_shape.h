@@ -24,7 +24,9 @@ enum point_dtype {
     POINT_I32,
     POINT_I64,
     POINT_U8,
-    POINT_BOOL
+    POINT_BOOL,
+    POINT_F8E4M3,
+    POINT_F8E5M2
 };
 
 /* Where the elements are. Element i of the result has the index x[d] in the dims of `size`; operand k
