@@ -26,25 +26,6 @@ typedef struct rank_thread {
     int rank;
 } rank_thread;
 
-int tt_loop_stop_signal(const tt_loop *l)
-{
-    return l->o->stop ? l->o->stop() : 0;
-}
-
-/* The flags that the ranks combine after a step: all take the maximum of each. */
-static tt_status exchange(tt_loop *l, tt_error *err)
-{
-    int32_t words[3];
-    words[0] = tt_loop_stop_signal(l);
-    words[1] = l->main && l->o->save && l->o->save();
-    words[2] = l->saver ? tt_saver_poll(l->saver) : 0;
-    if (l->rank.dist.vt)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, words, 3, TT_I32, TT_MAX, err));
-    l->stopped_by = words[0];
-    l->save_asked = l->save_asked || words[1];
-    return tt_loop_save_progress(l, words[2], err);
-}
-
 /* The end of a step: validates and saves if either is due. If a stop interrupts the validation, the
  * checkpoint records that it is due, and the next start begins with it. */
 static tt_status conclude(tt_loop *l, bool save, tt_error *err)
@@ -53,7 +34,7 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
     if (l->validation_due && !l->stopped_by) {
         TT_TRY(tt_loop_validate(l, err));
         if (l->validation_due)
-            TT_TRY(exchange(l, err));
+            TT_TRY(tt_loop_exchange(l, false, err));
     }
     const bool last = l->step == c->training.steps && !l->validation_due;
     if (!c->checkpoint.enable)
@@ -65,6 +46,7 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
     }
     if (last || l->stopped_by)
         TT_TRY(tt_loop_finish_save(l, err));
+    tt_loop_answer_save(l);
     return last ? tt_loop_save_hf(l, true, err) : TT_OK;
 }
 
@@ -91,8 +73,8 @@ static tt_status after_step(tt_loop *l, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
     const bool save = tt_loop_due(l, l->step, c->checkpoint.interval);
-    TT_TRY(exchange(l, err));
     l->validation_due = l->s->has_validation && tt_loop_due(l, l->step, c->validation.freq);
+    TT_TRY(tt_loop_exchange(l, true, err));
     if (must_settle(l, save))
         TT_TRY(publish_on_nan(l, tt_loop_settle(l, err)));
     return conclude(l, save, err);
@@ -101,17 +83,18 @@ static tt_status after_step(tt_loop *l, tt_error *err)
 static tt_status run_steps(tt_loop *l, tt_error *err)
 {
     const int64_t steps = l->s->core.training.steps, first = l->step + 1;
-    l->t.begin_ns = tt_now_ns();
-    l->logged_step = l->step;
+    l->t.begin_ns = l->began_ns = tt_now_ns();
+    l->logged_step = l->began_step = l->step;
     if (l->main && l->step >= steps)
         tt_log(TT_INFO, "train", "nothing to do: step %lld of %lld is done already",
                (long long)l->step, (long long)steps);
     if (l->step == steps && !l->validation_due)
         return tt_loop_save_hf(l, false, err);
-    TT_TRY(exchange(l, err)); /* so that a stop before the first step takes effect now */
+    TT_TRY(tt_loop_exchange(l, false,
+                            err)); /* so that a stop before the first step takes effect now */
     if (l->stopped_by)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
-                       tt_signal_name(l->stopped_by), (long long)first);
+                       tt_loop_stop_name(l->stopped_by), (long long)first);
     if (l->validation_due)
         TT_TRY(conclude(l, true, err));
     while (l->step < steps && !l->stopped_by) {
@@ -129,7 +112,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
     if (!l->stopped_by || (l->step == steps && !l->validation_due))
         return TT_OK;
     return TT_FAIL(err, TT_ESIGNAL, "stopped by %s after step %lld%s",
-                   tt_signal_name(l->stopped_by), (long long)l->step,
+                   tt_loop_stop_name(l->stopped_by), (long long)l->step,
                    l->s->core.checkpoint.enable ? ", saved" : "");
 }
 
@@ -161,6 +144,7 @@ static tt_status loop_start(tt_loop *l, tt_error *err)
     TT_TRY(tt_loop_open_profile(l, err));
     tt_loop_say_phase(l, "checkpoints, stream of samples and metrics opened", &since);
     TT_TRY(tt_loop_announce(l, err));
+    tt_loop_open_ctl(l);
     if (l->main && l->o->progress && l->s->core.metrics.enable_progress_bar) {
         tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, false);
         l->progress.unit = l->s->world > 1 ? "tps/rank" : "tps"; /* as in the line of a step */
@@ -218,7 +202,8 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->main = rank == 0;
     l->folder = w->folder;
     l->shared = &w->data;
-    l->loss = (double)NAN;
+    l->loss = l->loss_max = l->norm = l->lr = (double)NAN;
+    l->lr_base = *tt_optimizer_rate(w->s->optimizer.component, w->s->optimizer.config);
     if (w->o->dist)
         d = *w->o->dist;
     tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
@@ -236,6 +221,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
             tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL)
             rank_fail(&l->rank.dist, s, err);
+        tt_loop_close_ctl(l, s, err);
         tt_loop_close_profile(l);
         tt_saver_free(l->saver);
         tt_loop_close_sinks(l);

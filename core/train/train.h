@@ -73,6 +73,7 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
 typedef struct tt_run_folder {
     int lock_fd, ranks_fd, saves_fd; /* -1: none */
     const char *path, *checkpoints, *lock_path, *saves_path;
+    double started; /* unix time */
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err); /* waits 5 s for another holder */
@@ -82,8 +83,9 @@ tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);
 /* For the other processes of the run: the folder stays locked until all of them have ended. */
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err);
 void tt_run_folder_close(tt_run_folder *f);
-/* Writes run.json. backend: the backend's description of itself. */
+/* Writes run.json. backend: the backend's description of itself; changes: what `ttrun ctl` has changed,
+ * as JSON, or NULL. */
 tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
-                                 tt_error *err);
+                                 const char *changes, tt_error *err);
 
 #endif
