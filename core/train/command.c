@@ -25,7 +25,7 @@ int tt_loop_stop_signal(const tt_loop *l)
 enum { STOP, SAVE, SAVER, COMMAND, VALUE, N_WORDS = VALUE + 3 };
 #define PIECE_BITS 22
 
-static void put_value(int32_t *words, double value)
+static void pack_value(int32_t *words, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -33,7 +33,7 @@ static void put_value(int32_t *words, double value)
         words[VALUE + i] = (int32_t)(bits >> i * PIECE_BITS & ((1u << PIECE_BITS) - 1));
 }
 
-static double get_value(const int32_t *words)
+static double unpack_value(const int32_t *words)
 {
     uint64_t bits = 0;
     double value;
@@ -80,7 +80,7 @@ static void take_command(tt_loop *l, int32_t *words)
     while (tt_ctl_take(l->ctl, !l->ctl_saving, &c))
         if (can(l, &c, &value)) {
             words[COMMAND] = (int32_t)c.kind;
-            put_value(words, value);
+            pack_value(words, value);
             return;
         }
 }
@@ -146,7 +146,7 @@ tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
     l->save_asked = l->save_asked || words[SAVE];
     TT_TRY(tt_loop_save_progress(l, words[SAVER], err));
     tt_loop_answer_save(l);
-    return obey(l, (tt_ctl_kind)words[COMMAND], get_value(words), err);
+    return obey(l, (tt_ctl_kind)words[COMMAND], unpack_value(words), err);
 }
 
 void tt_loop_answer_save(tt_loop *l)

@@ -154,7 +154,7 @@ static void client_lost(tt_ctl *t, client *c)
 /* ---- the thread ---- */
 
 /* A free place, or that of the client that has been silent for longest; NULL: all are busy. */
-static client *place(tt_ctl *t)
+static client *client_place(tt_ctl *t)
 {
     client *oldest = NULL;
     for (int i = 0; i < CLIENTS; i++) {
@@ -179,7 +179,7 @@ static void accept_one(tt_ctl *t)
         return;
     }
     const bool mine = tt_ctl_same_user(fd);
-    client *c = mine ? place(t) : NULL;
+    client *c = mine ? client_place(t) : NULL;
     if (!c) {
         const char *text = mine ? busy : other;
         const ssize_t sent = send(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);

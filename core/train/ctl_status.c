@@ -11,7 +11,7 @@ static void json_number(tt_str *o, const char *key, double v)
     tt_str_json_number(o, v);
 }
 
-static void print_json(const tt_ctl_opts *p, const tt_ctl_numbers *n, const char *state, tt_str *o)
+static void status_json(const tt_ctl_opts *p, const tt_ctl_numbers *n, const char *state, tt_str *o)
 {
     tt_str_add(o, "{\"run\":");
     tt_str_json(o, p->folder);
@@ -47,7 +47,8 @@ static void time_row(tt_str *o, double seconds)
         tt_str_printf(o, "time left    %lld:%02lld:%02lld\n", s / 3600, s / 60 % 60, s % 60);
 }
 
-static void print_table(const tt_ctl_opts *p, const tt_ctl_numbers *n, const char *state, tt_str *o)
+static void status_table(const tt_ctl_opts *p, const tt_ctl_numbers *n, const char *state,
+                         tt_str *o)
 {
     char step[48], steps[48];
     tt_grouped(step, sizeof step, (double)n->step, 0);
@@ -69,7 +70,7 @@ void tt_ctl_print_status(const tt_ctl_opts *o, const tt_ctl_numbers *n, const ch
                          bool json, tt_str *out)
 {
     if (json)
-        print_json(o, n, state, out);
+        status_json(o, n, state, out);
     else
-        print_table(o, n, state, out);
+        status_table(o, n, state, out);
 }
