@@ -213,6 +213,7 @@ tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *co
                                     tt_converter_config *out, tt_error *err)
 {
     memset(out, 0, sizeof *out);
+    out->to_step = INT64_MIN; /* null, if the plugin's own option has this name */
     return common_options(job, "converters[]", key, own, NULL, out, err);
 }
 

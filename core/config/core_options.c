@@ -223,15 +223,16 @@ static const tt_option activation_checkpoint_options[] = {
     }
 static const tt_option converters_options[] = {
     CONVERTER(filter, STRINGS, "[]",
-              "parameters whose full name (model.layers.0.mlp.up_proj.weight, lm_head.weight) "
-              "contains one of these words are not converted"),
+              "layers that are not converted, by their parameter's full name "
+              "(model.layers.0.mlp.up_proj.weight): a word that the name contains, a regular "
+              "expression, or tag:NAME"),
     CONVERTER(from_step, INT, "0", "completed steps from which on it applies", .min = 0,
-              .max = 1e12, .flags = TT_OPT_NOT_YET),
+              .max = 1e12),
     CONVERTER(to_step, INT, "null",
               "completed steps from which on it no longer applies; null = always applies", .min = 0,
-              .max = 1e12, .flags = TT_OPT_NOT_YET | TT_OPT_NULLABLE),
+              .max = 1e12, .flags = TT_OPT_NULLABLE),
     CONVERTER(roles, STRINGS, "[\"forward\", \"grad_input\", \"grad_weight\"]",
-              "which of a layer's products it applies to", .flags = TT_OPT_NOT_YET),
+              "which of a layer's products it applies to"),
 };
 
 static const tt_option converters_names[] = {

@@ -73,8 +73,8 @@ static tt_status describe_graph(const tt_check_job *job, const tt_component *c, 
         print_states(rig->s.graph, note);
         s = tt_check_states(rig, err);
     } else if (c->kind == TT_KIND_CONVERTER) {
-        tt_str_printf(note, "replaces %d of the %d linears of a small model", rig->converted,
-                      rig->linears);
+        tt_str_printf(note, "replaces %d of the %d linears and products of a small model",
+                      rig->converted, rig->asked);
     } else {
         tt_str_add(note, "compiles with a small model");
     }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/converter.h>
 
 /* The stages that compare numbers: gradients, two ranks against one, kernels, training. */
 
@@ -206,6 +207,15 @@ static const char *by_hand(const tt_rig *rig)
     return rig->s.graph->custom_vjp ? "tt_custom_vjp" : NULL;
 }
 
+/* The same of a component: a converter's product() has the gradient of the layer as it was. */
+static const char *by_hand_in(const tt_rig *rig, const tt_component *c)
+{
+    const tt_converter_vt *vt = c->kind == TT_KIND_CONVERTER ? c->vtable : NULL;
+    if (vt && TT_HAS(vt, tt_converter_vt, product) && vt->product)
+        return "product(), whose gradient is that of the layer as it was";
+    return by_hand(rig);
+}
+
 tt_status tt_check_gradients(const tt_check_job *job, const tt_component *c, tt_str *note,
                              tt_error *err)
 {
@@ -219,9 +229,9 @@ tt_status tt_check_gradients(const tt_check_job *job, const tt_component *c, tt_
     if (intent(rig))
         s = TT_FAIL(err, TT_EUNSUPPORTED, "%s", intent(rig));
     else if (tt_rig_run(rig, compare_all, &g, &why) != TT_OK)
-        s = c->kind != TT_KIND_OP && by_hand(rig) && strstr(why.text, "is wrong:")
+        s = c->kind != TT_KIND_OP && by_hand_in(rig, c) && strstr(why.text, "is wrong:")
                 ? TT_FAIL(err, TT_EUNSUPPORTED, "%s; this is allowed, because it uses %s", why.text,
-                          by_hand(rig))
+                          by_hand_in(rig, c))
                 : TT_FAIL(err, why.code, "%s", why.text);
     if (s == TT_OK)
         tt_str_printf(note, "%d parameters, %d of them with gradients well above the noise", g.all,

@@ -183,7 +183,7 @@ static tt_value *with_op(const void *config, tt_builder *b, const char *name, tt
         y = tt_add(b, y, op_result(b, ops->defs[i], bounded));
     return y;
 }
-static const tt_converter_vt with_op_vt = {sizeof with_op_vt, with_op};
+static const tt_converter_vt with_op_vt = {sizeof with_op_vt, with_op, NULL, 0};
 static const tt_component with_op_component =
     TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "with_op", "", &with_op_vt);
 
@@ -198,9 +198,9 @@ static bool of_elements(const tt_op_def *def)
 static void add_ops(tt_rig *rig, const tt_op_def **defs, size_t n)
 {
     const op_list list = {defs, n};
-    rig->s.converters[0] =
-        (tt_part){&with_op_component, tt_arena_dup(rig->arena, &list, sizeof list), "with_op", ""};
-    rig->s.n_converters = n > 0;
+    const tt_part p = {&with_op_component, tt_arena_dup(rig->arena, &list, sizeof list), "with_op",
+                       ""};
+    tt_setup_only_converter(&rig->s, n ? &p : NULL);
 }
 
 static tt_status add_op(tt_rig *rig, const tt_component *c, tt_error *err)
@@ -236,31 +236,46 @@ static tt_status add_kernels(tt_rig *rig, const tt_check_job *job, const tt_comp
     return TT_OK;
 }
 
-/* ---- a converter under test: how many linears it replaces ---- */
+/* ---- a converter under test: what it replaces ---- */
 
 typedef struct counted {
     const tt_part *part;
     tt_rig *rig;
 } counted;
 
+static tt_value *count(tt_rig *rig, tt_value *y)
+{
+    rig->asked++;
+    rig->converted += y != NULL;
+    return y;
+}
+
 static tt_value *count_linear(const void *config, tt_builder *b, const char *name, tt_value *x,
                               tt_value *w)
 {
     const counted *c = config;
     const tt_converter_vt *vt = c->part->component->vtable;
-    tt_value *y = vt->linear(c->part->config, b, name, x, w);
-    c->rig->linears++;
-    c->rig->converted += y != NULL;
-    return y;
+    return count(c->rig, vt->linear(c->part->config, b, name, x, w));
 }
-static const tt_converter_vt counting_vt = {sizeof counting_vt, count_linear};
-static const tt_component counting_component =
-    TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "counting", "", &counting_vt);
+
+static tt_value *count_product(const void *config, tt_builder *b, const tt_product *p)
+{
+    const counted *c = config;
+    const tt_converter_vt *vt = c->part->component->vtable;
+    return count(c->rig, vt->product(c->part->config, b, p));
+}
 
 static void count_converter(tt_rig *rig)
 {
+    const tt_converter_vt *vt = rig->s.converters[0].component->vtable;
     const counted c = {tt_arena_dup(rig->arena, &rig->s.converters[0], sizeof(tt_part)), rig};
-    rig->s.converters[0].component = &counting_component;
+    const bool newer = TT_HAS(vt, tt_converter_vt, product);
+    const tt_converter_vt counting = {.struct_size = sizeof counting,
+                                      .linear = vt->linear ? count_linear : NULL,
+                                      .product = newer && vt->product ? count_product : NULL};
+    tt_component k = *rig->s.converters[0].component;
+    k.vtable = tt_arena_dup(rig->arena, &counting, sizeof counting);
+    rig->s.converters[0].component = tt_arena_dup(rig->arena, &k, sizeof k);
     rig->s.converters[0].config = tt_arena_dup(rig->arena, &c, sizeof c);
 }
 
@@ -380,11 +395,12 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     fill_batch(rig, vocab);
     TT_TRY(tt_setup_compile(&rig->s, &so, err));
     if (o->part->kind == TT_KIND_CONVERTER && !rig->converted)
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "it replaced none of the %d linears of the small model, so there is nothing "
-                       "to check; change the model by --model.args.KEY or the converter's options "
-                       "by --converters[0].KEY",
-                       rig->linears);
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "it replaced none of the %d linears and products of the small model, so there "
+            "is nothing to check; change the model by --model.args.KEY or the converter's options "
+            "by --converters[0].KEY",
+            rig->asked);
     if (rig->s.size.parameters > LARGEST)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "has %lld parameters: give it a flavor \"debugmodel\" of less than %d",

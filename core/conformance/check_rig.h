@@ -14,9 +14,10 @@
 typedef struct tt_rig {
     tt_arena *arena;
     tt_setup s;
-    tt_batch batch;         /* the batch of all ranks */
-    bool rounds;            /* some value of the graph has a dtype of less than 32 bits */
-    int linears, converted; /* for a converter: linears of the model, and those that it replaced */
+    tt_batch batch;       /* the batch of all ranks */
+    bool rounds;          /* some value of the graph has a dtype of less than 32 bits */
+    int asked, converted; /* for a converter: the linears and products that it was asked about, and
+                             those that it replaced */
 } tt_rig;
 
 typedef struct tt_rig_opts {

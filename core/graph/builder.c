@@ -211,6 +211,7 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
     p->tags = o->tags ? tt_arena_str(b->arena, o->tags) : "";
     p->frozen = o->frozen != 0;
     p->group = -1;
+    p->converter = b->converting;
     p->declared = 1;
     p->stages = 1;
     p->n_storage = o->n_storage;
@@ -239,6 +240,11 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
 {
     if (tt_local_refuses(b, "tt_param"))
         return tt_placeholder(b);
+    if (b->g->placed)
+        return tt_builder_fail(b, TT_EINVAL,
+                               "parameter %s: only describe() and a converter's linear() declare "
+                               "parameters",
+                               name);
     const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
                                    : tt_arena_str(b->arena, name);
     if (n_dims < 0 || n_dims > TT_MAX_DIMS - 1)
@@ -279,5 +285,19 @@ tt_value *tt_builder_convert_linear(tt_builder *b, const char *param, tt_value *
 {
     if (b->failed || !b->opts.convert_linear)
         return NULL;
-    return b->opts.convert_linear(b->opts.convert_user, b, param, x, w);
+    return b->opts.convert_linear(b->opts.convert_user, b, b->converting, param, x, w);
+}
+
+tt_value *tt_builder_convert_nested(tt_builder *b, tt_value *x, tt_value *w)
+{
+    if (!b->converting || w->node == NULL || w->node->op != &tt_op_param)
+        return NULL;
+    return tt_builder_convert_linear(b, w->node->param->name, x, w);
+}
+
+int tt_builder_converting(tt_builder *b, int i)
+{
+    const int was = b->converting - 1;
+    b->converting = i + 1;
+    return was;
 }

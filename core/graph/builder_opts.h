@@ -37,9 +37,10 @@ typedef struct tt_builder_opts {
     /* Does its kernel take the dtypes of this call? NULL: kernels take all dtypes. */
     bool (*supports)(void *user, const tt_kernel_call *c);
     void *has_kernel_user;
-    /* Asks the job's converters for the value that replaces a linear; NULL: none replaces it. */
-    tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x,
-                                tt_value *w);
+    /* Asks the job's converters, from number `first` on, for the value that replaces a linear; NULL:
+     * none replaces it. */
+    tt_value *(*convert_linear)(void *user, tt_builder *b, int first, const char *param,
+                                tt_value *x, tt_value *w);
     void *convert_user;
 } tt_builder_opts;
 

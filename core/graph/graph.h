@@ -59,6 +59,8 @@ struct tt_node {
     tt_state *state;        /* state, accumulate, assign */
     tt_param_info *param;   /* param, fetch */
     const char *input_name; /* input */
+    const tt_node
+        *derivative_of; /* autodiff: the node of the forward whose derivative it is part of */
     /* set by passes */
     tt_state *accumulate_into; /* fuse: its kernel adds out[0] to this state */
     int accumulate_index;      /* the member of a stack; -1: all members */
@@ -126,7 +128,9 @@ struct tt_graph {
     tt_state *ok;       /* f32 scalar: if it is 0, the regions after the epilogue do not run; NULL:
                            they always run */
     int64_t chunk_rows; /* rows of a token chunk; 0: there is no loop over chunks */
-    struct {            /* async_tp: gathers and reductions of a micro-batch in pieces, and those
+    /* The node because of which the loop was given up: "op max in \"mtp\""; NULL: none. */
+    const char *unchunked;
+    struct { /* async_tp: gathers and reductions of a micro-batch in pieces, and those
                            that stay whole */
         int gathers, reductions, whole;
     } async_tp;
@@ -167,6 +171,7 @@ bool tt_node_is_cast(const tt_node *n);
 
 /* Where the nodes that are built next belong. */
 void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope);
+const char *tt_builder_scope(const tt_builder *b);  /* of the nodes that are built next */
 bool tt_builder_follow(tt_builder *b, bool follow); /* returns the previous mode */
 /* A form of follow mode: each letter has the atoms of the operand that is cut most finely, so that
  * whole operands (constants) are sliced, not the others gathered. Returns the previous mode. */

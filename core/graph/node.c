@@ -212,6 +212,11 @@ void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const 
     b->scope = scope ? scope : "";
 }
 
+const char *tt_builder_scope(const tt_builder *b)
+{
+    return b->scope;
+}
+
 bool tt_builder_follow(tt_builder *b, bool follow)
 {
     bool was = b->follow;

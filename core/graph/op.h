@@ -48,8 +48,13 @@ void tt_whole_tensor(const tt_type *t, tt_tensor *out);
 void tt_type_print(const tt_type *t, char *text, size_t size); /* "f32[2048 tokens, 256 embed]" */
 
 /* Asks the job's converters about a linear before its node is built: the value that replaces it, or
- * NULL. */
+ * NULL. While a converter's linear() runs, those after it in the list are asked. */
 tt_value *tt_builder_convert_linear(tt_builder *b, const char *param_name, tt_value *x,
                                     tt_value *w);
+/* The same about what a converter's linear() computes with the weight itself: the layer as the
+ * converter leaves it. Elsewhere NULL. */
+tt_value *tt_builder_convert_nested(tt_builder *b, tt_value *x, tt_value *w);
+/* Converter number i's linear() runs from here on; -1: none does. Returns the one before. */
+int tt_builder_converting(tt_builder *b, int i);
 
 #endif

@@ -58,6 +58,12 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
     return made;
 }
 
+void tt_redistribute_from(tt_builder *b, tt_node *r, tt_value *v)
+{
+    r->in[0] = v;
+    tt_vec_push(b->arena, &versions_of(b, tt_value_root(v))->items, r->out[0]);
+}
+
 /* v on a stage next to its own. All readers on that stage share the transfer. */
 static tt_value *transfer_once(tt_builder *b, tt_value *v, int to)
 {

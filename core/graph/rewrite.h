@@ -11,6 +11,12 @@ void tt_builder_inner(tt_builder *b, bool inner);
 /* The value that a function returns after an error. A builder that has failed builds no more nodes. */
 tt_value *tt_placeholder(tt_builder *b);
 
+/* y, which inner nodes have computed from x, with the derivative of x itself. */
+tt_value *tt_straight_through(tt_builder *b, tt_value *x, tt_value *y);
+
+/* The redistribute node r reads v instead of what it read, and is one of v's placements. */
+void tt_redistribute_from(tt_builder *b, tt_node *r, tt_value *v);
+
 /* The state of this kind and name; NULL: there is none. States of two kinds may have one name: a
  * model may call a buffer "lr". */
 tt_state *tt_graph_state(const tt_graph *g, tt_state_kind kind, const char *name);

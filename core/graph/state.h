@@ -49,7 +49,8 @@ typedef struct tt_param_info {
     bool frozen;
     const tt_storage *storage;
     size_t n_storage;
-    int declared; /* above 1: the model declared it again after a use, so several uses share it */
+    int converter; /* whose linear() declared it: 1 + its place in the job's list; 0: the model */
+    int declared;  /* above 1: the model declared it again after a use, so several uses share it */
     uint64_t stages;
     tt_placement compute, stored;
     int group;              /* index in param_groups; -1 = the default group */

@@ -86,6 +86,7 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
     unsigned char want[TT_MAX_INS];
     tt_value *din[TT_MAX_INS] = {0};
     const tt_param_info *p = NULL;
+    const size_t first = d->g->nodes.n;
     for (int i = 0; i < n->n_in; i++) {
         want[i] = n->in[i]->id >= 0 && d->needs[n->in[i]->id];
         if (want[i] && !p)
@@ -113,6 +114,8 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
         n->op->vjp(d->b, &c);
     }
     TT_TRY(tt_builder_finish(d->b, err));
+    for (size_t i = first; i < d->g->nodes.n; i++)
+        d->g->nodes.items[i]->derivative_of = n;
     for (int i = 0; i < n->n_in; i++)
         if (din[i] && want[i])
             push(d, n->in[i], din[i]);

@@ -128,26 +128,50 @@ static void unmark(tt_graph *g)
     g->chunk_rows = 0;
 }
 
-/* Is each derivative in the loop either per token, or summed over tokens by a kernel that can
- * add? */
-static bool loop_is_sound(const tt_graph *g, const tt_chunk_opts *o)
+/* Does a row that n makes depend on other tokens' rows? */
+static bool mixes_rows(const tt_graph *g, const tt_node *n)
 {
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        const tt_node *n = g->nodes.items[i];
-        if (!n->when->in_chunk_loop || n->role == TT_NODE_EXPANDED)
-            continue;
-        bool whole_out = false, token_in = false;
-        for (int j = 0; j < n->n_out; j++)
-            whole_out = whole_out || !tt_value_per_token(g, n->out[j]);
-        for (int j = 0; j < n->n_in; j++)
-            token_in = token_in || tt_value_per_token(g, n->in[j]);
-        if (!whole_out || !token_in)
-            continue;
-        if (n->n_out != 1 || !o->can_accumulate || !o->can_accumulate(o->user, n->op->name) ||
-            !tt_pass_supports(o->supports, o->user, n, true))
-            return false;
+    for (int j = 0; n->rule && j < n->n_in; j++)
+        if (tt_value_per_token(g, n->in[j]) && n->rule->n_in_dims[j] &&
+            n->rule->whole >> n->rule->in[j][0] & 1u)
+            return true;
+    return (n->op->flags & TT_OP_MIXES_TOKENS) != 0;
+}
+
+/* Can n run chunk by chunk? Its results are per token, or summed over tokens by a kernel that can add.
+ * summed: by value id, the sums: they are complete only after the loop. */
+static bool runs_by_chunks(const tt_graph *g, const tt_chunk_opts *o, const tt_node *n,
+                           bool *summed)
+{
+    bool whole_out = false, token_in = false, sum_in = false;
+    for (int j = 0; j < n->n_out; j++)
+        whole_out = whole_out || !tt_value_per_token(g, n->out[j]);
+    for (int j = 0; j < n->n_in; j++) {
+        token_in = token_in || tt_value_per_token(g, n->in[j]);
+        sum_in = sum_in || summed[n->in[j]->id];
     }
-    return true;
+    for (int j = 0; j < n->n_out; j++)
+        summed[n->out[j]->id] = whole_out && (token_in || sum_in);
+    if (!whole_out)
+        return !sum_in && !mixes_rows(g, n);
+    return !token_in || (!sum_in && n->n_out == 1 && o->can_accumulate &&
+                         o->can_accumulate(o->user, n->op->name) &&
+                         tt_pass_supports(o->supports, o->user, n, true));
+}
+
+void tt_pass_chunk_check(tt_graph *g, const tt_chunk_opts *o)
+{
+    bool *summed = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *summed);
+    for (size_t i = 0; g->chunk_rows && i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (!n->when->in_chunk_loop || n->role == TT_NODE_EXPANDED ||
+            runs_by_chunks(g, o, n, summed))
+            continue;
+        g->unchunked = n->scope && n->scope[0]
+                           ? tt_arena_printf(g->arena, "op %s in \"%s\"", n->op->name, n->scope)
+                           : tt_arena_printf(g->arena, "op %s", n->op->name);
+        unmark(g);
+    }
 }
 
 /* Marks values of which only a chunk's rows have to exist: those that only nodes of the loop
@@ -167,6 +191,14 @@ static void find_interior(tt_graph *g)
     }
 }
 
+/* May n move with a sum of the loop that it reads? */
+static bool follows_loop(const tt_graph *g, const tt_node *n)
+{
+    const bool whole = n->n_in && n->n_out && !tt_value_per_token(g, n->out[0]);
+    return n->op == &tt_op_redistribute || n->op == &tt_op_accumulate || tt_node_is_cast(n) ||
+           (whole && (n->op->flags & TT_OP_POINTWISE));
+}
+
 /* Moves the derivatives of the loop into the forward, and with them the nodes that only reduce
  * and accumulate their results. */
 tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
@@ -174,17 +206,15 @@ tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
     (void)err;
     if (!g->chunk_rows)
         return TT_OK;
-    if (!loop_is_sound(g, o)) {
-        unmark(g);
+    tt_pass_chunk_check(g, o);
+    if (!g->chunk_rows)
         return TT_OK;
-    }
     bool *moved = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *moved);
     for (size_t i = 0; i < g->nodes.n; i++) {
         tt_node *n = g->nodes.items[i];
         if (n->when->region != TT_BACKWARD)
             continue;
-        bool follows =
-            n->op == &tt_op_redistribute || n->op == &tt_op_accumulate || tt_node_is_cast(n);
+        bool follows = follows_loop(g, n);
         for (int j = 0; j < n->n_in; j++)
             follows = follows && moved[n->in[j]->id];
         if (!n->when->in_chunk_loop && !follows)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → chunk
+/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → chunk
  * (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
  * rope_fusion → async_tp → overlap → offload → offload_values. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
@@ -84,6 +84,15 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     return TT_OK;
 }
 
+/* Converters replace products of the forward, and of the backward if there is one. */
+static tt_status convert(compiler *c, tt_builder *b, tt_error *err)
+{
+    if (!c->o->convert.n)
+        return TT_OK;
+    TT_TRY(tt_pass_convert(b, &c->o->convert, err));
+    return dump(c, tt_builder_graph(b), "convert", err);
+}
+
 static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
 {
     const tt_compile_opts *o = c->o;
@@ -96,11 +105,16 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_chunk_mark(g, &co, err));
     TT_TRY(tt_pass_metrics(b, err));
     TT_TRY(dump(c, g, "metrics", err));
-    if (o->mode == TT_MODE_EVAL)
+    if (o->mode == TT_MODE_EVAL) {
+        TT_TRY(convert(c, b, err));
+        if (o->convert.n)
+            tt_pass_chunk_check(g, &co);
         return TT_OK;
+    }
     TT_TRY(tt_pass_buffer_sums(b, err));
     TT_TRY(tt_pass_autodiff(b, &o->autodiff, err));
     TT_TRY(dump(c, g, "autodiff", err));
+    TT_TRY(convert(c, b, err));
     TT_TRY(tt_pass_chunk_move(g, &co, err));
     TT_TRY(tt_pass_update(b, &o->update, err));
     TT_TRY(tt_pass_buffers(b, err));
@@ -144,7 +158,8 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     tt_graph *g = tt_builder_graph(b);
     tt_place_opts po = {.n_stages = o->n_stages,
                         .replace = c->decode ? tt_pass_decode_replace : NULL,
-                        .replace_user = c->decode};
+                        .replace_user = c->decode,
+                        .convert = generates(o) ? NULL : &o->convert};
     int *block_stage = NULL;
     if (o->n_stages > 1)
         TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));

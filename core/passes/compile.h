@@ -59,9 +59,10 @@ typedef struct tt_compile_opts {
     bool (*can_accumulate)(void *user, const char *op);
     void *backend_user;
     bool no_fusion;
-    tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x,
-                                tt_value *w);
+    tt_value *(*convert_linear)(void *user, tt_builder *b, int first, const char *param,
+                                tt_value *x, tt_value *w); /* as in tt_builder_opts */
     void *convert_user;
+    tt_convert_opts convert; /* for TRAIN and EVAL */
     const char *dump_folder; /* printed graphs after every pass; NULL = none */
 } tt_compile_opts;
 

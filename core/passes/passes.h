@@ -4,6 +4,7 @@
 #include "cost/cost.h"
 #include "graph/graph.h"
 #include <ttrun/backend.h>
+#include <ttrun/converter.h>
 #include <ttrun/loss.h>
 #include <ttrun/model.h>
 #include <ttrun/optimizer.h>
@@ -11,6 +12,24 @@
 /* core/passes: each pass transforms the graph and has one entry; compile.c has their order. A pass
  * that adds ops adds them through the placed builder `b`, which places each of them. The graph is
  * verified after each pass. */
+
+/* ---- convert: the job's converters replace single products of the forward and, after autodiff, of
+ * the backward (<ttrun/converter.h>) ---- */
+typedef struct tt_convert_opts {
+    int n; /* converters, asked in this order; 0: nothing is converted */
+    /* The value by which converter i replaces this product, or NULL. param: whose weight it is; NULL:
+     * attention's. */
+    tt_value *(*product)(void *user, int i, tt_builder *b, const tt_product *p,
+                         const tt_param_info *param);
+    /* May no converter change what converter i leaves (TT_CONVERTER_FINAL)? */
+    bool (*is_final)(void *user, int i);
+    const char *(*name)(void *user, int i); /* for messages: "converters[0] (float8)" */
+    void *user;
+} tt_convert_opts;
+tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err);
+/* For place: the operand v (0 q, 1 k, 2 v) of an attention op in the current scope as the converters
+ * leave it. Its derivative is that of v. */
+tt_value *tt_convert_operand(tt_builder *b, const tt_convert_opts *o, int operand, tt_value *v);
 
 /* ---- place: emits the described graph again, with a placement for every value ---- */
 typedef struct tt_place_opts {
@@ -20,6 +39,7 @@ typedef struct tt_place_opts {
      * emitted as it is. NULL = no node is replaced. */
     bool (*replace)(void *user, tt_builder *b, const tt_node *n, tt_value **in, tt_value **out);
     void *replace_user;
+    const tt_convert_opts *convert; /* operands of attention; NULL = they are as described */
 } tt_place_opts;
 tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_builder *b,
                         tt_error *err);
@@ -129,6 +149,9 @@ typedef struct tt_chunk_opts {
 } tt_chunk_opts;
 tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err);
 tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err);
+/* Gives the loop up if its nodes cannot run chunk by chunk; move does so, too. tt_graph.unchunked then
+ * says why. */
+void tt_pass_chunk_check(tt_graph *g, const tt_chunk_opts *o);
 
 /* ---- lower: redistribute and fetch → collectives ---- */
 tt_status tt_pass_lower(tt_graph *g, tt_error *err);

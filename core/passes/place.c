@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
+#include <string.h>
 
 /* place: emits the nodes that describe() wrote again, through the placed builder. A parameter
  * becomes a fetch by each block that reads it, and a value that another stage reads becomes a
@@ -71,6 +72,9 @@ static void emit_op(placer *p, const tt_node *n)
     tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS];
     for (int i = 0; i < n->n_in; i++)
         in[i] = mapped(p, n->in[i]);
+    for (int i = 0; p->o->convert && p->o->convert->n && i < 3 && !strcmp(n->op->name, "attention");
+         i++)
+        in[i] = tt_convert_operand(p->b, p->o->convert, i, in[i]);
     if (!p->o->replace || !p->o->replace(p->o->replace_user, p->b, n, in, out))
         tt_op(p->b, placed_name(p, n), in, n->n_in, n->attrs, out, n->n_out);
     for (int i = 0; i < n->n_out; i++)

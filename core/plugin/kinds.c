@@ -50,7 +50,7 @@ static const slot optimizer_slots[] = {NEED(tt_optimizer_vt, describe_update)};
 static const slot lr_scheduler_slots[] = {NEED(tt_lr_scheduler_vt, factor)};
 static const slot metrics_slots[] = {NEED(tt_metrics_vt, open), NEED(tt_metrics_vt, log),
                                      NEED(tt_metrics_vt, close)};
-static const slot converter_slots[] = {NEED(tt_converter_vt, linear)};
+static const slot converter_slots[] = {MAY(tt_converter_vt, linear), MAY(tt_converter_vt, product)};
 static const slot backend_slots[] = {
     NEED(tt_backend_vt, open),     NEED(tt_backend_vt, close),
     NEED(tt_backend_vt, kernel),   NEED(tt_backend_vt, peak_flops),
@@ -278,6 +278,15 @@ static tt_status check_kernel(const tt_check *c, const tt_kernels_vt *v, size_t 
     return TT_OK;
 }
 
+static tt_status check_converter(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_converter_vt *v = k->vtable;
+    (void)c;
+    if (!v->linear && !(TT_HAS(v, tt_converter_vt, product) && v->product))
+        return TT_FAIL(err, TT_EABI, "its functions linear and product are both NULL");
+    return TT_OK;
+}
+
 static tt_status check_kernels(const tt_check *c, const tt_component *k, tt_error *err)
 {
     const tt_kernels_vt *v = k->vtable;
@@ -319,7 +328,7 @@ static const kind_info kinds[TT_KIND_END] = {
         KIND("lr_scheduler", "lr_schedulers", tt_lr_scheduler_vt, factor, lr_scheduler_slots, NULL),
     [TT_KIND_METRICS] = KIND("metrics", "metrics", tt_metrics_vt, close, metrics_slots, NULL),
     [TT_KIND_CONVERTER] =
-        KIND("converter", "converters", tt_converter_vt, linear, converter_slots, NULL),
+        KIND("converter", "converters", tt_converter_vt, linear, converter_slots, check_converter),
     [TT_KIND_BACKEND] =
         KIND("backend", "backends", tt_backend_vt, describe, backend_slots, check_backend),
     [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, check_comm),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/pattern.h"
-#include "setup/setup.h"
+#include "setup/setup_impl.h"
 #include <string.h>
 
 /* optimizer.param_groups: an ordered list; a parameter belongs to the first group that matches it.
@@ -35,7 +35,7 @@ static const tt_option group_options[] = {
      .max = 1e9},
 };
 
-static bool has_tag(const char *tags, const char *tag)
+bool tt_has_tag(const char *tags, const char *tag)
 {
     const size_t n = strlen(tag);
     for (const char *p = tags; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
@@ -49,7 +49,7 @@ static bool matches(tt_setup *s, tt_group_match *m, const tt_param_info *p)
     bool yes = false;
     tt_error why = {0};
     if (m->tag)
-        return has_tag(p->tags, m->tag);
+        return tt_has_tag(p->tags, m->tag);
     if (m->fault) /* tt_groups_check() reports it */
         return false;
     if (tt_pattern_match(m->pattern, p->name, &yes, &why) != TT_OK)

@@ -55,7 +55,9 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, validation_data, backend;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
-    tt_strings converter_filters[TT_MAX_PARTS];
+    struct tt_converting *converting; /* [n_converters]: filter, roles and steps of each */
+    int64_t
+        converters_at; /* completed steps: the graphs are made with the converters of this time */
     /* setup_kernels.c: kernels of plugins; the first n_kernels_named are backend.kernels */
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;
@@ -180,6 +182,11 @@ tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_er
 /* Opens the tokenizer. Close it with info->vt->close. */
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info,
                              tt_error *err);
+/* setup_convert.c: p, with the defaults of the keys that every converter has, is the only converter; NULL:
+ * there is none. For `plugins check`, before the graphs are compiled. */
+void tt_setup_only_converter(tt_setup *s, const tt_part *p);
+/* setup_convert.c: does the job use converter i after so many completed steps? [any-thread] */
+bool tt_converter_active(const tt_setup *s, int i, int64_t steps_done);
 /* groups.c: pattern matching of param_groups: "tag:norm" or a regular expression on names (POSIX
  * extended). */
 int tt_group_of(void *setup, const tt_param_info *p);

@@ -390,7 +390,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
 {
     tt_offload_opts offload;
     TT_TRY(tt_setup_offload(s, &offload, err));
-    const tt_compile_opts o = {
+    tt_compile_opts o = {
         .mode = mode,
         .foreign_params = s->graph != NULL, /* parameters of the graph that was compiled before */
         .ops = &s->ops,
@@ -436,10 +436,9 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .can_accumulate = can_accumulate,
         .backend_user = s,
         .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
-        .convert_linear = s->n_converters ? tt_setup_convert_linear : NULL,
-        .convert_user = s,
         .dump_folder = dump,
     };
+    tt_setup_convert_opts(s, &o);
     TT_TRY(tt_compile(&o, s->arena, out, err));
     return tt_setup_kernels_settle(s, *out, err);
 }
@@ -474,7 +473,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
-    tt_setup_check_filters(s);
+    TT_TRY(tt_setup_check_converters(s, err));
     if (s->graph->async_tp.whole)
         tt_log(
             TT_INFO, "train",

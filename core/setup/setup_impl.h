@@ -8,15 +8,20 @@
  * neither the source nor the section has one. */
 tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
                            tt_part *out, tt_order *order, tt_error *err);
-/* setup_lists.c: hooks, converters, metrics.sinks. */
+/* setup_lists.c: hooks, metrics.sinks. */
 tt_status tt_setup_hooks(tt_setup *s, tt_error *err);
-tt_status tt_setup_converters(tt_setup *s, tt_error *err);
 tt_status tt_setup_metrics(tt_setup *s, tt_error *err);
-/* Asks the converters in order for a replacement of x·wᵀ, except those whose filter leaves out w,
- * and returns the first one; NULL: none. */
-tt_value *tt_setup_convert_linear(void *setup, tt_builder *b, const char *param, tt_value *x,
-                                  tt_value *w);
-void tt_setup_check_filters(const tt_setup *s); /* warns of filter words that match no parameter */
+/* The entries of a list of plugins: at most TT_MAX_PARTS. */
+tt_status tt_setup_count_entries(const tt_setup *s, const char *list, size_t *n, tt_error *err);
+/* groups.c: is `tag` one of the comma-separated tags? */
+bool tt_has_tag(const char *tags, const char *tag);
+/* setup_convert.c: the job's converters. */
+tt_status tt_setup_converters(tt_setup *s, tt_error *err);
+/* Makes the builder and the pass ask those that are active at s->converters_at. */
+void tt_setup_convert_opts(tt_setup *s, tt_compile_opts *o);
+/* After the graph is compiled: fails if a pattern of a filter failed; says what was converted, and which
+ * entries of filters match nothing. */
+tt_status tt_setup_check_converters(const tt_setup *s, tt_error *err);
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 /* setup_comm.c: the communicators of tensors and of the host. */
 tt_status tt_setup_comm(tt_setup *s, const tt_setup_opts *o, tt_error *err);

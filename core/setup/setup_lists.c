@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/setup_impl.h"
 #include <string.h>
-#include <ttrun/converter.h>
 
-/* The job's lists of plugins: hooks, converters, metrics.sinks. */
+/* The job's lists of plugins: hooks, metrics.sinks. */
 
-static tt_status count_entries(const tt_setup *s, const char *list, size_t *n, tt_error *err)
+tt_status tt_setup_count_entries(const tt_setup *s, const char *list, size_t *n, tt_error *err)
 {
     TT_TRY(tt_job_list(s->job, list, n, err));
     if (*n > TT_MAX_PARTS)
@@ -21,88 +20,12 @@ static const char *entry(const tt_setup *s, const char *list, size_t i)
 tt_status tt_setup_hooks(tt_setup *s, tt_error *err)
 {
     size_t n = 0;
-    TT_TRY(count_entries(s, "hooks", &n, err));
+    TT_TRY(tt_setup_count_entries(s, "hooks", &n, err));
     for (size_t i = 0; i < n; i++)
         TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_HOOK, entry(s, "hooks", i), NULL, NULL,
                                 s->arena, &s->hooks[i], err));
     s->n_hooks = (int)n;
     return TT_OK;
-}
-
-/* ---- converters ---- */
-
-/* Reads the keys that every converter has. If a plugin has an option of the same name, the key is
- * the plugin's. */
-static tt_status common_keys(tt_setup *s, const char *key, const tt_component *c,
-                             tt_converter_config *out, tt_error *err)
-{
-    const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
-    for (size_t k = 0; k < c->n_options; k++)
-        own[k] = tt_component_option(c, k)->name;
-    TT_TRY(tt_converter_config_parse(s->job, key, own, out, err));
-    for (size_t k = 0; k < out->filter.n; k++)
-        if (!*out->filter.items[k])
-            return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.filter", key), err,
-                               "\"\" matches every name, so nothing would be converted");
-    return TT_OK;
-}
-
-tt_status tt_setup_converters(tt_setup *s, tt_error *err)
-{
-    static const char *const common[] = {"filter", "from_step", "to_step", "roles", NULL};
-    size_t n = 0;
-    TT_TRY(count_entries(s, "converters", &n, err));
-    for (size_t i = 0; i < n; i++) {
-        const char *key = entry(s, "converters", i);
-        tt_converter_config c = {0};
-        TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_CONVERTER, key, NULL, common, s->arena,
-                                &s->converters[i], err));
-        TT_TRY(common_keys(s, key, s->converters[i].component, &c, err));
-        s->converter_filters[i] = c.filter;
-    }
-    s->n_converters = (int)n;
-    return TT_OK;
-}
-
-static bool leaves_out(const tt_strings *filter, const char *name)
-{
-    for (size_t i = 0; i < filter->n; i++)
-        if (strstr(name, filter->items[i]))
-            return true;
-    return false;
-}
-
-tt_value *tt_setup_convert_linear(void *user, tt_builder *b, const char *param, tt_value *x,
-                                  tt_value *w)
-{
-    const tt_setup *s = user;
-    const tt_param_info *info = w->node ? w->node->param : NULL;
-    const char *name = info ? info->name : param; /* the full name: param lacks the scope */
-    for (int i = 0; i < s->n_converters; i++) {
-        const tt_converter_vt *vt = s->converters[i].component->vtable;
-        if (leaves_out(&s->converter_filters[i], name))
-            continue;
-        tt_value *y = vt->linear(s->converters[i].config, b, name, x, w);
-        if (y)
-            return y;
-    }
-    return NULL;
-}
-
-void tt_setup_check_filters(const tt_setup *s)
-{
-    for (int i = 0; i < s->n_converters; i++)
-        for (size_t k = 0; k < s->converter_filters[i].n; k++) {
-            const char *word = s->converter_filters[i].items[k];
-            bool any = false;
-            for (size_t p = 0; p < s->graph->params.n && !any; p++)
-                any = strstr(s->graph->params.items[p]->name, word) != NULL;
-            if (!any)
-                tt_log(TT_WARN, "train",
-                       "converters[%d].filter: no parameter's name contains \"%s\" (names are like "
-                       "%s), so it has no effect",
-                       i, word, s->graph->params.n ? s->graph->params.items[0]->name : "(none)");
-        }
 }
 
 /* ---- metrics ---- */
@@ -143,7 +66,7 @@ tt_status tt_setup_metrics(tt_setup *s, tt_error *err)
     const char *of_spec = s->spec->metrics ? s->spec->metrics : "jsonl,tensorboard";
     const char **names = names_of(s->arena, of_spec, &n);
     if (listed)
-        TT_TRY(count_entries(s, "metrics.sinks", &n, err));
+        TT_TRY(tt_setup_count_entries(s, "metrics.sinks", &n, err));
     if (listed)
         TT_TRY(check_same_sinks(s, n, err));
     for (size_t i = 0; i < n; i++) {

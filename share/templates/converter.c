@@ -1,28 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* @NAME@: linear layers multiply in bf16; parameters, gradients and what follows stay f32. */
-#include <string.h>
+/* @NAME@: products of linear layers are those of bf16 numbers; parameters and what follows stay as
+ * they are. The job says for which layers and products: filter, roles. */
 #include <ttrun/converter.h>
 
 typedef struct {
-    const char *skip;
+    int64_t least;
 } config;
 
 static const tt_option options[] = {
-    {"skip", "part of names left alone", TT_OPT_STRING, offsetof(config, skip), "\"lm_head\"", 0, 0,
-     NULL, 0, NULL},
+    TT_OPTION(config, least, TT_OPT_INT, "1", 1, 1e9, "layers with fewer inputs are left alone"),
 };
 
-/* The replacement of x [T,i] times w [o,i] transposed for the parameter `name`; NULL leaves it. */
-static tt_value *linear(const void *cfg, tt_builder *b, const char *name, tt_value *x, tt_value *w)
+static tt_value *rounded(tt_builder *b, tt_value *x)
 {
-    const config *c = (const config *)cfg;
-    if (c->skip[0] && strstr(name, c->skip))
-        return NULL;
-    return tt_cast(b, tt_linear_w(b, tt_cast(b, x, TT_BF16), tt_cast(b, w, TT_BF16)), TT_F32);
+    return tt_cast(b, x, TT_BF16);
 }
 
-static const tt_converter_vt vt = {sizeof(vt), linear};
+/* Replaces a product by other ops; NULL leaves it as it is. */
+static tt_value *product(const void *cfg, tt_builder *b, const tt_product *p)
+{
+    static const char *const ops[] = {"linear", "linear_dx", "linear_dw"}; /* by role */
+    const config *c = (const config *)cfg;
+    tt_value *y = NULL, *operands[2];
+    if (p->layer != TT_PRODUCT_LINEAR || p->in < c->least)
+        return NULL;
+    operands[0] = rounded(b, p->a);
+    operands[1] = rounded(b, p->b);
+    tt_op(b, ops[p->role], operands, 2, NULL, &y, 1);
+    return y;
+}
+
+static const tt_converter_vt vt = {sizeof(vt), NULL, product, 0};
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_CONVERTER, "@NAME@", "bf16 linears", config, options, &vt),
+    TT_COMPONENT(TT_KIND_CONVERTER, "@NAME@", "products of bf16 numbers", config, options, &vt),
 };
 TT_PLUGIN("@NAME@", "0.1", components);

@@ -27,7 +27,7 @@ with "\"converters\": [{\"name\": \"half\", \"file\": \"$dir/some\", \"filter\":
 short "$dir/c2"
 [ $rc -eq 0 ] && [ "$(wc -l <"$dir/some")" -eq 10 ] && ! grep -q 'layers.0.self_attn\|lm_head' "$dir/some" &&
     [ "$(grep -c 'layers.1.self_attn' "$dir/some")" -eq 4 ] && [ "$(grep -c 'mlp' "$dir/some")" -eq 6 ] &&
-    ! grep -q 'converters' "$dir/err"
+    ! grep -q 'has no effect' "$dir/err"
 ok filter_leaves_out_names_that_contain_a_word
 short "$dir/c3" '--converters[0].filter' '["weight"]' '--converters[0].file' "$dir/none"
 losses "$dir/c1/metrics.jsonl" >"$dir/l1"
@@ -42,18 +42,35 @@ ok converters_as_a_list_on_the_command_line
 short "$dir/c5" --converters '[{"name": "half", "filter": ["wqq"]}]'
 [ $rc -eq 0 ] && [ "$(grep -c 'converters\[0\].filter: no parameter.s name contains "wqq"' "$dir/err")" -eq 1 ]
 ok a_filter_word_that_matches_nothing_is_a_warning
-with '"converters": [{"name": "half", "from_step": 10}]' && short "$dir/c6"
-refused 'with.json:1:[0-9]*: converters\[0\].from_step: not built yet'
-ok from_step_is_not_built_yet
-short "$dir/c6" --converters '[{"name": "half", "from_step": 0, "to_step": 5}]'
-refused '--converters: converters\[0\].to_step: not built yet'
-ok to_step_is_not_built_yet
+with '"converters": [{"name": "half", "from_step": 1}]' && short "$dir/c6"
+refused 'with.json:1:[0-9]*: converters\[0\].from_step: not built yet: converters that change between'
+ok a_change_between_steps_is_not_built_yet
+short "$dir/c6" --converters '[{"name": "half", "to_step": 1}]'
+refused '--converters: converters\[0\].to_step: not built yet: converters that change between'
+ok a_change_between_steps_is_not_built_yet_2
+short "$dir/c6" --converters '[{"name": "half", "from_step": 5, "to_step": 5}]'
+refused 'converters\[0\].to_step: 5 is not above from_step 5, so no step would be converted'
+ok no_steps_are_refused
+short "$dir/c6" --converters '[{"name": "half", "from_step": 2}]' && [ $rc -eq 0 ] && losses "$dir/c6/metrics.jsonl" | cmp -s - "$dir/l0"
+ok before_its_first_step_nothing_is_converted
+short "$dir/c6a" --converters '[{"name": "half", "to_step": 2}]' && [ $rc -eq 0 ] && losses "$dir/c6a/metrics.jsonl" | cmp -s - "$dir/l1"
+ok up_to_its_last_step_it_is
 short "$dir/c6" --converters '[{"name": "half", "roles": ["forward"]}]'
-refused 'converters\[0\].roles: not built yet'
-ok roles_are_not_built_yet
+refused 'converters\[0\].roles: half replaces whole layers, not single products: leave roles out'
+ok roles_of_a_converter_of_layers_are_refused
 short "$dir/c6" --converters '[{"name": "half", "filter": [""]}]'
 refused 'converters\[0\].filter: "" matches every name'
 ok an_empty_filter_word_is_refused
+short "$dir/c8" --converters "[{\"name\": \"half\", \"file\": \"$dir/expr\", \"filter\": [\"layers\\\\.[01]\\\\.mlp\", \"^lm_\"]}]"
+[ $rc -eq 0 ] && [ "$(wc -l <"$dir/expr")" -eq 8 ] && ! grep -q 'mlp\|lm_head' "$dir/expr"
+ok filter_takes_regular_expressions
+short "$dir/c8" --converters '[{"name": "half", "filter": ["(lm"]}]'
+refused 'converters\[0\].filter: "(lm" is not a regular expression: missing closing parenthesis'
+ok a_bad_regular_expression_is_refused
+short "$dir/c8" --converters '[{"name": "half", "filter": ["tag:nrm", "layers\\.9"]}]'
+[ $rc -eq 0 ] && grep -q 'converters\[0\].filter: no parameter has the tag "nrm", so it has no effect' "$dir/err" &&
+    grep -q 'converters\[0\].filter: no parameter.s name matches "layers..9"' "$dir/err"
+ok a_tag_and_an_expression_that_match_nothing_are_warnings
 short "$dir/c6" --converters '[{"name": "half", "filtre": ["lm_head"]}]'
 refused 'converters\[0\].filtre: unknown key (did you mean converters\[0\].filter?)'
 ok an_unknown_key_of_a_converter_is_refused

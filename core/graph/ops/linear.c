@@ -119,7 +119,8 @@ const tt_op_def tt_op_linear_dw = {.struct_size = sizeof(tt_op_def),
 
 tt_value *tt_linear_w(tt_builder *b, tt_value *x, tt_value *w)
 {
-    return tt_emit2(b, "linear", x, w, NULL);
+    tt_value *y = tt_builder_convert_nested(b, x, w);
+    return y ? y : tt_emit2(b, "linear", x, w, NULL);
 }
 
 tt_value *tt_linear(tt_builder *b, tt_value *x, const char *name, tt_dim out,
@@ -139,7 +140,7 @@ tt_value *tt_linear(tt_builder *b, tt_value *x, const char *name, tt_dim out,
     tt_value *w = tt_param(b, param, dims, 2, &weight);
     tt_value *y = tt_builder_convert_linear(b, param, x, w);
     if (y == NULL)
-        y = tt_linear_w(b, x, w);
+        y = tt_emit2(b, "linear", x, w, NULL);
     if (!o.bias)
         return y;
     snprintf(param, sizeof param, "%.240s.bias", name);
