@@ -132,8 +132,10 @@ tt_status tt_loop_describe(const tt_loop *l, tt_error *err)
         tt_str_json_number(&changes, l->lr_base);
         tt_str_addc(&changes, '}');
     }
+    pthread_mutex_lock(&l->swaps->registry);
     const tt_status st =
         tt_run_folder_describe(l->folder, l->s, backend, changes.n ? changes.s : NULL, err);
+    pthread_mutex_unlock(&l->swaps->registry);
     tt_str_free(&changes);
     return st;
 }

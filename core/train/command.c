@@ -2,6 +2,7 @@
 #include "base/thread.h"
 #include "train/loop.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The end of a step, where the ranks agree: on a stop, on a save, on how far a save has come, and on a
@@ -22,7 +23,7 @@ int tt_loop_stop_signal(const tt_loop *l)
 
 /* The flags, of which all ranks take the maximum. Only rank 0 has a command; its value is cut into
  * pieces that are not negative. */
-enum { STOP, SAVE, SAVER, COMMAND, VALUE, N_WORDS = VALUE + 3 };
+enum { STOP, SAVE, SAVER, SWAP, COMMAND, VALUE, N_WORDS = VALUE + 3 };
 #define PIECE_BITS 22
 
 static void pack_value(int32_t *words, double value)
@@ -59,7 +60,9 @@ static double new_rate(const tt_loop *l, const tt_ctl_command *c)
 static bool can(tt_loop *l, const tt_ctl_command *c, double *value)
 {
     const char *why = NULL;
-    *value = c->kind == TT_CTL_LR ? new_rate(l, c) : (double)c->level;
+    *value = c->kind == TT_CTL_LR    ? new_rate(l, c)
+             : c->kind == TT_CTL_SET ? (double)strlen(c->list)
+                                     : (double)c->level;
     if (c->kind == TT_CTL_SAVE && !l->saver)
         why = "this run saves nothing: checkpoint.enable is false";
     if (c->kind == TT_CTL_VALIDATE && !l->s->has_validation)
@@ -73,14 +76,16 @@ static bool can(tt_loop *l, const tt_ctl_command *c, double *value)
     return !why;
 }
 
-static void take_command(tt_loop *l, int32_t *words)
+/* list: of SET; else untouched */
+static void take_command(tt_loop *l, int32_t *words, const char **list)
 {
     tt_ctl_command c;
     double value;
-    while (tt_ctl_take(l->ctl, !l->ctl_saving, &c))
+    while (tt_ctl_take(l->ctl, !l->ctl_saving, !l->swap.next || l->swap.scheduled, &c))
         if (can(l, &c, &value)) {
             words[COMMAND] = (int32_t)c.kind;
             pack_value(words, value);
+            *list = c.list;
             return;
         }
 }
@@ -110,7 +115,26 @@ static void set_level(const tt_loop *l, tt_log_level level)
                       names[level], (long long)l->step + 1);
 }
 
-static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, tt_error *err)
+/* Rank 0's list on all ranks, one byte per word. [collective] */
+static tt_status set_converters(tt_loop *l, const char *list, size_t n, tt_error *err)
+{
+    int32_t *words = calloc(n + 1, sizeof *words);
+    char *text = calloc(n + 1, 1);
+    tt_status s = words && text ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for a list of converters");
+    for (size_t i = 0; s == TT_OK && l->main && i < n; i++)
+        words[i] = (unsigned char)list[i];
+    if (s == TT_OK && l->rank.dist.vt)
+        s = l->rank.dist.vt->all_reduce(l->rank.dist.all, words, (int64_t)n, TT_I32, TT_MAX, err);
+    for (size_t i = 0; s == TT_OK && i < n; i++)
+        text[i] = (char)words[i];
+    if (s == TT_OK)
+        tt_swap_begin(l, text, l->step, false);
+    free(words);
+    free(text);
+    return s;
+}
+
+static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, const char *list, tt_error *err)
 {
     switch (kind) {
     case TT_CTL_SAVE:
@@ -127,6 +151,8 @@ static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, tt_error *err)
         return TT_OK;
     case TT_CTL_PROFILE:
         return tt_loop_profile_ask(l, err);
+    case TT_CTL_SET:
+        return set_converters(l, list, (size_t)value, err);
     default:
         return TT_OK;
     }
@@ -135,18 +161,21 @@ static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, tt_error *err)
 tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
 {
     int32_t words[N_WORDS] = {0};
+    const char *list = NULL;
     words[STOP] = tt_loop_stop_signal(l);
     words[SAVE] = l->main && l->o->save && l->o->save();
     words[SAVER] = l->saver ? tt_saver_poll(l->saver) : 0;
+    words[SWAP] = tt_swap_poll(l);
     if (commands && l->ctl)
-        take_command(l, words);
+        take_command(l, words, &list);
     if (l->rank.dist.vt)
         TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, words, N_WORDS, TT_I32, TT_MAX, err));
     l->stopped_by = words[STOP];
     l->save_asked = l->save_asked || words[SAVE];
     TT_TRY(tt_loop_save_progress(l, words[SAVER], err));
     tt_loop_answer_save(l);
-    return obey(l, (tt_ctl_kind)words[COMMAND], unpack_value(words), err);
+    l->swaps_now = commands && l->swap.next && !l->swap.scheduled && !words[SWAP] && !words[SAVER];
+    return obey(l, (tt_ctl_kind)words[COMMAND], unpack_value(words), list, err);
 }
 
 void tt_loop_answer_save(tt_loop *l)
@@ -163,15 +192,15 @@ void tt_loop_answer_save(tt_loop *l)
 /* ---- life ---- */
 
 /* The list in the job, with the defaults of its entries. */
-static const char *converters_of(const tt_loop *l)
+const char *tt_loop_converters(const tt_loop *l)
 {
     tt_str job = {0}, list = {0};
     const tt_json *root = NULL;
     tt_job_print(l->s->job, false, &job);
-    if (tt_json_parse(l->rank.arena, "job", tt_str_get(&job), job.n, &root, NULL) == TT_OK &&
+    if (tt_json_parse(l->rank.programs, "job", tt_str_get(&job), job.n, &root, NULL) == TT_OK &&
         tt_json_get(root, "converters"))
         tt_json_write(tt_json_get(root, "converters"), &list);
-    const char *text = list.n ? tt_arena_str(l->rank.arena, tt_str_get(&list)) : "[]";
+    const char *text = list.n ? tt_arena_str(l->rank.programs, tt_str_get(&list)) : "[]";
     tt_str_free(&job);
     tt_str_free(&list);
     return text;
@@ -182,7 +211,7 @@ void tt_loop_open_ctl(tt_loop *l)
     if (!l->main)
         return;
     const tt_ctl_opts o = {
-        .folder = l->folder->path, .converters = converters_of(l), .world = l->s->world};
+        .folder = l->folder->path, .converters = tt_loop_converters(l), .world = l->s->world};
     const tt_ctl_numbers n = {.step = l->step,
                               .steps = l->s->core.training.steps,
                               .tokens_seen = l->tokens_seen,

@@ -295,12 +295,23 @@ void tt_ctl_set_state(tt_ctl *t, const char *state)
     pthread_mutex_unlock(&t->lock);
 }
 
+void tt_ctl_set_converters(tt_ctl *t, const char *converters)
+{
+    char *copy = strdup(converters);
+    if (!copy)
+        return;
+    pthread_mutex_lock(&t->lock);
+    free(t->converters);
+    t->converters = copy;
+    pthread_mutex_unlock(&t->lock);
+}
+
 bool tt_ctl_stops(const tt_ctl *t)
 {
     return atomic_load(&t->stops);
 }
 
-bool tt_ctl_take(tt_ctl *t, bool saves, tt_ctl_command *out)
+bool tt_ctl_take(tt_ctl *t, bool saves, bool sets, tt_ctl_command *out)
 {
     client *first = NULL;
     if (!atomic_load(&t->n_waiting))
@@ -308,7 +319,8 @@ bool tt_ctl_take(tt_ctl *t, bool saves, tt_ctl_command *out)
     pthread_mutex_lock(&t->lock);
     for (int i = 0; i < CLIENTS; i++) {
         client *c = &t->clients[i];
-        if (c->state != WAITING || (!saves && c->command.kind == TT_CTL_SAVE))
+        if (c->state != WAITING || (!saves && c->command.kind == TT_CTL_SAVE) ||
+            (!sets && c->command.kind == TT_CTL_SET))
             continue;
         if (!first || c->order < first->order)
             first = c;

@@ -25,6 +25,7 @@ typedef enum tt_ctl_kind {
     TT_CTL_LR,
     TT_CTL_LOG,
     TT_CTL_PROFILE,
+    TT_CTL_SET,
     TT_CTL_N_KINDS
 } tt_ctl_kind;
 
@@ -36,6 +37,7 @@ typedef struct tt_ctl_command {
     tt_ctl_rate rate;   /* LR */
     double value;       /* LR: the learning rate, or the factor */
     tt_log_level level; /* LOG */
+    const char *list;   /* SET: the converters, in the line */
 } tt_ctl_command;
 
 /* ctl_command.c, for both ends */
@@ -81,9 +83,11 @@ void tt_ctl_close(tt_ctl *c, tt_status status, const char *why, bool remove);
 /* For the loop: none of these waits for the thread's work, or allocates memory. */
 void tt_ctl_show(tt_ctl *c, const tt_ctl_numbers *n);
 void tt_ctl_set_state(tt_ctl *c, const char *state); /* "training", "validating": a constant text */
+void tt_ctl_set_converters(tt_ctl *c, const char *converters); /* a JSON list */
 bool tt_ctl_stops(const tt_ctl *c);                  /* whether somebody asked for a stop */
-/* The oldest command that waits; false: none does. saves: also TT_CTL_SAVE. */
-bool tt_ctl_take(tt_ctl *c, bool saves, tt_ctl_command *out);
+/* The oldest command that waits; false: none does. saves, sets: also TT_CTL_SAVE, TT_CTL_SET. The list of
+ * SET stays until the command is answered. */
+bool tt_ctl_take(tt_ctl *c, bool saves, bool sets, tt_ctl_command *out);
 /* Answers all commands of this kind that were taken. */
 void tt_ctl_answer(tt_ctl *c, tt_ctl_kind kind, tt_status s, const char *fmt, ...) TT_PRINTF(4, 5);
 

@@ -20,6 +20,7 @@ const tt_ctl_form tt_ctl_forms[] = {
     {TT_CTL_LR,       "lr",       "VALUE", "set optimizer.lr from the next step on: 3e-4, x0.5 times, or job"},
     {TT_CTL_LOG,      "log",      "LEVEL", "log error, warn, info or debug from now on"                      },
     {TT_CTL_PROFILE,  "profile",  NULL,    "trace the next step; answers with the file"                      },
+    {TT_CTL_SET, "set", "converters LIST", "another list of converters, as JSON, from one of the next steps on"},
 };
 const size_t tt_ctl_n_forms = TT_COUNT(tt_ctl_forms);
 
@@ -79,6 +80,24 @@ static tt_status parse_level(const char *text, tt_ctl_command *c, tt_error *err)
     return TT_FAIL(err, TT_EINVAL, "log: expected error, warn, info or debug, got \"%.40s\"", text);
 }
 
+/* "converters [...]" */
+static tt_status parse_list(const char *text, tt_ctl_command *c, tt_error *err)
+{
+    static const char key[] = "converters";
+    const char *list = text + sizeof key - 1;
+    const bool named = !strncmp(text, key, sizeof key - 1) && (*list == ' ' || !*list);
+    list += named ? strspn(list, " \t") : 0;
+    if (!named)
+        return TT_FAIL(err, TT_EINVAL, "set: only converters can be set, got \"%.40s\"", text);
+    if (*list != '[')
+        return TT_FAIL(err, TT_EINVAL,
+                       "set converters: expected a JSON list, like '[{\"name\": \"float8\"}]' or "
+                       "'[]', got \"%.40s\"",
+                       list);
+    c->list = list;
+    return TT_OK;
+}
+
 tt_status tt_ctl_parse(const char *line, tt_ctl_command *out, tt_error *err)
 {
     const size_t n = strcspn(line, " ");
@@ -100,6 +119,8 @@ tt_status tt_ctl_parse(const char *line, tt_ctl_command *out, tt_error *err)
         TT_TRY(parse_rate(argument, &c, err));
     if (f->kind == TT_CTL_LOG)
         TT_TRY(parse_level(argument, &c, err));
+    if (f->kind == TT_CTL_SET)
+        TT_TRY(parse_list(argument, &c, err));
     *out = c;
     return TT_OK;
 }

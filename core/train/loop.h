@@ -4,6 +4,7 @@
 #include "train/console.h"
 #include "train/ctl.h"
 #include "train/saver.h"
+#include "train/swap.h"
 #include "train/train.h"
 #include "train/writer.h"
 
@@ -63,6 +64,9 @@ typedef struct tt_loop {
     bool ctl_saves;       /* `ttrun ctl` waits for the save that is asked for */
     bool ctl_saving;      /* and for the one in flight */
     int64_t profile_step; /* that `ttrun ctl` wants traced; 0: none */
+    tt_swaps *swaps;
+    tt_swap swap;
+    bool swaps_now;       /* a program that `ttrun ctl` asked for is made on all ranks */
     double lr_base;       /* optimizer.lr, or what `ttrun ctl` has set */
     /* state of training */
     bool resumed; /* from a checkpoint in the folder */
@@ -100,6 +104,7 @@ tt_status tt_loop_settle(tt_loop *l, tt_error *err);
 const char *tt_loop_stop_name(int stopped_by);
 int tt_loop_stop_signal(const tt_loop *l); /* what asks this rank to stop, or 0 */
 void tt_loop_open_ctl(tt_loop *l);
+const char *tt_loop_converters(const tt_loop *l); /* the list as JSON. Owner: the programs' arena */
 void tt_loop_close_ctl(tt_loop *l, tt_status s, const tt_error *err);
 /* Combines the ranks' flags after a step: all take the maximum of each. Then all obey the command that
  * rank 0 has taken, if commands are allowed here. [collective] */
@@ -123,6 +128,7 @@ tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
  * after the other. Logs a table of the ops when the loop is closed. Does nothing if profiling is
  * off. */
 tt_status tt_loop_open_profile(tt_loop *l, tt_error *err);
+tt_status tt_loop_profile_open(tt_loop *l, tt_error *err); /* whatever the job says */
 tt_status tt_loop_profile_ask(tt_loop *l,
                               tt_error *err); /* the next step too, whatever the job says */
 bool tt_loop_profiles(const tt_loop *l, int64_t step);

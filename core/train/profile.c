@@ -79,7 +79,7 @@ static void print_limits(const tt_machine *m, tt_str *o)
 
 /* ---- when ---- */
 
-static tt_status profile_open(tt_loop *l, tt_error *err)
+tt_status tt_loop_profile_open(tt_loop *l, tt_error *err)
 {
     const tt_profiling_config *c = &l->s->core.profiling;
     tt_arena *a = tt_arena_new();
@@ -98,14 +98,14 @@ static tt_status profile_open(tt_loop *l, tt_error *err)
 
 tt_status tt_loop_open_profile(tt_loop *l, tt_error *err)
 {
-    return l->s->core.profiling.enable ? profile_open(l, err) : TT_OK;
+    return l->s->core.profiling.enable ? tt_loop_profile_open(l, err) : TT_OK;
 }
 
 tt_status tt_loop_profile_ask(tt_loop *l, tt_error *err)
 {
     const int64_t t0 = tt_now_ns();
     if (!l->profile)
-        TT_TRY(profile_open(l, err));
+        TT_TRY(tt_loop_profile_open(l, err));
     l->t.begin_ns += tt_now_ns() - t0; /* does not count as part of the step */
     l->profile_step = l->step + 1;
     return TT_OK;

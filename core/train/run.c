@@ -16,6 +16,7 @@ typedef struct world {
     const tt_run_folder *folder;
     tt_threads *threads; /* NULL: one rank */
     tt_shared_data data;
+    tt_swaps swaps;
     pthread_mutex_t lock;
     tt_status status; /* of the rank that failed first */
     tt_error err;
@@ -66,7 +67,7 @@ static bool must_settle(const tt_loop *l, bool save)
 {
     return l->step == l->s->core.training.steps || l->stopped_by || l->validation_due ||
            (l->s->core.checkpoint.enable && (save || l->save_asked)) ||
-           tt_loop_profiles(l, l->step + 1);
+           tt_loop_profiles(l, l->step + 1) || l->swaps_now || tt_swap_due(l);
 }
 
 static tt_status after_step(tt_loop *l, tt_error *err)
@@ -77,7 +78,14 @@ static tt_status after_step(tt_loop *l, tt_error *err)
     TT_TRY(tt_loop_exchange(l, true, err));
     if (must_settle(l, save))
         TT_TRY(publish_on_nan(l, tt_loop_settle(l, err)));
-    return conclude(l, save, err);
+    const bool saves = c->checkpoint.enable && (save || l->save_asked);
+    TT_TRY(conclude(l, save, err));
+    if (l->step == c->training.steps || l->stopped_by)
+        return TT_OK;
+    if (tt_swap_due(l) || (l->swaps_now && !saves))
+        TT_TRY(tt_swap_take_over(l, err));
+    tt_swap_plan_ahead(l);
+    return TT_OK;
 }
 
 static tt_status run_steps(tt_loop *l, tt_error *err)
@@ -97,6 +105,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
                        tt_loop_stop_name(l->stopped_by), (long long)first);
     if (l->validation_due)
         TT_TRY(conclude(l, true, err));
+    tt_swap_plan_ahead(l);
     while (l->step < steps && !l->stopped_by) {
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));
@@ -202,6 +211,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->main = rank == 0;
     l->folder = w->folder;
     l->shared = &w->data;
+    l->swaps = &w->swaps;
     l->loss = l->loss_max = l->norm = l->lr = (double)NAN;
     l->lr_base = *tt_optimizer_rate(w->s->optimizer.component, w->s->optimizer.config);
     if (w->o->dist)
@@ -222,12 +232,14 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         if (s != TT_OK && s != TT_ESIGNAL)
             rank_fail(&l->rank.dist, s, err);
         tt_loop_close_ctl(l, s, err);
+        tt_swap_drop(l);
         tt_loop_close_profile(l);
         tt_saver_free(l->saver);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
         l->rank.failed = s != TT_OK && s != TT_ESIGNAL;
         tt_rank_close(&l->rank);
+        tt_swap_close(l);
     } else if (d.vt) {
         rank_fail(&d, s, err);
     }
@@ -342,6 +354,7 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
                .lock = PTHREAD_MUTEX_INITIALIZER};
     tt_arena *a = tt_arena_new();
     tt_status st;
+    tt_swaps_init(&w.swaps, o->dist ? 1 : s->world);
     if (o->dist)
         st = run_process(&w, &folder, a, err);
     else if ((st = tt_run_folder_open(s, o, a, &folder, err)) != TT_OK)
@@ -350,6 +363,7 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
         st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
     tt_data_parts_close(&w.data.parts, s);
     tt_run_folder_close(&folder);
+    tt_swaps_release(&w.swaps);
     tt_arena_free(a);
     return st;
 }

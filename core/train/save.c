@@ -307,6 +307,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     tt_trainer_state st;
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
     TT_TRY(tt_ckpt_check_counts(at, &st, err));
+    TT_TRY(tt_swap_to_step(l, st.step, err));
     TT_TRY(check_same_model(l, at, &st, err));
     TT_TRY(check_whole(l, at, err));
     TT_TRY(tt_rank_load(&l->rank, at, true, l->main, err));
