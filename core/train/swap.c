@@ -188,7 +188,8 @@ static void swap_exchange(tt_loop *l)
     w->using = w->next;
     w->next = NULL;
     memset(&w->rank, 0, sizeof w->rank);
-    next_drop(l, was);
+    if (was != w->first)
+        next_drop(l, was);
 }
 
 /* What holds addresses or names of the old program is closed before it, and opened after it. */
@@ -264,6 +265,7 @@ tt_status tt_swap_to_step(tt_loop *l, int64_t step, tt_error *err)
     l->step = step;
     const tt_status s = tt_swap_take_over(l, err);
     l->step = was;
+    l->swap.first = l->swap.using;
     return s;
 }
 
@@ -286,5 +288,7 @@ void tt_swap_close(tt_loop *l)
 {
     tt_swap_drop(l);
     next_drop(l, l->swap.using);
-    l->swap.using = NULL;
+    if (l->swap.first != l->swap.using)
+        next_drop(l, l->swap.first);
+    l->swap.first = l->swap.using = NULL;
 }
