@@ -145,14 +145,48 @@ static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error 
     return tt_ckpt_load(reader, p, n, err);
 }
 
+/* Leaves out what converters of this job declare and the checkpoint, of a run without them, has not: it
+ * keeps its initial values. Returns how many pieces are left. */
+static size_t without_new(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p, size_t n,
+                          tt_arena *a, bool report)
+{
+    static const char prefix[] = "optimizer.state.";
+    const tt_graph *g = r->s->graph;
+    tt_map *declared = tt_map_new(a);
+    const char *first = NULL;
+    size_t kept = 0, added = 0;
+    for (size_t i = 0; i < g->params.n; i++)
+        if (g->params.items[i]->converter)
+            tt_map_set(declared, g->params.items[i]->name, declared);
+    for (size_t i = 0; i < n; i++) {
+        const bool state = !strncmp(p[i].name, prefix, sizeof prefix - 1);
+        const char *name = state ? p[i].name + sizeof prefix - 1 : p[i].name;
+        const char *dot = state ? strrchr(name, '.') : NULL;
+        const char *param = dot ? tt_arena_strn(a, name, (size_t)(dot - name)) : name;
+        if (!tt_map_get(declared, param) || tt_ckpt_has(reader, p[i].name)) {
+            p[kept++] = p[i];
+            continue;
+        }
+        added += !state;
+        first = first ? first : param;
+    }
+    if (report && added)
+        tt_log(TT_INFO, "checkpoint",
+               "converters: %zu parameters added, which the checkpoint has not (%s%s): initial values",
+               added, first, added > 1 ? ", …" : "");
+    return kept;
+}
+
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
-    const size_t n = tt_rank_pieces(r, a, optimizer, &p);
+    size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
+    if (s == TT_OK)
+        n = without_new(r, reader, p, n, a, report);
     if (s == TT_OK)
         s = fill_all(r, p, n, false, load_pieces, reader, err);
     if (s == TT_OK && report) {
