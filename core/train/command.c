@@ -120,7 +120,8 @@ static tt_status set_converters(tt_loop *l, const char *list, size_t n, tt_error
 {
     int32_t *words = calloc(n + 1, sizeof *words);
     char *text = calloc(n + 1, 1);
-    tt_status s = words && text ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for a list of converters");
+    tt_status s =
+        words && text ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for a list of converters");
     for (size_t i = 0; s == TT_OK && l->main && i < n; i++)
         words[i] = (unsigned char)list[i];
     if (s == TT_OK && l->rank.dist.vt)

@@ -84,7 +84,7 @@ void tt_ctl_close(tt_ctl *c, tt_status status, const char *why, bool remove);
 void tt_ctl_show(tt_ctl *c, const tt_ctl_numbers *n);
 void tt_ctl_set_state(tt_ctl *c, const char *state); /* "training", "validating": a constant text */
 void tt_ctl_set_converters(tt_ctl *c, const char *converters); /* a JSON list */
-bool tt_ctl_stops(const tt_ctl *c);                  /* whether somebody asked for a stop */
+bool tt_ctl_stops(const tt_ctl *c); /* whether somebody asked for a stop */
 /* The oldest command that waits; false: none does. saves, sets: also TT_CTL_SAVE, TT_CTL_SET. The list of
  * SET stays until the command is answered. */
 bool tt_ctl_take(tt_ctl *c, bool saves, bool sets, tt_ctl_command *out);

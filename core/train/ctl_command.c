@@ -13,14 +13,15 @@
 
 const tt_ctl_form tt_ctl_forms[] = {
     {TT_CTL_STATUS,   "status",   NULL,
-     "step, loss, speed, time left and converters, as a table or --json"                                     },
-    {TT_CTL_SAVE,     "save",     NULL,    "save a checkpoint after this step; answers when it is complete"  },
-    {TT_CTL_VALIDATE, "validate", NULL,    "validate after this step; answers with the loss"                 },
-    {TT_CTL_STOP,     "stop",     NULL,    "save and stop after this step, like SIGTERM"                     },
-    {TT_CTL_LR,       "lr",       "VALUE", "set optimizer.lr from the next step on: 3e-4, x0.5 times, or job"},
-    {TT_CTL_LOG,      "log",      "LEVEL", "log error, warn, info or debug from now on"                      },
-    {TT_CTL_PROFILE,  "profile",  NULL,    "trace the next step; answers with the file"                      },
-    {TT_CTL_SET, "set", "converters LIST", "another list of converters, as JSON, from one of the next steps on"},
+     "step, loss, speed, time left and converters, as a table or --json"                                               },
+    {TT_CTL_SAVE,     "save",     NULL,              "save a checkpoint after this step; answers when it is complete"  },
+    {TT_CTL_VALIDATE, "validate", NULL,              "validate after this step; answers with the loss"                 },
+    {TT_CTL_STOP,     "stop",     NULL,              "save and stop after this step, like SIGTERM"                     },
+    {TT_CTL_LR,       "lr",       "VALUE",           "set optimizer.lr from the next step on: 3e-4, x0.5 times, or job"},
+    {TT_CTL_LOG,      "log",      "LEVEL",           "log error, warn, info or debug from now on"                      },
+    {TT_CTL_PROFILE,  "profile",  NULL,              "trace the next step; answers with the file"                      },
+    {TT_CTL_SET,      "set",      "converters LIST",
+     "another list of converters, as JSON, from one of the next steps on"                                              },
 };
 const size_t tt_ctl_n_forms = TT_COUNT(tt_ctl_forms);
 

@@ -75,9 +75,10 @@ static tt_status keep_param(const tt_rank *next, const tt_rank *old, int i, int 
     if (was < 0)
         return p->init ? tt_rank_init_param(next, i, &to, err) : TT_OK;
     if (!tt_exec_param(old->exec, was, &from) || !same_box(&to, &from))
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "%s%s%s would lie elsewhere or have another type, so its values cannot be kept",
-                       p->name, p->suffix ? "." : "", p->suffix ? p->suffix : "");
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "%s%s%s would lie elsewhere or have another type, so its values cannot be kept",
+            p->name, p->suffix ? "." : "", p->suffix ? p->suffix : "");
     return copy_tensor(next, old, &to, &from, err);
 }
 

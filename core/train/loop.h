@@ -66,8 +66,8 @@ typedef struct tt_loop {
     int64_t profile_step; /* that `ttrun ctl` wants traced; 0: none */
     tt_swaps *swaps;
     tt_swap swap;
-    bool swaps_now;       /* a program that `ttrun ctl` asked for is made on all ranks */
-    double lr_base;       /* optimizer.lr, or what `ttrun ctl` has set */
+    bool swaps_now; /* a program that `ttrun ctl` asked for is made on all ranks */
+    double lr_base; /* optimizer.lr, or what `ttrun ctl` has set */
     /* state of training */
     bool resumed; /* from a checkpoint in the folder */
     int64_t step; /* that the host puts on the queues */

@@ -173,10 +173,11 @@ static tt_status check_room(const tt_rank *next, const tt_rank *beside, tt_error
                                          tt_program_bytes(beside->plan->program));
     if (!tt_device_is_host(&next->device) || need <= have)
         return TT_OK;
-    return TT_FAIL(err, TT_ENOMEM,
-                   "the program does not fit beside the one that runs: both take %.1f GiB, and there "
-                   "are %.1f here",
-                   need / (1 << 30), have / (1 << 30));
+    return TT_FAIL(
+        err, TT_ENOMEM,
+        "the program does not fit beside the one that runs: both take %.1f GiB, and there "
+        "are %.1f here",
+        need / (1 << 30), have / (1 << 30));
 }
 
 tt_status tt_rank_start(tt_rank *next, const tt_rank *beside, tt_dist *d, tt_error *err)

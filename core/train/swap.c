@@ -91,7 +91,8 @@ static void *make_main(void *arg)
     tt_log_set_thread_rank(l->rank.dist.vt ? l->rank.dist.rank : -1);
     w->status = next_make(l, w->next, &w->err);
     if (w->status == TT_OK)
-        w->status = tt_rank_plan(&l->rank, &w->next->setup, l->s->has_validation, &w->rank, &w->err);
+        w->status =
+            tt_rank_plan(&l->rank, &w->next->setup, l->s->has_validation, &w->rank, &w->err);
     atomic_store(&w->done, true);
     return NULL;
 }

@@ -20,13 +20,15 @@ typedef struct tt_swaps {
 void tt_swaps_init(tt_swaps *w, int ranks);
 void tt_swaps_release(tt_swaps *w);
 
-typedef struct tt_swap { /* of one rank */
+typedef struct tt_swap {   /* of one rank */
     tt_next *using, *next; /* the setup in use, NULL: that of the start; and the one that is made */
-    tt_next *first; /* what the run was opened with, if it is not the start's: data and sinks point to it */
-    int64_t number;        /* of swaps that were begun */
-    int64_t at;            /* the steps that the next one is made for */
-    int64_t tried;         /* scheduled changes up to here were made or refused */
-    bool scheduled;        /* the next one takes over after `at` steps; else as soon as all ranks have it */
+    tt_next *
+        first; /* what the run was opened with, if it is not the start's: data and sinks point to it */
+    int64_t number; /* of swaps that were begun */
+    int64_t at;     /* the steps that the next one is made for */
+    int64_t tried;  /* scheduled changes up to here were made or refused */
+    bool
+        scheduled; /* the next one takes over after `at` steps; else as soon as all ranks have it */
     pthread_t thread;
     bool has_thread;
     _Atomic bool done;

@@ -32,7 +32,7 @@ typedef struct tt_rank {
     tt_dist dist;
     tt_pool *pool;
     void *backend;
-    tt_device device; /* the backend's memory */
+    tt_device device;   /* the backend's memory */
     tt_arena *programs; /* of the two plans */
     tt_plan *plan, *eval_plan;
     tt_exec *exec, *eval;

@@ -147,8 +147,8 @@ static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error 
 
 /* Leaves out what converters of this job declare and the checkpoint, of a run without them, has not: it
  * keeps its initial values. Returns how many pieces are left. */
-static size_t without_new(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p, size_t n,
-                          tt_arena *a, bool report)
+static size_t without_new(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
+                          size_t n, tt_arena *a, bool report)
 {
     static const char prefix[] = "optimizer.state.";
     const tt_graph *g = r->s->graph;
@@ -171,9 +171,10 @@ static size_t without_new(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckp
         first = first ? first : param;
     }
     if (report && added)
-        tt_log(TT_INFO, "checkpoint",
-               "converters: %zu parameters added, which the checkpoint has not (%s%s): initial values",
-               added, first, added > 1 ? ", …" : "");
+        tt_log(
+            TT_INFO, "checkpoint",
+            "converters: %zu parameters added, which the checkpoint has not (%s%s): initial values",
+            added, first, added > 1 ? ", …" : "");
     return kept;
 }
 
