@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/builder_impl.h"
 #include <string.h>
+#include <ttrun/converter.h>
 
 /* Buffers: state of a model that is not a parameter, and its update once per step. */
 
@@ -56,23 +57,22 @@ tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_d
     return read_buffer(b, full, dims, n_dims, opts);
 }
 
-void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer_fn fn, void *user)
+static void update(tt_builder *b, tt_value *buffer, tt_value *stat, bool max, tt_buffer_fn fn,
+                   void *user)
 {
-    if (tt_local_refuses(b, "tt_buffer_update"))
-        return;
     const tt_node *n = buffer->node;
     if (n->op != &tt_op_state || n->state->kind != TT_STATE_BUFFER) {
         tt_builder_fail(
             b, TT_EINVAL,
-            "tt_buffer_update: the first value is not a buffer; pass what tt_buffer returned");
+            "the update of a buffer: the first value is not a buffer; pass what tt_buffer or "
+            "tt_converter_state returned");
         return;
     }
     for (int d = 0; d < stat->type.n_dims; d++)
         if (stat->type.dims[d].label && !strcmp(stat->type.dims[d].label, TT_LABEL_TOKENS)) {
-            tt_builder_fail(
-                b, TT_EINVAL,
-                "tt_buffer_update of %s: the statistic has a token dim; reduce it first",
-                n->state->name);
+            tt_builder_fail(b, TT_EINVAL,
+                            "the update of %s: the statistic has a token dim; reduce it first",
+                            n->state->name);
             return;
         }
     for (size_t i = 0; i < b->g->buffer_updates.n; i++)
@@ -80,8 +80,54 @@ void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer
             tt_builder_fail(b, TT_EINVAL, "buffer %s is updated twice", n->state->name);
             return;
         }
-    const tt_buffer_entry e = {n->state, tt_cast(b, stat, TT_F32), NULL, fn, user};
+    const tt_buffer_entry e = {n->state, tt_cast(b, stat, TT_F32), NULL, max, fn, user};
     tt_vec_push(b->arena, &b->g->buffer_updates, e);
+}
+
+void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer_fn fn, void *user)
+{
+    if (!tt_local_refuses(b, "tt_buffer_update"))
+        update(b, buffer, stat, false, fn, user);
+}
+
+/* ---- state of converters ---- */
+
+const char *tt_builder_owner(tt_builder *b, const char *converter)
+{
+    const char *was = b->owner;
+    b->owner = converter;
+    return was;
+}
+
+static bool outside_of_product(tt_builder *b, const char *what)
+{
+    if (!b->failed && !b->owner)
+        tt_builder_fail(b, TT_EINVAL, "%s: only a converter's product() may call it", what);
+    return b->failed;
+}
+
+tt_value *tt_converter_state(tt_builder *b, const tt_product *p, const char *name,
+                             const tt_dim *dims, int n_dims, const tt_init *init)
+{
+    static const char *const roles[] = {"forward", "grad_input", "grad_weight"};
+    tt_buffer_opts o = {.init = {.kind = TT_INIT_CONSTANT}};
+    if (outside_of_product(b, "tt_converter_state"))
+        return tt_placeholder(b);
+    if (init)
+        o.init = *init;
+    const char *full = tt_arena_printf(b->arena, "converters.%s.%s.%s.%s", b->owner, p->param,
+                                       roles[p->role], name);
+    tt_value *v = read_buffer(b, full, dims, n_dims, &o);
+    if (!b->failed)
+        v->node->state->of_converter = true;
+    return v;
+}
+
+void tt_converter_update(tt_builder *b, tt_value *state, tt_value *stat, tt_buffer_fn fn,
+                         void *user)
+{
+    if (!outside_of_product(b, "tt_converter_update"))
+        update(b, state, stat, true, fn, user);
 }
 
 tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims, int n_dims)

@@ -90,7 +90,8 @@ typedef struct tt_metric_entry {
 typedef struct tt_buffer_entry {
     tt_state *state;
     tt_value *stat; /* f32, of one micro-batch */
-    tt_state *sum;  /* the sum over micro-batches */
+    tt_state *sum;  /* the sum over micro-batches, or the maximum */
+    bool max;
     tt_buffer_fn fn;
     void *user;
 } tt_buffer_entry;
@@ -165,7 +166,8 @@ tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the first error, i
 const tt_error *tt_builder_error(const tt_builder *b);     /* NULL: no error so far */
 /* token_order.c: finds out whether the described graph needs tokens in their order (graph->ordered). */
 void tt_graph_find_order(tt_builder *b);
-void tt_builder_context(tt_builder *b, const char *what); /* "plugin mini.so": prefixes errors */
+/* "plugin mini.so": prefixes errors. Returns the context before. */
+const char *tt_builder_context(tt_builder *b, const char *what);
 
 bool tt_node_is_cast(const tt_node *n);
 

@@ -195,9 +195,11 @@ const tt_error *tt_builder_error(const tt_builder *b)
     return b->failed ? &b->err : NULL;
 }
 
-void tt_builder_context(tt_builder *b, const char *what)
+const char *tt_builder_context(tt_builder *b, const char *what)
 {
+    const char *was = b->context;
     b->context = what ? tt_arena_str(b->arena, what) : NULL;
+    return was;
 }
 
 /* ---- where the nodes that are built next belong ---- */

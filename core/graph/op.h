@@ -54,6 +54,8 @@ tt_value *tt_builder_convert_linear(tt_builder *b, const char *param_name, tt_va
 /* The same about what a converter's linear() computes with the weight itself: the layer as the
  * converter leaves it. Elsewhere NULL. */
 tt_value *tt_builder_convert_nested(tt_builder *b, tt_value *x, tt_value *w);
+/* The product() of the converter of this name runs from here on; NULL: none does. Returns the one before. */
+const char *tt_builder_owner(tt_builder *b, const char *converter);
 /* Converter number i's linear() runs from here on; -1: none does. Returns the one before. */
 int tt_builder_converting(tt_builder *b, int i);
 

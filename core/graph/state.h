@@ -36,6 +36,7 @@ typedef struct tt_state {
     tt_init init;                         /* BUFFER */
     const float *values;                  /* BUFFER: initial values, row-major; NULL: use init */
     bool transient;                       /* BUFFER: no checkpoint has it */
+    bool of_converter;                    /* BUFFER: not the model's */
     struct tt_stack *stack;               /* of PARAM, OPTIMIZER, ACCUMULATOR */
     const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds */
 } tt_state;

@@ -3,8 +3,8 @@
 #include "passes/passes.h"
 
 /* buffers: while the micro-batches run, the statistic of each buffer is summed where the forward
- * makes it. Once per step, after the update, the buffer gets the value that its function
- * returns. */
+ * makes it, or its maximum is kept. Once per step, after the update, the buffer gets the value that
+ * its function returns. */
 
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err)
 {
@@ -12,10 +12,14 @@ tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err)
     for (size_t i = 0; i < g->buffer_updates.n; i++) {
         tt_buffer_entry *e = &g->buffer_updates.items[i];
         const tt_value *v = e->stat;
-        tt_builder_at(b, TT_FORWARD, v->node->when->stage, v->node->block, e->state->name);
+        if (e->sum)
+            continue;
+        tt_builder_at(b, v->node->when->region, v->node->when->stage, v->node->block,
+                      e->state->name);
         e->sum = tt_state_new(g, TT_STATE_ACCUMULATOR,
                               tt_arena_printf(g->arena, "%s.accumulated", e->state->name), &v->type,
                               &v->place);
+        e->sum->accumulate_max = e->max;
         tt_accumulate(b, e->sum, -1, e->stat);
     }
     return tt_builder_finish(b, err);
@@ -30,7 +34,7 @@ static tt_value *mean_of(tt_builder *b, const tt_buffer_entry *e, tt_state *inv_
     if (same) /* the update of a sharded buffer is sharded in the same way */
         to = e->state->place;
     tt_value *sum = tt_redistribute(b, tt_state_read(b, e->sum), &to);
-    return tt_mul(b, sum, tt_state_read(b, inv_micro));
+    return e->max ? sum : tt_mul(b, sum, tt_state_read(b, inv_micro));
 }
 
 /* Updates the buffer on one of the stages that read it. A rank that also has a lower one of

@@ -115,6 +115,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_autodiff(b, &o->autodiff, err));
     TT_TRY(dump(c, g, "autodiff", err));
     TT_TRY(convert(c, b, err));
+    TT_TRY(tt_pass_buffer_sums(b, err)); /* of converters */
     TT_TRY(tt_pass_chunk_move(g, &co, err));
     TT_TRY(tt_pass_update(b, &o->update, err));
     TT_TRY(tt_pass_buffers(b, err));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
-#include "passes/passes.h"
+#include "passes/convert_impl.h"
 #include <string.h>
 
 /* convert: the job's converters are asked about each product of the placed graph: of a layer's forward
@@ -19,68 +19,11 @@ typedef struct converting {
     tt_value **instead;         /* by id of a replaced value: the new one, placed like it */
     tt_value **raw;             /* the same, in the placement in which it was made */
     tt_value **dout;            /* by id of a gradient of attention's output: as converted */
-    size_t room;                /* entries of the two */
+    size_t room;                /* entries of the three */
     const tt_node *now;         /* the node that is converted */
     bool *placed;               /* by node id: it is in `list` */
     TT_VEC(tt_node *) list;
 } converting;
-
-/* ---- operands of attention ---- */
-
-static const char *const operands[] = {"q", "k", "v", "dout"};
-
-static void describe_operand(tt_builder *b, int operand, tt_value *v, const char *scope,
-                             tt_product *p)
-{
-    const tt_dim *d = &v->type.dims[v->type.n_dims - 1];
-    *p = (tt_product){.struct_size = sizeof *p,
-                      .role = operand < 3 ? TT_PRODUCT_FORWARD : TT_PRODUCT_GRAD_INPUT,
-                      .layer = TT_PRODUCT_ATTENTION,
-                      .param =
-                          tt_arena_printf(tt_builder_graph(b)->arena, "%s%s%s", scope ? scope : "",
-                                          scope && *scope ? "." : "", operands[operand]),
-                      .tags = "",
-                      .in = d->unit,
-                      .out = d->size / d->unit,
-                      .a = v};
-}
-
-static bool has_shape(tt_builder *b, const tt_convert_opts *o, int i, const tt_product *p,
-                      const tt_value *y, const tt_type *t);
-static tt_value *with_dtype(tt_builder *b, tt_value *y, tt_dtype to);
-static void check_final(tt_builder *b, const tt_convert_opts *o, int i, const tt_product *p,
-                        const tt_param_info *info);
-
-/* The operand as the converters leave it, one after another; NULL: they leave it as it is. */
-static tt_value *ask_operand(tt_builder *b, const tt_convert_opts *o, tt_product *p)
-{
-    const tt_type t = p->a->type;
-    tt_value *made = NULL;
-    for (int i = 0; i < o->n; i++) {
-        tt_value *y = o->product(o->user, i, b, p, NULL);
-        if (tt_builder_error(b) || !y || y == p->a)
-            continue;
-        if (!has_shape(b, o, i, p, y, &t))
-            return NULL;
-        if (o->is_final(o->user, i))
-            check_final(b, o, i, p, NULL);
-        p->a = made = with_dtype(b, y, t.dtype);
-    }
-    return made;
-}
-
-tt_value *tt_convert_operand(tt_builder *b, const tt_convert_opts *o, int operand, tt_value *v)
-{
-    tt_product p;
-    v = tt_to_stage(b, v);
-    if (tt_builder_error(b))
-        return v;
-    describe_operand(b, operand, v, tt_builder_scope(b), &p);
-    tt_builder_inner(b, true);
-    tt_value *y = ask_operand(b, o, &p);
-    tt_builder_inner(b, false);
-    return y ? tt_straight_through(b, v, y) : v;
-}
 
 /* ---- finding products ---- */
 
@@ -146,55 +89,6 @@ static void build_nowhere(const converting *c)
     tt_builder_finest(c->b, false);
 }
 
-static bool has_shape(tt_builder *b, const tt_convert_opts *o, int i, const tt_product *p,
-                      const tt_value *y, const tt_type *t)
-{
-    char got[256], want[256];
-    bool same = y->type.n_dims == t->n_dims && tt_dtype_is_float(y->type.dtype);
-    for (int d = 0; same && d < t->n_dims; d++)
-        same = y->type.dims[d].size == t->dims[d].size;
-    if (same)
-        return true;
-    tt_type_print(&y->type, got, sizeof got);
-    tt_type_print(t, want, sizeof want);
-    tt_builder_fail(b, TT_EINVAL, "%s: product() of %s returned %s, must be %s",
-                    o->name(o->user, i), p->param, got, want);
-    return false;
-}
-
-/* y with the dtype of n's result. A partial sum stays one, as in the product itself. */
-static tt_value *with_dtype(tt_builder *b, tt_value *y, tt_dtype to)
-{
-    const tt_attrs_cast a = {.to = to};
-    if (y->place.partial_max) {
-        tt_placement whole = y->place;
-        whole.partial = 0;
-        whole.partial_max = 0;
-        y = tt_redistribute(b, y, &whole);
-    }
-    if (y->type.dtype == to)
-        return y;
-    const bool was = tt_builder_follow(b, true);
-    tt_op(b, "cast", &y, 1, &a, &y, 1);
-    tt_builder_follow(b, was);
-    return y;
-}
-
-/* No later converter may change what a converter with TT_CONVERTER_FINAL leaves. */
-static void check_final(tt_builder *b, const tt_convert_opts *o, int i, const tt_product *p,
-                        const tt_param_info *info)
-{
-    static const char *const roles[] = {"forward", "grad_input", "grad_weight"};
-    for (int k = i + 1; k < o->n; k++) {
-        const tt_value *y = o->product(o->user, k, b, p, info);
-        if (y && y != p->a && !tt_builder_error(b))
-            tt_builder_fail(b, TT_EINVAL,
-                            "%s converts the product %s of %s, which %s has converted and no other "
-                            "may change: list it before, or leave the layer out by filter or roles",
-                            o->name(o->user, k), roles[p->role], p->param, o->name(o->user, i));
-    }
-}
-
 static bool replace(converting *c, tt_node *n, const tt_product *p, const tt_param_info *info,
                     int first);
 
@@ -245,11 +139,11 @@ static bool replace(converting *c, tt_node *n, const tt_product *p, const tt_par
         tt_value *y = c->o->product(c->o->user, i, c->b, p, info);
         if (tt_builder_error(c->b) || !y)
             continue;
-        if (!has_shape(c->b, c->o, i, p, y, &n->out[0]->type))
+        if (!tt_convert_has_shape(c->b, c->o, i, p, y, &n->out[0]->type))
             return false;
         if (c->o->is_final(c->o->user, i))
-            check_final(c->b, c->o, i, p, info);
-        y = with_dtype(c->b, y, n->out[0]->type.dtype);
+            tt_convert_check_final(c->b, c->o, i, p, info);
+        y = tt_convert_with_dtype(c->b, y, n->out[0]->type.dtype);
         offer_rest(c, n, from, p, info, i);
         build_at(c, n);
         tt_value *same = tt_redistribute(c->b, y, &n->out[0]->place);
@@ -273,8 +167,8 @@ static void replace_dout(converting *c, tt_node *n)
     tt_value *v = n->in[DOUT], *y = c->dout[v->id];
     if (!y) {
         build_at(c, n);
-        describe_operand(c->b, 3, v, n->scope, &p);
-        y = ask_operand(c->b, c->o, &p);
+        tt_convert_describe_operand(c->b, 3, v, n->scope, &p);
+        y = tt_convert_ask_operand(c->b, c->o, &p);
         make_room(c);
         c->dout[v->id] = y = y ? tt_redistribute(c->b, y, &v->place) : v;
     }
@@ -352,8 +246,13 @@ static void put(converting *c, tt_node *n, int first_new)
         return;
     c->placed[n->id] = true;
     reconnect(c, n);
-    for (int j = 0; j < n->n_in; j++)
+    if (n->op == &tt_op_redistribute && c->instead[n->out[0]->id])
+        return; /* it is dropped */
+    for (int j = 0; j < n->n_in; j++) {
         put(c, n->in[j]->node, first_new);
+        n->in[j] = latest(c, n->in[j]);
+        put(c, n->in[j]->node, first_new);
+    }
     if (n->id >= first_new)
         settle_loop(c, n);
     tt_vec_push(c->g->arena, &c->list, n);

@@ -228,7 +228,9 @@ static tt_value *convert_linear(void *user, tt_builder *b, int first, const char
             leaves_out(c, name, info ? info->tags : ""))
             continue;
         const int was = tt_builder_converting(b, i);
+        const char *what = tt_builder_context(b, shown_name(user, i));
         tt_value *y = vtable(s, i)->linear(s->converters[i].config, b, name, x, w);
+        tt_builder_context(b, what);
         tt_builder_converting(b, was);
         c->linears++;
         c->layers += y != NULL;
@@ -249,7 +251,11 @@ static tt_value *convert_product(void *user, int i, tt_builder *b, const tt_prod
         !(c->roles >> p->role & 1u) || (info && info->converter > i) ||
         leaves_out(c, p->param, p->tags))
         return NULL;
+    const char *what = tt_builder_context(b, shown_name(user, i));
+    const char *owner = tt_builder_owner(b, s->converters[i].name);
     tt_value *y = vt->product(s->converters[i].config, b, p);
+    tt_builder_owner(b, owner);
+    tt_builder_context(b, what);
     if (y == p->a && p->layer == TT_PRODUCT_ATTENTION)
         y = NULL; /* the operand as it was */
     c->asked[p->role]++;
@@ -324,19 +330,19 @@ static void say_what(const tt_setup *s, int i)
     tt_str_free(&t);
 }
 
-tt_status tt_setup_check_converters(const tt_setup *s, tt_error *err)
+tt_status tt_setup_check_converters(const tt_setup *s, bool say, tt_error *err)
 {
     for (int i = 0; i < s->n_converters; i++) {
         tt_converting *c = &s->converting[i];
         if (c->fault.code != TT_OK)
             return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.filter", c->key), err, "%s",
                                c->fault.text);
-        for (size_t k = 0; k < c->n_filter; k++)
+        for (size_t k = 0; say && k < c->n_filter; k++)
             check_entry(s, c, &c->filter[k]);
-        if (tt_converter_active(s, i, s->converters_at))
+        if (say && tt_converter_active(s, i, s->converters_at))
             say_what(s, i);
     }
-    if (s->n_converters && s->graph->unchunked)
+    if (say && s->n_converters && s->graph->unchunked)
         tt_log(TT_INFO, "train",
                "converters: the logits exist whole, not in chunks of tokens, because %s needs all "
                "tokens at once; a filter that leaves out the head saves this memory",

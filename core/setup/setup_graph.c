@@ -364,7 +364,7 @@ static void fingerprint(tt_setup *s)
     }
     for (size_t i = 0; i < s->graph->states.n; i++) {
         const tt_state *x = s->graph->states.items[i];
-        if (x->kind != TT_STATE_BUFFER || x->transient)
+        if (x->kind != TT_STATE_BUFFER || x->transient || x->of_converter)
             continue;
         tt_type_print(&x->type, text, sizeof text);
         tt_str_printf(&t, "buffer %s %s\n", x->name, text);
@@ -475,7 +475,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
-    TT_TRY(tt_setup_check_converters(s, err));
+    TT_TRY(tt_setup_check_converters(s, o->mode == TT_MODE_TRAIN, err));
     if (s->graph->async_tp.whole)
         tt_log(
             TT_INFO, "train",

@@ -19,9 +19,9 @@ bool tt_has_tag(const char *tags, const char *tag);
 tt_status tt_setup_converters(tt_setup *s, tt_error *err);
 /* Makes the builder and the pass ask those that are active at s->converters_at. */
 void tt_setup_convert_opts(tt_setup *s, tt_compile_opts *o);
-/* After the graph is compiled: fails if a pattern of a filter failed; says what was converted, and which
- * entries of filters match nothing. */
-tt_status tt_setup_check_converters(const tt_setup *s, tt_error *err);
+/* After the graph is compiled: fails if a pattern of a filter failed. say: logs what was converted, and
+ * which entries of filters match nothing. */
+tt_status tt_setup_check_converters(const tt_setup *s, bool say, tt_error *err);
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 /* setup_comm.c: the communicators of tensors and of the host. */
 tt_status tt_setup_comm(tt_setup *s, const tt_setup_opts *o, tt_error *err);

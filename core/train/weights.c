@@ -145,31 +145,37 @@ static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error 
     return tt_ckpt_load(reader, p, n, err);
 }
 
-/* Leaves out what converters of this job declare and the checkpoint, of a run without them, has not: it
- * keeps its initial values. Returns how many pieces are left. */
+/* Leaves out what converters of this job declare or keep and the checkpoint, written with other
+ * converters, has not: that begins with its initial values. Returns how many pieces are left. */
 static size_t without_new(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
-                          size_t n, tt_arena *a, bool report)
+                          size_t n, const char *folder, tt_arena *a, bool report)
 {
     static const char prefix[] = "optimizer.state.";
     const tt_graph *g = r->s->graph;
     tt_map *declared = tt_map_new(a);
     const char *first = NULL;
-    size_t kept = 0, added = 0;
+    size_t kept = 0, added = 0, states = 0;
     for (size_t i = 0; i < g->params.n; i++)
         if (g->params.items[i]->converter)
             tt_map_set(declared, g->params.items[i]->name, declared);
     for (size_t i = 0; i < n; i++) {
-        const bool state = !strncmp(p[i].name, prefix, sizeof prefix - 1);
-        const char *name = state ? p[i].name + sizeof prefix - 1 : p[i].name;
-        const char *dot = state ? strrchr(name, '.') : NULL;
+        const bool own = !strncmp(p[i].name, "converters.", 11);
+        const bool moment = !strncmp(p[i].name, prefix, sizeof prefix - 1);
+        const char *name = moment ? p[i].name + sizeof prefix - 1 : p[i].name;
+        const char *dot = moment ? strrchr(name, '.') : NULL;
         const char *param = dot ? tt_arena_strn(a, name, (size_t)(dot - name)) : name;
-        if (!tt_map_get(declared, param) || tt_ckpt_has(reader, p[i].name)) {
+        if ((!own && !tt_map_get(declared, param)) || tt_ckpt_has(reader, p[i].name)) {
             p[kept++] = p[i];
             continue;
         }
-        added += !state;
-        first = first ? first : param;
+        states += own;
+        added += !own && !moment;
+        first = first || own ? first : param;
     }
+    if (report && states)
+        tt_log(TT_INFO, "checkpoint",
+               "%s: has no state of this job's converters for %zu tensors: they begin anew", folder,
+               states);
     if (report && added)
         tt_log(
             TT_INFO, "checkpoint",
@@ -186,10 +192,10 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
     tt_ckpt_piece *p;
     size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
-    if (s == TT_OK)
-        n = without_new(r, reader, p, n, a, report);
-    if (s == TT_OK)
+    if (s == TT_OK) {
+        n = without_new(r, reader, p, n, step_folder, a, report);
         s = fill_all(r, p, n, false, load_pieces, reader, err);
+    }
     if (s == TT_OK && report) {
         report_others(r, reader, a);
         report_converted(reader, step_folder, p, n);

@@ -57,6 +57,19 @@ typedef struct tt_product {
  * quantized already. A job that lists such a converter behind it, for the same product, is refused. */
 #define TT_CONVERTER_FINAL 1u
 
+/* ---- state, for product() alone ---- */
+
+/* f32 numbers that a converter keeps for a product from step to step, as they are during this step: the
+ * largest values of the last steps. Their full name, by which checkpoints hold them, is
+ * converters.<converter>.<param>.<role>.<name>. init NULL: zeros. Errors stick in b. */
+TT_EXPORT tt_value *tt_converter_state(tt_builder *b, const tt_product *p, const char *name,
+                                       const tt_dim *dims, int n_dims, const tt_init *init);
+/* Their next value, once per step of training, after the parameters' update: fn gets the state and the
+ * maximum of `stat` over the step's micro-batches, and returns the new value. stat has no token dim.
+ * Once per state; user must outlive the graph. */
+TT_EXPORT void tt_converter_update(tt_builder *b, tt_value *state, tt_value *stat, tt_buffer_fn fn,
+                                   void *user);
+
 typedef struct tt_converter_vt {
     size_t struct_size;
     /* Returns other ops that replace x·wᵀ for the parameter with the full name `name`

@@ -9,10 +9,12 @@
  *   powers   the same of operands that were divided by a power of two that their maximum gives,
  *            and multiplied by it: no bit may change either
  *   rolls    the same of an operand whose tokens were moved by one and back, for which a rank needs all
+ *   gram     the same with a sum over all tokens, added and taken away
  *   times    the product times `factor`
  *   last     as times, with TT_CONVERTER_FINAL
  *   rough    the product of operands with 4 bits, whose scale is the tensor's maximum
- *   wrong    a result of another shape; wrong, rough and adapter are left out with -DSOUND
+ *   delayed  the same with the maximum of the last four steps, a state
+ *   wrong    a result of another shape; wrong, rough, delayed and adapter are left out with -DSOUND
  *   adapter  linear(): the layer plus a layer of its own with parameters */
 
 typedef struct {
@@ -99,6 +101,16 @@ static tt_value *rolls(const void *self, tt_builder *b, const tt_product *p)
     return again(b, p, tt_roll(b, tt_roll(b, p->a, 0, 1), 0, -1), p->b);
 }
 
+/* dy + (z - z), where z = dy · (dyᵀ · dy) needs all tokens at once. */
+static tt_value *gram(const void *self, tt_builder *b, const tt_product *p)
+{
+    (void)self;
+    if (p->layer != TT_PRODUCT_LINEAR || p->role != TT_PRODUCT_GRAD_INPUT)
+        return NULL;
+    tt_value *z = op2(b, "linear_dx", p->a, op2(b, "linear_dw", p->a, p->a));
+    return again(b, p, tt_add(b, p->a, tt_sub(b, z, z)), p->b);
+}
+
 static tt_value *times(const void *self, tt_builder *b, const tt_product *p)
 {
     const config *c = (const config *)self;
@@ -124,6 +136,35 @@ static tt_value *four_bits(const void *self, tt_builder *b, const tt_product *p)
 {
     (void)self;
     return again(b, p, rough(b, p->a), p->b ? rough(b, p->b) : NULL);
+}
+
+/* The largest value of this step moves to the front of the last four. */
+static tt_value *shifted(tt_builder *b, tt_value *history, tt_value *stat, void *user)
+{
+    const tt_dim one = TT_DIM(1, NULL);
+    tt_value *both[2] = {tt_reshape(b, stat, &one, 1), tt_slice(b, history, 0, 0, 3)};
+    (void)user;
+    return tt_concat(b, both, 2, 0);
+}
+
+/* x with 4 bits by the largest value of the last four steps; as it is in the first step. */
+static tt_value *delayed_operand(tt_builder *b, const tt_product *p, const char *name, tt_value *x)
+{
+    const tt_dim four = TT_DIM(4, NULL);
+    tt_value *history = tt_converter_state(b, p, name, &four, 1, NULL);
+    tt_value *most = tt_max(b, history, 0, 1), *none = tt_const(b, 0.0, TT_F32);
+    tt_value *step = tt_scale(b, tt_maximum(b, most, tt_const(b, 1e-30, TT_F32)), 1.0 / 7);
+    tt_value *half = tt_const(b, 0.5, TT_F32), *f = tt_cast(b, x, TT_F32);
+    tt_value *q = tt_mul(b, tt_floor(b, tt_add(b, tt_div(b, f, step), half)), step);
+    tt_converter_update(b, history, largest(b, x), shifted, NULL);
+    return tt_select(b, tt_less(b, none, most), q, f);
+}
+
+static tt_value *delayed(const void *self, tt_builder *b, const tt_product *p)
+{
+    (void)self;
+    return again(b, p, delayed_operand(b, p, "a", p->a),
+                 p->b ? delayed_operand(b, p, "b", p->b) : NULL);
 }
 
 /* "…self_attn.q_proj.weight" → "q_proj" */
@@ -160,19 +201,23 @@ static tt_value *adapter(const void *self, tt_builder *b, const char *name, tt_v
 static const tt_converter_vt same_vt = {sizeof(same_vt), NULL, same, 0};
 static const tt_converter_vt powers_vt = {sizeof(powers_vt), NULL, powers, 0};
 static const tt_converter_vt rolls_vt = {sizeof(rolls_vt), NULL, rolls, 0};
+static const tt_converter_vt gram_vt = {sizeof(gram_vt), NULL, gram, 0};
 static const tt_converter_vt times_vt = {sizeof(times_vt), NULL, times, 0};
 static const tt_converter_vt last_vt = {sizeof(last_vt), NULL, times, TT_CONVERTER_FINAL};
 static const tt_converter_vt wrong_vt = {sizeof(wrong_vt), NULL, wrong, 0};
 static const tt_converter_vt rough_vt = {sizeof(rough_vt), NULL, four_bits, 0};
+static const tt_converter_vt delayed_vt = {sizeof(delayed_vt), NULL, delayed, 0};
 static const tt_converter_vt adapter_vt = {sizeof(adapter_vt), adapter, NULL, 0};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "same", "no change", config, options, &same_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "powers", "no change", config, options, &powers_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "rolls", "no change", config, options, &rolls_vt),
+    TT_COMPONENT(TT_KIND_CONVERTER, "gram", "no change", config, options, &gram_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "times", "a factor", config, options, &times_vt),
 #ifndef SOUND
     TT_COMPONENT(TT_KIND_CONVERTER, "wrong", "a wrong shape", config, options, &wrong_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "rough", "4 bits", config, options, &rough_vt),
+    TT_COMPONENT(TT_KIND_CONVERTER, "delayed", "4 bits", config, options, &delayed_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "adapter", "a layer more", config, options, &adapter_vt),
 #endif
     TT_COMPONENT(TT_KIND_CONVERTER, "last", "a factor, final", config, options, &last_vt),

@@ -79,6 +79,8 @@ go plain '[]' $long && go same '[{"name": "same"}]' $long && [ "$rc" -eq 0 ] && 
 ok no_bit_changes_chunks
 go powers '[{"name": "powers"}]' $long && [ "$rc" -eq 0 ] && grep -q "$unchunked" "$dir/err" && near "$(value "$dir/powers/metrics.jsonl" grad_norm 2)" "$(value "$dir/plain/metrics.jsonl" grad_norm 2)" 1e-6
 ok a_maximum_over_the_logits_gradient_ends_the_loop
+go gram '[{"name": "gram", "filter": ["layers"]}]' $long && [ "$rc" -eq 0 ] && grep -q 'logits exist whole, not in chunks of tokens, because op linear_dx' "$dir/err"
+ok a_sum_over_tokens_that_rows_read_ends_the_loop
 go plain_pp '[]' $long --nproc 2 ${p}pipeline_parallel_degree 2 && go same '[{"name": "same"}]' $long --nproc 2 ${p}pipeline_parallel_degree 2 && [ "$rc" -eq 0 ] && equal plain_pp same 2
 ok no_bit_changes_chunks_pp
 go plain '[]' $long && go forward '[{"name": "powers", "roles": ["forward"]}]' $long && [ "$rc" -eq 0 ] && ! grep -q 'logits exist whole' "$dir/err" && equal plain forward 2
@@ -104,6 +106,35 @@ mesh cp --nproc 2 --training.local_batch_size 8 ${p}context_parallel_degree 2
 mesh ring --nproc 2 --training.local_batch_size 8 ${p}context_parallel_degree 2 ${p}context_parallel_rotate_method ring
 mesh pp --nproc 2 --training.local_batch_size 8 ${p}pipeline_parallel_degree 2 ${p}pipeline_parallel_microbatches 1
 mesh fsdp_tp --nproc 4 ${p}tensor_parallel_degree 2
+
+# ---- state: the maximum of the last four steps, per product ----
+go state '[{"name": "delayed"}]' --training.local_batch_size 8 --training.steps 4 --checkpoint.interval 2 && losses "$dir/state/metrics.jsonl" >"$dir/wanted"
+# kept NAME OPTION...: the losses are those of one rank
+kept() {
+    what=$1
+    shift
+    go "$what" '[{"name": "delayed"}]' --training.steps 4 "$@"
+    [ "$rc" -eq 0 ] && losses "$dir/$what/metrics.jsonl" | paste -d' ' - "$dir/wanted" |
+        awk '{d = $2 - $4; n++; if (d < 0) d = -d; if ($1 != $3 || d > 5e-5) bad = 1} END {exit bad || n != 4}'
+    ok "state_of_converters_$what"
+}
+kept micro_batches --training.global_batch_size 8
+kept fsdp --nproc 2
+kept tp --nproc 2 --training.local_batch_size 8 ${p}tensor_parallel_degree 2
+kept ring --nproc 2 --training.local_batch_size 8 ${p}context_parallel_degree 2 ${p}context_parallel_rotate_method ring
+kept pp --nproc 2 --training.local_batch_size 8 ${p}pipeline_parallel_degree 2
+go exact '[]' --training.local_batch_size 8 --training.steps 4 --checkpoint.interval 2
+[ "$rc" -eq 0 ] && ! losses "$dir/exact/metrics.jsonl" | cmp -s - "$dir/wanted" && [ "$(losses "$dir/exact/metrics.jsonl" | head -n 1)" = "$(head -n 1 "$dir/wanted")" ]
+ok the_first_step_has_no_history
+cp -r "$dir/state" "$dir/again" && rm -rf "$dir/again/checkpoint/step-4" && train "$dir/again" $more --training.steps 4 --checkpoint.interval 2 --training.local_batch_size 8 --converters '[{"name": "delayed"}]'
+[ "$rc" -eq 0 ] && equal state again 4 && grep -q 'all equal' "$dir/out" && grep -q '"converters.delayed.lm_head.weight.grad_input.a"' "$dir/again/checkpoint/step-4/trainer.json"
+ok checkpoints_hold_the_state
+rm -rf "$dir/exact/checkpoint/step-4" && train "$dir/exact" $more --training.steps 4 --training.local_batch_size 8 --converters '[{"name": "delayed"}]'
+[ "$rc" -eq 0 ] && grep -q "has no state of this job's converters for 98 tensors: they begin anew" "$dir/err"
+ok a_converter_that_is_added_begins_anew
+rm -rf "$dir/again/checkpoint/step-4" && train "$dir/again" $more --training.steps 4 --training.local_batch_size 8
+[ "$rc" -eq 0 ] && grep -q '98 tensors not of this model ignored: converters.delayed' "$dir/err"
+ok the_state_of_one_that_is_gone_is_left_out
 
 # ---- roles reach their products, and no others ----
 # after a step exp_avg is (1 - beta1) times the gradient: that of `doubled` PARAM... changed by its own size (it is twice as large, or
