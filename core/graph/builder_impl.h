@@ -45,9 +45,9 @@ struct tt_builder {
     const char *scope;
     TT_VEC(const char *) scopes; /* full names of the enclosing scopes of describe() */
     bool in_block, follow, finest, inner;
-    int converting;  /* 1 + the converter whose linear() runs; 0: none */
+    int converting;    /* 1 + the converter whose linear() runs; 0: none */
     const char *owner; /* the converter whose product() runs; NULL: none */
-    tt_local *local; /* NULL: no local decomposition is written */
+    tt_local *local;   /* NULL: no local decomposition is written */
     /* nodes that are built once and shared */
     tt_map *inputs;       /* "name@stage@region" → tt_value */
     tt_map *param_values; /* unplaced graph: name → tt_value */

@@ -213,8 +213,8 @@ tt_status tt_swap_take_over(tt_loop *l, tt_error *err)
     tt_dist *d = &l->rank.dist;
     tt_error why = {0};
     tt_kept kept = {0};
-    swap_wait(w);
     const int64_t t0 = tt_now_ns();
+    swap_wait(w);
     why = w->err;
     tt_status s = tt_agree(d, w->status, &why);
     if (s == TT_OK)
