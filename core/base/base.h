@@ -150,6 +150,8 @@ double tt_memory_most(void);
 
 /* ---- log settings: level, origin of times, whose lines are shown */
 void tt_log_setup(tt_log_level level, int rank, int world, bool color);
+void tt_log_set_level(tt_log_level level); /* from now on */
+tt_log_level tt_log_get_level(void);
 void tt_log_set_thread_rank(int rank); /* of the calling thread; -1 = the process's rank */
 /* ranks: "0", "0,3" or "all"; returns false and changes nothing for another text */
 bool tt_log_show_ranks(const char *ranks);

@@ -35,6 +35,16 @@ void tt_log_setup(tt_log_level level, int rank, int world, bool color)
     atomic_store(&state.origin_ns, tt_now_ns());
 }
 
+void tt_log_set_level(tt_log_level level)
+{
+    atomic_store(&state.level, (int)level);
+}
+
+tt_log_level tt_log_get_level(void)
+{
+    return (tt_log_level)atomic_load(&state.level);
+}
+
 void tt_log_set_thread_rank(int rank)
 {
     thread_rank = rank;

@@ -29,6 +29,8 @@ typedef struct tt_trainer_state {
     double last_loss;
     int world;
     bool validation_due; /* the run was stopped before it had validated after this step */
+    bool has_lr; /* `ttrun ctl` has set the learning rate: to lr, where the job says lr_of_job */
+    double lr, lr_of_job;
 } tt_trainer_state;
 
 /* Save is in three calls so that ranks may be threads or processes:

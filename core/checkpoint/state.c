@@ -11,8 +11,9 @@
  *    "model_fingerprint": "…"|null, "tokenizer_fingerprint": "…"|null, "job": {…}|null,
  *    "files":   {"<name>": {"bytes": N, "xxh3_128": "<32 hex>"}},
  *    "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}}
- * "validation_due": true is there too where a stop cut the validation of that step short. Further
- * keys are left alone: a later 1.x may add some. */
+ * "validation_due": true is there too where a stop cut the validation of that step short, and
+ * "lr": {"of_job": x, "now": x} where `ttrun ctl` has set another one. Further keys are left alone: a
+ * later 1.x may add some. */
 
 #define FORMAT "ttrun-checkpoint"
 #define VERSION 1
@@ -71,6 +72,13 @@ tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str
     tt_str_printf(out, ",\n\"world\":%d,\n", s->world);
     if (s->validation_due)
         tt_str_add(out, "\"validation_due\":true,\n");
+    if (s->has_lr) {
+        tt_str_add(out, "\"lr\":{\"of_job\":");
+        tt_str_json_number(out, s->lr_of_job);
+        tt_str_add(out, ",\"now\":");
+        tt_str_json_number(out, s->lr);
+        tt_str_add(out, "},\n");
+    }
     add_text(out, "model_fingerprint", s->model_fingerprint);
     add_text(out, "tokenizer_fingerprint", s->tokenizer_fingerprint);
     tt_str_printf(out, "\"job\":%s,\n", s->job_json ? s->job_json : "null");
@@ -225,6 +233,26 @@ static tt_status check_version(const reading *r, const tt_json *root)
  * again: so a run does not continue from more than half of what is read. */
 #define MOST_COUNTED (INT64_MAX / 4)
 
+/* Absent: the job's. */
+static tt_status learning_rate(const reading *r, const tt_json *v, tt_trainer_state *s)
+{
+    const char *const keys[] = {"of_job", "now"};
+    double *const to[] = {&s->lr_of_job, &s->lr};
+    if (!v)
+        return TT_OK;
+    if (v->type != TT_JSON_OBJECT)
+        return bad(r, v, "lr", "an object is wanted");
+    for (size_t i = 0; i < TT_COUNT(keys); i++) {
+        const tt_json *x = tt_json_get(v, keys[i]);
+        if (!x || (x->type != TT_JSON_REAL && x->type != TT_JSON_INT) || !(x->real >= 0) ||
+            !isfinite(x->real))
+            return bad(r, x ? x : v, keys[i], "a finite number, not below 0, is wanted");
+        *to[i] = x->real;
+    }
+    s->has_lr = true;
+    return TT_OK;
+}
+
 static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state *out)
 {
     tt_trainer_state s = {0};
@@ -240,6 +268,7 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
     TT_TRY(text(r, root, "tokenizer_fingerprint", &s.tokenizer_fingerprint));
     s.world = (int)world;
     s.validation_due = due && due->type == TT_JSON_BOOL && due->boolean;
+    TT_TRY(learning_rate(r, tt_json_get(root, "lr"), &s));
     s.last_loss = (double)NAN;
     if (loss && (loss->type == TT_JSON_REAL || loss->type == TT_JSON_INT))
         s.last_loss = loss->real;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/names.h"
+#include "train/ctl.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -343,7 +344,15 @@ static void complete_word(completion *c)
         complete_explain(c);
         return;
     }
-    if (c->command == &tt_cmd_report || c->command == &tt_cmd_ckpt)
+    if (c->command == &tt_cmd_ctl && verb) {
+        c->mode = "words";
+        for (size_t i = 0; c->cli.n_words == 1 && i < tt_ctl_n_forms; i++)
+            offer(c, tt_ctl_forms[i].name, tt_ctl_forms[i].doc);
+        if (c->cli.n_words == 2 && !strcmp(c->cli.words[1], "log"))
+            offer_choices(c, "error|warn|info|debug");
+        return;
+    }
+    if (c->command == &tt_cmd_report || c->command == &tt_cmd_ctl || c->command == &tt_cmd_ckpt)
         c->mode = "folders";
     if (!verb && c->command->forms[0] >= 'a' && c->command->forms[0] <= 'z') {
         c->mode = "words";

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "train/ctl.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -145,11 +146,22 @@ static void print_usage(const tt_command *c, tt_str *out)
     }
 }
 
+static void print_ctl(tt_str *out)
+{
+    tt_str_add(out, "\ncommands of ctl:\n");
+    for (size_t i = 0; i < tt_ctl_n_forms; i++) {
+        const tt_ctl_form *f = &tt_ctl_forms[i];
+        tt_str_printf(out, "  %-8s %-9s %s\n", f->name, f->argument ? f->argument : "", f->doc);
+    }
+}
+
 void tt_cli_help(const tt_command *c, tt_str *out)
 {
     if (c) {
         print_usage(c, out);
         tt_str_printf(out, "%s\n", c->doc);
+        if (c == &tt_cmd_ctl)
+            print_ctl(out);
         if (c->n_rows)
             tt_str_printf(out, "\noptions of %s:\n", c->name);
         for (size_t i = 0; i < c->n_rows; i++)

@@ -197,6 +197,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     s->registry = r;
     s->job = job;
     s->machine = o->machine;
+    s->opts = tt_arena_dup(a, o, sizeof *o);
     TT_TRY(tt_setup_take_hf(s, o, err));
     TT_TRY(tt_core_config_parse(job, &s->core, err));
     if (!tt_log_show_ranks(s->core.log_ranks))

@@ -63,6 +63,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, validation_data, backend;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
+    const struct tt_setup_opts *opts; /* it was made with these */
     struct tt_converting *converting; /* [n_converters]: filter, roles and steps of each */
     int64_t
         converters_at; /* completed steps: the graphs are made with the converters of this time */
@@ -214,6 +215,16 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
 /* setup_convert.c: p, with the defaults of the keys that every converter has, is the only converter; NULL:
  * there is none. For `plugins check`, before the graphs are compiled. */
 void tt_setup_only_converter(tt_setup *s, const tt_part *p);
+/* setup_again.c: makes the setup of the same job once more, with another list of converters (JSON; NULL: the
+ * same list) and with those that are active after `at` steps. Nothing of the old setup but its registry is
+ * used by the new one. [setup; also beside a run that uses the old one] */
+tt_status tt_setup_again(const tt_setup *old, const char *converters, int64_t at, tt_arena *a,
+                         tt_setup *out, tt_error *err);
+/* setup_convert.c: the first number of steps above `after` at which other converters are active; -1: there is
+ * none within the job's steps. */
+int64_t tt_converters_change(const tt_setup *s, int64_t after);
+/* Whether the converters that are active after a and after b steps are the same. */
+bool tt_converters_equal(const tt_setup *s, int64_t a, int64_t b);
 /* setup_convert.c: does the job use converter i after so many completed steps? [any-thread] */
 bool tt_converter_active(const tt_setup *s, int i, int64_t steps_done);
 /* groups.c: pattern matching of param_groups: "tag:norm" or a regular expression on names (POSIX

@@ -55,6 +55,27 @@ bool tt_converter_active(const tt_setup *s, int i, int64_t steps_done)
     return steps_done >= c->from && steps_done < c->to;
 }
 
+int64_t tt_converters_change(const tt_setup *s, int64_t after)
+{
+    int64_t next = s->core.training.steps;
+    for (int i = 0; i < s->n_converters; i++) {
+        const tt_converting *c = &s->converting[i];
+        if (c->from > after)
+            next = TT_MIN(next, c->from);
+        if (c->to > after)
+            next = TT_MIN(next, c->to);
+    }
+    return next < s->core.training.steps ? next : -1;
+}
+
+bool tt_converters_equal(const tt_setup *s, int64_t a, int64_t b)
+{
+    for (int i = 0; i < s->n_converters; i++)
+        if (tt_converter_active(s, i, a) != tt_converter_active(s, i, b))
+            return false;
+    return true;
+}
+
 /* ---- the keys that every converter has ---- */
 
 /* A name of a parameter has none of these, so a text that has one is a regular expression. */
@@ -143,19 +164,6 @@ static tt_status common_keys(tt_setup *s, int i, tt_error *err)
     return TT_OK;
 }
 
-/* Another set of converters during the job needs another program. */
-static tt_status one_set(const tt_setup *s, int i, tt_error *err)
-{
-    const tt_converting *c = &s->converting[i];
-    const int64_t steps = s->core.training.steps;
-    const char *key = c->from > 0 && c->from < steps ? "from_step" : "to_step";
-    if (!strcmp(key, "to_step") && c->to >= steps)
-        return TT_OK;
-    return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.%s", c->key, key), err,
-                       "not built yet: converters that change between two of the job's %lld steps",
-                       (long long)steps);
-}
-
 tt_status tt_setup_converters(tt_setup *s, tt_error *err)
 {
     static const char *const common[] = {"filter", "from_step", "to_step", "roles", NULL};
@@ -168,7 +176,6 @@ tt_status tt_setup_converters(tt_setup *s, tt_error *err)
         TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_CONVERTER, c->key, NULL, common,
                                 s->arena, &s->converters[i], err));
         TT_TRY(common_keys(s, i, err));
-        TT_TRY(one_set(s, i, err));
     }
     s->n_converters = (int)n;
     return TT_OK;

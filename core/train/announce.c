@@ -114,15 +114,39 @@ static void announce_dropout(const tt_setup *s)
     tt_str_free(&list);
 }
 
+static void name_backend(const tt_loop *l, char *text, size_t size)
+{
+    const tt_backend_vt *vt = l->s->backend.component->vtable;
+    text[0] = 0;
+    if (vt->describe)
+        vt->describe(l->rank.backend, text, size);
+}
+
+tt_status tt_loop_describe(const tt_loop *l, tt_error *err)
+{
+    char backend[256];
+    tt_str changes = {0};
+    name_backend(l, backend, sizeof backend);
+    if (tt_loop_has_own_lr(l)) {
+        tt_str_printf(&changes, "{\"step\":%lld,\"lr\":", (long long)l->step);
+        tt_str_json_number(&changes, l->lr_base);
+        tt_str_addc(&changes, '}');
+    }
+    pthread_mutex_lock(&l->swaps->registry);
+    const tt_status st =
+        tt_run_folder_describe(l->folder, l->s, backend, changes.n ? changes.s : NULL, err);
+    pthread_mutex_unlock(&l->swaps->registry);
+    tt_str_free(&changes);
+    return st;
+}
+
 tt_status tt_loop_announce(const tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
-    char text[256] = "";
-    const tt_backend_vt *vt = s->backend.component->vtable;
+    char text[256];
     if (!l->main)
         return TT_OK;
-    if (vt->describe)
-        vt->describe(l->rank.backend, text, sizeof text);
+    name_backend(l, text, sizeof text);
     tt_setup_notices(s);
     tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP per token", s->model.name,
            s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
@@ -140,7 +164,7 @@ tt_status tt_loop_announce(const tt_loop *l, tt_error *err)
         say_program(s, l->rank.plan->program);
     }
     TT_TRY(tt_assets_keep(s, l->folder->path, l->step > 0, err));
-    return tt_run_folder_describe(l->folder, s, text, err);
+    return tt_loop_describe(l, err);
 }
 
 void tt_loop_say_phase(const tt_loop *l, const char *what, int64_t *since_ns)

@@ -123,7 +123,11 @@ static tt_status clear(const tt_run_folder *f, tt_arena *a, tt_error *err)
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err)
 {
-    tt_run_folder f = {.lock_fd = -1, .ranks_fd = -1, .saves_fd = -1, .path = s->core.dump_folder};
+    tt_run_folder f = {.lock_fd = -1,
+                       .ranks_fd = -1,
+                       .saves_fd = -1,
+                       .path = s->core.dump_folder,
+                       .started = tt_wall_seconds()};
     TT_TRY(tt_mkdirs(f.path, err));
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
     f.lock_path = tt_path_join(a, f.path, ".lock");
@@ -316,13 +320,13 @@ static tt_status save_job(const tt_run_folder *f, const tt_setup *s, tt_error *e
 }
 
 tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
-                                 tt_error *err)
+                                 const char *changes, tt_error *err)
 {
     TT_TRY(save_job(f, s, err));
     tt_str o = {0};
     char host[256] = "", wall[32];
     gethostname(host, sizeof host - 1);
-    tt_wall_iso(tt_wall_seconds(), wall);
+    tt_wall_iso(f->started, wall);
     tt_str_add(&o, "{\"ttrun\":");
     tt_str_json(&o, TT_BUILD_VERSION);
     tt_str_add(&o, ",\"host\":");
@@ -356,7 +360,8 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, cons
     describe_files(&o, a, f->path, "tokenizer");
     describe_files(&o, a, f->path, "model");
     tt_arena_free(a);
-    tt_str_add(&o, "},\"job\":");
+    tt_str_printf(&o, "}%s%s", changes ? ",\"ctl\":" : "", changes ? changes : "");
+    tt_str_add(&o, ",\"job\":");
     tt_job_print(s->job, false, &o);
     tt_str_add(&o, "}\n");
     char path[4096];

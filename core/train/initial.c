@@ -102,7 +102,7 @@ static void copy_values(const tt_tensor *t, const float *values)
 }
 
 /* On the device if it can, else on the host. */
-static tt_status init_param(const tt_rank *r, int i, const tt_tensor *t, tt_error *err)
+tt_status tt_rank_init_param(const tt_rank *r, int i, const tt_tensor *t, tt_error *err)
 {
     const tt_program_param *p = &r->plan->program->params[i];
     const tt_attrs_initial a =
@@ -127,7 +127,7 @@ static tt_status init_values(const tt_rank *r, bool buffers, tt_error *err)
     for (int i = 0; i < p->n_params; i++) {
         tt_tensor t;
         if (p->params[i].init && p->params[i].buffer == buffers && tt_exec_param(r->exec, i, &t))
-            TT_TRY(init_param(r, i, &t, err));
+            TT_TRY(tt_rank_init_param(r, i, &t, err));
     }
     return TT_OK;
 }

@@ -125,7 +125,7 @@ static tt_status send(tt_loop *l, const tt_metrics_record *r, tt_error *err)
 
 static void print_line(tt_loop *l, const tt_metrics_record *r)
 {
-    if (l->o->verbose < 0)
+    if (tt_log_get_level() < TT_INFO)
         return;
     const int columns = tt_terminal_columns();
     tt_str_clear(&l->line);
@@ -153,6 +153,28 @@ static void know_peak(tt_loop *l)
     l->t.begin_ns += tt_now_ns() - t0; /* does not count as part of the step */
 }
 
+/* What `ttrun ctl` tells about the step. */
+static void show(const tt_loop *l)
+{
+    const int64_t done = l->known_step - l->began_step;
+    const double per_step = done > 0 ? tt_seconds_since(l->began_ns) / (double)done : (double)NAN;
+    const tt_ctl_numbers n = {
+        .step = l->known_step,
+        .steps = l->s->core.training.steps,
+        .epoch = l->epoch,
+        .tokens_seen = l->tokens_seen,
+        .loss = l->loss,
+        .loss_max = l->loss_max,
+        .norm = l->norm,
+        .lr = l->lr,
+        .lr_base = l->lr_base,
+        .tps = tps_so_far(l),
+        .tps_global = tps_so_far(l) * l->s->world,
+        .seconds_left = per_step * (double)(l->s->core.training.steps - l->known_step),
+    };
+    tt_ctl_show(l->ctl, &n);
+}
+
 static bool log_due(const tt_loop *l)
 {
     return l->known_step == 1 || tt_loop_due(l, l->known_step, l->s->core.metrics.log_freq) ||
@@ -164,6 +186,8 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
     const bool logged = log_due(l);
     if (l->main && l->has_progress)
         tt_progress_update(&l->progress, l->known_step, l->loss, tps_so_far(l));
+    if (l->ctl)
+        show(l);
     if (!logged && !l->n_hooks)
         return TT_OK;
     if (l->main && logged)

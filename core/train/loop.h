@@ -2,7 +2,9 @@
 #ifndef TT_LOOP_H
 #define TT_LOOP_H
 #include "train/console.h"
+#include "train/ctl.h"
 #include "train/saver.h"
+#include "train/swap.h"
 #include "train/train.h"
 #include "train/writer.h"
 
@@ -49,14 +51,23 @@ typedef struct tt_loop {
     const tt_run_folder *folder; /* locked by rank 0's process */
     tt_rank rank;
     bool main;           /* rank 0 */
-    int stopped_by;      /* the stop signal that any rank received; 0: none */
-    bool save_asked;     /* SIGUSR1 has asked for a save */
+    int stopped_by;      /* the stop signal that any rank received, or TT_STOP_CTL; 0: none */
+    bool save_asked;     /* SIGUSR1 or `ttrun ctl` has asked for a save */
     bool validation_due; /* a stop interrupted the validation after this step */
     /* data */
     tt_data_parts data;
     tt_shared_data *shared; /* NULL: the data belongs to this loop */
     tt_stream *stream;
     tt_saver *saver; /* NULL: checkpoint.enable is false */
+    /* commands from outside */
+    tt_ctl *ctl;          /* rank 0; NULL: the folder takes no socket */
+    bool ctl_saves;       /* `ttrun ctl` waits for the save that is asked for */
+    bool ctl_saving;      /* and for the one in flight */
+    int64_t profile_step; /* that `ttrun ctl` wants traced; 0: none */
+    tt_swaps *swaps;
+    tt_swap swap;
+    bool swaps_now; /* a program that `ttrun ctl` asked for is made on all ranks */
+    double lr_base; /* optimizer.lr, or what `ttrun ctl` has set */
     /* state of training */
     bool resumed; /* from a checkpoint in the folder */
     int64_t step; /* that the host puts on the queues */
@@ -66,6 +77,7 @@ typedef struct tt_loop {
     double loss, loss_max, norm, lr, loss_scale;
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since;
+    int64_t began_step, began_ns; /* of this process */
     tt_times t;
     double peak_flops;
     /* outputs, rank 0 */
@@ -87,9 +99,22 @@ typedef struct tt_loop {
 tt_status tt_loop_step(tt_loop *l, tt_error *err);
 /* If the numbers of a step are late, waits for them and logs them. */
 tt_status tt_loop_settle(tt_loop *l, tt_error *err);
+/* command.c */
+#define TT_STOP_CTL 1000 /* stopped_by: `ttrun ctl RUN_DIR stop`, which is no signal */
+const char *tt_loop_stop_name(int stopped_by);
+int tt_loop_stop_signal(const tt_loop *l); /* what asks this rank to stop, or 0 */
+void tt_loop_open_ctl(tt_loop *l);
+const char *tt_loop_converters(const tt_loop *l); /* the list as JSON. Owner: the programs' arena */
+void tt_loop_close_ctl(tt_loop *l, tt_status s, const tt_error *err);
+/* Combines the ranks' flags after a step: all take the maximum of each. Then all obey the command that
+ * rank 0 has taken, if commands are allowed here. [collective] */
+tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err);
+/* Answers who waits for the save, once it is complete. */
+void tt_loop_answer_save(tt_loop *l);
 /* announce.c */
 /* Says what runs, with -v what was chosen, and writes run.json. */
 tt_status tt_loop_announce(const tt_loop *l, tt_error *err);
+tt_status tt_loop_describe(const tt_loop *l, tt_error *err); /* writes run.json again */
 /* With -v: how long a phase of the start took. *since_ns: its begin, and then now. */
 void tt_loop_say_phase(const tt_loop *l, const char *what, int64_t *since_ns);
 /* log.c */
@@ -103,6 +128,9 @@ tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
  * after the other. Logs a table of the ops when the loop is closed. Does nothing if profiling is
  * off. */
 tt_status tt_loop_open_profile(tt_loop *l, tt_error *err);
+tt_status tt_loop_profile_open(tt_loop *l, tt_error *err); /* whatever the job says */
+tt_status tt_loop_profile_ask(tt_loop *l,
+                              tt_error *err); /* the next step too, whatever the job says */
 bool tt_loop_profiles(const tt_loop *l, int64_t step);
 void tt_loop_profile_begin(tt_loop *l); /* before a step */
 tt_status tt_loop_profile_end(tt_loop *l, tt_error *err);
@@ -113,8 +141,8 @@ tt_status tt_loop_open_stream(tt_loop *l, tt_error *err); /* at samples_seen */
 void tt_loop_close_data(tt_loop *l);
 /* validate.c: clears validation_due, unless a stop signal interrupts the validation. */
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
-int tt_loop_stop_signal(const tt_loop *l); /* the stop signal that this rank has seen, or 0 */
 /* save.c */
+bool tt_loop_has_own_lr(const tt_loop *l); /* `ttrun ctl` has set another one than the job's */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
 tt_status tt_loop_save(tt_loop *l, bool model_only,
                        tt_error *err); /* with async_mode "disabled" returns when it is published */

@@ -79,11 +79,9 @@ static void print_limits(const tt_machine *m, tt_str *o)
 
 /* ---- when ---- */
 
-tt_status tt_loop_open_profile(tt_loop *l, tt_error *err)
+tt_status tt_loop_profile_open(tt_loop *l, tt_error *err)
 {
     const tt_profiling_config *c = &l->s->core.profiling;
-    if (!c->enable)
-        return TT_OK;
     tt_arena *a = tt_arena_new();
     tt_profile *p = tt_arena_alloc(a, sizeof *p);
     p->arena = a;
@@ -98,9 +96,25 @@ tt_status tt_loop_open_profile(tt_loop *l, tt_error *err)
     return tt_mkdirs(p->folder, err);
 }
 
+tt_status tt_loop_open_profile(tt_loop *l, tt_error *err)
+{
+    return l->s->core.profiling.enable ? tt_loop_profile_open(l, err) : TT_OK;
+}
+
+tt_status tt_loop_profile_ask(tt_loop *l, tt_error *err)
+{
+    const int64_t t0 = tt_now_ns();
+    if (!l->profile)
+        TT_TRY(tt_loop_profile_open(l, err));
+    l->t.begin_ns += tt_now_ns() - t0; /* does not count as part of the step */
+    l->profile_step = l->step + 1;
+    return TT_OK;
+}
+
 bool tt_loop_profiles(const tt_loop *l, int64_t step)
 {
-    return l->profile && tt_loop_due(l, step, l->s->core.profiling.freq);
+    const tt_profiling_config *c = &l->s->core.profiling;
+    return l->profile && ((c->enable && tt_loop_due(l, step, c->freq)) || step == l->profile_step);
 }
 
 void tt_loop_profile_begin(tt_loop *l)
@@ -310,6 +324,9 @@ tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
     if (l->main)
         TT_TRY(write_table(l, err));
     l->t.begin_ns += tt_now_ns() - end; /* writing does not count as part of the step */
+    if (l->ctl && l->step == l->profile_step)
+        tt_ctl_answer(l->ctl, TT_CTL_PROFILE, TT_OK, "step %lld: %s/step-%lld.json",
+                      (long long)l->step, p->folder, (long long)l->step);
     return TT_OK;
 }
 

@@ -19,10 +19,10 @@ static int coordinate(const tt_setup *s, int rank, const char *axis)
     return at;
 }
 
-static tt_exec_opts exec_opts(tt_rank *r, const tt_plan *p, tt_exec *parent)
+static tt_exec_opts exec_opts(const tt_rank *r, tt_dist *d, const tt_plan *p, tt_exec *parent)
 {
     return (tt_exec_opts){.program = p->program,
-                          .dist = &r->dist,
+                          .dist = d,
                           .kernels = &r->s->kernels,
                           .device = r->device,
                           .pool = r->pool,
@@ -35,7 +35,7 @@ static tt_exec_opts exec_opts(tt_rank *r, const tt_plan *p, tt_exec *parent)
                           .late = r->late && !parent};
 }
 
-static tt_status compare_plans(tt_rank *r, tt_error *err)
+static tt_status compare_plans(const tt_rank *r, tt_error *err)
 {
     int64_t h[2] = {(int64_t)(r->plan->hash >> 1), -(int64_t)(r->plan->hash >> 1)};
     if (!r->dist.vt)
@@ -111,26 +111,80 @@ static tt_status check_memory(const tt_rank *r, const tt_plan *p, tt_error *err)
     return p == r->plan ? tt_memory_check(r->s, p, err) : TT_OK;
 }
 
-static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
+static tt_status make_plans(tt_rank *r, bool with_eval, tt_error *err)
 {
     const tt_setup *s = r->s;
-    note_offload(r);
-    note_overlap(r);
-    TT_TRY(tt_setup_rank_plan(s, s->graph, s->schedule, r->dist.rank, r->backend, r->arena,
+    r->programs = tt_arena_new();
+    TT_TRY(tt_setup_rank_plan(s, s->graph, s->schedule, r->dist.rank, r->backend, r->programs,
                               &r->plan, err));
-    note_activations(r);
-    TT_TRY(check_memory(r, r->plan, err));
-    TT_TRY(compare_plans(r, err));
-    r->late = metrics_late(r);
-    tt_exec_opts o = exec_opts(r, r->plan, NULL);
-    TT_TRY(tt_exec_new(&o, &r->exec, err));
     if (!with_eval || !s->eval_graph || s->eval_graph == s->graph)
         return TT_OK;
-    TT_TRY(tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->backend,
-                              r->arena, &r->eval_plan, err));
+    return tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->backend,
+                              r->programs, &r->eval_plan, err);
+}
+
+static tt_status make_execs(tt_rank *r, tt_dist *d, tt_error *err)
+{
+    TT_TRY(check_memory(r, r->plan, err));
+    TT_TRY(compare_plans(r, err));
+    tt_exec_opts o = exec_opts(r, d, r->plan, NULL);
+    TT_TRY(tt_exec_new(&o, &r->exec, err));
+    if (!r->eval_plan)
+        return TT_OK;
     TT_TRY(check_memory(r, r->eval_plan, err));
-    o = exec_opts(r, r->eval_plan, r->exec);
+    o = exec_opts(r, d, r->eval_plan, r->exec);
     return tt_exec_new(&o, &r->eval, err);
+}
+
+static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
+{
+    note_offload(r);
+    note_overlap(r);
+    r->late = metrics_late(r);
+    TT_TRY(make_plans(r, with_eval, err));
+    note_activations(r);
+    return make_execs(r, &r->dist, err);
+}
+
+void tt_rank_programs_close(tt_rank *r)
+{
+    tt_exec_free(r->eval);
+    tt_exec_free(r->exec);
+    tt_arena_free(r->programs);
+    r->eval = r->exec = NULL;
+    r->plan = r->eval_plan = NULL;
+    r->programs = NULL;
+}
+
+tt_status tt_rank_plan(const tt_rank *r, const tt_setup *s, bool with_eval, tt_rank *out,
+                       tt_error *err)
+{
+    *out = *r;
+    out->s = s;
+    out->exec = out->eval = NULL;
+    out->plan = out->eval_plan = NULL;
+    return make_plans(out, with_eval, err);
+}
+
+/* A host's memory must have room for both programs; a device's is asked for what is free. */
+static tt_status check_room(const tt_rank *next, const tt_rank *beside, tt_error *err)
+{
+    const double have = tt_memory_here(), ranks = (double)next->s->ranks_here,
+                 need = ranks * (double)(tt_program_bytes(next->plan->program) +
+                                         tt_program_bytes(beside->plan->program));
+    if (!tt_device_is_host(&next->device) || need <= have)
+        return TT_OK;
+    return TT_FAIL(
+        err, TT_ENOMEM,
+        "the program does not fit beside the one that runs: both take %.1f GiB, and there "
+        "are %.1f here",
+        need / (1 << 30), have / (1 << 30));
+}
+
+tt_status tt_rank_start(tt_rank *next, const tt_rank *beside, tt_dist *d, tt_error *err)
+{
+    TT_TRY(tt_agree(d, check_room(next, beside, err), err));
+    return make_execs(next, d, err);
 }
 
 static tt_status prepare_backend(const tt_rank *r, tt_error *err)
@@ -211,8 +265,7 @@ void tt_rank_close(tt_rank *r)
     if (!r->s)
         return;
     const tt_backend_vt *vt = r->s->backend.component->vtable;
-    tt_exec_free(r->eval);
-    tt_exec_free(r->exec);
+    tt_rank_programs_close(r);
     tt_dist_close_data(&r->dist, !r->failed);
     if (r->backend)
         vt->close(r->backend);

@@ -16,6 +16,7 @@ typedef struct world {
     const tt_run_folder *folder;
     tt_threads *threads; /* NULL: one rank */
     tt_shared_data data;
+    tt_swaps swaps;
     pthread_mutex_t lock;
     tt_status status; /* of the rank that failed first */
     tt_error err;
@@ -26,25 +27,6 @@ typedef struct rank_thread {
     int rank;
 } rank_thread;
 
-int tt_loop_stop_signal(const tt_loop *l)
-{
-    return l->o->stop ? l->o->stop() : 0;
-}
-
-/* The flags that the ranks combine after a step: all take the maximum of each. */
-static tt_status exchange(tt_loop *l, tt_error *err)
-{
-    int32_t words[3];
-    words[0] = tt_loop_stop_signal(l);
-    words[1] = l->main && l->o->save && l->o->save();
-    words[2] = l->saver ? tt_saver_poll(l->saver) : 0;
-    if (l->rank.dist.vt)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, words, 3, TT_I32, TT_MAX, err));
-    l->stopped_by = words[0];
-    l->save_asked = l->save_asked || words[1];
-    return tt_loop_save_progress(l, words[2], err);
-}
-
 /* The end of a step: validates and saves if either is due. If a stop interrupts the validation, the
  * checkpoint records that it is due, and the next start begins with it. */
 static tt_status conclude(tt_loop *l, bool save, tt_error *err)
@@ -53,7 +35,7 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
     if (l->validation_due && !l->stopped_by) {
         TT_TRY(tt_loop_validate(l, err));
         if (l->validation_due)
-            TT_TRY(exchange(l, err));
+            TT_TRY(tt_loop_exchange(l, false, err));
     }
     const bool last = l->step == c->training.steps && !l->validation_due;
     if (!c->checkpoint.enable)
@@ -65,6 +47,7 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
     }
     if (last || l->stopped_by)
         TT_TRY(tt_loop_finish_save(l, err));
+    tt_loop_answer_save(l);
     return last ? tt_loop_save_hf(l, true, err) : TT_OK;
 }
 
@@ -84,36 +67,45 @@ static bool must_settle(const tt_loop *l, bool save)
 {
     return l->step == l->s->core.training.steps || l->stopped_by || l->validation_due ||
            (l->s->core.checkpoint.enable && (save || l->save_asked)) ||
-           tt_loop_profiles(l, l->step + 1);
+           tt_loop_profiles(l, l->step + 1) || l->swaps_now || tt_swap_due(l);
 }
 
 static tt_status after_step(tt_loop *l, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
     const bool save = tt_loop_due(l, l->step, c->checkpoint.interval);
-    TT_TRY(exchange(l, err));
     l->validation_due = l->s->has_validation && tt_loop_due(l, l->step, c->validation.freq);
+    TT_TRY(tt_loop_exchange(l, true, err));
     if (must_settle(l, save))
         TT_TRY(publish_on_nan(l, tt_loop_settle(l, err)));
-    return conclude(l, save, err);
+    const bool saves = c->checkpoint.enable && (save || l->save_asked);
+    TT_TRY(conclude(l, save, err));
+    if (l->step == c->training.steps || l->stopped_by)
+        return TT_OK;
+    if (tt_swap_due(l) || (l->swaps_now && !saves))
+        TT_TRY(tt_swap_take_over(l, err));
+    tt_swap_plan_ahead(l);
+    return TT_OK;
 }
 
 static tt_status run_steps(tt_loop *l, tt_error *err)
 {
     const int64_t steps = l->s->core.training.steps, first = l->step + 1;
-    l->t.begin_ns = tt_now_ns();
-    l->logged_step = l->step;
+    l->t.begin_ns = l->began_ns = tt_now_ns();
+    l->logged_step = l->began_step = l->step;
     if (l->main && l->step >= steps)
         tt_log(TT_INFO, "train", "nothing to do: step %lld of %lld is done already",
                (long long)l->step, (long long)steps);
     if (l->step == steps && !l->validation_due)
         return tt_loop_save_hf(l, false, err);
-    TT_TRY(exchange(l, err)); /* so that a stop before the first step takes effect now */
+    TT_TRY(tt_loop_exchange(l, false,
+                            err)); /* so that a stop before the first step takes effect now */
     if (l->stopped_by)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
-                       tt_signal_name(l->stopped_by), (long long)first);
+                       tt_loop_stop_name(l->stopped_by), (long long)first);
     if (l->validation_due)
         TT_TRY(conclude(l, true, err));
+    tt_swap_plan_ahead(l);
     while (l->step < steps && !l->stopped_by) {
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));
@@ -129,7 +121,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
     if (!l->stopped_by || (l->step == steps && !l->validation_due))
         return TT_OK;
     return TT_FAIL(err, TT_ESIGNAL, "stopped by %s after step %lld%s",
-                   tt_signal_name(l->stopped_by), (long long)l->step,
+                   tt_loop_stop_name(l->stopped_by), (long long)l->step,
                    l->s->core.checkpoint.enable ? ", saved" : "");
 }
 
@@ -161,6 +153,7 @@ static tt_status loop_start(tt_loop *l, tt_error *err)
     TT_TRY(tt_loop_open_profile(l, err));
     tt_loop_say_phase(l, "checkpoints, stream of samples and metrics opened", &since);
     TT_TRY(tt_loop_announce(l, err));
+    tt_loop_open_ctl(l);
     if (l->main && l->o->progress && l->s->core.metrics.enable_progress_bar) {
         tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, false);
         l->progress.unit = l->s->world > 1 ? "tps/rank" : "tps"; /* as in the line of a step */
@@ -218,7 +211,9 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->main = rank == 0;
     l->folder = w->folder;
     l->shared = &w->data;
-    l->loss = (double)NAN;
+    l->swaps = &w->swaps;
+    l->loss = l->loss_max = l->norm = l->lr = (double)NAN;
+    l->lr_base = *tt_optimizer_rate(w->s->optimizer.component, w->s->optimizer.config);
     if (w->o->dist)
         d = *w->o->dist;
     tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
@@ -236,12 +231,15 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
             tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL)
             rank_fail(&l->rank.dist, s, err);
+        tt_loop_close_ctl(l, s, err);
+        tt_swap_drop(l);
         tt_loop_close_profile(l);
         tt_saver_free(l->saver);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
         l->rank.failed = s != TT_OK && s != TT_ESIGNAL;
         tt_rank_close(&l->rank);
+        tt_swap_close(l);
     } else if (d.vt) {
         rank_fail(&d, s, err);
     }
@@ -356,6 +354,7 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
                .lock = PTHREAD_MUTEX_INITIALIZER};
     tt_arena *a = tt_arena_new();
     tt_status st;
+    tt_swaps_init(&w.swaps, o->dist ? 1 : s->world);
     if (o->dist)
         st = run_process(&w, &folder, a, err);
     else if ((st = tt_run_folder_open(s, o, a, &folder, err)) != TT_OK)
@@ -364,6 +363,7 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
         st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
     tt_data_parts_close(&w.data.parts, s);
     tt_run_folder_close(&folder);
+    tt_swaps_release(&w.swaps);
     tt_arena_free(a);
     return st;
 }

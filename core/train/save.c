@@ -33,6 +33,17 @@ tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
     return s;
 }
 
+static double rate_of_job(const tt_loop *l)
+{
+    return *tt_optimizer_rate(l->s->optimizer.component, l->s->optimizer.config);
+}
+
+bool tt_loop_has_own_lr(const tt_loop *l)
+{
+    const double job = rate_of_job(l);
+    return l->lr_base < job || l->lr_base > job;
+}
+
 tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
 {
     const int64_t t0 = tt_now_ns();
@@ -40,8 +51,17 @@ tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
                                  .tokens_seen = l->tokens_seen,
                                  .samples_seen = l->samples_seen,
                                  .last_loss = l->loss,
-                                 .validation_due = l->validation_due};
+                                 .validation_due = l->validation_due,
+                                 .has_lr = tt_loop_has_own_lr(l),
+                                 .lr = l->lr_base,
+                                 .lr_of_job = rate_of_job(l)};
+    if (l->ctl_saving) { /* of a step before */
+        TT_TRY(tt_saver_finish(l->saver, err));
+        tt_loop_answer_save(l);
+    }
     TT_TRY(tt_saver_start(l->saver, &st, model_only, err));
+    l->ctl_saving = l->ctl_saves;
+    l->ctl_saves = false;
     if (l->s->core.checkpoint.async_mode == TT_ASYNC_DISABLED)
         TT_TRY(tt_saver_finish(l->saver, err));
     l->t.checkpoint += tt_seconds_since(t0);
@@ -260,6 +280,27 @@ static tt_status check_whole(tt_loop *l, const char *at, tt_error *err)
     return s;
 }
 
+/* A learning rate that `ttrun ctl` has set stays, unless the job has another one now. */
+static void resume_rate(tt_loop *l, const tt_trainer_state *st)
+{
+    const double job = rate_of_job(l);
+    if (!st->has_lr)
+        return;
+    const bool stays = !(st->lr_of_job < job) && !(st->lr_of_job > job);
+    if (stays)
+        l->lr_base = st->lr;
+    if (l->main && stays)
+        tt_log(
+            TT_INFO, "train",
+            "optimizer.lr stays %g, as ttrun ctl has set it; the job says %g (ttrun ctl RUN_DIR lr "
+            "job, or another optimizer.lr, ends that)",
+            st->lr, job);
+    else if (l->main)
+        tt_log(TT_INFO, "train",
+               "optimizer.lr is the job's new one, %g; ttrun ctl had set %g where the job said %g",
+               job, st->lr, st->lr_of_job);
+}
+
 tt_status tt_loop_resume(tt_loop *l, tt_error *err)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
@@ -273,6 +314,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     tt_trainer_state st;
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
     TT_TRY(tt_ckpt_check_counts(at, &st, err));
+    TT_TRY(tt_swap_to_step(l, st.step, err));
     TT_TRY(check_same_model(l, at, &st, err));
     TT_TRY(check_whole(l, at, err));
     TT_TRY(tt_rank_load(&l->rank, at, true, l->main, err));
@@ -282,6 +324,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     l->samples_seen = st.samples_seen;
     l->loss = st.last_loss;
     l->validation_due = st.validation_due && l->s->has_validation;
+    resume_rate(l, &st);
     if (!l->main)
         return TT_OK;
     tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld", at, (long long)step + 1);

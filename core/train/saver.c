@@ -191,6 +191,9 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.samples_seen = st->samples_seen;
     s->state.last_loss = st->last_loss;
     s->state.validation_due = st->validation_due;
+    s->state.has_lr = st->has_lr;
+    s->state.lr = st->lr;
+    s->state.lr_of_job = st->lr_of_job;
     s->now = s->pieces[model_only];
     s->n_now = s->n[model_only];
     if (s->reader)
@@ -205,6 +208,11 @@ void tt_saver_wait_staged(tt_saver *s)
     while (s->phase == STAGING)
         pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
+}
+
+int64_t tt_saver_step(const tt_saver *s)
+{
+    return s->state.step;
 }
 
 int32_t tt_saver_poll(tt_saver *s)

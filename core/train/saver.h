@@ -32,6 +32,7 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
 /* Waits until the save in flight has copied this rank's pieces. Before they are written: by the
  * update. */
 void tt_saver_wait_staged(tt_saver *s);
+int64_t tt_saver_step(const tt_saver *s); /* of the save that was started last */
 /* This rank's value for the max-reduction after a step: 0 nothing in flight, 1 its part is written,
  * 2 still writing, 3 failed. */
 int32_t tt_saver_poll(tt_saver *s);

@@ -104,8 +104,8 @@ tt_status tt_loop_settle(tt_loop *l, tt_error *err)
 static double learning_rate(const tt_loop *l)
 {
     const tt_lr_scheduler_vt *vt = l->s->lr_scheduler.component->vtable;
-    const double *lr = tt_optimizer_rate(l->s->optimizer.component, l->s->optimizer.config);
-    return *lr * vt->factor(l->s->lr_scheduler.config, l->step - 1, l->s->core.training.steps);
+    return l->lr_base *
+           vt->factor(l->s->lr_scheduler.config, l->step - 1, l->s->core.training.steps);
 }
 
 tt_status tt_loop_step(tt_loop *l, tt_error *err)

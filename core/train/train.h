@@ -32,7 +32,8 @@ typedef struct tt_rank {
     tt_dist dist;
     tt_pool *pool;
     void *backend;
-    tt_device device; /* the backend's memory */
+    tt_device device;   /* the backend's memory */
+    tt_arena *programs; /* of the two plans */
     tt_plan *plan, *eval_plan;
     tt_exec *exec, *eval;
     int pp, data_rank;
@@ -43,10 +44,26 @@ typedef struct tt_rank {
 tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out,
                        tt_error *err);
 void tt_rank_close(tt_rank *r);
+/* Another program for a rank, beside the one that it runs (swap.c). plan: makes *out, which shares everything
+ * with r but s, arena `programs` and plans; on any thread. start: its memory and kernels. [collective]
+ * programs_close: of r or of such a copy. */
+tt_status tt_rank_plan(const tt_rank *r, const tt_setup *s, bool with_eval, tt_rank *out,
+                       tt_error *err);
+tt_status tt_rank_start(tt_rank *next, const tt_rank *beside, tt_dist *d, tt_error *err);
+void tt_rank_programs_close(tt_rank *r);
 
 /* ---- initial.c: values of the parameters, of the optimizer's states none: they are zero ---- */
 tt_status tt_rank_init_params(tt_rank *r, tt_error *err);
 tt_status tt_rank_init_buffers(tt_rank *r, tt_error *err); /* done by tt_rank_open() */
+/* Of parameter i of the program, which lies in t. */
+tt_status tt_rank_init_param(const tt_rank *r, int i, const tt_tensor *t, tt_error *err);
+/* keep.c: the states of a program that takes over: those of the old one by name, initial values for others.
+ * Nothing else runs. */
+typedef struct tt_kept {
+    int kept, added, dropped; /* parameters and buffers */
+    const char *added_first, *dropped_first;
+} tt_kept;
+tt_status tt_rank_keep_states(const tt_rank *next, const tt_rank *old, tt_kept *out, tt_error *err);
 /* What they compute on the host, for t.begin and t.global; a backend may have it as an op (device.h). */
 tt_attrs_initial tt_initial_attrs(uint64_t seed, const char *name, const tt_init *init);
 void tt_initial_values(tt_pool *pool, const tt_attrs_initial *a, const tt_tensor *t);
@@ -73,6 +90,7 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
 typedef struct tt_run_folder {
     int lock_fd, ranks_fd, saves_fd; /* -1: none */
     const char *path, *checkpoints, *lock_path, *saves_path;
+    double started; /* unix time */
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err); /* waits 5 s for another holder */
@@ -82,8 +100,9 @@ tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);
 /* For the other processes of the run: the folder stays locked until all of them have ended. */
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err);
 void tt_run_folder_close(tt_run_folder *f);
-/* Writes run.json. backend: the backend's description of itself. */
+/* Writes run.json. backend: the backend's description of itself; changes: what `ttrun ctl` has changed,
+ * as JSON, or NULL. */
 tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
-                                 tt_error *err);
+                                 const char *changes, tt_error *err);
 
 #endif

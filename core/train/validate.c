@@ -60,6 +60,8 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     if (s->core.validation.steps > 0)
         n = TT_MIN(n, s->core.validation.steps);
     const int64_t t0 = tt_now_ns();
+    if (l->ctl)
+        tt_ctl_set_state(l->ctl, "validating");
     tt_order order = s->validation_order;
     order.n_samples = have;
     const tt_stream_opts o = {
@@ -84,8 +86,14 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     const tt_status st = validate_run(l, stream, n * pieces, pieces, &loss, &counted, &stop, err);
     tt_stream_free(stream);
     l->t.validation += tt_seconds_since(t0);
+    if (l->ctl)
+        tt_ctl_set_state(l->ctl, "training");
     if (st != TT_OK || stop)
         return st;
     l->validation_due = false;
+    if (l->ctl)
+        tt_ctl_answer(l->ctl, TT_CTL_VALIDATE, TT_OK,
+                      "step %lld: validation loss %.5f over %lld tokens", (long long)l->step, loss,
+                      (long long)counted);
     return l->main ? tt_loop_log_validation(l, loss, counted, err) : TT_OK;
 }

@@ -148,23 +148,43 @@ static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error 
     return tt_ckpt_load(reader, p, n, err);
 }
 
-/* Leaves out buffers that are not the model's and that the checkpoint does not hold, because it was
- * written with other converters or without a loss scale: they begin with their initial values. */
-static size_t without_new(const tt_graph *g, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
-                          size_t n, const char *folder, bool report)
+/* Leaves out what converters of this job declare or keep, and the loss scale, where the checkpoint has
+ * not: that begins with its initial values. Returns how many pieces are left. */
+static size_t without_new(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
+                          size_t n, const char *folder, tt_arena *a, bool report)
 {
-    size_t kept = 0, converters = 0;
+    static const char prefix[] = "optimizer.state.";
+    const tt_graph *g = r->s->graph;
+    tt_map *declared = tt_map_new(a);
+    const char *first = NULL;
+    size_t kept = 0, added = 0, states = 0;
+    for (size_t i = 0; i < g->params.n; i++)
+        if (g->params.items[i]->converter)
+            tt_map_set(declared, g->params.items[i]->name, declared);
     for (size_t i = 0; i < n; i++) {
-        const tt_state *s = tt_graph_state(g, TT_STATE_BUFFER, p[i].name);
-        if (!s || !(s->of_converter || s->of_trainer) || tt_ckpt_has(reader, p[i].name))
+        const tt_state *state = tt_graph_state(g, TT_STATE_BUFFER, p[i].name);
+        const bool own = state && (state->of_converter || state->of_trainer);
+        const bool moment = !strncmp(p[i].name, prefix, sizeof prefix - 1);
+        const char *name = moment ? p[i].name + sizeof prefix - 1 : p[i].name;
+        const char *dot = moment ? strrchr(name, '.') : NULL;
+        const char *param = dot ? tt_arena_strn(a, name, (size_t)(dot - name)) : name;
+        if ((!own && !tt_map_get(declared, param)) || tt_ckpt_has(reader, p[i].name)) {
             p[kept++] = p[i];
-        else
-            converters += s->of_converter;
+            continue;
+        }
+        states += own && state->of_converter;
+        added += !own && !moment;
+        first = first || own ? first : param;
     }
-    if (converters && report)
+    if (report && states)
         tt_log(TT_INFO, "checkpoint",
                "%s: has no state of this job's converters for %zu tensors: they begin anew", folder,
-               converters);
+               states);
+    if (report && added)
+        tt_log(
+            TT_INFO, "checkpoint",
+            "converters: %zu parameters added, which the checkpoint has not (%s%s): initial values",
+            added, first, added > 1 ? ", …" : "");
     return kept;
 }
 
@@ -177,7 +197,7 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
     size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
     if (s == TT_OK) {
-        n = without_new(r->s->graph, reader, p, n, step_folder, report);
+        n = without_new(r, reader, p, n, step_folder, a, report);
         s = fill_all(r, p, n, false, load_pieces, reader, err);
     }
     if (s == TT_OK && report) {

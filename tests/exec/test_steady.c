@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "exec/job.h"
+#include "train/ctl.h"
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <ttrun/hook.h>
 #include <unistd.h>
 
@@ -78,6 +81,26 @@ TT_EXPORT void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offs
 }
 #endif
 
+/* ---- a client of `ttrun ctl`, which allocates nothing itself ---- */
+
+static bool asking; /* for the status, before each step from step 2 on */
+static int n_answers;
+
+static void ask(void)
+{
+    struct sockaddr_un a;
+    char text[2048], path[256];
+    int folder = -1;
+    snprintf(path, sizeof path, "%s/exec-test-run", job_folder());
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (tt_ctl_address(path, &a, &folder) && !connect(fd, (struct sockaddr *)&a, sizeof a) &&
+        send(fd, "status json\n", 12, MSG_NOSIGNAL) == 12)
+        n_answers += recv(fd, text, sizeof text, 0) > 2 && text[0] == '0';
+    if (folder >= 0)
+        close(folder);
+    close(fd);
+}
+
 static tt_status before(void *self, int64_t step, tt_error *err)
 {
     (void)self;
@@ -86,6 +109,8 @@ static tt_status before(void *self, int64_t step, tt_error *err)
         atomic_store(&counting, true);
     if (step == 11)
         atomic_store(&counting, false);
+    if (asking && step >= 2)
+        ask();
     return TT_OK;
 }
 
@@ -156,12 +181,26 @@ static void test_steady_state_with_threads_allocates_nothing(void **state)
           "Interleaved1F1B comm.backend local");
 }
 
+static void test_steady_state_while_ctl_asks_for_the_status_allocates_nothing(void **state)
+{
+    (void)state;
+    if (!INTERPOSED)
+        skip();
+    asking = true;
+    n_answers = 0;
+    check("training.steps 12");
+    check("parallelism.data_parallel_shard_degree 2 comm.backend local");
+    asking = false;
+    assert_int_equal(n_answers, 22);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_allocation_counter_counts),
         cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_steady_state_with_threads_allocates_nothing),
+        cmocka_unit_test(test_steady_state_while_ctl_asks_for_the_status_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

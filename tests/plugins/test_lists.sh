@@ -42,12 +42,6 @@ ok converters_as_a_list_on_the_command_line
 short "$dir/c5" --converters '[{"name": "half", "filter": ["wqq"]}]'
 [ $rc -eq 0 ] && [ "$(grep -c 'converters\[0\].filter: no parameter.s name contains "wqq"' "$dir/err")" -eq 1 ]
 ok a_filter_word_that_matches_nothing_is_a_warning
-with '"converters": [{"name": "half", "from_step": 1}]' && short "$dir/c6"
-refused 'with.json:1:[0-9]*: converters\[0\].from_step: not built yet: converters that change between'
-ok a_change_between_steps_is_not_built_yet
-short "$dir/c6" --converters '[{"name": "half", "to_step": 1}]'
-refused '--converters: converters\[0\].to_step: not built yet: converters that change between'
-ok a_change_between_steps_is_not_built_yet_2
 short "$dir/c6" --converters '[{"name": "half", "from_step": 5, "to_step": 5}]'
 refused 'converters\[0\].to_step: 5 is not above from_step 5, so no step would be converted'
 ok no_steps_are_refused

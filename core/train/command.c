@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/thread.h"
+#include "train/loop.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The end of a step, where the ranks agree: on a stop, on a save, on how far a save has come, and on a
+ * command of `ttrun ctl`, which only rank 0 has. */
+
+const char *tt_loop_stop_name(int stopped_by)
+{
+    return stopped_by == TT_STOP_CTL ? "ttrun ctl" : tt_signal_name(stopped_by);
+}
+
+int tt_loop_stop_signal(const tt_loop *l)
+{
+    const int sig = l->o->stop ? l->o->stop() : 0;
+    return !sig && l->ctl && tt_ctl_stops(l->ctl) ? TT_STOP_CTL : sig;
+}
+
+/* ---- what rank 0 tells ---- */
+
+/* The flags, of which all ranks take the maximum. Only rank 0 has a command; its value is cut into
+ * pieces that are not negative. */
+enum { STOP, SAVE, SAVER, SWAP, COMMAND, VALUE, N_WORDS = VALUE + 3 };
+#define PIECE_BITS 22
+
+static void pack_value(int32_t *words, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    for (int i = 0; i < 3; i++)
+        words[VALUE + i] = (int32_t)(bits >> i * PIECE_BITS & ((1u << PIECE_BITS) - 1));
+}
+
+static double unpack_value(const int32_t *words)
+{
+    uint64_t bits = 0;
+    double value;
+    for (int i = 0; i < 3; i++)
+        bits |= (uint64_t)words[VALUE + i] << i * PIECE_BITS;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static double new_rate(const tt_loop *l, const tt_ctl_command *c)
+{
+    switch (c->rate) {
+    case TT_CTL_RATE_OF_JOB:
+        return *tt_optimizer_rate(l->s->optimizer.component, l->s->optimizer.config);
+    case TT_CTL_RATE_TIMES:
+        return l->lr_base * c->value;
+    default:
+        return c->value;
+    }
+}
+
+/* Whether this run can do it; if not, it is answered. value: what the ranks need to know of it. */
+static bool can(tt_loop *l, const tt_ctl_command *c, double *value)
+{
+    const char *why = NULL;
+    *value = c->kind == TT_CTL_LR    ? new_rate(l, c)
+             : c->kind == TT_CTL_SET ? (double)strlen(c->list)
+                                     : (double)c->level;
+    if (c->kind == TT_CTL_SAVE && !l->saver)
+        why = "this run saves nothing: checkpoint.enable is false";
+    if (c->kind == TT_CTL_VALIDATE && !l->s->has_validation)
+        why = "this run has no validation: validation.enable is false";
+    if (c->kind == TT_CTL_PROFILE && l->step == l->s->core.training.steps)
+        why = "this was the last step: there is none to trace";
+    if (c->kind == TT_CTL_LR && !isfinite(*value))
+        why = "the learning rate would not be finite";
+    if (why)
+        tt_ctl_answer(l->ctl, c->kind, TT_EINVAL, "%s", why);
+    return !why;
+}
+
+/* list: of SET; else untouched */
+static void take_command(tt_loop *l, int32_t *words, const char **list)
+{
+    tt_ctl_command c;
+    double value;
+    while (tt_ctl_take(l->ctl, !l->ctl_saving, !l->swap.next || l->swap.scheduled, &c))
+        if (can(l, &c, &value)) {
+            words[COMMAND] = (int32_t)c.kind;
+            pack_value(words, value);
+            *list = c.list;
+            return;
+        }
+}
+
+/* ---- what all ranks do ---- */
+
+static tt_status set_rate(tt_loop *l, double rate, tt_error *err)
+{
+    const double was = l->lr_base;
+    l->lr_base = rate;
+    if (!l->main)
+        return TT_OK;
+    TT_TRY(tt_loop_describe(l, err));
+    tt_log(TT_INFO, "train", "optimizer.lr is %g from step %lld on (ttrun ctl), was %g", rate,
+           (long long)l->step + 1, was);
+    tt_ctl_answer(l->ctl, TT_CTL_LR, TT_OK, "optimizer.lr is %g from step %lld on, was %g", rate,
+                  (long long)l->step + 1, was);
+    return TT_OK;
+}
+
+static void set_level(const tt_loop *l, tt_log_level level)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    tt_log_set_level(level);
+    if (l->main)
+        tt_ctl_answer(l->ctl, TT_CTL_LOG, TT_OK, "the log level is %s from step %lld on",
+                      names[level], (long long)l->step + 1);
+}
+
+/* Rank 0's list on all ranks, one byte per word. [collective] */
+static tt_status set_converters(tt_loop *l, const char *list, size_t n, tt_error *err)
+{
+    int32_t *words = calloc(n + 1, sizeof *words);
+    char *text = calloc(n + 1, 1);
+    tt_status s =
+        words && text ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for a list of converters");
+    for (size_t i = 0; s == TT_OK && l->main && i < n; i++)
+        words[i] = (unsigned char)list[i];
+    if (s == TT_OK && l->rank.dist.vt)
+        s = l->rank.dist.vt->all_reduce(l->rank.dist.all, words, (int64_t)n, TT_I32, TT_MAX, err);
+    for (size_t i = 0; s == TT_OK && i < n; i++)
+        text[i] = (char)words[i];
+    if (s == TT_OK)
+        tt_swap_begin(l, text, l->step, false);
+    free(words);
+    free(text);
+    return s;
+}
+
+static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, const char *list, tt_error *err)
+{
+    switch (kind) {
+    case TT_CTL_SAVE:
+        l->save_asked = true;
+        l->ctl_saves = true;
+        return TT_OK;
+    case TT_CTL_VALIDATE:
+        l->validation_due = true;
+        return TT_OK;
+    case TT_CTL_LR:
+        return set_rate(l, value, err);
+    case TT_CTL_LOG:
+        set_level(l, (tt_log_level)value);
+        return TT_OK;
+    case TT_CTL_PROFILE:
+        return tt_loop_profile_ask(l, err);
+    case TT_CTL_SET:
+        return set_converters(l, list, (size_t)value, err);
+    default:
+        return TT_OK;
+    }
+}
+
+tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
+{
+    int32_t words[N_WORDS] = {0};
+    const char *list = NULL;
+    words[STOP] = tt_loop_stop_signal(l);
+    words[SAVE] = l->main && l->o->save && l->o->save();
+    words[SAVER] = l->saver ? tt_saver_poll(l->saver) : 0;
+    words[SWAP] = tt_swap_poll(l);
+    if (commands && l->ctl)
+        take_command(l, words, &list);
+    if (l->rank.dist.vt)
+        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, words, N_WORDS, TT_I32, TT_MAX, err));
+    l->stopped_by = words[STOP];
+    l->save_asked = l->save_asked || words[SAVE];
+    TT_TRY(tt_loop_save_progress(l, words[SAVER], err));
+    tt_loop_answer_save(l);
+    l->swaps_now = commands && l->swap.next && !l->swap.scheduled && !words[SWAP] && !words[SAVER];
+    return obey(l, (tt_ctl_kind)words[COMMAND], unpack_value(words), list, err);
+}
+
+void tt_loop_answer_save(tt_loop *l)
+{
+    if (!l->ctl_saving || tt_saver_poll(l->saver) != 0)
+        return;
+    l->ctl_saving = false;
+    if (!l->ctl)
+        return;
+    tt_ctl_answer(l->ctl, TT_CTL_SAVE, TT_OK, "saved %s/step-%lld", l->folder->checkpoints,
+                  (long long)tt_saver_step(l->saver));
+}
+
+/* ---- life ---- */
+
+/* The list in the job, with the defaults of its entries. */
+const char *tt_loop_converters(const tt_loop *l)
+{
+    tt_str job = {0}, list = {0};
+    const tt_json *root = NULL;
+    tt_job_print(l->s->job, false, &job);
+    if (tt_json_parse(l->rank.programs, "job", tt_str_get(&job), job.n, &root, NULL) == TT_OK &&
+        tt_json_get(root, "converters"))
+        tt_json_write(tt_json_get(root, "converters"), &list);
+    const char *text = list.n ? tt_arena_str(l->rank.programs, tt_str_get(&list)) : "[]";
+    tt_str_free(&job);
+    tt_str_free(&list);
+    return text;
+}
+
+void tt_loop_open_ctl(tt_loop *l)
+{
+    if (!l->main)
+        return;
+    const tt_ctl_opts o = {
+        .folder = l->folder->path, .converters = tt_loop_converters(l), .world = l->s->world};
+    const tt_ctl_numbers n = {.step = l->step,
+                              .steps = l->s->core.training.steps,
+                              .tokens_seen = l->tokens_seen,
+                              .loss = l->loss,
+                              .loss_max = (double)NAN,
+                              .norm = (double)NAN,
+                              .lr = (double)NAN,
+                              .lr_base = l->lr_base,
+                              .tps = (double)NAN,
+                              .tps_global = (double)NAN,
+                              .seconds_left = (double)NAN};
+    l->ctl = tt_ctl_open(&o);
+    if (!l->ctl)
+        return;
+    tt_ctl_show(l->ctl, &n);
+    tt_ctl_set_state(l->ctl, "training");
+}
+
+void tt_loop_close_ctl(tt_loop *l, tt_status s, const tt_error *err)
+{
+    tt_error gone = {0};
+    char done[64];
+    snprintf(done, sizeof done, "all %lld steps are done", (long long)l->s->core.training.steps);
+    if (!l->ctl)
+        return;
+    const bool ours = tt_run_folder_check(l->folder, &gone) == TT_OK;
+    tt_ctl_close(l->ctl, s, s == TT_OK ? done : err->text, ours);
+    l->ctl = NULL;
+}

@@ -1,0 +1,128 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Other converters while a run goes on, by schedule and by ttrun ctl: bit for bit what runs do that begin with them; on each mesh, as
+# threads and processes; with parameters that come and go; what is wrong is refused and the run goes on.
+. "$(dirname "$0")/processes.sh"
+mkdir -p "$dir/more/converters"
+build() { cc -std=c11 -Wall -Wextra -Werror -shared -fPIC "-I$SRC/include" "$SRC/tests/plugins/$1.c" -o "$dir/more/converters/$1.so"; }
+{ build converter && build adapter; } >"$dir/out" 2>&1
+ok plugins_build
+more="--plugin-dir $dir/more --checkpoint.interval 10"
+short() { train "$@" $more && [ "$rc" -eq 0 ]; }
+steps() { losses "$1/metrics.jsonl" | awk -v a="$2" -v b="$3" '$1 >= a && $1 <= b'; }
+same() { # FOLDER FOLDER FROM TO
+    steps "$1" "$3" "$4" >"$dir/a"
+    steps "$2" "$3" "$4" >"$dir/b"
+    [ "$(wc -l <"$dir/a")" -eq $(($4 - $3 + 1)) ] && cmp -s "$dir/a" "$dir/b"
+}
+# from FOLDER STEP OPTION...: a run in $dir/tail that continues that checkpoint
+from() {
+    rm -rf "$dir/tail"
+    mkdir -p "$dir/tail/checkpoint"
+    cp -r "$1/checkpoint/step-$2" "$dir/tail/checkpoint/"
+    shift 2
+    short "$dir/tail" --training.steps 30 "$@"
+}
+half='[{"name":"half"}]'
+scheduled='[{"name":"half","from_step":10,"to_step":20}]'
+
+# ---- by schedule: off, on, off ----
+for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local" "pipeline_parallel_degree local" "data_parallel_shard_degree" \
+    "pipeline_parallel_degree"; do
+    set -- $mesh
+    name=$(echo "${mesh:-one_rank}" | tr ' ' _)
+    case $# in
+    0) set -- ;;
+    1) set -- "--parallelism.$1" 2 --nproc 2 ;;
+    2) set -- "--parallelism.$1" 2 --comm.backend local ;;
+    esac
+    bad=
+    rm -rf "$dir/plain" "$dir/off-on-off"
+    short "$dir/plain" --training.steps 10 "$@" || bad="$bad plain"
+    short "$dir/off-on-off" --training.steps 30 --converters "$scheduled" "$@" || bad="$bad run"
+    [ "$(grep -c 'converters from step 11 on: half; .* kept; \|converters from step 21 on: none; .* kept; ' "$dir/err")" -eq 2 ] || bad="$bad lines"
+    same "$dir/plain" "$dir/off-on-off" 1 10 || bad="$bad before"
+    from "$dir/plain" 10 --converters "$half" "$@" && same "$dir/tail" "$dir/off-on-off" 11 20 || bad="$bad on"
+    from "$dir/off-on-off" 20 "$@" && same "$dir/tail" "$dir/off-on-off" 21 30 || bad="$bad off"
+    from "$dir/off-on-off" 10 --converters "$scheduled" "$@" && same "$dir/tail" "$dir/off-on-off" 11 30 || bad="$bad resumed-at-the-change"
+    [ -z "$bad" ]
+    ok "swap_by_schedule_is_exact_$name $bad"
+done
+
+# ---- with parameters of the converter ----
+bad=
+short "$dir/p" --training.steps 30
+short "$dir/more1" --training.steps 30 --converters '[{"name":"adapter","from_step":10,"to_step":20}]' || bad="$bad run"
+grep -q 'converters from step 11 on: adapter; 21 parameters and buffers kept, 30 added (' "$dir/err" && grep -q 'from step 21 on: none; 21 .* kept, 30 dropped (' "$dir/err" || bad="$bad said"
+same "$dir/p" "$dir/more1" 1 11 || bad="$bad before" # the second layer begins as zeros
+same "$dir/p" "$dir/more1" 1 12 && bad="$bad nothing"
+from "$dir/p" 10 --converters '[{"name":"adapter"}]' && same "$dir/tail" "$dir/more1" 11 20 || bad="$bad added"
+grep -q 'converters: 30 parameters added, which the checkpoint has not' "$dir/err" || bad="$bad added-said"
+from "$dir/more1" 20 --converters '[{"name":"adapter"}]' && ! grep -q 'parameters added' "$dir/err" || bad="$bad kept"
+from "$dir/more1" 20 && same "$dir/tail" "$dir/more1" 21 30 && grep -q '30 tensors not of this model ignored' "$dir/err" || bad="$bad dropped"
+[ -z "$bad" ]
+ok "swap_adds_and_drops_parameters $bad"
+
+# ---- what does not verify is said, and the run goes on as if it had not been asked ----
+bad=
+short "$dir/w" --training.steps 30 --converters '[{"name":"broken","from_step":10}]' || bad="$bad status"
+[ "$(grep -c 'W train. the converters stay as they are after step 10: .*broadcast' "$dir/err")" -eq 1 ] || bad="$bad line"
+same "$dir/p" "$dir/w" 1 30 || bad="$bad losses"
+[ -z "$bad" ]
+ok "swap_that_does_not_verify_is_dropped $bad"
+
+# ---- by ttrun ctl ----
+ctl() { # WORD...: to the run in $folder
+    timeout 60 "$TTRUN" ctl "$folder" "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+refuses() { [ "$rc" -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q "$1" "$dir/err"; }
+step_said() { sed -n 's/^converters from step \([0-9]*\) on.*/\1/p' "$dir/out"; }
+for way in one local own; do
+    bad=
+    case $way in
+    one) set -- ;;
+    local) set -- --comm.backend local --nproc 2 ;;
+    own) set -- --comm.backend shm --nproc 2 ;;
+    esac
+    start "$dir/$way" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval 100000000 "$@"
+    until_true has_lines "$folder/metrics.jsonl" 3 || bad="$bad start"
+    ctl set converters '[{"name": "nohalf"}]' || refuses 'stay as they are: .*"nohalf" is unknown; did you mean' || bad="$bad unknown"
+    ctl set converters '[{"name": "broken"}]' || refuses 'stay as they are: .*broadcast' || bad="$bad broken"
+    ctl set converters '[{"name"' || refuses 'stay as they are: ' || bad="$bad json"
+    ctl set converters '{}' || refuses 'expected a JSON list' || bad="$bad object"
+    ctl set loss '[]' || refuses 'only converters can be set' || bad="$bad key"
+    ctl set converters "$half" || bad="$bad on"
+    on=$(step_said)
+    ctl status --json && [ "$(value "$dir/out" converters.0.name)" = half ] || bad="$bad status"
+    ctl set converters '[]' || bad="$bad off"
+    off=$(step_said)
+    ctl save || bad="$bad save"
+    ctl stop || bad="$bad stop"
+    ends_within 10 4 || bad="$bad end"
+    short "$dir/$way-again" --checkpoint.enable false --training.steps $((off + 2)) \
+        --converters "[{\"name\":\"half\",\"from_step\":$((on - 1)),\"to_step\":$((off - 1))}]" "$@" || bad="$bad again"
+    same "$folder" "$dir/$way" 1 "$off" || bad="$bad losses"
+    [ -z "$bad" ]
+    ok "swap_by_ctl_is_that_by_schedule_$way $bad"
+done
+
+# ---- a hundred swaps leave nothing behind ----
+bad=
+start "$dir/many" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval 100000000 --metrics.log_freq 1000
+until_true test -e "$folder/.ctl" || bad="$bad start"
+rss() { awk '/^VmRSS/ {print $2}' "/proc/$pid/status"; }
+i=0
+while [ $i -lt 60 ]; do
+    ctl set converters "$half" && ctl set converters '[]' || bad="$bad $i"
+    i=$((i + 1))
+    if [ $i -eq 10 ]; then first=$(rss) fds=$(ls "/proc/$pid/fd" | wc -l); fi
+done
+last=$(rss)
+[ "$last" -le $((first + 3000)) ] || bad="$bad rss-$first-$last"
+flat() { [ "$(ls "/proc/$pid/fd" | wc -l)" -le "$fds" ]; }
+until_true flat || bad="$bad descriptors"
+ctl stop && ends_within 10 4 || bad="$bad stop"
+[ -z "$bad" ]
+ok "swap_a_hundred_times_leaves_nothing $bad"
+exit $failed
