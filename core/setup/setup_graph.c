@@ -422,6 +422,8 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
                    .state_dtype = s->state_dtype},
         .group_of = tt_group_of,
         .group_user = s,
+        .freeze = tt_freeze,
+        .freeze_user = s,
         .recompute = recompute(s),
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .hoist = keeps_parameters(s) && s->micro_batches > 1,

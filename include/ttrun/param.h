@@ -37,6 +37,10 @@ typedef struct tt_storage {
     int32_t file_begin; /* 0 = the file tensor's start */
 } tt_storage;
 
+/* The tag of parameters that a converter adds to a model. Unless the job says training.trainable,
+ * they alone are trained. */
+#define TT_TAG_ADAPTER "adapter"
+
 typedef struct tt_param_opts {
     tt_init init;     /* zero = trunc_normal with std 0 → the default std 0.02 */
     const char *tags; /* for param_groups, comma-separated: "norm", "bias", …; NULL = none */
