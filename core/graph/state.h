@@ -49,6 +49,11 @@ typedef struct tt_param_info {
     bool frozen;
     const tt_storage *storage;
     size_t n_storage;
+    /* A low-rank adapter of this weight: exports add adapter_scale · adapter_b · adapter_a to it. NULL: it
+     * has none. adapter_of: this parameter is a factor of that weight's adapter. */
+    struct tt_param_info *adapter_a, *adapter_b, *adapter_of;
+    tt_adapter_opts adapter;
+    double adapter_scale;
     int declared; /* above 1: the model declared it again after a use, so several uses share it */
     uint64_t stages;
     tt_placement compute, stored;

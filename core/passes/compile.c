@@ -65,6 +65,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     if (o->model_name)
         tt_builder_context(b, o->model_name);
     o->model->describe(o->model_config, b);
+    if (o->described && !tt_builder_error(b))
+        o->described(o->convert_user, b);
     tt_builder_context(b, NULL);
     tt_graph *g = tt_builder_graph(b);
     if (!generates(o) && !tt_builder_error(b))

@@ -50,7 +50,8 @@ static const slot optimizer_slots[] = {NEED(tt_optimizer_vt, describe_update)};
 static const slot lr_scheduler_slots[] = {NEED(tt_lr_scheduler_vt, factor)};
 static const slot metrics_slots[] = {NEED(tt_metrics_vt, open), NEED(tt_metrics_vt, log),
                                      NEED(tt_metrics_vt, close)};
-static const slot converter_slots[] = {NEED(tt_converter_vt, linear)};
+static const slot converter_slots[] = {NEED(tt_converter_vt, linear),
+                                       MAY(tt_converter_vt, described)};
 static const slot backend_slots[] = {
     NEED(tt_backend_vt, open),     NEED(tt_backend_vt, close),
     NEED(tt_backend_vt, kernel),   NEED(tt_backend_vt, peak_flops),

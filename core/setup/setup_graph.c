@@ -440,6 +440,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
         .convert_linear = s->n_converters ? tt_setup_convert_linear : NULL,
         .convert_user = s,
+        .described = s->n_converters ? tt_setup_described : NULL,
         .dump_folder = dump,
     };
     TT_TRY(tt_compile(&o, s->arena, out, err));

@@ -16,6 +16,7 @@ tt_status tt_setup_metrics(tt_setup *s, tt_error *err);
  * and returns the first one; NULL: none. */
 tt_value *tt_setup_convert_linear(void *setup, tt_builder *b, const char *param, tt_value *x,
                                   tt_value *w);
+void tt_setup_described(void *setup, tt_builder *b); /* converters check what was described */
 void tt_setup_check_filters(const tt_setup *s); /* warns of filter words that match no parameter */
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 /* setup_comm.c: the communicators of tensors and of the host. */

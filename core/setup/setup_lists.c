@@ -89,6 +89,23 @@ tt_value *tt_setup_convert_linear(void *user, tt_builder *b, const char *param, 
     return NULL;
 }
 
+void tt_setup_described(void *user, tt_builder *b)
+{
+    const tt_setup *s = user;
+    const tt_graph *g = tt_builder_graph(b);
+    const char **names = tt_arena_array(s->arena, g->params.n + 1, sizeof *names);
+    for (size_t i = 0; i < g->params.n; i++)
+        names[i] = g->params.items[i]->name;
+    for (int i = 0; i < s->n_converters; i++) {
+        const tt_converter_vt *vt = s->converters[i].component->vtable;
+        if (!TT_HAS(vt, tt_converter_vt, described) || !vt->described)
+            continue;
+        tt_builder_context(b, tt_arena_printf(s->arena, "converters[%d]", i));
+        vt->described(s->converters[i].config, b, names, g->params.n);
+    }
+    tt_builder_context(b, NULL);
+}
+
 void tt_setup_check_filters(const tt_setup *s)
 {
     for (int i = 0; i < s->n_converters; i++)

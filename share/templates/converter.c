@@ -21,7 +21,7 @@ static tt_value *linear(const void *cfg, tt_builder *b, const char *name, tt_val
     return tt_cast(b, tt_linear_w(b, tt_cast(b, x, TT_BF16), tt_cast(b, w, TT_BF16)), TT_F32);
 }
 
-static const tt_converter_vt vt = {sizeof(vt), linear};
+static const tt_converter_vt vt = {.struct_size = sizeof(vt), .linear = linear};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "@NAME@", "bf16 linears", config, options, &vt),
 };
