@@ -128,10 +128,9 @@ static const tt_option training_options[] = {
          "device's once per step, one stack of parameters after the other; same results"),
     INT(training, seed, "0", 0, ANY, "determines initial values, the order of data and random ops"),
     {ROW(training, trainable, TT_OPT_STRINGS, "null"),
-     .doc = "parameters that are trained: regular expressions on names, or \"tag:…\", as in "
+                                                                                                  .doc = "parameters that are trained: regular expressions on names, or \"tag:…\", as in "
             "optimizer.param_groups; all others are frozen; null = all are trained, or the "
-            "adapters alone if a converter adds some",
-     .flags = TT_OPT_NULLABLE},
+            "adapters alone if a converter adds some", .flags = TT_OPT_NULLABLE},
 };
 
 static const tt_option training_budgets[] = {

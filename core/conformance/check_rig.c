@@ -253,7 +253,8 @@ static tt_value *count_linear(const void *config, tt_builder *b, const char *nam
     c->rig->converted += y != NULL;
     return y;
 }
-static const tt_converter_vt counting_vt = {.struct_size = sizeof counting_vt, .linear = count_linear};
+static const tt_converter_vt counting_vt = {.struct_size = sizeof counting_vt,
+                                            .linear = count_linear};
 static const tt_component counting_component =
     TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "counting", "", &counting_vt);
 

@@ -74,10 +74,9 @@ static void put_patterns(tt_arena *a, const tt_setup *s, const tt_param_info *fi
     tt_str_printf(o, "  \"%s_pattern\": {", ranks ? "rank" : "alpha");
     for (size_t i = 0; i < s->graph->params.n; i++) {
         const tt_param_info *w = s->graph->params.items[i];
-        if (!w->adapter_a ||
-            (ranks ? rank_of(w) == rank_of(first)
-                   : !(w->adapter.alpha < first->adapter.alpha ||
-                       w->adapter.alpha > first->adapter.alpha)))
+        if (!w->adapter_a || (ranks ? rank_of(w) == rank_of(first)
+                                    : !(w->adapter.alpha < first->adapter.alpha ||
+                                        w->adapter.alpha > first->adapter.alpha)))
             continue;
         tt_str_add(o, any ? ", " : "");
         any = true;
@@ -146,8 +145,9 @@ static tt_status list_params(const tt_setup *s, tt_arena *a, tt_hf_param **out, 
     size_t others = 0;
     *n = 0;
     if (!first)
-        return TT_FAIL(err, TT_EINVAL, "the run has no adapters: it was trained without the "
-                                       "converter lora");
+        return TT_FAIL(err, TT_EINVAL,
+                       "the run has no adapters: it was trained without the "
+                       "converter lora");
     for (size_t i = 0; i < s->graph->params.n; i++) {
         const tt_param_info *info = s->graph->params.items[i];
         if (info->adapter_a && info->adapter.rank_stabilized != first->adapter.rank_stabilized)
@@ -204,7 +204,8 @@ static double number_of(const tt_json *v, double fallback)
 }
 
 /* The value of a layer: that of the pattern which is its name, else the common one. */
-static double of_layer(const tt_json *config, const char *patterns, const char *layer, double common)
+static double of_layer(const tt_json *config, const char *patterns, const char *layer,
+                       double common)
 {
     return number_of(tt_json_get(tt_json_get(config, patterns), layer), common);
 }
@@ -232,12 +233,11 @@ static tt_status check_scales(const tt_setup *s, tt_arena *a, const char *folder
         const char *layer = w->adapter_a ? layer_there(a, w, &transposed) : NULL;
         if (!layer)
             continue;
-        const double r = of_layer(config, "rank_pattern", layer,
-                                  number_of(tt_json_get(config, "r"), 8));
+        const double r =
+            of_layer(config, "rank_pattern", layer, number_of(tt_json_get(config, "r"), 8));
         const double alpha = of_layer(config, "alpha_pattern", layer,
                                       number_of(tt_json_get(config, "lora_alpha"), 8));
-        const double scale =
-            alpha / (rs && rs->type == TT_JSON_BOOL && rs->boolean ? sqrt(r) : r);
+        const double scale = alpha / (rs && rs->type == TT_JSON_BOOL && rs->boolean ? sqrt(r) : r);
         if (r < (double)rank_of(w) || r > (double)rank_of(w) ||
             fabs(scale - w->adapter_scale) > 1e-6 * fabs(scale))
             return TT_FAIL(err, TT_EINVAL,

@@ -66,8 +66,9 @@ typedef struct tt_compile_opts {
     tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x,
                                 tt_value *w);
     void *convert_user;
-    void (*described)(void *user, tt_builder *b); /* the model has described itself; NULL = nothing */
-    const char *dump_folder; /* printed graphs after every pass; NULL = none */
+    void (*described)(void *user,
+                      tt_builder *b); /* the model has described itself; NULL = nothing */
+    const char *dump_folder;          /* printed graphs after every pass; NULL = none */
 } tt_compile_opts;
 
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err);

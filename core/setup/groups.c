@@ -147,7 +147,8 @@ tt_status tt_groups_check(const tt_setup *s, tt_error *err)
         snprintf(key, sizeof key, "optimizer.param_groups[%d].match", i);
         if (s->matches[i].fault)
             return tt_job_fail(s->job, key, err, "matching \"%s\" takes too much work on %s",
-                               tt_param_match_shown(s->arena, s->matches[i].text), s->matches[i].fault);
+                               tt_param_match_shown(s->arena, s->matches[i].text),
+                               s->matches[i].fault);
         if (!any)
             return tt_job_fail(s->job, key, err,
                                "\"%s\" matches no parameter that an earlier group left",

@@ -77,14 +77,14 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_order data_order, validation_order; /* n_samples is set when the loader is open */
     tt_group *groups;                      /* [0] the default group, then param_groups in order */
     int n_groups;
-    struct tt_param_match *matches; /* [n_groups - 1] */
+    struct tt_param_match *matches;   /* [n_groups - 1] */
     struct tt_param_match *trainable; /* [n_trainable]; 0: training.trainable is null */
     int n_trainable;
-    tt_dtype state_dtype;           /* of optimizer states */
-    int64_t threads;                /* threads per rank */
-    int ranks_here;                 /* number of ranks on this machine */
-    bool overlap;                   /* communication runs concurrently with computation */
-    bool async_tp;                  /* asynchronous tensor parallelism */
+    tt_dtype state_dtype;      /* of optimizer states */
+    int64_t threads;           /* threads per rank */
+    int ranks_here;            /* number of ranks on this machine */
+    bool overlap;              /* communication runs concurrently with computation */
+    bool async_tp;             /* asynchronous tensor parallelism */
     bool apart;                /* outputs never reuse an operand's bytes; for comparison in tests */
     const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_model_shape shape;

@@ -49,9 +49,8 @@ static tt_status check(const tt_setup *s, const tt_graph *g, const bool *used, b
             return tt_job_fail(s->job, KEY, err, "matching \"%s\" takes too much work on %s", shown,
                                m->fault);
         if (!used[i])
-            return tt_job_fail(s->job, KEY, err,
-                               "\"%s\" matches no parameter (names are like %s)", shown,
-                               g->params.n ? g->params.items[0]->name : "(none)");
+            return tt_job_fail(s->job, KEY, err, "\"%s\" matches no parameter (names are like %s)",
+                               shown, g->params.n ? g->params.items[0]->name : "(none)");
     }
     if (g->params.n && !any)
         return tt_job_fail(s->job, KEY, err,

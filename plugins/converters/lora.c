@@ -25,10 +25,11 @@ static const tt_option options[] = {
               "probability that an element of the adapter's input is dropped in training"),
     TT_OPTION(config, rslora, TT_OPT_BOOL, "false", 0, 0,
               "multiply by alpha / sqrt(rank) (rank-stabilized, arXiv:2312.03732)"),
-    TT_OPTION(config, targets, TT_OPT_STRINGS, "[]", 0, 0,
-              "layers with adapters: ends of names (q_proj, mlp.up_proj) or patterns of whole names "
-              "with * and [] (model.layers.[01].*); [] = every linear layer of the blocks, not the "
-              "head"),
+    TT_OPTION(
+        config, targets, TT_OPT_STRINGS, "[]", 0, 0,
+        "layers with adapters: ends of names (q_proj, mlp.up_proj) or patterns of whole names "
+        "with * and [] (model.layers.[01].*); [] = every linear layer of the blocks, not the "
+        "head"),
 };
 
 /* The layer of a weight: its name without ".weight". Returns its length. */
@@ -73,17 +74,19 @@ static tt_value *linear(const void *cfg, tt_builder *b, const char *name, tt_val
     const tt_dim out = tt_value_type(w)->dims[0], in = tt_value_type(w)->dims[1];
     const tt_dim r = TT_DIM(c->rank, NULL), a_dims[] = {r, in}, b_dims[] = {out, r};
     const double bound = 1 / sqrt((double)in.size);
-    const tt_param_opts uniform = {.init = {.kind = TT_INIT_UNIFORM, .lo = -bound, .hi = bound},
-                                   .tags = TT_TAG_ADAPTER ",lora_A"};
+    const tt_param_opts uniform = {
+        .init = {.kind = TT_INIT_UNIFORM, .lo = -bound, .hi = bound},
+        .tags = TT_TAG_ADAPTER ",lora_A"
+    };
     const tt_param_opts zero = {.init = {.kind = TT_INIT_CONSTANT},
                                 .tags = TT_TAG_ADAPTER ",lora_B"};
     const tt_adapter_opts opts = {c->alpha, c->dropout, c->rslora};
     tt_value *lora_a = tt_param(b, "lora_A.weight", a_dims, 2, &uniform);
     tt_value *lora_b = tt_param(b, "lora_B.weight", b_dims, 2, &zero);
     const double scale = tt_param_adapter(b, w, lora_a, lora_b, &opts);
-    tt_value *y = tt_linear_w(b, x, w);                             /* [T,out] */
-    tt_value *h = tt_dropout(b, x, c->dropout, "lora_dropout");     /* [T,in]  */
-    h = tt_linear_w(b, tt_linear_w(b, h, lora_a), lora_b);          /* [T,out] */
+    tt_value *y = tt_linear_w(b, x, w);                         /* [T,out] */
+    tt_value *h = tt_dropout(b, x, c->dropout, "lora_dropout"); /* [T,in]  */
+    h = tt_linear_w(b, tt_linear_w(b, h, lora_a), lora_b);      /* [T,out] */
     return tt_add(b, y, tt_scale(b, h, scale));
 }
 

@@ -75,10 +75,22 @@ static tt_status add_adapter(const saver *v, const tt_hf_param *p, int64_t begin
     const int64_t cols = p->dims[1], rank = p->rank, n = end - begin;
     float *a = malloc((size_t)(rank * (cols + n)) * sizeof *a + 1), *b = a ? a + rank * cols : NULL;
     double *sum = malloc((size_t)cols * sizeof *sum + 1);
-    tt_ckpt_piece of_a = {.name = p->adapter_a, .dtype = TT_F32, .n_dims = 2, .data = a,
-                          .global = {rank, cols}, .box = {{0}, {rank, cols}}};
-    tt_ckpt_piece of_b = {.name = p->adapter_b, .dtype = TT_F32, .n_dims = 2, .data = b,
-                          .global = {p->dims[0], rank}, .box = {{begin}, {end, rank}}};
+    tt_ckpt_piece of_a = {
+        .name = p->adapter_a,
+        .dtype = TT_F32,
+        .n_dims = 2,
+        .data = a,
+        .global = {rank, cols        },
+        .box = {{0},  {rank, cols}}
+    };
+    tt_ckpt_piece of_b = {
+        .name = p->adapter_b,
+        .dtype = TT_F32,
+        .n_dims = 2,
+        .data = b,
+        .global = {p->dims[0], rank       },
+        .box = {{begin},    {end, rank}}
+    };
     tt_status s = a && sum ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory to merge '%s'", p->name);
     if (s == TT_OK)
         s = tt_ckpt_load(v->from, &of_a, 1, err);
