@@ -109,7 +109,7 @@ static tt_status add_adapter(const saver *v, const tt_hf_param *p, int64_t begin
     return s;
 }
 
-static tt_status read_rows(const saver *v, const tt_hf_part *part, tt_ckpt_piece *piece,
+static tt_status read_merged(const saver *v, const tt_hf_part *part, tt_ckpt_piece *piece,
                            tt_error *err)
 {
     TT_TRY(tt_ckpt_load(v->from, piece, 1, err));
@@ -135,13 +135,13 @@ static tt_status read_part(const saver *v, const tt_hf_tensor *t, const tt_hf_pa
     }
     if (!part->transpose) {
         piece.data = data + part->file_begin * row;
-        return read_rows(v, part, &piece, err);
+        return read_merged(v, part, &piece, err);
     }
     float *rows = malloc((size_t)(part->size * row) * sizeof *rows + 1);
     if (!rows)
         return TT_FAIL(err, TT_ENOMEM, "no memory for parameter '%s'", p->name);
     piece.data = rows;
-    tt_status s = read_rows(v, part, &piece, err);
+    tt_status s = read_merged(v, part, &piece, err);
     for (int64_t r = 0; r < part->size && s == TT_OK; r++)
         for (int64_t c = 0; c < row; c++)
             data[c * t->shape[1] + part->file_begin + r] = rows[r * row + c];
