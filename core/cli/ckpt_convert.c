@@ -165,6 +165,17 @@ static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_token
     return TT_OK;
 }
 
+static tt_status export_adapter(tt_cli *cli, const tt_loaded_model *m, tt_export_dtype dtype,
+                                const char *out, tt_error *err)
+{
+    const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
+    const tt_dtype to = dtype == TT_EXPORT_AUTO ? TT_F32 : (tt_dtype)(dtype - 1);
+    TT_TRY(tt_setup_write_adapter(&m->setup, m->path, to, tmp, err));
+    if (rename(tmp, out) != 0)
+        return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
+    return TT_OK;
+}
+
 /* The ids of BOS and EOS, from the tokenizer that the model was trained with, if its data needed
  * one. */
 static tt_status open_tokenizer(tt_loaded_model *m, const tt_tokenizer_info **out, tt_error *err)
@@ -203,6 +214,7 @@ typedef struct export_opts {
     bool gguf;
     tt_gguf_type type;
     tt_export_dtype dtype;
+    bool adapter;
 } export_opts;
 
 static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err)
@@ -223,7 +235,9 @@ static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err
                                              [TT_GGUF_BF16] = TT_EXPORT_BF16};
     int to = 0, type = TT_GGUF_F32;
     TT_TRY(choose(cli, "to", forms, TT_COUNT(forms), &to, err));
-    *o = (export_opts){.gguf = to == TO_GGUF};
+    *o = (export_opts){.gguf = to == TO_GGUF, .adapter = tt_cli_option(cli, "adapter") != NULL};
+    if (o->gguf && o->adapter)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "--adapter: adapters are written with --to hf");
     if (!tt_cli_option(cli, "type"))
         return TT_OK;
     TT_TRY(choose(cli, "type", types, TT_COUNT(types), &type, err));
@@ -249,7 +263,9 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
     tt_status s = open_source(cli, folder, scratch, &m, err);
     if (s == TT_OK)
         s = open_tokenizer(&m, &info, err);
-    if (s == TT_OK)
+    if (s == TT_OK && o.adapter)
+        s = export_adapter(cli, &m, o.dtype, out, err);
+    else if (s == TT_OK)
         s = o.gguf ? tt_setup_write_gguf(&m.setup, info, m.path, o.type, out, err)
                    : export_hf(cli, &m, info, o.dtype, out, err);
     if (m.hf)

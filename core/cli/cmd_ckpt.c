@@ -174,6 +174,9 @@ static const tt_cli_row rows[] = {
                  .flags = TT_CLI_REQUIRED),
     TT_CLI_VALUE("type", "f32|f16|bf16|q8_0", "the source's, else f32",
                  "dtype of the matrices; q8_0 is for GGUF", .verb = "export"),
+    TT_CLI_FLAG("adapter",
+                "the adapters of a LoRA run alone, as PEFT writes them; without it they are merged",
+                .verb = "export"),
     TT_CLI_VALUE("files", "N", "1", "number of files that the checkpoint is written to",
                  .verb = "reshard"),
 };

@@ -135,6 +135,10 @@ static const tt_option training_options[] = {
          "on a device (a GPU): optimizer states lie in pinned host memory and pass through the "
          "device's once per step, one stack of parameters after the other; same results"),
     INT(training, seed, "0", 0, ANY, "determines initial values, the order of data and random ops"),
+    {ROW(training, trainable, TT_OPT_STRINGS, "null"),
+                                                                                                  .doc = "parameters that are trained: regular expressions on names, or \"tag:…\", as in "
+            "optimizer.param_groups; all others are frozen; null = all are trained, or the "
+            "adapters alone if a converter adds some", .flags = TT_OPT_NULLABLE},
 };
 
 static const tt_option training_budgets[] = {

@@ -80,6 +80,7 @@ typedef struct tt_training_config {
     int64_t loss_scale_window;
     tt_dtype dtype, mixed_precision_param, mixed_precision_reduce;
     bool enable_cpu_offload; /* optimizer states lie in host memory */
+    tt_strings trainable;    /* patterns of parameters; none: all are trained */
 } tt_training_config;
 
 typedef struct tt_parallelism_config {

@@ -183,7 +183,7 @@ static tt_value *with_op(const void *config, tt_builder *b, const char *name, tt
         y = tt_add(b, y, op_result(b, ops->defs[i], bounded));
     return y;
 }
-static const tt_converter_vt with_op_vt = {sizeof with_op_vt, with_op, NULL, 0};
+static const tt_converter_vt with_op_vt = {.struct_size = sizeof with_op_vt, .linear = with_op};
 static const tt_component with_op_component =
     TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "with_op", "", &with_op_vt);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/builder_impl.h"
+#include <math.h>
 #include <string.h>
 
 /* What a builder keeps while describe() runs: scopes and blocks, inputs, parameters, outputs. */
@@ -281,11 +282,61 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     return n->out[0];
 }
 
+static tt_param_info *info_of(const tt_value *v)
+{
+    return v->node ? v->node->param : NULL;
+}
+
+double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_value *bb,
+                        const tt_adapter_opts *opts)
+{
+    tt_param_info *of = info_of(w), *first = info_of(a), *second = info_of(bb);
+    if (b->failed)
+        return 1;
+    const char *wrong = NULL;
+    if (!of || !first || !second)
+        wrong = "weight, a and b must be parameters";
+    else if (of->type.n_dims != 2 || first->type.n_dims != 2 || second->type.n_dims != 2 ||
+             of->type.dims[1].size != first->type.dims[1].size ||
+             of->type.dims[0].size != second->type.dims[0].size ||
+             first->type.dims[0].size != second->type.dims[1].size)
+        wrong = "the shapes are not w [out,in], a [r,in], b [out,r]";
+    else if (of->adapter_a && of->adapter_a != first)
+        wrong = "the weight has an adapter already; list one converter of this kind for it";
+    if (wrong) {
+        tt_builder_fail(b, TT_EINVAL, "adapter of %s: %s", of ? of->name : "a value", wrong);
+        return 1;
+    }
+    const double r = (double)first->type.dims[0].size;
+    of->adapter_a = first;
+    of->adapter_b = second;
+    first->adapter_of = second->adapter_of = of;
+    of->adapter = *opts;
+    of->adapter_scale = opts->alpha / (opts->rank_stabilized ? sqrt(r) : r);
+    return of->adapter_scale;
+}
+
+int tt_builder_block(const tt_builder *b)
+{
+    return b->block;
+}
+
+/* The scope of the layer: the parameter's full name without its last part. */
+static const char *layer_of(tt_builder *b, const tt_value *w, const char *param)
+{
+    const char *full = info_of(w) ? info_of(w)->name : param, *dot = strrchr(full, '.');
+    return dot ? tt_arena_strn(b->arena, full, (size_t)(dot - full)) : full;
+}
+
 tt_value *tt_builder_convert_linear(tt_builder *b, const char *param, tt_value *x, tt_value *w)
 {
     if (b->failed || !b->opts.convert_linear)
         return NULL;
-    return b->opts.convert_linear(b->opts.convert_user, b, b->converting, param, x, w);
+    tt_vec_push(b->arena, &b->scopes, b->scope);
+    b->scope = layer_of(b, w, param);
+    tt_value *y = b->opts.convert_linear(b->opts.convert_user, b, b->converting, param, x, w);
+    tt_scope_end(b);
+    return y;
 }
 
 tt_value *tt_builder_convert_nested(tt_builder *b, tt_value *x, tt_value *w)

@@ -129,7 +129,7 @@ struct tt_graph {
     tt_state *ok; /* f32 scalar: if it is 0, the regions after the epilogue do not run; NULL:
                            they always run */
     struct tt_loss_scale *loss_scale; /* NULL: the loss is not scaled */
-    int64_t chunk_rows; /* rows of a token chunk; 0: there is no loop over chunks */
+    int64_t chunk_rows;               /* rows of a token chunk; 0: there is no loop over chunks */
     /* The node because of which the loop was given up: "op max in \"mtp\""; NULL: none. */
     const char *unchunked;
     struct { /* async_tp: gathers and reductions of a micro-batch in pieces, and those

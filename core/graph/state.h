@@ -30,15 +30,15 @@ typedef struct tt_state {
     tt_placement place;
     uint64_t stages; /* bit s: the ranks of stage s have it */
     bool accumulate_max;
-    bool offloaded;                       /* OPTIMIZER: in host memory, read by a load */
-    int first;                            /* OPTIMIZER: the stack's member that it begins with */
-    const char *suffix;                   /* OPTIMIZER: "exp_avg" */
-    tt_init init;                         /* BUFFER */
-    const float *values;                  /* BUFFER: initial values, row-major; NULL: use init */
-    bool transient;                       /* BUFFER: no checkpoint has it */
-    bool of_trainer;                      /* BUFFER: of the update, not the model's: the loss scale */
-    bool of_converter;                    /* BUFFER: a converter's, not the model's */
-    struct tt_stack *stack;               /* of PARAM, OPTIMIZER, ACCUMULATOR */
+    bool offloaded;         /* OPTIMIZER: in host memory, read by a load */
+    int first;              /* OPTIMIZER: the stack's member that it begins with */
+    const char *suffix;     /* OPTIMIZER: "exp_avg" */
+    tt_init init;           /* BUFFER */
+    const float *values;    /* BUFFER: initial values, row-major; NULL: use init */
+    bool transient;         /* BUFFER: no checkpoint has it */
+    bool of_trainer;        /* BUFFER: of the update, not the model's: the loss scale */
+    bool of_converter;      /* BUFFER: a converter's, not the model's */
+    struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
     const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds */
 } tt_state;
 
@@ -52,7 +52,12 @@ typedef struct tt_param_info {
     const tt_storage *storage;
     size_t n_storage;
     int converter; /* whose linear() declared it: 1 + its place in the job's list; 0: the model */
-    int declared;  /* above 1: the model declared it again after a use, so several uses share it */
+    /* A low-rank adapter of this weight: exports add adapter_scale · adapter_b · adapter_a to it. NULL: it
+     * has none. adapter_of: this parameter is a factor of that weight's adapter. */
+    struct tt_param_info *adapter_a, *adapter_b, *adapter_of;
+    tt_adapter_opts adapter;
+    double adapter_scale;
+    int declared; /* above 1: the model declared it again after a use, so several uses share it */
     uint64_t stages;
     tt_placement compute, stored;
     int group;              /* index in param_groups; -1 = the default group */

@@ -194,6 +194,11 @@ static tt_status gguf_collect(writer *w, const tt_tokenizer_info *t, tt_map **te
     const tt_model_vt *vt = w->s->model.component->vtable;
     size_t n = 0;
     const tt_hf_param *params = tt_setup_hf_params(w->s, g->arena, &n);
+    for (size_t i = 0; i < n; i++)
+        if (params[i].adapter_a)
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "the run has adapters: export it --to hf first, which merges them, and "
+                           "that folder --to gguf");
     TT_TRY(tt_hf_layout(g->arena, params, n, tensors, err));
     tt_gguf_string(g, "general.architecture", w->model->architecture);
     tt_gguf_string(g, "general.type", "model");

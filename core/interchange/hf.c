@@ -10,16 +10,25 @@
 
 tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n)
 {
-    *n = s->graph->params.n;
-    tt_hf_param *p = tt_arena_array(a, *n + 1, sizeof *p);
-    for (size_t i = 0; i < *n; i++) {
+    tt_hf_param *p = tt_arena_array(a, s->graph->params.n + 1, sizeof *p);
+    *n = 0;
+    for (size_t i = 0; i < s->graph->params.n; i++) {
         const tt_param_info *info = s->graph->params.items[i];
-        p[i] = (tt_hf_param){.name = info->name,
-                             .n_dims = info->type.n_dims,
-                             .storage = info->storage,
-                             .n_storage = info->n_storage};
+        if (info->adapter_of)
+            continue;
+        tt_hf_param *to = &p[(*n)++];
+        *to = (tt_hf_param){.name = info->name,
+                            .n_dims = info->type.n_dims,
+                            .storage = info->storage,
+                            .n_storage = info->n_storage,
+                            .scale = info->adapter_scale};
+        if (info->adapter_a) {
+            to->adapter_a = info->adapter_a->name;
+            to->adapter_b = info->adapter_b->name;
+            to->rank = info->adapter_a->type.dims[0].size;
+        }
         for (int d = 0; d < info->type.n_dims; d++)
-            p[i].dims[d] = info->type.dims[d].size;
+            to->dims[d] = info->type.dims[d].size;
     }
     return p;
 }

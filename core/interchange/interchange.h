@@ -29,5 +29,13 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokeni
  * are not used. */
 tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_piece *pieces,
                            size_t n, bool report, tt_error *err);
+/* adapter.c: low-rank adapters in PEFT's format. The first says whether a folder holds one; the
+ * second writes those of a step folder to `folder`, replacing it; the third fills pieces of
+ * parameters that are adapters, and fails if the folder's rank or scale is not the run's. */
+bool tt_adapter_is_folder(const char *folder);
+tt_status tt_setup_write_adapter(const tt_setup *s, const char *step_folder, tt_dtype dtype,
+                                 const char *folder, tt_error *err);
+tt_status tt_setup_load_adapter(const tt_setup *s, const char *folder, const tt_ckpt_piece *pieces,
+                                size_t n, bool report, tt_error *err);
 
 #endif

@@ -65,6 +65,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     if (o->model_name)
         tt_builder_context(b, o->model_name);
     o->model->describe(o->model_config, b);
+    if (o->described && !tt_builder_error(b))
+        o->described(o->convert_user, b);
     tt_builder_context(b, NULL);
     tt_graph *g = tt_builder_graph(b);
     if (!generates(o) && !tt_builder_error(b))
@@ -76,6 +78,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     for (size_t i = 0; i < g->params.n; i++)
         if (o->group_of)
             g->params.items[i]->group = o->group_of(o->group_user, g->params.items[i]);
+    if (o->freeze)
+        TT_TRY(o->freeze(o->freeze_user, g, o->mode == TT_MODE_TRAIN, err));
     if (!generates(o))
         tt_graph_find_order(b);
     TT_TRY(tt_graph_verify(g, "describe", err));
@@ -286,17 +290,21 @@ tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t s
                            tt_model_size *out)
 {
     tt_model_size s = {0};
+    int64_t frozen = 0; /* of the multiplied ones */
     tt_arena *own = tt_arena_new();
     const tt_map *all = find_reads(g, own);
     for (size_t i = 0; i < g->params.n; i++) {
         const int64_t n = tt_type_numel(&g->params.items[i]->type);
         const reads *r = tt_map_get(all, g->params.items[i]->name);
         s.parameters += n;
+        s.trained += g->params.items[i]->frozen ? 0 : n;
         if (r->looked_up && !r->multiplied)
             s.embedding += n;
+        else if (g->params.items[i]->frozen)
+            frozen += n;
     }
     tt_arena_free(own);
-    s.flops_per_token = 6.0 * (double)(s.parameters - s.embedding) +
+    s.flops_per_token = 6.0 * (double)(s.parameters - s.embedding) - 2.0 * (double)frozen +
                         6.0 * (double)attention_width * (double)seq_len;
     *out = s;
     return TT_OK;

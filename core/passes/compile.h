@@ -44,6 +44,10 @@ typedef struct tt_compile_opts {
     int (*group_of)(void *user,
                     const tt_param_info *p); /* -1 = the default group; NULL = all default */
     void *group_user;
+    /* Freezes parameters of the described graph; checked: names that it looks for must be there.
+     * NULL: only those that the model freezes. */
+    tt_status (*freeze)(void *user, const tt_graph *described, bool checked, tt_error *err);
+    void *freeze_user;
     tt_recompute_opts recompute;
     tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
     tt_autodiff_opts autodiff;
@@ -63,7 +67,9 @@ typedef struct tt_compile_opts {
                                 tt_value *x, tt_value *w); /* as in tt_builder_opts */
     void *convert_user;
     tt_convert_opts convert; /* for TRAIN and EVAL */
-    const char *dump_folder; /* printed graphs after every pass; NULL = none */
+    void (*described)(void *user,
+                      tt_builder *b); /* the model has described itself; NULL = nothing */
+    const char *dump_folder;          /* printed graphs after every pass; NULL = none */
 } tt_compile_opts;
 
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err);
@@ -75,9 +81,11 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
 tt_status tt_cut_blocks(const tt_graph *described, int n_stages, const int *begin, tt_arena *a,
                         int **block_stage, tt_error *err);
 
-/* Parameters and FLOPs per token: 6 per parameter that is multiplied, and those of attention. */
+/* Parameters and FLOPs per token: 6 per parameter that is multiplied, 4 if it is frozen (it has no
+ * gradient), and those of attention. */
 typedef struct tt_model_size {
     int64_t parameters, embedding; /* embedding: parameters that are only looked up */
+    int64_t trained;               /* parameters that are not frozen */
     double flops_per_token;
 } tt_model_size;
 tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t seq_len,

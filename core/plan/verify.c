@@ -21,7 +21,7 @@ typedef struct flight { /* a collective on a queue of its own, from its begin to
 
 typedef struct checker {
     const tt_program *p;
-    int stage;                 /* the stage whose slots are checked; -1: epilogue and update */
+    int stage;                    /* the stage whose slots are checked; -1: epilogue and update */
     tt_owners space[TT_N_SPACES]; /* of a slot space: the slots of one micro-batch on the stage */
     flight *flights;
     int n_flights, n_began;

@@ -47,7 +47,8 @@ static const slot optimizer_slots[] = {NEED(tt_optimizer_vt, describe_update)};
 static const slot lr_scheduler_slots[] = {NEED(tt_lr_scheduler_vt, factor)};
 static const slot metrics_slots[] = {NEED(tt_metrics_vt, open), NEED(tt_metrics_vt, log),
                                      NEED(tt_metrics_vt, close)};
-static const slot converter_slots[] = {MAY(tt_converter_vt, linear), MAY(tt_converter_vt, product)};
+static const slot converter_slots[] = {MAY(tt_converter_vt, linear), MAY(tt_converter_vt, product),
+                                       MAY(tt_converter_vt, described)};
 static const slot backend_slots[] = {
     NEED(tt_backend_vt, open),     NEED(tt_backend_vt, close),
     NEED(tt_backend_vt, kernel),   NEED(tt_backend_vt, peak_flops),
@@ -151,8 +152,8 @@ static const kind_info kinds[TT_KIND_END] = {
     [TT_KIND_LR_SCHEDULER] =
         KIND("lr_scheduler", "lr_schedulers", tt_lr_scheduler_vt, factor, lr_scheduler_slots, NULL),
     [TT_KIND_METRICS] = KIND("metrics", "metrics", tt_metrics_vt, close, metrics_slots, NULL),
-    [TT_KIND_CONVERTER] =
-        KIND("converter", "converters", tt_converter_vt, linear, converter_slots, tt_check_converter_vt),
+    [TT_KIND_CONVERTER] = KIND("converter", "converters", tt_converter_vt, linear, converter_slots,
+                               tt_check_converter_vt),
     [TT_KIND_BACKEND] =
         KIND("backend", "backends", tt_backend_vt, describe, backend_slots, tt_check_backend_vt),
     [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, tt_check_comm_vt),

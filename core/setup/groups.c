@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "setup/pattern.h"
-#include "setup/setup_impl.h"
+#include "setup/param_match.h"
+#include "setup/setup.h"
 #include <string.h>
 
 /* optimizer.param_groups: an ordered list; a parameter belongs to the first group that matches it.
  * A group has the optimizer's options, overridden by its own, and an lr_factor. */
 
 #define MAX_GROUPS 1024
-
-typedef struct tt_group_match {
-    const char *text;
-    const char *tag; /* "tag:norm" → "norm" */
-    tt_pattern *pattern;
-    const char *fault; /* why the match failed, and on which name; NULL: it did not fail */
-} tt_group_match;
 
 typedef struct group_config {
     const char *match;
@@ -35,62 +28,24 @@ static const tt_option group_options[] = {
      .max = 1e9},
 };
 
-bool tt_has_tag(const char *tags, const char *tag)
-{
-    const size_t n = strlen(tag);
-    for (const char *p = tags; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-        if (!strncmp(p, tag, n) && (p[n] == ',' || !p[n]))
-            return true;
-    return false;
-}
-
-static bool matches(tt_setup *s, tt_group_match *m, const tt_param_info *p)
-{
-    bool yes = false;
-    tt_error why = {0};
-    if (m->tag)
-        return tt_has_tag(p->tags, m->tag);
-    if (m->fault) /* tt_groups_check() reports it */
-        return false;
-    if (tt_pattern_match(m->pattern, p->name, &yes, &why) != TT_OK)
-        m->fault = tt_arena_printf(s->arena, "%s: %s", p->name, why.text);
-    return yes;
-}
-
 int tt_group_of(void *setup, const tt_param_info *p)
 {
     tt_setup *s = setup;
     for (int i = 0; i + 1 < s->n_groups; i++)
-        if (matches(s, &s->matches[i], p))
+        if (tt_param_match_test(&s->matches[i], p->name, p->tags, s->arena))
             return i;
     return -1;
 }
 
-/* Shortens a text so that it fits the line of an error. */
-static const char *shown(const tt_setup *s, const char *text)
-{
-    const size_t most = 60;
-    if (strlen(text) <= most)
-        return text;
-    return tt_arena_printf(s->arena, "%s…",
-                           tt_arena_strn(s->arena, text, tt_utf8_valid(text, most)));
-}
-
-static tt_status make_match(tt_setup *s, const char *key, const char *text, tt_group_match *m,
+static tt_status make_match(tt_setup *s, const char *key, const char *text, tt_param_match *m,
                             tt_error *err)
 {
-    m->text = text;
-    if (!strncmp(text, "tag:", 4)) {
-        m->tag = text + 4;
-        return TT_OK;
-    }
+    tt_error why = {0};
     if (!*text)
         return tt_job_fail(s->job, key, err,
                            "needs a \"match\": a regular expression on names, or tag:NAME");
-    tt_error why = {0};
-    if (tt_pattern_new(s->arena, text, &m->pattern, &why) != TT_OK)
-        return tt_job_fail(s->job, key, err, "match \"%s\" is not a regular expression: %s",
-                           shown(s, text), why.text);
+    if (tt_param_match_make(s->arena, text, m, &why) != TT_OK)
+        return tt_job_fail(s->job, key, err, "match %s", why.text);
     return TT_OK;
 }
 
@@ -192,11 +147,12 @@ tt_status tt_groups_check(const tt_setup *s, tt_error *err)
         snprintf(key, sizeof key, "optimizer.param_groups[%d].match", i);
         if (s->matches[i].fault)
             return tt_job_fail(s->job, key, err, "matching \"%s\" takes too much work on %s",
-                               shown(s, s->matches[i].text), s->matches[i].fault);
+                               tt_param_match_shown(s->arena, s->matches[i].text),
+                               s->matches[i].fault);
         if (!any)
             return tt_job_fail(s->job, key, err,
                                "\"%s\" matches no parameter that an earlier group left",
-                               shown(s, s->matches[i].text));
+                               tt_param_match_shown(s->arena, s->matches[i].text));
     }
     return TT_OK;
 }

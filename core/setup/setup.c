@@ -177,6 +177,7 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_registry_part(r, s->job, TT_KIND_OPTIMIZER, "optimizer", s->spec->optimizer, groups,
                             s->arena, &s->optimizer, err));
     TT_TRY(tt_groups_make(s, err));
+    TT_TRY(tt_trainable_make(s, err));
     TT_TRY(tt_registry_part(r, s->job, TT_KIND_LR_SCHEDULER, "lr_scheduler", s->spec->lr_scheduler,
                             NULL, s->arena, &s->lr_scheduler, err));
     TT_TRY(tt_setup_hooks(s, err));

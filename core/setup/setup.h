@@ -88,12 +88,14 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_order data_order, validation_order; /* n_samples is set when the loader is open */
     tt_group *groups;                      /* [0] the default group, then param_groups in order */
     int n_groups;
-    struct tt_group_match *matches; /* [n_groups - 1] */
-    tt_dtype state_dtype;           /* of optimizer states */
-    int64_t threads;                /* threads per rank */
-    int ranks_here;                 /* number of ranks on this machine */
-    bool overlap;                   /* communication runs concurrently with computation */
-    bool async_tp;                  /* asynchronous tensor parallelism */
+    struct tt_param_match *matches;   /* [n_groups - 1] */
+    struct tt_param_match *trainable; /* [n_trainable]; 0: training.trainable is null */
+    int n_trainable;
+    tt_dtype state_dtype;      /* of optimizer states */
+    int64_t threads;           /* threads per rank */
+    int ranks_here;            /* number of ranks on this machine */
+    bool overlap;              /* communication runs concurrently with computation */
+    bool async_tp;             /* asynchronous tensor parallelism */
     bool apart;                /* outputs never reuse an operand's bytes; for comparison in tests */
     const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_model_shape shape;
@@ -233,6 +235,10 @@ int tt_group_of(void *setup, const tt_param_info *p);
 tt_status tt_groups_make(tt_setup *s, tt_error *err);
 tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* fails if a group matches no
                                                                 parameter */
+/* trainable.c: training.trainable. tt_freeze() freezes parameters of a described graph; checked:
+ * it fails if a pattern matches none. */
+tt_status tt_trainable_make(tt_setup *s, tt_error *err);
+tt_status tt_freeze(void *setup, const tt_graph *described, bool checked, tt_error *err);
 /* The learning rate in the optimizer's config. */
 const double *tt_optimizer_rate(const tt_component *c, const void *config);
 /* The name of the option with the model's number of blocks; NULL: it has none. */

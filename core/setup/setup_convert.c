@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/graph.h"
-#include "setup/pattern.h"
+#include "setup/param_match.h"
 #include "setup/setup_impl.h"
 #include <string.h>
 #include <ttrun/converter.h>
@@ -263,6 +263,25 @@ static tt_value *convert_product(void *user, int i, tt_builder *b, const tt_prod
     return y;
 }
 
+/* Converters check what was described. */
+static void described(void *user, tt_builder *b)
+{
+    const tt_setup *s = user;
+    const tt_graph *g = tt_builder_graph(b);
+    const char **names = tt_arena_array(s->arena, g->params.n + 1, sizeof *names);
+    for (size_t i = 0; i < g->params.n; i++)
+        names[i] = g->params.items[i]->name;
+    for (int i = 0; i < s->n_converters; i++) {
+        const tt_converter_vt *vt = vtable(s, i);
+        if (!tt_converter_active(s, i, s->converters_at) ||
+            !TT_HAS(vt, tt_converter_vt, described) || !vt->described)
+            continue;
+        const char *what = tt_builder_context(b, shown_name(user, i));
+        vt->described(s->converters[i].config, b, names, g->params.n);
+        tt_builder_context(b, what);
+    }
+}
+
 static bool is_final(void *user, int i)
 {
     const tt_converter_vt *vt = vtable(user, i);
@@ -284,6 +303,7 @@ void tt_setup_convert_opts(tt_setup *s, tt_compile_opts *o)
     }
     o->convert_linear = linear ? convert_linear : NULL;
     o->convert_user = s;
+    o->described = linear ? described : NULL;
     if (product)
         o->convert = (tt_convert_opts){s->n_converters, convert_product, is_final, shown_name, s};
 }

@@ -430,6 +430,8 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
                    .state_dtype = s->state_dtype},
         .group_of = tt_group_of,
         .group_user = s,
+        .freeze = tt_freeze,
+        .freeze_user = s,
         .recompute = *recompute,
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .hoist = tt_setup_keeps_parameters(s) && s->micro_batches > 1,

@@ -13,8 +13,6 @@ tt_status tt_setup_hooks(tt_setup *s, tt_error *err);
 tt_status tt_setup_metrics(tt_setup *s, tt_error *err);
 /* The entries of a list of plugins: at most TT_MAX_PARTS. */
 tt_status tt_setup_count_entries(const tt_setup *s, const char *list, size_t *n, tt_error *err);
-/* groups.c: is `tag` one of the comma-separated tags? */
-bool tt_has_tag(const char *tags, const char *tag);
 /* setup_convert.c: the job's converters. */
 tt_status tt_setup_converters(tt_setup *s, tt_error *err);
 /* Makes the builder and the pass ask those that are active at s->converters_at. */

@@ -148,8 +148,11 @@ tt_status tt_loop_announce(const tt_loop *l, tt_error *err)
         return TT_OK;
     name_backend(l, text, sizeof text);
     tt_setup_notices(s);
-    tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP per token", s->model.name,
-           s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
+    const bool all = s->size.trained == s->size.parameters;
+    const char *trained =
+        all ? "" : tt_arena_printf(s->arena, ", %lld of them trained", (long long)s->size.trained);
+    tt_log(TT_INFO, "train", "model %s %s: %lld parameters%s, %.4g FLOP per token", s->model.name,
+           s->core.flavor, (long long)s->size.parameters, trained, s->size.flops_per_token);
     announce_dropout(s);
     tt_log(TT_INFO, "train",
            "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/interchange.h"
 #include "train/loop.h"
 #include <dirent.h>
 #include <string.h>
@@ -236,6 +237,22 @@ static void note_random(const tt_setup *s)
         tt_log(TT_INFO, "checkpoint", "weights: random");
 }
 
+/* An adapter belongs on the weights of model.hf. */
+static tt_status load_adapter(tt_loop *l, const char *path, tt_error *err)
+{
+    const char *base = l->s->core.hf;
+    if (!base || !tt_hf_has_weights(base))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s is an adapter: model.hf must name the folder with the weights that it "
+                       "belongs to",
+                       path);
+    TT_TRY(tt_rank_load_hf(&l->rank, base, l->main, err));
+    TT_TRY(tt_rank_load_adapter(&l->rank, path, l->main, err));
+    if (l->main)
+        tt_log(TT_INFO, "checkpoint", "weights: %s (Hugging Face's), adapters: %s", base, path);
+    return TT_OK;
+}
+
 static tt_status initial_load(tt_loop *l, tt_error *err)
 {
     const char *path = l->s->core.checkpoint.initial_load_path;
@@ -246,9 +263,14 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
     }
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);
     tt_error why = {0};
+    if (tt_adapter_is_folder(path)) {
+        if (load_adapter(l, path, &why) == TT_OK)
+            return TT_OK;
+        return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
+    }
     const bool hf = l->s->core.checkpoint.initial_load_in_hf || tt_hf_has_weights(path);
     const tt_status s = hf ? tt_rank_load_hf(&l->rank, path, l->main, &why)
-                           : tt_rank_load(&l->rank, path, false, l->main, &why);
+                           : tt_rank_load_initial(&l->rank, path, l->main, &why);
     if (s != TT_OK)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     if (!l->main)

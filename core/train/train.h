@@ -74,8 +74,14 @@ size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_pie
 /* report: log the tensors of the folder that belong to no parameter of the model. */
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err);
-/* Loads parameters from a Hugging Face folder. */
+/* The weights that a run starts from: an adapter that the step does not have keeps its initial
+ * value. */
+tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, bool report, tt_error *err);
+/* Loads parameters from a Hugging Face folder, all but adapters. */
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err);
+
+/* Loads the adapters alone, from a folder of PEFT's. */
+tt_status tt_rank_load_adapter(tt_rank *r, const char *folder, bool report, tt_error *err);
 
 /* ---- batch.c: micro-batches into the graph's inputs ---- */
 typedef struct tt_feed {

@@ -188,14 +188,38 @@ static size_t without_new(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckp
     return kept;
 }
 
-tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
-                       tt_error *err)
+/* Whether a parameter of the run is a part of an adapter, which the weights that it starts from need
+ * not have. */
+static bool is_adapter(const tt_rank *r, const char *name)
+{
+    const tt_graph *g = r->s->graph;
+    for (size_t i = 0; i < g->params.n; i++)
+        if (!strcmp(g->params.items[i]->name, name))
+            return g->params.items[i]->adapter_of != NULL;
+    return false;
+}
+
+/* Keeps the pieces that are not adapters. reader: adapters that it has are kept, too; NULL: none. */
+static size_t drop_adapters(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
+                            size_t n)
+{
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++)
+        if ((reader && tt_ckpt_has(reader, p[i].name)) || !is_adapter(r, p[i].name))
+            p[k++] = p[i];
+    return k;
+}
+
+static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, bool initial,
+                           bool report, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
     size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
+    if (s == TT_OK && initial)
+        n = drop_adapters(r, reader, p, n);
     if (s == TT_OK) {
         n = without_new(r, reader, p, n, step_folder, a, report);
         s = fill_all(r, p, n, false, load_pieces, reader, err);
@@ -208,6 +232,17 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
         tt_ckpt_close(reader);
     tt_arena_free(a);
     return s;
+}
+
+tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
+                       tt_error *err)
+{
+    return load_step(r, step_folder, optimizer, false, report, err);
+}
+
+tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, bool report, tt_error *err)
+{
+    return load_step(r, step_folder, false, true, report, err);
 }
 
 typedef struct hf_folder {
@@ -226,9 +261,31 @@ tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error 
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_piece *p;
-    const size_t n = pieces(r, a, false, false, &p);
+    size_t n = pieces(r, a, false, false, &p);
+    n = drop_adapters(r, NULL, p, n);
     const tt_status s =
         fill_all(r, p, n, true, load_hf_pieces, &(hf_folder){r->s, folder, report}, err);
+    tt_arena_free(a);
+    return s;
+}
+
+static tt_status load_adapter_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error *err)
+{
+    const hf_folder *f = user;
+    return tt_setup_load_adapter(f->s, f->path, p, n, f->report, err);
+}
+
+tt_status tt_rank_load_adapter(tt_rank *r, const char *folder, bool report, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_ckpt_piece *p;
+    const size_t n = pieces(r, a, false, false, &p);
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++)
+        if (is_adapter(r, p[i].name))
+            p[k++] = p[i];
+    const tt_status s =
+        fill_all(r, p, k, true, load_adapter_pieces, &(hf_folder){r->s, folder, report}, err);
     tt_arena_free(a);
     return s;
 }

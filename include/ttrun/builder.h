@@ -64,6 +64,8 @@ typedef enum tt_builder_use {
     TT_BUILD_GENERATE = 2 /* logits */
 } tt_builder_use;
 TT_EXPORT tt_builder_use tt_builder_mode(const tt_builder *b);
+/* The number of the block that is being described, from 0; -1: none (embedding, head). */
+TT_EXPORT int tt_builder_block(const tt_builder *b);
 /* The tokens of the longest sequence that the graph is for: training.seq_len, or the context of
  * generation, where the token dim does not tell. 0: not known. */
 TT_EXPORT int64_t tt_builder_length(const tt_builder *b);

@@ -73,8 +73,9 @@ TT_EXPORT void tt_converter_update(tt_builder *b, tt_value *state, tt_value *sta
 typedef struct tt_converter_vt {
     size_t struct_size;
     /* Returns other ops that replace x·wᵀ for the parameter with the full name `name`
-     * ("model.layers.0.mlp.up_proj.weight"), or NULL to leave it as it is. May add parameters by
-     * tt_param. NULL: the converter replaces no layer as a whole.
+     * ("model.layers.0.mlp.up_proj.weight"), or NULL to leave it as it is. NULL: the converter replaces
+     * no layer as a whole. tt_param() here declares parameters below the layer: "lora_A.weight" is
+     * "model.layers.0.mlp.up_proj.lora_A.weight".
      *   x [T,in]    w [out,in]    returns [T,out]; errors stick in b.   [setup] */
     tt_value *(*linear)(const void *config, tt_builder *b, const char *name, tt_value *x,
                         tt_value *w);
@@ -85,6 +86,10 @@ typedef struct tt_converter_vt {
      * product. Errors stick in b.   [setup] */
     tt_value *(*product)(const void *config, tt_builder *b, const tt_product *p);
     uint32_t flags; /* TT_CONVERTER_… */
+    /* Called once after the model has described itself, with the names of all parameters: fails by
+     * tt_builder_fail() if the configuration names a layer that does not exist. NULL: nothing to
+     * check.   [setup] */
+    void (*described)(const void *config, tt_builder *b, const char *const *names, size_t n);
 } tt_converter_vt;
 #ifdef __cplusplus
 }

@@ -37,6 +37,10 @@ typedef struct tt_storage {
     int32_t file_begin; /* 0 = the file tensor's start */
 } tt_storage;
 
+/* The tag of parameters that a converter adds to a model. Unless the job says training.trainable,
+ * they alone are trained. */
+#define TT_TAG_ADAPTER "adapter"
+
 typedef struct tt_param_opts {
     tt_init init;     /* zero = trunc_normal with std 0 → the default std 0.02 */
     const char *tags; /* for param_groups, comma-separated: "norm", "bias", …; NULL = none */
@@ -51,6 +55,18 @@ typedef struct tt_param_opts {
  *   Owner: the builder; names, tags and storage are copied.   opts: NULL = defaults.   [setup] */
 TT_EXPORT tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                              const tt_param_opts *opts);
+
+/* A low-rank adapter (LoRA): the layer computes x·wᵀ + scale · (x·aᵀ)·bᵀ. */
+typedef struct tt_adapter_opts {
+    double alpha;        /* scale = alpha / r, or alpha / √r */
+    double dropout;      /* of x, for the adapter's configuration file; the converter applies it */
+    int rank_stabilized; /* 1: alpha / √r */
+} tt_adapter_opts;
+/* Says that the parameters a [r,in] and b [out,r] are an adapter of the parameter w [out,in]: an
+ * export adds it to w, or writes it apart. Returns the scale.
+ *   Errors (sticky): the shapes differ from these, or w has an adapter already.   [setup] */
+TT_EXPORT double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_value *bb,
+                                  const tt_adapter_opts *opts);
 
 /* A buffer: state of a model that is no parameter, f32: running statistics, the biases of a router.
  * It has no gradient, and does not change within a step. Checkpoints hold it under its full name.

@@ -25,7 +25,8 @@ static tt_value *product(const void *self, tt_builder *b, const tt_product *p)
     return low_scaled_product(b, p, p->a, &of_a, p->b, &of_b);
 }
 
-static const tt_converter_vt vt = {sizeof vt, NULL, product, TT_CONVERTER_FINAL};
+static const tt_converter_vt vt = {
+    .struct_size = sizeof vt, .product = product, .flags = TT_CONVERTER_FINAL};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "blockwise",

@@ -41,7 +41,8 @@ static tt_value *product(const void *self, tt_builder *b, const tt_product *p)
     return low_scaled_product(b, p, x, &of_a, y, &of_b);
 }
 
-static const tt_converter_vt vt = {sizeof vt, NULL, product, TT_CONVERTER_FINAL};
+static const tt_converter_vt vt = {
+    .struct_size = sizeof vt, .product = product, .flags = TT_CONVERTER_FINAL};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "nvfp4", "linear layers in NVFP4: 4 bits in blocks of 16",

@@ -38,8 +38,8 @@ static tt_value *broken(const void *self, tt_builder *b, const char *name, tt_va
     return tt_add(b, x, tt_linear(b, x, "wrong", TT_DIM(3, "rank"), NULL));
 }
 
-static const tt_converter_vt vt = {sizeof(vt), adapter, NULL, 0};
-static const tt_converter_vt broken_vt = {sizeof(broken_vt), broken, NULL, 0};
+static const tt_converter_vt vt = {.struct_size = sizeof(vt), .linear = adapter};
+static const tt_converter_vt broken_vt = {.struct_size = sizeof(broken_vt), .linear = broken};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "adapter", "a second layer of low rank", config, options, &vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "broken", "does not verify", config, options, &broken_vt),

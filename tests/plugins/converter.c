@@ -32,7 +32,7 @@ static tt_value *linear(const void *self, tt_builder *b, const char *name, tt_va
     return tt_scale(b, tt_linear_w(b, x, w), 0.5);
 }
 
-static const tt_converter_vt vt = {sizeof(vt), linear, NULL, 0};
+static const tt_converter_vt vt = {.struct_size = sizeof(vt), .linear = linear};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "half", "half of a layer", config, options, &vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "own", "with roles of its own", config, own_options, &vt),

@@ -57,7 +57,8 @@ static const tt_dataloader_vt dataloader_vt = {.struct_size = sizeof(dataloader_
                                                .close = F(dataloader_crash),
                                                .n_samples = F(dataloader_crash),
                                                .read = F(dataloader_crash)};
-static const tt_converter_vt converter_vt = {sizeof(converter_vt), F(converter_crash)};
+static const tt_converter_vt converter_vt = {.struct_size = sizeof(converter_vt),
+                                             .linear = F(converter_crash)};
 static const tt_backend_vt backend_vt = {.struct_size = sizeof(backend_vt),
                                          .open = F(backend_crash),
                                          .close = F(backend_crash),

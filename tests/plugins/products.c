@@ -198,16 +198,17 @@ static tt_value *adapter(const void *self, tt_builder *b, const char *name, tt_v
     return tt_add(b, tt_linear_w(b, x, w), tt_scale(b, y, c->factor));
 }
 
-static const tt_converter_vt same_vt = {sizeof(same_vt), NULL, same, 0};
-static const tt_converter_vt powers_vt = {sizeof(powers_vt), NULL, powers, 0};
-static const tt_converter_vt rolls_vt = {sizeof(rolls_vt), NULL, rolls, 0};
-static const tt_converter_vt gram_vt = {sizeof(gram_vt), NULL, gram, 0};
-static const tt_converter_vt times_vt = {sizeof(times_vt), NULL, times, 0};
-static const tt_converter_vt last_vt = {sizeof(last_vt), NULL, times, TT_CONVERTER_FINAL};
-static const tt_converter_vt wrong_vt = {sizeof(wrong_vt), NULL, wrong, 0};
-static const tt_converter_vt rough_vt = {sizeof(rough_vt), NULL, four_bits, 0};
-static const tt_converter_vt delayed_vt = {sizeof(delayed_vt), NULL, delayed, 0};
-static const tt_converter_vt adapter_vt = {sizeof(adapter_vt), adapter, NULL, 0};
+static const tt_converter_vt same_vt = {.struct_size = sizeof(same_vt), .product = same};
+static const tt_converter_vt powers_vt = {.struct_size = sizeof(powers_vt), .product = powers};
+static const tt_converter_vt rolls_vt = {.struct_size = sizeof(rolls_vt), .product = rolls};
+static const tt_converter_vt gram_vt = {.struct_size = sizeof(gram_vt), .product = gram};
+static const tt_converter_vt times_vt = {.struct_size = sizeof(times_vt), .product = times};
+static const tt_converter_vt last_vt = {
+    .struct_size = sizeof(last_vt), .product = times, .flags = TT_CONVERTER_FINAL};
+static const tt_converter_vt wrong_vt = {.struct_size = sizeof(wrong_vt), .product = wrong};
+static const tt_converter_vt rough_vt = {.struct_size = sizeof(rough_vt), .product = four_bits};
+static const tt_converter_vt delayed_vt = {.struct_size = sizeof(delayed_vt), .product = delayed};
+static const tt_converter_vt adapter_vt = {.struct_size = sizeof(adapter_vt), .linear = adapter};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "same", "no change", config, options, &same_vt),
     TT_COMPONENT(TT_KIND_CONVERTER, "powers", "no change", config, options, &powers_vt),

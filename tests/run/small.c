@@ -101,7 +101,7 @@ static tt_value *linear(const void *cfg, tt_builder *b, const char *name, tt_val
         return NULL;
     return tt_scale(b, tt_linear_w(b, x, w), 0.0);
 }
-static const tt_converter_vt converter_vt = {sizeof(converter_vt), linear, NULL, 0};
+static const tt_converter_vt converter_vt = {.struct_size = sizeof(converter_vt), .linear = linear};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_MODEL, "small", "a model", config, options, &model_vt),

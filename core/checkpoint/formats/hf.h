@@ -14,6 +14,10 @@ typedef struct tt_hf_param {
     int64_t dims[TT_MAX_DIMS];
     const tt_storage *storage;
     size_t n_storage;
+    /* A low-rank adapter that is added to the parameter: scale · b [rows,rank] · a [rank,cols]. */
+    const char *adapter_a, *adapter_b; /* NULL: it has none */
+    int64_t rank;
+    double scale;
 } tt_hf_param;
 
 /* One entry of a storage map with its defaults filled in: rows [begin, begin + size) of the

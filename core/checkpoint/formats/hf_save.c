@@ -68,6 +68,56 @@ static const char *file_name(const saver *v, int file)
     return tt_arena_printf(v->arena, "model-%05d-of-%05d.safetensors", file + 1, v->n_files);
 }
 
+/* Adds scale · b · a to rows [begin, end) of a weight [rows,cols], summed in double over the rank. */
+static tt_status add_adapter(const saver *v, const tt_hf_param *p, int64_t begin, int64_t end,
+                             float *rows, tt_error *err)
+{
+    const int64_t cols = p->dims[1], rank = p->rank, n = end - begin;
+    float *a = malloc((size_t)(rank * (cols + n)) * sizeof *a + 1), *b = a ? a + rank * cols : NULL;
+    double *sum = malloc((size_t)cols * sizeof *sum + 1);
+    tt_ckpt_piece of_a = {
+        .name = p->adapter_a,
+        .dtype = TT_F32,
+        .n_dims = 2,
+        .data = a,
+        .global = {rank, cols        },
+        .box = {{0},  {rank, cols}}
+    };
+    tt_ckpt_piece of_b = {
+        .name = p->adapter_b,
+        .dtype = TT_F32,
+        .n_dims = 2,
+        .data = b,
+        .global = {p->dims[0], rank       },
+        .box = {{begin},    {end, rank}}
+    };
+    tt_status s = a && sum ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory to merge '%s'", p->name);
+    if (s == TT_OK)
+        s = tt_ckpt_load(v->from, &of_a, 1, err);
+    if (s == TT_OK)
+        s = tt_ckpt_load(v->from, &of_b, 1, err);
+    for (int64_t i = 0; s == TT_OK && i < n; i++) {
+        memset(sum, 0, (size_t)cols * sizeof *sum);
+        for (int64_t k = 0; k < rank; k++)
+            for (int64_t j = 0; j < cols; j++)
+                sum[j] += (double)b[i * rank + k] * (double)a[k * cols + j];
+        for (int64_t j = 0; j < cols; j++)
+            rows[i * cols + j] = (float)((double)rows[i * cols + j] + p->scale * sum[j]);
+    }
+    free(sum);
+    free(a);
+    return s;
+}
+
+static tt_status read_merged(const saver *v, const tt_hf_part *part, tt_ckpt_piece *piece,
+                             tt_error *err)
+{
+    TT_TRY(tt_ckpt_load(v->from, piece, 1, err));
+    if (!part->param->adapter_a)
+        return TT_OK;
+    return add_adapter(v, part->param, part->begin, part->begin + part->size, piece->data, err);
+}
+
 /* Loads the rows that one parameter contributes to a file tensor. */
 static tt_status read_part(const saver *v, const tt_hf_tensor *t, const tt_hf_part *part,
                            float *data, tt_error *err)
@@ -85,13 +135,13 @@ static tt_status read_part(const saver *v, const tt_hf_tensor *t, const tt_hf_pa
     }
     if (!part->transpose) {
         piece.data = data + part->file_begin * row;
-        return tt_ckpt_load(v->from, &piece, 1, err);
+        return read_merged(v, part, &piece, err);
     }
     float *rows = malloc((size_t)(part->size * row) * sizeof *rows + 1);
     if (!rows)
         return TT_FAIL(err, TT_ENOMEM, "no memory for parameter '%s'", p->name);
     piece.data = rows;
-    tt_status s = tt_ckpt_load(v->from, &piece, 1, err);
+    tt_status s = read_merged(v, part, &piece, err);
     for (int64_t r = 0; r < part->size && s == TT_OK; r++)
         for (int64_t c = 0; c < row; c++)
             data[c * t->shape[1] + part->file_begin + r] = rows[r * row + c];

@@ -167,8 +167,9 @@ static const cpu_tiles fma_tiles = {.mr = MR,
     .lanes = VW, .unary = unary, .binary = binary, .ternary = ternary,                             \
     .compare = pointwise_compare, .select = select_f32, .chain = chain, .to_bf16 = to_bf16,        \
     .stochastic_bf16 = stochastic_bf16, .from_bf16 = from_bf16, .to_f16 = to_f16,                  \
-    .from_f16 = from_f16, .to_float8 = to_float8, .from_float8 = from_float8, .tiles = &fma_tiles, .rms_norm = rms_norm, .rms_norm_bwd = rms_norm_bwd, \
-    .layer_norm = layer_norm, .layer_norm_bwd = layer_norm_bwd, .max = row_max, .sum = row_sum,    \
+    .from_f16 = from_f16, .to_float8 = to_float8, .from_float8 = from_float8, .tiles = &fma_tiles, \
+    .rms_norm = rms_norm, .rms_norm_bwd = rms_norm_bwd, .layer_norm = layer_norm,                  \
+    .layer_norm_bwd = layer_norm_bwd, .max = row_max, .sum = row_sum,                              \
     .sum_squares = row_sum_squares, .sum_exp = row_sum_exp, .exp_sub = row_exp_sub,                \
     .dot = row_dot, .softmax_bwd = softmax_bwd, .column_sum = column_sum,                          \
     .column_max = column_max, .rope = rope_turn, .attn_fwd = attn_fwd,                             \

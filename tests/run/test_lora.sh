@@ -1,0 +1,101 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The converter lora: the base keeps its bits, the curve of one rank on every mesh, resume, dropout, generation, merged and separate export and import.
+. "$(dirname "$0")/lib.sh"
+p=--parallelism
+l=--training.local_batch_size
+lora='[{"name": "lora", "rank": 3, "alpha": 6}]'
+states() { grep -o '"optimizer\.state\.[^"]*\.exp_avg"' "$1/trainer.json" | sed 's/"optimizer.state.//; s/.exp_avg"//' | sort; }
+changed() { "$TTRUN" ckpt diff "$1" "$2" 2>&1 | grep -o '\(model\|lm_head\)[a-zA-Z0-9_.]*weight' | sort -u; }
+loss_at() { losses "$1/metrics.jsonl" | sed -n "s/^$2 //p"; }
+refused() { # NAME TEXT CONVERTERS OPTION...
+    name=$1 text=$2 list=$3
+    shift 3
+    train "$dir/refused" --converters "$list" "$@"
+    [ "$rc" -eq 2 ] && grep -q "$text" "$dir/err" && [ ! -e "$dir/refused/checkpoint" ]
+    ok "refused_$name"
+}
+refused target 'targets: no linear layer is named "qproj"' '[{"name": "lora", "targets": ["q_proj", "qproj"]}]'
+refused embedding 'targets: no linear layer is named "embed_tokens"' '[{"name": "lora", "targets": ["embed_tokens"]}]'
+refused part_of_a_word 'targets: no linear layer is named "proj"' '[{"name": "lora", "targets": ["proj"]}]'
+refused rank 'rank' '[{"name": "lora", "rank": 0}]'
+refused dropout 'dropout' '[{"name": "lora", "dropout": 1}]'
+
+# ---- the base ----
+train "$dir/base" --training.steps 20 && [ "$rc" -eq 0 ] && train "$dir/plain" --training.steps 1 --checkpoint.initial_load_path "$dir/base/checkpoint/step-20"
+ok base_is_trained
+from="--checkpoint.initial_load_path $dir/base/checkpoint/step-20 --checkpoint.interval 1"
+train "$dir/one" $from --converters "$lora" && [ "$rc" -eq 0 ] && grep -q 'of them trained' "$dir/err"
+ok trains
+[ "$(loss_at "$dir/one" 1)" = "$(loss_at "$dir/plain" 1)" ] && awk -v a="$(loss_at "$dir/one" 1)" -v b="$(loss_at "$dir/one" 10)" 'BEGIN {exit !(b < a - 0.02)}'
+ok begins_as_the_base_and_learns
+states "$dir/one/checkpoint/step-10" >"$dir/states"
+changed "$dir/one/checkpoint/step-1" "$dir/one/checkpoint/step-10" >"$dir/changed"
+[ "$(grep -c 'lora_[AB]' "$dir/states")" -eq 28 ] && [ "$(wc -l <"$dir/states")" -eq 28 ] && cmp -s "$dir/states" "$dir/changed" && ! grep -q 'lm_head\|embed' "$dir/states"
+ok states_and_changes_of_adapters_alone
+train "$dir/half" $from --converters "$lora" --training.steps 5 && train "$dir/half" $from --converters "$lora" && grep -q 'resumed from .*step-5' "$dir/err" &&
+    "$TTRUN" ckpt diff "$dir/one/checkpoint/step-10" "$dir/half/checkpoint/step-10" >"$dir/out" 2>&1
+ok resumed_bitwise
+train "$dir/norms" $from --converters "$lora" --training.trainable '["tag:adapter", "tag:norm"]' && [ "$rc" -eq 0 ] && [ "$(states "$dir/norms/checkpoint/step-10" | wc -l)" -eq 33 ]
+ok trainable_adds_norms
+train "$dir/two" $from --converters '[{"name": "lora", "rank": 2, "targets": ["q_proj", "model.layers.1.mlp.*"], "filter": ["layers.0"]}]' && [ "$rc" -eq 0 ]
+[ "$(states "$dir/two/checkpoint/step-10" | wc -l)" -eq 8 ]
+ok targets_and_filter
+
+# ---- every mesh; with dropout, too ----
+batch="--training.local_batch_size 8 --training.global_batch_size 8 --comm.backend local --checkpoint.initial_load_path $dir/base/checkpoint/step-20"
+for drop in 0 0.3; do
+    with="[{\"name\": \"lora\", \"rank\": 3, \"alpha\": 6, \"dropout\": $drop}]"
+    train "$dir/whole$drop" $batch --converters "$with" && [ "$rc" -eq 0 ]
+    ok "trains_with_dropout_$drop"
+    while read -r mesh options; do
+        train "$dir/$mesh$drop" $batch --converters "$with" $options
+        [ "$rc" -eq 0 ] && near "$(loss_at "$dir/$mesh$drop" 1)" "$(loss_at "$dir/whole$drop" 1)" 5e-5 && near "$(loss_at "$dir/$mesh$drop" 10)" "$(loss_at "$dir/whole$drop" 10)" 1e-3
+        ok "${mesh}_dropout_$drop"
+    done <<MESHES
+accumulated $l 2
+fsdp2 $l 4 $p.data_parallel_shard_degree 2
+hsdp2x2 $l 2 $p.data_parallel_shard_degree 2 $p.data_parallel_replicate_degree 2
+tp2 $p.tensor_parallel_degree 2
+cp2 $p.context_parallel_degree 2
+pp2 $p.pipeline_parallel_degree 2
+pp2_zbv $p.pipeline_parallel_degree 2 $p.pipeline_parallel_schedule ZBVZeroBubble
+fsdp2_tp2 $l 4 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2
+MESHES
+done
+! [ "$(loss_at "$dir/whole0" 3)" = "$(loss_at "$dir/whole0.3" 3)" ]
+ok dropout_changes_the_training
+for same in "--backend.threads 2" "--activation_checkpoint.mode full" "--debug.detect_nan true"; do
+    train "$dir/same" --resume never $batch --converters "$with" $same
+    [ "$rc" -eq 0 ] && "$TTRUN" ckpt diff "$dir/whole0.3/checkpoint/step-10" "$dir/same/checkpoint/step-10" >"$dir/out" 2>&1
+    ok "same_bits${same%% *}"
+done
+
+# ---- out and in ----
+text() { from_folder=$1; shift; ttrun generate --checkpoint "$from_folder" "$@" --prompt 'line 1' --max-tokens 24 --temperature 0 2>"$dir/err"; }
+text "$dir/one" >"$dir/of_run" && [ -s "$dir/of_run" ]
+ok generates
+ttrun ckpt export --to hf "$dir/one" "$dir/merged" 2>"$dir/err" && ! grep -q lora "$dir/merged/model.safetensors" && text "$dir/merged" --tokenizer.name byte >"$dir/of_merged" && cmp "$dir/of_run" "$dir/of_merged"
+ok merged_export_says_the_same
+ttrun ckpt export --to hf --adapter "$dir/one" "$dir/adapter" >"$dir/out" 2>"$dir/err" && grep -q '"peft_type": "LORA"' "$dir/adapter/adapter_config.json" &&
+    [ "$(grep -ao 'base_model.model.model.layers.[01].[a-z_.]*.lora_[AB].weight' "$dir/adapter/adapter_model.safetensors" | wc -l)" -eq 28 ]
+ok adapter_export_has_the_names_of_peft
+ttrun ckpt export --to gguf "$dir/one" "$dir/x.gguf" 2>"$dir/err"
+[ $? -eq 2 ] || [ $? -eq 1 ] && grep -q 'which merges them' "$dir/err" && ttrun ckpt export --to gguf "$dir/merged" "$dir/x.gguf" 2>"$dir/err"
+ok gguf_by_the_merged_folder
+! ttrun ckpt export --to hf --adapter "$dir/base" "$dir/none" >"$dir/out" 2>"$dir/err" && grep -q 'no adapters' "$dir/err" && [ ! -e "$dir/none" ]
+ok a_run_without_adapters_has_none_to_export
+ttrun ckpt export --to hf "$dir/base" "$dir/hf" 2>"$dir/err"
+sed 's|"model": {.*$|"model": { "hf": "'"$dir/hf"'" },|; /"args":/d; /"spec"/d' "$dir/job.json" >"$dir/from_hf.json" && job=$dir/from_hf.json
+train "$dir/again" --checkpoint.initial_load_path "$dir/adapter" --converters "$lora" --training.steps 1 --tokenizer.name byte --optimizer.lr 0 && [ "$rc" -eq 0 ] &&
+    near "$(loss_at "$dir/again" 1)" "$(loss_at "$dir/one" 10)" 1
+ok starts_from_an_adapter
+ttrun ckpt export --to hf --adapter "$dir/again" "$dir/adapter2" >"$dir/out" 2>"$dir/err" && cmp "$dir/adapter/adapter_model.safetensors" "$dir/adapter2/adapter_model.safetensors"
+ok the_adapter_comes_back_bitwise
+train "$dir/bad" --checkpoint.initial_load_path "$dir/adapter" --converters '[{"name": "lora", "rank": 3, "alpha": 7}]' --tokenizer.name byte
+[ "$rc" -ne 0 ] && grep -q 'set rank, alpha and rslora as there' "$dir/err"
+ok another_scale_is_refused
+train "$dir/bad" --checkpoint.initial_load_path "$dir/adapter" --tokenizer.name byte
+[ "$rc" -ne 0 ] && grep -q 'the job needs the converter lora' "$dir/err"
+ok an_adapter_without_the_converter_is_refused
+exit $failed
