@@ -36,7 +36,7 @@ static const char *layer_there(tt_arena *a, const tt_param_info *w, bool *transp
 }
 
 /* The tensor of PEFT's file that is a parameter of an adapter. */
-static tt_status key_of(tt_arena *a, const tt_param_info *p, const char **out, tt_error *err)
+static tt_status adapter_key(tt_arena *a, const tt_param_info *p, const char **out, tt_error *err)
 {
     bool transposed = false;
     const tt_param_info *w = p->adapter_of;
@@ -157,7 +157,7 @@ static tt_status list_params(const tt_setup *s, tt_arena *a, tt_hf_param **out, 
         if (!info->adapter_of)
             continue;
         tt_storage *st = tt_arena_alloc(a, sizeof *st);
-        TT_TRY(key_of(a, info, &st->name, err));
+        TT_TRY(adapter_key(a, info, &st->name, err));
         p[*n] = (tt_hf_param){.name = info->name, .n_dims = 2, .storage = st, .n_storage = 1};
         for (int d = 0; d < 2; d++)
             p[*n].dims[d] = info->type.dims[d].size;
@@ -264,13 +264,13 @@ static tt_status load_adapter(const tt_setup *s, tt_arena *a, const char *folder
         const char *key = NULL;
         if (!s->graph->params.items[i]->adapter_of)
             continue;
-        st = key_of(a, s->graph->params.items[i], &key, err);
+        st = adapter_key(a, s->graph->params.items[i], &key, err);
         if (st == TT_OK)
             tt_map_set(used, key, used);
     }
     for (size_t i = 0; i < n && st == TT_OK; i++) {
         tt_ckpt_piece p = pieces[i];
-        st = key_of(a, tt_map_get(by_name, p.name), &p.name, err);
+        st = adapter_key(a, tt_map_get(by_name, p.name), &p.name, err);
         if (st == TT_OK)
             st = tt_ckpt_load(reader, &p, 1, err);
     }

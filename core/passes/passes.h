@@ -3,6 +3,8 @@
 #define TT_PASSES_H
 #include "cost/cost.h"
 #include "graph/graph.h"
+#include "passes/loss_scale.h"
+#include "passes/recompute.h"
 #include <ttrun/backend.h>
 #include <ttrun/converter.h>
 #include <ttrun/loss.h>
@@ -67,28 +69,6 @@ tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
 
-/* ---- loss_scale: the loss is multiplied by a power of two, and gradients are divided by it in the
- * epilogue, so that they do not underflow in float16 ---- */
-#define TT_LEAST_LOSS_SCALE 1.0 /* a step that is not finite with it is an error */
-#define TT_LARGEST_LOSS_SCALE 0x1p60
-typedef struct tt_loss_scale_opts {
-    double initial; /* 0: the loss is not scaled */
-    int64_t window; /* it is doubled after so many finite steps in a row; 0: it never changes */
-} tt_loss_scale_opts;
-/* f32 states: the scale; finite steps since it changed; steps that were not finite, and did not
- * update. The last two are NULL if the scale never changes. */
-typedef struct tt_loss_scale {
-    tt_state *scale, *good, *skipped;
-    int64_t window;
-} tt_loss_scale;
-void tt_loss_scale_make(tt_graph *g, const tt_loss_scale_opts *o);
-tt_value *tt_loss_scaled(tt_builder *b, tt_value *v);
-tt_value *tt_loss_unscale(tt_builder *b); /* 1 / scale; NULL: the loss is not scaled */
-/* The number of this update, 1 for the first: steps that were skipped do not count. NULL: none is. */
-tt_value *tt_steps_done(tt_builder *b);
-/* Changes the scale at the end of the epilogue. ok: by stage, as tt_graph.ok; NULL: the stage has none. */
-void tt_loss_scale_update(tt_builder *b, tt_value *const *ok);
-
 /* ---- autodiff: reverse mode (R1, R6, R16); makes stacks and gradient accumulators ---- */
 typedef struct tt_autodiff_opts {
     tt_loss_scale_opts loss_scale;
@@ -138,55 +118,6 @@ tt_status tt_pass_offload_values(tt_graph *g, const tt_offload_opts *o, tt_error
 
 /* ---- share: scalars that the updates of several stacks need are computed once ---- */
 tt_status tt_pass_share(tt_graph *g, tt_error *err);
-
-/* ---- recompute: the backward computes forward values that it reads again, by mode ---- */
-typedef enum tt_recompute_mode {
-    TT_RECOMPUTE_NONE,
-    TT_RECOMPUTE_SELECTIVE, /* but not the results of some ops */
-    TT_RECOMPUTE_FULL,
-    TT_RECOMPUTE_CUT /* per pipeline rank, as tt_recompute_cut says */
-} tt_recompute_mode;
-
-/* How much the stages of each pipeline rank compute again. Level 0 keeps all; each level more computes
- * one part of one block again, in the order of the least time per byte that it frees, and of blocks that
- * are alike the oldest first, whose values would be kept longest. */
-#define TT_CUT_FULL -1 /* instead of a level: as the mode FULL, or SELECTIVE */
-#define TT_CUT_SELECTIVE -2
-typedef struct tt_recompute_cut {
-    int n_ranks;
-    const int *stage_rank; /* by stage: its pipeline rank */
-    const int *in_flight;  /* by stage: the most micro-batches that are kept at a time */
-    const int *level;      /* by rank; NULL: `part` of its levels */
-    double part;           /* 0 … 1 */
-} tt_recompute_cut;
-
-typedef struct tt_recomputed_block { /* of one micro-batch, on the rank with the largest boxes */
-    int block, stage;
-    const char *name;   /* "model.layers.3" */
-    int64_t kept, made; /* bytes of its forward's values that are kept for its backward; that the
-                            backward makes again */
-    double flops, cost; /* of what is computed again; cost in the unit of the machine */
-    const char *again;  /* the ops, as "2 rms_norm, silu"; "" = none */
-} tt_recomputed_block;
-typedef struct tt_recompute_found {
-    int *n_levels;               /* CUT: by rank: the levels are 0 … n_levels */
-    tt_recomputed_block *blocks; /* ascending */
-    int n_blocks;
-} tt_recompute_found;
-
-typedef struct tt_recompute_opts {
-    tt_recompute_mode mode;
-    bool fetches; /* reshard after forward: gathered parameters are fetched again */
-    int every;    /* > 0: only every so manieth block computes again, from the first one on */
-    /* SELECTIVE: the ops whose results are kept; 0 = those that are dear to compute (TT_OP_HEAVY), and
-     * sums over ranks */
-    const tt_op_def *const *keep;
-    size_t n_keep;
-    const tt_recompute_cut *cut; /* for CUT */
-    const tt_machine *machine;   /* on which nodes take their time; for CUT and `found` */
-    tt_recompute_found *found;   /* if not NULL, it is filled; in the graph's arena */
-} tt_recompute_opts;
-tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err);
 
 /* ---- store: large f32 values are kept for the backward in another dtype ---- */
 typedef struct tt_store_opts {

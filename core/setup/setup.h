@@ -65,8 +65,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int n_metrics, n_hooks, n_converters;
     const struct tt_setup_opts *opts; /* it was made with these */
     struct tt_converting *converting; /* [n_converters]: filter, roles and steps of each */
-    int64_t
-        converters_at; /* completed steps: the graphs are made with the converters of this time */
+    int64_t converters_at; /* completed steps: the graphs have the converters of this time */
     /* setup_kernels.c: kernels of plugins; the first n_kernels_named are backend.kernels */
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;

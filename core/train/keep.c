@@ -41,7 +41,7 @@ static bool same_box(const tt_tensor *a, const tt_tensor *b)
     return same;
 }
 
-static const char *key_of(tt_arena *a, const tt_program_param *p)
+static const char *kept_key(tt_arena *a, const tt_program_param *p)
 {
     return tt_arena_printf(a, "%s\n%s", p->name, p->suffix ? p->suffix : "");
 }
@@ -52,7 +52,7 @@ static tt_map *numbers_of(const tt_program *p, tt_arena *a)
     tt_map *m = tt_map_new(a);
     for (int i = 0; i < p->n_params; i++)
         if (!p->params[i].transient)
-            tt_map_set(m, key_of(a, &p->params[i]), (void *)(intptr_t)(i + 1));
+            tt_map_set(m, kept_key(a, &p->params[i]), (void *)(intptr_t)(i + 1));
     return m;
 }
 
@@ -88,13 +88,13 @@ static tt_status keep_all(const tt_rank *next, const tt_rank *old, tt_arena *a, 
     const tt_program *p = next->plan->program, *q = old->plan->program;
     const tt_map *had = numbers_of(q, a), *has = numbers_of(p, a);
     for (int i = 0; i < p->n_params; i++) {
-        const int was = (int)(intptr_t)tt_map_get(had, key_of(a, &p->params[i])) - 1;
+        const int was = (int)(intptr_t)tt_map_get(had, kept_key(a, &p->params[i])) - 1;
         count_new(&p->params[i], was >= 0, k);
         TT_TRY(keep_param(next, old, i, was, err));
     }
     for (int i = 0; i < q->n_params; i++) {
         const tt_program_param *x = &q->params[i];
-        if (x->suffix || x->transient || tt_map_get(has, key_of(a, x)))
+        if (x->suffix || x->transient || tt_map_get(has, kept_key(a, x)))
             continue;
         k->dropped++;
         k->dropped_first = k->dropped_first ? k->dropped_first : x->name;

@@ -32,7 +32,7 @@ static void clock_text(char *buf, size_t size, double seconds)
  * most important ones. */
 static void format_tail(const tt_progress *p, int64_t now_ns, int parts, char *buf, size_t size)
 {
-    char done[40], total[40], rate[64] = "", left[40], loss[32] = "";
+    char done[32], total[32], rate[64] = "", left[32], loss[32] = "";
     const double spent = (double)(now_ns - p->begin_ns) * 1e-9;
     const int64_t here = p->done - p->begin_done;
     const bool known = p->total > 0 && here > 0;

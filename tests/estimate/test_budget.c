@@ -232,7 +232,7 @@ static int open_registry(void **state)
     tt_error err = {0};
     const char *dir = getenv("PLUGINS");
     const char *const dirs[] = {dir ? dir : "./plugins"};
-    const tt_registry_opts o = {dirs, 1, NULL};
+    const tt_registry_opts o = {.dirs = dirs, .n_dirs = 1};
     tt_log_setup(TT_ERROR, 0, 1, false);
     return tt_registry_new(&o, &registry, &err) == TT_OK ? 0 : -1;
 }

@@ -67,7 +67,8 @@ static void test_recomputed_equals_kept_bitwise(void **state)
             for (int fetches = 0; fetches < 2; fetches++) {
                 const job a = llama_job(meshes[m]);
                 job b = a;
-                b.recompute = (tt_recompute_opts){(tt_recompute_mode)mode, fetches};
+                b.recompute =
+                    (tt_recompute_opts){.mode = (tt_recompute_mode)mode, .fetches = fetches};
                 compare_jobs(&a, &b, meshes[m]);
             }
 }
@@ -101,7 +102,7 @@ static void test_recompute_keeps_less(void **state)
     for (int mode = 0; mode < 3; mode++) {
         job j = llama_job("fsdp2 tp2 cp2");
         built x;
-        j.recompute = (tt_recompute_opts){(tt_recompute_mode)mode, false};
+        j.recompute = (tt_recompute_opts){.mode = (tt_recompute_mode)mode};
         build_or_fail(&j, "recompute", &x);
         kept[mode] = kept_values(x.g, false);
         if (mode == TT_RECOMPUTE_NONE)
@@ -155,7 +156,7 @@ static void test_fused_equals_unfused_bitwise(void **state)
             job b = a;
             b.fuse = true;
             b.can_accumulate = accumulate;
-            b.recompute = (tt_recompute_opts){TT_RECOMPUTE_SELECTIVE, true};
+            b.recompute = (tt_recompute_opts){.mode = TT_RECOMPUTE_SELECTIVE, .fetches = true};
             compare_jobs(&a, &b, meshes[m]);
         }
 }

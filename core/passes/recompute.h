@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_PASSES_RECOMPUTE_H
+#define TT_PASSES_RECOMPUTE_H
+#include "cost/cost.h"
+#include "graph/graph.h"
+
+/* recompute: the backward computes forward values that it reads again, by mode. */
+
+typedef enum tt_recompute_mode {
+    TT_RECOMPUTE_NONE,
+    TT_RECOMPUTE_SELECTIVE, /* but not the results of some ops */
+    TT_RECOMPUTE_FULL,
+    TT_RECOMPUTE_CUT /* per pipeline rank, as tt_recompute_cut says */
+} tt_recompute_mode;
+
+/* How much the stages of each pipeline rank compute again. Level 0 keeps all; each level more computes
+ * one part of one block again, in the order of the least time per byte that it frees, and of blocks that
+ * are alike the oldest first, whose values would be kept longest. */
+#define TT_CUT_FULL -1 /* instead of a level: as the mode FULL, or SELECTIVE */
+#define TT_CUT_SELECTIVE -2
+typedef struct tt_recompute_cut {
+    int n_ranks;
+    const int *stage_rank; /* by stage: its pipeline rank */
+    const int *in_flight;  /* by stage: the most micro-batches that are kept at a time */
+    const int *level;      /* by rank; NULL: `part` of its levels */
+    double part;           /* 0 … 1 */
+} tt_recompute_cut;
+
+typedef struct tt_recomputed_block { /* of one micro-batch, on the rank with the largest boxes */
+    int block, stage;
+    const char *name;   /* "model.layers.3" */
+    int64_t kept, made; /* bytes of its forward's values that are kept for its backward; that the
+                            backward makes again */
+    double flops, cost; /* of what is computed again; cost in the unit of the machine */
+    const char *again;  /* the ops, as "2 rms_norm, silu"; "" = none */
+} tt_recomputed_block;
+typedef struct tt_recompute_found {
+    int *n_levels;               /* CUT: by rank: the levels are 0 … n_levels */
+    tt_recomputed_block *blocks; /* ascending */
+    int n_blocks;
+} tt_recompute_found;
+
+typedef struct tt_recompute_opts {
+    tt_recompute_mode mode;
+    bool fetches; /* reshard after forward: gathered parameters are fetched again */
+    int every;    /* > 0: only every n-th block computes again, from the first one on */
+    /* SELECTIVE: the ops whose results are kept; 0 = those that are dear to compute (TT_OP_HEAVY), and
+     * sums over ranks */
+    const tt_op_def *const *keep;
+    size_t n_keep;
+    const tt_recompute_cut *cut; /* for CUT */
+    const tt_machine *machine;   /* on which nodes take their time; for CUT and `found` */
+    tt_recompute_found *found;   /* if not NULL, it is filled; in the graph's arena */
+} tt_recompute_opts;
+tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err);
+
+#endif
