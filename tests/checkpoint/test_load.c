@@ -224,6 +224,21 @@ static void test_load_refuses_other_shapes_names_and_dtypes(void **state)
     assert_has(f->err.text, "is F32 there, i32 in the model");
 }
 
+/* Weights of a quantized Hugging Face folder have scales beside them. */
+static void test_load_refuses_float8_without_scales(void **state)
+{
+    fixture *f = *state;
+    void *data;
+    model_tensor t = w;
+    tt_box box = whole_box(&w);
+    t.dtype = TT_F8E4M3;
+    put_shard(f, "a.safetensors", &t, &box);
+    assert_ok(load_whole(f, &t, &data), f);
+    t.dtype = TT_F32;
+    assert_int_equal(load_whole(f, &t, &data), TT_EUNSUPPORTED);
+    assert_has(f->err.text, "is F8_E4M3 there: such numbers have scales beside them");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +246,7 @@ int main(void)
         TEST(test_load_names_the_uncovered_range),
         TEST(test_load_refuses_overlaps),
         TEST(test_load_refuses_other_shapes_names_and_dtypes),
+        TEST(test_load_refuses_float8_without_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
