@@ -187,10 +187,11 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
                 "%s: tensor '%s' is %s there, %s in the model; only floating-point ones convert",
                 r->path, p->name, t->dtype_name, tt_dtype_name(p->dtype));
         if ((t->dtype == TT_F8E4M3 || t->dtype == TT_F8E5M2) && p->dtype != t->dtype)
-            return TT_FAIL(err, TT_EUNSUPPORTED,
-                           "%s: tensor '%s' is %s there: such numbers have scales beside them, which "
-                           "are not read yet; convert the folder to bfloat16 first",
-                           r->path, p->name, t->dtype_name);
+            return TT_FAIL(
+                err, TT_EUNSUPPORTED,
+                "%s: tensor '%s' is %s there: such numbers have scales beside them, which "
+                "are not read yet; convert the folder to bfloat16 first",
+                r->path, p->name, t->dtype_name);
     }
     TT_TRY(tt_entry_check_disjoint(r, e, err));
     return tt_entry_check_covers(r, e, &p->box, err);

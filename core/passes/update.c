@@ -29,7 +29,7 @@ static tt_value *read_moment(tt_builder *b, tt_state *s)
     return tt_cast(b, v, tt_dtype_accumulate(s->type.dtype));
 }
 
-/* ---- states in bf16 (R20) ---- */
+/* ---- parameters and states in bf16 (R20) ---- */
 
 /* Keys of these dims where the state is stored, so that each rank computes its own alone. */
 static tt_value *random_keys(tt_builder *b, const tt_state *s, tt_type t, const uint64_t *streams)
@@ -50,18 +50,21 @@ static tt_value *random_keys(tt_builder *b, const tt_state *s, tt_type t, const 
     return n->out[0];
 }
 
-/* v rounded to bf16 by random numbers of the stream "<parameter>.<state>" of each member, which
- * depend on the step and on the element's index in the parameter. All elements of a row share a key,
- * and so do those of a column. */
-static tt_value *round_moment(tt_builder *b, const tt_state *s, tt_value *v)
+/* v, of the stack's members from `first` on, rounded to bf16 by random numbers of the stream
+ * "<parameter>.<state>" of each member (a parameter itself: "<parameter>.value"), which depend on the
+ * step and on the element's index in the parameter. All elements of a row share a key, and so do those
+ * of a column. */
+static tt_value *round_members(tt_builder *b, const tt_state *s, int first, tt_value *v)
 {
     tt_arena *arena = tt_builder_graph(b)->arena;
     tt_type rows = s->type, columns = s->type;
-    const int n = (int)s->type.dims[0].size, last = s->type.n_dims - 1;
+    const int n = (int)v->type.dims[0].size, last = s->type.n_dims - 1;
+    const char *what = s->suffix ? s->suffix : "value";
+    rows.dims[0] = columns.dims[0] = v->type.dims[0];
     uint64_t *streams = tt_arena_array(arena, (size_t)n + 1, sizeof *streams);
     for (int i = 0; i < n; i++) {
         const char *name =
-            tt_arena_printf(arena, "%s.%s", s->stack->members[s->first + i]->name, s->suffix);
+            tt_arena_printf(arena, "%s.%s", s->stack->members[first + i]->name, what);
         streams[i] = tt_hash64(name, strlen(name), 0);
     }
     if (last > 0)
@@ -109,8 +112,11 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
     const tt_node *n = target->node;
     if (tt_node_is_cast(n)) /* bf16 that the optimizer reads as f32 */
         n = n->in[0]->node;
-    if (n->state && n->state->kind == TT_STATE_OPTIMIZER && n->state->type.dtype == TT_BF16)
-        value = round_moment(b, n->state, value);
+    if (n->state && n->state->type.dtype == TT_BF16 && n->state->stack) {
+        const bool part = n->state->kind == TT_STATE_PARAM && n->op == &tt_op_load;
+        value =
+            round_members(b, n->state, n->state->first + (part ? n->accumulate_index : 0), value);
+    }
     if (n->op == &tt_op_load)
         tt_state_assign_members(b, n->state, n->accumulate_index, value);
     else if (n->op == &tt_op_state)

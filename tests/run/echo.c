@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ttrun/optimizer.h>
 
-/* For test_states.sh, two optimizers.
+/* For test_states.sh, three optimizers.
  *   echo     a running mean of the parameter, which it never changes: the states' values before they
  *            are rounded are the same on every mesh, and so must be what is stored
+ *   shrink   the parameter times 0.999: also the same on every mesh, whatever the gradients are
  *   nearest  adamw (plugins/optimizers/adamw.c) that rounds its states to bf16 by itself, to nearest */
 
 typedef struct echo_config {
@@ -23,11 +24,18 @@ static void echo_update(const void *config, tt_builder *b, const tt_update *u)
     tt_assign(b, twin, tt_add(b, tt_scale(b, twin, 0.75), tt_scale(b, u->param, 0.25)));
 }
 
+static void shrink_update(const void *config, tt_builder *b, const tt_update *u)
+{
+    (void)config;
+    tt_assign(b, u->param, tt_scale(b, u->param, 0.999));
+}
+
 static tt_value *nearest(tt_builder *b, tt_value *v)
 {
     return tt_cast(b, tt_cast(b, v, TT_BF16), TT_F32);
 }
 static const tt_optimizer_vt echo_vt = {sizeof echo_vt, echo_update, "lr"};
+static const tt_optimizer_vt shrink_vt = {sizeof shrink_vt, shrink_update, "lr"};
 
 #define tt_assign(b, target, value)                                                                \
     tt_assign(b, target, (target) == u->param ? (value) : nearest(b, value))
@@ -41,6 +49,8 @@ static const tt_optimizer_vt echo_vt = {sizeof echo_vt, echo_update, "lr"};
 static const tt_component both[] = {
     TT_COMPONENT(TT_KIND_OPTIMIZER, "echo", "a running mean of the parameter", echo_config,
                  echo_options, &echo_vt),
+    TT_COMPONENT(TT_KIND_OPTIMIZER, "shrink", "the parameter times 0.999", echo_config,
+                 echo_options, &shrink_vt),
     TT_COMPONENT(TT_KIND_OPTIMIZER, "nearest", "adamw with states rounded to nearest", config,
                  options, &vt),
 };

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Optimizer states in bf16, rounded stochastically (optimizer.state_dtype): the same bits for any threads, fused or not, across resumes, in
+# Optimizer states (optimizer.state_dtype) and parameters (training.dtype) in bf16, rounded stochastically: the same bits for any threads, fused or not, across resumes, in
 # host memory, and on every mesh that computes the same values; half the memory; and training that nearest rounding would bend.
 . "$(dirname "$0")/lib.sh"
 mkdir -p "$dir/plugins/backends"
@@ -134,4 +134,35 @@ awk '{exit !($1 == 1000 && $2 <= 0.01)}' "$dir/distance_bf16" && awk '{exit !($2
 ok the_loss_stays_within_1_percent_of_f32_and_exp_avg_sq_too
 awk '{exit !($1 == 1000 && $2 > 0.02)}' "$dir/distance_nearest" && awk '{exit !($2 > 0.05)}' "$dir/error_nearest"
 ok rounding_to_nearest_fails_both
+# ---- parameters in bf16 (training.dtype) ----
+half="--training.dtype bfloat16"
+slow="--training.steps 400 --optimizer.lr 2e-5 --checkpoint.enable false"
+train "$dir/slow32" $slow && train "$dir/slow16" $slow $half && near "$(value "$dir/slow32/metrics.jsonl" loss)" "$(value "$dir/slow16/metrics.jsonl" loss)" 0.02
+ok parameters_in_bf16_move_where_nearest_rounding_would_stop_them
+train "$dir/value16" $half && train "$dir/value16_parts" $half --training.steps 5 && train "$dir/value16_parts" $half && equal "$dir/value16" "$dir/value16_parts" 10
+ok bitwise_resumed_with_parameters_in_bf16
+shrink="$mine --optimizer.name shrink --comm.backend local --training.steps 6 --checkpoint.interval 6 $half"
+train "$dir/shrink" $shrink && [ "$rc" -eq 0 ]
+ok shrink_runs
+shrinks() { # NAME OPTION…
+    name=$1
+    shift
+    train "$dir/shrink_$name" $shrink "$@"
+    [ "$rc" -eq 0 ] && equal "$dir/shrink" "$dir/shrink_$name" 6
+    ok "the_same_parameters_on_$name"
+}
+shrinks fsdp_2 $p.data_parallel_shard_degree 2 --training.local_batch_size 2
+shrinks fsdp_3 $p.data_parallel_shard_degree 3 --training.local_batch_size 2
+shrinks ddp_2 $p.data_parallel_replicate_degree 2 --training.local_batch_size 2
+shrinks tp_2 $p.tensor_parallel_degree 2
+shrinks pp_2 $p.pipeline_parallel_degree 2
+shrinks cp_2 $p.context_parallel_degree 2
+train "$dir/shrink_tied" $shrink --model.args.tie_embeddings true && train "$dir/shrink_tied_pp" $shrink --model.args.tie_embeddings true $p.pipeline_parallel_degree 2
+[ "$rc" -eq 0 ] && equal "$dir/shrink_tied" "$dir/shrink_tied_pp" 6
+ok the_same_parameters_where_two_stages_share_one
+for option in false true; do
+    train "$dir/host_$option" $mine --backend.name far $half --training.steps 5 --training.enable_cpu_offload $option
+done
+[ "$rc" -eq 0 ] && equal "$dir/host_false" "$dir/host_true" 5
+ok bitwise_with_states_in_host_memory_and_parameters_in_bf16
 exit $failed
