@@ -130,8 +130,7 @@ const tt_command tt_cmd_report = {
     .name = "report",
     .forms = "RUN_DIR...",
     .doc =
-        "write one HTML page of a run: curves, speed, memory, ops, job; compare several runs, or "
-        "those below a folder",
+        "write one HTML page: curves, speed, memory, ops; compare runs",
     .rows = rows,
     .n_rows = TT_COUNT(rows),
     .run = cmd_report_run,

@@ -45,7 +45,7 @@ static tt_value *product(const void *cfg, tt_builder *b, const tt_product *p)
     return multiply(b, p, rounded(b, p->a), rounded(b, p->b));
 }
 
-static const tt_converter_vt vt = {.struct_size = sizeof(vt), .product = product};
+static const tt_converter_vt vt = {sizeof(vt), NULL, product, 0, NULL};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "bf16_products", "products of bf16 numbers", config, options,
                  &vt),

@@ -30,7 +30,7 @@ typedef struct tt_quantize_opts {
     tt_scale_rule rule;
     int64_t block_rows, block_cols; /* of one scale; 0: all rows, all columns. 0,0 is one scale for
                                        the tensor; 1,0 one per row; 1,32 one per 32 of a row */
-    bool stochastic;                /* round by keyed random numbers, not to the nearest (R20) */
+    int stochastic;                 /* round by keyed random numbers, not to the nearest (R20) */
     const char *stream;             /* stochastic: the name of the random numbers' stream */
 } tt_quantize_opts;
 

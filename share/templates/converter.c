@@ -30,7 +30,7 @@ static tt_value *product(const void *cfg, tt_builder *b, const tt_product *p)
     return y;
 }
 
-static const tt_converter_vt vt = {.struct_size = sizeof(vt), .product = product};
+static const tt_converter_vt vt = {sizeof(vt), NULL, product, 0, NULL};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "@NAME@", "products of bf16 numbers", config, options, &vt),
 };

@@ -39,7 +39,7 @@ static void g(tt_builder *b, tt_value *const *x, int n, tt_value *y, tt_value *d
 static tt_value *linear(const void *c, tt_builder *b, const char *name, tt_value *x, tt_value *w) { (void)c; return name[0] == (char)108 ? NULL : tt_linear_w(b, x, tt_custom_vjp(b, \&w, 1, f, g, NULL)); }'
 printf '%s\n' "$ste" | sed 's|\\&|\&|g' >ste.h
 check converter layers '/^typedef struct {/i #include "../ste.h"
-s|{sizeof(vt), NULL, product, 0}|{sizeof(vt), linear, NULL, 0}|
+s|{sizeof(vt), NULL, product, 0, NULL}|{sizeof(vt), linear, NULL, 0, NULL}|
 s|^static tt_value \*product|static inline tt_value *product|'
 [ $rc -eq 0 ] && grep -q '^skip  gradients .*tt_custom_vjp' out && grep -q '^ok    describes .*replaces 14 of the 15 linears' out
 verdict straight_through_estimator $?

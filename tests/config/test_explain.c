@@ -25,7 +25,8 @@ static void test_explain_one_key(void **state)
                         "inputs; selective: what is cheap to compute; budget: as little as "
                         "memory_gib or memory_budget allows; same results in all modes\n"
                         "    one of none, selective, full, budget; default \"none\"\n");
-    assert_non_null(strstr(explain(state, "training.mixed_precision_param"), "; not built yet: "));
+    assert_non_null(strstr(explain(state, "parallelism.context_parallel_load_balancer"),
+                           "; not built yet: ptrr"));
     assert_string_equal(explain(state, "profiling.freq"),
                         "profiling.freq\n"
                         "    steps from one trace to the next; the last is traced too; also spelt "

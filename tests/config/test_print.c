@@ -17,7 +17,7 @@ static void test_print_shows_origins_and_reads_back(void **state)
     assert_non_null(strstr(with.s, "\n    \"seq_len\": 64, // --training.seq_len\n"));
     assert_non_null(strstr(with.s, "\n  \"dump_folder\": \"/a \\\"b\\\"\", // --dump_folder\n"));
     assert_non_null(strstr(with.s, "\n    \"freq\": 3, // job.json:2:40\n"));
-    assert_non_null(strstr(with.s, "\n    \"seed\": 0 // default\n  },\n"));
+    assert_non_null(strstr(with.s, "\n    \"trainable\": null // default\n  },\n"));
     tt_job_print(job, false, &plain);
     assert_null(strstr(plain.s, "//"));
     job = must_load(*state, with.s, NULL); /* comments and all */
