@@ -129,8 +129,7 @@ static const tt_cli_row rows[] = {
 const tt_command tt_cmd_report = {
     .name = "report",
     .forms = "RUN_DIR...",
-    .doc =
-        "write one HTML page: curves, speed, memory, ops; compare runs",
+    .doc = "write one HTML page: curves, speed, memory, ops; compare runs",
     .rows = rows,
     .n_rows = TT_COUNT(rows),
     .run = cmd_report_run,

@@ -156,7 +156,7 @@ typedef struct tt_debug_config {
 
 typedef struct tt_activation_checkpoint_config {
     tt_checkpoint_mode mode;
-    const char *selective_ac_option;  /* "op", or every so manieth layer */
+    const char *selective_ac_option;  /* "op", or "n": every n-th layer */
     tt_strings save_ops;              /* of SELECTIVE */
     double memory_budget, memory_gib; /* of BUDGET; memory_gib 0 = memory_budget decides */
     tt_dtype store_dtype;

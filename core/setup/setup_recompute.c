@@ -2,6 +2,7 @@
 #include "plan/hidden.h"
 #include "plan/memory.h"
 #include "setup/setup_budget.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,8 +70,10 @@ tt_status tt_setup_recompute(tt_setup *s, tt_error *err)
     s->recompute_machine = &tt_machine_order;
     if (tt_setup_has_device(s))
         TT_TRY(tt_setup_find_machine(s, &s->recompute_machine, err));
-    TT_TRY(check_mode(s, KEY("save_ops"), TT_CHECKPOINT_SELECTIVE, "selective", err));
-    TT_TRY(check_mode(s, KEY("memory_gib"), TT_CHECKPOINT_BUDGET, "budget", err));
+    if (c->save_ops.n) /* a resolved job has all keys, with their defaults */
+        TT_TRY(check_mode(s, KEY("save_ops"), TT_CHECKPOINT_SELECTIVE, "selective", err));
+    if (c->memory_gib > 0)
+        TT_TRY(check_mode(s, KEY("memory_gib"), TT_CHECKPOINT_BUDGET, "budget", err));
     TT_TRY(find_ops(s, NULL, err));
     TT_TRY(every_of(s, &every, err));
     if (every && c->save_ops.n)
@@ -79,7 +82,7 @@ tt_status tt_setup_recompute(tt_setup *s, tt_error *err)
                            c->selective_ac_option);
     if (c->mode != TT_CHECKPOINT_BUDGET)
         return TT_OK;
-    if (c->memory_gib > 0 && tt_job_has(s->job, KEY("memory_budget")))
+    if (c->memory_gib > 0 && fabs(c->memory_budget - 0.5) > 0) /* 0.5 is the default */
         return tt_job_fail(s->job, KEY("memory_budget"), err,
                            "memory_gib is given, too; set one of them");
     return tt_setup_choose_recompute(s, err);

@@ -143,7 +143,7 @@ for f in "$PLUGINS"/*; do ln -s "$f" "$dir/plugins/"; done
 rm "$dir/plugins/comms" && mkdir "$dir/plugins/comms" && ln -s "$PLUGINS/comms/nccl.so" "$dir/plugins/comms/"
 all=$PLUGINS
 PLUGINS=$dir/plugins
-other
+other --only-plugin-dirs
 says 'comm.host: auto: the ranks are on several machines, but there is no comm plugin of host memory (mpi)'
 ok "several_machines_need_a_host_communicator"
 PLUGINS=$all

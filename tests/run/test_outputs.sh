@@ -148,7 +148,7 @@ ok debugmodel_has_the_documented_size
 
 # ---- config ----
 says config 0 "$TTRUN" config "$dir/job.json" --training.steps 7 && grep -q '"steps": 7, // --training.steps$' "$dir/out" &&
-    grep -q '"seq_len": 32, // .*job.json:[0-9]*:[0-9]*$' "$dir/out" && grep -q '"seed": 0 // default$' "$dir/out"
+    grep -q '"seq_len": 32, // .*job.json:[0-9]*:[0-9]*$' "$dir/out" && grep -q '"seed": 0, // default$' "$dir/out"
 ok config_shows_origins
 cp "$dir/out" "$dir/resolved.json" && sed -i "s|\"text.txt\"|\"$dir/text.txt\"|" "$dir/resolved.json"
 says again 0 "$TTRUN" "$dir/resolved.json" --dump_folder "$dir/again" && [ "$(wc -l <"$dir/again/metrics.jsonl")" -eq 7 ]
