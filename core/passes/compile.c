@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/compile.h"
+#include "passes/narrow.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,8 +94,11 @@ static tt_status convert(compiler *c, tt_builder *b, tt_error *err)
 {
     if (!c->o->convert.n)
         return TT_OK;
+    const tt_narrow_opts no = {.fetches = c->o->recompute.fetches};
     TT_TRY(tt_pass_convert(b, &c->o->convert, err));
-    return dump(c, tt_builder_graph(b), "convert", err);
+    TT_TRY(dump(c, tt_builder_graph(b), "convert", err));
+    TT_TRY(tt_pass_narrow(b, &no, err));
+    return dump(c, tt_builder_graph(b), "narrow", err);
 }
 
 static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)

@@ -32,6 +32,8 @@ typedef struct tt_quantize_opts {
                                        the tensor; 1,0 one per row; 1,32 one per 32 of a row */
     int stochastic;                 /* round by keyed random numbers, not to the nearest (R20) */
     const char *stream;             /* stochastic: the name of the random numbers' stream */
+    int before_gather; /* of a converter's product(): if x is gathered from shards, round the shards, so
+                          that the gather carries q. No bit changes; done where it is less to carry */
 } tt_quantize_opts;
 
 /* x [r,c] → q [r,c] in a float8 dtype, and *scale f32 [⌈r/block_rows⌉, ⌈c/block_cols⌉]; dims before

@@ -12,7 +12,7 @@
 
 typedef struct {
     const char *recipe;
-    int auto_filter_small_kn;
+    int auto_filter_small_kn, enable_fsdp_float8_all_gather;
 } config;
 
 static const tt_option options[] = {
@@ -21,6 +21,8 @@ static const tt_option options[] = {
                    "torchao's recipe: how many scales, and which products stay as they are"),
     TT_OPTION(config, auto_filter_small_kn, TT_OPT_BOOL, "false", 0, 0,
               "leave out layers so small that float8 does not pay on an H100"),
+    TT_OPTION(config, enable_fsdp_float8_all_gather, TT_OPT_BOOL, "false", 0, 0,
+              "gather sharded weights as float8 numbers, where that is less to send; no bit changes"),
 };
 
 /* torchao's measured limits, of a weight [n,k]. */
@@ -47,7 +49,8 @@ static tt_value *product(const void *self, tt_builder *b, const tt_product *p)
     const tt_low_format dy = tensor && p->role != TT_PRODUCT_FORWARD ? TT_LOW_E5M2 : TT_LOW_E4M3;
     const int whole = tensor || (high && p->role == TT_PRODUCT_GRAD_INPUT);
     const tt_quantize_opts of_a = low_blocks(p, LOW_A, dy, rule, 0, tensor ? 0 : 1);
-    const tt_quantize_opts of_b = low_blocks(p, LOW_B, TT_LOW_E4M3, rule, 0, whole ? 0 : 1);
+    tt_quantize_opts of_b = low_blocks(p, LOW_B, TT_LOW_E4M3, rule, 0, whole ? 0 : 1);
+    of_b.before_gather = c->enable_fsdp_float8_all_gather && low_is_weight(p, LOW_B);
     return low_scaled_product(b, p, p->a, &of_a, p->b, &of_b);
 }
 

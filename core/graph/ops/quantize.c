@@ -241,7 +241,10 @@ tt_value *tt_quantize(tt_builder *b, tt_value *x, const tt_quantize_opts *o, tt_
         u = uniform(b, &v.whole, o->stream);
     if (u || o->format == TT_LOW_E2M1)
         y = rounded(b, f, y, u);
-    return tt_cast(b, y, f->dtype);
+    tt_value *q = tt_cast(b, y, f->dtype);
+    if (!tt_builder_error(b) && TT_HAS(o, tt_quantize_opts, before_gather))
+        q->node->before_gather = o->before_gather;
+    return q;
 }
 
 tt_value *tt_dequantize(tt_builder *b, tt_value *q, tt_value *scale, const tt_quantize_opts *o)
