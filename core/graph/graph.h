@@ -156,7 +156,7 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
     tt_op_custom, tt_op_stage_sum, tt_op_collective, tt_op_fused, tt_op_broadcast, tt_op_const,
     tt_op_random_keys, tt_op_linear, tt_op_linear_dx, tt_op_linear_dw, tt_op_grouped_linear,
     tt_op_grouped_linear_dx, tt_op_grouped_linear_dw, tt_op_attention, tt_op_attention_bwd,
-    tt_op_attention_bias_bwd;
+    tt_op_attention_bias_bwd, tt_op_concat, tt_op_reshape;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);

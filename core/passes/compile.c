@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → chunk
- * (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
+/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → narrow →
+ * merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
  * rope_fusion → async_tp → overlap → offload → offload_values. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
 
@@ -98,6 +98,7 @@ static tt_status convert(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_convert(b, &c->o->convert, err));
     TT_TRY(dump(c, tt_builder_graph(b), "convert", err));
     TT_TRY(tt_pass_narrow(b, &no, err));
+    TT_TRY(tt_pass_merge_max(b, c->o->several && c->o->mode == TT_MODE_TRAIN, err));
     return dump(c, tt_builder_graph(b), "narrow", err);
 }
 
@@ -260,7 +261,7 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
 static const char *given(const tt_node *n)
 {
     if (n->op == &tt_op_state && n->state->kind == TT_STATE_GATHERED)
-        return n->state->gathered->name;
+        return n->state->gathered ? n->state->gathered->name : NULL;
     return n->param ? n->param->name : NULL;
 }
 

@@ -10,4 +10,8 @@ typedef struct tt_narrow_opts {
 } tt_narrow_opts;
 tt_status tt_pass_narrow(tt_builder *b, const tt_narrow_opts *o, tt_error *err);
 
+/* ---- merge_max: the maxima over ranks that narrow has made are reduced by one collective per stage;
+ * several: micro-batches, so that this is done once per step ---- */
+tt_status tt_pass_merge_max(tt_builder *b, bool several, tt_error *err);
+
 #endif

@@ -105,6 +105,8 @@ static bool is_early(const tt_overlap_list *l, int i)
     const tt_node *n = l->at[i];
     if (n->op == &tt_op_param)
         return true;
+    if (n->op == &tt_op_state && n->param) /* maxima, which this list may fill before */
+        return true;
     if (n->op == &tt_op_state)
         return n->state->kind == TT_STATE_ACCUMULATOR || n->state->kind == TT_STATE_PARAM;
     if (n->when->in_chunk_loop || tt_overlap_has_effect(n) || n->op == &tt_op_assign)
