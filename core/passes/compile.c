@@ -98,7 +98,7 @@ static tt_status convert(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_convert(b, &c->o->convert, err));
     TT_TRY(dump(c, tt_builder_graph(b), "convert", err));
     TT_TRY(tt_pass_narrow(b, &no, err));
-    TT_TRY(tt_pass_merge_max(b, c->o->several && c->o->mode == TT_MODE_TRAIN, err));
+    TT_TRY(tt_pass_merge_max(b, TT_FORWARD, c->o->several && c->o->mode == TT_MODE_TRAIN, err));
     return dump(c, tt_builder_graph(b), "narrow", err);
 }
 
@@ -128,6 +128,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_chunk_move(g, &co, err));
     TT_TRY(tt_pass_update(b, &o->update, err));
     TT_TRY(tt_pass_buffers(b, err));
+    TT_TRY(tt_pass_merge_max(b, TT_EPILOGUE, false, err));
     TT_TRY(tt_pass_share(g, err));
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));

@@ -4,10 +4,12 @@
 #include <string.h>
 #include <ttrun/ops.h>
 
-/* merge_max: the maxima over ranks that depend on parameters alone (the scales of rounded weights) are
- * reduced as one vector per stage and group of ranks, by one all-reduce, not one each. With several
- * micro-batches the vector is a state that the step's first one fills: parameters change between steps
- * only. A maximum does not depend on its neighbours, so no bit changes. */
+/* merge_max: maxima over ranks of which none depends on another are reduced as one vector per stage and
+ * group of ranks, by one all-reduce, not one each. In the forward these are the maxima that depend on
+ * parameters alone (the scales of rounded weights); with several micro-batches the vector is a state that
+ * the step's first one fills, because parameters change between steps only. In the epilogue they are what
+ * the micro-batches have accumulated (statistics of delayed scaling). A maximum does not depend on its
+ * neighbours, so no bit changes. */
 
 typedef struct maxima { /* reductions of one stage over one group of ranks */
     TT_VEC(tt_node *) nodes;
@@ -17,7 +19,8 @@ typedef struct maxima { /* reductions of one stage over one group of ranks */
 typedef struct merger {
     tt_builder *b;
     tt_graph *g;
-    bool several; /* micro-batches */
+    tt_region region;
+    bool once; /* copies run with the first micro-batch alone */
     tt_map *groups;
     maxima **of;        /* by node id; NULL: it is no such reduction */
     tt_value **instead; /* by value id */
@@ -27,13 +30,16 @@ typedef struct merger {
     TT_VEC(tt_node *) list;
 } merger;
 
-/* Built by the pass narrow, outside of the blocks; whole on every rank. */
-static bool is_maximum(const tt_node *n)
+/* Is n built by the pass narrow, outside of the blocks, or in the epilogue of what the micro-batches have
+ * accumulated? Is its result whole on every rank? */
+static bool is_maximum(const tt_node *n, tt_region region)
 {
+    if (n->op != &tt_op_redistribute || n->when->region != region)
+        return false;
     const tt_placement *p = &n->in[0]->place;
-    if (n->op != &tt_op_redistribute || n->when->region != TT_FORWARD || n->block >= 0 ||
-        !n->param || !p->partial_max || n->out[0]->place.partial ||
-        n->out[0]->type.dtype != TT_F32)
+    const bool free = region == TT_FORWARD ? n->block < 0 && n->param != NULL
+                                           : n->in[0]->node->op == &tt_op_state;
+    if (!free || !p->partial_max || n->out[0]->place.partial || n->out[0]->type.dtype != TT_F32)
         return false;
     for (int d = 0; d < n->out[0]->type.n_dims; d++)
         if (p->n[d] || n->out[0]->place.n[d])
@@ -45,7 +51,7 @@ static void find_groups(merger *m)
 {
     for (size_t i = 0; i < m->g->nodes.n; i++) {
         tt_node *n = m->g->nodes.items[i];
-        if (!n->n_in || !is_maximum(n))
+        if (!is_maximum(n, m->region))
             continue;
         const char *key = tt_arena_printf(m->g->arena, "%d.%x", n->when->stage,
                                           (unsigned)n->in[0]->place.partial);
@@ -78,16 +84,16 @@ static tt_value *join(tt_builder *b, tt_value **v, size_t n)
 }
 
 /* v as a node computes it that runs with the first micro-batch alone. */
-static tt_value *once(merger *m, tt_value *v)
+static tt_value *copy_of(merger *m, tt_value *v)
 {
     tt_node *n = v->node, *c;
-    if (!m->several || n->op == &tt_op_param)
+    if (!m->once || n->op == &tt_op_param)
         return v;
     if (n->id < m->n_ids && m->copy[n->id])
         return m->copy[n->id]->out[0];
     tt_value *in[TT_MAX_INS];
     for (int j = 0; j < n->n_in; j++)
-        in[j] = once(m, n->in[j]);
+        in[j] = copy_of(m, n->in[j]);
     c = tt_node_new(m->b, n->op, in, n->n_in, &v->type, &v->place, 1);
     c->attrs = n->attrs;
     c->rule = n->rule;
@@ -130,13 +136,13 @@ static void build(merger *m, maxima *s)
     const tt_placement whole = {0};
     tt_value **parts = tt_arena_array(m->g->arena, n + 1, sizeof *parts);
     s->built = true;
-    tt_builder_at(m->b, TT_FORWARD, like->when->stage, -1, "maxima");
+    tt_builder_at(m->b, m->region, like->when->stage, -1, TT_SCOPE_MAXIMA);
     for (size_t i = 0; i < n; i++)
-        parts[i] = flat(m->b, once(m, s->nodes.items[i]->in[0]));
+        parts[i] = flat(m->b, copy_of(m, s->nodes.items[i]->in[0]));
     tt_value *all = tt_redistribute(m->b, join(m->b, parts, n), &whole);
-    if (m->several)
+    if (m->once)
         all = keep(m, like, all);
-    label(m, first, like, m->several);
+    label(m, first, like, m->once);
     const size_t rest = m->g->nodes.n;
     int64_t at = 0;
     for (size_t i = 0; i < n && !tt_builder_error(m->b); i++) {
@@ -171,7 +177,7 @@ static void rebuild(merger *m, size_t n_nodes, int n_values)
         for (int j = 0; j < n->n_in; j++)
             if (n->in[j]->id < n_values && m->instead[n->in[j]->id])
                 n->in[j] = m->instead[n->in[j]->id];
-        if (!s || (s->nodes.n < 2 && !m->several)) {
+        if (!s || (s->nodes.n < 2 && !m->once)) {
             put(m, n);
             continue;
         }
@@ -182,10 +188,10 @@ static void rebuild(merger *m, size_t n_nodes, int n_values)
     }
 }
 
-tt_status tt_pass_merge_max(tt_builder *b, bool several, tt_error *err)
+tt_status tt_pass_merge_max(tt_builder *b, tt_region region, bool once, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
-    merger m = {.b = b, .g = g, .several = several, .n_ids = g->n_ids};
+    merger m = {.b = b, .g = g, .region = region, .once = once, .n_ids = g->n_ids};
     const int n_values = g->n_values;
     m.groups = tt_map_new(g->arena);
     m.of = tt_arena_array(g->arena, (size_t)g->n_ids + 1, sizeof(maxima *));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "graph/rewrite.h"
 #include "passes/narrow.h"
+#include "graph/rewrite.h"
 #include <string.h>
 
 /* narrow: an all-gather carries the numbers to which its readers round the value, not the value. What
@@ -30,12 +30,12 @@ typedef struct narrower {
     bool *kept;       /* by 2 · id of a gather + (1: of its backward): it stays */
     int *number;      /* by value id: equal for values of equal ops on equal operands; 0: not yet */
     int n_numbers;
-    tt_map *numbers;         /* text of a node → its number */
-    tt_value **moved;        /* by N_PLACES · number + place: the value on the shard */
-    tt_value **result;       /* the same: gathered, as its readers read it */
-    tt_map *sums;            /* text of a gather and a part → the bytes that replace it */
-    bool *placed;            /* by node id: it is in `list` */
-    const tt_node *reader;   /* for which copies are made now */
+    tt_map *numbers;       /* text of a node → its number */
+    tt_value **moved;      /* by N_PLACES · number + place: the value on the shard */
+    tt_value **result;     /* the same: gathered, as its readers read it */
+    tt_map *sums;          /* text of a gather and a part → the bytes that replace it */
+    bool *placed;          /* by node id: it is in `list` */
+    const tt_node *reader; /* for which copies are made now */
     TT_VEC(tt_node *) list;
 } narrower;
 
@@ -65,11 +65,16 @@ static bool reduces_max(const tt_node *n)
     return n->op == &tt_op_redistribute && n->in[0]->place.partial_max && !n->out[0]->place.partial;
 }
 
-static bool can_move(const tt_node *n)
+static bool can_copy(const tt_node *n)
 {
     const uint32_t never = TT_OP_BY_PLACE | TT_OP_UPDATES | TT_OP_MIXES_TOKENS;
-    if (n->role == TT_NODE_EXPANDED || n->n_out != 1 || n->when->in_chunk_loop ||
-        n->when->region > TT_BACKWARD || n->op->flags & never)
+    return n->role != TT_NODE_EXPANDED && n->n_out == 1 && !n->when->in_chunk_loop &&
+           n->when->region <= TT_BACKWARD && !(n->op->flags & never);
+}
+
+static bool can_move(const tt_node *n)
+{
+    if (!can_copy(n))
         return false;
     return n->op->flags & TT_OP_POINTWISE || n->op->reduce_max || reduces_max(n);
 }
@@ -81,23 +86,22 @@ static tt_node *find_gather(narrower *w, tt_node *n)
     w->known[n->id] = true;
     if (is_gather(n))
         return w->gather[n->id] = n;
-    w->fixed[n->id] = n->op == &tt_op_const ||
-                      (n->op == &tt_op_state && n->state->kind == TT_STATE_BUFFER);
-    if (!can_move(n))
-        return NULL;
+    w->fixed[n->id] =
+        n->op == &tt_op_const || (n->op == &tt_op_state && n->state->kind == TT_STATE_BUFFER);
     tt_node *one = NULL;
+    bool two = false;
     int n_fixed = 0, n_gathered = 0;
     for (int j = 0; j < n->n_in; j++) {
         tt_node *r = find_gather(w, n->in[j]->node);
-        if (r && one && r != one)
-            return NULL; /* of two gathers */
+        two = two || (r && one && r != one);
         one = r ? r : one;
         n_gathered += r != NULL;
         n_fixed += w->fixed[n->in[j]->node->id];
     }
-    if (one && one->param && n_gathered + n_fixed < n->n_in)
-        return NULL; /* it differs between micro-batches */
-    w->fixed[n->id] = n_fixed == n->n_in;
+    if (n->n_in && n_fixed == n->n_in && n->rule)
+        w->fixed[n->id] = can_copy(n);
+    if (two || !can_move(n) || (one && one->param && n_gathered + n_fixed < n->n_in))
+        return NULL; /* of two gathers, or different in each micro-batch */
     return w->gather[n->id] = one;
 }
 

@@ -10,8 +10,10 @@ typedef struct tt_narrow_opts {
 } tt_narrow_opts;
 tt_status tt_pass_narrow(tt_builder *b, const tt_narrow_opts *o, tt_error *err);
 
-/* ---- merge_max: the maxima over ranks that narrow has made are reduced by one collective per stage;
- * several: micro-batches, so that this is done once per step ---- */
-tt_status tt_pass_merge_max(tt_builder *b, bool several, tt_error *err);
+/* ---- merge_max: maxima over ranks are reduced by one collective per stage. In the forward, after narrow:
+ * those of parameters; once: a step has several micro-batches, and only the first does it. In the
+ * epilogue, after buffers: those that were accumulated. ---- */
+#define TT_SCOPE_MAXIMA "maxima" /* the scope of what the pass builds */
+tt_status tt_pass_merge_max(tt_builder *b, tt_region region, bool once, tt_error *err);
 
 #endif
