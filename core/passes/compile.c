@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → narrow →
+/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → convert_tidy → narrow →
  * merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
  * rope_fusion → async_tp → overlap → offload → offload_values. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
@@ -95,7 +95,9 @@ static tt_status convert(compiler *c, tt_builder *b, tt_error *err)
     if (!c->o->convert.n)
         return TT_OK;
     const tt_narrow_opts no = {.fetches = c->o->recompute.fetches};
+    const int first = tt_builder_graph(b)->n_ids;
     TT_TRY(tt_pass_convert(b, &c->o->convert, err));
+    TT_TRY(tt_pass_convert_tidy(b, first, err));
     TT_TRY(dump(c, tt_builder_graph(b), "convert", err));
     TT_TRY(tt_pass_narrow(b, &no, err));
     TT_TRY(tt_pass_merge_max(b, TT_FORWARD, c->o->several && c->o->mode == TT_MODE_TRAIN, err));

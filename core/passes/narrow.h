@@ -3,6 +3,9 @@
 #define TT_NARROW_H
 #include "graph/graph.h"
 
+/* ---- convert_tidy: after convert. first: the first id of a node that converters have built ---- */
+tt_status tt_pass_convert_tidy(tt_builder *b, int first, tt_error *err);
+
 /* ---- narrow: gathers carry what their readers round the value to, if tt_quantize() was asked to; after
  * convert, before recompute ---- */
 typedef struct tt_narrow_opts {

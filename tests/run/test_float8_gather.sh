@@ -58,6 +58,9 @@ plan() {
     converters=$(recipe "$1" "$2")
     shift 2
     ttrun plan "$job" --json --converters "$converters" "$@" >"$dir/plan.json" 2>"$dir/err"
+    network
+}
+network() {
     sed 's/.*"communication":\[//; s/},{/}\n{/g' "$dir/plan.json" |
         sed -n 's/.*"collective":"\([^"]*\)","cause":"\([^"]*\)","calls":\([0-9]*\),"bytes_sent":\([0-9]*\).*/\2|\1|\3|\4/p' >"$dir/net"
 }
@@ -87,6 +90,16 @@ done
 [ "$(sent gradients reduce_scatter 3)$(sent "gradients, once per step" reduce_scatter 3)" -gt 0 ] &&
     [ "$(sent "gradients of activations" all_reduce 4)" -lt $((4 * weights)) ]
 ok gradients_are_reduced_to_shards
+# With tensor parallelism the input of q, k and v is rounded once, and gathered as float8: 1 byte instead of 4
+# (that of the head once more for its gradient, in its loop over token chunks).
+# shellcheck disable=SC2086
+ttrun plan "$job" --json $tp >"$dir/plan.json" 2>"$dir/err" && network
+high=$(sent activations all_gather 4)
+# shellcheck disable=SC2086
+plan tensorwise false $tp
+echo "# activations gathered with TP 2: $high bytes, then $(sent activations all_gather 4)"
+[ "$high" -gt 0 ] && [ "$(sent activations all_gather 4)" -le $((high / 3)) ]
+ok activations_are_gathered_as_float8
 # shellcheck disable=SC2086
 plan delayed false $shard $accumulate
 [ "$(sent "maxima of scales" all_reduce 3)" -eq 1 ] && [ "$(sent activations all_reduce 3)" -eq 0 ] &&
