@@ -193,8 +193,8 @@ void tt_product_shapes_find(const tt_graph *g, tt_product_shapes *out)
 
 /* ---- the table ---- */
 
-static void totals(const tt_product_shapes *all, const tt_machine *m, int recipe, double *before,
-                   double *after)
+static void recipes_totals(const tt_product_shapes *all, const tt_machine *m, int recipe,
+                           double *before, double *after)
 {
     *before = *after = 0;
     for (int i = 0; i < all->n; i++) {
@@ -206,7 +206,7 @@ static void totals(const tt_product_shapes *all, const tt_machine *m, int recipe
     }
 }
 
-static void head(const tt_machine *m, tt_str *o)
+static void recipes_head(const tt_machine *m, tt_str *o)
 {
     tt_str_add(o, "    rows    out     in  layers  bf16 ms");
     for (int r = 0; r < TT_N_RECIPES; r++)
@@ -215,7 +215,7 @@ static void head(const tt_machine *m, tt_str *o)
     tt_str_addc(o, '\n');
 }
 
-static void line(const tt_product_shape *s, const tt_machine *m, tt_str *o)
+static void recipes_line(const tt_product_shape *s, const tt_machine *m, tt_str *o)
 {
     const double high = tt_recipe_seconds(-1, m, s->rows, s->out, s->in);
     tt_str_printf(o, "%8.0f%7.0f%7.0f%8.0f%9.3f", s->rows, s->out, s->in, s->count, 1e3 * high);
@@ -244,13 +244,13 @@ void tt_recipes_text(const tt_graph *g, const tt_machine *m, tt_str *o)
                   "            how many times as fast, with the casts (below 1: it does not\n"
                   "            pay). float8: tensorwise, rowwise, rowwise_with_gw_hp\n",
                   m->name);
-    head(m, o);
+    recipes_head(m, o);
     for (int i = 0; i < all.n; i++)
-        line(&all.items[i], m, o);
+        recipes_line(&all.items[i], m, o);
     tt_str_printf(o, "%39s", "all, each layer as is faster");
     for (int r = 0; r < TT_N_RECIPES; r++) {
         double before, after;
-        totals(&all, m, r, &before, &after);
+        recipes_totals(&all, m, r, &before, &after);
         if (tt_recipe_runs(r, m))
             tt_str_printf(o, "%8.2f", before / after);
     }

@@ -30,7 +30,7 @@ static bool can_share(const tidier *t, const tt_node *n)
            !(n->op->flags & (TT_OP_BY_PLACE | TT_OP_UPDATES));
 }
 
-static const char *text_of(const tidier *t, const tt_node *n)
+static const char *tidy_text(const tidier *t, const tt_node *n)
 {
     const size_t size = n->attrs ? n->op->attrs_size : 0;
     tt_str s = {0};
@@ -54,11 +54,11 @@ static bool is_equal(const tt_node *a, const tt_node *b)
 }
 
 /* Is n like a node before it? Then its readers read that one. */
-static bool share(tidier *t, tt_node *n)
+static bool tidy_share(tidier *t, tt_node *n)
 {
     if (!can_share(t, n))
         return false;
-    const char *text = text_of(t, n);
+    const char *text = tidy_text(t, n);
     tt_node *like = tt_map_get(t->known, text);
     if (!like)
         tt_map_set(t->known, text, n);
@@ -100,7 +100,7 @@ static tt_value *widen_after(tidier *t, const tt_node *n)
 
 /* ---- the list ---- */
 
-static void grow_placed(tidier *t)
+static void tidy_grow(tidier *t)
 {
     if (t->g->n_ids < t->cap)
         return;
@@ -112,29 +112,29 @@ static void grow_placed(tidier *t)
     t->cap = n;
 }
 
-static tt_value *latest(const tidier *t, tt_value *v)
+static tt_value *tidy_latest(const tidier *t, tt_value *v)
 {
     while (v->id < t->n_values && t->instead[v->id])
         v = t->instead[v->id];
     return v;
 }
 
-static void put(tidier *t, tt_node *n)
+static void tidy_put(tidier *t, tt_node *n)
 {
-    grow_placed(t);
+    tidy_grow(t);
     if (t->placed[n->id])
         return;
     t->placed[n->id] = true;
     for (int j = 0; j < n->n_in; j++) {
-        put(t, n->in[j]->node);
-        n->in[j] = latest(t, n->in[j]);
+        tidy_put(t, n->in[j]->node);
+        n->in[j] = tidy_latest(t, n->in[j]);
     }
-    if (share(t, n))
+    if (tidy_share(t, n))
         return;
     if (n->id >= t->first && n->n_out == 1 && n->out[0]->id < t->n_values && moves_widened(n)) {
         tt_value *v = widen_after(t, n);
         t->instead[n->out[0]->id] = v;
-        put(t, v->node);
+        tidy_put(t, v->node);
         return;
     }
     tt_vec_push(t->g->arena, &t->list, n);
@@ -144,15 +144,16 @@ static void rename_values(const tidier *t)
 {
     tt_graph *g = t->g;
     for (size_t i = 0; i < g->buffer_updates.n; i++)
-        g->buffer_updates.items[i].stat = latest(t, g->buffer_updates.items[i].stat);
+        g->buffer_updates.items[i].stat = tidy_latest(t, g->buffer_updates.items[i].stat);
     for (size_t i = 0; i < tt_map_size(g->outputs); i++)
-        tt_map_set(g->outputs, tt_map_key(g->outputs, i), latest(t, tt_map_value(g->outputs, i)));
+        tt_map_set(g->outputs, tt_map_key(g->outputs, i),
+                   tidy_latest(t, tt_map_value(g->outputs, i)));
     for (size_t i = 0; i < g->losses.n; i++)
-        g->losses.items[i].value = latest(t, g->losses.items[i].value);
+        g->losses.items[i].value = tidy_latest(t, g->losses.items[i].value);
     for (size_t i = 0; i < g->metrics.n; i++)
-        g->metrics.items[i].value = latest(t, g->metrics.items[i].value);
+        g->metrics.items[i].value = tidy_latest(t, g->metrics.items[i].value);
     if (g->loss)
-        g->loss = latest(t, g->loss);
+        g->loss = tidy_latest(t, g->loss);
 }
 
 tt_status tt_pass_convert_tidy(tt_builder *b, int first, tt_error *err)
@@ -165,7 +166,7 @@ tt_status tt_pass_convert_tidy(tt_builder *b, int first, tt_error *err)
     tt_builder_follow(b, true);
     tt_builder_finest(b, true);
     for (size_t i = 0; i < n && !tt_builder_error(b); i++)
-        put(&t, g->nodes.items[i]);
+        tidy_put(&t, g->nodes.items[i]);
     tt_builder_follow(b, false);
     tt_builder_finest(b, false);
     TT_TRY(tt_builder_finish(b, err));

@@ -74,13 +74,14 @@ static void hoist(hoister *h, tt_node *n)
     const tt_value *out = n->out[0];
     const char *name = n->param->name;
     const tt_node *from = n->in[0]->node;
-    if (from->op != &tt_op_param && from->in[0]->node->op != &tt_op_param) /* not the parameter itself */
+    if (from->op != &tt_op_param &&
+        from->in[0]->node->op != &tt_op_param) /* not the parameter itself */
         name = tt_arena_printf(g->arena, "%s.%d", name, n->in[0]->id);
     const char *key = tt_arena_printf(g->arena, "%s@%d", name, n->when->stage);
     tt_state *s = tt_map_get(h->states, key);
     if (!s) {
-        s = tt_state_new(g, TT_STATE_GATHERED,
-                         tt_arena_printf(g->arena, "gathered.%s", name), &out->type, &out->place);
+        s = tt_state_new(g, TT_STATE_GATHERED, tt_arena_printf(g->arena, "gathered.%s", name),
+                         &out->type, &out->place);
         s->gathered = n->param;
         s->stages = UINT64_C(1) << n->when->stage;
         tt_map_set(h->states, key, s);

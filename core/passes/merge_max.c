@@ -72,7 +72,7 @@ static tt_value *flat(tt_builder *b, tt_value *v)
 }
 
 /* The values one after the other: an op takes TT_MAX_INS of them. */
-static tt_value *join(tt_builder *b, tt_value **v, size_t n)
+static tt_value *join_parts(tt_builder *b, tt_value **v, size_t n)
 {
     while (n > 1) {
         size_t k = 0;
@@ -105,7 +105,7 @@ static tt_value *copy_of(merger *m, tt_value *v)
 }
 
 /* Keeps the vector for the step's other micro-batches. */
-static tt_value *keep(merger *m, const tt_node *like, tt_value *v)
+static tt_value *keep_vector(merger *m, const tt_node *like, tt_value *v)
 {
     tt_graph *g = m->g;
     tt_state *s = tt_state_new(
@@ -118,7 +118,7 @@ static tt_value *keep(merger *m, const tt_node *like, tt_value *v)
 }
 
 /* What was built since `from` runs when? */
-static void label(merger *m, size_t from, const tt_node *like, bool per_step)
+static void merge_label(merger *m, size_t from, const tt_node *like, bool per_step)
 {
     for (size_t i = from; i < m->g->nodes.n; i++) {
         tt_node *n = m->g->nodes.items[i];
@@ -129,7 +129,7 @@ static void label(merger *m, size_t from, const tt_node *like, bool per_step)
     }
 }
 
-static void build(merger *m, maxima *s)
+static void build_group(merger *m, maxima *s)
 {
     const size_t n = s->nodes.n, first = m->g->nodes.n;
     const tt_node *like = s->nodes.items[0];
@@ -139,10 +139,10 @@ static void build(merger *m, maxima *s)
     tt_builder_at(m->b, m->region, like->when->stage, -1, TT_SCOPE_MAXIMA);
     for (size_t i = 0; i < n; i++)
         parts[i] = flat(m->b, copy_of(m, s->nodes.items[i]->in[0]));
-    tt_value *all = tt_redistribute(m->b, join(m->b, parts, n), &whole);
+    tt_value *all = tt_redistribute(m->b, join_parts(m->b, parts, n), &whole);
     if (m->once)
-        all = keep(m, like, all);
-    label(m, first, like, m->once);
+        all = keep_vector(m, like, all);
+    merge_label(m, first, like, m->once);
     const size_t rest = m->g->nodes.n;
     int64_t at = 0;
     for (size_t i = 0; i < n && !tt_builder_error(m->b); i++) {
@@ -152,10 +152,10 @@ static void build(merger *m, maxima *s)
         m->instead[out->id] = tt_reshape(m->b, mine, out->type.dims, out->type.n_dims);
         at += numel;
     }
-    label(m, rest, like, false);
+    merge_label(m, rest, like, false);
 }
 
-static void put(merger *m, tt_node *n)
+static void merge_put(merger *m, tt_node *n)
 {
     if (n->id < m->n_ids) {
         if (m->placed[n->id])
@@ -164,7 +164,7 @@ static void put(merger *m, tt_node *n)
     }
     for (int j = 0; j < n->n_in; j++)
         if (n->in[j]->node->id < m->n_ids)
-            put(m, n->in[j]->node);
+            merge_put(m, n->in[j]->node);
     tt_vec_push(m->g->arena, &m->list, n);
 }
 
@@ -178,13 +178,13 @@ static void rebuild(merger *m, size_t n_nodes, int n_values)
             if (n->in[j]->id < n_values && m->instead[n->in[j]->id])
                 n->in[j] = m->instead[n->in[j]->id];
         if (!s || (s->nodes.n < 2 && !m->once)) {
-            put(m, n);
+            merge_put(m, n);
             continue;
         }
         if (!s->built)
-            build(m, s);
+            build_group(m, s);
         for (size_t k = first; k < m->g->nodes.n; k++)
-            put(m, m->g->nodes.items[k]);
+            merge_put(m, m->g->nodes.items[k]);
     }
 }
 

@@ -116,7 +116,7 @@ static void mark_members(narrower *w, tt_node *n)
 
 /* ---- numbers of values ---- */
 
-static int number_of(narrower *w, const tt_value *v)
+static int narrow_number(narrower *w, const tt_value *v)
 {
     if (w->number[v->id])
         return w->number[v->id];
@@ -124,13 +124,13 @@ static int number_of(narrower *w, const tt_value *v)
     tt_str t = {0};
     const bool copied = w->member[n->id] || w->fixed[n->id];
     if (copied && reduces_max(n))
-        return w->number[v->id] = number_of(w, n->in[0]);
+        return w->number[v->id] = narrow_number(w, n->in[0]);
     if (copied && n->n_in) {
         const size_t size = n->attrs ? n->op->attrs_size : 0;
         tt_str_printf(&t, "%s %llx", n->op->name,
                       (unsigned long long)(size ? tt_hash64(n->attrs, size, 0) : 0));
         for (int j = 0; j < n->n_in; j++)
-            tt_str_printf(&t, " %d", number_of(w, n->in[j]));
+            tt_str_printf(&t, " %d", narrow_number(w, n->in[j]));
     } else if (n->op == &tt_op_const) {
         const tt_attrs_const *a = n->attrs;
         tt_str_printf(&t, "const %a %d", a->value, (int)v->type.dtype);
@@ -158,12 +158,12 @@ static bool gathered_again(const narrower *w, const tt_node *gather)
 }
 
 /* The half of a gather's readers to which this one belongs. */
-static int half(const narrower *w, const tt_node *gather, const tt_node *reader)
+static int half_of(const narrower *w, const tt_node *gather, const tt_node *reader)
 {
     return gathered_again(w, gather) && reader->when->region != TT_FORWARD;
 }
 
-static int64_t bytes_of(const tt_value *v)
+static int64_t narrow_bytes(const tt_value *v)
 {
     return tt_type_numel(&v->type) * (int64_t)tt_dtype_size(v->type.dtype);
 }
@@ -172,8 +172,8 @@ static int64_t bytes_of(const tt_value *v)
 static void add_bytes(narrower *w, const tt_node *n, const tt_value *v)
 {
     const tt_node *r = w->gather[v->node->id];
-    const int h = half(w, r, n);
-    const char *once = tt_arena_printf(w->g->arena, "%d.%d.%d", r->id, h, number_of(w, v));
+    const int h = half_of(w, r, n);
+    const char *once = tt_arena_printf(w->g->arena, "%d.%d.%d", r->id, h, narrow_number(w, v));
     const char *sum = tt_arena_printf(w->g->arena, "%d.%d", r->id, h);
     if (tt_map_get(w->sums, once))
         return;
@@ -183,12 +183,12 @@ static void add_bytes(narrower *w, const tt_node *n, const tt_value *v)
         at = tt_arena_alloc(w->g->arena, sizeof *at);
         tt_map_set(w->sums, sum, at);
     }
-    *at += bytes_of(v);
-    if (*at >= bytes_of(r->out[0]))
+    *at += narrow_bytes(v);
+    if (*at >= narrow_bytes(r->out[0]))
         w->kept[2 * r->id + h] = true;
 }
 
-static void decide(narrower *w)
+static void narrow_decide(narrower *w)
 {
     for (int i = 0; i < w->n_nodes; i++) {
         const tt_node *n = w->g->nodes.items[i];
@@ -198,7 +198,7 @@ static void decide(narrower *w)
             if (w->member[from->id])
                 add_bytes(w, n, n->in[j]);
             else if (r == from) /* it reads the gathered value itself */
-                w->kept[2 * r->id + half(w, r, n)] = true;
+                w->kept[2 * r->id + half_of(w, r, n)] = true;
         }
     }
     for (size_t i = 0; i < w->g->buffer_updates.n; i++) {
@@ -209,25 +209,25 @@ static void decide(narrower *w)
 }
 
 /* Is node n, a member, replaced by copies on the shard? */
-static bool moves(const narrower *w, const tt_node *n)
+static bool narrow_moves(const narrower *w, const tt_node *n)
 {
     const tt_node *r = w->gather[n->id];
-    return w->member[n->id] && !w->kept[2 * r->id + half(w, r, n)];
+    return w->member[n->id] && !w->kept[2 * r->id + half_of(w, r, n)];
 }
 
 /* ---- making the copies ---- */
 
-static void put(narrower *w, tt_node *n)
+static void narrow_put(narrower *w, tt_node *n)
 {
     if (w->placed[n->id])
         return;
     w->placed[n->id] = true;
     for (int j = 0; j < n->n_in; j++)
-        put(w, n->in[j]->node);
+        narrow_put(w, n->in[j]->node);
     tt_vec_push(w->g->arena, &w->list, n);
 }
 
-static void grow_placed(narrower *w, int *cap)
+static void narrow_grow(narrower *w, int *cap)
 {
     if (w->g->n_ids < *cap)
         return;
@@ -248,10 +248,10 @@ static int place_of(const narrower *w, const tt_value *v, const tt_node *gather,
 {
     if (place == ONCE || (gather->param && is_small(v, gather)))
         return ONCE;
-    return half(w, gather, w->reader) ? IN_BACKWARD : IN_FORWARD;
+    return half_of(w, gather, w->reader) ? IN_BACKWARD : IN_FORWARD;
 }
 
-static void build_at(narrower *w, const tt_node *gather, int place)
+static void narrow_build_at(narrower *w, const tt_node *gather, int place)
 {
     const tt_node *at = place == IN_BACKWARD ? w->reader : gather;
     tt_builder_at(w->b, place == IN_BACKWARD ? TT_BACKWARD : gather->when->region,
@@ -261,7 +261,7 @@ static void build_at(narrower *w, const tt_node *gather, int place)
 }
 
 /* What was built since `from` is of the gather's parameter; in the backward it is done again. */
-static void label(narrower *w, size_t from, const tt_node *gather)
+static void narrow_label(narrower *w, size_t from, const tt_node *gather)
 {
     for (size_t i = from; i < w->g->nodes.n; i++) {
         tt_node *n = w->g->nodes.items[i];
@@ -289,7 +289,7 @@ static tt_value *on_shard(narrower *w, const tt_value *v, const tt_node *gather,
     if (n == gather && (place != ONCE || !tt_node_is_cast(n->in[0]->node)))
         return n->in[0];
     place = place_of(w, v, gather, place);
-    tt_value **at = &w->moved[N_PLACES * number_of(w, v) + place];
+    tt_value **at = &w->moved[N_PLACES * narrow_number(w, v) + place];
     if (*at)
         return *at;
     if (n == gather) /* the cast of a parameter, apart from that of its block */
@@ -302,9 +302,9 @@ static tt_value *on_shard(narrower *w, const tt_value *v, const tt_node *gather,
     if (reduces_max(n))
         return in[0];
     const size_t first = w->g->nodes.n;
-    build_at(w, gather, place);
+    narrow_build_at(w, gather, place);
     *at = same_op(w, n, in);
-    label(w, first, gather);
+    narrow_label(w, first, gather);
     return *at;
 }
 
@@ -313,13 +313,13 @@ static tt_value *gathered(narrower *w, const tt_value *v)
 {
     const tt_node *gather = w->gather[v->node->id];
     const int place = place_of(w, v, gather, IN_FORWARD);
-    tt_value **at = &w->result[N_PLACES * number_of(w, v) + place];
+    tt_value **at = &w->result[N_PLACES * narrow_number(w, v) + place];
     if (*at)
         return *at;
     tt_placement summed = {0};
     tt_value *y = on_shard(w, v, gather, place);
     const size_t first = w->g->nodes.n;
-    build_at(w, gather, place);
+    narrow_build_at(w, gather, place);
     summed = y->place;
     summed.partial = v->place.partial;
     summed.partial_max = v->place.partial_max;
@@ -327,7 +327,7 @@ static tt_value *gathered(narrower *w, const tt_value *v)
         y = tt_redistribute(w->b, y, &summed);
     *at = gather->param ? tt_fetch_value(w->b, gather->param, y, &v->place)
                         : tt_redistribute(w->b, y, &v->place);
-    label(w, first, gather);
+    narrow_label(w, first, gather);
     return *at;
 }
 
@@ -336,7 +336,7 @@ static void rebuild_statistics(narrower *w)
 {
     for (size_t i = 0; i < w->g->buffer_updates.n; i++) {
         tt_buffer_entry *e = &w->g->buffer_updates.items[i];
-        if (e->stat->id >= w->n_values || !moves(w, e->stat->node))
+        if (e->stat->id >= w->n_values || !narrow_moves(w, e->stat->node))
             continue;
         w->reader = e->stat->node;
         e->stat = gathered(w, e->stat);
@@ -349,23 +349,23 @@ static void rebuild(narrower *w)
     for (int i = 0; i < w->n_nodes && !tt_builder_error(w->b); i++) {
         tt_node *n = w->g->nodes.items[i];
         const size_t first = w->g->nodes.n;
-        grow_placed(w, &cap);
-        if (moves(w, n))
+        narrow_grow(w, &cap);
+        if (narrow_moves(w, n))
             continue;
         w->reader = n;
         for (int j = 0; n->role != TT_NODE_EXPANDED && j < n->n_in; j++)
-            if (moves(w, n->in[j]->node))
+            if (narrow_moves(w, n->in[j]->node))
                 n->in[j] = gathered(w, n->in[j]);
-        grow_placed(w, &cap);
+        narrow_grow(w, &cap);
         for (size_t k = first; k < w->g->nodes.n; k++)
-            put(w, w->g->nodes.items[k]);
-        put(w, n);
+            narrow_put(w, w->g->nodes.items[k]);
+        narrow_put(w, n);
     }
     const size_t first = w->g->nodes.n;
     rebuild_statistics(w);
-    grow_placed(w, &cap);
+    narrow_grow(w, &cap);
     for (size_t k = first; k < w->g->nodes.n; k++)
-        put(w, w->g->nodes.items[k]);
+        narrow_put(w, w->g->nodes.items[k]);
 }
 
 static bool find_members(narrower *w)
@@ -404,7 +404,7 @@ tt_status tt_pass_narrow(tt_builder *b, const tt_narrow_opts *o, tt_error *err)
     w.result = tt_arena_array(g->arena, N_PLACES * values, sizeof(tt_value *));
     if (!find_members(&w))
         return TT_OK;
-    decide(&w);
+    narrow_decide(&w);
     rebuild(&w);
     tt_builder_follow(b, false);
     tt_builder_finest(b, false);

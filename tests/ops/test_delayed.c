@@ -16,10 +16,7 @@ typedef struct golden {
 } golden;
 
 static const golden goldens[] = {
-#define DELAYED(length, most_recent, largest, ...)                                                 \
-    {                                                                                              \
-        length, most_recent, largest, {__VA_ARGS__}                                                \
-    },
+#define DELAYED(length, most_recent, largest, ...) {length, most_recent, largest, {__VA_ARGS__}},
 #include "delayed_golden.def"
 #undef DELAYED
 };
