@@ -244,7 +244,7 @@ static bool is_small(const tt_value *v, const tt_node *gather)
     return tt_type_numel(&v->type) * SMALL <= tt_type_numel(&gather->out[0]->type);
 }
 
-static int place_of(const narrower *w, const tt_value *v, const tt_node *gather, int place)
+static int copy_place(const narrower *w, const tt_value *v, const tt_node *gather, int place)
 {
     if (place == ONCE || (gather->param && is_small(v, gather)))
         return ONCE;
@@ -288,7 +288,7 @@ static tt_value *on_shard(narrower *w, const tt_value *v, const tt_node *gather,
     tt_node *n = v->node;
     if (n == gather && (place != ONCE || !tt_node_is_cast(n->in[0]->node)))
         return n->in[0];
-    place = place_of(w, v, gather, place);
+    place = copy_place(w, v, gather, place);
     tt_value **at = &w->moved[N_PLACES * narrow_number(w, v) + place];
     if (*at)
         return *at;
@@ -312,7 +312,7 @@ static tt_value *on_shard(narrower *w, const tt_value *v, const tt_node *gather,
 static tt_value *gathered(narrower *w, const tt_value *v)
 {
     const tt_node *gather = w->gather[v->node->id];
-    const int place = place_of(w, v, gather, IN_FORWARD);
+    const int place = copy_place(w, v, gather, IN_FORWARD);
     tt_value **at = &w->result[N_PLACES * narrow_number(w, v) + place];
     if (*at)
         return *at;
