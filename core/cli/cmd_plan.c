@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd_plan.h"
 #include "estimate/estimate.h"
+#include "estimate/recipes.h"
 #include "estimate/search.h"
 #include "train/console.h"
 #include <math.h>
@@ -32,6 +33,21 @@ static tt_status write_pareto(const tt_setup *s, const char *path, tt_error *err
     return st;
 }
 
+/* Adds which recipes of low precision pay to the report. */
+static void add_recipes(const tt_cli *cli, const tt_setup *s, tt_str *o)
+{
+    if (!cli->json) {
+        tt_recipes_text(s->graph, s->machine, o);
+        return;
+    }
+    while (o->n && tt_str_get(o)[o->n - 1] != '}')
+        o->n--;
+    o->n -= o->n > 0; /* the object's end */
+    tt_str_add(o, ",\"recipes\":");
+    tt_recipes_json(s->graph, s->machine, o);
+    tt_str_add(o, "}\n");
+}
+
 tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err)
 {
     tt_plan **plans;
@@ -43,6 +59,8 @@ tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err)
         tt_str_free(&o);
         return st;
     }
+    if (tt_cli_option(cli, "recipes"))
+        add_recipes(cli, s, &o);
     tt_cli_print(&o);
     tt_str_free(&o);
     const char *svg = tt_cli_option(cli, "svg"), *pareto = tt_cli_option(cli, "pareto");
@@ -134,6 +152,8 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
         return TT_FAIL(err, TT_EINVAL, "--memory and --best need --search");
     tt_setup_opts so = tt_cli_training(cli);
     const char *hardware = tt_cli_option(cli, "hardware");
+    if (!hardware && tt_cli_option(cli, "recipes"))
+        return TT_FAIL(err, TT_EINVAL, "--recipes needs the machine: --hardware NAME|FILE.json");
     if (hardware)
         TT_TRY(tt_machine_load(hardware, cli->arena, &so.machine, err));
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
@@ -155,6 +175,8 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("pareto", "FILE", NULL,
                  "draw time against memory of activation checkpointing into this file (SVG)",
                  .takes = TT_TAKES_FILE),
+    TT_CLI_FLAG("recipes",
+                "say for each matrix product which recipes of low precision pay on --hardware"),
     TT_CLI_FLAG("search",
                 "try every mesh of --world ranks of --hardware; print the fastest that fit"),
     TT_CLI_VALUE("best", "N", "10", "with --search: number of meshes to print"),

@@ -39,7 +39,8 @@ typedef struct tt_machine {
     const char *name;
     int64_t ranks_per_node;                  /* devices with a fast link between them */
     double flops_f32, flops_bf16, flops_f16; /* dense matmul peak of a device, 1/s */
-    double flops_vector; /* of ops that are no matrix products; 0: as fast as these */
+    double flops_f8, flops_f4; /* 0: it has no such products; f4: of blocks with scales */
+    double flops_vector;       /* of ops that are no matrix products; 0: as fast as these */
     double memory_bytes, memory_bandwidth; /* of a device; bytes, B/s; 0: not known, no limit */
     double link_bandwidth, link_latency;   /* between devices of a node, per direction; B/s, s */
     double net_bandwidth, net_latency;     /* from a device to other nodes, per direction */

@@ -28,6 +28,8 @@ static const tt_machine machines[] = {
      .flops_f32 = 19.5e12,
      .flops_bf16 = 312e12,
      .flops_f16 = 312e12,
+     .flops_f8 = 0,
+     .flops_f4 = 0,
      .memory_bytes = 80e9,
      .memory_bandwidth = 2.039e12,
      .link_bandwidth = 300e9,
@@ -41,6 +43,8 @@ static const tt_machine machines[] = {
      .flops_f32 = 67e12,
      .flops_bf16 = 989e12,
      .flops_f16 = 989e12,
+     .flops_f8 = 1979e12,
+     .flops_f4 = 0,
      .memory_bytes = 80e9,
      .memory_bandwidth = 3.35e12,
      .link_bandwidth = 450e9,
@@ -54,6 +58,8 @@ static const tt_machine machines[] = {
      .flops_f32 = 67e12,
      .flops_bf16 = 989e12,
      .flops_f16 = 989e12,
+     .flops_f8 = 1979e12,
+     .flops_f4 = 0,
      .memory_bytes = 96e9,
      .memory_bandwidth = 2.4e12,
      .link_bandwidth = 450e9,
@@ -67,6 +73,8 @@ static const tt_machine machines[] = {
      .flops_f32 = 67e12,
      .flops_bf16 = 989e12,
      .flops_f16 = 989e12,
+     .flops_f8 = 1979e12,
+     .flops_f4 = 0,
      .memory_bytes = 141e9,
      .memory_bandwidth = 4.8e12,
      .link_bandwidth = 450e9,
@@ -80,6 +88,8 @@ static const tt_machine machines[] = {
      .flops_f32 = 80e12,
      .flops_bf16 = 2250e12,
      .flops_f16 = 2250e12,
+     .flops_f8 = 4500e12,
+     .flops_f4 = 9000e12,
      .memory_bytes = 180e9,
      .memory_bandwidth = 8e12,
      .link_bandwidth = 900e9,
@@ -93,6 +103,8 @@ static const tt_machine machines[] = {
      .flops_f32 = 163.4e12,
      .flops_bf16 = 1307e12,
      .flops_f16 = 1307e12,
+     .flops_f8 = 2615e12,
+     .flops_f4 = 0,
      .memory_bytes = 192e9,
      .memory_bandwidth = 5.3e12,
      .link_bandwidth = 448e9,
@@ -126,5 +138,7 @@ void tt_machine_names(tt_str *out)
 
 double tt_machine_flops(const tt_machine *m, tt_dtype t)
 {
+    if (tt_dtype_is_float8(t))
+        return m->flops_f8;
     return t == TT_BF16 ? m->flops_bf16 : t == TT_F16 ? m->flops_f16 : m->flops_f32;
 }

@@ -14,6 +14,8 @@ static const tt_option options[] = {
            "peak speed of dense matmuls on a device in float32, FLOP/s; 0 = not known"),
     NUMBER(flops_bf16, "0", 1e30, "… in bfloat16"),
     NUMBER(flops_f16, "0", 1e30, "… in float16"),
+    NUMBER(flops_f8, "0", 1e30, "… in float8; 0 = none"),
+    NUMBER(flops_f4, "0", 1e30, "… in 4 bits, blocks with scales; 0 = none, and no MXFP8 either"),
     NUMBER(memory_bytes, "0", 1e30, "memory per device, bytes; 0 = not known"),
     NUMBER(memory_bandwidth, "1e12", 1e30, "bandwidth of a device's memory, bytes/s"),
     NUMBER(link_bandwidth, "50e9", 1e30,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "estimate/summary_impl.h"
+#include "passes/narrow.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,8 @@ static void mark_gradients(tt_plan_counts *c)
 
 static const char *cause_of(const tt_plan_counts *c, const tt_node *n)
 {
+    if (n->scope && !strcmp(n->scope, TT_SCOPE_MAXIMA))
+        return "maxima of scales";
     if (n->param && n->op != &tt_op_transfer)
         return n->when->recomputed ? "parameters, again for the backward" : "parameters";
     if (n->when->region == TT_POST_UPDATE)

@@ -36,6 +36,15 @@ tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
     return n->out[0];
 }
 
+tt_value *tt_fetch_value(tt_builder *b, tt_param_info *p, tt_value *v, const tt_placement *to)
+{
+    if (b->failed)
+        return v;
+    tt_node *n = tt_identity_node(b, &tt_op_fetch, v, to);
+    n->param = p;
+    return n->out[0];
+}
+
 void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v)
 {
     if (b->failed)

@@ -68,6 +68,7 @@ struct tt_node {
                          in this member; false: it is the first, and stores */
     tt_state **assign_to;      /* fuse: its kernel writes out[i] to assign_to[i] */
     const tt_lower_step *step; /* lower: the collective, or the local step */
+    bool before_gather; /* tt_quantize: a gather of its operand is to carry its result instead */
     bool own_rows; /* async_tp: it computes the rows of one member of the group alone, so an atom
                       that cuts its rows may also cut another dim, or be pending */
     bool async; /* overlap: it starts at its place in the order, and the program waits for it before
@@ -155,7 +156,7 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
     tt_op_custom, tt_op_stage_sum, tt_op_collective, tt_op_fused, tt_op_broadcast, tt_op_const,
     tt_op_random_keys, tt_op_linear, tt_op_linear_dx, tt_op_linear_dw, tt_op_grouped_linear,
     tt_op_grouped_linear_dx, tt_op_grouped_linear_dw, tt_op_attention, tt_op_attention_bwd,
-    tt_op_attention_bias_bwd;
+    tt_op_attention_bias_bwd, tt_op_concat, tt_op_reshape;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);
@@ -187,6 +188,8 @@ bool tt_builder_finest(tt_builder *b, bool finest);
 tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to);
 /* A parameter in its compute placement, for the current block. */
 tt_value *tt_fetch(tt_builder *b, tt_param_info *p);
+/* v, which was computed from p's shards, in another placement: what p's fetch carries instead of p. */
+tt_value *tt_fetch_value(tt_builder *b, tt_param_info *p, tt_value *v, const tt_placement *to);
 tt_value *tt_state_read(tt_builder *b, tt_state *s);
 /* A copy of members first … first + n - 1 of a state's value, where kernels can read it. */
 tt_value *tt_load(tt_builder *b, tt_value *v, int first, int n);

@@ -292,6 +292,15 @@ static uint16_t used_atoms(const tt_rule *r, const tt_atom_list *ax)
     return used;
 }
 
+/* Is this an op that only arranges elements, of operands that are all pending maxima? These stay pending. */
+static bool keeps_max(const tt_op_def *def, bool follow, tt_value *const *in, int n_in)
+{
+    bool all = follow && (def == &tt_op_concat || def == &tt_op_reshape);
+    for (int i = 0; all && i < n_in; i++)
+        all = in[i]->place.partial_max != 0;
+    return all;
+}
+
 /* For each input the atoms over which it may stay a partial sum: only atoms by which the op does not
  * shard, and only if the op is linear in that input (R1). */
 static uint16_t keep_partials(const tt_op_def *def, bool follow, tt_value *const *in, int n_in,
@@ -300,7 +309,8 @@ static uint16_t keep_partials(const tt_op_def *def, bool follow, tt_value *const
     uint16_t sums[TT_MAX_INS], all = 0, kept = 0;
     for (int i = 0; i < n_in; i++) {
         keep[i] = 0;
-        sums[i] = in[i]->place.partial_max ? 0 : (uint16_t)(in[i]->place.partial & ~used);
+        const bool forced = in[i]->place.partial_max && !keeps_max(def, follow, in, n_in);
+        sums[i] = forced ? 0 : (uint16_t)(in[i]->place.partial & ~used);
         all |= sums[i];
     }
     if (def->linear_inputs == TT_LINEAR_JOINT) {
@@ -359,9 +369,11 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
         return tt_error_context(err, "op %s", def->name);
     const uint16_t used = used_atoms(r, p->letters);
     const uint16_t kept = keep_partials(def, b->follow, in, q->n_in, used, p->keep);
+    const bool max = kept && keeps_max(def, b->follow, in, q->n_in);
     for (int i = 0; i < q->n_in; i++) {
         tt_placement want = tt_place_input(b->g->mesh, r, i, p->letters);
         want.partial = p->keep[i];
+        want.partial_max = want.partial && in[i]->place.partial_max;
         args[i] = tt_redistribute(b, in[i], &want);
     }
     for (int o = 0; o < r->n_out; o++) {
@@ -369,7 +381,7 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
         *pl = tt_place_output(b->g->mesh, r, o, p->letters);
         const uint16_t mine = tt_placement_shard_atoms(pl, r->n_out_dims[o]);
         pl->partial = (uint16_t)((used & ~mine) | kept);
-        pl->partial_max = pl->partial && def->reduce_max;
+        pl->partial_max = pl->partial && (def->reduce_max || max);
     }
     return TT_OK;
 }

@@ -41,7 +41,7 @@ typedef struct tt_state {
     bool of_trainer;        /* BUFFER: of the update, not the model's: the loss scale */
     bool of_converter;      /* BUFFER: a converter's, not the model's */
     struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
-    const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds */
+    const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds; NULL: maxima */
 } tt_state;
 
 typedef struct tt_param_info {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/compile.h"
+#include "passes/narrow.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → chunk
- * (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
+/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → convert_tidy → narrow →
+ * merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
  * rope_fusion → async_tp → overlap → offload → offload_values. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
 
@@ -93,8 +94,14 @@ static tt_status convert(compiler *c, tt_builder *b, tt_error *err)
 {
     if (!c->o->convert.n)
         return TT_OK;
+    const tt_narrow_opts no = {.fetches = c->o->recompute.fetches};
+    const int first = tt_builder_graph(b)->n_ids;
     TT_TRY(tt_pass_convert(b, &c->o->convert, err));
-    return dump(c, tt_builder_graph(b), "convert", err);
+    TT_TRY(tt_pass_convert_tidy(b, first, err));
+    TT_TRY(dump(c, tt_builder_graph(b), "convert", err));
+    TT_TRY(tt_pass_narrow(b, &no, err));
+    TT_TRY(tt_pass_merge_max(b, TT_FORWARD, c->o->several && c->o->mode == TT_MODE_TRAIN, err));
+    return dump(c, tt_builder_graph(b), "narrow", err);
 }
 
 static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
@@ -123,6 +130,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_chunk_move(g, &co, err));
     TT_TRY(tt_pass_update(b, &o->update, err));
     TT_TRY(tt_pass_buffers(b, err));
+    TT_TRY(tt_pass_merge_max(b, TT_EPILOGUE, false, err));
     TT_TRY(tt_pass_share(g, err));
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));
@@ -256,7 +264,7 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
 static const char *given(const tt_node *n)
 {
     if (n->op == &tt_op_state && n->state->kind == TT_STATE_GATHERED)
-        return n->state->gathered->name;
+        return n->state->gathered ? n->state->gathered->name : NULL;
     return n->param ? n->param->name : NULL;
 }
 

@@ -51,6 +51,7 @@ typedef struct tt_compile_opts {
     tt_recompute_opts recompute;
     tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
     tt_autodiff_opts autodiff;
+    bool several;  /* a step has several micro-batches */
     bool hoist;    /* parameters are gathered once per step (R6) */
     bool async_tp; /* asynchronous tensor parallelism */
     bool overlap;  /* communication concurrent with computation */

@@ -29,6 +29,16 @@ static void run_per_step(tt_graph *g, tt_node *n)
     n->when = tt_when_intern(g, w);
 }
 
+/* The fetch and what it reads: all is made of parameters alone. */
+static void run_all_per_step(tt_graph *g, tt_node *n)
+{
+    if (n->when->per_step || !n->param || n->op == &tt_op_param)
+        return;
+    run_per_step(g, n);
+    for (int j = 0; j < n->n_in; j++)
+        run_all_per_step(g, n->in[j]->node);
+}
+
 static tt_node *node_like(hoister *h, const tt_node *like, const tt_op_def *op, tt_value *in,
                           const tt_value *out)
 {
@@ -62,18 +72,20 @@ static void hoist(hoister *h, tt_node *n)
 {
     tt_graph *g = h->g;
     const tt_value *out = n->out[0];
-    const char *key = tt_arena_printf(g->arena, "%s@%d", n->param->name, n->when->stage);
+    const char *name = n->param->name;
+    const tt_node *from = n->in[0]->node;
+    if (from->op != &tt_op_param &&
+        from->in[0]->node->op != &tt_op_param) /* not the parameter itself */
+        name = tt_arena_printf(g->arena, "%s.%d", name, n->in[0]->id);
+    const char *key = tt_arena_printf(g->arena, "%s@%d", name, n->when->stage);
     tt_state *s = tt_map_get(h->states, key);
     if (!s) {
-        s = tt_state_new(g, TT_STATE_GATHERED,
-                         tt_arena_printf(g->arena, "gathered.%s", n->param->name), &out->type,
-                         &out->place);
+        s = tt_state_new(g, TT_STATE_GATHERED, tt_arena_printf(g->arena, "gathered.%s", name),
+                         &out->type, &out->place);
         s->gathered = n->param;
         s->stages = UINT64_C(1) << n->when->stage;
         tt_map_set(h->states, key, s);
-        if (tt_node_is_cast(n->in[0]->node))
-            run_per_step(g, n->in[0]->node);
-        run_per_step(g, n);
+        run_all_per_step(g, n);
         tt_vec_push(g->arena, &h->list, n);
         tt_node *write = node_like(h, n, &tt_op_assign, n->out[0], NULL);
         write->state = s;

@@ -28,6 +28,8 @@ static void overlap_put(tt_overlap_list *l, int i)
     if (l->done[i])
         return;
     l->done[i] = true;
+    if (n->op == &tt_op_state && n->param && l->index[n->out[0]->id] != i)
+        overlap_put(l, l->index[n->out[0]->id]); /* what fills the state */
     for (int j = 0; j < n->n_in; j++) { /* an early node takes the nodes that lead to it along */
         const int p = tt_overlap_producer(l, n->in[j]), leaf = l->index[n->in[j]->id];
         if (leaf >= 0 && l->early[leaf])

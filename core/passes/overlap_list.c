@@ -105,13 +105,20 @@ static bool is_early(const tt_overlap_list *l, int i)
     const tt_node *n = l->at[i];
     if (n->op == &tt_op_param)
         return true;
+    if (n->op == &tt_op_state && n->param) /* maxima, which this list may fill before */
+        return true;
     if (n->op == &tt_op_state)
         return n->state->kind == TT_STATE_ACCUMULATOR || n->state->kind == TT_STATE_PARAM;
-    if (n->when->in_chunk_loop || tt_overlap_has_effect(n) || n->op == &tt_op_assign ||
-        n->n_in != 1)
+    if (n->when->in_chunk_loop || tt_overlap_has_effect(n) || n->op == &tt_op_assign)
         return false;
-    const int p = tt_overlap_producer(l, n->in[0]);
-    return p >= 0 && p != i && l->early[p] && (n->step || tt_node_is_cast(n));
+    if (!n->param && (n->n_in != 1 || !(n->step || tt_node_is_cast(n))))
+        return false;
+    for (int j = 0; j < n->n_in; j++) {
+        const int p = tt_overlap_producer(l, n->in[j]);
+        if (p < 0 || p == i || !l->early[p])
+            return false;
+    }
+    return true;
 }
 
 bool tt_overlap_carries(const tt_node *n)

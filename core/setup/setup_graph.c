@@ -434,6 +434,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .freeze_user = s,
         .recompute = *recompute,
         .store_dtype = s->core.activation_checkpoint.store_dtype,
+        .several = s->micro_batches > 1,
         .hoist = tt_setup_keeps_parameters(s) && s->micro_batches > 1,
         .autodiff = {.sink = sinks_reductions(s),
                    .at_once = s->overlap && s->micro_batches == 1,

@@ -32,6 +32,11 @@ typedef struct tt_quantize_opts {
                                        the tensor; 1,0 one per row; 1,32 one per 32 of a row */
     int stochastic;                 /* round by keyed random numbers, not to the nearest (R20) */
     const char *stream;             /* stochastic: the name of the random numbers' stream */
+    int before_gather; /* of a converter's product(): if x is gathered from shards, round the shards, so
+                          that the gather carries q. No bit changes; done where it is less to carry */
+    /* F32 and POW2: x is multiplied by this, in the dims of the scales, and not by what follows from its
+     * own amax; larger numbers than the format has become its largest. NULL: x's own. */
+    tt_value *times;
 } tt_quantize_opts;
 
 /* x [r,c] → q [r,c] in a float8 dtype, and *scale f32 [⌈r/block_rows⌉, ⌈c/block_cols⌉]; dims before
@@ -44,6 +49,8 @@ typedef struct tt_quantize_opts {
  * Errors stick in b.   [setup] */
 TT_EXPORT tt_value *tt_quantize(tt_builder *b, tt_value *x, const tt_quantize_opts *o,
                                 tt_value **scale);
+/* The largest |x| of each block, f32 in the dims of the scales: of it o->times can be made. */
+TT_EXPORT tt_value *tt_amax(tt_builder *b, tt_value *x, const tt_quantize_opts *o);
 /* q · scale in f32 [r,c]. */
 TT_EXPORT tt_value *tt_dequantize(tt_builder *b, tt_value *q, tt_value *scale,
                                   const tt_quantize_opts *o);

@@ -60,6 +60,17 @@ static inline tt_value *low_factor(tt_builder *b, const tt_product *p, low_side 
     return is_row == wants_row ? s : tt_transpose(b, s, swap);
 }
 
+/* The product times the scales of one operand. A single scale multiplies as a scalar: a sum over ranks
+ * stays pending, so that a gradient is reduced to its shards and not to the whole. */
+static inline tt_value *low_times(tt_builder *b, const tt_product *p, tt_value *product,
+                                  low_side side, tt_value *s)
+{
+    const tt_type *t = tt_value_type(s);
+    if (t->n_dims == 2 && t->dims[0].size == 1 && t->dims[1].size == 1)
+        return tt_mul(b, product, tt_reshape(b, s, NULL, 0));
+    return tt_mul(b, product, low_factor(b, p, side, s));
+}
+
 /* The product of x and y, quantized by ox and oy. Where each has one scale along the sum, the scales
  * multiply the sum, as torch._scaled_mm does; otherwise they multiply the numbers, which are then not
  * rounded again if scales are powers of 2. */
@@ -74,7 +85,7 @@ static inline tt_value *low_scaled_product(tt_builder *b, const tt_product *p, t
     if (p->layer != TT_PRODUCT_LINEAR || !one_x || !one_y)
         return low_product(b, p, tt_dequantize(b, qx, sx, ox), tt_dequantize(b, qy, sy, oy));
     tt_value *sum = low_product(b, p, tt_cast(b, qx, TT_F32), tt_cast(b, qy, TT_F32));
-    return tt_mul(b, tt_mul(b, sum, low_factor(b, p, LOW_A, sx)), low_factor(b, p, LOW_B, sy));
+    return low_times(b, p, low_times(b, p, sum, LOW_A, sx), LOW_B, sy);
 }
 
 #endif

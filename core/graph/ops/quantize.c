@@ -222,6 +222,31 @@ static bool refused(tt_builder *b, const char *what, tt_value *x, const tt_quant
     return true;
 }
 
+/* Marks v for the pass narrow. */
+static tt_value *mark(const tt_builder *b, tt_value *v, const tt_quantize_opts *o)
+{
+    if (!tt_builder_error(b) && TT_HAS(o, tt_quantize_opts, before_gather))
+        v->node->before_gather = o->before_gather != 0;
+    return v;
+}
+
+tt_value *tt_amax(tt_builder *b, tt_value *x, const tt_quantize_opts *o)
+{
+    if (refused(b, "tt_amax", x, o))
+        return x;
+    x = tt_cast(b, x, TT_F32);
+    const blocks v = see(tt_value_type(x), o->block_rows, o->block_cols);
+    tt_value *amax = mark(b, block_amax(b, &v, to_blocks(b, &v, x)), o);
+    return v.n == v.whole.n_dims ? amax : tt_reshape(b, amax, v.apart, v.whole.n_dims);
+}
+
+/* The inverse of what the caller multiplies by. */
+static tt_value *given_scale(tt_builder *b, const blocks *v, tt_value *given, tt_value **times)
+{
+    *times = tt_reshape(b, given, v->scales, v->n);
+    return tt_div(b, number(b, 1.0), *times);
+}
+
 tt_value *tt_quantize(tt_builder *b, tt_value *x, const tt_quantize_opts *o, tt_value **scale)
 {
     *scale = x;
@@ -241,12 +266,16 @@ tt_value *tt_quantize_by(tt_builder *b, tt_value *x, const tt_quantize_opts *o, 
     x = tt_cast(b, x, TT_F32);
     const blocks v = see(tt_value_type(x), o->block_rows, o->block_cols);
     tt_value *parts = to_blocks(b, &v, x), *times = NULL;
-    tt_value *s = scales(b, o, block_amax(b, &v, parts), &times);
+    tt_value *given = TT_HAS(o, tt_quantize_opts, times) ? o->times : NULL;
+    tt_value *s =
+        given ? given_scale(b, &v, given, &times) : scales(b, o, block_amax(b, &v, parts), &times);
     *scale = tt_reshape(b, s, v.apart, v.whole.n_dims);
     tt_value *y = from_blocks(b, &v, tt_mul(b, parts, times));
+    if (given)
+        y = tt_clamp(b, y, -f->largest, f->largest);
     if (u || o->format == TT_LOW_E2M1)
         y = rounded(b, f, y, u);
-    return tt_cast(b, y, f->dtype);
+    return mark(b, tt_cast(b, y, f->dtype), o);
 }
 
 tt_value *tt_dequantize(tt_builder *b, tt_value *q, tt_value *scale, const tt_quantize_opts *o)
