@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVFP4 training whose forward products alone go to bf16 for the last 15 % of the steps: what of the loss gap to bf16 is left?
 
-    python3 bench/late_precision/run.py --svg docs/pictures/late_precision.svg      (4 seeds; --seeds 1,2,3,4 --steps 400 --jobs 2)
+    python3 bench/late_precision/run.py --svg docs/pictures/late_precision.svg      (4 seeds; --seeds 1,2,3,4 --steps 600 --jobs 2)
 
 Each seed has four runs of the same data and initial values: bf16, and NVFP4 for 85 % of the steps followed by one of
     nvfp4      NVFP4 to the end
@@ -139,7 +139,7 @@ def picture(path, seeds):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--seeds", default="1,2,3,4")
-    p.add_argument("--steps", type=int, default=400)
+    p.add_argument("--steps", type=int, default=600)
     p.add_argument("--samples", type=int, default=512, help="windows of 128 bytes of held-out text")
     p.add_argument("--jobs", type=int, default=2, help="seeds at a time")
     p.add_argument("--svg", help="draw the picture here")

@@ -2,6 +2,7 @@
 #include "graph/builder_impl.h"
 #include "graph/ops/internal.h"
 #include <math.h>
+#include <string.h>
 #include <ttrun/option.h>
 #include <ttrun/quantize.h>
 
@@ -33,6 +34,13 @@ typedef struct blocks {
     int64_t pad[2]; /* elements after those of the last two dims */
 } blocks;
 
+/* The label of a dim whose elements are blocks. Heads must divide over the ranks that cut them, blocks of
+ * several heads or of a part of one need not: they are cut as kv_heads are, only where they divide. */
+static const char *block_label(const tt_dim *x)
+{
+    return x->label && !strcmp(x->label, "heads") ? "kv_heads" : x->label;
+}
+
 /* Dim d of x in blocks of `size` elements; 0: all of them. */
 static void add_dim(blocks *v, int d, int64_t size, int64_t *pad)
 {
@@ -46,8 +54,9 @@ static void add_dim(blocks *v, int d, int64_t size, int64_t *pad)
     } else {
         const int64_t n = (x.size + size - 1) / size;
         *pad = n * size - x.size;
-        tt_dim outer = TT_DIM(n, x.label);
-        if (x.unit % size == 0 && !*pad)
+        const bool of_units = x.unit % size == 0 && !*pad;
+        tt_dim outer = TT_DIM(n, of_units ? x.label : block_label(&x));
+        if (of_units)
             outer.unit = x.unit / size;
         if (x.lines > 1 && !*pad && n % x.lines == 0)
             outer.lines = x.lines;
@@ -68,12 +77,27 @@ static blocks see(const tt_type *x, int64_t rows, int64_t cols)
     return v;
 }
 
+/* x with the labels of `dims`: the same where they are equal. */
+static tt_value *relabelled(tt_builder *b, tt_value *x, const tt_dim *dims, int n)
+{
+    const tt_type *t = tt_value_type(x);
+    bool same = true;
+    for (int d = 0; d < n; d++)
+        same = same && t->dims[d].label == dims[d].label && t->dims[d].unit == dims[d].unit;
+    return same ? x : tt_reshape(b, x, dims, n);
+}
+
 static tt_value *to_blocks(tt_builder *b, const blocks *v, tt_value *x)
 {
     const int r = v->whole.n_dims - 2;
     for (int i = 0; i < 2; i++)
-        if (v->pad[i])
+        if (v->pad[i]) {
+            tt_type t = *tt_value_type(x);
+            if (block_label(&t.dims[r + i]) != t.dims[r + i].label)
+                t.dims[r + i] = TT_DIM(t.dims[r + i].size, block_label(&t.dims[r + i]));
+            x = relabelled(b, x, t.dims, t.n_dims);
             x = tt_pad(b, x, r + i, 0, v->pad[i], 0.0);
+        }
     return v->n == v->whole.n_dims ? x : tt_reshape(b, x, v->dims, v->n);
 }
 
@@ -83,12 +107,16 @@ static tt_value *from_blocks(tt_builder *b, const blocks *v, tt_value *x)
     const int r = t.n_dims - 2;
     for (int i = 0; i < 2; i++)
         if (v->pad[i])
-            t.dims[r + i] = TT_DIM(t.dims[r + i].size + v->pad[i], t.dims[r + i].label);
+            t.dims[r + i] =
+                TT_DIM(t.dims[r + i].size + v->pad[i], block_label(&v->whole.dims[r + i]));
     if (v->n != t.n_dims)
         x = tt_reshape(b, x, t.dims, t.n_dims);
     for (int i = 0; i < 2; i++)
         if (v->pad[i])
             x = tt_slice(b, x, r + i, 0, v->whole.dims[r + i].size);
+    for (int i = 0; i < 2; i++)
+        if (v->pad[i] && block_label(&v->whole.dims[r + i]) != v->whole.dims[r + i].label)
+            x = relabelled(b, x, v->whole.dims, v->whole.n_dims);
     return x;
 }
 
