@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVFP4 training whose forward products alone go to bf16 for the last 15 % of the steps: what of the loss gap to bf16 is left?
 
-    python3 bench/late_precision/run.py --svg docs/pictures/late_precision.svg      (4 seeds; --seeds 1,2,3,4 --steps 600 --jobs 2)
+    python3 bench/late_precision/run.py --svg docs/pictures/late_precision.svg      (--seeds 1,2,3,4 --steps 600 --jobs 2)
 
 Each seed has four runs of the same data and initial values: bf16, and NVFP4 for 85 % of the steps followed by one of
     nvfp4      NVFP4 to the end
