@@ -77,25 +77,17 @@ static blocks see(const tt_type *x, int64_t rows, int64_t cols)
     return v;
 }
 
-/* x with the labels of `dims`: the same where they are equal. */
-static tt_value *relabelled(tt_builder *b, tt_value *x, const tt_dim *dims, int n)
-{
-    const tt_type *t = tt_value_type(x);
-    bool same = true;
-    for (int d = 0; d < n; d++)
-        same = same && t->dims[d].label == dims[d].label && t->dims[d].unit == dims[d].unit;
-    return same ? x : tt_reshape(b, x, dims, n);
-}
-
 static tt_value *to_blocks(tt_builder *b, const blocks *v, tt_value *x)
 {
     const int r = v->whole.n_dims - 2;
     for (int i = 0; i < 2; i++)
         if (v->pad[i]) {
             tt_type t = *tt_value_type(x);
-            if (block_label(&t.dims[r + i]) != t.dims[r + i].label)
-                t.dims[r + i] = TT_DIM(t.dims[r + i].size, block_label(&t.dims[r + i]));
-            x = relabelled(b, x, t.dims, t.n_dims);
+            tt_dim *d = &t.dims[r + i];
+            if (block_label(d) != d->label) {
+                *d = TT_DIM(d->size, block_label(d));
+                x = tt_reshape(b, x, t.dims, t.n_dims);
+            }
             x = tt_pad(b, x, r + i, 0, v->pad[i], 0.0);
         }
     return v->n == v->whole.n_dims ? x : tt_reshape(b, x, v->dims, v->n);
@@ -104,6 +96,7 @@ static tt_value *to_blocks(tt_builder *b, const blocks *v, tt_value *x)
 static tt_value *from_blocks(tt_builder *b, const blocks *v, tt_value *x)
 {
     tt_type t = v->whole;
+    bool renamed = false;
     const int r = t.n_dims - 2;
     for (int i = 0; i < 2; i++)
         if (v->pad[i])
@@ -112,12 +105,12 @@ static tt_value *from_blocks(tt_builder *b, const blocks *v, tt_value *x)
     if (v->n != t.n_dims)
         x = tt_reshape(b, x, t.dims, t.n_dims);
     for (int i = 0; i < 2; i++)
-        if (v->pad[i])
-            x = tt_slice(b, x, r + i, 0, v->whole.dims[r + i].size);
-    for (int i = 0; i < 2; i++)
-        if (v->pad[i] && block_label(&v->whole.dims[r + i]) != v->whole.dims[r + i].label)
-            x = relabelled(b, x, v->whole.dims, v->whole.n_dims);
-    return x;
+        if (v->pad[i]) {
+            const tt_dim *d = &v->whole.dims[r + i];
+            x = tt_slice(b, x, r + i, 0, d->size);
+            renamed = renamed || block_label(d) != d->label;
+        }
+    return renamed ? tt_reshape(b, x, v->whole.dims, v->whole.n_dims) : x;
 }
 
 static tt_value *number(tt_builder *b, double value)
