@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/bf16.h"
-#include "base/f16.h"
-#include "base/float8.h"
 #include "checkpoint/internal.h"
 #include <math.h>
 #include <string.h>
+#include <ttrun/narrow.h>
 
 /* Order: the reference's enum. https://github.com/huggingface/safetensors,
  * safetensors/src/tensor.rs */

@@ -180,10 +180,13 @@ static tt_status use_run(const tt_cli *cli, tt_loaded_model *m, const char *json
     return TT_OK;
 }
 
+/* The job, its name in messages, and the steps that were complete before the last one: the converters
+ * of that step made the weights. */
 static tt_status read_job(const tt_cli *cli, const tt_loaded_model *m, const char **json,
-                          const char **name, tt_error *err)
+                          const char **name, int64_t *converters_at, tt_error *err)
 {
     tt_trainer_state st;
+    *converters_at = 0;
     if (m->hf) {
         *name = tt_hf_job_name(cli->arena, m->path);
         *json = TT_HF_JOB;
@@ -194,6 +197,7 @@ static tt_status read_job(const tt_cli *cli, const tt_loaded_model *m, const cha
     if (!st.job_json)
         return TT_FAIL(err, TT_EFORMAT, "%s: it contains no job", *name);
     *json = st.job_json;
+    *converters_at = TT_MAXV(st.step - 1, 0);
     return TT_OK;
 }
 
@@ -202,8 +206,9 @@ tt_status tt_cli_open_step(const tt_cli *cli, bool data, const tt_override *over
 {
     const char *json = NULL, *name = NULL, *tokenizer = NULL;
     tt_job *job;
+    int64_t at;
     TT_TRY(tt_cli_registry(cli, &out->registry, err));
-    TT_TRY(read_job(cli, out, &json, &name, err));
+    TT_TRY(read_job(cli, out, &json, &name, &at, err));
     const bool another = last_value(overrides, n, "tokenizer.name") ||
                          last_value(cli->overrides, cli->n_overrides, "tokenizer.name");
     TT_TRY(use_run(cli, out, json, another, &tokenizer, err));
@@ -220,7 +225,9 @@ tt_status tt_cli_open_step(const tt_cli *cli, bool data, const tt_override *over
     TT_TRY(trim_job(cli->arena, json, data, all, k, &json, err));
     TT_TRY(tt_job_load_text(cli->arena, name, json, strlen(json), all, k, &job, err));
     const tt_setup_opts so = {.spec = cli->spec, .data = data};
-    return tt_setup_make(&so, out->registry, job, cli->arena, &out->setup, err);
+    TT_TRY(tt_setup_make(&so, out->registry, job, cli->arena, &out->setup, err));
+    out->setup.converters_at = at;
+    return TT_OK;
 }
 
 tt_status tt_cli_open_model(const tt_cli *cli, bool data, const tt_override *overrides, size_t n,

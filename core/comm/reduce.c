@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
-#include "base/bf16.h"
-#include "base/f16.h"
 #include <string.h>
 #include <ttrun/comm.h>
+#include <ttrun/narrow.h>
 
 /* Reductions work in blocks that stay in the cache while the members are added up. The inner loops
  * have a fixed length, which -O2 vectorizes. Every element is summed by itself, in member order, so

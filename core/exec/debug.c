@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/bf16.h"
-#include "base/f16.h"
 #include "exec/exec_impl.h"
 #include <math.h>
 #include <string.h>
+#include <ttrun/narrow.h>
 
 /* debug.poison and debug.detect_nan. */
 

@@ -138,8 +138,18 @@ static bool mixes_rows(const tt_graph *g, const tt_node *n)
     return (n->op->flags & TT_OP_MIXES_TOKENS) != 0;
 }
 
+/* A node outside of the loop that reads what the loop makes runs after it, and so does what reads that. */
+static void mark_after_loop(const tt_node *n, bool *after)
+{
+    bool late = false;
+    for (int j = 0; j < n->n_in; j++)
+        late = late || n->in[j]->node->when->in_chunk_loop || after[n->in[j]->id];
+    for (int j = 0; j < n->n_out; j++)
+        after[n->out[j]->id] = late;
+}
+
 /* Can n run chunk by chunk? Its results are per token, or summed over tokens by a kernel that can add.
- * summed: by value id, the sums: they are complete only after the loop. */
+ * summed: by value id, the sums and what is made of them: they are complete only after the loop. */
 static bool runs_by_chunks(const tt_graph *g, const tt_chunk_opts *o, const tt_node *n,
                            bool *summed)
 {
@@ -164,6 +174,8 @@ void tt_pass_chunk_check(tt_graph *g, const tt_chunk_opts *o)
     bool *summed = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *summed);
     for (size_t i = 0; g->chunk_rows && i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
+        if (!n->when->in_chunk_loop)
+            mark_after_loop(n, summed);
         if (!n->when->in_chunk_loop || n->role == TT_NODE_EXPANDED ||
             runs_by_chunks(g, o, n, summed))
             continue;

@@ -66,14 +66,36 @@ static void order_node(orderer *o, size_t i)
         put_eager_readers(o, n);
 }
 
+/* Puts the nodes of the forward that the loop reads: a converter's may stand behind nodes that need the
+ * loop's results. */
+static void put_operands_of_loop(orderer *o)
+{
+    const tt_graph *g = o->g;
+    bool *read = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *read);
+    bool *before = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *before);
+    for (size_t i = g->nodes.n; i-- > 0;) {
+        const tt_node *n = g->nodes.items[i];
+        bool any = n->when->in_chunk_loop;
+        for (int j = 0; j < n->n_out; j++)
+            any = any || read[n->out[j]->id];
+        before[i] = any && !n->when->in_chunk_loop && n->when->region == TT_FORWARD;
+        for (int j = 0; any && j < n->n_in; j++)
+            read[n->in[j]->id] = true;
+    }
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (before[i] && o->keep[i] && !o->done[i])
+            order_node(o, i);
+}
+
 /* Puts the token-chunk loop in one piece: forward nodes and their derivatives in order, then the
  * nodes that need its results. */
 static void put_loop(orderer *o)
 {
-    const size_t first = o->n_out;
     if (o->loop_done)
         return;
     o->loop_done = true;
+    put_operands_of_loop(o);
+    const size_t first = o->n_out;
     for (size_t i = 0; i < o->g->nodes.n; i++)
         if (o->keep[i] && !o->done[i] && o->g->nodes.items[i]->when->in_chunk_loop)
             order_node(o, i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/bf16.h"
 #include "train/train.h"
+#include <ttrun/narrow.h>
 
 /* Initial values of parameters and buffers: a function of (training.seed, name, global index), so
  * they are the same on every mesh. */

@@ -17,6 +17,7 @@
 #include <ttrun/lr_scheduler.h>
 #include <ttrun/metrics.h>
 #include <ttrun/model.h>
+#include <ttrun/narrow.h>
 #include <ttrun/op.h>
 #include <ttrun/ops.h>
 #include <ttrun/optimizer.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "base/bf16.h"
 #include "cpu_harness.h"
+#include <ttrun/narrow.h>
 
 /* Products of bf16 matrices compared with double on the very same numbers: the difference is f32's
  * rounding of sums, and bf16's rounding of a bf16 result. Every instruction set gives the same bits

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
-#include "base/bf16.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 #include <ttrun/comm.h>
+#include <ttrun/narrow.h>
 
 #include <cmocka.h>
 

@@ -133,6 +133,7 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
 {
     const tt_place_opts po = {
         .n_stages = j->n_stages,
+        .convert = j->convert,
         .block_stage = j->n_stages > 1 ? tt_arena_array(x->arena, 64, sizeof(int)) : NULL};
     for (int i = 0; po.block_stage && i < x->described->n_blocks; i++)
         ((int *)(uintptr_t)po.block_stage)[i] =
@@ -151,11 +152,15 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
     if (!strcmp(pass, "metrics"))
         return j->metrics ? tt_pass_metrics(x->b, err) : TT_OK;
     if (!strcmp(pass, "autodiff"))
-        return tt_pass_autodiff(x->b, &(tt_autodiff_opts){0}, err);
+        return tt_pass_autodiff(x->b, &(tt_autodiff_opts){.sink = j->hoist}, err);
+    if (!strcmp(pass, "convert"))
+        return tt_pass_convert(x->b, j->convert, err);
     if (!strcmp(pass, "update"))
         return run_update(x, j, err);
     if (!strcmp(pass, "recompute"))
         return tt_pass_recompute(x->g, &j->recompute, err);
+    if (!strcmp(pass, "hoist"))
+        return tt_pass_hoist(x->g, err);
     if (!strcmp(pass, "lower"))
         return tt_pass_lower(x->g, err);
     if (!strcmp(pass, "order"))
@@ -171,9 +176,10 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
 const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out,
                       tt_error *err)
 {
-    static const char *const passes[] = {
-        "describe",  "place", "chunk_mark", "metrics", "autodiff", "chunk_move", "update",
-        "recompute", "lower", "order",      "fuse",    "epilogue", "async_tp"};
+    static const char *const passes[] = {"describe",  "place",    "chunk_mark", "metrics",
+                                         "autodiff",  "convert",  "chunk_move", "update",
+                                         "recompute", "hoist",    "lower",      "order",
+                                         "fuse",      "epilogue", "async_tp"};
     memset(out, 0, sizeof *out);
     out->arena = tt_arena_new();
     out->ops = sim_ops();
@@ -196,6 +202,9 @@ const char *build_job(const job *j, const char *last, after_pass after, void *us
     out->b = tt_builder_new_placed(out->arena, &bo, &out->mesh, &out->labels);
     out->g = tt_builder_graph(out->b);
     for (size_t i = 0; i < TT_COUNT(passes); i++) {
+        if ((!strcmp(passes[i], "convert") && !j->convert) ||
+            (!strcmp(passes[i], "hoist") && !j->hoist))
+            continue;
         if (run_pass(out, j, passes[i], err) != TT_OK)
             return passes[i];
         if (after && strncmp(passes[i], "chunk", 5))

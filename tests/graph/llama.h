@@ -56,7 +56,9 @@ typedef struct job {
     double max_norm;
     tt_recompute_opts recompute;
     bool fuse, can_accumulate, metrics, async_tp;
-    int64_t chunk_bytes; /* with can_accumulate: the token-chunk loop; 0 = none */
+    bool hoist;                     /* parameters are fetched once per step, gradients sunk */
+    const tt_convert_opts *convert; /* NULL: no product is converted */
+    int64_t chunk_bytes;            /* with can_accumulate: the token-chunk loop; 0 = none */
     void (*describe)(tt_builder *b,
                      const void *user); /* another model than the llama, with its loss */
     const void *user;

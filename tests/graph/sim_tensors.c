@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/float8.h"
 #include "graph/sim.h"
 #include <dlfcn.h>
 #include <math.h>
+#include <ttrun/narrow.h>
 
 /* sim.c includes this file: it loads plugins, makes shards and assembles them, and runs collectives. */
 

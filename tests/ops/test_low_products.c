@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../../plugins/converters/low.h"
-#include "base/float8.h"
 #include "eval.h"
+#include <ttrun/narrow.h>
 
 /* The products of quantized operands that the converters build, against the definition of
  * torch._scaled_mm: the sum of q_a q_b, times the scales (or the sum over blocks of scale_a scale_b times

@@ -60,6 +60,9 @@ same offload --training.enable_cpu_offload true --model.args.n_layers 5
 same offload_bf16 --training.enable_cpu_offload true --training.dtype bfloat16 --training.global_batch_size 8
 same offload_fsdp --training.enable_cpu_offload true --nproc 2 $p.data_parallel_shard_degree 2 --comm.overlap on
 same offload_pp_tied --training.enable_cpu_offload true --nproc 2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4 --model.args.tie_embeddings true
+same float8 --converters '[{"name": "float8"}]' --training.mixed_precision_param bfloat16 --nproc 2 $p.data_parallel_shard_degree 2 --comm.overlap on --model.args.n_layers 1
+same rowwise_tp --converters '[{"name": "float8", "recipe": "rowwise"}]' --nproc 2 $p.tensor_parallel_degree 2 --model.args.n_layers 1
+same offload_mxfp8 --converters '[{"name": "mxfp8"}]' --training.enable_cpu_offload true --training.global_batch_size 8 --model.args.n_layers 1
 same detect_nan --debug.detect_nan true
 # Processes, and devices that do not reach each other: through the host's communicator.
 COMMS=shm

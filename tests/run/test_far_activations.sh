@@ -43,6 +43,7 @@ pp="--nproc 2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4"
     same bf16_unfused --training.mixed_precision_param bfloat16 --debug.disable_fusion true
     same far_ahead --activation_checkpoint.offload_prefetch_n_layers 3 --training.enable_cpu_offload true --model.args.n_layers 6
     same budget --activation_checkpoint.offload_budget_gb 0.00008
+    same float8 --converters '[{"name": "float8", "recipe": "rowwise"}]' $mode selective
     same poison --debug.poison true
     same detect_nan --debug.detect_nan true $mode full
     same fsdp --nproc 2 $p.data_parallel_shard_degree 2 --comm.overlap on $valid

@@ -2,6 +2,7 @@
 #include "graph/builder_impl.h"
 #include "graph/ops/internal.h"
 #include <math.h>
+#include <string.h>
 #include <ttrun/option.h>
 #include <ttrun/quantize.h>
 
@@ -33,6 +34,13 @@ typedef struct blocks {
     int64_t pad[2]; /* elements after those of the last two dims */
 } blocks;
 
+/* The label of a dim whose elements are blocks. Heads must divide over the ranks that cut them, blocks of
+ * several heads or of a part of one need not: they are cut as kv_heads are, only where they divide. */
+static const char *block_label(const tt_dim *x)
+{
+    return x->label && !strcmp(x->label, "heads") ? "kv_heads" : x->label;
+}
+
 /* Dim d of x in blocks of `size` elements; 0: all of them. */
 static void add_dim(blocks *v, int d, int64_t size, int64_t *pad)
 {
@@ -46,8 +54,9 @@ static void add_dim(blocks *v, int d, int64_t size, int64_t *pad)
     } else {
         const int64_t n = (x.size + size - 1) / size;
         *pad = n * size - x.size;
-        tt_dim outer = TT_DIM(n, x.label);
-        if (x.unit % size == 0 && !*pad)
+        const bool of_units = x.unit % size == 0 && !*pad;
+        tt_dim outer = TT_DIM(n, of_units ? x.label : block_label(&x));
+        if (of_units)
             outer.unit = x.unit / size;
         if (x.lines > 1 && !*pad && n % x.lines == 0)
             outer.lines = x.lines;
@@ -72,24 +81,36 @@ static tt_value *to_blocks(tt_builder *b, const blocks *v, tt_value *x)
 {
     const int r = v->whole.n_dims - 2;
     for (int i = 0; i < 2; i++)
-        if (v->pad[i])
+        if (v->pad[i]) {
+            tt_type t = *tt_value_type(x);
+            tt_dim *d = &t.dims[r + i];
+            if (block_label(d) != d->label) {
+                *d = TT_DIM(d->size, block_label(d));
+                x = tt_reshape(b, x, t.dims, t.n_dims);
+            }
             x = tt_pad(b, x, r + i, 0, v->pad[i], 0.0);
+        }
     return v->n == v->whole.n_dims ? x : tt_reshape(b, x, v->dims, v->n);
 }
 
 static tt_value *from_blocks(tt_builder *b, const blocks *v, tt_value *x)
 {
     tt_type t = v->whole;
+    bool renamed = false;
     const int r = t.n_dims - 2;
     for (int i = 0; i < 2; i++)
         if (v->pad[i])
-            t.dims[r + i] = TT_DIM(t.dims[r + i].size + v->pad[i], t.dims[r + i].label);
+            t.dims[r + i] =
+                TT_DIM(t.dims[r + i].size + v->pad[i], block_label(&v->whole.dims[r + i]));
     if (v->n != t.n_dims)
         x = tt_reshape(b, x, t.dims, t.n_dims);
     for (int i = 0; i < 2; i++)
-        if (v->pad[i])
-            x = tt_slice(b, x, r + i, 0, v->whole.dims[r + i].size);
-    return x;
+        if (v->pad[i]) {
+            const tt_dim *d = &v->whole.dims[r + i];
+            x = tt_slice(b, x, r + i, 0, d->size);
+            renamed = renamed || block_label(d) != d->label;
+        }
+    return renamed ? tt_reshape(b, x, v->whole.dims, v->whole.n_dims) : x;
 }
 
 static tt_value *number(tt_builder *b, double value)

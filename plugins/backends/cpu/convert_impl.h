@@ -48,7 +48,7 @@ static void from_bf16(int64_t n, const uint16_t *x, float *y)
     }
 }
 
-/* As tt_to_f16 in core/base/f16.h, which says why each step is right. */
+/* As tt_to_f16 in <ttrun/narrow.h>, which says why each step is right. */
 static void to_f16(int64_t n, const float *x, uint16_t *y)
 {
     for (int64_t i = 0; i < n; i += VW) {

@@ -2,6 +2,7 @@
 #include "fused.h"
 #include <math.h>
 #include <string.h>
+#include <ttrun/narrow.h>
 
 /* Pointwise operations on a run of elements. f32 has vector loops (cpu_isa); every other dtype goes
  * through double in blocks: exact for i32, bf16 and f16, and rounded once to the result's dtype.
@@ -27,81 +28,6 @@ int cpu_op_find(const char *name)
     return -1;
 }
 
-static float half_to_float(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023, bits;
-    float f;
-    if (e == 31)
-        bits = sign | 0x7f800000 | m << 13;
-    else if (e)
-        bits = sign | (e + 112) << 23 | m << 13;
-    else {
-        f = (float)m * 0x1p-24f;
-        return sign ? -f : f;
-    }
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-/* Rounds x to `bits` fraction bits below its exponent, but not below 2^lowest, to nearest even. */
-static double round_to(double x, int bits, int lowest)
-{
-    if (!isfinite(x) || x == 0)
-        return x;
-    int e;
-    frexp(x, &e);
-    int unit = e - 1 - bits < lowest ? lowest : e - 1 - bits;
-    return ldexp(nearbyint(ldexp(x, -unit)), unit);
-}
-
-static uint16_t double_to_half(double x)
-{
-    uint16_t sign = signbit(x) ? 0x8000 : 0;
-    if (x != x)
-        return (uint16_t)(sign | 0x7e00);
-    double a = fabs(round_to(x, 10, -24));
-    if (a > 65504.0)
-        return (uint16_t)(sign | 0x7c00);
-    if (a < 0x1p-14)
-        return (uint16_t)(sign | (uint16_t)(a * 0x1p24));
-    int e;
-    double m = frexp(a, &e); /* a = m 2^e, m in [0.5, 1) */
-    return (uint16_t)(sign | (uint16_t)(e + 14) << 10 | (uint16_t)((m * 2 - 1) * 1024));
-}
-
-static uint16_t double_to_bf16(double x)
-{
-    float f = (float)(x == x ? round_to(x, 7, -133) : x);
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return (uint16_t)(bits >> 16 | (f != f ? 0x40 : 0));
-}
-
-/* float8 with `mantissa` fraction bits, its least number 2^least and its largest code `top`. */
-static uint8_t double_to_float8(double x, int mantissa, int least, uint8_t top)
-{
-    const uint8_t sign = signbit(x) ? 0x80 : 0;
-    if (x != x)
-        return sign | 0x7f;
-    const double a = isinf(x) ? 0x1p100 : fabs(round_to(x, mantissa, least));
-    if (a < ldexp(1, least + mantissa)) /* subnormal */
-        return (uint8_t)(sign | (uint8_t)ldexp(a, -least));
-    int e;
-    const double m = frexp(a, &e); /* a = m 2^e, m in [0.5, 1) */
-    const int code = ((e - least - mantissa) << mantissa) + (int)ldexp(m - 0.5, mantissa + 1);
-    return (uint8_t)(sign | (code < top ? code : top));
-}
-
-/* Its number is the same in f16's or bf16's layout but for the exponent's bias. */
-static float float8_to_float(uint8_t byte, int mantissa, int bias)
-{
-    const int code = byte & 0x7f, e = code >> mantissa, m = code & ((1 << mantissa) - 1);
-    float f = ldexpf((float)(e ? m + (1 << mantissa) : m), (e ? e : 1) - bias - mantissa);
-    if (mantissa == 3 ? code == 0x7f : e == 31)
-        f = mantissa == 2 && !m ? INFINITY : NAN;
-    return byte & 0x80 ? -f : f;
-}
-
 #define BLOCK 256
 typedef double block[BLOCK];
 
@@ -124,19 +50,13 @@ static void to_double(const cpu_reg *r, int64_t at, int64_t n, double *y)
     case TT_I64:
         LOAD(int64_t, v);
     case TT_BF16:
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t bits = (uint32_t)((const uint16_t *)r->p)[i0 + i * step] << 16;
-            float f;
-            memcpy(&f, &bits, sizeof f);
-            y[i] = (double)f;
-        }
-        break;
+        LOAD(uint16_t, tt_from_bf16(v));
     case TT_F16:
-        LOAD(uint16_t, half_to_float(v));
+        LOAD(uint16_t, tt_from_f16(v));
     case TT_F8E4M3:
-        LOAD(uint8_t, float8_to_float(v, 3, 7));
+        LOAD(uint8_t, tt_from_float8(v, false));
     case TT_F8E5M2:
-        LOAD(uint8_t, float8_to_float(v, 2, 15));
+        LOAD(uint8_t, tt_from_float8(v, true));
     default:
         LOAD(uint8_t, v);
     }
@@ -170,13 +90,13 @@ static void from_double(const double *x, int64_t n, cpu_reg *r, int64_t at)
     case TT_I64:
         STORE(int64_t, to_whole(v, -0x1p63, 0x1p63));
     case TT_BF16:
-        STORE(uint16_t, double_to_bf16(v));
+        STORE(uint16_t, tt_to_bf16(tt_f32_towards_odd(v)));
     case TT_F16:
-        STORE(uint16_t, double_to_half(v));
+        STORE(uint16_t, tt_to_f16(tt_f32_towards_odd(v)));
     case TT_F8E4M3:
-        STORE(uint8_t, double_to_float8(v, 3, -9, 0x7e));
+        STORE(uint8_t, tt_to_float8(tt_f32_towards_odd(v), false));
     case TT_F8E5M2:
-        STORE(uint8_t, double_to_float8(v, 2, -16, 0x7b));
+        STORE(uint8_t, tt_to_float8(tt_f32_towards_odd(v), true));
     case TT_BOOL:
         STORE(uint8_t, v != 0);
     default:

@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Reads and writes elements of any dtype as f64, and walks over shapes. */
+/* Reads and writes elements of any dtype as f64, and walks over shapes. Roundings are written down from
+ * their definitions, not taken from <ttrun/narrow.h>: other backends are compared with this one. */
 
 static float bits_float(uint32_t u)
 {
