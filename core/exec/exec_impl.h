@@ -110,6 +110,7 @@ struct tt_exec {
     tt_arena *arena;
     uint8_t *space[TT_N_SPACES];
     size_t mapped[TT_N_SPACES];
+    unsigned borrowed; /* bit s: space s belongs to another program (succeed.c) */
     tt_bound *code;  /* by instruction */
     tt_tensor *args; /* room for the operands of one call */
     tt_group_comm pipeline;
@@ -163,6 +164,10 @@ tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err);
 tt_status tt_exec_bind(tt_exec *x, tt_error *err);
 /* supports.c */
 tt_status tt_exec_ask_kernel(const tt_exec *x, const tt_bound *b, tt_error *err);
+/* succeed.c: what a program uses of the one that it replaces (opts.from) */
+bool tt_exec_borrow_space(tt_exec *x, tt_space space);
+tt_status tt_exec_borrow_group(tt_exec *x, uint16_t atoms, tt_group_comm *out, tt_error *err);
+tt_status tt_exec_borrow_queue(tt_exec *x, int queue, uint16_t atoms, tt_error *err);
 /* memory.c */
 tt_status tt_exec_memory_open(tt_exec *x, tt_error *err);
 void tt_exec_memory_close(tt_exec *x);

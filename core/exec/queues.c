@@ -75,6 +75,8 @@ tt_status tt_exec_group_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_
     if (q->opened)
         return TT_OK;
     const uint16_t atoms = tt_atom_list_mask(&x->p->queues[queue - 1].atoms);
+    if (x->o.from && !x->o.parent)
+        return tt_exec_borrow_queue(x, queue, atoms, err);
     const tt_queue *shared = parent_queue(x, atoms);
     if (shared)
         *q = *shared;
