@@ -142,6 +142,7 @@ typedef struct tt_setup_opts {
     tt_mode mode;     /* TRAIN also compiles the graph of validation, if it is enabled */
     bool compile;     /* false: make the parts only (ttrun config) */
     bool data;        /* the dataloader is needed */
+    bool quiet;       /* compile without saying what the converters do, and write no graphs */
     const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_decode_opts decode;
 } tt_setup_opts;
@@ -221,6 +222,9 @@ void tt_setup_only_converter(tt_setup *s, const tt_part *p);
  * used by the new one. [setup; also beside a run that uses the old one] */
 tt_status tt_setup_again(const tt_setup *old, const char *converters, int64_t at, tt_arena *a,
                          tt_setup *out, tt_error *err);
+/* Whether the programs of all scheduled changes of converters can be made: an error now, not at their
+ * step. */
+tt_status tt_setup_check_changes(const tt_setup *s, tt_error *err);
 /* setup_convert.c: the first number of steps above `after` at which other converters are active; -1: there is
  * none within the job's steps. */
 int64_t tt_converters_change(const tt_setup *s, int64_t after);
