@@ -24,7 +24,7 @@ extern char **environ;
 
 typedef struct trial_child {
     pid_t pid;
-    int out;    /* what it writes to its streams */
+    int out;     /* what it writes to its streams */
     tt_str text; /* at most TRY_MOST_TEXT bytes */
 } trial_child;
 

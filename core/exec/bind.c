@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/exec_impl.h"
+#include "exec/succeed.h"
 #include <string.h>
 
 /* Binding: each instruction gets its addresses, its kernel and the groups that it needs. */

@@ -31,7 +31,8 @@ typedef struct tt_exec_opts {
     bool no_capture; /* debug.capture off: every instruction is issued in every step */
     bool sync;       /* debug.sync: waits for a device after each instruction */
     bool late; /* metrics.lag: the metrics of a device are waited for by tt_exec_finish_metrics */
-    tt_exec *from; /* the program in host memory that runs now and that this one replaces; NULL: none */
+    tt_exec
+        *from; /* the program in host memory that runs now and that this one replaces; NULL: none */
 } tt_exec_opts;
 
 /* [collective] when the mesh has more than one rank, unless opts.from is given. */

@@ -111,8 +111,8 @@ struct tt_exec {
     uint8_t *space[TT_N_SPACES];
     size_t mapped[TT_N_SPACES];
     unsigned borrowed; /* bit s: space s belongs to another program (succeed.c) */
-    tt_bound *code;  /* by instruction */
-    tt_tensor *args; /* room for the operands of one call */
+    tt_bound *code;    /* by instruction */
+    tt_tensor *args;   /* room for the operands of one call */
     tt_group_comm pipeline;
     int64_t step;
     const uint64_t *seed_at; /* in the backend's memory; NULL: the program does not use it */
@@ -142,8 +142,7 @@ struct tt_exec {
     int64_t rows[TT_N_EXTENTS];
     int64_t comm_ns, message_ns; /* message_ns: of that, between pipeline neighbours */
     tt_times times;
-    tt_trace *trace;     /* NULL: not recording now */
-    tt_trace *recording; /* its buffers, once made */
+    tt_trace *trace, *recording; /* NULL: not recording now; its buffers, once made */
     int64_t high_water; /* with poison: end of the highest byte of work memory that was given out */
     TT_VEC(tt_group_comm) groups;
     TT_VEC(uint16_t) group_atoms;
@@ -164,10 +163,6 @@ tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err);
 tt_status tt_exec_bind(tt_exec *x, tt_error *err);
 /* supports.c */
 tt_status tt_exec_ask_kernel(const tt_exec *x, const tt_bound *b, tt_error *err);
-/* succeed.c: what a program uses of the one that it replaces (opts.from) */
-bool tt_exec_borrow_space(tt_exec *x, tt_space space);
-tt_status tt_exec_borrow_group(tt_exec *x, uint16_t atoms, tt_group_comm *out, tt_error *err);
-tt_status tt_exec_borrow_queue(tt_exec *x, int queue, uint16_t atoms, tt_error *err);
 /* memory.c */
 tt_status tt_exec_memory_open(tt_exec *x, tt_error *err);
 void tt_exec_memory_close(tt_exec *x);

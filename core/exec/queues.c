@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/exec_impl.h"
+#include "exec/succeed.h"
 
 /* The queues of a program. On a device the rank has one and each group whose collectives run
  * concurrently one more; on the host the rank's is its own thread, and a group's is a thread that makes

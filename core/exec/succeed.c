@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/exec_impl.h"
+#include "exec/succeed.h"
 #include <string.h>
 
 /* A program that is made beside the one that it replaces, so that the loop need not stand still: what both

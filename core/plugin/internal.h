@@ -170,8 +170,8 @@ typedef struct tt_plugin_file {
     tt_peek *has;
     size_t n_has;
     int64_t changed_ns, bytes; /* of the file when what it has was read, for tt_registry_refresh */
-    bool asked; /* the user gave its path: it wins over files of the same name */
-    bool own;   /* of ttrun's own folder: every other file wins over it */
+    bool asked;                /* the user gave its path: it wins over files of the same name */
+    bool own;                  /* of ttrun's own folder: every other file wins over it */
 } tt_plugin_file;
 
 typedef TT_VEC(tt_plugin_file *) tt_plugin_files;
@@ -207,7 +207,7 @@ struct tt_registry {
     tt_arena *arena;
     pthread_mutex_t lock; /* recursive; held by every function of registry.h: a running job makes a
                              new setup on another thread than the one that it runs on */
-    const char **dirs; /* those of the options, for tt_registry_refresh */
+    const char **dirs;    /* those of the options, for tt_registry_refresh */
     size_t n_dirs;
     bool only_dirs;
     struct tt_plugin_version *versions;

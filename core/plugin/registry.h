@@ -53,10 +53,10 @@ tt_status tt_registry_kernel(tt_registry *r, const char *backend, const char *op
                              const tt_component *own, tt_plugin_kernel *out, tt_error *err);
 /* The kernel of a component of kind TT_KIND_KERNELS for an op; NULL = it has none. */
 const tt_kernel *tt_component_kernel(const tt_component *c, const char *op);
-const char *tt_registry_file(tt_registry *r, const tt_component *c); /* path it came from */
+const char *tt_registry_file(tt_registry *r, const tt_component *c);    /* path it came from */
 const char *tt_registry_version(tt_registry *r, const tt_component *c); /* of its plugin */
-const char *tt_kind_name(tt_kind k);                    /* "lr_scheduler"     */
-const char *tt_kind_folder(tt_kind k);                  /* "lr_schedulers"    */
+const char *tt_kind_name(tt_kind k);                                    /* "lr_scheduler"     */
+const char *tt_kind_folder(tt_kind k);                                  /* "lr_schedulers"    */
 tt_status tt_kind_parse(const char *name, tt_kind *out, tt_error *err);
 
 /* Loads and checks one file (ttrun plugins check FILE, tests); the error has the dynamic loader's

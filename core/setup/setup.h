@@ -217,14 +217,10 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
 /* setup_convert.c: p, with the defaults of the keys that every converter has, is the only converter; NULL:
  * there is none. For `plugins check`, before the graphs are compiled. */
 void tt_setup_only_converter(tt_setup *s, const tt_part *p);
-/* setup_again.c: makes the setup of the same job once more, with another list of converters (JSON; NULL: the
- * same list) and with those that are active after `at` steps. Nothing of the old setup but its registry is
- * used by the new one. [setup; also beside a run that uses the old one] */
+/* setup_again.c: the setup of the same job, with another list of converters (JSON; NULL: the same list) and with
+ * those that are active after `at` steps. Of the old one it uses the registry. [setup; also beside a run] */
 tt_status tt_setup_again(const tt_setup *old, const char *converters, int64_t at, tt_arena *a,
                          tt_setup *out, tt_error *err);
-/* Whether the programs of all scheduled changes of converters can be made: an error now, not at their
- * step. */
-tt_status tt_setup_check_changes(const tt_setup *s, tt_error *err);
 /* setup_convert.c: the first number of steps above `after` at which other converters are active; -1: there is
  * none within the job's steps. */
 int64_t tt_converters_change(const tt_setup *s, int64_t after);

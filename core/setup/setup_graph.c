@@ -489,7 +489,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
         recompute.found = &s->recomputed;
     }
     const char *dump = o->rank || o->quiet ? NULL : s->core.debug.dump_graph;
-    TT_TRY(tt_setup_compile_graph(s, o->mode, &recompute, dump, o->quiet, s->arena, &s->graph, err));
+    TT_TRY(
+        tt_setup_compile_graph(s, o->mode, &recompute, dump, o->quiet, s->arena, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
     TT_TRY(tt_setup_check_converters(s, o->mode == TT_MODE_TRAIN && !o->quiet, err));

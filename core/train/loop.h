@@ -5,8 +5,8 @@
 #include "train/ctl.h"
 #include "train/saver.h"
 #include "train/swap.h"
-#include "train/trial.h"
 #include "train/train.h"
+#include "train/trial.h"
 #include "train/writer.h"
 
 /* The training loop's state: what one rank keeps from step to step. */
@@ -149,7 +149,8 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err);
 bool tt_loop_has_own_lr(const tt_loop *l); /* `ttrun ctl` has set another one than the job's */
 bool tt_loop_has_own_converters(const tt_loop *l); /* likewise */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
-tt_status tt_loop_follow_saver(tt_loop *l, tt_error *err); /* to another program; nothing is saved now */
+tt_status tt_loop_follow_saver(tt_loop *l,
+                               tt_error *err); /* to another program; nothing is saved now */
 tt_status tt_loop_save(tt_loop *l, bool model_only,
                        tt_error *err); /* with async_mode "disabled" returns when it is published */
 void tt_loop_wait_staged(tt_loop *l);  /* before the states that a save copies are written */

@@ -66,7 +66,7 @@ const char *tt_next_list(const tt_setup *s, tt_arena *a)
 static tt_status make_setup(tt_loop *l, tt_next *n, tt_error *err)
 {
     tt_registry *r = l->s->registry;
-    if (n->converters)
+    if (n->converters || n->reload)
         tt_registry_refresh(r);
     if (n->reload) {
         TT_TRY(tt_registry_reload(r, n->reload, &n->version, err));

@@ -198,9 +198,11 @@ tt_status tt_rank_prepare(tt_rank *next, tt_rank *beside, tt_error *err)
         return TT_OK;
     TT_TRY(check_room(next, beside, beside->exec, err));
     const tt_status s = make_execs(next, &beside->dist, beside, err);
-    if (s == TT_EBUSY)
-        close_execs(next);
-    return s == TT_EBUSY ? TT_OK : s;
+    if (s != TT_EBUSY)
+        return s;
+    close_execs(next);
+    tt_log(TT_DEBUG, "train", "the next program is made between two steps: %s", err->text);
+    return TT_OK;
 }
 
 /* Whether all ranks have made their programs beside the ones that run. [collective] */

@@ -209,10 +209,11 @@ static tt_status check_files(tt_loop *l, tt_error *err)
     TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, h, 2, TT_I64, TT_MAX, err));
     if (h[0] == mine && -h[1] == mine)
         return TT_OK;
-    return TT_FAIL(err, TT_EBUSY,
-                   "the ranks read different files of converter \"%s\": is it still being built, or "
-                   "copied to the other machines? reload it again",
-                   l->swap.next->reload);
+    return TT_FAIL(
+        err, TT_EBUSY,
+        "the ranks read different files of converter \"%s\": is it still being built, or "
+        "copied to the other machines? reload it again",
+        l->swap.next->reload);
 }
 
 /* The ranks are ready, or agree that one is not. [collective] */

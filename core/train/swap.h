@@ -36,9 +36,9 @@ typedef struct tt_swap_after {
     pthread_t thread;
     bool has_thread;
     struct tt_loop *l;
-    tt_rank old;         /* the programs to be freed */
-    tt_next *was, *now;  /* their setup, NULL: that of the start; and that in use */
-    const tt_setup *s;   /* run.json describes it; NULL: this rank does not write it */
+    tt_rank old;                     /* the programs to be freed */
+    tt_next *was, *now;              /* their setup, NULL: that of the start; and that in use */
+    const tt_setup *s;               /* run.json describes it; NULL: this rank does not write it */
     tt_str backend, changes, answer; /* answer: to ttrun ctl */
     tt_ctl_kind kind;                /* TT_CTL_NONE: nobody waits for one */
 } tt_swap_after;
@@ -47,12 +47,12 @@ typedef struct tt_swap {   /* of one rank */
     tt_next *using, *next; /* the setup in use, NULL: that of the start; and the one that is made */
     tt_next *
         first; /* what the run was opened with, if it is not the start's: data and sinks point to it */
-    int64_t number;      /* of swaps that were begun */
-    int64_t tried;       /* scheduled changes up to here were made or refused */
-    const char *of_job;  /* the job's converters as JSON, with the defaults of their options */
-    const char *list;    /* those in use, likewise; another text: `ttrun ctl` has set them */
-    tt_swap_ask ask;     /* of the next one: only `at` and `scheduled` */
-    tt_ctl_kind kind;    /* what asked for it; TT_CTL_NONE: the schedule */
+    int64_t number;     /* of swaps that were begun */
+    int64_t tried;      /* scheduled changes up to here were made or refused */
+    const char *of_job; /* the job's converters as JSON, with the defaults of their options */
+    const char *list;   /* those in use, likewise; another text: `ttrun ctl` has set them */
+    tt_swap_ask ask;    /* of the next one: only `at` and `scheduled` */
+    tt_ctl_kind kind;   /* what asked for it; TT_CTL_NONE: the schedule */
     pthread_t thread;
     bool has_thread;
     _Atomic bool done;

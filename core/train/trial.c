@@ -57,9 +57,9 @@ bool tt_trial_begin(tt_loop *l, tt_ctl_kind kind, const char *text)
     if (!l->o->try_job || (kind == TT_CTL_SET && was_tried(t, text)))
         return false;
     tt_arena *a = tt_arena_new();
-    const char *list = kind == TT_CTL_RELOAD    ? l->swap.list
+    const char *list = kind == TT_CTL_RELOAD  ? l->swap.list
                        : !strcmp(text, "job") ? l->swap.of_job
-                                                : text;
+                                              : text;
     t->kind = kind;
     t->text = text;
     t->err = (tt_error){0};
