@@ -85,7 +85,7 @@ for way in one local own ${TTRUN_LONG:+local_tensor own_tensor local_pipeline ow
     off=$(step_said)
     ctl save || bad="$bad save"
     ctl stop || bad="$bad stop"
-    ends_within 10 4 || bad="$bad end"
+    ends_within 60 4 || bad="$bad end"
     short "$dir/$way-again" --checkpoint.enable false --training.steps $((off + 2)) \
         --converters "[{\"name\":\"half\",\"from_step\":$((on - 1)),\"to_step\":$((off - 1))}]" "$@" || bad="$bad again"
     same "$folder" "$dir/$way" 1 "$off" || bad="$bad losses"
