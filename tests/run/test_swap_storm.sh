@@ -28,7 +28,7 @@ begins() { start "$dir/storm" --plugin-dir "$dir/more" --training.steps 10000000
 bad= done=0 checked=0 inlife=0 first= which=half
 begins
 folder=$dir/storm
-until_true passed 3 || bad="$bad start"
+until_true passed 3 && until_true ctl status || bad="$bad start"
 while read -r what save end && [ -z "$bad" ]; do
     done=$((done + 1)) inlife=$((inlife + 1))
     case $what in
@@ -69,7 +69,7 @@ while read -r what save end && [ -z "$bad" ]; do
     fi
     inlife=0 first=
     begins
-    until_true grep -q "resumed from .*/step-$at, next" "$folder.err" && until_true passed $((at + 3)) || bad="$bad $done-resume($(tail -n 2 "$folder.err"))"
+    until_true grep -q "resumed from .*/step-$at, next" "$folder.err" && until_true ctl status && until_true passed $((at + 3)) || bad="$bad $done-resume($(tail -n 2 "$folder.err"))"
 done <"$dir/plan"
 ctl stop && ends_within 60 4 || bad="$bad stop"
 [ -z "$bad" ] && [ $done -eq $swaps ]
