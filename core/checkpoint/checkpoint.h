@@ -31,6 +31,9 @@ typedef struct tt_trainer_state {
     bool validation_due; /* the run was stopped before it had validated after this step */
     bool has_lr; /* `ttrun ctl` has set the learning rate: to lr, where the job says lr_of_job */
     double lr, lr_of_job;
+    /* `ttrun ctl` has set these converters where the job says converters_of_job: JSON lists; NULL: it has
+     * not */
+    const char *converters, *converters_of_job;
 } tt_trainer_state;
 
 /* Save is in three calls so that ranks may be threads or processes:

@@ -79,6 +79,9 @@ tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str
         tt_str_json_number(out, s->lr);
         tt_str_add(out, "},\n");
     }
+    if (s->converters)
+        tt_str_printf(out, "\"converters\":{\"of_job\":%s,\"now\":%s},\n", s->converters_of_job,
+                      s->converters);
     add_text(out, "model_fingerprint", s->model_fingerprint);
     add_text(out, "tokenizer_fingerprint", s->tokenizer_fingerprint);
     tt_str_printf(out, "\"job\":%s,\n", s->job_json ? s->job_json : "null");
@@ -253,6 +256,27 @@ static tt_status learning_rate(const reading *r, const tt_json *v, tt_trainer_st
     return TT_OK;
 }
 
+/* Absent: the job's. */
+static tt_status state_converters(const reading *r, const tt_json *v, tt_trainer_state *s)
+{
+    const char *const keys[] = {"of_job", "now"};
+    const char **const to[] = {&s->converters_of_job, &s->converters};
+    if (!v)
+        return TT_OK;
+    if (v->type != TT_JSON_OBJECT)
+        return bad(r, v, "converters", "an object is wanted");
+    for (size_t i = 0; i < TT_COUNT(keys); i++) {
+        const tt_json *x = tt_json_get(v, keys[i]);
+        tt_str list = {0};
+        if (!x || x->type != TT_JSON_ARRAY)
+            return bad(r, x ? x : v, keys[i], "a list is wanted");
+        tt_json_write(x, &list);
+        *to[i] = tt_arena_str(r->arena, tt_str_get(&list));
+        tt_str_free(&list);
+    }
+    return TT_OK;
+}
+
 static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state *out)
 {
     tt_trainer_state s = {0};
@@ -269,6 +293,7 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
     s.world = (int)world;
     s.validation_due = due && due->type == TT_JSON_BOOL && due->boolean;
     TT_TRY(learning_rate(r, tt_json_get(root, "lr"), &s));
+    TT_TRY(state_converters(r, tt_json_get(root, "converters"), &s));
     s.last_loss = (double)NAN;
     if (loss && (loss->type == TT_JSON_REAL || loss->type == TT_JSON_INT))
         s.last_loss = loss->real;

@@ -161,7 +161,7 @@ const tt_command tt_cmd_ctl = {
     .name = "ctl",
     .forms = "RUN_DIR status [--json]\nRUN_DIR save|validate|profile|stop\n"
              "RUN_DIR lr RATE|xFACTOR|job\nRUN_DIR log error|warn|info|debug\n"
-             "RUN_DIR set converters LIST",
+             "RUN_DIR set converters LIST|job\nRUN_DIR reload NAME",
     .doc = "talk to the job that is training in a folder: status, save, validate, lr, stop, …",
     .run = cmd_ctl_run,
     .words = 4};

@@ -5,6 +5,7 @@
 #include "cli/launch.h"
 #include "cli/line.h"
 #include "cli/signals.h"
+#include "cli/try_job.h"
 #include "device/device.h"
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -87,13 +88,20 @@ static tt_status not_stopped(tt_error *err)
                : TT_OK;
 }
 
-static tt_run_opts run_opts(const tt_cli *cli)
+static tt_try_opts try_opts(const tt_cli *cli, const tt_setup *s)
+{
+    return (tt_try_opts){cli, s->world, (double)s->core.comm.init_timeout_seconds};
+}
+
+static tt_run_opts run_opts(const tt_cli *cli, const tt_try_opts *tries)
 {
     return (tt_run_opts){.resume = !cli->no_resume,
                          .verbose = cli->verbose,
                          .progress = cli->verbose >= 0,
                          .stop = tt_signals_stop,
-                         .save = tt_signals_save};
+                         .save = tt_signals_save,
+                         .try_job = tt_cli_try_job,
+                         .try_user = tries};
 }
 
 /* Runs all ranks in this process: there is one, or they are threads. */
@@ -115,7 +123,8 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
         if (st == TT_OK)
             st = tt_cli_plan(cli, &s, err);
     } else if (st == TT_OK) {
-        const tt_run_opts ro = run_opts(cli);
+        const tt_try_opts tries = try_opts(cli, &s);
+        const tt_run_opts ro = run_opts(cli, &tries);
         if ((st = not_stopped(err)) == TT_OK)
             st = tt_train(&s, &ro, err);
     }
@@ -173,7 +182,8 @@ static tt_status join_and_train(tt_cli *cli, const tt_setup *s, const tt_launch 
     tt_dist d;
     TT_TRY(find_remote(s, l, &po, err));
     TT_TRY(tt_processes_join(&po, &d, err));
-    tt_run_opts ro = run_opts(cli);
+    const tt_try_opts tries = try_opts(cli, s);
+    tt_run_opts ro = run_opts(cli, &tries);
     ro.dist = &d;
     tt_cli_log_setup(cli, l->rank, l->world);
     const tt_status st = tt_train(s, &ro, err);

@@ -98,6 +98,11 @@ tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async *
     return s;
 }
 
+int tt_async_most(const tt_async *a)
+{
+    return (int)a->most;
+}
+
 void tt_async_free(tt_async *a)
 {
     if (!a)

@@ -23,6 +23,7 @@ bool tt_async_can(const tt_dist *d);
  * [collective, setup] */
 tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async **out,
                        tt_error *err);
+int tt_async_most(const tt_async *a);
 void tt_async_free(tt_async *a); /* waits for the calls in flight; NULL is allowed */
 
 tt_status tt_async_begin(tt_async *a, tt_async_fn fn, void *arg, tt_ticket *out, tt_error *err);

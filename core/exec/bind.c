@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/exec_impl.h"
+#include "exec/succeed.h"
 #include <string.h>
 
 /* Binding: each instruction gets its addresses, its kernel and the groups that it needs. */
@@ -63,6 +63,8 @@ static tt_status group_over(tt_exec *x, const tt_atom_list *atoms, tt_group_comm
             *out = x->groups.items[i];
             return TT_OK;
         }
+    if (x->o.from && tt_mesh_degree(x->p->mesh, atoms) > 1)
+        return tt_exec_borrow_group(x, mask, out, err);
     TT_TRY(tt_dist_group(x->o.dist, x->p->mesh, atoms, x->arena, out, err));
     tt_vec_push(x->arena, &x->groups, *out);
     tt_vec_push(x->arena, &x->group_atoms, mask);

@@ -46,7 +46,7 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
         return s;
     }
     uint64_t *seed = host_data(x, x->p->seed);
-    if (seed)
+    if (seed && !(x->borrowed >> TT_SPACE_STATE & 1))
         *seed = o->seed;
     x->seed_at = state_at(x, x->p->seed);
     x->step_at = state_at(x, x->p->step);

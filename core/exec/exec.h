@@ -31,11 +31,27 @@ typedef struct tt_exec_opts {
     bool no_capture; /* debug.capture off: every instruction is issued in every step */
     bool sync;       /* debug.sync: waits for a device after each instruction */
     bool late; /* metrics.lag: the metrics of a device are waited for by tt_exec_finish_metrics */
+    tt_exec
+        *from; /* the program in host memory that runs now and that this one replaces; NULL: none */
 } tt_exec_opts;
 
-/* [collective] when the mesh has more than one rank. */
+/* [collective] when the mesh has more than one rank, unless opts.from is given. */
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err);
 void tt_exec_free(tt_exec *x);
+
+/* ---- succeed.c: a program that is made beside the one that it replaces ----
+ * With opts.from, tt_exec_new makes the program on another thread while `from` runs, and without
+ * communication: it uses the groups of `from`, and fails with TT_EBUSY if it needs another one. Where the
+ * states of both lie alike, it has them where they are, and it works in the memory that `from` works in if
+ * that is large enough; other memory is allocated and touched. Until tt_exec_succeed it must not run, but
+ * it may be freed. */
+/* Bytes that it would allocate. */
+int64_t tt_exec_own_bytes(const tt_program *p, const tt_exec *from);
+/* Whether parameters, buffers and optimizer states lie where opts.from has them: nothing is to be copied. */
+bool tt_exec_keeps_states(const tt_exec *x);
+/* Between two steps of opts.from, which must not run any more: x owns what both used. Then opts.from may be
+ * freed on any thread. Does nothing without opts.from. */
+void tt_exec_succeed(tt_exec *x);
 
 /* For a program that decodes: how many tokens the next calls have, and how many picked ones. */
 void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked);

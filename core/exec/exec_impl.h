@@ -110,8 +110,9 @@ struct tt_exec {
     tt_arena *arena;
     uint8_t *space[TT_N_SPACES];
     size_t mapped[TT_N_SPACES];
-    tt_bound *code;  /* by instruction */
-    tt_tensor *args; /* room for the operands of one call */
+    unsigned borrowed; /* bit s: space s belongs to another program (succeed.c) */
+    tt_bound *code;    /* by instruction */
+    tt_tensor *args;   /* room for the operands of one call */
     tt_group_comm pipeline;
     int64_t step;
     const uint64_t *seed_at; /* in the backend's memory; NULL: the program does not use it */
@@ -141,8 +142,7 @@ struct tt_exec {
     int64_t rows[TT_N_EXTENTS];
     int64_t comm_ns, message_ns; /* message_ns: of that, between pipeline neighbours */
     tt_times times;
-    tt_trace *trace;     /* NULL: not recording now */
-    tt_trace *recording; /* its buffers, once made */
+    tt_trace *trace, *recording; /* NULL: not recording now; its buffers, once made */
     int64_t high_water; /* with poison: end of the highest byte of work memory that was given out */
     TT_VEC(tt_group_comm) groups;
     TT_VEC(uint16_t) group_atoms;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/exec_impl.h"
+#include "exec/succeed.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +7,13 @@
 
 #define TOUCH_PIECE ((int64_t)2 << 20) /* a huge page */
 #define TOUCH_STEP 4096                /* a page, if there are no huge ones */
+
+static void touch_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    for (int64_t i = begin; i < end; i += TOUCH_STEP)
+        ((volatile char *)arg)[i] = 0;
+}
 
 /* Tells the communicator of tensors that their buffers lie there, or no longer do. */
 static void tell_comm(const tt_exec *x, void *base, size_t bytes)
@@ -28,6 +35,8 @@ static tt_status open_space(tt_exec *x, tt_space space, int64_t bytes, tt_error 
     const size_t n = (size_t)tt_program_space_bytes(x->p, space);
     const tt_mover *m = tt_exec_mover(x);
     void *p = NULL;
+    if (tt_exec_borrow_space(x, space))
+        return TT_OK;
     if (tt_device_alloc(&x->o.device, n, &p, err) != TT_OK)
         return tt_error_context(err, "%.2f GiB of %s memory", (double)bytes / (1 << 30),
                                 tt_space_name(space));
@@ -36,6 +45,8 @@ static tt_status open_space(tt_exec *x, tt_space space, int64_t bytes, tt_error 
     tell_comm(x, p, n);
     if (x->o.poison)
         TT_TRY(tt_exec_poison(x, p, n, err));
+    if (x->o.from) /* the running program has the pool */
+        tt_parallel_for(NULL, (int64_t)n, TOUCH_PIECE, touch_range, p);
     /* states begin as zeros; host memory does anyway */
     if (space == TT_SPACE_STATE && (x->o.poison || !tt_device_is_host(&x->o.device)))
         TT_TRY(tt_device_fill(&m->device, m->queue, p, 0, (size_t)bytes, err));
@@ -57,13 +68,6 @@ static tt_status open_offloaded(tt_exec *x, tt_space space, tt_error *err)
     if (space == TT_SPACE_PINNED) /* states begin as zeros */
         tt_device_clear_pinned(p, (size_t)bytes);
     return TT_OK;
-}
-
-static void touch_range(void *arg, int64_t begin, int64_t end, int thread)
-{
-    (void)thread;
-    for (int64_t i = begin; i < end; i += TOUCH_STEP)
-        ((volatile char *)arg)[i] = 0;
 }
 
 /* An optimizer reads its states before it writes them, so the kernel would map each page twice: for
@@ -164,7 +168,7 @@ tt_status tt_exec_memory_open(tt_exec *x, tt_error *err)
     TT_TRY(tt_device_alloc(&x->o.device, x->sums_bytes, &p, err));
     x->bad_at = p;
     x->sums = (float *)(x->bad_at + 1);
-    if (tt_device_is_host(&x->o.device))
+    if (tt_device_is_host(&x->o.device) && !x->o.from)
         touch_moments(x);
     return TT_OK;
 }
@@ -182,6 +186,8 @@ void tt_exec_memory_close(tt_exec *x)
     for (int sp = TT_SPACE_PINNED; sp < TT_SPACE_STATE; sp++)
         tt_device_free_pinned(d, x->space[sp], x->mapped[sp]);
     for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++) {
+        if (x->borrowed >> sp & 1)
+            continue;
         tell_comm(x, x->space[sp], 0);
         tt_device_free(d, x->space[sp], x->mapped[sp]);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/exec_impl.h"
+#include "exec/succeed.h"
 
 /* The queues of a program. On a device the rank has one and each group whose collectives run
  * concurrently one more; on the host the rank's is its own thread, and a group's is a thread that makes
@@ -75,6 +75,8 @@ tt_status tt_exec_group_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_
     if (q->opened)
         return TT_OK;
     const uint16_t atoms = tt_atom_list_mask(&x->p->queues[queue - 1].atoms);
+    if (x->o.from && !x->o.parent)
+        return tt_exec_borrow_queue(x, queue, atoms, err);
     const tt_queue *shared = parent_queue(x, atoms);
     if (shared)
         *q = *shared;

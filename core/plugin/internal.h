@@ -2,6 +2,7 @@
 #ifndef TT_PLUGIN_INTERNAL_H
 #define TT_PLUGIN_INTERNAL_H
 #include "plugin/registry.h"
+#include <pthread.h>
 
 /* Functions and types shared by the files of core/plugin only. */
 
@@ -168,8 +169,9 @@ typedef struct tt_plugin_file {
     bool is_peeked, told; /* told: what it has was read, without loading it */
     tt_peek *has;
     size_t n_has;
-    bool asked; /* the user gave its path: it wins over files of the same name */
-    bool own;   /* of ttrun's own folder: every other file wins over it */
+    int64_t changed_ns, bytes; /* of the file when what it has was read, for tt_registry_refresh */
+    bool asked;                /* the user gave its path: it wins over files of the same name */
+    bool own;                  /* of ttrun's own folder: every other file wins over it */
 } tt_plugin_file;
 
 typedef TT_VEC(tt_plugin_file *) tt_plugin_files;
@@ -192,14 +194,31 @@ bool tt_scan_may_have(tt_arena *a, tt_plugin_file *f, tt_kind kind, const char *
 bool tt_scan_mentions(const char *path, const char *text);
 
 /* ---- registry.c ---- */
+/* reload.c: a plugin file that is open in two versions. */
+struct tt_plugin_version {
+    tt_plugin_file *file; /* its `loaded` is the version that look-ups find */
+    tt_loaded other;      /* the version that they do not */
+    bool newer;           /* look-ups find the new one */
+    uint64_t hash;        /* of the new file's bytes */
+    struct tt_plugin_version *next;
+};
+
 struct tt_registry {
     tt_arena *arena;
+    pthread_mutex_t lock; /* recursive; held by every function of registry.h: a running job makes a
+                             new setup on another thread than the one that it runs on */
+    const char **dirs;    /* those of the options, for tt_registry_refresh */
+    size_t n_dirs;
+    bool only_dirs;
+    struct tt_plugin_version *versions;
     const char *private_dir;
     tt_plugin_files files;
     const char *searched; /* the folders, for messages */
     bool noticed;         /* that a file wins over ttrun's own */
     struct tt_held *held; /* by tt_registry_hold, the last first */
 };
+/* Adds the files of all folders that are not known yet. */
+tt_status tt_registry_scan(tt_registry *r, tt_error *err);
 /* Once per file; its fault is kept. */
 tt_file_state tt_registry_open(tt_registry *r, tt_plugin_file *f);
 const tt_plugin_file *tt_registry_file_of(const tt_registry *r, const tt_component *c);

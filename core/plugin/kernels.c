@@ -53,7 +53,7 @@ static tt_status kernels_take(const tt_plugin_file *f, const char *backend, cons
     return TT_OK;
 }
 
-tt_status tt_registry_kernel(tt_registry *r, const char *backend, const char *op,
+static tt_status find_kernel(tt_registry *r, const char *backend, const char *op,
                              const tt_component *own, tt_plugin_kernel *out, tt_error *err)
 {
     const tt_plugin_file *only = own ? tt_registry_file_of(r, own) : NULL, *from = NULL;
@@ -69,4 +69,13 @@ tt_status tt_registry_kernel(tt_registry *r, const char *backend, const char *op
             TT_TRY(kernels_take(f, backend, op, out, &from, err));
     }
     return TT_OK;
+}
+
+tt_status tt_registry_kernel(tt_registry *r, const char *backend, const char *op,
+                             const tt_component *own, tt_plugin_kernel *out, tt_error *err)
+{
+    pthread_mutex_lock(&r->lock);
+    const tt_status status = find_kernel(r, backend, op, own, out, err);
+    pthread_mutex_unlock(&r->lock);
+    return status;
 }

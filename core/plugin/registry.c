@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,21 +10,30 @@ typedef struct offer {
 } offer;
 typedef TT_VEC(offer) offers;
 
-static tt_status scan_all(tt_registry *r, const tt_registry_opts *o, tt_error *err)
+tt_status tt_registry_scan(tt_registry *r, tt_error *err)
 {
     tt_str searched = {0};
     tt_status status = TT_OK;
-    for (size_t i = 0; i < o->n_dirs && status == TT_OK; i++) {
-        tt_str_printf(&searched, "%s%s", i ? ", " : "", o->dirs[i]);
-        status = tt_scan_folder(r->arena, o->dirs[i], &r->files, err);
+    for (size_t i = 0; i < r->n_dirs && status == TT_OK; i++) {
+        tt_str_printf(&searched, "%s%s", i ? ", " : "", r->dirs[i]);
+        status = tt_scan_folder(r->arena, r->dirs[i], &r->files, err);
     }
-    if (o->n_dirs == 0 && !o->only_dirs)
+    if (r->n_dirs == 0 && !r->only_dirs)
         status = tt_scan_environment(r->arena, &r->files, &searched, err);
-    if (status == TT_OK && !o->only_dirs)
+    if (status == TT_OK && !r->only_dirs)
         status = tt_scan_own(r->arena, &r->files, &searched, err);
     r->searched = tt_arena_str(r->arena, tt_str_get(&searched));
     tt_str_free(&searched);
     return status;
+}
+
+static void init_lock(tt_registry *r)
+{
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&r->lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
 }
 
 tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error *err)
@@ -32,9 +42,15 @@ tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error
     tt_arena *a = tt_arena_new();
     tt_registry *r = tt_arena_alloc(a, sizeof *r);
     r->arena = a;
+    init_lock(r);
+    r->dirs = tt_arena_array(a, o->n_dirs + 1, sizeof *r->dirs);
+    for (size_t i = 0; i < o->n_dirs; i++)
+        r->dirs[i] = tt_arena_str(a, o->dirs[i]);
+    r->n_dirs = o->n_dirs;
+    r->only_dirs = o->only_dirs;
     const char *copies = getenv("TTRUN_PLUGIN_COPIES");
     r->private_dir = tt_arena_str(a, copies && *copies ? copies : o->private_dir);
-    tt_status status = scan_all(r, o, err);
+    tt_status status = tt_registry_scan(r, err);
     if (status != TT_OK) {
         tt_registry_free(r);
         return status;
@@ -53,22 +69,27 @@ typedef struct tt_held {
 static void held_end(void *arg)
 {
     tt_held *h = arg;
-    if (!h->r)
+    tt_registry *r = h->r;
+    if (!r)
         return;
-    for (tt_held **at = &h->r->held; *at; at = &(*at)->next)
+    pthread_mutex_lock(&r->lock);
+    for (tt_held **at = &r->held; *at; at = &(*at)->next)
         if (*at == h) {
             *at = h->next;
             break;
         }
     h->r = NULL;
+    pthread_mutex_unlock(&r->lock);
     h->fn(h->arg);
 }
 
 void tt_registry_hold(tt_registry *r, tt_arena *a, void (*fn)(void *), void *arg)
 {
     tt_held *h = tt_arena_alloc(a, sizeof *h);
+    pthread_mutex_lock(&r->lock);
     *h = (tt_held){r, fn, arg, r->held};
     r->held = h;
+    pthread_mutex_unlock(&r->lock);
     tt_arena_cleanup(a, held_end, h);
 }
 
@@ -78,8 +99,11 @@ void tt_registry_free(tt_registry *r)
         return;
     while (r->held)
         held_end(r->held);
+    while (r->versions)
+        tt_registry_release(r, r->versions);
     for (size_t i = 0; i < r->files.n; i++)
         tt_plugin_close(&r->files.items[i]->loaded);
+    pthread_mutex_destroy(&r->lock);
     tt_arena_free(r->arena);
     tt_plugin_loader_end();
 }
@@ -221,12 +245,14 @@ static tt_status open_likely(tt_registry *r, tt_kind kind, const char *name, boo
 
 void tt_registry_open_named(tt_registry *r, tt_kind kind, const char *name)
 {
+    pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->files.n; i++) {
         tt_plugin_file *f = r->files.items[i];
         if (likely(f, kind) && f->state == TT_FILE_CLOSED && strcmp(f->stem, name) == 0 &&
             tt_scan_may_have(r->arena, f, kind, name))
             tt_registry_open(r, f);
     }
+    pthread_mutex_unlock(&r->lock);
 }
 
 /* Says once that ttrun's own component gives way, unless it is a copy: its file is known by its name
@@ -264,8 +290,8 @@ static tt_status find_offers(tt_registry *r, tt_kind kind, const char *name, off
     return TT_OK;
 }
 
-tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
-                           tt_error *err)
+static tt_status find_one(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
+                          tt_error *err)
 {
     offers found = {0};
     TT_TRY(find_offers(r, kind, name, &found, err));
@@ -284,6 +310,15 @@ tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const
     note_use(&found.items[0]);
     notice_own(r, kind, &found.items[0]);
     return TT_OK;
+}
+
+tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
+                           tt_error *err)
+{
+    pthread_mutex_lock(&r->lock);
+    const tt_status status = find_one(r, kind, name, out, err);
+    pthread_mutex_unlock(&r->lock);
+    return status;
 }
 
 static void add_duplicates(tt_kind kind, const offers *all, tt_str *faults)
@@ -311,6 +346,7 @@ tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_co
     offers all = {0};
     if (!tt_kind_known(kind))
         return TT_FAIL(err, TT_EINVAL, "there is no kind of plugin %d", (int)kind);
+    pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->files.n; i++) {
         tt_plugin_file *f = r->files.items[i];
         if (f->state == TT_FILE_CLOSED && !tt_scan_may_have(r->arena, f, kind, NULL))
@@ -331,40 +367,71 @@ tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_co
         list[i] = all.items[i].component;
     *out = list;
     *n = all.n;
+    pthread_mutex_unlock(&r->lock);
     return TT_OK;
 }
 
-const tt_plugin_file *tt_registry_file_of(const tt_registry *r, const tt_component *c)
+static bool comes_from(const tt_loaded *l, const tt_component *c)
+{
+    for (size_t j = 0; l->plugin && j < l->plugin->n_components; j++)
+        if (tt_component_at(l->plugin, j) == c)
+            return true;
+    return false;
+}
+
+/* The file that a component came from, and which of its versions; NULL: none. */
+static const tt_plugin_file *origin(const tt_registry *r, const tt_component *c,
+                                    const tt_loaded **version)
 {
     for (size_t i = 0; i < r->files.n; i++) {
         const tt_plugin_file *f = r->files.items[i];
-        for (size_t j = 0; f->state == TT_FILE_LOADED && j < f->loaded.plugin->n_components; j++)
-            if (tt_component_at(f->loaded.plugin, j) == c)
-                return f;
+        *version = &f->loaded;
+        if (f->state == TT_FILE_LOADED && comes_from(&f->loaded, c))
+            return f;
+    }
+    for (const tt_plugin_version *v = r->versions; v; v = v->next) {
+        *version = &v->other;
+        if (comes_from(&v->other, c))
+            return v->file;
     }
     return NULL;
 }
 
-const char *tt_registry_file(const tt_registry *r, const tt_component *c)
+const tt_plugin_file *tt_registry_file_of(const tt_registry *r, const tt_component *c)
 {
-    const tt_plugin_file *f = tt_registry_file_of(r, c);
-    return f ? f->path : "";
+    const tt_loaded *version;
+    return origin(r, c, &version);
 }
 
-const char *tt_registry_version(const tt_registry *r, const tt_component *c)
+const char *tt_registry_file(tt_registry *r, const tt_component *c)
 {
+    pthread_mutex_lock(&r->lock);
     const tt_plugin_file *f = tt_registry_file_of(r, c);
-    return f ? f->loaded.plugin->version : "";
+    const char *path = f ? f->path : "";
+    pthread_mutex_unlock(&r->lock);
+    return path;
+}
+
+const char *tt_registry_version(tt_registry *r, const tt_component *c)
+{
+    const tt_loaded *l;
+    pthread_mutex_lock(&r->lock);
+    const char *text = origin(r, c, &l) ? l->plugin->version : "";
+    pthread_mutex_unlock(&r->lock);
+    return text;
 }
 
 tt_status tt_registry_load_file(tt_registry *r, const char *path, const tt_plugin **out,
                                 tt_error *err)
 {
+    pthread_mutex_lock(&r->lock);
     tt_plugin_file *f = tt_scan_file(r->arena, path, &r->files);
     if (f->state == TT_FILE_CLOSED)
         f->path = tt_arena_str(r->arena, path); /* the path as the caller gave it */
     f->asked = true;
-    if (tt_registry_open(r, f) == TT_FILE_FAULTY)
+    const tt_file_state state = tt_registry_open(r, f);
+    pthread_mutex_unlock(&r->lock);
+    if (state == TT_FILE_FAULTY)
         return TT_FAIL(err, TT_EABI, "%s", f->fault);
     *out = f->loaded.plugin;
     return TT_OK;

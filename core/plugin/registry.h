@@ -53,17 +53,33 @@ tt_status tt_registry_kernel(tt_registry *r, const char *backend, const char *op
                              const tt_component *own, tt_plugin_kernel *out, tt_error *err);
 /* The kernel of a component of kind TT_KIND_KERNELS for an op; NULL = it has none. */
 const tt_kernel *tt_component_kernel(const tt_component *c, const char *op);
-const char *tt_registry_file(const tt_registry *r, const tt_component *c); /* path it came from */
-const char *tt_registry_version(const tt_registry *r,
-                                const tt_component *c); /* of the plugin it came in */
-const char *tt_kind_name(tt_kind k);                    /* "lr_scheduler"     */
-const char *tt_kind_folder(tt_kind k);                  /* "lr_schedulers"    */
+const char *tt_registry_file(tt_registry *r, const tt_component *c);    /* path it came from */
+const char *tt_registry_version(tt_registry *r, const tt_component *c); /* of its plugin */
+const char *tt_kind_name(tt_kind k);                                    /* "lr_scheduler"     */
+const char *tt_kind_folder(tt_kind k);                                  /* "lr_schedulers"    */
 tt_status tt_kind_parse(const char *name, tt_kind *out, tt_error *err);
 
 /* Loads and checks one file (ttrun plugins check FILE, tests); the error has the dynamic loader's
  * text. From then on its components win over those of the same name in other files. */
 tt_status tt_registry_load_file(tt_registry *r, const char *path, const tt_plugin **out,
                                 tt_error *err);
+/* ---- reload.c: files that change while a job runs ---- */
+/* Finds files that were put into the folders since, and looks again at those that were faulty or
+ * never opened. A file that is open stays as it is. */
+void tt_registry_refresh(tt_registry *r);
+/* Opens the file of a converter that is open once more, as it is now, beside the old version. Look-ups
+ * still find the old one. Components that were found before stay valid until their version is released.
+ *   Errors: no open file has it, the new file is faulty or lacks it, the file has components of kinds that a
+ *   running job holds open (a hook, a dataloader, …). */
+typedef struct tt_plugin_version tt_plugin_version;
+tt_status tt_registry_reload(tt_registry *r, const char *converter, tt_plugin_version **out,
+                             tt_error *err);
+/* From now on look-ups find the new version, or the old one again. */
+void tt_registry_use(tt_registry *r, tt_plugin_version *v, bool newer);
+/* Closes the version that look-ups do not find, and frees v. Nothing uses its components any more. */
+void tt_registry_release(tt_registry *r, tt_plugin_version *v);
+uint64_t tt_plugin_version_hash(const tt_plugin_version *v); /* of the new file's bytes */
+
 /* Checks a descriptor without calling any function of the plugin: magic, ABI, sizes, names, tables
  * and vtables. */
 tt_status tt_plugin_verify(const tt_plugin *p, const char *file, tt_error *err);

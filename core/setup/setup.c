@@ -215,5 +215,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     TT_TRY(tt_setup_mesh(s, o, err));
     if (!o->compile)
         return TT_OK;
-    return tt_setup_compile(s, o, err);
+    TT_TRY(tt_setup_compile(s, o, err));
+    /* rank 0 finds it for all */
+    return o->mode == TT_MODE_TRAIN && !o->rank ? tt_setup_check_changes(s, err) : TT_OK;
 }

@@ -142,6 +142,7 @@ typedef struct tt_setup_opts {
     tt_mode mode;     /* TRAIN also compiles the graph of validation, if it is enabled */
     bool compile;     /* false: make the parts only (ttrun config) */
     bool data;        /* the dataloader is needed */
+    bool quiet;       /* compile without saying what the converters do, and write no graphs */
     const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_decode_opts decode;
 } tt_setup_opts;
@@ -216,9 +217,8 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
 /* setup_convert.c: p, with the defaults of the keys that every converter has, is the only converter; NULL:
  * there is none. For `plugins check`, before the graphs are compiled. */
 void tt_setup_only_converter(tt_setup *s, const tt_part *p);
-/* setup_again.c: makes the setup of the same job once more, with another list of converters (JSON; NULL: the
- * same list) and with those that are active after `at` steps. Nothing of the old setup but its registry is
- * used by the new one. [setup; also beside a run that uses the old one] */
+/* setup_again.c: the setup of the same job, with another list of converters (JSON; NULL: the same list) and with
+ * those that are active after `at` steps. Of the old one it uses the registry. [setup; also beside a run] */
 tt_status tt_setup_again(const tt_setup *old, const char *converters, int64_t at, tt_arena *a,
                          tt_setup *out, tt_error *err);
 /* setup_convert.c: the first number of steps above `after` at which other converters are active; -1: there is

@@ -4,11 +4,11 @@
 /* The setup of a job that runs, once more with other converters. It is made from the resolved job, so
  * every check of a start is made again. */
 
-tt_status tt_setup_again(const tt_setup *old, const char *converters, int64_t at, tt_arena *a,
-                         tt_setup *out, tt_error *err)
+static tt_status again(const tt_setup *old, const tt_setup_opts *with, const char *converters,
+                       int64_t at, tt_arena *a, tt_setup *out, tt_error *err)
 {
     const tt_override list = {"converters", converters};
-    tt_setup_opts o = *old->opts;
+    tt_setup_opts o = *with;
     tt_job *job = NULL;
     tt_str text = {0};
     tt_job_print(old->job, false, &text);
@@ -19,5 +19,46 @@ tt_status tt_setup_again(const tt_setup *old, const char *converters, int64_t at
     if (s == TT_OK)
         s = tt_setup_make(&o, old->registry, job, a, out, err);
     out->converters_at = at;
-    return s == TT_OK ? tt_setup_compile(out, old->opts, err) : s;
+    return s == TT_OK ? tt_setup_compile(out, with, err) : s;
+}
+
+tt_status tt_setup_again(const tt_setup *old, const char *converters, int64_t at, tt_arena *a,
+                         tt_setup *out, tt_error *err)
+{
+    return again(old, old->opts, converters, at, a, out, err);
+}
+
+/* ---- the programs of a schedule ---- */
+
+/* Compiles and plans the program for `at` completed steps, and forgets it. */
+static tt_status check_change(const tt_setup *s, int64_t at, tt_error *err)
+{
+    tt_setup_opts o = *s->opts;
+    tt_arena *a = tt_arena_new();
+    tt_setup *next = tt_arena_alloc(a, sizeof *next);
+    tt_plan **plans;
+    tt_error why = {0};
+    o.quiet = true;
+    tt_status st = again(s, &o, NULL, at, a, next, &why);
+    if (st == TT_OK)
+        st = tt_setup_plan_all(next, a, &plans, &why);
+    if (st != TT_OK)
+        TT_FAIL(err, st, "the program from step %lld on, where the converters change: %s",
+                (long long)at + 1, why.text);
+    tt_arena_free(a);
+    return st;
+}
+
+tt_status tt_setup_check_changes(const tt_setup *s, tt_error *err)
+{
+    const int64_t first = s->converters_at;
+    for (int64_t at = tt_converters_change(s, first); at >= 0; at = tt_converters_change(s, at)) {
+        bool known = tt_converters_equal(s, at, first);
+        for (int64_t k = tt_converters_change(s, first); k < at && !known;
+             k = tt_converters_change(s, k))
+            known = tt_converters_equal(s, at, k);
+        if (!known)
+            TT_TRY(check_change(s, at, err));
+    }
+    return TT_OK;
 }

@@ -489,12 +489,13 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
         tt_setup_recompute_opts(s, &recompute);
         recompute.found = &s->recomputed;
     }
-    TT_TRY(tt_setup_compile_graph(s, o->mode, &recompute, o->rank ? NULL : s->core.debug.dump_graph,
-                                  false, s->arena, &s->graph, err));
+    const char *dump = o->rank || o->quiet ? NULL : s->core.debug.dump_graph;
+    TT_TRY(
+        tt_setup_compile_graph(s, o->mode, &recompute, dump, o->quiet, s->arena, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
-    TT_TRY(tt_setup_check_converters(s, o->mode == TT_MODE_TRAIN, err));
-    if (s->graph->async_tp.whole)
+    TT_TRY(tt_setup_check_converters(s, o->mode == TT_MODE_TRAIN && !o->quiet, err));
+    if (s->graph->async_tp.whole && !o->quiet)
         tt_log(
             TT_INFO, "train",
             "parallelism.enable_async_tensor_parallel: %d all-gathers and reduce-scatters stay in "
@@ -507,7 +508,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (o->mode != TT_MODE_TRAIN) {
         s->eval_graph = s->graph;
     } else if (s->has_validation) {
-        TT_TRY(tt_setup_compile_graph(s, TT_MODE_EVAL, &recompute, NULL, false, s->arena,
+        TT_TRY(tt_setup_compile_graph(s, TT_MODE_EVAL, &recompute, NULL, o->quiet, s->arena,
                                       &s->eval_graph, err));
     }
     if (o->mode == TT_MODE_TRAIN || o->mode == TT_MODE_EVAL)

@@ -94,4 +94,8 @@ tt_status tt_setup_recompute(tt_setup *s, tt_error *err);
 /* What the recompute pass gets: as the section says, after tt_setup_recompute. */
 void tt_setup_recompute_opts(tt_setup *s, tt_recompute_opts *out);
 
+/* setup_again.c: whether the programs of all scheduled changes of converters can be made: an error
+ * now, not at their step. */
+tt_status tt_setup_check_changes(const tt_setup *s, tt_error *err);
+
 #endif

@@ -123,20 +123,37 @@ static void name_backend(const tt_loop *l, char *text, size_t size)
         vt->describe(l->rank.backend, text, size);
 }
 
-tt_status tt_loop_describe(const tt_loop *l, tt_error *err)
+void tt_loop_backend(const tt_loop *l, tt_str *out)
 {
-    char backend[256];
-    tt_str changes = {0};
-    name_backend(l, backend, sizeof backend);
-    if (tt_loop_has_own_lr(l)) {
-        tt_str_printf(&changes, "{\"step\":%lld,\"lr\":", (long long)l->step);
-        tt_str_json_number(&changes, l->lr_base);
-        tt_str_addc(&changes, '}');
+    char text[256];
+    name_backend(l, text, sizeof text);
+    tt_str_add(out, text);
+}
+
+void tt_loop_changes(const tt_loop *l, tt_str *out)
+{
+    const bool lr = tt_loop_has_own_lr(l), converters = tt_loop_has_own_converters(l);
+    if (!lr && !converters)
+        return;
+    tt_str_printf(out, "{\"step\":%lld", (long long)l->step);
+    if (lr) {
+        tt_str_add(out, ",\"lr\":");
+        tt_str_json_number(out, l->lr_base);
     }
-    pthread_mutex_lock(&l->swaps->registry);
-    const tt_status st =
-        tt_run_folder_describe(l->folder, l->s, backend, changes.n ? changes.s : NULL, err);
-    pthread_mutex_unlock(&l->swaps->registry);
+    if (converters)
+        tt_str_printf(out, ",\"converters\":%s", l->swap.list);
+    tt_str_addc(out, '}');
+}
+
+tt_status tt_loop_describe(tt_loop *l, tt_error *err)
+{
+    tt_str backend = {0}, changes = {0};
+    tt_swap_settle(l); /* it may be writing the file */
+    tt_loop_backend(l, &backend);
+    tt_loop_changes(l, &changes);
+    const tt_status st = tt_run_folder_describe(l->folder, l->s, tt_str_get(&backend),
+                                                changes.n ? changes.s : NULL, err);
+    tt_str_free(&backend);
     tt_str_free(&changes);
     return st;
 }
@@ -150,7 +167,7 @@ static void announce_budget(const tt_setup *s)
     tt_str_free(&o);
 }
 
-tt_status tt_loop_announce(const tt_loop *l, tt_error *err)
+tt_status tt_loop_announce(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
     char text[256];

@@ -61,7 +61,7 @@ static bool can(tt_loop *l, const tt_ctl_command *c, double *value)
 {
     const char *why = NULL;
     *value = c->kind == TT_CTL_LR    ? new_rate(l, c)
-             : c->kind == TT_CTL_SET ? (double)strlen(c->list)
+             : tt_ctl_swaps(c->kind) ? (double)strlen(c->list)
                                      : (double)c->level;
     if (c->kind == TT_CTL_SAVE && !l->saver)
         why = "this run saves nothing: checkpoint.enable is false";
@@ -76,18 +76,43 @@ static bool can(tt_loop *l, const tt_ctl_command *c, double *value)
     return !why;
 }
 
-/* list: of SET; else untouched */
-static void take_command(tt_loop *l, int32_t *words, const char **list)
+/* text: of SET and RELOAD; else untouched */
+static void issue(int32_t *words, tt_ctl_kind kind, double value, const char *list,
+                  const char **text)
+{
+    words[COMMAND] = (int32_t)kind;
+    pack_value(words, value);
+    *text = list;
+}
+
+/* The program that was tried may be made, or the command is answered. */
+static bool take_tried(tt_loop *l, int32_t *words, const char **text)
+{
+    tt_ctl_command c = {0};
+    tt_error why = {0};
+    tt_status s = TT_OK;
+    if (!tt_trial_take(l, &c.kind, &c.list, &s, &why))
+        return false;
+    if (s == TT_OK)
+        issue(words, c.kind, (double)strlen(c.list), c.list, text);
+    else
+        tt_swap_say_refused(l, c.kind, s, &why);
+    return s == TT_OK;
+}
+
+static void take_command(tt_loop *l, int32_t *words, const char **text)
 {
     tt_ctl_command c;
     double value;
-    while (tt_ctl_take(l->ctl, !l->ctl_saving, !l->swap.next || l->swap.scheduled, &c))
-        if (can(l, &c, &value)) {
-            words[COMMAND] = (int32_t)c.kind;
-            pack_value(words, value);
-            *list = c.list;
-            return;
-        }
+    if (take_tried(l, words, text))
+        return;
+    while (tt_ctl_take(l->ctl, !l->ctl_saving,
+                       (!l->swap.next || l->swap.ask.scheduled) && !tt_trial_runs(l), &c)) {
+        if (!can(l, &c, &value) || (tt_ctl_swaps(c.kind) && tt_trial_begin(l, c.kind, c.list)))
+            continue;
+        issue(words, c.kind, value, c.list, text);
+        return;
+    }
 }
 
 /* ---- what all ranks do ---- */
@@ -115,21 +140,26 @@ static void set_level(const tt_loop *l, tt_log_level level)
                       names[level], (long long)l->step + 1);
 }
 
-/* Rank 0's list on all ranks, one byte per word. [collective] */
-static tt_status set_converters(tt_loop *l, const char *list, size_t n, tt_error *err)
+/* Rank 0's text on all ranks, one byte per word: a list of converters, or the name of one. [collective] */
+static tt_status begin_swap(tt_loop *l, tt_ctl_kind kind, const char *of_rank_0, size_t n,
+                            tt_error *err)
 {
     int32_t *words = calloc(n + 1, sizeof *words);
     char *text = calloc(n + 1, 1);
-    tt_status s =
-        words && text ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for a list of converters");
+    tt_status s = words && text ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for a command");
     for (size_t i = 0; s == TT_OK && l->main && i < n; i++)
-        words[i] = (unsigned char)list[i];
+        words[i] = (unsigned char)of_rank_0[i];
     if (s == TT_OK && l->rank.dist.vt)
         s = l->rank.dist.vt->all_reduce(l->rank.dist.all, words, (int64_t)n, TT_I32, TT_MAX, err);
     for (size_t i = 0; s == TT_OK && i < n; i++)
         text[i] = (char)words[i];
+    tt_swap_ask ask = {.at = l->step};
+    if (kind == TT_CTL_RELOAD)
+        ask.reload = text;
+    else
+        ask.converters = !strcmp(text ? text : "", "job") ? l->swap.of_job : text;
     if (s == TT_OK)
-        tt_swap_begin(l, text, l->step, false);
+        tt_swap_begin(l, &ask, kind);
     free(words);
     free(text);
     return s;
@@ -153,7 +183,8 @@ static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, const char *li
     case TT_CTL_PROFILE:
         return tt_loop_profile_ask(l, err);
     case TT_CTL_SET:
-        return set_converters(l, list, (size_t)value, err);
+    case TT_CTL_RELOAD:
+        return begin_swap(l, kind, list, (size_t)value, err);
     default:
         return TT_OK;
     }
@@ -175,7 +206,8 @@ tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
     l->save_asked = l->save_asked || words[SAVE];
     TT_TRY(tt_loop_save_progress(l, words[SAVER], err));
     tt_loop_answer_save(l);
-    l->swaps_now = commands && l->swap.next && !l->swap.scheduled && !words[SWAP] && !words[SAVER];
+    l->swaps_now =
+        commands && l->swap.next && !l->swap.ask.scheduled && !words[SWAP] && !words[SAVER];
     return obey(l, (tt_ctl_kind)words[COMMAND], unpack_value(words), list, err);
 }
 
@@ -192,27 +224,12 @@ void tt_loop_answer_save(tt_loop *l)
 
 /* ---- life ---- */
 
-/* The list in the job, with the defaults of its entries. */
-const char *tt_loop_converters(const tt_loop *l)
-{
-    tt_str job = {0}, list = {0};
-    const tt_json *root = NULL;
-    tt_job_print(l->s->job, false, &job);
-    if (tt_json_parse(l->rank.programs, "job", tt_str_get(&job), job.n, &root, NULL) == TT_OK &&
-        tt_json_get(root, "converters"))
-        tt_json_write(tt_json_get(root, "converters"), &list);
-    const char *text = list.n ? tt_arena_str(l->rank.programs, tt_str_get(&list)) : "[]";
-    tt_str_free(&job);
-    tt_str_free(&list);
-    return text;
-}
-
 void tt_loop_open_ctl(tt_loop *l)
 {
     if (!l->main)
         return;
     const tt_ctl_opts o = {
-        .folder = l->folder->path, .converters = tt_loop_converters(l), .world = l->s->world};
+        .folder = l->folder->path, .converters = l->swap.list, .world = l->s->world};
     const tt_ctl_numbers n = {.step = l->step,
                               .steps = l->s->core.training.steps,
                               .tokens_seen = l->tokens_seen,

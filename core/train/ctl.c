@@ -320,7 +320,7 @@ bool tt_ctl_take(tt_ctl *t, bool saves, bool sets, tt_ctl_command *out)
     for (int i = 0; i < CLIENTS; i++) {
         client *c = &t->clients[i];
         if (c->state != WAITING || (!saves && c->command.kind == TT_CTL_SAVE) ||
-            (!sets && c->command.kind == TT_CTL_SET))
+            (!sets && tt_ctl_swaps(c->command.kind)))
             continue;
         if (!first || c->order < first->order)
             first = c;

@@ -26,8 +26,15 @@ typedef enum tt_ctl_kind {
     TT_CTL_LOG,
     TT_CTL_PROFILE,
     TT_CTL_SET,
+    TT_CTL_RELOAD,
     TT_CTL_N_KINDS
 } tt_ctl_kind;
+
+/* Whether the command makes another program (swap.c). */
+static inline bool tt_ctl_swaps(tt_ctl_kind k)
+{
+    return k == TT_CTL_SET || k == TT_CTL_RELOAD;
+}
 
 typedef enum tt_ctl_rate { TT_CTL_RATE_SET, TT_CTL_RATE_TIMES, TT_CTL_RATE_OF_JOB } tt_ctl_rate;
 
@@ -37,7 +44,7 @@ typedef struct tt_ctl_command {
     tt_ctl_rate rate;   /* LR */
     double value;       /* LR: the learning rate, or the factor */
     tt_log_level level; /* LOG */
-    const char *list;   /* SET: the converters, in the line */
+    const char *list;   /* SET: the converters or "job"; RELOAD: a converter's name; in the line */
 } tt_ctl_command;
 
 /* ctl_command.c, for both ends */
@@ -85,8 +92,8 @@ void tt_ctl_show(tt_ctl *c, const tt_ctl_numbers *n);
 void tt_ctl_set_state(tt_ctl *c, const char *state); /* "training", "validating": a constant text */
 void tt_ctl_set_converters(tt_ctl *c, const char *converters); /* a JSON list */
 bool tt_ctl_stops(const tt_ctl *c); /* whether somebody asked for a stop */
-/* The oldest command that waits; false: none does. saves, sets: also TT_CTL_SAVE, TT_CTL_SET. The list of
- * SET stays until the command is answered. */
+/* The oldest command that waits; false: none does. saves, sets: also TT_CTL_SAVE; TT_CTL_SET and
+ * TT_CTL_RELOAD. The text of these two stays until the command is answered. */
 bool tt_ctl_take(tt_ctl *c, bool saves, bool sets, tt_ctl_command *out);
 /* Answers all commands of this kind that were taken. */
 void tt_ctl_answer(tt_ctl *c, tt_ctl_kind kind, tt_status s, const char *fmt, ...) TT_PRINTF(4, 5);

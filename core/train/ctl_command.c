@@ -21,7 +21,9 @@ const tt_ctl_form tt_ctl_forms[] = {
     {TT_CTL_LOG,      "log",      "LEVEL",           "log error, warn, info or debug from now on"                      },
     {TT_CTL_PROFILE,  "profile",  NULL,              "trace the next step; answers with the file"                      },
     {TT_CTL_SET,      "set",      "converters LIST",
-     "another list of converters, as JSON, from one of the next steps on"                                              },
+     "another list of converters, as JSON, from one of the next steps on; job: the job's"                              },
+    {TT_CTL_RELOAD,   "reload",   "NAME",
+     "opens a converter's plugin again after it was rebuilt, from one of the next steps on"                            },
 };
 const size_t tt_ctl_n_forms = TT_COUNT(tt_ctl_forms);
 
@@ -88,12 +90,13 @@ static tt_status parse_list(const char *text, tt_ctl_command *c, tt_error *err)
     const char *list = text + sizeof key - 1;
     const bool named = !strncmp(text, key, sizeof key - 1) && (*list == ' ' || !*list);
     list += named ? strspn(list, " \t") : 0;
+    const bool of_job = !strcmp(list, "job");
     if (!named)
         return TT_FAIL(err, TT_EINVAL, "set: only converters can be set, got \"%.40s\"", text);
-    if (*list != '[')
+    if (*list != '[' && !of_job)
         return TT_FAIL(err, TT_EINVAL,
                        "set converters: expected a JSON list, like '[{\"name\": \"float8\"}]' or "
-                       "'[]', got \"%.40s\"",
+                       "'[]', or job, got \"%.40s\"",
                        list);
     c->list = list;
     return TT_OK;
@@ -122,6 +125,8 @@ tt_status tt_ctl_parse(const char *line, tt_ctl_command *out, tt_error *err)
         TT_TRY(parse_level(argument, &c, err));
     if (f->kind == TT_CTL_SET)
         TT_TRY(parse_list(argument, &c, err));
+    if (f->kind == TT_CTL_RELOAD)
+        c.list = argument;
     *out = c;
     return TT_OK;
 }

@@ -79,6 +79,8 @@ static tt_status keep_param(const tt_rank *next, const tt_rank *old, int i, int 
             err, TT_EUNSUPPORTED,
             "%s%s%s would lie elsewhere or have another type, so its values cannot be kept",
             p->name, p->suffix ? "." : "", p->suffix ? p->suffix : "");
+    if (to.data == from.data)
+        return TT_OK;
     return copy_tensor(next, old, &to, &from, err);
 }
 

@@ -6,6 +6,7 @@
 #include "train/saver.h"
 #include "train/swap.h"
 #include "train/train.h"
+#include "train/trial.h"
 #include "train/writer.h"
 
 /* The training loop's state: what one rank keeps from step to step. */
@@ -66,6 +67,7 @@ typedef struct tt_loop {
     int64_t profile_step; /* that `ttrun ctl` wants traced; 0: none */
     tt_swaps *swaps;
     tt_swap swap;
+    tt_trial trial;
     bool swaps_now; /* a program that `ttrun ctl` asked for is made on all ranks */
     double lr_base; /* optimizer.lr, or what `ttrun ctl` has set */
     /* state of training */
@@ -104,7 +106,6 @@ tt_status tt_loop_settle(tt_loop *l, tt_error *err);
 const char *tt_loop_stop_name(int stopped_by);
 int tt_loop_stop_signal(const tt_loop *l); /* what asks this rank to stop, or 0 */
 void tt_loop_open_ctl(tt_loop *l);
-const char *tt_loop_converters(const tt_loop *l); /* the list as JSON. Owner: the programs' arena */
 void tt_loop_close_ctl(tt_loop *l, tt_status s, const tt_error *err);
 /* Combines the ranks' flags after a step: all take the maximum of each. Then all obey the command that
  * rank 0 has taken, if commands are allowed here. [collective] */
@@ -113,8 +114,11 @@ tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err);
 void tt_loop_answer_save(tt_loop *l);
 /* announce.c */
 /* Says what runs, with -v what was chosen, and writes run.json. */
-tt_status tt_loop_announce(const tt_loop *l, tt_error *err);
-tt_status tt_loop_describe(const tt_loop *l, tt_error *err); /* writes run.json again */
+tt_status tt_loop_announce(tt_loop *l, tt_error *err);
+tt_status tt_loop_describe(tt_loop *l, tt_error *err); /* writes run.json again */
+void tt_loop_backend(const tt_loop *l, tt_str *out);   /* what the backend says of itself */
+/* What `ttrun ctl` has changed of the job, as a JSON object; nothing if it has not. */
+void tt_loop_changes(const tt_loop *l, tt_str *out);
 /* With -v: how long a phase of the start took. *since_ns: its begin, and then now. */
 void tt_loop_say_phase(const tt_loop *l, const char *what, int64_t *since_ns);
 /* log.c */
@@ -143,7 +147,10 @@ void tt_loop_close_data(tt_loop *l);
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
 /* save.c */
 bool tt_loop_has_own_lr(const tt_loop *l); /* `ttrun ctl` has set another one than the job's */
+bool tt_loop_has_own_converters(const tt_loop *l); /* likewise */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
+tt_status tt_loop_follow_saver(tt_loop *l,
+                               tt_error *err); /* to another program; nothing is saved now */
 tt_status tt_loop_save(tt_loop *l, bool model_only,
                        tt_error *err); /* with async_mode "disabled" returns when it is published */
 void tt_loop_wait_staged(tt_loop *l);  /* before the states that a save copies are written */

@@ -19,7 +19,8 @@ static int coordinate(const tt_setup *s, int rank, const char *axis)
     return at;
 }
 
-static tt_exec_opts exec_opts(const tt_rank *r, tt_dist *d, const tt_plan *p, tt_exec *parent)
+static tt_exec_opts exec_opts(const tt_rank *r, tt_dist *d, const tt_plan *p, tt_exec *parent,
+                              tt_exec *from)
 {
     return (tt_exec_opts){.program = p->program,
                           .dist = d,
@@ -32,7 +33,8 @@ static tt_exec_opts exec_opts(const tt_rank *r, tt_dist *d, const tt_plan *p, tt
                           .detect_nan = r->s->core.debug.detect_nan,
                           .no_capture = r->s->core.debug.capture == TT_CAPTURE_OFF,
                           .sync = r->s->core.debug.sync,
-                          .late = r->late && !parent};
+                          .late = r->late && !parent,
+                          .from = from};
 }
 
 static tt_status compare_plans(const tt_rank *r, tt_error *err)
@@ -123,16 +125,16 @@ static tt_status make_plans(tt_rank *r, bool with_eval, tt_error *err)
                               r->programs, &r->eval_plan, err);
 }
 
-static tt_status make_execs(tt_rank *r, tt_dist *d, tt_error *err)
+/* beside: the rank's programs that run and that these replace, NULL: there are none. */
+static tt_status make_execs(tt_rank *r, tt_dist *d, const tt_rank *beside, tt_error *err)
 {
+    tt_exec_opts o = exec_opts(r, d, r->plan, NULL, beside ? beside->exec : NULL);
     TT_TRY(check_memory(r, r->plan, err));
-    TT_TRY(compare_plans(r, err));
-    tt_exec_opts o = exec_opts(r, d, r->plan, NULL);
     TT_TRY(tt_exec_new(&o, &r->exec, err));
     if (!r->eval_plan)
         return TT_OK;
     TT_TRY(check_memory(r, r->eval_plan, err));
-    o = exec_opts(r, d, r->eval_plan, r->exec);
+    o = exec_opts(r, d, r->eval_plan, r->exec, beside ? beside->eval : NULL);
     return tt_exec_new(&o, &r->eval, err);
 }
 
@@ -143,15 +145,21 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
     r->late = metrics_late(r);
     TT_TRY(make_plans(r, with_eval, err));
     note_activations(r);
-    return make_execs(r, &r->dist, err);
+    TT_TRY(compare_plans(r, err));
+    return make_execs(r, &r->dist, NULL, err);
+}
+
+static void close_execs(tt_rank *r)
+{
+    tt_exec_free(r->eval);
+    tt_exec_free(r->exec);
+    r->eval = r->exec = NULL;
 }
 
 void tt_rank_programs_close(tt_rank *r)
 {
-    tt_exec_free(r->eval);
-    tt_exec_free(r->exec);
+    close_execs(r);
     tt_arena_free(r->programs);
-    r->eval = r->exec = NULL;
     r->plan = r->eval_plan = NULL;
     r->programs = NULL;
 }
@@ -166,11 +174,13 @@ tt_status tt_rank_plan(const tt_rank *r, const tt_setup *s, bool with_eval, tt_r
     return make_plans(out, with_eval, err);
 }
 
-/* A host's memory must have room for both programs; a device's is asked for what is free. */
-static tt_status check_room(const tt_rank *next, const tt_rank *beside, tt_error *err)
+/* A host's memory must have room for what the new programs do not share with those that run; a device's
+ * is asked for what is free. */
+static tt_status check_room(const tt_rank *next, const tt_rank *beside, const tt_exec *shared,
+                            tt_error *err)
 {
     const double have = tt_memory_here(), ranks = (double)next->s->ranks_here,
-                 need = ranks * (double)(tt_program_bytes(next->plan->program) +
+                 need = ranks * (double)(tt_exec_own_bytes(next->plan->program, shared) +
                                          tt_program_bytes(beside->plan->program));
     if (!tt_device_is_host(&next->device) || need <= have)
         return TT_OK;
@@ -181,10 +191,40 @@ static tt_status check_room(const tt_rank *next, const tt_rank *beside, tt_error
         need / (1 << 30), have / (1 << 30));
 }
 
+tt_status tt_rank_prepare(tt_rank *next, tt_rank *beside, tt_error *err)
+{
+    const bool evals = !next->eval_plan || beside->eval;
+    if (!tt_device_is_host(&next->device) || next->s->core.debug.poison || !evals)
+        return TT_OK;
+    TT_TRY(check_room(next, beside, beside->exec, err));
+    const tt_status s = make_execs(next, &beside->dist, beside, err);
+    if (s != TT_EBUSY)
+        return s;
+    close_execs(next);
+    tt_log(TT_DEBUG, "train", "the next program is made between two steps: %s", err->text);
+    return TT_OK;
+}
+
+/* Whether all ranks have made their programs beside the ones that run. [collective] */
+static tt_status all_prepared(const tt_rank *next, tt_dist *d, bool *out, tt_error *err)
+{
+    int32_t lack = !next->exec;
+    if (d->vt)
+        TT_TRY(d->vt->all_reduce(d->all, &lack, 1, TT_I32, TT_MAX, err));
+    *out = !lack;
+    return TT_OK;
+}
+
 tt_status tt_rank_start(tt_rank *next, const tt_rank *beside, tt_dist *d, tt_error *err)
 {
-    TT_TRY(tt_agree(d, check_room(next, beside, err), err));
-    return make_execs(next, d, err);
+    bool prepared = false;
+    TT_TRY(compare_plans(next, err));
+    TT_TRY(all_prepared(next, d, &prepared, err));
+    if (prepared)
+        return TT_OK;
+    close_execs(next);
+    TT_TRY(tt_agree(d, check_room(next, beside, NULL, err), err));
+    return make_execs(next, d, NULL, err);
 }
 
 static tt_status prepare_backend(const tt_rank *r, tt_error *err)

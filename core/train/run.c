@@ -222,6 +222,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     tt_loop_say_phase(l, "memory planned and allocated, kernels chosen", &since);
     if (s == TT_OK) {
+        tt_swap_init(l);
         s = before_first_step(tt_agree(&l->rank.dist, loop_start(l, err), err));
         if (s == TT_OK)
             tt_dist_set_timeout(&l->rank.dist, (double)w->s->core.comm.train_timeout_seconds);
@@ -231,6 +232,8 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
             tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL)
             rank_fail(&l->rank.dist, s, err);
+        tt_trial_close(l);
+        tt_swap_settle(l);
         tt_loop_close_ctl(l, s, err);
         tt_swap_drop(l);
         tt_loop_close_profile(l);
@@ -354,7 +357,7 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
                .lock = PTHREAD_MUTEX_INITIALIZER};
     tt_arena *a = tt_arena_new();
     tt_status st;
-    tt_swaps_init(&w.swaps, o->dist ? 1 : s->world);
+    tt_swaps_init(&w.swaps, o->dist ? 1 : s->world, s->registry);
     if (o->dist)
         st = run_process(&w, &folder, a, err);
     else if ((st = tt_run_folder_open(s, o, a, &folder, err)) != TT_OK)

@@ -11,25 +11,44 @@ static const char *step_folders(const tt_loop *l, tt_arena *a)
     return tt_path_join(a, l->s->core.dump_folder, l->s->core.checkpoint.folder);
 }
 
-tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
+/* job: what tt_saver_opts points to, until the call has returned. */
+static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
-    tt_str job = {0};
-    if (!c->enable)
-        return TT_OK;
-    tt_job_print(l->s->job, false, &job);
-    const tt_saver_opts o = {
+    tt_job_print(l->s->job, false, job);
+    return (tt_saver_opts){
         .rank = &l->rank,
-        .folder = step_folders(l, l->rank.arena),
+        .folder = step_folders(l, l->rank.programs),
         .held = l->folder,
-        .state = {.job_json = tt_str_get(&job),
+        .state = {.job_json = tt_str_get(job),
                   .model_fingerprint = l->s->model_fingerprint,
                   .tokenizer_fingerprint = l->data.tokenizer_info.fingerprint,
+                  .converters_of_job = tt_loop_has_own_converters(l) ? l->swap.of_job : NULL,
+                  .converters = tt_loop_has_own_converters(l) ? l->swap.list : NULL,
                   .world = l->s->world},
         .keep_latest_k = c->keep_latest_k,
         .background = c->async_mode != TT_ASYNC_DISABLED
     };
+}
+
+tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
+{
+    tt_str job = {0};
+    if (!l->s->core.checkpoint.enable)
+        return TT_OK;
+    const tt_saver_opts o = saver_opts(l, &job);
     const tt_status s = tt_saver_new(&o, &l->saver, err);
+    tt_str_free(&job);
+    return s;
+}
+
+tt_status tt_loop_follow_saver(tt_loop *l, tt_error *err)
+{
+    tt_str job = {0};
+    if (!l->saver)
+        return TT_OK;
+    const tt_saver_opts o = saver_opts(l, &job);
+    const tt_status s = tt_saver_follow(l->saver, &o, err);
     tt_str_free(&job);
     return s;
 }
@@ -43,6 +62,11 @@ bool tt_loop_has_own_lr(const tt_loop *l)
 {
     const double job = rate_of_job(l);
     return l->lr_base < job || l->lr_base > job;
+}
+
+bool tt_loop_has_own_converters(const tt_loop *l)
+{
+    return strcmp(l->swap.list, l->swap.of_job) != 0;
 }
 
 tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
@@ -168,6 +192,12 @@ static bool changes_training(const char *line)
     return false;
 }
 
+/* Whether `ttrun ctl` had set other converters, and the job has the same ones as then. */
+static bool keeps_converters(const tt_loop *l, const tt_trainer_state *st)
+{
+    return st->converters && !strcmp(st->converters_of_job, l->swap.of_job);
+}
+
 /* Whether a step was written by this job with this load_step: then it belongs to the branch that
  * began at that step. */
 static bool is_of_this_branch(const tt_loop *l, const char *folder, int64_t step)
@@ -184,7 +214,8 @@ static bool is_of_this_branch(const tt_loop *l, const char *folder, int64_t step
     }
     for (const char *line = tt_str_get(&diff); same && line; line = strchr(line, '\n')) {
         line += *line == '\n';
-        same = !changes_training(line);
+        same = !changes_training(line) ||
+               (!strncmp(line, "converters", 10) && keeps_converters(l, &st));
     }
     tt_str_free(&now);
     tt_str_free(&diff);
@@ -323,6 +354,24 @@ static void resume_rate(tt_loop *l, const tt_trainer_state *st)
                job, st->lr, st->lr_of_job);
 }
 
+/* Converters that `ttrun ctl` has set stay, unless the job has other ones now. NULL: the job's. */
+static const char *resume_converters(const tt_loop *l, const tt_trainer_state *st)
+{
+    if (!st->converters)
+        return NULL;
+    const bool stay = keeps_converters(l, st);
+    if (l->main && stay)
+        tt_log(TT_INFO, "train",
+               "converters stay %s, as ttrun ctl has set them; the job says %s (ttrun ctl RUN_DIR "
+               "set converters job, or other converters in the job, end that)",
+               st->converters, l->swap.of_job);
+    else if (l->main)
+        tt_log(TT_INFO, "train",
+               "converters are the job's new ones, %s; ttrun ctl had set %s where the job said %s",
+               l->swap.of_job, st->converters, st->converters_of_job);
+    return stay ? st->converters : NULL;
+}
+
 tt_status tt_loop_resume(tt_loop *l, tt_error *err)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
@@ -336,7 +385,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     tt_trainer_state st;
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
     TT_TRY(tt_ckpt_check_counts(at, &st, err));
-    TT_TRY(tt_swap_to_step(l, st.step, err));
+    TT_TRY(tt_swap_to_step(l, resume_converters(l, &st), st.step, err));
     TT_TRY(check_same_model(l, at, &st, err));
     TT_TRY(check_whole(l, at, err));
     TT_TRY(tt_rank_load(&l->rank, at, true, l->main, err));

@@ -285,11 +285,24 @@ tt_status tt_saver_finish(tt_saver *s, tt_error *err)
 
 /* ---- life ---- */
 
+static void close_staging(tt_saver *s)
+{
+    if (s->buffer)
+        munmap(s->buffer, TT_MAXV(s->bytes, (size_t)1));
+    s->buffer = NULL;
+    s->bytes = 0;
+}
+
 static tt_status open_staging(tt_saver *s, tt_error *err)
 {
+    size_t bytes = 0;
     for (size_t i = 0; i < s->n[0]; i++)
-        s->bytes += piece_bytes(&s->pieces[0][i]);
+        bytes += piece_bytes(&s->pieces[0][i]);
     s->staged = tt_arena_array(s->arena, s->n[0] + 1, sizeof *s->staged);
+    if (s->buffer && s->bytes == bytes)
+        return tt_exec_reader_new(s->o.rank->exec, &s->reader, err);
+    close_staging(s);
+    s->bytes = bytes;
     void *p = mmap(NULL, TT_MAXV(s->bytes, (size_t)1), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
@@ -307,6 +320,33 @@ static void keep_state(tt_saver *s)
     s->state.job_json = tt_arena_str(s->arena, s->o.state.job_json);
     s->state.model_fingerprint = tt_arena_str(s->arena, s->o.state.model_fingerprint);
     s->state.tokenizer_fingerprint = tt_arena_str(s->arena, s->o.state.tokenizer_fingerprint);
+    s->state.converters = tt_arena_str(s->arena, s->o.state.converters);
+    s->state.converters_of_job = tt_arena_str(s->arena, s->o.state.converters_of_job);
+}
+
+/* What belongs to the program that runs. */
+static tt_status open_program(tt_saver *s, const tt_saver_opts *o, tt_error *err)
+{
+    s->o = *o;
+    s->arena = tt_arena_new();
+    s->o.folder = tt_arena_str(s->arena, o->folder);
+    keep_state(s);
+    s->n[0] = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0]);
+    s->n[1] = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1]);
+    const bool copies = o->background || !tt_device_is_host(&o->rank->device);
+    return copies ? open_staging(s, err) : TT_OK;
+}
+
+tt_status tt_saver_follow(tt_saver *s, const tt_saver_opts *o, tt_error *err)
+{
+    const tt_trainer_state was = s->state;
+    wait_idle(s);
+    tt_exec_reader_free(s->reader);
+    s->reader = NULL;
+    tt_arena_free(s->arena);
+    const tt_status st = open_program(s, o, err);
+    s->state.step = was.step;
+    return st;
 }
 
 tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
@@ -314,16 +354,9 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
     tt_saver *s = calloc(1, sizeof *s);
     if (!s)
         return TT_FAIL(err, TT_ENOMEM, "no memory for saving checkpoints");
-    s->o = *o;
-    s->arena = tt_arena_new();
-    s->o.folder = tt_arena_str(s->arena, o->folder);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    keep_state(s);
-    s->n[0] = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0]);
-    s->n[1] = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1]);
-    const bool copies = o->background || !tt_device_is_host(&o->rank->device);
-    tt_status st = copies ? open_staging(s, err) : TT_OK;
+    tt_status st = open_program(s, o, err);
     if (st == TT_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, thread_main, s) == 0;
         if (!s->has_thread)
@@ -348,8 +381,7 @@ void tt_saver_free(tt_saver *s)
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     tt_exec_reader_free(s->reader);
-    if (s->buffer)
-        munmap(s->buffer, TT_MAXV(s->bytes, (size_t)1));
+    close_staging(s);
     tt_arena_free(s->arena);
     free(s);
 }

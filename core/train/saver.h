@@ -24,6 +24,9 @@ typedef struct tt_saver_opts {
 
 /* Maps the staging buffer, which nothing touches before the first save, and starts the thread. */
 tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err);
+/* The same saver for another program of the rank. Nothing is in flight; the buffer stays if the pieces have
+ * as many bytes. */
+tt_status tt_saver_follow(tt_saver *s, const tt_saver_opts *o, tt_error *err);
 /* Waits for the thread's current work and ends it. A save that lacks other ranks' parts stays
  * unpublished. NULL is allowed. */
 void tt_saver_free(tt_saver *s);

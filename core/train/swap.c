@@ -2,85 +2,14 @@
 #include "train/swap.h"
 #include "base/thread.h"
 #include "train/loop.h"
+#include "train/next.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Other converters for a run that goes on. A thread of each rank makes the next program (setup, graph, plan)
- * beside the running one. At the end of a step, the same on all ranks, the program gets memory and
- * kernels, takes over the states by name, and the old one is freed. If any of this fails on a rank, all
- * ranks drop the new program and go on with the old one. */
-
-/* A setup that the ranks of this process share. */
-struct tt_next {
-    int64_t number;
-    int users; /* ranks of this process that have not dropped it; protected by the swaps' lock */
-    char *converters; /* JSON; NULL: as they were */
-    int64_t at;
-    pthread_mutex_t lock; /* of what follows, while it is made */
-    bool made;
-    tt_status status;
-    tt_error err;
-    tt_arena *arena;
-    tt_setup setup;
-};
-
-/* ---- the shared setup ---- */
-
-static tt_next *next_new(int64_t number, int users, const char *converters, int64_t at)
-{
-    tt_arena *a = tt_arena_new();
-    tt_next *n = tt_arena_alloc(a, sizeof *n);
-    n->arena = a;
-    n->number = number;
-    n->users = users;
-    n->converters = tt_arena_str(a, converters);
-    n->at = at;
-    pthread_mutex_init(&n->lock, NULL);
-    return n;
-}
-
-/* The n-th swap of every rank is the same. */
-static tt_next *next_join(tt_loop *l, const char *converters, int64_t at)
-{
-    tt_swaps *all = l->swaps;
-    const int64_t number = ++l->swap.number;
-    pthread_mutex_lock(&all->lock);
-    if (!all->newest || all->newest->number != number)
-        all->newest = next_new(number, all->ranks, converters, at);
-    tt_next *n = all->newest;
-    pthread_mutex_unlock(&all->lock);
-    return n;
-}
-
-static void next_drop(tt_loop *l, tt_next *n)
-{
-    if (!n)
-        return;
-    pthread_mutex_lock(&l->swaps->lock);
-    const bool last = --n->users == 0;
-    if (last && l->swaps->newest == n)
-        l->swaps->newest = NULL;
-    pthread_mutex_unlock(&l->swaps->lock);
-    if (!last)
-        return;
-    pthread_mutex_destroy(&n->lock);
-    tt_arena_free(n->arena);
-}
-
-/* The first rank makes it, the others wait. */
-static tt_status next_make(tt_loop *l, tt_next *n, tt_error *err)
-{
-    pthread_mutex_lock(&n->lock);
-    if (!n->made) {
-        pthread_mutex_lock(&l->swaps->registry);
-        n->status = tt_setup_again(l->s, n->converters, n->at, n->arena, &n->setup, &n->err);
-        pthread_mutex_unlock(&l->swaps->registry);
-        n->made = true;
-    }
-    pthread_mutex_unlock(&n->lock);
-    *err = n->err;
-    return n->status;
-}
+/* Other converters for a run that goes on. A thread of each rank makes the next program beside the running
+ * one: setup, graph, plan, memory and kernels. At the end of a step, the same on all ranks, it takes over
+ * the states, where they lie or by name, and a thread frees the old program beside the next step. If any of
+ * this fails on a rank, all ranks drop the new program and go on with the old one. */
 
 /* ---- making it beside the run ---- */
 
@@ -89,21 +18,23 @@ static void *make_main(void *arg)
     tt_loop *l = arg;
     tt_swap *w = &l->swap;
     tt_log_set_thread_rank(l->rank.dist.vt ? l->rank.dist.rank : -1);
-    w->status = next_make(l, w->next, &w->err);
+    w->status = tt_next_make(l, w->next, &w->err);
     if (w->status == TT_OK)
         w->status =
             tt_rank_plan(&l->rank, &w->next->setup, l->s->has_validation, &w->rank, &w->err);
+    if (w->status == TT_OK)
+        w->status = tt_rank_prepare(&w->rank, &l->rank, &w->err);
     atomic_store(&w->done, true);
     return NULL;
 }
 
-void tt_swap_begin(tt_loop *l, const char *converters, int64_t at, bool scheduled)
+void tt_swap_begin(tt_loop *l, const tt_swap_ask *ask, tt_ctl_kind kind)
 {
     tt_swap *w = &l->swap;
     tt_swap_drop(l);
-    w->next = next_join(l, converters, at);
-    w->at = at;
-    w->scheduled = scheduled;
+    w->next = tt_next_join(l, ask);
+    w->ask = (tt_swap_ask){.at = ask->at, .scheduled = ask->scheduled};
+    w->kind = kind;
     w->status = TT_OK;
     w->err = (tt_error){0};
     memset(&w->rank, 0, sizeof w->rank);
@@ -127,100 +58,184 @@ void tt_swap_drop(tt_loop *l)
         return;
     swap_wait(w);
     tt_rank_programs_close(&w->rank);
-    next_drop(l, w->next);
+    tt_next_drop(l, w->next);
     w->next = NULL;
 }
 
 int32_t tt_swap_poll(const tt_loop *l)
 {
-    return l->swap.next && !l->swap.scheduled && !atomic_load(&l->swap.done);
+    return l->swap.next && !l->swap.ask.scheduled && !atomic_load(&l->swap.done);
+}
+
+/* ---- after it has taken over: beside the next steps ---- */
+
+static void *after_main(void *arg)
+{
+    tt_swap_after *a = arg;
+    tt_loop *l = a->l;
+    tt_error e = {0};
+    tt_log_set_thread_rank(l->rank.dist.vt ? l->rank.dist.rank : -1);
+    tt_rank_programs_close(&a->old);
+    tt_next_taken(l, a->now);
+    if (a->was != l->swap.first)
+        tt_next_drop(l, a->was);
+    if (a->s && tt_run_folder_describe(l->folder, a->s, tt_str_get(&a->backend),
+                                       a->changes.n ? tt_str_get(&a->changes) : NULL, &e) != TT_OK)
+        tt_log(TT_WARN, "train", "run.json still has the converters before: %s", e.text);
+    if (a->kind != TT_CTL_NONE && l->ctl)
+        tt_ctl_answer(l->ctl, a->kind, TT_OK, "%s", tt_str_get(&a->answer));
+    return NULL;
+}
+
+/* A device is left to the rank's own thread. */
+static void after_begin(tt_loop *l)
+{
+    tt_swap_after *a = &l->swap.after;
+    const bool beside = tt_device_is_host(&a->old.device);
+    a->l = l;
+    a->has_thread = beside && tt_thread_start(&a->thread, after_main, a) == 0;
+    if (!a->has_thread)
+        after_main(a);
+}
+
+void tt_swap_settle(tt_loop *l)
+{
+    tt_swap_after *a = &l->swap.after;
+    if (a->has_thread)
+        pthread_join(a->thread, NULL);
+    a->has_thread = false;
 }
 
 /* ---- taking over ---- */
 
-static void swap_say(const tt_loop *l, const tt_kept *k, double seconds)
+static void swap_print(const tt_loop *l, const tt_kept *k, const tt_next *now, tt_str *o)
 {
-    char names[512] = "";
-    size_t at = 0;
+    const char *sep = "";
+    if (now->reload)
+        tt_str_printf(o, "%s was reloaded; ", now->reload);
+    tt_str_printf(o, "converters from step %lld on: ", (long long)l->step + 1);
     for (int i = 0; i < l->s->n_converters; i++)
-        if (tt_converter_active(l->s, i, l->s->converters_at) && at < sizeof names)
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
-                                   l->s->converters[i].name);
-    tt_str o = {0};
-    tt_str_printf(&o, "converters from step %lld on: %s; %d parameters and buffers kept",
-                  (long long)l->step + 1, at ? names : "none", k->kept);
+        if (tt_converter_active(l->s, i, l->s->converters_at)) {
+            tt_str_printf(o, "%s%s", sep, l->s->converters[i].name);
+            sep = ", ";
+        }
+    tt_str_printf(o, "%s; %d parameters and buffers kept", *sep ? "" : "none", k->kept);
     if (k->added)
-        tt_str_printf(&o, ", %d added (%s%s)", k->added, k->added_first, k->added > 1 ? ", …" : "");
+        tt_str_printf(o, ", %d added (%s%s)", k->added, k->added_first, k->added > 1 ? ", …" : "");
     if (k->dropped)
-        tt_str_printf(&o, ", %d dropped (%s%s)", k->dropped, k->dropped_first,
+        tt_str_printf(o, ", %d dropped (%s%s)", k->dropped, k->dropped_first,
                       k->dropped > 1 ? ", …" : "");
-    tt_log(TT_INFO, "train", "%s; the loop stood still for %.1f ms", tt_str_get(&o), 1e3 * seconds);
-    if (l->ctl) {
-        tt_ctl_set_converters(l->ctl, tt_loop_converters(l));
-        tt_ctl_answer(l->ctl, TT_CTL_SET, TT_OK, "%s", tt_str_get(&o));
-    }
-    tt_str_free(&o);
+}
+
+/* What rank 0 writes and answers when the loop goes on. */
+static void say_later(tt_loop *l, const tt_kept *k)
+{
+    tt_swap_after *a = &l->swap.after;
+    tt_str_clear(&a->answer);
+    tt_str_clear(&a->changes);
+    tt_str_clear(&a->backend);
+    a->s = NULL;
+    a->kind = TT_CTL_NONE;
+    if (!l->main)
+        return;
+    swap_print(l, k, a->now, &a->answer);
+    tt_loop_changes(l, &a->changes);
+    tt_loop_backend(l, &a->backend);
+    a->s = l->s;
+    a->kind = l->swap.kind;
+    if (l->ctl)
+        tt_ctl_set_converters(l->ctl, l->swap.list);
+}
+
+void tt_swap_say_refused(tt_loop *l, tt_ctl_kind kind, tt_status s, const tt_error *e)
+{
+    tt_log(TT_WARN, "train", "the converters stay as they are after step %lld: %s",
+           (long long)l->step, e->text);
+    if (l->ctl && kind != TT_CTL_NONE)
+        tt_ctl_answer(l->ctl, kind, s, "the converters stay as they are: %s", e->text);
 }
 
 static void swap_refuse(tt_loop *l, tt_status s, const tt_error *e)
 {
     if (l->main)
-        tt_log(TT_WARN, "train", "the converters stay as they are after step %lld: %s",
-               (long long)l->step, e->text);
-    if (l->ctl)
-        tt_ctl_answer(l->ctl, TT_CTL_SET, s, "the converters stay as they are: %s", e->text);
-    l->swap.tried = TT_MAXV(l->swap.tried, l->swap.at);
+        tt_swap_say_refused(l, l->swap.kind, s, e);
+    l->swap.tried = TT_MAXV(l->swap.tried, l->swap.ask.at);
     tt_swap_drop(l);
 }
 
 static void swap_exchange(tt_loop *l)
 {
     tt_swap *w = &l->swap;
-    const tt_rank new = w->rank;
-    tt_rank old = l->rank;
-    tt_next *was = w->using;
-    l->rank.s = l->s = new.s;
-    l->rank.programs = new.programs;
-    l->rank.plan = new.plan;
-    l->rank.eval_plan = new.eval_plan;
-    l->rank.exec = new.exec;
-    l->rank.eval = new.eval;
-    tt_rank_programs_close(&old);
+    tt_swap_after *a = &w->after;
+    a->old = l->rank;
+    a->was = w->using;
+    a->now = w->next;
+    l->rank.s = l->s = w->rank.s;
+    l->rank.programs = w->rank.programs;
+    l->rank.plan = w->rank.plan;
+    l->rank.eval_plan = w->rank.eval_plan;
+    l->rank.exec = w->rank.exec;
+    l->rank.eval = w->rank.eval;
+    tt_exec_succeed(l->rank.exec);
+    if (l->rank.eval)
+        tt_exec_succeed(l->rank.eval);
     w->using = w->next;
     w->next = NULL;
+    w->list = w->using->list;
     memset(&w->rank, 0, sizeof w->rank);
-    if (was != w->first)
-        next_drop(l, was);
 }
 
-/* What holds addresses or names of the old program is closed before it, and opened after it. */
+/* What holds addresses or names of the old program ends before it is freed. */
 static tt_status swap_now(tt_loop *l, tt_error *err)
 {
     const bool profiles = l->profile != NULL;
     TT_TRY(tt_loop_finish_save(l, err));
     tt_loop_answer_save(l);
-    tt_saver_free(l->saver);
-    l->saver = NULL;
     tt_loop_close_profile(l);
+    if (l->swap.next->version)
+        tt_registry_use(l->s->registry, l->swap.next->version, true);
     swap_exchange(l);
-    TT_TRY(tt_loop_open_saver(l, err));
+    TT_TRY(tt_loop_follow_saver(l, err));
     return profiles ? tt_loop_profile_open(l, err) : TT_OK;
+}
+
+/* Another machine may have another file at the same path. [collective] */
+static tt_status check_files(tt_loop *l, tt_error *err)
+{
+    const int64_t mine = (int64_t)(l->swap.next->file_hash >> 1);
+    int64_t h[2] = {mine, -mine};
+    if (!l->swap.next->reload || !l->rank.dist.vt)
+        return TT_OK;
+    TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, h, 2, TT_I64, TT_MAX, err));
+    if (h[0] == mine && -h[1] == mine)
+        return TT_OK;
+    return TT_FAIL(
+        err, TT_EBUSY,
+        "the ranks read different files of converter \"%s\": is it still being built, or "
+        "copied to the other machines? reload it again",
+        l->swap.next->reload);
+}
+
+/* The ranks are ready, or agree that one is not. [collective] */
+static tt_status prepare(tt_loop *l, tt_kept *kept, tt_error *why)
+{
+    tt_swap *w = &l->swap;
+    tt_dist *d = &l->rank.dist;
+    *why = w->err;
+    TT_TRY(tt_agree(d, w->status, why));
+    TT_TRY(tt_agree(d, check_files(l, why), why));
+    TT_TRY(tt_agree(d, tt_rank_start(&w->rank, &l->rank, d, why), why));
+    return tt_agree(d, tt_rank_keep_states(&w->rank, &l->rank, kept, why), why);
 }
 
 tt_status tt_swap_take_over(tt_loop *l, tt_error *err)
 {
-    tt_swap *w = &l->swap;
-    tt_dist *d = &l->rank.dist;
     tt_error why = {0};
     tt_kept kept = {0};
     const int64_t t0 = tt_now_ns();
-    swap_wait(w);
-    why = w->err;
-    tt_status s = tt_agree(d, w->status, &why);
-    if (s == TT_OK)
-        s = tt_agree(d, tt_rank_start(&w->rank, &l->rank, d, &why), &why);
-    if (s == TT_OK)
-        s = tt_agree(d, tt_rank_keep_states(&w->rank, &l->rank, &kept, &why), &why);
+    tt_swap_settle(l);
+    swap_wait(&l->swap);
+    const tt_status s = prepare(l, &kept, &why);
     if (s == TT_ECOMM) {
         *err = why;
         return s;
@@ -231,12 +246,14 @@ tt_status tt_swap_take_over(tt_loop *l, tt_error *err)
     }
     TT_TRY(tt_loop_written(l, err)); /* records have names of the old program */
     TT_TRY(swap_now(l, err));
-    const double seconds = tt_seconds_since(t0);
-    l->t.begin_ns += tt_now_ns() - t0; /* does not count as part of the step */
-    if (!l->main)
-        return TT_OK;
-    swap_say(l, &kept, seconds);
-    return tt_loop_describe(l, err);
+    say_later(l, &kept);
+    after_begin(l);
+    const int64_t stood = tt_now_ns() - t0;
+    l->t.begin_ns += stood; /* does not count as part of the step */
+    if (l->main)
+        tt_log(TT_INFO, "train", "%s; the loop stood still for %.1f ms",
+               tt_str_get(&l->swap.after.answer), 1e-6 * (double)stood);
+    return TT_OK;
 }
 
 /* ---- by schedule ---- */
@@ -245,26 +262,29 @@ void tt_swap_plan_ahead(tt_loop *l)
 {
     if (l->swap.next)
         return;
-    const int64_t at = tt_converters_change(l->s, TT_MAXV(l->step, l->swap.tried));
-    if (at >= 0)
-        tt_swap_begin(l, NULL, at, true);
+    const tt_swap_ask ask = {.at = tt_converters_change(l->s, TT_MAXV(l->step, l->swap.tried)),
+                             .scheduled = true};
+    if (ask.at >= 0)
+        tt_swap_begin(l, &ask, TT_CTL_NONE);
 }
 
 bool tt_swap_due(const tt_loop *l)
 {
-    return l->swap.next && l->swap.scheduled && l->swap.at == l->step;
+    return l->swap.next && l->swap.ask.scheduled && l->swap.ask.at == l->step;
 }
 
-tt_status tt_swap_to_step(tt_loop *l, int64_t step, tt_error *err)
+tt_status tt_swap_to_step(tt_loop *l, const char *converters, int64_t step, tt_error *err)
 {
     const int64_t was = l->step;
-    if (tt_converters_equal(l->s, l->s->converters_at, step))
+    const tt_swap_ask ask = {.converters = converters, .at = step, .scheduled = true};
+    if (!converters && tt_converters_equal(l->s, l->s->converters_at, step))
         return TT_OK;
-    tt_swap_begin(l, NULL, step, true);
+    tt_swap_begin(l, &ask, TT_CTL_NONE);
     swap_wait(&l->swap);
     TT_TRY(tt_agree(&l->rank.dist, l->swap.status, l->swap.status == TT_OK ? err : &l->swap.err));
     l->step = step;
     const tt_status s = tt_swap_take_over(l, err);
+    tt_swap_settle(l);
     l->step = was;
     l->swap.first = l->swap.using;
     return s;
@@ -272,9 +292,9 @@ tt_status tt_swap_to_step(tt_loop *l, int64_t step, tt_error *err)
 
 /* ---- life ---- */
 
-void tt_swaps_init(tt_swaps *w, int ranks)
+void tt_swaps_init(tt_swaps *w, int ranks, tt_registry *registry)
 {
-    *w = (tt_swaps){.ranks = ranks};
+    *w = (tt_swaps){.ranks = ranks, .registry_of = registry};
     pthread_mutex_init(&w->lock, NULL);
     pthread_mutex_init(&w->registry, NULL);
 }
@@ -285,11 +305,21 @@ void tt_swaps_release(tt_swaps *w)
     pthread_mutex_destroy(&w->registry);
 }
 
+void tt_swap_init(tt_loop *l)
+{
+    l->swap.of_job = l->swap.list = tt_next_list(l->s, l->rank.arena);
+}
+
 void tt_swap_close(tt_loop *l)
 {
+    tt_swap_after *a = &l->swap.after;
+    tt_swap_settle(l);
     tt_swap_drop(l);
-    next_drop(l, l->swap.using);
+    tt_next_drop(l, l->swap.using);
     if (l->swap.first != l->swap.using)
-        next_drop(l, l->swap.first);
+        tt_next_drop(l, l->swap.first);
     l->swap.first = l->swap.using = NULL;
+    tt_str_free(&a->answer);
+    tt_str_free(&a->changes);
+    tt_str_free(&a->backend);
 }

@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "exec/exec.h"
 #include "setup/setup.h"
+#include <stdatomic.h>
 
 /* core/train: the training loop, and only that. run.c starts the ranks and holds the loop of one
  * rank; step.c is one step and reads like the paragraph in docs/design/architecture.md. */
@@ -17,6 +18,10 @@ typedef struct tt_run_opts {
     int (*stop)(void);  /* the stop signal that was received, or 0; NULL = never */
     bool (*save)(void); /* whether a save was asked for since the last call; NULL = never */
     tt_dist *dist;      /* this process is one rank of many; NULL: it runs all ranks */
+    /* Whether another process can make the programs of this job (JSON): plugins that it names may crash
+     * or never return. cancel: gives up. NULL: nothing is tried. [any-thread] */
+    tt_status (*try_job)(const void *user, const char *job, _Atomic bool *cancel, tt_error *err);
+    const void *try_user;
 } tt_run_opts;
 /* Trains to the end of the job. TT_ESIGNAL: a signal stopped the run, after a save; TT_ENUMERIC: a
  * NaN or infinity did. */
@@ -45,10 +50,12 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
                        tt_error *err);
 void tt_rank_close(tt_rank *r);
 /* Another program for a rank, beside the one that it runs (swap.c). plan: makes *out, which shares everything
- * with r but s, arena `programs` and plans; on any thread. start: its memory and kernels. [collective]
- * programs_close: of r or of such a copy. */
+ * with r but s, arena `programs` and plans; on any thread. prepare: its memory and kernels, on the same thread;
+ * it does nothing where that needs communication or a device. start: compares the plans of all ranks, and
+ * makes what prepare did not. [collective] programs_close: of r or of such a copy. */
 tt_status tt_rank_plan(const tt_rank *r, const tt_setup *s, bool with_eval, tt_rank *out,
                        tt_error *err);
+tt_status tt_rank_prepare(tt_rank *next, tt_rank *beside, tt_error *err);
 tt_status tt_rank_start(tt_rank *next, const tt_rank *beside, tt_dist *d, tt_error *err);
 void tt_rank_programs_close(tt_rank *r);
 

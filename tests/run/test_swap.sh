@@ -2,19 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Other converters while a run goes on, by schedule and by ttrun ctl: bit for bit what runs do that begin with them; on each mesh, as
 # threads and processes; with parameters that come and go; what is wrong is refused and the run goes on.
-. "$(dirname "$0")/processes.sh"
-mkdir -p "$dir/more/converters"
-build() { cc -std=c11 -Wall -Wextra -Werror -shared -fPIC "-I$SRC/include" "$SRC/tests/plugins/$1.c" -o "$dir/more/converters/$1.so"; }
-{ build converter && build adapter; } >"$dir/out" 2>&1
+. "$(dirname "$0")/swaps.sh"
+{ build converter converter && build adapter adapter; } >"$dir/out" 2>&1
 ok plugins_build
-more="--plugin-dir $dir/more --checkpoint.interval 10"
-short() { train "$@" $more && [ "$rc" -eq 0 ]; }
-steps() { losses "$1/metrics.jsonl" | awk -v a="$2" -v b="$3" '$1 >= a && $1 <= b'; }
-same() { # FOLDER FOLDER FROM TO
-    steps "$1" "$3" "$4" >"$dir/a"
-    steps "$2" "$3" "$4" >"$dir/b"
-    [ "$(wc -l <"$dir/a")" -eq $(($4 - $3 + 1)) ] && cmp -s "$dir/a" "$dir/b"
-}
 # from FOLDER STEP OPTION...: a run in $dir/tail that continues that checkpoint
 from() {
     rm -rf "$dir/tail"
@@ -28,7 +18,7 @@ scheduled='[{"name":"half","from_step":10,"to_step":20}]'
 
 # ---- by schedule: off, on, off ----
 for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local" "pipeline_parallel_degree local" "data_parallel_shard_degree" \
-    "pipeline_parallel_degree"; do
+    "pipeline_parallel_degree" ${TTRUN_LONG:+"tensor_parallel_degree"}; do
     set -- $mesh
     name=$(echo "${mesh:-one_rank}" | tr ' ' _)
     case $# in
@@ -63,30 +53,26 @@ from "$dir/more1" 20 && same "$dir/tail" "$dir/more1" 21 30 && grep -q '30 tenso
 [ -z "$bad" ]
 ok "swap_adds_and_drops_parameters $bad"
 
-# ---- what does not verify is said, and the run goes on as if it had not been asked ----
+# ---- a scheduled program that does not verify is found before the first step ----
 bad=
-short "$dir/w" --training.steps 30 --converters '[{"name":"broken","from_step":10}]' || bad="$bad status"
-[ "$(grep -c 'W train. the converters stay as they are after step 10: .*broadcast' "$dir/err")" -eq 1 ] || bad="$bad line"
-same "$dir/p" "$dir/w" 1 30 || bad="$bad losses"
+short "$dir/w" --training.steps 30 --converters '[{"name":"half","from_step":5},{"name":"broken","from_step":10,"to_step":20}]' && bad="$bad ran"
+[ "$rc" -eq 2 ] && [ "$(grep -c 'the program from step 11 on, where the converters change: .*broadcast' "$dir/err")" -eq 1 ] && [ "$(grep -c . "$dir/err")" -eq 1 ] || bad="$bad line"
+[ -e "$dir/w/metrics.jsonl" ] && bad="$bad began"
+ttrun plan "$job" --plugin-dir "$dir/more" --converters '[{"name":"broken","from_step":3}]' >"$dir/out" 2>"$dir/err" && bad="$bad plan"
+short "$dir/w" --training.steps 10 --converters '[{"name":"broken","from_step":10}]' || bad="$bad after-the-last-step"
 [ -z "$bad" ]
-ok "swap_that_does_not_verify_is_dropped $bad"
+ok "schedule_that_does_not_verify_is_refused_at_the_start $bad"
 
 # ---- by ttrun ctl ----
-ctl() { # WORD...: to the run in $folder
-    timeout 300 "$TTRUN" ctl "$folder" "$@" >"$dir/out" 2>"$dir/err"
-    rc=$?
-}
-refuses() { [ "$rc" -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q "$1" "$dir/err"; }
-step_said() { sed -n 's/^converters from step \([0-9]*\) on.*/\1/p' "$dir/out"; }
-for way in one local own; do
+for way in one local own ${TTRUN_LONG:+local_tensor own_tensor local_pipeline own_pipeline}; do
     bad=
     case $way in
     one) set -- ;;
-    local) set -- --comm.backend local --nproc 2 ;;
-    own) set -- --comm.backend shm --nproc 2 ;;
+    local*) set -- --comm.backend local --nproc 2 ;;
+    own*) set -- --comm.backend shm --nproc 2 ;;
     esac
-    start "$dir/$way" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval 100000000 "$@"
-    until_true has_lines "$folder/metrics.jsonl" 3 || bad="$bad start"
+    case $way in *_*) set -- "$@" "--parallelism.${way#*_}_parallel_degree" 2 ;; esac
+    forever "$dir/$way" "$@" || bad="$bad start"
     ctl set converters '[{"name": "nohalf"}]' || refuses 'stay as they are: .*"nohalf" is unknown; did you mean' || bad="$bad unknown"
     ctl set converters '[{"name": "broken"}]' || refuses 'stay as they are: .*broadcast' || bad="$bad broken"
     ctl set converters '[{"name"' || refuses 'stay as they are: ' || bad="$bad json"
@@ -107,22 +93,40 @@ for way in one local own; do
     ok "swap_by_ctl_is_that_by_schedule_$way $bad"
 done
 
-# ---- a hundred swaps leave nothing behind ----
+# ---- sixty swaps leave nothing behind ----
 bad=
 start "$dir/many" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval 100000000 --metrics.log_freq 1000
 until_true test -e "$folder/.ctl" || bad="$bad start"
-rss() { awk '/^VmRSS/ {print $2}' "/proc/$pid/status"; }
 i=0
-while [ $i -lt 60 ]; do
+while [ $i -lt 30 ]; do
     ctl set converters "$half" && ctl set converters '[]' || bad="$bad $i"
     i=$((i + 1))
-    if [ $i -eq 10 ]; then first=$(rss) fds=$(ls "/proc/$pid/fd" | wc -l); fi
+    if [ $i -eq 10 ]; then first=$(rss) fds=$(descriptors); fi
 done
 last=$(rss)
 [ "$last" -le $((first + 3000)) ] || bad="$bad rss-$first-$last"
-flat() { [ "$(ls "/proc/$pid/fd" | wc -l)" -le "$fds" ]; }
+flat() { [ "$(descriptors)" -le "$fds" ]; }
 until_true flat || bad="$bad descriptors"
 ctl stop && ends_within 60 4 || bad="$bad stop"
 [ -z "$bad" ]
-ok "swap_a_hundred_times_leaves_nothing $bad"
+ok "swap_sixty_times_leaves_nothing $bad"
+
+# ---- a list that was set survives, unless the job has a new one ----
+bad=
+forever "$dir/kept" || bad="$bad start"
+ctl set converters "$half" && [ "$(value "$folder/run.json" ctl.converters.0.name)" = half ] || bad="$bad set"
+ctl stop && ends_within 60 4 || bad="$bad stop"
+last=$(newest "$folder/checkpoint")
+from "$dir/kept" "$last" --training.steps $((last + 4)) || bad="$bad resume"
+grep -q 'converters stay \[{"name":"half".*, as ttrun ctl has set them; the job says \[\]' "$dir/err" && [ "$(value "$dir/tail/run.json" ctl.converters.0.name)" = half ] || bad="$bad stay"
+cp -r "$dir/tail" "$dir/stays"
+from "$dir/kept" "$last" --training.steps $((last + 4)) --converters "$half" || bad="$bad same"
+grep -q "converters are the job's new ones, .*half.*; ttrun ctl had set .*half.* where the job said \[\]" "$dir/err" && ! grep -q '"ctl"' "$dir/tail/run.json" || bad="$bad new"
+same "$dir/stays" "$dir/tail" $((last + 1)) $((last + 4)) || bad="$bad losses"
+short "$dir/stays" --training.steps $((last + 6)) && grep -q 'converters stay' "$dir/err" || bad="$bad again"
+start "$dir/stays" --plugin-dir "$dir/more" --training.steps 100000000
+until_true passed $((last + 7)) && ctl set converters job && ! grep -q '"ctl"' "$folder/run.json" && ctl stop && ends_within 60 4 || bad="$bad job"
+short "$dir/stays" --training.steps $(($(newest "$dir/stays/checkpoint") + 1)) && ! grep -q 'ttrun ctl' "$dir/err" || bad="$bad gone"
+[ -z "$bad" ]
+ok "list_that_ctl_set_is_in_checkpoints $bad"
 exit $failed

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# Shared by the scripts about converters that change while a run goes on, which source it.
+. "$(dirname "$0")/processes.sh"
+mkdir -p "$dir/more/converters"
+more="--plugin-dir $dir/more --checkpoint.interval 10"
+# build SOURCE FILE OPTION...: a plugin, put in place at once, as a linker does not
+build() {
+    source=$1 file=$2
+    shift 2
+    cc -std=c11 -Wall -Wextra -Werror -Wno-unused-parameter -shared -fPIC "-I$SRC/include" "$@" "$SRC/tests/plugins/$source.c" -o "$dir/built.so" &&
+        mv "$dir/built.so" "$dir/more/converters/$file.so"
+}
+short() { train "$@" $more && [ "$rc" -eq 0 ]; }
+steps() { losses "$1/metrics.jsonl" | awk -v a="$2" -v b="$3" '$1 >= a && $1 <= b'; }
+same() { # FOLDER FOLDER FROM TO: the losses of these steps
+    steps "$1" "$3" "$4" >"$dir/a"
+    steps "$2" "$3" "$4" >"$dir/b"
+    [ "$(wc -l <"$dir/a")" -eq $(($4 - $3 + 1)) ] && cmp -s "$dir/a" "$dir/b"
+}
+forever() { # FOLDER OPTION...: a run in the background, until it has made some steps
+    folder=$1
+    shift
+    start "$folder" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval 100000000 "$@"
+    until_true has_lines "$folder/metrics.jsonl" 3
+}
+ctl() { # WORD...: to the run in $folder
+    timeout 300 "$TTRUN" ctl "$folder" "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 0 ]
+}
+refuses() { [ "$rc" -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q "$1" "$dir/err"; }
+step_said() { sed -n 's/^\(.* was reloaded; \)\{0,1\}converters from step \([0-9]*\) on.*/\2/p' "$dir/out"; }
+step_now() { tail -n 2 "$folder/metrics.jsonl" | sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' | tail -n 1; }
+passed() { [ -n "$(step_now)" ] && [ "$(step_now)" -ge "$1" ]; }
+rss() { # KiB; a sanitizer keeps what is freed
+    case $BUILD in */asan | */tsan | */ubsan) echo 0 ;; *) awk '/^VmRSS/ {print $2}' "/proc/$pid/status" ;; esac
+}
+descriptors() { ls "/proc/$pid/fd" | wc -l; }
