@@ -243,6 +243,7 @@ static tt_status sp_build(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
     t->bos = control(t, sp, sp->bos);
     t->eos = control(t, sp, sp->eos);
     t->pad = control(t, sp, sp->pad);
+    t->trims_begin = sp->trim_blanks;
     return hf_sentencepiece_decoder(t, sp->dummy_prefix || sp->trim_blanks,
                                     (const char *)sp->unk_surface.s, sp->unk_surface.n, f->err);
 }
