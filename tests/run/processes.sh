@@ -30,6 +30,7 @@ long="--training.steps 1000000 --metrics.log_freq 1"
 program=$(readlink -f "$TTRUN")
 # ranks FOLDER: the processes that are ranks of this run
 ranks() { pgrep -f "^$program train .*--dump_folder $1 " | sort -n; }
+no_ranks() { [ -z "$(ranks "$1")" ]; }
 launch() { # WAY FOLDER OPTION...: in the background as $pid, until two steps are logged
     way=$1 folder=$2
     shift 2
@@ -45,9 +46,9 @@ ends_within() { # SECONDS STATUS: $pid, and no rank of $folder outlives it
     wait $pid 2>/dev/null
     rc=$?
     took=$(($(date +%s) - begin))
-    cp "$folder.err" "$dir/err"
-    sleep 0.2
+    until_true no_ranks "$folder"
     left=$(ranks "$folder")
+    cp "$folder.err" "$dir/err"
     [ $rc -eq "$2" ] && [ $took -le "$1" ] && [ -z "$left" ]
 }
 
