@@ -4,6 +4,7 @@
 #include "train/loop.h"
 #include <math.h>
 #include <string.h>
+#include <ttrun/corpus.h>
 #include <unistd.h>
 
 /* eval: the loss of a model on a data set. Every token is counted once, in windows of
@@ -245,12 +246,30 @@ static size_t overrides_of(const tt_cli *cli, tt_override *out)
     return n;
 }
 
+/* Whether the files of --data are there. The loader would blame dataloader.path, which the user did
+ * not write. */
+static tt_status find_data(const tt_cli *cli, tt_error *err)
+{
+    static const char key[] = "dataloader.path: ";
+    const char *data = tt_cli_option(cli, "data");
+    const tt_strings path = {&data, 1};
+    tt_files files = {0};
+    tt_error why = {0};
+    const tt_status s = data ? tt_files_find(&path, NULL, "corpus/*.txt", &files, &why) : TT_OK;
+    tt_files_free(&files);
+    if (s == TT_OK)
+        return TT_OK;
+    const bool named = strncmp(why.text, key, sizeof key - 1) == 0;
+    return TT_FAIL(err, s, "--data: %s", why.text + (named ? sizeof key - 1 : 0));
+}
+
 static tt_status cmd_eval_run(tt_cli *cli, tt_error *err)
 {
     tt_loaded_model m = {0};
     tt_override own[3];
     int64_t most = 0;
     TT_TRY(tt_cli_integer(cli, "samples", 1, INT64_MAX, &most, err));
+    TT_TRY(find_data(cli, err));
     const tt_setup_opts so = {.mode = TT_MODE_EVAL};
     tt_status s = tt_cli_open_model(cli, true, own, overrides_of(cli, own), &m, err);
     if (s == TT_OK)

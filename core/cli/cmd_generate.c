@@ -87,6 +87,7 @@ static tt_status prompts_encode(const tt_cli *cli, generation *g, tt_error *err)
     const tt_tokenizer_vt *vt = m->setup.tokenizer.component->vtable;
     g->out.vt = vt;
     g->out.tokenizer = m->tokenizer;
+    g->out.trims_begin = m->info.trims_begin == 1;
     return tt_prompts_encode(&g->prompts, vt, m->tokenizer, hf.adds_bos ? m->info.bos : -1, err);
 }
 

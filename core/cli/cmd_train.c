@@ -346,6 +346,10 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     tt_signals_install();
     if (l.world > 1)
         return run_process(cli, &l, err);
+    if (cli->json)
+        tt_log(TT_WARN, "train",
+               "--json changes nothing here: metrics.jsonl in the run's folder has an object per "
+               "step");
     TT_TRY(wants_processes(cli, &n, &mpirun, &init_timeout_s, err));
     return n > 1 ? tt_launch_ranks(cli, n, mpirun, init_timeout_s, err) : run_here(cli, err);
 }

@@ -30,7 +30,8 @@ static void decode(const tt_texts *t, int32_t id, tt_str *out)
     tt_str_addn(out, piece, TT_MIN(n, sizeof piece));
 }
 
-/* As decode; *first: nothing of the text is decoded yet, so a tokenizer's own blank is dropped. */
+/* As decode; *first: the text has not begun, so blanks that the tokenizer puts before it are
+ * dropped. */
 static void decode_from(const tt_texts *t, int32_t id, bool *first, tt_str *out)
 {
     char piece[4096];
@@ -47,6 +48,7 @@ static void decode_from(const tt_texts *t, int32_t id, bool *first, tt_str *out)
     tt_str_addn(&rest, piece, TT_MIN(n, sizeof piece));
     tt_str_free(out);
     *out = rest;
+    *first = t->trims_begin && n == 0;
 }
 
 static bool streams(const tt_texts *t)

@@ -15,9 +15,10 @@ typedef struct tt_texts {
     size_t printed;            /* sequences that are printed completely */
     const tt_tokenizer_vt *vt; /* NULL: only the ids are known */
     void *tokenizer;
-    tt_str pending; /* bytes of a character that is not complete yet */
-    bool begun;     /* the prompt of the single text is printed */
-    bool first;     /* the text in progress has decoded to nothing yet */
+    bool trims_begin; /* tt_tokenizer_info's */
+    tt_str pending;   /* bytes of a character that is not complete yet */
+    bool begun;       /* the prompt of the single text is printed */
+    bool first;       /* the text in progress has decoded to nothing yet */
 } tt_texts;
 
 void tt_texts_token(void *texts, size_t sequence, int32_t id);

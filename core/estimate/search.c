@@ -337,6 +337,17 @@ static void print_json(const tt_search_opts *o, const tt_search *s, tt_str *out)
     tt_str_add(out, "]}\n");
 }
 
+/* A blank and the number in `width` columns, with as many of 4 digits as fit, so that columns stay
+ * apart: 0.004365 s is 0.00437 in 7 columns. */
+static void add_column(tt_str *out, int width, double v)
+{
+    char text[32];
+    int digits = 4;
+    while (snprintf(text, sizeof text, "%.*g", digits, v) > width && digits > 1)
+        digits--;
+    tt_str_printf(out, " %*s", width, text);
+}
+
 void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_str *out)
 {
     const double gib = 1.0 / (1 << 30);
@@ -364,9 +375,13 @@ void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_
     for (int i = 0; i < s->n; i++) {
         const tt_found *f = &s->best[i];
         print_degrees(f, false, out);
-        tt_str_printf(out, "%9.4g%11.5g%6.1f%8.1f%8.4g%8.4g%7.4g\n", f->time.step,
-                      f->time.tokens_per_second / o->world, 100 * f->time.mfu, 100 * f->time.bubble,
-                      f->time.comm, f->time.exposed, gib * f->bytes);
+        add_column(out, 8, f->time.step);
+        tt_str_printf(out, "%11.5g%6.1f%8.1f", f->time.tokens_per_second / o->world,
+                      100 * f->time.mfu, 100 * f->time.bubble);
+        add_column(out, 7, f->time.comm);
+        add_column(out, 7, f->time.exposed);
+        add_column(out, 6, gib * f->bytes);
+        tt_str_addc(out, '\n');
     }
     tt_str_add(out,
                "            repl, shard: degrees of dp_replicate and dp_shard; GiB: per rank;\n"

@@ -94,7 +94,8 @@ static tt_status read_config(const tt_setup *s, const char *path, const tt_json 
     size_t n = 0;
     tt_error why = {0};
     if (!tt_path_exists(path))
-        return tt_job_fail(s->job, "model.hf", err, "there is no %s", path);
+        return tt_job_fail(s->job, "model.hf", err, "there is no %s%s", path,
+                           tt_path_exists(tt_path_dir(s->arena, path)) ? "" : ", nor its folder");
     tt_status st = tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, &why);
     if (st == TT_OK)
         st = tt_json_parse(s->arena, path, text, n, out, &why);
@@ -104,6 +105,49 @@ static tt_status read_config(const tt_setup *s, const char *path, const tt_json 
     if (st == TT_OK)
         *out = tt_hf_text_config(*out);
     return st == TT_OK ? TT_OK : tt_job_fail(s->job, "model.hf", err, "%s", why.text);
+}
+
+/* What a run has kept of a folder that is gone since. */
+typedef struct kept_source {
+    const char *model, *tokenizer; /* folders below the run's; model NULL: there is nothing */
+    bool weights;                  /* the run began with the folder's weights */
+} kept_source;
+
+static const char *string_at(const tt_json *object, const char *key)
+{
+    const tt_json *v = tt_json_get(object, key);
+    return v && v->type == TT_JSON_STRING ? v->string : NULL;
+}
+
+/* If the folder is gone, but the run in dump_folder was made of it, the run goes on with its own
+ * copies of config.json and the tokenizer. Weights are needed by a run without a checkpoint alone,
+ * which then fails where they are missed. */
+static tt_status find_kept(tt_setup *s, const char *source, kept_source *out, tt_error *err)
+{
+    const char *run = NULL;
+    const tt_json *root = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    *out = (kept_source){0};
+    if (tt_path_exists(source))
+        return TT_OK;
+    TT_TRY(tt_job_path(s->job, "dump_folder", &run, err));
+    run = run && *run ? run : "./outputs";
+    const char *path = tt_path_join(s->arena, run, "run.json");
+    if (tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, NULL) != TT_OK)
+        return TT_OK;
+    const tt_status st = tt_json_parse(s->arena, path, text, n, &root, NULL);
+    free(text);
+    const tt_json *job = st == TT_OK ? tt_json_get(root, "job") : NULL;
+    const char *was = string_at(tt_json_get(job, "model"), "hf");
+    const char *model = tt_path_join(s->arena, run, "model");
+    if (!was || strcmp(was, source) != 0 ||
+        !tt_path_exists(tt_path_join(s->arena, model, "config.json")))
+        return TT_OK;
+    out->model = model;
+    out->tokenizer = tt_path_join(s->arena, run, "tokenizer");
+    out->weights = string_at(tt_json_get(job, "checkpoint"), "initial_load_path") != NULL;
+    return TT_OK;
 }
 
 static tt_status set_string(tt_setup *s, const char *key, const char *value, tt_error *err)
@@ -162,15 +206,16 @@ static tt_status take_seq_len(tt_setup *s, const tt_json *config, tt_error *err)
     return tt_job_default(s->job, "training.seq_len", text, origin, err);
 }
 
-static tt_status take_files(tt_setup *s, const char *folder, tt_error *err)
+static tt_status take_files(tt_setup *s, const char *folder, const kept_source *kept, tt_error *err)
 {
-    const char *tokenizer = tt_hf_tokenizer_in(s->arena, folder);
+    const char *tokenizer = tt_hf_tokenizer_in(s->arena, kept->model ? kept->tokenizer : folder);
     if (tokenizer && !tt_job_has(s->job, "tokenizer.name") &&
         !tt_job_has(s->job, "tokenizer.path")) {
         TT_TRY(set_string(s, "tokenizer.name", "hf", err));
         TT_TRY(set_string(s, "tokenizer.path", tokenizer, err));
     }
-    if (!tt_hf_has_weights(folder) || tt_job_has(s->job, "checkpoint.initial_load_path") ||
+    if (!(kept->weights || tt_hf_has_weights(folder)) ||
+        tt_job_has(s->job, "checkpoint.initial_load_path") ||
         tt_job_has(s->job, "checkpoint.initial_load_in_hf"))
         return TT_OK;
     TT_TRY(set_string(s, "checkpoint.initial_load_path", folder, err));
@@ -181,25 +226,33 @@ tt_status tt_setup_take_hf(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const char *folder = NULL;
     const tt_json *config = NULL;
+    kept_source kept;
     TT_TRY(tt_job_path(s->job, "model.hf", &folder, err));
     if (!folder || !*folder)
         return TT_OK;
     /* The job of a checkpoint has all of these keys: the folder may be gone. */
     const bool has_spec = o->spec || tt_job_has(s->job, "spec");
+    TT_TRY(find_kept(s, folder, &kept, err));
+    const char *model = kept.model ? kept.model : folder;
     if (!has_spec || !tt_job_has(s->job, "training.seq_len")) {
-        const char *path = tt_path_join(s->arena, folder, "config.json");
+        const char *path = tt_path_join(s->arena, model, "config.json");
         TT_TRY(read_config(s, path, &config, err));
         if (!has_spec)
             TT_TRY(take_spec(s, path, config, err));
         TT_TRY(take_seq_len(s, config, err));
     }
     TT_TRY(set_string(s, "model.flavor", "hf", err));
-    TT_TRY(set_string(s, "model.hf_assets_path", folder, err));
-    return take_files(s, folder, err);
+    TT_TRY(set_string(s, "model.hf_assets_path", model, err));
+    return take_files(s, folder, &kept, err);
 }
 
 void tt_setup_note_hf(const tt_setup *s)
 {
+    const char *used = s->core.hf_assets_path;
+    if (s->core.hf && used && strcmp(used, s->core.hf) != 0 && !tt_path_exists(s->core.hf))
+        tt_log(TT_INFO, "model",
+               "model.hf: %s is gone; the run's own copy of its config is used, %s", s->core.hf,
+               used);
     if (s->core.hf)
         tt_log(TT_INFO, "model", "model.hf %s: model %s, sequences of %lld tokens", s->core.hf,
                s->model.name, (long long)s->core.training.seq_len);

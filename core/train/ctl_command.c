@@ -64,7 +64,9 @@ static tt_status parse_rate(const char *text, tt_ctl_command *c, tt_error *err)
     }
     c->rate = before || after ? TT_CTL_RATE_TIMES : TT_CTL_RATE_SET;
     c->value = strtod(number, &end);
-    const bool is_number = (*number == '.' || (*number >= '0' && *number <= '9')) && end > number;
+    const bool is_number =
+        (*number == '.' || (*number >= '0' && *number <= '9')) && end > number &&
+        strspn(number, "0123456789.eE+-") >= (size_t)(end - number); /* no 0x10 */
     if (is_number && !strcmp(end, after ? "x" : "") && isfinite(c->value))
         return TT_OK;
     return TT_FAIL(err, TT_EINVAL,

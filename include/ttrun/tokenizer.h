@@ -14,6 +14,9 @@ typedef struct tt_tokenizer_info {
     int64_t vocab_size;    /* largest id + 1, added tokens included */
     int32_t bos, eos, pad; /* -1 = none */
     char fingerprint[33];  /* hex; two tokenizers with equal ones give equal ids (for caches) */
+    /* 1: decode_first is for every id until the text has a byte, not for one id: the tokenizer drops
+     * all blanks at the beginning of a text. */
+    int32_t trims_begin;
 } tt_tokenizer_info;
 
 /* A growable list of ids, zero at first. Owner: the caller, by tt_ids_free; it grows by tt_ids_push
@@ -68,7 +71,7 @@ typedef struct tt_tokenizer_vt {
      * same files for any number of threads. [setup] */
     tt_status (*train)(const tt_tokenizer_train *o, tt_error *err);
     /* (optional) As decode, for the first id of a text that decodes to anything: many tokenizers put
-     * a blank before a text and drop it here. NULL: as decode. [any-thread] */
+     * a blank before a text and drop it here (see also trims_begin). NULL: as decode. [any-thread] */
     size_t (*decode_first)(void *self, int32_t id, char *buf, size_t cap);
 } tt_tokenizer_vt;
 

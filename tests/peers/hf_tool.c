@@ -66,7 +66,8 @@ static void put_decoded(void *self, const tt_ids *ids, FILE *out)
         size_t k = hf_decode_token(self, ids->ids[i], buf, sizeof buf);
         if (k && first)
             k = hf_decode_first(self, ids->ids[i], buf, sizeof buf);
-        first = first && !hf_decode_token(self, ids->ids[i], buf + k, sizeof buf - k);
+        const bool begins = hf_decode_token(self, ids->ids[i], buf + k, sizeof buf - k) > 0;
+        first = first && (!begins || (((const hf_tokenizer *)self)->trims_begin && k == 0));
         hf_bytes_add(&text, buf, k, NULL);
     }
     const uint32_t n = (uint32_t)text.n;

@@ -9,6 +9,7 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/run.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 failed=0
 json="$BUILD/tests/run/json_tool"
+[ -x "$json" ] || { echo "not ok: there is no $json: make build/release/tests/run/json_tool, or make tests" && exit 1; }
 
 i=0
 while [ $i -lt 400 ]; do
@@ -76,4 +77,18 @@ has_lines() { [ "$(wc -l <"$1")" -ge "$2" ]; }
 # besides the log, and the progress that a run of more than some seconds reports
 one_line() { [ "$(grep -cv '^\[r[0-9]* +\|^train *[0-9]*%  ' "$1")" -eq 1 ]; }
 gone() { ! kill -0 "$1"; }
+is_stopped() { grep -q '^State:.T' "/proc/$1/status"; } # by SIGSTOP
+# stop_twice PID...: SIGTERM, and again after the half second in which two are one stop; until $pid ends. On a busy machine a
+# process may handle both at once: then they are sent again.
+stop_twice() {
+    kill -TERM "$@"
+    sleep 0.6
+    kill -TERM "$@" 2>/dev/null
+    tries=0
+    while kill -0 $pid 2>/dev/null && [ $tries -lt 2000 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $((tries % 300)) -ne 0 ] || kill -TERM "$@" 2>/dev/null
+    done
+}
 newest() { "$TTRUN" ckpt ls "$1" 2>/dev/null | tail -n 1 | sed 's/^step-\([0-9]*\) .*/\1/'; }

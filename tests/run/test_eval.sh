@@ -34,8 +34,12 @@ grep -q '^loss [0-9.]* .*(96 tokens, 3 samples)$' "$dir/out"
 ok eval_reads_as_many_samples_as_requested
 ttrun eval --checkpoint "$dir/run" --data "$dir/none.txt" -q >"$dir/out" 2>"$dir/err"
 rc=$?
-[ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q 'none.txt' "$dir/err"
+[ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q '^ttrun: --data: .*/none.txt: No such file' "$dir/err"
 ok eval_names_missing_data
+(cd "$dir" && ttrun eval --checkpoint run --data 'no*.txt' -q >"$dir/out" 2>"$dir/err")
+rc=$?
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q '^ttrun: --data: no file matches no\*.txt$' "$dir/err"
+ok eval_names_a_pattern_without_files
 ttrun eval --checkpoint "$dir/nothing" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && grep -q 'no checkpoint in' "$dir/err"

@@ -134,9 +134,7 @@ step=$(newest "$dir/ranks/checkpoint")
 ok sigterm_saves_with_two_ranks
 start "$dir/twice" $long --training.local_batch_size 2048 --training.seq_len 128
 until_true has_lines "$dir/twice/metrics.jsonl" 1
-kill -TERM $pid
-sleep 0.6 # later than half a second: it is not the same stop by another way
-kill -TERM $pid
+stop_twice $pid
 wait $pid
 rc=$?
 [ $rc -eq 4 ] && [ -z "$(newest "$dir/twice/checkpoint")" ] &&
@@ -144,9 +142,10 @@ rc=$?
 ok second_signal_ends_at_once
 start "$dir/both" $long --training.local_batch_size 256
 until_true has_lines "$dir/both/metrics.jsonl" 1
+kill -STOP $pid && until_true is_stopped $pid # so that both are there at once, however late they are handled
 kill -TERM $pid
 kill -HUP $pid
-kill -TERM $pid
+kill -CONT $pid
 wait $pid
 rc=$?
 [ $rc -eq 4 ] && [ -n "$(newest "$dir/both/checkpoint")" ]
@@ -228,7 +227,7 @@ ok replaced_checkpoint_folder_ends_the_run
 # ---- the second start from above ----
 wait $second
 read -r rc seconds <"$dir/second.rc"
-[ "$rc" -eq 2 ] && [ "$seconds" -ge 4 ] && [ "$seconds" -le 9 ] && grep -q "^ttrun: .*process $live " "$dir/second.err" && one_line "$dir/second.err"
+[ "$rc" -eq 2 ] && [ "$seconds" -ge 4 ] && [ "$seconds" -le 120 ] && grep -q "^ttrun: .*process $live " "$dir/second.err" && one_line "$dir/second.err"
 ok second_start_names_the_running_process
 kill -9 $live
 wait $live 2>/dev/null

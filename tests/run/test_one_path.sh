@@ -73,7 +73,7 @@ go "$dir/f" "$dir/bare"
 [ $rc -eq 2 ] && says "$dir/err" 'no model plugin reads model_type "none_such" (there are: ' && says "$dir/err" 'qwen3'
 ok an_unknown_type_lists_what_there_is
 go "$dir/f" --model.hf "$dir/none"
-[ $rc -eq 2 ] && says "$dir/err" "--model.hf: there is no $dir/none/config.json" && [ "$(wc -l <"$dir/err")" -eq 1 ]
+[ $rc -eq 2 ] && says "$dir/err" "--model.hf: there is no $dir/none/config.json, nor its folder" && [ "$(wc -l <"$dir/err")" -eq 1 ]
 ok no_folder_is_one_line
 go "$dir/f" --model.hf ''
 [ $rc -eq 2 ] && says "$dir/err" 'model.hf: expected a name'
@@ -131,6 +131,28 @@ ok eval_from_another_folder
 mv "$dir/gone" "$dir/hf" && mv "$dir/moved" "$dir/b" && go "$dir/b" --model.hf "$dir/hf" --resume never --training.steps 1 &&
     [ "$(text "$dir/b/before-1")" = "$before" ] && cmp -s "$dir/b/before-1/tokenizer/tokenizer.json" "$dir/b/tokenizer/tokenizer.json"
 ok a_run_set_aside_is_complete_too
+# ---- a source that is gone: the run goes on, if it has a checkpoint ----
+cp -r "$dir/hf" "$dir/lent" && go "$dir/own" "$dir/lent" --training.steps 2 && cp -r "$dir/own" "$dir/whole" && go "$dir/whole" "$dir/lent" --training.steps 4 &&
+    printf '{"model": {"hf": "lent"}, "dataloader": {"path": ["text.txt"]}}' >"$dir/lent.json" && rm -r "$dir/lent"
+go "$dir/own" "$dir/lent.json" --training.steps 4 --comm.backend shm
+[ $rc -eq 0 ] && [ "$(grep -c "model.hf: $dir/lent is gone; the run's own copy of its config is used, $dir/own/model" "$dir/err")" -eq 1 ] &&
+    says "$dir/err" "next is step 3" && [ "$(hash_of "$dir/own/checkpoint/step-4")" = "$(hash_of "$dir/whole/checkpoint/step-4")" ] &&
+    cmp -s "$dir/whole/tokenizer/tokenizer.json" "$dir/own/tokenizer/tokenizer.json"
+ok a_run_goes_on_without_its_source
+go "$dir/own" "$dir/lent.json" --training.steps 5 --nproc 2 --comm.backend shm
+[ $rc -eq 0 ] && [ "$(grep -c 'is gone; the run' "$dir/err")" -eq 1 ]
+ok once_for_two_processes
+go "$dir/own" "$dir/lent.json" --training.steps 5 --resume never
+[ $rc -eq 2 ] && one_line "$dir/err" && says "$dir/err" "$dir/lent: no model.safetensors" && ! [ -e "$dir/own/before-1" ]
+ok a_run_that_begins_anew_needs_its_source
+rm -r "$dir/own/checkpoint"
+go "$dir/own" "$dir/lent.json" --training.steps 5
+[ $rc -eq 2 ] && one_line "$dir/err" && says "$dir/err" "$dir/lent: no model.safetensors"
+ok a_run_without_a_checkpoint_needs_the_weights
+go "$dir/own" "$dir/lent.json" --model.hf "$dir/lent2"
+[ $rc -eq 2 ] && one_line "$dir/err" && says "$dir/err" "there is no $dir/lent2/config.json"
+ok the_copy_of_another_source_is_not_taken
+
 # ---- an imported folder gives back what it had, moved and without its source ----
 cp -r "$dir/hf" "$dir/source" && ttrun ckpt import --from hf "$dir/source" "$dir/in" >"$dir/out" 2>"$dir/err" && mv "$dir/source" "$dir/gone" && mv "$dir/in" "$dir/in2" &&
     export_to "$dir/in2" "$dir/back" && [ $rc -eq 0 ] && [ "$(value "$dir/back/config.json" a_key_of_others.x.0)" = 1 ] &&

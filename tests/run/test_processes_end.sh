@@ -17,7 +17,7 @@ for way in $ways; do
     test_hanging_rank $way
     launch $way "$dir/$way-launcher" --nproc 2
     kill -9 $pid
-    ends_within 3 137
+    ends_within 60 137
     ok "${way}_killed_launcher_leaves_no_orphan"
     processes $way "$dir/$way-nan" --nproc 2 --optimizer.lr 1e38
     [ "$rc" -eq 3 ] && one_line "$dir/err"
@@ -32,7 +32,7 @@ done
 if has_mpirun; then
     launch mpirun "$dir/mpirun-killed" --nproc 2
     kill -9 "$(pgrep -P $pid)"
-    ends_within 3 1 && one_line "$dir/err" && grep -q 'mpirun was ended by SIGKILL' "$dir/err"
+    ends_within 60 1 && one_line "$dir/err" && grep -q 'mpirun was ended by SIGKILL' "$dir/err"
     ok ranks_end_when_mpirun_is_killed
 fi
 (
@@ -73,7 +73,9 @@ while [ $k -lt "$starts" ]; do
     mpirun) kill -9 "$(pgrep -P $pid)" ;; # mpirun itself; the next start comes at once
     own) kill -9 $pid ;;
     esac
-    [ -z "$before" ] || grep -q "resumed from .*/step-$before," "$folder.err" || bad="$bad $k: not from step $before;"
+    # A rank that dies a little later may complete one more checkpoint after $before was looked up.
+    from=$(sed -n 's/.*resumed from .*\/step-\([0-9]*\),.*/\1/p' "$folder.err")
+    [ -z "$before" ] || [ "${from:-0}" -ge "$before" ] || bad="$bad $k: from step ${from:-none}, not $before;"
 done
 wait 2>/dev/null
 step=$(newest "$folder/checkpoint")

@@ -62,8 +62,8 @@ ok "sigterm_at_${n}_early_moments_stops"
 # ---- an mpirun that hangs ----
 if has_mpirun; then
     begin mpirun "$dir/hangs"
-    begun && kill -STOP "$(pgrep -P $pid)" && kill -TERM $pid && sleep 0.6 && kill -TERM $pid
-    ends_within 3 4 && saved
+    begun && kill -STOP "$(pgrep -P $pid)" && stop_twice $pid
+    ends_within 60 4 && saved
     ok second_sigterm_ends_a_hanging_mpirun
     begin mpirun "$dir/theirs"
     begun && kill -INT "$(pgrep -P $pid)"
@@ -75,11 +75,14 @@ if has_mpirun; then
     [ "$rc" -eq 0 ] && [ "$(newest "$dir/piped/checkpoint")" = 300 ]
     ok run_continues_if_its_reader_exits
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    folder=$dir/by-hand
-    mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long --checkpoint.interval 1000000 >"$folder.out" 2>"$folder.err" &
-    pid=$!
-    begun && kill -USR2 $pid && sleep 0.01 && kill -USR2 $pid
-    ends_within 60 4 && saved && stops
+    for k in 1 2 3; do # on a busy machine the second may come later than half a second after the first: then again
+        folder=$dir/by-hand-$k
+        mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long --checkpoint.interval 1000000 >"$folder.out" 2>"$folder.err" &
+        pid=$!
+        begun && kill -USR2 $pid && sleep 0.01 && kill -USR2 $pid
+        ends_within 60 4 && stops && ! grep -q 'at once by a second' "$folder.err" && break
+    done
+    [ $rc -eq 4 ] && saved && stops
     ok sigusr2_to_an_mpirun_of_the_user_saves
     unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 fi
@@ -95,7 +98,7 @@ PATH=$dir/hung:$PATH "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_fo
 pid=$!
 until_true handles $pid && sleep 0.3
 kill -TERM $pid
-ends_within 3 4 && stops
+ends_within 60 4 && stops
 ok mpirun_that_starts_no_rank_is_stopped
 
 # ---- ranks that say nothing ----
@@ -105,8 +108,8 @@ for way in $ways; do
     ends_within 60 1 && one_line "$dir/err" && grep -q '^ttrun: the ranks died silently, the first by SIGABRT' "$dir/err"
     ok "${way}_crash_of_all_ranks_is_one_line"
     begin $way "$dir/$way-twice"
-    begun && kill -STOP "$(ranks "$folder" | tail -n 1)" && kill -TERM $(everyone) && sleep 0.6 && kill -TERM $(everyone)
-    ends_within 3 4 && [ "$(grep -c 'stopped at once by a second SIGTERM' "$dir/err")" -eq 1 ] && ! grep -q lost "$dir/err"
+    begun && kill -STOP "$(ranks "$folder" | tail -n 1)" && stop_twice $(everyone)
+    ends_within 60 4 && [ "$(grep -c 'stopped at once by a second SIGTERM' "$dir/err")" -eq 1 ] && ! grep -q lost "$dir/err"
     ok "${way}_second_sigterm_to_every_process_ends_at_once"
 done
 
@@ -122,7 +125,6 @@ listens() {
     ls -l "/proc/$1/fd" | sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p' >"$dir/sockets"
     awk 'NR == FNR {own[$1] = 1; next} $4 == "00010000" && $8 ~ /^@ttrun-/ && $7 in own {found = 1} END {exit !found}' "$dir/sockets" /proc/net/unix
 }
-is_stopped() { grep -q '^State:.T' "/proc/$1/status"; }
 torch 0 &
 first=$!
 until_true listens $first && kill -STOP $first && until_true is_stopped $first
@@ -154,17 +156,21 @@ ok signal_to_one_rank_before_step_1_stops_all
 for k in 1 2 3 4 5 6 7 8; do cat "$dir/text.txt"; done >"$dir/long.txt"
 validate="--validation.enable true --validation.freq 3 --validation.steps -1 --validation.dataloader.path [\"$dir/long.txt\"]"
 for way in one own; do
-    begin $way "$dir/$way-valid" $validate
-    until_true has_lines "$folder/metrics.jsonl" 3 && kill -TERM $pid
-    ends_within 60 4 && [ "$(newest "$folder/checkpoint")" = 3 ] && ! grep -q validation "$folder/metrics.jsonl"
+    for k in 1 2 3 4 5; do # on a busy machine the signal may come after the validation: then again
+        begin $way "$dir/$way-valid-$k" $validate
+        until_true has_lines "$folder/metrics.jsonl" 3 && kill -TERM $pid
+        ends_within 60 4 && [ "$(newest "$folder/checkpoint")" = 3 ] && ! grep -q validation "$folder/metrics.jsonl" && break
+    done
+    [ $rc -eq 4 ] && [ "$(newest "$folder/checkpoint")" = 3 ] && ! grep -q validation "$folder/metrics.jsonl"
     ok "${way}_sigterm_is_seen_during_validation"
     train "$folder" $validate --training.steps 3
     [ "$rc" -eq 0 ] && [ "$(grep -c '^{"step":3,.*"validation"' "$folder/metrics.jsonl")" -eq 1 ] && train "$folder" $validate --training.steps 3 &&
         [ "$(wc -l <"$folder/metrics.jsonl")" -eq 4 ]
     ok "${way}_validation_that_was_cut_short_is_made_up_for"
+    [ $way != one ] || cp "$folder/metrics.jsonl" "$dir/one-valid.jsonl"
 done
 train "$dir/whole-valid" $validate --training.steps 3
 grep validation "$dir/whole-valid/metrics.jsonl" | sed 's/.*"validation"/"validation"/; s/"wall".*//' >"$dir/a"
-grep validation "$dir/one-valid/metrics.jsonl" | sed 's/.*"validation"/"validation"/; s/"wall".*//' | cmp -s - "$dir/a" && [ -s "$dir/a" ]
+grep validation "$dir/one-valid.jsonl" | sed 's/.*"validation"/"validation"/; s/"wall".*//' | cmp -s - "$dir/a" && [ -s "$dir/a" ]
 ok interrupted_validation_is_repeated_with_the_same_loss
 exit $failed

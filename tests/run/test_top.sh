@@ -25,11 +25,8 @@ ok "top_without_a_run_or_a_terminal_is_an_error $bad"
 # a run that is training holds its lock; killed, it does not
 timeout 300 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/runs/live" --training.steps 1000000 -q >/dev/null 2>&1 &
 pid=$!
-i=0
-while [ $i -lt 100 ] && ! { top "$dir/runs" --once && grep -q '^live  running  *[1-9][0-9,]*/1,000,000 ' "$dir/out"; }; do
-    sleep 0.1
-    i=$((i + 1))
-done
+lives() { top "$dir/runs" --once && grep -q '^live  running  *[1-9][0-9,]*/1,000,000 ' "$dir/out"; }
+until_true lives
 sed -n 2p "$dir/out" | grep -q '^live  running '
 ok top_sees_a_run_that_trains_and_puts_it_first
 kill -TERM $pid
@@ -38,13 +35,7 @@ top "$dir/runs/live" --once && grep -q '^live  stopped ' "$dir/out"
 ok top_sees_that_it_was_stopped
 if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     esc=$(printf '\033')
-    shows() { # TEXT: waits until the terminal has shown it
-        i=0
-        while [ $i -lt 200 ] && ! grep -qF -e "$1" "$dir/pty"; do
-            sleep 0.1
-            i=$((i + 1))
-        done
-    }
+    shows() { until_true grep -qF -e "$1" "$dir/pty"; } # TEXT: on the terminal
     # Ctrl-C goes to the shell too: dash would end with it and print no status, so the command traps it.
     pty() { # INPUT COMMAND: on a terminal of 80 columns; the input is typed when the screen is there
         : >"$dir/pty"

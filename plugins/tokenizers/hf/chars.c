@@ -209,10 +209,10 @@ size_t hf_user_symbol(const hf_tokenizer *t, const uint8_t *s, size_t n, int32_t
     if (tree->n_nodes == 0)
         return 0;
     for (size_t i = 0; i < n && (node = hf_tree_next(tree, node, s[i])) != 0; i++)
-        if (tree->ids[node] >= 0) {
+        if (tree->units[node].id >= 0) {
             length = i + 1;
             if (id)
-                *id = tree->ids[node];
+                *id = tree->units[node].id;
         }
     return length;
 }

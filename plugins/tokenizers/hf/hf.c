@@ -161,6 +161,8 @@ static void info(void *self, tt_tokenizer_info *out)
     out->eos = t->eos;
     out->pad = t->pad;
     memcpy(out->fingerprint, t->fingerprint, sizeof out->fingerprint);
+    if (TT_HAS(out, tt_tokenizer_info, trims_begin))
+        out->trims_begin = t->trims_begin;
 }
 
 void hf_close(void *self)

@@ -155,6 +155,7 @@ struct hf_tokenizer {
     hf_subword *subword; /* NULL: byte-level BPE */
     hf_text *texts;      /* [n_ids] what the decoder makes of a token; NULL: its bytes */
     hf_bytes text_bytes;
+    bool trims_begin; /* tt_tokenizer_info.trims_begin */
     int32_t bos, eos, pad;
     char fingerprint[33];
     struct hf_pool *pool;

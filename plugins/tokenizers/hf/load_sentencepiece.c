@@ -68,6 +68,8 @@ static tt_status set_pieces(hf_tokenizer *t, const hf_file *f, const sp_model *s
         if (in_texts(p) && p->type != UNUSED)
             TT_TRY(hf_tree_add(&m->tree, p->s, p->n, (int32_t)id, f->err));
     }
+    TT_TRY(hf_tree_finish(&m->tree, f->err));
+    TT_TRY(hf_tree_finish(&m->user_symbols, f->err));
     m->unk_score = (double)(least - 10.0f);
     if (m->unk < 0)
         return HF_FAIL(f, "%s: no piece is the unknown one", f->name);
@@ -243,6 +245,7 @@ static tt_status sp_build(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
     t->bos = control(t, sp, sp->bos);
     t->eos = control(t, sp, sp->eos);
     t->pad = control(t, sp, sp->pad);
+    t->trims_begin = sp->trim_blanks;
     return hf_sentencepiece_decoder(t, sp->dummy_prefix || sp->trim_blanks,
                                     (const char *)sp->unk_surface.s, sp->unk_surface.n, f->err);
 }

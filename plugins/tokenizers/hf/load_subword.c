@@ -160,6 +160,7 @@ tt_status hf_subword_tokens(hf_tokenizer *t, const hf_file *f, const json_t *mod
             TT_TRY(
                 hf_tree_add(&m->tree, t->vocab.bytes.s + token->at, token->n, (int32_t)id, f->err));
     }
+    TT_TRY(hf_tree_finish(&m->tree, f->err));
     if (m->kind == HF_WORDPIECE)
         return load_word_piece(t, f, model);
     if (m->kind == HF_UNIGRAM)

@@ -20,26 +20,32 @@ typedef struct hf_branch {
     uint32_t child; /* 0: empty */
 } hf_branch;
 
-typedef struct hf_tree { /* a trie of bytes; node 0 is the root */
+/* A unit of the double array: a node, the root being 0. Its child for a byte is the unit
+ * base + byte, if that unit's parent is the node. */
+typedef struct hf_unit {
+    uint32_t parent, base; /* parent: + 1; 0: the unit is free */
+    int32_t id;            /* of the text that ends here, or -1 */
+} hf_unit;
+
+typedef struct hf_tree { /* a trie of bytes */
+    hf_unit *units;      /* after hf_tree_finish; NULL before it, and without a text */
+    /* while texts are added: nodes by number, 0 = the root */
     hf_branch *branches; /* open addressing */
     size_t mask;
-    int32_t *ids; /* [n_nodes] the text that ends at a node, or -1 */
+    int32_t *ids; /* [n_nodes] */
     size_t n_nodes, cap_nodes;
-    uint32_t first[256]; /* the root's children */
 } hf_tree;
 #define HF_MOST_NODES ((size_t)1 << 24)
 tt_status hf_tree_add(hf_tree *t, const uint8_t *s, size_t n, int32_t id, tt_error *err);
+/* Makes the array in which hf_tree_next looks; then no text is added any more. */
+tt_status hf_tree_finish(hf_tree *t, tt_error *err);
 void hf_tree_release(hf_tree *t);
 
+/* The child of a node, 0: there is none. */
 static inline uint32_t hf_tree_next(const hf_tree *t, uint32_t node, uint8_t byte)
 {
-    if (node == 0)
-        return t->first[byte];
-    const uint32_t key = node << 8 | byte;
-    size_t i = (key * 0x9e3779b97f4a7c15u >> 24) & t->mask;
-    while (t->branches[i].child && t->branches[i].key != key)
-        i = (i + 1) & t->mask;
-    return t->branches[i].child;
+    const uint32_t next = t->units[node].base + byte;
+    return t->units[next].parent == node + 1 ? next : 0;
 }
 
 /* ---- the models ---- */

@@ -73,7 +73,7 @@ static tt_status extend(lattice *l, size_t at, size_t length, tt_error *err)
     bool single = false;
     uint32_t node = 0;
     for (size_t i = at; i < l->n && (node = hf_tree_next(&m->tree, node, l->s[i])) != 0; i++) {
-        const int32_t id = m->tree.ids[node];
+        const int32_t id = m->tree.units[node].id;
         if (id < 0)
             continue;
         const size_t bytes = i + 1 - at;

@@ -10,8 +10,8 @@ static int32_t longest_token(const hf_tree *t, uint32_t node, const uint8_t *s, 
 {
     int32_t id = -1;
     for (size_t i = 0; i < n && (node = hf_tree_next(t, node, s[i])) != 0; i++)
-        if (t->ids[node] >= 0) {
-            id = t->ids[node];
+        if (t->units[node].id >= 0) {
+            id = t->units[node].id;
             *bytes = i + 1;
         }
     return id;
