@@ -199,6 +199,7 @@ const tt_json *tt_hf_text_config(const tt_json *root);
 typedef struct tt_recompute_try {
     tt_recompute_mode mode; /* CUT: with `part` of each rank's levels, 0 … 1 */
     double part;
+    const int *level; /* CUT: these levels by rank instead; NULL: part */
     /* found: */
     tt_graph *graph;
     double bytes; /* of the training program on the fullest pipeline rank */
