@@ -203,9 +203,9 @@ typedef struct tt_recompute_try {
     /* found: */
     tt_graph *graph;
     double bytes; /* of the training program on the fullest pipeline rank */
-    double
-        time; /* of a micro-batch, forward and backward, on the slowest pipeline rank; in the unit of
-                     tt_setup.recompute_machine */
+    /* of a micro-batch, forward and backward, on the slowest pipeline rank; in the unit of
+     * tt_setup.recompute_machine */
+    double time;
 } tt_recompute_try;
 /* s: a copy of a setup after tt_setup_compile. The graph lies in a. */
 tt_status tt_setup_try_recompute(tt_setup *s, tt_recompute_try *t, tt_arena *a, tt_error *err);

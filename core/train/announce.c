@@ -124,11 +124,11 @@ static void announce_recomputed(const tt_setup *s)
     tt_recomputed_text(s, &text);
     tt_recomputed_table(s, 0, &table);
     if (text.n)
-        tt_log(TT_INFO, "plan", "activation_checkpoint.mode %s", tt_str_get(&text));
+        tt_log(TT_INFO, "recompute", "%s", tt_str_get(&text));
     char *save = NULL;
     for (char *row = table.n ? strtok_r(table.s, "\n", &save) : NULL; row;
          row = strtok_r(NULL, "\n", &save))
-        tt_log(level, "plan", "%s", row);
+        tt_log(level, "recompute", "%s", row);
     tt_str_free(&text);
     tt_str_free(&table);
 }

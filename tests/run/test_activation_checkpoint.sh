@@ -32,11 +32,13 @@ train "$dir/two" --comm.backend local --parallelism.data_parallel_shard_degree 2
 train "$dir/two-budget" --parallelism.data_parallel_shard_degree 2 $budget 0.3 --nproc 2
 [ "$rc" -eq 0 ] && same_losses "$dir/two" "$dir/two-budget"
 ok processes_choose_alike
+grep -q 'I recompute\] budget: training takes 0.0.* per rank (none 0.0.*) *.* of the FLOPs are done again' "$dir/err"
+ok the_run_says_what_it_chose
+grep -q 'I recompute\]  *layers  keep MiB' "$dir/err"
+ok the_run_says_it_layer_by_layer
 
 # ---- what the run says ----
 run=$dir/two-budget
-grep -q 'activation_checkpoint.mode budget: training takes 0.0.* of the FLOPs are done again' "$dir/err" && grep -q ' layers  keep MiB' "$dir/err"
-ok the_log_says_the_choice
 [ "$(value "$run/run.json" recompute.mode)" = budget ] && [ "$(value "$run/run.json" recompute.layers.1.name)" = model.layers.1 ] &&
     [ "$(value "$run/run.json" recompute.bytes.0)" -le "$(value "$run/run.json" recompute.budget.0)" ]
 ok run_json_has_the_choice
@@ -46,7 +48,7 @@ ok the_report_has_the_layers_and_the_curve
 ttrun report "$dir/one" >"$dir/out" 2>"$dir/err" && ! grep -q 'computed again\|"pareto"' "$dir/one/report.html" && [ -z "$(value "$dir/one/run.json" recompute.mode 2>/dev/null)" ]
 ok nothing_is_said_in_mode_none
 train "$dir/full" --training.steps 1 $ac.mode full
-[ "$rc" -eq 0 ] && grep -q 'activation_checkpoint.mode full: [1-9][0-9.]* % of the FLOPs are done again' "$dir/err" && [ "$(value "$dir/full/run.json" recompute.mode)" = full ]
+[ "$rc" -eq 0 ] && grep -q 'I recompute\] full: [1-9][0-9.]* % of the FLOPs are done again' "$dir/err" && [ "$(value "$dir/full/run.json" recompute.mode)" = full ]
 ok the_log_says_how_much_full_computes_again
 
 # ---- ttrun plan ----
