@@ -203,8 +203,7 @@ typedef struct tt_recompute_try {
     /* found: */
     tt_graph *graph;
     double bytes; /* of the training program on the fullest pipeline rank */
-    /* of a micro-batch, forward and backward, on the slowest pipeline rank; in the unit of
-     * tt_setup.recompute_machine */
+    /* of a micro-batch on the slowest pipeline rank, in the unit of tt_setup.recompute_machine */
     double time;
 } tt_recompute_try;
 /* s: a copy of a setup after tt_setup_compile. The graph lies in a. */
