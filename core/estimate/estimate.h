@@ -20,7 +20,7 @@ void tt_offloaded_text(const tt_program *p, const struct tt_step_time *time, tt_
 void tt_offloaded_json(const tt_program *p, const struct tt_step_time *time, tt_str *o);
 
 /* ---- recomputed.c: activations that the backward computes again ---- */
-/* Of mode budget: a sentence, and a table of the layers. Nothing is added in other modes. */
+/* A sentence, and a table of the layers. Nothing is added in mode none. */
 void tt_recomputed_text(const tt_setup *s, tt_str *o);
 void tt_recomputed_table(const tt_setup *s, int indent, tt_str *o);
 /* Of all modes but none. */
@@ -29,8 +29,8 @@ void tt_recomputed_json(const tt_setup *s, tt_str *o);
 void tt_wrapped_text(tt_str *o, int indent, const char *p);
 
 /* ---- pareto.c ---- */
-/* Draws time against memory of the ways to recompute that mode budget chooses from, and of the modes
- * none, selective and full. */
+/* Draws time against memory of the ways to recompute that mode budget chooses from, of the modes none,
+ * selective and full, and of what mode budget chose. */
 tt_status tt_pareto_svg(const tt_setup *s, tt_str *out, tt_error *err);
 
 /* ---- bandwidth.c ---- */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* The picture of `ttrun plan --pareto`: time of a step against memory per rank, for the ways to recompute
- * that activation_checkpoint.mode budget chooses from. Every point is a program that was compiled and
- * planned. */
+ * that activation_checkpoint.mode budget chooses from, and what it chose if that is the job's mode. Every
+ * point is a program that was compiled and planned. */
 
 #define STEPS 16 /* the points of mode budget, from level 0 to the last one */
 #define WIDTH 640
@@ -149,13 +149,12 @@ static void draw(picture *p, tt_str *o)
 {
     tt_str_printf(
         o,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" class=\"pareto\" "
-        "width=\"%d\" "
-        "height=\"%d\">\n"
-        "<style>.pareto text{font:12px system-ui,sans-serif;fill:#445}.pareto "
-        ".title{font-size:14px}"
-        ".pareto .grid{stroke:#e3e6eb}.pareto .line{fill:none;stroke:#2563c9;stroke-width:1.5}"
-        ".pareto .level{fill:#2563c9}.pareto .mode{fill:#d9690b}</style>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
+        "height=\"%d\" class=\"pareto\">\n"
+        "<style>.pareto text{font:12px system-ui,sans-serif;fill:#445}.pareto .title{"
+        "font-size:14px}.pareto .grid{stroke:#e3e6eb}.pareto .line{fill:none;stroke:"
+        "#2563c9;stroke-width:1.5}.pareto .level{fill:#2563c9;stroke:none}.pareto .mode{fill:"
+        "#d9690b}</style>\n"
         "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
         WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
     draw_axes(p, o);
@@ -181,6 +180,10 @@ tt_status tt_pareto_svg(const tt_setup *s, tt_str *out, tt_error *err)
         TT_TRY(add_point(&p,
                          (tt_recompute_try){.mode = TT_RECOMPUTE_CUT, .part = (double)i / STEPS},
                          NULL, err));
+    if (s->recompute_choice)
+        TT_TRY(add_point(
+            &p, (tt_recompute_try){.mode = TT_RECOMPUTE_CUT, .level = s->recompute_choice->level},
+            "this job", err));
     for (int i = 0; i < p.n && one > 0; i++)
         p.points[i].time /= one;
     qsort(p.points, (size_t)p.n, sizeof *p.points, points_by_bytes);

@@ -2,7 +2,8 @@
 #include "estimate/estimate.h"
 #include <string.h>
 
-/* What `ttrun plan` says about activations that the backward computes again, layer by layer. */
+/* What `ttrun plan` and a run's log say about activations that the backward computes again, layer by
+ * layer. */
 
 static const double gib = 1.0 / (1 << 30), mib = 1.0 / (1 << 20);
 
@@ -24,7 +25,7 @@ static double flops_again(const tt_recompute_found *f)
 static double part_again(const tt_setup *s)
 {
     double all = 0;
-    for (size_t i = 0; i < s->graph->nodes.n; i++)
+    for (size_t i = 0; s->graph && i < s->graph->nodes.n; i++)
         if (s->graph->nodes.items[i]->when->region <= TT_BACKWARD)
             all += tt_node_work(s->graph, s->graph->nodes.items[i]).flops;
     return all > 0 ? flops_again(&s->recomputed) / all : 0;
@@ -40,11 +41,22 @@ static int tightest(const tt_recompute_choice *c)
     return r;
 }
 
+static const char *const modes[] = {[TT_CHECKPOINT_NONE] = "none",
+                                    [TT_CHECKPOINT_SELECTIVE] = "selective",
+                                    [TT_CHECKPOINT_FULL] = "full",
+                                    [TT_CHECKPOINT_BUDGET] = "budget"};
+
 void tt_recomputed_text(const tt_setup *s, tt_str *o)
 {
     const tt_recompute_choice *c = s->recompute_choice;
-    if (!c)
+    const tt_checkpoint_mode mode = s->core.activation_checkpoint.mode;
+    if (mode == TT_CHECKPOINT_NONE)
         return;
+    if (!c) {
+        tt_str_printf(o, "%s: %.1f %% of the FLOPs are done again", modes[mode],
+                      100 * part_again(s));
+        return;
+    }
     const int r = tightest(c);
     tt_str_printf(o, "budget: training takes %.3f of %.3f GiB per rank", gib * c->bytes[r],
                   gib * c->budget[r]);
@@ -57,7 +69,7 @@ void tt_recomputed_text(const tt_setup *s, tt_str *o)
 void tt_recomputed_table(const tt_setup *s, int indent, tt_str *o)
 {
     const tt_recompute_found *f = &s->recomputed;
-    if (!s->recompute_choice || !f->n_blocks)
+    if (s->core.activation_checkpoint.mode == TT_CHECKPOINT_NONE || !f->n_blocks)
         return;
     tt_str_printf(o, "%*s   layers  keep MiB  make MiB     GFLOP  computed again\n", indent, "");
     for (int i = 0, j; i < f->n_blocks; i = j) {
@@ -91,10 +103,6 @@ static void json_choice(const tt_recompute_choice *c, tt_str *o)
 
 void tt_recomputed_json(const tt_setup *s, tt_str *o)
 {
-    static const char *const modes[] = {[TT_CHECKPOINT_NONE] = "none",
-                                        [TT_CHECKPOINT_SELECTIVE] = "selective",
-                                        [TT_CHECKPOINT_FULL] = "full",
-                                        [TT_CHECKPOINT_BUDGET] = "budget"};
     const tt_checkpoint_mode mode = s->core.activation_checkpoint.mode;
     if (mode == TT_CHECKPOINT_NONE)
         return;

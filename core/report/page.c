@@ -8,14 +8,14 @@
 
 #define MOST_RUNS 8 /* the number of colours */
 
-static double json_number(const tt_json *o, const char *key)
+double tt_report_number(const tt_json *o, const char *key)
 {
     const tt_json *v = tt_json_get(o, key);
     const bool is_number = v && (v->type == TT_JSON_INT || v->type == TT_JSON_REAL);
     return is_number && isfinite(v->real) ? v->real : (double)NAN;
 }
 
-static const char *json_text(const tt_json *o, const char *key)
+const char *tt_report_text(const tt_json *o, const char *key)
 {
     const tt_json *v = tt_json_get(o, key);
     return v && v->type == TT_JSON_STRING ? v->string : NULL;
@@ -73,7 +73,7 @@ static void print_tiles(const tt_run_report *r, tt_str *o)
 {
     const tt_metric_rows *m = &r->train;
     const tt_json *job = tt_json_get(r->facts, "job");
-    const double steps = json_number(tt_json_get(job, "training"), "steps");
+    const double steps = tt_report_number(tt_json_get(job, "training"), "steps");
     tt_str_add(o, "<div class=\"tiles\">");
     tt_str_add(o, "<div class=\"tile\"><b>");
     tt_html_number(o, tt_report_last(m, TT_COL_STEP), 7);
@@ -89,16 +89,17 @@ static void print_tiles(const tt_run_report *r, tt_str *o)
     tile(o, tt_report_median(m, TT_COL_TPS), 4, "", "tokens per second, median");
     tile(o, 100 * tt_report_median(m, TT_COL_MFU), 3, " %", "MFU, median");
     tile(o, tt_report_most(m, TT_COL_MEMORY), 3, " GiB", "largest resident memory");
-    tile(o, json_number(r->facts, "parameters"), 4, "", "parameters");
+    tile(o, tt_report_number(r->facts, "parameters"), 4, "", "parameters");
     tt_str_add(o, "</div>\n");
 }
 
 static void print_head(const tt_run_report *r, tt_str *o)
 {
     const tt_json *job = tt_json_get(r->facts, "job"), *model = tt_json_get(job, "model");
-    const char *started = json_text(r->facts, "started"), *host = json_text(r->facts, "host");
-    const char *name = json_text(model, "name"), *flavor = json_text(model, "flavor");
-    const char *parts[] = {name, flavor, json_text(r->facts, "backend"), host, started};
+    const char *started = tt_report_text(r->facts, "started"),
+               *host = tt_report_text(r->facts, "host");
+    const char *name = tt_report_text(model, "name"), *flavor = tt_report_text(model, "flavor");
+    const char *parts[] = {name, flavor, tt_report_text(r->facts, "backend"), host, started};
     bool any = false;
     tt_str_add(o, "<p class=\"sub\">");
     for (size_t i = 0; i < TT_COUNT(parts); i++) {
@@ -108,7 +109,7 @@ static void print_head(const tt_run_report *r, tt_str *o)
         tt_html(o, parts[i]);
         any = true;
     }
-    const double world = json_number(r->facts, "world");
+    const double world = tt_report_number(r->facts, "world");
     if (isfinite(world))
         tt_str_printf(o, " · %.0f rank%s", world, world == 1 ? "" : "s");
     tt_str_add(o, "</p>\n");
@@ -268,30 +269,25 @@ static void print_memory(const tt_run_report *r, tt_str *o)
     free(v);
 }
 
-/* The drawing is a file of its own, too, where it needs the name of its namespace. */
-static void print_drawing(const char *title, const char *svg, tt_str *o)
+void tt_report_drawing(const char *svg, tt_str *o)
 {
     const char *rest = svg ? strstr(svg, " viewBox") : NULL;
     if (!rest)
         return;
-    tt_str_add(o, "<h3>");
-    tt_html(o, title);
-    tt_str_add(o, "</h3><div class=\"card drawing\"><svg");
+    tt_str_add(o, "<div class=\"card drawing\"><svg");
     tt_str_add(o, rest);
     tt_str_add(o, "</div>\n");
 }
 
-static void print_recomputed(const tt_run_report *r, tt_str *o)
+static void print_pipeline(const tt_run_report *r, tt_str *o)
 {
-    if (!r->recomputed)
+    if (!r->pipeline)
         return;
-    tt_str_add(o, "<h3>Activation budget</h3><pre class=\"card drawing\">");
-    tt_html(o, r->recomputed);
-    tt_str_add(o, "</pre>\n");
-    print_drawing("Time against memory", r->pareto, o);
+    tt_str_add(o, "<h3>Pipeline</h3>");
+    tt_report_drawing(r->pipeline, o);
 }
 
-static void cell(tt_str *o, double v, int decimals)
+void tt_report_cell(tt_str *o, double v, int decimals)
 {
     if (isfinite(v))
         tt_str_printf(o, "<td class=\"r\">%.*f</td>", decimals, v);
@@ -301,15 +297,15 @@ static void cell(tt_str *o, double v, int decimals)
 
 static void print_ops(const tt_run_report *r, tt_str *o)
 {
-    const double steps = fmax(json_number(r->ops_head, "steps"), 1);
-    const double step_s = json_number(r->ops_head, "step_s"),
+    const double steps = fmax(tt_report_number(r->ops_head, "steps"), 1);
+    const double step_s = tt_report_number(r->ops_head, "step_s"),
                  most = r->n_ops ? r->ops[0].seconds : 1;
     if (!r->n_ops)
         return;
     tt_str_printf(o, "<h3>Ops</h3><p class=\"sub\">%.0f traced step%s of ", steps,
                   steps == 1 ? "" : "s");
     tt_html_number(o, 1e3 * step_s / steps, 4);
-    const char *limits = json_text(r->ops_head, "limits");
+    const char *limits = tt_report_text(r->ops_head, "limits");
     tt_str_add(o, " ms. Limits measured then, per rank: ");
     tt_html(o, limits ? limits : "not known");
     tt_str_add(o, ". The roofline of an op is the shortest time that these limits allow; above "
@@ -324,14 +320,14 @@ static void print_ops(const tt_run_report *r, tt_str *o)
         tt_str_add(o, "<tr><td><code>");
         tt_html(o, p->op);
         tt_str_add(o, "</code></td>");
-        cell(o, p->calls / steps, 1);
-        cell(o, 1e3 * p->seconds / steps, 3);
-        cell(o, 100 * p->seconds / step_s, 1);
+        tt_report_cell(o, p->calls / steps, 1);
+        tt_report_cell(o, 1e3 * p->seconds / steps, 3);
+        tt_report_cell(o, 100 * p->seconds / step_s, 1);
         tt_str_printf(o, "<td class=\"barcell\"><i class=\"bar\" style=\"width:%.1f%%\"></i></td>",
                       isfinite(p->seconds / most) ? 100 * fmin(p->seconds / most, 1) : 0);
-        cell(o, p->flops > 0 ? 1e-9 * p->flops / p->seconds : (double)NAN, 1);
-        cell(o, p->bytes > 0 ? 1e-9 * p->bytes / p->seconds : (double)NAN, 1);
-        cell(o, p->bound_s > 0 ? 100 * p->bound_s / p->seconds : (double)NAN, 1);
+        tt_report_cell(o, p->flops > 0 ? 1e-9 * p->flops / p->seconds : (double)NAN, 1);
+        tt_report_cell(o, p->bytes > 0 ? 1e-9 * p->bytes / p->seconds : (double)NAN, 1);
+        tt_report_cell(o, p->bound_s > 0 ? 100 * p->bound_s / p->seconds : (double)NAN, 1);
         tt_str_add(o, "</tr>\n");
     }
     tt_str_add(o, "</table></div>\n");
@@ -356,7 +352,7 @@ static void value_row(tt_str *o, const char *key, const tt_json *v)
 
 static void print_section(tt_str *o, const char *name, const tt_json *v)
 {
-    const char *kind = json_text(v, "name");
+    const char *kind = tt_report_text(v, "name");
     tt_str_add(o, "<details><summary>");
     tt_html(o, name);
     if (kind) {
@@ -377,7 +373,8 @@ static void print_job(const tt_run_report *r, tt_str *o)
         return;
     tt_str_add(o, "<h3>Job and machine</h3><details open><summary>run</summary><table>");
     for (size_t i = 0; i < r->facts->n; i++)
-        if (strcmp(r->facts->keys[i], "job") && strcmp(r->facts->keys[i], "plugins"))
+        if (strcmp(r->facts->keys[i], "job") && strcmp(r->facts->keys[i], "plugins") &&
+            strcmp(r->facts->keys[i], "recompute"))
             value_row(o, r->facts->keys[i], r->facts->items[i]);
     for (size_t i = 0; job && job->type == TT_JSON_OBJECT && i < job->n; i++)
         if (job->items[i]->type != TT_JSON_OBJECT && job->items[i]->type != TT_JSON_ARRAY)
@@ -428,8 +425,8 @@ static void print_run(const tt_run_report *r, bool alone, tt_str *o)
     tt_str_add(o, "</div>");
     print_memory(r, o);
     tt_str_add(o, "</div>\n");
-    print_drawing("Pipeline", r->pipeline, o);
-    print_recomputed(r, o);
+    print_pipeline(r, o);
+    tt_report_recomputed(r, o);
     print_ops(r, o);
     print_job(r, o);
     print_checkpoints(r, o);

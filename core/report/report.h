@@ -62,8 +62,8 @@ typedef struct tt_run_report {
     const tt_memory_line *memory; /* NULL: memory_note says why */
     const char *memory_note;
     const char *pipeline;       /* the drawing of its schedule as SVG; NULL: it has no pipeline */
-    const char *recomputed;     /* what a memory budget recomputes, by layer; NULL: none is set */
-    const char *pareto;         /* its choices as SVG; NULL: not known */
+    const char *pareto;         /* time against memory of recomputing, as SVG; NULL: nothing is
+                                   computed again, or the job cannot be planned */
     TT_VEC(const char *) notes; /* what could not be read */
 } tt_run_report;
 
@@ -81,6 +81,13 @@ void tt_report_page(const tt_run_report *runs, size_t n, tt_str *out);
 double tt_report_last(const tt_metric_rows *m, tt_column c); /* NaN: none is recorded */
 double tt_report_most(const tt_metric_rows *m, tt_column c);
 double tt_report_median(const tt_metric_rows *m, tt_column c);
+double tt_report_number(const tt_json *o, const char *key); /* NaN: not a finite number */
+const char *tt_report_text(const tt_json *o, const char *key);
+void tt_report_cell(tt_str *o, double v, int decimals); /* of a table; NaN: a dash */
+/* A drawing that is a file of its own, too, where it needs the name of its namespace. */
+void tt_report_drawing(const char *svg, tt_str *o);
+/* recomputed.c: which activations the backward computes again, by layers. */
+void tt_report_recomputed(const tt_run_report *r, tt_str *o);
 /* compare.c: the numbers of several runs, and the keys of their jobs that differ. */
 void tt_report_runs_table(const tt_run_report *runs, size_t n, tt_str *out);
 void tt_report_differences(const tt_run_report *runs, size_t n, tt_str *out);

@@ -200,12 +200,12 @@ const tt_json *tt_hf_text_config(const tt_json *root);
 typedef struct tt_recompute_try {
     tt_recompute_mode mode; /* CUT: with `part` of each rank's levels, 0 … 1 */
     double part;
+    const int *level; /* CUT: these levels by rank instead; NULL: part */
     /* found: */
     tt_graph *graph;
     double bytes; /* of the training program on the fullest pipeline rank */
-    double
-        time; /* of a micro-batch, forward and backward, on the slowest pipeline rank; in the unit of
-                     tt_setup.recompute_machine */
+    /* of a micro-batch on the slowest pipeline rank, in the unit of tt_setup.recompute_machine */
+    double time;
 } tt_recompute_try;
 /* s: a copy of a setup after tt_setup_compile. The graph lies in a. */
 tt_status tt_setup_try_recompute(tt_setup *s, tt_recompute_try *t, tt_arena *a, tt_error *err);

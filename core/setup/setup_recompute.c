@@ -198,7 +198,7 @@ tt_status tt_setup_try_recompute(tt_setup *s, tt_recompute_try *t, tt_arena *a, 
         .mode = t->mode, .fetches = !tt_setup_keeps_parameters(s), .machine = s->recompute_machine};
     s->graph = NULL; /* the graph that is tried has parameters of its own */
     if (t->mode == TT_RECOMPUTE_CUT)
-        tt_setup_recompute_cut(s, NULL, t->part, &o);
+        tt_setup_recompute_cut(s, t->level, t->part, &o);
     TT_TRY(tt_setup_evaluate(s, &o, a, &c, err));
     t->graph = c.graph;
     t->bytes = t->time = 0;

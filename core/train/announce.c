@@ -115,6 +115,24 @@ static void announce_dropout(const tt_setup *s)
     tt_str_free(&list);
 }
 
+/* What the backward computes again: one sentence, and the layers, those that are alike in one line; of the
+ * modes full and selective the layers only with -v. */
+static void announce_recomputed(const tt_setup *s)
+{
+    const tt_log_level level = s->recompute_choice ? TT_INFO : TT_DEBUG;
+    tt_str text = {0}, table = {0};
+    tt_recomputed_text(s, &text);
+    tt_recomputed_table(s, 0, &table);
+    if (text.n)
+        tt_log(TT_INFO, "recompute", "%s", tt_str_get(&text));
+    char *save = NULL;
+    for (char *row = table.n ? strtok_r(table.s, "\n", &save) : NULL; row;
+         row = strtok_r(NULL, "\n", &save))
+        tt_log(level, "recompute", "%s", row);
+    tt_str_free(&text);
+    tt_str_free(&table);
+}
+
 static void name_backend(const tt_loop *l, char *text, size_t size)
 {
     const tt_backend_vt *vt = l->s->backend.component->vtable;
@@ -158,15 +176,6 @@ tt_status tt_loop_describe(tt_loop *l, tt_error *err)
     return st;
 }
 
-static void announce_budget(const tt_setup *s)
-{
-    tt_str o = {0};
-    tt_recomputed_text(s, &o);
-    if (o.n)
-        tt_log(TT_INFO, "recompute", "%s", tt_str_get(&o));
-    tt_str_free(&o);
-}
-
 tt_status tt_loop_announce(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
@@ -188,7 +197,7 @@ tt_status tt_loop_announce(tt_loop *l, tt_error *err)
            s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
            (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
            (double)tt_program_bytes(l->rank.plan->program) / (1 << 30));
-    announce_budget(s);
+    announce_recomputed(s);
     if (l->o->verbose > 0) {
         say_parts(s);
         say_memory(l->rank.plan);

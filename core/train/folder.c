@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/thread.h"
+#include "estimate/estimate.h"
 #include "train/train.h"
 #include <dirent.h>
 #include <errno.h>
@@ -361,6 +362,7 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, cons
     describe_files(&o, a, f->path, "model");
     tt_arena_free(a);
     tt_str_printf(&o, "}%s%s", changes ? ",\"ctl\":" : "", changes ? changes : "");
+    tt_recomputed_json(s, &o);
     tt_str_add(&o, ",\"job\":");
     tt_job_print(s->job, false, &o);
     tt_str_add(&o, "}\n");

@@ -122,6 +122,60 @@ static void test_never_worse_than_full_or_selective(void **state)
             }
 }
 
+/* A model, mesh and batch of small random sizes, odd ones too. */
+static void random_job(char *text, size_t n, uint64_t seed)
+{
+    static const char *const meshes[] = {
+        "",
+        " " P "data_parallel_shard_degree 2",
+        " " P "tensor_parallel_degree 2",
+        " " P "context_parallel_degree 2",
+        " " P "pipeline_parallel_degree 2 training.global_batch_size 12",
+        " " P "data_parallel_replicate_degree 2 " P "tensor_parallel_degree 2" BF16,
+        " " P "pipeline_parallel_degree 2 " P "tensor_parallel_degree 2 "
+        "training.global_batch_size 12",
+        " training.mixed_precision_param float16 " P "data_parallel_shard_degree 3",
+    };
+    int64_t r[8];
+    for (size_t i = 0; i < TT_COUNT(r); i++)
+        r[i] = (int64_t)(tt_hash64(&i, sizeof i, seed) >> 8 & 0xffff);
+    const int64_t heads = 2 * (1 + r[0] % 3), dim = heads * 8 * (1 + r[1] % 3);
+    snprintf(text, n,
+             "spec llama3 model.args.dim %d model.args.n_heads %d model.args.n_kv_heads %d "
+             "model.args.hidden_dim %d model.args.vocab_size %d model.args.n_layers %d "
+             "training.local_batch_size 6 training.seq_len %d%s",
+             (int)dim, (int)heads, (int)(r[2] % 2 ? heads : 2), (int)(8 + r[3] % 200),
+             (int)(263 + r[4] % 300), (int)(2 + r[5] % 7), (int)(4 * (3 + r[6] % 30)),
+             meshes[seed % TT_COUNT(meshes)]);
+}
+
+#define RANDOM_JOBS 16
+
+/* At the memory of each other mode, no slower than it; with more than is needed, as mode none. */
+static void test_random_jobs_are_never_worse(void **state)
+{
+    static const char *const others[] = {AC "mode full", AC "mode selective", AC "mode none"};
+    (void)state;
+    for (uint64_t i = 0; i < RANDOM_JOBS; i++) {
+        char job[700], mode[120];
+        random_job(job, sizeof job, i);
+        for (size_t k = 0; k < TT_COUNT(others); k++) {
+            const planned other = plan(job, others[k], false);
+            budget_of(mode, sizeof mode, other.bytes);
+            const planned ours = plan(job, mode, false);
+            if (ours.bytes > other.bytes || ours.time > other.time * (1 + 1e-9))
+                fail_msg("%s, %s: %.0f bytes and time %.17g, budget %.0f and %.17g", job, others[k],
+                         other.bytes, other.time, ours.bytes, ours.time);
+        }
+        const planned none = plan(job, AC "mode none", false);
+        budget_of(mode, sizeof mode, 1e4 * none.bytes);
+        const planned rich = plan(job, mode, false);
+        if (rich.time > none.time || rich.bytes > none.bytes * (1 + 1e-9))
+            fail_msg("%s: with 10000 times the memory %.17g, mode none %.17g", job, rich.time,
+                     none.time);
+    }
+}
+
 /* More memory is never slower, every budget is kept, and the ends are those of none and full. */
 static void test_every_budget_is_kept(void **state)
 {
@@ -241,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_never_worse_than_full_or_selective),
+        cmocka_unit_test(test_random_jobs_are_never_worse),
         cmocka_unit_test(test_every_budget_is_kept),
         cmocka_unit_test(test_oldest_layers_first),
         cmocka_unit_test(test_the_same_choice_every_time),

@@ -37,6 +37,11 @@ static const char *const meshes[] = {
     "model.args.attention_dropout 0.3", /* its random numbers are drawn again */
     P "data_parallel_shard_degree 2 " P "fsdp_reshard_after_forward never "
       "training.global_batch_size 16",
+    "training.mixed_precision_param float16", /* with a loss scale */
+    P "tensor_parallel_degree 2 converters [{\"name\":\"lora\",\"rank\":2,\"dropout\":0.2}]",
+    P "data_parallel_shard_degree 2 converters "
+      "[{\"name\":\"float8\",\"recipe\":\"tensorwise\"}]",
+    "converters [{\"name\":\"float8\",\"recipe\":\"rowwise\"}]",
 };
 
 static void compare(const char *mesh, const char *mode, const steps *kept)

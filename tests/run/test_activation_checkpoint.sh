@@ -34,11 +34,22 @@ train "$dir/two-budget" --parallelism.data_parallel_shard_degree 2 $budget 0.3 -
 ok processes_choose_alike
 grep -q 'I recompute\] budget: training takes 0.0.* per rank (none 0.0.*) *.* of the FLOPs are done again' "$dir/err"
 ok the_run_says_what_it_chose
-ttrun report "$dir/two-budget" >"$dir/out" 2>"$dir/err" && grep -q 'Activation budget</h3><pre[^>]*>budget: training takes' "$dir/two-budget/report.html" &&
-    grep -q '^ *[0-9-]* .* rms_norm' "$dir/two-budget/report.html" && grep -q 'class="pareto"' "$dir/two-budget/report.html"
-ok the_page_shows_the_layers_and_the_choices
-ttrun report "$dir/two" >"$dir/out" 2>"$dir/err" && ! grep -q 'Activation budget' "$dir/two/report.html"
-ok no_budget_nothing_on_the_page
+grep -q 'I recompute\]  *layers  keep MiB' "$dir/err"
+ok the_run_says_it_layer_by_layer
+
+# ---- what the run says ----
+run=$dir/two-budget
+[ "$(value "$run/run.json" recompute.mode)" = budget ] && [ "$(value "$run/run.json" recompute.layers.1.name)" = model.layers.1 ] &&
+    [ "$(value "$run/run.json" recompute.bytes.0)" -le "$(value "$run/run.json" recompute.budget.0)" ]
+ok run_json_has_the_choice
+ttrun report "$run" >"$dir/out" 2>"$dir/err" && grep -q 'Activations computed again' "$run/report.html" && grep -q '<code>model.layers.1</code>' "$run/report.html" &&
+    grep -q '>this job</text>' "$run/report.html" && [ "$(grep -c '<circle class="level"' "$run/report.html")" -eq 17 ] && ! grep -q '="nan\|="inf\|http' "$run/report.html"
+ok the_report_has_the_layers_and_the_curve
+ttrun report "$dir/one" >"$dir/out" 2>"$dir/err" && ! grep -q 'computed again\|"pareto"' "$dir/one/report.html" && [ -z "$(value "$dir/one/run.json" recompute.mode 2>/dev/null)" ]
+ok nothing_is_said_in_mode_none
+train "$dir/full" --training.steps 1 $ac.mode full
+[ "$rc" -eq 0 ] && grep -q 'I recompute\] full: [1-9][0-9.]* % of the FLOPs are done again' "$dir/err" && [ "$(value "$dir/full/run.json" recompute.mode)" = full ]
+ok the_log_says_how_much_full_computes_again
 
 # ---- ttrun plan ----
 plan() { ttrun plan "$job" --model.args.n_layers 6 "$@" >"$dir/out" 2>"$dir/err"; }
