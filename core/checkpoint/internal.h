@@ -74,7 +74,20 @@ struct tt_ckpt_reader {
     tt_map *entries; /* name → tt_entry */
     bool has_manifest;
     tt_manifest manifest;
+    const char *shapes_in; /* the file that says the tensors' shapes */
+    tt_map *values;        /* name → tt_ckpt_value; NULL: none */
 };
+
+/* ---- open.c, open_dcp.c ---- */
+typedef struct tt_ckpt_value { /* a file of torch.save in memory, of what is no tensor */
+    const char *path;
+    const uint8_t *bytes;
+    size_t n;
+} tt_ckpt_value;
+
+tt_status tt_ckpt_add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
+                            tt_error *err);
+tt_status tt_ckpt_open_items(tt_ckpt_reader *r, tt_error *err);
 
 /* Two shards of a tensor that overlap are an error: which of them counts is not said. */
 tt_status tt_entry_check_disjoint(const tt_ckpt_reader *r, tt_entry *e, tt_error *err);

@@ -266,6 +266,20 @@ bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
     return tt_map_get(r->entries, name) != NULL;
 }
 
+size_t tt_ckpt_n_tensors(const tt_ckpt_reader *r)
+{
+    return tt_map_size(r->entries);
+}
+
+tt_ckpt_tensor tt_ckpt_tensor_at(const tt_ckpt_reader *r, size_t i)
+{
+    const tt_entry *e = tt_map_value(r->entries, i);
+    tt_ckpt_tensor t = {.name = e->name, .n_dims = e->n_dims};
+    t.dtype_name = e->shards.n ? e->shards.items[0].tensor->dtype_name : "F32";
+    memcpy(t.shape, e->global, sizeof t.shape);
+    return t;
+}
+
 void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *))
 {
     tt_str names = {0};

@@ -114,7 +114,8 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     static const choice forms[] = {
         {"hf",         TT_IMPORT_HF   },
         {"meta",       TT_IMPORT_META },
-        {"torchtitan", TT_IMPORT_TITAN}
+        {"torchtitan", TT_IMPORT_TITAN},
+        {"dcp",        TT_IMPORT_DCP  }
     };
     int from = 0;
     char absolute[PATH_MAX], fingerprint[33] = "";
@@ -142,8 +143,8 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     if (st == TT_OK)
         st = tt_setup_import(&s, (tt_import_from)from, absolute, &state, out, err);
     if (st == TT_OK)
-        tt_log(TT_INFO, "checkpoint", "%s: model %s, %lld parameters", step, s.model.name,
-               (long long)s.size.parameters);
+        tt_log(TT_INFO, "checkpoint", "%s/step-%lld: model %s, %lld parameters", out,
+               (long long)state.step, s.model.name, (long long)s.size.parameters);
     tt_str_free(&job);
     tt_registry_free(r);
     return st;

@@ -166,7 +166,7 @@ static tt_status cmd_ckpt_run(tt_cli *cli, tt_error *err)
 }
 
 static const tt_cli_row rows[] = {
-    TT_CLI_VALUE("from", "hf|meta|torchtitan", NULL,
+    TT_CLI_VALUE("from", "hf|meta|torchtitan|dcp", NULL,
                  "whose files DIR has; the man page describes each", .verb = "import",
                  .flags = TT_CLI_REQUIRED),
     TT_CLI_VALUE("to", "hf|gguf", NULL,
