@@ -94,8 +94,8 @@ tt_status tt_ckpt_open_items(tt_ckpt_reader *r, tt_error *err)
         tt_map_set(r->values, item->name, tt_arena_dup(a, &v, sizeof v));
     }
     if (items > files) /* such a folder could ask for any amount of work */
-        return TT_FAIL(err, TT_EFORMAT, "%s: its items have more bytes than their files: they overlap",
-                       path);
+        return TT_FAIL(err, TT_EFORMAT,
+                       "%s: its items have more bytes than their files: they overlap", path);
     return TT_OK;
 }
 
