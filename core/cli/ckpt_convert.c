@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct choice {
     const char *name;
@@ -145,6 +146,8 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     if (st == TT_OK)
         tt_log(TT_INFO, "checkpoint", "%s/step-%lld: model %s, %lld parameters", out,
                (long long)state.step, s.model.name, (long long)s.size.parameters);
+    if (st != TT_OK)
+        (void)rmdir(out); /* fails if there is anything in it */
     tt_str_free(&job);
     tt_registry_free(r);
     return st;

@@ -182,7 +182,7 @@ ckpt import --from meta "$dir/pth" "$dir/x"
 refused metas_pickles_are_refused 2 "Meta's consolidated.*.pth are Python pickles, which ttrun does not run"
 mkdir "$dir/odd" && echo pickle >"$dir/odd/.metadata" && echo pickle >"$dir/odd/__0_0.distcp"
 ckpt import --from torchtitan "$dir/odd" "$dir/x"
-refused no_metadata_of_dcp 2 'not a pickle, or a damaged one'
+refused a_metadata_that_is_no_pickle 2 'opcode PUT, which weights do not need'
 spoil() { # NAME WORDS PARAMS
     echo "$3" >"$meta/params.json"
     ckpt import --from meta "$meta" "$dir/x"
