@@ -64,6 +64,8 @@ typedef struct tt_entry { /* a tensor by name */
     int64_t global[TT_MAX_DIMS];
     TT_VEC(tt_shard) shards; /* by begin[0] */
     bool known_disjoint;
+    bool is_scale;                        /* a part of another tensor, which is quantized */
+    const struct tt_quantized *quantized; /* NULL: its values are in the shards as they are */
 } tt_entry;
 
 struct tt_ckpt_reader {
@@ -102,6 +104,12 @@ tt_status tt_entry_bytes(const tt_ckpt_reader *r, const tt_entry *e, tt_dtype dt
 /* Rows [begin, end) of dim 0 as a piece, into data. */
 tt_ckpt_piece tt_entry_rows(const tt_entry *e, tt_dtype dtype, int64_t begin, int64_t end,
                             void *data);
+
+/* ---- dequantize.c ---- */
+/* Marks the quantized tensors of a folder whose form is known, and their scales. */
+void tt_ckpt_find_quantized(tt_ckpt_reader *r);
+/* Fills a piece of a floating-point dtype. */
+void tt_ckpt_dequantize(const tt_entry *e, const tt_ckpt_piece *p);
 
 /* ---- commit.c: tmp takes final's name, in two renames; final is removed ---- */
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,

@@ -265,6 +265,8 @@ static tt_status open_folder(const char *folder, folder_kind kind, const tt_map 
         is_dcp(r, kind) ? tt_ckpt_open_items(r, err) : open_files(r, kind, shapes, err);
     if (status == TT_OK)
         status = settle_shapes(r, err);
+    if (status == TT_OK && !r->has_manifest && kind != SPLIT)
+        tt_ckpt_find_quantized(r);
     if (status == TT_OK)
         *out = r;
     else
