@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "estimate/estimate.h"
 #include "report/folders.h"
 #include "report/report.h"
 #include <math.h>
@@ -24,6 +25,22 @@ static tt_status draw_pipeline(const tt_cli *cli, const tt_plan *p, tt_run_repor
     r->pipeline = tt_arena_str(cli->arena, tt_str_get(&o));
     tt_str_free(&o);
     return TT_OK;
+}
+
+static tt_status draw_recomputed(const tt_cli *cli, const tt_setup *s, tt_run_report *r,
+                                 tt_error *err)
+{
+    tt_str o = {0};
+    tt_recomputed_text(s, &o);
+    tt_str_addc(&o, '\n');
+    tt_recomputed_table(s, 0, &o);
+    r->recomputed = tt_arena_str(cli->arena, tt_str_get(&o));
+    tt_str_clear(&o);
+    const tt_status st = tt_pareto_svg(s, &o, err);
+    if (st == TT_OK)
+        r->pareto = tt_arena_str(cli->arena, tt_str_get(&o));
+    tt_str_free(&o);
+    return st;
 }
 
 static tt_status replan(const tt_cli *cli, tt_run_report *r, replanned *p, tt_error *err)
@@ -58,6 +75,8 @@ static tt_status replan(const tt_cli *cli, tt_run_report *r, replanned *p, tt_er
         p->setup.threads = threads->integer;
     TT_TRY(tt_setup_plan(&p->setup, p->setup.graph, p->setup.schedule, 0, cli->arena, &plan, err));
     r->memory = tt_report_memory(plan, cli->arena);
+    if (p->setup.recompute_choice)
+        TT_TRY(draw_recomputed(cli, &p->setup, r, err));
     return p->setup.n_stages > 1 ? draw_pipeline(cli, plan, r, err) : TT_OK;
 }
 

@@ -137,6 +137,13 @@ static void overdue(tt_session *s)
     _exit(tt_cli_exit_status(st));
 }
 
+/* Prints that a rank was lost. */
+static void lost(const char *text)
+{
+    tt_error e = {0};
+    tt_cli_report(TT_FAIL(&e, TT_ECOMM, "%s", text), &e);
+}
+
 /* The host's communicator. */
 static tt_status find_remote(const tt_setup *s, const tt_launch *l, tt_processes_opts *o,
                              tt_error *err)
@@ -220,7 +227,8 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
         .launch = l,
         .timeout_s = st == TT_OK ? (double)s.core.comm.init_timeout_seconds : 30,
         .stop = tt_signals_stop,
-        .overdue = overdue};
+        .overdue = overdue,
+        .lost = lost};
     tt_error e = {0};
     const tt_status met = tt_session_open(&sessions, &session, &e);
     if (met != TT_OK) {

@@ -290,6 +290,7 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
     s->launch = *o->launch;
     s->timeout_s = o->timeout_s;
     s->overdue = o->overdue;
+    s->lost = o->lost;
     s->stop = o->stop;
     tt_spin_init(&s->spin, BRIEF_SPIN_NS);
     s->crowded = s->launch.local_world > tt_cpu_count_of_ranks();

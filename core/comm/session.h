@@ -21,6 +21,10 @@ typedef struct tt_session_opts {
     /* Called once, by a thread of the session, when the run was stopped some seconds ago and this
      * rank's own thread has not noticed (it computes, or hangs). It must end the process. */
     void (*overdue)(tt_session *s);
+    /* Called by a thread of the session as soon as the process of a rank has died, on the rank that
+     * prints it. A launcher may end this process within a second, before its main thread notices.
+     * NULL: the first failure has the text. */
+    void (*lost)(const char *text);
 } tt_session_opts;
 
 /* [collective among the ranks of this machine] */

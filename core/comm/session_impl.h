@@ -39,6 +39,7 @@ struct tt_session {
     bool crowded;
     tt_spin spin; /* spin times of waits that end soon [1], and of others [0] */
     void (*overdue)(tt_session *s);
+    void (*lost)(const char *text);
     int (*stop)(void);
     int *socks;            /* by local rank; ranks other than local rank 0 use only [0] */
     struct pollfd *polled; /* [local_world + 1]: the watching thread's */

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The thread that notices when a rank's process ends: local rank 0 watches the sockets of all
@@ -12,6 +13,7 @@
 
 #define LOOK_MS 500
 #define OVERDUE_NS INT64_C(5000000000)
+#define ENDING_S 1
 
 static void report_lost(tt_session *s, int i)
 {
@@ -25,7 +27,12 @@ static void report_lost(tt_session *s, int i)
              "rank %d was lost %s: its process died silently (killed, or out of memory?); "
              "start again to continue from the last checkpoint",
              (int)r->rank, at);
-    tt_session_claim(s, TT_ECOMM, text, true);
+    if (s->stop && s->stop()) { /* a launcher that ends all ranks ends this one, too */
+        tt_session_stop(s, text);
+        nanosleep(&(struct timespec){ENDING_S, 0}, NULL);
+    }
+    if (tt_session_claim(s, TT_ECOMM, s->lost ? "" : text, true) && s->lost)
+        s->lost(text);
     tt_session_stop(s, text);
     atomic_store(&s->m->ranks[i].left, 1); /* nobody has to wait for it */
 }

@@ -147,14 +147,17 @@ static void draw_points(const picture *p, tt_str *o)
 
 static void draw(picture *p, tt_str *o)
 {
-    tt_str_printf(o,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
-                  "height=\"%d\">\n"
-                  "<style>text{font:12px system-ui,sans-serif;fill:#445}.title{font-size:14px}"
-                  ".grid{stroke:#e3e6eb}.line{fill:none;stroke:#2563c9;stroke-width:1.5}"
-                  ".level{fill:#2563c9}.mode{fill:#d9690b}</style>\n"
-                  "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
-                  WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
+    tt_str_printf(
+        o,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" class=\"pareto\" "
+        "width=\"%d\" "
+        "height=\"%d\">\n"
+        "<style>.pareto text{font:12px system-ui,sans-serif;fill:#445}.pareto "
+        ".title{font-size:14px}"
+        ".pareto .grid{stroke:#e3e6eb}.pareto .line{fill:none;stroke:#2563c9;stroke-width:1.5}"
+        ".pareto .level{fill:#2563c9}.pareto .mode{fill:#d9690b}</style>\n"
+        "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
+        WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
     draw_axes(p, o);
     draw_points(p, o);
     tt_str_add(o, "</svg>\n");

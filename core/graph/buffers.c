@@ -99,6 +99,12 @@ const char *tt_builder_owner(tt_builder *b, const char *converter)
     return was;
 }
 
+const char *const tt_product_roles[TT_N_PRODUCT_ROLES] = {
+    [TT_PRODUCT_FORWARD] = "forward",
+    [TT_PRODUCT_GRAD_INPUT] = "grad_input",
+    [TT_PRODUCT_GRAD_WEIGHT] = "grad_weight",
+};
+
 static bool outside_of_product(tt_builder *b, const char *what)
 {
     if (!b->failed && !b->owner)
@@ -109,14 +115,13 @@ static bool outside_of_product(tt_builder *b, const char *what)
 tt_value *tt_converter_state(tt_builder *b, const tt_product *p, const char *name,
                              const tt_dim *dims, int n_dims, const tt_init *init)
 {
-    static const char *const roles[] = {"forward", "grad_input", "grad_weight"};
     tt_buffer_opts o = {.init = {.kind = TT_INIT_CONSTANT}};
     if (outside_of_product(b, "tt_converter_state"))
         return tt_placeholder(b);
     if (init)
         o.init = *init;
     const char *full = tt_arena_printf(b->arena, "converters.%s.%s.%s.%s", b->owner, p->param,
-                                       roles[p->role], name);
+                                       tt_product_roles[p->role], name);
     tt_value *v = read_buffer(b, full, dims, n_dims, &o);
     if (!b->failed)
         v->node->state->of_converter = true;

@@ -56,6 +56,10 @@ tt_value *tt_builder_convert_linear(tt_builder *b, const char *param_name, tt_va
 tt_value *tt_builder_convert_nested(tt_builder *b, tt_value *x, tt_value *w);
 /* The product() of the converter of this name runs from here on; NULL: none does. Returns the one before. */
 const char *tt_builder_owner(tt_builder *b, const char *converter);
+
+/* The names of tt_product_role, in its order, in jobs and in states of converters. */
+#define TT_N_PRODUCT_ROLES 3
+extern const char *const tt_product_roles[TT_N_PRODUCT_ROLES];
 /* Converter number i's linear() runs from here on; -1: none does. Returns the one before. */
 int tt_builder_converting(tt_builder *b, int i);
 

@@ -126,8 +126,8 @@ static bool option_of(const tt_component *c, const void *config, const char *nam
     return x != NULL;
 }
 
-static tt_status put_key(const exporting *x, const char *param, const char *key,
-                         const tt_dcp_value *v, tt_error *err)
+static tt_status put_group_key(const exporting *x, const char *param, const char *key,
+                               const tt_dcp_value *v, tt_error *err)
 {
     return tt_dcp_put_value(
         x->writer, tt_arena_printf(x->arena, "optimizer.param_groups.%s.%s", param, key), v, err);
@@ -149,7 +149,7 @@ static tt_status put_defaults(const exporting *x, const char *param, tt_error *e
         {"decoupled_weight_decay", {TT_DCP_BOOL, 1, {0}}}
     };
     for (size_t i = 0; i < TT_COUNT(keys); i++)
-        TT_TRY(put_key(x, param, keys[i].key, &keys[i].value, err));
+        TT_TRY(put_group_key(x, param, keys[i].key, &keys[i].value, err));
     return TT_OK;
 }
 
@@ -173,17 +173,17 @@ static tt_status write_group(const exporting *x, const tt_param_info *p, tt_erro
     int64_t head_dim = 0;
     TT_TRY(name_there(x, p->name, &name, &head_dim, err));
     v.real[0] = base;
-    TT_TRY(put_key(x, name, "initial_lr", &v, err));
+    TT_TRY(put_group_key(x, name, "initial_lr", &v, err));
     v.real[0] = rate(x, base);
-    TT_TRY(put_key(x, name, "lr", &v, err));
+    TT_TRY(put_group_key(x, name, "lr", &v, err));
     for (size_t i = 0; i < TT_COUNT(same); i++)
         if (option_of(c, g->config, same[i], &v.real[0]))
-            TT_TRY(put_key(x, name, same[i], &v, err));
+            TT_TRY(put_group_key(x, name, same[i], &v, err));
     v.kind = TT_DCP_PAIR;
     if (!option_of(c, g->config, "beta1", &v.real[0]) ||
         !option_of(c, g->config, "beta2", &v.real[1]))
         return TT_OK;
-    TT_TRY(put_key(x, name, "betas", &v, err));
+    TT_TRY(put_group_key(x, name, "betas", &v, err));
     return put_defaults(x, name, err);
 }
 

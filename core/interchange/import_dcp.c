@@ -145,7 +145,8 @@ tt_status tt_import_list_states(import *im, tt_error *err)
 
 /* ---- counts ---- */
 
-static tt_status count(const import *im, const char *name, int64_t *out, bool *found, tt_error *err)
+static tt_status read_count(const import *im, const char *name, int64_t *out, bool *found,
+                            tt_error *err)
 {
     double x = 0;
     TT_TRY(tt_ckpt_number(im->reader, name, &x, found, err));
@@ -162,8 +163,8 @@ static tt_status step_of_optimizer(const import *im, int64_t *step, bool *found,
     *found = false;
     for (size_t i = 0; i < im->n && !*found; i++) {
         const char *param = im->tensors.items[i].there + strlen(im->prefix);
-        TT_TRY(count(im, tt_arena_printf(im->arena, "%s%s.step", im->states, param), step, found,
-                     err));
+        TT_TRY(read_count(im, tt_arena_printf(im->arena, "%s%s.step", im->states, param), step,
+                          found, err));
     }
     return TT_OK;
 }
@@ -175,7 +176,7 @@ static tt_status samples(const import *im, tt_trainer_state *state, tt_error *er
     bool found = false;
     const int64_t length = im->s->core.training.seq_len,
                   batch = im->s->core.training.global_batch_size;
-    TT_TRY(count(im, "train_state.samples_seen", &state->samples_seen, &found, err));
+    TT_TRY(read_count(im, "train_state.samples_seen", &state->samples_seen, &found, err));
     if (found)
         return TT_OK;
     const char *how = "nothing there says how many: the data begins anew";
@@ -198,7 +199,7 @@ tt_status tt_import_progress(const import *im, tt_trainer_state *state, tt_error
     bool has_step = false, has_tokens = false, has_own = false;
     if (!im->states)
         return TT_OK;
-    TT_TRY(count(im, "train_state.step", &step, &has_step, err));
+    TT_TRY(read_count(im, "train_state.step", &step, &has_step, err));
     TT_TRY(step_of_optimizer(im, &of_optimizer, &has_own, err));
     if (!has_step && !has_own)
         return TT_FAIL(
@@ -211,6 +212,6 @@ tt_status tt_import_progress(const import *im, tt_trainer_state *state, tt_error
         tt_log(TT_WARN, "checkpoint",
                "%s: train_state.step is %lld, the optimizer's is %lld: going on from %lld",
                im->folder, (long long)step, (long long)of_optimizer, (long long)step);
-    TT_TRY(count(im, "train_state.ntokens_seen", &state->tokens_seen, &has_tokens, err));
+    TT_TRY(read_count(im, "train_state.ntokens_seen", &state->tokens_seen, &has_tokens, err));
     return samples(im, state, err);
 }

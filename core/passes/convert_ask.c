@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/op.h"
 #include "graph/rewrite.h"
 #include "passes/convert_impl.h"
 
@@ -41,14 +42,14 @@ tt_value *tt_convert_with_dtype(tt_builder *b, tt_value *y, tt_dtype to)
 void tt_convert_check_final(tt_builder *b, const tt_convert_opts *o, int i, const tt_product *p,
                             const tt_param_info *info)
 {
-    static const char *const roles[] = {"forward", "grad_input", "grad_weight"};
     for (int k = i + 1; k < o->n; k++) {
         const tt_value *y = o->product(o->user, k, b, p, info);
         if (y && y != p->a && !tt_builder_error(b))
             tt_builder_fail(b, TT_EINVAL,
                             "%s converts the product %s of %s, which %s has converted and no other "
                             "may change: list it before, or leave the layer out by filter or roles",
-                            o->name(o->user, k), roles[p->role], p->param, o->name(o->user, i));
+                            o->name(o->user, k), tt_product_roles[p->role], p->param,
+                            o->name(o->user, i));
     }
 }
 

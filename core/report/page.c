@@ -269,14 +269,26 @@ static void print_memory(const tt_run_report *r, tt_str *o)
 }
 
 /* The drawing is a file of its own, too, where it needs the name of its namespace. */
-static void print_pipeline(const tt_run_report *r, tt_str *o)
+static void print_drawing(const char *title, const char *svg, tt_str *o)
 {
-    const char *rest = r->pipeline ? strstr(r->pipeline, " viewBox") : NULL;
+    const char *rest = svg ? strstr(svg, " viewBox") : NULL;
     if (!rest)
         return;
-    tt_str_add(o, "<h3>Pipeline</h3><div class=\"card drawing\"><svg");
+    tt_str_add(o, "<h3>");
+    tt_html(o, title);
+    tt_str_add(o, "</h3><div class=\"card drawing\"><svg");
     tt_str_add(o, rest);
     tt_str_add(o, "</div>\n");
+}
+
+static void print_recomputed(const tt_run_report *r, tt_str *o)
+{
+    if (!r->recomputed)
+        return;
+    tt_str_add(o, "<h3>Activation budget</h3><pre class=\"card drawing\">");
+    tt_html(o, r->recomputed);
+    tt_str_add(o, "</pre>\n");
+    print_drawing("Time against memory", r->pareto, o);
 }
 
 static void cell(tt_str *o, double v, int decimals)
@@ -416,7 +428,8 @@ static void print_run(const tt_run_report *r, bool alone, tt_str *o)
     tt_str_add(o, "</div>");
     print_memory(r, o);
     tt_str_add(o, "</div>\n");
-    print_pipeline(r, o);
+    print_drawing("Pipeline", r->pipeline, o);
+    print_recomputed(r, o);
     print_ops(r, o);
     print_job(r, o);
     print_checkpoints(r, o);

@@ -62,6 +62,8 @@ typedef struct tt_run_report {
     const tt_memory_line *memory; /* NULL: memory_note says why */
     const char *memory_note;
     const char *pipeline;       /* the drawing of its schedule as SVG; NULL: it has no pipeline */
+    const char *recomputed;     /* what a memory budget recomputes, by layer; NULL: none is set */
+    const char *pareto;         /* its choices as SVG; NULL: not known */
     TT_VEC(const char *) notes; /* what could not be read */
 } tt_run_report;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/graph.h"
+#include "graph/op.h"
 #include "setup/param_match.h"
 #include "setup/setup_impl.h"
 #include <string.h>
@@ -7,13 +8,6 @@
 
 /* The job's converters, in order: which of them are asked about a layer or a product, by filter, roles and
  * steps. */
-
-#define N_ROLES 3
-static const char *const role_names[N_ROLES] = {
-    [TT_PRODUCT_FORWARD] = "forward",
-    [TT_PRODUCT_GRAD_INPUT] = "grad_input",
-    [TT_PRODUCT_GRAD_WEIGHT] = "grad_weight",
-};
 
 typedef struct filter_entry {
     const char *text;
@@ -28,9 +22,9 @@ typedef struct tt_converting {
     size_t n_filter;
     unsigned roles; /* bit r: the products of role r */
     int64_t from, to;
-    tt_error fault;                  /* the first pattern that failed on a name */
-    int64_t linears, asked[N_ROLES]; /* of the graph that was compiled last: offered */
-    int64_t layers, done[N_ROLES];   /* and converted */
+    tt_error fault;                             /* the first pattern that failed on a name */
+    int64_t linears, asked[TT_N_PRODUCT_ROLES]; /* of the graph that was compiled last: offered */
+    int64_t layers, done[TT_N_PRODUCT_ROLES];   /* and converted */
 } tt_converting;
 
 static const tt_converter_vt *vtable(const tt_setup *s, int i)
@@ -111,17 +105,17 @@ static tt_status make_roles(tt_setup *s, tt_converting *c, const tt_strings *rol
 {
     const char *key = tt_arena_printf(s->arena, "%s.roles", c->key);
     if (own)
-        c->roles = (1u << N_ROLES) - 1;
+        c->roles = (1u << TT_N_PRODUCT_ROLES) - 1;
     else if (!roles->n)
         return tt_job_fail(s->job, key, err,
                            "is empty, so nothing would be converted; roles are forward, "
                            "grad_input, grad_weight");
     for (size_t k = 0; k < roles->n; k++) {
         int r = 0;
-        while (r < N_ROLES && strcmp(roles->items[k], role_names[r]) != 0)
+        while (r < TT_N_PRODUCT_ROLES && strcmp(roles->items[k], tt_product_roles[r]) != 0)
             r++;
-        if (r == N_ROLES) {
-            const char *near = tt_nearest(roles->items[k], role_names, N_ROLES);
+        if (r == TT_N_PRODUCT_ROLES) {
+            const char *near = tt_nearest(roles->items[k], tt_product_roles, TT_N_PRODUCT_ROLES);
             return tt_job_fail(s->job, key, err,
                                "no role \"%.60s\"%s%s%s; roles are forward, "
                                "grad_input, grad_weight",
@@ -129,7 +123,7 @@ static tt_status make_roles(tt_setup *s, tt_converting *c, const tt_strings *rol
                                near ? "?)" : "");
         }
         if (c->roles >> r & 1u)
-            return tt_job_fail(s->job, key, err, "\"%s\" is listed twice", role_names[r]);
+            return tt_job_fail(s->job, key, err, "\"%s\" is listed twice", tt_product_roles[r]);
         c->roles |= 1u << r;
     }
     return TT_OK;
@@ -157,7 +151,7 @@ static tt_status common_keys(tt_setup *s, int i, tt_error *err)
         return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.to_step", c->key), err,
                            "%lld is not above from_step %lld, so no step would be converted",
                            (long long)c->to, (long long)c->from);
-    if (!has_product(vtable(s, i)) && !own_roles && c->roles != (1u << N_ROLES) - 1)
+    if (!has_product(vtable(s, i)) && !own_roles && c->roles != (1u << TT_N_PRODUCT_ROLES) - 1)
         return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.roles", c->key), err,
                            "%s replaces whole layers, not single products: leave roles out",
                            s->converters[i].name);
@@ -188,8 +182,8 @@ void tt_setup_only_converter(tt_setup *s, const tt_part *p)
         return;
     s->converters[0] = *p;
     s->converting = tt_arena_array(s->arena, 1, sizeof *s->converting);
-    s->converting[0] =
-        (tt_converting){.key = "converters[0]", .roles = (1u << N_ROLES) - 1, .to = INT64_MAX};
+    s->converting[0] = (tt_converting){
+        .key = "converters[0]", .roles = (1u << TT_N_PRODUCT_ROLES) - 1, .to = INT64_MAX};
 }
 
 /* ---- asking ---- */
@@ -333,11 +327,11 @@ static void say_what(const tt_setup *s, int i)
     const tt_converting *c = &s->converting[i];
     int64_t products = 0;
     tt_str t = {0};
-    for (int r = 0; r < N_ROLES; r++) {
+    for (int r = 0; r < TT_N_PRODUCT_ROLES; r++) {
         products += c->done[r];
         if (c->done[r])
             tt_str_printf(&t, "%s%lld of %lld %s", t.n ? ", " : "", (long long)c->done[r],
-                          (long long)c->asked[r], role_names[r]);
+                          (long long)c->asked[r], tt_product_roles[r]);
     }
     if (c->layers)
         tt_log(TT_INFO, "train", "%s: replaces %lld of %lld layers", shown_name((void *)s, i),

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "estimate/estimate.h"
 #include "interchange/assets.h"
 #include "train/loop.h"
 #include <stdlib.h>
@@ -140,6 +141,15 @@ tt_status tt_loop_describe(const tt_loop *l, tt_error *err)
     return st;
 }
 
+static void announce_budget(const tt_setup *s)
+{
+    tt_str o = {0};
+    tt_recomputed_text(s, &o);
+    if (o.n)
+        tt_log(TT_INFO, "recompute", "%s", tt_str_get(&o));
+    tt_str_free(&o);
+}
+
 tt_status tt_loop_announce(const tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
@@ -161,6 +171,7 @@ tt_status tt_loop_announce(const tt_loop *l, tt_error *err)
            s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
            (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
            (double)tt_program_bytes(l->rank.plan->program) / (1 << 30));
+    announce_budget(s);
     if (l->o->verbose > 0) {
         say_parts(s);
         say_memory(l->rank.plan);

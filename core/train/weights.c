@@ -148,33 +148,57 @@ static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error 
     return tt_ckpt_load(reader, p, n, err);
 }
 
-/* Leaves out what converters of this job declare or keep, and the loss scale, where the checkpoint has
- * not: that begins with its initial values. Returns how many pieces are left. */
-static size_t without_new(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
-                          size_t n, const char *folder, tt_arena *a, bool report)
+/* ---- what a checkpoint need not have ---- */
+
+/* Which pieces a folder of weights may lack: they keep their initial values. */
+typedef enum lacking {
+    RESUMED, /* what converters of this job declare or keep, and the loss scale */
+    STARTED, /* these and the factors of adapters */
+} lacking;
+
+/* By name: the parameters. An optimizer's state belongs to the parameter that its name begins with. */
+static tt_map *params_by_name(const tt_graph *g, tt_arena *a)
+{
+    tt_map *m = tt_map_new(a);
+    for (size_t i = 0; i < g->params.n; i++)
+        tt_map_set(m, g->params.items[i]->name, g->params.items[i]);
+    return m;
+}
+
+static const char *param_name(const char *piece, tt_arena *a)
 {
     static const char prefix[] = "optimizer.state.";
+    if (strncmp(piece, prefix, sizeof prefix - 1))
+        return piece;
+    const char *name = piece + sizeof prefix - 1, *dot = strrchr(name, '.');
+    return dot ? tt_arena_strn(a, name, (size_t)(dot - name)) : name;
+}
+
+/* Leaves out the pieces that the checkpoint may lack and lacks; returns how many are left. */
+static size_t without_absent(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
+                             size_t n, lacking which, const char *folder, bool report)
+{
     const tt_graph *g = r->s->graph;
-    tt_map *declared = tt_map_new(a);
+    tt_arena *a = tt_arena_new();
+    const tt_map *params = params_by_name(g, a);
     const char *first = NULL;
     size_t kept = 0, added = 0, states = 0;
-    for (size_t i = 0; i < g->params.n; i++)
-        if (g->params.items[i]->converter)
-            tt_map_set(declared, g->params.items[i]->name, declared);
     for (size_t i = 0; i < n; i++) {
-        const tt_state *state = tt_graph_state(g, TT_STATE_BUFFER, p[i].name);
-        const bool own = state && (state->of_converter || state->of_trainer);
-        const bool moment = !strncmp(p[i].name, prefix, sizeof prefix - 1);
-        const char *name = moment ? p[i].name + sizeof prefix - 1 : p[i].name;
-        const char *dot = moment ? strrchr(name, '.') : NULL;
-        const char *param = dot ? tt_arena_strn(a, name, (size_t)(dot - name)) : name;
-        if ((!own && !tt_map_get(declared, param)) || tt_ckpt_has(reader, p[i].name)) {
+        const tt_state *buffer = tt_graph_state(g, TT_STATE_BUFFER, p[i].name);
+        const tt_param_info *param = tt_map_get(params, param_name(p[i].name, a));
+        const bool declared = param && param->converter;
+        const bool may_lack = declared ||
+                              (buffer && (buffer->of_converter || buffer->of_trainer)) ||
+                              (which == STARTED && param && param->adapter_of);
+        if (!may_lack || tt_ckpt_has(reader, p[i].name)) {
             p[kept++] = p[i];
             continue;
         }
-        states += own && state->of_converter;
-        added += !own && !moment;
-        first = first || own ? first : param;
+        states += buffer && buffer->of_converter;
+        if (declared && !is_of_optimizer(p[i].name)) {
+            added++;
+            first = first ? first : param->name;
+        }
     }
     if (report && states)
         tt_log(TT_INFO, "checkpoint",
@@ -185,32 +209,11 @@ static size_t without_new(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckp
             TT_INFO, "checkpoint",
             "converters: %zu parameters added, which the checkpoint has not (%s%s): initial values",
             added, first, added > 1 ? ", …" : "");
+    tt_arena_free(a);
     return kept;
 }
 
-/* Whether a parameter of the run is a part of an adapter, which the weights that it starts from need
- * not have. */
-static bool is_adapter(const tt_rank *r, const char *name)
-{
-    const tt_graph *g = r->s->graph;
-    for (size_t i = 0; i < g->params.n; i++)
-        if (!strcmp(g->params.items[i]->name, name))
-            return g->params.items[i]->adapter_of != NULL;
-    return false;
-}
-
-/* Keeps the pieces that are not adapters. reader: adapters that it has are kept, too; NULL: none. */
-static size_t drop_adapters(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
-                            size_t n)
-{
-    size_t k = 0;
-    for (size_t i = 0; i < n; i++)
-        if ((reader && tt_ckpt_has(reader, p[i].name)) || !is_adapter(r, p[i].name))
-            p[k++] = p[i];
-    return k;
-}
-
-static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, bool initial,
+static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, lacking which,
                            bool report, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
@@ -218,10 +221,8 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     tt_ckpt_piece *p;
     size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
-    if (s == TT_OK && initial)
-        n = drop_adapters(r, reader, p, n);
     if (s == TT_OK) {
-        n = without_new(r, reader, p, n, step_folder, a, report);
+        n = without_absent(r, reader, p, n, which, step_folder, report);
         s = fill_all(r, p, n, false, load_pieces, reader, err);
     }
     if (s == TT_OK && report) {
@@ -237,55 +238,61 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err)
 {
-    return load_step(r, step_folder, optimizer, false, report, err);
+    return load_step(r, step_folder, optimizer, RESUMED, report, err);
 }
 
 tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, bool report, tt_error *err)
 {
-    return load_step(r, step_folder, false, true, report, err);
+    return load_step(r, step_folder, false, STARTED, report, err);
 }
 
-typedef struct hf_folder {
+/* ---- folders of Hugging Face and of PEFT ---- */
+
+typedef struct foreign_folder {
     const tt_setup *s;
     const char *path;
     bool report;
-} hf_folder;
+} foreign_folder;
 
 static tt_status load_hf_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error *err)
 {
-    const hf_folder *f = user;
+    const foreign_folder *f = user;
     return tt_setup_load_hf(f->s, f->path, p, n, f->report, err);
-}
-
-tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
-{
-    tt_arena *a = tt_arena_new();
-    tt_ckpt_piece *p;
-    size_t n = pieces(r, a, false, false, &p);
-    n = drop_adapters(r, NULL, p, n);
-    const tt_status s =
-        fill_all(r, p, n, true, load_hf_pieces, &(hf_folder){r->s, folder, report}, err);
-    tt_arena_free(a);
-    return s;
 }
 
 static tt_status load_adapter_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error *err)
 {
-    const hf_folder *f = user;
+    const foreign_folder *f = user;
     return tt_setup_load_adapter(f->s, f->path, p, n, f->report, err);
+}
+
+/* Fills the factors of adapters, or all other parameters. */
+static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters, bool report,
+                              tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    const tt_map *params = params_by_name(r->s->graph, a);
+    foreign_folder f = {r->s, folder, report};
+    tt_ckpt_piece *p;
+    const size_t n = pieces(r, a, false, false, &p);
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        const tt_param_info *param = tt_map_get(params, p[i].name);
+        if ((param && param->adapter_of) == adapters)
+            p[k++] = p[i];
+    }
+    const tt_status s =
+        fill_all(r, p, k, true, adapters ? load_adapter_pieces : load_hf_pieces, &f, err);
+    tt_arena_free(a);
+    return s;
+}
+
+tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
+{
+    return load_foreign(r, folder, false, report, err);
 }
 
 tt_status tt_rank_load_adapter(tt_rank *r, const char *folder, bool report, tt_error *err)
 {
-    tt_arena *a = tt_arena_new();
-    tt_ckpt_piece *p;
-    const size_t n = pieces(r, a, false, false, &p);
-    size_t k = 0;
-    for (size_t i = 0; i < n; i++)
-        if (is_adapter(r, p[i].name))
-            p[k++] = p[i];
-    const tt_status s =
-        fill_all(r, p, k, true, load_adapter_pieces, &(hf_folder){r->s, folder, report}, err);
-    tt_arena_free(a);
-    return s;
+    return load_foreign(r, folder, true, report, err);
 }

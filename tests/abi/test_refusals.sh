@@ -25,7 +25,7 @@ verdict() { # NAME CONDITION-STATUS
 refused() { # NAME WORDS COMMAND...: status 2, one line on stderr with the words
     name=$1 words=$2
     shift 2
-    timeout 20 "$@" >"$dir/out" 2>"$dir/err"
+    timeout 300 "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -qF -- "$words" "$dir/err"
     verdict "$name" $?
@@ -67,7 +67,7 @@ survived=0
 i=0
 while [ $i -lt 50 ]; do
     head -c $((bytes * i / 50)) "$dir/good.so" >"$dir/cut.so"
-    timeout 20 "$TTRUN" --plugin-dir "$dir/none" plugins check "$dir/cut.so" >"$dir/out" 2>"$dir/err"
+    timeout 300 "$TTRUN" --plugin-dir "$dir/none" plugins check "$dir/cut.so" >"$dir/out" 2>"$dir/err"
     [ $? -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && survived=$((survived + 1))
     i=$((i + 1))
 done

@@ -13,7 +13,7 @@ ok plugin_builds
 crashes() { # NAME WORDS [OPTION...]: one line, with the words, and status 1
     name=$1 words=$2
     shift 2
-    timeout 20 "$TTRUN" "$job" --dump_folder "$dir/run" --checkpoint.enable false --plugin-dir "$PLUGINS" --plugin-dir "$dir/mine" "$@" \
+    timeout 300 "$TTRUN" "$job" --dump_folder "$dir/run" --checkpoint.enable false --plugin-dir "$PLUGINS" --plugin-dir "$dir/mine" "$@" \
         >"$dir/out" 2>"$dir/err" </dev/null
     rc=$?
     [ $rc -eq 1 ] && one_line "$dir/err" && grep -qF "ttrun: $words of $dir/mine/crash.so crashed (" "$dir/err"
@@ -53,7 +53,7 @@ rc=$?
 [ $rc -eq 134 ] && ! grep -q crashed "$dir/err"
 ok abort_signal_of_another_process_ends_it
 
-timeout 60 "$TTRUN" plugins check "$dir/mine/crash.so" --plugin-dir "$PLUGINS" >"$dir/out" 2>"$dir/err"
+timeout 300 "$TTRUN" plugins check "$dir/mine/crash.so" --plugin-dir "$PLUGINS" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && grep -q '^FAIL  describes  .*"crash" crashed (SIGSEGV' "$dir/out"
 ok check_names_the_component

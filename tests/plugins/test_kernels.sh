@@ -45,7 +45,7 @@ JOB
 train() { # NAME FOLDER [OPTION...]: losses to NAME.loss
     name=$1 folder=$2
     shift 2
-    timeout 60 "$TTRUN" -v --plugin-dir common --plugin-dir "$folder" --plugin-dir "$PLUGINS" job.json --dump_folder "run_$name" "$@" >out 2>err ||
+    timeout 300 "$TTRUN" -v --plugin-dir common --plugin-dir "$folder" --plugin-dir "$PLUGINS" job.json --dump_folder "run_$name" "$@" >out 2>err ||
         return 1
     grep -o '"loss":[0-9.]*' "run_$name/metrics.jsonl" >"$name.loss" && [ "$(wc -l <"$name.loss")" -eq 3 ]
 }
@@ -93,7 +93,7 @@ train far louds --backend.kernels far
 verdict kernels_of_another_backend_are_refused $?
 
 # plugins check compares a kernel with the decomposition
-check() { timeout 100 "$TTRUN" plugins check "$1" --plugin-dir "$PLUGINS" >out 2>err; }
+check() { timeout 300 "$TTRUN" plugins check "$1" --plugin-dir "$PLUGINS" >out 2>err; }
 check with/relu2.so && grep -q 'kernels relu2: relu2: losses after 3 steps: .* without these kernels' out && [ "$(grep -c '^ok ' out)" -eq 5 ]
 verdict check_compares_with_the_backend $?
 mkdir wrong && sed 's/x\[i\] \* x\[i\] : 0/x[i] * x[i] * 1.01f : 0/' relu2.c >wrong/wrong.c && plugin wrong/wrong.c wrong

@@ -4,7 +4,8 @@
 #include <string.h>
 
 /* json_tool FILE [PATH [STEP]]: the value at a.b.c (a number: an element) of a JSON file; of a file
- * of JSON lines that of the last line, or of the one whose "step" is STEP. Strings without quotes.
+ * of JSON lines that of the last line, or of the one whose "step" is STEP. Strings without quotes; hex:PATH
+ * writes the bytes whose hexadecimal numbers the string holds.
  * Status 1: not JSON; 2: no such value. */
 
 static const tt_json *find(const tt_json *v, char *path)
@@ -39,6 +40,13 @@ static const tt_json *parse(tt_arena *a, const char *name, char *text, size_t n,
     return found;
 }
 
+static void write_bytes(const char *hex)
+{
+    unsigned byte;
+    for (; sscanf(hex, "%2x", &byte) == 1; hex += 2)
+        putchar((int)byte);
+}
+
 int main(int argc, char **argv)
 {
     tt_arena *a = tt_arena_new();
@@ -48,13 +56,17 @@ int main(int argc, char **argv)
     size_t n;
     int rc = 1;
     const tt_json *v = NULL;
+    char *path = argc > 2 ? argv[2] : NULL;
+    const bool bytes = path && !strncmp(path, "hex:", 4);
     if (argc > 1 && tt_read_file(argv[1], 0, &text, &n, &err) == TT_OK)
         v = parse(a, argv[1], text, n, argc > 3 ? argv[3] : NULL);
     if (v) {
-        v = argc > 2 ? find(v, argv[2]) : v;
+        v = path ? find(v, path + (bytes ? 4 : 0)) : v;
         rc = v ? 0 : 2;
     }
-    if (v && v->type == TT_JSON_STRING)
+    if (v && v->type == TT_JSON_STRING && bytes)
+        write_bytes(v->string);
+    else if (v && v->type == TT_JSON_STRING)
         puts(v->string);
     else if (v) {
         tt_json_write(v, &out);

@@ -32,7 +32,7 @@ JOB
 
 job=$dir/job.json
 
-ttrun() { timeout 60 "$TTRUN" "$@" --plugin-dir "$PLUGINS"; }
+ttrun() { timeout 300 "$TTRUN" "$@" --plugin-dir "$PLUGINS"; }
 # train FOLDER OPTION...: the job ($job) in a folder of its own; streams to $dir/out and $dir/err, status in $rc
 train() {
     folder=$1
@@ -63,12 +63,12 @@ start() {
     "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
 }
-# until COMMAND...: is true, 20 s at most
+# until COMMAND...: is true, 3 minutes at most
 until_true() {
     tries=0
     until "$@" 2>/dev/null; do
         tries=$((tries + 1))
-        [ $tries -lt 1000 ] || return 1
+        [ $tries -lt 9000 ] || return 1
         sleep 0.02
     done
 }

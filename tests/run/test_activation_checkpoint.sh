@@ -32,6 +32,13 @@ train "$dir/two" --comm.backend local --parallelism.data_parallel_shard_degree 2
 train "$dir/two-budget" --parallelism.data_parallel_shard_degree 2 $budget 0.3 --nproc 2
 [ "$rc" -eq 0 ] && same_losses "$dir/two" "$dir/two-budget"
 ok processes_choose_alike
+grep -q 'I recompute\] budget: training takes 0.0.* per rank (none 0.0.*) *.* of the FLOPs are done again' "$dir/err"
+ok the_run_says_what_it_chose
+ttrun report "$dir/two-budget" >"$dir/out" 2>"$dir/err" && grep -q 'Activation budget</h3><pre[^>]*>budget: training takes' "$dir/two-budget/report.html" &&
+    grep -q '^ *[0-9-]* .* rms_norm' "$dir/two-budget/report.html" && grep -q 'class="pareto"' "$dir/two-budget/report.html"
+ok the_page_shows_the_layers_and_the_choices
+ttrun report "$dir/two" >"$dir/out" 2>"$dir/err" && ! grep -q 'Activation budget' "$dir/two/report.html"
+ok no_budget_nothing_on_the_page
 
 # ---- ttrun plan ----
 plan() { ttrun plan "$job" --model.args.n_layers 6 "$@" >"$dir/out" 2>"$dir/err"; }

@@ -6,7 +6,7 @@ tool=$BUILD/tests/run/ctl_tool
 forever="--training.steps 100000000 --checkpoint.interval 100000000"
 valid="--validation.enable true --validation.freq 100000000 --validation.dataloader.path [\"$dir/text.txt\"]"
 ctl() { # FOLDER WORD...: streams to $dir/out and $dir/err, status in $rc
-    timeout 30 "$TTRUN" ctl "$@" >"$dir/out" 2>"$dir/err"
+    timeout 300 "$TTRUN" ctl "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
 answers() { grep -Eq "$1" "$dir/out" && [ "$(wc -l <"$dir/out")" -eq 1 ] && ! [ -s "$dir/err" ]; }
@@ -68,7 +68,7 @@ for way in one local $ways; do
     [ "$(ls "$folder/profile" | grep -c step-)" -eq 1 ] || bad="$bad profiles"
     ctl "$folder" stop && answers '^stopped by ttrun ctl after step [0-9]*, saved$' || bad="$bad stop"
     last=$(sed 's/.*step \([0-9]*\),.*/\1/' "$dir/out")
-    ends_within 10 4 && [ "$(newest "$folder/checkpoint")" = "$last" ] && [ "$(grep -c 'stopped by ttrun ctl' "$folder.err")" -eq 1 ] || bad="$bad end"
+    ends_within 60 4 && [ "$(newest "$folder/checkpoint")" = "$last" ] && [ "$(grep -c 'stopped by ttrun ctl' "$folder.err")" -eq 1 ] || bad="$bad end"
     [ -e "$folder/.ctl" ] && bad="$bad left"
     [ -z "$bad" ]
     ok "${way}_ctl_commands $bad"
@@ -130,7 +130,7 @@ if [ -z "$closed" ]; then
     grep -q '^-1 this run belongs to another user\|skip' "$dir/out" || bad="$bad other-$(cat "$dir/out")"
 fi
 kill -0 $pid && ctl "$folder" stop && answers '^stopped by ttrun ctl after step [0-9]*$' || bad="$bad stop"
-ends_within 10 4 || bad="$bad end"
+ends_within 60 4 || bad="$bad end"
 [ -z "$bad" ]
 ok "ctl_survives_hostile_clients $bad"
 
@@ -151,13 +151,13 @@ for round in killed again; do
         rm "$folder/metrics.jsonl"
     fi
 done
-ctl "$folder" stop && ends_within 10 4 && ! [ -e "$folder/.ctl" ] || bad="$bad stop"
+ctl "$folder" stop && ends_within 60 4 && ! [ -e "$folder/.ctl" ] || bad="$bad stop"
 mkdir -p "$dir/taken/.ctl"
 start "$dir/taken" $forever
 up && grep -q 'W train.*taken/.ctl: .*; ttrun ctl cannot reach this run' "$folder.err" || bad="$bad taken"
 ctl "$folder" status || refuses 'is training there, but takes no commands' || bad="$bad none"
 kill -TERM $pid
-ends_within 10 4 || bad="$bad term"
+ends_within 60 4 || bad="$bad term"
 [ -z "$bad" ]
 ok "ctl_socket_of_any_folder $bad"
 exit $failed

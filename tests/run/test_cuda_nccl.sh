@@ -165,7 +165,7 @@ RANK
         folder=$1 script=$2
         shift 2
         # shellcheck disable=SC2086
-        timeout 60 mpirun -np 2 --oversubscribe $script "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $cuda \
+        timeout 300 mpirun -np 2 --oversubscribe $script "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $cuda \
             $p.data_parallel_shard_degree 2 --training.steps 3 --comm.init_timeout_seconds 3 "$@" >"$dir/out" 2>"$dir/err"
         rc=$?
     }

@@ -98,4 +98,25 @@ ok another_scale_is_refused
 train "$dir/bad" --checkpoint.initial_load_path "$dir/adapter" --tokenizer.name byte
 [ "$rc" -ne 0 ] && grep -q 'the job needs the converter lora' "$dir/err"
 ok an_adapter_without_the_converter_is_refused
+
+# ---- folders that PEFT wrote (tests/golden/peft.json) ----
+json=$BUILD/tests/run/json_tool golden=$SRC/tests/golden/peft.json tensors=$BUILD/tests/run/tensor_tool
+while read -r name converters; do
+    theirs=$dir/peft_$name ours=$dir/again_$name bad=
+    mkdir "$theirs"
+    "$json" "$golden" "$name.config" >"$theirs/adapter_config.json"
+    "$json" "$golden" "hex:$name.weights" >"$theirs/adapter_model.safetensors"
+    train "$dir/of_$name" --checkpoint.initial_load_path "$theirs" --converters "$converters" --training.steps 1 --tokenizer.name byte --optimizer.lr 0 &&
+        ttrun ckpt export --to hf --adapter "$dir/of_$name" "$ours" >"$dir/out" 2>"$dir/err" && "$tensors" "$theirs/adapter_model.safetensors" | sort >"$dir/a" &&
+        "$tensors" "$ours/adapter_model.safetensors" | sort | cmp -s - "$dir/a" && [ -s "$dir/a" ]
+    ok "${name}_adapter_of_peft_is_read_and_written_again"
+    for key in peft_type task_type r lora_alpha lora_dropout use_rslora bias fan_in_fan_out inference_mode; do
+        [ "$("$json" "$theirs/adapter_config.json" $key)" = "$("$json" "$ours/adapter_config.json" $key)" ] || bad="$bad $key"
+    done
+    [ -z "$bad" ]
+    ok "${name}_configuration_says_what_peft_says$bad"
+done <<CASES
+plain [{"name": "lora", "rank": 2, "alpha": 6, "targets": ["q_proj", "down_proj"]}]
+rslora [{"name": "lora", "rank": 2, "alpha": 5, "dropout": 0.125, "rslora": true, "targets": ["v_proj"]}]
+CASES
 exit $failed

@@ -5,13 +5,13 @@
 for way in $ways; do
     launch $way "$dir/$way-term" --nproc 2 --checkpoint.interval 1000000
     kill -TERM $pid
-    ends_within 10 4 && step=$(newest "$folder/checkpoint") && [ "$(value "$folder/metrics.jsonl" step)" = "$step" ] &&
+    ends_within 60 4 && step=$(newest "$folder/checkpoint") && [ "$(value "$folder/metrics.jsonl" step)" = "$step" ] &&
         grep -q "stopped by SIGTERM after step $step, saved" "$dir/err" && [ "$(grep -c 'stopped by' "$dir/err")" -eq 1 ]
     ok "${way}_sigterm_saves_and_ends_with_4"
     launch $way "$dir/$way-usr" --nproc 2 --checkpoint.interval 1000000
     kill -USR1 $pid
     saved() { [ -n "$(newest "$folder/checkpoint")" ]; }
-    until_true saved && kill -INT $pid && ends_within 10 4
+    until_true saved && kill -INT $pid && ends_within 60 4
     ok "${way}_sigusr1_saves_and_goes_on"
     test_killed_ranks $way
     test_hanging_rank $way
@@ -26,7 +26,7 @@ for way in $ways; do
     mv "$folder/checkpoint" "$folder/moved" # it is there and held from the start on
     echo "in the way" >"$folder/checkpoint"
     kill -USR1 $pid
-    ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: rank 0: .*gone/checkpoint' "$dir/err"
+    ends_within 60 1 && one_line "$dir/err" && grep -q '^ttrun: rank 0: .*gone/checkpoint' "$dir/err"
     ok "${way}_failure_of_one_rank_ends_all_with_its_line"
 done
 if has_mpirun; then

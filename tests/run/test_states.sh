@@ -80,27 +80,33 @@ ok bf16_states_are_read_as_f32_and_a_line_says_so
 # ---- meshes: echo's states are computed from values that no mesh changes ----
 echo="$mine --optimizer.name echo --comm.backend local --training.steps 6 --checkpoint.interval 6 $bf16"
 odd="--model.args.dim 40 --model.args.n_heads 4 --model.args.hidden_dim 50 --model.args.vocab_size 271"
+on_mesh() { # NAME OPTION…: the run $alone with the options $common again, on a mesh
+    name=$1
+    shift
+    train "$dir/$alone-$name" $common "$@"
+    [ "$rc" -eq 0 ] && equal "$dir/$alone" "$dir/$alone-$name" 6
+    ok "the_same_bits_of_${alone}_on_$name"
+}
+on_meshes() { # RUN OPTION…
+    alone=$1
+    shift
+    common=$*
+    train "$dir/$alone" $common && [ "$rc" -eq 0 ]
+    ok "${alone}_runs"
+    on_mesh fsdp_2 $p.data_parallel_shard_degree 2 --training.local_batch_size 2
+    on_mesh fsdp_3 $p.data_parallel_shard_degree 3 --training.local_batch_size 2
+    on_mesh ddp_2 $p.data_parallel_replicate_degree 2 --training.local_batch_size 2
+    on_mesh tp_2 $p.tensor_parallel_degree 2
+    on_mesh pp_2 $p.pipeline_parallel_degree 2
+    on_mesh cp_2 $p.context_parallel_degree 2
+}
 for shape in even odd; do
     [ $shape = odd ] || odd_options=
     [ $shape = even ] || odd_options=$odd
-    train "$dir/echo_$shape" $echo $odd_options && [ "$rc" -eq 0 ]
-    ok "echo_runs_$shape"
-    mesh() { # NAME OPTION…
-        name=$1
-        shift
-        train "$dir/$name-$shape" $echo $odd_options "$@"
-        [ "$rc" -eq 0 ] && equal "$dir/echo_$shape" "$dir/$name-$shape" 6
-        ok "the_same_bits_on_${name}_$shape"
-    }
-    mesh fsdp_2 $p.data_parallel_shard_degree 2 --training.local_batch_size 2
-    mesh fsdp_3 $p.data_parallel_shard_degree 3 --training.local_batch_size 2
-    mesh ddp_2 $p.data_parallel_replicate_degree 2 --training.local_batch_size 2
-    mesh tp_2 $p.tensor_parallel_degree 2
-    mesh pp_2 $p.pipeline_parallel_degree 2
-    mesh cp_2 $p.context_parallel_degree 2
-    mesh fsdp_tp $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2 --training.local_batch_size 2
-    mesh pp_fsdp $p.pipeline_parallel_degree 2 $p.data_parallel_shard_degree 2 --training.local_batch_size 2
-    mesh offload_fsdp --backend.name far --training.enable_cpu_offload true $p.data_parallel_shard_degree 2 --training.local_batch_size 2
+    on_meshes echo_$shape $echo $odd_options
+    on_mesh fsdp_tp $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2 --training.local_batch_size 2
+    on_mesh pp_fsdp $p.pipeline_parallel_degree 2 $p.data_parallel_shard_degree 2 --training.local_batch_size 2
+    on_mesh offload_fsdp --backend.name far --training.enable_cpu_offload true $p.data_parallel_shard_degree 2 --training.local_batch_size 2
 done
 tied="--model.args.tie_embeddings true"
 train "$dir/tied" $echo $tied && train "$dir/tied_pp" $echo $tied $p.pipeline_parallel_degree 2
@@ -134,6 +140,7 @@ awk '{exit !($1 == 1000 && $2 <= 0.01)}' "$dir/distance_bf16" && awk '{exit !($2
 ok the_loss_stays_within_1_percent_of_f32_and_exp_avg_sq_too
 awk '{exit !($1 == 1000 && $2 > 0.02)}' "$dir/distance_nearest" && awk '{exit !($2 > 0.05)}' "$dir/error_nearest"
 ok rounding_to_nearest_fails_both
+
 # ---- parameters in bf16 (training.dtype) ----
 half="--training.dtype bfloat16"
 slow="--training.steps 400 --optimizer.lr 2e-5 --checkpoint.enable false"
@@ -142,21 +149,7 @@ ok parameters_in_bf16_move_where_nearest_rounding_would_stop_them
 train "$dir/value16" $half && train "$dir/value16_parts" $half --training.steps 5 && train "$dir/value16_parts" $half && equal "$dir/value16" "$dir/value16_parts" 10
 ok bitwise_resumed_with_parameters_in_bf16
 shrink="$mine --optimizer.name shrink --comm.backend local --training.steps 6 --checkpoint.interval 6 $half"
-train "$dir/shrink" $shrink && [ "$rc" -eq 0 ]
-ok shrink_runs
-shrinks() { # NAME OPTION…
-    name=$1
-    shift
-    train "$dir/shrink_$name" $shrink "$@"
-    [ "$rc" -eq 0 ] && equal "$dir/shrink" "$dir/shrink_$name" 6
-    ok "the_same_parameters_on_$name"
-}
-shrinks fsdp_2 $p.data_parallel_shard_degree 2 --training.local_batch_size 2
-shrinks fsdp_3 $p.data_parallel_shard_degree 3 --training.local_batch_size 2
-shrinks ddp_2 $p.data_parallel_replicate_degree 2 --training.local_batch_size 2
-shrinks tp_2 $p.tensor_parallel_degree 2
-shrinks pp_2 $p.pipeline_parallel_degree 2
-shrinks cp_2 $p.context_parallel_degree 2
+on_meshes shrink $shrink
 train "$dir/shrink_tied" $shrink --model.args.tie_embeddings true && train "$dir/shrink_tied_pp" $shrink --model.args.tie_embeddings true $p.pipeline_parallel_degree 2
 [ "$rc" -eq 0 ] && equal "$dir/shrink_tied" "$dir/shrink_tied_pp" 6
 ok the_same_parameters_where_two_stages_share_one

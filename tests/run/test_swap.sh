@@ -73,7 +73,7 @@ ok "swap_that_does_not_verify_is_dropped $bad"
 
 # ---- by ttrun ctl ----
 ctl() { # WORD...: to the run in $folder
-    timeout 60 "$TTRUN" ctl "$folder" "$@" >"$dir/out" 2>"$dir/err"
+    timeout 300 "$TTRUN" ctl "$folder" "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
 refuses() { [ "$rc" -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q "$1" "$dir/err"; }
@@ -99,7 +99,7 @@ for way in one local own; do
     off=$(step_said)
     ctl save || bad="$bad save"
     ctl stop || bad="$bad stop"
-    ends_within 10 4 || bad="$bad end"
+    ends_within 60 4 || bad="$bad end"
     short "$dir/$way-again" --checkpoint.enable false --training.steps $((off + 2)) \
         --converters "[{\"name\":\"half\",\"from_step\":$((on - 1)),\"to_step\":$((off - 1))}]" "$@" || bad="$bad again"
     same "$folder" "$dir/$way" 1 "$off" || bad="$bad losses"
@@ -122,7 +122,7 @@ last=$(rss)
 [ "$last" -le $((first + 3000)) ] || bad="$bad rss-$first-$last"
 flat() { [ "$(ls "/proc/$pid/fd" | wc -l)" -le "$fds" ]; }
 until_true flat || bad="$bad descriptors"
-ctl stop && ends_within 10 4 || bad="$bad stop"
+ctl stop && ends_within 60 4 || bad="$bad stop"
 [ -z "$bad" ]
 ok "swap_a_hundred_times_leaves_nothing $bad"
 exit $failed

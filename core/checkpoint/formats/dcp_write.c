@@ -177,7 +177,7 @@ static void end_zip(zip *z)
 
 /* ---- items ---- */
 
-static tt_status put(tt_dcp_writer *w, const void *p, size_t n, tt_error *err)
+static tt_status dcp_put(tt_dcp_writer *w, const void *p, size_t n, tt_error *err)
 {
     if (!tt_write_all(w->fd, p, n))
         return tt_fail_system(err, errno, "write", w->path);
@@ -185,9 +185,9 @@ static tt_status put(tt_dcp_writer *w, const void *p, size_t n, tt_error *err)
     return TT_OK;
 }
 
-static tt_status put_text(tt_dcp_writer *w, tt_str *s, tt_error *err)
+static tt_status dcp_put_text(tt_dcp_writer *w, tt_str *s, tt_error *err)
 {
-    const tt_status st = put(w, tt_str_get(s), s->n, err);
+    const tt_status st = dcp_put(w, tt_str_get(s), s->n, err);
     s->n = 0;
     return st;
 }
@@ -203,14 +203,14 @@ static tt_status put_item(tt_dcp_writer *w, const tt_str *pickle, const void *da
     if (is_tensor) {
         add_entry(&z, "archive/data/0", data, bytes);
         z.at = z.head.n + bytes;
-        s = put_text(w, &z.head, err);
+        s = dcp_put_text(w, &z.head, err);
         if (s == TT_OK)
-            s = put(w, data, bytes, err);
+            s = dcp_put(w, data, bytes, err);
     }
     add_small(&z, "archive/version", "3\n", 2);
     end_zip(&z);
     if (s == TT_OK)
-        s = put_text(w, &z.head, err);
+        s = dcp_put_text(w, &z.head, err);
     tt_str_free(&z.head);
     tt_str_free(&z.directory);
     return s;
@@ -266,7 +266,7 @@ static void add_place(tt_dcp_writer *w, const char *name, int n_dims, int64_t at
     tt_str_add(s, "ub");
 }
 
-static tt_status check_name(tt_dcp_writer *w, const char *name, tt_error *err)
+static tt_status dcp_check_name(tt_dcp_writer *w, const char *name, tt_error *err)
 {
     if (tt_map_get(w->seen, name))
         return TT_FAIL(err, TT_EINVAL, "%s: '%s' is written twice", w->folder, name);
@@ -372,7 +372,7 @@ tt_status tt_dcp_put_tensor(tt_dcp_writer *w, const tt_dcp_tensor *t, tt_error *
     if (!d)
         return TT_FAIL(err, TT_EUNSUPPORTED, "%s: '%s' is of a dtype that PyTorch has not",
                        w->folder, t->name);
-    TT_TRY(check_name(w, t->name, err));
+    TT_TRY(dcp_check_name(w, t->name, err));
     tt_str pickle = {0};
     const int64_t at = w->at;
     strides_of(t, stride, &numel);
@@ -392,7 +392,7 @@ tt_status tt_dcp_put_value(tt_dcp_writer *w, const char *name, const tt_dcp_valu
 {
     tt_str pickle = {0};
     const int64_t at = w->at;
-    TT_TRY(check_name(w, name, err));
+    TT_TRY(dcp_check_name(w, name, err));
     tt_str_addn(&pickle, "\x80\x02", 2);
     if (v->kind == TT_DCP_INT)
         add_int(&pickle, v->integer);
