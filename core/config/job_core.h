@@ -122,7 +122,7 @@ typedef struct tt_converter_config { /* the options that every converter has */
 } tt_converter_config;
 
 typedef struct tt_optimizer_config { /* likewise every optimizer */
-    tt_dtype state_dtype;
+    int state_dtype;                 /* of float32, bfloat16, float8_e4m3fn */
 } tt_optimizer_config;
 
 typedef struct tt_profiling_config {

@@ -57,6 +57,11 @@ tt_value *tt_builder_convert_nested(tt_builder *b, tt_value *x, tt_value *w);
 /* The product() of the converter of this name runs from here on; NULL: none does. Returns the one before. */
 const char *tt_builder_owner(tt_builder *b, const char *converter);
 
+/* tt_quantize(), rounded stochastically by u: numbers in [0,1) of x's dims. */
+struct tt_quantize_opts;
+tt_value *tt_quantize_by(tt_builder *b, tt_value *x, const struct tt_quantize_opts *o, tt_value *u,
+                         tt_value **scale);
+
 /* The names of tt_product_role, in its order, in jobs and in states of converters. */
 #define TT_N_PRODUCT_ROLES 3
 extern const char *const tt_product_roles[TT_N_PRODUCT_ROLES];

@@ -33,6 +33,8 @@ typedef struct tt_state {
     bool offloaded;         /* OPTIMIZER: in host memory, read by a load */
     int first;              /* OPTIMIZER: the stack's member that it begins with */
     const char *suffix;     /* OPTIMIZER: "exp_avg" */
+    struct tt_state *scale; /* OPTIMIZER: of the blocks of one in float8; NULL: of no other state */
+    tt_value *as_read;      /* such a state in f32, as the optimizer has it */
     tt_init init;           /* BUFFER */
     const float *values;    /* BUFFER: initial values, row-major; NULL: use init */
     bool transient;         /* BUFFER: no checkpoint has it */

@@ -93,9 +93,10 @@ typedef struct tt_group {
 typedef struct tt_update_opts {
     const tt_group *groups; /* [param->group + 1]: 0 = the default */
     int n_groups;
-    double max_norm;      /* <= 0: no clipping */
-    bool offload;         /* optimizer states lie in host memory */
-    tt_dtype state_dtype; /* of optimizer states: f32, or bf16, which is rounded stochastically */
+    double max_norm; /* <= 0: no clipping */
+    bool offload;    /* optimizer states lie in host memory */
+    tt_dtype
+        state_dtype; /* of optimizer states: f32; bf16 or float8, which are rounded stochastically */
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 

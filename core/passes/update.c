@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/op.h"
 #include "graph/rewrite.h"
 #include "passes/passes.h"
 #include "pipeline/schedule.h"
 #include <string.h>
+#include <ttrun/quantize.h>
 
 /* update: reduces gradients that are still partial, computes the global norm and the clip factor
  * (epilogue), then runs every stack's optimizer (R13). All of it is placed in follow mode, so
@@ -16,20 +18,37 @@ typedef struct tt_update_impl {
     tt_update public_;
     tt_stack *stack;
     int first, n;   /* members */
-    tt_dtype dtype; /* of states: f32 or bf16 */
+    tt_dtype dtype; /* of states: f32, bf16 or float8 */
     bool offload;
     bool known; /* another stage runs the same update and has made its states */
 } tt_update_impl;
 
-/* A state, as f32: it may be stored as bf16. */
-static tt_value *read_moment(tt_builder *b, tt_state *s)
+/* States in float8 have a scale for each 256 elements of a row; those of fewer elements than FEW_ELEMENTS
+ * in a parameter stay f32. As torchao's 8-bit optimizers do, whose blocks pass over the ends of rows. */
+#define BLOCK_ELEMENTS 256
+#define FEW_ELEMENTS 4096
+static const tt_quantize_opts low_state = {.struct_size = sizeof low_state,
+                                           .format = TT_LOW_E4M3,
+                                           .rule = TT_SCALE_F32,
+                                           .block_rows = 1,
+                                           .block_cols = BLOCK_ELEMENTS};
+
+static tt_value *read_stored(tt_builder *b, tt_state *s)
 {
     tt_value *v = tt_state_read(b, s);
-    v = s->offloaded ? tt_load(b, v, 0, (int)s->type.dims[0].size) : v;
-    return tt_cast(b, v, tt_dtype_accumulate(s->type.dtype));
+    return s->offloaded ? tt_load(b, v, 0, (int)s->type.dims[0].size) : v;
 }
 
-/* ---- parameters and states in bf16 (R20) ---- */
+/* A state, as f32: it may be stored as bf16 or float8. */
+static tt_value *read_moment(tt_builder *b, tt_state *s)
+{
+    tt_value *v = read_stored(b, s);
+    if (!s->scale)
+        return tt_cast(b, v, tt_dtype_accumulate(s->type.dtype));
+    return s->as_read = tt_dequantize(b, v, read_stored(b, s->scale), &low_state);
+}
+
+/* ---- parameters and states of few bits (R20) ---- */
 
 /* Keys of these dims where the state is stored, so that each rank computes its own alone. */
 static tt_value *random_keys(tt_builder *b, const tt_state *s, tt_type t, const uint64_t *streams)
@@ -50,11 +69,11 @@ static tt_value *random_keys(tt_builder *b, const tt_state *s, tt_type t, const 
     return n->out[0];
 }
 
-/* v, of the stack's members from `first` on, rounded to bf16 by random numbers of the stream
- * "<parameter>.<state>" of each member (a parameter itself: "<parameter>.value"), which depend on the
+/* A number in [0,1) for each element of v, of the stack's members from `first` on: of the stream
+ * "<parameter>.<state>" of each member (a parameter itself: "<parameter>.value"). They depend on the
  * step and on the element's index in the parameter. All elements of a row share a key, and so do those
  * of a column. */
-static tt_value *round_members(tt_builder *b, const tt_state *s, int first, tt_value *v)
+static tt_value *random_members(tt_builder *b, const tt_state *s, int first, const tt_value *v)
 {
     tt_arena *arena = tt_builder_graph(b)->arena;
     tt_type rows = s->type, columns = s->type;
@@ -74,7 +93,38 @@ static tt_value *round_members(tt_builder *b, const tt_state *s, int first, tt_v
     static const uint64_t column_stream = 0;
     tt_value *u[2] = {random_keys(b, s, rows, streams), random_keys(b, s, columns, &column_stream)};
     tt_op(b, "keyed_uniform", u, 2, NULL, u, 1);
-    return tt_stochastic_round(b, tt_redistribute(b, v, &s->place), u[0]);
+    return u[0];
+}
+
+/* The scales of s: a state of their own, whose rows are those of s. */
+static tt_state *scale_state(tt_builder *b, const tt_state *s)
+{
+    tt_graph *g = tt_builder_graph(b);
+    const int last = s->type.n_dims - 1;
+    tt_type t = s->type;
+    tt_placement place = s->place;
+    t.dtype = TT_F32;
+    t.dims[last] = TT_DIM((t.dims[last].size + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS, NULL);
+    place.n[last] = 0;
+    memset(place.atom[last], 0, sizeof place.atom[last]);
+    tt_state *scale = tt_state_new(
+        g, TT_STATE_OPTIMIZER, tt_arena_printf(g->arena, "%s_block_scale", s->name), &t, &place);
+    scale->suffix = tt_arena_printf(g->arena, "%s_block_scale", s->suffix);
+    scale->stack = s->stack;
+    scale->stages = s->stages;
+    scale->offloaded = s->offloaded;
+    scale->first = s->first;
+    return scale;
+}
+
+static tt_dtype stored_as(const tt_type *t, tt_dtype asked)
+{
+    int64_t member = 1;
+    for (int d = 1; d < t->n_dims; d++)
+        member *= t->dims[d].size;
+    if (asked == TT_BF16 || (asked == TT_F8E4M3 && member >= FEW_ELEMENTS))
+        return asked;
+    return tt_dtype_accumulate(t->dtype);
 }
 
 tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
@@ -91,10 +141,10 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
         return read_moment(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
     if (tt_graph_state(g, TT_STATE_OPTIMIZER, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
-    /* f32 for bf16 parameters, too, unless the job says bf16: rounded to nearest, a running mean in
-     * bf16 would not move where its rate is below 2^-9, so tt_assign rounds it stochastically. */
+    /* f32 for bf16 parameters, too, unless the job says otherwise: rounded to nearest, a running mean
+     * in bf16 would not move where its rate is below 2^-9, so tt_assign rounds it stochastically. */
     tt_type t = i->stack->param->type;
-    t.dtype = i->dtype == TT_BF16 ? TT_BF16 : tt_dtype_accumulate(t.dtype);
+    t.dtype = stored_as(&t, i->dtype);
     t.dims[0].size = i->n;
     tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &i->stack->param->place);
     s->suffix = tt_arena_str(g->arena, name);
@@ -102,20 +152,47 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
     s->stages = i->stack->param->stages;
     s->offloaded = i->offload;
     s->first = i->first;
+    s->scale = t.dtype == TT_F8E4M3 ? scale_state(b, s) : NULL;
     return read_moment(b, s);
+}
+
+static tt_state *in_float8(tt_builder *b, const tt_value *target)
+{
+    tt_graph *g = tt_builder_graph(b);
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->as_read == target)
+            return g->states.items[i];
+    return NULL;
+}
+
+static void assign_float8(tt_builder *b, tt_state *s, tt_value *value)
+{
+    tt_value *scale;
+    value = tt_redistribute(b, value, &s->place);
+    value = tt_quantize_by(b, value, &low_state, random_members(b, s, s->first, value), &scale);
+    if (tt_builder_error(b))
+        return;
+    tt_state_assign(b, s, value);
+    tt_state_assign(b, s->scale, scale);
 }
 
 void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
 {
     if (tt_builder_error(b))
         return;
+    tt_state *low = in_float8(b, target);
+    if (low) {
+        assign_float8(b, low, value);
+        return;
+    }
     const tt_node *n = target->node;
     if (tt_node_is_cast(n)) /* bf16 that the optimizer reads as f32 */
         n = n->in[0]->node;
     if (n->state && n->state->type.dtype == TT_BF16 && n->state->stack) {
         const bool part = n->state->kind == TT_STATE_PARAM && n->op == &tt_op_load;
-        value =
-            round_members(b, n->state, n->state->first + (part ? n->accumulate_index : 0), value);
+        const int first = n->state->first + (part ? n->accumulate_index : 0);
+        tt_value *u = random_members(b, n->state, first, value);
+        value = tt_stochastic_round(b, tt_redistribute(b, value, &n->state->place), u);
     }
     if (n->op == &tt_op_load)
         tt_state_assign_members(b, n->state, n->accumulate_index, value);

@@ -162,21 +162,36 @@ static bool owns(const lowering *l, const tt_placement *p, int n_dims)
     return true;
 }
 
+/* The type and the placement of a stack's member: an optimizer's state need not have the parameter's
+ * dims. */
+static void member_of(const tt_state *s, const tt_param_info *p, tt_type *type, tt_placement *place)
+{
+    *type = (tt_type){.dtype = s->type.dtype, .n_dims = p->type.n_dims};
+    *place = p->stored;
+    memcpy(type->dims, s->type.dims + 1, (size_t)type->n_dims * sizeof type->dims[0]);
+    for (int d = 0; d < type->n_dims; d++) {
+        place->n[d] = s->place.n[d + 1];
+        memcpy(place->atom[d], s->place.atom[d + 1], sizeof place->atom[d]);
+    }
+}
+
 static tt_program_param param_of(const lowering *l, const tt_param_info *p, const tt_state *s)
 {
     const bool itself = s->kind == TT_STATE_PARAM;
+    tt_type type;
+    tt_placement place;
+    member_of(s, p, &type, &place);
     tt_program_param o = {.name = p->name,
                           .suffix = itself ? NULL : s->suffix,
                           .info = p,
                           .init = itself ? &p->init : NULL,
                           /* of a tied parameter's stages, the lowest one counts and saves it */
                           .owner =
-                              owns(l, &p->stored, p->type.n_dims) &&
+                              owns(l, &place, type.n_dims) &&
                               (!p->stages || tt_plan_here(l->plan, __builtin_ctzll(p->stages))),
                           .space = (uint8_t)tt_plan_state_space(s),
                           .offset = state_offset(l, s, p->index - s->first)};
-    tensor_of(l, &p->type, &p->stored, &o.tensor);
-    o.tensor.dtype = s->type.dtype;
+    tensor_of(l, &type, &place, &o.tensor);
     return o;
 }
 

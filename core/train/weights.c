@@ -82,6 +82,22 @@ static void report_converted(const tt_ckpt_reader *reader, const char *folder,
                tt_dtype_size(to) < tt_dtype_size(from) ? "rounded to nearest" : "the same values");
 }
 
+/* States in float8 have scales beside them, and other dtypes have none: neither becomes the other. */
+static tt_status check_converted(const tt_ckpt_reader *reader, const char *folder,
+                                 const tt_ckpt_piece *p, size_t n, tt_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const tt_dtype to = p[i].dtype,
+                       from = is_of_optimizer(p[i].name) ? tt_ckpt_dtype(reader, p[i].name) : to;
+        if (from != to && from != TT_N_DTYPES && (from == TT_F8E4M3 || to == TT_F8E4M3))
+            return TT_FAIL(err, TT_EINVAL,
+                           "%s: its optimizer states are %s, this run's are %s, and neither is "
+                           "read as the other: set optimizer.state_dtype as it was",
+                           folder, tt_dtype_name(from), tt_dtype_name(to));
+    }
+    return TT_OK;
+}
+
 /* ---- pieces on the host ----
  * On a device the data of a piece is an address there. To be filled, pieces get host memory instead, as
  * many at a time as fit in LOAD_BYTES, and at least one. */
@@ -223,8 +239,10 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
     if (s == TT_OK) {
         n = without_absent(r, reader, p, n, which, step_folder, report);
-        s = fill_all(r, p, n, false, load_pieces, reader, err);
+        s = check_converted(reader, step_folder, p, n, err);
     }
+    if (s == TT_OK)
+        s = fill_all(r, p, n, false, load_pieces, reader, err);
     if (s == TT_OK && report) {
         report_others(r, reader, a);
         report_converted(reader, step_folder, p, n);

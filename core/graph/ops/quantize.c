@@ -230,15 +230,20 @@ tt_value *tt_quantize(tt_builder *b, tt_value *x, const tt_quantize_opts *o, tt_
     if (o->stochastic && !(o->stream && o->stream[0]))
         return tt_builder_fail(b, TT_EINVAL,
                                "tt_quantize: stochastic rounding needs the name of a stream");
+    return tt_quantize_by(b, x, o, o->stochastic ? uniform(b, tt_value_type(x), o->stream) : NULL,
+                          scale);
+}
+
+tt_value *tt_quantize_by(tt_builder *b, tt_value *x, const tt_quantize_opts *o, tt_value *u,
+                         tt_value **scale)
+{
     const low_format *f = &formats[o->format];
     x = tt_cast(b, x, TT_F32);
     const blocks v = see(tt_value_type(x), o->block_rows, o->block_cols);
     tt_value *parts = to_blocks(b, &v, x), *times = NULL;
     tt_value *s = scales(b, o, block_amax(b, &v, parts), &times);
     *scale = tt_reshape(b, s, v.apart, v.whole.n_dims);
-    tt_value *y = from_blocks(b, &v, tt_mul(b, parts, times)), *u = NULL;
-    if (o->stochastic)
-        u = uniform(b, &v.whole, o->stream);
+    tt_value *y = from_blocks(b, &v, tt_mul(b, parts, times));
     if (u || o->format == TT_LOW_E2M1)
         y = rounded(b, f, y, u);
     return tt_cast(b, y, f->dtype);
