@@ -65,8 +65,8 @@ tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_st
                              tt_error *err);
 /* Refuses counts that a run could not add to. */
 tt_status tt_ckpt_check_counts(const char *step_folder, const tt_trainer_state *s, tt_error *err);
-/* Fill every piece from the folder's shards (step-N of ours, or one that PyTorch's
- * HuggingFaceStorageWriter wrote). Errors name the tensor and the uncovered range; shape
+/* Fill every piece from the folder's shards (step-N of ours, or one that torch.distributed.checkpoint
+ * wrote: its HuggingFaceStorageWriter, or its own format, .metadata and *.distcp). Errors name the tensor and the uncovered range; shape
  * differences are errors; extra tensors are ignored. F32/BF16/F16/F64 convert. */
 typedef struct tt_ckpt_reader tt_ckpt_reader;
 tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
@@ -87,6 +87,14 @@ tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n,
 /* A line that names the tensors there that are none of `used` (name → anything not NULL), but for
  * those that skip, which may be NULL, says are nothing to name. */
 void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *));
+/* A number by its name: a tensor of one element, or what torch.distributed.checkpoint keeps beside
+ * tensors. *found false: there is none of this name. */
+tt_status tt_ckpt_number(const tt_ckpt_reader *r, const char *name, double *out, bool *found,
+                         tt_error *err);
+bool tt_ckpt_is_dcp(const char *folder); /* has a .metadata */
+/* The names of all tensors, i from 0 to n - 1. */
+size_t tt_ckpt_n_tensors(const tt_ckpt_reader *r);
+tt_ckpt_tensor tt_ckpt_tensor_at(const tt_ckpt_reader *r, size_t i);
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name);
 int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name); /* of dim 0; -1 = no such tensor */
 tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name); /* TT_N_DTYPES = likewise */

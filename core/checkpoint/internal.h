@@ -64,6 +64,8 @@ typedef struct tt_entry { /* a tensor by name */
     int64_t global[TT_MAX_DIMS];
     TT_VEC(tt_shard) shards; /* by begin[0] */
     bool known_disjoint;
+    bool is_scale;                        /* a part of another tensor, which is quantized */
+    const struct tt_quantized *quantized; /* NULL: its values are in the shards as they are */
 } tt_entry;
 
 struct tt_ckpt_reader {
@@ -74,7 +76,20 @@ struct tt_ckpt_reader {
     tt_map *entries; /* name → tt_entry */
     bool has_manifest;
     tt_manifest manifest;
+    const char *shapes_in; /* the file that says the tensors' shapes */
+    tt_map *values;        /* name → tt_ckpt_value; NULL: none */
 };
+
+/* ---- open.c, open_dcp.c ---- */
+typedef struct tt_ckpt_value { /* a file of torch.save in memory, of what is no tensor */
+    const char *path;
+    const uint8_t *bytes;
+    size_t n;
+} tt_ckpt_value;
+
+tt_status tt_ckpt_add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
+                            tt_error *err);
+tt_status tt_ckpt_open_items(tt_ckpt_reader *r, tt_error *err);
 
 /* Two shards of a tensor that overlap are an error: which of them counts is not said. */
 tt_status tt_entry_check_disjoint(const tt_ckpt_reader *r, tt_entry *e, tt_error *err);
@@ -89,6 +104,12 @@ tt_status tt_entry_bytes(const tt_ckpt_reader *r, const tt_entry *e, tt_dtype dt
 /* Rows [begin, end) of dim 0 as a piece, into data. */
 tt_ckpt_piece tt_entry_rows(const tt_entry *e, tt_dtype dtype, int64_t begin, int64_t end,
                             void *data);
+
+/* ---- dequantize.c ---- */
+/* Marks the quantized tensors of a folder whose form is known, and their scales. */
+void tt_ckpt_find_quantized(tt_ckpt_reader *r);
+/* Fills a piece of a floating-point dtype. */
+void tt_ckpt_dequantize(const tt_entry *e, const tt_ckpt_piece *p);
 
 /* ---- commit.c: tmp takes final's name, in two renames; final is removed ---- */
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,

@@ -160,6 +160,12 @@ static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t 
     return status;
 }
 
+/* A piece of the quantized dtype itself gets its bytes as they are. */
+static bool is_dequantized(const tt_entry *e, const tt_ckpt_piece *p)
+{
+    return e->quantized && (!e->shards.n || p->dtype != tt_entry_dtype(e));
+}
+
 static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
                              tt_error *err)
 {
@@ -179,6 +185,8 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     if (e->n_dims != p->n_dims ||
         memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0)
         return shape_differs(r, e, p, err);
+    if (is_dequantized(e, p) && tt_dtype_is_float(p->dtype))
+        return TT_OK;
     for (size_t i = 0; i < e->shards.n; i++) {
         const tt_st_tensor *t = e->shards.items[i].tensor;
         if (!tt_can_convert(p->dtype, t->dtype))
@@ -189,9 +197,10 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
         if ((t->dtype == TT_F8E4M3 || t->dtype == TT_F8E5M2) && p->dtype != t->dtype)
             return TT_FAIL(
                 err, TT_EUNSUPPORTED,
-                "%s: tensor '%s' is %s there: such numbers have scales beside them, which "
-                "are not read yet; convert the folder to bfloat16 first",
-                r->path, p->name, t->dtype_name);
+                "%s: tensor '%s' is %s there, but no '%s_scale_inv' or '%s_scale' of a form that "
+                "is "
+                "read is beside it: one number, one per row, or one per block of weight_block_size",
+                r->path, p->name, t->dtype_name, p->name, p->name);
     }
     TT_TRY(tt_entry_check_disjoint(r, e, err));
     return tt_entry_check_covers(r, e, &p->box, err);
@@ -206,6 +215,10 @@ tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n,
         TT_TRY(check_piece(r, &pieces[i], missing ? missing - 1 : 0, err));
     for (size_t i = 0; i < n; i++) {
         const tt_entry *e = tt_map_get(r->entries, pieces[i].name);
+        if (e && is_dequantized(e, &pieces[i])) {
+            tt_ckpt_dequantize(e, &pieces[i]);
+            continue;
+        }
         for (size_t k = 0; e && k < e->shards.n; k++) {
             tt_box both;
             if (tt_box_intersect(&e->shards.items[k].box, &pieces[i].box, e->n_dims, &both))
@@ -258,6 +271,8 @@ int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name)
 tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name)
 {
     const tt_entry *e = tt_map_get(r->entries, name);
+    if (e && e->quantized)
+        return TT_BF16;
     return e && e->shards.n ? tt_entry_dtype(e) : TT_N_DTYPES;
 }
 
@@ -266,13 +281,28 @@ bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
     return tt_map_get(r->entries, name) != NULL;
 }
 
+size_t tt_ckpt_n_tensors(const tt_ckpt_reader *r)
+{
+    return tt_map_size(r->entries);
+}
+
+tt_ckpt_tensor tt_ckpt_tensor_at(const tt_ckpt_reader *r, size_t i)
+{
+    const tt_entry *e = tt_map_value(r->entries, i);
+    tt_ckpt_tensor t = {.name = e->name, .n_dims = e->n_dims};
+    t.dtype_name = e->shards.n ? e->shards.items[0].tensor->dtype_name : "F32";
+    memcpy(t.shape, e->global, sizeof t.shape);
+    return t;
+}
+
 void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *))
 {
     tt_str names = {0};
     size_t n = 0;
     for (size_t i = 0; i < tt_map_size(r->entries); i++) {
         const char *name = tt_map_key(r->entries, i);
-        if (tt_map_get(used, name) || (skip && skip(name)))
+        if (tt_map_get(used, name) || ((const tt_entry *)tt_map_value(r->entries, i))->is_scale ||
+            (skip && skip(name)))
             continue;
         if (n++ < 3)
             tt_str_printf(&names, "%s%s", n > 1 ? ", " : "", name);

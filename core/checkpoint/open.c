@@ -7,7 +7,8 @@
 
 /* Opening a folder of shards. Which files count: those trainer.json names; else, where
  * model.safetensors.index.json is and no file is a rank's shard, those of its weight_map; else
- * every *.safetensors directly in the folder. */
+ * every *.safetensors directly in the folder. A folder with .metadata is torch.distributed.checkpoint's
+ * own (open_dcp.c). */
 
 #define INDEX "model.safetensors.index.json"
 
@@ -110,8 +111,8 @@ static tt_status names_of_hf(tt_ckpt_reader *r, const char ***names, size_t *n, 
                    r->path);
 }
 
-static tt_status add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
-                           tt_error *err)
+tt_status tt_ckpt_add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
+                            tt_error *err)
 {
     tt_entry *e = tt_map_get(r->entries, t->name);
     tt_shard s = {.tensor = t, .file = f};
@@ -144,7 +145,7 @@ static int by_begin(const void *a, const void *b)
     return x->box.begin[0] < y->box.begin[0] ? -1 : x->box.begin[0] > y->box.begin[0];
 }
 
-/* trainer.json knows the global shapes; without it they are what the shards reach. */
+/* trainer.json and .metadata know the global shapes; without it they are what the shards reach. */
 static tt_status settle_shapes(tt_ckpt_reader *r, tt_error *err)
 {
     for (size_t i = 0; i < r->manifest.tensors.n; i++) {
@@ -160,9 +161,8 @@ static tt_status settle_shapes(tt_ckpt_reader *r, tt_error *err)
         for (int d = 0; d < t->n_dims && fits; d++)
             fits = e->global[d] <= t->shape[d];
         if (!fits)
-            return TT_FAIL(err, TT_EFORMAT,
-                           "%s: tensor '%s' lies outside its shape in " TT_STATE_FILE, r->path,
-                           t->name);
+            return TT_FAIL(err, TT_EFORMAT, "%s: tensor '%s' lies outside its shape in %s", r->path,
+                           t->name, r->shapes_in);
         memcpy(e->global, t->shape, sizeof e->global);
     }
     for (size_t i = 0; i < tt_map_size(r->entries); i++) {
@@ -239,10 +239,17 @@ static tt_status open_files(tt_ckpt_reader *r, folder_kind kind, const tt_map *s
             if (kind == SPLIT)
                 TT_TRY(place_part(f, i, n, &f->tensors[k], shapes, &skip, err));
             if (!skip)
-                TT_TRY(add_shard(r, f, &f->tensors[k], err));
+                TT_TRY(tt_ckpt_add_shard(r, f, &f->tensors[k], err));
         }
     }
-    return settle_shapes(r, err);
+    return TT_OK;
+}
+
+/* A folder that says itself to be ours is read as ours, whatever else lies there. */
+static bool is_dcp(const tt_ckpt_reader *r, folder_kind kind)
+{
+    return kind == OURS && tt_ckpt_is_dcp(r->path) &&
+           !tt_path_exists(tt_path_join(r->arena, r->path, TT_STATE_FILE));
 }
 
 static tt_status open_folder(const char *folder, folder_kind kind, const tt_map *shapes,
@@ -253,7 +260,13 @@ static tt_status open_folder(const char *folder, folder_kind kind, const tt_map 
     r->arena = a;
     r->path = tt_arena_str(a, folder);
     r->entries = tt_map_new(a);
-    tt_status status = open_files(r, kind, shapes, err);
+    r->shapes_in = TT_STATE_FILE;
+    tt_status status =
+        is_dcp(r, kind) ? tt_ckpt_open_items(r, err) : open_files(r, kind, shapes, err);
+    if (status == TT_OK)
+        status = settle_shapes(r, err);
+    if (status == TT_OK && !r->has_manifest && kind != SPLIT)
+        tt_ckpt_find_quantized(r);
     if (status == TT_OK)
         *out = r;
     else

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct choice {
     const char *name;
@@ -114,7 +115,8 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     static const choice forms[] = {
         {"hf",         TT_IMPORT_HF   },
         {"meta",       TT_IMPORT_META },
-        {"torchtitan", TT_IMPORT_TITAN}
+        {"torchtitan", TT_IMPORT_TITAN},
+        {"dcp",        TT_IMPORT_DCP  }
     };
     int from = 0;
     char absolute[PATH_MAX], fingerprint[33] = "";
@@ -142,8 +144,10 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     if (st == TT_OK)
         st = tt_setup_import(&s, (tt_import_from)from, absolute, &state, out, err);
     if (st == TT_OK)
-        tt_log(TT_INFO, "checkpoint", "%s: model %s, %lld parameters", step, s.model.name,
-               (long long)s.size.parameters);
+        tt_log(TT_INFO, "checkpoint", "%s/step-%lld: model %s, %lld parameters", out,
+               (long long)state.step, s.model.name, (long long)s.size.parameters);
+    if (st != TT_OK)
+        (void)rmdir(out); /* fails if there is anything in it */
     tt_str_free(&job);
     tt_registry_free(r);
     return st;
@@ -171,6 +175,16 @@ static tt_status export_adapter(tt_cli *cli, const tt_loaded_model *m, tt_export
     const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
     const tt_dtype to = dtype == TT_EXPORT_AUTO ? TT_F32 : (tt_dtype)(dtype - 1);
     TT_TRY(tt_setup_write_adapter(&m->setup, m->path, to, tmp, err));
+    if (rename(tmp, out) != 0)
+        return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
+    return TT_OK;
+}
+
+static tt_status export_dcp(tt_cli *cli, const tt_loaded_model *m, bool titan, const char *out,
+                            tt_error *err)
+{
+    const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
+    TT_TRY(tt_setup_write_dcp(&m->setup, m->path, titan, tmp, err));
     if (rename(tmp, out) != 0)
         return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
     return TT_OK;
@@ -210,8 +224,10 @@ static tt_status open_source(tt_cli *cli, const char *folder, const char *scratc
     return TT_OK;
 }
 
+typedef enum export_to { TO_HF, TO_GGUF, TO_DCP, TO_TITAN } export_to;
+
 typedef struct export_opts {
-    bool gguf;
+    export_to to;
     tt_gguf_type type;
     tt_export_dtype dtype;
     bool adapter;
@@ -219,10 +235,11 @@ typedef struct export_opts {
 
 static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err)
 {
-    enum { TO_HF, TO_GGUF };
     static const choice forms[] = {
-        {"hf",   TO_HF  },
-        {"gguf", TO_GGUF}
+        {"hf",         TO_HF   },
+        {"gguf",       TO_GGUF },
+        {"dcp",        TO_DCP  },
+        {"torchtitan", TO_TITAN}
     };
     static const choice types[] = {
         {"f32",  TT_GGUF_F32 },
@@ -235,11 +252,16 @@ static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err
                                              [TT_GGUF_BF16] = TT_EXPORT_BF16};
     int to = 0, type = TT_GGUF_F32;
     TT_TRY(choose(cli, "to", forms, TT_COUNT(forms), &to, err));
-    *o = (export_opts){.gguf = to == TO_GGUF, .adapter = tt_cli_option(cli, "adapter") != NULL};
-    if (o->gguf && o->adapter)
+    *o = (export_opts){.to = (export_to)to, .adapter = tt_cli_option(cli, "adapter") != NULL};
+    if (to != TO_HF && o->adapter)
         return TT_FAIL(err, TT_EUNSUPPORTED, "--adapter: adapters are written with --to hf");
     if (!tt_cli_option(cli, "type"))
         return TT_OK;
+    if (to == TO_DCP || to == TO_TITAN)
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "--type: such a folder has the checkpoint's dtypes; PyTorch converts them when "
+            "it loads");
     TT_TRY(choose(cli, "type", types, TT_COUNT(types), &type, err));
     if (to == TO_HF && type == TT_GGUF_Q8_0)
         return TT_FAIL(err, TT_EUNSUPPORTED,
@@ -265,9 +287,11 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
         s = open_tokenizer(&m, &info, err);
     if (s == TT_OK && o.adapter)
         s = export_adapter(cli, &m, o.dtype, out, err);
+    else if (s == TT_OK && (o.to == TO_DCP || o.to == TO_TITAN))
+        s = export_dcp(cli, &m, o.to == TO_TITAN, out, err);
     else if (s == TT_OK)
-        s = o.gguf ? tt_setup_write_gguf(&m.setup, info, m.path, o.type, out, err)
-                   : export_hf(cli, &m, info, o.dtype, out, err);
+        s = o.to == TO_GGUF ? tt_setup_write_gguf(&m.setup, info, m.path, o.type, out, err)
+                            : export_hf(cli, &m, info, o.dtype, out, err);
     if (m.hf)
         (void)tt_remove_tree(scratch, NULL);
     tt_loaded_model_close(&m);

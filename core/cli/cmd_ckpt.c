@@ -166,12 +166,12 @@ static tt_status cmd_ckpt_run(tt_cli *cli, tt_error *err)
 }
 
 static const tt_cli_row rows[] = {
-    TT_CLI_VALUE("from", "hf|meta|torchtitan", NULL,
+    TT_CLI_VALUE("from", "hf|meta|torchtitan|dcp", NULL,
                  "whose files DIR has; the man page describes each", .verb = "import",
                  .flags = TT_CLI_REQUIRED),
-    TT_CLI_VALUE("to", "hf|gguf", NULL,
-                 "a folder that from_pretrained opens, or a file for llama.cpp", .verb = "export",
-                 .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("to", "hf|gguf|dcp|torchtitan", NULL,
+                 "for from_pretrained, for llama.cpp, or for dcp.load with our names or theirs",
+                 .verb = "export", .flags = TT_CLI_REQUIRED),
     TT_CLI_VALUE("type", "f32|f16|bf16|q8_0", "the source's, else f32",
                  "dtype of the matrices; q8_0 is for GGUF", .verb = "export"),
     TT_CLI_FLAG("adapter",

@@ -162,6 +162,7 @@ static bool changed(const merge *m, const char *key)
 static bool dropped(const merge *m, const char *key)
 {
     return is_one_of(key, dtype_keys, TT_COUNT(dtype_keys)) ||
+           !strcmp(key, "quantization_config") || /* the weights are not quantized any more */
            (m->rope && !strcmp(key, "rope_parameters")) ||
            (!m->ids && is_one_of(key, id_names, TT_COUNT(id_names)));
 }

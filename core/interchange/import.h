@@ -6,9 +6,10 @@
 /* Converts the folders of other programs to step folders. */
 
 typedef enum tt_import_from {
-    TT_IMPORT_HF,   /* Hugging Face: config.json, model*.safetensors */
-    TT_IMPORT_META, /* params.json, consolidated*.safetensors */
-    TT_IMPORT_TITAN /* torchtitan: safetensors with Meta's names, written by PyTorch */
+    TT_IMPORT_HF,    /* Hugging Face: config.json, model*.safetensors */
+    TT_IMPORT_META,  /* params.json, consolidated*.safetensors */
+    TT_IMPORT_TITAN, /* torchtitan: Meta's names, in either form of TT_IMPORT_DCP */
+    TT_IMPORT_DCP /* torch.distributed.checkpoint, its own form or safetensors: our names or Meta's */
 } tt_import_from;
 
 /* import_job.c: returns the text of a job with the model's sizes from the folder. torchtitan's
@@ -16,8 +17,9 @@ typedef enum tt_import_from {
  * model_type, or the default spec. */
 tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder, const char *spec,
                         tt_arena *a, tt_str *out, tt_error *err);
-/* import.c: writes the weights as out/step-0 with the trainer state `state`, and sets state->world.
- */
+/* import.c: writes the weights as out/step-0 with the trainer state `state`. Optimizer states of
+ * TT_IMPORT_TITAN and TT_IMPORT_DCP are written too, as out/step-N of the step that the folder names. Sets
+ * world, step, tokens_seen and samples_seen of the state. */
 tt_status tt_setup_import(const tt_setup *s, tt_import_from from, const char *folder,
                           tt_trainer_state *state, const char *out, tt_error *err);
 

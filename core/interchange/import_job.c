@@ -232,12 +232,15 @@ tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder,
     const char *tokenizer = tt_path_join(a, folder, "tokenizer.json");
     const tt_component *model = NULL;
     tt_str args = {0};
+    const bool dcp = from == TT_IMPORT_DCP;
+    if (dcp && tt_path_exists(config)) /* the folder says its sizes */
+        from = TT_IMPORT_HF;
     if (from == TT_IMPORT_HF && !spec)
         TT_TRY(find_spec(r, a, config, &spec, err));
     if (!spec)
         TT_TRY(default_spec(a, &spec, err));
     TT_TRY(model_of_spec(r, spec, &model, err));
-    if (from != TT_IMPORT_HF && !tt_setup_model_meta(model))
+    if (from != TT_IMPORT_HF && !dcp && !tt_setup_model_meta(model))
         return fail_no_names(r, model, a, err);
     if (from == TT_IMPORT_META) {
         const tt_status s = args_of_params(model, folder, a, &args, err);

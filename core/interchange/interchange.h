@@ -25,6 +25,10 @@ tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *
 tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
                               const char *step_folder, tt_gguf_type type, const char *path,
                               tt_error *err);
+/* export_dcp.c: writes all of a step folder in torch.distributed.checkpoint's own form, replacing what is
+ * in `folder`. titan: with torchtitan's names of parameters. */
+tt_status tt_setup_write_dcp(const tt_setup *s, const char *step_folder, bool titan,
+                             const char *folder, tt_error *err);
 /* Fills pieces of parameters from a Hugging Face folder; report: log the tensors of the folder that
  * are not used. */
 tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_piece *pieces,

@@ -225,6 +225,19 @@ static tt_status fail_type(const tt_setup *s, const tt_component *c, const tt_mo
                    type->line, type->column, c->name, type->string, hf->model_types);
 }
 
+/* Weights in float8 or MXFP4 with scales beside them, which the reader of checkpoints turns into numbers.
+ * compressed-tensors has many forms; only its float-quantized one is such. */
+static bool is_dequantized(const char *key, const tt_json *v)
+{
+    const tt_json *method = v && v->type == TT_JSON_OBJECT ? tt_json_get(v, "quant_method") : NULL;
+    const tt_json *format = method ? tt_json_get(v, "format") : NULL;
+    if (strcmp(key, "quantization_config") != 0 || !method || method->type != TT_JSON_STRING)
+        return false;
+    return !strcmp(method->string, "fp8") || !strcmp(method->string, "mxfp4") ||
+           (!strcmp(method->string, "compressed-tensors") && format &&
+            format->type == TT_JSON_STRING && !strcmp(format->string, "float-quantized"));
+}
+
 static tt_status check_type(const tt_setup *su, const tt_component *c, const tt_model_hf *hf,
                             const char *path, const tt_json *root, tt_error *err)
 {
@@ -239,9 +252,11 @@ static tt_status check_type(const tt_setup *su, const tt_component *c, const tt_
     tt_status s = TT_OK;
     if (hf->fixed)
         s = tt_json_parse(a, c->name, hf->fixed, strlen(hf->fixed), &fixed, err);
-    for (size_t i = 0; s == TT_OK && fixed && i < fixed->n; i++)
-        s = check_fixed(c, path, fixed->keys[i], fixed->items[i], tt_json_get(root, fixed->keys[i]),
-                        err);
+    for (size_t i = 0; s == TT_OK && fixed && i < fixed->n; i++) {
+        const tt_json *v = tt_json_get(root, fixed->keys[i]);
+        if (!is_dequantized(fixed->keys[i], v))
+            s = check_fixed(c, path, fixed->keys[i], fixed->items[i], v, err);
+    }
     tt_arena_free(a);
     return s;
 }

@@ -78,7 +78,7 @@ values() {
 }
 words_of_commands() {
     bash_gives 'ttrun ckpt ' ls verify diff reshard import export && bash_gives 'ttrun plugins ' list check new &&
-        bash_has 'ttrun plugins new ' optimizer kernels && lacks backend && bash_has 'ttrun plugins list ' backend && bash_gives 'ttrun ckpt import a --from ' hf meta torchtitan &&
+        bash_has 'ttrun plugins new ' optimizer kernels && lacks backend && bash_has 'ttrun plugins list ' backend && bash_gives 'ttrun ckpt import a --from ' dcp hf meta torchtitan &&
         bash_gives 'ttrun plan --hardware h' h100 h100-500w h200 && bash_has 'ttrun tokenizer --pattern ' o200k && bash_gives 'ttrun config --explain hardw' hardware &&
         bash_has 'ttrun config --explain ' spec training optimizer && bash_has 'ttrun config --explain optimizer.' optimizer.beta2
 }

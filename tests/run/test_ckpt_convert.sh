@@ -120,6 +120,31 @@ ckpt diff "$dir/t" "$dir/m"
 [ $rc -eq 0 ]
 ok import_of_torchtitans_format
 
+# ---- torch.distributed.checkpoint ----
+# tests/peers/dcp_peer.py opens such folders with PyTorch. Here the optimizer and the step must come back too.
+args='{"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 48, "vocab_size": 262}'
+for form in dcp torchtitan; do
+    ckpt export --to $form "$step" "$dir/$form" && ckpt import --from $form "$dir/$form" "$dir/$form.in/checkpoint" --model.args "$args" &&
+        ckpt diff "$dir/$form.in" "$step"
+    [ $rc -eq 0 ] && grep -q '^63 tensors, all equal$' "$dir/out"
+    ok "round_trip_by_$form"
+done
+train "$dir/dcp.in" --training.steps 5
+[ $rc -eq 0 ] && [ "$(losses "$dir/a/metrics.jsonl" | tail -n 2)" = "$(losses "$dir/dcp.in/metrics.jsonl")" ]
+ok a_run_continues_from_dcp_bit_for_bit
+ckpt export --to dcp --type bf16 "$step" "$dir/x"
+refused dcp_has_the_checkpoints_dtypes 2 'PyTorch converts them'
+ckpt export --to torchtitan "$step" "$dir/dcp"
+refused dcp_export_does_not_overwrite 2 'dcp exists already'
+mv "$dir/dcp/__0_0.distcp" "$dir/away"
+ckpt import --from dcp "$dir/dcp" "$dir/x" --model.args "$args"
+refused items_that_are_not_there 2 '.metadata says that it holds'
+head -c 20000 "$dir/away" >"$dir/dcp/__0_0.distcp"
+ckpt import --from dcp "$dir/dcp" "$dir/x" --model.args "$args"
+refused items_that_are_cut_short 2 'cut short; copy it again'
+[ ! -e "$dir/x" ]
+ok a_refused_import_leaves_nothing
+
 # ---- GGUF ----
 for type in f32 f16 bf16 q8_0; do
     ckpt export --to gguf --type $type "$dir/a" "$dir/$type.gguf"
@@ -131,11 +156,11 @@ ok smaller_types_are_smaller
 
 # ---- what is refused ----
 ckpt import --from pickle "$meta" "$dir/x"
-refused from_unknown_format 2 '--from: expected hf, meta or torchtitan, got "pickle"'
+refused from_unknown_format 2 '--from: expected hf, meta, torchtitan or dcp, got "pickle"'
 ckpt import "$meta" "$dir/x"
 refused from_is_missing 2 '--from is missing'
 ckpt export --to onnx "$dir/a" "$dir/x"
-refused to_unknown_format 2 '--to: expected hf or gguf, got "onnx"'
+refused to_unknown_format 2 '--to: expected hf, gguf, dcp or torchtitan, got "onnx"'
 ckpt export --to gguf --type q4_k "$dir/a" "$dir/x"
 refused unknown_type 2 '--type: expected f32, f16, bf16 or q8_0'
 ckpt export --to hf --type q8_0 "$dir/a" "$dir/x"
@@ -155,9 +180,9 @@ refused model_without_metas_names 2 "model gpt2 cannot read Meta's tensor names"
 mkdir "$dir/pth" && echo '{}' >"$dir/pth/params.json" && echo pickle >"$dir/pth/consolidated.00.pth"
 ckpt import --from meta "$dir/pth" "$dir/x"
 refused metas_pickles_are_refused 2 "Meta's consolidated.*.pth are Python pickles, which ttrun does not run"
-mkdir "$dir/dcp" && echo pickle >"$dir/dcp/.metadata" && echo pickle >"$dir/dcp/__0_0.distcp"
-ckpt import --from torchtitan "$dir/dcp" "$dir/x"
-refused distcp_pickles_are_refused 2 '.metadata and *.distcp are Python pickles'
+mkdir "$dir/odd" && echo pickle >"$dir/odd/.metadata" && echo pickle >"$dir/odd/__0_0.distcp"
+ckpt import --from torchtitan "$dir/odd" "$dir/x"
+refused a_metadata_that_is_no_pickle 2 'opcode PUT, which weights do not need'
 spoil() { # NAME WORDS PARAMS
     echo "$3" >"$meta/params.json"
     ckpt import --from meta "$meta" "$dir/x"

@@ -11,10 +11,11 @@
  * The bytes of a storage are the entry <folder>/data/<key>. Tensors may share a storage. */
 
 /* ids: a tensor's rebuilding call; a storage's class, which tells the dtype; a dtype */
-enum { IS_DICT, IS_TENSOR, IS_TENSOR_V3, IS_PARAMETER, IS_UNTYPED, IS_DTYPE };
+enum { IS_DICT, IS_TENSOR, IS_TENSOR_V3, IS_PARAMETER, IS_UNTYPED, IS_DTYPE, IS_ENCODED };
 
 static const tt_pickle_global globals[] = {
     {"collections",   "OrderedDict",                   IS_DICT,      true },
+    {"_codecs",       "encode",                        IS_ENCODED,   false},
     {"torch._utils",  "_rebuild_tensor",               IS_TENSOR,    false},
     {"torch._utils",  "_rebuild_tensor_v2",            IS_TENSOR,    false},
     {"torch._utils",  "_rebuild_tensor_v3",            IS_TENSOR_V3, false},
@@ -49,6 +50,17 @@ static const struct {
     const char *global, *dtype;
 } dtypes[] = {
     {"DoubleStorage",       "F64"        },
+    {"float64",             "F64"        },
+    {"float32",             "F32"        },
+    {"float16",             "F16"        },
+    {"bfloat16",            "BF16"       },
+    {"int64",               "I64"        },
+    {"int32",               "I32"        },
+    {"int16",               "I16"        },
+    {"int8",                "I8"         },
+    {"uint8",               "U8"         },
+    {"bool",                "BOOL"       },
+    {"complex64",           "C64"        },
     {"FloatStorage",        "F32"        },
     {"HalfStorage",         "F16"        },
     {"BFloat16Storage",     "BF16"       },
@@ -102,12 +114,18 @@ static tt_status torch_bad(const reading *r, const char *name, const char *fmt, 
                 : tt_fail(r->err, TT_EFORMAT, "%s: %s", r->path, text);
 }
 
+const char *tt_torch_dtype_name(const char *global)
+{
+    for (size_t i = 0; i < TT_COUNT(dtypes); i++)
+        if (!strcmp(dtypes[i].global, global))
+            return dtypes[i].dtype;
+    return NULL;
+}
+
 static const tt_st_dtype *dtype_of(const tt_pickle_value *v)
 {
-    for (size_t i = 0; v->kind == TT_PICKLE_GLOBAL && i < TT_COUNT(dtypes); i++)
-        if (!strcmp(dtypes[i].global, v->global->name))
-            return tt_st_dtype_by_name(dtypes[i].dtype);
-    return NULL;
+    const char *name = v->kind == TT_PICKLE_GLOBAL ? tt_torch_dtype_name(v->global->name) : NULL;
+    return name ? tt_st_dtype_by_name(name) : NULL;
 }
 
 /* Reads a tuple of integers, at least 0, and at most as many as a tensor may have dims. */
@@ -343,23 +361,52 @@ static tt_status not_a_zip(const reading *r, const uint8_t *bytes, size_t n)
         r->path, r->path);
 }
 
+/* The value that the file's pickle gives. */
+static tt_status read_root(reading *r, const uint8_t *bytes, size_t n, const tt_pickle_value **root)
+{
+    tt_zip_entry *entries = NULL;
+    const tt_zip_entry *pickle = NULL;
+    size_t n_entries = 0;
+    if (n < 4 || memcmp(bytes, "PK", 2) != 0)
+        return not_a_zip(r, bytes, n);
+    TT_TRY(tt_zip_parse(r->path, bytes, n, r->arena, &entries, &n_entries, r->err));
+    TT_TRY(find_entries(r, entries, n_entries, &pickle));
+    return tt_pickle_read(r->path, pickle->data, pickle->bytes, globals, r->arena, root, r->err);
+}
+
 tt_status tt_torch_parse(const char *path, const uint8_t *bytes, size_t n, tt_arena *a,
                          tt_st_file *out, tt_error *err)
 {
     reading r = {.path = path, .arena = a, .entries = tt_map_new(a), .n = n, .err = err};
     tt_st_file file = {.path = tt_arena_str(a, path)};
-    tt_zip_entry *entries = NULL;
-    const tt_zip_entry *pickle = NULL;
     const tt_pickle_value *root = NULL;
-    size_t n_entries = 0;
-    if (n < 4 || memcmp(bytes, "PK", 2) != 0)
-        return not_a_zip(&r, bytes, n);
-    TT_TRY(tt_zip_parse(path, bytes, n, a, &entries, &n_entries, err));
-    TT_TRY(find_entries(&r, entries, n_entries, &pickle));
-    TT_TRY(tt_pickle_read(path, pickle->data, pickle->bytes, globals, a, &root, err));
+    TT_TRY(read_root(&r, bytes, n, &root));
     TT_TRY(read_dict(&r, root, &file));
     *out = file;
     return TT_OK;
+}
+
+tt_status tt_torch_parse_tensor(const char *path, const char *name, const uint8_t *bytes, size_t n,
+                                tt_arena *a, tt_st_file *out, tt_error *err)
+{
+    reading r = {.path = path, .arena = a, .entries = tt_map_new(a), .n = n, .err = err};
+    tt_st_file file = {.path = path, .n_tensors = 1};
+    const tt_pickle_value *root = NULL;
+    view at = {0};
+    TT_TRY(read_root(&r, bytes, n, &root));
+    file.tensors = tt_arena_alloc(a, sizeof *file.tensors);
+    file.tensors->name = name;
+    TT_TRY(read_tensor(&r, root, file.tensors, &at));
+    TT_TRY(settle(&r, &file, &at));
+    *out = file;
+    return TT_OK;
+}
+
+tt_status tt_torch_parse_value(const char *path, const uint8_t *bytes, size_t n, tt_arena *a,
+                               const tt_pickle_value **out, tt_error *err)
+{
+    reading r = {.path = path, .arena = a, .entries = tt_map_new(a), .n = n, .err = err};
+    return read_root(&r, bytes, n, out);
 }
 
 tt_status tt_torch_open(const char *path, tt_arena *a, tt_st_file *out, tt_error *err)

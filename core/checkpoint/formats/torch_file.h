@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_TORCH_FILE_H
 #define TT_TORCH_FILE_H
+#include "checkpoint/formats/pickle.h"
 #include "checkpoint/formats/safetensors.h"
 
 /* Reads what torch.save writes of a dict of tensors (pytorch_model.bin), a zip file with a pickle and the
@@ -25,5 +26,14 @@ tt_status tt_zip_parse(const char *path, const uint8_t *bytes, size_t n, tt_aren
 tt_status tt_torch_open(const char *path, tt_arena *a, tt_st_file *out, tt_error *err);
 tt_status tt_torch_parse(const char *path, const uint8_t *bytes, size_t n, tt_arena *a,
                          tt_st_file *out, tt_error *err);
+/* A file of torch.save that holds one tensor, as the items of torch.distributed.checkpoint do; it gets
+ * `name`. path and name must outlive `out`. */
+tt_status tt_torch_parse_tensor(const char *path, const char *name, const uint8_t *bytes, size_t n,
+                                tt_arena *a, tt_st_file *out, tt_error *err);
+/* A file of torch.save that holds numbers, texts or containers of them. */
+tt_status tt_torch_parse_value(const char *path, const uint8_t *bytes, size_t n, tt_arena *a,
+                               const tt_pickle_value **out, tt_error *err);
+/* "FloatStorage" or "float32" → "F32"; NULL: none of torch's dtypes. */
+const char *tt_torch_dtype_name(const char *global);
 
 #endif

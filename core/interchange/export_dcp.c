@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/formats/dcp.h"
+#include "interchange/interchange_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <ttrun/lr_scheduler.h>
+#include <ttrun/optimizer.h>
+
+/* Writes a step folder in torch.distributed.checkpoint's own form: parameters, optimizer states and their
+ * steps and groups, and counts. Names are as torchtitan has them, with our names of parameters or, for
+ * torchtitan itself, Meta's:
+ *   <param>, optimizer.state.<param>.<state>, optimizer.state.<param>.step,
+ *   optimizer.param_groups.<param>.<key>, lr_scheduler.last_epoch, train_state.step and .ntokens_seen */
+
+typedef struct exporting {
+    const tt_setup *s;
+    tt_arena *arena;
+    tt_ckpt_reader *reader;
+    tt_dcp_writer *writer;
+    const tt_model_meta *meta; /* NULL: our names */
+    tt_map *params;            /* name → tt_param_info */
+    tt_trainer_state state;
+} exporting;
+
+/* Permutes the rows of each head from halves to pairs; a row has `row` bytes. */
+static void to_pairs(uint8_t *to, const uint8_t *from, int64_t rows, int64_t head_dim, size_t row)
+{
+    const int64_t half = head_dim / 2;
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = r % head_dim;
+        const int64_t target = r - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+        memcpy(to + (size_t)target * row, from + (size_t)r * row, row);
+    }
+}
+
+/* A parameter's name there; *head_dim: its rows are permuted within heads of so many, or 0. */
+static tt_status name_there(const exporting *x, const char *param, const char **name,
+                            int64_t *head_dim, tt_error *err)
+{
+    const tt_tensor_name *row = NULL;
+    *name = param;
+    *head_dim = 0;
+    if (!x->meta)
+        return TT_OK;
+    *name =
+        tt_name_there(x->arena, x->meta->names, x->meta->n_names, x->meta->name_size, param, &row);
+    if (!*name)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s: torchtitan has no name for '%s'",
+                       x->s->model.name, param);
+    return row->pairs ? tt_head_dim_of(x->s, param, head_dim, err) : TT_OK;
+}
+
+/* Splits "optimizer.state.<param>.<state>"; NULL: it is no state of a parameter of the model. */
+static const tt_param_info *param_of(const exporting *x, const char *name, const char **state)
+{
+    static const char prefix[] = "optimizer.state.";
+    const size_t n = sizeof prefix - 1;
+    const char *dot = strrchr(name, '.');
+    *state = NULL;
+    if (strncmp(name, prefix, n) != 0)
+        return tt_map_get(x->params, name);
+    if (!dot || dot < name + n)
+        return NULL;
+    *state = dot + 1;
+    return tt_map_get(x->params, tt_arena_strn(x->arena, name + n, (size_t)(dot - name) - n));
+}
+
+static bool same_shape(const tt_param_info *p, const tt_ckpt_tensor *t)
+{
+    bool same = p->type.n_dims == t->n_dims;
+    for (int d = 0; d < t->n_dims && same; d++)
+        same = p->type.dims[d].size == t->shape[d];
+    return same;
+}
+
+static tt_status write_tensor(const exporting *x, const tt_ckpt_tensor *t, tt_error *err)
+{
+    const char *state = NULL, *name = t->name;
+    const tt_param_info *param = param_of(x, t->name, &state);
+    tt_dcp_tensor out = {.dtype = tt_ckpt_dtype(x->reader, t->name), .n_dims = t->n_dims};
+    tt_ckpt_piece p = {.name = t->name, .dtype = out.dtype, .n_dims = t->n_dims, .owner = true};
+    int64_t head_dim = 0, bytes = 0, rows = t->n_dims ? t->shape[0] : 1;
+    if (state && !strcmp(state, "step"))
+        return TT_OK; /* written from trainer.json */
+    if (param) {
+        TT_TRY(name_there(x, param->name, &name, &head_dim, err));
+        if (state)
+            name = tt_arena_printf(x->arena, "optimizer.state.%s.%s", name, state);
+        if (head_dim && !same_shape(param, t))
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "'%s' has another shape than its parameter, whose rows are permuted",
+                           t->name);
+    }
+    out.name = name;
+    bytes = out.dtype < TT_N_DTYPES ? (int64_t)tt_dtype_size(out.dtype) : 0;
+    for (int d = 0; d < t->n_dims; d++) {
+        out.shape[d] = p.global[d] = p.box.end[d] = t->shape[d];
+        if (!tt_mul_i64(bytes, t->shape[d], &bytes))
+            return TT_FAIL(err, TT_EFORMAT, "'%s': its size overflows", t->name);
+    }
+    uint8_t *data = malloc((size_t)bytes * (head_dim ? 2 : 1) + 1);
+    if (!data)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for %lld bytes of '%s'", (long long)bytes,
+                       t->name);
+    p.data = data;
+    out.data = data;
+    tt_status s = bytes ? tt_ckpt_load(x->reader, &p, 1, err) : TT_OK;
+    if (s == TT_OK && head_dim && rows) {
+        to_pairs(data + bytes, data, rows, head_dim, (size_t)(bytes / rows));
+        out.data = data + bytes;
+    }
+    if (s == TT_OK)
+        s = tt_dcp_put_tensor(x->writer, &out, err);
+    free(data);
+    return s;
+}
+
+/* ---- the optimizer's groups ---- */
+
+/* A number among the optimizer's options; false: it has none of this name. */
+static bool option_of(const tt_component *c, const void *config, const char *name, double *out)
+{
+    const double *x = tt_part_value(c, config, name, TT_OPT_FLOAT);
+    if (x)
+        *out = *x;
+    return x != NULL;
+}
+
+static tt_status put_group_key(const exporting *x, const char *param, const char *key,
+                               const tt_dcp_value *v, tt_error *err)
+{
+    return tt_dcp_put_value(
+        x->writer, tt_arena_printf(x->arena, "optimizer.param_groups.%s.%s", param, key), v, err);
+}
+
+/* The keys that torch.optim.AdamW has beside its numbers, at its defaults. */
+static tt_status put_defaults(const exporting *x, const char *param, tt_error *err)
+{
+    static const struct {
+        const char *key;
+        tt_dcp_value value;
+    } keys[] = {
+        {"amsgrad",                {TT_DCP_BOOL, 0, {0}}},
+        {"maximize",               {TT_DCP_BOOL, 0, {0}}},
+        {"capturable",             {TT_DCP_BOOL, 0, {0}}},
+        {"differentiable",         {TT_DCP_BOOL, 0, {0}}},
+        {"foreach",                {TT_DCP_NONE, 0, {0}}},
+        {"fused",                  {TT_DCP_NONE, 0, {0}}},
+        {"decoupled_weight_decay", {TT_DCP_BOOL, 1, {0}}}
+    };
+    for (size_t i = 0; i < TT_COUNT(keys); i++)
+        TT_TRY(put_group_key(x, param, keys[i].key, &keys[i].value, err));
+    return TT_OK;
+}
+
+/* The rate of the next step, as torch's scheduler has set it after its step. */
+static double rate(const exporting *x, double base)
+{
+    const tt_lr_scheduler_vt *vt = x->s->lr_scheduler.component->vtable;
+    return base * vt->factor(x->s->lr_scheduler.config, x->state.step, x->s->core.training.steps);
+}
+
+static tt_status write_group(const exporting *x, const tt_param_info *p, tt_error *err)
+{
+    static const char *const same[] = {"eps", "weight_decay", "momentum"};
+    const tt_component *c = x->s->optimizer.component;
+    const tt_group *g = &x->s->groups[tt_group_of((void *)(uintptr_t)x->s, p) + 1];
+    const double base =
+        (x->state.has_lr ? x->state.lr : *tt_optimizer_rate(c, x->s->optimizer.config)) *
+        g->lr_factor;
+    tt_dcp_value v = {.kind = TT_DCP_REAL};
+    const char *name = NULL;
+    int64_t head_dim = 0;
+    TT_TRY(name_there(x, p->name, &name, &head_dim, err));
+    v.real[0] = base;
+    TT_TRY(put_group_key(x, name, "initial_lr", &v, err));
+    v.real[0] = rate(x, base);
+    TT_TRY(put_group_key(x, name, "lr", &v, err));
+    for (size_t i = 0; i < TT_COUNT(same); i++)
+        if (option_of(c, g->config, same[i], &v.real[0]))
+            TT_TRY(put_group_key(x, name, same[i], &v, err));
+    v.kind = TT_DCP_PAIR;
+    if (!option_of(c, g->config, "beta1", &v.real[0]) ||
+        !option_of(c, g->config, "beta2", &v.real[1]))
+        return TT_OK;
+    TT_TRY(put_group_key(x, name, "betas", &v, err));
+    return put_defaults(x, name, err);
+}
+
+/* The step of a parameter's states, as torch keeps it: a number of f32. */
+static tt_status write_step(const exporting *x, const tt_param_info *p, tt_error *err)
+{
+    const float step = (float)x->state.step;
+    const char *name = NULL;
+    int64_t head_dim = 0;
+    TT_TRY(name_there(x, p->name, &name, &head_dim, err));
+    const tt_dcp_tensor t = {.name = tt_arena_printf(x->arena, "optimizer.state.%s.step", name),
+                             .dtype = TT_F32,
+                             .data = &step};
+    return tt_dcp_put_tensor(x->writer, &t, err);
+}
+
+/* Groups and steps of the parameters that have states. */
+static tt_status write_groups(const exporting *x, tt_error *err)
+{
+    tt_map *done = tt_map_new(x->arena);
+    const char *state = NULL;
+    for (size_t i = 0; i < tt_ckpt_n_tensors(x->reader); i++) {
+        const tt_ckpt_tensor t = tt_ckpt_tensor_at(x->reader, i);
+        const tt_param_info *p = param_of(x, t.name, &state);
+        if (!p || !state || tt_map_get(done, p->name))
+            continue;
+        tt_map_set(done, p->name, done);
+        TT_TRY(write_step(x, p, err));
+        TT_TRY(write_group(x, p, err));
+    }
+    return TT_OK;
+}
+
+static tt_status write_counts(const exporting *x, tt_error *err)
+{
+    const int32_t step = (int32_t)TT_MIN(x->state.step, (int64_t)INT32_MAX);
+    const tt_dcp_tensor counts[] = {
+        {.name = "train_state.step",         .dtype = TT_I32, .data = &step                 },
+        {.name = "train_state.ntokens_seen", .dtype = TT_I64, .data = &x->state.tokens_seen },
+        {.name = "train_state.samples_seen", .dtype = TT_I64, .data = &x->state.samples_seen}
+    };
+    const tt_dcp_value epoch = {.kind = TT_DCP_INT, .integer = x->state.step};
+    for (size_t i = 0; i < TT_COUNT(counts); i++)
+        TT_TRY(tt_dcp_put_tensor(x->writer, &counts[i], err));
+    return tt_dcp_put_value(x->writer, "lr_scheduler.last_epoch", &epoch, err);
+}
+
+static tt_status write_all(const exporting *x, tt_error *err)
+{
+    for (size_t i = 0; i < tt_ckpt_n_tensors(x->reader); i++) {
+        const tt_ckpt_tensor t = tt_ckpt_tensor_at(x->reader, i);
+        TT_TRY(write_tensor(x, &t, err));
+    }
+    TT_TRY(write_groups(x, err));
+    TT_TRY(write_counts(x, err));
+    return tt_dcp_finish(x->writer, err);
+}
+
+tt_status tt_setup_write_dcp(const tt_setup *s, const char *step_folder, bool titan,
+                             const char *folder, tt_error *err)
+{
+    exporting x = {.s = s, .arena = tt_arena_new()};
+    x.params = tt_map_new(x.arena);
+    for (size_t i = 0; i < s->graph->params.n; i++)
+        tt_map_set(x.params, s->graph->params.items[i]->name, s->graph->params.items[i]);
+    tt_status st = TT_OK;
+    if (titan) {
+        x.meta = tt_setup_model_meta(s->model.component);
+        if (!x.meta)
+            st = TT_FAIL(err, TT_EUNSUPPORTED,
+                         "model %s has no names of torchtitan's; use --to dcp", s->model.name);
+    }
+    if (st == TT_OK)
+        st = tt_ckpt_read_state(step_folder, x.arena, &x.state, err);
+    if (st == TT_OK)
+        st = tt_ckpt_open(step_folder, &x.reader, err);
+    if (st == TT_OK)
+        st = tt_remove_tree(folder, err);
+    if (st == TT_OK)
+        st = tt_dcp_create(folder, &x.writer, err);
+    if (st == TT_OK)
+        st = write_all(&x, err);
+    tt_dcp_close(x.writer);
+    tt_ckpt_close(x.reader);
+    if (st != TT_OK)
+        (void)tt_remove_tree(folder, NULL);
+    tt_arena_free(x.arena);
+    return st;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/import_impl.h"
+#include <math.h>
+#include <string.h>
+
+/* Folders of torch.distributed.checkpoint with parameters, optimizer states and counts. Names, where P is
+ * any prefix that ends with a dot, or nothing ("model.", "app.model."):
+ *   P<param>                        parameters, by our names or Meta's (torchtitan's)
+ *   P state.<param>.<state>         "optimizer.state.tok_embeddings.weight.exp_avg", and .step
+ *   train_state.step, .ntokens_seen counts; .samples_seen is ours (ckpt export --to dcp)
+ * optimizer.param_groups.*, lr_scheduler.* and dataloader.* are not read: the job says what they say. */
+
+/* Does `name` end with `tail`, at its begin or after a dot? *head gets the length before it. */
+static bool ends_with(const char *name, const char *tail, size_t *head)
+{
+    const size_t n = strlen(name), k = strlen(tail);
+    if (n < k || strcmp(name + n - k, tail) != 0)
+        return false;
+    *head = n - k;
+    return n == k || name[n - k - 1] == '.';
+}
+
+/* The shortest prefix that a tensor's name has there; NULL: there is no such tensor. */
+static const char *prefix_of(const import *im, const char *name)
+{
+    const char *found = NULL;
+    size_t shortest = SIZE_MAX, head = 0;
+    for (size_t i = 0; i < tt_ckpt_n_tensors(im->reader); i++) {
+        const char *there = tt_ckpt_tensor_at(im->reader, i).name;
+        if (ends_with(there, name, &head) && head < shortest) {
+            shortest = head;
+            found = tt_arena_strn(im->arena, there, head);
+        }
+    }
+    return found;
+}
+
+tt_status tt_import_open_dcp(import *im, tt_error *err)
+{
+    const tt_model_meta *meta = tt_setup_model_meta(im->s->model.component);
+    const char *first = im->n ? im->params[0].name : "", *prefix = NULL;
+    const tt_tensor_name *row = NULL;
+    TT_TRY(tt_ckpt_open(im->folder, &im->reader, err));
+    if (im->from == TT_IMPORT_DCP)
+        prefix = prefix_of(im, first);
+    if (!prefix && meta) {
+        const char *there =
+            tt_name_there(im->arena, meta->names, meta->n_names, meta->name_size, first, &row);
+        prefix = there ? prefix_of(im, there) : NULL;
+        if (prefix || im->from == TT_IMPORT_TITAN)
+            im->meta = meta;
+    }
+    im->prefix = prefix ? prefix : ""; /* without: the first load names what is not there */
+    return TT_OK;
+}
+
+/* ---- optimizer states ---- */
+
+/* Splits "P state.<param>.<state>" by the names of the parameters. */
+static const tt_import_tensor *param_of_state(const tt_map *params, tt_arena *a, const char *name,
+                                              size_t *head, const char **state)
+{
+    const char *dot = strrchr(name, '.');
+    for (const char *at = dot ? strstr(name, "state.") : NULL; at; at = strstr(at + 1, "state.")) {
+        const char *param = at + 6;
+        if ((at > name && at[-1] != '.') || dot <= param)
+            continue;
+        const tt_import_tensor *t =
+            tt_map_get(params, tt_arena_strn(a, param, (size_t)(dot - param)));
+        if (!t)
+            continue;
+        *head = (size_t)(param - name);
+        *state = dot + 1;
+        return t;
+    }
+    return NULL;
+}
+
+/* The parameters by their names in the folder, without the prefix. */
+static tt_map *params_there(const import *im)
+{
+    tt_map *params = tt_map_new(im->arena);
+    for (size_t i = 0; i < im->n; i++)
+        tt_map_set(params, im->tensors.items[i].there + strlen(im->prefix),
+                   tt_arena_dup(im->arena, &im->tensors.items[i], sizeof(tt_import_tensor)));
+    return params;
+}
+
+/* A state of the parameter's shape has its rows in the parameter's order. */
+static tt_status add_state(import *im, const tt_ckpt_tensor *there, const tt_import_tensor *param,
+                           const char *state, tt_error *err)
+{
+    tt_import_tensor t = {.there = there->name, .n_dims = there->n_dims};
+    const bool same = there->n_dims == param->n_dims &&
+                      !memcmp(there->shape, param->dims, sizeof(int64_t) * (size_t)param->n_dims);
+    if (param->head_dim && !same && there->n_dims)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "%s: '%s' has another shape than its parameter, whose rows are in another "
+                       "order there",
+                       im->folder, there->name);
+    t.head_dim = same ? param->head_dim : 0;
+    t.name = tt_arena_printf(im->arena, "optimizer.state.%s.%s", param->name, state);
+    memcpy(t.dims, there->shape, sizeof t.dims);
+    tt_vec_push(im->arena, &im->tensors, t);
+    return TT_OK;
+}
+
+/* optimizer.state_dict() without get_optimizer_state_dict() names parameters by numbers. */
+static void log_numbered(const import *im)
+{
+    for (size_t i = 0; i < tt_ckpt_n_tensors(im->reader); i++) {
+        const char *name = tt_ckpt_tensor_at(im->reader, i).name, *at = strstr(name, "state.");
+        if (at && (at == name || at[-1] == '.') && at[6] >= '0' && at[6] <= '9' &&
+            at[6 + strspn(at + 6, "0123456789")] == '.') {
+            tt_log(
+                TT_WARN, "checkpoint",
+                "%s: its optimizer states are named by numbers ('%s') and are left out; save them "
+                "by torch.distributed.checkpoint.state_dict.get_optimizer_state_dict",
+                im->folder, name);
+            return;
+        }
+    }
+}
+
+tt_status tt_import_list_states(import *im, tt_error *err)
+{
+    const tt_map *params = params_there(im);
+    for (size_t i = 0; i < tt_ckpt_n_tensors(im->reader); i++) {
+        const tt_ckpt_tensor there = tt_ckpt_tensor_at(im->reader, i);
+        size_t head = 0;
+        const char *state = NULL;
+        const tt_import_tensor *param =
+            param_of_state(params, im->arena, there.name, &head, &state);
+        if (!param)
+            continue;
+        if (!im->states)
+            im->states = tt_arena_strn(im->arena, there.name, head);
+        if (strcmp(state, "step") != 0)
+            TT_TRY(add_state(im, &there, param, state, err));
+    }
+    if (!im->states)
+        log_numbered(im);
+    return TT_OK;
+}
+
+/* ---- counts ---- */
+
+static tt_status read_count(const import *im, const char *name, int64_t *out, bool *found,
+                            tt_error *err)
+{
+    double x = 0;
+    TT_TRY(tt_ckpt_number(im->reader, name, &x, found, err));
+    if (*found && (!(x >= 0) || x > 9e15 || x != floor(x)))
+        return TT_FAIL(err, TT_EFORMAT, "%s: '%s' is %g, not a count", im->folder, name, x);
+    if (*found)
+        *out = (int64_t)x;
+    return TT_OK;
+}
+
+/* The step by the optimizer: that of the first parameter that has one. */
+static tt_status step_of_optimizer(const import *im, int64_t *step, bool *found, tt_error *err)
+{
+    *found = false;
+    for (size_t i = 0; i < im->n && !*found; i++) {
+        const char *param = im->tensors.items[i].there + strlen(im->prefix);
+        TT_TRY(read_count(im, tt_arena_printf(im->arena, "%s%s.step", im->states, param), step,
+                          found, err));
+    }
+    return TT_OK;
+}
+
+/* Where the data goes on. Folders of others say it in pickles of Python's loaders; their tokens tell it,
+ * if the job has the seq_len that they were trained with. */
+static tt_status samples(const import *im, tt_trainer_state *state, tt_error *err)
+{
+    bool found = false;
+    const int64_t length = im->s->core.training.seq_len,
+                  batch = im->s->core.training.global_batch_size;
+    TT_TRY(read_count(im, "train_state.samples_seen", &state->samples_seen, &found, err));
+    if (found)
+        return TT_OK;
+    const char *how = "nothing there says how many: the data begins anew";
+    state->samples_seen = 0;
+    if (state->tokens_seen && length > 0) {
+        state->samples_seen = state->tokens_seen / length;
+        how = "its tokens by training.seq_len";
+    } else if (batch > 0) {
+        tt_mul_i64(state->step, batch, &state->samples_seen);
+        how = "its steps by training.global_batch_size";
+    }
+    tt_log(TT_INFO, "checkpoint", "%s: step %lld, the data goes on after %lld samples (%s)",
+           im->folder, (long long)state->step, (long long)state->samples_seen, how);
+    return TT_OK;
+}
+
+tt_status tt_import_progress(const import *im, tt_trainer_state *state, tt_error *err)
+{
+    int64_t step = 0, of_optimizer = 0;
+    bool has_step = false, has_tokens = false, has_own = false;
+    if (!im->states)
+        return TT_OK;
+    TT_TRY(read_count(im, "train_state.step", &step, &has_step, err));
+    TT_TRY(step_of_optimizer(im, &of_optimizer, &has_own, err));
+    if (!has_step && !has_own)
+        return TT_FAIL(
+            err, TT_EFORMAT,
+            "%s: it has optimizer states, but neither train_state.step nor a state named "
+            "step",
+            im->folder);
+    state->step = has_step ? step : of_optimizer;
+    if (has_step && has_own && step != of_optimizer)
+        tt_log(TT_WARN, "checkpoint",
+               "%s: train_state.step is %lld, the optimizer's is %lld: going on from %lld",
+               im->folder, (long long)step, (long long)of_optimizer, (long long)step);
+    TT_TRY(read_count(im, "train_state.ntokens_seen", &state->tokens_seen, &has_tokens, err));
+    return samples(im, state, err);
+}
