@@ -82,6 +82,12 @@ static tt_status write_tensor(const exporting *x, const tt_ckpt_tensor *t, tt_er
     int64_t head_dim = 0, bytes = 0, rows = t->n_dims ? t->shape[0] : 1;
     if (state && !strcmp(state, "step"))
         return TT_OK; /* written from trainer.json */
+    if (state && tt_dtype_size(out.dtype < TT_N_DTYPES ? out.dtype : TT_F32) == 1)
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "'%s' is %s with scales beside it, which PyTorch's optimizers have not: train "
+            "with optimizer.state_dtype float32 or bfloat16",
+            t->name, t->dtype_name);
     if (param) {
         TT_TRY(name_there(x, param->name, &name, &head_dim, err));
         if (state)
