@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/float8.h"
 #include "checkpoint/internal.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/narrow.h>
 
 /* Quantized tensors of Hugging Face folders, whose scales are tensors of their own:
  *   float8    W of F8_E4M3 or F8_E5M2 and W_scale_inv (DeepSeek, Qwen) or W_scale (compressed-tensors):
