@@ -17,8 +17,8 @@ exactly() { # NAME OPTION...
     bad=
     rm -f "$dir/more/converters/mine.so"
     forever "$dir/$name" "$@" || bad="$bad start"
-    ctl reload mine || refuses '"mine" is unknown' || bad="$bad unknown"
-    mine && { ctl reload mine || refuses 'was not loaded yet'; } || bad="$bad unloaded"
+    ctl reload mine; refuses '"mine" is unknown' || bad="$bad unknown"
+    mine && { ctl reload mine; refuses 'was not loaded yet'; } || bad="$bad unloaded"
     ctl set converters '[{"name":"mine"}]' || bad="$bad set"
     mine -DBY=0.5 && ctl reload mine || bad="$bad on"
     on=$(step_said)
@@ -71,9 +71,9 @@ echo text >"$dir/more/converters/mine.so" && refused text 'mine.so: not a plugin
 rm "$dir/more/converters/mine.so" && refused gone 'mine'
 mine -DBY=0.3 && ctl reload mine || bad="$bad mended"
 step=$(step_said)
-ctl reload || refuses 'reload: no NAME given' || bad="$bad empty"
-ctl reload 'mi ne' || refuses '"mi ne" is unknown' || bad="$bad words"
-ctl reload mime || refuses '"mime" is unknown; did you mean "mine"' || bad="$bad near"
+ctl reload; refuses 'reload: no NAME given' || bad="$bad empty"
+ctl reload 'mi ne'; refuses '"mi ne" is unknown' || bad="$bad words"
+ctl reload mime; refuses '"mime" is unknown; did you mean "mine"' || bad="$bad near"
 closed() { [ "$(mapped)" -eq "$one" ]; }
 [ "$one" -gt 0 ] && until_true closed || bad="$bad versions-$one-$(mapped)"
 until_true passed $((step + 1)) && ctl stop && ends_within 60 4 || bad="$bad stop"

@@ -73,11 +73,11 @@ for way in one local own ${TTRUN_LONG:+local_tensor own_tensor local_pipeline ow
     esac
     case $way in *_*) set -- "$@" "--parallelism.${way#*_}_parallel_degree" 2 ;; esac
     forever "$dir/$way" "$@" || bad="$bad start"
-    ctl set converters '[{"name": "nohalf"}]' || refuses 'stay as they are: .*"nohalf" is unknown; did you mean' || bad="$bad unknown"
-    ctl set converters '[{"name": "broken"}]' || refuses 'stay as they are: .*broadcast' || bad="$bad broken"
-    ctl set converters '[{"name"' || refuses 'stay as they are: ' || bad="$bad json"
-    ctl set converters '{}' || refuses 'expected a JSON list' || bad="$bad object"
-    ctl set loss '[]' || refuses 'only converters can be set' || bad="$bad key"
+    ctl set converters '[{"name": "nohalf"}]'; refuses 'stay as they are: .*"nohalf" is unknown; did you mean' || bad="$bad unknown"
+    ctl set converters '[{"name": "broken"}]'; refuses 'stay as they are: .*broadcast' || bad="$bad broken"
+    ctl set converters '[{"name"'; refuses 'stay as they are: ' || bad="$bad json"
+    ctl set converters '{}'; refuses 'expected a JSON list' || bad="$bad object"
+    ctl set loss '[]'; refuses 'only converters can be set' || bad="$bad key"
     ctl set converters "$half" || bad="$bad on"
     on=$(step_said)
     ctl status --json && [ "$(value "$dir/out" converters.0.name)" = half ] || bad="$bad status"
