@@ -373,7 +373,7 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
     for (int i = 0; i < q->n_in; i++) {
         tt_placement want = tt_place_input(b->g->mesh, r, i, p->letters);
         want.partial = p->keep[i];
-        want.partial_max = want.partial && in[i]->place.partial_max;
+        want.partial_max = want.partial && max;
         args[i] = tt_redistribute(b, in[i], &want);
     }
     for (int o = 0; o < r->n_out; o++) {

@@ -150,18 +150,16 @@ tt_status hf_tree_finish(hf_tree *t, tt_error *err)
 {
     array a = {.first_free = 256, .end = 256}; /* so that each base is above 0 */
     size_t n = 0;
-    if (t->n_nodes == 0)
-        return TT_OK;
-    uint32_t *unit_of = calloc(t->n_nodes, sizeof *unit_of);
+    uint32_t *unit_of = calloc(t->n_nodes + 1, sizeof *unit_of);
     tt_status s =
         unit_of ? array_room(&a, 512, err) : TT_FAIL(err, TT_ENOMEM, "out of memory for a trie");
-    for (size_t i = 0; s == TT_OK && i <= t->mask; i++) /* the table becomes a list */
+    for (size_t i = 0; s == TT_OK && t->branches && i <= t->mask; i++) /* the table becomes a list */
         if (t->branches[i].child)
             t->branches[n++] = t->branches[i];
     if (n)
         qsort(t->branches, n, sizeof *t->branches, by_key);
     if (s == TT_OK)
-        a.units[0] = (hf_unit){UINT32_MAX, 0, t->ids[0]};
+        a.units[0] = (hf_unit){UINT32_MAX, 0, t->n_nodes ? t->ids[0] : -1};
     for (size_t i = 0, end; s == TT_OK && i < n; i = end) { /* a parent comes before its children */
         const uint32_t node = t->branches[i].key >> 8;
         for (end = i + 1; end < n && t->branches[end].key >> 8 == node;)
