@@ -192,6 +192,10 @@ void tt_temporary_remove(tt_temporary *t);
 void tt_temporary_clear(const char *kind);
 tt_status tt_mkdirs(const char *path, tt_error *err);
 tt_status tt_remove_tree(const char *path, tt_error *err);
+/* Runs a command by /bin/sh, with args as $1, $2, … out (may be NULL: its stdout joins stderr) gets
+ * what it prints. An error unless it ends with status 0. */
+tt_status tt_shell(const char *command, const char *const *args, size_t n, tt_str *out,
+                   tt_error *err);
 tt_status tt_fsync_path(const char *path, tt_error *err);           /* a file or a folder */
 char *tt_path_join(tt_arena *a, const char *dir, const char *name); /* an absolute name alone */
 char *tt_path_dir(tt_arena *a, const char *path);

@@ -52,6 +52,11 @@ tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_stat
  * folder: begin removes what an interrupted one left. keep_latest_k <= 0 keeps all; the step just
  * saved is never purged. */
 
+/* Removes all steps but the keep_latest_k newest (<= 0: removes none), just_saved, and the multiples of
+ * keep_every, which do not count among the newest (0: no such steps). */
+tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_latest_k,
+                        int64_t keep_every, tt_error *err);
+
 /* Steps present, ascending; incomplete folders are not listed (a warning says so). An absent folder
  * has none. */
 tt_status tt_ckpt_list(const char *folder, tt_arena *a, int64_t **steps, size_t *n, tt_error *err);

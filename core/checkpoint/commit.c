@@ -154,7 +154,7 @@ tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_stat
         status = remove_lists(a, tmp, err);
     if (status == TT_OK)
         status = publish(a, folder, tmp, final, err);
-    if (status == TT_OK && tt_ckpt_purge(folder, step, keep_latest_k, &purge) != TT_OK)
+    if (status == TT_OK && tt_ckpt_purge(folder, step, keep_latest_k, 0, &purge) != TT_OK)
         tt_log(TT_WARN, "checkpoint", "step %lld is saved, but older ones could not be removed: %s",
                (long long)step, purge.text);
     tt_str_free(&faults);

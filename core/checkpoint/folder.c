@@ -154,16 +154,16 @@ static tt_status purge_step(tt_arena *a, const char *folder, int64_t step, tt_er
 }
 
 tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_latest_k,
-                        tt_error *err)
+                        int64_t keep_every, tt_error *err)
 {
     if (keep_latest_k <= 0)
         return TT_OK;
-    int64_t *steps = NULL, kept = 1; /* just_saved */
+    int64_t *steps = NULL, kept = keep_every > 0 && just_saved % keep_every == 0 ? 0 : 1;
     size_t n = 0;
     tt_arena *a = tt_arena_new();
     tt_status status = tt_ckpt_list(folder, a, &steps, &n, err);
     for (size_t i = n; i-- > 0 && status == TT_OK;) {
-        if (steps[i] == just_saved)
+        if (steps[i] == just_saved || (keep_every > 0 && steps[i] % keep_every == 0))
             continue;
         if (kept < keep_latest_k)
             kept++;

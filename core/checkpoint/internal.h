@@ -117,8 +117,6 @@ tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *f
 
 /* ---- folder.c ---- */
 bool tt_is_safetensors_name(const char *name);
-tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_latest_k,
-                        tt_error *err);
 /* Size and hash of a file as the disk has it: the page cache is dropped first where that works. */
 tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err);
 /* An error of the system's, with the path and, for the usual ones, what to do. */

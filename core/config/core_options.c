@@ -278,14 +278,40 @@ static const tt_option checkpoint_options[] = {
          .aliases = "enable_checkpoint"),
     STRING(checkpoint, folder, "\"checkpoint\"",
            "folder of the checkpoints, below dump_folder unless absolute"),
-    INT(checkpoint, interval, "500", 1, 1e12, "steps from one save to the next"),
+    INT(checkpoint, interval, "500", 1, 1e12,
+        "steps, or seconds, from one save to the next; the last step is always saved"),
+    CHOICE(
+        checkpoint, interval_type, "\"steps\"", TT_CHOICES(TT_INTERVALS),
+        "what interval counts; seconds are those of rank 0's clock, and all ranks save after the "
+        "same step"),
+    BOOL(checkpoint, enable_first_step_checkpoint, "false", "save after step 1, too"),
     CHOICE(checkpoint, async_mode, "\"async\"", TT_CHOICES(TT_ASYNC_MODES),
-           "write in the background while training continues"),
+           "write in the background while training continues; async_with_pinned_mem is the same "
+           "as async"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
+    INT(checkpoint, keep_every, "0", 0, 1e12,
+        "snapshots: steps that are multiples of this stay beside the latest keep_latest_k; 0 = "
+        "none"),
+    CHOICE(
+        checkpoint, on_error, "\"stop\"", TT_CHOICES(TT_ON_ERRORS),
+        "when a save fails: stop the run, or continue and try again at the next save; if the last "
+        "one fails, the run does"),
+    STRING(
+        checkpoint, after_save, "null",
+        "shell command that rank 0 runs after each save: $1 is the folder of the step, $2 and so "
+        "on its files. The next save waits for it; if it fails, a line says so",
+        .flags = TT_OPT_NULLABLE),
+    BOOL(checkpoint, load_only, "false", "resume from checkpoints, but save none"),
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from if no checkpoint is resumed: a step folder, or a Hugging "
            "Face folder; null = random ones",
            .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
+    STRING(
+        checkpoint, initial_load_command, "null",
+        "shell command that fetches the weights to start from, if no checkpoint is resumed: the "
+        "last line that it prints takes the place of initial_load_path. Rank 0 runs it; all ranks "
+        "read the folder",
+        .flags = TT_OPT_NULLABLE),
     BOOL(checkpoint, initial_load_in_hf, "false",
          "start from a Hugging Face folder; without initial_load_path that is "
          "model.hf_assets_path. A "

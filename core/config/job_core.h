@@ -57,6 +57,16 @@ typedef enum tt_activations { TT_OFFLOADS(TT_ENUMERATOR) } tt_activations;
     X(TT_ASYNC_PINNED, "async_with_pinned_mem")
 typedef enum tt_async_mode { TT_ASYNC_MODES(TT_ENUMERATOR) } tt_async_mode;
 
+#define TT_INTERVALS(X)                                                                            \
+    X(TT_INTERVAL_STEPS, "steps")                                                                  \
+    X(TT_INTERVAL_SECONDS, "seconds")
+typedef enum tt_interval { TT_INTERVALS(TT_ENUMERATOR) } tt_interval;
+
+#define TT_ON_ERRORS(X)                                                                            \
+    X(TT_ON_ERROR_STOP, "stop")                                                                    \
+    X(TT_ON_ERROR_CONTINUE, "continue")
+typedef enum tt_on_error { TT_ON_ERRORS(TT_ENUMERATOR) } tt_on_error;
+
 #define TT_OVERLAPS(X)                                                                             \
     X(TT_OVERLAP_AUTO, "auto")                                                                     \
     X(TT_OVERLAP_ON, "on")                                                                         \
@@ -100,10 +110,14 @@ typedef struct tt_parallelism_config {
 
 typedef struct tt_checkpoint_config {
     bool enable, initial_load_in_hf, last_save_model_only, last_save_in_hf;
+    bool enable_first_step_checkpoint, load_only;
     const char *folder, *initial_load_path;
+    const char *initial_load_command, *after_save; /* NULL: none */
     tt_async_mode async_mode;
     tt_export_dtype export_dtype;
-    int64_t interval, keep_latest_k, load_step;
+    tt_interval interval_type;
+    tt_on_error on_error;
+    int64_t interval, keep_latest_k, keep_every, load_step;
 } tt_checkpoint_config;
 
 typedef struct tt_validation_config {

@@ -64,7 +64,9 @@ static bool can(tt_loop *l, const tt_ctl_command *c, double *value)
              : tt_ctl_swaps(c->kind) ? (double)strlen(c->list)
                                      : (double)c->level;
     if (c->kind == TT_CTL_SAVE && !l->saver)
-        why = "this run saves nothing: checkpoint.enable is false";
+        why = l->s->core.checkpoint.load_only
+                  ? "this run saves nothing: checkpoint.load_only is true"
+                  : "this run saves nothing: checkpoint.enable is false";
     if (c->kind == TT_CTL_VALIDATE && !l->s->has_validation)
         why = "this run has no validation: validation.enable is false";
     if (c->kind == TT_CTL_PROFILE && l->step == l->s->core.training.steps)
@@ -195,7 +197,7 @@ tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
     int32_t words[N_WORDS] = {0};
     const char *list = NULL;
     words[STOP] = tt_loop_stop_signal(l);
-    words[SAVE] = l->main && l->o->save && l->o->save();
+    words[SAVE] = l->main && ((l->o->save && l->o->save()) || tt_loop_save_time(l));
     words[SAVER] = l->saver ? tt_saver_poll(l->saver) : 0;
     words[SWAP] = tt_swap_poll(l);
     if (commands && l->ctl)
@@ -218,6 +220,12 @@ void tt_loop_answer_save(tt_loop *l)
     l->ctl_saving = false;
     if (!l->ctl)
         return;
+    const char *why = tt_saver_failure(l->saver);
+    if (why) {
+        tt_ctl_answer(l->ctl, TT_CTL_SAVE, TT_EIO, "step %lld is not saved: %s",
+                      (long long)tt_saver_step(l->saver), why);
+        return;
+    }
     tt_ctl_answer(l->ctl, TT_CTL_SAVE, TT_OK, "saved %s/step-%lld", l->folder->checkpoints,
                   (long long)tt_saver_step(l->saver));
 }

@@ -59,7 +59,8 @@ typedef struct tt_loop {
     tt_data_parts data;
     tt_shared_data *shared; /* NULL: the data belongs to this loop */
     tt_stream *stream;
-    tt_saver *saver; /* NULL: checkpoint.enable is false */
+    tt_saver *saver;  /* NULL: the run saves nothing */
+    int64_t saved_ns; /* when the last save began, or the loop */
     /* commands from outside */
     tt_ctl *ctl;          /* rank 0; NULL: the folder takes no socket */
     bool ctl_saves;       /* `ttrun ctl` waits for the save that is asked for */
@@ -157,6 +158,10 @@ void tt_loop_wait_staged(tt_loop *l);  /* before the states that a save copies a
 tt_status tt_loop_save_progress(tt_loop *l, int32_t all,
                                 tt_error *err); /* all: the maximum of the ranks' tt_saver_poll() */
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);
+/* Also with checkpoint.on_error "continue" the last save of a run must succeed. */
+tt_status tt_loop_finish_last_save(tt_loop *l, tt_error *err);
+bool tt_loop_save_due(const tt_loop *l);  /* after this step, by its number */
+bool tt_loop_save_time(const tt_loop *l); /* by this rank's clock */
 /* export.c: rank 0 writes the step that was saved last to hf/step-N, if the job asks for it.
  * replace: also if that folder exists and is newer than the step. */
 tt_status tt_loop_save_hf(const tt_loop *l, bool replace, tt_error *err);

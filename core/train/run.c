@@ -38,7 +38,7 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
             TT_TRY(tt_loop_exchange(l, false, err));
     }
     const bool last = l->step == c->training.steps && !l->validation_due;
-    if (!c->checkpoint.enable)
+    if (!l->saver)
         return TT_OK;
     if (save || l->save_asked || l->stopped_by) {
         l->save_asked = false;
@@ -46,7 +46,7 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
         TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
     }
     if (last || l->stopped_by)
-        TT_TRY(tt_loop_finish_save(l, err));
+        TT_TRY(tt_loop_finish_last_save(l, err));
     tt_loop_answer_save(l);
     return last ? tt_loop_save_hf(l, true, err) : TT_OK;
 }
@@ -66,19 +66,19 @@ static tt_status publish_on_nan(tt_loop *l, tt_status s)
 static bool must_settle(const tt_loop *l, bool save)
 {
     return l->step == l->s->core.training.steps || l->stopped_by || l->validation_due ||
-           (l->s->core.checkpoint.enable && (save || l->save_asked)) ||
-           tt_loop_profiles(l, l->step + 1) || l->swaps_now || tt_swap_due(l);
+           (l->saver && (save || l->save_asked)) || tt_loop_profiles(l, l->step + 1) ||
+           l->swaps_now || tt_swap_due(l);
 }
 
 static tt_status after_step(tt_loop *l, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
-    const bool save = tt_loop_due(l, l->step, c->checkpoint.interval);
+    const bool save = tt_loop_save_due(l);
     l->validation_due = l->s->has_validation && tt_loop_due(l, l->step, c->validation.freq);
     TT_TRY(tt_loop_exchange(l, true, err));
     if (must_settle(l, save))
         TT_TRY(publish_on_nan(l, tt_loop_settle(l, err)));
-    const bool saves = c->checkpoint.enable && (save || l->save_asked);
+    const bool saves = l->saver && (save || l->save_asked);
     TT_TRY(conclude(l, save, err));
     if (l->step == c->training.steps || l->stopped_by)
         return TT_OK;
@@ -121,8 +121,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
     if (!l->stopped_by || (l->step == steps && !l->validation_due))
         return TT_OK;
     return TT_FAIL(err, TT_ESIGNAL, "stopped by %s after step %lld%s",
-                   tt_loop_stop_name(l->stopped_by), (long long)l->step,
-                   l->s->core.checkpoint.enable ? ", saved" : "");
+                   tt_loop_stop_name(l->stopped_by), (long long)l->step, l->saver ? ", saved" : "");
 }
 
 /* If this rank fails while the numbers of the step before are late, they are logged all the same, and a

@@ -27,6 +27,9 @@ static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
                   .converters = tt_loop_has_own_converters(l) ? l->swap.list : NULL,
                   .world = l->s->world},
         .keep_latest_k = c->keep_latest_k,
+        .keep_every = c->keep_every,
+        .after_save = c->after_save,
+        .goes_on = c->on_error == TT_ON_ERROR_CONTINUE,
         .background = c->async_mode != TT_ASYNC_DISABLED
     };
 }
@@ -34,7 +37,8 @@ static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
 {
     tt_str job = {0};
-    if (!l->s->core.checkpoint.enable)
+    l->saved_ns = tt_now_ns();
+    if (!l->s->core.checkpoint.enable || l->s->core.checkpoint.load_only)
         return TT_OK;
     const tt_saver_opts o = saver_opts(l, &job);
     const tt_status s = tt_saver_new(&o, &l->saver, err);
@@ -85,6 +89,7 @@ tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
         tt_loop_answer_save(l);
     }
     TT_TRY(tt_saver_start(l->saver, &st, model_only, err));
+    l->saved_ns = t0;
     l->ctl_saving = l->ctl_saves;
     l->ctl_saves = false;
     if (l->s->core.checkpoint.async_mode == TT_ASYNC_DISABLED)
@@ -113,6 +118,30 @@ tt_status tt_loop_finish_save(tt_loop *l, tt_error *err)
         TT_TRY(tt_saver_finish(l->saver, err));
     l->t.checkpoint += tt_seconds_since(t0);
     return TT_OK;
+}
+
+tt_status tt_loop_finish_last_save(tt_loop *l, tt_error *err)
+{
+    TT_TRY(tt_loop_finish_save(l, err));
+    const char *why = l->saver ? tt_saver_failure(l->saver) : NULL;
+    return why ? TT_FAIL(err, TT_EIO, "the last checkpoint, of step %lld, is not saved: %s",
+                         (long long)l->step, why)
+               : TT_OK;
+}
+
+bool tt_loop_save_due(const tt_loop *l)
+{
+    const tt_checkpoint_config *c = &l->s->core.checkpoint;
+    const bool steps = c->interval_type == TT_INTERVAL_STEPS;
+    return l->saver && (tt_loop_due(l, l->step, steps ? c->interval : INT64_MAX) ||
+                        (l->step == 1 && c->enable_first_step_checkpoint));
+}
+
+bool tt_loop_save_time(const tt_loop *l)
+{
+    const tt_checkpoint_config *c = &l->s->core.checkpoint;
+    return l->saver && c->interval_type == TT_INTERVAL_SECONDS &&
+           tt_seconds_since(l->saved_ns) >= (double)c->interval;
 }
 
 /* ---- resume ---- */
@@ -284,9 +313,45 @@ static tt_status load_adapter(tt_loop *l, const char *path, tt_error *err)
     return TT_OK;
 }
 
+/* Rank 0's last line of output of checkpoint.initial_load_command, on all ranks. [collective] */
+static tt_status fetch_initial(tt_loop *l, const char **path, tt_error *err)
+{
+    enum { LONGEST = 4096 };
+    const tt_dist *d = &l->rank.dist;
+    tt_str out = {0};
+    tt_error why = {0};
+    tt_status s = TT_OK;
+    int32_t words[LONGEST] = {0};
+    if (l->main) {
+        tt_log(TT_INFO, "checkpoint", "checkpoint.initial_load_command: %s",
+               l->s->core.checkpoint.initial_load_command);
+        s = tt_shell(l->s->core.checkpoint.initial_load_command, NULL, 0, &out, &why);
+    }
+    while (out.n && strchr(" \t\r\n", out.s[out.n - 1]))
+        out.s[--out.n] = 0;
+    const char *line = out.n && strrchr(out.s, '\n') ? strrchr(out.s, '\n') + 1 : tt_str_get(&out);
+    if (l->main && s == TT_OK && (!*line || strlen(line) >= LONGEST))
+        s = TT_FAIL(&why, TT_EINVAL, "its last line must be the path of a folder");
+    for (size_t i = 0; s == TT_OK && line[i]; i++)
+        words[i] = (unsigned char)line[i];
+    tt_str_free(&out);
+    if (s != TT_OK)
+        tt_job_fail(l->s->job, "checkpoint.initial_load_command", err, "%s", why.text);
+    TT_TRY(tt_agree(&l->rank.dist, s != TT_OK ? TT_EINVAL : TT_OK, err));
+    if (d->vt)
+        TT_TRY(d->vt->all_reduce(d->all, words, LONGEST, TT_I32, TT_MAX, err));
+    char *text = tt_arena_alloc(l->rank.arena, LONGEST);
+    for (int i = 0; i < LONGEST; i++)
+        text[i] = (char)words[i];
+    *path = text;
+    return TT_OK;
+}
+
 static tt_status initial_load(tt_loop *l, tt_error *err)
 {
     const char *path = l->s->core.checkpoint.initial_load_path;
+    if (l->s->core.checkpoint.initial_load_command)
+        TT_TRY(fetch_initial(l, &path, err));
     if (!path) {
         if (l->main)
             note_random(l->s);

@@ -35,6 +35,8 @@ struct tt_saver {
     size_t n_now;
     int64_t began_ns;
     tt_error err;
+    tt_error failure; /* goes_on: of the save that was started last; code TT_OK: none */
+    bool failing;     /* goes_on: the saves fail, and a line has said so */
     /* protected by lock */
     phase phase;
     pthread_mutex_t lock;
@@ -71,6 +73,28 @@ static tt_status saver_begin(const tt_saver *s, int64_t step, tt_error *err)
     return tt_ckpt_begin(s->o.folder, step, err);
 }
 
+/* $1: the folder of the step, $2 and so on: its files. */
+static tt_status run_after_save(const tt_saver *s, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    const char **names = NULL, **args;
+    size_t n = 0;
+    const char *step = tt_arena_printf(a, "%s/step-%lld", s->o.folder, (long long)s->state.step);
+    const int64_t t0 = tt_now_ns();
+    tt_status status = tt_folder_names(a, step, NULL, &names, &n, err);
+    args = tt_arena_array(a, n + 1, sizeof *args);
+    args[0] = step;
+    for (size_t i = 0; i < n; i++)
+        args[1 + i] = tt_path_join(a, step, names[i]);
+    if (status == TT_OK)
+        status = tt_shell(s->o.after_save, args, n + 1, NULL, err);
+    if (status == TT_OK)
+        tt_log(TT_DEBUG, "checkpoint", "checkpoint.after_save took %.2f s for %s",
+               1e-9 * (double)(tt_now_ns() - t0), step);
+    tt_arena_free(a);
+    return status;
+}
+
 /* If the run folder is gone, that is the error to report. When no rank writes any more, the
  * incomplete step is removed: a full disk needs the space. Where others may write still,
  * saver_give_up does so. */
@@ -84,14 +108,28 @@ static phase failed(tt_saver *s, bool all_written)
     return FAILED;
 }
 
+/* The step is saved: a failure here is a line of the log. */
+static void after_commit(const tt_saver *s)
+{
+    tt_error e = {0};
+    const long long step = s->state.step;
+    if (s->o.after_save && run_after_save(s, &e) != TT_OK)
+        tt_log(TT_WARN, "checkpoint", "step %lld is saved, but checkpoint.after_save failed: %s",
+               step, e.text);
+    if (tt_ckpt_purge(s->o.folder, s->state.step, s->o.keep_latest_k, s->o.keep_every, &e) != TT_OK)
+        tt_log(TT_WARN, "checkpoint", "step %lld is saved, but older ones could not be removed: %s",
+               step, e.text);
+}
+
 static phase commit(tt_saver *s)
 {
     if (check_folder(s, &s->err) != TT_OK)
         return FAILED;
-    if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, s->o.keep_latest_k, &s->err) != TT_OK)
+    if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, 0, &s->err) != TT_OK)
         return failed(s, true);
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld in %.2f s", s->o.folder,
            (long long)s->state.step, 1e-9 * (double)(tt_now_ns() - s->began_ns));
+    after_commit(s);
     return COMMITTED;
 }
 
@@ -180,12 +218,66 @@ static tt_status failure(tt_saver *s, tt_error *err)
     return tt_error_context(err, "checkpoint of step %lld", (long long)s->state.step);
 }
 
+/* The text of the lowest rank that failed, on all ranks: as many words as a text has bytes. mine: NULL =
+ * this rank did not fail. [collective] */
+static tt_status share_failure(tt_saver *s, const tt_error *mine, tt_error *err)
+{
+    const tt_dist *d = &s->o.rank->dist;
+    int32_t words[sizeof mine->text] = {0}, first = mine ? d->world - d->rank : 0;
+    if (!d->vt) {
+        s->failure = mine ? *mine : (tt_error){0};
+        return TT_OK;
+    }
+    TT_TRY(d->vt->all_reduce(d->all, &first, 1, TT_I32, TT_MAX, err));
+    s->failure.code = first ? TT_EIO : TT_OK;
+    if (!first)
+        return TT_OK;
+    for (size_t i = 0; mine && first == d->world - d->rank && i < TT_COUNT(words); i++)
+        words[i] = (unsigned char)mine->text[i];
+    TT_TRY(d->vt->all_reduce(d->all, words, TT_COUNT(words), TT_I32, TT_MAX, err));
+    for (size_t i = 0; i < TT_COUNT(words); i++)
+        s->failure.text[i] = (char)words[i];
+    return TT_OK;
+}
+
+/* goes_on: the ranks learn whether one has failed, and the first failure of several in a row is said.
+ * [collective] */
+static tt_status survive(tt_saver *s, int64_t step, const tt_error *mine, tt_error *err)
+{
+    TT_TRY(share_failure(s, mine, err));
+    if (s->failure.code == TT_OK)
+        return TT_OK;
+    if (!s->failing && s->o.rank->dist.rank == 0)
+        tt_log(
+            TT_WARN, "checkpoint",
+            "step %lld is not saved: %s; training goes on (checkpoint.on_error), and the next save "
+            "tries again",
+            (long long)step, s->failure.text);
+    s->failing = true;
+    return TT_OK;
+}
+
+const char *tt_saver_failure(const tt_saver *s)
+{
+    return s->failure.code == TT_OK ? NULL : s->failure.text;
+}
+
 tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_only, tt_error *err)
 {
     TT_TRY(tt_saver_finish(s, err));
     s->began_ns = tt_now_ns();
+    s->failure = (tt_error){0};
     const bool main = s->o.rank->dist.rank == 0;
-    TT_TRY(tt_agree(&s->o.rank->dist, main ? saver_begin(s, st->step, err) : TT_OK, err));
+    const tt_status begun = main ? saver_begin(s, st->step, err) : TT_OK;
+    if (s->o.goes_on) {
+        const tt_error mine = begun != TT_OK ? *err : (tt_error){0};
+        s->state.step = st->step;
+        TT_TRY(survive(s, st->step, begun != TT_OK ? &mine : NULL, err));
+        if (s->failure.code != TT_OK)
+            return TT_OK;
+    } else {
+        TT_TRY(tt_agree(&s->o.rank->dist, begun, err));
+    }
     s->state.step = st->step;
     s->state.tokens_seen = st->tokens_seen;
     s->state.samples_seen = st->samples_seen;
@@ -244,9 +336,18 @@ static tt_status saver_give_up(tt_saver *s, tt_error *err)
         if (busy)
             nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
-    const tt_status status = tt_agree(d, failure(s, err), err);
+    const bool bad = saver_phase(s) == FAILED;
+    tt_status status;
+    if (s->o.goes_on)
+        status = survive(s, s->state.step, bad ? &s->err : NULL, err);
+    else
+        status = tt_agree(d, failure(s, err), err);
     if (d->rank == 0 && check_folder(s, &ignored) == TT_OK)
         tt_ckpt_clear(s->o.folder, &ignored);
+    if (s->o.goes_on && status == TT_OK) {
+        s->err = (tt_error){0};
+        set(s, IDLE);
+    }
     return status;
 }
 
@@ -257,10 +358,14 @@ tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err)
         return TT_OK;
     if (all == 3)
         return saver_give_up(s, err);
-    if (saver_phase(s) == WRITTEN)
+    if (saver_phase(s) == WRITTEN) {
         set(s, s->o.rank->dist.rank == 0 ? COMMITTING : COMMITTED);
-    else
-        set(s, IDLE);
+        return TT_OK;
+    }
+    if (s->failing && s->o.rank->dist.rank == 0)
+        tt_log(TT_INFO, "checkpoint", "step %lld: saves succeed again", (long long)s->state.step);
+    s->failing = false;
+    set(s, IDLE);
     return TT_OK;
 }
 
@@ -330,6 +435,7 @@ static tt_status open_program(tt_saver *s, const tt_saver_opts *o, tt_error *err
     s->o = *o;
     s->arena = tt_arena_new();
     s->o.folder = tt_arena_str(s->arena, o->folder);
+    s->o.after_save = o->after_save ? tt_arena_str(s->arena, o->after_save) : NULL;
     keep_state(s);
     s->n[0] = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0]);
     s->n[1] = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1]);
