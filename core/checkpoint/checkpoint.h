@@ -17,7 +17,14 @@ typedef struct tt_ckpt_piece {
     tt_box box; /* of this rank; may be empty */
     void *data; /* contiguous box */
     bool owner; /* false: a replica, another rank writes it */
+    /* To load, NULL: into data. Else data is NULL, and runs of the box's rows are given to take. */
+    tt_status (*take)(void *taker, const struct tt_ckpt_piece *rows, tt_error *err);
+    void *taker;
 } tt_ckpt_piece;
+
+/* rows.c: loads the rows of a piece that has `take`, a run at a time: load fills its data. */
+typedef tt_status (*tt_ckpt_rows_fn)(void *user, const tt_ckpt_piece *rows, tt_error *err);
+tt_status tt_ckpt_by_rows(const tt_ckpt_piece *p, tt_ckpt_rows_fn load, void *user, tt_error *err);
 
 /* What trainer.json holds besides file hashes. */
 typedef struct tt_trainer_state {

@@ -65,6 +65,7 @@ typedef struct tt_entry { /* a tensor by name */
     TT_VEC(tt_shard) shards; /* by begin[0] */
     bool known_disjoint;
     bool is_scale;                        /* a part of another tensor, which is quantized */
+    const struct tt_coded *coded;         /* it is made of codes, which have names of their own */
     const struct tt_quantized *quantized; /* NULL: its values are in the shards as they are */
 } tt_entry;
 
@@ -109,7 +110,17 @@ tt_ckpt_piece tt_entry_rows(const tt_entry *e, tt_dtype dtype, int64_t begin, in
 /* Marks the quantized tensors of a folder whose form is known, and their scales. */
 void tt_ckpt_find_quantized(tt_ckpt_reader *r);
 /* Fills a piece of a floating-point dtype. */
-void tt_ckpt_dequantize(const tt_entry *e, const tt_ckpt_piece *p);
+tt_status tt_ckpt_dequantize(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                             tt_error *err);
+/* codes.c: weights that ttrun stores as codes, <name>.nf4 or <name>.int8 with <name>.absmax. add makes the
+ * tensor <name> if e has codes. fit: its rows are as long as the piece's, but for a short last block. */
+struct tt_coded;
+void tt_ckpt_add_coded(tt_ckpt_reader *r, tt_entry *e);
+bool tt_ckpt_codes_fit(const tt_entry *e, const tt_ckpt_piece *p);
+tt_status tt_ckpt_check_codes(const tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                              tt_error *err);
+tt_status tt_ckpt_decode(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                         tt_error *err);
 
 /* ---- commit.c: tmp takes final's name, in two renames; final is removed ---- */
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,

@@ -163,7 +163,7 @@ static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t 
 /* A piece of the quantized dtype itself gets its bytes as they are. */
 static bool is_dequantized(const tt_entry *e, const tt_ckpt_piece *p)
 {
-    return e->quantized && (!e->shards.n || p->dtype != tt_entry_dtype(e));
+    return e->coded || (e->quantized && (!e->shards.n || p->dtype != tt_entry_dtype(e)));
 }
 
 static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
@@ -183,10 +183,11 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     if (!e) /* a tensor without elements is in no file */
         return global == 0 ? TT_OK : absent(r, p, others, err);
     if (e->n_dims != p->n_dims ||
-        memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0)
+        (memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0 &&
+         !tt_ckpt_codes_fit(e, p)))
         return shape_differs(r, e, p, err);
     if (is_dequantized(e, p) && tt_dtype_is_float(p->dtype))
-        return TT_OK;
+        return tt_ckpt_check_codes(r, e, p, err);
     for (size_t i = 0; i < e->shards.n; i++) {
         const tt_st_tensor *t = e->shards.items[i].tensor;
         if (!tt_can_convert(p->dtype, t->dtype))
@@ -206,6 +207,25 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     return tt_entry_check_covers(r, e, &p->box, err);
 }
 
+/* A piece that was checked. */
+static tt_status load_checked(void *user, const tt_ckpt_piece *p, tt_error *err)
+{
+    tt_ckpt_reader *r = user;
+    const tt_entry *e = tt_map_get(r->entries, p->name);
+    if (!e)
+        return TT_OK;
+    if (p->take)
+        return tt_ckpt_by_rows(p, load_checked, r, err);
+    if (is_dequantized(e, p))
+        return tt_ckpt_dequantize(r, e, p, err);
+    for (size_t k = 0; k < e->shards.n; k++) {
+        tt_box both;
+        if (tt_box_intersect(&e->shards.items[k].box, &p->box, e->n_dims, &both))
+            convert_box(&e->shards.items[k], p, &both);
+    }
+    return TT_OK;
+}
+
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err)
 {
     size_t missing = 0;
@@ -213,18 +233,8 @@ tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n,
         missing += !tt_map_get(r->entries, pieces[i].name);
     for (size_t i = 0; i < n; i++) /* all before the first byte is copied */
         TT_TRY(check_piece(r, &pieces[i], missing ? missing - 1 : 0, err));
-    for (size_t i = 0; i < n; i++) {
-        const tt_entry *e = tt_map_get(r->entries, pieces[i].name);
-        if (e && is_dequantized(e, &pieces[i])) {
-            tt_ckpt_dequantize(e, &pieces[i]);
-            continue;
-        }
-        for (size_t k = 0; e && k < e->shards.n; k++) {
-            tt_box both;
-            if (tt_box_intersect(&e->shards.items[k].box, &pieces[i].box, e->n_dims, &both))
-                convert_box(&e->shards.items[k], &pieces[i], &both);
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        TT_TRY(load_checked(r, &pieces[i], err));
     return TT_OK;
 }
 

@@ -195,6 +195,10 @@ typedef struct tt_attrs_reduce {
 typedef struct tt_attrs_cumsum {
     int32_t dim, reverse, exclusive;
 } tt_attrs_cumsum;
+typedef struct tt_attrs_codes {
+    int32_t format; /* tt_codes */
+    int32_t to;     /* tt_dtype of the result */
+} tt_attrs_codes;
 typedef struct tt_attrs_arg {
     int32_t dim, keep;
     int32_t smallest; /* 1: the index of the smallest element */
