@@ -76,6 +76,8 @@ tt_status tt_ckpt_check_counts(const char *step_folder, const tt_trainer_state *
  * wrote: its HuggingFaceStorageWriter, or its own format, .metadata and *.distcp). Errors name the tensor and the uncovered range; shape
  * differences are errors; extra tensors are ignored. F32/BF16/F16/F64 convert. */
 typedef struct tt_ckpt_reader tt_ckpt_reader;
+/* Does the folder have this weight as codes alone? It is read as numbers. */
+bool tt_ckpt_is_coded(const tt_ckpt_reader *r, const char *name);
 tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
 /* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors, else the
  * same of pytorch_model.bin. */

@@ -14,7 +14,7 @@ struct tt_coded {
 
 enum { RUN_ROWS = 64 };
 
-void tt_ckpt_add_coded(tt_ckpt_reader *r, tt_entry *e)
+static void add_coded(tt_ckpt_reader *r, tt_entry *e)
 {
     static const tt_codes formats[] = {TT_CODES_NF4, TT_CODES_INT8};
     const char *dot = strrchr(e->name, '.');
@@ -37,8 +37,18 @@ void tt_ckpt_add_coded(tt_ckpt_reader *r, tt_entry *e)
     w->global[0] = e->global[0];
     w->global[1] = nf4 ? e->global[1] * TT_NF4_BLOCK : e->global[1];
     w->coded = tt_arena_dup(r->arena, &c, sizeof c);
-    tt_map_set(r->entries, name, w);
+    r->coded = r->coded ? r->coded : tt_map_new(r->arena);
+    tt_map_set(r->coded, name, w);
     e->is_scale = s->is_scale = true;
+}
+
+void tt_ckpt_find_coded(tt_ckpt_reader *r)
+{
+    for (size_t i = 0; i < tt_map_size(r->entries); i++) {
+        tt_entry *e = tt_map_value(r->entries, i);
+        if (e->shards.n && tt_entry_dtype(e) == TT_U8)
+            add_coded(r, e);
+    }
 }
 
 bool tt_ckpt_codes_fit(const tt_entry *e, const tt_ckpt_piece *p)
@@ -99,4 +109,9 @@ tt_status tt_ckpt_decode(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_pie
     free(codes);
     free(absmax);
     return s;
+}
+
+bool tt_ckpt_is_coded(const tt_ckpt_reader *r, const char *name)
+{
+    return r->coded && tt_map_get(r->coded, name);
 }

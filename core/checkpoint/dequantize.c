@@ -137,7 +137,6 @@ void tt_ckpt_find_quantized(tt_ckpt_reader *r)
             find_float8(r, e, block);
         } else if (t == TT_U8) {
             find_mxfp4(r, e);
-            tt_ckpt_add_coded(r, e);
         }
     }
 }

@@ -119,6 +119,12 @@ tt_status tt_entry_check_covers(const tt_ckpt_reader *r, const tt_entry *e, cons
 
 /* ---- load ---- */
 
+tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name)
+{
+    tt_entry *e = tt_map_get(r->entries, name);
+    return e || !r->coded ? e : tt_map_get(r->coded, name);
+}
+
 static void add_shape(tt_str *s, const int64_t *shape, int n_dims)
 {
     tt_str_addc(s, '[');
@@ -169,7 +175,7 @@ static bool is_dequantized(const tt_entry *e, const tt_ckpt_piece *p)
 static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
                              tt_error *err)
 {
-    tt_entry *e = tt_map_get(r->entries, p->name);
+    tt_entry *e = tt_ckpt_entry(r, p->name);
     int64_t global = 1;
     if (!tt_st_dtype_of(p->dtype) || p->n_dims < 0 || p->n_dims > TT_MAX_DIMS)
         return TT_FAIL(err, TT_EINVAL,
@@ -211,7 +217,7 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
 static tt_status load_checked(void *user, const tt_ckpt_piece *p, tt_error *err)
 {
     tt_ckpt_reader *r = user;
-    const tt_entry *e = tt_map_get(r->entries, p->name);
+    const tt_entry *e = tt_ckpt_entry(r, p->name);
     if (!e)
         return TT_OK;
     if (p->take)
@@ -230,7 +236,7 @@ tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n,
 {
     size_t missing = 0;
     for (size_t i = 0; i < n; i++)
-        missing += !tt_map_get(r->entries, pieces[i].name);
+        missing += !tt_ckpt_entry(r, pieces[i].name);
     for (size_t i = 0; i < n; i++) /* all before the first byte is copied */
         TT_TRY(check_piece(r, &pieces[i], missing ? missing - 1 : 0, err));
     for (size_t i = 0; i < n; i++)
@@ -280,7 +286,7 @@ int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name)
 
 tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name)
 {
-    const tt_entry *e = tt_map_get(r->entries, name);
+    const tt_entry *e = tt_ckpt_entry(r, name);
     if (e && e->quantized)
         return TT_BF16;
     return e && e->shards.n ? tt_entry_dtype(e) : TT_N_DTYPES;
@@ -288,7 +294,7 @@ tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name)
 
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
 {
-    return tt_map_get(r->entries, name) != NULL;
+    return tt_ckpt_entry(r, name) != NULL;
 }
 
 size_t tt_ckpt_n_tensors(const tt_ckpt_reader *r)

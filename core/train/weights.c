@@ -83,6 +83,23 @@ static void report_converted(const tt_ckpt_reader *reader, const char *folder,
                tt_dtype_size(to) < tt_dtype_size(from) ? "rounded to nearest" : "the same values");
 }
 
+/* The base of QLoRA may be stored in another way than the run that saved did. */
+static void report_codes(const tt_rank *r, const tt_ckpt_reader *reader, const char *folder,
+                         const tt_codings *rounded)
+{
+    const tt_graph *g = r->s->graph;
+    size_t decoded = 0;
+    for (size_t i = 0; i < g->params.n; i++)
+        decoded += !g->params.items[i]->codes &&
+                   tt_ckpt_is_coded(reader, g->params.items[i]->name);
+    if (rounded->n)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu weights are rounded to %s codes", folder, rounded->n,
+               tt_codes_name(rounded->items[0].w->codes));
+    if (decoded)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu weights, which it has as codes, are read as numbers",
+               folder, decoded);
+}
+
 /* States in float8 have scales beside them, and other dtypes have none: neither becomes the other. */
 static tt_status check_converted(const tt_ckpt_reader *reader, const char *folder,
                                  const tt_ckpt_piece *p, size_t n, tt_error *err)
@@ -255,6 +272,7 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     if (s == TT_OK && report) {
         report_others(r, reader, a);
         report_converted(reader, step_folder, p, n);
+        report_codes(r, reader, step_folder, &codings);
     }
     if (reader)
         tt_ckpt_close(reader);
