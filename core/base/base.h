@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <ttrun/codes.h>
-#include <ttrun/codes.h>
 #include <ttrun/log.h>
 #include <ttrun/status.h>
 #include <ttrun/tensor.h>
@@ -211,8 +210,7 @@ void tt_unmap_file(tt_mapping *m);
  * bytes of codes; encode rounds one row. */
 int64_t tt_codes_blocks(tt_codes format, int64_t cols);
 int64_t tt_codes_bytes(tt_codes format, int64_t cols);
-void tt_codes_encode(tt_codes format, const float *x, int64_t cols, uint8_t *codes,
-                     float *absmax);
+void tt_codes_encode(tt_codes format, const float *x, int64_t cols, uint8_t *codes, float *absmax);
 const char *tt_codes_name(tt_codes format); /* "nf4" */
 
 /* The length of the longest prefix of s[n] that is valid UTF-8. */

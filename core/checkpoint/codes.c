@@ -63,8 +63,8 @@ tt_status tt_ckpt_check_codes(const tt_ckpt_reader *r, const tt_entry *e, const 
     const tt_entry *parts[] = {e->coded ? e->coded->codes : NULL,
                                e->coded ? e->coded->absmax : NULL};
     for (size_t i = 0; e->coded && i < TT_COUNT(parts); i++) {
-        const tt_ckpt_piece rows = tt_entry_rows(parts[i], tt_entry_dtype(parts[i]),
-                                                 p->box.begin[0], p->box.end[0], NULL);
+        const tt_ckpt_piece rows =
+            tt_entry_rows(parts[i], tt_entry_dtype(parts[i]), p->box.begin[0], p->box.end[0], NULL);
         TT_TRY(tt_entry_check_disjoint(r, tt_map_get(r->entries, parts[i]->name), err));
         TT_TRY(tt_entry_check_covers(r, parts[i], &rows.box, err));
     }
@@ -99,9 +99,8 @@ tt_status tt_ckpt_decode(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_pie
         codes && absmax ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory to decode '%s'", e->name);
     for (int64_t at = 0; s == TT_OK && at < rows; at += RUN_ROWS) {
         const int64_t n = TT_MIN((int64_t)RUN_ROWS, rows - at), begin = p->box.begin[0] + at;
-        const tt_ckpt_piece parts[] = {
-            tt_entry_rows(c->codes, TT_U8, begin, begin + n, codes),
-            tt_entry_rows(c->absmax, TT_F32, begin, begin + n, absmax)};
+        const tt_ckpt_piece parts[] = {tt_entry_rows(c->codes, TT_U8, begin, begin + n, codes),
+                                       tt_entry_rows(c->absmax, TT_F32, begin, begin + n, absmax)};
         s = tt_ckpt_load(r, parts, TT_COUNT(parts), err);
         if (s == TT_OK)
             decode_rows(c, p, at, n, codes, absmax);

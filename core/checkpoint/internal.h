@@ -77,7 +77,8 @@ struct tt_ckpt_reader {
     size_t n_files;
     tt_st_file *files;
     tt_map *entries; /* name → tt_entry */
-    tt_map *coded;   /* the same: weights that are in the files as codes, which entries has; NULL: none */
+    tt_map *
+        coded; /* the same: weights that are in the files as codes, which entries has; NULL: none */
     bool has_manifest;
     tt_manifest manifest;
     const char *shapes_in; /* the file that says the tensors' shapes */

@@ -341,7 +341,7 @@ void tt_param_store_codes(tt_builder *b, tt_value *w, tt_codes format)
     else if (format != TT_CODES_NF4 && format != TT_CODES_INT8)
         wrong = "there is no such format";
     else if (p->codes)
-        wrong = "it is already";
+        wrong = "it is already: list one converter of this kind for it";
     else if (p->declared > 1 || is_used(b->g, w))
         wrong = "another layer reads it too (a tied weight): leave this layer out";
     if (wrong) {
@@ -353,8 +353,7 @@ void tt_param_store_codes(tt_builder *b, tt_value *w, tt_codes format)
     p->codes = format;
     p->frozen = true;
     codes_types(format, &p->whole, &p->type, &type);
-    p->absmax =
-        param_info(b, tt_arena_printf(b->arena, "%s.absmax", p->name), &type, &frozen);
+    p->absmax = param_info(b, tt_arena_printf(b->arena, "%s.absmax", p->name), &type, &frozen);
     p->absmax->absmax_of = p;
 }
 

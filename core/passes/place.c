@@ -135,9 +135,8 @@ static tt_status place_params(placer *p, tt_error *err)
     for (size_t i = 0; i < p->src->params.n; i++) {
         tt_param_info *q = p->src->params.items[i];
         q->stages = 0;
-        if (!q->absmax_of &&
-            tt_param_placements(g->mesh, g->labels, q->whole.dims, q->whole.n_dims, &q->compute,
-                                &q->stored, err) != TT_OK)
+        if (!q->absmax_of && tt_param_placements(g->mesh, g->labels, q->whole.dims, q->whole.n_dims,
+                                                 &q->compute, &q->stored, err) != TT_OK)
             return tt_error_context(err, "parameter %s", q->name);
         if (q->codes)
             place_codes(g->mesh, q);

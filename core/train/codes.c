@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "train/codes.h"
 #include "base/pool.h"
 #include "graph/state.h"
-#include "train/codes.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,8 @@ static size_t find_codings(const tt_rank *r, tt_arena *a, tt_coding **out)
             tt_map_set(absmax, t[i].param->absmax_of->name, &t[i].tensor);
     for (size_t i = 0; i < k; i++) {
         const tt_param_info *w = t[i].param;
-        const tt_tensor *scales = w && !t[i].suffix && w->codes ? tt_map_get(absmax, w->name) : NULL;
+        const tt_tensor *scales =
+            w && !t[i].suffix && w->codes ? tt_map_get(absmax, w->name) : NULL;
         if (scales)
             (*out)[n++] = (tt_coding){r, w, t[i].tensor, *scales, NULL, NULL};
     }

@@ -90,8 +90,7 @@ static void report_codes(const tt_rank *r, const tt_ckpt_reader *reader, const c
     const tt_graph *g = r->s->graph;
     size_t decoded = 0;
     for (size_t i = 0; i < g->params.n; i++)
-        decoded += !g->params.items[i]->codes &&
-                   tt_ckpt_is_coded(reader, g->params.items[i]->name);
+        decoded += !g->params.items[i]->codes && tt_ckpt_is_coded(reader, g->params.items[i]->name);
     if (rounded->n)
         tt_log(TT_INFO, "checkpoint", "%s: %zu weights are rounded to %s codes", folder, rounded->n,
                tt_codes_name(rounded->items[0].w->codes));

@@ -20,9 +20,9 @@ typedef enum tt_codes {
     TT_CODES_INT8 = 2
 } tt_codes;
 
-#define TT_NF4_BLOCK 64                     /* elements that share an absmax */
-#define TT_NF4_BYTES 32                     /* of a block: two codes each, the first in the high nibble */
-#define TT_INT8_STEP 7.874015718698502e-3f  /* 1 / 127 */
+#define TT_NF4_BLOCK 64 /* elements that share an absmax */
+#define TT_NF4_BYTES 32 /* of a block: two codes each, the first in the high nibble */
+#define TT_INT8_STEP 7.874015718698502e-3f /* 1 / 127 */
 
 /* The levels of NF4, in the order of their codes. */
 static inline const float *tt_nf4_levels(void)

@@ -21,24 +21,26 @@ typedef struct {
 
 #define LORA_OPTIONS                                                                               \
     TT_OPTION(config, rank, TT_OPT_INT, "8", 1, 65536, "r: columns of B and rows of A"),           \
-    TT_OPTION(config, alpha, TT_OPT_FLOAT, "16", 1e-9, 1e9,                                        \
-              "the adapter's result is multiplied by alpha / rank"),                               \
-    TT_OPTION(config, dropout, TT_OPT_FLOAT, "0", 0, 0.999,                                        \
-              "probability that an element of the adapter's input is dropped in training"),        \
-    TT_OPTION(config, rslora, TT_OPT_BOOL, "false", 0, 0,                                          \
-              "multiply by alpha / sqrt(rank) (rank-stabilized, arXiv:2312.03732)"),               \
-    TT_OPTION(                                                                                     \
-        config, targets, TT_OPT_STRINGS, "[]", 0, 0,                                               \
-        "layers with adapters: ends of names (q_proj, mlp.up_proj) or patterns of whole names "    \
-        "with * and [] (model.layers.[01].*); [] = every linear layer of the blocks, not the "     \
-        "head")
+        TT_OPTION(config, alpha, TT_OPT_FLOAT, "16", 1e-9, 1e9,                                    \
+                  "the adapter's result is multiplied by alpha / rank"),                           \
+        TT_OPTION(config, dropout, TT_OPT_FLOAT, "0", 0, 0.999,                                    \
+                  "probability that an element of the adapter's input is dropped in training"),    \
+        TT_OPTION(config, rslora, TT_OPT_BOOL, "false", 0, 0,                                      \
+                  "multiply by alpha / sqrt(rank) (rank-stabilized, arXiv:2312.03732)"),           \
+        TT_OPTION(                                                                                 \
+            config, targets, TT_OPT_STRINGS, "[]", 0, 0,                                           \
+            "layers with adapters: ends of names (q_proj, mlp.up_proj) or patterns of whole "      \
+            "names "                                                                               \
+            "with * and [] (model.layers.[01].*); [] = every linear layer of the blocks, not the " \
+            "head")
 
 static const tt_option options[] = {LORA_OPTIONS};
 static const tt_option qlora_options[] = {
     LORA_OPTIONS,
-    TT_OPTION_MORE(config, base, TT_OPT_CHOICE, "\"nf4\"", 0, 0, "nf4|int8", 0, NULL,
-                   "how the frozen weights of these layers are stored: nf4 (4 bits, an f32 scale per "
-                   "64 elements of a row) or int8 (an f32 scale per row)"),
+    TT_OPTION_MORE(
+        config, base, TT_OPT_CHOICE, "\"nf4\"", 0, 0, "nf4|int8", 0, NULL,
+        "how the frozen weights of these layers are stored: nf4 (4 bits, an f32 scale per "
+        "64 elements of a row) or int8 (an f32 scale per row)"),
 };
 
 /* The layer of a weight: its name without ".weight". Returns its length. */
@@ -151,7 +153,8 @@ static const tt_converter_vt qlora_vt = {.struct_size = sizeof qlora_vt,
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "lora", "low-rank adapters of linear layers (LoRA)", config,
                  options, &vt),
-    TT_COMPONENT(TT_KIND_CONVERTER, "qlora", "adapters of linear layers whose frozen weights are codes of 4 or 8 bits (QLoRA)",
+    TT_COMPONENT(TT_KIND_CONVERTER, "qlora",
+                 "adapters of linear layers whose frozen weights are codes of 4 or 8 bits (QLoRA)",
                  config, qlora_options, &qlora_vt),
 };
 TT_PLUGIN("lora", "1.0", components);

@@ -20,8 +20,9 @@ static tt_status infer_codes(const tt_shape_query *q, tt_type *out, tt_error *er
     if (nf4)
         TT_TRY(tt_want_equal(q, 0, 1, 1, 1, err));
     if (nf4 ? q->in[0]->dims[2].size != TT_NF4_BYTES : q->in[1]->dims[1].size != 1)
-        return tt_infer_fail(q, err, "codes are [out, blocks, 32] with absmax [out, blocks] (nf4), or "
-                                     "[out, in] with absmax [out, 1] (int8)");
+        return tt_infer_fail(q, err,
+                             "codes are [out, blocks, 32] with absmax [out, blocks] (nf4), or "
+                             "[out, in] with absmax [out, 1] (int8)");
     out[0] = *q->in[0];
     out[0].dtype = (tt_dtype)a->to;
     if (nf4)

@@ -76,8 +76,9 @@ static tt_status run_decode(void *self, const tt_kernel_call *c, tt_error *err)
     const tt_tensor *x = &c->in[0], *y = &c->out[0];
     const bool nf4 = a->format == TT_CODES_NF4;
     const int64_t last = x->shape[1] * (nf4 ? x->shape[2] : 1);
-    decoding w = {x->data, c->in[1].data,     y->data, y->dtype, (tt_codes)a->format,
-                  last,    c->in[1].shape[1], nf4 ? 2 * last : last};
+    decoding w = {x->data,           c->in[1].data,        y->data,
+                  y->dtype,          (tt_codes)a->format,  last,
+                  c->in[1].shape[1], nf4 ? 2 * last : last};
     (void)self;
     (void)err;
     tt_parallel_for(c->pool, x->shape[0], cpu_row_grain(x->shape[0], w.cols), decode_rows, &w);
