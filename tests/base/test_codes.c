@@ -24,8 +24,9 @@ typedef struct golden {
         __VA_ARGS__                                                                                \
     }
 #define GOLDEN(format_, cols_, row_, codes_, absmax_, values_)                                     \
-    {TT_CODES_##format_,           cols_,                         (const uint32_t[])row_,          \
-     (const uint8_t[])codes_,      (const uint32_t[])absmax_,     (const uint32_t[])values_},
+    {TT_CODES_##format_,        cols_,                                                             \
+     (const uint32_t[])row_,    (const uint8_t[])codes_,                                           \
+     (const uint32_t[])absmax_, (const uint32_t[])values_},
 static const golden all[] = {
 #include "codes_golden.def"
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "reference.h"
-#include <ttrun/codes.h>
 #include <math.h>
 #include <string.h>
+#include <ttrun/codes.h>
 
 /* Rows by index, read or added to, and the k largest elements of a row. */
 
@@ -130,9 +130,9 @@ tt_status ref_decode_codes(void *backend, const tt_kernel_call *c, tt_error *err
     (void)backend, (void)err;
     for (int64_t r = 0; r < x->shape[0]; r++)
         for (int64_t k = 0; k < cols; k++)
-            ref_store(&c->out[0], r * cols + k,
-                      (double)tt_codes_value(
-                          (tt_codes)a->format, (const uint8_t *)x->data + r * bytes,
-                          (const float *)c->in[1].data + r * c->in[1].shape[1], k));
+            ref_store(
+                &c->out[0], r * cols + k,
+                (double)tt_codes_value((tt_codes)a->format, (const uint8_t *)x->data + r * bytes,
+                                       (const float *)c->in[1].data + r * c->in[1].shape[1], k));
     return TT_OK;
 }
