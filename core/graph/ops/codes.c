@@ -105,7 +105,7 @@ const tt_op_def tt_op_decode_codes = {
     .attributes = "tt_attrs_codes",
     .doc = "the numbers that codes of a weight stand for: nf4 [o,n,32], [o,n] → [o,n,64], int8 "
            "[o,i], [o,1] → [o,i]",
-    .flags = TT_OP_NO_GRADIENT | TT_OP_LOCAL,
+    .flags = TT_OP_NO_GRADIENT,
     .attrs_size = sizeof(tt_attrs_codes),
     .n_out = 1,
     .infer = infer_codes,
