@@ -24,6 +24,11 @@ typedef enum tt_codes {
 #define TT_NF4_BYTES 32 /* of a block: two codes each, the first in the high nibble */
 #define TT_INT8_STEP 7.874015718698502e-3f /* 1 / 127 */
 
+typedef struct tt_attrs_codes { /* of the op decode_codes */
+    int32_t format;             /* tt_codes */
+    int32_t to;                 /* tt_dtype of the result */
+} tt_attrs_codes;
+
 /* The levels of NF4, in the order of their codes. */
 static inline const float *tt_nf4_levels(void)
 {

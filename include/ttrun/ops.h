@@ -4,8 +4,7 @@
 #include <ttrun/op.h>
 
 /* The core's ops: the operands and attributes that a backend's kernel of that name receives in
- * tt_kernel_call.{in,out,attrs}. docs/ops.md also says what each op computes, its gradient and its
- * properties.
+ * tt_kernel_call.{in,out,attrs}. docs/ops.md says what each op computes, its gradient and properties.
  *   T tokens, S keys, D width, V vocabulary, H query heads, K kv heads (of conv1d taps),
  *   hd head_dim, dv v_head_dim, E experts, R rows
  *   f  f32 (bf16 after a cast to it)    i  i32    [, sinks]  an operand that may be missing
@@ -196,10 +195,6 @@ typedef struct tt_attrs_reduce {
 typedef struct tt_attrs_cumsum {
     int32_t dim, reverse, exclusive;
 } tt_attrs_cumsum;
-typedef struct tt_attrs_codes {
-    int32_t format; /* tt_codes */
-    int32_t to;     /* tt_dtype of the result */
-} tt_attrs_codes;
 typedef struct tt_attrs_arg {
     int32_t dim, keep;
     int32_t smallest; /* 1: the index of the smallest element */
