@@ -17,7 +17,14 @@ typedef struct tt_ckpt_piece {
     tt_box box; /* of this rank; may be empty */
     void *data; /* contiguous box */
     bool owner; /* false: a replica, another rank writes it */
+    /* To load, NULL: into data. Else data is NULL, and runs of the box's rows are given to take. */
+    tt_status (*take)(void *taker, const struct tt_ckpt_piece *rows, tt_error *err);
+    void *taker;
 } tt_ckpt_piece;
+
+/* rows.c: loads the rows of a piece that has `take`, a run at a time: load fills its data. */
+typedef tt_status (*tt_ckpt_rows_fn)(void *user, const tt_ckpt_piece *rows, tt_error *err);
+tt_status tt_ckpt_by_rows(const tt_ckpt_piece *p, tt_ckpt_rows_fn load, void *user, tt_error *err);
 
 /* What trainer.json holds besides file hashes. */
 typedef struct tt_trainer_state {
@@ -69,6 +76,8 @@ tt_status tt_ckpt_check_counts(const char *step_folder, const tt_trainer_state *
  * wrote: its HuggingFaceStorageWriter, or its own format, .metadata and *.distcp). Errors name the tensor and the uncovered range; shape
  * differences are errors; extra tensors are ignored. F32/BF16/F16/F64 convert. */
 typedef struct tt_ckpt_reader tt_ckpt_reader;
+/* Does the folder have this weight as codes alone? It is read as numbers. */
+bool tt_ckpt_is_coded(const tt_ckpt_reader *r, const char *name);
 tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
 /* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors, else the
  * same of pytorch_model.bin. */

@@ -52,6 +52,8 @@ tt_status tt_ckpt_state_from_file(tt_arena *a, const char *step_folder, tt_train
                                   tt_manifest *manifest, tt_error *err);
 
 /* ---- load.c ---- */
+/* The tensor of this name, also one that is in the files as codes; NULL: there is none. */
+struct tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name);
 typedef struct tt_shard {
     tt_box box;
     const tt_st_tensor *tensor;
@@ -65,6 +67,7 @@ typedef struct tt_entry { /* a tensor by name */
     TT_VEC(tt_shard) shards; /* by begin[0] */
     bool known_disjoint;
     bool is_scale;                        /* a part of another tensor, which is quantized */
+    const struct tt_coded *coded;         /* it is made of codes, which have names of their own */
     const struct tt_quantized *quantized; /* NULL: its values are in the shards as they are */
 } tt_entry;
 
@@ -74,6 +77,8 @@ struct tt_ckpt_reader {
     size_t n_files;
     tt_st_file *files;
     tt_map *entries; /* name → tt_entry */
+    tt_map *
+        coded; /* the same: weights that are in the files as codes, which entries has; NULL: none */
     bool has_manifest;
     tt_manifest manifest;
     const char *shapes_in; /* the file that says the tensors' shapes */
@@ -109,7 +114,17 @@ tt_ckpt_piece tt_entry_rows(const tt_entry *e, tt_dtype dtype, int64_t begin, in
 /* Marks the quantized tensors of a folder whose form is known, and their scales. */
 void tt_ckpt_find_quantized(tt_ckpt_reader *r);
 /* Fills a piece of a floating-point dtype. */
-void tt_ckpt_dequantize(const tt_entry *e, const tt_ckpt_piece *p);
+tt_status tt_ckpt_dequantize(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                             tt_error *err);
+/* codes.c: weights that ttrun stores as codes, <name>.nf4 or <name>.int8 with <name>.absmax. find fills
+ * `coded`. fit: the entry's rows are as long as the piece's, but for a short last block. */
+struct tt_coded;
+void tt_ckpt_find_coded(tt_ckpt_reader *r);
+bool tt_ckpt_codes_fit(const tt_entry *e, const tt_ckpt_piece *p);
+tt_status tt_ckpt_check_codes(const tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                              tt_error *err);
+tt_status tt_ckpt_decode(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                         tt_error *err);
 
 /* ---- commit.c: tmp takes final's name, in two renames; final is removed ---- */
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,

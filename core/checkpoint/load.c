@@ -119,6 +119,12 @@ tt_status tt_entry_check_covers(const tt_ckpt_reader *r, const tt_entry *e, cons
 
 /* ---- load ---- */
 
+tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name)
+{
+    tt_entry *e = tt_map_get(r->entries, name);
+    return e || !r->coded ? e : tt_map_get(r->coded, name);
+}
+
 static void add_shape(tt_str *s, const int64_t *shape, int n_dims)
 {
     tt_str_addc(s, '[');
@@ -163,13 +169,13 @@ static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t 
 /* A piece of the quantized dtype itself gets its bytes as they are. */
 static bool is_dequantized(const tt_entry *e, const tt_ckpt_piece *p)
 {
-    return e->quantized && (!e->shards.n || p->dtype != tt_entry_dtype(e));
+    return e->coded || (e->quantized && (!e->shards.n || p->dtype != tt_entry_dtype(e)));
 }
 
 static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
                              tt_error *err)
 {
-    tt_entry *e = tt_map_get(r->entries, p->name);
+    tt_entry *e = tt_ckpt_entry(r, p->name);
     int64_t global = 1;
     if (!tt_st_dtype_of(p->dtype) || p->n_dims < 0 || p->n_dims > TT_MAX_DIMS)
         return TT_FAIL(err, TT_EINVAL,
@@ -183,10 +189,11 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     if (!e) /* a tensor without elements is in no file */
         return global == 0 ? TT_OK : absent(r, p, others, err);
     if (e->n_dims != p->n_dims ||
-        memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0)
+        (memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0 &&
+         !tt_ckpt_codes_fit(e, p)))
         return shape_differs(r, e, p, err);
     if (is_dequantized(e, p) && tt_dtype_is_float(p->dtype))
-        return TT_OK;
+        return tt_ckpt_check_codes(r, e, p, err);
     for (size_t i = 0; i < e->shards.n; i++) {
         const tt_st_tensor *t = e->shards.items[i].tensor;
         if (!tt_can_convert(p->dtype, t->dtype))
@@ -206,25 +213,34 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     return tt_entry_check_covers(r, e, &p->box, err);
 }
 
+/* A piece that was checked. */
+static tt_status load_checked(void *user, const tt_ckpt_piece *p, tt_error *err)
+{
+    tt_ckpt_reader *r = user;
+    const tt_entry *e = tt_ckpt_entry(r, p->name);
+    if (!e)
+        return TT_OK;
+    if (p->take)
+        return tt_ckpt_by_rows(p, load_checked, r, err);
+    if (is_dequantized(e, p))
+        return tt_ckpt_dequantize(r, e, p, err);
+    for (size_t k = 0; k < e->shards.n; k++) {
+        tt_box both;
+        if (tt_box_intersect(&e->shards.items[k].box, &p->box, e->n_dims, &both))
+            convert_box(&e->shards.items[k], p, &both);
+    }
+    return TT_OK;
+}
+
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err)
 {
     size_t missing = 0;
     for (size_t i = 0; i < n; i++)
-        missing += !tt_map_get(r->entries, pieces[i].name);
+        missing += !tt_ckpt_entry(r, pieces[i].name);
     for (size_t i = 0; i < n; i++) /* all before the first byte is copied */
         TT_TRY(check_piece(r, &pieces[i], missing ? missing - 1 : 0, err));
-    for (size_t i = 0; i < n; i++) {
-        const tt_entry *e = tt_map_get(r->entries, pieces[i].name);
-        if (e && is_dequantized(e, &pieces[i])) {
-            tt_ckpt_dequantize(e, &pieces[i]);
-            continue;
-        }
-        for (size_t k = 0; e && k < e->shards.n; k++) {
-            tt_box both;
-            if (tt_box_intersect(&e->shards.items[k].box, &pieces[i].box, e->n_dims, &both))
-                convert_box(&e->shards.items[k], &pieces[i], &both);
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        TT_TRY(load_checked(r, &pieces[i], err));
     return TT_OK;
 }
 
@@ -270,7 +286,7 @@ int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name)
 
 tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name)
 {
-    const tt_entry *e = tt_map_get(r->entries, name);
+    const tt_entry *e = tt_ckpt_entry(r, name);
     if (e && e->quantized)
         return TT_BF16;
     return e && e->shards.n ? tt_entry_dtype(e) : TT_N_DTYPES;
@@ -278,7 +294,7 @@ tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name)
 
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
 {
-    return tt_map_get(r->entries, name) != NULL;
+    return tt_ckpt_entry(r, name) != NULL;
 }
 
 size_t tt_ckpt_n_tensors(const tt_ckpt_reader *r)

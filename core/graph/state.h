@@ -59,6 +59,11 @@ typedef struct tt_param_info {
     struct tt_param_info *adapter_a, *adapter_b, *adapter_of;
     tt_adapter_opts adapter;
     double adapter_scale;
+    /* The weight is stored as codes: `type` is theirs, `whole` that of the weight. Else TT_CODES_NONE, and
+     * whole is type. absmax: the parameter with the scales, whose absmax_of is this one. */
+    tt_codes codes;
+    tt_type whole;
+    struct tt_param_info *absmax, *absmax_of;
     int declared; /* above 1: the model declared it again after a use, so several uses share it */
     uint64_t stages;
     tt_placement compute, stored;

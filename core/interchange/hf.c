@@ -14,11 +14,11 @@ tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n)
     *n = 0;
     for (size_t i = 0; i < s->graph->params.n; i++) {
         const tt_param_info *info = s->graph->params.items[i];
-        if (info->adapter_of)
+        if (info->adapter_of || info->absmax_of)
             continue;
         tt_hf_param *to = &p[(*n)++];
         *to = (tt_hf_param){.name = info->name,
-                            .n_dims = info->type.n_dims,
+                            .n_dims = info->whole.n_dims,
                             .storage = info->storage,
                             .n_storage = info->n_storage,
                             .scale = info->adapter_scale};
@@ -27,8 +27,8 @@ tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n)
             to->adapter_b = info->adapter_b->name;
             to->rank = info->adapter_a->type.dims[0].size;
         }
-        for (int d = 0; d < info->type.n_dims; d++)
-            to->dims[d] = info->type.dims[d].size;
+        for (int d = 0; d < info->whole.n_dims; d++)
+            to->dims[d] = info->whole.dims[d].size;
     }
     return p;
 }

@@ -302,7 +302,9 @@ tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t s
     tt_arena *own = tt_arena_new();
     const tt_map *all = find_reads(g, own);
     for (size_t i = 0; i < g->params.n; i++) {
-        const int64_t n = tt_type_numel(&g->params.items[i]->type);
+        if (g->params.items[i]->absmax_of)
+            continue;
+        const int64_t n = tt_type_numel(&g->params.items[i]->whole);
         const reads *r = tt_map_get(all, g->params.items[i]->name);
         s.parameters += n;
         s.trained += g->params.items[i]->frozen ? 0 : n;

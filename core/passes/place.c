@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
+#include <string.h>
 
 /* place: emits the nodes that describe() wrote again, through the placed builder. A parameter
  * becomes a fetch by each block that reads it, and a value that another stage reads becomes a
@@ -95,15 +96,50 @@ static void emit(placer *p, const tt_node *n)
     tt_builder_inner(p->b, false);
 }
 
+static void uncut(tt_placement *p, int d)
+{
+    p->n[d] = 0;
+    memset(p->atom[d], 0, sizeof p->atom[d]);
+}
+
+/* Codes are cut as their weight [out,in] is. A cut of `in` must fall on borders of its blocks and units;
+ * where it does not, each rank has whole rows, of which the layer takes its part. FSDP cuts rows. */
+static void place_codes(const tt_mesh *m, tt_param_info *q)
+{
+    const tt_dim *in = &q->whole.dims[1];
+    const tt_placement whole = q->compute, stored = q->stored;
+    tt_placement *s = &q->absmax->compute;
+    tt_atom_list cut = {.n = whole.n[1]};
+    memcpy(cut.atom, whole.atom[1], cut.n * sizeof *cut.atom);
+    const int64_t n = tt_mesh_degree(m, &cut), unit = in->unit;
+    const bool fits = in->size % (n * TT_NF4_BLOCK) == 0 && in->size / n % unit == 0 &&
+                      (unit % TT_NF4_BLOCK == 0 || TT_NF4_BLOCK % unit == 0);
+    if (q->codes == TT_CODES_NF4 && !fits)
+        uncut(&q->compute, 1);
+    q->stored = *s = q->compute;
+    if (q->codes == TT_CODES_INT8)
+        uncut(s, 1); /* one scale per row */
+    for (int d = 0; d < 2; d++)
+        for (int k = whole.n[d]; k < stored.n[d]; k++)
+            q->stored.atom[0][q->stored.n[0]++] =
+                (uint16_t)(TT_ATOM(stored.atom[d][k]) |
+                           (q->whole.dims[0].unit > 1 ? TT_IGNORE_UNIT : 0u));
+    q->absmax->stored = q->stored;
+    if (!s->n[1])
+        uncut(&q->absmax->stored, 1);
+}
+
 static tt_status place_params(placer *p, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(p->b);
     for (size_t i = 0; i < p->src->params.n; i++) {
         tt_param_info *q = p->src->params.items[i];
         q->stages = 0;
-        if (tt_param_placements(g->mesh, g->labels, q->type.dims, q->type.n_dims, &q->compute,
-                                &q->stored, err) != TT_OK)
+        if (!q->absmax_of && tt_param_placements(g->mesh, g->labels, q->whole.dims, q->whole.n_dims,
+                                                 &q->compute, &q->stored, err) != TT_OK)
             return tt_error_context(err, "parameter %s", q->name);
+        if (q->codes)
+            place_codes(g->mesh, q);
         q->number = (int)g->params.n;
         tt_vec_push(g->arena, &g->params, q);
     }

@@ -363,7 +363,7 @@ static void fingerprint(tt_setup *s)
     for (size_t i = 0; i < s->graph->params.n; i++) {
         if (s->graph->params.items[i]->converter) /* other converters, the same model */
             continue;
-        tt_type_print(&s->graph->params.items[i]->type, text, sizeof text);
+        tt_type_print(&s->graph->params.items[i]->whole, text, sizeof text);
         tt_str_printf(&t, "%s %s\n", s->graph->params.items[i]->name, text);
     }
     for (size_t i = 0; i < s->graph->states.n; i++) {

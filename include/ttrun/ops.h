@@ -4,8 +4,7 @@
 #include <ttrun/op.h>
 
 /* The core's ops: the operands and attributes that a backend's kernel of that name receives in
- * tt_kernel_call.{in,out,attrs}. docs/ops.md also says what each op computes, its gradient and its
- * properties.
+ * tt_kernel_call.{in,out,attrs}. docs/ops.md says what each op computes, its gradient and properties.
  *   T tokens, S keys, D width, V vocabulary, H query heads, K kv heads (of conv1d taps),
  *   hd head_dim, dv v_head_dim, E experts, R rows
  *   f  f32 (bf16 after a cast to it)    i  i32    [, sinks]  an operand that may be missing
@@ -68,6 +67,7 @@ extern "C" {
  * cross_entropy      t !v, t -> t, t       logits f[T,V], labels i[T] → nll f[T], lse f[T]
  * cross_entropy_bwd  t v, t, t, t -> t v   logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits [T,V]
  * cumsum             by shape              x → as x · tt_attrs_cumsum
+ * decode_codes       by shape              codes u8, absmax f32 → numbers · tt_attrs_codes
  * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]
  * embedding_dw       t, t d -> v d         ids i[T], dy f[T,D] → [V,D] · tt_attrs_dims (V)
  * expert_sort        !t !k -> !n, !e       assign i[T,k] → order i[T*k], counts i[E] · tt_attrs_dims (E)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TTRUN_PARAM_H
 #define TTRUN_PARAM_H
+#include <ttrun/codes.h>
 #include <ttrun/tensor.h>
 
 /* Parameters: what a model declares about its weights. */
@@ -67,6 +68,14 @@ typedef struct tt_adapter_opts {
  *   Errors (sticky): the shapes differ from these, or w has an adapter already.   [setup] */
 TT_EXPORT double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_value *bb,
                                   const tt_adapter_opts *opts);
+
+/* Stores the frozen parameter w [out,in] as codes, in memory and in checkpoints (QLoRA): <name>.nf4 u8
+ * [out, blocks, 32] or <name>.int8 u8 [out, in], and <name>.absmax f32 [out, blocks]. Whatever reads w gets
+ * the numbers that the codes stand for, in the dtype that the model computes in, made where they are read
+ * and again for the backward. Initial values and weights that are loaded as floats are rounded to codes.
+ *   Errors (sticky): w is no parameter of two dims, is stored so already, or another layer reads it, too.
+ *   [setup] */
+TT_EXPORT void tt_param_store_codes(tt_builder *b, tt_value *w, tt_codes format);
 
 /* A buffer: state of a model that is no parameter, f32: running statistics, the biases of a router.
  * It has no gradient, and does not change within a step. Checkpoints hold it under its full name.

@@ -161,8 +161,11 @@ static tt_status load_part(const source *from, const tt_hf_tensor *t, const tt_h
     return s;
 }
 
-static tt_status load_piece(const source *from, const tt_ckpt_piece *p, tt_error *err)
+static tt_status load_piece(void *user, const tt_ckpt_piece *p, tt_error *err)
 {
+    const source *from = user;
+    if (p->take)
+        return tt_ckpt_by_rows(p, load_piece, user, err);
     const tt_hf_param *param = tt_map_get(from->by_param, p->name);
     if (!param)
         return TT_FAIL(err, TT_EINVAL, "the model has no parameter '%s'", p->name);

@@ -32,6 +32,7 @@ static const tt_kernel kernels[] = {
     KERNEL("cross_entropy", ref_cross_entropy),
     KERNEL("cross_entropy_bwd", ref_cross_entropy_bwd),
     KERNEL("cumsum", ref_cumsum),
+    KERNEL("decode_codes", ref_decode_codes),
     KERNEL("embedding", ref_embedding),
     KERNEL("embedding_dw", ref_embedding_dw),
     KERNEL("expert_sort", ref_expert_sort),
