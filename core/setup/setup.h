@@ -54,13 +54,22 @@ typedef struct tt_recompute_choice {
     double *none, *full, *least; /* … in these modes; with the least found */
 } tt_recompute_choice;
 
+typedef struct tt_validation_set {
+    const char *name;    /* in validation.datasets; NULL: validation.dataloader */
+    const char *section; /* of the job */
+    tt_part data;
+    tt_order order; /* n_samples is set when the loader is open */
+} tt_validation_set;
+
 typedef struct tt_setup { /* equal on all ranks, and not changed after it is made */
     tt_arena *arena;
     tt_registry *registry;
     tt_job *job;
     tt_core_config core;
     const tt_train_spec_vt *spec;
-    tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, validation_data, backend;
+    tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, backend;
+    tt_validation_set validation[TT_MAX_PARTS];
+    int n_validation;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
     const struct tt_setup_opts *opts; /* it was made with these */
@@ -84,7 +93,9 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_inputs inputs; /* the dataloader's, in addition to ids, labels, pos and seg */
     bool has_inputs;  /* there is a dataloader */
     bool has_tokenizer, has_validation;
-    tt_order data_order, validation_order; /* n_samples is set when the loader is open */
+    bool finite;              /* dataloader.infinite is false */
+    const char *loss_weights; /* the input with the weights of tokens; NULL: the loss has none */
+    tt_order data_order;      /* n_samples is set when the loader is open */
     tt_group *groups;                      /* [0] the default group, then param_groups in order */
     int n_groups;
     struct tt_param_match *matches;   /* [n_groups - 1] */
@@ -104,6 +115,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int world, data_world;
     int64_t local, micro_batches,
         global_batch; /* samples per micro-batch and data rank; per data rank; per step */
+    int64_t eval_local, eval_batch, eval_seq_len; /* of validation: samples per forward, and per batch,
+                                                     of a data rank; tokens per sample */
     int pipeline_ranks, n_stages;
     tt_schedule *schedule;
     const int *stage_begin; /* by stage: its first block, if the job sets it; NULL = by cost */
@@ -129,6 +142,8 @@ const char *tt_setup_host_key(const tt_setup *s);
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
 int tt_mixture_size(const tt_part *mixture);
+/* Whether the run's length is a number of epochs, whose last steps have the samples that are left. */
+bool tt_setup_by_epoch(const tt_setup *s);
 /* The loader promises samples of one segment (tt_dataloader_vt.one_segment). */
 bool tt_setup_one_segment(const tt_part *data);
 /* What a loader reports about its data; -1: it does not report this number. */
