@@ -29,7 +29,8 @@ static tt_status section(tt_job *job, const char *key, const char *const *ignore
 static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
 {
     static const char *const of_model[] = {"name", "args", NULL}, *const of_validation[] = {
-                                                                      "dataloader", "datasets", NULL};
+                                                                      "dataloader", "datasets",
+                                                                      NULL};
     static const char *const of_metrics[] = {"sinks", NULL};
     static const char *const of_training[] = {"num_tokens_per_microbatch_per_dp_rank",
                                               "num_tokens_per_train_step", NULL};

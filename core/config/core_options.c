@@ -123,10 +123,11 @@ static const tt_option training_options[] = {
     INT(training, steps, "10000", 0, 1e12,
         "optimizer steps of the whole run; null: num_train_epochs or dataloader.infinite says",
         .flags = TT_OPT_NULLABLE),
-    FLOAT(training, num_train_epochs, "null", 0, 1e9,
-          "instead of steps, how often the data is gone through: each epoch ends with a step of the "
-          "samples that are left, and 2.5 epochs end in the middle of the third; null = steps says",
-          .flags = TT_OPT_NULLABLE),
+    FLOAT(
+        training, num_train_epochs, "null", 0, 1e9,
+        "instead of steps, how often the data is gone through: each epoch ends with a step of the "
+        "samples that are left, and 2.5 epochs end in the middle of the third; null = steps says",
+        .flags = TT_OPT_NULLABLE),
     FLOAT(training, max_norm, "1.0", 0, ANY,
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
     CHOICE(training, dtype, "\"float32\"", TT_FLOATS,
@@ -444,7 +445,7 @@ static const tt_section_doc docs[] = {
     DOC("validation", validation_options, "loss on other data (torchtitan today: validator)"),
     DOC("validation", validation_names, ""),
     {"validation.dataloader", NULL,
-                                                                                            "the data of the validation, which validation.enable needs: it has the keys of the section "
+                                          "the data of the validation, which validation.enable needs: it has the keys of the section "
      "dataloader, and without a name that section's loader", NULL, 0, sizeof(tt_option), "dataloader"},
     DOC("metrics", metrics_options, "what is logged, and how often"),
     DOC("metrics.sinks[]", sinks_names,

@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "base/thread.h"
 #include "data/data.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +77,8 @@ static void weigh_documents(const tt_stream_opts *o, const tt_sample *s, float *
 }
 
 /* Adds the weights of the tokens that count, in their order. */
-static tt_status add_weights(const tt_stream_opts *o, const tt_sample *s, tt_batch *b, tt_error *err)
+static tt_status add_weights(const tt_stream_opts *o, const tt_sample *s, tt_batch *b,
+                             tt_error *err)
 {
     const int i = o->weights ? tt_inputs_find(o->inputs, o->weights) : -1;
     const bool one = i >= 0 && o->inputs->items[i].per_sample;

@@ -53,9 +53,10 @@ tt_status tt_setup_check_length(tt_setup *s, tt_error *err)
                            "null leaves the length open: set training.num_train_epochs, or "
                            "dataloader.infinite false for one epoch");
     if (s->finite && t->num_train_epochs > 1)
-        return tt_job_fail(s->job, "training.num_train_epochs", err,
-                           "%g epochs need data that begins again, and dataloader.infinite is false",
-                           t->num_train_epochs);
+        return tt_job_fail(
+            s->job, "training.num_train_epochs", err,
+            "%g epochs need data that begins again, and dataloader.infinite is false",
+            t->num_train_epochs);
     return TT_OK;
 }
 

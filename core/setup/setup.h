@@ -96,7 +96,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     bool finite;              /* dataloader.infinite is false */
     const char *loss_weights; /* the input with the weights of tokens; NULL: the loss has none */
     tt_order data_order;      /* n_samples is set when the loader is open */
-    tt_group *groups;                      /* [0] the default group, then param_groups in order */
+    tt_group *groups;         /* [0] the default group, then param_groups in order */
     int n_groups;
     struct tt_param_match *matches;   /* [n_groups - 1] */
     struct tt_param_match *trainable; /* [n_trainable]; 0: training.trainable is null */
@@ -115,7 +115,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int world, data_world;
     int64_t local, micro_batches,
         global_batch; /* samples per micro-batch and data rank; per data rank; per step */
-    int64_t eval_local, eval_batch, eval_seq_len; /* of validation: samples per forward, and per batch,
+    int64_t eval_local, eval_batch,
+        eval_seq_len; /* of validation: samples per forward, and per batch,
                                                      of a data rank; tokens per sample */
     int pipeline_ranks, n_stages;
     tt_schedule *schedule;

@@ -93,8 +93,8 @@ static tt_status open_all(tt_loop *l, tt_data_parts *d, tt_error *err)
         tt_assets_use_kept_tokenizer(l->s, l->s->core.dump_folder);
     if (vt->needs_tokenizer)
         TT_TRY(tt_setup_tokenizer(l->s, &d->tokenizer, &d->tokenizer_info, err));
-    TT_TRY(open_loader(l, d, &s->dataloader, "dataloader", s->core.training.seq_len, &d->loader,
-                       err));
+    TT_TRY(
+        open_loader(l, d, &s->dataloader, "dataloader", s->core.training.seq_len, &d->loader, err));
     TT_TRY(tt_loop_derive_steps(s, vt->n_samples(d->loader), err));
     for (int i = 0; s->has_validation && i < s->n_validation; i++)
         TT_TRY(open_loader(l, d, &s->validation[i].data, s->validation[i].section, s->eval_seq_len,

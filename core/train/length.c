@@ -54,9 +54,10 @@ static tt_status agree_on(tt_dist *d, int64_t n, tt_error *err)
         TT_TRY(d->vt->all_reduce(d->all, v, 2, TT_I64, TT_MAX, err));
     if (v[0] == -v[1])
         return TT_OK;
-    return TT_FAIL(err, TT_EINVAL,
-                   "the ranks' dataloaders have %lld to %lld samples: give all ranks the same files",
-                   (long long)-v[1], (long long)v[0]);
+    return TT_FAIL(
+        err, TT_EINVAL,
+        "the ranks' dataloaders have %lld to %lld samples: give all ranks the same files",
+        (long long)-v[1], (long long)v[0]);
 }
 
 tt_status tt_loop_length(tt_loop *l, tt_error *err)

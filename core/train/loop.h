@@ -76,11 +76,11 @@ typedef struct tt_loop {
     int64_t step; /* that the host puts on the queues */
     tt_flight flight;
     /* how long the run is (length.c) */
-    int64_t steps;       /* of the whole run */
-    bool by_epoch;       /* batches end with the epoch */
-    int64_t n_samples;   /* per epoch */
-    int64_t next_sample; /* the first of the next step that is put on the queues */
-    double epochs;       /* by_epoch: of the whole run */
+    int64_t steps;                 /* of the whole run */
+    bool by_epoch;                 /* batches end with the epoch */
+    int64_t n_samples;             /* per epoch */
+    int64_t next_sample;           /* the first of the next step that is put on the queues */
+    double epochs;                 /* by_epoch: of the whole run */
     int64_t told_epoch, told_step; /* of the newest line that says that an epoch began */
     /* of the newest step whose numbers are known, and up to it */
     int64_t known_step, tokens_seen, samples_seen, epoch;

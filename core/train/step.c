@@ -50,10 +50,11 @@ static tt_status sum_weights(tt_loop *l, const tt_batch *micro, int64_t counted,
     if (l->rank.dist.vt)
         TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, &sum, 1, TT_F64, TT_SUM, err));
     if (counted && !(sum > 0) && l->main)
-        tt_log(TT_WARN, "train",
-               "step %lld: the weights of the batch's tokens are all 0, so the step has no loss and "
-               "a zero gradient",
-               (long long)l->step);
+        tt_log(
+            TT_WARN, "train",
+            "step %lld: the weights of the batch's tokens are all 0, so the step has no loss and "
+            "a zero gradient",
+            (long long)l->step);
     *weight = sum;
     return TT_OK;
 }
@@ -129,8 +130,7 @@ tt_status tt_loop_settle(tt_loop *l, tt_error *err)
 static double learning_rate(const tt_loop *l)
 {
     const tt_lr_scheduler_vt *vt = l->s->lr_scheduler.component->vtable;
-    return l->lr_base *
-           vt->factor(l->s->lr_scheduler.config, l->step - 1, l->steps);
+    return l->lr_base * vt->factor(l->s->lr_scheduler.config, l->step - 1, l->steps);
 }
 
 tt_status tt_loop_step(tt_loop *l, tt_error *err)

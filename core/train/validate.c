@@ -30,8 +30,7 @@ static tt_status validate_run(tt_loop *l, tt_stream *stream, int64_t n, int64_t 
 {
     const tt_setup *s = l->s;
     tt_exec *x = l->rank.eval;
-    const bool same =
-        s->eval_local == s->local && s->eval_seq_len == s->core.training.seq_len;
+    const bool same = s->eval_local == s->local && s->eval_seq_len == s->core.training.seq_len;
     const tt_batch *micro = NULL;
     int64_t epoch;
     for (int64_t i = 0; i < n; i++) {
