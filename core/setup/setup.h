@@ -3,11 +3,11 @@
 #define TT_SETUP_H
 #include "config/job_core.h"
 #include "cost/cost.h"
-#include "data/data.h"
 #include "passes/compile.h"
 #include "plan/kernels.h"
 #include "plan/plan.h"
 #include "plugin/registry.h"
+#include "setup/setup_parts.h"
 #include <ttrun/dataloader.h>
 #include <ttrun/hook.h>
 #include <ttrun/lr_scheduler.h>
@@ -19,32 +19,7 @@
 /* core/setup: everything that happens before step 1. setup.c turns the job into components;
  * setup_graph.c makes the mesh, the graph and the memory plan. */
 
-#define TT_MAX_PARTS 16
 #define TT_MAX_KERNEL_PARTS 32
-
-typedef struct tt_decode_opts { /* TT_MODE_DECODE: the sizes that a program is made for */
-    int64_t rows;               /* the largest number of tokens per call */
-    int64_t slots;              /* the number of sequences at once */
-    int64_t length;             /* the largest number of tokens per sequence */
-} tt_decode_opts;
-
-/* token_order.c: the order of the tokens in the graph, if context parallelism cuts sequences over
- * ranks. */
-typedef struct tt_token_order {
-    const int32_t *from;           /* [local * seq_len]; NULL: in their order */
-    double busiest, busiest_plain; /* keys that the busiest rank's queries may see, over the mean */
-} tt_token_order;
-
-/* shape.c: facts about the graph that describe() writes, before it is compiled; all zero if the
- * model could not be described. */
-typedef struct tt_model_shape {
-    const tt_graph *described;
-    int n_blocks;
-    int64_t kv_heads;    /* the gcd over all layers; 0: there are none */
-    const char **blocks; /* [n_blocks]: "model.layers.3" */
-    const char **head;   /* [n_head]: parameters that are read only after the last block */
-    size_t n_head;
-} tt_model_shape;
 
 /* setup_recompute.c: what mode budget chose, by pipeline rank. */
 typedef struct tt_recompute_choice {
@@ -53,13 +28,6 @@ typedef struct tt_recompute_choice {
     double *budget, *bytes;      /* of the training program: allowed, and taken by its plan */
     double *none, *full, *least; /* … in these modes; with the least found */
 } tt_recompute_choice;
-
-typedef struct tt_validation_set {
-    const char *name;    /* in validation.datasets; NULL: validation.dataloader */
-    const char *section; /* of the job */
-    tt_part data;
-    tt_order order; /* n_samples is set when the loader is open */
-} tt_validation_set;
 
 typedef struct tt_setup { /* equal on all ranks, and not changed after it is made */
     tt_arena *arena;

@@ -401,6 +401,13 @@ static int64_t seq_len_of(const tt_setup *s, tt_mode mode)
     return validates(s, mode) ? s->eval_seq_len : s->core.training.seq_len;
 }
 
+static int64_t sequences_of(const tt_setup *s, tt_mode mode)
+{
+    if (mode == TT_MODE_LOGITS)
+        return 1;
+    return (validates(s, mode) ? s->eval_local : s->local) * s->data_world;
+}
+
 /* Tokens per segment, if every sample is one and no rank has a part of a sample; else 0. */
 static int64_t line_of(const tt_setup *s, tt_mode mode)
 {
@@ -432,9 +439,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .loss_config = s->loss.config,
         .mesh = &s->mesh,
         .labels = &s->labels,
-        .sequences = mode == TT_MODE_LOGITS ? 1
-                     : validates(s, mode)   ? s->eval_local * s->data_world
-                                            : s->local * s->data_world,
+        .sequences = sequences_of(s, mode),
         .seq_len = seq_len_of(s, mode),
         .line = line_of(s, mode),
         .rows = s->decode.rows,
