@@ -85,7 +85,7 @@ first start --validation.at_start true && [ "$(head -n 1 "$dir/start/metrics.jso
     [ "$(losses "$dir/start/metrics.jsonl" | grep -v '^0 ')" = "$(losses "$dir/later/metrics.jsonl")" ]
 ok validation_before_the_first_step_changes_no_bit
 train "$dir/start" --training.steps 4 --comm.backend local --validation.enable true --validation.at_start true --validation.dataloader.path "$path"
-[ "$rc" -eq 0 ] && [ "$(grep -c '"step":0' "$dir/start/metrics.jsonl")" = 1 ]
+[ "$rc" -eq 0 ] && [ "$(grep -c '"step":0' "$dir/start/metrics.jsonl")" = 1 ] && [ "$(grep -c validation "$dir/start/metrics.jsonl")" = 3 ]
 ok a_run_that_goes_on_has_no_first_validation
 refused() { # NAME MESSAGE OPTION...
     name=$1 message=$2
