@@ -57,7 +57,8 @@ bool tt_converter_active(const tt_setup *s, int i, int64_t steps_done)
 
 int64_t tt_converters_change(const tt_setup *s, int64_t after)
 {
-    int64_t next = s->core.training.steps;
+    const int64_t end = tt_setup_by_epoch(s) ? INT64_MAX : s->core.training.steps;
+    int64_t next = end;
     for (int i = 0; i < s->n_converters; i++) {
         const tt_converting *c = &s->converting[i];
         if (c->from > after)
@@ -65,7 +66,7 @@ int64_t tt_converters_change(const tt_setup *s, int64_t after)
         if (c->to > after)
             next = TT_MIN(next, c->to);
     }
-    return next < s->core.training.steps ? next : -1;
+    return next < end ? next : -1;
 }
 
 bool tt_converters_equal(const tt_setup *s, int64_t a, int64_t b)

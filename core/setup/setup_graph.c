@@ -91,7 +91,15 @@ static tt_status batch_sizes(tt_setup *s, tt_error *err)
     s->local = round / pieces;
     s->micro_batches = global / (round * dp) * pieces;
     s->global_batch = global;
+    const tt_validation_config *v = &s->core.validation;
+    s->eval_batch = v->local_batch_size == INT64_MIN ? round : v->local_batch_size;
+    s->eval_local = v->local_batch_size == INT64_MIN ? s->local : v->local_batch_size;
+    s->eval_seq_len = v->seq_len == INT64_MIN ? t->seq_len : v->seq_len;
     int64_t tokens;
+    if (!tt_mul_i64(s->eval_batch * dp, s->eval_seq_len, &tokens) || tokens > INT32_MAX)
+        return tt_job_fail(s->job, "validation.seq_len", err,
+                           "%lld samples of %lld tokens are too many for a batch",
+                           (long long)(s->eval_batch * dp), (long long)s->eval_seq_len);
     if (!tt_mul_i64(global, t->seq_len, &tokens) || tokens > INT32_MAX)
         return tt_job_fail(s->job, "training.seq_len", err,
                            "%lld samples of %lld tokens are too many for a step", (long long)global,
@@ -381,15 +389,35 @@ static void fingerprint(tt_setup *s)
     (4 << 20) /* bytes of logits per token chunk: they stay in the last-level
                                         cache */
 
+/* A graph that validates has a batch and a length of its own; one that `ttrun eval` runs has those of the
+ * training. */
+static bool validates(const tt_setup *s, tt_mode mode)
+{
+    return mode == TT_MODE_EVAL && s->n_validation;
+}
+
+static int64_t seq_len_of(const tt_setup *s, tt_mode mode)
+{
+    return validates(s, mode) ? s->eval_seq_len : s->core.training.seq_len;
+}
+
+static int64_t sequences_of(const tt_setup *s, tt_mode mode)
+{
+    if (mode == TT_MODE_LOGITS)
+        return 1;
+    return (validates(s, mode) ? s->eval_local : s->local) * s->data_world;
+}
+
 /* Tokens per segment, if every sample is one and no rank has a part of a sample; else 0. */
 static int64_t line_of(const tt_setup *s, tt_mode mode)
 {
-    const tt_part *data =
-        mode == TT_MODE_EVAL && s->validation_data.component ? &s->validation_data : &s->dataloader;
+    const bool of_sets = validates(s, mode);
     const bool known = mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL;
-    return known && tt_setup_one_segment(data) && s->core.parallelism.context_parallel_degree == 1
-               ? s->core.training.seq_len
-               : 0;
+    bool one = of_sets || tt_setup_one_segment(&s->dataloader);
+    for (int i = 0; of_sets && i < s->n_validation; i++)
+        one = one && tt_setup_one_segment(&s->validation[i].data);
+    return known && one && s->core.parallelism.context_parallel_degree == 1 ? seq_len_of(s, mode)
+                                                                            : 0;
 }
 
 tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_opts *recompute,
@@ -411,8 +439,8 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .loss_config = s->loss.config,
         .mesh = &s->mesh,
         .labels = &s->labels,
-        .sequences = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
-        .seq_len = s->core.training.seq_len,
+        .sequences = sequences_of(s, mode),
+        .seq_len = seq_len_of(s, mode),
         .line = line_of(s, mode),
         .rows = s->decode.rows,
         .slots = s->decode.slots,

@@ -17,7 +17,8 @@ static const char *explain(void **state, const char *key)
 static void test_explain_one_key(void **state)
 {
     assert_string_equal(explain(state, "training.steps"),
-                        "training.steps\n    optimizer steps of the whole run\n    integer, 0 to "
+                        "training.steps\n    optimizer steps of the whole run; null: "
+                        "num_train_epochs or dataloader.infinite says\n    integer or null, 0 to "
                         "1000000000000; default 10000\n");
     assert_string_equal(explain(state, "activation_checkpoint.mode"),
                         "activation_checkpoint.mode\n"
