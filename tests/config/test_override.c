@@ -41,7 +41,8 @@ static const char *const refused[][3] = {
     BAD("training.steps", "1.5", "--training.steps: expected an integer or null, got 1.5"),
     BAD("training.steps", "-1", "--training.steps: expected 0 to 1000000000000, got -1"),
     BAD("training.steps", "[1",
-        "--training.steps: expected an integer or null, got \"[1\" (as JSON: value:1:3: expected ',' or "
+        "--training.steps: expected an integer or null, got \"[1\" (as JSON: value:1:3: expected "
+        "',' or "
         "']', found the end of the text)"),
     BAD("training.seq_length", "3",
         "--training.seq_length: unknown key (did you mean training.seq_len?)"),
