@@ -44,14 +44,19 @@ typedef struct tt_trainer_state {
 } tt_trainer_state;
 
 /* Save is in three calls so that ranks may be threads or processes:
- *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, may
- * run on a thread over staged copies) · commit (rank 0, after all: trainer.json with every file's
- * hash, reread and verified, fsync, one rename, then purge to keep_latest_k). */
+ *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, synced
+ * and sampled for what reads back, may run on a thread over staged copies) · commit (rank 0, after
+ * all: trainer.json with every file's hash, sizes and coverage checked, fsync, one rename, then purge
+ * to keep_latest_k). */
 /* Takes away what an interrupted save, purge or export left in a folder of step-N. */
 tt_status tt_ckpt_clear(const char *folder, tt_error *err);
 tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err);
 tt_status tt_ckpt_write(const char *folder, int64_t step, int rank, const tt_ckpt_piece *pieces,
                         size_t n, tt_error *err);
+/* Where a copy of the pieces lies in one block of memory, so that tt_ckpt_write need not copy it again:
+ * in the order of the files. staged[i] is pieces[i] with its data there; memory begins at a multiple of
+ * 4 KiB. Returns the bytes needed; memory NULL: only these. Pieces of other owners take none. */
+size_t tt_ckpt_stage(const tt_ckpt_piece *pieces, size_t n, tt_ckpt_piece *staged, void *memory);
 tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_state *state,
                          int64_t keep_latest_k, tt_error *err);
 

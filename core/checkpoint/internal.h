@@ -130,12 +130,38 @@ tt_status tt_ckpt_decode(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_pie
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,
                                      tt_error *err);
 
+/* ---- verify.c: as tt_ckpt_verify, but no hashes ---- */
+tt_status tt_ckpt_check_written(const char *step_folder, tt_str *out, tt_error *err);
+
+/* ---- write_file.c ---- */
+typedef struct tt_file_part {
+    const void *data;
+    size_t bytes;
+} tt_file_part;
+
+#define TT_FILE_ALIGNMENT ((size_t)4096)
+#define TT_LARGE_FILE ((size_t)1 << 20) /* a smaller one is written as it comes */
+/* Writes a file of the parts one after the other, syncs it, and compares a sample of what the disk
+ * then has (all of a file of up to 4 MiB) with the parts. hash may be NULL. */
+tt_status tt_write_parts(const char *path, const tt_file_part *parts, size_t n, char hash[33],
+                         tt_error *err);
+
+/* ---- read_file.c ---- */
+#define TT_READ_BLOCK ((size_t)4 << 20)
+typedef struct tt_file_run { /* bytes [at, at + bytes) of a file, and where they go */
+    size_t at, bytes;
+    void *to;
+} tt_file_run;
+
+/* Reads the runs, which are ordered by `at`; none crosses a multiple of TT_READ_BLOCK. */
+tt_status tt_read_runs(const char *path, const tt_file_run *runs, size_t n, tt_error *err);
+/* Size and hash of a file as the disk has it, not as the page cache has it, where that works. */
+tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err);
+
 /* ---- folder.c ---- */
 bool tt_is_safetensors_name(const char *name);
 tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_latest_k,
                         tt_error *err);
-/* Size and hash of a file as the disk has it: the page cache is dropped first where that works. */
-tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err);
 /* An error of the system's, with the path and, for the usual ones, what to do. */
 tt_status tt_fail_system(tt_error *err, int number, const char *what, const char *path);
 
