@@ -168,3 +168,21 @@ tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, tt_value *c
 {
     return tt_emit3(b, "grouped_linear", x, w, counts, NULL);
 }
+
+tt_value *tt_experts(tt_builder *b, tt_value *x, tt_value *assign, tt_value *weights,
+                     int64_t n_experts, tt_expert_fn fn, const void *user)
+{
+    const tt_dim t = tt_value_type(assign)->dims[0], k = tt_value_type(assign)->dims[1];
+    const tt_dim slots = TT_DIM(t.size * k.size, NULL), slot = TT_DIM(1, NULL);
+    tt_expert_rows rows;
+    tt_value *order, *y;
+    tt_expert_sort(b, assign, n_experts, &order, &rows.counts);
+    rows.x = tt_gather(b, x, tt_floor_div(b, order, tt_const(b, (double)k.size, TT_I32)));
+    rows.expert = tt_gather(b, tt_reshape(b, assign, &slots, 1), order);
+    y = fn(b, &rows, user);
+    const tt_dim o = tt_value_type(y)->dims[1], split[] = {t, k, o}, factor[] = {t, k, slot};
+    y = tt_cast(b, tt_scatter_add(b, y, order, slots), TT_F32);
+    weights = tt_reshape(b, tt_cast(b, weights, TT_F32), factor, 3);
+    y = tt_mul(b, tt_reshape(b, y, split, 3), weights);
+    return tt_cast(b, tt_sum(b, y, 1, 0), tt_value_type(x)->dtype);
+}
