@@ -15,8 +15,10 @@ extern "C" {
  * the order of their slots. Which rows a rank has, and how many there are room for (R), is ttrun's matter:
  * a function must treat each row alone, or by its expert's weights. */
 typedef struct tt_expert_rows {
-    tt_value *x;      /* [R,D]: the token of each row; rows from the sum of counts on are 0 */
-    tt_value *counts; /* i32 [E]: the number of rows of each expert */
+    tt_value *x; /* [R,D]: the token of each row; rows from the sum of counts on are 0 */
+    tt_value
+        *counts; /* i32 [E]: the number of rows of each expert. Only for tt_grouped_linear(): on
+                         several ranks it has other dims */
     tt_value *expert; /* i32 [R]: the expert of each row; outside of [0,E) where there is none */
 } tt_expert_rows;
 
@@ -27,7 +29,8 @@ typedef tt_value *(*tt_expert_fn)(tt_builder *b, const tt_expert_rows *rows, con
  * with weights and their sums are f32, in ascending j. No token is dropped.
  *   x f [T,D]   assign i32 [T,k]: of n_experts; a choice outside of [0,E) adds nothing
  *   weights f [T,k]
- * fn is called during the call. */
+ * fn is called during the call. The weights' dim of experts has the label "experts", which the axis ep cuts;
+ * a router's result has E without a label, because its tokens are cut. */
 TT_EXPORT tt_value *tt_experts(tt_builder *b, tt_value *x, tt_value *assign, tt_value *weights,
                                int64_t n_experts, tt_expert_fn fn, const void *user);
 
