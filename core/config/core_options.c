@@ -182,8 +182,9 @@ static const tt_option parallelism_options[] = {
            "(torchtitan: alltoall) passes them around the ranks, ulysses gives each rank the whole "
            "sequence for some of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks that share the layers"),
-    INT(parallelism, expert_parallel_degree, "1", 1, 1e6, "ranks that share the experts of a layer",
-        .flags = TT_OPT_NOT_YET),
+    INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
+        "ranks of dp_shard, cp and tp that share the experts of a layer; a divisor of their "
+        "product"),
     STRING(
         parallelism, pipeline_parallel_schedule, "\"1F1B\"",
         "order of the pipeline's work: 1F1B, GPipe; with several stages per rank Interleaved1F1B, "

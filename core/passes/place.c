@@ -67,16 +67,32 @@ static const char *placed_name(const placer *p, const tt_node *n)
     return form ? form->name : n->op->name;
 }
 
+/* The attributes. Where the first operand has another number of rows than it was described with (the rows of
+ * experts on a mesh), so have the result's dims that they name. */
+static const void *placed_attrs(placer *p, const tt_node *n, tt_value *const *in)
+{
+    if (!(n->op->flags & TT_OP_NAMES_DIMS) || !n->n_in || !in[0]->type.n_dims)
+        return n->attrs;
+    const tt_dim *now = &in[0]->type.dims[0], *was = &n->in[0]->type.dims[0];
+    const tt_attrs_dims *named = n->attrs;
+    if (now->size == was->size || !named->n_dims || named->dims[0].size != was->size)
+        return n->attrs;
+    tt_attrs_dims *a = tt_arena_dup(tt_builder_graph(p->b)->arena, named, sizeof *a);
+    a->dims[0] = *now;
+    return a;
+}
+
 static void emit_op(placer *p, const tt_node *n)
 {
     tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS];
     for (int i = 0; i < n->n_in; i++)
         in[i] = mapped(p, n->in[i]);
+    const void *attrs = placed_attrs(p, n, in);
     const bool converts = p->o->convert && p->o->convert->n && n->op == &tt_op_attention;
     for (int i = 0; converts && i < 3; i++)
         in[i] = tt_convert_operand(p->b, p->o->convert, i, in[i]);
     if (!p->o->replace || !p->o->replace(p->o->replace_user, p->b, n, in, out))
-        tt_op(p->b, placed_name(p, n), in, n->n_in, n->attrs, out, n->n_out);
+        tt_op(p->b, placed_name(p, n), in, n->n_in, attrs, out, n->n_out);
     for (int i = 0; i < n->n_out; i++)
         p->map[n->out[i]->id] = out[i];
 }
@@ -89,10 +105,12 @@ static void emit(placer *p, const tt_node *n)
         p->last_block = n->block;
     tt_builder_at(p->b, TT_FORWARD, stage_of(p, n->block), n->block, n->scope);
     tt_builder_inner(p->b, n->role == TT_NODE_INNER);
+    tt_builder_follow(p->b, n->follow);
     if (n->role != TT_NODE_EXPANDED)
         emit_op(p, n);
     else if (!p->o->replace) /* a derivative is kept; a replaced node is never differentiated */
         emit_expanded(p, n);
+    tt_builder_follow(p->b, false);
     tt_builder_inner(p->b, false);
 }
 

@@ -73,12 +73,9 @@ extern "C" {
  * expert_sort        !t !k -> !n, !e       assign i[T,k] → order i[T*k], counts i[E] · tt_attrs_dims (E)
  * fused              by shape              operands of the program → results of the program · tt_fused (backend.h)
  * gather             by shape              x f[N,..], idx i[n] → [n,..]
- * grouped_linear     (below)               x f[R,i], w f[E,o,i], counts i[E] → [R,o]
- *                    !r i, !e o i, !e -> r o
- * grouped_linear_dw  (below)               dy f[R,o], x f[R,i], counts i[E] → [E,o,i]
- *                    !r o, !r i, !e -> e o i
- * grouped_linear_dx  (below)               dy f[R,o], w f[E,o,i], counts i[E] → [R,i]
- *                    !r o, !e o i, !e -> r i
+ * grouped_linear     by shape              x f[R,i], w f[E,o,i], counts i[E] or i[G,P,E] → [R,o]
+ * grouped_linear_dw  by shape              dy f[R,o], x f[R,i], counts i[E] or i[G,P,E] → [E,o,i]
+ * grouped_linear_dx  by shape              dy f[R,o], w f[E,o,i], counts i[E] or i[G,P,E] → [R,i]
  * iota               -> n                  → i[n] · tt_attrs_dims (n)
  * layer_norm         by shape              x f[T,D], w f[D], b f[D] → [T,D] · tt_attrs_norm
  * layer_norm_bwd     by shape              x, w, dy → dx [T,D], dw [D], db [D] · tt_attrs_norm

@@ -33,8 +33,6 @@ static void test_explain_one_key(void **state)
                         "    steps from one trace to the next; the last is traced too; also spelt "
                         "profile_freq\n"
                         "    integer, 1 to 1000000000000; default 10\n");
-    assert_non_null(strstr(explain(state, "parallelism.expert_parallel_degree"),
-                           "; not built yet: only the default works\n"));
     assert_non_null(strstr(explain(state, "dump_folder"), "string; default \"./outputs\"\n"));
 }
 

@@ -77,7 +77,7 @@ static void test_schema_agrees_with_the_tables(void **state)
     equals(s, "properties/training/properties/max_context_length/deprecated", "true");
     equals(s, "properties/activation_checkpoint/properties/mode/enum",
            "[\"none\",\"selective\",\"full\",\"budget\"]");
-    equals(s, "properties/parallelism/properties/expert_parallel_degree/const", "1");
+    equals(s, "properties/parallelism/properties/expert_parallel_degree/maximum", "1000000");
     equals(s, "properties/checkpoint/properties/initial_load_path/type", "[\"string\",\"null\"]");
     equals(s, "properties/validator/$ref", "\"#/properties/validation\"");
     equals(s, "properties/extends/type", "\"string\"");
