@@ -29,7 +29,7 @@ typedef enum {
 } decoder_qk_norm;
 
 /* How a model differs from the others. */
-typedef struct {
+typedef struct decoder_kind {
     bool qkv_bias; /* q_proj, k_proj and v_proj have a bias, o_proj has none */
     decoder_qk_norm qk_norm;
     const decoder_norms *norms; /* NULL: decoder_norms_before */
@@ -38,6 +38,10 @@ typedef struct {
     bool fused;                 /* files hold q, k and v, and gate and up, in one tensor each */
     tt_value *(*activation)(tt_builder *b, tt_value *gate); /* NULL: tt_silu */
     decoder_init (*init)(const decoder *c, int64_t layer);
+    /* (optional) The feed-forward layer of a block; NULL: decoder_mlp(). state: as given to
+     * decoder_describe_with(). */
+    tt_value *(*feed_forward)(tt_builder *b, const struct decoder_kind *kind, const decoder *c,
+                              const decoder_init *init, int64_t layer, tt_value *x, void *state);
 } decoder_kind;
 
 /* normal(0.02); with more layers, a smaller deviation for weights that write to the residual
@@ -159,7 +163,7 @@ static inline tt_value *decoder_mlp(tt_builder *b, const decoder_kind *kind, con
 
 /* x [T,D] after block `layer` */
 static inline tt_value *decoder_block(tt_builder *b, const decoder_kind *kind, const decoder *c,
-                                      int64_t layer, tt_value *x)
+                                      int64_t layer, tt_value *x, void *state)
 {
     const decoder_norms *norms = kind->norms ? kind->norms : &decoder_norms_before;
     const decoder_init init = kind->init(c, layer);
@@ -168,7 +172,8 @@ static inline tt_value *decoder_block(tt_builder *b, const decoder_kind *kind, c
     h = decoder_attention(b, kind, c, &init, layer, h);
     x = tt_add(b, x, decoder_norm(b, kind, c, h, norms->attention_out));
     h = decoder_norm(b, kind, c, x, norms->mlp_in);
-    h = decoder_mlp(b, kind, c, &init, layer, h);
+    h = kind->feed_forward ? kind->feed_forward(b, kind, c, &init, layer, h, state)
+                           : decoder_mlp(b, kind, c, &init, layer, h);
     x = tt_add(b, x, decoder_norm(b, kind, c, h, norms->mlp_out));
     tt_block_end(b);
     return x;
