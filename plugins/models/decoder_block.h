@@ -38,6 +38,9 @@ typedef struct decoder_kind {
     bool fused;                 /* files hold q, k and v, and gate and up, in one tensor each */
     tt_value *(*activation)(tt_builder *b, tt_value *gate); /* NULL: tt_silu */
     decoder_init (*init)(const decoder *c, int64_t layer);
+    /* (optional) The attention of a block; NULL: decoder_attention(). */
+    tt_value *(*attention)(tt_builder *b, const struct decoder_kind *kind, const decoder *c,
+                           const decoder_init *init, int64_t layer, tt_value *x);
     /* (optional) The feed-forward layer of a block; NULL: decoder_mlp(). state: as given to
      * decoder_describe_with(). */
     tt_value *(*feed_forward)(tt_builder *b, const struct decoder_kind *kind, const decoder *c,
@@ -169,7 +172,7 @@ static inline tt_value *decoder_block(tt_builder *b, const decoder_kind *kind, c
     const decoder_init init = kind->init(c, layer);
     tt_block(b, "model.layers.%lld", (long long)layer);
     tt_value *h = decoder_norm(b, kind, c, x, norms->attention_in);
-    h = decoder_attention(b, kind, c, &init, layer, h);
+    h = (kind->attention ? kind->attention : decoder_attention)(b, kind, c, &init, layer, h);
     x = tt_add(b, x, decoder_norm(b, kind, c, h, norms->attention_out));
     h = decoder_norm(b, kind, c, x, norms->mlp_in);
     h = kind->feed_forward ? kind->feed_forward(b, kind, c, &init, layer, h, state)

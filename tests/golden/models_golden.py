@@ -15,7 +15,7 @@ import zlib
 import torch
 import torch.nn.functional as F
 import transformers
-from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
+from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
                           GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
                           Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
@@ -46,6 +46,14 @@ OLMO3 = {**OLMO2, "sliding_window": 9, "sliding_window_pattern": 2, "rope_scalin
 SMOLLM3 = {**OLMO2, "no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 7, "layer_types": LAYERS,
            "attention_bias": True, "mlp_bias": True}
 
+# heads of 12 + 6 and 10, of which nothing divides anything; layers without experts
+DEEPSEEK = {"dim": 48, "n_layers": 3, "n_heads": 6, "hidden_dim": 111, "vocab_size": 277, "q_lora_rank": 21, "kv_lora_rank": 19,
+            "qk_nope_head_dim": 12, "qk_rope_head_dim": 6, "v_head_dim": 10, "first_k_dense_replace": 3, "attention_bias": True,
+            "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "mscale": 0.707,
+                             "mscale_all_dim": 1.3}}
+DEEPSEEK_Q = {**{k: v for k, v in DEEPSEEK.items() if k not in ("q_lora_rank", "rope_scaling", "attention_bias")},
+              "rope_interleave": False, "rope_scaling": None}
+
 
 def job(spec, args):
     return {**oracle.job(args, oracle.GRADIENT, local=2, accumulate=2), "spec": spec}
@@ -55,6 +63,7 @@ CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_emb
          "qwen3": job("qwen3", QWEN3), "qwen3_untied": job("qwen3", {**QWEN3, "tie_embeddings": False}),
          "qwen2": job("qwen2", QWEN2), "qwen2_window": job("qwen2", QWEN2_WINDOW), "mistral": job("mistral", MISTRAL),
          "gemma": job("gemma", GEMMA), "olmo3": job("olmo3", OLMO3), "smollm3": job("smollm3", SMOLLM3),
+         "deepseek_dense": job("deepseek_v3", DEEPSEEK), "deepseek_q": job("deepseek_v3", DEEPSEEK_Q),
          "gemma2": job("gemma2", GEMMA2), "gemma3": job("gemma3", GEMMA3), "phi3": job("phi3", PHI3), "olmo2": job("olmo2", OLMO2)}
 
 
@@ -67,7 +76,8 @@ def gpt2_model(a):
 
 
 # the defaults of our models, and what they make of their arguments
-DEFAULTS = {"gemma": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True),
+DEFAULTS = {"deepseek_v3": dict(norm_eps=1e-6, rope_theta=1e4, q_lora_rank=None, n_kv_heads=None),
+            "gemma": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True),
             "olmo3": dict(norm_eps=1e-6, rope_theta=5e5, rope_local_base_freq=5e5, layer_types=LAYERS),
             "smollm3": dict(norm_eps=1e-6, rope_theta=5e6, tie_embeddings=True),
             "gemma2": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True), "gemma3": dict(norm_eps=1e-6, rope_theta=1e6,
@@ -79,7 +89,7 @@ def all_args(spec, args):
 
 
 def rope_of(a):
-    rope = {"rope_theta": a["rope_theta"], "rope_type": "default", **a.get("rope_scaling", {})}
+    rope = {"rope_theta": a["rope_theta"], "rope_type": "default", **(a.get("rope_scaling") or {})}
     if "partial_rotary_factor" in a:
         rope["partial_rotary_factor"] = a["partial_rotary_factor"]
     if "rope_local_base_freq" in a:
@@ -97,7 +107,7 @@ def llama_like(config, model, *more):
                             rope_parameters=rope_of(a), pad_token_id=None,
                             max_position_embeddings=256, attn_implementation="eager",
                             **{k: a["rope_scaling"][k] for k in ("original_max_position_embeddings",)
-                               if k in a.get("rope_scaling", {})},
+                               if k in (a.get("rope_scaling") or {})},
                             **{key: a[key] for key in more if key in a}))
     return build
 
@@ -151,7 +161,10 @@ def same(t):
     return t
 
 
-FAMILY = {"gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
+FAMILY = {"deepseek_v3": (llama_like(DeepseekV3Config, DeepseekV3ForCausalLM, "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
+                                     "qk_rope_head_dim", "v_head_dim", "first_k_dense_replace", "attention_bias",
+                                     "rope_interleave"), same, same),
+          "gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
           "qwen2": (llama_like(Qwen2Config, Qwen2ForCausalLM, "use_sliding_window", "sliding_window", "max_window_layers"),
                     same, same),
           "gemma": (llama_like(GemmaConfig, GemmaForCausalLM, "head_dim"), same, same),
