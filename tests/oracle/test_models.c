@@ -30,7 +30,7 @@ typedef struct model_case {
     }
 #define WHOLE                                                                                      \
     {                                                                                              \
-        "parallelism.pipeline_parallel_microbatches", "1"                                       \
+        "parallelism.pipeline_parallel_microbatches", "1"                                          \
     }
 #define PIPELINE                                                                                   \
     DEGREE("pipeline_parallel", "2"),                                                              \
