@@ -18,8 +18,9 @@ import torch
 import transformers
 from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
                           GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
+                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
                           Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM,
                           SmolLM3Config, SmolLM3ForCausalLM)
 from safetensors.torch import load_file, save_file
 
@@ -33,6 +34,7 @@ LONGROPE = {"rope_type": "longrope", "factor": 8.0, "original_max_position_embed
             "short_factor": [1.0, 1.1, 1.25, 1.5, 1.75, 2.5], "long_factor": [1.5, 2.0, 3.5, 7.25, 11.0, 19.0]}
 BASE = dict(dim=32, n_layers=2, n_heads=4, n_kv_heads=2, hidden_dim=48, vocab_size=262, rope_theta=10000.0, norm_eps=1e-6,
             tie_embeddings=False)
+MOE = dict(num_experts=7, num_experts_per_tok=3, moe_intermediate_size=20)
 # spec, name, arguments of ours
 SHAPES = [
     ("llama3", "untied", dict(BASE, n_kv_heads=4, rope_theta=500000.0, norm_eps=1e-5)),
@@ -73,6 +75,12 @@ SHAPES = [
                                       max_window_layers=0)),
     ("mistral", "window", dict(BASE, sliding_window=6)),
     ("mistral", "wide heads", dict(BASE, head_dim=20, sliding_window=None, vocab_size=300)),
+    ("mixtral", "5 experts", dict(BASE, num_experts=5, num_experts_per_tok=2)),
+    ("mixtral", "window, wide heads, all experts", dict(BASE, head_dim=12, sliding_window=6, num_experts=3, num_experts_per_tok=3)),
+    ("qwen3_moe", "a layer without experts", dict(BASE, n_layers=3, head_dim=12, **MOE, norm_topk_prob=True,
+                                                  mlp_only_layers=[1])),
+    ("qwen3_moe", "every second layer, biases", dict(BASE, n_layers=4, **MOE, head_dim=8, norm_topk_prob=False, decoder_sparse_step=2,
+                                                     attention_bias=True)),
     ("gpt2", "tied", dict(dim=32, n_layers=2, n_heads=4, vocab_size=262, n_positions=40, tie_embeddings=True)),
     ("gpt2", "untied, padded vocabulary", dict(dim=36, n_layers=3, n_heads=3, hidden_dim=50, vocab_size=300, n_positions=32,
                                                norm_eps=1e-6, tie_embeddings=False)),
@@ -136,6 +144,9 @@ BUILD_MODEL = {"llama3": like_llama(LlamaConfig, LlamaForCausalLM, *BIASES),
                                      "use_sliding_window", "sliding_window"),
                "qwen2": like_llama(Qwen2Config, Qwen2ForCausalLM, *WINDOWS),
                "qwen3": like_llama(Qwen3Config, Qwen3ForCausalLM, "attention_bias", *WINDOWS),
+               "mixtral": like_llama(MixtralConfig, MixtralForCausalLM, "sliding_window", "num_experts", "num_experts_per_tok"),
+               "qwen3_moe": like_llama(Qwen3MoeConfig, Qwen3MoeForCausalLM, "attention_bias", *MOE, "norm_topk_prob",
+                                       "decoder_sparse_step", "mlp_only_layers"),
                "mistral": like_llama(MistralConfig, MistralForCausalLM, "sliding_window"), "gpt2": gpt2}
 
 
