@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
-                          GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          GptOssConfig, GptOssForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, MixtralConfig,
                           MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
                           Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
@@ -62,6 +62,10 @@ DEEPSEEK = {"dim": 48, "n_layers": 3, "n_heads": 6, "hidden_dim": 111, "vocab_si
                              "mscale_all_dim": 1.3}}
 DEEPSEEK_Q = {**{k: v for k, v in DEEPSEEK.items() if k not in ("q_lora_rank", "attention_bias")}, "rope_interleave": False,
               "rope_scaling": None}
+# 7 experts of 17; the second layer sees all tokens
+GPT_OSS = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 17, "vocab_size": 277,
+           "num_experts": 7, "num_experts_per_tok": 3, "sliding_window": 9,
+           "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "truncate": False}}
 # V3's routers, and V2's; 6 groups of 2 experts. The counts of experts take no part in the gradients.
 DEEPSEEK_MOE = {**DEEPSEEK_Q, "rope_interleave": True, "first_k_dense_replace": 1, "num_experts": 12, "num_experts_per_tok": 3,
                 "moe_intermediate_size": 23, "n_shared_experts": 1, "n_group": 6, "topk_group": 2, "norm_topk_prob": True,
@@ -81,6 +85,7 @@ CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_emb
          "gemma2": job("gemma2", GEMMA2), "gemma3": job("gemma3", GEMMA3), "phi3": job("phi3", PHI3), "olmo2": job("olmo2", OLMO2),
          "deepseek": job("deepseek_v3", DEEPSEEK), "deepseek_q": job("deepseek_v3", DEEPSEEK_Q),
          "deepseek_v3": job("deepseek_v3", DEEPSEEK_MOE), "deepseek_v2": job("deepseek_v3", DEEPSEEK_V2),
+         "gpt_oss": job("gpt_oss", GPT_OSS),
          "mixtral": job("mixtral", MIXTRAL), "qwen3_moe": job("qwen3_moe", QWEN3_MOE),
          "qwen3_moe_aux": job("qwen3_moe", QWEN3_MOE_AUX, accumulate=1)}
 
@@ -94,7 +99,8 @@ def gpt2_model(a):
 
 
 # the defaults of our models, and what they make of their arguments
-DEFAULTS = {"deepseek_v3": dict(norm_eps=1e-6, rope_theta=1e4, q_lora_rank=None, n_kv_heads=None, num_experts=8),
+DEFAULTS = {"gpt_oss": dict(norm_eps=1e-5, rope_theta=1.5e5, num_local_experts=7),
+            "deepseek_v3": dict(norm_eps=1e-6, rope_theta=1e4, q_lora_rank=None, n_kv_heads=None, num_experts=8),
             "gemma": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True),
             "olmo3": dict(norm_eps=1e-6, rope_theta=5e5, rope_local_base_freq=5e5, layer_types=LAYERS),
             "smollm3": dict(norm_eps=1e-6, rope_theta=5e6, tie_embeddings=True),
@@ -228,7 +234,9 @@ def deepseek(a):
     return llama_like(config, model, "n_routed_experts", *keys)(a)
 
 
-FAMILY = {"deepseek_v3": (deepseek, *moe_maps("deepseek_v3")),
+FAMILY = {"gpt_oss": (llama_like(GptOssConfig, GptOssForCausalLM, "head_dim", "num_local_experts", "num_experts_per_tok",
+                                 "sliding_window"), same, same),
+          "deepseek_v3": (deepseek, *moe_maps("deepseek_v3")),
           "gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
           "qwen2": (llama_like(Qwen2Config, Qwen2ForCausalLM, "use_sliding_window", "sliding_window", "max_window_layers"),
                     same, same),

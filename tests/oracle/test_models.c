@@ -138,6 +138,11 @@ static const model_case cases[] = {
     {"deepseek_v3 pp 2",          "deepseek_v3",   {PIPELINE}            },
     {"deepseek_v2 cpu",           "deepseek_v2",   {BACKEND("cpu")}      },
     {"deepseek_v2 fsdp 2 x tp 2", "deepseek_v2",   {SHARD, TENSOR}       },
+    {"gpt_oss reference",         "gpt_oss",       {BACKEND("reference")}},
+    {"gpt_oss cpu",               "gpt_oss",       {BACKEND("cpu")}      },
+    {"gpt_oss fsdp 2 x tp 2",     "gpt_oss",       {SHARD, TENSOR}       },
+    {"gpt_oss cp 2 x tp 2",       "gpt_oss",       {CONTEXT, TENSOR}     },
+    {"gpt_oss pp 2",              "gpt_oss",       {PIPELINE}            },
 };
 
 static oracle_golden golden_of(const model_case *c)
