@@ -76,6 +76,7 @@ TT_EXPORT double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_va
 typedef struct tt_buffer_opts {
     tt_init init;  /* zero = zeros */
     int transient; /* 1: in no checkpoint, a resumed run begins with its initial value */
+    int exported;  /* 1: Hugging Face's files have it too, under its full name */
 } tt_buffer_opts;
 /* The buffer <scopes>.<name>, as it is during this step. Naming one twice returns the first. */
 TT_EXPORT tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,

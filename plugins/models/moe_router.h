@@ -76,7 +76,8 @@ static inline tt_value *moe_biased(tt_builder *b, const moe_config *c, const moe
     char name[96];
     const tt_dim E = TT_DIM(c->experts, NULL);
     const tt_buffer_opts zeros = {
-        .init = {TT_INIT_CONSTANT, 0.0, 0.0, 0.0}
+        .init = {TT_INIT_CONSTANT, 0.0, 0.0, 0.0},
+          .exported = 1
     };
     snprintf(name, sizeof name, "%s.e_score_correction_bias", names->gate);
     *bias = tt_buffer(b, name, &E, 1, &zeros);
