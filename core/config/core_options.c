@@ -409,6 +409,9 @@ static const tt_option debug_options[] = {
     CHOICE(debug, capture, "\"auto\"", TT_CHOICES(TT_CAPTURES),
            "auto: a device runs what repeats in each step as graphs (CUDA graphs), with the same "
            "results; off: it gets every op anew"),
+    BOOL(debug, moe_force_load_balance, "false",
+         "choice j of token t is expert (t*k + j) mod E, whatever the router says: for measuring "
+         "speed with equally busy experts"),
     BOOL(debug, sync, "false",
          "wait for the device after each op, so that a failure names op, step and rank (as "
          "CUDA_LAUNCH_BLOCKING=1)"),

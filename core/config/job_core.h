@@ -152,6 +152,7 @@ typedef struct tt_backend_section {
 } tt_backend_section;
 
 typedef struct tt_debug_config {
+    bool moe_force_load_balance;
     bool detect_nan; /* unfused, checked after every op: names op, step, rank and value */
     const char *dump_graph, *dump_program; /* folders, NULL = none */
     const char *save_config_file;

@@ -38,6 +38,7 @@ typedef struct tt_state {
     tt_init init;           /* BUFFER */
     const float *values;    /* BUFFER: initial values, row-major; NULL: use init */
     bool transient;         /* BUFFER: no checkpoint has it */
+    bool exported;          /* BUFFER: Hugging Face's files have it, as a parameter */
     bool of_trainer;        /* BUFFER: of the update, not the model's: the loss scale */
     bool of_converter;      /* BUFFER: a converter's, not the model's */
     struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */

@@ -50,6 +50,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .length = o->mode == TT_MODE_DECODE ? o->length : o->seq_len,
                              .precision = o->precision,
                              .context = o->context,
+                             .force_load_balance = o->force_load_balance,
                              .alignment = o->alignment,
                              .has_kernel = o->has_kernel,
                              .supports = o->supports,

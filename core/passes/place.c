@@ -178,6 +178,7 @@ static tt_status place_buffers(placer *p, tt_error *err)
         tt_state *s = tt_state_new(g, TT_STATE_BUFFER, q->name, &q->type, &compute);
         s->init = q->init;
         s->transient = q->transient;
+        s->exported = q->exported;
         s->values = q->values;
     }
     return TT_OK;

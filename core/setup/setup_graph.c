@@ -450,6 +450,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .split_backward = s->schedule->splits,
         .precision = precision(&s->core.training),
         .context = context(s),
+        .force_load_balance = s->core.debug.moe_force_load_balance,
         .alignment = tt_device_alignment(s->backend.component->vtable),
         .update = {.groups = s->groups,
                    .n_groups = s->n_groups,

@@ -310,7 +310,7 @@ static tt_status load_adapter_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_
     return tt_setup_load_adapter(f->s, f->path, p, n, f->report, err);
 }
 
-/* Fills the factors of adapters, or all other parameters. */
+/* Fills the factors of adapters, or all other parameters and the buffers that such folders have. */
 static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters, bool report,
                               tt_error *err)
 {
@@ -319,11 +319,12 @@ static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters, boo
     foreign_folder f = {r->s, folder, report};
     tt_ckpt_piece *p;
     tt_codings codings = {0};
-    size_t n = pieces(r, a, false, false, &p), k = 0;
+    size_t n = pieces(r, a, false, true, &p), k = 0;
     tt_status s = adapters ? TT_OK : tt_rank_take_floats(r, a, NULL, &p, &n, &codings, err);
     for (size_t i = 0; i < n; i++) {
         const tt_param_info *param = tt_map_get(params, p[i].name);
-        if ((param && param->adapter_of) == adapters)
+        const tt_state *buffer = tt_graph_state(r->s->graph, TT_STATE_BUFFER, p[i].name);
+        if (buffer ? buffer->exported && !adapters : (param && param->adapter_of) == adapters)
             p[k++] = p[i];
     }
     if (s == TT_OK)

@@ -25,6 +25,13 @@ typedef struct tt_expert_rows {
 /* Returns y [R,O] from the rows. user is the pointer given to tt_experts(). */
 typedef tt_value *(*tt_expert_fn)(tt_builder *b, const tt_expert_rows *rows, const void *user);
 
+/* A router's choice: for each token the k experts with the largest `choice`; ties as in tt_top_k().
+ * With debug.moe_force_load_balance, choice j of token t is expert (t*k + j) mod E instead.
+ *   scores f [T,E]    choice f [T,E], scores with a bias, say; NULL: the scores
+ *   *assign i32 [T,k]    *weights [T,k]: the scores of these experts; derivatives reach scores alone */
+TT_EXPORT void tt_choose_experts(tt_builder *b, tt_value *scores, tt_value *choice, int64_t k,
+                                 tt_value **assign, tt_value **weights);
+
 /* The sum over j of weights[t,j] · fn(x[t] by expert assign[t,j]), [T,O] in x's dtype; products
  * with weights and their sums are f32, in ascending j. No token is dropped.
  *   x f [T,D]   assign i32 [T,k]: of n_experts; a choice outside of [0,E) adds nothing
