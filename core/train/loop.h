@@ -76,6 +76,7 @@ typedef struct tt_loop {
     tt_flight flight;
     /* of the newest step whose numbers are known, and up to it */
     int64_t known_step, tokens_seen, samples_seen, epoch;
+    char loss_name[80]; /* losses/PLUGIN: in the records of models with more losses; else empty */
     double loss, loss_max, norm, lr, loss_scale;
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since;
