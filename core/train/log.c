@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Reports the numbers of a step to the console, to metrics plugins and to hooks. Only rank 0 does,
@@ -11,6 +12,9 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
     const tt_setup *s = l->s;
     const tt_metrics_env me = {sizeof me, s->core.dump_folder, l->step};
     const tt_hook_env he = {sizeof he, s->core.dump_folder, l->rank.dist.rank, s->world};
+    for (size_t i = 0; i < s->graph->metrics.n; i++)
+        if (strncmp(s->graph->metrics.items[i].name, "losses/", 7) == 0)
+            snprintf(l->loss_name, sizeof l->loss_name, "losses/%.70s", s->loss.name);
     for (int i = 0; l->main && i < s->n_metrics; i++) {
         tt_sink k = {.vt = s->metrics[i].component->vtable, .name = s->metrics[i].name};
         TT_TRY(TT_PLUGIN_CALL(k.vt->open(s->metrics[i].config, &me, &k.self, err), err, "metrics",
@@ -94,6 +98,8 @@ static size_t metrics_collect(tt_loop *l)
     metric_add(l, &n, "lr", l->lr);
     if (s->graph->loss_scale)
         metric_add(l, &n, TT_METRIC_LOSS_SCALE, l->loss_scale);
+    if (l->loss_name[0])
+        metric_add(l, &n, l->loss_name, l->loss);
     for (size_t i = 0; i < s->graph->metrics.n; i++) /* means over micro-batches */
         metric_add(l, &n, s->graph->metrics.items[i].name,
                    tt_exec_metric(l->rank.exec, s->graph->metrics.items[i].state) /

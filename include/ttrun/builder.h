@@ -54,7 +54,7 @@ TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
 
 /* A number to log: a scalar of the forward; its mean over the step's micro-batches is in the step's
- * record as `name` ("router/entropy"). Scalar loss terms are logged as "aux_loss/<name>". */
+ * record as `name` ("router/entropy"). Scalar loss terms are logged as "losses/<name>". */
 TT_EXPORT void tt_log_metric(tt_builder *b, const char *name, tt_value *v);
 
 /* What the graph is built for. Parameters and buffers must be the same in all. */

@@ -53,7 +53,10 @@ QWEN3_MOE = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim"
              "num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 29, "norm_topk_prob": False,
              "mlp_only_layers": [1]}
 QWEN3_MOE_AUX = {**QWEN3_MOE, "norm_topk_prob": True, "mlp_only_layers": [], "output_router_logits": True,
-                 "router_aux_loss_coef": 0.5}
+                 "router_aux_loss_coef": 0.5, "layer_balance_loss_coef": 0.3, "sequence_balance_loss_coef": 0.7,
+                 "router_z_loss_coef": 0.01}
+# losses that do not depend on how a step is cut into micro-batches
+QWEN3_MOE_EACH = {**QWEN3_MOE, "router_z_loss_coef": 0.02, "sequence_balance_loss_coef": 0.4}
 
 # heads of 12 + 6 and 10, of which nothing divides anything; layers without experts
 DEEPSEEK = {"dim": 48, "n_layers": 3, "n_heads": 6, "hidden_dim": 111, "vocab_size": 277, "q_lora_rank": 21, "kv_lora_rank": 19,
@@ -87,7 +90,8 @@ CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_emb
          "deepseek_v3": job("deepseek_v3", DEEPSEEK_MOE), "deepseek_v2": job("deepseek_v3", DEEPSEEK_V2),
          "gpt_oss": job("gpt_oss", GPT_OSS),
          "mixtral": job("mixtral", MIXTRAL), "qwen3_moe": job("qwen3_moe", QWEN3_MOE),
-         "qwen3_moe_aux": job("qwen3_moe", QWEN3_MOE_AUX, accumulate=1)}
+         "qwen3_moe_aux": job("qwen3_moe", QWEN3_MOE_AUX, accumulate=1),
+         "qwen3_moe_each": job("qwen3_moe", QWEN3_MOE_EACH)}
 
 
 def gpt2_model(a):
@@ -260,8 +264,29 @@ FAMILY = {"gpt_oss": (llama_like(GptOssConfig, GptOssForCausalLM, "head_dim", "n
 BUFFER = "e_score_correction_bias"  # no parameter, and 0 at first
 
 
+def router_losses(logits, args, sequences):
+    """The losses that transformers does not have, written out: name → (value, weight). logits: [tokens, experts] of each layer."""
+    k, out = args.get("num_experts_per_tok"), {}
+    p = [x.softmax(-1) for x in logits]
+    slots = [F.one_hot(x.topk(k).indices, x.shape[-1]).sum(1).to(x.dtype) for x in p]
+
+    def balance(p, slots):  # [T, E] of T tokens: E / (k T^2) * sum over e of slots_e * p_e
+        t, e = p.shape
+        return e / (k * t * t) * (slots.sum(0) * p.sum(0)).sum()
+
+    each = [[balance(*pair) for pair in zip(x.chunk(sequences), s.chunk(sequences))] for x, s in zip(p, slots)]
+    values = {"layer_balance": sum(balance(x, s) for x, s in zip(p, slots)),
+              "sequence_balance": sum(sum(x) / len(x) for x in each),
+              "router_z": sum(x.logsumexp(-1).pow(2).mean() for x in logits)}
+    for name, key in (("layer_balance", "layer_balance_loss_coef"), ("sequence_balance", "sequence_balance_loss_coef"),
+                      ("router_z", "router_z_loss_coef")):
+        if args.get(key):
+            out[name] = values[name], args[key]
+    return out
+
+
 def first_step(init, j, dtype):
-    """Loss, norm of the gradient, and the gradients by ttrun's names."""
+    """Loss, norm of the gradient, the gradients by ttrun's names, and the losses besides the cross-entropy."""
     build, to_file, from_file = FAMILY[j["spec"]]
     args = all_args(j["spec"], j["model"]["args"])
     m = build(args).to(dtype).eval()  # eval: no dropout
@@ -272,25 +297,27 @@ def first_step(init, j, dtype):
     m.tie_weights()
     t = j["training"]
     ids, labels, pos, _ = oracle.batch(j, 0, t["global_batch_size"])
-    out = m(input_ids=ids, position_ids=pos)
+    moe = {"output_router_logits": True} if "num_experts" in args else {}
+    out = m(input_ids=ids, position_ids=pos, **moe)
     loss = F.cross_entropy(out.logits.flatten(0, 1), labels.flatten())
-    if getattr(out, "aux_loss", None) is None:
-        loss.backward()
-    else:  # ttrun logs the cross-entropy alone
-        (loss + m.router_aux_loss_coef * out.aux_loss).backward()
+    more = router_losses(out.router_logits, args, len(ids)) if moe else {}
+    if args.get("output_router_logits"):
+        more["load_balance"] = out.aux_loss, m.router_aux_loss_coef
+    (loss + sum(w * v for v, w in more.values())).backward()
     g = from_file({n: p.grad for n, p in m.named_parameters()})  # a tied weight is named once
     assert set(g) == set(init), set(g) ^ set(init)
-    return loss.item(), math.sqrt(sum(x.double().pow(2).sum().item() for x in g.values())), g
+    return loss.item(), math.sqrt(sum(x.double().pow(2).sum().item() for x in g.values())), g, {n: v.item() for n, (v, _) in more.items()}
 
 
 def golden(name, j, ttrun):
     init = {n: x for n, x in oracle.initial_values(ttrun, j).items() if not n.endswith(BUFFER)}
-    loss, norm, g = first_step(init, j, torch.float64)
-    loss32, norm32, g32 = first_step(init, j, torch.float32)
+    loss, norm, g, more = first_step(init, j, torch.float64)
+    loss32, norm32, g32, _ = first_step(init, j, torch.float32)
     f32 = {"gradient": oracle.deviation(g32, g)[0], "loss": abs(loss32 - loss), "grad_norm": abs(norm32 / norm - 1)}
     version = torch.__version__.split("+")[0]
     out = {"made_by": f"tests/golden/models_golden.py, transformers {transformers.__version__}, PyTorch {version}, float64",
-           "job": j, "float32": f32, "steps": [{"loss": loss, "grad_norm": norm, "lr": j["optimizer"]["lr"]}],
+           "job": j, "float32": f32, "steps": [{"loss": loss, "grad_norm": norm, "lr": j["optimizer"]["lr"],
+                                                                 **({"losses": more} if more else {})}],
            "init": {n: zlib.crc32(p.numpy().tobytes()) for n, p in sorted(init.items())},
            "rms_all": oracle.rms_of(g), "gradients": oracle.summary(g)}
     with open(os.path.join(oracle.HERE, name + ".json"), "w") as f:
