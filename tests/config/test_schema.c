@@ -71,7 +71,7 @@ static void test_schema_agrees_with_the_tables(void **state)
     equals(s, "additionalProperties", "false");
     equals(s, "properties/spec/default", "\"llama3\"");
     equals(s, "properties/training/additionalProperties", "false");
-    equals(s, "properties/training/properties/steps/type", "\"integer\"");
+    equals(s, "properties/training/properties/steps/type", "[\"integer\",\"null\"]");
     equals(s, "properties/training/properties/steps/minimum", "0");
     equals(s, "properties/training/properties/max_norm/type", "\"number\"");
     equals(s, "properties/training/properties/max_context_length/deprecated", "true");
