@@ -339,6 +339,13 @@ static tt_loss_scale_opts loss_scale(const tt_training_config *t)
     return (tt_loss_scale_opts){.initial = t->loss_scale, .window = t->loss_scale_window};
 }
 
+static tt_autodiff_opts autodiff(const tt_setup *s)
+{
+    return (tt_autodiff_opts){.sink = sinks_reductions(s),
+                              .at_once = s->overlap && s->micro_batches == 1,
+                              .loss_scale = loss_scale(&s->core.training)};
+}
+
 /* Finds an op that the core does not have in the plugins. */
 static const tt_op_def *plugin_op(void *user, const char *name)
 {
@@ -422,7 +429,6 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .split_backward = s->schedule->splits,
         .precision = precision(&s->core.training),
         .context = context(s),
-        .force_load_balance = s->core.debug.moe_force_load_balance,
         .alignment = tt_device_alignment(s->backend.component->vtable),
         .update = {.groups = s->groups,
                    .n_groups = s->n_groups,
@@ -437,18 +443,17 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .several = s->micro_batches > 1,
         .hoist = tt_setup_keeps_parameters(s) && s->micro_batches > 1,
-        .autodiff = {.sink = sinks_reductions(s),
-                   .at_once = s->overlap && s->micro_batches == 1,
-                   .loss_scale = loss_scale(&s->core.training)},
+        .autodiff = autodiff(s),
         .async_tp = s->async_tp,
         .overlap = s->overlap,
-        .overlapping = {.machine = s->machine        },
+        .overlapping = {.machine = s->machine},
         .offload = offload,
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
         .supports = supports,
         .can_accumulate = can_accumulate,
         .backend_user = s,
+        .force_load_balance = s->core.debug.moe_force_load_balance,
         .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
         .dump_folder = dump,
     };
