@@ -347,6 +347,13 @@ static tt_loss_scale_opts loss_scale(const tt_training_config *t)
     return (tt_loss_scale_opts){.initial = t->loss_scale, .window = t->loss_scale_window};
 }
 
+static tt_autodiff_opts autodiff(const tt_setup *s)
+{
+    return (tt_autodiff_opts){.sink = sinks_reductions(s),
+                              .at_once = s->overlap && s->micro_batches == 1,
+                              .loss_scale = loss_scale(&s->core.training)};
+}
+
 /* Finds an op that the core does not have in the plugins. */
 static const tt_op_def *plugin_op(void *user, const char *name)
 {
@@ -420,6 +427,12 @@ static int64_t line_of(const tt_setup *s, tt_mode mode)
                                                                             : 0;
 }
 
+static void debug_opts(const tt_setup *s, tt_compile_opts *o)
+{
+    o->force_load_balance = s->core.debug.moe_force_load_balance;
+    o->no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan;
+}
+
 tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_opts *recompute,
                                  const char *dump, bool quiet, tt_arena *a, tt_graph **out,
                                  tt_error *err)
@@ -450,7 +463,6 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .split_backward = s->schedule->splits,
         .precision = precision(&s->core.training),
         .context = context(s),
-        .force_load_balance = s->core.debug.moe_force_load_balance,
         .alignment = tt_device_alignment(s->backend.component->vtable),
         .update = {.groups = s->groups,
                    .n_groups = s->n_groups,
@@ -465,21 +477,19 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .several = s->micro_batches > 1,
         .hoist = tt_setup_keeps_parameters(s) && s->micro_batches > 1,
-        .autodiff = {.sink = sinks_reductions(s),
-                   .at_once = s->overlap && s->micro_batches == 1,
-                   .loss_scale = loss_scale(&s->core.training)},
+        .autodiff = autodiff(s),
         .async_tp = s->async_tp,
         .overlap = s->overlap,
-        .overlapping = {.machine = s->machine        },
+        .overlapping = {.machine = s->machine},
         .offload = offload,
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
         .supports = supports,
         .can_accumulate = can_accumulate,
         .backend_user = s,
-        .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
         .dump_folder = dump,
     };
+    debug_opts(s, &o);
     tt_setup_convert_opts(s, &o);
     TT_TRY(tt_compile(&o, a, out, err));
     return tt_setup_kernels_settle(s, *out, quiet, err);

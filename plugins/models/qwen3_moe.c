@@ -23,7 +23,7 @@ static const tt_option options[] = {
     MOE_LOSS_OPTIONS(decoder_moe, moe),
 };
 
-/* The released sizes share heads of 128, 8 choices and a vocabulary. */
+/* debugmodel_moe is torchtitan's, of 316 million parameters. The released sizes share heads of 128, 8 choices and a vocabulary. */
 #define FLAVOR(name, dim, layers, heads, kv, hidden, experts, width, theta)                        \
     {                                                                                              \
         name, "{\"dim\": " #dim ", \"n_layers\": " #layers ", \"n_heads\": " #heads                \
@@ -33,9 +33,13 @@ static const tt_option options[] = {
     }
 
 static const tt_flavor flavors[] = {
-    {"debugmodel", "{\"dim\": 256, \"n_layers\": 8, \"n_heads\": 16, \"n_kv_heads\": 8, "
-                   "\"hidden_dim\": 3072, \"vocab_size\": 2048, \"num_experts\": 64, "
-                   "\"moe_intermediate_size\": 768}"},
+    {"debugmodel",
+     "{\"dim\": 256, \"n_layers\": 4, \"n_heads\": 16, \"n_kv_heads\": 8, \"head_dim\": 32, "
+     "\"hidden_dim\": 768, \"vocab_size\": 2048, \"num_experts\": 16, "
+     "\"num_experts_per_tok\": 4, \"moe_intermediate_size\": 128}"            },
+    {"debugmodel_moe", "{\"dim\": 256, \"n_layers\": 8, \"n_heads\": 16, \"n_kv_heads\": 8, "
+                       "\"hidden_dim\": 3072, \"vocab_size\": 2048, \"num_experts\": 64, "
+                       "\"moe_intermediate_size\": 768}"},
     FLAVOR("30B-A3B", 2048, 48, 32, 4, 6144, 128, 768, 1e6),
     FLAVOR("235B-A22B", 4096, 94, 64, 4, 12288, 128, 1536, 1e6),
     FLAVOR("235B-A22B-2507", 4096, 94, 64, 4, 12288, 128, 1536, 5e6),

@@ -151,7 +151,7 @@ static inline void eval_run(eval *e, size_t n_nodes)
     for (size_t i = 0; i < n_nodes; i++) {
         const tt_node *n = e->g->nodes.items[i];
         tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];
-        if (eval_is_leaf(n))
+        if (eval_is_leaf(n) || n->op == &tt_op_custom) /* the latter only says a derivative */
             continue;
         node_tensors(e, n, in, out);
         eval_call(e, n, in, out);
