@@ -85,7 +85,7 @@ typedef struct tt_loop {
     /* of the newest step whose numbers are known, and up to it */
     int64_t known_step, tokens_seen, samples_seen, epoch;
     int64_t step_tokens; /* of that step */
-    char loss_name[80]; /* losses/PLUGIN: in the records of models with more losses; else empty */
+    char loss_name[80];  /* losses/PLUGIN: in the records of models with more losses; else empty */
     double loss, loss_max, norm, lr, loss_scale;
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since, samples_since;
