@@ -59,7 +59,7 @@ static const run *run_at(const writing *w, size_t at)
 }
 
 /* Bytes [at, at + n) of the file. */
-static void gather_file(const writing *w, size_t at, size_t n, uint8_t *to)
+static void gather_runs(const writing *w, size_t at, size_t n, uint8_t *to)
 {
     for (const run *r = run_at(w, at); n > 0; r++) {
         const size_t skip = at - r->at, k = TT_MIN(n, r->bytes - skip);
@@ -112,7 +112,7 @@ static int put_block(writing *w, size_t at, uint8_t **copy)
     if (!*copy &&
         posix_memalign((void **)copy, TT_FILE_ALIGNMENT, TT_MIN(BLOCK, round_up(w->total))) != 0)
         return ENOMEM;
-    gather_file(w, at, n, *copy);
+    gather_runs(w, at, n, *copy);
     const size_t padded = round_up(n); /* the file's end is cut to its size afterwards */
     memset(*copy + n, 0, padded - n);
     return put_at(w, *copy, atomic_load(&w->direct) ? padded : n, at);
@@ -212,7 +212,7 @@ static tt_status check_sample(writing *w, size_t at, uint8_t *have, uint8_t *wan
             return reads_back_wrong(w, at, n, err);
         got += (size_t)k;
     }
-    gather_file(w, at, n, want);
+    gather_runs(w, at, n, want);
     return memcmp(have, want, n) ? reads_back_wrong(w, at, n, err) : TT_OK;
 }
 

@@ -77,7 +77,7 @@ torment() { # NAME KILLS MESHES
 finish() { # NAME MESH: the tormented run to its end, and the unbroken one
     train "$dir/$1" --training.steps $steps $common $(mesh_of "$2")
     status=$rc
-    train "$dir/$1-whole" --training.steps $steps --checkpoint.interval 1000000 $(mesh_of "$2")
+    train "$dir/$1-whole" --training.steps $steps $common $(mesh_of "$2")
     losses "$dir/$1/metrics.jsonl" >"$dir/$1.losses"
     losses "$dir/$1-whole/metrics.jsonl" >"$dir/$1-whole.losses"
     echo "# $1: $steps steps, killed while saving $(grep -c . "$dir/$1.in") times"
@@ -98,9 +98,12 @@ ok "$((kills / 2))_kills_on_one_mesh_change_no_bit$bad"
 is_clean one_mesh
 ok kills_on_one_mesh_leave_nothing
 
+# A low learning rate: with the job's own, unbroken runs of 1 rank and of tensor_parallel_degree 2 are 9e-4 apart after 210 steps, with
+# this one 1e-7 after 260, because roundings do not grow.
+common="$common --optimizer.lr 0.0001"
 torment meshes $((kills - kills / 2)) "0 1 2 3 4"
 finish meshes 0 && paste -d ' ' "$dir/meshes.losses" "$dir/meshes-whole.losses" |
-    awk -v steps="$steps" '{d = $2 - $4; d = d < 0 ? -d : d; if (d > most) most = d; n += d < 2e-4 * $4 && $1 == $3; if (d >= 2e-4 * $4) print > "/dev/stderr"}
+    awk -v steps="$steps" '{d = $2 - $4; d = d < 0 ? -d : d; if (d > most) most = d; n += d < 1e-5 * $4 && $1 == $3; if (d >= 1e-5 * $4) print > "/dev/stderr"}
         END {print "# largest difference of the losses: " most; exit n != steps}' 2>>"$dir/err"
 ok "$((kills - kills / 2))_kills_on_changing_meshes_change_only_roundings$bad"
 is_clean meshes
