@@ -200,7 +200,7 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, int64_t most, t
 {
     const tt_run_opts ro = {.verbose = cli->verbose, .progress = cli->verbose >= 0};
     tt_loop l = {.s = &m->setup, .o = &ro, .main = true, .rank = m->rank};
-    tokens t = {.n = 0};
+    tokens t = {.loop = {.s = &m->setup}}; /* closed even if it is never opened */
     score r = {0};
     if (tt_part_is_mixture(&m->setup.dataloader))
         return TT_FAIL(err, TT_EINVAL,
