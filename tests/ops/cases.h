@@ -14,6 +14,12 @@ CASE(scale_by)
 {
     ONE(tt_mul(e->b, leaf_of(e, TT_F64, -1, 1, 0, NULL), F(-1, 1, 2, tokens_dim(), N(3))));
 }
+CASE(scale_rows)
+{
+    tt_value *in[2] = {F(-1, 1, 2, tokens_dim(), N(3)), F(-1, 1, 2, tokens_dim(), N(1))}, *scaled = NULL;
+    tt_op(e->b, "scale_by", in, 2, NULL, &scaled, 1);
+    ONE(scaled);
+}
 CASE(select)
 {
     tt_value *c = leaf_of(e, TT_BOOL, -1, 1, 2, DIMS(tokens_dim(), N(3)));
@@ -418,7 +424,7 @@ static const struct {
         ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep) ROW(pad) ROW(
             roll) ROW(repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares)
             ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(
-                minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast)
+                minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows) ROW(select) ROW(compare) ROW(cast)
                 ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(
                     transpose) ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads)
                     ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(
