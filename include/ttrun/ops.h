@@ -118,9 +118,9 @@ extern "C" {
  *    floor_pow2(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x)
  *    keyed_uniform(a, b f32) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy) maximum(x, y)
  *    minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x) rsqrt(x)
- *    scale_by(x, s → as x) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
- *    silu_bwd(x, dy) sin(x) softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y)
- *    tanh(x) tanh_bwd(y, dy) */
+ *    scale_by(x, s) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy)
+ *    sin(x) softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x)
+ *    tanh_bwd(y, dy) */
 
 TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);        /* |x| */
 TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);        /* cosine of radians */

@@ -30,7 +30,7 @@ typedef struct eval {
     bool decompose; /* decompose every op that has a decomposition */
     leaf leaves[24];
     int n_leaves;
-    tt_tensor *tensors; /* by value id, after eval_prepare */
+    tt_tensor *tensors;         /* by value id, after eval_prepare */
     eval_expansion *expansions; /* of the first n_nodes nodes; empty: the op runs as it is */
     size_t n_nodes;
     uint64_t random;

@@ -194,8 +194,8 @@ BINARY(sub, "x, y → as both", "x - y", TT_LINEAR_JOINT, 0, infer_arithmetic, v
        cost_cheap);
 BINARY(mul, "x, y → as both", "x times y", 0, 0, infer_arithmetic, vjp_mul, NULL, cost_cheap);
 BINARY(scale_by, "x, s → as x",
-       "x times s, which broadcasts to x; a pending sum in x stays pending", 1, 0, infer_scale_by, vjp_scale_by,
-       decompose_scale_by, cost_cheap);
+       "x times s, which broadcasts to x; a pending sum in x stays pending", 1, 0, infer_scale_by,
+       vjp_scale_by, decompose_scale_by, cost_cheap);
 BINARY(div, "x, y → as both", "x / y", 0, 0, infer_float, vjp_div, NULL, cost_cheap);
 BINARY(maximum, "x, y → as both", "the larger of x and y; NaN if one is NaN", 0, 0,
        infer_arithmetic, vjp_maximum, NULL, cost_cheap);

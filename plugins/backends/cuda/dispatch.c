@@ -70,8 +70,8 @@ static tt_status run_dispatch_gather(void *self, const tt_kernel_call *c, tt_err
     int64_t parts = c->in[1].shape[0], m = c->in[1].shape[1], n = parts * m, rows = cuda_rows(x),
             each = parts > 0 ? rows / parts : 0;
     TT_TRY(dispatch_fits(c, cuda_max(n, rows), err));
-    TT_TRY(CUDA_LAUNCH(self, c, &of_places, one_thread_each(n), err, &places, &index, &n, &m,
-                       &each));
+    TT_TRY(
+        CUDA_LAUNCH(self, c, &of_places, one_thread_each(n), err, &places, &index, &n, &m, &each));
     return cuda_read_rows(self, c, x, rows, index, n, 0, err);
 }
 

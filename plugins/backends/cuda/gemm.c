@@ -136,5 +136,5 @@ const tt_kernel cuda_kernels_gemm[] = {
      .scratch_bytes = scratch,
      .can_accumulate = 1,
      .supports = cuda_product_supports},
-    {0},
+    {0               },
 };

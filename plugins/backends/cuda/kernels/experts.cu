@@ -61,8 +61,9 @@ TT_KERNEL(256, dispatch_places, const u64 *keys, int *places, int *counts, i64 n
         const i64 room = m / bins, at = i % m, bin = at / room,
                   first = i / m * (experts + 1) + bin * (experts / bins);
         const i64 key = bin < bins ? place_of(keys, n, first) + (at - bin * room) : n;
-        places[i] =
-            bin < bins && key < place_of(keys, n, first + experts / bins) ? (int)(u32)keys[key] : -1;
+        places[i] = bin < bins && key < place_of(keys, n, first + experts / bins)
+                        ? (int)(u32)keys[key]
+                        : -1;
     }
     if (i < parts * experts) {
         const i64 e = i / experts * (experts + 1) + i % experts;
