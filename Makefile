@@ -145,6 +145,7 @@ test-long:
 include mk/fuzz.mk
 include mk/install.mk
 include mk/bench.mk
+include mk/chaos.mk
 
 # ---- the rest ----
 debug asan tsan:

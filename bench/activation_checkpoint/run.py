@@ -3,7 +3,7 @@
 """Time and memory of activation checkpointing in a model of 24 layers: ttrun's modes, and torch.utils.checkpoint.
 
     python3 bench/activation_checkpoint/run.py                       ours alone
-    python3 bench/activation_checkpoint/run.py --ratios --batch 2 --steps 6 --rounds 15
+    python3 bench/activation_checkpoint/run.py --ratios --batch 2 --steps 20 --rounds 15
     python3 bench/activation_checkpoint/run.py --torch /work/venv/bin/python --rounds 5 --svg docs/pictures/activation_checkpoint.svg
 
 Time is processor time per step on one thread, so that other processes disturb it little: ours (that of a run of N steps - that of a
@@ -11,6 +11,7 @@ run of one step) / (N - 1), PyTorch's the median of its steps but the first. Mem
 `import torch` takes. Runs go in turns."""
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -86,10 +87,17 @@ def cases(folder, torch):
     return all_
 
 
+def tick(most):
+    """A round distance of about five grid lines."""
+    power = 10 ** math.floor(math.log10(most / 5))
+    return next(power * f for f in (1, 2, 5, 10) if power * f >= most / 5)
+
+
 def svg(points):
     """points: name -> (MiB, ms)."""
     width, height, left, top, right, bottom = 640, 400, 60, 40, 16, 50
-    most_x, most_y = 1.05 * max(p[0] for p in points.values()), 1.12 * max(p[1] for p in points.values())
+    step_x, step_y = (tick(max(p[i] for p in points.values())) for i in (0, 1))
+    most_x, most_y = (s * (1 + max(p[i] for p in points.values()) // s) for i, s in ((0, step_x), (1, step_y)))
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"><style>text{{font:12px system-ui,sans-serif;fill:#445}}'
            '.grid{stroke:#e3e6eb}.ours{stroke:#2563c9;fill:#2563c9}.torch{stroke:#d9690b;fill:#d9690b}polyline{fill:none!important;stroke-width:1.5}</style>'
            f'<rect width="{width}" height="{height}" fill="#fff"/>']
@@ -99,11 +107,11 @@ def svg(points):
 
     def y(ms):
         return height - bottom - ms / most_y * (height - top - bottom)
-    for i in range(6):
-        mib, ms = most_x * i / 5, most_y * i / 5
+    for ms in range(0, int(most_y) + 1, int(step_y)):
         out.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y(ms):.1f}" y2="{y(ms):.1f}"/>'
-                   f'<text x="{left - 6}" y="{y(ms) + 4:.1f}" text-anchor="end">{ms:.0f}</text>'
-                   f'<text x="{x(mib):.1f}" y="{height - bottom + 16}" text-anchor="middle">{mib:.0f}</text>')
+                   f'<text x="{left - 6}" y="{y(ms) + 4:.1f}" text-anchor="end">{ms}</text>')
+    for mib in range(0, int(most_x) + 1, int(step_x)):
+        out.append(f'<text x="{x(mib):.1f}" y="{height - bottom + 16}" text-anchor="middle">{mib}</text>')
     out.append(f'<text x="{width / 2}" y="{height - 12}" text-anchor="middle">peak memory, MiB</text>'
                f'<text x="12" y="18">milliseconds of one thread per step; {LAYERS} layers, dim {DIM}, {BATCH} × {SEQ} tokens</text>')
     for who, title in (("ours", "ttrun, mode budget"), ("torch", "PyTorch, torch.utils.checkpoint by block")):
@@ -112,7 +120,7 @@ def svg(points):
             continue
         line = " ".join(f"{x(m):.1f},{y(t):.1f}" for m, t in mine)
         out.append(f'<polyline class="{who}" points="{line}"/>' + "".join(f'<circle class="{who}" cx="{x(m):.1f}" cy="{y(t):.1f}" r="3"/>' for m, t in mine))
-        out.append(f'<text x="{x(mine[-1][0]) - 4:.1f}" y="{y(mine[-1][1]) - 10:.1f}" text-anchor="end">{title}</text>')
+        out.append(f'<text x="{x(mine[-1][0]) - 4:.1f}" y="{max(y(t) for _, t in mine[-2:]) + 22:.1f}" text-anchor="end">{title}</text>')
     for n in ("selective", "full"):
         m, t = points[n]
         out.append(f'<circle cx="{x(m):.1f}" cy="{y(t):.1f}" r="4" fill="none" stroke="#168a5b"/><text x="{x(m) + 7:.1f}" y="{y(t) - 6:.1f}">{n}</text>')

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <ttrun/codes.h>
 #include <ttrun/log.h>
 #include <ttrun/status.h>
 #include <ttrun/tensor.h>
@@ -208,6 +209,13 @@ typedef struct tt_mapping {
 /* Maps a file read-only; n is 0 for an empty file. Owner: the caller, by tt_unmap_file. */
 tt_status tt_map_file(const char *path, tt_mapping *out, tt_error *err);
 void tt_unmap_file(tt_mapping *m);
+
+/* ---- codes.c: weights as codes (<ttrun/codes.h>). A row of `cols` elements has this many scales and
+ * bytes of codes; encode rounds one row. */
+int64_t tt_codes_blocks(tt_codes format, int64_t cols);
+int64_t tt_codes_bytes(tt_codes format, int64_t cols);
+void tt_codes_encode(tt_codes format, const float *x, int64_t cols, uint8_t *codes, float *absmax);
+const char *tt_codes_name(tt_codes format); /* "nf4" */
 
 /* The length of the longest prefix of s[n] that is valid UTF-8. */
 size_t tt_utf8_valid(const char *s, size_t n);

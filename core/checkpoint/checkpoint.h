@@ -17,7 +17,14 @@ typedef struct tt_ckpt_piece {
     tt_box box; /* of this rank; may be empty */
     void *data; /* contiguous box */
     bool owner; /* false: a replica, another rank writes it */
+    /* To load, NULL: into data. Else data is NULL, and runs of the box's rows are given to take. */
+    tt_status (*take)(void *taker, const struct tt_ckpt_piece *rows, tt_error *err);
+    void *taker;
 } tt_ckpt_piece;
+
+/* rows.c: loads the rows of a piece that has `take`, a run at a time: load fills its data. */
+typedef tt_status (*tt_ckpt_rows_fn)(void *user, const tt_ckpt_piece *rows, tt_error *err);
+tt_status tt_ckpt_by_rows(const tt_ckpt_piece *p, tt_ckpt_rows_fn load, void *user, tt_error *err);
 
 /* What trainer.json holds besides file hashes. */
 typedef struct tt_trainer_state {
@@ -37,14 +44,19 @@ typedef struct tt_trainer_state {
 } tt_trainer_state;
 
 /* Save is in three calls so that ranks may be threads or processes:
- *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, may
- * run on a thread over staged copies) · commit (rank 0, after all: trainer.json with every file's
- * hash, reread and verified, fsync, one rename, then purge to keep_latest_k). */
+ *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, synced
+ * and sampled for what reads back, may run on a thread over staged copies) · commit (rank 0, after
+ * all: trainer.json with every file's hash, sizes and coverage checked, fsync, one rename, then purge
+ * to keep_latest_k). */
 /* Takes away what an interrupted save, purge or export left in a folder of step-N. */
 tt_status tt_ckpt_clear(const char *folder, tt_error *err);
 tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err);
 tt_status tt_ckpt_write(const char *folder, int64_t step, int rank, const tt_ckpt_piece *pieces,
                         size_t n, tt_error *err);
+/* Where a copy of the pieces lies in one block of memory, so that tt_ckpt_write need not copy it again:
+ * in the order of the files. staged[i] is pieces[i] with its data there; memory begins at a multiple of
+ * 4 KiB. Returns the bytes needed; memory NULL: only these. Pieces of other owners take none. */
+size_t tt_ckpt_stage(const tt_ckpt_piece *pieces, size_t n, tt_ckpt_piece *staged, void *memory);
 tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_state *state,
                          int64_t keep_latest_k, tt_error *err);
 
@@ -74,6 +86,8 @@ tt_status tt_ckpt_check_counts(const char *step_folder, const tt_trainer_state *
  * wrote: its HuggingFaceStorageWriter, or its own format, .metadata and *.distcp). Errors name the tensor and the uncovered range; shape
  * differences are errors; extra tensors are ignored. F32/BF16/F16/F64 convert. */
 typedef struct tt_ckpt_reader tt_ckpt_reader;
+/* Does the folder have this weight as codes alone? It is read as numbers. */
+bool tt_ckpt_is_coded(const tt_ckpt_reader *r, const char *name);
 tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
 /* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors, else the
  * same of pytorch_model.bin. */

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* commit: the ranks' lists become trainer.json; what is on the disk is read again and checked; one
- * rename publishes it. Killed anywhere: the steps published before are whole, and this one is whole
+/* commit: the ranks' lists become trainer.json; sizes, headers and coverage of what is on the disk are
+ * checked (each rank has read back what it wrote); one rename publishes it. Killed anywhere: the steps published before are whole, and this one is whole
  * or not there. */
 
 static bool is_rank_list(const char *name)
@@ -145,9 +145,9 @@ tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_stat
     if (status == TT_OK)
         status = write_state(a, tmp, state, &m, err);
     if (status == TT_OK) {
-        status = tt_ckpt_verify(tmp, &faults, err);
+        status = tt_ckpt_check_written(tmp, &faults, err);
         if (faults.n) /* the first says enough for one line */
-            status = TT_FAIL(err, TT_EIO, "not saved, what was written reads back wrong: %.*s",
+            status = TT_FAIL(err, TT_EIO, "not saved, what was written is not whole: %.*s",
                              (int)strcspn(faults.s, "\n"), faults.s);
     }
     if (status == TT_OK)

@@ -181,8 +181,11 @@ static void mxfp4_run(const struct tt_quantized *q, const int64_t *at, int64_t n
 }
 
 /* The box of a piece, row by row. */
-void tt_ckpt_dequantize(const tt_entry *e, const tt_ckpt_piece *p)
+tt_status tt_ckpt_dequantize(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                             tt_error *err)
 {
+    if (e->coded)
+        return tt_ckpt_decode(r, e, p, err);
     const struct tt_quantized *q = e->quantized;
     const int last = e->n_dims - 1;
     int64_t at[TT_MAX_DIMS] = {0};
@@ -210,4 +213,5 @@ void tt_ckpt_dequantize(const tt_entry *e, const tt_ckpt_piece *p)
             at[d - 1]++;
         }
     }
+    return TT_OK;
 }

@@ -3,11 +3,9 @@
 #include "checkpoint/internal.h"
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 tt_status tt_fail_system(tt_error *err, int number, const char *what, const char *path)
 {
@@ -171,45 +169,5 @@ tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_lat
             status = purge_step(a, folder, steps[i], err);
     }
     tt_arena_free(a);
-    return status;
-}
-
-static tt_status hash_fd(int fd, const char *path, tt_hasher *h, int64_t *bytes, tt_error *err)
-{
-    enum { BLOCK = 4 << 20 };
-    uint8_t *block = malloc(BLOCK);
-    if (!block)
-        return TT_FAIL(err, TT_ENOMEM, "%s: no memory for %d bytes", path, BLOCK);
-    tt_status status = TT_OK;
-    int64_t total = 0;
-    for (;;) {
-        ssize_t k = read(fd, block, BLOCK);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            status = tt_fail_system(err, errno, "read", path);
-        if (k <= 0)
-            break;
-        tt_hasher_update(h, block, (size_t)k);
-        total += k;
-    }
-    free(block);
-    if (status == TT_OK)
-        *bytes = total;
-    return status;
-}
-
-tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return tt_fail_system(err, errno, "open", path);
-    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    tt_hasher *h = tt_hasher_new();
-    tt_status status = hash_fd(fd, path, h, bytes, err);
-    if (status == TT_OK)
-        tt_hasher_hex(h, hash);
-    tt_hasher_free(h);
-    close(fd);
     return status;
 }

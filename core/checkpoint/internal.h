@@ -52,6 +52,8 @@ tt_status tt_ckpt_state_from_file(tt_arena *a, const char *step_folder, tt_train
                                   tt_manifest *manifest, tt_error *err);
 
 /* ---- load.c ---- */
+/* The tensor of this name, also one that is in the files as codes; NULL: there is none. */
+struct tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name);
 typedef struct tt_shard {
     tt_box box;
     const tt_st_tensor *tensor;
@@ -65,6 +67,7 @@ typedef struct tt_entry { /* a tensor by name */
     TT_VEC(tt_shard) shards; /* by begin[0] */
     bool known_disjoint;
     bool is_scale;                        /* a part of another tensor, which is quantized */
+    const struct tt_coded *coded;         /* it is made of codes, which have names of their own */
     const struct tt_quantized *quantized; /* NULL: its values are in the shards as they are */
 } tt_entry;
 
@@ -74,6 +77,8 @@ struct tt_ckpt_reader {
     size_t n_files;
     tt_st_file *files;
     tt_map *entries; /* name → tt_entry */
+    tt_map *
+        coded; /* the same: weights that are in the files as codes, which entries has; NULL: none */
     bool has_manifest;
     tt_manifest manifest;
     const char *shapes_in; /* the file that says the tensors' shapes */
@@ -109,16 +114,52 @@ tt_ckpt_piece tt_entry_rows(const tt_entry *e, tt_dtype dtype, int64_t begin, in
 /* Marks the quantized tensors of a folder whose form is known, and their scales. */
 void tt_ckpt_find_quantized(tt_ckpt_reader *r);
 /* Fills a piece of a floating-point dtype. */
-void tt_ckpt_dequantize(const tt_entry *e, const tt_ckpt_piece *p);
+tt_status tt_ckpt_dequantize(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                             tt_error *err);
+/* codes.c: weights that ttrun stores as codes, <name>.nf4 or <name>.int8 with <name>.absmax. find fills
+ * `coded`. fit: the entry's rows are as long as the piece's, but for a short last block. */
+struct tt_coded;
+void tt_ckpt_find_coded(tt_ckpt_reader *r);
+bool tt_ckpt_codes_fit(const tt_entry *e, const tt_ckpt_piece *p);
+tt_status tt_ckpt_check_codes(const tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                              tt_error *err);
+tt_status tt_ckpt_decode(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                         tt_error *err);
 
 /* ---- commit.c: tmp takes final's name, in two renames; final is removed ---- */
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,
                                      tt_error *err);
 
+/* ---- verify.c: as tt_ckpt_verify, but no hashes ---- */
+tt_status tt_ckpt_check_written(const char *step_folder, tt_str *out, tt_error *err);
+
+/* ---- write_file.c ---- */
+typedef struct tt_file_part {
+    const void *data;
+    size_t bytes;
+} tt_file_part;
+
+#define TT_FILE_ALIGNMENT ((size_t)4096)
+#define TT_LARGE_FILE ((size_t)1 << 20) /* a smaller one is written as it comes */
+/* Writes a file of the parts one after the other, syncs it, and compares a sample of what the disk
+ * then has (all of a file of up to 4 MiB) with the parts. hash may be NULL. */
+tt_status tt_write_parts(const char *path, const tt_file_part *parts, size_t n, char hash[33],
+                         tt_error *err);
+
+/* ---- read_file.c ---- */
+#define TT_READ_BLOCK ((size_t)4 << 20)
+typedef struct tt_file_run { /* bytes [at, at + bytes) of a file, and where they go */
+    size_t at, bytes;
+    void *to;
+} tt_file_run;
+
+/* Reads the runs, which are ordered by `at`; none crosses a multiple of TT_READ_BLOCK. */
+tt_status tt_read_runs(const char *path, const tt_file_run *runs, size_t n, tt_error *err);
+/* Size and hash of a file as the disk has it, not as the page cache has it, where that works. */
+tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err);
+
 /* ---- folder.c ---- */
 bool tt_is_safetensors_name(const char *name);
-/* Size and hash of a file as the disk has it: the page cache is dropped first where that works. */
-tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err);
 /* An error of the system's, with the path and, for the usual ones, what to do. */
 tt_status tt_fail_system(tt_error *err, int number, const char *what, const char *path);
 

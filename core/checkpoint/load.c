@@ -7,24 +7,82 @@
 /* A reader knows of every tensor the boxes that lie in files (tt_entry). Filling a piece = copying
  * the intersections of its box with those, after a check that they cover it. */
 
-typedef struct converting {
+/* What a load copies as it is: per file of the reader, runs of it that are read by threads. */
+typedef struct file_runs {
+    TT_VEC(tt_file_run) runs;
+} file_runs;
+
+typedef struct loading {
+    const tt_ckpt_reader *reader;
+    tt_arena *arena;
+    file_runs *files;
     const tt_shard *from;
     const tt_ckpt_piece *to;
-} converting;
+} loading;
+
+/* Shorter runs are copied from the mapping of the file. */
+#define LEAST_RUN ((size_t)512)
+
+static bool is_mapped(const tt_shard *s)
+{
+    const tt_mapping *m = &s->file->map;
+    const uint8_t *p = s->tensor->data;
+    return m->n > 0 && p >= m->p && p + s->tensor->bytes <= m->p + m->n;
+}
+
+/* Cut at the multiples of TT_READ_BLOCK. */
+static void add_run(loading *l, size_t at, size_t bytes, uint8_t *to)
+{
+    file_runs *f = &l->files[l->from->file - l->reader->files];
+    while (bytes > 0) {
+        const size_t n = TT_MIN(bytes, TT_READ_BLOCK - at % TT_READ_BLOCK);
+        tt_vec_push(l->arena, &f->runs, ((tt_file_run){at, n, to}));
+        at += n;
+        to += n;
+        bytes -= n;
+    }
+}
 
 static void convert_run(void *user, int64_t from, int64_t to, int64_t n)
 {
-    const converting *c = user;
-    const tt_st_tensor *t = c->from->tensor;
-    tt_convert((uint8_t *)c->to->data + (size_t)to * tt_dtype_size(c->to->dtype), c->to->dtype,
-               (const uint8_t *)t->data + (size_t)from * tt_dtype_size(t->dtype), t->dtype,
-               (size_t)n);
+    loading *l = user;
+    const tt_st_tensor *t = l->from->tensor;
+    const uint8_t *p = (const uint8_t *)t->data + (size_t)from * tt_dtype_size(t->dtype);
+    uint8_t *data = (uint8_t *)l->to->data + (size_t)to * tt_dtype_size(l->to->dtype);
+    const size_t bytes = (size_t)n * tt_dtype_size(t->dtype);
+    if (t->dtype == l->to->dtype && bytes >= LEAST_RUN && is_mapped(l->from))
+        add_run(l, (size_t)(p - l->from->file->map.p), bytes, data);
+    else
+        tt_convert(data, l->to->dtype, p, t->dtype, (size_t)n);
 }
 
-static void convert_box(const tt_shard *s, const tt_ckpt_piece *p, const tt_box *both)
+static void load_piece(loading *l, const tt_entry *e, const tt_ckpt_piece *p)
 {
-    converting c = {s, p};
-    tt_box_walk(both, &s->box, &p->box, p->n_dims, convert_run, &c);
+    l->to = p;
+    for (size_t k = 0; k < e->shards.n; k++) {
+        tt_box both;
+        l->from = &e->shards.items[k];
+        if (tt_box_intersect(&l->from->box, &p->box, e->n_dims, &both))
+            tt_box_walk(&both, &l->from->box, &p->box, p->n_dims, convert_run, l);
+    }
+}
+
+static int by_place_in_file(const void *a, const void *b)
+{
+    const tt_file_run *x = a, *y = b;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static tt_status read_files(loading *l, tt_error *err)
+{
+    for (size_t i = 0; i < l->reader->n_files; i++) {
+        file_runs *f = &l->files[i];
+        if (!f->runs.n)
+            continue;
+        qsort(f->runs.items, f->runs.n, sizeof *f->runs.items, by_place_in_file);
+        TT_TRY(tt_read_runs(l->reader->files[i].path, f->runs.items, f->runs.n, err));
+    }
+    return TT_OK;
 }
 
 /* ---- coverage ---- */
@@ -119,6 +177,12 @@ tt_status tt_entry_check_covers(const tt_ckpt_reader *r, const tt_entry *e, cons
 
 /* ---- load ---- */
 
+tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name)
+{
+    tt_entry *e = tt_map_get(r->entries, name);
+    return e || !r->coded ? e : tt_map_get(r->coded, name);
+}
+
 static void add_shape(tt_str *s, const int64_t *shape, int n_dims)
 {
     tt_str_addc(s, '[');
@@ -163,13 +227,13 @@ static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t 
 /* A piece of the quantized dtype itself gets its bytes as they are. */
 static bool is_dequantized(const tt_entry *e, const tt_ckpt_piece *p)
 {
-    return e->quantized && (!e->shards.n || p->dtype != tt_entry_dtype(e));
+    return e->coded || (e->quantized && (!e->shards.n || p->dtype != tt_entry_dtype(e)));
 }
 
 static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
                              tt_error *err)
 {
-    tt_entry *e = tt_map_get(r->entries, p->name);
+    tt_entry *e = tt_ckpt_entry(r, p->name);
     int64_t global = 1;
     if (!tt_st_dtype_of(p->dtype) || p->n_dims < 0 || p->n_dims > TT_MAX_DIMS)
         return TT_FAIL(err, TT_EINVAL,
@@ -183,10 +247,11 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     if (!e) /* a tensor without elements is in no file */
         return global == 0 ? TT_OK : absent(r, p, others, err);
     if (e->n_dims != p->n_dims ||
-        memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0)
+        (memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0 &&
+         !tt_ckpt_codes_fit(e, p)))
         return shape_differs(r, e, p, err);
     if (is_dequantized(e, p) && tt_dtype_is_float(p->dtype))
-        return TT_OK;
+        return tt_ckpt_check_codes(r, e, p, err);
     for (size_t i = 0; i < e->shards.n; i++) {
         const tt_st_tensor *t = e->shards.items[i].tensor;
         if (!tt_can_convert(p->dtype, t->dtype))
@@ -206,26 +271,45 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     return tt_entry_check_covers(r, e, &p->box, err);
 }
 
+static tt_status load_rows(void *user, const tt_ckpt_piece *rows, tt_error *err);
+
+/* Pieces that were checked. */
+static tt_status load_checked(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n,
+                              tt_error *err)
+{
+    loading l = {.reader = r, .arena = tt_arena_new()};
+    tt_status status = TT_OK;
+    l.files = tt_arena_array(l.arena, r->n_files + 1, sizeof *l.files);
+    for (size_t i = 0; status == TT_OK && i < n; i++) {
+        const tt_entry *e = tt_ckpt_entry(r, pieces[i].name);
+        if (!e)
+            continue;
+        if (pieces[i].take)
+            status = tt_ckpt_by_rows(&pieces[i], load_rows, r, err);
+        else if (is_dequantized(e, &pieces[i]))
+            status = tt_ckpt_dequantize(r, e, &pieces[i], err);
+        else
+            load_piece(&l, e, &pieces[i]);
+    }
+    if (status == TT_OK)
+        status = read_files(&l, err);
+    tt_arena_free(l.arena);
+    return status;
+}
+
+static tt_status load_rows(void *user, const tt_ckpt_piece *rows, tt_error *err)
+{
+    return load_checked(user, rows, 1, err);
+}
+
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err)
 {
     size_t missing = 0;
     for (size_t i = 0; i < n; i++)
-        missing += !tt_map_get(r->entries, pieces[i].name);
+        missing += !tt_ckpt_entry(r, pieces[i].name);
     for (size_t i = 0; i < n; i++) /* all before the first byte is copied */
         TT_TRY(check_piece(r, &pieces[i], missing ? missing - 1 : 0, err));
-    for (size_t i = 0; i < n; i++) {
-        const tt_entry *e = tt_map_get(r->entries, pieces[i].name);
-        if (e && is_dequantized(e, &pieces[i])) {
-            tt_ckpt_dequantize(e, &pieces[i]);
-            continue;
-        }
-        for (size_t k = 0; e && k < e->shards.n; k++) {
-            tt_box both;
-            if (tt_box_intersect(&e->shards.items[k].box, &pieces[i].box, e->n_dims, &both))
-                convert_box(&e->shards.items[k], &pieces[i], &both);
-        }
-    }
-    return TT_OK;
+    return load_checked(r, pieces, n, err);
 }
 
 tt_dtype tt_entry_dtype(const tt_entry *e)
@@ -270,7 +354,7 @@ int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name)
 
 tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name)
 {
-    const tt_entry *e = tt_map_get(r->entries, name);
+    const tt_entry *e = tt_ckpt_entry(r, name);
     if (e && e->quantized)
         return TT_BF16;
     return e && e->shards.n ? tt_entry_dtype(e) : TT_N_DTYPES;
@@ -278,7 +362,7 @@ tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name)
 
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
 {
-    return tt_map_get(r->entries, name) != NULL;
+    return tt_ckpt_entry(r, name) != NULL;
 }
 
 size_t tt_ckpt_n_tensors(const tt_ckpt_reader *r)

@@ -267,6 +267,8 @@ static tt_status open_folder(const char *folder, folder_kind kind, const tt_map 
         status = settle_shapes(r, err);
     if (status == TT_OK && !r->has_manifest && kind != SPLIT)
         tt_ckpt_find_quantized(r);
+    if (status == TT_OK && kind != SPLIT)
+        tt_ckpt_find_coded(r);
     if (status == TT_OK)
         *out = r;
     else

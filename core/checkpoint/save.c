@@ -71,6 +71,50 @@ static size_t file_of(tt_arena *a, tt_map *seen, const tt_ckpt_piece *p)
     return ++*times;
 }
 
+/* ---- the order in the files ---- */
+
+typedef struct staged_piece {
+    const tt_ckpt_piece *piece;
+    const tt_st_dtype *dtype;
+    size_t file, index;
+} staged_piece;
+
+static int by_place_in_files(const void *a, const void *b)
+{
+    const staged_piece *x = a, *y = b;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    if (x->dtype != y->dtype) /* the order of safetensors_write.c */
+        return x->dtype > y->dtype ? -1 : 1;
+    return strcmp(x->piece->name, y->piece->name);
+}
+
+size_t tt_ckpt_stage(const tt_ckpt_piece *pieces, size_t n, tt_ckpt_piece *staged, void *memory)
+{
+    tt_arena *a = tt_arena_new();
+    tt_map *seen = tt_map_new(a);
+    staged_piece *order = tt_arena_array(a, n + 1, sizeof *order);
+    size_t at = 0, file = 0;
+    for (size_t i = 0; i < n; i++)
+        order[i] = (staged_piece){&pieces[i], tt_st_dtype_of(pieces[i].dtype),
+                                  file_of(a, seen, &pieces[i]), i};
+    qsort(order, n, sizeof *order, by_place_in_files);
+    for (size_t i = 0; i < n; i++) {
+        const tt_ckpt_piece *p = order[i].piece;
+        if (order[i].file != file)
+            at = (at + TT_FILE_ALIGNMENT - 1) / TT_FILE_ALIGNMENT * TT_FILE_ALIGNMENT;
+        file = order[i].file;
+        if (memory) {
+            staged[order[i].index] = *p;
+            staged[order[i].index].data = (uint8_t *)memory + (file ? at : 0);
+        }
+        if (file)
+            at += (size_t)tt_box_numel(&p->box, p->n_dims) * tt_dtype_size(p->dtype);
+    }
+    tt_arena_free(a);
+    return at;
+}
+
 static tt_status check_piece(const tt_ckpt_piece *p, tt_error *err)
 {
     int64_t numel = 1;

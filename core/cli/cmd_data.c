@@ -55,9 +55,9 @@ static void put_text(tt_str *o, const char *key, const char *text)
         tt_str_add(o, "null");
 }
 
-static void put_loader(view *v, const tt_part *p, void *loader);
+static void put_loader(view *v, const tt_part *p, void *loader, int64_t seq_len);
 
-static void put_sources(view *v, const tt_part *p, const tt_mixture *m)
+static void put_sources(view *v, const tt_part *p, const tt_mixture *m, int64_t seq_len)
 {
     double sum = 0;
     for (int i = 0; i < m->n; i++)
@@ -72,14 +72,14 @@ static void put_sources(view *v, const tt_part *p, const tt_mixture *m)
         } else {
             tt_str_printf(v->o, "mixture[%d] %s, %.4g %%: ", i, m->sources[i].name, 100 * share);
         }
-        put_loader(v, tt_mixture_part(p, i), m->sources[i].self);
+        put_loader(v, tt_mixture_part(p, i), m->sources[i].self, seq_len);
         tt_str_add(v->o, v->cli->json ? "}" : "");
     }
     tt_str_add(v->o, v->cli->json ? "]" : "");
 }
 
 /* A loader's description of itself, as members of a JSON object or as lines. */
-static void put_loader(view *v, const tt_part *p, void *loader)
+static void put_loader(view *v, const tt_part *p, void *loader, int64_t seq_len)
 {
     const tt_dataloader_vt *vt = p->component->vtable;
     const int64_t n = vt->n_samples(loader);
@@ -94,13 +94,13 @@ static void put_loader(view *v, const tt_part *p, void *loader)
         put_count(v->o, "documents", i.documents);
         put_count(v->o, "text_bytes", i.text_bytes);
         put_count(v->o, "tokens", i.tokens);
-        put_count(v->o, "seq_len", v->s->core.training.seq_len);
+        put_count(v->o, "seq_len", seq_len);
         put_count(v->o, "samples", n);
         put_count(v->o, "padding", i.padding);
         put_text(v->o, "cache", i.cache);
         put_text(v->o, "note", i.note && *i.note ? i.note : NULL);
         if (tt_part_is_mixture(p))
-            put_sources(v, p, loader);
+            put_sources(v, p, loader, seq_len);
         return;
     }
     count(v->o, i.files, i.files == 1 ? "file" : "files", true);
@@ -108,33 +108,44 @@ static void put_loader(view *v, const tt_part *p, void *loader)
     count(v->o, i.text_bytes, "bytes of text", false);
     count(v->o, i.tokens, "tokens", false);
     count(v->o, n, n == 1 ? "sample of " : "samples of ", i.files < 0 && i.tokens < 0);
-    grouped(v->o, v->s->core.training.seq_len);
+    grouped(v->o, seq_len);
     tt_str_add(v->o, "\n");
     if (i.padding >= 0)
         tt_str_printf(v->o, "packed: %.2f %% padding\n",
-                      100 * (double)i.padding / (double)n / (double)v->s->core.training.seq_len);
+                      100 * (double)i.padding / (double)n / (double)seq_len);
     if (tt_part_is_mixture(p))
-        put_sources(v, p, loader);
+        put_sources(v, p, loader, seq_len);
     else if (i.cache)
         tt_str_printf(v->o, "in %s\n", i.cache);
     else if (vt->needs_tokenizer)
         tt_str_printf(v->o, "in memory: %s\n", i.note && *i.note ? i.note : "this loader has none");
 }
 
+/* Several data sets with names are the members of "validation". */
 static void put_validation(view *v)
 {
-    if (!v->l->data.validation_loader)
-        return;
-    tt_str_add(v->o, v->cli->json ? ",\"validation\":{" : "validation: ");
-    put_loader(v, &v->s->validation_data, v->l->data.validation_loader);
-    if (v->cli->json)
+    const tt_setup *s = v->s;
+    const bool open = s->n_validation && v->l->data.validation[0];
+    const bool named = open && s->validation[0].name;
+    for (int i = 0; open && i < s->n_validation; i++) {
+        const char *name = s->validation[i].name;
+        if (v->cli->json)
+            tt_str_printf(v->o, "%s%s%s%s", i ? "," : ",\"validation\":{", named ? "\"" : "",
+                          named ? name : "", named ? "\":{" : "");
+        else
+            tt_str_printf(v->o, "validation%s%s: ", named ? " " : "", named ? name : "");
+        put_loader(v, &s->validation[i].data, v->l->data.validation[i], s->eval_seq_len);
+        if (v->cli->json && named)
+            tt_str_add(v->o, "}");
+    }
+    if (open && v->cli->json)
         tt_str_add(v->o, "}");
 }
 
 static tt_status data_build(view *v, tt_error *err)
 {
     tt_str_add(v->o, v->cli->json ? "{" : "");
-    put_loader(v, &v->s->dataloader, v->l->data.loader);
+    put_loader(v, &v->s->dataloader, v->l->data.loader, v->s->core.training.seq_len);
     put_validation(v);
     tt_str_add(v->o, v->cli->json ? "}\n" : "");
     if (v->unwritten)
@@ -239,7 +250,7 @@ static tt_status show(view *v, tt_error *err)
     if (!planes)
         return TT_FAIL(err, TT_ENOMEM, "out of memory for a sample");
     tt_str_add(v->o, v->cli->json ? "{" : "");
-    put_loader(v, &v->s->dataloader, v->l->data.loader);
+    put_loader(v, &v->s->dataloader, v->l->data.loader, v->s->core.training.seq_len);
     tt_str_add(v->o, v->cli->json ? ",\"samples\":[" : "");
     tt_status s = TT_OK;
     for (int64_t i = 0; s == TT_OK && i < TT_MIN((int64_t)n, all - (int64_t)first); i++) {

@@ -13,7 +13,7 @@
  * of the tokens' text. */
 
 typedef struct score {
-    double nll;
+    double nll, weight; /* the loss is nll / weight */
     int64_t tokens, bytes, samples;
 } score;
 
@@ -36,6 +36,7 @@ static tt_status add_window(tt_loop *l, const tt_batch *b, int64_t i, score *out
     TT_TRY(tt_exec_epilogue(x, err));
     out->nll += tt_exec_metric(x, TT_METRIC_LOSS);
     out->tokens += b->counted;
+    out->weight += l->s->loss_weights ? b->weight : (double)b->counted;
     out->bytes += eval_text_bytes(l, b);
     out->samples++;
     return TT_OK;
@@ -49,7 +50,7 @@ static tt_status measure(tt_loop *l, int64_t n, score *out, tt_error *err)
         TT_TRY(tt_stream_next(l->stream, &micro, &epoch, err));
         TT_TRY(add_window(l, micro, i, out, err));
         if (l->has_progress)
-            tt_progress_update(&l->progress, i + 1, out->nll / (double)TT_MAXV(out->tokens, 1),
+            tt_progress_update(&l->progress, i + 1, out->nll / (out->weight > 0 ? out->weight : 1),
                                (double)NAN);
     }
     return TT_OK;
@@ -133,7 +134,7 @@ static tt_status measure_rest(tt_loop *l, tokens *t, int64_t begin, score *out, 
 
 static void print_score(const tt_cli *cli, const score *r)
 {
-    const double loss = r->nll / (double)r->tokens;
+    const double loss = r->nll / r->weight;
     const double bits = r->bytes ? r->nll / log(2) / (double)r->bytes : (double)NAN;
     tt_str o = {0};
     if (cli->json) {
@@ -157,9 +158,9 @@ static void print_score(const tt_cli *cli, const score *r)
 }
 
 /* Evaluates n whole windows. */
-static tt_status whole_windows(tt_loop *l, tt_setup *s, int64_t n, score *r, tt_error *err)
+static tt_status whole_windows(tt_loop *l, int64_t n, score *r, tt_error *err)
 {
-    s->core.training.steps = n;
+    l->steps = n;
     TT_TRY(tt_loop_open_stream(l, err));
     if (l->o->progress) {
         tt_progress_init(&l->progress, "eval", 0, n, false);
@@ -182,11 +183,11 @@ static tt_status all_windows(tt_loop *l, tt_setup *s, tokens *t, int64_t most, s
         n = vt->n_samples(l->data.loader);
     }
     const int64_t rest = t->n - n * seq;
-    const bool plain = rest > 0 && rest < seq && !masks_documents(s);
+    const bool plain = rest > 0 && rest < seq && !masks_documents(s) && !s->loss_weights;
     if (rest > 0 && !plain)
         tt_log(TT_INFO, "data", "the tokens after the last whole sample are not counted");
     if (n)
-        TT_TRY(whole_windows(l, s, most > 0 ? TT_MIN(n, most) : n, r, err));
+        TT_TRY(whole_windows(l, most > 0 ? TT_MIN(n, most) : n, r, err));
     if (!n && !l->data.tokenizer) { /* eval_text_bytes() needs it */
         l->data.tokenizer = t->loop.data.tokenizer;
         l->data.tokenizer_info = t->loop.data.tokenizer_info;
@@ -199,7 +200,7 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, int64_t most, t
 {
     const tt_run_opts ro = {.verbose = cli->verbose, .progress = cli->verbose >= 0};
     tt_loop l = {.s = &m->setup, .o = &ro, .main = true, .rank = m->rank};
-    tokens t = {.n = 0};
+    tokens t = {.loop = {.s = &m->setup}}; /* closed even if it is never opened */
     score r = {0};
     if (tt_part_is_mixture(&m->setup.dataloader))
         return TT_FAIL(err, TT_EINVAL,

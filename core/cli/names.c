@@ -35,7 +35,9 @@ static const char *size_of_flavor(const tt_cli_catalog *c, const char *flavor)
     if (!made)
         return tt_arena_printf(c->arena, "cannot be made: %s", err.text);
     for (size_t i = 0; i < s.shape.described->params.n; i++)
-        n += tt_type_numel(&s.shape.described->params.items[i]->type);
+        n += s.shape.described->params.items[i]->absmax_of
+                 ? 0
+                 : tt_type_numel(&s.shape.described->params.items[i]->whole);
     char digits[32], grouped[48];
     const int length = snprintf(digits, sizeof digits, "%lld", (long long)n);
     int at = 0;

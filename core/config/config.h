@@ -61,6 +61,12 @@ tt_status tt_job_path(tt_job *job, const char *key, const char **out, tt_error *
 /* Sets a key that the job does not set to JSON text. origin: what `ttrun config` shows for it. */
 tt_status tt_job_default(tt_job *job, const char *key, const char *json, const char *origin,
                          tt_error *err);
+/* Replaces the value of a key in the resolved job, after it was parsed. */
+tt_status tt_job_derive(tt_job *job, const char *key, const char *json, const char *origin,
+                        tt_error *err);
+/* The keys of the object at key, which is part of the resolved job; none if it is absent. */
+tt_status tt_job_members(const tt_job *job, const char *key, const char *const **names, size_t *n,
+                         tt_error *err);
 /* The JSON text at key with all it contains, NULL if it is absent. Owner: the job. */
 const char *tt_job_text(const tt_job *job, const char *key);
 bool tt_job_has(const tt_job *job, const char *key);

@@ -29,7 +29,8 @@ static tt_status section(tt_job *job, const char *key, const char *const *ignore
 static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
 {
     static const char *const of_model[] = {"name", "args", NULL}, *const of_validation[] = {
-                                                                      "dataloader", NULL};
+                                                                      "dataloader", "datasets",
+                                                                      NULL};
     static const char *const of_metrics[] = {"sinks", NULL};
     static const char *const of_training[] = {"num_tokens_per_microbatch_per_dp_rank",
                                               "num_tokens_per_train_step", NULL};
@@ -152,6 +153,9 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
                            "%g is not a power of two, so scaling would round the gradients; use %g",
                            c->training.loss_scale, ldexp(0.5, exponent));
     TT_TRY(check_not_zero(job, "validation.steps", c->validation.steps, err));
+    if (tt_job_has(job, "validation.datasets") && tt_job_has(job, "validation.dataloader"))
+        return tt_job_fail(job, "validation.dataloader", err,
+                           "validation.datasets is set too: make this one of its data sets");
     if (strcmp(c->flavor, "hf") == 0 && !c->hf_assets_path)
         return tt_job_fail(job, "model.flavor", err,
                            "\"hf\" takes the sizes from model.hf_assets_path, which is not set");
@@ -221,6 +225,14 @@ tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *co
     memset(out, 0, sizeof *out);
     out->to_step = INT64_MIN; /* null, if the plugin's own option has this name */
     return common_options(job, "converters[]", key, own, NULL, out, err);
+}
+
+tt_status tt_dataloader_config_parse(tt_job *job, const char *section, const char *const *own,
+                                     tt_dataloader_config *out, tt_error *err)
+{
+    memset(out, 0, sizeof *out);
+    out->infinite = true; /* if the loader's own option has this name */
+    return common_options(job, "dataloader", section, own, "mixture", out, err);
 }
 
 tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_optimizer_config *out,

@@ -74,6 +74,13 @@ static const tt_option tokenizer_options[] = {
 };
 
 static const tt_option dataloader_options[] = {
+    BOOL(dataloader, infinite, "true",
+         "after an epoch the next one begins; false: the run ends with the data, at the latest, "
+         "and its last step has the samples that are left",
+         .aliases = "repeat"),
+};
+
+static const tt_option dataloader_names[] = {
     KEY(name, STRING, NULL, "dataloader plugin: text, jsonl or bin; without it the spec's"),
     KEY(mixture, JSON, "[]",
         "instead of path, several loaders with weights: list of {\"path\": …, \"name\": …, "
@@ -113,7 +120,14 @@ static const tt_option training_options[] = {
     INT(training, global_batch_size, "-1", -1, 1e9,
         "samples per optimizer step over all ranks; -1 = local_batch_size times data ranks"),
     INT(training, seq_len, "2048", 1, 1e9, "tokens per sample", .aliases = "max_context_length"),
-    INT(training, steps, "10000", 0, 1e12, "optimizer steps of the whole run"),
+    INT(training, steps, "10000", 0, 1e12,
+        "optimizer steps of the whole run; null: num_train_epochs or dataloader.infinite says",
+        .flags = TT_OPT_NULLABLE),
+    FLOAT(
+        training, num_train_epochs, "null", 0, 1e9,
+        "instead of steps, how often the data is gone through: each epoch ends with a step of the "
+        "samples that are left, and 2.5 epochs end in the middle of the third; null = steps says",
+        .flags = TT_OPT_NULLABLE),
     FLOAT(training, max_norm, "1.0", 0, ANY,
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
     CHOICE(training, dtype, "\"float32\"", TT_FLOATS,
@@ -168,8 +182,9 @@ static const tt_option parallelism_options[] = {
            "(torchtitan: alltoall) passes them around the ranks, ulysses gives each rank the whole "
            "sequence for some of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks that share the layers"),
-    INT(parallelism, expert_parallel_degree, "1", 1, 1e6, "ranks that share the experts of a layer",
-        .flags = TT_OPT_NOT_YET),
+    INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
+        "ranks of dp_shard, cp and tp that share the experts of a layer; a divisor of their "
+        "product"),
     STRING(
         parallelism, pipeline_parallel_schedule, "\"1F1B\"",
         "order of the pipeline's work: 1F1B, GPipe; with several stages per rank Interleaved1F1B, "
@@ -331,8 +346,21 @@ static const tt_option validation_options[] = {
     BOOL(validation, enable, "false", "measure the loss on other data from time to time"),
     INT(validation, freq, "100", 1, 1e12, "training steps from one validation to the next"),
     INT(validation, steps, "-1", -1, 1e12,
-        "batches per validation, of local_batch_size samples per data-parallel rank; -1 = every "
-        "sample once"),
+        "batches per validation and data set, of local_batch_size samples per data-parallel rank; "
+        "-1 = every sample once"),
+    BOOL(validation, at_start, "false", "validate before the first step too"),
+    INT(validation, local_batch_size, "null", 1, 1e6,
+        "samples per data rank and forward of the validation; null = as in training",
+        .flags = TT_OPT_NULLABLE),
+    INT(validation, seq_len, "null", 1, 1e9,
+        "tokens per sample of the validation; null = training.seq_len", .flags = TT_OPT_NULLABLE),
+};
+
+static const tt_option validation_names[] = {
+    KEY(datasets, JSON, "{}",
+        "instead of validation.dataloader, several data sets by name, each with the keys of a "
+        "dataloader: {\"wiki\": {\"path\": …}, \"code\": {\"path\": …}}; the loss of each is "
+        "logged under its name, and that of all their tokens as the validation's loss"),
 };
 
 static const tt_option metrics_options[] = {
@@ -407,6 +435,9 @@ static const tt_option debug_options[] = {
     CHOICE(debug, capture, "\"auto\"", TT_CHOICES(TT_CAPTURES),
            "auto: a device runs what repeats in each step as graphs (CUDA graphs), with the same "
            "results; off: it gets every op anew"),
+    BOOL(debug, moe_force_load_balance, "false",
+         "choice j of token t is expert (t*k + j) mod E, whatever the router says: for measuring "
+         "speed with equally busy experts"),
     BOOL(debug, sync, "false",
          "wait for the device after each op, so that a failure names op, step and rank (as "
          "CUDA_LAUNCH_BLOCKING=1)"),
@@ -428,6 +459,7 @@ static const tt_section_doc docs[] = {
     DOC("model", model_names, ""),
     DOC("tokenizer", tokenizer_options, "text to tokens"),
     DOC("dataloader", dataloader_options, "the source of samples"),
+    DOC("dataloader", dataloader_names, ""),
     DOC("loss", loss_options, "the value that training minimises"),
     DOC("optimizer", optimizer_options, "how parameters change"),
     DOC("optimizer", optimizer_names, ""),
@@ -441,8 +473,9 @@ static const tt_section_doc docs[] = {
     DOC("converters[]", converters_names, ""),
     DOC("checkpoint", checkpoint_options, "saving, resuming, starting from weights"),
     DOC("validation", validation_options, "loss on other data (torchtitan today: validator)"),
+    DOC("validation", validation_names, ""),
     {"validation.dataloader", NULL,
-                                                                                            "the data of the validation, which validation.enable needs: it has the keys of the section "
+                                          "the data of the validation, which validation.enable needs: it has the keys of the section "
      "dataloader, and without a name that section's loader", NULL, 0, sizeof(tt_option), "dataloader"},
     DOC("metrics", metrics_options, "what is logged, and how often"),
     DOC("metrics.sinks[]", sinks_names,

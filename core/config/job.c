@@ -251,6 +251,31 @@ tt_status tt_job_list(const tt_job *job, const char *key, size_t *n, tt_error *e
     return TT_OK;
 }
 
+tt_status tt_job_members(const tt_job *job, const char *key, const char *const **names, size_t *n,
+                         tt_error *err)
+{
+    const tt_json *v = tt_config_find(job, key);
+    *n = 0;
+    *names = NULL;
+    if (!v)
+        return TT_OK;
+    if (v->type != TT_JSON_OBJECT)
+        return tt_config_fail_type(v, key, "an object", err);
+    tt_config_set(job, key, v, tt_config_origin(job->arena, v), true);
+    *n = v->n;
+    *names = (const char *const *)v->keys;
+    return TT_OK;
+}
+
+tt_status tt_job_derive(tt_job *job, const char *key, const char *json, const char *origin,
+                        tt_error *err)
+{
+    const tt_json *v;
+    TT_TRY(tt_json_parse(job->arena, origin, json, strlen(json), &v, err));
+    tt_config_set(job, key, v, origin, false);
+    return TT_OK;
+}
+
 tt_status tt_job_string(tt_job *job, const char *key, const char *fallback, const char **out,
                         tt_error *err)
 {

@@ -85,7 +85,9 @@ _Static_assert(sizeof(tt_dtype) == sizeof(int) && sizeof(tt_overlap) == sizeof(i
                "an option of a few words is stored as an int");
 
 typedef struct tt_training_config {
-    int64_t local_batch_size, global_batch_size, seq_len, steps, seed;
+    int64_t local_batch_size, global_batch_size, seq_len, seed;
+    int64_t steps;           /* INT64_MIN = null */
+    double num_train_epochs; /* NaN = null */
     double max_norm, loss_scale;
     int64_t loss_scale_window;
     tt_dtype dtype, mixed_precision_param, mixed_precision_reduce;
@@ -121,14 +123,19 @@ typedef struct tt_checkpoint_config {
 } tt_checkpoint_config;
 
 typedef struct tt_validation_config {
-    bool enable;
+    bool enable, at_start;
     int64_t freq, steps;
+    int64_t local_batch_size, seq_len; /* INT64_MIN = null */
 } tt_validation_config;
 
 typedef struct tt_metrics_config {
     int64_t log_freq, lag;
     bool enable_tensorboard, enable_progress_bar;
 } tt_metrics_config;
+
+typedef struct tt_dataloader_config { /* the options that every dataloader has */
+    bool infinite;
+} tt_dataloader_config;
 
 typedef struct tt_converter_config { /* the options that every converter has */
     tt_strings filter, roles;
@@ -159,6 +166,7 @@ typedef struct tt_backend_section {
 } tt_backend_section;
 
 typedef struct tt_debug_config {
+    bool moe_force_load_balance;
     bool detect_nan; /* unfused, checked after every op: names op, step, rank and value */
     const char *dump_graph, *dump_program; /* folders, NULL = none */
     const char *save_config_file;
@@ -207,6 +215,9 @@ tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_ba
  * options, NULL-terminated; a key among them is the plugin's. */
 tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
                                     tt_converter_config *out, tt_error *err);
+/* The options of a section with a dataloader that every dataloader has. */
+tt_status tt_dataloader_config_parse(tt_job *job, const char *section, const char *const *own,
+                                     tt_dataloader_config *out, tt_error *err);
 /* The options of the section optimizer that every optimizer has. */
 tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_optimizer_config *out,
                                     tt_error *err);

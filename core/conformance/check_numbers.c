@@ -224,7 +224,7 @@ tt_status tt_check_gradients(const tt_check_job *job, const tt_component *c, tt_
     tt_error why = {0};
     if (!in_graph(c->kind))
         return TT_FAIL(err, TT_EUNSUPPORTED, "has no derivative");
-    TT_TRY(tt_rig_new(&(tt_rig_opts){.job = job, .part = c}, &rig, err));
+    TT_TRY(tt_rig_new(&(tt_rig_opts){.job = job, .part = c, .fixed_choice = true}, &rig, err));
     tt_status s = TT_OK;
     if (intent(rig))
         s = TT_FAIL(err, TT_EUNSUPPORTED, "%s", intent(rig));

@@ -386,6 +386,7 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     if (o->part->kind == TT_KIND_KERNELS)
         TT_TRY(add_kernels(rig, job, o->part, err));
     rig->s.backend_alone = o->backend_alone;
+    rig->s.core.debug.moe_force_load_balance = o->fixed_choice;
     if (o->part->kind == TT_KIND_CONVERTER)
         count_converter(rig);
     const tt_model_vt *vt = rig->s.model.component->vtable;

@@ -26,6 +26,7 @@ typedef struct tt_rig_opts {
     int tp, fsdp;             /* ranks; 0 = 1 */
     double lr;                /* learning rate of the optimizer; 0 = 1e-3, or a checked optimizer's
                                  default */
+    bool fixed_choice;        /* experts in turn: the router's own choice jumps as weights change */
     bool backend_alone;       /* kernels of plugins do not run */
 } tt_rig_opts;
 

@@ -4,7 +4,8 @@
 
 /* The table of inputs that a loader declares. */
 
-static const char *const given[] = {"ids", "labels", "pos", "seg", "token_index"};
+static const char *const given[] = {
+    "ids", "labels", "pos", "seg", "token_index", TT_INPUT_MEAN_WEIGHTS, TT_INPUT_ROOT_WEIGHTS};
 
 static tt_status check_input(const tt_inputs *t, int i, tt_error *err)
 {
@@ -38,6 +39,7 @@ tt_status tt_inputs_of(const tt_dataloader_vt *vt, const void *config, tt_inputs
                        TT_MAX_INPUTS);
     for (int i = 0; i < t.n; i++)
         TT_TRY(check_input(&t, i, err));
+    t.n_of_loader = t.n;
     *out = t;
     return TT_OK;
 }
@@ -48,6 +50,25 @@ int tt_inputs_find(const tt_inputs *t, const char *name)
         if (strcmp(t->items[i].name, name) == 0)
             return i;
     return -1;
+}
+
+tt_status tt_inputs_add_weights(tt_inputs *t, const char *name, tt_error *err)
+{
+    const bool root = !strcmp(name, TT_INPUT_ROOT_WEIGHTS);
+    const int i = tt_inputs_find(t, name);
+    if (i >= 0 && t->items[i].dtype == TT_F32)
+        return TT_OK;
+    if (i >= 0)
+        return TT_FAIL(err, TT_EINVAL, "the dataloader's input \"%s\" is %s; loss weights are f32",
+                       name, tt_dtype_name(t->items[i].dtype));
+    if (!root && strcmp(name, TT_INPUT_MEAN_WEIGHTS) != 0)
+        return TT_FAIL(err, TT_EINVAL, "the dataloader has no input \"%s\"", name);
+    if (t->n == TT_MAX_INPUTS)
+        return TT_FAIL(err, TT_EINVAL, "the dataloader has %d inputs already: no room for \"%s\"",
+                       t->n, name);
+    t->items[t->n++] =
+        (tt_input_info){root ? TT_INPUT_ROOT_WEIGHTS : TT_INPUT_MEAN_WEIGHTS, TT_F32, 0};
+    return TT_OK;
 }
 
 bool tt_inputs_equal(const tt_inputs *a, const tt_inputs *b)

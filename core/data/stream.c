@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/thread.h"
 #include "data/data.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -60,6 +61,48 @@ static tt_status check_sample(const tt_stream_opts *o, const tt_sample *s, tt_er
     return TT_OK;
 }
 
+/* The weights that the core gives by the number of counted labels of a document, n: 1/n or 1/sqrt(n). A
+ * document is a run of one segment. */
+static void weigh_documents(const tt_stream_opts *o, const tt_sample *s, float *w)
+{
+    const bool root = !strcmp(o->weights, TT_INPUT_ROOT_WEIGHTS);
+    for (int64_t begin = 0, end; begin < o->seq_len; begin = end) {
+        int64_t n = 0;
+        for (end = begin; end < o->seq_len && s->seg[end] == s->seg[begin]; end++)
+            n += s->labels[end] >= 0;
+        const double x = n ? 1.0 / (root ? sqrt((double)n) : (double)n) : 0;
+        for (int64_t t = begin; t < end; t++)
+            w[t] = (float)x;
+    }
+}
+
+/* Adds the weights of the tokens that count, in their order. */
+static tt_status add_weights(const tt_stream_opts *o, const tt_sample *s, tt_batch *b,
+                             tt_error *err)
+{
+    const int i = o->weights ? tt_inputs_find(o->inputs, o->weights) : -1;
+    const bool one = i >= 0 && o->inputs->items[i].per_sample;
+    if (i < 0) {
+        for (int64_t t = 0; t < o->seq_len; t++)
+            b->weight += s->labels[t] >= 0;
+        return TT_OK;
+    }
+    if (i >= o->inputs->n_of_loader)
+        weigh_documents(o, s, s->inputs[i]);
+    for (int64_t t = 0; t < o->seq_len; t++) {
+        const double w = (double)((const float *)s->inputs[i])[one ? 0 : t];
+        if (s->labels[t] < 0)
+            continue;
+        if (!(w >= 0) || isinf(w))
+            return TT_FAIL(err, TT_EINVAL,
+                           "%s at position %lld is %g; a loss weight is a finite number of at "
+                           "least 0",
+                           o->weights, (long long)t, w);
+        b->weight += w;
+    }
+    return TT_OK;
+}
+
 /* Reads sample `index` into sequence j of a micro-batch and numbers its segments after those of the
  * sequences before it. */
 static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j, int32_t *seg_base,
@@ -85,6 +128,7 @@ static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j
     TT_TRY(TT_PLUGIN_CALL(s->o.loader->read(s->o.loader_self, index, &x, err), err, "dataloader",
                           s->o.loader_name));
     TT_TRY(check_sample(&s->o, &x, err));
+    TT_TRY(add_weights(&s->o, &x, b, err));
     int32_t top = 0;
     for (int64_t t = 0; t < T; t++) {
         top = TT_MAXV(top, x.seg[t]);
@@ -109,26 +153,46 @@ static void pad_sample(const tt_stream *s, tt_batch *b, int64_t j, int32_t *seg_
         b->seg[j * T + i] = *seg_base;
     }
     ++*seg_base;
+    for (int i = 0; s->o.inputs && i < s->o.inputs->n; i++) {
+        const int64_t n = s->o.inputs->items[i].per_sample ? 1 : T;
+        memset((int32_t *)b->more[i] + j * n, 0, (size_t)n * sizeof(int32_t));
+    }
+}
+
+/* *g: the first sample of step k of the global batch; *end: after its last one. */
+static tt_status first_of_step(const tt_stream_opts *o, int64_t k, int64_t *g, int64_t *end,
+                               tt_error *err)
+{
+    const tt_epochs e = {o->order.n_samples, o->global_batch};
+    int64_t offset = 0;
+    if (o->by_epoch) {
+        TT_TRY(tt_epoch_sample(&e, o->first_sample, k, g, err));
+        *end = *g + tt_epoch_rest(&e, *g);
+        return TT_OK;
+    }
+    if (!tt_mul_i64(k, o->global_batch, &offset) || !tt_add_i64(offset, o->first_sample, g) ||
+        !tt_add_i64(*g, o->global_batch, end))
+        return TT_FAIL(err, TT_EINVAL, "the run is past 2^63 samples");
+    return TT_OK;
 }
 
 static tt_status read_step(tt_stream *s, int64_t k, slot *out, tt_error *err)
 {
     const tt_stream_opts *o = &s->o;
-    int64_t offset = 0, g = 0;
-    if (!tt_mul_i64(k, o->global_batch, &offset) || !tt_add_i64(offset, o->first_sample, &g) ||
-        !tt_add_i64(g, o->global_batch, &offset))
-        return TT_FAIL(err, TT_EINVAL, "the run is past 2^63 samples");
+    int64_t g = 0, end = 0;
+    TT_TRY(first_of_step(o, k, &g, &end, err));
     (void)tt_order_sample(&o->order, g, &out->epoch);
     g += o->data_rank * o->local * o->micro_batches;
     for (int64_t m = 0; m < o->micro_batches; m++) {
         tt_batch *b = &out->micro[m];
         int32_t seg_base = 0;
         b->counted = 0;
+        b->weight = 0;
         b->first_token = (o->data_rank * o->micro_batches + m) * o->local * o->seq_len;
         for (int64_t j = 0; j < o->local; j++, g++) {
             if (atomic_load_explicit(&s->stop, memory_order_relaxed))
                 return TT_OK; /* the stream ends; nothing will read this step */
-            if (o->once && g >= o->order.n_samples) {
+            if (g >= end) {
                 pad_sample(s, b, j, &seg_base);
                 continue;
             }

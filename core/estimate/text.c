@@ -309,6 +309,9 @@ static void job_text(const tt_plan_counts *c, tt_str *o)
     for (int i = 0; i < s->mesh.n_atoms; i++)
         tt_str_printf(&text, "%s %s %d", i ? " ×" : ":", s->mesh.atom_name[i],
                       (int)s->mesh.atom_size[i]);
+    const tt_axis *ep = tt_mesh_axis(&s->mesh, "ep");
+    for (int i = 0; ep && i < ep->atoms.n; i++)
+        tt_str_printf(&text, "%s%s", i ? " × " : ", ep = ", s->mesh.atom_name[ep->atoms.atom[i]]);
     paragraph(o, "ranks", &text);
     tt_str_printf(&text, "%lld sample%s of %lld tokens; %lld micro-batch%s of %lld per data rank",
                   (long long)s->global_batch, plural(s->global_batch),

@@ -14,6 +14,7 @@ static tt_state *new_buffer(tt_builder *b, const char *full, const tt_type *t,
     o = o ? o : &none;
     s->init = o->init;
     s->transient = o->transient;
+    s->exported = o->exported;
     if (s->init.kind == TT_INIT_TRUNC_NORMAL && s->init.a <= 0)
         s->init = (tt_init){.kind = TT_INIT_CONSTANT};
     if (s->init.kind == TT_INIT_TRUNC_NORMAL && s->init.lo >= 0 && s->init.hi <= 0)

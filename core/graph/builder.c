@@ -201,7 +201,7 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
         o = &none;
     tt_param_info *p = tt_arena_alloc(b->arena, sizeof *p);
     p->name = full;
-    p->type = *t;
+    p->type = p->whole = *t;
     p->init = o->init;
     if (p->init.kind == TT_INIT_TRUNC_NORMAL) {
         if (p->init.a <= 0)
@@ -296,9 +296,9 @@ double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_value *bb,
     const char *wrong = NULL;
     if (!of || !first || !second)
         wrong = "weight, a and b must be parameters";
-    else if (of->type.n_dims != 2 || first->type.n_dims != 2 || second->type.n_dims != 2 ||
-             of->type.dims[1].size != first->type.dims[1].size ||
-             of->type.dims[0].size != second->type.dims[0].size ||
+    else if (of->whole.n_dims != 2 || first->type.n_dims != 2 || second->type.n_dims != 2 ||
+             of->whole.dims[1].size != first->type.dims[1].size ||
+             of->whole.dims[0].size != second->type.dims[0].size ||
              first->type.dims[0].size != second->type.dims[1].size)
         wrong = "the shapes are not w [out,in], a [r,in], b [out,r]";
     else if (of->adapter_a && of->adapter_a != first)
@@ -314,6 +314,47 @@ double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_value *bb,
     of->adapter = *opts;
     of->adapter_scale = opts->alpha / (opts->rank_stabilized ? sqrt(r) : r);
     return of->adapter_scale;
+}
+
+/* The dims of codes [out, blocks, 32] or [out, in]; those of absmax [out, blocks]. */
+static void codes_types(tt_codes format, const tt_type *w, tt_type *codes, tt_type *absmax)
+{
+    const int64_t blocks = tt_codes_blocks(format, w->dims[1].size);
+    *codes = *absmax = (tt_type){.dtype = TT_F32, .n_dims = 2};
+    codes->dtype = TT_U8;
+    codes->dims[0] = absmax->dims[0] = w->dims[0];
+    absmax->dims[1] = TT_DIM(blocks, NULL);
+    codes->dims[1] = format == TT_CODES_NF4 ? absmax->dims[1] : w->dims[1];
+    if (format == TT_CODES_NF4)
+        codes->dims[codes->n_dims++] = TT_DIM(TT_NF4_BYTES, NULL);
+}
+
+void tt_param_store_codes(tt_builder *b, tt_value *w, tt_codes format)
+{
+    tt_param_info *p = info_of(w);
+    const char *wrong = NULL;
+    tt_type type;
+    if (b->failed)
+        return;
+    if (!p || p->whole.n_dims != 2 || w->node->op != &tt_op_param)
+        wrong = "only parameters of two dims are";
+    else if (format != TT_CODES_NF4 && format != TT_CODES_INT8)
+        wrong = "there is no such format";
+    else if (p->codes)
+        wrong = "it is already: list one converter of this kind for it";
+    else if (p->declared > 1 || is_used(b->g, w))
+        wrong = "another layer reads it too (a tied weight): leave this layer out";
+    if (wrong) {
+        tt_builder_fail(b, TT_EINVAL, "%s is not stored as codes: %s", p ? p->name : "a value",
+                        wrong);
+        return;
+    }
+    const tt_param_opts frozen = {.init = {.kind = TT_INIT_CONSTANT}, .tags = p->tags, .frozen = 1};
+    p->codes = format;
+    p->frozen = true;
+    codes_types(format, &p->whole, &p->type, &type);
+    p->absmax = param_info(b, tt_arena_printf(b->arena, "%s.absmax", p->name), &type, &frozen);
+    p->absmax->absmax_of = p;
 }
 
 int tt_builder_block(const tt_builder *b)

@@ -29,9 +29,10 @@ typedef struct tt_builder_opts {
     int64_t tokens, sequences; /* per micro-batch, over all ranks; all sequences are equally long */
     tt_precision precision;
     tt_context context;
-    int64_t alignment; /* of the program's memory; 0: TT_ALIGNMENT */
-    int64_t line;      /* as in tt_graph */
-    int64_t length;    /* tokens of the longest sequence; 0: of each sequence of `tokens` */
+    int64_t alignment;       /* of the program's memory; 0: TT_ALIGNMENT */
+    int64_t line;            /* as in tt_graph */
+    bool force_load_balance; /* debug.moe_force_load_balance */
+    int64_t length;          /* tokens of the longest sequence; 0: of each sequence of `tokens` */
     /* Does the backend have a kernel for this op? An op without one is decomposed. NULL: it has all. */
     bool (*has_kernel)(void *user, const char *op);
     /* Does its kernel take the dtypes of this call? NULL: kernels take all dtypes. */

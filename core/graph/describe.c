@@ -38,9 +38,10 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
     if (tt_local_refuses(b, "tt_log_metric"))
         return;
     static const char *const own[] = {
-        "step", "epoch",         "loss",       "loss_max", "grad_norm", "lr",     "tokens",
-        "tps",  "n_tokens_seen", "tps_global", "tflops",   "mfu",       "time_s", "mem_gib",
-        "time", "wall",          "aux_loss",   "skipped",  "validation"};
+        "step",       "epoch",        "loss",           "loss_max",     "grad_norm", "lr",
+        "tokens",     "tps",          "n_tokens_seen",  "tps_global",   "tflops",    "mfu",
+        "time_s",     "mem_gib",      "time",           "wall",         "losses",    "skipped",
+        "validation", "total_epochs", "n_samples_seen", "samples_per_s"};
     for (size_t i = 0; i < TT_COUNT(own); i++)
         if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i]))) {
             tt_builder_fail(
@@ -89,7 +90,7 @@ void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
     tt_loss_entry e = {tt_arena_str(b->arena, name), v, weight};
     tt_vec_push(b->arena, &b->g->losses, e);
     if (!v->type.n_dims)
-        add_metric(b, tt_arena_printf(b->arena, "aux_loss/%s", name), v);
+        add_metric(b, tt_arena_printf(b->arena, "losses/%s", name), v);
 }
 
 tt_builder_use tt_builder_mode(const tt_builder *b)

@@ -112,6 +112,10 @@ static void emit_placed(tt_builder *b, const tt_op_def *def, const tt_shape_quer
         here[i] = tt_to_stage(b, in[i]);
     if (b->local)
         b->local->placed_op = def->name;
+    if (!b->failed && (def->flags & TT_OP_PLACES_OPERANDS)) {
+        emit_expansion(b, def, q, here, attrs, outs);
+        return;
+    }
     if (b->failed || tt_place(b, def, q, types, here, args, &p, &e) != TT_OK || b->failed) {
         op_fail(b, &e, outs, def->n_out);
         return;

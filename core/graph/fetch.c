@@ -6,18 +6,35 @@
  * written to state (assign, R7), and a scalar that is stored like another value. This file is above
  * core/graph/ops. */
 
-tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
+static tt_value *fetched_before(tt_builder *b, const tt_param_info *p)
 {
-    const int last = (int)(intptr_t)tt_map_get(b->last_fetch, p->name);
-    for (int i = last; i > 0; i = b->fetches.items[i - 1].before) {
+    for (int i = (int)(intptr_t)tt_map_get(b->last_fetch, p->name); i > 0;
+         i = b->fetches.items[i - 1].before) {
         const tt_fetch_key *k = &b->fetches.items[i - 1];
         if (k->param == p && k->block == b->block && k->when == b->when)
             return k->value;
     }
+    return NULL;
+}
+
+static tt_value *remember(tt_builder *b, tt_param_info *p, tt_value *v)
+{
+    const int last = (int)(intptr_t)tt_map_get(b->last_fetch, p->name);
+    const tt_fetch_key k = {p, b->block, b->when, v, last};
+    tt_vec_push(b->arena, &b->fetches, k);
+    tt_map_set(b->last_fetch, p->name, (void *)(intptr_t)b->fetches.n);
+    return v;
+}
+
+/* The parameter's own numbers, or its codes, in the placement for computing. */
+static tt_value *fetch_stored(tt_builder *b, tt_param_info *p)
+{
     tt_node *leaf = tt_node_new(b, &tt_op_param, NULL, 0, &p->type, &p->stored, 1);
     leaf->param = p;
     tt_value *v = leaf->out[0];
-    if (p->type.dtype != b->g->precision.compute) { /* on the shard: the gather moves the cast */
+    const bool numbers = !p->codes && !p->absmax_of;
+    if (numbers && p->type.dtype != b->g->precision.compute) {
+        /* on the shard: the gather moves the cast */
         const bool was = tt_builder_follow(b, true), inner = b->inner;
         b->inner = false; /* as the fetch */
         v = tt_cast(b, v, b->g->precision.compute);
@@ -30,10 +47,39 @@ tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
     tt_node *n = tt_identity_node(b, &tt_op_fetch, v, &p->compute);
     n->param = p;
     p->stages |= UINT64_C(1) << b->when->stage;
-    tt_fetch_key k = {p, b->block, b->when, n->out[0], last};
-    tt_vec_push(b->arena, &b->fetches, k);
-    tt_map_set(b->last_fetch, p->name, (void *)(intptr_t)b->fetches.n);
     return n->out[0];
+}
+
+/* The weight [out,in] that the codes stand for. The last block of a row may be short. */
+static tt_value *decoded(tt_builder *b, tt_param_info *p)
+{
+    const tt_attrs_codes a = {(int32_t)p->codes, (int32_t)b->g->precision.compute};
+    tt_value *in[] = {fetch_stored(b, p), fetch_stored(b, p->absmax)}, *v = NULL;
+    const size_t first = b->g->nodes.n;
+    const bool was = tt_builder_follow(b, true), inner = b->inner;
+    b->inner = false;
+    tt_op(b, "decode_codes", in, 2, &a, &v, 1);
+    if (p->codes == TT_CODES_NF4) {
+        const int64_t blocks = p->type.dims[1].size, cols = p->whole.dims[1].size;
+        const bool whole = blocks * TT_NF4_BLOCK == cols;
+        const tt_dim padded[] = {p->whole.dims[0], TT_DIM(blocks * TT_NF4_BLOCK, NULL)};
+        if (!whole)
+            v = tt_slice(b, tt_reshape(b, v, padded, 2), 1, 0, cols);
+        v = tt_reshape(b, v, p->whole.dims, 2);
+    }
+    b->inner = inner;
+    tt_builder_follow(b, was);
+    for (size_t i = first; i < b->g->nodes.n; i++)
+        b->g->nodes.items[i]->param = p;
+    return v;
+}
+
+tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
+{
+    tt_value *v = fetched_before(b, p);
+    if (v)
+        return v;
+    return remember(b, p, p->codes ? decoded(b, p) : fetch_stored(b, p));
 }
 
 tt_value *tt_fetch_value(tt_builder *b, tt_param_info *p, tt_value *v, const tt_placement *to)

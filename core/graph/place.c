@@ -94,6 +94,17 @@ static tt_atom_list prefix_of(const tt_mesh *m, const tt_atom_list *atoms, int64
     return p;
 }
 
+/* b of x=(a b) is a letter of a dim, too: it has the atoms of x after those of a, or x has its. */
+static void apply_rest(const tt_atom_list *first, tt_atom_list *x, tt_atom_list *rest)
+{
+    const bool given = rest->n > 0;
+    for (int i = first->n; !given && i < x->n; i++)
+        rest->atom[rest->n++] = x->atom[i];
+    *x = *first;
+    for (int i = 0; i < rest->n; i++)
+        x->atom[x->n++] = rest->atom[i];
+}
+
 /* For x=(a b), a gets the longest prefix of x's atoms that cuts a exactly, and b gets the rest; two
  * groups with the same a get the same prefix. If no label and no input places x, x gets the atoms of a
  * (dims that are merged). */
@@ -114,6 +125,8 @@ static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, 
         ax[a] = first[a];
         if (r->whole >> rest & 1u)
             ax[x] = first[a];
+        else if (bound[rest])
+            apply_rest(&first[a], &ax[x], &ax[rest]);
     }
 }
 

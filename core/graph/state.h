@@ -38,6 +38,7 @@ typedef struct tt_state {
     tt_init init;           /* BUFFER */
     const float *values;    /* BUFFER: initial values, row-major; NULL: use init */
     bool transient;         /* BUFFER: no checkpoint has it */
+    bool exported;          /* BUFFER: Hugging Face's files have it, as a parameter */
     bool of_trainer;        /* BUFFER: of the update, not the model's: the loss scale */
     bool of_converter;      /* BUFFER: a converter's, not the model's */
     struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
@@ -59,6 +60,11 @@ typedef struct tt_param_info {
     struct tt_param_info *adapter_a, *adapter_b, *adapter_of;
     tt_adapter_opts adapter;
     double adapter_scale;
+    /* The weight is stored as codes: `type` is theirs, `whole` that of the weight. Else TT_CODES_NONE, and
+     * whole is type. absmax: the parameter with the scales, whose absmax_of is this one. */
+    tt_codes codes;
+    tt_type whole;
+    struct tt_param_info *absmax, *absmax_of;
     int declared; /* above 1: the model declared it again after a use, so several uses share it */
     uint64_t stages;
     tt_placement compute, stored;

@@ -20,8 +20,8 @@
  *   - if a letter that moves is contracted by an op that has an integer without that letter, which may
  *     be an index of a token: argmax over tokens, a lookup in a table of tokens.
  *
- * The last three do not hold for an op with TT_OP_MIXES_TOKENS and not TT_OP_ORDERED: it reads a token's
- * position from pos. The test may find too much, such as a softmax over all tokens: then the order is kept for
+ * The last three do not hold for an op with TT_OP_MIXES_TOKENS and not TT_OP_ORDERED, which reads a token's
+ * position from pos, and for one with TT_OP_PLACES_OPERANDS, which says that it needs no order. The test may find too much, such as a softmax over all tokens: then the order is kept for
  * nothing, which costs time, and changes no number. */
 
 typedef struct dims_state { /* bit d: dim d of a value */
@@ -111,7 +111,7 @@ static uint32_t lacked_by_integers(const tt_node *n, const tt_rule *r)
 
 static bool needs_order(const tt_node *n, const tt_rule *r, const letters_state *s)
 {
-    if (n->op->flags & TT_OP_MIXES_TOKENS)
+    if (n->op->flags & (TT_OP_MIXES_TOKENS | TT_OP_PLACES_OPERANDS))
         return false;
     return (s->moves & (s->fixed | whole_letters(r))) ||
            (s->moves & ~s->out & lacked_by_integers(n, r));

@@ -26,7 +26,7 @@ static const char *layer_there(tt_arena *a, const tt_param_info *w, bool *transp
 {
     static const char end[] = ".weight";
     const tt_storage whole = {.name = w->name}, *st = w->n_storage ? w->storage : &whole;
-    const int64_t rows = w->type.dims[0].size;
+    const int64_t rows = w->whole.dims[0].size;
     const size_t n = strlen(st->name), k = sizeof end - 1;
     if (w->n_storage > 1 || st->begin || st->file_begin || (st->size && st->size != rows) ||
         n <= k || strcmp(st->name + n - k, end) != 0)

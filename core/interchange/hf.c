@@ -10,15 +10,16 @@
 
 tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n)
 {
-    tt_hf_param *p = tt_arena_array(a, s->graph->params.n + 1, sizeof *p);
+    const size_t most = s->graph->params.n + s->graph->states.n;
+    tt_hf_param *p = tt_arena_array(a, most + 1, sizeof *p);
     *n = 0;
     for (size_t i = 0; i < s->graph->params.n; i++) {
         const tt_param_info *info = s->graph->params.items[i];
-        if (info->adapter_of)
+        if (info->adapter_of || info->absmax_of)
             continue;
         tt_hf_param *to = &p[(*n)++];
         *to = (tt_hf_param){.name = info->name,
-                            .n_dims = info->type.n_dims,
+                            .n_dims = info->whole.n_dims,
                             .storage = info->storage,
                             .n_storage = info->n_storage,
                             .scale = info->adapter_scale};
@@ -27,8 +28,17 @@ tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n)
             to->adapter_b = info->adapter_b->name;
             to->rank = info->adapter_a->type.dims[0].size;
         }
-        for (int d = 0; d < info->type.n_dims; d++)
-            to->dims[d] = info->type.dims[d].size;
+        for (int d = 0; d < info->whole.n_dims; d++)
+            to->dims[d] = info->whole.dims[d].size;
+    }
+    for (size_t i = 0; i < s->graph->states.n; i++) {
+        const tt_state *x = s->graph->states.items[i];
+        if (x->kind != TT_STATE_BUFFER || !x->exported)
+            continue;
+        tt_hf_param *to = &p[(*n)++];
+        *to = (tt_hf_param){.name = x->name, .n_dims = x->type.n_dims};
+        for (int d = 0; d < x->type.n_dims; d++)
+            to->dims[d] = x->type.dims[d].size;
     }
     return p;
 }

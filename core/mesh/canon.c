@@ -154,7 +154,10 @@ static tt_status apply_policy(const tt_mesh *m, const tt_label_entry *e, const t
         keep = 0;
     if (e->policy == TT_POLICY_ERROR && units % degree != 0) {
         char axes[128];
-        tt_mesh_print_axes(m, l, axes, sizeof axes);
+        if (e->n_axes == 1) /* ep, whose ranks are those of other axes, too */
+            snprintf(axes, sizeof axes, "%s", e->axes[0]);
+        else
+            tt_mesh_print_axes(m, l, axes, sizeof axes);
         return TT_FAIL(err, TT_EINVAL,
                        "%lld %s do not divide over the %d ranks of %s; choose a degree of %s that "
                        "divides %lld",

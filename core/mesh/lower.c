@@ -105,23 +105,38 @@ static void append_atoms(tt_placement *p, int d, const uint16_t *atoms, int n)
     p->n[d] = (uint8_t)(p->n[d] + n);
 }
 
-/* All-to-all: moves the whole suffix of a dim's atoms to the end of another dim. */
-static void move_suffixes(lowering *w)
+/* The number of the last atoms of dim i, as many as possible, that are the next ones the target has on
+ * dim j. */
+static int movable(const lowering *w, int i, int j)
 {
+    const int at = w->cur.n[j];
+    if (i == j || prefix(w, j) != at)
+        return 0;
+    for (int n = TT_MIN(w->cur.n[i] - prefix(w, i), w->to->n[j] - at); n > 0; n--)
+        if (!memcmp(&w->cur.atom[i][w->cur.n[i] - n], &w->to->atom[j][at],
+                    (size_t)n * sizeof w->cur.atom[i][0]))
+            return n;
+    return 0;
+}
+
+/* All-to-all: moves the end of a dim's atoms to the end of another dim. Returns whether there was one. */
+static bool move_suffixes(lowering *w)
+{
+    bool any = false;
     for (int i = 0; i < w->n_dims; i++) {
         for (int j = 0; j < w->n_dims; j++) {
-            int keep = prefix(w, i), n = w->cur.n[i] - keep, at = w->cur.n[j];
-            if (i == j || n == 0 || w->to->n[j] - at != n || prefix(w, j) != at)
+            const int n = movable(w, i, j);
+            if (!n)
                 continue;
-            const uint16_t *moved = &w->to->atom[j][at];
-            if (memcmp(&w->cur.atom[i][keep], moved, (size_t)n * sizeof *moved) != 0)
-                continue;
+            const uint16_t *moved = &w->to->atom[j][w->cur.n[j]];
             tt_placement dst = w->cur;
-            truncate_dim(&dst, i, keep);
+            truncate_dim(&dst, i, dst.n[i] - n);
             append_atoms(&dst, j, moved, n);
             go(w, TT_STEP_ALL_TO_ALL, moved, n, dst);
+            any = true;
         }
     }
+    return any;
 }
 
 static void gather_suffix(lowering *w, int d)
@@ -219,7 +234,8 @@ int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placemen
         go(&w, TT_STEP_SHIFT, shifted.atom, shifted.n, home);
     w.from = &home;
     w.to = &goal;
-    move_suffixes(&w);
+    while (move_suffixes(&w))
+        ;
     gather_obstacles(&w);
     add_cuts(&w);
     /* Partial atoms stay if the target has them; if its kind (sum, max) differs, reduce them

@@ -50,6 +50,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .length = o->mode == TT_MODE_DECODE ? o->length : o->seq_len,
                              .precision = o->precision,
                              .context = o->context,
+                             .force_load_balance = o->force_load_balance,
                              .alignment = o->alignment,
                              .has_kernel = o->has_kernel,
                              .supports = o->supports,
@@ -302,7 +303,9 @@ tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t s
     tt_arena *own = tt_arena_new();
     const tt_map *all = find_reads(g, own);
     for (size_t i = 0; i < g->params.n; i++) {
-        const int64_t n = tt_type_numel(&g->params.items[i]->type);
+        if (g->params.items[i]->absmax_of)
+            continue;
+        const int64_t n = tt_type_numel(&g->params.items[i]->whole);
         const reads *r = tt_map_get(all, g->params.items[i]->name);
         s.parameters += n;
         s.trained += g->params.items[i]->frozen ? 0 : n;

@@ -38,7 +38,8 @@ typedef struct tt_compile_opts {
     bool split_backward;    /* the schedule has I and W */
     tt_precision precision;
     tt_context context;
-    int64_t alignment; /* of the program's memory; 0 = 64 */
+    bool force_load_balance; /* debug.moe_force_load_balance */
+    int64_t alignment;       /* of the program's memory; 0 = 64 */
     /* the optimizer, for TRAIN */
     tt_update_opts update;
     int (*group_of)(void *user,

@@ -49,7 +49,8 @@ static const tt_param_info *param_of(const tt_value *v)
 {
     while (v->node->op != &tt_op_fetch && v->node->n_in == 1)
         v = v->node->in[0];
-    return v->node->op == &tt_op_fetch ? v->node->param : NULL;
+    const bool decoded = v->node->param && v->node->param->codes;
+    return v->node->op == &tt_op_fetch || decoded ? v->node->param : NULL;
 }
 
 /* Describes the product that n computes. The weight is an operand of the layer's forward. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
+#include <string.h>
 
 /* place: emits the nodes that describe() wrote again, through the placed builder. A parameter
  * becomes a fetch by each block that reads it, and a value that another stage reads becomes a
@@ -66,16 +67,32 @@ static const char *placed_name(const placer *p, const tt_node *n)
     return form ? form->name : n->op->name;
 }
 
+/* The attributes. Where the first operand has another number of rows than it was described with (the rows of
+ * experts on a mesh), so have the result's dims that they name. */
+static const void *placed_attrs(placer *p, const tt_node *n, tt_value *const *in)
+{
+    if (!(n->op->flags & TT_OP_NAMES_DIMS) || !n->n_in || !in[0]->type.n_dims)
+        return n->attrs;
+    const tt_dim *now = &in[0]->type.dims[0], *was = &n->in[0]->type.dims[0];
+    const tt_attrs_dims *named = n->attrs;
+    if (now->size == was->size || !named->n_dims || named->dims[0].size != was->size)
+        return n->attrs;
+    tt_attrs_dims *a = tt_arena_dup(tt_builder_graph(p->b)->arena, named, sizeof *a);
+    a->dims[0] = *now;
+    return a;
+}
+
 static void emit_op(placer *p, const tt_node *n)
 {
     tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS];
     for (int i = 0; i < n->n_in; i++)
         in[i] = mapped(p, n->in[i]);
+    const void *attrs = placed_attrs(p, n, in);
     const bool converts = p->o->convert && p->o->convert->n && n->op == &tt_op_attention;
     for (int i = 0; converts && i < 3; i++)
         in[i] = tt_convert_operand(p->b, p->o->convert, i, in[i]);
     if (!p->o->replace || !p->o->replace(p->o->replace_user, p->b, n, in, out))
-        tt_op(p->b, placed_name(p, n), in, n->n_in, n->attrs, out, n->n_out);
+        tt_op(p->b, placed_name(p, n), in, n->n_in, attrs, out, n->n_out);
     for (int i = 0; i < n->n_out; i++)
         p->map[n->out[i]->id] = out[i];
 }
@@ -88,11 +105,46 @@ static void emit(placer *p, const tt_node *n)
         p->last_block = n->block;
     tt_builder_at(p->b, TT_FORWARD, stage_of(p, n->block), n->block, n->scope);
     tt_builder_inner(p->b, n->role == TT_NODE_INNER);
+    tt_builder_follow(p->b, n->follow);
     if (n->role != TT_NODE_EXPANDED)
         emit_op(p, n);
     else if (!p->o->replace) /* a derivative is kept; a replaced node is never differentiated */
         emit_expanded(p, n);
+    tt_builder_follow(p->b, false);
     tt_builder_inner(p->b, false);
+}
+
+static void uncut(tt_placement *p, int d)
+{
+    p->n[d] = 0;
+    memset(p->atom[d], 0, sizeof p->atom[d]);
+}
+
+/* Codes are cut as their weight [out,in] is. A cut of `in` must fall on borders of its blocks and units;
+ * where it does not, each rank has whole rows, of which the layer takes its part. FSDP cuts rows. */
+static void place_codes(const tt_mesh *m, tt_param_info *q)
+{
+    const tt_dim *in = &q->whole.dims[1];
+    const tt_placement whole = q->compute, stored = q->stored;
+    tt_placement *s = &q->absmax->compute;
+    tt_atom_list cut = {.n = whole.n[1]};
+    memcpy(cut.atom, whole.atom[1], cut.n * sizeof *cut.atom);
+    const int64_t n = tt_mesh_degree(m, &cut), unit = in->unit;
+    const bool fits = in->size % (n * TT_NF4_BLOCK) == 0 && in->size / n % unit == 0 &&
+                      (unit % TT_NF4_BLOCK == 0 || TT_NF4_BLOCK % unit == 0);
+    if (q->codes == TT_CODES_NF4 && !fits)
+        uncut(&q->compute, 1);
+    q->stored = *s = q->compute;
+    if (q->codes == TT_CODES_INT8)
+        uncut(s, 1); /* one scale per row */
+    for (int d = 0; d < 2; d++)
+        for (int k = whole.n[d]; k < stored.n[d]; k++)
+            q->stored.atom[0][q->stored.n[0]++] =
+                (uint16_t)(TT_ATOM(stored.atom[d][k]) |
+                           (q->whole.dims[0].unit > 1 ? TT_IGNORE_UNIT : 0u));
+    q->absmax->stored = q->stored;
+    if (!s->n[1])
+        uncut(&q->absmax->stored, 1);
 }
 
 static tt_status place_params(placer *p, tt_error *err)
@@ -101,9 +153,11 @@ static tt_status place_params(placer *p, tt_error *err)
     for (size_t i = 0; i < p->src->params.n; i++) {
         tt_param_info *q = p->src->params.items[i];
         q->stages = 0;
-        if (tt_param_placements(g->mesh, g->labels, q->type.dims, q->type.n_dims, &q->compute,
-                                &q->stored, err) != TT_OK)
+        if (!q->absmax_of && tt_param_placements(g->mesh, g->labels, q->whole.dims, q->whole.n_dims,
+                                                 &q->compute, &q->stored, err) != TT_OK)
             return tt_error_context(err, "parameter %s", q->name);
+        if (q->codes)
+            place_codes(g->mesh, q);
         q->number = (int)g->params.n;
         tt_vec_push(g->arena, &g->params, q);
     }
@@ -124,6 +178,7 @@ static tt_status place_buffers(placer *p, tt_error *err)
         tt_state *s = tt_state_new(g, TT_STATE_BUFFER, q->name, &q->type, &compute);
         s->init = q->init;
         s->transient = q->transient;
+        s->exported = q->exported;
         s->values = q->values;
     }
     return TT_OK;

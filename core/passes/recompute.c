@@ -40,9 +40,27 @@ static bool kept_by_op(const tt_recompute_opts *o, const tt_node *n)
     return false;
 }
 
+/* Does n make a weight of its codes? A block's are made again for the backward, whatever the mode: kept,
+ * they would take the memory that codes save. */
+static bool decodes(const tt_node *n)
+{
+    return n->param && n->param->codes && n->block >= 0 && n->when->region == TT_FORWARD &&
+           n->op != &tt_op_param && n->op != &tt_op_fetch && n->op != &tt_op_transfer;
+}
+
+static bool any_codes(const tt_graph *g)
+{
+    for (size_t i = 0; i < g->params.n; i++)
+        if (g->params.items[i]->codes)
+            return true;
+    return false;
+}
+
 static bool wanted(const redo *r, const tt_node *n)
 {
     const tt_recompute_opts *o = r->o;
+    if (decodes(n))
+        return true;
     if (n->param && n->when->region == TT_FORWARD) /* a fetch, or the cast before it */
         return o->fetches && n->block >= 0 && n->op != &tt_op_param && n->op != &tt_op_transfer &&
                (n->op != &tt_op_fetch || n->in[0]->node->op != &tt_op_param ||
@@ -91,7 +109,7 @@ tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *e
     r.clone = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *r.clone);
     if (o->mode == TT_RECOMPUTE_CUT)
         r.redo = tt_recompute_levels(g, o);
-    if (o->mode == TT_RECOMPUTE_NONE && !o->fetches && !o->found)
+    if (o->mode == TT_RECOMPUTE_NONE && !o->fetches && !o->found && !any_codes(g))
         return TT_OK;
     const size_t n = g->nodes.n;
     for (size_t i = 0; i < n; i++) {

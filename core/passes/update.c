@@ -156,6 +156,26 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
     return read_moment(b, s);
 }
 
+/* R13's whole(rows, cols): [stack, rows{dp}] → [stack{dp}, rows]. */
+tt_value *tt_whole_matrices(tt_builder *b, tt_value *x)
+{
+    if (tt_builder_error(b))
+        return tt_placeholder(b);
+    if (x->type.n_dims < 3)
+        return tt_builder_fail(b, TT_EINVAL,
+                               "tt_whole_matrices: a stack of matrices has at least 3 "
+                               "dims, not %d",
+                               x->type.n_dims);
+    tt_placement whole = x->place;
+    for (int d = x->type.n_dims - 2; d < x->type.n_dims; d++) {
+        for (int i = 0; i < x->place.n[d]; i++)
+            whole.atom[0][whole.n[0]++] = x->place.atom[d][i];
+        whole.n[d] = 0;
+        memset(whole.atom[d], 0, sizeof whole.atom[d]);
+    }
+    return tt_redistribute(b, x, &whole);
+}
+
 static tt_state *in_float8(tt_builder *b, const tt_value *target)
 {
     tt_graph *g = tt_builder_graph(b);

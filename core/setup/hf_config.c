@@ -33,14 +33,33 @@ static bool config_in_list(const char *list, char separator, const char *word)
     return false;
 }
 
-static bool is_option(const tt_component *c, const char *key)
+/* The row of the component's options that has this name or alias; -1: none. */
+static int option_of(const tt_component *c, const char *key)
 {
     for (size_t i = 0; i < c->n_options; i++) {
         tt_option o = {0}; /* the plugin's struct may be shorter or longer than ours */
         memcpy(&o, (const char *)c->options + i * c->option_size, TT_MIN(c->option_size, sizeof o));
         if (!strcmp(o.name, key) || config_in_list(o.aliases, '|', key))
-            return true;
+            return (int)i;
     }
+    return -1;
+}
+
+static bool is_option(const tt_component *c, const char *key)
+{
+    return option_of(c, key) >= 0;
+}
+
+/* Is member i the same whole number as an earlier one under another name? transformers writes
+ * num_experts and num_local_experts. */
+static bool is_repeated(const tt_component *c, const tt_json *root, size_t i)
+{
+    const int row = option_of(c, root->keys[i]);
+    for (size_t k = 0; row >= 0 && k < i; k++)
+        if (option_of(c, root->keys[k]) == row && root->items[k]->type == TT_JSON_INT &&
+            root->items[i]->type == TT_JSON_INT &&
+            root->items[k]->integer == root->items[i]->integer)
+            return strcmp(root->keys[k], root->keys[i]) != 0;
     return false;
 }
 
@@ -330,8 +349,12 @@ bool tt_is_dropout(const char *option)
     return strstr(option, "dropout") || strstr(option, "pdrop");
 }
 
-static bool config_has(const tt_json *root, const char *key)
+static bool config_has(const tt_component *c, const tt_json *root, const char *key)
 {
+    const int row = option_of(c, key);
+    for (size_t i = 0; row >= 0 && i < root->n; i++)
+        if (option_of(c, root->keys[i]) == row)
+            return true;
     return tt_json_get(root, key) ||
            ((!strcmp(key, "rope_theta") || !strcmp(key, "partial_rotary_factor")) &&
             tt_json_get(rope_parameters(root), key)) ||
@@ -370,7 +393,8 @@ static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const 
         if (v->type == TT_JSON_NULL && tt_json_get(root, root->keys[i]) == v &&
             !strcmp(root->keys[i], "rope_theta"))
             continue;
-        put_member(&w, root, i);
+        if (!is_repeated(c, root, i))
+            put_member(&w, root, i);
     }
     const tt_json *scaling = v5 ? rope : tt_json_get(root, "rope_scaling");
     if (v5)
@@ -380,7 +404,7 @@ static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const 
     if (hf->defaults)
         TT_TRY(tt_json_parse(a, c->name, hf->defaults, strlen(hf->defaults), &defaults, err));
     for (size_t i = 0; defaults && i < defaults->n; i++)
-        if (!config_has(root, defaults->keys[i])) {
+        if (!config_has(c, root, defaults->keys[i])) {
             put_key(&w, defaults->keys[i], NULL);
             put_value(&w, defaults->items[i]);
         }

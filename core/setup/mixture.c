@@ -199,7 +199,7 @@ static tt_order order_of(const tt_part *p, int64_t place, uint64_t seed)
 
 static tt_status read_shared(tt_job *job, const char *section, shared *out, tt_error *err)
 {
-    static const char *const ignore[] = {"name", "mixture", NULL};
+    static const char *const ignore[] = {"name", "mixture", "infinite", "repeat", NULL};
     static const tt_option rows[] = {
         TT_OPTION(shared, shuffle, TT_OPT_BOOL, "true", 0, 0, "shuffle sources that do not set it"),
         TT_OPTION_MORE(shared, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/setup_impl.h"
+#include <math.h>
 #include <ttrun/corpus.h>
 
 /* What a user should know about the job before it runs. */
@@ -38,8 +39,9 @@ tt_status tt_setup_find_data(const tt_setup *s, tt_error *err)
     for (int i = 0; tt_part_is_mixture(&s->dataloader) && i < tt_mixture_size(&s->dataloader); i++)
         TT_TRY(find_files(s, tt_mixture_part(&s->dataloader, i),
                           tt_arena_printf(s->arena, "dataloader.mixture[%d]", i), err));
-    return s->has_validation ? find_files(s, &s->validation_data, "validation.dataloader", err)
-                             : TT_OK;
+    for (int i = 0; s->has_validation && i < s->n_validation; i++)
+        TT_TRY(find_files(s, &s->validation[i].data, s->validation[i].section, err));
+    return TT_OK;
 }
 
 void tt_setup_notices(const tt_setup *s)
@@ -49,9 +51,13 @@ void tt_setup_notices(const tt_setup *s)
     const int64_t warmup = warmup_of(&s->lr_scheduler), steps = s->core.training.steps;
     for (size_t i = 0; i < n; i++)
         tt_log(TT_INFO, "job", "%s", lines[i]);
-    if (tt_job_has(s->job, "validation.dataloader") && !s->core.validation.enable)
-        tt_log(TT_INFO, "job", "validation.dataloader is not used: validation.enable is false");
-    if (warmup >= steps && steps > 1)
+    if (s->n_validation && !s->core.validation.enable)
+        tt_log(TT_INFO, "job", "%s is not used: validation.enable is false",
+               s->validation[0].name ? "validation.datasets" : s->validation[0].section);
+    if (tt_job_has(s->job, "training.steps") && steps != INT64_MIN &&
+        !isnan(s->core.training.num_train_epochs))
+        tt_log(TT_INFO, "job", "training.steps is not used: training.num_train_epochs is set");
+    if (warmup >= steps && steps > 1 && !tt_setup_by_epoch(s))
         tt_log(TT_WARN, "job",
                "lr_scheduler.warmup_steps %lld: the learning rate rises during all %lld steps of "
                "the run; set fewer",

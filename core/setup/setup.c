@@ -65,24 +65,6 @@ static tt_status make_model(tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
-/* Makes a section's loader or mixture. The core reads a loader's options "shuffle" and "seed"
- * itself. */
-static tt_status make_loader(tt_setup *s, const char *section, const char *fallback, tt_part *out,
-                             tt_order *order, tt_error *err)
-{
-    static const char *const none[] = {NULL};
-    const uint64_t seed = (uint64_t)s->core.training.seed;
-    if (tt_job_has(s->job, tt_arena_printf(s->arena, "%s.mixture", section)))
-        return tt_setup_mixture(s, section, fallback, seed, out, order, err);
-    TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_DATALOADER, section, fallback, none,
-                            s->arena, out, err));
-    const bool *shuffle = tt_part_value(out->component, out->config, "shuffle", TT_OPT_BOOL);
-    const int64_t *own = tt_part_value(out->component, out->config, "seed", TT_OPT_INT);
-    *order = (tt_order){.seed = own && *own != INT64_MIN ? (uint64_t)*own : seed,
-                        .shuffle = shuffle && *shuffle};
-    return TT_OK;
-}
-
 /* Reads the inputs that a loader declares. The sources of a mixture must declare the same ones. */
 static tt_status inputs_of(tt_setup *s, const tt_part *p, const char *section, tt_inputs *out,
                            tt_error *err)
@@ -119,19 +101,20 @@ bool tt_setup_one_segment(const tt_part *data)
            vt->one_segment(data->config);
 }
 
-/* Validation runs the same model and loss: its loader must declare the same inputs. */
+/* Validation runs the same model and loss: its loaders must declare the same inputs. */
 static tt_status make_inputs(tt_setup *s, tt_error *err)
 {
-    tt_inputs t;
     TT_TRY(inputs_of(s, &s->dataloader, "dataloader", &s->inputs, err));
     s->has_inputs = true;
-    if (!s->validation_data.component)
-        return TT_OK;
-    TT_TRY(inputs_of(s, &s->validation_data, "validation.dataloader", &t, err));
-    if (!tt_inputs_equal(&t, &s->inputs))
-        return tt_job_fail(s->job, "validation.dataloader", err,
-                           "%s does not declare the same inputs as the dataloader %s",
-                           s->validation_data.name, s->dataloader.name);
+    for (int i = 0; i < s->n_validation; i++) {
+        const tt_validation_set *v = &s->validation[i];
+        tt_inputs t;
+        TT_TRY(inputs_of(s, &v->data, v->section, &t, err));
+        if (!tt_inputs_equal(&t, &s->inputs))
+            return tt_job_fail(s->job, v->section, err,
+                               "%s does not declare the same inputs as the dataloader %s",
+                               v->data.name, s->dataloader.name);
+    }
     return TT_OK;
 }
 
@@ -140,29 +123,31 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_setup_tokenizer_part(s, err));
     if (!o->data)
         return TT_OK;
-    TT_TRY(make_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order, err));
+    TT_TRY(tt_setup_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order,
+                           &s->finite, err));
+    TT_TRY(tt_setup_check_length(s, err));
     if (o->mode == TT_MODE_TRAIN && o->compile) {
         tt_setup_note_hf(s);
         tt_setup_note_tokenizer(s);
     }
-    s->has_validation = s->core.validation.enable;
-    if (tt_job_has(s->job, "validation.dataloader")) {
-        const tt_part *one = &s->dataloader;
-        TT_TRY(make_loader(s, "validation.dataloader",
-                           tt_part_is_mixture(one) ? tt_mixture_part(one, 0)->name : one->name,
-                           &s->validation_data, &s->validation_order, err));
-        if (!tt_part_is_mixture(&s->validation_data))
-            s->validation_order.seed = s->data_order.seed;
-        if (!s->has_validation && o->mode == TT_MODE_TRAIN && o->compile)
-            tt_log(TT_WARN, "train",
-                   "validation.dataloader is given, but validation.enable is false: nothing is "
-                   "validated");
-    } else if (s->has_validation) {
-        return tt_job_fail(s->job, "validation.enable", err,
-                           "needs data of its own: set validation.dataloader, for example "
-                           "{\"path\": [\"held_out/*.txt\"]}");
-    }
+    TT_TRY(tt_setup_validation(s, o->mode == TT_MODE_TRAIN && o->compile, err));
     return make_inputs(s, err);
+}
+
+/* The loss divides by the sum of an input, which the core may have to compute. */
+static tt_status make_loss(tt_setup *s, tt_error *err)
+{
+    tt_error why = {0};
+    TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_LOSS, "loss", s->spec->loss, NULL,
+                            s->arena, &s->loss, err));
+    const tt_loss_vt *vt = s->loss.component->vtable;
+    if (!s->has_inputs || !TT_HAS(vt, tt_loss_vt, weights) || !vt->weights)
+        return TT_OK;
+    s->loss_weights = vt->weights(s->loss.config);
+    if (s->loss_weights && tt_inputs_add_weights(&s->inputs, s->loss_weights, &why) != TT_OK)
+        return tt_job_fail(s->job, tt_job_has(s->job, "loss.weights") ? "loss.weights" : "loss",
+                           err, "%s", why.text);
+    return TT_OK;
 }
 
 static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
@@ -172,8 +157,7 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     tt_backend_section bs = {0};
     TT_TRY(make_model(s, err));
     TT_TRY(make_data(s, o, err));
-    TT_TRY(tt_registry_part(r, s->job, TT_KIND_LOSS, "loss", s->spec->loss, NULL, s->arena,
-                            &s->loss, err));
+    TT_TRY(make_loss(s, err));
     TT_TRY(tt_registry_part(r, s->job, TT_KIND_OPTIMIZER, "optimizer", s->spec->optimizer, groups,
                             s->arena, &s->optimizer, err));
     TT_TRY(tt_groups_make(s, err));

@@ -3,11 +3,11 @@
 #define TT_SETUP_H
 #include "config/job_core.h"
 #include "cost/cost.h"
-#include "data/data.h"
 #include "passes/compile.h"
 #include "plan/kernels.h"
 #include "plan/plan.h"
 #include "plugin/registry.h"
+#include "setup/setup_parts.h"
 #include <ttrun/dataloader.h>
 #include <ttrun/hook.h>
 #include <ttrun/lr_scheduler.h>
@@ -19,32 +19,7 @@
 /* core/setup: everything that happens before step 1. setup.c turns the job into components;
  * setup_graph.c makes the mesh, the graph and the memory plan. */
 
-#define TT_MAX_PARTS 16
 #define TT_MAX_KERNEL_PARTS 32
-
-typedef struct tt_decode_opts { /* TT_MODE_DECODE: the sizes that a program is made for */
-    int64_t rows;               /* the largest number of tokens per call */
-    int64_t slots;              /* the number of sequences at once */
-    int64_t length;             /* the largest number of tokens per sequence */
-} tt_decode_opts;
-
-/* token_order.c: the order of the tokens in the graph, if context parallelism cuts sequences over
- * ranks. */
-typedef struct tt_token_order {
-    const int32_t *from;           /* [local * seq_len]; NULL: in their order */
-    double busiest, busiest_plain; /* keys that the busiest rank's queries may see, over the mean */
-} tt_token_order;
-
-/* shape.c: facts about the graph that describe() writes, before it is compiled; all zero if the
- * model could not be described. */
-typedef struct tt_model_shape {
-    const tt_graph *described;
-    int n_blocks;
-    int64_t kv_heads;    /* the gcd over all layers; 0: there are none */
-    const char **blocks; /* [n_blocks]: "model.layers.3" */
-    const char **head;   /* [n_head]: parameters that are read only after the last block */
-    size_t n_head;
-} tt_model_shape;
 
 /* setup_recompute.c: what mode budget chose, by pipeline rank. */
 typedef struct tt_recompute_choice {
@@ -60,7 +35,9 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_job *job;
     tt_core_config core;
     const tt_train_spec_vt *spec;
-    tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, validation_data, backend;
+    tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, backend;
+    tt_validation_set validation[TT_MAX_PARTS];
+    int n_validation;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
     const struct tt_setup_opts *opts; /* it was made with these */
@@ -84,8 +61,10 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_inputs inputs; /* the dataloader's, in addition to ids, labels, pos and seg */
     bool has_inputs;  /* there is a dataloader */
     bool has_tokenizer, has_validation;
-    tt_order data_order, validation_order; /* n_samples is set when the loader is open */
-    tt_group *groups;                      /* [0] the default group, then param_groups in order */
+    bool finite;              /* dataloader.infinite is false */
+    const char *loss_weights; /* the input with the weights of tokens; NULL: the loss has none */
+    tt_order data_order;      /* n_samples is set when the loader is open */
+    tt_group *groups;         /* [0] the default group, then param_groups in order */
     int n_groups;
     struct tt_param_match *matches;   /* [n_groups - 1] */
     struct tt_param_match *trainable; /* [n_trainable]; 0: training.trainable is null */
@@ -104,6 +83,9 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int world, data_world;
     int64_t local, micro_batches,
         global_batch; /* samples per micro-batch and data rank; per data rank; per step */
+    int64_t eval_local, eval_batch,
+        eval_seq_len; /* of validation: samples per forward, and per batch,
+                                                     of a data rank; tokens per sample */
     int pipeline_ranks, n_stages;
     tt_schedule *schedule;
     const int *stage_begin; /* by stage: its first block, if the job sets it; NULL = by cost */
@@ -129,6 +111,8 @@ const char *tt_setup_host_key(const tt_setup *s);
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
 int tt_mixture_size(const tt_part *mixture);
+/* Whether the run's length is a number of epochs, whose last steps have the samples that are left. */
+bool tt_setup_by_epoch(const tt_setup *s);
 /* The loader promises samples of one segment (tt_dataloader_vt.one_segment). */
 bool tt_setup_one_segment(const tt_part *data);
 /* What a loader reports about its data; -1: it does not report this number. */

@@ -37,6 +37,12 @@ static bool has_product(const tt_converter_vt *vt)
     return TT_HAS(vt, tt_converter_vt, product) && vt->product;
 }
 
+static uint32_t converter_flags(const tt_setup *s, int i)
+{
+    const tt_converter_vt *vt = vtable(s, i);
+    return TT_HAS(vt, tt_converter_vt, flags) ? vt->flags : 0;
+}
+
 static const char *shown_name(void *user, int i)
 {
     const tt_setup *s = user;
@@ -51,7 +57,8 @@ bool tt_converter_active(const tt_setup *s, int i, int64_t steps_done)
 
 int64_t tt_converters_change(const tt_setup *s, int64_t after)
 {
-    int64_t next = s->core.training.steps;
+    const int64_t end = tt_setup_by_epoch(s) ? INT64_MAX : s->core.training.steps;
+    int64_t next = end;
     for (int i = 0; i < s->n_converters; i++) {
         const tt_converting *c = &s->converting[i];
         if (c->from > after)
@@ -59,7 +66,7 @@ int64_t tt_converters_change(const tt_setup *s, int64_t after)
         if (c->to > after)
             next = TT_MIN(next, c->to);
     }
-    return next < s->core.training.steps ? next : -1;
+    return next < end ? next : -1;
 }
 
 bool tt_converters_equal(const tt_setup *s, int64_t a, int64_t b)
@@ -151,6 +158,11 @@ static tt_status common_keys(tt_setup *s, int i, tt_error *err)
         return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.to_step", c->key), err,
                            "%lld is not above from_step %lld, so no step would be converted",
                            (long long)c->to, (long long)c->from);
+    if ((converter_flags(s, i) & TT_CONVERTER_STORES) && (c->from > 0 || c->to != INT64_MAX))
+        return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.from_step", c->key), err,
+                           "%s changes how weights are stored, which cannot change while the job "
+                           "runs: leave from_step and to_step out",
+                           s->converters[i].name);
     if (!has_product(vtable(s, i)) && !own_roles && c->roles != (1u << TT_N_PRODUCT_ROLES) - 1)
         return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.roles", c->key), err,
                            "%s replaces whole layers, not single products: leave roles out",
@@ -278,8 +290,7 @@ static void described(void *user, tt_builder *b)
 
 static bool is_final(void *user, int i)
 {
-    const tt_converter_vt *vt = vtable(user, i);
-    return TT_HAS(vt, tt_converter_vt, flags) && (vt->flags & TT_CONVERTER_FINAL);
+    return converter_flags(user, i) & TT_CONVERTER_FINAL;
 }
 
 void tt_setup_convert_opts(tt_setup *s, tt_compile_opts *o)

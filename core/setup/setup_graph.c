@@ -91,7 +91,15 @@ static tt_status batch_sizes(tt_setup *s, tt_error *err)
     s->local = round / pieces;
     s->micro_batches = global / (round * dp) * pieces;
     s->global_batch = global;
+    const tt_validation_config *v = &s->core.validation;
+    s->eval_batch = v->local_batch_size == INT64_MIN ? round : v->local_batch_size;
+    s->eval_local = v->local_batch_size == INT64_MIN ? s->local : v->local_batch_size;
+    s->eval_seq_len = v->seq_len == INT64_MIN ? t->seq_len : v->seq_len;
     int64_t tokens;
+    if (!tt_mul_i64(s->eval_batch * dp, s->eval_seq_len, &tokens) || tokens > INT32_MAX)
+        return tt_job_fail(s->job, "validation.seq_len", err,
+                           "%lld samples of %lld tokens are too many for a batch",
+                           (long long)(s->eval_batch * dp), (long long)s->eval_seq_len);
     if (!tt_mul_i64(global, t->seq_len, &tokens) || tokens > INT32_MAX)
         return tt_job_fail(s->job, "training.seq_len", err,
                            "%lld samples of %lld tokens are too many for a step", (long long)global,
@@ -339,6 +347,13 @@ static tt_loss_scale_opts loss_scale(const tt_training_config *t)
     return (tt_loss_scale_opts){.initial = t->loss_scale, .window = t->loss_scale_window};
 }
 
+static tt_autodiff_opts autodiff(const tt_setup *s)
+{
+    return (tt_autodiff_opts){.sink = sinks_reductions(s),
+                              .at_once = s->overlap && s->micro_batches == 1,
+                              .loss_scale = loss_scale(&s->core.training)};
+}
+
 /* Finds an op that the core does not have in the plugins. */
 static const tt_op_def *plugin_op(void *user, const char *name)
 {
@@ -363,7 +378,7 @@ static void fingerprint(tt_setup *s)
     for (size_t i = 0; i < s->graph->params.n; i++) {
         if (s->graph->params.items[i]->converter) /* other converters, the same model */
             continue;
-        tt_type_print(&s->graph->params.items[i]->type, text, sizeof text);
+        tt_type_print(&s->graph->params.items[i]->whole, text, sizeof text);
         tt_str_printf(&t, "%s %s\n", s->graph->params.items[i]->name, text);
     }
     for (size_t i = 0; i < s->graph->states.n; i++) {
@@ -381,15 +396,41 @@ static void fingerprint(tt_setup *s)
     (4 << 20) /* bytes of logits per token chunk: they stay in the last-level
                                         cache */
 
+/* A graph that validates has a batch and a length of its own; one that `ttrun eval` runs has those of the
+ * training. */
+static bool validates(const tt_setup *s, tt_mode mode)
+{
+    return mode == TT_MODE_EVAL && s->n_validation;
+}
+
+static int64_t seq_len_of(const tt_setup *s, tt_mode mode)
+{
+    return validates(s, mode) ? s->eval_seq_len : s->core.training.seq_len;
+}
+
+static int64_t sequences_of(const tt_setup *s, tt_mode mode)
+{
+    if (mode == TT_MODE_LOGITS)
+        return 1;
+    return (validates(s, mode) ? s->eval_local : s->local) * s->data_world;
+}
+
 /* Tokens per segment, if every sample is one and no rank has a part of a sample; else 0. */
 static int64_t line_of(const tt_setup *s, tt_mode mode)
 {
-    const tt_part *data =
-        mode == TT_MODE_EVAL && s->validation_data.component ? &s->validation_data : &s->dataloader;
+    const bool of_sets = validates(s, mode);
     const bool known = mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL;
-    return known && tt_setup_one_segment(data) && s->core.parallelism.context_parallel_degree == 1
-               ? s->core.training.seq_len
-               : 0;
+    bool one = of_sets || tt_setup_one_segment(&s->dataloader);
+    for (int i = 0; of_sets && i < s->n_validation; i++)
+        one = one && tt_setup_one_segment(&s->validation[i].data);
+    return known && one && s->core.parallelism.context_parallel_degree == 1 ? seq_len_of(s, mode)
+                                                                            : 0;
+}
+
+static void debug_opts(const tt_setup *s, tt_compile_opts *o)
+{
+    o->force_load_balance = s->core.debug.moe_force_load_balance;
+    o->no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan;
 }
 
 tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_opts *recompute,
@@ -411,8 +452,8 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .loss_config = s->loss.config,
         .mesh = &s->mesh,
         .labels = &s->labels,
-        .sequences = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
-        .seq_len = s->core.training.seq_len,
+        .sequences = sequences_of(s, mode),
+        .seq_len = seq_len_of(s, mode),
         .line = line_of(s, mode),
         .rows = s->decode.rows,
         .slots = s->decode.slots,
@@ -436,21 +477,19 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .several = s->micro_batches > 1,
         .hoist = tt_setup_keeps_parameters(s) && s->micro_batches > 1,
-        .autodiff = {.sink = sinks_reductions(s),
-                   .at_once = s->overlap && s->micro_batches == 1,
-                   .loss_scale = loss_scale(&s->core.training)},
+        .autodiff = autodiff(s),
         .async_tp = s->async_tp,
         .overlap = s->overlap,
-        .overlapping = {.machine = s->machine        },
+        .overlapping = {.machine = s->machine},
         .offload = offload,
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
         .supports = supports,
         .can_accumulate = can_accumulate,
         .backend_user = s,
-        .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
         .dump_folder = dump,
     };
+    debug_opts(s, &o);
     tt_setup_convert_opts(s, &o);
     TT_TRY(tt_compile(&o, a, out, err));
     return tt_setup_kernels_settle(s, *out, quiet, err);

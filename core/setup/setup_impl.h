@@ -8,6 +8,14 @@
  * neither the source nor the section has one. */
 tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
                            tt_part *out, tt_order *order, tt_error *err);
+/* data.c */
+/* The loader of a section, or its mixture. *finite: its key `infinite` is false. */
+tt_status tt_setup_loader(tt_setup *s, const char *section, const char *fallback, tt_part *out,
+                          tt_order *order, bool *finite, tt_error *err);
+/* Whether the job says how long the run is. */
+tt_status tt_setup_check_length(tt_setup *s, tt_error *err);
+/* The data sets of the validation. warn: say if they are not used. */
+tt_status tt_setup_validation(tt_setup *s, bool warn, tt_error *err);
 /* setup_lists.c: hooks, metrics.sinks. */
 tt_status tt_setup_hooks(tt_setup *s, tt_error *err);
 tt_status tt_setup_metrics(tt_setup *s, tt_error *err);

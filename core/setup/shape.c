@@ -21,7 +21,7 @@ static int64_t kv_heads(const tt_graph *g)
 {
     int64_t n = 0;
     for (size_t i = 0; i < g->params.n; i++) {
-        const tt_type *t = &g->params.items[i]->type;
+        const tt_type *t = &g->params.items[i]->whole;
         for (int d = 0; d < t->n_dims; d++)
             if (t->dims[d].label && !strcmp(t->dims[d].label, "kv_heads") && t->dims[d].unit > 0)
                 n = gcd(n, t->dims[d].size / t->dims[d].unit);

@@ -36,6 +36,8 @@ static bool is_trained(tt_setup *s, const tt_param_info *p, bool adapters, bool 
     for (int i = 0; i < s->n_trainable; i++)
         if (tt_param_match_test(&s->trainable[i], p->name, p->tags, s->arena))
             yes = used[i] = true;
+    if (s->n_trainable && yes && p->codes)
+        tt_log(TT_WARN, "train", KEY ": %s is stored as codes, which are not trained", p->name);
     return yes;
 }
 

@@ -69,7 +69,7 @@ static bool can(tt_loop *l, const tt_ctl_command *c, double *value)
                   : "this run saves nothing: checkpoint.enable is false";
     if (c->kind == TT_CTL_VALIDATE && !l->s->has_validation)
         why = "this run has no validation: validation.enable is false";
-    if (c->kind == TT_CTL_PROFILE && l->step == l->s->core.training.steps)
+    if (c->kind == TT_CTL_PROFILE && l->step == l->steps)
         why = "this was the last step: there is none to trace";
     if (c->kind == TT_CTL_LR && !isfinite(*value))
         why = "the learning rate would not be finite";
@@ -239,7 +239,7 @@ void tt_loop_open_ctl(tt_loop *l)
     const tt_ctl_opts o = {
         .folder = l->folder->path, .converters = l->swap.list, .world = l->s->world};
     const tt_ctl_numbers n = {.step = l->step,
-                              .steps = l->s->core.training.steps,
+                              .steps = l->steps,
                               .tokens_seen = l->tokens_seen,
                               .loss = l->loss,
                               .loss_max = (double)NAN,
@@ -260,7 +260,7 @@ void tt_loop_close_ctl(tt_loop *l, tt_status s, const tt_error *err)
 {
     tt_error gone = {0};
     char done[64];
-    snprintf(done, sizeof done, "all %lld steps are done", (long long)l->s->core.training.steps);
+    snprintf(done, sizeof done, "all %lld steps are done", (long long)l->steps);
     if (!l->ctl)
         return;
     const bool ours = tt_run_folder_check(l->folder, &gone) == TT_OK;

@@ -36,6 +36,12 @@ void tt_console_validation(const tt_metrics_record *r, tt_str *out)
     const double memory = metric(r, "mem_gib"), rate = metric(r, "tps");
     tt_str_printf(out, "validate step: %2lld  loss: %7.4f", (long long)r->step,
                   metric(r, "validation/loss"));
+    for (size_t i = 0; i < r->n_metrics; i++) { /* "validation/wiki/loss" */
+        const char *name = r->metrics[i].name, *last = strrchr(name, '/');
+        if (!strncmp(name, "validation/", 11) && last > name + 11 && !strcmp(last, "/loss"))
+            tt_str_printf(out, "  %.*s: %7.4f", (int)(last - name - 11), name + 11,
+                          r->metrics[i].value);
+    }
     if (!isnan(memory))
         tt_str_printf(out, "  memory: %5.2fGiB", memory);
     if (isnan(rate))

@@ -18,7 +18,8 @@ void tt_console_step(const tt_metrics_record *r, tt_str *out);
  * called tps/rank where there is room, and the share of exposed communication is shown.
  *   step:  840  loss:  2.3457  norm:  1.900  lr: 8.0e-04  tps:  12,345  mfu: 41.2% */
 void tt_console_step_fit(const tt_metrics_record *r, int width, bool ranks, tt_str *out);
-/* The same line as tt_console_step() for a validation record; memory and tps only if the record has them:
+/* The same line as tt_console_step() for a validation record, with the losses of its data sets if they
+ * have names; memory and tps only if the record has them:
  *   validate step:  1  loss:  8.0491  memory:  0.41GiB  tps: 12,345 */
 void tt_console_validation(const tt_metrics_record *r, tt_str *out);
 

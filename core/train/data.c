@@ -56,14 +56,14 @@ static int on_stop(void *user)
 }
 
 static tt_status open_loader(tt_loop *l, const tt_data_parts *d, const tt_part *p,
-                             const char *section, void **self, tt_error *err)
+                             const char *section, int64_t seq_len, void **self, tt_error *err)
 {
     const tt_dataloader_vt *vt = p->component->vtable;
     const tt_model_vt *model = l->s->model.component->vtable;
     tt_error why = {0};
     const tt_dataloader_env env = {
         .struct_size = sizeof env,
-        .seq_len = l->s->core.training.seq_len,
+        .seq_len = seq_len,
         .vocab_size = model->vocab_size(l->s->model.config),
         .tokenizer = d->tokenizer ? l->s->tokenizer.component->vtable : NULL,
         .tokenizer_self = d->tokenizer,
@@ -87,16 +87,19 @@ static tt_status open_loader(tt_loop *l, const tt_data_parts *d, const tt_part *
 
 static tt_status open_all(tt_loop *l, tt_data_parts *d, tt_error *err)
 {
-    const tt_dataloader_vt *vt = l->s->dataloader.component->vtable;
+    const tt_setup *s = l->s;
+    const tt_dataloader_vt *vt = s->dataloader.component->vtable;
     if (vt->needs_tokenizer && l->o->resume)
         tt_assets_use_kept_tokenizer(l->s, l->s->core.dump_folder);
     if (vt->needs_tokenizer)
         TT_TRY(tt_setup_tokenizer(l->s, &d->tokenizer, &d->tokenizer_info, err));
-    TT_TRY(open_loader(l, d, &l->s->dataloader, "dataloader", &d->loader, err));
-    if (!l->s->has_validation)
-        return TT_OK;
-    return open_loader(l, d, &l->s->validation_data, "validation.dataloader", &d->validation_loader,
-                       err);
+    TT_TRY(
+        open_loader(l, d, &s->dataloader, "dataloader", s->core.training.seq_len, &d->loader, err));
+    TT_TRY(tt_loop_derive_steps(s, vt->n_samples(d->loader), err));
+    for (int i = 0; s->has_validation && i < s->n_validation; i++)
+        TT_TRY(open_loader(l, d, &s->validation[i].data, s->validation[i].section, s->eval_seq_len,
+                           &d->validation[i], err));
+    return TT_OK;
 }
 
 /* The first rank-thread that gets here opens the data for all ranks of the process, so text is
@@ -143,7 +146,9 @@ tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
         .one_segment = tt_setup_one_segment(&s->dataloader),
         .data_world = s->data_world,
         .first_sample = l->samples_seen,
-        .n_steps = s->core.training.steps - l->step,
+        .n_steps = l->steps - l->step,
+        .by_epoch = l->by_epoch,
+        .weights = s->loss_weights,
         .vocab_size = model->vocab_size(s->model.config),
         .depth = 2,
     };
@@ -154,9 +159,10 @@ void tt_data_parts_close(tt_data_parts *d, const tt_setup *s)
 {
     if (d->loader)
         ((const tt_dataloader_vt *)s->dataloader.component->vtable)->close(d->loader);
-    if (d->validation_loader)
-        ((const tt_dataloader_vt *)s->validation_data.component->vtable)
-            ->close(d->validation_loader);
+    for (int i = 0; i < s->n_validation; i++)
+        if (d->validation[i])
+            ((const tt_dataloader_vt *)s->validation[i].data.component->vtable)
+                ->close(d->validation[i]);
     if (d->tokenizer)
         ((const tt_tokenizer_vt *)s->tokenizer.component->vtable)->close(d->tokenizer);
     *d = (tt_data_parts){0};

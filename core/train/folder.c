@@ -349,8 +349,8 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, cons
         describe_part(&o, s, &s->metrics[i]);
     for (int i = 0; i < s->n_converters; i++)
         describe_part(&o, s, &s->converters[i]);
-    if (s->has_validation)
-        describe_part(&o, s, &s->validation_data);
+    for (int i = 0; s->has_validation && i < s->n_validation; i++)
+        describe_part(&o, s, &s->validation[i].data);
     for (int i = 0; i < s->n_hooks; i++)
         describe_part(&o, s, &s->hooks[i]);
     describe_part(&o, s, &s->comm);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/train.h"
+#include "graph/state.h"
+#include "train/codes.h"
 #include <ttrun/narrow.h>
 
 /* Initial values of parameters and buffers: a function of (training.seed, name, global index), so
@@ -105,6 +106,8 @@ static void copy_values(const tt_tensor *t, const float *values)
 tt_status tt_rank_init_param(const tt_rank *r, int i, const tt_tensor *t, tt_error *err)
 {
     const tt_program_param *p = &r->plan->program->params[i];
+    if (p->info && (p->info->codes || p->info->absmax_of))
+        return TT_OK; /* tt_rank_init_codes does them */
     const tt_attrs_initial a =
         tt_initial_attrs((uint64_t)r->s->core.training.seed, p->name, p->init);
     tt_tensor host = *t;
@@ -134,7 +137,8 @@ static tt_status init_values(const tt_rank *r, bool buffers, tt_error *err)
 
 tt_status tt_rank_init_params(tt_rank *r, tt_error *err)
 {
-    return init_values(r, false, err);
+    TT_TRY(init_values(r, false, err));
+    return tt_rank_init_codes(r, err);
 }
 
 tt_status tt_rank_init_buffers(tt_rank *r, tt_error *err)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Reports the numbers of a step to the console, to metrics plugins and to hooks. Only rank 0 does,
@@ -11,6 +12,9 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
     const tt_setup *s = l->s;
     const tt_metrics_env me = {sizeof me, s->core.dump_folder, l->step};
     const tt_hook_env he = {sizeof he, s->core.dump_folder, l->rank.dist.rank, s->world};
+    for (size_t i = 0; i < s->graph->metrics.n; i++)
+        if (strncmp(s->graph->metrics.items[i].name, "losses/", 7) == 0)
+            snprintf(l->loss_name, sizeof l->loss_name, "losses/%.70s", s->loss.name);
     for (int i = 0; l->main && i < s->n_metrics; i++) {
         tt_sink k = {.vt = s->metrics[i].component->vtable, .name = s->metrics[i].name};
         TT_TRY(TT_PLUGIN_CALL(k.vt->open(s->metrics[i].config, &me, &k.self, err), err, "metrics",
@@ -83,24 +87,29 @@ static size_t metrics_collect(tt_loop *l)
     const double dt = time_so_far(l);
     const double tps = (double)l->tokens_since / dt, per_rank = tps / s->world;
     const double tflops = per_rank * s->size.flops_per_token * 1e-12;
-    const double tokens = (double)(s->global_batch * s->core.training.seq_len);
     size_t n = 0;
     metric_add(l, &n, "step", (double)l->known_step);
     metric_add(l, &n, "epoch", (double)l->epoch);
+    if (l->by_epoch)
+        metric_add(l, &n, "total_epochs", l->epochs);
     metric_add(l, &n, "loss", l->loss);
     metric_add(l, &n, "loss_max", l->loss_max);
     metric_add(l, &n, "grad_norm", l->norm);
     metric_add(l, &n, "lr", l->lr);
     if (s->graph->loss_scale)
         metric_add(l, &n, TT_METRIC_LOSS_SCALE, l->loss_scale);
+    if (l->loss_name[0])
+        metric_add(l, &n, l->loss_name, l->loss);
     for (size_t i = 0; i < s->graph->metrics.n; i++) /* means over micro-batches */
         metric_add(l, &n, s->graph->metrics.items[i].name,
                    tt_exec_metric(l->rank.exec, s->graph->metrics.items[i].state) /
                        (double)s->micro_batches);
-    metric_add(l, &n, "tokens", tokens);
+    metric_add(l, &n, "tokens", (double)l->step_tokens);
     metric_add(l, &n, "n_tokens_seen", (double)l->tokens_seen);
     metric_add(l, &n, "tps", per_rank);
     metric_add(l, &n, "tps_global", tps);
+    metric_add(l, &n, "n_samples_seen", (double)l->samples_seen);
+    metric_add(l, &n, "samples_per_s", (double)l->samples_since / dt);
     metric_add(l, &n, "tflops", tflops);
     metric_add(l, &n, "mfu", l->peak_flops > 0 ? tflops * 1e12 / l->peak_flops : (double)NAN);
     metric_add(l, &n, "mem_gib", memory_gib());
@@ -160,7 +169,7 @@ static void show(const tt_loop *l)
     const double per_step = done > 0 ? tt_seconds_since(l->began_ns) / (double)done : (double)NAN;
     const tt_ctl_numbers n = {
         .step = l->known_step,
-        .steps = l->s->core.training.steps,
+        .steps = l->steps,
         .epoch = l->epoch,
         .tokens_seen = l->tokens_seen,
         .loss = l->loss,
@@ -170,7 +179,7 @@ static void show(const tt_loop *l)
         .lr_base = l->lr_base,
         .tps = tps_so_far(l),
         .tps_global = tps_so_far(l) * l->s->world,
-        .seconds_left = per_step * (double)(l->s->core.training.steps - l->known_step),
+        .seconds_left = per_step * (double)(l->steps - l->known_step),
     };
     tt_ctl_show(l->ctl, &n);
 }
@@ -213,25 +222,48 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
         s = send(l, &r, err);
     }
     l->t = (tt_times){.begin_ns = tt_now_ns()};
-    l->tokens_since = 0;
+    l->tokens_since = l->samples_since = 0;
     l->logged_step = l->known_step;
     return s;
 }
 
-tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err)
+/* "validation/wiki/loss"; the setup's arena holds it, since a record's names outlive the call. */
+static const char *name_of_set(const tt_setup *s, int set, const char *number)
 {
-    const tt_metric m[] = {
-        {"step",              (double)l->step},
-        {"validation/loss",   loss           },
-        {"validation/tokens", (double)tokens },
-        {"mem_gib",           memory_gib()   }
+    return tt_arena_printf(s->arena, "validation/%s/%s", s->validation[set].name, number);
+}
+
+static size_t add_sets(tt_loop *l, const tt_validated *sets, tt_metric *m)
+{
+    size_t n = 0;
+    for (int i = 0; i < l->s->n_validation && l->s->validation[i].name; i++) {
+        if (!l->set_names[i][0]) {
+            l->set_names[i][0] = name_of_set(l->s, i, "loss");
+            l->set_names[i][1] = name_of_set(l->s, i, "tokens");
+        }
+        m[n++] = (tt_metric){l->set_names[i][0], tt_validated_loss(&sets[i])};
+        m[n++] = (tt_metric){l->set_names[i][1], (double)sets[i].tokens};
+    }
+    return n;
+}
+
+tt_status tt_loop_log_validation(tt_loop *l, const tt_validated *all, const tt_validated *sets,
+                                 tt_error *err)
+{
+    tt_metric m[4 + 2 * TT_MAX_PARTS] = {
+        {"step",              (double)l->step       },
+        {"validation/loss",   tt_validated_loss(all)},
+        {"validation/tokens", (double)all->tokens   }
     };
-    const tt_metrics_record r = {.struct_size = sizeof r,
-                                 .step = l->step,
-                                 .wall_time = tt_wall_seconds(),
-                                 .metrics = m,
-                                 .n_metrics = TT_COUNT(m) - 1,
-                                 .validation = 1};
+    size_t n = 3 + add_sets(l, sets, m + 3);
+    m[n] = (tt_metric){"mem_gib", memory_gib()}; /* on the console alone */
+    tt_metrics_record r = {.struct_size = sizeof r,
+                           .step = l->step,
+                           .wall_time = tt_wall_seconds(),
+                           .metrics = m,
+                           .n_metrics = n + 1,
+                           .validation = 1};
     print_line(l, &r);
+    r.n_metrics = n;
     return send(l, &r, err);
 }

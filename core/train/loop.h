@@ -8,6 +8,7 @@
 #include "train/train.h"
 #include "train/trial.h"
 #include "train/writer.h"
+#include <math.h>
 
 /* The training loop's state: what one rank keeps from step to step. */
 
@@ -19,8 +20,8 @@ typedef struct tt_times { /* seconds since the last logged step */
 /* What the loop remembers of a step that is on the queues, until its numbers are known. */
 typedef struct tt_flight {
     bool on;
-    int64_t step, epoch, counted;
-    double lr;
+    int64_t step, epoch, counted, samples;
+    double lr, weight; /* weight: what the loss is divided by */
 } tt_flight;
 
 typedef struct tt_hook_end {
@@ -30,7 +31,7 @@ typedef struct tt_hook_end {
 } tt_hook_end;
 
 typedef struct tt_data_parts {
-    void *tokenizer, *loader, *validation_loader;
+    void *tokenizer, *loader, *validation[TT_MAX_PARTS]; /* in the order of tt_setup.validation */
     tt_tokenizer_info tokenizer_info;
 } tt_data_parts;
 void tt_data_parts_close(tt_data_parts *d, const tt_setup *s);
@@ -75,11 +76,20 @@ typedef struct tt_loop {
     bool resumed; /* from a checkpoint in the folder */
     int64_t step; /* that the host puts on the queues */
     tt_flight flight;
+    /* how long the run is (length.c) */
+    int64_t steps;                 /* of the whole run */
+    bool by_epoch;                 /* batches end with the epoch */
+    int64_t n_samples;             /* per epoch */
+    int64_t next_sample;           /* the first of the next step that is put on the queues */
+    double epochs;                 /* by_epoch: of the whole run */
+    int64_t told_epoch, told_step; /* of the newest line that says that an epoch began */
     /* of the newest step whose numbers are known, and up to it */
     int64_t known_step, tokens_seen, samples_seen, epoch;
+    int64_t step_tokens; /* of that step */
+    char loss_name[80];  /* losses/PLUGIN: in the records of models with more losses; else empty */
     double loss, loss_max, norm, lr, loss_scale;
     /* numbers since the last logged step */
-    int64_t logged_step, tokens_since;
+    int64_t logged_step, tokens_since, samples_since;
     int64_t began_step, began_ns; /* of this process */
     tt_times t;
     double peak_flops;
@@ -92,6 +102,7 @@ typedef struct tt_loop {
     tt_progress progress;
     bool has_progress;
     tt_metric metrics[TT_MAX_METRICS];
+    const char *set_names[TT_MAX_PARTS][2]; /* of metrics: loss and tokens of a validation's set */
     tt_str line;                /* the console's, reused so that a step allocates nothing */
     struct tt_profile *profile; /* NULL: profiling.enable is false */
 } tt_loop;
@@ -127,7 +138,13 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
 void tt_loop_close_sinks(tt_loop *l);
 tt_status tt_loop_written(tt_loop *l, tt_error *err); /* waits until all records are in the files */
 tt_status tt_loop_log(tt_loop *l, tt_error *err);     /* the numbers that are known */
-tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err);
+/* Of the whole validation, and of each of its n named data sets. */
+typedef struct tt_validated {
+    double sum, weight; /* loss is sum / weight */
+    int64_t tokens;
+} tt_validated;
+tt_status tt_loop_log_validation(tt_loop *l, const tt_validated *all, const tt_validated *sets,
+                                 tt_error *err);
 tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
 /* profile.c: traces every profiling.freq-th step and the last one; the ranks write one file, one
  * after the other. Logs a table of the ops when the loop is closed. Does nothing if profiling is
@@ -144,6 +161,13 @@ void tt_loop_close_profile(tt_loop *l);
 tt_status tt_loop_open_data(tt_loop *l, tt_error *err);
 tt_status tt_loop_open_stream(tt_loop *l, tt_error *err); /* at samples_seen */
 void tt_loop_close_data(tt_loop *l);
+/* length.c */
+/* After the resume: how many steps the run has. [collective] */
+tt_status tt_loop_length(tt_loop *l, tt_error *err);
+/* Writes the steps of a run by epochs into the resolved job. One rank-thread calls it. */
+tt_status tt_loop_derive_steps(const tt_setup *s, int64_t n_samples, tt_error *err);
+int64_t tt_loop_step_samples(const tt_loop *l); /* of the next step's global batch */
+void tt_loop_tell_epoch(tt_loop *l);            /* logs that an epoch began */
 /* validate.c: clears validation_due, unless a stop signal interrupts the validation. */
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
 /* save.c */
@@ -172,7 +196,12 @@ tt_status tt_loop_set_aside(tt_loop *l, tt_error *err);
 
 static inline bool tt_loop_due(const tt_loop *l, int64_t step, int64_t every)
 {
-    return every > 0 && (step % every == 0 || step == l->s->core.training.steps);
+    return every > 0 && (step % every == 0 || step == l->steps);
+}
+
+static inline double tt_validated_loss(const tt_validated *v)
+{
+    return v->weight > 0 ? v->sum / v->weight : (double)NAN;
 }
 
 static inline double tt_seconds_since(int64_t ns)

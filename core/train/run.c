@@ -37,7 +37,7 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
         if (l->validation_due)
             TT_TRY(tt_loop_exchange(l, false, err));
     }
-    const bool last = l->step == c->training.steps && !l->validation_due;
+    const bool last = l->step == l->steps && !l->validation_due;
     if (!l->saver)
         return TT_OK;
     if (save || l->save_asked || l->stopped_by) {
@@ -65,7 +65,7 @@ static tt_status publish_on_nan(tt_loop *l, tt_status s)
  * ranks give the same answer. */
 static bool must_settle(const tt_loop *l, bool save)
 {
-    return l->step == l->s->core.training.steps || l->stopped_by || l->validation_due ||
+    return l->step == l->steps || l->stopped_by || l->validation_due ||
            (l->saver && (save || l->save_asked)) || tt_loop_profiles(l, l->step + 1) ||
            l->swaps_now || tt_swap_due(l);
 }
@@ -80,7 +80,7 @@ static tt_status after_step(tt_loop *l, tt_error *err)
         TT_TRY(publish_on_nan(l, tt_loop_settle(l, err)));
     const bool saves = l->saver && (save || l->save_asked);
     TT_TRY(conclude(l, save, err));
-    if (l->step == c->training.steps || l->stopped_by)
+    if (l->step == l->steps || l->stopped_by)
         return TT_OK;
     if (tt_swap_due(l) || (l->swaps_now && !saves))
         TT_TRY(tt_swap_take_over(l, err));
@@ -88,9 +88,18 @@ static tt_status after_step(tt_loop *l, tt_error *err)
     return TT_OK;
 }
 
+/* A stop signal during the validation before the first step ends the run there. */
+static tt_status validate_first(tt_loop *l, tt_error *err)
+{
+    TT_TRY(tt_loop_validate(l, err));
+    TT_TRY(tt_loop_exchange(l, false, err));
+    l->t = (tt_times){.begin_ns = tt_now_ns()};
+    return TT_OK;
+}
+
 static tt_status run_steps(tt_loop *l, tt_error *err)
 {
-    const int64_t steps = l->s->core.training.steps, first = l->step + 1;
+    const int64_t steps = l->steps, first = l->step + 1;
     l->t.begin_ns = l->began_ns = tt_now_ns();
     l->logged_step = l->began_step = l->step;
     if (l->main && l->step >= steps)
@@ -105,6 +114,11 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
                        tt_loop_stop_name(l->stopped_by), (long long)first);
     if (l->validation_due)
         TT_TRY(conclude(l, true, err));
+    if (!l->step && l->s->has_validation && l->s->core.validation.at_start)
+        TT_TRY(validate_first(l, err));
+    if (l->stopped_by)
+        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
+                       tt_loop_stop_name(l->stopped_by), (long long)first);
     tt_swap_plan_ahead(l);
     while (l->step < steps && !l->stopped_by) {
         l->step++;
@@ -144,6 +158,7 @@ static tt_status loop_start(tt_loop *l, tt_error *err)
     TT_TRY(tt_rank_init_params(&l->rank, err));
     tt_loop_say_phase(l, "parameters initialized", &since);
     TT_TRY(tt_agree(&l->rank.dist, tt_loop_resume(l, err), err));
+    TT_TRY(tt_loop_length(l, err));
     TT_TRY(tt_loop_set_aside(l, err));
     tt_loop_say_phase(l, "checkpoint or weights loaded", &since);
     TT_TRY(tt_loop_open_saver(l, err));
@@ -154,7 +169,7 @@ static tt_status loop_start(tt_loop *l, tt_error *err)
     TT_TRY(tt_loop_announce(l, err));
     tt_loop_open_ctl(l);
     if (l->main && l->o->progress && l->s->core.metrics.enable_progress_bar) {
-        tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, false);
+        tt_progress_init(&l->progress, "train", l->step, l->steps, false);
         l->progress.unit = l->s->world > 1 ? "tps/rank" : "tps"; /* as in the line of a step */
         l->has_progress = true;
     }

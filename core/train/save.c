@@ -213,8 +213,11 @@ static bool changes_training(const char *line)
     static const char *const of[] = {
         "model.",    "optimizer.",  "lr_scheduler.", "loss.", "tokenizer.",
         "training.", "dataloader.", "converters",    "spec:", "checkpoint.load_step:"};
-    if (!strncmp(line, "training.steps:", 15))
-        return false;
+    static const char *const how_long[] = {
+        "training.steps:", "training.num_train_epochs:", "dataloader.infinite:"};
+    for (size_t i = 0; i < TT_COUNT(how_long); i++)
+        if (!strncmp(line, how_long[i], strlen(how_long[i])))
+            return false;
     for (size_t i = 0; i < TT_COUNT(of); i++)
         if (!strncmp(line, of[i], strlen(of[i])))
             return true;

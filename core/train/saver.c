@@ -136,14 +136,10 @@ static phase commit(tt_saver *s)
 static tt_status stage(tt_saver *s, tt_error *err)
 {
     const tt_ckpt_piece *p = s->now;
-    size_t at = 0;
-    for (size_t i = 0; i < s->n_now; i++) {
-        const size_t bytes = piece_bytes(&p[i]);
-        s->staged[i] = p[i];
-        s->staged[i].data = s->buffer + at;
-        TT_TRY(tt_exec_reader_copy(s->reader, s->buffer + at, p[i].data, bytes, err));
-        at += bytes;
-    }
+    tt_ckpt_stage(p, s->n_now, s->staged, s->buffer);
+    for (size_t i = 0; i < s->n_now; i++)
+        TT_TRY(
+            tt_exec_reader_copy(s->reader, s->staged[i].data, p[i].data, piece_bytes(&p[i]), err));
     s->now = s->staged;
     return TT_OK;
 }
@@ -400,9 +396,7 @@ static void close_staging(tt_saver *s)
 
 static tt_status open_staging(tt_saver *s, tt_error *err)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < s->n[0]; i++)
-        bytes += piece_bytes(&s->pieces[0][i]);
+    const size_t bytes = tt_ckpt_stage(s->pieces[0], s->n[0], NULL, NULL);
     s->staged = tt_arena_array(s->arena, s->n[0] + 1, sizeof *s->staged);
     if (s->buffer && s->bytes == bytes)
         return tt_exec_reader_new(s->o.rank->exec, &s->reader, err);

@@ -36,6 +36,29 @@ static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetch
     return TT_OK;
 }
 
+/* What the loss is divided by: the number of counted tokens, or the sum of their weights over the global
+ * batch, added in the order of the ranks. */
+static tt_status sum_weights(tt_loop *l, const tt_batch *micro, int64_t counted, double *weight,
+                             tt_error *err)
+{
+    double sum = 0;
+    *weight = (double)counted;
+    if (!l->s->loss_weights)
+        return TT_OK;
+    for (int64_t m = 0; l->rank.counts && m < l->s->micro_batches; m++)
+        sum += micro[m].weight;
+    if (l->rank.dist.vt)
+        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, &sum, 1, TT_F64, TT_SUM, err));
+    if (counted && !(sum > 0) && l->main)
+        tt_log(
+            TT_WARN, "train",
+            "step %lld: the weights of the batch's tokens are all 0, so the step has no loss and "
+            "a zero gradient",
+            (long long)l->step);
+    *weight = sum;
+    return TT_OK;
+}
+
 /* Gradients that overflow with a loss scale are no error: the program has not updated, and has halved
  * the scale. */
 static bool skips(const tt_loop *l)
@@ -59,8 +82,8 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
 {
     const tt_exec *x = l->rank.exec;
     const int64_t counted = l->flight.counted;
-    const double sum = tt_exec_metric(x, TT_METRIC_LOSS);
-    l->loss = counted ? sum / (double)counted : (double)NAN; /* no counted token: no loss */
+    const double sum = tt_exec_metric(x, TT_METRIC_LOSS), weight = l->flight.weight;
+    l->loss = weight > 0 ? sum / weight : (double)NAN; /* no counted token: no loss */
     l->loss_max = counted ? tt_exec_metric(x, TT_METRIC_LOSS_MAX) : (double)NAN;
     l->norm = fabs(tt_exec_metric(x, TT_METRIC_NORM)); /* a NaN without a sign */
     l->loss_scale = tt_exec_metric(x, TT_METRIC_LOSS_SCALE);
@@ -78,7 +101,7 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
 
 static tt_status take_numbers(tt_loop *l, tt_error *err)
 {
-    const int64_t t0 = tt_now_ns(), tokens = l->s->global_batch * l->s->core.training.seq_len;
+    const int64_t t0 = tt_now_ns(), tokens = l->flight.samples * l->s->core.training.seq_len;
     l->flight.on = false;
     TT_TRY(tt_exec_finish_metrics(l->rank.exec, err));
     TT_TRY(read_metrics(l, err));
@@ -89,7 +112,10 @@ static tt_status take_numbers(tt_loop *l, tt_error *err)
     l->lr = l->flight.lr;
     l->tokens_seen += tokens;
     l->tokens_since += tokens;
-    l->samples_seen += l->s->global_batch;
+    l->samples_seen += l->flight.samples;
+    l->samples_since += l->flight.samples;
+    l->step_tokens = tokens;
+    tt_loop_tell_epoch(l);
     return TT_OK;
 }
 
@@ -104,23 +130,24 @@ tt_status tt_loop_settle(tt_loop *l, tt_error *err)
 static double learning_rate(const tt_loop *l)
 {
     const tt_lr_scheduler_vt *vt = l->s->lr_scheduler.component->vtable;
-    return l->lr_base *
-           vt->factor(l->s->lr_scheduler.config, l->step - 1, l->s->core.training.steps);
+    return l->lr_base * vt->factor(l->s->lr_scheduler.config, l->step - 1, l->steps);
 }
 
 tt_status tt_loop_step(tt_loop *l, tt_error *err)
 {
     tt_exec *x = l->rank.exec;
     const tt_batch *micro = NULL;
-    tt_flight f = {.on = true, .step = l->step};
+    tt_flight f = {.on = true, .step = l->step, .samples = tt_loop_step_samples(l)};
     int64_t t0 = tt_now_ns();
     const tt_status fetched = tt_stream_next(l->stream, &micro, &f.epoch, err);
     l->t.data += tt_seconds_since(t0);
     TT_TRY(count_tokens(l, micro, fetched, &f.counted, err));
+    TT_TRY(sum_weights(l, micro, f.counted, &f.weight, err));
+    l->next_sample += f.samples;
 
     t0 = tt_now_ns();
     f.lr = learning_rate(l);
-    tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, 1.0 / (double)TT_MAXV(f.counted, (int64_t)1));
+    tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, f.weight > 0 ? 1.0 / f.weight : 1.0);
     tt_exec_set_scalar(x, TT_SCALAR_INV_MICRO, 1.0 / (double)l->s->micro_batches);
     tt_exec_set_scalar(x, TT_SCALAR_LR, f.lr);
     tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,

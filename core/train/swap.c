@@ -264,7 +264,7 @@ void tt_swap_plan_ahead(tt_loop *l)
         return;
     const tt_swap_ask ask = {.at = tt_converters_change(l->s, TT_MAXV(l->step, l->swap.tried)),
                              .scheduled = true};
-    if (ask.at >= 0)
+    if (ask.at >= 0 && ask.at < l->steps)
         tt_swap_begin(l, &ask, TT_CTL_NONE);
 }
 

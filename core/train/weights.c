@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "interchange/interchange.h"
-#include "train/train.h"
+#include "train/codes.h"
 #include <string.h>
 
 /* Parameters and optimizer states as checkpoint pieces: named boxes of global tensors. */
@@ -38,7 +38,8 @@ static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers
             continue;
         const char *name = t[i].suffix
                                ? tt_arena_printf(a, "optimizer.state.%s.%s", t[i].name, t[i].suffix)
-                               : t[i].name;
+                           : t[i].param && t[i].param->codes ? tt_codes_tensor(a, t[i].param)
+                                                             : t[i].name;
         to_piece(&t[i], name, &p[k++]);
     }
     for (size_t i = 0; i < n_more; i++)
@@ -82,6 +83,22 @@ static void report_converted(const tt_ckpt_reader *reader, const char *folder,
                tt_dtype_size(to) < tt_dtype_size(from) ? "rounded to nearest" : "the same values");
 }
 
+/* The base of QLoRA may be stored in another way than the run that saved did. */
+static void report_codes(const tt_rank *r, const tt_ckpt_reader *reader, const char *folder,
+                         const tt_codings *rounded)
+{
+    const tt_graph *g = r->s->graph;
+    size_t decoded = 0;
+    for (size_t i = 0; i < g->params.n; i++)
+        decoded += !g->params.items[i]->codes && tt_ckpt_is_coded(reader, g->params.items[i]->name);
+    if (rounded->n)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu weights are rounded to %s codes", folder, rounded->n,
+               tt_codes_name(rounded->items[0].w->codes));
+    if (decoded)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu weights, which it has as codes, are read as numbers",
+               folder, decoded);
+}
+
 /* States in float8 have scales beside them, and other dtypes have none: neither becomes the other. */
 static tt_status check_converted(const tt_ckpt_reader *reader, const char *folder,
                                  const tt_ckpt_piece *p, size_t n, tt_error *err)
@@ -118,6 +135,8 @@ static size_t map_pieces(const tt_rank *r, tt_ckpt_piece *p, size_t n, size_t mo
 {
     size_t bytes = 0, i = 0;
     for (; *st == TT_OK && i < n && (!i || bytes < most); i++) {
+        if (p[i].take)
+            continue;
         const tt_tensor t = flat_tensor(&p[i]);
         void *host = NULL;
         bytes += (size_t)tt_tensor_bytes(&t);
@@ -140,6 +159,8 @@ static tt_status fill_on_host(const tt_rank *r, tt_ckpt_piece *p, size_t n, size
         for (size_t i = 0; i < k; i++) {
             const tt_tensor t = flat_tensor(&p[at + i]);
             tt_error e = {0};
+            if (host[i].take)
+                continue;
             const tt_status u = tt_exec_unmap(r->exec, &t, host[i].data, s == TT_OK, &e);
             if (s == TT_OK && u != TT_OK) {
                 *err = e;
@@ -235,17 +256,22 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
+    tt_codings codings = {0};
     size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
+    if (s == TT_OK)
+        s = tt_rank_take_floats(r, a, reader, &p, &n, &codings, err);
     if (s == TT_OK) {
         n = without_absent(r, reader, p, n, which, step_folder, report);
         s = check_converted(reader, step_folder, p, n, err);
     }
     if (s == TT_OK)
         s = fill_all(r, p, n, false, load_pieces, reader, err);
+    s = tt_rank_taken(&codings, s, err);
     if (s == TT_OK && report) {
         report_others(r, reader, a);
         report_converted(reader, step_folder, p, n);
+        report_codes(r, reader, step_folder, &codings);
     }
     if (reader)
         tt_ckpt_close(reader);
@@ -284,7 +310,7 @@ static tt_status load_adapter_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_
     return tt_setup_load_adapter(f->s, f->path, p, n, f->report, err);
 }
 
-/* Fills the factors of adapters, or all other parameters. */
+/* Fills the factors of adapters, or all other parameters and the buffers that such folders have. */
 static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters, bool report,
                               tt_error *err)
 {
@@ -292,15 +318,18 @@ static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters, boo
     const tt_map *params = params_by_name(r->s->graph, a);
     foreign_folder f = {r->s, folder, report};
     tt_ckpt_piece *p;
-    const size_t n = pieces(r, a, false, false, &p);
-    size_t k = 0;
+    tt_codings codings = {0};
+    size_t n = pieces(r, a, false, true, &p), k = 0;
+    tt_status s = adapters ? TT_OK : tt_rank_take_floats(r, a, NULL, &p, &n, &codings, err);
     for (size_t i = 0; i < n; i++) {
         const tt_param_info *param = tt_map_get(params, p[i].name);
-        if ((param && param->adapter_of) == adapters)
+        const tt_state *buffer = tt_graph_state(r->s->graph, TT_STATE_BUFFER, p[i].name);
+        if (buffer ? buffer->exported && !adapters : (param && param->adapter_of) == adapters)
             p[k++] = p[i];
     }
-    const tt_status s =
-        fill_all(r, p, k, true, adapters ? load_adapter_pieces : load_hf_pieces, &f, err);
+    if (s == TT_OK)
+        s = fill_all(r, p, k, true, adapters ? load_adapter_pieces : load_hf_pieces, &f, err);
+    s = tt_rank_taken(&codings, s, err);
     tt_arena_free(a);
     return s;
 }

@@ -54,7 +54,7 @@ TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
 
 /* A number to log: a scalar of the forward; its mean over the step's micro-batches is in the step's
- * record as `name` ("router/entropy"). Scalar loss terms are logged as "aux_loss/<name>". */
+ * record as `name` ("router/entropy"). Scalar loss terms are logged as "losses/<name>". */
 TT_EXPORT void tt_log_metric(tt_builder *b, const char *name, tt_value *v);
 
 /* What the graph is built for. Parameters and buffers must be the same in all. */
@@ -164,7 +164,7 @@ TT_EXPORT tt_value *tt_clamp(tt_builder *b, tt_value *x, double low, double high
 TT_EXPORT tt_value *tt_floor(tt_builder *b, tt_value *x); /* derivative 0, as tt_round's */
 TT_EXPORT tt_value *tt_sign(tt_builder *b, tt_value *x);  /* -1, 0, 1; derivative 0 */
 /* ops.h, which this header includes, declares tt_exp, tt_silu and all others of one operand; arrays.h
- * floor division, indices, sorting, gathering, padding and repeating. */
+ * floor division, indices, sorting, gathering, padding and repeating; experts.h mixtures of experts. */
 /* To another dtype. A float becomes the nearest float, halves to even, and infinite where it is too
  * large; an integer by truncation towards 0, the nearest integer of the dtype where that is too large
  * or too small, and 0 for NaN; a bool is x != 0, so true for NaN. */
@@ -194,16 +194,6 @@ TT_EXPORT tt_value *tt_transpose(tt_builder *b, tt_value *x, const int *perm); /
 TT_EXPORT tt_value *tt_slice(tt_builder *b, tt_value *x, int dim, int64_t begin, int64_t end);
 TT_EXPORT tt_value *tt_concat(tt_builder *b, tt_value *const *xs, int n, int dim);
 TT_EXPORT tt_value *tt_broadcast_to(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims);
-
-/* Mixture of experts without data-dependent shapes (R8).
- *   assign   i32 [T,k]: the expert of each slot, of E experts
- *   *order   i32 [T*k]: slots sorted by expert, stable
- *   *counts  i32 [E]: rows of each expert (the extents) */
-TT_EXPORT void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
-                              tt_value **counts);
-/* x [R,i] with rows grouped by expert, w [E,o,i], counts i32 [E] → [R,o]: each row times its
- * expert's wᵀ; rows from Σcounts on are 0. */
-TT_EXPORT tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, tt_value *counts);
 
 /* Random numbers that depend on (training.seed, step, stream, global index) only, never on the
  * mesh (R20): uniform [0,1) or, if `normal`, standard normal. Two uses of one stream draw the same
@@ -245,6 +235,7 @@ TT_EXPORT void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_
 #endif
 
 #include <ttrun/arrays.h>
+#include <ttrun/experts.h>
 #include <ttrun/ops.h>
 #include <ttrun/recurrence.h>
 #endif

@@ -56,6 +56,9 @@ typedef struct tt_product {
 /* A later converter of the list must not change what this one leaves of a product: numbers that are
  * quantized already. A job that lists such a converter behind it, for the same product, is refused. */
 #define TT_CONVERTER_FINAL 1u
+/* linear() changes how weights are stored (tt_param_store_codes), which cannot change while a job runs: one
+ * that lists it for a part of its steps (from_step, to_step) is refused. */
+#define TT_CONVERTER_STORES 2u
 
 /* ---- state, for product() alone ---- */
 

@@ -7,7 +7,7 @@
 /* A loss: describe() reads the model's outputs by name (tt_get_output(b, "logits")) and inputs
  * ("labels", or any that the dataloader declares) and returns the loss per token, f32 [tokens],
  * which is 0 for tokens that do not count. The core sums it and divides by the number of counted
- * tokens (label >= 0) of the global batch. */
+ * tokens (label >= 0) of the global batch, or by the sum of their weights. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,6 +15,11 @@ extern "C" {
 typedef struct tt_loss_vt {
     size_t struct_size;
     tt_value *(*describe)(const void *config, tt_builder *b); /* errors stick in b. [setup] */
+    /* (optional) The f32 input whose values describe() multiplies the tokens' loss by: the core divides
+     * by its sum over the counted tokens of the global batch. One of the dataloader's, or
+     * "document_weights" or "document_root_weights": 1/n and 1/sqrt(n), n the counted labels of the
+     * token's document. NULL = each counts 1. The text lives as long as config. [setup] */
+    const char *(*weights)(const void *config);
 } tt_loss_vt;
 #ifdef __cplusplus
 }

@@ -82,6 +82,10 @@ extern "C" {
 #define TT_OP_NAMES_DIMS 16384u
 /* Where the backend has no kernel, the rule places the op before `decompose` writes it out (above). */
 #define TT_OP_LOCAL 32768u
+/* `expand`, with expand_letters "", places the operands itself, and the placements of its results say
+ * how. The rule says which letters results share with operands; a result without a letter does not
+ * depend on the order along it. */
+#define TT_OP_PLACES_OPERANDS 65536u
 
 /* What limits an op's speed. */
 typedef enum tt_op_class {

@@ -4,8 +4,7 @@
 #include <ttrun/op.h>
 
 /* The core's ops: the operands and attributes that a backend's kernel of that name receives in
- * tt_kernel_call.{in,out,attrs}. docs/ops.md also says what each op computes, its gradient and its
- * properties.
+ * tt_kernel_call.{in,out,attrs}. docs/ops.md says what each op computes, its gradient and properties.
  *   T tokens, S keys, D width, V vocabulary, H query heads, K kv heads (of conv1d taps),
  *   hd head_dim, dv v_head_dim, E experts, R rows
  *   f  f32 (bf16 after a cast to it)    i  i32    [, sinks]  an operand that may be missing
@@ -68,17 +67,15 @@ extern "C" {
  * cross_entropy      t !v, t -> t, t       logits f[T,V], labels i[T] → nll f[T], lse f[T]
  * cross_entropy_bwd  t v, t, t, t -> t v   logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits [T,V]
  * cumsum             by shape              x → as x · tt_attrs_cumsum
+ * decode_codes       by shape              codes u8, absmax f32 → numbers · tt_attrs_codes
  * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]
  * embedding_dw       t, t d -> v d         ids i[T], dy f[T,D] → [V,D] · tt_attrs_dims (V)
  * expert_sort        !t !k -> !n, !e       assign i[T,k] → order i[T*k], counts i[E] · tt_attrs_dims (E)
  * fused              by shape              operands of the program → results of the program · tt_fused (backend.h)
  * gather             by shape              x f[N,..], idx i[n] → [n,..]
- * grouped_linear     (below)               x f[R,i], w f[E,o,i], counts i[E] → [R,o]
- *                    !r i, !e o i, !e -> r o
- * grouped_linear_dw  (below)               dy f[R,o], x f[R,i], counts i[E] → [E,o,i]
- *                    !r o, !r i, !e -> e o i
- * grouped_linear_dx  (below)               dy f[R,o], w f[E,o,i], counts i[E] → [R,i]
- *                    !r o, !e o i, !e -> r i
+ * grouped_linear     by shape              x f[R,i], w f[E,o,i], counts i[E] or i[G,P,E] → [R,o]
+ * grouped_linear_dw  by shape              dy f[R,o], x f[R,i], counts i[E] or i[G,P,E] → [E,o,i]
+ * grouped_linear_dx  by shape              dy f[R,o], w f[E,o,i], counts i[E] or i[G,P,E] → [R,i]
  * iota               -> n                  → i[n] · tt_attrs_dims (n)
  * layer_norm         by shape              x f[T,D], w f[D], b f[D] → [T,D] · tt_attrs_norm
  * layer_norm_bwd     by shape              x, w, dy → dx [T,D], dw [D], db [D] · tt_attrs_norm
@@ -121,9 +118,9 @@ extern "C" {
  *    floor_pow2(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x)
  *    keyed_uniform(a, b f32) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy) maximum(x, y)
  *    minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x) rsqrt(x)
- *    scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
- *    silu_bwd(x, dy) sin(x) softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y)
- *    tanh(x) tanh_bwd(y, dy) */
+ *    scale_by(x, s) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy)
+ *    sin(x) softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x)
+ *    tanh_bwd(y, dy) */
 
 TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);        /* |x| */
 TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);        /* cosine of radians */

@@ -28,6 +28,10 @@ typedef struct tt_update {
 /* The stack's state tensor <param>.<name>, f32 with the parameter's dims, initially zero. A
  * checkpoint has it as optimizer.state.<param>.<name>. [setup] */
 TT_EXPORT tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name);
+/* x with the dims of the stack, in an update: the same, its last two dims whole on each rank. Where the
+ * mesh cuts them, the stack's members are shared out among those ranks instead, by one exchange; a value
+ * computed from it goes back by another where it meets the parameter. [setup] */
+TT_EXPORT tt_value *tt_whole_matrices(tt_builder *b, tt_value *x);
 /* Writes a new value to the stack's parameter or one of its states, at most once each. [setup] */
 TT_EXPORT void tt_assign(tt_builder *b, tt_value *target, tt_value *value);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TTRUN_PARAM_H
 #define TTRUN_PARAM_H
+#include <ttrun/codes.h>
 #include <ttrun/tensor.h>
 
 /* Parameters: what a model declares about its weights. */
@@ -28,8 +29,10 @@ typedef struct tt_init {
 
 /* A part of a parameter as it is stored in Hugging Face's files (R14). Elements
  * [begin, begin + size) of the parameter's dim 0 are in the file tensor `name`, from element
- * file_begin of the same dim on. transpose: the file holds [in, out], so that this dim is its last.
- * Several parameters may share one file tensor (gpt2's c_attn holds q, k, v). */
+ * file_begin of the same dim on. transpose 1: the file holds [in, out], so that this dim is its last.
+ * transpose TT_STORAGE_ITEM: size is 1, and the file's tensor has the other dims only, as of one expert of
+ * [E,F,D]; file_begin is 0. Several parameters may share one file tensor (gpt2's c_attn holds q, k, v). */
+#define TT_STORAGE_ITEM 2
 typedef struct tt_storage {
     const char *name;    /* NULL = the parameter's own name; copied by tt_param */
     int64_t begin, size; /* both 0 = all of dim 0 */
@@ -68,12 +71,21 @@ typedef struct tt_adapter_opts {
 TT_EXPORT double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_value *bb,
                                   const tt_adapter_opts *opts);
 
+/* Stores the frozen parameter w [out,in] as codes, in memory and in checkpoints (QLoRA): <name>.nf4 u8
+ * [out, blocks, 32] or <name>.int8 u8 [out, in], and <name>.absmax f32 [out, blocks]. Whatever reads w gets
+ * the numbers that the codes stand for, in the dtype that the model computes in, made where they are read
+ * and again for the backward. Initial values and weights that are loaded as floats are rounded to codes.
+ *   Errors (sticky): w is no parameter of two dims, is stored so already, or another layer reads it, too.
+ *   [setup] */
+TT_EXPORT void tt_param_store_codes(tt_builder *b, tt_value *w, tt_codes format);
+
 /* A buffer: state of a model that is no parameter, f32: running statistics, the biases of a router.
  * It has no gradient, and does not change within a step. Checkpoints hold it under its full name.
  */
 typedef struct tt_buffer_opts {
     tt_init init;  /* zero = zeros */
     int transient; /* 1: in no checkpoint, a resumed run begins with its initial value */
+    int exported;  /* 1: Hugging Face's files have it too, under its full name */
 } tt_buffer_opts;
 /* The buffer <scopes>.<name>, as it is during this step. Naming one twice returns the first. */
 TT_EXPORT tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,

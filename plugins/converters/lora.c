@@ -8,28 +8,39 @@
 /* lora: low-rank adapters of linear layers (Hu et al. 2021, arXiv:2106.09685). A layer of weight
  * w [out,in] computes x·wᵀ + scale · (drop(x)·Aᵀ)·Bᵀ, A [r,in], B [out,r]. A starts uniform in
  * ±1/√in (kaiming with a = √5), B at zero, so the model starts as it was. Names, initial values and
- * scales are PEFT's. */
+ * scales are PEFT's.
+ * qlora: the same, and w is stored as codes of 4 or 8 bits (Dettmers et al. 2023, arXiv:2305.14314). */
 
 typedef struct {
     int64_t rank;
     double alpha, dropout;
     bool rslora;
     tt_strings targets;
+    int base; /* of qlora: 0 nf4, 1 int8 */
 } config;
 
-static const tt_option options[] = {
-    TT_OPTION(config, rank, TT_OPT_INT, "8", 1, 65536, "r: columns of B and rows of A"),
-    TT_OPTION(config, alpha, TT_OPT_FLOAT, "16", 1e-9, 1e9,
-              "the adapter's result is multiplied by alpha / rank"),
-    TT_OPTION(config, dropout, TT_OPT_FLOAT, "0", 0, 0.999,
-              "probability that an element of the adapter's input is dropped in training"),
-    TT_OPTION(config, rslora, TT_OPT_BOOL, "false", 0, 0,
-              "multiply by alpha / sqrt(rank) (rank-stabilized, arXiv:2312.03732)"),
-    TT_OPTION(
-        config, targets, TT_OPT_STRINGS, "[]", 0, 0,
-        "layers with adapters: ends of names (q_proj, mlp.up_proj) or patterns of whole names "
-        "with * and [] (model.layers.[01].*); [] = every linear layer of the blocks, not the "
-        "head"),
+#define LORA_OPTIONS                                                                               \
+    TT_OPTION(config, rank, TT_OPT_INT, "8", 1, 65536, "r: columns of B and rows of A"),           \
+        TT_OPTION(config, alpha, TT_OPT_FLOAT, "16", 1e-9, 1e9,                                    \
+                  "the adapter's result is multiplied by alpha / rank"),                           \
+        TT_OPTION(config, dropout, TT_OPT_FLOAT, "0", 0, 0.999,                                    \
+                  "probability that an element of the adapter's input is dropped in training"),    \
+        TT_OPTION(config, rslora, TT_OPT_BOOL, "false", 0, 0,                                      \
+                  "multiply by alpha / sqrt(rank) (rank-stabilized, arXiv:2312.03732)"),           \
+        TT_OPTION(                                                                                 \
+            config, targets, TT_OPT_STRINGS, "[]", 0, 0,                                           \
+            "layers with adapters: ends of names (q_proj, mlp.up_proj) or patterns of whole "      \
+            "names "                                                                               \
+            "with * and [] (model.layers.[01].*); [] = every linear layer of the blocks, not the " \
+            "head")
+
+static const tt_option options[] = {LORA_OPTIONS};
+static const tt_option qlora_options[] = {
+    LORA_OPTIONS,
+    TT_OPTION_MORE(
+        config, base, TT_OPT_CHOICE, "\"nf4\"", 0, 0, "nf4|int8", 0, NULL,
+        "how the frozen weights of these layers are stored: nf4 (4 bits, an f32 scale per "
+        "64 elements of a row) or int8 (an f32 scale per row)"),
 };
 
 /* The layer of a weight: its name without ".weight". Returns its length. */
@@ -66,11 +77,9 @@ static int wants(const config *c, const tt_builder *b, const char *name)
     return 0;
 }
 
-static tt_value *linear(const void *cfg, tt_builder *b, const char *name, tt_value *x, tt_value *w)
+/* The layer with an adapter. */
+static tt_value *adapted(const config *c, tt_builder *b, tt_value *x, tt_value *w)
 {
-    const config *c = cfg;
-    if (!wants(c, b, name))
-        return NULL;
     const tt_dim out = tt_value_type(w)->dims[0], in = tt_value_type(w)->dims[1];
     const tt_dim r = TT_DIM(c->rank, NULL), a_dims[] = {r, in}, b_dims[] = {out, r};
     const double bound = 1 / sqrt((double)in.size);
@@ -88,6 +97,21 @@ static tt_value *linear(const void *cfg, tt_builder *b, const char *name, tt_val
     tt_value *h = tt_dropout(b, x, c->dropout, "lora_dropout"); /* [T,in]  */
     h = tt_linear_w(b, tt_linear_w(b, h, lora_a), lora_b);      /* [T,out] */
     return tt_add(b, y, tt_scale(b, h, scale));
+}
+
+static tt_value *linear(const void *cfg, tt_builder *b, const char *name, tt_value *x, tt_value *w)
+{
+    return wants(cfg, b, name) ? adapted(cfg, b, x, w) : NULL;
+}
+
+static tt_value *qlora_linear(const void *cfg, tt_builder *b, const char *name, tt_value *x,
+                              tt_value *w)
+{
+    const config *c = cfg;
+    if (!wants(c, b, name))
+        return NULL;
+    tt_param_store_codes(b, w, c->base == 0 ? TT_CODES_NF4 : TT_CODES_INT8);
+    return adapted(c, b, x, w);
 }
 
 /* Has a layer that the target means got an adapter? */
@@ -122,8 +146,15 @@ static void described(const void *cfg, tt_builder *b, const char *const *names, 
 
 static const tt_converter_vt vt = {
     .struct_size = sizeof vt, .linear = linear, .described = described};
+static const tt_converter_vt qlora_vt = {.struct_size = sizeof qlora_vt,
+                                         .linear = qlora_linear,
+                                         .described = described,
+                                         .flags = TT_CONVERTER_STORES};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_CONVERTER, "lora", "low-rank adapters of linear layers (LoRA)", config,
                  options, &vt),
+    TT_COMPONENT(TT_KIND_CONVERTER, "qlora",
+                 "adapters of linear layers whose frozen weights are codes of 4 or 8 bits (QLoRA)",
+                 config, qlora_options, &qlora_vt),
 };
 TT_PLUGIN("lora", "1.0", components);

@@ -60,15 +60,17 @@ static inline tt_value *low_factor(tt_builder *b, const tt_product *p, low_side 
     return is_row == wants_row ? s : tt_transpose(b, s, swap);
 }
 
-/* The product times the scales of one operand. A single scale multiplies as a scalar: a sum over ranks
- * stays pending, so that a gradient is reduced to its shards and not to the whole. */
+/* The product times the scales of one operand. A sum over ranks stays pending, so that a gradient is
+ * reduced to its shards and not to the whole. */
 static inline tt_value *low_times(tt_builder *b, const tt_product *p, tt_value *product,
                                   low_side side, tt_value *s)
 {
     const tt_type *t = tt_value_type(s);
-    if (t->n_dims == 2 && t->dims[0].size == 1 && t->dims[1].size == 1)
-        return tt_mul(b, product, tt_reshape(b, s, NULL, 0));
-    return tt_mul(b, product, low_factor(b, p, side, s));
+    const int one = t->n_dims == 2 && t->dims[0].size == 1 && t->dims[1].size == 1;
+    tt_value *in[2] = {product, one ? tt_reshape(b, s, NULL, 0) : low_factor(b, p, side, s)};
+    tt_value *out = NULL;
+    tt_op(b, "scale_by", in, 2, NULL, &out, 1);
+    return out;
 }
 
 /* The product of x and y, quantized by ox and oy. Where each has one scale along the sum, the scales

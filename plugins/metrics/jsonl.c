@@ -28,7 +28,7 @@ typedef struct {
 static const char *const order[] = {"epoch",  "loss",          "loss_max", "grad_norm",  "lr",
                                     "tokens", "n_tokens_seen", "tps",      "tps_global", "tflops",
                                     "mfu",    "mem_gib",       "time_s"};
-static const char *const integers[] = {"epoch", "tokens", "n_tokens_seen", "validation/tokens"};
+static const char *const integers[] = {"epoch", "tokens", "n_tokens_seen", "n_samples_seen"};
 
 static bool listed(const char *const *list, size_t n, const char *name)
 {
@@ -40,13 +40,21 @@ static bool listed(const char *const *list, size_t n, const char *name)
 
 /* ---- one line ---- */
 
+/* "validation/tokens", "validation/wiki/tokens" */
+static bool is_integer(const char *name)
+{
+    const char *last = strrchr(name, '/');
+    return listed(integers, TT_COUNT(integers), name) ||
+           (strncmp(name, "validation/", 11) == 0 && strcmp(last, "/tokens") == 0);
+}
+
 /* The shortest text that reads back as the same number; JSON has no NaN. */
 static void put_number(FILE *f, const char *name, double x)
 {
     char text[40];
     if (!isfinite(x)) {
         fputs("null", f);
-    } else if (listed(integers, TT_COUNT(integers), name) && fabs(x) < 9.3e18) {
+    } else if (is_integer(name) && fabs(x) < 9.3e18) {
         fprintf(f, "%lld", llrint(x));
     } else {
         for (int digits = 6; digits <= 17; digits++) {

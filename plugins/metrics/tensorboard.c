@@ -31,21 +31,27 @@ typedef struct {
     bytes event, summary, record; /* the buffer is kept, so that a step allocates nothing */
 } sink;
 
+#define USUAL_RECORD ((size_t)8192)
+
 /* ---- encoding ---- */
+
+static bool tb_reserve(bytes *b, size_t cap)
+{
+    uint8_t *grown = cap > b->cap ? realloc(b->p, cap) : b->p;
+    if (!grown)
+        return false;
+    b->p = grown;
+    b->cap = cap > b->cap ? cap : b->cap;
+    return true;
+}
 
 static void tb_add(bytes *b, const void *p, size_t n)
 {
     if (n == 0)
         return;
-    if (b->n + n > b->cap) {
-        const size_t cap = 2 * (b->n + n) + 256;
-        uint8_t *grown = realloc(b->p, cap);
-        if (!grown) {
-            b->failed = true;
-            return;
-        }
-        b->p = grown;
-        b->cap = cap;
+    if (b->n + n > b->cap && !tb_reserve(b, 2 * (b->n + n) + 256)) {
+        b->failed = true;
+        return;
     }
     memcpy(b->p + b->n, p, n);
     b->n += n;
@@ -294,7 +300,11 @@ static tt_status open_sink(const void *config, const tt_metrics_env *env, void *
     }
     s->fd = -1;
     tt_status status = TT_OK;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+    /* Room for a record of some hundred metrics: the writer allocates nothing while steps run. */
+    if (!tb_reserve(&s->event, USUAL_RECORD) || !tb_reserve(&s->summary, USUAL_RECORD) ||
+        !tb_reserve(&s->record, USUAL_RECORD))
+        status = TT_FAIL(err, TT_ENOMEM, "out of memory opening a TensorBoard file");
+    else if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         status = TT_FAIL(err, TT_EIO, "cannot make the folder %s: %s", folder, strerror(errno));
     if (status == TT_OK)
         status = create(s, env->dump_folder, wall, err);

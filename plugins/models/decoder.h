@@ -20,7 +20,9 @@ static inline double decoder_embedding_scale(const decoder *c, tt_dtype dtype)
     return (double)(dtype == TT_BF16 ? rounded : scale);
 }
 
-static inline void decoder_describe(const decoder_kind *kind, const decoder *c, tt_builder *b)
+/* state: the argument of kind->feed_forward */
+static inline void decoder_describe_with(const decoder_kind *kind, const decoder *c, tt_builder *b,
+                                         void *state)
 {
     const tt_dim V = TT_DIM(c->vocab_size, "vocab"), table[] = {V, TT_DIM(c->dim, "embed")};
     const decoder_init ends = kind->init(c, 0);
@@ -30,7 +32,7 @@ static inline void decoder_describe(const decoder_kind *kind, const decoder *c, 
     if (kind->scaled_embedding)
         x = tt_scale(b, x, decoder_embedding_scale(c, tt_value_type(x)->dtype));
     for (int64_t i = 0; i < c->n_layers; i++)
-        x = decoder_block(b, kind, c, i, x);
+        x = decoder_block(b, kind, c, i, x, state);
     x = decoder_norm(b, kind, c, x, "model.norm");
     x = c->tie_embeddings ? tt_linear_w(b, x, w)
                           : tt_linear(b, x, "lm_head", V, &(tt_linear_opts){.init = ends.head});
@@ -38,6 +40,11 @@ static inline void decoder_describe(const decoder_kind *kind, const decoder *c, 
     if (cap > 0.0)
         x = tt_scale(b, tt_tanh(b, tt_scale(b, x, 1.0 / cap)), cap);
     tt_output(b, "logits", x);
+}
+
+static inline void decoder_describe(const decoder_kind *kind, const decoder *c, tt_builder *b)
+{
+    decoder_describe_with(kind, c, b, NULL);
 }
 
 #endif

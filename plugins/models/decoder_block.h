@@ -29,15 +29,23 @@ typedef enum {
 } decoder_qk_norm;
 
 /* How a model differs from the others. */
-typedef struct {
+typedef struct decoder_kind {
     bool qkv_bias; /* q_proj, k_proj and v_proj have a bias, o_proj has none */
     decoder_qk_norm qk_norm;
     const decoder_norms *norms; /* NULL: decoder_norms_before */
     bool norms_from_one;        /* norms multiply by 1 + weight, and the weight begins with 0 */
-    bool scaled_embedding;      /* embeddings are multiplied by the root of D */
-    bool fused;                 /* files hold q, k and v, and gate and up, in one tensor each */
+    bool sinks;            /* each head has a learned logit that only enters the softmax's sum */
+    bool scaled_embedding; /* embeddings are multiplied by the root of D */
+    bool fused;            /* files hold q, k and v, and gate and up, in one tensor each */
     tt_value *(*activation)(tt_builder *b, tt_value *gate); /* NULL: tt_silu */
     decoder_init (*init)(const decoder *c, int64_t layer);
+    /* (optional) The attention of a block; NULL: decoder_attention(). */
+    tt_value *(*attention)(tt_builder *b, const struct decoder_kind *kind, const decoder *c,
+                           const decoder_init *init, int64_t layer, tt_value *x);
+    /* (optional) The feed-forward layer of a block; NULL: decoder_mlp(). state: as given to
+     * decoder_describe_with(). */
+    tt_value *(*feed_forward)(tt_builder *b, const struct decoder_kind *kind, const decoder *c,
+                              const decoder_init *init, int64_t layer, tt_value *x, void *state);
 } decoder_kind;
 
 /* normal(0.02); with more layers, a smaller deviation for weights that write to the residual
@@ -109,6 +117,13 @@ static inline tt_value *decoder_turn(tt_builder *b, const decoder_kind *kind, co
     return decoder_rotates(c, layer) ? tt_rope(b, x, tt_input(b, "pos"), &rope) : x;
 }
 
+/* The parameter sinks [H]. */
+static inline tt_value *decoder_sinks(tt_builder *b, const decoder *c, const decoder_init *init)
+{
+    const tt_dim H = TT_DIM(c->n_heads, "heads");
+    return tt_param(b, "sinks", &H, 1, &(tt_param_opts){.init = init->plain, .tags = "sinks"});
+}
+
 static inline tt_value *decoder_attention(tt_builder *b, const decoder_kind *kind, const decoder *c,
                                           const decoder_init *init, int64_t layer,
                                           tt_value *x) /* [T,D] */
@@ -118,7 +133,7 @@ static inline tt_value *decoder_attention(tt_builder *b, const decoder_kind *kin
     const tt_dim H = TT_DIM_UNIT(nq, "heads", hd), K = TT_DIM_UNIT(nk, "kv_heads", hd);
     const tt_linear_opts in = {.bias = kind->qkv_bias || c->attention_bias, .init = init->plain};
     const tt_linear_opts out = {.bias = c->attention_bias, .init = init->out};
-    const tt_attention_opts opts = {
+    tt_attention_opts opts = {
         .window = decoder_window(c, layer),
         .dropout = c->attention_dropout,
         .softcap = c->attn_logit_softcapping > 0.0 ? c->attn_logit_softcapping : 0.0,
@@ -128,6 +143,8 @@ static inline tt_value *decoder_attention(tt_builder *b, const decoder_kind *kin
     const char *file = kind->fused ? qkv : NULL;
     tt_scope(b, "self_attn");
     (void)tt_input(b, "pos"); /* [T] */
+    if (kind->sinks)
+        opts.sinks = decoder_sinks(b, c, init);
     tt_value *q = decoder_linear(b, x, "q_proj", H, &in, file, 0);
     q = decoder_turn(b, kind, c, layer, q, "q_norm");
     tt_value *k = decoder_linear(b, x, "k_proj", K, &in, file, nq);
@@ -159,16 +176,17 @@ static inline tt_value *decoder_mlp(tt_builder *b, const decoder_kind *kind, con
 
 /* x [T,D] after block `layer` */
 static inline tt_value *decoder_block(tt_builder *b, const decoder_kind *kind, const decoder *c,
-                                      int64_t layer, tt_value *x)
+                                      int64_t layer, tt_value *x, void *state)
 {
     const decoder_norms *norms = kind->norms ? kind->norms : &decoder_norms_before;
     const decoder_init init = kind->init(c, layer);
     tt_block(b, "model.layers.%lld", (long long)layer);
     tt_value *h = decoder_norm(b, kind, c, x, norms->attention_in);
-    h = decoder_attention(b, kind, c, &init, layer, h);
+    h = (kind->attention ? kind->attention : decoder_attention)(b, kind, c, &init, layer, h);
     x = tt_add(b, x, decoder_norm(b, kind, c, h, norms->attention_out));
     h = decoder_norm(b, kind, c, x, norms->mlp_in);
-    h = decoder_mlp(b, kind, c, &init, layer, h);
+    h = kind->feed_forward ? kind->feed_forward(b, kind, c, &init, layer, h, state)
+                           : decoder_mlp(b, kind, c, &init, layer, h);
     x = tt_add(b, x, decoder_norm(b, kind, c, h, norms->mlp_out));
     tt_block_end(b);
     return x;

@@ -40,7 +40,9 @@ static inline void rope_add_scaling(json_text *t, const tt_rope_opts *r, const r
         {"high_freq_factor", r->high_freq_factor},
         {"beta_fast",        r->beta_fast       },
         {"beta_slow",        r->beta_slow       },
-        {"attention_factor", r->attention_factor}
+        {"attention_factor", r->attention_factor},
+        {"mscale",           f->mscale          },
+        {"mscale_all_dim",   f->mscale_all_dim  }
     };
     static const char *const names[] = {[TT_ROPE_LINEAR] = "linear",
                                         [TT_ROPE_LLAMA3] = "llama3",

@@ -12,10 +12,12 @@
 #define ROPE_MAX_PAIRS 512
 
 /* LongRoPE's divisors of the frequencies, for sequences of up to the original context length and for
- * longer ones. */
+ * longer ones; and DeepSeek's members of YaRN, which only multi-head latent attention has (mla.h). */
 typedef struct {
     int64_t n_short, n_long;
     double short_factor[ROPE_MAX_PAIRS], long_factor[ROPE_MAX_PAIRS];
+    bool takes_mscale; /* set before reading: mscale and mscale_all_dim are known keys */
+    double mscale, mscale_all_dim; /* of yarn; 0: not given */
 } rope_factors;
 
 typedef struct {
@@ -107,6 +109,8 @@ static inline tt_status rope_set_member(const char *key, rope_reader *value, tt_
         const char *name;
         double *at;
     } numbers[] = {
+        {"mscale",                           &f->mscale                 },
+        {"mscale_all_dim",                   &f->mscale_all_dim         },
         {"factor",                           &out->factor               },
         {"low_freq_factor",                  &out->low_freq_factor      },
         {"high_freq_factor",                 &out->high_freq_factor     },
@@ -131,7 +135,7 @@ static inline tt_status rope_set_member(const char *key, rope_reader *value, tt_
         return TT_OK;
     }
     for (size_t i = 0; i < TT_COUNT(numbers); i++) {
-        if (strcmp(key, numbers[i].name) != 0)
+        if (strcmp(key, numbers[i].name) != 0 || (i < 2 && !f->takes_mscale))
             continue;
         char *end = NULL;
         const double x = strtod(value->text, &end);

@@ -28,6 +28,8 @@ static char first_failure[400];
 static const tt_comm_vt *lvt = &tt_local_vt;
 static _Thread_local member *self;
 static bool reach = true, with_mutant, may_die;
+static bool
+    calls_fail; /* on some members alone: what the others enqueued still reads their memory */
 static pthread_barrier_t all_synced;
 
 static void member_fail(member *m, int line, tt_status s, const char *text)
@@ -72,7 +74,8 @@ static void run_member(member *m)
     MUST(m->dist.data_vt->on(m->all, m->d.q[0], E));
     m->fn(m);
     (void)dev_sync(&m->d, 0, NULL);
-    if (with_mutant) /* far ends the process if one frees what others' work still uses */
+    if (with_mutant ||
+        calls_fail) /* far ends the process if one frees what others' work still uses */
         pthread_barrier_wait(&all_synced);
     m->dist.data_vt->group_free(m->all);
     has_left = m->rank == first_to_leave ? 1 : has_left;

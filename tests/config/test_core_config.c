@@ -85,9 +85,8 @@ static const char *const refused[][2] = {
         "job.json:1:27: checkpoint.folder: expected a name, got \"\""),
     BAD("{\"profiler\": {\"profile_freq\": 0}}",
         "job.json:1:31: profiling.freq: expected 1 to 1000000000000, got 0"),
-    BAD("{\"parallelism\": {\"expert_parallel_degree\": 2}}",
-        "job.json:1:44: parallelism.expert_parallel_degree: not built yet; only the default 1 "
-        "works"),
+    BAD("{\"parallelism\": {\"expert_parallel_degree\": 0}}",
+        "job.json:1:44: parallelism.expert_parallel_degree: expected 1 to 1000000, got 0"),
     BAD("{\"training\": {\"seq_len\": 4, \"max_context_length\": 4}}",
         "job.json:1:29: training.max_context_length: the same option as training.seq_len; keep one "
         "of them"),

@@ -85,7 +85,7 @@ static void test_job_errors_name_the_file_they_are_in(void **state)
     file(state, "b.json", "{\"training\": {\n  \"steps\": \"x\"}}");
     const char *a = file(state, "a.json", "{\"extends\": \"b.json\"}");
     assert_string_equal(load_error(state, a, &c),
-                        "b.json:2:12: training.steps: expected an integer, got \"x\"");
+                        "b.json:2:12: training.steps: expected an integer or null, got \"x\"");
     file(state, "b.json", "{\"training\": {\n  \"seq_length\": 3}}");
     assert_string_equal(
         load_error(state, a, &c),

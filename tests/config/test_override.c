@@ -36,12 +36,13 @@ static void test_override_takes_json_or_bare_strings(void **state)
 
 /* key, value, error */
 static const char *const refused[][3] = {
-    BAD("training.steps", "ten", "--training.steps: expected an integer, got \"ten\""),
-    BAD("training.steps", "", "--training.steps: expected an integer, got \"\""),
-    BAD("training.steps", "1.5", "--training.steps: expected an integer, got 1.5"),
+    BAD("training.steps", "ten", "--training.steps: expected an integer or null, got \"ten\""),
+    BAD("training.steps", "", "--training.steps: expected an integer or null, got \"\""),
+    BAD("training.steps", "1.5", "--training.steps: expected an integer or null, got 1.5"),
     BAD("training.steps", "-1", "--training.steps: expected 0 to 1000000000000, got -1"),
     BAD("training.steps", "[1",
-        "--training.steps: expected an integer, got \"[1\" (as JSON: value:1:3: expected ',' or "
+        "--training.steps: expected an integer or null, got \"[1\" (as JSON: value:1:3: expected "
+        "',' or "
         "']', found the end of the text)"),
     BAD("training.seq_length", "3",
         "--training.seq_length: unknown key (did you mean training.seq_len?)"),
@@ -50,9 +51,9 @@ static const char *const refused[][3] = {
     BAD("nosuch", "3", "--nosuch: unknown key"),
     BAD("training", "3", "--training: expected an object, got 3"),
     BAD("training", "{\"steps\": \"x\"}",
-        "--training: training.steps: expected an integer, got \"x\""),
+        "--training: training.steps: expected an integer or null, got \"x\""),
     BAD("training.steps.x", "3",
-        "--training.steps.x: training.steps: expected an integer, got an object"),
+        "--training.steps.x: training.steps: expected an integer or null, got an object"),
     BAD("metrics.enable_tensorboard", "yes",
         "--metrics.enable_tensorboard: expected true or false, got \"yes\""),
     BAD("metrics.enable_tensorboard", "1",

@@ -71,13 +71,13 @@ static void test_schema_agrees_with_the_tables(void **state)
     equals(s, "additionalProperties", "false");
     equals(s, "properties/spec/default", "\"llama3\"");
     equals(s, "properties/training/additionalProperties", "false");
-    equals(s, "properties/training/properties/steps/type", "\"integer\"");
+    equals(s, "properties/training/properties/steps/type", "[\"integer\",\"null\"]");
     equals(s, "properties/training/properties/steps/minimum", "0");
     equals(s, "properties/training/properties/max_norm/type", "\"number\"");
     equals(s, "properties/training/properties/max_context_length/deprecated", "true");
     equals(s, "properties/activation_checkpoint/properties/mode/enum",
            "[\"none\",\"selective\",\"full\",\"budget\"]");
-    equals(s, "properties/parallelism/properties/expert_parallel_degree/const", "1");
+    equals(s, "properties/parallelism/properties/expert_parallel_degree/maximum", "1000000");
     equals(s, "properties/checkpoint/properties/initial_load_path/type", "[\"string\",\"null\"]");
     equals(s, "properties/validator/$ref", "\"#/properties/validation\"");
     equals(s, "properties/extends/type", "\"string\"");

@@ -50,6 +50,7 @@
     F(cuKernelSetAttribute, (int, int, void *, int))                                               \
     F(cuLaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,         \
                        unsigned, void *, void **, void **))                                        \
+    F(fake_inject, (const char *, int, int))                                                       \
     F(fake_queue_add, (void *, const void *))
 #define FAKE_NVRTC_FUNCTIONS(F)                                                                    \
     F(nvrtcCreateProgram,                                                                          \

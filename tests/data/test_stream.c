@@ -182,7 +182,7 @@ static void test_stream_of_one_epoch_fills_up_its_last_batch(void **state)
         int64_t counted = 0, seen = 0;
         fake f = {.fail_at = -1, .bad_at = -1};
         tt_stream_opts o = options(&f, 2, 2, rank, 2); /* 13 samples in batches of 8 */
-        o.once = true;
+        o.by_epoch = true;
         o.n_steps = 2;
         tt_stream *s = open_stream(&o);
         for (int step = 0; step < 2; step++) {

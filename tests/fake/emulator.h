@@ -195,6 +195,12 @@ TT_DEV int tt_atomic_add(int *p, int v)
     *p = (int)((u32)was + (u32)v);
     return was;
 }
+TT_DEV int tt_atomic_max(int *p, int v)
+{
+    const int before = *p;
+    *p = before > v ? before : v;
+    return before;
+}
 TT_DEV i64 tt_atomic_min(i64 *p, i64 v)
 {
     const i64 was = *p;

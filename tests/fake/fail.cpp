@@ -35,12 +35,26 @@ static std::vector<injection> parse_injections()
     return list;
 }
 
+static std::vector<injection> &all_injections()
+{
+    static std::vector<injection> list = parse_injections();
+    return list;
+}
+
+/* The call-th call of the function from now on returns the result. */
+extern "C" __attribute__((visibility("default"))) int fake_inject(const char *function, int call,
+                                                                   int result)
+{
+    std::lock_guard<std::recursive_mutex> locked(fake_lock);
+    all_injections().push_back({function, call, result, 0});
+    return 0;
+}
+
 extern "C" __attribute__((visibility("default"))) int fake_injected(const char *function)
 {
     std::lock_guard<std::recursive_mutex> locked(fake_lock);
-    static std::vector<injection> injections = parse_injections();
     int result = 0;
-    for (injection &i : injections)
+    for (injection &i : all_injections())
         if (i.what == function && (++i.n_calls == i.call || !i.call))
             result = i.result;
     return result;

@@ -15,10 +15,11 @@ import zlib
 import torch
 import torch.nn.functional as F
 import transformers
-from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
-                          GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
+                          GptOssConfig, GptOssForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
-                          Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+                          Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
 import oracle
 
@@ -45,17 +46,52 @@ LAYERS = ["sliding_attention", "full_attention", "sliding_attention"]
 OLMO3 = {**OLMO2, "sliding_window": 9, "sliding_window_pattern": 2, "rope_scaling": oracle.YARN}
 SMOLLM3 = {**OLMO2, "no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 7, "layer_types": LAYERS,
            "attention_bias": True, "mlp_bias": True}
+# 5 experts and 7, so that no mesh divides them; a layer without experts; the loss of transformers over all layers
+MIXTRAL = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 37, "vocab_size": 277, "num_experts": 5,
+           "num_experts_per_tok": 2}
+QWEN3_MOE = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 61, "vocab_size": 277,
+             "num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 29, "norm_topk_prob": False,
+             "mlp_only_layers": [1]}
+QWEN3_MOE_AUX = {**QWEN3_MOE, "norm_topk_prob": True, "mlp_only_layers": [], "output_router_logits": True,
+                 "router_aux_loss_coef": 0.5, "layer_balance_loss_coef": 0.3, "sequence_balance_loss_coef": 0.7,
+                 "router_z_loss_coef": 0.01}
+# losses that do not depend on how a step is cut into micro-batches
+QWEN3_MOE_EACH = {**QWEN3_MOE, "router_z_loss_coef": 0.02, "sequence_balance_loss_coef": 0.4}
+
+# heads of 12 + 6 and 10, of which nothing divides anything; layers without experts
+DEEPSEEK = {"dim": 48, "n_layers": 3, "n_heads": 6, "hidden_dim": 111, "vocab_size": 277, "q_lora_rank": 21, "kv_lora_rank": 19,
+            "qk_nope_head_dim": 12, "qk_rope_head_dim": 6, "v_head_dim": 10, "first_k_dense_replace": 3, "attention_bias": True,
+            "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "mscale": 0.707,
+                             "mscale_all_dim": 1.3}}
+DEEPSEEK_Q = {**{k: v for k, v in DEEPSEEK.items() if k not in ("q_lora_rank", "attention_bias")}, "rope_interleave": False,
+              "rope_scaling": None}
+# 7 experts of 17; the second layer sees all tokens
+GPT_OSS = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 17, "vocab_size": 277,
+           "num_experts": 7, "num_experts_per_tok": 3, "sliding_window": 9,
+           "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "truncate": False}}
+# V3's routers, and V2's; 6 groups of 2 experts. The counts of experts take no part in the gradients.
+DEEPSEEK_MOE = {**DEEPSEEK_Q, "rope_interleave": True, "first_k_dense_replace": 1, "num_experts": 12, "num_experts_per_tok": 3,
+                "moe_intermediate_size": 23, "n_shared_experts": 1, "n_group": 6, "topk_group": 2, "norm_topk_prob": True,
+                "routed_scaling_factor": 2.5}
+DEEPSEEK_V2 = {**DEEPSEEK_MOE, "kv_lora_rank": 20, "topk_method": "group_limited_greedy", "norm_topk_prob": False, "routed_scaling_factor": 1.7,
+               "n_shared_experts": 2}
 
 
-def job(spec, args):
-    return {**oracle.job(args, oracle.GRADIENT, local=2, accumulate=2), "spec": spec}
+def job(spec, args, accumulate=2):
+    return {**oracle.job(args, oracle.GRADIENT, local=4 // accumulate, accumulate=accumulate), "spec": spec}
 
 
 CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_embeddings": False}),
          "qwen3": job("qwen3", QWEN3), "qwen3_untied": job("qwen3", {**QWEN3, "tie_embeddings": False}),
          "qwen2": job("qwen2", QWEN2), "qwen2_window": job("qwen2", QWEN2_WINDOW), "mistral": job("mistral", MISTRAL),
          "gemma": job("gemma", GEMMA), "olmo3": job("olmo3", OLMO3), "smollm3": job("smollm3", SMOLLM3),
-         "gemma2": job("gemma2", GEMMA2), "gemma3": job("gemma3", GEMMA3), "phi3": job("phi3", PHI3), "olmo2": job("olmo2", OLMO2)}
+         "gemma2": job("gemma2", GEMMA2), "gemma3": job("gemma3", GEMMA3), "phi3": job("phi3", PHI3), "olmo2": job("olmo2", OLMO2),
+         "deepseek": job("deepseek_v3", DEEPSEEK), "deepseek_q": job("deepseek_v3", DEEPSEEK_Q),
+         "deepseek_v3": job("deepseek_v3", DEEPSEEK_MOE), "deepseek_v2": job("deepseek_v3", DEEPSEEK_V2),
+         "gpt_oss": job("gpt_oss", GPT_OSS),
+         "mixtral": job("mixtral", MIXTRAL), "qwen3_moe": job("qwen3_moe", QWEN3_MOE),
+         "qwen3_moe_aux": job("qwen3_moe", QWEN3_MOE_AUX, accumulate=1),
+         "qwen3_moe_each": job("qwen3_moe", QWEN3_MOE_EACH)}
 
 
 def gpt2_model(a):
@@ -67,11 +103,14 @@ def gpt2_model(a):
 
 
 # the defaults of our models, and what they make of their arguments
-DEFAULTS = {"gemma": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True),
+DEFAULTS = {"gpt_oss": dict(norm_eps=1e-5, rope_theta=1.5e5, num_local_experts=7),
+            "deepseek_v3": dict(norm_eps=1e-6, rope_theta=1e4, q_lora_rank=None, n_kv_heads=None, num_experts=8),
+            "gemma": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True),
             "olmo3": dict(norm_eps=1e-6, rope_theta=5e5, rope_local_base_freq=5e5, layer_types=LAYERS),
             "smollm3": dict(norm_eps=1e-6, rope_theta=5e6, tie_embeddings=True),
             "gemma2": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True), "gemma3": dict(norm_eps=1e-6, rope_theta=1e6,
-            tie_embeddings=True), "phi3": dict(norm_eps=1e-5, rope_theta=1e4), "olmo2": dict(norm_eps=1e-6, rope_theta=5e5)}
+            tie_embeddings=True), "phi3": dict(norm_eps=1e-5, rope_theta=1e4), "olmo2": dict(norm_eps=1e-6, rope_theta=5e5),
+            "mixtral": dict(norm_eps=1e-5, rope_theta=1e6), "qwen3_moe": dict(norm_eps=1e-6, rope_theta=1e6)}
 
 
 def all_args(spec, args):
@@ -79,7 +118,7 @@ def all_args(spec, args):
 
 
 def rope_of(a):
-    rope = {"rope_theta": a["rope_theta"], "rope_type": "default", **a.get("rope_scaling", {})}
+    rope = {"rope_theta": a["rope_theta"], "rope_type": "default", **(a.get("rope_scaling") or {})}
     if "partial_rotary_factor" in a:
         rope["partial_rotary_factor"] = a["partial_rotary_factor"]
     if "rope_local_base_freq" in a:
@@ -95,9 +134,9 @@ def llama_like(config, model, *more):
                             vocab_size=a["vocab_size"], rms_norm_eps=a["norm_eps"],
                             tie_word_embeddings=a.get("tie_embeddings", False),
                             rope_parameters=rope_of(a), pad_token_id=None,
-                            max_position_embeddings=256, attn_implementation="eager",
+                            max_position_embeddings=256, attn_implementation="eager", experts_implementation="eager",
                             **{k: a["rope_scaling"][k] for k in ("original_max_position_embeddings",)
-                               if k in a.get("rope_scaling", {})},
+                               if k in (a.get("rope_scaling") or {})},
                             **{key: a[key] for key in more if key in a}))
     return build
 
@@ -151,7 +190,58 @@ def same(t):
     return t
 
 
-FAMILY = {"gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
+# ttrun's names of an expert's gate, up and down
+EXPERTS = {"deepseek_v3": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down")),
+           "mixtral": ("block_sparse_moe.experts.w1", "block_sparse_moe.experts.w3", "block_sparse_moe.experts.w2"),
+           "qwen3_moe": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down"))}
+
+
+def moe_maps(spec):
+    """gate and up [E,F,D] are gate_up_proj [E,2F,D] in transformers' modules."""
+    gate, up, down = EXPERTS[spec]
+
+    def to_module(t):
+        out = {}
+        for name, x in t.items():
+            if gate in name:
+                both = torch.cat([x, t[name.replace(gate, up)]], 1)
+                out[name.replace(gate + ".weight", "mlp.experts.gate_up_proj")] = both
+            elif up not in name:
+                name = name.replace(down + ".weight", "mlp.experts.down_proj")
+                out[name.replace("block_sparse_moe.gate", "mlp.gate")] = x
+        return out
+
+    def from_module(t):
+        out = {}
+        for name, x in t.items():
+            if "gate_up_proj" in name:
+                for p, part in zip((gate, up), x.chunk(2, 1)):
+                    out[name.replace("mlp.experts.gate_up_proj", p + ".weight")] = part
+            else:
+                name = name.replace("mlp.experts.down_proj", down + ".weight")
+                out[name.replace("mlp.gate.", down.split(".")[0] + ".gate.") if "mlp.gate." in name else name] = x
+        return out
+
+    return to_module, from_module
+
+
+DEEPSEEK_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "first_k_dense_replace",
+                 "attention_bias", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "n_group", "topk_group",
+                 "norm_topk_prob", "routed_scaling_factor")
+
+
+def deepseek(a):
+    v2 = a.get("topk_method", "noaux_tc") != "noaux_tc"
+    config, model = (DeepseekV2Config, DeepseekV2ForCausalLM) if v2 else (DeepseekV3Config, DeepseekV3ForCausalLM)
+    keys = DEEPSEEK_KEYS + (("topk_method", ) if v2 else ("rope_interleave",))
+    a = {**a, "n_routed_experts": a["num_experts"]}
+    return llama_like(config, model, "n_routed_experts", *keys)(a)
+
+
+FAMILY = {"gpt_oss": (llama_like(GptOssConfig, GptOssForCausalLM, "head_dim", "num_local_experts", "num_experts_per_tok",
+                                 "sliding_window"), same, same),
+          "deepseek_v3": (deepseek, *moe_maps("deepseek_v3")),
+          "gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
           "qwen2": (llama_like(Qwen2Config, Qwen2ForCausalLM, "use_sliding_window", "sliding_window", "max_window_layers"),
                     same, same),
           "gemma": (llama_like(GemmaConfig, GemmaForCausalLM, "head_dim"), same, same),
@@ -164,35 +254,70 @@ FAMILY = {"gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_li
                                 "sliding_window_pattern"), same, same),
           "phi3": (llama_like(Phi3Config, Phi3ForCausalLM, "sliding_window"), phi3_to_file, phi3_from_file),
           "olmo2": (llama_like(Olmo2Config, Olmo2ForCausalLM), same, same),
+          "mixtral": (llama_like(MixtralConfig, MixtralForCausalLM, "num_experts", "num_experts_per_tok"), *moe_maps("mixtral")),
+          "qwen3_moe": (llama_like(Qwen3MoeConfig, Qwen3MoeForCausalLM, "head_dim", "num_experts", "num_experts_per_tok",
+                                   "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "output_router_logits",
+                                   "router_aux_loss_coef"), *moe_maps("qwen3_moe")),
           "mistral": (llama_like(MistralConfig, MistralForCausalLM, "head_dim", "sliding_window"), same, same)}
 
 
+BUFFER = "e_score_correction_bias"  # no parameter, and 0 at first
+
+
+def router_losses(logits, args, sequences):
+    """The losses that transformers does not have, written out: name → (value, weight). logits: [tokens, experts] of each layer."""
+    k, out = args.get("num_experts_per_tok"), {}
+    p = [x.softmax(-1) for x in logits]
+    slots = [F.one_hot(x.topk(k).indices, x.shape[-1]).sum(1).to(x.dtype) for x in p]
+
+    def balance(p, slots):  # [T, E] of T tokens: E / (k T^2) * sum over e of slots_e * p_e
+        t, e = p.shape
+        return e / (k * t * t) * (slots.sum(0) * p.sum(0)).sum()
+
+    each = [[balance(*pair) for pair in zip(x.chunk(sequences), s.chunk(sequences))] for x, s in zip(p, slots)]
+    values = {"layer_balance": sum(balance(x, s) for x, s in zip(p, slots)),
+              "sequence_balance": sum(sum(x) / len(x) for x in each),
+              "router_z": sum(x.logsumexp(-1).pow(2).mean() for x in logits)}
+    for name, key in (("layer_balance", "layer_balance_loss_coef"), ("sequence_balance", "sequence_balance_loss_coef"),
+                      ("router_z", "router_z_loss_coef")):
+        if args.get(key):
+            out[name] = values[name], args[key]
+    return out
+
+
 def first_step(init, j, dtype):
-    """Loss, norm of the gradient, and the gradients by ttrun's names."""
+    """Loss, norm of the gradient, the gradients by ttrun's names, and the losses besides the cross-entropy."""
     build, to_file, from_file = FAMILY[j["spec"]]
     args = all_args(j["spec"], j["model"]["args"])
     m = build(args).to(dtype).eval()  # eval: no dropout
     missing, unexpected = m.load_state_dict({n: x.to(dtype) for n, x in to_file(init).items()}, strict=False)
     tied = args.get("tie_embeddings", False)
-    assert not unexpected and set(missing) <= ({"lm_head.weight"} if tied else set()), (missing, unexpected)
+    missing = {n for n in missing if not n.endswith(BUFFER)}
+    assert not unexpected and missing <= ({"lm_head.weight"} if tied else set()), (missing, unexpected)
     m.tie_weights()
     t = j["training"]
     ids, labels, pos, _ = oracle.batch(j, 0, t["global_batch_size"])
-    loss = F.cross_entropy(m(input_ids=ids, position_ids=pos).logits.flatten(0, 1), labels.flatten())
-    loss.backward()
+    moe = {"output_router_logits": True} if "num_experts" in args else {}
+    out = m(input_ids=ids, position_ids=pos, **moe)
+    loss = F.cross_entropy(out.logits.flatten(0, 1), labels.flatten())
+    more = router_losses(out.router_logits, args, len(ids)) if moe else {}
+    if args.get("output_router_logits"):
+        more["load_balance"] = out.aux_loss, m.router_aux_loss_coef
+    (loss + sum(w * v for v, w in more.values())).backward()
     g = from_file({n: p.grad for n, p in m.named_parameters()})  # a tied weight is named once
     assert set(g) == set(init), set(g) ^ set(init)
-    return loss.item(), math.sqrt(sum(x.double().pow(2).sum().item() for x in g.values())), g
+    return loss.item(), math.sqrt(sum(x.double().pow(2).sum().item() for x in g.values())), g, {n: v.item() for n, (v, _) in more.items()}
 
 
 def golden(name, j, ttrun):
-    init = oracle.initial_values(ttrun, j)
-    loss, norm, g = first_step(init, j, torch.float64)
-    loss32, norm32, g32 = first_step(init, j, torch.float32)
+    init = {n: x for n, x in oracle.initial_values(ttrun, j).items() if not n.endswith(BUFFER)}
+    loss, norm, g, more = first_step(init, j, torch.float64)
+    loss32, norm32, g32, _ = first_step(init, j, torch.float32)
     f32 = {"gradient": oracle.deviation(g32, g)[0], "loss": abs(loss32 - loss), "grad_norm": abs(norm32 / norm - 1)}
     version = torch.__version__.split("+")[0]
     out = {"made_by": f"tests/golden/models_golden.py, transformers {transformers.__version__}, PyTorch {version}, float64",
-           "job": j, "float32": f32, "steps": [{"loss": loss, "grad_norm": norm, "lr": j["optimizer"]["lr"]}],
+           "job": j, "float32": f32, "steps": [{"loss": loss, "grad_norm": norm, "lr": j["optimizer"]["lr"],
+                                                                 **({"losses": more} if more else {})}],
            "init": {n: zlib.crc32(p.numpy().tobytes()) for n, p in sorted(init.items())},
            "rms_all": oracle.rms_of(g), "gradients": oracle.summary(g)}
     with open(os.path.join(oracle.HERE, name + ".json"), "w") as f:

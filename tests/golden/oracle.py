@@ -52,6 +52,11 @@ SGD = {"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": True
        "lr_scheduler": {"name": "wsd", "warmup_steps": 2, "decay_type": "sqrt", "min_lr_factor": 0.0}}
 
 
+def muon(**more):
+    return {"optimizer": {"name": "muon", "lr": 2e-2, "momentum": 0.9, "weight_decay": 0.1, "adamw_lr": 1e-3, **more},
+            "lr_scheduler": {"name": "wsd", "warmup_steps": 2, "decay_type": "sqrt", "min_lr_factor": 0.0}}
+
+
 def job(args, parts, seq=37, local=3, accumulate=1, steps=1, max_norm=0.0, documents=False, **more):
     return {"spec": "llama3", "model": {"args": args}, "tokenizer": {"name": "byte"},
             "dataloader": {"name": "text", "path": ["corpus_*.txt"], "shuffle": False, "document_mask": documents},
@@ -75,6 +80,13 @@ CASES = {
     "tied_adamw": job({**TIED, "rope_scaling": LLAMA3}, ADAMW, accumulate=2, steps=10, max_norm=1.0, documents=True),
     "small_sgd": job({**SMALL, "tie_embeddings": True, "rope_scaling": None}, SGD, seq=19, local=2, accumulate=3, steps=10,
                      max_norm=1.0),
+    **{f"muon_{a}": job(UNTIED,
+                        muon(adjust_lr_fn=a, lr=2e-3 if a == "match_rms_adamw" else 4e-3, nesterov=a != "spectral_unclamped"),
+                        seq=19, local=2, accumulate=3, steps=10, max_norm=1.0)
+       for a in ("original", "match_rms_adamw", "spectral_unclamped")},
+    "muon_polar_express": job({**SMALL, "tie_embeddings": True, "rope_scaling": None},
+                              muon(polynomial="polar_express", dtype="float32", split_heads=True), seq=19, local=2, accumulate=3,
+                              steps=10, max_norm=1.0),
     "bf16_gradient": bf16(job(UNTIED, GRADIENT)),
     "bf16_adamw": bf16(job(TIED, ADAMW, accumulate=2, steps=10, max_norm=1.0, documents=True)),
 }
@@ -224,7 +236,56 @@ def rate(s, i, total):
     return s["min_lr_factor"] + (1 - s["min_lr_factor"]) * g
 
 
+POLAR_EXPRESS = ((8.156554524902461, -22.48329292557795, 15.878769915207462), (4.042929935166739, -2.808917465908714, 0.5000178451051316),
+                 (3.8916678022926607, -2.772484153217685, 0.5060648178503393), (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
+                 (2.3465413258596377, -1.7097828382687081, 0.42323551169305323))
+
+
+class Muon(torch.optim.Muon):
+    """torch.optim.Muon for hidden matrices, AdamW for the rest. polynomial, split_heads and float32 are written out here."""
+
+    def __init__(self, w, o):
+        hidden = {n: p for n, p in w.items() if p.dim() > 1 and "embed" not in n and "lm_head" not in n}
+        self.heads = {id(p): SMALL["head_dim"] for n, p in hidden.items() if n.split(".")[-2] in ("q_proj", "k_proj", "v_proj")}
+        if not o.get("split_heads"):
+            self.heads = {}
+        super().__init__([*hidden.values()], lr=1.0, weight_decay=o["weight_decay"], momentum=o["momentum"], nesterov=o.get("nesterov", True),
+                         adjust_lr_fn=o.get("adjust_lr_fn"))
+        self.rest = torch.optim.AdamW([p for n, p in w.items() if n not in hidden], lr=1.0, betas=(0.9, 0.95), eps=1e-8,
+                                      weight_decay=o["weight_decay"], foreach=False)
+        self.polar = o.get("polynomial") == "polar_express"
+        for g in self.param_groups:
+            g["factor"] = 1.0
+        self.ratio = o["adamw_lr"] / o["lr"]
+
+    @torch.no_grad()
+    def step(self):
+        for g in self.rest.param_groups:
+            g["lr"] = self.param_groups[0]["lr"] * self.ratio
+        self.rest.step()
+        if not self.polar:
+            return super().step()
+        for g in self.param_groups:
+            for p in g["params"]:
+                buf = self.state[p].setdefault("buf", torch.zeros_like(p))
+                buf.lerp_(p.grad, 1 - g["momentum"])
+                m = p.grad.lerp(buf, g["momentum"])
+                parts = m.split(self.heads.get(id(p), len(m)))
+                p.mul_(1 - g["lr"] * g["weight_decay"])
+                p.sub_(torch.cat([self.orthogonal(x) * max(1, len(x) / x.shape[1]) ** 0.5 for x in parts]), alpha=g["lr"])
+
+    @staticmethod
+    def orthogonal(x):
+        x = x / (x.norm() * 1.01 + 1e-6)
+        for a, b, c in POLAR_EXPRESS:
+            gram = x @ x.T
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        return x
+
+
 def optimizer(w, o):
+    if o["name"] == "muon":
+        return Muon(w, o)
     groups, rest = [], dict(w)
     for g in o.get("param_groups", []):
         hit = [n for n in rest if ("norm" in n.rsplit(".", 2)[-2] if g["match"] == "tag:norm" else g["match"] in n)]

@@ -140,6 +140,9 @@ static inline void fill(const tt_tensor *t, const char *kind)
         case 'U':
             put(t, i, floor(u * 65536.0) / 65536.0);
             break;
+        case 'C': /* bytes */
+            put(t, i, floor(u * 256.0));
+            break;
         case 'n':
             put(t, i, 0.3 + 2.0 * u);
             break;
@@ -188,6 +191,8 @@ static inline void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_
     type->dtype = strchr("fnmzjN", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
     if (kind[0] == 'm' || kind[0] == 'g' || kind[0] == 'U')
         type->dtype = TT_F32;
+    if (kind[0] == 'C')
+        type->dtype = TT_U8;
     if (kind[0] == 'h')
         type->dtype = TT_BF16;
     int shifted = -1;

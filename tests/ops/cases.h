@@ -14,6 +14,13 @@ CASE(scale_by)
 {
     ONE(tt_mul(e->b, leaf_of(e, TT_F64, -1, 1, 0, NULL), F(-1, 1, 2, tokens_dim(), N(3))));
 }
+CASE(scale_rows)
+{
+    tt_value *in[2] = {F(-1, 1, 2, tokens_dim(), N(3)), F(-1, 1, 2, tokens_dim(), N(1))},
+             *scaled = NULL;
+    tt_op(e->b, "scale_by", in, 2, NULL, &scaled, 1);
+    ONE(scaled);
+}
 CASE(select)
 {
     tt_value *c = leaf_of(e, TT_BOOL, -1, 1, 2, DIMS(tokens_dim(), N(3)));
@@ -418,24 +425,26 @@ static const struct {
         ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep) ROW(pad) ROW(
             roll) ROW(repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares)
             ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(
-                minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast)
-                ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(
-                    transpose) ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads)
-                    ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(
-                        clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
-                        BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(
-                            rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)
-                            ROW(rope_yarn) ROW(attention) ROW(attention_window)
-                                ROW(attention_sinks) ROW(attention_bias) ROW(attention_bias_window)
-                                    ROW(attention_dropout) ROW(attention_dropout_bias)
-                                        ROW(attention_bias_sinks) ROW(attention_prefix)
-                                            ROW(attention_cross) ROW(cross_entropy)
-                                                ROW(cross_entropy_lse) ROW(sum_exp) ROW(max_last)
-                                                    ROW(pick) ROW(conv1d) ROW(scan) ROW(scan_rows)
-                                                        ROW(scan_heads) ROW(scan_columns)
-                                                            ROW(cumsum) ROW(cumsum_reverse)
-                                                                ROW(cumsum_exclusive) ROW(top_k)
-                                                                    ROW(gather) ROW(scatter_add)
-                                                                        ROW(experts) ROW(random)};
+                minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows) ROW(select) ROW(compare)
+                ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep)
+                    ROW(line_sum) ROW(transpose) ROW(slice) ROW(concat) ROW(broadcast)
+                        ROW(reshape_heads) ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp)
+                            ROW(log_softmax) ROW(clamp) ROW(floor_and_sign) ROW(linear) BATCH(
+                                matmul) BATCH(matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab)
+                                ROW(embedding) ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm)
+                                    ROW(rope) ROW(rope_part) ROW(rope_yarn) ROW(attention) ROW(
+                                        attention_window) ROW(attention_sinks) ROW(attention_bias)
+                                        ROW(attention_bias_window) ROW(attention_dropout)
+                                            ROW(attention_dropout_bias) ROW(attention_bias_sinks)
+                                                ROW(attention_prefix) ROW(attention_cross)
+                                                    ROW(cross_entropy) ROW(cross_entropy_lse) ROW(
+                                                        sum_exp) ROW(max_last) ROW(pick) ROW(conv1d)
+                                                        ROW(scan) ROW(scan_rows) ROW(scan_heads)
+                                                            ROW(scan_columns) ROW(cumsum)
+                                                                ROW(cumsum_reverse)
+                                                                    ROW(cumsum_exclusive) ROW(top_k)
+                                                                        ROW(gather) ROW(scatter_add)
+                                                                            ROW(experts)
+                                                                                ROW(random)};
 
 #endif

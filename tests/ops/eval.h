@@ -15,6 +15,12 @@ typedef struct leaf {
     double lo, hi;
 } leaf;
 
+/* What an op without a kernel expands into on one rank: nodes [begin, end) of the graph, and its results. */
+typedef struct eval_expansion {
+    size_t begin, end;
+    tt_value *outs[TT_MAX_OUTS];
+} eval_expansion;
+
 typedef struct eval {
     tt_arena *arena;
     tt_builder *b;
@@ -24,7 +30,9 @@ typedef struct eval {
     bool decompose; /* decompose every op that has a decomposition */
     leaf leaves[24];
     int n_leaves;
-    tt_tensor *tensors; /* by value id, after eval_prepare */
+    tt_tensor *tensors;         /* by value id, after eval_prepare */
+    eval_expansion *expansions; /* of the first n_nodes nodes; empty: the op runs as it is */
+    size_t n_nodes;
     uint64_t random;
 } eval;
 
@@ -110,11 +118,38 @@ static inline void eval_fill_input(tt_tensor *t, const char *name, uint64_t *ran
                                       : (int32_t)(7.0 * eval_uniform(random));
 }
 
+/* Expands the nodes that have an expansion for every placement, as a mesh of one rank does. */
+static inline void eval_expand(eval *e)
+{
+    static const tt_mesh one_rank;
+    static const tt_label_table no_labels;
+    e->n_nodes = e->g->nodes.n;
+    e->expansions = tt_arena_array(e->arena, e->n_nodes + 1, sizeof *e->expansions);
+    e->g->mesh = &one_rank;
+    e->g->labels = &no_labels;
+    for (size_t i = 0; i < e->n_nodes; i++) {
+        const tt_node *n = e->g->nodes.items[i];
+        const tt_type *in[TT_MAX_INS];
+        eval_expansion *x = &e->expansions[i];
+        if (!(n->op->flags & TT_OP_PLACES_OPERANDS))
+            continue;
+        for (int k = 0; k < n->n_in; k++)
+            in[k] = &n->in[k]->type;
+        const tt_shape_query q = {sizeof q, n->n_in, in, n->attrs, n->op->name};
+        x->begin = e->g->nodes.n;
+        n->op->expand(e->b, &q, n->in, x->outs);
+        x->end = e->g->nodes.n;
+    }
+    e->g->mesh = NULL;
+    e->g->labels = NULL;
+}
+
 /* Room for every value; leaves and inputs get their values. Stops the test if the builder failed.
  */
 static inline void eval_prepare(eval *e)
 {
     tt_error err = {0};
+    eval_expand(e);
     if (tt_builder_finish(e->b, &err) != TT_OK)
         fail_msg("%s", err.text);
     e->tensors = tt_arena_array(e->arena, (size_t)e->g->n_values + 1, sizeof *e->tensors);
@@ -146,16 +181,34 @@ static inline bool eval_is_leaf(const tt_node *n)
     return n->op == &tt_op_param || n->op == &tt_op_input;
 }
 
+static inline void eval_node(const eval *e, const tt_node *n)
+{
+    tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];
+    if (eval_is_leaf(n) || n->op == &tt_op_custom) /* the latter only says a derivative */
+        return;
+    node_tensors(e, n, in, out);
+    eval_call(e, n, in, out);
+}
+
+/* Runs what node n expands into, and copies the results. */
+static inline void eval_expanded(const eval *e, const tt_node *n, const eval_expansion *x)
+{
+    for (size_t i = x->begin; i < x->end; i++)
+        eval_node(e, e->g->nodes.items[i]);
+    for (int k = 0; k < n->n_out; k++) {
+        const tt_tensor *from = &e->tensors[x->outs[k]->id], *to = &e->tensors[n->out[k]->id];
+        memcpy(to->data, from->data, (size_t)tt_tensor_numel(to) * tt_dtype_size(to->dtype));
+    }
+}
+
+/* The first n_nodes nodes; those of expansions come after all others. */
 static inline void eval_run(eval *e, size_t n_nodes)
 {
-    for (size_t i = 0; i < n_nodes; i++) {
-        const tt_node *n = e->g->nodes.items[i];
-        tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];
-        if (eval_is_leaf(n))
-            continue;
-        node_tensors(e, n, in, out);
-        eval_call(e, n, in, out);
-    }
+    for (size_t i = 0; i < n_nodes && i < e->n_nodes; i++)
+        if (e->expansions[i].end > e->expansions[i].begin)
+            eval_expanded(e, e->g->nodes.items[i], &e->expansions[i]);
+        else
+            eval_node(e, e->g->nodes.items[i]);
 }
 
 /* Reverse mode: cotangent of each leaf in grads (NULL = none) from those of the outputs. */

@@ -78,6 +78,9 @@ static inline void put(const tt_tensor *t, int64_t i, double v)
         ((uint16_t *)t->data)[i] = (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
         break;
     }
+    case TT_U8:
+        ((uint8_t *)t->data)[i] = (uint8_t)v;
+        break;
     default:
         ((uint8_t *)t->data)[i] = v > 0.0;
         break;

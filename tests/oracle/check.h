@@ -66,6 +66,23 @@ static inline void oracle_check_sums(const oracle_tensor *t, const tt_json *want
     }
 }
 
+/* The losses besides the cross-entropy, by name; those that ttrun logs are no more than these. */
+static inline void oracle_check_losses(const tt_json *want, const tt_json *have, double loss)
+{
+    if (!want) {
+        assert_null(have);
+        return;
+    }
+    assert_non_null(have);
+    assert_int_equal(have->n, want->n + 1);
+    assert_true(fabs(oracle_get(have, "cross_entropy")->real - loss) <= 1e-9);
+    for (size_t i = 0; i < want->n; i++) {
+        const double a = oracle_get(have, want->keys[i])->real, b = want->items[i]->real;
+        if (!(fabs(a - b) <= 1e-5 * fmax(1, fabs(b))))
+            fail_msg("loss %s: %.9g, PyTorch has %.9g", want->keys[i], a, b);
+    }
+}
+
 static inline void oracle_check_steps(const oracle_golden *g, const oracle_run *r,
                                       double loss_tolerance, double norm_tolerance)
 {
@@ -79,6 +96,7 @@ static inline void oracle_check_steps(const oracle_golden *g, const oracle_run *
             fail_msg("step %d: loss %.9g, PyTorch has %.9g", i + 1, r->loss[i], loss);
         if (!(fabs(r->norm[i] / norm - 1) <= norm_tolerance))
             fail_msg("step %d: grad_norm %.9g, PyTorch has %.9g", i + 1, r->norm[i], norm);
+        oracle_check_losses(tt_json_get(steps->items[i], "losses"), r->losses[i], r->loss[i]);
         if (!(fabs(r->lr[i] - lr) <= 1e-14))
             fail_msg("step %d: lr %.17g, PyTorch has %.17g", i + 1, r->lr[i], lr);
     }

@@ -36,6 +36,16 @@ static void test_ten_steps_equal_pytorch(void **state)
     tt_arena_free(g.arena);
 }
 
+/* Muon's matrices are orthogonalized in bf16, so f32 and f64 differ by some roundings of bf16. */
+static void test_ten_steps_of_muon_equal_pytorch(void **state)
+{
+    oracle_golden g;
+    oracle_run *r = run_case(*state, &g);
+    oracle_check_steps(&g, r, 1e-5, 1e-5);
+    oracle_free(r);
+    tt_arena_free(g.arena);
+}
+
 #define FIRST(golden, backend)                                                                     \
     {                                                                                              \
         "test_first_step_equals_pytorch " golden " " backend, test_first_step_equals_pytorch,      \
@@ -48,6 +58,14 @@ static void test_ten_steps_equal_pytorch(void **state)
     {                                                                                              \
         "test_ten_steps_equal_pytorch " golden " " backend, test_ten_steps_equal_pytorch, NULL,    \
             NULL, &(oracle_case)                                                                   \
+        {                                                                                          \
+            golden, backend                                                                        \
+        }                                                                                          \
+    }
+#define MUON(golden, backend)                                                                      \
+    {                                                                                              \
+        "test_ten_steps_of_muon_equal_pytorch " golden " " backend,                                \
+            test_ten_steps_of_muon_equal_pytorch, NULL, NULL, &(oracle_case)                       \
         {                                                                                          \
             golden, backend                                                                        \
         }                                                                                          \
@@ -67,6 +85,12 @@ int main(void)
         TEN("tied_adamw", "cpu"),
         TEN("small_sgd", "reference"),
         TEN("small_sgd", "cpu"),
+        MUON("muon_original", "reference"),
+        MUON("muon_original", "cpu"),
+        MUON("muon_match_rms_adamw", "cpu"),
+        MUON("muon_spectral_unclamped", "cpu"),
+        MUON("muon_polar_express", "reference"),
+        MUON("muon_polar_express", "cpu"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

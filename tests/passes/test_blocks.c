@@ -118,6 +118,38 @@ static tt_value *block_moe(tt_builder *b, tt_value *x)
     return tt_sum(b, as(b, y, 3, T, TT_DIM(TOP, NULL), embed_dim()), 1, 0);
 }
 
+/* The same layer, as tt_experts() writes it. */
+typedef struct expert_params {
+    tt_value *w1, *w2, *w3;
+} expert_params;
+
+static tt_value *swiglu_rows(tt_builder *b, const tt_expert_rows *rows, const void *user)
+{
+    const expert_params *w = user;
+    tt_value *h = tt_silu(b, tt_grouped_linear(b, rows->x, w->w1, rows->counts));
+    h = tt_mul(b, h, tt_grouped_linear(b, rows->x, w->w3, rows->counts));
+    return tt_grouped_linear(b, h, w->w2, rows->counts);
+}
+
+static tt_value *cut_weight(tt_builder *b, const char *name, tt_dim o, tt_dim i)
+{
+    const tt_dim dims[] = {TT_DIM(EXPERTS, "experts"), o, i};
+    return tt_param(b, name, dims, 3, NULL);
+}
+
+static tt_value *block_experts(tt_builder *b, tt_value *x)
+{
+    const tt_dim F = TT_DIM(FFN, "ffn");
+    tt_value *w, *index;
+    tt_top_k(b, tt_softmax(b, tt_linear(b, x, "gate", TT_DIM(EXPERTS, NULL), NULL)), TOP, &w,
+             &index);
+    w = tt_div(b, w, tt_sum(b, w, -1, 1));
+    const expert_params p = {cut_weight(b, "w1", F, embed_dim()),
+                             cut_weight(b, "w2", embed_dim(), F),
+                             cut_weight(b, "w3", F, embed_dim())};
+    return tt_experts(b, x, index, w, EXPERTS, swiglu_rows, &p);
+}
+
 static tt_value *block_window(tt_builder *b, tt_value *x)
 {
     const tt_rope_opts rope = {.head_dim = HD, .theta = 100};
@@ -290,10 +322,108 @@ static void test_blocks_equal_pytorch(void **state)
     json_decref(root);
 }
 
+/* ---- experts that are cut over ranks (docs/design/experts.md): the numbers of one rank ---- */
+
+#define CUT_TOKENS                                                                                 \
+    40 /* equal parts on each of the meshes: the simulator compares dispatched rows, too */
+
+typedef struct ran {
+    built logits, all; /* as placed; after all passes */
+    sim *s, *t;
+} ran;
+
+static void run_experts(const mesh_case *mesh, ran *r)
+{
+    static const block_fn fn = block_experts;
+    const job j = {
+        .mesh = mesh,
+        .tokens = CUT_TOKENS,
+        .lines = 4,
+        .describe = describe_block,
+        .user = &fn,
+        .optimizer = "adamw",
+        .metrics = true,
+        .fuse = true,
+        .recompute = {TT_RECOMPUTE_SELECTIVE, true}
+    };
+    const sim_opts o = {.feed = sim_feed};
+    tt_error err = {0};
+    const char *bad = build_job(&j, "place", NULL, NULL, &r->logits, &err);
+    if (!bad)
+        bad = build_job(&j, NULL, NULL, NULL, &r->all, &err);
+    if (bad)
+        fail_msg("experts on %s: %s: %s", mesh->name, bad, err.text);
+    r->s = sim_run(r->logits.g, &o);
+    r->t = sim_run(r->all.g, &o);
+    if (r->s->failure[0] || r->t->failure[0])
+        fail_msg("experts on %s: %s%s", mesh->name, r->s->failure, r->t->failure);
+}
+
+static void end_experts(ran *r)
+{
+    sim_free(r->s);
+    sim_free(r->t);
+    built_free(&r->logits);
+    built_free(&r->all);
+}
+
+/* Each row is computed as on one rank: logits are equal to the bit, gradients to the order of their sums. */
+static void compare_experts(const mesh_case *mesh, ran *one, bool exact)
+{
+    ran r;
+    int64_t n, m;
+    run_experts(mesh, &r);
+    const double *want = sim_value(one->s, tt_map_get(one->logits.g->outputs, "logits"), &n);
+    const double *have = sim_value(r.s, tt_map_get(r.logits.g->outputs, "logits"), &m);
+    assert_int_equal(n, m);
+    for (int64_t i = 0; i < n; i++)
+        if (exact ? have[i] != want[i] : !(fabs(have[i] - want[i]) <= 1e-12))
+            fail_msg("experts on %s: logit %lld is %.17g, not %.17g", mesh->name, (long long)i,
+                     have[i], want[i]);
+    for (size_t i = 0; i < r.all.g->params.n; i++) {
+        const char *name = r.all.g->params.items[i]->name;
+        want = sim_param(one->t, name, "grad", &n);
+        have = sim_param(r.t, name, "grad", &m);
+        assert_int_equal(n, m);
+        for (int64_t k = 0; k < n; k++)
+            if (!(fabs(have[k] - want[k]) <= 1e-12))
+                fail_msg("experts on %s: the gradient of %s is %.17g, not %.17g", mesh->name, name,
+                         have[k], want[k]);
+    }
+    end_experts(&r);
+}
+
+static void test_experts_equal_one_rank(void **state)
+{
+    static const mesh_case one = {"1", {{"tp", 1}}, false};
+    static const struct {
+        mesh_case mesh;
+        bool exact; /* no product is a sum over ranks */
+    } rows[] = {
+        {{"fsdp2", {{"dp_shard", 2}}, false},                                       true },
+        {{"hsdp2x2", {{"dp_replicate", 2}, {"dp_shard", 2}}, false},                true },
+        {{"tp2", {{"tp", 2}}, false},                                               false},
+        {{"cp2", {{"cp", 2}}, false},                                               true },
+        {{"fsdp2 tp2", {{"dp_shard", 2}, {"tp", 2}}, false},                        false},
+        {{"ep5", {{"ep", 5}}, false},                                               true },
+        {{"fsdp2 ep5", {{"dp_shard", 2}, {"ep", 5}}, false},                        true },
+        {{"cp2 ep5", {{"cp", 2}, {"ep", 5}}, false},                                true },
+        {{"tp2 ep5", {{"tp", 2}, {"ep", 5}}, false},                                false},
+        {{"hsdp2x2 ep5", {{"dp_replicate", 2}, {"dp_shard", 2}, {"ep", 5}}, false}, true },
+    };
+    ran whole;
+    (void)state;
+    run_experts(&one, &whole);
+    for (size_t m = 0; m < TT_COUNT(rows); m++)
+        compare_experts(&rows[m].mesh, &whole, rows[m].exact);
+    end_experts(&whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_equal_pytorch),
+        cmocka_unit_test(test_experts_equal_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

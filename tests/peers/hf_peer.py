@@ -16,10 +16,12 @@ import tempfile
 import numpy as np
 import torch
 import transformers
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
+from transformers import (AutoModelForCausalLM, DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM,
+                          GptOssConfig, GptOssForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
                           GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
+                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
                           Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM,
                           SmolLM3Config, SmolLM3ForCausalLM)
 from safetensors.torch import load_file, save_file
 
@@ -33,6 +35,9 @@ LONGROPE = {"rope_type": "longrope", "factor": 8.0, "original_max_position_embed
             "short_factor": [1.0, 1.1, 1.25, 1.5, 1.75, 2.5], "long_factor": [1.5, 2.0, 3.5, 7.25, 11.0, 19.0]}
 BASE = dict(dim=32, n_layers=2, n_heads=4, n_kv_heads=2, hidden_dim=48, vocab_size=262, rope_theta=10000.0, norm_eps=1e-6,
             tie_embeddings=False)
+MLA = dict(kv_lora_rank=22, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=14)
+MOE12 = dict(num_experts=12, num_experts_per_tok=3, moe_intermediate_size=20)
+MOE = dict(num_experts=7, num_experts_per_tok=3, moe_intermediate_size=20)
 # spec, name, arguments of ours
 SHAPES = [
     ("llama3", "untied", dict(BASE, n_kv_heads=4, rope_theta=500000.0, norm_eps=1e-5)),
@@ -73,6 +78,20 @@ SHAPES = [
                                       max_window_layers=0)),
     ("mistral", "window", dict(BASE, sliding_window=6)),
     ("mistral", "wide heads", dict(BASE, head_dim=20, sliding_window=None, vocab_size=300)),
+    ("deepseek_v3", "V3, groups and a bias for the choice", dict(
+        BASE, n_layers=3, n_kv_heads=4, **MLA, **MOE12, q_lora_rank=18, first_k_dense_replace=1, n_group=4, topk_group=2, n_shared_experts=1,
+        norm_topk_prob=True, routed_scaling_factor=2.5, attention_bias=True, rope_scaling={**YARN, "mscale": 0.7, "mscale_all_dim": 1.2})),
+    ("deepseek_v3", "V2, groups by their best", dict(
+        BASE, n_kv_heads=4, **MLA, **MOE12, q_lora_rank=None, first_k_dense_replace=0, n_group=4, topk_group=2, n_shared_experts=2,
+        routed_scaling_factor=1.7, norm_topk_prob=False, topk_method="group_limited_greedy", rope_scaling=None)),
+    ("gpt_oss", "windows, yarn", dict(BASE, n_layers=3, head_dim=12, num_experts=5, num_experts_per_tok=3, sliding_window=7,
+                                      rope_scaling={**YARN, "truncate": False})),
+    ("mixtral", "5 experts", dict(BASE, num_experts=5, num_experts_per_tok=2)),
+    ("mixtral", "window, wide heads, all experts", dict(BASE, head_dim=12, sliding_window=6, num_experts=3, num_experts_per_tok=3)),
+    ("qwen3_moe", "a layer without experts", dict(BASE, n_layers=3, head_dim=12, **MOE, norm_topk_prob=True,
+                                                  mlp_only_layers=[1])),
+    ("qwen3_moe", "every second layer, biases", dict(BASE, n_layers=4, **MOE, head_dim=8, norm_topk_prob=False, decoder_sparse_step=2,
+                                                     attention_bias=True)),
     ("gpt2", "tied", dict(dim=32, n_layers=2, n_heads=4, vocab_size=262, n_positions=40, tie_embeddings=True)),
     ("gpt2", "untied, padded vocabulary", dict(dim=36, n_layers=3, n_heads=3, hidden_dim=50, vocab_size=300, n_positions=32,
                                                norm_eps=1e-6, tie_embeddings=False)),
@@ -114,6 +133,19 @@ def like_llama(config, model, *more, local=None):
     return build
 
 
+def deepseek(a):
+    v2 = "topk_method" in a
+    keys = (*MLA, "q_lora_rank", "first_k_dense_replace", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_group",
+            "topk_group", "n_shared_experts", "norm_topk_prob", "routed_scaling_factor", "attention_bias")
+    pair = (DeepseekV2Config, DeepseekV2ForCausalLM) if v2 else (DeepseekV3Config, DeepseekV3ForCausalLM)
+    return like_llama(*pair, *keys, *(["topk_method"] if v2 else []))({**a, "n_routed_experts": a["num_experts"]})
+
+
+def gpt_oss(a):
+    return like_llama(GptOssConfig, GptOssForCausalLM, "num_local_experts", "num_experts_per_tok", "sliding_window")(
+        {**a, "num_local_experts": a["num_experts"]})
+
+
 def gpt2(a):
     return GPT2LMHeadModel(GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
                                       n_embd=a["dim"], n_layer=a["n_layers"], n_head=a["n_heads"], n_inner=a.get("hidden_dim"),
@@ -136,6 +168,10 @@ BUILD_MODEL = {"llama3": like_llama(LlamaConfig, LlamaForCausalLM, *BIASES),
                                      "use_sliding_window", "sliding_window"),
                "qwen2": like_llama(Qwen2Config, Qwen2ForCausalLM, *WINDOWS),
                "qwen3": like_llama(Qwen3Config, Qwen3ForCausalLM, "attention_bias", *WINDOWS),
+               "deepseek_v3": deepseek, "gpt_oss": gpt_oss,
+               "mixtral": like_llama(MixtralConfig, MixtralForCausalLM, "sliding_window", "num_experts", "num_experts_per_tok"),
+               "qwen3_moe": like_llama(Qwen3MoeConfig, Qwen3MoeForCausalLM, "attention_bias", *MOE, "norm_topk_prob",
+                                       "decoder_sparse_step", "mlp_only_layers"),
                "mistral": like_llama(MistralConfig, MistralForCausalLM, "sliding_window"), "gpt2": gpt2}
 
 
@@ -146,6 +182,9 @@ def random_model(spec, args):
         for p in m.parameters():
             one = p.dim() == 1 and not spec.startswith("gemma")  # Gemma's norms add it
             p.copy_(0.1 * torch.randn_like(p) + (1.0 if one else 0.0))
+        for name, x in m.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                x.copy_(0.3 * torch.randn_like(x))
     return m
 
 

@@ -7,6 +7,9 @@ of ten steps differ by at most 1e-4. `ttrun ckpt export --adapter` is opened by 
 own trained model; the merged export is opened by transformers and has the logits of the base with the adapter. Epsilon is 1e-5, because
 AdamW with a smaller one makes whole steps of gradients that are zero up to rounding.
 
+The cases of qlora do the same with the converter qlora: there PEFT's base holds the numbers that bitsandbytes' codes of its linear
+layers stand for, and ttrun gets the base as it was.
+
 usage: lora_peer.py [build folder]"""
 import json
 import os
@@ -15,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 
+import bitsandbytes.functional as bnb
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
@@ -32,6 +36,13 @@ CASES = [
     ("fsdp2", "llama", dict(r=5, lora_alpha=8, target_modules=ALL), {}, ["--parallelism.data_parallel_shard_degree", "2"]),
     ("tp2", "mistral", dict(r=5, lora_alpha=8, target_modules=ALL), {}, ["--parallelism.tensor_parallel_degree", "2"]),
     ("head_too", "llama", dict(r=4, lora_alpha=8, target_modules=ALL + ["lm_head"]), {"targets": ALL + ["lm_head"]}, []),
+]
+QLORA = [
+    ("nf4", "llama", dict(r=4, lora_alpha=8, target_modules=ALL), {"base": "nf4"}, []),
+    ("int8", "qwen2", dict(r=4, lora_alpha=8, target_modules=ALL), {"base": "int8"}, []),
+    ("nf4_fsdp2", "mistral", dict(r=5, lora_alpha=8, target_modules=ALL), {"base": "nf4"}, ["--parallelism.data_parallel_shard_degree", "2"]),
+    ("nf4_tp2", "llama", dict(r=5, lora_alpha=8, target_modules=ALL), {"base": "nf4"}, ["--parallelism.tensor_parallel_degree", "2"]),
+    ("int8_tp2", "llama", dict(r=5, lora_alpha=8, target_modules=ALL), {"base": "int8"}, ["--parallelism.tensor_parallel_degree", "2"]),
 ]
 failed = 0
 
@@ -54,9 +65,19 @@ def losses_of(run):
     return [r["loss"] for r in rows if "loss" in r]
 
 
+def decoded(w, how):
+    """The numbers that bitsandbytes' codes of w [out, in] stand for. NF4: each row begins a block, a short last one is filled with zeros."""
+    if how == "int8":
+        most = w.abs().amax(1, keepdim=True)
+        return torch.round(w * (127.0 / most)).to(torch.int8).float() * most * 7.874015718698502e-3
+    rows = torch.nn.functional.pad(w, (0, -w.shape[1] % 64))
+    q, state = bnb.quantize_4bit(rows.contiguous(), blocksize=64, quant_type="nf4")
+    return bnb.dequantize_4bit(q, state).reshape(rows.shape)[:, :w.shape[1]]
+
+
 def case(folder, name, kind, options, more, mesh):
     torch.manual_seed(5)
-    base = f"{folder}/base"
+    base, how = f"{folder}/base", more.get("base")
     sizes = dict(vocab_size=VOCAB, hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1)
     m = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes))
@@ -64,7 +85,15 @@ def case(folder, name, kind, options, more, mesh):
         for p in m.parameters():
             p.copy_(p + 0.1 * torch.randn_like(p))
     m.save_pretrained(base)
-    peft = get_peft_model(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), LoraConfig(task_type="CAUSAL_LM", **options))
+    theirs_base = base
+    if how:  # PEFT's base holds what the codes stand for
+        theirs_base = f"{folder}/decoded"
+        with torch.no_grad():
+            for n, p in m.named_parameters():
+                if n.split(".")[-2] in options["target_modules"] and n.endswith(".weight"):
+                    p.copy_(decoded(p, how))
+        m.save_pretrained(theirs_base)
+    peft = get_peft_model(AutoModelForCausalLM.from_pretrained(theirs_base, dtype=torch.float32), LoraConfig(task_type="CAUSAL_LM", **options))
     with torch.no_grad():
         for n, p in peft.named_parameters():
             if "lora_" in n:
@@ -78,7 +107,7 @@ def case(folder, name, kind, options, more, mesh):
         f.write(ids.to(torch.uint16 if hasattr(torch, "uint16") else torch.int16).numpy().tobytes())
     job = {"dump_folder": f"{folder}/run", "model": {"hf": base},
            "dataloader": {"name": "bin", "path": [f"{folder}/ids.bin"], "format": "uint16", "shuffle": False},
-           "converters": [{"name": "lora", "rank": options["r"], "alpha": options["lora_alpha"], **more}],
+           "converters": [{"name": "qlora" if how else "lora", "rank": options["r"], "alpha": options["lora_alpha"], **more}],
            "optimizer": {"lr": 3e-3, "weight_decay": 0.01, "beta1": 0.9, "beta2": 0.95, "eps": 1e-5}, "lr_scheduler": {"name": "constant", "warmup_steps": 0},
            "training": {"local_batch_size": BATCH, "global_batch_size": BATCH, "seq_len": LENGTH, "steps": STEPS, "max_norm": 1.0},
            "checkpoint": {"initial_load_path": f"{folder}/start", "interval": STEPS}, "metrics": {"log_freq": 1, "enable_tensorboard": False},
@@ -114,7 +143,7 @@ def case(folder, name, kind, options, more, mesh):
     x = ids[:64].long().reshape(2, 32)
     with torch.no_grad():
         want = peft(input_ids=x).logits
-        opened = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), f"{folder}/adapter")
+        opened = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(theirs_base, dtype=torch.float32), f"{folder}/adapter")
         a, b = load_file(f"{folder}/adapter/adapter_model.safetensors"), load_file(f"{folder}/start/adapter_model.safetensors")
         b = {k: v for k, v in b.items() if "lora_" in k}  # PEFT adds the whole head where it is a target
         check(a.keys() == b.keys() and all(a[k].shape == b[k].shape for k in a), f"{name}: PEFT's {len(b)} keys and shapes")
@@ -127,7 +156,7 @@ def case(folder, name, kind, options, more, mesh):
 
 
 with tempfile.TemporaryDirectory() as top:
-    for c in CASES:
+    for c in CASES + QLORA:
         os.mkdir(f"{top}/{c[0]}")
         case(f"{top}/{c[0]}", *c)
     if os.environ.get("KEEP"):

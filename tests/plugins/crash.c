@@ -41,7 +41,7 @@ static const tt_model_vt model_vt = {.struct_size = sizeof(tt_model_vt),
                                      .describe = F(model_crash),
                                      .vocab_size = F(model_crash),
                                      .attention_width = F(model_crash)};
-static const tt_loss_vt loss_vt = {sizeof(loss_vt), F(loss_crash)};
+static const tt_loss_vt loss_vt = {sizeof(loss_vt), F(loss_crash), NULL};
 static const tt_optimizer_vt optimizer_vt = {sizeof(optimizer_vt), F(optimizer_crash), "lr"};
 static const tt_lr_scheduler_vt lr_scheduler_vt = {sizeof(lr_scheduler_vt), F(lr_scheduler_crash)};
 static const tt_metrics_vt metrics_vt = {sizeof(metrics_vt), F(metrics_crash), F(metrics_crash),
@@ -95,7 +95,7 @@ static tt_value *loss_of_op(const void *c, tt_builder *b)
     tt_op(b, "crash", &x, 1, NULL, &y, 1);
     return y;
 }
-static const tt_loss_vt loss_of_op_vt = {sizeof(loss_of_op_vt), loss_of_op};
+static const tt_loss_vt loss_of_op_vt = {sizeof(loss_of_op_vt), loss_of_op, NULL};
 
 /* ---- a kernel that crashes in a thread of the pool ---- */
 

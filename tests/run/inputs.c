@@ -4,12 +4,14 @@
 #include <ttrun/loss.h>
 
 typedef struct {
-    int64_t flat; /* 1: every weight 1, every reward 0 */
+    int64_t
+        flat; /* 1: every weight 1, every reward 0; 2: weights 0 and 1; 3: those as ignored labels;
+                     4: every weight 1/2; 5: a weight below 0 */
     int64_t shuffle;
 } loader_config;
 
 static const tt_option loader_options[] = {
-    TT_OPTION(loader_config, flat, TT_OPT_INT, "0", 0, 1, "weights of one"),
+    TT_OPTION(loader_config, flat, TT_OPT_INT, "0", 0, 5, "weights of one"),
 };
 
 typedef struct {
@@ -52,7 +54,7 @@ static tt_status read_(void *self, int64_t i, tt_sample *s, tt_error *err)
     float *weight = (float *)s->inputs[0], *reward = (float *)s->inputs[2];
     int32_t *side = (int32_t *)s->inputs[1];
     (void)err;
-    *reward = l->flat ? 0 : (float)(mix(i, 77) % 100) / 100;
+    *reward = l->flat == 4 ? 2 : l->flat ? 0 : (float)(mix(i, 77) % 100) / 100;
     for (int64_t t = 0; t < l->seq; t++) {
         s->ids[t] = (int32_t)(mix(i, t) % (uint32_t)l->vocab);
         s->labels[t] = mix(i, t) % 7 == 0 ? -100 : (int32_t)(mix(i, t + 1) % (uint32_t)l->vocab);
@@ -61,6 +63,13 @@ static tt_status read_(void *self, int64_t i, tt_sample *s, tt_error *err)
             s->seg[t] = 1;
         }
         weight[t] = l->flat ? 1 : (float)(mix(t, i) % 1000) / 500;
+        const int off = mix(t, i) % 3 == 0;
+        if (l->flat == 2 && off)
+            weight[t] = 0;
+        else if (l->flat == 3 && off)
+            s->labels[t] = -100;
+        else if (l->flat >= 4)
+            weight[t] = l->flat == 4 ? 0.5f : -1;
         side[t] = (int32_t)(mix(t, i + 5) % 3);
     }
     return TT_OK;

@@ -63,7 +63,7 @@ for way in one local $ways; do
     [ "$(sed -n "s/^{\"step\":$step,.*\"loss\":\([^,]*\),.*/\1/p" "$folder/metrics.jsonl")" = "$loss" ] || bad="$bad loss"
     ctl "$folder" status && grep -q '^step  *[0-9,]* / 100,000,000, epoch ' "$dir/out" && grep -q "^run  *$folder$" "$dir/out" || bad="$bad table"
     ctl "$folder" save && answers "^saved $folder/checkpoint/step-[0-9]+$" && "$TTRUN" ckpt verify "$(sed 's/^saved //' "$dir/out")" >/dev/null || bad="$bad save"
-    ctl "$folder" validate && answers '^step [0-9]*: validation loss [0-9.]* over [0-9]* tokens$' && grep -q '"validation"' "$folder/metrics.jsonl" || bad="$bad validate"
+    ctl "$folder" validate && answers '^step [0-9]*: validation loss [0-9.]* over [0-9]* tokens$' && until_true grep -q '"validation"' "$folder/metrics.jsonl" || bad="$bad validate"
     ctl "$folder" lr x0.5 && answers '^optimizer.lr is 0.005 from step [0-9]* on, was 0.01$' || bad="$bad factor"
     from=$(sed 's/.*from step \([0-9]*\) on.*/\1/' "$dir/out")
     until_true grep -q "^{\"step\":$from," "$folder/metrics.jsonl"

@@ -73,7 +73,8 @@ job_of small
 go still --optimizer.lr 0 --model.args.drop 0.5 && [ "$(number still 1 drawn)" != "$(number still 2 drawn)" ] && go seed --training.seed 5 && [ "$(number still 1 drawn)" != "$(number seed 1 drawn)" ]
 ok masks_of_steps_and_seeds_differ
 
-# validation has no dropout, and neither has generate
+# validation has no dropout, and neither have generate and eval
+head -c 2000 "$dir/text.txt" >"$dir/valid.txt"
 job_of gpt2
 held="--validation.enable true --validation.freq 1 --validation.steps 1 --validation.dataloader.path $dir/text.txt --validation.dataloader.shuffle false --optimizer.lr 0"
 valid() { sed -n 's|.*"validation[^}]*"loss":\([0-9.]*\).*|\1|p' "$dir/$1/metrics.jsonl" | sort -u; }
@@ -87,6 +88,11 @@ done
 go kept --checkpoint.enable true --checkpoint.interval 3 && ttrun generate --checkpoint "$dir/kept/checkpoint/step-3" --prompt line --max-tokens 8 --temperature 0 >"$dir/text.1" 2>"$dir/err" &&
     ttrun generate --checkpoint "$dir/kept/checkpoint/step-3" --prompt line --max-tokens 8 --temperature 0 --seed 9 >"$dir/text.2" 2>>"$dir/err" && cmp -s "$dir/text.1" "$dir/text.2"
 ok generate_is_without_dropout
+for options in "" "$none"; do
+    ttrun eval --checkpoint "$dir/kept/checkpoint/step-3" --data "$dir/valid.txt" $options 2>"$dir/err"
+done >"$dir/out"
+[ "$(wc -l <"$dir/out")" = 2 ] && [ "$(sort -u "$dir/out" | wc -l)" = 1 ] && grep -q '^loss [0-9]' "$dir/out"
+ok eval_is_without_dropout
 # a resumed run draws the masks of its steps
 go whole --training.steps 4 --checkpoint.enable true --checkpoint.interval 2 && go half --training.steps 2 --checkpoint.enable true --checkpoint.interval 2 &&
     go half --training.steps 4 --checkpoint.enable true --checkpoint.interval 2 && [ "$(losses "$dir/whole/metrics.jsonl")" = "$(losses "$dir/half/metrics.jsonl")" ]

@@ -10,7 +10,7 @@ far="--plugin-dir $dir/far --backend.name far"
 : "${SEEDS:=1 2}"
 
 numbers() { # metrics.jsonl without what differs from run to run
-    sed 's/"\(tps\|tps_global\|tflops\|mfu\|mem_gib\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1/metrics.jsonl" >"$1.txt" && [ -s "$1.txt" ]
+    without_times "$1/metrics.jsonl" >"$1.txt" && [ -s "$1.txt" ]
 }
 
 # same NAME OPTION…: on far the job's numbers are those of the reference, for every seed, with the communicators in COMMS, or else

@@ -9,7 +9,7 @@ ref="--plugin-dir $dir/far --backend.name reference"
 far="--plugin-dir $dir/far --backend.name far"
 
 numbers() { # metrics.jsonl without what differs from run to run
-    sed 's/"\(tps\|tps_global\|tflops\|mfu\|mem_gib\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1/metrics.jsonl"
+    without_times "$1/metrics.jsonl"
 }
 same_numbers() { numbers "$1" >"$dir/a" && numbers "$2" >"$dir/b" && [ -s "$dir/a" ] && cmp "$dir/a" "$dir/b" >>"$dir/err" 2>&1; }
 same_steps() { # A B STEP…: the tensors of these checkpoints are equal

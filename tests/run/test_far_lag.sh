@@ -9,7 +9,7 @@ far="--plugin-dir $dir/far --backend.name far --comm.backend local"
 : "${SEEDS:=1 2 3}"
 
 numbers() { # metrics.jsonl without what differs from run to run
-    sed 's/"\(tps\|tps_global\|tflops\|mfu\|mem_gib\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1/metrics.jsonl" >"$1.txt" && [ -s "$1.txt" ]
+    without_times "$1/metrics.jsonl" >"$1.txt" && [ -s "$1.txt" ]
 }
 states() { # the names and bytes of the tensors of all checkpoints
     (cd "$1" && find . -name "*.safetensors" | sort | xargs -r cksum) >"$1.states" 2>>"$dir/err"

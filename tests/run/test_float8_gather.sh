@@ -86,10 +86,14 @@ for way in default never; do
     [ "$(sent "maxima of scales" all_reduce 3)" -eq 1 ]
     ok one_reduction_per_step_of_two_micro_batches_$way
 done
-# Gradients of products with one scale are reduced to their shards, not to the whole.
-[ "$(sent gradients reduce_scatter 3)$(sent "gradients, once per step" reduce_scatter 3)" -gt 0 ] &&
-    [ "$(sent "gradients of activations" all_reduce 4)" -lt $((4 * weights)) ]
-ok gradients_are_reduced_to_shards
+# Gradients of products with scales per tensor and per row are reduced to their shards, not to the whole.
+# shellcheck disable=SC2086
+for recipe in tensorwise rowwise; do
+    plan $recipe true $shard $accumulate --parallelism.fsdp_reshard_after_forward never
+    [ "$(sent gradients reduce_scatter 3)$(sent "gradients, once per step" reduce_scatter 3)" -gt 0 ] &&
+        [ "$(sent "gradients of activations" all_reduce 4)" -lt $((4 * weights)) ]
+    ok gradients_are_reduced_to_shards_$recipe
+done
 # With tensor parallelism the input of q, k and v is rounded once, and gathered as float8: 1 byte instead of 4
 # (that of the head once more for its gradient, in its loop over token chunks).
 # shellcheck disable=SC2086

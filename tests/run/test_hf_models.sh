@@ -66,6 +66,9 @@ round_trip olmo3 "$small"', "sliding_window": 5, "sliding_window_pattern": 2' "$
 round_trip smollm3 "$small"', "no_rope_layer_interval": 2, "attention_bias": true, "mlp_bias": true' \
     "$layer.self_attn.o_proj.bias $layer.mlp.gate_proj.bias"
 round_trip gemma "$wide"', "n_kv_heads": 1, "hidden_dim": 48, "head_dim": 12' "$layer.input_layernorm.weight"
+round_trip mixtral "$small"', "num_experts": 3' "$layer.block_sparse_moe.experts.2.w3.weight $layer.block_sparse_moe.gate.weight"
+round_trip qwen3_moe "$small"', "head_dim": 12, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "mlp_only_layers": [0]' \
+    "$layer.mlp.experts.4.down_proj.weight $layer.mlp.gate.weight model.layers.0.mlp.up_proj.weight"
 round_trip gpt2 "$wide"', "n_positions": 40' \
     "transformer.wpe.weight transformer.h.1.attn.c_attn.weight transformer.h.1.attn.c_attn.bias transformer.ln_f.bias"
 [ "$(value "$dir/gpt2/hf/latest/config.json" n_positions)" = 40 ] && ! grep -q max_position "$dir/gpt2/hf/latest/config.json"
@@ -189,7 +192,7 @@ refused olmo2 clipped 'clip_qkv: model olmo2' "$(more '"clip_qkv": 8.0')"
 refused smollm3 layers_too_few 'no_rope_layers: layer 1 is neither' 's/"no_rope_layers": \[1, 0\]/"no_rope_layers": [1]/'
 refused qwen3 odd_heads 'head_dim: 13 is odd' 's/"head_dim": 12/"head_dim": 13/'
 refused qwen3 partial_rotary 'partial_rotary_factor: model qwen3 supports only 1' "$(more '"partial_rotary_factor": 0.25')"
-refused qwen3 a_mixture 'model qwen3 does not read model_type "qwen3_moe" (it reads qwen3)' 's/"model_type": "qwen3"/"model_type": "qwen3_moe"/'
+refused qwen3 a_mixture 'this is a qwen3_moe model: add --spec qwen3_moe' 's/"model_type": "qwen3"/"model_type": "qwen3_moe"/'
 refused mistral layer_types 'layer_types: model mistral supports only null' "$(more '"layer_types": ["full_attention", "sliding_attention"]')"
 refused mistral activation 'hidden_act: model mistral' 's/"silu"/"gelu"/'
 refused mistral window_is_text 'sliding_window' 's/"sliding_window": 5/"sliding_window": "5"/'

@@ -44,6 +44,48 @@ done
 # a weight of one is no weight; validation and mixtures carry inputs
 go flat --loss.name weighted_plain --dataloader.flat 1 && go plain --loss.name cross_entropy --dataloader.flat 1 && cmp -s "$dir/flat.loss" "$dir/plain.loss"
 ok loss_weights_of_one_change_no_bit
+
+# cross_entropy divides by the sum of weights: 0 and 1 are a mask, a factor of all weights changes nothing
+by='--loss.name cross_entropy --loss.weights loss_weight'
+go zeros $by --dataloader.flat 2 && go masked --loss.name cross_entropy --dataloader.flat 3 && cmp -s "$dir/zeros.loss" "$dir/masked.loss" &&
+    ! cmp -s "$dir/zeros.loss" "$dir/plain.loss"
+ok weights_of_0_and_1_are_masks
+go half $by --dataloader.flat 4 && cmp -s "$dir/half.loss" "$dir/plain.loss" && go samples --loss.name cross_entropy --loss.weights reward --dataloader.flat 4 &&
+    cmp -s "$dir/samples.loss" "$dir/plain.loss"
+ok a_factor_of_all_weights_changes_nothing
+go weighed $by
+ok weights_on_one_rank
+! cmp -s "$dir/weighed.loss" "$dir/plain.loss"
+ok weights_change_the_loss
+while read -r mesh options; do
+    go "weighed_$mesh" $by $options && same weighed "weighed_$mesh"
+    ok "weights_$mesh"
+done <<MESHES
+fsdp2 --training.local_batch_size 2 $p.data_parallel_shard_degree 2
+tp2_cp2 $p.tensor_parallel_degree 2 $p.context_parallel_degree 2
+pp2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4
+micro --training.local_batch_size 1 --training.global_batch_size 4
+MESHES
+for weights in document_weights document_root_weights; do
+    go "$weights" --loss.name cross_entropy --loss.weights $weights && go "${weights}_micro" --loss.name cross_entropy --loss.weights $weights \
+        --training.local_batch_size 1 --training.global_batch_size 4 $p.data_parallel_shard_degree 2 && same "$weights" "${weights}_micro" && ! same "$weights" plain
+    ok "$weights"
+done
+go weighed_valid $by --optimizer.lr 0 --training.steps 1 --training.local_batch_size 64 --validation.enable true --validation.freq 1 \
+    --validation.dataloader '{"name": "weighted"}' --validation.local_batch_size 5 --metrics.log_freq 1
+loss=$(sed -n 's/.*"validation":{"loss":\([0-9.]*\),.*/\1/p' "$dir/weighed_valid/metrics.jsonl")
+train "$dir/weighed_valid1" --plugin-dir "$dir/plugins" $by --optimizer.lr 0 --training.steps 1 --training.local_batch_size 64
+near "$loss" "$(losses "$dir/weighed_valid1/metrics.jsonl" | cut -d' ' -f2)" 5e-6
+ok validation_has_the_weights
+go below $by --dataloader.flat 5
+[ "$rc" -ne 0 ] && grep -q 'loss_weight at position [0-9]* is -1; a loss weight is a finite number of at least 0' "$dir/err"
+ok a_weight_below_0_is_an_error
+go unknown $by --loss.weights other
+[ "$rc" -eq 2 ] && grep -q 'loss.weights: the dataloader has no input "other"' "$dir/err"
+ok unknown_weights_are_an_error
+go whole $by --loss.weights side
+[ "$rc" -eq 2 ] && grep -q 'loss.weights: the dataloader.s input "side" is i32; loss weights are f32' "$dir/err"
+ok weights_of_another_dtype_are_an_error
 go valid --validation.enable true --validation.freq 2 --validation.dataloader '{"name": "weighted"}' && grep -q '"validation":\|"validation/loss"\|validation' "$dir/valid/metrics.jsonl"
 ok validation_reads_the_inputs
 go mixed --dataloader.mixture '[{"name": "weighted"}, {"name": "weighted", "weight": 2}]'

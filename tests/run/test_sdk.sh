@@ -20,10 +20,10 @@ number() { # RUN STEP KEY, or KEY of an object in the record: mean":{"up
     sed -n "s|^{\"step\":$2,.*\"$3\":\([-0-9.e]*\)[,}].*|\1|p" "$dir/$1/metrics.jsonl"
 }
 alike() { # NAME: the loss, the metric and the auxiliary loss of step 3 are those of one rank
-    for key in loss 'mean":{"up' 'aux_loss":{"size'; do near "$(number one 3 $key)" "$(number "$1" 3 $key)" 2e-5 || return 1; done
+    for key in loss 'mean":{"up' 'losses":{"cross_entropy' 'losses":{.*"size'; do near "$(number one 3 $key)" "$(number "$1" 3 $key)" 2e-5 || return 1; done
 }
 p=--parallelism
-go one && [ -n "$(number one 1 'mean":{"up')" ] && [ -n "$(number one 1 'aux_loss":{"size')" ]
+go one && [ -n "$(number one 1 'mean":{"up')" ] && [ -n "$(number one 1 'losses":{.*"size')" ]
 ok metrics_of_the_graph
 while read -r name options; do
     go "$name" $options && [ "$rc" -eq 0 ] && alike "$name"

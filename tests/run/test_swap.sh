@@ -13,24 +13,25 @@ from() {
     shift 2
     short "$dir/tail" --training.steps 30 "$@"
 }
-half='[{"name":"half"}]'
-scheduled='[{"name":"half","from_step":10,"to_step":20}]'
-
 # ---- by schedule: off, on, off ----
 for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local" "pipeline_parallel_degree local" "data_parallel_shard_degree" \
-    "pipeline_parallel_degree" ${TTRUN_LONG:+"tensor_parallel_degree"}; do
+    "pipeline_parallel_degree" "expert_parallel_degree local mixtral" ${TTRUN_LONG:+"tensor_parallel_degree"}; do
     set -- $mesh
     name=$(echo "${mesh:-one_rank}" | tr ' ' _)
+    which=half
     case $# in
     0) set -- ;;
     1) set -- "--parallelism.$1" 2 --nproc 2 ;;
     2) set -- "--parallelism.$1" 2 --comm.backend local ;;
+    3) which=float8 && set -- "--parallelism.$1" 2 --comm.backend local --nproc 2 --spec "$3" ;; # the products of experts, too
     esac
+    half="[{\"name\":\"$which\"}]"
+    scheduled="[{\"name\":\"$which\",\"from_step\":10,\"to_step\":20}]"
     bad=
     rm -rf "$dir/plain" "$dir/off-on-off"
     short "$dir/plain" --training.steps 10 "$@" || bad="$bad plain"
     short "$dir/off-on-off" --training.steps 30 --converters "$scheduled" "$@" || bad="$bad run"
-    [ "$(grep -c 'converters from step 11 on: half; .* kept; \|converters from step 21 on: none; .* kept; ' "$dir/err")" -eq 2 ] || bad="$bad lines"
+    [ "$(grep -c 'converters from step 11 on: '$which'; .* kept; \|converters from step 21 on: none; .* kept; ' "$dir/err")" -eq 2 ] || bad="$bad lines"
     same "$dir/plain" "$dir/off-on-off" 1 10 || bad="$bad before"
     from "$dir/plain" 10 --converters "$half" "$@" && same "$dir/tail" "$dir/off-on-off" 11 20 || bad="$bad on"
     from "$dir/off-on-off" 20 "$@" && same "$dir/tail" "$dir/off-on-off" 21 30 || bad="$bad off"
@@ -38,6 +39,7 @@ for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local"
     [ -z "$bad" ]
     ok "swap_by_schedule_is_exact_$name $bad"
 done
+half='[{"name":"half"}]'
 
 # ---- with parameters of the converter ----
 bad=

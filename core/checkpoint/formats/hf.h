@@ -26,6 +26,7 @@ typedef struct tt_hf_part {
     const tt_hf_param *param;
     int64_t begin, size, file_begin;
     bool transpose; /* the file stores the matrix transposed */
+    bool item;      /* the file tensor is one row, without dim 0 */
 } tt_hf_part;
 
 typedef struct tt_hf_tensor { /* a tensor of the files */

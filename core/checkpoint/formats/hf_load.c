@@ -6,6 +6,19 @@
 
 /* Evaluates storage maps, and reads a Hugging Face folder by them. */
 
+/* A file tensor that is one row of a parameter. */
+static tt_status add_item(tt_arena *a, tt_map *tensors, const char *name, const tt_hf_part *part)
+{
+    tt_hf_tensor *t = tt_arena_alloc(a, sizeof *t);
+    t->name = tt_arena_str(a, name);
+    t->n_dims = part->param->n_dims - 1;
+    for (int d = 0; d < t->n_dims; d++)
+        t->shape[d] = part->param->dims[d + 1];
+    tt_vec_push(a, &t->parts, *part);
+    tt_map_set(tensors, name, t);
+    return TT_OK;
+}
+
 static tt_status add_part(tt_arena *a, tt_map *tensors, const tt_hf_param *p, const tt_storage *s,
                           tt_error *err)
 {
@@ -13,16 +26,24 @@ static tt_status add_part(tt_arena *a, tt_map *tensors, const tt_hf_param *p, co
     const tt_storage *st = s ? s : &whole;
     const char *name = st->name ? st->name : p->name;
     const int64_t rows = p->n_dims ? p->dims[0] : 1;
-    tt_hf_part part = {p, st->begin, st->size, st->file_begin, st->transpose && p->n_dims == 2};
+    const bool item = st->transpose == TT_STORAGE_ITEM;
+    tt_hf_part part = {
+        p, st->begin, st->size, st->file_begin, st->transpose && !item && p->n_dims == 2, item};
     if (part.begin == 0 && part.size == 0)
         part.size = rows;
     if (part.begin < 0 || part.size < 0 || part.begin > rows - part.size || part.file_begin < 0 ||
-        p->n_dims > TT_MAX_DIMS || (st->transpose && p->n_dims > 2))
+        p->n_dims > TT_MAX_DIMS || (st->transpose && !item && p->n_dims > 2) ||
+        (item && (part.size != 1 || part.file_begin || p->n_dims < 1)))
         return TT_FAIL(err, TT_EINVAL,
                        "parameter '%s': its storage map for '%s' does not fit its shape", p->name,
                        name);
     const int along = part.transpose ? 1 : 0;
     tt_hf_tensor *t = tt_map_get(tensors, name);
+    if (item)
+        return t ? TT_FAIL(err, TT_EINVAL, "file tensor '%s': two parameters hold it", name)
+                 : add_item(a, tensors, name, &part);
+    if (t && t->parts.items[0].item)
+        return TT_FAIL(err, TT_EINVAL, "file tensor '%s': two parameters hold it", name);
     if (!t) {
         t = tt_arena_alloc(a, sizeof *t);
         t->name = tt_arena_str(a, name);
@@ -59,7 +80,8 @@ tt_status tt_hf_layout(tt_arena *a, const tt_hf_param *params, size_t n, tt_map 
         int64_t rows = 0;
         for (size_t k = 0; k < t->parts.n; k++)
             rows += t->parts.items[k].size;
-        if (t->n_dims && rows != t->shape[t->parts.items[0].transpose ? 1 : 0])
+        if (t->n_dims && !t->parts.items[0].item &&
+            rows != t->shape[t->parts.items[0].transpose ? 1 : 0])
             return TT_FAIL(
                 err, TT_EINVAL,
                 "file tensor '%s': the storage maps of '%s' and others leave gaps or overlap",
@@ -141,6 +163,15 @@ static tt_status load_part(const source *from, const tt_hf_tensor *t, const tt_h
         row *= p->box.end[d] - p->box.begin[d];
     uint8_t *to = (uint8_t *)p->data + (size_t)((first - p->box.begin[0]) * row) * size;
     const int along = part->transpose ? 1 : 0;
+    if (part->item) {
+        f.n_dims = t->n_dims;
+        for (int d = 0; d < t->n_dims; d++) {
+            f.box.begin[d] = p->box.begin[d + 1];
+            f.box.end[d] = p->box.end[d + 1];
+        }
+        f.data = to;
+        return tt_ckpt_load(r, &f, 1, err);
+    }
     if (part->transpose) {
         f.box.begin[0] = p->box.begin[1];
         f.box.end[0] = p->box.end[1];
@@ -161,8 +192,11 @@ static tt_status load_part(const source *from, const tt_hf_tensor *t, const tt_h
     return s;
 }
 
-static tt_status load_piece(const source *from, const tt_ckpt_piece *p, tt_error *err)
+static tt_status load_piece(void *user, const tt_ckpt_piece *p, tt_error *err)
 {
+    const source *from = user;
+    if (p->take)
+        return tt_ckpt_by_rows(p, load_piece, user, err);
     const tt_hf_param *param = tt_map_get(from->by_param, p->name);
     if (!param)
         return TT_FAIL(err, TT_EINVAL, "the model has no parameter '%s'", p->name);

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "checkpoint/internal.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* The bytes equal those of the reference's writer: metadata first, tensors by dtype (in the reverse
  * of the reference's order of dtypes), then by name, JSON without blanks, the header padded with
@@ -14,8 +9,6 @@
  * which varies; here they keep the caller's order. */
 
 #define MAX_HEADER 100000000u
-#define BLOCK                                                                                      \
-    ((size_t)8 << 20) /* each block is hashed and then written while it is still in cache */
 
 typedef struct item {
     const tt_st_tensor *tensor;
@@ -128,69 +121,28 @@ static void add_tensors(tt_str *s, const item *items, size_t n)
     }
 }
 
-typedef struct output {
-    int fd;
-    const char *path;
-    tt_hasher *hasher;
-    tt_error *err;
-} output;
-
-static tt_status writer_put(const output *o, const void *data, size_t n)
-{
-    const uint8_t *p = data;
-    while (n > 0) {
-        const size_t block = TT_MIN(n, BLOCK);
-        if (o->hasher)
-            tt_hasher_update(o->hasher, p, block);
-        if (!tt_write_all(o->fd, p, block))
-            return tt_fail_system(o->err, errno, "write", o->path);
-        p += block;
-        n -= block;
-    }
-    return TT_OK;
-}
-
-static tt_status put_file(const output *o, const tt_str *head, const item *items, size_t n)
+static tt_status write_out(const char *path, const tt_str *head, const item *items, size_t n,
+                           char *hash, tt_arena *scratch, tt_error *err)
 {
     uint8_t length[8];
     for (int i = 0; i < 8; i++)
         length[i] = (uint8_t)((uint64_t)head->n >> (8 * i));
-    TT_TRY(writer_put(o, length, sizeof length));
-    TT_TRY(writer_put(o, head->s, head->n));
+    tt_file_part *parts = tt_arena_array(scratch, n + 2, sizeof *parts);
+    parts[0] = (tt_file_part){length, sizeof length};
+    parts[1] = (tt_file_part){head->s, head->n};
     for (size_t i = 0; i < n; i++)
-        TT_TRY(writer_put(o, items[i].tensor->data, items[i].tensor->bytes));
-    /* EINVAL: this kind of file (/dev/stdout) cannot be synced */
-    if (fsync(o->fd) != 0 && errno != EINVAL)
-        return tt_fail_system(o->err, errno, "fsync", o->path);
-    return TT_OK;
+        parts[i + 2] = (tt_file_part){items[i].tensor->data, items[i].tensor->bytes};
+    return tt_write_parts(path, parts, n + 2, hash, err);
 }
 
-/* Removes regular files only: /dev/null stays. */
-static void remove_half(int fd, const char *path)
+/* The data of a large shard begins at a multiple of a page, so that it can be written from memory that
+ * is laid out likewise (write_file.c); of other files at a multiple of 8, as the reference has it. */
+static size_t header_multiple(const item *items, size_t n, bool with_offsets)
 {
-    struct stat st;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-        unlink(path);
-}
-
-static tt_status write_out(const char *path, const tt_str *head, const item *items, size_t n,
-                           char *hash, tt_error *err)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return tt_fail_system(err, errno, "create", path);
-    output o = {fd, path, hash ? tt_hasher_new() : NULL, err};
-    tt_status status = put_file(&o, head, items, n);
-    if (status != TT_OK)
-        remove_half(fd, path);
-    if (close(fd) != 0 && status == TT_OK) {
-        status = tt_fail_system(err, errno, "close", path);
-        unlink(path);
-    }
-    if (status == TT_OK && hash)
-        tt_hasher_hex(o.hasher, hash);
-    tt_hasher_free(o.hasher);
-    return status;
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += items[i].tensor->bytes;
+    return with_offsets && bytes >= TT_LARGE_FILE ? TT_FILE_ALIGNMENT : 8;
 }
 
 static tt_status check_metadata(const char *path, const char *const *keys,
@@ -237,14 +189,15 @@ tt_status tt_st_write(const char *path, const tt_st_tensor *tensors, size_t n, b
     }
     add_tensors(&head, items, n);
     tt_str_addc(&head, '}');
-    while (head.n % 8)
+    const size_t multiple = header_multiple(items, n, with_offsets);
+    while ((8 + head.n) % multiple)
         tt_str_addc(&head, ' ');
     if (head.n > MAX_HEADER)
         status =
             TT_FAIL(err, TT_EINVAL, "%s: a header of %zu bytes, more than the %u of the format",
                     path, head.n, MAX_HEADER);
     else
-        status = write_out(path, &head, items, n, hash, err);
+        status = write_out(path, &head, items, n, hash, scratch, err);
 done:
     tt_str_free(&head);
     tt_arena_free(scratch);

@@ -45,9 +45,10 @@ static tt_status infer_compare(const tt_shape_query *q, tt_type *out, tt_error *
 
 static tt_status infer_scale_by(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
-    TT_TRY(tt_want_inputs(q, 2, 2, err));
-    TT_TRY(tt_want_rank(q, 1, "the factor", 0, err));
-    return infer_arithmetic(q, out, err);
+    TT_TRY(infer_arithmetic(q, out, err));
+    if (!tt_type_has_dims(&out[0], q->in[0]->dims, q->in[0]->n_dims))
+        return tt_infer_fail(q, err, "the factor must broadcast to the shape of x");
+    return TT_OK;
 }
 
 static tt_status infer_select(const tt_shape_query *q, tt_type *out, tt_error *err)
@@ -192,8 +193,9 @@ BINARY(add, "x, y → as both", "x + y", TT_LINEAR_JOINT, 0, infer_arithmetic, v
 BINARY(sub, "x, y → as both", "x - y", TT_LINEAR_JOINT, 0, infer_arithmetic, vjp_sub, decompose_sub,
        cost_cheap);
 BINARY(mul, "x, y → as both", "x times y", 0, 0, infer_arithmetic, vjp_mul, NULL, cost_cheap);
-BINARY(scale_by, "x, s scalar → as x", "x times the scalar s", 1, 0, infer_scale_by, vjp_scale_by,
-       decompose_scale_by, cost_cheap);
+BINARY(scale_by, "x, s → as x",
+       "x times s, which broadcasts to x; a pending sum in x stays pending", 1, 0, infer_scale_by,
+       vjp_scale_by, decompose_scale_by, cost_cheap);
 BINARY(div, "x, y → as both", "x / y", 0, 0, infer_float, vjp_div, NULL, cost_cheap);
 BINARY(maximum, "x, y → as both", "the larger of x and y; NaN if one is NaN", 0, 0,
        infer_arithmetic, vjp_maximum, NULL, cost_cheap);

@@ -2,7 +2,8 @@
 #include "graph/ops/internal.h"
 
 /* Mixture of experts without shapes that depend on data (R8): expert_sort sorts the slots (a token times
- * one of its k experts) by expert, and grouped_linear multiplies the sorted rows. */
+ * one of its k experts) by expert, and grouped_linear multiplies the sorted rows. The whole layer is in
+ * expert_rows.c. */
 
 static tt_status infer_sort(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -22,14 +23,20 @@ static tt_status infer_sort(const tt_shape_query *q, tt_type *out, tt_error *err
     return TT_OK;
 }
 
-static tt_status want_counts(const tt_shape_query *q, int64_t experts, tt_error *err)
+/* counts [E], or [G,P,E] with G equal groups of rows */
+static tt_status want_counts(const tt_shape_query *q, tt_error *err)
 {
-    TT_TRY(tt_want_rank(q, 2, "counts", 1, err));
-    TT_TRY(tt_want_i32(q, 2, "counts", err));
-    if (q->in[2]->dims[0].size != experts)
-        return tt_infer_fail(q, err, "counts must have %lld elements, one per expert",
-                             (long long)experts);
+    const tt_type *t = q->in[2];
+    TT_TRY(tt_want_expert_counts(q, 2, true, err));
+    if (t->n_dims == 3 && (t->dims[0].size < 1 || q->in[0]->dims[0].size % t->dims[0].size != 0))
+        return tt_infer_fail(q, err, "the rows are not %lld equal groups",
+                             (long long)t->dims[0].size);
     return TT_OK;
+}
+
+static const tt_dim *experts_of(const tt_shape_query *q)
+{
+    return &q->in[2]->dims[q->in[2]->n_dims - 1];
 }
 
 /* x [R,i], w [E,o,i] → [R,o], or dy [R,o] → [R,i]: `in` is the dim of w that the rows' last dim
@@ -42,7 +49,10 @@ static tt_status infer_rows(const tt_shape_query *q, int in, tt_type *out, tt_er
     TT_TRY(tt_want_float(q, 0, "the rows", err));
     TT_TRY(tt_want_float(q, 1, "the weight", err));
     TT_TRY(tt_want_equal(q, 0, 1, 1, in, err));
-    TT_TRY(want_counts(q, q->in[1]->dims[0].size, err));
+    TT_TRY(want_counts(q, err));
+    if (experts_of(q)->size != q->in[1]->dims[0].size)
+        return tt_infer_fail(q, err, "counts must have %lld elements, one per expert",
+                             (long long)q->in[1]->dims[0].size);
     tt_dim d[2] = {q->in[0]->dims[0], q->in[1]->dims[3 - in]};
     out[0] = tt_type_make(tt_dtype_promote(q->in[0]->dtype, q->in[1]->dtype), d, 2);
     return TT_OK;
@@ -64,11 +74,37 @@ static tt_status infer_dw(const tt_shape_query *q, tt_type *out, tt_error *err)
     TT_TRY(tt_want_rank(q, 0, "dy", 2, err));
     TT_TRY(tt_want_rank(q, 1, "x", 2, err));
     TT_TRY(tt_want_equal(q, 0, 0, 1, 0, err));
-    TT_TRY(tt_want_rank(q, 2, "counts", 1, err));
-    TT_TRY(tt_want_i32(q, 2, "counts", err));
-    tt_dim d[3] = {q->in[2]->dims[0], q->in[0]->dims[1], q->in[1]->dims[1]};
+    TT_TRY(want_counts(q, err));
+    tt_dim d[3] = {*experts_of(q), q->in[0]->dims[1], q->in[1]->dims[1]};
     out[0] = tt_type_make(tt_dtype_accumulate(q->in[0]->dtype), d, 3);
     return TT_OK;
+}
+
+/* Rows of one group are sorted by expert, so none may cut them; of several the groups may be cut, and in
+ * each the experts. */
+static void rule_rows(const tt_shape_query *q, const char *in, const char *out, char *rule,
+                      size_t size)
+{
+    const bool groups = q->in[2]->n_dims == 3;
+    snprintf(rule, size, "%s %s, %se o i, %s -> %s %s", groups ? "r=(g e)" : "!r", in,
+             groups ? "" : "!", groups ? "g !s e" : "!e", groups ? "r=(g e)" : "r", out);
+}
+
+static void rule_grouped(const tt_shape_query *q, char *rule, size_t size)
+{
+    rule_rows(q, "i", "o", rule, size);
+}
+
+static void rule_dx(const tt_shape_query *q, char *rule, size_t size)
+{
+    rule_rows(q, "o", "i", rule, size);
+}
+
+static void rule_dw(const tt_shape_query *q, char *rule, size_t size)
+{
+    const bool groups = q->in[2]->n_dims == 3;
+    snprintf(rule, size, "%s",
+             groups ? "r=(g e) o, r=(g e) i, g !s e -> e o i" : "!r o, !r i, !e -> e o i");
 }
 
 static void vjp_grouped(tt_builder *b, tt_vjp *c)
@@ -118,39 +154,40 @@ const tt_op_def tt_op_expert_sort = {
 const tt_op_def tt_op_grouped_linear = {
     .struct_size = sizeof(tt_op_def),
     .name = "grouped_linear",
-    .operands = "x f[R,i], w f[E,o,i], counts i[E] → [R,o]",
-    .doc = "each row of x times the transpose of its expert's weight: the first counts[0] rows are "
-           "expert 0's, the next counts[1] rows expert 1's, …; rows after those of the last expert "
-           "are 0",
-    .rule = "!r i, !e o i, !e -> r o",
+    .operands = "x f[R,i], w f[E,o,i], counts i[E] or i[G,P,E] → [R,o]",
+    .doc =
+        "each row of x times the transpose of its expert's weight: the first counts[0] rows are "
+        "expert 0's, the next counts[1] rows expert 1's, …; rows after those of the last expert "
+        "are 0; with G groups of rows each is so, and an expert has the sum over P of its counts",
     .flags = TT_OP_HEAVY,
     .n_out = 1,
     .infer = infer_grouped,
+    .rule_for = rule_grouped,
     .vjp = vjp_grouped,
     .cost = cost_grouped,
     .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_grouped_linear_dx = {
     .struct_size = sizeof(tt_op_def),
     .name = "grouped_linear_dx",
-    .operands = "dy f[R,o], w f[E,o,i], counts i[E] → [R,i]",
+    .operands = "dy f[R,o], w f[E,o,i], counts i[E] or i[G,P,E] → [R,i]",
     .doc = "derivative of grouped_linear to x: each row of dy times its expert's weight; rows "
            "after those of the last expert are 0",
-    .rule = "!r o, !e o i, !e -> r i",
     .linear_inputs = 1,
     .n_out = 1,
     .infer = infer_dx,
+    .rule_for = rule_dx,
     .cost = cost_grouped,
     .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_grouped_linear_dw = {
     .struct_size = sizeof(tt_op_def),
     .name = "grouped_linear_dw",
-    .operands = "dy f[R,o], x f[R,i], counts i[E] → [E,o,i]",
+    .operands = "dy f[R,o], x f[R,i], counts i[E] or i[G,P,E] → [E,o,i]",
     .doc = "derivative of grouped_linear to w: for each expert the transpose of its rows of dy "
            "times its rows of x; 0 for an expert without rows",
-    .rule = "!r o, !r i, !e -> e o i",
     .linear_inputs = 1,
     .n_out = 1,
     .infer = infer_dw,
+    .rule_for = rule_dw,
     .cost = cost_dw,
     .cls = TT_CLASS_MATMUL};
 

@@ -46,6 +46,9 @@ void tt_attention_rule_bwd(const tt_shape_query *q, const char *dbias, char *rul
 void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd, const char *bias_bwd);
 void tt_attention_print(const void *attrs, char *text, size_t size);
 
+/* Input i is i32 [G,P,E], or, if `one`, i32 [E]. */
+tt_status tt_want_expert_counts(const tt_shape_query *q, int i, bool one, tt_error *err);
+
 /* The dtype of an op with operands of dtypes a and b: the wider float (f64, f32, then bf16 or f16); a
  * float if one is an integer; f32 for bf16 and f16. */
 tt_dtype tt_dtype_promote(tt_dtype a, tt_dtype b);

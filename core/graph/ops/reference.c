@@ -183,6 +183,13 @@ static void header_functions(const tt_op_def *const *ops, size_t n, tt_str *out)
     tt_str_free(&line);
 }
 
+/* Ops that tt_experts() and its expansions alone build: docs/ops.md has them, for those who write
+ * kernels. */
+static bool of_expert_layers(const tt_op_def *op)
+{
+    return (op->flags & TT_OP_PLACES_OPERANDS) || !strncmp(op->name, "dispatch_", 9);
+}
+
 void tt_op_reference_header(tt_str *out)
 {
     size_t n;
@@ -190,7 +197,7 @@ void tt_op_reference_header(tt_str *out)
     tt_str_printf(out, "/* %-19s%-*soperands → results · attributes\n", "name", RULE_COLUMN,
                   "rule");
     for (size_t i = 0; i < n; i++)
-        if (!in_list(ops[i]))
+        if (!in_list(ops[i]) && !of_expert_layers(ops[i]))
             header_row(ops[i], out);
     header_list(ops, n, out);
     tt_str_add(out, " */\n\n");

@@ -38,10 +38,51 @@ static tt_status expert_sort(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* The number of rows of expert e, which begin at `row`, clipped to the `rows` that exist. */
-static int64_t expert_rows(const int32_t *counts, int64_t e, int64_t row, int64_t rows)
+/* The rows of one expert of one part. */
+typedef struct expert_part {
+    int64_t e, row, n, end; /* local expert; first row, number of rows, end of its part's rows */
+    bool first, last;       /* of the expert's parts; of the part's experts */
+} expert_part;
+
+typedef struct expert_walk {
+    const int32_t *counts;
+    int64_t senders, experts, local, parts, each, at;
+    expert_part now;
+} expert_walk;
+
+/* counts [E], or [G,P,E]: the rows are G·P equal parts, of which part (g, p) has those of E/P experts; an
+ * expert has the sum over P. */
+static expert_walk walk_experts(const tt_tensor *counts, int64_t rows)
 {
-    return cpu_max(0, cpu_min(counts[e], rows - row));
+    const bool grouped = counts->n_dims == 3;
+    const int64_t groups = grouped ? counts->shape[0] : 1;
+    expert_walk w = {.counts = counts->data,
+                     .senders = grouped ? counts->shape[1] : 1,
+                     .experts = counts->shape[counts->n_dims - 1],
+                     .at = -1};
+    w.local = cpu_max(grouped ? counts->global[2] / counts->global[1] : w.experts, 1);
+    w.parts = groups * (w.experts / w.local);
+    w.each = rows / cpu_max(w.parts, 1);
+    return w;
+}
+
+/* The next expert and part; false: there is none. */
+static bool next_expert(expert_walk *w)
+{
+    if (++w->at == w->parts * w->local)
+        return false;
+    const int64_t part = w->at / w->local, bins = w->experts / w->local, g = part / bins;
+    expert_part *n = &w->now;
+    n->e = part % bins * w->local + w->at % w->local;
+    n->row = w->at % w->local ? n->row + n->n : part * w->each;
+    n->end = (part + 1) * w->each;
+    n->first = g == 0;
+    n->last = (w->at + 1) % w->local == 0;
+    n->n = 0;
+    for (int64_t p = 0; p < w->senders; p++)
+        n->n += cpu_max(0, w->counts[(g * w->senders + p) * w->experts + n->e]);
+    n->n = cpu_max(0, cpu_min(n->n, n->end - n->row));
+    return true;
 }
 
 /* Over each expert's rows, x [R,i], w [E,o,i], counts [E] -> y [R,o] = x wᵀ; with dx: dy [R,o], w
@@ -49,21 +90,26 @@ static int64_t expert_rows(const int32_t *counts, int64_t e, int64_t row, int64_
 static tt_status by_rows(void *self, const tt_kernel_call *c, bool dx)
 {
     const tt_tensor *x = &c->in[0], *w = &c->in[1];
-    const int64_t rows = x->shape[0], k = x->shape[1], n = c->out[0].shape[1];
+    const int64_t k = x->shape[1], n = c->out[0].shape[1];
     float *y = c->out[0].data;
-    int64_t row = 0;
-    for (int64_t e = 0; e < w->shape[0]; e++) {
-        int64_t m = expert_rows(c->in[2].data, e, row, rows);
-        const float *we = cpu_f32(w) + e * n * k;
+    expert_walk walk = walk_experts(&c->in[2], x->shape[0]);
+    while (next_expert(&walk)) {
+        const expert_part *p = &walk.now;
+        const float *we = cpu_f32(w) + p->e * n * k;
         cpu_gemm_call g = {
-            .m = m, .n = n, .k = k, .a = {cpu_f32(x) + row * k, k, 1},
-                       .c = y + row * n, .ldc = n
+            .m = p->n,
+            .n = n,
+            .k = k,
+            .a = {cpu_f32(x) + p->row * k, k, 1},
+            .c = y + p->row * n,
+            .ldc = n
         };
         g.b = dx ? (cpu_mat){we, n, 1} : (cpu_mat){we, 1, k};
         cpu_gemm(self, c->pool, &g, c->scratch);
-        row += m;
+        if (p->last)
+            memset(y + (p->row + p->n) * n, 0,
+                   (size_t)((p->end - p->row - p->n) * n) * sizeof(float));
     }
-    memset(y + row * n, 0, (size_t)((rows - row) * n) * sizeof(float));
     return TT_OK;
 }
 
@@ -91,21 +137,20 @@ static size_t dw_scratch(const tt_kernel_call *c, int n_threads)
 static tt_status grouped_linear_dw(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const tt_tensor *dy = &c->in[0], *x = &c->in[1], *out = &c->out[0];
-    const int64_t rows = dy->shape[0], m = out->shape[1], n = out->shape[2];
-    int64_t row = 0;
+    const int64_t m = out->shape[1], n = out->shape[2];
+    expert_walk walk = walk_experts(&c->in[2], dy->shape[0]);
     (void)err;
-    for (int64_t e = 0; e < out->shape[0]; e++) {
-        int64_t k = expert_rows(c->in[2].data, e, row, rows);
+    while (next_expert(&walk)) {
+        const expert_part *p = &walk.now;
         cpu_gemm_call g = {.m = m,
                            .n = n,
-                           .k = k,
-                           .c = (float *)out->data + e * m * n,
+                           .k = p->n,
+                           .c = (float *)out->data + p->e * m * n,
                            .ldc = n,
-                           .add = c->accumulate != 0};
-        g.a = (cpu_mat){cpu_f32(dy) + row * m, 1, m};
-        g.b = (cpu_mat){cpu_f32(x) + row * n, n, 1};
+                           .add = c->accumulate != 0 || !p->first};
+        g.a = (cpu_mat){cpu_f32(dy) + p->row * m, 1, m};
+        g.b = (cpu_mat){cpu_f32(x) + p->row * n, n, 1};
         cpu_gemm(self, c->pool, &g, c->scratch);
-        row += k;
     }
     return TT_OK;
 }

@@ -83,15 +83,14 @@ static tt_status matmul(void *self, const tt_kernel_call *c, tt_error *err)
     return run_product(self, c, &p, err);
 }
 
-static int supports(const tt_kernel_call *c)
+int cuda_product_supports(const tt_kernel_call *c)
 {
     const tt_dtype a = c->in[0].dtype, b = c->in[1].dtype, out = c->out[0].dtype;
     return cuda_float_index(a) >= 0 && cuda_float_index(b) >= 0 &&
            (out == TT_F32 || (out == TT_BF16 && a == TT_BF16 && b == TT_BF16));
 }
 
-/* The files of our own kernels, where they compute the product. */
-static void need_own(const tt_kernel_call *c, bool grouped)
+void cuda_need_own_products(const tt_kernel_call *c, bool grouped)
 {
     const cuda_backend *b = c->backend;
     const tt_dtype a = c->in[0].dtype, w = c->in[1].dtype;
@@ -106,57 +105,10 @@ static void need_own(const tt_kernel_call *c, bool grouped)
 static size_t scratch(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
-    need_own(c, false);
+    cuda_need_own_products(c, false);
     if (c->in[0].dtype != c->in[1].dtype) /* cuBLASLt has no such products */
         return 0;
     return cuda_blas_workspace(c->backend, tt_tensor_numel(&c->out[0]));
-}
-
-/* ---- experts: R rows, E experts; rows beyond the sum of the counts are zero, or in no sum ---- */
-
-/* x [R,i], w [E,o,i], counts [E] -> y [R,o] = x wᵀ; dx: dy [R,o], w [E,o,i], counts -> [R,i] = dy w */
-static tt_status by_rows(void *self, const tt_kernel_call *c, tt_error *err)
-{
-    const tt_tensor *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
-    const cuda_product p = {.m = y->shape[0],
-                            .n = y->shape[1],
-                            .k = x->shape[1],
-                            .batch = w->shape[0],
-                            .a = x->data,
-                            .b = w->data,
-                            .c = y->data,
-                            .b_t = strcmp(c->op, "grouped_linear") == 0,
-                            .add = c->accumulate != 0,
-                            .a_type = x->dtype,
-                            .b_type = w->dtype,
-                            .c_type = y->dtype};
-    return cuda_own_grouped(self, c->queue, &p, CUDA_BY_ROWS, c->in[2].data, c->scratch, err);
-}
-
-/* dy [R,o], x [R,i], counts [E] -> dw [E,o,i] */
-static tt_status by_sums(void *self, const tt_kernel_call *c, tt_error *err)
-{
-    const tt_tensor *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
-    const cuda_product p = {.m = dw->shape[1],
-                            .n = dw->shape[2],
-                            .k = dy->shape[0],
-                            .batch = dw->shape[0],
-                            .a = dy->data,
-                            .b = x->data,
-                            .c = dw->data,
-                            .a_t = true,
-                            .add = c->accumulate != 0,
-                            .a_type = dy->dtype,
-                            .b_type = x->dtype,
-                            .c_type = dw->dtype};
-    return cuda_own_grouped(self, c->queue, &p, CUDA_BY_SUMS, c->in[2].data, c->scratch, err);
-}
-
-static size_t grouped_scratch(const tt_kernel_call *c, int n_threads)
-{
-    (void)n_threads;
-    need_own(c, true);
-    return cuda_own_grouped_scratch(c->in[2].shape[0]);
 }
 
 const tt_kernel cuda_kernels_gemm[] = {
@@ -165,42 +117,24 @@ const tt_kernel cuda_kernels_gemm[] = {
      .run = linear,
      .scratch_bytes = scratch,
      .can_accumulate = 1,
-     .supports = supports},
+     .supports = cuda_product_supports},
     {.struct_size = sizeof(tt_kernel),
      .op = "linear_dx",
      .run = linear,
      .scratch_bytes = scratch,
      .can_accumulate = 1,
-     .supports = supports},
+     .supports = cuda_product_supports},
     {.struct_size = sizeof(tt_kernel),
      .op = "linear_dw",
      .run = linear,
      .scratch_bytes = scratch,
      .can_accumulate = 1,
-     .supports = supports},
+     .supports = cuda_product_supports},
     {.struct_size = sizeof(tt_kernel),
      .op = "matmul",
      .run = matmul,
      .scratch_bytes = scratch,
      .can_accumulate = 1,
-     .supports = supports},
-    {.struct_size = sizeof(tt_kernel),
-     .op = "grouped_linear",
-     .run = by_rows,
-     .scratch_bytes = grouped_scratch,
-     .can_accumulate = 1,
-     .supports = supports},
-    {.struct_size = sizeof(tt_kernel),
-     .op = "grouped_linear_dx",
-     .run = by_rows,
-     .scratch_bytes = grouped_scratch,
-     .can_accumulate = 1,
-     .supports = supports},
-    {.struct_size = sizeof(tt_kernel),
-     .op = "grouped_linear_dw",
-     .run = by_sums,
-     .scratch_bytes = grouped_scratch,
-     .can_accumulate = 1,
-     .supports = supports},
-    {0},
+     .supports = cuda_product_supports},
+    {0               },
 };

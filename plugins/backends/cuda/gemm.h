@@ -3,7 +3,7 @@
 #define TT_CUDA_GEMM_H
 #include "cuda.h"
 
-/* Products of matrices. gemm.c has the ops; gemm_lt.c computes products by cuBLASLt, and gemm_pins.c
+/* Products of matrices. gemm.c and grouped.c have the ops; gemm_lt.c computes products by cuBLASLt, and gemm_pins.c
  * keeps its choices of algorithms on disk; gemm_own.c computes them by the kernels of kernels/gemm.cu
  * and kernels/gemm_f32.cu, and those of experts, too. */
 
@@ -17,6 +17,11 @@ typedef struct cuda_product {
     bool a_t, b_t, add;
     tt_dtype a_type, b_type, c_type;
 } cuda_product;
+
+/* ---- gemm.c ---- */
+int cuda_product_supports(const tt_kernel_call *c);
+/* Asks for the files of our own kernels, where they compute the product. */
+void cuda_need_own_products(const tt_kernel_call *c, bool grouped);
 
 /* ---- gemm_own.c ---- */
 /* Any sizes and addresses. An element's bits depend on its row of A, its column of B and k alone. */

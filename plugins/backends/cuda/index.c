@@ -22,25 +22,34 @@ static cuda_kernel read_kernels[5] = {CUDA_KERNEL("index", "read_rows_1"),
                    top_sorted[2] = CUDA_PAIR("index", "top_sorted"),
                    top_k_bwd[2] = CUDA_PAIR("index", "top_k_bwd");
 
-/* out[i] = table[index[i] - begin of the table] */
-static tt_status index_read(void *self, const tt_kernel_call *c, const tt_tensor *table,
-                            const tt_tensor *index, tt_error *err)
+tt_status cuda_read_rows(void *self, const tt_kernel_call *c, const tt_tensor *table, int64_t rows,
+                         const void *index, int64_t n, int64_t first, tt_error *err)
 {
-    const void *t = table->data, *i = index->data;
+    const void *t = table->data, *i = index;
     void *y = c->out[0].data;
-    const int64_t bytes = cuda_row_size(table) * (int64_t)tt_dtype_size(table->dtype);
+    const int64_t bytes =
+        rows > 0 ? tt_tensor_numel(table) / rows * (int64_t)tt_dtype_size(table->dtype)
+        : n > 0  ? tt_tensor_numel(&c->out[0]) / n * (int64_t)tt_dtype_size(table->dtype)
+                 : 0;
     int unit = 0, group = 1;
     while (unit < 4 && bytes % (2 << unit) == 0 && cuda_alignment_of(t, 16) >= (size_t)2 << unit &&
            cuda_alignment_of(y, 16) >= (size_t)2 << unit)
         unit++;
-    int64_t n = tt_tensor_numel(index), units = bytes >> unit, first = table->begin[0],
-            count = table->shape[0];
+    int64_t units = bytes >> unit;
     while (group < CUDA_THREADS && group < units)
         group *= 2;
     const cuda_grid grid = {units > 0 ? cuda_ceil(n, CUDA_THREADS / group) : 0, 1, 1, CUDA_THREADS,
                             0};
     return CUDA_LAUNCH(self, c, &read_kernels[unit], grid, err, &t, &i, &y, &n, &units, &first,
-                       &count, &group);
+                       &rows, &group);
+}
+
+/* out[i] = table[index[i] - begin of the table] */
+static tt_status index_read(void *self, const tt_kernel_call *c, const tt_tensor *table,
+                            const tt_tensor *index, tt_error *err)
+{
+    return cuda_read_rows(self, c, table, table->shape[0], index->data, tt_tensor_numel(index),
+                          table->begin[0], err);
 }
 
 /* ids [N], table [V,D] -> y [N,D] */

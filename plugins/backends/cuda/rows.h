@@ -3,7 +3,8 @@
 #define TT_BACKEND_CUDA_ROWS_H
 #include "cuda.h"
 
-/* What the launchers over rows share: norm.c, softmax.c, reduce.c, rope.c, index.c, experts.c, scan.c. */
+/* What the launchers over rows share: norm.c, softmax.c, reduce.c, rope.c, index.c, experts.c, dispatch.c,
+ * scan.c. */
 
 #define CUDA_THREADS 256   /* of every kernel of these files, if not said otherwise */
 #define CUDA_ROOM 128      /* bytes of shared memory for a block's sums */
@@ -104,6 +105,11 @@ tt_status cuda_column_sum(cuda_backend *b, tt_device_queue *q, const void *parti
 size_t cuda_sort_bytes(int64_t rows, int64_t n);
 tt_status cuda_sort(cuda_backend *b, tt_device_queue *q, void *keys, int64_t rows, int64_t n,
                     const void **sorted, tt_error *err);
+
+/* index.c: row i of c's first result = row index[i] - first of the table's `rows` rows, zeros where it has no
+ * such row. index: i32 [n] on the device. */
+tt_status cuda_read_rows(void *self, const tt_kernel_call *c, const tt_tensor *table, int64_t rows,
+                         const void *index, int64_t n, int64_t first, tt_error *err);
 
 /* conv.c; the rows are in scan.c. */
 tt_status cuda_conv1d(void *self, const tt_kernel_call *c, tt_error *err);

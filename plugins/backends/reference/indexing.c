@@ -2,6 +2,7 @@
 #include "reference.h"
 #include <math.h>
 #include <string.h>
+#include <ttrun/codes.h>
 
 /* Rows by index, read or added to, and the k largest elements of a row. */
 
@@ -116,5 +117,22 @@ tt_status ref_top_k_bwd(void *backend, const tt_kernel_call *c, tt_error *err)
             if (at >= 0 && at < n)
                 ref_store(o, r * n + at, ref_load(&c->in[1], r * k + i));
         }
+    return TT_OK;
+}
+
+/* codes [o,n,32] or [o,i], absmax [o,n] → [o,n,64] or [o,i] */
+tt_status ref_decode_codes(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_codes *a = c->attrs;
+    const tt_tensor *x = &c->in[0];
+    const int64_t bytes = x->shape[1] * (a->format == TT_CODES_NF4 ? x->shape[2] : 1),
+                  cols = a->format == TT_CODES_NF4 ? 2 * bytes : bytes;
+    (void)backend, (void)err;
+    for (int64_t r = 0; r < x->shape[0]; r++)
+        for (int64_t k = 0; k < cols; k++)
+            ref_store(
+                &c->out[0], r * cols + k,
+                (double)tt_codes_value((tt_codes)a->format, (const uint8_t *)x->data + r * bytes,
+                                       (const float *)c->in[1].data + r * c->in[1].shape[1], k));
     return TT_OK;
 }

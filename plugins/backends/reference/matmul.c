@@ -10,16 +10,21 @@ typedef struct view {
     int64_t at, row, column;
 } view;
 
-static void product(view o, view a, view b, int64_t m, int64_t n, int64_t k)
+static void sum_product(view o, view a, view b, int64_t m, int64_t n, int64_t k, bool add)
 {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
-            double sum = 0.0;
+            double sum = add ? ref_load(o.t, o.at + i * o.row + j * o.column) : 0.0;
             for (int64_t l = 0; l < k; l++)
                 sum += ref_load(a.t, a.at + i * a.row + l * a.column) *
                        ref_load(b.t, b.at + l * b.row + j * b.column);
             ref_store(o.t, o.at + i * o.row + j * o.column, sum);
         }
+}
+
+static void product(view o, view a, view b, int64_t m, int64_t n, int64_t k)
+{
+    sum_product(o, a, b, m, n, k, false);
 }
 
 static view plain(const tt_tensor *t, int64_t at, int64_t width)
@@ -76,11 +81,34 @@ tt_status ref_matmul(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* Rows [*begin, *begin + count) of expert e; counts never reach past `rows`. */
-static int64_t expert_rows(const tt_tensor *counts, int64_t e, int64_t rows, int64_t *begin)
+/* Sets *begin to the first row of expert e of group g, and returns the number of its rows. counts [E], or
+ * [G,P,E]: the rows are G·P equal parts, of which part (g, p) has those of E/P experts; an expert has the sum
+ * over P. */
+static int64_t expert_rows(const tt_tensor *counts, int64_t g, int64_t e, int64_t rows,
+                           int64_t *begin)
 {
-    int64_t n = ref_index(counts, e), left = rows - *begin;
-    return n < 0 ? 0 : n > left ? left : n;
+    const bool grouped = counts->n_dims == 3;
+    const int64_t groups = grouped ? counts->shape[0] : 1, senders = grouped ? counts->shape[1] : 1,
+                  experts = counts->shape[grouped ? 2 : 0],
+                  local = grouped ? counts->global[2] / counts->global[1] : experts,
+                  bins = experts / local, each = rows / (groups * bins);
+    int64_t at = 0, n = 0;
+    for (int64_t i = e / local * local; i <= e; i++) {
+        at += n;
+        n = 0;
+        for (int64_t p = 0; p < senders; p++) {
+            const int64_t here = ref_index(counts, (g * senders + p) * experts + i);
+            n += here > 0 ? here : 0;
+        }
+        n = n > each - at ? each - at : n;
+    }
+    *begin = (g * bins + e / local) * each + at;
+    return n;
+}
+
+static int64_t n_groups(const tt_tensor *counts)
+{
+    return counts->n_dims == 3 ? counts->shape[0] : 1;
 }
 
 tt_status ref_grouped_linear(void *backend, const tt_kernel_call *c,
@@ -90,11 +118,11 @@ tt_status ref_grouped_linear(void *backend, const tt_kernel_call *c,
     int64_t rows = x->shape[0], i = x->shape[1], o = w->shape[1], at = 0;
     (void)backend, (void)err;
     ref_clear(&c->out[0]);
-    for (int64_t e = 0; e < w->shape[0]; e++) {
-        int64_t n = expert_rows(&c->in[2], e, rows, &at);
+    for (int64_t z = 0; z < n_groups(&c->in[2]) * w->shape[0]; z++) {
+        const int64_t g = z / w->shape[0], e = z % w->shape[0];
+        int64_t n = expert_rows(&c->in[2], g, e, rows, &at);
         product(plain(&c->out[0], at * o, o), plain(x, at * i, i), swapped(w, e * o * i, i), n, o,
                 i);
-        at += n;
     }
     return TT_OK;
 }
@@ -106,11 +134,11 @@ tt_status ref_grouped_linear_dx(void *backend, const tt_kernel_call *c,
     int64_t rows = dy->shape[0], o = dy->shape[1], i = w->shape[2], at = 0;
     (void)backend, (void)err;
     ref_clear(&c->out[0]);
-    for (int64_t e = 0; e < w->shape[0]; e++) {
-        int64_t n = expert_rows(&c->in[2], e, rows, &at);
+    for (int64_t z = 0; z < n_groups(&c->in[2]) * w->shape[0]; z++) {
+        const int64_t g = z / w->shape[0], e = z % w->shape[0];
+        int64_t n = expert_rows(&c->in[2], g, e, rows, &at);
         product(plain(&c->out[0], at * i, i), plain(dy, at * o, o), plain(w, e * o * i, i), n, i,
                 o);
-        at += n;
     }
     return TT_OK;
 }
@@ -121,11 +149,11 @@ tt_status ref_grouped_linear_dw(void *backend, const tt_kernel_call *c,
     const tt_tensor *dy = &c->in[0], *x = &c->in[1];
     int64_t rows = dy->shape[0], o = dy->shape[1], i = x->shape[1], at = 0;
     (void)backend, (void)err;
-    for (int64_t e = 0; e < c->out[0].shape[0]; e++) {
-        int64_t n = expert_rows(&c->in[2], e, rows, &at);
-        product(plain(&c->out[0], e * o * i, i), swapped(dy, at * o, o), plain(x, at * i, i), o, i,
-                n);
-        at += n;
+    for (int64_t z = 0; z < n_groups(&c->in[2]) * c->out[0].shape[0]; z++) {
+        const int64_t g = z / c->out[0].shape[0], e = z % c->out[0].shape[0];
+        int64_t n = expert_rows(&c->in[2], g, e, rows, &at);
+        sum_product(plain(&c->out[0], e * o * i, i), swapped(dy, at * o, o), plain(x, at * i, i), o,
+                    i, n, g > 0);
     }
     return TT_OK;
 }

@@ -153,7 +153,8 @@ tt_status hf_tree_finish(hf_tree *t, tt_error *err)
     uint32_t *unit_of = calloc(t->n_nodes + 1, sizeof *unit_of);
     tt_status s =
         unit_of ? array_room(&a, 512, err) : TT_FAIL(err, TT_ENOMEM, "out of memory for a trie");
-    for (size_t i = 0; s == TT_OK && t->branches && i <= t->mask; i++) /* the table becomes a list */
+    for (size_t i = 0; s == TT_OK && t->branches && i <= t->mask;
+         i++) /* the table becomes a list */
         if (t->branches[i].child)
             t->branches[n++] = t->branches[i];
     if (n)

@@ -270,11 +270,19 @@ def lower(mesh, dims, A, B):
         while k < min(len(cur.dims[i]), len(B.dims[i])) and cur.dims[i][k] == B.dims[i][k]: k += 1
         return k
     nd = range(len(dims))
-    for i in nd:                                               # a whole suffix moves to the end of another dim
-        for j in nd:
-            mv = cur.dims[i][prefix(i):]
-            if i != j and mv and mv == B.dims[j][len(cur.dims[j]):] and prefix(j) == len(cur.dims[j]):
-                lists = with_dim(i, cur.dims[i][:prefix(i)]); lists[j] = cur.dims[j] + mv
+    def movable(i, j):
+        """The last atoms of dim i, as many as possible, that are the next ones dim j wants."""
+        if i == j or prefix(j) != len(cur.dims[j]): return ()
+        want = B.dims[j][len(cur.dims[j]):]
+        for k in range(min(len(cur.dims[i]) - prefix(i), len(want)), 0, -1):
+            if cur.dims[i][-k:] == want[:k]: return want[:k]
+        return ()
+    pairs = [(i, j) for i in nd for j in nd]
+    while any(movable(i, j) for i, j in pairs):                # the end of a dim's atoms moves to the end of another dim
+        for i, j in pairs:
+            mv = movable(i, j)
+            if mv:
+                lists = with_dim(i, cur.dims[i][:-len(mv)]); lists[j] = cur.dims[j] + mv
                 go("all_to_all", mv, lists, cur.partial)
     for i in nd:                                               # gather what stands in the way of an addition
         drop = cur.dims[i][prefix(i):]

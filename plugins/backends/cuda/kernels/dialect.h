@@ -91,6 +91,10 @@ TT_DEV int tt_atomic_add(int *p, int v) /* integers only: counts */
 {
     return atomicAdd(p, v);
 }
+TT_DEV int tt_atomic_max(int *p, int v)
+{
+    return atomicMax(p, v);
+}
 TT_DEV i64 tt_atomic_min(i64 *p, i64 v)
 {
     return atomicMin(p, v);

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/graph.h"
+#include "graph/ops/internal.h"
+
+/* An expert layer (docs/design/experts.md): expert_route says where each slot's row is, expert_rows makes
+ * the rows, expert_slots brings what was made of them back. With one part of the tokens they are
+ * expert_sort, gather and scatter_add; with several the dispatch ops, and with experts that are cut an
+ * all-to-all each way, which is a redistribute. */
+
+/* ---- parts ---- */
+
+/* How a mesh cuts rows. parts: the atoms of the rows, first those of the groups, then those of the experts. */
+typedef struct cut {
+    tt_atom_list parts, groups, experts;
+    int64_t n_parts, n_groups, members; /* the products of their sizes */
+} cut;
+
+static bool has_atom(const tt_atom_list *l, uint16_t atom)
+{
+    return tt_atom_list_mask(l) >> TT_ATOM(atom) & 1u;
+}
+
+static cut make_cut(const tt_mesh *m, const tt_atom_list *tokens, const tt_atom_list *experts)
+{
+    cut c = {.experts = *experts};
+    for (int i = 0; i < tokens->n; i++)
+        if (!has_atom(experts, tokens->atom[i]))
+            c.groups.atom[c.groups.n++] = tokens->atom[i];
+    c.parts = c.groups;
+    for (int i = 0; i < experts->n; i++)
+        c.parts.atom[c.parts.n++] = experts->atom[i];
+    c.n_groups = tt_mesh_degree(m, &c.groups);
+    c.members = tt_mesh_degree(m, &c.experts);
+    c.n_parts = c.n_groups * c.members;
+    return c;
+}
+
+/* The cut that the labels give to a layer of these tokens and experts. */
+static bool cut_by_labels(tt_builder *b, const tt_dim *tokens, int64_t n_experts, cut *out)
+{
+    const tt_graph *g = tt_builder_graph(b);
+    const tt_dim e = TT_DIM(n_experts, "experts"), mlp[2] = {*tokens, TT_DIM(1, "ffn")};
+    tt_atom_list experts, rows[2];
+    tt_error why = {0};
+    if (tt_canon(g->mesh, g->labels, &e, 1, &experts, &why) != TT_OK ||
+        tt_canon(g->mesh, g->labels, mlp, experts.n ? 1 : 2, rows, &why) != TT_OK) {
+        tt_builder_fail(b, why.code, "%s", why.text);
+        return false;
+    }
+    *out = make_cut(g->mesh, &rows[0], &experts);
+    return true;
+}
+
+static tt_atom_list atoms_of(const tt_value *v, int d)
+{
+    tt_atom_list l = {.n = v->place.n[d]};
+    for (int i = 0; i < l.n; i++)
+        l.atom[i] = v->place.atom[d][i];
+    return l;
+}
+
+/* The cut that expert_route's results have. */
+static cut cut_of(tt_builder *b, const tt_value *route, const tt_value *counts)
+{
+    const tt_atom_list parts = atoms_of(route, 0), experts = atoms_of(counts, 2);
+    return make_cut(tt_builder_graph(b)->mesh, &parts, &experts);
+}
+
+/* v with its first dims cut so, the others whole. What is pending stays so. */
+static tt_value *cut_dims(tt_builder *b, tt_value *v, const tt_atom_list *first,
+                          const tt_atom_list *second, const tt_atom_list *third)
+{
+    const tt_atom_list *l[3] = {first, second, third};
+    tt_placement to = {.partial = v->place.partial, .partial_max = v->place.partial_max};
+    for (int d = 0; d < 3; d++)
+        for (int i = 0; l[d] && i < l[d]->n; i++) {
+            to.atom[d][to.n[d]++] = l[d]->atom[i];
+            to.partial &= (uint16_t) ~(1u << TT_ATOM(l[d]->atom[i]));
+        }
+    if (!to.partial)
+        to.partial_max = 0;
+    return tt_redistribute(b, v, &to);
+}
+
+/* ---- expert_route ---- */
+
+static tt_status infer_route(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    return tt_op_expert_sort.infer(q, out, err);
+}
+
+/* The places of a part: P bins, each with room for all slots of a part, and each expert's share of a bin
+ * whole, so that one letter cuts places and experts alike. */
+static tt_dim places_of(const tt_mesh *m, const cut *c, const tt_dim *tokens, int64_t k,
+                        int64_t n_experts)
+{
+    const int64_t slots = tt_chunk(m, tokens, c->parts.atom, c->parts.n) * k,
+                  local = n_experts / c->members;
+    const int64_t share = c->members > 1 ? TT_MAXV((slots + local - 1) / local, 1) : 0;
+    return c->members > 1 ? TT_DIM_UNIT(share * n_experts, NULL, share) : TT_DIM(slots, NULL);
+}
+
+static void expand_route(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                         tt_value **outs)
+{
+    const tt_dim e = ((const tt_attrs_dims *)q->attrs)->dims[0], *t = q->in[0]->dims;
+    cut c;
+    if (!cut_by_labels(b, &t[0], e.size, &c) || c.n_parts == 1) {
+        tt_op(b, "expert_sort", in, 1, q->attrs, outs, 2);
+        return;
+    }
+    const tt_mesh *m = tt_builder_graph(b)->mesh;
+    const tt_attrs_dims a = {
+        .n_dims = 4,
+        .dims = {TT_DIM(c.n_groups, NULL), TT_DIM(c.members, NULL),
+                 places_of(m, &c, &t[0], t[1].size, e.size), e}
+    };
+    tt_value *assign = cut_dims(b, in[0], &c.parts, NULL, NULL);
+    tt_op(b, "dispatch_sort", &assign, 1, &a, outs, 2);
+    outs[1] = cut_dims(b, outs[1], &c.groups, NULL, &c.experts);
+}
+
+/* ---- expert_rows and expert_slots: x or rows, assign, route, counts ---- */
+
+static tt_status infer_rows(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 4, 4, err));
+    TT_TRY(tt_want_min_rank(q, 0, "x", 2, err));
+    TT_TRY(tt_want_float(q, 0, "x", err));
+    TT_TRY(tt_want_rank(q, 1, "the assignment", 2, err));
+    TT_TRY(tt_want_equal(q, 0, 0, 1, 0, err));
+    const tt_type *x = q->in[0], *route = q->in[2];
+    int64_t rows = 1;
+    for (int d = 0; d < route->n_dims; d++)
+        rows *= route->dims[d].size;
+    const tt_dim d[2] = {TT_DIM(rows, "expert_rows"), x->dims[x->n_dims - 1]};
+    out[0] = tt_type_make(x->dtype, d, 2);
+    return TT_OK;
+}
+
+static tt_status infer_slots(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 4, 4, err));
+    TT_TRY(tt_want_rank(q, 0, "the rows", 2, err));
+    TT_TRY(tt_want_float(q, 0, "the rows", err));
+    TT_TRY(tt_want_rank(q, 1, "the assignment", 2, err));
+    const tt_dim d[3] = {q->in[1]->dims[0], q->in[1]->dims[1], q->in[0]->dims[1]};
+    out[0] = tt_type_make(q->in[0]->dtype, d, 3);
+    return TT_OK;
+}
+
+static tt_value *by_slot(tt_builder *b, tt_value *route, const tt_dim *k)
+{
+    return tt_floor_div(b, route, tt_const(b, (double)k->size, TT_I32));
+}
+
+static tt_attrs_dims dims_attrs(int n, tt_dim a, tt_dim b)
+{
+    return (tt_attrs_dims){
+        .n_dims = n, .dims = {a, b}
+    };
+}
+
+static void rows_of_one(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                        tt_value **outs)
+{
+    const tt_type *x = q->in[0];
+    const tt_dim *t = q->in[1]->dims;
+    if (x->n_dims == 2) {
+        outs[0] = tt_gather(b, in[0], by_slot(b, in[2], &t[1]));
+        return;
+    }
+    const tt_dim slots[2] = {TT_DIM(t[0].size * t[1].size, NULL), x->dims[2]};
+    outs[0] = tt_gather(b, tt_reshape(b, in[0], slots, 2), in[2]);
+}
+
+static void expand_rows(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                        tt_value **outs)
+{
+    tt_value *route = in[2], *counts = in[3];
+    if (q->in[2]->n_dims == 1) {
+        rows_of_one(b, q, in, outs);
+        return;
+    }
+    const cut c = cut_of(b, route, counts);
+    const tt_dim *places = q->in[2]->dims;
+    const tt_dim rows = TT_DIM(places[0].size * places[1].size, "expert_rows");
+    tt_value *x = cut_dims(b, in[0], &c.parts, NULL, NULL);
+    tt_value *at = q->in[0]->n_dims == 2 ? by_slot(b, route, &q->in[1]->dims[1]) : route;
+    const tt_attrs_dims flat = dims_attrs(1, rows, rows),
+                        bins = dims_attrs(2, places[0], places[1]);
+    if (c.members == 1) {
+        outs[0] = tt_emit2(b, "dispatch_gather", x, at, &flat);
+        return;
+    }
+    tt_value *sent = tt_emit2(b, "dispatch_gather", x, at, &bins);
+    tt_value *received = cut_dims(b, sent, &c.groups, &c.experts, NULL);
+    outs[0] = tt_emit2(b, "dispatch_pack", received, counts, &flat);
+}
+
+static void expand_slots(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                         tt_value **outs)
+{
+    tt_value *route = in[2], *counts = in[3];
+    const tt_dim *t = q->in[1]->dims, *places = q->in[2]->dims;
+    if (q->in[2]->n_dims == 1) {
+        const tt_dim slots = TT_DIM(t[0].size * t[1].size, NULL);
+        const tt_dim split[3] = {t[0], t[1], q->in[0]->dims[1]};
+        outs[0] = tt_reshape(b, tt_scatter_add(b, in[0], route, slots), split, 3);
+        return;
+    }
+    const cut c = cut_of(b, route, counts);
+    const tt_attrs_dims slots = dims_attrs(2, t[0], t[1]),
+                        bins = dims_attrs(2, places[0], places[1]);
+    tt_value *rows = cut_dims(b, in[0], &c.parts, NULL, NULL);
+    if (c.members > 1) {
+        rows = tt_emit2(b, "dispatch_unpack", rows, counts, &bins);
+        rows = cut_dims(b, rows, &c.parts, NULL, NULL);
+    }
+    outs[0] = tt_emit2(b, "dispatch_scatter", rows, route, &slots);
+}
+
+/* The cotangent of the other op: assign, route and counts are the same. */
+static tt_value *transposed(tt_builder *b, const char *op, tt_vjp *c)
+{
+    tt_value *in[4] = {c->dout[0], c->in[1], c->in[2], c->in[3]};
+    return tt_emit(b, op, in, 4, NULL);
+}
+
+static void vjp_rows(tt_builder *b, tt_vjp *c)
+{
+    if (!c->want[0])
+        return;
+    tt_value *d = transposed(b, "expert_slots", c);
+    if (tt_value_type(c->in[0])->n_dims == 2)
+        d = tt_cast(b, tt_sum(b, tt_cast_up(b, d), 1, 0), tt_value_type(c->in[0])->dtype);
+    c->din[0] = d;
+}
+
+static void vjp_slots(tt_builder *b, tt_vjp *c)
+{
+    if (c->want[0])
+        c->din[0] = transposed(b, "expert_rows", c);
+}
+
+/* ---- expert_of_rows ---- */
+
+static tt_status infer_of_rows(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 4, 4, err));
+    TT_TRY(tt_want_min_rank(q, 0, "the rows", 1, err));
+    out[0] = tt_type_make(TT_I32, q->in[0]->dims, 1);
+    return TT_OK;
+}
+
+static void expand_of_rows(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                           tt_value **outs)
+{
+    const tt_dim *t = q->in[1]->dims;
+    if (q->in[2]->n_dims == 1) {
+        const tt_dim slots = TT_DIM(t[0].size * t[1].size, NULL);
+        outs[0] = tt_gather(b, tt_reshape(b, in[1], &slots, 1), in[2]);
+        return;
+    }
+    const tt_attrs_dims rows = dims_attrs(1, q->in[0]->dims[0], t[0]);
+    outs[0] = tt_emit1(b, "dispatch_expert", in[3], &rows);
+}
+
+/* ---- definitions ---- */
+
+static tt_cost cost_route(const tt_shape_query *q, const tt_type *out)
+{
+    return tt_cost_make(q, out, 2, 0.0);
+}
+
+const tt_op_def tt_op_expert_route = {.struct_size = sizeof(tt_op_def),
+                                      .name = "expert_route",
+                                      .operands = "assign i[T,k] → route i[T*k], counts i[E]",
+                                      .attributes = "tt_attrs_dims (E)",
+                                      .doc =
+                                          "where the row of each slot is: for one part of the "
+                                          "tokens expert_sort's order and counts; on a "
+                                          "mesh dispatch_sort's places i[B,M] and counts i[G,P,E]",
+                                      .rule = "t k -> r, e",
+                                      .flags = TT_OP_NO_GRADIENT | TT_OP_PLACES_OPERANDS,
+                                      .attrs_size = sizeof(tt_attrs_dims),
+                                      .n_out = 2,
+                                      .infer = infer_route,
+                                      .expand_letters = "",
+                                      .expand = expand_route,
+                                      .cost = cost_route};
+const tt_op_def tt_op_expert_rows = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "expert_rows",
+    .operands = "x f[T,D] or f[T,k,D], assign i[T,k], route, counts → [R,D]",
+    .doc =
+        "the row of each slot where expert_route says: its token's, or (of [T,k,D]) its own; rows "
+        "without a slot are 0",
+    .rule = "t *, t k, r, e -> r d",
+    .flags = TT_OP_PLACES_OPERANDS,
+    .n_out = 1,
+    .infer = infer_rows,
+    .vjp = vjp_rows,
+    .expand_letters = "",
+    .expand = expand_rows,
+    .cost = tt_cost_move};
+const tt_op_def tt_op_expert_slots = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "expert_slots",
+    .operands = "x f[R,D], assign i[T,k], route, counts → [T,k,D]",
+    .doc = "the transpose of expert_rows: the row of each slot; 0 where the slot has none",
+    .rule = "r d, t k, r, e -> t k d",
+    .flags = TT_OP_PLACES_OPERANDS,
+    .n_out = 1,
+    .infer = infer_slots,
+    .vjp = vjp_slots,
+    .expand_letters = "",
+    .expand = expand_slots,
+    .cost = tt_cost_move};
+const tt_op_def tt_op_expert_of_rows = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "expert_of_rows",
+    .operands = "rows f[R,D], assign i[T,k], route, counts → i[R]",
+    .doc = "the expert of each row; outside of the experts where there is none",
+    .rule = "r d, t k, r, e -> r",
+    .flags = TT_OP_NO_GRADIENT | TT_OP_PLACES_OPERANDS,
+    .n_out = 1,
+    .infer = infer_of_rows,
+    .expand_letters = "",
+    .expand = expand_of_rows,
+    .cost = tt_cost_move};
+
+/* What the rows become is placed as its operands are (follow mode), as inside of an expansion. */
+tt_value *tt_experts(tt_builder *b, tt_value *x, tt_value *assign, tt_value *weights,
+                     int64_t n_experts, tt_expert_fn fn, const void *user)
+{
+    const tt_attrs_dims e = dims_attrs(1, TT_DIM(n_experts, "experts"), TT_DIM(1, NULL));
+    const tt_dim one = TT_DIM(1, NULL);
+    tt_value *to[2] = {NULL, NULL};
+    const bool follow = tt_builder_follow(b, true);
+    tt_op(b, "expert_route", &assign, 1, &e, to, 2);
+    tt_value *in[4] = {x, assign, to[0], to[1]};
+    tt_expert_rows rows = {.counts = to[1]};
+    rows.x = in[0] = tt_emit(b, "expert_rows", in, 4, NULL);
+    rows.expert = tt_emit(b, "expert_of_rows", in, 4, NULL);
+    tt_value *back[4] = {fn(b, &rows, user), assign, to[0], to[1]};
+    tt_value *y = tt_cast(b, tt_emit(b, "expert_slots", back, 4, NULL), TT_F32);
+    const tt_dim *t = tt_value_type(assign)->dims, factor[] = {t[0], t[1], one};
+    weights = tt_reshape(b, tt_cast(b, weights, TT_F32), factor, 3);
+    y = tt_sum(b, tt_mul(b, y, weights), 1, 0);
+    tt_builder_follow(b, follow);
+    return tt_cast(b, y, tt_value_type(x)->dtype);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_SETUP_PARTS_H
+#define TT_SETUP_PARTS_H
+#include "data/data.h"
+#include "graph/graph.h"
+#include "plugin/registry.h"
+
+/* What a setup (setup.h) consists of. */
+
+#define TT_MAX_PARTS 16 /* hooks, converters, metrics; data sets of the validation */
+
+typedef struct tt_decode_opts { /* TT_MODE_DECODE: the sizes that a program is made for */
+    int64_t rows;               /* the largest number of tokens per call */
+    int64_t slots;              /* the number of sequences at once */
+    int64_t length;             /* the largest number of tokens per sequence */
+} tt_decode_opts;
+
+/* token_order.c: the order of the tokens in the graph, if context parallelism cuts sequences over
+ * ranks. */
+typedef struct tt_token_order {
+    const int32_t *from;           /* [local * seq_len]; NULL: in their order */
+    double busiest, busiest_plain; /* keys that the busiest rank's queries may see, over the mean */
+} tt_token_order;
+
+/* shape.c: facts about the graph that describe() writes, before it is compiled; all zero if the
+ * model could not be described. */
+typedef struct tt_model_shape {
+    const tt_graph *described;
+    int n_blocks;
+    int64_t kv_heads;    /* the gcd over all layers; 0: there are none */
+    const char **blocks; /* [n_blocks]: "model.layers.3" */
+    const char **head;   /* [n_head]: parameters that are read only after the last block */
+    size_t n_head;
+} tt_model_shape;
+
+/* A data set of the validation. */
+typedef struct tt_validation_set {
+    const char *name;    /* in validation.datasets; NULL: validation.dataloader */
+    const char *section; /* of the job */
+    tt_part data;
+    tt_order order; /* n_samples is set when the loader is open */
+} tt_validation_set;
+
+#endif

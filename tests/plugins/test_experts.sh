@@ -1,0 +1,109 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Experts that are cut over ranks (docs/design/experts.md): a model of attention and mixtures of experts (mix.c) has one rank's losses and
+# parameters on every mesh, with accumulation, recomputation, skewed routing, and experts without tokens.
+. "$(dirname "$0")/../run/lib.sh"
+mkdir -p "$dir/more"
+cc -std=c11 -Wall -Wextra -Werror -shared -fPIC "-I$SRC/include" "$SRC/tests/plugins/mix.c" -o "$dir/more/mix.so" >"$dir/out" 2>&1
+ok the_model_builds_from_the_public_headers
+sed 's/"args": {[^}]*}/"name": "mix"/' "$job" >"$dir/mix.json"
+job=$dir/mix.json
+p=--parallelism.
+ep=${p}expert_parallel_degree
+tool="$BUILD/tests/run/states_tool"
+
+# go NAME OPTION...: ten steps of 8 samples
+go() {
+    name=$1
+    shift
+    rm -rf "${dir:?}/$name"
+    train "$dir/$name" --plugin-dir "$dir/more" --comm.backend local --training.global_batch_size 8 --checkpoint.interval 5 --checkpoint.keep_latest_k 0 "$@"
+}
+# one NAME OPTION...: what the meshes below are compared with
+one() {
+    want=$1
+    shift
+    common=$*
+    go "$want" --training.local_batch_size 8 "$@"
+    [ "$rc" -eq 0 ] && losses "$dir/$want/metrics.jsonl" >"$dir/wanted" && [ "$(wc -l <"$dir/wanted")" -eq 10 ]
+    ok "one_rank_$want"
+}
+# exp_avg is the mean of the gradients of five steps: column 4 is the mean of |difference| / |gradient|. What a missing sum over
+# two ranks would leave is of the size of the gradient.
+gradients() {
+    for w in layers.0.gate layers.1.up layers.1.down layers.0.bias layers.1.router.weight layers.0.norm2.weight layers.0.q.weight embed_tokens.weight; do
+        "$tool" "$dir/$want/checkpoint/step-5" "$dir/$1/checkpoint/step-5" $w.exp_avg $w.exp_avg_sq >>"$dir/$1.moved" || return 1
+    done
+    awk '{n++; if (!($4 <= 1e-3)) bad = 1} END {exit bad || n != 8}' "$dir/$1.moved"
+}
+# mesh NAME OPTION...: the losses of ten steps and the gradients of the first five are one rank's
+mesh() {
+    what=${want}_$1
+    shift
+    # shellcheck disable=SC2086
+    go "$what" $common "$@"
+    [ "$rc" -eq 0 ] && losses "$dir/$what/metrics.jsonl" | paste -d' ' - "$dir/wanted" |
+        awk '{d = $2 - $4; n++; if (d < 0) d = -d; if ($1 != $3 || d > 2e-5) bad = 1} END {exit bad || n != 10}' && gradients "$what"
+    ok "$what"
+    rm -rf "${dir:?}/$what"
+}
+refused() { [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q -- "$1" "$dir/err"; }
+
+one plain
+mesh fsdp --nproc 2
+mesh ep2 --nproc 2 $ep 2
+mesh ep2_fsdp2 --nproc 4 --training.local_batch_size 2 $ep 2
+mesh ep4 --nproc 4 --training.local_batch_size 2 $ep 4
+mesh tp2 --nproc 2 --training.local_batch_size 8 ${p}tensor_parallel_degree 2
+mesh ep2_in_tp2 --nproc 2 --training.local_batch_size 8 ${p}tensor_parallel_degree 2 $ep 2
+mesh ep2_in_tp2_whole_tokens --nproc 2 --training.local_batch_size 8 ${p}tensor_parallel_degree 2 ${p}enable_sequence_parallel false $ep 2
+mesh ep2_in_tp4 --nproc 4 --training.local_batch_size 8 ${p}tensor_parallel_degree 4 $ep 2
+mesh ep4_over_dp_and_tp --nproc 4 ${p}tensor_parallel_degree 2 $ep 4
+mesh ep2_in_tp2_fsdp2 --nproc 4 ${p}tensor_parallel_degree 2 $ep 2
+mesh hsdp --nproc 4 --training.local_batch_size 2 ${p}data_parallel_replicate_degree 2 $ep 2
+mesh cp2 --nproc 2 --training.local_batch_size 8 ${p}context_parallel_degree 2 $ep 2
+mesh ring_fsdp --nproc 4 ${p}context_parallel_degree 2 ${p}context_parallel_rotate_method ring $ep 2
+mesh pp2 --nproc 4 ${p}pipeline_parallel_degree 2 $ep 2
+mesh accumulated --nproc 2 --training.local_batch_size 1 $ep 2
+mesh recomputed --nproc 2 --activation_checkpoint.mode full $ep 2
+mesh sunk --nproc 4 --training.local_batch_size 1 ${p}fsdp_reshard_after_forward never $ep 2
+one deep --model.args.layers 4 --optimizer.lr 0.001
+mesh zbv --nproc 4 ${p}pipeline_parallel_degree 2 ${p}pipeline_parallel_schedule ZBVZeroBubble $ep 2
+one uneven --training.seq_len 33
+mesh cp2 --nproc 2 --training.local_batch_size 8 ${p}context_parallel_degree 2 $ep 2
+mesh tp2 --nproc 2 --training.local_batch_size 8 ${p}tensor_parallel_degree 2 $ep 2
+one skewed --model.args.skew true
+mesh ep4 --nproc 4 --training.local_batch_size 2 $ep 4
+one all_experts --model.args.experts 4 --model.args.top_k 4
+mesh ep4 --nproc 4 --training.local_batch_size 2 $ep 4
+
+# bf16: its own one rank, to its rounding
+go half --training.local_batch_size 8 --training.mixed_precision_param bfloat16 && losses "$dir/half/metrics.jsonl" >"$dir/wanted"
+go half_ep2 --nproc 2 --training.mixed_precision_param bfloat16 $ep 2
+[ "$rc" -eq 0 ] && losses "$dir/half_ep2/metrics.jsonl" | paste -d' ' - "$dir/wanted" |
+    awk '{d = $2 - $4; n++; if (d < 0) d = -d; if ($1 != $3 || d > 2e-2) bad = 1} END {exit bad || n != 10}'
+ok bf16_ep2
+
+# a checkpoint of one mesh goes on with another
+go kept --nproc 2 $ep 2 && rm -rf "$dir/kept/checkpoint/step-10" &&
+    train "$dir/kept" --plugin-dir "$dir/more" --comm.backend local --training.global_batch_size 8 --training.local_batch_size 8
+[ "$rc" -eq 0 ] && near "$(value "$dir/kept/metrics.jsonl" loss 10)" "$(value "$dir/plain/metrics.jsonl" loss 10)" 2e-5
+ok a_checkpoint_goes_on_without_experts_cut
+
+# ---- what is refused ----
+go bad --nproc 4 --training.local_batch_size 2 $ep 4 --model.args.experts 6
+refused '6 experts do not divide over the 4 ranks of ep; choose a degree of ep that divides 6'
+ok experts_that_do_not_divide_are_refused
+go bad --nproc 4 --training.local_batch_size 2 $ep 4 --model.args.experts 2
+refused '2 experts do not divide over the 4 ranks of ep'
+ok fewer_experts_than_ranks_are_refused
+go bad --nproc 4 --training.local_batch_size 2 $ep 3
+refused 'expert_parallel_degree: parallelism: ep 3 must be the product of the innermost ranks'
+ok a_degree_that_does_not_divide_is_refused
+
+# ---- plan ----
+ttrun plan "$job" --plugin-dir "$dir/more" --world 4 $ep 2 --training.local_batch_size 2 >"$dir/out" 2>"$dir/err"
+[ $? -eq 0 ] && grep -q '^ranks  *4: dp_shard0 2 × dp_shard1 2, ep = dp_shard1' "$dir/out" && grep -q '^  activations  *0.1  *6  all_to_all over dp_shard1' "$dir/out" &&
+    grep -q '^  gradients of activations  *0.1  *4  all_to_all over dp_shard1' "$dir/out" && grep -q '^  gradients  *0.0  *8  reduce_scatter over dp_shard0' "$dir/out"
+ok plan_shows_the_all_to_alls
+exit $failed

@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Mixtures of experts: one loss curve for meshes and accumulation, the routers' losses in the records, experts in turn, and what
+# is refused. tests/oracle/test_models.c has the numbers of transformers.
+. "$(dirname "$0")/lib.sh"
+job=$dir/moe.json
+cat >"$job" <<JOB
+{ "spec": "qwen3_moe", "model": { "args": { "dim": 24, "n_layers": 3, "n_heads": 4, "n_kv_heads": 2, "head_dim": 6, "hidden_dim": 31,
+    "vocab_size": 262, "num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 13, "mlp_only_layers": [1],
+    "sequence_balance_loss_coef": 0.1, "router_z_loss_coef": 0.01 } },
+  "dataloader": { "name": "text", "path": ["text.txt"] },
+  "optimizer": { "lr": 0.003 }, "lr_scheduler": { "name": "constant", "warmup_steps": 0 },
+  "training": { "local_batch_size": 12, "global_batch_size": 12, "seq_len": 20, "steps": 3 },
+  "metrics": { "log_freq": 1, "enable_tensorboard": false }, "checkpoint": { "enable": false },
+  "comm": { "backend": "local" }, "backend": { "threads": 1 } }
+JOB
+number() { # RUN STEP KEY
+    sed -n "s|^{\"step\":$2,.*\"$3\":\([-0-9.e]*\)[,}].*|\1|p" "$dir/$1/metrics.jsonl"
+}
+alike() { # NAME: the losses and the norm of step 3 are those of one rank
+    for key in loss grad_norm cross_entropy sequence_balance router_z; do
+        near "$(number one 3 $key)" "$(number "$1" 3 $key)" 5e-4 || return 1
+    done
+}
+train "$dir/one"
+[ "$rc" -eq 0 ] && [ -n "$(number one 1 router_z)" ] && [ "$(number one 3 loss)" = "$(number one 3 cross_entropy)" ]
+ok losses_are_logged_by_name
+p=--parallelism
+while read -r name options; do
+    # shellcheck disable=SC2086
+    train "$dir/$name" $options
+    [ "$rc" -eq 0 ] && alike "$name"
+    ok "one_curve_$name"
+done <<LIST
+accumulation --training.local_batch_size 4
+tp $p.tensor_parallel_degree 2
+fsdp_accumulation $p.data_parallel_shard_degree 2 --training.local_batch_size 2
+cp $p.context_parallel_degree 2 --training.local_batch_size 4
+pp $p.pipeline_parallel_degree 2 $p.pipeline_parallel_schedule 1F1B
+recompute --activation_checkpoint.mode full --training.local_batch_size 4
+LIST
+
+# With experts in turn each has the same share, so the loss is k times the sum of the probabilities: 2.
+train "$dir/turn" --debug.moe_force_load_balance true --model.args.num_experts 4 --model.args.num_experts_per_tok 2 \
+    --model.args.output_router_logits true --training.steps 1
+[ "$rc" -eq 0 ] && near "$(number turn 1 load_balance)" 2 1e-6
+ok experts_in_turn_are_equally_busy
+train "$dir/own" --model.args.num_experts 4 --model.args.num_experts_per_tok 2 --model.args.output_router_logits true --training.steps 1
+[ "$rc" -eq 0 ] && ! near "$(number own 1 load_balance)" 2 1e-6
+ok the_router_itself_is_not
+
+refused() { # NAME WORDS OPTION...
+    name=$1 words=$2
+    shift 2
+    train "$dir/bad" "$@"
+    [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -qF -- "$words" "$dir/err"
+    ok "refused_$name"
+}
+refused more_choices_than_experts 'num_experts_per_tok: 8 choices of only 7 experts' --model.args.num_experts_per_tok 8
+refused a_layer_there_is_not 'mlp_only_layers: wanted null or a list of numbers of layers, from 0 to 2, not [3]' --model.args.mlp_only_layers '[3]'
+refused a_name_of_a_layer 'mlp_only_layers: wanted null or a list' --model.args.mlp_only_layers '["a"]'
+train "$dir/none" --model.args.mlp_only_layers '[ ]' --training.steps 1
+[ "$rc" -eq 0 ]
+ok an_empty_list_of_layers
+exit $failed
