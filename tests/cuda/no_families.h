@@ -21,6 +21,8 @@ MISSING(cuda_kernels_scan)
 MISSING(cuda_kernels_attention)
 MISSING(cuda_kernels_gemm)
 MISSING(cuda_kernels_experts)
+MISSING(cuda_kernels_grouped)
+MISSING(cuda_kernels_dispatch)
 
 tt_status cuda_blas_open(cuda_backend *b, tt_error *err)
 {
