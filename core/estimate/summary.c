@@ -225,23 +225,6 @@ static void json_time(const tt_plan_counts *c, tt_str *o)
     tt_machine_json(c->machine, o);
 }
 
-/* use: NULL on the host. */
-static void json_bytes(const tt_setup *s, const tt_plan *p, const tt_device_use *use, tt_str *o)
-{
-    const int64_t copy = use ? use->saving : tt_plan_saving(s, p);
-    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"saving\":%lld,\"peak\":%lld",
-                  (long long)p->bytes[TT_SPACE_STATE], (long long)tt_plan_slots(p),
-                  (long long)p->bytes[TT_SPACE_WORK], (long long)copy,
-                  (long long)(use ? use->device : total(p) + copy));
-    if (use)
-        tt_str_printf(o, ",\"device\":%lld,\"pinned\":%lld,\"inputs\":%lld,\"messages\":%lld",
-                      (long long)use->device, (long long)use->pinned, (long long)use->inputs,
-                      (long long)use->messages);
-    if (use && use->comm)
-        tt_str_printf(o, ",\"comm\":%lld", (long long)use->comm);
-    tt_str_addc(o, '}');
-}
-
 /* The use of a plan of the list. */
 const tt_device_use *tt_plan_use_of(const tt_plan_counts *c, tt_plan *const *plans,
                                     const tt_plan *p)
@@ -252,7 +235,30 @@ const tt_device_use *tt_plan_use_of(const tt_plan_counts *c, tt_plan *const *pla
     return c->use ? &c->use[i] : NULL;
 }
 
-static void as_json(const tt_plan_counts *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
+int64_t tt_plan_rank_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_plan *p)
+{
+    const tt_device_use *use = tt_plan_use_of(c, plans, p);
+    return use ? use->device : total(p) + tt_plan_saving(c->s, p);
+}
+
+static void json_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_plan *p, tt_str *o)
+{
+    const tt_device_use *use = tt_plan_use_of(c, plans, p);
+    const int64_t copy = use ? use->saving : tt_plan_saving(c->s, p);
+    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"saving\":%lld,\"peak\":%lld",
+                  (long long)p->bytes[TT_SPACE_STATE], (long long)tt_plan_slots(p),
+                  (long long)p->bytes[TT_SPACE_WORK], (long long)copy,
+                  (long long)tt_plan_rank_bytes(c, plans, p));
+    if (use)
+        tt_str_printf(o, ",\"device\":%lld,\"pinned\":%lld,\"inputs\":%lld,\"messages\":%lld",
+                      (long long)use->device, (long long)use->pinned, (long long)use->inputs,
+                      (long long)use->messages);
+    if (use && use->comm)
+        tt_str_printf(o, ",\"comm\":%lld", (long long)use->comm);
+    tt_str_addc(o, '}');
+}
+
+static void as_json(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_str *o)
 {
     const tt_setup *s = c->s;
     tt_str_printf(o, "{\"parameters\":%lld,\"flops_per_token\":", (long long)s->size.parameters);
@@ -263,13 +269,12 @@ static void as_json(const tt_plan_counts *c, tt_plan *const *plans, int n, doubl
                       (int)s->mesh.atom_size[i]);
     tt_str_printf(o, "},\"micro_batches\":%lld,\"global_batch_size\":%lld,\"bytes_per_rank\":",
                   (long long)s->micro_batches, (long long)s->global_batch);
-    json_bytes(s, tt_plan_fullest(plans, n), tt_plan_use_of(c, plans, tt_plan_fullest(plans, n)),
-               o);
+    json_bytes(c, plans, tt_plan_fullest(plans, n), o);
     tt_str_add(o, ",\"pipeline_ranks\":[");
     for (int i = 0; i < n; i++) {
         if (i)
             tt_str_addc(o, ',');
-        json_bytes(s, plans[i], tt_plan_use_of(c, plans, plans[i]), o);
+        json_bytes(c, plans, plans[i], o);
     }
     tt_str_add(o, "],\"memory_here\":");
     tt_str_json_number(o, tt_memory_here());
@@ -283,7 +288,7 @@ static void as_json(const tt_plan_counts *c, tt_plan *const *plans, int n, doubl
     if (s->async_tp)
         tt_str_printf(o, ",\"async_tp\":{\"gathers\":%d,\"reductions\":%d,\"whole\":%d}",
                       c->g->async_tp.gathers, c->g->async_tp.reductions, c->g->async_tp.whole);
-    tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", bubble);
+    tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", c->bubble);
     for (int i = 0; i < c->n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
         tt_str_json(o, c->t[i].name);
@@ -292,7 +297,7 @@ static void as_json(const tt_plan_counts *c, tt_plan *const *plans, int n, doubl
         tt_str_printf(o, ",\"calls\":%lld,\"bytes_sent\":%.0f}", (long long)c->t[i].calls,
                       c->t[i].bytes);
     }
-    tt_str_add(o, "]}\n");
+    tt_str_addc(o, ']');
 }
 
 static tt_status find_use(tt_plan_counts *c, tt_plan *const *plans, int n, tt_arena *a,
@@ -307,30 +312,39 @@ static tt_status find_use(tt_plan_counts *c, tt_plan *const *plans, int n, tt_ar
     return TT_OK;
 }
 
+tt_status tt_plan_count(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                        tt_arena *a, tt_plan_counts **out, tt_error *err)
+{
+    tt_plan_counts *c = tt_arena_alloc(a, sizeof *c);
+    c->s = s;
+    TT_TRY(find_use(c, plans, n, a, err));
+    c->g = plans[0]->graph;
+    c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
+    count_traffic(c, plans, n);
+    c->bubble = plans[0]->bubble;
+    c->machine = machine;
+    if (machine) {
+        tt_step_time_of(s, machine, &c->time);
+        c->bubble = c->time.bubble;
+    }
+    *out = c;
+    return TT_OK;
+}
+
 tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
                          bool json, tt_str *out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    tt_plan_counts *c = tt_arena_alloc(a, sizeof *c);
-    c->s = s;
-    const tt_status st = find_use(c, plans, n, a, err);
-    if (st != TT_OK) {
-        tt_arena_free(a);
-        return st;
-    }
-    c->g = plans[0]->graph;
-    c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
-    count_traffic(c, plans, n);
-    double bubble = plans[0]->bubble;
-    c->machine = machine;
-    if (machine) {
-        tt_step_time_of(s, machine, &c->time);
-        bubble = c->time.bubble;
-    }
-    if (json)
-        as_json(c, plans, n, bubble, out);
-    else
-        tt_plan_text(c, plans, n, bubble, out);
+    tt_plan_counts *c;
+    tt_status st = tt_plan_count(s, plans, n, machine, a, &c, err);
+    if (st == TT_OK && json)
+        as_json(c, plans, n, out);
+    else if (st == TT_OK)
+        tt_plan_text(c, plans, n, out);
+    if (st == TT_OK)
+        st = tt_plan_changes(c, plans, n, json, out, err);
+    if (st == TT_OK && json)
+        tt_str_add(out, "}\n");
     tt_arena_free(a);
-    return TT_OK;
+    return st;
 }

@@ -229,8 +229,7 @@ static void async_tp_text(const tt_plan_counts *c, tt_str *o)
     tt_str_free(&text);
 }
 
-static void pipeline_text(const tt_plan_counts *c, tt_plan *const *plans, int n, double bubble,
-                          tt_str *o)
+static void pipeline_text(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_str *o)
 {
     const tt_setup *s = c->s;
     int blocks[TT_MAX_STAGES] = {0}, last = -1;
@@ -245,7 +244,7 @@ static void pipeline_text(const tt_plan_counts *c, tt_plan *const *plans, int n,
     tt_str_printf(&text, "%s, %d stages of", s->schedule->name, s->n_stages);
     for (int i = 0; i < s->n_stages; i++)
         tt_str_printf(&text, " %d", blocks[i]);
-    tt_str_printf(&text, " layers, bubble %.1f %%", 100 * bubble);
+    tt_str_printf(&text, " layers, bubble %.1f %%", 100 * c->bubble);
     paragraph(o, "pipeline", &text);
     if (!s->schedule->ascends) {
         tt_str_add(&text, "micro-batches are not accumulated in ascending order: the bits differ "
@@ -321,7 +320,7 @@ static void job_text(const tt_plan_counts *c, tt_str *o)
     tt_str_free(&text);
 }
 
-void tt_plan_text(const tt_plan_counts *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
+void tt_plan_text(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_str *o)
 {
     const tt_setup *s = c->s;
     job_text(c, o);
@@ -333,7 +332,7 @@ void tt_plan_text(const tt_plan_counts *c, tt_plan *const *plans, int n, double 
     time_text(c, o);
     async_tp_text(c, o);
     if (s->n_stages > 1)
-        pipeline_text(c, plans, n, bubble, o);
+        pipeline_text(c, plans, n, o);
     if (s->token_order) {
         tt_str text = {0};
         tt_str_printf(&text,

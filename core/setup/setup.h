@@ -205,6 +205,10 @@ void tt_setup_only_converter(tt_setup *s, const tt_part *p);
  * those that are active after `at` steps. Of the old one it uses the registry. [setup; also beside a run] */
 tt_status tt_setup_again(const tt_setup *old, const char *converters, int64_t at, tt_arena *a,
                          tt_setup *out, tt_error *err);
+/* setup_again.c: the setup after `at` steps of the job's own schedule of converters, and the plans of its
+ * pipeline ranks. They lie in a. [setup] */
+tt_status tt_setup_plan_change(const tt_setup *s, int64_t at, tt_arena *a, tt_setup **out,
+                               tt_plan ***plans, tt_error *err);
 /* setup_convert.c: the first number of steps above `after` at which other converters are active; -1: there is
  * none within the job's steps. */
 int64_t tt_converters_change(const tt_setup *s, int64_t after);

@@ -30,21 +30,30 @@ tt_status tt_setup_again(const tt_setup *old, const char *converters, int64_t at
 
 /* ---- the programs of a schedule ---- */
 
+tt_status tt_setup_plan_change(const tt_setup *s, int64_t at, tt_arena *a, tt_setup **out,
+                               tt_plan ***plans, tt_error *err)
+{
+    tt_setup_opts *o = tt_arena_alloc(a, sizeof *o);
+    tt_error why = {0};
+    *o = *s->opts;
+    o->quiet = true;
+    *out = tt_arena_alloc(a, sizeof **out);
+    tt_status st = again(s, o, NULL, at, a, *out, &why);
+    if (st == TT_OK)
+        st = tt_setup_plan_all(*out, a, plans, &why);
+    return st == TT_OK
+               ? st
+               : TT_FAIL(err, st, "the program from step %lld on, where the converters change: %s",
+                         (long long)at + 1, why.text);
+}
+
 /* Compiles and plans the program for `at` completed steps, and forgets it. */
 static tt_status check_change(const tt_setup *s, int64_t at, tt_error *err)
 {
-    tt_setup_opts o = *s->opts;
     tt_arena *a = tt_arena_new();
-    tt_setup *next = tt_arena_alloc(a, sizeof *next);
+    tt_setup *next;
     tt_plan **plans;
-    tt_error why = {0};
-    o.quiet = true;
-    tt_status st = again(s, &o, NULL, at, a, next, &why);
-    if (st == TT_OK)
-        st = tt_setup_plan_all(next, a, &plans, &why);
-    if (st != TT_OK)
-        TT_FAIL(err, st, "the program from step %lld on, where the converters change: %s",
-                (long long)at + 1, why.text);
+    const tt_status st = tt_setup_plan_change(s, at, a, &next, &plans, err);
     tt_arena_free(a);
     return st;
 }

@@ -38,4 +38,16 @@ ok search_fits_80_columns
 best=$(sed -n 's/^best *//p' "$dir/all")
 [ -n "$best" ] && plan --world 8 --hardware h100 $best && [ "$rc" -eq 0 ] && grep -q '^fits        yes' "$dir/out"
 ok search_best_is_a_command_line
+# a schedule of converters: a row for each program, with the numbers of a job that has these converters from the start
+get() { "$BUILD/tests/run/json_tool" "$dir/out" "$1"; }
+always='[{"name":"float8","recipe_name":"rowwise"}]'
+plan --world 4 --json --parallelism.data_parallel_shard_degree 4 --converters "$always"
+alone="$(get bytes_per_rank.peak)" && plan --world 4 --json --parallelism.data_parallel_shard_degree 4 && none=$(get bytes_per_rank.peak)
+plan --world 4 --json --parallelism.data_parallel_shard_degree 4 --converters '[{"name":"float8","recipe_name":"rowwise","from_step":10,"to_step":20}]'
+[ "$(get changes.0.from_step),$(get changes.0.peak)" = "0,$none" ] && [ "$(get changes.1.from_step),$(get changes.1.converters.0),$(get changes.1.peak)" = "10,float8,$alone" ] &&
+    [ "$(get changes.2.from_step),$(get changes.2.peak)" = "20,$none" ] && [ "$(get peak_at_changes)" -gt "$alone" ] && [ "$alone" != "$none" ]
+ok plan_shows_each_program_of_a_schedule
+plan --hardware h100 --world 4 --parallelism.data_parallel_shard_degree 4 --converters '[{"name":"float8","from_step":10,"to_step":20},{"name":"mxfp8","from_step":20}]'
+[ "$rc" -eq 0 ] && [ "$(longest)" -le 80 ] && grep -q '^ *1 *[0-9.]* *[0-9.]* *[0-9.e-]*  none$' "$dir/out" && grep -q '^ *21 *[0-9.]* *[0-9.]* *[0-9.e-]*  mxfp8$' "$dir/out" && plan && ! grep -q '^changes' "$dir/out"
+ok plan_shows_converters_by_step
 exit $failed
