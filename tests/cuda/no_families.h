@@ -23,6 +23,7 @@ MISSING(cuda_kernels_gemm)
 MISSING(cuda_kernels_experts)
 MISSING(cuda_kernels_grouped)
 MISSING(cuda_kernels_dispatch)
+MISSING(cuda_kernels_codes)
 
 tt_status cuda_blas_open(cuda_backend *b, tt_error *err)
 {

@@ -64,7 +64,8 @@ static const tt_kernel *cuda_kernel_find(void *self, const char *op)
         {cuda_kernels_gemm,      NULL                   },
         {cuda_kernels_grouped,   NULL                   },
         {cuda_kernels_experts,   "experts sort"         },
-        {cuda_kernels_dispatch,  "experts index sort"   }
+        {cuda_kernels_dispatch,  "experts index sort"   },
+        {cuda_kernels_codes,     "codes"                }
     };
     for (size_t i = 0; i < TT_COUNT(families); i++)
         for (const tt_kernel *k = families[i].kernels; k->op; k++)
