@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The converter qlora: frozen weights as nf4 and int8 codes in memory and checkpoints; the curve and the codes of one rank on every
 # mesh, resume, other converters on its checkpoints, loading from Hugging Face's files, export, generation.
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/swaps.sh"
 p=--parallelism
 l=--training.local_batch_size
 loss_at() { losses "$1/metrics.jsonl" | sed -n "s/^$2 //p"; }
@@ -21,6 +21,23 @@ refused() { # NAME TEXT CONVERTERS OPTION...
 refused base 'base: expected one of nf4, int8' '[{"name": "qlora", "base": "fp4"}]'
 refused a_part_of_the_steps 'how weights are stored' '[{"name": "qlora", "from_step": 3}]'
 refused twice 'list one converter' '[{"name": "qlora"}, {"name": "qlora"}]'
+sed 's/"dim": 80/"dim": 80, "tie_embeddings": true/' "$job" >"$dir/tied.json"
+untied=$job job=$dir/tied.json
+refused a_tied_head 'no linear layer is named "lm_head"' '[{"name": "qlora", "targets": ["lm_head"]}]'
+job=$untied
+# how weights are stored stays while a run goes on; what is computed with them may change
+forever "$dir/numbers"
+! ctl set converters '[{"name": "qlora"}]' && refuses 'q_proj.weight would lie elsewhere or have another type, so its values cannot be kept' && at=$(step_now) && until_true passed $((at + 2)) &&
+    ctl stop && ends_within 60 4
+ok ctl_cannot_bring_codes_to_a_run
+forever "$dir/codes" --converters '[{"name": "qlora"}]'
+! ctl set converters '[{"name": "lora"}]' && refuses 'would lie elsewhere' && ctl set converters '[{"name": "qlora"}, {"name": "float8"}]' && until_true passed $(($(step_said) + 2)) && ctl stop && ends_within 60 4
+ok ctl_keeps_codes_and_adds_float8
+# which adapters are trained
+train "$dir/some" --converters '[{"name": "qlora"}]' --training.trainable '["layers.0.*lora_B"]' && [ "$rc" -eq 0 ] &&
+    [ "$(grep -o '"optimizer.state.[^"]*exp_avg"' "$dir/some/checkpoint/step-10/trainer.json" | sort -u | wc -l)" -eq 7 ] &&
+    [ "$(grep -o '"optimizer.state.[^"]*lora_B[^"]*exp_avg"' "$dir/some/checkpoint/step-10/trainer.json" | sort -u | wc -l)" -eq 7 ]
+ok trainable_chooses_adapters
 
 train "$dir/base" --training.steps 3 && [ "$rc" -eq 0 ] && ttrun ckpt export --to hf "$dir/base" "$dir/hf" >"$dir/out" 2>"$dir/err"
 ok base_is_trained
