@@ -41,6 +41,8 @@ typedef struct tt_trainer_state {
     /* `ttrun ctl` has set these converters where the job says converters_of_job: JSON lists; NULL: it has
      * not */
     const char *converters, *converters_of_job;
+    const char
+        *averaged; /* the optimizer's state that has the weights to evaluate, "ema"; NULL: none */
 } tt_trainer_state;
 
 /* Save is in three calls so that ranks may be threads or processes:
@@ -89,6 +91,9 @@ typedef struct tt_ckpt_reader tt_ckpt_reader;
 /* Does the folder have this weight as codes alone? It is read as numbers. */
 bool tt_ckpt_is_coded(const tt_ckpt_reader *r, const char *name);
 tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
+/* average.c: the same, for who evaluates or exports: the name of a parameter is that of its average, where the
+ * run says that it is to be evaluated. */
+tt_status tt_ckpt_open_weights(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
 /* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors, else the
  * same of pytorch_model.bin. */
 tt_status tt_ckpt_open_hf(const char *folder, tt_ckpt_reader **out, tt_error *err);

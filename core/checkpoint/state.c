@@ -82,6 +82,8 @@ tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str
     if (s->converters)
         tt_str_printf(out, "\"converters\":{\"of_job\":%s,\"now\":%s},\n", s->converters_of_job,
                       s->converters);
+    if (s->averaged)
+        add_text(out, "averaged", s->averaged);
     add_text(out, "model_fingerprint", s->model_fingerprint);
     add_text(out, "tokenizer_fingerprint", s->tokenizer_fingerprint);
     tt_str_printf(out, "\"job\":%s,\n", s->job_json ? s->job_json : "null");
@@ -288,6 +290,7 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
     TT_TRY(member(r, root, "loader", &loader));
     TT_TRY(count(r, loader, "samples_seen", MOST_COUNTED, &s.samples_seen));
     TT_TRY(count(r, root, "world", INT32_MAX, &world));
+    TT_TRY(text(r, root, "averaged", &s.averaged));
     TT_TRY(text(r, root, "model_fingerprint", &s.model_fingerprint));
     TT_TRY(text(r, root, "tokenizer_fingerprint", &s.tokenizer_fingerprint));
     s.world = (int)world;

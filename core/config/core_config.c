@@ -241,3 +241,11 @@ tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_opti
     memset(out, 0, sizeof *out);
     return common_options(job, "optimizer", "optimizer", own, "param_groups", out, err);
 }
+
+tt_status tt_lr_scheduler_config_parse(tt_job *job, const char *const *own,
+                                       tt_lr_scheduler_config *out, tt_error *err)
+{
+    memset(out, 0, sizeof *out);
+    out->total_steps = out->warmup_tokens = INT64_MIN; /* if the plugin's own option has the name */
+    return common_options(job, "lr_scheduler", "lr_scheduler", own, NULL, out, err);
+}

@@ -107,10 +107,25 @@ static const tt_option optimizer_names[] = {
     KEY(name, STRING, NULL, "optimizer plugin; without it the spec's"),
     KEY(param_groups, JSON, "[]",
         "list of {\"match\": regex on names or \"tag:…\", options…}; the first match wins, an "
-        "empty match is an error"),
+        "empty match is an error; with \"name\" the group has another optimizer, and that one's "
+        "options"),
 };
 
 static const tt_option lr_scheduler_options[] = {
+    INT(lr_scheduler, total_steps, "null", 1, 1e12,
+        "steps of the schedule, if they are not those of the run; after them the rate stays as at "
+        "their end",
+        .flags = TT_OPT_NULLABLE),
+    INT(lr_scheduler, warmup_tokens, "null", 0, 1e18,
+        "length of the warm-up in tokens, in place of warmup_steps; rounded up to whole steps",
+        .flags = TT_OPT_NULLABLE),
+    INT(lr_scheduler, rewarm_steps, "0", 0, 1e12,
+        "steps over which the rate rises again, linearly, whenever a run is resumed; 0 = it goes "
+        "on "
+        "as if it had not stopped"),
+};
+
+static const tt_option lr_scheduler_names[] = {
     KEY(name, STRING, NULL, "learning-rate scheduler plugin; without it the spec's"),
 };
 
@@ -128,6 +143,13 @@ static const tt_option training_options[] = {
         "instead of steps, how often the data is gone through: each epoch ends with a step of the "
         "samples that are left, and 2.5 epochs end in the middle of the third; null = steps says",
         .flags = TT_OPT_NULLABLE),
+    FLOAT(training, ema_decay, "null", 0, 0.9999999999,
+          "keep a mean of the weights over steps: after each update it moves by 1 - ema_decay of "
+          "the way to them; null = none",
+          .flags = TT_OPT_NULLABLE),
+    BOOL(training, ema_evaluate, "true",
+         "validation, eval, generate, chat and exports take the mean of the weights (ema_decay, or "
+         "that of the optimizer), not the weights of the last step"),
     FLOAT(training, max_norm, "1.0", 0, ANY,
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
     CHOICE(training, dtype, "\"float32\"", TT_FLOATS,
@@ -464,6 +486,7 @@ static const tt_section_doc docs[] = {
     DOC("optimizer", optimizer_options, "how parameters change"),
     DOC("optimizer", optimizer_names, ""),
     DOC("lr_scheduler", lr_scheduler_options, "the learning rate over the steps"),
+    DOC("lr_scheduler", lr_scheduler_names, ""),
     DOC("training", training_options, "batch, length and precision of the training"),
     DOC("training", training_budgets, ""),
     DOC("parallelism", parallelism_options, "how the work is spread over ranks"),

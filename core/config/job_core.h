@@ -93,6 +93,8 @@ typedef struct tt_training_config {
     tt_dtype dtype, mixed_precision_param, mixed_precision_reduce;
     bool enable_cpu_offload; /* optimizer states lie in host memory */
     tt_strings trainable;    /* patterns of parameters; none: all are trained */
+    double ema_decay;        /* NaN = null */
+    bool ema_evaluate;
 } tt_training_config;
 
 typedef struct tt_parallelism_config {
@@ -145,6 +147,11 @@ typedef struct tt_converter_config { /* the options that every converter has */
 typedef struct tt_optimizer_config { /* likewise every optimizer */
     int state_dtype;                 /* of float32, bfloat16, float8_e4m3fn */
 } tt_optimizer_config;
+
+typedef struct tt_lr_scheduler_config { /* likewise every scheduler */
+    int64_t total_steps, warmup_tokens; /* INT64_MIN: null */
+    int64_t rewarm_steps;
+} tt_lr_scheduler_config;
 
 typedef struct tt_profiling_config {
     bool enable;
@@ -219,6 +226,8 @@ tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *co
 tt_status tt_dataloader_config_parse(tt_job *job, const char *section, const char *const *own,
                                      tt_dataloader_config *out, tt_error *err);
 /* The options of the section optimizer that every optimizer has. */
+tt_status tt_lr_scheduler_config_parse(tt_job *job, const char *const *own,
+                                       tt_lr_scheduler_config *out, tt_error *err);
 tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_optimizer_config *out,
                                     tt_error *err);
 /* Tables of the core's sections, for schema, explain and reference. */

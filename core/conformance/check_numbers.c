@@ -458,8 +458,7 @@ typedef struct course {
 
 static double factor_at(const tt_rig *rig, int64_t step)
 {
-    const tt_lr_scheduler_vt *vt = rig->s.lr_scheduler.component->vtable;
-    return vt->factor(rig->s.lr_scheduler.config, step - 1, TRAIN_STEPS);
+    return tt_setup_lr_factor(&rig->s, step - 1, TRAIN_STEPS);
 }
 
 static tt_status train(const tt_rig *rig, tt_rank *r, void *user, tt_error *err)

@@ -4,16 +4,18 @@
 
 /* Binding: each instruction gets its addresses, its kernel and the groups that it needs. */
 
-/* A parameter or a buffer of the parent program, by name; NULL: the parent has none here. */
+/* A parameter or a buffer of the parent program, by name, or the average that is evaluated in its place;
+ * NULL: the parent has none here. */
 static void *parent_param(const tt_exec *x, const char *name)
 {
     const tt_program *p = x->o.parent->p;
-    for (int i = 0; i < p->n_params; i++)
-        if (!p->params[i].suffix && !strcmp(p->params[i].name, name))
-            return p->params[i].offset < 0
-                       ? NULL
-                       : x->o.parent->space[TT_SPACE_STATE] + p->params[i].offset;
-    return NULL;
+    const tt_program_param *found = NULL;
+    for (int i = 0; i < p->n_params; i++) {
+        const tt_program_param *o = &p->params[i];
+        if ((o->evaluated || (!o->suffix && !found)) && !strcmp(o->name, name))
+            found = o;
+    }
+    return !found || found->offset < 0 ? NULL : x->o.parent->space[TT_SPACE_STATE] + found->offset;
 }
 
 static void bind_operand(const tt_exec *x, const tt_operand *o, tt_bound_operand *b)

@@ -151,7 +151,11 @@ static size_t saved_tensors(const tt_exec *x, tt_arena *a, bool buffers, tt_exec
     tt_exec_tensor *t = *out = tt_arena_array(a, (size_t)x->p->n_params + 1, sizeof *t);
     for (int i = 0; i < x->p->n_params; i++) {
         const tt_program_param *p = &x->p->params[i];
-        t[n] = (tt_exec_tensor){.name = p->name, .suffix = p->suffix, .param = p->info};
+        t[n] = (tt_exec_tensor){.name = p->name,
+                                .suffix = p->suffix,
+                                .param = p->info,
+                                .copies = p->copies,
+                                .evaluated = p->evaluated};
         t[n].owner = p->owner;
         n += p->buffer == buffers && !p->transient && tt_exec_param(x, i, &t[n].tensor);
     }

@@ -80,6 +80,8 @@ tt_status tt_exec_finish_metrics(tt_exec *x, tt_error *err);
 typedef struct tt_exec_tensor {
     const char *name;   /* of the parameter or buffer */
     const char *suffix; /* NULL: the parameter itself; "exp_avg": an optimizer's state */
+    bool copies,
+        evaluated; /* such a state: it starts as the parameter; it is evaluated in its place */
     const struct tt_param_info *param; /* NULL: a buffer */
     tt_tensor tensor;                  /* this rank's box */
     bool owner;                        /* this rank is the first of its replicas */

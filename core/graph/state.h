@@ -35,7 +35,9 @@ typedef struct tt_state {
     const char *suffix;     /* OPTIMIZER: "exp_avg" */
     struct tt_state *scale; /* OPTIMIZER: of the blocks of one in float8; NULL: of no other state */
     tt_value *as_read;      /* such a state in f32, as the optimizer has it */
-    tt_init init;           /* BUFFER */
+    bool copies;            /* OPTIMIZER: it starts as the parameter */
+    bool evaluated; /* OPTIMIZER: validation, generation and exports read it as the parameter */
+    tt_init init;   /* BUFFER */
     const float *values;    /* BUFFER: initial values, row-major; NULL: use init */
     bool transient;         /* BUFFER: no checkpoint has it */
     bool exported;          /* BUFFER: Hugging Face's files have it, as a parameter */

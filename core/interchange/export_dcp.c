@@ -162,8 +162,7 @@ static tt_status put_defaults(const exporting *x, const char *param, tt_error *e
 /* The rate of the next step, as torch's scheduler has set it after its step. */
 static double rate(const exporting *x, double base)
 {
-    const tt_lr_scheduler_vt *vt = x->s->lr_scheduler.component->vtable;
-    return base * vt->factor(x->s->lr_scheduler.config, x->state.step, x->s->core.training.steps);
+    return base * tt_setup_lr_factor(x->s, x->state.step, x->s->core.training.steps);
 }
 
 static tt_status write_group(const exporting *x, const tt_param_info *p, tt_error *err)

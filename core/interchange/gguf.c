@@ -227,7 +227,7 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokeni
     w.out.arena = tt_arena_new();
     tt_status st = gguf_collect(&w, tokenizer, &tensors, err);
     if (st == TT_OK)
-        st = tt_ckpt_open(step_folder, &w.from, err);
+        st = tt_ckpt_open_weights(step_folder, &w.from, err);
     if (st == TT_OK)
         st = tt_gguf_write(&w.out, path, gguf_fill, &w, err);
     tt_ckpt_close(w.from);

@@ -97,6 +97,8 @@ typedef struct tt_update_opts {
     bool offload;    /* optimizer states lie in host memory */
     tt_dtype
         state_dtype; /* of optimizer states: f32; bf16 or float8, which are rounded stochastically */
+    double ema_weight; /* of a step in the mean of each parameter over steps; 0: none is kept */
+    bool live;         /* averages are kept, but the parameters themselves are evaluated */
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 

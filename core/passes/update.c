@@ -21,6 +21,7 @@ typedef struct tt_update_impl {
     tt_dtype dtype; /* of states: f32, bf16 or float8 */
     bool offload;
     bool known; /* another stage runs the same update and has made its states */
+    bool live;  /* the parameters themselves are evaluated */
 } tt_update_impl;
 
 /* States in float8 have a scale for each 256 elements of a row; those of fewer elements than FEW_ELEMENTS
@@ -127,7 +128,34 @@ static tt_dtype stored_as(const tt_type *t, tt_dtype asked)
     return tt_dtype_accumulate(t->dtype);
 }
 
-tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
+/* What an optimizer keeps: of the parameter's dims and the job's dtype; a copy of it in f32; one number. */
+typedef enum moment_kind { MOMENT, COPY, NUMBER } moment_kind;
+
+static tt_state *new_moment(tt_graph *g, const tt_update_impl *i, const char *full,
+                            const char *name, moment_kind kind)
+{
+    /* f32 for bf16 parameters, too, unless the job says otherwise: rounded to nearest, a running mean
+     * in bf16 would not move where its rate is below 2^-9, so tt_assign rounds it stochastically. */
+    tt_type t = i->stack->param->type;
+    tt_placement place = i->stack->param->place;
+    t.dtype = kind == MOMENT ? stored_as(&t, i->dtype) : TT_F32;
+    t.dims[0].size = i->n;
+    for (int d = 1; kind == NUMBER && d < t.n_dims; d++) {
+        t.dims[d] = TT_DIM(1, NULL);
+        place.n[d] = 0;
+        memset(place.atom[d], 0, sizeof place.atom[d]);
+    }
+    tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &place);
+    s->suffix = tt_arena_str(g->arena, name);
+    s->stack = i->stack;
+    s->stages = i->stack->param->stages;
+    s->offloaded = i->offload;
+    s->first = i->first;
+    s->copies = kind == COPY;
+    return s;
+}
+
+static tt_value *moment(tt_builder *b, const tt_update *u, const char *name, moment_kind kind)
 {
     if (tt_builder_error(b))
         return tt_placeholder(b);
@@ -141,19 +169,48 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
         return read_moment(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
     if (tt_graph_state(g, TT_STATE_OPTIMIZER, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
-    /* f32 for bf16 parameters, too, unless the job says otherwise: rounded to nearest, a running mean
-     * in bf16 would not move where its rate is below 2^-9, so tt_assign rounds it stochastically. */
-    tt_type t = i->stack->param->type;
-    t.dtype = stored_as(&t, i->dtype);
-    t.dims[0].size = i->n;
-    tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &i->stack->param->place);
-    s->suffix = tt_arena_str(g->arena, name);
-    s->stack = i->stack;
-    s->stages = i->stack->param->stages;
-    s->offloaded = i->offload;
-    s->first = i->first;
-    s->scale = t.dtype == TT_F8E4M3 ? scale_state(b, s) : NULL;
+    tt_state *s = new_moment(g, i, full, name, kind);
+    s->scale = s->type.dtype == TT_F8E4M3 ? scale_state(b, s) : NULL;
     return read_moment(b, s);
+}
+
+tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
+{
+    return moment(b, u, name, MOMENT);
+}
+
+tt_value *tt_optimizer_copy(tt_builder *b, const tt_update *u, const char *name)
+{
+    return moment(b, u, name, COPY);
+}
+
+tt_value *tt_optimizer_number(tt_builder *b, const tt_update *u, const char *name)
+{
+    return moment(b, u, name, NUMBER);
+}
+
+void tt_optimizer_evaluate(tt_builder *b, const tt_update *u, tt_value *copy)
+{
+    const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
+    if (tt_builder_error(b))
+        return;
+    const tt_graph *g = tt_builder_graph(b);
+    tt_state *s =
+        copy->node->op == &tt_op_load ? copy->node->in[0]->node->state : copy->node->state;
+    if (!s || !s->copies || s->stack != i->stack) {
+        tt_builder_fail(b, TT_EINVAL, "tt_optimizer_evaluate: this is no copy of the stack");
+        return;
+    }
+    for (size_t k = 0; k < g->states.n; k++) {
+        const tt_state *other = g->states.items[k];
+        if (other != s && other->evaluated && other->stack == s->stack && other->first == s->first)
+            tt_builder_fail(
+                b, TT_EINVAL,
+                "%s and %s would both be evaluated: the optimizer averages by itself, so "
+                "leave training.ema_decay out",
+                other->suffix, s->suffix);
+    }
+    s->evaluated = !i->live;
 }
 
 /* R13's whole(rows, cols): [stack, rows{dp}] → [stack{dp}, rows]. */
@@ -282,6 +339,32 @@ typedef struct per_stage {
     tt_value *step;   /* the number of this update; NULL: that of the step */
 } per_stage;
 
+/* The value that the update gives the members of u, as it is stored; NULL: none. */
+static tt_value *updated(const tt_graph *g, const tt_update_impl *u)
+{
+    for (size_t k = g->nodes.n; k-- > 0;) {
+        const tt_node *n = g->nodes.items[k];
+        if (n->op != &tt_op_assign || n->state != u->stack->param)
+            continue;
+        if (u->n == u->stack->n || n->accumulate_index == u->first)
+            return n->in[0];
+    }
+    return NULL;
+}
+
+/* The mean of the parameter over steps: ema += weight (p - ema), p after the update. */
+static void average(tt_builder *b, const tt_update_impl *u, double weight)
+{
+    tt_value *ema = tt_optimizer_copy(b, &u->public_, "ema"), *p = NULL;
+    if (!tt_builder_error(b))
+        p = updated(tt_builder_graph(b), u);
+    if (!p)
+        return;
+    tt_value *step = tt_scale(b, tt_sub(b, tt_cast(b, p, TT_F32), ema), weight);
+    tt_assign(b, ema, tt_add(b, ema, step));
+    tt_optimizer_evaluate(b, &u->public_, ema);
+}
+
 static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_impl *u,
                            tt_value *param, tt_value *grad, const per_stage *once, tt_state *lr)
 {
@@ -311,6 +394,8 @@ static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_imp
     u->public_.names = names;
     u->public_.tags = tags;
     group->vt->describe_update(group->config, b, &u->public_);
+    if (o->ema_weight > 0)
+        average(b, u, o->ema_weight);
 }
 
 static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, int stage,
@@ -325,7 +410,8 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
                             .n = TT_MIN(most, s->n - first),
                             .dtype = o->state_dtype,
                             .offload = o->offload,
-                            .known = stage != stage_of(s)};
+                            .known = stage != stage_of(s),
+                            .live = o->live};
         update_members(b, o, &u, param, grad, once, lr);
     }
 }

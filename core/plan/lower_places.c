@@ -185,6 +185,8 @@ static tt_program_param param_of(const lowering *l, const tt_param_info *p, cons
                           .suffix = itself ? NULL : s->suffix,
                           .info = p,
                           .init = itself ? &p->init : NULL,
+                          .copies = s->copies,
+                          .evaluated = s->evaluated,
                           /* of a tied parameter's stages, the lowest one counts and saves it */
                           .owner =
                               owns(l, &place, type.n_dims) &&

@@ -187,8 +187,8 @@ typedef struct tt_program_state {
 typedef struct tt_program_param {
     const char *name, *suffix; /* suffix NULL: the parameter itself; "exp_avg" */
     const struct tt_param_info *info;
-    const tt_init *init;        /* of the parameter or buffer itself; else NULL */
-    bool buffer;                /* info is NULL */
+    const tt_init *init;            /* of the parameter or buffer itself; else NULL */
+    bool buffer, copies, evaluated; /* info is NULL; of an optimizer's state, as of the tt_state */
     bool transient, of_trainer; /* a buffer: in no checkpoint; of the update, not of the model */
     const float *values;        /* a buffer's initial values, the whole array; NULL: by init */
     bool owner;                 /* this rank's is the first of its replicas */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/param_match.h"
-#include "setup/setup.h"
+#include "setup/setup_impl.h"
 #include <string.h>
 
 /* optimizer.param_groups: an ordered list; a parameter belongs to the first group that matches it.
- * A group has the optimizer's options, overridden by its own, and an lr_factor. */
+ * A group has the optimizer's options, overridden by its own, and an lr_factor; or by its name another
+ * optimizer, with that one's options. */
 
 #define MAX_GROUPS 1024
 
@@ -52,7 +53,7 @@ static tt_status make_match(tt_setup *s, const char *key, const char *text, tt_p
 /* The optimizer's options, overridden by the group's keys except match and lr_factor. */
 static tt_status overlay(tt_setup *s, const char *key, void *config, tt_error *err)
 {
-    static const char *const own[] = {"match", "lr_factor", NULL};
+    static const char *const own[] = {"match", "lr_factor", "name", NULL};
     const tt_component *c = s->optimizer.component;
     tt_str base = {0};
     for (size_t i = 0; i < c->n_options; i++) {
@@ -73,36 +74,52 @@ static tt_status overlay(tt_setup *s, const char *key, void *config, tt_error *e
 }
 
 /* A group's own lr is a factor on the schedule's rate, like lr_factor. */
-static tt_status group_rate(tt_setup *s, const char *key, const void *config, double factor,
-                            tt_group *out, tt_error *err)
+static tt_status group_rate(tt_setup *s, const char *key, const tt_component *c, const void *config,
+                            double factor, tt_group *out, tt_error *err)
 {
-    const tt_component *c = s->optimizer.component;
     const double *own = tt_optimizer_rate(c, config);
-    const double *base = tt_optimizer_rate(c, s->optimizer.config);
+    const double *base = tt_optimizer_rate(s->optimizer.component, s->optimizer.config);
     if (*own < *base || *own > *base) {
         if (*base <= 0)
             return tt_job_fail(s->job, key, err,
                                "a group can have its own lr only if optimizer.lr is above 0");
         factor *= *own / *base;
     }
-    *out = (tt_group){s->groups[0].vt, config, factor};
+    *out = (tt_group){c->vtable, config, factor};
     return TT_OK;
+}
+
+/* The group's own keys and its config; c: its optimizer. */
+static tt_status group_config_of(tt_setup *s, const char *key, const tt_component *c,
+                                 group_config *g, void *config, tt_error *err)
+{
+    static const char *const own[] = {"match", "lr_factor", "name", NULL};
+    const char **others = tt_arena_array(s->arena, c->n_options + 2, sizeof *others);
+    for (size_t k = 0; k < c->n_options; k++)
+        others[k] = tt_component_option(c, k)->name;
+    others[c->n_options] = "name";
+    TT_TRY(tt_job_section(s->job, key, group_options, TT_COUNT(group_options), sizeof(tt_option),
+                          others, g, err));
+    if (c == s->optimizer.component)
+        return overlay(s, key, config, err);
+    return tt_job_section(s->job, key, c->options, c->n_options, c->option_size, own, config, err);
 }
 
 static tt_status make_group(tt_setup *s, size_t i, tt_error *err)
 {
-    const tt_component *c = s->optimizer.component;
     const char *key = tt_arena_printf(s->arena, "optimizer.param_groups[%zu]", i);
-    const char **others = tt_arena_array(s->arena, c->n_options + 1, sizeof *others);
+    const char *name = NULL;
+    const tt_component *c = s->optimizer.component;
+    tt_error why = {0};
     group_config g;
-    for (size_t k = 0; k < c->n_options; k++)
-        others[k] = tt_component_option(c, k)->name;
-    TT_TRY(tt_job_section(s->job, key, group_options, TT_COUNT(group_options), sizeof(tt_option),
-                          others, &g, err));
-    TT_TRY(make_match(s, key, g.match, &s->matches[i], err));
+    TT_TRY(tt_job_string(s->job, tt_arena_printf(s->arena, "%s.name", key), NULL, &name, err));
+    if (name && strcmp(name, c->name) &&
+        tt_registry_find(s->registry, TT_KIND_OPTIMIZER, name, &c, &why) != TT_OK)
+        return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.name", key), err, "%s", why.text);
     void *config = tt_arena_alloc(s->arena, c->config_size + 1);
-    TT_TRY(overlay(s, key, config, err));
-    return group_rate(s, key, config, g.lr_factor, &s->groups[i + 1], err);
+    TT_TRY(group_config_of(s, key, c, &g, config, err));
+    TT_TRY(make_match(s, key, g.match, &s->matches[i], err));
+    return group_rate(s, key, c, config, g.lr_factor, &s->groups[i + 1], err);
 }
 
 /* What the core itself reads of the section. An optimizer's own option of that name goes before it. */
@@ -138,8 +155,24 @@ tt_status tt_groups_make(tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
+/* A validation beside the training reads averages where they lie, as it reads parameters. */
+static tt_status check_averages(const tt_setup *s, tt_error *err)
+{
+    const bool apart = tt_setup_offloads_states(s), low = s->core.training.dtype != TT_F32;
+    for (size_t i = 0; s->has_validation && (apart || low) && i < s->graph->states.n; i++)
+        if (s->graph->states.items[i]->evaluated)
+            return tt_job_fail(
+                s->job, "training.ema_evaluate", err,
+                "validation cannot read averaged weights that are %s: set it to false, which "
+                "validates the weights of the last step",
+                low ? "f32 beside weights of training.dtype bfloat16"
+                    : "in host memory (training.enable_cpu_offload)");
+    return TT_OK;
+}
+
 tt_status tt_groups_check(const tt_setup *s, tt_error *err)
 {
+    TT_TRY(check_averages(s, err));
     for (int i = 0; i + 1 < s->n_groups; i++) {
         bool any = false;
         for (size_t p = 0; p < s->graph->params.n; p++)

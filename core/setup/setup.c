@@ -162,8 +162,7 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
                             s->arena, &s->optimizer, err));
     TT_TRY(tt_groups_make(s, err));
     TT_TRY(tt_trainable_make(s, err));
-    TT_TRY(tt_registry_part(r, s->job, TT_KIND_LR_SCHEDULER, "lr_scheduler", s->spec->lr_scheduler,
-                            NULL, s->arena, &s->lr_scheduler, err));
+    TT_TRY(tt_setup_lr_scheduler(s, err));
     TT_TRY(tt_setup_hooks(s, err));
     TT_TRY(tt_setup_converters(s, err));
     TT_TRY(tt_setup_metrics(s, err));
@@ -197,6 +196,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     tt_setup_ops(s);
     tt_setup_shape(s);
     TT_TRY(tt_setup_mesh(s, o, err));
+    TT_TRY(tt_setup_warmup_tokens(s, err));
     if (!o->compile)
         return TT_OK;
     TT_TRY(tt_setup_compile(s, o, err));

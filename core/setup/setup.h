@@ -69,7 +69,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     struct tt_param_match *matches;   /* [n_groups - 1] */
     struct tt_param_match *trainable; /* [n_trainable]; 0: training.trainable is null */
     int n_trainable;
-    tt_dtype state_dtype;      /* of optimizer states */
+    tt_dtype state_dtype; /* of optimizer states */
+    tt_lr_scheduler_config rate;
     int64_t threads;           /* threads per rank */
     int ranks_here;            /* number of ranks on this machine */
     bool overlap;              /* communication runs concurrently with computation */
@@ -226,6 +227,11 @@ tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* fails if a group
  * it fails if a pattern matches none. */
 tt_status tt_trainable_make(tt_setup *s, tt_error *err);
 tt_status tt_freeze(void *setup, const tt_graph *described, bool checked, tt_error *err);
+/* rate.c: the scheduler and the options that every one has; warmup_tokens in steps, once the batch is known. */
+tt_status tt_setup_lr_scheduler(tt_setup *s, tt_error *err);
+tt_status tt_setup_warmup_tokens(tt_setup *s, tt_error *err);
+/* The schedule's factor at a step, from 0, of a run of `total` steps. [any-thread] */
+double tt_setup_lr_factor(const tt_setup *s, int64_t step, int64_t total);
 /* The learning rate in the optimizer's config. */
 const double *tt_optimizer_rate(const tt_component *c, const void *config);
 /* The name of the option with the model's number of blocks; NULL: it has none. */

@@ -2,6 +2,7 @@
 #include "base/pool.h"
 #include "device/device.h"
 #include "setup/setup_impl.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -427,6 +428,18 @@ static int64_t line_of(const tt_setup *s, tt_mode mode)
                                                                             : 0;
 }
 
+static tt_update_opts update_opts(const tt_setup *s)
+{
+    const tt_training_config *t = &s->core.training;
+    return (tt_update_opts){.groups = s->groups,
+                            .n_groups = s->n_groups,
+                            .max_norm = t->max_norm,
+                            .offload = tt_setup_offloads_states(s),
+                            .state_dtype = s->state_dtype,
+                            .ema_weight = isnan(t->ema_decay) ? 0 : 1 - t->ema_decay,
+                            .live = !t->ema_evaluate};
+}
+
 static void debug_opts(const tt_setup *s, tt_compile_opts *o)
 {
     o->force_load_balance = s->core.debug.moe_force_load_balance;
@@ -464,11 +477,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .precision = precision(&s->core.training),
         .context = context(s),
         .alignment = tt_device_alignment(s->backend.component->vtable),
-        .update = {.groups = s->groups,
-                   .n_groups = s->n_groups,
-                   .max_norm = s->core.training.max_norm,
-                   .offload = tt_setup_offloads_states(s),
-                   .state_dtype = s->state_dtype},
+        .update = update_opts(s),
         .group_of = tt_group_of,
         .group_user = s,
         .freeze = tt_freeze,

@@ -138,7 +138,8 @@ static tt_status init_values(const tt_rank *r, bool buffers, tt_error *err)
 tt_status tt_rank_init_params(tt_rank *r, tt_error *err)
 {
     TT_TRY(init_values(r, false, err));
-    return tt_rank_init_codes(r, err);
+    TT_TRY(tt_rank_init_codes(r, err));
+    return tt_rank_start_copies(r, NULL, err);
 }
 
 tt_status tt_rank_init_buffers(tt_rank *r, tt_error *err)

@@ -94,6 +94,12 @@ static tt_status keep_all(const tt_rank *next, const tt_rank *old, tt_arena *a, 
         count_new(&p->params[i], was >= 0, k);
         TT_TRY(keep_param(next, old, i, was, err));
     }
+    tt_map *states = tt_map_new(a);
+    for (int i = 0; i < q->n_params; i++)
+        if (q->params[i].suffix)
+            tt_map_set(states, tt_rank_state_name(a, q->params[i].name, q->params[i].suffix),
+                       states);
+    TT_TRY(tt_rank_start_copies(next, states, err));
     for (int i = 0; i < q->n_params; i++) {
         const tt_program_param *x = &q->params[i];
         if (x->suffix || x->transient || tt_map_get(has, kept_key(a, x)))

@@ -11,6 +11,15 @@ static const char *step_folders(const tt_loop *l, tt_arena *a)
     return tt_path_join(a, l->s->core.dump_folder, l->s->core.checkpoint.folder);
 }
 
+/* The optimizer's state that is evaluated in place of the parameters; NULL: none is. */
+static const char *averaged_state(const tt_graph *g)
+{
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->evaluated)
+            return g->states.items[i]->suffix;
+    return NULL;
+}
+
 /* job: what tt_saver_opts points to, until the call has returned. */
 static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
 {
@@ -25,6 +34,7 @@ static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
                   .tokenizer_fingerprint = l->data.tokenizer_info.fingerprint,
                   .converters_of_job = tt_loop_has_own_converters(l) ? l->swap.of_job : NULL,
                   .converters = tt_loop_has_own_converters(l) ? l->swap.list : NULL,
+                  .averaged = averaged_state(l->s->graph),
                   .world = l->s->world},
         .keep_latest_k = c->keep_latest_k,
         .keep_every = c->keep_every,
@@ -447,8 +457,10 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     int64_t step = -1;
     if (c->enable && l->o->resume)
         TT_TRY(find_step(l, folder, &step, err));
-    if (step < 0)
-        return initial_load(l, err);
+    if (step < 0) {
+        TT_TRY(initial_load(l, err));
+        return tt_rank_start_copies(&l->rank, NULL, err);
+    }
     const char *at = tt_arena_printf(l->rank.arena, "%s/step-%lld", folder, (long long)step);
     tt_trainer_state st;
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));

@@ -421,6 +421,7 @@ static void keep_state(tt_saver *s)
     s->state.tokenizer_fingerprint = tt_arena_str(s->arena, s->o.state.tokenizer_fingerprint);
     s->state.converters = tt_arena_str(s->arena, s->o.state.converters);
     s->state.converters_of_job = tt_arena_str(s->arena, s->o.state.converters_of_job);
+    s->state.averaged = tt_arena_str(s->arena, s->o.state.averaged);
 }
 
 /* What belongs to the program that runs. */

@@ -129,8 +129,10 @@ tt_status tt_loop_settle(tt_loop *l, tt_error *err)
 
 static double learning_rate(const tt_loop *l)
 {
-    const tt_lr_scheduler_vt *vt = l->s->lr_scheduler.component->vtable;
-    return l->lr_base * vt->factor(l->s->lr_scheduler.config, l->step - 1, l->steps);
+    const int64_t rewarm = l->resumed ? l->s->rate.rewarm_steps : 0,
+                  since = l->step - l->began_step;
+    const double rises = since < rewarm ? (double)since / (double)rewarm : 1.0;
+    return l->lr_base * tt_setup_lr_factor(l->s, l->step - 1, l->steps) * rises;
 }
 
 tt_status tt_loop_step(tt_loop *l, tt_error *err)

@@ -64,6 +64,9 @@ tt_status tt_rank_init_params(tt_rank *r, tt_error *err);
 tt_status tt_rank_init_buffers(tt_rank *r, tt_error *err); /* done by tt_rank_open() */
 /* Of parameter i of the program, which lies in t. */
 tt_status tt_rank_init_param(const tt_rank *r, int i, const tt_tensor *t, tt_error *err);
+/* copies.c: gives states of the optimizer that start as their parameters these values, but for those that are
+ * there already: the keys of has, by tt_rank_state_name(); NULL: none is. */
+tt_status tt_rank_start_copies(const tt_rank *r, const tt_map *has, tt_error *err);
 /* keep.c: the states of a program that takes over: those of the old one by name, initial values for others.
  * Nothing else runs. */
 typedef struct tt_kept {
@@ -76,8 +79,10 @@ tt_attrs_initial tt_initial_attrs(uint64_t seed, const char *name, const tt_init
 void tt_initial_values(tt_pool *pool, const tt_attrs_initial *a, const tt_tensor *t);
 
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
-/* Returns how many. */
+/* What a save writes; without the optimizer, averages in place of the weights that they stand for. Returns how
+ * many. */
 size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out);
+const char *tt_rank_state_name(tt_arena *a, const char *param, const char *suffix);
 /* report: log the tensors of the folder that belong to no parameter of the model. */
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err);

@@ -23,6 +23,11 @@ static bool is_of_optimizer(const char *name)
     return !strncmp(name, "optimizer.", 10);
 }
 
+const char *tt_rank_state_name(tt_arena *a, const char *param, const char *suffix)
+{
+    return tt_arena_printf(a, "optimizer.state.%s.%s", param, suffix);
+}
+
 /* buffers: include the buffers, which are not parameters: the model's, and with the optimizer those of
  * the update (the loss scale). Returns how many. */
 static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers,
@@ -36,8 +41,7 @@ static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers
     for (size_t i = 0; i < n; i++) {
         if (t[i].suffix && !optimizer)
             continue;
-        const char *name = t[i].suffix
-                               ? tt_arena_printf(a, "optimizer.state.%s.%s", t[i].name, t[i].suffix)
+        const char *name = t[i].suffix ? tt_rank_state_name(a, t[i].name, t[i].suffix)
                            : t[i].param && t[i].param->codes ? tt_codes_tensor(a, t[i].param)
                                                              : t[i].name;
         to_piece(&t[i], name, &p[k++]);
@@ -49,9 +53,28 @@ static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers
     return k;
 }
 
+/* The data of the pieces of weights that have an average becomes the average's. */
+static void take_averages(const tt_rank *r, tt_arena *a, tt_ckpt_piece *p, size_t n)
+{
+    tt_exec_tensor *t;
+    const size_t k = tt_exec_tensors(r->exec, a, &t);
+    tt_map *averages = tt_map_new(a);
+    for (size_t i = 0; i < k; i++)
+        if (t[i].evaluated)
+            tt_map_set(averages, t[i].name, &t[i]);
+    for (size_t i = 0; i < n; i++) {
+        const tt_exec_tensor *average = tt_map_get(averages, p[i].name);
+        if (average)
+            to_piece(average, p[i].name, &p[i]);
+    }
+}
+
 size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out)
 {
-    return pieces(r, a, optimizer, true, out);
+    const size_t n = pieces(r, a, optimizer, true, out);
+    if (!optimizer)
+        take_averages(r, a, *out, n);
+    return n;
 }
 
 static void report_others(const tt_rank *r, const tt_ckpt_reader *reader, tt_arena *a)
@@ -211,32 +234,53 @@ static const char *param_name(const char *piece, tt_arena *a)
     return dot ? tt_arena_strn(a, name, (size_t)(dot - name)) : name;
 }
 
+/* The states that start as their parameters, by their names in checkpoints: all, or those that a checkpoint
+ * has. */
+static tt_map *copies_by_name(const tt_rank *r, const tt_ckpt_reader *reader, tt_arena *a)
+{
+    tt_exec_tensor *t;
+    const size_t n = tt_exec_tensors(r->exec, a, &t);
+    tt_map *m = tt_map_new(a);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = t[i].copies ? tt_rank_state_name(a, t[i].name, t[i].suffix) : NULL;
+        if (name && (!reader || tt_ckpt_has(reader, name)))
+            tt_map_set(m, name, &t[i]);
+    }
+    return m;
+}
+
 /* Leaves out the pieces that the checkpoint may lack and lacks; returns how many are left. */
 static size_t without_absent(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
                              size_t n, lacking which, const char *folder, bool report)
 {
     const tt_graph *g = r->s->graph;
     tt_arena *a = tt_arena_new();
-    const tt_map *params = params_by_name(g, a);
+    const tt_map *params = params_by_name(g, a), *copies = copies_by_name(r, NULL, a);
     const char *first = NULL;
-    size_t kept = 0, added = 0, states = 0;
+    size_t kept = 0, added = 0, states = 0, begun = 0;
     for (size_t i = 0; i < n; i++) {
         const tt_state *buffer = tt_graph_state(g, TT_STATE_BUFFER, p[i].name);
         const tt_param_info *param = tt_map_get(params, param_name(p[i].name, a));
         const bool declared = param && param->converter;
-        const bool may_lack = declared ||
+        const bool copy = tt_map_get(copies, p[i].name) != NULL;
+        const bool may_lack = declared || copy ||
                               (buffer && (buffer->of_converter || buffer->of_trainer)) ||
                               (which == STARTED && param && param->adapter_of);
         if (!may_lack || tt_ckpt_has(reader, p[i].name)) {
             p[kept++] = p[i];
             continue;
         }
+        begun += copy && !declared;
         states += buffer && buffer->of_converter;
         if (declared && !is_of_optimizer(p[i].name)) {
             added++;
             first = first ? first : param->name;
         }
     }
+    if (report && begun)
+        tt_log(TT_INFO, "checkpoint",
+               "%s: has no such copies of weights as this job keeps: %zu begin as the weights",
+               folder, begun);
     if (report && states)
         tt_log(TT_INFO, "checkpoint",
                "%s: has no state of this job's converters for %zu tensors: they begin anew", folder,
@@ -257,8 +301,10 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
     tt_codings codings = {0};
-    size_t n = tt_rank_pieces(r, a, optimizer, &p);
-    tt_status s = tt_ckpt_open(step_folder, &reader, err);
+    size_t n = pieces(r, a, optimizer, true, &p);
+    tt_status s = optimizer || !r->s->core.training.ema_evaluate
+                      ? tt_ckpt_open(step_folder, &reader, err)
+                      : tt_ckpt_open_weights(step_folder, &reader, err);
     if (s == TT_OK)
         s = tt_rank_take_floats(r, a, reader, &p, &n, &codings, err);
     if (s == TT_OK) {
@@ -268,6 +314,8 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     if (s == TT_OK)
         s = fill_all(r, p, n, false, load_pieces, reader, err);
     s = tt_rank_taken(&codings, s, err);
+    if (s == TT_OK && optimizer)
+        s = tt_rank_start_copies(r, copies_by_name(r, reader, a), err);
     if (s == TT_OK && report) {
         report_others(r, reader, a);
         report_converted(reader, step_folder, p, n);

@@ -28,6 +28,15 @@ typedef struct tt_update {
 /* The stack's state tensor <param>.<name>, f32 with the parameter's dims, initially zero. A
  * checkpoint has it as optimizer.state.<param>.<name>. [setup] */
 TT_EXPORT tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name);
+/* The same, but f32 whatever optimizer.state_dtype says, and it starts as the parameter does: at a new run's
+ * begin, and where a checkpoint has no such state. [setup] */
+TT_EXPORT tt_value *tt_optimizer_copy(tt_builder *b, const tt_update *u, const char *name);
+/* copy, of tt_optimizer_copy(), is what validation, `ttrun eval`, `generate` and exports take for the stack's
+ * parameters: weights that are averaged over steps. At most one of a stack. [setup] */
+TT_EXPORT void tt_optimizer_evaluate(tt_builder *b, const tt_update *u, tt_value *copy);
+/* A number for each of the stack's parameters, f32 [n, 1, …], initially zero; it joins values of the
+ * parameter's dims by broadcasting. A checkpoint has it as optimizer.state.<param>.<name>. [setup] */
+TT_EXPORT tt_value *tt_optimizer_number(tt_builder *b, const tt_update *u, const char *name);
 /* x with the dims of the stack, in an update: the same, its last two dims whole on each rank. Where the
  * mesh cuts them, the stack's members are shared out among those ranks instead, by one exchange; a value
  * computed from it goes back by another where it meets the parameter. [setup] */

@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
+#include "warmup.h"
 #include <string.h>
-#include <ttrun/lr_scheduler.h>
 
 /* wsd: warm-up, stable, decay, as torchtitan's lr_scheduler. With step i from 0, W warm-up steps, T
  * steps, D of decay (round(T*ratio), or all after the warm-up) and S = T+1-W-D stable ones:
- *   i < W        (i+1)/W
+ *   i < W        (i+1)/W; i/W with warmup_from_zero
  *   i < W+S      1
  *   otherwise    m + (1-m)*g(p), p = (i+1-W-S)/D, m = min_lr_factor
  *                g(p) = 1-p | 1-sqrt(p) | (1+cos(pi p))/2
  * The last step has p = (D-1)/D: a run never ends in a step of rate 0. */
 
 typedef struct {
-    int64_t warmup_steps;
+    WARMUP_MEMBERS;
     double decay_ratio;
     const char *decay_type;
     double min_lr_factor;
 } config;
 
 static const tt_option options[] = {
-    TT_OPTION(config, warmup_steps, TT_OPT_INT, "200", 0, 1e15,
-              "steps of linear warm-up, cut to training.steps"),
+    WARMUP_OPTIONS(config, "200"),
     TT_OPTION_MORE(config, decay_ratio, TT_OPT_FLOAT, "null", 0, 1, NULL, TT_OPT_NULLABLE, NULL,
                    "decaying part of training.steps; null: all steps after the warm-up"),
     TT_OPTION_MORE(config, decay_type, TT_OPT_ENUM, "\"linear\"", 0, 0, "linear|sqrt|cosine", 0,
@@ -42,7 +40,7 @@ static double decay(const char *type, double p)
 static double factor(const void *cfg, int64_t step, int64_t total)
 {
     const config *c = cfg;
-    const int64_t warmup = c->warmup_steps < total ? c->warmup_steps : total;
+    const int64_t warmup = warmup_length(c->warmup_steps, c->warmup_ratio, total);
     int64_t decay_steps = total - warmup;
     if (!isnan(c->decay_ratio)) {
         /* half to even, as Python's round; a warm-up that overlaps it wins */
@@ -52,7 +50,7 @@ static double factor(const void *cfg, int64_t step, int64_t total)
     }
     const int64_t flat_end = total + 1 - decay_steps; /* W + S */
     if (step < warmup)
-        return (double)(step + 1) / (double)warmup;
+        return warmup_factor(c->warmup_from_zero, step, warmup);
     if (step < flat_end || decay_steps <= 0)
         return 1.0;
     const double p = (double)(step + 1 - flat_end) / (double)decay_steps;

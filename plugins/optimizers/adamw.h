@@ -40,12 +40,12 @@ static inline tt_value *adamw_lerp(tt_builder *b, tt_value *x, tt_value *y, doub
     return w < 0.5 ? tt_add(b, x, tt_scale(b, d, w)) : tt_sub(b, y, tt_scale(b, d, 1.0 - w));
 }
 
-/* lr: f64 scalar, u's own or another. */
-static inline void adamw_update(tt_builder *b, const tt_update *u, const adamw_config *c,
-                                tt_value *lr)
+/* g: u->grad or another gradient; lr: f64 scalar, u's own or another. */
+static inline void adamw_update(tt_builder *b, const tt_update *u, tt_value *g,
+                                const adamw_config *c, tt_value *lr)
 {
     tt_value *m = tt_optimizer_state(b, u, "exp_avg"), *v = tt_optimizer_state(b, u, "exp_avg_sq");
-    tt_value *p = adamw_decay(b, u->param, lr, c->weight_decay), *g = u->grad;
+    tt_value *p = adamw_decay(b, u->param, lr, c->weight_decay);
     tt_value *m1 = adamw_lerp(b, m, g, 1.0 - c->beta1);
     tt_value *v1 =
         tt_add(b, tt_scale(b, v, c->beta2), tt_mul(b, tt_scale(b, g, 1.0 - c->beta2), g));

@@ -206,7 +206,7 @@ static void describe_update(const void *cfg, tt_builder *b, const tt_update *u)
     tt_value *lr = u->lr;
     if (!isnan(c->adamw_lr) && c->lr > 0)
         lr = tt_mul(b, lr, adamw_f64(b, c->adamw_lr / c->lr));
-    adamw_update(b, u, &adam, lr);
+    adamw_update(b, u, u->grad, &adam, lr);
 }
 
 static const tt_optimizer_vt vt = {sizeof vt, describe_update, "lr"};

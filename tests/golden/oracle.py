@@ -52,6 +52,16 @@ SGD = {"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": True
        "lr_scheduler": {"name": "wsd", "warmup_steps": 2, "decay_type": "sqrt", "min_lr_factor": 0.0}}
 
 
+CONSTANT = {"name": "constant", "warmup_steps": 3}
+ADAM = {"optimizer": {"name": "adam", "lr": 1e-3, "beta1": 0.9, "beta2": 0.98, "eps": 1e-8, "weight_decay": 0.01}, "lr_scheduler": CONSTANT}
+LION = {"optimizer": {"name": "lion", "lr": 2e-4, "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1}, "lr_scheduler": CONSTANT}
+FREE = {"optimizer": {"name": "schedule_free", "lr": 2e-3, "beta1": 0.9, "beta2": 0.98, "eps": 1e-8, "weight_decay": 0.05},
+        "lr_scheduler": CONSTANT}
+MIXED = {"optimizer": {**ADAM["optimizer"], "name": "adamw", "weight_decay": 0.1,
+                       "param_groups": [{"match": "tag:norm", "name": "sgd", "lr": 1e-2, "momentum": 0.5},
+                                        {"match": "mlp", "name": "lion", "lr": 5e-4, "weight_decay": 0.2}]}, "lr_scheduler": CONSTANT}
+
+
 def muon(**more):
     return {"optimizer": {"name": "muon", "lr": 2e-2, "momentum": 0.9, "weight_decay": 0.1, "adamw_lr": 1e-3, **more},
             "lr_scheduler": {"name": "wsd", "warmup_steps": 2, "decay_type": "sqrt", "min_lr_factor": 0.0}}
@@ -87,6 +97,10 @@ CASES = {
     "muon_polar_express": job({**SMALL, "tie_embeddings": True, "rope_scaling": None},
                               muon(polynomial="polar_express", dtype="float32", split_heads=True), seq=19, local=2, accumulate=3,
                               steps=10, max_norm=1.0),
+    "adam": job(UNTIED, ADAM, steps=10, max_norm=1.0),
+    "lion": job({**SMALL, "tie_embeddings": True, "rope_scaling": None}, LION, seq=19, local=2, accumulate=3, steps=10, max_norm=1.0),
+    "schedule_free": job(UNTIED, FREE, steps=10, max_norm=1.0),
+    "mixed_groups": job(UNTIED, MIXED, steps=10, max_norm=1.0),
     "bf16_gradient": bf16(job(UNTIED, GRADIENT)),
     "bf16_adamw": bf16(job(TIED, ADAMW, accumulate=2, steps=10, max_norm=1.0, documents=True)),
 }
@@ -223,7 +237,7 @@ def backward(w, j, step):
 def rate(s, i, total):
     """Factor of step i (from 0): research/torchtitan.md §2."""
     if s["name"] == "constant":
-        return 1.0
+        return min(1.0, (i + 1) / max(1, s.get("warmup_steps", 0)))
     warm = s["warmup_steps"]
     decay = total - warm if s.get("decay_ratio") is None else round(total * s["decay_ratio"])
     flat = total + 1 - decay
@@ -283,9 +297,79 @@ class Muon(torch.optim.Muon):
         return x
 
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2."""
+
+    def __init__(self, groups, betas):
+        super().__init__(groups, {"lr": 1.0, "betas": betas})
+
+    @torch.no_grad()
+    def step(self):
+        for g in self.param_groups:
+            b1, b2 = g["betas"]
+            for p in g["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                p.mul_(1 - g["lr"] * g["weight_decay"])
+                p.sub_((b1 * m + (1 - b1) * p.grad).sign(), alpha=g["lr"])
+                m.copy_(b2 * m + (1 - b2) * p.grad)
+
+
+class ScheduleFree(torch.optim.Optimizer):
+    """AdamWScheduleFree of Defazio et al. 2024, with the steps of their code: y and z are kept, x is not."""
+
+    def __init__(self, groups, betas, eps):
+        super().__init__(groups, {"lr": 1.0, "betas": betas, "eps": eps, "k": 0, "lr_max": 0.0, "sum": 0.0})
+
+    @torch.no_grad()
+    def step(self):
+        for g in self.param_groups:
+            b1, b2 = g["betas"]
+            g["k"] += 1
+            g["lr_max"] = max(g["lr_max"], g["lr"])
+            g["sum"] += g["lr_max"] ** 2
+            c = g["lr_max"] ** 2 / g["sum"]
+            for y in g["params"]:
+                s = self.state[y]
+                if not s:
+                    s["z"], s["v"] = y.clone(), torch.zeros_like(y)
+                s["v"].mul_(b2).addcmul_(y.grad, y.grad, value=1 - b2)
+                d = y.grad / ((s["v"] / (1 - b2 ** g["k"])).sqrt() + g["eps"]) + g["weight_decay"] * y
+                y.lerp_(s["z"], c)
+                y.add_(d, alpha=g["lr"] * (b1 * (1 - c) - 1))
+                s["z"].sub_(d, alpha=g["lr"])
+
+
+class Several:
+    """One optimizer for each group."""
+
+    def __init__(self, optimizers):
+        self.optimizers = optimizers
+        self.param_groups = [g for o in optimizers for g in o.param_groups]
+
+    def step(self):
+        for o in self.optimizers:
+            o.step()
+
+
+def mixed(w, o):
+    rest, made = dict(w), []
+    for g in o["param_groups"]:
+        hit = [n for n in rest if ("norm" in n.rsplit(".", 2)[-2] if g["match"] == "tag:norm" else g["match"] in n)]
+        own = {**g, "param_groups": []}
+        if g["name"] == "lion":
+            own = {"beta1": 0.9, "beta2": 0.99, **own}
+        made.append(optimizer({n: rest.pop(n) for n in hit}, own))
+        for x in made[-1].param_groups:
+            x["factor"] *= g["lr"] / o["lr"]
+    made.append(optimizer(rest, {**o, "param_groups": []}))
+    return Several(made)
+
+
 def optimizer(w, o):
     if o["name"] == "muon":
         return Muon(w, o)
+    if any("name" in g for g in o.get("param_groups", [])):
+        return mixed(w, o)
     groups, rest = [], dict(w)
     for g in o.get("param_groups", []):
         hit = [n for n in rest if ("norm" in n.rsplit(".", 2)[-2] if g["match"] == "tag:norm" else g["match"] in n)]
@@ -295,6 +379,12 @@ def optimizer(w, o):
     groups.append({"params": list(rest.values()), "factor": 1.0, "weight_decay": o.get("weight_decay", 0.0)})
     if o["name"] == "sgd":
         return torch.optim.SGD(groups, lr=1.0, momentum=o["momentum"], nesterov=o.get("nesterov", False))
+    if o["name"] == "adam":
+        return torch.optim.Adam(groups, lr=1.0, betas=(o["beta1"], o["beta2"]), eps=o["eps"], foreach=False)
+    if o["name"] == "lion":
+        return Lion(groups, (o["beta1"], o["beta2"]))
+    if o["name"] == "schedule_free":
+        return ScheduleFree(groups, (o["beta1"], o["beta2"]), o["eps"])
     return torch.optim.AdamW(groups, lr=1.0, betas=(o["beta1"], o["beta2"]), eps=o["eps"], foreach=False)
 
 

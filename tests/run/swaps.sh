@@ -11,7 +11,7 @@ build() {
         mv "$dir/built.so" "$dir/more/converters/$file.so"
 }
 short() { train "$@" $more && [ "$rc" -eq 0 ]; }
-steps() { losses "$1/metrics.jsonl" | awk -v a="$2" -v b="$3" '$1 >= a && $1 <= b'; }
+steps() { tail -n 500000 "$1/metrics.jsonl" >"$dir/newest" && losses "$dir/newest" | awk -v a="$2" -v b="$3" '$1 >= a && $1 <= b'; }
 same() { # FOLDER FOLDER FROM TO: the losses of these steps
     steps "$1" "$3" "$4" >"$dir/a"
     steps "$2" "$3" "$4" >"$dir/b"

@@ -221,7 +221,7 @@ tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t 
     if (s == TT_OK)
         s = deal(&v, tensors, shard_bytes, err);
     if (s == TT_OK)
-        s = tt_ckpt_open(step_folder, &v.from, err);
+        s = tt_ckpt_open_weights(step_folder, &v.from, err);
     for (int f = 0; f < v.n_files && s == TT_OK; f++)
         s = write_file(&v, f, err);
     if (s == TT_OK && v.n_files > 1)

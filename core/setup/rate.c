@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/setup.h"
+
+/* The learning rate's schedule: the plugin's factor, and what every schedule has besides. */
+
+tt_status tt_setup_lr_scheduler(tt_setup *s, tt_error *err)
+{
+    static const char *const of_core[] = {"total_steps", "warmup_tokens", "rewarm_steps", NULL};
+    TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_LR_SCHEDULER, "lr_scheduler",
+                            s->spec->lr_scheduler, of_core, s->arena, &s->lr_scheduler, err));
+    const tt_component *c = s->lr_scheduler.component;
+    const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
+    for (size_t k = 0; k < c->n_options; k++)
+        own[k] = tt_component_option(c, k)->name;
+    return tt_lr_scheduler_config_parse(s->job, own, &s->rate, err);
+}
+
+tt_status tt_setup_warmup_tokens(tt_setup *s, tt_error *err)
+{
+    const tt_part *p = &s->lr_scheduler;
+    const int64_t tokens = s->rate.warmup_tokens, each = s->global_batch * s->core.training.seq_len;
+    if (tokens < 0 || !p->component)
+        return TT_OK;
+    const int64_t *steps = tt_part_value(p->component, p->config, "warmup_steps", TT_OPT_INT);
+    if (!steps)
+        return tt_job_fail(s->job, "lr_scheduler.warmup_tokens", err,
+                           "%s has no warmup_steps that it could set", p->name);
+    if (tt_job_has(s->job, "lr_scheduler.warmup_steps"))
+        return tt_job_fail(s->job, "lr_scheduler.warmup_tokens", err,
+                           "lr_scheduler.warmup_steps is set, too: keep one of them");
+    *(int64_t *)(uintptr_t)steps = tokens / each + (tokens % each != 0);
+    return TT_OK;
+}
+
+double tt_setup_lr_factor(const tt_setup *s, int64_t step, int64_t total)
+{
+    const tt_lr_scheduler_vt *vt = s->lr_scheduler.component->vtable;
+    return vt->factor(s->lr_scheduler.config, step,
+                      s->rate.total_steps > 0 ? s->rate.total_steps : total);
+}
