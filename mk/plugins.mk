@@ -49,5 +49,6 @@ LIBS_plugins/comms/nccl := -ldl
 CFLAGS_plugins/comms/nccl := -Iplugins/backends
 ALSO_plugins/comms/nccl := $B/plugins/backends/cuda/lib.o
 LIBS_plugins/dataloaders/jsonl := -lz -lzstd
+LIBS_plugins/dataloaders/chat := -ljansson -lz -lzstd
 CFLAGS_plugins/comms/mpi := $(MPI_CFLAGS:-I%=-isystem %)
 LIBS_plugins/comms/mpi   := $(MPI_LIBS)

@@ -194,6 +194,47 @@ static void put_decoded(view *v, const int32_t *ids, int64_t n)
     tt_str_free(&text);
 }
 
+/* The text of an id, of a special token its name. */
+static void add_token_text(const view *v, int32_t id, tt_str *out)
+{
+    const tt_tokenizer_vt *vt = v->s->tokenizer.component->vtable;
+    char piece[4096];
+    const size_t n = vt->decode(v->l->data.tokenizer, id, piece, sizeof piece);
+    tt_special special = {.struct_size = sizeof special};
+    tt_str_addn(out, piece, n);
+    if (n || !TT_HAS(vt, tt_tokenizer_vt, special) || !vt->special)
+        return;
+    for (size_t i = 0; vt->special(v->l->data.tokenizer, i, &special); i++)
+        if (special.id == id && special.text.n) {
+            tt_str_addn(out, special.text.s, special.text.n);
+            return;
+        }
+}
+
+/* Where only some tokens are learned: the texts of those that are. */
+static void put_learned(view *v, const int32_t *labels, int64_t n)
+{
+    int64_t learned = 0;
+    bool first = true;
+    for (int64_t i = 0; i < n; i++)
+        learned += labels[i] >= 0;
+    if (!v->l->data.tokenizer || learned == n)
+        return;
+    tt_str_add(v->o, v->cli->json ? ",\"learned\":[" : "  learned");
+    for (int64_t i = 0; i < n; i++) {
+        tt_str text = {0};
+        if (labels[i] < 0)
+            continue;
+        for (; i < n && labels[i] >= 0; i++)
+            add_token_text(v, labels[i], &text);
+        tt_str_add(v->o, !v->cli->json ? " " : first ? "" : ",");
+        tt_str_json(v->o, tt_str_get(&text));
+        tt_str_free(&text);
+        first = false;
+    }
+    tt_str_add(v->o, v->cli->json ? "]" : "\n");
+}
+
 /* Prints which source of a mixture sample g is from. */
 static void put_source(view *v, int64_t g)
 {
@@ -226,6 +267,7 @@ static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
     if (tt_part_is_mixture(&v->s->dataloader))
         put_source(v, i);
     put_decoded(v, x.ids, n);
+    put_learned(v, x.labels, n);
     put_numbers(v, "ids", x.ids, n);
     put_numbers(v, "labels", x.labels, n);
     put_numbers(v, "pos", x.pos, n);

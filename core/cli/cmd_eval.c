@@ -80,6 +80,9 @@ static tt_status open_tokens(const tt_setup *s, const tt_run_opts *ro, tokens *t
 /* If samples are whole documents, an epoch holds every token and there is no rest. */
 static bool packs_documents(const tt_setup *s)
 {
+    const tt_dataloader_vt *vt = s->dataloader.component->vtable;
+    if (TT_HAS(vt, tt_dataloader_vt, samples_are_whole) && vt->samples_are_whole)
+        return true;
     const char *const *packing =
         tt_part_value(s->dataloader.component, s->dataloader.config, "packing", TT_OPT_ENUM);
     return packing && strcmp(*packing, "none") != 0;

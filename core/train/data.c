@@ -72,6 +72,7 @@ static tt_status open_loader(tt_loop *l, const tt_data_parts *d, const tt_part *
         .progress_user = l,
         .stop = on_stop,
         .stop_user = l,
+        .tokenizer_path = tt_assets_tokenizer(l->s),
     };
     const tt_status s =
         TT_PLUGIN_CALL(vt->open(p->config, &env, self, &why), &why, "dataloader", p->name);

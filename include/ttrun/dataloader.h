@@ -48,6 +48,8 @@ typedef struct tt_dataloader_env {
      * returns TT_ESIGNAL. May be NULL. */
     int (*stop)(void *user);
     void *stop_user;
+    /* The tokenizer's file or folder, where its chat template may be; NULL: it has none. */
+    const char *tokenizer_path;
 } tt_dataloader_env;
 
 /* What `ttrun data` prints about a loader. The loader owns the texts, which live as long as it. */
@@ -79,6 +81,9 @@ typedef struct tt_dataloader_vt {
      * that attention need not look. Samples that are not are an error then. NULL = not promised.
      * [setup] */
     int (*one_segment)(const void *config);
+    /* 1: samples are whole by themselves, such as conversations; 0: windows of one stream of tokens, of which
+     * `ttrun eval` also counts what is left behind the last window. */
+    int samples_are_whole;
 } tt_dataloader_vt;
 
 #ifdef __cplusplus

@@ -33,6 +33,16 @@ typedef struct tt_text {
     size_t n;
 } tt_text;
 
+/* A special token, which text never stands for by itself: of bos, of the end of a turn. */
+#define TT_SPECIAL_STRIPS_LEFT 1  /* takes the blanks before it */
+#define TT_SPECIAL_STRIPS_RIGHT 2 /* … after it */
+typedef struct tt_special {
+    size_t struct_size;
+    tt_text text; /* lives as long as the tokenizer */
+    int32_t id;
+    int32_t strips; /* of TT_SPECIAL_STRIPS_… */
+} tt_special;
+
 /* The arguments of train. */
 typedef struct tt_pool tt_pool; /* <ttrun/backend.h> */
 typedef struct tt_tokenizer_train {
@@ -73,6 +83,12 @@ typedef struct tt_tokenizer_vt {
     /* (optional) As decode, for the first id of a text that decodes to anything: many tokenizers put
      * a blank before a text and drop it here (see also trims_begin). NULL: as decode. [any-thread] */
     size_t (*decode_first)(void *self, int32_t id, char *buf, size_t cap);
+    /* (optional) Special token i, in any order; returns 0 behind the last one. [any-thread] */
+    int (*special)(void *self, size_t i, tt_special *out);
+    /* (optional) As encode, for text that follows a special token: some tokenizers put a blank before the
+     * first text alone. NULL: as encode. [any-thread] */
+    tt_status (*encode_after)(void *self, const char *text, size_t n_bytes, tt_ids *out,
+                              tt_error *err);
 } tt_tokenizer_vt;
 
 #ifdef __cplusplus

@@ -5,6 +5,7 @@
 #include <ttrun/attention.h>
 #include <ttrun/backend.h>
 #include <ttrun/builder.h>
+#include <ttrun/chat.h>
 #include <ttrun/codes.h>
 #include <ttrun/comm.h>
 #include <ttrun/converter.h>

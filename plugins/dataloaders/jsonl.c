@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "json_line.h"
-#include "unpack.h"
+#include "lines.h"
 #include <stdio.h>
 #include <string.h>
 #include <ttrun/corpus.h>
@@ -35,60 +35,12 @@ static const tt_option options[] = {
     TT_CORPUS_OPTION_PACKING(config),
 };
 
-enum { BLOCK = 1 << 18 }; /* bytes read at a time */
-/* a longer line means that the file is not JSON lines */
-static const size_t max_line = (size_t)256 << 20;
-
-typedef struct {
-    char *bytes;
-    size_t cap, begin, end;
-    size_t scanned; /* bytes from begin on that are known to hold no end of line */
-    bool last;      /* the file is read to its end */
-} lines;
-
 typedef struct {
     const char *field;
-    lines in;
+    line_buffer in;
     char *text, *scratch; /* [cap] each */
     size_t cap;
 } reader;
-
-/* The next line without its newline; *line is NULL after the last. */
-static tt_status next_line(lines *b, unpack *u, const char **line, size_t *n, tt_error *err)
-{
-    for (;;) {
-        const char *from = b->bytes ? b->bytes + b->begin : "";
-        const size_t have = b->end - b->begin;
-        const char *stop =
-            have > b->scanned ? memchr(from + b->scanned, '\n', have - b->scanned) : NULL;
-        if (stop || b->last) {
-            *line = stop || have > 0 ? from : NULL;
-            *n = stop ? (size_t)(stop - from) : have;
-            b->begin += *n + (stop != NULL);
-            b->scanned = 0;
-            return TT_OK;
-        }
-        b->scanned = have;
-        if (have > max_line)
-            return TT_FAIL(err, TT_EINVAL, "a line of more than 256 MiB; split the document");
-        if (b->begin > 0)
-            memmove(b->bytes, from, have);
-        b->begin = 0;
-        b->end = have;
-        if (b->cap - have < BLOCK) {
-            const size_t cap = 2 * b->cap + BLOCK;
-            char *grown = realloc(b->bytes, cap);
-            if (!grown)
-                return TT_FAIL(err, TT_ENOMEM, "out of memory for a line of %zu bytes", have);
-            b->bytes = grown;
-            b->cap = cap;
-        }
-        size_t got = 0;
-        TT_TRY(unpack_read(u, b->bytes + have, b->cap - have, &got, err));
-        b->end += got;
-        b->last = got == 0;
-    }
-}
 
 static tt_status room_for(reader *j, size_t n, tt_error *err)
 {
@@ -104,13 +56,6 @@ static tt_status room_for(reader *j, size_t n, tt_error *err)
     j->scratch = scratch;
     j->cap = cap;
     return TT_OK;
-}
-
-static bool blank(const char *s, size_t n)
-{
-    while (n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t' || s[n - 1] == '\r'))
-        n--;
-    return n == 0;
 }
 
 static tt_status add_line(reader *j, const char *line, size_t n, int64_t at, tt_documents *to,
@@ -205,9 +150,14 @@ static int one_segment(const void *cfg)
     return !c->document_mask && (!c->packing || strcmp(c->packing, "none") == 0);
 }
 
-static const tt_dataloader_vt vt = {sizeof vt,         open_jsonl,     tt_tokens_close,
-                                    tt_tokens_samples, tt_tokens_read, 1,
-                                    tt_tokens_info,    NULL,           one_segment};
+static const tt_dataloader_vt vt = {.struct_size = sizeof vt,
+                                    .open = open_jsonl,
+                                    .close = tt_tokens_close,
+                                    .n_samples = tt_tokens_samples,
+                                    .read = tt_tokens_read,
+                                    .needs_tokenizer = 1,
+                                    .info = tt_tokens_info,
+                                    .one_segment = one_segment};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "jsonl",

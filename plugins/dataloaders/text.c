@@ -98,9 +98,14 @@ static int one_segment(const void *cfg)
     return !c->document_mask && (!c->packing || strcmp(c->packing, "none") == 0);
 }
 
-static const tt_dataloader_vt vt = {sizeof vt,         open_text,      tt_tokens_close,
-                                    tt_tokens_samples, tt_tokens_read, 1,
-                                    tt_tokens_info,    NULL,           one_segment};
+static const tt_dataloader_vt vt = {.struct_size = sizeof vt,
+                                    .open = open_text,
+                                    .close = tt_tokens_close,
+                                    .n_samples = tt_tokens_samples,
+                                    .read = tt_tokens_read,
+                                    .needs_tokenizer = 1,
+                                    .info = tt_tokens_info,
+                                    .one_segment = one_segment};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "text", "files and globs of plain text, one document per file",

@@ -59,8 +59,13 @@ static size_t byte_cut(void *self, const char *text, size_t n_bytes, size_t from
     return from < n_bytes ? from : n_bytes;
 }
 
-static const tt_tokenizer_vt vt = {sizeof vt,   open_byte, close_byte, info, byte_encode,
-                                   byte_decode, byte_cut,  NULL,       NULL};
+static const tt_tokenizer_vt vt = {.struct_size = sizeof vt,
+                                   .open = open_byte,
+                                   .close = close_byte,
+                                   .info = info,
+                                   .encode = byte_encode,
+                                   .decode = byte_decode,
+                                   .cut = byte_cut};
 
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_TOKENIZER, "byte", "one token per byte; vocabulary 262", &vt),

@@ -60,6 +60,7 @@ static const tt_dataloader_vt vt = {
     NULL /* no description for ttrun data */,
     NULL /* no inputs of its own */,
     NULL /* nothing promised of segments */,
+    0 /* samples are windows of one stream */,
 };
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "@NAME@", "numbers that count", config, options, &vt),

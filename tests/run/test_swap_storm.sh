@@ -40,8 +40,10 @@ while read -r what save end && [ -z "$bad" ]; do
     bad) ctl set converters '[{"name":"broken"}]' || refuses 'broadcast' || bad="$bad $done-broken($(cat "$dir/err"))" ;;
     *) ctl set converters "$(sed -n "${what#set}p" "$dir/lists")" || bad="$bad $done-set($(cat "$dir/err"))" ;;
     esac
-    # what the process maps grows while the first programs of each kind are made
-    if [ $inlife -eq 20 ]; then first=$(rss) fds=$(descriptors); fi
+    # What the process maps grows while the first programs of each kind are made, and depends on the program that runs: the most of
+    # 20 swaps is compared with the most of the last 20.
+    echo "$(rss)" >>"$dir/rss"
+    if [ $inlife -eq 40 ]; then first=$(tail -n 20 "$dir/rss" | sort -n | tail -n 1) fds=$(descriptors); fi
     [ $save = save ] || continue
     ctl save || bad="$bad $done-save"
     at=$(sed -n 's/.*step-\([0-9]*\)$/\1/p' "$dir/out")
@@ -55,7 +57,7 @@ while read -r what save end && [ -z "$bad" ]; do
     checked=$((checked + 1))
     [ "$end" = - ] && continue
     if [ -n "$first" ]; then
-        last=$(rss) now=$(descriptors)
+        last=$(tail -n 20 "$dir/rss" | sort -n | tail -n 1) now=$(descriptors)
         [ "$last" -le $((first + 4000)) ] || bad="$bad $done-rss-$first-$last"
         [ "$now" -le $((fds + 2)) ] || bad="$bad $done-descriptors-$fds-$now"
         echo "# after $done swaps: RSS $first then $last KiB, descriptors $fds then $now"

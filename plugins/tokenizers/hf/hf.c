@@ -124,7 +124,9 @@ static tt_status encode_bytes(const hf_tokenizer *t, hf_work *w, const uint8_t *
     return TT_OK;
 }
 
-static tt_status hf_encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
+/* after: the text follows a special token. */
+static tt_status encode(void *self, const char *text, size_t n, bool after, tt_ids *out,
+                        tt_error *err)
 {
     hf_tokenizer *t = self;
     const size_t before = out->n;
@@ -132,6 +134,7 @@ static tt_status hf_encode(void *self, const char *text, size_t n, tt_ids *out, 
     TT_TRY(hf_take_work(t, &w, err));
     w->out = out;
     w->each = NULL;
+    w->after = after;
     w->err = err;
     const tt_status s = encode_bytes(t, w, (const uint8_t *)text, n);
     if (s != TT_OK)
@@ -140,17 +143,42 @@ static tt_status hf_encode(void *self, const char *text, size_t n, tt_ids *out, 
     return s;
 }
 
+static tt_status hf_encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
+{
+    return encode(self, text, n, false, out, err);
+}
+
 tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn fn, void *arg,
                        tt_error *err)
 {
     hf_work *w;
     TT_TRY(hf_take_work(t, &w, err));
     w->each = fn;
+    w->after = false;
     w->each_arg = arg;
     w->err = err;
     const tt_status s = encode_bytes(t, w, (const uint8_t *)text, n);
     give_back(t, w);
     return s;
+}
+
+static tt_status hf_encode_after(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
+{
+    return encode(self, text, n, true, out, err);
+}
+
+static int special_token(void *self, size_t i, tt_special *out)
+{
+    const hf_tokenizer *t = self;
+    if (i >= t->n_added)
+        return 0;
+    const hf_added *a = &t->added[i];
+    out->text =
+        (tt_text){a->special ? (const char *)a->content.s : "", a->special ? a->content.n : 0};
+    out->id = a->id;
+    out->strips =
+        (a->lstrip ? TT_SPECIAL_STRIPS_LEFT : 0) | (a->rstrip ? TT_SPECIAL_STRIPS_RIGHT : 0);
+    return 1;
 }
 
 static void info(void *self, tt_tokenizer_info *out)
@@ -202,8 +230,17 @@ static tt_status open_hf(const void *config, void **self, tt_error *err)
     return s;
 }
 
-static const tt_tokenizer_vt vt = {sizeof vt,       open_hf, hf_close, info,           hf_encode,
-                                   hf_decode_token, hf_cut,  hf_train, hf_decode_first};
+static const tt_tokenizer_vt vt = {.struct_size = sizeof vt,
+                                   .open = open_hf,
+                                   .close = hf_close,
+                                   .info = info,
+                                   .encode = hf_encode,
+                                   .decode = hf_decode_token,
+                                   .cut = hf_cut,
+                                   .train = hf_train,
+                                   .decode_first = hf_decode_first,
+                                   .special = special_token,
+                                   .encode_after = hf_encode_after};
 
 static const tt_option options[] = {
     TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL,

@@ -198,7 +198,7 @@ tt_status hf_encode_text(const hf_tokenizer *t, hf_work *w, const uint8_t *s, si
     for (size_t at = 0;; at = end) {
         hf_added_find(t, &t->raw, s, n, at, &search, &begin, &end, &which);
         if (begin > at)
-            TT_TRY(encode_piece(t, w, s + at, begin - at, at == 0));
+            TT_TRY(encode_piece(t, w, s + at, begin - at, at == 0 && !w->after));
         if (which < 0)
             return TT_OK;
         TT_TRY(hf_put(w, t->added[which].id));

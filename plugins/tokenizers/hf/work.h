@@ -26,6 +26,7 @@ typedef struct hf_work {
     hf_matcher *matchers[HF_MAX_SPLITS];
     tt_ids *out;
     bool begins;     /* the piece in progress begins the text */
+    bool after;      /* the text follows a special token */
     hf_word_fn each; /* if set, it is called with each word, and nothing is encoded */
     void *each_arg;
     tt_error *err;

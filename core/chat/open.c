@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chat/chat.h"
+#include "config/config.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Finds and reads a template with the texts of its special tokens. */
+
+#define MOST_BYTES ((size_t)64 << 20) /* tokenizer_config.json lists all added tokens */
+
+static bool is_template_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static void put_constant(tt_chat_template *t, const char *key, const char *text)
+{
+    tt_j_put(t->arena, t->constants, tt_j_text(t->arena, key, strlen(key), TT_TAG_TEMPLATE),
+             tt_j_text(t->arena, text, strlen(text), TT_TAG_TEMPLATE));
+}
+
+static tt_chat_template *new_template(const char *name)
+{
+    tt_arena *a = tt_arena_new();
+    tt_chat_template *t = tt_arena_alloc(a, sizeof *t);
+    t->arena = a;
+    t->name = tt_arena_str(a, name);
+    t->constants = tt_j_new(a, TT_J_DICT);
+    return t;
+}
+
+static tt_status parse_text(tt_chat_template *t, const char *text, size_t n, tt_chat_template **out,
+                            tt_error *err)
+{
+    const tt_status s = tt_jinja_parse(t->arena, t->name, text, n, &t->tree, err);
+    if (s == TT_OK)
+        *out = t;
+    else
+        tt_chat_template_close(t);
+    return s;
+}
+
+tt_status tt_chat_template_text(const char *name, const char *text, size_t n, const char *bos,
+                                const char *eos, tt_chat_template **out, tt_error *err)
+{
+    tt_chat_template *t = new_template(name);
+    if (bos)
+        put_constant(t, "bos_token", bos);
+    if (eos)
+        put_constant(t, "eos_token", eos);
+    return parse_text(t, text, n, out, err);
+}
+
+void tt_chat_template_close(tt_chat_template *t)
+{
+    if (t)
+        tt_arena_free(t->arena);
+}
+
+/* ---- tokenizer_config.json ---- */
+
+/* A token is a string, or an object with its "content". */
+static const char *token_text(const tt_json *v)
+{
+    const tt_json *content = v && v->type == TT_JSON_OBJECT ? tt_json_get(v, "content") : v;
+    return content && content->type == TT_JSON_STRING ? content->string : NULL;
+}
+
+static void take_tokens(tt_chat_template *t, const tt_json *config)
+{
+    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "pad_token",
+                                       "sep_token", "cls_token", "mask_token"};
+    for (size_t i = 0; i < TT_COUNT(keys); i++) {
+        const char *text = token_text(tt_json_get(config, keys[i]));
+        if (text)
+            put_constant(t, keys[i], text);
+    }
+}
+
+/* A text, or a list of named ones, of which "default" is taken. */
+static const char *template_of(const tt_json *config)
+{
+    const tt_json *v = tt_json_get(config, "chat_template");
+    if (v && v->type == TT_JSON_STRING)
+        return v->string;
+    for (size_t i = 0; v && v->type == TT_JSON_ARRAY && i < v->n; i++) {
+        const tt_json *name = tt_json_get(v->items[i], "name"),
+                      *text = tt_json_get(v->items[i], "template");
+        if (name && name->type == TT_JSON_STRING && !strcmp(name->string, "default") && text &&
+            text->type == TT_JSON_STRING)
+            return text->string;
+    }
+    return NULL;
+}
+
+static tt_status read_file(tt_arena *a, const char *path, const char **text, size_t *n,
+                           tt_error *err)
+{
+    char *bytes = NULL;
+    TT_TRY(tt_read_file(path, MOST_BYTES, &bytes, n, err));
+    *text = tt_arena_strn(a, bytes, *n);
+    free(bytes);
+    return TT_OK;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), k = strlen(end);
+    return n >= k && !strcmp(s + n - k, end);
+}
+
+/* The files: of Jinja, and the configuration beside it; NULL: there is none. */
+static void find_files(tt_arena *a, const char *path, const char **jinja, const char **config)
+{
+    const char *folder = path, *slash = strrchr(path, '/');
+    *jinja = NULL;
+    if (!is_template_folder(path)) {
+        folder = slash ? tt_arena_strn(a, path, (size_t)(slash - path)) : ".";
+        if (!ends_with(path, ".json") && !ends_with(path, ".model") &&
+            !ends_with(path, ".tiktoken"))
+            *jinja = path;
+    }
+    const char *beside = tt_path_join(a, folder, "chat_template.jinja");
+    if (!*jinja && tt_path_exists(beside))
+        *jinja = beside;
+    *config = ends_with(path, "tokenizer_config.json")
+                  ? path
+                  : tt_path_join(a, folder, "tokenizer_config.json");
+    if (!tt_path_exists(*config))
+        *config = NULL;
+}
+
+static tt_status open_files(tt_chat_template *t, const char *path, const char **text, size_t *n,
+                            tt_error *err)
+{
+    const char *jinja, *config, *json;
+    const tt_json *root = NULL;
+    find_files(t->arena, path, &jinja, &config);
+    if (config) {
+        TT_TRY(read_file(t->arena, config, &json, n, err));
+        TT_TRY(tt_json_parse(t->arena, config, json, *n, &root, err));
+        take_tokens(t, root);
+    }
+    if (jinja) {
+        t->name = jinja;
+        return read_file(t->arena, jinja, text, n, err);
+    }
+    *text = root ? template_of(root) : NULL;
+    if (!*text)
+        return TT_FAIL(err, TT_ENOTFOUND,
+                       "%s: there is no chat template: no chat_template.jinja, and no "
+                       "\"chat_template\" in tokenizer_config.json",
+                       path);
+    t->name = tt_arena_printf(t->arena, "%s: chat_template", config);
+    *n = strlen(*text);
+    return TT_OK;
+}
+
+/* For tokenizers that have none: turns between <|im_start|> and <|im_end|>, as many models have them. */
+static const char chatml[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}"
+    "{% if message.role == 'assistant' %}{% generation %}{{ message.content + '<|im_end|>' }}"
+    "{% endgeneration %}{{ '\n' }}{% else %}{{ message.content + '<|im_end|>\n' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+tt_status tt_chat_template_open(const char *path, tt_chat_template **out, tt_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    if (!strcmp(slash ? slash + 1 : path, "chatml") && !tt_path_exists(path))
+        return tt_chat_template_text("chatml", chatml, sizeof chatml - 1, NULL, NULL, out, err);
+    tt_chat_template *t = new_template(path);
+    const char *text = NULL;
+    size_t n = 0;
+    const tt_status s = open_files(t, path, &text, &n, err);
+    if (s == TT_OK)
+        return parse_text(t, text, n, out, err);
+    tt_chat_template_close(t);
+    return s;
+}

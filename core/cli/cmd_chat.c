@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "cli/from_checkpoint.h"
+#include "cli/signals.h"
+#include "cli/texts.h"
+#include "infer/generate.h"
+#include "interchange/assets.h"
+#include "interchange/interchange.h"
+#include <stdlib.h>
+#include <string.h>
+#include <ttrun/chat.h>
+#include <unistd.h>
+
+/* chat: a conversation with a model, in the terminal or line by line through a pipe. Each turn renders the whole
+ * conversation with the model's chat template, and computes it anew. */
+
+#define PIECE 256 /* tokens of a prompt per call, as in generate */
+
+typedef struct conversation {
+    tt_loaded_model model;
+    tt_chat_template *template;
+    const char *system; /* or NULL */
+    tt_str messages;    /* the members of the JSON list, with commas */
+    tt_generate_opts o;
+    int64_t context;
+    tt_ids stop;
+    tt_str answer, pending; /* pending: bytes of a character that is not complete yet */
+    bool terminal;
+    uint64_t turn;
+} conversation;
+
+static const tt_tokenizer_vt *tokenizer_of(const conversation *c)
+{
+    return c->model.setup.tokenizer.component->vtable;
+}
+
+static tt_status read_options(const tt_cli *cli, conversation *c, tt_error *err)
+{
+    int64_t seed = 0;
+    tt_generate_opts *o = &c->o;
+    o->max_new = 1024;
+    o->sampling = (tt_sampling){.temperature = 0.8, .top_p = 1};
+    TT_TRY(tt_cli_integer(cli, "max-tokens", 1, 1 << 24, &o->max_new, err));
+    TT_TRY(tt_cli_integer(cli, "context", 2, 1 << 24, &c->context, err));
+    TT_TRY(tt_cli_number(cli, "temperature", 0, 100, &o->sampling.temperature, err));
+    TT_TRY(tt_cli_integer(cli, "top-k", 0, INT32_MAX, &o->sampling.top_k, err));
+    TT_TRY(tt_cli_number(cli, "top-p", 0, 1, &o->sampling.top_p, err));
+    TT_TRY(tt_cli_integer(cli, "seed", 0, INT64_MAX, &seed, err));
+    o->sampling.seed = (uint64_t)seed;
+    c->system = tt_cli_option(cli, "system");
+    return TT_OK;
+}
+
+/* ---- messages ---- */
+
+static void add_message(conversation *c, const char *role, const char *text)
+{
+    tt_str_add(&c->messages, c->messages.n ? "," : "");
+    tt_str_printf(&c->messages, "{\"role\":\"%s\",\"content\":", role);
+    tt_str_json(&c->messages, text);
+    tt_str_addc(&c->messages, '}');
+}
+
+static void begin_anew(conversation *c)
+{
+    tt_str_clear(&c->messages);
+    if (c->system)
+        add_message(c, "system", c->system);
+}
+
+static tt_status encode_messages(const conversation *c, const char *members, bool prompt,
+                                 tt_chat_tokens *out, tt_error *err)
+{
+    tt_str list = {0};
+    tt_str_printf(&list, "[%s]", members);
+    const tt_conversation x = {.struct_size = sizeof x,
+                               .messages = list.s,
+                               .n_messages = list.n,
+                               .add_generation_prompt = prompt};
+    const tt_status s =
+        tt_chat_encode(c->template, &x, tokenizer_of(c), c->model.tokenizer, out, err);
+    tt_str_free(&list);
+    return s;
+}
+
+/* ---- the model ---- */
+
+/* What ends an answer: the model's own list, the tokenizer's eos, and what the template puts behind an
+ * assistant's turn. */
+static tt_status find_stops(conversation *c, tt_error *err)
+{
+    static const char probe[] =
+        "{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}";
+    tt_chat_tokens t = {0};
+    tt_error ignored = {0};
+    tt_hf_text hf = {0};
+    char piece[64];
+    if (c->model.hf)
+        TT_TRY(tt_hf_text_of(c->model.path, c->model.setup.arena, &hf, err));
+    for (size_t i = 0; i < hf.n_stop_ids; i++)
+        TT_TRY(tt_ids_push(&c->stop, hf.stop_ids[i], err));
+    if (c->model.info.eos >= 0)
+        TT_TRY(tt_ids_push(&c->stop, c->model.info.eos, err));
+    tt_status s = encode_messages(c, probe, false, &t, &ignored);
+    for (size_t i = t.n; s == TT_OK && i-- > 0;)
+        if (t.origins[i] == TT_CHAT_GENERATED) { /* a special token decodes to nothing */
+            if (!tokenizer_of(c)->decode(c->model.tokenizer, t.ids[i], piece, sizeof piece))
+                s = tt_ids_push(&c->stop, t.ids[i], err);
+            break;
+        }
+    tt_chat_tokens_free(&t);
+    c->o.stop_ids = c->stop.ids;
+    c->o.n_stop_ids = c->stop.n;
+    return s == TT_ENOMEM ? s : TT_OK;
+}
+
+static tt_status open_template(const tt_cli *cli, conversation *c, tt_error *err)
+{
+    const char *given = tt_cli_option(cli, "template"), *path = given;
+    const tt_loaded_model *m = &c->model;
+    if (!path)
+        path = m->hf ? m->path : tt_assets_tokenizer(&m->setup);
+    if (!path)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "the model's tokenizer has no folder with a chat template: name a file of Jinja, "
+            "or chatml, with --template");
+    return tt_chat_template_open(path, &c->template, err);
+}
+
+static tt_status load(const tt_cli *cli, conversation *c, tt_error *err)
+{
+    tt_loaded_model *m = &c->model;
+    TT_TRY(tt_cli_open_model(cli, false, NULL, 0, m, err));
+    if (!m->setup.has_tokenizer)
+        return TT_FAIL(err, TT_EINVAL, "%s has no tokenizer: name one with --tokenizer.name",
+                       m->path);
+    TT_TRY(open_template(cli, c, err));
+    TT_TRY(tt_setup_tokenizer(&m->setup, &m->tokenizer, &m->info, err));
+    TT_TRY(find_stops(c, err));
+    if (!c->context)
+        c->context = m->hf ? 4096 : m->setup.core.training.seq_len + c->o.max_new;
+    const tt_setup_opts so = {
+        .mode = TT_MODE_DECODE,
+        .decode = {.rows = TT_MIN(c->context, PIECE), .slots = 1, .length = c->context}
+    };
+    TT_TRY(tt_cli_load_model(m, &so, err));
+    c->o.exec = m->rank.exec;
+    c->o.graph = m->setup.graph;
+    c->o.vocab = m->info.vocab_size;
+    return TT_OK;
+}
+
+/* ---- a turn ---- */
+
+static void print_whole(conversation *c, bool all)
+{
+    const size_t n = all ? c->pending.n : tt_texts_whole(tt_str_get(&c->pending), c->pending.n);
+    fwrite(tt_str_get(&c->pending), 1, n, stdout);
+    fflush(stdout);
+    if (n)
+        memmove(c->pending.s, c->pending.s + n, c->pending.n - n + 1);
+    c->pending.n -= n;
+}
+
+static void on_token(void *user, size_t sequence, int32_t id)
+{
+    conversation *c = user;
+    char piece[4096];
+    (void)sequence;
+    const size_t n = tokenizer_of(c)->decode(c->model.tokenizer, id, piece, sizeof piece);
+    tt_str_addn(&c->answer, piece, n);
+    tt_str_addn(&c->pending, piece, n);
+    print_whole(c, false);
+}
+
+static tt_status answer(conversation *c, tt_error *err)
+{
+    tt_chat_tokens t = {0};
+    tt_generate_stats stats;
+    TT_TRY(encode_messages(c, tt_str_get(&c->messages), true, &t, err));
+    tt_sequence s = {.prompt = t.ids, .n_prompt = (int64_t)t.n, .stream = c->turn++};
+    tt_str_clear(&c->answer);
+    c->o.on_token = on_token;
+    c->o.user = c;
+    c->o.stop = tt_signals_stop;
+    tt_status st =
+        (int64_t)t.n < c->context
+            ? tt_generate(&c->o, &s, 1, &stats, err)
+            : TT_FAIL(err, TT_EINVAL,
+                      "the conversation has %zu tokens, and --context is %lld: /reset begins anew",
+                      t.n, (long long)c->context);
+    if (st == TT_OK) {
+        print_whole(c, true);
+        puts(s.finish == TT_FINISH_CONTEXT ? " [the context is full: /reset begins anew]" : "");
+        add_message(c, "assistant", tt_str_get(&c->answer));
+    }
+    tt_ids_free(&s.ids);
+    tt_chat_tokens_free(&t);
+    return st;
+}
+
+/* A line of input. False: the conversation ends. */
+static bool command(conversation *c, const char *line, tt_status *s, tt_error *err)
+{
+    if (!strcmp(line, "/quit") || !strcmp(line, "/exit"))
+        return false;
+    if (!strcmp(line, "/reset")) {
+        begin_anew(c);
+        return true;
+    }
+    if (!strncmp(line, "/system", 7) && (!line[7] || line[7] == ' ')) {
+        c->system = line[7] ? tt_arena_str(c->model.setup.arena, line + 8) : NULL;
+        begin_anew(c);
+        return true;
+    }
+    if (!*line)
+        return true;
+    const size_t before = c->messages.n;
+    add_message(c, "user", line);
+    *s = answer(c, err);
+    if (*s == TT_OK)
+        return !tt_signals_stop();
+    c->messages.n = before; /* the message is taken back */
+    if (c->messages.s)
+        c->messages.s[before] = '\0';
+    if (!c->terminal || *s != TT_EINVAL)
+        return false;
+    fprintf(stderr, "%s\n", err->text);
+    *s = TT_OK;
+    return true;
+}
+
+static tt_status talk(conversation *c, tt_error *err)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    tt_status s = TT_OK;
+    bool goes_on = true;
+    if (c->terminal)
+        fputs("/quit ends the conversation, /reset begins anew, /system TEXT sets the system "
+              "message\n",
+              stderr);
+    while (goes_on) {
+        if (c->terminal)
+            fputs("> ", stderr);
+        ssize_t n = getline(&line, &cap, stdin);
+        if (n < 0)
+            break;
+        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
+            line[--n] = '\0';
+        goes_on = command(c, line, &s, err);
+    }
+    free(line);
+    return s;
+}
+
+static tt_status cmd_chat_run(tt_cli *cli, tt_error *err)
+{
+    conversation c = {.terminal = isatty(STDIN_FILENO) != 0};
+    tt_status s = read_options(cli, &c, err);
+    if (s == TT_OK)
+        s = load(cli, &c, err);
+    if (s == TT_OK) {
+        begin_anew(&c);
+        tt_signals_install();
+        s = talk(&c, err);
+    }
+    tt_chat_template_close(c.template);
+    tt_loaded_model_close(&c.model);
+    tt_ids_free(&c.stop);
+    tt_str_free(&c.messages);
+    tt_str_free(&c.answer);
+    tt_str_free(&c.pending);
+    return s;
+}
+
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("checkpoint", "DIR", NULL,
+                 "the model: a run folder, a step-N folder or a Hugging Face folder",
+                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("template", "FILE", "the model's",
+                 "chat template (Jinja), or chatml, which is built in", .takes = TT_TAKES_FILE),
+    TT_CLI_VALUE("system", "TEXT", NULL, "system message"),
+    TT_CLI_VALUE("context", "N", "training.seq_len + --max-tokens",
+                 "tokens that a conversation may have; of a Hugging Face folder 4096"),
+    TT_CLI_VALUE("max-tokens", "N", "1024", "number of tokens per answer, at most"),
+    TT_CLI_VALUE("temperature", "T", "0.8",
+                 "divides the logits; 0 always takes the most likely token"),
+    TT_CLI_VALUE("top-k", "K", "all", "sample from the K most likely tokens"),
+    TT_CLI_VALUE("top-p", "P", "1",
+                 "sample from the most likely tokens whose probabilities add up to P"),
+    TT_CLI_VALUE("seed", "N", "0", "seed of the draws"),
+};
+const tt_command tt_cmd_chat = {.name = "chat",
+                                .forms = "",
+                                .doc = "talk to a model; through a pipe, each line is a message",
+                                .rows = rows,
+                                .n_rows = TT_COUNT(rows),
+                                .run = cmd_chat_run,
+                                .words = 0};

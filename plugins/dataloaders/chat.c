@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "chat_formats.h"
+#include "chat_pack.h"
+#include "lines.h"
+#include <stdio.h>
+#include <time.h>
+#include <ttrun/chat.h>
+#include <ttrun/corpus.h>
+#include <ttrun/log.h>
+
+/* chat: files with a conversation per line (JSON lines, also .gz and .zst). Each becomes tokens by a chat template;
+ * labels are the tokens of the assistant, of others -100. A sample is one conversation and padding, or, packed,
+ * several that do not see each other. All tokens are in memory. */
+
+typedef struct {
+    tt_strings path;
+    const char *format, *template, *loss_on, *truncation, *packing;
+    const char *messages_field, *role_field, *content_field, *prompt_field, *completion_field,
+        *system_field;
+    bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
+    int64_t seed;
+} config;
+
+#define FIELD(name, doc)                                                                           \
+    TT_OPTION_MORE(config, name, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL, doc)
+
+static const tt_option options[] = {
+    TT_OPTION_MORE(config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
+                   "JSON-lines files and globs, also .gz and .zst, one conversation per line"),
+    TT_OPTION_MORE(config, format, TT_OPT_ENUM, "\"auto\"", 0, 0,
+                   "auto|messages|sharegpt|alpaca|prompt_completion|preference", 0, NULL,
+                   "what a line is: messages {role, content}; ShareGPT's conversations {from, "
+                   "value}; Alpaca's "
+                   "instruction, input, output; prompt and completion; of preference pairs the "
+                   "chosen answer; auto: "
+                   "by the keys of each line"),
+    TT_OPTION_MORE(config, template, TT_OPT_STRING, "null", 0, 0, NULL,
+                   TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
+                   "file with the chat template (Jinja), or chatml, which is built in; null: that "
+                   "of the tokenizer's folder "
+                   "(chat_template.jinja, "
+                   "tokenizer_config.json)"),
+    TT_OPTION_MORE(
+        config, loss_on, TT_OPT_ENUM, "\"assistant\"", 0, 0, "assistant|last|all", 0, NULL,
+        "tokens that are learned: all turns of the assistant, its last turn, or every token"),
+    TT_OPTION_MORE(config, truncation, TT_OPT_ENUM, "\"right\"", 0, 0, "right|left|drop|error", 0,
+                   NULL,
+                   "of a conversation that is longer than seq_len: right keeps its beginning, left "
+                   "its end, drop leaves "
+                   "it out"),
+    TT_OPTION_MORE(
+        config, packing, TT_OPT_ENUM, "\"none\"", 0, 0, "none|best_fit", 0, NULL,
+        "best_fit: several conversations share a sample, kept apart; none: one per sample"),
+    TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
+              "draw a new order of the samples each epoch"),
+    TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
+                   NULL, "seed of the order; null: training.seed"),
+    FIELD(messages_field, "key of the list of messages; null: the format's"),
+    FIELD(role_field, "key of a message's role; null: the format's"),
+    FIELD(content_field, "key of a message's text; null: the format's"),
+    FIELD(prompt_field, "key of the prompt or instruction; null: the format's"),
+    FIELD(completion_field, "key of the answer; null: the format's"),
+    FIELD(system_field, "key of a system message beside the conversation; null: system"),
+};
+
+typedef struct loader {
+    tt_chat_tokens tokens; /* of all conversations */
+    chat_doc *docs;
+    int64_t n_docs, cap_docs, n_samples, seq_len, files, dropped, cut, bytes;
+    int64_t *order, *bins; /* packed: see chat_pack; else NULL */
+    int32_t pad;
+    char note[160];
+} loader;
+
+typedef struct reading {
+    const config *c;
+    const tt_dataloader_env *env;
+    tt_chat_template *template;
+    chat_format format;
+    tt_chat_loss loss_on;
+    chat_fields fields;
+    loader *to;
+    double now;
+} reading;
+
+static void close_chat(void *self)
+{
+    loader *l = self;
+    if (!l)
+        return;
+    tt_chat_tokens_free(&l->tokens);
+    free(l->docs);
+    free(l->order);
+    free(l->bins);
+    free(l);
+}
+
+/* ---- a conversation ---- */
+
+static bool is_learned(const loader *l, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i++)
+        if (l->tokens.origins[i] == TT_CHAT_GENERATED)
+            return true;
+    return false;
+}
+
+static tt_status add_doc(loader *l, int64_t at, int64_t n, tt_error *err)
+{
+    if (l->n_docs == l->cap_docs) {
+        const int64_t cap = 2 * l->cap_docs + 256;
+        chat_doc *grown = realloc(l->docs, (size_t)cap * sizeof *grown);
+        if (!grown)
+            return TT_FAIL(err, TT_ENOMEM, "out of memory for %lld conversations", (long long)cap);
+        l->docs = grown;
+        l->cap_docs = cap;
+    }
+    l->docs[l->n_docs++] = (chat_doc){at, (int32_t)n};
+    return TT_OK;
+}
+
+/* The tokens from `at` on are a conversation; n of them give n - 1 places with labels. */
+static tt_status keep(const reading *r, int64_t at, tt_error *err)
+{
+    loader *l = r->to;
+    int64_t n = (int64_t)l->tokens.n - at, begin = at;
+    const int64_t most = l->seq_len + 1;
+    if (!is_learned(l, at + 1, (int64_t)l->tokens.n))
+        return TT_FAIL(err, TT_EINVAL,
+                       "no token of this conversation would be learned: it has no message of role "
+                       "assistant, or the "
+                       "template does not print it");
+    if (n > most && !strcmp(r->c->truncation, "error"))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%lld tokens, more than training.seq_len + 1 (%lld); dataloader.truncation "
+                       "cuts or drops it",
+                       (long long)n, (long long)most);
+    if (n > most) {
+        l->cut++;
+        begin = !strcmp(r->c->truncation, "left") ? at + n - most : at;
+        n = most;
+        if (!strcmp(r->c->truncation, "drop") || !is_learned(l, begin + 1, begin + n)) {
+            l->dropped++;
+            l->tokens.n = (size_t)at;
+            return TT_OK;
+        }
+    }
+    for (int64_t i = begin; i < begin + n; i++)
+        if (l->tokens.ids[i] >= r->env->vocab_size)
+            return TT_FAIL(err, TT_EINVAL, "token %d is outside the model's vocabulary of %lld",
+                           (int)l->tokens.ids[i], (long long)r->env->vocab_size);
+    return add_doc(l, begin, n, err);
+}
+
+static tt_status add_record(const reading *r, const json_t *record, tt_error *err)
+{
+    json_t *messages = NULL, *variables = NULL;
+    const int64_t at = (int64_t)r->to->tokens.n;
+    TT_TRY(chat_messages(record, r->format, &r->fields, &messages, &variables, err));
+    char *text = json_dumps(messages, JSON_COMPACT),
+         *more = variables ? json_dumps(variables, JSON_COMPACT) : NULL;
+    const tt_conversation c = {.struct_size = sizeof c,
+                               .messages = text,
+                               .n_messages = text ? strlen(text) : 0,
+                               .variables = more,
+                               .loss_on = r->loss_on,
+                               .now = r->now};
+    tt_status s = text ? tt_chat_encode(r->template, &c, r->env->tokenizer, r->env->tokenizer_self,
+                                        &r->to->tokens, err)
+                       : TT_FAIL(err, TT_ENOMEM, "out of memory for a conversation");
+    json_decref(messages);
+    json_decref(variables);
+    free(text);
+    free(more);
+    return s == TT_OK ? keep(r, at, err) : s;
+}
+
+static tt_status add_line(const reading *r, const char *line, size_t n, tt_error *err)
+{
+    json_error_t why;
+    json_t *record = json_loadb(line, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
+    if (!record)
+        return TT_FAIL(err, TT_EINVAL, "not JSON: %s at byte %d of the line", why.text,
+                       why.position);
+    const tt_status s = add_record(r, record, err);
+    json_decref(record);
+    return s;
+}
+
+/* ---- files ---- */
+
+static tt_status read_lines(const reading *r, unpack *u, tt_error *err)
+{
+    line_buffer in = {0};
+    const char *line = NULL;
+    size_t n = 0;
+    tt_status s = TT_OK;
+    for (int64_t number = 1; s == TT_OK; number++) {
+        s = next_line(&in, u, &line, &n, err);
+        if (s == TT_OK && !line)
+            break;
+        if (s == TT_OK && number == 1 && n >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
+            line += 3;
+            n -= 3;
+        }
+        if (s == TT_OK && number % 64 == 0 && r->env->stop && r->env->stop(r->env->stop_user))
+            s = TT_FAIL(err, TT_ESIGNAL, "stopped");
+        if (s == TT_OK && !blank(line, n))
+            s = add_line(r, line, n, err);
+        if (s != TT_OK && s != TT_ESIGNAL)
+            tt_error_context(err, "dataloader.path: %s:%lld", u->in.path, (long long)number);
+    }
+    r->to->bytes += u->in.size;
+    free(in.bytes);
+    return s;
+}
+
+static tt_status read_files(const reading *r, tt_error *err)
+{
+    tt_files files = {0};
+    TT_TRY(tt_files_find(&r->c->path, r->env->job_dir, "corpus/chats.jsonl", &files, err));
+    tt_status s = TT_OK;
+    for (size_t i = 0; s == TT_OK && i < files.n; i++) {
+        unpack u;
+        if (r->env->progress)
+            r->env->progress(r->env->progress_user, "conversations", (double)i / (double)files.n);
+        s = unpack_open(files.items[i], &u, err);
+        if (s != TT_OK)
+            break;
+        s = read_lines(r, &u, err);
+        unpack_close(&u);
+    }
+    r->to->files = (int64_t)files.n;
+    tt_files_free(&files);
+    return s;
+}
+
+static tt_status finish_loader(const reading *r, tt_error *err)
+{
+    loader *l = r->to;
+    const tt_tokenizer_vt *vt = r->env->tokenizer;
+    tt_tokenizer_info info = {.struct_size = sizeof info, .pad = -1};
+    if (l->n_docs == 0)
+        return TT_FAIL(err, TT_EINVAL, "dataloader.path: no conversation is left%s",
+                       l->dropped ? ": all are longer than training.seq_len, and what is kept of "
+                                    "them has no token to learn"
+                                  : "");
+    vt->info(r->env->tokenizer_self, &info);
+    l->pad = info.pad >= 0 && info.pad < r->env->vocab_size ? info.pad : 0;
+    l->n_samples = l->n_docs;
+    snprintf(l->note, sizeof l->note,
+             "conversations are not cached; %lld were cut, %lld of these left out",
+             (long long)l->cut, (long long)l->dropped);
+    if (strcmp(r->c->packing, "best_fit") != 0)
+        return TT_OK;
+    for (int64_t i = 0; i < l->n_docs; i++)
+        l->docs[i].n--; /* places */
+    tt_status s =
+        chat_pack(l->docs, l->n_docs, l->seq_len, &l->order, &l->bins, &l->n_samples, err);
+    for (int64_t i = 0; i < l->n_docs; i++)
+        l->docs[i].n++;
+    return s;
+}
+
+static int choice(const char *value, const char *const *words)
+{
+    int i = 0;
+    while (words[i] && strcmp(words[i], value) != 0)
+        i++;
+    return i;
+}
+
+static tt_status open_template(const config *c, const tt_dataloader_env *env,
+                               tt_chat_template **out, tt_error *err)
+{
+    const char *own = TT_HAS(env, tt_dataloader_env, tokenizer_path) ? env->tokenizer_path : NULL;
+    if (!c->template && !own)
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.template: the tokenizer has no folder with a chat template; "
+                       "name a file of Jinja");
+    const tt_status s = tt_chat_template_open(c->template ? c->template : own, out, err);
+    return s == TT_OK ? s : tt_error_context(err, "dataloader.template");
+}
+
+static tt_status open_chat(const void *cfg, const tt_dataloader_env *env, void **self,
+                           tt_error *err)
+{
+    static const char *const formats[] = {
+        "auto", "messages", "sharegpt", "alpaca", "prompt_completion", "preference", NULL};
+    static const char *const losses[] = {"assistant", "last", "all", NULL};
+    const config *c = cfg;
+    reading r = {
+        .c = c,
+        .env = env,
+        .format = (chat_format)choice(c->format, formats),
+        .loss_on = (tt_chat_loss)choice(c->loss_on, losses),
+        .fields = {c->messages_field, c->role_field, c->content_field, c->prompt_field,
+                   c->completion_field, c->system_field},
+        .now = (double)time(NULL)
+    };
+    TT_TRY(open_template(c, env, &r.template, err));
+    r.to = calloc(1, sizeof *r.to);
+    tt_status s = r.to ? TT_OK : TT_FAIL(err, TT_ENOMEM, "out of memory for a loader");
+    if (s == TT_OK) {
+        r.to->seq_len = env->seq_len;
+        s = read_files(&r, err);
+    }
+    if (s == TT_OK)
+        s = finish_loader(&r, err);
+    tt_chat_template_close(r.template);
+    if (s == TT_OK)
+        *self = r.to;
+    else
+        close_chat(r.to);
+    return s;
+}
+
+/* ---- samples ---- */
+
+static int64_t n_samples(void *self)
+{
+    return ((loader *)self)->n_samples;
+}
+
+/* Puts a conversation at place `at`; returns how many places it takes. */
+static int64_t put_doc(const loader *l, int64_t doc, tt_sample *out, int64_t at, int32_t seg)
+{
+    const chat_doc *d = &l->docs[doc];
+    const int32_t *ids = l->tokens.ids + d->at;
+    const uint8_t *origins = l->tokens.origins + d->at;
+    for (int32_t i = 0; i + 1 < d->n; i++) {
+        out->ids[at + i] = ids[i];
+        out->labels[at + i] = origins[i + 1] == TT_CHAT_GENERATED ? ids[i + 1] : -100;
+        out->pos[at + i] = i;
+        out->seg[at + i] = seg;
+    }
+    return d->n - 1;
+}
+
+static tt_status read_sample(void *self, int64_t i, tt_sample *out, tt_error *err)
+{
+    const loader *l = self;
+    int64_t at = 0;
+    int32_t seg = 0;
+    (void)err;
+    if (l->bins) {
+        for (int64_t k = l->bins[i]; k < l->bins[i + 1]; k++)
+            at += put_doc(l, l->order[k], out, at, seg++);
+    } else {
+        at = put_doc(l, i, out, 0, seg++);
+    }
+    for (int32_t k = 0; at < out->seq_len; at++, k++) {
+        out->ids[at] = l->pad;
+        out->labels[at] = -100;
+        out->pos[at] = k;
+        out->seg[at] = seg;
+    }
+    return TT_OK;
+}
+
+static void info_chat(void *self, tt_dataloader_info *out)
+{
+    const loader *l = self;
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < l->n_docs; i++)
+        tokens += l->docs[i].n;
+    out->files = l->files;
+    out->documents = l->n_docs;
+    out->tokens = tokens;
+    out->text_bytes = l->bytes;
+    out->cache = NULL;
+    out->note = l->note;
+    if (TT_HAS(out, tt_dataloader_info, padding))
+        out->padding = l->n_samples * l->seq_len - (tokens - l->n_docs);
+}
+
+static const tt_dataloader_vt vt = {.struct_size = sizeof vt,
+                                    .open = open_chat,
+                                    .close = close_chat,
+                                    .n_samples = n_samples,
+                                    .read = read_sample,
+                                    .needs_tokenizer = 1,
+                                    .info = info_chat,
+                                    .samples_are_whole = 1};
+
+static const tt_component components[] = {
+    TT_COMPONENT(TT_KIND_DATALOADER, "chat",
+                 "conversations by a chat template, with losses on the assistant's turns", config,
+                 options, &vt),
+};
+
+TT_PLUGIN("chat", "1.0", components);

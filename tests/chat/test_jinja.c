@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ttrun/chat.h>
+
+#include <cmocka.h>
+
+/* Templates beside jinja2 with transformers' settings: tests/golden/chat.json, which chat_golden.py writes. Then what
+ * a hostile template or conversation gets. */
+
+typedef struct rendered {
+    char *text;
+    uint8_t *origins;
+    size_t n;
+    tt_error err;
+} rendered;
+
+static tt_status render(const char *template, const char *messages, const char *variables,
+                        int prompt, tt_chat_loss loss_on, rendered *out)
+{
+    tt_chat_template *t = NULL;
+    const tt_conversation c = {.struct_size = sizeof c,
+                               .messages = messages,
+                               .n_messages = strlen(messages),
+                               .variables = variables,
+                               .add_generation_prompt = prompt,
+                               .loss_on = loss_on,
+                               .now = 1750000000};
+    *out = (rendered){0};
+    tt_status s =
+        tt_chat_template_text("template", template, strlen(template), "<s>", "</s>", &t, &out->err);
+    if (s == TT_OK)
+        s = tt_chat_render(t, &c, &out->text, &out->origins, &out->n, &out->err);
+    tt_chat_template_close(t);
+    return s;
+}
+
+static void release(rendered *r)
+{
+    free(r->text);
+    free(r->origins);
+}
+
+/* The learned bytes between marks: "user [answer] more" */
+static char *marked(const rendered *r)
+{
+    char *out = malloc(3 * r->n + 1);
+    size_t n = 0;
+    bool in = false;
+    for (size_t i = 0; i <= r->n; i++) {
+        const bool learned = i < r->n && r->origins[i] == TT_CHAT_GENERATED;
+        if (learned != in)
+            out[n++] = learned ? '<' : '>';
+        in = learned;
+        if (i < r->n)
+            out[n++] = r->text[i];
+    }
+    out[n] = '\0';
+    return out;
+}
+
+static void check_case(size_t i, const json_t *c)
+{
+    const json_t *want = json_object_get(c, "want"), *ranges = json_object_get(want, "learned"),
+                 *range;
+    const char *template = json_string_value(json_object_get(c, "template"));
+    char *messages = json_dumps(json_object_get(c, "messages"), 0), *variables = NULL;
+    size_t k;
+    rendered r;
+    if (json_object_get(c, "variables"))
+        variables = json_dumps(json_object_get(c, "variables"), 0);
+    const tt_status s = render(template, messages, variables,
+                               json_is_true(json_object_get(c, "prompt")), TT_CHAT_ASSISTANT, &r);
+    if (json_object_get(want, "error")) {
+        if (s == TT_OK)
+            fail_msg("case %zu: %.80s: jinja2 fails, and this gives \"%s\"", i, template, r.text);
+        assert_true(strncmp(r.err.text, "template:", 9) == 0); /* with its line */
+    } else {
+        if (s != TT_OK)
+            fail_msg("case %zu: %.80s: %s", i, template, r.err.text);
+        if (strcmp(r.text, json_string_value(json_object_get(want, "text"))) != 0)
+            fail_msg("case %zu: %.80s: \"%s\", not \"%s\"", i, template, r.text,
+                     json_string_value(json_object_get(want, "text")));
+        if (json_array_size(ranges)) {
+            size_t learned = 0, wanted = 0;
+            for (size_t b = 0; b < r.n; b++)
+                learned += r.origins[b] == TT_CHAT_GENERATED;
+            json_array_foreach(ranges, k, range)
+            {
+                const size_t begin = (size_t)json_integer_value(json_array_get(range, 0)),
+                             end = (size_t)json_integer_value(json_array_get(range, 1));
+                wanted += end - begin;
+                for (size_t b = begin; b < end; b++)
+                    assert_int_equal(r.origins[b], TT_CHAT_GENERATED);
+            }
+            assert_int_equal(learned, wanted);
+        }
+    }
+    free(messages);
+    free(variables);
+    release(&r);
+}
+
+static void test_texts_and_masks_are_those_of_jinja2(void **state)
+{
+    json_t *all = json_load_file("tests/golden/chat.json", 0, NULL), *c;
+    size_t i;
+    (void)state;
+    assert_non_null(all);
+    json_array_foreach(all, i, c) check_case(i, c);
+    assert_true(i > 80);
+    json_decref(all);
+}
+
+static const char plain[] = "{% for m in messages %}[{{ m.role }}] {{ m.content }};{% endfor %}{% "
+                            "if add_generation_prompt %}[assistant] {% endif %}";
+static const char chat[] =
+    "[{\"role\":\"user\",\"content\":\"a [assistant] "
+    "b\"},{\"role\":\"assistant\",\"content\":\"yes\"},"
+    "{\"role\":\"user\",\"content\":\"c\"},{\"role\":\"assistant\",\"content\":\"assistant\"}]";
+
+static void test_turns_are_found_without_generation_blocks(void **state)
+{
+    rendered r;
+    (void)state;
+    assert_int_equal(render(plain, chat, NULL, 0, TT_CHAT_ASSISTANT, &r), TT_OK);
+    char *m = marked(&r);
+    assert_string_equal(
+        m, "[user] a [assistant] b;[assistant] <yes>;[user] c;[assistant] <assistant>;");
+    free(m);
+    release(&r);
+    assert_int_equal(render(plain, chat, NULL, 0, TT_CHAT_LAST, &r), TT_OK);
+    m = marked(&r);
+    assert_string_equal(m,
+                        "[user] a [assistant] b;[assistant] yes;[user] c;[assistant] <assistant>;");
+    free(m);
+    release(&r);
+}
+
+static void test_hostile_templates_are_errors(void **state)
+{
+    static const char *const hostile[] = {
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{{ a "
+        "}}{% endfor %}{% endfor %}{% endfor %}",
+        "{% set ns = namespace(s='xxxxxxxxxxxxxxxx') %}{% for a in range(60) %}{% set ns.s = ns.s "
+        "~ ns.s %}{% endfor %}{{ ns.s }}",
+        "{{ 'x' * 9223372036854775807 }}",
+        "{{ 9223372036854775807 + 1 }}",
+        "{{ messages.foo.bar }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ 'a'.replace('', 'b') }}{{ [].append(1) }}",
+    };
+    char deep[4096];
+    rendered r;
+    (void)state;
+    for (size_t i = 0; i < sizeof hostile / sizeof hostile[0]; i++) {
+        assert_int_not_equal(render(hostile[i], chat, NULL, 0, TT_CHAT_ASSISTANT, &r), TT_OK);
+        release(&r);
+    }
+    memset(deep, '(', sizeof deep);
+    memcpy(deep, "{{ ", 3);
+    deep[sizeof deep - 1] = '\0';
+    assert_int_not_equal(render(deep, chat, NULL, 0, TT_CHAT_ASSISTANT, &r), TT_OK);
+    release(&r);
+}
+
+static void test_bad_conversations_are_errors(void **state)
+{
+    static const char *const bad[] = {
+        "[]", "{}", "[1]", "[{\"content\":\"x\"}]", "[{\"role\":3}]", "nonsense"};
+    rendered r;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_not_equal(render(plain, bad[i], NULL, 0, TT_CHAT_ASSISTANT, &r), TT_OK);
+        assert_true(strstr(r.err.text, "messages") != NULL);
+        release(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts_and_masks_are_those_of_jinja2),
+        cmocka_unit_test(test_turns_are_found_without_generation_blocks),
+        cmocka_unit_test(test_hostile_templates_are_errors),
+        cmocka_unit_test(test_bad_conversations_are_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
