@@ -138,7 +138,8 @@ struct tt_graph {
         int gathers, reductions, whole;
     } async_tp;
     /* Decoding: the most sequences at a time; 0: this graph does not decode. Dims labelled "tokens"
-     * and "picked" are then maxima, and the host gives the number of rows of each call (R8). */
+     * and "picked" are then maxima, and so are those of their experts' rows, a multiple of them; the host
+     * gives the number of tokens and of picked ones of each call (R8). */
     int64_t slots;
     int64_t length; /* decoding: the most tokens of a sequence */
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
@@ -149,6 +150,9 @@ struct tt_graph {
 #define TT_INPUT_SPREAD "@" /* suffix of an input's name: a value per sample, repeated per token */
 #define TT_MAX_LOGGED 64    /* the most metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits the host wants */
+/* Of the rows of an expert layer: the slots, k of each token, or of each picked token. */
+#define TT_LABEL_ROWS "expert_rows"
+#define TT_LABEL_PICKED_ROWS "picked_expert_rows"
 
 /* The structural ops (node.c), and ops that passes know by their address. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,

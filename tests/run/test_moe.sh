@@ -49,6 +49,25 @@ train "$dir/own" --model.args.num_experts 4 --model.args.num_experts_per_tok 2 -
 [ "$rc" -eq 0 ] && ! near "$(number own 1 load_balance)" 2 1e-6
 ok the_router_itself_is_not
 
+# One rank reads what two of them with half of the experts each have trained.
+train "$dir/ep" $p.data_parallel_shard_degree 2 $p.expert_parallel_degree 2 --model.args.num_experts 6 --training.local_batch_size 6 \
+    --checkpoint.enable true
+[ "$rc" -eq 0 ]
+ok experts_are_trained_on_two_ranks
+ttrun eval --checkpoint "$dir/ep" --samples 3 --json >"$dir/out" 2>"$dir/err"
+rc=$?
+[ "$rc" -eq 0 ] && near "$(value "$dir/out" loss)" "$(number ep 3 loss)" 0.5
+ok eval_reads_experts_of_two_ranks
+ttrun generate --checkpoint "$dir/ep" --prompt 'line 1' --max-tokens 20 --temperature 0 --json -v >"$dir/out" 2>"$dir/err"
+rc=$?
+[ "$rc" -eq 0 ] && grep -q 'keys and values' "$dir/err" && ! grep -q 'whole context again' "$dir/err"
+ok generate_caches_keys_and_values
+sed 's/"seconds.*//' "$dir/out" >"$dir/greedy"
+ttrun generate --checkpoint "$dir/ep" --prompt 'line 1' --max-tokens 20 --temperature 0 --json --backend.name reference >"$dir/out" 2>"$dir/err"
+rc=$?
+[ "$rc" -eq 0 ] && sed 's/"seconds.*//' "$dir/out" | cmp -s - "$dir/greedy"
+ok generate_is_the_same_on_the_reference_backend
+
 refused() { # NAME WORDS OPTION...
     name=$1 words=$2
     shift 2
