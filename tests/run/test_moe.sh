@@ -78,6 +78,8 @@ refused() { # NAME WORDS OPTION...
 refused more_choices_than_experts 'num_experts_per_tok: 8 choices of only 7 experts' --model.args.num_experts_per_tok 8
 refused a_layer_there_is_not 'mlp_only_layers: wanted null or a list of numbers of layers, from 0 to 2, not [3]' --model.args.mlp_only_layers '[3]'
 refused a_name_of_a_layer 'mlp_only_layers: wanted null or a list' --model.args.mlp_only_layers '["a"]'
+refused experts_that_do_not_divide '7 experts do not divide over the 2 ranks of ep; choose a degree of ep that divides 7' \
+    $p.data_parallel_shard_degree 2 $p.expert_parallel_degree 2 --training.local_batch_size 6
 train "$dir/none" --model.args.mlp_only_layers '[ ]' --training.steps 1
 [ "$rc" -eq 0 ]
 ok an_empty_list_of_layers
