@@ -40,13 +40,13 @@ LIST
 
 at() { key_of "$1" loss | sed -n "s/^$2 //p" | cut -c1-9; }
 row() { # NAME LOSS_LIMIT OPTION...: a row of the table; the run in $dir/$name is compared with $dir/one
-    name=$1 most=$2
+    name=$1 allowed=$2
     shift 2
     train "$dir/$name" --training.steps $steps "$@"
     loss=nan gradient=nan
     [ "$rc" -eq 0 ] && loss=$(farthest "$dir/$name" loss) && gradient=$(gradients "$dir/$name")
     echo "| $name | $(at "$dir/$name" 1) | $(at "$dir/$name" 5) | $(at "$dir/$name" $steps) | $loss | $gradient |"
-    within "$loss" "$most" && within "$gradient" 1e-3
+    within "$loss" "$allowed" && within "$gradient" 1e-3
 }
 table() { # LOSS_LIMIT OPTION...
     limit=$1
@@ -72,7 +72,7 @@ rounding() { # OPTION...
         # shellcheck disable=SC2086
         row "one_rank_$layout" 1 "$@" $options
         ok "rounding_of_one_rank_$layout"
-        most=$(awk -v a="$most" -v b="$loss" 'BEGIN {print a + 0 > b + 0 ? a : b}')
+        most=$(awk -v a="$most" -v b="$loss" 'BEGIN {print (a + 0 > b + 0 ? a : b)}')
         rm -rf "${dir:?}/one_rank_$layout"
     done <<LIST
 accumulation --training.local_batch_size 1
