@@ -145,6 +145,9 @@ struct tt_graph {
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;
+    /* For the cost of experts that are cut: the rows of the busiest rank, in those that each rank has where
+     * all experts are equally busy; 0: 1. */
+    double expert_skew;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
 #define TT_INPUT_SPREAD "@" /* suffix of an input's name: a value per sample, repeated per token */
@@ -160,7 +163,8 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
     tt_op_custom, tt_op_stage_sum, tt_op_collective, tt_op_fused, tt_op_broadcast, tt_op_const,
     tt_op_random_keys, tt_op_linear, tt_op_linear_dx, tt_op_linear_dw, tt_op_grouped_linear,
     tt_op_grouped_linear_dx, tt_op_grouped_linear_dw, tt_op_attention, tt_op_attention_bwd,
-    tt_op_attention_bias_bwd, tt_op_concat, tt_op_reshape;
+    tt_op_attention_bias_bwd, tt_op_concat, tt_op_reshape, tt_op_expert_sort, tt_op_dispatch_sort,
+    tt_op_dispatch_pack;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);

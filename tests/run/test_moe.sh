@@ -68,6 +68,28 @@ rc=$?
 [ "$rc" -eq 0 ] && sed 's/"seconds.*//' "$dir/out" | cmp -s - "$dir/greedy"
 ok generate_is_the_same_on_the_reference_backend
 
+# ---- plan: a token is computed by 2 of 8 experts; rows and time of skewed routing ----
+plan() { ttrun plan "$job" --world 4 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2 $p.expert_parallel_degree 4 --model.args.num_experts 8 \
+    --model.args.num_experts_per_tok 2 --training.local_batch_size 6 --hardware h100 "$@" >"$dir/out" 2>"$dir/err"; rc=$?; }
+plan --json
+flops=$(value "$dir/out" flops_per_token) step=$(value "$dir/out" step_time_s)
+[ "$rc" -eq 0 ] && [ "$(value "$dir/out" experts.ranks)" = 4 ] && [ "$(value "$dir/out" experts.room)" = $((4 * $(value "$dir/out" experts.balanced_rows))) ]
+ok plan_has_the_rows_of_balanced_routing
+plan --json --model.args.num_experts_per_tok 6
+# two layers with experts of 3 products of 24 × 13: 4 choices more, and the rest is equal
+[ "$rc" -eq 0 ] && near "$(value "$dir/out" flops_per_token)" "$(awk -v f="$flops" 'BEGIN {print f + 6 * 2 * 4 * 3 * 24 * 13}')" 0.5
+ok plan_counts_the_chosen_experts
+plan --json --moe-skew 3
+[ "$rc" -eq 0 ] && [ "$(value "$dir/out" experts.skewed_rows)" = $((3 * $(value "$dir/out" experts.balanced_rows))) ] &&
+    [ "$(value "$dir/out" step_time_s)" = "$step" ] && awk -v a="$(value "$dir/out" experts.skewed_step_time_s)" -v b="$step" 'BEGIN {exit !(a > b)}'
+ok plan_estimates_skewed_routing
+plan --moe-skew 9
+[ "$rc" -eq 0 ] && grep -q '^experts  *over 4 ranks: each has room for' "$dir/out" && grep -q 'MiB all_to_all over dp_shard tp; 1/4 of them is rows' "$dir/out"
+ok plan_says_so
+plan --moe-skew 0.5
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q -- '--moe-skew: expected the rows of the busiest rank' "$dir/err"
+ok refused_a_skew_below_one
+
 refused() { # NAME WORDS OPTION...
     name=$1 words=$2
     shift 2
