@@ -133,6 +133,19 @@ static tt_status search(tt_cli *cli, tt_error *err)
     return st;
 }
 
+static tt_status read_skew(const tt_cli *cli, double *out, tt_error *err)
+{
+    const char *text = tt_cli_option(cli, "moe-skew");
+    char *end;
+    *out = text ? strtod(text, &end) : 0;
+    if (text && (*end || end == text || !(*out >= 1 && *out <= 1 << 20)))
+        return TT_FAIL(err, TT_EINVAL,
+                       "--moe-skew: expected the rows of the busiest rank in those of balanced "
+                       "routing, 1 or more, got \"%s\"",
+                       text);
+    return TT_OK;
+}
+
 static tt_status run_plan(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
@@ -151,6 +164,7 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
     if (tt_cli_option(cli, "memory") || tt_cli_option(cli, "best"))
         return TT_FAIL(err, TT_EINVAL, "--memory and --best need --search");
     tt_setup_opts so = tt_cli_training(cli);
+    TT_TRY(read_skew(cli, &so.expert_skew, err));
     const char *hardware = tt_cli_option(cli, "hardware");
     if (!hardware && tt_cli_option(cli, "recipes"))
         return TT_FAIL(err, TT_EINVAL, "--recipes needs the machine: --hardware NAME|FILE.json");
@@ -175,6 +189,9 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("pareto", "FILE", NULL,
                  "draw time against memory of activation checkpointing into this file (SVG)",
                  .takes = TT_TAKES_FILE),
+    TT_CLI_VALUE("moe-skew", "S", NULL,
+                 "experts over ranks: also estimate a step in which the busiest has S times the "
+                 "mean's rows"),
     TT_CLI_FLAG("recipes",
                 "say for each matrix product which recipes of low precision pay on --hardware"),
     TT_CLI_FLAG("search",

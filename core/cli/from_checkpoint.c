@@ -88,6 +88,7 @@ static const tt_override alone[] = {
     {"parallelism.tensor_parallel_degree",         "1"    },
     {"parallelism.context_parallel_degree",        "1"    },
     {"parallelism.pipeline_parallel_degree",       "1"    },
+    {"parallelism.expert_parallel_degree",         "1"    },
     {"training.local_batch_size",                  "1"    },
     {"training.global_batch_size",                 "-1"   },
     {"backend.threads",                            "0"    },

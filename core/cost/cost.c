@@ -17,6 +17,15 @@ static int64_t local_sequences(const tt_graph *g, const tt_value *v, int d)
     return n_sequences;
 }
 
+/* Of the rows that a rank has room for, all of its group, those that hold a slot (docs/design/experts.md). */
+static int64_t expert_rows(const tt_graph *g, int64_t room)
+{
+    const tt_axis *ep = tt_mesh_axis(g->mesh, "ep");
+    const double parts = ep ? tt_mesh_degree(g->mesh, &ep->atoms) : 1;
+    const double full = TT_MIN(TT_MAXV(g->expert_skew, 1.0), parts);
+    return (int64_t)((double)room * full / parts + 0.5);
+}
+
 /* The type of a rank's part of v, which an op's cost rule gets. shape NULL: the largest part. */
 static tt_type local_type(const tt_graph *g, const tt_value *v, const int64_t *shape)
 {
@@ -24,6 +33,8 @@ static tt_type local_type(const tt_graph *g, const tt_value *v, const int64_t *s
     for (int d = 0; g->placed && d < out.n_dims; d++) {
         out.dims[d].size =
             shape ? shape[d] : tt_chunk(g->mesh, &v->type.dims[d], v->place.atom[d], v->place.n[d]);
+        if (d == 0 && out.dims[d].label && !strcmp(out.dims[d].label, TT_LABEL_ROWS))
+            out.dims[d].size = expert_rows(g, out.dims[d].size);
         if (out.dims[d].lines > 1)
             out.dims[d].lines = local_sequences(g, v, d);
     }

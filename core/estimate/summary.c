@@ -283,6 +283,7 @@ static void as_json(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_st
     json_time(c, o);
     tt_offloaded_json(tt_plan_fullest(plans, n)->program, c->machine ? &c->time : NULL, o);
     tt_recomputed_json(s, o);
+    tt_experts_json(c, o);
     if (s->token_order)
         tt_str_printf(o, ",\"context_busiest\":%.4f", s->token_order->busiest);
     if (s->async_tp)

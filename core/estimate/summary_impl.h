@@ -39,6 +39,9 @@ const tt_device_use *tt_plan_use_of(const tt_plan_counts *c, tt_plan *const *pla
                                     const tt_plan *p);
 double tt_plan_memory_there(const tt_plan_counts *c); /* INFINITY: not known */
 double tt_plan_memory_needed(const tt_plan_counts *c, tt_plan *const *plans, int n);
+/* experts.c: nothing is added where no experts are cut over ranks. */
+void tt_experts_text(const tt_plan_counts *c, tt_str *o);
+void tt_experts_json(const tt_plan_counts *c, tt_str *o);
 /* text.c: the summary for people, in lines of at most 80 columns. */
 void tt_plan_text(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_str *o);
 /* changes.c: adds a row, or an object, for each program of a job whose converters change by schedule. It

@@ -331,6 +331,7 @@ void tt_plan_text(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_str 
     fits_text(c, plans, n, o);
     time_text(c, o);
     async_tp_text(c, o);
+    tt_experts_text(c, o);
     if (s->n_stages > 1)
         pipeline_text(c, plans, n, o);
     if (s->token_order) {

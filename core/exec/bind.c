@@ -21,8 +21,11 @@ static void *parent_param(const tt_exec *x, const char *name)
 static void bind_operand(const tt_exec *x, const tt_operand *o, tt_bound_operand *b)
 {
     char *data = NULL;
-    *b = (tt_bound_operand){
-        .tensor = o->tensor, .extent = o->extent, .rows = o->rows, .row_bytes = o->row_bytes};
+    *b = (tt_bound_operand){.tensor = o->tensor,
+                            .extent = o->extent,
+                            .extent_rows = o->extent_rows,
+                            .rows = o->rows,
+                            .row_bytes = o->row_bytes};
     if (o->param >= 0 && x->o.parent) {
         data = parent_param(x, x->p->params[o->param].name);
         if (data)

@@ -12,7 +12,7 @@
 typedef struct tt_bound_operand {
     tt_tensor tensor; /* data: in slot 0; NULL: on another rank */
     const int *slot;  /* by micro-batch; NULL: the same place for all */
-    int64_t slot_bytes, row_bytes;
+    int64_t slot_bytes, row_bytes, extent_rows;
     uint8_t extent;
     bool rows; /* in a loop: one chunk of its rows at a time */
 } tt_bound_operand;

@@ -54,7 +54,7 @@ static tt_status send_input(tt_exec *x, const tt_bound *b, int micro, tt_fill_fn
     const size_t at = input_at(x, b, micro);
     tt_tensor t = o->tensor;
     if (o->extent)
-        t.shape[0] = x->rows[o->extent];
+        t.shape[0] = x->rows[o->extent] * o->extent_rows;
     TT_TRY(fill(user, b->instr->input, micro, t.begin[0], t.begin[0] + t.shape[0],
                 (int32_t *)(void *)(x->inputs.pinned + at), err));
     return tt_device_copy(&x->o.device, x->inputs.queue, x->inputs.device + at,

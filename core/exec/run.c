@@ -19,7 +19,7 @@ static tt_tensor *run_operands(const run *r, const tt_bound_operand *o, int n, t
     for (int i = 0; i < n; i++) {
         at[i] = o[i].tensor;
         if (o[i].extent)
-            at[i].shape[0] = r->x->rows[o[i].extent];
+            at[i].shape[0] = r->x->rows[o[i].extent] * o[i].extent_rows;
         if (o[i].slot)
             at[i].data = (char *)at[i].data + o[i].slot[r->micro] * o[i].slot_bytes;
         if (r->rows < 0 || !o[i].rows)

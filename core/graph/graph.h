@@ -138,17 +138,24 @@ struct tt_graph {
         int gathers, reductions, whole;
     } async_tp;
     /* Decoding: the most sequences at a time; 0: this graph does not decode. Dims labelled "tokens"
-     * and "picked" are then maxima, and the host gives the number of rows of each call (R8). */
+     * and "picked" are then maxima, and so are those of their experts' rows, a multiple of them; the host
+     * gives the number of tokens and of picked ones of each call (R8). */
     int64_t slots;
     int64_t length; /* decoding: the most tokens of a sequence */
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;
+    /* For the cost of experts that are cut: the rows of the busiest rank, in those that each rank has where
+     * all experts are equally busy; 0: 1. */
+    double expert_skew;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
 #define TT_INPUT_SPREAD "@" /* suffix of an input's name: a value per sample, repeated per token */
 #define TT_MAX_LOGGED 64    /* the most metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits the host wants */
+/* Of the rows of an expert layer: the slots, k of each token, or of each picked token. */
+#define TT_LABEL_ROWS "expert_rows"
+#define TT_LABEL_PICKED_ROWS "picked_expert_rows"
 
 /* The structural ops (node.c), and ops that passes know by their address. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
@@ -156,7 +163,8 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
     tt_op_custom, tt_op_stage_sum, tt_op_collective, tt_op_fused, tt_op_broadcast, tt_op_const,
     tt_op_random_keys, tt_op_linear, tt_op_linear_dx, tt_op_linear_dw, tt_op_grouped_linear,
     tt_op_grouped_linear_dx, tt_op_grouped_linear_dw, tt_op_attention, tt_op_attention_bwd,
-    tt_op_attention_bias_bwd, tt_op_concat, tt_op_reshape;
+    tt_op_attention_bias_bwd, tt_op_concat, tt_op_reshape, tt_op_expert_sort, tt_op_dispatch_sort,
+    tt_op_dispatch_pack;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);

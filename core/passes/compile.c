@@ -271,7 +271,17 @@ static const char *given(const tt_node *n)
 
 typedef struct reads {
     bool looked_up, multiplied;
+    double idle; /* of experts: the share that a token does not choose */
 } reads;
+
+/* The choices of a token for the experts of a product: the width of what sorted its rows. 0: not known. */
+static int64_t choices_of(const tt_node *product)
+{
+    const tt_node *n = product->in[2]->node;
+    while (n->n_in && n->op != &tt_op_expert_sort && n->op != &tt_op_dispatch_sort)
+        n = n->in[0]->node; /* what moved the counts */
+    return n->n_in && n->in[0]->type.n_dims == 2 ? n->in[0]->type.dims[1].size : 0;
+}
 
 /* How each parameter is read. One that is only looked up (an embedding) is never multiplied. */
 static tt_map *find_reads(const tt_graph *g, tt_arena *a)
@@ -290,6 +300,9 @@ static tt_map *find_reads(const tt_graph *g, tt_arena *a)
                 r->looked_up = true;
             else
                 r->multiplied = true;
+            const int64_t k = n->op == &tt_op_grouped_linear && j == 1 ? choices_of(n) : 0;
+            if (k)
+                r->idle = 1 - (double)k / (double)n->in[1]->type.dims[0].size;
         }
     }
     return all;
@@ -300,6 +313,7 @@ tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t s
 {
     tt_model_size s = {0};
     int64_t frozen = 0; /* of the multiplied ones */
+    double idle = 0;    /* FLOPs of the experts that a token does not choose */
     tt_arena *own = tt_arena_new();
     const tt_map *all = find_reads(g, own);
     for (size_t i = 0; i < g->params.n; i++) {
@@ -313,9 +327,10 @@ tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t s
             s.embedding += n;
         else if (g->params.items[i]->frozen)
             frozen += n;
+        idle += r->idle * (double)n * (g->params.items[i]->frozen ? 4 : 6);
     }
     tt_arena_free(own);
-    s.flops_per_token = 6.0 * (double)(s.parameters - s.embedding) - 2.0 * (double)frozen +
+    s.flops_per_token = 6.0 * (double)(s.parameters - s.embedding) - 2.0 * (double)frozen - idle +
                         6.0 * (double)attention_width * (double)seq_len;
     *out = s;
     return TT_OK;

@@ -14,7 +14,8 @@ typedef struct picked {
 struct tt_decode {
     const tt_graph *described;
     int64_t slots, length;
-    bool *live; /* by id of a node: the logits depend on it */
+    bool *live;      /* by id of a node: the logits depend on it */
+    bool *dependent; /* by value id: it depends on the tokens of a call */
     bool *late; /* by value id: no op that mixes tokens depends on it, so picked tokens suffice */
     int n_memory;
     tt_value *pick; /* i32 [picked]: the rows of the tokens whose logits the caller wants */
@@ -37,7 +38,7 @@ static bool *find_dependent(const tt_graph *g, tt_arena *a)
 }
 
 /* Goes backwards: finds what the logits need, and which of it is needed for every token. */
-static void find_live(tt_decode *d, const tt_value *logits, const bool *dependent, tt_arena *a)
+static void find_live(tt_decode *d, const tt_value *logits, tt_arena *a)
 {
     const tt_graph *g = d->described;
     bool *wanted = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *wanted);
@@ -58,8 +59,16 @@ static void find_live(tt_decode *d, const tt_value *logits, const bool *dependen
             early[n->in[j]->id] = early[n->in[j]->id] || all;
         }
         for (int j = 0; any && !all && j < n->n_out; j++)
-            d->late[n->out[j]->id] = dependent[n->out[j]->id];
+            d->late[n->out[j]->id] = d->dependent[n->out[j]->id];
     }
+}
+
+/* Is it the dim of the rows of an expert layer? Each row is of one token: the op that makes the
+ * rows promises it (TT_OP_PLACES_OPERANDS), and the model's function treats each alone (tt_experts()). */
+static bool is_rows(const tt_decode *d, const tt_dim *rows)
+{
+    return rows->size % d->described->tokens == 0 && rows->label &&
+           !strcmp(rows->label, TT_LABEL_ROWS);
 }
 
 /* Has v one row per token? Unlike tt_value_per_token, this refuses a dim without a label. A dim of
@@ -84,8 +93,7 @@ static void query_of(const tt_node *n, const tt_type **types, tt_shape_query *q)
     *q = (tt_shape_query){sizeof *q, n->n_in, types, n->attrs, n->op->name};
 }
 
-static tt_status check_node(const tt_decode *d, const tt_node *n, const bool *dependent,
-                            tt_error *err)
+static tt_status check_node(const tt_decode *d, const tt_node *n, tt_error *err)
 {
     const tt_type *types[TT_MAX_INS];
     tt_type memory[TT_MAX_MEMORY];
@@ -102,8 +110,11 @@ static tt_status check_node(const tt_decode *d, const tt_node *n, const bool *de
                            why.text);
         return TT_OK;
     }
+    if (n->op->flags & TT_OP_PLACES_OPERANDS)
+        return TT_OK;
     for (int j = 0; j < n->n_out; j++)
-        if (dependent[n->out[j]->id] && !has_token_rows(d, n->out[j]))
+        if (d->dependent[n->out[j]->id] && !has_token_rows(d, n->out[j]) &&
+            !(n->out[j]->type.n_dims && is_rows(d, n->out[j]->type.dims)))
             return TT_FAIL(err, TT_EUNSUPPORTED, "op %s (in \"%s\") gives no row for each token",
                            n->op->name, n->scope);
     return TT_OK;
@@ -117,11 +128,11 @@ tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t 
     *d = (tt_decode){.described = g, .slots = slots, .length = length};
     d->live = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *d->live);
     d->late = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *d->late);
-    const bool *dependent = find_dependent(g, a);
-    find_live(d, tt_map_get(g->outputs, "logits"), dependent, a);
+    d->dependent = find_dependent(g, a);
+    find_live(d, tt_map_get(g->outputs, "logits"), a);
     for (size_t i = 0; i < g->nodes.n; i++)
         if (d->live[g->nodes.items[i]->id])
-            TT_TRY(check_node(d, g->nodes.items[i], dependent, err));
+            TT_TRY(check_node(d, g->nodes.items[i], err));
     *out = d;
     return TT_OK;
 }
@@ -151,15 +162,19 @@ static tt_value *picked_rows(tt_decode *d, tt_builder *b, const tt_value *descri
     return p.some;
 }
 
-/* The attributes, with the dim of picked tokens in place of the token dim. */
+/* The attributes, with the dim of picked tokens in place of the token dim, and likewise of rows. */
 static const void *picked_attrs(const tt_decode *d, tt_builder *b, const tt_node *n)
 {
     if (!(n->op->flags & TT_OP_NAMES_DIMS))
         return n->attrs;
     tt_attrs_dims *a = tt_arena_dup(tt_builder_graph(b)->arena, n->attrs, sizeof *a);
-    if (a->n_dims > 0 && a->dims[0].size == d->described->tokens && a->dims[0].label &&
-        !strcmp(a->dims[0].label, TT_LABEL_TOKENS))
-        a->dims[0] = TT_DIM(d->slots, TT_LABEL_PICKED);
+    const int64_t tokens = d->described->tokens;
+    tt_dim *first = &a->dims[0];
+    if (a->n_dims > 0 && is_rows(d, first))
+        *first = TT_DIM(first->size / tokens * d->slots, TT_LABEL_PICKED_ROWS);
+    else if (a->n_dims > 0 && first->size == tokens && first->label &&
+             !strcmp(first->label, TT_LABEL_TOKENS))
+        *first = TT_DIM(d->slots, TT_LABEL_PICKED);
     return a;
 }
 
@@ -212,9 +227,16 @@ bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_va
     }
     if (!d->late[n->out[0]->id])
         return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (!d->late[n->in[i]->id] && has_token_rows(d, n->in[i]))
+    for (int i = 0; i < n->n_in; i++) {
+        if (d->late[n->in[i]->id])
+            continue;
+        if (has_token_rows(d, n->in[i]))
             in[i] = picked_rows(d, b, n->in[i], in[i]);
+        else if (d->dependent[n->in[i]->id])
+            tt_builder_fail(b, TT_EUNSUPPORTED,
+                            "op %s (in \"%s\") reads a value that has no row for each token",
+                            n->op->name, n->scope);
+    }
     tt_op(b, n->op->name, in, n->n_in, picked_attrs(d, b, n), out, n->n_out);
     return true;
 }

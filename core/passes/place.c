@@ -71,7 +71,8 @@ static const char *placed_name(const placer *p, const tt_node *n)
  * experts on a mesh), so have the result's dims that they name. */
 static const void *placed_attrs(placer *p, const tt_node *n, tt_value *const *in)
 {
-    if (!(n->op->flags & TT_OP_NAMES_DIMS) || !n->n_in || !in[0]->type.n_dims)
+    const bool names = (n->op->flags & TT_OP_NAMES_DIMS) != 0;
+    if (!names || !n->n_in || !in[0] || !in[0]->type.n_dims) /* NULL: decoding left it out */
         return n->attrs;
     const tt_dim *now = &in[0]->type.dims[0], *was = &n->in[0]->type.dims[0];
     const tt_attrs_dims *named = n->attrs;

@@ -26,14 +26,20 @@ static void tensor_of(const lowering *l, const tt_type *type, const tt_placement
     tt_plan_tensor(l->g, &v, l->coords, out);
 }
 
-static tt_extent extent_of(const tt_graph *g, const tt_value *v)
+/* Sets which number of rows the value has in each call of a decoding program, and how many rows of it
+ * are one of these. */
+static void find_extent(const tt_graph *g, const tt_value *v, tt_operand *o)
 {
     const char *label = g->slots && v->type.n_dims > 0 ? v->type.dims[0].label : NULL;
     if (!label || v->node->op == &tt_op_param || v->node->op == &tt_op_state)
-        return TT_EXTENT_NONE;
-    return !strcmp(label, TT_LABEL_TOKENS)   ? TT_EXTENT_TOKENS
-           : !strcmp(label, TT_LABEL_PICKED) ? TT_EXTENT_PICKED
-                                             : TT_EXTENT_NONE;
+        return;
+    if (!strcmp(label, TT_LABEL_TOKENS) || !strcmp(label, TT_LABEL_ROWS))
+        o->extent = TT_EXTENT_TOKENS;
+    else if (!strcmp(label, TT_LABEL_PICKED) || !strcmp(label, TT_LABEL_PICKED_ROWS))
+        o->extent = TT_EXTENT_PICKED;
+    else
+        return;
+    o->extent_rows = v->type.dims[0].size / (o->extent == TT_EXTENT_TOKENS ? g->tokens : g->slots);
 }
 
 static int slot_of(const lowering *l, int stage, tt_space space)
@@ -96,7 +102,7 @@ int tt_lower_operand(lowering *l, const tt_value *v)
     o.root = alias == v ? self : root;
     if (!l->bare) {
         tensor_of(l, &v->type, &v->place, &o.tensor);
-        o.extent = (uint8_t)extent_of(l->g, v);
+        find_extent(l->g, v, &o);
         find_place(l, v, &o);
     }
     find_rows(l, v, &o);

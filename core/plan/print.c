@@ -36,6 +36,8 @@ static void print_operand(const tt_program *p, int operand, tt_str *out)
         tt_str_printf(out, " of %%%d", p->operands[o->writer].value);
     if (o->extent)
         tt_str_add(out, o->extent == TT_EXTENT_TOKENS ? " tokens" : " picked");
+    if (o->extent && o->extent_rows > 1)
+        tt_str_printf(out, "*%lld", (long long)o->extent_rows);
     if (o->rows)
         tt_str_add(out, o->chunk_only ? " chunk" : " rows");
 }

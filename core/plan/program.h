@@ -91,10 +91,10 @@ typedef struct tt_operand {
     bool chunk_only; /* only a chunk's rows of it are in memory, each chunk in the same place */
     bool here;       /* false: another rank's */
     int slot;        /* of tt_program.slots: where each micro-batch has it; -1: all in one place */
-    int param;      /* of tt_program.params, buffers too: in the parent's memory where exec has one;
-                        -1: none */
-    int64_t offset; /* in its space; with a slot, in the slot */
-    int64_t bytes;  /* that the plan reserves for it there, on the fullest rank */
+    int param; /* of tt_program.params, with buffers; in the parent's memory, if any; -1: none */
+    int64_t offset;            /* in its space; with a slot, in the slot */
+    int64_t bytes;             /* that the plan reserves for it there, on the fullest rank */
+    int64_t extent_rows;       /* of this operand, for each row of its extent */
     int64_t row_bytes;         /* from a row to the next; 0: chunk_only */
     tt_tensor tensor;          /* this rank's box; data is NULL */
     const struct tt_value *of; /* for core/plan's own walks; NULL: a state */

@@ -130,6 +130,7 @@ typedef struct tt_setup_opts {
     bool quiet;       /* compile without saying what the converters do, and write no graphs */
     const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_decode_opts decode;
+    double expert_skew; /* tt_graph.expert_skew of skewed routing, for estimates; 0: none */
 } tt_setup_opts;
 /* The caller has loaded the job. arena, registry and job must outlive the setup. [setup] */
 tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_arena *a,

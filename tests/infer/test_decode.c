@@ -13,21 +13,36 @@
 #define LENGTH 330 /* more than one block of keys */
 
 static const char *const models[][2] = {
-    {"llama3", "{\"dim\":48,\"n_layers\":3,\"n_heads\":6,\"n_kv_heads\":2,\"hidden_dim\":70,"
-               "\"vocab_size\":263}"                                               },
-    {"gpt2",   "{\"dim\":48,\"n_layers\":3,\"n_heads\":4,\"vocab_size\":263,\"n_positions\":330}"},
-    {"qwen3",  "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":24,"
-              "\"hidden_dim\":70,\"vocab_size\":263}"                               },
+    {"llama3",      "{\"dim\":48,\"n_layers\":3,\"n_heads\":6,\"n_kv_heads\":2,\"hidden_dim\":70,"
+               "\"vocab_size\":263}"                                                    },
+    {"gpt2",        "{\"dim\":48,\"n_layers\":3,\"n_heads\":4,\"vocab_size\":263,\"n_positions\":330}"},
+    {"qwen3",       "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":24,"
+              "\"hidden_dim\":70,\"vocab_size\":263}"                                    },
     {"gemma3",
      "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":24,"
-     "\"hidden_dim\":70,\"vocab_size\":263,\"sliding_window\":21,\"sliding_window_pattern\":2}"  },
+     "\"hidden_dim\":70,\"vocab_size\":263,\"sliding_window\":21,\"sliding_window_pattern\":2}"       },
     {"phi3",
      "{\"dim\":48,\"n_layers\":3,\"n_heads\":6,\"n_kv_heads\":2,\"hidden_dim\":70,"
      "\"vocab_size\":263,\"partial_rotary_factor\":0.75,\"sliding_window\":50,\"rope_scaling\":{"
      "\"rope_type\":\"longrope\",\"factor\":4,\"original_max_position_embeddings\":64,"
-     "\"short_factor\":[1,1,1],\"long_factor\":[1.5,2.5,7]}}"                                    },
-    {"olmo2",  "{\"dim\":48,\"n_layers\":3,\"n_heads\":6,\"n_kv_heads\":2,\"hidden_dim\":70,"
-              "\"vocab_size\":263}"                                                 },
+     "\"short_factor\":[1,1,1],\"long_factor\":[1.5,2.5,7]}}"                                         },
+    {"olmo2",       "{\"dim\":48,\"n_layers\":3,\"n_heads\":6,\"n_kv_heads\":2,\"hidden_dim\":70,"
+              "\"vocab_size\":263}"                                                      },
+ /* experts: choices of all, biases, groups and shared experts */
+    {"mixtral",     "{\"dim\":40,\"n_layers\":2,\"n_heads\":4,\"n_kv_heads\":2,\"hidden_dim\":30,"
+                "\"vocab_size\":263,\"num_local_experts\":5,\"num_experts_per_tok\":5}"},
+    {"qwen3_moe",
+     "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":12,\"hidden_dim\":31,"
+     "\"vocab_size\":263,\"num_experts\":7,\"num_experts_per_tok\":3,"
+     "\"moe_intermediate_size\":13,\"mlp_only_layers\":[1]}"                                          },
+    {"gpt_oss",
+     "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":12,\"hidden_dim\":31,"
+     "\"vocab_size\":263,\"num_local_experts\":6,\"num_experts_per_tok\":2,\"sliding_window\":21}"    },
+    {"deepseek_v3",
+     "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"hidden_dim\":31,\"vocab_size\":263,"
+     "\"kv_lora_rank\":20,\"qk_nope_head_dim\":10,\"qk_rope_head_dim\":6,\"v_head_dim\":10,"
+     "\"num_experts\":8,\"num_experts_per_tok\":3,\"n_group\":4,\"topk_group\":2,"
+     "\"moe_intermediate_size\":13,\"topk_method\":\"noaux_tc\",\"rope_scaling\":null}"               },
 };
 
 /* Attention with all its options, and no positions but a bias: a combination that no shipped model has.
@@ -446,6 +461,10 @@ static void test_decoding_reads_only_cached_tokens(void **state)
     (void)state;
     compare(models[0][0], models[0][1], NULL, OWN " debug.poison true backend.threads 1", 0);
     compare("llama3", models[0][1], &recurrent_vt, OWN " debug.poison true backend.threads 1", 0);
+    for (size_t m = 0; m < TT_COUNT(models); m++)
+        if (strstr(models[m][1], "num_experts_per_tok"))
+            compare(models[m][0], models[m][1], NULL, OWN " debug.poison true backend.threads 1",
+                    0);
 }
 
 static void test_an_op_without_incremental_form_recomputes(void **state)

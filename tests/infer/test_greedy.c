@@ -72,6 +72,7 @@ static void open_program(program *p, const tt_json *model, const char *overrides
         tt_rank_open(&p->j.setup, &one, false, &p->rank, &err) != TT_OK)
         fail_msg("%s: %s", get(model, "spec")->string, err.text);
     tt_str_free(&text);
+    assert_int_equal(p->j.setup.graph->slots, slots); /* keys and values are cached */
     assert_int_equal(tt_rank_init_params(&p->rank, &err), TT_OK);
     make_lively(p);
 }

@@ -5,7 +5,7 @@
 
 /* Placed runs compared with one rank. A mesh is given as words: "shard 2 tp 2 schedule GPipe". */
 
-enum { MESH_OVERRIDES = 40 };
+enum { MESH_OVERRIDES = 48 };
 
 typedef struct mesh_line {
     tt_override o[MESH_OVERRIDES];
@@ -30,6 +30,7 @@ static inline void mesh_parse(char *text, mesh_line *m)
         {"rotate",   "parallelism.context_parallel_rotate_method"},
         {"balance",  "parallelism.context_parallel_load_balancer"},
         {"pp",       "parallelism.pipeline_parallel_degree"      },
+        {"ep",       "parallelism.expert_parallel_degree"        },
         {"mb",       "parallelism.pipeline_parallel_microbatches"},
         {"schedule", "parallelism.pipeline_parallel_schedule"    },
         {"sp",       "parallelism.enable_sequence_parallel"      },

@@ -6,11 +6,15 @@
 /* Random jobs: mesh × schedule × accumulation × odd sizes × model, each compared with one rank that
  * has the same global batch. The runs do two steps of sgd with momentum: the results compared at
  * the end contain both gradients, the second at moved parameters. 16 seeds, or with TT_TEST_LONG=1
- * all SEEDS; one number as argument runs that seed alone, two numbers run the seeds from the first
- * to before the second. */
+ * all SEEDS, and as many of the jobs whose model has experts; one number as argument runs that seed
+ * alone, two numbers run the seeds from the first to before the second. Seeds from EXPERTS on are
+ * those with experts. */
 
 #define SEEDS 240
 #define SOME 16
+#define EXPERTS 1000 /* the first seed with experts */
+#define MOST_SEEDS 96
+#define LETTERS 6000 /* of the text in which each token goes to the same experts */
 
 static int64_t pick(test_rng *d, const int64_t *of, int n)
 {
@@ -18,7 +22,7 @@ static int64_t pick(test_rng *d, const int64_t *of, int n)
 }
 
 typedef struct sizes {
-    int64_t rep, shard, tp, cp, pp, micro, accumulate, global, heads;
+    int64_t rep, shard, tp, cp, pp, ep, micro, accumulate, global, heads, seq;
     const char *schedule;
     int64_t fewest_layers; /* embedding and head may be stages of their own */
 } sizes;
@@ -39,7 +43,7 @@ static void random_schedule(test_rng *d, sizes *s)
 static sizes random_mesh(test_rng *d)
 {
     static const int64_t degrees[] = {1, 1, 1, 2, 2, 3, 4};
-    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, 1, NULL, 1};
+    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, NULL, 1};
     int64_t *const axes[] = {&s.rep, &s.shard, &s.tp, &s.cp, &s.pp};
     int64_t world = 1;
     for (int first = (int)random_between(d, 0, 4), i = 0; i < 5; i++) {
@@ -87,6 +91,66 @@ static void random_model(test_rng *d, const char *golden, sizes *s, tt_str *t)
     tt_str_printf(t, "dataloader.document_mask %s ", random_between(d, 0, 1) ? "true" : "false");
 }
 
+/* ---- experts ---- */
+
+/* The innermost ranks: a divisor of tp, or all of tp and a divisor of cp, or both and a divisor of
+ * dp_shard. */
+static int64_t random_ep(test_rng *d, const sizes *s)
+{
+    const int64_t axes[] = {s->tp, s->cp, s->shard};
+    int64_t ep = 1;
+    for (int i = 0; i < 3; i++) {
+        const int64_t n = random_between(d, 0, 1) ? axes[i] : divisor(d, axes[i]);
+        ep *= n;
+        if (n != axes[i])
+            break;
+    }
+    return ep;
+}
+
+/* Groups of experts, and a limit that leaves enough of them. */
+static void random_groups(test_rng *d, int64_t experts, int64_t *k, tt_str *t)
+{
+    int64_t groups = divisor(d, experts);
+    if (experts / groups < 2)
+        groups = 1;
+    const int64_t limit = random_between(d, 1, groups);
+    *k = random_between(d, 1, limit * (experts / groups));
+    tt_str_printf(t, "model.args.n_group %lld model.args.topk_group %lld ", (long long)groups,
+                  (long long)limit);
+    tt_str_printf(t, "model.args.n_shared_experts %lld model.args.kv_lora_rank %lld ",
+                  (long long)random_between(d, 0, 2), (long long)random_between(d, 3, 20));
+}
+
+/* A model with experts, of which each rank of ep has from 1 to 4: all may be chosen, or most may
+ * have no token. */
+static void random_expert_model(test_rng *d, const char *golden, sizes *s, tt_str *t)
+{
+    const int64_t heads = s->tp * random_between(d, 1, 3), kv = divisor(d, heads);
+    const int64_t experts = s->ep * random_between(d, 1, 4), width = random_between(d, 3, 21);
+    const bool latent = !strncmp(golden, "deepseek", 8), qwen = !strncmp(golden, "qwen", 4);
+    const int64_t layers = s->fewest_layers + random_between(d, 0, 2);
+    int64_t k = random_between(d, 0, 3) ? random_between(d, 1, experts) : experts;
+    s->heads = heads;
+    s->seq = random_between(d, 0, 4) ? random_between(d, 5, 29) : s->cp; /* or a token per rank */
+    tt_str_printf(t, "model.args.n_layers %lld model.args.vocab_size %lld ", (long long)layers,
+                  (long long)random_between(d, 262, 320));
+    tt_str_printf(t, "model.args.n_heads %lld model.args.dim %lld training.seq_len %lld ",
+                  (long long)heads, (long long)(2 * heads * random_between(d, 2, 6)),
+                  (long long)s->seq);
+    if (latent)
+        random_groups(d, experts, &k, t);
+    else
+        tt_str_printf(t, "model.args.n_kv_heads %lld ", (long long)kv);
+    if (qwen)
+        tt_str_printf(t, "model.args.mlp_only_layers [%s] ", layers > 1 ? "0" : "");
+    tt_str_printf(t, "model.args.%s %lld ", qwen || latent ? "moe_intermediate_size" : "hidden_dim",
+                  (long long)width);
+    tt_str_printf(t, "model.args.num_experts %lld model.args.num_experts_per_tok %lld ",
+                  (long long)experts, (long long)k);
+    tt_str_printf(t, "dataloader.document_mask %s ", random_between(d, 0, 1) ? "true" : "false");
+}
+
 static void random_options(test_rng *d, const sizes *s, tt_str *t)
 {
     static const char *const reshard[] = {"default", "always", "never"};
@@ -104,6 +168,8 @@ static void random_options(test_rng *d, const sizes *s, tt_str *t)
                       rotate[random_between(d, 0, s->heads % (s->tp * s->cp) ? 1 : 2)]);
     if (s->tp > 1)
         tt_str_printf(t, "async %s ", random_between(d, 0, 3) ? "true" : "false");
+    if (s->ep > 1)
+        tt_str_printf(t, "ep %lld ", (long long)s->ep);
     tt_str_printf(t, "local %lld", (long long)(s->global / (s->rep * s->shard * s->accumulate)));
 }
 
@@ -116,6 +182,30 @@ static oracle_run *run(const oracle_golden *g, const char *common, const char *h
     return oracle_run_job(g, m.o, m.n);
 }
 
+/* Two gradients, the second at parameters that differ by the first's rounding. */
+#define USUAL 3
+/* The tokens of a sequence are equal, or there is one: gradients of q and k are what remains of sums that
+ * would be 0 without rounding. What a missing sum over ranks leaves is 1e5 tolerances. */
+#define CANCELS 1000
+
+/* The job on one rank and as `how` says. most: of the tolerance. */
+static void compare(int seed, const char *name, const sizes *s, const char *common, const char *how,
+                    double most)
+{
+    char global[64];
+    oracle_golden g;
+    print_message("    %d: %s %s%s\n", seed, name, common, how);
+    snprintf(global, sizeof global, "local %lld", (long long)s->global);
+    oracle_open(name, &g);
+    oracle_run *one = run(&g, common, global);
+    oracle_run *r = run(&g, common, how);
+    (void)mesh_check_steps(r, one, 1e-5, 1e-5);
+    print_message("    %d: %.2f of the tolerance\n", seed, mesh_check_gradients(r, one, most));
+    oracle_free(r);
+    oracle_free(one);
+    tt_arena_free(g.arena);
+}
+
 static void test_random_job_equals_one_rank(void **state)
 {
     static const char *const jobs[] = {"untied_gradient", "untied_gradient", "gpt2_untied",
@@ -124,42 +214,87 @@ static void test_random_job_equals_one_rank(void **state)
     test_rng d = {tt_rng_key_make(1, "random meshes", (uint64_t)seed), 0};
     const char *name = jobs[random_between(&d, 0, 3)];
     sizes s = random_mesh(&d);
-    char global[64];
     tt_str common = {0}, how = {0};
-    oracle_golden g;
     tt_str_printf(&common, "global %lld ", (long long)s.global);
     random_model(&d, name, &s, &common);
     random_options(&d, &s, &how);
-    print_message("    %d: %s %s%s\n", seed, name, tt_str_get(&common), tt_str_get(&how));
-    snprintf(global, sizeof global, "local %lld", (long long)s.global);
-    oracle_open(name, &g);
-    oracle_run *one = run(&g, tt_str_get(&common), global);
-    oracle_run *r = run(&g, tt_str_get(&common), tt_str_get(&how));
-    (void)mesh_check_steps(r, one, 1e-5, 1e-5);
-    /* two gradients, the second at parameters that differ by the first's rounding */
-    print_message("    %d: %.2f of the tolerance\n", seed, mesh_check_gradients(r, one, 3));
-    oracle_free(r);
-    oracle_free(one);
-    tt_arena_free(g.arena);
+    compare(seed, name, &s, tt_str_get(&common), tt_str_get(&how), USUAL);
     tt_str_free(&common);
     tt_str_free(&how);
 }
 
+/* A text of one letter: attention gives each token the same, so all go to the same experts. */
+static void write_letters(const char *path)
+{
+    char text[LETTERS];
+    tt_error err = {0};
+    memset(text, 'a', sizeof text);
+    assert_int_equal(tt_write_file_atomic(path, text, sizeof text, &err), TT_OK);
+}
+
+/* Products whose bits do not depend on the number of rows, so that a token's scores have no other bits
+ * where another rank has it: a choice between two scores that are equal but for rounding is the same. */
+#define ROWS_ALONE "backend.blas own backend.f32_products fma "
+
+static void test_random_experts_equal_one_rank(void **state)
+{
+    static const char *const jobs[] = {"qwen3_moe_each", "mixtral", "gpt_oss", "deepseek_v3",
+                                       "deepseek_v2"};
+    const int seed = (int)(intptr_t)*state;
+    test_rng d = {tt_rng_key_make(1, "random experts", (uint64_t)seed), 0};
+    const char *name = jobs[random_between(&d, 0, 4)];
+    char letters[256];
+    sizes s = random_mesh(&d);
+    while (s.tp * s.cp * s.shard == 1)
+        s = random_mesh(&d);
+    do
+        s.ep = random_ep(&d, &s);
+    while (s.ep == 1);
+    tt_str common = {0}, how = {0};
+    tt_str_printf(&common, "global %lld " ROWS_ALONE, (long long)s.global);
+    random_expert_model(&d, name, &s, &common);
+    snprintf(letters, sizeof letters, "%s/letters.%d.txt", oracle_env("TMPDIR", "/tmp"), seed);
+    const bool alike = !random_between(&d, 0, 5);
+    if (alike) {
+        write_letters(letters);
+        tt_str_printf(&common, "dataloader.path [\"%s\"] ", letters);
+    }
+    random_options(&d, &s, &how);
+    compare(seed, name, &s, tt_str_get(&common), tt_str_get(&how),
+            alike || s.seq <= 2 ? CANCELS : USUAL);
+    (void)remove(letters);
+    tt_str_free(&common);
+    tt_str_free(&how);
+}
+
+typedef struct seed_list {
+    struct CMUnitTest tests[SEEDS + MOST_SEEDS]; /* what is left zero, cmocka skips */
+    char names[SEEDS + MOST_SEEDS][64];
+    int n;
+} seed_list;
+
+static void add_seeds(seed_list *l, int first, int end)
+{
+    for (int seed = first; seed < end && l->n < SEEDS + MOST_SEEDS; seed++, l->n++) {
+        const bool experts = seed >= EXPERTS;
+        snprintf(l->names[l->n], sizeof l->names[0], "test_random_%s_one_rank %d",
+                 experts ? "experts_equal" : "job_equals", seed);
+        l->tests[l->n] = (struct CMUnitTest){l->names[l->n],
+                                             experts ? test_random_experts_equal_one_rank
+                                                     : test_random_job_equals_one_rank,
+                                             NULL, NULL, (void *)(intptr_t)seed};
+    }
+}
+
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[SEEDS]; /* what is left zero, cmocka skips */
-    static char names[SEEDS][64];
+    static seed_list l;
     const bool all = getenv("TT_TEST_LONG") || getenv("TTRUN_LONG");
-    const int first = argc > 1 ? atoi(argv[1]) : 0,
-              end = argc > 2   ? atoi(argv[2])
-                    : argc > 1 ? first + 1
-                    : all      ? SEEDS
-                               : SOME,
-              n = TT_MIN(end - first, SEEDS);
-    for (int i = 0; i < n; i++) {
-        snprintf(names[i], sizeof names[0], "test_random_job_equals_one_rank %d", first + i);
-        tests[i] = (struct CMUnitTest){names[i], test_random_job_equals_one_rank, NULL, NULL,
-                                       (void *)(intptr_t)(first + i)};
+    if (argc > 1) {
+        add_seeds(&l, atoi(argv[1]), argc > 2 ? atoi(argv[2]) : atoi(argv[1]) + 1);
+    } else {
+        add_seeds(&l, 0, all ? SEEDS : SOME);
+        add_seeds(&l, EXPERTS, EXPERTS + (all ? MOST_SEEDS : SOME));
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(l.tests, NULL, NULL);
 }

@@ -49,6 +49,47 @@ train "$dir/own" --model.args.num_experts 4 --model.args.num_experts_per_tok 2 -
 [ "$rc" -eq 0 ] && ! near "$(number own 1 load_balance)" 2 1e-6
 ok the_router_itself_is_not
 
+# One rank reads what two of them with half of the experts each have trained.
+train "$dir/ep" $p.data_parallel_shard_degree 2 $p.expert_parallel_degree 2 --model.args.num_experts 6 --training.local_batch_size 6 \
+    --checkpoint.enable true
+[ "$rc" -eq 0 ]
+ok experts_are_trained_on_two_ranks
+ttrun eval --checkpoint "$dir/ep" --samples 3 --json >"$dir/out" 2>"$dir/err"
+rc=$?
+[ "$rc" -eq 0 ] && near "$(value "$dir/out" loss)" "$(number ep 3 loss)" 0.5
+ok eval_reads_experts_of_two_ranks
+ttrun generate --checkpoint "$dir/ep" --prompt 'line 1' --max-tokens 20 --temperature 0 --json -v >"$dir/out" 2>"$dir/err"
+rc=$?
+[ "$rc" -eq 0 ] && grep -q 'keys and values' "$dir/err" && ! grep -q 'whole context again' "$dir/err"
+ok generate_caches_keys_and_values
+sed 's/"seconds.*//' "$dir/out" >"$dir/greedy"
+ttrun generate --checkpoint "$dir/ep" --prompt 'line 1' --max-tokens 20 --temperature 0 --json --backend.name reference >"$dir/out" 2>"$dir/err"
+rc=$?
+[ "$rc" -eq 0 ] && sed 's/"seconds.*//' "$dir/out" | cmp -s - "$dir/greedy"
+ok generate_is_the_same_on_the_reference_backend
+
+# ---- plan: a token is computed by 2 of 8 experts; rows and time of skewed routing ----
+plan() { ttrun plan "$job" --world 4 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2 $p.expert_parallel_degree 4 --model.args.num_experts 8 \
+    --model.args.num_experts_per_tok 2 --training.local_batch_size 6 --hardware h100 "$@" >"$dir/out" 2>"$dir/err"; rc=$?; }
+plan --json
+flops=$(value "$dir/out" flops_per_token) step=$(value "$dir/out" step_time_s)
+[ "$rc" -eq 0 ] && [ "$(value "$dir/out" experts.ranks)" = 4 ] && [ "$(value "$dir/out" experts.room)" = $((4 * $(value "$dir/out" experts.balanced_rows))) ]
+ok plan_has_the_rows_of_balanced_routing
+plan --json --model.args.num_experts_per_tok 6
+# two layers with experts of 3 products of 24 × 13: 4 choices more, and the rest is equal
+[ "$rc" -eq 0 ] && near "$(value "$dir/out" flops_per_token)" "$(awk -v f="$flops" 'BEGIN {print f + 6 * 2 * 4 * 3 * 24 * 13}')" 0.5
+ok plan_counts_the_chosen_experts
+plan --json --moe-skew 3
+[ "$rc" -eq 0 ] && [ "$(value "$dir/out" experts.skewed_rows)" = $((3 * $(value "$dir/out" experts.balanced_rows))) ] &&
+    [ "$(value "$dir/out" step_time_s)" = "$step" ] && awk -v a="$(value "$dir/out" experts.skewed_step_time_s)" -v b="$step" 'BEGIN {exit !(a > b)}'
+ok plan_estimates_skewed_routing
+plan --moe-skew 9
+[ "$rc" -eq 0 ] && grep -q '^experts  *over 4 ranks: each has room for' "$dir/out" && grep -q 'MiB all_to_all over dp_shard tp; 1/4 of them is rows' "$dir/out"
+ok plan_says_so
+plan --moe-skew 0.5
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q -- '--moe-skew: expected the rows of the busiest rank' "$dir/err"
+ok refused_a_skew_below_one
+
 refused() { # NAME WORDS OPTION...
     name=$1 words=$2
     shift 2
@@ -59,6 +100,8 @@ refused() { # NAME WORDS OPTION...
 refused more_choices_than_experts 'num_experts_per_tok: 8 choices of only 7 experts' --model.args.num_experts_per_tok 8
 refused a_layer_there_is_not 'mlp_only_layers: wanted null or a list of numbers of layers, from 0 to 2, not [3]' --model.args.mlp_only_layers '[3]'
 refused a_name_of_a_layer 'mlp_only_layers: wanted null or a list' --model.args.mlp_only_layers '["a"]'
+refused experts_that_do_not_divide '7 experts do not divide over the 2 ranks of ep; choose a degree of ep that divides 7' \
+    $p.data_parallel_shard_degree 2 $p.expert_parallel_degree 2 --training.local_batch_size 6
 train "$dir/none" --model.args.mlp_only_layers '[ ]' --training.steps 1
 [ "$rc" -eq 0 ]
 ok an_empty_list_of_layers

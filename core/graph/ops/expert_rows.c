@@ -133,7 +133,8 @@ static tt_status infer_rows(const tt_shape_query *q, tt_type *out, tt_error *err
     int64_t rows = 1;
     for (int d = 0; d < route->n_dims; d++)
         rows *= route->dims[d].size;
-    const tt_dim d[2] = {TT_DIM(rows, "expert_rows"), x->dims[x->n_dims - 1]};
+    const tt_dim d[2] = {route->n_dims == 1 ? route->dims[0] : TT_DIM(rows, TT_LABEL_ROWS),
+                         x->dims[x->n_dims - 1]};
     out[0] = tt_type_make(x->dtype, d, 2);
     return TT_OK;
 }
@@ -170,7 +171,7 @@ static void rows_of_one(tt_builder *b, const tt_shape_query *q, tt_value *const 
         outs[0] = tt_gather(b, in[0], by_slot(b, in[2], &t[1]));
         return;
     }
-    const tt_dim slots[2] = {TT_DIM(t[0].size * t[1].size, NULL), x->dims[2]};
+    const tt_dim slots[2] = {tt_slots_dim(&t[0], t[1].size), x->dims[2]};
     outs[0] = tt_gather(b, tt_reshape(b, in[0], slots, 2), in[2]);
 }
 
@@ -184,7 +185,7 @@ static void expand_rows(tt_builder *b, const tt_shape_query *q, tt_value *const 
     }
     const cut c = cut_of(b, route, counts);
     const tt_dim *places = q->in[2]->dims;
-    const tt_dim rows = TT_DIM(places[0].size * places[1].size, "expert_rows");
+    const tt_dim rows = TT_DIM(places[0].size * places[1].size, TT_LABEL_ROWS);
     tt_value *x = cut_dims(b, in[0], &c.parts, NULL, NULL);
     tt_value *at = q->in[0]->n_dims == 2 ? by_slot(b, route, &q->in[1]->dims[1]) : route;
     const tt_attrs_dims flat = dims_attrs(1, rows, rows),
@@ -204,7 +205,7 @@ static void expand_slots(tt_builder *b, const tt_shape_query *q, tt_value *const
     tt_value *route = in[2], *counts = in[3];
     const tt_dim *t = q->in[1]->dims, *places = q->in[2]->dims;
     if (q->in[2]->n_dims == 1) {
-        const tt_dim slots = TT_DIM(t[0].size * t[1].size, NULL);
+        const tt_dim slots = tt_slots_dim(&t[0], t[1].size);
         const tt_dim split[3] = {t[0], t[1], q->in[0]->dims[1]};
         outs[0] = tt_reshape(b, tt_scatter_add(b, in[0], route, slots), split, 3);
         return;
@@ -258,7 +259,7 @@ static void expand_of_rows(tt_builder *b, const tt_shape_query *q, tt_value *con
 {
     const tt_dim *t = q->in[1]->dims;
     if (q->in[2]->n_dims == 1) {
-        const tt_dim slots = TT_DIM(t[0].size * t[1].size, NULL);
+        const tt_dim slots = tt_slots_dim(&t[0], t[1].size);
         outs[0] = tt_gather(b, tt_reshape(b, in[1], &slots, 1), in[2]);
         return;
     }

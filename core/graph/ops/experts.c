@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/graph.h"
 #include "graph/ops/internal.h"
+#include <string.h>
 
 /* Mixture of experts without shapes that depend on data (R8): expert_sort sorts the slots (a token times
  * one of its k experts) by expert, and grouped_linear multiplies the sorted rows. The whole layer is in
  * expert_rows.c. */
+
+tt_dim tt_slots_dim(const tt_dim *tokens, int64_t k)
+{
+    const bool picked = tokens->label && !strcmp(tokens->label, TT_LABEL_PICKED);
+    return TT_DIM(tokens->size * k, picked ? TT_LABEL_PICKED_ROWS : TT_LABEL_ROWS);
+}
 
 static tt_status infer_sort(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -17,7 +25,7 @@ static tt_status infer_sort(const tt_shape_query *q, tt_type *out, tt_error *err
                              (long long)e->size);
     if (!tt_mul_i64(q->in[0]->dims[0].size, q->in[0]->dims[1].size, &slots) || slots > INT32_MAX)
         return tt_infer_fail(q, err, "there are more slots (tokens times k) than an i32 can count");
-    tt_dim rows = TT_DIM(slots, NULL);
+    tt_dim rows = tt_slots_dim(&q->in[0]->dims[0], q->in[0]->dims[1].size);
     out[0] = tt_type_make(TT_I32, &rows, 1);
     out[1] = tt_type_make(TT_I32, e, 1);
     return TT_OK;

@@ -47,6 +47,7 @@ void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd, const char *bia
 void tt_attention_print(const void *attrs, char *text, size_t size);
 
 /* Input i is i32 [G,P,E], or, if `one`, i32 [E]. */
+tt_dim tt_slots_dim(const tt_dim *tokens, int64_t k); /* tokens times k, labelled as rows */
 tt_status tt_want_expert_counts(const tt_shape_query *q, int i, bool one, tt_error *err);
 
 /* The dtype of an op with operands of dtypes a and b: the wider float (f64, f32, then bf16 or f16); a

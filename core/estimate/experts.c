@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "estimate/summary_impl.h"
+#include <string.h>
+
+/* What the summary says of experts that are cut over ranks: the rows of a layer on a rank, the bytes of
+ * the all-to-alls by axis, and the time of a step where routing is balanced and where it is skewed. */
+
+typedef struct expert_use {
+    int parts;                  /* the ranks of ep; 1: experts are not cut */
+    int64_t room, rows, skewed; /* of a layer on a rank; skewed: on the busiest one */
+    double sent;                /* bytes of all-to-alls per step that a rank sends */
+    tt_step_time time;          /* with skewed routing */
+} expert_use;
+
+static bool is_all_to_all(const tt_traffic *t)
+{
+    return !strncmp(t->name, "all_to_all over ", 16);
+}
+
+static expert_use use_of(const tt_plan_counts *c)
+{
+    const tt_axis *ep = tt_mesh_axis(&c->s->mesh, "ep");
+    expert_use u = {.parts = ep ? tt_mesh_degree(&c->s->mesh, &ep->atoms) : 1};
+    for (size_t i = 0; u.parts > 1 && i < c->g->nodes.n; i++) {
+        const tt_node *n = c->g->nodes.items[i];
+        const tt_value *v = n->n_out ? n->out[0] : NULL;
+        if (n->op != &tt_op_dispatch_pack)
+            continue;
+        const int64_t room =
+            tt_chunk(c->g->mesh, &v->type.dims[0], v->place.atom[0], v->place.n[0]);
+        u.room = TT_MAXV(u.room, room);
+    }
+    const double skew = TT_MIN(TT_MAXV(c->s->opts->expert_skew, 1.0), (double)u.parts);
+    u.rows = u.room / u.parts;
+    u.skewed = (int64_t)((double)u.rows * skew + 0.5);
+    for (int i = 0; i < c->n; i++)
+        u.sent += is_all_to_all(&c->t[i]) ? c->t[i].bytes : 0;
+    if (c->machine && c->s->opts->expert_skew > 0) {
+        c->s->graph->expert_skew = skew;
+        tt_step_time_of(c->s, c->machine, &u.time);
+        c->s->graph->expert_skew = 0;
+    }
+    return u;
+}
+
+/* Adds up the rows of the table of traffic that have the name of row `at`, which is the first of them. */
+static bool sum_of_axis(const tt_plan_counts *c, int at, double *bytes)
+{
+    *bytes = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (strcmp(c->t[i].name, c->t[at].name) != 0)
+            continue;
+        if (i < at)
+            return false;
+        *bytes += c->t[i].bytes;
+    }
+    return true;
+}
+
+void tt_experts_text(const tt_plan_counts *c, tt_str *o)
+{
+    const expert_use u = use_of(c);
+    double bytes;
+    if (!u.room)
+        return;
+    tt_str_printf(o,
+                  "experts     over %d ranks: each has room for %lld rows per layer, and %lld\n"
+                  "            of balanced routing\n",
+                  u.parts, (long long)u.room, (long long)u.rows);
+    for (int i = 0; i < c->n; i++)
+        if (is_all_to_all(&c->t[i]) && sum_of_axis(c, i, &bytes))
+            tt_str_printf(o, "  %-10s%.1f MiB %s; 1/%d of them is rows\n", "sent",
+                          bytes / (1 << 20), c->t[i].name, u.parts);
+    if (!(c->s->opts->expert_skew > 0))
+        return;
+    tt_str_printf(o,
+                  "  %-10s%lld rows on the busiest rank; memory and messages have that\n"
+                  "            room already",
+                  "skewed", (long long)u.skewed);
+    if (c->machine)
+        tt_str_printf(o, "; %.4g s per step, balanced %.4g", u.time.step, c->time.step);
+    tt_str_addc(o, '\n');
+}
+
+void tt_experts_json(const tt_plan_counts *c, tt_str *o)
+{
+    const expert_use u = use_of(c);
+    if (!u.room)
+        return;
+    tt_str_printf(o,
+                  ",\"experts\":{\"ranks\":%d,\"room\":%lld,\"balanced_rows\":%lld,"
+                  "\"all_to_all_bytes_sent\":%.0f",
+                  u.parts, (long long)u.room, (long long)u.rows, u.sent);
+    if (c->s->opts->expert_skew > 0)
+        tt_str_printf(o, ",\"skewed_rows\":%lld", (long long)u.skewed);
+    if (c->s->opts->expert_skew > 0 && c->machine)
+        tt_str_printf(o, ",\"skewed_step_time_s\":%.6g", u.time.step);
+    tt_str_addc(o, '}');
+}

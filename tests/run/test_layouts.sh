@@ -1,0 +1,92 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# One curve on the 18 layouts of torchtitan's issue 3029, where step 1 alone differs by 0.4 %: a model with latent attention and 8
+# experts, 8 samples a step. Prints a Markdown table (docs/parallel.md). TTRUN_LONG=1: 100 steps too, with the learned router and
+# with experts in turn. Rounding grows by then, on one rank as well: the limit is what other matrix products and accumulation do
+# to one rank.
+. "$(dirname "$0")/deviations.sh"
+job=$dir/layouts.json
+cat >"$job" <<JOB
+{ "spec": "deepseek_v3", "model": { "args": { "dim": 32, "n_layers": 8, "n_heads": 4, "hidden_dim": 64, "vocab_size": 262, "num_experts": 8,
+    "num_experts_per_tok": 3, "moe_intermediate_size": 24, "n_shared_experts": 1, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4, "v_head_dim": 8, "rope_scaling": null, "sequence_balance_loss_coef": 0.01 } },
+  "dataloader": { "path": ["text.txt"] }, "optimizer": { "lr": 0.002 }, "lr_scheduler": { "name": "constant", "warmup_steps": 0 },
+  "training": { "local_batch_size": 8, "global_batch_size": 8, "seq_len": 32, "steps": 10, "seed": 42 },
+  "metrics": { "log_freq": 1, "enable_tensorboard": false },
+  "checkpoint": { "interval": 100000, "enable_first_step_checkpoint": true, "keep_latest_k": 0 },
+  "comm": { "backend": "local" }, "backend": { "threads": 1 } }
+JOB
+steps=10
+# The name, how many samples a data rank has at a time, and the mesh. A pipeline cuts them into micro-batches.
+cat >"$dir/list" <<LIST
+fsdp2 1 $fsdp 2
+pp2 8 $pp 2
+cp2 1 $cp 2
+tp2 1 $tp 2
+fsdp2×tp2×pp2 4 $fsdp 2 $tp 2 $pp 2
+fsdp2×tp2×cp2 1 $fsdp 2 $tp 2 $cp 2
+tp2×pp2×cp2 8 $tp 2 $pp 2 $cp 2
+fsdp2×pp2×cp2 4 $fsdp 2 $pp 2 $cp 2
+ep2×fsdp2 1 $ep 2 $fsdp 2
+ep2×fsdp2×tp2×pp2 4 $ep 2 $fsdp 2 $tp 2 $pp 2
+ep2×fsdp2×tp2×cp2 1 $ep 2 $fsdp 2 $tp 2 $cp 2
+ep2×fsdp2×pp2×cp2 4 $ep 2 $fsdp 2 $pp 2 $cp 2
+ep8×fsdp8 1 $ep 8 $fsdp 8
+pp4 8 $pp 4
+pp8 8 $pp 8
+tp4 1 $tp 4
+cp4 1 $cp 4
+LIST
+
+at() { key_of "$1" loss | sed -n "s/^$2 //p" | cut -c1-9; }
+row() { # NAME LOSS_LIMIT OPTION...: a row of the table; the run in $dir/$name is compared with $dir/one
+    name=$1 allowed=$2
+    shift 2
+    train "$dir/$name" --training.steps $steps "$@"
+    loss=nan gradient=nan
+    [ "$rc" -eq 0 ] && loss=$(farthest "$dir/$name" loss) && gradient=$(gradients "$dir/$name")
+    echo "| $name | $(at "$dir/$name" 1) | $(at "$dir/$name" 5) | $(at "$dir/$name" $steps) | $loss | $gradient |"
+    within "$loss" "$allowed" && within "$gradient" 1e-3
+}
+table() { # LOSS_LIMIT OPTION...
+    limit=$1
+    shift
+    echo "| layout | loss at step 1 | step 5 | step $steps | loss: largest relative deviation | gradients of step 1 |"
+    echo "|---|---|---|---|---|---|"
+    row one 0 "$@"
+    ok "table_has_one_rank"
+    while read -r layout samples options; do
+        # shellcheck disable=SC2086
+        row "$layout" "$limit" "$@" --training.local_batch_size "$samples" $options
+        ok "curve_of_$layout"
+        rm -rf "${dir:?}/$layout"
+    done <"$dir/list"
+}
+table 1e-5
+
+# One rank with other rounding: the largest deviation is in $most.
+rounding() { # OPTION...
+    most=0
+    row one 0 "$@"
+    while read -r layout options; do
+        # shellcheck disable=SC2086
+        row "one_rank_$layout" 1 "$@" $options
+        ok "rounding_of_one_rank_$layout"
+        most=$(awk -v a="$most" -v b="$loss" 'BEGIN {print (a + 0 > b + 0 ? a : b)}')
+        rm -rf "${dir:?}/one_rank_$layout"
+    done <<LIST
+accumulation --training.local_batch_size 1
+own_products --backend.blas own
+fma --backend.blas own --backend.f32_products fma
+LIST
+    rm -rf "$dir/one"
+}
+if [ -n "${TTRUN_LONG-}" ]; then
+    steps=100
+    for turn in false true; do
+        rm -rf "$dir/one"
+        rounding --debug.moe_force_load_balance $turn
+        table "$(awk -v m="$most" 'BEGIN {print 5 * m}')" --debug.moe_force_load_balance $turn
+    done
+fi
+exit $failed
