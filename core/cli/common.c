@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Functions that several subcommands use. */
@@ -162,6 +163,28 @@ static void print_line(const char *prefix, const char *text)
     tt_str_free(&o);
 }
 
+/* torchrun names this file in the environment of each rank and shows what the first failing rank
+ * wrote. The members are those of torch.distributed.elastic's ErrorHandler; an error file that a
+ * launcher's other process wrote before is replaced. It is written beside stderr, which has the
+ * error in any case, so a failure is a warning. */
+static void write_error_file(const char *text)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    if (!path || !*path)
+        return;
+    tt_str o = {0};
+    tt_str_add(&o, "{\"message\": {\"message\": ");
+    tt_str_json(&o, text);
+    tt_str_printf(&o, ", \"extraInfo\": {\"py_callstack\": \"\", \"timestamp\": \"%lld\"}}}\n",
+                  (long long)time(NULL));
+    FILE *f = fopen(path, "we");
+    const bool written = f && fwrite(tt_str_get(&o), 1, o.n, f) == o.n;
+    if ((f && fclose(f) != 0) || !written)
+        tt_log(TT_WARN, "cli", "TORCHELASTIC_ERROR_FILE: cannot write %s: %s", path,
+               strerror(errno));
+    tt_str_free(&o);
+}
+
 void tt_cli_report(tt_status s, tt_error *err)
 {
     if (s == TT_OK || !err->text[0]) /* another rank prints the error, or it is printed already */
@@ -171,6 +194,8 @@ void tt_cli_report(tt_status s, tt_error *err)
         tt_log(TT_WARN, "train", "%s", err->text);
     else
         print_line(tt_error_place(err->text) ? "" : "ttrun: ", err->text);
+    if (s != TT_ESIGNAL)
+        write_error_file(err->text);
     err->text[0] = 0;
 }
 

@@ -307,7 +307,8 @@ static const tt_option converters_names[] = {
 };
 
 static const tt_option sinks_names[] = {
-    KEY(name, STRING, NULL, "metrics plugin: jsonl, tensorboard or one of your own"),
+    KEY(name, STRING, NULL,
+        "metrics plugin: jsonl, tensorboard, csv, prometheus, wandb or your own"),
 };
 
 static const tt_option checkpoint_options[] = {

@@ -81,9 +81,11 @@ static void test_reserved_names_of_ours_are_keys(void **state)
 
 static void test_reserved_errors_have_their_place(void **state)
 {
-    assert_string_equal(refusal(*state, "{\n \"metrics\": {\"enable_wandb\": true}}", NULL),
-                        "job.json:2:14: metrics.enable_wandb: not yet: metrics.jsonl and "
-                        "TensorBoard files are written, and metrics.sinks takes plugins");
+    assert_string_equal(
+        refusal(*state, "{\n \"metrics\": {\"enable_wandb\": true}}", NULL),
+        "job.json:2:14: metrics.enable_wandb: metrics.sinks with {\"name\": \"wandb\"} "
+        "writes an offline run for `wandb sync`; there are jsonl, tensorboard, "
+        "csv and prometheus too");
     assert_string_equal(refusal(*state, "{\"per_device_train_batch_size\": 4}", NULL),
                         "job.json:1:2: per_device_train_batch_size: the same as "
                         "training.local_batch_size (Hugging Face's name)");
