@@ -68,11 +68,11 @@ verdict mini_passes_every_stage $?
 # a job with all three, and text of its own
 cat >"$dir/job.json" <<JOB
 {"model": {"name": "mini"}, "dataloader": {"path": ["$SRC/include/ttrun/*.h"]}, "dump_folder": "$dir/run",
- "optimizer": {"name": "lion", "lr": 1e-3}, "lr_scheduler": {"name": "cosine_restarts", "warmup_steps": 2},
+ "optimizer": {"name": "signum", "lr": 1e-3}, "lr_scheduler": {"name": "triangle", "min_lr_factor": 0.5},
  "training": {"local_batch_size": 4, "seq_len": 64, "steps": 20}, "metrics": {"log_freq": 1}}
 JOB
 TTRUN_PLUGIN_PATH=$dir/examples "$TTRUN" "$dir/job.json" >"$dir/log" 2>&1
-verdict mini_lion_cosine_restarts_train $?
+verdict mini_signum_triangle_train $?
 loss_of() { sed -n "s/^{\"step\":$1,.*\"loss\":\([0-9.]*\),.*/\1/p" "$dir/run/metrics.jsonl"; }
 awk "BEGIN {exit !($(loss_of 20) < 0.9 * $(loss_of 1))}" 2>"$dir/log"
 verdict the_loss_falls $?

@@ -13,7 +13,7 @@ install_puts_files() {
     make MODE="$mode" install DESTDIR="$root" PREFIX=/opt/t >"$TMPDIR/log" 2>&1 || { cat "$TMPDIR/log"; return 1; }
     for f in bin/ttrun lib/libttrun.so.0 lib/libttrun.so lib/pkgconfig/ttrun.pc include/ttrun/ttrun.h \
         share/man/man1/ttrun.1 share/bash-completion/completions/ttrun share/ttrun/plugin.mk \
-        share/doc/ttrun/docs/sdk.md share/doc/ttrun/configs/llama3_debug.json share/doc/ttrun/examples/lion/lion.c; do
+        share/doc/ttrun/docs/sdk.md share/doc/ttrun/configs/llama3_debug.json share/doc/ttrun/examples/signum/signum.c; do
         [ -e "$root/opt/t/$f" ] || { echo "missing $f"; return 1; }
     done
     (cd "$BUILD/plugins" && ls -d */*.so */*.json) >"$TMPDIR/built"

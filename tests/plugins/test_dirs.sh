@@ -4,9 +4,9 @@
 # --only-plugin-dirs leaves it out.
 . "$(dirname "$0")/../run/lib.sh"
 unset TTRUN_PLUGIN_PATH
-build() { # NAME FILE: the example lion under another name
-    mkdir -p "$(dirname "$2")" && sed "s/\"lion\"/\"$1\"/g" "$SRC/examples/lion/lion.c" >"$dir/lion.c" &&
-        cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" "$dir/lion.c" "-L$BUILD" -lttrun -lm -o "$2"
+build() { # NAME FILE: the example signum under another name
+    mkdir -p "$(dirname "$2")" && sed "s/\"signum\"/\"$1\"/g" "$SRC/examples/signum/signum.c" >"$dir/signum.c" &&
+        cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" "$dir/signum.c" "-L$BUILD" -lttrun -lm -o "$2"
 }
 build mine "$dir/mine/mine.so" && build adamw "$dir/over/adamw.so" && build adamw "$dir/deep/sub/other.so"
 ok plugins_build
@@ -64,7 +64,7 @@ ok the_plugins_of_another_build_are_one_line
 # what a file has is read from its bytes: one that only mentions the names of a job's parts is not opened
 mkdir -p "$dir/watch/optimizers" &&
     { printf '#include <unistd.h>\n__attribute__((constructor)) static void opened(void) { write(2, "OPENED\\n", 7); }\nconst char *const mentioned[] = {"llama3", "adamw", "text", "jsonl", "shm"};\n' &&
-        sed 's/"lion"/"watch"/g' "$SRC/examples/lion/lion.c"; } >"$dir/watch.c" &&
+        sed 's/"signum"/"watch"/g' "$SRC/examples/signum/signum.c"; } >"$dir/watch.c" &&
     cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" "$dir/watch.c" "-L$BUILD" -lttrun -lm -o "$dir/watch/optimizers/watch.so" &&
     run --plugin-dir "$dir/watch" --nproc 2 --comm.backend local --parallelism.data_parallel_shard_degree 2 && [ $rc -eq 0 ] && ! grep -q OPENED "$dir/err" &&
     run --plugin-dir "$dir/watch" --optimizer.name watch && [ $rc -eq 0 ] && grep -q OPENED "$dir/err"

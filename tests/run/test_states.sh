@@ -45,7 +45,6 @@ ok bitwise_with_states_in_host_memory
 for name in sgd lion; do
     options=--optimizer.momentum\ 0.9
     [ $name = sgd ] || options=
-    [ $name = sgd ] || cc -std=c11 -w -O1 -fPIC -shared -fvisibility=hidden "-I$SRC/include" "$SRC/examples/lion/lion.c" "-L$BUILD" -lttrun -lm -o "$dir/plugins/lion.so"
     train "$dir/$name" $mine --optimizer.name $name --optimizer.lr 1e-3 $options $bf16
     [ "$rc" -eq 0 ] && [ "$(dtypes "$dir/$name/checkpoint/step-10" optimizer.state)" = BF16 ]
     ok "any_optimizer_$name"

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lion: the sign of an interpolated momentum. Chen et al. 2023, arXiv:2302.06675, Algorithm 2. */
+/* signum: the sign of a mean gradient. Bernstein et al. 2018, arXiv:1802.04434. */
 #include <ttrun/optimizer.h>
 
 typedef struct {
-    double lr, beta1, beta2, decay;
+    double lr, momentum, decay;
 } config;
 
 static const tt_option options[] = {
-    {"lr",           "peak rate",    TT_OPT_FLOAT, offsetof(config, lr),    "1e-4", 0, 1e3, NULL, 0, NULL},
-    {"beta1",        "of the step",  TT_OPT_FLOAT, offsetof(config, beta1), "0.9",  0, 1,   NULL, 0, NULL},
-    {"beta2",        "of the state", TT_OPT_FLOAT, offsetof(config, beta2), "0.99", 0, 1,   NULL, 0, NULL},
-    {"weight_decay", "decay",        TT_OPT_FLOAT, offsetof(config, decay), "0.1",  0, 1e3, NULL, 0, NULL},
+    {"lr",           "peak rate",            TT_OPT_FLOAT, offsetof(config, lr),       "1e-4", 0, 1e3, NULL, 0, NULL},
+    {"momentum",     "of the mean gradient", TT_OPT_FLOAT, offsetof(config, momentum), "0.9",  0, 1,
+     NULL,                                                                                                   0, NULL},
+    {"weight_decay", "decay",                TT_OPT_FLOAT, offsetof(config, decay),    "0.1",  0, 1e3, NULL, 0, NULL},
 };
 
 /* a * x + (1 - a) * y */
@@ -25,15 +25,15 @@ static void describe_update(const void *cfg, tt_builder *b,
     const config *c = (const config *)cfg;
     tt_value *zero = tt_const(b, 0.0, TT_F32), *one = tt_const(b, 1.0, TT_F32);
     tt_value *m = tt_optimizer_state(b, u, "exp_avg");
-    tt_value *d = mix(b, c->beta1, m, u->grad);
+    tt_value *d = mix(b, c->momentum, m, u->grad);
     tt_value *sign = tt_select(b, tt_less(b, d, zero), tt_neg(b, one),
                                tt_select(b, tt_equal(b, d, zero), zero, one));
     tt_value *step = tt_add(b, sign, tt_scale(b, u->param, c->decay));
     tt_assign(b, u->param, tt_sub(b, u->param, tt_mul(b, tt_cast(b, u->lr, TT_F32), step)));
-    tt_assign(b, m, mix(b, c->beta2, m, u->grad));
+    tt_assign(b, m, d);
 }
 
 static const tt_optimizer_vt vt = {sizeof(vt), describe_update, "lr"};
 static const tt_component parts[] = {
-    TT_COMPONENT(TT_KIND_OPTIMIZER, "lion", "Lion", config, options, &vt)};
-TT_PLUGIN("lion", "1.0", parts);
+    TT_COMPONENT(TT_KIND_OPTIMIZER, "signum", "Signum", config, options, &vt)};
+TT_PLUGIN("signum", "1.0", parts);
