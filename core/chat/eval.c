@@ -21,6 +21,13 @@ tt_jvalue *tt_jfail(tt_jenv *e, const char *fmt, ...)
     return tt_j_undefined(e->arena, "");
 }
 
+tt_jvalue *tt_jtaken(tt_jenv *e, const tt_jtext *text)
+{
+    if (text->full)
+        return tt_jfail(e, "a text of more than %zu MiB", TT_J_MOST_TEXT >> 20);
+    return tt_jtext_string(e->arena, text);
+}
+
 static void set_var(tt_jenv *e, const char *name, tt_jvalue *v)
 {
     tt_j_put(e->arena, e->frame->vars, tt_j_text(e->arena, name, strlen(name), TT_TAG_TEMPLATE), v);
@@ -242,7 +249,7 @@ static tt_jvalue *call_macro(tt_jenv *e, const tt_jnode *m, const tt_jargs *a)
     e->out = out;
     e->frame = was;
     e->calls--;
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 static tt_jvalue *call_named(tt_jenv *e, const char *name, const tt_jargs *a)
@@ -433,7 +440,7 @@ static tt_jvalue *captured(tt_jenv *e, const tt_jnode *body)
     e->out = &text;
     eval_body(e, body);
     e->out = out;
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 /* The filters of {% filter %}, whose innermost value is the text. */
@@ -501,7 +508,7 @@ static void eval_body(tt_jenv *e, const tt_jnode *n)
     for (size_t i = 0; i < n->n && e->flow == TT_JF_NONE && may_go_on(e); i++) {
         if (n->sub[i])
             eval_statement(e, n->sub[i]);
-        if (e->out->n > TT_J_MOST_TEXT)
+        if (e->out->full)
             tt_jfail(e, "a text of more than %zu MiB", TT_J_MOST_TEXT >> 20);
     }
 }

@@ -6,7 +6,6 @@
 /* What eval.c, filters.c, tests.c and methods.c share. An error sticks: failed is set, and what is evaluated
  * then has no meaning. */
 
-#define TT_J_MOST_TEXT ((size_t)16 << 20)    /* bytes of a string or of the output */
 #define TT_J_MOST_MEMORY ((size_t)512 << 20) /* of a render */
 #define TT_J_MOST_STEPS 20000000
 #define TT_J_MOST_RANGE 100000
@@ -49,6 +48,8 @@ int64_t tt_jarg_int(const tt_jargs *a, size_t i, const char *name, int64_t fallb
 tt_jvalue *tt_jitems(tt_jenv *e, const tt_jvalue *v);
 tt_jvalue *tt_jattribute(tt_jenv *e, tt_jvalue *of, const char *name);
 tt_jvalue *tt_jitem(tt_jenv *e, tt_jvalue *of, const tt_jvalue *key);
+/* The text as a value; an error if it is too long. */
+tt_jvalue *tt_jtaken(tt_jenv *e, const tt_jtext *text);
 /* v as text with its tags. */
 tt_jvalue *tt_jstring_of(tt_jenv *e, tt_jvalue *v);
 

@@ -96,17 +96,17 @@ static tt_jvalue *filter_join(tt_jenv *e, const tt_jargs *a)
         if (i && by)
             tt_jtext_value(e->arena, &text, by);
         tt_jtext_value(e->arena, &text, path ? attribute_path(e, v, path) : v);
-        if (text.n > TT_J_MOST_TEXT)
+        if (text.full)
             return tt_jfail(e, "a text of more than %zu MiB", TT_J_MOST_TEXT >> 20);
     }
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 static tt_jvalue *filter_tojson(tt_jenv *e, const tt_jargs *a)
 {
     tt_jtext text = {0};
     tt_jtext_json(e->arena, &text, a->v[0], (int)tt_jarg_int(a, 1, "indent", -1), 0);
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 static tt_jvalue *pair(tt_jenv *e, tt_jvalue *key, tt_jvalue *value)
@@ -273,7 +273,7 @@ static tt_jvalue *filter_reverse(tt_jenv *e, const tt_jargs *a)
         if (a->v[0]->type == TT_J_STRING)
             tt_jtext_value(e->arena, &text, items->u.list.items[i]);
     }
-    return a->v[0]->type == TT_J_STRING ? tt_jtext_string(e->arena, &text) : list;
+    return a->v[0]->type == TT_J_STRING ? tt_jtaken(e, &text) : list;
 }
 
 /* By a path of each item, or by the items themselves; letters without case unless case_sensitive. Stable. */
@@ -410,7 +410,7 @@ static tt_jvalue *filter_indent(tt_jenv *e, const tt_jargs *a)
         begins = s->s[i] == '\n';
         tt_jtext_add(e->arena, &text, s->s + i, 1, s->tags ? s->tags + i : NULL, TT_TAG_TEMPLATE);
     }
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 static tt_jvalue *filter_escape(tt_jenv *e, const tt_jargs *a)
@@ -425,7 +425,7 @@ static tt_jvalue *filter_escape(tt_jenv *e, const tt_jargs *a)
         tt_jtext_add(e->arena, &text, at ? names[at - plain] : c,
                      at ? strlen(names[at - plain]) : 1, NULL, tag);
     }
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 static tt_jvalue *filter_safe(tt_jenv *e, const tt_jargs *a)

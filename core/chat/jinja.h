@@ -88,7 +88,11 @@ typedef struct tt_jtext {
     uint8_t *generated; /* 1: within {% generation %} */
     size_t n, cap;
     uint8_t generating;
+    bool full; /* it would have more than TT_J_MOST_TEXT bytes: the rest is left out */
+    int depth; /* of the value that is being printed; deeper than TT_J_MOST_DEPTH "..." takes its place */
 } tt_jtext;
+#define TT_J_MOST_TEXT ((size_t)16 << 20)
+#define TT_J_MOST_DEPTH 100
 void tt_jtext_add(tt_arena *a, tt_jtext *t, const char *s, size_t n, const tt_tag *tags,
                   tt_tag tag);
 void tt_jtext_value(tt_arena *a, tt_jtext *t, const tt_jvalue *v); /* as Python's str() */

@@ -73,7 +73,7 @@ tt_jvalue *tt_jcase(tt_jenv *e, const tt_jvalue *v, char how)
         tt_jtext_add(e->arena, &text, (const char *)out, (size_t)n, NULL, tag);
         at += (size_t)k;
     }
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 static void add_slice(tt_jenv *e, tt_jtext *text, const tt_jstring *s, size_t begin, size_t end)
@@ -95,13 +95,13 @@ tt_jvalue *tt_jreplace(tt_jenv *e, const tt_jvalue *v, const tt_jvalue *from, co
         const size_t found = (size_t)(hit - s->s);
         add_slice(e, &text, s, at, found);
         tt_jtext_value(e->arena, &text, to);
-        if (text.n > TT_J_MOST_TEXT)
+        if (text.full)
             return tt_jfail(e, "a text of more than %zu MiB", TT_J_MOST_TEXT >> 20);
         at = found + f->n;
         most--;
     }
     add_slice(e, &text, s, at, s->n);
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 /* ---- methods of texts ---- */

@@ -39,7 +39,7 @@ tt_jvalue *tt_jslice(tt_jenv *e, const tt_jnode *node)
     tt_jtext text = {0};
     for (size_t i = 0; i < list->u.list.n; i++)
         tt_jtext_value(e->arena, &text, list->u.list.items[i]);
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 /* ---- operators ---- */
@@ -50,7 +50,7 @@ tt_jvalue *tt_jstring_of(tt_jenv *e, tt_jvalue *v)
     if (v->type == TT_J_STRING)
         return v;
     tt_jtext_value(e->arena, &text, v);
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 static tt_jvalue *concatenate(tt_jenv *e, tt_jvalue *a, tt_jvalue *b)
@@ -58,9 +58,9 @@ static tt_jvalue *concatenate(tt_jenv *e, tt_jvalue *a, tt_jvalue *b)
     tt_jtext text = {0};
     tt_jtext_value(e->arena, &text, a);
     tt_jtext_value(e->arena, &text, b);
-    if (text.n > TT_J_MOST_TEXT)
+    if (text.full)
         return tt_jfail(e, "a text of more than %zu MiB", TT_J_MOST_TEXT >> 20);
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 static bool is_numeric(const tt_jvalue *v)
@@ -126,7 +126,7 @@ static tt_jvalue *repeat(tt_jenv *e, const tt_jvalue *s, int64_t times)
         return tt_jfail(e, "a text of more than %zu MiB", TT_J_MOST_TEXT >> 20);
     for (int64_t i = 0; i < times && s->u.string.n; i++)
         tt_jtext_value(e->arena, &text, s);
-    return tt_jtext_string(e->arena, &text);
+    return tt_jtaken(e, &text);
 }
 
 static tt_jvalue *join_lists(tt_jenv *e, const tt_jvalue *a, const tt_jvalue *b)

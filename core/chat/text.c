@@ -8,6 +8,10 @@
 
 void tt_jtext_add(tt_arena *a, tt_jtext *t, const char *s, size_t n, const tt_tag *tags, tt_tag tag)
 {
+    if (n > TT_J_MOST_TEXT - t->n) {
+        t->full = true;
+        return;
+    }
     if (t->n + n + 1 > t->cap) {
         const size_t cap = 2 * (t->n + n) + 64;
         char *bytes = tt_arena_alloc(a, cap);
@@ -93,8 +97,22 @@ static void add_list_repr(tt_arena *a, tt_jtext *t, const tt_jlist *l)
     add_constant(a, t, !l->is_tuple ? "]" : l->n == 1 ? ",)" : ")");
 }
 
+/* A namespace may have itself as a member. */
+static bool goes_deeper(tt_arena *a, tt_jtext *t)
+{
+    if (t->full)
+        return false;
+    if (++t->depth <= TT_J_MOST_DEPTH)
+        return true;
+    t->depth--;
+    add_constant(a, t, "...");
+    return false;
+}
+
 void tt_jtext_repr(tt_arena *a, tt_jtext *t, const tt_jvalue *v)
 {
+    if (!goes_deeper(a, t))
+        return;
     if (v->type == TT_J_STRING) {
         add_string_repr(a, t, &v->u.string);
     } else if (v->type == TT_J_LIST) {
@@ -111,6 +129,7 @@ void tt_jtext_repr(tt_arena *a, tt_jtext *t, const tt_jvalue *v)
     } else {
         tt_jtext_value(a, t, v);
     }
+    t->depth--;
 }
 
 void tt_jtext_value(tt_arena *a, tt_jtext *t, const tt_jvalue *v)
@@ -208,6 +227,8 @@ static void add_json_list(tt_arena *a, tt_jtext *t, const tt_jlist *l, int inden
 
 void tt_jtext_json(tt_arena *a, tt_jtext *t, const tt_jvalue *v, int indent, int depth)
 {
+    if (!goes_deeper(a, t))
+        return;
     if (v->type == TT_J_STRING)
         add_json_string(a, t, &v->u.string);
     else if (v->type == TT_J_LIST)
@@ -220,6 +241,7 @@ void tt_jtext_json(tt_arena *a, tt_jtext *t, const tt_jvalue *v, int indent, int
         add_constant(a, t, v->u.boolean ? "true" : "false");
     else
         tt_jtext_value(a, t, v);
+    t->depth--;
 }
 
 tt_jvalue *tt_jtext_string(tt_arena *a, const tt_jtext *t)

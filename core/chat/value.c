@@ -142,25 +142,28 @@ static double value_as_real(const tt_jvalue *v)
                                   : (double)v->u.integer;
 }
 
-static bool lists_equal(const tt_jvalue *a, const tt_jvalue *b)
+/* Values that are nested deeper than TT_J_MOST_DEPTH are not equal, unless they are the same. */
+static bool equal_within(const tt_jvalue *a, const tt_jvalue *b, int depth);
+
+static bool lists_equal(const tt_jvalue *a, const tt_jvalue *b, int depth)
 {
     bool equal = a->u.list.n == b->u.list.n && a->u.list.is_tuple == b->u.list.is_tuple;
     for (size_t i = 0; equal && i < a->u.list.n; i++)
-        equal = tt_j_equal(a->u.list.items[i], b->u.list.items[i]);
+        equal = equal_within(a->u.list.items[i], b->u.list.items[i], depth);
     return equal;
 }
 
-static bool dicts_equal(const tt_jvalue *a, const tt_jvalue *b)
+static bool dicts_equal(const tt_jvalue *a, const tt_jvalue *b, int depth)
 {
     bool equal = a->u.dict.n == b->u.dict.n;
     for (size_t i = 0; equal && i < a->u.dict.n; i++) {
         const tt_jvalue *other = tt_j_find(b, a->u.dict.keys[i]);
-        equal = other && tt_j_equal(a->u.dict.values[i], other);
+        equal = other && equal_within(a->u.dict.values[i], other, depth);
     }
     return equal;
 }
 
-bool tt_j_equal(const tt_jvalue *a, const tt_jvalue *b)
+static bool equal_within(const tt_jvalue *a, const tt_jvalue *b, int depth)
 {
     int order;
     if (is_number(a) && is_number(b))
@@ -172,15 +175,20 @@ bool tt_j_equal(const tt_jvalue *a, const tt_jvalue *b)
         return a->u.string.n == b->u.string.n &&
                !memcmp(a->u.string.s, b->u.string.s, a->u.string.n);
     case TT_J_LIST:
-        return lists_equal(a, b);
+        return a == b || (depth < TT_J_MOST_DEPTH && lists_equal(a, b, depth + 1));
     case TT_J_DICT:
-        return a == b || dicts_equal(a, b);
+        return a == b || (depth < TT_J_MOST_DEPTH && dicts_equal(a, b, depth + 1));
     case TT_J_NONE:
     case TT_J_UNDEFINED:
         return true;
     default:
         return a == b;
     }
+}
+
+bool tt_j_equal(const tt_jvalue *a, const tt_jvalue *b)
+{
+    return equal_within(a, b, 0);
 }
 
 bool tt_j_compare(const tt_jvalue *a, const tt_jvalue *b, int *order)

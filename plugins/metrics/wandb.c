@@ -20,7 +20,7 @@
  * wandb/proto/wandb_internal.proto; LevelDB, doc/log_format.md. */
 
 typedef struct {
-    const char *project, *entity, *name, *group, *notes;
+    const char *project, *entity, *run_name, *group, *notes;
     tt_strings tags;
 } config;
 
@@ -30,7 +30,7 @@ typedef struct {
 static const tt_option options[] = {
     TEXT(project, "\"ttrun\"", "project of the run"),
     TEXT(entity, "null", "user or team; null = the one who runs wandb sync"),
-    TEXT(name, "null", "shown name of the run; null = the last part of dump_folder"),
+    TEXT(run_name, "null", "shown name of the run; null = the last part of dump_folder"),
     TEXT(group, "null", "group of runs"),
     TEXT(notes, "null", "a longer description"),
     TT_OPTION(config, tags, TT_OPT_STRINGS, "[]", 0, 0, "tags of the run"),
@@ -253,7 +253,10 @@ static tt_status write_run(sink *s, const config *c, const char *id, const tt_me
     wandb_text(run, 2, c->entity);
     wandb_text(run, 3, c->project);
     wandb_text(run, 6, c->group);
-    wandb_text(run, 8, c->name ? c->name : slash && slash[1] ? slash + 1 : env->dump_folder);
+    wandb_text(run, 8,
+               c->run_name         ? c->run_name
+               : slash && slash[1] ? slash + 1
+                                   : env->dump_folder);
     wandb_text(run, 9, c->notes);
     for (size_t i = 0; i < c->tags.n; i++)
         wandb_text(run, 10, c->tags.items[i]);

@@ -9,7 +9,9 @@
 
 /* The pieces of these tiny jobs have so few rows that AMX tiles are used for the unsplit
  * products only. */
-#define FMA " backend.f32_products fma"
+/* Our own tiles: an element's bits do not depend on how many rows a product has, as with OpenBLAS, which machines without
+ * AVX-512 use by default, they may. */
+#define FMA " backend.f32_products fma backend.blas own"
 #define PIECES " parallelism.enable_async_tensor_parallel true"
 #define TP(n) "parallelism.tensor_parallel_degree " #n
 

@@ -8,7 +8,9 @@
 static void test_constant_is_one_after_its_warmup(void **state)
 {
     (void)state;
-    const config none = {0}, four = {.warmup_steps = 4}, longer = {.warmup_steps = 40};
+    const double no = (double)NAN;
+    const config none = {.warmup_ratio = no}, four = {.warmup_steps = 4, .warmup_ratio = no},
+                 longer = {.warmup_steps = 40, .warmup_ratio = no};
     assert_true(factor(&none, 0, 10) == 1.0);
     assert_true(factor(&four, 0, 10) == 0.25);
     assert_true(factor(&four, 3, 10) == 1.0);

@@ -60,12 +60,16 @@ static void write_job(const tt_section_doc *d, const char *key, const char *valu
     const bool args = dot != NULL;
     size_t n = strlen(d->key);
     const bool list = n > 2 && strcmp(d->key + n - 2, "[]") == 0;
+    const char *in = list ? strchr(d->key, '.') : NULL; /* metrics.sinks[] */
     if (list)
         n -= 2;
     tt_str_printf(path, "%.*s%s%s%s", (int)n, d->key, list ? "[0]" : "", n ? "." : "", key);
     if (args && d->component)
         tt_str_printf(job, "{\"%.*s\": {\"%s\": \"%s\", \"args\": {", (int)(dot - d->key), d->key,
                       strncmp(d->key, "comm", 4) == 0 ? "backend" : "name", d->component);
+    else if (in)
+        tt_str_printf(job, "{\"%.*s\": {\"%.*s\": [{", (int)(in - d->key), d->key,
+                      (int)(d->key + n - in - 1), in + 1);
     else if (n)
         tt_str_printf(job, "{\"%.*s\": %s{", (int)n, d->key, list ? "[" : "");
     else
@@ -74,6 +78,7 @@ static void write_job(const tt_section_doc *d, const char *key, const char *valu
         tt_str_printf(job, "\"name\": \"%s\",", d->component);
     tt_str_printf(job, "\n\"%s\": %s\n%s", key, value,
                   args   ? "}}}"
+                  : in   ? "}]}}"
                   : list ? "}]}"
                   : n    ? "}}"
                          : "}");
