@@ -9,12 +9,12 @@ has_mpirun && [ -e "$PLUGINS/comms/mpi.so" ] && backends="local shm mpi" && allo
 
 # ---- the same bits, on and off ----
 while read -r name options; do
-    plain=$(echo "$options" | sed 's/--parallelism.enable_async_tensor_parallel true//') # pieces change no bit either
-    train "$dir/off" --comm.backend local --comm.overlap off --training.steps 3 --checkpoint.interval 3 $plain
+    plain=$(echo "$options" | sed 's/--parallelism.enable_async_tensor_parallel true//') # pieces change no bit of our own tiles either
+    train "$dir/off" --comm.backend local --comm.overlap off --backend.blas own --training.steps 3 --checkpoint.interval 3 $plain
     [ "$rc" -eq 0 ] || echo "# off: $(tail -n 1 "$dir/err")"
     losses "$dir/off/metrics.jsonl" >"$dir/a"
     for backend in $backends; do
-        train "$dir/on" --comm.backend $backend --comm.overlap on --training.steps 3 --checkpoint.interval 3 \
+        train "$dir/on" --comm.backend $backend --comm.overlap on --backend.blas own --training.steps 3 --checkpoint.interval 3 \
             --debug.dump_graph "$dir/graphs" $options
         [ "$rc" -eq 0 ] && [ "$(wc -l <"$dir/a")" -eq 3 ] && losses "$dir/on/metrics.jsonl" | cmp -s - "$dir/a" &&
             [ "$(hash_of "$dir/off/checkpoint/step-3")" = "$(hash_of "$dir/on/checkpoint/step-3")" ] &&
