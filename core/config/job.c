@@ -365,8 +365,25 @@ static tt_status check_section(const tt_job *job, size_t i, tt_error *err)
     return tt_config_fail_unknown(job, job->root, i, "", NULL, 0, err);
 }
 
+/* A key with a dot is a path on the command line; in a file it would be read by nobody. */
+static tt_status check_dots(const tt_job *job, tt_error *err)
+{
+    const tt_json *root = job->root;
+    for (size_t i = 0; i < root->n; i++) {
+        const char *key = root->keys[i], *dot = strchr(key, '.');
+        if (dot && dot > key && dot[1] && !tt_reserved_find(key))
+            return tt_config_fail(root->items[i], &root->key_pos[i], tt_config_key(job->arena, key),
+                                  err,
+                                  "in a job file it is written {\"%.*s\": {\"%s\": …}}; names with "
+                                  "dots are for the command line",
+                                  (int)(dot - key), key, dot + 1);
+    }
+    return TT_OK;
+}
+
 tt_status tt_job_finish(tt_job *job, tt_error *err)
 {
+    TT_TRY(check_dots(job, err));
     for (size_t i = 0; i < job->root->n; i++)
         if (!claimed(job, job->root->keys[i]))
             TT_TRY(check_section(job, i, err));
