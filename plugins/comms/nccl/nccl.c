@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "nccl.h"
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,14 @@ static void *ending_main(void *arg)
     return NULL;
 }
 
+/* This plugin is not unloaded any more: a thread that was left alone runs its code. */
+static void stay_loaded(void)
+{
+    Dl_info here;
+    if (dladdr(&nccl, &here) && here.dli_fname)
+        (void)dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
 /* NCCL may wait for ranks that are gone: two seconds are enough for those that are not. */
 static void end_links(nccl_world *w, bool ok)
 {
@@ -151,7 +160,6 @@ static void end_links(nccl_world *w, bool ok)
         ending_free(e);
         return;
     }
-    pthread_detach(thread);
     const int64_t until = nccl_now_ns() + CLOSE_NS;
     const struct timespec ts = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
     pthread_mutex_lock(&e->lock);
@@ -160,10 +168,14 @@ static void end_links(nccl_world *w, bool ok)
     const bool done = e->done;
     e->left = !done;
     pthread_mutex_unlock(&e->lock);
-    if (done)
+    if (done) { /* joined, because its last instructions are code of this plugin, which may be unloaded next */
+        pthread_join(thread, NULL);
         ending_free(e);
-    else
-        tt_log(TT_WARN, "comm", "NCCL did not end within 2 s; it is left alone");
+        return;
+    }
+    pthread_detach(thread);
+    stay_loaded();
+    tt_log(TT_WARN, "comm", "NCCL did not end within 2 s; it is left alone");
 }
 
 static void world_close(void *self, int ok)
