@@ -48,6 +48,22 @@ tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err)
                     : TT_OK;
 }
 
+/* One byte per word, so that the maximum of the ranks' words is the one text. */
+tt_status tt_share_text(tt_dist *d, const char *mine, char *text, size_t n, tt_error *err)
+{
+    int32_t *words = calloc(n, sizeof *words);
+    if (!words)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a text of %zu bytes", n);
+    for (size_t i = 0; mine && i + 1 < n && mine[i]; i++)
+        words[i] = (unsigned char)mine[i];
+    const tt_status s =
+        d->vt ? d->vt->all_reduce(d->all, words, (int64_t)n, TT_I32, TT_MAX, err) : TT_OK;
+    for (size_t i = 0; s == TT_OK && i < n; i++)
+        text[i] = (char)words[i];
+    free(words);
+    return s;
+}
+
 void tt_dist_abort(tt_dist *d, const char *why)
 {
     if (d->vt)

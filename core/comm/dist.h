@@ -61,6 +61,9 @@ tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms,
 /* Ends a phase: every rank gets the status of the lowest rank that failed, and an error that names
  * that rank. [collective] */
 tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err);
+/* A text of one rank on all ranks: `mine` is NULL on the others. n: bytes of text, with the final 0, equal on all
+ * ranks; mine has less. [collective] */
+tt_status tt_share_text(tt_dist *d, const char *mine, char *text, size_t n, tt_error *err);
 /* Wakes every rank with an error. Called by a rank that failed outside a phase that ends in
  * tt_dist_agree(). */
 void tt_dist_abort(tt_dist *d, const char *why);

@@ -142,19 +142,14 @@ static void set_level(const tt_loop *l, tt_log_level level)
                       names[level], (long long)l->step + 1);
 }
 
-/* Rank 0's text on all ranks, one byte per word: a list of converters, or the name of one. [collective] */
+/* of_rank_0: a list of converters, or the name of one. [collective] */
 static tt_status begin_swap(tt_loop *l, tt_ctl_kind kind, const char *of_rank_0, size_t n,
                             tt_error *err)
 {
-    int32_t *words = calloc(n + 1, sizeof *words);
     char *text = calloc(n + 1, 1);
-    tt_status s = words && text ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for a command");
-    for (size_t i = 0; s == TT_OK && l->main && i < n; i++)
-        words[i] = (unsigned char)of_rank_0[i];
-    if (s == TT_OK && l->rank.dist.vt)
-        s = l->rank.dist.vt->all_reduce(l->rank.dist.all, words, (int64_t)n, TT_I32, TT_MAX, err);
-    for (size_t i = 0; s == TT_OK && i < n; i++)
-        text[i] = (char)words[i];
+    tt_status s = text ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for a command");
+    if (s == TT_OK)
+        s = tt_share_text(&l->rank.dist, l->main ? of_rank_0 : NULL, text, n + 1, err);
     tt_swap_ask ask = {.at = l->step};
     if (kind == TT_CTL_RELOAD)
         ask.reload = text;
@@ -162,7 +157,6 @@ static tt_status begin_swap(tt_loop *l, tt_ctl_kind kind, const char *of_rank_0,
         ask.converters = !strcmp(text ? text : "", "job") ? l->swap.of_job : text;
     if (s == TT_OK)
         tt_swap_begin(l, &ask, kind);
-    free(words);
     free(text);
     return s;
 }
