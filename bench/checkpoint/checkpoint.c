@@ -99,7 +99,7 @@ static tt_status save(const tt_ckpt_piece *p, size_t n, const char *folder, int6
     const tt_trainer_state st = {.step = step, .world = 1};
     TT_TRY(tt_ckpt_begin(folder, step, err));
     TT_TRY(tt_ckpt_write(folder, step, 0, p, n, err));
-    return tt_ckpt_commit(folder, step, &st, 1, err);
+    return tt_ckpt_commit(folder, step, &st, err);
 }
 
 static tt_status load(const char *at, const tt_ckpt_piece *p, size_t n, tt_error *err)

@@ -35,7 +35,7 @@ typedef struct tt_trainer_state {
     const char *tokenizer_fingerprint;
     double last_loss;
     int world;
-    bool validation_due; /* the run was stopped before it had validated after this step */
+    bool validation_due; /* the step is saved before the validation that follows it has ended */
     bool has_lr; /* `ttrun ctl` has set the learning rate: to lr, where the job says lr_of_job */
     double lr, lr_of_job;
     /* `ttrun ctl` has set these converters where the job says converters_of_job: JSON lists; NULL: it has
@@ -48,8 +48,7 @@ typedef struct tt_trainer_state {
 /* Save is in three calls so that ranks may be threads or processes:
  *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, synced
  * and sampled for what reads back, may run on a thread over staged copies) · commit (rank 0, after
- * all: trainer.json with every file's hash, sizes and coverage checked, fsync, one rename, then purge
- * to keep_latest_k). */
+ * all: trainer.json with every file's hash, sizes and coverage checked, fsync, one rename). */
 /* Takes away what an interrupted save, purge or export left in a folder of step-N. */
 tt_status tt_ckpt_clear(const char *folder, tt_error *err);
 tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err);
@@ -60,16 +59,23 @@ tt_status tt_ckpt_write(const char *folder, int64_t step, int rank, const tt_ckp
  * 4 KiB. Returns the bytes needed; memory NULL: only these. Pieces of other owners take none. */
 size_t tt_ckpt_stage(const tt_ckpt_piece *pieces, size_t n, tt_ckpt_piece *staged, void *memory);
 tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_state *state,
-                         int64_t keep_latest_k, tt_error *err);
+                         tt_error *err);
 
 /* A rank's second disjoint box of one tensor goes to its second file. Only one save at a time in a
- * folder: begin removes what an interrupted one left. keep_latest_k <= 0 keeps all; the step just
- * saved is never purged. */
+ * folder: begin removes what an interrupted one left. */
 
-/* Removes all steps but the keep_latest_k newest (<= 0: removes none), just_saved, and the multiples of
- * keep_every, which do not count among the newest (0: no such steps). */
-tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_latest_k,
-                        int64_t keep_every, tt_error *err);
+/* Which steps of a folder stay. Always: the one just saved, and the multiples of `every`, which do not count
+ * among the latest. */
+typedef struct tt_ckpt_keep {
+    int64_t latest; /* the newest so many; 0: all */
+    int64_t every;  /* 0: no such steps */
+    int64_t bytes;  /* the oldest go until all files together have at most so many; 0: no limit */
+} tt_ckpt_keep;
+/* Removes the steps that do not stay. */
+tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, const tt_ckpt_keep *keep,
+                        tt_error *err);
+/* Of all files of a folder, not of folders in it; what cannot be read counts 0. */
+int64_t tt_folder_bytes(const char *folder);
 
 /* Steps present, ascending; incomplete folders are not listed (a warning says so). An absent folder
  * has none. */
@@ -82,6 +88,8 @@ int64_t tt_step_of_name(const char *name, const char **rest);
 /* trainer.json of a step folder. */
 tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_state *out,
                              tt_error *err);
+/* Writes trainer.json again: the validation after this step has ended. */
+tt_status tt_ckpt_set_validated(const char *step_folder, tt_error *err);
 /* Refuses counts that a run could not add to. */
 tt_status tt_ckpt_check_counts(const char *step_folder, const tt_trainer_state *s, tt_error *err);
 /* Fill every piece from the folder's shards (step-N of ours, or one that torch.distributed.checkpoint

@@ -79,6 +79,20 @@ static tt_status write_state(tt_arena *a, const char *tmp, const tt_trainer_stat
     return status;
 }
 
+tt_status tt_ckpt_set_validated(const char *step_folder, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_trainer_state state;
+    tt_manifest m = {0};
+    tt_status s = tt_ckpt_state_from_file(a, step_folder, &state, &m, err);
+    if (s == TT_OK && state.validation_due) {
+        state.validation_due = false;
+        s = write_state(a, step_folder, &state, &m, err);
+    }
+    tt_arena_free(a);
+    return s;
+}
+
 static tt_status remove_lists(tt_arena *a, const char *tmp, tt_error *err)
 {
     const char **names = NULL;
@@ -128,12 +142,11 @@ static tt_status publish(tt_arena *a, const char *folder, const char *tmp, const
 }
 
 tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_state *state,
-                         int64_t keep_latest_k, tt_error *err)
+                         tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_manifest m = {0};
     tt_str faults = {0};
-    tt_error purge = {0};
     const char *final = tt_arena_printf(a, "%s/step-%lld", folder, (long long)step);
     const char *tmp = tt_arena_printf(a, "%s.tmp", final);
     tt_status status = TT_OK;
@@ -154,9 +167,6 @@ tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_stat
         status = remove_lists(a, tmp, err);
     if (status == TT_OK)
         status = publish(a, folder, tmp, final, err);
-    if (status == TT_OK && tt_ckpt_purge(folder, step, keep_latest_k, 0, &purge) != TT_OK)
-        tt_log(TT_WARN, "checkpoint", "step %lld is saved, but older ones could not be removed: %s",
-               (long long)step, purge.text);
     tt_str_free(&faults);
     tt_arena_free(a);
     return status;

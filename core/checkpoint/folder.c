@@ -140,8 +140,7 @@ tt_status tt_ckpt_list(const char *folder, tt_arena *a, int64_t **steps, size_t 
     return TT_OK;
 }
 
-/* A folder goes in two steps, so that a kill in between leaves no half of it under its name. */
-static tt_status purge_step(tt_arena *a, const char *folder, int64_t step, tt_error *err)
+tt_status tt_step_remove(tt_arena *a, const char *folder, int64_t step, tt_error *err)
 {
     const char *path = tt_arena_printf(a, "%s/step-%lld", folder, (long long)step);
     const char *doomed = tt_arena_printf(a, "%s.purged.tmp", path);
@@ -151,23 +150,64 @@ static tt_status purge_step(tt_arena *a, const char *folder, int64_t step, tt_er
     return tt_remove_tree(doomed, err);
 }
 
-tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_latest_k,
-                        int64_t keep_every, tt_error *err)
+int64_t tt_folder_bytes(const char *folder)
 {
-    if (keep_latest_k <= 0)
+    const char **names = NULL;
+    size_t n = 0;
+    int64_t bytes = 0;
+    tt_arena *a = tt_arena_new();
+    if (tt_folder_names(a, folder, NULL, &names, &n, NULL) == TT_OK)
+        for (size_t i = 0; i < n; i++) {
+            struct stat st;
+            if (stat(tt_path_join(a, folder, names[i]), &st) == 0 && S_ISREG(st.st_mode))
+                bytes += st.st_size;
+        }
+    tt_arena_free(a);
+    return bytes;
+}
+
+/* From the newest to the oldest: a step goes if enough newer ones stay, or if it does not fit beside them. What
+ * stays whatever the limits say takes its room first. */
+static tt_status purge_steps(tt_arena *a, const char *folder, int64_t just_saved,
+                             const tt_ckpt_keep *keep, const int64_t *steps, size_t n,
+                             tt_error *err)
+{
+    int64_t *bytes = tt_arena_array(a, n + 1, sizeof *bytes), total = 0, kept = 0;
+    bool *stays = tt_arena_array(a, n + 1, sizeof *stays), full = false;
+    for (size_t i = 0; i < n; i++) {
+        const bool snapshot = keep->every > 0 && steps[i] % keep->every == 0;
+        stays[i] = snapshot || steps[i] == just_saved;
+        kept += steps[i] == just_saved && !snapshot;
+        if (keep->bytes > 0)
+            bytes[i] =
+                tt_folder_bytes(tt_arena_printf(a, "%s/step-%lld", folder, (long long)steps[i]));
+        total += stays[i] ? bytes[i] : 0;
+    }
+    for (size_t i = n; i-- > 0;) {
+        if (stays[i])
+            continue;
+        full |= keep->bytes > 0 && bytes[i] > keep->bytes - total;
+        if (full || (keep->latest > 0 && kept >= keep->latest)) {
+            TT_TRY(tt_step_remove(a, folder, steps[i], err));
+            continue;
+        }
+        kept++;
+        total += bytes[i];
+    }
+    return TT_OK;
+}
+
+tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, const tt_ckpt_keep *keep,
+                        tt_error *err)
+{
+    if (keep->latest <= 0 && keep->bytes <= 0)
         return TT_OK;
-    int64_t *steps = NULL, kept = keep_every > 0 && just_saved % keep_every == 0 ? 0 : 1;
+    int64_t *steps = NULL;
     size_t n = 0;
     tt_arena *a = tt_arena_new();
     tt_status status = tt_ckpt_list(folder, a, &steps, &n, err);
-    for (size_t i = n; i-- > 0 && status == TT_OK;) {
-        if (steps[i] == just_saved || (keep_every > 0 && steps[i] % keep_every == 0))
-            continue;
-        if (kept < keep_latest_k)
-            kept++;
-        else
-            status = purge_step(a, folder, steps[i], err);
-    }
+    if (status == TT_OK)
+        status = purge_steps(a, folder, just_saved, keep, steps, n, err);
     tt_arena_free(a);
     return status;
 }

@@ -126,6 +126,8 @@ tt_status tt_ckpt_check_codes(const tt_ckpt_reader *r, const tt_entry *e, const 
 tt_status tt_ckpt_decode(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
                          tt_error *err);
 
+/* Removes folder/step-N in two parts, so that a kill in between leaves no half of it under its name. */
+tt_status tt_step_remove(tt_arena *a, const char *folder, int64_t step, tt_error *err);
 /* ---- commit.c: tmp takes final's name, in two renames; final is removed ---- */
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,
                                      tt_error *err);
@@ -140,6 +142,10 @@ typedef struct tt_file_part {
 } tt_file_part;
 
 #define TT_FILE_ALIGNMENT ((size_t)4096)
+static inline size_t tt_file_aligned(size_t n) /* rounded up */
+{
+    return (n + TT_FILE_ALIGNMENT - 1) / TT_FILE_ALIGNMENT * TT_FILE_ALIGNMENT;
+}
 #define TT_LARGE_FILE ((size_t)1 << 20) /* a smaller one is written as it comes */
 /* Writes a file of the parts one after the other, syncs it, and compares a sample of what the disk
  * then has (all of a file of up to 4 MiB) with the parts. hash may be NULL. */

@@ -87,8 +87,7 @@ static int get_to_buffer(const reading *r, uint8_t *buffer, size_t begin, size_t
 {
     if (r->direct >= 0) {
         const size_t from = at / TT_FILE_ALIGNMENT * TT_FILE_ALIGNMENT,
-                     n = (end - from + TT_FILE_ALIGNMENT - 1) / TT_FILE_ALIGNMENT *
-                         TT_FILE_ALIGNMENT;
+                     n = tt_file_aligned(end - from);
         if (get_direct(r, buffer + (from - begin), n, from) == 0)
             return 0;
     }

@@ -75,7 +75,7 @@ tt_status tt_ckpt_reshard(const char *step_folder, const char *out_folder, int n
         s = write_parts(r, out_folder, st.step, n_files, err);
     st.world = n_files;
     if (s == TT_OK)
-        s = tt_ckpt_commit(out_folder, st.step, &st, 0, err);
+        s = tt_ckpt_commit(out_folder, st.step, &st, err);
     tt_ckpt_close(r);
     tt_arena_free(a);
     return s;

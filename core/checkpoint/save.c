@@ -102,7 +102,7 @@ size_t tt_ckpt_stage(const tt_ckpt_piece *pieces, size_t n, tt_ckpt_piece *stage
     for (size_t i = 0; i < n; i++) {
         const tt_ckpt_piece *p = order[i].piece;
         if (order[i].file != file)
-            at = (at + TT_FILE_ALIGNMENT - 1) / TT_FILE_ALIGNMENT * TT_FILE_ALIGNMENT;
+            at = tt_file_aligned(at);
         file = order[i].file;
         if (memory) {
             staged[order[i].index] = *p;

@@ -11,7 +11,7 @@
  *    "model_fingerprint": "…"|null, "tokenizer_fingerprint": "…"|null, "job": {…}|null,
  *    "files":   {"<name>": {"bytes": N, "xxh3_128": "<32 hex>"}},
  *    "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}}
- * "validation_due": true is there too where a stop cut the validation of that step short, and
+ * "validation_due": true is there too until the validation after that step has ended, and
  * "lr": {"of_job": x, "now": x} where `ttrun ctl` has set another one. Further keys are left alone: a
  * later 1.x may add some. */
 

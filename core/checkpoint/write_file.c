@@ -39,11 +39,6 @@ typedef struct writing {
     atomic_int error;   /* the first that a thread met; 0: none */
 } writing;
 
-static size_t round_up(size_t n)
-{
-    return (n + TT_FILE_ALIGNMENT - 1) / TT_FILE_ALIGNMENT * TT_FILE_ALIGNMENT;
-}
-
 /* The run with the byte at `at`, which is less than the total. */
 static const run *run_at(const writing *w, size_t at)
 {
@@ -109,11 +104,11 @@ static int put_block(writing *w, size_t at, uint8_t **copy)
     const bool aligned = (uintptr_t)p % TT_FILE_ALIGNMENT == 0 && n % TT_FILE_ALIGNMENT == 0;
     if (whole && (aligned || !atomic_load(&w->direct)))
         return put_at(w, p, n, at);
-    if (!*copy &&
-        posix_memalign((void **)copy, TT_FILE_ALIGNMENT, TT_MIN(BLOCK, round_up(w->total))) != 0)
+    if (!*copy && posix_memalign((void **)copy, TT_FILE_ALIGNMENT,
+                                 TT_MIN(BLOCK, tt_file_aligned(w->total))) != 0)
         return ENOMEM;
     gather_runs(w, at, n, *copy);
-    const size_t padded = round_up(n); /* the file's end is cut to its size afterwards */
+    const size_t padded = tt_file_aligned(n); /* the file's end is cut to its size afterwards */
     memset(*copy + n, 0, padded - n);
     return put_at(w, *copy, atomic_load(&w->direct) ? padded : n, at);
 }

@@ -94,6 +94,7 @@ static const tt_override alone[] = {
     {"backend.threads",                            "0"    },
     {"checkpoint.initial_load_in_hf",              "false"},
     {"checkpoint.last_save_in_hf",                 "false"},
+    {"checkpoint.hf_interval",                     "0"    },
 };
 
 /* The keys of a section belong to the component that its "name" names; if the name changes, they

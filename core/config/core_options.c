@@ -328,8 +328,12 @@ static const tt_option checkpoint_options[] = {
            "as async"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     INT(checkpoint, keep_every, "0", 0, 1e12,
-        "snapshots: steps that are multiples of this stay beside the latest keep_latest_k; 0 = "
-        "none"),
+        "snapshots: steps that are multiples of this are never removed, and keep_latest_k does not "
+        "count them; 0 = none"),
+    FLOAT(checkpoint, keep_gb, "0", 0, 1e9,
+          "limit on all checkpoints together in GB: after a save the oldest are removed until they "
+          "fit, but no snapshot and not the step just saved, for which the disk needs room "
+          "beside; 0 = none"),
     CHOICE(
         checkpoint, on_error, "\"stop\"", TT_CHOICES(TT_ON_ERRORS),
         "when a save fails: stop the run, or continue and try again at the next save; if the last "
@@ -360,6 +364,10 @@ static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, last_save_model_only, "false", "the last save contains only weights"),
     BOOL(checkpoint, last_save_in_hf, "false",
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
+    INT(checkpoint, hf_interval, "0", 0, 1e12,
+        "steps from one Hugging Face folder, hf/step-N, to the next, and one after the last step; "
+        "these steps are saved as checkpoints first, and training goes on meanwhile; 0 = none"),
+    INT(checkpoint, hf_keep, "0", 0, 1e6, "newest Hugging Face folders kept; 0 = all"),
     CHOICE(checkpoint, export_dtype, "\"auto\"", TT_CHOICES(TT_EXPORT_DTYPES),
            "dtype of an exported Hugging Face folder; auto: that of the folder that the model came "
            "from, else float32"),

@@ -121,7 +121,8 @@ typedef struct tt_checkpoint_config {
     tt_export_dtype export_dtype;
     tt_interval interval_type;
     tt_on_error on_error;
-    int64_t interval, keep_latest_k, keep_every, load_step;
+    int64_t interval, keep_latest_k, keep_every, load_step, hf_interval, hf_keep;
+    double keep_gb; /* GB of 10^9 bytes */
 } tt_checkpoint_config;
 
 typedef struct tt_validation_config {

@@ -180,7 +180,7 @@ import im = {.s = s, .folder = folder, .from = from, .arena = tt_arena_new(), .p
     if (st == TT_OK)
         st = write_parts(&im, out, state->step, &state->world, err);
     if (st == TT_OK)
-        st = tt_ckpt_commit(out, state->step, state, 0, err);
+        st = tt_ckpt_commit(out, state->step, state, err);
     if (st != TT_OK && st != TT_EEXIST) /* tt_ckpt_begin made this folder */
         (void)tt_remove_tree(tt_arena_printf(im.arena, "%s.tmp", final), NULL);
     tt_ckpt_close(im.reader);

@@ -492,13 +492,14 @@ tt_status tt_setup_hf_config(const tt_setup *s, const char *path, void **config,
 tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
-    if (!c->last_save_in_hf)
+    const char *key = c->last_save_in_hf ? "checkpoint.last_save_in_hf" : "checkpoint.hf_interval";
+    if (!c->last_save_in_hf && !c->hf_interval)
         return TT_OK;
     if (!c->enable)
-        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
+        return tt_job_fail(s->job, key, err,
                            "nothing is saved while checkpoint.enable is false; set it to true");
     if (!tt_setup_model_hf(s->model.component))
-        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
-                           "model %s cannot be exported in Hugging Face's format", s->model.name);
+        return tt_job_fail(s->job, key, err, "model %s cannot be exported in Hugging Face's format",
+                           s->model.name);
     return TT_OK;
 }

@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/thread.h"
-#include "estimate/estimate.h"
 #include "train/train.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
-/* The folder of a run: at most one run uses it at a time (R22), and run.json describes that run. */
+/* The folder of a run: at most one run uses it at a time (R22). */
 
 static long holder_of(int fd)
 {
@@ -133,6 +130,9 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
     f.lock_path = tt_path_join(a, f.path, ".lock");
     f.saves_path = tt_path_join(a, f.checkpoints, ".lock.saves");
+    f.record = tt_run_record_new();
+    if (!f.record)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for run.json");
     tt_status st =
         lock(&f, tt_path_join(a, f.path, ".lock.ranks"), s->core.checkpoint.enable, o->stop, err);
     if (st == TT_OK)
@@ -186,189 +186,6 @@ void tt_run_folder_close(tt_run_folder *f)
     if (f->saves_fd >= 0)
         close(f->saves_fd);
     f->lock_fd = f->ranks_fd = f->saves_fd = -1;
-}
-
-static void describe_part(tt_str *o, const tt_setup *s, const tt_part *p)
-{
-    if (!p->component)
-        return;
-    tt_str_add(o, o->s[o->n - 1] == '[' ? "" : ",");
-    tt_str_add(o, "{\"kind\":");
-    tt_str_json(o, tt_kind_name(p->component->kind));
-    tt_str_add(o, ",\"name\":");
-    tt_str_json(o, p->name);
-    tt_str_add(o, ",\"file\":");
-    tt_str_json(o, p->file ? p->file : "");
-    const char *version = tt_registry_version(s->registry, p->component);
-    tt_str_add(o, ",\"version\":");
-    tt_str_json(o, version ? version : "");
-    tt_mapping m;
-    if (p->file && tt_map_file(p->file, &m, NULL) == TT_OK) {
-        char hash[33];
-        tt_hash128_hex(m.p, m.n, hash);
-        tt_str_printf(o, ",\"xxh3_128\":\"%s\"", hash);
-        tt_unmap_file(&m);
-    }
-    tt_str_add(o, "}");
-}
-
-/* The copies of tokenizer and model files in the run folder, with their hashes. */
-static void describe_files(tt_str *o, tt_arena *a, const char *run, const char *folder)
-{
-    const char *path = tt_path_join(a, run, folder);
-    const char **names = NULL;
-    size_t n = 0;
-    if (!tt_path_exists(path) || tt_folder_names(a, path, NULL, &names, &n, NULL) != TT_OK)
-        return;
-    for (size_t i = 0; i < n; i++) {
-        tt_mapping m;
-        char hash[33];
-        if (tt_map_file(tt_path_join(a, path, names[i]), &m, NULL) != TT_OK)
-            continue;
-        tt_hash128_hex(m.p, m.n, hash);
-        tt_unmap_file(&m);
-        tt_str_add(o, o->s[o->n - 1] == '{' ? "" : ",");
-        tt_str_json(o, tt_arena_printf(a, "%s/%s", folder, names[i]));
-        tt_str_printf(o, ":\"%s\"", hash);
-    }
-}
-
-/* The text of a small file below a .git folder, without its newline; NULL: there is no such file.
- */
-static char *git_text(tt_arena *a, const char *git, const char *name)
-{
-    char *text = NULL;
-    size_t n;
-    if (tt_read_file(tt_path_join(a, git, name), 1 << 20, &text, &n, NULL) != TT_OK)
-        return NULL;
-    char *copy = tt_arena_strn(a, text, strcspn(text, "\r\n"));
-    free(text);
-    return copy;
-}
-
-static const char *packed_ref(tt_arena *a, const char *git, const char *ref)
-{
-    char *text = NULL;
-    size_t n;
-    const char *found = NULL;
-    if (tt_read_file(tt_path_join(a, git, "packed-refs"), 64 << 20, &text, &n, NULL) != TT_OK)
-        return NULL;
-    for (const char *p = strstr(text, ref); p && !found; p = strstr(p + 1, ref))
-        if (p - text >= 41 && p[-1] == ' ' && strchr("\r\n", p[strlen(ref)]))
-            found = tt_arena_strn(a, p - 41, 40);
-    free(text);
-    return found;
-}
-
-/* The git commit of the job's folder, read from its .git or a parent's; git is not run. NULL: not
- * in a repository. */
-static const char *git_revision(tt_arena *a, const char *folder)
-{
-    char at[PATH_MAX];
-    if (!realpath(folder, at))
-        return NULL;
-    for (;;) {
-        const char *git = tt_path_join(a, at, ".git");
-        const char *head = git_text(a, git, "HEAD");
-        if (head && strncmp(head, "ref: ", 5))
-            return head;
-        if (head) {
-            const char *commit = git_text(a, git, head + 5);
-            return commit ? commit : packed_ref(a, git, head + 5);
-        }
-        char *slash = strrchr(at, '/');
-        if (!slash || slash == at)
-            return NULL;
-        *slash = 0;
-    }
-}
-
-static void describe_machine(tt_str *o, const tt_setup *s, const char *backend)
-{
-    struct utsname u;
-    tt_arena *a = tt_arena_new();
-    const char *commit = git_revision(a, tt_job_dir(s->job));
-    tt_str_add(o, ",\"git\":");
-    if (commit)
-        tt_str_json(o, commit);
-    else
-        tt_str_add(o, "null");
-    tt_str_add(o, ",\"backend\":");
-    tt_str_json(o, backend);
-    if (!uname(&u)) {
-        tt_str_add(o, ",\"system\":");
-        tt_str_json(o, tt_arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
-    }
-    tt_arena_free(a);
-}
-
-/* debug.save_config_file */
-static tt_status save_job(const tt_run_folder *f, const tt_setup *s, tt_error *err)
-{
-    if (!s->core.debug.save_config_file)
-        return TT_OK;
-    tt_arena *a = tt_arena_new();
-    tt_str job = {0};
-    tt_error why = {0};
-    tt_job_print(s->job, false, &job);
-    tt_status st = tt_write_file_atomic(tt_path_join(a, f->path, s->core.debug.save_config_file),
-                                        tt_str_get(&job), job.n, &why);
-    if (st != TT_OK)
-        st = tt_job_fail(s->job, "debug.save_config_file", err, "%s", why.text);
-    tt_str_free(&job);
-    tt_arena_free(a);
-    return st;
-}
-
-tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
-                                 const char *changes, tt_error *err)
-{
-    TT_TRY(save_job(f, s, err));
-    tt_str o = {0};
-    char host[256] = "", wall[32];
-    gethostname(host, sizeof host - 1);
-    tt_wall_iso(f->started, wall);
-    tt_str_add(&o, "{\"ttrun\":");
-    tt_str_json(&o, TT_BUILD_VERSION);
-    tt_str_add(&o, ",\"host\":");
-    tt_str_json(&o, host);
-    tt_str_printf(
-        &o, ",\"pid\":%ld,\"started\":\"%s\",\"world\":%d,\"threads\":%lld,\"parameters\":%lld",
-        (long)getpid(), wall, s->world, (long long)s->threads, (long long)s->size.parameters);
-    describe_machine(&o, s, backend);
-    tt_str_add(&o, ",\"mesh\":{");
-    for (int i = 0; i < s->mesh.n_atoms; i++)
-        tt_str_printf(&o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i],
-                      (int)s->mesh.atom_size[i]);
-    tt_str_add(&o, "},\"plugins\":[");
-    const tt_part *parts[] = {&s->model,     &s->loss,       &s->optimizer, &s->lr_scheduler,
-                              &s->tokenizer, &s->dataloader, &s->backend};
-    for (size_t i = 0; i < TT_COUNT(parts); i++)
-        describe_part(&o, s, parts[i]);
-    for (int i = 0; i < s->n_metrics; i++)
-        describe_part(&o, s, &s->metrics[i]);
-    for (int i = 0; i < s->n_converters; i++)
-        describe_part(&o, s, &s->converters[i]);
-    for (int i = 0; s->has_validation && i < s->n_validation; i++)
-        describe_part(&o, s, &s->validation[i].data);
-    for (int i = 0; i < s->n_hooks; i++)
-        describe_part(&o, s, &s->hooks[i]);
-    describe_part(&o, s, &s->comm);
-    for (int i = 0; i < s->n_kernel_parts; i++)
-        describe_part(&o, s, &s->kernel_parts[i]);
-    tt_arena *a = tt_arena_new();
-    tt_str_add(&o, "],\"files\":{");
-    describe_files(&o, a, f->path, "tokenizer");
-    describe_files(&o, a, f->path, "model");
-    tt_arena_free(a);
-    tt_str_printf(&o, "}%s%s", changes ? ",\"ctl\":" : "", changes ? changes : "");
-    tt_recomputed_json(s, &o);
-    tt_str_add(&o, ",\"job\":");
-    tt_job_print(s->job, false, &o);
-    tt_str_add(&o, "}\n");
-    char path[4096];
-    snprintf(path, sizeof path, "%s/run.json", f->path);
-    const tt_status st = tt_write_file_atomic(path, tt_str_get(&o), o.n, err);
-    tt_str_free(&o);
-    return st;
+    tt_run_record_free(f->record);
+    f->record = NULL;
 }

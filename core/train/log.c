@@ -10,7 +10,7 @@
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
-    const tt_metrics_env me = {sizeof me, s->core.dump_folder, l->step};
+    const tt_metrics_env me = {sizeof me, s->core.dump_folder, l->step, l->validation_due};
     const tt_hook_env he = {sizeof he, s->core.dump_folder, l->rank.dist.rank, s->world};
     for (size_t i = 0; i < s->graph->metrics.n; i++)
         if (strncmp(s->graph->metrics.items[i].name, "losses/", 7) == 0)

@@ -55,7 +55,7 @@ typedef struct tt_loop {
     bool main;           /* rank 0 */
     int stopped_by;      /* the stop signal that any rank received, or TT_STOP_CTL; 0: none */
     bool save_asked;     /* SIGUSR1 or `ttrun ctl` has asked for a save */
-    bool validation_due; /* a stop interrupted the validation after this step */
+    bool validation_due; /* the validation after this step has not ended */
     /* data */
     tt_data_parts data;
     tt_shared_data *shared; /* NULL: the data belongs to this loop */
@@ -181,14 +181,19 @@ tt_status tt_loop_save(tt_loop *l, bool model_only,
 void tt_loop_wait_staged(tt_loop *l);  /* before the states that a save copies are written */
 tt_status tt_loop_save_progress(tt_loop *l, int32_t all,
                                 tt_error *err); /* all: the maximum of the ranks' tt_saver_poll() */
+/* Between the batches of a validation: a save that all ranks have written is published. [collective] */
+tt_status tt_loop_save_meanwhile(tt_loop *l, tt_error *err);
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);
 /* Also with checkpoint.on_error "continue" the last save of a run must succeed. */
 tt_status tt_loop_finish_last_save(tt_loop *l, tt_error *err);
 bool tt_loop_save_due(const tt_loop *l);  /* after this step, by its number */
 bool tt_loop_save_time(const tt_loop *l); /* by this rank's clock */
-/* export.c: rank 0 writes the step that was saved last to hf/step-N, if the job asks for it.
+/* export.c: rank 0 writes the last step, which is saved, to hf/step-N, if the job asks for it.
  * replace: also if that folder exists and is newer than the step. */
-tt_status tt_loop_save_hf(const tt_loop *l, bool replace, tt_error *err);
+tt_status tt_loop_save_last_hf(const tt_loop *l, bool replace, tt_error *err);
+/* The same for a step that was just saved, if checkpoint.hf_interval says so. A failure is a line of the log.
+ * loop: tt_loop. [thread of the saver] */
+void tt_loop_save_hf(void *loop, int64_t step);
 tt_status tt_loop_resume(tt_loop *l, tt_error *err);
 /* aside.c: rank 0 moves files of an earlier run to dump_folder/before-N: all of them if this run
  * starts at step 0, the later steps if it goes back to one (checkpoint.load_step). */

@@ -27,28 +27,50 @@ typedef struct rank_thread {
     int rank;
 } rank_thread;
 
-/* The end of a step: validates and saves if either is due. If a stop interrupts the validation, the
- * checkpoint records that it is due, and the next start begins with it. */
+static tt_status save_step(tt_loop *l, bool model_only, tt_error *err)
+{
+    l->save_asked = false;
+    TT_TRY(tt_loop_written(l, err)); /* metrics are on disk before the checkpoint */
+    return tt_loop_save(l, model_only, err);
+}
+
+/* Validates after a step. *saved: its checkpoint says that the validation is due. If a stop interrupts the
+ * validation, the checkpoint goes on saying so, and the next start begins with the validation. */
+static tt_status validate_step(tt_loop *l, bool saved, tt_error *err)
+{
+    TT_TRY(tt_loop_validate(l, err));
+    if (l->validation_due) { /* interrupted */
+        TT_TRY(tt_loop_exchange(l, false, err));
+        return l->saver && !saved && l->stopped_by ? save_step(l, false, err) : TT_OK;
+    }
+    if (!l->saver || !l->main)
+        return TT_OK;
+    TT_TRY(
+        tt_loop_written(l, err)); /* the validation is not made up for, so its record is on disk */
+    tt_saver_validated(l->saver, l->step);
+    return TT_OK;
+}
+
+/* The end of a step: saves and validates if either is due, in this order, so that what happens during a
+ * validation costs no step. Weights alone are saved only when nothing is left to do. */
 static tt_status conclude(tt_loop *l, bool save, tt_error *err)
 {
-    const tt_core_config *c = &l->s->core;
-    if (l->validation_due && !l->stopped_by) {
-        TT_TRY(tt_loop_validate(l, err));
-        if (l->validation_due)
-            TT_TRY(tt_loop_exchange(l, false, err));
-    }
-    const bool last = l->step == l->steps && !l->validation_due;
+    const bool at_end = l->step == l->steps, due = l->validation_due;
+    const bool model_only = at_end && l->s->core.checkpoint.last_save_model_only;
+    const bool saves = l->saver && (save || l->save_asked || l->stopped_by);
+    if (saves)
+        TT_TRY(save_step(l, model_only && !due, err));
+    if (due && !l->stopped_by)
+        TT_TRY(validate_step(l, saves, err));
     if (!l->saver)
         return TT_OK;
-    if (save || l->save_asked || l->stopped_by) {
-        l->save_asked = false;
-        TT_TRY(tt_loop_written(l, err)); /* metrics are on disk before the checkpoint */
-        TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
-    }
+    const bool last = at_end && !l->validation_due;
+    if (last && due && model_only)
+        TT_TRY(save_step(l, true, err));
     if (last || l->stopped_by)
         TT_TRY(tt_loop_finish_last_save(l, err));
     tt_loop_answer_save(l);
-    return last ? tt_loop_save_hf(l, true, err) : TT_OK;
+    return last ? tt_loop_save_last_hf(l, true, err) : TT_OK;
 }
 
 /* All ranks see a NaN at the same step, so a save in flight can still be published: its step came
@@ -106,14 +128,14 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
         tt_log(TT_INFO, "train", "nothing to do: step %lld of %lld is done already",
                (long long)l->step, (long long)steps);
     if (l->step == steps && !l->validation_due)
-        return tt_loop_save_hf(l, false, err);
+        return tt_loop_save_last_hf(l, false, err);
     TT_TRY(tt_loop_exchange(l, false,
                             err)); /* so that a stop before the first step takes effect now */
     if (l->stopped_by)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
                        tt_loop_stop_name(l->stopped_by), (long long)first);
-    if (l->validation_due)
-        TT_TRY(conclude(l, true, err));
+    if (l->validation_due) /* the step that the run resumes from is saved */
+        TT_TRY(conclude(l, false, err));
     if (!l->step && l->s->has_validation && l->s->core.validation.at_start)
         TT_TRY(validate_first(l, err));
     if (l->stopped_by)

@@ -36,9 +36,12 @@ static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
                   .converters = tt_loop_has_own_converters(l) ? l->swap.list : NULL,
                   .averaged = averaged_state(l->s->graph),
                   .world = l->s->world},
-        .keep_latest_k = c->keep_latest_k,
-        .keep_every = c->keep_every,
+        .keep = {.latest = c->keep_latest_k,
+                  .every = c->keep_every,
+                  .bytes = (int64_t)(c->keep_gb * 1e9)                                       },
         .after_save = c->after_save,
+        .published = c->hf_interval > 0 ? tt_loop_save_hf : NULL,
+        .user = l,
         .goes_on = c->on_error == TT_ON_ERROR_CONTINUE,
         .background = c->async_mode != TT_ASYNC_DISABLED
     };
@@ -121,6 +124,17 @@ tt_status tt_loop_save_progress(tt_loop *l, int32_t all, tt_error *err)
     return l->saver ? tt_saver_advance(l->saver, all, err) : TT_OK;
 }
 
+tt_status tt_loop_save_meanwhile(tt_loop *l, tt_error *err)
+{
+    if (!l->saver || !tt_saver_in_flight(l->saver))
+        return TT_OK;
+    const tt_dist *d = &l->rank.dist;
+    int32_t all = tt_saver_poll(l->saver);
+    if (d->vt)
+        TT_TRY(d->vt->all_reduce(d->all, &all, 1, TT_I32, TT_MAX, err));
+    return tt_saver_advance(l->saver, all, err);
+}
+
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err)
 {
     const int64_t t0 = tt_now_ns();
@@ -144,6 +158,7 @@ bool tt_loop_save_due(const tt_loop *l)
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
     const bool steps = c->interval_type == TT_INTERVAL_STEPS;
     return l->saver && (tt_loop_due(l, l->step, steps ? c->interval : INT64_MAX) ||
+                        tt_loop_due(l, l->step, c->hf_interval) ||
                         (l->step == 1 && c->enable_first_step_checkpoint));
 }
 
@@ -330,11 +345,10 @@ static tt_status load_adapter(tt_loop *l, const char *path, tt_error *err)
 static tt_status fetch_initial(tt_loop *l, const char **path, tt_error *err)
 {
     enum { LONGEST = 4096 };
-    const tt_dist *d = &l->rank.dist;
     tt_str out = {0};
     tt_error why = {0};
     tt_status s = TT_OK;
-    int32_t words[LONGEST] = {0};
+    char *text = tt_arena_alloc(l->rank.arena, LONGEST);
     if (l->main) {
         tt_log(TT_INFO, "checkpoint", "checkpoint.initial_load_command: %s",
                l->s->core.checkpoint.initial_load_command);
@@ -345,19 +359,14 @@ static tt_status fetch_initial(tt_loop *l, const char **path, tt_error *err)
     const char *line = out.n && strrchr(out.s, '\n') ? strrchr(out.s, '\n') + 1 : tt_str_get(&out);
     if (l->main && s == TT_OK && (!*line || strlen(line) >= LONGEST))
         s = TT_FAIL(&why, TT_EINVAL, "its last line must be the path of a folder");
-    for (size_t i = 0; s == TT_OK && line[i]; i++)
-        words[i] = (unsigned char)line[i];
-    tt_str_free(&out);
     if (s != TT_OK)
         tt_job_fail(l->s->job, "checkpoint.initial_load_command", err, "%s", why.text);
-    TT_TRY(tt_agree(&l->rank.dist, s != TT_OK ? TT_EINVAL : TT_OK, err));
-    if (d->vt)
-        TT_TRY(d->vt->all_reduce(d->all, words, LONGEST, TT_I32, TT_MAX, err));
-    char *text = tt_arena_alloc(l->rank.arena, LONGEST);
-    for (int i = 0; i < LONGEST; i++)
-        text[i] = (char)words[i];
+    s = tt_agree(&l->rank.dist, s != TT_OK ? TT_EINVAL : TT_OK, err);
+    if (s == TT_OK)
+        s = tt_share_text(&l->rank.dist, l->main ? line : NULL, text, LONGEST, err);
+    tt_str_free(&out);
     *path = text;
-    return TT_OK;
+    return s;
 }
 
 static tt_status initial_load(tt_loop *l, tt_error *err)

@@ -39,6 +39,8 @@ struct tt_saver {
     bool failing;     /* goes_on: the saves fail, and a line has said so */
     /* protected by lock */
     phase phase;
+    int64_t published; /* the step that was published last */
+    int64_t validated; /* the step that was validated last */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
@@ -108,24 +110,49 @@ static phase failed(tt_saver *s, bool all_written)
     return FAILED;
 }
 
+static void say_validated(const tt_saver *s, int64_t step)
+{
+    tt_arena *a = tt_arena_new();
+    tt_error e = {0};
+    const char *at = tt_arena_printf(a, "%s/step-%lld", s->o.folder, (long long)step);
+    if (tt_path_exists(at) && check_folder(s, &e) == TT_OK &&
+        tt_ckpt_set_validated(at, &e) != TT_OK)
+        tt_log(TT_WARN, "checkpoint",
+               "%s does not say that its validation has ended, so a run that resumes from it "
+               "validates again: %s",
+               at, e.text);
+    tt_arena_free(a);
+}
+
 /* The step is saved: a failure here is a line of the log. */
-static void after_commit(const tt_saver *s)
+static void after_commit(tt_saver *s)
 {
     tt_error e = {0};
     const long long step = s->state.step;
+    pthread_mutex_lock(&s->lock);
+    s->published = step;
+    const bool validated = s->validated == step && s->state.validation_due;
+    pthread_mutex_unlock(&s->lock);
+    if (validated)
+        say_validated(s, step);
     if (s->o.after_save && run_after_save(s, &e) != TT_OK)
         tt_log(TT_WARN, "checkpoint", "step %lld is saved, but checkpoint.after_save failed: %s",
                step, e.text);
-    if (tt_ckpt_purge(s->o.folder, s->state.step, s->o.keep_latest_k, s->o.keep_every, &e) != TT_OK)
+    if (s->o.published)
+        s->o.published(s->o.user, s->state.step);
+    if (tt_ckpt_purge(s->o.folder, s->state.step, &s->o.keep, &e) != TT_OK)
         tt_log(TT_WARN, "checkpoint", "step %lld is saved, but older ones could not be removed: %s",
                step, e.text);
+    if (s->o.held && tt_run_folder_list(s->o.held, &e) != TT_OK)
+        tt_log(TT_WARN, "checkpoint", "step %lld is saved, but run.json does not list it: %s", step,
+               e.text);
 }
 
 static phase commit(tt_saver *s)
 {
     if (check_folder(s, &s->err) != TT_OK)
         return FAILED;
-    if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, 0, &s->err) != TT_OK)
+    if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, &s->err) != TT_OK)
         return failed(s, true);
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld in %.2f s", s->o.folder,
            (long long)s->state.step, 1e-9 * (double)(tt_now_ns() - s->began_ns));
@@ -214,26 +241,19 @@ static tt_status failure(tt_saver *s, tt_error *err)
     return tt_error_context(err, "checkpoint of step %lld", (long long)s->state.step);
 }
 
-/* The text of the lowest rank that failed, on all ranks: as many words as a text has bytes. mine: NULL =
- * this rank did not fail. [collective] */
+/* The text of the lowest rank that failed, on all ranks. mine: NULL = this rank did not fail. [collective] */
 static tt_status share_failure(tt_saver *s, const tt_error *mine, tt_error *err)
 {
-    const tt_dist *d = &s->o.rank->dist;
-    int32_t words[sizeof mine->text] = {0}, first = mine ? d->world - d->rank : 0;
-    if (!d->vt) {
-        s->failure = mine ? *mine : (tt_error){0};
-        return TT_OK;
-    }
-    TT_TRY(d->vt->all_reduce(d->all, &first, 1, TT_I32, TT_MAX, err));
+    tt_dist *d = &s->o.rank->dist;
+    int32_t first = mine ? d->world - d->rank : 0;
+    const int32_t me = first;
+    if (d->vt)
+        TT_TRY(d->vt->all_reduce(d->all, &first, 1, TT_I32, TT_MAX, err));
     s->failure.code = first ? TT_EIO : TT_OK;
     if (!first)
         return TT_OK;
-    for (size_t i = 0; mine && first == d->world - d->rank && i < TT_COUNT(words); i++)
-        words[i] = (unsigned char)mine->text[i];
-    TT_TRY(d->vt->all_reduce(d->all, words, TT_COUNT(words), TT_I32, TT_MAX, err));
-    for (size_t i = 0; i < TT_COUNT(words); i++)
-        s->failure.text[i] = (char)words[i];
-    return TT_OK;
+    return tt_share_text(d, first == me ? mine->text : NULL, s->failure.text,
+                         sizeof s->failure.text, err);
 }
 
 /* goes_on: the ranks learn whether one has failed, and the first failure of several in a row is said.
@@ -282,6 +302,7 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.has_lr = st->has_lr;
     s->state.lr = st->lr;
     s->state.lr_of_job = st->lr_of_job;
+    s->published = s->validated = -1; /* nothing is in flight */
     s->now = s->pieces[model_only];
     s->n_now = s->n[model_only];
     if (s->reader)
@@ -298,9 +319,25 @@ void tt_saver_wait_staged(tt_saver *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+void tt_saver_validated(tt_saver *s, int64_t step)
+{
+    pthread_mutex_lock(&s->lock);
+    const bool in_flight =
+        s->state.step == step && s->published != step && (works(s->phase) || s->phase == WRITTEN);
+    s->validated = step;
+    pthread_mutex_unlock(&s->lock);
+    if (!in_flight)
+        say_validated(s, step);
+}
+
 int64_t tt_saver_step(const tt_saver *s)
 {
     return s->state.step;
+}
+
+bool tt_saver_in_flight(tt_saver *s)
+{
+    return saver_phase(s) != IDLE;
 }
 
 int32_t tt_saver_poll(tt_saver *s)

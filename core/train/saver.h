@@ -10,8 +10,8 @@
  * save is in flight; the next one waits for it. The ranks agree through the reduction that the loop
  * makes after every step, so the saver threads need no communicator. With async_mode "disabled" the
  * caller waits until the step is published; then nothing is staged but the memory of a device.
- * After a step is published, rank 0's thread runs the command after_save and then removes older steps,
- * so no folder goes while the command reads it. */
+ * After a step is published, rank 0's thread runs the command after_save, calls `published` and then removes
+ * older steps, so no folder goes while one of them reads it. */
 
 typedef struct tt_saver tt_saver;
 
@@ -20,10 +20,14 @@ typedef struct tt_saver_opts {
     const char *folder;        /* holds the step folders */
     const tt_run_folder *held; /* checked before a save and a purge; NULL: no check */
     tt_trainer_state state;    /* constant fields: job, fingerprints, world; strings are copied */
-    int64_t keep_latest_k, keep_every;
+    tt_ckpt_keep keep;
     const char *after_save; /* command; NULL: none */
-    bool goes_on;           /* a failed save is no error, see tt_saver_failure() */
-    bool background;        /* asynchronous; else the caller waits with tt_saver_finish() */
+    /* After a step is published, on the thread of rank 0 that saves, before older steps go; NULL: none. What
+     * fails is a line of its own. */
+    void (*published)(void *user, int64_t step);
+    void *user;
+    bool goes_on;    /* a failed save is no error, see tt_saver_failure() */
+    bool background; /* asynchronous; else the caller waits with tt_saver_finish() */
 } tt_saver_opts;
 
 /* Maps the staging buffer, which nothing touches before the first save, and starts the thread. */
@@ -39,6 +43,9 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
 /* Waits until the save in flight has copied this rank's pieces. Before they are written: by the
  * update. */
 void tt_saver_wait_staged(tt_saver *s);
+/* Rank 0: the validation after this step has ended. Its checkpoint says so, now or once it is published; it may
+ * be one that the run has resumed from, and may be gone. */
+void tt_saver_validated(tt_saver *s, int64_t step);
 int64_t tt_saver_step(const tt_saver *s); /* of the save that was started last */
 /* Why the save that was started last failed, equal on all ranks; NULL: it did not, or is in flight.
  * Only with goes_on. */
@@ -46,6 +53,8 @@ const char *tt_saver_failure(const tt_saver *s);
 /* This rank's value for the max-reduction after a step: 0 nothing in flight, 1 its part is written,
  * 2 still writing, 3 failed. */
 int32_t tt_saver_poll(tt_saver *s);
+/* Is a save in flight? The same on all ranks. */
+bool tt_saver_in_flight(tt_saver *s);
 /* Takes the maximum of the ranks' values: commits when all have written, fails if one has failed.
  * [collective] */
 tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err);

@@ -105,10 +105,12 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
                        int32_t *dst, tt_error *err);
 
 /* ---- folder.c: the run's folder ---- */
+typedef struct tt_run_record tt_run_record; /* what run.json says (record.c) */
 typedef struct tt_run_folder {
     int lock_fd, ranks_fd, saves_fd; /* -1: none */
     const char *path, *checkpoints, *lock_path, *saves_path;
-    double started; /* unix time */
+    double started;        /* unix time */
+    tt_run_record *record; /* of the process of rank 0; else NULL */
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err); /* waits 5 s for another holder */
@@ -118,9 +120,14 @@ tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);
 /* For the other processes of the run: the folder stays locked until all of them have ended. */
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err);
 void tt_run_folder_close(tt_run_folder *f);
+/* ---- record.c: run.json ---- */
+tt_run_record *tt_run_record_new(void); /* NULL: no memory */
+void tt_run_record_free(tt_run_record *r);
 /* Writes run.json. backend: the backend's description of itself; changes: what `ttrun ctl` has changed,
  * as JSON, or NULL. */
 tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
                                  const char *changes, tt_error *err);
+/* Writes run.json again, with the checkpoints and exports that are there now. [any-thread] */
+tt_status tt_run_folder_list(const tt_run_folder *f, tt_error *err);
 
 #endif

@@ -37,6 +37,7 @@ static tt_status validate_run(tt_loop *l, tt_stream *stream, int64_t n, int64_t 
         if (i % pieces == 0)
             TT_TRY(tt_stream_next(stream, &micro, &epoch, err));
         const tt_batch *b = &micro[i % pieces];
+        TT_TRY(tt_loop_save_meanwhile(l, err));
         TT_TRY(add_tokens(l, b, out, stop, err));
         if (*stop)
             return TT_OK;

@@ -30,6 +30,8 @@ typedef struct tt_metrics_env {
     size_t struct_size;
     const char *dump_folder; /* the run folder, which exists */
     int64_t resume_step;     /* 0 = a new run; else drop records of steps after this one */
+    /* 1: the validation after resume_step is done again, so drop its record, where there is one */
+    int validates_again;
 } tt_metrics_env;
 
 typedef struct tt_metrics_vt {

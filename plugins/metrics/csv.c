@@ -104,14 +104,38 @@ static tt_status read_header(sink *s, char *line, tt_error *err)
 
 /* ---- writing the file anew ---- */
 
-/* Copies the whole rows of steps <= last, each with n_new empty cells at its end. */
-static void copy_rows(FILE *in, FILE *out, int64_t last, size_t n_new)
+/* Which rows stay: those of steps <= last, but not the validation of that step if it is done again. */
+typedef struct kept_rows {
+    int64_t last;
+    bool validates_again;
+} kept_rows;
+
+/* Has the row a number in a column of a validation? */
+static bool is_validation(const sink *s, const char *row)
+{
+    for (int skip = 2; skip > 0 && row; skip--) { /* step, wall */
+        row = strchr(row, ',');
+        row = row ? row + 1 : NULL;
+    }
+    for (size_t i = 0; i < s->n_columns && row; i++) {
+        if (strncmp(s->columns[i], "validation", 10) == 0 && *row != ',' && *row != '\n')
+            return true;
+        row = strchr(row, ',');
+        row = row ? row + 1 : NULL;
+    }
+    return false;
+}
+
+/* Copies the whole rows that stay, each with n_new empty cells at its end. */
+static void copy_rows(const sink *s, FILE *in, FILE *out, const kept_rows *kept, size_t n_new)
 {
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
     while ((n = getline(&line, &cap, in)) > 0 && line[n - 1] == '\n') {
-        if (strtoll(line, NULL, 10) > last)
+        const long long step = strtoll(line, NULL, 10);
+        if (step > kept->last ||
+            (step == kept->last && kept->validates_again && is_validation(s, line)))
             continue;
         fwrite(line, 1, (size_t)n - 1, out);
         for (size_t i = 0; i < n_new; i++)
@@ -121,9 +145,9 @@ static void copy_rows(FILE *in, FILE *out, int64_t last, size_t n_new)
     free(line);
 }
 
-/* Writes the header and the rows of steps <= last, replaces the file and opens it for more rows.
+/* Writes the header and the rows that stay, replaces the file and opens it for more rows.
  * `in`: the old file, read up to its first row; NULL = there are no rows to keep. */
-static tt_status write_anew(sink *s, FILE *in, int64_t last, size_t n_new, tt_error *err)
+static tt_status write_anew(sink *s, FILE *in, const kept_rows *kept, size_t n_new, tt_error *err)
 {
     FILE *out = NULL;
     if (unlink(s->tmp) == 0 || errno == ENOENT)
@@ -132,7 +156,7 @@ static tt_status write_anew(sink *s, FILE *in, int64_t last, size_t n_new, tt_er
         return TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->tmp, strerror(errno));
     put_header(out, s);
     if (in)
-        copy_rows(in, out, last, n_new);
+        copy_rows(s, in, out, kept, n_new);
     if (ferror(out) || (in && ferror(in)) || fflush(out) != 0 || fsync(fileno(out)) != 0 ||
         rename(s->tmp, s->path) != 0) {
         const int reason = errno;
@@ -161,7 +185,7 @@ static tt_status add_columns(sink *s, const tt_metrics_record *r, tt_error *err)
     if (!in || getline(&line, &cap, in) < 0)
         status = TT_FAIL(err, TT_EIO, "cannot read %s: %s", s->path, strerror(errno));
     else
-        status = write_anew(s, in, INT64_MAX, s->n_columns - before, err);
+        status = write_anew(s, in, &(kept_rows){INT64_MAX, false}, s->n_columns - before, err);
     free(line);
     if (in)
         fclose(in);
@@ -221,18 +245,18 @@ static void close_sink(void *self)
     free(s);
 }
 
-static tt_status open_file(sink *s, int64_t resume_step, tt_error *err)
+static tt_status open_file(sink *s, const kept_rows *kept, tt_error *err)
 {
     char *line = NULL;
     size_t cap = 0;
     tt_status status = TT_OK;
-    FILE *in = resume_step > 0 ? fopen(s->path, "re") : NULL;
-    if (resume_step > 0 && !in && errno != ENOENT)
+    FILE *in = kept->last > 0 ? fopen(s->path, "re") : NULL;
+    if (kept->last > 0 && !in && errno != ENOENT)
         return TT_FAIL(err, TT_EIO, "cannot read %s: %s", s->path, strerror(errno));
     if (in && getline(&line, &cap, in) > 0)
         status = read_header(s, line, err);
     if (status == TT_OK)
-        status = write_anew(s, in, resume_step, 0, err);
+        status = write_anew(s, in, kept, 0, err);
     free(line);
     if (in)
         fclose(in);
@@ -254,7 +278,9 @@ static tt_status open_sink(const void *options_, const tt_metrics_env *env, void
         s->tmp = NULL;
         status = TT_FAIL(err, TT_ENOMEM, "out of memory opening metrics.csv");
     } else {
-        status = open_file(s, env->resume_step, err);
+        const kept_rows kept = {env->resume_step, TT_HAS(env, tt_metrics_env, validates_again) &&
+                                                      env->validates_again};
+        status = open_file(s, &kept, err);
     }
     if (status != TT_OK) {
         close_sink(s);

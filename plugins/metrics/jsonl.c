@@ -169,9 +169,15 @@ static tt_status log_line(void *self, const tt_metrics_record *r, tt_error *err)
 
 /* ---- resuming ---- */
 
-/* Is it a whole line of a step <= last? A truncated line, or one we did not write, is not kept; a
- * fresh run (last 0) keeps none. */
-static bool keep_line(const char *line, size_t n, int64_t last)
+/* What a start keeps of the file: lines of steps <= last, but not the validation of that step if it is done
+ * again. */
+typedef struct kept_lines {
+    int64_t last; /* 0: none are kept */
+    bool validates_again;
+} kept_lines;
+
+/* A truncated line, or one we did not write, is not kept. */
+static bool keep_line(const char *line, size_t n, const kept_lines *k)
 {
     static const char head[] = "{\"step\":";
     if (n < sizeof head || line[n - 1] != '\n' || line[n - 2] != '}' ||
@@ -180,11 +186,13 @@ static bool keep_line(const char *line, size_t n, int64_t last)
     char *end = NULL;
     errno = 0;
     const long long step = strtoll(line + sizeof head - 1, &end, 10);
-    return errno == 0 && end != line + sizeof head - 1 && (*end == ',' || *end == '}') &&
-           step <= last && last > 0;
+    if (errno != 0 || end == line + sizeof head - 1 || (*end != ',' && *end != '}'))
+        return false;
+    const bool again = k->validates_again && step == k->last && strstr(line, "\"validation\":{");
+    return step <= k->last && k->last > 0 && !again;
 }
 
-static tt_status copy_kept(const char *path, FILE *in, FILE *out, int64_t last, bool *cut,
+static tt_status copy_kept(const char *path, FILE *in, FILE *out, const kept_lines *k, bool *cut,
                            tt_error *err)
 {
     char *line = NULL;
@@ -192,14 +200,14 @@ static tt_status copy_kept(const char *path, FILE *in, FILE *out, int64_t last, 
     ssize_t n;
     *cut = false;
     while ((n = getline(&line, &cap, in)) >= 0) {
-        if (!keep_line(line, (size_t)n, last))
+        if (!keep_line(line, (size_t)n, k))
             *cut = true;
         else if (fwrite(line, 1, (size_t)n, out) != (size_t)n)
             break;
     }
     free(line);
     if (ferror(in) || ferror(out) || fflush(out) != 0 || fsync(fileno(out)) != 0)
-        return TT_FAIL(err, TT_EIO, "cannot cut %s to step %lld: %s", path, (long long)last,
+        return TT_FAIL(err, TT_EIO, "cannot cut %s to step %lld: %s", path, (long long)k->last,
                        strerror(errno));
     return TT_OK;
 }
@@ -219,9 +227,9 @@ static FILE *open_file(const char *path, int flags, const char *mode)
     return f;
 }
 
-/* Removes lines after step `last`: writes a new file, which replaces the old one only when it is
+/* Removes the other lines: writes a new file, which replaces the old one only when it is
  * complete. */
-static tt_status cut_after(const char *path, int64_t last, tt_error *err)
+static tt_status cut_after(const char *path, const kept_lines *k, tt_error *err)
 {
     FILE *in = open_file(path, O_RDONLY, "r"), *out = NULL;
     char *tmp = NULL;
@@ -239,7 +247,7 @@ static tt_status cut_after(const char *path, int64_t last, tt_error *err)
                !(out = open_file(tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, "w"))) {
         status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", tmp, strerror(errno));
     } else {
-        status = copy_kept(path, in, out, last, &cut, err);
+        status = copy_kept(path, in, out, k, &cut, err);
     }
     fclose(in);
     if (out && fclose(out) != 0 && status == TT_OK)
@@ -280,7 +288,9 @@ static tt_status open_sink(const void *config, const tt_metrics_env *env, void *
         free(s);
         return TT_FAIL(err, TT_ENOMEM, "out of memory opening metrics.jsonl");
     }
-    status = cut_after(s->path, env->resume_step, err);
+    const kept_lines k = {env->resume_step,
+                          TT_HAS(env, tt_metrics_env, validates_again) && env->validates_again};
+    status = cut_after(s->path, &k, err);
     if (status == TT_OK) {
         s->fd = open(s->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
         if (s->fd < 0)

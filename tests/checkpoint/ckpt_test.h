@@ -148,7 +148,7 @@ static inline tt_box whole_box(const model_tensor *t)
     return b;
 }
 
-/* Saves one step as one rank. */
+/* Saves one step as one rank. keep: the latest so many stay, 0: all. */
 static inline tt_status save_whole(fixture *f, const char *folder, int64_t step,
                                    const model_tensor *t, size_t n, int64_t keep, tt_error *err)
 {
@@ -160,7 +160,8 @@ static inline tt_status save_whole(fixture *f, const char *folder, int64_t step,
     }
     TT_TRY(tt_ckpt_begin(folder, step, err));
     TT_TRY(tt_ckpt_write(folder, step, 0, p, n, err));
-    return tt_ckpt_commit(folder, step, &s, keep, err);
+    TT_TRY(tt_ckpt_commit(folder, step, &s, err));
+    return tt_ckpt_purge(folder, step, &(tt_ckpt_keep){.latest = keep}, err);
 }
 
 #endif

@@ -83,12 +83,12 @@ static void test_commit_needs_the_shard_of_every_rank(void **state)
     tt_ckpt_piece p = part(f, &w, 0, 40, true);
     assert_ok(tt_ckpt_begin(f->folder, 1, &f->err), f);
     assert_ok(tt_ckpt_write(f->folder, 1, 0, &p, 1, &f->err), f);
-    assert_int_equal(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), TT_EIO);
+    assert_int_equal(tt_ckpt_commit(f->folder, 1, &s, &f->err), TT_EIO);
     assert_has(f->err.text, "rank 1 has not written its part");
     assert_ok(tt_ckpt_write(f->folder, 1, 1, NULL, 0, &f->err), f); /* nothing of its own */
-    assert_ok(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), f);
+    assert_ok(tt_ckpt_commit(f->folder, 1, &s, &f->err), f);
     s.step = 2;
-    assert_int_equal(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), TT_EINVAL);
+    assert_int_equal(tt_ckpt_commit(f->folder, 1, &s, &f->err), TT_EINVAL);
 }
 
 static void assert_refused(fixture *f, tt_ckpt_piece first, tt_ckpt_piece second, const char *says)
@@ -97,7 +97,7 @@ static void assert_refused(fixture *f, tt_ckpt_piece first, tt_ckpt_piece second
     assert_ok(tt_ckpt_begin(f->folder, 1, &f->err), f);
     assert_ok(tt_ckpt_write(f->folder, 1, 0, &first, 1, &f->err), f);
     assert_ok(tt_ckpt_write(f->folder, 1, 1, &second, 1, &f->err), f);
-    assert_int_not_equal(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), TT_OK);
+    assert_int_not_equal(tt_ckpt_commit(f->folder, 1, &s, &f->err), TT_OK);
     assert_has(f->err.text, says);
     assert_false(tt_path_exists(in(f, "step-1")));
 }
@@ -136,7 +136,7 @@ static void test_commit_refuses_a_shard_that_is_not_whole(void **state)
         fclose(file);
         if (round == 0)
             assert_int_equal(truncate(shard, st.st_size - 1), 0);
-        assert_int_equal(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), TT_EIO);
+        assert_int_equal(tt_ckpt_commit(f->folder, 1, &s, &f->err), TT_EIO);
         assert_has(f->err.text, "not whole");
         assert_has(f->err.text, round == 0 ? " bytes, " : "header");
         assert_false(tt_path_exists(in(f, "step-1")));

@@ -285,7 +285,7 @@ static void test_staged_pieces_are_what_is_written(void **state)
     const tt_box all = whole_box(&of[2]);
     const tt_ckpt_piece other = piece_of(f->a, &of[2], &all, true, true);
     assert_ok(tt_ckpt_write(f->folder, 1, 1, &other, 1, &f->err), f);
-    assert_ok(tt_ckpt_commit(f->folder, 1, &st, 0, &f->err), f);
+    assert_ok(tt_ckpt_commit(f->folder, 1, &st, &f->err), f);
     tt_ckpt_reader *r;
     assert_ok(tt_ckpt_open(in(f, "step-1"), &r, &f->err), f);
     for (size_t i = 0; i < TT_COUNT(of); i++) {

@@ -71,7 +71,7 @@ static const char *native(fixture *f) /* a step folder of ours */
                                  .world = 1};
     assert_ok(tt_ckpt_begin(f->folder, 1, &f->err), f);
     assert_ok(tt_ckpt_write(f->folder, 1, 0, p, N, &f->err), f);
-    assert_ok(tt_ckpt_commit(f->folder, 1, &st, 0, &f->err), f);
+    assert_ok(tt_ckpt_commit(f->folder, 1, &st, &f->err), f);
     return in(f, "step-1");
 }
 

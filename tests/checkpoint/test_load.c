@@ -86,7 +86,7 @@ static void save_with(fixture *f, const random_mesh *m, const char *folder, int6
     assert_ok(tt_ckpt_begin(folder, step, &f->err), f);
     for (int r = 0; r < m->mesh.world; r++)
         assert_ok(tt_ckpt_write(folder, step, r, pieces_of(f, m, t, n, r, true), n, &f->err), f);
-    assert_ok(tt_ckpt_commit(folder, step, &state, 2, &f->err), f);
+    assert_ok(tt_ckpt_commit(folder, step, &state, &f->err), f);
 }
 
 static void test_load_on_any_mesh_what_any_mesh_wrote(void **state)

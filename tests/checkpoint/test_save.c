@@ -81,7 +81,7 @@ static void test_write_puts_one_box_of_a_tensor_in_a_file(void **state)
     tt_st_file file;
     assert_ok(tt_ckpt_begin(f->folder, 1, &f->err), f);
     assert_ok(tt_ckpt_write(f->folder, 1, 0, p, 7, &f->err), f);
-    assert_ok(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), f);
+    assert_ok(tt_ckpt_commit(f->folder, 1, &s, &f->err), f);
     assert_int_equal(n_files(f, "step-1"), 3);
     assert_ok(tt_st_open(in(f, "step-1/shard-00001-model-00001-of-00003.safetensors"), f->a, &file,
                          &f->err),

@@ -122,7 +122,7 @@ static tt_status save(tt_arena *a, const char *src, const char *folder, int64_t 
         TT_TRY(tt_ckpt_write(folder, step, r, p, n, err));
     }
     tt_st_close(&f);
-    return tt_ckpt_commit(folder, step, &state, 0, err);
+    return tt_ckpt_commit(folder, step, &state, err);
 }
 
 static tt_status load(tt_arena *a, const char *folder, const char *like, const char *out, int world,

@@ -36,6 +36,74 @@ train "$dir/snap" --training.steps 12 --checkpoint.load_only true
     [ "$(value "$dir/snap/metrics.jsonl" step)" = 12 ]
 ok load_only_resumes_and_saves_none
 
+# 3 checkpoints fit, of which one is a snapshot; the one just saved stays even where none fits
+size=$(cat "$dir"/snap/checkpoint/step-9/* | wc -c)
+limit=$(awk "BEGIN { print 3.5e-9 * $size }")
+train "$dir/gb" --checkpoint.interval 1 --checkpoint.keep_every 4 --checkpoint.keep_gb "$limit" --training.steps 7
+[ $rc -eq 0 ] && [ "$(steps_of "$dir/gb")" = "step-4 step-6 step-7" ] && train "$dir/gb" --checkpoint.keep_gb 1e-9 --checkpoint.interval 100
+[ $rc -eq 0 ] && [ "$(steps_of "$dir/gb")" = "step-10" ]
+ok keep_gb_removes_the_oldest_but_no_snapshot
+# run.json lists what is there: NAME
+listed() {
+    tr -d '\n' <"$dir/exports/run.json" | sed 's/.*"'"$1"'": *\[//; s/\].*//' | tr '{' '\n' | sed -n 's/.*"path":"\([^"]*\)".*"bytes":\([0-9]*\).*/\1 \2/p'
+}
+for ranks in "" "$two"; do
+    rm -rf "$dir/exports"
+    train "$dir/exports" --checkpoint.interval 4 --checkpoint.keep_latest_k 3 --checkpoint.hf_interval 3 --checkpoint.hf_keep 2 $ranks
+    [ $rc -eq 0 ] && [ "$(steps_of "$dir/exports")" = "step-10 step-8 step-9" ] && [ "$(cd "$dir/exports/hf" && echo *)" = "latest step-10 step-9" ] &&
+        [ "$(readlink "$dir/exports/hf/latest")" = step-10 ] && [ "$(listed exports | cut -d' ' -f1 | tr '\n' ' ')" = "hf/step-9 hf/step-10 " ] &&
+        [ "$(listed checkpoints | cut -d' ' -f1 | tr '\n' ' ')" = "checkpoint/step-8 checkpoint/step-9 checkpoint/step-10 " ] || break
+done
+ok hf_interval_exports_and_keeps_the_newest
+listed checkpoints | while read -r path bytes; do [ "$(cat "$dir/exports/$path"/* | wc -c)" -eq "$bytes" ] || exit 1; done
+ok run_json_lists_checkpoints_with_their_bytes
+ttrun ckpt export --to hf "$dir/exports/checkpoint/step-9" "$dir/by_hand" >"$dir/out" 2>"$dir/err"
+cmp "$dir/exports/hf/step-9/model.safetensors" "$dir/by_hand/model.safetensors" >"$dir/out"
+ok hf_interval_writes_weights_of_its_step
+# a folder takes the name of the link, for root too
+mkdir -p "$dir/blocked/hf/latest"
+train "$dir/blocked" --checkpoint.hf_interval 3
+[ $rc -eq 1 ] && [ "$(grep -c 'step [369] is saved, but not for Hugging Face (checkpoint.hf_interval): .*/hf/latest' "$dir/err")" -eq 3 ] &&
+    [ "$(newest "$dir/blocked/checkpoint")" = 10 ] && grep -q '^ttrun: checkpoint.hf_interval: .*/hf/latest' "$dir/err"
+ok an_export_that_fails_is_a_line_and_an_error_at_the_end
+train "$dir/no_export" --checkpoint.hf_interval 3 --checkpoint.enable false
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -qF 'checkpoint.hf_interval: nothing is saved' "$dir/err"
+ok hf_interval_needs_checkpoints
+
+# ---- saved, then validated ----
+valid="--validation.enable true --validation.freq 4 --validation.dataloader.path [\"$dir/text.txt\"] --checkpoint.interval 4"
+count_of() { grep -c "^{\"step\":$2,.*\"validation\"" "$dir/$1/metrics.jsonl"; }
+due() { grep -c '"validation_due":true' "$dir/$1/checkpoint/step-$2/trainer.json"; }
+for ranks in "" "$two"; do
+    rm -rf "$dir/valid" "$dir/killed"
+    train "$dir/valid" $valid $ranks
+    [ $rc -eq 0 ] && [ "$(count_of valid 4) $(count_of valid 8) $(count_of valid 10)" = "1 1 1" ] && [ "$(due valid 4) $(due valid 8) $(due valid 10)" = "0 0 0" ] || break
+    # killed while it validates after step 4: the step is there, and the next start validates first
+    awk '{ for (i = 0; i < 2000; i++) print }' "$dir/text.txt" >"$dir/long.txt"
+    start "$dir/killed" $valid --validation.dataloader.path "[\"$dir/long.txt\"]" $ranks
+    until_true [ -e "$dir/killed/checkpoint/step-4/trainer.json" ]
+    kill -9 $pid
+    wait $pid 2>/dev/null
+    [ "$(count_of killed 4) $(due killed 4)" = "0 1" ] || break
+    train "$dir/killed" $valid $ranks
+    [ $rc -eq 0 ] && [ "$(count_of killed 4) $(count_of killed 8)" = "1 1" ] && [ "$(due killed 4)" = 0 ] &&
+        [ "$(losses "$dir/killed/metrics.jsonl")" = "$(losses "$dir/valid/metrics.jsonl")" ] || break
+done
+[ $rc -eq 0 ] && [ "$(count_of killed 4) $(count_of killed 8)" = "1 1" ] && [ "$(losses "$dir/killed/metrics.jsonl")" = "$(losses "$dir/valid/metrics.jsonl")" ]
+ok steps_are_saved_before_they_are_validated
+# killed after the record and before the checkpoint says so: the record is not there twice
+sed -i 's/"step":/"validation_due":true,"step":/' "$dir/killed/checkpoint/step-10/trainer.json"
+train "$dir/killed" $valid --metrics.sinks '[{"name": "jsonl"}, {"name": "csv"}]'
+train "$dir/killed" $valid --training.steps 12 --metrics.sinks '[{"name": "jsonl"}, {"name": "csv"}]'
+sed -i 's/"step":/"validation_due":true,"step":/' "$dir/killed/checkpoint/step-12/trainer.json"
+train "$dir/killed" $valid --training.steps 12 --metrics.sinks '[{"name": "jsonl"}, {"name": "csv"}]'
+[ $rc -eq 0 ] && [ "$(count_of killed 10) $(count_of killed 12)" = "1 1" ] && [ "$(grep -c '^12,' "$dir/killed/metrics.csv")" -eq 2 ] && [ "$(due killed 12)" = 0 ]
+ok a_validation_is_recorded_once
+train "$dir/weights" $valid --checkpoint.last_save_model_only true
+[ $rc -eq 0 ] && [ "$(due weights 10)" = 0 ] && ! grep -q 'optimizer.state' "$dir/weights/checkpoint/step-10/trainer.json" &&
+    grep -q 'optimizer.state' "$dir/weights/checkpoint/step-8/trainer.json"
+ok weights_alone_are_saved_after_the_last_validation
+
 # ---- commands ----
 cat >"$dir/upload.sh" <<'SH'
 step=$1

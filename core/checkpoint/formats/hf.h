@@ -55,5 +55,7 @@ tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t 
 tt_status tt_hf_publish(const char *hf_folder, int64_t step, tt_error *err);
 /* Makes hf/latest link to the newest step-N. Removes the link if there is no step-N. */
 tt_status tt_hf_link_newest(const char *hf_folder, tt_error *err);
+/* Removes all step-N but the `keep` newest. */
+tt_status tt_hf_purge(const char *hf_folder, int64_t keep, tt_error *err);
 
 #endif

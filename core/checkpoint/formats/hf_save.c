@@ -295,3 +295,24 @@ tt_status tt_hf_publish(const char *hf_folder, int64_t step, tt_error *err)
     tt_arena_free(a);
     return s;
 }
+
+static int newest_first(const void *a, const void *b)
+{
+    const int64_t x = tt_step_of_name(*(const char *const *)a, NULL),
+                  y = tt_step_of_name(*(const char *const *)b, NULL);
+    return x > y ? -1 : x < y;
+}
+
+tt_status tt_hf_purge(const char *hf_folder, int64_t keep, tt_error *err)
+{
+    const char **names = NULL;
+    size_t n = 0;
+    tt_arena *a = tt_arena_new();
+    tt_status s = tt_folder_names(a, hf_folder, is_step, &names, &n, err);
+    if (s == TT_OK && n > 0)
+        qsort(names, n, sizeof *names, newest_first);
+    for (size_t i = (size_t)keep; s == TT_OK && i < n; i++)
+        s = tt_step_remove(a, hf_folder, tt_step_of_name(names[i], NULL), err);
+    tt_arena_free(a);
+    return s;
+}
