@@ -41,6 +41,9 @@ typedef struct tt_trainer_state {
     /* `ttrun ctl` has set these converters where the job says converters_of_job: JSON lists; NULL: it has
      * not */
     const char *converters, *converters_of_job;
+    /* Steps done when the optimizer's states, and the schedule of the learning rate, began anew (checkpoint.
+     * exclude_from_loading). Below 0: they began before step 0 of this run. */
+    int64_t optimizer_from, schedule_from;
     const char
         *averaged; /* the optimizer's state that has the weights to evaluate, "ema"; NULL: none */
 } tt_trainer_state;

@@ -12,6 +12,7 @@
  *    "files":   {"<name>": {"bytes": N, "xxh3_128": "<32 hex>"}},
  *    "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}}
  * "validation_due": true is there too until the validation after that step has ended, and
+ * "began": {"optimizer": N, "lr_scheduler": N} where one of them has begun anew after so many steps, and
  * "lr": {"of_job": x, "now": x} where `ttrun ctl` has set another one. Further keys are left alone: a
  * later 1.x may add some. */
 
@@ -72,6 +73,9 @@ tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str
     tt_str_printf(out, ",\n\"world\":%d,\n", s->world);
     if (s->validation_due)
         tt_str_add(out, "\"validation_due\":true,\n");
+    if (s->optimizer_from || s->schedule_from)
+        tt_str_printf(out, "\"began\":{\"optimizer\":%lld,\"lr_scheduler\":%lld},\n",
+                      (long long)s->optimizer_from, (long long)s->schedule_from);
     if (s->has_lr) {
         tt_str_add(out, "\"lr\":{\"of_job\":");
         tt_str_json_number(out, s->lr_of_job);
@@ -258,6 +262,24 @@ static tt_status learning_rate(const reading *r, const tt_json *v, tt_trainer_st
     return TT_OK;
 }
 
+/* Absent: both began with the run. */
+static tt_status state_began(const reading *r, const tt_json *v, tt_trainer_state *s)
+{
+    const char *const keys[] = {"optimizer", "lr_scheduler"};
+    int64_t *const to[] = {&s->optimizer_from, &s->schedule_from};
+    if (!v)
+        return TT_OK;
+    if (v->type != TT_JSON_OBJECT)
+        return bad(r, v, "began", "an object is wanted");
+    for (size_t i = 0; i < TT_COUNT(keys); i++) {
+        const tt_json *x = tt_json_get(v, keys[i]);
+        if (!x || x->type != TT_JSON_INT || x->integer > MOST_COUNTED || x->integer < -MOST_COUNTED)
+            return bad(r, x ? x : v, keys[i], "a number of steps is wanted");
+        *to[i] = x->integer;
+    }
+    return TT_OK;
+}
+
 /* Absent: the job's. */
 static tt_status state_converters(const reading *r, const tt_json *v, tt_trainer_state *s)
 {
@@ -296,6 +318,7 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
     s.world = (int)world;
     s.validation_due = due && due->type == TT_JSON_BOOL && due->boolean;
     TT_TRY(learning_rate(r, tt_json_get(root, "lr"), &s));
+    TT_TRY(state_began(r, tt_json_get(root, "began"), &s));
     TT_TRY(state_converters(r, tt_json_get(root, "converters"), &s));
     s.last_loss = (double)NAN;
     if (loss && (loss->type == TT_JSON_REAL || loss->type == TT_JSON_INT))

@@ -163,6 +163,16 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
         return tt_job_fail(
             job, "checkpoint.keep_latest_k", err,
             "1 would leave none while the next is written; use 0 (all) or 2 or more");
+    static const char *const states[] = {"optimizer", "lr_scheduler", "dataloader", "train_state"};
+    for (size_t i = 0; i < c->checkpoint.exclude_from_loading.n; i++) {
+        bool known = false;
+        for (size_t k = 0; k < TT_COUNT(states); k++)
+            known |= !strcmp(c->checkpoint.exclude_from_loading.items[i], states[k]);
+        if (!known)
+            return tt_job_fail(job, "checkpoint.exclude_from_loading", err,
+                               "\"%s\" is none of optimizer, lr_scheduler, dataloader, train_state",
+                               c->checkpoint.exclude_from_loading.items[i]);
+    }
     return check_batch(job, c, err);
 }
 

@@ -345,8 +345,8 @@ static const tt_option checkpoint_options[] = {
         .flags = TT_OPT_NULLABLE),
     BOOL(checkpoint, load_only, "false", "resume from checkpoints, but save none"),
     STRING(checkpoint, initial_load_path, "null",
-           "weights to start from if no checkpoint is resumed: a step folder, or a Hugging "
-           "Face folder; null = random ones",
+           "weights to start from if no checkpoint is resumed: a step folder, a run's folder (its "
+           "newest step), or a Hugging Face folder; null = random ones",
            .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
     STRING(
         checkpoint, initial_load_command, "null",
@@ -354,6 +354,15 @@ static const tt_option checkpoint_options[] = {
         "last line that it prints takes the place of initial_load_path. Rank 0 runs it; all ranks "
         "read the folder",
         .flags = TT_OPT_NULLABLE),
+    BOOL(checkpoint, initial_load_model_only, "true",
+         "of initial_load_path load weights alone; false: the whole state of another run's "
+         "checkpoint, so that training goes on where that run was"),
+    {ROW(checkpoint, exclude_from_loading, TT_OPT_STRINGS, "[]"),
+       .doc = "what of a checkpoint's state begins anew: optimizer, lr_scheduler, dataloader, "
+            "train_state (the numbers of steps and tokens). Where a run resumes, only once: what "
+            "it saves from then on is loaded whole"},
+    BOOL(checkpoint, create_seed_checkpoint, "false",
+         "save the weights as they are before the first step as step-0, and end"),
     BOOL(checkpoint, initial_load_in_hf, "false",
          "start from a Hugging Face folder; without initial_load_path that is "
          "model.hf_assets_path. A "

@@ -188,7 +188,12 @@ void tt_exec_set_step(tt_exec *x, int64_t step)
     x->step = step;
     x->scalars_changed = true;
     if (at)
-        *at = (double)step;
+        *at = (double)(step - x->before);
+}
+
+void tt_exec_count_from(tt_exec *x, int64_t before)
+{
+    x->before = before;
 }
 
 int64_t tt_exec_high_water(const tt_exec *x)

@@ -59,6 +59,9 @@ void tt_exec_set_scalar(tt_exec *x, const char *name, double value); /* for the 
 double tt_exec_metric(const tt_exec *x, const char *name); /* as the last epilogue that the host
                                                               waited for left it */
 
+/* The optimizer, and what draws random numbers, count steps from the one after `before`, which is 0 unless
+ * training goes on without the optimizer's states. */
+void tt_exec_count_from(tt_exec *x, int64_t before);
 /* Every action of this rank's schedule; kernels get the number of the step. [collective] */
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user,
                                 tt_error *err);

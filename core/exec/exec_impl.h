@@ -116,6 +116,7 @@ struct tt_exec {
     tt_group_comm pipeline;
     int64_t step;
     const uint64_t *seed_at; /* in the backend's memory; NULL: the program does not use it */
+    int64_t before;          /* steps before the first that the optimizer counts */
     const double *step_at;
     /* The first read_end bytes of the state space, as the host sees them: on the host the very bytes. On a
      * device they go through pinned memory: scalars in turns through two slots, so that those of a step

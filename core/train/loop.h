@@ -73,8 +73,9 @@ typedef struct tt_loop {
     bool swaps_now; /* a program that `ttrun ctl` asked for is made on all ranks */
     double lr_base; /* optimizer.lr, or what `ttrun ctl` has set */
     /* state of training */
-    bool resumed; /* from a checkpoint in the folder */
-    int64_t step; /* that the host puts on the queues */
+    bool resumed;                          /* from a checkpoint in the folder */
+    int64_t step;                          /* that the host puts on the queues */
+    int64_t optimizer_from, schedule_from; /* as in tt_trainer_state */
     tt_flight flight;
     /* how long the run is (length.c) */
     int64_t steps;                 /* of the whole run */
@@ -171,6 +172,8 @@ void tt_loop_tell_epoch(tt_loop *l);            /* logs that an epoch began */
 /* validate.c: clears validation_due, unless a stop signal interrupts the validation. */
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
 /* save.c */
+const char *tt_loop_step_folders(const tt_loop *l, tt_arena *a);
+double tt_loop_job_lr(const tt_loop *l);
 bool tt_loop_has_own_lr(const tt_loop *l); /* `ttrun ctl` has set another one than the job's */
 bool tt_loop_has_own_converters(const tt_loop *l); /* likewise */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
@@ -194,6 +197,7 @@ tt_status tt_loop_save_last_hf(const tt_loop *l, bool replace, tt_error *err);
 /* The same for a step that was just saved, if checkpoint.hf_interval says so. A failure is a line of the log.
  * loop: tt_loop. [thread of the saver] */
 void tt_loop_save_hf(void *loop, int64_t step);
+/* resume.c */
 tt_status tt_loop_resume(tt_loop *l, tt_error *err);
 /* aside.c: rank 0 moves files of an earlier run to dump_folder/before-N: all of them if this run
  * starts at step 0, the later steps if it goes back to one (checkpoint.load_step). */

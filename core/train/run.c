@@ -119,11 +119,28 @@ static tt_status validate_first(tt_loop *l, tt_error *err)
     return TT_OK;
 }
 
+/* checkpoint.create_seed_checkpoint */
+static tt_status save_seed(tt_loop *l, tt_error *err)
+{
+    const char *key = "checkpoint.create_seed_checkpoint";
+    if (!l->saver)
+        return tt_job_fail(l->s->job, key, err,
+                           "nothing is saved (checkpoint.enable, checkpoint.load_only)");
+    if (l->step)
+        return tt_job_fail(l->s->job, key, err,
+                           "this run is at step %lld already: start in another dump_folder",
+                           (long long)l->step);
+    TT_TRY(tt_loop_save(l, true, err));
+    return tt_loop_finish_last_save(l, err);
+}
+
 static tt_status run_steps(tt_loop *l, tt_error *err)
 {
     const int64_t steps = l->steps, first = l->step + 1;
     l->t.begin_ns = l->began_ns = tt_now_ns();
     l->logged_step = l->began_step = l->step;
+    if (l->s->core.checkpoint.create_seed_checkpoint)
+        return save_seed(l, err);
     if (l->main && l->step >= steps)
         tt_log(TT_INFO, "train", "nothing to do: step %lld of %lld is done already",
                (long long)l->step, (long long)steps);

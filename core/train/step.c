@@ -129,10 +129,10 @@ tt_status tt_loop_settle(tt_loop *l, tt_error *err)
 
 static double learning_rate(const tt_loop *l)
 {
-    const int64_t rewarm = l->resumed ? l->s->rate.rewarm_steps : 0,
-                  since = l->step - l->began_step;
+    const int64_t rewarm = l->began_step ? l->s->rate.rewarm_steps : 0,
+                  since = l->step - l->began_step, from = l->schedule_from;
     const double rises = since < rewarm ? (double)since / (double)rewarm : 1.0;
-    return l->lr_base * tt_setup_lr_factor(l->s, l->step - 1, l->steps) * rises;
+    return l->lr_base * tt_setup_lr_factor(l->s, l->step - 1 - from, l->steps - from) * rises;
 }
 
 tt_status tt_loop_step(tt_loop *l, tt_error *err)
@@ -154,6 +154,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     tt_exec_set_scalar(x, TT_SCALAR_LR, f.lr);
     tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
                     l->s->token_order};
+    tt_exec_count_from(x, l->optimizer_from);
     TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
     l->t.forward_backward += tt_seconds_since(t0);
     TT_TRY(tt_loop_settle(l, err)); /* of the step before */

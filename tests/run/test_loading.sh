@@ -1,0 +1,97 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What a run takes over from another run's checkpoint, and what of a checkpoint it leaves out.
+. "$(dirname "$0")/lib.sh"
+# 20 samples, in their order: 5 steps are one epoch, so the steps 6 to 10 have the batches of the steps 1 to 5
+head -c 640 "$dir/text.txt" >"$dir/short.txt"
+fixed="--dataloader.path [\"$dir/short.txt\"] --dataloader.shuffle false --backend.blas own --lr_scheduler.name wsd --lr_scheduler.warmup_steps 2"
+two="--nproc 2 --comm.backend local --training.local_batch_size 2"
+from() { echo "--checkpoint.initial_load_path $dir/half/checkpoint/step-5 --checkpoint.initial_load_model_only false"; }
+numbers() { sed 's/.*"step":\([0-9]*\).*"samples_seen":\([0-9]*\).*/\1 \2/' | head -n 1; }
+values() { losses "$1/metrics.jsonl" | sed 's/.*"loss"://; s/.* //'; } # without the numbers of the steps
+counted() { tr -d '\n' <"$1/trainer.json" | numbers; }
+
+train "$dir/whole" $fixed
+train "$dir/half" $fixed --checkpoint.interval 5
+rm -rf "$dir/half/checkpoint/step-10"
+[ "$rc" -eq 0 ] && [ "$(counted "$dir/whole/checkpoint/step-10")" = "10 40" ]
+ok there_is_a_run_and_half_of_it
+
+# ---- the whole state ----
+train "$dir/other" $fixed $(from)
+[ "$rc" -eq 0 ] && [ "$(hash_of "$dir/other/checkpoint/step-10")" = "$(hash_of "$dir/whole/checkpoint/step-10")" ] &&
+    grep -q 'continues from .*/half/checkpoint/step-5, next is step 6' "$dir/err" && [ "$(wc -l <"$dir/other/metrics.jsonl")" -eq 5 ]
+ok another_run_goes_on_with_the_same_bits
+rm -rf "$dir/other"
+train "$dir/other" $fixed --checkpoint.initial_load_path "$dir/half" --checkpoint.initial_load_model_only false --training.steps 8
+train "$dir/other" $fixed --checkpoint.initial_load_path "$dir/half" --checkpoint.initial_load_model_only false
+[ "$rc" -eq 0 ] && grep -q 'resumed from .*other/checkpoint/step-8' "$dir/err" && [ "$(hash_of "$dir/other/checkpoint/step-10")" != "" ] &&
+    [ "$(losses "$dir/other/metrics.jsonl" | head -n 1)" = "$(losses "$dir/whole/metrics.jsonl" | sed -n 6p)" ]
+ok a_run_folder_stands_for_its_newest_step
+train "$dir/mesh" $fixed $(from) $two --parallelism.tensor_parallel_degree 2 --training.local_batch_size 4
+[ "$rc" -eq 0 ] && [ "$(counted "$dir/mesh/checkpoint/step-10")" = "10 40" ] &&
+    values "$dir/mesh" >"$dir/a" && values "$dir/whole" | sed -n 6,10p | paste -d' ' - "$dir/a" |
+    awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4) bad = 1; n++ } END { exit bad || n != 5 }'
+ok another_mesh_goes_on_with_the_same_losses
+
+# ---- what begins anew ----
+# Everything: as from the weights alone
+train "$dir/weights" $fixed --checkpoint.initial_load_path "$dir/half/checkpoint/step-5" --training.steps 5
+train "$dir/nothing" $fixed $(from) --checkpoint.exclude_from_loading '["optimizer", "lr_scheduler", "dataloader", "train_state"]' --training.steps 5
+[ "$rc" -eq 0 ] && [ "$(hash_of "$dir/nothing/checkpoint/step-5")" = "$(hash_of "$dir/weights/checkpoint/step-5")" ] &&
+    [ "$(counted "$dir/nothing/checkpoint/step-5")" = "5 20" ]
+ok all_left_out_are_the_weights_alone
+# Optimizer and schedule: their counts begin at step 6, and the batches are those of the steps 1 to 5
+train "$dir/fresh" $fixed $(from) --checkpoint.exclude_from_loading '["optimizer", "lr_scheduler"]'
+[ "$rc" -eq 0 ] && [ "$(values "$dir/fresh")" = "$(values "$dir/weights")" ] && [ "$(values "$dir/fresh")" != "$(values "$dir/whole" | tail -n 5)" ] && [ "$(counted "$dir/fresh/checkpoint/step-10")" = "10 40" ] &&
+    grep -q 'exclude_from_loading: begins anew: optimizer lr_scheduler$' "$dir/err"
+ok optimizer_and_schedule_begin_anew
+for what in optimizer lr_scheduler; do
+    train "$dir/only_$what" $fixed $(from) --checkpoint.exclude_from_loading "[\"$what\"]"
+    [ "$rc" -eq 0 ] && [ "$(losses "$dir/only_$what/metrics.jsonl" | tail -n 3)" != "$(losses "$dir/whole/metrics.jsonl" | tail -n 3)" ] &&
+        [ "$(losses "$dir/only_$what/metrics.jsonl" | tail -n 3)" != "$(losses "$dir/fresh/metrics.jsonl" | tail -n 3)" ] || break
+done
+[ "$rc" -eq 0 ] && [ "$what" = lr_scheduler ] && [ "$(losses "$dir/only_optimizer/metrics.jsonl")" != "$(losses "$dir/only_lr_scheduler/metrics.jsonl")" ]
+ok each_of_them_has_an_effect_of_its_own
+train "$dir/data" $fixed $(from) --checkpoint.exclude_from_loading dataloader --training.steps 8
+[ "$rc" -eq 0 ] && [ "$(counted "$dir/data/checkpoint/step-8")" = "8 12" ]
+ok data_begins_anew
+# Of the run's own checkpoint, and only once
+cp -r "$dir/half" "$dir/once" && cp -r "$dir/half" "$dir/again"
+anew='--checkpoint.exclude_from_loading ["optimizer","lr_scheduler"] --checkpoint.interval 8'
+train "$dir/once" $fixed $anew
+train "$dir/again" $fixed $anew --training.steps 10 --checkpoint.interval 8
+rm -rf "$dir/again/checkpoint/step-10"
+train "$dir/again" $fixed $anew
+[ "$rc" -eq 0 ] && grep -q 'resumed from .*step-8' "$dir/err" && ! grep -q 'begins anew' "$dir/err" &&
+    [ "$(hash_of "$dir/again/checkpoint/step-10")" = "$(hash_of "$dir/once/checkpoint/step-10")" ] &&
+    [ "$(values "$dir/once" | tail -n 5)" = "$(values "$dir/weights")" ]
+ok own_checkpoints_leave_it_out_once
+
+# ---- a seed ----
+train "$dir/seed" $fixed --checkpoint.create_seed_checkpoint true
+[ "$rc" -eq 0 ] && [ "$(newest "$dir/seed/checkpoint")" = 0 ] && [ ! -s "$dir/seed/metrics.jsonl" ] &&
+    train "$dir/seed" $fixed
+[ "$rc" -eq 0 ] && grep -q 'resumed from .*/step-0, next is step 1' "$dir/err" &&
+    [ "$(hash_of "$dir/seed/checkpoint/step-10")" = "$(hash_of "$dir/whole/checkpoint/step-10")" ]
+ok seed_checkpoint_is_what_the_run_begins_with
+train "$dir/seed" $fixed --checkpoint.create_seed_checkpoint true
+[ "$rc" -ne 0 ] && one_line "$dir/err" && grep -q 'create_seed_checkpoint: this run is at step 10 already' "$dir/err"
+ok seed_of_a_run_that_has_begun_is_refused
+
+# ---- refused ----
+train "$dir/t" $fixed $(from) --checkpoint.exclude_from_loading '["optimiser"]'
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'checkpoint.exclude_from_loading: "optimiser" is none of optimizer, lr_scheduler, dataloader, train_state' "$dir/err"
+ok unknown_state_is_refused
+cp -r "$dir/half" "$dir/own"
+train "$dir/own" $fixed --checkpoint.exclude_from_loading train_state
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'exclude_from_loading: train_state: the checkpoints of this dump_folder are numbered by it' "$dir/err"
+ok steps_of_the_own_folder_are_not_left_out
+ttrun ckpt export --to hf "$dir/half/checkpoint/step-5" "$dir/hf" >"$dir/out" 2>"$dir/err"
+train "$dir/t" $fixed --checkpoint.initial_load_path "$dir/hf" --checkpoint.initial_load_model_only false
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'initial_load_path: .*/hf has no trainer.json, so there are only weights to load' "$dir/err"
+ok weights_alone_are_no_whole_state
+train "$dir/t" $fixed $(from) --model.args.dim 64
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'initial_load_path: .*was written by a model with other shapes' "$dir/err"
+ok another_model_is_refused
+exit $failed
