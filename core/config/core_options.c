@@ -152,6 +152,12 @@ static const tt_option training_options[] = {
          "that of the optimizer), not the weights of the last step"),
     FLOAT(training, max_norm, "1.0", 0, ANY,
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
+    BOOL(training, skip_nonfinite, "false",
+         "a step whose loss or gradients are NaN or infinite updates nothing, and training goes "
+         "on; 100 such steps in a row end the run with status 3, as the first does where this is "
+         "false"),
+    FLOAT(training, max_grad_norm_skip, "0", 0, ANY,
+          "a step whose gradient norm, before clipping, is larger updates nothing; 0 = no limit"),
     CHOICE(training, dtype, "\"float32\"", TT_FLOATS,
            "dtype of stored parameters; that of optimizer states is optimizer.state_dtype"),
     CHOICE(training, mixed_precision_param, "\"float32\"", TT_FLOATS "|float16",

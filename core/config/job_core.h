@@ -89,6 +89,8 @@ typedef struct tt_training_config {
     int64_t steps;           /* INT64_MIN = null */
     double num_train_epochs; /* NaN = null */
     double max_norm, loss_scale;
+    bool skip_nonfinite;
+    double max_grad_norm_skip;
     int64_t loss_scale_window;
     tt_dtype dtype, mixed_precision_param, mixed_precision_reduce;
     bool enable_cpu_offload; /* optimizer states lie in host memory */

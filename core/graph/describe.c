@@ -37,11 +37,18 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
     if (tt_local_refuses(b, "tt_log_metric"))
         return;
-    static const char *const own[] = {
-        "step",       "epoch",        "loss",           "loss_max",     "grad_norm", "lr",
-        "tokens",     "tps",          "n_tokens_seen",  "tps_global",   "tflops",    "mfu",
-        "time_s",     "mem_gib",      "time",           "wall",         "losses",    "skipped",
-        "validation", "total_epochs", "n_samples_seen", "samples_per_s"};
+    static const char *const own[] = {"step",           "epoch",
+                                      "loss",           "loss_max",
+                                      "grad_norm",      "lr",
+                                      "tokens",         "tps",
+                                      "n_tokens_seen",  "tps_global",
+                                      "tflops",         "mfu",
+                                      "time_s",         "mem_gib",
+                                      "time",           "wall",
+                                      "losses",         "skipped",
+                                      "validation",     "total_epochs",
+                                      "n_samples_seen", "samples_per_s",
+                                      "n_steps_skipped"};
     for (size_t i = 0; i < TT_COUNT(own); i++)
         if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i]))) {
             tt_builder_fail(

@@ -127,8 +127,9 @@ struct tt_graph {
     int n_blocks;
     tt_value *loss;        /* per-token loss, f32 [tokens] */
     tt_state *seed, *step; /* i64 and f64 scalars, for random numbers and optimizers */
-    tt_state *ok; /* f32 scalar: if it is 0, the regions after the epilogue do not run; NULL:
+    tt_state *ok;      /* f32 scalar: if it is 0, the regions after the epilogue do not run; NULL:
                            they always run */
+    tt_state *skipped; /* steps that updated nothing, f32; NULL: they are not counted */
     struct tt_loss_scale *loss_scale; /* NULL: the loss is not scaled */
     int64_t chunk_rows;               /* rows of a token chunk; 0: there is no loop over chunks */
     /* The node because of which the loop was given up: "op max in \"mtp\""; NULL: none. */

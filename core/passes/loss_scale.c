@@ -8,28 +8,18 @@
  * that step updates nothing; after `window` steps in a row that are finite it is doubled. All scales
  * are powers of two, so scaling and unscaling round nothing. */
 
-static tt_state *new_state(tt_graph *g, const char *name, double value)
-{
-    const tt_placement whole = {0};
-    const tt_type f32 = {.dtype = TT_F32};
-    tt_state *s = tt_state_new(g, TT_STATE_BUFFER, name, &f32, &whole);
-    s->init = (tt_init){.kind = TT_INIT_CONSTANT, .a = value};
-    s->of_trainer = true;
-    s->stages = g->n_stages < 64 ? (UINT64_C(1) << g->n_stages) - 1 : UINT64_MAX;
-    return s;
-}
-
 void tt_loss_scale_make(tt_graph *g, const tt_loss_scale_opts *o)
 {
     if (o->initial <= 0)
         return;
     g->loss_scale = tt_arena_alloc(g->arena, sizeof *g->loss_scale);
     *g->loss_scale = (tt_loss_scale){
-        .scale = new_state(g, "optimizer.loss_scale", o->initial),
-        .good = o->window ? new_state(g, "optimizer.loss_scale_good_steps", 0) : NULL,
-        .skipped = o->window ? new_state(g, "optimizer.skipped_steps", 0) : NULL,
+        .scale = tt_trainer_number(g, "optimizer.loss_scale", o->initial),
+        .good = o->window ? tt_trainer_number(g, "optimizer.loss_scale_good_steps", 0) : NULL,
         .window = o->window,
     };
+    if (o->window)
+        tt_skip_make(g);
 }
 
 tt_value *tt_loss_scaled(tt_builder *b, tt_value *v)
@@ -44,15 +34,6 @@ tt_value *tt_loss_unscale(tt_builder *b)
     return s ? tt_div(b, tt_const(b, 1, TT_F32), tt_state_read(b, s->scale)) : NULL;
 }
 
-tt_value *tt_steps_done(tt_builder *b)
-{
-    const tt_graph *g = tt_builder_graph(b);
-    const tt_loss_scale *s = g->loss_scale;
-    if (!s || !s->skipped)
-        return NULL;
-    return tt_sub(b, tt_state_read(b, g->step), tt_cast(b, tt_state_read(b, s->skipped), TT_F64));
-}
-
 /* ok: f32, 1 if the step's gradients are finite, else 0. */
 static void adapt(tt_builder *b, const tt_loss_scale *s, tt_value *ok)
 {
@@ -65,11 +46,9 @@ static void adapt(tt_builder *b, const tt_loss_scale *s, tt_value *ok)
     tt_value *less = tt_maximum(b, tt_mul(b, scale, tt_const(b, 0.5, TT_F32)), least);
     tt_value *more = tt_minimum(b, tt_mul(b, scale, tt_const(b, 2, TT_F32)),
                                 tt_const(b, TT_LARGEST_LOSS_SCALE, TT_F32));
-    tt_value *skipped = tt_add(b, tt_state_read(b, s->skipped), tt_sub(b, one, ok));
     scale = tt_select(b, finite, tt_select(b, full, more, scale), less);
     tt_state_assign(b, s->scale, scale);
     tt_state_assign(b, s->good, tt_select(b, full, zero, good));
-    tt_state_assign(b, s->skipped, skipped);
 }
 
 static void report_scale(tt_builder *b, const tt_loss_scale *s, int stage)
@@ -85,21 +64,21 @@ static void report_scale(tt_builder *b, const tt_loss_scale *s, int stage)
     metric->stages |= UINT64_C(1) << stage;
 }
 
-void tt_loss_scale_update(tt_builder *b, tt_value *const *ok)
+void tt_loss_scale_update(tt_builder *b, tt_value *const *finite)
 {
     const tt_graph *g = tt_builder_graph(b);
     const tt_loss_scale *s = g->loss_scale;
     for (int st = 0; s && st < g->n_stages; st++)
-        if (ok[st])
+        if (finite[st])
             report_scale(b, s, st);
     /* a rank with several stages has one scale, so the lowest of them changes it */
     uint64_t below = 0;
     for (int st = 0; s && s->window && st < g->n_stages; st++) {
-        if (!ok[st])
+        if (!finite[st])
             continue;
         tt_builder_at(b, TT_EPILOGUE, st, -1, "loss_scale");
         tt_builder_replicated(b, below);
-        adapt(b, s, ok[st]);
+        adapt(b, s, finite[st]);
         tt_builder_replicated(b, 0);
         below |= UINT64_C(1) << st;
     }

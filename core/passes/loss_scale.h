@@ -12,18 +12,16 @@ typedef struct tt_loss_scale_opts {
     double initial; /* 0: the loss is not scaled */
     int64_t window; /* it is doubled after so many finite steps in a row; 0: it never changes */
 } tt_loss_scale_opts;
-/* f32 states: the scale; finite steps since it changed; steps that were not finite, and did not
- * update. The last two are NULL if the scale never changes. */
+/* f32 states: the scale; finite steps since it changed, NULL if it never changes. */
 typedef struct tt_loss_scale {
-    tt_state *scale, *good, *skipped;
+    tt_state *scale, *good;
     int64_t window;
 } tt_loss_scale;
 void tt_loss_scale_make(tt_graph *g, const tt_loss_scale_opts *o);
 tt_value *tt_loss_scaled(tt_builder *b, tt_value *v);
 tt_value *tt_loss_unscale(tt_builder *b); /* 1 / scale; NULL: the loss is not scaled */
-/* The number of this update, 1 for the first: steps that were skipped do not count. NULL: none is. */
-tt_value *tt_steps_done(tt_builder *b);
-/* Changes the scale at the end of the epilogue. ok: by stage, as tt_graph.ok; NULL: the stage has none. */
-void tt_loss_scale_update(tt_builder *b, tt_value *const *ok);
+/* Changes the scale at the end of the epilogue. finite: by stage, 1 if loss and gradients are finite, else 0;
+ * NULL: the stage does not know. */
+void tt_loss_scale_update(tt_builder *b, tt_value *const *finite);
 
 #endif

@@ -5,6 +5,7 @@
 #include "graph/graph.h"
 #include "passes/loss_scale.h"
 #include "passes/recompute.h"
+#include "passes/skip.h"
 #include <ttrun/backend.h>
 #include <ttrun/converter.h>
 #include <ttrun/loss.h>
@@ -94,7 +95,10 @@ typedef struct tt_update_opts {
     const tt_group *groups; /* [param->group + 1]: 0 = the default */
     int n_groups;
     double max_norm; /* <= 0: no clipping */
-    bool offload;    /* optimizer states lie in host memory */
+    bool
+        skip_nonfinite; /* a step whose loss or gradients are not finite updates nothing and is counted */
+    double skip_norm; /* likewise one whose gradients have a larger norm; <= 0: no limit */
+    bool offload;     /* optimizer states lie in host memory */
     tt_dtype
         state_dtype; /* of optimizer states: f32; bf16 or float8, which are rounded stochastically */
     double ema_weight; /* of a step in the mean of each parameter over steps; 0: none is kept */

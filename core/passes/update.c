@@ -475,32 +475,44 @@ static checked checked_metrics(const tt_graph *g)
     return c;
 }
 
+/* 1 if the loss and the norm that a stage has are finite, else 0; NULL: it has neither. */
+static tt_value *finite_numbers(tt_builder *b, tt_value *loss, tt_value *norm)
+{
+    tt_value *const both[] = {loss, norm};
+    tt_value *all = NULL;
+    for (size_t i = 0; i < TT_COUNT(both); i++) {
+        tt_value *finite = both[i] ? tt_cast(b, tt_is_finite(b, both[i]), TT_F32) : NULL;
+        all = all && finite ? tt_mul(b, all, finite) : finite ? finite : all;
+    }
+    return all;
+}
+
 /* Writes tt_graph.ok. Every rank computes it from the loss and the norm, which are replicated,
  * so either all ranks run the update or none does. */
-static void write_ok(tt_builder *b)
+static void write_ok(tt_builder *b, double skip_norm)
 {
     const tt_type f32 = {.dtype = TT_F32};
     const tt_placement whole = {0};
     tt_graph *g = tt_builder_graph(b);
     const checked metrics = checked_metrics(g);
-    tt_value *by_stage[TT_MAX_STAGES] = {0};
+    tt_value *finite[TT_MAX_STAGES] = {0}, *by_stage[TT_MAX_STAGES] = {0};
     for (int st = 0; st < g->n_stages; st++) {
-        tt_value *const both[] = {metrics.loss[st], metrics.norm[st]};
-        tt_value *ok = NULL;
         tt_builder_at(b, TT_EPILOGUE, st, -1, "ok");
-        for (size_t i = 0; i < TT_COUNT(both); i++) {
-            tt_value *finite = both[i] ? tt_cast(b, tt_is_finite(b, both[i]), TT_F32) : NULL;
-            ok = ok && finite ? tt_mul(b, ok, finite) : finite ? finite : ok;
-        }
+        tt_value *ok = finite[st] = finite_numbers(b, metrics.loss[st], metrics.norm[st]);
         if (!ok)
             continue;
+        if (skip_norm > 0 && metrics.norm[st]) {
+            tt_value *limit = tt_const(b, skip_norm, TT_F32);
+            ok = tt_mul(b, ok, tt_cast(b, tt_less_equal(b, metrics.norm[st], limit), TT_F32));
+        }
         if (!g->ok)
             g->ok = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_OK, &f32, &whole);
         tt_state_assign(b, g->ok, ok);
         g->ok->stages |= UINT64_C(1) << st;
         by_stage[st] = ok;
     }
-    tt_loss_scale_update(b, by_stage);
+    tt_loss_scale_update(b, finite);
+    tt_skip_update(b, by_stage);
 }
 
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
@@ -517,6 +529,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     tt_state *lr = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_LR, &f64, &whole);
     tt_state *norm = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_NORM, &f32, &whole);
     tt_graph_run_numbers(g);
+    if (o->skip_nonfinite || o->skip_norm > 0)
+        tt_skip_make(g);
     tt_builder_follow(b, true);
     for (size_t i = 0; i < g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i];
@@ -540,7 +554,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         x = tt_minimum(b, x, tt_const(b, 1, TT_F32));
         once[st].factor = unscale ? tt_mul(b, x, unscale) : x;
     }
-    write_ok(b);
+    write_ok(b, o->skip_norm);
     for (size_t i = 0; i < TT_MAX_STAGES * g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i / TT_MAX_STAGES];
         const int stage = (int)(i % TT_MAX_STAGES);

@@ -28,6 +28,8 @@ void tt_console_step(const tt_metrics_record *r, tt_str *out)
         tt_str_printf(out, "  mfu: %.1f%%", 100.0 * mfu);
     if (comm > 0) /* several ranks: the share of the time spent waiting for communication */
         tt_str_printf(out, "  comm: %.1f%%", 100.0 * comm);
+    if (metric(r, "skipped") > 0)
+        tt_str_add(out, "  skipped");
 }
 
 void tt_console_validation(const tt_metrics_record *r, tt_str *out)

@@ -96,6 +96,10 @@ static size_t metrics_collect(tt_loop *l)
     metric_add(l, &n, "loss_max", l->loss_max);
     metric_add(l, &n, "grad_norm", l->norm);
     metric_add(l, &n, "lr", l->lr);
+    if (l->skipped_since)
+        metric_add(l, &n, "skipped", 1);
+    if (s->graph->skipped)
+        metric_add(l, &n, "n_steps_skipped", (double)l->skipped);
     if (s->graph->loss_scale)
         metric_add(l, &n, TT_METRIC_LOSS_SCALE, l->loss_scale);
     if (l->loss_name[0])
@@ -223,6 +227,7 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
     }
     l->t = (tt_times){.begin_ns = tt_now_ns()};
     l->tokens_since = l->samples_since = 0;
+    l->skipped_since = false;
     l->logged_step = l->known_step;
     return s;
 }

@@ -89,6 +89,9 @@ typedef struct tt_loop {
     int64_t step_tokens; /* of that step */
     char loss_name[80];  /* losses/PLUGIN: in the records of models with more losses; else empty */
     double loss, loss_max, norm, lr, loss_scale;
+    int64_t skipped;        /* steps of this process that updated nothing */
+    int64_t skipped_in_row; /* ending with the newest */
+    bool skipped_since;     /* any since the last logged step */
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since, samples_since;
     int64_t began_step, began_ns; /* of this process */

@@ -59,19 +59,48 @@ static tt_status sum_weights(tt_loop *l, const tt_batch *micro, int64_t counted,
     return TT_OK;
 }
 
-/* Gradients that overflow with a loss scale are no error: the program has not updated, and has halved
- * the scale. */
-static bool skips(const tt_loop *l)
+/* Steps in a row that may be skipped: then the weights themselves are likely to be the cause. */
+#define MOST_SKIPPED 100
+
+/* Gradients that overflow with a loss scale are no error: the program has halved the scale. */
+static bool overflows(const tt_loop *l, double loss)
 {
-    if (!l->s->graph->loss_scale || !l->s->graph->loss_scale->window ||
-        l->loss_scale <= TT_LEAST_LOSS_SCALE)
+    const tt_loss_scale *s = l->s->graph->loss_scale;
+    return s && s->window && isfinite(loss) && !isfinite(l->norm) &&
+           l->loss_scale > TT_LEAST_LOSS_SCALE;
+}
+
+static const char *name_of_number(double x)
+{
+    return isnan(x) ? "NaN" : "Inf";
+}
+
+/* The program has not updated. loss: its sum. Says why the step was skipped. False: that is an error. */
+static bool step_skips(tt_loop *l, double loss)
+{
+    const tt_training_config *t = &l->s->core.training;
+    const long long step = l->flight.step;
+    const bool finite = isfinite(loss) && isfinite(l->norm), overflow = overflows(l, loss);
+    if (!overflow && !finite && !t->skip_nonfinite)
         return false;
-    if (l->main)
+    l->skipped++;
+    l->skipped_in_row++;
+    l->skipped_since = true;
+    if (!l->main)
+        return true;
+    if (overflow)
         tt_log(TT_INFO, "train",
                "step %lld: gradients overflow in float16 with the loss scale %g, so the step is "
                "skipped; the next scale is %g",
-               (long long)l->flight.step, l->loss_scale,
-               fmax(l->loss_scale / 2, TT_LEAST_LOSS_SCALE));
+               step, l->loss_scale, fmax(l->loss_scale / 2, TT_LEAST_LOSS_SCALE));
+    else if (finite)
+        tt_log(TT_WARN, "train",
+               "step %lld is skipped: grad_norm is %g, and training.max_grad_norm_skip is %g", step,
+               l->norm, t->max_grad_norm_skip);
+    else
+        tt_log(TT_WARN, "train", "step %lld is skipped: %s is %s (training.skip_nonfinite)", step,
+               isfinite(loss) ? "grad_norm" : "loss",
+               name_of_number(isfinite(loss) ? l->norm : loss));
     return true;
 }
 
@@ -87,16 +116,25 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
     l->loss_max = counted ? tt_exec_metric(x, TT_METRIC_LOSS_MAX) : (double)NAN;
     l->norm = fabs(tt_exec_metric(x, TT_METRIC_NORM)); /* a NaN without a sign */
     l->loss_scale = tt_exec_metric(x, TT_METRIC_LOSS_SCALE);
-    if (tt_exec_metric(x, TT_METRIC_OK) > 0)
+    if (tt_exec_metric(x, TT_METRIC_OK) > 0) {
+        l->skipped_in_row = 0;
         return TT_OK;
-    if (isfinite(sum) && skips(l))
+    }
+    const bool skips = step_skips(l, sum);
+    if (skips && l->skipped_in_row < MOST_SKIPPED)
         return TT_OK;
+    if (skips)
+        return TT_FAIL(err, TT_ENUMERIC,
+                       "step %lld: %d steps in a row were skipped; the last checkpoint has weights "
+                       "from before them. Lower optimizer.lr, or raise training.max_grad_norm_skip "
+                       "if it is set",
+                       (long long)l->flight.step, MOST_SKIPPED);
     return TT_FAIL(
         err, TT_ENUMERIC,
         "step %lld: %s is %s; the last checkpoint is good. Lower optimizer.lr, or run with "
         "--debug.detect_nan true to name the first op",
         (long long)l->flight.step, isfinite(sum) ? "grad_norm" : "loss",
-        isnan(isfinite(sum) ? l->norm : sum) ? "NaN" : "Inf");
+        name_of_number(isfinite(sum) ? l->norm : sum));
 }
 
 static tt_status take_numbers(tt_loop *l, tt_error *err)

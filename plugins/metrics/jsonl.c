@@ -28,7 +28,8 @@ typedef struct {
 static const char *const order[] = {"epoch",  "loss",          "loss_max", "grad_norm",  "lr",
                                     "tokens", "n_tokens_seen", "tps",      "tps_global", "tflops",
                                     "mfu",    "mem_gib",       "time_s"};
-static const char *const integers[] = {"epoch", "tokens", "n_tokens_seen", "n_samples_seen"};
+static const char *const integers[] = {"epoch", "tokens", "n_tokens_seen", "n_samples_seen",
+                                       "n_steps_skipped"};
 
 static bool listed(const char *const *list, size_t n, const char *name)
 {
@@ -52,7 +53,9 @@ static bool is_integer(const char *name)
 static void put_number(FILE *f, const char *name, double x)
 {
     char text[40];
-    if (!isfinite(x)) {
+    if (!strcmp(name, "skipped")) {
+        fputs(x > 0 ? "true" : "false", f);
+    } else if (!isfinite(x)) {
         fputs("null", f);
     } else if (is_integer(name) && fabs(x) < 9.3e18) {
         fprintf(f, "%lld", llrint(x));
