@@ -416,6 +416,10 @@ static const tt_option metrics_options[] = {
         "the step's loss and norm, so the GPU does not stand idle; lines come a step later, "
         "numbers are the same; no effect on a CPU, with hooks, or with debug.detect_nan, poison or "
         "sync"),
+    CHOICE(
+        metrics, on_error, "\"continue\"", TT_CHOICES(TT_ON_ERRORS),
+        "when a sink cannot write a record: continue without that sink after a line, or stop the "
+        "run"),
     BOOL(metrics, enable_tensorboard, "true", "write TensorBoard event files below dump_folder/tb"),
     BOOL(metrics, enable_progress_bar, "true",
          "draw a bar while training, or write lines of progress if stderr is not a terminal"),

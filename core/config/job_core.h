@@ -137,6 +137,7 @@ typedef struct tt_validation_config {
 typedef struct tt_metrics_config {
     int64_t log_freq, lag;
     bool enable_tensorboard, enable_progress_bar;
+    tt_on_error on_error;
 } tt_metrics_config;
 
 typedef struct tt_dataloader_config { /* the options that every dataloader has */

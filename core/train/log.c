@@ -22,7 +22,8 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
         l->sinks[l->n_sinks++] = k;
     }
     if (l->n_sinks)
-        TT_TRY(tt_writer_new(l->sinks, l->n_sinks, &l->writer, err));
+        TT_TRY(tt_writer_new(l->sinks, l->n_sinks, s->core.metrics.on_error == TT_ON_ERROR_CONTINUE,
+                             &l->writer, err));
     for (int i = 0; i < s->n_hooks; i++) {
         tt_hook_end h = {.vt = s->hooks[i].component->vtable, .name = s->hooks[i].name};
         if (!l->main && !h.vt->all_ranks)

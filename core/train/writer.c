@@ -17,6 +17,7 @@ typedef struct entry {
 struct tt_writer {
     const tt_sink *sinks;
     int n_sinks;
+    bool goes_on, *failed; /* failed: by sink; the thread's */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -31,7 +32,17 @@ static tt_status write_one(const tt_writer *w, const tt_metrics_record *r, tt_er
 {
     for (int i = 0; i < w->n_sinks; i++) {
         const tt_sink *k = &w->sinks[i];
-        TT_TRY(TT_PLUGIN_CALL(k->vt->log(k->self, r, err), err, "metrics", k->name));
+        if (w->failed[i])
+            continue;
+        const tt_status s = TT_PLUGIN_CALL(k->vt->log(k->self, r, err), err, "metrics", k->name);
+        if (s != TT_OK && !w->goes_on)
+            return s;
+        w->failed[i] = s != TT_OK;
+        if (s != TT_OK)
+            tt_log(TT_WARN, "metrics",
+                   "step %lld: %s; it gets no more records, and training goes on "
+                   "(metrics.on_error)",
+                   (long long)r->step, err->text);
     }
     return TT_OK;
 }
@@ -67,14 +78,21 @@ static void writer_release(tt_writer *w)
 {
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
+    free(w->failed);
     free(w);
 }
 
-tt_status tt_writer_new(const tt_sink *sinks, int n, tt_writer **out, tt_error *err)
+tt_status tt_writer_new(const tt_sink *sinks, int n, bool goes_on, tt_writer **out, tt_error *err)
 {
     tt_writer *w = calloc(1, sizeof *w);
-    if (!w)
+    bool *failed = calloc((size_t)n + 1, sizeof *failed);
+    if (!w || !failed) {
+        free(w);
+        free(failed);
         return TT_FAIL(err, TT_ENOMEM, "out of memory for metrics");
+    }
+    w->goes_on = goes_on;
+    w->failed = failed;
     w->sinks = sinks;
     w->n_sinks = n;
     pthread_mutex_init(&w->lock, NULL);

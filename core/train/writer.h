@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_WRITER_H
 #define TT_WRITER_H
+#include <stdbool.h>
 #include <ttrun/metrics.h>
 
 /* A separate thread writes the metrics, so that a step does not wait for the file system. */
@@ -15,10 +16,12 @@ typedef struct tt_sink {
 
 typedef struct tt_writer tt_writer;
 
-/* The caller keeps the sinks and does not use them until the writer is freed. */
-tt_status tt_writer_new(const tt_sink *sinks, int n, tt_writer **out, tt_error *err);
+/* The caller keeps the sinks and does not use them until the writer is freed. goes_on: a sink that fails is
+ * said by a line and gets no more records, the others do; else its error is that of the calls below, and no sink
+ * gets more records. */
+tt_status tt_writer_new(const tt_sink *sinks, int n, bool goes_on, tt_writer **out, tt_error *err);
 /* Queues a copy of r (its names are not copied) for every sink. Returns the error of an earlier
- * record, if one failed. Allocates nothing; waits only if RECORDS records are unwritten. */
+ * record, if one failed and the writer does not go on. Allocates nothing; waits only if RECORDS records are unwritten. */
 tt_status tt_writer_log(tt_writer *w, const tt_metrics_record *r, tt_error *err);
 /* Waits until all records are written. */
 tt_status tt_writer_finish(tt_writer *w, tt_error *err);

@@ -53,6 +53,29 @@ ok wandb_resumes_under_the_same_id
 train "$dir/label" --metrics.sinks '[{"name":"prometheus","labels":["run=x"]}]'
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'labels: "run=x"' "$dir/err"
 ok prometheus_refuses_a_label_that_is_no_name
+# A sink whose folder goes away while the run writes: the others go on, or the run stops.
+for then in continue stop; do
+    mkdir -p "$dir/prom"
+    start "$dir/lost" --training.steps 1000000 --metrics.on_error $then --metrics.sinks "[{\"name\":\"prometheus\",\"path\":\"$dir/prom/m.prom\"},{\"name\":\"jsonl\"}]"
+    until_true [ -s "$dir/prom/m.prom" ]
+    rm -r "$dir/prom"
+    if [ $then = continue ]; then
+        until_true grep -q 'gets no more records' "$dir/lost.err"
+        n=$(wc -l <"$dir/lost/metrics.jsonl")
+        until_true has_lines "$dir/lost/metrics.jsonl" $((n + 20))
+        kill -TERM $pid
+    fi
+    wait $pid
+    rc=$?
+    if [ $then = continue ]; then
+        [ "$rc" -eq 4 ] && [ "$(grep -c 'W metrics\] step [0-9]*: .*m.prom.*; it gets no more records, and training goes on (metrics.on_error)' "$dir/lost.err")" -eq 1 ]
+        ok a_sink_that_fails_is_left_out
+    else
+        [ "$rc" -eq 1 ] && grep -q '^ttrun: .*m.prom' "$dir/lost.err"
+        ok a_sink_that_fails_stops_the_run_where_the_job_says_so
+    fi
+    rm -rf "$dir/lost"
+done
 mkdir -p "$dir/kept"
 train "$dir/kept" --metrics.sinks "[{\"name\":\"csv\",\"path\":\"$dir/none/m.csv\"}]"
 [ "$rc" -ne 0 ] && one_line "$dir/err" && grep -q "$dir/none/m.csv.tmp: No such file" "$dir/err"

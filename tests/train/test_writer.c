@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 /* A separate thread writes the metrics: in order, without a loss; no rank waits for a slow file; a
- * failure is reported. */
+ * failure is reported, or ends the records of one sink alone. */
 
 typedef struct sink {
     pthread_mutex_t gate; /* log() goes through it */
@@ -35,15 +35,20 @@ static tt_status log_one(void *self, const tt_metrics_record *r, tt_error *err)
 
 static const tt_metrics_vt vt = {.struct_size = sizeof vt, .log = log_one};
 
+static void sink_init(sink *s, tt_sink *as)
+{
+    memset(s, 0, sizeof *s);
+    pthread_mutex_init(&s->gate, NULL);
+    s->fails_at = -1;
+    *as = (tt_sink){.vt = &vt, .self = s, .name = "test"};
+}
+
 static tt_writer *open_writer(sink *s, tt_sink *as)
 {
     tt_writer *w = NULL;
     tt_error err = {0};
-    memset(s, 0, sizeof *s);
-    pthread_mutex_init(&s->gate, NULL);
-    s->fails_at = -1;
-    *as = (tt_sink){.vt = &vt, .self = s};
-    assert_int_equal(tt_writer_new(as, 1, &w, &err), TT_OK);
+    sink_init(s, as);
+    assert_int_equal(tt_writer_new(as, 1, false, &w, &err), TT_OK);
     return w;
 }
 
@@ -101,11 +106,36 @@ static void test_a_failure_is_reported_and_nothing_is_written_after_it(void **st
     tt_writer_free(NULL);
 }
 
+static void test_a_sink_that_fails_is_left_out_and_the_others_go_on(void **state)
+{
+    sink s[3];
+    tt_sink as[3];
+    tt_error err = {0};
+    tt_writer *w = NULL;
+    (void)state;
+    for (int k = 0; k < 3; k++)
+        sink_init(&s[k], &as[k]);
+    s[0].fails_at = 3;
+    s[2].fails_at = 5;
+    tt_log_set_level(TT_ERROR);
+    assert_int_equal(tt_writer_new(as, 3, true, &w, &err), TT_OK);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(log_step(w, i, &err), TT_OK);
+    assert_int_equal(tt_writer_finish(w, &err), TT_OK);
+    s[0].fails_at = s[2].fails_at = -1; /* it could write again, but its file has a gap */
+    assert_int_equal(log_step(w, 10, &err), TT_OK);
+    tt_writer_free(w);
+    assert_int_equal(s[0].n, 3);
+    assert_int_equal(s[1].n, 11);
+    assert_int_equal(s[2].n, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_step_does_not_wait_for_a_slow_file),
         cmocka_unit_test(test_a_failure_is_reported_and_nothing_is_written_after_it),
+        cmocka_unit_test(test_a_sink_that_fails_is_left_out_and_the_others_go_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
