@@ -23,8 +23,9 @@ int tt_loop_stop_signal(const tt_loop *l)
 
 /* The flags, of which all ranks take the maximum. Only rank 0 has a command; its value is cut into
  * pieces that are not negative. */
-enum { STOP, SAVE, SAVER, SWAP, COMMAND, VALUE, N_WORDS = VALUE + 3 };
+enum { STOP, SAVE, SAVER, SWAP, MEMORY, COMMAND, VALUE, N_WORDS = VALUE + 3 };
 #define PIECE_BITS 22
+#define MEMORY_UNITS 1024.0 /* per GiB */
 
 static void pack_value(int32_t *words, double value)
 {
@@ -194,10 +195,12 @@ tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
     words[SAVE] = l->main && ((l->o->save && l->o->save()) || tt_loop_save_time(l));
     words[SAVER] = l->saver ? tt_saver_poll(l->saver) : 0;
     words[SWAP] = tt_swap_poll(l);
+    words[MEMORY] = (int32_t)(tt_loop_memory_gib() * MEMORY_UNITS);
     if (commands && l->ctl)
         take_command(l, words, &list);
     if (l->rank.dist.vt)
         TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, words, N_WORDS, TT_I32, TT_MAX, err));
+    l->most_memory = words[MEMORY] / MEMORY_UNITS;
     l->stopped_by = words[STOP];
     l->save_asked = l->save_asked || words[SAVE];
     TT_TRY(tt_loop_save_progress(l, words[SAVER], err));

@@ -59,74 +59,6 @@ tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err)
     return TT_OK;
 }
 
-static double memory_gib(void)
-{
-    return tt_memory_most() / (1 << 30);
-}
-
-static void metric_add(tt_loop *l, size_t *n, const char *name, double v)
-{
-    l->metrics[(*n)++] = (tt_metric){name, v};
-}
-
-/* Seconds since the last logged step, without checkpoints and validations. */
-static double time_so_far(const tt_loop *l)
-{
-    return tt_seconds_since(l->t.begin_ns) - l->t.checkpoint - l->t.validation;
-}
-
-/* Tokens per second and rank since then. */
-static double tps_so_far(const tt_loop *l)
-{
-    return (double)l->tokens_since / TT_MAXV(time_so_far(l), 1e-9) / l->s->world;
-}
-
-static size_t metrics_collect(tt_loop *l)
-{
-    const tt_setup *s = l->s;
-    const double steps = (double)TT_MAXV(l->known_step - l->logged_step, 1);
-    const double dt = time_so_far(l);
-    const double tps = (double)l->tokens_since / dt, per_rank = tps / s->world;
-    const double tflops = per_rank * s->size.flops_per_token * 1e-12;
-    size_t n = 0;
-    metric_add(l, &n, "step", (double)l->known_step);
-    metric_add(l, &n, "epoch", (double)l->epoch);
-    if (l->by_epoch)
-        metric_add(l, &n, "total_epochs", l->epochs);
-    metric_add(l, &n, "loss", l->loss);
-    metric_add(l, &n, "loss_max", l->loss_max);
-    metric_add(l, &n, "grad_norm", l->norm);
-    metric_add(l, &n, "lr", l->lr);
-    if (l->skipped_since)
-        metric_add(l, &n, "skipped", 1);
-    if (s->graph->skipped)
-        metric_add(l, &n, "n_steps_skipped", (double)l->skipped);
-    if (s->graph->loss_scale)
-        metric_add(l, &n, TT_METRIC_LOSS_SCALE, l->loss_scale);
-    if (l->loss_name[0])
-        metric_add(l, &n, l->loss_name, l->loss);
-    for (size_t i = 0; i < s->graph->metrics.n; i++) /* means over micro-batches */
-        metric_add(l, &n, s->graph->metrics.items[i].name,
-                   tt_exec_metric(l->rank.exec, s->graph->metrics.items[i].state) /
-                       (double)s->micro_batches);
-    metric_add(l, &n, "tokens", (double)l->step_tokens);
-    metric_add(l, &n, "n_tokens_seen", (double)l->tokens_seen);
-    metric_add(l, &n, "tps", per_rank);
-    metric_add(l, &n, "tps_global", tps);
-    metric_add(l, &n, "n_samples_seen", (double)l->samples_seen);
-    metric_add(l, &n, "samples_per_s", (double)l->samples_since / dt);
-    metric_add(l, &n, "tflops", tflops);
-    metric_add(l, &n, "mfu", l->peak_flops > 0 ? tflops * 1e12 / l->peak_flops : (double)NAN);
-    metric_add(l, &n, "mem_gib", memory_gib());
-    metric_add(l, &n, "time_s", dt / steps);
-    metric_add(l, &n, "time/data", l->t.data / steps);
-    metric_add(l, &n, "time/forward_backward", l->t.forward_backward / steps);
-    metric_add(l, &n, "time/optimizer", l->t.optimizer / steps);
-    metric_add(l, &n, "time/comm_exposed", l->t.comm / steps);
-    metric_add(l, &n, "time/checkpoint", l->t.checkpoint / steps);
-    return n;
-}
-
 tt_status tt_loop_written(tt_loop *l, tt_error *err)
 {
     return l->writer ? tt_writer_finish(l->writer, err) : TT_OK;
@@ -165,13 +97,14 @@ static void know_peak(tt_loop *l)
         return;
     l->peak_flops = vt->peak_flops(l->rank.backend, l->s->graph->precision.compute);
     l->t.begin_ns += tt_now_ns() - t0; /* does not count as part of the step */
+    if (l->peak_flops > 0)
+        tt_log(TT_INFO, "train", "mfu is a part of %.4g FLOP/s per rank, the peak of backend %s",
+               l->peak_flops, l->s->backend.name);
 }
 
 /* What `ttrun ctl` tells about the step. */
 static void show(const tt_loop *l)
 {
-    const int64_t done = l->known_step - l->began_step;
-    const double per_step = done > 0 ? tt_seconds_since(l->began_ns) / (double)done : (double)NAN;
     const tt_ctl_numbers n = {
         .step = l->known_step,
         .steps = l->steps,
@@ -182,9 +115,9 @@ static void show(const tt_loop *l)
         .norm = l->norm,
         .lr = l->lr,
         .lr_base = l->lr_base,
-        .tps = tps_so_far(l),
-        .tps_global = tps_so_far(l) * l->s->world,
-        .seconds_left = per_step * (double)(l->steps - l->known_step),
+        .tps = tt_loop_tps(l),
+        .tps_global = tt_loop_tps(l) * l->s->world,
+        .seconds_left = tt_loop_seconds_left(l),
     };
     tt_ctl_show(l->ctl, &n);
 }
@@ -199,14 +132,14 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
 {
     const bool logged = log_due(l);
     if (l->main && l->has_progress)
-        tt_progress_update(&l->progress, l->known_step, l->loss, tps_so_far(l));
+        tt_progress_update(&l->progress, l->known_step, l->loss, tt_loop_tps(l));
     if (l->ctl)
         show(l);
     if (!logged && !l->n_hooks)
         return TT_OK;
     if (l->main && logged)
         know_peak(l);
-    const size_t n = metrics_collect(l);
+    const size_t n = tt_loop_numbers(l);
     const tt_metrics_record r = {.struct_size = sizeof r,
                                  .step = l->known_step,
                                  .wall_time = tt_wall_seconds(),
@@ -227,8 +160,7 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
         s = send(l, &r, err);
     }
     l->t = (tt_times){.begin_ns = tt_now_ns()};
-    l->tokens_since = l->samples_since = 0;
-    l->skipped_since = false;
+    tt_loop_numbers_begin(l);
     l->logged_step = l->known_step;
     return s;
 }
@@ -262,7 +194,7 @@ tt_status tt_loop_log_validation(tt_loop *l, const tt_validated *all, const tt_v
         {"validation/tokens", (double)all->tokens   }
     };
     size_t n = 3 + add_sets(l, sets, m + 3);
-    m[n] = (tt_metric){"mem_gib", memory_gib()}; /* on the console alone */
+    m[n] = (tt_metric){"mem_gib", tt_loop_memory_gib()}; /* on the console alone */
     tt_metrics_record r = {.struct_size = sizeof r,
                            .step = l->step,
                            .wall_time = tt_wall_seconds(),

@@ -24,6 +24,12 @@ typedef struct tt_flight {
     double lr, weight; /* weight: what the loss is divided by */
 } tt_flight;
 
+typedef struct tt_since { /* sums since the last logged step */
+    double loss, weight;
+    double norm; /* of the steps whose norm is finite */
+    int64_t norms, counted;
+} tt_since;
+
 typedef struct tt_hook_end {
     const tt_hook_vt *vt;
     void *self;
@@ -86,15 +92,17 @@ typedef struct tt_loop {
     int64_t told_epoch, told_step; /* of the newest line that says that an epoch began */
     /* of the newest step whose numbers are known, and up to it */
     int64_t known_step, tokens_seen, samples_seen, epoch;
-    int64_t step_tokens; /* of that step */
-    char loss_name[80];  /* losses/PLUGIN: in the records of models with more losses; else empty */
+    int64_t step_tokens, step_counted; /* of that step; counted: whose labels are not ignored */
+    char loss_name[80]; /* losses/PLUGIN: in the records of models with more losses; else empty */
     double loss, loss_max, norm, lr, loss_scale;
     int64_t skipped;        /* steps of this process that updated nothing */
     int64_t skipped_in_row; /* ending with the newest */
     bool skipped_since;     /* any since the last logged step */
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since, samples_since;
-    int64_t began_step, began_ns; /* of this process */
+    tt_since since;
+    int64_t began_step, began_ns, began_tokens; /* of this process */
+    double most_memory; /* GiB: that of the rank with most of it, up to the step before */
     tt_times t;
     double peak_flops;
     /* outputs, rank 0 */
@@ -137,6 +145,14 @@ void tt_loop_backend(const tt_loop *l, tt_str *out);   /* what the backend says 
 void tt_loop_changes(const tt_loop *l, tt_str *out);
 /* With -v: how long a phase of the start took. *since_ns: its begin, and then now. */
 void tt_loop_say_phase(const tt_loop *l, const char *what, int64_t *since_ns);
+/* numbers.c */
+void tt_loop_numbers_add(tt_loop *l, double loss_sum); /* of a step whose numbers are known */
+void tt_loop_numbers_begin(tt_loop *l);                /* after a logged step */
+size_t tt_loop_numbers(tt_loop *l);                    /* into l->metrics; returns how many */
+double tt_loop_memory_gib(void);                       /* the most of this process */
+double tt_loop_tps(const tt_loop *l);                  /* per rank, since the last logged step */
+double tt_loop_seconds_left(const tt_loop *l);
+void tt_loop_say_end(const tt_loop *l);
 /* log.c */
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
 void tt_loop_close_sinks(tt_loop *l);

@@ -139,6 +139,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
     const int64_t steps = l->steps, first = l->step + 1;
     l->t.begin_ns = l->began_ns = tt_now_ns();
     l->logged_step = l->began_step = l->step;
+    l->began_tokens = l->tokens_seen;
     if (l->s->core.checkpoint.create_seed_checkpoint)
         return save_seed(l, err);
     if (l->main && l->step >= steps)
@@ -171,6 +172,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
     }
     TT_TRY(tt_loop_written(l, err));
     TT_TRY(l->main ? tt_run_folder_check(l->folder, err) : TT_OK);
+    tt_loop_say_end(l);
     if (!l->stopped_by || (l->step == steps && !l->validation_due))
         return TT_OK;
     return TT_FAIL(err, TT_ESIGNAL, "stopped by %s after step %lld%s",

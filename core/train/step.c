@@ -116,6 +116,7 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
     l->loss_max = counted ? tt_exec_metric(x, TT_METRIC_LOSS_MAX) : (double)NAN;
     l->norm = fabs(tt_exec_metric(x, TT_METRIC_NORM)); /* a NaN without a sign */
     l->loss_scale = tt_exec_metric(x, TT_METRIC_LOSS_SCALE);
+    tt_loop_numbers_add(l, sum);
     if (tt_exec_metric(x, TT_METRIC_OK) > 0) {
         l->skipped_in_row = 0;
         return TT_OK;
