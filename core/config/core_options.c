@@ -323,11 +323,11 @@ static const tt_option checkpoint_options[] = {
     STRING(checkpoint, folder, "\"checkpoint\"",
            "folder of the checkpoints, below dump_folder unless absolute"),
     INT(checkpoint, interval, "500", 1, 1e12,
-        "steps, or seconds, from one save to the next; the last step is always saved"),
+        "steps, seconds or epochs from one save to the next; the last step is always saved"),
     CHOICE(
         checkpoint, interval_type, "\"steps\"", TT_CHOICES(TT_INTERVALS),
         "what interval counts; seconds are those of rank 0's clock, and all ranks save after the "
-        "same step"),
+        "same step; epochs: after the step that takes an epoch's last sample"),
     BOOL(checkpoint, enable_first_step_checkpoint, "false", "save after step 1, too"),
     CHOICE(checkpoint, async_mode, "\"async\"", TT_CHOICES(TT_ASYNC_MODES),
            "write in the background while training continues; async_with_pinned_mem is the same "

@@ -59,7 +59,8 @@ typedef enum tt_async_mode { TT_ASYNC_MODES(TT_ENUMERATOR) } tt_async_mode;
 
 #define TT_INTERVALS(X)                                                                            \
     X(TT_INTERVAL_STEPS, "steps")                                                                  \
-    X(TT_INTERVAL_SECONDS, "seconds")
+    X(TT_INTERVAL_SECONDS, "seconds")                                                              \
+    X(TT_INTERVAL_EPOCHS, "epochs")
 typedef enum tt_interval { TT_INTERVALS(TT_ENUMERATOR) } tt_interval;
 
 #define TT_ON_ERRORS(X)                                                                            \

@@ -88,6 +88,7 @@ typedef struct tt_loop {
     bool by_epoch;                 /* batches end with the epoch */
     int64_t n_samples;             /* per epoch */
     int64_t next_sample;           /* the first of the next step that is put on the queues */
+    int64_t step_samples;          /* of the step that was put there last */
     double epochs;                 /* by_epoch: of the whole run */
     int64_t told_epoch, told_step; /* of the newest line that says that an epoch began */
     /* of the newest step whose numbers are known, and up to it */

@@ -15,8 +15,8 @@
 
 struct tt_run_record {
     pthread_mutex_t lock; /* the loop describes the run, the thread that saves lists the steps */
-    char *before,
-        *job; /* the texts before and after the lists; NULL: the run is not described yet */
+    char *before;         /* the text before the lists; NULL: the run is not described yet */
+    char *job;            /* that after them */
 };
 
 tt_run_record *tt_run_record_new(void)

@@ -153,13 +153,25 @@ tt_status tt_loop_finish_last_save(tt_loop *l, tt_error *err)
                : TT_OK;
 }
 
+/* Whether the samples of the newest step ended an epoch whose number is a multiple of `every`. */
+static bool ended_epoch(const tt_loop *l, int64_t every)
+{
+    const int64_t each = TT_MAXV(l->n_samples, (int64_t)1),
+                  before = l->next_sample - l->step_samples;
+    return l->next_sample / each / every > before / each / every;
+}
+
 bool tt_loop_save_due(const tt_loop *l)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
     const bool steps = c->interval_type == TT_INTERVAL_STEPS;
-    return l->saver && (tt_loop_due(l, l->step, steps ? c->interval : INT64_MAX) ||
-                        tt_loop_due(l, l->step, c->hf_interval) ||
-                        (l->step == 1 && c->enable_first_step_checkpoint));
+    if (!l->saver)
+        return false;
+    if (c->interval_type == TT_INTERVAL_EPOCHS && ended_epoch(l, c->interval))
+        return true;
+    return tt_loop_due(l, l->step, steps ? c->interval : INT64_MAX) ||
+           tt_loop_due(l, l->step, c->hf_interval) ||
+           (l->step == 1 && c->enable_first_step_checkpoint);
 }
 
 bool tt_loop_save_time(const tt_loop *l)

@@ -184,7 +184,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     l->t.data += tt_seconds_since(t0);
     TT_TRY(count_tokens(l, micro, fetched, &f.counted, err));
     TT_TRY(sum_weights(l, micro, f.counted, &f.weight, err));
-    l->next_sample += f.samples;
+    l->next_sample += l->step_samples = f.samples;
 
     t0 = tt_now_ns();
     f.lr = learning_rate(l);

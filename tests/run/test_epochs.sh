@@ -114,4 +114,16 @@ ok goes_on_with_batches_of_another_size
 train "$dir/cut" --checkpoint.enable true --training.num_train_epochs 3
 [ "$rc" -eq 0 ] && grep -q 'nothing to do: step 12 of 12 is done' "$dir/err"
 ok a_finished_run_has_nothing_to_do
+
+# ---- saved at the end of an epoch ----
+steps_of() { (cd "$dir/$1/checkpoint" && echo step-*); }
+saves="--checkpoint.enable true --checkpoint.keep_latest_k 0 --checkpoint.interval_type epochs"
+run each_epoch $saves --checkpoint.interval 1 --training.num_train_epochs 3 && [ "$(steps_of each_epoch)" = "step-12 step-4 step-8" ]
+ok saves_after_each_epoch
+run second_epoch $saves --checkpoint.interval 2 --training.num_train_epochs 3 && [ "$(steps_of second_epoch)" = "step-12 step-8" ]
+ok saves_after_every_second_epoch_and_at_the_end
+# endless data: 13 samples by 4 a step; samples 13, 26, 39 are in the steps 4, 7, 10
+run endless $saves --checkpoint.interval 1 --training.num_train_epochs null --training.steps 11 --nproc 2 --training.local_batch_size 2 &&
+    [ "$(steps_of endless)" = "step-10 step-11 step-4 step-7" ]
+ok saves_with_endless_data_where_an_epoch_ends
 exit $failed
