@@ -26,6 +26,15 @@ typedef struct tt_ckpt_piece {
 typedef tt_status (*tt_ckpt_rows_fn)(void *user, const tt_ckpt_piece *rows, tt_error *err);
 tt_status tt_ckpt_by_rows(const tt_ckpt_piece *p, tt_ckpt_rows_fn load, void *user, tt_error *err);
 
+/* Sums of the numbers since the last line of metrics, so that the next one does not depend on a restart. */
+typedef struct tt_log_sums {
+    double loss, weight; /* the mean loss is loss / weight */
+    double norm;         /* of the steps whose norm is finite */
+    int64_t norms;       /* their number */
+    int64_t skipped;     /* steps that updated nothing, since the begin of the run */
+    bool any_skipped;
+} tt_log_sums;
+
 /* What trainer.json holds besides file hashes. */
 typedef struct tt_trainer_state {
     int64_t step, tokens_seen;
@@ -44,6 +53,7 @@ typedef struct tt_trainer_state {
     /* Steps done when the optimizer's states, and the schedule of the learning rate, began anew (checkpoint.
      * exclude_from_loading). Below 0: they began before step 0 of this run. */
     int64_t optimizer_from, schedule_from;
+    tt_log_sums since;
     const char
         *averaged; /* the optimizer's state that has the weights to evaluate, "ema"; NULL: none */
 } tt_trainer_state;

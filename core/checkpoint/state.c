@@ -12,6 +12,7 @@
  *    "files":   {"<name>": {"bytes": N, "xxh3_128": "<32 hex>"}},
  *    "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}}
  * "validation_due": true is there too until the validation after that step has ended, and
+ * "since_line": {…} has the sums of the steps since the last line of metrics,
  * "began": {"optimizer": N, "lr_scheduler": N} where one of them has begun anew after so many steps, and
  * "lr": {"of_job": x, "now": x} where `ttrun ctl` has set another one. Further keys are left alone: a
  * later 1.x may add some. */
@@ -73,6 +74,16 @@ tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str
     tt_str_printf(out, ",\n\"world\":%d,\n", s->world);
     if (s->validation_due)
         tt_str_add(out, "\"validation_due\":true,\n");
+    if (s->since.norms || s->since.skipped) {
+        tt_str_add(out, "\"since_line\":{\"loss\":");
+        tt_str_json_number(out, s->since.loss);
+        tt_str_add(out, ",\"weight\":");
+        tt_str_json_number(out, s->since.weight);
+        tt_str_add(out, ",\"norm\":");
+        tt_str_json_number(out, s->since.norm);
+        tt_str_printf(out, ",\"norms\":%lld,\"skipped\":%lld,\"any_skipped\":%d},\n",
+                      (long long)s->since.norms, (long long)s->since.skipped, s->since.any_skipped);
+    }
     if (s->optimizer_from || s->schedule_from)
         tt_str_printf(out, "\"began\":{\"optimizer\":%lld,\"lr_scheduler\":%lld},\n",
                       (long long)s->optimizer_from, (long long)s->schedule_from);
@@ -262,6 +273,29 @@ static tt_status learning_rate(const reading *r, const tt_json *v, tt_trainer_st
     return TT_OK;
 }
 
+/* Absent: a line was written after the step. */
+static tt_status state_since(const reading *r, const tt_json *v, tt_log_sums *s)
+{
+    const char *const keys[] = {"loss", "weight", "norm"};
+    double *const to[] = {&s->loss, &s->weight, &s->norm};
+    int64_t any = 0;
+    if (!v)
+        return TT_OK;
+    if (v->type != TT_JSON_OBJECT)
+        return bad(r, v, "since_line", "an object is wanted");
+    for (size_t i = 0; i < TT_COUNT(keys); i++) {
+        const tt_json *x = tt_json_get(v, keys[i]);
+        if (!x || (x->type != TT_JSON_REAL && x->type != TT_JSON_INT) || !isfinite(x->real))
+            return bad(r, x ? x : v, keys[i], "a finite number is wanted");
+        *to[i] = x->real;
+    }
+    TT_TRY(count(r, v, "norms", MOST_COUNTED, &s->norms));
+    TT_TRY(count(r, v, "skipped", MOST_COUNTED, &s->skipped));
+    TT_TRY(count(r, v, "any_skipped", 1, &any));
+    s->any_skipped = any != 0;
+    return TT_OK;
+}
+
 /* Absent: both began with the run. */
 static tt_status state_began(const reading *r, const tt_json *v, tt_trainer_state *s)
 {
@@ -318,6 +352,7 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
     s.world = (int)world;
     s.validation_due = due && due->type == TT_JSON_BOOL && due->boolean;
     TT_TRY(learning_rate(r, tt_json_get(root, "lr"), &s));
+    TT_TRY(state_since(r, tt_json_get(root, "since_line"), &s.since));
     TT_TRY(state_began(r, tt_json_get(root, "began"), &s));
     TT_TRY(state_converters(r, tt_json_get(root, "converters"), &s));
     s.last_loss = (double)NAN;

@@ -24,12 +24,6 @@ typedef struct tt_flight {
     double lr, weight; /* weight: what the loss is divided by */
 } tt_flight;
 
-typedef struct tt_since { /* sums since the last logged step */
-    double loss, weight;
-    double norm; /* of the steps whose norm is finite */
-    int64_t norms, counted;
-} tt_since;
-
 typedef struct tt_hook_end {
     const tt_hook_vt *vt;
     void *self;
@@ -96,12 +90,10 @@ typedef struct tt_loop {
     int64_t step_tokens, step_counted; /* of that step; counted: whose labels are not ignored */
     char loss_name[80]; /* losses/PLUGIN: in the records of models with more losses; else empty */
     double loss, loss_max, norm, lr, loss_scale;
-    int64_t skipped;        /* steps of this process that updated nothing */
     int64_t skipped_in_row; /* ending with the newest */
-    bool skipped_since;     /* any since the last logged step */
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since, samples_since;
-    tt_since since;
+    tt_log_sums since;
     int64_t began_step, began_ns, began_tokens; /* of this process */
     double most_memory; /* GiB: that of the rank with most of it, up to the step before */
     tt_times t;

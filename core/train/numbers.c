@@ -5,21 +5,20 @@
 
 void tt_loop_numbers_add(tt_loop *l, double loss_sum)
 {
-    tt_since *m = &l->since;
+    tt_log_sums *m = &l->since;
     if (isfinite(loss_sum)) {
         m->loss += loss_sum;
         m->weight += l->flight.weight;
     }
     m->norm += isfinite(l->norm) ? l->norm : 0;
     m->norms += isfinite(l->norm) ? 1 : 0;
-    m->counted += l->step_counted = l->flight.counted;
+    l->step_counted = l->flight.counted;
 }
 
 void tt_loop_numbers_begin(tt_loop *l)
 {
-    l->since = (tt_since){0};
+    l->since = (tt_log_sums){.skipped = l->since.skipped};
     l->tokens_since = l->samples_since = 0;
-    l->skipped_since = false;
 }
 
 double tt_loop_memory_gib(void)
@@ -54,7 +53,7 @@ double tt_loop_seconds_left(const tt_loop *l)
 /* Means since the last logged step. */
 static void add_means(tt_loop *l, size_t *n)
 {
-    const tt_since *m = &l->since;
+    const tt_log_sums *m = &l->since;
     metric_add(l, n, "loss_mean", m->weight > 0 ? m->loss / m->weight : (double)NAN);
     metric_add(l, n, "grad_norm_mean", m->norms ? m->norm / (double)m->norms : (double)NAN);
     metric_add(l, n, "tokens_counted", (double)l->step_counted);
@@ -81,7 +80,6 @@ size_t tt_loop_numbers(tt_loop *l)
     const double tflops = per_rank * s->size.flops_per_token * 1e-12;
     size_t n = 0;
     metric_add(l, &n, "step", (double)l->known_step);
-    metric_add(l, &n, "total_steps", (double)l->steps);
     metric_add(l, &n, "epoch", (double)l->epoch);
     if (l->by_epoch)
         metric_add(l, &n, "total_epochs", l->epochs);
@@ -91,10 +89,10 @@ size_t tt_loop_numbers(tt_loop *l)
     metric_add(l, &n, "lr", l->lr);
     add_rates(l, &n);
     add_means(l, &n);
-    if (l->skipped_since)
+    if (l->since.any_skipped)
         metric_add(l, &n, "skipped", 1);
     if (s->graph->skipped)
-        metric_add(l, &n, "n_steps_skipped", (double)l->skipped);
+        metric_add(l, &n, "n_steps_skipped", (double)l->since.skipped);
     if (s->graph->loss_scale)
         metric_add(l, &n, TT_METRIC_LOSS_SCALE, l->loss_scale);
     if (l->loss_name[0])
@@ -111,17 +109,14 @@ size_t tt_loop_numbers(tt_loop *l)
     metric_add(l, &n, "samples_per_s", (double)l->samples_since / dt);
     metric_add(l, &n, "tflops", tflops);
     metric_add(l, &n, "mfu", l->peak_flops > 0 ? tflops * 1e12 / l->peak_flops : (double)NAN);
-    metric_add(l, &n, "tps_counted", (double)l->since.counted / dt / s->world);
-    metric_add(l, &n, "mem_gib", tt_loop_memory_gib());
-    if (s->world > 1)
-        metric_add(l, &n, "mem_gib_most", fmax(l->most_memory, tt_loop_memory_gib()));
-    metric_add(l, &n, "eta_s", tt_loop_seconds_left(l));
+    metric_add(l, &n, "mem_gib", fmax(l->most_memory, tt_loop_memory_gib()));
     metric_add(l, &n, "time_s", dt / steps);
     metric_add(l, &n, "time/data", l->t.data / steps);
     metric_add(l, &n, "time/forward_backward", l->t.forward_backward / steps);
     metric_add(l, &n, "time/optimizer", l->t.optimizer / steps);
     metric_add(l, &n, "time/comm_exposed", l->t.comm / steps);
     metric_add(l, &n, "time/checkpoint", l->t.checkpoint / steps);
+    metric_add(l, &n, "time/left", tt_loop_seconds_left(l));
     return n;
 }
 

@@ -302,6 +302,7 @@ static tt_status take_state(tt_loop *l, const char *at, const tt_trainer_state *
     l->tokens_seen = x->train_state ? 0 : st->tokens_seen;
     l->samples_seen = x->dataloader ? 0 : st->samples_seen;
     l->loss = st->last_loss;
+    l->since = x->train_state ? (tt_log_sums){0} : st->since;
     l->optimizer_from = x->optimizer ? step : step - (st->step - st->optimizer_from);
     l->schedule_from = x->lr_scheduler ? step : step - (st->step - st->schedule_from);
     resume_rate(l, st);

@@ -92,6 +92,7 @@ tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
                                  .samples_seen = l->samples_seen,
                                  .last_loss = l->loss,
                                  .validation_due = l->validation_due,
+                                 .since = l->since,
                                  .optimizer_from = l->optimizer_from,
                                  .schedule_from = l->schedule_from,
                                  .has_lr = tt_loop_has_own_lr(l),

@@ -299,6 +299,7 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.samples_seen = st->samples_seen;
     s->state.last_loss = st->last_loss;
     s->state.validation_due = st->validation_due;
+    s->state.since = st->since;
     s->state.optimizer_from = st->optimizer_from;
     s->state.schedule_from = st->schedule_from;
     s->state.has_lr = st->has_lr;

@@ -83,9 +83,9 @@ static bool step_skips(tt_loop *l, double loss)
     const bool finite = isfinite(loss) && isfinite(l->norm), overflow = overflows(l, loss);
     if (!overflow && !finite && !t->skip_nonfinite)
         return false;
-    l->skipped++;
+    l->since.skipped++;
     l->skipped_in_row++;
-    l->skipped_since = true;
+    l->since.any_skipped = true;
     if (!l->main)
         return true;
     if (overflow)
@@ -198,7 +198,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     l->t.forward_backward += tt_seconds_since(t0);
     TT_TRY(tt_loop_settle(l, err)); /* of the step before */
 
-    if (l->s->graph->loss_scale) /* the epilogue writes it */
+    if (l->s->graph->loss_scale || l->s->graph->skipped) /* the epilogue writes them */
         tt_loop_wait_staged(l);
     t0 = tt_now_ns();
     TT_TRY(tt_exec_epilogue(x, err));

@@ -29,8 +29,7 @@ static const char *const order[] = {"epoch",  "loss",          "loss_max", "grad
                                     "tokens", "n_tokens_seen", "tps",      "tps_global", "tflops",
                                     "mfu",    "mem_gib",       "time_s"};
 static const char *const integers[] = {"epoch",          "tokens",          "n_tokens_seen",
-                                       "n_samples_seen", "n_steps_skipped", "total_steps",
-                                       "tokens_counted"};
+                                       "n_samples_seen", "n_steps_skipped", "tokens_counted"};
 
 static bool listed(const char *const *list, size_t n, const char *name)
 {

@@ -35,7 +35,7 @@ options() { # the words of a line as ttrun's arguments, one per line
 }
 
 numbers() { # metrics.jsonl without what differs from run to run
-    sed 's/"\(tps\|tps_global\|n_samples_seen\|samples_per_s\|tflops\|mfu\|mem_gib\|mem_gib_most\|eta_s\|tps_counted\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1"
+    sed 's/"\(tps\|tps_global\|n_samples_seen\|samples_per_s\|tflops\|mfu\|mem_gib\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1"
 }
 
 run() { # TREE OUT OPTIONS…: prints the error line, or nothing if the job ran

@@ -54,7 +54,7 @@ value() { "$json" "$@"; }
 # losses FILE: prints one line "step loss" per step
 losses() { sed -n 's/^{"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1"; }
 # without_times METRICS.jsonl: its lines without what differs from run to run
-without_times() { sed 's/"\(tps\|tps_global\|samples_per_s\|tflops\|mfu\|mem_gib\|mem_gib_most\|eta_s\|tps_counted\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1"; }
+without_times() { sed 's/"\(tps\|tps_global\|samples_per_s\|tflops\|mfu\|mem_gib\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1"; }
 hash_of() { cat "$1"/*.safetensors | cksum; }
 near() { # A B TOLERANCE
     awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN {d = a - b; exit !(a != "" && b != "" && (d < 0 ? -d : d) <= t)}'

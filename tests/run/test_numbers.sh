@@ -25,8 +25,7 @@ for mesh in "$p.data_parallel_shard_degree 2 --training.local_batch_size 2" "$p.
     rm -rf "$dir/mesh"
     # shellcheck disable=SC2086
     train "$dir/mesh" --training.steps 12 --metrics.log_freq 4 --nproc 2 --comm.backend local $mesh
-    member "$dir/mesh" loss_mean >"$dir/got" && member "$dir/some" loss_mean >"$dir/want" && all_near "$dir/want" "$dir/got" 1e-4 &&
-        [ "$(member "$dir/mesh" mem_gib_most | wc -l)" -eq 4 ] || rc=99
+    member "$dir/mesh" loss_mean >"$dir/got" && member "$dir/some" loss_mean >"$dir/want" && all_near "$dir/want" "$dir/got" 1e-4 || rc=99
 done
 [ "$rc" -eq 0 ]
 ok means_are_those_of_any_mesh
@@ -35,15 +34,22 @@ ok means_are_those_of_any_mesh
 for i in 1 2 3 4 5 6 7 8; do echo "{\"text\": \"twenty characters it is\"}"; done >"$dir/short.jsonl"
 train "$dir/padded" --dataloader.name jsonl --dataloader.path "[\"$dir/short.jsonl\"]" --dataloader.packing best_fit --training.steps 2
 counted=$(member "$dir/padded" tokens_counted | tail -n 1) tokens=$(member "$dir/padded" tokens | tail -n 1)
-[ "$rc" -eq 0 ] && [ "$tokens" -eq 128 ] && [ "$counted" -gt 60 ] && [ "$counted" -lt 110 ] && [ "$(member "$dir/each" tokens_counted | sort -u)" = 128 ] &&
-    awk -v a="$(member "$dir/padded" tps_counted | tail -n 1)" -v b="$(member "$dir/padded" tps | tail -n 1)" 'BEGIN { exit !(a > 0 && a < 0.9 * b) }'
+[ "$rc" -eq 0 ] && [ "$tokens" -eq 128 ] && [ "$counted" -gt 60 ] && [ "$counted" -lt 110 ] && [ "$(member "$dir/each" tokens_counted | sort -u)" = 128 ]
 ok padding_is_not_counted
 
 train "$dir/groups" --optimizer.param_groups '[{"match": "tag:norm", "lr_factor": 0.5}, {"match": "lm_head", "weight_decay": 0}, {"match": "embed", "lr_factor": 2}]' --training.steps 2
 [ "$rc" -eq 0 ] && [ "$(grep -c '"lr_groups":{"0":0.005,"2":0.02}' "$dir/groups/metrics.jsonl")" -eq 2 ] && ! grep -q lr_groups "$dir/each/metrics.jsonl"
 ok groups_with_another_rate_have_it_in_the_record
-[ "$(member "$dir/each" total_steps | sort -u)" = 12 ] && [ "$(member "$dir/each" eta_s | tail -n 1)" = 0 ] && [ "$(member "$dir/each" eta_s | wc -l)" -eq 12 ]
-ok total_and_time_left
+[ "$(member "$dir/each" left | tail -n 1)" = 0 ] && [ "$(member "$dir/each" left | wc -l)" -eq 12 ]
+ok time_left
+# a restart between two lines
+train "$dir/parts2" --training.steps 12 --metrics.log_freq 4 --checkpoint.interval 6
+rm -r "$dir/parts2/checkpoint/step-12"
+cp "$dir/parts2/metrics.jsonl" "$dir/whole.jsonl"
+train "$dir/parts2" --training.steps 12 --metrics.log_freq 4 --checkpoint.interval 6
+[ "$rc" -eq 0 ] && grep -q 'resumed from .*step-6' "$dir/err" && without_times "$dir/whole.jsonl" >"$dir/want" &&
+    without_times "$dir/parts2/metrics.jsonl" | cmp -s - "$dir/want" && [ "$(wc -l <"$dir/want")" -eq 4 ] && grep -q loss_mean "$dir/want"
+ok a_restart_between_two_lines_changes_no_mean
 train "$dir/end" --training.steps 3
 [ "$(grep -c 'mfu is a part of [0-9.e+]* FLOP/s per rank' "$dir/err")" -eq 1 ] &&
     grep -q 'finished: 3 steps, 384 tokens in [0-9.]* s: [0-9,]* tokens per second per rank' "$dir/err"
