@@ -52,7 +52,8 @@ static void test_corpus_continues_in_the_middle_of_a_document(void **state)
 {
     (void)state;
     write_long();
-    for (int call = 1; call <= 7; call += 2) {
+    /* the ring has five blocks: after a later call the reader may have passed on all of the text */
+    for (int call = 1; call <= 5; call += 2) {
         fresh(NULL);
         tt_tokens *t = NULL, *whole = open_ok(two, 2, "off");
         tt_error err = {0};
