@@ -315,7 +315,7 @@ static tt_status describe_loader(const tt_check_job *job, tt_job *j, const tt_pa
     return s;
 }
 
-/* ---- metrics, hook: called for two steps with a temporary folder ---- */
+/* ---- metrics, hook: called as in a run of two steps, with a temporary folder ---- */
 
 static tt_metrics_record record_of(int64_t step, const tt_metric *m, size_t n)
 {
@@ -350,22 +350,42 @@ static tt_status feed_sink(const tt_part *p, const char *folder, tt_str *note, t
     return s;
 }
 
+/* Calls a member of the hook if it has one. */
+#define CALL_HOOK(vt, self, member, argument, err)                                                 \
+    if ((vt)->member)                                                                              \
+    TT_TRY(TT_PLUGIN_CALL((vt)->member((self), (argument), (err)), (err), #member "()", NULL))
+
+static tt_status call_steps(const tt_hook_vt *vt, void *self, const char *folder, tt_error *err)
+{
+    tt_hook_progress at = {.struct_size = sizeof at, .steps = 2, .loss = 5.5, .lr = 1e-3};
+    const tt_hook_saved saved = {
+        .struct_size = sizeof saved, .folder = folder, .step = 2, .at = &at};
+    CALL_HOOK(vt, self, start, &at, err);
+    for (at.step = 1; at.step <= 2; at.step++) {
+        const tt_metrics_record r = record_of(at.step, numbers, TT_COUNT(numbers));
+        CALL_HOOK(vt, self, before_step, at.step, err);
+        CALL_HOOK(vt, self, after_backward, &at, err);
+        CALL_HOOK(vt, self, after_step, &r, err);
+    }
+    at.step = 2;
+    tt_metrics_record r = record_of(at.step, numbers, 1);
+    r.validation = 1;
+    CALL_HOOK(vt, self, saved, &saved, err);
+    CALL_HOOK(vt, self, validated, &r, err);
+    if (vt->end)
+        vt->end(self, &at, TT_OK, "");
+    return TT_OK;
+}
+
 static tt_status call_hook(const tt_part *p, const char *folder, tt_str *note, tt_error *err)
 {
     const tt_hook_vt *vt = p->component->vtable;
     const tt_hook_env env = {sizeof env, folder, 0, 1};
     void *self = NULL;
-    tt_status s = TT_OK;
     TT_TRY(TT_PLUGIN_CALL(vt->open(p->config, &env, &self, err), err, "open()", NULL));
-    for (int64_t step = 1; step <= 2 && s == TT_OK; step++) {
-        const tt_metrics_record r = record_of(step, numbers, TT_COUNT(numbers));
-        if (vt->before_step)
-            s = TT_PLUGIN_CALL(vt->before_step(self, step, err), err, "before_step()", NULL);
-        if (s == TT_OK && vt->after_step)
-            s = TT_PLUGIN_CALL(vt->after_step(self, &r, err), err, "after_step()", NULL);
-    }
+    const tt_status s = call_steps(vt, self, folder, err);
     vt->close(self);
-    tt_str_add(note, "was called for two steps");
+    tt_str_add(note, "was called as in a run of two steps");
     return s;
 }
 

@@ -83,10 +83,9 @@ static const slot comm_slots[] = {
     MAY(tt_comm_vt, use_memory),  MAY(tt_comm_vt, forget_memory),
 };
 static const slot hook_slots[] = {
-    NEED(tt_hook_vt, open),
-    MAY(tt_hook_vt, before_step),
-    MAY(tt_hook_vt, after_step),
-    NEED(tt_hook_vt, close),
+    NEED(tt_hook_vt, open),  MAY(tt_hook_vt, before_step), MAY(tt_hook_vt, after_step),
+    NEED(tt_hook_vt, close), MAY(tt_hook_vt, start),       MAY(tt_hook_vt, after_backward),
+    MAY(tt_hook_vt, saved),  MAY(tt_hook_vt, validated),   MAY(tt_hook_vt, end),
 };
 static const slot op_def_slots[] = {
     NEED(tt_op_def, infer),      MAY(tt_op_def, rule_for), MAY(tt_op_def, vjp),

@@ -51,20 +51,20 @@ static tt_status export_and_list(const tt_loop *l, int64_t step, bool replace, t
     return s;
 }
 
-tt_status tt_loop_save_last_hf(const tt_loop *l, bool replace, tt_error *err)
+tt_status tt_loop_save_last_hf(tt_loop *l, bool replace, tt_error *err)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
     if (!l->main || !(c->last_save_in_hf || c->hf_interval > 0))
         return TT_OK;
     if (export_and_list(l, l->step, replace, err) == TT_OK)
-        return TT_OK;
+        return tt_loop_hooks_exported(l, l->step, err);
     return tt_error_context(err, c->last_save_in_hf ? "checkpoint.last_save_in_hf"
                                                     : "checkpoint.hf_interval");
 }
 
 void tt_loop_save_hf(void *loop, int64_t step)
 {
-    const tt_loop *l = loop;
+    tt_loop *l = loop;
     tt_error e = {0};
     if (step % l->s->core.checkpoint.hf_interval || step == l->steps)
         return; /* the last one belongs to the end of the run */
@@ -72,4 +72,6 @@ void tt_loop_save_hf(void *loop, int64_t step)
         tt_log(TT_WARN, "checkpoint",
                "step %lld is saved, but not for Hugging Face (checkpoint.hf_interval): %s",
                (long long)step, e.text);
+    else
+        l->exported = step;
 }

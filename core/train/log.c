@@ -5,13 +5,12 @@
 #include <string.h>
 
 /* Reports the numbers of a step to the console, to metrics plugins and to hooks. Only rank 0 does,
- * except for hooks that ask for all ranks. */
+ * except for hooks that ask for all ranks (hooks.c). */
 
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
     const tt_metrics_env me = {sizeof me, s->core.dump_folder, l->step, l->validation_due};
-    const tt_hook_env he = {sizeof he, s->core.dump_folder, l->rank.dist.rank, s->world};
     for (size_t i = 0; i < s->graph->metrics.n; i++)
         if (strncmp(s->graph->metrics.items[i].name, "losses/", 7) == 0)
             snprintf(l->loss_name, sizeof l->loss_name, "losses/%.70s", s->loss.name);
@@ -24,15 +23,6 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
     if (l->n_sinks)
         TT_TRY(tt_writer_new(l->sinks, l->n_sinks, s->core.metrics.on_error == TT_ON_ERROR_CONTINUE,
                              &l->writer, err));
-    for (int i = 0; i < s->n_hooks; i++) {
-        tt_hook_end h = {.vt = s->hooks[i].component->vtable, .name = s->hooks[i].name};
-        if (!l->main && !h.vt->all_ranks)
-            continue;
-        if (h.vt->open &&
-            TT_PLUGIN_CALL(h.vt->open(s->hooks[i].config, &he, &h.self, err), err, "open()", NULL))
-            return tt_error_context(err, "hook %s", h.name);
-        l->hooks[l->n_hooks++] = h;
-    }
     return TT_OK;
 }
 
@@ -42,21 +32,8 @@ void tt_loop_close_sinks(tt_loop *l)
     l->writer = NULL;
     for (int i = 0; i < l->n_sinks; i++)
         l->sinks[i].vt->close(l->sinks[i].self);
-    for (int i = 0; i < l->n_hooks; i++)
-        if (l->hooks[i].vt->close)
-            l->hooks[i].vt->close(l->hooks[i].self);
-    l->n_sinks = l->n_hooks = 0;
+    l->n_sinks = 0;
     tt_str_free(&l->line);
-}
-
-tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err)
-{
-    for (int i = 0; i < l->n_hooks; i++) {
-        const tt_hook_end *h = &l->hooks[i];
-        if (h->vt->before_step)
-            TT_TRY(TT_PLUGIN_CALL(h->vt->before_step(h->self, l->step, err), err, "hook", h->name));
-    }
-    return TT_OK;
 }
 
 tt_status tt_loop_written(tt_loop *l, tt_error *err)
@@ -145,11 +122,7 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
                                  .wall_time = tt_wall_seconds(),
                                  .metrics = l->metrics,
                                  .n_metrics = n};
-    for (int i = 0; i < l->n_hooks; i++) {
-        const tt_hook_end *h = &l->hooks[i];
-        if (h->vt->after_step)
-            TT_TRY(TT_PLUGIN_CALL(h->vt->after_step(h->self, &r, err), err, "hook", h->name));
-    }
+    TT_TRY(tt_loop_hooks_after(l, &r, err));
     if (!logged)
         return TT_OK;
     tt_status s = TT_OK;
@@ -203,5 +176,6 @@ tt_status tt_loop_log_validation(tt_loop *l, const tt_validated *all, const tt_v
                            .validation = 1};
     print_line(l, &r);
     r.n_metrics = n;
-    return send(l, &r, err);
+    TT_TRY(send(l, &r, err));
+    return tt_loop_hooks_validated(l, &r, err);
 }

@@ -104,6 +104,10 @@ typedef struct tt_loop {
     tt_writer *writer; /* of the sinks; NULL: there are no sinks */
     tt_hook_end hooks[TT_MAX_PARTS];
     int n_hooks;
+    tt_hook_progress saving; /* when the newest save was begun */
+    int64_t
+        exported; /* a step that hooks are not told of yet; 0: none. The saver's thread writes it before
+                         the save ends, and the loop reads it afterwards. */
     tt_progress progress;
     bool has_progress;
     tt_metric metrics[TT_MAX_METRICS];
@@ -158,7 +162,19 @@ typedef struct tt_validated {
 } tt_validated;
 tt_status tt_loop_log_validation(tt_loop *l, const tt_validated *all, const tt_validated *sets,
                                  tt_error *err);
+/* hooks.c */
+tt_status tt_loop_open_hooks(tt_loop *l, tt_error *err);
+/* status: of the run; why: with a status that is not TT_OK. */
+void tt_loop_close_hooks(tt_loop *l, tt_status status, const tt_error *why);
+tt_status tt_loop_hooks_start(tt_loop *l, tt_error *err);
 tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
+tt_status tt_loop_hooks_backward(tt_loop *l, tt_error *err);
+tt_status tt_loop_hooks_after(tt_loop *l, const tt_metrics_record *r, tt_error *err);
+tt_status tt_loop_hooks_validated(tt_loop *l, const tt_metrics_record *r, tt_error *err);
+void tt_loop_hooks_save(tt_loop *l); /* a save of this step begins */
+/* The save has ended, and with it perhaps an export. loop: tt_loop. */
+tt_status tt_loop_hooks_saved(void *loop, int64_t step, bool model_only, tt_error *err);
+tt_status tt_loop_hooks_exported(tt_loop *l, int64_t step, tt_error *err);
 /* profile.c: traces every profiling.freq-th step and the last one; the ranks write one file, one
  * after the other. Logs a table of the ops when the loop is closed. Does nothing if profiling is
  * off. */
@@ -205,7 +221,7 @@ bool tt_loop_save_due(const tt_loop *l);  /* after this step, by its number */
 bool tt_loop_save_time(const tt_loop *l); /* by this rank's clock */
 /* export.c: rank 0 writes the last step, which is saved, to hf/step-N, if the job asks for it.
  * replace: also if that folder exists and is newer than the step. */
-tt_status tt_loop_save_last_hf(const tt_loop *l, bool replace, tt_error *err);
+tt_status tt_loop_save_last_hf(tt_loop *l, bool replace, tt_error *err);
 /* The same for a step that was just saved, if checkpoint.hf_interval says so. A failure is a line of the log.
  * loop: tt_loop. [thread of the saver] */
 void tt_loop_save_hf(void *loop, int64_t step);

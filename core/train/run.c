@@ -140,6 +140,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
     l->t.begin_ns = l->began_ns = tt_now_ns();
     l->logged_step = l->began_step = l->step;
     l->began_tokens = l->tokens_seen;
+    TT_TRY(tt_loop_hooks_start(l, err));
     if (l->s->core.checkpoint.create_seed_checkpoint)
         return save_seed(l, err);
     if (l->main && l->step >= steps)
@@ -205,6 +206,7 @@ static tt_status loop_start(tt_loop *l, tt_error *err)
     TT_TRY(tt_loop_open_saver(l, err));
     TT_TRY(tt_loop_open_stream(l, err));
     TT_TRY(tt_loop_open_sinks(l, err));
+    TT_TRY(tt_loop_open_hooks(l, err));
     TT_TRY(tt_loop_open_profile(l, err));
     tt_loop_say_phase(l, "checkpoints, stream of samples and metrics opened", &since);
     TT_TRY(tt_loop_announce(l, err));
@@ -293,6 +295,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         tt_swap_drop(l);
         tt_loop_close_profile(l);
         tt_saver_free(l->saver);
+        tt_loop_close_hooks(l, s, err);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
         l->rank.failed = s != TT_OK && s != TT_ESIGNAL;

@@ -39,6 +39,7 @@ static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
                   .bytes = (int64_t)(c->keep_gb * 1e9)                                       },
         .after_save = c->after_save,
         .published = c->hf_interval > 0 ? tt_loop_save_hf : NULL,
+        .ended = tt_loop_hooks_saved,
         .user = l,
         .goes_on = c->on_error == TT_ON_ERROR_CONTINUE,
         .background = c->async_mode != TT_ASYNC_DISABLED
@@ -98,10 +99,9 @@ tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
                                  .has_lr = tt_loop_has_own_lr(l),
                                  .lr = l->lr_base,
                                  .lr_of_job = tt_loop_job_lr(l)};
-    if (l->ctl_saving) { /* of a step before */
-        TT_TRY(tt_saver_finish(l->saver, err));
-        tt_loop_answer_save(l);
-    }
+    TT_TRY(tt_saver_finish(l->saver, err)); /* of a step before: those who wait for it are told */
+    tt_loop_answer_save(l);
+    tt_loop_hooks_save(l);
     TT_TRY(tt_saver_start(l->saver, &st, model_only, err));
     l->saved_ns = t0;
     l->ctl_saving = l->ctl_saves;

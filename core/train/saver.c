@@ -34,6 +34,7 @@ struct tt_saver {
     const tt_ckpt_piece *now;
     size_t n_now;
     int64_t began_ns;
+    bool model_only;
     tt_error err;
     tt_error failure; /* goes_on: of the save that was started last; code TT_OK: none */
     bool failing;     /* goes_on: the saves fail, and a line has said so */
@@ -306,6 +307,7 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.lr = st->lr;
     s->state.lr_of_job = st->lr_of_job;
     s->published = s->validated = -1; /* nothing is in flight */
+    s->model_only = model_only;
     s->now = s->pieces[model_only];
     s->n_now = s->n[model_only];
     if (s->reader)
@@ -402,7 +404,7 @@ tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err)
         tt_log(TT_INFO, "checkpoint", "step %lld: saves succeed again", (long long)s->state.step);
     s->failing = false;
     set(s, IDLE);
-    return TT_OK;
+    return s->o.ended ? s->o.ended(s->o.user, s->state.step, s->model_only, err) : TT_OK;
 }
 
 /* The ranks wait in many short reductions, not in one long one: a save may take longer than the

@@ -25,6 +25,9 @@ typedef struct tt_saver_opts {
     /* After a step is published, on the thread of rank 0 that saves, before older steps go; NULL: none. What
      * fails is a line of its own. */
     void (*published)(void *user, int64_t step);
+    /* After the save has ended well, on the caller's thread of every rank, at the same step; NULL: none. What
+     * fails is an error of the call in which it ended. */
+    tt_status (*ended)(void *user, int64_t step, bool model_only, tt_error *err);
     void *user;
     bool goes_on;    /* a failed save is no error, see tt_saver_failure() */
     bool background; /* asynchronous; else the caller waits with tt_saver_finish() */

@@ -197,6 +197,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
     l->t.forward_backward += tt_seconds_since(t0);
     TT_TRY(tt_loop_settle(l, err)); /* of the step before */
+    TT_TRY(tt_loop_hooks_backward(l, err));
 
     if (l->s->graph->loss_scale || l->s->graph->skipped) /* the epilogue writes them */
         tt_loop_wait_staged(l);

@@ -43,8 +43,13 @@ static void close_hook(void *self)
     free(self);
 }
 
+/* More members, such as saved and end: <ttrun/hook.h>. */
 static const tt_hook_vt vt = {
-    sizeof(vt), 0 /* on rank 0 only */, open_hook, NULL, after_step, close_hook,
+    .struct_size = sizeof(vt),
+    .all_ranks = 0, /* on rank 0 only */
+    .open = open_hook,
+    .after_step = after_step,
+    .close = close_hook,
 };
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_HOOK, "@NAME@", "a limit of the loss", config, options, &vt),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 typedef struct {
     const char *file;
-    int64_t fail_at, rank, code, threads;
+    int64_t fail_at, rank, code, threads, fail_backward;
 } config;
 
 typedef struct {
@@ -30,6 +31,8 @@ static const tt_option options[] = {
     TT_OPTION(config, code, TT_OPT_INT, "-1", -1, 255, "status to exit with; -1: no exit()"),
     TT_OPTION(config, threads, TT_OPT_INT, "0", 0, 10000,
               "threads of its own that call exit() together"),
+    TT_OPTION(config, fail_backward, TT_OPT_INT, "-1", -1, 1e9,
+              "step whose backward it fails after"),
 };
 
 static tt_status open_hook(const void *c, const tt_hook_env *env, void **self, tt_error *err)
@@ -94,6 +97,66 @@ static tt_status after_step(void *self, const tt_metrics_record *r, tt_error *er
     return TT_OK;
 }
 
+static tt_status start(void *self, const tt_hook_progress *at, tt_error *err)
+{
+    const state *s = self;
+    (void)err;
+    if (s->f)
+        fprintf(s->f, "start %lld of %lld, %lld tokens\n", (long long)at->step,
+                (long long)at->steps, (long long)at->tokens);
+    return TT_OK;
+}
+
+static tt_status after_backward(void *self, const tt_hook_progress *at, tt_error *err)
+{
+    const state *s = self;
+    if (s->f)
+        fprintf(s->f, "backward %lld\n", (long long)at->step);
+    return at->step == s->c->fail_backward
+               ? TT_FAIL(err, TT_EIO, "enough after the backward of %lld", (long long)at->step)
+               : TT_OK;
+}
+
+/* The last part of a path. */
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static tt_status saved(void *self, const tt_hook_saved *what, tt_error *err)
+{
+    const state *s = self;
+    const bool there = access(what->folder, R_OK) == 0;
+    (void)err;
+    if (s->f)
+        fprintf(s->f, "saved %s%s%s%s at %lld %lld%s\n",
+                what->kind == TT_SAVED_HUGGING_FACE ? "hf " : "", name_of(what->folder),
+                what->model_only ? " model" : "", what->snapshot ? " snapshot" : "",
+                (long long)what->at->step, (long long)what->at->tokens, there ? "" : " gone");
+    return TT_OK;
+}
+
+static tt_status validated(void *self, const tt_metrics_record *r, tt_error *err)
+{
+    const state *s = self;
+    (void)err;
+    if (s->f)
+        fprintf(s->f, "validated %lld %s\n", (long long)r->step, r->metrics[1].name);
+    return TT_OK;
+}
+
+static void end(void *self, const tt_hook_progress *at, tt_status status, const char *why)
+{
+    const state *s = self;
+    if (s->f)
+        fprintf(s->f, "end %lld %s%s\n", (long long)at->step,
+                status == TT_OK        ? "done"
+                : status == TT_ESIGNAL ? "stopped: "
+                                       : "failed: ",
+                why);
+}
+
 static void close_hook(void *self)
 {
     state *s = self;
@@ -104,8 +167,40 @@ static void close_hook(void *self)
     free(s);
 }
 
-static const tt_hook_vt watch = {sizeof watch, 0, open_hook, before_step, after_step, close_hook};
-static const tt_hook_vt fail = {sizeof fail, 1, open_hook, before_step, NULL, close_hook};
+static const tt_hook_vt watch = {.struct_size = sizeof watch,
+                                 .open = open_hook,
+                                 .before_step = before_step,
+                                 .after_step = after_step,
+                                 .close = close_hook};
+/* With a file that has the rank in its name. */
+static tt_status open_all(const void *c, const tt_hook_env *env, void **self, tt_error *err)
+{
+    const config *o = c;
+    char file[512];
+    snprintf(file, sizeof file, "%s.%d", o->file, env->rank);
+    config own = *o;
+    own.file = file;
+    TT_TRY(open_hook(&own, env, self, err));
+    ((state *)*self)->c = o;
+    return TT_OK;
+}
+
+static const tt_hook_vt all = {.struct_size = sizeof all,
+                               .all_ranks = 1,
+                               .open = open_all,
+                               .start = start,
+                               .before_step = before_step,
+                               .after_backward = after_backward,
+                               .after_step = after_step,
+                               .saved = saved,
+                               .validated = validated,
+                               .end = end,
+                               .close = close_hook};
+static const tt_hook_vt fail = {.struct_size = sizeof fail,
+                                .all_ranks = 1,
+                                .open = open_hook,
+                                .before_step = before_step,
+                                .close = close_hook};
 /* Fails without an error text, with a status that may not be one of <ttrun/status.h>. */
 static tt_status silent_open(const void *c, const tt_hook_env *env, void **self, tt_error *err)
 {
@@ -128,9 +223,13 @@ static tt_status silent_step(void *self, int64_t step, tt_error *err)
     return step == 2 ? TT_EIO : TT_OK;
 }
 
-static const tt_hook_vt silent = {sizeof silent, 0, silent_open, silent_step, NULL, silent_close};
+static const tt_hook_vt silent = {.struct_size = sizeof silent,
+                                  .open = silent_open,
+                                  .before_step = silent_step,
+                                  .close = silent_close};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_HOOK, "watch", "writes what it sees", config, options, &watch),
+    TT_COMPONENT(TT_KIND_HOOK, "all", "writes what every rank sees", config, options, &all),
     TT_COMPONENT(TT_KIND_HOOK, "fail", "fails at a step", config, options, &fail),
     TT_COMPONENT(TT_KIND_HOOK, "silent", "fails and says nothing", config, options, &silent),
 };

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Hooks before and after steps, and what happens to the other ranks if one rank fails.
+# Hooks at each point of a run, and what happens to the other ranks if one rank fails.
 . "$(dirname "$0")/lib.sh"
 mkdir -p "$dir/more/hooks"
 cc -std=c11 -Wall -Wextra -Werror -shared -fPIC "-I$SRC/include" "$SRC/tests/run/hook.c" -o "$dir/more/hooks/watch.so" >"$dir/out" 2>&1
@@ -47,6 +47,33 @@ for rank in 0 1 3; do
     [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q "^ttrun: rank $rank: .*enough at step 3" "$dir/err" && [ $(($(date +%s) - begin)) -lt 60 ]
     ok "rank_${rank}_that_fails_ends_all_and_is_named"
 done
+# ---- every point of a run ----
+seen() { tr '\n' ',' <"$dir/all.$1"; }
+hook "{\"name\": \"all\", \"file\": \"$dir/all\"}"
+validates="--validation.enable true --validation.freq 4 --validation.steps 1 --validation.dataloader.path $dir/text.txt"
+train "$dir/all_run" $more --training.steps 4 --checkpoint.interval 2 --checkpoint.keep_every 4 --checkpoint.async_mode disabled --checkpoint.hf_interval 2 $validates
+step() { echo "before $1,backward $1,after $1 1,"; }
+[ "$rc" -eq 0 ] && [ "$(seen 0)" = "open 0/1,start 0 of 4, 0 tokens,$(step 1)$(step 2)saved step-2 at 2 256,saved hf step-2 model at 2 256,$(step 3)$(step 4)saved step-4 snapshot at 4 512,validated 4 validation/loss,saved hf step-4 model at 4 512,end 4 done,close," ]
+ok hook_is_told_of_every_point_of_a_run
+rm -f "$dir"/all.*
+train "$dir/all_two" $more --training.steps 3 --checkpoint.interval 2 --checkpoint.hf_interval 2 $validates --nproc 2
+[ "$rc" -eq 0 ] && grep -v -e validated -e 'saved hf' -e open "$dir/all.0" >"$dir/a" && grep -v open "$dir/all.1" | diff "$dir/a" - &&
+    [ "$(grep -c '^saved step' "$dir/all.1")" -eq 2 ] && [ "$(grep -c 'saved hf' "$dir/all.0")" -eq 2 ] && ! grep -q gone "$dir"/all.*
+ok hooks_of_all_ranks_see_the_same
+rm -f "$dir"/all.*
+train "$dir/all_two" $more --training.steps 4 --nproc 2
+[ "$rc" -eq 0 ] && grep -q '^start 3 of 4, 768 tokens$' "$dir/all.1" && [ "$(grep -c '^backward' "$dir/all.1")" -eq 1 ]
+ok hook_is_told_where_a_run_resumes
+rm -f "$dir"/all.*
+hook "{\"name\": \"all\", \"file\": \"$dir/all\", \"fail_backward\": 3}"
+train "$dir/all_fail" $more --checkpoint.interval 1
+[ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: .*enough after the backward of 3' "$dir/err" && grep -q '^end 2 failed: .*enough after the backward of 3$' "$dir/all.0" && [ "$(newest "$dir/all_fail/checkpoint")" = 2 ]
+ok hook_that_fails_before_the_update_ends_the_run
+rm -f "$dir"/all.*
+hook "{\"name\": \"all\", \"file\": \"$dir/all\"}"
+train "$dir/all_model" $more --training.steps 2 --checkpoint.last_save_model_only true
+[ "$rc" -eq 0 ] && grep -q '^saved step-2 model at 2 256$' "$dir/all.0"
+ok hook_is_told_that_weights_alone_are_saved
 # ---- a plugin that calls exit() makes no success of the run ----
 for code in 0 7; do
     hook "{\"name\": \"fail\", \"fail_at\": 3, \"rank\": -1, \"code\": $code}"
