@@ -54,6 +54,11 @@ tt_status tt_ckpt_state_from_file(tt_arena *a, const char *step_folder, tt_train
 /* ---- load.c ---- */
 /* The tensor of this name, also one that is in the files as codes; NULL: there is none. */
 struct tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name);
+/* Has the tensor the shape of the piece? */
+bool tt_ckpt_fits(const struct tt_entry *e, const tt_ckpt_piece *p);
+/* A tensor there whose name is like this one, or NULL. */
+const char *tt_ckpt_nearest(const tt_ckpt_reader *r, tt_arena *a, const char *name);
+void tt_ckpt_add_shape(tt_str *s, const int64_t *shape, int n_dims);
 typedef struct tt_shard {
     tt_box box;
     const tt_st_tensor *tensor;

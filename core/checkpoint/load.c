@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/internal.h"
+#include "checkpoint/match.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,7 +184,7 @@ tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name)
     return e || !r->coded ? e : tt_map_get(r->coded, name);
 }
 
-static void add_shape(tt_str *s, const int64_t *shape, int n_dims)
+void tt_ckpt_add_shape(tt_str *s, const int64_t *shape, int n_dims)
 {
     tt_str_addc(s, '[');
     for (int d = 0; d < n_dims; d++)
@@ -195,8 +196,8 @@ static tt_status shape_differs(const tt_ckpt_reader *r, const tt_entry *e, const
                                tt_error *err)
 {
     tt_str have = {0}, want = {0};
-    add_shape(&have, e->global, TT_MIN(e->n_dims, TT_MAX_DIMS));
-    add_shape(&want, p->global, p->n_dims);
+    tt_ckpt_add_shape(&have, e->global, TT_MIN(e->n_dims, TT_MAX_DIMS));
+    tt_ckpt_add_shape(&want, p->global, p->n_dims);
     tt_status status = TT_FAIL(
         err, TT_EINVAL,
         "%s: tensor '%s' is %s there, %s in the model; load what this model wrote%s", r->path,
@@ -206,16 +207,21 @@ static tt_status shape_differs(const tt_ckpt_reader *r, const tt_entry *e, const
     return status;
 }
 
+const char *tt_ckpt_nearest(const tt_ckpt_reader *r, tt_arena *a, const char *name)
+{
+    const size_t n = tt_map_size(r->entries);
+    const char **names = tt_arena_array(a, n, sizeof *names);
+    for (size_t i = 0; i < n; i++)
+        names[i] = tt_map_key(r->entries, i);
+    return tt_nearest(name, names, n);
+}
+
 /* others: how many more of the pieces are in no file. */
 static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
                         tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    size_t n = tt_map_size(r->entries);
-    const char **names = tt_arena_array(a, n, sizeof *names);
-    for (size_t i = 0; i < n; i++)
-        names[i] = tt_map_key(r->entries, i);
-    const char *near = tt_nearest(p->name, names, n);
+    const char *near = tt_ckpt_nearest(r, a, p->name);
     tt_status status = TT_FAIL(
         err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s%s", r->path, p->name,
         near ? " (there is '" : "", near ? near : "", near ? "')" : "",
@@ -228,6 +234,13 @@ static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t 
 static bool is_dequantized(const tt_entry *e, const tt_ckpt_piece *p)
 {
     return e->coded || (e->quantized && (!e->shards.n || p->dtype != tt_entry_dtype(e)));
+}
+
+bool tt_ckpt_fits(const tt_entry *e, const tt_ckpt_piece *p)
+{
+    return e->n_dims == p->n_dims &&
+           (memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) == 0 ||
+            tt_ckpt_codes_fit(e, p));
 }
 
 static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
@@ -246,9 +259,7 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     }
     if (!e) /* a tensor without elements is in no file */
         return global == 0 ? TT_OK : absent(r, p, others, err);
-    if (e->n_dims != p->n_dims ||
-        (memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0 &&
-         !tt_ckpt_codes_fit(e, p)))
+    if (!tt_ckpt_fits(e, p))
         return shape_differs(r, e, p, err);
     if (is_dequantized(e, p) && tt_dtype_is_float(p->dtype))
         return tt_ckpt_check_codes(r, e, p, err);
@@ -381,18 +392,17 @@ tt_ckpt_tensor tt_ckpt_tensor_at(const tt_ckpt_reader *r, size_t i)
 
 void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *))
 {
-    tt_str names = {0};
-    size_t n = 0;
+    tt_arena *a = tt_arena_new();
+    TT_VEC(const char *) names = {0};
     for (size_t i = 0; i < tt_map_size(r->entries); i++) {
         const char *name = tt_map_key(r->entries, i);
         if (tt_map_get(used, name) || ((const tt_entry *)tt_map_value(r->entries, i))->is_scale ||
             (skip && skip(name)))
             continue;
-        if (n++ < 3)
-            tt_str_printf(&names, "%s%s", n > 1 ? ", " : "", name);
+        tt_vec_push(a, &names, name);
     }
-    if (n)
-        tt_log(TT_INFO, "checkpoint", "%s: %zu tensor%s not of this model ignored: %s%s", r->path,
-               n, n > 1 ? "s" : "", tt_str_get(&names), n > 3 ? ", …" : "");
-    tt_str_free(&names);
+    if (names.n)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu tensor%s not of this model ignored: %s", r->path,
+               names.n, names.n > 1 ? "s" : "", tt_names_fold(a, names.items, names.n));
+    tt_arena_free(a);
 }

@@ -243,10 +243,11 @@ tt_status tt_cli_open_model(const tt_cli *cli, bool data, const tt_override *ove
 tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error *err)
 {
     const tt_dist one = {.world = 1};
+    const tt_ckpt_matching all = {.report = false};
     TT_TRY(tt_setup_compile(&m->setup, o, err));
     if (tt_rank_open(&m->setup, &one, false, &m->rank, err) != TT_OK)
         return tt_error_context(err, "%s", m->path);
-    return m->hf ? tt_rank_load_hf(&m->rank, m->path, false, err)
+    return m->hf ? tt_rank_load_hf(&m->rank, m->path, &all, err)
                  : tt_rank_load(&m->rank, m->path, false, true, err);
 }
 

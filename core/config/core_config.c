@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/internal.h"
 #include "config/job_core.h"
+#include "config/rename.h"
 #include <math.h>
 #include <string.h>
 
@@ -130,6 +131,19 @@ static tt_status check_batch(const tt_job *job, const tt_core_config *c, tt_erro
     return TT_OK;
 }
 
+/* The rules are made again where they are applied. */
+static tt_status check_renames(const tt_job *job, const tt_strings *rules, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_renames made;
+    tt_error why = {0};
+    tt_status s = tt_renames_make(a, rules, &made, &why);
+    if (s != TT_OK)
+        s = tt_job_fail(job, "checkpoint.initial_load_rename", err, "%s", why.text);
+    tt_arena_free(a);
+    return s;
+}
+
 static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err)
 {
     int exponent = 0;
@@ -163,6 +177,7 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
         return tt_job_fail(
             job, "checkpoint.keep_latest_k", err,
             "1 would leave none while the next is written; use 0 (all) or 2 or more");
+    TT_TRY(check_renames(job, &c->checkpoint.initial_load_rename, err));
     static const char *const states[] = {"optimizer", "lr_scheduler", "dataloader", "train_state"};
     for (size_t i = 0; i < c->checkpoint.exclude_from_loading.n; i++) {
         bool known = false;

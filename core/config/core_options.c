@@ -363,10 +363,21 @@ static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, initial_load_model_only, "true",
          "of initial_load_path load weights alone; false: the whole state of another run's "
          "checkpoint, so that training goes on where that run was"),
+    BOOL(checkpoint, initial_load_strict, "true",
+         "the weights of initial_load_path must be the model's, in its shapes; false: tensors that "
+         "are absent there, or have another shape, keep their initial values, and the log names "
+         "them "
+         "all"),
+    {ROW(checkpoint, initial_load_rename,  TT_OPT_STRINGS, "[]"),
+       .doc = "rules \"PATTERN=NAME\" for the names of the tensors of initial_load_path: what the "
+            "regular "
+            "expression matches becomes NAME, in which $1 is its first group. The first rule that "
+            "matches "
+            "a name is applied. Example: \"^module\\.=\" takes away a prefix"},
     {ROW(checkpoint, exclude_from_loading, TT_OPT_STRINGS, "[]"),
        .doc = "what of a checkpoint's state begins anew: optimizer, lr_scheduler, dataloader, "
             "train_state (the numbers of steps and tokens). Where a run resumes, only once: what "
-            "it saves from then on is loaded whole"},
+            "it saves from then on is loaded whole"                          },
     BOOL(checkpoint, create_seed_checkpoint, "false",
          "save the weights as they are before the first step as step-0, and end"),
     BOOL(checkpoint, initial_load_in_hf, "false",

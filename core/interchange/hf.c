@@ -51,12 +51,12 @@ static const char *prefix_of(const tt_setup *s)
 }
 
 tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_piece *pieces,
-                           size_t n, bool report, tt_error *err)
+                           size_t n, const tt_ckpt_matching *how, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     size_t n_params = 0;
     const tt_hf_param *params = tt_setup_hf_params(s, a, &n_params);
-    const tt_status st = tt_hf_load(folder, params, n_params, prefix_of(s), pieces, n, report, err);
+    const tt_status st = tt_hf_load(folder, params, n_params, prefix_of(s), pieces, n, how, err);
     tt_arena_free(a);
     return st;
 }

@@ -116,6 +116,7 @@ static tt_status write_part(const import *im, const char *out, int64_t step, int
 {
     const tt_model_hf *hf = tt_setup_model_hf(im->s->model.component);
     const char *prefix = hf && TT_HAS(hf, tt_model_hf, prefix) ? hf->prefix : NULL;
+    const tt_ckpt_matching all = {.report = rank == 0};
     tt_ckpt_piece *p = tt_arena_array(im->arena, end - begin + 1, sizeof *p);
     tt_status s = TT_OK;
     for (size_t i = begin; i < end && s == TT_OK; i++) {
@@ -132,7 +133,7 @@ static tt_status write_part(const import *im, const char *out, int64_t step, int
                         t->name);
     }
     if (s == TT_OK && im->from == TT_IMPORT_HF)
-        s = tt_hf_load(im->folder, im->params, im->n, prefix, p, end - begin, rank == 0, err);
+        s = tt_hf_load(im->folder, im->params, im->n, prefix, p, end - begin, &all, err);
     for (size_t i = begin; i < end && s == TT_OK && im->from != TT_IMPORT_HF; i++)
         s = load_one(im, &im->tensors.items[i], &p[i - begin], err);
     if (s == TT_OK)

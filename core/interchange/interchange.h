@@ -29,10 +29,9 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokeni
  * in `folder`. titan: with torchtitan's names of parameters. */
 tt_status tt_setup_write_dcp(const tt_setup *s, const char *step_folder, bool titan,
                              const char *folder, tt_error *err);
-/* Fills pieces of parameters from a Hugging Face folder; report: log the tensors of the folder that
- * are not used. */
+/* Fills pieces of parameters from a Hugging Face folder (tt_hf_load). */
 tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_piece *pieces,
-                           size_t n, bool report, tt_error *err);
+                           size_t n, const tt_ckpt_matching *how, tt_error *err);
 /* adapter.c: low-rank adapters in PEFT's format. The first says whether a folder holds one; the
  * second writes those of a step folder to `folder`, replacing it; the third fills pieces of
  * parameters that are adapters, and fails if the folder's rank or scale is not the run's. */

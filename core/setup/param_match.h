@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_SETUP_PARAM_MATCH_H
 #define TT_SETUP_PARAM_MATCH_H
-#include "setup/pattern.h"
+#include "config/pattern.h"
 
 /* A pattern of the job that parameters match: "tag:norm" the parameters with that tag, any other
  * text is a regular expression on full names. optimizer.param_groups and training.trainable. */

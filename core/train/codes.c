@@ -39,8 +39,9 @@ static size_t find_codings(const tt_rank *r, tt_arena *a, tt_coding **out)
 static tt_status open_coding(tt_coding *c, tt_error *err)
 {
     void *absmax = NULL;
-    TT_TRY(tt_exec_map(c->r->exec, &c->codes, false, &c->to, err));
-    const tt_status s = tt_exec_map(c->r->exec, &c->absmax, false, &absmax, err);
+    const bool may_stay = !c->r->s->core.checkpoint.initial_load_strict;
+    TT_TRY(tt_exec_map(c->r->exec, &c->codes, may_stay, &c->to, err));
+    const tt_status s = tt_exec_map(c->r->exec, &c->absmax, may_stay, &absmax, err);
     c->scales = absmax;
     return s;
 }

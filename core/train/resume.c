@@ -170,7 +170,8 @@ static tt_status load_adapter(tt_loop *l, const char *path, tt_error *err)
                        "%s is an adapter: model.hf must name the folder with the weights that it "
                        "belongs to",
                        path);
-    TT_TRY(tt_rank_load_hf(&l->rank, base, l->main, err));
+    const tt_ckpt_matching all = {.report = l->main};
+    TT_TRY(tt_rank_load_hf(&l->rank, base, &all, err));
     TT_TRY(tt_rank_load_adapter(&l->rank, path, l->main, err));
     if (l->main)
         tt_log(TT_INFO, "checkpoint", "weights: %s (Hugging Face's), adapters: %s", base, path);
@@ -346,6 +347,19 @@ static const char *newest_of_run(const tt_loop *l, const char *path)
     return tt_arena_printf(a, "%s/step-%lld", steps, (long long)step[n - 1]);
 }
 
+/* Some folders are loaded whole and under their own names. */
+static tt_status check_whole_folder(const tt_loop *l, const char *what, tt_error *err)
+{
+    const tt_checkpoint_config *c = &l->s->core.checkpoint;
+    if (!c->initial_load_strict)
+        return tt_job_fail(l->s->job, "checkpoint.initial_load_strict", err,
+                           "%s is loaded whole; leave this out", what);
+    if (c->initial_load_rename.n)
+        return tt_job_fail(l->s->job, "checkpoint.initial_load_rename", err,
+                           "%s is loaded with its own names; leave this out", what);
+    return TT_OK;
+}
+
 static tt_status initial_load(tt_loop *l, tt_error *err)
 {
     const char *path = l->s->core.checkpoint.initial_load_path;
@@ -360,18 +374,22 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
     path = newest_of_run(l, path);
     tt_error why = {0};
     if (!l->s->core.checkpoint.initial_load_model_only) {
+        TT_TRY(check_whole_folder(l, "a whole state (checkpoint.initial_load_model_only)", err));
         if (continue_other(l, path, &why) == TT_OK)
             return TT_OK;
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     }
     if (tt_adapter_is_folder(path)) {
+        TT_TRY(check_whole_folder(l, "an adapter", err));
         if (load_adapter(l, path, &why) == TT_OK)
             return TT_OK;
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     }
-    const bool hf = l->s->core.checkpoint.initial_load_in_hf || tt_hf_has_weights(path);
-    const tt_status s = hf ? tt_rank_load_hf(&l->rank, path, l->main, &why)
-                           : tt_rank_load_initial(&l->rank, path, l->main, &why);
+    const tt_checkpoint_config *c = &l->s->core.checkpoint;
+    const bool hf = c->initial_load_in_hf || tt_hf_has_weights(path);
+    const tt_ckpt_matching how = {&c->initial_load_rename, !c->initial_load_strict, l->main};
+    const tt_status s = hf ? tt_rank_load_hf(&l->rank, path, &how, &why)
+                           : tt_rank_load_initial(&l->rank, path, &how, &why);
     if (s != TT_OK)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     if (!l->main)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_TRAIN_H
 #define TT_TRAIN_H
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/match.h"
 #include "exec/exec.h"
 #include "setup/setup.h"
 #include <stdatomic.h>
@@ -88,9 +88,11 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
                        tt_error *err);
 /* The weights that a run starts from: an adapter that the step does not have keeps its initial
  * value. */
-tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, bool report, tt_error *err);
+tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, const tt_ckpt_matching *how,
+                               tt_error *err);
 /* Loads parameters from a Hugging Face folder, all but adapters. */
-tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err);
+tt_status tt_rank_load_hf(tt_rank *r, const char *folder, const tt_ckpt_matching *how,
+                          tt_error *err);
 
 /* Loads the adapters alone, from a folder of PEFT's. */
 tt_status tt_rank_load_adapter(tt_rank *r, const char *folder, bool report, tt_error *err);

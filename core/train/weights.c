@@ -140,7 +140,8 @@ static tt_status check_converted(const tt_ckpt_reader *reader, const char *folde
 
 /* ---- pieces on the host ----
  * On a device the data of a piece is an address there. To be filled, pieces get host memory instead, as
- * many at a time as fit in LOAD_BYTES, and at least one. */
+ * many at a time as fit in LOAD_BYTES, and at least one; with the values on the device if some may not be
+ * filled (checkpoint.initial_load_strict). */
 #define LOAD_BYTES ((size_t)1 << 30)
 
 typedef tt_status (*fill_pieces)(void *user, tt_ckpt_piece *p, size_t n, tt_error *err);
@@ -163,7 +164,7 @@ static size_t map_pieces(const tt_rank *r, tt_ckpt_piece *p, size_t n, size_t mo
         const tt_tensor t = flat_tensor(&p[i]);
         void *host = NULL;
         bytes += (size_t)tt_tensor_bytes(&t);
-        *st = tt_exec_map(r->exec, &t, false, &host, err);
+        *st = tt_exec_map(r->exec, &t, !r->s->core.checkpoint.initial_load_strict, &host, err);
         p[i].data = host;
     }
     return i;
@@ -294,8 +295,69 @@ static size_t without_absent(const tt_rank *r, const tt_ckpt_reader *reader, tt_
     return kept;
 }
 
+/* ---- what the folder that a run starts from need not have ---- */
+
+/* The tensors that such a folder has, by graph, so that all ranks find the same ones absent. */
+static size_t wanted_weights(const tt_graph *g, tt_arena *a, tt_ckpt_tensor **out)
+{
+    tt_ckpt_tensor *t = tt_arena_array(a, g->params.n + g->states.n + 1, sizeof *t);
+    size_t n = 0;
+    for (size_t i = 0; i < g->params.n; i++) {
+        const tt_param_info *p = g->params.items[i];
+        if (p->absmax_of || p->adapter_of || p->converter)
+            continue;
+        t[n] = (tt_ckpt_tensor){.name = p->name, .n_dims = p->whole.n_dims};
+        for (int d = 0; d < p->whole.n_dims; d++)
+            t[n].shape[d] = p->whole.dims[d].size;
+        n++;
+    }
+    for (size_t i = 0; i < g->states.n; i++) {
+        const tt_state *s = g->states.items[i];
+        if (s->kind != TT_STATE_BUFFER || s->of_converter || s->of_trainer ||
+            is_of_optimizer(s->name))
+            continue;
+        t[n] = (tt_ckpt_tensor){.name = s->name, .n_dims = s->type.n_dims};
+        for (int d = 0; d < s->type.n_dims; d++)
+            t[n].shape[d] = s->type.dims[d].size;
+        n++;
+    }
+    *out = t;
+    return n;
+}
+
+/* The names of the pieces of a weight that is stored as codes are in the map if the weight is. */
+static void add_codes(const tt_graph *g, tt_arena *a, tt_map *left_out)
+{
+    for (size_t i = 0; i < g->params.n; i++) {
+        tt_param_info *p = g->params.items[i];
+        if (!p->codes || !tt_map_get(left_out, p->name))
+            continue;
+        tt_map_set(left_out, tt_codes_tensor(a, p), p);
+        tt_map_set(left_out, p->absmax->name, p);
+    }
+}
+
+/* Leaves out the pieces of tensors that the folder does not have as the model wants them. */
+static tt_status match_weights(const tt_rank *r, const tt_ckpt_reader *reader, tt_arena *a,
+                               const tt_ckpt_matching *how, tt_ckpt_piece *p, size_t *n,
+                               tt_error *err)
+{
+    tt_ckpt_tensor *wanted = NULL;
+    tt_map *left_out = NULL;
+    const size_t n_wanted = wanted_weights(r->s->graph, a, &wanted);
+    size_t kept = 0;
+    TT_TRY(tt_ckpt_match(reader, wanted, n_wanted, how, a, &left_out, err));
+    add_codes(r->s->graph, a, left_out);
+    for (size_t i = 0; i < *n; i++)
+        if (!tt_map_get(left_out, p[i].name))
+            p[kept++] = p[i];
+    *n = kept;
+    return TT_OK;
+}
+
+/* how: of the weights that a run starts from; NULL: the checkpoint is this model's. */
 static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, lacking which,
-                           bool report, tt_error *err)
+                           bool report, const tt_ckpt_matching *how, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *reader = NULL;
@@ -305,8 +367,12 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     tt_status s = optimizer || !r->s->core.training.ema_evaluate
                       ? tt_ckpt_open(step_folder, &reader, err)
                       : tt_ckpt_open_weights(step_folder, &reader, err);
+    if (s == TT_OK && how)
+        s = tt_ckpt_rename(reader, how->rename, err);
     if (s == TT_OK)
         s = tt_rank_take_floats(r, a, reader, &p, &n, &codings, err);
+    if (s == TT_OK && how)
+        s = match_weights(r, reader, a, how, p, &n, err);
     if (s == TT_OK) {
         n = without_absent(r, reader, p, n, which, step_folder, report);
         s = check_converted(reader, step_folder, p, n, err);
@@ -330,12 +396,13 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err)
 {
-    return load_step(r, step_folder, optimizer, RESUMED, report, err);
+    return load_step(r, step_folder, optimizer, RESUMED, report, NULL, err);
 }
 
-tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, bool report, tt_error *err)
+tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, const tt_ckpt_matching *how,
+                               tt_error *err)
 {
-    return load_step(r, step_folder, false, STARTED, report, err);
+    return load_step(r, step_folder, false, STARTED, how->report, how, err);
 }
 
 /* ---- folders of Hugging Face and of PEFT ---- */
@@ -343,28 +410,28 @@ tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, bool report,
 typedef struct foreign_folder {
     const tt_setup *s;
     const char *path;
-    bool report;
+    const tt_ckpt_matching *how;
 } foreign_folder;
 
 static tt_status load_hf_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error *err)
 {
     const foreign_folder *f = user;
-    return tt_setup_load_hf(f->s, f->path, p, n, f->report, err);
+    return tt_setup_load_hf(f->s, f->path, p, n, f->how, err);
 }
 
 static tt_status load_adapter_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error *err)
 {
     const foreign_folder *f = user;
-    return tt_setup_load_adapter(f->s, f->path, p, n, f->report, err);
+    return tt_setup_load_adapter(f->s, f->path, p, n, f->how->report, err);
 }
 
 /* Fills the factors of adapters, or all other parameters and the buffers that such folders have. */
-static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters, bool report,
-                              tt_error *err)
+static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters,
+                              const tt_ckpt_matching *how, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     const tt_map *params = params_by_name(r->s->graph, a);
-    foreign_folder f = {r->s, folder, report};
+    foreign_folder f = {r->s, folder, how};
     tt_ckpt_piece *p;
     tt_codings codings = {0};
     size_t n = pieces(r, a, false, true, &p), k = 0;
@@ -382,12 +449,14 @@ static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters, boo
     return s;
 }
 
-tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
+tt_status tt_rank_load_hf(tt_rank *r, const char *folder, const tt_ckpt_matching *how,
+                          tt_error *err)
 {
-    return load_foreign(r, folder, false, report, err);
+    return load_foreign(r, folder, false, how, err);
 }
 
 tt_status tt_rank_load_adapter(tt_rank *r, const char *folder, bool report, tt_error *err)
 {
-    return load_foreign(r, folder, true, report, err);
+    const tt_ckpt_matching how = {.report = report};
+    return load_foreign(r, folder, true, &how, err);
 }

@@ -10,6 +10,8 @@
 #define ROWS 4 /* of q, k, v each */
 #define COLS 3
 
+static const tt_ckpt_matching said = {.report = true}, silent = {.report = false};
+
 static const tt_storage fused[] = {
     {.name = "c_attn.weight", .transpose = 1        },
     { .name = "c_attn.weight",         .transpose = 1,     .file_begin = ROWS},
@@ -136,7 +138,7 @@ static void test_boxes_of_any_mesh_are_filled(void **state)
                     if (params[i].n_dims == 0 && r1 == r0)
                         continue;
                     const tt_ckpt_piece p = piece(f, i, r0, r1, c0, cols);
-                    assert_ok(tt_hf_load(folder, params, N, NULL, &p, 1, false, &f->err), f);
+                    assert_ok(tt_hf_load(folder, params, N, NULL, &p, 1, &silent, &f->err), f);
                     assert_values(&p, i);
                 }
     }
@@ -152,7 +154,7 @@ static void test_shards_have_an_index_and_load_again(void **state)
     assert_true(tt_path_exists(tt_path_join(f->a, folder, "model-00001-of-00003.safetensors")));
     for (size_t i = 0; i < N; i++)
         p[i] = whole(f, i);
-    assert_ok(tt_hf_load(folder, params, N, NULL, p, N, true, &f->err), f);
+    assert_ok(tt_hf_load(folder, params, N, NULL, p, N, &said, &f->err), f);
     for (size_t i = 0; i < N; i++)
         assert_values(&p[i], i);
 }
@@ -163,7 +165,7 @@ static void test_only_the_files_of_the_index_are_read(void **state)
     const char *folder = exported(f, 100);
     const tt_ckpt_piece p = whole(f, 0);
     put_file(tt_path_join(f->a, folder, "consolidated.safetensors"), "rubbish", 7);
-    assert_ok(tt_hf_load(folder, params, N, NULL, &p, 1, false, &f->err), f);
+    assert_ok(tt_hf_load(folder, params, N, NULL, &p, 1, &silent, &f->err), f);
     assert_values(&p, 0);
 }
 
@@ -184,13 +186,14 @@ static void test_names_are_found_without_their_prefix(void **state)
     const char *folder = exported(f, TT_HF_SHARD_BYTES);
     tt_ckpt_piece p[] = {whole(f, 4), whole(f, 3), whole(f, 5)};
     p[0].name = "body.norm";
-    assert_int_equal(tt_hf_load(folder, longer, 3, NULL, p, 3, false, &f->err), TT_ENOTFOUND);
+    assert_int_equal(tt_hf_load(folder, longer, 3, NULL, p, 3, &silent, &f->err), TT_ENOTFOUND);
     assert_has(f->err.text, "no tensor 'body.norm'");
-    assert_ok(tt_hf_load(folder, longer, 3, "body.", p, 3, true, &f->err), f);
+    assert_ok(tt_hf_load(folder, longer, 3, "body.", p, 3, &said, &f->err), f);
     assert_values(&p[0], 4);
     assert_values(&p[1], 3);
     assert_values(&p[2], 5);
-    assert_int_equal(tt_hf_load(folder, longer, 3, "bodies.", p, 3, false, &f->err), TT_ENOTFOUND);
+    assert_int_equal(tt_hf_load(folder, longer, 3, "bodies.", p, 3, &silent, &f->err),
+                     TT_ENOTFOUND);
 }
 
 static void test_absent_tensor_names_tensor_and_parameter(void **state)
@@ -203,7 +206,7 @@ static void test_absent_tensor_names_tensor_and_parameter(void **state)
                 .storage = &other, .n_storage = 1
     };
     const tt_ckpt_piece p = whole(f, 0);
-    assert_int_equal(tt_hf_load(folder, &one, 1, NULL, &p, 1, false, &f->err), TT_ENOTFOUND);
+    assert_int_equal(tt_hf_load(folder, &one, 1, NULL, &p, 1, &silent, &f->err), TT_ENOTFOUND);
     assert_has(f->err.text, "parameter 'q'");
     assert_has(f->err.text, "no tensor 'c_atn.weight' (there is 'c_attn.weight')");
 }
@@ -213,7 +216,7 @@ static void test_shape_of_a_fused_tensor_is_checked_whole(void **state)
     fixture *f = *state;
     const char *folder = exported(f, TT_HF_SHARD_BYTES);
     const tt_ckpt_piece p = whole(f, 0);
-    assert_int_equal(tt_hf_load(folder, params, 2, NULL, &p, 1, false, &f->err), TT_EINVAL);
+    assert_int_equal(tt_hf_load(folder, params, 2, NULL, &p, 1, &silent, &f->err), TT_EINVAL);
     assert_has(f->err.text, "parameter 'q'");
     assert_has(f->err.text, "is [3,12] there, [3,8] in the model");
 }

@@ -29,7 +29,8 @@ static tt_status forward(tt_rank *r, input *in, const char *out, tt_error *err)
 {
     tt_tensor logits;
     const char *path = r->s->core.checkpoint.initial_load_path;
-    TT_TRY(r->s->core.checkpoint.initial_load_in_hf ? tt_rank_load_hf(r, path, true, err)
+    const tt_ckpt_matching all = {.report = true};
+    TT_TRY(r->s->core.checkpoint.initial_load_in_hf ? tt_rank_load_hf(r, path, &all, err)
                                                     : tt_rank_load(r, path, false, false, err));
     TT_TRY(tt_exec_micro_batches(r->exec, 1, fill, in, err));
     TT_TRY(tt_exec_state_tensor(r->exec, TT_METRIC_LOGITS, &logits, err));

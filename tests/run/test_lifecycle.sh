@@ -88,7 +88,7 @@ train "$dir/more" --training.steps 1 --model.args.n_layers 3 --checkpoint.initia
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "no tensor 'model.layers.2.*, and 8 more of the model's are not there" "$dir/err"
 ok weights_that_lack_layers_are_named
 train "$dir/fewer" --training.steps 1 --model.args.n_layers 1 --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
-[ "$rc" -eq 0 ] && grep -q '9 tensors not of this model ignored: model.layers.1.*, …' "$dir/err"
+[ "$rc" -eq 0 ] && grep -q '9 tensors not of this model ignored: model.layers.1.*, model.layers.1.self_attn.v_proj.weight$' "$dir/err"
 ok layers_that_the_model_lacks_are_named
 train "$dir/zero" --training.steps 0
 [ "$rc" -eq 0 ] && ! [ -s "$dir/out" ]

@@ -68,6 +68,72 @@ train "$dir/again" $fixed $anew
     [ "$(values "$dir/once" | tail -n 5)" = "$(values "$dir/weights")" ]
 ok own_checkpoints_leave_it_out_once
 
+# ---- weights of another model, or under other names ----
+step=$dir/half/checkpoint/step-5
+begins() { # FOLDER OPTION...: the weights that a run begins with, as its step-0
+    train "$@" $fixed --checkpoint.create_seed_checkpoint true
+}
+weights() { hash_of "$1/checkpoint/step-0"; }
+begins "$dir/larger" --model.args.n_layers 4 --checkpoint.initial_load_path "$step"
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "initial_load_path: .*: no tensor 'model.layers.2.input_layernorm.weight'" "$dir/err" &&
+    grep -q 'and 17 more of the model.s are not there: model.layers.{2-3}.self_attn.q_proj.weight, .*, model.layers.3.input_layernorm.weight$' "$dir/err"
+ok every_absent_tensor_is_named_in_the_error
+begins "$dir/larger" --model.args.n_layers 4 --checkpoint.initial_load_path "$step" --checkpoint.initial_load_strict false
+[ "$rc" -eq 0 ] && grep -q 'lacks 18 tensors of this model, which keep initial values: model.layers.{2-3}.input_layernorm.weight, ' "$dir/err"
+ok partial_load_names_what_is_absent
+for mesh in "--nproc 2" "--nproc 2 --parallelism.pipeline_parallel_degree 2" "--nproc 2 --parallelism.tensor_parallel_degree 2"; do
+    begins "$dir/larger2" --resume never --model.args.n_layers 4 --checkpoint.initial_load_path "$step" --checkpoint.initial_load_strict false --comm.backend local $mesh
+    [ "$rc" -eq 0 ] && [ "$(grep -c 'lacks 18 tensors' "$dir/err")" -eq 1 ] && "$TTRUN" ckpt diff "$dir/larger/checkpoint/step-0" "$dir/larger2/checkpoint/step-0" >"$dir/out" 2>&1
+    ok "partial_load_on_$(echo "$mesh" | tr -c 'a-z0-9\n' _)_is_that_of_one_rank"
+done
+begins "$dir/random" --model.args.n_layers 4
+"$TTRUN" ckpt diff "$dir/random/checkpoint/step-0" "$dir/larger/checkpoint/step-0" >"$dir/out" 2>&1
+[ "$(grep -c '^model.layers.[23]' "$dir/out")" -eq 0 ] && grep -q '^model.layers.0.self_attn.q_proj.weight' "$dir/out" && grep -q '^model.embed_tokens' "$dir/out"
+ok partial_load_keeps_initial_values_of_the_rest
+ttrun ckpt export --to hf "$step" "$dir/hf_half" >"$dir/out" 2>"$dir/err"
+begins "$dir/larger_hf" --model.args.n_layers 4 --checkpoint.initial_load_path "$dir/hf_half" --checkpoint.initial_load_strict false
+[ "$rc" -eq 0 ] && grep -q 'lacks 18 tensors of this model, which keep initial values: model.layers.{2-3}.input_layernorm.weight, ' "$dir/err" && "$TTRUN" ckpt diff "$dir/larger/checkpoint/step-0" "$dir/larger_hf/checkpoint/step-0" >"$dir/out" 2>&1
+ok partial_load_of_a_hugging_face_folder
+begins "$dir/smaller" --model.args.n_layers 1 --checkpoint.initial_load_path "$step"
+[ "$rc" -eq 0 ] && grep -q '9 tensors not of this model ignored: model.layers.1.input_layernorm.weight, ' "$dir/err" && ! grep -q '…' "$dir/err"
+ok every_extra_tensor_is_named
+begins "$dir/wider" --model.args.vocab_size 270 --checkpoint.initial_load_path "$step"
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "tensor 'model.embed_tokens.weight' is \[262,32\] there, \[270,32\] in the model; .*; 1 more differs in shape: lm_head.weight \[262,32\] (the model's: \[270,32\])" "$dir/err"
+ok every_reshaped_tensor_is_named_in_the_error
+begins "$dir/wider" --model.args.vocab_size 270 --checkpoint.initial_load_path "$step" --checkpoint.initial_load_strict false
+[ "$rc" -eq 0 ] && grep -q "has 2 tensors in another shape, which keep initial values: model.embed_tokens.weight \[262,32\] (the model's: \[270,32\]), lm_head.weight" "$dir/err"
+ok partial_load_names_what_has_another_shape
+begins "$dir/none" --checkpoint.initial_load_path "$step" --checkpoint.initial_load_strict false --checkpoint.initial_load_rename '["^=theirs."]'
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "none of its tensors is one of this model's: the model has 'model.embed_tokens.weight'" "$dir/err"
+ok partial_load_of_nothing_is_refused
+swap='["layers[.]0[.]=layers.1.","layers[.]1[.]=layers.0."]'
+begins "$dir/swapped" --checkpoint.initial_load_path "$step" --checkpoint.initial_load_rename "$swap"
+begins "$dir/back" --checkpoint.initial_load_path "$dir/swapped/checkpoint/step-0" --checkpoint.initial_load_rename "$swap"
+begins "$dir/plain" --checkpoint.initial_load_path "$step"
+[ "$rc" -eq 0 ] && [ "$(weights "$dir/back")" = "$(weights "$dir/plain")" ] && [ "$(weights "$dir/swapped")" != "$(weights "$dir/plain")" ]
+ok layers_exchanged_twice_are_the_same_bits
+begins "$dir/swapped_hf" --checkpoint.initial_load_path "$dir/hf_half" --checkpoint.initial_load_rename "$swap"
+[ "$rc" -eq 0 ] && [ "$(weights "$dir/swapped_hf")" = "$(weights "$dir/swapped")" ]
+ok tensors_of_a_hugging_face_folder_are_renamed
+begins "$dir/deeper" --model.args.n_layers 4 --checkpoint.initial_load_path "$step" --checkpoint.initial_load_strict false --checkpoint.initial_load_rename '["^model[.]layers[.]([01])[.](.*)=model.layers.${1}.$2"]'
+[ "$rc" -eq 0 ] && [ "$(weights "$dir/deeper")" = "$(weights "$dir/larger")" ]
+ok groups_of_a_pattern_stand_in_the_new_name
+while IFS='|' read -r name rules error; do
+    begins "$dir/t" --checkpoint.initial_load_path "$step" --checkpoint.initial_load_rename "$rules" </dev/null
+    [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "$error" "$dir/err"
+    ok "rename_$name"
+done <<'TABLE'
+without_an_equals|["layers"]|checkpoint.initial_load_rename: expected "PATTERN=NAME"; got "layers"
+of_a_bad_pattern|["(layers=x"]|checkpoint.initial_load_rename: "(layers=x": missing closing parenthesis
+that_matches_nothing|["^module[.]="]|initial_load_rename: "^module\[.\]=" matches no tensor
+of_two_into_one|["layers.1=layers.0"]|initial_load_rename: tensors .model.layers.0.input_layernorm.weight. and .model.layers.1.input_layernorm.weight. would both be .model.layers.0.input
+to_nothing|["^lm_head.weight$="]|initial_load_rename: "^lm_head.weight$=" leaves no name of tensor .lm_head.weight.
+to_an_unknown_group|["^lm_head=$3"]|initial_load_rename: "^lm_head=$3": unknown substring
+TABLE
+train "$dir/t" $fixed $(from) --checkpoint.initial_load_strict false
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'initial_load_strict: a whole state (checkpoint.initial_load_model_only) is loaded whole; leave this out' "$dir/err"
+ok whole_state_is_loaded_whole
+
 # ---- a seed ----
 train "$dir/seed" $fixed --checkpoint.create_seed_checkpoint true
 [ "$rc" -eq 0 ] && [ "$(newest "$dir/seed/checkpoint")" = 0 ] && [ ! -s "$dir/seed/metrics.jsonl" ] &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_CHECKPOINT_HF_H
 #define TT_CHECKPOINT_HF_H
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/match.h"
 #include <ttrun/param.h>
 
 /* Weights in Hugging Face's format: model.safetensors, or shards and their index. A parameter's
@@ -42,10 +42,10 @@ tt_status tt_hf_layout(tt_arena *a, const tt_hf_param *params, size_t n, tt_map 
 
 /* Fills pieces, which are named by parameter, from a Hugging Face folder. F32, BF16, F16 and F64
  * files are converted. prefix: the folder's names may lack it ("transformer."); NULL = none.
- * report: log the tensors of the folder that no parameter uses. */
+ * how: rules rename the tensors of the folder; report: log those that no parameter uses. */
 tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_params,
-                     const char *prefix, const tt_ckpt_piece *pieces, size_t n, bool report,
-                     tt_error *err);
+                     const char *prefix, const tt_ckpt_piece *pieces, size_t n,
+                     const tt_ckpt_matching *how, tt_error *err);
 
 #define TT_HF_SHARD_BYTES 5000000000 /* the most bytes per file, Hugging Face's default */
 /* Writes the weights of a step-N folder as dtype (f32, bf16, f16) into `folder`, which exists. */

@@ -107,6 +107,8 @@ typedef struct source {
     tt_ckpt_reader *reader;
     const tt_map *by_param, *tensors;
     const char *prefix; /* the folder's names may lack it; NULL = none */
+    const tt_map
+        *left_out; /* file tensors, by the folder's names, that keep their initial values */
 } source;
 
 /* Returns the name without the prefix, or NULL if the name does not begin with it. */
@@ -140,6 +142,39 @@ static const char *name_there(const source *from, const char *name)
         return rest;
     const char *larger = name_in_larger(from, name);
     return larger ? larger : name;
+}
+
+/* Compares the file tensors of all parameters with those of the folder. */
+static tt_status match(source *from, tt_arena *a, const tt_ckpt_matching *how, tt_error *err)
+{
+    const size_t n = tt_map_size(from->tensors);
+    tt_ckpt_tensor *wanted = tt_arena_array(a, n + 1, sizeof *wanted);
+    tt_map *left_out = NULL;
+    for (size_t i = 0; i < n; i++) {
+        const tt_hf_tensor *t = tt_map_value(from->tensors, i);
+        wanted[i] = (tt_ckpt_tensor){.name = name_there(from, t->name), .n_dims = t->n_dims};
+        memcpy(wanted[i].shape, t->shape, sizeof wanted[i].shape);
+    }
+    const tt_status s = tt_ckpt_match(from->reader, wanted, n, how, a, &left_out, err);
+    from->left_out = left_out;
+    for (size_t i = 0; s != TT_OK && i < n; i++) {
+        const tt_hf_tensor *t = tt_map_value(from->tensors, i);
+        if (tt_map_get(left_out, wanted[i].name))
+            return tt_error_context(err, "parameter '%s'", t->parts.items[0].param->name);
+    }
+    return s;
+}
+
+/* A parameter with a file tensor that is left out keeps its initial values whole. */
+static bool is_left_out(const source *from, const tt_hf_param *p)
+{
+    const char *own = p->name;
+    bool out = !p->n_storage && tt_map_get(from->left_out, name_there(from, own));
+    for (size_t i = 0; !out && i < p->n_storage; i++) {
+        const char *name = p->storage[i].name ? p->storage[i].name : own;
+        out = tt_map_get(from->left_out, name_there(from, name)) != NULL;
+    }
+    return out;
 }
 
 /* Loads the part of a piece that one file tensor holds. */
@@ -200,6 +235,8 @@ static tt_status load_piece(void *user, const tt_ckpt_piece *p, tt_error *err)
     const tt_hf_param *param = tt_map_get(from->by_param, p->name);
     if (!param)
         return TT_FAIL(err, TT_EINVAL, "the model has no parameter '%s'", p->name);
+    if (is_left_out(from, param))
+        return TT_OK;
     for (size_t i = 0; i < TT_MAXV(param->n_storage, (size_t)1); i++) {
         const char *name =
             param->n_storage && param->storage[i].name ? param->storage[i].name : param->name;
@@ -236,8 +273,8 @@ static void report_others(const source *from)
 }
 
 tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_params,
-                     const char *prefix, const tt_ckpt_piece *pieces, size_t n, bool report,
-                     tt_error *err)
+                     const char *prefix, const tt_ckpt_piece *pieces, size_t n,
+                     const tt_ckpt_matching *how, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_map *tensors = NULL, *by_param = tt_map_new(a);
@@ -248,9 +285,13 @@ tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_par
         tt_map_set(by_param, params[i].name, (void *)&params[i]);
     if (s == TT_OK)
         s = tt_ckpt_open_hf(folder, &from.reader, err);
+    if (s == TT_OK)
+        s = tt_ckpt_rename(from.reader, how->rename, err);
+    if (s == TT_OK)
+        s = match(&from, a, how, err);
     for (size_t i = 0; i < n && s == TT_OK; i++)
         s = load_piece(&from, &pieces[i], err);
-    if (s == TT_OK && report)
+    if (s == TT_OK && how->report)
         report_others(&from);
     tt_ckpt_close(from.reader);
     tt_arena_free(a);

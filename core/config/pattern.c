@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "setup/pattern.h"
+#include "config/pattern.h"
 #include <pcre2.h>
 #include <string.h>
 
@@ -55,6 +55,13 @@ static void rewrite(const char *text, tt_str *out)
     }
 }
 
+static tt_status pcre_fail(int code, tt_error *err)
+{
+    char why[160];
+    pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
+    return TT_FAIL(err, TT_EINVAL, "%s", why);
+}
+
 static tt_status compile(const tt_str *text, pcre2_code **out, tt_error *err)
 {
     int code = 0;
@@ -69,9 +76,7 @@ static tt_status compile(const tt_str *text, pcre2_code **out, tt_error *err)
     pcre2_compile_context_free(context);
     if (*out)
         return TT_OK;
-    char why[160];
-    pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
-    return TT_FAIL(err, TT_EINVAL, "%s", why);
+    return pcre_fail(code, err);
 }
 
 static void pattern_free(void *arg)
@@ -107,9 +112,26 @@ tt_status tt_pattern_match(const tt_pattern *p, const char *name, bool *out, tt_
 {
     const int rc = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, p->data, p->context);
     *out = rc >= 0;
-    if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
+    return rc >= 0 || rc == PCRE2_ERROR_NOMATCH ? TT_OK : pcre_fail(rc, err);
+}
+
+tt_status tt_pattern_replace(const tt_pattern *p, tt_arena *a, const char *name, const char *to,
+                             bool *matched, const char **out, tt_error *err)
+{
+    PCRE2_SIZE n = strlen(name) + strlen(to) + 1;
+    for (int i = 0; i < 2; i++) { /* the second time with the length that the first one asked for */
+        char *text = tt_arena_alloc(a, n);
+        const int rc =
+            pcre2_substitute(p->code, (PCRE2_SPTR)name, strlen(name), 0,
+                             PCRE2_SUBSTITUTE_OVERFLOW_LENGTH | PCRE2_SUBSTITUTE_UNSET_EMPTY, NULL,
+                             p->context, (PCRE2_SPTR)to, strlen(to), (PCRE2_UCHAR *)text, &n);
+        if (rc == PCRE2_ERROR_NOMEMORY && !i)
+            continue;
+        if (rc < 0)
+            return pcre_fail(rc, err);
+        *matched = rc > 0;
+        *out = rc > 0 ? text : name;
         return TT_OK;
-    char why[160];
-    pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof why);
-    return TT_FAIL(err, TT_EINVAL, "%s", why);
+    }
+    return TT_OK;
 }

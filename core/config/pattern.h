@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_TRAIN_PATTERN_H
-#define TT_TRAIN_PATTERN_H
+#ifndef TT_PATTERN_H
+#define TT_PATTERN_H
 #include "base/base.h"
 
 /* Regular expressions of a job: POSIX extended ones, plus features of PCRE. A hostile expression is
@@ -13,5 +13,9 @@ typedef struct tt_pattern tt_pattern;
 tt_status tt_pattern_new(tt_arena *a, const char *text, tt_pattern **out, tt_error *err);
 /* Whether the pattern matches any part of the name. */
 tt_status tt_pattern_match(const tt_pattern *p, const char *name, bool *out, tt_error *err);
+/* Puts `to` in the place of the first part of the name that the pattern matches; $1 in it is what the first
+ * group matched, $$ a dollar. *out: in the arena, `name` itself if nothing matches. */
+tt_status tt_pattern_replace(const tt_pattern *p, tt_arena *a, const char *name, const char *to,
+                             bool *matched, const char **out, tt_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "setup/pattern.h"
+#include "config/pattern.h"
 #include <regex.h>
 #include <setjmp.h>
 #include <stdarg.h>
