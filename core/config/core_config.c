@@ -3,6 +3,7 @@
 #include "config/job_core.h"
 #include "config/rename.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Parses the core's sections and checks that their keys agree with each other. */
@@ -131,6 +132,20 @@ static tt_status check_batch(const tt_job *job, const tt_core_config *c, tt_erro
     return TT_OK;
 }
 
+/* training.clip_norm_type */
+static tt_status read_norm_order(const tt_job *job, tt_training_config *t, tt_error *err)
+{
+    const char *text = t->clip_norm_type ? t->clip_norm_type : "null",
+               *digits = text + (*text == '"');
+    char *end = NULL;
+    t->clip_norm_order = strtod(digits, &end);
+    const bool whole = end != digits && !strcmp(end, *text == '"' ? "\"" : "");
+    if (whole && t->clip_norm_order > 0)
+        return TT_OK;
+    return tt_job_fail(job, "training.clip_norm_type", err,
+                       "expected a number above 0, or \"inf\"; got %s", text);
+}
+
 /* The rules are made again where they are applied. */
 static tt_status check_renames(const tt_job *job, const tt_strings *rules, tt_error *err)
 {
@@ -200,6 +215,7 @@ tt_status tt_core_config_parse(tt_job *job, tt_core_config *out, tt_error *err)
     tt_job_know(job, docs, n);
     TT_TRY(parse_sections(job, &c, err));
     TT_TRY(take_budgets(job, &c, err));
+    TT_TRY(read_norm_order(job, &c.training, err));
     TT_TRY(check(job, &c, err));
     *out = c;
     return TT_OK;

@@ -151,7 +151,13 @@ static const tt_option training_options[] = {
          "validation, eval, generate, chat and exports take the mean of the weights (ema_decay, or "
          "that of the optimizer), not the weights of the last step"),
     FLOAT(training, max_norm, "1.0", 0, ANY,
-          "gradients are clipped to this global L2 norm; 0 = not clipped"),
+          "gradients are clipped to this global norm; 0 = not clipped"),
+    KEY(clip_norm_type, JSON, "2",
+        "order of the gradients' norm, which max_norm, max_grad_norm_skip and the metric grad_norm "
+        "are "
+        "about: 2, 1, any number above 0, or \"inf\", the largest element; as norm_type of "
+        "torch.nn.utils.clip_grad_norm_",
+        .offset = offsetof(tt_training_config, clip_norm_type)),
     BOOL(training, skip_nonfinite, "false",
          "a step whose loss or gradients are NaN or infinite updates nothing, and training goes "
          "on; 100 such steps in a row end the run with status 3, as the first does where this is "

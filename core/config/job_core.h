@@ -90,6 +90,8 @@ typedef struct tt_training_config {
     int64_t steps;           /* INT64_MIN = null */
     double num_train_epochs; /* NaN = null */
     double max_norm, loss_scale;
+    const char *clip_norm_type; /* JSON: a number or "inf" */
+    double clip_norm_order;     /* what it says; not an option of its own */
     bool skip_nonfinite;
     double max_grad_norm_skip;
     int64_t loss_scale_window;

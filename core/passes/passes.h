@@ -90,11 +90,13 @@ typedef struct tt_group {
     const tt_optimizer_vt *vt;
     const void *config; /* with the group's overrides */
     double lr_factor;
+    bool unclipped; /* its gradients are not clipped, nor part of the norm */
 } tt_group;
 typedef struct tt_update_opts {
     const tt_group *groups; /* [param->group + 1]: 0 = the default */
     int n_groups;
-    double max_norm; /* <= 0: no clipping */
+    double max_norm;   /* <= 0: no clipping */
+    double norm_order; /* of the gradients' norm: 2 (also 0), 1, INFINITY or any above 0 */
     bool
         skip_nonfinite; /* a step whose loss or gradients are not finite updates nothing and is counted */
     double skip_norm; /* likewise one whose gradients have a larger norm; <= 0: no limit */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/op.h"
 #include "graph/rewrite.h"
-#include "passes/passes.h"
+#include "passes/norm.h"
 #include "pipeline/schedule.h"
 #include <string.h>
 #include <ttrun/quantize.h>
@@ -279,11 +279,6 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
         tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is neither a parameter nor a state");
 }
 
-static int stage_of(const tt_stack *s)
-{
-    return s->param->stages ? __builtin_ctzll(s->param->stages) : 0;
-}
-
 /* A stack's gradient with the placement of its stored parameters. What is still partial is
  * reduced in the reduce dtype, as in the backward (autodiff.c). */
 static tt_value *reduced(tt_builder *b, const tt_stack *s, tt_state *grad)
@@ -295,29 +290,6 @@ static tt_value *reduced(tt_builder *b, const tt_stack *s, tt_state *grad)
         return tt_redistribute(b, v, &s->param->place);
     tt_op(b, "cast", &v, 1, &a, &half, 1);
     return tt_cast(b, tt_redistribute(b, half, &s->param->place), TT_F32);
-}
-
-/* Σ g² of the gradients of every stage, replicated on every rank of every stage. grads: by
- * stack. */
-static tt_value *norm_squared(tt_builder *b, tt_value **grads, tt_value **per_stage, int *n_out)
-{
-    tt_graph *g = tt_builder_graph(b);
-    const tt_placement whole = {0};
-    int n = 0;
-    for (int st = 0; st < g->n_stages; st++) {
-        tt_value *sum = NULL;
-        tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
-        for (size_t i = 0; i < g->stacks.n; i++) {
-            if (!grads[i] || stage_of(g->stacks.items[i]) != st)
-                continue;
-            tt_value *sq = tt_sum_squares(b, grads[i]);
-            sum = sum ? tt_add(b, sum, sq) : sq;
-        }
-        if (sum)
-            per_stage[n++] = tt_redistribute(b, sum, &whole);
-    }
-    *n_out = n;
-    return n ? per_stage[0] : NULL;
 }
 
 /* How many members of a stack are updated at a time. */
@@ -335,8 +307,9 @@ static int members_at_once(const tt_graph *g, const tt_stack *s, bool offload)
 
 /* What the epilogue of a stage computes once for all its updates. */
 typedef struct per_stage {
-    tt_value *factor; /* on gradients, of clipping and of the loss scale; NULL: 1 */
-    tt_value *step;   /* the number of this update; NULL: that of the step */
+    tt_value *factor;    /* on gradients, of clipping and of the loss scale; NULL: 1 */
+    tt_value *unclipped; /* of the loss scale alone, for groups that are not clipped */
+    tt_value *step;      /* the number of this update; NULL: that of the step */
 } per_stage;
 
 /* The value that the update gives the members of u, as it is stored; NULL: none. */
@@ -378,7 +351,8 @@ static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_imp
     }
     u->public_ = (tt_update){.struct_size = sizeof u->public_};
     u->public_.param = tt_cast(b, param, s->grad->type.dtype);
-    u->public_.grad = once->factor ? tt_mul(b, grad, once->factor) : grad;
+    tt_value *factor = group->unclipped ? once->unclipped : once->factor;
+    u->public_.grad = factor ? tt_mul(b, grad, factor) : grad;
     u->public_.lr = tt_state_read(b, lr);
     if (group->lr_factor < 1 || group->lr_factor > 1)
         u->public_.lr = tt_scale(b, u->public_.lr, group->lr_factor);
@@ -410,7 +384,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
                             .n = TT_MIN(most, s->n - first),
                             .dtype = o->state_dtype,
                             .offload = o->offload,
-                            .known = stage != stage_of(s),
+                            .known = stage != tt_stage_of_stack(s),
                             .live = o->live};
         update_members(b, o, &u, param, grad, once, lr);
     }
@@ -445,7 +419,7 @@ static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
     const int n = TT_MAXV(s->n_grads, 1);
     for (int i = 0; i < n; i++) {
         tt_state *grad = s->n_grads ? s->grads[i] : s->grad;
-        const int stage = s->n_grads ? __builtin_ctzll(grad->stages) : stage_of(s);
+        const int stage = s->n_grads ? __builtin_ctzll(grad->stages) : tt_stage_of_stack(s);
         tt_builder_at(b, TT_EPILOGUE, stage, -1, s->param->name);
         parts[i] = reduced(b, s, grad);
         by_stage[stage] = parts[i];
@@ -523,9 +497,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     tt_value **grads = tt_arena_array(g->arena, g->stacks.n + 1, sizeof *grads);
     tt_value **all =
         tt_arena_array(g->arena, TT_MAX_STAGES * g->stacks.n + 1, sizeof *all); /* by stage */
-    tt_value *stages[TT_MAX_STAGES];
     per_stage once[TT_MAX_STAGES] = {0};
-    int n = 0;
+    tt_norm all_grads;
     tt_state *lr = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_LR, &f64, &whole);
     tt_state *norm = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_NORM, &f32, &whole);
     tt_graph_run_numbers(g);
@@ -537,16 +510,16 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         if (!s->grad)
             continue;
         gradients(b, s, all + TT_MAX_STAGES * i);
-        grads[i] = all[TT_MAX_STAGES * i + (size_t)stage_of(s)];
+        grads[i] = all[TT_MAX_STAGES * i + (size_t)tt_stage_of_stack(s)];
     }
-    norm_squared(b, grads, stages, &n);
-    for (int st = 0; n && st < g->n_stages; st++) {
+    tt_norm_stages(b, grads, o, &all_grads);
+    for (int st = 0; all_grads.n && st < g->n_stages; st++) {
         tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
-        tt_value *x = tt_sqrt(b, tt_stage_sum(b, stages, n)), *unscale = tt_loss_unscale(b);
+        tt_value *x = tt_norm_whole(b, &all_grads, st), *unscale = tt_loss_unscale(b);
         x = unscale ? tt_mul(b, x, unscale) : x;
         tt_state_assign(b, norm, x);
         norm->stages |= UINT64_C(1) << st;
-        once[st] = (per_stage){unscale, tt_steps_done(b)};
+        once[st] = (per_stage){unscale, unscale, tt_steps_done(b)};
         if (o->max_norm <= 0)
             continue;
         x = tt_add(b, x, tt_const(b, 1e-6, TT_F32)); /* as torch.nn.utils.clip_grad_norm_ */

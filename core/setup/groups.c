@@ -12,21 +12,27 @@
 typedef struct group_config {
     const char *match;
     double lr_factor;
+    bool clip_grad;
 } group_config;
 
 static const tt_option group_options[] = {
     {.name = "match",
      .doc = "regular expression on parameter names, or tag:NAME",
      .type = TT_OPT_STRING,
-     .offset = offsetof(group_config, match),
-     .default_json = "\"\""},
-    { .name = "lr_factor",
+     .offset = offsetof(group_config,                                         match),
+     .default_json = "\"\""         },
+    {.name = "lr_factor",
      .doc = "factor on the learning rate",
      .type = TT_OPT_FLOAT,
-     .offset = offsetof(group_config,           lr_factor),
+     .offset = offsetof(group_config,                                         lr_factor),
      .default_json = "1.0",
      .min = 0,
      .max = 1e9},
+    {.name = "clip_grad",
+     .doc = "false: its gradients are neither clipped nor part of grad_norm",
+     .type = TT_OPT_BOOL,
+     .offset = offsetof(group_config, clip_grad),
+     .default_json = "true"},
 };
 
 int tt_group_of(void *setup, const tt_param_info *p)
@@ -50,10 +56,10 @@ static tt_status make_match(tt_setup *s, const char *key, const char *text, tt_p
     return TT_OK;
 }
 
-/* The optimizer's options, overridden by the group's keys except match and lr_factor. */
+/* The optimizer's options, overridden by the group's keys except its own ones. */
 static tt_status overlay(tt_setup *s, const char *key, void *config, tt_error *err)
 {
-    static const char *const own[] = {"match", "lr_factor", "name", NULL};
+    static const char *const own[] = {"match", "lr_factor", "clip_grad", "name", NULL};
     const tt_component *c = s->optimizer.component;
     tt_str base = {0};
     for (size_t i = 0; i < c->n_options; i++) {
@@ -85,7 +91,7 @@ static tt_status group_rate(tt_setup *s, const char *key, const tt_component *c,
                                "a group can have its own lr only if optimizer.lr is above 0");
         factor *= *own / *base;
     }
-    *out = (tt_group){c->vtable, config, factor};
+    *out = (tt_group){.vt = c->vtable, .config = config, .lr_factor = factor};
     return TT_OK;
 }
 
@@ -93,7 +99,7 @@ static tt_status group_rate(tt_setup *s, const char *key, const tt_component *c,
 static tt_status group_config_of(tt_setup *s, const char *key, const tt_component *c,
                                  group_config *g, void *config, tt_error *err)
 {
-    static const char *const own[] = {"match", "lr_factor", "name", NULL};
+    static const char *const own[] = {"match", "lr_factor", "clip_grad", "name", NULL};
     const char **others = tt_arena_array(s->arena, c->n_options + 2, sizeof *others);
     for (size_t k = 0; k < c->n_options; k++)
         others[k] = tt_component_option(c, k)->name;
@@ -119,7 +125,9 @@ static tt_status make_group(tt_setup *s, size_t i, tt_error *err)
     void *config = tt_arena_alloc(s->arena, c->config_size + 1);
     TT_TRY(group_config_of(s, key, c, &g, config, err));
     TT_TRY(make_match(s, key, g.match, &s->matches[i], err));
-    return group_rate(s, key, c, config, g.lr_factor, &s->groups[i + 1], err);
+    TT_TRY(group_rate(s, key, c, config, g.lr_factor, &s->groups[i + 1], err));
+    s->groups[i + 1].unclipped = !g.clip_grad;
+    return TT_OK;
 }
 
 /* What the core itself reads of the section. An optimizer's own option of that name goes before it. */
@@ -148,7 +156,8 @@ tt_status tt_groups_make(tt_setup *s, tt_error *err)
             MAX_GROUPS);
     s->groups = tt_arena_array(s->arena, n + 1, sizeof *s->groups);
     s->matches = tt_arena_array(s->arena, n + 1, sizeof *s->matches);
-    s->groups[0] = (tt_group){s->optimizer.component->vtable, s->optimizer.config, 1.0};
+    s->groups[0] = (tt_group){
+        .vt = s->optimizer.component->vtable, .config = s->optimizer.config, .lr_factor = 1.0};
     s->n_groups = (int)n + 1;
     for (size_t i = 0; i < n; i++)
         TT_TRY(make_group(s, i, err));

@@ -434,6 +434,7 @@ static tt_update_opts update_opts(const tt_setup *s)
     return (tt_update_opts){.groups = s->groups,
                             .n_groups = s->n_groups,
                             .max_norm = t->max_norm,
+                            .norm_order = t->clip_norm_order,
                             .skip_nonfinite = t->skip_nonfinite,
                             .skip_norm = t->max_grad_norm_skip,
                             .offload = tt_setup_offloads_states(s),

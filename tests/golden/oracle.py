@@ -75,6 +75,12 @@ def job(args, parts, seq=37, local=3, accumulate=1, steps=1, max_norm=0.0, docum
             "metrics": {"log_freq": 1, "enable_tensorboard": False}, "checkpoint": {"interval": 1000000}, **more}
 
 
+def clipped(args, parts, order, most):
+    j = job(args, parts, seq=19, local=2, accumulate=3, steps=10, max_norm=most)
+    j["training"]["clip_norm_type"] = order
+    return j
+
+
 def bf16(j):
     j["training"]["mixed_precision_param"] = "bfloat16"
     return j
@@ -101,6 +107,10 @@ CASES = {
     "lion": job({**SMALL, "tie_embeddings": True, "rope_scaling": None}, LION, seq=19, local=2, accumulate=3, steps=10, max_norm=1.0),
     "schedule_free": job(UNTIED, FREE, steps=10, max_norm=1.0),
     "mixed_groups": job(UNTIED, MIXED, steps=10, max_norm=1.0),
+    **{f"norm_{p}": clipped({**SMALL, "tie_embeddings": True, "rope_scaling": None}, SGD, p, most)
+       for p, most in ((1, 10.0), ("inf", 0.05), (3, 0.1), (0.5, 1e5))},
+    "norm_of_groups": clipped(UNTIED, {**SGD, "optimizer": {**SGD["optimizer"], "param_groups": [
+        {"match": "embed", "clip_grad": False}, {"match": "tag:norm", "lr_factor": 0.5}]}}, 2, 0.5),
     "bf16_gradient": bf16(job(UNTIED, GRADIENT)),
     "bf16_adamw": bf16(job(TIED, ADAMW, accumulate=2, steps=10, max_norm=1.0, documents=True)),
 }
@@ -397,7 +407,9 @@ def train(init, j, dtype):
         loss = backward(w, j, i)
         if first is None:
             first = {n: p.grad.clone() for n, p in w.items()}
-        n = torch.nn.utils.clip_grad_norm_(w.values(), t["max_norm"] or math.inf, foreach=False).item()
+        free = [g["match"] for g in o.get("param_groups", []) if not g.get("clip_grad", True)]
+        n = torch.nn.utils.clip_grad_norm_([p for k, p in w.items() if not any(m in k for m in free)], t["max_norm"] or math.inf,
+                                           norm_type=float(t.get("clip_norm_type", 2)), foreach=False).item()
         lr = o["lr"] * rate(j["lr_scheduler"], i, t["steps"])
         for g in opt.param_groups:
             g["lr"] = lr * g["factor"]
