@@ -12,6 +12,8 @@ typedef struct {
     mla_config mla;
     int64_t first_k_dense_replace;
     int topk_method;
+    int scoring_func,
+        group_score; /* 0: what topk_method says; else one more than the moe_config's */
 } deepseek;
 
 enum { NOAUX_TC, GREEDY, GROUP_LIMITED_GREEDY }; /* the values of topk_method */
@@ -38,6 +40,13 @@ static const tt_option options[] = {
         "how experts are chosen: noaux_tc: sigmoid, groups by their best two, a bias for the "
         "choice "
         "(V3); greedy: softmax; group_limited_greedy: softmax, groups by their best (V2)"),
+    ROW(scoring_func, "scoring_func", TT_OPT_CHOICE, "\"auto\"", 0, 0, "auto|" MOE_SCORES, 0, NULL,
+        "what makes scores of the router's logits; sqrtsoftplus: the root of softplus, as in "
+        "DeepSeek-V4; auto: as topk_method says"),
+    ROW(group_score, "group_score", TT_OPT_CHOICE, "\"auto\"", 0, 0, "auto|" MOE_GROUP_SCORES, 0,
+        NULL,
+        "a group's score: the sum of its best two experts' or the best one's; auto: as "
+        "topk_method says"),
     ROW(m.moe.groups, "n_group", TT_OPT_INT, "1", 1, 65536, NULL, TT_OPT_NULLABLE, NULL,
         "experts are cut into this many groups; null: 1"),
     ROW(m.moe.group_limit, "topk_group", TT_OPT_INT, "1", 1, 65536, NULL, TT_OPT_NULLABLE, NULL,
@@ -104,8 +113,8 @@ static tt_status deepseek_finish(void *cfg, tt_error *err)
     e->shared_experts = decoder_or(e->shared_experts, 0);
     e->groups = c->topk_method == GREEDY ? 1 : decoder_or(e->groups, 1);
     e->group_limit = decoder_or(e->group_limit, 1);
-    e->score = old ? MOE_SOFTMAX : MOE_SIGMOID;
-    e->group_score = old ? MOE_GROUP_MAX : MOE_GROUP_TOP2;
+    e->score = c->scoring_func ? c->scoring_func - 1 : old ? MOE_SOFTMAX : MOE_SIGMOID;
+    e->group_score = c->group_score ? c->group_score - 1 : old ? MOE_GROUP_MAX : MOE_GROUP_TOP2;
     e->choice_bias = !old;
     if (c->first_k_dense_replace < c->m.d.n_layers)
         TT_TRY(moe_finish(e, err));
@@ -159,6 +168,12 @@ static tt_status deepseek_config_json(const void *cfg, char *json, size_t size, 
     const bool v3 = c->topk_method == NOAUX_TC;
     char more[2048];
     json_text t = {more, sizeof more, 0};
+    if (e->score != (v3 ? MOE_SIGMOID : MOE_SOFTMAX) ||
+        (moe_has_groups(e) && e->group_score != (v3 ? MOE_GROUP_TOP2 : MOE_GROUP_MAX)))
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED, "model.args.%s: transformers' DeepseekV%d has no such router",
+            e->score != (v3 ? MOE_SIGMOID : MOE_SOFTMAX) ? "scoring_func" : "group_score",
+            v3 ? 3 : 2);
     if (!v3 && !c->mla.rope_interleave)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "model.args.rope_interleave: transformers' DeepseekV2 rotates pairs of "
@@ -188,7 +203,7 @@ static const tt_model_hf hf = {
     "\"topk_method\": \"noaux_tc\", \"vocab_size\": 129280, \"rms_norm_eps\": 1e-6, "
     "\"rope_theta\": 10000.0, \"tie_word_embeddings\": false}",
     "{\"hidden_act\": \"silu\", \"partial_rotary_factor\": 1.0, \"moe_layer_freq\": 1, "
-    "\"mlp_bias\": false, \"scoring_func\": [\"sigmoid\", \"softmax\"], "
+    "\"mlp_bias\": false, "
     "\"quantization_config\": null}",
     deepseek_config_json,
     "model."};

@@ -15,6 +15,8 @@ static const tt_option options[] = {
     TT_OPTION(decoder, attention_bias, TT_OPT_BOOL, "true", 0, 0,
               "q_proj, k_proj, v_proj and o_proj have biases"),
     MOE_COUNT_OPTIONS(decoder_moe, moe, "8", "4"),
+    MOE_NORM_OPTION(decoder_moe, moe, "false"),
+    MOE_ROUTER_OPTIONS(decoder_moe, moe, "true"),
     MOE_LOSS_OPTIONS(decoder_moe, moe),
 };
 
@@ -106,7 +108,7 @@ static tt_status gpt_oss_finish(void *cfg, tt_error *err)
 {
     decoder_moe *c = cfg;
     c->moe.hidden_dim = c->d.hidden_dim;
-    c->moe.softmax_after_top_k = c->moe.router_bias = c->moe.clamped = c->moe.expert_bias = true;
+    c->moe.router_bias = c->moe.clamped = c->moe.expert_bias = true;
     c->d.use_sliding_window = true;
     TT_TRY(moe_finish(&c->moe, err));
     return decoder_finish(&c->d, err);
@@ -120,7 +122,10 @@ static void gpt_oss_describe(const void *cfg, tt_builder *b)
 static tt_status gpt_oss_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     const decoder_moe *c = cfg;
+    const moe_config theirs = {.softmax_after_top_k = true,
+                               .norm_topk_prob = c->moe.norm_topk_prob}; /* without effect */
     char more[8192];
+    TT_TRY(moe_hf_router(&c->moe, &theirs, "GptOss", err));
     json_text t = {more, sizeof more, 0};
     json_add(&t,
              DECODER_SILU ",\n  \"attention_bias\": %s,\n  \"sliding_window\": %lld,\n  "

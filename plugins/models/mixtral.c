@@ -13,6 +13,8 @@ static const tt_option options[] = {
                    TT_OPT_NULLABLE, NULL,
                    "a token sees this many, itself among them; null: all before it"),
     MOE_COUNT_OPTIONS(decoder_moe, moe, "8", "2"),
+    MOE_NORM_OPTION(decoder_moe, moe, "true"),
+    MOE_ROUTER_OPTIONS(decoder_moe, moe, "false"),
     MOE_LOSS_OPTIONS(decoder_moe, moe),
 };
 
@@ -40,7 +42,6 @@ static tt_status mixtral_finish(void *cfg, tt_error *err)
 {
     decoder_moe *c = cfg;
     c->moe.hidden_dim = c->d.hidden_dim;
-    c->moe.norm_topk_prob = true;
     c->d.use_sliding_window = true; /* max_window_layers stays 0: every layer slides */
     TT_TRY(moe_finish(&c->moe, err));
     return decoder_finish(&c->d, err);
@@ -54,7 +55,9 @@ static void mixtral_describe(const void *cfg, tt_builder *b)
 static tt_status mixtral_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     const decoder_moe *c = cfg;
+    const moe_config theirs = {.norm_topk_prob = true};
     char more[512];
+    TT_TRY(moe_hf_router(&c->moe, &theirs, "Mixtral", err));
     json_text t = {more, sizeof more, 0};
     json_add(&t,
              c->d.window ? DECODER_SILU ",\n  \"sliding_window\": %lld"

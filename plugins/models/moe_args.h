@@ -63,6 +63,10 @@ static inline tt_status moe_finish(moe_config *c, tt_error *err)
 {
     if (!(c->route_scale > 0.0))
         c->route_scale = 1.0;
+    if (c->softmax_after_top_k && c->score != MOE_SOFTMAX)
+        return TT_FAIL(err, TT_EINVAL,
+                       "model.args.softmax_after_top_k: the scores are not softmax's: leave this "
+                       "out, or scoring_func");
     if (c->top_k > c->experts)
         return TT_FAIL(err, TT_EINVAL,
                        "model.args.num_experts_per_tok: %lld choices of only %lld experts",
@@ -81,6 +85,30 @@ static inline tt_status moe_finish(moe_config *c, tt_error *err)
                        "only %lld experts",
                        (long long)c->top_k, (long long)c->group_limit,
                        (long long)(c->experts / c->groups * c->group_limit));
+    return TT_OK;
+}
+
+/* A class of transformers computes one form of the router: `theirs`. For a model's config_json(). */
+static inline tt_status moe_hf_router(const moe_config *c, const moe_config *theirs,
+                                      const char *class_, tt_error *err)
+{
+    const bool scaled = c->route_scale < 1.0 || c->route_scale > 1.0;
+    const struct {
+        const char *key;
+        bool other;
+    } forms[] = {
+        {"scoring_func",          c->score != theirs->score                            },
+        {"softmax_after_top_k",   c->softmax_after_top_k != theirs->softmax_after_top_k},
+        {"norm_topk_prob",        c->norm_topk_prob != theirs->norm_topk_prob          },
+        {"routed_scaling_factor", scaled                                               },
+        {"n_group",               moe_has_groups(c)                                    },
+        {"choice_bias",           c->choice_bias                                       },
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (forms[i].other)
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "model.args.%s: transformers' %s has no such router", forms[i].key,
+                           class_);
     return TT_OK;
 }
 
@@ -131,6 +159,22 @@ static inline tt_status moe_finish(moe_config *c, tt_error *err)
         MOE_OPTION(config_, member, router_z_loss_coef, "router_z_loss_coef", TT_OPT_FLOAT, "0",   \
                    0, 1e6, NULL, NULL,                                                             \
                    "weight of the mean squared logsumexp of each router's logits")
+
+/* Forms of the router, for a model whose release has one of them; MOE_NORM_OPTION belongs to them. */
+#define MOE_ROUTER_OPTIONS(config_, member, after)                                                 \
+    MOE_OPTION(config_, member, score, "scoring_func", TT_OPT_CHOICE, "\"softmax\"", 0, 0,         \
+               MOE_SCORES, NULL,                                                                   \
+               "what makes scores of the router's logits; sqrtsoftplus: the root of softplus"),    \
+        MOE_OPTION(config_, member, softmax_after_top_k, "softmax_after_top_k", TT_OPT_BOOL,       \
+                   after, 0, 0, NULL, NULL,                                                        \
+                   "the experts are chosen first, and the softmax is over their logits"),          \
+        MOE_OPTION(config_, member, route_scale, "routed_scaling_factor", TT_OPT_FLOAT, "1.0",     \
+                   1e-6, 1e6, NULL, "route_scale",                                                 \
+                   "the weights of a token's experts are multiplied by this"),                     \
+        MOE_GROUP_OPTIONS(config_, member, "1", "1", "\"top2\""),                                  \
+        MOE_OPTION(config_, member, choice_bias, "choice_bias", TT_OPT_BOOL, "false", 0, 0, NULL,  \
+                   NULL, "e_score_correction_bias is added to the scores for the choice alone"),   \
+        MOE_BIAS_OPTIONS(config_, member)
 
 /* Of models with a bias for the choice. */
 #define MOE_BIAS_OPTIONS(config_, member)                                                          \

@@ -16,6 +16,7 @@ static const tt_option options[] = {
                    "a token sees this many, itself among them; null: all before it"),
     MOE_OPTIONS(decoder_moe, moe, "64", "8", "768"),
     MOE_NORM_OPTION(decoder_moe, moe, "true"),
+    MOE_ROUTER_OPTIONS(decoder_moe, moe, "false"),
     TT_OPTION(decoder_moe, decoder_sparse_step, TT_OPT_INT, "1", 1, 65536,
               "of this many layers the last has experts, the others one feed-forward layer"),
     TT_OPTION_MORE(decoder_moe, mlp_only_layers, TT_OPT_JSON, "null", 0, 0, NULL, TT_OPT_NULLABLE,
@@ -99,7 +100,9 @@ static void qwen3_moe_describe(const void *cfg, tt_builder *b)
 static tt_status qwen3_moe_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     const decoder_moe *c = cfg;
+    const moe_config theirs = {.norm_topk_prob = c->moe.norm_topk_prob};
     char more[4096];
+    TT_TRY(moe_hf_router(&c->moe, &theirs, "Qwen3Moe", err));
     json_text t = {more, sizeof more, 0};
     json_add(&t, DECODER_SILU ",\n  \"attention_bias\": %s,\n  \"use_sliding_window\": %s,\n  ",
              c->d.attention_bias ? "true" : "false", c->d.window ? "true" : "false");

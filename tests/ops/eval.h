@@ -178,7 +178,7 @@ static inline void node_tensors(const eval *e, const tt_node *n, tt_tensor *in, 
 
 static inline bool eval_is_leaf(const tt_node *n)
 {
-    return n->op == &tt_op_param || n->op == &tt_op_input;
+    return n->op == &tt_op_param || n->op == &tt_op_input || n->op == &tt_op_state;
 }
 
 static inline void eval_node(const eval *e, const tt_node *n)
@@ -240,10 +240,15 @@ static inline void eval_backward(eval *e, tt_value *const *y, tt_value *const *d
             wanted |= want[k] = needs[n->in[k]->id];
         if (!any || !wanted || eval_is_leaf(n) || (n->op->flags & TT_OP_NO_GRADIENT))
             continue;
-        if (n->op->vjp == NULL)
+        if (n->custom_vjp)
+            n->custom_vjp(e->b, n->in, n->n_in, n->out[0], dout[0], din, n->custom_user);
+        if (n->custom_vjp) /* instead of the derivatives of the nodes that compute its output */
+            cot[n->out[0]->id] = NULL;
+        else if (n->op->vjp == NULL)
             fail_msg("%s has no derivative", n->op->name);
         tt_vjp c = {sizeof c, n->n_in, n->n_out, n->in, n->out, dout, want, din, n->attrs};
-        n->op->vjp(e->b, &c);
+        if (!n->custom_vjp)
+            n->op->vjp(e->b, &c);
         for (int k = 0; k < n->n_in; k++) {
             if (din[k] == NULL || !want[k])
                 continue;

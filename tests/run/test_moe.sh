@@ -68,6 +68,42 @@ rc=$?
 [ "$rc" -eq 0 ] && sed 's/"seconds.*//' "$dir/out" | cmp -s - "$dir/greedy"
 ok generate_is_the_same_on_the_reference_backend
 
+# ---- forms of the router: tests/ops/test_router.c has their numbers ----
+a=--model.args six="--model.args.num_experts 6"
+while read -r name options; do
+    # shellcheck disable=SC2086
+    train "$dir/form_one" $six $options --resume never && mv "$dir/form_one/metrics.jsonl" "$dir/one/metrics.jsonl"
+    train "$dir/form" $six $options --resume never $p.data_parallel_shard_degree 2 $p.expert_parallel_degree 2 --training.local_batch_size 6
+    [ "$rc" -eq 0 ] && alike form
+    ok "router_on_two_ranks_$name"
+    train "$dir/form" $six $options --resume never $p.pipeline_parallel_degree 2 $p.pipeline_parallel_schedule 1F1B $p.tensor_parallel_degree 2 --nproc 4
+    [ "$rc" -eq 0 ] && alike form
+    ok "router_on_pp_and_tp_$name"
+done <<LIST
+sigmoid_and_bias $a.scoring_func sigmoid $a.choice_bias true $a.routed_scaling_factor 2.5
+sqrtsoftplus_and_groups $a.scoring_func sqrtsoftplus $a.n_group 3 $a.topk_group 2 $a.group_score max $a.norm_topk_prob false
+softmax_after_the_choice $a.softmax_after_top_k true $a.n_group 2 $a.topk_group 1 $a.num_experts_per_tok 2
+LIST
+for model in qwen3_moe mixtral gpt_oss deepseek_v3; do
+    cat >"$dir/forms.json" <<JOB
+{ "spec": "$model", "model": { "args": { "dim": 24, "n_layers": 2, "n_heads": 4, "n_kv_heads": 4, "vocab_size": 262, "num_experts": 6, "num_experts_per_tok": 3,
+    "hidden_dim": 16, "scoring_func": "sqrtsoftplus", "norm_topk_prob": true, "routed_scaling_factor": 1.5, "n_group": 3, "topk_group": 2, "group_score": "max" } },
+  "dataloader": { "name": "text", "path": ["text.txt"] }, "training": { "local_batch_size": 2, "seq_len": 20, "steps": 2 },
+  "metrics": { "enable_tensorboard": false }, "backend": { "threads": 1 } }
+JOB
+    more=
+    [ "$model" = gpt_oss ] && more="--model.args.softmax_after_top_k false"
+    # shellcheck disable=SC2086
+    ttrun "$dir/forms.json" --dump_folder "$dir/forms" --resume never $more >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ "$rc" -eq 0 ] && ttrun generate --checkpoint "$dir/forms" --prompt 'line 1' --max-tokens 3 >"$dir/out" 2>"$dir/err"
+    ok "router_forms_of_$model"
+    ttrun ckpt export --to hf "$dir/forms" "$dir/forms_hf" >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ "$rc" -ne 0 ] && one_line "$dir/err" && grep -q "model.args.scoring_func: transformers' [A-Za-z0-9]* has no such router" "$dir/err"
+    ok "router_that_transformers_lacks_is_not_exported_$model"
+done
+
 # ---- plan: a token is computed by 2 of 8 experts; rows and time of skewed routing ----
 plan() { ttrun plan "$job" --world 4 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2 $p.expert_parallel_degree 4 --model.args.num_experts 8 \
     --model.args.num_experts_per_tok 2 --training.local_batch_size 6 --hardware h100 "$@" >"$dir/out" 2>"$dir/err"; rc=$?; }
@@ -98,6 +134,10 @@ refused() { # NAME WORDS OPTION...
     ok "refused_$name"
 }
 refused more_choices_than_experts 'num_experts_per_tok: 8 choices of only 7 experts' --model.args.num_experts_per_tok 8
+refused a_softmax_of_sigmoids 'softmax_after_top_k: the scores are not softmax' --model.args.scoring_func sigmoid --model.args.softmax_after_top_k true
+refused groups_that_do_not_divide 'n_group: 2 groups do not divide 7 experts' --model.args.n_group 2
+refused too_few_groups 'num_experts_per_tok: 3 choices, but topk_group 1 leaves only 2 experts' --model.args.num_experts 6 --model.args.n_group 3
+refused an_unknown_score 'scoring_func' --model.args.scoring_func tanh
 refused a_layer_there_is_not 'mlp_only_layers: wanted null or a list of numbers of layers, from 0 to 2, not [3]' --model.args.mlp_only_layers '[3]'
 refused a_name_of_a_layer 'mlp_only_layers: wanted null or a list' --model.args.mlp_only_layers '["a"]'
 refused experts_that_do_not_divide '7 experts do not divide over the 2 ranks of ep; choose a degree of ep that divides 7' \
