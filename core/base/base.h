@@ -158,6 +158,11 @@ void tt_log_set_thread_rank(int rank); /* of the calling thread; -1 = the proces
 bool tt_log_show_ranks(const char *ranks);
 void tt_log_hold(bool hold); /* true: a progress bar is shown; erase and redraw it around lines */
 void tt_log_set_redraw(void (*fn)(void *), void *arg);
+/* log_file.c: the lines of a rank also go to a file, whose old lines stay; to the first one also what this
+ * process has said before. Lines there begin with the wall time, and those of every rank are there. */
+tt_status tt_log_file_open(int rank, const char *path, tt_error *err);
+void tt_log_file_close(int rank);
+void tt_log_to_file(tt_log_level level, const char *area, const char *text); /* not to stderr */
 /* A line without the head of rank, time, level and area, for a terminal. */
 void tt_log_bare(tt_log_level level, const char *text);
 

@@ -12,6 +12,9 @@ _Noreturn void tt_out_of_memory(size_t size, const char *where);
 /* The calling thread's rank in log lines, which a pool's workers inherit; -1 = the process's. */
 int tt_log_thread_rank(void);
 
+/* log_file.c: a line with its newline, to the rank's file, or to what will be the beginning of the first one. */
+void tt_log_file_put(int rank, const char *line, size_t n);
+
 /* Raises `errno_value` about `path`: "PATH: cannot VERB: reason". */
 tt_status tt_fail_errno(tt_error *err, int errno_value, const char *verb, const char *path);
 

@@ -91,7 +91,7 @@ static bool shown(int rank)
 
 static bool log_enabled(tt_log_level level)
 {
-    return (int)level <= atomic_load(&state.level) && (level <= TT_WARN || shown(my_rank()));
+    return (int)level <= atomic_load(&state.level);
 }
 
 void tt_log_hold(bool hold)
@@ -147,13 +147,29 @@ static void break_line(char *line, size_t n, int columns)
     }
 }
 
+static int letter(tt_log_level level)
+{
+    return level < TT_ERROR ? TT_ERROR : level > TT_DEBUG ? TT_DEBUG : (int)level;
+}
+
+static const char letters[] = "EWID";
+
+/* What stands before a line's text in a file. */
+static size_t format_file_head(char *buf, size_t size, tt_log_level level, const char *area)
+{
+    char wall[32];
+    tt_wall_iso(tt_wall_seconds(), wall);
+    const int n = snprintf(buf, size, "%s r%d %c %s: ", wall, my_rank(), letters[letter(level)],
+                           area ? area : "train");
+    return TT_MIN((size_t)TT_MAXV(n, 0), size - 2);
+}
+
 /* What stands before a line's text. The first bytes erase the progress bar. */
 static size_t format_head(char *buf, size_t size, tt_log_level level, const char *area)
 {
-    static const char letters[] = "EWID";
     static const char *const tint[] = {"\033[31m", "\033[33m", "\033[32m", "\033[36m"};
     const bool color = atomic_load(&state.color);
-    const int i = level < TT_ERROR ? TT_ERROR : level > TT_DEBUG ? TT_DEBUG : (int)level;
+    const int i = letter(level);
     const char *erase = atomic_load(&state.held) ? "\r\033[J" : "";
     char rank[16] = "";
     if (!area)
@@ -165,11 +181,10 @@ static size_t format_head(char *buf, size_t size, tt_log_level level, const char
     return TT_MIN((size_t)TT_MAXV(n, 0), size - 2);
 }
 
-/* Formats one line with its newline into buf; returns its length. area NULL: without a head. */
-static size_t format_line(char *buf, size_t size, tt_log_level level, const char *area,
-                          const char *fmt, va_list ap)
+/* Formats one line with its newline into buf, behind its head; returns its length. */
+TT_PRINTF(4, 0)
+static size_t format_line(char *buf, size_t size, size_t head, const char *fmt, va_list ap)
 {
-    const size_t head = format_head(buf, size, level, area);
     const int n = vsnprintf(buf + head, size - 1 - head, fmt, ap);
     const size_t text = TT_MIN((size_t)TT_MAXV(n, 0), size - 2 - head);
     for (size_t k = head; k < head + text; k++)
@@ -191,7 +206,15 @@ static void log_line(tt_log_level level, const char *area, const char *fmt, va_l
         return;
     int saved = errno;
     char line[4096];
-    size_t n = format_line(line, sizeof line, level, area, fmt, ap);
+    va_list again;
+    va_copy(again, ap);
+    size_t n = format_line(line, sizeof line, format_file_head(line, sizeof line, level, area), fmt,
+                           again);
+    va_end(again);
+    tt_log_file_put(my_rank(), line, n);
+    if (level > TT_WARN && !shown(my_rank()))
+        return;
+    n = format_line(line, sizeof line, format_head(line, sizeof line, level, area), fmt, ap);
     break_line(line, n - 1, tt_terminal_columns());
     pthread_mutex_lock(&state.lock);
     log_put(line, n);
@@ -207,6 +230,15 @@ void tt_log(tt_log_level level, const char *area, const char *fmt, ...)
     va_start(ap, fmt);
     log_line(level, area, fmt, ap);
     va_end(ap);
+}
+
+void tt_log_to_file(tt_log_level level, const char *area, const char *text)
+{
+    char line[4096];
+    const size_t head = format_file_head(line, sizeof line, level, area);
+    const int n = snprintf(line + head, sizeof line - head, "%s\n", text);
+    if (log_enabled(level))
+        tt_log_file_put(my_rank(), line, TT_MIN(head + (size_t)TT_MAXV(n, 0), sizeof line - 1));
 }
 
 TT_PRINTF(2, 3)

@@ -513,6 +513,11 @@ static const tt_option debug_options[] = {
 static const tt_option log_options[] = {
     KEY(ranks, STRING, "\"0\"", "ranks whose log lines are shown: \"0\", \"0,3\" or \"all\"",
         .offset = offsetof(tt_core_config, log_ranks)),
+    KEY(files, BOOL, "false",
+        "each rank also writes its lines to DUMP_FOLDER/logs/rank-N.log, which keeps those of "
+        "earlier "
+        "starts",
+        .offset = offsetof(tt_core_config, log_files)),
 };
 
 #define DOC(key, table, doc)                                                                       \

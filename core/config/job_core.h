@@ -217,6 +217,7 @@ typedef struct tt_core_config {
     tt_comm_config comm;
     tt_debug_config debug;
     const char *log_ranks;
+    bool log_files;
 } tt_core_config;
 
 /* Parses the core's sections and checks them against each other. The sections of components

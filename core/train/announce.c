@@ -204,6 +204,7 @@ tt_status tt_loop_announce(tt_loop *l, tt_error *err)
         say_program(s, l->rank.plan->program);
     }
     TT_TRY(tt_assets_keep(s, l->folder->path, l->step > 0, err));
+    tt_run_folder_begin(l->folder, s, l->step);
     return tt_loop_describe(l, err);
 }
 

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "estimate/estimate.h"
 #include "train/train.h"
-#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +9,15 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* run.json: what runs, with which plugins, files and job, and which checkpoints and exports it has. The lists are
+/* run.json: what runs, with which plugins, files and job, its starts (history.c), and which checkpoints and exports it has. The lists are
  * made from the folders themselves, after each save, so they name what is there. */
 
 struct tt_run_record {
     pthread_mutex_t lock; /* the loop describes the run, the thread that saves lists the steps */
     char *before;         /* the text before the lists; NULL: the run is not described yet */
     char *job;            /* that after them */
+    char *starts,
+        *ended; /* of the list of starts: all, without the newest one's end, and that end */
 };
 
 tt_run_record *tt_run_record_new(void)
@@ -34,6 +35,8 @@ void tt_run_record_free(tt_run_record *r)
     pthread_mutex_destroy(&r->lock);
     free(r->before);
     free(r->job);
+    free(r->starts);
+    free(r->ended);
     free(r);
 }
 
@@ -91,6 +94,12 @@ static tt_status write_locked(const tt_run_folder *f, tt_error *err)
     list_steps(&o, a, f, f->checkpoints, "trainer.json");
     tt_str_add(&o, ",\"exports\":");
     list_steps(&o, a, f, tt_path_join(a, f->path, "hf"), "config.json");
+    if (r->starts) {
+        tt_str_add(&o, ",\"starts\":");
+        tt_str_add(&o, r->starts);
+        tt_str_add(&o, r->ended ? r->ended : "");
+        tt_str_add(&o, "}]");
+    }
     tt_str_add(&o, ",\"job\":");
     tt_str_add(&o, r->job);
     tt_str_add(&o, "}\n");
@@ -173,61 +182,11 @@ static void describe_files(tt_str *o, tt_arena *a, const char *run, const char *
     }
 }
 
-/* The text of a small file below a .git folder, without its newline; NULL: there is no such file.
- */
-static char *git_text(tt_arena *a, const char *git, const char *name)
-{
-    char *text = NULL;
-    size_t n;
-    if (tt_read_file(tt_path_join(a, git, name), 1 << 20, &text, &n, NULL) != TT_OK)
-        return NULL;
-    char *copy = tt_arena_strn(a, text, strcspn(text, "\r\n"));
-    free(text);
-    return copy;
-}
-
-static const char *packed_ref(tt_arena *a, const char *git, const char *ref)
-{
-    char *text = NULL;
-    size_t n;
-    const char *found = NULL;
-    if (tt_read_file(tt_path_join(a, git, "packed-refs"), 64 << 20, &text, &n, NULL) != TT_OK)
-        return NULL;
-    for (const char *p = strstr(text, ref); p && !found; p = strstr(p + 1, ref))
-        if (p - text >= 41 && p[-1] == ' ' && strchr("\r\n", p[strlen(ref)]))
-            found = tt_arena_strn(a, p - 41, 40);
-    free(text);
-    return found;
-}
-
-/* The git commit of the job's folder, read from its .git or a parent's; git is not run. NULL: not
- * in a repository. */
-static const char *git_revision(tt_arena *a, const char *folder)
-{
-    char at[PATH_MAX];
-    if (!realpath(folder, at))
-        return NULL;
-    for (;;) {
-        const char *git = tt_path_join(a, at, ".git");
-        const char *head = git_text(a, git, "HEAD");
-        if (head && strncmp(head, "ref: ", 5))
-            return head;
-        if (head) {
-            const char *commit = git_text(a, git, head + 5);
-            return commit ? commit : packed_ref(a, git, head + 5);
-        }
-        char *slash = strrchr(at, '/');
-        if (!slash || slash == at)
-            return NULL;
-        *slash = 0;
-    }
-}
-
 static void describe_machine(tt_str *o, const tt_setup *s, const char *backend)
 {
     struct utsname u;
     tt_arena *a = tt_arena_new();
-    const char *commit = git_revision(a, tt_job_dir(s->job));
+    const char *commit = tt_git_commit(a, tt_job_dir(s->job));
     tt_str_add(o, ",\"git\":");
     if (commit)
         tt_str_json(o, commit);
@@ -308,6 +267,27 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, cons
     tt_str_free(&o);
     tt_str_free(&job);
     return st;
+}
+
+void tt_run_folder_begin(const tt_run_folder *f, const tt_setup *s, int64_t step)
+{
+    tt_str o = {0};
+    tt_history_begin(f, s, step, &o);
+    pthread_mutex_lock(&f->record->lock);
+    f->record->starts = replaced(f->record->starts, tt_str_get(&o));
+    pthread_mutex_unlock(&f->record->lock);
+    tt_str_free(&o);
+}
+
+tt_status tt_run_folder_end(const tt_run_folder *f, int64_t step, const char *status, tt_error *err)
+{
+    tt_str o = {0};
+    tt_history_end(step, status, &o);
+    pthread_mutex_lock(&f->record->lock);
+    f->record->ended = replaced(f->record->ended, tt_str_get(&o));
+    pthread_mutex_unlock(&f->record->lock);
+    tt_str_free(&o);
+    return tt_run_folder_list(f, err);
 }
 
 tt_status tt_run_folder_list(const tt_run_folder *f, tt_error *err)

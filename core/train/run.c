@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "base/thread.h"
 #include "train/loop.h"
 #include <ctype.h>
@@ -7,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The training loop of one rank, and the start of the ranks. */
 
@@ -252,6 +254,54 @@ static void rank_fail(tt_dist *d, tt_status s, const tt_error *err)
     tt_dist_fail(d, s, e.text);
 }
 
+/* How this start of the run has ended, for run.json. */
+static void record_end(const tt_loop *l, tt_status s, const tt_error *err)
+{
+    tt_error ignored = {0};
+    char status[sizeof err->text + 16];
+    if (!l->main || !l->folder->record || tt_run_folder_check(l->folder, &ignored) != TT_OK)
+        return;
+    snprintf(status, sizeof status, "%s%s",
+             s == TT_OK        ? "done"
+             : s == TT_ESIGNAL ? ""
+                               : "failed: ",
+             s == TT_OK ? "" : err->text);
+    tt_run_folder_end(l->folder, TT_MAXV(l->known_step, l->began_step), status, &ignored);
+}
+
+static void say_rank(const tt_setup *s, int rank)
+{
+    char host[256] = "", text[400];
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "rank %d of %d, process %ld on %s", rank, s->world, (long)getpid(),
+             host);
+    tt_log_to_file(TT_INFO, "train", text);
+}
+
+/* log.files */
+static tt_status open_log(const tt_setup *s, int rank, tt_error *err)
+{
+    if (!s->core.log_files)
+        return TT_OK;
+    tt_arena *a = tt_arena_new();
+    const char *folder = tt_path_join(a, s->core.dump_folder, "logs");
+    tt_error why = {0};
+    tt_status st = tt_mkdirs(folder, &why);
+    if (st == TT_OK)
+        st = tt_log_file_open(rank, tt_arena_printf(a, "%s/rank-%d.log", folder, rank), &why);
+    tt_arena_free(a);
+    if (st == TT_OK)
+        say_rank(s, rank);
+    return st == TT_OK ? TT_OK : tt_job_fail(s->job, "log.files", err, "%s", why.text);
+}
+
+static void close_log(const tt_dist *d, tt_status s, const tt_error *err)
+{
+    if (s != TT_OK)
+        tt_log_to_file(s == TT_ESIGNAL ? TT_INFO : TT_ERROR, "train", err->text);
+    tt_log_file_close(d->rank);
+}
+
 static tt_status run_rank(world *w, int rank, tt_error *err)
 {
     tt_loop *l = calloc(1, sizeof *l);
@@ -276,6 +326,8 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
     int64_t since = tt_now_ns();
     if (s == TT_OK)
+        s = before_first_step(open_log(w->s, d.rank, err));
+    if (s == TT_OK)
         s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     tt_loop_say_phase(l, "memory planned and allocated, kernels chosen", &since);
     if (s == TT_OK) {
@@ -296,6 +348,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         tt_loop_close_profile(l);
         tt_saver_free(l->saver);
         tt_loop_close_hooks(l, s, err);
+        record_end(l, s, err);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
         l->rank.failed = s != TT_OK && s != TT_ESIGNAL;
@@ -304,6 +357,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     } else if (d.vt) {
         rank_fail(&d, s, err);
     }
+    close_log(&d, s, err);
     if (w->threads)
         tt_dist_leave(&d);
     free(l);

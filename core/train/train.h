@@ -131,5 +131,15 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, cons
                                  const char *changes, tt_error *err);
 /* Writes run.json again, with the checkpoints and exports that are there now. [any-thread] */
 tt_status tt_run_folder_list(const tt_run_folder *f, tt_error *err);
+/* The list of starts: this one begins after `step`, before the record is first described; and has ended. */
+void tt_run_folder_begin(const tt_run_folder *f, const tt_setup *s, int64_t step);
+tt_status tt_run_folder_end(const tt_run_folder *f, int64_t step, const char *status,
+                            tt_error *err);
+/* ---- history.c: the text of that list ---- */
+/* From its "[" to the members of this start, whose "}]" are missing. Reads the run.json of the time before. */
+void tt_history_begin(const tt_run_folder *f, const tt_setup *s, int64_t step, tt_str *o);
+void tt_history_end(int64_t step, const char *status, tt_str *o); /* more members */
+/* The git commit of a folder, read from its .git or a parent's; git is not run. NULL: not in a repository. */
+const char *tt_git_commit(tt_arena *a, const char *folder);
 
 #endif

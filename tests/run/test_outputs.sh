@@ -45,6 +45,31 @@ ok tensorboard_file_is_there
     [ -n "$(value "$run/run.json" ttrun)" ] && [ -n "$(value "$run/run.json" host)" ] &&
     value "$run/run.json" backend | grep -q . && [ "$(value "$run/run.json" plugins.0.xxh3_128 | wc -c)" -eq 33 ]
 ok run_json_has_job_versions_and_hashes
+start() { value "$dir/starts/run.json" "starts.$1"; }
+train "$dir/starts" --training.steps 3
+train "$dir/starts" --training.steps 5 --optimizer.lr 0.02
+[ "$rc" -eq 0 ] && [ "$(start 0.from_step) $(start 0.to_step) $(start 0.status)" = "0 3 done" ] && [ "$(start 1.from_step) $(start 1.to_step) $(start 1.status)" = "3 5 done" ] &&
+    [ "$(start 1.changed.0)" = "training.steps: 3 → 5" ] && [ "$(start 1.changed.1)" = "optimizer.lr: 0.01 → 0.02" ] && [ -n "$(start 1.started)" ] && [ -n "$(start 1.ended)" ] && [ "$(start 1.world)" = 1 ]
+ok run_json_lists_the_starts
+train "$dir/starts" --training.steps 9 --optimizer.lr 1e38
+[ "$rc" -eq 3 ] && start 2.status | grep -q '^failed: step 7: grad_norm is NaN' && [ "$(start 2.to_step)" = 6 ]
+ok run_json_says_why_a_start_failed
+"$TTRUN" "$job" --dump_folder "$dir/starts" --training.steps 100000000 --plugin-dir "$PLUGINS" >"$dir/out" 2>"$dir/err" &
+pid=$!
+for i in $(seq 200); do grep -q 'step: *[1-9][0-9]' "$dir/err" && break || sleep 0.1; done
+kill -TERM $pid && wait $pid
+start 3.status | grep -q '^stopped by SIGTERM after step [0-9]*, saved$'
+ok run_json_says_that_a_start_was_stopped
+"$TTRUN" "$job" --dump_folder "$dir/starts" --training.steps 100000000 --plugin-dir "$PLUGINS" >"$dir/out" 2>"$dir/err" &
+pid=$!
+for i in $(seq 200); do grep -q 'step: *[1-9][0-9]' "$dir/err" && break || sleep 0.1; done
+kill -KILL $pid && wait $pid 2>/dev/null
+[ -n "$(start 4.started)" ] && [ -z "$(start 4.ended)" ]
+ok a_start_that_was_killed_has_no_end
+printf '{"starts": [1, {"x": ' >"$dir/starts/run.json"
+train "$dir/starts" --training.steps 100000000 --checkpoint.create_seed_checkpoint true
+[ "$rc" -ne 0 ] && [ "$(start 0.status | cut -c 1-7)" = "failed:" ]
+ok run_json_that_is_cut_off_is_replaced
 train "$dir/kept" --training.steps 2 --debug.save_config_file "$dir/kept.json"
 said=$rc
 says again 0 "$TTRUN" "$dir/kept.json" --dump_folder "$dir/again" && [ "$said" -eq 0 ] &&
