@@ -154,7 +154,9 @@ void tt_log_setup(tt_log_level level, int rank, int world, bool color);
 void tt_log_set_level(tt_log_level level); /* from now on */
 tt_log_level tt_log_get_level(void);
 void tt_log_set_thread_rank(int rank); /* of the calling thread; -1 = the process's rank */
-/* ranks: "0", "0,3" or "all"; returns false and changes nothing for another text */
+/* Is the rank in "0", "0,3" or "all"? 1 or 0; -1: the text is no such list. */
+int tt_rank_listed(const char *ranks, int rank);
+/* ranks: such a list; returns false and changes nothing for another text */
 bool tt_log_show_ranks(const char *ranks);
 void tt_log_hold(bool hold); /* true: a progress bar is shown; erase and redraw it around lines */
 void tt_log_set_redraw(void (*fn)(void *), void *arg);

@@ -60,25 +60,35 @@ static int my_rank(void)
     return thread_rank >= 0 ? thread_rank : atomic_load(&state.rank);
 }
 
-/* Ranks from MAX_SHOWN on are shown with "all" only. */
-bool tt_log_show_ranks(const char *ranks)
+int tt_rank_listed(const char *ranks, int rank)
 {
-    uint64_t shown[MAX_SHOWN / 64] = {0};
-    const bool all = !strcmp(ranks, "all");
-    for (const char *p = ranks; !all;) {
+    int found = 0;
+    if (!strcmp(ranks, "all"))
+        return 1;
+    for (const char *p = ranks;; p++) {
         char *end;
         const long r = *p >= '0' && *p <= '9' ? strtol(p, &end, 10) : -1;
         if (r < 0 || (*end && *end != ','))
-            return false;
-        if (r < MAX_SHOWN)
-            shown[r / 64] |= (uint64_t)1 << r % 64;
+            return -1;
+        found |= r == rank;
         if (!*end)
-            break;
-        p = end + 1;
+            return found;
+        p = end;
     }
-    for (int i = 0; i < MAX_SHOWN / 64; i++)
-        atomic_store(&state.shown[i], shown[i]);
-    atomic_store(&state.all, all);
+}
+
+/* Ranks from MAX_SHOWN on are shown with "all" only. */
+bool tt_log_show_ranks(const char *ranks)
+{
+    if (tt_rank_listed(ranks, 0) < 0)
+        return false;
+    for (int i = 0; i < MAX_SHOWN / 64; i++) {
+        uint64_t bits = 0;
+        for (int k = 0; k < 64; k++)
+            bits |= (uint64_t)(tt_rank_listed(ranks, 64 * i + k) > 0) << k;
+        atomic_store(&state.shown[i], bits);
+    }
+    atomic_store(&state.all, !strcmp(ranks, "all"));
     return true;
 }
 

@@ -192,6 +192,14 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
         return tt_job_fail(
             job, "checkpoint.keep_latest_k", err,
             "1 would leave none while the next is written; use 0 (all) or 2 or more");
+    if (c->profiling.active > c->profiling.freq)
+        return tt_job_fail(job, "profiling.active", err,
+                           "a cycle of %lld steps (profiling.freq) has no %lld to trace",
+                           (long long)c->profiling.freq, (long long)c->profiling.active);
+    if (tt_rank_listed(c->profiling.ranks, 0) < 0)
+        return tt_job_fail(job, "profiling.ranks", err,
+                           "expected \"all\" or ranks, like \"0,3\"; got \"%s\"",
+                           c->profiling.ranks);
     TT_TRY(check_renames(job, &c->checkpoint.initial_load_rename, err));
     static const char *const states[] = {"optimizer", "lr_scheduler", "dataloader", "train_state"};
     for (size_t i = 0; i < c->checkpoint.exclude_from_loading.n; i++) {

@@ -446,8 +446,16 @@ static const tt_option profiling_options[] = {
     BOOL(profiling, enable, "false",
          "trace a step now and then, as Chrome/Perfetto JSON; a table of all ops at the end",
          .aliases = "enable_profiling"),
-    INT(profiling, freq, "10", 1, 1e12, "steps from one trace to the next; the last is traced too",
+    INT(profiling, freq, "10", 1, 1e12,
+        "steps of a cycle, of which the last are traced; without repeat the run's last step is, "
+        "too",
         .aliases = "profile_freq"),
+    INT(profiling, active, "1", 1, 1e12, "steps that are traced at the end of each cycle",
+        .aliases = "profiler_active"),
+    INT(profiling, skip_first, "0", 0, 1e12, "steps of this start before the first cycle"),
+    INT(profiling, repeat, "0", 0, 1e12, "cycles of this start; 0 = until the run ends"),
+    STRING(profiling, ranks, "\"all\"",
+           "ranks whose ops are traced: \"0\", \"0,3\" or \"all\"; the table of ops is rank 0's"),
     STRING(profiling, save_traces_folder, "\"profile\"",
            "folder of the traces, below dump_folder unless absolute"),
 };

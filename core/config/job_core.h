@@ -164,8 +164,8 @@ typedef struct tt_lr_scheduler_config { /* likewise every scheduler */
 
 typedef struct tt_profiling_config {
     bool enable;
-    int64_t freq;
-    const char *save_traces_folder;
+    int64_t freq, active, skip_first, repeat;
+    const char *save_traces_folder, *ranks;
 } tt_profiling_config;
 
 typedef struct tt_comm_config {

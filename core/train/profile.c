@@ -111,10 +111,28 @@ tt_status tt_loop_profile_ask(tt_loop *l, tt_error *err)
     return TT_OK;
 }
 
-bool tt_loop_profiles(const tt_loop *l, int64_t step)
+/* A cycle has `freq` steps, the last `active` of which are traced. Skipped steps and a number of cycles are this
+ * start's; else a cycle ends at each multiple of freq. */
+static bool profile_due(const tt_loop *l, int64_t step)
 {
     const tt_profiling_config *c = &l->s->core.profiling;
-    return l->profile && ((c->enable && tt_loop_due(l, step, c->freq)) || step == l->profile_step);
+    const int64_t from = c->skip_first || c->repeat ? l->began_step + c->skip_first : 0,
+                  at = step - from - 1;
+    if (!c->enable || at < 0)
+        return false;
+    if (!c->repeat && step == l->steps)
+        return true;
+    return at % c->freq >= c->freq - c->active && (!c->repeat || at / c->freq < c->repeat);
+}
+
+bool tt_loop_profiles(const tt_loop *l, int64_t step)
+{
+    return l->profile && (profile_due(l, step) || step == l->profile_step);
+}
+
+static bool traces(const tt_loop *l)
+{
+    return tt_rank_listed(l->s->core.profiling.ranks, l->rank.dist.rank) > 0;
 }
 
 void tt_loop_profile_begin(tt_loop *l)
@@ -125,7 +143,8 @@ void tt_loop_profile_begin(tt_loop *l)
     p->recording = true;
     p->begin_ns = tt_now_ns();
     p->data_before = l->t.data;
-    tt_exec_trace(l->rank.exec, true);
+    if (traces(l))
+        tt_exec_trace(l->rank.exec, true);
 }
 
 /* ---- the file of a step ---- */
@@ -176,7 +195,8 @@ static tt_status write_trace(tt_loop *l, int64_t end_ns, tt_error *err)
     tt_str_clear(&p->text);
     if (rank == 0)
         print_header(l, &p->text);
-    print_step(l, end_ns, &p->text);
+    if (traces(l))
+        print_step(l, end_ns, &p->text);
     if (rank == world - 1)
         tt_str_add(&p->text, "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"process_labels\","
                              "\"args\":{\"labels\":\"ttrun\"}}\n]}\n");
@@ -230,7 +250,7 @@ static void log_row(const tt_profile *p, const tt_op_sum *s)
 static tt_status add_bubble(tt_loop *l, tt_error *err)
 {
     tt_bubble *sum = &l->profile->bubble, b;
-    if (l->s->schedule->n_ranks < 2)
+    if (l->s->schedule->n_ranks < 2 || strcmp(l->s->core.profiling.ranks, "all"))
         return TT_OK;
     TT_TRY(tt_bubble_measure(l->rank.exec, l->rank.plan, &l->rank.dist, &b, err));
     sum->planned += b.planned;
@@ -243,7 +263,7 @@ static void log_bubble(const tt_loop *l)
 {
     const tt_profile *p = l->profile;
     const double percent = 100 / (double)p->steps;
-    if (l->s->schedule->n_ranks > 1)
+    if (l->s->schedule->n_ranks > 1 && !strcmp(l->s->core.profiling.ranks, "all"))
         tt_log(
             TT_INFO, "profile",
             "pipeline %s: bubble %.1f %% planned, %.1f %% simulated from measured parts, %.1f %% "
@@ -261,6 +281,8 @@ static void log_table(const tt_loop *l)
     tt_log(TT_INFO, "profile", "%lld step%s traced, %.3f ms each; traces in %s",
            (long long)p->steps, p->steps == 1 ? "" : "s",
            1e-6 * (double)p->step_ns / (double)p->steps, p->folder);
+    if (!traces(l))
+        return;
     tt_log(TT_INFO, "profile", "limits measured on rank 0 (%s): %s", p->backend,
            tt_str_get(&p->text));
     tt_log(TT_INFO, "profile", "%-26s %9s %10s %7s %9s %8s %10s", "op", "calls", "ms/step",
@@ -281,7 +303,7 @@ static tt_status write_table(const tt_loop *l, tt_error *err)
                   (long long)p->steps, 1e-9 * (double)p->step_ns, (long long)l->step);
     print_limits(&p->limit, &o);
     tt_str_add(&o, "\"");
-    if (l->s->schedule->n_ranks > 1)
+    if (l->s->schedule->n_ranks > 1 && !strcmp(l->s->core.profiling.ranks, "all"))
         tt_str_printf(&o, ",\"bubble\":{\"planned\":%.4f,\"replayed\":%.4f,\"measured\":%.4f}",
                       p->bubble.planned / (double)p->steps, p->bubble.replayed / (double)p->steps,
                       p->bubble.measured / (double)p->steps);
@@ -310,18 +332,21 @@ tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
         return TT_OK;
     const int64_t end = tt_now_ns();
     p->recording = false;
-    tt_exec_trace(l->rank.exec, false);
-    TT_TRY(tt_exec_trace_times(l->rank.exec, err));
+    if (traces(l)) {
+        tt_exec_trace(l->rank.exec, false);
+        TT_TRY(tt_exec_trace_times(l->rank.exec, err));
+    }
     TT_TRY(write_trace(l, end, err));
     TT_TRY(add_bubble(l, err));
     p->steps++;
     p->step_ns += end - p->begin_ns;
     /* without the bandwidth an op's least time is not known */
-    p->n_sums = tt_trace_sums(tt_exec_traced(l->rank.exec),
-                              p->limit.memory_bandwidth > 0 ? &p->limit : NULL, p->sums, p->n_sums,
-                              TT_COUNT(p->sums));
+    if (traces(l))
+        p->n_sums = tt_trace_sums(tt_exec_traced(l->rank.exec),
+                                  p->limit.memory_bandwidth > 0 ? &p->limit : NULL, p->sums,
+                                  p->n_sums, TT_COUNT(p->sums));
     qsort(p->sums, p->n_sums, sizeof *p->sums, slower_first);
-    if (l->main)
+    if (l->main && traces(l))
         TT_TRY(write_table(l, err));
     l->t.begin_ns += tt_now_ns() - end; /* writing does not count as part of the step */
     if (l->ctl && l->step == l->profile_step)

@@ -56,4 +56,22 @@ ok trace_of_a_pipeline_has_sends_and_receives
 train "$dir/full" --profile --training.steps 1 --profiling.save_traces_folder /proc/none
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q '/proc/none' "$dir/err"
 ok a_trace_folder_that_cannot_be_made_is_an_error
+train "$dir/cycles" --profile --profiling.freq 4 --profiling.active 2 --profiling.skip_first 1 --profiling.repeat 2 --training.steps 12
+[ "$rc" -eq 0 ] && [ "$(ls "$dir/cycles/profile" | tr '\n' ' ')" = "ops.jsonl step-4.json step-5.json step-8.json step-9.json " ] && grep -q '4 steps traced, ' "$dir/err"
+ok cycles_end_with_active_steps
+train "$dir/cycles" --profile --profiling.freq 4 --profiling.skip_first 1 --training.steps 18 --profiling.save_traces_folder more
+[ "$rc" -eq 0 ] && [ "$(ls "$dir/cycles/more" | tr '\n' ' ')" = "ops.jsonl step-17.json step-18.json " ]
+ok skipped_steps_are_those_of_this_start
+train "$dir/ranks" --profile --profiling.ranks 1 --training.steps 1 --nproc 2 --comm.backend local && kinds "$dir/ranks/profile/step-1.json" &&
+    [ "$(field 1 0 phase forward 1)" = 1 ] && [ -z "$(field 0 0 phase forward 1)" ] && [ "$(ls "$dir/ranks/profile")" = step-1.json ]
+ok chosen_ranks_are_traced
+train "$dir/ranks" --profile --profiling.ranks 0 --training.steps 2 --nproc 2 && kinds "$dir/ranks/profile/step-2.json" &&
+    [ "$(field 0 0 phase forward 1)" = 1 ] && [ -z "$(field 1 0 phase forward 1)" ]
+ok chosen_ranks_are_traced_in_processes
+train "$dir/bad" --profile --profiling.freq 2 --profiling.active 3
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'profiling.active: a cycle of 2 steps (profiling.freq) has no 3 to trace' "$dir/err"
+ok more_active_steps_than_a_cycle_has
+train "$dir/bad" --profile --profiling.ranks 0,x
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'profiling.ranks: expected "all" or ranks' "$dir/err"
+ok ranks_that_are_no_list
 exit $failed
