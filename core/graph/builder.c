@@ -137,11 +137,11 @@ static void no_such_input(tt_builder *b, const char *name)
 static bool input_type(tt_builder *b, const char *name, tt_type *t)
 {
     static const char *const given[] = {"ids", "labels", "pos", "seg", "token_index"};
-    const size_t n = strcspn(name, TT_INPUT_SPREAD);
+    const size_t n = strcspn(name, TT_INPUT_SPREAD TT_INPUT_SHIFT);
     t->dtype = TT_I32;
     t->dims[0] = tt_dim_make(b->g->tokens, TT_LABEL_TOKENS, 1, b->g->sequences);
     for (size_t i = 0; i < TT_COUNT(given); i++)
-        if (!strcmp(name, given[i]))
+        if (strlen(given[i]) == n && !strncmp(name, given[i], n))
             return true;
     for (int i = 0; i < b->opts.n_inputs; i++) {
         const tt_input_info *x = &b->opts.inputs[i];
@@ -162,6 +162,16 @@ tt_value *tt_input_per_token(tt_builder *b, const char *name)
         if (b->opts.inputs[i].per_sample && !strcmp(b->opts.inputs[i].name, name))
             return tt_input(b, tt_arena_printf(b->arena, "%s" TT_INPUT_SPREAD, name));
     return tt_input(b, name);
+}
+
+tt_value *tt_input_shifted(tt_builder *b, const char *name, int k)
+{
+    tt_value *v = b->failed ? NULL : tt_input_per_token(b, name); /* it is there, and per token */
+    if (k < 0)
+        return tt_builder_fail(b, TT_EINVAL, "tt_input_shifted: %d tokens ahead", k);
+    if (!v || !k || strchr(v->node->input_name, TT_INPUT_SPREAD[0]))
+        return v ? v : tt_placeholder(b); /* a sample's value is that of all its tokens */
+    return tt_input(b, tt_arena_printf(b->arena, "%s" TT_INPUT_SHIFT "%d", name, k));
 }
 
 tt_value *tt_input(tt_builder *b, const char *name)

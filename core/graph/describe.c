@@ -14,10 +14,10 @@ static bool metrics_clash(const char *a, const char *b)
     return !strcmp(a, b) || (n == m && !strncmp(a, b, n) && (!a[n] || !b[m]));
 }
 
-static void add_metric(tt_builder *b, const char *name, tt_value *v)
+static void add_metric(tt_builder *b, const char *name, tt_value *v, bool of_tokens)
 {
     const tt_metric_entry e = {tt_arena_str(b->arena, name),
-                               tt_arena_printf(b->arena, "metric.%s", name), v};
+                               tt_arena_printf(b->arena, "metric.%s", name), v, of_tokens};
     for (size_t i = 0; i < b->g->metrics.n; i++)
         if (metrics_clash(b->g->metrics.items[i].name, name)) {
             tt_builder_fail(b, TT_EINVAL, "metric \"%s\": there is a metric \"%s\" already", name,
@@ -85,7 +85,7 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
                         "metric \"%.80s\": a name is 1 to 64 of a-z, 0-9, _, -, . and /", name);
         return;
     }
-    add_metric(b, name, tt_cast(b, v, TT_F32));
+    add_metric(b, name, tt_cast(b, v, TT_F32), false);
 }
 
 tt_value *tt_get_output(tt_builder *b, const char *name)
@@ -104,6 +104,11 @@ tt_value *tt_get_output(tt_builder *b, const char *name)
     return v;
 }
 
+int tt_has_output(tt_builder *b, const char *name)
+{
+    return !tt_builder_error(b) && tt_map_get(b->g->outputs, name) != NULL;
+}
+
 void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
 {
     if (tt_local_refuses(b, "tt_loss_term"))
@@ -115,8 +120,9 @@ void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
     }
     tt_loss_entry e = {tt_arena_str(b->arena, name), v, weight};
     tt_vec_push(b->arena, &b->g->losses, e);
-    if (!v->type.n_dims)
-        add_metric(b, tt_arena_printf(b->arena, "losses/%s", name), v);
+    const bool of_tokens = v->type.n_dims > 0;
+    add_metric(b, tt_arena_printf(b->arena, "losses/%s", name), of_tokens ? tt_sum_all(b, v) : v,
+               of_tokens);
 }
 
 tt_builder_use tt_builder_mode(const tt_builder *b)

@@ -86,6 +86,8 @@ typedef struct tt_loss_entry {
 typedef struct tt_metric_entry {
     const char *name, *state;
     tt_value *value; /* f32 scalar */
+    bool
+        of_tokens; /* a sum over tokens, which is logged divided as the loss is; else a mean over micro-batches */
 } tt_metric_entry;
 
 typedef struct tt_buffer_entry {
@@ -125,8 +127,9 @@ struct tt_graph {
     TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
     TT_VEC(tt_buffer_entry) buffer_updates;
     int n_blocks;
-    tt_value *loss;        /* per-token loss, f32 [tokens] */
-    tt_state *seed, *step; /* i64 and f64 scalars, for random numbers and optimizers */
+    const int *block_stage; /* by block; NULL: one stage */
+    tt_value *loss;         /* per-token loss, f32 [tokens] */
+    tt_state *seed, *step;  /* i64 and f64 scalars, for random numbers and optimizers */
     tt_state *ok;      /* f32 scalar: if it is 0, the regions after the epilogue do not run; NULL:
                            they always run */
     tt_state *skipped; /* steps that updated nothing, f32; NULL: they are not counted */
@@ -151,6 +154,7 @@ struct tt_graph {
     double expert_skew;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
+#define TT_INPUT_SHIFT "+"  /* suffix with a number k: of the token k further ahead (batch.c) */
 #define TT_INPUT_SPREAD "@" /* suffix of an input's name: a value per sample, repeated per token */
 #define TT_MAX_LOGGED 64    /* the most metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits the host wants */

@@ -82,6 +82,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
             g->params.items[i]->group = o->group_of(o->group_user, g->params.items[i]);
     if (o->freeze)
         TT_TRY(o->freeze(o->freeze_user, g, o->mode == TT_MODE_TRAIN, err));
+    if (o->mode != TT_MODE_TRAIN)
+        tt_pass_drop_unread(g);
     if (!generates(o))
         tt_graph_find_order(b);
     TT_TRY(tt_graph_verify(g, "describe", err));
@@ -175,9 +177,12 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
                         .replace_user = c->decode,
                         .convert = generates(o) ? NULL : &o->convert};
     int *block_stage = NULL;
-    if (o->n_stages > 1)
+    if (o->block_stage)
+        block_stage =
+            tt_arena_dup(c->a, o->block_stage, (size_t)described->n_blocks * sizeof *block_stage);
+    else if (o->n_stages > 1)
         TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));
-    po.block_stage = block_stage;
+    po.block_stage = g->block_stage = block_stage;
     g->ordered = described->ordered;
     tt_graph_run_numbers(g);
     TT_TRY(tt_pass_place(described, &po, b, err));

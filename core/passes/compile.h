@@ -35,7 +35,10 @@ typedef struct tt_compile_opts {
     int64_t rows, slots, length;
     int n_stages;
     const int *stage_begin; /* by stage: its first block; NULL = as tt_cut_blocks finds it */
-    bool split_backward;    /* the schedule has I and W */
+    const int *
+        block_stage; /* the stage of each block, as in the program whose parameters this one reads; NULL:
+                               as stage_begin says */
+    bool split_backward; /* the schedule has I and W */
     tt_precision precision;
     tt_context context;
     bool force_load_balance; /* debug.moe_force_load_balance */

@@ -28,6 +28,33 @@ static void mark_live(const tt_graph *g, bool *live_value, bool *keep)
     }
 }
 
+void tt_pass_drop_unread(tt_graph *g)
+{
+    bool *live = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *live);
+    size_t kept = 0;
+    for (size_t i = 0; i < tt_map_size(g->outputs); i++)
+        live[((const tt_value *)tt_map_value(g->outputs, i))->id] = true;
+    for (size_t i = 0; i < g->metrics.n; i++)
+        live[g->metrics.items[i].value->id] = true;
+    for (size_t i = 0; i < g->losses.n; i++)
+        live[g->losses.items[i].value->id] = true;
+    if (g->loss)
+        live[g->loss->id] = true;
+    bool *keep = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *keep);
+    mark_live(g, live, keep);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        tt_node *n = g->nodes.items[i];
+        const bool leaf = n->op == &tt_op_input || n->op == &tt_op_param || n->op == &tt_op_state;
+        bool read = false;
+        for (int j = 0; j < n->n_out; j++)
+            read = read || live[n->out[j]->id];
+        if (leaf || read || keep[i])
+            g->nodes.items[kept++] = n;
+    }
+    g->nodes.n = kept;
+    g->buffer_updates.n = 0; /* only training changes buffers */
+}
+
 typedef struct orderer {
     tt_graph *g;
     tt_node **out;

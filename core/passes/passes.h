@@ -156,6 +156,9 @@ void tt_pass_chunk_check(tt_graph *g, const tt_chunk_opts *o);
 /* ---- lower: redistribute and fetch → collectives ---- */
 tt_status tt_pass_lower(tt_graph *g, tt_error *err);
 
+/* Drops the nodes of a described model that neither its outputs nor the loss depend on, such as blocks that
+ * are there for training alone. Inputs, parameters and buffers stay, but no buffer is changed. */
+void tt_pass_drop_unread(tt_graph *g);
 /* ---- order: accumulations directly after the values they add; dead nodes are dropped ---- */
 tt_status tt_pass_order(tt_graph *g, tt_error *err);
 

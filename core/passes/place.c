@@ -13,6 +13,7 @@ typedef struct placer {
     tt_builder *b;
     tt_value **map; /* by value id of the described graph */
     int last_block;
+    int end_block; /* the last that has nodes: what comes after it is in the last stage */
 } placer;
 
 static int stage_of(const placer *p, int block)
@@ -22,7 +23,7 @@ static int stage_of(const placer *p, int block)
     if (block < 0) {
         if (p->last_block < 0)
             return 0;
-        if (p->last_block == p->src->n_blocks - 1)
+        if (p->last_block == p->end_block)
             return p->o->n_stages - 1;
         block = p->last_block;
     }
@@ -98,9 +99,14 @@ static void emit_op(placer *p, const tt_node *n)
         p->map[n->out[i]->id] = out[i];
 }
 
+static bool computes(const tt_node *n)
+{
+    return n->op != &tt_op_param && n->op != &tt_op_input && n->op != &tt_op_state;
+}
+
 static void emit(placer *p, const tt_node *n)
 {
-    if (n->op == &tt_op_param || n->op == &tt_op_input || n->op == &tt_op_state)
+    if (!computes(n))
         return;
     if (n->block >= 0)
         p->last_block = n->block;
@@ -189,7 +195,10 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
                         tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
-    placer p = {described, o, b, NULL, -1};
+    placer p = {described, o, b, NULL, -1, -1};
+    for (size_t i = 0; i < described->nodes.n; i++)
+        if (computes(described->nodes.items[i]))
+            p.end_block = TT_MAXV(p.end_block, described->nodes.items[i]->block);
     p.map = tt_arena_array(g->arena, (size_t)described->n_values + 1, sizeof *p.map);
     g->n_stages = o->n_stages > 0 ? o->n_stages : 1;
     g->n_blocks = described->n_blocks;

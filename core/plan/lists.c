@@ -17,12 +17,20 @@ bool tt_plan_here(const tt_plan *p, int stage)
     return plan_stage(p, stage) != NULL;
 }
 
+/* Does the rank that has the node's stage compute it as the node of another one of its stages? */
+static bool is_replica(const tt_plan *p, const tt_node *n)
+{
+    const int *rank_of = p->schedule->stage_rank;
+    bool any = false;
+    for (uint64_t left = n->when->replicated_stages; left; left &= left - 1)
+        any = any || rank_of[__builtin_ctzll(left)] == rank_of[n->when->stage];
+    return any;
+}
+
 bool tt_plan_takes_part(const tt_plan *p, const tt_node *n)
 {
-    for (int i = 0;
-         n->when->replicated_stages && tt_plan_here(p, n->when->stage) && i < p->n_stages; i++)
-        if (n->when->replicated_stages >> p->stages[i].stage & 1)
-            return false; /* another stage of this rank computes it */
+    if (is_replica(p, n)) /* then nobody sends a value to it, either */
+        return false;
     if (n->op == &tt_op_transfer && tt_plan_here(p, n->in[0]->node->when->stage))
         return true; /* this rank sends it */
     return tt_plan_here(p, n->when->stage);

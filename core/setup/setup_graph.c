@@ -476,6 +476,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .length = s->decode.length,
         .n_stages = s->n_stages,
         .stage_begin = s->stage_begin,
+        .block_stage = s->graph && s->graph->n_stages == s->n_stages ? s->graph->block_stage : NULL,
         .split_backward = s->schedule->splits,
         .precision = precision(&s->core.training),
         .context = context(s),

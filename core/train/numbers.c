@@ -97,10 +97,11 @@ size_t tt_loop_numbers(tt_loop *l)
         metric_add(l, &n, TT_METRIC_LOSS_SCALE, l->loss_scale);
     if (l->loss_name[0])
         metric_add(l, &n, l->loss_name, l->loss);
-    for (size_t i = 0; i < s->graph->metrics.n; i++) /* means over micro-batches */
-        metric_add(l, &n, s->graph->metrics.items[i].name,
-                   tt_exec_metric(l->rank.exec, s->graph->metrics.items[i].state) /
-                       (double)s->micro_batches);
+    for (size_t i = 0; i < s->graph->metrics.n; i++) {
+        const tt_metric_entry *m = &s->graph->metrics.items[i];
+        const double divisor = m->of_tokens ? l->flight.weight : (double)s->micro_batches;
+        metric_add(l, &n, m->name, tt_exec_metric(l->rank.exec, m->state) / divisor);
+    }
     metric_add(l, &n, "tokens", (double)l->step_tokens);
     metric_add(l, &n, "n_tokens_seen", (double)l->tokens_seen);
     metric_add(l, &n, "tps", per_rank);

@@ -45,8 +45,13 @@ TT_EXPORT void tt_block_end(tt_builder *b);
 TT_EXPORT tt_value *tt_input(tt_builder *b, const char *name);
 /* The same as [tokens]: each token has its sample's value, if the input is per sample. */
 TT_EXPORT tt_value *tt_input_per_token(tt_builder *b, const char *name);
-/* Declares an output: "logits" [tokens, vocab]. Losses and metrics read outputs by name. */
+/* An input per token, k tokens ahead: token t has the value of token t + k, if that is of the same document
+ * and sample, else -100 ("labels") or 0. k >= 0. */
+TT_EXPORT tt_value *tt_input_shifted(tt_builder *b, const char *name, int k);
+/* Declares an output: "logits" [tokens, vocab]; "logits+K": of the token K further ahead than the next one.
+ * Losses and metrics read outputs by name. */
 TT_EXPORT void tt_output(tt_builder *b, const char *name, tt_value *v);
+TT_EXPORT int tt_has_output(tt_builder *b, const char *name); /* 1: there is one of this name */
 TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
 /* Adds the auxiliary loss weight * v to the value that training minimises. v is a scalar (averaged
  * over micro-batches) or [tokens] (summed and divided by the counted tokens). The logged loss stays
@@ -54,7 +59,8 @@ TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
 
 /* A number to log: a scalar of the forward; its mean over the step's micro-batches is in the step's
- * record as `name` ("router/entropy"). Scalar loss terms are logged as "losses/<name>". */
+ * record as `name` ("router/entropy"). Loss terms are logged as "losses/<name>", those of [tokens] divided
+ * as the loss is. */
 TT_EXPORT void tt_log_metric(tt_builder *b, const char *name, tt_value *v);
 
 /* What the graph is built for. Parameters and buffers must be the same in all. */

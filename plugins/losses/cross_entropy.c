@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <ttrun/loss.h>
 
 /* cross_entropy: -log softmax(logits)[label] for each token, times the token's weight if there are
@@ -6,6 +7,7 @@
 
 typedef struct {
     const char *weights;
+    double mtp_weight;
 } cross_entropy_config;
 
 static const tt_option options[] = {
@@ -15,6 +17,10 @@ static const tt_option options[] = {
         "document_root_weights, which are 1/n and 1/sqrt(n) for a document of n counted tokens: "
         "the loss is the sum of weight times cross-entropy over the sum of weights; null: every "
         "counted token has the weight 1"),
+    TT_OPTION(
+        cross_entropy_config, mtp_weight, TT_OPT_FLOAT, "0.3", 0, 1e6,
+        "of a model with blocks of multi-token prediction: weight of the mean of their losses, "
+        "each divided as the loss is"),
 };
 
 static const char *cross_entropy_weights(const void *config)
@@ -22,11 +28,28 @@ static const char *cross_entropy_weights(const void *config)
     return ((const cross_entropy_config *)config)->weights;
 }
 
+/* Of the logits "logits+k", which are of the token k further ahead; k 0: of "logits". */
+static tt_value *loss_ahead(const cross_entropy_config *c, tt_builder *b, const char *logits, int k)
+{
+    tt_value *nll = tt_cross_entropy(b, tt_get_output(b, logits), tt_input_shifted(b, "labels", k));
+    return c->weights ? tt_mul(b, nll, tt_input_shifted(b, c->weights, k)) : nll;
+}
+
 static tt_value *cross_entropy_describe(const void *config, tt_builder *b)
 {
-    const char *weights = cross_entropy_weights(config);
-    tt_value *nll = tt_cross_entropy(b, tt_get_output(b, "logits"), tt_input(b, "labels"));
-    return weights ? tt_mul(b, nll, tt_input_per_token(b, weights)) : nll;
+    const cross_entropy_config *c = config;
+    char name[32];
+    int blocks = 0;
+    do
+        snprintf(name, sizeof name, "logits+%d", ++blocks);
+    while (tt_has_output(b, name));
+    for (int k = 1; k < blocks; k++) {
+        char term[32];
+        snprintf(name, sizeof name, "logits+%d", k);
+        snprintf(term, sizeof term, "mtp_%d", k);
+        tt_loss_term(b, term, loss_ahead(c, b, name, k), c->mtp_weight / (blocks - 1));
+    }
+    return loss_ahead(c, b, "logits", 0);
 }
 
 static const tt_loss_vt vt = {sizeof vt, cross_entropy_describe, cross_entropy_weights};

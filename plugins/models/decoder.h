@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_MODELS_DECODER_H
 #define TT_MODELS_DECODER_H
-#include "decoder_block.h"
+#include "mtp.h"
 
 /* What Llama and the models derived from it share: a decoder with grouped-query attention, a gated
  * feed-forward layer, RMSNorm and rotary positions, under Hugging Face's names. A model's own file
@@ -20,6 +20,17 @@ static inline double decoder_embedding_scale(const decoder *c, tt_dtype dtype)
     return (double)(dtype == TT_BF16 ? rounded : scale);
 }
 
+/* x [T,D] after its norm → logits [T,V]; w: the embedding */
+static inline tt_value *decoder_head(tt_builder *b, const decoder *c, const decoder_init *init,
+                                     tt_value *w, tt_value *x)
+{
+    const tt_dim V = TT_DIM(c->vocab_size, "vocab");
+    x = c->tie_embeddings ? tt_linear_w(b, x, w)
+                          : tt_linear(b, x, "lm_head", V, &(tt_linear_opts){.init = init->head});
+    const double cap = c->final_logit_softcapping; /* NaN: none */
+    return cap > 0.0 ? tt_scale(b, tt_tanh(b, tt_scale(b, x, 1.0 / cap)), cap) : x;
+}
+
 /* state: the argument of kind->feed_forward */
 static inline void decoder_describe_with(const decoder_kind *kind, const decoder *c, tt_builder *b,
                                          void *state)
@@ -33,13 +44,15 @@ static inline void decoder_describe_with(const decoder_kind *kind, const decoder
         x = tt_scale(b, x, decoder_embedding_scale(c, tt_value_type(x)->dtype));
     for (int64_t i = 0; i < c->n_layers; i++)
         x = decoder_block(b, kind, c, i, x, state);
+    tt_value *ahead[MTP_MOST];
+    mtp_blocks(b, kind, c, w, x, state, ahead);
     x = decoder_norm(b, kind, c, x, "model.norm");
-    x = c->tie_embeddings ? tt_linear_w(b, x, w)
-                          : tt_linear(b, x, "lm_head", V, &(tt_linear_opts){.init = ends.head});
-    const double cap = c->final_logit_softcapping; /* NaN: none */
-    if (cap > 0.0)
-        x = tt_scale(b, tt_tanh(b, tt_scale(b, x, 1.0 / cap)), cap);
-    tt_output(b, "logits", x);
+    tt_output(b, "logits", decoder_head(b, c, &ends, w, x));
+    for (int k = 1; k <= c->mtp_blocks && tt_builder_mode(b) == TT_BUILD_TRAIN; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "logits+%d", k);
+        tt_output(b, name, decoder_head(b, c, &ends, w, ahead[k - 1]));
+    }
 }
 
 static inline void decoder_describe(const decoder_kind *kind, const decoder *c, tt_builder *b)

@@ -10,6 +10,8 @@
  * 0. */
 typedef struct {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, hidden_dim, vocab_size;
+    int64_t
+        mtp_blocks; /* that predict tokens further ahead (mtp.h); 0 in models without the option */
     double norm_eps, rope_theta, attention_dropout;
     const char *rope_scaling;
     bool tie_embeddings;

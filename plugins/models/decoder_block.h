@@ -174,20 +174,28 @@ static inline tt_value *decoder_mlp(tt_builder *b, const decoder_kind *kind, con
     return y;
 }
 
-/* x [T,D] after block `layer` */
-static inline tt_value *decoder_block(tt_builder *b, const decoder_kind *kind, const decoder *c,
-                                      int64_t layer, tt_value *x, void *state)
+/* x [T,D] through attention and feed-forward layer; the block has begun */
+static inline tt_value *decoder_block_inside(tt_builder *b, const decoder_kind *kind,
+                                             const decoder *c, int64_t layer, tt_value *x,
+                                             void *state)
 {
     const decoder_norms *norms = kind->norms ? kind->norms : &decoder_norms_before;
     const decoder_init init = kind->init(c, layer);
-    tt_block(b, "model.layers.%lld", (long long)layer);
     tt_value *h = decoder_norm(b, kind, c, x, norms->attention_in);
     h = (kind->attention ? kind->attention : decoder_attention)(b, kind, c, &init, layer, h);
     x = tt_add(b, x, decoder_norm(b, kind, c, h, norms->attention_out));
     h = decoder_norm(b, kind, c, x, norms->mlp_in);
     h = kind->feed_forward ? kind->feed_forward(b, kind, c, &init, layer, h, state)
                            : decoder_mlp(b, kind, c, &init, layer, h);
-    x = tt_add(b, x, decoder_norm(b, kind, c, h, norms->mlp_out));
+    return tt_add(b, x, decoder_norm(b, kind, c, h, norms->mlp_out));
+}
+
+/* x [T,D] after block `layer` */
+static inline tt_value *decoder_block(tt_builder *b, const decoder_kind *kind, const decoder *c,
+                                      int64_t layer, tt_value *x, void *state)
+{
+    tt_block(b, "model.layers.%lld", (long long)layer);
+    x = decoder_block_inside(b, kind, c, layer, x, state);
     tt_block_end(b);
     return x;
 }

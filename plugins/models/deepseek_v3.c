@@ -54,6 +54,9 @@ static const tt_option options[] = {
     ROW(m.moe.route_scale, "routed_scaling_factor", TT_OPT_FLOAT, "1.0", 1e-6, 1e6, NULL, 0,
         "route_scale", "the weights of a token's experts are multiplied by this"),
     MOE_NORM_OPTION(deepseek, m.moe, "false"),
+    ROW(m.d.mtp_blocks, "num_nextn_predict_layers", TT_OPT_INT, "0", 0, MTP_MOST, NULL,
+        TT_OPT_NULLABLE, "num_mtp_layers",
+        "blocks of multi-token prediction, which are trained by loss.mtp_weight; null: none"),
     MOE_BIAS_OPTIONS(deepseek, m.moe),
     MOE_BALANCE_OPTIONS(deepseek, m.moe),
 };
@@ -111,12 +114,13 @@ static tt_status deepseek_finish(void *cfg, tt_error *err)
     moe_config *e = &c->m.moe;
     const bool old = c->topk_method != NOAUX_TC;
     e->shared_experts = decoder_or(e->shared_experts, 0);
+    c->m.d.mtp_blocks = decoder_or(c->m.d.mtp_blocks, 0);
     e->groups = c->topk_method == GREEDY ? 1 : decoder_or(e->groups, 1);
     e->group_limit = decoder_or(e->group_limit, 1);
     e->score = c->scoring_func ? c->scoring_func - 1 : old ? MOE_SOFTMAX : MOE_SIGMOID;
     e->group_score = c->group_score ? c->group_score - 1 : old ? MOE_GROUP_MAX : MOE_GROUP_TOP2;
     e->choice_bias = !old;
-    if (c->first_k_dense_replace < c->m.d.n_layers)
+    if (c->first_k_dense_replace < c->m.d.n_layers + c->m.d.mtp_blocks)
         TT_TRY(moe_finish(e, err));
     TT_TRY(mla_finish(&c->mla, &c->m.d, err));
     return decoder_finish(&c->m.d, err);
@@ -183,7 +187,8 @@ static tt_status deepseek_config_json(const void *cfg, char *json, size_t size, 
     add_sizes(&t, c);
     json_add(&t, ",\n  \"topk_method\": \"%s\",\n  \"scoring_func\": \"%s\"",
              methods[c->topk_method], v3 ? "sigmoid" : "softmax");
-    json_add(&t, ",\n  \"moe_layer_freq\": 1,\n  \"num_nextn_predict_layers\": 0");
+    json_add(&t, ",\n  \"moe_layer_freq\": 1,\n  \"num_nextn_predict_layers\": %lld",
+             (long long)c->m.d.mtp_blocks);
     json_add(&t, ",\n  \"norm_topk_prob\": %s,\n  ", e->norm_topk_prob ? "true" : "false");
     json_add_real(&t, "routed_scaling_factor", e->route_scale);
     TT_TRY(decoder_text_fits(&t, err));

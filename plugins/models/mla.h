@@ -61,7 +61,8 @@ static inline tt_status mla_finish(mla_config *m, decoder *c, tt_error *err)
 /* tt_model_vt.attention_width */
 static inline int64_t mla_attention_width(const mla_config *m, const decoder *c)
 {
-    return c->n_layers * c->n_heads * (m->qk_nope_head_dim + m->qk_rope_head_dim + m->v_head_dim);
+    return (c->n_layers + c->mtp_blocks) * c->n_heads *
+           (m->qk_nope_head_dim + m->qk_rope_head_dim + m->v_head_dim);
 }
 
 /* YaRN's factor of the scores' temperature for a weight m of it. */

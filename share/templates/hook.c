@@ -43,13 +43,18 @@ static void close_hook(void *self)
     free(self);
 }
 
-/* More members, such as saved and end: <ttrun/hook.h>. */
 static const tt_hook_vt vt = {
-    .struct_size = sizeof(vt),
-    .all_ranks = 0, /* on rank 0 only */
-    .open = open_hook,
-    .after_step = after_step,
-    .close = close_hook,
+    sizeof(vt),
+    0 /* on rank 0 only */,
+    open_hook,
+    NULL /* before_step */,
+    after_step,
+    close_hook,
+    NULL /* start */,
+    NULL /* after_backward */,
+    NULL /* saved */,
+    NULL /* validated */,
+    NULL /* end */,
 };
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_HOOK, "@NAME@", "a limit of the loss", config, options, &vt),

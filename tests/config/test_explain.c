@@ -30,8 +30,8 @@ static void test_explain_one_key(void **state)
                            "; not built yet: ptrr"));
     assert_string_equal(explain(state, "profiling.freq"),
                         "profiling.freq\n"
-                        "    steps from one trace to the next; the last is traced too; also spelt "
-                        "profile_freq\n"
+                        "    steps of a cycle, of which the last are traced; without repeat the "
+                        "run's last step is, too; also spelt profile_freq\n"
                         "    integer, 1 to 1000000000000; default 10\n");
     assert_non_null(strstr(explain(state, "dump_folder"), "string; default \"./outputs\"\n"));
 }

@@ -21,6 +21,8 @@ from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Con
                           Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
                           Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
+
 import oracle
 
 GPT2 = {"dim": 96, "n_layers": 3, "n_heads": 6, "hidden_dim": 211, "vocab_size": 777, "n_positions": 41, "norm_eps": 1e-5,
@@ -87,7 +89,7 @@ CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_emb
          "gemma": job("gemma", GEMMA), "olmo3": job("olmo3", OLMO3), "smollm3": job("smollm3", SMOLLM3),
          "gemma2": job("gemma2", GEMMA2), "gemma3": job("gemma3", GEMMA3), "phi3": job("phi3", PHI3), "olmo2": job("olmo2", OLMO2),
          "deepseek": job("deepseek_v3", DEEPSEEK), "deepseek_q": job("deepseek_v3", DEEPSEEK_Q),
-         "deepseek_v3": job("deepseek_v3", DEEPSEEK_MOE), "deepseek_v2": job("deepseek_v3", DEEPSEEK_V2),
+         "deepseek_v3": job("deepseek_v3", DEEPSEEK_MOE), "deepseek_mtp": job("deepseek_v3", {**DEEPSEEK_MOE, "num_nextn_predict_layers": 2}), "deepseek_v2": job("deepseek_v3", DEEPSEEK_V2),
          "gpt_oss": job("gpt_oss", GPT_OSS),
          "mixtral": job("mixtral", MIXTRAL), "qwen3_moe": job("qwen3_moe", QWEN3_MOE),
          "qwen3_moe_aux": job("qwen3_moe", QWEN3_MOE_AUX, accumulate=1),
@@ -235,7 +237,38 @@ def deepseek(a):
     config, model = (DeepseekV2Config, DeepseekV2ForCausalLM) if v2 else (DeepseekV3Config, DeepseekV3ForCausalLM)
     keys = DEEPSEEK_KEYS + (("topk_method", ) if v2 else ("rope_interleave",))
     a = {**a, "n_routed_experts": a["num_experts"]}
-    return llama_like(config, model, "n_routed_experts", *keys)(a)
+    m = llama_like(config, model, "n_routed_experts", *keys)(a)
+    for i in range(a.get("num_nextn_predict_layers", 0)):  # forward() runs config.num_hidden_layers of them
+        m.model.layers.append(mtp_block(m.config, a["n_layers"] + i))
+    return m
+
+
+def mtp_block(config, layer):
+    block = DeepseekV3DecoderLayer(config, layer)
+    norm = lambda: DeepseekV3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+    block.enorm, block.hnorm, block.eh_proj = norm(), norm(), torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+    block.shared_head = torch.nn.Module()
+    block.shared_head.norm = norm()
+    return block
+
+
+def ahead(x, k, fill):
+    return F.pad(x[:, k:], (0, k), value=fill)
+
+
+def mtp_losses(m, args, ids, labels, pos, h):
+    """Multi-token prediction, written out: h is what the last block gives, before its norm."""
+    n, out = args.get("num_nextn_predict_layers", 0), {}
+    causal = torch.full((ids.shape[1], ids.shape[1]), -torch.inf, dtype=h.dtype).triu(1)[None, None]
+    for k in range(1, n + 1):
+        block = m.model.layers[args["n_layers"] + k - 1]
+        e = m.model.embed_tokens(ahead(ids, k, 0))
+        x = block.eh_proj(torch.cat([block.enorm(e), block.hnorm(h)], -1))
+        x = block(x, attention_mask=causal, position_ids=pos, position_embeddings=m.model.rotary_emb(x, pos))
+        h = block.shared_head.norm(x[0] if isinstance(x, tuple) else x)
+        sums = F.cross_entropy(m.lm_head(h).flatten(0, 1), ahead(labels, k, -100).flatten(), reduction="sum")
+        out[f"mtp_{k}"] = sums / (labels >= 0).sum(), 0.3 / n
+    return out
 
 
 FAMILY = {"gpt_oss": (llama_like(GptOssConfig, GptOssForCausalLM, "head_dim", "num_local_experts", "num_experts_per_tok",
@@ -298,9 +331,14 @@ def first_step(init, j, dtype):
     t = j["training"]
     ids, labels, pos, _ = oracle.batch(j, 0, t["global_batch_size"])
     moe = {"output_router_logits": True} if "num_experts" in args else {}
+    last = []
+    if args.get("num_nextn_predict_layers"):
+        m.model.norm.register_forward_pre_hook(lambda module, x: last.append(x[0]))
     out = m(input_ids=ids, position_ids=pos, **moe)
     loss = F.cross_entropy(out.logits.flatten(0, 1), labels.flatten())
     more = router_losses(out.router_logits, args, len(ids)) if moe else {}
+    if last:
+        more |= mtp_losses(m, args, ids, labels, pos, last[0])
     if args.get("output_router_logits"):
         more["load_balance"] = out.aux_loss, m.router_aux_loss_coef
     (loss + sum(w * v for v, w in more.values())).backward()
