@@ -228,6 +228,7 @@ static void seed(differ *d)
     for (size_t i = 0; i < g->losses.n; i++) {
         v = g->losses.items[i].value;
         tt_builder_at(d->b, TT_BACKWARD, v->node->when->stage, v->node->block, "loss");
+        tt_builder_chunk_loop(d->b, v->node->when->in_chunk_loop);
         tt_value *w = tt_const(d->b, g->losses.items[i].weight, TT_F32);
         if (v->type.n_dims) {
             w = tt_mul(d->b, w, tt_state_read(d->b, inv));
@@ -237,6 +238,7 @@ static void seed(differ *d)
             w = tt_mul(d->b, w, tt_state_read(d->b, micro));
         }
         push(d, v, tt_broadcast_like(d->b, tt_loss_scaled(d->b, w), v));
+        tt_builder_chunk_loop(d->b, false);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
+#include <string.h>
 
 /* chunk: every op from the head's matmul to the per-token loss works token by token, and the
  * number of counted tokens is known before the forward (R17). So these nodes and their
@@ -9,6 +10,7 @@
  * loss and needs no fused kernel. */
 
 #define MIN_ROWS 256
+#define MAX_HEADS 16
 
 static bool local_op(const tt_node *n)
 {
@@ -33,20 +35,41 @@ static tt_node *head_of(const tt_graph *g, tt_value *v)
     return NULL;
 }
 
-/* Finds the nodes between the head and the loss: those that depend on the head's output and that
- * the loss depends on. */
-static void mark_between(tt_graph *g, const tt_node *head, bool *above, bool *below)
+/* The heads of the outputs "logits", "logits+1" and so on, which have one shape; returns how many; 0: there is no
+ * loop. */
+static int find_heads(const tt_graph *g, const tt_node **heads)
 {
-    above[head->out[0]->id] = true;
+    int n = 0;
+    for (size_t i = 0; i < tt_map_size(g->outputs); i++) {
+        if (strncmp(tt_map_key(g->outputs, i), "logits", 6) != 0)
+            continue;
+        const tt_node *h = n < MAX_HEADS ? head_of(g, tt_map_value(g->outputs, i)) : NULL;
+        if (!h || h->block >= 0 || h->when->stage != g->loss->node->when->stage ||
+            (n && (tt_type_numel(&h->out[0]->type) != tt_type_numel(&heads[0]->out[0]->type) ||
+                   !tt_placement_equal(&h->out[0]->place, &heads[0]->out[0]->place))))
+            return 0;
+        heads[n++] = h;
+    }
+    return n;
+}
+
+/* Finds the nodes between the heads and the loss: those that depend on a head's output and that
+ * the loss or a term of it depends on. */
+static void mark_between(tt_graph *g, const tt_node **heads, int n_heads, bool *above, bool *below)
+{
+    for (int k = 0; k < n_heads; k++)
+        above[heads[k]->out[0]->id] = true;
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        bool any = n == head;
+        bool any = n->n_out > 0 && above[n->out[0]->id];
         for (int j = 0; j < n->n_in; j++)
             any = any || above[n->in[j]->id];
         for (int j = 0; any && j < n->n_out; j++)
             above[n->out[j]->id] = true;
     }
     below[g->loss->id] = true;
+    for (size_t i = 0; i < g->losses.n; i++)
+        below[g->losses.items[i].value->id] = true;
     for (size_t i = g->nodes.n; i-- > 0;) {
         const tt_node *n = g->nodes.items[i];
         bool any = false;
@@ -83,29 +106,46 @@ static void set_in_loop(tt_graph *g, tt_node *n, bool in)
     n->when = tt_when_intern(g, w);
 }
 
+/* What depends on the logits but is no part of the loss runs after the loop, and so the loop keeps what it reads
+ * of all tokens: numbers per token, but not logits. Buffers would have to be computed by then. */
+static bool reads_after_loop(const tt_graph *g, const bool *above, const bool *below)
+{
+    for (size_t i = 0; i < g->buffer_updates.n; i++)
+        if (above[g->buffer_updates.items[i].stat->id])
+            return false;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        bool inside = false, depends = false;
+        for (int j = 0; j < n->n_out; j++) {
+            inside = inside || below[n->out[j]->id];
+            depends = depends || above[n->out[j]->id];
+        }
+        for (int j = 0; depends && !inside && j < n->n_in; j++)
+            if (above[n->in[j]->id] && n->in[j]->type.n_dims > 1)
+                return false;
+    }
+    return true;
+}
+
 tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
 {
-    tt_value *logits = tt_map_get(g->outputs, "logits");
-    const tt_node *head = o->bytes > 0 && g->loss && logits ? head_of(g, logits) : NULL;
-    if (!head || head->block >= 0 || g->losses.n)
+    const tt_node *heads[MAX_HEADS];
+    const int n_heads = o->bytes > 0 && g->loss ? find_heads(g, heads) : 0;
+    if (!n_heads)
         return TT_OK;
-    for (size_t i = 0; i < g->metrics.n; i++)
-        if (g->metrics.items[i].value->node->block < 0)
-            return TT_OK;
-    for (size_t i = 0; i < g->buffer_updates.n; i++)
-        if (g->buffer_updates.items[i].stat->node->block < 0) /* may be of the logits */
-            return TT_OK;
-    const tt_value *v = head->out[0];
+    const tt_value *v = heads[0]->out[0];
     const int64_t rows = tt_chunk(g->mesh, &v->type.dims[0], v->place.atom[0], v->place.n[0]);
     const int64_t width =
         tt_max_local_numel(g->mesh, v->type.dims, v->type.n_dims, &v->place) / TT_MAXV(rows, 1);
-    int64_t chunk = o->bytes / TT_MAXV(width * 4, 1) / 64 * 64;
+    int64_t chunk = o->bytes / TT_MAXV(width * 4 * n_heads, 1) / 64 * 64;
     chunk = TT_MAXV(chunk, MIN_ROWS);
     if (rows <= chunk)
         return TT_OK;
     bool *above = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *above);
     bool *below = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *below);
-    mark_between(g, head, above, below);
+    mark_between(g, heads, n_heads, above, below);
+    if (!reads_after_loop(g, above, below))
+        return TT_OK;
     for (int pass = 0; pass < 2; pass++) /* check all nodes before one is marked */
         for (size_t i = 0; i < g->nodes.n; i++) {
             tt_node *n = g->nodes.items[i];

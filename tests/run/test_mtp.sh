@@ -51,6 +51,20 @@ train "$dir/plain" --model.args.num_nextn_predict_layers 0 --training.steps 1
 [ "$rc" -eq 0 ] && [ "$(number plain 1 loss)" = "$(number one 1 loss)" ] && near "$(number plain 1 grad_norm)" "$(number none 1 grad_norm)" 1e-6
 ok without_weight_it_is_the_plain_model
 
+# ---- logits of three heads, 2048 × 30000 each, exist a chunk at a time; so do they with the routers' losses ----
+wide="--model.args.vocab_size 30000 --training.seq_len 512 --model.args.sequence_balance_loss_coef 0.1 --model.args.router_z_loss_coef 0.01"
+for mesh in "" "$p.tensor_parallel_degree 2" "$p.pipeline_parallel_degree 2"; do
+    # shellcheck disable=SC2086
+    ttrun plan "$job" $wide $mesh --json >"$dir/out" 2>"$dir/err"
+    [ "$(value "$dir/out" bytes_per_rank.peak)" -lt 246000000 ]
+    ok "logits_are_chunked${mesh:+_$(echo "$mesh" | tr -dc a-z)}"
+done
+train "$dir/one" $wide --training.steps 2 --checkpoint.enable false && cp "$dir/one/metrics.jsonl" "$dir/wide.jsonl"
+train "$dir/parts" $wide --training.steps 2 --checkpoint.enable false --training.local_batch_size 1
+[ "$rc" -eq 0 ] && for key in loss grad_norm mtp_1 mtp_2 sequence_balance router_z; do near "$(number one 2 $key)" "$(number parts 2 $key)" 2e-6 || rc=1; done && [ "$rc" -eq 0 ]
+ok chunks_of_other_sizes_are_the_same_step
+train "$dir/one" --resume never
+
 # ---- what reads a checkpoint ----
 ttrun eval --checkpoint "$dir/one" --samples 3 --json >"$dir/out" 2>"$dir/err"
 [ "$(value "$dir/out" tokens)" -gt 0 ] && ! grep -q ignored "$dir/err"
