@@ -65,7 +65,8 @@ static void test_reserved_names_of_ours_are_keys(void **state)
         const char *key = tt_arena_strn(*state, r[i].text, strcspn(r[i].text, " ,:;("));
         bool found = strncmp(key, "optimizer.", 10) == 0 || strncmp(key, "model.args", 10) == 0 ||
                      strncmp(key, "lr_scheduler.", 13) == 0 || strstr(key, "dataloader.") ||
-                     strncmp(key, "tokenizer.", 10) == 0 || *key == '`' || *key == '-' ||
+                     strncmp(key, "tokenizer.", 10) == 0 || strncmp(key, "loss.", 5) == 0 ||
+                     *key == '`' || *key == '-' ||
                      strcmp(key, "converters") == 0; /* of plugins, options, commands */
         for (size_t k = 0; k < n_docs && !found; k++)
             for (size_t j = 0; j < d[k].n_options && !found; j++)
