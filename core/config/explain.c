@@ -78,21 +78,32 @@ static void explain_row(const char *path, const char *component, const tt_option
     tt_str_printf(out, "; default %s\n", default_text(o));
 }
 
+/* Whether one of the spellings "a|b.c" is `name`, or a member of an object of this name. */
+static bool spelt(tt_arena *a, const char *aliases, const char *name)
+{
+    for (const char *p = aliases; p && *p; p += *p == '|') {
+        const size_t n = strcspn(p, "|");
+        if (tt_config_under(tt_arena_strn(a, p, n), name))
+            return true;
+        p += n;
+    }
+    return false;
+}
+
 /* Whether the user's key means this one: it is the key, its section, or the section's alias. */
 static bool asked(tt_arena *a, const char *key, const char *path, const char *section,
                   const tt_option *o)
 {
     size_t n = strcspn(key, ".[");
     const char *head = tt_config_section_name(tt_arena_strn(a, key, n));
-    const char *canonical = tt_arena_printf(a, "%s%s", head, key + n),
-               *last = strrchr(canonical, '.');
+    const char *canonical = tt_arena_printf(a, "%s%s", head, key + n);
     if (tt_config_under(path, canonical))
         return true;
-    if (!last)
+    if (!strchr(canonical, '.'))
         return !*section && tt_config_spelling(o->aliases, canonical);
-    return strncmp(canonical, section, strlen(section)) == 0 &&
-           (size_t)(last - canonical) == strlen(section) &&
-           tt_config_spelling(o->aliases, last + 1);
+    n = strlen(section);
+    return strncmp(canonical, section, n) == 0 && canonical[n] == '.' &&
+           spelt(a, o->aliases, canonical + n + 1);
 }
 
 static void explain_nearest(tt_arena *a, const tt_section_doc *s, size_t n, const char *key,

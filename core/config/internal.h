@@ -83,6 +83,11 @@ tt_option tt_config_row(const tt_option *options, size_t option_size,
                         size_t i);                           /* missing fields zero */
 bool tt_config_spelling(const char *list, const char *name); /* name is one of "a|b|c" */
 
+/* ---- nested.c */
+/* Puts the members of objects that aliases with a dot name ("adamw.lr") into `object`, under their options' names. */
+tt_status tt_config_nested(tt_job *job, const char *path, tt_json *object, const tt_option *options,
+                           size_t n, size_t option_size, tt_error *err);
+
 /* ---- fail.c: errors, suggestions, words for values */
 const char *tt_config_origin(tt_arena *a, const tt_json *v);
 /* "where: path: text" at a value; pos: of its key instead, or NULL. */

@@ -105,7 +105,7 @@ static void write_row(writer *w, const tt_option *o, tt_map *seen)
         size_t n = strcspn(p, "|");
         const char *alias = tt_arena_strn(w->arena, p, n);
         p += n + (p[n] == '|');
-        if (!name(w, seen, alias))
+        if (strchr(alias, '.') || !name(w, seen, alias))
             continue;
         tt_str_add(w->out, "{\"deprecated\":true,");
         at = w->out->n;
@@ -113,6 +113,50 @@ static void write_row(writer *w, const tt_option *o, tt_map *seen)
         tt_str_printf(w->out, "%s\"description\":", w->out->n > at ? "," : "");
         tt_str_json(w->out, tt_arena_printf(w->arena, "another name of %s", o->name));
         tt_str_addc(w->out, '}');
+    }
+}
+
+/* The member of an object that an alias "adamw.lr" names: "lr", if the object is `outer`. */
+static const char *member(writer *w, const tt_option *o, const char *outer)
+{
+    const size_t k = strlen(outer);
+    for (const char *p = o->aliases; p && *p; p += *p == '|') {
+        const size_t n = strcspn(p, "|");
+        if (n > k && strncmp(p, outer, k) == 0 && p[k] == '.')
+            return tt_arena_strn(w->arena, p + k + 1, n - k - 1);
+        p += n;
+    }
+    return NULL;
+}
+
+static void write_object(writer *w, const tt_section_doc *s, const char *outer)
+{
+    tt_map *own = tt_map_new(w->arena);
+    tt_str_add(w->out, "{\"type\":\"object\",\"properties\":{");
+    for (size_t i = 0; i < s->n_options; i++) {
+        tt_option o = tt_config_row(s->options, s->option_size, i);
+        const char *key = member(w, &o, outer);
+        if (!key)
+            continue;
+        o.name = key;
+        o.aliases = NULL;
+        write_row(w, &o, own);
+    }
+    tt_str_add(w->out, "},\"additionalProperties\":false}");
+}
+
+/* The objects whose members are other spellings of options. */
+static void write_objects(writer *w, const tt_section_doc *s, tt_map *seen)
+{
+    for (size_t i = 0; i < s->n_options; i++) {
+        const tt_option o = tt_config_row(s->options, s->option_size, i);
+        for (const char *p = o.aliases; p && *p; p += *p == '|') {
+            const size_t n = strcspn(p, "|"), k = strcspn(p, ".|");
+            const char *outer = tt_arena_strn(w->arena, p, k);
+            if (k < n && name(w, seen, outer))
+                write_object(w, s, outer);
+            p += n;
+        }
     }
 }
 
@@ -150,6 +194,7 @@ static void write_rows(writer *w, const char *key, const char *component, const 
                 write_row(w, &o, seen);
             }
         }
+        write_objects(w, s, seen);
     }
 }
 

@@ -117,6 +117,7 @@ static tt_status read_object(const table *t, tt_json *object, tt_error *err)
     if (object->type != TT_JSON_OBJECT)
         return tt_config_fail_type(object, t->path, "an object", err);
     size_t *members = tt_arena_array(t->job->arena, t->n, sizeof *members);
+    TT_TRY(tt_config_nested(t->job, t->path, object, t->options, t->n, t->option_size, err));
     TT_TRY(match_rows(t, object, members, err));
     for (size_t row = 0; row < t->n; row++) {
         if (!members[row])

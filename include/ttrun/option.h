@@ -51,7 +51,8 @@ typedef struct tt_option {
     double min, max;          /* inclusive range for INT and FLOAT; both 0 = any value */
     const char *choices;      /* "none|selective|~full"; a leading ~: not implemented yet */
     uint32_t flags;           /* TT_OPT_NULLABLE | … */
-    const char *aliases;      /* other accepted spellings, "a|b"; NULL = none */
+    const char *
+        aliases; /* other accepted spellings, "a|b"; NULL = none. "c.d": as member d of an object c */
 } tt_option;
 
 #define TT_COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -47,15 +47,16 @@ static const tt_option options[] = {
     TT_OPTION_MORE(config, update, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|muon|adamw", 0, NULL,
                    "auto: AdamW for embeddings, the head and parameters of one dim; for "
                    "param_groups that shall have another"),
-    TT_OPTION_MORE(config, adamw_lr, TT_OPT_FLOAT, "null", 0, 1e38, NULL, TT_OPT_NULLABLE, NULL,
-                   "learning rate of what AdamW updates; null = lr"),
-    TT_OPTION(config, adamw_beta1, TT_OPT_FLOAT, "0.9", 0, 0.9999999999,
-              "AdamW: decay of the mean gradient"),
-    TT_OPTION(config, adamw_beta2, TT_OPT_FLOAT, "0.95", 0, 0.9999999999,
-              "AdamW: decay of the mean squared gradient"),
-    TT_OPTION(config, adamw_eps, TT_OPT_FLOAT, "1e-8", 0, 1, "AdamW: added to the denominator"),
+    TT_OPTION_MORE(config, adamw_lr, TT_OPT_FLOAT, "null", 0, 1e38, NULL, TT_OPT_NULLABLE,
+                   "adamw.lr", "learning rate of what AdamW updates; null = lr"),
+    TT_OPTION_MORE(config, adamw_beta1, TT_OPT_FLOAT, "0.9", 0, 0.9999999999, NULL, 0,
+                   "adamw.beta1", "AdamW: decay of the mean gradient"),
+    TT_OPTION_MORE(config, adamw_beta2, TT_OPT_FLOAT, "0.95", 0, 0.9999999999, NULL, 0,
+                   "adamw.beta2", "AdamW: decay of the mean squared gradient"),
+    TT_OPTION_MORE(config, adamw_eps, TT_OPT_FLOAT, "1e-8", 0, 1, NULL, 0, "adamw.eps",
+                   "AdamW: added to the denominator"),
     TT_OPTION_MORE(config, adamw_weight_decay, TT_OPT_FLOAT, "null", 0, 1e6, NULL, TT_OPT_NULLABLE,
-                   NULL, "AdamW: decoupled weight decay; null = weight_decay"),
+                   "adamw.weight_decay", "AdamW: decoupled weight decay; null = weight_decay"),
 };
 
 /* a x + b (x xᵀ) x + c (x xᵀ)² x. Sources: torch.optim.Muon; Amsel et al. 2025, arXiv:2505.16932, with

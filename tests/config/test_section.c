@@ -227,6 +227,60 @@ static void test_section_a_later_layer_beats_another_spelling(void **state)
     assert_int_equal(c.count, 6);
 }
 
+/* Rows that may be written as members of an object. */
+static const tt_option nested[] = {
+    ROW("inner_x", INT, count, "5", .min = 1, .max = 9, .aliases = "inner.x|y"),
+    ROW("inner_long", FLOAT, rate, "1", .aliases = "inner.long"),
+};
+
+static tt_status parse_nested(void **state, const char *text, const char *const *pairs, config *c,
+                              tt_error *err)
+{
+    tt_job *job;
+    TT_TRY(load(*state, text, pairs, &job, err));
+    return tt_job_section(job, "s", nested, TT_COUNT(nested), sizeof(tt_option), NULL, c, err);
+}
+
+static void test_section_alias_with_a_dot_is_a_member_of_an_object(void **state)
+{
+    config c = {0};
+    tt_error err = {0};
+    assert_int_equal(
+        parse_nested(state, "{\"s\": {\"inner\": {\"x\": 3, \"long\": 2}}}", NULL, &c, &err),
+        TT_OK);
+    assert_int_equal(c.count, 3);
+    assert_true(c.rate > 1.9);
+    const char *member[] = {"s.inner.x", "7", NULL}, *flat[] = {"s.inner_x", "8", NULL};
+    assert_int_equal(parse_nested(state, "{\"s\": {\"inner\": {\"x\": 3}}}", member, &c, &err),
+                     TT_OK);
+    assert_int_equal(c.count, 7);
+    assert_int_equal(parse_nested(state, "{\"s\": {\"inner\": {\"x\": 3}}}", flat, &c, &err),
+                     TT_OK);
+    assert_int_equal(c.count, 8);
+    assert_int_equal(parse_nested(state, "{\"s\": {\"inner_x\": 3}}", member, &c, &err), TT_OK);
+    assert_int_equal(c.count, 7);
+}
+
+static void test_section_object_of_aliases_is_refused_with_the_place(void **state)
+{
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"{\"s\": {\"inner\": {\"lnog\": 3}}}",
+         "job.json:1:18: s.inner.lnog: unknown key (did you mean s.inner.long?)"                                },
+        {"{\"s\": {\"inner\": 3}}",                          "job.json:1:17: s.inner: expected an object, got 3"},
+        {"{\"s\": {\"inner\": {\"x\": 10}}}",                "job.json:1:23: s.inner_x: expected 1 to 9, got 10"    },
+        {"{\"s\": {\"inner_x\": 2, \"inner\": {\"x\": 3}}}",
+         "job.json:1:32: s.inner.x: the same option as s.inner_x; keep one of them"                             },
+    };
+    for (size_t i = 0; i < TT_COUNT(cases); i++) {
+        config c = {0};
+        tt_error err = {0};
+        assert_int_equal(parse_nested(state, cases[i].text, NULL, &c, &err), TT_EINVAL);
+        assert_string_equal(err.text, cases[i].error);
+    }
+}
+
 static void test_section_of_a_list_element(void **state)
 {
     config c = {0};
@@ -352,6 +406,8 @@ int main(void)
         CONFIG_TEST(test_section_ignored_keys_must_be_claimed_elsewhere),
         CONFIG_TEST(test_section_alias_becomes_canonical),
         CONFIG_TEST(test_section_a_later_layer_beats_another_spelling),
+        CONFIG_TEST(test_section_alias_with_a_dot_is_a_member_of_an_object),
+        CONFIG_TEST(test_section_object_of_aliases_is_refused_with_the_place),
         CONFIG_TEST(test_section_of_a_list_element),
         CONFIG_TEST(test_section_over_a_base),
         CONFIG_TEST(test_overlay_changes_only_its_own_keys),
