@@ -63,7 +63,7 @@ void tt_exec_free(tt_exec *x)
     if (x->idle)
         (void)tt_exec_sync(x, &ignored); /* nothing may be running in memory that is freed */
     tt_exec_graphs_free(x);
-    for (size_t i = 0; i < x->groups.n; i++)
+    for (size_t i = 0; i < x->groups.n && !x->o.from; i++) /* else they are those of `from` */
         if (x->groups.items[i].comm)
             x->o.dist->data_vt->group_free(x->groups.items[i].comm);
     tt_exec_free_inputs(x);

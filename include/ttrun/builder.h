@@ -129,6 +129,7 @@ typedef struct tt_rope_opts {
     int64_t rotary_dim; /* 0 = head_dim; the other elements of a head are copied */
     double theta;       /* 0 = 10000 */
     tt_rope_scaling scaling;
+    int32_t reserved;                         /* 0 */
     double factor;                            /* all scalings; 0 = 1 */
     double low_freq_factor, high_freq_factor; /* llama3; 0 = 1, 4 */
     double original_max_position;             /* llama3, yarn, longrope; 0 = 8192 */

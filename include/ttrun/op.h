@@ -134,7 +134,9 @@ typedef struct tt_op_def {
     uint32_t linear_inputs; /* bit i: linear in input i, which may therefore be partial (R1) */
     int reduce_max;         /* contractions give partial(max), not partial(sum) */
     size_t attrs_size;      /* bytes of the attributes, which are copied; their strings are not and
-                               must outlive the graph */
+                               must outlive the graph. Two nodes are the same computation only if these
+                               bytes are equal, on every rank: leave no padding between or after the
+                               members, as a compiler does not set it */
     int n_out;
 
     /* All functions are [setup]; errors of those that get a builder stick in it.

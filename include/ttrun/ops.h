@@ -147,8 +147,10 @@ TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);       /* hyperbolic tan
 }
 #endif
 
+/* Equal attributes are equal bytes (op.h), so no struct has padding: it is a member that is 0. */
 typedef struct tt_attrs_dims { /* all dims of the output, or in dims[0] the one the table names */
     int32_t n_dims;
+    int32_t reserved; /* 0 */
     tt_dim dims[TT_MAX_DIMS];
 } tt_attrs_dims;
 typedef struct tt_attrs_matmul {
@@ -160,6 +162,7 @@ typedef struct tt_attrs_norm {
 typedef struct tt_attrs_rope {
     tt_rope_opts opts; /* with the defaults filled in: here a zero means zero */
     int32_t inverse;   /* 1: rotate by the negative angle, as the derivative does */
+    int32_t reserved;  /* 0 */
 } tt_attrs_rope;
 typedef struct tt_attrs_attention {
     int64_t head_dim, v_head_dim;
@@ -173,6 +176,7 @@ typedef struct tt_attrs_attention {
     int32_t ring, ring_step;
     int32_t bias;     /* 1: the last operand is bias, see above */
     int32_t own_keys; /* for the graph alone: pos_k and seg_k are not the queries' (no decoding) */
+    int32_t reserved; /* 0 */
     /* > 0: the core promises that queries and keys are the same tokens, in runs of `line`, and that
      * each run is one segment with the positions 0 … line - 1; a kernel need not look. 0: pos and seg
      * may say anything. */
@@ -198,13 +202,15 @@ typedef struct tt_attrs_arg {
 } tt_attrs_arg;
 typedef struct tt_attrs_roll {
     int32_t dim;
-    int64_t shift; /* from 0 to below dim's size */
+    int32_t reserved; /* 0 */
+    int64_t shift;    /* from 0 to below dim's size */
 } tt_attrs_roll;
 typedef struct tt_attrs_perm {
     int32_t perm[TT_MAX_DIMS];
 } tt_attrs_perm;
 typedef struct tt_attrs_slice {
     int32_t dim;
+    int32_t reserved; /* 0 */
     int64_t begin, end;
     tt_dim full; /* slice_bwd: the dim before slice */
 } tt_attrs_slice;
@@ -215,6 +221,7 @@ typedef struct tt_attrs_random {
     tt_attrs_dims dims;
     const char *stream;
     int32_t normal;
+    int32_t reserved; /* 0 */
 } tt_attrs_random;
 /* random_keys: row i of dim 0 has the stream streams[i], a hash of a name. The array outlives the
  * graph. */
@@ -226,6 +233,7 @@ typedef struct tt_attrs_random_keys {
 typedef struct tt_attrs_const {
     double value;
     tt_dtype dtype;
+    int32_t reserved; /* 0 */
 } tt_attrs_const;
 typedef struct tt_attrs_cast {
     tt_dtype to;

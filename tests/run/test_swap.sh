@@ -95,6 +95,20 @@ for way in one local own ${TTRUN_LONG:+local_tensor own_tensor local_pipeline ow
     ok "swap_by_ctl_is_that_by_schedule_$way $bad"
 done
 
+# ---- a program that the ranks do not make alike is dropped, and what it shares with the running one stays ----
+bad=
+build reloaded apart -D_GNU_SOURCE -include unistd.h "-DBY=(2.0 + getpid() % 1000)" >"$dir/out" 2>&1 || bad="$bad build"
+forever "$dir/apart" --comm.backend shm --nproc 2 || bad="$bad start"
+for i in 1 2 3; do
+    ctl set converters '[{"name": "mine"}]'; [ "$rc" -eq 1 ] && grep -q 'stay as they are: the ranks made different plans' "$dir/err" || bad="$bad refuse-$i"
+    until_true passed $(($(step_now) + 3)) || bad="$bad goes-on-$i"
+    ctl set converters "$half" && ctl set converters '[]' || bad="$bad after-$i"
+done
+ctl stop && ends_within 60 4 || bad="$bad stop"
+rm -f "$dir/more/converters/apart.so"
+[ -z "$bad" ]
+ok "program_that_differs_between_ranks_is_dropped $bad"
+
 # ---- sixty swaps leave nothing behind ----
 bad=
 start "$dir/many" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval 100000000 --metrics.log_freq 1000
