@@ -22,7 +22,8 @@ typedef struct tt_cli {
     const char *job;          /* JOB.json, or NULL */
     tt_override *overrides;
     size_t n_overrides;
-    int nproc; /* --nproc, 0 = not given */
+    int nproc;       /* --nproc, 0 = not given; of MIN:MAX, MAX */
+    int nproc_least; /* of --nproc MIN:MAX, MIN; 0: it is no range */
     bool dry_run, no_resume;
     /* the subcommand's own options: --KEY VALUE, without a dot in KEY */
     tt_override *options;

@@ -189,10 +189,12 @@ void tt_cli_report(tt_status s, tt_error *err)
 {
     if (s == TT_OK || !err->text[0]) /* another rank prints the error, or it is printed already */
         return;
-    tt_line_say(TT_LINE_SPOKE);
+    const bool told = s != TT_ESIGNAL && tt_line_say_failure(tt_cli_exit_status(s), err->text);
+    if (!told)
+        tt_line_say(TT_LINE_SPOKE);
     if (s == TT_ESIGNAL)
         tt_log(TT_WARN, "train", "%s", err->text);
-    else
+    else if (!told)
         print_line(tt_error_place(err->text) ? "" : "ttrun: ", err->text);
     if (s != TT_ESIGNAL)
         write_error_file(err->text);

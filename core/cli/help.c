@@ -14,7 +14,8 @@ const tt_cli_row tt_cli_common[] = {
                  .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REPEATED),
     TT_CLI_FLAG("only-plugin-dirs", "search the folders of --plugin-dir and no others"),
     TT_CLI_VALUE("nproc", "N", "1",
-                 "start N ranks on this machine: processes, or threads without mpirun"),
+                 "start N ranks on this machine: processes, or threads without mpirun; train with "
+                 "--max-restarts takes MIN:MAX, too"),
     TT_CLI_VALUE(
         "resume", "auto|never", "auto",
         "continue from the newest checkpoint; never: begin anew, move the run's files aside"),

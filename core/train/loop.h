@@ -95,6 +95,7 @@ typedef struct tt_loop {
     int64_t logged_step, tokens_since, samples_since;
     tt_log_sums since;
     int64_t began_step, began_ns, began_tokens; /* of this process */
+    int64_t told_ns;    /* when tt_run_opts.stepped was called last; 0: never */
     double most_memory; /* GiB: that of the rank with most of it, up to the step before */
     tt_times t;
     double peak_flops;

@@ -136,12 +136,25 @@ static tt_status save_seed(tt_loop *l, tt_error *err)
     return tt_loop_finish_last_save(l, err);
 }
 
+#define TELL_NS INT64_C(100000000)
+
+/* The first step is told at once, and others now and then. */
+static void tell_step(tt_loop *l)
+{
+    const int64_t now = tt_now_ns();
+    if (!l->main || !l->o->stepped || (l->step > l->began_step + 1 && now - l->told_ns < TELL_NS))
+        return;
+    l->told_ns = now;
+    l->o->stepped(l->step);
+}
+
 static tt_status run_steps(tt_loop *l, tt_error *err)
 {
     const int64_t steps = l->steps, first = l->step + 1;
     l->t.begin_ns = l->began_ns = tt_now_ns();
     l->logged_step = l->began_step = l->step;
     l->began_tokens = l->tokens_seen;
+    tell_step(l);
     TT_TRY(tt_loop_hooks_start(l, err));
     if (l->s->core.checkpoint.create_seed_checkpoint)
         return save_seed(l, err);
@@ -172,6 +185,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
         if (!l->flight.on)
             TT_TRY(tt_loop_log(l, err));
         TT_TRY(after_step(l, err));
+        tell_step(l);
     }
     TT_TRY(tt_loop_written(l, err));
     TT_TRY(l->main ? tt_run_folder_check(l->folder, err) : TT_OK);

@@ -10,14 +10,22 @@
  * rank; step.c is one step and reads like the paragraph in docs/design/architecture.md. */
 
 /* ---- running ---- */
+/* A start by a supervisor: `number` of `of` restarts, and how the start before it ended. */
+typedef struct tt_restart {
+    int number, of;
+    const char *cause;
+} tt_restart;
 typedef struct tt_run_opts {
     bool resume; /* --resume auto */
     int verbose; /* -q: < 0 */
     bool dry_run;
     bool progress;
-    int (*stop)(void);  /* the stop signal that was received, or 0; NULL = never */
-    bool (*save)(void); /* whether a save was asked for since the last call; NULL = never */
-    tt_dist *dist;      /* this process is one rank of many; NULL: it runs all ranks */
+    int (*stop)(void);         /* the stop signal that was received, or 0; NULL = never */
+    bool (*save)(void);        /* whether a save was asked for since the last call; NULL = never */
+    tt_dist *dist;             /* this process is one rank of many; NULL: it runs all ranks */
+    const tt_restart *restart; /* NULL: nobody restarts this run */
+    /* Rank 0: `step` is done, or the run goes on from there. Not of each step; NULL = nobody asks. */
+    void (*stepped)(int64_t step);
     /* Whether another process can make the programs of this job (JSON): plugins that it names may crash
      * or never return. cancel: gives up. NULL: nothing is tried. [any-thread] */
     tt_status (*try_job)(const void *user, const char *job, _Atomic bool *cancel, tt_error *err);
@@ -111,8 +119,9 @@ typedef struct tt_run_record tt_run_record; /* what run.json says (record.c) */
 typedef struct tt_run_folder {
     int lock_fd, ranks_fd, saves_fd; /* -1: none */
     const char *path, *checkpoints, *lock_path, *saves_path;
-    double started;        /* unix time */
-    tt_run_record *record; /* of the process of rank 0; else NULL */
+    double started;            /* unix time */
+    const tt_restart *restart; /* as in tt_run_opts */
+    tt_run_record *record;     /* of the process of rank 0; else NULL */
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err); /* waits 5 s for another holder */
