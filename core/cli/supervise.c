@@ -47,7 +47,7 @@ static int64_t newest_step(const supervisor *s)
 
 /* ---- the mesh ---- */
 
-static tt_status fit(supervisor *s, tt_error *err)
+static tt_status choose_mesh(supervisor *s, tt_error *err)
 {
     const tt_supervise_opts *o = s->o;
     if (!o->least)
@@ -205,7 +205,7 @@ static tt_status prepare_restart(supervisor *s, tt_error *err)
         return give_up(s, err);
     const bool anew = s->cli->no_resume && !s->began;
     s->used++;
-    TT_TRY(fit(s, err));
+    TT_TRY(choose_mesh(s, err));
     tt_log(TT_WARN, "supervisor", "%s; restart %d of %d from step %lld%s", s->last.text, s->used,
            s->o->most_restarts, anew ? 0LL : (long long)s->saved, mesh_text(s));
     const int sig = rest(s);
@@ -217,7 +217,7 @@ static tt_status prepare_restart(supervisor *s, tt_error *err)
 
 static tt_status supervise(supervisor *s, tt_error *err)
 {
-    tt_status st = fit(s, err);
+    tt_status st = choose_mesh(s, err);
     if (st == TT_OK && s->mesh.world)
         tt_log(TT_INFO, "supervisor",
                "%d ranks of %d to %d: data_parallel_replicate %d, data_parallel_shard %d, global "
