@@ -311,6 +311,7 @@ typedef struct start_plan {
     bool mpirun; /* mpirun starts them */
     double init_timeout_s;
     const char *checkpoints; /* NULL: nothing is saved */
+    bool copies;             /* checkpoint.peer_copy_interval is set */
 } start_plan;
 
 static tt_status needs_mpirun(const char *backend, bool supervised, tt_error *err)
@@ -356,6 +357,7 @@ static tt_status plan_start(tt_cli *cli, bool supervised, start_plan *out, tt_er
     TT_TRY(st);
     out->world = s.world;
     out->init_timeout_s = (double)s.core.comm.init_timeout_seconds;
+    out->copies = s.core.checkpoint.peer_copy_interval > 0;
     if (s.core.checkpoint.enable)
         out->checkpoints = tt_path_join(cli->arena, s.core.dump_folder, s.core.checkpoint.folder);
     if (here || in_threads || (automatic && threads))
@@ -446,6 +448,7 @@ static tt_status restarting(tt_cli *cli, const char *most, tt_error *err)
     o.n = p.world;
     o.threads = p.n < 2;
     o.checkpoints = p.checkpoints;
+    o.copies = p.copies;
     o.init_timeout_s = p.init_timeout_s;
     return tt_supervise(cli, &o, err);
 }

@@ -119,10 +119,24 @@ static void prepare_mpirun(const launcher *l)
         setenv(mpi_environment[i][0], mpi_environment[i][1], 0);
 }
 
+/* The descriptors stay open in the child, which finds their numbers in the environment. */
+static void pass_copies(const tt_launch_opts *o)
+{
+    tt_str list = {0};
+    for (int i = 0; o->copies && i < o->n; i++) {
+        fcntl(o->copies[i], F_SETFD, 0);
+        tt_str_printf(&list, "%s%d", i ? " " : "", o->copies[i]);
+    }
+    if (o->copies)
+        setenv(TT_COPIES_VARIABLE, tt_str_get(&list), 1);
+    tt_str_free(&list);
+}
+
 static void rank_environment(const launcher *l, int rank)
 {
     char number[16];
     const tt_launch_opts *o = l->o;
+    pass_copies(o);
     if (o->supervisor)
         setenv(TT_SUPERVISOR_VARIABLE, o->supervisor, 1);
     if (o->threads)
@@ -365,9 +379,9 @@ static int tick_ms(const launcher *l)
 {
     if (!l->o->supervisor)
         return TICK_MS;
-    if (l->failed_ns && !l->killed_ns)
-        return SHORT_TICK_MS;
-    return l->stop || l->killed_ns || !l->line.n ? TICK_MS : -1;
+    if (l->killed_ns || l->stop || !l->line.n)
+        return TICK_MS;
+    return l->status || l->line.failure.status ? SHORT_TICK_MS : -1;
 }
 
 /* Checks the time limits, and acts on those that have passed. */

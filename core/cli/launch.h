@@ -10,6 +10,7 @@
  * one, later than TT_SIGNALS_GRACE_NS, kills them. */
 
 #define TT_SUPERVISOR_VARIABLE "TTRUN_SUPERVISOR"
+#define TT_COPIES_VARIABLE "TTRUN_COPIES"
 
 typedef struct tt_launch_opts {
     int n;                 /* number of ranks */
@@ -20,6 +21,7 @@ typedef struct tt_launch_opts {
         *supervisor; /* what ranks read in TT_SUPERVISOR_VARIABLE; NULL: a failure ends the run */
     const char *const *words; /* added to their command line */
     int n_words;
+    const int *copies; /* descriptors that the ranks inherit, one of each rank; NULL: none */
     /* Of a supervisor's ranks: a step is done, or the run goes on from there. */
     void (*stepped)(void *user, int64_t step);
     void *user;

@@ -4,9 +4,14 @@
 #include "base/thread.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/line.h"
+#include "train/peer.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* The supervisor: a loop around tt_launch_ranks(), which starts ranks and waits for their end. */
 
@@ -31,6 +36,7 @@ typedef struct supervisor {
     int early;         /* starts in a row that ended before a step was done */
     int most;          /* ranks that may be started */
     tt_refit mesh;     /* world 0: the job's */
+    int *copies;       /* by rank: memory for copies of its states; NULL: none are kept */
 } supervisor;
 
 static int64_t newest_step(const supervisor *s)
@@ -113,15 +119,21 @@ static const char *variable_of(const supervisor *s)
                            s->used ? s->last.text : "");
 }
 
+static int world_of(const supervisor *s)
+{
+    return s->mesh.world ? s->mesh.world : s->o->n;
+}
+
 static tt_status run_once(supervisor *s, int *stopped, tt_error *err)
 {
     const char *words[16];
-    const tt_launch_opts o = {.n = s->mesh.world ? s->mesh.world : s->o->n,
+    const tt_launch_opts o = {.n = world_of(s),
                               .threads = s->o->threads || s->mesh.world == 1,
                               .init_timeout_s = s->o->init_timeout_s,
                               .supervisor = variable_of(s),
                               .words = words,
                               .n_words = add_words(s, words),
+                              .copies = s->copies,
                               .stepped = stepped,
                               .user = s,
                               .stopped = stopped};
@@ -198,16 +210,27 @@ static tt_status give_up(const supervisor *s, tt_error *err)
                    other ? "; the last failure: " : "", other ? s->last.text : "");
 }
 
+/* Where the next start goes on from. Copies of another mesh are of no use, and those that a start did not get
+ * beyond may be why. */
+static int64_t next_from(const supervisor *s, int world)
+{
+    if (s->cli->no_resume && !s->began)
+        return 0;
+    if (s->copies && (s->early || world_of(s) != world))
+        tt_peer_forget(s->copies, s->o->n);
+    return TT_MAXV(s->saved, s->copies ? tt_peer_newest(s->copies, world) : -1);
+}
+
 static tt_status prepare_restart(supervisor *s, tt_error *err)
 {
+    const int world = world_of(s);
     s->failed_ns = tt_now_ns();
     if (s->used == s->o->most_restarts)
         return give_up(s, err);
-    const bool anew = s->cli->no_resume && !s->began;
     s->used++;
     TT_TRY(choose_mesh(s, err));
     tt_log(TT_WARN, "supervisor", "%s; restart %d of %d from step %lld%s", s->last.text, s->used,
-           s->o->most_restarts, anew ? 0LL : (long long)s->saved, mesh_text(s));
+           s->o->most_restarts, (long long)next_from(s, world), mesh_text(s));
     const int sig = rest(s);
     if (sig)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before restart %d of %d",
@@ -236,14 +259,57 @@ static tt_status supervise(supervisor *s, tt_error *err)
     return st;
 }
 
+/* Memory without a name, which lives as long as this process. */
+static void open_copies(supervisor *s)
+{
+    const int n = s->o->n;
+    int *fds = s->o->copies ? tt_arena_array(s->cli->arena, (size_t)n, sizeof *fds) : NULL;
+    int k = 0;
+    for (; fds && k < n; k++)
+        if ((fds[k] = memfd_create("copies", MFD_CLOEXEC)) < 0)
+            break;
+    if (k == n || !fds) {
+        s->copies = fds;
+        return;
+    }
+    tt_log(TT_WARN, "supervisor", "checkpoint.peer_copy_interval: no copies are kept: %s",
+           strerror(errno));
+    while (k-- > 0)
+        close(fds[k]);
+}
+
+static void close_copies(supervisor *s)
+{
+    for (int i = 0; s->copies && i < s->o->n; i++)
+        close(s->copies[i]);
+}
+
 tt_status tt_supervise(tt_cli *cli, const tt_supervise_opts *o, tt_error *err)
 {
     supervisor s = {.cli = cli, .o = o, .most = o->n};
     TT_TRY(tt_launch_signals_open(&s.signals, err));
+    open_copies(&s);
     s.saved = s.whole = newest_step(&s);
     const tt_status st = supervise(&s, err);
+    close_copies(&s);
     tt_launch_signals_close(&s.signals);
     return st;
+}
+
+static void take_copies(tt_arena *a, tt_restart *out)
+{
+    const char *text = getenv(TT_COPIES_VARIABLE);
+    const size_t most = text ? strlen(text) / 2 + 1 : 0; /* "3 4 5" */
+    char *end = NULL;
+    out->copies = tt_arena_array(a, most + 1, sizeof *out->copies);
+    for (const char *p = text; p && *p && out->n_copies < (int)most; p = end) {
+        const int fd = (int)strtol(p, &end, 10);
+        if (end == p)
+            break;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        out->copies[out->n_copies++] = fd;
+    }
+    unsetenv(TT_COPIES_VARIABLE);
 }
 
 bool tt_supervised(tt_arena *a, tt_restart *out)
@@ -256,6 +322,7 @@ bool tt_supervised(tt_arena *a, tt_restart *out)
     out->number = (int)strtol(text, &end, 10);
     out->of = (int)strtol(end, &end, 10);
     out->cause = tt_arena_str(a, end + (*end == ' '));
+    take_copies(a, out);
     unsetenv(TT_SUPERVISOR_VARIABLE); /* a command of the job may start another run */
     tt_line_is_supervisors();
     return true;

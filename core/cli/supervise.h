@@ -22,6 +22,7 @@ typedef struct tt_supervise_opts {
     bool threads;            /* ranks are threads of one process */
     tt_refit_job job;        /* least > 0: its mesh */
     const char *checkpoints; /* the folder of the steps; NULL: nothing is saved */
+    bool copies;             /* checkpoint.peer_copy_interval is set: ranks get memory for copies */
     double init_timeout_s;
     /* least > 0: how many ranks this machine has room for now, its devices or cores. */
     int (*room)(void *user);

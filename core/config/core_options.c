@@ -396,6 +396,10 @@ static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, last_save_model_only, "false", "the last save contains only weights"),
     BOOL(checkpoint, last_save_in_hf, "false",
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
+    INT(checkpoint, peer_copy_interval, "0", 0, 1e12,
+        "steps between copies of the states that a supervisor (--max-restarts) keeps in memory, "
+        "two "
+        "per rank, and restarts go on from; 0 = none"),
     INT(checkpoint, hf_interval, "0", 0, 1e12,
         "steps from one Hugging Face folder, hf/step-N, to the next, and one after the last step; "
         "these steps are saved as checkpoints first, and training goes on meanwhile; 0 = none"),

@@ -129,6 +129,7 @@ typedef struct tt_checkpoint_config {
     tt_interval interval_type;
     tt_on_error on_error;
     int64_t interval, keep_latest_k, keep_every, load_step, hf_interval, hf_keep;
+    int64_t peer_copy_interval;
     double keep_gb; /* GB of 10^9 bytes */
 } tt_checkpoint_config;
 

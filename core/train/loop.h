@@ -3,6 +3,7 @@
 #define TT_LOOP_H
 #include "train/console.h"
 #include "train/ctl.h"
+#include "train/peer.h"
 #include "train/saver.h"
 #include "train/swap.h"
 #include "train/train.h"
@@ -61,6 +62,8 @@ typedef struct tt_loop {
     tt_shared_data *shared; /* NULL: the data belongs to this loop */
     tt_stream *stream;
     tt_saver *saver;  /* NULL: the run saves nothing */
+    bool keeps_peers; /* a supervisor keeps copies of the states */
+    tt_peer *peer;    /* NULL: none is open */
     int64_t saved_ns; /* when the last save began, or the loop */
     /* commands from outside */
     tt_ctl *ctl;          /* rank 0; NULL: the folder takes no socket */
@@ -206,6 +209,7 @@ double tt_loop_job_lr(const tt_loop *l);
 bool tt_loop_has_own_lr(const tt_loop *l); /* `ttrun ctl` has set another one than the job's */
 bool tt_loop_has_own_converters(const tt_loop *l); /* likewise */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
+tt_trainer_state tt_loop_trainer_state(const tt_loop *l); /* after this step; without strings */
 tt_status tt_loop_follow_saver(tt_loop *l,
                                tt_error *err); /* to another program; nothing is saved now */
 tt_status tt_loop_save(tt_loop *l, bool model_only,

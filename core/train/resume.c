@@ -284,6 +284,20 @@ static left_out excluded(const tt_loop *l)
     return x;
 }
 
+/* Goes on counting where a state ended. */
+static void count_on(tt_loop *l, const tt_trainer_state *st, const left_out *x)
+{
+    const int64_t step = x->train_state ? 0 : st->step;
+    l->step = step;
+    l->tokens_seen = x->train_state ? 0 : st->tokens_seen;
+    l->samples_seen = x->dataloader ? 0 : st->samples_seen;
+    l->loss = st->last_loss;
+    l->since = x->train_state ? (tt_log_sums){0} : st->since;
+    l->optimizer_from = x->optimizer ? step : step - (st->step - st->optimizer_from);
+    l->schedule_from = x->lr_scheduler ? step : step - (st->step - st->schedule_from);
+    resume_rate(l, st);
+}
+
 /* Loads a checkpoint and goes on counting where it ended. What is left out begins anew: the optimizer's states
  * are zero, and it counts its updates from 1; the schedule of the learning rate begins, and spans the steps that
  * are left; the data begins at its first sample; steps and tokens are counted from 0. */
@@ -299,14 +313,7 @@ static tt_status take_state(tt_loop *l, const char *at, const tt_trainer_state *
     TT_TRY(tt_rank_load(&l->rank, at, states, l->main, err));
     if (!states)
         TT_TRY(tt_rank_start_copies(&l->rank, NULL, err));
-    l->step = step;
-    l->tokens_seen = x->train_state ? 0 : st->tokens_seen;
-    l->samples_seen = x->dataloader ? 0 : st->samples_seen;
-    l->loss = st->last_loss;
-    l->since = x->train_state ? (tt_log_sums){0} : st->since;
-    l->optimizer_from = x->optimizer ? step : step - (st->step - st->optimizer_from);
-    l->schedule_from = x->lr_scheduler ? step : step - (st->step - st->schedule_from);
-    resume_rate(l, st);
+    count_on(l, st, x);
     if (l->main && (x->optimizer || x->lr_scheduler || x->dataloader || x->train_state))
         tt_log(TT_INFO, "checkpoint", "checkpoint.exclude_from_loading: begins anew:%s%s%s%s",
                x->optimizer ? " optimizer" : "", x->lr_scheduler ? " lr_scheduler" : "",
@@ -426,20 +433,40 @@ static tt_status excluded_now(const tt_loop *l, const tt_trainer_state *st, left
     return TT_OK;
 }
 
+/* The states are those of a copy that a supervisor has kept. */
+static tt_status resume_copy(tt_loop *l, const tt_trainer_state *st)
+{
+    const left_out none = {0};
+    count_on(l, st, &none);
+    l->resumed = true;
+    l->validation_due = st->validation_due && l->s->has_validation;
+    if (l->main)
+        tt_log(TT_INFO, "checkpoint",
+               "resumed from the supervisor's copy of step %lld, next is step %lld",
+               (long long)st->step, (long long)st->step + 1);
+    return TT_OK;
+}
+
 tt_status tt_loop_resume(tt_loop *l, tt_error *err)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
     const char *folder = tt_loop_step_folders(l, l->rank.arena);
     int64_t step = -1;
     left_out x;
-    if (c->enable && l->o->resume)
-        TT_TRY(find_step(l, folder, &step, err));
+    bool copied = false;
+    tt_trainer_state st;
+    if (c->enable && l->o->resume) {
+        const tt_status found = find_step(l, folder, &step, err);
+        TT_TRY(l->keeps_peers ? tt_agree(&l->rank.dist, found, err) : found);
+        TT_TRY(tt_loop_peer_load(l, step, &st, &copied, err));
+    }
+    if (copied)
+        return resume_copy(l, &st);
     if (step < 0) {
         TT_TRY(initial_load(l, err));
         return l->step ? TT_OK : tt_rank_start_copies(&l->rank, NULL, err);
     }
     const char *at = tt_arena_printf(l->rank.arena, "%s/step-%lld", folder, (long long)step);
-    tt_trainer_state st;
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
     TT_TRY(excluded_now(l, &st, &x, err));
     TT_TRY(take_state(l, at, &st, &x, err));

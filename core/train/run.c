@@ -91,7 +91,7 @@ static bool must_settle(const tt_loop *l, bool save)
 {
     return l->step == l->steps || l->stopped_by || l->validation_due ||
            (l->saver && (save || l->save_asked)) || tt_loop_profiles(l, l->step + 1) ||
-           l->swaps_now || tt_swap_due(l);
+           l->swaps_now || tt_swap_due(l) || tt_loop_peer_due(l);
 }
 
 static tt_status after_step(tt_loop *l, tt_error *err)
@@ -106,10 +106,12 @@ static tt_status after_step(tt_loop *l, tt_error *err)
     TT_TRY(conclude(l, save, err));
     if (l->step == l->steps || l->stopped_by)
         return TT_OK;
-    if (tt_swap_due(l) || (l->swaps_now && !saves))
+    if (tt_swap_due(l) || (l->swaps_now && !saves)) {
+        tt_loop_peer_leave(l);
         TT_TRY(tt_swap_take_over(l, err));
+    }
     tt_swap_plan_ahead(l);
-    return TT_OK;
+    return tt_loop_peer_due(l) ? tt_loop_peer_copy(l, err) : TT_OK;
 }
 
 /* A stop signal during the validation before the first step ends the run there. */
@@ -215,6 +217,7 @@ static tt_status loop_start(tt_loop *l, tt_error *err)
     tt_loop_say_phase(l, "data opened", &since);
     TT_TRY(tt_rank_init_params(&l->rank, err));
     tt_loop_say_phase(l, "parameters initialized", &since);
+    TT_TRY(tt_loop_open_peer(l, err));
     TT_TRY(tt_agree(&l->rank.dist, tt_loop_resume(l, err), err));
     TT_TRY(tt_loop_length(l, err));
     TT_TRY(tt_loop_set_aside(l, err));
@@ -316,6 +319,12 @@ static void close_log(const tt_dist *d, tt_status s, const tt_error *err)
     tt_log_file_close(d->rank);
 }
 
+static void close_saving(tt_loop *l)
+{
+    tt_saver_free(l->saver);
+    tt_loop_close_peer(l);
+}
+
 static tt_status run_rank(world *w, int rank, tt_error *err)
 {
     tt_loop *l = calloc(1, sizeof *l);
@@ -360,7 +369,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         tt_loop_close_ctl(l, s, err);
         tt_swap_drop(l);
         tt_loop_close_profile(l);
-        tt_saver_free(l->saver);
+        close_saving(l);
         tt_loop_close_hooks(l, s, err);
         record_end(l, s, err);
         tt_loop_close_sinks(l);

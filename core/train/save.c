@@ -85,20 +85,25 @@ bool tt_loop_has_own_converters(const tt_loop *l)
     return strcmp(l->swap.list, l->swap.of_job) != 0;
 }
 
+tt_trainer_state tt_loop_trainer_state(const tt_loop *l)
+{
+    return (tt_trainer_state){.step = l->step,
+                              .tokens_seen = l->tokens_seen,
+                              .samples_seen = l->samples_seen,
+                              .last_loss = l->loss,
+                              .validation_due = l->validation_due,
+                              .since = l->since,
+                              .optimizer_from = l->optimizer_from,
+                              .schedule_from = l->schedule_from,
+                              .has_lr = tt_loop_has_own_lr(l),
+                              .lr = l->lr_base,
+                              .lr_of_job = tt_loop_job_lr(l)};
+}
+
 tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
 {
     const int64_t t0 = tt_now_ns();
-    const tt_trainer_state st = {.step = l->step,
-                                 .tokens_seen = l->tokens_seen,
-                                 .samples_seen = l->samples_seen,
-                                 .last_loss = l->loss,
-                                 .validation_due = l->validation_due,
-                                 .since = l->since,
-                                 .optimizer_from = l->optimizer_from,
-                                 .schedule_from = l->schedule_from,
-                                 .has_lr = tt_loop_has_own_lr(l),
-                                 .lr = l->lr_base,
-                                 .lr_of_job = tt_loop_job_lr(l)};
+    const tt_trainer_state st = tt_loop_trainer_state(l);
     TT_TRY(tt_saver_finish(l->saver, err)); /* of a step before: those who wait for it are told */
     tt_loop_answer_save(l);
     tt_loop_hooks_save(l);
@@ -117,6 +122,7 @@ void tt_loop_wait_staged(tt_loop *l)
     const int64_t t0 = tt_now_ns();
     if (l->saver)
         tt_saver_wait_staged(l->saver);
+    tt_loop_peer_wait(l);
     l->t.checkpoint += tt_seconds_since(t0);
 }
 

@@ -18,7 +18,7 @@ mesh_of() { # NUMBER: a mesh whose global batch is 4 sequences
     2) echo "--nproc 2 --comm.backend shm --training.local_batch_size 4 $p.tensor_parallel_degree 2" ;;
     3) echo "--nproc 2 --comm.backend local --training.local_batch_size 2 $p.data_parallel_shard_degree 2" ;;
     4) echo "--nproc 4 --comm.backend shm --training.local_batch_size 2 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2" ;;
-    5) echo "--max-restarts 1000 $(mesh_of 1)" ;;
+    5) echo "--max-restarts 1000 --checkpoint.peer_copy_interval 1 $(mesh_of 1)" ;;
     6) echo "--max-restarts 1000 $(mesh_of 4)" ;;
     7) echo "--max-restarts 1000 $(mesh_of 3)" ;;
     esac

@@ -68,6 +68,49 @@ ends 0 && unique_steps "$folder" && [ "$(losses "$folder/metrics.jsonl" | wc -l)
     [ -d "$(echo "$folder"/before-*)" ] && grep -q 'the process of the ranks was ended by SIGKILL' "$dir/err"
 ok rank_threads_restart_and_resume_never_holds_once
 
+# ---- copies in the supervisor's memory: no disk ----
+no_disk="--checkpoint.interval 1000000 --checkpoint.peer_copy_interval 7"
+supervise "$dir/copies" 5 $four --training.steps 400 $no_disk
+running $((30 + $(random) % 50))
+kill_rank $((1 + $(random) % 4))
+until_true said 'is done .* s after the failure'
+sed -n 's/.*supervisor\] \(step [0-9]* is done .*\)/# from a copy: \1/p' "$folder.err"
+kill_rank $((1 + $(random) % 4))
+ends 0 && losses "$dir/four/metrics.jsonl" >"$dir/a" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" &&
+    [ "$(hash_of "$folder/checkpoint/step-400")" = "$(hash_of "$dir/four/checkpoint/step-400")" ] && [ "$(cd "$folder/checkpoint" && echo step-*)" = step-400 ]
+ok restarts_from_copies_change_no_bit
+from=$(sed -n 's/.*; restart 1 of 5 from step \([0-9]*\)$/\1/p' "$dir/err")
+[ $((from % 7)) -eq 0 ] && [ "$from" -gt 0 ] && grep -q "resumed from the supervisor's copy of step $from, next is step $((from + 1))" "$dir/err" &&
+    [ "$(start_of 1.from_step)" -eq "$from" ]
+ok the_newest_copy_is_taken
+local="--comm.backend local --nproc 2 --training.local_batch_size 2"
+supervise "$dir/local-copies" 5 $local --training.steps 200 $no_disk --activation_checkpoint.mode full --training.skip_nonfinite true
+running 20
+kill_rank 1
+ends 0
+good=$?
+train "$dir/local-whole" $local --training.steps 200 $no_disk --activation_checkpoint.mode full --training.skip_nonfinite true
+folder=$dir/local-copies
+losses "$dir/local-whole/metrics.jsonl" >"$dir/a"
+[ $good -eq 0 ] && grep -q "resumed from the supervisor's copy" "$folder.err" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 200 ] &&
+    grep -q 'W checkpoint\] checkpoint.peer_copy_interval has no effect: copies belong to a supervisor' "$dir/err"
+ok rank_threads_have_copies
+# Copies that were damaged are noticed, and the checkpoint is taken.
+supervise "$dir/flip" 5 --nproc 2 --comm.backend shm $long --checkpoint.interval 20 --checkpoint.peer_copy_interval 3
+running 60 && until_true saved_past 40
+kill -STOP $(ranks "$folder")
+for fd in $(find /proc/$pid/fd -lname '/memfd:copies*'); do
+    size=$(stat -L -c %s "$fd")
+    for at in 4096 $(((size + 4096) / 2)); do
+        head -c 8 /dev/urandom | dd of="$fd" bs=1 seek=$((at + 64)) conv=notrunc 2>/dev/null
+    done
+done
+kill_rank 1
+until_true said 'is done .* after the failure'
+kill -INT $pid
+ends 4 && grep -q 'resumed from .*/checkpoint/step-[0-9]*0, ' "$dir/err" && ! grep -q "resumed from the supervisor's" "$dir/err" && unique_steps "$folder"
+ok damaged_copies_are_not_taken
+
 # ---- the budget ----
 supervise "$dir/budget" 1 --nproc 2 $long --checkpoint.interval 1000000
 running 2
@@ -78,7 +121,9 @@ ends 1 && [ "$(errors | wc -l)" -eq 1 ] &&
     errors | grep -q '^ttrun: rank 0 (process [0-9]*) was ended by SIGKILL (9), out of memory?; given up after 1 restart, between which fewer than 100 steps were saved; the last failure: rank 1 '
 ok a_crash_loop_ends_with_the_first_cause
 supervise "$dir/refill" 1 --nproc 2 $long --checkpoint.interval 50
-until_true saved_past 100 && kill_rank 1 && until_true saved_past 250 && kill_rank 2 && until_true said 'is done' && kill -INT $pid
+until_true saved_past 100 && kill_rank 1
+from=$(sed -n 's/.*; restart 1 of 1 from step \([0-9]*\)$/\1/p' "$folder.err")
+until_true saved_past $((from + 100)) && kill_rank 2 && until_true said 'is done' && kill -INT $pid
 ends 4 && [ "$(grep -c '; restart 1 of 1 from step' "$dir/err")" -eq 2 ] && [ -z "$(errors)" ] && unique_steps "$folder"
 ok saved_steps_refill_the_budget
 
