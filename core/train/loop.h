@@ -62,8 +62,7 @@ typedef struct tt_loop {
     tt_shared_data *shared; /* NULL: the data belongs to this loop */
     tt_stream *stream;
     tt_saver *saver;  /* NULL: the run saves nothing */
-    bool keeps_peers; /* a supervisor keeps copies of the states */
-    tt_peer *peer;    /* NULL: none is open */
+    tt_peer *peer;    /* NULL: no supervisor keeps copies of the states */
     int64_t saved_ns; /* when the last save began, or the loop */
     /* commands from outside */
     tt_ctl *ctl;          /* rank 0; NULL: the folder takes no socket */
@@ -97,8 +96,7 @@ typedef struct tt_loop {
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since, samples_since;
     tt_log_sums since;
-    int64_t began_step, began_ns, began_tokens; /* of this process */
-    int64_t told_ns;    /* when tt_run_opts.stepped was called last; 0: never */
+    int64_t began_step, began_ns, began_tokens, told_ns; /* of this process */
     double most_memory; /* GiB: that of the rank with most of it, up to the step before */
     tt_times t;
     double peak_flops;
@@ -209,9 +207,7 @@ double tt_loop_job_lr(const tt_loop *l);
 bool tt_loop_has_own_lr(const tt_loop *l); /* `ttrun ctl` has set another one than the job's */
 bool tt_loop_has_own_converters(const tt_loop *l); /* likewise */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
-tt_trainer_state tt_loop_trainer_state(const tt_loop *l); /* after this step; without strings */
-tt_status tt_loop_follow_saver(tt_loop *l,
-                               tt_error *err); /* to another program; nothing is saved now */
+tt_status tt_loop_follow_saver(tt_loop *l, tt_error *err); /* to another program, between saves */
 tt_status tt_loop_save(tt_loop *l, bool model_only,
                        tt_error *err); /* with async_mode "disabled" returns when it is published */
 void tt_loop_wait_staged(tt_loop *l);  /* before the states that a save copies are written */

@@ -236,7 +236,7 @@ void tt_loop_peer_wait(tt_loop *l)
 bool tt_loop_peer_due(const tt_loop *l)
 {
     const int64_t every = l->s->core.checkpoint.peer_copy_interval;
-    return l->keeps_peers && l->step % every == 0 && l->step < l->steps && !l->stopped_by &&
+    return l->peer && l->step % every == 0 && l->step < l->steps && !l->stopped_by &&
            !tt_loop_has_own_converters(l);
 }
 
@@ -320,7 +320,7 @@ tt_status tt_loop_peer_load(tt_loop *l, int64_t saved, tt_trainer_state *st, boo
 {
     tt_peer *p = l->peer;
     *found = false;
-    if (!l->keeps_peers)
+    if (!p)
         return TT_OK;
     const bool open = !p->failed && open_program(l, p);
     int64_t step = open ? newest_of(p->head) : -1;
@@ -367,7 +367,6 @@ tt_status tt_loop_open_peer(tt_loop *l, tt_error *err)
                    : "copies belong to a supervisor: start with --max-restarts");
     if (!kept)
         return TT_OK;
-    l->keeps_peers = true;
     l->peer = peer_new(r->copies[rank]);
     return l->peer ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for copies of the states");
 }

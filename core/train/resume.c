@@ -457,7 +457,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     tt_trainer_state st;
     if (c->enable && l->o->resume) {
         const tt_status found = find_step(l, folder, &step, err);
-        TT_TRY(l->keeps_peers ? tt_agree(&l->rank.dist, found, err) : found);
+        TT_TRY(l->peer ? tt_agree(&l->rank.dist, found, err) : found);
         TT_TRY(tt_loop_peer_load(l, step, &st, &copied, err));
     }
     if (copied)

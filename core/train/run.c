@@ -146,7 +146,7 @@ static void tell_step(tt_loop *l)
     const int64_t now = tt_now_ns();
     if (!l->main || !l->o->stepped || (l->step > l->began_step + 1 && now - l->told_ns < TELL_NS))
         return;
-    l->told_ns = now;
+    l->told_ns = now; /* when the supervisor was told last */
     l->o->stepped(l->step);
 }
 

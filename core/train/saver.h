@@ -64,4 +64,8 @@ tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err);
 /* Waits until the save in flight is published. [collective] */
 tt_status tt_saver_finish(tt_saver *s, tt_error *err);
 
+struct tt_loop;
+/* save.c: the loop's part of a state after this step, without strings. */
+tt_trainer_state tt_loop_trainer_state(const struct tt_loop *l);
+
 #endif
