@@ -145,12 +145,20 @@ static bool open_program(tt_loop *l, tt_peer *p)
     return false;
 }
 
+static void wait_for_copy(tt_peer *p, const bool *what)
+{
+    pthread_mutex_lock(&p->lock);
+    while (*what)
+        pthread_cond_wait(&p->changed, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
 void tt_loop_peer_leave(tt_loop *l)
 {
     tt_peer *p = l->peer;
     if (!p || !p->exec)
         return;
-    tt_loop_peer_wait(l);
+    wait_for_copy(p, &p->busy);
     tt_exec_reader_free(p->reader);
     p->reader = NULL;
     unmap_copies(p);
@@ -219,14 +227,6 @@ static void *peer_thread(void *arg)
     return NULL;
 }
 
-static void wait_for_copy(tt_peer *p, const bool *what)
-{
-    pthread_mutex_lock(&p->lock);
-    while (*what)
-        pthread_cond_wait(&p->changed, &p->lock);
-    pthread_mutex_unlock(&p->lock);
-}
-
 void tt_loop_peer_wait(tt_loop *l)
 {
     if (l->peer)
@@ -269,6 +269,8 @@ tt_status tt_loop_peer_copy(tt_loop *l, tt_error *err)
     const tt_dist *d = &l->rank.dist;
     const int64_t t0 = tt_now_ns();
     int32_t none = 0;
+    TT_TRY(
+        tt_loop_written(l, err)); /* the run may go on from here: no line of metrics is missing */
     wait_for_copy(l->peer, &l->peer->busy);
     if (d->vt)
         TT_TRY(d->vt->all_reduce(d->all, &none, 1, TT_I32, TT_MAX, err));
@@ -376,7 +378,6 @@ void tt_loop_close_peer(tt_loop *l)
     tt_peer *p = l->peer;
     if (!p)
         return;
-    wait_for_copy(p, &p->busy);
     tt_loop_peer_leave(l);
     pthread_mutex_lock(&p->lock);
     p->quit = true;

@@ -462,6 +462,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     }
     if (copied)
         return resume_copy(l, &st);
+    tt_loop_peer_leave(l); /* another program may take over */
     if (step < 0) {
         TT_TRY(initial_load(l, err));
         return l->step ? TT_OK : tt_rank_start_copies(&l->rank, NULL, err);

@@ -111,6 +111,13 @@ kill -INT $pid
 ends 4 && grep -q 'resumed from .*/checkpoint/step-[0-9]*0, ' "$dir/err" && ! grep -q "resumed from the supervisor's" "$dir/err" && unique_steps "$folder"
 ok damaged_copies_are_not_taken
 
+# Another program takes over while copies are made; its states are those of the checkpoint.
+supervise "$dir/swap" 5 --nproc 2 --comm.backend shm --training.steps 120 --checkpoint.interval 20 --checkpoint.peer_copy_interval 1 \
+    --converters '[{"name": "float8", "recipe": "tensorwise", "from_step": 10}]'
+running 70 && until_true saved_past 40
+kill_rank 2
+ends 0 && grep -q 'resumed from .*/checkpoint/step-[0-9]*0, ' "$dir/err" && unique_steps "$folder" && [ "$(losses "$folder/metrics.jsonl" | wc -l)" -eq 120 ]
+ok copies_stop_where_converters_change
 # ---- the budget ----
 supervise "$dir/budget" 1 --nproc 2 $long --checkpoint.interval 1000000
 running 2
