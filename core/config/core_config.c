@@ -188,6 +188,7 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
     if (strcmp(c->flavor, "hf") == 0 && !c->hf_assets_path)
         return tt_job_fail(job, "model.flavor", err,
                            "\"hf\" takes the sizes from model.hf_assets_path, which is not set");
+    TT_TRY(check_not_zero(job, "checkpoint.interval", c->checkpoint.interval, err));
     if (c->checkpoint.keep_latest_k == 1)
         return tt_job_fail(
             job, "checkpoint.keep_latest_k", err,
@@ -266,6 +267,14 @@ static tt_status common_options(tt_job *job, const char *name, const char *key,
         if (!is_in(own, t->options[i].name))
             rows[n++] = t->options[i];
     return tt_job_section(job, key, rows, n, sizeof *rows, ignore, out, err);
+}
+
+const char *tt_checkpoint_off(const tt_checkpoint_config *c)
+{
+    return !c->enable                 ? "checkpoint.enable is false"
+           : c->load_only             ? "checkpoint.load_only is true"
+           : c->interval == INT64_MIN ? "checkpoint.interval is null"
+                                      : NULL;
 }
 
 tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,

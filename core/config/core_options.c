@@ -328,23 +328,28 @@ static const tt_option checkpoint_options[] = {
          .aliases = "enable_checkpoint"),
     STRING(checkpoint, folder, "\"checkpoint\"",
            "folder of the checkpoints, below dump_folder unless absolute"),
-    INT(checkpoint, interval, "500", 1, 1e12,
-        "steps, seconds or epochs from one save to the next; the last step is always saved"),
+    INT(checkpoint, interval, "500", -1, 1e12,
+        "steps, seconds or epochs from one save to the next; the last step is always saved; -1 = "
+        "only the last step; null = nothing is saved, as with load_only",
+        .flags = TT_OPT_NULLABLE),
     CHOICE(
         checkpoint, interval_type, "\"steps\"", TT_CHOICES(TT_INTERVALS),
         "what interval counts; seconds are those of rank 0's clock, and all ranks save after the "
         "same step; epochs: after the step that takes an epoch's last sample"),
     BOOL(checkpoint, enable_first_step_checkpoint, "false", "save after step 1, too"),
     CHOICE(checkpoint, async_mode, "\"async\"", TT_CHOICES(TT_ASYNC_MODES),
-           "write in the background while training continues; async_with_pinned_mem is the same "
-           "as async"),
+           "write in the background while training continues, by a thread of each rank; "
+           "async_with_pinned_mem is the same as async"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     INT(checkpoint, keep_every, "0", 0, 1e12,
-        "snapshots: steps that are multiples of this are never removed, and keep_latest_k does not "
-        "count them; 0 = none"),
+        "steps that are multiples of this are never removed, and keep_latest_k does not count "
+        "them; 0 = none"),
+    INT(checkpoint, snapshot_interval, "0", 0, 1e12,
+        "steps from one snapshot to the next: a checkpoint between those of interval, of which "
+        "only the newest is kept and which keep_latest_k does not count; 0 = none"),
     FLOAT(checkpoint, keep_gb, "0", 0, 1e9,
           "limit on all checkpoints together in GB: after a save the oldest are removed until they "
-          "fit, but no snapshot and not the step just saved, for which the disk needs room "
+          "fit, but none of keep_every and not the step just saved, for which the disk needs room "
           "beside; 0 = none"),
     CHOICE(
         checkpoint, on_error, "\"stop\"", TT_CHOICES(TT_ON_ERRORS),
@@ -355,6 +360,10 @@ static const tt_option checkpoint_options[] = {
         "shell command that rank 0 runs after each save: $1 is the folder of the step, $2 and so "
         "on its files. The next save waits for it; if it fails, a line says so",
         .flags = TT_OPT_NULLABLE),
+    INT(checkpoint, save_timeout_seconds, "3000", 0, 1e9,
+        "how long the next save, and the end of the run, wait for a save that does not get on; "
+        "then the run ends, or goes on without it (on_error). after_save is ended after as long; "
+        "0 = no limit"),
     BOOL(checkpoint, load_only, "false", "resume from checkpoints, but save none"),
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from if no checkpoint is resumed: a step folder, a run's folder (its "
@@ -401,8 +410,9 @@ static const tt_option checkpoint_options[] = {
         "these steps are saved as checkpoints first, and training goes on meanwhile; 0 = none"),
     INT(checkpoint, hf_keep, "0", 0, 1e6, "newest Hugging Face folders kept; 0 = all"),
     CHOICE(checkpoint, export_dtype, "\"auto\"", TT_CHOICES(TT_EXPORT_DTYPES),
-           "dtype of an exported Hugging Face folder; auto: that of the folder that the model came "
-           "from, else float32"),
+           "dtype of an exported Hugging Face folder, and of the weights that last_save_model_only "
+           "saves; auto: of a Hugging Face folder that of the folder that the model came from, "
+           "else float32; of weights their own"),
 };
 
 static const tt_option validation_options[] = {

@@ -128,7 +128,9 @@ typedef struct tt_checkpoint_config {
     tt_export_dtype export_dtype;
     tt_interval interval_type;
     tt_on_error on_error;
-    int64_t interval, keep_latest_k, keep_every, load_step, hf_interval, hf_keep;
+    int64_t interval; /* -1: only the last step is saved; INT64_MIN (null): none is */
+    int64_t keep_latest_k, keep_every, snapshot_interval, load_step, hf_interval, hf_keep;
+    int64_t save_timeout_seconds;
     double keep_gb; /* GB of 10^9 bytes */
 } tt_checkpoint_config;
 
@@ -230,6 +232,8 @@ tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_ba
                                    tt_error *err);
 /* The keys that every converter has, at key ("converters[0]"). own: the names of the plugin's own
  * options, NULL-terminated; a key among them is the plugin's. */
+/* The key that says that nothing is saved, and its value; NULL: something is. */
+const char *tt_checkpoint_off(const tt_checkpoint_config *c);
 tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
                                     tt_converter_config *out, tt_error *err);
 /* The options of a section with a dataloader that every dataloader has. */

@@ -498,6 +498,10 @@ tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
     if (!c->enable)
         return tt_job_fail(s->job, key, err,
                            "nothing is saved while checkpoint.enable is false; set it to true");
+    if (c->interval == INT64_MIN)
+        return tt_job_fail(s->job, key, err,
+                           "nothing is saved while checkpoint.interval is null; -1 saves the last "
+                           "step alone");
     if (!tt_setup_model_hf(s->model.component))
         return tt_job_fail(s->job, key, err, "model %s cannot be exported in Hugging Face's format",
                            s->model.name);

@@ -127,6 +127,7 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
         return TT_OK;
     tt_status s = TT_OK;
     if (l->main) {
+        tt_losses_add(&l->losses, (tt_step_loss){l->known_step, l->loss, l->loss_max});
         print_line(l, &r);
         if (l->has_progress && !l->progress.tty)
             l->progress.drawn_ns = tt_now_ns(); /* the logged line shows the same */

@@ -3,6 +3,7 @@
 #define TT_LOOP_H
 #include "train/console.h"
 #include "train/ctl.h"
+#include "train/losses.h"
 #include "train/saver.h"
 #include "train/swap.h"
 #include "train/train.h"
@@ -94,6 +95,8 @@ typedef struct tt_loop {
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since, samples_since;
     tt_log_sums since;
+    tt_losses losses;
+    double trained_before; /* seconds, of the starts of the run before this one */
     int64_t began_step, began_ns, began_tokens; /* of this process */
     double most_memory; /* GiB: that of the rank with most of it, up to the step before */
     tt_times t;
@@ -149,6 +152,7 @@ size_t tt_loop_numbers(tt_loop *l);                    /* into l->metrics; retur
 double tt_loop_memory_gib(void);                       /* the most of this process */
 double tt_loop_tps(const tt_loop *l);                  /* per rank, since the last logged step */
 double tt_loop_seconds_left(const tt_loop *l);
+double tt_loop_train_seconds(const tt_loop *l); /* of all starts of the run */
 void tt_loop_say_end(const tt_loop *l);
 /* log.c */
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
@@ -199,26 +203,23 @@ int64_t tt_loop_step_samples(const tt_loop *l); /* of the next step's global bat
 void tt_loop_tell_epoch(tt_loop *l);            /* logs that an epoch began */
 /* validate.c: clears validation_due, unless a stop signal interrupts the validation. */
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
-/* save.c */
+/* save.c: with async_mode "disabled" tt_loop_save returns when the step is published */
 const char *tt_loop_step_folders(const tt_loop *l, tt_arena *a);
 double tt_loop_job_lr(const tt_loop *l);
 bool tt_loop_has_own_lr(const tt_loop *l); /* `ttrun ctl` has set another one than the job's */
 bool tt_loop_has_own_converters(const tt_loop *l); /* likewise */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
-tt_status tt_loop_follow_saver(tt_loop *l,
-                               tt_error *err); /* to another program; nothing is saved now */
-tt_status tt_loop_save(tt_loop *l, bool model_only,
-                       tt_error *err); /* with async_mode "disabled" returns when it is published */
-void tt_loop_wait_staged(tt_loop *l);  /* before the states that a save copies are written */
-tt_status tt_loop_save_progress(tt_loop *l, int32_t all,
-                                tt_error *err); /* all: the maximum of the ranks' tt_saver_poll() */
+tt_status tt_loop_follow_saver(tt_loop *l, tt_error *err); /* to another program */
+tt_status tt_loop_save(tt_loop *l, bool model_only, bool snapshot, tt_error *err);
+void tt_loop_wait_staged(tt_loop *l); /* before the states that a save copies are written */
+tt_status tt_loop_save_progress(tt_loop *l, int32_t all, tt_error *err); /* of tt_saver_poll() */
 /* Between the batches of a validation: a save that all ranks have written is published. [collective] */
 tt_status tt_loop_save_meanwhile(tt_loop *l, tt_error *err);
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);
 /* Also with checkpoint.on_error "continue" the last save of a run must succeed. */
 tt_status tt_loop_finish_last_save(tt_loop *l, tt_error *err);
-bool tt_loop_save_due(const tt_loop *l);  /* after this step, by its number */
-bool tt_loop_save_time(const tt_loop *l); /* by this rank's clock */
+bool tt_loop_save_due(const tt_loop *l, bool *snapshot); /* by the number of this step */
+bool tt_loop_save_time(const tt_loop *l);                /* by this rank's clock */
 /* export.c: rank 0 writes the last step, which is saved, to hf/step-N, if the job asks for it.
  * replace: also if that folder exists and is newer than the step. */
 tt_status tt_loop_save_last_hf(tt_loop *l, bool replace, tt_error *err);

@@ -50,6 +50,11 @@ double tt_loop_seconds_left(const tt_loop *l)
     return per_step * (double)(l->steps - l->known_step);
 }
 
+double tt_loop_train_seconds(const tt_loop *l)
+{
+    return l->trained_before + (l->began_ns ? tt_seconds_since(l->began_ns) : 0);
+}
+
 /* Means since the last logged step. */
 static void add_means(tt_loop *l, size_t *n)
 {
@@ -118,6 +123,7 @@ size_t tt_loop_numbers(tt_loop *l)
     metric_add(l, &n, "time/comm_exposed", l->t.comm / steps);
     metric_add(l, &n, "time/checkpoint", l->t.checkpoint / steps);
     metric_add(l, &n, "time/left", tt_loop_seconds_left(l));
+    metric_add(l, &n, "time/train", tt_loop_train_seconds(l));
     return n;
 }
 

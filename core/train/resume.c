@@ -304,6 +304,9 @@ static tt_status take_state(tt_loop *l, const char *at, const tt_trainer_state *
     l->samples_seen = x->dataloader ? 0 : st->samples_seen;
     l->loss = st->last_loss;
     l->since = x->train_state ? (tt_log_sums){0} : st->since;
+    l->trained_before = x->train_state ? 0 : st->train_seconds;
+    if (!x->train_state)
+        tt_losses_resume(&l->losses, st);
     l->optimizer_from = x->optimizer ? step : step - (st->step - st->optimizer_from);
     l->schedule_from = x->lr_scheduler ? step : step - (st->step - st->schedule_from);
     resume_rate(l, st);
@@ -319,6 +322,7 @@ static tt_status continue_other(tt_loop *l, const char *at, tt_error *err)
 {
     tt_trainer_state st;
     const left_out x = excluded(l);
+    const int64_t t0 = tt_now_ns();
     if (!tt_path_exists(tt_path_join(l->rank.arena, at, "trainer.json")))
         return TT_FAIL(err, TT_EINVAL,
                        "%s has no trainer.json, so there are only weights to load: leave out "
@@ -328,8 +332,8 @@ static tt_status continue_other(tt_loop *l, const char *at, tt_error *err)
     TT_TRY(take_state(l, at, &st, &x, err));
     if (!l->main)
         return TT_OK;
-    tt_log(TT_INFO, "checkpoint", "continues from %s, next is step %lld", at,
-           (long long)l->step + 1);
+    tt_log(TT_INFO, "checkpoint", "continues from %s, next is step %lld (loaded in %.2f s)", at,
+           (long long)l->step + 1, tt_seconds_since(t0));
     print_differences(l, &st, "", TT_INFO, "differs from the job that wrote it");
     return TT_OK;
 }
@@ -373,6 +377,7 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);
     path = newest_of_run(l, path);
     tt_error why = {0};
+    const int64_t t0 = tt_now_ns();
     if (!l->s->core.checkpoint.initial_load_model_only) {
         TT_TRY(check_whole_folder(l, "a whole state (checkpoint.initial_load_model_only)", err));
         if (continue_other(l, path, &why) == TT_OK)
@@ -394,7 +399,8 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     if (!l->main)
         return TT_OK;
-    tt_log(TT_INFO, "checkpoint", "weights: %s%s", path, hf ? " (Hugging Face's)" : "");
+    tt_log(TT_INFO, "checkpoint", "weights: %s%s, loaded in %.2f s", path,
+           hf ? " (Hugging Face's)" : "", tt_seconds_since(t0));
     tt_trainer_state st;
     if (!hf && tt_ckpt_read_state(path, l->rank.arena, &st, &why) == TT_OK)
         print_differences(l, &st, "model.args.", TT_WARN,
@@ -431,6 +437,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
     const char *folder = tt_loop_step_folders(l, l->rank.arena);
     int64_t step = -1;
+    const int64_t t0 = tt_now_ns();
     left_out x;
     if (c->enable && l->o->resume)
         TT_TRY(find_step(l, folder, &step, err));
@@ -447,7 +454,8 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     l->validation_due = st.validation_due && l->s->has_validation;
     if (!l->main)
         return TT_OK;
-    tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld", at, (long long)step + 1);
+    tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld (loaded in %.2f s)", at,
+           (long long)step + 1, tt_seconds_since(t0));
     print_differences(l, &st, "", TT_INFO, "differs from the job that wrote it");
     return TT_OK;
 }

@@ -29,11 +29,11 @@ typedef struct rank_thread {
     int rank;
 } rank_thread;
 
-static tt_status save_step(tt_loop *l, bool model_only, tt_error *err)
+static tt_status save_step(tt_loop *l, bool model_only, bool snapshot, tt_error *err)
 {
     l->save_asked = false;
     TT_TRY(tt_loop_written(l, err)); /* metrics are on disk before the checkpoint */
-    return tt_loop_save(l, model_only, err);
+    return tt_loop_save(l, model_only, snapshot, err);
 }
 
 /* Validates after a step. *saved: its checkpoint says that the validation is due. If a stop interrupts the
@@ -43,7 +43,7 @@ static tt_status validate_step(tt_loop *l, bool saved, tt_error *err)
     TT_TRY(tt_loop_validate(l, err));
     if (l->validation_due) { /* interrupted */
         TT_TRY(tt_loop_exchange(l, false, err));
-        return l->saver && !saved && l->stopped_by ? save_step(l, false, err) : TT_OK;
+        return l->saver && !saved && l->stopped_by ? save_step(l, false, false, err) : TT_OK;
     }
     if (!l->saver || !l->main)
         return TT_OK;
@@ -55,20 +55,20 @@ static tt_status validate_step(tt_loop *l, bool saved, tt_error *err)
 
 /* The end of a step: saves and validates if either is due, in this order, so that what happens during a
  * validation costs no step. Weights alone are saved only when nothing is left to do. */
-static tt_status conclude(tt_loop *l, bool save, tt_error *err)
+static tt_status conclude(tt_loop *l, bool save, bool snapshot, tt_error *err)
 {
     const bool at_end = l->step == l->steps, due = l->validation_due;
     const bool model_only = at_end && l->s->core.checkpoint.last_save_model_only;
     const bool saves = l->saver && (save || l->save_asked || l->stopped_by);
     if (saves)
-        TT_TRY(save_step(l, model_only && !due, err));
+        TT_TRY(save_step(l, model_only && !due, snapshot && !l->save_asked && !l->stopped_by, err));
     if (due && !l->stopped_by)
         TT_TRY(validate_step(l, saves, err));
     if (!l->saver)
         return TT_OK;
     const bool last = at_end && !l->validation_due;
     if (last && due && model_only)
-        TT_TRY(save_step(l, true, err));
+        TT_TRY(save_step(l, true, false, err));
     if (last || l->stopped_by)
         TT_TRY(tt_loop_finish_last_save(l, err));
     tt_loop_answer_save(l);
@@ -97,13 +97,14 @@ static bool must_settle(const tt_loop *l, bool save)
 static tt_status after_step(tt_loop *l, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
-    const bool save = tt_loop_save_due(l);
+    bool snapshot = false;
+    const bool save = tt_loop_save_due(l, &snapshot);
     l->validation_due = l->s->has_validation && tt_loop_due(l, l->step, c->validation.freq);
     TT_TRY(tt_loop_exchange(l, true, err));
     if (must_settle(l, save))
         TT_TRY(publish_on_nan(l, tt_loop_settle(l, err)));
     const bool saves = l->saver && (save || l->save_asked);
-    TT_TRY(conclude(l, save, err));
+    TT_TRY(conclude(l, save, snapshot, err));
     if (l->step == l->steps || l->stopped_by)
         return TT_OK;
     if (tt_swap_due(l) || (l->swaps_now && !saves))
@@ -126,13 +127,13 @@ static tt_status save_seed(tt_loop *l, tt_error *err)
 {
     const char *key = "checkpoint.create_seed_checkpoint";
     if (!l->saver)
-        return tt_job_fail(l->s->job, key, err,
-                           "nothing is saved (checkpoint.enable, checkpoint.load_only)");
+        return tt_job_fail(l->s->job, key, err, "nothing is saved: %s",
+                           tt_checkpoint_off(&l->s->core.checkpoint));
     if (l->step)
         return tt_job_fail(l->s->job, key, err,
                            "this run is at step %lld already: start in another dump_folder",
                            (long long)l->step);
-    TT_TRY(tt_loop_save(l, true, err));
+    TT_TRY(tt_loop_save(l, true, false, err));
     return tt_loop_finish_last_save(l, err);
 }
 
@@ -156,7 +157,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
                        tt_loop_stop_name(l->stopped_by), (long long)first);
     if (l->validation_due) /* the step that the run resumes from is saved */
-        TT_TRY(conclude(l, false, err));
+        TT_TRY(conclude(l, false, false, err));
     if (!l->step && l->s->has_validation && l->s->core.validation.at_start)
         TT_TRY(validate_first(l, err));
     if (l->stopped_by)
@@ -197,6 +198,7 @@ static tt_status loop(tt_loop *l, tt_error *err)
 static tt_status loop_start(tt_loop *l, tt_error *err)
 {
     int64_t since = tt_now_ns();
+    TT_TRY(l->main ? tt_losses_open(&l->losses, err) : TT_OK);
     TT_TRY(tt_loop_open_data(l, err));
     tt_loop_say_phase(l, "data opened", &since);
     TT_TRY(tt_rank_init_params(&l->rank, err));
@@ -302,8 +304,20 @@ static void close_log(const tt_dist *d, tt_status s, const tt_error *err)
     tt_log_file_close(d->rank);
 }
 
+/* stuck: the saver's thread may still read the states. The end of the process frees them. */
+static void close_rank(tt_loop *l, tt_status s, bool stuck)
+{
+    l->rank.failed = s != TT_OK && s != TT_ESIGNAL;
+    tt_losses_close(&l->losses);
+    if (stuck)
+        return;
+    tt_rank_close(&l->rank);
+    tt_swap_close(l);
+}
+
 static tt_status run_rank(world *w, int rank, tt_error *err)
 {
+    bool stuck = false;
     tt_loop *l = calloc(1, sizeof *l);
     tt_dist d = {.world = 1};
     if (!l) {
@@ -346,21 +360,20 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         tt_loop_close_ctl(l, s, err);
         tt_swap_drop(l);
         tt_loop_close_profile(l);
-        tt_saver_free(l->saver);
+        stuck = !tt_saver_free(l->saver);
         tt_loop_close_hooks(l, s, err);
         record_end(l, s, err);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
-        l->rank.failed = s != TT_OK && s != TT_ESIGNAL;
-        tt_rank_close(&l->rank);
-        tt_swap_close(l);
+        close_rank(l, s, stuck);
     } else if (d.vt) {
         rank_fail(&d, s, err);
     }
     close_log(&d, s, err);
     if (w->threads)
         tt_dist_leave(&d);
-    free(l);
+    if (!stuck)
+        free(l);
     return s;
 }
 

@@ -45,10 +45,13 @@ static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers
                            : t[i].param && t[i].param->codes ? tt_codes_tensor(a, t[i].param)
                                                              : t[i].name;
         to_piece(&t[i], name, &p[k++]);
+        p[k - 1].exact = t[i].suffix || (t[i].param && t[i].param->absmax_of);
     }
     for (size_t i = 0; i < n_more; i++)
-        if (optimizer || !is_of_optimizer(more[i].name))
+        if (optimizer || !is_of_optimizer(more[i].name)) {
             to_piece(&more[i], more[i].name, &p[k++]);
+            p[k - 1].exact = true;
+        }
     *out = p;
     return k;
 }

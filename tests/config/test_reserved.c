@@ -157,6 +157,13 @@ static void test_reserved_values_are_ours(void **state)
     const char *text = notices(*state, "{}", pairs, &c);
     assert_string_equal(text, "--training.mixed_precision_param: \"bf16\" is taken as "
                               "\"bfloat16\"\n");
+    const char *const any_case[] = {"checkpoint.async_mode", "Async_With_pinned_mem", NULL},
+                      *const as_ours[] = {"checkpoint.async_mode", "async", NULL};
+    text = notices(*state, "{}", any_case, &c);
+    assert_string_equal(text, "--checkpoint.async_mode: \"Async_With_pinned_mem\" is taken as "
+                              "\"async_with_pinned_mem\"\n");
+    assert_int_equal(c.checkpoint.async_mode, TT_ASYNC_PINNED);
+    assert_string_equal(notices(*state, "{}", as_ours, &c), "");
     tt_job *job = must_load(*state, "{\"lr_scheduler\": {\"name\": \"cosine\"}}", NULL);
     const char *name = NULL, *type = NULL;
     assert_int_equal(tt_job_string(job, "lr_scheduler.name", NULL, &name, NULL), TT_OK);

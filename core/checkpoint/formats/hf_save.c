@@ -311,8 +311,12 @@ tt_status tt_hf_purge(const char *hf_folder, int64_t keep, tt_error *err)
     tt_status s = tt_folder_names(a, hf_folder, is_step, &names, &n, err);
     if (s == TT_OK && n > 0)
         qsort(names, n, sizeof *names, newest_first);
-    for (size_t i = (size_t)keep; s == TT_OK && i < n; i++)
+    for (size_t i = (size_t)keep; s == TT_OK && i < n; i++) {
         s = tt_step_remove(a, hf_folder, tt_step_of_name(names[i], NULL), err);
+        if (s == TT_OK)
+            tt_log(TT_INFO, "checkpoint", "removed %s/%s (checkpoint.hf_keep)", hf_folder,
+                   names[i]);
+    }
     tt_arena_free(a);
     return s;
 }
