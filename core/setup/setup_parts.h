@@ -28,6 +28,7 @@ typedef struct tt_model_shape {
     const tt_graph *described;
     int n_blocks;
     int64_t kv_heads;    /* the gcd over all layers; 0: there are none */
+    int64_t experts;     /* likewise */
     const char **blocks; /* [n_blocks]: "model.layers.3" */
     const char **head;   /* [n_head]: parameters that are read only after the last block */
     size_t n_head;
