@@ -112,6 +112,7 @@ tt_status tt_report_load(const char *folder, tt_arena *a, tt_run_report *out, tt
                        folder);
     out->facts = read_json(facts, a, out);
     read_metrics(metrics, a, out);
+    out->experts.last = read_json(tt_path_join(a, out->folder, "experts.json"), a, out);
     const char *traces = job_string(out, "profiling", "save_traces_folder");
     traces = tt_path_join(a, out->folder, traces ? traces : "profile");
     read_ops(tt_path_join(a, traces, "ops.jsonl"), a, out);

@@ -427,6 +427,7 @@ static void print_run(const tt_run_report *r, bool alone, tt_str *o)
     tt_str_add(o, "</div>\n");
     print_pipeline(r, o);
     tt_report_recomputed(r, o);
+    tt_report_experts(r, o);
     print_ops(r, o);
     print_job(r, o);
     print_checkpoints(r, o);

@@ -49,10 +49,20 @@ typedef struct tt_op_row {
     double calls, seconds, flops, bytes, bound_s;
 } tt_op_row;
 
+/* Of models with experts (experts.c). */
+typedef struct tt_expert_report {
+    const char **layers;
+    size_t n_layers, n;                       /* n: logged steps */
+    double *steps, *mean_most, *mean_entropy; /* [n] */
+    double *most;        /* [n, layers]: the busiest expert's tokens over the mean */
+    const tt_json *last; /* experts.json, or NULL */
+} tt_expert_report;
+
 typedef struct tt_run_report {
     const char *folder, *name;
     const tt_json *facts; /* run.json, or NULL */
     tt_metric_rows train, validation;
+    tt_expert_report experts;
     int64_t bad_lines; /* of metrics.jsonl */
     tt_op_row *ops;
     size_t n_ops;
@@ -88,6 +98,9 @@ void tt_report_cell(tt_str *o, double v, int decimals); /* of a table; NaN: a da
 void tt_report_drawing(const char *svg, tt_str *o);
 /* recomputed.c: which activations the backward computes again, by layers. */
 void tt_report_recomputed(const tt_run_report *r, tt_str *o);
+/* experts.c */
+void tt_report_experts_read(const char *text, size_t n, tt_arena *a, tt_expert_report *out);
+void tt_report_experts(const tt_run_report *r, tt_str *out);
 /* compare.c: the numbers of several runs, and the keys of their jobs that differ. */
 void tt_report_runs_table(const tt_run_report *runs, size_t n, tt_str *out);
 void tt_report_differences(const tt_run_report *runs, size_t n, tt_str *out);
