@@ -438,6 +438,11 @@ static const tt_option metrics_options[] = {
         "when a sink cannot write a record: continue without that sink after a line, or stop the "
         "run"),
     BOOL(metrics, enable_tensorboard, "true", "write TensorBoard event files below dump_folder/tb"),
+    BOOL(
+        metrics, log_experts, "true",
+        "of models with experts, in each layer: the largest number of tokens of an expert over the "
+        "mean of all experts, and the entropy of their shares from 0 (one has all) to 1 (all have "
+        "the same); of a step's whole batch"),
     BOOL(metrics, enable_progress_bar, "true",
          "draw a bar while training, or write lines of progress if stderr is not a terminal"),
 };

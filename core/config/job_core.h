@@ -140,7 +140,7 @@ typedef struct tt_validation_config {
 
 typedef struct tt_metrics_config {
     int64_t log_freq, lag;
-    bool enable_tensorboard, enable_progress_bar;
+    bool enable_tensorboard, enable_progress_bar, log_experts;
     tt_on_error on_error;
 } tt_metrics_config;
 

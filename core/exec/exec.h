@@ -56,6 +56,8 @@ void tt_exec_succeed(tt_exec *x);
 /* For a program that decodes: how many tokens the next calls have, and how many picked ones. */
 void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked);
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value); /* for the next section */
+/* The elements of a metric with dims, f64, likewise; NULL: other ranks have it. */
+const double *tt_exec_metric_list(const tt_exec *x, const char *name);
 double tt_exec_metric(const tt_exec *x, const char *name); /* as the last epilogue that the host
                                                               waited for left it */
 

@@ -32,6 +32,7 @@ typedef struct tt_builder_opts {
     int64_t alignment;       /* of the program's memory; 0: TT_ALIGNMENT */
     int64_t line;            /* as in tt_graph */
     bool force_load_balance; /* debug.moe_force_load_balance */
+    bool log_experts;        /* metrics.log_experts */
     int64_t length;          /* tokens of the longest sequence; 0: of each sequence of `tokens` */
     /* Does the backend have a kernel for this op? An op without one is decomposed. NULL: it has all. */
     bool (*has_kernel)(void *user, const char *op);

@@ -67,7 +67,8 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
                                       "tps_counted",
                                       "mem_gib_most",
                                       "eta_s",
-                                      "lr_groups"};
+                                      "lr_groups",
+                                      "experts"};
     for (size_t i = 0; i < TT_COUNT(own); i++)
         if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i]))) {
             tt_builder_fail(

@@ -3,6 +3,7 @@
 #define TT_GRAPH_H
 #include "base/base.h"
 #include "graph/builder_opts.h"
+#include "graph/experts.h"
 #include "graph/op.h"
 #include "graph/state.h"
 #include "graph/when.h"
@@ -92,9 +93,10 @@ typedef struct tt_metric_entry {
 
 typedef struct tt_buffer_entry {
     tt_state *state;
-    tt_value *stat; /* f32, of one micro-batch */
-    tt_state *sum;  /* the sum over micro-batches, or the maximum */
-    bool max;
+    tt_value *stat; /* of one micro-batch: f32, f64 of a sum */
+    tt_state *sum;  /* the sum over micro-batches, or the maximum; NULL: `load` has it */
+    int load;       /* 1 + the index in tt_graph.loads, whose counts are the statistic; 0: none */
+    bool max, whole_sum; /* whole_sum: fn gets the sum, not the mean */
     tt_buffer_fn fn;
     void *user;
 } tt_buffer_entry;
@@ -126,6 +128,7 @@ struct tt_graph {
     TT_VEC(tt_loss_entry) losses;    /* auxiliary terms of the loss */
     TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
     TT_VEC(tt_buffer_entry) buffer_updates;
+    TT_VEC(tt_expert_load) loads; /* of the layers with experts */
     int n_blocks;
     const int *block_stage; /* by block; NULL: one stage */
     tt_value *loss;         /* per-token loss, f32 [tokens] */

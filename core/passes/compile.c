@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → convert_tidy → narrow →
+/* The order of the passes. Training: describe → place → metrics → expert_loads → chunk (mark) → autodiff → convert → convert_tidy → narrow →
  * merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
  * rope_fusion → async_tp → overlap → offload → offload_values. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
@@ -51,6 +51,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .precision = o->precision,
                              .context = o->context,
                              .force_load_balance = o->force_load_balance,
+                             .log_experts = o->log_experts && o->mode == TT_MODE_TRAIN,
                              .alignment = o->alignment,
                              .has_kernel = o->has_kernel,
                              .supports = o->supports,
@@ -125,6 +126,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
             tt_pass_chunk_check(g, &co);
         return TT_OK;
     }
+    TT_TRY(tt_pass_expert_loads(b, err));
     TT_TRY(tt_pass_buffer_sums(b, err));
     TT_TRY(tt_pass_autodiff(b, &o->autodiff, err));
     TT_TRY(dump(c, g, "autodiff", err));

@@ -42,6 +42,7 @@ typedef struct tt_compile_opts {
     tt_precision precision;
     tt_context context;
     bool force_load_balance; /* debug.moe_force_load_balance */
+    bool log_experts;        /* metrics.log_experts */
     int64_t alignment;       /* of the program's memory; 0 = 64 */
     /* the optimizer, for TRAIN */
     tt_update_opts update;

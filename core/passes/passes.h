@@ -66,6 +66,8 @@ int64_t tt_decode_positions(const tt_graph *described);
 
 /* ---- metrics: of a placed forward (loss sum, loss_max), summed over micro-batches ---- */
 tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
+/* expert_loads.c: sums the slots of each expert in the forward; before buffer_sums, which they serve. */
+tt_status tt_pass_expert_loads(tt_builder *b, tt_error *err);
 /* buffers.c: sums the statistics of buffers in the forward; updates the buffers. */
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);

@@ -446,6 +446,7 @@ static tt_update_opts update_opts(const tt_setup *s)
 static void debug_opts(const tt_setup *s, tt_compile_opts *o)
 {
     o->force_load_balance = s->core.debug.moe_force_load_balance;
+    o->log_experts = s->core.metrics.log_experts;
     o->no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan;
 }
 

@@ -10,6 +10,7 @@
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
+    tt_loop_experts_open(l);
     const tt_metrics_env me = {sizeof me, s->core.dump_folder, l->step, l->validation_due};
     for (size_t i = 0; i < s->graph->metrics.n; i++)
         if (strncmp(s->graph->metrics.items[i].name, "losses/", 7) == 0)
@@ -21,8 +22,8 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
         l->sinks[l->n_sinks++] = k;
     }
     if (l->n_sinks)
-        TT_TRY(tt_writer_new(l->sinks, l->n_sinks, s->core.metrics.on_error == TT_ON_ERROR_CONTINUE,
-                             &l->writer, err));
+        TT_TRY(tt_writer_new(l->sinks, l->n_sinks, l->experts.most_metrics,
+                             s->core.metrics.on_error == TT_ON_ERROR_CONTINUE, &l->writer, err));
     return TT_OK;
 }
 
@@ -120,7 +121,7 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
     const tt_metrics_record r = {.struct_size = sizeof r,
                                  .step = l->known_step,
                                  .wall_time = tt_wall_seconds(),
-                                 .metrics = l->metrics,
+                                 .metrics = l->experts.metrics,
                                  .n_metrics = n};
     TT_TRY(tt_loop_hooks_after(l, &r, err));
     if (!logged)
@@ -131,6 +132,8 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
         if (l->has_progress && !l->progress.tty)
             l->progress.drawn_ns = tt_now_ns(); /* the logged line shows the same */
         s = send(l, &r, err);
+        if (s == TT_OK)
+            s = tt_loop_experts_write(l, false, err);
     }
     l->t = (tt_times){.begin_ns = tt_now_ns()};
     tt_loop_numbers_begin(l);

@@ -3,6 +3,7 @@
 #define TT_LOOP_H
 #include "train/console.h"
 #include "train/ctl.h"
+#include "train/experts.h"
 #include "train/saver.h"
 #include "train/swap.h"
 #include "train/train.h"
@@ -110,7 +111,7 @@ typedef struct tt_loop {
                          the save ends, and the loop reads it afterwards. */
     tt_progress progress;
     bool has_progress;
-    tt_metric metrics[TT_MAX_METRICS];
+    tt_expert_log experts;                  /* and all metrics of a record */
     const char *set_names[TT_MAX_PARTS][2]; /* of metrics: loss and tokens of a validation's set */
     tt_str line;                /* the console's, reused so that a step allocates nothing */
     struct tt_profile *profile; /* NULL: profiling.enable is false */
@@ -145,7 +146,7 @@ void tt_loop_say_phase(const tt_loop *l, const char *what, int64_t *since_ns);
 /* numbers.c */
 void tt_loop_numbers_add(tt_loop *l, double loss_sum); /* of a step whose numbers are known */
 void tt_loop_numbers_begin(tt_loop *l);                /* after a logged step */
-size_t tt_loop_numbers(tt_loop *l);                    /* into l->metrics; returns how many */
+size_t tt_loop_numbers(tt_loop *l);                    /* into l->experts.metrics; how many */
 double tt_loop_memory_gib(void);                       /* the most of this process */
 double tt_loop_tps(const tt_loop *l);                  /* per rank, since the last logged step */
 double tt_loop_seconds_left(const tt_loop *l);

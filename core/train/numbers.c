@@ -28,7 +28,7 @@ double tt_loop_memory_gib(void)
 
 static void metric_add(tt_loop *l, size_t *n, const char *name, double v)
 {
-    l->metrics[(*n)++] = (tt_metric){name, v};
+    l->experts.metrics[(*n)++] = (tt_metric){name, v};
 }
 
 /* Seconds since the last logged step, without checkpoints and validations. */
@@ -102,6 +102,7 @@ size_t tt_loop_numbers(tt_loop *l)
         const double divisor = m->of_tokens ? l->flight.weight : (double)s->micro_batches;
         metric_add(l, &n, m->name, tt_exec_metric(l->rank.exec, m->state) / divisor);
     }
+    n += tt_loop_experts(l, l->experts.metrics + n);
     metric_add(l, &n, "tokens", (double)l->step_tokens);
     metric_add(l, &n, "n_tokens_seen", (double)l->tokens_seen);
     metric_add(l, &n, "tps", per_rank);

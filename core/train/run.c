@@ -174,6 +174,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
         TT_TRY(after_step(l, err));
     }
     TT_TRY(tt_loop_written(l, err));
+    TT_TRY(tt_loop_experts_write(l, true, err));
     TT_TRY(l->main ? tt_run_folder_check(l->folder, err) : TT_OK);
     tt_loop_say_end(l);
     if (!l->stopped_by || (l->step == steps && !l->validation_due))

@@ -70,6 +70,7 @@ extern "C" {
  * decode_codes       by shape              codes u8, absmax f32 → numbers · tt_attrs_codes
  * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]
  * embedding_dw       t, t d -> v d         ids i[T], dy f[T,D] → [V,D] · tt_attrs_dims (V)
+ * expert_count       t !k -> !e            assign i[T,k] → f64[E] · tt_attrs_dims (E)
  * expert_sort        !t !k -> !n, !e       assign i[T,k] → order i[T*k], counts i[E] · tt_attrs_dims (E)
  * fused              by shape              operands of the program → results of the program · tt_fused (backend.h)
  * gather             by shape              x f[N,..], idx i[n] → [n,..]

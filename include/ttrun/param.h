@@ -97,6 +97,10 @@ TT_EXPORT tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dim
 typedef tt_value *(*tt_buffer_fn)(tt_builder *b, tt_value *buffer, tt_value *stat, void *user);
 TT_EXPORT void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer_fn fn,
                                 void *user);
+/* The same, but fn gets the sum of `stat` over the step's micro-batches, in f64: counts are exact up to
+ * 2^53. */
+TT_EXPORT void tt_buffer_update_sum(tt_builder *b, tt_value *buffer, tt_value *stat,
+                                    tt_buffer_fn fn, void *user);
 
 #ifdef __cplusplus
 }

@@ -406,6 +406,12 @@ CASE(experts)
     tt_expert_sort(e->b, leaf_of(e, TT_I32, 0, 4, 2, DIMS(N(6), N(2))), 3, &order, &counts);
     ONE(tt_grouped_linear(e->b, tt_gather(e->b, x, order), F(-1, 1, 3, N(3), N(4), N(3)), counts));
 }
+CASE(expert_counts)
+{
+    tt_value *assign = leaf_of(e, TT_I32, -1, 4, 2, DIMS(tokens_dim(), N(2)));
+    tt_value *n = tt_expert_counts(e->b, assign, 3), *all = tt_sum(e->b, n, 0, 1);
+    ONE(tt_mul(e->b, F(-1, 1, 1, N(3)), tt_cast(e->b, tt_div(e->b, n, all), TT_F32)));
+}
 CASE(random)
 {
     tt_value *u = tt_random(e->b, DIMS(tokens_dim(), N(3)), 2, "a", 0),
@@ -445,6 +451,7 @@ static const struct {
                                                                     ROW(cumsum_exclusive) ROW(top_k)
                                                                         ROW(gather) ROW(scatter_add)
                                                                             ROW(experts)
-                                                                                ROW(random)};
+                                                                                ROW(expert_counts)
+                                                                                    ROW(random)};
 
 #endif

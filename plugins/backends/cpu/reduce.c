@@ -72,10 +72,33 @@ static tt_status run_reduce(void *self, const tt_kernel_call *c, bool max)
     return TT_OK;
 }
 
+static bool takes_doubles(const tt_kernel_call *c)
+{
+    return c->in[0].dtype == TT_F64 && c->out[0].dtype == TT_F64;
+}
+
+/* f64: counts, a few numbers per step. */
+static tt_status sum_doubles(const tt_kernel_call *c)
+{
+    const reduce w = reduce_of(c);
+    const double *x = c->in[0].data;
+    double *y = c->out[0].data;
+    for (int64_t o = 0; o < w.outer; o++)
+        for (int64_t i = 0; i < w.inner; i++) {
+            double sum = c->accumulate ? y[o * w.inner + i] : 0.0;
+            for (int64_t r = 0; r < w.n; r++)
+                sum += x[(o * w.n + r) * w.inner + i];
+            y[o * w.inner + i] = sum;
+        }
+    return TT_OK;
+}
+
 /* x [outer,n,inner] -> y [outer,inner] */
 static tt_status reduce_sum(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
+    if (takes_doubles(c))
+        return sum_doubles(c);
     return run_reduce(self, c, false);
 }
 /* x [outer,n,inner] -> y [outer,inner] */
@@ -192,7 +215,7 @@ static tt_status sum_squares(void *self, const tt_kernel_call *c, tt_error *err)
 }
 
 const cpu_kernel cpu_kernels_reduce[] = {
-    CPU_KERNEL("reduce_sum", reduce_sum, NULL, 1, 0),
+    CPU_KERNEL_TAKES("reduce_sum", reduce_sum, NULL, 1, 0, takes_doubles),
     CPU_KERNEL("reduce_max", reduce_max, NULL, 0, 0),
     CPU_KERNEL("argmax", argmax, NULL, 0, 0),
     CPU_KERNEL("line_sum", line_sum, NULL, 0, 0),

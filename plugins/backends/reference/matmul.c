@@ -158,6 +158,19 @@ tt_status ref_grouped_linear_dw(void *backend, const tt_kernel_call *c,
     return TT_OK;
 }
 
+tt_status ref_expert_count(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_tensor *assign = &c->in[0];
+    (void)backend, (void)err;
+    for (int64_t e = 0; e < c->out[0].shape[0]; e++) {
+        double n = 0.0;
+        for (int64_t s = 0; s < tt_tensor_numel(assign); s++)
+            n += ref_index(assign, s) == e;
+        ref_store(&c->out[0], e, n);
+    }
+    return TT_OK;
+}
+
 /* The slots of each expert in ascending order; slots of no expert come last. */
 tt_status ref_expert_sort(void *backend, const tt_kernel_call *c, tt_error *err)
 {

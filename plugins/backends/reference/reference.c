@@ -41,6 +41,7 @@ static const tt_kernel kernels[] = {
     KERNEL("dispatch_unpack", ref_dispatch_unpack),
     KERNEL("embedding", ref_embedding),
     KERNEL("embedding_dw", ref_embedding_dw),
+    KERNEL("expert_count", ref_expert_count),
     KERNEL("expert_sort", ref_expert_sort),
     KERNEL("fused", ref_fused),
     KERNEL("gather", ref_gather),
