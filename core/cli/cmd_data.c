@@ -272,7 +272,7 @@ static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
     put_numbers(v, "labels", x.labels, n);
     put_numbers(v, "pos", x.pos, n);
     put_numbers(v, "seg", x.seg, n);
-    for (int k = 0; k < v->s->inputs.n; k++)
+    for (int k = 0; k < v->s->inputs.n_of_loader; k++) /* what the core computes is not there */
         put_input(v, &v->s->inputs.items[k], own[k], n);
     tt_str_add(v->o, v->cli->json ? "}" : "");
     return TT_OK;

@@ -40,6 +40,8 @@ typedef struct tt_inputs {
 /* The weights of tokens by the number n of counted labels of their document: 1/n and 1/sqrt(n). */
 #define TT_INPUT_MEAN_WEIGHTS "document_weights"
 #define TT_INPUT_ROOT_WEIGHTS "document_root_weights"
+/* Adds the input `name`, f32 per token, which tt_stream_opts.reference fills. */
+tt_status tt_inputs_add_reference(tt_inputs *t, const char *name, tt_error *err);
 /* Adds one of these, if `name` is its name; fails if name is no input of f32. */
 tt_status tt_inputs_add_weights(tt_inputs *t, const char *name, tt_error *err);
 /* Reads and checks a loader's table of inputs. config: the one that its open() gets. */
@@ -79,6 +81,9 @@ typedef struct tt_stream_opts {
     int64_t vocab_size;   /* an id outside is an error that names the sample */
     int depth;            /* 0 = no thread: tt_stream_next reads */
     const tt_inputs *inputs; /* the loader's other inputs; NULL = none */
+    /* Values of the input number reference_input, [n_samples][seq_len] by a sample's index; NULL: zeros. */
+    const float *reference;
+    int reference_input;
     const char *weights;     /* the input whose sum the loss is divided by; NULL = labels count 1 */
     bool one_segment;        /* the loader promises it: a sample that is not is an error */
 } tt_stream_opts;

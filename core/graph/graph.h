@@ -87,7 +87,7 @@ typedef struct tt_metric_entry {
     const char *name, *state;
     tt_value *value; /* f32 scalar */
     bool
-        of_tokens; /* a sum over tokens, which is logged divided as the loss is; else a mean over micro-batches */
+        of_tokens; /* a sum over tokens or samples, which is logged divided as the loss is; else a mean over micro-batches */
 } tt_metric_entry;
 
 typedef struct tt_buffer_entry {

@@ -40,9 +40,9 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
 {
     return (tt_builder_opts){.ops = o->ops,
                              .line = o->line,
-                             .use = o->mode == TT_MODE_TRAIN  ? TT_BUILD_TRAIN
-                                    : o->mode == TT_MODE_EVAL ? TT_BUILD_EVAL
-                                                              : TT_BUILD_GENERATE,
+                             .use = o->mode == TT_MODE_TRAIN ? TT_BUILD_TRAIN
+                                    : generates(o)           ? TT_BUILD_GENERATE
+                                                             : TT_BUILD_EVAL,
                              .inputs = o->inputs,
                              .n_inputs = o->n_inputs,
                              .tokens = o->sequences * o->seq_len,
@@ -72,7 +72,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     tt_builder_context(b, NULL);
     tt_graph *g = tt_builder_graph(b);
     if (!generates(o) && !tt_builder_error(b))
-        g->loss = o->loss->describe(o->loss_config, b);
+        g->loss = (o->mode == TT_MODE_REFERENCE ? o->loss->reference
+                                                : o->loss->describe)(o->loss_config, b);
     TT_TRY(tt_builder_finish(b, err));
     if (!tt_map_get(g->outputs, "logits"))
         return TT_FAIL(err, TT_EINVAL, "%s: describe() wrote no output \"logits\"",
@@ -117,9 +118,12 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
         return tt_pass_decode_logits(c->decode, b, err);
     const tt_chunk_opts co = {o->chunk_bytes, o->can_accumulate, o->supports, o->backend_user};
     TT_TRY(tt_pass_chunk_mark(g, &co, err));
-    TT_TRY(tt_pass_metrics(b, err));
+    if (o->mode == TT_MODE_REFERENCE)
+        TT_TRY(tt_pass_per_token(b, err));
+    else
+        TT_TRY(tt_pass_metrics(b, err));
     TT_TRY(dump(c, g, "metrics", err));
-    if (o->mode == TT_MODE_EVAL) {
+    if (o->mode != TT_MODE_TRAIN) {
         TT_TRY(convert(c, b, err));
         if (o->convert.n)
             tt_pass_chunk_check(g, &co);

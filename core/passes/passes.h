@@ -66,6 +66,8 @@ int64_t tt_decode_positions(const tt_graph *described);
 
 /* ---- metrics: of a placed forward (loss sum, loss_max), summed over micro-batches ---- */
 tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
+/* Instead, of a graph that computes a number per token: writes it to the state TT_METRIC_PER_TOKEN. */
+tt_status tt_pass_per_token(tt_builder *b, tt_error *err);
 /* buffers.c: sums the statistics of buffers in the forward; updates the buffers. */
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
@@ -227,6 +229,7 @@ void tt_graph_run_numbers(tt_graph *g);
 #define TT_METRIC_NORM "grad_norm"
 #define TT_METRIC_OK "ok" /* f32: 1 if loss_sum and grad_norm are finite, else 0 (tt_graph.ok) */
 #define TT_METRIC_LOSS_SCALE "loss_scale" /* f32: that of this step; only with a loss scale */
+#define TT_METRIC_PER_TOKEN "per_token"   /* f32 [tokens]: tt_loss_vt.reference of each */
 #define TT_METRIC_LOGITS "logits"         /* generation: f32 [tokens or picked, vocab] */
 
 #endif

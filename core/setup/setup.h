@@ -63,6 +63,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     bool has_tokenizer, has_validation;
     bool finite;              /* dataloader.infinite is false */
     const char *loss_weights; /* the input with the weights of tokens; NULL: the loss has none */
+    bool has_reference; /* it has reference(), whose values are the input number reference_input */
+    int reference_input;
     tt_order data_order;      /* n_samples is set when the loader is open */
     tt_group *groups;         /* [0] the default group, then param_groups in order */
     int n_groups;
@@ -93,6 +95,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     /* the graphs, shared by rank-threads */
     tt_op_table ops;
     tt_graph *graph, *eval_graph;
+    /* of the loss's reference(): for training's samples, and for those of validation; NULL: it has none */
+    tt_graph *reference_graph, *eval_reference_graph;
     tt_recompute_choice *recompute_choice; /* NULL: the mode is not budget */
     tt_recompute_found recomputed;         /* of graph: its blocks */
     const tt_machine *recompute_machine;   /* by whose speeds mode budget chooses */

@@ -420,7 +420,8 @@ static int64_t sequences_of(const tt_setup *s, tt_mode mode)
 static int64_t line_of(const tt_setup *s, tt_mode mode)
 {
     const bool of_sets = validates(s, mode);
-    const bool known = mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL;
+    const bool known =
+        mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL || mode == TT_MODE_REFERENCE;
     bool one = of_sets || tt_setup_one_segment(&s->dataloader);
     for (int i = 0; of_sets && i < s->n_validation; i++)
         one = one && tt_setup_one_segment(&s->validation[i].data);
@@ -529,6 +530,26 @@ static tt_status check_addressable(const tt_setup *s, tt_error *err)
                        bytes);
 }
 
+/* The programs that compute what the loss's reference() says, of samples of the training and of validation. */
+static tt_status compile_references(tt_setup *s, const tt_recompute_opts *recompute, bool quiet,
+                                    tt_error *err)
+{
+    if (!s->has_reference)
+        return TT_OK;
+    TT_TRY(tt_setup_compile_graph(s, TT_MODE_REFERENCE, recompute, NULL, quiet, s->arena,
+                                  &s->reference_graph, err));
+    s->eval_reference_graph = s->reference_graph;
+    const bool same =
+        s->eval_seq_len == s->core.training.seq_len && s->eval_local == s->local;
+    if (!s->has_validation || same)
+        return TT_OK;
+    tt_setup of_sets = *s;
+    of_sets.core.training.seq_len = s->eval_seq_len;
+    of_sets.local = s->eval_local;
+    return tt_setup_compile_graph(&of_sets, TT_MODE_REFERENCE, recompute, NULL, quiet, s->arena,
+                                  &s->eval_reference_graph, err);
+}
+
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_model_vt *vt = s->model.component->vtable;
@@ -563,6 +584,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
         TT_TRY(tt_setup_compile_graph(s, TT_MODE_EVAL, &recompute, NULL, o->quiet, s->arena,
                                       &s->eval_graph, err));
     }
+    if (o->mode == TT_MODE_TRAIN)
+        TT_TRY(compile_references(s, &recompute, o->quiet, err));
     if (o->mode == TT_MODE_TRAIN || o->mode == TT_MODE_EVAL)
         tt_setup_token_order(s);
     s->eval_schedule = tt_schedule_forward(s->schedule, 1, s->arena);

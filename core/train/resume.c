@@ -426,6 +426,13 @@ static tt_status excluded_now(const tt_loop *l, const tt_trainer_state *st, left
     return TT_OK;
 }
 
+tt_status tt_loop_load_first(tt_loop *l, tt_error *err)
+{
+    TT_TRY(tt_rank_init_params(&l->rank, err));
+    TT_TRY(initial_load(l, err));
+    return l->step ? TT_OK : tt_rank_start_copies(&l->rank, NULL, err);
+}
+
 tt_status tt_loop_resume(tt_loop *l, tt_error *err)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;

@@ -205,6 +205,8 @@ static tt_status loop_start(tt_loop *l, tt_error *err)
     TT_TRY(tt_loop_length(l, err));
     TT_TRY(tt_loop_set_aside(l, err));
     tt_loop_say_phase(l, "checkpoint or weights loaded", &since);
+    TT_TRY(tt_loop_open_references(l, err));
+    tt_loop_say_phase(l, "reference values of the loss computed or read", &since);
     TT_TRY(tt_loop_open_saver(l, err));
     TT_TRY(tt_loop_open_stream(l, err));
     TT_TRY(tt_loop_open_sinks(l, err));

@@ -49,6 +49,10 @@ typedef struct tt_rank {
 tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out,
                        tt_error *err);
 void tt_rank_close(tt_rank *r);
+/* A program of one forward beside the rank's own, whose parameters it reads. Its plan lies in a. Close it with
+ * tt_exec_free. */
+tt_status tt_rank_open_beside(const tt_rank *r, tt_dist *d, const tt_graph *g, tt_arena *a,
+                              tt_exec **out, tt_error *err);
 /* Another program for a rank, beside the one that it runs (swap.c). plan: makes *out, which shares everything
  * with r but s, arena `programs` and plans; on any thread. prepare: its memory and kernels, on the same thread;
  * it does nothing where that needs communication or a device. start: compares the plans of all ranks, and

@@ -74,6 +74,8 @@ static tt_status validate_set(tt_loop *l, int set, tt_validated *out, bool *stop
         .global_batch = batch,
         .data_rank = l->rank.data_rank,
         .inputs = &s->inputs,
+        .reference = tt_loop_reference(l, set),
+        .reference_input = s->reference_input,
         .weights = s->loss_weights,
         .one_segment = tt_setup_one_segment(&v->data),
         .data_world = s->data_world,

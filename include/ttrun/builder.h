@@ -59,8 +59,8 @@ TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
 
 /* A number to log: a scalar of the forward; its mean over the step's micro-batches is in the step's
- * record as `name` ("router/entropy"). Loss terms are logged as "losses/<name>", those of [tokens] divided
- * as the loss is. */
+ * record as `name` ("router/entropy"). Or f32 [tokens] or [samples]: the sum over the global batch, divided as
+ * the loss is. Loss terms are logged as "losses/<name>", those of [tokens] divided as the loss is. */
 TT_EXPORT void tt_log_metric(tt_builder *b, const char *name, tt_value *v);
 
 /* What the graph is built for. Parameters and buffers must be the same in all. */
