@@ -543,10 +543,10 @@ static tt_status compile_references(tt_setup *s, const tt_recompute_opts *recomp
         s->eval_seq_len == s->core.training.seq_len && s->eval_local == s->local;
     if (!s->has_validation || same)
         return TT_OK;
-    tt_setup of_sets = *s;
-    of_sets.core.training.seq_len = s->eval_seq_len;
-    of_sets.local = s->eval_local;
-    return tt_setup_compile_graph(&of_sets, TT_MODE_REFERENCE, recompute, NULL, quiet, s->arena,
+    tt_setup *of_sets = tt_arena_dup(s->arena, s, sizeof *s); /* the graph refers to its mesh */
+    of_sets->core.training.seq_len = s->eval_seq_len;
+    of_sets->local = s->eval_local;
+    return tt_setup_compile_graph(of_sets, TT_MODE_REFERENCE, recompute, NULL, quiet, s->arena,
                                   &s->eval_reference_graph, err);
 }
 
