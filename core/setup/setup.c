@@ -135,17 +135,12 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 }
 
 /* A loss with reference() reads the input that it fills. */
-static tt_status add_reference(tt_setup *s, const tt_setup_opts *o, tt_error *err)
+static tt_status add_reference(tt_setup *s, tt_error *err)
 {
     const tt_loss_vt *vt = s->loss.component->vtable;
     tt_error why = {0};
     if (!s->has_inputs || !TT_HAS(vt, tt_loss_vt, reference) || !vt->reference)
         return TT_OK;
-    if (o->mode == TT_MODE_EVAL)
-        return tt_job_fail(s->job, "loss", err,
-                           "%s compares with the model as a run began, so only that run's own "
-                           "validation computes it; name another one, such as cross_entropy",
-                           s->loss.name);
     if (tt_part_is_mixture(&s->dataloader))
         return tt_job_fail(s->job, "dataloader.mixture", err,
                            "the loss %s computes a reference for each sample, and a mixture draws "
@@ -159,13 +154,13 @@ static tt_status add_reference(tt_setup *s, const tt_setup_opts *o, tt_error *er
 }
 
 /* The loss divides by the sum of an input, which the core may have to compute. */
-static tt_status make_loss(tt_setup *s, const tt_setup_opts *o, tt_error *err)
+static tt_status make_loss(tt_setup *s, tt_error *err)
 {
     tt_error why = {0};
     TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_LOSS, "loss", s->spec->loss, NULL,
                             s->arena, &s->loss, err));
     const tt_loss_vt *vt = s->loss.component->vtable;
-    TT_TRY(add_reference(s, o, err));
+    TT_TRY(add_reference(s, err));
     if (!s->has_inputs || !TT_HAS(vt, tt_loss_vt, weights) || !vt->weights)
         return TT_OK;
     s->loss_weights = vt->weights(s->loss.config);
@@ -182,7 +177,7 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     tt_backend_section bs = {0};
     TT_TRY(make_model(s, err));
     TT_TRY(make_data(s, o, err));
-    TT_TRY(make_loss(s, o, err));
+    TT_TRY(make_loss(s, err));
     TT_TRY(tt_registry_part(r, s->job, TT_KIND_OPTIMIZER, "optimizer", s->spec->optimizer, groups,
                             s->arena, &s->optimizer, err));
     TT_TRY(tt_groups_make(s, err));
