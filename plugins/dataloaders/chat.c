@@ -478,6 +478,20 @@ static tt_status read_sample(void *self, int64_t i, tt_sample *out, tt_error *er
     return TT_OK;
 }
 
+static void origins_chat(void *self, int64_t i, int64_t seq_len, uint8_t *out)
+{
+    const loader *l = self;
+    const int64_t per = l->pairs ? 2 : 1, first = l->bins ? l->bins[i] : per * i,
+                  end = l->bins ? l->bins[i + 1] : first + per;
+    int64_t at = 0;
+    for (int64_t k = first; k < end; k++) {
+        const chat_doc *d = &l->docs[l->bins ? l->order[k] : k];
+        memcpy(out + at, l->tokens.origins + d->at, (size_t)(d->n - 1));
+        at += d->n - 1;
+    }
+    memset(out + at, TT_ORIGIN_PADDING, (size_t)(seq_len - at));
+}
+
 static void info_chat(void *self, tt_dataloader_info *out)
 {
     const loader *l = self;
@@ -507,7 +521,8 @@ static const tt_dataloader_vt vt = {.struct_size = sizeof vt,
                                     .needs_tokenizer = 1,
                                     .info = info_chat,
                                     .inputs = inputs_chat,
-                                    .samples_are_whole = 1};
+                                    .samples_are_whole = 1,
+                                    .origins = origins_chat};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "chat",
