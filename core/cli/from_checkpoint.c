@@ -176,7 +176,9 @@ static tt_status use_run(const tt_cli *cli, tt_loaded_model *m, const char *json
         return TT_OK;
     TT_TRY(tt_json_parse(cli->arena, "the checkpoint's job", json, strlen(json), &job, err));
     m->run = tt_assets_run_of_step(cli->arena, m->path, job);
-    const tt_json *path = tt_json_get(tt_json_get(job, "tokenizer"), "path");
+    const tt_json *path = tt_json_get(tt_json_get(job, "tokenizer"), "path"),
+                  *template = tt_json_get(tt_json_get(job, "dataloader"), "template");
+    m->template = template && template->type == TT_JSON_STRING ? template->string : NULL;
     if (m->run && !another && path && path->type == TT_JSON_STRING && *path->string)
         *tokenizer = tt_assets_tokenizer_of_run(cli->arena, m->run, path->string);
     return TT_OK;
