@@ -259,8 +259,9 @@ tt_status tt_chat_turns(tt_arena *a, const tt_chat_template *t, const tt_convers
         memset(out->learned, 1, out->text.n);
         return TT_OK;
     }
-    const size_t from =
-        TT_HAS(c, tt_conversation, learned_from) && c->learned_from > 0 ? (size_t)c->learned_from : 0;
+    const size_t from = TT_HAS(c, tt_conversation, learned_from) && c->learned_from > 0
+                            ? (size_t)c->learned_from
+                            : 0;
     size_t before = 0; /* turns of the assistant */
     for (size_t i = 0; i < TT_MIN(from, messages->u.list.n); i++)
         before += is_assistant(messages->u.list.items[i]);

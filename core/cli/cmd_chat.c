@@ -195,13 +195,13 @@ static int64_t cached_of(const conversation *c, const tt_chat_tokens *t)
     return n < t->n && n && !memcmp(c->cached.ids, t->ids, n * sizeof *t->ids) ? (int64_t)n : 0;
 }
 
-static tt_status remember(conversation *c, const tt_sequence *s, tt_error *err)
+static tt_status note_cached(conversation *c, const tt_sequence *s, tt_error *err)
 {
     const int64_t n = tt_generate_cached(s);
     c->cached.n = 0;
     for (int64_t i = 0; i < n; i++)
-        TT_TRY(tt_ids_push(&c->cached,
-                           i < s->n_prompt ? s->prompt[i] : s->ids.ids[i - s->n_prompt], err));
+        TT_TRY(tt_ids_push(&c->cached, i < s->n_prompt ? s->prompt[i] : s->ids.ids[i - s->n_prompt],
+                           err));
     return TT_OK;
 }
 
@@ -225,7 +225,7 @@ static tt_status answer(conversation *c, tt_error *err)
                       "the conversation has %zu tokens, and --context is %lld: /reset begins anew",
                       t.n, (long long)c->context);
     if (st == TT_OK)
-        st = remember(c, &s, err);
+        st = note_cached(c, &s, err);
     else
         c->cached.n = 0;
     if (st == TT_OK) {

@@ -8,8 +8,8 @@
  * but without the mesh. For generate and eval. */
 
 typedef struct tt_loaded_model {
-    const char *path; /* the step folder, or Hugging Face's */
-    const char *run;  /* the run folder of the step; NULL: it is in none */
+    const char *path;     /* the step folder, or Hugging Face's */
+    const char *run;      /* the run folder of the step; NULL: it is in none */
     const char *template; /* dataloader.template of its job; NULL: it names none */
     bool hf;
     tt_setup setup; /* no graphs yet */

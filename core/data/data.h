@@ -84,8 +84,8 @@ typedef struct tt_stream_opts {
     /* Values of the input number reference_input, [n_samples][seq_len] by a sample's index; NULL: zeros. */
     const float *reference;
     int reference_input;
-    const char *weights;     /* the input whose sum the loss is divided by; NULL = labels count 1 */
-    bool one_segment;        /* the loader promises it: a sample that is not is an error */
+    const char *weights; /* the input whose sum the loss is divided by; NULL = labels count 1 */
+    bool one_segment;    /* the loader promises it: a sample that is not is an error */
 } tt_stream_opts;
 tt_status tt_stream_new(const tt_stream_opts *o, tt_stream **out, tt_error *err);
 /* *micro: the next step's micro-batches, [opts.micro_batches], valid until the next call; *epoch:

@@ -79,7 +79,8 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
     const bool of_tokens = v->type.n_dims == 1 && (v->type.dims[0].size == b->g->tokens ||
                                                    v->type.dims[0].size == b->g->sequences);
     if (v->type.n_dims != 0 && !of_tokens) {
-        tt_builder_fail(b, TT_EINVAL, "metric \"%s\" must be a scalar, [tokens] or [samples]", name);
+        tt_builder_fail(b, TT_EINVAL, "metric \"%s\" must be a scalar, [tokens] or [samples]",
+                        name);
         return;
     }
     if (!*name || strlen(name) > 64 || strspn(name, letters) != strlen(name)) {

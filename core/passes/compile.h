@@ -8,7 +8,7 @@
 
 typedef enum tt_mode {
     TT_MODE_TRAIN,
-    TT_MODE_EVAL,   /* forward and the loss's metrics: validation */
+    TT_MODE_EVAL, /* forward and the loss's metrics: validation */
     TT_MODE_REFERENCE, /* forward; the state TT_METRIC_PER_TOKEN has what reference() of the loss returns */
     TT_MODE_LOGITS, /* forward only; the state TT_METRIC_LOGITS has the logits of one sequence:
                        generation without a cache */

@@ -64,8 +64,7 @@ static tt_status check_loss(const tt_graph *g, bool *of_tokens, tt_error *err)
     if (!t)
         return TT_FAIL(err, TT_EINVAL, "the loss plugin returned no loss");
     *of_tokens = t->n_dims == 1 && t->dims[0].size == g->tokens;
-    if (t->dtype != TT_F32 || t->n_dims != 1 ||
-        (!*of_tokens && t->dims[0].size != g->sequences))
+    if (t->dtype != TT_F32 || t->n_dims != 1 || (!*of_tokens && t->dims[0].size != g->sequences))
         return TT_FAIL(err, TT_EINVAL, "the loss must be f32 [tokens] or [samples]");
     return TT_OK;
 }

@@ -65,8 +65,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     const char *loss_weights; /* the input with the weights of tokens; NULL: the loss has none */
     bool has_reference; /* it has reference(), whose values are the input number reference_input */
     int reference_input;
-    tt_order data_order;      /* n_samples is set when the loader is open */
-    tt_group *groups;         /* [0] the default group, then param_groups in order */
+    tt_order data_order; /* n_samples is set when the loader is open */
+    tt_group *groups;    /* [0] the default group, then param_groups in order */
     int n_groups;
     struct tt_param_match *matches;   /* [n_groups - 1] */
     struct tt_param_match *trainable; /* [n_trainable]; 0: training.trainable is null */

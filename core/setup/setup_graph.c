@@ -420,8 +420,7 @@ static int64_t sequences_of(const tt_setup *s, tt_mode mode)
 static int64_t line_of(const tt_setup *s, tt_mode mode)
 {
     const bool of_sets = validates(s, mode);
-    const bool known =
-        mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL || mode == TT_MODE_REFERENCE;
+    const bool known = mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL || mode == TT_MODE_REFERENCE;
     bool one = of_sets || tt_setup_one_segment(&s->dataloader);
     for (int i = 0; of_sets && i < s->n_validation; i++)
         one = one && tt_setup_one_segment(&s->validation[i].data);
@@ -539,8 +538,7 @@ static tt_status compile_references(tt_setup *s, const tt_recompute_opts *recomp
     TT_TRY(tt_setup_compile_graph(s, TT_MODE_REFERENCE, recompute, NULL, quiet, s->arena,
                                   &s->reference_graph, err));
     s->eval_reference_graph = s->reference_graph;
-    const bool same =
-        s->eval_seq_len == s->core.training.seq_len && s->eval_local == s->local;
+    const bool same = s->eval_seq_len == s->core.training.seq_len && s->eval_local == s->local;
     if (!s->has_validation || same)
         return TT_OK;
     tt_setup *of_sets = tt_arena_dup(s->arena, s, sizeof *s); /* the graph refers to its mesh */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/assets.h"
 #include "train/loop.h"
+#include "train/reference.h"
 #include <math.h>
 #include <string.h>
 

@@ -58,10 +58,8 @@ typedef struct tt_loop {
     bool validation_due; /* the validation after this step has not ended */
     /* data */
     tt_data_parts data;
-    /* What the loss's reference() gave with the weights that the run began with: of the training, then of each
-     * validation's set; unmapped: the loss has none (reference.c). */
-    tt_mapping reference[1 + TT_MAX_PARTS];
-    tt_shared_data *shared; /* NULL: the data belongs to this loop */
+    tt_mapping reference[1 + TT_MAX_PARTS]; /* reference.h */
+    tt_shared_data *shared;                 /* NULL: the data belongs to this loop */
     tt_stream *stream;
     tt_saver *saver;  /* NULL: the run saves nothing */
     int64_t saved_ns; /* when the last save began, or the loop */
@@ -230,14 +228,6 @@ tt_status tt_loop_save_last_hf(tt_loop *l, bool replace, tt_error *err);
 void tt_loop_save_hf(void *loop, int64_t step);
 /* resume.c */
 tt_status tt_loop_resume(tt_loop *l, tt_error *err);
-/* Loads the weights that the run began with, whatever checkpoints there are. */
-tt_status tt_loop_load_first(tt_loop *l, tt_error *err);
-/* reference.c: after the resume: the values of the loss's reference(), from a file of the run's folder or computed
- * now. [collective] */
-tt_status tt_loop_open_references(tt_loop *l, tt_error *err);
-void tt_loop_close_references(tt_loop *l);
-/* Of the training (-1) or of a validation's set; NULL: the loss has none. */
-const float *tt_loop_reference(const tt_loop *l, int set);
 /* aside.c: rank 0 moves files of an earlier run to dump_folder/before-N: all of them if this run
  * starts at step 0, the later steps if it goes back to one (checkpoint.load_step). */
 tt_status tt_loop_set_aside(tt_loop *l, tt_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/loop.h"
+#include "train/reference.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,8 +80,7 @@ static void hash_batch(tt_hasher *h, const tt_batch *b)
     tt_hasher_update(h, b->pos, bytes);
     tt_hasher_update(h, b->seg, bytes);
     for (int i = 0; i < b->inputs->n_of_loader; i++)
-        tt_hasher_update(h, b->more[i],
-                         b->inputs->items[i].per_sample ? sizeof(int32_t) : bytes);
+        tt_hasher_update(h, b->more[i], b->inputs->items[i].per_sample ? sizeof(int32_t) : bytes);
 }
 
 static tt_status hash_samples(const tt_loop *l, const data_set *d, char *hex, tt_error *err)
@@ -214,7 +213,7 @@ static const float *values_of(const tt_mapping *m)
     return (const float *)(const void *)(m->p + sizeof(header));
 }
 
-static size_t bytes_of(const data_set *d)
+static size_t reference_bytes(const data_set *d)
 {
     return (size_t)(d->n_samples * d->seq_len) * sizeof(float);
 }
@@ -228,13 +227,12 @@ static bool is_usable(const data_set *d, bool with_weights)
     tt_error ignored = {0};
     if (!tt_path_exists(d->path) || tt_map_file(d->path, &m, &ignored) != TT_OK)
         return false;
-    bool good = m.n == sizeof h + bytes_of(d);
+    bool good = m.n == sizeof h + reference_bytes(d);
     if (good) {
         memcpy(&h, m.p, sizeof h);
-        tt_hash128_hex(values_of(&m), bytes_of(d), hex);
-        good = !memcmp(h.magic, d->want.magic, sizeof h.magic) &&
-               h.n_samples == d->n_samples && h.seq_len == d->seq_len &&
-               !memcmp(h.samples, d->want.samples, sizeof h.samples) &&
+        tt_hash128_hex(values_of(&m), reference_bytes(d), hex);
+        good = !memcmp(h.magic, d->want.magic, sizeof h.magic) && h.n_samples == d->n_samples &&
+               h.seq_len == d->seq_len && !memcmp(h.samples, d->want.samples, sizeof h.samples) &&
                !memcmp(h.model, d->want.model, sizeof h.model) && !strncmp(h.values, hex, 33) &&
                (!with_weights || !memcmp(h.weights, d->want.weights, sizeof h.weights));
     }
@@ -246,11 +244,11 @@ static tt_status write_values(data_set *d, char *file, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     const char *folder = tt_path_dir(a, d->path);
-    tt_hash128_hex(file + sizeof(header), bytes_of(d), d->want.values);
+    tt_hash128_hex(file + sizeof(header), reference_bytes(d), d->want.values);
     memcpy(file, &d->want, sizeof(header));
     tt_status s = tt_mkdirs(folder, err);
     if (s == TT_OK)
-        s = tt_write_file_atomic(d->path, file, sizeof(header) + bytes_of(d), err);
+        s = tt_write_file_atomic(d->path, file, sizeof(header) + reference_bytes(d), err);
     tt_arena_free(a);
     return s;
 }
@@ -333,7 +331,7 @@ static tt_status allocate(computing *c, tt_error *err)
     const int64_t n = d->local * c->l->s->data_world * d->seq_len;
     c->batch = malloc((size_t)(n + 1) * sizeof *c->batch);
     if (c->l->main)
-        c->file = malloc(sizeof(header) + bytes_of(d));
+        c->file = malloc(sizeof(header) + reference_bytes(d));
     if (!c->batch || (c->l->main && !c->file))
         return TT_FAIL(err, TT_ENOMEM, "out of memory for the reference of %lld samples",
                        (long long)d->n_samples);
@@ -348,10 +346,10 @@ static tt_status compute_with(computing *c, tt_arena *a, tt_error *err)
     TT_TRY(tt_agree(&l->rank.dist,
                     tt_rank_open_beside(&l->rank, &l->rank.dist, c->d->graph, a, &c->x, err), err));
     TT_TRY(choose_giver(c, err));
-    TT_TRY(tt_agree(&l->rank.dist,
-                    open_samples(l, c->d, c->d->local, l->rank.data_rank, l->s->data_world, &stream,
-                                 err),
-                    err));
+    TT_TRY(tt_agree(
+        &l->rank.dist,
+        open_samples(l, c->d, c->d->local, l->rank.data_rank, l->s->data_world, &stream, err),
+        err));
     const tt_status s = run_batches(c, stream, err);
     tt_stream_free(stream);
     return s;
@@ -441,7 +439,7 @@ static tt_status map_files(tt_loop *l, const data_set *sets, int n, tt_error *er
 {
     for (int i = 0; i < n; i++) {
         TT_TRY(tt_map_file(sets[i].path, &l->reference[i], err));
-        if (l->reference[i].n != sizeof(header) + bytes_of(&sets[i]))
+        if (l->reference[i].n != sizeof(header) + reference_bytes(&sets[i]))
             return TT_FAIL(err, TT_EFORMAT,
                            "%s is not the file that rank 0 wrote: dump_folder must be the same "
                            "folder on all machines",

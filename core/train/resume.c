@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/interchange.h"
 #include "train/loop.h"
+#include "train/reference.h"
 #include <dirent.h>
 #include <string.h>
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/thread.h"
 #include "train/loop.h"
+#include "train/reference.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>

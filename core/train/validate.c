@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
+#include "train/reference.h"
 #include <math.h>
 
 /* Validation: the mean loss per counted token over the same samples each time, each of them once,

@@ -37,10 +37,11 @@ static const tt_option options[] = {
                    "instruction, input, output; prompt and completion; of preference pairs the "
                    "chosen answer; auto: "
                    "by the keys of each line"),
-    TT_OPTION(config, pairs, TT_OPT_BOOL, "false", 0, 0,
-              "a sample is a preference pair: prompt with chosen and with rejected, each strings or "
-              "messages, for losses such as dpo; the answers alone are learned. Adds the inputs "
-              "pair_sign and pair_weight"),
+    TT_OPTION(
+        config, pairs, TT_OPT_BOOL, "false", 0, 0,
+        "a sample is a preference pair: prompt with chosen and with rejected, each strings or "
+        "messages, for losses such as dpo; the answers alone are learned. Adds the inputs "
+        "pair_sign and pair_weight"),
     TT_OPTION_MORE(config, template, TT_OPT_STRING, "null", 0, 0, NULL,
                    TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
                    "file with the chat template (Jinja), or chatml, which is built in; null: that "
@@ -134,7 +135,7 @@ typedef struct piece { /* of the loader's tokens */
 
 /* Cuts a conversation of more than `most` tokens. *left: whether a token to learn is left, and it is not to be
  * dropped. */
-static tt_status fit(const reading *r, piece *p, int64_t most, bool *left, tt_error *err)
+static tt_status chat_fit(const reading *r, piece *p, int64_t most, bool *left, tt_error *err)
 {
     loader *l = r->to;
     const int64_t at = p->begin, n = p->n;
@@ -173,7 +174,7 @@ static tt_status keep(const reading *r, int64_t at, piece *p, const int64_t *mos
     for (int i = 0; i < n; i++) {
         bool some = false;
         cut = cut || p[i].n > most[i];
-        TT_TRY(fit(r, &p[i], most[i], &some, err));
+        TT_TRY(chat_fit(r, &p[i], most[i], &some, err));
         left = left && some;
     }
     l->cut += cut;
@@ -201,10 +202,9 @@ static tt_status encode(const reading *r, const json_t *messages, const json_t *
                                .now = r->now,
                                .learned_from = (int64_t)learned_from};
     out->begin = (int64_t)r->to->tokens.n;
-    const tt_status s =
-        text ? tt_chat_encode(r->template, &c, r->env->tokenizer, r->env->tokenizer_self,
-                              &r->to->tokens, err)
-             : TT_FAIL(err, TT_ENOMEM, "out of memory for a conversation");
+    const tt_status s = text ? tt_chat_encode(r->template, &c, r->env->tokenizer,
+                                              r->env->tokenizer_self, &r->to->tokens, err)
+                             : TT_FAIL(err, TT_ENOMEM, "out of memory for a conversation");
     out->n = (int64_t)r->to->tokens.n - out->begin;
     free(text);
     free(more);

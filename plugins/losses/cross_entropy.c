@@ -52,9 +52,8 @@ static tt_value *cross_entropy_describe(const void *config, tt_builder *b)
     return loss_ahead(c, b, "logits", 0);
 }
 
-static const tt_loss_vt vt = {.struct_size = sizeof vt,
-                              .describe = cross_entropy_describe,
-                              .weights = cross_entropy_weights};
+static const tt_loss_vt vt = {
+    .struct_size = sizeof vt, .describe = cross_entropy_describe, .weights = cross_entropy_weights};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_LOSS, "cross_entropy", "next-token cross-entropy", cross_entropy_config,

@@ -71,9 +71,9 @@ static tt_value *loss_of(const dpo_config *c, tt_builder *b, tt_value *d, tt_val
     if (!(wrong > 0))
         return as_labelled;
     tt_value *other_way = tt_scale(b, tt_softplus(b, z), wrong);
-    return strcmp(c->loss_type, "robust") ? tt_add(b, as_labelled, other_way)
-                                          : tt_scale(b, tt_sub(b, as_labelled, other_way),
-                                                     1 / (1 - 2 * wrong));
+    return strcmp(c->loss_type, "robust")
+               ? tt_add(b, as_labelled, other_way)
+               : tt_scale(b, tt_sub(b, as_labelled, other_way), 1 / (1 - 2 * wrong));
 }
 
 static tt_value *dpo_describe(const void *config, tt_builder *b)
@@ -85,7 +85,8 @@ static tt_value *dpo_describe(const void *config, tt_builder *b)
     tt_value *chosen = of_answer(b, ratio, tt_relu(b, sign), mean);
     tt_value *rejected = of_answer(b, ratio, tt_relu(b, tt_neg(b, sign)), mean);
     tt_value *d = tt_sub(b, chosen, rejected), *z = tt_scale(b, d, c->beta);
-    tt_value *pairs = tt_line_sum(b, tt_input(b, "pair_weight")); /* 0 of samples that are padding */
+    tt_value *pairs =
+        tt_line_sum(b, tt_input(b, "pair_weight")); /* 0 of samples that are padding */
     tt_value *hit = tt_cast(b, tt_less(b, rejected, chosen), TT_F32);
     tt_log_metric(b, "rewards/chosen", tt_mul(b, tt_scale(b, chosen, c->beta), pairs));
     tt_log_metric(b, "rewards/rejected", tt_mul(b, tt_scale(b, rejected, c->beta), pairs));

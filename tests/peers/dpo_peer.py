@@ -10,6 +10,9 @@ import chat_peer
 
 LAYOUT = {"dim": 48, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 96, "norm_eps": 1e-5, "rope_theta": 10000.0}
 LR, STEPS, BATCH = 1e-3, 10, 4
+# Nothing behind the token that ends a turn: TRL would learn that too, of the last turn.
+TEMPLATE = ("{% for m in messages %}{% if not loop.first %}\n{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+            "{% if add_generation_prompt %}\n<|im_start|>assistant\n{% endif %}")
 failed = 0
 
 
@@ -94,12 +97,15 @@ def dpo(ttrun, folder, hf, loss_type, more):
     config = DPOConfig(output_dir=os.path.join(folder, "trl"), loss_type=loss_type, learning_rate=LR, lr_scheduler_type="constant", warmup_steps=0,
                        per_device_train_batch_size=BATCH, max_steps=STEPS, logging_steps=1, max_grad_norm=0.0, weight_decay=0.0, adam_beta1=0.9,
                        adam_beta2=0.999, adam_epsilon=1e-8, bf16=False, fp16=False, use_cpu=True, report_to="none", save_strategy="no",
-                       gradient_checkpointing=False, disable_tqdm=True, max_length=None, optim="adamw_torch", **more)
+                       gradient_checkpointing=False, disable_tqdm=True, max_length=None, optim="adamw_torch",
+                       train_sampling_strategy="sequential", **more)
     same = [{"prompt": d.get("prompt") or d["chosen"][:-1], "chosen": d["chosen"][-1:], "rejected": d["rejected"][-1:]} for d in data]
     trainer = InOrder(model, args=config, train_dataset=Dataset.from_list(same), processing_class=hf)
     trainer.train()
     theirs, mine = [s for s in trainer.state.log_history if "loss" in s], lines(out)
     far = max(abs(a["loss"] - b) for a, b in zip(mine, InOrder.losses))
+    if far > 1e-4:
+        print(*((a["loss"], b) for a, b in zip(mine, InOrder.losses)), theirs[:2], mine[:2], sep="\n")
     keys = {"chosen": "rewards/chosen", "rejected": "rewards/rejected", "accuracy": "rewards/accuracies", "margin": "rewards/margins"}
     rewards = max(abs(a["rewards"][k] - float(b[t])) for a, b in zip(mine, theirs) for k, t in keys.items())
     check(len(mine) == len(theirs) == len(InOrder.losses) == STEPS and far <= 1e-4 and rewards <= 2e-4,
@@ -161,7 +167,8 @@ def main():
     rng = random.Random(7)
     with tempfile.TemporaryDirectory() as folder:
         hf = chat_peer.tokenizer(os.path.join(folder, "tokenizer"), "chatml")
-        hf.pad_token = "</s>"
+        hf.pad_token, hf.chat_template = "</s>", TEMPLATE
+        hf.save_pretrained(os.path.join(folder, "tokenizer"))
         data = os.path.join(folder, "d.jsonl")
         with open(data, "w") as f:
             f.writelines(json.dumps(x) + "\n" for x in conversations(rng, 50 * BATCH))
