@@ -47,12 +47,9 @@ static tt_value *counted(tt_builder *b)
     return tt_cast(b, tt_less_equal(b, tt_const(b, 0, TT_I32), tt_input(b, "labels")), TT_F32);
 }
 
-/* The sum of x over the tokens that side says, or with `mean` its mean over those that count: [samples]. */
-static tt_value *of_answer(tt_builder *b, tt_value *x, tt_value *side, bool mean)
+/* A sum over the tokens of a side as the mean over those of them that count: [samples]. */
+static tt_value *mean_of(tt_builder *b, tt_value *sum, tt_value *side)
 {
-    tt_value *sum = tt_line_sum(b, tt_mul(b, x, side));
-    if (!mean)
-        return sum;
     tt_value *n = tt_line_sum(b, tt_mul(b, counted(b), side));
     return tt_div(b, sum, tt_maximum(b, n, tt_const(b, 1, TT_F32)));
 }
@@ -76,23 +73,35 @@ static tt_value *loss_of(const dpo_config *c, tt_builder *b, tt_value *d, tt_val
                : tt_scale(b, tt_sub(b, as_labelled, other_way), 1 / (1 - 2 * wrong));
 }
 
-static tt_value *dpo_describe(const void *config, tt_builder *b)
+/* beta times the sums over the answers' tokens, whatever the loss takes; of samples that are padding 0. */
+static void log_rewards(const dpo_config *c, tt_builder *b, tt_value *chosen, tt_value *rejected,
+                        tt_value *pairs)
 {
-    const dpo_config *c = config;
-    const bool mean = !strcmp(c->loss_type, "ipo") || !strcmp(c->loss_type, "sigmoid_norm");
-    tt_value *sign = tt_input(b, "pair_sign");
-    tt_value *ratio = tt_sub(b, log_probability(config, b), tt_input(b, TT_INPUT_REFERENCE));
-    tt_value *chosen = of_answer(b, ratio, tt_relu(b, sign), mean);
-    tt_value *rejected = of_answer(b, ratio, tt_relu(b, tt_neg(b, sign)), mean);
-    tt_value *d = tt_sub(b, chosen, rejected), *z = tt_scale(b, d, c->beta);
-    tt_value *pairs =
-        tt_line_sum(b, tt_input(b, "pair_weight")); /* 0 of samples that are padding */
-    tt_value *hit = tt_cast(b, tt_less(b, rejected, chosen), TT_F32);
+    tt_value *hit = tt_cast(b, tt_less(b, rejected, chosen), TT_F32),
+             *margin = tt_sub(b, chosen, rejected);
     tt_log_metric(b, "rewards/chosen", tt_mul(b, tt_scale(b, chosen, c->beta), pairs));
     tt_log_metric(b, "rewards/rejected", tt_mul(b, tt_scale(b, rejected, c->beta), pairs));
     tt_log_metric(b, "rewards/accuracy", tt_mul(b, hit, pairs));
-    tt_log_metric(b, "rewards/margin", tt_mul(b, z, pairs));
-    return tt_mul(b, loss_of(c, b, d, z), pairs);
+    tt_log_metric(b, "rewards/margin", tt_mul(b, tt_scale(b, margin, c->beta), pairs));
+}
+
+static tt_value *dpo_describe(const void *config, tt_builder *b)
+{
+    const dpo_config *c = config;
+    tt_value *sign = tt_input(b, "pair_sign");
+    tt_value *good = tt_relu(b, sign), *bad = tt_relu(b, tt_neg(b, sign));
+    tt_value *ratio = tt_sub(b, log_probability(config, b), tt_input(b, TT_INPUT_REFERENCE));
+    tt_value *chosen = tt_line_sum(b, tt_mul(b, ratio, good)),
+             *rejected = tt_line_sum(b, tt_mul(b, ratio, bad));
+    tt_value *pairs =
+        tt_line_sum(b, tt_input(b, "pair_weight")); /* 0 of samples that are padding */
+    log_rewards(c, b, chosen, rejected, pairs);
+    if (!strcmp(c->loss_type, "ipo") || !strcmp(c->loss_type, "sigmoid_norm")) {
+        chosen = mean_of(b, chosen, good);
+        rejected = mean_of(b, rejected, bad);
+    }
+    tt_value *d = tt_sub(b, chosen, rejected);
+    return tt_mul(b, loss_of(c, b, d, tt_scale(b, d, c->beta)), pairs);
 }
 
 static const tt_loss_vt vt = {sizeof vt, dpo_describe, dpo_weights, log_probability};
