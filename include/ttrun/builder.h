@@ -148,6 +148,9 @@ TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_
 /* Per-token cross-entropy of logits [T,V] at labels i32 [T] → f32 [T]; 0 where the label is
  * negative (ignored). */
 TT_EXPORT tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels);
+/* *lse: the log of the sum of e^logits of each token, f32 [T], also of ignored ones. */
+TT_EXPORT tt_value *tt_cross_entropy_lse(tt_builder *b, tt_value *logits, tt_value *labels,
+                                         tt_value **lse);
 
 /* Depthwise causal convolution along tokens within a segment: x [T,D], w [D,K] → [T,D];
  * y[t] = Σ_j w[:,K-1-j]·x[t-j] */

@@ -92,6 +92,7 @@ CASES = {
     "untied_gradient": job(UNTIED, GRADIENT),
     "tied_gradient": job(TIED, GRADIENT, accumulate=2, documents=True),
     "small_gradient": job({**SMALL, "tie_embeddings": False, "rope_scaling": YARN}, GRADIENT, seq=19, local=2),
+    "z_loss_gradient": job(UNTIED, {**GRADIENT, "loss": {"z_loss": 0.05}}, accumulate=2, documents=True),
     "untied_adamw": job(UNTIED, ADAMW, accumulate=2, steps=10, max_norm=1.0),
     "tied_adamw": job({**TIED, "rope_scaling": LLAMA3}, ADAMW, accumulate=2, steps=10, max_norm=1.0, documents=True),
     "small_sgd": job({**SMALL, "tie_embeddings": True, "rope_scaling": None}, SGD, seq=19, local=2, accumulate=3, steps=10,
@@ -226,9 +227,9 @@ def logits(w, a, ids, pos, seg):
 
 
 def backward(w, j, step):
-    """Mean loss over the global batch of a step (from 0); gradients are left in w."""
+    """Mean loss over the global batch of a step (from 0), and further terms of it; gradients are left in w."""
     t = j["training"]
-    total, tokens = 0.0, (batch(j, step * t["global_batch_size"], t["global_batch_size"])[1] >= 0).sum().item()
+    z_total, total, tokens = 0.0, 0.0, (batch(j, step * t["global_batch_size"], t["global_batch_size"])[1] >= 0).sum().item()
     for p in w.values():
         p.grad = None
     half = "mixed_precision_param" in t and next(iter(w.values())).dtype == torch.float32
@@ -237,9 +238,12 @@ def backward(w, j, step):
         y = logits({n: p.bfloat16() for n, p in w.items()}, j["model"]["args"], ids, pos, seg).float() if half else \
             logits(w, j["model"]["args"], ids, pos, seg)
         loss = F.cross_entropy(y.flatten(0, 1), labels.flatten(), reduction="sum")
-        (loss / tokens).backward()
+        weight, counted = j.get("loss", {}).get("z_loss", 0.0), labels.flatten() >= 0
+        z = y.flatten(0, 1)[counted].logsumexp(-1).square().sum()
+        ((loss + weight * z) / tokens).backward()
         total += loss.item()
-    return total / tokens
+        z_total += z.item()
+    return total / tokens, {"losses": {"z_loss": z_total / tokens}} if weight else {}
 
 
 # ---- training ----
@@ -404,7 +408,7 @@ def train(init, j, dtype):
     o, t = j["optimizer"], j["training"]
     opt, steps, first = optimizer(w, o), [], None
     for i in range(t["steps"]):
-        loss = backward(w, j, i)
+        loss, terms = backward(w, j, i)
         if first is None:
             first = {n: p.grad.clone() for n, p in w.items()}
         free = [g["match"] for g in o.get("param_groups", []) if not g.get("clip_grad", True)]
@@ -414,7 +418,7 @@ def train(init, j, dtype):
         for g in opt.param_groups:
             g["lr"] = lr * g["factor"]
         opt.step()
-        steps.append({"loss": loss, "grad_norm": n, "lr": lr})
+        steps.append({"loss": loss, "grad_norm": n, "lr": lr, **terms})
     return steps, first, {n: p.detach() for n, p in w.items()}
 
 
