@@ -175,8 +175,8 @@ static tt_status find_remote(const tt_setup *s, const tt_launch *l, tt_processes
     return TT_OK;
 }
 
-static tt_status join_and_train(tt_cli *cli, const tt_setup *s, const tt_launch *l,
-                                tt_session *session, tt_error *err)
+static tt_status join_and_train(tt_cli *cli, tt_setup *s, const tt_launch *l, tt_session *session,
+                                tt_error *err)
 {
     tt_processes_opts po = {.launch = l, .session = session, .concurrent = s->overlap};
     tt_dist d;

@@ -48,6 +48,8 @@ static const tt_option top_options[] = {
            "TrainSpec: the named set of model, tokenizer, dataloader, loss, optimizer and metrics"),
     STRING(top, dump_folder, "\"./outputs\"",
            "folder of the run: metrics, checkpoints, event files", .flags = TT_OPT_PATH),
+    STRING(top, description, "null", "what the run is for: its first line says it, and run.json",
+           .flags = TT_OPT_NULLABLE),
 };
 
 static const tt_option model_options[] = {
@@ -183,9 +185,12 @@ static const tt_option training_options[] = {
     BOOL(training, enable_cpu_offload, "false",
          "on a device (a GPU): optimizer states lie in pinned host memory and pass through the "
          "device's once per step, one stack of parameters after the other; same results"),
-    INT(training, seed, "0", 0, ANY, "determines initial values, the order of data and random ops"),
+    INT(training, seed, "0", 0, ANY,
+        "determines initial values, the order of data and random ops; null: each run draws one, "
+        "which a line and run.json name and a resume keeps",
+        .flags = TT_OPT_NULLABLE),
     {ROW(training, trainable, TT_OPT_STRINGS, "null"),
-                                                                                                  .doc = "parameters that are trained: regular expressions on names, or \"tag:…\", as in "
+                              .doc = "parameters that are trained: regular expressions on names, or \"tag:…\", as in "
             "optimizer.param_groups; all others are frozen; null = all are trained, or the "
             "adapters alone if a converter adds some", .flags = TT_OPT_NULLABLE},
 };
@@ -417,6 +422,11 @@ static const tt_option validation_options[] = {
         .flags = TT_OPT_NULLABLE),
     INT(validation, seq_len, "null", 1, 1e9,
         "tokens per sample of the validation; null = training.seq_len", .flags = TT_OPT_NULLABLE),
+    INT(validation, early_stopping_patience, "0", 0, 1e9,
+        "the run ends, with a save and status 0, when so many validations in a row have no lower "
+        "loss than the best one before; 0 = it does not"),
+    FLOAT(validation, early_stopping_threshold, "0", 0, ANY,
+          "a validation loss is lower if it is below the best one by more than this"),
 };
 
 static const tt_option validation_names[] = {
@@ -428,6 +438,15 @@ static const tt_option validation_names[] = {
 
 static const tt_option metrics_options[] = {
     INT(metrics, log_freq, "10", 1, 1e12, "steps from one line to the next"),
+    CHOICE(metrics, norms, "\"off\"", TT_CHOICES(TT_NORMS),
+           "of which parameters logged steps also have norms: off, of each layer or of each "
+           "parameter; grad_norms, weight_norms, weight_rms, update_ratios (of the change's norm "
+           "to the weight's) and weight_norm (of all)"),
+    INT(metrics, norms_freq, "1", 1, 1e12,
+        "of the logged steps the multiples have norms and largest logits, and the first and last"),
+    BOOL(metrics, attention_max_logits, "false",
+         "log the largest logit of each layer's attention, scale times q·k, before softcap and "
+         "bias, over the pairs that attention sees"),
     INT(metrics, lag, "0", 0, 1,
         "1: while a GPU computes a step, the host prepares the next one and only then waits for "
         "the step's loss and norm, so the GPU does not stand idle; lines come a step later, "
@@ -513,6 +532,11 @@ static const tt_option debug_options[] = {
     BOOL(debug, moe_force_load_balance, "false",
          "choice j of token t is expert (t*k + j) mod E, whatever the router says: for measuring "
          "speed with equally busy experts"),
+    INT(debug, health_check_freq, "0", 0, 1e12,
+        "steps between checks of weights and gradients: counts NaN, Inf, zeros and elements beyond "
+        "65504 (the largest float16), and names the worst parameter; 0 = none"),
+    CHOICE(debug, health_check_policy, "\"warn\"", TT_CHOICES(TT_HEALTHS),
+           "when a check finds NaN, Inf or elements beyond 65504: warn, or stop the run"),
     BOOL(debug, sync, "false",
          "wait for the device after each op, so that a failure names op, step and rank (as "
          "CUDA_LAUNCH_BLOCKING=1)"),

@@ -11,6 +11,8 @@
 typedef struct tt_order {
     int64_t n_samples;
     uint64_t seed;
+    bool own_seed; /* the job gives it for this loader; else it follows from training.seed */
+    int64_t place; /* of a mixture's source in its list: each has another seed */
     bool shuffle;
     bool endless; /* the loader itself draws samples (a mixture): index g is g for every epoch */
 } tt_order;

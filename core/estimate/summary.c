@@ -80,6 +80,8 @@ static void count_program(tt_plan_counts *c, const tt_program *p)
     for (int s = 0; s < p->n_sections; s++)
         for (int k = p->sections[s].begin; k < p->sections[s].end; k++) {
             const tt_instr *i = &p->instrs[k];
+            if (!(i->predicate & (tt_predicate)~TT_PRED_MEASURED))
+                continue;
             const bool each = s < p->epilogue && tt_predicate_holds(i->predicate, true, false);
             count_instr(c, p, i, each ? (double)p->n_micro : 1);
         }

@@ -82,6 +82,7 @@ tt_status tt_exec_end(tt_pending *c, const tt_instr *wait, tt_error *err)
     const int64_t t1 = tt_now_ns();
     c->begun = false;
     x->comm_ns += host ? t1 - t0 : 0;
+    x->comm.axes[b->communicates - 1].ns += host ? t1 - t0 : 0;
     if (s != TT_OK)
         return tt_exec_name_step(x, b->instr, err);
     if (!host)

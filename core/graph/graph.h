@@ -3,6 +3,7 @@
 #define TT_GRAPH_H
 #include "base/base.h"
 #include "graph/builder_opts.h"
+#include "graph/measured.h"
 #include "graph/op.h"
 #include "graph/state.h"
 #include "graph/when.h"
@@ -125,6 +126,7 @@ struct tt_graph {
     tt_map *outputs;                 /* name → tt_value */
     TT_VEC(tt_loss_entry) losses;    /* auxiliary terms of the loss */
     TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
+    TT_VEC(tt_measured) measured;
     TT_VEC(tt_buffer_entry) buffer_updates;
     int n_blocks;
     const int *block_stage; /* by block; NULL: one stage */
@@ -213,6 +215,9 @@ tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);
 /* The nodes that are built next have these tt_when.replicated_stages. */
 void tt_builder_replicated(tt_builder *b, uint64_t stages);
+/* The nodes that are built next run in measured steps only. */
+void tt_builder_measured(tt_builder *b, bool measured);
+bool tt_builder_measures(const tt_builder *b);
 /* v on the current stage: computed again if that is cheap, otherwise transferred. */
 tt_value *tt_to_stage(tt_builder *b, tt_value *v);
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v);

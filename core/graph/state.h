@@ -30,6 +30,8 @@ typedef struct tt_state {
     tt_placement place;
     uint64_t stages; /* bit s: the ranks of stage s have it */
     bool accumulate_max;
+    bool
+        measured; /* METRIC: of measured steps, each rank's part; the host reads it with the scalars */
     bool offloaded;         /* OPTIMIZER: in host memory, read by a load */
     int first;              /* OPTIMIZER: the stack's member that it begins with */
     const char *suffix;     /* OPTIMIZER: "exp_avg" */

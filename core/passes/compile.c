@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → convert_tidy → narrow →
- * merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
+/* The order of the passes. Training: describe → place → metrics → chunk (mark) → measure → autodiff → convert → convert_tidy →
+ * narrow → merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
  * rope_fusion → async_tp → overlap → offload → offload_values. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
 
@@ -124,6 +124,10 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
         if (o->convert.n)
             tt_pass_chunk_check(g, &co);
         return TT_OK;
+    }
+    if (o->measure_logits) {
+        TT_TRY(tt_pass_measure_logits(b, err));
+        TT_TRY(dump(c, g, "measure", err));
     }
     TT_TRY(tt_pass_buffer_sums(b, err));
     TT_TRY(tt_pass_autodiff(b, &o->autodiff, err));

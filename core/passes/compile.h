@@ -55,10 +55,11 @@ typedef struct tt_compile_opts {
     tt_recompute_opts recompute;
     tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
     tt_autodiff_opts autodiff;
-    bool several;  /* a step has several micro-batches */
-    bool hoist;    /* parameters are gathered once per step (R6) */
-    bool async_tp; /* asynchronous tensor parallelism */
-    bool overlap;  /* communication concurrent with computation */
+    bool measure_logits; /* measured steps have attention's largest logits */
+    bool several;        /* a step has several micro-batches */
+    bool hoist;          /* parameters are gathered once per step (R6) */
+    bool async_tp;       /* asynchronous tensor parallelism */
+    bool overlap;        /* communication concurrent with computation */
     tt_overlap_opts overlapping;
     tt_offload_opts offload; /* for TRAIN */
     int64_t chunk_bytes;     /* larger logits exist in chunks only; 0 = no chunks */

@@ -66,6 +66,8 @@ int64_t tt_decode_positions(const tt_graph *described);
 
 /* ---- metrics: of a placed forward (loss sum, loss_max), summed over micro-batches ---- */
 tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
+/* measure.c: in measured steps attention's largest logits. After it autodiff follows. */
+tt_status tt_pass_measure_logits(tt_builder *b, tt_error *err);
 /* buffers.c: sums the statistics of buffers in the forward; updates the buffers. */
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
@@ -103,8 +105,10 @@ typedef struct tt_update_opts {
     bool offload;     /* optimizer states lie in host memory */
     tt_dtype
         state_dtype; /* of optimizer states: f32; bf16 or float8, which are rounded stochastically */
-    double ema_weight; /* of a step in the mean of each parameter over steps; 0: none is kept */
-    bool live;         /* averages are kept, but the parameters themselves are evaluated */
+    double ema_weight;    /* of a step in the mean of each parameter over steps; 0: none is kept */
+    bool measure;         /* measured steps compute sums over gradients and parameters */
+    bool measure_updates; /* and over the changes of parameters */
+    bool live;            /* averages are kept, but the parameters themselves are evaluated */
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/op.h"
 #include "graph/rewrite.h"
+#include "passes/measure.h"
 #include "passes/norm.h"
 #include "pipeline/schedule.h"
 #include <string.h>
@@ -253,15 +254,27 @@ static void assign_float8(tt_builder *b, tt_state *s, tt_value *value)
     tt_state_assign(b, s->scale, scale);
 }
 
+/* In a measured update nothing is written: the change of the parameters is what counts. */
+static void measure_change(tt_builder *b, const tt_node *n, tt_value *target, tt_value *value)
+{
+    const tt_state *s = n->state;
+    if (s->kind != TT_STATE_PARAM)
+        return;
+    value = tt_redistribute(b, value, &s->place);
+    tt_value *change = tt_sub(b, tt_cast(b, value, TT_F32), tt_cast(b, target, TT_F32));
+    tt_measure_stack(b, TT_MEASURED_UPDATE, s->stack,
+                     n->op == &tt_op_load ? n->accumulate_index : 0, change);
+}
+
 void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
 {
     if (tt_builder_error(b))
         return;
     tt_state *low = in_float8(b, target);
-    if (low) {
+    if (low && !tt_builder_measures(b))
         assign_float8(b, low, value);
+    if (low)
         return;
-    }
     const tt_node *n = target->node;
     if (tt_node_is_cast(n)) /* bf16 that the optimizer reads as f32 */
         n = n->in[0]->node;
@@ -271,7 +284,9 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
         tt_value *u = random_members(b, n->state, first, value);
         value = tt_stochastic_round(b, tt_redistribute(b, value, &n->state->place), u);
     }
-    if (n->op == &tt_op_load)
+    if (n->state && tt_builder_measures(b))
+        measure_change(b, n, target, value);
+    else if (n->op == &tt_op_load)
         tt_state_assign_members(b, n->state, n->accumulate_index, value);
     else if (n->op == &tt_op_state)
         tt_state_assign(b, n->state, value);
@@ -368,7 +383,7 @@ static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_imp
     u->public_.names = names;
     u->public_.tags = tags;
     group->vt->describe_update(group->config, b, &u->public_);
-    if (o->ema_weight > 0)
+    if (o->ema_weight > 0 && !tt_builder_measures(b))
         average(b, u, o->ema_weight);
 }
 
@@ -376,7 +391,6 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
                          tt_value *grad, const per_stage *once, tt_state *lr)
 {
     const int most = members_at_once(tt_builder_graph(b), s, o->offload);
-    tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
     tt_value *param = tt_state_read(b, s->param);
     for (int first = 0; first < s->n; first += most) {
         tt_update_impl u = {.stack = s,
@@ -384,7 +398,8 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
                             .n = TT_MIN(most, s->n - first),
                             .dtype = o->state_dtype,
                             .offload = o->offload,
-                            .known = stage != tt_stage_of_stack(s),
+                            .known = stage != tt_stage_of_stack(s) ||
+                                     (o->measure_updates && !tt_builder_measures(b)),
                             .live = o->live};
         update_members(b, o, &u, param, grad, once, lr);
     }
@@ -512,6 +527,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         gradients(b, s, all + TT_MAX_STAGES * i);
         grads[i] = all[TT_MAX_STAGES * i + (size_t)tt_stage_of_stack(s)];
     }
+    if (o->measure)
+        tt_measure_gradients(b, grads);
     tt_norm_stages(b, grads, o, &all_grads);
     for (int st = 0; all_grads.n && st < g->n_stages; st++) {
         tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
@@ -533,6 +550,13 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         const int stage = (int)(i % TT_MAX_STAGES);
         if (!all[i])
             continue;
+        tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
+        if (o->measure_updates && stage == tt_stage_of_stack(s)) {
+            tt_builder_measured(b,
+                                true); /* the same update, which only measures what it would do */
+            update_stack(b, o, s, stage, all[i], &once[stage], lr);
+            tt_builder_measured(b, false);
+        }
         tt_builder_replicated(b, replicas_below(s, stage));
         update_stack(b, o, s, stage, all[i], &once[stage], lr);
         tt_builder_replicated(b, 0);

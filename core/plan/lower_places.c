@@ -155,10 +155,10 @@ void tt_lower_slots(lowering *l)
 /* ---- tables ---- */
 
 /* Does this rank write the value to checkpoints? Among its replicas, the rank does whose
- * coordinates over all atoms that do not shard it are 0. */
+ * coordinates over all atoms that do not shard it, and over which it is no sum, are 0. */
 static bool owns(const lowering *l, const tt_placement *p, int n_dims)
 {
-    const uint16_t mine = tt_placement_shard_atoms(p, n_dims);
+    const uint16_t mine = tt_placement_shard_atoms(p, n_dims) | p->partial;
     const tt_axis *pp = tt_mesh_axis(l->g->mesh, "pp");
     for (int a = 0; a < l->g->mesh->n_atoms; a++) {
         const bool stage = pp && TT_ATOM(pp->atoms.atom[0]) == (unsigned)a;
@@ -232,6 +232,7 @@ void tt_lower_tables(lowering *l)
         o.fresh = s->kind == TT_STATE_ACCUMULATOR || s->kind == TT_STATE_METRIC ||
                   s->kind == TT_STATE_GATHERED;
         o.for_host = s->kind == TT_STATE_SCALAR || s->kind == TT_STATE_METRIC;
+        o.owner = owns(l, &s->place, s->type.n_dims);
         tensor_of(l, &s->type, &s->place, &o.tensor);
         tt_vec_push(l->a, &l->states, o);
     }

@@ -110,6 +110,8 @@ const char *tt_setup_host_key(const tt_setup *s);
 /* mixture.c makes dataloader.mixture an ordinary component; its loader is a tt_mixture
  * (data/mixture.h). */
 bool tt_part_is_mixture(const tt_part *p);
+/* After a setup whose training.seed is null: sets it, also where the order of data follows from it. */
+void tt_setup_set_seed(tt_setup *s, int64_t seed);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
 int tt_mixture_size(const tt_part *mixture);
 /* Whether the run's length is a number of epochs, whose last steps have the samples that are left. */

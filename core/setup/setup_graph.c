@@ -440,6 +440,9 @@ static tt_update_opts update_opts(const tt_setup *s)
                             .offload = tt_setup_offloads_states(s),
                             .state_dtype = s->state_dtype,
                             .ema_weight = isnan(t->ema_decay) ? 0 : 1 - t->ema_decay,
+                            .measure = s->core.metrics.norms != TT_NORMS_OFF ||
+                                       s->core.debug.health_check_freq > 0,
+                            .measure_updates = s->core.metrics.norms != TT_NORMS_OFF,
                             .live = !t->ema_evaluate};
 }
 
@@ -455,6 +458,9 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
 {
     tt_offload_opts offload;
     TT_TRY(tt_setup_offload(s, &offload, err));
+    if (s->core.metrics.attention_max_logits && !has_kernel(s, "attention_max"))
+        return tt_job_fail(s->job, "metrics.attention_max_logits", err,
+                           "backend %s has no kernel attention_max", s->backend.name);
     tt_compile_opts o = {
         .mode = mode,
         .foreign_params = s->graph != NULL, /* parameters of the graph that was compiled before */
@@ -488,6 +494,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .freeze_user = s,
         .recompute = *recompute,
         .store_dtype = s->core.activation_checkpoint.store_dtype,
+        .measure_logits = s->core.metrics.attention_max_logits,
         .several = s->micro_batches > 1,
         .hoist = tt_setup_keeps_parameters(s) && s->micro_batches > 1,
         .autodiff = autodiff(s),

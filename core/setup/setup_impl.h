@@ -6,6 +6,7 @@
 /* Shared by the files of core/setup. */
 /* mixture.c: makes a loader from the section's list "mixture". fallback: the loader's name if
  * neither the source nor the section has one. */
+void tt_mixture_set_seed(const tt_part *mixture, uint64_t seed);
 tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
                            tt_part *out, tt_order *order, tt_error *err);
 /* data.c */

@@ -210,7 +210,7 @@ static tt_status link_files(aside *x, const char *name, tt_error *err)
 static tt_status start_over(aside *x, tt_error *err)
 {
     const tt_core_config *c = &x->l->s->core;
-    const char *const outputs[] = {"metrics.jsonl", "tb", "report.html",
+    const char *const outputs[] = {"metrics.jsonl", "early_stopping.txt", "tb", "report.html",
                                    c->profiling.save_traces_folder};
     if (c->checkpoint.enable) {
         TT_TRY(move_checkpoints(x, err));

@@ -22,7 +22,7 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
     }
     if (l->n_sinks)
         TT_TRY(tt_writer_new(l->sinks, l->n_sinks, s->core.metrics.on_error == TT_ON_ERROR_CONTINUE,
-                             &l->writer, err));
+                             l->n_metrics, &l->writer, err));
     return TT_OK;
 }
 
@@ -34,6 +34,9 @@ void tt_loop_close_sinks(tt_loop *l)
         l->sinks[i].vt->close(l->sinks[i].self);
     l->n_sinks = 0;
     tt_str_free(&l->line);
+    tt_measures_free(l->measures); /* the sinks had its names */
+    l->measures = NULL;
+    tt_str_free(&l->early.lines);
 }
 
 tt_status tt_loop_written(tt_loop *l, tt_error *err)
@@ -101,8 +104,7 @@ static void show(const tt_loop *l)
 
 static bool log_due(const tt_loop *l)
 {
-    return l->known_step == 1 || tt_loop_due(l, l->known_step, l->s->core.metrics.log_freq) ||
-           !l->logged_step;
+    return tt_loop_logs(l, l->known_step) || !l->logged_step;
 }
 
 tt_status tt_loop_log(tt_loop *l, tt_error *err)

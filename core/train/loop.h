@@ -3,6 +3,9 @@
 #define TT_LOOP_H
 #include "train/console.h"
 #include "train/ctl.h"
+#include "train/early.h"
+#include "train/hooks.h"
+#include "train/measure.h"
 #include "train/saver.h"
 #include "train/swap.h"
 #include "train/train.h"
@@ -14,12 +17,13 @@
 
 typedef struct tt_times { /* seconds since the last logged step */
     double data, forward_backward, optimizer, comm, checkpoint, validation;
+    double comm_axes[TT_MAX_COMM_AXES]; /* as tt_exec_comm_axes() */
     int64_t begin_ns;
 } tt_times;
 
 /* What the loop remembers of a step that is on the queues, until its numbers are known. */
 typedef struct tt_flight {
-    bool on;
+    bool on, measured;
     int64_t step, epoch, counted, samples;
     double lr, weight; /* weight: what the loss is divided by */
 } tt_flight;
@@ -47,7 +51,7 @@ typedef struct tt_shared_data {
     tt_data_parts parts;
 } tt_shared_data;
 
-typedef struct tt_loop {
+struct tt_loop {
     const tt_setup *s;
     const tt_run_opts *o;
     const tt_run_folder *folder; /* locked by rank 0's process */
@@ -78,12 +82,13 @@ typedef struct tt_loop {
     int64_t optimizer_from, schedule_from; /* as in tt_trainer_state */
     tt_flight flight;
     /* how long the run is (length.c) */
-    int64_t steps;                 /* of the whole run */
-    bool by_epoch;                 /* batches end with the epoch */
-    int64_t n_samples;             /* per epoch */
-    int64_t next_sample;           /* the first of the next step that is put on the queues */
-    int64_t step_samples;          /* of the step that was put there last */
-    double epochs;                 /* by_epoch: of the whole run */
+    int64_t steps;        /* of the whole run */
+    bool by_epoch;        /* batches end with the epoch */
+    int64_t n_samples;    /* per epoch */
+    int64_t next_sample;  /* the first of the next step that is put on the queues */
+    int64_t step_samples; /* of the step that was put there last */
+    double epochs;        /* by_epoch: of the whole run */
+    tt_early early;
     int64_t told_epoch, told_step; /* of the newest line that says that an epoch began */
     /* of the newest step whose numbers are known, and up to it */
     int64_t known_step, tokens_seen, samples_seen, epoch;
@@ -110,11 +115,13 @@ typedef struct tt_loop {
                          the save ends, and the loop reads it afterwards. */
     tt_progress progress;
     bool has_progress;
-    tt_metric metrics[TT_MAX_METRICS];
+    tt_metric *metrics; /* room for n_metrics */
+    size_t n_metrics;
+    tt_measures *measures;                  /* NULL: the program measures nothing */
     const char *set_names[TT_MAX_PARTS][2]; /* of metrics: loss and tokens of a validation's set */
     tt_str line;                /* the console's, reused so that a step allocates nothing */
     struct tt_profile *profile; /* NULL: profiling.enable is false */
-} tt_loop;
+};
 
 /* step.c */
 /* Its numbers are known at the return, unless they are late (tt_rank.late): then those of the step
@@ -162,19 +169,6 @@ typedef struct tt_validated {
 } tt_validated;
 tt_status tt_loop_log_validation(tt_loop *l, const tt_validated *all, const tt_validated *sets,
                                  tt_error *err);
-/* hooks.c */
-tt_status tt_loop_open_hooks(tt_loop *l, tt_error *err);
-/* status: of the run; why: with a status that is not TT_OK. */
-void tt_loop_close_hooks(tt_loop *l, tt_status status, const tt_error *why);
-tt_status tt_loop_hooks_start(tt_loop *l, tt_error *err);
-tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
-tt_status tt_loop_hooks_backward(tt_loop *l, tt_error *err);
-tt_status tt_loop_hooks_after(tt_loop *l, const tt_metrics_record *r, tt_error *err);
-tt_status tt_loop_hooks_validated(tt_loop *l, const tt_metrics_record *r, tt_error *err);
-void tt_loop_hooks_save(tt_loop *l); /* a save of this step begins */
-/* The save has ended, and with it perhaps an export. loop: tt_loop. */
-tt_status tt_loop_hooks_saved(void *loop, int64_t step, bool model_only, tt_error *err);
-tt_status tt_loop_hooks_exported(tt_loop *l, int64_t step, tt_error *err);
 /* profile.c: traces every profiling.freq-th step and the last one; the ranks write one file, one
  * after the other. Logs a table of the ops when the loop is closed. Does nothing if profiling is
  * off. */
@@ -234,6 +228,12 @@ tt_status tt_loop_set_aside(tt_loop *l, tt_error *err);
 static inline bool tt_loop_due(const tt_loop *l, int64_t step, int64_t every)
 {
     return every > 0 && (step % every == 0 || step == l->steps);
+}
+
+/* Is a step logged, by its number? */
+static inline bool tt_loop_logs(const tt_loop *l, int64_t step)
+{
+    return step == 1 || tt_loop_due(l, step, l->s->core.metrics.log_freq);
 }
 
 static inline double tt_validated_loss(const tt_validated *v)

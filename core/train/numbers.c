@@ -71,6 +71,15 @@ static void add_rates(tt_loop *l, size_t *n)
     }
 }
 
+/* How long rank 0 has waited for communication, by the axes of the mesh that it goes over. */
+static void add_comm(tt_loop *l, size_t *n, double steps)
+{
+    int n_axes;
+    const tt_exec_axes *axes = tt_exec_comm_axes(l->rank.exec, &n_axes);
+    for (int i = 0; i < n_axes; i++)
+        metric_add(l, n, axes[i].name, l->t.comm_axes[i] / steps);
+}
+
 size_t tt_loop_numbers(tt_loop *l)
 {
     const tt_setup *s = l->s;
@@ -116,8 +125,11 @@ size_t tt_loop_numbers(tt_loop *l)
     metric_add(l, &n, "time/forward_backward", l->t.forward_backward / steps);
     metric_add(l, &n, "time/optimizer", l->t.optimizer / steps);
     metric_add(l, &n, "time/comm_exposed", l->t.comm / steps);
+    add_comm(l, &n, steps);
     metric_add(l, &n, "time/checkpoint", l->t.checkpoint / steps);
     metric_add(l, &n, "time/left", tt_loop_seconds_left(l));
+    if (tt_loop_shows_measures(l, l->known_step) && tt_measures_step(l->measures) == l->known_step)
+        n += tt_measures_metrics(l->measures, l->metrics + n);
     return n;
 }
 

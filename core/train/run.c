@@ -53,6 +53,20 @@ static tt_status validate_step(tt_loop *l, bool saved, tt_error *err)
     return TT_OK;
 }
 
+/* Early stopping: this step is the run's last. saved: it has been saved with its states. */
+static tt_status conclude_early(tt_loop *l, bool saved, tt_error *err)
+{
+    const bool model_only = l->s->core.checkpoint.last_save_model_only;
+    l->steps = l->step;
+    if (!l->saver)
+        return TT_OK;
+    if (!saved || model_only)
+        TT_TRY(save_step(l, model_only, err));
+    TT_TRY(tt_loop_finish_last_save(l, err));
+    tt_loop_answer_save(l);
+    return tt_loop_save_last_hf(l, true, err);
+}
+
 /* The end of a step: saves and validates if either is due, in this order, so that what happens during a
  * validation costs no step. Weights alone are saved only when nothing is left to do. */
 static tt_status conclude(tt_loop *l, bool save, tt_error *err)
@@ -64,6 +78,8 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
         TT_TRY(save_step(l, model_only && !due, err));
     if (due && !l->stopped_by)
         TT_TRY(validate_step(l, saves, err));
+    if (l->early.stops && !at_end && !l->stopped_by)
+        return conclude_early(l, saves, err);
     if (!l->saver)
         return TT_OK;
     const bool last = at_end && !l->validation_due;
@@ -163,7 +179,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
                        tt_loop_stop_name(l->stopped_by), (long long)first);
     tt_swap_plan_ahead(l);
-    while (l->step < steps && !l->stopped_by) {
+    while (l->step < l->steps && !l->stopped_by) {
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));
         tt_loop_profile_begin(l);
@@ -176,7 +192,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
     TT_TRY(tt_loop_written(l, err));
     TT_TRY(l->main ? tt_run_folder_check(l->folder, err) : TT_OK);
     tt_loop_say_end(l);
-    if (!l->stopped_by || (l->step == steps && !l->validation_due))
+    if (!l->stopped_by || (l->step == l->steps && !l->validation_due))
         return TT_OK;
     return TT_FAIL(err, TT_ESIGNAL, "stopped by %s after step %lld%s",
                    tt_loop_stop_name(l->stopped_by), (long long)l->step, l->saver ? ", saved" : "");
@@ -197,12 +213,14 @@ static tt_status loop(tt_loop *l, tt_error *err)
 static tt_status loop_start(tt_loop *l, tt_error *err)
 {
     int64_t since = tt_now_ns();
+    tt_loop_open_measures(l);
     TT_TRY(tt_loop_open_data(l, err));
     tt_loop_say_phase(l, "data opened", &since);
     TT_TRY(tt_rank_init_params(&l->rank, err));
     tt_loop_say_phase(l, "parameters initialized", &since);
     TT_TRY(tt_agree(&l->rank.dist, tt_loop_resume(l, err), err));
     TT_TRY(tt_loop_length(l, err));
+    TT_TRY(tt_loop_open_early(l, err));
     TT_TRY(tt_loop_set_aside(l, err));
     tt_loop_say_phase(l, "checkpoint or weights loaded", &since);
     TT_TRY(tt_loop_open_saver(l, err));
@@ -438,7 +456,8 @@ size_t tt_error_place(const char *text)
 
 /* Runs this process's rank. All ranks lock the folder (tt_run_folder_open), until their process
  * ends. */
-static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_error *err)
+static tt_status run_process(world *w, tt_setup *setup, tt_run_folder *folder, tt_arena *a,
+                             tt_error *err)
 {
     tt_dist *d = w->o->dist;
     const int sig = w->o->stop ? w->o->stop() : 0;
@@ -452,6 +471,8 @@ static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_er
         s = tt_run_folder_join(w->s, a, folder, err);
     s = tt_agree(d, s, err);
     if (s == TT_OK)
+        s = tt_train_seed(setup, folder, w->o->resume, d, err);
+    if (s == TT_OK)
         return run_rank(w, d->rank, err);
     s = before_first_step(s);
     if (s != TT_ESIGNAL)
@@ -459,7 +480,7 @@ static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_er
     return s;
 }
 
-tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
+tt_status tt_train(tt_setup *s, const tt_run_opts *o, tt_error *err)
 {
     tt_run_folder folder = {.lock_fd = -1, .ranks_fd = -1, .saves_fd = -1};
     world w = {.s = s,
@@ -471,8 +492,9 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
     tt_status st;
     tt_swaps_init(&w.swaps, o->dist ? 1 : s->world, s->registry);
     if (o->dist)
-        st = run_process(&w, &folder, a, err);
-    else if ((st = tt_run_folder_open(s, o, a, &folder, err)) != TT_OK)
+        st = run_process(&w, s, &folder, a, err);
+    else if ((st = tt_run_folder_open(s, o, a, &folder, err)) != TT_OK ||
+             (st = tt_train_seed(s, &folder, o->resume, NULL, err)) != TT_OK)
         st = before_first_step(st);
     else
         st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);

@@ -25,7 +25,8 @@ typedef struct tt_run_opts {
 } tt_run_opts;
 /* Trains to the end of the job. TT_ESIGNAL: a signal stopped the run, after a save; TT_ENUMERIC: a
  * NaN or infinity did. */
-tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err);
+/* With training.seed null it sets s's seed. */
+tt_status tt_train(tt_setup *s, const tt_run_opts *o, tt_error *err);
 
 /* The length of the file:line:column with which an error's text begins; 0 = there is none. */
 size_t tt_error_place(const char *text);
@@ -120,6 +121,10 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
  * or purged there. */
 tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);
 /* For the other processes of the run: the folder stays locked until all of them have ended. */
+/* seed.c: with training.seed null draws one on rank 0, or keeps that of the run in the folder if resume, and
+ * writes it into the setup and its job. d NULL: all ranks are in this process. [collective] */
+tt_status tt_train_seed(tt_setup *s, const tt_run_folder *f, bool resume, tt_dist *d,
+                        tt_error *err);
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err);
 void tt_run_folder_close(tt_run_folder *f);
 /* ---- record.c: run.json ---- */

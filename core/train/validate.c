@@ -120,5 +120,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
         tt_ctl_answer(l->ctl, TT_CTL_VALIDATE, TT_OK,
                       "step %lld: validation loss %.5f over %lld tokens", (long long)l->step,
                       tt_validated_loss(&all), (long long)all.tokens);
-    return l->main ? tt_loop_log_validation(l, &all, sets, err) : TT_OK;
+    if (l->main)
+        TT_TRY(tt_loop_log_validation(l, &all, sets, err));
+    return tt_loop_note_early(l, tt_validated_loss(&all), err);
 }

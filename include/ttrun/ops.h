@@ -48,6 +48,7 @@ extern "C" {
  * attention_bias_bwd by shape              as attention_bwd, bias f[H,N] → dq, dk, dv, dbias f[H,N] · tt_attrs_attention
  * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias][, token_index] (as in attention) → dq, dk, dv · tt_attrs_attention
  * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]][, bias f[H,N]] → out [T,H*dv], keys, values · tt_attrs_attention
+ * attention_max      by shape              q [T,H*hd], k [S,K*hd], pos_q, seg_q i[T], pos_k, seg_k i[S] → f32 [H] · tt_attrs_attention
  * attention_merge    (below)               out, lse of each of two sets of keys → out, lse of their union
  *                    t h, t h, t h, t h -> t h, t h
  * attention_ring     by shape              as attention → out, lse · tt_attrs_attention
@@ -88,6 +89,7 @@ extern "C" {
  * linear_fused_rope  by shape              x f[T,i], w f[o,i], other operands of the program, pos i[T] → [T,o] · tt_fused_rope (backend.h)
  * matmul             by shape              a f[..,m,k], b f[..,k,n] → [..,m,n] · tt_attrs_matmul
  * max_last           t v -> t              x f[T,V] → [T]
+ * member_stats       by shape              x f[N,..] → f32 [N,4]
  * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
  * pick_bwd           t v, t, t -> t v      x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]
  * random             by shape              [index i[T]] → dims, f32 · tt_attrs_random

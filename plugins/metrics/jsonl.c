@@ -120,8 +120,8 @@ static void put_rest(FILE *f, const tt_metrics_record *r)
         const char *slash = strchr(m->name, '/');
         if (slash) {
             const size_t n = (size_t)(slash - m->name);
-            bool seen = false;
-            for (size_t j = 0; j < i; j++)
+            bool seen = i && strncmp(r->metrics[i - 1].name, m->name, n + 1) == 0;
+            for (size_t j = 0; !seen && j < i; j++)
                 seen |= strncmp(r->metrics[j].name, m->name, n + 1) == 0;
             if (!seen)
                 put_group(f, r, m->name, n);

@@ -45,6 +45,7 @@ typedef struct row {
 #define ATTENTION(...)                                                                             \
     A(tt_attrs_attention, .head_dim = 6, .v_head_dim = 4, .scale = 0.4, __VA_ARGS__)
 #define QKV "f:t,h*6 f:s,k*6 f:s,k*4"
+#define QK "f:t,h*6 f:s,k*6"
 #define WHERE " p:t s:t p:s s:s"
 /* 3 sequences with room for 128 tokens. Tokens come in runs: u has their positions, q their
  * sequences. */

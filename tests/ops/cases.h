@@ -329,6 +329,25 @@ CASE(cross_entropy_lse)
     tt_op(e->b, "cross_entropy", ins, 2, NULL, y, 2);
     return 2;
 }
+CASE(member_stats)
+{
+    tt_value *x = F(-1, 1, 3, N(3), tokens_dim(), N(5));
+    tt_op(e->b, "member_stats", &x, 1, NULL, y, 1);
+    return 1;
+}
+CASE(attention_max)
+{
+    const tt_attrs_attention a = {.head_dim = 3, .v_head_dim = 3, .window = 4, .scale = 0.7};
+    tt_value *pos = tt_input(e->b, "pos"), *seg = tt_input(e->b, "seg");
+    tt_value *ins[6] = {F(-2, 2, 2, tokens_dim(), TT_DIM_UNIT(12, "heads", 3)),
+                        F(-2, 2, 2, tokens_dim(), TT_DIM_UNIT(6, "kv_heads", 3)),
+                        pos,
+                        seg,
+                        pos,
+                        seg};
+    tt_op(e->b, "attention_max", ins, 6, &a, y, 1);
+    return 1;
+}
 CASE(sum_exp)
 {
     tt_value *ins[2] = {F(-1, 1, 2, tokens_dim(), N(4)), F(-1, 1, 1, tokens_dim())};
@@ -426,25 +445,24 @@ static const struct {
             roll) ROW(repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares)
             ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(
                 minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows) ROW(select) ROW(compare)
-                ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep)
-                    ROW(line_sum) ROW(transpose) ROW(slice) ROW(concat) ROW(broadcast)
-                        ROW(reshape_heads) ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp)
-                            ROW(log_softmax) ROW(clamp) ROW(floor_and_sign) ROW(linear) BATCH(
-                                matmul) BATCH(matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab)
-                                ROW(embedding) ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm)
-                                    ROW(rope) ROW(rope_part) ROW(rope_yarn) ROW(attention) ROW(
-                                        attention_window) ROW(attention_sinks) ROW(attention_bias)
-                                        ROW(attention_bias_window) ROW(attention_dropout)
-                                            ROW(attention_dropout_bias) ROW(attention_bias_sinks)
-                                                ROW(attention_prefix) ROW(attention_cross)
-                                                    ROW(cross_entropy) ROW(cross_entropy_lse) ROW(
-                                                        sum_exp) ROW(max_last) ROW(pick) ROW(conv1d)
-                                                        ROW(scan) ROW(scan_rows) ROW(scan_heads)
-                                                            ROW(scan_columns) ROW(cumsum)
-                                                                ROW(cumsum_reverse)
-                                                                    ROW(cumsum_exclusive) ROW(top_k)
-                                                                        ROW(gather) ROW(scatter_add)
-                                                                            ROW(experts)
-                                                                                ROW(random)};
+                ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(
+                    line_sum) ROW(member_stats) ROW(attention_max) ROW(transpose) ROW(slice)
+                    ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge) ROW(
+                        reshape_sequences) ROW(logsumexp) ROW(log_softmax)
+                        ROW(clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(
+                            matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding)
+                            ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(
+                                rope_part) ROW(rope_yarn) ROW(attention) ROW(attention_window)
+                                ROW(attention_sinks) ROW(attention_bias) ROW(attention_bias_window)
+                                    ROW(attention_dropout) ROW(attention_dropout_bias)
+                                        ROW(attention_bias_sinks) ROW(attention_prefix)
+                                            ROW(attention_cross) ROW(cross_entropy)
+                                                ROW(cross_entropy_lse) ROW(sum_exp) ROW(max_last)
+                                                    ROW(pick) ROW(conv1d) ROW(scan) ROW(scan_rows)
+                                                        ROW(scan_heads) ROW(scan_columns)
+                                                            ROW(cumsum) ROW(cumsum_reverse)
+                                                                ROW(cumsum_exclusive) ROW(top_k)
+                                                                    ROW(gather) ROW(scatter_add)
+                                                                        ROW(experts) ROW(random)};
 
 #endif

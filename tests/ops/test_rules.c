@@ -241,7 +241,7 @@ static void test_traits_are_the_declared_lists(void **state)
     } want[] = {
         {TT_OP_HEAVY,
          "attention attention_merge attention_ring conv1d grouped_linear linear matmul "},
-        {TT_OP_MAY_BE_INFINITE, "attention max_last reduce_max "                        },
+        {TT_OP_MAY_BE_INFINITE, "attention attention_max max_last reduce_max "          },
         {TT_OP_PROJECTION,      "linear "                                               },
         {TT_OP_ROTARY,          "rope "                                                 },
         {TT_OP_CAST,            "cast cast_down "                                       },
