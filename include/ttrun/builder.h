@@ -146,9 +146,8 @@ typedef struct tt_rope_opts {
 TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts);
 
 /* Per-token cross-entropy of logits [T,V] at labels i32 [T] → f32 [T]; 0 where the label is
- * negative (ignored). */
+ * negative (ignored). *lse: the log of the sum of e^logits of each token, also of ignored ones. */
 TT_EXPORT tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels);
-/* *lse: the log of the sum of e^logits of each token, f32 [T], also of ignored ones. */
 TT_EXPORT tt_value *tt_cross_entropy_lse(tt_builder *b, tt_value *logits, tt_value *labels,
                                          tt_value **lse);
 
