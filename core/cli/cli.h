@@ -43,6 +43,8 @@ void tt_cli_override(tt_cli *cli, const char *key, const char *value);
 /* Adds an entry to one of the lists (overrides or options). */
 void tt_cli_add(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value);
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err);
+/* The same with the job's own folders, plugin_dirs. */
+tt_status tt_cli_registry_for(const tt_cli *cli, tt_job *job, tt_registry **out, tt_error *err);
 tt_setup_opts tt_cli_training(const tt_cli *cli); /* for a run with these options */
 /* Makes job, registry and setup of the subcommand; the caller frees the registry. */
 tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,

@@ -23,6 +23,7 @@ const tt_cli_row tt_cli_common[] = {
     TT_CLI_VALUE("converters", "LIST", NULL,
                  "the job's list of converters, as JSON: '[{\"name\": …}]'"),
     TT_CLI_VALUE("hooks", "LIST", NULL, "the job's list of hooks, as JSON"),
+    TT_CLI_VALUE("plugin_dirs", "LIST", NULL, "the job's list of folders with plugins, as JSON"),
     TT_CLI_FLAG("dry-run", "stop before step 1 with the plan printed"),
     TT_CLI_FLAG("json", "print JSON: plan, config, plugins, eval, generate"),
     TT_CLI_FLAG("verbose", "-v: print more"),

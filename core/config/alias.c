@@ -14,6 +14,8 @@ static const value_alias values[] = {
     {"optimizer.name",                  "AdamW",             "adamw",    NULL                     },
     {"optimizer.name",                  "adamw_torch",       "adamw",    NULL                     },
     {"optimizer.name",                  "adamw_torch_fused", "adamw",    NULL                     },
+    {"optimizer.name",                  "Adam",              "adam",     NULL                     },
+    {"optimizer.name",                  "Muon",              "muon",     NULL                     },
     {"optimizer.name",                  "SGD",               "sgd",      NULL                     },
     {"lr_scheduler.name",               "cosine",            "wsd",      "lr_scheduler.decay_type"},
     {"lr_scheduler.name",               "linear",            "wsd",      "lr_scheduler.decay_type"},

@@ -229,6 +229,23 @@ tt_status tt_core_config_parse(tt_job *job, tt_core_config *out, tt_error *err)
     return TT_OK;
 }
 
+tt_status tt_job_plugin_dirs(tt_job *job, tt_strings *out, tt_error *err)
+{
+    const char *key = "plugin_dirs";
+    const tt_section_doc *t = table_of("");
+    const tt_option *o = t->options;
+    const tt_json *v = tt_config_find(job, key);
+    tt_config_value value = {0};
+    while (strcmp(o->name, key) != 0)
+        o++;
+    if (v) {
+        TT_TRY(tt_config_read(job, o, key, v, &value, err));
+        tt_config_resolve(job, o, v, &value);
+    }
+    *out = value.strings;
+    return TT_OK;
+}
+
 tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_backend_section *out,
                                    tt_error *err)
 {
@@ -274,6 +291,15 @@ tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *co
     memset(out, 0, sizeof *out);
     out->to_step = INT64_MIN; /* null, if the plugin's own option has this name */
     return common_options(job, "converters[]", key, own, NULL, out, err);
+}
+
+tt_status tt_console_config_parse(tt_job *job, const char *key, tt_console_config *out,
+                                  tt_error *err)
+{
+    static const char *const name[] = {"name", NULL};
+    const tt_section_doc *t = tt_console_doc();
+    memset(out, 0, sizeof *out);
+    return tt_job_section(job, key, t->options, t->n_options, t->option_size, name, out, err);
 }
 
 tt_status tt_dataloader_config_parse(tt_job *job, const char *section, const char *const *own,

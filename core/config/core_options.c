@@ -48,6 +48,9 @@ static const tt_option top_options[] = {
            "TrainSpec: the named set of model, tokenizer, dataloader, loss, optimizer and metrics"),
     STRING(top, dump_folder, "\"./outputs\"",
            "folder of the run: metrics, checkpoints, event files", .flags = TT_OPT_PATH),
+    {ROW(top, plugin_dirs, TT_OPT_STRINGS, "[]"),
+                             .doc = "folders with plugins that this job needs, searched after those of --plugin-dir",
+                             .flags = TT_OPT_PATH},
 };
 
 static const tt_option model_options[] = {
@@ -63,6 +66,9 @@ static const tt_option model_options[] = {
            "folder with config.json, tokenizer.json and weights in Hugging Face format; its "
            "tokenizer.json, if there is one, is used unless the section tokenizer names another",
            .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
+    BOOL(model, vocab_from_tokenizer, "false",
+         "the model's vocabulary has the size of the tokenizer's, unless model.args.vocab_size is "
+         "set"),
 };
 
 static const tt_option model_names[] = {
@@ -318,11 +324,6 @@ static const tt_option converters_names[] = {
     KEY(name, STRING, NULL, "converter plugin"),
 };
 
-static const tt_option sinks_names[] = {
-    KEY(name, STRING, NULL,
-        "metrics plugin: jsonl, tensorboard, csv, prometheus, wandb or your own"),
-};
-
 static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, enable, "true", "save, and resume from what was saved",
          .aliases = "enable_checkpoint"),
@@ -426,57 +427,7 @@ static const tt_option validation_names[] = {
         "logged under its name, and that of all their tokens as the validation's loss"),
 };
 
-static const tt_option metrics_options[] = {
-    INT(metrics, log_freq, "10", 1, 1e12, "steps from one line to the next"),
-    INT(metrics, lag, "0", 0, 1,
-        "1: while a GPU computes a step, the host prepares the next one and only then waits for "
-        "the step's loss and norm, so the GPU does not stand idle; lines come a step later, "
-        "numbers are the same; no effect on a CPU, with hooks, or with debug.detect_nan, poison or "
-        "sync"),
-    CHOICE(
-        metrics, on_error, "\"continue\"", TT_CHOICES(TT_ON_ERRORS),
-        "when a sink cannot write a record: continue without that sink after a line, or stop the "
-        "run"),
-    BOOL(metrics, enable_tensorboard, "true", "write TensorBoard event files below dump_folder/tb"),
-    BOOL(metrics, enable_progress_bar, "true",
-         "draw a bar while training, or write lines of progress if stderr is not a terminal"),
-};
-
-static const tt_option profiling_options[] = {
-    BOOL(profiling, enable, "false",
-         "trace a step now and then, as Chrome/Perfetto JSON; a table of all ops at the end",
-         .aliases = "enable_profiling"),
-    INT(profiling, freq, "10", 1, 1e12,
-        "steps of a cycle, of which the last are traced; without repeat the run's last step is, "
-        "too",
-        .aliases = "profile_freq"),
-    INT(profiling, active, "1", 1, 1e12, "steps that are traced at the end of each cycle",
-        .aliases = "profiler_active"),
-    INT(profiling, skip_first, "0", 0, 1e12, "steps of this start before the first cycle"),
-    INT(profiling, repeat, "0", 0, 1e12, "cycles of this start; 0 = until the run ends"),
-    STRING(profiling, ranks, "\"all\"",
-           "ranks whose ops are traced: \"0\", \"0,3\" or \"all\"; the table of ops is rank 0's"),
-    STRING(profiling, save_traces_folder, "\"profile\"",
-           "folder of the traces, below dump_folder unless absolute"),
-};
-
-static const tt_option comm_options[] = {
-    STRING(comm, backend, "\"auto\"",
-           "how ranks talk: local = as threads of one process, shm = as processes of one machine; "
-           "any other name = by that comm plugin alone (mpi); auto = shared memory within a "
-           "machine, the comm plugin between machines"),
-    STRING(comm, host, "\"auto\"",
-           "beside a comm plugin of devices (nccl): what carries the host's own numbers, and with "
-           "that what a rank is; values as of backend (local = a thread of one process)"),
-    INT(comm, train_timeout_seconds, "100", 1, 1e6,
-        "longest wait for another rank during training"),
-    INT(comm, init_timeout_seconds, "300", 1, 1e6,
-        "longest wait for another rank before the first step"),
-    CHOICE(comm, overlap, "\"auto\"", TT_CHOICES(TT_OVERLAPS),
-           "run collectives concurrently with computation: each group of ranks has a thread that "
-           "starts them early; same results, for at most the memory of one more block's parameters "
-           "and gradients; auto = on devices, and on CPUs with spare cores"),
-};
+#include "config/output_options.h"
 
 static const tt_option backend_options[] = {
     STRING(backend, name, "\"auto\"",
@@ -560,7 +511,9 @@ static const tt_section_doc docs[] = {
      "dataloader, and without a name that section's loader", NULL, 0, sizeof(tt_option), "dataloader"},
     DOC("metrics", metrics_options, "what is logged, and how often"),
     DOC("metrics.sinks[]", sinks_names,
-        "the plugins that write metrics; without this list the spec's: jsonl and tensorboard"),
+        "where the numbers go; without this list to the console and to the spec's plugins: jsonl "
+        "and "
+        "tensorboard"),
     DOC("profiling", profiling_options, "traces (torchtitan today: profiler)"),
     DOC("comm", comm_options, "communication between ranks"),
     DOC("backend", backend_options, "the kernels that compute"),
@@ -573,4 +526,16 @@ const tt_section_doc *tt_core_config_docs(size_t *n)
 {
     *n = TT_COUNT(docs);
     return docs;
+}
+
+const tt_section_doc *tt_console_doc(void)
+{
+    static const tt_section_doc doc = {"metrics.sinks[]",
+                                       "console",
+                                       "the line of a step in the log",
+                                       console_options,
+                                       TT_COUNT(console_options),
+                                       sizeof(tt_option),
+                                       NULL};
+    return &doc;
 }

@@ -2,15 +2,10 @@
 #ifndef TT_JOB_CORE_H
 #define TT_JOB_CORE_H
 #include "config/config.h"
+#include "config/job_outputs.h"
 
 /* The core's own sections as structs. core_options.c and docs/reference.md have names and
  * defaults. */
-
-/* An option that is one of a few words is an enum. A list X(enumerator, word) defines both, and
- * TT_CHOICES of the list is the option's `choices`. A word with ~ is known but not implemented. */
-#define TT_ENUMERATOR(enumerator, word) enumerator,
-#define TT_CHOICE_WORD(enumerator, word) "|" word
-#define TT_CHOICES(list) (&list(TT_CHOICE_WORD)[1])
 
 #define TT_ROTATE_METHODS(X)                                                                       \
     X(TT_ROTATE_ALLGATHER, "allgather")                                                            \
@@ -62,17 +57,6 @@ typedef enum tt_async_mode { TT_ASYNC_MODES(TT_ENUMERATOR) } tt_async_mode;
     X(TT_INTERVAL_SECONDS, "seconds")                                                              \
     X(TT_INTERVAL_EPOCHS, "epochs")
 typedef enum tt_interval { TT_INTERVALS(TT_ENUMERATOR) } tt_interval;
-
-#define TT_ON_ERRORS(X)                                                                            \
-    X(TT_ON_ERROR_STOP, "stop")                                                                    \
-    X(TT_ON_ERROR_CONTINUE, "continue")
-typedef enum tt_on_error { TT_ON_ERRORS(TT_ENUMERATOR) } tt_on_error;
-
-#define TT_OVERLAPS(X)                                                                             \
-    X(TT_OVERLAP_AUTO, "auto")                                                                     \
-    X(TT_OVERLAP_ON, "on")                                                                         \
-    X(TT_OVERLAP_OFF, "off")
-typedef enum tt_overlap { TT_OVERLAPS(TT_ENUMERATOR) } tt_overlap;
 
 #define TT_CAPTURES(X)                                                                             \
     X(TT_CAPTURE_AUTO, "auto")                                                                     \
@@ -138,12 +122,6 @@ typedef struct tt_validation_config {
     int64_t local_batch_size, seq_len; /* INT64_MIN = null */
 } tt_validation_config;
 
-typedef struct tt_metrics_config {
-    int64_t log_freq, lag;
-    bool enable_tensorboard, enable_progress_bar;
-    tt_on_error on_error;
-} tt_metrics_config;
-
 typedef struct tt_dataloader_config { /* the options that every dataloader has */
     bool infinite;
 } tt_dataloader_config;
@@ -161,19 +139,6 @@ typedef struct tt_lr_scheduler_config { /* likewise every scheduler */
     int64_t total_steps, warmup_tokens; /* INT64_MIN: null */
     int64_t rewarm_steps;
 } tt_lr_scheduler_config;
-
-typedef struct tt_profiling_config {
-    bool enable;
-    int64_t freq, active, skip_first, repeat;
-    const char *save_traces_folder, *ranks;
-} tt_profiling_config;
-
-typedef struct tt_comm_config {
-    const char *backend; /* auto | local | shm | a comm plugin */
-    const char *host;    /* likewise; beside a backend of devices */
-    int64_t train_timeout_seconds, init_timeout_seconds;
-    tt_overlap overlap;
-} tt_comm_config;
 
 typedef struct tt_backend_section {
     const char *name;   /* auto | reference | cpu | … any backend plugin */
@@ -206,7 +171,9 @@ typedef struct tt_activation_checkpoint_config {
 
 typedef struct tt_core_config {
     const char *spec, *dump_folder;
+    tt_strings plugin_dirs;
     const char *hf, *flavor, *hf_assets_path; /* model.* */
+    bool vocab_from_tokenizer;
     tt_training_config training;
     tt_parallelism_config parallelism;
     tt_activation_checkpoint_config activation_checkpoint;
@@ -226,12 +193,17 @@ typedef struct tt_core_config {
 tt_status tt_core_config_parse(tt_job *job, tt_core_config *out, tt_error *err);
 /* The section `backend`. ignore: keys of the backend plugin's own table, NULL-terminated, or NULL.
  */
+/* The key plugin_dirs, which is needed before the other keys are parsed. */
+tt_status tt_job_plugin_dirs(tt_job *job, tt_strings *out, tt_error *err);
 tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_backend_section *out,
                                    tt_error *err);
 /* The keys that every converter has, at key ("converters[0]"). own: the names of the plugin's own
  * options, NULL-terminated; a key among them is the plugin's. */
 tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
                                     tt_converter_config *out, tt_error *err);
+/* The options of the sink "console" at key ("metrics.sinks[1]"). */
+tt_status tt_console_config_parse(tt_job *job, const char *key, tt_console_config *out,
+                                  tt_error *err);
 /* The options of a section with a dataloader that every dataloader has. */
 tt_status tt_dataloader_config_parse(tt_job *job, const char *section, const char *const *own,
                                      tt_dataloader_config *out, tt_error *err);
@@ -241,6 +213,8 @@ tt_status tt_lr_scheduler_config_parse(tt_job *job, const char *const *own,
 tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_optimizer_config *out,
                                     tt_error *err);
 /* Tables of the core's sections, for schema, explain and reference. */
+/* The options of the sink "console", which no plugin has. */
+const tt_section_doc *tt_console_doc(void);
 const tt_section_doc *tt_core_config_docs(size_t *n);
 
 #endif

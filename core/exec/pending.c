@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/call_log.h"
 #include "exec/exec_impl.h"
 
 /* Collectives on queues of their own, on the host: the thread of the group's queue begins them at their
@@ -32,6 +33,7 @@ static tt_status make_call(const tt_pending *c, tt_comm *comm, tt_error *err)
                                    .out = &c->out,
                                    .scratch = c->bound->scratch,
                                    .alignment = x->p->alignment};
+    tt_called_name(c->bound->instr->scope, c->bound->instr->op);
     return tt_exchange_run(c->bound->exchange, &call, err);
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/call_log.h"
 #include "exec/exec_impl.h"
 #include <math.h>
 
@@ -167,6 +168,8 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
         TT_TRY(tt_exec_mark_begin(x, b, err));
     if (x->trace)
         tt_trace_next(x->trace);
+    if (b->communicates)
+        tt_called_name(b->instr->scope, b->instr->op);
     if (run_kind(r, b, in, out, adds, err) != TT_OK || (x->o.sync && tt_exec_sync(x, err) != TT_OK))
         return tt_exec_name_step(x, b->instr, err);
     if (x->o.detect_nan && b->n_out)

@@ -120,7 +120,6 @@ static tt_status make_inputs(tt_setup *s, tt_error *err)
 
 static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
-    TT_TRY(tt_setup_tokenizer_part(s, err));
     if (!o->data)
         return TT_OK;
     TT_TRY(tt_setup_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order,
@@ -155,6 +154,8 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     static const char *const groups[] = {"param_groups", "state_dtype", NULL};
     tt_registry *r = s->registry;
     tt_backend_section bs = {0};
+    TT_TRY(tt_setup_tokenizer_part(s, err));
+    TT_TRY(tt_setup_vocab(s, err));
     TT_TRY(make_model(s, err));
     TT_TRY(make_data(s, o, err));
     TT_TRY(make_loss(s, err));

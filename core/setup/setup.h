@@ -40,6 +40,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int n_validation;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
+    bool has_console; /* logged steps have a line */
+    tt_console_config console;
     const struct tt_setup_opts *opts; /* it was made with these */
     struct tt_converting *converting; /* [n_converters]: filter, roles and steps of each */
     int64_t converters_at; /* completed steps: the graphs have the converters of this time */

@@ -84,6 +84,7 @@ void tt_setup_note_hf(const tt_setup *s); /* logs what model.hf means */
 const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder);
 /* hf_defaults.c: takes from model.hf_assets_path what the job does not set. */
 tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err);
+tt_status tt_setup_vocab(tt_setup *s, tt_error *err); /* setup_vocab.c */
 void tt_setup_note_tokenizer(const tt_setup *s); /* warns if the tokenizer is not the folder's */
 tt_status tt_setup_initial_load(tt_setup *s, tt_error *err);
 

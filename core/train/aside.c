@@ -210,8 +210,12 @@ static tt_status link_files(aside *x, const char *name, tt_error *err)
 static tt_status start_over(aside *x, tt_error *err)
 {
     const tt_core_config *c = &x->l->s->core;
-    const char *const outputs[] = {"metrics.jsonl", "tb", "report.html",
-                                   c->profiling.save_traces_folder};
+    const char *const outputs[] = {"metrics.jsonl",
+                                   c->metrics.save_tb_folder,
+                                   "report.html",
+                                   c->profiling.save_traces_folder,
+                                   c->comm.save_traces_folder,
+                                   c->profiling.save_memory_snapshot_folder};
     if (c->checkpoint.enable) {
         TT_TRY(move_checkpoints(x, err));
         if (step_after(x->a, tt_path_join(x->a, x->dump, "hf"), -1))

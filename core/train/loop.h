@@ -114,6 +114,7 @@ typedef struct tt_loop {
     const char *set_names[TT_MAX_PARTS][2]; /* of metrics: loss and tokens of a validation's set */
     tt_str line;                /* the console's, reused so that a step allocates nothing */
     struct tt_profile *profile; /* NULL: profiling.enable is false */
+    struct tt_memory_snapshot *snapshot; /* of the step that runs; NULL: none is made */
 } tt_loop;
 
 /* step.c */

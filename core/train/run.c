@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/thread.h"
+#include "comm/call_log.h"
 #include "train/loop.h"
 #include <ctype.h>
 #include <errno.h>
@@ -17,6 +18,7 @@ typedef struct world {
     const tt_run_opts *o;
     const tt_run_folder *folder;
     tt_threads *threads; /* NULL: one rank */
+    tt_call_log *calls;  /* NULL: nothing is logged */
     tt_shared_data data;
     tt_swaps swaps;
     pthread_mutex_t lock;
@@ -165,6 +167,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
     tt_swap_plan_ahead(l);
     while (l->step < steps && !l->stopped_by) {
         l->step++;
+        tt_called_step(l->rank.dist.called, l->step);
         TT_TRY(tt_loop_hooks_before(l, err));
         tt_loop_profile_begin(l);
         TT_TRY(publish_on_nan(l, tt_loop_step(l, err)));
@@ -246,6 +249,14 @@ static void name_rank(int rank, tt_error *err)
         tt_error_context(err, "rank %d", rank);
 }
 
+/* A rank that has waited too long writes the last calls of this machine's ranks to files; so does one that
+ * another machine has stopped. What has failed otherwise is not a matter of who waits for whom. */
+static void dump_calls(tt_call_log *calls, const tt_dist *d, tt_status s, tt_error *err)
+{
+    if (s == TT_ETIMEOUT || (s == TT_ECOMM && d->session && d->local_world < d->world))
+        tt_call_log_dump(calls, err);
+}
+
 static void rank_fail(tt_dist *d, tt_status s, const tt_error *err)
 {
     tt_error e = *err;
@@ -302,6 +313,16 @@ static void close_log(const tt_dist *d, tt_status s, const tt_error *err)
     tt_log_file_close(d->rank);
 }
 
+static tt_status join_world(world *w, int rank, tt_dist *d, tt_error *err)
+{
+    if (w->o->dist)
+        *d = *w->o->dist;
+    if (w->threads)
+        TT_TRY(tt_threads_join(w->threads, rank, d, err));
+    TT_TRY(tt_call_log_join(w->calls, d, err));
+    return before_first_step(open_log(w->s, d->rank, err));
+}
+
 static tt_status run_rank(world *w, int rank, tt_error *err)
 {
     tt_loop *l = calloc(1, sizeof *l);
@@ -321,12 +342,8 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->swaps = &w->swaps;
     l->loss = l->loss_max = l->norm = l->lr = (double)NAN;
     l->lr_base = *tt_optimizer_rate(w->s->optimizer.component, w->s->optimizer.config);
-    if (w->o->dist)
-        d = *w->o->dist;
-    tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
+    tt_status s = join_world(w, rank, &d, err);
     int64_t since = tt_now_ns();
-    if (s == TT_OK)
-        s = before_first_step(open_log(w->s, d.rank, err));
     if (s == TT_OK)
         s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     tt_loop_say_phase(l, "memory planned and allocated, kernels chosen", &since);
@@ -339,6 +356,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
             s = while_running(loop(l, err));
         if (l->has_progress)
             tt_progress_finish(&l->progress);
+        dump_calls(w->calls, &d, s, err);
         if (s != TT_OK && s != TT_ESIGNAL)
             rank_fail(&l->rank.dist, s, err);
         tt_trial_close(l);
@@ -358,6 +376,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         rank_fail(&d, s, err);
     }
     close_log(&d, s, err);
+    tt_call_log_leave(&d);
     if (w->threads)
         tt_dist_leave(&d);
     free(l);
@@ -459,6 +478,19 @@ static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_er
     return s;
 }
 
+/* comm.trace_buf_size */
+static tt_status open_calls(world *w, tt_arena *a, tt_error *err)
+{
+    const tt_comm_config *c = &w->s->core.comm;
+    const tt_dist *d = w->o->dist;
+    const tt_call_log_opts o = {.entries = w->s->world > 1 ? c->trace_buf_size : 0,
+                                .folder =
+                                    tt_path_join(a, w->s->core.dump_folder, c->save_traces_folder),
+                                .prefix = c->save_traces_file_prefix,
+                                .ranks = d ? d->local_world : w->s->world};
+    return tt_call_log_new(&o, d ? d->session : NULL, &w->calls, err);
+}
+
 tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
 {
     tt_run_folder folder = {.lock_fd = -1, .ranks_fd = -1, .saves_fd = -1};
@@ -468,9 +500,11 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
                .data.lock = PTHREAD_MUTEX_INITIALIZER,
                .lock = PTHREAD_MUTEX_INITIALIZER};
     tt_arena *a = tt_arena_new();
-    tt_status st;
+    tt_status st = open_calls(&w, a, err);
     tt_swaps_init(&w.swaps, o->dist ? 1 : s->world, s->registry);
-    if (o->dist)
+    if (st != TT_OK)
+        st = before_first_step(st);
+    else if (o->dist)
         st = run_process(&w, &folder, a, err);
     else if ((st = tt_run_folder_open(s, o, a, &folder, err)) != TT_OK)
         st = before_first_step(st);
@@ -479,6 +513,7 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
     tt_data_parts_close(&w.data.parts, s);
     tt_run_folder_close(&folder);
     tt_swaps_release(&w.swaps);
+    tt_call_log_free(w.calls);
     tt_arena_free(a);
     return st;
 }

@@ -310,7 +310,8 @@ static tt_status open_sink(const void *config, const tt_metrics_env *env, void *
     return TT_OK;
 }
 
-static const tt_metrics_vt vt = {sizeof vt, open_sink, log_line, close_sink};
+static const tt_metrics_vt vt = {
+    .struct_size = sizeof vt, .open = open_sink, .log = log_line, .close = close_sink};
 
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_METRICS, "jsonl", "metrics.jsonl, one object per logged step", &vt),

@@ -86,7 +86,7 @@ static void test_reserved_errors_have_their_place(void **state)
         refusal(*state, "{\n \"metrics\": {\"enable_wandb\": true}}", NULL),
         "job.json:2:14: metrics.enable_wandb: metrics.sinks with {\"name\": \"wandb\"} "
         "writes an offline run for `wandb sync`; there are jsonl, tensorboard, "
-        "csv and prometheus too");
+        "csv, prometheus and trackio too");
     assert_string_equal(refusal(*state, "{\"per_device_train_batch_size\": 4}", NULL),
                         "job.json:1:2: per_device_train_batch_size: the same as "
                         "training.local_batch_size (Hugging Face's name)");
