@@ -9,10 +9,10 @@
  * rank. An entry that is written meanwhile is left out. */
 
 typedef struct seen_call { /* a copy of an entry */
-    uint64_t number, in_group;
-    int64_t step, begun_ns, ended_ns, bytes;
-    int32_t group, doing, peer, dtype, status;
-    char name[TT_CALL_NAME];
+    tt_call_what w;
+    uint64_t number;
+    int64_t ended_ns;
+    int32_t status;
 } seen_call;
 
 static bool read_entry(const tt_call_ring *r, uint64_t number, uint64_t entries, seen_call *out)
@@ -20,21 +20,14 @@ static bool read_entry(const tt_call_ring *r, uint64_t number, uint64_t entries,
     const tt_call_entry *e = &r->entries[(number - 1) % entries];
     if (atomic_load_explicit(&e->number, memory_order_acquire) != number)
         return false;
-    *out = (seen_call){.number = number,
-                       .in_group = e->in_group,
-                       .step = e->step,
-                       .begun_ns = e->begun_ns,
-                       .ended_ns = atomic_load(&e->ended_ns),
-                       .bytes = e->bytes,
-                       .group = e->group,
-                       .doing = e->doing,
-                       .peer = e->peer,
-                       .dtype = e->dtype,
-                       .status = atomic_load(&e->status)};
-    memcpy(out->name, e->name, sizeof out->name);
-    out->name[sizeof out->name - 1] = 0;
-    return atomic_load_explicit(&e->number, memory_order_acquire) == number && out->group >= 0 &&
-           out->group < TT_CALL_GROUPS;
+    uint64_t words[TT_CALL_WORDS];
+    for (size_t i = 0; i < TT_CALL_WORDS; i++)
+        words[i] = atomic_load_explicit(&e->what[i], memory_order_acquire);
+    memcpy(&out->w, words, sizeof words);
+    out->number = number;
+    out->ended_ns = atomic_load(&e->ended_ns);
+    out->status = atomic_load(&e->status);
+    return atomic_load(&e->number) == number;
 }
 
 static uint64_t oldest(const tt_call_ring *r, uint64_t entries)
@@ -66,6 +59,11 @@ static bool find_last(const tt_call_ring *r, uint64_t entries, seen_call *out)
     return false;
 }
 
+static bool has_come(const tt_call_ring *r)
+{
+    return atomic_load(&r->process) != 0;
+}
+
 /* ---- which rank is behind ---- */
 
 static bool is_member(const tt_call_ring *r, const tt_call_group *g, int rank)
@@ -79,33 +77,34 @@ static bool is_member(const tt_call_ring *r, const tt_call_group *g, int rank)
 /* Whether the rank of ring r keeps a rank waiting that is in call c of group g. */
 static bool is_awaited(const tt_call_ring *waiter, const seen_call *c, const tt_call_ring *r)
 {
-    const tt_call_group *g = &waiter->groups[c->group];
-    if (c->doing == TT_DOING_RECEIVE || c->doing == TT_DOING_SEND)
-        return c->peer == r->rank;
+    const tt_call_group *g = &waiter->groups[c->w.group];
+    if (c->w.doing == TT_DOING_RECEIVE || c->w.doing == TT_DOING_SEND)
+        return c->w.peer == r->rank;
     if (!is_member(waiter, g, r->rank))
         return false;
     for (int i = 0, n = atomic_load(&r->n_groups); i < n; i++)
         if (r->groups[i].key == g->key && r->groups[i].n == g->n)
-            return atomic_load(&r->groups[i].n_begun) < c->in_group;
+            return atomic_load(&r->groups[i].n_begun) < c->w.in_group;
     return true; /* it has not even made the group */
 }
 
 static void call_text(const tt_call_ring *r, const seen_call *c, tt_str *out)
 {
-    const tt_call_group *g = &r->groups[c->group];
-    tt_str_add(out, tt_doing_name((tt_doing)c->doing));
-    if (c->in_group)
-        tt_str_printf(out, " number %llu of ", (unsigned long long)c->in_group);
+    const tt_call_group *g = &r->groups[c->w.group];
+    tt_str_add(out, tt_doing_name((tt_doing)c->w.doing));
+    if (c->w.in_group)
+        tt_str_printf(out, " number %llu of ", (unsigned long long)c->w.in_group);
     else
-        tt_str_printf(out, " %s rank %d", c->doing == TT_DOING_SEND ? "to" : "from", (int)c->peer);
-    if (c->in_group && g->n == r->world)
+        tt_str_printf(out, " %s rank %d", c->w.doing == TT_DOING_SEND ? "to" : "from",
+                      (int)c->w.peer);
+    if (c->w.in_group && g->n == r->world)
         tt_str_add(out, "all ranks");
-    else if (c->in_group)
+    else if (c->w.in_group)
         tt_str_printf(out, "%d ranks", (int)g->n);
-    if (*c->name)
-        tt_str_printf(out, ", %s", c->name);
-    if (c->step)
-        tt_str_printf(out, ", step %lld", (long long)c->step);
+    if (*c->w.name)
+        tt_str_printf(out, ", %s", c->w.name);
+    if (c->w.step)
+        tt_str_printf(out, ", step %lld", (long long)c->w.step);
 }
 
 static void behind_text(const tt_call_log *log, const tt_call_ring *waiter, const seen_call *c,
@@ -138,7 +137,7 @@ void tt_call_log_behind(const tt_call_log *log, tt_str *out)
                 continue;
             for (int k = 0; k < log->o.ranks; k++) {
                 const tt_call_ring *r = tt_call_ring_of(log, k);
-                if (k == i || !is_awaited(waiter, &c, r) ||
+                if (k == i || !has_come(r) || !is_awaited(waiter, &c, r) ||
                     (strict && find_waiting(r, entries, &own)))
                     continue;
                 behind_text(log, waiter, &c, r, out);
@@ -179,19 +178,19 @@ static void add_call(const seen_call *c, const clocks *now, tt_str *t)
 {
     const char *state = !c->ended_ns ? "waiting" : c->status == TT_OK ? "done" : "failed";
     tt_str_printf(t, "\n  {\"number\": %llu, \"step\": %lld, \"op\": \"%s\", \"group\": %d, ",
-                  (unsigned long long)c->number, (long long)c->step,
-                  tt_doing_name((tt_doing)c->doing), (int)c->group);
-    if (c->in_group)
-        tt_str_printf(t, "\"in_group\": %llu, ", (unsigned long long)c->in_group);
-    if (c->peer >= 0)
-        tt_str_printf(t, "\"peer\": %d, ", (int)c->peer);
-    tt_str_printf(t, "\"bytes\": %lld, ", (long long)c->bytes);
-    if (c->dtype >= 0)
-        tt_str_printf(t, "\"dtype\": \"%s\", ", tt_dtype_name((tt_dtype)c->dtype));
+                  (unsigned long long)c->number, (long long)c->w.step,
+                  tt_doing_name((tt_doing)c->w.doing), (int)c->w.group);
+    if (c->w.in_group)
+        tt_str_printf(t, "\"in_group\": %llu, ", (unsigned long long)c->w.in_group);
+    if (c->w.peer >= 0)
+        tt_str_printf(t, "\"peer\": %d, ", (int)c->w.peer);
+    tt_str_printf(t, "\"bytes\": %lld, ", (long long)c->w.bytes);
+    if (c->w.dtype >= 0)
+        tt_str_printf(t, "\"dtype\": \"%s\", ", tt_dtype_name((tt_dtype)c->w.dtype));
     tt_str_add(t, "\"for\": ");
-    tt_str_json(t, c->name);
+    tt_str_json(t, c->w.name);
     tt_str_printf(t, ", \"state\": \"%s\", \"begun\": ", state);
-    add_time(t, now, c->begun_ns);
+    add_time(t, now, c->w.begun_ns);
     tt_str_add(t, ", \"ended\": ");
     if (c->ended_ns)
         add_time(t, now, c->ended_ns);
@@ -237,6 +236,8 @@ tt_status tt_call_log_write(const tt_call_log *log, const char *why, tt_error *e
         const tt_call_ring *r = tt_call_ring_of(log, i);
         char *path = NULL;
         tt_str t = {0};
+        if (!has_come(r))
+            continue;
         if (asprintf(&path, "%s/%s%d.json", log->o.folder, log->o.prefix, (int)r->rank) < 0)
             return TT_FAIL(err, TT_ENOMEM, "no memory for the calls of a rank");
         add_ring(log, r, why, &now, &t);

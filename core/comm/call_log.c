@@ -45,29 +45,39 @@ void tt_called_step(tt_called *c, int64_t step)
 
 /* ---- a call ---- */
 
+static void write_entry(tt_call_entry *e, uint64_t number, const tt_call_what *what)
+{
+    uint64_t words[TT_CALL_WORDS];
+    memcpy(words, what, sizeof words);
+    atomic_exchange(&e->number, 0); /* nothing that follows is seen before it */
+    atomic_store_explicit(&e->ended_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(&e->status, TT_OK, memory_order_relaxed);
+    for (size_t i = 0; i < TT_CALL_WORDS; i++)
+        atomic_store_explicit(&e->what[i], words[i], memory_order_relaxed);
+    atomic_store_explicit(&e->number, number, memory_order_release);
+}
+
 static tt_call_entry *begin(tt_comm *g, tt_doing doing, int64_t count, int dtype, int peer)
 {
     tt_call_ring *r = g->ring;
     if (g->group < 0)
         return NULL;
     const uint64_t number = atomic_fetch_add(&r->n, 1) + 1;
+    const bool message = peer >= 0;
+    const size_t length = caller ? strnlen(caller, TT_CALL_NAME - 1) : 0;
     tt_call_entry *e = &r->entries[(number - 1) % g->entries];
-    atomic_store_explicit(&e->number, 0, memory_order_relaxed);
-    e->in_group = peer < 0 ? atomic_fetch_add(&r->groups[g->group].n_begun, 1) + 1 : 0;
-    e->step = atomic_load_explicit(&r->step, memory_order_relaxed);
-    e->begun_ns = tt_now_ns();
-    atomic_store_explicit(&e->ended_ns, 0, memory_order_relaxed);
-    e->bytes = dtype < 0 ? count : count * (int64_t)tt_dtype_size((tt_dtype)dtype);
-    e->group = g->group;
-    e->doing = (int32_t)doing;
-    e->peer = peer < 0 ? -1 : g->ranks[peer];
-    e->dtype = dtype;
-    atomic_store_explicit(&e->status, TT_OK, memory_order_relaxed);
-    const size_t length = caller ? strnlen(caller, sizeof e->name - 1) : 0;
+    tt_call_what w = {.step = atomic_load_explicit(&r->step, memory_order_relaxed),
+                      .begun_ns = tt_now_ns(),
+                      .bytes = dtype < 0 ? count : count * (int64_t)tt_dtype_size((tt_dtype)dtype),
+                      .group = g->group,
+                      .doing = (int32_t)doing,
+                      .peer = message ? g->ranks[peer] : -1,
+                      .dtype = dtype};
+    if (!message)
+        w.in_group = atomic_fetch_add(&r->groups[g->group].n_begun, 1) + 1;
     if (length)
-        memcpy(e->name, caller, length);
-    e->name[length] = 0;
-    atomic_store_explicit(&e->number, number, memory_order_release);
+        memcpy(w.name, caller, length);
+    write_entry(e, number, &w);
     return e;
 }
 

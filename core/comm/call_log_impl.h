@@ -11,18 +11,25 @@
 #define TT_CALL_RANKS 4096 /* of the groups of a ring together; a group beyond has no list */
 #define TT_CALL_NAME 80
 
-typedef struct tt_call_entry {
-    _Atomic uint64_t
-        number;        /* counted from 1 on this rank; 0: the entry is empty or being written */
+typedef struct tt_call_what {
     uint64_t in_group; /* number of the collective among those of its group; 0: a message */
     int64_t step;
-    int64_t begun_ns;           /* on the clock of tt_now_ns() */
-    _Atomic int64_t ended_ns;   /* 0: not yet */
-    int64_t bytes;              /* of what this rank sends, of an all_reduce its buffer */
-    int32_t group, doing, peer; /* peer: a rank of the world, of a message; -1 */
-    int32_t dtype;              /* -1: bytes */
-    _Atomic int32_t status;
+    int64_t begun_ns; /* on the clock of tt_now_ns() */
+    int64_t bytes;    /* of what this rank sends, of an all_reduce its buffer */
+    int32_t group, doing;
+    int32_t peer;  /* a rank of the world, of a message; -1 */
+    int32_t dtype; /* -1: bytes */
     char name[TT_CALL_NAME];
+} tt_call_what;
+#define TT_CALL_WORDS (sizeof(tt_call_what) / 8)
+_Static_assert(sizeof(tt_call_what) % 8 == 0, "copied word by word");
+
+typedef struct tt_call_entry { /* read while it may be written anew */
+    _Atomic uint64_t
+        number; /* counted from 1 on this rank; 0: the entry is empty or being written */
+    _Atomic int64_t ended_ns; /* 0: not yet */
+    _Atomic int32_t status;
+    _Atomic uint64_t what[TT_CALL_WORDS]; /* a tt_call_what */
 } tt_call_entry;
 
 typedef struct tt_call_group {
@@ -34,8 +41,8 @@ typedef struct tt_call_group {
 typedef struct tt_call_ring {
     _Alignas(64) _Atomic uint64_t n; /* calls that were begun */
     _Atomic int64_t step;
-    int32_t rank, world;
-    int64_t process;
+    _Atomic int32_t rank, world;
+    _Atomic int64_t process;  /* 0: the rank has not come */
     _Atomic int32_t n_groups; /* a group is complete when it is counted */
     int32_t n_ranks;
     tt_call_group groups[TT_CALL_GROUPS];

@@ -121,6 +121,12 @@ tt_status tt_config_take_aliases(tt_job *job, tt_error *err)
             TT_TRY(take_key(job, &r[i], err));
     for (size_t i = 0; i < TT_COUNT(values); i++)
         TT_TRY(take_value(job, &values[i], err));
+    bool groups;
+    TT_TRY(tt_config_take_groups(job, &groups, err));
+    if (groups)
+        notice(job,
+               "optimizer.param_groups: pattern, optimizer_name and optimizer_kwargs are taken as "
+               "match, name and its options");
     return TT_OK;
 }
 

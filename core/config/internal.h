@@ -66,6 +66,9 @@ tt_status tt_config_set_path(tt_job *job, const char *path, tt_json *v, tt_error
 /* The canonical name of a section ("validator" → "validation"). */
 const char *tt_config_section_name(const char *key);
 
+/* ---- alias_groups.c: torchtitan's form of optimizer.param_groups. *taken: a group had it. */
+tt_status tt_config_take_groups(tt_job *job, bool *taken, tt_error *err);
+
 /* ---- alias.c */
 /* Gives keys and values of other trainers that have one of the same meaning here ours. */
 tt_status tt_config_take_aliases(tt_job *job, tt_error *err);

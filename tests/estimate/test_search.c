@@ -141,7 +141,7 @@ int main(void)
 {
     const char *plugins = getenv("PLUGINS") ? getenv("PLUGINS") : "plugins";
     const char *tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
-    const tt_registry_opts o = {&plugins, 1, NULL, false};
+    const tt_registry_opts o = {.dirs = &plugins, .n_dirs = 1};
     tt_error err = {0};
     snprintf(path, sizeof path, "%s/search.%d.json", tmp, (int)getpid());
     tt_log_setup(TT_ERROR, 0, 1, false);

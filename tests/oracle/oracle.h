@@ -159,7 +159,7 @@ static inline tt_status oracle_try(const oracle_golden *g, const tt_override *mo
     r->arena = tt_arena_new();
     const char *folder = oracle_folder(r->arena);
     const char *const dirs[] = {oracle_env("PLUGINS", "plugins")};
-    const tt_registry_opts ro = {dirs, 1, NULL, false};
+    const tt_registry_opts ro = {.dirs = dirs, .n_dirs = 1};
     const tt_setup_opts so = {.mode = TT_MODE_TRAIN, .compile = true, .data = true};
     const tt_run_opts run = {.verbose = -1};
     tt_override *all = tt_arena_array(r->arena, n_more + 1, sizeof *all);
