@@ -176,27 +176,48 @@ tt_status tt_loop_describe(tt_loop *l, tt_error *err)
     return st;
 }
 
+static void announce_model(const tt_setup *s)
+{
+    char all[40], some[40], trained[80] = "";
+    tt_grouped(all, sizeof all, (double)s->size.parameters, 0);
+    tt_grouped(some, sizeof some, (double)s->size.trained, 0);
+    if (s->size.trained != s->size.parameters)
+        snprintf(trained, sizeof trained, ", %s of them trained", some);
+    tt_log(TT_INFO, "train", "model %s %s: %s parameters%s, %.4g FLOP per token", s->model.name,
+           s->core.flavor, all, trained, s->size.flops_per_token);
+}
+
+/* "10 steps, warm-up 3" */
+static void print_length(const tt_loop *l, tt_str *o)
+{
+    const tt_part *p = &l->s->lr_scheduler;
+    const int64_t *warmup = tt_part_value(p->component, p->config, "warmup_steps", TT_OPT_INT);
+    tt_str_printf(o, "%lld step%s", (long long)l->steps, l->steps == 1 ? "" : "s");
+    if (warmup && *warmup > 0)
+        tt_str_printf(o, ", warm-up %lld", (long long)*warmup);
+}
+
 tt_status tt_loop_announce(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
+    tt_str length = {0};
     char text[256];
     if (!l->main)
         return TT_OK;
     name_backend(l, text, sizeof text);
     tt_setup_notices(s);
-    const bool all = s->size.trained == s->size.parameters;
-    const char *trained =
-        all ? "" : tt_arena_printf(s->arena, ", %lld of them trained", (long long)s->size.trained);
-    tt_log(TT_INFO, "train", "model %s %s: %lld parameters%s, %.4g FLOP per token", s->model.name,
-           s->core.flavor, (long long)s->size.parameters, trained, s->size.flops_per_token);
+    announce_model(s);
     announce_dropout(s);
+    print_length(l, &length);
     tt_log(TT_INFO, "train",
-           "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
+           "%d rank%s × %lld thread%s, backend %s (%s); %s; %lld samples of %lld tokens per step "
            "in %lld micro-batch%s; plan: %.3f GiB per rank",
            s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
-           s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
-           (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
+           s->backend.name, text, tt_str_get(&length), (long long)s->global_batch,
+           (long long)s->core.training.seq_len, (long long)s->micro_batches,
+           s->micro_batches == 1 ? "" : "es",
            (double)tt_program_bytes(l->rank.plan->program) / (1 << 30));
+    tt_str_free(&length);
     announce_recomputed(s);
     if (l->o->verbose > 0) {
         say_parts(s);
