@@ -206,7 +206,7 @@ static tt_status loop_start(tt_loop *l, tt_error *err)
     tt_loop_say_phase(l, "parameters initialized", &since);
     TT_TRY(tt_agree(&l->rank.dist, tt_loop_resume(l, err), err));
     TT_TRY(tt_loop_length(l, err));
-    TT_TRY(tt_loop_set_aside(l, err));
+    TT_TRY(tt_agree(&l->rank.dist, tt_loop_set_aside(l, err), err)); /* then ranks open files */
     tt_loop_say_phase(l, "checkpoint or weights loaded", &since);
     TT_TRY(tt_loop_open_saver(l, err));
     TT_TRY(tt_loop_open_stream(l, err));

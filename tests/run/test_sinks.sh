@@ -95,7 +95,7 @@ for r in 0 1; do
     [ "$rc" -eq 0 ] && [ "$(ls "$dir/ranks/tb/rank_$r" | grep -c '^events.out.tfevents')" -eq 1 ] && [ "$(grep -ao 'loss_metrics/global_avg_loss' "$dir/ranks/tb/rank_$r"/* | wc -l)" -eq 2 ]
     ok "tensorboard_has_files_of_rank_$r"
 done
-[ "$(wc -l <"$dir/ranks/metrics.jsonl")" -eq 2 ]
+[ "$(wc -l <"$dir/ranks/metrics.jsonl")" -eq 2 ] && [ ! -e "$dir/ranks/before-1" ]
 ok metrics_jsonl_is_rank_0s
 
 train "$dir/label" --metrics.sinks '[{"name":"prometheus","labels":["run=x"]}]'
