@@ -213,8 +213,8 @@ tt_status tt_lr_scheduler_config_parse(tt_job *job, const char *const *own,
 tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_optimizer_config *out,
                                     tt_error *err);
 /* Tables of the core's sections, for schema, explain and reference. */
+const tt_section_doc *tt_core_config_docs(size_t *n);
 /* The options of the sink "console", which no plugin has. */
 const tt_section_doc *tt_console_doc(void);
-const tt_section_doc *tt_core_config_docs(size_t *n);
 
 #endif
