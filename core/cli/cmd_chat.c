@@ -23,6 +23,7 @@ typedef struct conversation {
     tt_str messages;    /* the members of the JSON list, with commas */
     tt_generate_opts o;
     int64_t context;
+    tt_cache cache;
     tt_ids stop;
     tt_str answer, pending; /* pending: bytes of a character that is not complete yet */
     bool terminal;
@@ -46,6 +47,7 @@ static tt_status read_options(const tt_cli *cli, conversation *c, tt_error *err)
     TT_TRY(tt_cli_integer(cli, "top-k", 0, INT32_MAX, &o->sampling.top_k, err));
     TT_TRY(tt_cli_number(cli, "top-p", 0, 1, &o->sampling.top_p, err));
     TT_TRY(tt_cli_integer(cli, "seed", 0, INT64_MAX, &seed, err));
+    TT_TRY(tt_cli_cache(cli, &c->cache, err));
     o->sampling.seed = (uint64_t)seed;
     c->system = tt_cli_option(cli, "system");
     return TT_OK;
@@ -142,7 +144,10 @@ static tt_status load(const tt_cli *cli, conversation *c, tt_error *err)
         c->context = m->hf ? 4096 : m->setup.core.training.seq_len + c->o.max_new;
     const tt_setup_opts so = {
         .mode = TT_MODE_DECODE,
-        .decode = {.rows = TT_MIN(c->context, PIECE), .slots = 1, .length = c->context}
+        .decode = {.rows = TT_MIN(c->context, PIECE),
+                   .slots = 1,
+                   .length = c->context,
+                   .cache = c->cache}
     };
     TT_TRY(tt_cli_load_model(m, &so, err));
     c->o.exec = m->rank.exec;
@@ -291,6 +296,7 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("top-p", "P", "1",
                  "sample from the most likely tokens whose probabilities add up to P"),
     TT_CLI_VALUE("seed", "N", "0", "seed of the draws"),
+    TT_CLI_CACHE,
 };
 const tt_command tt_cmd_chat = {.name = "chat",
                                 .forms = "",

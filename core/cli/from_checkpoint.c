@@ -34,6 +34,21 @@ tt_status tt_cli_integer(const tt_cli *cli, const char *name, int64_t min, int64
     return TT_OK;
 }
 
+tt_status tt_cli_cache(const tt_cli *cli, tt_cache *out, tt_error *err)
+{
+    static const char *const names[] = {
+        [TT_CACHE_AUTO] = "auto", [TT_CACHE_LATENT] = "latent", [TT_CACHE_HEADS] = "heads"};
+    const char *text = tt_cli_option(cli, "cache");
+    for (size_t i = 0; text && i < TT_COUNT(names); i++)
+        if (!strcmp(text, names[i])) {
+            *out = (tt_cache)i;
+            return TT_OK;
+        }
+    return text ? TT_FAIL(err, TT_EINVAL, "--cache: expected auto, latent or heads, got \"%s\"",
+                          text)
+                : TT_OK;
+}
+
 static const char *last_value(const tt_override *o, size_t n, const char *key)
 {
     while (n-- > 0)

@@ -35,5 +35,12 @@ tt_status tt_cli_number(const tt_cli *cli, const char *name, double min, double 
 /* The same for an integer. */
 tt_status tt_cli_integer(const tt_cli *cli, const char *name, int64_t min, int64_t max,
                          int64_t *out, tt_error *err);
+/* --cache auto|latent|heads */
+tt_status tt_cli_cache(const tt_cli *cli, tt_cache *out, tt_error *err);
+#define TT_CLI_CACHE                                                                               \
+    TT_CLI_VALUE(                                                                                  \
+        "cache", "auto|latent|heads", "auto",                                                      \
+        "what is kept of earlier tokens: keys and values of heads, or the latent vectors "         \
+        "that they are made of; auto: what has fewer bytes per token")
 
 #endif

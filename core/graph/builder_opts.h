@@ -21,6 +21,13 @@ typedef enum tt_context {
     TT_CONTEXT_HEADS,  /* Ulysses: the op's heads are cut instead of its tokens */
 } tt_context;
 
+/* What decoding keeps of earlier tokens. */
+typedef enum tt_cache {
+    TT_CACHE_AUTO,   /* what has fewer bytes per token */
+    TT_CACHE_LATENT, /* what keys and values are products of (tt_latent_attention) */
+    TT_CACHE_HEADS,  /* keys and values of heads */
+} tt_cache;
+
 typedef struct tt_builder_opts {
     const tt_op_table *ops;
     tt_builder_use use;
@@ -43,6 +50,8 @@ typedef struct tt_builder_opts {
     tt_value *(*convert_linear)(void *user, tt_builder *b, int first, const char *param,
                                 tt_value *x, tt_value *w);
     void *convert_user;
+    bool
+        latents; /* the graph decodes: keep what keys and values are made of, where that is described */
 } tt_builder_opts;
 
 #endif

@@ -146,6 +146,8 @@ struct tt_graph {
      * gives the number of tokens and of picked ones of each call (R8). */
     int64_t slots;
     int64_t length; /* decoding: the most tokens of a sequence */
+    /* Decoding: bytes that are kept per token of a sequence, and that keys and values of heads would have. */
+    double kept_bytes, heads_bytes;
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;

@@ -54,6 +54,9 @@ tt_value *tt_builder_convert_linear(tt_builder *b, const char *param_name, tt_va
 /* The same about what a converter's linear() computes with the weight itself: the layer as the
  * converter leaves it. Elsewhere NULL. */
 tt_value *tt_builder_convert_nested(tt_builder *b, tt_value *x, tt_value *w);
+/* Does the graph decode and keep what keys and values are products of (builder_opts.h)? Not if the job's converters
+ * may replace the product, nor without a kernel for it. */
+bool tt_builder_keeps_latents(const tt_builder *b);
 /* The product() of the converter of this name runs from here on; NULL: none does. Returns the one before. */
 const char *tt_builder_owner(tt_builder *b, const char *converter);
 

@@ -50,6 +50,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .length = o->mode == TT_MODE_DECODE ? o->length : o->seq_len,
                              .precision = o->precision,
                              .context = o->context,
+                             .latents = o->mode == TT_MODE_DECODE && o->cache == TT_CACHE_LATENT,
                              .force_load_balance = o->force_load_balance,
                              .alignment = o->alignment,
                              .has_kernel = o->has_kernel,
@@ -232,25 +233,75 @@ static tt_status compile_logits(const tt_compile_opts *o, int64_t length, tt_are
     return TT_OK;
 }
 
+/* A described graph for decoding. */
+typedef struct decoding {
+    tt_compile_opts few;
+    tt_graph *described;
+    tt_decode *decode;
+    int64_t length;
+    double bytes; /* per token */
+} decoding;
+
+/* An error of TT_EUNSUPPORTED in `why` says which op has no incremental form. */
+static tt_status describe_decode(const tt_compile_opts *o, tt_cache cache, tt_arena *a,
+                                 decoding *out, tt_error *why, tt_error *err)
+{
+    *out = (decoding){.few = *o};
+    out->few.cache = cache;
+    out->few.sequences = o->rows; /* each token is a sequence of its own and attends to no other */
+    out->few.seq_len = 1;
+    out->few.dump_folder = NULL;
+    compiler c = {&out->few, a, 0, NULL};
+    TT_TRY(describe(&c, &out->described, err));
+    out->few.dump_folder = o->dump_folder;
+    out->length = TT_MIN(o->length, tt_decode_positions(out->described));
+    const tt_status s =
+        tt_pass_decode_find(out->described, o->slots, out->length, a, &out->decode, why);
+    if (s == TT_OK)
+        out->bytes = tt_decode_token_bytes(out->decode);
+    return s == TT_EUNSUPPORTED ? TT_OK : s;
+}
+
+/* Of the two descriptions, the one that keeps fewer bytes per token; keys and values of heads, whose
+ * logits have the bits of the whole context, if both keep as many. */
+static tt_status choose_cache(const tt_compile_opts *o, tt_arena *a, decoding *heads, decoding *out,
+                              tt_error *why, tt_error *err)
+{
+    TT_TRY(describe_decode(o, TT_CACHE_HEADS, a, heads, why, err));
+    *out = *heads;
+    if (o->cache == TT_CACHE_HEADS || !heads->decode)
+        return TT_OK;
+    decoding latent;
+    TT_TRY(describe_decode(o, TT_CACHE_LATENT, a, &latent, why, err));
+    const bool differs = latent.decode && latent.bytes != heads->bytes;
+    if (o->cache == TT_CACHE_LATENT && !differs)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "--cache latent: the keys and values of this model's heads are no products "
+                       "of a latent vector, or a converter or the backend prevents it; take auto");
+    if (differs && (o->cache == TT_CACHE_LATENT || latent.bytes < heads->bytes))
+        *out = latent;
+    return TT_OK;
+}
+
 static tt_status compile_decode(const tt_compile_opts *o, tt_arena *a, tt_graph **out,
                                 tt_error *err)
 {
-    tt_compile_opts few = *o;
-    compiler c = {&few, a, 0, NULL};
-    tt_graph *described = NULL;
+    decoding heads, d;
     tt_error why = {0};
-    few.sequences = o->rows; /* each token is a sequence of its own and attends to no other */
-    few.seq_len = 1;
-    TT_TRY(describe(&c, &described, err));
-    const int64_t length = TT_MIN(o->length, tt_decode_positions(described));
-    tt_status s = tt_pass_decode_find(described, o->slots, length, a, &c.decode, &why);
-    if (s == TT_OK)
-        s = transform(&c, described, out, &why);
+    tt_status s = TT_EUNSUPPORTED;
+    TT_TRY(choose_cache(o, a, &heads, &d, &why, err));
+    compiler c = {&d.few, a, 0, d.decode};
+    if (d.decode) {
+        TT_TRY(dump(&c, d.described, "describe", err));
+        s = transform(&c, d.described, out, &why);
+    }
     if (s == TT_EUNSUPPORTED) {
         tt_log(TT_WARN, "infer", "%s: every token computes its whole context again", why.text);
-        return compile_logits(o, length, a, out, err);
+        return compile_logits(o, d.length, a, out, err);
     }
-    if (s != TT_OK && err)
+    if (s == TT_OK)
+        (*out)->heads_bytes = heads.bytes;
+    else if (err)
         *err = why;
     return s;
 }

@@ -33,6 +33,7 @@ typedef struct tt_compile_opts {
         seq_len; /* of one micro-batch on all data ranks; tokens = sequences * seq_len */
     /* DECODE: tokens per call, concurrent sequences, most tokens of one sequence */
     int64_t rows, slots, length;
+    tt_cache cache;
     int n_stages;
     const int *stage_begin; /* by stage: its first block; NULL = as tt_cut_blocks finds it */
     const int *

@@ -56,6 +56,8 @@ typedef struct tt_decode tt_decode;
 /* Before place. An error of TT_EUNSUPPORTED says which op has no incremental form. */
 tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t length, tt_arena *a,
                               tt_decode **out, tt_error *err);
+/* Bytes that its ops keep for each further token of a sequence. */
+double tt_decode_token_bytes(const tt_decode *d);
 bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_value **in,
                             tt_value **out);
 /* After place: writes the logits to the state TT_METRIC_LOGITS. decode NULL: of all tokens. */

@@ -474,6 +474,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .rows = s->decode.rows,
         .slots = s->decode.slots,
         .length = s->decode.length,
+        .cache = s->decode.cache,
         .n_stages = s->n_stages,
         .stage_begin = s->stage_begin,
         .block_stage = s->graph && s->graph->n_stages == s->n_stages ? s->graph->block_stage : NULL,

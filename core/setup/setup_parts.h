@@ -13,6 +13,7 @@ typedef struct tt_decode_opts { /* TT_MODE_DECODE: the sizes that a program is m
     int64_t rows;               /* the largest number of tokens per call */
     int64_t slots;              /* the number of sequences at once */
     int64_t length;             /* the largest number of tokens per sequence */
+    tt_cache cache;
 } tt_decode_opts;
 
 /* token_order.c: the order of the tokens in the graph, if context parallelism cuts sequences over

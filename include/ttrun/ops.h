@@ -14,8 +14,7 @@
  * has size 1 is repeated.
  * dtypes: pointwise ops promote (a scalar operand does not widen a tensor); comparisons and
  * is_finite give bool; argmax, iota and top_k's indices are i32; weight gradients (…_dw, dw, db),
- * max_last, sum_exp, pick, nll and lse are f32; every other output has the dtype of its op's
- * first operand. Float operands may differ in dtype.
+ * max_last, sum_exp, pick, nll and lse are f32; other outputs are as the first operand. Floats may differ in dtype.
  * Order of sums: embedding_dw and scatter_add add rows in ascending order.
  * conv1d: tap j counts if seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
  * scan: h[t] = a[t] h[t-1] + x[t] if seg[t-1] == seg[t] and pos[t-1] == pos[t]-1, else x[t]. a's token
@@ -48,6 +47,7 @@ extern "C" {
  * attention_bias_bwd by shape              as attention_bwd, bias f[H,N] → dq, dk, dv, dbias f[H,N] · tt_attrs_attention
  * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias][, token_index] (as in attention) → dq, dk, dv · tt_attrs_attention
  * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]][, bias f[H,N]] → out [T,H*dv], keys, values · tt_attrs_attention
+ * attention_latent   by shape              q f[T,H*(n+r)], latent f[T,R], key f[T,r], w f[H*(n+v),R], pos i[T], seg i[T][, sinks f[H]] → out [T,H*v] · tt_attrs_attention
  * attention_merge    (below)               out, lse of each of two sets of keys → out, lse of their union
  *                    t h, t h, t h, t h -> t h, t h
  * attention_ring     by shape              as attention → out, lse · tt_attrs_attention
@@ -77,6 +77,7 @@ extern "C" {
  * grouped_linear_dw  by shape              dy f[R,o], x f[R,i], counts i[E] or i[G,P,E] → [E,o,i]
  * grouped_linear_dx  by shape              dy f[R,o], w f[E,o,i], counts i[E] or i[G,P,E] → [R,i]
  * iota               -> n                  → i[n] · tt_attrs_dims (n)
+ * latent_cached      by shape              q f[T,H*d], kv f[T,d], pos i[T], slot i[T], cache f[S,P,d][, sinks f[H]][, bias f[H,N]] → out [T,H*dv], cache · tt_attrs_attention
  * layer_norm         by shape              x f[T,D], w f[D], b f[D] → [T,D] · tt_attrs_norm
  * layer_norm_bwd     by shape              x, w, dy → dx [T,D], dw [D], db [D] · tt_attrs_norm
  * line_sum           t=(b q) -> b          x f[T] → [sequences]
@@ -86,6 +87,7 @@ extern "C" {
  * linear_dx_fused    by shape              dy f[T,o], w f[o,i], other operands of the program → results of the program · tt_fused_product (backend.h)
  * linear_fused       by shape              x f[T,i], w f[o,i], other operands of the program → results of the program · tt_fused_product (backend.h)
  * linear_fused_rope  by shape              x f[T,i], w f[o,i], other operands of the program, pos i[T] → [T,o] · tt_fused_rope (backend.h)
+ * linear_heads       t h, h !r -> t h      x f[T,H*i], w f[H*p,R] → [T,H*o] · tt_attrs_heads
  * matmul             by shape              a f[..,m,k], b f[..,k,n] → [..,m,n] · tt_attrs_matmul
  * max_last           t v -> t              x f[T,V] → [T]
  * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
@@ -185,7 +187,8 @@ static inline int tt_attention_drops(const tt_attrs_attention *a)
 {
     return a->dropout > 0.0;
 }
-#define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
+#define TT_CACHE_BLOCK                                                                             \
+    32 /* positions per block of attention_cached's keys; caches have whole blocks */
 typedef struct tt_attrs_reduce {
     int32_t dim, keep;
 } tt_attrs_reduce;

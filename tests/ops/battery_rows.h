@@ -49,6 +49,7 @@ typedef struct row {
 /* 3 sequences with room for 128 tokens. Tokens come in runs: u has their positions, q their
  * sequences. */
 #define CACHED "f:t,h*6 f:t,k*6 f:t,k*4 u:t q:t f:3,k,4,6,32 f:3,k,128,4"
+#define LATENT "f:t,h*6 f:t,1*6 u:t q:t f:3,128,6"
 #define UNARY(op)                                                                                  \
     {                                                                                              \
         op, "f:t,d", NULL, SCALAR                                                                  \

@@ -37,8 +37,8 @@ ref_kernel_fn ref_dispatch_sort, ref_dispatch_expert, ref_dispatch_gather, ref_d
     ref_dispatch_pack, ref_dispatch_unpack;
 ref_kernel_fn ref_rms_norm, ref_rms_norm_bwd, ref_layer_norm, ref_layer_norm_bwd, ref_softmax,
     ref_softmax_bwd;
-ref_kernel_fn ref_rope, ref_attention, ref_attention_bwd, ref_attention_cached, ref_attention_merge,
-    ref_conv1d, ref_conv1d_bwd;
+ref_kernel_fn ref_rope, ref_attention, ref_attention_bwd, ref_attention_cached, ref_latent_cached,
+    ref_linear_heads, ref_attention_merge, ref_conv1d, ref_conv1d_bwd;
 ref_kernel_fn ref_cross_entropy, ref_cross_entropy_bwd, ref_max_last, ref_sum_exp, ref_pick,
     ref_pick_bwd;
 ref_kernel_fn ref_embedding, ref_embedding_dw, ref_gather, ref_scatter_add, ref_top_k,
