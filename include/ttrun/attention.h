@@ -49,8 +49,7 @@ TT_EXPORT tt_value *tt_latent_attention(tt_builder *b, tt_value *q, tt_value *la
                                         const tt_attention_opts *opts);
 /* linear_heads: of each head's `unit` rows of the weight, rows [begin, begin + n); trans 1: their transpose */
 typedef struct tt_attrs_heads {
-    int64_t unit, begin, n;
-    int32_t trans;
+    int64_t unit, begin, n, trans; /* no padding: equal attributes are equal bytes */
 } tt_attrs_heads;
 /* tt_attention_opts.dropout: the weights that are not set to 0 are divided by 1 - dropout. Which ones are
  * depends on (training.seed, step, scope and name, token_index of the query, head, position of the key) only,
