@@ -11,19 +11,27 @@ typedef struct value_alias {
 } value_alias;
 
 static const value_alias values[] = {
-    {"optimizer.name",                  "AdamW",             "adamw",    NULL                     },
-    {"optimizer.name",                  "adamw_torch",       "adamw",    NULL                     },
-    {"optimizer.name",                  "adamw_torch_fused", "adamw",    NULL                     },
-    {"optimizer.name",                  "SGD",               "sgd",      NULL                     },
-    {"lr_scheduler.name",               "cosine",            "wsd",      "lr_scheduler.decay_type"},
-    {"lr_scheduler.name",               "linear",            "wsd",      "lr_scheduler.decay_type"},
-    {"lr_scheduler.name",               "sqrt",              "wsd",      "lr_scheduler.decay_type"},
-    {"training.dtype",                  "bf16",              "bfloat16", NULL                     },
-    {"training.dtype",                  "fp32",              "float32",  NULL                     },
-    {"training.mixed_precision_param",  "bf16",              "bfloat16", NULL                     },
-    {"training.mixed_precision_param",  "fp32",              "float32",  NULL                     },
-    {"training.mixed_precision_reduce", "bf16",              "bfloat16", NULL                     },
-    {"training.mixed_precision_reduce", "fp32",              "float32",  NULL                     },
+    {"optimizer.name",                  "AdamW",             "adamw",     NULL                     },
+    {"optimizer.name",                  "adamw_torch",       "adamw",     NULL                     },
+    {"optimizer.name",                  "adamw_torch_fused", "adamw",     NULL                     },
+    {"optimizer.name",                  "Adam",              "adam",      NULL                     },
+    {"optimizer.name",                  "AdamW8bit",         "adamw8bit", NULL                     },
+    {"optimizer.name",                  "adamw_bnb_8bit",    "adamw8bit", NULL                     },
+    {"optimizer.name",                  "adamw_8bit",        "adamw8bit", NULL                     },
+    {"optimizer.name",                  "Muon",              "muon",      NULL                     },
+    {"optimizer.name",                  "DistMuon",          "muon",      NULL                     },
+    {"optimizer.name",                  "Lion",              "lion",      NULL                     },
+    {"optimizer.name",                  "SOAP",              "soap",      NULL                     },
+    {"optimizer.name",                  "SGD",               "sgd",       NULL                     },
+    {"lr_scheduler.name",               "cosine",            "wsd",       "lr_scheduler.decay_type"},
+    {"lr_scheduler.name",               "linear",            "wsd",       "lr_scheduler.decay_type"},
+    {"lr_scheduler.name",               "sqrt",              "wsd",       "lr_scheduler.decay_type"},
+    {"training.dtype",                  "bf16",              "bfloat16",  NULL                     },
+    {"training.dtype",                  "fp32",              "float32",   NULL                     },
+    {"training.mixed_precision_param",  "bf16",              "bfloat16",  NULL                     },
+    {"training.mixed_precision_param",  "fp32",              "float32",   NULL                     },
+    {"training.mixed_precision_reduce", "bf16",              "bfloat16",  NULL                     },
+    {"training.mixed_precision_reduce", "fp32",              "float32",   NULL                     },
 };
 
 const char *tt_config_value_alias(const char *key, const char *ours, size_t i)
@@ -110,6 +118,28 @@ static tt_status take_value(tt_job *job, const value_alias *a, tt_error *err)
     return TT_OK;
 }
 
+/* torchtitan's implementation that keeps states in bf16. */
+static tt_status take_bf16_states(tt_job *job, tt_error *err)
+{
+    static const char key[] = "optimizer.implementation", of_states[] = "optimizer.state_dtype";
+    tt_json *v = tt_config_find(job, key);
+    if (!v || v->type != TT_JSON_STRING || strcmp(v->string, "fused_opt_states_bf16") != 0)
+        return TT_OK;
+    const char *place = place_of(job, v, key);
+    tt_json *dtype = tt_config_node(job->arena, TT_JSON_STRING, v->origin);
+    dtype->string = "bfloat16";
+    dtype->line = v->line;
+    dtype->column = v->column;
+    if (v->origin && v->origin->raw) {
+        tt_json_origin *o = tt_arena_dup(job->arena, v->origin, sizeof *o);
+        o->raw = dtype->string;
+        dtype->origin = o;
+    }
+    notice(job, tt_arena_printf(job->arena, "%s: taken as %s bfloat16", place, of_states));
+    take_off(job, key);
+    return tt_config_find(job, of_states) ? TT_OK : tt_config_set_path(job, of_states, dtype, err);
+}
+
 tt_status tt_config_take_aliases(tt_job *job, tt_error *err)
 {
     size_t n;
@@ -119,6 +149,12 @@ tt_status tt_config_take_aliases(tt_job *job, tt_error *err)
             TT_TRY(take_key(job, &r[i], err));
     for (size_t i = 0; i < TT_COUNT(values); i++)
         TT_TRY(take_value(job, &values[i], err));
+    TT_TRY(take_bf16_states(job, err));
+    bool groups = false;
+    TT_TRY(tt_config_take_groups(job, &groups, err));
+    if (groups)
+        notice(job, "optimizer.param_groups: groups of torchtitan's form are taken: pattern as "
+                    "match, optimizer_name as name, optimizer_kwargs as options");
     return TT_OK;
 }
 

@@ -97,10 +97,11 @@ static const tt_option loss_options[] = {
 };
 
 static const tt_option optimizer_options[] = {
-    CHOICE(optimizer, state_dtype, "\"float32\"", TT_FLOATS "|float8_e4m3fn",
+    CHOICE(optimizer, state_dtype, "\"float32\"", TT_FLOATS "|float8_e4m3fn|dynamic8",
            "dtype of the optimizer's states, of any optimizer; bfloat16 takes half their memory, "
            "float8_e4m3fn a quarter, with a scale for 256 elements: the update reads them as "
-           "float32 and rounds what it stores stochastically"),
+           "float32 and rounds what it stores stochastically. dynamic8 takes a quarter, too: the "
+           "8-bit codes of bitsandbytes, rounded to the nearest"),
 };
 
 static const tt_option optimizer_names[] = {

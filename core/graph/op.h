@@ -62,6 +62,13 @@ struct tt_quantize_opts;
 tt_value *tt_quantize_by(tt_builder *b, tt_value *x, const struct tt_quantize_opts *o, tt_value *u,
                          tt_value **scale);
 
+/* x in dynamic codes (<ttrun/codes.h>): bytes, and in *scale f32 the largest |x| of each `block` elements of a
+ * row, at least 1e-12. tt_decode8_blocks() gives the numbers, f32. */
+tt_value *tt_encode8_blocks(tt_builder *b, tt_value *x, int64_t block, bool positive,
+                            tt_value **scale);
+tt_value *tt_decode8_blocks(tt_builder *b, tt_value *codes, tt_value *scale, int64_t block,
+                            bool positive);
+
 /* The names of tt_product_role, in its order, in jobs and in states of converters. */
 #define TT_N_PRODUCT_ROLES 3
 extern const char *const tt_product_roles[TT_N_PRODUCT_ROLES];

@@ -102,7 +102,7 @@ typedef struct tt_update_opts {
     double skip_norm; /* likewise one whose gradients have a larger norm; <= 0: no limit */
     bool offload;     /* optimizer states lie in host memory */
     tt_dtype
-        state_dtype; /* of optimizer states: f32; bf16 or float8, which are rounded stochastically */
+        state_dtype; /* of optimizer states: f32; bf16 or float8, which are rounded stochastically; u8: dynamic codes */
     double ema_weight; /* of a step in the mean of each parameter over steps; 0: none is kept */
     bool live;         /* averages are kept, but the parameters themselves are evaluated */
 } tt_update_opts;

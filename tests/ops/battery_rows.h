@@ -140,6 +140,7 @@ static inline void fill(const tt_tensor *t, const char *kind)
         case 'U':
             put(t, i, floor(u * 65536.0) / 65536.0);
             break;
+        case 'B': /* bytes as floats */
         case 'C': /* bytes */
             put(t, i, floor(u * 256.0));
             break;
@@ -188,7 +189,7 @@ static inline void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_
 {
     const char *kind = *p;
     *p = strchr(*p, ':') + 1;
-    type->dtype = strchr("fnmzjN", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
+    type->dtype = strchr("fnmzjNB", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
     if (kind[0] == 'm' || kind[0] == 'g' || kind[0] == 'U')
         type->dtype = TT_F32;
     if (kind[0] == 'C')

@@ -119,6 +119,15 @@ CASE(floor_pow2) /* x over its power of 2, in [1,2) */
     tt_value *x = F(-2, 2, 2, tokens_dim(), N(3));
     ONE(tt_div(e->b, x, tt_floor_pow2(e->b, x)));
 }
+CASE(codes8) /* of numbers that finite differences do not change */
+{
+    const tt_dim dims[] = {tokens_dim(), N(5)};
+    tt_value *x = F(-1, 1, 2, tokens_dim(), N(5)), *at = tt_iota(e->b, dims, 2, 0, TT_F64);
+    tt_value *z = tt_scale(e->b, tt_sub(e->b, at, tt_iota(e->b, dims, 2, 1, TT_F64)), 0.03);
+    z = tt_add(e->b, tt_decode8(e->b, tt_encode8(e->b, z)),
+               tt_decode8_positive(e->b, tt_encode8_positive(e->b, z)));
+    ONE(tt_mul(e->b, x, z));
+}
 CASE(floor_div)
 {
     tt_value *x = F(-2, 2, 2, tokens_dim(), N(3)), *z = F(0.2, 0.7, 1, N(3));
@@ -422,12 +431,12 @@ static const struct {
 #define BATCH(name) ROW(name) ROW(name##_batch) ROW(name##_batches)
     ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
         relu) ROW(floor_pow2) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(erf) ROW(sin) ROW(cos)
-        ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep) ROW(pad) ROW(
-            roll) ROW(repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares)
-            ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(
-                minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows) ROW(select) ROW(compare)
-                ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep)
-                    ROW(line_sum) ROW(transpose) ROW(slice) ROW(concat) ROW(broadcast)
+        ROW(codes8) ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep)
+            ROW(pad) ROW(roll) ROW(repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(
+                sum_squares) ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div)
+                BOTH(maximum) BOTH(minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows) ROW(
+                    select) ROW(compare) ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max)
+                    ROW(max_keep) ROW(line_sum) ROW(transpose) ROW(slice) ROW(concat) ROW(broadcast)
                         ROW(reshape_heads) ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp)
                             ROW(log_softmax) ROW(clamp) ROW(floor_and_sign) ROW(linear) BATCH(
                                 matmul) BATCH(matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab)

@@ -36,6 +36,8 @@ int cpu_op_find(const char *name); /* -1 = none */
 double cpu_floor_div(double x, double y);
 double cpu_mod(double x, double y);
 double cpu_floor_pow2(double x);
+double cpu_encode8(float x, int positive); /* codes8.c */
+double cpu_decode8(float x, int positive);
 
 typedef struct cpu_isa {
     const char *name;
@@ -138,7 +140,7 @@ extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels
     cpu_kernels_attention_merge[], cpu_kernels_attention_bwd[], cpu_kernels_attention_cached[],
     cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[], cpu_kernels_random[],
     cpu_kernels_experts[], cpu_kernels_dispatch[], cpu_kernels_conv[], cpu_kernels_linear_fused[],
-    cpu_kernels_scan[], cpu_kernels_codes[];
+    cpu_kernels_scan[], cpu_kernels_codes[], cpu_kernels_eigenbasis[];
 /* For an op (x, w, slot, pos, state) -> (y, state): refuses tokens whose sequence has no room, and
  * copies the state if the result has other memory. */
 tt_status cpu_begin_cached(const tt_kernel_call *c, tt_error *err);

@@ -39,6 +39,7 @@ static const tt_kernel kernels[] = {
     KERNEL("dispatch_scatter", ref_dispatch_scatter),
     KERNEL("dispatch_sort", ref_dispatch_sort),
     KERNEL("dispatch_unpack", ref_dispatch_unpack),
+    KERNEL_SCRATCH("eigenbasis", ref_eigenbasis, ref_eigenbasis_scratch),
     KERNEL("embedding", ref_embedding),
     KERNEL("embedding_dw", ref_embedding_dw),
     KERNEL("expert_sort", ref_expert_sort),

@@ -44,13 +44,14 @@ ref_kernel_fn ref_cross_entropy, ref_cross_entropy_bwd, ref_max_last, ref_sum_ex
 ref_kernel_fn ref_embedding, ref_embedding_dw, ref_gather, ref_scatter_add, ref_top_k,
     ref_top_k_bwd;
 ref_kernel_fn ref_reduce_sum, ref_reduce_max, ref_argmax, ref_line_sum, ref_sum_squares;
-ref_kernel_fn ref_decode_codes, ref_cumsum, ref_scan, ref_scan_bwd, ref_scan_cached,
+ref_kernel_fn ref_eigenbasis, ref_decode_codes, ref_cumsum, ref_scan, ref_scan_bwd, ref_scan_cached,
     ref_conv1d_cached;
 ref_kernel_fn ref_broadcast, ref_transpose, ref_slice, ref_slice_bwd, ref_concat, ref_roll;
 
 size_t ref_rope_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_linear_fused_rope_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_scan_bwd_scratch(const tt_kernel_call *c, int n_threads);
+size_t ref_eigenbasis_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_attention_scratch(const tt_kernel_call *c, int n_threads);
 /* the element of a row of attention's bias that belongs to a distance pos[query] - pos[key] */
 int64_t ref_bias_at(const tt_attrs_attention *a, const tt_tensor *bias, int64_t distance);
