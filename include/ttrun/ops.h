@@ -68,6 +68,7 @@ extern "C" {
  * cross_entropy_bwd  t v, t, t, t -> t v   logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits [T,V]
  * cumsum             by shape              x → as x · tt_attrs_cumsum
  * decode_codes       by shape              codes u8, absmax f32 → numbers · tt_attrs_codes
+ * eigenbasis         by shape              a f32[..,n,n] symmetric, q f32[..,n,n], how f32[..,1,1] → [..,n,n]
  * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]
  * embedding_dw       t, t d -> v d         ids i[T], dy f[T,D] → [V,D] · tt_attrs_dims (V)
  * expert_sort        !t !k -> !n, !e       assign i[T,k] → order i[T*k], counts i[E] · tt_attrs_dims (E)
@@ -114,37 +115,38 @@ extern "C" {
  * top_k              by shape              x f[..,n] → values [..,k], indices i[..,k] · tt_attrs_dims (k)
  * top_k_bwd          by shape              idx i[..,k], dy f[..,k] → [..,n] · tt_attrs_dims (n)
  * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
- * pointwise: abs(x) add(x, y) cos(x) div(x, y) equal(x, y) erf(x) exp(x) floor_div(x, y)
- *    floor_pow2(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x)
- *    keyed_uniform(a, b f32) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy) maximum(x, y)
- *    minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x) rsqrt(x)
- *    scale_by(x, s) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy)
- *    sin(x) softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x)
+ * pointwise: abs(x) add(x, y) cos(x) decode8(x) decode8u(x) div(x, y) encode8(x)
+ *    encode8u(x) equal(x, y) erf(x) exp(x) floor_div(x, y) floor_pow2(x) gelu(x)
+ *    gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x) keyed_uniform(a, b f32)
+ *    less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy) maximum(x, y) minimum(x, y) mod(x, y)
+ *    mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x) rsqrt(x) scale_by(x, s)
+ *    select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy) sin(x)
+ *    softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x)
  *    tanh_bwd(y, dy) */
 
-TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);        /* |x| */
-TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);        /* cosine of radians */
-TT_EXPORT tt_value *tt_erf(tt_builder *b, tt_value *x);        /* error function */
-TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);        /* e to the power of x */
-TT_EXPORT tt_value *tt_floor_pow2(tt_builder *b, tt_value *x); /* largest power of 2 up to |x| */
-TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);       /* x times the normal CDF of x */
-TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x);  /* gelu approximated by tanh */
-TT_EXPORT tt_value *tt_encode8(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_encode8_positive(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_decode8(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_decode8_positive(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x); /* neither infinite nor NaN */
-TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);     /* natural logarithm */
-TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);       /* -x */
-TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);      /* max(x, 0) */
-TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);     /* nearest integer, halves to even */
-TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);     /* 1 / square root */
-TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);   /* 1 / (1 + e^-x) */
-TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);      /* x times sigmoid(x) */
-TT_EXPORT tt_value *tt_sin(tt_builder *b, tt_value *x);       /* sine of radians */
-TT_EXPORT tt_value *tt_softplus(tt_builder *b, tt_value *x);  /* log(1 + e^x) */
-TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);      /* square root */
-TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);      /* hyperbolic tangent */
+TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);              /* |x| */
+TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);              /* cosine of radians */
+TT_EXPORT tt_value *tt_decode8(tt_builder *b, tt_value *x);          /* number of a dynamic code */
+TT_EXPORT tt_value *tt_decode8u(tt_builder *b, tt_value *x); /* the same in [0, 1] */
+TT_EXPORT tt_value *tt_encode8(tt_builder *b, tt_value *x);          /* byte of the dynamic code of x */
+TT_EXPORT tt_value *tt_encode8u(tt_builder *b, tt_value *x); /* the same in [0, 1] */
+TT_EXPORT tt_value *tt_erf(tt_builder *b, tt_value *x);              /* error function */
+TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);              /* e to the power of x */
+TT_EXPORT tt_value *tt_floor_pow2(tt_builder *b, tt_value *x);       /* largest power of 2 up to |x| */
+TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);             /* x times the normal CDF of x */
+TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x);        /* gelu approximated by tanh */
+TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x);        /* neither infinite nor NaN */
+TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);            /* natural logarithm */
+TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);              /* -x */
+TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);             /* max(x, 0) */
+TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);            /* nearest integer, halves to even */
+TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);            /* 1 / square root */
+TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);          /* 1 / (1 + e^-x) */
+TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);             /* x times sigmoid(x) */
+TT_EXPORT tt_value *tt_sin(tt_builder *b, tt_value *x);              /* sine of radians */
+TT_EXPORT tt_value *tt_softplus(tt_builder *b, tt_value *x);         /* log(1 + e^x) */
+TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);             /* square root */
+TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);             /* hyperbolic tangent */
 /* End of what is made. */
 
 #ifdef __cplusplus

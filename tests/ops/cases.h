@@ -125,7 +125,7 @@ CASE(codes8) /* of numbers that finite differences do not change */
     tt_value *x = F(-1, 1, 2, tokens_dim(), N(5)), *at = tt_iota(e->b, dims, 2, 0, TT_F64);
     tt_value *z = tt_scale(e->b, tt_sub(e->b, at, tt_iota(e->b, dims, 2, 1, TT_F64)), 0.03);
     z = tt_add(e->b, tt_decode8(e->b, tt_encode8(e->b, z)),
-               tt_decode8_positive(e->b, tt_encode8_positive(e->b, z)));
+               tt_decode8u(e->b, tt_encode8u(e->b, z)));
     ONE(tt_mul(e->b, x, z));
 }
 CASE(floor_div)

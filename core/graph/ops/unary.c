@@ -309,15 +309,14 @@ UNARY(softplus, tt_softplus, "log(1 + e^x)", 0, 0, infer_float, vjp_softplus, de
 UNARY(erf, tt_erf, "error function", 0, 0, infer_float, vjp_erf, NULL, cost_transcendental)
 UNARY(sin, tt_sin, "sine of radians", 0, 0, infer_float, vjp_sin, NULL, cost_transcendental)
 UNARY(cos, tt_cos, "cosine of radians", 0, 0, infer_float, vjp_cos, NULL, cost_transcendental)
-UNARY(encode8, tt_encode8,
-      "the byte of the dynamic map's number next to x, 0 to 255 (<ttrun/codes.h>)", 0,
-      TT_OP_NO_GRADIENT, infer_float, NULL, NULL, cost_transcendental)
-UNARY(encode8_positive, tt_encode8_positive, "the same of the map of [0, 1]", 0, TT_OP_NO_GRADIENT,
-      infer_float, NULL, NULL, cost_transcendental)
-UNARY(decode8, tt_decode8, "the dynamic map's number of the byte x", 0, TT_OP_NO_GRADIENT,
-      infer_float, NULL, NULL, cost_cheap)
-UNARY(decode8_positive, tt_decode8_positive, "the same of the map of [0, 1]", 0, TT_OP_NO_GRADIENT,
-      infer_float, NULL, NULL, cost_cheap)
+UNARY(encode8, tt_encode8, "byte of the dynamic code of x", 0, TT_OP_NO_GRADIENT, infer_float, NULL,
+      NULL, cost_transcendental)
+UNARY(encode8u, tt_encode8u, "the same in [0, 1]", 0, TT_OP_NO_GRADIENT, infer_float, NULL, NULL,
+      cost_transcendental)
+UNARY(decode8, tt_decode8, "number of a dynamic code", 0, TT_OP_NO_GRADIENT, infer_float, NULL,
+      NULL, cost_cheap)
+UNARY(decode8u, tt_decode8u, "the same in [0, 1]", 0, TT_OP_NO_GRADIENT, infer_float, NULL, NULL,
+      cost_cheap)
 const tt_op_def tt_op_is_finite = {.struct_size = sizeof(tt_op_def),
                                    .name = "is_finite",
                                    .operands = "x → bool",

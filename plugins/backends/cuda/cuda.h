@@ -173,6 +173,6 @@ extern const tt_kernel cuda_kernels_experts[];   /* experts.c: expert_sort */
 extern const tt_kernel cuda_kernels_grouped[];   /* grouped.c: grouped_linear* */
 extern const tt_kernel cuda_kernels_dispatch[];  /* dispatch.c: dispatch_* */
 extern const tt_kernel cuda_kernels_eigenbasis[];
-extern const tt_kernel cuda_kernels_codes[];     /* codes.c: decode_codes */
+extern const tt_kernel cuda_kernels_codes[]; /* codes.c: decode_codes */
 
 #endif

@@ -92,9 +92,9 @@ static double floor_div(double x, double y)
     ROW(round, nearbyint(a))                                                                       \
     ROW(floor_pow2, floor_pow2(a))                                                                 \
     ROW(encode8, (double)tt_code8((float)a, 0))                                                    \
-    ROW(encode8_positive, (double)tt_code8((float)a, 1))                                           \
+    ROW(encode8u, (double)tt_code8((float)a, 1))                                           \
     ROW(decode8, (double)tt_code8_value((int)a, 0))                                                \
-    ROW(decode8_positive, (double)tt_code8_value((int)a, 1))                                       \
+    ROW(decode8u, (double)tt_code8_value((int)a, 1))                                       \
     ROW(tanh, tanh(a))                                                                             \
     ROW(sigmoid, sigmoid(a))                                                                       \
     ROW(silu, a * sigmoid(a))                                                                      \
