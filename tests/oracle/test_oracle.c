@@ -94,7 +94,6 @@ int main(void)
         TEN("adamw8bit", "reference"),
         TEN("soap", "cpu"),
         TEN("soap", "reference"),
-        TEN("soap_normalized", "cpu"),
         TEN("mixed_groups", "cpu"),
         TEN("norm_1", "cpu"),
         TEN("norm_inf", "cpu"),
