@@ -124,29 +124,25 @@ extern "C" {
  *    softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x)
  *    tanh_bwd(y, dy) */
 
-TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);              /* |x| */
-TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);              /* cosine of radians */
-TT_EXPORT tt_value *tt_decode8(tt_builder *b, tt_value *x);          /* number of a dynamic code */
-TT_EXPORT tt_value *tt_decode8u(tt_builder *b, tt_value *x); /* the same in [0, 1] */
-TT_EXPORT tt_value *tt_encode8(tt_builder *b, tt_value *x);          /* byte of the dynamic code of x */
-TT_EXPORT tt_value *tt_encode8u(tt_builder *b, tt_value *x); /* the same in [0, 1] */
-TT_EXPORT tt_value *tt_erf(tt_builder *b, tt_value *x);              /* error function */
-TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);              /* e to the power of x */
-TT_EXPORT tt_value *tt_floor_pow2(tt_builder *b, tt_value *x);       /* largest power of 2 up to |x| */
-TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);             /* x times the normal CDF of x */
-TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x);        /* gelu approximated by tanh */
-TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x);        /* neither infinite nor NaN */
-TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);            /* natural logarithm */
-TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);              /* -x */
-TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);             /* max(x, 0) */
-TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);            /* nearest integer, halves to even */
-TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);            /* 1 / square root */
-TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);          /* 1 / (1 + e^-x) */
-TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);             /* x times sigmoid(x) */
-TT_EXPORT tt_value *tt_sin(tt_builder *b, tt_value *x);              /* sine of radians */
-TT_EXPORT tt_value *tt_softplus(tt_builder *b, tt_value *x);         /* log(1 + e^x) */
-TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);             /* square root */
-TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);             /* hyperbolic tangent */
+TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);        /* |x| */
+TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);        /* cosine of radians */
+TT_EXPORT tt_value *tt_erf(tt_builder *b, tt_value *x);        /* error function */
+TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);        /* e to the power of x */
+TT_EXPORT tt_value *tt_floor_pow2(tt_builder *b, tt_value *x); /* largest power of 2 up to |x| */
+TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);       /* x times the normal CDF of x */
+TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x);  /* gelu approximated by tanh */
+TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x);  /* neither infinite nor NaN */
+TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);      /* natural logarithm */
+TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);        /* -x */
+TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);       /* max(x, 0) */
+TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);      /* nearest integer, halves to even */
+TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);      /* 1 / square root */
+TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);    /* 1 / (1 + e^-x) */
+TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);       /* x times sigmoid(x) */
+TT_EXPORT tt_value *tt_sin(tt_builder *b, tt_value *x);        /* sine of radians */
+TT_EXPORT tt_value *tt_softplus(tt_builder *b, tt_value *x);   /* log(1 + e^x) */
+TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);       /* square root */
+TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);       /* hyperbolic tangent */
 /* End of what is made. */
 
 #ifdef __cplusplus

@@ -124,8 +124,12 @@ CASE(codes8) /* of numbers that finite differences do not change */
     const tt_dim dims[] = {tokens_dim(), N(5)};
     tt_value *x = F(-1, 1, 2, tokens_dim(), N(5)), *at = tt_iota(e->b, dims, 2, 0, TT_F64);
     tt_value *z = tt_scale(e->b, tt_sub(e->b, at, tt_iota(e->b, dims, 2, 1, TT_F64)), 0.03);
-    z = tt_add(e->b, tt_decode8(e->b, tt_encode8(e->b, z)),
-               tt_decode8u(e->b, tt_encode8u(e->b, z)));
+    tt_value *c[4] = {z, NULL, z, NULL};
+    tt_op(e->b, "encode8", &z, 1, NULL, &c[0], 1);
+    tt_op(e->b, "decode8", &c[0], 1, NULL, &c[1], 1);
+    tt_op(e->b, "encode8u", &z, 1, NULL, &c[2], 1);
+    tt_op(e->b, "decode8u", &c[2], 1, NULL, &c[3], 1);
+    z = tt_add(e->b, c[1], c[3]);
     ONE(tt_mul(e->b, x, z));
 }
 CASE(floor_div)
