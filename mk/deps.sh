@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # deps.sh [min|build|test]: installs what is missing with apt (root or sudo -n), or prints the command to run and fails.
 #   min    a compiler and the libraries of ttrun; it is then built without MPI
-#   build  these, MPI and OpenBLAS (the default)
+#   build  these, MPI, OpenBLAS and SQLite (the default)
 #   test   these and what the tests need
 # Prints one line about CUDA and, if all is present, nothing else.
 what=${1:-build}
@@ -38,6 +38,7 @@ if [ "$what" != min ]; then
     need libopenblas0-pthread /usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 /usr/lib*/libopenblas.so.0
     need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/*/pkgconfig/ompi-c.pc
     tool openmpi-bin mpirun
+    need libsqlite3-0 /usr/lib/*-linux-gnu/libsqlite3.so.0 /usr/lib*/libsqlite3.so.0 # the metrics plugin trackio
 fi
 if [ "$what" = test ]; then
     tool g++ "${CXX:-g++}"

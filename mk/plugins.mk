@@ -43,6 +43,7 @@ BLAS_DIR := $(firstword $(wildcard /usr/lib/$(MACHINE)-linux-gnu/openblas-pthrea
 # LIBS_ and CFLAGS_ of a plugin, and ALSO_: objects from outside its folder.
 LIBS_plugins/backends/cpu := $(if $(BLAS_DIR),-Wl$(comma)-rpath$(comma)$(BLAS_DIR)) -ldl
 LIBS_plugins/backends/cuda := -ldl
+LIBS_plugins/metrics/trackio := -ldl
 ALSO_plugins/backends/cuda = $(CUDA_EMBED_O)
 # The search for NVIDIA's libraries is the cuda backend's.
 LIBS_plugins/comms/nccl := -ldl

@@ -204,6 +204,10 @@ tt_status tt_remove_tree(const char *path, tt_error *err);
  * what it prints. An error unless it ends with status 0. */
 tt_status tt_shell(const char *command, const char *const *args, size_t n, tt_str *out,
                    tt_error *err);
+/* The same without output, in a process group of its own, which is killed after so many seconds; 0: never. Then
+ * TT_ETIMEOUT. */
+tt_status tt_shell_within(const char *command, const char *const *args, size_t n, double seconds,
+                          tt_error *err);
 tt_status tt_fsync_path(const char *path, tt_error *err);           /* a file or a folder */
 char *tt_path_join(tt_arena *a, const char *dir, const char *name); /* an absolute name alone */
 char *tt_path_dir(tt_arena *a, const char *path);

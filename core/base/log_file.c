@@ -48,6 +48,11 @@ tt_status tt_log_file_open(int rank, const char *path, tt_error *err)
 {
     if (rank < 0 || rank >= MAX_FILES)
         return TT_OK;
+    pthread_mutex_lock(&files.lock);
+    const bool has = files.fds[rank] != 0;
+    pthread_mutex_unlock(&files.lock);
+    if (has)
+        return TT_OK;
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0)
         return tt_fail_errno(err, errno, "write", path);

@@ -198,7 +198,9 @@ static void skip_role(const turns *w, const tt_jvalue *message, size_t *first, s
         *first = at;
 }
 
-static void mark_turns(const turns *w, const tt_jvalue *messages, tt_chat_loss loss_on)
+/* learned_from: the number of the first message that may be learned. */
+static void mark_turns(const turns *w, const tt_jvalue *messages, tt_chat_loss loss_on,
+                       size_t learned_from)
 {
     const size_t n = messages->u.list.n;
     size_t from = 0, only = n;
@@ -214,7 +216,8 @@ static void mark_turns(const turns *w, const tt_jvalue *messages, tt_chat_loss l
                 break;
         if (next < last)
             next = last;
-        if (is_assistant(messages->u.list.items[i]) && (loss_on != TT_CHAT_LAST || i == only)) {
+        if (is_assistant(messages->u.list.items[i]) && i >= learned_from &&
+            (loss_on != TT_CHAT_LAST || i == only)) {
             skip_role(w, messages->u.list.items[i], &first, last);
             const size_t begin = turn_begin(w, from, first), end = turn_end(w, last, next);
             memset(w->learned + begin, 1, end - begin);
@@ -223,16 +226,20 @@ static void mark_turns(const turns *w, const tt_jvalue *messages, tt_chat_loss l
     }
 }
 
-/* The bytes within {% generation %}; of the last block alone if the loss is on the last turn. False: none. */
-static bool mark_generated(const tt_jtext *t, uint8_t *learned, bool last)
+/* The bytes within {% generation %}; of the last block alone if the loss is on the last turn. skipped: of so many
+ * blocks, which are turns of an assistant, nothing is learned. False: there is no block. */
+static bool mark_generated(const tt_jtext *t, uint8_t *learned, bool last, size_t skipped)
 {
     bool any = false;
-    size_t begin = 0;
+    size_t begin = 0, blocks = 0;
     for (size_t i = 0; i < t->n; i++) {
-        learned[i] = t->generated[i] != 0;
-        any = any || learned[i];
-        if (learned[i] && (!i || !learned[i - 1]))
+        const bool generated = t->generated[i] != 0;
+        if (generated && (!i || !t->generated[i - 1])) {
             begin = i;
+            blocks++;
+        }
+        learned[i] = generated && blocks > skipped;
+        any = any || generated;
     }
     if (last)
         memset(learned, 0, begin);
@@ -252,11 +259,17 @@ tt_status tt_chat_turns(tt_arena *a, const tt_chat_template *t, const tt_convers
         memset(out->learned, 1, out->text.n);
         return TT_OK;
     }
-    if (mark_generated(&out->text, out->learned, c->loss_on == TT_CHAT_LAST))
+    const size_t from = TT_HAS(c, tt_conversation, learned_from) && c->learned_from > 0
+                            ? (size_t)c->learned_from
+                            : 0;
+    size_t before = 0; /* turns of the assistant */
+    for (size_t i = 0; i < TT_MIN(from, messages->u.list.n); i++)
+        before += is_assistant(messages->u.list.items[i]);
+    if (mark_generated(&out->text, out->learned, c->loss_on == TT_CHAT_LAST, before))
         return TT_OK;
     const turns w = {&out->text, out->learned, generation_prompt(a, t, c, vars, messages), special,
                      user};
-    mark_turns(&w, messages, c->loss_on);
+    mark_turns(&w, messages, c->loss_on, from);
     return TT_OK;
 }
 

@@ -17,6 +17,7 @@ typedef struct tt_ckpt_piece {
     tt_box box; /* of this rank; may be empty */
     void *data; /* contiguous box */
     bool owner; /* false: a replica, another rank writes it */
+    bool exact; /* no weight: tt_ckpt_cast leaves its dtype */
     /* To load, NULL: into data. Else data is NULL, and runs of the box's rows are given to take. */
     tt_status (*take)(void *taker, const struct tt_ckpt_piece *rows, tt_error *err);
     void *taker;
@@ -34,6 +35,13 @@ typedef struct tt_log_sums {
     int64_t skipped;     /* steps that updated nothing, since the begin of the run */
     bool any_skipped;
 } tt_log_sums;
+
+/* Losses of the steps that were logged, ascending; the newest so many. */
+#define TT_MOST_LOSSES 16384
+typedef struct tt_step_loss {
+    int64_t step;
+    double loss, loss_max;
+} tt_step_loss;
 
 /* What trainer.json holds besides file hashes. */
 typedef struct tt_trainer_state {
@@ -54,6 +62,10 @@ typedef struct tt_trainer_state {
      * exclude_from_loading). Below 0: they began before step 0 of this run. */
     int64_t optimizer_from, schedule_from;
     tt_log_sums since;
+    const tt_step_loss *losses;
+    size_t n_losses;
+    double train_seconds; /* of all starts of the run together, since its first step */
+    bool snapshot;        /* the next snapshot takes its place (tt_ckpt_purge) */
     const char
         *averaged; /* the optimizer's state that has the weights to evaluate, "ema"; NULL: none */
 } tt_trainer_state;
@@ -71,20 +83,25 @@ tt_status tt_ckpt_write(const char *folder, int64_t step, int rank, const tt_ckp
  * in the order of the files. staged[i] is pieces[i] with its data there; memory begins at a multiple of
  * 4 KiB. Returns the bytes needed; memory NULL: only these. Pieces of other owners take none. */
 size_t tt_ckpt_stage(const tt_ckpt_piece *pieces, size_t n, tt_ckpt_piece *staged, void *memory);
+/* The same with weights of floating point as `dtype`, rounded to nearest even; their data is read if there is
+ * memory for the copies. */
+size_t tt_ckpt_cast(const tt_ckpt_piece *pieces, size_t n, tt_dtype dtype, tt_ckpt_piece *cast,
+                    void *memory);
 tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_state *state,
                          tt_error *err);
 
 /* A rank's second disjoint box of one tensor goes to its second file. Only one save at a time in a
  * folder: begin removes what an interrupted one left. */
 
-/* Which steps of a folder stay. Always: the one just saved, and the multiples of `every`, which do not count
- * among the latest. */
+/* Which steps of a folder stay. Always: the one just saved, the newest snapshot, and the multiples of `every`,
+ * which do not count among the latest, nor do snapshots. */
 typedef struct tt_ckpt_keep {
     int64_t latest; /* the newest so many; 0: all */
     int64_t every;  /* 0: no such steps */
     int64_t bytes;  /* the oldest go until all files together have at most so many; 0: no limit */
+    bool snapshots; /* the run makes some */
 } tt_ckpt_keep;
-/* Removes the steps that do not stay. */
+/* Removes the steps that do not stay; a line for each. */
 tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, const tt_ckpt_keep *keep,
                         tt_error *err);
 /* Of all files of a folder, not of folders in it; what cannot be read counts 0. */

@@ -166,33 +166,60 @@ int64_t tt_folder_bytes(const char *folder)
     return bytes;
 }
 
+typedef struct purged_step {
+    int64_t bytes;
+    bool snapshot, stays, counts; /* counts: among the latest */
+} purged_step;
+
+static bool is_snapshot(tt_arena *a, const char *step_folder)
+{
+    tt_trainer_state st;
+    return tt_ckpt_read_state(step_folder, a, &st, NULL) == TT_OK && st.snapshot;
+}
+
+static tt_status purge_step(tt_arena *a, const char *folder, int64_t step, const char *why,
+                            tt_error *err)
+{
+    TT_TRY(tt_step_remove(a, folder, step, err));
+    tt_log(TT_INFO, "checkpoint", "removed %s/step-%lld (%s)", folder, (long long)step, why);
+    return TT_OK;
+}
+
 /* From the newest to the oldest: a step goes if enough newer ones stay, or if it does not fit beside them. What
  * stays whatever the limits say takes its room first. */
 static tt_status purge_steps(tt_arena *a, const char *folder, int64_t just_saved,
                              const tt_ckpt_keep *keep, const int64_t *steps, size_t n,
                              tt_error *err)
 {
-    int64_t *bytes = tt_arena_array(a, n + 1, sizeof *bytes), total = 0, kept = 0;
-    bool *stays = tt_arena_array(a, n + 1, sizeof *stays), full = false;
-    for (size_t i = 0; i < n; i++) {
-        const bool snapshot = keep->every > 0 && steps[i] % keep->every == 0;
-        stays[i] = snapshot || steps[i] == just_saved;
-        kept += steps[i] == just_saved && !snapshot;
-        if (keep->bytes > 0)
-            bytes[i] =
-                tt_folder_bytes(tt_arena_printf(a, "%s/step-%lld", folder, (long long)steps[i]));
-        total += stays[i] ? bytes[i] : 0;
+    int64_t total = 0, kept = 0;
+    bool full = false, newer_snapshot = false;
+    purged_step *p = tt_arena_array(a, n + 1, sizeof *p);
+    for (size_t i = n; i-- > 0;) {
+        const char *at = tt_arena_printf(a, "%s/step-%lld", folder, (long long)steps[i]);
+        const bool always = keep->every > 0 && steps[i] % keep->every == 0;
+        p[i].snapshot = !always && is_snapshot(a, at);
+        p[i].stays = always || steps[i] == just_saved || (p[i].snapshot && !newer_snapshot);
+        p[i].counts = !always && !p[i].snapshot;
+        newer_snapshot |= p[i].snapshot;
+        p[i].bytes = keep->bytes > 0 ? tt_folder_bytes(at) : 0;
+        kept += p[i].stays && p[i].counts;
+        total += p[i].stays ? p[i].bytes : 0;
     }
     for (size_t i = n; i-- > 0;) {
-        if (stays[i])
+        if (p[i].stays)
             continue;
-        full |= keep->bytes > 0 && bytes[i] > keep->bytes - total;
-        if (full || (keep->latest > 0 && kept >= keep->latest)) {
-            TT_TRY(tt_step_remove(a, folder, steps[i], err));
+        const bool many = keep->latest > 0 && kept >= keep->latest;
+        full |= keep->bytes > 0 && p[i].bytes > keep->bytes - total;
+        if (full || many || p[i].snapshot) {
+            TT_TRY(purge_step(a, folder, steps[i],
+                              p[i].snapshot ? "a newer snapshot is there"
+                              : full        ? "checkpoint.keep_gb"
+                                            : "checkpoint.keep_latest_k",
+                              err));
             continue;
         }
         kept++;
-        total += bytes[i];
+        total += p[i].bytes;
     }
     return TT_OK;
 }
@@ -200,7 +227,7 @@ static tt_status purge_steps(tt_arena *a, const char *folder, int64_t just_saved
 tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, const tt_ckpt_keep *keep,
                         tt_error *err)
 {
-    if (keep->latest <= 0 && keep->bytes <= 0)
+    if (keep->latest <= 0 && keep->bytes <= 0 && !keep->snapshots)
         return TT_OK;
     int64_t *steps = NULL;
     size_t n = 0;

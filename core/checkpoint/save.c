@@ -115,6 +115,27 @@ size_t tt_ckpt_stage(const tt_ckpt_piece *pieces, size_t n, tt_ckpt_piece *stage
     return at;
 }
 
+static bool is_cast(const tt_ckpt_piece *p)
+{
+    return !p->exact && (p->dtype == TT_F32 || p->dtype == TT_BF16 || p->dtype == TT_F16);
+}
+
+size_t tt_ckpt_cast(const tt_ckpt_piece *pieces, size_t n, tt_dtype dtype, tt_ckpt_piece *cast,
+                    void *memory)
+{
+    for (size_t i = 0; i < n; i++) {
+        cast[i] = pieces[i];
+        cast[i].dtype = is_cast(&pieces[i]) ? dtype : pieces[i].dtype;
+    }
+    const size_t bytes = tt_ckpt_stage(cast, n, cast, memory);
+    for (size_t i = 0; memory && i < n; i++) {
+        const int64_t numel = tt_box_numel(&pieces[i].box, pieces[i].n_dims);
+        if (pieces[i].owner && numel > 0)
+            tt_convert(cast[i].data, cast[i].dtype, pieces[i].data, pieces[i].dtype, (size_t)numel);
+    }
+    return bytes;
+}
+
 static tt_status check_piece(const tt_ckpt_piece *p, tt_error *err)
 {
     int64_t numel = 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/internal.h"
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
  *    "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}}
  * "validation_due": true is there too until the validation after that step has ended, and
  * "since_line": {…} has the sums of the steps since the last line of metrics,
+ * "train_seconds": x the time that all starts have taken together, "snapshot": true is there where the next
+ * snapshot replaces this step, "history": {"step": […], "loss": […], "loss_max": […]} has what was logged,
  * "began": {"optimizer": N, "lr_scheduler": N} where one of them has begun anew after so many steps, and
  * "lr": {"of_job": x, "now": x} where `ttrun ctl` has set another one. Further keys are left alone: a
  * later 1.x may add some. */
@@ -52,6 +55,34 @@ static void add_text(tt_str *out, const char *key, const char *value)
     tt_str_add(out, ",\n");
 }
 
+static void print_numbers(const tt_trainer_state *s, const char *key, size_t field, tt_str *out)
+{
+    tt_str_printf(out, "\"%s\":[", key);
+    for (size_t i = 0; i < s->n_losses; i++) {
+        const double x = *(const double *)((const char *)&s->losses[i] + field);
+        tt_str_add(out, i ? "," : "");
+        if (isfinite(x))
+            tt_str_printf(out, "%.9g", x);
+        else
+            tt_str_add(out, "null");
+    }
+    tt_str_addc(out, ']');
+}
+
+static void print_history(const tt_trainer_state *s, tt_str *out)
+{
+    if (!s->n_losses)
+        return;
+    tt_str_add(out, "\"history\":{\"step\":[");
+    for (size_t i = 0; i < s->n_losses; i++)
+        tt_str_printf(out, "%s%lld", i ? "," : "", (long long)s->losses[i].step);
+    tt_str_add(out, "],");
+    print_numbers(s, "loss", offsetof(tt_step_loss, loss), out);
+    tt_str_addc(out, ',');
+    print_numbers(s, "loss_max", offsetof(tt_step_loss, loss_max), out);
+    tt_str_add(out, "},\n");
+}
+
 tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str *out,
                          tt_error *err)
 {
@@ -84,6 +115,10 @@ tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str
         tt_str_printf(out, ",\"norms\":%lld,\"skipped\":%lld,\"any_skipped\":%d},\n",
                       (long long)s->since.norms, (long long)s->since.skipped, s->since.any_skipped);
     }
+    tt_str_add(out, "\"train_seconds\":");
+    tt_str_json_number(out, s->train_seconds);
+    tt_str_add(out, s->snapshot ? ",\n\"snapshot\":true,\n" : ",\n");
+    print_history(s, out);
     if (s->optimizer_from || s->schedule_from)
         tt_str_printf(out, "\"began\":{\"optimizer\":%lld,\"lr_scheduler\":%lld},\n",
                       (long long)s->optimizer_from, (long long)s->schedule_from);
@@ -296,6 +331,57 @@ static tt_status state_since(const reading *r, const tt_json *v, tt_log_sums *s)
     return TT_OK;
 }
 
+/* A list of n numbers, null for one that is not finite, into a field of each loss. */
+static tt_status read_numbers(const reading *r, const tt_json *history, const char *key, size_t n,
+                              tt_step_loss *to, size_t field)
+{
+    const tt_json *v = tt_json_get(history, key);
+    if (!v || v->type != TT_JSON_ARRAY || v->n != n)
+        return bad(r, v ? v : history, key, "a list as long as that of the steps is wanted");
+    for (size_t i = 0; i < n; i++) {
+        const tt_json *x = v->items[i];
+        const bool number = x->type == TT_JSON_REAL || x->type == TT_JSON_INT;
+        if (!number && x->type != TT_JSON_NULL)
+            return bad(r, x, key, "numbers are wanted");
+        *(double *)((char *)&to[i] + field) = number ? x->real : (double)NAN;
+    }
+    return TT_OK;
+}
+
+/* Absent: nothing was logged. */
+static tt_status state_history(const reading *r, const tt_json *v, tt_trainer_state *s)
+{
+    const tt_json *steps = v ? tt_json_get(v, "step") : NULL;
+    if (!v)
+        return TT_OK;
+    if (v->type != TT_JSON_OBJECT || !steps || steps->type != TT_JSON_ARRAY ||
+        steps->n > TT_MOST_LOSSES)
+        return bad(r, v, "history", "an object with lists of at most 16384 numbers is wanted");
+    tt_step_loss *to = tt_arena_array(r->arena, steps->n + 1, sizeof *to);
+    for (size_t i = 0; i < steps->n; i++) {
+        to[i].step = steps->items[i]->integer;
+        if (steps->items[i]->type != TT_JSON_INT || to[i].step < 0 || to[i].step > MOST_COUNTED ||
+            (i && to[i].step <= to[i - 1].step))
+            return bad(r, steps, "step", "ascending numbers of steps are wanted");
+    }
+    TT_TRY(read_numbers(r, v, "loss", steps->n, to, offsetof(tt_step_loss, loss)));
+    TT_TRY(read_numbers(r, v, "loss_max", steps->n, to, offsetof(tt_step_loss, loss_max)));
+    s->losses = to;
+    s->n_losses = steps->n;
+    return TT_OK;
+}
+
+/* Absent: of a version that did not count them. */
+static tt_status state_seconds(const reading *r, const tt_json *v, tt_trainer_state *s)
+{
+    if (!v)
+        return TT_OK;
+    if ((v->type != TT_JSON_REAL && v->type != TT_JSON_INT) || !isfinite(v->real) || v->real < 0)
+        return bad(r, v, "train_seconds", "a finite number, not below 0, is wanted");
+    s->train_seconds = v->real;
+    return TT_OK;
+}
+
 /* Absent: both began with the run. */
 static tt_status state_began(const reading *r, const tt_json *v, tt_trainer_state *s)
 {
@@ -339,7 +425,8 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
 {
     tt_trainer_state s = {0};
     const tt_json *loader = NULL, *loss = tt_json_get(root, "last_loss"),
-                  *job = tt_json_get(root, "job"), *due = tt_json_get(root, "validation_due");
+                  *job = tt_json_get(root, "job"), *due = tt_json_get(root, "validation_due"),
+                  *snapshot = tt_json_get(root, "snapshot");
     int64_t world;
     TT_TRY(count(r, root, "step", MOST_COUNTED, &s.step));
     TT_TRY(count(r, root, "tokens_seen", MOST_COUNTED, &s.tokens_seen));
@@ -351,7 +438,10 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
     TT_TRY(text(r, root, "tokenizer_fingerprint", &s.tokenizer_fingerprint));
     s.world = (int)world;
     s.validation_due = due && due->type == TT_JSON_BOOL && due->boolean;
+    s.snapshot = snapshot && snapshot->type == TT_JSON_BOOL && snapshot->boolean;
     TT_TRY(learning_rate(r, tt_json_get(root, "lr"), &s));
+    TT_TRY(state_seconds(r, tt_json_get(root, "train_seconds"), &s));
+    TT_TRY(state_history(r, tt_json_get(root, "history"), &s));
     TT_TRY(state_since(r, tt_json_get(root, "since_line"), &s.since));
     TT_TRY(state_began(r, tt_json_get(root, "began"), &s));
     TT_TRY(state_converters(r, tt_json_get(root, "converters"), &s));

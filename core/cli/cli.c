@@ -55,13 +55,28 @@ static bool cli_in_list(const char *const *list, size_t n, const char *name)
 /* The top-level keys of the job that may be given as options; all other keys are in a section. */
 static bool is_of_the_job(const char *name)
 {
-    static const char *const keys[] = {"dump_folder", "converters", "hooks"};
+    static const char *const keys[] = {"dump_folder", "converters", "hooks", "plugin_dirs"};
     return cli_in_list(keys, TT_COUNT(keys), name);
+}
+
+/* N or MIN:MAX */
+static tt_status take_nproc(tt_cli *cli, const char *value, tt_error *err)
+{
+    char *end;
+    long least = strtol(value, &end, 10), most = least;
+    const bool range = *end == ':';
+    if (range)
+        most = strtol(end + 1, &end, 10);
+    if (*end || least < 1 || most < least || most > TT_CLI_MOST_RANKS)
+        return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to %d, or a range like 2:8, got \"%s\"",
+                       TT_CLI_MOST_RANKS, value);
+    cli->nproc = (int)most;
+    cli->nproc_least = range ? (int)least : 0;
+    return TT_OK;
 }
 
 static tt_status common_value(tt_cli *cli, const char *name, const char *value, tt_error *err)
 {
-    char *end;
     if (!strcmp(name, "spec")) {
         cli->spec = value;
     } else if (!strcmp(name, "plugin-dir")) {
@@ -71,11 +86,7 @@ static tt_status common_value(tt_cli *cli, const char *name, const char *value, 
         more[cli->n_plugin_dirs++] = value;
         cli->plugin_dirs = more;
     } else if (!strcmp(name, "nproc")) {
-        const long n = strtol(value, &end, 10);
-        if (*end || n < 1 || n > TT_CLI_MOST_RANKS)
-            return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to %d, got \"%s\"",
-                           TT_CLI_MOST_RANKS, value);
-        cli->nproc = (int)n;
+        return take_nproc(cli, value, err);
     } else if (is_of_the_job(name)) {
         tt_cli_add(cli, &cli->overrides, &cli->n_overrides, name, value);
     } else {
@@ -216,6 +227,9 @@ int tt_cli_main(int argc, char **argv)
     tt_cli_log_setup(&cli, 0, 1);
     tt_status s = first != TT_OK ? first : parse(&cli, c, argc - 1, argv + 1, &err);
     tt_cli_log_setup(&cli, 0, 1);
+    if (s == TT_OK && cli.nproc_least && c != &tt_cmd_train)
+        s = TT_FAIL(&err, TT_EINVAL, "--nproc %d:%d: only train takes a range; give one number",
+                    cli.nproc_least, cli.nproc);
     if (s == TT_OK)
         s = c->run(&cli, &err);
     if (s == TT_OK && (fflush(stdout) || ferror(stdout)))

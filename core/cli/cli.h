@@ -22,7 +22,8 @@ typedef struct tt_cli {
     const char *job;          /* JOB.json, or NULL */
     tt_override *overrides;
     size_t n_overrides;
-    int nproc; /* --nproc, 0 = not given */
+    int nproc;       /* --nproc, 0 = not given; of MIN:MAX, MAX */
+    int nproc_least; /* of --nproc MIN:MAX, MIN; 0: it is no range */
     bool dry_run, no_resume;
     /* the subcommand's own options: --KEY VALUE, without a dot in KEY */
     tt_override *options;
@@ -43,6 +44,8 @@ void tt_cli_override(tt_cli *cli, const char *key, const char *value);
 /* Adds an entry to one of the lists (overrides or options). */
 void tt_cli_add(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value);
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err);
+/* The same with the job's own folders, plugin_dirs. */
+tt_status tt_cli_registry_for(const tt_cli *cli, tt_job *job, tt_registry **out, tt_error *err);
 tt_setup_opts tt_cli_training(const tt_cli *cli); /* for a run with these options */
 /* Makes job, registry and setup of the subcommand; the caller frees the registry. */
 tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,

@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 /* chat: a conversation with a model, in the terminal or line by line through a pipe. Each turn renders the whole
- * conversation with the model's chat template, and computes it anew. */
+ * conversation with the model's chat template; where it begins with the tokens that the model's cache has, only the
+ * others are computed. */
 
 #define PIECE 256 /* tokens of a prompt per call, as in generate */
 
@@ -23,10 +24,12 @@ typedef struct conversation {
     tt_str messages;    /* the members of the JSON list, with commas */
     tt_generate_opts o;
     int64_t context;
+    tt_cache cache;
     tt_ids stop;
     tt_str answer, pending; /* pending: bytes of a character that is not complete yet */
     bool terminal;
     uint64_t turn;
+    tt_ids cached; /* the tokens whose keys and values the cache has */
 } conversation;
 
 static const tt_tokenizer_vt *tokenizer_of(const conversation *c)
@@ -46,6 +49,7 @@ static tt_status read_options(const tt_cli *cli, conversation *c, tt_error *err)
     TT_TRY(tt_cli_integer(cli, "top-k", 0, INT32_MAX, &o->sampling.top_k, err));
     TT_TRY(tt_cli_number(cli, "top-p", 0, 1, &o->sampling.top_p, err));
     TT_TRY(tt_cli_integer(cli, "seed", 0, INT64_MAX, &seed, err));
+    TT_TRY(tt_cli_cache(cli, &c->cache, err));
     o->sampling.seed = (uint64_t)seed;
     c->system = tt_cli_option(cli, "system");
     return TT_OK;
@@ -114,10 +118,21 @@ static tt_status find_stops(conversation *c, tt_error *err)
     return s == TT_ENOMEM ? s : TT_OK;
 }
 
+/* The template that the run was trained with: its copy, or the one that is built in. */
+static const char *template_of_run(const tt_loaded_model *m)
+{
+    const char *kept = m->run ? tt_assets_template_of_run(m->setup.arena, m->run) : NULL;
+    const char *slash = m->template ? strrchr(m->template, '/') : NULL;
+    const char *name = slash ? slash + 1 : m->template;
+    return !kept && name && !strcmp(name, "chatml") ? "chatml" : kept;
+}
+
 static tt_status open_template(const tt_cli *cli, conversation *c, tt_error *err)
 {
     const char *given = tt_cli_option(cli, "template"), *path = given;
     const tt_loaded_model *m = &c->model;
+    if (!path && !m->hf)
+        path = template_of_run(m);
     if (!path)
         path = m->hf ? m->path : tt_assets_tokenizer(&m->setup);
     if (!path)
@@ -142,7 +157,10 @@ static tt_status load(const tt_cli *cli, conversation *c, tt_error *err)
         c->context = m->hf ? 4096 : m->setup.core.training.seq_len + c->o.max_new;
     const tt_setup_opts so = {
         .mode = TT_MODE_DECODE,
-        .decode = {.rows = TT_MIN(c->context, PIECE), .slots = 1, .length = c->context}
+        .decode = {.rows = TT_MIN(c->context, PIECE),
+                   .slots = 1,
+                   .length = c->context,
+                   .cache = c->cache}
     };
     TT_TRY(tt_cli_load_model(m, &so, err));
     c->o.exec = m->rank.exec;
@@ -174,12 +192,33 @@ static void on_token(void *user, size_t sequence, int32_t id)
     print_whole(c, false);
 }
 
+/* How many tokens of a prompt need not be computed: all that the cache has, or none, because the state of a
+ * recurrence cannot go back. */
+static int64_t cached_of(const conversation *c, const tt_chat_tokens *t)
+{
+    const size_t n = c->cached.n;
+    return n < t->n && n && !memcmp(c->cached.ids, t->ids, n * sizeof *t->ids) ? (int64_t)n : 0;
+}
+
+static tt_status note_cached(conversation *c, const tt_sequence *s, tt_error *err)
+{
+    const int64_t n = tt_generate_cached(s);
+    c->cached.n = 0;
+    for (int64_t i = 0; i < n; i++)
+        TT_TRY(tt_ids_push(&c->cached, i < s->n_prompt ? s->prompt[i] : s->ids.ids[i - s->n_prompt],
+                           err));
+    return TT_OK;
+}
+
 static tt_status answer(conversation *c, tt_error *err)
 {
     tt_chat_tokens t = {0};
     tt_generate_stats stats;
     TT_TRY(encode_messages(c, tt_str_get(&c->messages), true, &t, err));
-    tt_sequence s = {.prompt = t.ids, .n_prompt = (int64_t)t.n, .stream = c->turn++};
+    tt_sequence s = {.prompt = t.ids,
+                     .n_prompt = (int64_t)t.n,
+                     .n_cached = cached_of(c, &t),
+                     .stream = c->turn++};
     tt_str_clear(&c->answer);
     c->o.on_token = on_token;
     c->o.user = c;
@@ -190,7 +229,13 @@ static tt_status answer(conversation *c, tt_error *err)
             : TT_FAIL(err, TT_EINVAL,
                       "the conversation has %zu tokens, and --context is %lld: /reset begins anew",
                       t.n, (long long)c->context);
+    if (st == TT_OK)
+        st = note_cached(c, &s, err);
+    else
+        c->cached.n = 0;
     if (st == TT_OK) {
+        tt_log(TT_DEBUG, "infer", "turn %llu: %zu tokens of context, %lld of them from the cache",
+               (unsigned long long)c->turn, t.n, (long long)s.n_cached);
         print_whole(c, true);
         puts(s.finish == TT_FINISH_CONTEXT ? " [the context is full: /reset begins anew]" : "");
         add_message(c, "assistant", tt_str_get(&c->answer));
@@ -269,6 +314,7 @@ static tt_status cmd_chat_run(tt_cli *cli, tt_error *err)
     tt_chat_template_close(c.template);
     tt_loaded_model_close(&c.model);
     tt_ids_free(&c.stop);
+    tt_ids_free(&c.cached);
     tt_str_free(&c.messages);
     tt_str_free(&c.answer);
     tt_str_free(&c.pending);
@@ -279,7 +325,7 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("checkpoint", "DIR", NULL,
                  "the model: a run folder, a step-N folder or a Hugging Face folder",
                  .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
-    TT_CLI_VALUE("template", "FILE", "the model's",
+    TT_CLI_VALUE("template", "FILE", "the run's",
                  "chat template (Jinja), or chatml, which is built in", .takes = TT_TAKES_FILE),
     TT_CLI_VALUE("system", "TEXT", NULL, "system message"),
     TT_CLI_VALUE("context", "N", "seq_len + --max-tokens",
@@ -291,6 +337,7 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("top-p", "P", "1",
                  "sample from the most likely tokens whose probabilities add up to P"),
     TT_CLI_VALUE("seed", "N", "0", "seed of the draws"),
+    TT_CLI_CACHE,
 };
 const tt_command tt_cmd_chat = {.name = "chat",
                                 .forms = "",

@@ -6,6 +6,8 @@
 #include "train/loop.h"
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/chat.h>
+#include <unistd.h>
 
 /* data: a job's data, without training. build: tokenizes text into the cache; show: prints samples.
  */
@@ -235,6 +237,94 @@ static void put_learned(view *v, const int32_t *labels, int64_t n)
     tt_str_add(v->o, v->cli->json ? "]" : "\n");
 }
 
+/* ---- the text of a sample in colours ---- */
+
+typedef enum shade { TEMPLATE, MASKED, LEARNED, N_SHADES } shade;
+static const char *const shades[N_SHADES] = {"\033[2m", "\033[36m", "\033[32m"};
+static const char *const shade_names[N_SHADES] = {"template", "not learned", "learned"};
+
+static bool has_colors(const view *v)
+{
+    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+    return !v->cli->json && isatty(STDOUT_FILENO) && term && *term && strcmp(term, "dumb") != 0 &&
+           !(no && *no);
+}
+
+/* The bytes of one shade. Lines are indented; control characters and bytes that are not UTF-8 are escaped, because
+ * a terminal would obey them. */
+static void put_shaded(tt_str *o, shade of, const tt_str *text)
+{
+    const char *s = tt_str_get(text);
+    if (!text->n)
+        return;
+    tt_str_add(o, shades[of]);
+    for (size_t at = 0; at < text->n;) {
+        const unsigned char c = (unsigned char)s[at];
+        size_t n = 1;
+        while (n < 4 && at + n < text->n && ((unsigned char)s[at + n] & 0xc0) == 0x80)
+            n++;
+        const bool c1 = c == 0xc2 && n == 2 && (unsigned char)s[at + 1] < 0xa0;
+        if (c == '\n')
+            tt_str_add(o, "\n          ");
+        else if (c >= 0x20 && c != 0x7f && !c1 && tt_utf8_valid(s + at, n) == n)
+            tt_str_addn(o, s + at, n);
+        else
+            for (size_t i = 0; i < n; i++)
+                tt_str_printf(o, "\\x%02x", (unsigned char)s[at + i]);
+        at += n;
+    }
+    tt_str_add(o, "\033[0m");
+}
+
+/* A token is learned if the label of the place before it is counted. Loaders that know where their text comes from
+ * say what is the template's, and what is padding, which is left out. */
+static shade shade_of(const tt_sample *x, const uint8_t *origins, int64_t i)
+{
+    if (i && x->labels[i - 1] >= 0 && x->labels[i - 1] == x->ids[i] && x->seg[i] == x->seg[i - 1])
+        return LEARNED;
+    return origins && origins[i] == TT_CHAT_TEMPLATE ? TEMPLATE : MASKED;
+}
+
+/* Adds a token to the text of shade *now, which is written if the token has another one. */
+static void add_shaded(view *v, int32_t id, shade of, shade *now, tt_str *text)
+{
+    if (of != *now) {
+        put_shaded(v->o, *now, text);
+        tt_str_clear(text);
+    }
+    *now = of;
+    add_token_text(v, id, text);
+}
+
+static tt_status put_colored(view *v, int64_t sample, const tt_sample *x, tt_error *err)
+{
+    const tt_dataloader_vt *vt = v->vt;
+    const bool knows = TT_HAS(vt, tt_dataloader_vt, origins) && vt->origins;
+    uint8_t *origins = knows ? malloc((size_t)x->seq_len) : NULL;
+    tt_str text = {0};
+    shade now = N_SHADES;
+    if (knows && !origins)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a sample");
+    if (origins)
+        vt->origins(v->l->data.loader, sample, x->seq_len, origins);
+    tt_str_add(v->o, "  colours");
+    for (int k = origins ? TEMPLATE : MASKED; k < N_SHADES; k++)
+        tt_str_printf(v->o, " %s%s\033[0m", shades[k], shade_names[k]);
+    tt_str_add(v->o, "\n          ");
+    for (int64_t i = 0; i < x->seq_len; i++) {
+        if (origins && origins[i] == TT_ORIGIN_PADDING)
+            continue;
+        add_shaded(v, x->ids[i], shade_of(x, origins, i), &now, &text);
+        if (x->labels[i] >= 0 && (i + 1 == x->seq_len || x->seg[i + 1] != x->seg[i]))
+            add_shaded(v, x->labels[i], LEARNED, &now, &text); /* it has no place of its own */
+    }
+    put_shaded(v->o, now, &text);
+    tt_str_addc(v->o, '\n');
+    tt_str_free(&text);
+    free(origins);
+    return TT_OK;
+}
+
 /* Prints which source of a mixture sample g is from. */
 static void put_source(view *v, int64_t g)
 {
@@ -266,13 +356,16 @@ static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
     tt_str_printf(v->o, v->cli->json ? "{\"sample\":%lld" : "sample %lld\n", (long long)i);
     if (tt_part_is_mixture(&v->s->dataloader))
         put_source(v, i);
-    put_decoded(v, x.ids, n);
+    if (v->l->data.tokenizer && has_colors(v))
+        TT_TRY(put_colored(v, i, &x, err));
+    else
+        put_decoded(v, x.ids, n);
     put_learned(v, x.labels, n);
     put_numbers(v, "ids", x.ids, n);
     put_numbers(v, "labels", x.labels, n);
     put_numbers(v, "pos", x.pos, n);
     put_numbers(v, "seg", x.seg, n);
-    for (int k = 0; k < v->s->inputs.n; k++)
+    for (int k = 0; k < v->s->inputs.n_of_loader; k++) /* what the core computes is not there */
         put_input(v, &v->s->inputs.items[k], own[k], n);
     tt_str_add(v->o, v->cli->json ? "}" : "");
     return TT_OK;

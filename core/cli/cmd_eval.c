@@ -276,6 +276,11 @@ static tt_status cmd_eval_run(tt_cli *cli, tt_error *err)
     TT_TRY(find_data(cli, err));
     const tt_setup_opts so = {.mode = TT_MODE_EVAL};
     tt_status s = tt_cli_open_model(cli, true, own, overrides_of(cli, own), &m, err);
+    if (s == TT_OK && m.setup.has_reference)
+        s = TT_FAIL(err, TT_EINVAL,
+                    "the loss %s compares with the model as a run began, which only that run's own "
+                    "validation does: add --loss.name cross_entropy",
+                    m.setup.loss.name);
     if (s == TT_OK)
         s = tt_cli_load_model(&m, &so, err);
     if (s == TT_OK)

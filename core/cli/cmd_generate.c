@@ -23,6 +23,7 @@ typedef struct generation {
     tt_generate_opts o;
     tt_texts out;
     int64_t at_once;
+    tt_cache cache;
     int32_t own_stop[1]; /* the tokenizer's EOS */
 } generation;
 
@@ -41,6 +42,7 @@ static tt_status read_options(const tt_cli *cli, generation *g, tt_error *err)
     TT_TRY(tt_cli_integer(cli, "seed", 0, INT64_MAX, &seed, err));
     TT_TRY(tt_cli_integer(cli, "n", 1, 65536, &g->each, err));
     TT_TRY(tt_cli_integer(cli, "batch", 1, MOST_AT_ONCE, &g->at_once, err));
+    TT_TRY(tt_cli_cache(cli, &g->cache, err));
     o->sampling.seed = (uint64_t)seed;
     return tt_prompts_read(cli, &g->prompts, err);
 }
@@ -114,7 +116,8 @@ static tt_status load(generation *g, tt_error *err)
         .mode = TT_MODE_DECODE,
         .decode = {.rows = TT_MAXV(TT_MIN(longest, PIECE), slots),
                    .slots = slots,
-                   .length = longest + g->o.max_new}
+                   .length = longest + g->o.max_new,
+                   .cache = g->cache}
     };
     TT_TRY(tt_cli_load_model(&g->model, &so, err));
     const tt_plan *p = g->model.rank.plan;
@@ -126,6 +129,12 @@ static tt_status load(generation *g, tt_error *err)
            mib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
            mib * (double)p->state_bytes_by_kind[TT_STATE_MEMORY],
            mib * (double)p->bytes[TT_SPACE_WORK]);
+    if (p->graph->slots)
+        tt_log(TT_DEBUG, "infer",
+               "kept per token: %.0f bytes of %s; keys and values of heads are %.0f",
+               p->graph->kept_bytes,
+               p->graph->kept_bytes < p->graph->heads_bytes ? "latent vectors" : "keys and values",
+               p->graph->heads_bytes);
     return TT_OK;
 }
 
@@ -220,6 +229,7 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("top-p", "P", "1",
                  "sample from the most likely tokens whose probabilities add up to P"),
     TT_CLI_VALUE("seed", "N", "0", "seed of the draws; the same seed writes the same texts"),
+    TT_CLI_CACHE,
 };
 const tt_command tt_cmd_generate = {.name = "generate",
                                     .forms = "",

@@ -69,6 +69,19 @@ tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err)
     return svg ? write_svg(cli, plans[0], svg, err) : TT_OK;
 }
 
+static tt_status read_skew(const tt_cli *cli, double *out, tt_error *err)
+{
+    const char *text = tt_cli_option(cli, "moe-skew");
+    char *end;
+    *out = text ? strtod(text, &end) : 0;
+    if (text && (*end || end == text || !(*out >= 1 && *out <= 1 << 20)))
+        return TT_FAIL(err, TT_EINVAL,
+                       "--moe-skew: expected the rows of the busiest rank in those of balanced "
+                       "routing, 1 or more, got \"%s\"",
+                       text);
+    return TT_OK;
+}
+
 /* ---- --search ---- */
 
 static void progress(void *user, int64_t done, int64_t total)
@@ -107,7 +120,7 @@ static tt_status search_opts(tt_cli *cli, tt_search_opts *o, tt_error *err)
             return TT_FAIL(err, TT_EINVAL, "--best: expected 1 to 1000 meshes, got \"%s\"", best);
         o->best = (int)n;
     }
-    return TT_OK;
+    return read_skew(cli, &o->expert_skew, err);
 }
 
 static tt_status search(tt_cli *cli, tt_error *err)
@@ -117,7 +130,9 @@ static tt_status search(tt_cli *cli, tt_error *err)
     tt_progress bar;
     tt_str text = {0};
     TT_TRY(search_opts(cli, &o, err));
-    TT_TRY(tt_cli_registry(cli, &o.registry, err));
+    tt_job *job;
+    TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
+    TT_TRY(tt_cli_registry_for(cli, job, &o.registry, err));
     tt_progress_init(&bar, "meshes", 0, 1, cli->verbose < 0);
     o.user = &bar;
     tt_log_setup(TT_ERROR, 0, 1, false); /* otherwise every mesh would repeat the warnings */
@@ -131,19 +146,6 @@ static tt_status search(tt_cli *cli, tt_error *err)
     }
     tt_registry_free(o.registry);
     return st;
-}
-
-static tt_status read_skew(const tt_cli *cli, double *out, tt_error *err)
-{
-    const char *text = tt_cli_option(cli, "moe-skew");
-    char *end;
-    *out = text ? strtod(text, &end) : 0;
-    if (text && (*end || end == text || !(*out >= 1 && *out <= 1 << 20)))
-        return TT_FAIL(err, TT_EINVAL,
-                       "--moe-skew: expected the rows of the busiest rank in those of balanced "
-                       "routing, 1 or more, got \"%s\"",
-                       text);
-    return TT_OK;
 }
 
 static tt_status run_plan(tt_cli *cli, tt_error *err)

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/from_checkpoint.h"
 #include "cli/runs.h"
+#include "report/report.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,18 @@ static void print_table(tt_arena *a, const tt_runs *runs, tt_str *o)
     }
 }
 
+/* Of the one run that was asked for: its starts. */
+static void print_starts(tt_arena *a, const char *folder, tt_str *o)
+{
+    tt_run_facts facts;
+    tt_str starts = {0};
+    if (tt_run_facts_read(folder, a, &facts))
+        tt_report_starts_text(facts.root, &starts);
+    if (starts.n)
+        tt_str_printf(o, "\nstarts:\n%s", tt_str_get(&starts));
+    tt_str_free(&starts);
+}
+
 static tt_status run_runs(tt_cli *cli, tt_error *err)
 {
     tt_runs runs;
@@ -85,17 +98,20 @@ static tt_status run_runs(tt_cli *cli, tt_error *err)
         print_table(cli->arena, &runs, &o);
     else
         tt_str_printf(&o, "no runs below %s\n", folder);
+    if (!cli->json)
+        print_starts(cli->arena, folder, &o);
     tt_cli_print(&o);
     tt_str_free(&o);
     return TT_OK;
 }
 
-const tt_command tt_cmd_runs = {
-    .name = "runs",
-    .forms = "[FOLDER]",
-    .doc = "list the runs below a folder: step, loss, last write, size, state, those set aside",
-    .run = run_runs,
-    .words = 1};
+const tt_command tt_cmd_runs = {.name = "runs",
+                                .forms = "[FOLDER]",
+                                .doc =
+                                    "list the runs below a folder: step, loss, last write, size, "
+                                    "state, those set aside; of a run's own folder also its starts",
+                                .run = run_runs,
+                                .words = 1};
 
 /* ---- gc ---- */
 

@@ -5,6 +5,7 @@
 #include "cli/launch.h"
 #include "cli/line.h"
 #include "cli/signals.h"
+#include "cli/supervise.h"
 #include "cli/try_job.h"
 #include "device/device.h"
 #include <stdatomic.h>
@@ -93,9 +94,11 @@ static tt_try_opts try_opts(const tt_cli *cli, const tt_setup *s)
     return (tt_try_opts){cli, s->world, (double)s->core.comm.init_timeout_seconds};
 }
 
-static tt_run_opts run_opts(const tt_cli *cli, const tt_try_opts *tries)
+static tt_run_opts run_opts(const tt_cli *cli, const tt_restart *restart, const tt_try_opts *tries)
 {
-    return (tt_run_opts){.resume = !cli->no_resume,
+    return (tt_run_opts){.restart = restart,
+                         .stepped = restart ? tt_line_say_step : NULL,
+                         .resume = !cli->no_resume,
                          .verbose = cli->verbose,
                          .progress = cli->verbose >= 0,
                          .stop = tt_signals_stop,
@@ -104,12 +107,27 @@ static tt_run_opts run_opts(const tt_cli *cli, const tt_try_opts *tries)
                          .try_user = tries};
 }
 
-/* Runs all ranks in this process: there is one, or they are threads. */
-static tt_status run_here(tt_cli *cli, tt_error *err)
+/* The launcher's signals are this process's, which ends with the launcher. */
+static tt_status follow_launcher(int rank, tt_error *err)
+{
+    TT_TRY(tt_launch_follow(err));
+    tt_line_connect(rank);
+    tt_signals_from(tt_line_heard);
+    tt_signals_on_second(second_signal);
+    if (tt_line_is_there()) /* mpirun sends SIGTERM to the remaining ranks when one has ended */
+        tt_signals_trust_parent();
+    return TT_OK;
+}
+
+/* Runs all ranks in this process: there is one, or they are threads. restart: NULL, or as a supervisor has
+ * started this process. */
+static tt_status run_here(tt_cli *cli, const tt_restart *restart, tt_error *err)
 {
     tt_registry *r = NULL;
     tt_setup s;
     const tt_setup_opts so = tt_cli_training(cli);
+    if (restart)
+        TT_TRY(follow_launcher(0, err));
     guard();
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     if (st == TT_OK && !cli->dry_run && s.world > TT_CLI_MOST_RANKS)
@@ -124,12 +142,16 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
             st = tt_cli_plan(cli, &s, err);
     } else if (st == TT_OK) {
         const tt_try_opts tries = try_opts(cli, &s);
-        const tt_run_opts ro = run_opts(cli, &tries);
+        const tt_run_opts ro = run_opts(cli, restart, &tries);
         if ((st = not_stopped(err)) == TT_OK)
             st = tt_train(&s, &ro, err);
     }
+    if (restart)
+        tt_signals_closing();
     tt_registry_free(r);
     atomic_store(&training, 0);
+    if (st == TT_OK)
+        tt_line_say(TT_LINE_DONE);
     return st;
 }
 
@@ -175,15 +197,15 @@ static tt_status find_remote(const tt_setup *s, const tt_launch *l, tt_processes
     return TT_OK;
 }
 
-static tt_status join_and_train(tt_cli *cli, const tt_setup *s, const tt_launch *l,
-                                tt_session *session, tt_error *err)
+static tt_status join_and_train(tt_cli *cli, tt_setup *s, const tt_launch *l,
+                                const tt_restart *restart, tt_session *session, tt_error *err)
 {
     tt_processes_opts po = {.launch = l, .session = session, .concurrent = s->overlap};
     tt_dist d;
     TT_TRY(find_remote(s, l, &po, err));
     TT_TRY(tt_processes_join(&po, &d, err));
     const tt_try_opts tries = try_opts(cli, s);
-    tt_run_opts ro = run_opts(cli, &tries);
+    tt_run_opts ro = run_opts(cli, restart, &tries);
     ro.dist = &d;
     tt_cli_log_setup(cli, l->rank, l->world);
     const tt_status st = tt_train(s, &ro, err);
@@ -210,7 +232,8 @@ static tt_status settle(tt_session *session, const tt_launch *l, tt_status st, t
 }
 
 /* Each rank makes its own setup; if it fails on all ranks, the lowest one prints the error. */
-static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
+static tt_status run_process(tt_cli *cli, const tt_launch *l, const tt_restart *restart,
+                             tt_error *err)
 {
     tt_registry *r = NULL;
     tt_session *session = NULL;
@@ -218,12 +241,7 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
     tt_cli_log_setup(cli, l->rank, l->world);
     if (l->rank)
         tt_log_setup(TT_ERROR, l->rank, l->world, false); /* only rank 0 prints the warnings */
-    TT_TRY(tt_launch_follow(err));
-    tt_line_connect();
-    tt_signals_from(tt_line_heard);
-    tt_signals_on_second(second_signal);
-    if (tt_line_is_there()) /* mpirun sends SIGTERM to the remaining ranks when one has ended */
-        tt_signals_trust_parent();
+    TT_TRY(follow_launcher(l->rank, err));
     if (cli->nproc && cli->nproc != l->world)
         tt_log(TT_DEBUG, "train", "--nproc %d: %s has started %d", cli->nproc, l->launcher,
                l->world);
@@ -255,7 +273,7 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
         tt_error_context(err, "rank %d", l->rank);
     st = tt_session_agree(session, st, err);
     if (st == TT_OK)
-        st = join_and_train(cli, &s, l, session, err);
+        st = join_and_train(cli, &s, l, restart, session, err);
     st = settle(session, l, st, err);
     tt_signals_closing(); /* mpirun may end this rank when another rank has exited before it */
     atomic_store(&ranks, NULL);
@@ -286,77 +304,213 @@ static const char *launcher_of(const tt_setup *s)
     return NULL;
 }
 
-/* Whether the job wants processes, and how many. Errors of the job are reported here, once. */
-static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, double *init_timeout_s,
-                                 tt_error *err)
+/* How the ranks of a job are started. */
+typedef struct start_plan {
+    int n;       /* processes; 0: none, all ranks run in this one */
+    int world;   /* ranks; not known where n is 0 and there is no supervisor */
+    bool mpirun; /* mpirun starts them */
+    double init_timeout_s;
+    const char *checkpoints; /* NULL: nothing is saved */
+    bool copies;             /* checkpoint.peer_copy_interval is set */
+} start_plan;
+
+static tt_status needs_mpirun(const char *backend, bool supervised, tt_error *err)
+{
+    if (supervised)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "--max-restarts: comm.backend %s needs mpirun, which ends when a rank does; take "
+            "auto, shm or local",
+            backend);
+    return TT_FAIL(err, TT_ENOTFOUND,
+                   "comm.backend %s: there is no mpirun; install one (Debian: openmpi-bin), or "
+                   "take shm",
+                   backend);
+}
+
+/* Errors of the job are reported here, once. A supervisor starts processes without mpirun. */
+static tt_status plan_start(tt_cli *cli, bool supervised, start_plan *out, tt_error *err)
 {
     const char *backend = NULL, *host = NULL;
     tt_job *job;
     tt_registry *r = NULL;
     tt_setup s;
-    *n = 0;
+    *out = (start_plan){0};
     TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
     TT_TRY(tt_job_string(job, "comm.backend", "auto", &backend, err));
     TT_TRY(tt_job_string(job, "comm.host", "auto", &host, err));
     const bool automatic = !strcmp(backend, "auto");
-    if (!strcmp(backend, "local") || !strcmp(host, "local") || (automatic && cli->nproc < 2))
+    const bool here =
+        !strcmp(backend, "local") || !strcmp(host, "local") || (automatic && cli->nproc < 2);
+    if (here && !supervised)
         return TT_OK;
     tt_setup_opts so = tt_cli_training(cli);
     so.compile = false;
     const tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     const char *launcher = st == TT_OK ? launcher_of(&s) : NULL;
-    if (launcher)
-        launcher = tt_arena_str(cli->arena, launcher);
+    const bool by_mpirun = launcher && !strcmp(launcher, "mpirun"),
+               in_threads = launcher && !strcmp(launcher, "threads");
     /* Ranks of one process reach each other's devices, and may share one. */
     const bool own = st == TT_OK && s.data_comm.component,
                threads = st == TT_OK && !own && of_device(&s) && s.world <= TT_CLI_MOST_RANKS;
     tt_registry_free(r);
     TT_TRY(st);
-    if ((launcher && !strcmp(launcher, "threads")) || (automatic && threads))
+    out->world = s.world;
+    out->init_timeout_s = (double)s.core.comm.init_timeout_seconds;
+    out->copies = s.core.checkpoint.peer_copy_interval > 0;
+    if (s.core.checkpoint.enable)
+        out->checkpoints = tt_path_join(cli->arena, s.core.dump_folder, s.core.checkpoint.folder);
+    if (here || in_threads || (automatic && threads))
         return TT_OK;
-    *init_timeout_s = (double)s.core.comm.init_timeout_seconds;
-    *mpirun = tt_launch_has_mpirun();
-    if (!*mpirun && automatic && !own)
+    out->mpirun = !supervised && tt_launch_has_mpirun();
+    if (by_mpirun && !out->mpirun)
+        return needs_mpirun(backend, supervised, err);
+    if (!out->mpirun && !supervised && automatic && !own)
         tt_log(TT_INFO, "train", "no mpirun on this machine");
-    else if (!*mpirun && launcher && !strcmp(launcher, "mpirun"))
-        return TT_FAIL(err, TT_ENOTFOUND,
-                       "comm.backend %s: there is no mpirun; install one (Debian: openmpi-bin), or "
-                       "take shm",
-                       backend);
     else
-        *n = s.world;
+        out->n = s.world;
+    return TT_OK;
+}
+
+static tt_status start_ranks(tt_cli *cli, const start_plan *p, tt_error *err)
+{
+    const tt_launch_opts o = {.n = p->n, .mpirun = p->mpirun, .init_timeout_s = p->init_timeout_s};
+    tt_launch_signals signals;
+    TT_TRY(tt_launch_signals_open(&signals, err));
+    const tt_status s = tt_launch_ranks(cli, &o, &signals, err);
+    tt_launch_signals_close(&signals);
+    return s;
+}
+
+/* ---- under a supervisor ---- */
+
+/* How many ranks this machine has room for: its devices, else the cores that this process may use. */
+static int room_for_ranks(void *user)
+{
+    tt_cli *cli = user;
+    tt_registry *r = NULL;
+    tt_setup s;
+    tt_error ignored = {0};
+    int n = 0;
+    tt_setup_opts so = tt_cli_training(cli);
+    so.compile = false;
+    if (tt_cli_setup(cli, &so, &r, &s, &ignored) == TT_OK) {
+        const tt_backend_vt *b = s.backend.component->vtable;
+        if (of_device(&s) && TT_HAS(b, tt_backend_vt, devices) && b->devices)
+            n = b->devices(s.backend.config);
+    }
+    tt_registry_free(r);
+    return n > 0 ? n : tt_cpu_count();
+}
+
+/* --nproc MIN:MAX: the degrees of the job, which no number of ranks has to fit yet. The job then has the mesh
+ * of MAX ranks, or of the most below that fit. */
+static tt_status read_degrees(tt_cli *cli, tt_refit_job *out, tt_error *err)
+{
+    tt_job *job;
+    tt_core_config core;
+    tt_refit full;
+    TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
+    TT_TRY(tt_core_config_parse(job, &core, err));
+    const tt_parallelism_config *p = &core.parallelism;
+    *out = (tt_refit_job){.pp = p->pipeline_parallel_degree,
+                          .dp_replicate = p->data_parallel_replicate_degree,
+                          .dp_shard = p->data_parallel_shard_degree,
+                          .cp = p->context_parallel_degree,
+                          .tp = p->tensor_parallel_degree,
+                          .ep = p->expert_parallel_degree,
+                          .local_batch = core.training.local_batch_size,
+                          .global_batch = core.training.global_batch_size};
+    TT_TRY(tt_refit_mesh(out, cli->nproc_least, cli->nproc, cli->nproc, &full, err));
+    const int64_t degrees[] = {full.dp_replicate, full.dp_shard, full.global_batch};
+    static const char *const keys[] = {"parallelism.data_parallel_replicate_degree",
+                                       "parallelism.data_parallel_shard_degree",
+                                       "training.global_batch_size"};
+    for (size_t i = 0; i < TT_COUNT(keys); i++)
+        tt_cli_override(cli, keys[i], tt_arena_printf(cli->arena, "%lld", (long long)degrees[i]));
+    cli->nproc = full.world;
+    return TT_OK;
+}
+
+static tt_status restarting(tt_cli *cli, const char *most, tt_error *err)
+{
+    char *end;
+    start_plan p;
+    const long n = strtol(most, &end, 10);
+    tt_supervise_opts o = {
+        .least = cli->nproc_least, .n = cli->nproc, .room = room_for_ranks, .user = cli};
+    if (end == most || *end || n < 0 || n > 1000000)
+        return TT_FAIL(err, TT_EINVAL, "--max-restarts: expected 0 to 1000000, got \"%s\"", most);
+    if (o.least)
+        TT_TRY(read_degrees(cli, &o.job, err));
+    TT_TRY(plan_start(cli, true, &p, err));
+    o.most_restarts = (int)n;
+    o.n = p.world;
+    o.threads = p.n < 2;
+    o.checkpoints = p.checkpoints;
+    o.copies = p.copies;
+    o.init_timeout_s = p.init_timeout_s;
+    return tt_supervise(cli, &o, err);
+}
+
+/* --max-restarts and --nproc MIN:MAX go together, and a supervisor starts all ranks. */
+static tt_status check_supervisor(const tt_cli *cli, const char *most, const char *launcher,
+                                  tt_error *err)
+{
+    if (most && launcher)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "--max-restarts: %s has started this rank; start ttrun alone, with --nproc for "
+            "the number of ranks",
+            launcher);
+    if (!most && cli->nproc_least)
+        return TT_FAIL(err, TT_EINVAL,
+                       "--nproc %d:%d: a range needs --max-restarts; without it give one number",
+                       cli->nproc_least, cli->nproc);
     return TT_OK;
 }
 
 static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
 {
     tt_launch l;
-    int n = 0;
-    double init_timeout_s = 0;
-    bool mpirun = false;
+    tt_restart restart;
+    start_plan p;
+    tt_refit_job degrees;
+    const char *most = tt_cli_option(cli, "max-restarts");
+    const bool supervised = tt_supervised(cli->arena, &restart);
     TT_TRY(tt_cli_take_job(cli, 0, &tt_cmd_train, err));
     TT_TRY(tt_cli_hold_job(cli, err));
     if (tt_cli_option(cli, "profile"))
         tt_cli_override(cli, "profiling.enable", "true");
     TT_TRY(tt_launch_read(getenv, &l, err));
+    if (!supervised)
+        TT_TRY(check_supervisor(cli, most, l.launcher, err));
     if (l.world == 1 && !cli->nproc)
         TT_TRY(tt_launch_alone(getenv, err));
+    if (cli->dry_run && cli->nproc_least)
+        TT_TRY(read_degrees(cli, &degrees, err));
     if (cli->dry_run)
-        return l.rank ? TT_OK : run_here(cli, err);
+        return l.rank ? TT_OK : run_here(cli, NULL, err);
     tt_signals_install();
     if (l.world > 1)
-        return run_process(cli, &l, err);
+        return run_process(cli, &l, supervised ? &restart : NULL, err);
+    if (supervised)
+        return run_here(cli, &restart, err);
     if (cli->json)
         tt_log(TT_WARN, "train",
                "--json changes nothing here: metrics.jsonl in the run's folder has an object per "
                "step");
-    TT_TRY(wants_processes(cli, &n, &mpirun, &init_timeout_s, err));
-    return n > 1 ? tt_launch_ranks(cli, n, mpirun, init_timeout_s, err) : run_here(cli, err);
+    if (most)
+        return restarting(cli, most, err);
+    TT_TRY(plan_start(cli, false, &p, err));
+    return p.n > 1 ? start_ranks(cli, &p, err) : run_here(cli, NULL, err);
 }
 
 static const tt_cli_row rows[] = {
     TT_CLI_FLAG("profile",
                 "trace every tenth step and the last one, in profile/ of the run's folder"),
+    TT_CLI_VALUE("max-restarts", "N", "no supervisor",
+                 "restart all ranks from the newest checkpoint when one dies or hangs"),
 };
 const tt_command tt_cmd_train = {
     .name = "train",

@@ -92,8 +92,22 @@ tt_status tt_cli_take_job(tt_cli *cli, int word, const tt_command *c, tt_error *
 
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)
 {
-    const tt_registry_opts o = {cli->plugin_dirs, cli->n_plugin_dirs, NULL, cli->only_plugin_dirs};
+    const tt_registry_opts o = {
+        .dirs = cli->plugin_dirs, .n_dirs = cli->n_plugin_dirs, .only_dirs = cli->only_plugin_dirs};
     return tt_registry_new(&o, out, err);
+}
+
+tt_status tt_cli_registry_for(const tt_cli *cli, tt_job *job, tt_registry **out, tt_error *err)
+{
+    tt_strings of_job;
+    TT_TRY(tt_job_plugin_dirs(job, &of_job, err));
+    const tt_registry_opts o = {.dirs = cli->plugin_dirs,
+                                .n_dirs = cli->n_plugin_dirs,
+                                .job_dirs = of_job.items,
+                                .n_job_dirs = of_job.n,
+                                .only_dirs = cli->only_plugin_dirs};
+    const tt_status s = tt_registry_new(&o, out, err);
+    return s == TT_OK || !of_job.n ? s : tt_job_fail(job, "plugin_dirs", err, "%s", err->text);
 }
 
 tt_setup_opts tt_cli_training(const tt_cli *cli)
@@ -111,7 +125,7 @@ tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **
     tt_job *job;
     const int64_t begin = tt_now_ns();
     TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
-    TT_TRY(tt_cli_registry(cli, r, err));
+    TT_TRY(tt_cli_registry_for(cli, job, r, err));
     const int64_t read = tt_now_ns();
     const tt_status s = tt_setup_make(o, *r, job, cli->arena, out, err);
     tt_log(TT_DEBUG, "time", "job read and plugins listed: %.3f s; graph made: %.3f s",
@@ -189,10 +203,12 @@ void tt_cli_report(tt_status s, tt_error *err)
 {
     if (s == TT_OK || !err->text[0]) /* another rank prints the error, or it is printed already */
         return;
-    tt_line_say(TT_LINE_SPOKE);
+    const bool told = s != TT_ESIGNAL && tt_line_say_failure(tt_cli_exit_status(s), err->text);
+    if (!told)
+        tt_line_say(TT_LINE_SPOKE);
     if (s == TT_ESIGNAL)
         tt_log(TT_WARN, "train", "%s", err->text);
-    else
+    else if (!told)
         print_line(tt_error_place(err->text) ? "" : "ttrun: ", err->text);
     if (s != TT_ESIGNAL)
         write_error_file(err->text);

@@ -34,6 +34,21 @@ tt_status tt_cli_integer(const tt_cli *cli, const char *name, int64_t min, int64
     return TT_OK;
 }
 
+tt_status tt_cli_cache(const tt_cli *cli, tt_cache *out, tt_error *err)
+{
+    static const char *const names[] = {
+        [TT_CACHE_AUTO] = "auto", [TT_CACHE_LATENT] = "latent", [TT_CACHE_HEADS] = "heads"};
+    const char *text = tt_cli_option(cli, "cache");
+    for (size_t i = 0; text && i < TT_COUNT(names); i++)
+        if (!strcmp(text, names[i])) {
+            *out = (tt_cache)i;
+            return TT_OK;
+        }
+    return text ? TT_FAIL(err, TT_EINVAL, "--cache: expected auto, latent or heads, got \"%s\"",
+                          text)
+                : TT_OK;
+}
+
 static const char *last_value(const tt_override *o, size_t n, const char *key)
 {
     while (n-- > 0)
@@ -176,7 +191,9 @@ static tt_status use_run(const tt_cli *cli, tt_loaded_model *m, const char *json
         return TT_OK;
     TT_TRY(tt_json_parse(cli->arena, "the checkpoint's job", json, strlen(json), &job, err));
     m->run = tt_assets_run_of_step(cli->arena, m->path, job);
-    const tt_json *path = tt_json_get(tt_json_get(job, "tokenizer"), "path");
+    const tt_json *path = tt_json_get(tt_json_get(job, "tokenizer"), "path"),
+                  *template = tt_json_get(tt_json_get(job, "dataloader"), "template");
+    m->template = template && template->type == TT_JSON_STRING ? template->string : NULL;
     if (m->run && !another && path && path->type == TT_JSON_STRING && *path->string)
         *tokenizer = tt_assets_tokenizer_of_run(cli->arena, m->run, path->string);
     return TT_OK;

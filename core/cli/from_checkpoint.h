@@ -8,8 +8,9 @@
  * but without the mesh. For generate and eval. */
 
 typedef struct tt_loaded_model {
-    const char *path; /* the step folder, or Hugging Face's */
-    const char *run;  /* the run folder of the step; NULL: it is in none */
+    const char *path;     /* the step folder, or Hugging Face's */
+    const char *run;      /* the run folder of the step; NULL: it is in none */
+    const char *template; /* dataloader.template of its job; NULL: it names none */
     bool hf;
     tt_setup setup; /* no graphs yet */
     tt_registry *registry;
@@ -35,5 +36,11 @@ tt_status tt_cli_number(const tt_cli *cli, const char *name, double min, double 
 /* The same for an integer. */
 tt_status tt_cli_integer(const tt_cli *cli, const char *name, int64_t min, int64_t max,
                          int64_t *out, tt_error *err);
+/* --cache auto|latent|heads */
+tt_status tt_cli_cache(const tt_cli *cli, tt_cache *out, tt_error *err);
+#define TT_CLI_CACHE                                                                               \
+    TT_CLI_VALUE("cache", "auto|latent|heads", "auto",                                             \
+                 "of earlier tokens: keys and values of heads, or latent vectors; "                \
+                 "auto: the smaller")
 
 #endif

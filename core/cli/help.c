@@ -14,7 +14,8 @@ const tt_cli_row tt_cli_common[] = {
                  .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REPEATED),
     TT_CLI_FLAG("only-plugin-dirs", "search the folders of --plugin-dir and no others"),
     TT_CLI_VALUE("nproc", "N", "1",
-                 "start N ranks on this machine: processes, or threads without mpirun"),
+                 "start N ranks here: processes, or threads without mpirun; MIN:MAX with "
+                 "--max-restarts"),
     TT_CLI_VALUE(
         "resume", "auto|never", "auto",
         "continue from the newest checkpoint; never: begin anew, move the run's files aside"),
@@ -23,6 +24,7 @@ const tt_cli_row tt_cli_common[] = {
     TT_CLI_VALUE("converters", "LIST", NULL,
                  "the job's list of converters, as JSON: '[{\"name\": …}]'"),
     TT_CLI_VALUE("hooks", "LIST", NULL, "the job's list of hooks, as JSON"),
+    TT_CLI_VALUE("plugin_dirs", "LIST", NULL, "the job's list of folders with plugins, as JSON"),
     TT_CLI_FLAG("dry-run", "stop before step 1 with the plan printed"),
     TT_CLI_FLAG("json", "print JSON: plan, config, plugins, eval, generate"),
     TT_CLI_FLAG("verbose", "-v: print more"),

@@ -22,23 +22,26 @@
 
 #define TICK_MS 200
 #define SECOND_NS INT64_C(1000000000)
-#define GRACE_NS (3 * SECOND_NS)  /* after a child fails, until the others are killed */
+#define GRACE_NS (3 * SECOND_NS) /* after a child fails, until the others are killed */
+#define SHORT_NS (SECOND_NS / 4) /* the same where a supervisor waits to start them again */
+#define SHORT_TICK_MS 10
 #define ALONE_NS (10 * SECOND_NS) /* after a stop: how long mpirun may outlive its ranks */
 #define LEAVE_NS (5 * SECOND_NS)  /* after SIGKILL, until a child that stays is given up */
 #define QUIET_NS SECOND_NS        /* without any rank, until a stop is sent through mpirun */
 
 typedef struct launcher {
+    const tt_launch_opts *o;
     pid_t *pids; /* of the children; 0: the child has ended */
     int n;       /* number of children */
-    int world;
-    bool mpirun;
-    double init_timeout_s;
     tt_line line;
     tt_temporary files; /* what mpirun keeps of this run, which stays when mpirun is killed */
     int64_t started_ns;
     /* how the children ended */
     int status;     /* the first exit status that is not 0 */
     bool signalled; /* that child was ended by a signal */
+    bool died;      /* and it was not sent by this process */
+    int first;      /* its number */
+    pid_t first_pid;
     int64_t failed_ns;
     /* requests to stop */
     int stop; /* the first signal */
@@ -116,14 +119,44 @@ static void prepare_mpirun(const launcher *l)
         setenv(mpi_environment[i][0], mpi_environment[i][1], 0);
 }
 
+/* The descriptors stay open in the child, which finds their numbers in the environment. */
+static void pass_copies(const tt_launch_opts *o)
+{
+    tt_str list = {0};
+    for (int i = 0; o->copies && i < o->n; i++) {
+        fcntl(o->copies[i], F_SETFD, 0);
+        tt_str_printf(&list, "%s%d", i ? " " : "", o->copies[i]);
+    }
+    if (o->copies)
+        setenv(TT_COPIES_VARIABLE, tt_str_get(&list), 1);
+    tt_str_free(&list);
+}
+
+static void rank_environment(const launcher *l, int rank)
+{
+    char number[16];
+    const tt_launch_opts *o = l->o;
+    pass_copies(o);
+    if (o->supervisor)
+        setenv(TT_SUPERVISOR_VARIABLE, o->supervisor, 1);
+    if (o->threads)
+        return;
+    setenv("TTRUN_SESSION", l->line.name, 1);
+    snprintf(number, sizeof number, "%d", o->n);
+    setenv("TTRUN_WORLD", number, 1);
+    snprintf(number, sizeof number, "%d", rank);
+    setenv("TTRUN_RANK", number, 1);
+}
+
 /* Runs in the child and does not return. */
 static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
                    const sigset_t *mask)
 {
     char self[4096], number[16];
+    const tt_launch_opts *o = l->o;
     const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
     const int null = open("/dev/null", O_RDONLY);
-    char **argv = tt_arena_array(cli->arena, (size_t)cli->argc + 8, sizeof *argv);
+    char **argv = tt_arena_array(cli->arena, (size_t)(cli->argc + o->n_words) + 8, sizeof *argv);
     int k = 0;
     if (len <= 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != parent)
         _exit(1);
@@ -132,17 +165,14 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
     if (null >= 0)
         dup2(null, 0);
     tt_line_environment(&l->line);
-    snprintf(number, sizeof number, "%d", l->world);
-    if (rank < 0) {
+    if (o->mpirun) {
         prepare_mpirun(l);
+        snprintf(number, sizeof number, "%d", o->n);
         argv[k++] = (char *)(uintptr_t) "mpirun";
         argv[k++] = (char *)(uintptr_t) "-np";
         argv[k++] = number;
     } else {
-        setenv("TTRUN_SESSION", l->line.name, 1);
-        setenv("TTRUN_WORLD", number, 1);
-        snprintf(number, sizeof number, "%d", rank);
-        setenv("TTRUN_RANK", number, 1);
+        rank_environment(l, rank);
     }
     argv[k++] = self;
     argv[k++] = (char *)(uintptr_t) "train";
@@ -150,7 +180,9 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
         argv[k++] = cli->job_of_ranks && cli->argv[i] == cli->words[0]
                         ? (char *)(uintptr_t)cli->job_of_ranks
                         : cli->argv[i];
-    block_for_child(rank < 0, mask);
+    for (int i = 0; i < o->n_words; i++)
+        argv[k++] = (char *)(uintptr_t)o->words[i];
+    block_for_child(o->mpirun, mask);
     execvp(argv[0], argv);
     _exit(127);
 }
@@ -158,12 +190,12 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
 static tt_status launcher_start(const tt_cli *cli, launcher *l, const sigset_t *mask, tt_error *err)
 {
     const pid_t me = getpid();
-    const int n_children = l->mpirun ? 1 : l->world;
+    const int n_children = l->o->mpirun || l->o->threads ? 1 : l->o->n;
     l->pids = tt_arena_array(cli->arena, (size_t)n_children, sizeof *l->pids);
     for (; l->n < n_children; l->n++) {
         const pid_t pid = fork();
         if (pid == 0)
-            become(cli, l, l->mpirun ? -1 : l->n, me, mask);
+            become(cli, l, l->n, me, mask);
         if (pid < 0)
             return TT_FAIL(err, TT_EINVAL,
                            "only %d of %d processes could be started: %s; allow more processes "
@@ -176,6 +208,17 @@ static tt_status launcher_start(const tt_cli *cli, launcher *l, const sigset_t *
 
 /* ---- the children ---- */
 
+static int n_lines(const launcher *l) /* how many processes connect */
+{
+    return l->o->threads ? 1 : l->o->n;
+}
+
+static tt_status status_of(int code)
+{
+    static const tt_status by_code[] = {TT_OK, TT_EIO, TT_EINVAL, TT_ENUMERIC, TT_ESIGNAL};
+    return (size_t)code < TT_COUNT(by_code) ? by_code[code] : TT_EIO;
+}
+
 static void signal_all(const launcher *l, int sig)
 {
     for (int i = 0; i < l->n; i++)
@@ -183,21 +226,33 @@ static void signal_all(const launcher *l, int sig)
             kill(l->pids[i], sig);
 }
 
+/* Keeps how the first child failed. One that dies silently comes before a failure that follows from it,
+ * which may be noticed first. */
+static void child_ended(launcher *l, int i, int how)
+{
+    const int code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    const bool died = WIFSIGNALED(how) && !l->killed_ns;
+    if (!l->status || (l->status == 1 && died && !l->signalled)) {
+        l->status = code;
+        l->signalled = WIFSIGNALED(how);
+        l->died = died;
+        l->first = i;
+        l->first_pid = l->pids[i];
+    }
+    l->pids[i] = 0;
+}
+
 /* Collects the children that have ended. True: no child is left. */
 static bool reap(launcher *l)
 {
     int s, left = 0;
     for (int i = 0; i < l->n; i++) {
-        if (l->pids[i] && waitpid(l->pids[i], &s, WNOHANG) == l->pids[i]) {
-            const int code = WIFEXITED(s) ? WEXITSTATUS(s) : 128 + WTERMSIG(s);
-            l->pids[i] = 0;
-            if (!l->status)
-                l->signalled = WIFSIGNALED(s);
-            if (!l->status)
-                l->status = code;
-        }
+        if (l->pids[i] && waitpid(l->pids[i], &s, WNOHANG) == l->pids[i])
+            child_ended(l, i, s);
         left += l->pids[i] != 0;
     }
+    if (!l->o->mpirun && left == 0)
+        return true;
     /* ranks that mpirun was starting when it was killed are children of this process now */
     while (left == 0 && l->killed_ns && tt_now_ns() - l->killed_ns < LEAVE_NS) {
         const pid_t pid = waitpid(-1, &s, WNOHANG);
@@ -214,7 +269,8 @@ static void kill_all(launcher *l)
     if (l->killed_ns)
         return;
     l->killed_ns = tt_now_ns();
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    if (l->o->mpirun)
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     tt_line_tell(&l->line, SIGKILL);
     signal_all(l, SIGKILL);
 }
@@ -246,7 +302,7 @@ static int sent_to_mpirun(const launcher *l)
 {
     static const int stops[] = {SIGTERM, SIGINT, SIGHUP};
     char path[64], text[8192];
-    if (!l->mpirun || !l->pids[0])
+    if (!l->o->mpirun || !l->pids[0])
         return 0;
     snprintf(path, sizeof path, "/proc/%ld/status", (long)l->pids[0]);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -298,7 +354,7 @@ static void asked_to(launcher *l, int sig)
  * them. */
 static void stop_without_ranks(launcher *l, int64_t now)
 {
-    if (l->mpirun && !has_children(l->pids[0])) {
+    if (l->o->mpirun && !has_children(l->pids[0])) {
         kill_all(l);
     } else if (now - l->stop_ns > QUIET_NS && now - l->asked_ns > QUIET_NS) {
         l->asked_ns = now;
@@ -306,11 +362,33 @@ static void stop_without_ranks(launcher *l, int64_t now)
     }
 }
 
+/* Whether a supervisor starts the ranks again after this failure. */
+static bool is_restarted(const launcher *l)
+{
+    const int code = l->line.failure.status ? l->line.failure.status : l->status;
+    return l->o->supervisor && !l->stop && tt_launch_restarts(status_of(code));
+}
+
+static int64_t grace(const launcher *l)
+{
+    return is_restarted(l) ? SHORT_NS : GRACE_NS;
+}
+
+/* How long nothing needs to be looked after, unless something arrives; -1: for ever. */
+static int tick_ms(const launcher *l)
+{
+    if (!l->o->supervisor)
+        return TICK_MS;
+    if (l->killed_ns || l->stop || !l->line.n)
+        return TICK_MS;
+    return l->status || l->line.failure.status ? SHORT_TICK_MS : -1;
+}
+
 /* Checks the time limits, and acts on those that have passed. */
 static void look_after(launcher *l)
 {
     const int64_t now = tt_now_ns();
-    const bool gone = (int64_t)l->line.n == l->world && !l->line.n_open;
+    const bool gone = (int64_t)l->line.n == n_lines(l) && !l->line.n_open;
     const int to_mpirun = l->stop ? 0 : sent_to_mpirun(l);
     if (l->killed_ns)
         return;
@@ -321,19 +399,18 @@ static void look_after(launcher *l)
     if (l->stop && !l->line.n)
         stop_without_ranks(l, now);
     l->none_started = !l->stop && !l->line.n && l->line.listener >= 0 &&
-                      (double)(now - l->started_ns) > 1e9 * l->init_timeout_s &&
-                      !(l->mpirun && has_children(l->pids[0]));
-    if (l->status && !l->failed_ns)
+                      (double)(now - l->started_ns) > 1e9 * l->o->init_timeout_s &&
+                      !(l->o->mpirun && has_children(l->pids[0]));
+    if ((l->status || l->line.failure.status) && !l->failed_ns)
         l->failed_ns = now;
     if (l->stop && gone && !l->alone_ns) /* mpirun may hang */
         l->alone_ns = now;
-    if (l->none_started || (l->failed_ns && now - l->failed_ns > GRACE_NS) ||
+    if (l->none_started || (l->failed_ns && now - l->failed_ns > grace(l)) ||
         (l->alone_ns && now - l->alone_ns > ALONE_NS))
         kill_all(l);
 }
 
-/* Signals are blocked and read from a signalfd, so none is missed. */
-static int open_signals(sigset_t *before)
+tt_status tt_launch_signals_open(tt_launch_signals *s, tt_error *err)
 {
     static const int all[] = {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
     struct sigaction was;
@@ -342,18 +419,45 @@ static int open_signals(sigset_t *before)
     for (size_t i = 0; i < TT_COUNT(all); i++)
         if (!sigaction(all[i], NULL, &was) && (all[i] != SIGHUP || was.sa_handler != SIG_IGN))
             sigaddset(&set, all[i]);
-    sigprocmask(SIG_BLOCK, &set, before);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigprocmask(SIG_BLOCK, &set, &s->before);
+    s->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->fd < 0)
+        tt_fail(err, TT_EIO, "signalfd: %s", strerror(errno));
+    else if (tt_signals_stop())
+        tt_fail(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(tt_signals_stop()));
+    else
+        return TT_OK;
+    const tt_status st = s->fd < 0 ? TT_EIO : TT_ESIGNAL;
+    tt_launch_signals_close(s);
+    return st;
 }
 
-static void wait_for_all(launcher *l, int signals)
+void tt_launch_signals_close(tt_launch_signals *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    sigprocmask(SIG_SETMASK, &s->before, NULL);
+}
+
+int tt_launch_signals_next(const tt_launch_signals *s)
 {
     struct signalfd_siginfo info;
+    while (read(s->fd, &info, sizeof info) == sizeof info)
+        if (info.ssi_signo != SIGCHLD)
+            return (int)info.ssi_signo;
+    return 0;
+}
+
+static void wait_for_all(launcher *l, const tt_launch_signals *signals)
+{
+    int64_t step = -1;
+    int sig;
     while (!reap(l)) {
-        tt_line_wait(&l->line, signals, TICK_MS);
-        while (read(signals, &info, sizeof info) == sizeof info)
-            if (info.ssi_signo != SIGCHLD)
-                asked_to(l, (int)info.ssi_signo);
+        tt_line_wait(&l->line, signals->fd, tick_ms(l));
+        while ((sig = tt_launch_signals_next(signals)) != 0)
+            asked_to(l, sig);
+        if (l->o->stepped && l->line.step > step)
+            l->o->stepped(l->o->user, step = l->line.step);
         look_after(l);
     }
     tt_line_wait(&l->line, -1, 0); /* accept ranks that connected and have ended since */
@@ -363,12 +467,6 @@ static void wait_for_all(launcher *l, int signals)
 }
 
 /* ---- how it ended ---- */
-
-static tt_status status_of(int code)
-{
-    static const tt_status by_code[] = {TT_OK, TT_EIO, TT_EINVAL, TT_ENUMERIC, TT_ESIGNAL};
-    return (size_t)code < TT_COUNT(by_code) ? by_code[code] : TT_EIO;
-}
 
 /* The error if no rank has printed one: ranks print why they end, unless they crash. */
 static tt_status died_silently(const launcher *l, tt_error *err)
@@ -396,8 +494,8 @@ static tt_status outcome(const launcher *l, tt_error *err)
     const tt_line *line = &l->line;
     const int code = l->status, sig = l->stop ? l->stop : code - 128;
     const bool failed = l->failed_ns && code != 4 && !is_stop(code - 128);
-    const bool silent = !line->spoke && (int64_t)line->n == l->world;
-    if (l->killed_ns && l->alone_ns && l->mpirun && !failed)
+    const bool silent = !line->spoke && (int64_t)line->n == n_lines(l);
+    if (l->killed_ns && l->alone_ns && l->o->mpirun && !failed)
         return TT_FAIL(err, TT_ESIGNAL,
                        "stopped by %s; the ranks had ended, but mpirun had not and was killed",
                        tt_signal_name(sig));
@@ -410,50 +508,61 @@ static tt_status outcome(const launcher *l, tt_error *err)
         return line->spoke
                    ? TT_ESIGNAL /* a rank without handlers yet dies silently */
                    : TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
-    if (l->mpirun && code > 128 && l->signalled && !l->killed_ns)
+    if (l->o->mpirun && code > 128 && l->signalled && !l->killed_ns)
         return TT_FAIL(err, TT_EIO, "mpirun was ended by %s (%d), and the ranks with it",
                        tt_signal_name(code - 128), code - 128);
     if (code && line->listener >= 0 && !line->n)
         return TT_FAIL(err, TT_EIO,
                        "%s started no rank (%s %d); see what `mpirun -np %d true` says, or set "
                        "comm.backend to \"local\"",
-                       l->mpirun ? "mpirun" : "this program",
+                       l->o->mpirun ? "mpirun" : "this program",
                        l->none_started ? "within comm.init_timeout_seconds," : "status",
-                       l->none_started ? (int)l->init_timeout_s : code, l->world);
+                       l->none_started ? (int)l->o->init_timeout_s : code, l->o->n);
     if (silent && (code ? code != 4 : line->n_done < line->n))
         return died_silently(l, err);
     return status_of(code);
 }
 
-tt_status tt_launch_ranks(const tt_cli *cli, int n, bool mpirun, double init_timeout_s,
-                          tt_error *err)
+/* The failure of a rank of a supervisor, which prints nothing itself. */
+static tt_status failure_of(const launcher *l, tt_status s, tt_error *err)
 {
-    launcher l = {
-        .world = n, .mpirun = mpirun, .init_timeout_s = init_timeout_s, .started_ns = tt_now_ns()};
-    sigset_t before;
-    const int signals = open_signals(&before);
-    tt_status s = TT_OK;
-    if (signals < 0)
-        s = TT_FAIL(err, TT_EIO, "signalfd: %s", strerror(errno));
-    else if (tt_signals_stop())
-        s = TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1",
-                    tt_signal_name(tt_signals_stop()));
+    const tt_line_failure *f = &l->line.failure;
+    const int sig = l->status - 128;
+    const char *rank = l->o->threads ? "" : "rank ";
+    char number[48] = "the process of the ranks";
+    if (!l->o->threads)
+        snprintf(number, sizeof number, "%d (process %ld)", l->first, (long)l->first_pid);
+    if (l->died && sig > 0)
+        return TT_FAIL(err, TT_EIO, "%s%s was ended by %s (%d)%s", rank, number,
+                       tt_signal_name(sig), sig, sig == SIGKILL ? ", out of memory?" : "");
+    if (!f->status)
+        return s;
+    const bool named = !strncmp(f->text, "rank ", 5) || l->o->n == 1;
+    if (named)
+        return TT_FAIL(err, status_of(f->status), "%s", f->text);
+    return TT_FAIL(err, status_of(f->status), "rank %d: %s", f->rank, f->text);
+}
+
+tt_status tt_launch_ranks(const tt_cli *cli, const tt_launch_opts *o,
+                          const tt_launch_signals *signals, tt_error *err)
+{
+    launcher l = {.o = o, .started_ns = tt_now_ns()};
+    tt_line_open(&l.line);
+    tt_temporary_clear("mpirun");
+    if (o->mpirun)
+        tt_temporary_new("mpirun", &l.files);
+    tt_status s = launcher_start(cli, &l, &signals->before, err);
+    if (s != TT_OK)
+        kill_all(&l);
+    wait_for_all(&l, signals);
     if (s == TT_OK) {
-        tt_line_open(&l.line);
-        tt_temporary_clear("mpirun");
-        if (mpirun)
-            tt_temporary_new("mpirun", &l.files);
-        s = launcher_start(cli, &l, &before, err);
-        if (s != TT_OK)
-            kill_all(&l);
-        wait_for_all(&l, signals);
-        if (s == TT_OK)
-            s = outcome(&l, err);
-        tt_line_close(&l.line);
-        tt_temporary_remove(&l.files);
+        s = outcome(&l, err);
+        if (o->supervisor && s != TT_OK && s != TT_ESIGNAL)
+            s = failure_of(&l, s, err);
     }
-    if (signals >= 0)
-        close(signals);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (o->stopped)
+        *o->stopped = l.stop;
+    tt_line_close(&l.line);
+    tt_temporary_remove(&l.files);
     return s;
 }

@@ -30,6 +30,17 @@ static bool same_user(int fd)
     return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) && c.uid == geteuid();
 }
 
+/* A message: one byte, or one of these, which ends with its text. */
+typedef struct long_message {
+    char what;
+    int32_t rank, status;
+    int64_t step;
+    char text[sizeof((tt_error *)0)->text];
+} long_message;
+
+#define LINE_FAILURE 'f'
+#define LINE_STEP 's'
+
 static void send_byte(int fd, char byte)
 {
     const ssize_t sent = send(fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -50,10 +61,10 @@ static void random_name(char out[33])
 bool tt_line_open(tt_line *l)
 {
     struct sockaddr_un a;
-    *l = (tt_line){.listener = -1};
+    *l = (tt_line){.listener = -1, .step = -1};
     random_name(l->name);
     const socklen_t n = line_address(l->name, &a);
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return false;
     if (bind(fd, (struct sockaddr *)&a, n) || listen(fd, 4096)) {
@@ -112,16 +123,34 @@ static void accept_ranks(tt_line *l)
     }
 }
 
+static void understand(tt_line *l, const long_message *m, size_t n)
+{
+    const char said = m->what;
+    if (n == 1) {
+        l->spoke = l->spoke || said == TT_LINE_SPOKE;
+        l->second = said > 0 && said < 32 ? said : l->second;
+        l->n_done += said == TT_LINE_DONE;
+    } else if (n >= offsetof(long_message, text) && said == LINE_STEP) {
+        l->step = m->step;
+    } else if (n > offsetof(long_message, text) && said == LINE_FAILURE && !l->failure.status) {
+        l->failure = (tt_line_failure){.rank = m->rank, .status = m->status};
+        memcpy(l->failure.text, m->text,
+               TT_MIN(n - offsetof(long_message, text), sizeof m->text - 1));
+    }
+}
+
 static void hear(tt_line *l, size_t i)
 {
-    char said[64];
+    long_message m;
     ssize_t n;
-    while ((n = recv(l->ranks[i], said, sizeof said, MSG_DONTWAIT)) > 0)
-        for (ssize_t k = 0; k < n; k++) {
-            l->spoke = l->spoke || said[k] == TT_LINE_SPOKE;
-            l->second = said[k] > 0 && said[k] < 32 ? said[k] : l->second;
-            l->n_done += said[k] == TT_LINE_DONE;
-        }
+    bool again = true; /* an error of the other end is reported before what it had sent */
+    while ((n = recv(l->ranks[i], &m, sizeof m, MSG_DONTWAIT)) > 0 ||
+           (n < 0 && errno == ECONNRESET && again)) {
+        if (n > 0)
+            understand(l, &m, (size_t)n);
+        else
+            again = false;
+    }
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     close(l->ranks[i]);
@@ -162,17 +191,21 @@ void tt_line_tell(tt_line *l, int sig)
 /* ---- a rank's side ---- */
 
 static atomic_int line = -1; /* this process's socket to its launcher */
+/* set before `line` */
+static int line_rank;
+static bool supervised;
 
 void tt_line_environment(const tt_line *l)
 {
     setenv(VARIABLE, l->name, 1);
 }
 
-void tt_line_connect(void)
+void tt_line_connect(int rank)
 {
+    line_rank = rank;
     const char *name = getenv(VARIABLE);
     struct sockaddr_un a;
-    const int fd = name ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+    const int fd = name ? socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0)
         return;
     const struct timeval limit = {.tv_sec = 5}; /* of connect(), in case the launcher is stopped */
@@ -208,4 +241,34 @@ void tt_line_say(char what)
     if (fd >= 0)
         send_byte(fd, what);
     errno = before;
+}
+
+static bool send_message(const long_message *m, size_t n_text)
+{
+    const int fd = atomic_load(&line);
+    const size_t n = offsetof(long_message, text) + n_text;
+    return fd >= 0 && send(fd, m, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+void tt_line_is_supervisors(void)
+{
+    supervised = true;
+}
+
+bool tt_line_say_failure(int status, const char *text)
+{
+    long_message m = {.what = LINE_FAILURE, .rank = line_rank, .status = status};
+    const int before = errno;
+    const size_t n = strnlen(text, sizeof m.text - 1);
+    memcpy(m.text, text, n);
+    const bool told = supervised && send_message(&m, n + 1);
+    errno = before;
+    return told;
+}
+
+void tt_line_say_step(int64_t step)
+{
+    const long_message m = {.what = LINE_STEP, .rank = line_rank, .step = step};
+    if (supervised)
+        send_message(&m, 0);
 }

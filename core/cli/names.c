@@ -70,6 +70,11 @@ static void ways_to_talk(const tt_cli_catalog *c, tt_cli_names *out)
     name_add(c, out, "shm", "ranks are processes of one machine that share memory");
 }
 
+static void console(const tt_cli_catalog *c, tt_cli_names *out)
+{
+    name_add(c, out, "console", "the line of a step in the log");
+}
+
 static void automatic(const tt_cli_catalog *c, tt_cli_names *out)
 {
     name_add(c, out, "auto", "the best one that loads and whose chip this machine has");
@@ -126,7 +131,7 @@ const tt_cli_topic tt_cli_topics[] = {
     {"lr_scheduler.name",          NULL,                                       TT_KIND_LR_SCHEDULER, NULL        },
     {"converters[].name",          NULL,                                       TT_KIND_CONVERTER,    NULL        },
     {"validation.dataloader.name", NULL,                                       TT_KIND_DATALOADER,   NULL        },
-    {"metrics.sinks[].name",       NULL,                                       TT_KIND_METRICS,      NULL        },
+    {"metrics.sinks[].name",       NULL,                                       TT_KIND_METRICS,      console     },
     {"comm.backend",               NULL,                                       TT_KIND_COMM,         ways_to_talk},
     {"comm.host",                  NULL,                                       TT_KIND_COMM,         ways_to_talk},
     {"backend.name",               NULL,                                       TT_KIND_BACKEND,      automatic   },

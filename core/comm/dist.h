@@ -19,6 +19,7 @@ typedef struct tt_dist {
      * On a host backend the two are one. */
     const tt_comm_vt *data_vt;
     void *data_self;
+    struct tt_called *called; /* this rank's log of calls (call_log.h); NULL: none */
 } tt_dist;
 
 /* ---- rank-threads of one process (comm.backend "local") ---- */

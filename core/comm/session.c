@@ -173,6 +173,19 @@ _Atomic uint64_t *tt_session_root(tt_session *s)
     return &s->m->root;
 }
 
+_Atomic uint64_t *tt_session_log(tt_session *s)
+{
+    return &s->m->log;
+}
+
+void tt_session_on_lost(tt_session *s, void (*fn)(void *arg, tt_error *why), void *arg)
+{
+    pthread_mutex_lock(&s->on_lost_lock);
+    s->on_lost = fn;
+    s->on_lost_arg = arg;
+    pthread_mutex_unlock(&s->on_lost_lock);
+}
+
 /* A rank that is killed while it holds the lock stops the run, and that ends this wait. */
 tt_status tt_session_lock(tt_session *s, tt_error *err)
 {
@@ -277,6 +290,7 @@ static void session_release(tt_session *s)
         close(s->memfd);
     if (s->wake >= 0)
         close(s->wake);
+    pthread_mutex_destroy(&s->on_lost_lock);
     free(s->socks);
     free(s->polled);
     free(s);
@@ -292,6 +306,7 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
     s->overdue = o->overdue;
     s->lost = o->lost;
     s->stop = o->stop;
+    pthread_mutex_init(&s->on_lost_lock, NULL);
     tt_spin_init(&s->spin, BRIEF_SPIN_NS);
     s->crowded = s->launch.local_world > tt_cpu_count_of_ranks();
     s->memfd = s->wake = -1;

@@ -54,6 +54,9 @@ bool tt_session_claim(tt_session *s, tt_status status, const char *text, bool ow
 /* The first failure, once there is one: its status, and its text if this rank prints it, else "".
  */
 tt_status tt_session_first_failure(tt_session *s, tt_error *err);
+/* Called by a thread of the session when the process of a rank has died; it may add to the text. NULL: no longer,
+ * and it does not run when this returns. */
+void tt_session_on_lost(tt_session *s, void (*fn)(void *arg, tt_error *why), void *arg);
 /* Records what this rank does now, for the error line in case it is lost. [any-thread] */
 typedef enum tt_doing {
     TT_DOING_ALL_GATHER,
@@ -77,7 +80,8 @@ void *tt_session_at(const tt_session *s, uint64_t offset);
 _Atomic uint64_t *tt_session_root(tt_session *s); /* the caller's: offset of its first object */
 tt_status tt_session_lock(tt_session *s, tt_error *err);
 void tt_session_unlock(tt_session *s);
-int tt_session_first_rank(const tt_session *s); /* the world rank of this machine's local rank 0 */
+_Atomic uint64_t *tt_session_log(tt_session *s); /* the call log's offset; 0: there is none */
+int tt_session_first_rank(const tt_session *s);  /* the world rank of this machine's local rank 0 */
 
 /* ---- waiting on a word of shared memory ---- */
 typedef struct tt_word { /* only one rank writes it */

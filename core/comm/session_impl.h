@@ -22,7 +22,7 @@ typedef struct tt_session_rank {
 typedef enum tt_session_note { TT_NOTE_NONE, TT_NOTE_CLAIMED, TT_NOTE_WRITTEN } tt_session_note;
 
 typedef struct tt_session_memory {
-    _Atomic uint64_t used, root;
+    _Atomic uint64_t used, root, log;
     _Atomic uint32_t lock;
     _Atomic uint32_t stopped, first_failure; /* tt_session_note */
     int32_t speaker, status; /* of the first failure: the local rank that prints it, its status */
@@ -41,6 +41,9 @@ struct tt_session {
     void (*overdue)(tt_session *s);
     void (*lost)(const char *text);
     int (*stop)(void);
+    pthread_mutex_t on_lost_lock;
+    void (*on_lost)(void *arg, tt_error *why);
+    void *on_lost_arg;
     int *socks;            /* by local rank; ranks other than local rank 0 use only [0] */
     struct pollfd *polled; /* [local_world + 1]: the watching thread's */
     int memfd, wake;

@@ -18,20 +18,27 @@
 static void report_lost(tt_session *s, int i)
 {
     const tt_session_rank *r = &s->m->ranks[i];
-    char text[256], at[64] = "before step 1";
+    char at[64] = "before step 1";
+    tt_error e = {0};
     const uint64_t doing = atomic_load(&r->doing);
     if (doing)
         snprintf(at, sizeof at, "at %s number %llu", tt_doing_name((tt_doing)(doing & 255)),
                  (unsigned long long)(doing >> 8));
-    snprintf(text, sizeof text,
-             "rank %d was lost %s: its process died silently (killed, or out of memory?); "
-             "start again to continue from the last checkpoint",
-             (int)r->rank, at);
+    const tt_status st =
+        TT_FAIL(&e, TT_ECOMM,
+                "rank %d was lost %s: its process died silently (killed, or out of memory?); "
+                "start again to continue from the last checkpoint",
+                (int)r->rank, at);
+    pthread_mutex_lock(&s->on_lost_lock);
+    if (s->on_lost)
+        s->on_lost(s->on_lost_arg, &e);
+    pthread_mutex_unlock(&s->on_lost_lock);
+    const char *const text = e.text;
     if (s->stop && s->stop()) { /* a launcher that ends all ranks ends this one, too */
         tt_session_stop(s, text);
         nanosleep(&(struct timespec){ENDING_S, 0}, NULL);
     }
-    if (tt_session_claim(s, TT_ECOMM, s->lost ? "" : text, true) && s->lost)
+    if (tt_session_claim(s, st, s->lost ? "" : text, true) && s->lost)
         s->lost(text);
     tt_session_stop(s, text);
     atomic_store(&s->m->ranks[i].left, 1); /* nobody has to wait for it */

@@ -188,6 +188,7 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
     if (strcmp(c->flavor, "hf") == 0 && !c->hf_assets_path)
         return tt_job_fail(job, "model.flavor", err,
                            "\"hf\" takes the sizes from model.hf_assets_path, which is not set");
+    TT_TRY(check_not_zero(job, "checkpoint.interval", c->checkpoint.interval, err));
     if (c->checkpoint.keep_latest_k == 1)
         return tt_job_fail(
             job, "checkpoint.keep_latest_k", err,
@@ -226,6 +227,23 @@ tt_status tt_core_config_parse(tt_job *job, tt_core_config *out, tt_error *err)
     TT_TRY(read_norm_order(job, &c.training, err));
     TT_TRY(check(job, &c, err));
     *out = c;
+    return TT_OK;
+}
+
+tt_status tt_job_plugin_dirs(tt_job *job, tt_strings *out, tt_error *err)
+{
+    const char *key = "plugin_dirs";
+    const tt_section_doc *t = table_of("");
+    const tt_option *o = t->options;
+    const tt_json *v = tt_config_find(job, key);
+    tt_config_value value = {0};
+    while (strcmp(o->name, key) != 0)
+        o++;
+    if (v) {
+        TT_TRY(tt_config_read(job, o, key, v, &value, err));
+        tt_config_resolve(job, o, v, &value);
+    }
+    *out = value.strings;
     return TT_OK;
 }
 
@@ -268,12 +286,29 @@ static tt_status common_options(tt_job *job, const char *name, const char *key,
     return tt_job_section(job, key, rows, n, sizeof *rows, ignore, out, err);
 }
 
+const char *tt_checkpoint_off(const tt_checkpoint_config *c)
+{
+    return !c->enable                 ? "checkpoint.enable is false"
+           : c->load_only             ? "checkpoint.load_only is true"
+           : c->interval == INT64_MIN ? "checkpoint.interval is null"
+                                      : NULL;
+}
+
 tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
                                     tt_converter_config *out, tt_error *err)
 {
     memset(out, 0, sizeof *out);
     out->to_step = INT64_MIN; /* null, if the plugin's own option has this name */
     return common_options(job, "converters[]", key, own, NULL, out, err);
+}
+
+tt_status tt_console_config_parse(tt_job *job, const char *key, tt_console_config *out,
+                                  tt_error *err)
+{
+    static const char *const name[] = {"name", NULL};
+    const tt_section_doc *t = tt_console_doc();
+    memset(out, 0, sizeof *out);
+    return tt_job_section(job, key, t->options, t->n_options, t->option_size, name, out, err);
 }
 
 tt_status tt_dataloader_config_parse(tt_job *job, const char *section, const char *const *own,

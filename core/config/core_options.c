@@ -48,6 +48,11 @@ static const tt_option top_options[] = {
            "TrainSpec: the named set of model, tokenizer, dataloader, loss, optimizer and metrics"),
     STRING(top, dump_folder, "\"./outputs\"",
            "folder of the run: metrics, checkpoints, event files", .flags = TT_OPT_PATH),
+    STRING(top, description, "null", "what the run is for: its first line says it, and run.json",
+           .flags = TT_OPT_NULLABLE),
+    {ROW(top, plugin_dirs, TT_OPT_STRINGS, "[]"),
+                              .doc = "folders with plugins that this job needs, searched after those of --plugin-dir",
+                              .flags = TT_OPT_PATH},
 };
 
 static const tt_option model_options[] = {
@@ -63,6 +68,9 @@ static const tt_option model_options[] = {
            "folder with config.json, tokenizer.json and weights in Hugging Face format; its "
            "tokenizer.json, if there is one, is used unless the section tokenizer names another",
            .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
+    BOOL(model, vocab_from_tokenizer, "false",
+         "the model's vocabulary has the size of the tokenizer's, unless model.args.vocab_size is "
+         "set"),
 };
 
 static const tt_option model_names[] = {
@@ -97,10 +105,11 @@ static const tt_option loss_options[] = {
 };
 
 static const tt_option optimizer_options[] = {
-    CHOICE(optimizer, state_dtype, "\"float32\"", TT_FLOATS "|float8_e4m3fn",
+    CHOICE(optimizer, state_dtype, "\"float32\"", TT_FLOATS "|float8_e4m3fn|dynamic8",
            "dtype of the optimizer's states, of any optimizer; bfloat16 takes half their memory, "
            "float8_e4m3fn a quarter, with a scale for 256 elements: the update reads them as "
-           "float32 and rounds what it stores stochastically"),
+           "float32 and rounds what it stores stochastically. dynamic8 takes a quarter, too: the "
+           "8-bit codes of bitsandbytes, rounded to the nearest"),
 };
 
 static const tt_option optimizer_names[] = {
@@ -183,9 +192,12 @@ static const tt_option training_options[] = {
     BOOL(training, enable_cpu_offload, "false",
          "on a device (a GPU): optimizer states lie in pinned host memory and pass through the "
          "device's once per step, one stack of parameters after the other; same results"),
-    INT(training, seed, "0", 0, ANY, "determines initial values, the order of data and random ops"),
+    INT(training, seed, "0", 0, ANY,
+        "determines initial values, the order of data and random ops; null: each run draws one, "
+        "which a line and run.json name and a resume keeps",
+        .flags = TT_OPT_NULLABLE),
     {ROW(training, trainable, TT_OPT_STRINGS, "null"),
-                                                                                                  .doc = "parameters that are trained: regular expressions on names, or \"tag:…\", as in "
+                              .doc = "parameters that are trained: regular expressions on names, or \"tag:…\", as in "
             "optimizer.param_groups; all others are frozen; null = all are trained, or the "
             "adapters alone if a converter adds some", .flags = TT_OPT_NULLABLE},
 };
@@ -318,33 +330,33 @@ static const tt_option converters_names[] = {
     KEY(name, STRING, NULL, "converter plugin"),
 };
 
-static const tt_option sinks_names[] = {
-    KEY(name, STRING, NULL,
-        "metrics plugin: jsonl, tensorboard, csv, prometheus, wandb or your own"),
-};
-
 static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, enable, "true", "save, and resume from what was saved",
          .aliases = "enable_checkpoint"),
     STRING(checkpoint, folder, "\"checkpoint\"",
            "folder of the checkpoints, below dump_folder unless absolute"),
-    INT(checkpoint, interval, "500", 1, 1e12,
-        "steps, seconds or epochs from one save to the next; the last step is always saved"),
+    INT(checkpoint, interval, "500", -1, 1e12,
+        "steps, seconds or epochs from one save to the next; the last step is always saved; -1 = "
+        "only the last step; null = nothing is saved, as with load_only",
+        .flags = TT_OPT_NULLABLE),
     CHOICE(
         checkpoint, interval_type, "\"steps\"", TT_CHOICES(TT_INTERVALS),
         "what interval counts; seconds are those of rank 0's clock, and all ranks save after the "
         "same step; epochs: after the step that takes an epoch's last sample"),
     BOOL(checkpoint, enable_first_step_checkpoint, "false", "save after step 1, too"),
     CHOICE(checkpoint, async_mode, "\"async\"", TT_CHOICES(TT_ASYNC_MODES),
-           "write in the background while training continues; async_with_pinned_mem is the same "
-           "as async"),
+           "write in the background while training continues, by a thread of each rank; "
+           "async_with_pinned_mem is the same as async"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     INT(checkpoint, keep_every, "0", 0, 1e12,
-        "snapshots: steps that are multiples of this are never removed, and keep_latest_k does not "
-        "count them; 0 = none"),
+        "steps that are multiples of this are never removed, and keep_latest_k does not count "
+        "them; 0 = none"),
+    INT(checkpoint, snapshot_interval, "0", 0, 1e12,
+        "steps from one snapshot to the next: a checkpoint between those of interval, of which "
+        "only the newest is kept and which keep_latest_k does not count; 0 = none"),
     FLOAT(checkpoint, keep_gb, "0", 0, 1e9,
           "limit on all checkpoints together in GB: after a save the oldest are removed until they "
-          "fit, but no snapshot and not the step just saved, for which the disk needs room "
+          "fit, but none of keep_every and not the step just saved, for which the disk needs room "
           "beside; 0 = none"),
     CHOICE(
         checkpoint, on_error, "\"stop\"", TT_CHOICES(TT_ON_ERRORS),
@@ -355,6 +367,10 @@ static const tt_option checkpoint_options[] = {
         "shell command that rank 0 runs after each save: $1 is the folder of the step, $2 and so "
         "on its files. The next save waits for it; if it fails, a line says so",
         .flags = TT_OPT_NULLABLE),
+    INT(checkpoint, save_timeout_seconds, "3000", 0, 1e9,
+        "how long the next save, and the end of the run, wait for a save that does not get on; "
+        "then the run ends, or goes on without it (on_error). after_save is ended after as long; "
+        "0 = no limit"),
     BOOL(checkpoint, load_only, "false", "resume from checkpoints, but save none"),
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from if no checkpoint is resumed: a step folder, a run's folder (its "
@@ -396,13 +412,18 @@ static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, last_save_model_only, "false", "the last save contains only weights"),
     BOOL(checkpoint, last_save_in_hf, "false",
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
+    INT(checkpoint, peer_copy_interval, "0", 0, 1e12,
+        "steps between copies of the states that a supervisor (--max-restarts) keeps in memory, "
+        "two "
+        "per rank, and restarts go on from; 0 = none"),
     INT(checkpoint, hf_interval, "0", 0, 1e12,
         "steps from one Hugging Face folder, hf/step-N, to the next, and one after the last step; "
         "these steps are saved as checkpoints first, and training goes on meanwhile; 0 = none"),
     INT(checkpoint, hf_keep, "0", 0, 1e6, "newest Hugging Face folders kept; 0 = all"),
     CHOICE(checkpoint, export_dtype, "\"auto\"", TT_CHOICES(TT_EXPORT_DTYPES),
-           "dtype of an exported Hugging Face folder; auto: that of the folder that the model came "
-           "from, else float32"),
+           "dtype of an exported Hugging Face folder, and of the weights that last_save_model_only "
+           "saves; auto: of a Hugging Face folder that of the folder that the model came from, "
+           "else float32; of weights their own"),
 };
 
 static const tt_option validation_options[] = {
@@ -417,6 +438,11 @@ static const tt_option validation_options[] = {
         .flags = TT_OPT_NULLABLE),
     INT(validation, seq_len, "null", 1, 1e9,
         "tokens per sample of the validation; null = training.seq_len", .flags = TT_OPT_NULLABLE),
+    INT(validation, early_stopping_patience, "0", 0, 1e9,
+        "the run ends, with a save and status 0, when so many validations in a row have no lower "
+        "loss than the best one before; 0 = it does not"),
+    FLOAT(validation, early_stopping_threshold, "0", 0, ANY,
+          "a validation loss is lower if it is below the best one by more than this"),
 };
 
 static const tt_option validation_names[] = {
@@ -426,57 +452,7 @@ static const tt_option validation_names[] = {
         "logged under its name, and that of all their tokens as the validation's loss"),
 };
 
-static const tt_option metrics_options[] = {
-    INT(metrics, log_freq, "10", 1, 1e12, "steps from one line to the next"),
-    INT(metrics, lag, "0", 0, 1,
-        "1: while a GPU computes a step, the host prepares the next one and only then waits for "
-        "the step's loss and norm, so the GPU does not stand idle; lines come a step later, "
-        "numbers are the same; no effect on a CPU, with hooks, or with debug.detect_nan, poison or "
-        "sync"),
-    CHOICE(
-        metrics, on_error, "\"continue\"", TT_CHOICES(TT_ON_ERRORS),
-        "when a sink cannot write a record: continue without that sink after a line, or stop the "
-        "run"),
-    BOOL(metrics, enable_tensorboard, "true", "write TensorBoard event files below dump_folder/tb"),
-    BOOL(metrics, enable_progress_bar, "true",
-         "draw a bar while training, or write lines of progress if stderr is not a terminal"),
-};
-
-static const tt_option profiling_options[] = {
-    BOOL(profiling, enable, "false",
-         "trace a step now and then, as Chrome/Perfetto JSON; a table of all ops at the end",
-         .aliases = "enable_profiling"),
-    INT(profiling, freq, "10", 1, 1e12,
-        "steps of a cycle, of which the last are traced; without repeat the run's last step is, "
-        "too",
-        .aliases = "profile_freq"),
-    INT(profiling, active, "1", 1, 1e12, "steps that are traced at the end of each cycle",
-        .aliases = "profiler_active"),
-    INT(profiling, skip_first, "0", 0, 1e12, "steps of this start before the first cycle"),
-    INT(profiling, repeat, "0", 0, 1e12, "cycles of this start; 0 = until the run ends"),
-    STRING(profiling, ranks, "\"all\"",
-           "ranks whose ops are traced: \"0\", \"0,3\" or \"all\"; the table of ops is rank 0's"),
-    STRING(profiling, save_traces_folder, "\"profile\"",
-           "folder of the traces, below dump_folder unless absolute"),
-};
-
-static const tt_option comm_options[] = {
-    STRING(comm, backend, "\"auto\"",
-           "how ranks talk: local = as threads of one process, shm = as processes of one machine; "
-           "any other name = by that comm plugin alone (mpi); auto = shared memory within a "
-           "machine, the comm plugin between machines"),
-    STRING(comm, host, "\"auto\"",
-           "beside a comm plugin of devices (nccl): what carries the host's own numbers, and with "
-           "that what a rank is; values as of backend (local = a thread of one process)"),
-    INT(comm, train_timeout_seconds, "100", 1, 1e6,
-        "longest wait for another rank during training"),
-    INT(comm, init_timeout_seconds, "300", 1, 1e6,
-        "longest wait for another rank before the first step"),
-    CHOICE(comm, overlap, "\"auto\"", TT_CHOICES(TT_OVERLAPS),
-           "run collectives concurrently with computation: each group of ranks has a thread that "
-           "starts them early; same results, for at most the memory of one more block's parameters "
-           "and gradients; auto = on devices, and on CPUs with spare cores"),
-};
+#include "config/output_options.h"
 
 static const tt_option backend_options[] = {
     STRING(backend, name, "\"auto\"",
@@ -513,6 +489,11 @@ static const tt_option debug_options[] = {
     BOOL(debug, moe_force_load_balance, "false",
          "choice j of token t is expert (t*k + j) mod E, whatever the router says: for measuring "
          "speed with equally busy experts"),
+    INT(debug, health_check_freq, "0", 0, 1e12,
+        "steps between checks of weights and gradients: counts NaN, Inf, zeros and elements beyond "
+        "65504 (the largest float16), and names the worst parameter; 0 = none"),
+    CHOICE(debug, health_check_policy, "\"warn\"", TT_CHOICES(TT_HEALTHS),
+           "when a check finds NaN, Inf or elements beyond 65504: warn, or stop the run"),
     BOOL(debug, sync, "false",
          "wait for the device after each op, so that a failure names op, step and rank (as "
          "CUDA_LAUNCH_BLOCKING=1)"),
@@ -560,7 +541,9 @@ static const tt_section_doc docs[] = {
      "dataloader, and without a name that section's loader", NULL, 0, sizeof(tt_option), "dataloader"},
     DOC("metrics", metrics_options, "what is logged, and how often"),
     DOC("metrics.sinks[]", sinks_names,
-        "the plugins that write metrics; without this list the spec's: jsonl and tensorboard"),
+        "where the numbers go, besides the console; without this list to the spec's plugins: jsonl "
+        "and "
+        "tensorboard"),
     DOC("profiling", profiling_options, "traces (torchtitan today: profiler)"),
     DOC("comm", comm_options, "communication between ranks"),
     DOC("backend", backend_options, "the kernels that compute"),
@@ -573,4 +556,16 @@ const tt_section_doc *tt_core_config_docs(size_t *n)
 {
     *n = TT_COUNT(docs);
     return docs;
+}
+
+const tt_section_doc *tt_console_doc(void)
+{
+    static const tt_section_doc doc = {"metrics.sinks[]",
+                                       "console",
+                                       "the line of a step in the log",
+                                       console_options,
+                                       TT_COUNT(console_options),
+                                       sizeof(tt_option),
+                                       NULL};
+    return &doc;
 }

@@ -69,6 +69,8 @@ const char *tt_config_section_name(const char *key);
 /* ---- alias.c */
 /* Gives keys and values of other trainers that have one of the same meaning here ours. */
 tt_status tt_config_take_aliases(tt_job *job, tt_error *err);
+/* param_groups.c: takes groups in torchtitan's form; *any: there was one. */
+tt_status tt_config_take_groups(tt_job *job, bool *any, tt_error *err);
 /* The i-th other spelling of a value of a key; NULL = there are no more. */
 const char *tt_config_value_alias(const char *key, const char *ours, size_t i);
 /* Whether an unknown key is one that ttrun does without; a notice says so. */

@@ -279,7 +279,9 @@ tt_status tt_job_derive(tt_job *job, const char *key, const char *json, const ch
 tt_status tt_job_string(tt_job *job, const char *key, const char *fallback, const char **out,
                         tt_error *err)
 {
-    tt_option o = {.name = key, .type = TT_OPT_STRING};
+    /* the job as it was printed has a null where there was none */
+    const tt_option o = {
+        .name = key, .type = TT_OPT_STRING, .flags = fallback ? 0 : TT_OPT_NULLABLE};
     tt_config_value value = {.string = fallback};
     const tt_json *v = tt_config_find(job, key);
     if (v)

@@ -1,89 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_JOB_CORE_H
 #define TT_JOB_CORE_H
+#include "config/choices.h"
 #include "config/config.h"
+#include "config/job_outputs.h"
 
 /* The core's own sections as structs. core_options.c and docs/reference.md have names and
  * defaults. */
-
-/* An option that is one of a few words is an enum. A list X(enumerator, word) defines both, and
- * TT_CHOICES of the list is the option's `choices`. A word with ~ is known but not implemented. */
-#define TT_ENUMERATOR(enumerator, word) enumerator,
-#define TT_CHOICE_WORD(enumerator, word) "|" word
-#define TT_CHOICES(list) (&list(TT_CHOICE_WORD)[1])
-
-#define TT_ROTATE_METHODS(X)                                                                       \
-    X(TT_ROTATE_ALLGATHER, "allgather")                                                            \
-    X(TT_ROTATE_RING, "ring")                                                                      \
-    X(TT_ROTATE_ALLTOALL, "alltoall")                                                              \
-    X(TT_ROTATE_ULYSSES, "ulysses")
-typedef enum tt_rotate_method { TT_ROTATE_METHODS(TT_ENUMERATOR) } tt_rotate_method;
-
-#define TT_LOAD_BALANCERS(X)                                                                       \
-    X(TT_BALANCE_HEADTAIL, "headtail")                                                             \
-    X(TT_BALANCE_NONE, "none")                                                                     \
-    X(TT_BALANCE_PTRR, "~ptrr")
-typedef enum tt_load_balancer { TT_LOAD_BALANCERS(TT_ENUMERATOR) } tt_load_balancer;
-
-#define TT_RESHARDS(X)                                                                             \
-    X(TT_RESHARD_DEFAULT, "default")                                                               \
-    X(TT_RESHARD_ALWAYS, "always")                                                                 \
-    X(TT_RESHARD_NEVER, "never")
-typedef enum tt_reshard { TT_RESHARDS(TT_ENUMERATOR) } tt_reshard;
-
-#define TT_CHECKPOINT_MODES(X)                                                                     \
-    X(TT_CHECKPOINT_NONE, "none")                                                                  \
-    X(TT_CHECKPOINT_SELECTIVE, "selective")                                                        \
-    X(TT_CHECKPOINT_FULL, "full")                                                                  \
-    X(TT_CHECKPOINT_BUDGET, "budget")
-typedef enum tt_checkpoint_mode { TT_CHECKPOINT_MODES(TT_ENUMERATOR) } tt_checkpoint_mode;
-
-/* One more than the tt_dtype; auto: that of the Hugging Face folder the model came from, else f32. */
-#define TT_EXPORT_DTYPES(X)                                                                        \
-    X(TT_EXPORT_AUTO, "auto")                                                                      \
-    X(TT_EXPORT_F32, "float32")                                                                    \
-    X(TT_EXPORT_BF16, "bfloat16")                                                                  \
-    X(TT_EXPORT_F16, "float16")
-typedef enum tt_export_dtype { TT_EXPORT_DTYPES(TT_ENUMERATOR) } tt_export_dtype;
-#define TT_OFFLOADS(X)                                                                             \
-    X(TT_ACTIVATIONS_STAY, "none")                                                                 \
-    X(TT_ACTIVATIONS_HIDDEN, "auto")                                                               \
-    X(TT_ACTIVATIONS_ALL, "all")
-typedef enum tt_activations { TT_OFFLOADS(TT_ENUMERATOR) } tt_activations;
-
-#define TT_ASYNC_MODES(X)                                                                          \
-    X(TT_ASYNC_DISABLED, "disabled")                                                               \
-    X(TT_ASYNC_ON, "async")                                                                        \
-    X(TT_ASYNC_PINNED, "async_with_pinned_mem")
-typedef enum tt_async_mode { TT_ASYNC_MODES(TT_ENUMERATOR) } tt_async_mode;
-
-#define TT_INTERVALS(X)                                                                            \
-    X(TT_INTERVAL_STEPS, "steps")                                                                  \
-    X(TT_INTERVAL_SECONDS, "seconds")                                                              \
-    X(TT_INTERVAL_EPOCHS, "epochs")
-typedef enum tt_interval { TT_INTERVALS(TT_ENUMERATOR) } tt_interval;
-
-#define TT_ON_ERRORS(X)                                                                            \
-    X(TT_ON_ERROR_STOP, "stop")                                                                    \
-    X(TT_ON_ERROR_CONTINUE, "continue")
-typedef enum tt_on_error { TT_ON_ERRORS(TT_ENUMERATOR) } tt_on_error;
-
-#define TT_OVERLAPS(X)                                                                             \
-    X(TT_OVERLAP_AUTO, "auto")                                                                     \
-    X(TT_OVERLAP_ON, "on")                                                                         \
-    X(TT_OVERLAP_OFF, "off")
-typedef enum tt_overlap { TT_OVERLAPS(TT_ENUMERATOR) } tt_overlap;
-
-#define TT_CAPTURES(X)                                                                             \
-    X(TT_CAPTURE_AUTO, "auto")                                                                     \
-    X(TT_CAPTURE_OFF, "off")
-typedef enum tt_capture { TT_CAPTURES(TT_ENUMERATOR) } tt_capture;
-
-/* The float dtypes in the order of tt_dtype. */
-#define TT_FLOATS "float32|bfloat16"
-_Static_assert(TT_F32 == 0 && TT_BF16 == 1 && TT_F16 == 2, "the order of TT_FLOATS and float16");
-_Static_assert(sizeof(tt_dtype) == sizeof(int) && sizeof(tt_overlap) == sizeof(int),
-               "an option of a few words is stored as an int");
 
 typedef struct tt_training_config {
     int64_t local_batch_size, global_batch_size, seq_len, seed;
@@ -128,7 +51,10 @@ typedef struct tt_checkpoint_config {
     tt_export_dtype export_dtype;
     tt_interval interval_type;
     tt_on_error on_error;
-    int64_t interval, keep_latest_k, keep_every, load_step, hf_interval, hf_keep;
+    int64_t interval; /* -1: only the last step is saved; INT64_MIN (null): none is */
+    int64_t keep_latest_k, keep_every, snapshot_interval, load_step, hf_interval, hf_keep;
+    int64_t save_timeout_seconds;
+    int64_t peer_copy_interval;
     double keep_gb; /* GB of 10^9 bytes */
 } tt_checkpoint_config;
 
@@ -136,13 +62,9 @@ typedef struct tt_validation_config {
     bool enable, at_start;
     int64_t freq, steps;
     int64_t local_batch_size, seq_len; /* INT64_MIN = null */
+    int64_t early_stopping_patience;
+    double early_stopping_threshold;
 } tt_validation_config;
-
-typedef struct tt_metrics_config {
-    int64_t log_freq, lag;
-    bool enable_tensorboard, enable_progress_bar;
-    tt_on_error on_error;
-} tt_metrics_config;
 
 typedef struct tt_dataloader_config { /* the options that every dataloader has */
     bool infinite;
@@ -162,19 +84,6 @@ typedef struct tt_lr_scheduler_config { /* likewise every scheduler */
     int64_t rewarm_steps;
 } tt_lr_scheduler_config;
 
-typedef struct tt_profiling_config {
-    bool enable;
-    int64_t freq, active, skip_first, repeat;
-    const char *save_traces_folder, *ranks;
-} tt_profiling_config;
-
-typedef struct tt_comm_config {
-    const char *backend; /* auto | local | shm | a comm plugin */
-    const char *host;    /* likewise; beside a backend of devices */
-    int64_t train_timeout_seconds, init_timeout_seconds;
-    tt_overlap overlap;
-} tt_comm_config;
-
 typedef struct tt_backend_section {
     const char *name;   /* auto | reference | cpu | … any backend plugin */
     int64_t threads;    /* 0 = cores ÷ ranks of this machine */
@@ -190,6 +99,8 @@ typedef struct tt_debug_config {
     bool disable_fusion;
     tt_capture capture; /* sections of the program as graphs of the device */
     bool sync;          /* wait for the device after each op */
+    int64_t health_check_freq;
+    tt_health health_check_policy;
 } tt_debug_config;
 
 typedef struct tt_activation_checkpoint_config {
@@ -205,8 +116,10 @@ typedef struct tt_activation_checkpoint_config {
 } tt_activation_checkpoint_config;
 
 typedef struct tt_core_config {
-    const char *spec, *dump_folder;
+    const char *spec, *dump_folder, *description;
+    tt_strings plugin_dirs;
     const char *hf, *flavor, *hf_assets_path; /* model.* */
+    bool vocab_from_tokenizer;
     tt_training_config training;
     tt_parallelism_config parallelism;
     tt_activation_checkpoint_config activation_checkpoint;
@@ -226,12 +139,19 @@ typedef struct tt_core_config {
 tt_status tt_core_config_parse(tt_job *job, tt_core_config *out, tt_error *err);
 /* The section `backend`. ignore: keys of the backend plugin's own table, NULL-terminated, or NULL.
  */
+/* The key plugin_dirs, which is needed before the other keys are parsed. */
+tt_status tt_job_plugin_dirs(tt_job *job, tt_strings *out, tt_error *err);
 tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_backend_section *out,
                                    tt_error *err);
 /* The keys that every converter has, at key ("converters[0]"). own: the names of the plugin's own
  * options, NULL-terminated; a key among them is the plugin's. */
+/* The key that says that nothing is saved, and its value; NULL: something is. */
+const char *tt_checkpoint_off(const tt_checkpoint_config *c);
 tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
                                     tt_converter_config *out, tt_error *err);
+/* The options of the sink "console" at key ("metrics.sinks[1]"). */
+tt_status tt_console_config_parse(tt_job *job, const char *key, tt_console_config *out,
+                                  tt_error *err);
 /* The options of a section with a dataloader that every dataloader has. */
 tt_status tt_dataloader_config_parse(tt_job *job, const char *section, const char *const *own,
                                      tt_dataloader_config *out, tt_error *err);
@@ -242,5 +162,7 @@ tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_opti
                                     tt_error *err);
 /* Tables of the core's sections, for schema, explain and reference. */
 const tt_section_doc *tt_core_config_docs(size_t *n);
+/* The options of the sink "console", which no plugin has. */
+const tt_section_doc *tt_console_doc(void);
 
 #endif

@@ -338,7 +338,7 @@ static tt_status feed_sink(const tt_part *p, const char *folder, tt_str *note, t
     void *self = NULL;
     tt_status s = TT_OK;
     for (int64_t run = 0; run < 2 && s == TT_OK; run++) { /* the second resumes after step 1 */
-        const tt_metrics_env env = {sizeof env, folder, run, 0};
+        const tt_metrics_env env = {sizeof env, folder, run, 0, 0, 1};
         TT_TRY(TT_PLUGIN_CALL(vt->open(p->config, &env, &self, err), err, "open()", NULL));
         for (int64_t step = 1; step <= 2 && s == TT_OK; step++) {
             const tt_metrics_record r = record_of(run + step, numbers, TT_COUNT(numbers));

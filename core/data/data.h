@@ -11,6 +11,8 @@
 typedef struct tt_order {
     int64_t n_samples;
     uint64_t seed;
+    bool own_seed; /* the job gives it for this loader; else it follows from training.seed */
+    int64_t place; /* of a mixture's source in its list: each has another seed */
     bool shuffle;
     bool endless; /* the loader itself draws samples (a mixture): index g is g for every epoch */
 } tt_order;
@@ -40,6 +42,8 @@ typedef struct tt_inputs {
 /* The weights of tokens by the number n of counted labels of their document: 1/n and 1/sqrt(n). */
 #define TT_INPUT_MEAN_WEIGHTS "document_weights"
 #define TT_INPUT_ROOT_WEIGHTS "document_root_weights"
+/* Adds the input `name`, f32 per token, which tt_stream_opts.reference fills. */
+tt_status tt_inputs_add_reference(tt_inputs *t, const char *name, tt_error *err);
 /* Adds one of these, if `name` is its name; fails if name is no input of f32. */
 tt_status tt_inputs_add_weights(tt_inputs *t, const char *name, tt_error *err);
 /* Reads and checks a loader's table of inputs. config: the one that its open() gets. */
@@ -79,8 +83,11 @@ typedef struct tt_stream_opts {
     int64_t vocab_size;   /* an id outside is an error that names the sample */
     int depth;            /* 0 = no thread: tt_stream_next reads */
     const tt_inputs *inputs; /* the loader's other inputs; NULL = none */
-    const char *weights;     /* the input whose sum the loss is divided by; NULL = labels count 1 */
-    bool one_segment;        /* the loader promises it: a sample that is not is an error */
+    /* Values of the input number reference_input, [n_samples][seq_len] by a sample's index; NULL: zeros. */
+    const float *reference;
+    int reference_input;
+    const char *weights; /* the input whose sum the loss is divided by; NULL = labels count 1 */
+    bool one_segment;    /* the loader promises it: a sample that is not is an error */
 } tt_stream_opts;
 tt_status tt_stream_new(const tt_stream_opts *o, tt_stream **out, tt_error *err);
 /* *micro: the next step's micro-batches, [opts.micro_batches], valid until the next call; *epoch:

@@ -71,6 +71,20 @@ tt_status tt_inputs_add_weights(tt_inputs *t, const char *name, tt_error *err)
     return TT_OK;
 }
 
+tt_status tt_inputs_add_reference(tt_inputs *t, const char *name, tt_error *err)
+{
+    if (tt_inputs_find(t, name) >= 0)
+        return TT_FAIL(err, TT_EINVAL,
+                       "the dataloader has an input \"%s\" of its own, and the loss lets the core "
+                       "compute one of this name",
+                       name);
+    if (t->n == TT_MAX_INPUTS)
+        return TT_FAIL(err, TT_EINVAL, "the dataloader has %d inputs already: no room for \"%s\"",
+                       t->n, name);
+    t->items[t->n++] = (tt_input_info){name, TT_F32, 0};
+    return TT_OK;
+}
+
 bool tt_inputs_equal(const tt_inputs *a, const tt_inputs *b)
 {
     if (a->n != b->n)

@@ -128,6 +128,8 @@ static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j
     TT_TRY(TT_PLUGIN_CALL(s->o.loader->read(s->o.loader_self, index, &x, err), err, "dataloader",
                           s->o.loader_name));
     TT_TRY(check_sample(&s->o, &x, err));
+    if (s->o.reference)
+        memcpy(own[s->o.reference_input], s->o.reference + index * T, (size_t)T * sizeof(float));
     TT_TRY(add_weights(&s->o, &x, b, err));
     int32_t top = 0;
     for (int64_t t = 0; t < T; t++) {

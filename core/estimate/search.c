@@ -7,8 +7,11 @@
 #define KEY(name) "parallelism." name "_degree"
 #define TIME_SLACK 1.1 /* an estimated time may be too long by this factor */
 #define MEMORY_SLACK 1.25
-#define FEW_LAYERS 3     /* per stage; a mesh with fewer is planned in full at once */
-#define MOST_MESHES 4096 /* of a world; only worlds of 2^20 ranks or so have more */
+#define FEW_LAYERS 3 /* per stage; a mesh with fewer is planned in full at once */
+#define MOST_MESHES                                                                                \
+    16384 /* of a world; only worlds of 2^20 ranks or so have more, of 2^10 with experts */
+#define DEGREES 6
+#define EP 5 /* the last of them: it takes ranks of dp_shard, cp and tp */
 
 typedef struct candidate {
     tt_found found; /* planned in full, or estimated */
@@ -22,8 +25,9 @@ typedef struct searcher {
     const tt_search_opts *o;
     tt_arena *a;
     TT_VEC(candidate) all;
-    bool fixed[5];
-    int32_t value[5];
+    bool fixed[DEGREES];
+    int32_t value[DEGREES];
+    int64_t experts;    /* of the model's layers; 0: it has none */
     const char *global; /* samples per step */
     bool stages_follow_layers;
     tt_error why; /* of the first mesh that was refused */
@@ -31,13 +35,13 @@ typedef struct searcher {
     const char *blocks_option; /* the model's option for its number of layers; NULL: none */
 } searcher;
 
-static const char *const keys[5] = {KEY("pipeline_parallel"), KEY("data_parallel_replicate"),
-                                    KEY("data_parallel_shard"), KEY("context_parallel"),
-                                    KEY("tensor_parallel")};
+static const char *const keys[DEGREES] = {
+    KEY("pipeline_parallel"), KEY("data_parallel_replicate"), KEY("data_parallel_shard"),
+    KEY("context_parallel"),  KEY("tensor_parallel"),         KEY("expert_parallel")};
 
 static int32_t *degree(tt_mesh_degrees *d, int k)
 {
-    int32_t *const all[5] = {&d->pp, &d->dp_replicate, &d->dp_shard, &d->cp, &d->tp};
+    int32_t *const all[DEGREES] = {&d->pp, &d->dp_replicate, &d->dp_shard, &d->cp, &d->tp, &d->ep};
     return all[k];
 }
 
@@ -50,10 +54,10 @@ static tt_status make_setup(const searcher *s, tt_mesh_degrees d, int64_t layers
     const tt_search_opts *o = s->o;
     size_t n = o->n_overrides;
     tt_job *job;
-    tt_override *all = tt_arena_array(a, n + 7, sizeof *all);
+    tt_override *all = tt_arena_array(a, n + DEGREES + 2, sizeof *all);
     for (size_t i = 0; i < n; i++)
         all[i] = o->overrides[i];
-    for (int k = 0; k < 5; k++)
+    for (int k = 0; k < DEGREES; k++)
         all[n++] = (tt_override){keys[k], tt_arena_printf(a, "%d", (int)*degree(&d, k))};
     all[n++] = (tt_override){"training.global_batch_size", s->global};
     if (layers)
@@ -80,6 +84,7 @@ static tt_status evaluate(const searcher *s, tt_mesh_degrees d, int64_t layers, 
     if (st == TT_OK && memory)
         st = tt_setup_plan_bytes(setup, a, &f.bytes, err);
     if (st == TT_OK) {
+        setup->graph->expert_skew = TT_MIN(s->o->expert_skew, (double)d.ep);
         tt_step_time_of(setup, s->o->machine, &f.time);
         *out = f;
     }
@@ -162,6 +167,25 @@ static tt_status search_look(searcher *s, candidate *c, bool memory, tt_error *e
 
 /* ---- all meshes ---- */
 
+static void add_mesh(searcher *s, tt_mesh_degrees d)
+{
+    candidate c = {.found.degrees = d, .at = (int)s->all.n};
+    if (s->all.n < MOST_MESHES)
+        tt_vec_push(s->a, &s->all, c);
+}
+
+/* Of a model with experts, a mesh for each degree of ep that divides them and the ranks which ep takes. */
+static void add_with_experts(searcher *s, tt_mesh_degrees d)
+{
+    const int32_t ranks = d.dp_shard * d.cp * d.tp;
+    for (d.ep = 1; d.ep <= ranks && s->experts; d.ep++)
+        if (ranks % d.ep == 0 && s->experts % d.ep == 0)
+            add_mesh(s, d);
+    d.ep = 1;
+    if (!s->experts)
+        add_mesh(s, d);
+}
+
 static void enumerate(searcher *s, tt_mesh_degrees d, int k, int32_t left)
 {
     for (int32_t n = 1; n <= left; n++) {
@@ -169,12 +193,12 @@ static void enumerate(searcher *s, tt_mesh_degrees d, int k, int32_t left)
             s->all.n >= MOST_MESHES)
             continue;
         *degree(&d, k) = n;
-        if (k < 4) {
+        if (k < 4)
             enumerate(s, d, k + 1, left / n);
-        } else {
-            candidate c = {.found.degrees = d, .at = (int)s->all.n};
-            tt_vec_push(s->a, &s->all, c);
-        }
+        else if (s->fixed[EP])
+            add_mesh(s, d);
+        else
+            add_with_experts(s, d);
     }
 }
 
@@ -189,10 +213,11 @@ static tt_status read_job(searcher *s, tt_error *err)
     TT_TRY(tt_job_load(s->a, s->o->job, s->o->overrides, s->o->n_overrides, &job, err));
     TT_TRY(tt_core_config_parse(job, core, err));
     const tt_parallelism_config *p = &core->parallelism;
-    const int64_t given[5] = {p->pipeline_parallel_degree, p->data_parallel_replicate_degree,
-                              p->data_parallel_shard_degree, p->context_parallel_degree,
-                              p->tensor_parallel_degree};
-    for (int k = 0; k < 5; k++) {
+    const int64_t given[DEGREES] = {
+        p->pipeline_parallel_degree,   p->data_parallel_replicate_degree,
+        p->data_parallel_shard_degree, p->context_parallel_degree,
+        p->tensor_parallel_degree,     p->expert_parallel_degree};
+    for (int k = 0; k < DEGREES; k++) {
         s->fixed[k] = tt_job_has(job, keys[k]) && given[k] > 0;
         s->value[k] = (int32_t)given[k];
     }
@@ -205,6 +230,28 @@ static tt_status read_job(searcher *s, tt_error *err)
                        s->o->world);
     s->global = tt_arena_printf(s->a, "%lld", (long long)global);
     return TT_OK;
+}
+
+/* The meshes of the world: first without ep, because a setup on one of them tells whether the model has experts. */
+static void all_meshes(searcher *s)
+{
+    const tt_mesh_degrees first = {.ep = s->fixed[EP] ? s->value[EP] : 1};
+    enumerate(s, first, 0, s->o->world);
+    for (size_t i = 0; i < s->all.n && !s->fixed[EP]; i++) {
+        tt_arena *a = tt_arena_new();
+        tt_setup *setup = tt_arena_alloc(a, sizeof *setup);
+        tt_error why = {0};
+        const bool known =
+            make_setup(s, s->all.items[i].found.degrees, 0, false, a, setup, &why) == TT_OK;
+        s->experts = known ? setup->shape.experts : 0;
+        tt_arena_free(a);
+        if (known)
+            break;
+    }
+    if (!s->experts)
+        return;
+    s->all.n = 0;
+    enumerate(s, first, 0, s->o->world);
 }
 
 static int faster_first(const void *x, const void *y)
@@ -250,6 +297,7 @@ static tt_status plan_the_best(searcher *s, candidate **sorted, size_t n, tt_err
 static void search_collect(const searcher *s, candidate **sorted, size_t n, tt_search *out)
 {
     out->meshes = (int)n;
+    out->experts = s->experts > 0 || s->fixed[EP];
     out->global_batch = atoll(s->global);
     out->best = tt_arena_array(s->a, n + 1, sizeof *out->best);
     out->smallest.bytes = (double)INFINITY;
@@ -272,7 +320,7 @@ tt_status tt_search_meshes(const tt_search_opts *o, tt_arena *a, tt_search *out,
     searcher s = {.o = o, .a = a};
     *out = (tt_search){0};
     TT_TRY(read_job(&s, err));
-    enumerate(&s, (tt_mesh_degrees){.ep = 1}, 0, o->world);
+    all_meshes(&s);
     const size_t n = s.all.n;
     if (!n)
         return TT_FAIL(err, TT_EINVAL,
@@ -303,12 +351,12 @@ tt_status tt_search_meshes(const tt_search_opts *o, tt_arena *a, tt_search *out,
 
 /* ---- the table ---- */
 
-static void print_degrees(const tt_found *f, bool json, tt_str *out)
+static void print_degrees(const tt_found *f, bool experts, bool json, tt_str *out)
 {
-    static const char *const names[5] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-    static const int width[5] = {4, 5, 6, 4, 4};
+    static const char *const names[DEGREES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp", "ep"};
+    static const int width[DEGREES] = {4, 5, 6, 4, 4, 4};
     tt_found copy = *f;
-    for (int k = 0; k < 5; k++)
+    for (int k = 0; k < (experts ? DEGREES : EP); k++)
         if (json)
             tt_str_printf(out, "%s\"%s\":%d", k ? "," : "", names[k],
                           (int)*degree(&copy.degrees, k));
@@ -326,7 +374,7 @@ static void print_json(const tt_search_opts *o, const tt_search *s, tt_str *out)
     for (int i = 0; i < s->n; i++) {
         const tt_found *f = &s->best[i];
         tt_str_add(out, i ? ",{" : "{");
-        print_degrees(f, true, out);
+        print_degrees(f, s->experts, true, out);
         tt_str_printf(out,
                       ",\"step_time_s\":%.6g,\"communication_s\":%.6g,\"exposed_s\":%.6g,"
                       "\"bubble\":%.4f,\"mfu\":%.4f,"
@@ -365,16 +413,21 @@ void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_
         const tt_mesh_degrees *d = &s->smallest.degrees;
         tt_str_printf(out,
                       "fits        NO mesh: the smallest needs about %.4g GiB per rank (pp %d × "
-                      "dp_replicate %d × dp_shard %d × cp %d × tp %d)\n",
+                      "dp_replicate %d × dp_shard %d × cp %d × tp %d",
                       gib * s->smallest.bytes, (int)d->pp, (int)d->dp_replicate, (int)d->dp_shard,
                       (int)d->cp, (int)d->tp);
+        if (s->experts)
+            tt_str_printf(out, ", ep %d", (int)d->ep);
+        tt_str_add(out, ")\n");
         return;
     }
-    tt_str_add(out, "  pp repl shard  cp  tp   s/step tok/s/rank  MFU% bubble%  comm s exposed    "
-                    "GiB\n");
+    tt_str_printf(out,
+                  "  pp repl shard  cp  tp%s   s/step tok/s/rank  MFU%% bubble%%  comm s exposed"
+                  "    GiB\n",
+                  s->experts ? "  ep" : "");
     for (int i = 0; i < s->n; i++) {
         const tt_found *f = &s->best[i];
-        print_degrees(f, false, out);
+        print_degrees(f, s->experts, false, out);
         add_column(out, 8, f->time.step);
         tt_str_printf(out, "%11.5g%6.1f%8.1f", f->time.tokens_per_second / o->world,
                       100 * f->time.mfu, 100 * f->time.bubble);
@@ -387,7 +440,7 @@ void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_
                "            repl, shard: degrees of dp_replicate and dp_shard; GiB: per rank;\n"
                "            comm s: communication, of which exposed is not hidden\n");
     tt_str_add(out, "best       "); /* one line, to be pasted or cut out by a script */
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < (s->experts ? DEGREES : EP); k++) {
         tt_found first = s->best[0];
         tt_str_printf(out, " --%s %d", keys[k], (int)*degree(&first.degrees, k));
     }

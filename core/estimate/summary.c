@@ -80,6 +80,8 @@ static void count_program(tt_plan_counts *c, const tt_program *p)
     for (int s = 0; s < p->n_sections; s++)
         for (int k = p->sections[s].begin; k < p->sections[s].end; k++) {
             const tt_instr *i = &p->instrs[k];
+            if (!(i->predicate & (tt_predicate)~TT_PRED_MEASURED))
+                continue;
             const bool each = s < p->epilogue && tt_predicate_holds(i->predicate, true, false);
             count_instr(c, p, i, each ? (double)p->n_micro : 1);
         }
@@ -115,7 +117,7 @@ static int64_t total(const tt_plan *p)
 static int64_t copy_of(const tt_setup *s, const tt_plan *p)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
-    if (!p->update.n || !c->enable || c->async_mode == TT_ASYNC_DISABLED)
+    if (!p->update.n || tt_checkpoint_off(c) || c->async_mode == TT_ASYNC_DISABLED)
         return 0;
     return p->state_bytes_by_kind[TT_STATE_PARAM] + p->state_bytes_by_kind[TT_STATE_OPTIMIZER] +
            p->bytes[TT_SPACE_PINNED];

@@ -100,13 +100,42 @@ typedef struct events {
     const tt_bound **of;                 /* by event */
 } events;
 
+/* The number of the axes that i communicates over. */
+static uint8_t axes_of(tt_exec *x, const tt_instr *i)
+{
+    const tt_mesh *m = x->p->mesh;
+    const tt_axis *pp = tt_mesh_axis(m, "pp");
+    const tt_atom_list none = {0}, *atoms = i->step ? &i->step->atoms : pp ? &pp->atoms : &none;
+    const uint16_t mask = tt_atom_list_mask(atoms);
+    char text[128];
+    int k = 0;
+    while (k < x->comm.n && x->comm.axes[k].atoms != mask)
+        k++;
+    if (k < x->comm.n || k == TT_MAX_COMM_AXES)
+        return (uint8_t)TT_MIN(k, TT_MAX_COMM_AXES - 1);
+    tt_mesh_print_axes(m, atoms, text, sizeof text);
+    for (char *p = text; *p; p++)
+        *p = *p == ' ' ? '.' : *p;
+    const char *name = k == TT_MAX_COMM_AXES - 1 ? "others" : text;
+    x->comm.axes[k] =
+        (tt_exec_axes){.atoms = mask, .name = tt_arena_printf(x->arena, "time/comm/%s", name)};
+    x->comm.n++;
+    return (uint8_t)k;
+}
+
+const tt_exec_axes *tt_exec_comm_axes(const tt_exec *x, int *n)
+{
+    *n = tt_device_is_host(&x->o.device) ? x->comm.n : 0;
+    return x->comm.axes;
+}
+
 static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *e, tt_error *err)
 {
     *b = (tt_bound){.instr = i,
                     .kind = i->kind,
                     .predicate = i->predicate,
                     .adds = i->adds,
-                    .communicates = tt_instr_communicates(i),
+                    .communicates = tt_instr_communicates(i) ? (uint8_t)(1 + axes_of(x, i)) : 0,
                     .n_in = i->n_in,
                     .n_out = i->n_out};
     b->in = bind_operands(x, i->in, i->n_in);

@@ -127,6 +127,28 @@ double tt_exec_metric(const tt_exec *x, const char *name)
     return x->p->states[s].tensor.dtype == TT_F64 ? *(const double *)p : (double)*(const float *)p;
 }
 
+const double *tt_exec_metric_list(const tt_exec *x, const char *name)
+{
+    const int s = host_state(x, name);
+    TT_ASSERT(s < 0 || x->p->states[s].tensor.dtype == TT_F64);
+    return host_data(x, s);
+}
+
+void tt_exec_measure(tt_exec *x, bool measured)
+{
+    x->measured = measured;
+}
+
+const float *tt_exec_metric_data(const tt_exec *x, const char *name, tt_tensor *box)
+{
+    const int s = host_state(x, name);
+    const bool here = s >= 0 && x->p->states[s].owner && x->p->states[s].offset < x->p->read_end;
+    const void *p = here ? host_data(x, s) : NULL;
+    if (p)
+        *box = x->p->states[s].tensor;
+    return p;
+}
+
 bool tt_exec_param(const tt_exec *x, int param, tt_tensor *out)
 {
     const tt_program_param *p = &x->p->params[param];

@@ -56,12 +56,36 @@ void tt_exec_succeed(tt_exec *x);
 /* For a program that decodes: how many tokens the next calls have, and how many picked ones. */
 void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked);
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value); /* for the next section */
+/* The elements of a metric with dims, f64, likewise; NULL: other ranks have it. */
+const double *tt_exec_metric_list(const tt_exec *x, const char *name);
 double tt_exec_metric(const tt_exec *x, const char *name); /* as the last epilogue that the host
                                                               waited for left it */
+
+/* The elements of an f32 metric that this rank has, and their box; NULL: none, or another rank has the same.
+ * As tt_exec_metric. */
+const float *tt_exec_metric_data(const tt_exec *x, const char *name, tt_tensor *box);
+
+/* How long a step has waited for communication over these axes of the mesh; on a device this is not known. The
+ * last of TT_MAX_COMM_AXES is for all axes that do not have one of their own. */
+#define TT_MAX_COMM_AXES 12
+typedef struct tt_exec_axes {
+    uint16_t atoms;
+    const char *name; /* "time/comm/dp_shard", "time/comm/dp_shard.cp", "time/comm/pp" */
+    int64_t ns;
+} tt_exec_axes;
+typedef struct tt_exec_comm {
+    tt_exec_axes axes[TT_MAX_COMM_AXES];
+    int n;
+} tt_exec_comm;
+const tt_exec_axes *tt_exec_comm_axes(const tt_exec *x, int *n);
 
 /* The optimizer, and what draws random numbers, count steps from the one after `before`, which is 0 unless
  * training goes on without the optimizer's states. */
 void tt_exec_count_from(tt_exec *x, int64_t before);
+/* Whether the steps that run from now on are measured (tt_when.measured). */
+void tt_exec_measure(tt_exec *x, bool measured);
+/* Has the host see the metrics as the step has left them, the update included. */
+tt_status tt_exec_read_metrics(tt_exec *x, tt_error *err);
 /* Every action of this rank's schedule; kernels get the number of the step. [collective] */
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user,
                                 tt_error *err);

@@ -32,7 +32,7 @@ typedef struct tt_pending {
 typedef struct tt_bound {
     uint8_t kind; /* the instruction's. A WAIT or RECORD of another queue than 0 does nothing */
     tt_predicate predicate, adds;
-    bool communicates;
+    uint8_t communicates; /* 0: it does not; 1 + the number of its axes in x->comm */
     int n_in, n_out;
     tt_bound_operand *in, *out;
     const tt_kernel *kernel;
@@ -118,15 +118,14 @@ struct tt_exec {
     const uint64_t *seed_at; /* in the backend's memory; NULL: the program does not use it */
     int64_t before;          /* steps before the first that the optimizer counts */
     const double *step_at;
-    /* The first read_end bytes of the state space, as the host sees them: on the host the very bytes. On a
-     * device they go through pinned memory: scalars in turns through two slots, so that those of a step
-     * are written while those of the step before are still read, and behind the slots the metrics. */
+    /* The first read_end bytes of the state space, as the host sees them: on the host the very bytes. On a device by
+     * pinned memory: scalars in turns through two slots, as those of the step before are still read, then the metrics. */
     uint8_t *scalars, *pinned;
-    bool scalars_changed;
-    int slot;                   /* the next scalars' */
-    tt_device_event *pushed[2]; /* by slot: its copy has ended */
-    tt_device_event *pulled;    /* the metrics are in pinned memory */
-    bool pulling;               /* the host did not wait for that yet */
+    bool measured, scalars_changed; /* measured: the step that runs */
+    int slot;                       /* the next scalars' */
+    tt_device_event *pushed[2];     /* by slot: its copy has ended */
+    tt_device_event *pulled;        /* the metrics are in pinned memory */
+    bool pulling;                   /* the host did not wait for that yet */
     int64_t pulled_step;
     tt_device_event **events; /* device: by the program's number */
     int64_t *recorded;        /* the epoch of each event's last record; -1: none */
@@ -141,6 +140,7 @@ struct tt_exec {
     int64_t *bad_at;          /* device, debug: what "find_bad" finds */
     size_t sums_bytes;
     int64_t rows[TT_N_EXTENTS];
+    tt_exec_comm comm;
     int64_t comm_ns, message_ns; /* message_ns: of that, between pipeline neighbours */
     tt_times times;
     tt_trace *trace, *recording; /* NULL: not recording now; its buffers, once made */

@@ -140,6 +140,15 @@ tt_status tt_exec_pull_metrics(tt_exec *x, tt_error *err)
     return TT_OK;
 }
 
+tt_status tt_exec_read_metrics(tt_exec *x, tt_error *err)
+{
+    const size_t from = (size_t)x->p->written_end, bytes = (size_t)x->p->read_end - from;
+    TT_ASSERT(!x->pulling);
+    return x->pinned
+               ? tt_exec_read(x, x->scalars + from, x->space[TT_SPACE_STATE] + from, bytes, err)
+               : TT_OK;
+}
+
 tt_status tt_exec_wait_metrics(tt_exec *x, tt_error *err)
 {
     const size_t from = (size_t)x->p->written_end, bytes = (size_t)x->p->read_end - from;

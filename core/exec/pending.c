@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/call_log.h"
 #include "exec/exec_impl.h"
 
 /* Collectives on queues of their own, on the host: the thread of the group's queue begins them at their
@@ -32,6 +33,7 @@ static tt_status make_call(const tt_pending *c, tt_comm *comm, tt_error *err)
                                    .out = &c->out,
                                    .scratch = c->bound->scratch,
                                    .alignment = x->p->alignment};
+    tt_called_name(c->bound->instr->scope, c->bound->instr->op);
     return tt_exchange_run(c->bound->exchange, &call, err);
 }
 
@@ -82,6 +84,7 @@ tt_status tt_exec_end(tt_pending *c, const tt_instr *wait, tt_error *err)
     const int64_t t1 = tt_now_ns();
     c->begun = false;
     x->comm_ns += host ? t1 - t0 : 0;
+    x->comm.axes[b->communicates - 1].ns += host ? t1 - t0 : 0;
     if (s != TT_OK)
         return tt_exec_name_step(x, b->instr, err);
     if (!host)

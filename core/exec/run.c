@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/call_log.h"
 #include "exec/exec_impl.h"
 #include <math.h>
 
 /* The interpreter: runs the instructions of a section one after the other. */
+
+enum { MEASURED = 4 }; /* of a situation: the step is measured */
 
 typedef struct run { /* of a section */
     tt_exec *x;
@@ -140,8 +143,10 @@ static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
 {
     tt_exec *x = r->x;
     const int64_t t1 = tt_now_ns();
-    if (b->communicates)
+    if (b->communicates) {
         x->comm_ns += t1 - t0;
+        x->comm.axes[b->communicates - 1].ns += t1 - t0;
+    }
     if (b->kind == TT_INSTR_SEND || b->kind == TT_INSTR_RECV)
         x->message_ns += t1 - t0;
     if (x->trace)
@@ -167,6 +172,8 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
         TT_TRY(tt_exec_mark_begin(x, b, err));
     if (x->trace)
         tt_trace_next(x->trace);
+    if (b->communicates)
+        tt_called_name(b->instr->scope, b->instr->op);
     if (run_kind(r, b, in, out, adds, err) != TT_OK || (x->o.sync && tt_exec_sync(x, err) != TT_OK))
         return tt_exec_name_step(x, b->instr, err);
     if (x->o.detect_nan && b->n_out)
@@ -242,7 +249,7 @@ static tt_status run_section(const run *r, int section, int call, tt_error *err)
     const tt_section *s = &x->p->sections[section];
     if (!section_runs(x, s))
         return TT_OK;
-    if (!g->on || x->trace)
+    if (!g->on || x->trace || x->measured)
         return run_instrs(r, s->begin, s->end, err);
     const int first = g->first_part[section], n = g->first_part[section + 1] - first;
     for (int k = 0; k < n; k++)
@@ -260,9 +267,11 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
     TT_TRY(tt_exec_times_begin(x, err));
     TT_TRY(tt_exec_send_inputs(x, fill, user, err));
     x->comm_ns = 0;
+    for (int i = 0; i < x->comm.n; i++)
+        x->comm.axes[i].ns = 0;
     for (int i = 0; i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];
-        const run r = {x, c->micro, !c->first, 0, -1, fill, user};
+        const run r = {x, c->micro, !c->first + (x->measured ? MEASURED : 0), 0, -1, fill, user};
         if (x->trace && (i == 0 || c[-1].item != c->item))
             TT_TRY(tt_trace_item_begins(x, err));
         TT_TRY(run_section(&r, c->section, i, err));
@@ -276,7 +285,7 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
 
 static tt_status run_once(tt_exec *x, int section, int call, tt_error *err)
 {
-    const run r = {x, 0, 0, 0, -1, NULL, NULL};
+    const run r = {x, 0, x->measured ? MEASURED : 0, 0, -1, NULL, NULL};
     TT_TRY(tt_exec_push_scalars(x, err));
     return run_section(&r, section, call, err);
 }

@@ -58,7 +58,9 @@ tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_d
     return read_buffer(b, full, dims, n_dims, opts);
 }
 
-static void update(tt_builder *b, tt_value *buffer, tt_value *stat, bool max, tt_buffer_fn fn,
+typedef enum statistic { MEAN, MAXIMUM, SUM } statistic;
+
+static void update(tt_builder *b, tt_value *buffer, tt_value *stat, statistic of, tt_buffer_fn fn,
                    void *user)
 {
     const tt_node *n = buffer->node;
@@ -81,14 +83,26 @@ static void update(tt_builder *b, tt_value *buffer, tt_value *stat, bool max, tt
             tt_builder_fail(b, TT_EINVAL, "buffer %s is updated twice", n->state->name);
             return;
         }
-    const tt_buffer_entry e = {n->state, tt_cast(b, stat, TT_F32), NULL, max, fn, user};
+    const tt_buffer_entry e = {.state = n->state,
+                               .stat = tt_cast(b, stat, of == SUM ? TT_F64 : TT_F32),
+                               .max = of == MAXIMUM,
+                               .whole_sum = of == SUM,
+                               .fn = fn,
+                               .user = user};
     tt_vec_push(b->arena, &b->g->buffer_updates, e);
 }
 
 void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer_fn fn, void *user)
 {
     if (!tt_local_refuses(b, "tt_buffer_update"))
-        update(b, buffer, stat, false, fn, user);
+        update(b, buffer, stat, MEAN, fn, user);
+}
+
+void tt_buffer_update_sum(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer_fn fn,
+                          void *user)
+{
+    if (!tt_local_refuses(b, "tt_buffer_update_sum"))
+        update(b, buffer, stat, SUM, fn, user);
 }
 
 /* ---- state of converters ---- */
@@ -133,7 +147,7 @@ void tt_converter_update(tt_builder *b, tt_value *state, tt_value *stat, tt_buff
                          void *user)
 {
     if (!outside_of_product(b, "tt_converter_update"))
-        update(b, state, stat, true, fn, user);
+        update(b, state, stat, MAXIMUM, fn, user);
 }
 
 tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims, int n_dims)

@@ -326,6 +326,26 @@ double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_value *bb,
     return of->adapter_scale;
 }
 
+void tt_param_magnitude(tt_builder *b, tt_value *w, tt_value *m)
+{
+    tt_param_info *of = info_of(w), *own = info_of(m);
+    const char *wrong = NULL;
+    if (b->failed)
+        return;
+    if (!of || !own || !of->adapter_a)
+        wrong = "the weight must have an adapter, and its magnitude be a parameter";
+    else if (own->whole.n_dims != 1 || own->whole.dims[0].size != of->whole.dims[0].size)
+        wrong = "it has one element for each row of the weight";
+    else if (of->magnitude && of->magnitude != own)
+        wrong = "the weight has another one already";
+    if (wrong) {
+        tt_builder_fail(b, TT_EINVAL, "magnitude of %s: %s", of ? of->name : "a value", wrong);
+        return;
+    }
+    of->magnitude = own;
+    own->adapter_of = of;
+}
+
 /* The dims of codes [out, blocks, 32] or [out, in]; those of absmax [out, blocks]. */
 static void codes_types(tt_codes format, const tt_type *w, tt_type *codes, tt_type *absmax)
 {

@@ -21,6 +21,13 @@ typedef enum tt_context {
     TT_CONTEXT_HEADS,  /* Ulysses: the op's heads are cut instead of its tokens */
 } tt_context;
 
+/* What decoding keeps of earlier tokens. */
+typedef enum tt_cache {
+    TT_CACHE_AUTO,   /* what has fewer bytes per token */
+    TT_CACHE_LATENT, /* what keys and values are products of (tt_latent_attention) */
+    TT_CACHE_HEADS,  /* keys and values of heads */
+} tt_cache;
+
 typedef struct tt_builder_opts {
     const tt_op_table *ops;
     tt_builder_use use;
@@ -32,6 +39,7 @@ typedef struct tt_builder_opts {
     int64_t alignment;       /* of the program's memory; 0: TT_ALIGNMENT */
     int64_t line;            /* as in tt_graph */
     bool force_load_balance; /* debug.moe_force_load_balance */
+    bool log_experts;        /* metrics.log_experts */
     int64_t length;          /* tokens of the longest sequence; 0: of each sequence of `tokens` */
     /* Does the backend have a kernel for this op? An op without one is decomposed. NULL: it has all. */
     bool (*has_kernel)(void *user, const char *op);
@@ -43,6 +51,8 @@ typedef struct tt_builder_opts {
     tt_value *(*convert_linear)(void *user, tt_builder *b, int first, const char *param,
                                 tt_value *x, tt_value *w);
     void *convert_user;
+    bool
+        latents; /* the graph decodes: keep what keys and values are made of, where that is described */
 } tt_builder_opts;
 
 #endif

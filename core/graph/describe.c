@@ -67,7 +67,8 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
                                       "tps_counted",
                                       "mem_gib_most",
                                       "eta_s",
-                                      "lr_groups"};
+                                      "lr_groups",
+                                      "experts"};
     for (size_t i = 0; i < TT_COUNT(own); i++)
         if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i]))) {
             tt_builder_fail(
@@ -76,8 +77,11 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
                 own[i]);
             return;
         }
-    if (v->type.n_dims != 0) {
-        tt_builder_fail(b, TT_EINVAL, "metric \"%s\" must be a scalar", name);
+    const bool of_tokens = v->type.n_dims == 1 && (v->type.dims[0].size == b->g->tokens ||
+                                                   v->type.dims[0].size == b->g->sequences);
+    if (v->type.n_dims != 0 && !of_tokens) {
+        tt_builder_fail(b, TT_EINVAL, "metric \"%s\" must be a scalar, [tokens] or [samples]",
+                        name);
         return;
     }
     if (!*name || strlen(name) > 64 || strspn(name, letters) != strlen(name)) {
@@ -85,7 +89,8 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
                         "metric \"%.80s\": a name is 1 to 64 of a-z, 0-9, _, -, . and /", name);
         return;
     }
-    add_metric(b, name, tt_cast(b, v, TT_F32), false);
+    v = tt_cast(b, v, TT_F32);
+    add_metric(b, name, of_tokens ? tt_sum_all(b, v) : v, of_tokens);
 }
 
 tt_value *tt_get_output(tt_builder *b, const char *name)

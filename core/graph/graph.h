@@ -3,6 +3,8 @@
 #define TT_GRAPH_H
 #include "base/base.h"
 #include "graph/builder_opts.h"
+#include "graph/experts.h"
+#include "graph/measured.h"
 #include "graph/op.h"
 #include "graph/state.h"
 #include "graph/when.h"
@@ -87,14 +89,15 @@ typedef struct tt_metric_entry {
     const char *name, *state;
     tt_value *value; /* f32 scalar */
     bool
-        of_tokens; /* a sum over tokens, which is logged divided as the loss is; else a mean over micro-batches */
+        of_tokens; /* a sum over tokens or samples, which is logged divided as the loss is; else a mean over micro-batches */
 } tt_metric_entry;
 
 typedef struct tt_buffer_entry {
     tt_state *state;
-    tt_value *stat; /* f32, of one micro-batch */
-    tt_state *sum;  /* the sum over micro-batches, or the maximum */
-    bool max;
+    tt_value *stat; /* of one micro-batch: f32, f64 of a sum */
+    tt_state *sum;  /* the sum over micro-batches, or the maximum; NULL: `load` has it */
+    int load;       /* 1 + the index in tt_graph.loads, whose counts are the statistic; 0: none */
+    bool max, whole_sum; /* whole_sum: fn gets the sum, not the mean */
     tt_buffer_fn fn;
     void *user;
 } tt_buffer_entry;
@@ -125,7 +128,9 @@ struct tt_graph {
     tt_map *outputs;                 /* name → tt_value */
     TT_VEC(tt_loss_entry) losses;    /* auxiliary terms of the loss */
     TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
+    TT_VEC(tt_measured) measured;
     TT_VEC(tt_buffer_entry) buffer_updates;
+    TT_VEC(tt_expert_load) loads; /* of the layers with experts */
     int n_blocks;
     const int *block_stage; /* by block; NULL: one stage */
     tt_value *loss;         /* per-token loss, f32 [tokens] */
@@ -146,6 +151,8 @@ struct tt_graph {
      * gives the number of tokens and of picked ones of each call (R8). */
     int64_t slots;
     int64_t length; /* decoding: the most tokens of a sequence */
+    /* Decoding: bytes that are kept per token of a sequence, and that keys and values of heads would have. */
+    double kept_bytes, heads_bytes;
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;
@@ -213,6 +220,9 @@ tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);
 /* The nodes that are built next have these tt_when.replicated_stages. */
 void tt_builder_replicated(tt_builder *b, uint64_t stages);
+/* The nodes that are built next run in measured steps only. */
+void tt_builder_measured(tt_builder *b, bool measured);
+bool tt_builder_measures(const tt_builder *b);
 /* v on the current stage: computed again if that is cheap, otherwise transferred. */
 tt_value *tt_to_stage(tt_builder *b, tt_value *v);
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v);

@@ -245,6 +245,18 @@ void tt_builder_inner(tt_builder *b, bool inner)
     b->inner = inner;
 }
 
+void tt_builder_measured(tt_builder *b, bool measured)
+{
+    tt_when w = *b->when;
+    w.measured = measured;
+    b->when = tt_when_intern(b->g, w);
+}
+
+bool tt_builder_measures(const tt_builder *b)
+{
+    return b->when->measured;
+}
+
 void tt_builder_replicated(tt_builder *b, uint64_t stages)
 {
     tt_when w = *b->when;

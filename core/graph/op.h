@@ -54,6 +54,9 @@ tt_value *tt_builder_convert_linear(tt_builder *b, const char *param_name, tt_va
 /* The same about what a converter's linear() computes with the weight itself: the layer as the
  * converter leaves it. Elsewhere NULL. */
 tt_value *tt_builder_convert_nested(tt_builder *b, tt_value *x, tt_value *w);
+/* Does the graph decode and keep what keys and values are products of (builder_opts.h)? Not if the job's converters
+ * may replace the product, nor without a kernel for it. */
+bool tt_builder_keeps_latents(const tt_builder *b);
 /* The product() of the converter of this name runs from here on; NULL: none does. Returns the one before. */
 const char *tt_builder_owner(tt_builder *b, const char *converter);
 
@@ -61,6 +64,13 @@ const char *tt_builder_owner(tt_builder *b, const char *converter);
 struct tt_quantize_opts;
 tt_value *tt_quantize_by(tt_builder *b, tt_value *x, const struct tt_quantize_opts *o, tt_value *u,
                          tt_value **scale);
+
+/* x in dynamic codes (<ttrun/codes.h>): bytes, and in *scale f32 the largest |x| of each `block` elements of a
+ * row, at least 1e-12. tt_decode8_blocks() gives the numbers, f32. */
+tt_value *tt_encode8_blocks(tt_builder *b, tt_value *x, int64_t block, bool positive,
+                            tt_value **scale);
+tt_value *tt_decode8_blocks(tt_builder *b, tt_value *codes, tt_value *scale, int64_t block,
+                            bool positive);
 
 /* The names of tt_product_role, in its order, in jobs and in states of converters. */
 #define TT_N_PRODUCT_ROLES 3

@@ -50,6 +50,8 @@ static void print_extra(const tt_graph *g, const tt_node *n, tt_str *out)
     }
     if (n->when->per_step)
         tt_str_add(out, " per_step");
+    if (n->when->measured)
+        tt_str_add(out, " measured");
     if (n->op->print_attrs && n->attrs)
         n->op->print_attrs(n->attrs, text, sizeof text);
     if (text[0])

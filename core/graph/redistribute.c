@@ -27,7 +27,8 @@ tt_node *tt_identity_node(tt_builder *b, const tt_op_def *op, tt_value *v, const
  * computes does not exist in a forward. */
 static bool version_usable(const tt_builder *b, const tt_value *w)
 {
-    return w->node->when->stage == b->when->stage && w->node->when->region <= b->when->region &&
+    return (!w->node->when->measured || b->when->measured) &&
+           w->node->when->stage == b->when->stage && w->node->when->region <= b->when->region &&
            (w->node->when->region == b->when->region || b->when->region <= TT_BACKWARD);
 }
 

@@ -30,14 +30,17 @@ typedef struct tt_state {
     tt_placement place;
     uint64_t stages; /* bit s: the ranks of stage s have it */
     bool accumulate_max;
-    bool offloaded;         /* OPTIMIZER: in host memory, read by a load */
-    int first;              /* OPTIMIZER: the stack's member that it begins with */
-    const char *suffix;     /* OPTIMIZER: "exp_avg" */
-    struct tt_state *scale; /* OPTIMIZER: of the blocks of one in float8; NULL: of no other state */
-    tt_value *as_read;      /* such a state in f32, as the optimizer has it */
-    bool copies;            /* OPTIMIZER: it starts as the parameter */
-    bool evaluated; /* OPTIMIZER: validation, generation and exports read it as the parameter */
-    tt_init init;   /* BUFFER */
+    bool for_host;      /* METRIC with dims: the host reads it with the scalars */
+    bool offloaded;     /* OPTIMIZER: in host memory, read by a load */
+    int first;          /* OPTIMIZER: the stack's member that it begins with */
+    const char *suffix; /* OPTIMIZER: "exp_avg" */
+    struct tt_state
+        *scale;    /* OPTIMIZER: of the blocks of one in float8 or codes; NULL: of no other state */
+    bool positive; /* OPTIMIZER: never negative, which its codes know */
+    tt_value *as_read; /* such a state in f32, as the optimizer has it */
+    bool copies;       /* OPTIMIZER: it starts as the parameter */
+    bool evaluated;    /* OPTIMIZER: validation, generation and exports read it as the parameter */
+    tt_init init;      /* BUFFER */
     const float *values;    /* BUFFER: initial values, row-major; NULL: use init */
     bool transient;         /* BUFFER: no checkpoint has it */
     bool exported;          /* BUFFER: Hugging Face's files have it, as a parameter */
@@ -60,6 +63,8 @@ typedef struct tt_param_info {
     /* A low-rank adapter of this weight: exports add adapter_scale · adapter_b · adapter_a to it. NULL: it
      * has none. adapter_of: this parameter is a factor of that weight's adapter. */
     struct tt_param_info *adapter_a, *adapter_b, *adapter_of;
+    struct tt_param_info
+        *magnitude; /* DoRA's, whose adapter_of is this; NULL: the adapter has none */
     tt_adapter_opts adapter;
     double adapter_scale;
     /* The weight is stored as codes: `type` is theirs, `whole` that of the weight. Else TT_CODES_NONE, and

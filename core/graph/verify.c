@@ -66,6 +66,15 @@ static const char *check_outputs(const tt_graph *g, const tt_node *n)
     return NULL;
 }
 
+/* In a step that is not measured, what measured nodes write does not exist. */
+static const char *check_measured(const tt_node *n)
+{
+    for (int j = 0; !n->when->measured && j < n->n_in; j++)
+        if (n->in[j]->node->when->measured)
+            return "it runs in every step and reads what only measured steps compute";
+    return NULL;
+}
+
 static const char *check_identity(const tt_node *n, int i)
 {
     const tt_type *a = &n->in[i]->type, *b = &n->out[0]->type;
@@ -131,6 +140,8 @@ tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)
                 tt_placement_check(g->mesh, &n->out[j]->place, n->out[j]->type.n_dims, NULL))
                 bad = "an atom is used twice";
         }
+        if (!bad)
+            bad = check_measured(n);
         if (bad || !g->placed || n->role == TT_NODE_EXPANDED)
             continue;
         for (int j = 0; !bad && n->rule && j < n->n_in; j++)

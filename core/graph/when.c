@@ -13,8 +13,8 @@ static bool when_equal(const tt_when *a, const tt_when *b)
 {
     return a->region == b->region && a->stage == b->stage &&
            a->is_weight_grad == b->is_weight_grad && a->in_chunk_loop == b->in_chunk_loop &&
-           a->per_step == b->per_step && a->recomputed == b->recomputed &&
-           a->replicated_stages == b->replicated_stages;
+           a->per_step == b->per_step && a->measured == b->measured &&
+           a->recomputed == b->recomputed && a->replicated_stages == b->replicated_stages;
 }
 
 /* A stage has about ten objects; a list has the objects of every TT_WHEN_LISTS-th stage. */

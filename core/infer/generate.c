@@ -108,12 +108,12 @@ static tt_status advance(generator *g, size_t i, int64_t row, tt_error *err)
 }
 
 /* Computes a prompt's keys and values into its slot and samples its first token. How a prompt is
- * cut into calls depends on its length only. */
+ * cut into calls depends on its length and n_cached only. */
 static tt_status prefill(generator *g, size_t i, int64_t slot, tt_error *err)
 {
     const tt_sequence *s = &g->s[i];
     const int64_t most = g->o->graph->tokens;
-    for (int64_t t = 0; t < s->n_prompt; t += most) {
+    for (int64_t t = s->n_cached; t < s->n_prompt; t += most) {
         g->r.n = g->r.n_pick = 0;
         for (int64_t k = t; k < TT_MIN(t + most, s->n_prompt); k++)
             add_row(&g->r, s->prompt[k], k, slot);
@@ -121,7 +121,7 @@ static tt_status prefill(generator *g, size_t i, int64_t slot, tt_error *err)
             g->r.pick[g->r.n_pick++] = (int32_t)(g->r.n - 1);
         TT_TRY(call(g, err));
     }
-    g->stats->prompt_tokens += s->n_prompt;
+    g->stats->prompt_tokens += s->n_prompt - s->n_cached;
     g->slots[slot] = (int64_t)i;
     TT_TRY(advance(g, i, 0, err));
     if (s->finish)
@@ -217,6 +217,7 @@ static tt_status check_prompts(const generator *g, tt_error *err)
 {
     for (size_t i = 0; i < g->n; i++) {
         const tt_sequence *s = &g->s[i];
+        TT_ASSERT(!s->n_cached || (g->n == 1 && s->n_cached < s->n_prompt));
         if (!s->n_prompt)
             return TT_FAIL(err, TT_EINVAL,
                            "prompt %zu is empty: there is no token to continue from", i + 1);
@@ -230,6 +231,14 @@ static tt_status check_prompts(const generator *g, tt_error *err)
                                i + 1, (int)s->prompt[t], (long long)g->logits.shape[1]);
     }
     return TT_OK;
+}
+
+int64_t tt_generate_cached(const tt_sequence *s)
+{
+    if (!s->ids.n && s->finish != TT_FINISH_STOP) /* perhaps it was stopped before it began */
+        return s->n_cached;
+    /* the id that ended the text is not among ids; else the last one was not computed on */
+    return s->n_prompt + (int64_t)s->ids.n - (s->finish != TT_FINISH_STOP);
 }
 
 tt_status tt_generate(const tt_generate_opts *o, tt_sequence *s, size_t n, tt_generate_stats *stats,

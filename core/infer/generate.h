@@ -20,6 +20,9 @@ typedef enum tt_finish {
 typedef struct tt_sequence {
     const int32_t *prompt; /* at least one token */
     int64_t n_prompt;
+    /* So many of its first tokens were the last that the cache's first slot computed, in an earlier call for one
+     * sequence alone; less than n_prompt. */
+    int64_t n_cached;
     uint64_t stream; /* the random numbers depend on the seed, this number and the position */
     tt_ids ids;      /* the generated ids, without the id that ended the text */
     tt_finish finish;
@@ -44,6 +47,9 @@ typedef struct tt_generate_opts {
     void *user;
 } tt_generate_opts;
 
+/* How many tokens of the sequence, prompt and ids, the cache has after it: those that n_cached of a longer prompt may
+ * count. */
+int64_t tt_generate_cached(const tt_sequence *s);
 /* Fails before anything is computed if a prompt is longer than graph->length. The caller frees the
  * sequences' ids. */
 tt_status tt_generate(const tt_generate_opts *o, tt_sequence *s, size_t n, tt_generate_stats *stats,

@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* Adapters in PEFT's format: adapter_config.json and adapter_model.safetensors, whose tensors are
- * named "base_model.model.<layer>.lora_A.weight" and lora_B, <layer> as in the base's files. */
+ * named "base_model.model.<layer>.lora_A.weight" and lora_B, <layer> as in the base's files; DoRA's magnitudes are
+ * named "….lora_magnitude_vector". */
 
 #define CONFIG "adapter_config.json"
 #define WEIGHTS "adapter_model.safetensors"
@@ -46,8 +47,10 @@ static tt_status adapter_key(tt_arena *a, const tt_param_info *p, const char **o
                        "%s is a part of a tensor in the base's files, so PEFT has no adapter like "
                        "it: export the merged model, or set targets without this layer",
                        w->name);
-    *out = tt_arena_printf(a, "base_model.model.%s.lora_%s.weight", layer,
-                           w->adapter_a == p ? "A" : "B");
+    *out = tt_arena_printf(a, "base_model.model.%s.lora_%s", layer,
+                           w->magnitude == p   ? "magnitude_vector"
+                           : w->adapter_a == p ? "A.weight"
+                                               : "B.weight");
     return TT_OK;
 }
 
@@ -123,8 +126,9 @@ static tt_status write_config(const tt_setup *s, tt_arena *a, const char *folder
     tt_str_json_number(&o, first->adapter.alpha);
     tt_str_add(&o, ",\n  \"lora_dropout\": ");
     tt_str_json_number(&o, first->adapter.dropout);
-    tt_str_printf(&o, ",\n  \"use_rslora\": %s,\n",
-                  first->adapter.rank_stabilized ? "true" : "false");
+    tt_str_printf(&o, ",\n  \"use_rslora\": %s,\n  \"use_dora\": %s,\n",
+                  first->adapter.rank_stabilized ? "true" : "false",
+                  first->magnitude ? "true" : "false");
     put_patterns(a, s, first, true, &o);
     put_patterns(a, s, first, false, &o);
     put_targets(a, s, &o, &transposed, &mixed);
@@ -153,13 +157,17 @@ static tt_status list_params(const tt_setup *s, tt_arena *a, tt_hf_param **out, 
         if (info->adapter_a && info->adapter.rank_stabilized != first->adapter.rank_stabilized)
             return TT_FAIL(err, TT_EUNSUPPORTED,
                            "adapters with and without rslora do not fit one " CONFIG);
+        if (info->adapter_a && !info->magnitude != !first->magnitude)
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "adapters with and without use_dora do not fit one " CONFIG);
         others += !info->adapter_of && !info->frozen;
         if (!info->adapter_of)
             continue;
         tt_storage *st = tt_arena_alloc(a, sizeof *st);
         TT_TRY(adapter_key(a, info, &st->name, err));
-        p[*n] = (tt_hf_param){.name = info->name, .n_dims = 2, .storage = st, .n_storage = 1};
-        for (int d = 0; d < 2; d++)
+        p[*n] = (tt_hf_param){
+            .name = info->name, .n_dims = info->type.n_dims, .storage = st, .n_storage = 1};
+        for (int d = 0; d < info->type.n_dims; d++)
             p[*n].dims[d] = info->type.dims[d].size;
         ++*n;
     }
@@ -225,14 +233,18 @@ static tt_status check_scales(const tt_setup *s, tt_arena *a, const char *folder
     const tt_json *type = tt_json_get(config, "peft_type");
     if (!type || type->type != TT_JSON_STRING || strcmp(type->string, "LORA") != 0)
         return TT_FAIL(err, TT_EUNSUPPORTED, "%s: peft_type is not \"LORA\"", path);
-    if (dora && dora->type == TT_JSON_BOOL && dora->boolean)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "%s: use_dora is not supported", path);
+    const bool is_dora = dora && dora->type == TT_JSON_BOOL && dora->boolean;
     for (size_t i = 0; i < s->graph->params.n; i++) {
         const tt_param_info *w = s->graph->params.items[i];
         bool transposed;
         const char *layer = w->adapter_a ? layer_there(a, w, &transposed) : NULL;
         if (!layer)
             continue;
+        if (is_dora != (w->magnitude != NULL))
+            return TT_FAIL(err, TT_EINVAL,
+                           "%s: use_dora is %s: set use_dora of the run's converter "
+                           "as there",
+                           path, is_dora ? "true" : "false");
         const double r =
             of_layer(config, "rank_pattern", layer, number_of(tt_json_get(config, "r"), 8));
         const double alpha = of_layer(config, "alpha_pattern", layer,

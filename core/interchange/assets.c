@@ -163,6 +163,48 @@ const char *tt_assets_model(const tt_setup *s, tt_arena *a, const char *run)
     return there && tt_path_exists(tt_path_join(a, there, configs[0])) ? there : NULL;
 }
 
+/* ---- the chat template of dataloader.template, in RUN/chat; a template of the tokenizer's folder is kept with the
+ * tokenizer ---- */
+
+static const char *const template_names[] = {"chat_template.jinja", "tokenizer_config.json"};
+
+const char *tt_assets_template_of_run(tt_arena *a, const char *run)
+{
+    const char *folder = tt_path_join(a, run, "chat");
+    for (size_t i = 0; i < TT_COUNT(template_names); i++)
+        if (tt_path_exists(tt_path_join(a, folder, template_names[i])))
+            return folder;
+    return NULL;
+}
+
+/* A template's file comes with the tokenizer_config.json beside it, which has the texts of bos and eos. */
+static tt_status copy_template(tt_arena *a, const char *path, const char *to, tt_error *err)
+{
+    const bool alone = !is_folder(path), is_config = alone && assets_is_json(path);
+    const char *from = alone ? tt_path_dir(a, path) : path;
+    TT_TRY(tt_mkdirs(to, err));
+    if (alone)
+        TT_TRY(copy_file(path, tt_path_join(a, to, template_names[is_config]), err));
+    for (size_t i = alone; i < TT_COUNT(template_names) && !is_config; i++)
+        TT_TRY(copy_if_there(a, from, to, template_names[i], err));
+    return TT_OK;
+}
+
+static tt_status keep_template(const tt_setup *s, tt_arena *a, const char *run, tt_error *err)
+{
+    const char *to = tt_path_join(a, run, "chat");
+    const char *const *path = s->dataloader.component
+                                  ? tt_part_value(s->dataloader.component, s->dataloader.config,
+                                                  "template", TT_OPT_STRING)
+                                  : NULL;
+    for (size_t i = 0; i < TT_COUNT(template_names); i++) /* of an earlier start */
+        (void)unlink(tt_path_join(a, to, template_names[i]));
+    (void)rmdir(to);
+    if (!path || !*path || !tt_path_exists(*path))
+        return TT_OK;
+    return copy_template(a, *path, to, err);
+}
+
 tt_status tt_assets_keep(const tt_setup *s, const char *run, bool resumed, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
@@ -186,6 +228,8 @@ tt_status tt_assets_keep(const tt_setup *s, const char *run, bool resumed, tt_er
         st = tt_mkdirs(to, err);
     for (size_t i = 0; st == TT_OK && model && i < TT_COUNT(configs); i++)
         st = copy_if_there(a, model, to, configs[i], err);
+    if (st == TT_OK)
+        st = keep_template(s, a, run, err);
     tt_arena_free(a);
     return st;
 }

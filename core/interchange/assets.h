@@ -21,6 +21,9 @@ const char *tt_assets_model(const tt_setup *s, tt_arena *a, const char *run);
 /* Copies tokenizer and configs into the run folder. Files that are there and equal stay. resumed: a line
  * names each file of the tokenizer that has changed since. */
 tt_status tt_assets_keep(const tt_setup *s, const char *run, bool resumed, tt_error *err);
+/* The run's copy of the chat template that dataloader.template named: a folder; NULL: it named none, or the one that
+ * is built in. */
+const char *tt_assets_template_of_run(tt_arena *a, const char *run);
 /* Before the tokenizer is opened for a run that may go on: if the file that the job names has gone, the
  * run's copy is opened instead, and a line says so. */
 void tt_assets_use_kept_tokenizer(const tt_setup *s, const char *run);

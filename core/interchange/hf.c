@@ -27,6 +27,7 @@ tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n)
             to->adapter_a = info->adapter_a->name;
             to->adapter_b = info->adapter_b->name;
             to->rank = info->adapter_a->type.dims[0].size;
+            to->magnitude = info->magnitude ? info->magnitude->name : NULL;
         }
         for (int d = 0; d < info->whole.n_dims; d++)
             to->dims[d] = info->whole.dims[d].size;

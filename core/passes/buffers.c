@@ -12,7 +12,7 @@ tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err)
     for (size_t i = 0; i < g->buffer_updates.n; i++) {
         tt_buffer_entry *e = &g->buffer_updates.items[i];
         const tt_value *v = e->stat;
-        if (e->sum)
+        if (e->sum || e->load)
             continue;
         tt_builder_at(b, v->node->when->region, v->node->when->stage, v->node->block,
                       e->state->name);
@@ -25,8 +25,19 @@ tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err)
     return tt_builder_finish(b, err);
 }
 
-static tt_value *mean_of(tt_builder *b, const tt_buffer_entry *e, tt_state *inv_micro)
+/* The sum of an expert_load's layer: a row of the sums of several layers. */
+static tt_value *sum_of_load(tt_builder *b, const tt_expert_load *l)
 {
+    const tt_dim *d = l->whole->type.dims;
+    tt_value *v = d[0].size > 1 ? tt_slice(b, l->whole, 0, l->row, l->row + 1) : l->whole;
+    return tt_reshape(b, v, &d[1], 1);
+}
+
+/* What the buffer's function gets. */
+static tt_value *statistic_of(tt_builder *b, const tt_buffer_entry *e, tt_state *inv_micro)
+{
+    if (e->load)
+        return sum_of_load(b, &tt_builder_graph(b)->loads.items[e->load - 1]);
     tt_placement to = {0};
     bool same = e->state->type.n_dims == e->sum->type.n_dims;
     for (int d = 0; same && d < e->sum->type.n_dims; d++)
@@ -34,7 +45,7 @@ static tt_value *mean_of(tt_builder *b, const tt_buffer_entry *e, tt_state *inv_
     if (same) /* the update of a sharded buffer is sharded in the same way */
         to = e->state->place;
     tt_value *sum = tt_redistribute(b, tt_state_read(b, e->sum), &to);
-    return e->max ? sum : tt_mul(b, sum, tt_state_read(b, inv_micro));
+    return e->max || e->whole_sum ? sum : tt_mul(b, sum, tt_state_read(b, inv_micro));
 }
 
 /* Updates the buffer on one of the stages that read it. A rank that also has a lower one of
@@ -73,7 +84,7 @@ tt_status tt_pass_buffers(tt_builder *b, tt_error *err)
         const int from = e->stat->node->when->stage;
         const uint64_t stages = e->state->stages ? e->state->stages : UINT64_C(1) << from;
         tt_builder_at(b, TT_EPILOGUE, from, -1, e->state->name);
-        tt_value *mean = mean_of(b, e, inv_micro);
+        tt_value *mean = statistic_of(b, e, inv_micro);
         for (int st = 0; st < g->n_stages; st++)
             if (stages >> st & 1)
                 update_buffer(b, e, mean, stages, st);

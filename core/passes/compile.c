@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → convert → convert_tidy → narrow →
- * merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
+/* The order of the passes. Training: describe → place → metrics → expert_loads → chunk (mark) → measure → autodiff → convert →
+ * convert_tidy → narrow → merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
  * rope_fusion → async_tp → overlap → offload → offload_values. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
 
@@ -40,9 +40,9 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
 {
     return (tt_builder_opts){.ops = o->ops,
                              .line = o->line,
-                             .use = o->mode == TT_MODE_TRAIN  ? TT_BUILD_TRAIN
-                                    : o->mode == TT_MODE_EVAL ? TT_BUILD_EVAL
-                                                              : TT_BUILD_GENERATE,
+                             .use = o->mode == TT_MODE_TRAIN ? TT_BUILD_TRAIN
+                                    : generates(o)           ? TT_BUILD_GENERATE
+                                                             : TT_BUILD_EVAL,
                              .inputs = o->inputs,
                              .n_inputs = o->n_inputs,
                              .tokens = o->sequences * o->seq_len,
@@ -50,7 +50,9 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .length = o->mode == TT_MODE_DECODE ? o->length : o->seq_len,
                              .precision = o->precision,
                              .context = o->context,
+                             .latents = o->mode == TT_MODE_DECODE && o->cache == TT_CACHE_LATENT,
                              .force_load_balance = o->force_load_balance,
+                             .log_experts = o->log_experts && o->mode == TT_MODE_TRAIN,
                              .alignment = o->alignment,
                              .has_kernel = o->has_kernel,
                              .supports = o->supports,
@@ -72,7 +74,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     tt_builder_context(b, NULL);
     tt_graph *g = tt_builder_graph(b);
     if (!generates(o) && !tt_builder_error(b))
-        g->loss = o->loss->describe(o->loss_config, b);
+        g->loss = (o->mode == TT_MODE_REFERENCE ? o->loss->reference
+                                                : o->loss->describe)(o->loss_config, b);
     TT_TRY(tt_builder_finish(b, err));
     if (!tt_map_get(g->outputs, "logits"))
         return TT_FAIL(err, TT_EINVAL, "%s: describe() wrote no output \"logits\"",
@@ -117,13 +120,21 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
         return tt_pass_decode_logits(c->decode, b, err);
     const tt_chunk_opts co = {o->chunk_bytes, o->can_accumulate, o->supports, o->backend_user};
     TT_TRY(tt_pass_chunk_mark(g, &co, err));
-    TT_TRY(tt_pass_metrics(b, err));
+    if (o->mode == TT_MODE_REFERENCE)
+        TT_TRY(tt_pass_per_token(b, err));
+    else
+        TT_TRY(tt_pass_metrics(b, err));
     TT_TRY(dump(c, g, "metrics", err));
-    if (o->mode == TT_MODE_EVAL) {
+    if (o->mode != TT_MODE_TRAIN) {
         TT_TRY(convert(c, b, err));
         if (o->convert.n)
             tt_pass_chunk_check(g, &co);
         return TT_OK;
+    }
+    TT_TRY(tt_pass_expert_loads(b, err));
+    if (o->measure_logits) {
+        TT_TRY(tt_pass_measure_logits(b, err));
+        TT_TRY(dump(c, g, "measure", err));
     }
     TT_TRY(tt_pass_buffer_sums(b, err));
     TT_TRY(tt_pass_autodiff(b, &o->autodiff, err));
@@ -232,25 +243,75 @@ static tt_status compile_logits(const tt_compile_opts *o, int64_t length, tt_are
     return TT_OK;
 }
 
+/* A described graph for decoding. */
+typedef struct decoding {
+    tt_compile_opts few;
+    tt_graph *described;
+    tt_decode *decode;
+    int64_t length;
+    double bytes; /* per token */
+} decoding;
+
+/* An error of TT_EUNSUPPORTED in `why` says which op has no incremental form. */
+static tt_status describe_decode(const tt_compile_opts *o, tt_cache cache, tt_arena *a,
+                                 decoding *out, tt_error *why, tt_error *err)
+{
+    *out = (decoding){.few = *o};
+    out->few.cache = cache;
+    out->few.sequences = o->rows; /* each token is a sequence of its own and attends to no other */
+    out->few.seq_len = 1;
+    out->few.dump_folder = NULL;
+    compiler c = {&out->few, a, 0, NULL};
+    TT_TRY(describe(&c, &out->described, err));
+    out->few.dump_folder = o->dump_folder;
+    out->length = TT_MIN(o->length, tt_decode_positions(out->described));
+    const tt_status s =
+        tt_pass_decode_find(out->described, o->slots, out->length, a, &out->decode, why);
+    if (s == TT_OK)
+        out->bytes = tt_decode_token_bytes(out->decode);
+    return s == TT_EUNSUPPORTED ? TT_OK : s;
+}
+
+/* Of the two descriptions, the one that keeps fewer bytes per token; keys and values of heads, whose
+ * logits have the bits of the whole context, if both keep as many. */
+static tt_status choose_cache(const tt_compile_opts *o, tt_arena *a, decoding *heads, decoding *out,
+                              tt_error *why, tt_error *err)
+{
+    TT_TRY(describe_decode(o, TT_CACHE_HEADS, a, heads, why, err));
+    *out = *heads;
+    if (o->cache == TT_CACHE_HEADS || !heads->decode)
+        return TT_OK;
+    decoding latent;
+    TT_TRY(describe_decode(o, TT_CACHE_LATENT, a, &latent, why, err));
+    const bool differs = latent.decode && latent.bytes != heads->bytes;
+    if (o->cache == TT_CACHE_LATENT && !differs)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "--cache latent: the keys and values of this model's heads are no products "
+                       "of a latent vector, or a converter or the backend prevents it; take auto");
+    if (differs && (o->cache == TT_CACHE_LATENT || latent.bytes < heads->bytes))
+        *out = latent;
+    return TT_OK;
+}
+
 static tt_status compile_decode(const tt_compile_opts *o, tt_arena *a, tt_graph **out,
                                 tt_error *err)
 {
-    tt_compile_opts few = *o;
-    compiler c = {&few, a, 0, NULL};
-    tt_graph *described = NULL;
+    decoding heads, d;
     tt_error why = {0};
-    few.sequences = o->rows; /* each token is a sequence of its own and attends to no other */
-    few.seq_len = 1;
-    TT_TRY(describe(&c, &described, err));
-    const int64_t length = TT_MIN(o->length, tt_decode_positions(described));
-    tt_status s = tt_pass_decode_find(described, o->slots, length, a, &c.decode, &why);
-    if (s == TT_OK)
-        s = transform(&c, described, out, &why);
+    tt_status s = TT_EUNSUPPORTED;
+    TT_TRY(choose_cache(o, a, &heads, &d, &why, err));
+    compiler c = {&d.few, a, 0, d.decode};
+    if (d.decode) {
+        TT_TRY(dump(&c, d.described, "describe", err));
+        s = transform(&c, d.described, out, &why);
+    }
     if (s == TT_EUNSUPPORTED) {
         tt_log(TT_WARN, "infer", "%s: every token computes its whole context again", why.text);
-        return compile_logits(o, length, a, out, err);
+        return compile_logits(o, d.length, a, out, err);
     }
-    if (s != TT_OK && err)
+    if (s == TT_OK)
+        (*out)->heads_bytes = heads.bytes;
+    else if (err)
         *err = why;
     return s;
 }

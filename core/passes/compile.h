@@ -8,7 +8,8 @@
 
 typedef enum tt_mode {
     TT_MODE_TRAIN,
-    TT_MODE_EVAL,   /* forward and the loss's metrics: validation */
+    TT_MODE_EVAL, /* forward and the loss's metrics: validation */
+    TT_MODE_REFERENCE, /* forward; the state TT_METRIC_PER_TOKEN has what reference() of the loss returns */
     TT_MODE_LOGITS, /* forward only; the state TT_METRIC_LOGITS has the logits of one sequence:
                        generation without a cache */
     TT_MODE_DECODE  /* the same for a few new tokens of several sequences. If an op of the model
@@ -33,6 +34,7 @@ typedef struct tt_compile_opts {
         seq_len; /* of one micro-batch on all data ranks; tokens = sequences * seq_len */
     /* DECODE: tokens per call, concurrent sequences, most tokens of one sequence */
     int64_t rows, slots, length;
+    tt_cache cache;
     int n_stages;
     const int *stage_begin; /* by stage: its first block; NULL = as tt_cut_blocks finds it */
     const int *
@@ -42,6 +44,7 @@ typedef struct tt_compile_opts {
     tt_precision precision;
     tt_context context;
     bool force_load_balance; /* debug.moe_force_load_balance */
+    bool log_experts;        /* metrics.log_experts */
     int64_t alignment;       /* of the program's memory; 0 = 64 */
     /* the optimizer, for TRAIN */
     tt_update_opts update;
@@ -55,10 +58,11 @@ typedef struct tt_compile_opts {
     tt_recompute_opts recompute;
     tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
     tt_autodiff_opts autodiff;
-    bool several;  /* a step has several micro-batches */
-    bool hoist;    /* parameters are gathered once per step (R6) */
-    bool async_tp; /* asynchronous tensor parallelism */
-    bool overlap;  /* communication concurrent with computation */
+    bool measure_logits; /* measured steps have attention's largest logits */
+    bool several;        /* a step has several micro-batches */
+    bool hoist;          /* parameters are gathered once per step (R6) */
+    bool async_tp;       /* asynchronous tensor parallelism */
+    bool overlap;        /* communication concurrent with computation */
     tt_overlap_opts overlapping;
     tt_offload_opts offload; /* for TRAIN */
     int64_t chunk_bytes;     /* larger logits exist in chunks only; 0 = no chunks */

@@ -137,6 +137,33 @@ tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t 
     return TT_OK;
 }
 
+static double memory_bytes(const tt_node *n, int64_t length)
+{
+    const tt_type *types[TT_MAX_INS];
+    tt_type memory[TT_MAX_MEMORY];
+    tt_shape_query q;
+    tt_error ignored = {0};
+    double sum = 0;
+    query_of(n, types, &q);
+    if (n->op->memory(&q, 1, length, memory, &ignored) != TT_OK)
+        return 0;
+    for (int i = 0; i < n->op->n_memory; i++)
+        sum += (double)tt_type_numel(&memory[i]) * (double)tt_dtype_size(memory[i].dtype);
+    return sum;
+}
+
+double tt_decode_token_bytes(const tt_decode *d)
+{
+    const tt_graph *g = d->described;
+    double sum = 0;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (d->live[n->id] && (n->op->flags & TT_OP_MIXES_TOKENS))
+            sum += memory_bytes(n, 2 * TT_CACHE_BLOCK) - memory_bytes(n, TT_CACHE_BLOCK);
+    }
+    return sum / TT_CACHE_BLOCK;
+}
+
 /* ---- emitting ---- */
 
 static tt_value *pick_input(tt_decode *d, tt_builder *b)
@@ -253,6 +280,7 @@ tt_status tt_pass_decode_logits(tt_decode *d, tt_builder *b, tt_error *err)
             v = picked_rows(d, b, described, v);
         g->slots = d->slots;
         g->length = d->length;
+        g->kept_bytes = tt_decode_token_bytes(d);
     }
     if (v->type.dtype != TT_F32)
         v = tt_cast(b, v, TT_F32);

@@ -34,7 +34,7 @@ typedef struct merger {
  * accumulated? Is its result whole on every rank? */
 static bool is_maximum(const tt_node *n, tt_region region)
 {
-    if (n->op != &tt_op_redistribute || n->when->region != region)
+    if (n->op != &tt_op_redistribute || n->when->region != region || n->when->measured)
         return false;
     const tt_placement *p = &n->in[0]->place;
     const bool free = region == TT_FORWARD ? n->block < 0 && n->param != NULL

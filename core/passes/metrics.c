@@ -47,25 +47,40 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
     tt_builder_at(b, TT_FORWARD, g->n_stages - 1, -1, "metrics");
 }
 
-tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
+/* The mean loss of each sequence's counted tokens. */
+static tt_value *mean_of_lines(tt_builder *b, tt_value *nll)
 {
-    tt_graph *g = tt_builder_graph(b);
-    tt_value *nll = g->loss;
-    if (!nll)
-        return TT_FAIL(err, TT_EINVAL, "the loss plugin returned no loss");
-    if (nll->type.dtype != TT_F32 || nll->type.n_dims != 1 || nll->type.dims[0].size != g->tokens)
-        return TT_FAIL(err, TT_EINVAL, "the loss must be f32 [tokens]");
-    const int last = g->n_stages - 1;
-    if (nll->node->when->stage != last)
-        nll = tt_transfer(b, nll, last);
-    tt_builder_at(b, TT_FORWARD, last, -1, "metrics");
-    tt_builder_follow(b, true);
     tt_value *zero = tt_const(b, 0, TT_I32);
     tt_value *labels = tt_redistribute(b, tt_input(b, "labels"), &nll->place);
     tt_value *counted = tt_cast(b, tt_less_equal(b, zero, labels), TT_F32);
     tt_value *sums = tt_line_sum(b, nll);
     tt_value *counts = tt_line_sum(b, counted);
-    tt_value *mean = tt_div(b, sums, tt_maximum(b, counts, tt_const(b, 1, TT_F32)));
+    return tt_div(b, sums, tt_maximum(b, counts, tt_const(b, 1, TT_F32)));
+}
+
+static tt_status check_loss(const tt_graph *g, bool *of_tokens, tt_error *err)
+{
+    const tt_type *t = g->loss ? &g->loss->type : NULL;
+    if (!t)
+        return TT_FAIL(err, TT_EINVAL, "the loss plugin returned no loss");
+    *of_tokens = t->n_dims == 1 && t->dims[0].size == g->tokens;
+    if (t->dtype != TT_F32 || t->n_dims != 1 || (!*of_tokens && t->dims[0].size != g->sequences))
+        return TT_FAIL(err, TT_EINVAL, "the loss must be f32 [tokens] or [samples]");
+    return TT_OK;
+}
+
+tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(b);
+    bool of_tokens = false;
+    TT_TRY(check_loss(g, &of_tokens, err));
+    tt_value *nll = g->loss;
+    const int last = g->n_stages - 1;
+    if (nll->node->when->stage != last)
+        nll = tt_transfer(b, nll, last);
+    tt_builder_at(b, TT_FORWARD, last, -1, "metrics");
+    tt_builder_follow(b, true);
+    tt_value *mean = of_tokens ? mean_of_lines(b, nll) : nll;
     report(b, TT_METRIC_LOSS, tt_sum_all(b, nll), false);
     report(b, TT_METRIC_LOSS_MAX, tt_max(b, mean, 0, 0), true);
     for (size_t i = 0; i < g->metrics.n; i++)
@@ -73,4 +88,19 @@ tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
     tt_builder_follow(b, false);
     TT_TRY(tt_builder_finish(b, err));
     return tt_graph_verify(g, "metrics", err);
+}
+
+tt_status tt_pass_per_token(tt_builder *b, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(b);
+    tt_value *v = g->loss;
+    const tt_placement whole = {0};
+    if (!v || v->type.dtype != TT_F32 || v->type.n_dims != 1 || v->type.dims[0].size != g->tokens)
+        return TT_FAIL(err, TT_EINVAL, "reference() of the loss must return f32 [tokens]");
+    const int stage = v->node->when->stage;
+    tt_builder_at(b, TT_FORWARD, stage, -1, "reference");
+    tt_state *s = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_PER_TOKEN, &v->type, &whole);
+    s->stages = UINT64_C(1) << stage;
+    tt_state_assign(b, s, tt_redistribute(b, v, &whole));
+    return tt_builder_finish(b, err);
 }

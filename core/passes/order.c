@@ -52,7 +52,7 @@ void tt_pass_drop_unread(tt_graph *g)
             g->nodes.items[kept++] = n;
     }
     g->nodes.n = kept;
-    g->buffer_updates.n = 0; /* only training changes buffers */
+    g->buffer_updates.n = g->loads.n = 0; /* only training changes buffers and counts */
 }
 
 typedef struct orderer {

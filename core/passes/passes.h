@@ -56,6 +56,8 @@ typedef struct tt_decode tt_decode;
 /* Before place. An error of TT_EUNSUPPORTED says which op has no incremental form. */
 tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t length, tt_arena *a,
                               tt_decode **out, tt_error *err);
+/* Bytes that its ops keep for each further token of a sequence. */
+double tt_decode_token_bytes(const tt_decode *d);
 bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_value **in,
                             tt_value **out);
 /* After place: writes the logits to the state TT_METRIC_LOGITS. decode NULL: of all tokens. */
@@ -66,6 +68,12 @@ int64_t tt_decode_positions(const tt_graph *described);
 
 /* ---- metrics: of a placed forward (loss sum, loss_max), summed over micro-batches ---- */
 tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
+/* Instead, of a graph that computes a number per token: writes it to the state TT_METRIC_PER_TOKEN. */
+tt_status tt_pass_per_token(tt_builder *b, tt_error *err);
+/* expert_loads.c: sums the slots of each expert in the forward; before buffer_sums, which they serve. */
+tt_status tt_pass_expert_loads(tt_builder *b, tt_error *err);
+/* measure.c: in measured steps attention's largest logits. After it autodiff follows. */
+tt_status tt_pass_measure_logits(tt_builder *b, tt_error *err);
 /* buffers.c: sums the statistics of buffers in the forward; updates the buffers. */
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
@@ -102,9 +110,11 @@ typedef struct tt_update_opts {
     double skip_norm; /* likewise one whose gradients have a larger norm; <= 0: no limit */
     bool offload;     /* optimizer states lie in host memory */
     tt_dtype
-        state_dtype; /* of optimizer states: f32; bf16 or float8, which are rounded stochastically */
-    double ema_weight; /* of a step in the mean of each parameter over steps; 0: none is kept */
-    bool live;         /* averages are kept, but the parameters themselves are evaluated */
+        state_dtype; /* of optimizer states: f32; bf16 or float8, which are rounded stochastically; u8: dynamic codes */
+    double ema_weight;    /* of a step in the mean of each parameter over steps; 0: none is kept */
+    bool measure;         /* measured steps compute sums over gradients and parameters */
+    bool measure_updates; /* and over the changes of parameters */
+    bool live;            /* averages are kept, but the parameters themselves are evaluated */
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 
@@ -227,6 +237,7 @@ void tt_graph_run_numbers(tt_graph *g);
 #define TT_METRIC_NORM "grad_norm"
 #define TT_METRIC_OK "ok" /* f32: 1 if loss_sum and grad_norm are finite, else 0 (tt_graph.ok) */
 #define TT_METRIC_LOSS_SCALE "loss_scale" /* f32: that of this step; only with a loss scale */
+#define TT_METRIC_PER_TOKEN "per_token"   /* f32 [tokens]: tt_loss_vt.reference of each */
 #define TT_METRIC_LOGITS "logits"         /* generation: f32 [tokens or picked, vocab] */
 
 #endif

@@ -220,6 +220,12 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
         e.value = mapped(&p, e.value);
         tt_vec_push(g->arena, &g->metrics, e);
     }
+    for (size_t i = 0; i < described->loads.n; i++) {
+        tt_expert_load e = described->loads.items[i];
+        e.assign = mapped(&p, e.assign);
+        e.counts = mapped(&p, e.counts);
+        tt_vec_push(g->arena, &g->loads, e);
+    }
     for (size_t i = 0; i < described->buffer_updates.n; i++) {
         tt_buffer_entry e = described->buffer_updates.items[i];
         e.stat = mapped(&p, e.stat);

@@ -1,283 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/op.h"
 #include "graph/rewrite.h"
+#include "passes/measure.h"
 #include "passes/norm.h"
+#include "passes/update_impl.h"
 #include "pipeline/schedule.h"
 #include <string.h>
-#include <ttrun/quantize.h>
 
 /* update: reduces gradients that are still partial, computes the global norm and the clip factor
  * (epilogue), then runs every stack's optimizer (R13). All of it is placed in follow mode, so
  * every node computes where the parameters are stored. */
 
 #define LOADS 32 /* an update whose states are in host memory takes about so many parts of them */
-
-/* The update of a stack, or of some of its members where the states are in host memory: so much of
- * them lies in device memory at a time. */
-typedef struct tt_update_impl {
-    tt_update public_;
-    tt_stack *stack;
-    int first, n;   /* members */
-    tt_dtype dtype; /* of states: f32, bf16 or float8 */
-    bool offload;
-    bool known; /* another stage runs the same update and has made its states */
-    bool live;  /* the parameters themselves are evaluated */
-} tt_update_impl;
-
-/* States in float8 have a scale for each 256 elements of a row; those of fewer elements than FEW_ELEMENTS
- * in a parameter stay f32. As torchao's 8-bit optimizers do, whose blocks pass over the ends of rows. */
-#define BLOCK_ELEMENTS 256
-#define FEW_ELEMENTS 4096
-static const tt_quantize_opts low_state = {.struct_size = sizeof low_state,
-                                           .format = TT_LOW_E4M3,
-                                           .rule = TT_SCALE_F32,
-                                           .block_rows = 1,
-                                           .block_cols = BLOCK_ELEMENTS};
-
-static tt_value *read_stored(tt_builder *b, tt_state *s)
-{
-    tt_value *v = tt_state_read(b, s);
-    return s->offloaded ? tt_load(b, v, 0, (int)s->type.dims[0].size) : v;
-}
-
-/* A state, as f32: it may be stored as bf16 or float8. */
-static tt_value *read_moment(tt_builder *b, tt_state *s)
-{
-    tt_value *v = read_stored(b, s);
-    if (!s->scale)
-        return tt_cast(b, v, tt_dtype_accumulate(s->type.dtype));
-    return s->as_read = tt_dequantize(b, v, read_stored(b, s->scale), &low_state);
-}
-
-/* ---- parameters and states of few bits (R20) ---- */
-
-/* Keys of these dims where the state is stored, so that each rank computes its own alone. */
-static tt_value *random_keys(tt_builder *b, const tt_state *s, tt_type t, const uint64_t *streams)
-{
-    tt_attrs_random_keys a = {.n_streams = t.dims[0].size, .streams = streams};
-    tt_placement place = s->place;
-    t.dtype = TT_F32;
-    for (int d = 0; d < t.n_dims; d++)
-        if (t.dims[d].size == 1 && s->type.dims[d].size != 1)
-            place.n[d] = 0;
-    for (int d = 0; d < t.n_dims; d++)
-        if (!place.n[d])
-            memset(place.atom[d], 0, sizeof place.atom[d]);
-    a.dims.n_dims = t.n_dims;
-    memcpy(a.dims.dims, t.dims, sizeof t.dims);
-    tt_node *n = tt_node_new(b, &tt_op_random_keys, NULL, 0, &t, &place, 1);
-    n->attrs = tt_arena_dup(tt_builder_graph(b)->arena, &a, sizeof a);
-    return n->out[0];
-}
-
-/* A number in [0,1) for each element of v, of the stack's members from `first` on: of the stream
- * "<parameter>.<state>" of each member (a parameter itself: "<parameter>.value"). They depend on the
- * step and on the element's index in the parameter. All elements of a row share a key, and so do those
- * of a column. */
-static tt_value *random_members(tt_builder *b, const tt_state *s, int first, const tt_value *v)
-{
-    tt_arena *arena = tt_builder_graph(b)->arena;
-    tt_type rows = s->type, columns = s->type;
-    const int n = (int)v->type.dims[0].size, last = s->type.n_dims - 1;
-    const char *what = s->suffix ? s->suffix : "value";
-    rows.dims[0] = columns.dims[0] = v->type.dims[0];
-    uint64_t *streams = tt_arena_array(arena, (size_t)n + 1, sizeof *streams);
-    for (int i = 0; i < n; i++) {
-        const char *name =
-            tt_arena_printf(arena, "%s.%s", s->stack->members[first + i]->name, what);
-        streams[i] = tt_hash64(name, strlen(name), 0);
-    }
-    if (last > 0)
-        rows.dims[last] = TT_DIM(1, NULL);
-    for (int d = 0; d < TT_MAXV(last, 1); d++)
-        columns.dims[d] = TT_DIM(1, NULL);
-    static const uint64_t column_stream = 0;
-    tt_value *u[2] = {random_keys(b, s, rows, streams), random_keys(b, s, columns, &column_stream)};
-    tt_op(b, "keyed_uniform", u, 2, NULL, u, 1);
-    return u[0];
-}
-
-/* The scales of s: a state of their own, whose rows are those of s. */
-static tt_state *scale_state(tt_builder *b, const tt_state *s)
-{
-    tt_graph *g = tt_builder_graph(b);
-    const int last = s->type.n_dims - 1;
-    tt_type t = s->type;
-    tt_placement place = s->place;
-    t.dtype = TT_F32;
-    t.dims[last] = TT_DIM((t.dims[last].size + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS, NULL);
-    place.n[last] = 0;
-    memset(place.atom[last], 0, sizeof place.atom[last]);
-    tt_state *scale = tt_state_new(
-        g, TT_STATE_OPTIMIZER, tt_arena_printf(g->arena, "%s_block_scale", s->name), &t, &place);
-    scale->suffix = tt_arena_printf(g->arena, "%s_block_scale", s->suffix);
-    scale->stack = s->stack;
-    scale->stages = s->stages;
-    scale->offloaded = s->offloaded;
-    scale->first = s->first;
-    return scale;
-}
-
-static tt_dtype stored_as(const tt_type *t, tt_dtype asked)
-{
-    int64_t member = 1;
-    for (int d = 1; d < t->n_dims; d++)
-        member *= t->dims[d].size;
-    if (asked == TT_BF16 || (asked == TT_F8E4M3 && member >= FEW_ELEMENTS))
-        return asked;
-    return tt_dtype_accumulate(t->dtype);
-}
-
-/* What an optimizer keeps: of the parameter's dims and the job's dtype; a copy of it in f32; one number. */
-typedef enum moment_kind { MOMENT, COPY, NUMBER } moment_kind;
-
-static tt_state *new_moment(tt_graph *g, const tt_update_impl *i, const char *full,
-                            const char *name, moment_kind kind)
-{
-    /* f32 for bf16 parameters, too, unless the job says otherwise: rounded to nearest, a running mean
-     * in bf16 would not move where its rate is below 2^-9, so tt_assign rounds it stochastically. */
-    tt_type t = i->stack->param->type;
-    tt_placement place = i->stack->param->place;
-    t.dtype = kind == MOMENT ? stored_as(&t, i->dtype) : TT_F32;
-    t.dims[0].size = i->n;
-    for (int d = 1; kind == NUMBER && d < t.n_dims; d++) {
-        t.dims[d] = TT_DIM(1, NULL);
-        place.n[d] = 0;
-        memset(place.atom[d], 0, sizeof place.atom[d]);
-    }
-    tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &place);
-    s->suffix = tt_arena_str(g->arena, name);
-    s->stack = i->stack;
-    s->stages = i->stack->param->stages;
-    s->offloaded = i->offload;
-    s->first = i->first;
-    s->copies = kind == COPY;
-    return s;
-}
-
-static tt_value *moment(tt_builder *b, const tt_update *u, const char *name, moment_kind kind)
-{
-    if (tt_builder_error(b))
-        return tt_placeholder(b);
-    const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
-    tt_graph *g = tt_builder_graph(b);
-    const char *full =
-        i->n == i->stack->n
-            ? tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name)
-            : tt_arena_printf(g->arena, "stack.%d.%s.%d", i->stack->id, name, i->first);
-    if (i->known && tt_graph_state(g, TT_STATE_OPTIMIZER, full))
-        return read_moment(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
-    if (tt_graph_state(g, TT_STATE_OPTIMIZER, full))
-        return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
-    tt_state *s = new_moment(g, i, full, name, kind);
-    s->scale = s->type.dtype == TT_F8E4M3 ? scale_state(b, s) : NULL;
-    return read_moment(b, s);
-}
-
-tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
-{
-    return moment(b, u, name, MOMENT);
-}
-
-tt_value *tt_optimizer_copy(tt_builder *b, const tt_update *u, const char *name)
-{
-    return moment(b, u, name, COPY);
-}
-
-tt_value *tt_optimizer_number(tt_builder *b, const tt_update *u, const char *name)
-{
-    return moment(b, u, name, NUMBER);
-}
-
-void tt_optimizer_evaluate(tt_builder *b, const tt_update *u, tt_value *copy)
-{
-    const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
-    if (tt_builder_error(b))
-        return;
-    const tt_graph *g = tt_builder_graph(b);
-    tt_state *s =
-        copy->node->op == &tt_op_load ? copy->node->in[0]->node->state : copy->node->state;
-    if (!s || !s->copies || s->stack != i->stack) {
-        tt_builder_fail(b, TT_EINVAL, "tt_optimizer_evaluate: this is no copy of the stack");
-        return;
-    }
-    for (size_t k = 0; k < g->states.n; k++) {
-        const tt_state *other = g->states.items[k];
-        if (other != s && other->evaluated && other->stack == s->stack && other->first == s->first)
-            tt_builder_fail(
-                b, TT_EINVAL,
-                "%s and %s would both be evaluated: the optimizer averages by itself, so "
-                "leave training.ema_decay out",
-                other->suffix, s->suffix);
-    }
-    s->evaluated = !i->live;
-}
-
-/* R13's whole(rows, cols): [stack, rows{dp}] → [stack{dp}, rows]. */
-tt_value *tt_whole_matrices(tt_builder *b, tt_value *x)
-{
-    if (tt_builder_error(b))
-        return tt_placeholder(b);
-    if (x->type.n_dims < 3)
-        return tt_builder_fail(b, TT_EINVAL,
-                               "tt_whole_matrices: a stack of matrices has at least 3 "
-                               "dims, not %d",
-                               x->type.n_dims);
-    tt_placement whole = x->place;
-    for (int d = x->type.n_dims - 2; d < x->type.n_dims; d++) {
-        for (int i = 0; i < x->place.n[d]; i++)
-            whole.atom[0][whole.n[0]++] = x->place.atom[d][i];
-        whole.n[d] = 0;
-        memset(whole.atom[d], 0, sizeof whole.atom[d]);
-    }
-    return tt_redistribute(b, x, &whole);
-}
-
-static tt_state *in_float8(tt_builder *b, const tt_value *target)
-{
-    tt_graph *g = tt_builder_graph(b);
-    for (size_t i = 0; i < g->states.n; i++)
-        if (g->states.items[i]->as_read == target)
-            return g->states.items[i];
-    return NULL;
-}
-
-static void assign_float8(tt_builder *b, tt_state *s, tt_value *value)
-{
-    tt_value *scale;
-    value = tt_redistribute(b, value, &s->place);
-    value = tt_quantize_by(b, value, &low_state, random_members(b, s, s->first, value), &scale);
-    if (tt_builder_error(b))
-        return;
-    tt_state_assign(b, s, value);
-    tt_state_assign(b, s->scale, scale);
-}
-
-void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
-{
-    if (tt_builder_error(b))
-        return;
-    tt_state *low = in_float8(b, target);
-    if (low) {
-        assign_float8(b, low, value);
-        return;
-    }
-    const tt_node *n = target->node;
-    if (tt_node_is_cast(n)) /* bf16 that the optimizer reads as f32 */
-        n = n->in[0]->node;
-    if (n->state && n->state->type.dtype == TT_BF16 && n->state->stack) {
-        const bool part = n->state->kind == TT_STATE_PARAM && n->op == &tt_op_load;
-        const int first = n->state->first + (part ? n->accumulate_index : 0);
-        tt_value *u = random_members(b, n->state, first, value);
-        value = tt_stochastic_round(b, tt_redistribute(b, value, &n->state->place), u);
-    }
-    if (n->op == &tt_op_load)
-        tt_state_assign_members(b, n->state, n->accumulate_index, value);
-    else if (n->op == &tt_op_state)
-        tt_state_assign(b, n->state, value);
-    else
-        tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is neither a parameter nor a state");
-}
 
 /* A stack's gradient with the placement of its stored parameters. What is still partial is
  * reduced in the reduce dtype, as in the backward (autodiff.c). */
@@ -368,7 +102,7 @@ static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_imp
     u->public_.names = names;
     u->public_.tags = tags;
     group->vt->describe_update(group->config, b, &u->public_);
-    if (o->ema_weight > 0)
+    if (o->ema_weight > 0 && !tt_builder_measures(b))
         average(b, u, o->ema_weight);
 }
 
@@ -376,7 +110,6 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
                          tt_value *grad, const per_stage *once, tt_state *lr)
 {
     const int most = members_at_once(tt_builder_graph(b), s, o->offload);
-    tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
     tt_value *param = tt_state_read(b, s->param);
     for (int first = 0; first < s->n; first += most) {
         tt_update_impl u = {.stack = s,
@@ -384,7 +117,8 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
                             .n = TT_MIN(most, s->n - first),
                             .dtype = o->state_dtype,
                             .offload = o->offload,
-                            .known = stage != tt_stage_of_stack(s),
+                            .known = stage != tt_stage_of_stack(s) ||
+                                     (o->measure_updates && !tt_builder_measures(b)),
                             .live = o->live};
         update_members(b, o, &u, param, grad, once, lr);
     }
@@ -512,6 +246,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         gradients(b, s, all + TT_MAX_STAGES * i);
         grads[i] = all[TT_MAX_STAGES * i + (size_t)tt_stage_of_stack(s)];
     }
+    if (o->measure)
+        tt_measure_gradients(b, grads);
     tt_norm_stages(b, grads, o, &all_grads);
     for (int st = 0; all_grads.n && st < g->n_stages; st++) {
         tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
@@ -533,6 +269,13 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         const int stage = (int)(i % TT_MAX_STAGES);
         if (!all[i])
             continue;
+        tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
+        if (o->measure_updates && stage == tt_stage_of_stack(s)) {
+            tt_builder_measured(b,
+                                true); /* the same update, which only measures what it would do */
+            update_stack(b, o, s, stage, all[i], &once[stage], lr);
+            tt_builder_measured(b, false);
+        }
         tt_builder_replicated(b, replicas_below(s, stage));
         update_stack(b, o, s, stage, all[i], &once[stage], lr);
         tt_builder_replicated(b, 0);

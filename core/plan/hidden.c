@@ -60,7 +60,7 @@ static void pass(clock *c, const tt_instr *i)
 static void pass_section(clock *c, const tt_section *s)
 {
     for (const tt_instr *i = c->p->instrs + s->begin; i < c->p->instrs + s->end; i++) {
-        if (!tt_predicate_holds(i->predicate, false, false))
+        if (!tt_predicate_usual(i->predicate, false, false))
             continue;
         if (i->kind == TT_INSTR_RECORD) {
             c->over[i->event] = i->queue ? c->free[i->queue] : c->now;

@@ -5,10 +5,11 @@
 /* lower: turns the plan's lists of nodes into instructions. Only this file knows which
  * instruction a node becomes, where messages stand, and which event orders which instructions. */
 
-/* When a node runs: in the step's first micro-batch only, or in each. */
+/* When a node runs: in the step's first micro-batch only, or in each; in measured steps only, or in all. */
 static tt_predicate predicate_of(const tt_node *n)
 {
-    return n->when->per_step ? TT_PRED_FIRST_MICRO : TT_PRED_ALWAYS;
+    return (n->when->per_step ? TT_PRED_FIRST_MICRO : TT_PRED_ALWAYS) &
+           (n->when->measured ? TT_PRED_MEASURED : TT_PRED_ALWAYS);
 }
 
 static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)

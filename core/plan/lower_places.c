@@ -155,10 +155,10 @@ void tt_lower_slots(lowering *l)
 /* ---- tables ---- */
 
 /* Does this rank write the value to checkpoints? Among its replicas, the rank does whose
- * coordinates over all atoms that do not shard it are 0. */
+ * coordinates over all atoms that do not shard it, and over which it is no sum, are 0. */
 static bool owns(const lowering *l, const tt_placement *p, int n_dims)
 {
-    const uint16_t mine = tt_placement_shard_atoms(p, n_dims);
+    const uint16_t mine = tt_placement_shard_atoms(p, n_dims) | p->partial;
     const tt_axis *pp = tt_mesh_axis(l->g->mesh, "pp");
     for (int a = 0; a < l->g->mesh->n_atoms; a++) {
         const bool stage = pp && TT_ATOM(pp->atoms.atom[0]) == (unsigned)a;
@@ -181,6 +181,25 @@ static void member_of(const tt_state *s, const tt_param_info *p, tt_type *type, 
     }
 }
 
+/* The first member that this rank holds of those of the state: ranks may share them out. */
+static int first_here(const lowering *l, const tt_state *s)
+{
+    tt_box b;
+    if (!s->place.n[0])
+        return 0;
+    tt_box_of(l->g->mesh, s->type.dims, s->type.n_dims, &s->place, l->coords, &b);
+    return (int)b.begin[0];
+}
+
+/* Does this rank hold the parameter's part of an optimizer's state? */
+static bool is_here(const lowering *l, const tt_state *s, const tt_param_info *p)
+{
+    tt_box b;
+    const int member = p->index - s->first;
+    tt_box_of(l->g->mesh, s->type.dims, s->type.n_dims, &s->place, l->coords, &b);
+    return s->stack == p->stack && member >= b.begin[0] && member < b.end[0];
+}
+
 static tt_program_param param_of(const lowering *l, const tt_param_info *p, const tt_state *s)
 {
     const bool itself = s->kind == TT_STATE_PARAM;
@@ -195,10 +214,10 @@ static tt_program_param param_of(const lowering *l, const tt_param_info *p, cons
                           .evaluated = s->evaluated,
                           /* of a tied parameter's stages, the lowest one counts and saves it */
                           .owner =
-                              owns(l, &place, type.n_dims) &&
+                              owns(l, &s->place, s->type.n_dims) &&
                               (!p->stages || tt_plan_here(l->plan, __builtin_ctzll(p->stages))),
                           .space = (uint8_t)tt_plan_state_space(s),
-                          .offset = state_offset(l, s, p->index - s->first)};
+                          .offset = state_offset(l, s, p->index - s->first - first_here(l, s))};
     tensor_of(l, &type, &place, &o.tensor);
     return o;
 }
@@ -232,6 +251,7 @@ void tt_lower_tables(lowering *l)
         o.fresh = s->kind == TT_STATE_ACCUMULATOR || s->kind == TT_STATE_METRIC ||
                   s->kind == TT_STATE_GATHERED;
         o.for_host = s->kind == TT_STATE_SCALAR || s->kind == TT_STATE_METRIC;
+        o.owner = owns(l, &s->place, s->type.n_dims);
         tensor_of(l, &s->type, &s->place, &o.tensor);
         tt_vec_push(l->a, &l->states, o);
     }
@@ -246,8 +266,7 @@ void tt_lower_tables(lowering *l)
         tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
         tt_map_set(l->numbers, p->name, (void *)(intptr_t)l->params.n);
         for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < n_moments; j++)
-            if (moments[j]->stack == p->stack && p->index >= moments[j]->first &&
-                p->index < moments[j]->first + moments[j]->type.dims[0].size)
+            if (moments[j]->stack == p->stack && is_here(l, moments[j], p))
                 tt_vec_push(l->a, &l->params, param_of(l, p, moments[j]));
     }
     for (size_t i = 0; i < g->states.n; i++)

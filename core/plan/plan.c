@@ -11,7 +11,8 @@ static state_order order_of(const tt_state *s)
 {
     if (s->kind == TT_STATE_SCALAR)
         return WRITTEN_BY_HOST;
-    return s->kind == TT_STATE_METRIC && !s->type.n_dims ? READ_BY_HOST : OTHER_STATE;
+    return s->kind == TT_STATE_METRIC && (!s->type.n_dims || s->for_host) ? READ_BY_HOST
+                                                                          : OTHER_STATE;
 }
 
 static void place_states(planner *p)

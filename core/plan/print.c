@@ -44,16 +44,21 @@ static void print_operand(const tt_program *p, int operand, tt_str *out)
 
 static void print_predicate(tt_predicate p, const char *what, tt_str *out)
 {
-    static const char *const names[16] = {[TT_PRED_FIRST_MICRO] = "first micro-batch",
-                                          [TT_PRED_LATER_MICRO] = "later micro-batches",
-                                          [TT_PRED_FIRST_CHUNK] = "first chunk",
-                                          [TT_PRED_LATER_CHUNK] = "later chunks",
-                                          [TT_PRED_ALWAYS] = "always",
-                                          [14] = "later micro-batches or chunks"};
-    if (names[p])
-        tt_str_printf(out, ", %s %s", what, names[p]);
+    enum { EACH = 15 }; /* of the situations of a step */
+    static const char *const names[EACH + 1] = {[TT_PRED_FIRST_MICRO & EACH] = "first micro-batch",
+                                                [TT_PRED_LATER_MICRO & EACH] =
+                                                    "later micro-batches",
+                                                [TT_PRED_FIRST_CHUNK & EACH] = "first chunk",
+                                                [TT_PRED_LATER_CHUNK & EACH] = "later chunks",
+                                                [TT_PRED_ALWAYS & EACH] = "always",
+                                                [14] = "later micro-batches or chunks"};
+    const char *name = names[p >> 4];
+    if (name)
+        tt_str_printf(out, ", %s %s", what, name);
     else
-        tt_str_printf(out, ", %s in %d", what, p);
+        tt_str_printf(out, ", %s in %d", what, p >> 4);
+    if (!(p & EACH))
+        tt_str_add(out, " of measured steps");
 }
 
 static void print_operands(const tt_program *p, const tt_instr *i, tt_str *out)

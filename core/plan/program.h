@@ -3,6 +3,7 @@
 #define TT_PROGRAM_H
 #include "mesh/mesh.h"
 #include "pipeline/programs.h"
+#include "plan/predicate.h"
 #include <ttrun/backend.h>
 #include <ttrun/param.h>
 /* The program of one rank (R23): what it runs in a step, as one flat value. core/plan lowers the
@@ -37,21 +38,6 @@ typedef enum tt_stage_part {
     TT_PART_W,
     TT_N_PARTS
 } tt_stage_part;
-/* ---- predicate: in which of four situations an instruction runs, a bit each ----
- * Situation 0: first micro-batch of the step, first chunk of a loop (outside loops: always the
- * first). + 1: a later micro-batch. + 2: a later chunk. */
-typedef uint8_t tt_predicate;
-#define TT_PRED_NEVER ((tt_predicate)0)
-#define TT_PRED_ALWAYS ((tt_predicate)15)
-#define TT_PRED_FIRST_MICRO ((tt_predicate)5)
-#define TT_PRED_LATER_MICRO ((tt_predicate)10)
-#define TT_PRED_FIRST_CHUNK ((tt_predicate)3)
-#define TT_PRED_LATER_CHUNK ((tt_predicate)12)
-static inline bool tt_predicate_holds(tt_predicate p, bool later_micro, bool later_chunk)
-{
-    return p >> (later_micro + 2 * later_chunk) & 1;
-}
-
 typedef enum tt_instr_kind {
     TT_INSTR_KERNEL,     /* out = kernel(in), of the backend */
     TT_INSTR_COLLECTIVE, /* the step's, among the ranks of its group */
@@ -179,6 +165,7 @@ typedef struct tt_program_state {
     uint8_t space;
     bool moments;  /* an optimizer's: zero before the first step, read before it is written */
     bool fresh;    /* each step stores it before it is read: sums, metrics, gathered parameters */
+    bool owner;    /* this rank's is the first of its replicas */
     bool for_host; /* a scalar or a metric: the host finds it by its name, which others may have */
     tt_tensor tensor;
 } tt_program_state;

@@ -90,7 +90,8 @@ const char *tt_program_check_forms(const tt_program *p, const tt_instr **where)
         if (i->kind != TT_INSTR_COPY || j->kind != TT_INSTR_KERNEL || i->id != j->id)
             continue;
         *where = i;
-        if ((i->predicate & j->predicate) || (i->predicate | j->predicate) != TT_PRED_ALWAYS)
+        const tt_predicate both = i->predicate | j->predicate;
+        if ((i->predicate & j->predicate) || (both != TT_PRED_ALWAYS && both != TT_PRED_MEASURED))
             return "a sum is not stored or added to exactly once";
     }
     return NULL;

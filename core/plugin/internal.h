@@ -209,6 +209,8 @@ struct tt_registry {
                              new setup on another thread than the one that it runs on */
     const char **dirs;    /* those of the options, for tt_registry_refresh */
     size_t n_dirs;
+    const char **job_dirs;
+    size_t n_job_dirs;
     bool only_dirs;
     struct tt_plugin_version *versions;
     const char *private_dir;

@@ -20,6 +20,10 @@ tt_status tt_registry_scan(tt_registry *r, tt_error *err)
     }
     if (r->n_dirs == 0 && !r->only_dirs)
         status = tt_scan_environment(r->arena, &r->files, &searched, err);
+    for (size_t i = 0; i < r->n_job_dirs && status == TT_OK && !r->only_dirs; i++) {
+        tt_str_printf(&searched, "%s%s", searched.n ? ", " : "", r->job_dirs[i]);
+        status = tt_scan_folder(r->arena, r->job_dirs[i], &r->files, err);
+    }
     if (status == TT_OK && !r->only_dirs)
         status = tt_scan_own(r->arena, &r->files, &searched, err);
     r->searched = tt_arena_str(r->arena, tt_str_get(&searched));
@@ -36,6 +40,14 @@ static void init_lock(tt_registry *r)
     pthread_mutexattr_destroy(&recursive);
 }
 
+static const char **copy_names(tt_arena *a, const char *const *names, size_t n)
+{
+    const char **copy = tt_arena_array(a, n + 1, sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = tt_arena_str(a, names[i]);
+    return copy;
+}
+
 tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error *err)
 {
     TT_TRY(tt_plugin_loader_begin(err));
@@ -43,10 +55,10 @@ tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error
     tt_registry *r = tt_arena_alloc(a, sizeof *r);
     r->arena = a;
     init_lock(r);
-    r->dirs = tt_arena_array(a, o->n_dirs + 1, sizeof *r->dirs);
-    for (size_t i = 0; i < o->n_dirs; i++)
-        r->dirs[i] = tt_arena_str(a, o->dirs[i]);
+    r->dirs = copy_names(a, o->dirs, o->n_dirs);
     r->n_dirs = o->n_dirs;
+    r->job_dirs = copy_names(a, o->job_dirs, o->n_job_dirs);
+    r->n_job_dirs = o->n_job_dirs;
     r->only_dirs = o->only_dirs;
     const char *copies = getenv("TTRUN_PLUGIN_COPIES");
     r->private_dir = tt_arena_str(a, copies && *copies ? copies : o->private_dir);

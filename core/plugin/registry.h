@@ -19,6 +19,9 @@ typedef struct tt_registry_opts {
                                 them, and what they have wins over it: the first that exists of
                                 plugins/ in the executable's folder, lib/ttrun/plugins/ in its
                                 parent, and the installed folder */
+    const char *const *
+        job_dirs; /* plugin_dirs of the job, searched before ttrun's own folder; not with only_dirs */
+    size_t n_job_dirs;
 } tt_registry_opts;
 
 /* Lists files and folders at once, but opens a .so only when someone looks up a component that it

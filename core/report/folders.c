@@ -136,7 +136,7 @@ bool tt_run_facts_read(const char *run, tt_arena *a, tt_run_facts *out)
     struct stat st;
     const tt_json *root = NULL;
     const char *path = tt_path_join(a, run, "run.json");
-    *out = (tt_run_facts){"", "checkpoint", -1};
+    *out = (tt_run_facts){"", "checkpoint", -1, NULL};
     if (stat(path, &st) || !S_ISREG(st.st_mode)) /* a pipe would block */
         return false;
     if (tt_read_file(path, MAX_RUN_JSON, &text, &n, NULL) == TT_OK)
@@ -148,6 +148,7 @@ bool tt_run_facts_read(const char *run, tt_arena *a, tt_run_facts *out)
     out->checkpoints = text_of(tt_json_get(job, "checkpoint"), "folder", out->checkpoints);
     if (steps && steps->type == TT_JSON_INT)
         out->steps = steps->integer;
+    out->root = root;
     return root != NULL;
 }
 

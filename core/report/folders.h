@@ -28,9 +28,10 @@ tt_status tt_run_folders_find(const char *path, bool older, tt_arena *a, tt_foun
 int64_t tt_run_older_number(const char *name);
 
 typedef struct tt_run_facts {
-    const char *spec;        /* "" if run.json does not say */
-    const char *checkpoints; /* checkpoint.folder as the job has it */
-    int64_t steps;           /* of the job; -1: unknown */
+    const char *spec;           /* "" if run.json does not say */
+    const char *checkpoints;    /* checkpoint.folder as the job has it */
+    int64_t steps;              /* of the job; -1: unknown */
+    const struct tt_json *root; /* all of run.json, or NULL */
 } tt_run_facts;
 /* Reads run.json; false: there is none that can be read, and *out has the defaults. */
 bool tt_run_facts_read(const char *run, tt_arena *a, tt_run_facts *out);

@@ -112,9 +112,13 @@ tt_status tt_report_load(const char *folder, tt_arena *a, tt_run_report *out, tt
                        folder);
     out->facts = read_json(facts, a, out);
     read_metrics(metrics, a, out);
+    out->experts.last = read_json(tt_path_join(a, out->folder, "experts.json"), a, out);
     const char *traces = job_string(out, "profiling", "save_traces_folder");
     traces = tt_path_join(a, out->folder, traces ? traces : "profile");
     read_ops(tt_path_join(a, traces, "ops.jsonl"), a, out);
+    const char *snapshots = job_string(out, "profiling", "save_memory_snapshot_folder");
+    tt_report_read_measured(tt_path_join(a, out->folder, snapshots ? snapshots : "memory_snapshot"),
+                            a, out);
     const char *kept = job_string(out, "checkpoint", "folder");
     kept = tt_path_join(a, out->folder, kept ? kept : "checkpoint");
     tt_error why = {0};

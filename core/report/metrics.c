@@ -211,4 +211,5 @@ void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *o
         out->bad_lines += ok < 0;
         p = stop + 1;
     }
+    tt_report_experts_read(text, n, a, &out->experts);
 }

@@ -374,7 +374,7 @@ static void print_job(const tt_run_report *r, tt_str *o)
     tt_str_add(o, "<h3>Job and machine</h3><details open><summary>run</summary><table>");
     for (size_t i = 0; i < r->facts->n; i++)
         if (strcmp(r->facts->keys[i], "job") && strcmp(r->facts->keys[i], "plugins") &&
-            strcmp(r->facts->keys[i], "recompute"))
+            strcmp(r->facts->keys[i], "recompute") && strcmp(r->facts->keys[i], "starts"))
             value_row(o, r->facts->keys[i], r->facts->items[i]);
     for (size_t i = 0; job && job->type == TT_JSON_OBJECT && i < job->n; i++)
         if (job->items[i]->type != TT_JSON_OBJECT && job->items[i]->type != TT_JSON_ARRAY)
@@ -424,10 +424,13 @@ static void print_run(const tt_run_report *r, bool alone, tt_str *o)
     print_split(r, o);
     tt_str_add(o, "</div>");
     print_memory(r, o);
+    tt_report_print_measured(r, o);
     tt_str_add(o, "</div>\n");
     print_pipeline(r, o);
     tt_report_recomputed(r, o);
+    tt_report_experts(r, o);
     print_ops(r, o);
+    tt_report_print_starts(r->facts, o);
     print_job(r, o);
     print_checkpoints(r, o);
 }

@@ -44,15 +44,32 @@ typedef struct tt_memory_line {
                                                    between values */
 } tt_memory_line;
 
+typedef struct tt_measured_memory { /* of one step (train/memory_snapshot.c) */
+    int64_t step;
+    double *ms, *mib; /* [n] resident memory of the process of rank 0 */
+    size_t n;
+    double planned_mib; /* of the process */
+} tt_measured_memory;
+
 typedef struct tt_op_row {
     const char *op;
     double calls, seconds, flops, bytes, bound_s;
 } tt_op_row;
 
+/* Of models with experts (experts.c). */
+typedef struct tt_expert_report {
+    const char **layers;
+    size_t n_layers, n;                       /* n: logged steps */
+    double *steps, *mean_most, *mean_entropy; /* [n] */
+    double *most;        /* [n, layers]: the busiest expert's tokens over the mean */
+    const tt_json *last; /* experts.json, or NULL */
+} tt_expert_report;
+
 typedef struct tt_run_report {
     const char *folder, *name;
     const tt_json *facts; /* run.json, or NULL */
     tt_metric_rows train, validation;
+    tt_expert_report experts;
     int64_t bad_lines; /* of metrics.jsonl */
     tt_op_row *ops;
     size_t n_ops;
@@ -61,6 +78,8 @@ typedef struct tt_run_report {
     size_t n_steps;
     const tt_memory_line *memory; /* NULL: memory_note says why */
     const char *memory_note;
+    tt_measured_memory measured[2]; /* the first and the newest step that was measured */
+    int n_measured;
     const char *pipeline;       /* the drawing of its schedule as SVG; NULL: it has no pipeline */
     const char *pareto;         /* time against memory of recomputing, as SVG; NULL: nothing is
                                    computed again, or the job cannot be planned */
@@ -75,6 +94,12 @@ void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *o
 int tt_report_line(const char *p, size_t n, double *row, bool *validation);
 /* memory.c: a step's memory on one pipeline rank. */
 tt_memory_line *tt_report_memory(const tt_plan *p, tt_arena *a);
+/* starts.c: the list "starts" of run.json, as a table of the page, or as lines of text. */
+void tt_report_print_starts(const tt_json *facts, tt_str *o);
+void tt_report_starts_text(const tt_json *facts, tt_str *o);
+/* measured.c: reads the files of a folder; prints the chart of what was read. */
+void tt_report_read_measured(const char *folder, tt_arena *a, tt_run_report *r);
+void tt_report_print_measured(const tt_run_report *r, tt_str *o);
 /* page.c: curves of several runs are drawn in the same charts. */
 void tt_report_page(const tt_run_report *runs, size_t n, tt_str *out);
 
@@ -88,6 +113,9 @@ void tt_report_cell(tt_str *o, double v, int decimals); /* of a table; NaN: a da
 void tt_report_drawing(const char *svg, tt_str *o);
 /* recomputed.c: which activations the backward computes again, by layers. */
 void tt_report_recomputed(const tt_run_report *r, tt_str *o);
+/* experts.c */
+void tt_report_experts_read(const char *text, size_t n, tt_arena *a, tt_expert_report *out);
+void tt_report_experts(const tt_run_report *r, tt_str *out);
 /* compare.c: the numbers of several runs, and the keys of their jobs that differ. */
 void tt_report_runs_table(const tt_run_report *runs, size_t n, tt_str *out);
 void tt_report_differences(const tt_run_report *runs, size_t n, tt_str *out);

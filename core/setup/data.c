@@ -33,6 +33,7 @@ tt_status tt_setup_loader(tt_setup *s, const char *section, const char *fallback
         const bool *shuffle = tt_part_value(out->component, out->config, "shuffle", TT_OPT_BOOL);
         const int64_t *own = tt_part_value(out->component, out->config, "seed", TT_OPT_INT);
         *order = (tt_order){.seed = own && *own != INT64_MIN ? (uint64_t)*own : seed,
+                            .own_seed = own && *own != INT64_MIN,
                             .shuffle = shuffle && *shuffle};
     }
     TT_TRY(tt_dataloader_config_parse(s->job, section, own_keys(s, out), &c, err));
@@ -60,6 +61,21 @@ tt_status tt_setup_check_length(tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
+static void set_seed(const tt_part *loader, tt_order *o, uint64_t seed)
+{
+    o->seed = o->own_seed ? o->seed : seed;
+    if (tt_part_is_mixture(loader))
+        tt_mixture_set_seed(loader, o->seed);
+}
+
+void tt_setup_set_seed(tt_setup *s, int64_t seed)
+{
+    s->core.training.seed = seed;
+    set_seed(&s->dataloader, &s->data_order, (uint64_t)seed);
+    for (int i = 0; i < s->n_validation; i++)
+        set_seed(&s->validation[i].data, &s->validation[i].order, (uint64_t)seed);
+}
+
 /* ---- validation ---- */
 
 static tt_status add_validation(tt_setup *s, const char *name, const char *section, tt_error *err)
@@ -77,8 +93,10 @@ static tt_status add_validation(tt_setup *s, const char *name, const char *secti
         return tt_job_fail(s->job, key, err,
                            "a validation takes each sample once: use false, or leave it out");
     TT_TRY(tt_job_derive(s->job, key, "false", "default", err)); /* in the resolved job */
-    if (!tt_part_is_mixture(&v->data))
+    if (!tt_part_is_mixture(&v->data)) {
         v->order.seed = s->data_order.seed;
+        v->order.own_seed = s->data_order.own_seed;
+    }
     s->n_validation++;
     return TT_OK;
 }

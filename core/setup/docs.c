@@ -42,6 +42,7 @@ tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_
     tt_str faults = {0};
     for (size_t i = 0; i < n; i++)
         tt_vec_push(a, &all, core[i]);
+    tt_vec_push(a, &all, *tt_console_doc());
     for (int k = TT_KIND_TRAIN_SPEC; k < TT_KIND_END; k++) {
         const tt_component **c;
         size_t m = 0;

@@ -135,7 +135,7 @@ static tt_status common_options(tt_setup *s, tt_error *err)
 {
     const tt_component *c = s->optimizer.component;
     const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
-    static const tt_dtype dtypes[] = {TT_F32, TT_BF16, TT_F8E4M3};
+    static const tt_dtype dtypes[] = {TT_F32, TT_BF16, TT_F8E4M3, TT_U8};
     tt_optimizer_config o;
     for (size_t k = 0; k < c->n_options; k++)
         own[k] = tt_component_option(c, k)->name;

@@ -378,8 +378,8 @@ static void put_parameters(writer *w, const tt_json *root, const tt_json *rope)
     }
 }
 
-static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const tt_json *root,
-                            tt_arena *a, tt_str *out, tt_error *err)
+static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const char *path,
+                            const tt_json *root, tt_arena *a, tt_str *out, tt_error *err)
 {
     writer w = {.c = c, .out = out, .line = 1, .column = 1};
     const tt_json *defaults = NULL, *rope = rope_parameters(root);
@@ -393,7 +393,7 @@ static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const 
         if (v->type == TT_JSON_NULL && tt_json_get(root, root->keys[i]) == v &&
             !strcmp(root->keys[i], "rope_theta"))
             continue;
-        if (!is_repeated(c, root, i))
+        if (!is_repeated(c, root, i) && tt_setup_hf_counts(a, c, path, root, root->keys[i]))
             put_member(&w, root, i);
     }
     const tt_json *scaling = v5 ? rope : tt_json_get(root, "rope_scaling");
@@ -444,7 +444,7 @@ static tt_status read_args(const tt_setup *s, const tt_component *c, const char 
     if (st == TT_OK)
         st = check_rope(c, path, *root, err);
     if (st == TT_OK)
-        st = write_args(c, hf, *root, a, &out, err);
+        st = write_args(c, hf, path, *root, a, &out, err);
     if (st == TT_OK)
         *args = tt_arena_str(a, tt_str_get(&out));
     tt_str_free(&out);
@@ -498,6 +498,10 @@ tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
     if (!c->enable)
         return tt_job_fail(s->job, key, err,
                            "nothing is saved while checkpoint.enable is false; set it to true");
+    if (c->interval == INT64_MIN)
+        return tt_job_fail(s->job, key, err,
+                           "nothing is saved while checkpoint.interval is null; -1 saves the last "
+                           "step alone");
     if (!tt_setup_model_hf(s->model.component))
         return tt_job_fail(s->job, key, err, "model %s cannot be exported in Hugging Face's format",
                            s->model.name);

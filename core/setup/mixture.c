@@ -186,15 +186,27 @@ static tt_status read_source(tt_setup *s, const char *key, const char *fallback,
 /* A source's order has its own seed if it sets one. Otherwise the seed depends on the source's
  * place in the list, so that two sources of equal size get different orders. The first source has
  * the section's seed, like a loader without a mixture. */
+static uint64_t seed_at(int64_t place, uint64_t seed)
+{
+    return place == 0 ? seed : tt_hash64(&place, sizeof place, seed);
+}
+
 static tt_order order_of(const tt_part *p, int64_t place, uint64_t seed)
 {
     const bool *shuffle = tt_part_value(p->component, p->config, "shuffle", TT_OPT_BOOL);
     const int64_t *own = tt_part_value(p->component, p->config, "seed", TT_OPT_INT);
-    tt_order o = {.shuffle = shuffle && *shuffle};
-    o.seed = own && *own != INT64_MIN ? (uint64_t)*own
-             : place == 0             ? seed
-                                      : tt_hash64(&place, sizeof place, seed);
+    tt_order o = {.shuffle = shuffle && *shuffle, .place = place};
+    o.own_seed = own && *own != INT64_MIN;
+    o.seed = o.own_seed ? (uint64_t)*own : seed_at(place, seed);
     return o;
+}
+
+void tt_mixture_set_seed(const tt_part *mixture, uint64_t seed)
+{
+    mixture_config *g = mixture->config;
+    for (int i = 0; i < g->n; i++)
+        if (!g->orders[i].own_seed)
+            g->orders[i].seed = seed_at(g->orders[i].place, seed);
 }
 
 static tt_status read_shared(tt_job *job, const char *section, shared *out, tt_error *err)
@@ -257,7 +269,10 @@ tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallbac
                                   .vtable = &g->vt};
     g->mix = tt_mix_new(s->arena, g->weights, g->n);
     *out = (tt_part){&g->component, g, "mixture", NULL};
-    *order = (tt_order){.seed = seed, .shuffle = of_all.shuffle, .endless = true};
+    *order = (tt_order){.seed = seed,
+                        .own_seed = of_all.seed != INT64_MIN,
+                        .shuffle = of_all.shuffle,
+                        .endless = true};
     return TT_OK;
 }
 

@@ -120,7 +120,6 @@ static tt_status make_inputs(tt_setup *s, tt_error *err)
 
 static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
-    TT_TRY(tt_setup_tokenizer_part(s, err));
     if (!o->data)
         return TT_OK;
     TT_TRY(tt_setup_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order,
@@ -134,6 +133,25 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     return make_inputs(s, err);
 }
 
+/* A loss with reference() reads the input that it fills. */
+static tt_status add_reference(tt_setup *s, tt_error *err)
+{
+    const tt_loss_vt *vt = s->loss.component->vtable;
+    tt_error why = {0};
+    if (!s->has_inputs || !TT_HAS(vt, tt_loss_vt, reference) || !vt->reference)
+        return TT_OK;
+    if (tt_part_is_mixture(&s->dataloader))
+        return tt_job_fail(s->job, "dataloader.mixture", err,
+                           "the loss %s computes a reference for each sample, and a mixture draws "
+                           "them without end; put its files into one dataloader",
+                           s->loss.name);
+    if (tt_inputs_add_reference(&s->inputs, TT_INPUT_REFERENCE, &why) != TT_OK)
+        return tt_job_fail(s->job, "loss", err, "%s", why.text);
+    s->has_reference = true;
+    s->reference_input = s->inputs.n - 1;
+    return TT_OK;
+}
+
 /* The loss divides by the sum of an input, which the core may have to compute. */
 static tt_status make_loss(tt_setup *s, tt_error *err)
 {
@@ -141,12 +159,13 @@ static tt_status make_loss(tt_setup *s, tt_error *err)
     TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_LOSS, "loss", s->spec->loss, NULL,
                             s->arena, &s->loss, err));
     const tt_loss_vt *vt = s->loss.component->vtable;
+    TT_TRY(add_reference(s, err));
     if (!s->has_inputs || !TT_HAS(vt, tt_loss_vt, weights) || !vt->weights)
         return TT_OK;
     s->loss_weights = vt->weights(s->loss.config);
     if (s->loss_weights && tt_inputs_add_weights(&s->inputs, s->loss_weights, &why) != TT_OK)
         return tt_job_fail(s->job, tt_job_has(s->job, "loss.weights") ? "loss.weights" : "loss",
-                           err, "%s", why.text);
+                           err, "%s, which the loss %s divides by", why.text, s->loss.name);
     return TT_OK;
 }
 
@@ -155,6 +174,8 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     static const char *const groups[] = {"param_groups", "state_dtype", NULL};
     tt_registry *r = s->registry;
     tt_backend_section bs = {0};
+    TT_TRY(tt_setup_tokenizer_part(s, err));
+    TT_TRY(tt_setup_vocab(s, err));
     TT_TRY(make_model(s, err));
     TT_TRY(make_data(s, o, err));
     TT_TRY(make_loss(s, err));

@@ -16,8 +16,7 @@
 #include <ttrun/optimizer.h>
 #include <ttrun/train_spec.h>
 
-/* core/setup: everything that happens before step 1. setup.c turns the job into components;
- * setup_graph.c makes the mesh, the graph and the memory plan. */
+/* core/setup: what happens before step 1. setup.c makes components, setup_graph.c mesh, graph and plan. */
 
 #define TT_MAX_KERNEL_PARTS 32
 
@@ -40,6 +39,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int n_validation;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
+    bool has_console; /* logged steps have a line */
+    tt_console_config console;
     const struct tt_setup_opts *opts; /* it was made with these */
     struct tt_converting *converting; /* [n_converters]: filter, roles and steps of each */
     int64_t converters_at; /* completed steps: the graphs have the converters of this time */
@@ -63,8 +64,10 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     bool has_tokenizer, has_validation;
     bool finite;              /* dataloader.infinite is false */
     const char *loss_weights; /* the input with the weights of tokens; NULL: the loss has none */
-    tt_order data_order;      /* n_samples is set when the loader is open */
-    tt_group *groups;         /* [0] the default group, then param_groups in order */
+    bool has_reference; /* it has reference(), whose values are the input number reference_input */
+    int reference_input;
+    tt_order data_order; /* n_samples is set when the loader is open */
+    tt_group *groups;    /* [0] the default group, then param_groups in order */
     int n_groups;
     struct tt_param_match *matches;   /* [n_groups - 1] */
     struct tt_param_match *trainable; /* [n_trainable]; 0: training.trainable is null */
@@ -93,6 +96,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     /* the graphs, shared by rank-threads */
     tt_op_table ops;
     tt_graph *graph, *eval_graph;
+    /* of the loss's reference(): for training's samples, and for those of validation; NULL: it has none */
+    tt_graph *reference_graph, *eval_reference_graph;
     tt_recompute_choice *recompute_choice; /* NULL: the mode is not budget */
     tt_recompute_found recomputed;         /* of graph: its blocks */
     const tt_machine *recompute_machine;   /* by whose speeds mode budget chooses */

@@ -420,7 +420,7 @@ static int64_t sequences_of(const tt_setup *s, tt_mode mode)
 static int64_t line_of(const tt_setup *s, tt_mode mode)
 {
     const bool of_sets = validates(s, mode);
-    const bool known = mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL;
+    const bool known = mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL || mode == TT_MODE_REFERENCE;
     bool one = of_sets || tt_setup_one_segment(&s->dataloader);
     for (int i = 0; of_sets && i < s->n_validation; i++)
         one = one && tt_setup_one_segment(&s->validation[i].data);
@@ -440,12 +440,16 @@ static tt_update_opts update_opts(const tt_setup *s)
                             .offload = tt_setup_offloads_states(s),
                             .state_dtype = s->state_dtype,
                             .ema_weight = isnan(t->ema_decay) ? 0 : 1 - t->ema_decay,
+                            .measure = s->core.metrics.norms != TT_NORMS_OFF ||
+                                       s->core.debug.health_check_freq > 0,
+                            .measure_updates = s->core.metrics.norms != TT_NORMS_OFF,
                             .live = !t->ema_evaluate};
 }
 
 static void debug_opts(const tt_setup *s, tt_compile_opts *o)
 {
     o->force_load_balance = s->core.debug.moe_force_load_balance;
+    o->log_experts = s->core.metrics.log_experts;
     o->no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan;
 }
 
@@ -455,6 +459,9 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
 {
     tt_offload_opts offload;
     TT_TRY(tt_setup_offload(s, &offload, err));
+    if (s->core.metrics.attention_max_logits && !has_kernel(s, "attention_max"))
+        return tt_job_fail(s->job, "metrics.attention_max_logits", err,
+                           "backend %s has no kernel attention_max", s->backend.name);
     tt_compile_opts o = {
         .mode = mode,
         .foreign_params = s->graph != NULL, /* parameters of the graph that was compiled before */
@@ -474,6 +481,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .rows = s->decode.rows,
         .slots = s->decode.slots,
         .length = s->decode.length,
+        .cache = s->decode.cache,
         .n_stages = s->n_stages,
         .stage_begin = s->stage_begin,
         .block_stage = s->graph && s->graph->n_stages == s->n_stages ? s->graph->block_stage : NULL,
@@ -488,6 +496,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .freeze_user = s,
         .recompute = *recompute,
         .store_dtype = s->core.activation_checkpoint.store_dtype,
+        .measure_logits = s->core.metrics.attention_max_logits,
         .several = s->micro_batches > 1,
         .hoist = tt_setup_keeps_parameters(s) && s->micro_batches > 1,
         .autodiff = autodiff(s),
@@ -529,6 +538,25 @@ static tt_status check_addressable(const tt_setup *s, tt_error *err)
                        bytes);
 }
 
+/* The programs that compute what the loss's reference() says, of samples of the training and of validation. */
+static tt_status compile_references(tt_setup *s, const tt_recompute_opts *recompute, bool quiet,
+                                    tt_error *err)
+{
+    if (!s->has_reference)
+        return TT_OK;
+    TT_TRY(tt_setup_compile_graph(s, TT_MODE_REFERENCE, recompute, NULL, quiet, s->arena,
+                                  &s->reference_graph, err));
+    s->eval_reference_graph = s->reference_graph;
+    const bool same = s->eval_seq_len == s->core.training.seq_len && s->eval_local == s->local;
+    if (!s->has_validation || same)
+        return TT_OK;
+    tt_setup *of_sets = tt_arena_dup(s->arena, s, sizeof *s); /* the graph refers to its mesh */
+    of_sets->core.training.seq_len = s->eval_seq_len;
+    of_sets->local = s->eval_local;
+    return tt_setup_compile_graph(of_sets, TT_MODE_REFERENCE, recompute, NULL, quiet, s->arena,
+                                  &s->eval_reference_graph, err);
+}
+
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_model_vt *vt = s->model.component->vtable;
@@ -563,6 +591,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
         TT_TRY(tt_setup_compile_graph(s, TT_MODE_EVAL, &recompute, NULL, o->quiet, s->arena,
                                       &s->eval_graph, err));
     }
+    if (o->mode == TT_MODE_TRAIN)
+        TT_TRY(compile_references(s, &recompute, o->quiet, err));
     if (o->mode == TT_MODE_TRAIN || o->mode == TT_MODE_EVAL)
         tt_setup_token_order(s);
     s->eval_schedule = tt_schedule_forward(s->schedule, 1, s->arena);

@@ -6,6 +6,7 @@
 /* Shared by the files of core/setup. */
 /* mixture.c: makes a loader from the section's list "mixture". fallback: the loader's name if
  * neither the source nor the section has one. */
+void tt_mixture_set_seed(const tt_part *mixture, uint64_t seed);
 tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
                            tt_part *out, tt_order *order, tt_error *err);
 /* data.c */
@@ -84,6 +85,7 @@ void tt_setup_note_hf(const tt_setup *s); /* logs what model.hf means */
 const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder);
 /* hf_defaults.c: takes from model.hf_assets_path what the job does not set. */
 tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err);
+tt_status tt_setup_vocab(tt_setup *s, tt_error *err); /* setup_vocab.c */
 void tt_setup_note_tokenizer(const tt_setup *s); /* warns if the tokenizer is not the folder's */
 tt_status tt_setup_initial_load(tt_setup *s, tt_error *err);
 
@@ -105,5 +107,9 @@ void tt_setup_recompute_opts(tt_setup *s, tt_recompute_opts *out);
 /* setup_again.c: whether the programs of all scheduled changes of converters can be made: an error
  * now, not at their step. */
 tt_status tt_setup_check_changes(const tt_setup *s, tt_error *err);
+
+/* hf_tensors.c: whether a key of config.json counts (tt_model_hf_if); a line says so if it does not. */
+bool tt_setup_hf_counts(tt_arena *a, const tt_component *c, const char *config_path,
+                        const tt_json *root, const char *key);
 
 #endif

@@ -59,27 +59,54 @@ static tt_status check_same_sinks(const tt_setup *s, size_t n, tt_error *err)
     return TT_OK;
 }
 
+/* A sink by its name in the job's list, or of_spec if that is not NULL. The console is the loop's own. */
+static tt_status add_sink(tt_setup *s, const char *key, const char *of_spec, tt_error *err)
+{
+    const tt_metrics_config *m = &s->core.metrics;
+    const char *name = of_spec;
+    tt_part p;
+    TT_TRY(tt_job_string(s->job, tt_arena_printf(s->arena, "%s.name", key), of_spec, &name, err));
+    if (name && !strcmp(name, "console")) {
+        if (s->has_console)
+            return tt_job_fail(s->job, key, err, "there is one console");
+        s->has_console = true;
+        return tt_console_config_parse(s->job, key, &s->console, err);
+    }
+    tt_str base = {0};
+    if (name && !strcmp(name, "tensorboard")) {
+        tt_str_add(&base, "{\"folder\": ");
+        tt_str_json(&base, m->save_tb_folder);
+        tt_str_printf(&base, ", \"all_ranks\": %s}", m->save_for_all_ranks ? "true" : "false");
+    }
+    const tt_status st = tt_registry_part_over(
+        s->registry, s->job, TT_KIND_METRICS, key, of_spec, base.n ? "metrics" : NULL,
+        base.n ? tt_arena_str(s->arena, tt_str_get(&base)) : NULL, NULL, s->arena, &p, err);
+    tt_str_free(&base);
+    if (st == TT_OK && (strcmp(p.name, "tensorboard") || m->enable_tensorboard))
+        s->metrics[s->n_metrics++] = p;
+    return st;
+}
+
 tt_status tt_setup_metrics(tt_setup *s, tt_error *err)
 {
     const bool listed = tt_job_has(s->job, "metrics.sinks");
     size_t n = 0;
     const char *of_spec = s->spec->metrics ? s->spec->metrics : "jsonl,tensorboard";
     const char **names = names_of(s->arena, of_spec, &n);
+    s->has_console = false; /* listed */
+    s->console.freq = INT64_MIN;
     if (listed)
         TT_TRY(tt_setup_count_entries(s, "metrics.sinks", &n, err));
     if (listed)
         TT_TRY(check_same_sinks(s, n, err));
     for (size_t i = 0; i < n; i++) {
-        tt_part p;
         if (!listed && !strcmp(names[i], "tensorboard") && !s->core.metrics.enable_tensorboard)
             continue;
         if (s->n_metrics == TT_MAX_PARTS)
             return TT_FAIL(err, TT_EINVAL, "too many metrics plugins");
-        const char *key = entry(s, "metrics.sinks", listed ? i : (size_t)s->n_metrics);
-        TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_METRICS, key, listed ? NULL : names[i],
-                                NULL, s->arena, &p, err));
-        if (strcmp(p.name, "tensorboard") || s->core.metrics.enable_tensorboard)
-            s->metrics[s->n_metrics++] = p;
+        TT_TRY(add_sink(s, entry(s, "metrics.sinks", listed ? i : (size_t)s->n_metrics),
+                        listed ? NULL : names[i], err));
     }
+    s->has_console = s->console.freq != 0;
     return TT_OK;
 }

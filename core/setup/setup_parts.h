@@ -13,6 +13,7 @@ typedef struct tt_decode_opts { /* TT_MODE_DECODE: the sizes that a program is m
     int64_t rows;               /* the largest number of tokens per call */
     int64_t slots;              /* the number of sequences at once */
     int64_t length;             /* the largest number of tokens per sequence */
+    tt_cache cache;
 } tt_decode_opts;
 
 /* token_order.c: the order of the tokens in the graph, if context parallelism cuts sequences over
@@ -28,6 +29,7 @@ typedef struct tt_model_shape {
     const tt_graph *described;
     int n_blocks;
     int64_t kv_heads;    /* the gcd over all layers; 0: there are none */
+    int64_t experts;     /* likewise */
     const char **blocks; /* [n_blocks]: "model.layers.3" */
     const char **head;   /* [n_head]: parameters that are read only after the last block */
     size_t n_head;
@@ -40,5 +42,9 @@ typedef struct tt_validation_set {
     tt_part data;
     tt_order order; /* n_samples is set when the loader is open */
 } tt_validation_set;
+
+typedef struct tt_setup tt_setup;
+/* data.c: after a setup whose training.seed is null; also where the order of data follows from it. */
+void tt_setup_set_seed(tt_setup *s, int64_t seed);
 
 #endif

@@ -29,6 +29,19 @@ static int64_t kv_heads(const tt_graph *g)
     return n;
 }
 
+/* The experts of its layers, or what divides the numbers of all of them; 0: it has none. */
+static int64_t n_experts(const tt_graph *g)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < g->params.n; i++) {
+        const tt_type *t = &g->params.items[i]->whole;
+        for (int d = 0; d < t->n_dims; d++)
+            if (t->dims[d].label && !strcmp(t->dims[d].label, "experts"))
+                n = gcd(n, t->dims[d].size);
+    }
+    return n;
+}
+
 /* The length of the common beginning of a name and a scope, in whole words between dots. */
 static size_t common(const char *name, size_t n, const char *scope)
 {
@@ -108,6 +121,7 @@ void tt_setup_shape(tt_setup *s)
     m->described = g;
     m->n_blocks = g->n_blocks;
     m->kv_heads = kv_heads(g);
+    m->experts = n_experts(g);
     m->blocks = block_names(g, s->arena);
     find_head(g, m, s->arena);
 }

@@ -176,20 +176,42 @@ tt_status tt_loop_describe(tt_loop *l, tt_error *err)
     return st;
 }
 
+/* How many steps, and of what. */
+static void say_length(const tt_loop *l)
+{
+    const tt_setup *s = l->s;
+    const int64_t *warmup = tt_part_value(s->lr_scheduler.component, s->lr_scheduler.config,
+                                          "warmup_steps", TT_OPT_INT);
+    char warm[64] = "";
+    if (warmup && *warmup > 0)
+        snprintf(warm, sizeof warm, ", %lld of them warm-up", (long long)TT_MIN(*warmup, l->steps));
+    tt_log(TT_INFO, "train",
+           "%lld step%s%s; local batch %lld × %d data rank%s, global batch %lld, sequence length "
+           "%lld",
+           (long long)l->steps, l->steps == 1 ? "" : "s", warm, (long long)s->local, s->data_world,
+           s->data_world == 1 ? "" : "s", (long long)s->global_batch,
+           (long long)s->core.training.seq_len);
+}
+
 tt_status tt_loop_announce(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
     char text[256];
     if (!l->main)
         return TT_OK;
+    if (s->core.description)
+        tt_log(TT_INFO, "train", "starting: %s", s->core.description);
     name_backend(l, text, sizeof text);
     tt_setup_notices(s);
+    char count[40], some[40];
+    tt_grouped(some, sizeof some, (double)s->size.trained, 0);
     const bool all = s->size.trained == s->size.parameters;
-    const char *trained =
-        all ? "" : tt_arena_printf(s->arena, ", %lld of them trained", (long long)s->size.trained);
-    tt_log(TT_INFO, "train", "model %s %s: %lld parameters%s, %.4g FLOP per token", s->model.name,
-           s->core.flavor, (long long)s->size.parameters, trained, s->size.flops_per_token);
+    const char *trained = all ? "" : tt_arena_printf(s->arena, ", %s of them trained", some);
+    tt_grouped(count, sizeof count, (double)s->size.parameters, 0);
+    tt_log(TT_INFO, "train", "model %s %s: %s parameters%s, %.4g FLOP per token", s->model.name,
+           s->core.flavor, count, trained, s->size.flops_per_token);
     announce_dropout(s);
+    say_length(l);
     tt_log(TT_INFO, "train",
            "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
            "in %lld micro-batch%s; plan: %.3f GiB per rank",

@@ -77,7 +77,7 @@ static int64_t last_aside(const aside *x)
  * which is moved last, is still here, and nothing here is there too. */
 static bool is_unfinished(const aside *x)
 {
-    static const char *const names[] = {"hf", "metrics.jsonl", "tb", "report.html"};
+    static const char *const names[] = {"hf", "metrics.jsonl", "experts.json", "tb", "report.html"};
     if (!tt_path_exists(x->to) || tt_path_exists(tt_path_join(x->a, x->to, "run.json")) ||
         !tt_path_exists(tt_path_join(x->a, x->dump, "run.json")))
         return false;
@@ -210,8 +210,14 @@ static tt_status link_files(aside *x, const char *name, tt_error *err)
 static tt_status start_over(aside *x, tt_error *err)
 {
     const tt_core_config *c = &x->l->s->core;
-    const char *const outputs[] = {"metrics.jsonl", "tb", "report.html",
-                                   c->profiling.save_traces_folder};
+    const char *const outputs[] = {"metrics.jsonl",
+                                   "experts.json",
+                                   "early_stopping.txt",
+                                   c->metrics.save_tb_folder,
+                                   "report.html",
+                                   c->profiling.save_traces_folder,
+                                   c->comm.save_traces_folder,
+                                   c->profiling.save_memory_snapshot_folder};
     if (c->checkpoint.enable) {
         TT_TRY(move_checkpoints(x, err));
         if (step_after(x->a, tt_path_join(x->a, x->dump, "hf"), -1))
@@ -255,6 +261,7 @@ static tt_status go_back(aside *x, tt_error *err)
         return TT_OK;
     TT_TRY(tt_mkdirs(x->to, err));
     TT_TRY(copy_output(x, "metrics.jsonl", err));
+    TT_TRY(copy_output(x, "experts.json", err));
     TT_TRY(copy_output(x, "run.json", err));
     TT_TRY(link_files(x, "tokenizer", err));
     TT_TRY(link_files(x, "model", err));

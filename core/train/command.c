@@ -65,9 +65,8 @@ static bool can(tt_loop *l, const tt_ctl_command *c, double *value)
              : tt_ctl_swaps(c->kind) ? (double)strlen(c->list)
                                      : (double)c->level;
     if (c->kind == TT_CTL_SAVE && !l->saver)
-        why = l->s->core.checkpoint.load_only
-                  ? "this run saves nothing: checkpoint.load_only is true"
-                  : "this run saves nothing: checkpoint.enable is false";
+        why = tt_arena_printf(l->rank.arena, "this run saves nothing: %s",
+                              tt_checkpoint_off(&l->s->core.checkpoint));
     if (c->kind == TT_CTL_VALIDATE && !l->s->has_validation)
         why = "this run has no validation: validation.enable is false";
     if (c->kind == TT_CTL_PROFILE && l->step == l->steps)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/assets.h"
 #include "train/loop.h"
+#include "train/reference.h"
 #include <math.h>
 #include <string.h>
 
@@ -149,6 +150,8 @@ tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
         .first_sample = l->samples_seen,
         .n_steps = l->steps - l->step,
         .by_epoch = l->by_epoch,
+        .reference = tt_loop_reference(l, -1),
+        .reference_input = s->reference_input,
         .weights = s->loss_weights,
         .vocab_size = model->vocab_size(s->model.config),
         .depth = 2,
@@ -174,6 +177,7 @@ void tt_loop_close_data(tt_loop *l)
     if (l->stream)
         tt_stream_free(l->stream);
     l->stream = NULL;
+    tt_loop_close_references(l);
     if (!l->shared)
         tt_data_parts_close(&l->data, l->s);
     l->data = (tt_data_parts){0};

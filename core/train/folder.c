@@ -125,7 +125,8 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
                        .ranks_fd = -1,
                        .saves_fd = -1,
                        .path = s->core.dump_folder,
-                       .started = tt_wall_seconds()};
+                       .started = tt_wall_seconds(),
+                       .restart = o->restart};
     TT_TRY(tt_mkdirs(f.path, err));
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
     f.lock_path = tt_path_join(a, f.path, ".lock");

@@ -132,6 +132,12 @@ void tt_history_begin(const tt_run_folder *f, const tt_setup *s, int64_t step, t
         tt_str_json(o, commit);
     else
         tt_str_add(o, "null");
+    if (f->restart && f->restart->number) {
+        tt_str_printf(o, ",\"restart\":{\"number\":%d,\"of\":%d,\"cause\":", f->restart->number,
+                      f->restart->of);
+        tt_str_json(o, f->restart->cause);
+        tt_str_addc(o, '}');
+    }
     add_changes(s, record, o);
     tt_arena_free(a);
 }

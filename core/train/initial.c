@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/state.h"
 #include "train/codes.h"
+#include "train/magnitudes.h"
 #include <ttrun/narrow.h>
 
 /* Initial values of parameters and buffers: a function of (training.seed, name, global index), so
@@ -139,6 +140,7 @@ tt_status tt_rank_init_params(tt_rank *r, tt_error *err)
 {
     TT_TRY(init_values(r, false, err));
     TT_TRY(tt_rank_init_codes(r, err));
+    TT_TRY(tt_rank_init_magnitudes(r, err));
     return tt_rank_start_copies(r, NULL, err);
 }
 

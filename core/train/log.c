@@ -5,24 +5,36 @@
 #include <string.h>
 
 /* Reports the numbers of a step to the console, to metrics plugins and to hooks. Only rank 0 does,
- * except for hooks that ask for all ranks (hooks.c). */
+ * except for hooks (hooks.c) and sinks that ask for all ranks. */
+
+static bool on_all_ranks(const tt_metrics_vt *vt, const void *config)
+{
+    return TT_HAS(vt, tt_metrics_vt, all_ranks) && vt->all_ranks && vt->all_ranks(config);
+}
 
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
-    const tt_metrics_env me = {sizeof me, s->core.dump_folder, l->step, l->validation_due};
+    tt_loop_experts_open(l);
+    const tt_metrics_env me = {sizeof me,         s->core.dump_folder, l->step,
+                               l->validation_due, l->rank.dist.rank,   s->world};
     for (size_t i = 0; i < s->graph->metrics.n; i++)
         if (strncmp(s->graph->metrics.items[i].name, "losses/", 7) == 0)
             snprintf(l->loss_name, sizeof l->loss_name, "losses/%.70s", s->loss.name);
-    for (int i = 0; l->main && i < s->n_metrics; i++) {
+    for (int i = 0; i < s->n_metrics; i++) {
         tt_sink k = {.vt = s->metrics[i].component->vtable, .name = s->metrics[i].name};
+        if (!l->main && !on_all_ranks(k.vt, s->metrics[i].config))
+            continue;
         TT_TRY(TT_PLUGIN_CALL(k.vt->open(s->metrics[i].config, &me, &k.self, err), err, "metrics",
                               k.name));
         l->sinks[l->n_sinks++] = k;
     }
+    if (l->main && !s->has_console)
+        tt_log(TT_INFO, "train",
+               "metrics.sinks: the console has freq 0, so a step has no line here");
     if (l->n_sinks)
         TT_TRY(tt_writer_new(l->sinks, l->n_sinks, s->core.metrics.on_error == TT_ON_ERROR_CONTINUE,
-                             &l->writer, err));
+                             l->n_metrics, &l->writer, err));
     return TT_OK;
 }
 
@@ -34,6 +46,9 @@ void tt_loop_close_sinks(tt_loop *l)
         l->sinks[i].vt->close(l->sinks[i].self);
     l->n_sinks = 0;
     tt_str_free(&l->line);
+    tt_measures_free(l->measures); /* the sinks had its names */
+    l->measures = NULL;
+    tt_str_free(&l->early.lines);
 }
 
 tt_status tt_loop_written(tt_loop *l, tt_error *err)
@@ -46,9 +61,17 @@ static tt_status send(tt_loop *l, const tt_metrics_record *r, tt_error *err)
     return l->writer ? tt_writer_log(l->writer, r, err) : TT_OK;
 }
 
+/* The sink "console" may want fewer lines than are logged. */
+static bool has_line(const tt_loop *l, const tt_metrics_record *r)
+{
+    const int64_t freq = l->s->console.freq;
+    return l->s->has_console && tt_log_get_level() >= TT_INFO &&
+           (r->validation || freq == INT64_MIN || tt_loop_due(l, r->step, freq));
+}
+
 static void print_line(tt_loop *l, const tt_metrics_record *r)
 {
-    if (tt_log_get_level() < TT_INFO)
+    if (!has_line(l, r))
         return;
     const int columns = tt_terminal_columns();
     tt_str_clear(&l->line);
@@ -101,8 +124,7 @@ static void show(const tt_loop *l)
 
 static bool log_due(const tt_loop *l)
 {
-    return l->known_step == 1 || tt_loop_due(l, l->known_step, l->s->core.metrics.log_freq) ||
-           !l->logged_step;
+    return tt_loop_logs(l, l->known_step) || !l->logged_step;
 }
 
 tt_status tt_loop_log(tt_loop *l, tt_error *err)
@@ -127,11 +149,14 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
         return TT_OK;
     tt_status s = TT_OK;
     if (l->main) {
+        tt_losses_add(&l->losses, (tt_step_loss){l->known_step, l->loss, l->loss_max});
         print_line(l, &r);
         if (l->has_progress && !l->progress.tty)
             l->progress.drawn_ns = tt_now_ns(); /* the logged line shows the same */
-        s = send(l, &r, err);
     }
+    s = send(l, &r, err);
+    if (s == TT_OK)
+        s = tt_loop_experts_write(l, false, err);
     l->t = (tt_times){.begin_ns = tt_now_ns()};
     tt_loop_numbers_begin(l);
     l->logged_step = l->known_step;

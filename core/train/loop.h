@@ -3,7 +3,14 @@
 #define TT_LOOP_H
 #include "train/console.h"
 #include "train/ctl.h"
+#include "train/early.h"
+#include "train/experts.h"
+#include "train/hooks.h"
+#include "train/losses.h"
+#include "train/measure.h"
+#include "train/peer.h"
 #include "train/saver.h"
+#include "train/saves.h"
 #include "train/swap.h"
 #include "train/train.h"
 #include "train/trial.h"
@@ -14,12 +21,13 @@
 
 typedef struct tt_times { /* seconds since the last logged step */
     double data, forward_backward, optimizer, comm, checkpoint, validation;
+    double comm_axes[TT_MAX_COMM_AXES]; /* as tt_exec_comm_axes() */
     int64_t begin_ns;
 } tt_times;
 
 /* What the loop remembers of a step that is on the queues, until its numbers are known. */
 typedef struct tt_flight {
-    bool on;
+    bool on, measured;
     int64_t step, epoch, counted, samples;
     double lr, weight; /* weight: what the loss is divided by */
 } tt_flight;
@@ -47,7 +55,7 @@ typedef struct tt_shared_data {
     tt_data_parts parts;
 } tt_shared_data;
 
-typedef struct tt_loop {
+struct tt_loop {
     const tt_setup *s;
     const tt_run_opts *o;
     const tt_run_folder *folder; /* locked by rank 0's process */
@@ -58,9 +66,11 @@ typedef struct tt_loop {
     bool validation_due; /* the validation after this step has not ended */
     /* data */
     tt_data_parts data;
-    tt_shared_data *shared; /* NULL: the data belongs to this loop */
+    tt_mapping reference[1 + TT_MAX_PARTS]; /* reference.h */
+    tt_shared_data *shared;                 /* NULL: the data belongs to this loop */
     tt_stream *stream;
     tt_saver *saver;  /* NULL: the run saves nothing */
+    tt_peer *peer;    /* NULL: no supervisor keeps copies of the states */
     int64_t saved_ns; /* when the last save began, or the loop */
     /* commands from outside */
     tt_ctl *ctl;          /* rank 0; NULL: the folder takes no socket */
@@ -78,12 +88,13 @@ typedef struct tt_loop {
     int64_t optimizer_from, schedule_from; /* as in tt_trainer_state */
     tt_flight flight;
     /* how long the run is (length.c) */
-    int64_t steps;                 /* of the whole run */
-    bool by_epoch;                 /* batches end with the epoch */
-    int64_t n_samples;             /* per epoch */
-    int64_t next_sample;           /* the first of the next step that is put on the queues */
-    int64_t step_samples;          /* of the step that was put there last */
-    double epochs;                 /* by_epoch: of the whole run */
+    int64_t steps;        /* of the whole run */
+    bool by_epoch;        /* batches end with the epoch */
+    int64_t n_samples;    /* per epoch */
+    int64_t next_sample;  /* the first of the next step that is put on the queues */
+    int64_t step_samples; /* of the step that was put there last */
+    double epochs;        /* by_epoch: of the whole run */
+    tt_early early;
     int64_t told_epoch, told_step; /* of the newest line that says that an epoch began */
     /* of the newest step whose numbers are known, and up to it */
     int64_t known_step, tokens_seen, samples_seen, epoch;
@@ -94,7 +105,9 @@ typedef struct tt_loop {
     /* numbers since the last logged step */
     int64_t logged_step, tokens_since, samples_since;
     tt_log_sums since;
-    int64_t began_step, began_ns, began_tokens; /* of this process */
+    tt_losses losses;
+    double trained_before; /* seconds, of the starts of the run before this one */
+    int64_t began_step, began_ns, began_tokens, told_ns; /* of this process */
     double most_memory; /* GiB: that of the rank with most of it, up to the step before */
     tt_times t;
     double peak_flops;
@@ -110,11 +123,15 @@ typedef struct tt_loop {
                          the save ends, and the loop reads it afterwards. */
     tt_progress progress;
     bool has_progress;
-    tt_metric metrics[TT_MAX_METRICS];
+    tt_metric *metrics; /* room for n_metrics */
+    size_t n_metrics;
+    tt_measures *measures; /* NULL: the program measures nothing */
+    tt_expert_log experts;
     const char *set_names[TT_MAX_PARTS][2]; /* of metrics: loss and tokens of a validation's set */
     tt_str line;                /* the console's, reused so that a step allocates nothing */
     struct tt_profile *profile; /* NULL: profiling.enable is false */
-} tt_loop;
+    struct tt_memory_snapshot *snapshot; /* of the step that runs; NULL: none is made */
+};
 
 /* step.c */
 /* Its numbers are known at the return, unless they are late (tt_rank.late): then those of the step
@@ -145,10 +162,11 @@ void tt_loop_say_phase(const tt_loop *l, const char *what, int64_t *since_ns);
 /* numbers.c */
 void tt_loop_numbers_add(tt_loop *l, double loss_sum); /* of a step whose numbers are known */
 void tt_loop_numbers_begin(tt_loop *l);                /* after a logged step */
-size_t tt_loop_numbers(tt_loop *l);                    /* into l->metrics; returns how many */
+size_t tt_loop_numbers(tt_loop *l);                    /* into l->metrics; how many */
 double tt_loop_memory_gib(void);                       /* the most of this process */
 double tt_loop_tps(const tt_loop *l);                  /* per rank, since the last logged step */
 double tt_loop_seconds_left(const tt_loop *l);
+double tt_loop_train_seconds(const tt_loop *l); /* of all starts of the run */
 void tt_loop_say_end(const tt_loop *l);
 /* log.c */
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
@@ -162,19 +180,6 @@ typedef struct tt_validated {
 } tt_validated;
 tt_status tt_loop_log_validation(tt_loop *l, const tt_validated *all, const tt_validated *sets,
                                  tt_error *err);
-/* hooks.c */
-tt_status tt_loop_open_hooks(tt_loop *l, tt_error *err);
-/* status: of the run; why: with a status that is not TT_OK. */
-void tt_loop_close_hooks(tt_loop *l, tt_status status, const tt_error *why);
-tt_status tt_loop_hooks_start(tt_loop *l, tt_error *err);
-tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
-tt_status tt_loop_hooks_backward(tt_loop *l, tt_error *err);
-tt_status tt_loop_hooks_after(tt_loop *l, const tt_metrics_record *r, tt_error *err);
-tt_status tt_loop_hooks_validated(tt_loop *l, const tt_metrics_record *r, tt_error *err);
-void tt_loop_hooks_save(tt_loop *l); /* a save of this step begins */
-/* The save has ended, and with it perhaps an export. loop: tt_loop. */
-tt_status tt_loop_hooks_saved(void *loop, int64_t step, bool model_only, tt_error *err);
-tt_status tt_loop_hooks_exported(tt_loop *l, int64_t step, tt_error *err);
 /* profile.c: traces every profiling.freq-th step and the last one; the ranks write one file, one
  * after the other. Logs a table of the ops when the loop is closed. Does nothing if profiling is
  * off. */
@@ -199,32 +204,6 @@ int64_t tt_loop_step_samples(const tt_loop *l); /* of the next step's global bat
 void tt_loop_tell_epoch(tt_loop *l);            /* logs that an epoch began */
 /* validate.c: clears validation_due, unless a stop signal interrupts the validation. */
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
-/* save.c */
-const char *tt_loop_step_folders(const tt_loop *l, tt_arena *a);
-double tt_loop_job_lr(const tt_loop *l);
-bool tt_loop_has_own_lr(const tt_loop *l); /* `ttrun ctl` has set another one than the job's */
-bool tt_loop_has_own_converters(const tt_loop *l); /* likewise */
-tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
-tt_status tt_loop_follow_saver(tt_loop *l,
-                               tt_error *err); /* to another program; nothing is saved now */
-tt_status tt_loop_save(tt_loop *l, bool model_only,
-                       tt_error *err); /* with async_mode "disabled" returns when it is published */
-void tt_loop_wait_staged(tt_loop *l);  /* before the states that a save copies are written */
-tt_status tt_loop_save_progress(tt_loop *l, int32_t all,
-                                tt_error *err); /* all: the maximum of the ranks' tt_saver_poll() */
-/* Between the batches of a validation: a save that all ranks have written is published. [collective] */
-tt_status tt_loop_save_meanwhile(tt_loop *l, tt_error *err);
-tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);
-/* Also with checkpoint.on_error "continue" the last save of a run must succeed. */
-tt_status tt_loop_finish_last_save(tt_loop *l, tt_error *err);
-bool tt_loop_save_due(const tt_loop *l);  /* after this step, by its number */
-bool tt_loop_save_time(const tt_loop *l); /* by this rank's clock */
-/* export.c: rank 0 writes the last step, which is saved, to hf/step-N, if the job asks for it.
- * replace: also if that folder exists and is newer than the step. */
-tt_status tt_loop_save_last_hf(tt_loop *l, bool replace, tt_error *err);
-/* The same for a step that was just saved, if checkpoint.hf_interval says so. A failure is a line of the log.
- * loop: tt_loop. [thread of the saver] */
-void tt_loop_save_hf(void *loop, int64_t step);
 /* resume.c */
 tt_status tt_loop_resume(tt_loop *l, tt_error *err);
 /* aside.c: rank 0 moves files of an earlier run to dump_folder/before-N: all of them if this run
@@ -234,6 +213,12 @@ tt_status tt_loop_set_aside(tt_loop *l, tt_error *err);
 static inline bool tt_loop_due(const tt_loop *l, int64_t step, int64_t every)
 {
     return every > 0 && (step % every == 0 || step == l->steps);
+}
+
+/* Is a step logged, by its number? */
+static inline bool tt_loop_logs(const tt_loop *l, int64_t step)
+{
+    return step == 1 || tt_loop_due(l, step, l->s->core.metrics.log_freq);
 }
 
 static inline double tt_validated_loss(const tt_validated *v)

@@ -50,6 +50,11 @@ double tt_loop_seconds_left(const tt_loop *l)
     return per_step * (double)(l->steps - l->known_step);
 }
 
+double tt_loop_train_seconds(const tt_loop *l)
+{
+    return l->trained_before + (l->began_ns ? tt_seconds_since(l->began_ns) : 0);
+}
+
 /* Means since the last logged step. */
 static void add_means(tt_loop *l, size_t *n)
 {
@@ -69,6 +74,15 @@ static void add_rates(tt_loop *l, size_t *n)
         if (factor < 1 || factor > 1)
             metric_add(l, n, names[i - 1], l->lr * factor);
     }
+}
+
+/* How long rank 0 has waited for communication, by the axes of the mesh that it goes over. */
+static void add_comm(tt_loop *l, size_t *n, double steps)
+{
+    int n_axes;
+    const tt_exec_axes *axes = tt_exec_comm_axes(l->rank.exec, &n_axes);
+    for (int i = 0; i < n_axes; i++)
+        metric_add(l, n, axes[i].name, l->t.comm_axes[i] / steps);
 }
 
 size_t tt_loop_numbers(tt_loop *l)
@@ -102,6 +116,7 @@ size_t tt_loop_numbers(tt_loop *l)
         const double divisor = m->of_tokens ? l->flight.weight : (double)s->micro_batches;
         metric_add(l, &n, m->name, tt_exec_metric(l->rank.exec, m->state) / divisor);
     }
+    n += tt_loop_experts(l, l->metrics + n);
     metric_add(l, &n, "tokens", (double)l->step_tokens);
     metric_add(l, &n, "n_tokens_seen", (double)l->tokens_seen);
     metric_add(l, &n, "tps", per_rank);
@@ -116,8 +131,12 @@ size_t tt_loop_numbers(tt_loop *l)
     metric_add(l, &n, "time/forward_backward", l->t.forward_backward / steps);
     metric_add(l, &n, "time/optimizer", l->t.optimizer / steps);
     metric_add(l, &n, "time/comm_exposed", l->t.comm / steps);
+    add_comm(l, &n, steps);
     metric_add(l, &n, "time/checkpoint", l->t.checkpoint / steps);
     metric_add(l, &n, "time/left", tt_loop_seconds_left(l));
+    metric_add(l, &n, "time/train", tt_loop_train_seconds(l));
+    if (tt_loop_shows_measures(l, l->known_step) && tt_measures_step(l->measures) == l->known_step)
+        n += tt_measures_metrics(l->measures, l->metrics + n);
     return n;
 }
 

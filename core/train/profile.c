@@ -4,6 +4,7 @@
 #include "estimate/bubble.h"
 #include "estimate/estimate.h"
 #include "train/loop.h"
+#include "train/memory_snapshot.h"
 #include "train/trace.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -138,6 +139,7 @@ static bool traces(const tt_loop *l)
 void tt_loop_profile_begin(tt_loop *l)
 {
     tt_profile *p = l->profile;
+    tt_loop_memory_begin(l);
     if (!tt_loop_profiles(l, l->step))
         return;
     p->recording = true;
@@ -328,6 +330,7 @@ static tt_status write_table(const tt_loop *l, tt_error *err)
 tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
 {
     tt_profile *p = l->profile;
+    tt_loop_memory_end(l);
     if (!p || !p->recording)
         return TT_OK;
     const int64_t end = tt_now_ns();
@@ -358,6 +361,7 @@ tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
 void tt_loop_close_profile(tt_loop *l)
 {
     tt_profile *p = l->profile;
+    tt_loop_memory_end(l); /* of a step that failed */
     if (!p)
         return;
     if (l->main && p->steps)

@@ -139,6 +139,17 @@ static tt_status make_execs(tt_rank *r, tt_dist *d, const tt_rank *beside, tt_er
     return tt_exec_new(&o, &r->eval, err);
 }
 
+tt_status tt_rank_open_beside(const tt_rank *r, tt_dist *d, const tt_graph *g, tt_arena *a,
+                              tt_exec **out, tt_error *err)
+{
+    tt_plan *p = NULL;
+    TT_TRY(tt_setup_rank_plan(r->s, g, r->s->eval_schedule, d->rank, r->backend, a, &p, err));
+    if (!tt_device_is_host(&r->device))
+        TT_TRY(tt_device_memory_check(r->s, p, &r->device, err));
+    const tt_exec_opts o = exec_opts(r, d, p, r->exec, NULL);
+    return tt_exec_new(&o, out, err);
+}
+
 static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
 {
     note_offload(r);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/interchange.h"
 #include "train/loop.h"
+#include "train/reference.h"
 #include <dirent.h>
 #include <string.h>
 
@@ -284,6 +285,23 @@ static left_out excluded(const tt_loop *l)
     return x;
 }
 
+/* Goes on counting where a state ended. */
+static void count_on(tt_loop *l, const tt_trainer_state *st, const left_out *x)
+{
+    const int64_t step = x->train_state ? 0 : st->step;
+    l->step = step;
+    l->tokens_seen = x->train_state ? 0 : st->tokens_seen;
+    l->samples_seen = x->dataloader ? 0 : st->samples_seen;
+    l->loss = st->last_loss;
+    l->since = x->train_state ? (tt_log_sums){0} : st->since;
+    l->trained_before = x->train_state ? 0 : st->train_seconds;
+    if (!x->train_state)
+        tt_losses_resume(&l->losses, st);
+    l->optimizer_from = x->optimizer ? step : step - (st->step - st->optimizer_from);
+    l->schedule_from = x->lr_scheduler ? step : step - (st->step - st->schedule_from);
+    resume_rate(l, st);
+}
+
 /* Loads a checkpoint and goes on counting where it ended. What is left out begins anew: the optimizer's states
  * are zero, and it counts its updates from 1; the schedule of the learning rate begins, and spans the steps that
  * are left; the data begins at its first sample; steps and tokens are counted from 0. */
@@ -299,14 +317,7 @@ static tt_status take_state(tt_loop *l, const char *at, const tt_trainer_state *
     TT_TRY(tt_rank_load(&l->rank, at, states, l->main, err));
     if (!states)
         TT_TRY(tt_rank_start_copies(&l->rank, NULL, err));
-    l->step = step;
-    l->tokens_seen = x->train_state ? 0 : st->tokens_seen;
-    l->samples_seen = x->dataloader ? 0 : st->samples_seen;
-    l->loss = st->last_loss;
-    l->since = x->train_state ? (tt_log_sums){0} : st->since;
-    l->optimizer_from = x->optimizer ? step : step - (st->step - st->optimizer_from);
-    l->schedule_from = x->lr_scheduler ? step : step - (st->step - st->schedule_from);
-    resume_rate(l, st);
+    count_on(l, st, x);
     if (l->main && (x->optimizer || x->lr_scheduler || x->dataloader || x->train_state))
         tt_log(TT_INFO, "checkpoint", "checkpoint.exclude_from_loading: begins anew:%s%s%s%s",
                x->optimizer ? " optimizer" : "", x->lr_scheduler ? " lr_scheduler" : "",
@@ -319,6 +330,7 @@ static tt_status continue_other(tt_loop *l, const char *at, tt_error *err)
 {
     tt_trainer_state st;
     const left_out x = excluded(l);
+    const int64_t t0 = tt_now_ns();
     if (!tt_path_exists(tt_path_join(l->rank.arena, at, "trainer.json")))
         return TT_FAIL(err, TT_EINVAL,
                        "%s has no trainer.json, so there are only weights to load: leave out "
@@ -328,8 +340,8 @@ static tt_status continue_other(tt_loop *l, const char *at, tt_error *err)
     TT_TRY(take_state(l, at, &st, &x, err));
     if (!l->main)
         return TT_OK;
-    tt_log(TT_INFO, "checkpoint", "continues from %s, next is step %lld", at,
-           (long long)l->step + 1);
+    tt_log(TT_INFO, "checkpoint", "continues from %s, next is step %lld (loaded in %.2f s)", at,
+           (long long)l->step + 1, tt_seconds_since(t0));
     print_differences(l, &st, "", TT_INFO, "differs from the job that wrote it");
     return TT_OK;
 }
@@ -373,6 +385,7 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);
     path = newest_of_run(l, path);
     tt_error why = {0};
+    const int64_t t0 = tt_now_ns();
     if (!l->s->core.checkpoint.initial_load_model_only) {
         TT_TRY(check_whole_folder(l, "a whole state (checkpoint.initial_load_model_only)", err));
         if (continue_other(l, path, &why) == TT_OK)
@@ -394,7 +407,8 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     if (!l->main)
         return TT_OK;
-    tt_log(TT_INFO, "checkpoint", "weights: %s%s", path, hf ? " (Hugging Face's)" : "");
+    tt_log(TT_INFO, "checkpoint", "weights: %s%s, loaded in %.2f s", path,
+           hf ? " (Hugging Face's)" : "", tt_seconds_since(t0));
     tt_trainer_state st;
     if (!hf && tt_ckpt_read_state(path, l->rank.arena, &st, &why) == TT_OK)
         print_differences(l, &st, "model.args.", TT_WARN,
@@ -426,20 +440,49 @@ static tt_status excluded_now(const tt_loop *l, const tt_trainer_state *st, left
     return TT_OK;
 }
 
+/* The states are those of a copy that a supervisor has kept. */
+static tt_status resume_copy(tt_loop *l, const tt_trainer_state *st)
+{
+    const left_out none = {0};
+    count_on(l, st, &none);
+    l->resumed = true;
+    l->validation_due = st->validation_due && l->s->has_validation;
+    if (l->main)
+        tt_log(TT_INFO, "checkpoint",
+               "resumed from the supervisor's copy of step %lld, next is step %lld",
+               (long long)st->step, (long long)st->step + 1);
+    return TT_OK;
+}
+
+tt_status tt_loop_load_first(tt_loop *l, tt_error *err)
+{
+    TT_TRY(tt_rank_init_params(&l->rank, err));
+    TT_TRY(initial_load(l, err));
+    return l->step ? TT_OK : tt_rank_start_copies(&l->rank, NULL, err);
+}
+
 tt_status tt_loop_resume(tt_loop *l, tt_error *err)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
     const char *folder = tt_loop_step_folders(l, l->rank.arena);
     int64_t step = -1;
+    const int64_t t0 = tt_now_ns();
     left_out x;
-    if (c->enable && l->o->resume)
-        TT_TRY(find_step(l, folder, &step, err));
+    bool copied = false;
+    tt_trainer_state st;
+    if (c->enable && l->o->resume) {
+        const tt_status found = find_step(l, folder, &step, err);
+        TT_TRY(l->peer ? tt_agree(&l->rank.dist, found, err) : found);
+        TT_TRY(tt_loop_peer_load(l, step, &st, &copied, err));
+    }
+    if (copied)
+        return resume_copy(l, &st);
+    tt_loop_peer_leave(l); /* another program may take over */
     if (step < 0) {
         TT_TRY(initial_load(l, err));
         return l->step ? TT_OK : tt_rank_start_copies(&l->rank, NULL, err);
     }
     const char *at = tt_arena_printf(l->rank.arena, "%s/step-%lld", folder, (long long)step);
-    tt_trainer_state st;
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
     TT_TRY(excluded_now(l, &st, &x, err));
     TT_TRY(take_state(l, at, &st, &x, err));
@@ -447,7 +490,8 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     l->validation_due = st.validation_due && l->s->has_validation;
     if (!l->main)
         return TT_OK;
-    tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld", at, (long long)step + 1);
+    tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld (loaded in %.2f s)", at,
+           (long long)step + 1, tt_seconds_since(t0));
     print_differences(l, &st, "", TT_INFO, "differs from the job that wrote it");
     return TT_OK;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/thread.h"
+#include "comm/call_log.h"
 #include "train/loop.h"
+#include "train/reference.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -17,6 +19,7 @@ typedef struct world {
     const tt_run_opts *o;
     const tt_run_folder *folder;
     tt_threads *threads; /* NULL: one rank */
+    tt_call_log *calls;  /* NULL: nothing is logged */
     tt_shared_data data;
     tt_swaps swaps;
     pthread_mutex_t lock;
@@ -29,11 +32,11 @@ typedef struct rank_thread {
     int rank;
 } rank_thread;
 
-static tt_status save_step(tt_loop *l, bool model_only, tt_error *err)
+static tt_status save_step(tt_loop *l, bool model_only, bool snapshot, tt_error *err)
 {
     l->save_asked = false;
     TT_TRY(tt_loop_written(l, err)); /* metrics are on disk before the checkpoint */
-    return tt_loop_save(l, model_only, err);
+    return tt_loop_save(l, model_only, snapshot, err);
 }
 
 /* Validates after a step. *saved: its checkpoint says that the validation is due. If a stop interrupts the
@@ -43,7 +46,7 @@ static tt_status validate_step(tt_loop *l, bool saved, tt_error *err)
     TT_TRY(tt_loop_validate(l, err));
     if (l->validation_due) { /* interrupted */
         TT_TRY(tt_loop_exchange(l, false, err));
-        return l->saver && !saved && l->stopped_by ? save_step(l, false, err) : TT_OK;
+        return l->saver && !saved && l->stopped_by ? save_step(l, false, false, err) : TT_OK;
     }
     if (!l->saver || !l->main)
         return TT_OK;
@@ -53,22 +56,38 @@ static tt_status validate_step(tt_loop *l, bool saved, tt_error *err)
     return TT_OK;
 }
 
+/* Early stopping: this step is the run's last. saved: it has been saved with its states. */
+static tt_status conclude_early(tt_loop *l, bool saved, tt_error *err)
+{
+    const bool model_only = l->s->core.checkpoint.last_save_model_only;
+    l->steps = l->step;
+    if (!l->saver)
+        return TT_OK;
+    if (!saved || model_only)
+        TT_TRY(save_step(l, model_only, false, err));
+    TT_TRY(tt_loop_finish_last_save(l, err));
+    tt_loop_answer_save(l);
+    return tt_loop_save_last_hf(l, true, err);
+}
+
 /* The end of a step: saves and validates if either is due, in this order, so that what happens during a
  * validation costs no step. Weights alone are saved only when nothing is left to do. */
-static tt_status conclude(tt_loop *l, bool save, tt_error *err)
+static tt_status conclude(tt_loop *l, bool save, bool snapshot, tt_error *err)
 {
     const bool at_end = l->step == l->steps, due = l->validation_due;
     const bool model_only = at_end && l->s->core.checkpoint.last_save_model_only;
     const bool saves = l->saver && (save || l->save_asked || l->stopped_by);
     if (saves)
-        TT_TRY(save_step(l, model_only && !due, err));
+        TT_TRY(save_step(l, model_only && !due, snapshot && !l->save_asked && !l->stopped_by, err));
     if (due && !l->stopped_by)
         TT_TRY(validate_step(l, saves, err));
+    if (l->early.stops && !at_end && !l->stopped_by)
+        return conclude_early(l, saves, err);
     if (!l->saver)
         return TT_OK;
     const bool last = at_end && !l->validation_due;
     if (last && due && model_only)
-        TT_TRY(save_step(l, true, err));
+        TT_TRY(save_step(l, true, false, err));
     if (last || l->stopped_by)
         TT_TRY(tt_loop_finish_last_save(l, err));
     tt_loop_answer_save(l);
@@ -91,25 +110,28 @@ static bool must_settle(const tt_loop *l, bool save)
 {
     return l->step == l->steps || l->stopped_by || l->validation_due ||
            (l->saver && (save || l->save_asked)) || tt_loop_profiles(l, l->step + 1) ||
-           l->swaps_now || tt_swap_due(l);
+           l->swaps_now || tt_swap_due(l) || tt_loop_peer_due(l);
 }
 
 static tt_status after_step(tt_loop *l, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
-    const bool save = tt_loop_save_due(l);
+    bool snapshot = false;
+    const bool save = tt_loop_save_due(l, &snapshot);
     l->validation_due = l->s->has_validation && tt_loop_due(l, l->step, c->validation.freq);
     TT_TRY(tt_loop_exchange(l, true, err));
     if (must_settle(l, save))
         TT_TRY(publish_on_nan(l, tt_loop_settle(l, err)));
     const bool saves = l->saver && (save || l->save_asked);
-    TT_TRY(conclude(l, save, err));
+    TT_TRY(conclude(l, save, snapshot, err));
     if (l->step == l->steps || l->stopped_by)
         return TT_OK;
-    if (tt_swap_due(l) || (l->swaps_now && !saves))
+    if (tt_swap_due(l) || (l->swaps_now && !saves)) {
+        tt_loop_peer_leave(l);
         TT_TRY(tt_swap_take_over(l, err));
+    }
     tt_swap_plan_ahead(l);
-    return TT_OK;
+    return tt_loop_peer_due(l) ? tt_loop_peer_copy(l, err) : TT_OK;
 }
 
 /* A stop signal during the validation before the first step ends the run there. */
@@ -126,14 +148,26 @@ static tt_status save_seed(tt_loop *l, tt_error *err)
 {
     const char *key = "checkpoint.create_seed_checkpoint";
     if (!l->saver)
-        return tt_job_fail(l->s->job, key, err,
-                           "nothing is saved (checkpoint.enable, checkpoint.load_only)");
+        return tt_job_fail(l->s->job, key, err, "nothing is saved: %s",
+                           tt_checkpoint_off(&l->s->core.checkpoint));
     if (l->step)
         return tt_job_fail(l->s->job, key, err,
                            "this run is at step %lld already: start in another dump_folder",
                            (long long)l->step);
-    TT_TRY(tt_loop_save(l, true, err));
+    TT_TRY(tt_loop_save(l, true, false, err));
     return tt_loop_finish_last_save(l, err);
+}
+
+#define TELL_NS INT64_C(100000000)
+
+/* The first step is told at once, and others now and then. */
+static void tell_step(tt_loop *l)
+{
+    const int64_t now = tt_now_ns();
+    if (!l->main || !l->o->stepped || (l->step > l->began_step + 1 && now - l->told_ns < TELL_NS))
+        return;
+    l->told_ns = now; /* when the supervisor was told last */
+    l->o->stepped(l->step);
 }
 
 static tt_status run_steps(tt_loop *l, tt_error *err)
@@ -142,6 +176,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
     l->t.begin_ns = l->began_ns = tt_now_ns();
     l->logged_step = l->began_step = l->step;
     l->began_tokens = l->tokens_seen;
+    tell_step(l);
     TT_TRY(tt_loop_hooks_start(l, err));
     if (l->s->core.checkpoint.create_seed_checkpoint)
         return save_seed(l, err);
@@ -156,15 +191,16 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
                        tt_loop_stop_name(l->stopped_by), (long long)first);
     if (l->validation_due) /* the step that the run resumes from is saved */
-        TT_TRY(conclude(l, false, err));
+        TT_TRY(conclude(l, false, false, err));
     if (!l->step && l->s->has_validation && l->s->core.validation.at_start)
         TT_TRY(validate_first(l, err));
     if (l->stopped_by)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
                        tt_loop_stop_name(l->stopped_by), (long long)first);
     tt_swap_plan_ahead(l);
-    while (l->step < steps && !l->stopped_by) {
+    while (l->step < l->steps && !l->stopped_by) {
         l->step++;
+        tt_called_step(l->rank.dist.called, l->step);
         TT_TRY(tt_loop_hooks_before(l, err));
         tt_loop_profile_begin(l);
         TT_TRY(publish_on_nan(l, tt_loop_step(l, err)));
@@ -172,11 +208,13 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
         if (!l->flight.on)
             TT_TRY(tt_loop_log(l, err));
         TT_TRY(after_step(l, err));
+        tell_step(l);
     }
     TT_TRY(tt_loop_written(l, err));
+    TT_TRY(tt_loop_experts_write(l, true, err));
     TT_TRY(l->main ? tt_run_folder_check(l->folder, err) : TT_OK);
     tt_loop_say_end(l);
-    if (!l->stopped_by || (l->step == steps && !l->validation_due))
+    if (!l->stopped_by || (l->step == l->steps && !l->validation_due))
         return TT_OK;
     return TT_FAIL(err, TT_ESIGNAL, "stopped by %s after step %lld%s",
                    tt_loop_stop_name(l->stopped_by), (long long)l->step, l->saver ? ", saved" : "");
@@ -197,14 +235,20 @@ static tt_status loop(tt_loop *l, tt_error *err)
 static tt_status loop_start(tt_loop *l, tt_error *err)
 {
     int64_t since = tt_now_ns();
+    TT_TRY(l->main ? tt_losses_open(&l->losses, err) : TT_OK);
+    tt_loop_open_measures(l);
     TT_TRY(tt_loop_open_data(l, err));
     tt_loop_say_phase(l, "data opened", &since);
     TT_TRY(tt_rank_init_params(&l->rank, err));
     tt_loop_say_phase(l, "parameters initialized", &since);
+    TT_TRY(tt_loop_open_peer(l, err));
     TT_TRY(tt_agree(&l->rank.dist, tt_loop_resume(l, err), err));
     TT_TRY(tt_loop_length(l, err));
-    TT_TRY(tt_loop_set_aside(l, err));
+    TT_TRY(tt_loop_open_early(l, err));
+    TT_TRY(tt_agree(&l->rank.dist, tt_loop_set_aside(l, err), err)); /* then ranks open files */
     tt_loop_say_phase(l, "checkpoint or weights loaded", &since);
+    TT_TRY(tt_loop_open_references(l, err));
+    tt_loop_say_phase(l, "reference values of the loss computed or read", &since);
     TT_TRY(tt_loop_open_saver(l, err));
     TT_TRY(tt_loop_open_stream(l, err));
     TT_TRY(tt_loop_open_sinks(l, err));
@@ -246,6 +290,14 @@ static void name_rank(int rank, tt_error *err)
         tt_error_context(err, "rank %d", rank);
 }
 
+/* A rank that has waited too long writes the last calls of this machine's ranks to files; so does one that
+ * another machine has stopped. What has failed otherwise is not a matter of who waits for whom. */
+static void dump_calls(tt_call_log *calls, const tt_dist *d, tt_status s, tt_error *err)
+{
+    if (s == TT_ETIMEOUT || (s == TT_ECOMM && d->session && d->local_world < d->world))
+        tt_call_log_dump(calls, err);
+}
+
 static void rank_fail(tt_dist *d, tt_status s, const tt_error *err)
 {
     tt_error e = *err;
@@ -279,7 +331,7 @@ static void say_rank(const tt_setup *s, int rank)
 }
 
 /* log.files */
-static tt_status open_log(const tt_setup *s, int rank, tt_error *err)
+static tt_status open_log_file(const tt_setup *s, int rank, tt_error *err)
 {
     if (!s->core.log_files)
         return TT_OK;
@@ -290,9 +342,15 @@ static tt_status open_log(const tt_setup *s, int rank, tt_error *err)
     if (st == TT_OK)
         st = tt_log_file_open(rank, tt_arena_printf(a, "%s/rank-%d.log", folder, rank), &why);
     tt_arena_free(a);
-    if (st == TT_OK)
-        say_rank(s, rank);
     return st == TT_OK ? TT_OK : tt_job_fail(s->job, "log.files", err, "%s", why.text);
+}
+
+static tt_status open_log(const tt_setup *s, int rank, tt_error *err)
+{
+    TT_TRY(open_log_file(s, rank, err));
+    if (s->core.log_files)
+        say_rank(s, rank);
+    return TT_OK;
 }
 
 static void close_log(const tt_dist *d, tt_status s, const tt_error *err)
@@ -302,8 +360,38 @@ static void close_log(const tt_dist *d, tt_status s, const tt_error *err)
     tt_log_file_close(d->rank);
 }
 
+/* false: the saver's thread does not end. */
+static bool close_saving(tt_loop *l)
+{
+    const bool ended = tt_saver_free(l->saver);
+    tt_loop_close_peer(l);
+    return ended;
+}
+
+/* stuck: the saver's thread may still read the states. The end of the process frees them. */
+static void close_rank(tt_loop *l, tt_status s, bool stuck)
+{
+    l->rank.failed = s != TT_OK && s != TT_ESIGNAL;
+    tt_losses_close(&l->losses);
+    if (stuck)
+        return;
+    tt_rank_close(&l->rank);
+    tt_swap_close(l);
+}
+
+static tt_status join_world(world *w, int rank, tt_dist *d, tt_error *err)
+{
+    if (w->o->dist)
+        *d = *w->o->dist;
+    if (w->threads)
+        TT_TRY(tt_threads_join(w->threads, rank, d, err));
+    TT_TRY(tt_call_log_join(w->calls, d, err));
+    return before_first_step(open_log(w->s, d->rank, err));
+}
+
 static tt_status run_rank(world *w, int rank, tt_error *err)
 {
+    bool stuck = false;
     tt_loop *l = calloc(1, sizeof *l);
     tt_dist d = {.world = 1};
     if (!l) {
@@ -321,12 +409,8 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->swaps = &w->swaps;
     l->loss = l->loss_max = l->norm = l->lr = (double)NAN;
     l->lr_base = *tt_optimizer_rate(w->s->optimizer.component, w->s->optimizer.config);
-    if (w->o->dist)
-        d = *w->o->dist;
-    tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
+    tt_status s = join_world(w, rank, &d, err);
     int64_t since = tt_now_ns();
-    if (s == TT_OK)
-        s = before_first_step(open_log(w->s, d.rank, err));
     if (s == TT_OK)
         s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     tt_loop_say_phase(l, "memory planned and allocated, kernels chosen", &since);
@@ -339,6 +423,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
             s = while_running(loop(l, err));
         if (l->has_progress)
             tt_progress_finish(&l->progress);
+        dump_calls(w->calls, &d, s, err);
         if (s != TT_OK && s != TT_ESIGNAL)
             rank_fail(&l->rank.dist, s, err);
         tt_trial_close(l);
@@ -346,21 +431,21 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         tt_loop_close_ctl(l, s, err);
         tt_swap_drop(l);
         tt_loop_close_profile(l);
-        tt_saver_free(l->saver);
+        stuck = !close_saving(l);
         tt_loop_close_hooks(l, s, err);
         record_end(l, s, err);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
-        l->rank.failed = s != TT_OK && s != TT_ESIGNAL;
-        tt_rank_close(&l->rank);
-        tt_swap_close(l);
+        close_rank(l, s, stuck);
     } else if (d.vt) {
         rank_fail(&d, s, err);
     }
     close_log(&d, s, err);
+    tt_call_log_leave(&d);
     if (w->threads)
         tt_dist_leave(&d);
-    free(l);
+    if (!stuck)
+        free(l);
     return s;
 }
 
@@ -392,6 +477,8 @@ static tt_status run_threads(world *w, tt_error *err)
                "%d ranks run as threads of this process; set comm.backend to "
                "\"local\" to hide this line",
                n);
+    TT_TRY(
+        before_first_step(open_log_file(w->s, 0, err))); /* it begins with what was said before */
     TT_TRY(tt_threads_new(n, (double)w->s->core.comm.init_timeout_seconds, &w->threads, err));
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     rank_thread *args = calloc((size_t)n, sizeof *args);
@@ -438,7 +525,8 @@ size_t tt_error_place(const char *text)
 
 /* Runs this process's rank. All ranks lock the folder (tt_run_folder_open), until their process
  * ends. */
-static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_error *err)
+static tt_status run_process(world *w, tt_setup *setup, tt_run_folder *folder, tt_arena *a,
+                             tt_error *err)
 {
     tt_dist *d = w->o->dist;
     const int sig = w->o->stop ? w->o->stop() : 0;
@@ -452,6 +540,8 @@ static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_er
         s = tt_run_folder_join(w->s, a, folder, err);
     s = tt_agree(d, s, err);
     if (s == TT_OK)
+        s = tt_train_seed(setup, folder, w->o->resume, d, err);
+    if (s == TT_OK)
         return run_rank(w, d->rank, err);
     s = before_first_step(s);
     if (s != TT_ESIGNAL)
@@ -459,7 +549,20 @@ static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_er
     return s;
 }
 
-tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
+/* comm.trace_buf_size */
+static tt_status open_calls(world *w, tt_arena *a, tt_error *err)
+{
+    const tt_comm_config *c = &w->s->core.comm;
+    const tt_dist *d = w->o->dist;
+    const tt_call_log_opts o = {.entries = w->s->world > 1 ? c->trace_buf_size : 0,
+                                .folder =
+                                    tt_path_join(a, w->s->core.dump_folder, c->save_traces_folder),
+                                .prefix = c->save_traces_file_prefix,
+                                .ranks = d ? d->local_world : w->s->world};
+    return tt_call_log_new(&o, d ? d->session : NULL, &w->calls, err);
+}
+
+tt_status tt_train(tt_setup *s, const tt_run_opts *o, tt_error *err)
 {
     tt_run_folder folder = {.lock_fd = -1, .ranks_fd = -1, .saves_fd = -1};
     world w = {.s = s,
@@ -468,17 +571,21 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
                .data.lock = PTHREAD_MUTEX_INITIALIZER,
                .lock = PTHREAD_MUTEX_INITIALIZER};
     tt_arena *a = tt_arena_new();
-    tt_status st;
+    tt_status st = open_calls(&w, a, err);
     tt_swaps_init(&w.swaps, o->dist ? 1 : s->world, s->registry);
-    if (o->dist)
-        st = run_process(&w, &folder, a, err);
-    else if ((st = tt_run_folder_open(s, o, a, &folder, err)) != TT_OK)
+    if (st != TT_OK)
+        st = before_first_step(st);
+    else if (o->dist)
+        st = run_process(&w, s, &folder, a, err);
+    else if ((st = tt_run_folder_open(s, o, a, &folder, err)) != TT_OK ||
+             (st = tt_train_seed(s, &folder, o->resume, NULL, err)) != TT_OK)
         st = before_first_step(st);
     else
         st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
     tt_data_parts_close(&w.data.parts, s);
     tt_run_folder_close(&folder);
     tt_swaps_release(&w.swaps);
+    tt_call_log_free(w.calls);
     tt_arena_free(a);
     return st;
 }

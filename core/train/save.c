@@ -18,6 +18,14 @@ static const char *averaged_state(const tt_graph *g)
     return NULL;
 }
 
+static tt_dtype weights_as(tt_export_dtype d)
+{
+    return d == TT_EXPORT_AUTO   ? TT_N_DTYPES
+           : d == TT_EXPORT_F32  ? TT_F32
+           : d == TT_EXPORT_BF16 ? TT_BF16
+                                 : TT_F16;
+}
+
 /* job: what tt_saver_opts points to, until the call has returned. */
 static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
 {
@@ -36,13 +44,16 @@ static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
                   .world = l->s->world},
         .keep = {.latest = c->keep_latest_k,
                   .every = c->keep_every,
-                  .bytes = (int64_t)(c->keep_gb * 1e9)                                       },
+                  .bytes = (int64_t)(c->keep_gb * 1e9),
+                  .snapshots = c->snapshot_interval > 0                         },
         .after_save = c->after_save,
         .published = c->hf_interval > 0 ? tt_loop_save_hf : NULL,
         .ended = tt_loop_hooks_saved,
         .user = l,
         .goes_on = c->on_error == TT_ON_ERROR_CONTINUE,
-        .background = c->async_mode != TT_ASYNC_DISABLED
+        .background = c->async_mode != TT_ASYNC_DISABLED,
+        .weights_as = weights_as(c->export_dtype),
+        .limit_s = (double)c->save_timeout_seconds
     };
 }
 
@@ -50,8 +61,12 @@ tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
 {
     tt_str job = {0};
     l->saved_ns = tt_now_ns();
-    if (!l->s->core.checkpoint.enable || l->s->core.checkpoint.load_only)
+    if (tt_checkpoint_off(&l->s->core.checkpoint))
         return TT_OK;
+    if (l->main && l->s->core.checkpoint.async_mode == TT_ASYNC_PINNED)
+        tt_log(TT_INFO, "checkpoint",
+               "checkpoint.async_mode: async_with_pinned_mem is the same as async: a thread of "
+               "each rank, not a process, copies the state beside the next forward and writes it");
     const tt_saver_opts o = saver_opts(l, &job);
     const tt_status s = tt_saver_new(&o, &l->saver, err);
     tt_str_free(&job);
@@ -85,21 +100,36 @@ bool tt_loop_has_own_converters(const tt_loop *l)
     return strcmp(l->swap.list, l->swap.of_job) != 0;
 }
 
-tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
+tt_trainer_state tt_loop_trainer_state(const tt_loop *l)
 {
+    return (tt_trainer_state){.step = l->step,
+                              .tokens_seen = l->tokens_seen,
+                              .samples_seen = l->samples_seen,
+                              .last_loss = l->loss,
+                              .validation_due = l->validation_due,
+                              .since = l->since,
+                              .train_seconds = tt_loop_train_seconds(l),
+                              .optimizer_from = l->optimizer_from,
+                              .schedule_from = l->schedule_from,
+                              .has_lr = tt_loop_has_own_lr(l),
+                              .lr = l->lr_base,
+                              .lr_of_job = tt_loop_job_lr(l)};
+}
+
+tt_status tt_loop_save(tt_loop *l, bool model_only, bool snapshot, tt_error *err)
+{
+    bool ready = true;
     const int64_t t0 = tt_now_ns();
-    const tt_trainer_state st = {.step = l->step,
-                                 .tokens_seen = l->tokens_seen,
-                                 .samples_seen = l->samples_seen,
-                                 .last_loss = l->loss,
-                                 .validation_due = l->validation_due,
-                                 .since = l->since,
-                                 .optimizer_from = l->optimizer_from,
-                                 .schedule_from = l->schedule_from,
-                                 .has_lr = tt_loop_has_own_lr(l),
-                                 .lr = l->lr_base,
-                                 .lr_of_job = tt_loop_job_lr(l)};
-    TT_TRY(tt_saver_finish(l->saver, err)); /* of a step before: those who wait for it are told */
+    tt_trainer_state st = tt_loop_trainer_state(l);
+    st.losses = l->losses.items;
+    st.n_losses = l->losses.n;
+    st.snapshot = snapshot;
+    TT_TRY(tt_saver_await(l->saver, l->step, &ready, err));
+    if (!ready) {
+        l->t.checkpoint += tt_seconds_since(t0);
+        return TT_OK;
+    }
+    /* of a step before: those who wait for it are told */
     tt_loop_answer_save(l);
     tt_loop_hooks_save(l);
     TT_TRY(tt_saver_start(l->saver, &st, model_only, err));
@@ -117,6 +147,7 @@ void tt_loop_wait_staged(tt_loop *l)
     const int64_t t0 = tt_now_ns();
     if (l->saver)
         tt_saver_wait_staged(l->saver);
+    tt_loop_peer_wait(l);
     l->t.checkpoint += tt_seconds_since(t0);
 }
 
@@ -162,22 +193,29 @@ static bool ended_epoch(const tt_loop *l, int64_t every)
     return l->next_sample / each / every > before / each / every;
 }
 
-bool tt_loop_save_due(const tt_loop *l)
+/* Besides snapshots. */
+static bool step_due(const tt_loop *l)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
-    const bool steps = c->interval_type == TT_INTERVAL_STEPS;
-    if (!l->saver)
-        return false;
-    if (c->interval_type == TT_INTERVAL_EPOCHS && ended_epoch(l, c->interval))
+    const bool steps = c->interval_type == TT_INTERVAL_STEPS && c->interval > 0;
+    if (c->interval_type == TT_INTERVAL_EPOCHS && c->interval > 0 && ended_epoch(l, c->interval))
         return true;
     return tt_loop_due(l, l->step, steps ? c->interval : INT64_MAX) ||
            tt_loop_due(l, l->step, c->hf_interval) ||
            (l->step == 1 && c->enable_first_step_checkpoint);
 }
 
+bool tt_loop_save_due(const tt_loop *l, bool *snapshot)
+{
+    const int64_t every = l->s->core.checkpoint.snapshot_interval;
+    const bool due = l->saver && step_due(l);
+    *snapshot = l->saver && !due && every > 0 && l->step % every == 0;
+    return due || *snapshot;
+}
+
 bool tt_loop_save_time(const tt_loop *l)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
-    return l->saver && c->interval_type == TT_INTERVAL_SECONDS &&
+    return l->saver && c->interval_type == TT_INTERVAL_SECONDS && c->interval > 0 &&
            tt_seconds_since(l->saved_ns) >= (double)c->interval;
 }

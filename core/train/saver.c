@@ -3,6 +3,7 @@
 #include "train/saver.h"
 #include "base/thread.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,8 +37,12 @@ struct tt_saver {
     int64_t began_ns;
     bool model_only;
     tt_error err;
-    tt_error failure; /* goes_on: of the save that was started last; code TT_OK: none */
-    bool failing;     /* goes_on: the saves fail, and a line has said so */
+    tt_step_loss *losses;  /* those of `state`: the loop goes on adding to its own */
+    bool stuck;            /* an error has said that the save in flight does not get on */
+    atomic_bool follows;   /* the save is published, and what follows it runs */
+    atomic_llong moved_ns; /* when the phase changed last */
+    tt_error failure;      /* goes_on: of the save that was started last; code TT_OK: none */
+    bool failing;          /* goes_on: the saves fail, and a line has said so */
     /* protected by lock */
     phase phase;
     int64_t published; /* the step that was published last */
@@ -76,28 +81,6 @@ static tt_status saver_begin(const tt_saver *s, int64_t step, tt_error *err)
     return tt_ckpt_begin(s->o.folder, step, err);
 }
 
-/* $1: the folder of the step, $2 and so on: its files. */
-static tt_status run_after_save(const tt_saver *s, tt_error *err)
-{
-    tt_arena *a = tt_arena_new();
-    const char **names = NULL, **args;
-    size_t n = 0;
-    const char *step = tt_arena_printf(a, "%s/step-%lld", s->o.folder, (long long)s->state.step);
-    const int64_t t0 = tt_now_ns();
-    tt_status status = tt_folder_names(a, step, NULL, &names, &n, err);
-    args = tt_arena_array(a, n + 1, sizeof *args);
-    args[0] = step;
-    for (size_t i = 0; i < n; i++)
-        args[1 + i] = tt_path_join(a, step, names[i]);
-    if (status == TT_OK)
-        status = tt_shell(s->o.after_save, args, n + 1, NULL, err);
-    if (status == TT_OK)
-        tt_log(TT_DEBUG, "checkpoint", "checkpoint.after_save took %.2f s for %s",
-               1e-9 * (double)(tt_now_ns() - t0), step);
-    tt_arena_free(a);
-    return status;
-}
-
 /* If the run folder is gone, that is the error to report. When no rank writes any more, the
  * incomplete step is removed: a full disk needs the space. Where others may write still,
  * saver_give_up does so. */
@@ -111,42 +94,18 @@ static phase failed(tt_saver *s, bool all_written)
     return FAILED;
 }
 
-static void say_validated(const tt_saver *s, int64_t step)
-{
-    tt_arena *a = tt_arena_new();
-    tt_error e = {0};
-    const char *at = tt_arena_printf(a, "%s/step-%lld", s->o.folder, (long long)step);
-    if (tt_path_exists(at) && check_folder(s, &e) == TT_OK &&
-        tt_ckpt_set_validated(at, &e) != TT_OK)
-        tt_log(TT_WARN, "checkpoint",
-               "%s does not say that its validation has ended, so a run that resumes from it "
-               "validates again: %s",
-               at, e.text);
-    tt_arena_free(a);
-}
-
-/* The step is saved: a failure here is a line of the log. */
 static void after_commit(tt_saver *s)
 {
-    tt_error e = {0};
-    const long long step = s->state.step;
+    const int64_t step = s->state.step;
     pthread_mutex_lock(&s->lock);
     s->published = step;
     const bool validated = s->validated == step && s->state.validation_due;
     pthread_mutex_unlock(&s->lock);
     if (validated)
-        say_validated(s, step);
-    if (s->o.after_save && run_after_save(s, &e) != TT_OK)
-        tt_log(TT_WARN, "checkpoint", "step %lld is saved, but checkpoint.after_save failed: %s",
-               step, e.text);
-    if (s->o.published)
-        s->o.published(s->o.user, s->state.step);
-    if (tt_ckpt_purge(s->o.folder, s->state.step, &s->o.keep, &e) != TT_OK)
-        tt_log(TT_WARN, "checkpoint", "step %lld is saved, but older ones could not be removed: %s",
-               step, e.text);
-    if (s->o.held && tt_run_folder_list(s->o.held, &e) != TT_OK)
-        tt_log(TT_WARN, "checkpoint", "step %lld is saved, but run.json does not list it: %s", step,
-               e.text);
+        tt_saved_validated(&s->o, step);
+    atomic_store(&s->follows, true); /* after_save has a limit of its own */
+    tt_saved_follow(&s->o, step);
+    atomic_store(&s->follows, false);
 }
 
 static phase commit(tt_saver *s)
@@ -155,8 +114,10 @@ static phase commit(tt_saver *s)
         return FAILED;
     if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, &s->err) != TT_OK)
         return failed(s, true);
-    tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld in %.2f s", s->o.folder,
-           (long long)s->state.step, 1e-9 * (double)(tt_now_ns() - s->began_ns));
+    const bool cast = s->model_only && s->o.weights_as != TT_N_DTYPES;
+    tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld%s%s%s in %.2f s", s->o.folder,
+           (long long)s->state.step, s->model_only ? ", weights only" : "", cast ? ", as " : "",
+           cast ? tt_dtype_name(s->o.weights_as) : "", 1e-9 * (double)(tt_now_ns() - s->began_ns));
     after_commit(s);
     return COMMITTED;
 }
@@ -172,14 +133,42 @@ static tt_status stage(tt_saver *s, tt_error *err)
     return TT_OK;
 }
 
+#define WRITE_ALIGNMENT ((size_t)4096) /* so that they are not copied again (tt_ckpt_stage) */
+
+/* Weights alone are written as another dtype from memory of their own, which only this save needs. */
+static tt_status write_cast(tt_saver *s, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_ckpt_piece *cast = tt_arena_array(a, s->n_now + 1, sizeof *cast);
+    const size_t bytes = tt_ckpt_cast(s->now, s->n_now, s->o.weights_as, cast, NULL);
+    void *memory = aligned_alloc(WRITE_ALIGNMENT, (bytes / WRITE_ALIGNMENT + 1) * WRITE_ALIGNMENT);
+    tt_status st = TT_OK;
+    if (memory)
+        tt_ckpt_cast(s->now, s->n_now, s->o.weights_as, cast, memory);
+    else
+        st = TT_FAIL(err, TT_ENOMEM, "no memory for the %zu bytes of the weights as %s", bytes,
+                     tt_dtype_name(s->o.weights_as));
+    if (st == TT_OK)
+        st = tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, cast, s->n_now, err);
+    free(memory);
+    tt_arena_free(a);
+    return st;
+}
+
+static tt_status write_pieces(tt_saver *s, tt_error *err)
+{
+    if (s->model_only && s->o.weights_as != TT_N_DTYPES)
+        return write_cast(s, err);
+    return tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, s->now, s->n_now, err);
+}
+
 static phase work(tt_saver *s, phase p)
 {
     if (p == COMMITTING)
         return commit(s);
     if (p == STAGING)
         return stage(s, &s->err) == TT_OK ? WRITING : failed(s, alone(s));
-    if (tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, s->now, s->n_now,
-                      &s->err) != TT_OK)
+    if (write_pieces(s, &s->err) != TT_OK)
         return failed(s, alone(s));
     return alone(s) ? commit(s) : WRITTEN;
 }
@@ -201,6 +190,7 @@ static void *thread_main(void *arg)
         const phase next = work(s, p);
         pthread_mutex_lock(&s->lock);
         s->phase = next;
+        atomic_store(&s->moved_ns, tt_now_ns());
         pthread_cond_broadcast(&s->changed);
     }
     pthread_mutex_unlock(&s->lock);
@@ -219,8 +209,17 @@ static void set(tt_saver *s, phase p)
 {
     pthread_mutex_lock(&s->lock);
     s->phase = p;
+    atomic_store(&s->moved_ns, tt_now_ns());
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* Whether the thread has worked at the same for longer than the limit, and the caller has waited as long. */
+static bool too_long(tt_saver *s, int64_t since_ns)
+{
+    const int64_t from = TT_MAXV(since_ns, (int64_t)atomic_load(&s->moved_ns));
+    return s->o.limit_s > 0 && !atomic_load(&s->follows) &&
+           1e-9 * (double)(tt_now_ns() - from) > s->o.limit_s;
 }
 
 /* Waits until the thread has nothing to do. */
@@ -233,6 +232,22 @@ static void wait_idle(tt_saver *s)
 }
 
 /* ---- the caller's side ---- */
+
+#define TOO_LONG 4 /* beside the values of tt_saver_poll() */
+
+/* mine: it is this rank's part that does not get on. */
+static tt_status is_stuck(tt_saver *s, bool mine, tt_error *err)
+{
+    s->stuck = true;
+    tt_status st = TT_OK;
+    if (mine)
+        st = TT_FAIL(err, TT_ETIMEOUT,
+                     "the save of step %lld has not got on for %g s "
+                     "(checkpoint.save_timeout_seconds): %s",
+                     (long long)s->state.step, s->o.limit_s,
+                     "does the file system of checkpoint.folder answer?");
+    return tt_agree(&s->o.rank->dist, st, err);
+}
 
 static tt_status failure(tt_saver *s, tt_error *err)
 {
@@ -301,6 +316,11 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.last_loss = st->last_loss;
     s->state.validation_due = st->validation_due;
     s->state.since = st->since;
+    s->state.train_seconds = st->train_seconds;
+    s->state.snapshot = st->snapshot;
+    s->state.n_losses = st->n_losses;
+    if (st->n_losses)
+        memcpy(s->losses, st->losses, st->n_losses * sizeof *s->losses);
     s->state.optimizer_from = st->optimizer_from;
     s->state.schedule_from = st->schedule_from;
     s->state.has_lr = st->has_lr;
@@ -332,7 +352,7 @@ void tt_saver_validated(tt_saver *s, int64_t step)
     s->validated = step;
     pthread_mutex_unlock(&s->lock);
     if (!in_flight)
-        say_validated(s, step);
+        tt_saved_validated(&s->o, step);
 }
 
 int64_t tt_saver_step(const tt_saver *s)
@@ -367,10 +387,15 @@ static tt_status saver_give_up(tt_saver *s, tt_error *err)
 {
     tt_dist *d = &s->o.rank->dist;
     tt_error ignored = {0};
+    const int64_t began = tt_now_ns();
     for (int32_t busy = 1; busy;) {
         busy = tt_saver_poll(s) == 2;
+        const bool mine = busy && too_long(s, began);
+        busy = mine ? TOO_LONG : busy;
         if (d->vt)
             TT_TRY(d->vt->all_reduce(d->all, &busy, 1, TT_I32, TT_MAX, err));
+        if (busy == TOO_LONG)
+            return is_stuck(s, mine, err);
         if (busy)
             nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
@@ -408,22 +433,47 @@ tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err)
 }
 
 /* The ranks wait in many short reductions, not in one long one: a save may take longer than the
- * time limit of a collective. */
-tt_status tt_saver_finish(tt_saver *s, tt_error *err)
+ * time limit of a collective. *stuck: it does not get on; *mine: because of this rank. */
+static tt_status wait_saved(tt_saver *s, bool *stuck, bool *mine, tt_error *err)
 {
     const tt_dist *d = &s->o.rank->dist;
+    const int64_t began = tt_now_ns();
     for (;;) {
-        if (alone(s))
-            wait_idle(s);
         int32_t all = tt_saver_poll(s);
+        *mine = all == 2 && too_long(s, began);
+        all = *mine ? TOO_LONG : all;
         if (d->vt)
             TT_TRY(d->vt->all_reduce(d->all, &all, 1, TT_I32, TT_MAX, err));
-        if (all == 0)
+        *stuck = all == TOO_LONG;
+        if (all == 0 || *stuck)
             return TT_OK;
         TT_TRY(tt_saver_advance(s, all, err));
         if (all == 2)
-            nanosleep(&(struct timespec){0, 2000000}, NULL);
+            nanosleep(&(struct timespec){0, alone(s) ? 200000 : 2000000}, NULL);
     }
+}
+
+tt_status tt_saver_finish(tt_saver *s, tt_error *err)
+{
+    bool stuck = false, mine = false;
+    TT_TRY(wait_saved(s, &stuck, &mine, err));
+    return stuck ? is_stuck(s, mine, err) : TT_OK;
+}
+
+tt_status tt_saver_await(tt_saver *s, int64_t step, bool *ready, tt_error *err)
+{
+    bool stuck = false, mine = false;
+    TT_TRY(wait_saved(s, &stuck, &mine, err));
+    *ready = !stuck;
+    if (!stuck)
+        return TT_OK;
+    if (!s->o.goes_on)
+        return is_stuck(s, mine, err);
+    tt_error why = {0};
+    TT_FAIL(&why, TT_ETIMEOUT,
+            "that of step %lld has not got on for %g s (checkpoint.save_timeout_seconds)",
+            (long long)s->state.step, s->o.limit_s);
+    return survive(s, step, mine ? &why : NULL, err);
 }
 
 /* ---- life ---- */
@@ -464,6 +514,7 @@ static void keep_state(tt_saver *s)
     s->state.converters = tt_arena_str(s->arena, s->o.state.converters);
     s->state.converters_of_job = tt_arena_str(s->arena, s->o.state.converters_of_job);
     s->state.averaged = tt_arena_str(s->arena, s->o.state.averaged);
+    s->state.losses = s->losses;
 }
 
 /* What belongs to the program that runs. */
@@ -499,7 +550,9 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
         return TT_FAIL(err, TT_ENOMEM, "no memory for saving checkpoints");
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    tt_status st = open_program(s, o, err);
+    s->losses = calloc(TT_MOST_LOSSES, sizeof *s->losses); /* untouched pages take no memory */
+    tt_status st = s->losses ? open_program(s, o, err)
+                             : TT_FAIL(err, TT_ENOMEM, "no memory for saving checkpoints");
     if (st == TT_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, thread_main, s) == 0;
         if (!s->has_thread)
@@ -512,10 +565,14 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
     return st;
 }
 
-void tt_saver_free(tt_saver *s)
+bool tt_saver_free(tt_saver *s)
 {
     if (!s)
-        return;
+        return true;
+    if (s->stuck && works(saver_phase(s))) {
+        pthread_detach(s->thread);
+        return false;
+    }
     if (s->has_thread) {
         wait_idle(s);
         set(s, QUIT);
@@ -526,5 +583,7 @@ void tt_saver_free(tt_saver *s)
     tt_exec_reader_free(s->reader);
     close_staging(s);
     tt_arena_free(s->arena);
+    free(s->losses);
     free(s);
+    return true;
 }

@@ -29,8 +29,10 @@ typedef struct tt_saver_opts {
      * fails is an error of the call in which it ended. */
     tt_status (*ended)(void *user, int64_t step, bool model_only, tt_error *err);
     void *user;
-    bool goes_on;    /* a failed save is no error, see tt_saver_failure() */
-    bool background; /* asynchronous; else the caller waits with tt_saver_finish() */
+    bool goes_on;        /* a failed save is no error, see tt_saver_failure() */
+    bool background;     /* asynchronous; else the caller waits with tt_saver_finish() */
+    tt_dtype weights_as; /* dtype of the weights that are saved alone; TT_N_DTYPES: their own */
+    double limit_s;      /* for a save that does not get on, and for after_save; 0: none */
 } tt_saver_opts;
 
 /* Maps the staging buffer, which nothing touches before the first save, and starts the thread. */
@@ -39,8 +41,12 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err);
  * as many bytes. */
 tt_status tt_saver_follow(tt_saver *s, const tt_saver_opts *o, tt_error *err);
 /* Waits for the thread's current work and ends it. A save that lacks other ranks' parts stays
- * unpublished. NULL is allowed. */
-void tt_saver_free(tt_saver *s);
+ * unpublished. NULL is allowed. false: the thread does not get on, as an error has said (limit_s). Then nothing
+ * that it may read or write is freed, and the caller frees nothing of the rank. */
+bool tt_saver_free(tt_saver *s);
+/* Waits for the save in flight, so that the one of `step` can be started. *ready false (goes_on): it takes too
+ * long, and a line has said so. [collective] */
+tt_status tt_saver_await(tt_saver *s, int64_t step, bool *ready, tt_error *err);
 /* Starts a save of step st->step; first waits for a save in flight. [collective] */
 tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_only, tt_error *err);
 /* Waits until the save in flight has copied this rank's pieces. Before they are written: by the
@@ -61,7 +67,16 @@ bool tt_saver_in_flight(tt_saver *s);
 /* Takes the maximum of the ranks' values: commits when all have written, fails if one has failed.
  * [collective] */
 tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err);
-/* Waits until the save in flight is published. [collective] */
+/* Waits until the save in flight is published. TT_ETIMEOUT: it does not get on (limit_s). [collective] */
 tt_status tt_saver_finish(tt_saver *s, tt_error *err);
+
+struct tt_loop;
+/* save.c: the loop's part of a state after this step, without strings and losses. */
+tt_trainer_state tt_loop_trainer_state(const struct tt_loop *l);
+/* ---- saved.c: what follows a save; a failure is a line of the log ---- */
+/* after_save, `published`, the steps that do not stay, run.json. */
+void tt_saved_follow(const tt_saver_opts *o, int64_t step);
+/* The checkpoint says that the validation after its step has ended. */
+void tt_saved_validated(const tt_saver_opts *o, int64_t step);
 
 #endif

@@ -143,9 +143,14 @@ static tt_status take_numbers(tt_loop *l, tt_error *err)
     const int64_t t0 = tt_now_ns(), tokens = l->flight.samples * l->s->core.training.seq_len;
     l->flight.on = false;
     TT_TRY(tt_exec_finish_metrics(l->rank.exec, err));
+    TT_TRY(tt_loop_take_measures(l, err));
     TT_TRY(read_metrics(l, err));
     l->t.optimizer += tt_seconds_since(t0);
     l->t.comm += tt_exec_comm_seconds(l->rank.exec);
+    int n_axes;
+    const tt_exec_axes *axes = tt_exec_comm_axes(l->rank.exec, &n_axes);
+    for (int i = 0; i < n_axes; i++)
+        l->t.comm_axes[i] += 1e-9 * (double)axes[i].ns;
     l->known_step = l->flight.step;
     l->epoch = l->flight.epoch;
     l->lr = l->flight.lr;
@@ -194,6 +199,8 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
                     l->s->token_order};
     tt_exec_count_from(x, l->optimizer_from);
+    f.measured = tt_loop_measures(l, l->step);
+    tt_exec_measure(x, f.measured);
     TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
     l->t.forward_backward += tt_seconds_since(t0);
     TT_TRY(tt_loop_settle(l, err)); /* of the step before */
@@ -210,5 +217,5 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     TT_TRY(tt_exec_update(x, err));
     l->t.optimizer += tt_seconds_since(t0);
     l->flight = f;
-    return l->rank.late ? TT_OK : take_numbers(l, err);
+    return l->rank.late && !f.measured ? TT_OK : take_numbers(l, err);
 }

@@ -194,7 +194,9 @@ static tt_status swap_now(tt_loop *l, tt_error *err)
     tt_loop_close_profile(l);
     if (l->swap.next->version)
         tt_registry_use(l->s->registry, l->swap.next->version, true);
+    TT_TRY(tt_loop_written(l, err)); /* records name what the old program has named */
     swap_exchange(l);
+    tt_loop_open_measures(l);
     TT_TRY(tt_loop_follow_saver(l, err));
     return profiles ? tt_loop_profile_open(l, err) : TT_OK;
 }

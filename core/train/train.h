@@ -10,14 +10,24 @@
  * rank; step.c is one step and reads like the paragraph in docs/design/architecture.md. */
 
 /* ---- running ---- */
+/* A start by a supervisor: `number` of `of` restarts, and how the start before it ended. */
+typedef struct tt_restart {
+    int number, of;
+    const char *cause;
+    int *copies; /* by rank: its memory for copies of the states (peer.h) */
+    int n_copies;
+} tt_restart;
 typedef struct tt_run_opts {
     bool resume; /* --resume auto */
     int verbose; /* -q: < 0 */
     bool dry_run;
     bool progress;
-    int (*stop)(void);  /* the stop signal that was received, or 0; NULL = never */
-    bool (*save)(void); /* whether a save was asked for since the last call; NULL = never */
-    tt_dist *dist;      /* this process is one rank of many; NULL: it runs all ranks */
+    int (*stop)(void);         /* the stop signal that was received, or 0; NULL = never */
+    bool (*save)(void);        /* whether a save was asked for since the last call; NULL = never */
+    tt_dist *dist;             /* this process is one rank of many; NULL: it runs all ranks */
+    const tt_restart *restart; /* NULL: nobody restarts this run */
+    /* Rank 0: `step` is done, or the run goes on from there. Not of each step; NULL = nobody asks. */
+    void (*stepped)(int64_t step);
     /* Whether another process can make the programs of this job (JSON): plugins that it names may crash
      * or never return. cancel: gives up. NULL: nothing is tried. [any-thread] */
     tt_status (*try_job)(const void *user, const char *job, _Atomic bool *cancel, tt_error *err);
@@ -25,7 +35,8 @@ typedef struct tt_run_opts {
 } tt_run_opts;
 /* Trains to the end of the job. TT_ESIGNAL: a signal stopped the run, after a save; TT_ENUMERIC: a
  * NaN or infinity did. */
-tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err);
+/* With training.seed null it sets s's seed. */
+tt_status tt_train(tt_setup *s, const tt_run_opts *o, tt_error *err);
 
 /* The length of the file:line:column with which an error's text begins; 0 = there is none. */
 size_t tt_error_place(const char *text);
@@ -49,6 +60,10 @@ typedef struct tt_rank {
 tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out,
                        tt_error *err);
 void tt_rank_close(tt_rank *r);
+/* A program of one forward beside the rank's own, whose parameters it reads. Its plan lies in a. Close it with
+ * tt_exec_free. */
+tt_status tt_rank_open_beside(const tt_rank *r, tt_dist *d, const tt_graph *g, tt_arena *a,
+                              tt_exec **out, tt_error *err);
 /* Another program for a rank, beside the one that it runs (swap.c). plan: makes *out, which shares everything
  * with r but s, arena `programs` and plans; on any thread. prepare: its memory and kernels, on the same thread;
  * it does nothing where that needs communication or a device. start: compares the plans of all ranks, and
@@ -111,8 +126,9 @@ typedef struct tt_run_record tt_run_record; /* what run.json says (record.c) */
 typedef struct tt_run_folder {
     int lock_fd, ranks_fd, saves_fd; /* -1: none */
     const char *path, *checkpoints, *lock_path, *saves_path;
-    double started;        /* unix time */
-    tt_run_record *record; /* of the process of rank 0; else NULL */
+    double started;            /* unix time */
+    const tt_restart *restart; /* as in tt_run_opts */
+    tt_run_record *record;     /* of the process of rank 0; else NULL */
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err); /* waits 5 s for another holder */
@@ -120,6 +136,10 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
  * or purged there. */
 tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);
 /* For the other processes of the run: the folder stays locked until all of them have ended. */
+/* seed.c: with training.seed null draws one on rank 0, or keeps that of the run in the folder if resume, and
+ * writes it into the setup and its job. d NULL: all ranks are in this process. [collective] */
+tt_status tt_train_seed(tt_setup *s, const tt_run_folder *f, bool resume, tt_dist *d,
+                        tt_error *err);
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err);
 void tt_run_folder_close(tt_run_folder *f);
 /* ---- record.c: run.json ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
+#include "train/reference.h"
 #include <math.h>
 
 /* Validation: the mean loss per counted token over the same samples each time, each of them once,
@@ -74,6 +75,8 @@ static tt_status validate_set(tt_loop *l, int set, tt_validated *out, bool *stop
         .global_batch = batch,
         .data_rank = l->rank.data_rank,
         .inputs = &s->inputs,
+        .reference = tt_loop_reference(l, set),
+        .reference_input = s->reference_input,
         .weights = s->loss_weights,
         .one_segment = tt_setup_one_segment(&v->data),
         .data_world = s->data_world,
@@ -120,5 +123,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
         tt_ctl_answer(l->ctl, TT_CTL_VALIDATE, TT_OK,
                       "step %lld: validation loss %.5f over %lld tokens", (long long)l->step,
                       tt_validated_loss(&all), (long long)all.tokens);
-    return l->main ? tt_loop_log_validation(l, &all, sets, err) : TT_OK;
+    if (l->main)
+        TT_TRY(tt_loop_log_validation(l, &all, sets, err));
+    return tt_loop_note_early(l, tt_validated_loss(&all), err);
 }

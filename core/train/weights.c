@@ -2,6 +2,7 @@
 #include "graph/rewrite.h"
 #include "interchange/interchange.h"
 #include "train/codes.h"
+#include "train/magnitudes.h"
 #include <string.h>
 
 /* Parameters and optimizer states as checkpoint pieces: named boxes of global tensors. */
@@ -45,10 +46,13 @@ static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers
                            : t[i].param && t[i].param->codes ? tt_codes_tensor(a, t[i].param)
                                                              : t[i].name;
         to_piece(&t[i], name, &p[k++]);
+        p[k - 1].exact = t[i].suffix || (t[i].param && t[i].param->absmax_of);
     }
     for (size_t i = 0; i < n_more; i++)
-        if (optimizer || !is_of_optimizer(more[i].name))
+        if (optimizer || !is_of_optimizer(more[i].name)) {
             to_piece(&more[i], more[i].name, &p[k++]);
+            p[k - 1].exact = true;
+        }
     *out = p;
     return k;
 }
@@ -122,14 +126,15 @@ static void report_codes(const tt_rank *r, const tt_ckpt_reader *reader, const c
                folder, decoded);
 }
 
-/* States in float8 have scales beside them, and other dtypes have none: neither becomes the other. */
+/* States in float8 or codes have scales beside them, and other dtypes have none: neither becomes the other. */
 static tt_status check_converted(const tt_ckpt_reader *reader, const char *folder,
                                  const tt_ckpt_piece *p, size_t n, tt_error *err)
 {
     for (size_t i = 0; i < n; i++) {
         const tt_dtype to = p[i].dtype,
                        from = is_of_optimizer(p[i].name) ? tt_ckpt_dtype(reader, p[i].name) : to;
-        if (from != to && from != TT_N_DTYPES && (from == TT_F8E4M3 || to == TT_F8E4M3))
+        if (from != to && from != TT_N_DTYPES &&
+            (tt_dtype_size(from) == 1 || tt_dtype_size(to) == 1))
             return TT_FAIL(err, TT_EINVAL,
                            "%s: its optimizer states are %s, this run's are %s, and neither is "
                            "read as the other: set optimizer.state_dtype as it was",
@@ -363,6 +368,7 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
     tt_codings codings = {0};
+    tt_magnitudes norms = {0};
     size_t n = pieces(r, a, optimizer, true, &p);
     tt_status s = optimizer || !r->s->core.training.ema_evaluate
                       ? tt_ckpt_open(step_folder, &reader, err)
@@ -371,6 +377,8 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
         s = tt_ckpt_rename(reader, how->rename, err);
     if (s == TT_OK)
         s = tt_rank_take_floats(r, a, reader, &p, &n, &codings, err);
+    if (s == TT_OK)
+        s = tt_rank_measure(r, a, reader, &p, &n, &norms, err);
     if (s == TT_OK && how)
         s = match_weights(r, reader, a, how, p, &n, err);
     if (s == TT_OK) {
@@ -379,7 +387,7 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     }
     if (s == TT_OK)
         s = fill_all(r, p, n, false, load_pieces, reader, err);
-    s = tt_rank_taken(&codings, s, err);
+    s = tt_rank_measured(&norms, tt_rank_taken(&codings, s, err), err);
     if (s == TT_OK && optimizer)
         s = tt_rank_start_copies(r, copies_by_name(r, reader, a), err);
     if (s == TT_OK && report) {
@@ -434,8 +442,11 @@ static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters,
     foreign_folder f = {r->s, folder, how};
     tt_ckpt_piece *p;
     tt_codings codings = {0};
+    tt_magnitudes norms = {0};
     size_t n = pieces(r, a, false, true, &p), k = 0;
     tt_status s = adapters ? TT_OK : tt_rank_take_floats(r, a, NULL, &p, &n, &codings, err);
+    if (s == TT_OK && !adapters)
+        s = tt_rank_measure(r, a, NULL, &p, &n, &norms, err);
     for (size_t i = 0; i < n; i++) {
         const tt_param_info *param = tt_map_get(params, p[i].name);
         const tt_state *buffer = tt_graph_state(r->s->graph, TT_STATE_BUFFER, p[i].name);
@@ -444,7 +455,7 @@ static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters,
     }
     if (s == TT_OK)
         s = fill_all(r, p, k, true, adapters ? load_adapter_pieces : load_hf_pieces, &f, err);
-    s = tt_rank_taken(&codings, s, err);
+    s = tt_rank_measured(&norms, tt_rank_taken(&codings, s, err), err);
     tt_arena_free(a);
     return s;
 }

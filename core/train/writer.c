@@ -11,7 +11,7 @@
 
 typedef struct entry {
     tt_metrics_record r;
-    tt_metric metrics[TT_MAX_METRICS];
+    tt_metric *metrics; /* room for tt_writer.most */
 } entry;
 
 struct tt_writer {
@@ -23,7 +23,9 @@ struct tt_writer {
     pthread_cond_t changed;
     int64_t put, written; /* records; number i lies in ring[i % RECORDS] */
     bool stop;
-    tt_status status; /* of the first record that failed; later ones are not written */
+    size_t most;
+    tt_metric *metrics; /* of all entries */
+    tt_status status;   /* of the first record that failed; later ones are not written */
     tt_error err;
     entry ring[RECORDS];
 };
@@ -79,20 +81,28 @@ static void writer_release(tt_writer *w)
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
     free(w->failed);
+    free(w->metrics);
     free(w);
 }
 
-tt_status tt_writer_new(const tt_sink *sinks, int n, bool goes_on, tt_writer **out, tt_error *err)
+tt_status tt_writer_new(const tt_sink *sinks, int n, bool goes_on, size_t most, tt_writer **out,
+                        tt_error *err)
 {
     tt_writer *w = calloc(1, sizeof *w);
     bool *failed = calloc((size_t)n + 1, sizeof *failed);
-    if (!w || !failed) {
+    tt_metric *metrics = calloc(RECORDS * most, sizeof *metrics);
+    if (!w || !failed || !metrics) {
         free(w);
         free(failed);
+        free(metrics);
         return TT_FAIL(err, TT_ENOMEM, "out of memory for metrics");
     }
     w->goes_on = goes_on;
     w->failed = failed;
+    w->most = most;
+    w->metrics = metrics;
+    for (size_t i = 0; i < RECORDS; i++)
+        w->ring[i].metrics = metrics + i * most;
     w->sinks = sinks;
     w->n_sinks = n;
     pthread_mutex_init(&w->lock, NULL);
@@ -116,9 +126,9 @@ static tt_status outcome(const tt_writer *w, tt_error *err)
 
 tt_status tt_writer_log(tt_writer *w, const tt_metrics_record *r, tt_error *err)
 {
-    if (r->n_metrics > TT_MAX_METRICS)
-        return TT_FAIL(err, TT_EINTERNAL, "a record has %zu metrics, at most %d are allowed",
-                       r->n_metrics, TT_MAX_METRICS);
+    if (r->n_metrics > w->most)
+        return TT_FAIL(err, TT_EINTERNAL, "a record has %zu metrics, at most %zu are allowed",
+                       r->n_metrics, w->most);
     pthread_mutex_lock(&w->lock);
     while (w->put - w->written == RECORDS)
         pthread_cond_wait(&w->changed, &w->lock);

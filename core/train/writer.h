@@ -6,7 +6,8 @@
 
 /* A separate thread writes the metrics, so that a step does not wait for the file system. */
 
-#define TT_MAX_METRICS 96 /* per record: the loop's own, and TT_MAX_LOGGED of the graph */
+#define TT_MAX_METRICS                                                                             \
+    128 /* per record: the loop's own, and TT_MAX_LOGGED of the graph; besides those of experts and of measured steps */
 
 typedef struct tt_sink {
     const tt_metrics_vt *vt;
@@ -18,8 +19,9 @@ typedef struct tt_writer tt_writer;
 
 /* The caller keeps the sinks and does not use them until the writer is freed. goes_on: a sink that fails is
  * said by a line and gets no more records, the others do; else its error is that of the calls below, and no sink
- * gets more records. */
-tt_status tt_writer_new(const tt_sink *sinks, int n, bool goes_on, tt_writer **out, tt_error *err);
+ * gets more records. most: metrics of a record. */
+tt_status tt_writer_new(const tt_sink *sinks, int n, bool goes_on, size_t most, tt_writer **out,
+                        tt_error *err);
 /* Queues a copy of r (its names are not copied) for every sink. Returns the error of an earlier
  * record, if one failed and the writer does not go on. Allocates nothing; waits only if RECORDS records are unwritten. */
 tt_status tt_writer_log(tt_writer *w, const tt_metrics_record *r, tt_error *err);

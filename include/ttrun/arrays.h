@@ -40,6 +40,10 @@ TT_EXPORT void tt_top_k(tt_builder *b, tt_value *x, int64_t k, tt_value **values
 TT_EXPORT void tt_sort(tt_builder *b, tt_value *x, int descending, tt_value **values,
                        tt_value **indices);
 
+/* Columns of a basis for each symmetric matrix of a f32 [..,n,n]: eigenvectors of a, one step of orthogonal
+ * iteration from q towards them, or q, as how [..,1,1] is 2, 1 or 0 (<ttrun/eigenbasis.h>). No gradient. */
+TT_EXPORT tt_value *tt_eigenbasis(tt_builder *b, tt_value *a, tt_value *q, tt_value *how);
+
 /* `before` and `after` elements `value` put before and after those of dim. */
 TT_EXPORT tt_value *tt_pad(tt_builder *b, tt_value *x, int dim, int64_t before, int64_t after,
                            double value);

@@ -36,6 +36,21 @@ typedef struct tt_attention_opts {
 } tt_attention_opts;
 TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v,
                                  int64_t head_dim, const tt_attention_opts *opts);
+/* Attention whose keys and values are products of one vector per token (multi-head latent attention,
+ * DeepSeek-AI 2024, arXiv:2405.04434), with the parameter "<name>.weight" [H*(n+v), R]:
+ *   q [T, H*(n+r)], with n + r as its dim's unit    latent [T, R]    key [T, r], shared by all heads and rotated
+ *   key of head h: [W_h[0, n) latent, key]    value of head h: W_h[n, n+v) latent    v = opts->v_head_dim > 0
+ *   Returns [T, H*v]. up: init, tags and bias of the product, or NULL.
+ * `ttrun generate` keeps latent and key of each token instead of keys and values of H heads (--cache), unless the
+ * product has a bias, a converter may replace it, or opts has bias, bidirectional, pos_k, seg_k or prefix. */
+struct tt_linear_opts; /* builder.h */
+TT_EXPORT tt_value *tt_latent_attention(tt_builder *b, tt_value *q, tt_value *latent, tt_value *key,
+                                        const char *name, const struct tt_linear_opts *up,
+                                        const tt_attention_opts *opts);
+/* linear_heads: of each head's `unit` rows of the weight, rows [begin, begin + n); trans 1: their transpose */
+typedef struct tt_attrs_heads {
+    int64_t unit, begin, n, trans; /* no padding: equal attributes are equal bytes */
+} tt_attrs_heads;
 /* tt_attention_opts.dropout: the weights that are not set to 0 are divided by 1 - dropout. Which ones are
  * depends on (training.seed, step, scope and name, token_index of the query, head, position of the key) only,
  * and is drawn again in the backward. None in validation, eval and generate. Not with prefix. */

@@ -59,8 +59,8 @@ TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
 
 /* A number to log: a scalar of the forward; its mean over the step's micro-batches is in the step's
- * record as `name` ("router/entropy"). Loss terms are logged as "losses/<name>", those of [tokens] divided
- * as the loss is. */
+ * record as `name` ("router/entropy"). Or f32 [tokens] or [samples]: the sum over the global batch, divided as
+ * the loss is. Loss terms are logged as "losses/<name>", those of [tokens] divided as the loss is. */
 TT_EXPORT void tt_log_metric(tt_builder *b, const char *name, tt_value *v);
 
 /* What the graph is built for. Parameters and buffers must be the same in all. */
@@ -146,8 +146,10 @@ typedef struct tt_rope_opts {
 TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts);
 
 /* Per-token cross-entropy of logits [T,V] at labels i32 [T] → f32 [T]; 0 where the label is
- * negative (ignored). */
+ * negative (ignored). *lse: the log of the sum of e^logits of each token, also of ignored ones. */
 TT_EXPORT tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels);
+TT_EXPORT tt_value *tt_cross_entropy_lse(tt_builder *b, tt_value *logits, tt_value *labels,
+                                         tt_value **lse);
 
 /* Depthwise causal convolution along tokens within a segment: x [T,D], w [D,K] → [T,D];
  * y[t] = Σ_j w[:,K-1-j]·x[t-j] */

@@ -40,6 +40,8 @@ typedef struct tt_conversation {
     int add_generation_prompt;
     tt_chat_loss loss_on;
     double now; /* unix time, of strftime_now; 0: this moment */
+    /* With ASSISTANT or LAST: turns before the message of this number (from 0) are not learned. */
+    int64_t learned_from;
 } tt_conversation;
 
 /* Where a token's text comes from. */

@@ -63,6 +63,46 @@ static inline float tt_codes_value(tt_codes format, const uint8_t *codes, const 
     return tt_nf4_levels()[code] * absmax[col / TT_NF4_BLOCK];
 }
 
+/* ---- dynamic codes of 8 bits: optimizer states ----
+ * The dynamic map of bitsandbytes and torchao (Dettmers et al. 2022, arXiv:2110.02861, section 2.1) has 256
+ * sorted numbers of [-1, 1], or of [0, 1] for what is never negative: 0, 1, and the middles of 2^i equal parts
+ * (2^(i+1) in [0, 1]) of each decade 10^(i-6) · [0.1, 1], i = 0 to 6. A byte is the number's place less that
+ * of 0, modulo 256, so that a byte of 0 is 0. */
+
+/* The number of a byte, 0 to 255. */
+static inline float tt_code8_value(int byte, int positive)
+{
+    static const double decades[] = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1};
+    const int negative = !positive && byte > 128, place = negative ? 256 - byte : byte;
+    const int bits = positive ? 1 : 0, k = place - 1 + (1 << bits); /* 2^(i+bits) + the part */
+    int i = 0;
+    if (place <= 0 || place >= (positive ? 255 : 128))
+        return place <= 0 ? 0.0f : 1.0f;
+    while (k >> (i + bits + 1))
+        i++;
+    const int parts = 1 << (i + bits);
+    const double middle = ((double)(k - parts) + 0.5) / (double)parts;
+    const float value = (float)(decades[i] * (0.1 + 0.9 * middle));
+    return negative ? -value : value;
+}
+
+/* The byte of the number next to x. Between two of them it is the larger one from the middle on, in f32 as
+ * torchao computes it; beyond the ends it is that of the end, as for a NaN that of the lower end. */
+static inline int tt_code8(float x, int positive)
+{
+    const int zero = positive ? 0 : 127;
+    int at = 0;
+    for (int step = 128; step; step /= 2)
+        if (x >= tt_code8_value((at + step - zero) & 255, positive))
+            at += step;
+    if (at < 255) {
+        const float down = tt_code8_value((at - zero) & 255, positive);
+        const float up = tt_code8_value((at + 1 - zero) & 255, positive);
+        at += x - down >= (up - down) * 0.5f;
+    }
+    return (at - zero) & 255;
+}
+
 #ifdef __cplusplus
 }
 #endif

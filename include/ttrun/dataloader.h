@@ -84,7 +84,11 @@ typedef struct tt_dataloader_vt {
     /* 1: samples are whole by themselves, such as conversations; 0: windows of one stream of tokens, of which
      * `ttrun eval` also counts what is left behind the last window. */
     int samples_are_whole;
+    /* (optional) Where the text of each token of sample i comes from: out[seq_len], a tt_chat_origin of
+     * <ttrun/chat.h>, or TT_ORIGIN_PADDING. For the colours of `ttrun data show`. [any-thread] */
+    void (*origins)(void *self, int64_t i, int64_t seq_len, uint8_t *out);
 } tt_dataloader_vt;
+#define TT_ORIGIN_PADDING 255
 
 #ifdef __cplusplus
 }

@@ -45,6 +45,10 @@ TT_EXPORT tt_value *tt_experts(tt_builder *b, tt_value *x, tt_value *assign, tt_
  * expert's wᵀ; rows from Σcounts on are 0. */
 TT_EXPORT tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, tt_value *counts);
 
+/* assign i32 [T,k] → f64 [E]: the number of slots of each expert. f64, so that its sum over the
+ * micro-batches of a step, tt_buffer_update_sum(), is exact. */
+TT_EXPORT tt_value *tt_expert_counts(tt_builder *b, tt_value *assign, int64_t n_experts);
+
 /* The slots sorted by expert, as tt_experts() has them.
  *   *order   i32 [T*k]: slots sorted by expert, stable; those of no expert last
  *   *counts  i32 [E]: slots of each expert */

@@ -3,7 +3,8 @@
 #define TTRUN_METRICS_H
 #include <ttrun/plugin.h>
 
-/* A metrics sink receives the numbers of every logged step, on rank 0 only. A thread of its own
+/* A metrics sink receives the numbers of every logged step, on rank 0 only unless it asks for all ranks.
+ * A thread of its own
  * calls log() concurrently with the steps, one call at a time and in order; another thread calls
  * open() before the first log() and close() after the last. All records of a step are written
  * before that step's checkpoint. */
@@ -32,6 +33,7 @@ typedef struct tt_metrics_env {
     int64_t resume_step;     /* 0 = a new run; else drop records of steps after this one */
     /* 1: the validation after resume_step is done again, so drop its record, where there is one */
     int validates_again;
+    int rank, world; /* the rank whose numbers it gets, of how many */
 } tt_metrics_env;
 
 typedef struct tt_metrics_vt {
@@ -41,6 +43,9 @@ typedef struct tt_metrics_vt {
     /* r is valid during the call; what was written is flushed when log returns. */
     tt_status (*log)(void *self, const tt_metrics_record *r, tt_error *err);
     void (*close)(void *self);
+    /* (optional) Nonzero: a sink is opened on each rank, for that rank's numbers; validations are those
+     * of all ranks together, and rank 0 alone has them. [setup] */
+    int (*all_ranks)(const void *config);
 } tt_metrics_vt;
 
 #ifdef __cplusplus

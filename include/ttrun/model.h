@@ -51,6 +51,16 @@ typedef struct tt_model_hf {
     const char *prefix;
 } tt_model_hf;
 
+/* The extension of a model with blocks that a folder of Hugging Face may lack although its config.json counts them:
+ * transformers drops those of multi-token prediction when it saves, and writes their number. */
+#define TT_MODEL_HF_IF "ttrun.model.hf_if/1"
+typedef struct tt_model_hf_if {
+    size_t struct_size;
+    const char *key; /* of config.json: it counts only if the folder has `tensor` */
+    const char *
+        tensor; /* "model.layers.{num_hidden_layers}.enorm.weight": {KEY} is a number of config.json */
+} tt_model_hf_if;
+
 /* A tensor's name and layout in another program's files. */
 typedef struct tt_tensor_name {
     /* "model.layers.*.mlp.up_proj.weight" is theirs "layers.*.feed_forward.w3.weight"; the star

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TTRUN_OPS_H
 #define TTRUN_OPS_H
+#include <ttrun/attributes.h>
 #include <ttrun/op.h>
 
 /* The core's ops: the operands and attributes that a backend's kernel of that name receives in
@@ -14,8 +15,7 @@
  * has size 1 is repeated.
  * dtypes: pointwise ops promote (a scalar operand does not widen a tensor); comparisons and
  * is_finite give bool; argmax, iota and top_k's indices are i32; weight gradients (…_dw, dw, db),
- * max_last, sum_exp, pick, nll and lse are f32; every other output has the dtype of its op's
- * first operand. Float operands may differ in dtype.
+ * max_last, sum_exp, pick, nll and lse are f32; other outputs are as the first operand. Floats may differ in dtype.
  * Order of sums: embedding_dw and scatter_add add rows in ascending order.
  * conv1d: tap j counts if seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
  * scan: h[t] = a[t] h[t-1] + x[t] if seg[t-1] == seg[t] and pos[t-1] == pos[t]-1, else x[t]. a's token
@@ -48,6 +48,8 @@ extern "C" {
  * attention_bias_bwd by shape              as attention_bwd, bias f[H,N] → dq, dk, dv, dbias f[H,N] · tt_attrs_attention
  * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias][, token_index] (as in attention) → dq, dk, dv · tt_attrs_attention
  * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]][, bias f[H,N]] → out [T,H*dv], keys, values · tt_attrs_attention
+ * attention_latent   by shape              q f[T,H*(n+r)], latent f[T,R], key f[T,r], w f[H*(n+v),R], pos i[T], seg i[T][, sinks f[H]] → out [T,H*v] · tt_attrs_attention
+ * attention_max      by shape              q [T,H*hd], k [S,K*hd], pos_q, seg_q i[T], pos_k, seg_k i[S] → f32 [H] · tt_attrs_attention
  * attention_merge    (below)               out, lse of each of two sets of keys → out, lse of their union
  *                    t h, t h, t h, t h -> t h, t h
  * attention_ring     by shape              as attention → out, lse · tt_attrs_attention
@@ -68,8 +70,10 @@ extern "C" {
  * cross_entropy_bwd  t v, t, t, t -> t v   logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits [T,V]
  * cumsum             by shape              x → as x · tt_attrs_cumsum
  * decode_codes       by shape              codes u8, absmax f32 → numbers · tt_attrs_codes
+ * eigenbasis         by shape              a f32[..,n,n] symmetric, q f32[..,n,n], how f32[..,1,1] → [..,n,n]
  * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]
  * embedding_dw       t, t d -> v d         ids i[T], dy f[T,D] → [V,D] · tt_attrs_dims (V)
+ * expert_count       t !k -> !e            assign i[T,k] → f64[E] · tt_attrs_dims (E)
  * expert_sort        !t !k -> !n, !e       assign i[T,k] → order i[T*k], counts i[E] · tt_attrs_dims (E)
  * fused              by shape              operands of the program → results of the program · tt_fused (backend.h)
  * gather             by shape              x f[N,..], idx i[n] → [n,..]
@@ -77,6 +81,7 @@ extern "C" {
  * grouped_linear_dw  by shape              dy f[R,o], x f[R,i], counts i[E] or i[G,P,E] → [E,o,i]
  * grouped_linear_dx  by shape              dy f[R,o], w f[E,o,i], counts i[E] or i[G,P,E] → [R,i]
  * iota               -> n                  → i[n] · tt_attrs_dims (n)
+ * latent_cached      by shape              q f[T,H*d], kv f[T,d], pos i[T], slot i[T], cache f[S,P,d][, sinks f[H]][, bias f[H,N]] → out [T,H*dv], cache · tt_attrs_attention
  * layer_norm         by shape              x f[T,D], w f[D], b f[D] → [T,D] · tt_attrs_norm
  * layer_norm_bwd     by shape              x, w, dy → dx [T,D], dw [D], db [D] · tt_attrs_norm
  * line_sum           t=(b q) -> b          x f[T] → [sequences]
@@ -86,8 +91,10 @@ extern "C" {
  * linear_dx_fused    by shape              dy f[T,o], w f[o,i], other operands of the program → results of the program · tt_fused_product (backend.h)
  * linear_fused       by shape              x f[T,i], w f[o,i], other operands of the program → results of the program · tt_fused_product (backend.h)
  * linear_fused_rope  by shape              x f[T,i], w f[o,i], other operands of the program, pos i[T] → [T,o] · tt_fused_rope (backend.h)
+ * linear_heads       t h, h !r -> t h      x f[T,H*i], w f[H*p,R] → [T,H*o] · tt_attrs_heads
  * matmul             by shape              a f[..,m,k], b f[..,k,n] → [..,m,n] · tt_attrs_matmul
  * max_last           t v -> t              x f[T,V] → [T]
+ * member_stats       by shape              x f[N,..] → f32 [N,4]
  * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
  * pick_bwd           t v, t, t -> t v      x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]
  * random             by shape              [index i[T]] → dims, f32 · tt_attrs_random
@@ -114,13 +121,13 @@ extern "C" {
  * top_k              by shape              x f[..,n] → values [..,k], indices i[..,k] · tt_attrs_dims (k)
  * top_k_bwd          by shape              idx i[..,k], dy f[..,k] → [..,n] · tt_attrs_dims (n)
  * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
- * pointwise: abs(x) add(x, y) cos(x) div(x, y) equal(x, y) erf(x) exp(x) floor_div(x, y)
- *    floor_pow2(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x)
- *    keyed_uniform(a, b f32) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy) maximum(x, y)
- *    minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x) rsqrt(x)
- *    scale_by(x, s) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy)
- *    sin(x) softplus(x) sqrt(x) stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x)
- *    tanh_bwd(y, dy) */
+ * pointwise: abs(x) add(x, y) cos(x) decode8(x) decode8u(x) div(x, y) encode8(x) encode8u(x)
+ *    equal(x, y) erf(x) exp(x) floor_div(x, y) floor_pow2(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x)
+ *    gelu_tanh_bwd(x, dy) is_finite(x) keyed_uniform(a, b f32) less(x, y) less_equal(x, y) log(x)
+ *    max_bwd(x, y, dy) maximum(x, y) minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y) relu(x)
+ *    relu_bwd(x, dy) round(x) rsqrt(x) scale_by(x, s) select(cond bool, x, y) sigmoid(x)
+ *    sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy) sin(x) softplus(x) sqrt(x)
+ *    stochastic_round(x f32, u f32 in [0,1)) sub(x, y) tanh(x) tanh_bwd(y, dy) */
 
 TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);        /* |x| */
 TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);        /* cosine of radians */
@@ -146,101 +153,6 @@ TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);       /* hyperbolic tan
 #ifdef __cplusplus
 }
 #endif
-
-/* Equal attributes are equal bytes (op.h), so no struct has padding: it is a member that is 0. */
-typedef struct tt_attrs_dims { /* all dims of the output, or in dims[0] the one the table names */
-    int32_t n_dims;
-    int32_t reserved; /* 0 */
-    tt_dim dims[TT_MAX_DIMS];
-} tt_attrs_dims;
-typedef struct tt_attrs_matmul {
-    int32_t trans_a, trans_b; /* 1: the last two dims of a (b) are swapped first */
-} tt_attrs_matmul;
-typedef struct tt_attrs_norm {
-    double eps;
-} tt_attrs_norm;
-typedef struct tt_attrs_rope {
-    tt_rope_opts opts; /* with the defaults filled in: here a zero means zero */
-    int32_t inverse;   /* 1: rotate by the negative angle, as the derivative does */
-    int32_t reserved;  /* 0 */
-} tt_attrs_rope;
-typedef struct tt_attrs_attention {
-    int64_t head_dim, v_head_dim;
-    int64_t window; /* 0 = none */
-    double softcap; /* 0 = none */
-    double scale;
-    int32_t bidirectional;
-    /* For the sharding rule alone; a kernel ignores both. ring: the number of ranks that share a
-     * sequence, 0 = no ring. Each has its piece of the queries and the keys of the rank ring_step
-     * further. */
-    int32_t ring, ring_step;
-    int32_t bias;     /* 1: the last operand is bias, see above */
-    int32_t own_keys; /* for the graph alone: pos_k and seg_k are not the queries' (no decoding) */
-    int32_t reserved; /* 0 */
-    /* > 0: the core promises that queries and keys are the same tokens, in runs of `line`, and that
-     * each run is one segment with the positions 0 … line - 1; a kernel need not look. 0: pos and seg
-     * may say anything. */
-    int64_t line;
-    double dropout;  /* > 0: the last operand is token_index, see above */
-    uint64_t stream; /* of dropout's random numbers: tt_random_stream() of its name */
-} tt_attrs_attention;
-/* How many operands dropout adds to a call of attention or of its derivatives. */
-static inline int tt_attention_drops(const tt_attrs_attention *a)
-{
-    return a->dropout > 0.0;
-}
-#define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
-typedef struct tt_attrs_reduce {
-    int32_t dim, keep;
-} tt_attrs_reduce;
-typedef struct tt_attrs_cumsum {
-    int32_t dim, reverse, exclusive;
-} tt_attrs_cumsum;
-typedef struct tt_attrs_arg {
-    int32_t dim, keep;
-    int32_t smallest; /* 1: the index of the smallest element */
-} tt_attrs_arg;
-typedef struct tt_attrs_roll {
-    int32_t dim;
-    int32_t reserved; /* 0 */
-    int64_t shift;    /* from 0 to below dim's size */
-} tt_attrs_roll;
-typedef struct tt_attrs_perm {
-    int32_t perm[TT_MAX_DIMS];
-} tt_attrs_perm;
-typedef struct tt_attrs_slice {
-    int32_t dim;
-    int32_t reserved; /* 0 */
-    int64_t begin, end;
-    tt_dim full; /* slice_bwd: the dim before slice */
-} tt_attrs_slice;
-typedef struct tt_attrs_concat {
-    int32_t dim;
-} tt_attrs_concat;
-typedef struct tt_attrs_random {
-    tt_attrs_dims dims;
-    const char *stream;
-    int32_t normal;
-    int32_t reserved; /* 0 */
-} tt_attrs_random;
-/* random_keys: row i of dim 0 has the stream streams[i], a hash of a name. The array outlives the
- * graph. */
-typedef struct tt_attrs_random_keys {
-    tt_attrs_dims dims;
-    int64_t n_streams; /* the size of dim 0 */
-    const uint64_t *streams;
-} tt_attrs_random_keys;
-typedef struct tt_attrs_const {
-    double value;
-    tt_dtype dtype;
-    int32_t reserved; /* 0 */
-} tt_attrs_const;
-typedef struct tt_attrs_cast {
-    tt_dtype to;
-} tt_attrs_cast;
-typedef struct tt_attrs_scale {
-    double factor;
-} tt_attrs_scale;
 
 /* Writes the inverse frequencies of rope for these options, inv_freq[n], n = rotary_dim / 2, and
  * returns the factor on cos and sin. All backends use it, so that all rotate alike. Source:

@@ -28,6 +28,18 @@ typedef struct tt_update {
 /* The stack's state tensor <param>.<name>, f32 with the parameter's dims, initially zero. A
  * checkpoint has it as optimizer.state.<param>.<name>. [setup] */
 TT_EXPORT tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name);
+/* How a state of the parameter's dims is stored. Zero: as optimizer.state_dtype says, of either sign. */
+typedef struct tt_state_opts {
+    size_t struct_size;
+    int positive; /* it is never negative: a mean of squares. dynamic8 then has twice the codes for it */
+    int dynamic8; /* as optimizer.state_dtype dynamic8, unless the job says float8_e4m3fn */
+    int whole;    /* of matrices: stored as tt_whole_matrices() places them, in device memory */
+    int64_t rows, cols; /* whole: other sizes of the last two dims than the parameter's, which
+                           makes it f32 whatever optimizer.state_dtype says; 0: its own */
+} tt_state_opts;
+/* tt_optimizer_state(), stored as o says. [setup] */
+TT_EXPORT tt_value *tt_optimizer_state_as(tt_builder *b, const tt_update *u, const char *name,
+                                          const tt_state_opts *o);
 /* The same, but f32 whatever optimizer.state_dtype says, and it starts as the parameter does: at a new run's
  * begin, and where a checkpoint has no such state. [setup] */
 TT_EXPORT tt_value *tt_optimizer_copy(tt_builder *b, const tt_update *u, const char *name);

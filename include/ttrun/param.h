@@ -71,6 +71,12 @@ typedef struct tt_adapter_opts {
 TT_EXPORT double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_value *bb,
                                   const tt_adapter_opts *opts);
 
+/* DoRA (Liu et al. 2024, arXiv:2402.09353): the parameter m [out] is the magnitude of w, which has an adapter:
+ * the layer computes x·vᵀ with row i of v that of w + scale · b·a, made m[i] long. m starts as the norms of w's
+ * rows; exports multiply by it, or write it apart.
+ *   Errors (sticky): m is no parameter [out], or w has no adapter.   [setup] */
+TT_EXPORT void tt_param_magnitude(tt_builder *b, tt_value *w, tt_value *m);
+
 /* Stores the frozen parameter w [out,in] as codes, in memory and in checkpoints (QLoRA): <name>.nf4 u8
  * [out, blocks, 32] or <name>.int8 u8 [out, in], and <name>.absmax f32 [out, blocks]. Whatever reads w gets
  * the numbers that the codes stand for, in the dtype that the model computes in, made where they are read
@@ -97,6 +103,10 @@ TT_EXPORT tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dim
 typedef tt_value *(*tt_buffer_fn)(tt_builder *b, tt_value *buffer, tt_value *stat, void *user);
 TT_EXPORT void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer_fn fn,
                                 void *user);
+/* The same, but fn gets the sum of `stat` over the step's micro-batches, in f64: counts are exact up to
+ * 2^53. */
+TT_EXPORT void tt_buffer_update_sum(tt_builder *b, tt_value *buffer, tt_value *stat,
+                                    tt_buffer_fn fn, void *user);
 
 #ifdef __cplusplus
 }

@@ -9,12 +9,14 @@
  * w [out,in] computes x·wᵀ + scale · (drop(x)·Aᵀ)·Bᵀ, A [r,in], B [out,r]. A starts uniform in
  * ±1/√in (kaiming with a = √5), B at zero, so the model starts as it was. Names, initial values and
  * scales are PEFT's.
+ * With use_dora (Liu et al. 2024, arXiv:2402.09353) the rows of w + scale·B·A are made m long, a parameter that
+ * starts as the norms of w's rows; their norms count as constants in the backward, as in PEFT.
  * qlora: the same, and w is stored as codes of 4 or 8 bits (Dettmers et al. 2023, arXiv:2305.14314). */
 
 typedef struct {
     int64_t rank;
     double alpha, dropout;
-    bool rslora;
+    bool rslora, use_dora;
     tt_strings targets;
     int base; /* of qlora: 0 nf4, 1 int8 */
 } config;
@@ -27,6 +29,8 @@ typedef struct {
                   "probability that an element of the adapter's input is dropped in training"),    \
         TT_OPTION(config, rslora, TT_OPT_BOOL, "false", 0, 0,                                      \
                   "multiply by alpha / sqrt(rank) (rank-stabilized, arXiv:2312.03732)"),           \
+        TT_OPTION(config, use_dora, TT_OPT_BOOL, "false", 0, 0,                                    \
+                  "train the length of the weight's rows, too (DoRA)"),                            \
         TT_OPTION(                                                                                 \
             config, targets, TT_OPT_STRINGS, "[]", 0, 0,                                           \
             "layers with adapters: ends of names (q_proj, mlp.up_proj) or patterns of whole "      \
@@ -77,6 +81,34 @@ static int wants(const config *c, const tt_builder *b, const char *name)
     return 0;
 }
 
+/* m / ‖row of w + scale·B·A‖, [out] in y's dtype. The norm's derivative is not taken. */
+static tt_value *lengths(tt_builder *b, tt_value *w, tt_value *lora_a, tt_value *lora_b,
+                         double scale, tt_value *m)
+{
+    tt_value *ba = tt_cast(b, tt_matmul(b, lora_b, lora_a, 0, 0), TT_F32); /* [out,in] */
+    tt_value *v = tt_add(b, tt_cast(b, w, TT_F32), tt_scale(b, ba, scale));
+    tt_value *norm = tt_sqrt(b, tt_sum(b, tt_mul(b, v, v), 1, 0)); /* [out] */
+    norm = tt_maximum(b, tt_stop_gradient(b, norm), tt_const(b, 1e-30, TT_F32));
+    return tt_div(b, tt_cast(b, m, TT_F32), norm);
+}
+
+static tt_value *times(tt_builder *b, tt_value *y, tt_value *length)
+{
+    return tt_mul(b, y, tt_cast(b, length, tt_value_type(y)->dtype));
+}
+
+/* The layer of DoRA: base and adapter times the lengths. Where x is dropped, what the lengths change of the
+ * base is computed from what is left of x, as in PEFT. */
+static tt_value *dora(const config *c, tt_builder *b, tt_value *x, tt_value *w, tt_value *y,
+                      tt_value *h, tt_value *adapter, tt_value *length)
+{
+    if (!(c->dropout > 0))
+        return times(b, tt_add(b, y, adapter), length);
+    tt_value *less = tt_sub(b, length, tt_const(b, 1, TT_F32));
+    tt_value *base = h == x ? y : tt_linear_w(b, h, w);
+    return tt_add(b, y, tt_add(b, times(b, base, less), times(b, adapter, length)));
+}
+
 /* The layer with an adapter. */
 static tt_value *adapted(const config *c, tt_builder *b, tt_value *x, tt_value *w)
 {
@@ -95,8 +127,17 @@ static tt_value *adapted(const config *c, tt_builder *b, tt_value *x, tt_value *
     const double scale = tt_param_adapter(b, w, lora_a, lora_b, &opts);
     tt_value *y = tt_linear_w(b, x, w);                         /* [T,out] */
     tt_value *h = tt_dropout(b, x, c->dropout, "lora_dropout"); /* [T,in]  */
-    h = tt_linear_w(b, tt_linear_w(b, h, lora_a), lora_b);      /* [T,out] */
-    return tt_add(b, y, tt_scale(b, h, scale));
+    tt_value *d = tt_linear_w(b, tt_linear_w(b, h, lora_a), lora_b);
+    d = tt_scale(b, d, scale); /* [T,out] */
+    if (!c->use_dora)
+        return tt_add(b, y, d);
+    const tt_param_opts magnitude = {
+        .init = {.kind = TT_INIT_CONSTANT, .a = 1},
+        .tags = TT_TAG_ADAPTER ",lora_magnitude_vector"
+    };
+    tt_value *m = tt_param(b, "lora_magnitude_vector", &out, 1, &magnitude);
+    tt_param_magnitude(b, w, m);
+    return dora(c, b, x, w, y, h, d, lengths(b, w, lora_a, lora_b, scale, m));
 }
 
 static tt_value *linear(const void *cfg, tt_builder *b, const char *name, tt_value *x, tt_value *w)

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "chat_formats.h"
 #include "chat_pack.h"
+#include "chat_pairs.h"
 #include "lines.h"
 #include <stdio.h>
 #include <time.h>
@@ -11,13 +12,14 @@
 
 /* chat: files with a conversation per line (JSON lines, also .gz and .zst). Each becomes tokens by a chat template;
  * labels are the tokens of the assistant, of others -100. A sample is one conversation and padding, or, packed,
- * several that do not see each other. All tokens are in memory. */
+ * several that do not see each other, or a preference pair. All tokens are in memory. */
 
 typedef struct {
     tt_strings path;
     const char *format, *template, *loss_on, *truncation, *packing;
     const char *messages_field, *role_field, *content_field, *prompt_field, *completion_field,
-        *system_field;
+        *rejected_field, *system_field;
+    bool pairs;
     bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
     int64_t seed;
 } config;
@@ -35,6 +37,11 @@ static const tt_option options[] = {
                    "instruction, input, output; prompt and completion; of preference pairs the "
                    "chosen answer; auto: "
                    "by the keys of each line"),
+    TT_OPTION(
+        config, pairs, TT_OPT_BOOL, "false", 0, 0,
+        "a sample is a preference pair: prompt with chosen and with rejected, each strings or "
+        "messages, for losses such as dpo; the answers alone are learned. Adds the inputs "
+        "pair_sign and pair_weight"),
     TT_OPTION_MORE(config, template, TT_OPT_STRING, "null", 0, 0, NULL,
                    TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
                    "file with the chat template (Jinja), or chatml, which is built in; null: that "
@@ -60,7 +67,8 @@ static const tt_option options[] = {
     FIELD(role_field, "key of a message's role; null: the format's"),
     FIELD(content_field, "key of a message's text; null: the format's"),
     FIELD(prompt_field, "key of the prompt or instruction; null: the format's"),
-    FIELD(completion_field, "key of the answer; null: the format's"),
+    FIELD(completion_field, "key of the answer, of pairs the chosen one; null: the format's"),
+    FIELD(rejected_field, "key of the rejected answer; null: rejected"),
     FIELD(system_field, "key of a system message beside the conversation; null: system"),
 };
 
@@ -70,6 +78,7 @@ typedef struct loader {
     int64_t n_docs, cap_docs, n_samples, seq_len, files, dropped, cut, bytes;
     int64_t *order, *bins; /* packed: see chat_pack; else NULL */
     int32_t pad;
+    bool pairs; /* documents 2i and 2i + 1 are sample i */
     char note[160];
 } loader;
 
@@ -120,44 +129,69 @@ static tt_status add_doc(loader *l, int64_t at, int64_t n, tt_error *err)
     return TT_OK;
 }
 
-/* The tokens from `at` on are a conversation; n of them give n - 1 places with labels. */
-static tt_status keep(const reading *r, int64_t at, tt_error *err)
+typedef struct piece { /* of the loader's tokens */
+    int64_t begin, n;
+} piece;
+
+/* Cuts a conversation of more than `most` tokens. *left: whether a token to learn is left, and it is not to be
+ * dropped. */
+static tt_status chat_fit(const reading *r, piece *p, int64_t most, bool *left, tt_error *err)
 {
     loader *l = r->to;
-    int64_t n = (int64_t)l->tokens.n - at, begin = at;
-    const int64_t most = l->seq_len + 1;
-    if (!is_learned(l, at + 1, (int64_t)l->tokens.n))
+    const int64_t at = p->begin, n = p->n;
+    *left = true;
+    if (!is_learned(l, at + 1, at + n))
         return TT_FAIL(err, TT_EINVAL,
                        "no token of this conversation would be learned: it has no message of role "
                        "assistant, or the "
                        "template does not print it");
     if (n > most && !strcmp(r->c->truncation, "error"))
         return TT_FAIL(err, TT_EINVAL,
-                       "%lld tokens, more than training.seq_len + 1 (%lld); dataloader.truncation "
-                       "cuts or drops it",
-                       (long long)n, (long long)most);
+                       "%lld tokens, more than %s (%lld); dataloader.truncation cuts or drops it",
+                       (long long)n,
+                       r->c->pairs ? "training.seq_len leaves to this half of a pair"
+                                   : "training.seq_len + 1",
+                       (long long)most);
     if (n > most) {
-        l->cut++;
-        begin = !strcmp(r->c->truncation, "left") ? at + n - most : at;
-        n = most;
-        if (!strcmp(r->c->truncation, "drop") || !is_learned(l, begin + 1, begin + n)) {
-            l->dropped++;
-            l->tokens.n = (size_t)at;
-            return TT_OK;
-        }
+        p->begin = !strcmp(r->c->truncation, "left") ? at + n - most : at;
+        p->n = most;
+        *left = strcmp(r->c->truncation, "drop") && is_learned(l, p->begin + 1, p->begin + most);
     }
-    for (int64_t i = begin; i < begin + n; i++)
+    for (int64_t i = p->begin; i < p->begin + p->n; i++)
         if (l->tokens.ids[i] >= r->env->vocab_size)
             return TT_FAIL(err, TT_EINVAL, "token %d is outside the model's vocabulary of %lld",
                            (int)l->tokens.ids[i], (long long)r->env->vocab_size);
-    return add_doc(l, begin, n, err);
+    return TT_OK;
 }
 
-static tt_status add_record(const reading *r, const json_t *record, tt_error *err)
+/* The tokens from `at` on are those of n conversations, which are kept or dropped together; k tokens give k - 1
+ * places with labels. */
+static tt_status keep(const reading *r, int64_t at, piece *p, const int64_t *most, int n,
+                      tt_error *err)
 {
-    json_t *messages = NULL, *variables = NULL;
-    const int64_t at = (int64_t)r->to->tokens.n;
-    TT_TRY(chat_messages(record, r->format, &r->fields, &messages, &variables, err));
+    loader *l = r->to;
+    bool left = true, cut = false;
+    for (int i = 0; i < n; i++) {
+        bool some = false;
+        cut = cut || p[i].n > most[i];
+        TT_TRY(chat_fit(r, &p[i], most[i], &some, err));
+        left = left && some;
+    }
+    l->cut += cut;
+    if (!left) {
+        l->dropped++;
+        l->tokens.n = (size_t)at;
+        return TT_OK;
+    }
+    for (int i = 0; i < n; i++)
+        TT_TRY(add_doc(l, p[i].begin, p[i].n, err));
+    return TT_OK;
+}
+
+/* Appends the tokens of a conversation. */
+static tt_status encode(const reading *r, const json_t *messages, const json_t *variables,
+                        size_t learned_from, piece *out, tt_error *err)
+{
     char *text = json_dumps(messages, JSON_COMPACT),
          *more = variables ? json_dumps(variables, JSON_COMPACT) : NULL;
     const tt_conversation c = {.struct_size = sizeof c,
@@ -165,15 +199,64 @@ static tt_status add_record(const reading *r, const json_t *record, tt_error *er
                                .n_messages = text ? strlen(text) : 0,
                                .variables = more,
                                .loss_on = r->loss_on,
-                               .now = r->now};
-    tt_status s = text ? tt_chat_encode(r->template, &c, r->env->tokenizer, r->env->tokenizer_self,
-                                        &r->to->tokens, err)
-                       : TT_FAIL(err, TT_ENOMEM, "out of memory for a conversation");
-    json_decref(messages);
-    json_decref(variables);
+                               .now = r->now,
+                               .learned_from = (int64_t)learned_from};
+    out->begin = (int64_t)r->to->tokens.n;
+    const tt_status s = text ? tt_chat_encode(r->template, &c, r->env->tokenizer,
+                                              r->env->tokenizer_self, &r->to->tokens, err)
+                             : TT_FAIL(err, TT_ENOMEM, "out of memory for a conversation");
+    out->n = (int64_t)r->to->tokens.n - out->begin;
     free(text);
     free(more);
-    return s == TT_OK ? keep(r, at, err) : s;
+    return s;
+}
+
+static tt_status add_one(const reading *r, const json_t *record, tt_error *err)
+{
+    json_t *messages = NULL, *variables = NULL;
+    const int64_t at = (int64_t)r->to->tokens.n, most = r->to->seq_len + 1;
+    piece p;
+    TT_TRY(chat_messages(record, r->format, &r->fields, &messages, &variables, err));
+    const tt_status s = encode(r, messages, variables, 0, &p, err);
+    json_decref(messages);
+    json_decref(variables);
+    return s == TT_OK ? keep(r, at, &p, &most, 1, err) : s;
+}
+
+/* What both conversations of a pair begin with is not learned. */
+static tt_status encode_pair(const reading *r, json_t *const *messages, const json_t *variables,
+                             piece *p, tt_error *err)
+{
+    const size_t common = common_messages(messages[0], messages[1]);
+    TT_TRY(encode(r, messages[0], variables, common, &p[0], err));
+    return encode(r, messages[1], variables, common, &p[1], err);
+}
+
+static tt_status add_pair(const reading *r, const json_t *record, tt_error *err)
+{
+    json_t *messages[2] = {NULL, NULL}, *variables = NULL, *same = NULL;
+    const int64_t at = (int64_t)r->to->tokens.n;
+    chat_fields other = r->fields;
+    piece p[2];
+    int64_t most[2];
+    other.completion = field(r->c->rejected_field, "rejected");
+    TT_TRY(chat_messages(record, CHAT_PREFERENCE, &r->fields, &messages[0], &variables, err));
+    tt_status s = chat_messages(record, CHAT_PREFERENCE, &other, &messages[1], &same, err);
+    if (s == TT_OK)
+        s = encode_pair(r, messages, variables, p, err);
+    json_decref(messages[0]);
+    json_decref(messages[1]);
+    json_decref(variables);
+    json_decref(same);
+    if (s != TT_OK)
+        return s;
+    pair_room(r->to->seq_len, p[0].n, p[1].n, &most[0], &most[1]);
+    return keep(r, at, p, most, 2, err);
+}
+
+static tt_status add_record(const reading *r, const json_t *record, tt_error *err)
+{
+    return r->c->pairs ? add_pair(r, record, err) : add_one(r, record, err);
 }
 
 static tt_status add_line(const reading *r, const char *line, size_t n, tt_error *err)
@@ -248,10 +331,11 @@ static tt_status finish_loader(const reading *r, tt_error *err)
                                   : "");
     vt->info(r->env->tokenizer_self, &info);
     l->pad = info.pad >= 0 && info.pad < r->env->vocab_size ? info.pad : 0;
-    l->n_samples = l->n_docs;
-    snprintf(l->note, sizeof l->note,
-             "conversations are not cached; %lld were cut, %lld of these left out",
-             (long long)l->cut, (long long)l->dropped);
+    l->pairs = r->c->pairs;
+    l->n_samples = l->pairs ? l->n_docs / 2 : l->n_docs;
+    snprintf(l->note, sizeof l->note, "%s are not cached; %lld were cut, %lld of these left out",
+             l->pairs ? "preference pairs" : "conversations", (long long)l->cut,
+             (long long)l->dropped);
     if (strcmp(r->c->packing, "best_fit") != 0)
         return TT_OK;
     for (int64_t i = 0; i < l->n_docs; i++)
@@ -283,6 +367,26 @@ static tt_status open_template(const config *c, const tt_dataloader_env *env,
     return s == TT_OK ? s : tt_error_context(err, "dataloader.template");
 }
 
+static tt_status check_pairs(const config *c, tt_error *err)
+{
+    if (!c->pairs)
+        return TT_OK;
+    if (strcmp(c->format, "auto") != 0 && strcmp(c->format, "preference") != 0)
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.pairs: a line is a preference pair, and dataloader.format says "
+                       "%s; set it to preference",
+                       c->format);
+    if (strcmp(c->packing, "none") != 0)
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.packing: with dataloader.pairs a sample is one pair; leave it "
+                       "out");
+    if (!strcmp(c->loss_on, "all"))
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.loss_on: with dataloader.pairs the answers are compared; set it "
+                       "to assistant or last");
+    return TT_OK;
+}
+
 static tt_status open_chat(const void *cfg, const tt_dataloader_env *env, void **self,
                            tt_error *err)
 {
@@ -299,6 +403,7 @@ static tt_status open_chat(const void *cfg, const tt_dataloader_env *env, void *
                    c->completion_field, c->system_field},
         .now = (double)time(NULL)
     };
+    TT_TRY(check_pairs(c, err));
     TT_TRY(open_template(c, env, &r.template, err));
     r.to = calloc(1, sizeof *r.to);
     tt_status s = r.to ? TT_OK : TT_FAIL(err, TT_ENOMEM, "out of memory for a loader");
@@ -338,6 +443,17 @@ static int64_t put_doc(const loader *l, int64_t doc, tt_sample *out, int64_t at,
     return d->n - 1;
 }
 
+/* Returns how many places the pair takes. */
+static int64_t put_pair(const loader *l, int64_t i, tt_sample *out)
+{
+    const int64_t middle = put_doc(l, 2 * i, out, 0, 0),
+                  end = middle + put_doc(l, 2 * i + 1, out, middle, 1),
+                  first = mark_answer(out, 0, middle, 1);
+    mark_answer(out, middle, end, -1);
+    ((float *)out->inputs[1])[first] = 1;
+    return end;
+}
+
 static tt_status read_sample(void *self, int64_t i, tt_sample *out, tt_error *err)
 {
     const loader *l = self;
@@ -347,6 +463,9 @@ static tt_status read_sample(void *self, int64_t i, tt_sample *out, tt_error *er
     if (l->bins) {
         for (int64_t k = l->bins[i]; k < l->bins[i + 1]; k++)
             at += put_doc(l, l->order[k], out, at, seg++);
+    } else if (l->pairs) {
+        at = put_pair(l, i, out);
+        seg = 2;
     } else {
         at = put_doc(l, i, out, 0, seg++);
     }
@@ -357,6 +476,20 @@ static tt_status read_sample(void *self, int64_t i, tt_sample *out, tt_error *er
         out->seg[at] = seg;
     }
     return TT_OK;
+}
+
+static void origins_chat(void *self, int64_t i, int64_t seq_len, uint8_t *out)
+{
+    const loader *l = self;
+    const int64_t per = l->pairs ? 2 : 1, first = l->bins ? l->bins[i] : per * i,
+                  end = l->bins ? l->bins[i + 1] : first + per;
+    int64_t at = 0;
+    for (int64_t k = first; k < end; k++) {
+        const chat_doc *d = &l->docs[l->bins ? l->order[k] : k];
+        memcpy(out + at, l->tokens.origins + d->at, (size_t)(d->n - 1));
+        at += d->n - 1;
+    }
+    memset(out + at, TT_ORIGIN_PADDING, (size_t)(seq_len - at));
 }
 
 static void info_chat(void *self, tt_dataloader_info *out)
@@ -375,6 +508,11 @@ static void info_chat(void *self, tt_dataloader_info *out)
         out->padding = l->n_samples * l->seq_len - (tokens - l->n_docs);
 }
 
+static int inputs_chat(const void *cfg, tt_input_info *out)
+{
+    return ((const config *)cfg)->pairs ? pair_inputs(out) : 0;
+}
+
 static const tt_dataloader_vt vt = {.struct_size = sizeof vt,
                                     .open = open_chat,
                                     .close = close_chat,
@@ -382,7 +520,9 @@ static const tt_dataloader_vt vt = {.struct_size = sizeof vt,
                                     .read = read_sample,
                                     .needs_tokenizer = 1,
                                     .info = info_chat,
-                                    .samples_are_whole = 1};
+                                    .inputs = inputs_chat,
+                                    .samples_are_whole = 1,
+                                    .origins = origins_chat};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "chat",

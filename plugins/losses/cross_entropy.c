@@ -7,7 +7,7 @@
 
 typedef struct {
     const char *weights;
-    double mtp_weight;
+    double mtp_weight, z_loss;
 } cross_entropy_config;
 
 static const tt_option options[] = {
@@ -21,6 +21,10 @@ static const tt_option options[] = {
         cross_entropy_config, mtp_weight, TT_OPT_FLOAT, "0.3", 0, 1e6,
         "of a model with blocks of multi-token prediction: weight of the mean of their losses, "
         "each divided as the loss is"),
+    TT_OPTION(cross_entropy_config, z_loss, TT_OPT_FLOAT, "0", 0, 1e6,
+              "weight of the z-loss, which keeps logits small: the square of the log of the sum of "
+              "e^logits of each counted token, divided as the loss is (PaLM: 1e-4); logged as "
+              "losses/z_loss; 0 = none"),
 };
 
 static const char *cross_entropy_weights(const void *config)
@@ -28,10 +32,22 @@ static const char *cross_entropy_weights(const void *config)
     return ((const cross_entropy_config *)config)->weights;
 }
 
+/* Of the tokens whose labels count, times their weights. lse: of the logits. */
+static void add_z_loss(const cross_entropy_config *c, tt_builder *b, tt_value *lse)
+{
+    tt_value *labels = tt_input(b, "labels");
+    tt_value *counts = tt_less_equal(b, tt_const(b, 0, TT_I32), labels);
+    tt_value *z = tt_select(b, counts, tt_mul(b, lse, lse), tt_const(b, 0, TT_F32));
+    tt_loss_term(b, "z_loss", c->weights ? tt_mul(b, z, tt_input(b, c->weights)) : z, c->z_loss);
+}
+
 /* Of the logits "logits+k", which are of the token k further ahead; k 0: of "logits". */
 static tt_value *loss_ahead(const cross_entropy_config *c, tt_builder *b, const char *logits, int k)
 {
-    tt_value *nll = tt_cross_entropy(b, tt_get_output(b, logits), tt_input_shifted(b, "labels", k));
+    tt_value *lse, *nll = tt_cross_entropy_lse(b, tt_get_output(b, logits),
+                                               tt_input_shifted(b, "labels", k), &lse);
+    if (k == 0 && c->z_loss > 0)
+        add_z_loss(c, b, lse);
     return c->weights ? tt_mul(b, nll, tt_input_shifted(b, c->weights, k)) : nll;
 }
 
@@ -52,7 +68,8 @@ static tt_value *cross_entropy_describe(const void *config, tt_builder *b)
     return loss_ahead(c, b, "logits", 0);
 }
 
-static const tt_loss_vt vt = {sizeof vt, cross_entropy_describe, cross_entropy_weights};
+static const tt_loss_vt vt = {
+    .struct_size = sizeof vt, .describe = cross_entropy_describe, .weights = cross_entropy_weights};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_LOSS, "cross_entropy", "next-token cross-entropy", cross_entropy_config,

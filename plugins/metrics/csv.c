@@ -290,7 +290,8 @@ static tt_status open_sink(const void *options_, const tt_metrics_env *env, void
     return TT_OK;
 }
 
-static const tt_metrics_vt vt = {sizeof vt, open_sink, log_record, close_sink};
+static const tt_metrics_vt vt = {
+    .struct_size = sizeof vt, .open = open_sink, .log = log_record, .close = close_sink};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_METRICS, "csv", "metrics.csv, one row per logged step", config, options,

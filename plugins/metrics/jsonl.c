@@ -120,8 +120,8 @@ static void put_rest(FILE *f, const tt_metrics_record *r)
         const char *slash = strchr(m->name, '/');
         if (slash) {
             const size_t n = (size_t)(slash - m->name);
-            bool seen = false;
-            for (size_t j = 0; j < i; j++)
+            bool seen = i && strncmp(r->metrics[i - 1].name, m->name, n + 1) == 0;
+            for (size_t j = 0; !seen && j < i; j++)
                 seen |= strncmp(r->metrics[j].name, m->name, n + 1) == 0;
             if (!seen)
                 put_group(f, r, m->name, n);
@@ -310,7 +310,8 @@ static tt_status open_sink(const void *config, const tt_metrics_env *env, void *
     return TT_OK;
 }
 
-static const tt_metrics_vt vt = {sizeof vt, open_sink, log_line, close_sink};
+static const tt_metrics_vt vt = {
+    .struct_size = sizeof vt, .open = open_sink, .log = log_line, .close = close_sink};
 
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_METRICS, "jsonl", "metrics.jsonl, one object per logged step", &vt),

@@ -12,12 +12,25 @@
 #include <ttrun/metrics.h>
 #include <unistd.h>
 
-/* tensorboard: event files in dump_folder/tb with torchtitan's tags, one record per logged step.
+/* tensorboard: event files in dump_folder/tb, or of each rank in its rank_N, with torchtitan's tags, one record per
+ * logged step.
  * The protobuf messages are written by hand: Event{1 wall_time, 2 step, 3 file_version, 5 summary,
  * 7 session_log}, Summary{1 value*}, Value{1 tag, 2 simple_value}, SessionLog{1 status}. Each run
  * opens a new file and writes SessionLog START at its first step, which makes readers drop what
  * earlier files hold from that step on. Source: tensorflow/core/util/event.proto,
  * framework/summary.proto, lib/io/record_writer.cc. */
+
+typedef struct {
+    const char *folder;
+    bool all_ranks;
+} config;
+
+static const tt_option options[] = {
+    TT_OPTION(config, folder, TT_OPT_STRING, "\"tb\"", 0, 0,
+              "folder of the files, below dump_folder unless absolute"),
+    TT_OPTION(config, all_ranks, TT_OPT_BOOL, "false", 0, 0,
+              "every rank writes files, with its own times and memory, in rank_N of the folder"),
+};
 
 typedef struct {
     uint8_t *p;
@@ -253,7 +266,7 @@ static tt_status create(sink *s, const char *folder, double wall, tt_error *err)
     gethostname(host, sizeof host - 1);
     for (int n = 0; n < 1000 && s->fd < 0; n++) {
         char *path = NULL;
-        if (asprintf(&path, "%s/tb/events.out.tfevents.%010lld.%s.%ld.%d", folder, (long long)wall,
+        if (asprintf(&path, "%s/events.out.tfevents.%010lld.%s.%ld.%d", folder, (long long)wall,
                      host, (long)getpid(), n) < 0)
             return TT_FAIL(err, TT_ENOMEM, "out of memory opening a TensorBoard file");
         free(s->path);
@@ -285,16 +298,51 @@ static tt_status write_head(sink *s, double wall, int64_t first_step, tt_error *
     return status;
 }
 
-static tt_status open_sink(const void *config, const tt_metrics_env *env, void **self,
-                           tt_error *err)
+/* mkdir -p */
+static tt_status make_folders(char *path, tt_error *err)
 {
-    (void)config;
+    for (char *p = path + 1;; p++) {
+        const char end = *p;
+        if (end && end != '/')
+            continue;
+        *p = '\0';
+        const bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
+        const int reason = errno;
+        if (!made)
+            return TT_FAIL(err, TT_EIO, "cannot make the folder %s: %s", path, strerror(reason));
+        *p = end;
+        if (!end)
+            return TT_OK;
+    }
+}
+
+/* dump_folder/tb, or dump_folder/tb/rank_3; NULL: no memory */
+static char *folder_of(const config *c, const tt_metrics_env *env)
+{
+    const bool absolute = c->folder[0] == '/';
+    char *path = NULL, rank[32] = "";
+    if (c->all_ranks && TT_HAS(env, tt_metrics_env, rank))
+        snprintf(rank, sizeof rank, "/rank_%d", env->rank);
+    return asprintf(&path, "%s%s%s%s", absolute ? "" : env->dump_folder, absolute ? "" : "/",
+                    c->folder, rank) < 0
+               ? NULL
+               : path;
+}
+
+static int wants_all_ranks(const void *c)
+{
+    return ((const config *)c)->all_ranks;
+}
+
+static tt_status open_sink(const void *c, const tt_metrics_env *env, void **self, tt_error *err)
+{
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     const double wall = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-    char *folder = NULL;
+    char *folder = folder_of(c, env);
     sink *s = calloc(1, sizeof *s);
-    if (!s || asprintf(&folder, "%s/tb", env->dump_folder) < 0) {
+    if (!s || !folder) {
+        free(folder);
         free(s);
         return TT_FAIL(err, TT_ENOMEM, "out of memory opening a TensorBoard file");
     }
@@ -304,10 +352,10 @@ static tt_status open_sink(const void *config, const tt_metrics_env *env, void *
     if (!tb_reserve(&s->event, USUAL_RECORD) || !tb_reserve(&s->summary, USUAL_RECORD) ||
         !tb_reserve(&s->record, USUAL_RECORD))
         status = TT_FAIL(err, TT_ENOMEM, "out of memory opening a TensorBoard file");
-    else if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        status = TT_FAIL(err, TT_EIO, "cannot make the folder %s: %s", folder, strerror(errno));
+    else
+        status = make_folders(folder, err);
     if (status == TT_OK)
-        status = create(s, env->dump_folder, wall, err);
+        status = create(s, folder, wall, err);
     if (status == TT_OK)
         status = write_head(s, wall, env->resume_step + 1, err);
     free(folder);
@@ -319,10 +367,14 @@ static tt_status open_sink(const void *config, const tt_metrics_env *env, void *
     return TT_OK;
 }
 
-static const tt_metrics_vt vt = {sizeof vt, open_sink, log_record, close_sink};
+static const tt_metrics_vt vt = {.struct_size = sizeof vt,
+                                 .open = open_sink,
+                                 .log = log_record,
+                                 .close = close_sink,
+                                 .all_ranks = wants_all_ranks};
 
 static const tt_component components[] = {
-    TT_COMPONENT_PLAIN(TT_KIND_METRICS, "tensorboard", "TensorBoard event files in tb/", &vt),
+    TT_COMPONENT(TT_KIND_METRICS, "tensorboard", "TensorBoard event files", config, options, &vt),
 };
 
 TT_PLUGIN("tensorboard", "1.0", components);

@@ -408,7 +408,8 @@ static tt_status open_sink(const void *c, const tt_metrics_env *env, void **self
     return TT_OK;
 }
 
-static const tt_metrics_vt vt = {sizeof vt, open_sink, log_record, close_sink};
+static const tt_metrics_vt vt = {
+    .struct_size = sizeof vt, .open = open_sink, .log = log_record, .close = close_sink};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_METRICS, "wandb", "an offline run of Weights & Biases, for `wandb sync`",

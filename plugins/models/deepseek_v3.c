@@ -213,8 +213,13 @@ static const tt_model_hf hf = {
     deepseek_config_json,
     "model."};
 
+static const tt_model_hf_if mtp_if = {sizeof mtp_if, "num_nextn_predict_layers",
+                                      "model.layers.{num_hidden_layers}.enorm.weight"};
+
 static const void *deepseek_extension(const char *id)
 {
+    if (!strcmp(id, TT_MODEL_HF_IF))
+        return &mtp_if;
     return decoder_extension(id, &hf, NULL, NULL);
 }
 

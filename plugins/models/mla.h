@@ -146,29 +146,12 @@ static inline void mla_latent(tt_builder *b, const mla_layer *l, const tt_linear
     *key = tt_rope(b, tt_slice(b, x, 1, R, R + r), tt_input(b, "pos"), &l->rope); /* [T,r] */
 }
 
-/* Attention with keys and values of each head → [T,H*v]. */
-static inline tt_value *mla_of_heads(tt_builder *b, const mla_layer *l, const tt_init *init,
-                                     tt_value *q, tt_value *latent, tt_value *key,
-                                     const tt_attention_opts *opts)
-{
-    const int64_t n = l->m->qk_nope_head_dim, r = l->m->qk_rope_head_dim, v = l->m->v_head_dim;
-    const tt_dim out = TT_DIM_UNIT(l->heads.size * (n + v), "heads", n + v);
-    const tt_dim one[] = {l->tokens, TT_DIM(1, NULL), TT_DIM(r, NULL)},
-                 all[] = {l->tokens, l->heads, TT_DIM(r, NULL)};
-    tt_value *kv = tt_linear(b, latent, "kv_b_proj", out, &(tt_linear_opts){.init = *init});
-    kv = mla_split(b, l, kv, n + v);
-    tt_value *parts[] = {tt_slice(b, kv, 2, 0, n),
-                         tt_broadcast_to(b, tt_reshape(b, key, one, 3), all, 3)};
-    tt_value *k = mla_join(b, l, tt_concat(b, parts, 2, 2), n + r);
-    tt_value *values = mla_join(b, l, tt_slice(b, kv, 2, n, n + v), v);
-    return tt_attention(b, q, k, values, n + r, opts);
-}
-
 /* x [T,D] → [T,D]; decoder_kind.attention */
 static inline tt_value *mla_attention(tt_builder *b, const mla_config *m, const decoder *c,
                                       const decoder_init *init, int64_t layer, tt_value *x)
 {
     const tt_linear_opts plain = {.bias = c->attention_bias, .init = init->plain},
+                         up = {.init = init->plain},
                          out = {.bias = c->attention_bias, .init = init->out};
     const tt_attention_opts opts = {
         .v_head_dim = m->v_head_dim, .scale = mla_scale(m, c), .dropout = c->attention_dropout};
@@ -178,7 +161,7 @@ static inline tt_value *mla_attention(tt_builder *b, const mla_config *m, const 
                          TT_DIM(c->n_heads, "heads")};
     tt_value *q = mla_queries(b, &l, c, &plain, x);
     mla_latent(b, &l, &plain, x, &latent, &key);
-    tt_value *y = mla_of_heads(b, &l, &init->plain, q, latent, key, &opts);
+    tt_value *y = tt_latent_attention(b, q, latent, key, "kv_b_proj", &up, &opts);
     y = tt_linear(b, y, "o_proj", TT_DIM(c->dim, "embed"), &out);
     tt_scope_end(b);
     return y;

@@ -57,13 +57,15 @@ static inline tt_value *moe_scores(tt_builder *b, const moe_config *c, tt_value 
 }
 
 /* The bias after a step: a step of `rate` up for each expert with fewer slots than the mean of all
- * experts, down for one with more. mean: slots of each expert, averaged over the micro-batches of the
- * step; user: the moe_config. Sources: Wang et al. 2024, arXiv:2408.15664; torchtitan subtracts the
- * mean of the steps (centred), Megatron-LM does not. */
-static inline tt_value *moe_next_bias(tt_builder *b, tt_value *bias, tt_value *mean, void *user)
+ * experts, down for one with more, none for one with just as many. slots: of each expert in the whole
+ * step, f64 whole numbers, so that E times them is compared with their sum exactly; user: the
+ * moe_config. Sources: Wang et al. 2024, arXiv:2408.15664; torchtitan subtracts the mean of the steps
+ * (centred), Megatron-LM does not. */
+static inline tt_value *moe_next_bias(tt_builder *b, tt_value *bias, tt_value *slots, void *user)
 {
     const moe_config *c = user;
-    tt_value *step = tt_sign(b, tt_sub(b, tt_mean(b, mean, 0, 1), mean));
+    tt_value *less = tt_sub(b, tt_sum(b, slots, 0, 1), tt_scale(b, slots, (double)c->experts));
+    tt_value *step = tt_cast(b, tt_sign(b, less), TT_F32);
     if (c->bias_update_centred)
         step = tt_sub(b, step, tt_mean(b, step, 0, 1));
     return tt_add(b, bias, tt_scale(b, step, c->bias_update_rate));
@@ -120,8 +122,8 @@ static inline moe_routing moe_route(tt_builder *b, const moe_config *c, const mo
     if (c->route_scale > 1.0 || c->route_scale < 1.0)
         r.weights = tt_scale(b, r.weights, c->route_scale);
     if (bias && c->bias_update_rate > 0.0)
-        tt_buffer_update(b, bias, tt_sum(b, moe_chosen(b, r.assign, c->experts), 0, 0),
-                         moe_next_bias, (void *)(uintptr_t)c);
+        tt_buffer_update_sum(b, bias, tt_expert_counts(b, r.assign, c->experts), moe_next_bias,
+                             (void *)(uintptr_t)c);
     return r;
 }
 

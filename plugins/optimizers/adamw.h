@@ -11,6 +11,7 @@
 
 typedef struct adamw_config {
     double beta1, beta2, eps, weight_decay;
+    int dynamic8; /* states in codes of 8 bits */
 } adamw_config;
 
 static inline tt_value *adamw_f64(tt_builder *b, double x)
@@ -44,7 +45,11 @@ static inline tt_value *adamw_lerp(tt_builder *b, tt_value *x, tt_value *y, doub
 static inline void adamw_update(tt_builder *b, const tt_update *u, tt_value *g,
                                 const adamw_config *c, tt_value *lr)
 {
-    tt_value *m = tt_optimizer_state(b, u, "exp_avg"), *v = tt_optimizer_state(b, u, "exp_avg_sq");
+    const tt_state_opts any = {.struct_size = sizeof any, .dynamic8 = c->dynamic8},
+                        square = {
+                            .struct_size = sizeof square, .dynamic8 = c->dynamic8, .positive = 1};
+    tt_value *m = tt_optimizer_state_as(b, u, "exp_avg", &any);
+    tt_value *v = tt_optimizer_state_as(b, u, "exp_avg_sq", &square);
     tt_value *p = adamw_decay(b, u->param, lr, c->weight_decay);
     tt_value *m1 = adamw_lerp(b, m, g, 1.0 - c->beta1);
     tt_value *v1 =

@@ -203,7 +203,7 @@ static void describe_update(const void *cfg, tt_builder *b, const tt_update *u)
         return;
     }
     const double decay = isnan(c->adamw_weight_decay) ? c->weight_decay : c->adamw_weight_decay;
-    const adamw_config adam = {c->adamw_beta1, c->adamw_beta2, c->adamw_eps, decay};
+    const adamw_config adam = {c->adamw_beta1, c->adamw_beta2, c->adamw_eps, decay, 0};
     tt_value *lr = u->lr;
     if (!isnan(c->adamw_lr) && c->lr > 0)
         lr = tt_mul(b, lr, adamw_f64(b, c->adamw_lr / c->lr));

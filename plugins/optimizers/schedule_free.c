@@ -39,7 +39,8 @@ static void describe_update(const void *cfg, tt_builder *b, const tt_update *u)
 {
     const config *c = cfg;
     tt_value *z = tt_optimizer_copy(b, u, "z"), *x = tt_optimizer_copy(b, u, "x");
-    tt_value *v = tt_optimizer_state(b, u, "exp_avg_sq"), *y = u->param, *g = u->grad;
+    const tt_state_opts square = {.struct_size = sizeof square, .positive = 1};
+    tt_value *v = tt_optimizer_state_as(b, u, "exp_avg_sq", &square), *y = u->param, *g = u->grad;
     tt_value *lr = tt_cast(b, u->lr, TT_F32);
     tt_value *v1 =
         tt_add(b, tt_scale(b, v, c->beta2), tt_mul(b, tt_scale(b, g, 1.0 - c->beta2), g));

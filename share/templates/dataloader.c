@@ -61,6 +61,7 @@ static const tt_dataloader_vt vt = {
     NULL /* no inputs of its own */,
     NULL /* nothing promised of segments */,
     0 /* samples are windows of one stream */,
+    NULL /* nothing known of where a token's text comes from */,
 };
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "@NAME@", "numbers that count", config, options, &vt),

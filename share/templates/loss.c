@@ -21,7 +21,7 @@ static tt_value *describe(const void *cfg, tt_builder *b)
     return tt_cross_entropy(b, tt_scale(b, logits, 1.0 / c->temperature), labels);
 }
 
-static const tt_loss_vt vt = {sizeof(vt), describe, NULL};
+static const tt_loss_vt vt = {sizeof(vt), describe, NULL, NULL};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_LOSS, "@NAME@", "cross-entropy at a temperature", config, options, &vt),
 };

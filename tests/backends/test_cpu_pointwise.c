@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "cpu_harness.h"
 #include <float.h>
+#include <ttrun/codes.h>
 
 /* Pointwise ops: the distance from double in units in the last place, broadcasting, dtypes, and
  * fused = unfused. */
@@ -238,6 +239,56 @@ static void test_comparisons_select_and_max_bwd_choose(void **state)
     drop(all, 5);
 }
 
+static float of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Where the code changes, found by the definition; and all numbers of bf16. */
+static int numbers_for_codes(int positive, float *x)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < 65536; i++)
+        x[n++] = of_bits(i << 16);
+    for (int at = 0; at < 255; at++) {
+        const int zero = positive ? 0 : 127;
+        const float a = tt_code8_value((at - zero) & 255, positive),
+                    b = tt_code8_value((at + 1 - zero) & 255, positive);
+        float near = a + (b - a) * 0.5f;
+        for (int k = 0; k < 8; k++)
+            near = nextafterf(near, -2.0f);
+        for (int k = 0; k < 16; k++, near = nextafterf(near, 2.0f))
+            x[n++] = near;
+    }
+    return n;
+}
+
+static void test_dynamic_codes_are_those_of_the_definition(void **state)
+{
+    enum { MOST = 65536 + 255 * 16 };
+    (void)state;
+    tt_tensor x = F32(MOST), y = F32(MOST), z = F32(MOST);
+    for (int positive = 0; positive < 2; positive++) {
+        const int n = numbers_for_codes(positive, fp(&x));
+        assert_int_equal(n, MOST);
+        EACH_ISA
+        {
+            run(isa, positive ? "encode8u" : "encode8", &x, 1, &y, 1, NULL);
+            run(isa, positive ? "decode8u" : "decode8", &y, 1, &z, 1, NULL);
+            for (int i = 0; i < n; i++) {
+                const int want = tt_code8(fp(&x)[i], positive);
+                if (fp(&y)[i] != (float)want)
+                    fail_msg("%a: %g, not %d", (double)fp(&x)[i], (double)fp(&y)[i], want);
+                assert_true(fp(&z)[i] == tt_code8_value(want, positive));
+            }
+        }
+    }
+    tt_tensor all[] = {x, y, z};
+    drop(all, 3);
+}
+
 static void test_casts_round_to_nearest_even(void **state)
 {
     const float values[] = {1.0f,  1.00390625f, 1.01171875f, -3.3f,     65504.0f, 65520.0f, 1e-7f,
@@ -361,7 +412,7 @@ static void test_integers_and_doubles_work_too(void **state)
     tt_tensor a = I32(5), zero = tensor(TT_I32, 0, NULL), m = tensor(TT_BOOL, DIMS(5)), s = I32(5),
               cst = tensor(TT_F64, 0, NULL);
     const int32_t v[] = {-100, 0, 7, INT32_MAX, -1};
-    const tt_attrs_const at = {0.1, TT_F64};
+    const tt_attrs_const at = {.value = 0.1, .dtype = TT_F64};
     memcpy(a.data, v, sizeof v);
     ip(&zero)[0] = 0;
     EACH_ISA
@@ -386,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_special_values_stay_special),
         cmocka_unit_test(test_binary_ops_match_double_with_any_broadcast),
         cmocka_unit_test(test_comparisons_select_and_max_bwd_choose),
+        cmocka_unit_test(test_dynamic_codes_are_those_of_the_definition),
         cmocka_unit_test(test_casts_round_to_nearest_even),
         cmocka_unit_test(test_fused_equals_its_ops_one_by_one),
         cmocka_unit_test(test_empty_tensors_are_allowed),

@@ -71,7 +71,7 @@ keys_of_the_spec_only() {
         lacks n_positions
 }
 values() {
-    bash_gives 'ttrun --optimizer.name ' adam adamw lion muon schedule_free sgd && bash_gives 'ttrun --optimizer.name=ad' adam adamw && bash_gives 'ttrun --optimizer.name=s' schedule_free sgd &&
+    bash_gives 'ttrun --optimizer.name ' adam adamw adamw8bit lion muon schedule_free sgd soap && bash_gives 'ttrun --optimizer.name=ad' adam adamw adamw8bit && bash_gives 'ttrun --optimizer.name=s' schedule_free sgd soap &&
         bash_gives 'ttrun --activation_checkpoint.mode ' none selective full budget && bash_gives 'ttrun --checkpoint.enable t' true &&
         bash_gives 'ttrun --model.flavor 40' 405B && bash_gives 'ttrun --spec gpt2 --model.flavor 1' 124M 1558M && bash_gives 'ttrun --resume ' auto never &&
         bash_has 'ttrun --spec ' llama3 gpt2 && bash_gives 'ttrun --metrics.sinks[0].name j' jsonl && bash_gives 'ttrun --training.steps ' ''

@@ -202,6 +202,49 @@ static void test_kill_at_any_time_leaves_whole_steps(void **state)
     assert_true(last > 0);
 }
 
+/* Of steps that are snapshots where `snapshots` has their number, those that stay after step n was saved. */
+static const char *kept_of(fixture *f, int n, const char *snapshots, const tt_ckpt_keep *keep)
+{
+    tt_str out = {0};
+    int64_t *steps = NULL;
+    size_t n_steps = 0;
+    tt_remove_tree(f->folder, &f->err);
+    for (int step = 1; step <= n; step++) {
+        tt_box all = whole_box(&w);
+        const tt_ckpt_piece p = piece_of(f->a, &w, &all, true, true);
+        const tt_trainer_state s = {.step = step,
+                                    .world = 1,
+                                    .job_json = "{}",
+                                    .snapshot = strchr(snapshots, '0' + step) != NULL};
+        assert_ok(tt_ckpt_begin(f->folder, step, &f->err), f);
+        assert_ok(tt_ckpt_write(f->folder, step, 0, &p, 1, &f->err), f);
+        assert_ok(tt_ckpt_commit(f->folder, step, &s, &f->err), f);
+        assert_ok(tt_ckpt_purge(f->folder, step, keep, &f->err), f);
+    }
+    assert_ok(tt_ckpt_list(f->folder, f->a, &steps, &n_steps, &f->err), f);
+    for (size_t i = 0; i < n_steps; i++)
+        tt_str_printf(&out, "%lld", (long long)steps[i]);
+    const char *text = tt_arena_str(f->a, tt_str_get(&out));
+    tt_str_free(&out);
+    return text;
+}
+
+static void test_purge_keeps_the_newest_snapshot_beside_the_latest(void **state)
+{
+    fixture *f = *state;
+    const tt_ckpt_keep two = {.latest = 2, .snapshots = true}, all = {.snapshots = true},
+                       marked = {.latest = 2, .every = 3, .snapshots = true}, plain = {.latest = 2};
+    assert_string_equal(kept_of(f, 9, "2468", &two), "789");
+    assert_string_equal(kept_of(f, 8, "2468", &two), "578");
+    assert_string_equal(kept_of(f, 8, "2", &two), "278");
+    assert_string_equal(kept_of(f, 7, "246", &all), "13567");
+    assert_string_equal(kept_of(f, 9, "2468", &marked), "356789"); /* 6 is no snapshot then */
+    assert_string_equal(kept_of(f, 6, "246", &plain), "356");
+    assert_string_equal(kept_of(f, 5, "", &two), "45");
+    const tt_ckpt_keep room = {.bytes = 25000, .snapshots = true}; /* a step has about 10 kB */
+    assert_string_equal(kept_of(f, 6, "4", &room), "46");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +254,7 @@ int main(void)
         TEST(test_commit_needs_the_shard_of_every_rank),
         TEST(test_commit_refuses_tensors_that_are_not_whole),
         TEST(test_commit_refuses_a_shard_that_is_not_whole),
+        TEST(test_purge_keeps_the_newest_snapshot_beside_the_latest),
         TEST(test_kill_at_any_time_leaves_whole_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,6 +157,47 @@ static void test_failed_save_keeps_the_previous_one(void **state)
     assert_false(tt_path_exists(in(f, "step-2.tmp")));
 }
 
+/* Weights of another dtype, laid out as they are written; what is no weight stays. */
+static void test_cast_rounds_weights_alone(void **state)
+{
+    fixture *f = *state;
+    const model_tensor t[] = {
+        {"a", TT_F32, 2, {3, 5}, 1},
+        {"b", TT_I64, 1, {7},    2},
+        {"c", TT_F32, 1, {4},    3},
+        {"d", TT_F32, 1, {6},    4}
+    };
+    enum { N = 4 };
+    tt_ckpt_piece p[N], cast[N];
+    for (int i = 0; i < N; i++) {
+        const tt_box all = whole_box(&t[i]);
+        p[i] = piece_of(f->a, &t[i], &all, i != 3, true);
+    }
+    p[2].exact = true;
+    ((float *)p[0].data)[0] =
+        1.00390625F; /* halfway between two numbers of bf16: to the even one */
+    ((float *)p[0].data)[1] = 1.01171875F;
+    const size_t bytes = tt_ckpt_cast(p, N, TT_BF16, cast, NULL);
+    assert_int_equal(bytes, 15 * 2 + 7 * 8 + 4 * 4); /* another rank writes d */
+    char *memory = tt_arena_alloc(f->a, bytes);
+    assert_int_equal(tt_ckpt_cast(p, N, TT_BF16, cast, memory), bytes);
+    assert_int_equal(cast[0].dtype, TT_BF16);
+    assert_int_equal(cast[1].dtype, TT_I64);
+    assert_int_equal(cast[2].dtype, TT_F32);
+    const uint16_t *a = cast[0].data;
+    assert_int_equal(a[0], 0x3f80);
+    assert_int_equal(a[1], 0x3f82);
+    for (int i = 2; i < 15; i++) {
+        const uint32_t bits = (uint32_t)a[i] << 16;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        assert_true(x == ((float *)p[0].data)[i]);
+    }
+    assert_memory_equal(cast[1].data, p[1].data, 7 * 8);
+    assert_memory_equal(cast[2].data, p[2].data, 4 * 4);
+    assert_int_equal(p[0].dtype, TT_F32);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +208,7 @@ int main(void)
         TEST(test_write_refuses_a_box_beyond_its_tensor),
         TEST(test_write_without_begin_is_an_error),
         TEST(test_failed_save_keeps_the_previous_one),
+        TEST(test_cast_rounds_weights_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

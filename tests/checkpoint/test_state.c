@@ -53,6 +53,32 @@ static void test_state_keeps_a_loss_that_is_nan(void **state)
     tt_str_free(&text);
 }
 
+static void test_state_keeps_losses_seconds_and_snapshot(void **state)
+{
+    fixture *f = *state;
+    const tt_step_loss losses[] = {
+        {1,  8.0491,       9.25       },
+        {10, (double)NAN,  INFINITY   },
+        {20, 0.1F + 1e-7F, 123456789.0}
+    };
+    const tt_trainer_state s = {
+        .losses = losses, .n_losses = 3, .train_seconds = 12.375, .snapshot = true};
+    tt_trainer_state out;
+    tt_manifest m = {0};
+    tt_str text = {0};
+    assert_ok(tt_state_print(&s, &m, &text, &f->err), f);
+    assert_ok(tt_state_parse(f->a, "t", text.s, text.n, &out, NULL, &f->err), f);
+    assert_true(out.snapshot && out.train_seconds == 12.375);
+    assert_int_equal(out.n_losses, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(out.losses[i].step, losses[i].step);
+    assert_true(out.losses[0].loss == 8.0491 && out.losses[0].loss_max == 9.25);
+    assert_true(isnan(out.losses[1].loss) && isnan(out.losses[1].loss_max));
+    assert_true((float)out.losses[2].loss == (float)losses[2].loss);
+    assert_true(out.losses[2].loss_max == 123456789.0);
+    tt_str_free(&text);
+}
+
 static void test_state_refuses_a_job_that_is_not_an_object(void **state)
 {
     fixture *f = *state;
@@ -93,6 +119,17 @@ static const char *const malformed[][2] = {
     {HEAD REST ",\"tokenizer_fingerprint\":[]}", "tokenizer_fingerprint"},
     {HEAD REST ",\"last_loss\":\"x\"}", "last_loss"},
     {HEAD REST ",\"job\":\"{}\"}", "job"},
+    {HEAD REST ",\"train_seconds\":-1}", "train_seconds: a finite number"},
+    {HEAD REST ",\"train_seconds\":\"1\"}", "train_seconds: a finite number"},
+    {HEAD REST ",\"history\":[]}", "history: an object"},
+    {HEAD REST ",\"history\":{\"step\":1}}", "history: an object"},
+    {HEAD REST ",\"history\":{\"step\":[1,1]}}", "step: ascending"},
+    {HEAD REST ",\"history\":{\"step\":[-1]}}", "step: ascending"},
+    {HEAD REST ",\"history\":{\"step\":[\"1\"]}}", "step: ascending"},
+    {HEAD REST ",\"history\":{\"step\":[1]}}", "loss: a list as long"},
+    {HEAD REST ",\"history\":{\"step\":[1],\"loss\":[1,2]}}", "loss: a list as long"},
+    {HEAD REST ",\"history\":{\"step\":[1],\"loss\":[\"1\"]}}", "loss: numbers are wanted"},
+    {HEAD REST ",\"history\":{\"step\":[1],\"loss\":[1]}}", "loss_max: a list as long"},
     {HEAD REST "}", "files"},
     {HEAD REST ",\"files\":{}}", "tensors"},
     {PARTS("[]", "{}"), "files"},
@@ -154,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_state_reads_back_as_written),
         TEST(test_state_keeps_a_loss_that_is_nan),
+        TEST(test_state_keeps_losses_seconds_and_snapshot),
         TEST(test_state_refuses_a_job_that_is_not_an_object),
         TEST(test_state_refuses_malformed_files),
         TEST(test_state_ignores_unknown_keys),

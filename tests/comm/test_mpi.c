@@ -61,7 +61,7 @@ static int rank_main(const tt_launch *l, const char *only)
 {
     const tt_session_opts so = {.launch = l, .timeout_s = 30};
     const char *dirs[] = {getenv("PLUGINS")};
-    const tt_registry_opts ro = {dirs, 1, NULL, false};
+    const tt_registry_opts ro = {.dirs = dirs, .n_dirs = 1};
     const tt_component *c;
     tt_registry *r;
     tt_error err = {0};

@@ -211,6 +211,15 @@ static void test_job_list_string_and_text_claim_their_keys(void **state)
     assert_int_equal(tt_job_string(job, "z", "f", &text, &err), TT_EINVAL);
     assert_string_equal(text, "f");
     assert_int_equal(tt_job_string(job, "x", NULL, &text, &err), TT_OK);
+    /* what has no value is printed as null, and that is read again as no value */
+    text = "old";
+    assert_int_equal(tt_job_string(job, "hooks[1].kind", NULL, &text, &err), TT_OK);
+    assert_null(text);
+    tt_job *again = must_load(*state, "{\"hooks\": [{\"kind\": null}]}", NULL);
+    text = "old";
+    assert_int_equal(tt_job_string(again, "hooks[0].kind", NULL, &text, &err), TT_OK);
+    assert_null(text);
+    assert_int_equal(tt_job_string(again, "hooks[0].kind", "f", &text, &err), TT_EINVAL);
     assert_string_equal(tt_job_text(job, "z.b"), "[1,2]");
     assert_null(tt_job_text(job, "z.c"));
     assert_true(tt_job_has(job, "z.b[1]"));

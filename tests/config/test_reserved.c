@@ -86,7 +86,7 @@ static void test_reserved_errors_have_their_place(void **state)
         refusal(*state, "{\n \"metrics\": {\"enable_wandb\": true}}", NULL),
         "job.json:2:14: metrics.enable_wandb: metrics.sinks with {\"name\": \"wandb\"} "
         "writes an offline run for `wandb sync`; there are jsonl, tensorboard, "
-        "csv and prometheus too");
+        "csv, prometheus and trackio too");
     assert_string_equal(refusal(*state, "{\"per_device_train_batch_size\": 4}", NULL),
                         "job.json:1:2: per_device_train_batch_size: the same as "
                         "training.local_batch_size (Hugging Face's name)");
@@ -150,6 +150,40 @@ static void test_reserved_aliases_set_our_keys(void **state)
                            "training.seed: expected an integer"));
 }
 
+/* torchtitan's form of optimizer.param_groups. */
+static void test_reserved_groups_are_ours(void **state)
+{
+    tt_error err = {0};
+    tt_job *job = must_load(
+        *state,
+        "{\"optimizer\": {\"param_groups\": [{\"pattern\": \"a|b\", \"optimizer_name\": "
+        "\"DistMuon\",\n"
+        " \"optimizer_kwargs\": {\"lr\": 0.5, \"betas\": [0.8, 0.9], \"foreach\": true}},\n"
+        " {\"match\": \"c\", \"lr_factor\": 2}]}}",
+        NULL);
+    assert_string_equal(
+        tt_job_text(job, "optimizer.param_groups"),
+        "[{\"match\":\"a|b\",\"name\":\"muon\",\"lr\":0.5,\"beta1\":0.8,\"beta2\":"
+        "0.9,\"weight_decay\":0.1,\"momentum\":0.95,\"nesterov\":true,\"ns_steps\":5,"
+        "\"adjust_lr_fn\":\"original\",\"update\":\"muon\"},{\"match\":\"c\",\"lr_factor\":2}]");
+    size_t n;
+    const char *const *lines = tt_job_notices(job, &n);
+    assert_true(n == 1 && strstr(lines[0], "taken as match, name and its options"));
+    static const char *const wrong[][2] = {
+        {"{\"pattern\": \"a\", \"optimizer_kwargs\": {\"betas\": 1}}",
+         "betas: expected two numbers"                                                                             },
+        {"{\"pattern\": \"a\", \"optimizer_kwargs\": 3}",              "optimizer_kwargs: expected an object"      },
+        {"{\"pattern\": \"a\", \"match\": \"b\"}",                     "the same option as match; keep one of them"},
+    };
+    for (size_t i = 0; i < TT_COUNT(wrong); i++) {
+        const char *text =
+            tt_arena_printf(*state, "{\"optimizer\": {\"param_groups\": [%s]}}", wrong[i][0]);
+        assert_int_equal(load(*state, text, NULL, &job, &err), TT_EINVAL);
+        assert_non_null(strstr(err.text, "optimizer.param_groups[0]"));
+        assert_non_null(strstr(err.text, wrong[i][1]));
+    }
+}
+
 static void test_reserved_values_are_ours(void **state)
 {
     tt_core_config c;
@@ -157,6 +191,13 @@ static void test_reserved_values_are_ours(void **state)
     const char *text = notices(*state, "{}", pairs, &c);
     assert_string_equal(text, "--training.mixed_precision_param: \"bf16\" is taken as "
                               "\"bfloat16\"\n");
+    const char *const any_case[] = {"checkpoint.async_mode", "Async_With_pinned_mem", NULL},
+                      *const as_ours[] = {"checkpoint.async_mode", "async", NULL};
+    text = notices(*state, "{}", any_case, &c);
+    assert_string_equal(text, "--checkpoint.async_mode: \"Async_With_pinned_mem\" is taken as "
+                              "\"async_with_pinned_mem\"\n");
+    assert_int_equal(c.checkpoint.async_mode, TT_ASYNC_PINNED);
+    assert_string_equal(notices(*state, "{}", as_ours, &c), "");
     tt_job *job = must_load(*state, "{\"lr_scheduler\": {\"name\": \"cosine\"}}", NULL);
     const char *name = NULL, *type = NULL;
     assert_int_equal(tt_job_string(job, "lr_scheduler.name", NULL, &name, NULL), TT_OK);
@@ -177,6 +218,7 @@ int main(void)
         CONFIG_TEST(test_reserved_errors_have_their_place),
         CONFIG_TEST(test_reserved_idle_keys_change_nothing_but_tell),
         CONFIG_TEST(test_reserved_aliases_set_our_keys),
+        CONFIG_TEST(test_reserved_groups_are_ours),
         CONFIG_TEST(test_reserved_values_are_ours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -269,7 +269,7 @@ static void test_section_object_of_aliases_is_refused_with_the_place(void **stat
         {"{\"s\": {\"inner\": {\"lnog\": 3}}}",
          "job.json:1:18: s.inner.lnog: unknown key (did you mean s.inner.long?)"                                },
         {"{\"s\": {\"inner\": 3}}",                          "job.json:1:17: s.inner: expected an object, got 3"},
-        {"{\"s\": {\"inner\": {\"x\": 10}}}",                "job.json:1:23: s.inner_x: expected 1 to 9, got 10"    },
+        {"{\"s\": {\"inner\": {\"x\": 10}}}",                "job.json:1:23: s.inner_x: expected 1 to 9, got 10"},
         {"{\"s\": {\"inner_x\": 2, \"inner\": {\"x\": 3}}}",
          "job.json:1:32: s.inner.x: the same option as s.inner_x; keep one of them"                             },
     };

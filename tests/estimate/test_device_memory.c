@@ -24,7 +24,7 @@ static void open_far(job *j, const char *overrides)
         all[n++] = (tt_override){w, strtok_r(NULL, " ", &save)};
     const char *dirs[] = {getenv("PLUGINS"),
                           tt_arena_printf(j->arena, "%s/tests/plugins/far", getenv("BUILD"))};
-    const tt_registry_opts ro = {dirs, 2, NULL, false};
+    const tt_registry_opts ro = {.dirs = dirs, .n_dirs = 2};
     const tt_setup_opts o = {.mode = TT_MODE_TRAIN, .compile = true, .data = true};
     tt_job *parsed;
     if (tt_job_load_text(j->arena, "test", job_text, strlen(job_text), all, n, &parsed, &err) !=

@@ -137,11 +137,120 @@ static void test_search_keeps_degrees_that_the_job_sets(void **state)
     tt_arena_free(a);
 }
 
+#define EXPERTS                                                                                    \
+    "{\"spec\": \"qwen3_moe\", \"model\": {\"args\": {\"n_layers\": 8, \"dim\": 256, "             \
+    "\"n_heads\": 8, "                                                                             \
+    "\"n_kv_heads\": 4, \"vocab_size\": 1000, \"num_experts\": 48, \"num_experts_per_tok\": 2, "   \
+    "\"moe_intermediate_size\": 1024}}, \"training\": {\"local_batch_size\": 1, "                  \
+    "\"global_batch_size\": 8, \"seq_len\": 64}, \"dataloader\": {\"path\": [\"none.txt\"]}"
+
+static tt_search found_experts(const char *job, double gib, double skew, bool all, tt_arena *a)
+{
+    tt_search s;
+    tt_error err = {0};
+    const char *text = tt_arena_printf(a, "%s%s}", EXPERTS, job);
+    assert_int_equal(tt_write_file_atomic(path, text, strlen(text), &err), TT_OK);
+    const tt_search_opts o = {.job = path,
+                              .registry = registry,
+                              .world = 8,
+                              .machine = tt_machine_find("h100"),
+                              .memory = gib * (1 << 30),
+                              .best = 1000,
+                              .expert_skew = skew,
+                              .all = all};
+    if (tt_search_meshes(&o, a, &s, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    return s;
+}
+
+/* The least memory of meshes with ep (or without it). */
+static double least_bytes(const tt_search *s, bool ep)
+{
+    double least = 1e30;
+    for (int i = 0; i < s->n; i++)
+        if ((s->best[i].degrees.ep > 1) == ep)
+            least = TT_MIN(least, s->best[i].bytes);
+    return least;
+}
+
+#define NO_PIPELINE                                                                                \
+    ", \"parallelism\": {\"pipeline_parallel_degree\": 1, \"tensor_parallel_degree\": 1}"
+
+static void test_search_cuts_experts_that_do_not_fit(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    tt_str text = {0};
+    (void)state;
+    const tt_search wide = found_experts(NO_PIPELINE, 80, 0, true, a);
+    assert_true(wide.experts);
+    const double with = least_bytes(&wide, true), without = least_bytes(&wide, false);
+    print_message("    %d meshes; least memory %.3f GiB with ep, %.3f without\n", wide.meshes,
+                  with / (1 << 30), without / (1 << 30));
+    assert_true(with < 0.9 * without); /* a rank gathers all experts of a layer, or its own */
+    const double limit = (with + without) / 2 / (1 << 30);
+    const tt_search tight = found_experts(NO_PIPELINE, limit, 0, false, a);
+    assert_true(tight.n > 0);
+    for (int i = 0; i < tight.n; i++) {
+        const tt_mesh_degrees *d = &tight.best[i].degrees;
+        assert_true(d->ep > 1 && 48 % d->ep == 0 && d->dp_shard * d->cp * d->tp % d->ep == 0);
+        assert_int_equal(d->pp * d->dp_replicate * d->dp_shard * d->cp * d->tp, 8);
+    }
+    const tt_search_opts o = {
+        .world = 8, .machine = tt_machine_find("h100"), .memory = limit * (1 << 30)};
+    tt_search_print(&o, &tight, false, &text);
+    assert_non_null(strstr(tt_str_get(&text), "  tp  ep   s/step"));
+    assert_non_null(strstr(tt_str_get(&text), " --parallelism.expert_parallel_degree "));
+    tt_str_clear(&text);
+    tt_search_print(&o, &tight, true, &text);
+    assert_non_null(strstr(tt_str_get(&text), ",\"ep\":"));
+    tt_str_clear(&text);
+    const tt_search dense = found(BATCH, 2, 80, 3, false, a);
+    tt_search_print(&o, &dense, false, &text);
+    assert_true(!dense.experts && !strstr(tt_str_get(&text), "  ep "));
+    tt_str_free(&text);
+    tt_arena_free(a);
+}
+
+static const tt_found *mesh_of(const tt_search *s, const tt_mesh_degrees *d)
+{
+    for (int i = 0; i < s->n; i++)
+        if (!memcmp(&s->best[i].degrees, d, sizeof *d))
+            return &s->best[i];
+    fail_msg("a mesh is missing");
+    return NULL;
+}
+
+static void test_search_estimates_skewed_routing(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    int slower = 0;
+    (void)state;
+    const tt_search even = found_experts(NO_PIPELINE, 80, 0, true, a),
+                    skewed = found_experts(NO_PIPELINE, 80, 3, true, a);
+    assert_int_equal(even.n, skewed.n);
+    for (int i = 0; i < even.n; i++) {
+        const tt_found *x = &even.best[i], *y = mesh_of(&skewed, &x->degrees);
+        assert_true(y->time.step >= x->time.step && y->bytes == x->bytes);
+        assert_true(x->degrees.ep > 1 || y->time.step == x->time.step);
+        slower += y->time.step > x->time.step;
+    }
+    assert_true(slower > 0);
+    /* the job's degree of ep is kept */
+    const tt_search fixed = found_experts(", \"parallelism\": {\"expert_parallel_degree\": 4, "
+                                          "\"tensor_parallel_degree\": 1, "
+                                          "\"pipeline_parallel_degree\": 1}",
+                                          80, 0, true, a);
+    assert_true(fixed.n > 0);
+    for (int i = 0; i < fixed.n; i++)
+        assert_int_equal(fixed.best[i].degrees.ep, 4);
+    tt_arena_free(a);
+}
+
 int main(void)
 {
     const char *plugins = getenv("PLUGINS") ? getenv("PLUGINS") : "plugins";
     const char *tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
-    const tt_registry_opts o = {&plugins, 1, NULL, false};
+    const tt_registry_opts o = {.dirs = &plugins, .n_dirs = 1};
     tt_error err = {0};
     snprintf(path, sizeof path, "%s/search.%d.json", tmp, (int)getpid());
     tt_log_setup(TT_ERROR, 0, 1, false);
@@ -151,6 +260,8 @@ int main(void)
         cmocka_unit_test(test_search_finds_what_planning_every_mesh_finds),
         cmocka_unit_test(test_search_leaves_out_meshes_above_the_memory_limit),
         cmocka_unit_test(test_search_keeps_degrees_that_the_job_sets),
+        cmocka_unit_test(test_search_cuts_experts_that_do_not_fit),
+        cmocka_unit_test(test_search_estimates_skewed_routing),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tt_registry_free(registry);

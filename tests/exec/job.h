@@ -71,7 +71,7 @@ static inline tt_status job_try(job *j, const char *text, const char *overrides,
     tt_job *parsed;
     TT_TRY(tt_job_load_text(j->arena, "test", text, strlen(text), all, n, &parsed, err));
     const char *const dirs[] = {dir, job_more_plugins};
-    const tt_registry_opts ro = {dirs, job_more_plugins ? 2 : 1, NULL, false};
+    const tt_registry_opts ro = {.dirs = dirs, .n_dirs = job_more_plugins ? 2 : 1};
     TT_TRY(tt_registry_new(&ro, &j->registry, err));
     return tt_setup_make(o, j->registry, parsed, j->arena, &j->setup, err);
 }

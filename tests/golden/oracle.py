@@ -62,6 +62,12 @@ MIXED = {"optimizer": {**ADAM["optimizer"], "name": "adamw", "weight_decay": 0.1
                                         {"match": "mlp", "name": "lion", "lr": 5e-4, "weight_decay": 0.2}]}, "lr_scheduler": CONSTANT}
 
 
+EIGHT = {"optimizer": {"name": "adamw8bit", "lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}, "lr_scheduler": CONSTANT}
+# Sides that gradients of a step do not fill are left out: eigenvectors of an eigenvalue of 0 are not defined.
+SOAP = {"optimizer": {"name": "soap", "lr": 5e-4, "beta1": 0.95, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.01, "precondition_frequency": 3,
+                      "max_precond_dim": 40}, "lr_scheduler": CONSTANT}
+
+
 def muon(**more):
     return {"optimizer": {"name": "muon", "lr": 2e-2, "momentum": 0.9, "weight_decay": 0.1, "adamw_lr": 1e-3, **more},
             "lr_scheduler": {"name": "wsd", "warmup_steps": 2, "decay_type": "sqrt", "min_lr_factor": 0.0}}
@@ -92,6 +98,7 @@ CASES = {
     "untied_gradient": job(UNTIED, GRADIENT),
     "tied_gradient": job(TIED, GRADIENT, accumulate=2, documents=True),
     "small_gradient": job({**SMALL, "tie_embeddings": False, "rope_scaling": YARN}, GRADIENT, seq=19, local=2),
+    "z_loss_gradient": job(UNTIED, {**GRADIENT, "loss": {"z_loss": 0.05}}, accumulate=2, documents=True),
     "untied_adamw": job(UNTIED, ADAMW, accumulate=2, steps=10, max_norm=1.0),
     "tied_adamw": job({**TIED, "rope_scaling": LLAMA3}, ADAMW, accumulate=2, steps=10, max_norm=1.0, documents=True),
     "small_sgd": job({**SMALL, "tie_embeddings": True, "rope_scaling": None}, SGD, seq=19, local=2, accumulate=3, steps=10,
@@ -105,6 +112,11 @@ CASES = {
                               steps=10, max_norm=1.0),
     "adam": job(UNTIED, ADAM, steps=10, max_norm=1.0),
     "lion": job({**SMALL, "tie_embeddings": True, "rope_scaling": None}, LION, seq=19, local=2, accumulate=3, steps=10, max_norm=1.0),
+    "adamw8bit": job({**UNTIED, "hidden_dim": 330}, EIGHT, steps=10, max_norm=1.0),
+    "soap": job({**UNTIED, "dim": 40, "n_heads": 5, "n_kv_heads": 5, "head_dim": 8}, SOAP, accumulate=2, steps=10, max_norm=1.0),
+    "soap_normalized": job({**UNTIED, "dim": 40, "n_heads": 5, "n_kv_heads": 5, "head_dim": 8},
+                           {**SOAP, "optimizer": {**SOAP["optimizer"], "normalize_grads": True, "correct_bias": False, "shampoo_beta": 0.9}},
+                           accumulate=2, steps=10, max_norm=1.0),
     "schedule_free": job(UNTIED, FREE, steps=10, max_norm=1.0),
     "mixed_groups": job(UNTIED, MIXED, steps=10, max_norm=1.0),
     **{f"norm_{p}": clipped({**SMALL, "tie_embeddings": True, "rope_scaling": None}, SGD, p, most)
@@ -226,9 +238,9 @@ def logits(w, a, ids, pos, seg):
 
 
 def backward(w, j, step):
-    """Mean loss over the global batch of a step (from 0); gradients are left in w."""
+    """Mean loss over the global batch of a step (from 0), and further terms of it; gradients are left in w."""
     t = j["training"]
-    total, tokens = 0.0, (batch(j, step * t["global_batch_size"], t["global_batch_size"])[1] >= 0).sum().item()
+    z_total, total, tokens = 0.0, 0.0, (batch(j, step * t["global_batch_size"], t["global_batch_size"])[1] >= 0).sum().item()
     for p in w.values():
         p.grad = None
     half = "mixed_precision_param" in t and next(iter(w.values())).dtype == torch.float32
@@ -237,9 +249,12 @@ def backward(w, j, step):
         y = logits({n: p.bfloat16() for n, p in w.items()}, j["model"]["args"], ids, pos, seg).float() if half else \
             logits(w, j["model"]["args"], ids, pos, seg)
         loss = F.cross_entropy(y.flatten(0, 1), labels.flatten(), reduction="sum")
-        (loss / tokens).backward()
+        weight, counted = j.get("loss", {}).get("z_loss", 0.0), labels.flatten() >= 0
+        z = y.flatten(0, 1)[counted].logsumexp(-1).square().sum()
+        ((loss + weight * z) / tokens).backward()
         total += loss.item()
-    return total / tokens
+        z_total += z.item()
+    return total / tokens, {"losses": {"z_loss": z_total / tokens}} if weight else {}
 
 
 # ---- training ----
@@ -349,6 +364,112 @@ class ScheduleFree(torch.optim.Optimizer):
                 s["z"].sub_(d, alpha=g["lr"])
 
 
+def dynamic_map(signed):
+    """The 256 numbers of bitsandbytes' create_dynamic_map, sorted, in f32."""
+    data = [0.0, 1.0]
+    for i in range(7):
+        n = 2 ** i if signed else 2 ** (i + 1)
+        data += [10.0 ** (i - 6) * (0.1 + 0.9 * (k + 0.5) / n) for k in range(n)]
+    if signed:
+        data += [-x for x in data if 0 < x < 1]
+    return torch.tensor(sorted(data), dtype=torch.float32)
+
+
+class AdamW8bit(torch.optim.Optimizer):
+    """torchao's AdamW8bit (torchao/optim, nearest rounding), with blocks of 256 elements along rows: where rows are of multiples of
+    256, the same blocks."""
+    MAPS = {True: dynamic_map(True), False: dynamic_map(False)}
+
+    def __init__(self, groups, betas, eps):
+        super().__init__(groups, {"lr": 1.0, "betas": betas, "eps": eps})
+
+    @staticmethod
+    def rounded(x, signed):
+        if x.numel() < 4096:
+            return x
+        rows = x.float().reshape(-1, x.shape[-1])
+        blocks = F.pad(rows, (0, -x.shape[-1] % 256)).reshape(-1, 256)
+        scale = blocks.abs().amax(-1, keepdim=True).clip(1e-12)
+        y, table = blocks / scale, AdamW8bit.MAPS[signed]
+        down = (torch.searchsorted(table, y.contiguous(), right=True) - 1).clip(0, 255)
+        up = (down + 1).clip(max=255)
+        codes = torch.where(y - table[down] >= (table[up] - table[down]) * 0.5, up, down)
+        return (table[codes] * scale).reshape(len(rows), -1)[:, :x.shape[-1]].reshape(x.shape).to(x.dtype)
+
+    @torch.no_grad()
+    def step(self):
+        for g in self.param_groups:
+            b1, b2 = g["betas"]
+            for p in g["params"]:
+                s = self.state[p]
+                if not s:
+                    s["k"], s["m"], s["v"] = 0, torch.zeros_like(p), torch.zeros_like(p)
+                s["k"] += 1
+                p.mul_(1 - g["lr"] * g["weight_decay"])
+                m, v = s["m"].lerp(p.grad, 1 - b1), s["v"].lerp(p.grad.square(), 1 - b2)
+                s["m"], s["v"] = self.rounded(m, True), self.rounded(v, False)
+                p.sub_(g["lr"] * (m / (1 - b1 ** s["k"])) / ((v.sqrt() / (1 - b2 ** s["k"]) ** 0.5) + g["eps"]))
+
+
+class Soap(torch.optim.Optimizer):
+    """Vyas et al. 2024, with the steps of the authors' code: exp_avg is kept in the eigenbases, and sorted as they are."""
+
+    def __init__(self, groups, o):
+        super().__init__(groups, {"lr": 1.0})
+        self.o = o
+
+    def project(self, x, s, back=False):
+        for side, q in enumerate(s["Q"]):
+            if q is not None:
+                q = q if back else q.T
+                x = q @ x if side == 0 else x @ q.T
+        return x
+
+    def precondition(self, s, grad, beta):
+        o = self.o
+        if s["Q"] and s["step"]:
+            s["m"] = self.project(s["m"], s, True)
+        for side, gg in enumerate(s["GG"]):
+            if gg is not None:
+                gg.lerp_(grad @ grad.T if side == 0 else grad.T @ grad, 1 - beta)
+        if not s["Q"]:
+            s["Q"] = [None if gg is None else torch.linalg.eigh(gg + 1e-30 * torch.eye(len(gg), dtype=gg.dtype))[1].flip(1) for gg in s["GG"]]
+        if s["step"] and s["step"] % o["precondition_frequency"] == 0:
+            for side, (gg, q) in enumerate(zip(s["GG"], s["Q"])):
+                if gg is not None:
+                    order = torch.argsort(torch.diag(q.T @ gg @ q), descending=True)
+                    s["v"] = s["v"].index_select(side, order)
+                    s["Q"][side] = torch.linalg.qr(gg @ q[:, order])[0]
+        if s["step"]:
+            s["m"] = self.project(s["m"], s)
+
+    @torch.no_grad()
+    def step(self):
+        o, b1, b2 = self.o, self.o["beta1"], self.o["beta2"]
+        for g in self.param_groups:
+            for p in g["params"]:
+                s = self.state[p]
+                if not s:
+                    sides = p.shape if p.dim() == 2 else ()
+                    s.update(step=0, m=torch.zeros_like(p), v=torch.zeros_like(p), Q=[],
+                             GG=[torch.zeros(n, n, dtype=p.dtype) if n <= o["max_precond_dim"] else None for n in sides])
+                    self.precondition(s, p.grad, o.get("shampoo_beta", b2))
+                    continue
+                x = self.project(p.grad, s)
+                s["step"] += 1
+                s["m"].mul_(b1).add_(x, alpha=1 - b1)
+                s["v"].mul_(b2).add_(x.square(), alpha=1 - b2)
+                size = g["lr"]
+                if o.get("correct_bias", True):
+                    size *= (1 - b2 ** s["step"]) ** 0.5 / (1 - b1 ** s["step"])
+                n = self.project(s["m"] / (s["v"].sqrt() + o["eps"]), s, True)
+                if o.get("normalize_grads"):
+                    n = n / (1e-30 + n.square().mean() ** 0.5)
+                p.add_(n, alpha=-size)
+                p.add_(p, alpha=-g["lr"] * g["weight_decay"])
+                self.precondition(s, p.grad, o.get("shampoo_beta", b2))
+
+
 class Several:
     """One optimizer for each group."""
 
@@ -393,6 +514,10 @@ def optimizer(w, o):
         return torch.optim.Adam(groups, lr=1.0, betas=(o["beta1"], o["beta2"]), eps=o["eps"], foreach=False)
     if o["name"] == "lion":
         return Lion(groups, (o["beta1"], o["beta2"]))
+    if o["name"] == "adamw8bit":
+        return AdamW8bit(groups, (o["beta1"], o["beta2"]), o["eps"])
+    if o["name"] == "soap":
+        return Soap(groups, o)
     if o["name"] == "schedule_free":
         return ScheduleFree(groups, (o["beta1"], o["beta2"]), o["eps"])
     return torch.optim.AdamW(groups, lr=1.0, betas=(o["beta1"], o["beta2"]), eps=o["eps"], foreach=False)
@@ -404,7 +529,7 @@ def train(init, j, dtype):
     o, t = j["optimizer"], j["training"]
     opt, steps, first = optimizer(w, o), [], None
     for i in range(t["steps"]):
-        loss = backward(w, j, i)
+        loss, terms = backward(w, j, i)
         if first is None:
             first = {n: p.grad.clone() for n, p in w.items()}
         free = [g["match"] for g in o.get("param_groups", []) if not g.get("clip_grad", True)]
@@ -414,7 +539,7 @@ def train(init, j, dtype):
         for g in opt.param_groups:
             g["lr"] = lr * g["factor"]
         opt.step()
-        steps.append({"loss": loss, "grad_norm": n, "lr": lr})
+        steps.append({"loss": loss, "grad_norm": n, "lr": lr, **terms})
     return steps, first, {n: p.detach() for n, p in w.items()}
 
 

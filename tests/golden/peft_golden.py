@@ -8,7 +8,8 @@ import peft, torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 CASES = {"plain": dict(r=2, lora_alpha=6, target_modules=["q_proj", "down_proj"]),
-         "rslora": dict(r=2, lora_alpha=5, lora_dropout=0.125, use_rslora=True, target_modules=["v_proj"])}
+         "rslora": dict(r=2, lora_alpha=5, lora_dropout=0.125, use_rslora=True, target_modules=["v_proj"]),
+         "dora": dict(r=2, lora_alpha=6, use_dora=True, target_modules=["o_proj"])}
 
 
 def saved(options):

@@ -118,7 +118,7 @@ static tt_status run_update(built *x, const job *j, tt_error *err)
 {
     static double config[64];
     char name[64];
-    tt_group group = {j->update ? j->update : &plain_vt, NULL, 1};
+    tt_group group = {.vt = j->update ? j->update : &plain_vt, .lr_factor = 1};
     tt_update_opts o = {.groups = &group, .n_groups = 1, .max_norm = j->max_norm};
     if (j->optimizer) {
         snprintf(name, sizeof name, "optimizers/%s", j->optimizer);

@@ -12,6 +12,8 @@
 #define PIECE 16
 #define LENGTH 330 /* more than one block of keys */
 
+static tt_cache cache; /* of all programs; a test that changes it sets it back to TT_CACHE_AUTO */
+
 static const char *const models[][2] = {
     {"llama3",      "{\"dim\":48,\"n_layers\":3,\"n_heads\":6,\"n_kv_heads\":2,\"hidden_dim\":70,"
                "\"vocab_size\":263}"                                                    },
@@ -144,6 +146,34 @@ static void describe_sums(const void *cfg, tt_builder *b)
     tt_output(b, "logits", tt_linear(b, x, "head", V, NULL));
 }
 
+/* Attention of latent vectors with all its options. In the second block the latent vector is of 30 numbers, above
+ * what a key and a value of the 2 heads have. */
+static void describe_latent(const void *cfg, tt_builder *b)
+{
+    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), H = TT_DIM(3, "heads");
+    (void)cfg;
+    tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = i ? 5 : 7, r = i ? 3 : 6;
+        tt_block(b, "layers.%d", i);
+        const tt_param_opts po = {
+            .init = {TT_INIT_NORMAL, 1.0, 0, 0}
+        };
+        const tt_attention_opts o = {.v_head_dim = i ? 9 : 4,
+                                     .window = i ? 33 : 5,
+                                     .softcap = i ? 2.0 : 0.0,
+                                     .scale = 0.7,
+                                     .sinks = i ? tt_param(b, "sinks", &H, 1, &po) : NULL};
+        tt_value *y = tt_latent_attention(
+            b, tt_linear(b, x, "q", TT_DIM_UNIT(3 * (n + r), "heads", n + r), NULL),
+            tt_linear(b, x, "down", TT_DIM(i ? 30 : 11, NULL), NULL),
+            tt_linear(b, x, "key", TT_DIM(r, NULL), NULL), "up", NULL, &o);
+        x = tt_add(b, x, tt_linear(b, y, "o", D, NULL));
+        tt_block_end(b);
+    }
+    tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
+}
+
 /* An op without a kernel, placed before it is decomposed: with attention's incremental form, or with
  * none, or with a decomposition that mixes tokens though the op does not say so. */
 static tt_op_def attend, attend_whole, attend_silent;
@@ -208,15 +238,13 @@ static int64_t vocab(const void *cfg)
     (void)cfg;
     return 263;
 }
-static const tt_model_vt odd_vt = {sizeof odd_vt, NULL, 0, NULL, describe_odd, vocab, NULL, NULL},
-                         biased_vt = {sizeof biased_vt, NULL,  0,    NULL,
-                                      describe_biased,  vocab, NULL, NULL},
-                         recurrent_vt = {sizeof recurrent_vt, NULL,  0,    NULL,
-                                         describe_recurrent,  vocab, NULL, NULL},
-                         sums_vt = {sizeof sums_vt, NULL,  0,    NULL,
-                                    describe_sums,  vocab, NULL, NULL},
-                         called_vt = {sizeof called_vt, NULL,  0,    NULL,
-                                      describe_called,  vocab, NULL, NULL};
+static const tt_model_vt
+    odd_vt = {sizeof odd_vt, NULL, 0, NULL, describe_odd, vocab, NULL, NULL},
+    biased_vt = {sizeof biased_vt, NULL, 0, NULL, describe_biased, vocab, NULL, NULL},
+    recurrent_vt = {sizeof recurrent_vt, NULL, 0, NULL, describe_recurrent, vocab, NULL, NULL},
+    sums_vt = {sizeof sums_vt, NULL, 0, NULL, describe_sums, vocab, NULL, NULL},
+    latent_vt = {sizeof latent_vt, NULL, 0, NULL, describe_latent, vocab, NULL, NULL},
+    called_vt = {sizeof called_vt, NULL, 0, NULL, describe_called, vocab, NULL, NULL};
 
 typedef struct program {
     job j;
@@ -398,7 +426,7 @@ static void whole_logits(want *w, const char *spec, const char *args, const tt_m
 static void compare(const char *spec, const char *args, const tt_model_vt *vt,
                     const char *overrides, double tolerance)
 {
-    const tt_decode_opts d = {PIECE, SLOTS, LENGTH};
+    const tt_decode_opts d = {.rows = PIECE, .slots = SLOTS, .length = LENGTH, .cache = cache};
     const int64_t slot[SLOTS] = {2, 0, 1};
     int64_t at[SLOTS] = {1, 300, 17};
     want w = {.tolerance = tolerance, .name = vt == &odd_vt ? "odd" : vt ? "recurrent" : spec};
@@ -431,8 +459,12 @@ static void test_decoding_has_the_bits_of_the_whole_context(void **state)
     };
     (void)state;
     for (size_t o = 0; o < TT_COUNT(overrides); o++) {
-        for (size_t m = 0; m < TT_COUNT(models); m++)
+        for (size_t m = 0; m < TT_COUNT(models); m++) {
+            cache = strcmp(models[m][0], "deepseek_v3") ? TT_CACHE_AUTO : TT_CACHE_HEADS;
             compare(models[m][0], models[m][1], NULL, overrides[o], 0);
+        }
+        compare("llama3", models[0][1], &latent_vt, overrides[o], 0); /* heads */
+        cache = TT_CACHE_AUTO;
         compare("llama3", models[0][1], &odd_vt, overrides[o], 0);
         compare("llama3", models[0][1], &biased_vt, overrides[o], 0);
         compare("llama3", models[0][1], &recurrent_vt, overrides[o], 0);
@@ -461,15 +493,82 @@ static void test_decoding_reads_only_cached_tokens(void **state)
     (void)state;
     compare(models[0][0], models[0][1], NULL, OWN " debug.poison true backend.threads 1", 0);
     compare("llama3", models[0][1], &recurrent_vt, OWN " debug.poison true backend.threads 1", 0);
-    for (size_t m = 0; m < TT_COUNT(models); m++)
+    for (size_t m = 0; m < TT_COUNT(models); m++) {
+        cache = TT_CACHE_HEADS;
         if (strstr(models[m][1], "num_experts_per_tok"))
             compare(models[m][0], models[m][1], NULL, OWN " debug.poison true backend.threads 1",
                     0);
+    }
+    cache = TT_CACHE_AUTO;
+}
+
+/* Sums are in another order than in the whole context. */
+#define WITHIN 1e-5
+
+static void test_latent_vectors_are_enough(void **state)
+{
+    static const char *const overrides[] = {
+        OWN " backend.threads 1",
+        OWN " backend.threads 2",
+        OWN " backend.isa generic backend.threads 1",
+        OWN " debug.disable_fusion true backend.threads 1",
+        OWN " debug.poison true backend.threads 2",
+        "backend.name cpu backend.blas openblas backend.threads 1",
+        "backend.name reference backend.threads 1",
+    };
+    static const char odd_sizes[] =
+        "{\"dim\":40,\"n_layers\":2,\"n_heads\":5,\"hidden_dim\":31,\"vocab_size\":263,"
+        "\"q_lora_rank\":18,\"kv_lora_rank\":21,\"qk_nope_head_dim\":9,\"qk_rope_head_dim\":4,"
+        "\"v_head_dim\":11,\"num_experts\":6,\"num_experts_per_tok\":2,"
+        "\"moe_intermediate_size\":13}";
+    (void)state;
+    cache = TT_CACHE_LATENT;
+    for (size_t o = 0; o < TT_COUNT(overrides); o++) {
+        compare("deepseek_v3", models[TT_COUNT(models) - 1][1], NULL, overrides[o], WITHIN);
+        compare("llama3", models[0][1], &latent_vt, overrides[o], WITHIN);
+    }
+    compare("deepseek_v3", odd_sizes, NULL, overrides[1], WITHIN);
+    cache = TT_CACHE_AUTO;
+}
+
+static void kept(const char *spec, const char *args, const tt_model_vt *vt, tt_cache c,
+                 double bytes, double heads)
+{
+    const tt_decode_opts d = {.rows = PIECE, .slots = SLOTS, .length = LENGTH, .cache = c};
+    program p;
+    open_program(&p, spec, args, vt, "backend.name cpu backend.threads 1", TT_MODE_DECODE, &d);
+    const tt_graph *g = p.j.setup.graph;
+    if (g->kept_bytes != bytes || g->heads_bytes != heads)
+        fail_msg("%s: %g bytes per token, of heads %g; expected %g and %g", spec, g->kept_bytes,
+                 g->heads_bytes, bytes, heads);
+    int64_t total = 0;
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == TT_STATE_MEMORY)
+            total += tt_type_numel(&g->states.items[i]->type) * 4;
+    assert_int_equal(total, (int64_t)bytes * SLOTS * ((LENGTH + 31) / 32 * 32));
+    close_program(&p);
+}
+
+static void test_what_has_fewer_bytes_is_kept(void **state)
+{
+    const char *deepseek = models[TT_COUNT(models) - 1][1];
+    (void)state;
+    kept("llama3", models[0][1], NULL, TT_CACHE_AUTO, 3 * 2 * 16 * 4, 3 * 2 * 16 * 4);
+    kept("deepseek_v3", deepseek, NULL, TT_CACHE_AUTO, 3 * 26 * 4, 3 * 4 * 26 * 4);
+    kept("deepseek_v3", deepseek, NULL, TT_CACHE_LATENT, 3 * 26 * 4, 3 * 4 * 26 * 4);
+    kept("deepseek_v3", deepseek, NULL, TT_CACHE_HEADS, 3 * 4 * 26 * 4, 3 * 4 * 26 * 4);
+    kept("llama3", models[0][1], &latent_vt, TT_CACHE_AUTO, (17 + 33) * 4, 3 * (17 + 17) * 4);
+    /* one head of 16 + 4 is less than the latent vector */
+    kept("deepseek_v3",
+         "{\"dim\":40,\"n_layers\":2,\"n_heads\":1,\"hidden_dim\":31,\"vocab_size\":263,"
+         "\"kv_lora_rank\":20,\"qk_nope_head_dim\":10,\"qk_rope_head_dim\":6,\"v_head_dim\":4,"
+         "\"num_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":13}",
+         NULL, TT_CACHE_AUTO, 2 * 20 * 4, 2 * 20 * 4);
 }
 
 static void test_an_op_without_incremental_form_recomputes(void **state)
 {
-    const tt_decode_opts d = {PIECE, SLOTS, 20};
+    const tt_decode_opts d = {.rows = PIECE, .slots = SLOTS, .length = 20, .cache = cache};
     program p;
     (void)state;
     open_program(&p, "llama3", models[0][1], &sums_vt, "backend.name reference", TT_MODE_DECODE,
@@ -494,7 +593,7 @@ static void test_a_local_op_decodes_by_its_incremental_form(void **state)
 static void test_a_local_op_without_one_recomputes(void **state)
 {
     const tt_op_def *const ops[] = {NULL, &attend, &attend_whole, &attend_silent};
-    const tt_decode_opts d = {PIECE, SLOTS, 20};
+    const tt_decode_opts d = {.rows = PIECE, .slots = SLOTS, .length = 20, .cache = cache};
     want w[TT_COUNT(ops)];
     (void)state;
     make_local_ops();
@@ -519,7 +618,7 @@ static void test_a_local_op_without_one_recomputes(void **state)
 
 static void test_a_table_of_positions_bounds_the_context(void **state)
 {
-    const tt_decode_opts d = {PIECE, SLOTS, 4096};
+    const tt_decode_opts d = {.rows = PIECE, .slots = SLOTS, .length = 4096, .cache = cache};
     program p;
     (void)state;
     open_program(&p, models[1][0], models[1][1], NULL, "backend.threads 1", TT_MODE_DECODE, &d);
@@ -543,7 +642,7 @@ typedef struct texts {
 static void generate(texts *out, int64_t slots, const tt_model_vt *vt, size_t only, int32_t stop)
 {
     static const int64_t prompts[TEXTS] = {1, 5, LENGTH - 20, 16, 17, 2, LENGTH};
-    const tt_decode_opts d = {PIECE, slots, LENGTH};
+    const tt_decode_opts d = {.rows = PIECE, .slots = slots, .length = LENGTH, .cache = cache};
     int32_t ids[TEXTS][LENGTH];
     tt_sequence s[TEXTS];
     tt_generate_stats stats;
@@ -638,6 +737,8 @@ int main(void)
         cmocka_unit_test(test_decoding_has_the_bits_of_the_whole_context),
         cmocka_unit_test(test_decoding_agrees_where_sums_depend_on_rows),
         cmocka_unit_test(test_decoding_reads_only_cached_tokens),
+        cmocka_unit_test(test_latent_vectors_are_enough),
+        cmocka_unit_test(test_what_has_fewer_bytes_is_kept),
         cmocka_unit_test(test_an_op_without_incremental_form_recomputes),
         cmocka_unit_test(test_a_local_op_decodes_by_its_incremental_form),
         cmocka_unit_test(test_a_local_op_without_one_recomputes),

@@ -75,7 +75,7 @@ static inline void fused_trial(subject *u)
         if (strcmp(p->op, "scale") == 0)
             attrs.scale.factor = p->imm;
         if (strcmp(p->op, "const") == 0)
-            attrs.value = (tt_attrs_const){p->imm, p->dtype};
+            attrs.value = (tt_attrs_const){.value = p->imm, .dtype = p->dtype};
         if (strncmp(p->op, "cast", 4) == 0)
             attrs.cast.to = p->dtype;
         tt_kernel_call one = {.struct_size = sizeof one,

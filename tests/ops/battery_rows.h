@@ -45,10 +45,12 @@ typedef struct row {
 #define ATTENTION(...)                                                                             \
     A(tt_attrs_attention, .head_dim = 6, .v_head_dim = 4, .scale = 0.4, __VA_ARGS__)
 #define QKV "f:t,h*6 f:s,k*6 f:s,k*4"
+#define QK "f:t,h*6 f:s,k*6"
 #define WHERE " p:t s:t p:s s:s"
 /* 3 sequences with room for 128 tokens. Tokens come in runs: u has their positions, q their
  * sequences. */
 #define CACHED "f:t,h*6 f:t,k*6 f:t,k*4 u:t q:t f:3,k,4,6,32 f:3,k,128,4"
+#define LATENT "f:t,h*6 f:t,1*6 u:t q:t f:3,128,6"
 #define UNARY(op)                                                                                  \
     {                                                                                              \
         op, "f:t,d", NULL, SCALAR                                                                  \
@@ -140,6 +142,7 @@ static inline void fill(const tt_tensor *t, const char *kind)
         case 'U':
             put(t, i, floor(u * 65536.0) / 65536.0);
             break;
+        case 'B': /* bytes as floats */
         case 'C': /* bytes */
             put(t, i, floor(u * 256.0));
             break;
@@ -188,7 +191,7 @@ static inline void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_
 {
     const char *kind = *p;
     *p = strchr(*p, ':') + 1;
-    type->dtype = strchr("fnmzjN", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
+    type->dtype = strchr("fnmzjNB", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
     if (kind[0] == 'm' || kind[0] == 'g' || kind[0] == 'U')
         type->dtype = TT_F32;
     if (kind[0] == 'C')

@@ -119,6 +119,19 @@ CASE(floor_pow2) /* x over its power of 2, in [1,2) */
     tt_value *x = F(-2, 2, 2, tokens_dim(), N(3));
     ONE(tt_div(e->b, x, tt_floor_pow2(e->b, x)));
 }
+CASE(codes8) /* of numbers that finite differences do not change */
+{
+    const tt_dim dims[] = {tokens_dim(), N(5)};
+    tt_value *x = F(-1, 1, 2, tokens_dim(), N(5)), *at = tt_iota(e->b, dims, 2, 0, TT_F64);
+    tt_value *z = tt_scale(e->b, tt_sub(e->b, at, tt_iota(e->b, dims, 2, 1, TT_F64)), 0.03);
+    tt_value *c[4] = {z, NULL, z, NULL};
+    tt_op(e->b, "encode8", &z, 1, NULL, &c[0], 1);
+    tt_op(e->b, "decode8", &c[0], 1, NULL, &c[1], 1);
+    tt_op(e->b, "encode8u", &z, 1, NULL, &c[2], 1);
+    tt_op(e->b, "decode8u", &c[2], 1, NULL, &c[3], 1);
+    z = tt_add(e->b, c[1], c[3]);
+    ONE(tt_mul(e->b, x, z));
+}
 CASE(floor_div)
 {
     tt_value *x = F(-2, 2, 2, tokens_dim(), N(3)), *z = F(0.2, 0.7, 1, N(3));
@@ -329,6 +342,25 @@ CASE(cross_entropy_lse)
     tt_op(e->b, "cross_entropy", ins, 2, NULL, y, 2);
     return 2;
 }
+CASE(member_stats)
+{
+    tt_value *x = F(-1, 1, 3, N(3), tokens_dim(), N(5));
+    tt_op(e->b, "member_stats", &x, 1, NULL, y, 1);
+    return 1;
+}
+CASE(attention_max)
+{
+    const tt_attrs_attention a = {.head_dim = 3, .v_head_dim = 3, .window = 4, .scale = 0.7};
+    tt_value *pos = tt_input(e->b, "pos"), *seg = tt_input(e->b, "seg");
+    tt_value *ins[6] = {F(-2, 2, 2, tokens_dim(), TT_DIM_UNIT(12, "heads", 3)),
+                        F(-2, 2, 2, tokens_dim(), TT_DIM_UNIT(6, "kv_heads", 3)),
+                        pos,
+                        seg,
+                        pos,
+                        seg};
+    tt_op(e->b, "attention_max", ins, 6, &a, y, 1);
+    return 1;
+}
 CASE(sum_exp)
 {
     tt_value *ins[2] = {F(-1, 1, 2, tokens_dim(), N(4)), F(-1, 1, 1, tokens_dim())};
@@ -406,6 +438,12 @@ CASE(experts)
     tt_expert_sort(e->b, leaf_of(e, TT_I32, 0, 4, 2, DIMS(N(6), N(2))), 3, &order, &counts);
     ONE(tt_grouped_linear(e->b, tt_gather(e->b, x, order), F(-1, 1, 3, N(3), N(4), N(3)), counts));
 }
+CASE(expert_counts)
+{
+    tt_value *assign = leaf_of(e, TT_I32, -1, 4, 2, DIMS(tokens_dim(), N(2)));
+    tt_value *n = tt_expert_counts(e->b, assign, 3), *all = tt_sum(e->b, n, 0, 1);
+    ONE(tt_mul(e->b, F(-1, 1, 1, N(3)), tt_cast(e->b, tt_div(e->b, n, all), TT_F32)));
+}
 CASE(random)
 {
     tt_value *u = tt_random(e->b, DIMS(tokens_dim(), N(3)), 2, "a", 0),
@@ -422,29 +460,30 @@ static const struct {
 #define BATCH(name) ROW(name) ROW(name##_batch) ROW(name##_batches)
     ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
         relu) ROW(floor_pow2) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(erf) ROW(sin) ROW(cos)
-        ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep) ROW(pad) ROW(
-            roll) ROW(repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares)
-            ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(
-                minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows) ROW(select) ROW(compare)
-                ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep)
-                    ROW(line_sum) ROW(transpose) ROW(slice) ROW(concat) ROW(broadcast)
-                        ROW(reshape_heads) ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp)
-                            ROW(log_softmax) ROW(clamp) ROW(floor_and_sign) ROW(linear) BATCH(
-                                matmul) BATCH(matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab)
-                                ROW(embedding) ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm)
-                                    ROW(rope) ROW(rope_part) ROW(rope_yarn) ROW(attention) ROW(
-                                        attention_window) ROW(attention_sinks) ROW(attention_bias)
-                                        ROW(attention_bias_window) ROW(attention_dropout)
-                                            ROW(attention_dropout_bias) ROW(attention_bias_sinks)
-                                                ROW(attention_prefix) ROW(attention_cross)
-                                                    ROW(cross_entropy) ROW(cross_entropy_lse) ROW(
-                                                        sum_exp) ROW(max_last) ROW(pick) ROW(conv1d)
-                                                        ROW(scan) ROW(scan_rows) ROW(scan_heads)
-                                                            ROW(scan_columns) ROW(cumsum)
-                                                                ROW(cumsum_reverse)
-                                                                    ROW(cumsum_exclusive) ROW(top_k)
-                                                                        ROW(gather) ROW(scatter_add)
-                                                                            ROW(experts)
+        ROW(codes8) ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(
+            argmin_keep) ROW(pad) ROW(roll) ROW(repeat) ROW(repeat_interleave) ROW(sort)
+            ROW(sum_all) ROW(sum_squares) ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(
+                div) BOTH(maximum) BOTH(minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows)
+                ROW(select) ROW(compare) ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(
+                    max) ROW(max_keep) ROW(line_sum) ROW(member_stats) ROW(attention_max)
+                    ROW(transpose) ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(
+                        reshape_merge) ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax)
+                        ROW(clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(
+                            matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding)
+                            ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(
+                                rope_part) ROW(rope_yarn) ROW(attention) ROW(attention_window)
+                                ROW(attention_sinks) ROW(attention_bias) ROW(attention_bias_window)
+                                    ROW(attention_dropout) ROW(attention_dropout_bias)
+                                        ROW(attention_bias_sinks) ROW(attention_prefix)
+                                            ROW(attention_cross) ROW(cross_entropy)
+                                                ROW(cross_entropy_lse) ROW(sum_exp) ROW(max_last)
+                                                    ROW(pick) ROW(conv1d) ROW(scan) ROW(scan_rows)
+                                                        ROW(scan_heads) ROW(scan_columns)
+                                                            ROW(cumsum) ROW(cumsum_reverse)
+                                                                ROW(cumsum_exclusive) ROW(top_k)
+                                                                    ROW(gather) ROW(scatter_add)
+                                                                        ROW(experts)
+                                                                            ROW(expert_counts)
                                                                                 ROW(random)};
 
 #endif

@@ -40,9 +40,57 @@ static void test_decomposition_has_the_bits_of_the_kernel(void **state)
     }
 }
 
+/* ---- dynamic codes ---- */
+
+static void test_the_dynamic_map_is_sorted_and_has_its_known_numbers(void **state)
+{
+    (void)state;
+    for (int positive = 0; positive < 2; positive++) {
+        const int zero = positive ? 0 : 127;
+        float last = -2;
+        for (int at = 0; at < 256; at++) {
+            const float x = tt_code8_value((at - zero) & 255, positive);
+            assert_true(x > last);
+            assert_int_equal(tt_code8(x, positive), (at - zero) & 255);
+            last = x;
+        }
+        assert_true(tt_code8_value(0, positive) == 0 && last == 1.0f);
+    }
+    /* of bitsandbytes.functional.create_dynamic_map(signed): places 0, 1, 126, 128, 129, 254 */
+    assert_true(fabs((double)tt_code8_value(129, 0) + 0.99296875) < 1e-7);
+    assert_true(fabs((double)tt_code8_value(130, 0) + 0.97890625) < 1e-7);
+    assert_true(fabs((double)tt_code8_value(255, 0) + 5.5e-7) < 1e-13);
+    assert_true(fabs((double)tt_code8_value(1, 0) - 5.5e-7) < 1e-13);
+    assert_true(fabs((double)tt_code8_value(2, 0) - 3.25e-6) < 1e-12);
+    assert_true(fabs((double)tt_code8_value(127, 0) - 0.99296875) < 1e-7);
+    /* (unsigned): places 1, 2, 3, 254 */
+    assert_true(fabs((double)tt_code8_value(1, 1) - 3.25e-7) < 1e-13);
+    assert_true(fabs((double)tt_code8_value(2, 1) - 7.75e-7) < 1e-13);
+    assert_true(fabs((double)tt_code8_value(3, 1) - 2.125e-6) < 1e-12);
+    assert_true(fabs((double)tt_code8_value(254, 1) - 0.996484375) < 1e-7);
+}
+
+static void test_a_dynamic_code_is_the_nearest(void **state)
+{
+    uint64_t random = 5;
+    (void)state;
+    for (int k = 0; k < 20000; k++)
+        for (int positive = 0; positive < 2; positive++) {
+            const double size = pow(10, -8 * eval_uniform(&random));
+            const float x = (float)(size * (2 * eval_uniform(&random) - (positive ? 0 : 1)));
+            const float got = tt_code8_value(tt_code8(x, positive), positive);
+            double best = 2;
+            for (int i = 0; i < 256; i++)
+                best = fmin(best, fabs((double)x - (double)tt_code8_value(i, positive)));
+            assert_true(fabs((double)(x - got)) <= best * (1 + 1e-6));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_dynamic_map_is_sorted_and_has_its_known_numbers),
+        cmocka_unit_test(test_a_dynamic_code_is_the_nearest),
         cmocka_unit_test(test_decomposition_has_the_bits_of_the_kernel),
     };
     backend = backend_load("reference");

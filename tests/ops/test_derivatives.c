@@ -76,11 +76,21 @@ static int check_case(size_t c, bool decompose)
     return checked;
 }
 
+/* Cases of ops that have no derivative. */
+static bool is_flat(const char *name)
+{
+    static const char *const names[] = {"stop", "member_stats", "attention_max"};
+    for (size_t i = 0; i < TT_COUNT(names); i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
 static void test_derivatives_agree_with_differences(void **state)
 {
     (void)state;
     for (size_t c = 0; c < TT_COUNT(cases); c++)
-        if (check_case(c, false) == 0 && strcmp(cases[c].name, "stop") != 0)
+        if (check_case(c, false) == 0 && !is_flat(cases[c].name))
             fail_msg("%s: no leaf has a derivative", cases[c].name);
 }
 
@@ -88,7 +98,7 @@ static void test_decomposed_derivatives_agree_with_differences(void **state)
 {
     (void)state;
     for (size_t c = 0; c < TT_COUNT(cases); c++)
-        if (check_case(c, true) == 0 && strcmp(cases[c].name, "stop") != 0)
+        if (check_case(c, true) == 0 && !is_flat(cases[c].name))
             fail_msg("%s: no leaf has a derivative", cases[c].name);
 }
 

@@ -187,30 +187,32 @@ static void test_groups_by_the_best_two_and_by_the_best(void **state)
     check_groups(MOE_GROUP_MAX);
 }
 
-/* Slots 5, 1, 3, 3 of a mean of 3: steps -1, 1, 0, 0; of 8, 1, 1, 2: -1, 1, 1, 1, less 0.5 if centred. */
+/* Slots 5, 1, 3, 3 of a mean of 3: steps -1, 1, 0, 0; of 8, 1, 1, 2: -1, 1, 1, 1, less 0.5 if centred. In f32
+ * the numbers of the last row would be equal. */
 static void test_bias_moves_towards_equally_busy_experts(void **state)
 {
-    static const double slots[2][4] =
+    static const double slots[3][4] =
         {
-            {5, 1, 3, 3},
-            {8, 1, 1, 2}
+            {5,        1,        3,        3       },
+            {8,        1,        1,        2       },
+            {67108865, 67108864, 67108864, 67108863}
     },
-                        steps[2][4] = {{-1, 1, 0, 0}, {-1, 1, 1, 1}};
+                        steps[3][4] = {{-1, 1, 0, 0}, {-1, 1, 1, 1}, {-1, 0, 0, 1}};
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         const bool centred = i & 1;
-        moe_config c = {.bias_update_rate = 0.25, .bias_update_centred = centred};
+        moe_config c = {.experts = 4, .bias_update_rate = 0.25, .bias_update_centred = centred};
         eval e;
         eval_init(&e, backend, false);
         tt_value *bias = leaf_of(&e, TT_F32, -1, 1, 1, DIMS(N(4))),
-                 *mean = leaf_of(&e, TT_F32, 0, 1, 1, DIMS(N(4)));
-        tt_value *y = moe_next_bias(e.b, bias, mean, &c);
+                 *all = leaf_of(&e, TT_F64, 0, 1, 1, DIMS(N(4)));
+        tt_value *y = moe_next_bias(e.b, bias, all, &c);
         eval_prepare(&e);
         for (int k = 0; k < 4; k++)
-            put(&e.tensors[mean->id], k, slots[i / 2][k]);
+            put(&e.tensors[all->id], k, slots[i / 2][k]);
         eval_run(&e, e.g->nodes.n);
         for (int k = 0; k < 4; k++) {
-            const double step = steps[i / 2][k] - (centred && i / 2 ? 0.5 : 0);
+            const double step = steps[i / 2][k] - (centred && i / 2 == 1 ? 0.5 : 0);
             assert_true(fabs(get(&e.tensors[y->id], k) - get(&e.tensors[bias->id], k) -
                              0.25 * step) < 1e-6);
         }

@@ -127,8 +127,10 @@ static inline void oracle_tensors(oracle_run *r, const tt_setup *s, const char *
                 .name = p->name, .dtype = TT_F32, .n_dims = p->type.n_dims, .owner = true};
             if (suffix)
                 piece.name = tt_arena_printf(r->arena, "optimizer.state.%s.%s", p->name, suffix);
-            if (suffix && !tt_ckpt_has(reader, piece.name))
-                continue;
+            if (suffix &&
+                (!tt_ckpt_has(reader, piece.name) ||
+                 tt_ckpt_has(reader, tt_arena_printf(r->arena, "%s_block_scale", piece.name))))
+                continue; /* not there, or codes */
             const int64_t n = tt_type_numel(&p->type);
             for (int d = 0; d < piece.n_dims; d++)
                 piece.global[d] = piece.box.end[d] = p->type.dims[d].size;
@@ -159,7 +161,7 @@ static inline tt_status oracle_try(const oracle_golden *g, const tt_override *mo
     r->arena = tt_arena_new();
     const char *folder = oracle_folder(r->arena);
     const char *const dirs[] = {oracle_env("PLUGINS", "plugins")};
-    const tt_registry_opts ro = {dirs, 1, NULL, false};
+    const tt_registry_opts ro = {.dirs = dirs, .n_dirs = 1};
     const tt_setup_opts so = {.mode = TT_MODE_TRAIN, .compile = true, .data = true};
     const tt_run_opts run = {.verbose = -1};
     tt_override *all = tt_arena_array(r->arena, n_more + 1, sizeof *all);

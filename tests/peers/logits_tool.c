@@ -43,7 +43,7 @@ int main(int argc, char **argv)
     tt_error err = {0};
     tt_arena *a = tt_arena_new();
     const char *dirs[] = {argc > 1 ? argv[1] : "", NULL};
-    const tt_registry_opts ro = {dirs, 1, NULL, false};
+    const tt_registry_opts ro = {.dirs = dirs, .n_dirs = 1};
     const tt_setup_opts so = {.mode = TT_MODE_LOGITS, .compile = true, .data = true};
     const tt_dist one = {.world = 1};
     tt_registry *registry = NULL;

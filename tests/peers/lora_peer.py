@@ -35,6 +35,9 @@ CASES = [
     ("rslora", "llama", dict(r=4, lora_alpha=6, use_rslora=True, target_modules=ALL), {"rslora": True}, []),
     ("fsdp2", "llama", dict(r=5, lora_alpha=8, target_modules=ALL), {}, ["--parallelism.data_parallel_shard_degree", "2"]),
     ("tp2", "mistral", dict(r=5, lora_alpha=8, target_modules=ALL), {}, ["--parallelism.tensor_parallel_degree", "2"]),
+    ("dora", "llama", dict(r=4, lora_alpha=8, use_dora=True, target_modules=ALL), {"use_dora": True}, []),
+    ("dora_tp2", "mistral", dict(r=4, lora_alpha=8, use_dora=True, target_modules=ALL), {"use_dora": True}, ["--parallelism.tensor_parallel_degree", "2"]),
+    ("dora_fsdp2", "qwen2", dict(r=4, lora_alpha=8, use_dora=True, target_modules=ALL), {"use_dora": True}, ["--parallelism.data_parallel_shard_degree", "2"]),
     ("head_too", "llama", dict(r=4, lora_alpha=8, target_modules=ALL + ["lm_head"]), {"targets": ALL + ["lm_head"]}, []),
 ]
 QLORA = [
@@ -96,7 +99,9 @@ def case(folder, name, kind, options, more, mesh):
     peft = get_peft_model(AutoModelForCausalLM.from_pretrained(theirs_base, dtype=torch.float32), LoraConfig(task_type="CAUSAL_LM", **options))
     with torch.no_grad():
         for n, p in peft.named_parameters():
-            if "lora_" in n:
+            if "lora_magnitude" in n:
+                p.copy_(p * (1 + 0.1 * torch.randn_like(p)))
+            elif "lora_" in n:
                 p.copy_(0.05 * torch.randn_like(p))
     peft.save_pretrained(f"{folder}/start")
 

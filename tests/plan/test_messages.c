@@ -481,7 +481,7 @@ static void test_random_worlds_run_to_their_end(void **state)
 int main(int argc, char **argv)
 {
     const char *dir = getenv("PLUGINS") ? getenv("PLUGINS") : "./plugins";
-    const tt_registry_opts ro = {&dir, 1, NULL, false};
+    const tt_registry_opts ro = {.dirs = &dir, .n_dirs = 1};
     tt_error err = {0};
     only_seed = argc > 1 ? atoi(argv[1]) : -1;
     tt_log_setup(TT_ERROR, 0, 1, false);

@@ -73,7 +73,7 @@ static void open_far(job *j, const char *backend, const char *overrides, tt_setu
         all[n++] = (tt_override){w, strtok_r(NULL, " ", &save)};
     const char *dirs[] = {getenv("PLUGINS"),
                           tt_arena_printf(j->arena, "%s/tests/plugins/far", getenv("BUILD"))};
-    const tt_registry_opts ro = {dirs, 2, NULL, false};
+    const tt_registry_opts ro = {.dirs = dirs, .n_dirs = 2};
     tt_job *parsed;
     *o = (tt_setup_opts){.mode = TT_MODE_TRAIN, .data = true, .machine = o->machine};
     if (tt_job_load_text(j->arena, "test", job_text, strlen(job_text), all, n, &parsed, &err) !=

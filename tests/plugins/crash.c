@@ -41,7 +41,7 @@ static const tt_model_vt model_vt = {.struct_size = sizeof(tt_model_vt),
                                      .describe = F(model_crash),
                                      .vocab_size = F(model_crash),
                                      .attention_width = F(model_crash)};
-static const tt_loss_vt loss_vt = {sizeof(loss_vt), F(loss_crash), NULL};
+static const tt_loss_vt loss_vt = {.struct_size = sizeof(loss_vt), .describe = F(loss_crash)};
 static const tt_optimizer_vt optimizer_vt = {sizeof(optimizer_vt), F(optimizer_crash), "lr"};
 static const tt_lr_scheduler_vt lr_scheduler_vt = {sizeof(lr_scheduler_vt), F(lr_scheduler_crash)};
 static const tt_metrics_vt metrics_vt = {sizeof(metrics_vt), F(metrics_crash), F(metrics_crash),

@@ -63,7 +63,11 @@ static void close_sink(void *self)
     free(self);
 }
 
-static const tt_metrics_vt vt = {sizeof(vt), open_sink, log_record, close_sink};
+static const tt_metrics_vt vt = {.struct_size = sizeof(vt),
+                                 .open = open_sink,
+                                 .log = log_record,
+                                 .close = close_sink,
+                                 .all_ranks = NULL};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_METRICS, "prom", "Prometheus's text format", config, options, &vt),
     TT_COMPONENT(TT_KIND_METRICS, "null", "crashes", config, null_options, &vt),

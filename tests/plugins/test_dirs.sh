@@ -50,6 +50,29 @@ ok only_these_folders
 run --only-plugin-dirs --plugin-dir "$PLUGINS" --plugin-dir "$dir/mine" --optimizer.name mine
 [ $rc -eq 0 ] && [ "$file" = "$dir/mine/mine.so" ]
 ok only_these_folders_can_be_all_that_is_needed
+# plugin_dirs of a job file: from its own folder, whatever the current one is; after the variable and --plugin-dir, before ttrun's own
+mkdir -p "$dir/elsewhere" && sed 's|^{|{ "plugin_dirs": ["mine"],|' "$job" >"$dir/self.json"
+kept=$job job=$dir/self.json
+cd "$dir/elsewhere" && run --optimizer.name mine
+[ $rc -eq 0 ] && [ "$file" = "$dir/mine/mine.so" ]
+ok a_job_names_its_plugins
+"$TTRUN" config "$dir/self.json" --json --optimizer.name mine 2>"$dir/err" | grep -q "\"plugin_dirs\": \[\"$dir/mine\"\]"
+ok the_resolved_job_has_the_absolute_folder
+"$TTRUN" plan "$dir/self.json" --optimizer.name mine >"$dir/out" 2>"$dir/err" && "$TTRUN" plan "$dir/self.json" --search --world 1 --hardware h100 --optimizer.name mine >"$dir/out" 2>"$dir/err"
+ok plan_finds_them_too
+TTRUN_PLUGIN_PATH=$dir/over run --optimizer.name mine && [ $rc -eq 0 ] && [ "$file" = "$dir/mine/mine.so" ]
+ok the_variable_holds_beside_them
+run --plugin-dir "$dir/over" --optimizer.name adamw
+[ $rc -eq 0 ] && [ "$file" = "$dir/over/adamw.so" ]
+ok the_option_holds_beside_them
+run --only-plugin-dirs --plugin-dir "$PLUGINS" --optimizer.name mine
+[ $rc -eq 2 ] && grep -q 'optimizer "mine" is unknown' "$dir/err"
+ok only_plugin_dirs_leaves_those_of_the_job_out
+run --plugin_dirs '["nowhere"]'
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q "plugin_dirs: .*$dir/elsewhere/nowhere" "$dir/err"
+ok a_folder_of_the_job_that_is_not_there_is_named
+job=$kept
+cd "$SRC"
 "$TTRUN" plugins list optimizer --plugin-dir "$dir/over" >"$dir/out" 2>"$dir/err"
 [ "$(grep -c '^optimizer  adamw ' "$dir/out")" -eq 1 ] && grep -q "^optimizer  adamw .*$dir/over/adamw.so" "$dir/out" && grep -q '^optimizer  sgd ' "$dir/out" && ! [ -s "$dir/err" ]
 ok the_list_has_the_one_that_is_used

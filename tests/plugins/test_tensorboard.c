@@ -103,7 +103,7 @@ static void test_tensorboard_records_read_back(void **state)
     const tt_metrics_record r = {sizeof r, 7, 1.75e9, m, TT_COUNT(m), 0};
     void *self = NULL;
     tt_error err;
-    assert_int_equal(open_sink(NULL, &env, &self, &err), TT_OK);
+    assert_int_equal(open_sink(&(config){.folder = "tb"}, &env, &self, &err), TT_OK);
     assert_int_equal(log_record(self, &r, &err), TT_OK);
     uint8_t buf[4096];
     const size_t n = read_events(folder, buf, sizeof buf); /* before close: flushed */

@@ -85,12 +85,40 @@ static void test_metrics_of_a_repeated_step_are_the_last_ones(void **state)
     tt_arena_free(a);
 }
 
+static void test_metrics_of_experts_are_by_layer(void **state)
+{
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    const tt_run_report r = read(
+        a, "{\"step\":1,\"loss\":5}\n"
+           "{\"step\":2,\"experts\":{\"max_over_mean\":1.5,\"entropy\":0.5,\"layers.0/"
+           "max_over_mean\":2,"
+           "\"layers.0/entropy\":0.25,\"layers.10/max_over_mean\":1},\"lr\":1}\n"
+           "{\"step\":3,\"experts\": {\"layers.10/max_over_mean\" : 4, "
+           "\"layers.0/max_over_mean\":null}}\n"
+           "{\"step\":4,\"experts\":{\"layers.10/max_over_mean\":8}}\n"
+           "{\"step\":4,\"validation\":{\"loss\":1},\"experts\":{\"layers.10/max_over_mean\":9}}\n"
+           "{\"step\":4,\"experts\":{\"layers.10/max_over_mean\":7,\"layers.3/max_over_mean\":7}}\n"
+           "{\"step\":5,\"experts\":{\"layers.10/max_over\n{\"step\":6,\"experts\":3}\n");
+    const tt_expert_report *e = &r.experts;
+    assert_int_equal(e->n, 3);
+    assert_int_equal(e->n_layers, 2);
+    assert_string_equal(e->layers[1], "layers.10");
+    assert_true(e->steps[0] == 2 && e->steps[2] == 4);
+    assert_true(e->mean_most[0] == 1.5 && e->mean_entropy[0] == 0.5 && isnan(e->mean_most[1]));
+    assert_true(e->most[0] == 2 && e->most[1] == 1);
+    assert_true(isnan(e->most[2]) && e->most[3] == 4);
+    assert_true(isnan(e->most[4]) && e->most[5] == 7);
+    tt_arena_free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metrics_takes_training_and_validation_lines),
         cmocka_unit_test(test_metrics_leaves_out_malformed_lines),
         cmocka_unit_test(test_metrics_of_a_repeated_step_are_the_last_ones),
+        cmocka_unit_test(test_metrics_of_experts_are_by_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,14 @@ static tt_value *count(tt_builder *b, tt_value *buffer, tt_value *stat, void *us
     return tt_add(b, buffer, stat);
 }
 
+/* What is left of the sum over 2^20 tokens' worth of its statistic, if no unit of it was lost. */
+static tt_value *units(tt_builder *b, tt_value *buffer, tt_value *stat, void *user)
+{
+    (void)buffer;
+    (void)user;
+    return tt_cast(b, tt_mod(b, stat, tt_const(b, 1048576, TT_F64)), TT_F32);
+}
+
 /* x [T,…] minus the running mean of its rows */
 static tt_value *centered(tt_builder *b, tt_value *x, const char *name, tt_dim dim)
 {
@@ -69,6 +77,10 @@ static void describe(const void *cfg, tt_builder *b)
     }
     tt_value *steps = tt_buffer(b, "steps", NULL, 0, NULL);
     tt_buffer_update(b, steps, tt_const(b, 1, TT_F32), count, NULL);
+    tt_value *sum = tt_buffer(b, "units", NULL, 0, NULL);
+    const double each = 16777217; /* an f32 has no such number */
+    tt_buffer_update_sum(b, sum, tt_const(b, each * (double)tt_value_type(x)->dims[0].size, TT_F64),
+                         units, NULL);
     x = tt_rms_norm(b, x, "norm", 1e-5);
     tt_value *logits = tt_linear(b, x, "lm_head", V, NULL);
     /* so that a difference of the counter would show */

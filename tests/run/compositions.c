@@ -17,7 +17,7 @@ static tt_value *smoothed(const void *config, tt_builder *b)
     even = tt_select(b, tt_less(b, labels, tt_const(b, 0, TT_I32)), zero, even);
     return tt_add(b, tt_scale(b, nll, 1 - SMOOTHING), tt_scale(b, even, SMOOTHING));
 }
-static const tt_loss_vt smoothed_vt = {sizeof(smoothed_vt), smoothed, 0};
+static const tt_loss_vt smoothed_vt = {.struct_size = sizeof(smoothed_vt), .describe = smoothed};
 
 typedef struct {
     int64_t seq, vocab;

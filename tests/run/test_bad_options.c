@@ -25,7 +25,7 @@ static int setup(void **state)
 {
     tt_error err = {0};
     const char *dir = getenv("PLUGINS");
-    const tt_registry_opts o = {&dir, dir ? 1 : 0, NULL, false};
+    const tt_registry_opts o = {.dirs = &dir, .n_dirs = dir ? 1 : 0};
     (void)state;
     w.arena = tt_arena_new();
     if (tt_registry_new(&o, &w.registry, &err) == TT_OK &&

@@ -43,6 +43,14 @@ overlapped --training.local_batch_size 2 $p.data_parallel_shard_degree 2 --comm.
 poisoned --debug.poison true
 MESHES
 
+# a sum is exact: 128 tokens of 2^24 + 1 each, of which 2^20 are taken away again and again
+for run in one accumulated fsdp2 pp2_zbv; do
+    f=$(grep -l '"units"' "$dir/$run/checkpoint"/step-6/*.safetensors | head -n 1) n=$(od -An -t u8 -N 8 "$f" | tr -d ' ')
+    at=$(head -c $((8 + n)) "$f" | tail -c "$n" | sed 's|.*"units":{[^}]*"data_offsets":\[\([0-9]*\),.*|\1|')
+    [ "$(od -An -t f4 -j $((8 + n + at)) -N 4 "$f" | tr -d ' ')" = 128 ]
+    ok "sum_of_a_buffer_is_exact_$run"
+done
+
 # in the checkpoint, as they are at each step
 ttrun ckpt verify "$dir/one/checkpoint" >"$dir/out" 2>"$dir/err" && for i in 3 6; do "$tensor" "$dir/one/checkpoint/step-$i"/*.safetensors | grep '^layers.2.mean \|^shared \|^steps ' | sort >"$dir/at$i" || break; done &&
     [ "$(wc -l <"$dir/at6")" -eq 3 ] && [ "$(sort "$dir/at3" "$dir/at6" | uniq -d | wc -l)" -eq 0 ]

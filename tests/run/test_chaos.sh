@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# SIGKILL of the whole run or of one rank, mostly while it saves, and the next start at once: on one mesh the curve is that of the
+# SIGKILL of the whole run, of one rank or of the supervisor, mostly while it saves, and the next start at once: on one mesh the curve is that of the
 # unbroken run to the bit, on meshes drawn anew it is to rounding. Never an incomplete step, nothing kept that should be gone, nothing
 # left behind. KILLS=200 kills more often (make chaos), SEED=7 draws other moments.
 . "$(dirname "$0")/processes.sh"
@@ -18,8 +18,12 @@ mesh_of() { # NUMBER: a mesh whose global batch is 4 sequences
     2) echo "--nproc 2 --comm.backend shm --training.local_batch_size 4 $p.tensor_parallel_degree 2" ;;
     3) echo "--nproc 2 --comm.backend local --training.local_batch_size 2 $p.data_parallel_shard_degree 2" ;;
     4) echo "--nproc 4 --comm.backend shm --training.local_batch_size 2 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2" ;;
+    5) echo "--max-restarts 1000 --checkpoint.peer_copy_interval 1 $(mesh_of 1)" ;;
+    6) echo "--max-restarts 1000 $(mesh_of 4)" ;;
+    7) echo "--max-restarts 1000 $(mesh_of 3)" ;;
     esac
 }
+goes_on() { grep -q 'supervisor\] step .* is done .* after the failure' "$folder.err"; }
 # At this moment a save is under way. Nothing is slept: a save of this model lasts some milliseconds.
 saves() {
     tries=0
@@ -49,6 +53,10 @@ kill_once() { # NUMBER MESH WHEN WHOM WAITS: starts the run of $folder, and kill
     [ "$4" -eq 0 ] || victim=$(ranks "$folder" | sed -n "$4p")
     kill -9 "${victim:-$pid}" 2>/dev/null
     for at in "$folder"/checkpoint/step-*.tmp; do [ ! -e "$at" ] || echo "$1" >>"$folder.in"; done
+    if [ "$2" -ge 5 ] && [ "$victim" != $pid ]; then # a rank of a supervisor, which starts all again; then it is killed, too
+        until_true goes_on || bad="$bad $1: no restart;"
+        kill -9 $pid
+    fi
     wait $pid 2>/dev/null
     [ "$5" -eq 0 ] || { until_true no_rank "$folder" && whole_steps "$folder"; } || bad="$bad $1: a step is not whole;"
 }
@@ -59,7 +67,7 @@ moments() {
         k = split(meshes, mesh, " ")
         for (i = 1; i <= n; i++) {
             m = mesh[1 + int(k * rand())]
-            ranks = m == 4 ? 4 : m == 1 || m == 2 ? 2 : 0
+            ranks = m == 4 || m == 6 ? 4 : m == 1 || m == 2 || m == 5 ? 2 : m == 7
             print i, m, rand() < 0.8 ? "saving" : "later", int((ranks + 1) * rand()), i % 2
         }
     }'
@@ -91,7 +99,7 @@ is_clean() { # NAME: what retention keeps, and no other name
         [ -z "$(find "$TMPDIR" -mindepth 1 ! -path "$dir/tmp/run.*" | tee -a "$dir/err")" ]
 }
 
-torment one_mesh $((kills / 2)) 1
+torment one_mesh $((kills / 2)) "1 5"
 finish one_mesh 1 && cmp "$dir/one_mesh.losses" "$dir/one_mesh-whole.losses" >>"$dir/err" &&
     [ "$(hash_of "$dir/one_mesh/checkpoint/step-$steps")" = "$(hash_of "$dir/one_mesh-whole/checkpoint/step-$steps")" ]
 ok "$((kills / 2))_kills_on_one_mesh_change_no_bit$bad"
@@ -101,7 +109,7 @@ ok kills_on_one_mesh_leave_nothing
 # A low learning rate: with the job's own, unbroken runs of 1 rank and of tensor_parallel_degree 2 are 9e-4 apart after 210 steps, with
 # this one 1e-7 after 260, because roundings do not grow.
 common="$common --optimizer.lr 0.0001"
-torment meshes $((kills - kills / 2)) "0 1 2 3 4"
+torment meshes $((kills - kills / 2)) "0 1 2 3 4 5 6 7"
 finish meshes 0 && paste -d ' ' "$dir/meshes.losses" "$dir/meshes-whole.losses" |
     awk -v steps="$steps" '{d = $2 - $4; d = d < 0 ? -d : d; if (d > most) most = d; n += d < 1e-5 * $4 && $1 == $3; if (d >= 1e-5 * $4) print > "/dev/stderr"}
         END {print "# largest difference of the losses: " most; exit n != steps}' 2>>"$dir/err"

@@ -79,10 +79,42 @@ train "$dir/talk" --dataloader.packing best_fit --training.steps 300 --checkpoin
 printf 'say 3\n/reset\n\nsay 5\n/quit\nnever\n' | ttrun chat --checkpoint "$dir/talk" --template chatml --temperature 0 --max-tokens 8 >"$dir/out" 2>"$dir/err" && [ "$(wc -l <"$dir/out")" -eq 2 ] &&
     sed -n 1p "$dir/out" | grep -q '^it is' && sed -n 2p "$dir/out" | grep -q '^it is'
 ok chat_answers_each_line
+printf 'say 3\nsay 5\n/reset\nsay 5\n' | ttrun chat --checkpoint "$dir/talk" -v --temperature 0 --max-tokens 8 >"$dir/turns" 2>"$dir/err" && a=$(sed -n 1p "$dir/turns") && b=$(sed -n 2p "$dir/turns") &&
+    grep -q 'turn 1: 55 tokens of context, 0 of them' "$dir/err" && grep -q "turn 2: .* tokens of context, 62 of them" "$dir/err" && grep -q 'turn 3: 55 tokens of context, 0 of them' "$dir/err" &&
+    ttrun generate --checkpoint "$dir/talk" --temperature 0 --max-tokens 8 --prompt "<|im_start|>user
+say 3<|im_end|>
+<|im_start|>assistant
+$a<|im_end|>
+<|im_start|>user
+say 5<|im_end|>
+<|im_start|>assistant
+" >"$dir/out" 2>>"$dir/err" && grep -qF "$b" "$dir/out"
+ok chat_computes_a_turn_from_the_cache
 printf 'say 3\n' | ttrun chat --checkpoint "$dir/talk" --template chatml --context 10 >"$dir/out" 2>"$dir/err"
 [ $? -eq 2 ] && grep -q 'the conversation has [0-9]* tokens, and --context is 10: /reset begins anew' "$dir/err"
 ok chat_says_that_the_context_is_full
-ttrun chat --checkpoint "$dir/talk" </dev/null >"$dir/out" 2>"$dir/err"
+printf 'say 3\n' | ttrun chat --checkpoint "$dir/talk" --temperature 0 --max-tokens 8 >"$dir/out" 2>"$dir/err" && grep -q '^it is' "$dir/out"
+ok chat_with_the_template_of_the_run
+mkdir "$dir/style" && sed 's/{%/{%/' "$SRC/tests/run/plain.jinja" >"$dir/style/own.jinja" && echo '{"bos_token":"<b>","eos_token":"<e>"}' >"$dir/style/tokenizer_config.json" &&
+    train "$dir/styled" --dataloader.template "$dir/style/own.jinja" --training.steps 2 && [ "$rc" -eq 0 ] && cmp -s "$dir/style/own.jinja" "$dir/styled/chat/chat_template.jinja" && rm -r "$dir/style" &&
+    printf 'say 3\n' | ttrun chat --checkpoint "$dir/styled" --max-tokens 2 >"$dir/out" 2>"$dir/err" && [ -s "$dir/out" ]
+ok chat_with_the_copy_of_a_template_that_is_gone
+sed -i 's/"name": "chat", //; s/"path": \["chats.jsonl.gz"\], "template": "chatml"/"name": "text", "path": ["text.txt"]/' "$job" && train "$dir/styled" --training.steps 1 --resume never && [ "$rc" -eq 0 ] && ! [ -e "$dir/styled/chat" ]
+ok the_copy_goes_with_the_option
+ttrun chat --checkpoint "$dir/styled" </dev/null >"$dir/out" 2>"$dir/err"
 [ $? -eq 2 ] && grep -q 'name a file of Jinja, or chatml, with --template' "$dir/err"
 ok chat_without_a_template
+
+# ---- colours ----
+sed -i 's/"name": "text", "path": \["text.txt"\]/"name": "chat", "path": ["chats.jsonl"], "template": "chatml"/' "$job"
+one "$two"
+on_terminal() { TERM=xterm script -qec "$TTRUN data show $job -q --plugin-dir $PLUGINS" /dev/null </dev/null >"$dir/out" 2>"$dir/err"; }
+esc=$(printf '\033')
+on_terminal && grep -q "$esc\[2m<|im_start|>$esc\[0m$esc\[36muser$esc\[0m" "$dir/out" && grep -q "$esc\[32myes<|im_end|>$esc\[0m" "$dir/out" && grep -q "$esc\[32mno<|im_end|>$esc\[0m" "$dir/out"
+ok colours_on_a_terminal
+one '{"prompt":"a\u001b[31mb\u009bc","completion":"y"}'
+on_terminal && grep -qF 'a\x1b[31mb\xc2\x9bc' "$dir/out"
+ok what_a_terminal_would_obey_is_escaped
+NO_COLOR=1 on_terminal && ! grep -q "$esc\[3" "$dir/out" && grep -q 'text  *"<|im_start|>' "$dir/out" && show && ! grep -q "$esc" "$dir/out"
+ok no_colours_without
 exit $failed

@@ -111,6 +111,7 @@ refused prompts_no_ids 'prompt 1 is empty' --prompts "$dir/none.jsonl"
 refused prompts_empty_file 'contains no prompt' --prompts "$dir/empty.txt"
 refused prompts_missing_file 'nothere.txt' --prompts "$dir/nothere.txt"
 refused batch_too_large '--batch: expected a whole number from 1 to 16, got "17"' --batch 17
+refused cache_of_a_model_without_latent_vectors 'heads are no products of a latent vector' --cache latent
 refused top_p_outside '--top-p: expected 0 to 1' --top-p 1.5
 refused max_tokens_zero '--max-tokens: expected' --max-tokens 0
 rm "$dir/run/hf/latest/tokenizer.json"

@@ -116,4 +116,18 @@ train "$dir/ones" $mesh --training.steps 4 --dataloader.name bin --dataloader.pa
     --dataloader.document_mask true --dataloader.bos_id 16705 --model.args.vocab_size 16706
 [ $rc -eq 0 ] && grep -q 'next is step 4' "$dir/err"
 ok run_is_resumed_after_a_batch_without_a_counted_token
+
+# ---- model.vocab_from_tokenizer ----
+sed 's/, "vocab_size": 262//; s/"flavor": "debugmodel",/"flavor": "debugmodel", "vocab_from_tokenizer": true,/' "$dir/job.json" >"$dir/vocab.json"
+job=$dir/vocab.json
+train "$dir/vocab" --training.steps 2
+[ $rc -eq 0 ] && [ "$(value "$dir/vocab/run.json" job.model.args.vocab_size)" = 262 ] && "$TTRUN" config "$job" --plugin-dir "$PLUGINS" | grep -q '"vocab_size": 262, *// tokenizer byte'
+ok the_vocabulary_has_the_tokenizers_size
+train "$dir/vocab" --training.steps 4
+[ $rc -eq 0 ] && grep -q 'resumed from .*step-2' "$dir/err" && ! grep -q 'differs from the job.*vocab' "$dir/err"
+ok such_a_run_resumes
+train "$dir/vocab2" --training.steps 1 --model.args.vocab_size 300
+[ $rc -eq 0 ] && [ "$(value "$dir/vocab2/run.json" job.model.args.vocab_size)" = 300 ]
+ok a_size_that_is_set_wins
+job=$dir/job.json
 exit $failed

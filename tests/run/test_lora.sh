@@ -110,13 +110,14 @@ while read -r name converters; do
         ttrun ckpt export --to hf --adapter "$dir/of_$name" "$ours" >"$dir/out" 2>"$dir/err" && "$tensors" "$theirs/adapter_model.safetensors" | sort >"$dir/a" &&
         "$tensors" "$ours/adapter_model.safetensors" | sort | cmp -s - "$dir/a" && [ -s "$dir/a" ]
     ok "${name}_adapter_of_peft_is_read_and_written_again"
-    for key in peft_type task_type r lora_alpha lora_dropout use_rslora bias fan_in_fan_out inference_mode; do
+    for key in peft_type task_type r lora_alpha lora_dropout use_rslora use_dora bias fan_in_fan_out inference_mode; do
         [ "$("$json" "$theirs/adapter_config.json" $key)" = "$("$json" "$ours/adapter_config.json" $key)" ] || bad="$bad $key"
     done
     [ -z "$bad" ]
     ok "${name}_configuration_says_what_peft_says$bad"
 done <<CASES
 plain [{"name": "lora", "rank": 2, "alpha": 6, "targets": ["q_proj", "down_proj"]}]
+dora [{"name": "lora", "rank": 2, "alpha": 6, "use_dora": true, "targets": ["o_proj"]}]
 rslora [{"name": "lora", "rank": 2, "alpha": 5, "dropout": 0.125, "rslora": true, "targets": ["v_proj"]}]
 CASES
 exit $failed

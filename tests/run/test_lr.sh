@@ -12,6 +12,8 @@ s=--lr_scheduler
 sed -i "s/, \"warmup_steps\": 0//" "$job"
 train "$dir/tokens" --training.steps 4 $s.warmup_tokens 300 && [ "$rc" -eq 0 ] && [ "$(rates "$dir/tokens" | tr '\n' ';')" = "1 0.003333;2 0.006667;3 0.01;4 0.01;" ]
 ok warmup_tokens
+grep -q '4 steps, 3 of them warm-up; local batch 4 × 1 data rank, global batch 4, sequence length 32' "$dir/err" && grep -q 'model llama3 debugmodel: 32,288 parameters, ' "$dir/err"
+ok a_line_has_the_length_and_the_warmup
 train "$dir/both" $s.warmup_tokens 300 $s.warmup_steps 3
 [ "$rc" -eq 2 ] && grep -q 'warmup_tokens: lr_scheduler.warmup_steps is set, too: keep one of them' "$dir/err"
 ok warmup_tokens_and_steps_are_refused

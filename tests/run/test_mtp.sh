@@ -61,7 +61,7 @@ for mesh in "" "$p.tensor_parallel_degree 2" "$p.pipeline_parallel_degree 2"; do
 done
 train "$dir/one" $wide --training.steps 2 --checkpoint.enable false && cp "$dir/one/metrics.jsonl" "$dir/wide.jsonl"
 train "$dir/parts" $wide --training.steps 2 --checkpoint.enable false --training.local_batch_size 1
-[ "$rc" -eq 0 ] && for key in loss grad_norm mtp_1 mtp_2 sequence_balance router_z; do near "$(number one 2 $key)" "$(number parts 2 $key)" 2e-6 || rc=1; done && [ "$rc" -eq 0 ]
+[ "$rc" -eq 0 ] && for key in loss grad_norm mtp_1 mtp_2 sequence_balance router_z; do near "$(number one 2 $key)" "$(number parts 2 $key)" 1e-5 || rc=1; done && [ "$rc" -eq 0 ]
 ok chunks_of_other_sizes_are_the_same_step
 train "$dir/one" --resume never
 
@@ -73,6 +73,15 @@ ttrun generate --checkpoint "$dir/one" --prompt 'line 1' --max-tokens 5 --temper
 rc=$?
 [ "$rc" -eq 0 ] && ! grep -q ignored "$dir/err"
 ok generate_runs_without_the_blocks
+# latent vectors of 16 + 4 numbers in each of 3 layers, or 4 heads of 12 + 8
+grep -q 'kept per token: 240 bytes of latent vectors; keys and values of heads are 960' "$dir/err"
+ok generate_says_what_is_kept_per_token
+ttrun generate --checkpoint "$dir/one" --prompt 'line 1' --max-tokens 5 --temperature 0 -v --cache heads >"$dir/out" 2>"$dir/err" && cmp -s "$dir/out" "$dir/with" &&
+    grep -q 'kept per token: 960 bytes of keys and values' "$dir/err"
+ok heads_can_be_kept_instead
+ttrun generate --checkpoint "$dir/one" --prompt 'line 1' --cache latents >"$dir/out" 2>"$dir/err"
+[ $? -eq 2 ] && one_line "$dir/err" && grep -q 'cache: expected auto, latent or heads' "$dir/err"
+ok an_unknown_cache_is_refused
 ttrun ckpt export --to hf "$dir/one" "$dir/hf" >"$dir/out" 2>"$dir/err" && grep -q '"num_nextn_predict_layers": 2' "$dir/hf/config.json" &&
     train "$dir/back" --checkpoint.initial_load_path "$dir/hf" --checkpoint.create_seed_checkpoint true
 ttrun ckpt export --to hf "$dir/back" "$dir/hf2" >>"$dir/out" 2>>"$dir/err" && cmp -s "$dir/hf/model.safetensors" "$dir/hf2/model.safetensors" && ! grep -q ignored "$dir/err"
@@ -81,6 +90,14 @@ rc=$?
 ok hugging_face_folder_keeps_the_blocks
 ttrun generate --checkpoint "$dir/hf" --tokenizer.name byte --prompt 'line 1' --max-tokens 5 --temperature 0 >"$dir/out" 2>"$dir/err" && cmp -s "$dir/out" "$dir/with"
 ok exported_model_says_the_same
+# transformers saves no such blocks, and writes their number all the same
+train "$dir/plain_model" --training.steps 1 --model.args.num_nextn_predict_layers 0 && ttrun ckpt export --to hf "$dir/plain_model" "$dir/theirs" >"$dir/out" 2>"$dir/err" &&
+    sed -i '/"num_nextn_predict_layers"/d; 1s/{/{ "num_nextn_predict_layers": 1,/' "$dir/theirs/config.json"
+printf '{"model": {"hf": "%s"}, "tokenizer": {"name": "byte"}, "dataloader": {"path": ["%s"]}, "training": {"seq_len": 32, "steps": 1}}' "$dir/theirs" "$dir/text.txt" >"$dir/theirs.json"
+timeout 100 "$TTRUN" "$dir/theirs.json" --dump_folder "$dir/taken" >"$dir/out" 2>"$dir/err"
+[ $? -eq 0 ] && grep -q 'num_nextn_predict_layers 1 is not applied: the folder has no tensor model.layers.3.enorm.weight' "$dir/err" && ! grep -q 'mtp_1' "$dir/taken/metrics.jsonl" &&
+    timeout 100 "$TTRUN" "$dir/theirs.json" --model.hf "$dir/hf" --dump_folder "$dir/theirs_too" >"$dir/out" 2>"$dir/err" && grep -q 'mtp_1' "$dir/theirs_too/metrics.jsonl"
+ok a_folder_without_the_blocks_that_its_config_counts
 train "$dir/valid" --validation.enable true --validation.freq 3 --validation.steps 1 --validation.dataloader.path "$dir/text.txt" $p.pipeline_parallel_degree 2
 [ "$rc" -eq 0 ] && grep -q '"validation' "$dir/valid/metrics.jsonl" && tail -n 3 "$dir/valid/metrics.jsonl" | grep -q '"loss":[1-9]'
 ok validation_beside_it

@@ -74,4 +74,27 @@ ok more_active_steps_than_a_cycle_has
 train "$dir/bad" --profile --profiling.ranks 0,x
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'profiling.ranks: expected "all" or ranks' "$dir/err"
 ok ranks_that_are_no_list
+
+# ---- profiling.enable_memory_snapshot: the first step, every fourth and the last; drawn by the report ----
+train "$dir/mem" --profiling.enable_memory_snapshot true --profiling.memory_snapshot_freq 4
+[ $rc -eq 0 ] && [ "$(ls "$dir/mem/memory_snapshot" | tr '\n' ' ')" = "step-1-rank-0.json step-10-rank-0.json step-4-rank-0.json step-8-rank-0.json " ] && [ ! -e "$dir/mem/profile" ]
+ok memory_is_measured_in_some_steps
+snap=$dir/mem/memory_snapshot/step-4-rank-0.json
+[ "$(value "$snap" step)" = 4 ] && [ "$(value "$snap" ranks_in_process)" = 1 ] && awk -v b="$(value "$snap" planned_per_rank)" 'BEGIN {exit !(b > 100000 && b < 1e9)}' &&
+    tr -d '\n' <"$snap" | sed 's/.*"seconds": \[\([^]]*\)\].*"resident": \[\([^]]*\)\].*/\1|\2/' | awk -F'|' '{n = split($1, t, ", "); m = split($2, b, ", ");
+        for (i = 1; i <= n; i++) if ((i > 1 && t[i] + 0 < t[i - 1] + 0) || b[i] < 1000000) exit 1; exit !(n == m && n >= 2)}'
+ok a_snapshot_has_times_and_resident_bytes
+"$TTRUN" report "$dir/mem" >"$dir/out" 2>"$dir/err" && grep -q 'Memory over the step, measured' "$dir/mem/report.html" && grep -q 'step 10' "$dir/mem/report.html"
+ok the_report_draws_what_was_measured
+cp -r "$dir/mem" "$dir/mem2" && echo '{' >"$dir/mem2/memory_snapshot/step-10-rank-0.json" && "$TTRUN" report "$dir/mem2" >"$dir/out" 2>"$dir/err" &&
+    grep -q 'step-10-rank-0.json cannot be read' "$dir/mem2/report.html"
+ok a_damaged_snapshot_is_a_note
+train "$dir/mem3" --profiling.enable_memory_snapshot true --nproc 2 --comm.backend shm --training.steps 2 --profiling.save_memory_snapshot_folder "$dir/there"
+[ $rc -eq 0 ] && [ "$(ls "$dir/there" | tr '\n' ' ')" = "step-1-rank-0.json step-1-rank-1.json step-2-rank-0.json step-2-rank-1.json " ]
+ok each_process_has_its_snapshots
+train "$dir/mem4" --profiling.enable_memory_snapshot true --profiling.memory_snapshot_max_entries 2 --training.steps 1 --profiling.save_memory_snapshot_folder /proc/none
+[ $rc -eq 0 ] && grep -q 'W profile\] step 1: no memory snapshot: .*/proc/none' "$dir/err"
+ok a_folder_that_cannot_be_made_is_a_warning
+losses "$dir/mem/metrics.jsonl" >"$dir/a" && train "$dir/plain" && losses "$dir/plain/metrics.jsonl" >"$dir/b" && [ -s "$dir/a" ] && cmp "$dir/a" "$dir/b"
+ok measuring_changes_no_loss
 exit $failed

@@ -30,6 +30,12 @@ mkdir -p "$dir/kinds/a/b" "$dir/kinds/begun" "$dir/kinds/none" && echo '{"step":
 "$TTRUN" runs "$dir/kinds" | sed '1d; s/ .*//' >"$dir/r1" && "$TTRUN" top "$dir/kinds" --once --json >"$dir/out" && "$TTRUN" runs "$dir/kin*s/" | sed '1d; s/ .*//' >"$dir/r2" &&
     [ "$(tr '\n' ' ' <"$dir/r1")" = "$dir/kinds/a/b $dir/kinds/begun " ] && cmp -s "$dir/r1" "$dir/r2" && [ "$(grep -o '"folder":' "$dir/out" | wc -l)" -eq 2 ]
 ok runs_and_top_find_the_same
+train "$dir/again" --training.steps 2 && train "$dir/again" --training.steps 4 --optimizer.lr 0.02
+"$TTRUN" runs "$dir/again" >"$dir/out" 2>"$dir/err" && grep -A9 '^starts:$' "$dir/out" | sed 1d >"$dir/starts" && [ "$(grep -c '^20' "$dir/starts")" -eq 2 ] &&
+    sed -n 1p "$dir/starts" | grep -q ' steps 0 to 2, ranks 1, host .*: done$' && grep -q ' steps 2 to 4, .*: done$' "$dir/starts" && grep -q '^    optimizer.lr: 0.01 → 0.02$' "$dir/starts"
+ok the_starts_of_one_run
+"$TTRUN" report "$dir/again" >"$dir/out" 2>"$dir/err" && tr -d '\n' <"$dir/again/report.html" | grep -q '<h3>Starts</h3>.*<td>0 – 2</td>.*<td>2 – 4</td>.*optimizer.lr: 0.01 → 0.02'
+ok the_report_has_the_starts
 cp -r "$all" "$dir/same"
 gc "$all" && [ $rc -eq 0 ] && [ "$(grep -c 'two/before-' "$dir/out")" -eq 3 ] && grep -q 'would remove .* bytes); nothing was removed: add --yes' "$dir/out" &&
     diff -r "$all" "$dir/same"

@@ -1,9 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# metrics.sinks: several at once, each with its options; the files of csv, prometheus and wandb hold what metrics.jsonl holds, also after a resume
-# and with columns that appear later.
+# metrics.sinks: several at once, each with its options; the files of csv, prometheus, wandb and trackio hold what metrics.jsonl holds, also after a
+# resume and with columns that appear later. The console is one of them. TensorBoard's folder, and its files of each rank.
 . "$(dirname "$0")/lib.sh"
-sinks='[{"name":"jsonl"},{"name":"csv"},{"name":"prometheus","prefix":"lm_","labels":["team=a \"b\"\\c"]},{"name":"wandb","project":"mine"}]'
+sqlite=$BUILD/tests/run/sqlite_tool
+trackio=',{"name":"trackio","project":"my.model","folder":"'$dir'/tracks"}'
+"$sqlite" :memory: 'SELECT 1' >/dev/null
+[ $? -ne 77 ] || { trackio= && echo "# no SQLite here (apt-get install libsqlite3-0): trackio is not tested"; }
+sinks='[{"name":"jsonl"},{"name":"csv"},{"name":"prometheus","prefix":"lm_","labels":["team=a \"b\"\\c"]},{"name":"wandb","project":"mine"}'$trackio']'
 with() { # FOLDER STEPS OPTION...
     where=$1
     steps=$2
@@ -49,6 +53,53 @@ with "$dir/cut" 10
 ok csv_resumes_without_a_step_twice
 [ "$(cat "$dir/cut/wandb/id")" = "$id" ] && [ "$(ls -d "$dir"/cut/wandb/offline-run-*-"$id" | wc -l)" -eq 2 ]
 ok wandb_resumes_under_the_same_id
+
+rows() { "$sqlite" "$dir/tracks/mymodel.db" "$1"; }
+if [ -n "$trackio" ]; then
+    rows "SELECT step, metrics -> '\$.loss' FROM metrics WHERE run_name = 'run' AND metrics LIKE '%\"loss\"%' ORDER BY id" >"$dir/got"
+    cmp "$dir/want" "$dir/got" && [ "$(rows "SELECT group_concat(step, '-') FROM metrics WHERE run_name = 'run' AND metrics LIKE '%validation/loss%'")" = 4-8-10 ] &&
+        [ "$(rows "SELECT count(DISTINCT run_id) FROM metrics WHERE run_name = 'run' AND length(run_id) = 32")" = 1 ] &&
+        rows 'SELECT timestamp FROM metrics' | grep -q '^20[0-9-]*T[0-9:]*\.[0-9]\{6\}+00:00$'
+    ok trackio_has_each_record
+    rows "SELECT step, metrics -> '\$.loss' FROM metrics WHERE run_name = 'cut' AND metrics LIKE '%\"loss\"%' ORDER BY id" >"$dir/got"
+    cmp "$dir/want" "$dir/got" && [ "$(rows "SELECT count(DISTINCT run_id) FROM metrics WHERE run_name = 'cut'")" = 1 ] &&
+        [ "$(rows "SELECT group_concat(step, '-') FROM metrics WHERE run_name = 'cut' AND metrics LIKE '%validation/loss%'")" = 4-8-10 ]
+    ok trackio_resumes_without_a_step_twice
+    touch "$dir/file"
+    train "$dir/nofolder" --metrics.sinks "[{\"name\":\"trackio\",\"folder\":\"$dir/file/x\"}]"
+    [ "$rc" -ne 0 ] && one_line "$dir/err" && grep -q "cannot make the folder of $dir/file/x/ttrun.db\|cannot make the folder of $dir/file" "$dir/err"
+    ok trackio_names_a_folder_that_it_cannot_make
+    (export TRACKIO_DIR="$dir/env" && train "$dir/home" --training.steps 1 --metrics.sinks '[{"name":"trackio"}]' && [ -s "$dir/env/ttrun.db" ])
+    ok trackio_takes_its_own_default_folder
+fi
+
+steps_said() { grep -c 'train\] step: ' "$dir/err"; }
+train "$dir/listed" --metrics.sinks '[{"name":"jsonl"}]'
+[ "$rc" -eq 0 ] && [ "$(steps_said)" -eq 10 ] && [ "$(wc -l <"$dir/listed/metrics.jsonl")" -eq 10 ]
+ok a_list_without_the_console_leaves_its_lines
+train "$dir/quiet" --metrics.sinks '[{"name":"jsonl"},{"name":"console","freq":0}]'
+[ "$rc" -eq 0 ] && [ "$(steps_said)" -eq 0 ] && grep -q 'the console has freq 0' "$dir/err" && [ "$(wc -l <"$dir/quiet/metrics.jsonl")" -eq 10 ]
+ok a_console_of_freq_0_has_no_lines
+train "$dir/some" --metrics.sinks '[{"name":"console","freq":4},{"name":"jsonl"}]'
+[ "$rc" -eq 0 ] && [ "$(sed -n 's/.*train\] step: *\([0-9]*\) .*/\1/p' "$dir/err" | tr '\n' ' ')" = "4 8 10 " ] && [ "$(wc -l <"$dir/some/metrics.jsonl")" -eq 10 ]
+ok the_console_may_have_fewer_lines
+train "$dir/twice" --metrics.sinks '[{"name":"console"},{"name":"console","freq":2}]'
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'metrics.sinks\[1\]: there is one console' "$dir/err"
+ok there_is_one_console
+train "$dir/wrong" --metrics.sinks '[{"name":"console","freqq":2}]'
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'metrics.sinks\[0\].freqq: unknown key (did you mean metrics.sinks\[0\].freq?)' "$dir/err"
+ok the_console_has_its_own_keys
+
+train "$dir/tb" --training.steps 2 --metrics.enable_tensorboard true --metrics.save_tb_folder events/of/mine
+[ "$rc" -eq 0 ] && [ "$(ls "$dir/tb/events/of/mine" | grep -c '^events.out.tfevents')" -eq 1 ] && [ ! -e "$dir/tb/tb" ]
+ok tensorboard_goes_to_its_folder
+train "$dir/ranks" --training.steps 2 --metrics.enable_tensorboard true --metrics.save_for_all_ranks true --nproc 2 --comm.backend local
+for r in 0 1; do
+    [ "$rc" -eq 0 ] && [ "$(ls "$dir/ranks/tb/rank_$r" | grep -c '^events.out.tfevents')" -eq 1 ] && [ "$(grep -ao 'loss_metrics/global_avg_loss' "$dir/ranks/tb/rank_$r"/* | wc -l)" -eq 2 ]
+    ok "tensorboard_has_files_of_rank_$r"
+done
+[ "$(wc -l <"$dir/ranks/metrics.jsonl")" -eq 2 ] && [ ! -e "$dir/ranks/before-1" ]
+ok metrics_jsonl_is_rank_0s
 
 train "$dir/label" --metrics.sinks '[{"name":"prometheus","labels":["run=x"]}]'
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'labels: "run=x"' "$dir/err"

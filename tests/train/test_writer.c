@@ -48,7 +48,7 @@ static tt_writer *open_writer(sink *s, tt_sink *as)
     tt_writer *w = NULL;
     tt_error err = {0};
     sink_init(s, as);
-    assert_int_equal(tt_writer_new(as, 1, false, &w, &err), TT_OK);
+    assert_int_equal(tt_writer_new(as, 1, false, TT_MAX_METRICS, &w, &err), TT_OK);
     return w;
 }
 
@@ -118,7 +118,7 @@ static void test_a_sink_that_fails_is_left_out_and_the_others_go_on(void **state
     s[0].fails_at = 3;
     s[2].fails_at = 5;
     tt_log_set_level(TT_ERROR);
-    assert_int_equal(tt_writer_new(as, 3, true, &w, &err), TT_OK);
+    assert_int_equal(tt_writer_new(as, 3, true, TT_MAX_METRICS, &w, &err), TT_OK);
     for (int i = 0; i < 10; i++)
         assert_int_equal(log_step(w, i, &err), TT_OK);
     assert_int_equal(tt_writer_finish(w, &err), TT_OK);

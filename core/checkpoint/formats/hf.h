@@ -18,6 +18,7 @@ typedef struct tt_hf_param {
     const char *adapter_a, *adapter_b; /* NULL: it has none */
     int64_t rank;
     double scale;
+    const char *magnitude; /* the lengths of the sum's rows, [rows]; NULL: as they are */
 } tt_hf_param;
 
 /* One entry of a storage map with its defaults filled in: rows [begin, begin + size) of the

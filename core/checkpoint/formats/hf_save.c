@@ -3,6 +3,7 @@
 #include "checkpoint/formats/hf.h"
 #include "checkpoint/internal.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -109,13 +110,44 @@ static tt_status add_adapter(const saver *v, const tt_hf_param *p, int64_t begin
     return s;
 }
 
+/* Makes rows [begin, end) of a weight as long as its magnitudes say. A row of zeros stays one. */
+static tt_status set_lengths(const saver *v, const tt_hf_param *p, int64_t begin, int64_t end,
+                             float *rows, tt_error *err)
+{
+    const int64_t cols = p->dims[1];
+    float *m = malloc((size_t)(end - begin) * sizeof *m + 1);
+    tt_ckpt_piece of_m = {
+        .name = p->magnitude,
+        .dtype = TT_F32,
+        .n_dims = 1,
+        .data = m,
+        .global = {p->dims[0]},
+        .box = { {begin},     {end}}
+    };
+    tt_status s = m ? tt_ckpt_load(v->from, &of_m, 1, err)
+                    : TT_FAIL(err, TT_ENOMEM, "no memory to merge '%s'", p->name);
+    for (int64_t i = 0; s == TT_OK && i < end - begin; i++) {
+        float *row = rows + i * cols;
+        double sum = 0;
+        for (int64_t j = 0; j < cols; j++)
+            sum += (double)row[j] * (double)row[j];
+        for (int64_t j = 0; sum > 0 && j < cols; j++)
+            row[j] = (float)((double)row[j] * ((double)m[i] / sqrt(sum)));
+    }
+    free(m);
+    return s;
+}
+
 static tt_status read_merged(const saver *v, const tt_hf_part *part, tt_ckpt_piece *piece,
                              tt_error *err)
 {
     TT_TRY(tt_ckpt_load(v->from, piece, 1, err));
     if (!part->param->adapter_a)
         return TT_OK;
-    return add_adapter(v, part->param, part->begin, part->begin + part->size, piece->data, err);
+    const int64_t end = part->begin + part->size;
+    TT_TRY(add_adapter(v, part->param, part->begin, end, piece->data, err));
+    return part->param->magnitude ? set_lengths(v, part->param, part->begin, end, piece->data, err)
+                                  : TT_OK;
 }
 
 /* Loads the rows that one parameter contributes to a file tensor. */
@@ -311,8 +343,12 @@ tt_status tt_hf_purge(const char *hf_folder, int64_t keep, tt_error *err)
     tt_status s = tt_folder_names(a, hf_folder, is_step, &names, &n, err);
     if (s == TT_OK && n > 0)
         qsort(names, n, sizeof *names, newest_first);
-    for (size_t i = (size_t)keep; s == TT_OK && i < n; i++)
+    for (size_t i = (size_t)keep; s == TT_OK && i < n; i++) {
         s = tt_step_remove(a, hf_folder, tt_step_of_name(names[i], NULL), err);
+        if (s == TT_OK)
+            tt_log(TT_INFO, "checkpoint", "removed %s/%s (checkpoint.hf_keep)", hf_folder,
+                   names[i]);
+    }
     tt_arena_free(a);
     return s;
 }

@@ -261,9 +261,16 @@ static tt_value *before_cast_up(tt_value *v)
 
 tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels)
 {
+    tt_value *lse;
+    return tt_cross_entropy_lse(b, logits, labels, &lse);
+}
+
+tt_value *tt_cross_entropy_lse(tt_builder *b, tt_value *logits, tt_value *labels, tt_value **lse)
+{
     logits = before_cast_up(logits);
     tt_value *ins[2] = {logits, labels}, *outs[2] = {NULL, NULL};
     tt_op(b, "cross_entropy", ins, 2, NULL, outs, 2);
+    *lse = outs[1];
     return outs[0];
 }
 

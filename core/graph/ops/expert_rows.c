@@ -338,6 +338,7 @@ tt_value *tt_experts(tt_builder *b, tt_value *x, tt_value *assign, tt_value *wei
     const tt_attrs_dims e = dims_attrs(1, TT_DIM(n_experts, "experts"), TT_DIM(1, NULL));
     const tt_dim one = TT_DIM(1, NULL);
     tt_value *to[2] = {NULL, NULL};
+    tt_builder_log_experts(b, assign, n_experts);
     const bool follow = tt_builder_follow(b, true);
     tt_op(b, "expert_route", &assign, 1, &e, to, 2);
     tt_value *in[4] = {x, assign, to[0], to[1]};

@@ -309,6 +309,31 @@ tt_value *tt_dequantize(tt_builder *b, tt_value *q, tt_value *scale, const tt_qu
     return from_blocks(b, &v, tt_mul(b, to_blocks(b, &v, q), s));
 }
 
+/* ---- dynamic codes ---- */
+
+/* For x of any dims but none; a block is a part of a row. */
+tt_value *tt_encode8_blocks(tt_builder *b, tt_value *x, int64_t block, bool positive,
+                            tt_value **scale)
+{
+    x = tt_cast(b, x, TT_F32);
+    const blocks v = see(tt_value_type(x), 1, block);
+    tt_value *parts = to_blocks(b, &v, x);
+    tt_value *s = tt_maximum(b, block_amax(b, &v, parts), number(b, (double)1e-12f));
+    *scale = tt_reshape(b, s, v.apart, v.whole.n_dims);
+    x = from_blocks(b, &v, tt_div(b, parts, s));
+    return tt_cast(b, tt_emit1(b, positive ? "encode8u" : "encode8", x, NULL), TT_U8);
+}
+
+tt_value *tt_decode8_blocks(tt_builder *b, tt_value *codes, tt_value *scale, int64_t block,
+                            bool positive)
+{
+    tt_value *x = tt_cast(b, codes, TT_F32);
+    x = tt_emit1(b, positive ? "decode8u" : "decode8", x, NULL);
+    const blocks v = see(tt_value_type(x), 1, block);
+    tt_value *s = tt_reshape(b, scale, v.scales, v.n);
+    return from_blocks(b, &v, tt_mul(b, to_blocks(b, &v, x), s));
+}
+
 /* ---- the rotation ---- */
 
 /* x in [0,16) as 0 and 1: whether bit i is set */

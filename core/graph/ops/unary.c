@@ -309,6 +309,21 @@ UNARY(softplus, tt_softplus, "log(1 + e^x)", 0, 0, infer_float, vjp_softplus, de
 UNARY(erf, tt_erf, "error function", 0, 0, infer_float, vjp_erf, NULL, cost_transcendental)
 UNARY(sin, tt_sin, "sine of radians", 0, 0, infer_float, vjp_sin, NULL, cost_transcendental)
 UNARY(cos, tt_cos, "cosine of radians", 0, 0, infer_float, vjp_cos, NULL, cost_transcendental)
+/* Ops of states in dynamic codes, which optimizers have through tt_optimizer_state_as(). */
+#define CODES8(id, doc_, cost_)                                                                    \
+    const tt_op_def tt_op_##id = {.struct_size = sizeof(tt_op_def),                                \
+                                  .name = #id,                                                     \
+                                  .operands = "x → as x",                                          \
+                                  .doc = doc_,                                                     \
+                                  .rule = "* -> *",                                                \
+                                  .flags = TT_OP_POINTWISE | TT_OP_NO_GRADIENT,                    \
+                                  .n_out = 1,                                                      \
+                                  .infer = infer_float,                                            \
+                                  .cost = cost_};
+CODES8(encode8, "byte of the dynamic code of x", cost_transcendental)
+CODES8(encode8u, "the same in [0, 1]", cost_transcendental)
+CODES8(decode8, "number of a dynamic code", cost_cheap)
+CODES8(decode8u, "the same in [0, 1]", cost_cheap)
 const tt_op_def tt_op_is_finite = {.struct_size = sizeof(tt_op_def),
                                    .name = "is_finite",
                                    .operands = "x → bool",

@@ -10,20 +10,65 @@ INLINE void cached_range(const cpu_attn *a, int64_t low, int64_t high, int64_t *
     *p1 = high / CPU_PANEL + 1;
 }
 
-/* C [R, dv] += A B, where rows of B have dv elements: the last vector may be partial. */
-INLINE void cached_accumulate(const int R, int64_t k, const float *a, const float *b, int64_t dv,
-                              float *c, int64_t ldc)
+/* C [R, dv] += A B, where rows of B are ldb apart: the last vector may be partial. */
+INLINE void cached_accumulate(const int R, int64_t k, const float *a, const float *b, int64_t ldb,
+                              int64_t dv, float *c, int64_t ldc)
 {
     int64_t d = 0;
     for (; d + NR <= dv; d += NR)
-        attn_tile(R, 2, k, a, FWD_KEYS, 1, b + d, dv, c + d, ldc, true);
+        attn_tile(R, 2, k, a, FWD_KEYS, 1, b + d, ldb, c + d, ldc, true);
     for (; d + VW <= dv; d += VW)
-        attn_tile(R, 1, k, a, FWD_KEYS, 1, b + d, dv, c + d, ldc, true);
+        attn_tile(R, 1, k, a, FWD_KEYS, 1, b + d, ldb, c + d, ldc, true);
     for (int64_t p = 0; d < dv && p < k; p++) {
-        const vf v = vload_part(b + p * dv + d, dv - d, 0.0f);
+        const vf v = vload_part(b + p * ldb + d, dv - d, 0.0f);
         for (int r = 0; r < R; r++)
             vstore(c + r * ldc + d, vfma(vset(a[r * FWD_KEYS + p]), v, vload(c + r * ldc + d)));
     }
+}
+
+/* The dot products of R queries and two keys, whose elements follow each other: lanes are elements. */
+INLINE void cached_dots(const int R, int64_t hd, const float *q, const float *k, float *s)
+{
+    vf t[ATTN_ROWS][2];
+    int64_t d = 0;
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+        t[r][0] = t[r][1] = vset(0.0f);
+    for (; d + VW <= hd; d += VW) {
+        const vf k0 = vload(k + d), k1 = vload(k + hd + d);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) {
+            const vf x = vload(q + r * hd + d);
+            t[r][0] = vfma(x, k0, t[r][0]);
+            t[r][1] = vfma(x, k1, t[r][1]);
+        }
+    }
+    if (d < hd) {
+        const vf k0 = vload_part(k + d, hd - d, 0.0f), k1 = vload_part(k + hd + d, hd - d, 0.0f);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) {
+            const vf x = vload_part(q + r * hd + d, hd - d, 0.0f);
+            t[r][0] = vfma(x, k0, t[r][0]);
+            t[r][1] = vfma(x, k1, t[r][1]);
+        }
+    }
+    for (int r = 0; r < R; r++) {
+        s[r * FWD_KEYS] = vsum(t[r][0]);
+        s[r * FWD_KEYS + 1] = vsum(t[r][1]);
+    }
+}
+
+/* Scores of R queries and keys [k0 + j0, k0 + j1), into s + j. */
+INLINE void cached_products(const int R, const cpu_attn_cached *c, const float *q, int64_t k0,
+                            int64_t j0, int64_t j1, float *s)
+{
+    const int64_t hd = c->a.hd;
+    for (int64_t j = j0; c->latent && j < j1; j += 2)
+        cached_dots(R, hd, q, c->keys + (k0 + j) * hd, s + j);
+    for (int64_t j = j0; !c->latent && j < j1; j += NR)
+        attn_tile(R, 2, hd, q, hd, 1,
+                  c->keys + (k0 + j) / CPU_PANEL * CPU_PANEL * hd + (k0 + j) % CPU_PANEL, CPU_PANEL,
+                  s + j, FWD_KEYS, false);
 }
 
 /* The scores of one row, in base 2, capped and masked, in place: as fwd_finish does it, but with
@@ -82,8 +127,9 @@ INLINE void cached_softmax(float *s, int64_t j0, int64_t j1, float *top, float *
 INLINE void cached_rows(const int R, const cpu_attn_cached *c, int64_t t, int rows)
 {
     const cpu_attn *a = &c->a;
-    float s[ATTN_ROWS * FWD_KEYS] __attribute__((aligned(64))), query[ATTN_ROWS * CPU_MAX_HEAD_DIM],
-        o[ATTN_ROWS * CPU_MAX_HEAD_DIM] __attribute__((aligned(64)));
+    float s[ATTN_ROWS * FWD_KEYS] __attribute__((aligned(64))),
+        query[ATTN_ROWS * CPU_MAX_CACHED_DIM],
+        o[ATTN_ROWS * CPU_MAX_CACHED_DIM] __attribute__((aligned(64)));
     float top[ATTN_ROWS], sum[ATTN_ROWS];
     const float factor = a->softcap > 0.0f ? a->scale : a->scale * LOG2E;
     const int64_t width = a->dv_pad, low = c->pos[t / c->group],
@@ -103,10 +149,7 @@ INLINE void cached_rows(const int R, const cpu_attn_cached *c, int64_t t, int ro
                       j1 = cpu_min(p1 * CPU_PANEL - k0, FWD_KEYS);
         if (j0 >= j1)
             continue;
-        for (int64_t j = j0; j < j1; j += NR)
-            attn_tile(R, 2, a->hd, query, a->hd, 1,
-                      c->keys + (k0 + j) / CPU_PANEL * CPU_PANEL * a->hd + (k0 + j) % CPU_PANEL,
-                      CPU_PANEL, s + j, FWD_KEYS, false);
+        cached_products(R, c, query, k0, j0, j1, s);
         const bool whole = k0 + j1 - 1 <= low && (!a->window || high - (k0 + j0) < a->window);
         for (int r = 0; r < rows; r++) {
             const float *bias = a->bias ? a->bias + (t + r) % c->group * a->n_bias : NULL;
@@ -114,8 +157,8 @@ INLINE void cached_rows(const int R, const cpu_attn_cached *c, int64_t t, int ro
             cached_softmax(s + r * FWD_KEYS, j0, j1, &top[r], &sum[r], o + r * width, width);
         }
         /* values past the last token were never written, so not even zero times them is safe */
-        cached_accumulate(R, cpu_min(j1, high + 1 - k0) - j0, s + j0, c->values + (k0 + j0) * a->dv,
-                          a->dv, o, width);
+        cached_accumulate(R, cpu_min(j1, high + 1 - k0) - j0, s + j0,
+                          c->values + (k0 + j0) * c->ld_values, c->ld_values, a->dv, o, width);
     }
     for (int r = 0; r < rows; r++) {
         const int64_t head = (t + r) % c->group;

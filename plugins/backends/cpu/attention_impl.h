@@ -198,3 +198,40 @@ static void attn_fwd(const cpu_attn *a, const float *k, const float *v, const fl
         fwd_close(a, &f, sink, out + t * a->ldo, lse + t * ld_lse, ld_lse, rows);
     }
 }
+
+/* The largest scale q·k of queries [begin, end) of one head over the keys that they see; -inf: they see none.
+ * a has neither softcap nor bias. */
+static float attn_top(const cpu_attn *a, const float *k, const float *q, int64_t begin, int64_t end)
+{
+    fwd_block f;
+    float most = -INFINITY;
+    for (int64_t t = begin; t < end; t += ATTN_QUERIES) {
+        const int64_t rows = cpu_min(ATTN_QUERIES, end - t);
+        fwd_open(a, &f, q, t, rows);
+        attn_columns(q + t * a->ldq, a->ldq, rows, a->hd, a->scale, f.q); /* not in base 2 */
+        for (int64_t k0 = 0; k0 < a->tk_pad; k0 += FWD_KEYS) {
+            attn_span s[FWD_KEYS / CPU_SPAN];
+            const int64_t n = cpu_min(FWD_KEYS, a->tk_pad - k0) / CPU_SPAN;
+            if (!fwd_sees(a, f.all, k0 / CPU_SPAN, n) ||
+                !attn_spans(a, f.extremes, k0 / CPU_SPAN, n, s))
+                continue;
+            for (int64_t i = 0; i < n; i++) {
+                float *x = f.s + i * CPU_SPAN * ATTN_QUERIES;
+                if (s[i].v1 > s[i].v0)
+                    attn_dots(s[i].v1 - s[i].v0, a->hd, k + (k0 + i * CPU_SPAN) * a->hd_pad,
+                              a->hd_pad, f.q + s[i].v0 * VW, x + s[i].v0 * VW);
+                for (int v = (int)s[i].v0; v < s[i].v1; v++) {
+                    const vi pos = *(const vi_any *)(f.pos + v * VW),
+                             seg = *(const vi_any *)(f.seg + v * VW);
+                    vstore(f.top + v * VW,
+                           vmax(vload(f.top + v * VW), fwd_finish(a, x + v * VW, k0 + i * CPU_SPAN,
+                                                                  pos, seg, s[i].whole)));
+                }
+            }
+        }
+        for (int64_t r = 0; r < rows; r++)
+            if (f.top[r] > UNSEEN)
+                most = f.top[r] > most ? f.top[r] : most;
+    }
+    return most;
+}

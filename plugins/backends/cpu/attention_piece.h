@@ -57,8 +57,9 @@ typedef struct cpu_attn_bwd {
     float *work;    /* [2][CPU_KEYS][Q] */
     double *dbias;  /* [n_bias], added to; NULL: not wanted */
 } cpu_attn_bwd;
-/* attention_cached: new tokens of one sequence, and the query heads of one kv head. Row r is token
- * r / group and head r % group. */
+#define CPU_MAX_CACHED_DIM 1024 /* of a head's key or value, as below */
+/* attention_cached, latent_cached: new tokens of one sequence, and the query heads of one kv head.
+ * Row r is token r / group and head r % group. */
 typedef struct cpu_attn_cached {
     /* uses ldq, ldo; pos_k counts up from 0; one segment; bias is of the first head */
     cpu_attn a;
@@ -66,7 +67,9 @@ typedef struct cpu_attn_cached {
     const int32_t *pos;     /* per token, ascending */
     const float *q, *sinks; /* of the first head; sinks NULL: none */
     float *out;
-    const float *keys, *values; /* [B][hd][CPU_PANEL], [B * CPU_PANEL][dv] */
+    const float *keys, *values; /* [B][hd][CPU_PANEL], [B * CPU_PANEL][ld_values] */
+    int64_t ld_values;
+    bool latent; /* keys are [B * CPU_PANEL][hd], and values are their first dv elements */
 } cpu_attn_cached;
 
 /* Minima and maxima of positions and segments of n queries: min pos, max pos, min seg, max seg. For

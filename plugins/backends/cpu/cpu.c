@@ -111,13 +111,17 @@ static void close_backend(void *self)
 const cpu_kernel *cpu_kernel_find(const char *op)
 {
     static const cpu_kernel *const tables[] = {
-        cpu_kernels_pointwise,       cpu_kernels_gemm,          cpu_kernels_norm,
-        cpu_kernels_softmax,         cpu_kernels_rope,          cpu_kernels_attention,
-        cpu_kernels_attention_merge, cpu_kernels_attention_bwd, cpu_kernels_index,
-        cpu_kernels_shape,           cpu_kernels_reduce,        cpu_kernels_random,
-        cpu_kernels_experts,         cpu_kernels_conv,          cpu_kernels_attention_cached,
-        cpu_kernels_linear_fused,    cpu_kernels_scan,          cpu_kernels_codes,
-        cpu_kernels_dispatch};
+        cpu_kernels_pointwise,     cpu_kernels_gemm,
+        cpu_kernels_norm,          cpu_kernels_softmax,
+        cpu_kernels_rope,          cpu_kernels_attention,
+        cpu_kernels_attention_max, cpu_kernels_attention_merge,
+        cpu_kernels_attention_bwd, cpu_kernels_index,
+        cpu_kernels_shape,         cpu_kernels_reduce,
+        cpu_kernels_random,        cpu_kernels_experts,
+        cpu_kernels_conv,          cpu_kernels_attention_cached,
+        cpu_kernels_linear_fused,  cpu_kernels_scan,
+        cpu_kernels_codes,         cpu_kernels_dispatch,
+        cpu_kernels_linear_heads,  cpu_kernels_eigenbasis};
     for (size_t i = 0; i < TT_COUNT(tables); i++)
         for (const cpu_kernel *k = tables[i]; k->pub.op; k++)
             if (strcmp(k->pub.op, op) == 0)

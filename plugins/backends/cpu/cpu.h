@@ -36,6 +36,8 @@ int cpu_op_find(const char *name); /* -1 = none */
 double cpu_floor_div(double x, double y);
 double cpu_mod(double x, double y);
 double cpu_floor_pow2(double x);
+double cpu_encode8(float x, int positive); /* codes8.c */
+double cpu_decode8(float x, int positive);
 
 typedef struct cpu_isa {
     const char *name;
@@ -85,6 +87,8 @@ typedef struct cpu_isa {
     void (*rope)(const cpu_rope *r, const int32_t *pos, int64_t tokens, const float *x, float *y,
                  int64_t ld, int64_t heads);
     /* attention (attention_piece.h) */
+    float (*attn_top)(const cpu_attn *a, const float *k, const float *q, int64_t begin,
+                      int64_t end);
     void (*attn_fwd)(const cpu_attn *a, const float *k, const float *v, const float *q, float *out,
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);
     const cpu_attn_tiles *attn_tiles; /* the same with AMX; NULL: not available */
@@ -134,11 +138,11 @@ size_t cpu_mixed_scratch(const tt_kernel_call *c, int n_threads);
 
 /* The kernel tables of the files; each ends with a NULL op. */
 extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels_norm[],
-    cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[],
+    cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[], cpu_kernels_attention_max[],
     cpu_kernels_attention_merge[], cpu_kernels_attention_bwd[], cpu_kernels_attention_cached[],
     cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[], cpu_kernels_random[],
     cpu_kernels_experts[], cpu_kernels_dispatch[], cpu_kernels_conv[], cpu_kernels_linear_fused[],
-    cpu_kernels_scan[], cpu_kernels_codes[];
+    cpu_kernels_scan[], cpu_kernels_codes[], cpu_kernels_linear_heads[], cpu_kernels_eigenbasis[];
 /* For an op (x, w, slot, pos, state) -> (y, state): refuses tokens whose sequence has no room, and
  * copies the state if the result has other memory. */
 tt_status cpu_begin_cached(const tt_kernel_call *c, tt_error *err);

@@ -38,6 +38,21 @@ static tt_status expert_sort(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+/* assign [R] -> counts f64 [E] */
+static tt_status expert_count(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    const int32_t *assign = c->in[0].data;
+    double *counts = c->out[0].data;
+    const int64_t n = tt_tensor_numel(&c->in[0]), experts = c->out[0].shape[0];
+    (void)self;
+    (void)err;
+    memset(counts, 0, (size_t)experts * sizeof *counts);
+    for (int64_t i = 0; i < n; i++)
+        if (assign[i] >= 0 && assign[i] < experts)
+            counts[assign[i]]++;
+    return TT_OK;
+}
+
 /* The rows of one expert of one part. */
 typedef struct expert_part {
     int64_t e, row, n, end; /* local expert; first row, number of rows, end of its part's rows */
@@ -156,6 +171,7 @@ static tt_status grouped_linear_dw(void *self, const tt_kernel_call *c, tt_error
 }
 
 const cpu_kernel cpu_kernels_experts[] = {
+    CPU_KERNEL_ANY("expert_count", expert_count, NULL, 0),
     CPU_KERNEL("expert_sort", expert_sort, sort_scratch, 0, 0),
     CPU_KERNEL("grouped_linear", grouped_linear, rows_scratch, 0, 0),
     CPU_KERNEL("grouped_linear_dx", grouped_linear_dx, rows_scratch, 0, 0),

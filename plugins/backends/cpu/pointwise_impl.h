@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "codes8.h"
+
 /* Pointwise loops over whole vectors; the tail is padded in a register, so an element's value does
  * not depend on where it lies. */
 
@@ -22,6 +24,24 @@ INLINE vf vfloor_pow2(vf x)
     const vf small = (vf)((vi)up & 0x7f800000) * vset(0x1p-24f);
     const vf large = vselect(a == a, (vf)((vi)a & 0x7f800000), a);
     return vselect(a < vset(0x1p-126f), small, large);
+}
+
+/* Dynamic codes, an element at a time from tables in the first-level cache. */
+INLINE vf vencode8(vf x, int positive)
+{
+    const cpu_codes8 *t = cpu_codes8_tables(positive);
+    vf y;
+    for (int i = 0; i < VW; i++)
+        y[i] = (float)cpu_codes8_byte(t, x[i]);
+    return y;
+}
+INLINE vf vdecode8(vf x, int positive)
+{
+    const cpu_codes8 *t = cpu_codes8_tables(positive);
+    vf y;
+    for (int i = 0; i < VW; i++)
+        y[i] = t->value[cpu_codes8_index(x[i])];
+    return y;
 }
 
 static void unary(int op, int64_t n, const float *x, float *y, float imm)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu.h"
 #include <math.h>
+#include <string.h>
 
 /* Reductions: over the last dim, row by row; over another dim, column by column (tasks are cut
  * along the columns only; long columns are summed in tiles of ROW_TILE rows, in order). Naive
@@ -72,10 +73,33 @@ static tt_status run_reduce(void *self, const tt_kernel_call *c, bool max)
     return TT_OK;
 }
 
+static bool takes_doubles(const tt_kernel_call *c)
+{
+    return c->in[0].dtype == TT_F64 && c->out[0].dtype == TT_F64;
+}
+
+/* f64: counts, a few numbers per step. */
+static tt_status sum_doubles(const tt_kernel_call *c)
+{
+    const reduce w = reduce_of(c);
+    const double *x = c->in[0].data;
+    double *y = c->out[0].data;
+    for (int64_t o = 0; o < w.outer; o++)
+        for (int64_t i = 0; i < w.inner; i++) {
+            double sum = c->accumulate ? y[o * w.inner + i] : 0.0;
+            for (int64_t r = 0; r < w.n; r++)
+                sum += x[(o * w.n + r) * w.inner + i];
+            y[o * w.inner + i] = sum;
+        }
+    return TT_OK;
+}
+
 /* x [outer,n,inner] -> y [outer,inner] */
 static tt_status reduce_sum(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
+    if (takes_doubles(c))
+        return sum_doubles(c);
     return run_reduce(self, c, false);
 }
 /* x [outer,n,inner] -> y [outer,inner] */
@@ -191,11 +215,94 @@ static tt_status sum_squares(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+/* ---- member_stats: x [n, ...] -> y [n, 4] ---- */
+
+enum { STATS = 4 };
+
+typedef struct stats {
+    const float *x;
+    int64_t size, chunks; /* of a member: elements, and chunks of them */
+    double *parts;        /* [n][chunks][STATS] */
+} stats;
+
+/* Of a few thousand elements at a time, whose squares are summed in eight lanes. */
+static void stats_of(const float *x, int64_t n, double *out)
+{
+    const uint32_t infinity = 0x7f800000u, saturated = 0x477fe000u; /* 65504 */
+    double squares[8] = {0};
+    int64_t bad = 0, zero = 0, large = 0;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            squares[j] += (double)x[i + j] * (double)x[i + j];
+    for (; i < n; i++)
+        squares[0] += (double)x[i] * (double)x[i];
+    for (i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bits &= 0x7fffffffu;
+        bad += bits >= infinity;
+        zero += bits == 0;
+        large += bits >= saturated;
+    }
+    for (int j = 1; j < 8; j++)
+        squares[0] += squares[j];
+    out[0] = squares[0];
+    out[1] = (double)bad;
+    out[2] = (double)zero;
+    out[3] = (double)(large - bad);
+}
+
+static void stats_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const stats *w = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) { /* i counts (member, chunk) */
+        const int64_t at = i % w->chunks * CHUNK;
+        stats_of(w->x + i / w->chunks * w->size + at, cpu_min(CHUNK, w->size - at),
+                 w->parts + i * STATS);
+    }
+}
+
+static int64_t member_size(const tt_tensor *x)
+{
+    return x->shape[0] ? tt_tensor_numel(x) / x->shape[0] : 0;
+}
+
+static int64_t member_chunks(const tt_tensor *x)
+{
+    return cpu_max(1, (member_size(x) + CHUNK - 1) / CHUNK);
+}
+
+static size_t stats_scratch(const tt_kernel_call *c, int n_threads)
+{
+    (void)n_threads;
+    return (size_t)(c->in[0].shape[0] * member_chunks(&c->in[0]) * STATS + 1) * sizeof(double);
+}
+
+static tt_status member_stats(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_tensor *x = &c->in[0];
+    const stats w = {x->data, member_size(x), member_chunks(x), c->scratch};
+    float *y = c->out[0].data;
+    (void)self, (void)err;
+    tt_parallel_for(c->pool, x->shape[0] * w.chunks, 1, stats_pieces, (void *)(uintptr_t)&w);
+    for (int64_t i = 0; i < x->shape[0] * STATS; i++) {
+        const double *part = w.parts + i / STATS * w.chunks * STATS + i % STATS;
+        double sum = 0;
+        for (int64_t k = 0; k < w.chunks; k++)
+            sum += part[k * STATS];
+        y[i] = (float)sum;
+    }
+    return TT_OK;
+}
+
 const cpu_kernel cpu_kernels_reduce[] = {
-    CPU_KERNEL("reduce_sum", reduce_sum, NULL, 1, 0),
+    CPU_KERNEL_TAKES("reduce_sum", reduce_sum, NULL, 1, 0, takes_doubles),
     CPU_KERNEL("reduce_max", reduce_max, NULL, 0, 0),
     CPU_KERNEL("argmax", argmax, NULL, 0, 0),
     CPU_KERNEL("line_sum", line_sum, NULL, 0, 0),
     CPU_KERNEL("sum_squares", sum_squares, squares_scratch, 0, 0),
+    CPU_KERNEL("member_stats", member_stats, stats_scratch, 0, 0),
     CPU_KERNEL_END,
 };

@@ -172,7 +172,7 @@ static const cpu_tiles fma_tiles = {.mr = MR,
     .layer_norm_bwd = layer_norm_bwd, .max = row_max, .sum = row_sum,                              \
     .sum_squares = row_sum_squares, .sum_exp = row_sum_exp, .exp_sub = row_exp_sub,                \
     .dot = row_dot, .softmax_bwd = softmax_bwd, .column_sum = column_sum,                          \
-    .column_max = column_max, .rope = rope_turn, .attn_fwd = attn_fwd,                             \
+    .column_max = column_max, .rope = rope_turn, .attn_fwd = attn_fwd, .attn_top = attn_top,       \
     .attn_queries = ATTN_QUERIES, .attn_bwd = attn_bwd, .attn_rows = attn_rows,                    \
     .attn_columns = attn_columns, .attn_give = attn_give, .attn_cached = attn_cached,              \
     .few = gemm_few, .scan = scan_token, .scan_bwd = scan_token_bwd, .columns = scan_columns

@@ -49,23 +49,24 @@ static const tt_kernel *cuda_kernel_find(void *self, const char *op)
         const tt_kernel *kernels;
         const char *files; /* NULL: supports tells */
     } families[] = {
-        {cuda_kernels_extra,     "copy members find_bad"},
-        {cuda_kernels_pointwise, "interpret"            },
-        {cuda_kernels_fused,     "interpret"            },
-        {cuda_kernels_shape,     "copy"                 },
-        {cuda_kernels_random,    "random"               },
-        {cuda_kernels_norm,      "norm"                 },
-        {cuda_kernels_softmax,   "softmax"              },
-        {cuda_kernels_reduce,    "reduce"               },
-        {cuda_kernels_rope,      "rope"                 },
-        {cuda_kernels_index,     "index sort"           },
-        {cuda_kernels_scan,      "scan conv"            },
-        {cuda_kernels_attention, NULL                   },
-        {cuda_kernels_gemm,      NULL                   },
-        {cuda_kernels_grouped,   NULL                   },
-        {cuda_kernels_experts,   "experts sort"         },
-        {cuda_kernels_dispatch,  "experts index sort"   },
-        {cuda_kernels_codes,     "codes"                }
+        {cuda_kernels_extra,      "copy members find_bad"},
+        {cuda_kernels_pointwise,  "interpret"            },
+        {cuda_kernels_fused,      "interpret"            },
+        {cuda_kernels_shape,      "copy"                 },
+        {cuda_kernels_random,     "random"               },
+        {cuda_kernels_norm,       "norm"                 },
+        {cuda_kernels_softmax,    "softmax"              },
+        {cuda_kernels_reduce,     "reduce"               },
+        {cuda_kernels_rope,       "rope"                 },
+        {cuda_kernels_index,      "index sort"           },
+        {cuda_kernels_scan,       "scan conv"            },
+        {cuda_kernels_attention,  NULL                   },
+        {cuda_kernels_gemm,       NULL                   },
+        {cuda_kernels_grouped,    NULL                   },
+        {cuda_kernels_experts,    "experts sort"         },
+        {cuda_kernels_dispatch,   "experts index sort"   },
+        {cuda_kernels_eigenbasis, "eigenbasis"           },
+        {cuda_kernels_codes,      "codes"                }
     };
     for (size_t i = 0; i < TT_COUNT(families); i++)
         for (const tt_kernel *k = families[i].kernels; k->op; k++)

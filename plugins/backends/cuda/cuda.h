@@ -169,9 +169,10 @@ extern const tt_kernel cuda_kernels_index[]; /* index.c: embedding, gather, scat
 extern const tt_kernel cuda_kernels_scan[];      /* scan.c: cumsum, scan, conv1d, and with state */
 extern const tt_kernel cuda_kernels_attention[]; /* attention.c */
 extern const tt_kernel cuda_kernels_gemm[];      /* gemm.c: linear*, matmul */
-extern const tt_kernel cuda_kernels_experts[];   /* experts.c: expert_sort */
+extern const tt_kernel cuda_kernels_experts[];   /* experts.c: expert_sort, _count */
 extern const tt_kernel cuda_kernels_grouped[];   /* grouped.c: grouped_linear* */
 extern const tt_kernel cuda_kernels_dispatch[];  /* dispatch.c: dispatch_* */
-extern const tt_kernel cuda_kernels_codes[];     /* codes.c: decode_codes */
+extern const tt_kernel cuda_kernels_eigenbasis[];
+extern const tt_kernel cuda_kernels_codes[]; /* codes.c: decode_codes */
 
 #endif

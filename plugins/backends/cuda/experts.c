@@ -1,10 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rows.h"
 
-/* Mixture of experts: the order of the slots. The products are in grouped.c. */
+/* Mixture of experts: the order and the numbers of the slots. The products are in grouped.c. */
 
 static cuda_kernel expert_keys = CUDA_KERNEL("experts", "expert_keys"),
-                   expert_order = CUDA_KERNEL("experts", "expert_order");
+                   expert_order = CUDA_KERNEL("experts", "expert_order"),
+                   expert_counts = CUDA_KERNEL("experts", "expert_count");
+
+/* assign [T,k] -> counts f64 [E] */
+static tt_status run_expert_count(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    const void *assign = c->in[0].data;
+    void *counts = c->out[0].data;
+    int64_t n = tt_tensor_numel(&c->in[0]);
+    const cuda_grid each = {c->out[0].shape[0], 1, 1, CUDA_THREADS,
+                            CUDA_THREADS * (int)sizeof(int)};
+    return CUDA_LAUNCH(self, c, &expert_counts, each, err, &assign, &counts, &n);
+}
 
 static size_t sort_scratch(const tt_kernel_call *c, int n_threads)
 {
@@ -27,6 +39,7 @@ static tt_status run_expert_sort(void *self, const tt_kernel_call *c, tt_error *
 }
 
 const tt_kernel cuda_kernels_experts[] = {
+    CUDA_ROW("expert_count", run_expert_count, NULL, 0, 0, NULL),
     CUDA_ROW("expert_sort", run_expert_sort, sort_scratch, 0, 0, NULL),
     {.op = NULL},
 };

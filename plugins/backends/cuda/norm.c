@@ -103,9 +103,9 @@ static tt_status run_bwd(void *self, const tt_kernel_call *c, tt_error *err)
     TT_TRY(CUDA_LAUNCH(self, c, &backward[layer][!warp][cuda_half(&c->in[0])], grid, err, &o.x,
                        &o.w, &o.half_w, &dy, &dx, &partial, &o.rows, &o.length, &o.tile, &o.how,
                        &o.cached, &o.shared_sums, &o.wide));
-    for (int i = 0; i < n_sums; i++)
-        TT_TRY(cuda_column_sum(self, c->queue, partial + i * o.n, o.tiles, o.n, n_sums * o.n,
-                               c->out[1 + i].data, err));
+    for (int i = 0; i < n_sums; i++) /* no rows: no tiles, and no scratch */
+        TT_TRY(cuda_column_sum(self, c->queue, o.tiles ? partial + i * o.n : NULL, o.tiles, o.n,
+                               n_sums * o.n, c->out[1 + i].data, err));
     return TT_OK;
 }
 

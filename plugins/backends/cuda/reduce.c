@@ -21,7 +21,8 @@ static cuda_kernel by_thread[3][2] = {CUDA_PAIR("reduce", "sum_threads"),
                    column_sum = CUDA_KERNEL("reduce", "column_sum"),
                    line_sum[2] = CUDA_PAIR("reduce", "line_sum"),
                    squares[2] = CUDA_PAIR("reduce", "squares"),
-                   sum_chunks = CUDA_KERNEL("reduce", "sum_chunks");
+                   sum_chunks = CUDA_KERNEL("reduce", "sum_chunks"),
+                   sum_doubles = CUDA_KERNEL("reduce", "sum_doubles");
 
 typedef struct reduction { /* tt_reduction of kernels/reduce.cu */
     int64_t outer, n, inner, piece;
@@ -118,9 +119,26 @@ static size_t sum_scratch(const tt_kernel_call *c, int n_threads)
     (void)n_threads;
     return reduce_scratch(c, ((const tt_attrs_reduce *)c->attrs)->dim);
 }
+/* f64: counts, a few numbers per step. */
+static tt_status run_sum_doubles(void *self, const tt_kernel_call *c, int dim, tt_error *err)
+{
+    const cuda_split s = cuda_split_of(&c->in[0], dim);
+    const cuda_grid grid = {cuda_ceil(s.outer * s.inner, CUDA_THREADS), 1, 1, CUDA_THREADS, 0};
+    const void *x = c->in[0].data;
+    void *y = c->out[0].data;
+    int64_t outer = s.outer, n = s.n, inner = s.inner;
+    int add = c->accumulate;
+    return CUDA_LAUNCH(self, c, &sum_doubles, grid, err, &x, &y, &outer, &n, &inner, &add);
+}
+static int sums(const tt_kernel_call *c)
+{
+    return cuda_floats(c) || (c->in[0].dtype == TT_F64 && c->out[0].dtype == TT_F64);
+}
 static tt_status run_sum(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const tt_attrs_reduce *a = c->attrs;
+    if (c->in[0].dtype == TT_F64)
+        return run_sum_doubles(self, c, a->dim, err);
     return reduce(self, c, reduction_of(c, a->dim), SUM, err);
 }
 static tt_status run_max(void *self, const tt_kernel_call *c, tt_error *err)
@@ -184,7 +202,7 @@ static tt_status run_squares(void *self, const tt_kernel_call *c, tt_error *err)
 }
 
 const tt_kernel cuda_kernels_reduce[] = {
-    CUDA_ROW("reduce_sum", run_sum, sum_scratch, 1, 0, cuda_floats),
+    CUDA_ROW("reduce_sum", run_sum, sum_scratch, 1, 0, sums),
     CUDA_ROW("reduce_max", run_max, sum_scratch, 0, 0, cuda_floats),
     CUDA_ROW("argmax", run_argmax, argmax_scratch, 0, 0, cuda_floats),
     CUDA_ROW("line_sum", run_line_sum, NULL, 0, 0, cuda_floats),

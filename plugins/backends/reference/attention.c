@@ -175,6 +175,26 @@ static void one_query(const heads *s, const tt_kernel_call *c, int64_t t, int64_
     ref_store(&c->out[1], t * s->h + h, sum > 0.0 ? m + log(sum) : (double)-INFINITY);
 }
 
+tt_status ref_attention_max(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    heads s = heads_of(c, 2);
+    tt_attrs_attention a = *s.a;
+    double slope;
+    a.softcap = 0.0;
+    s.a = &a;
+    s.bias = NULL;
+    (void)backend, (void)err;
+    for (int64_t h = 0; h < s.h; h++) {
+        double m = (double)-INFINITY;
+        for (int64_t t = 0; t < s.n_q; t++)
+            for (int64_t i = 0; i < s.n_k; i++)
+                if (sees(&s, t, i))
+                    m = fmax(m, score(&s, t, h, i, &slope));
+        ref_store(&c->out[0], h, m);
+    }
+    return TT_OK;
+}
+
 tt_status ref_attention(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     heads s = heads_of(c, 3);

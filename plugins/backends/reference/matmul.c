@@ -63,6 +63,22 @@ tt_status ref_linear_dw(void *backend, const tt_kernel_call *c,
     return TT_OK;
 }
 
+/* x [T,H*i], w [H*p,R]: of each head's p rows of w, rows [begin, begin + n), or their transpose. */
+tt_status ref_linear_heads(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_heads *a = c->attrs;
+    const tt_tensor *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
+    const int64_t latent = w->shape[1], k = a->trans ? latent : a->n, n = a->trans ? a->n : latent;
+    (void)backend, (void)err;
+    for (int64_t h = 0; h < w->shape[0] / a->unit; h++) {
+        const int64_t at = (h * a->unit + a->begin) * latent;
+        sum_product(plain(y, h * n, y->shape[1]), plain(x, h * k, x->shape[1]),
+                    a->trans ? swapped(w, at, latent) : plain(w, at, latent), x->shape[0], n, k,
+                    c->accumulate != 0);
+    }
+    return TT_OK;
+}
+
 tt_status ref_matmul(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     const tt_attrs_matmul *a = c->attrs;
@@ -154,6 +170,19 @@ tt_status ref_grouped_linear_dw(void *backend, const tt_kernel_call *c,
         int64_t n = expert_rows(&c->in[2], g, e, rows, &at);
         sum_product(plain(&c->out[0], e * o * i, i), swapped(dy, at * o, o), plain(x, at * i, i), o,
                     i, n, g > 0);
+    }
+    return TT_OK;
+}
+
+tt_status ref_expert_count(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_tensor *assign = &c->in[0];
+    (void)backend, (void)err;
+    for (int64_t e = 0; e < c->out[0].shape[0]; e++) {
+        double n = 0.0;
+        for (int64_t s = 0; s < tt_tensor_numel(assign); s++)
+            n += ref_index(assign, s) == e;
+        ref_store(&c->out[0], e, n);
     }
     return TT_OK;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <ttrun/codes.h>
 
 /* Pointwise ops. Each is one scalar function in f64 that the single op and fused programs share;
  * the result is rounded once to its dtype. */
@@ -90,6 +91,10 @@ static double floor_div(double x, double y)
     ROW(abs, fabs(a))                                                                              \
     ROW(round, nearbyint(a))                                                                       \
     ROW(floor_pow2, floor_pow2(a))                                                                 \
+    ROW(encode8, (double)tt_code8((float)a, 0))                                                    \
+    ROW(encode8u, (double)tt_code8((float)a, 1))                                           \
+    ROW(decode8, (double)tt_code8_value((int)a, 0))                                                \
+    ROW(decode8u, (double)tt_code8_value((int)a, 1))                                       \
     ROW(tanh, tanh(a))                                                                             \
     ROW(sigmoid, sigmoid(a))                                                                       \
     ROW(silu, a * sigmoid(a))                                                                      \

@@ -32,25 +32,27 @@ typedef tt_status ref_kernel_fn(void *backend, const tt_kernel_call *c, tt_error
 ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_fused_product,
     ref_linear_fused_rope, ref_const, ref_iota, ref_random, ref_random_keys;
 ref_kernel_fn ref_linear, ref_linear_dx, ref_linear_dw, ref_matmul, ref_grouped_linear,
-    ref_grouped_linear_dx, ref_grouped_linear_dw, ref_expert_sort;
+    ref_grouped_linear_dx, ref_grouped_linear_dw, ref_expert_sort, ref_expert_count;
 ref_kernel_fn ref_dispatch_sort, ref_dispatch_expert, ref_dispatch_gather, ref_dispatch_scatter,
     ref_dispatch_pack, ref_dispatch_unpack;
 ref_kernel_fn ref_rms_norm, ref_rms_norm_bwd, ref_layer_norm, ref_layer_norm_bwd, ref_softmax,
     ref_softmax_bwd;
-ref_kernel_fn ref_rope, ref_attention, ref_attention_bwd, ref_attention_cached, ref_attention_merge,
-    ref_conv1d, ref_conv1d_bwd;
+ref_kernel_fn ref_rope, ref_attention, ref_attention_max, ref_attention_bwd, ref_attention_cached,
+    ref_latent_cached, ref_linear_heads, ref_attention_merge, ref_conv1d, ref_conv1d_bwd;
 ref_kernel_fn ref_cross_entropy, ref_cross_entropy_bwd, ref_max_last, ref_sum_exp, ref_pick,
     ref_pick_bwd;
 ref_kernel_fn ref_embedding, ref_embedding_dw, ref_gather, ref_scatter_add, ref_top_k,
     ref_top_k_bwd;
-ref_kernel_fn ref_reduce_sum, ref_reduce_max, ref_argmax, ref_line_sum, ref_sum_squares;
-ref_kernel_fn ref_decode_codes, ref_cumsum, ref_scan, ref_scan_bwd, ref_scan_cached,
+ref_kernel_fn ref_reduce_sum, ref_reduce_max, ref_argmax, ref_line_sum, ref_sum_squares,
+    ref_member_stats;
+ref_kernel_fn ref_eigenbasis, ref_decode_codes, ref_cumsum, ref_scan, ref_scan_bwd, ref_scan_cached,
     ref_conv1d_cached;
 ref_kernel_fn ref_broadcast, ref_transpose, ref_slice, ref_slice_bwd, ref_concat, ref_roll;
 
 size_t ref_rope_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_linear_fused_rope_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_scan_bwd_scratch(const tt_kernel_call *c, int n_threads);
+size_t ref_eigenbasis_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_attention_scratch(const tt_kernel_call *c, int n_threads);
 /* the element of a row of attention's bias that belongs to a distance pos[query] - pos[key] */
 int64_t ref_bias_at(const tt_attrs_attention *a, const tt_tensor *bias, int64_t distance);

@@ -86,6 +86,26 @@ tt_status ref_sum_squares(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+tt_status ref_member_stats(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_tensor *x = &c->in[0], *o = &c->out[0];
+    const int64_t n = x->shape[0] ? tt_tensor_numel(x) / x->shape[0] : 0;
+    (void)backend, (void)err;
+    for (int64_t m = 0; m < x->shape[0]; m++) {
+        double sums[4] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            const double v = ref_load(x, m * n + i);
+            sums[0] += v * v;
+            sums[1] += !isfinite(v);
+            sums[2] += v == 0;
+            sums[3] += isfinite(v) && fabs(v) >= 65504;
+        }
+        for (int64_t j = 0; j < 4; j++)
+            ref_store(o, m * 4 + j, sums[j]);
+    }
+    return TT_OK;
+}
+
 static void move(const tt_tensor *to, int64_t i, const tt_tensor *from, int64_t j, int64_t n)
 {
     size_t size = tt_dtype_size(to->dtype);

@@ -37,6 +37,25 @@ TT_KERNEL(256, expert_order, const u64 *keys, int *order, int *counts, i64 n, i6
         counts[i] = (int)(place_of(keys, n, i + 1) - place_of(keys, n, i));
 }
 
+/* counts [experts]: a block per expert reads all slots. */
+TT_KERNEL(256, expert_count, const int *assign, double *counts, i64 n)
+{
+    int *const part = (int *)(void *)tt_shared;
+    const i64 e = blockIdx.x;
+    int sum = 0;
+    TT_UNROLL(4)
+    for (i64 i = threadIdx.x; i < n; i += 256)
+        sum += assign[i] == e;
+    part[threadIdx.x] = sum;
+    for (int half = 128; half > 0; half /= 2) {
+        tt_sync();
+        if ((int)threadIdx.x < half)
+            part[threadIdx.x] += part[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0)
+        counts[e] = (double)part[0];
+}
+
 /* ---- experts that are cut over ranks (dispatch.c): the index of each row of a result ----
  * B parts of the tokens in groups of `senders`; m places per part, in bins of `local` experts; part (group, bin)
  * of the rows has `each` rows. */

@@ -96,3 +96,40 @@ TT_DEV float point_floor_pow2(float x)
 {
     return (float)point_floor_pow2((double)x);
 }
+/* tt_code8_value and tt_code8 of <ttrun/codes.h>. */
+TT_DEV float point_decode8(int byte, bool positive)
+{
+    const bool negative = !positive && byte > 128;
+    const int place = negative ? 256 - byte : byte, bits = positive ? 1 : 0;
+    const int k = place - 1 + (1 << bits);
+    int i = 0;
+    if (place <= 0 || place >= (positive ? 255 : 128))
+        return place <= 0 ? 0.0f : 1.0f;
+    while (k >> (i + bits + 1))
+        i++;
+    const double decade = i == 0   ? 1e-6
+                          : i == 1 ? 1e-5
+                          : i == 2 ? 1e-4
+                          : i == 3 ? 1e-3
+                          : i == 4 ? 1e-2
+                          : i == 5 ? 1e-1
+                                   : 1.0;
+    const int parts = 1 << (i + bits);
+    const double middle = ((double)(k - parts) + 0.5) / (double)parts;
+    const float value = (float)(decade * (0.1 + 0.9 * middle));
+    return negative ? -value : value;
+}
+TT_DEV float point_encode8(float x, bool positive)
+{
+    const int zero = positive ? 0 : 127;
+    int at = 0;
+    for (int step = 128; step; step /= 2)
+        if (x >= point_decode8((at + step - zero) & 255, positive))
+            at += step;
+    if (at < 255) {
+        const float down = point_decode8((at - zero) & 255, positive);
+        const float up = point_decode8((at + 1 - zero) & 255, positive);
+        at += x - down >= (up - down) * 0.5f ? 1 : 0;
+    }
+    return (float)((at - zero) & 255);
+}

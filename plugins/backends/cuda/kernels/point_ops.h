@@ -27,6 +27,10 @@
     ROW(ABS,           "abs",           1, point_abs(x))                                                                    \
     ROW(ROUND,         "round",         1, point_rint(x))                                                                   \
     ROW(FLOOR_POW2,    "floor_pow2",    1, T(point_floor_pow2(x)))                                                          \
+    ROW(ENCODE8,       "encode8",       1, T(point_encode8((float)x, false)))                                               \
+    ROW(ENCODE8U, "encode8u", 1, T(point_encode8((float)x, true)))                                          \
+    ROW(DECODE8,       "decode8",       1, T(point_decode8((int)x, false)))                                                 \
+    ROW(DECODE8U, "decode8u", 1, T(point_decode8((int)x, true)))                                            \
     ROW(TANH,          "tanh",          1, point_tanh(x))                                                                   \
     ROW(SIGMOID,       "sigmoid",       1, point_sigmoid(x))                                                                \
     ROW(SILU,          "silu",          1, x * point_sigmoid(x))                                                            \

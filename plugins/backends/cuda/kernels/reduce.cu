@@ -167,6 +167,19 @@ REDUCE(float, f32, tt_arg, arg)
 REDUCE(bf16, bf16, tt_arg, arg)
 
 /* out [n] = Σ partial [tiles, ld], 32 columns per block: thread row k has the tiles k, k + 32, … */
+/* x [outer,n,inner] -> y [outer,inner]; add: to what y holds */
+TT_KERNEL(256, sum_doubles, const double *x, double *y, i64 outer, i64 n, i64 inner, int add)
+{
+    const i64 at = (i64)blockIdx.x * 256 + threadIdx.x;
+    if (at >= outer * inner)
+        return;
+    const double *from = x + at / inner * n * inner + at % inner;
+    double sum = add ? y[at] : 0.0;
+    for (i64 j = 0; j < n; j++)
+        sum += from[j * inner];
+    y[at] = sum;
+}
+
 TT_KERNEL(1024, column_sum, const float *partial, i64 tiles, i64 n, i64 ld, float *out)
 {
     const int c = (int)threadIdx.x % 32, k = (int)threadIdx.x / 32;

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "cli/supervise.h"
+#include "base/thread.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/line.h"
+#include "train/peer.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* The supervisor: a loop around tt_launch_ranks(), which starts ranks and waits for their end. */
+
+#define SECOND_NS INT64_C(1000000000)
+#define EARLY_MOST                                                                                 \
+    2 /* starts in a row that end before a step is done, until there is one rank fewer */
+
+typedef struct supervisor {
+    tt_cli *cli;
+    const tt_supervise_opts *o;
+    tt_launch_signals signals;
+    int used;             /* of the budget */
+    int64_t whole;        /* the newest checkpoint when the budget was whole */
+    int64_t saved;        /* the newest checkpoint when ranks ended last; 0: none */
+    int idle;             /* starts in a row without a new checkpoint */
+    tt_error first, last; /* failures since the budget was whole; code TT_OK: none */
+    /* the ranks that run now */
+    int64_t from,
+        step;   /* where they go on from, and the newest step that is done; -1: not known yet */
+    bool began; /* some start has gone on: the folder holds this run, whatever --resume says */
+    int64_t failed_ns; /* when the ranks before them had failed; 0: not to be told any more */
+    int early;         /* starts in a row that ended before a step was done */
+    int most;          /* ranks that may be started */
+    tt_refit mesh;     /* world 0: the job's */
+    int *copies;       /* by rank: memory for copies of its states; NULL: none are kept */
+} supervisor;
+
+static int64_t newest_step(const supervisor *s)
+{
+    int64_t *steps, newest = 0;
+    size_t n = 0;
+    tt_arena *a = tt_arena_new();
+    const char *folder = s->o->checkpoints;
+    if (folder && tt_path_exists(folder) && tt_ckpt_list(folder, a, &steps, &n, NULL) == TT_OK && n)
+        newest = steps[n - 1];
+    tt_arena_free(a);
+    return newest;
+}
+
+/* ---- the mesh ---- */
+
+static tt_status choose_mesh(supervisor *s, tt_error *err)
+{
+    const tt_supervise_opts *o = s->o;
+    if (!o->least)
+        return TT_OK;
+    const int most = TT_MAXV(TT_MIN(o->room(o->user), s->most), o->least);
+    return tt_refit_mesh(&o->job, o->least, most, o->n, &s->mesh, err);
+}
+
+/* The words that ranks get in addition. */
+static int add_words(const supervisor *s, const char **words)
+{
+    tt_arena *a = s->cli->arena;
+    const tt_refit *m = &s->mesh;
+    int n = 0;
+    if (s->began) {
+        words[n++] = "--resume";
+        words[n++] = "auto";
+    }
+    if (!m->world)
+        return n;
+    words[n++] = "--nproc";
+    words[n++] = tt_arena_printf(a, "%d", m->world);
+    words[n++] = "--parallelism.data_parallel_replicate_degree";
+    words[n++] = tt_arena_printf(a, "%d", m->dp_replicate);
+    words[n++] = "--parallelism.data_parallel_shard_degree";
+    words[n++] = tt_arena_printf(a, "%d", m->dp_shard);
+    words[n++] = "--training.global_batch_size";
+    words[n++] = tt_arena_printf(a, "%lld", (long long)m->global_batch);
+    return n;
+}
+
+/* "", or ", with 3 of 4 ranks (data_parallel_replicate 1, data_parallel_shard 3)". */
+static const char *mesh_text(const supervisor *s)
+{
+    const tt_refit *m = &s->mesh;
+    if (!m->world || m->world == s->o->n)
+        return "";
+    return tt_arena_printf(
+        s->cli->arena, ", with %d of %d ranks (data_parallel_replicate %d, data_parallel_shard %d)",
+        m->world, s->o->n, m->dp_replicate, m->dp_shard);
+}
+
+/* ---- one start ---- */
+
+static void stepped(void *user, int64_t step)
+{
+    supervisor *s = user;
+    if (s->from < 0)
+        s->from = step;
+    s->step = step;
+    s->began = true;
+    if (s->failed_ns && step > s->from) {
+        tt_log(TT_INFO, "supervisor", "step %lld is done %.2f s after the failure", (long long)step,
+               1e-9 * (double)(tt_now_ns() - s->failed_ns));
+        s->failed_ns = 0;
+    }
+}
+
+/* In the environment of ranks: which restart of how many, and why. */
+static const char *variable_of(const supervisor *s)
+{
+    return tt_arena_printf(s->cli->arena, "%d %d %s", s->used, s->o->most_restarts,
+                           s->used ? s->last.text : "");
+}
+
+static int world_of(const supervisor *s)
+{
+    return s->mesh.world ? s->mesh.world : s->o->n;
+}
+
+static tt_status run_once(supervisor *s, int *stopped, tt_error *err)
+{
+    const char *words[16];
+    const tt_launch_opts o = {.n = world_of(s),
+                              .threads = s->o->threads || s->mesh.world == 1,
+                              .init_timeout_s = s->o->init_timeout_s,
+                              .supervisor = variable_of(s),
+                              .words = words,
+                              .n_words = add_words(s, words),
+                              .copies = s->copies,
+                              .stepped = stepped,
+                              .user = s,
+                              .stopped = stopped};
+    s->from = s->step = -1;
+    *err = (tt_error){0};
+    return tt_launch_ranks(s->cli, &o, &s->signals, err);
+}
+
+/* ---- between two starts ---- */
+
+/* The failure's text without the advice that it ends with, which the supervisor follows. */
+static void keep_failure(tt_error *to, const tt_error *err)
+{
+    static const char advice[] = "; start again to continue from the last checkpoint";
+    *to = *err;
+    char *at = strstr(to->text, advice);
+    if (at)
+        memmove(at, at + sizeof advice - 1, strlen(at + sizeof advice - 1) + 1);
+}
+
+static void count_failure(supervisor *s, const tt_error *err)
+{
+    const int64_t saved = newest_step(s);
+    keep_failure(&s->last, err);
+    s->idle = saved != s->saved ? 0 : s->idle + 1;
+    s->early = s->step > s->from ? 0 : s->early + 1;
+    s->saved = saved;
+    s->whole = TT_MIN(s->whole, saved); /* --resume never has moved the earlier steps aside */
+    if (saved - s->whole >= TT_SUPERVISE_STEPS) {
+        s->used = 0;
+        s->whole = saved;
+        s->first = (tt_error){0};
+    }
+    if (s->first.code == TT_OK)
+        s->first = s->last;
+    if (s->early >= EARLY_MOST && s->mesh.world > s->o->least) {
+        s->most = s->mesh.world - 1;
+        s->early = 0;
+    }
+}
+
+/* Waits, so that what fails at once does not do so without end. Returns a stop signal, or 0. */
+static int rest(const supervisor *s)
+{
+    const int doubled = TT_MIN(s->idle - 2, 10);
+    const int64_t seconds = s->idle < 2 ? 0 : TT_MIN(INT64_C(1) << doubled, TT_SUPERVISE_MOST_S);
+    const int64_t until = tt_now_ns() + seconds * SECOND_NS;
+    struct pollfd f = {s->signals.fd, POLLIN, 0};
+    if (seconds)
+        tt_log(TT_INFO, "supervisor", "waits %lld s", (long long)seconds);
+    for (;;) {
+        const int64_t left = until - tt_now_ns();
+        int sig;
+        if (poll(&f, 1, left > 0 ? (int)(left / 1000000) + 1 : 0) > 0)
+            while ((sig = tt_launch_signals_next(&s->signals)) != 0)
+                if (sig != SIGUSR1) /* everything that there is to save is saved */
+                    return sig;
+        if (left <= 0)
+            return 0;
+    }
+}
+
+static tt_status give_up(const supervisor *s, tt_error *err)
+{
+    const bool other = strcmp(s->first.text, s->last.text) != 0;
+    const int n = s->o->most_restarts;
+    if (!n)
+        return TT_FAIL(err, s->first.code, "%s; start again to continue from the last checkpoint",
+                       s->first.text);
+    return TT_FAIL(err, s->first.code,
+                   "%s; given up after %d restart%s, between which fewer than %d "
+                   "steps were saved%s%s",
+                   s->first.text, n, n == 1 ? "" : "s", TT_SUPERVISE_STEPS,
+                   other ? "; the last failure: " : "", other ? s->last.text : "");
+}
+
+/* Where the next start goes on from. Copies of another mesh are of no use, and those that a start did not get
+ * beyond may be why. */
+static int64_t next_from(const supervisor *s, int world)
+{
+    if (s->cli->no_resume && !s->began)
+        return 0;
+    if (s->copies && (s->early || world_of(s) != world))
+        tt_peer_forget(s->copies, s->o->n);
+    return TT_MAXV(s->saved, s->copies ? tt_peer_newest(s->copies, world) : -1);
+}
+
+static tt_status prepare_restart(supervisor *s, tt_error *err)
+{
+    const int world = world_of(s);
+    s->failed_ns = tt_now_ns();
+    if (s->used == s->o->most_restarts)
+        return give_up(s, err);
+    s->used++;
+    TT_TRY(choose_mesh(s, err));
+    tt_log(TT_WARN, "supervisor", "%s; restart %d of %d from step %lld%s", s->last.text, s->used,
+           s->o->most_restarts, (long long)next_from(s, world), mesh_text(s));
+    const int sig = rest(s);
+    if (sig)
+        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before restart %d of %d",
+                       tt_signal_name(sig), s->used, s->o->most_restarts);
+    return TT_OK;
+}
+
+static tt_status supervise(supervisor *s, tt_error *err)
+{
+    tt_status st = choose_mesh(s, err);
+    if (st == TT_OK && s->mesh.world)
+        tt_log(TT_INFO, "supervisor",
+               "%d ranks of %d to %d: data_parallel_replicate %d, data_parallel_shard %d, global "
+               "batch "
+               "%lld",
+               s->mesh.world, s->o->least, s->o->n, s->mesh.dp_replicate, s->mesh.dp_shard,
+               (long long)s->mesh.global_batch);
+    while (st == TT_OK) {
+        int stopped = 0;
+        st = run_once(s, &stopped, err);
+        if (stopped || !tt_launch_restarts(st))
+            return st;
+        count_failure(s, err);
+        st = prepare_restart(s, err);
+    }
+    return st;
+}
+
+/* Memory without a name, which lives as long as this process. */
+static void open_copies(supervisor *s)
+{
+    const int n = s->o->n;
+    int *fds = s->o->copies ? tt_arena_array(s->cli->arena, (size_t)n, sizeof *fds) : NULL;
+    int k = 0;
+    for (; fds && k < n; k++)
+        if ((fds[k] = memfd_create("copies", MFD_CLOEXEC)) < 0)
+            break;
+    if (k == n || !fds) {
+        s->copies = fds;
+        return;
+    }
+    tt_log(TT_WARN, "supervisor", "checkpoint.peer_copy_interval: no copies are kept: %s",
+           strerror(errno));
+    while (k-- > 0)
+        close(fds[k]);
+}
+
+static void close_copies(supervisor *s)
+{
+    for (int i = 0; s->copies && i < s->o->n; i++)
+        close(s->copies[i]);
+}
+
+tt_status tt_supervise(tt_cli *cli, const tt_supervise_opts *o, tt_error *err)
+{
+    supervisor s = {.cli = cli, .o = o, .most = o->n};
+    TT_TRY(tt_launch_signals_open(&s.signals, err));
+    open_copies(&s);
+    s.saved = s.whole = newest_step(&s);
+    const tt_status st = supervise(&s, err);
+    close_copies(&s);
+    tt_launch_signals_close(&s.signals);
+    return st;
+}
+
+static void take_copies(tt_arena *a, tt_restart *out)
+{
+    const char *text = getenv(TT_COPIES_VARIABLE);
+    const size_t most = text ? strlen(text) / 2 + 1 : 0; /* "3 4 5" */
+    char *end = NULL;
+    out->copies = tt_arena_array(a, most + 1, sizeof *out->copies);
+    for (const char *p = text; p && *p && out->n_copies < (int)most; p = end) {
+        const int fd = (int)strtol(p, &end, 10);
+        if (end == p)
+            break;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        out->copies[out->n_copies++] = fd;
+    }
+    unsetenv(TT_COPIES_VARIABLE);
+}
+
+bool tt_supervised(tt_arena *a, tt_restart *out)
+{
+    const char *text = getenv(TT_SUPERVISOR_VARIABLE);
+    char *end;
+    *out = (tt_restart){0};
+    if (!text)
+        return false;
+    out->number = (int)strtol(text, &end, 10);
+    out->of = (int)strtol(end, &end, 10);
+    out->cause = tt_arena_str(a, end + (*end == ' '));
+    take_copies(a, out);
+    unsetenv(TT_SUPERVISOR_VARIABLE); /* a command of the job may start another run */
+    tt_line_is_supervisors();
+    return true;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/loop.h"
+#include <math.h>
+
+/* The load of experts, of models that have some: how evenly the tokens of a step are spread over the experts of
+ * each layer. The program counts them over the whole batch (core/passes/expert_loads.c); the numbers
+ * are made here, from whole numbers, so they are the same on every mesh that routes alike. */
+
+#define WRITE_NS 30000000000 /* experts.json is written at most this often while the run goes on */
+
+static const tt_expert_load *load_at(const tt_loop *l, size_t i)
+{
+    return i < l->s->graph->loads.n && l->s->graph->loads.items[i].metric
+               ? &l->s->graph->loads.items[i]
+               : NULL;
+}
+
+/* The tokens of each expert in the newest step whose numbers are known; NULL: they are not on this rank. */
+static const double *counts_of(const tt_loop *l, const tt_expert_load *e)
+{
+    const double *all = e ? tt_exec_metric_list(l->rank.exec, e->metric) : NULL;
+    return all ? all + (int64_t)e->row * e->counts->type.dims[0].size : NULL;
+}
+
+void tt_loop_experts_open(tt_loop *l)
+{
+    const tt_graph *g = l->s->graph;
+    tt_arena *a = l->rank.arena; /* ranks may be threads, and share the setup's */
+    l->experts.names = tt_arena_array(a, g->loads.n + 1, sizeof *l->experts.names);
+    l->experts.n_names = l->main ? (int)g->loads.n : 0;
+    l->experts.path = tt_path_join(a, l->s->core.dump_folder, "experts.json");
+    l->experts.written_ns = tt_now_ns();
+    for (size_t i = 0; i < g->loads.n; i++) {
+        const char *name = g->loads.items[i].name;
+        if (!name)
+            continue;
+        l->experts.names[i].most = tt_arena_printf(a, "experts/%s/max_over_mean", name);
+        l->experts.names[i].entropy = tt_arena_printf(a, "experts/%s/entropy", name);
+    }
+}
+
+/* NaN: no token went to an expert. */
+static void evenness(const double *counts, int64_t n, double *most_over_mean, double *entropy)
+{
+    double sum = 0, most = 0, h = 0;
+    for (int64_t e = 0; e < n; e++) {
+        sum += counts[e];
+        most = fmax(most, counts[e]);
+    }
+    for (int64_t e = 0; e < n; e++)
+        h -= counts[e] > 0 ? counts[e] / sum * log(counts[e] / sum) : 0;
+    *most_over_mean = most * (double)n / sum;
+    *entropy = sum > 0 ? (n > 1 ? h / log((double)n) : 1) : (double)NAN;
+}
+
+size_t tt_loop_experts(tt_loop *l, tt_metric *out)
+{
+    size_t n = 2;
+    double most = 0, entropy = 0;
+    for (int i = 0; i < l->experts.n_names; i++) {
+        const tt_expert_load *e = load_at(l, (size_t)i);
+        const double *counts = counts_of(l, e);
+        double a, b;
+        if (!counts)
+            continue;
+        evenness(counts, e->counts->type.dims[0].size, &a, &b);
+        out[n++] = (tt_metric){l->experts.names[i].most, a};
+        out[n++] = (tt_metric){l->experts.names[i].entropy, b};
+        most += a;
+        entropy += b;
+    }
+    if (n == 2)
+        return 0;
+    out[0] = (tt_metric){"experts/max_over_mean", most / (double)(n / 2 - 1)};
+    out[1] = (tt_metric){"experts/entropy", entropy / (double)(n / 2 - 1)};
+    return n;
+}
+
+static void put_layer(tt_str *o, const tt_expert_load *e, const double *counts, bool first)
+{
+    tt_str_add(o, first ? "\n " : ",\n ");
+    tt_str_add(o, "{\"name\":");
+    tt_str_json(o, e->name);
+    tt_str_add(o, ",\"tokens\":[");
+    for (int64_t k = 0; k < e->counts->type.dims[0].size; k++)
+        tt_str_printf(o, k ? ",%.0f" : "%.0f", counts[k]);
+    tt_str_add(o, "]}");
+}
+
+tt_status tt_loop_experts_write(tt_loop *l, bool last, tt_error *err)
+{
+    const int64_t now = tt_now_ns();
+    bool any = false;
+    tt_str text = {0};
+    if (!l->main || !l->known_step || (!last && now - l->experts.written_ns < WRITE_NS))
+        return TT_OK;
+    l->experts.written_ns = now;
+    tt_str_printf(&text, "{\"step\":%lld,\"layers\":[", (long long)l->known_step);
+    for (int i = 0; i < l->experts.n_names; i++) {
+        const tt_expert_load *e = load_at(l, (size_t)i);
+        const double *counts = counts_of(l, e);
+        if (!counts)
+            continue;
+        put_layer(&text, e, counts, !any);
+        any = true;
+    }
+    tt_str_add(&text, "]}\n");
+    const tt_status s =
+        any ? tt_write_file_atomic(l->experts.path, tt_str_get(&text), text.n, err) : TT_OK;
+    tt_str_free(&text);
+    return s;
+}

@@ -1,0 +1,77 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The converter lora with use_dora: it begins as the base, with magnitudes that are the norms of its rows; the curve of one rank on every mesh, resume, dropout,
+# merged and separate export and import.
+. "$(dirname "$0")/lib.sh"
+p=--parallelism
+l=--training.local_batch_size
+dora='[{"name": "lora", "rank": 3, "alpha": 6, "use_dora": true}]'
+states() { grep -o '"optimizer\.state\.[^"]*\.exp_avg"' "$1/trainer.json" | sed 's/"optimizer.state.//; s/.exp_avg"//' | sort; }
+loss_at() { losses "$1/metrics.jsonl" | sed -n "s/^$2 //p"; }
+
+train "$dir/base" --training.steps 20 && [ "$rc" -eq 0 ] && train "$dir/plain" --training.steps 1 --checkpoint.initial_load_path "$dir/base/checkpoint/step-20"
+ok base_is_trained
+from="--checkpoint.initial_load_path $dir/base/checkpoint/step-20 --checkpoint.interval 1"
+train "$dir/one" $from --converters "$dora" && [ "$rc" -eq 0 ]
+ok trains
+near "$(loss_at "$dir/one" 1)" "$(loss_at "$dir/plain" 1)" 1e-6 && awk -v a="$(loss_at "$dir/one" 1)" -v b="$(loss_at "$dir/one" 10)" 'BEGIN {exit !(b < a - 0.02)}'
+ok begins_as_the_base_and_learns
+[ "$(states "$dir/one/checkpoint/step-10" | grep -c 'lora_[AB].weight$')" -eq 28 ] && [ "$(states "$dir/one/checkpoint/step-10" | grep -c 'lora_magnitude_vector$')" -eq 14 ] &&
+    [ "$(states "$dir/one/checkpoint/step-10" | wc -l)" -eq 42 ]
+ok states_of_adapters_and_magnitudes_alone
+train "$dir/lora" $from --converters '[{"name": "lora", "rank": 3, "alpha": 6}]' && ! [ "$(loss_at "$dir/lora" 10)" = "$(loss_at "$dir/one" 10)" ]
+ok another_curve_than_lora
+train "$dir/half" $from --converters "$dora" --training.steps 5 && train "$dir/half" $from --converters "$dora" && grep -q 'resumed from .*step-5' "$dir/err" &&
+    "$TTRUN" ckpt diff "$dir/one/checkpoint/step-10" "$dir/half/checkpoint/step-10" >"$dir/out" 2>&1
+ok resumed_bitwise
+train "$dir/random" --converters "$dora" --training.steps 1 && train "$dir/random_base" --training.steps 1 && near "$(loss_at "$dir/random" 1)" "$(loss_at "$dir/random_base" 1)" 1e-6
+ok begins_as_initial_values_too
+for base in nf4 int8; do
+    train "$dir/q" $from --converters "[{\"name\": \"qlora\", \"rank\": 3, \"base\": \"$base\"}]" --training.steps 1 &&
+        train "$dir/qdora" $from --converters "[{\"name\": \"qlora\", \"rank\": 3, \"base\": \"$base\", \"use_dora\": true}]" --training.steps 1 &&
+        near "$(loss_at "$dir/qdora" 1)" "$(loss_at "$dir/q" 1)" 1e-6
+    ok "begins_as_the_${base}_base"
+    rm -rf "$dir/q" "$dir/qdora"
+done
+
+# ---- every mesh; with dropout, too ----
+batch="--training.local_batch_size 8 --training.global_batch_size 8 --comm.backend local --checkpoint.initial_load_path $dir/base/checkpoint/step-20"
+for drop in 0 0.3; do
+    with="[{\"name\": \"lora\", \"rank\": 3, \"alpha\": 6, \"use_dora\": true, \"dropout\": $drop}]"
+    train "$dir/whole$drop" $batch --converters "$with" && [ "$rc" -eq 0 ]
+    ok "trains_with_dropout_$drop"
+    while read -r mesh options; do
+        train "$dir/$mesh$drop" $batch --converters "$with" $options
+        [ "$rc" -eq 0 ] && near "$(loss_at "$dir/$mesh$drop" 1)" "$(loss_at "$dir/whole$drop" 1)" 5e-5 && near "$(loss_at "$dir/$mesh$drop" 10)" "$(loss_at "$dir/whole$drop" 10)" 1e-3
+        ok "${mesh}_dropout_$drop"
+    done <<MESHES
+accumulated $l 2
+fsdp2 $l 4 $p.data_parallel_shard_degree 2
+tp2 $p.tensor_parallel_degree 2
+pp2 $p.pipeline_parallel_degree 2
+fsdp2_tp2 $l 4 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2
+MESHES
+done
+! [ "$(loss_at "$dir/whole0" 3)" = "$(loss_at "$dir/whole0.3" 3)" ]
+ok dropout_changes_the_training
+
+# ---- out and in ----
+text() { from_folder=$1; shift; ttrun generate --checkpoint "$from_folder" "$@" --prompt 'line 1' --max-tokens 24 --temperature 0 2>"$dir/err"; }
+text "$dir/one" >"$dir/of_run" && [ -s "$dir/of_run" ]
+ok generates
+ttrun ckpt export --to hf "$dir/one" "$dir/merged" 2>"$dir/err" && ! grep -q lora "$dir/merged/model.safetensors" && text "$dir/merged" --tokenizer.name byte >"$dir/of_merged" && cmp "$dir/of_run" "$dir/of_merged"
+ok merged_export_says_the_same
+ttrun ckpt export --to hf --adapter "$dir/one" "$dir/adapter" >"$dir/out" 2>"$dir/err" && grep -q '"use_dora": true' "$dir/adapter/adapter_config.json" &&
+    [ "$(grep -ao '"base_model.model.model.layers.[01].[a-z_.]*.lora_magnitude_vector"' "$dir/adapter/adapter_model.safetensors" | wc -l)" -eq 14 ]
+ok adapter_export_has_the_names_of_peft
+ttrun ckpt export --to hf "$dir/base" "$dir/hf" 2>"$dir/err"
+sed 's|"model": {.*$|"model": { "hf": "'"$dir/hf"'" },|; /"args":/d; /"spec"/d' "$dir/job.json" >"$dir/from_hf.json" && job=$dir/from_hf.json
+train "$dir/of_hf" --converters "$dora" --training.steps 1 --tokenizer.name byte && near "$(loss_at "$dir/of_hf" 1)" "$(loss_at "$dir/one" 1)" 1e-6
+ok begins_as_a_folder_of_hugging_face
+train "$dir/again" --checkpoint.initial_load_path "$dir/adapter" --converters "$dora" --training.steps 1 --tokenizer.name byte --optimizer.lr 0 && [ "$rc" -eq 0 ] &&
+    ttrun ckpt export --to hf --adapter "$dir/again" "$dir/adapter2" >"$dir/out" 2>"$dir/err" && cmp "$dir/adapter/adapter_model.safetensors" "$dir/adapter2/adapter_model.safetensors"
+ok the_adapter_comes_back_bitwise
+train "$dir/bad" --checkpoint.initial_load_path "$dir/adapter" --converters '[{"name": "lora", "rank": 3, "alpha": 6}]' --tokenizer.name byte
+[ "$rc" -ne 0 ] && grep -q 'use_dora is true: set use_dora' "$dir/err"
+ok an_adapter_with_magnitudes_is_refused_without
+exit $failed

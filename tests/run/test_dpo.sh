@@ -1,0 +1,124 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Preference pairs and the loss dpo: what a pair's sample has, the formula, every mesh, the reference's file, refusals.
+. "$(dirname "$0")/lib.sh"
+sed -i 's/"dataloader": {[^}]*}/"dataloader": { "name": "chat", "path": ["pairs.jsonl"], "template": "chatml", "pairs": true, "shuffle": false }, "tokenizer": { "name": "byte" }, "loss": { "name": "dpo" }/; s/"seq_len": 32/"seq_len": 224/; s/"lr": 0.01/"lr": 0.001/; s/"interval": 5/"interval": 3/; s/"steps": 10/"steps": 6/' "$job"
+show() { ttrun data show "$job" --n "${n:-1}" "$@" >"$dir/out" 2>"$dir/err"; }
+learned() { sed -n 's/^  learned //p' "$dir/out"; }
+input() { sed -n "s/^  $1 *//p" "$dir/out"; }
+count() { input "$1" | tr ' ' '\n' | grep -cx -- "$2"; }
+
+# ---- a pair ----
+turns='{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}'
+pair_is() { # NAME RECORD LEARNED OPTION...
+    name=$1 want=$3
+    printf '%s\n' "$2" >"$dir/pairs.jsonl"
+    shift 3
+    show "$@" && [ "$(learned)" = "$want" ] && [ "$(count pair_weight 1)" = 1 ] && [ "$(count seg 0)" -gt 9 ] && [ "$(count seg 1)" -gt 9 ]
+    ok "$name"
+}
+pair_is strings '{"prompt":"c","chosen":"yes","rejected":"no"}' '"yes<|im_end|>" "no<|im_end|>"'
+[ "$(count pair_sign 1)" = 13 ] && [ "$(count pair_sign -1)" = 12 ] && [ "$(count pair_sign 0)" = 199 ]
+ok signs_of_both_answers
+pair_is turns_of_the_prompt_are_not_learned '{"prompt":['"$turns"'],"chosen":[{"role":"assistant","content":"yes"}],"rejected":[{"role":"assistant","content":"no"}]}' '"yes<|im_end|>" "no<|im_end|>"' --training.seq_len 400
+pair_is whole_conversations '{"chosen":['"$turns"',{"role":"assistant","content":"yes"}],"rejected":['"$turns"',{"role":"assistant","content":"no"}]}' '"yes<|im_end|>" "no<|im_end|>"' --training.seq_len 400
+pair_is other_keys '{"q":"c","good":"yes","bad":"no"}' '"yes<|im_end|>" "no<|im_end|>"' --dataloader.prompt_field q --dataloader.completion_field good --dataloader.rejected_field bad
+{ printf '{%% for m in messages %%}<|im_start|>{{ m.role }}\n{%% if m.role == "assistant" %%}{%% generation %%}{{ m.content }}{%% endgeneration %%}{%% else %%}{{ m.content }}{%% endif %%}<|im_end|>\n{%% endfor %%}'; } >"$dir/marked.jinja"
+pair_is template_with_generation_blocks '{"prompt":['"$turns"'],"chosen":[{"role":"assistant","content":"yes"}],"rejected":[{"role":"assistant","content":"no"}]}' '"yes" "no"' --dataloader.template "$dir/marked.jinja" --training.seq_len 400
+long=$(printf '%0300d' 7)
+printf '{"prompt":"c","chosen":"%s","rejected":"no"}\n' "$long" >"$dir/pairs.jsonl"
+show && learned | grep -q '^"0\{100,\}" "no<|im_end|>"$' && grep -q '^packed: 0.00 % padding' "$dir/out"
+ok a_long_answer_takes_the_room_that_the_other_leaves
+show --dataloader.truncation drop
+[ $? -eq 2 ] && grep -q 'no conversation is left' "$dir/err"
+ok truncation_drops_the_pair
+refused() { # NAME TEXT OPTION...
+    name=$1 text=$2
+    shift 2
+    train "$dir/refused" "$@"
+    [ "$rc" -eq 2 ] && [ "$(grep -vc ' I ' "$dir/err")" -eq 1 ] && grep -q "$text" "$dir/err"
+    ok "refused_$name"
+}
+refused packing 'dataloader.packing: with dataloader.pairs a sample is one pair' --dataloader.packing best_fit
+refused format 'dataloader.pairs: a line is a preference pair, and dataloader.format says alpaca' --dataloader.format alpaca
+refused loss_on 'dataloader.loss_on: with dataloader.pairs the answers are compared' --dataloader.loss_on all
+refused conversations_alone 'the dataloader has no input "pair_weight", which the loss dpo divides by' --dataloader.pairs false
+printf '{"prompt":"c","chosen":"yes"}\n' >"$dir/pairs.jsonl"
+refused a_missing_answer 'pairs.jsonl:1: "rejected" is neither a string nor a list of messages'
+
+# ---- training ----
+awk 'BEGIN { for (i = 0; i < 22; i++) { a = "yes it is " i * i % 7; b = "no " i % 3; if (i % 3 == 0) a = a " and more"; if (i % 4 == 0) b = b " " a
+    printf "{\"prompt\":\"is %d\",\"chosen\":\"%s\",\"rejected\":\"%s\"}\n", i, a, b } }' </dev/null >"$dir/pairs.jsonl"
+reference() { cksum <"$1/reference/training.bin"; }
+train "$dir/one" && [ "$rc" -eq 0 ] && near "$(value "$dir/one/metrics.jsonl" loss 1)" 0.693147180559945 1e-7 && near "$(value "$dir/one/metrics.jsonl" rewards.margin 1)" 0 1e-9 &&
+    awk -v l="$(value "$dir/one/metrics.jsonl" loss 6)" 'BEGIN { exit !(l < 0.66) }' && [ "$(value "$dir/one/metrics.jsonl" rewards.accuracy 6)" = 1 ]
+ok begins_with_log_2_and_learns
+
+# Step 4 by hand: the log-probabilities of its pairs with the weights of step 3, which are the reference of a run that begins with them.
+train "$dir/next" --checkpoint.initial_load_path "$dir/one/checkpoint/step-3" --training.steps 1 && [ "$rc" -eq 0 ]
+# shellcheck disable=SC2030,SC2031
+(n=4 && show --sample 12 && input pair_sign) >"$dir/signs"
+values() { od -A n -v -t f4 -w896 -j $((200 + 12 * 896)) -N $((4 * 896)) "$1/reference/training.bin"; }
+values "$dir/one" >"$dir/before" && values "$dir/next" >"$dir/after" &&
+    paste -d ' ' "$dir/signs" "$dir/before" "$dir/after" | awk -v beta=0.1 '{ d = 0; for (i = 1; i <= 224; i++) d += $i * ($(i + 448) - $(i + 224)); sum += log(1 + exp(-beta * d)); m += beta * d }
+        END { if (NR != 4 || NF != 672) exit 1; printf "%.9f %.9f\n", sum / NR, m / NR }' >"$dir/hand" && read -r loss margin <"$dir/hand" &&
+    near "$(value "$dir/one/metrics.jsonl" loss 4)" "$loss" 2e-7 && near "$(value "$dir/one/metrics.jsonl" rewards.margin 4)" "$margin" 1e-6 && ! near "$loss" 0.693147 1e-4
+ok the_formula_by_hand
+begins() { # LOSS_TYPE LOSS OPTION...: of the first step
+    type=$1 want=$2
+    shift 2
+    train "$dir/$type" --loss.loss_type "$type" --training.steps 1 "$@" && [ "$rc" -eq 0 ] && near "$(value "$dir/$type/metrics.jsonl" loss)" "$want" 2e-6
+    ok "first_loss_of_$type"
+}
+begins hinge 1
+begins ipo 25
+begins sigmoid_norm 0.693147 --loss.label_smoothing 0.2
+begins robust 0.693147 --loss.label_smoothing 0.2
+
+# ---- meshes ----
+want=$(value "$dir/one/metrics.jsonl" loss 6) margin=$(value "$dir/one/metrics.jsonl" rewards.margin 6)
+same() { # NAME OPTION...
+    name=$1
+    shift
+    train "$dir/$name" --comm.backend local "$@" && [ "$rc" -eq 0 ] && near "$(value "$dir/$name/metrics.jsonl" loss 6)" "$want" 2e-6 && near "$(value "$dir/$name/metrics.jsonl" rewards.margin 6)" "$margin" 5e-6
+    ok "same_with_$name"
+}
+same fsdp --parallelism.data_parallel_shard_degree 2 --training.local_batch_size 2
+same tp --parallelism.tensor_parallel_degree 2
+same cp --parallelism.context_parallel_degree 2
+same pp --parallelism.pipeline_parallel_degree 2
+same accumulation --training.local_batch_size 1 --training.global_batch_size 4
+same pp_tp --parallelism.pipeline_parallel_degree 2 --parallelism.tensor_parallel_degree 2
+same fsdp_cp --parallelism.data_parallel_shard_degree 2 --parallelism.context_parallel_degree 2 --training.local_batch_size 1 --training.global_batch_size 4
+# the last step of an epoch has 2 pairs: the mean is over these
+epoch="--training.steps null --training.num_train_epochs 1 --dataloader.infinite false"
+# shellcheck disable=SC2086
+train "$dir/epoch" $epoch && [ "$rc" -eq 0 ] && want=$(value "$dir/epoch/metrics.jsonl" loss 6) margin=$(value "$dir/epoch/metrics.jsonl" rewards.margin 6) &&
+    same epoch_fsdp --parallelism.data_parallel_shard_degree 2 --training.local_batch_size 2 $epoch
+# shellcheck disable=SC2086
+same epoch_accumulation --training.local_batch_size 1 --training.global_batch_size 4 $epoch
+
+# ---- the reference's file ----
+train "$dir/again" --training.steps 3 && [ "$rc" -eq 0 ] && train "$dir/again" && [ "$rc" -eq 0 ] && grep -q 'reference of the loss dpo: 22 samples (training) from ' "$dir/err" &&
+    [ "$(value "$dir/again/metrics.jsonl" loss 6)" = "$(value "$dir/one/metrics.jsonl" loss 6)" ]
+ok a_resumed_run_reads_it
+was=$(reference "$dir/again")
+train "$dir/lost" --training.steps 3 && [ "$rc" -eq 0 ] && printf x | dd of="$dir/lost/reference/training.bin" bs=1 seek=900 conv=notrunc 2>"$dir/null" && train "$dir/lost" && [ "$rc" -eq 0 ] &&
+    grep -q 'it is computed with the weights that the run began with' "$dir/err" && [ "$(reference "$dir/lost")" = "$was" ] &&
+    [ "$(value "$dir/lost/metrics.jsonl" loss 6)" = "$(value "$dir/one/metrics.jsonl" loss 6)" ]
+ok a_damaged_one_is_computed_with_the_first_weights
+train "$dir/lost" --resume never && grep -q '(training) from ' "$dir/err" && train "$dir/lost" --resume never --training.seed 9 && grep -q '(training) computed' "$dir/err" && [ "$(reference "$dir/lost")" != "$was" ]
+ok other_weights_have_another
+train "$dir/again" --resume never --training.seq_len 220 && grep -q '(training) computed' "$dir/err" && sed -i '3s/yes/yea/' "$dir/pairs.jsonl" && train "$dir/again" --resume never --training.seq_len 220 && grep -q '(training) computed' "$dir/err"
+ok other_samples_have_another
+cat >"$dir/sets.json" <<'JOB'
+{ "extends": "job.json", "validation": { "enable": true, "freq": 3, "local_batch_size": 3, "seq_len": 230, "dataloader": { "name": "chat", "path": ["pairs.jsonl"], "template": "chatml", "pairs": true } } }
+JOB
+job=$dir/sets.json
+train "$dir/sets" && [ "$rc" -eq 0 ] && [ -s "$dir/sets/reference/validation-0.bin" ] && v=$(sed -n 's/.*validate step:  6  loss:  \([0-9.]*\).*/\1/p' "$dir/out" "$dir/err") && awk -v l="$v" 'BEGIN { exit !(l > 0.5 && l < 0.69) }' &&
+    train "$dir/sets_on_two" --comm.backend local --parallelism.data_parallel_shard_degree 2 --training.local_batch_size 2 && near "$(sed -n 's/.*validate step:  6  loss:  \([0-9.]*\).*/\1/p' "$dir/out" "$dir/err")" "$v" 2e-4
+ok validation_has_its_own
+ttrun eval --checkpoint "$dir/one" >"$dir/out" 2>"$dir/err"
+[ $? -eq 2 ] && grep -q 'add --loss.name cross_entropy' "$dir/err" && ttrun eval --checkpoint "$dir/one" --loss.name cross_entropy >"$dir/out" 2>"$dir/err" && grep -q '^loss ' "$dir/out"
+ok eval_takes_another_loss
+exit $failed

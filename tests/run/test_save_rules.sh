@@ -1,0 +1,153 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# When a run saves and what it keeps, beyond test_saving.sh: only at the end, never, snapshots, weights alone as another dtype, and what
+# checkpoints and the log say. A save that does not get on.
+. "$(dirname "$0")/lib.sh"
+two="--nproc 2 --comm.backend local --training.local_batch_size 2"
+steps_of() { (cd "$1/checkpoint" && echo step-*); }
+of_trainer() { tr -d '\n' <"$1/trainer.json" | sed -n 's/.*"'"$2"'": *\([^,}]*\).*/\1/p'; }
+
+# ---- when ----
+for ranks in "" "$two"; do
+    rm -rf "$dir/end"
+    train "$dir/end" --checkpoint.interval -1 $ranks
+    [ $rc -eq 0 ] && [ "$(steps_of "$dir/end")" = step-10 ] || break
+done
+[ $rc -eq 0 ] && [ "$(steps_of "$dir/end")" = step-10 ]
+ok interval_of_minus_one_saves_the_last_step_alone
+train "$dir/end_s" --checkpoint.interval -1 --checkpoint.interval_type seconds --training.steps 4
+[ $rc -eq 0 ] && [ "$(steps_of "$dir/end_s")" = step-4 ]
+ok so_it_does_by_seconds
+train "$dir/end_e" --checkpoint.interval -1 --checkpoint.interval_type epochs --training.steps 4
+[ $rc -eq 0 ] && [ "$(steps_of "$dir/end_e")" = step-4 ]
+ok and_by_epochs
+train "$dir/end" --checkpoint.interval null --training.steps 12
+[ $rc -eq 0 ] && grep -q 'resumed from .*/step-10, next is step 11 (loaded in [0-9.]* s)' "$dir/err" && [ "$(steps_of "$dir/end")" = step-10 ]
+ok interval_null_resumes_and_saves_none
+train "$dir/t" --checkpoint.interval 0
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'checkpoint.interval: expected 1 or more, or -1, got 0' "$dir/err"
+ok interval_of_zero_is_refused
+train "$dir/t" --checkpoint.interval null --checkpoint.last_save_in_hf true
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'last_save_in_hf: nothing is saved while checkpoint.interval is null; -1 saves the last step alone' "$dir/err"
+ok an_export_needs_a_save
+train "$dir/case" --checkpoint.async_mode ASYNC_with_pinned_Mem --training.steps 2
+[ $rc -eq 0 ] && grep -q 'checkpoint.async_mode: "ASYNC_with_pinned_Mem" is taken as "async_with_pinned_mem"' "$dir/err" &&
+    [ "$(grep -c 'async_with_pinned_mem is the same as async: a thread of each rank, not a process' "$dir/err")" -eq 1 ] && [ "$(steps_of "$dir/case")" = step-2 ]
+ok async_mode_in_any_case_and_pinned_is_said_to_be_async
+train "$dir/t" --checkpoint.async_mode Asynk
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'checkpoint.async_mode: expected one of disabled, async, async_with_pinned_mem, got "Asynk"' "$dir/err"
+ok another_async_mode_is_refused
+
+# ---- snapshots: interval 4 and snapshots every 2: at 2 and 6, of which the newest is kept ----
+for ranks in "" "$two"; do
+    rm -rf "$dir/snap"
+    train "$dir/snap" --checkpoint.interval 4 --checkpoint.snapshot_interval 2 --checkpoint.keep_latest_k 2 --training.steps 11 $ranks
+    [ $rc -eq 0 ] && [ "$(steps_of "$dir/snap")" = "step-10 step-11 step-8" ] || break
+    [ "$(of_trainer "$dir/snap/checkpoint/step-10" snapshot)" = true ] && [ -z "$(of_trainer "$dir/snap/checkpoint/step-8" snapshot)" ] || break
+    [ "$(grep -c 'saved .*/step-[0-9]* in' "$dir/err")" -eq 6 ] || break
+done
+[ $rc -eq 0 ] && [ "$(grep -o 'removed .*/step-[0-9]* (.*)' "$dir/err" | sed 's/.*step-/step-/' | tr '\n' ';')" = "step-2 (a newer snapshot is there);step-6 (a newer snapshot is there);step-4 (checkpoint.keep_latest_k);" ]
+ok snapshots_between_checkpoints_and_the_newest_is_kept
+train "$dir/snap" --checkpoint.interval 4 --checkpoint.snapshot_interval 2 --checkpoint.keep_latest_k 2 --training.steps 13 --checkpoint.load_step 10
+[ $rc -eq 0 ] && grep -q 'resumed from .*/step-10' "$dir/err" && [ "$(steps_of "$dir/snap")" = "step-10 step-12 step-13" ]
+ok a_snapshot_is_resumed_from
+train "$dir/by_hand" --checkpoint.interval 4 --checkpoint.snapshot_interval 5 --checkpoint.keep_every 5 --training.steps 11
+[ $rc -eq 0 ] && [ "$(steps_of "$dir/by_hand")" = "step-10 step-11 step-4 step-5 step-8" ]
+ok keep_every_keeps_snapshots_too
+
+# ---- weights alone ----
+weights() { # FOLDER OPTION...
+    train "$@" --checkpoint.last_save_model_only true
+}
+weights "$dir/f32"
+[ $rc -eq 0 ] && grep -q 'saved .*/step-5 in ' "$dir/err" && grep -q 'saved .*/step-10, weights only in ' "$dir/err" && ! grep -q '"BF16"' "$dir/f32/checkpoint/step-10/trainer.json"
+ok the_log_says_weights_only
+for ranks in "" "--checkpoint.async_mode disabled" "$two"; do
+    for t in bfloat16:BF16:bf16 float16:F16:f16; do
+        long=${t%%:*} short=${t##*:}
+        name=$(echo "$t" | cut -d: -f2)
+        rm -rf "$dir/cast" "$dir/hf_cast" "$dir/hf_f32"
+        weights "$dir/cast" --checkpoint.export_dtype "$long" $ranks
+        [ $rc -eq 0 ] && grep -q "saved .*/step-10, weights only, as $short in " "$dir/err" && grep -q '"dtype":"F32"' "$dir/cast/checkpoint/step-5/trainer.json" &&
+            ! grep -q '"dtype":"F32"' "$dir/cast/checkpoint/step-10/trainer.json" && grep -q "\"dtype\":\"$name\"" "$dir/cast/checkpoint/step-10/trainer.json" &&
+            "$TTRUN" ckpt verify "$dir/cast/checkpoint/step-10" >"$dir/out" || { rc=99 && break 2; }
+        case $ranks in --nproc*) continue ;; esac
+        # the values are those that an export of the f32 weights has
+        ttrun ckpt export --to hf --type "$short" "$dir/f32/checkpoint/step-10" "$dir/hf_f32" >"$dir/out" 2>&1 &&
+            ttrun ckpt export --to hf --type "$short" "$dir/cast/checkpoint/step-10" "$dir/hf_cast" >"$dir/out" 2>&1 &&
+            cmp "$dir/hf_f32/model.safetensors" "$dir/hf_cast/model.safetensors" || { rc=99 && break 2; }
+    done
+done
+[ $rc -eq 0 ]
+ok export_dtype_is_that_of_the_last_weights
+train "$dir/from_cast" --training.steps 2 --checkpoint.initial_load_path "$dir/cast/checkpoint/step-10"
+[ $rc -eq 0 ] && grep -q 'weights: .*/step-10, loaded in [0-9.]* s' "$dir/err"
+ok they_are_weights_to_start_from
+train "$dir/cast" --training.steps 12
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q "no tensor 'optimizer.state" "$dir/err"
+ok and_no_state_to_resume_from
+train "$dir/t" --checkpoint.export_dtype int8
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'checkpoint.export_dtype: expected one of auto, float32, bfloat16, float16, got "int8"' "$dir/err"
+ok export_dtype_of_int8_is_refused
+
+# ---- what a checkpoint knows of the run before it ----
+history() { tr -d '\n' <"$1/trainer.json" | sed -n 's/.*"history":{"step":\[\([0-9,]*\)\],"loss":\[\([^]]*\)\].*/\1 \2/p'; }
+train "$dir/whole" --metrics.log_freq 2
+train "$dir/parts" --metrics.log_freq 2 --training.steps 5
+before=$(of_trainer "$dir/parts/checkpoint/step-5" train_seconds)
+train "$dir/parts" --metrics.log_freq 2
+[ $rc -eq 0 ] && [ "$(history "$dir/parts/checkpoint/step-5" | cut -d' ' -f1)" = 1,2,4,5 ] && [ "$(history "$dir/whole/checkpoint/step-10" | cut -d' ' -f1)" = 1,2,4,6,8,10 ]
+ok the_losses_that_were_logged_are_in_the_checkpoint
+# the unbroken run has no line for step 5; all others are equal
+losses_of() { history "$1" | awk '{ n = split($1, s, ","); split($2, l, ","); for (i = 1; i <= n; i++) if (s[i] != 5) print s[i], l[i] }'; }
+[ "$(losses_of "$dir/parts/checkpoint/step-10")" = "$(losses_of "$dir/whole/checkpoint/step-10")" ] && [ "$(history "$dir/parts/checkpoint/step-10" | cut -d' ' -f1)" = 1,2,4,5,6,8,10 ]
+ok they_go_on_after_a_resume
+after=$(of_trainer "$dir/parts/checkpoint/step-10" train_seconds)
+told=$(sed -n '$s/.*"train":\([0-9.e+-]*\).*/\1/p' "$dir/parts/metrics.jsonl")
+awk -v a="$before" -v b="$after" -v t="$told" 'BEGIN { exit !(a > 0 && b > a && t > a && t <= b) }'
+ok seconds_of_all_starts_are_counted_together
+
+# ---- the job in it is read again: by an export, by generate ----
+train "$dir/groups" --training.steps 2 --optimizer.param_groups '[{"match": "tag:norm", "weight_decay": 0.0}]'
+[ $rc -eq 0 ] && ttrun ckpt export --to dcp "$dir/groups" "$dir/groups_dcp" >"$dir/out" 2>"$dir/err" && [ -s "$dir/groups_dcp/.metadata" ]
+ok a_job_with_param_groups_is_read_from_its_checkpoint
+
+# ---- a save that does not get on ----
+case $BUILD in
+*/asan) preload=$(cc -print-file-name=libasan.so) ;;
+*/tsan) preload=$(cc -print-file-name=libtsan.so) ;;
+*) preload= ;;
+esac
+limit="--checkpoint.interval 2 --checkpoint.save_timeout_seconds 1"
+if cc -std=c11 -shared -fPIC -o "$dir/stall.so" "$SRC/tests/run/stall.c" -ldl; then
+    stalled() { # FOLDER OPTION...: the save of step 4 does not get on
+        f=$1
+        shift
+        rm -rf "$f"
+        LD_PRELOAD="$preload $dir/stall.so" STALL=step-4.tmp/shard train "$f" $limit "$@"
+    }
+    for ranks in "" "--checkpoint.async_mode disabled" "$two" "--nproc 2 --comm.backend shm --training.local_batch_size 2"; do
+        stalled "$dir/stall" $ranks
+        [ $rc -eq 1 ] && [ "$(grep -c 'the save of step 4 has not got on for 1 s (checkpoint.save_timeout_seconds)' "$dir/err")" -eq 1 ] &&
+            [ "$(newest "$dir/stall/checkpoint")" = 2 ] || { rc=99 && break; }
+    done
+    [ $rc -eq 1 ]
+    ok a_save_that_does_not_get_on_ends_the_run
+    for ranks in "$two" ""; do
+        stalled "$dir/stall" --checkpoint.on_error continue $ranks
+        [ $rc -eq 1 ] && [ "$(grep -c 'step 6 is not saved: that of step 4 has not got on for 1 s .*; training goes on' "$dir/err")" -eq 1 ] &&
+            ! grep -q 'step 8 is not saved' "$dir/err" && [ "$(value "$dir/stall/metrics.jsonl" step)" = 10 ] && grep -q '^ttrun: .*the save of step 4 has not got on' "$dir/err" ||
+            { rc=99 && break; }
+    done
+    [ $rc -eq 1 ]
+    ok or_training_goes_on_as_configured
+    train "$dir/stall" $limit
+    [ $rc -eq 0 ] && grep -q 'resumed from .*/step-2' "$dir/err" && [ "$(hash_of "$dir/stall/checkpoint/step-10")" = "$(hash_of "$dir/whole/checkpoint/step-10")" ] &&
+        [ -z "$(find "$dir/stall" -name '*.tmp')" ]
+    ok the_next_start_goes_on_from_the_step_before
+fi
+train "$dir/hang" --checkpoint.after_save 'sleep 1000 & wait' --checkpoint.save_timeout_seconds 1
+[ $rc -eq 0 ] && [ "$(grep -c "step [0-9]* is saved, but checkpoint.after_save failed: checkpoint.save_timeout_seconds: 'sleep 1000 & wait' had not ended after 1 s and was killed" "$dir/err")" -eq 2 ] &&
+    ! pgrep -f 'sleep 1000' >/dev/null
+ok after_save_is_ended_with_what_it_started
+exit $failed
