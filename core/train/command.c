@@ -204,8 +204,7 @@ tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
     l->save_asked = l->save_asked || words[SAVE];
     TT_TRY(tt_loop_save_progress(l, words[SAVER], err));
     tt_loop_answer_save(l);
-    l->swaps_now =
-        commands && l->swap.next && !l->swap.ask.scheduled && !words[SWAP] && !words[SAVER];
+    l->swaps_now = commands && tt_swap_has_turn(l, !words[SWAP], words[SAVER]);
     return obey(l, (tt_ctl_kind)words[COMMAND], unpack_value(words), list, err);
 }
 

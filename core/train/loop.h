@@ -80,7 +80,7 @@ struct tt_loop {
     tt_swaps *swaps;
     tt_swap swap;
     tt_trial trial;
-    bool swaps_now; /* a program that `ttrun ctl` asked for is made on all ranks */
+    bool swaps_now; /* a program that `ttrun ctl` asked for takes over after this step */
     double lr_base; /* optimizer.lr, or what `ttrun ctl` has set */
     /* state of training */
     bool resumed;                          /* from a checkpoint in the folder */

@@ -113,6 +113,15 @@ static bool must_settle(const tt_loop *l, bool save)
            l->swaps_now || tt_swap_due(l) || tt_loop_peer_due(l);
 }
 
+/* saves: a save has just begun, which the swap waits for once, so that the loop does not. */
+static bool swap_follows(tt_loop *l, bool saves)
+{
+    const bool waits = l->swaps_now && saves && !l->swap.waits_for;
+    if (waits)
+        l->swap.waits_for = l->step;
+    return tt_swap_due(l) || (l->swaps_now && !waits);
+}
+
 static tt_status after_step(tt_loop *l, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
@@ -126,7 +135,7 @@ static tt_status after_step(tt_loop *l, tt_error *err)
     TT_TRY(conclude(l, save, snapshot, err));
     if (l->step == l->steps || l->stopped_by)
         return TT_OK;
-    if (tt_swap_due(l) || (l->swaps_now && !saves)) {
+    if (swap_follows(l, saves)) {
         tt_loop_peer_leave(l);
         TT_TRY(tt_swap_take_over(l, err));
     }

@@ -36,6 +36,7 @@ void tt_swap_begin(tt_loop *l, const tt_swap_ask *ask, tt_ctl_kind kind)
     w->ask = (tt_swap_ask){.at = ask->at, .scheduled = ask->scheduled};
     w->kind = kind;
     w->status = TT_OK;
+    w->waits_for = 0;
     w->err = (tt_error){0};
     memset(&w->rank, 0, sizeof w->rank);
     atomic_store(&w->done, false);
@@ -65,6 +66,16 @@ void tt_swap_drop(tt_loop *l)
 int32_t tt_swap_poll(const tt_loop *l)
 {
     return l->swap.next && !l->swap.ask.scheduled && !atomic_load(&l->swap.done);
+}
+
+bool tt_swap_has_turn(tt_loop *l, bool made, bool saving)
+{
+    tt_swap *w = &l->swap;
+    if (!w->next || w->ask.scheduled || !made)
+        return false;
+    if (saving && !w->waits_for)
+        w->waits_for = tt_saver_step(l->saver);
+    return !saving || tt_saver_step(l->saver) != w->waits_for;
 }
 
 /* ---- after it has taken over: beside the next steps ---- */
@@ -246,7 +257,6 @@ tt_status tt_swap_take_over(tt_loop *l, tt_error *err)
         swap_refuse(l, s, &why);
         return TT_OK;
     }
-    TT_TRY(tt_loop_written(l, err)); /* records have names of the old program */
     TT_TRY(swap_now(l, err));
     say_later(l, &kept);
     after_begin(l);

@@ -56,7 +56,8 @@ typedef struct tt_swap {   /* of one rank */
     pthread_t thread;
     bool has_thread;
     _Atomic bool done;
-    tt_status status; /* of the thread, when it is done */
+    int64_t waits_for; /* the step of the save that it waits for; 0: it has not met one */
+    tt_status status;  /* of the thread, when it is done */
     tt_error err;
     tt_rank rank; /* with the next programs */
     tt_swap_after after;
@@ -69,6 +70,10 @@ void tt_swap_begin(struct tt_loop *l, const tt_swap_ask *ask, tt_ctl_kind kind);
 void tt_swap_drop(struct tt_loop *l);
 /* 1: a program that `ttrun ctl` asked for is not made yet on this rank. */
 int32_t tt_swap_poll(const struct tt_loop *l);
+/* Whether the program that `ttrun ctl` asked for takes over after this step. It waits for one save that is in flight, so
+ * that the loop does not, but not for the next one: a run that saves all the time would never get it. made: all ranks
+ * have it; saving: a rank still saves. All ranks give the same answer. */
+bool tt_swap_has_turn(struct tt_loop *l, bool made, bool saving);
 /* The next program takes over, or all ranks drop it and a line says why. The step is settled.
  * [collective] */
 tt_status tt_swap_take_over(struct tt_loop *l, tt_error *err);

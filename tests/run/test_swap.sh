@@ -141,9 +141,21 @@ grep -q "converters are the job's new ones, .*half.*; ttrun ctl had set .*half.*
 same "$dir/stays" "$dir/tail" $((last + 1)) $((last + 4)) || bad="$bad losses"
 short "$dir/stays" --training.steps $((last + 6)) && grep -q 'converters stay' "$dir/err" || bad="$bad again"
 start "$dir/stays" --plugin-dir "$dir/more" --training.steps 100000000
-# KNOWN FAULT, since the merge of eight branches: here `ctl set converters job` is not answered. When it is mended, these lines must pass again:
-#   ctl set converters job && ! grep -q '"ctl"' "$folder/run.json"; and a next start does not say "ttrun ctl"
-until_true passed $((last + 7)) && ctl stop && ends_within 60 4 || bad="$bad job"
+until_true passed $((last + 7)) && ctl set converters job && ! grep -q '"ctl"' "$folder/run.json" && ctl stop && ends_within 60 4 || bad="$bad job"
+short "$dir/stays" --training.steps $(($(newest "$dir/stays/checkpoint") + 1)) && ! grep -q 'ttrun ctl' "$dir/err" || bad="$bad gone"
 [ -z "$bad" ]
 ok "list_that_ctl_set_is_in_checkpoints $bad"
+
+# ---- a run that is always saving gets its new program all the same ----
+bad=
+for saves in "1 disabled" "1 async" "2 async"; do
+    set -- $saves
+    start "$dir/saving" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval "$1" --checkpoint.async_mode "$2" --resume never
+    folder=$dir/saving
+    until_true has_lines "$folder/metrics.jsonl" 3 && ctl set converters "$half" && ctl set converters '[]' || bad="$bad every-$1-$2"
+    ctl stop && ends_within 60 4 || bad="$bad stop"
+    rm -rf "$dir/saving"
+done
+[ -z "$bad" ]
+ok "swap_in_a_run_that_always_saves $bad"
 exit $failed
