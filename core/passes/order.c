@@ -160,14 +160,19 @@ static void put_region(orderer *o, tt_region region)
 static void mark_adding(tt_graph *g)
 {
     bool **stored = tt_arena_array(g->arena, g->states.n + 1, sizeof *stored); /* by 1 + member */
+    int *most = tt_arena_array(g->arena, g->states.n + 1, sizeof *most); /* 1 + the last member */
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->op == &tt_op_accumulate)
+            most[n->state->id] = TT_MAXV(most[n->state->id], n->accumulate_index + 1);
+    }
     for (size_t i = 0; i < g->nodes.n; i++) {
         tt_node *n = g->nodes.items[i];
         if (n->op != &tt_op_accumulate)
             continue;
         bool **of = &stored[n->state->id];
         if (!*of)
-            *of = tt_arena_array(g->arena, n->state->stack ? (size_t)n->state->stack->n + 1 : 1,
-                                 sizeof **of);
+            *of = tt_arena_array(g->arena, (size_t)most[n->state->id] + 1, sizeof **of);
         bool *at = *of + n->accumulate_index + 1;
         n->accumulates = *at;
         *at = true;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The flavors of the decoder models have as many parameters as the published checkpoints.
+# The flavors of the decoder models have as many parameters as the published checkpoints (the balancing biases of deepseek_v3 are buffers).
 . "$(dirname "$0")/lib.sh"
 # size SPEC FLAVOR: the number of parameters
 size() {
@@ -41,6 +41,14 @@ olmo2 32B 32234279936
 olmo3 7B 7298011136
 olmo3 32B 32233522176
 smollm3 3B 3075098624
+mixtral 8x7B 46702792704
+mixtral 8x22B 140620634112
+qwen3_moe 30B-A3B 30532122624
+qwen3_moe 235B-A22B 235093634560
+deepseek_v3 16B 15706484224
+deepseek_v3 671B 671026404352
+gpt_oss 20b 20914757184
+gpt_oss 120b 116829156672
 END
 for spec in gemma gemma2 gemma3 phi3 olmo2 olmo3 smollm3; do
     n=$(size "$spec" debugmodel)
