@@ -135,7 +135,12 @@ static void advance(const config *c, tt_builder *b, const side *s, tt_value *pro
         return;
     tt_value *gram = adamw_lerp(b, s->gram, product, 1 - beta);
     tt_assign(b, s->gram, gram);
-    tt_assign(b, s->basis, tt_eigenbasis(b, gram, s->basis, k->how));
+    tt_dim matrices[TT_MAX_DIMS];
+    const tt_type *t = tt_value_type(gram); /* [n,..,k,k]: of experts [n,experts,k,k] */
+    for (int d = 0; d < t->n_dims; d++)
+        matrices[d] = d < t->n_dims - 2 ? t->dims[d] : TT_DIM(1, NULL);
+    tt_value *how = tt_broadcast_to(b, k->how, matrices, t->n_dims);
+    tt_assign(b, s->basis, tt_eigenbasis(b, gram, s->basis, how));
 }
 
 static tt_value *normalized(tt_builder *b, tt_value *x)
