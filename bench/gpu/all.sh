@@ -4,7 +4,7 @@
 # graphs on and off, losses against the CPU's, ceilings, speed beside torch.compile (and LLM.Q, if LLMQ names its program).
 #   bench/gpu/all.sh             in a checkout that is built, or in a bundle (bundle.sh)
 #   STAGES="battery repeat" …    some of: describe battery repeat capture losses speed start memory
-#   MODELS="1.5B 3B" ROUNDS=2 STEPS=12
+#   MODELS="1.5B 3B" ROUNDS=2 STEPS=12 JOBS=6 LIMIT=150      JOBS: tests of the battery at once; LIMIT: seconds of each
 # Results: the table at the end, $OUT/gpu.md, and everything in $OUT/*.log. It goes on after a failure, and exits 1 if there was one.
 . "$(dirname "$0")/lib.sh"
 stages=${STAGES:-describe battery repeat capture losses start memory speed}
@@ -19,7 +19,11 @@ result() { # NAME STATUS TEXT
         failed=1
     fi
 }
-wanted() { case " $stages " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+began=$(date +%s)
+wanted() {
+    case " $stages " in *" $1 "*) ;; *) return 1 ;; esac
+    echo "# $1, after $(($(date +%s) - began)) s"
+}
 
 if wanted describe; then
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>/dev/null | tee "$out/gpu.txt"
@@ -29,14 +33,17 @@ say "| what | result | |"
 say "|---|---|---|"
 
 if wanted battery; then
+    # several at once: most of their time is the reference's, on the host
     for t in "$tests"/test_cuda_*; do
-        case $t in *.o | *.d) continue ;; esac
-        name=$(basename "$t")
-        timeout 150 "$t" >"$out/$name.log" 2>&1
-        rc=$?
-        result "$name" $rc "$(grep -c '\[       OK' "$out/$name.log") of $(grep -c '\[ RUN' "$out/$name.log") tests"
-        [ $rc -eq 0 ] || grep -h "ERROR\|FAILED\|error" "$out/$name.log" | head -n 5
-    done
+        case $t in *.o | *.d) ;; *) basename "$t" ;; esac
+    done >"$work/battery"
+    xargs -P "${JOBS:-6}" -I '{}' sh -c 'timeout -k 5 "$3" "$1/{}" >"$2/{}.log" 2>&1; echo $? >"$2/{}.status"' - "$tests" "$out" "${LIMIT:-150}" <"$work/battery"
+    while read -r name; do
+        rc=$(cat "$out/$name.status")
+        rm -f "$out/$name.status"
+        result "$name" "$rc" "$(grep -c '\[       OK' "$out/$name.log") of $(grep -c '\[ RUN' "$out/$name.log") tests"
+        [ "$rc" -eq 0 ] || grep -h "ERROR\|FAILED\|error" "$out/$name.log" | head -n 5
+    done <"$work/battery"
 fi
 if wanted repeat; then
     job debug 20
