@@ -158,11 +158,15 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
 /* The folder is written under a temporary name and then renamed, so it appears complete or not at
  * all. */
 static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_tokenizer_info *t,
-                           tt_export_dtype dtype, const char *out, tt_error *err)
+                           tt_export_dtype dtype, bool float8, const char *out, tt_error *err)
 {
     const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
-    const tt_hf_export o = {
-        .tokenizer = t, .step_folder = m->path, .folder = tmp, .run = m->run, .dtype = dtype};
+    const tt_hf_export o = {.tokenizer = t,
+                            .step_folder = m->path,
+                            .folder = tmp,
+                            .run = m->run,
+                            .dtype = dtype,
+                            .float8 = float8};
     TT_TRY(tt_setup_write_hf(&m->setup, &o, err));
     if (rename(tmp, out) != 0)
         return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
@@ -230,8 +234,10 @@ typedef struct export_opts {
     export_to to;
     tt_gguf_type type;
     tt_export_dtype dtype;
-    bool adapter;
+    bool adapter, float8;
 } export_opts;
+
+#define TYPE_FLOAT8 1000 /* --type fp8, beside the types of GGUF */
 
 static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err)
 {
@@ -245,7 +251,8 @@ static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err
         {"f32",  TT_GGUF_F32 },
         {"f16",  TT_GGUF_F16 },
         {"bf16", TT_GGUF_BF16},
-        {"q8_0", TT_GGUF_Q8_0}
+        {"q8_0", TT_GGUF_Q8_0},
+        {"fp8",  TYPE_FLOAT8 }
     };
     static const tt_export_dtype dtypes[] = {[TT_GGUF_F32] = TT_EXPORT_F32,
                                              [TT_GGUF_F16] = TT_EXPORT_F16,
@@ -265,8 +272,17 @@ static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err
     TT_TRY(choose(cli, "type", types, TT_COUNT(types), &type, err));
     if (to == TO_HF && type == TT_GGUF_Q8_0)
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "--type: a Hugging Face folder is written in f32, f16 or bf16; q8_0 is "
+                       "--type: a Hugging Face folder is written in f32, f16, bf16 or fp8; q8_0 is "
                        "GGUF's");
+    if (type == TYPE_FLOAT8 && (to != TO_HF || o->adapter))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "--type: fp8 is for the matrices of a Hugging Face folder (--to hf), not %s",
+                       o->adapter ? "of adapters" : "GGUF's");
+    if (type == TYPE_FLOAT8) {
+        o->float8 = true;
+        o->dtype = TT_EXPORT_BF16;
+        return TT_OK;
+    }
     o->type = (tt_gguf_type)type;
     o->dtype = to == TO_HF ? dtypes[type] : TT_EXPORT_AUTO;
     return TT_OK;
@@ -291,7 +307,7 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
         s = export_dcp(cli, &m, o.to == TO_TITAN, out, err);
     else if (s == TT_OK)
         s = o.to == TO_GGUF ? tt_setup_write_gguf(&m.setup, info, m.path, o.type, out, err)
-                            : export_hf(cli, &m, info, o.dtype, out, err);
+                            : export_hf(cli, &m, info, o.dtype, o.float8, out, err);
     if (m.hf)
         (void)tt_remove_tree(scratch, NULL);
     tt_loaded_model_close(&m);

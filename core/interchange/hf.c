@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/assets.h"
 #include "interchange/interchange_impl.h"
+#include "setup/param_match.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,6 +65,26 @@ tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_
 
 /* ---- writing ---- */
 
+/* Whether a parameter is the matrix of a linear layer, or those of experts, which float8 suits. */
+static bool suits_float8(const tt_param_info *info)
+{
+    for (int d = 0; d < info->whole.n_dims; d++)
+        if (info->whole.dims[d].label && !strcmp(info->whole.dims[d].label, "vocab"))
+            return false;
+    return info->whole.n_dims >= 2 && !tt_has_tag(info->tags, "embedding") &&
+           !tt_has_tag(info->tags, "router") && !tt_has_tag(info->tags, "bias");
+}
+
+static void mark_float8(const tt_setup *s, tt_hf_param *params, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; i < s->graph->params.n; i++) {
+            const tt_param_info *info = s->graph->params.items[i];
+            if (info->name == params[k].name)
+                params[k].float8 = suits_float8(info);
+        }
+}
+
 const char *tt_setup_assets(const tt_setup *s, tt_arena *a)
 {
     const char *path = tt_assets_tokenizer(s);
@@ -98,7 +119,9 @@ tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *
     tt_arena *a = tt_arena_new();
     size_t n = 0;
     tt_dtype dtype = TT_F32;
-    const tt_hf_param *params = tt_setup_hf_params(s, a, &n);
+    tt_hf_param *params = tt_setup_hf_params(s, a, &n);
+    if (o->float8)
+        mark_float8(s, params, n);
     const char *model = tt_assets_model(s, a, o->run);
     tt_status st = choose_dtype(s, o, a, model, &dtype, err);
     if (st == TT_OK && tt_path_exists(o->folder))
@@ -108,7 +131,7 @@ tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *
     if (st == TT_OK)
         st = tt_hf_save(o->step_folder, params, n, dtype, TT_HF_SHARD_BYTES, o->folder, err);
     if (st == TT_OK)
-        st = tt_hf_write_configs(s, o, model, dtype, a, err);
+        st = tt_hf_write_configs(s, o, params, n, model, dtype, a, err);
     if (st == TT_OK)
         st = copy_tokenizer(s, o, a, err);
     tt_arena_free(a);

@@ -5,10 +5,11 @@
 
 /* Shared by the files of core/interchange. */
 
-/* hf_configs.c: writes config.json and generation_config.json. model: the folder of the configs that
- * the model came with, or NULL. */
-tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const char *model,
-                              tt_dtype dtype, tt_arena *a, tt_error *err);
+/* hf_configs.c: writes config.json and generation_config.json. params: what was written; model: the folder of the
+ * configs that the model came with, or NULL. */
+tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const tt_hf_param *params,
+                              size_t n_params, const char *model, tt_dtype dtype, tt_arena *a,
+                              tt_error *err);
 /* The dtype that the config.json in `model` names; f32 if model is NULL or it names none. */
 tt_status tt_hf_source_dtype(tt_arena *a, const char *model, tt_dtype *out, tt_error *err);
 /* names.c: looks a name up in a table. Returns the other program's name and its row, or NULL if no

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "checkpoint/formats/hf.h"
 #include "ckpt_test.h"
+#include <math.h>
 
 /* Quantized Hugging Face folders: tests/golden/quantized.json has files and what transformers and torch make of
  * them (quantized_golden.py). */
@@ -107,11 +110,69 @@ static void test_parts_are_those_of_the_whole(void **state)
     }
 }
 
+/* Sides that end within a block, a block of zeros, a block with one number that is large. */
+static void test_float8_is_read_as_it_was_written(void **state)
+{
+    enum { ROWS = 130, COLS = 300, SCALES = 2 * 3 };
+    fixture *f = *state;
+    float *x = tt_arena_array(f->a, ROWS * COLS, sizeof *x),
+          *y = tt_arena_dup(f->a, x, 4 * ROWS * COLS);
+    uint8_t codes[ROWS * COLS];
+    float scales[SCALES + 1];
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < COLS; c++)
+            x[r * COLS + c] =
+                r < 128 && c < 128 ? 0.0f : sinf((float)(r * COLS + c)) * ldexpf(1, r % 9 - 5);
+    x[5 * COLS + 140] = -1000.0f;
+    scales[SCALES] = 77;
+    tt_hf_to_float8(x, ROWS, COLS, codes, scales);
+    assert_true(scales[SCALES] == 77);
+    assert_true(fabsf(scales[1] * 448 - 1000) < 1e-3f);
+    assert_int_equal(codes[5 * COLS + 140], 0xfe); /* -448 */
+    const tt_st_tensor files[] = {
+        {.name = "w",
+         .dtype = TT_F8E4M3,
+         .dtype_name = "F8_E4M3",
+         .n_dims = 2,
+         .shape = {ROWS, COLS},
+         .data = codes,
+         .bytes = sizeof codes},
+        {.name = "w_scale_inv",
+         .dtype = TT_F32,
+         .dtype_name = "F32",
+         .n_dims = 2,
+         .shape = {2, 3},
+         .data = scales,
+         .bytes = 4 * SCALES  },
+    };
+    assert_ok(
+        tt_st_write(in(f, "model.safetensors"), files, 2, false, NULL, NULL, 0, NULL, &f->err), f);
+    tt_ckpt_reader *r = NULL;
+    assert_ok(tt_ckpt_open_hf(f->folder, &r, &f->err), f);
+    const tt_ckpt_piece p = {
+        .name = "w",
+        .dtype = TT_F32,
+        .n_dims = 2,
+        .data = y,
+        .global = {ROWS, COLS        },
+        .box = {{0},  {ROWS, COLS}}
+    };
+    assert_ok(tt_ckpt_load(r, &p, 1, &f->err), f);
+    tt_ckpt_close(r);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        const float scale = scales[i / COLS / 128 * 3 + i % COLS / 128];
+        const float near = fmaxf(fabsf(x[i]) / 16, scale * 0x1p-10f); /* half of the last place */
+        if (!(fabsf(x[i] - y[i]) <= near * 1.0001f))
+            fail_msg("%d: %g is read as %g", i, (double)x[i], (double)y[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_numbers_are_those_of_transformers_and_torch),
         TEST(test_parts_are_those_of_the_whole),
+        TEST(test_float8_is_read_as_it_was_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,7 @@ ACCEPTED = [
     {"backend": {"name": "cpu", "threads": 2}},
     {"model": {"args": {"n_layers": 2, "rope_scaling": None}}},
     {"log": {"ranks": "all"}},
+    {"activation_checkpoint": {"mode": "budget"}},
 ]
 REFUSED = [
     {"trainin": {"steps": 3}},
@@ -48,7 +49,7 @@ REFUSED = [
     {"metrics": {"sinks": [{"name": "jsonl", "pathh": 1}]}},
     {"optimizer": {"name": "adamw", "lrr": 1}},
     {"optimizer": {"implementation": "slow"}},
-    {"activation_checkpoint": {"mode": "budget"}},
+    {"activation_checkpoint": {"mode": "bugdet"}},
     {"float8": {"recipe_name": "rowwise"}},
     {"job": {"folder": "x"}},
     {"validation": {"dataloaders": {}}},

@@ -164,6 +164,19 @@ refused config_rope_type 'rope_type' 'edit "s/\"rope_type\": \"llama3\"/\"rope_t
 refused config_rope_not_an_object 'rope_scaling: expected an object with "rope_type"' 'edit "s/\"rope_scaling\": {.*},/\"rope_scaling\": 3,/"'
 refused config_rope_by_layer 'rope_parameters: expected an object with "rope_type"' 'edit "s/\"rope_scaling\": {.*},/\"rope_parameters\": {\"full_attention\": {}},/"'
 
+# matrices in float8: read again by eval and as the start of a run, and what has no such form is refused
+train "$dir/low" --converters '[{"name":"blockwise"}]' && "$TTRUN" ckpt export --to hf --type fp8 "$dir/low" "$dir/fp8" 2>"$dir/err" && "$TTRUN" ckpt export --to hf "$dir/low" "$dir/whole" 2>"$dir/err" &&
+    grep -aq '"model.layers.0.mlp.up_proj.weight_scale_inv":{"dtype":"F32","shape":\[1,1\]' "$dir/fp8/model.safetensors" && grep -aq '"lm_head.weight":{"dtype":"BF16"' "$dir/fp8/model.safetensors" &&
+    [ "$(value "$dir/fp8/config.json" quantization_config.quant_method)" = fp8 ] && [ "$(value "$dir/fp8/config.json" quantization_config.modules_to_not_convert.0)" = lm_head ]
+ok exports_float8
+loss_of() { "$TTRUN" eval --checkpoint "$1" --data "$SRC/README.md" --samples 20 --json >"$dir/out" 2>"$dir/err" && value "$dir/out" loss; }
+whole=$(loss_of "$dir/whole") low=$(loss_of "$dir/fp8")
+[ "$whole" != "$low" ] && near "$low" "$whole" 0.01 && train "$dir/again" --checkpoint.initial_load_path "$dir/fp8" --checkpoint.initial_load_in_hf true && [ "$rc" -eq 0 ]
+ok reads_float8_again
+"$TTRUN" ckpt export --to gguf --type fp8 "$dir/low" "$dir/no" 2>"$dir/err"
+[ $? -eq 2 ] && [ "$(grep -c . "$dir/err")" -eq 1 ] && grep -q -- '--type: fp8 is for the matrices of a Hugging Face folder' "$dir/err" && [ ! -e "$dir/no" ]
+ok float8_is_for_hugging_face_folders
+
 train "$dir/x" --checkpoint.initial_load_in_hf true
 [ $rc -eq 2 ] && grep -qF 'checkpoint.initial_load_in_hf: needs checkpoint.initial_load_path' "$dir/err"
 ok loading_hf_weights_needs_a_path

@@ -29,6 +29,11 @@ static int hf_save_by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
+static int64_t scales_in(int64_t size)
+{
+    return (size + TT_HF_FLOAT8_BLOCK - 1) / TT_HF_FLOAT8_BLOCK;
+}
+
 static tt_status hf_tensor_bytes(const tt_hf_tensor *t, tt_dtype dtype, int64_t *out, tt_error *err)
 {
     int64_t bytes = (int64_t)tt_dtype_size(dtype);
@@ -36,6 +41,16 @@ static tt_status hf_tensor_bytes(const tt_hf_tensor *t, tt_dtype dtype, int64_t 
         if (!tt_mul_i64(bytes, t->shape[d], &bytes))
             return TT_FAIL(err, TT_EINVAL, "file tensor '%s': its size overflows", t->name);
     *out = bytes;
+    return TT_OK;
+}
+
+/* In the files, with its scales. */
+static tt_status bytes_in_file(const saver *v, const tt_hf_tensor *t, int64_t *out, tt_error *err)
+{
+    const bool narrow = tt_hf_is_float8(t);
+    TT_TRY(hf_tensor_bytes(t, narrow ? TT_F8E4M3 : v->dtype, out, err));
+    if (narrow)
+        *out += 4 * scales_in(t->shape[0]) * scales_in(t->shape[1]);
     return TT_OK;
 }
 
@@ -49,7 +64,7 @@ static tt_status deal(saver *v, const tt_map *tensors, int64_t shard_bytes, tt_e
         v->tensors[i] = tt_map_value(tensors, i);
     qsort(v->tensors, v->n, sizeof *v->tensors, hf_save_by_name);
     for (size_t i = 0; i < v->n; i++) {
-        TT_TRY(hf_tensor_bytes(v->tensors[i], v->dtype, &bytes, err));
+        TT_TRY(bytes_in_file(v, v->tensors[i], &bytes, err));
         if (in_file && in_file > shard_bytes - bytes) {
             v->n_files++;
             in_file = 0;
@@ -190,12 +205,52 @@ static float *narrow(const saver *v, float *data, size_t n)
     return less ? less : data;
 }
 
+static const char *scale_name(const saver *v, const tt_hf_tensor *t)
+{
+    return tt_arena_printf(v->arena, "%s_scale_inv", t->name);
+}
+
+/* Makes two tensors of the files from data, which out[0] takes over. */
+static tt_status put_float8(const saver *v, const tt_hf_tensor *t, float *data, tt_st_tensor out[2],
+                            tt_error *err)
+{
+    const int64_t rows = t->shape[0], cols = t->shape[1];
+    const size_t n_scales = (size_t)(scales_in(rows) * scales_in(cols));
+    uint8_t *codes = malloc((size_t)(rows * cols) + 1);
+    float *scales = malloc(n_scales * sizeof *scales + 1);
+    tt_status s = TT_OK;
+    if (codes && scales)
+        tt_hf_to_float8(data, rows, cols, codes, scales);
+    else
+        s = TT_FAIL(err, TT_ENOMEM, "no memory for tensor '%s' as float8", t->name);
+    free(data);
+    out[0] = (tt_st_tensor){
+        .name = t->name,
+        .dtype = TT_F8E4M3,
+        .dtype_name = "F8_E4M3",
+        .n_dims = 2,
+        .shape = {rows, cols},
+        .data = codes,
+        .bytes = (size_t)(rows * cols)
+    };
+    out[1] = (tt_st_tensor){
+        .name = scale_name(v, t),
+        .dtype = TT_F32,
+        .dtype_name = "F32",
+        .n_dims = 2,
+        .shape = {scales_in(rows), scales_in(cols)},
+        .data = scales,
+        .bytes = n_scales * sizeof *scales
+    };
+    return s;
+}
+
 static tt_status write_file(const saver *v, int file, tt_error *err)
 {
     static const char *const dtype_names[] = {
         [TT_F32] = "F32", [TT_BF16] = "BF16", [TT_F16] = "F16"};
     static const char *const keys[] = {"format"}, *const values[] = {"pt"};
-    tt_st_tensor *out = tt_arena_array(v->arena, v->n + 1, sizeof *out);
+    tt_st_tensor *out = tt_arena_array(v->arena, 2 * v->n + 1, sizeof *out);
     size_t n = 0;
     tt_status s = TT_OK;
     for (size_t i = 0; i < v->n && s == TT_OK; i++) {
@@ -210,6 +265,11 @@ static tt_status write_file(const saver *v, int file, tt_error *err)
                         t->name);
         for (size_t k = 0; k < t->parts.n && s == TT_OK; k++)
             s = read_part(v, t, &t->parts.items[k], data, err);
+        if (s == TT_OK && tt_hf_is_float8(t)) {
+            s = put_float8(v, t, data, &out[n], err);
+            n += 2;
+            continue;
+        }
         out[n] = (tt_st_tensor){.name = t->name,
                                 .dtype = v->dtype,
                                 .dtype_name = dtype_names[v->dtype],
@@ -226,16 +286,23 @@ static tt_status write_file(const saver *v, int file, tt_error *err)
     return s;
 }
 
+static void put_place(const saver *v, const char *name, int file, const char *separator, tt_str *s)
+{
+    tt_str_add(s, separator);
+    tt_str_json(s, name);
+    tt_str_add(s, ": ");
+    tt_str_json(s, file_name(v, file));
+}
+
 static tt_status write_index(const saver *v, tt_error *err)
 {
     tt_str s = {0};
     tt_str_printf(&s, "{\n  \"metadata\": {\n    \"total_size\": %lld\n  },\n  \"weight_map\": {",
                   (long long)v->total);
     for (size_t i = 0; i < v->n; i++) {
-        tt_str_add(&s, i ? ",\n    " : "\n    ");
-        tt_str_json(&s, v->tensors[i]->name);
-        tt_str_add(&s, ": ");
-        tt_str_json(&s, file_name(v, v->file[i]));
+        put_place(v, v->tensors[i]->name, v->file[i], i ? ",\n    " : "\n    ", &s);
+        if (tt_hf_is_float8(v->tensors[i]))
+            put_place(v, scale_name(v, v->tensors[i]), v->file[i], ",\n    ", &s);
     }
     tt_str_add(&s, "\n  }\n}\n");
     const tt_status st = tt_write_file_atomic(
