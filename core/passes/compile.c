@@ -335,6 +335,15 @@ static const char *given(const tt_node *n)
     return n->param ? n->param->name : NULL;
 }
 
+/* … or is made of by ops of one operand (a transpose, a cast) */
+static const char *weight_of(const tt_value *v)
+{
+    const tt_node *n = v->node;
+    while (!given(n) && n->n_in == 1)
+        n = n->in[0]->node;
+    return given(n);
+}
+
 typedef struct reads {
     bool looked_up, multiplied;
     double idle; /* of experts: the share that a token does not choose */
@@ -357,11 +366,14 @@ static tt_map *find_reads(const tt_graph *g, tt_arena *a)
         tt_map_set(all, g->params.items[i]->name, tt_arena_alloc(a, sizeof(reads)));
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        for (int j = 0; n->when->region == TT_FORWARD && j < n->n_in; j++) {
-            const char *name = given(n->in[j]->node);
+        /* with one operand it is a cast, a fetch, a collective or the like */
+        const bool counts =
+            n->when->region == TT_FORWARD && n->n_in > 1 && n->op != &tt_op_assign;
+        for (int j = 0; counts && j < n->n_in; j++) {
+            const char *name = weight_of(n->in[j]);
             reads *r = name ? tt_map_get(all, name) : NULL;
-            if (!r || n->op == &tt_op_assign || (n->param && !strcmp(n->param->name, name)))
-                continue; /* a cast, a fetch or its collectives */
+            if (!r || (n->param && !strcmp(n->param->name, name)))
+                continue;
             if (j == tt_op_lookup_table(n->op))
                 r->looked_up = true;
             else

@@ -28,11 +28,11 @@ static void overlap_put(tt_overlap_list *l, int i)
     if (l->done[i])
         return;
     l->done[i] = true;
-    if (n->op == &tt_op_state && n->param && l->index[n->out[0]->id] != i)
+    if (n->op == &tt_op_state && l->index[n->out[0]->id] != i && l->early[i])
         overlap_put(l, l->index[n->out[0]->id]); /* what fills the state */
     for (int j = 0; j < n->n_in; j++) { /* an early node takes the nodes that lead to it along */
-        const int p = tt_overlap_producer(l, n->in[j]), leaf = l->index[n->in[j]->id];
-        if (leaf >= 0 && l->early[leaf])
+        const int p = tt_overlap_producer(l, n->in[j]), leaf = l->own[n->in[j]->id];
+        if (leaf >= 0 && (l->early[leaf] || tt_plan_is_view(l->at[leaf])))
             overlap_put(l, leaf);
         if (p >= 0 && tt_overlap_crosses_link(l->at[p]))
             l->now = TT_MAXV(l->now, l->over[p]);

@@ -63,11 +63,13 @@ static void index_values(tt_overlap_list *l, tt_arena *a)
     tt_graph *g = l->g;
     int *filled = tt_arena_array(a, g->states.n + 1, sizeof *filled); /* 1 + index of the writer */
     l->index = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *l->index);
+    l->own = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *l->own);
     memset(l->index, 0xff, ((size_t)g->n_values + 1) * sizeof *l->index);
+    memset(l->own, 0xff, ((size_t)g->n_values + 1) * sizeof *l->own);
     for (int i = 0; i < l->n; i++) {
         const tt_node *n = l->at[i];
         for (int o = 0; o < n->n_out; o++)
-            l->index[n->out[o]->id] = i;
+            l->index[n->out[o]->id] = l->own[n->out[o]->id] = i;
         for (int o = 0; n->assign_to && o < n->n_out; o++)
             if (n->assign_to[o] && n->assign_to[o]->kind == TT_STATE_GATHERED)
                 filled[n->assign_to[o]->id] = 1 + i;
@@ -107,6 +109,8 @@ static bool is_early(const tt_overlap_list *l, int i)
         return true;
     if (n->op == &tt_op_state && n->param) /* maxima, which this list may fill before */
         return true;
+    if (n->op == &tt_op_state && l->index[n->out[0]->id] != i) /* a gather before fills it */
+        return l->early[l->index[n->out[0]->id]];
     if (n->op == &tt_op_state)
         return n->state->kind == TT_STATE_ACCUMULATOR || n->state->kind == TT_STATE_PARAM;
     if (n->when->in_chunk_loop || tt_overlap_has_effect(n) || n->op == &tt_op_assign)

@@ -50,6 +50,25 @@ deepseek_v3 671B 671026404352
 gpt_oss 20b 20914757184
 gpt_oss 120b 116829156672
 END
+# FLOPs are those of the experts that a token chooses, on every mesh, also where a weight is transposed first (gpt_oss)
+flops() { # SPEC FLAVOR OPTION...
+    spec=$1 flavor=$2
+    shift 2
+    ttrun plan "$dir/size.json" --spec "$spec" --model.flavor "$flavor" --json "$@" >"$dir/plan" 2>"$dir/err"
+    value "$dir/plan" flops_per_token
+}
+while read -r spec flavor billions; do # of parameters that a token uses
+    near "$(flops "$spec" "$flavor" | awk '{print $1 / 6e9}')" "$billions" 0.01
+    ok "${spec}_${flavor}_computes_with_${billions}_billion_parameters"
+done <<END
+mixtral 8x7B 12.75
+qwen3_moe 30B-A3B 3.04
+gpt_oss 20b 3.61
+gpt_oss 120b 5.13
+END
+[ "$(flops gpt_oss debugmodel)" = "$(flops gpt_oss debugmodel --world 4 --parallelism.expert_parallel_degree 2)" ] &&
+    [ "$(flops gpt_oss debugmodel)" = "$(flops gpt_oss debugmodel --world 4 --parallelism.pipeline_parallel_degree 2 --parallelism.expert_parallel_degree 2)" ]
+ok flops_are_equal_on_meshes
 for spec in gemma gemma2 gemma3 phi3 olmo2 olmo3 smollm3; do
     n=$(size "$spec" debugmodel)
     [ "${n:-0}" -ge 4500000 ] && [ "$n" -le 6500000 ]

@@ -33,6 +33,7 @@ tp2_fsdp2_pieces --nproc 4 --parallelism.tensor_parallel_degree 2 --parallelism.
 tp2_fsdp2 --nproc 4 --parallelism.tensor_parallel_degree 2
 cp2_fsdp2 --nproc 4 --parallelism.context_parallel_degree 2
 pp2_fsdp2 --nproc 4 --parallelism.pipeline_parallel_degree 2
+pp2_ep2_gathered_biases --nproc 4 --spec gpt_oss --model.args.n_layers 2 --model.args.num_experts 64 --model.args.dim 256 --model.args.hidden_dim 64 --parallelism.pipeline_parallel_degree 2 --parallelism.data_parallel_shard_degree 2 --parallelism.expert_parallel_degree 2 --training.mixed_precision_param bfloat16 --training.seq_len 16
 pp2_fsdp2_zbv --nproc 4 --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule ZBVZeroBubble --parallelism.fsdp_reshard_after_forward always
 MESHES
 
