@@ -367,8 +367,7 @@ static tt_map *find_reads(const tt_graph *g, tt_arena *a)
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         /* with one operand it is a cast, a fetch, a collective or the like */
-        const bool counts =
-            n->when->region == TT_FORWARD && n->n_in > 1 && n->op != &tt_op_assign;
+        const bool counts = n->when->region == TT_FORWARD && n->n_in > 1 && n->op != &tt_op_assign;
         for (int j = 0; counts && j < n->n_in; j++) {
             const char *name = weight_of(n->in[j]);
             reads *r = name ? tt_map_get(all, name) : NULL;
