@@ -36,8 +36,8 @@ static const tt_option metrics_options[] = {
         "sync"),
     CHOICE(
         metrics, on_error, "\"continue\"", TT_CHOICES(TT_ON_ERRORS),
-        "when a sink cannot write a record: continue without that sink after a line, or stop the "
-        "run"),
+        "when a sink cannot write a record: continue after a line and try again with each record, "
+        "or stop the run"),
     BOOL(metrics, enable_tensorboard, "true", "write TensorBoard event files"),
     STRING(metrics, save_tb_folder, "\"tb\"",
            "folder of the TensorBoard files, below dump_folder unless absolute"),

@@ -206,6 +206,8 @@ static tt_status swap_now(tt_loop *l, tt_error *err)
     if (l->swap.next->version)
         tt_registry_use(l->s->registry, l->swap.next->version, true);
     TT_TRY(tt_loop_written(l, err)); /* records name what the old program has named */
+    if (l->writer)
+        tt_writer_forget(l->writer);
     swap_exchange(l);
     tt_loop_open_measures(l);
     TT_TRY(tt_loop_follow_saver(l, err));

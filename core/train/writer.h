@@ -17,16 +17,18 @@ typedef struct tt_sink {
 
 typedef struct tt_writer tt_writer;
 
-/* The caller keeps the sinks and does not use them until the writer is freed. goes_on: a sink that fails is
- * said by a line and gets no more records, the others do; else its error is that of the calls below, and no sink
- * gets more records. most: metrics of a record. */
+/* The caller keeps the sinks and does not use them until the writer is freed. goes_on: of a sink that fails a line
+ * says so, and with each new record it is offered those that it does not have, of which 32 are kept; else its error is
+ * that of the calls below, and no sink gets more records. most: metrics of a record. */
 tt_status tt_writer_new(const tt_sink *sinks, int n, bool goes_on, size_t most, tt_writer **out,
                         tt_error *err);
 /* Queues a copy of r (its names are not copied) for every sink. Returns the error of an earlier
  * record, if one failed and the writer does not go on. Allocates nothing; waits only if RECORDS records are unwritten. */
 tt_status tt_writer_log(tt_writer *w, const tt_metrics_record *r, tt_error *err);
-/* Waits until all records are written. */
+/* Waits until all records are written, or were offered to a sink that fails. */
 tt_status tt_writer_finish(tt_writer *w, tt_error *err);
+/* After tt_writer_finish: the records that a failing sink does not have are lost, because their names are freed. */
+void tt_writer_forget(tt_writer *w);
 void tt_writer_free(tt_writer *w); /* writes the rest first; NULL is allowed */
 
 #endif

@@ -40,7 +40,8 @@ typedef struct tt_metrics_vt {
     size_t struct_size;
     /* *self is the sink's own state, which close frees. [setup] */
     tt_status (*open)(const void *config, const tt_metrics_env *env, void **self, tt_error *err);
-    /* r is valid during the call; what was written is flushed when log returns. */
+    /* r is valid during the call; what was written is flushed when log returns. A record that could not be written
+     * leaves nothing behind, because log is called with it again (metrics.on_error "continue"). */
     tt_status (*log)(void *self, const tt_metrics_record *r, tt_error *err);
     void (*close)(void *self);
     /* (optional) Nonzero: a sink is opened on each rank, for that rank's numbers; validations are those

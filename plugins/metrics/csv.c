@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ttrun/metrics.h>
@@ -186,6 +187,8 @@ static tt_status add_columns(sink *s, const tt_metrics_record *r, tt_error *err)
         status = TT_FAIL(err, TT_EIO, "cannot read %s: %s", s->path, strerror(errno));
     else
         status = write_anew(s, in, &(kept_rows){INT64_MAX, false}, s->n_columns - before, err);
+    while (status != TT_OK && s->n_columns > before) /* the next record adds them again */
+        free(s->columns[--s->n_columns]);
     free(line);
     if (in)
         fclose(in);
@@ -212,6 +215,7 @@ static tt_status log_record(void *self, const tt_metrics_record *r, tt_error *er
 {
     sink *s = self;
     TT_TRY(add_columns(s, r, err));
+    const off_t end = ftello(s->f);
     fprintf(s->f, "%" PRId64 ",%.3f", r->step, r->wall_time);
     for (size_t k = 0; k < s->n_columns; k++) {
         fputc(',', s->f);
@@ -223,9 +227,15 @@ static tt_status log_record(void *self, const tt_metrics_record *r, tt_error *er
         }
     }
     fputc('\n', s->f);
-    if (fflush(s->f) != 0 || ferror(s->f))
-        return TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
-    return TT_OK;
+    if (fflush(s->f) == 0 && !ferror(s->f))
+        return TT_OK;
+    const int reason = errno;
+    __fpurge(s->f);
+    clearerr(s->f);
+    if (end < 0 || ftruncate(fileno(s->f), end) != 0 || fseeko(s->f, end, SEEK_SET) != 0)
+        return TT_FAIL(err, TT_EIO, "%s has a part of a row, which cannot be cut: %s", s->path,
+                       strerror(errno));
+    return TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(reason));
 }
 
 /* ---- the component ---- */

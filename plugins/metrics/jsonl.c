@@ -160,6 +160,7 @@ static tt_status log_line(void *self, const tt_metrics_record *r, tt_error *err)
     tt_status status = TT_OK;
     if (fflush(f) != 0)
         status = TT_FAIL(err, TT_ENOMEM, "out of memory for a line of %s", s->path);
+    const off_t end = lseek(s->fd, 0, SEEK_END);
     for (size_t done = 0; status == TT_OK && done < s->n;) {
         const ssize_t k = write(s->fd, s->line + done, s->n - done);
         if (k >= 0)
@@ -167,6 +168,9 @@ static tt_status log_line(void *self, const tt_metrics_record *r, tt_error *err)
         else if (errno != EINTR)
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
     }
+    if (status != TT_OK && end >= 0 && ftruncate(s->fd, end) != 0)
+        status = TT_FAIL(err, TT_EIO, "%s has a part of a line, which cannot be cut: %s", s->path,
+                         strerror(errno));
     return status;
 }
 

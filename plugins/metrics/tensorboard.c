@@ -165,6 +165,7 @@ static tt_status write_record(sink *s, const bytes *event, tt_error *err)
     add_fixed(r, masked_crc(event->p, event->n), 4);
     if (r->failed || event->failed)
         status = TT_FAIL(err, TT_ENOMEM, "out of memory for a record of %s", s->path);
+    const off_t end = lseek(s->fd, 0, SEEK_END);
     for (size_t done = 0; status == TT_OK && done < r->n;) {
         const ssize_t k = write(s->fd, r->p + done, r->n - done);
         if (k >= 0)
@@ -172,6 +173,9 @@ static tt_status write_record(sink *s, const bytes *event, tt_error *err)
         else if (errno != EINTR)
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
     }
+    if (status != TT_OK && end >= 0 && ftruncate(s->fd, end) != 0)
+        status = TT_FAIL(err, TT_EIO, "%s has a part of a record, which cannot be cut: %s", s->path,
+                         strerror(errno));
     return status;
 }
 

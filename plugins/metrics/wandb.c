@@ -48,7 +48,7 @@ typedef struct {
     int64_t num;     /* of the last record */
     size_t in_block; /* bytes written in the current block of the log */
     double start;    /* unix seconds */
-    bool broken;     /* a write failed: the file takes no more records */
+    bool broken;     /* it ends with a part of a record, and takes no more */
     bytes record, inner, item;
     bytes newest[2]; /* items of the last record of a step, and of a validation */
 } sink;
@@ -137,7 +137,6 @@ static tt_status write_all(sink *s, const uint8_t *p, size_t n, tt_error *err)
         if (k >= 0) {
             done += (size_t)k;
         } else if (errno != EINTR) {
-            s->broken = true;
             return TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
         }
     }
@@ -159,17 +158,10 @@ static tt_status write_part(sink *s, uint8_t type, const uint8_t *p, size_t n, t
     return write_all(s, p, n, err);
 }
 
-/* The record's number and one message of it, cut where a block ends. */
-static tt_status write_record(sink *s, unsigned field, const bytes *message, tt_error *err)
+/* Cut where a block ends. */
+static tt_status write_parts(sink *s, const bytes *r, tt_error *err)
 {
     static const uint8_t zeros[HEAD];
-    bytes *r = &s->record;
-    r->n = 0;
-    r->failed = false;
-    add_integer(r, 1, ++s->num);
-    add_message(r, field, message);
-    if (r->failed)
-        return TT_FAIL(err, TT_ENOMEM, "out of memory for a record of %s", s->path);
     size_t done = 0;
     do {
         if (BLOCK - s->in_block < HEAD)
@@ -182,6 +174,30 @@ static tt_status write_record(sink *s, unsigned field, const bytes *message, tt_
         done += n;
     } while (done < r->n);
     return TT_OK;
+}
+
+/* The record's number and one message of it. */
+static tt_status write_record(sink *s, unsigned field, const bytes *message, tt_error *err)
+{
+    bytes *r = &s->record;
+    const off_t end = lseek(s->fd, 0, SEEK_END);
+    const size_t in_block = s->in_block;
+    r->n = 0;
+    r->failed = false;
+    add_integer(r, 1, s->num + 1);
+    add_message(r, field, message);
+    if (r->failed)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a record of %s", s->path);
+    if (s->broken)
+        return TT_FAIL(err, TT_EIO, "%s ends with a part of a record", s->path);
+    const tt_status status = write_parts(s, r, err);
+    if (status == TT_OK) {
+        s->num++;
+        return TT_OK;
+    }
+    s->in_block = in_block;
+    s->broken = end < 0 || ftruncate(s->fd, end) != 0;
+    return status;
 }
 
 /* ---- records ---- */
