@@ -301,8 +301,7 @@ static void fill_batch(tt_rig *rig, int64_t vocab)
     }
 }
 
-/* Fills the inputs that a dataloader of the same file declares with random numbers between 0 and 1,
- * or with zeros and ones. */
+/* The inputs that a dataloader of the same file declares. Without one a loss has those that it reads. */
 static tt_status add_inputs(tt_rig *rig, const tt_check_job *job, tt_error *err)
 {
     const tt_inputs *t = &rig->s.inputs;
@@ -318,6 +317,14 @@ static tt_status add_inputs(tt_rig *rig, const tt_check_job *job, tt_error *err)
         TT_TRY(tt_inputs_of(c->vtable, config, &rig->s.inputs, err));
         rig->s.has_inputs = true;
     }
+    rig->s.open_inputs = !rig->s.has_inputs;
+    return TT_OK;
+}
+
+/* With random numbers between 0 and 1, or with zeros and ones. */
+static void fill_inputs(tt_rig *rig)
+{
+    const tt_inputs *t = &rig->s.inputs;
     for (int i = 0; i < t->n; i++) {
         const tt_rng_key key = tt_rng_key_make(0, t->items[i].name, 2);
         float *x = rig->batch.more[i] = tt_arena_array(rig->arena, TT_RIG_TOKENS, sizeof *x);
@@ -329,7 +336,6 @@ static tt_status add_inputs(tt_rig *rig, const tt_check_job *job, tt_error *err)
                 ((int32_t *)rig->batch.more[i])[k] = u < 0.5;
         }
     }
-    return TT_OK;
 }
 
 /* ---- making the test job ---- */
@@ -381,6 +387,7 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     if (o->part->kind == TT_KIND_BACKEND)
         TT_TRY(find_device(rig, err));
     TT_TRY(add_inputs(rig, job, err));
+    rig->s.open_inputs = rig->s.open_inputs && o->part->kind == TT_KIND_LOSS;
     if (o->part->kind == TT_KIND_OP)
         TT_TRY(add_op(rig, o->part, err));
     if (o->part->kind == TT_KIND_KERNELS)
@@ -395,6 +402,7 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
         return TT_FAIL(err, TT_EINVAL, "vocab_size() returns %lld", (long long)vocab);
     fill_batch(rig, vocab);
     TT_TRY(tt_setup_compile(&rig->s, &so, err));
+    fill_inputs(rig);
     if (o->part->kind == TT_KIND_CONVERTER && !rig->converted)
         return TT_FAIL(
             err, TT_EUNSUPPORTED,

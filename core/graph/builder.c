@@ -143,17 +143,22 @@ static bool input_type(tt_builder *b, const char *name, tt_type *t)
     for (size_t i = 0; i < TT_COUNT(given); i++)
         if (strlen(given[i]) == n && !strncmp(name, given[i], n))
             return true;
-    for (int i = 0; i < b->opts.n_inputs; i++) {
-        const tt_input_info *x = &b->opts.inputs[i];
-        if (strlen(x->name) != n || strncmp(x->name, name, n) != 0)
-            continue;
-        t->dtype = x->dtype;
-        if (x->per_sample && !name[n])
-            t->dims[0] = TT_DIM(b->g->sequences, NULL);
-        return true;
+    const tt_input_info *x = NULL;
+    tt_input_info opened;
+    for (int i = 0; i < b->opts.n_inputs && !x; i++)
+        if (strlen(b->opts.inputs[i].name) == n && !strncmp(name, b->opts.inputs[i].name, n))
+            x = &b->opts.inputs[i];
+    if (!x && b->opts.open_input &&
+        b->opts.open_input(b->opts.open_user, tt_arena_strn(b->arena, name, n), &opened))
+        x = &opened;
+    if (!x) {
+        no_such_input(b, name);
+        return false;
     }
-    no_such_input(b, name);
-    return false;
+    t->dtype = x->dtype;
+    if (x->per_sample && !name[n])
+        t->dims[0] = TT_DIM(b->g->sequences, NULL);
+    return true;
 }
 
 tt_value *tt_input_per_token(tt_builder *b, const char *name)

@@ -33,6 +33,9 @@ typedef struct tt_builder_opts {
     tt_builder_use use;
     const tt_input_info *inputs; /* what the dataloader adds to ids, labels, pos and seg; or NULL */
     int n_inputs;
+    /* Makes an input of another name, if it can; NULL: such a name is an error. */
+    bool (*open_input)(void *user, const char *name, tt_input_info *out);
+    void *open_user;
     int64_t tokens, sequences; /* per micro-batch, over all ranks; all sequences are equally long */
     tt_precision precision;
     tt_context context;

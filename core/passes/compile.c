@@ -45,6 +45,8 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                                                              : TT_BUILD_EVAL,
                              .inputs = o->inputs,
                              .n_inputs = o->n_inputs,
+                             .open_input = o->open_input,
+                             .open_user = o->open_user,
                              .tokens = o->sequences * o->seq_len,
                              .sequences = o->sequences,
                              .length = o->mode == TT_MODE_DECODE ? o->length : o->seq_len,

@@ -23,6 +23,8 @@ typedef struct tt_compile_opts {
     int64_t line;                /* as in tt_graph */
     const tt_input_info *inputs; /* the dataloader's own; NULL = there is no loader */
     int n_inputs;
+    bool (*open_input)(void *user, const char *name, tt_input_info *out); /* tt_builder_opts */
+    void *open_user;
     const tt_model_vt *model;
     const void *model_config;
     const char *model_name; /* "plugin models/llama3.so": before errors */

@@ -86,6 +86,28 @@ static tt_status inputs_of(tt_setup *s, const tt_part *p, const char *section, t
     return TT_OK;
 }
 
+/* Adds an input with a number for each token, unless there is one of this name. */
+static bool open_input(void *user, const char *name, tt_input_info *out)
+{
+    tt_setup *s = user;
+    int i = tt_inputs_find(&s->inputs, name);
+    if (i < 0 && s->inputs.n < TT_MAX_INPUTS) {
+        i = s->inputs.n++;
+        s->inputs.items[i] = (tt_input_info){tt_arena_str(s->arena, name), TT_F32, 0};
+    }
+    if (i >= 0)
+        *out = s->inputs.items[i];
+    return i >= 0;
+}
+
+void tt_setup_input_opts(tt_setup *s, tt_compile_opts *o)
+{
+    o->inputs = s->has_inputs ? s->inputs.items : NULL;
+    o->n_inputs = s->inputs.n;
+    o->open_input = s->open_inputs ? open_input : NULL;
+    o->open_user = s;
+}
+
 bool tt_setup_one_segment(const tt_part *data)
 {
     if (!data->component)

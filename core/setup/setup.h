@@ -61,6 +61,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
         *host_comm;   /* the host's communicator: comm.backend, or comm.host beside data_comm */
     tt_inputs inputs; /* the dataloader's, in addition to ids, labels, pos and seg */
     bool has_inputs;  /* there is a dataloader */
+    bool open_inputs; /* what the loss reads besides becomes an input, a number for each token */
     bool has_tokenizer, has_validation;
     bool finite;              /* dataloader.infinite is false */
     const char *loss_weights; /* the input with the weights of tokens; NULL: the loss has none */
@@ -227,8 +228,7 @@ bool tt_converter_active(const tt_setup *s, int i, int64_t steps_done);
  * extended). */
 int tt_group_of(void *setup, const tt_param_info *p);
 tt_status tt_groups_make(tt_setup *s, tt_error *err);
-tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* fails if a group matches no
-                                                                parameter */
+tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* a group needs a parameter */
 /* trainable.c: training.trainable. tt_freeze() freezes parameters of a described graph; checked:
  * it fails if a pattern matches none. */
 tt_status tt_trainable_make(tt_setup *s, tt_error *err);

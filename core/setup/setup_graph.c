@@ -466,8 +466,6 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .mode = mode,
         .foreign_params = s->graph != NULL, /* parameters of the graph that was compiled before */
         .ops = &s->ops,
-        .inputs = s->has_inputs ? s->inputs.items : NULL,
-        .n_inputs = s->inputs.n,
         .model = s->model.component->vtable,
         .model_config = s->model.config,
         .model_name = tt_arena_printf(s->arena, "model %s", s->model.name),
@@ -512,6 +510,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .dump_folder = dump,
     };
     debug_opts(s, &o);
+    tt_setup_input_opts(s, &o);
     tt_setup_convert_opts(s, &o);
     TT_TRY(tt_compile(&o, a, out, err));
     return tt_setup_kernels_settle(s, *out, quiet, err);

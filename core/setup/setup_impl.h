@@ -22,6 +22,8 @@ tt_status tt_setup_hooks(tt_setup *s, tt_error *err);
 tt_status tt_setup_metrics(tt_setup *s, tt_error *err);
 /* The entries of a list of plugins: at most TT_MAX_PARTS. */
 tt_status tt_setup_count_entries(const tt_setup *s, const char *list, size_t *n, tt_error *err);
+/* setup.c: the inputs of the dataloader, and others if the setup takes them. */
+void tt_setup_input_opts(tt_setup *s, tt_compile_opts *o);
 /* setup_convert.c: the job's converters. */
 tt_status tt_setup_converters(tt_setup *s, tt_error *err);
 /* Makes the builder and the pass ask those that are active at s->converters_at. */
