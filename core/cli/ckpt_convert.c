@@ -251,8 +251,8 @@ static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err
         {"f32",  TT_GGUF_F32 },
         {"f16",  TT_GGUF_F16 },
         {"bf16", TT_GGUF_BF16},
-        {"q8_0", TT_GGUF_Q8_0},
-        {"fp8",  TYPE_FLOAT8 }
+        {"fp8",  TYPE_FLOAT8 },
+        {"q8_0", TT_GGUF_Q8_0}
     };
     static const tt_export_dtype dtypes[] = {[TT_GGUF_F32] = TT_EXPORT_F32,
                                              [TT_GGUF_F16] = TT_EXPORT_F16,

@@ -173,9 +173,7 @@ static const tt_cli_row rows[] = {
                  "for from_pretrained, for llama.cpp, or for dcp.load with our names or theirs",
                  .verb = "export", .flags = TT_CLI_REQUIRED),
     TT_CLI_VALUE("type", "f32|f16|bf16|fp8|q8_0", "the source's, else f32",
-                 "dtype of the matrices; fp8: e4m3 with a scale per 128 x 128, as DeepSeek-V3, the "
-                 "rest bf16; q8_0 is for GGUF",
-                 .verb = "export"),
+                 "dtype of the matrices; fp8 is for HF, q8_0 for GGUF", .verb = "export"),
     TT_CLI_FLAG("adapter",
                 "the adapters of a LoRA run alone, as PEFT writes them; without it they are merged",
                 .verb = "export"),

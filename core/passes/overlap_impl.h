@@ -15,11 +15,10 @@ typedef struct tt_overlap_list {
     int n;
     int *readers, *first_reader; /* of index i: from readers[first_reader[i]] to before the next */
     int *index;                  /* by value id of a root: its node in this list, -1 = none */
-    int *
-        own; /* by value id: its node in this list, also where another fills the state; -1 = none */
-    int *run;            /* by index: number of its block in the order of the list */
-    int *run_begin;      /* by run */
-    double *cost, *time; /* by index; time: of all before it without collectives */
+    int *own;                    /* by value id: its node in this list, -1 = none */
+    int *run;                    /* by index: number of its block in the order of the list */
+    int *run_begin;              /* by run */
+    double *cost, *time;         /* by index; time: of all before it without collectives */
     bool *early, *sink;
     int *place; /* early: the index before which it begins */
     /* the new order */
