@@ -2,6 +2,7 @@
 #include "estimate/estimate.h"
 #include "interchange/assets.h"
 #include "train/loop.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,10 +194,21 @@ static void say_length(const tt_loop *l)
            (long long)s->core.training.seq_len);
 }
 
+/* How much of this machine's memory a rank's plan is; "" on a device. */
+static const char *share_of_memory(const tt_loop *l, char *text, size_t size)
+{
+    const double here = tt_memory_here();
+    text[0] = 0;
+    if (tt_device_is_host(&l->rank.device) && here > 0 && isfinite(here))
+        snprintf(text, size, " (%.2f %% of this machine's memory)",
+                 100 * (double)tt_program_bytes(l->rank.plan->program) / here);
+    return text;
+}
+
 tt_status tt_loop_announce(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
-    char text[256];
+    char text[256], share[64];
     if (!l->main)
         return TT_OK;
     if (s->core.description)
@@ -214,11 +226,12 @@ tt_status tt_loop_announce(tt_loop *l, tt_error *err)
     say_length(l);
     tt_log(TT_INFO, "train",
            "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
-           "in %lld micro-batch%s; plan: %.3f GiB per rank",
+           "in %lld micro-batch%s; plan: %.3f GiB per rank%s",
            s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
            s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
            (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
-           (double)tt_program_bytes(l->rank.plan->program) / (1 << 30));
+           (double)tt_program_bytes(l->rank.plan->program) / (1 << 30),
+           share_of_memory(l, share, sizeof share));
     announce_recomputed(s);
     if (l->o->verbose > 0) {
         say_parts(s);
