@@ -80,9 +80,10 @@ static void *watch_memory(void *arg)
 {
     tt_memory_snapshot *m = arg;
     while (!atomic_load(&m->done)) {
-        take_sample(m);
         const int64_t s = m->every_ns / 1000000000;
         nanosleep(&(struct timespec){(time_t)s, (long)(m->every_ns - s * 1000000000)}, NULL);
+        if (!atomic_load(&m->done))
+            take_sample(m);
     }
     take_sample(m);
     return NULL;
@@ -114,6 +115,8 @@ void tt_loop_memory_begin(tt_loop *l)
     m->device_before = device_bytes(l);
     m->begin_ns = tt_now_ns();
     const bool ready = m->samples && m->statm >= 0;
+    if (ready)
+        take_sample(m); /* a short step may be over before the thread runs */
     if (ready && tt_thread_start(&m->thread, watch_memory, m) == 0)
         return;
     tt_log(TT_WARN, "profile", "step %lld: no memory snapshot: %s", (long long)l->step,
