@@ -71,6 +71,59 @@ static void member_boxes(const tt_exchange_opts *o, tt_exchange *e)
     e->unpacked = in_order(e->recv_box, e->group.n, o->out);
 }
 
+/* ---- rows of an all-to-all ---- */
+
+/* The number of boxes before box m in the order of dims 0 and 1. */
+static int place_among(const tt_box *boxes, int n, int m)
+{
+    int before = 0;
+    for (int i = 0; i < n; i++)
+        before += boxes[i].begin[0] < boxes[m].begin[0] ||
+                  (boxes[i].begin[0] == boxes[m].begin[0] && boxes[i].begin[1] < boxes[m].begin[1]);
+    return before;
+}
+
+static void make_rows(tt_arena *a, tt_exchange *e)
+{
+    const int n = e->group.n;
+    e->sent_part = tt_arena_array(a, (size_t)n, sizeof *e->sent_part);
+    e->received_part = tt_arena_array(a, (size_t)n, sizeof *e->received_part);
+    for (int m = 0; m < n; m++) {
+        e->sent_part[m] = place_among(e->send_box, n, m);
+        e->received_part[m] = place_among(e->recv_box, n, m);
+    }
+    e->room = e->send_box[0].end[1] - e->send_box[0].begin[1];
+    e->packed = e->unpacked = false;
+}
+
+/* Sets the boxes and counts of one side by `rows`, whose equal parts are the members'. */
+static tt_status set_rows(const tt_exchange *e, const tt_tensor *rows, const int *part,
+                          tt_box *boxes, int64_t *counts, tt_error *err)
+{
+    const int64_t n = tt_tensor_numel(rows) / e->group.n;
+    for (int m = 0; m < e->group.n; m++) {
+        const int32_t *of = (const int32_t *)rows->data + part[m] * n;
+        int64_t sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += of[i];
+        if (sum < 0 || sum > e->room)
+            return TT_FAIL(err, TT_EINTERNAL, "%lld rows for a member, and room for %lld",
+                           (long long)sum, (long long)e->room);
+        boxes[m].end[1] = boxes[m].begin[1] + sum;
+        counts[m] = tt_box_numel(&boxes[m], 3);
+    }
+    return TT_OK;
+}
+
+static tt_status begin_rows(tt_exchange *e, const tt_exchange_call *c, tt_error *err)
+{
+    TT_TRY(set_rows(e, &c->in[1], e->sent_part, e->send_box, e->counts, err));
+    TT_TRY(set_rows(e, &c->in[2], e->received_part, e->recv_box, e->recv_counts, err));
+    if (c->clear)
+        memset(c->out->data, 0, (size_t)tt_tensor_bytes(c->out));
+    return TT_OK;
+}
+
 /* ---- a sum of what the members gave to this rank's piece (core/passes/async_tp.c) ---- */
 
 /* Input i came from the member that is i steps of the ring before this rank. */
@@ -148,6 +201,8 @@ tt_status tt_exchange_make(const tt_exchange_opts *o, tt_arena *a, tt_exchange *
     e->recv_counts = tt_arena_array(a, n, sizeof *e->recv_counts);
     e->recv_box = tt_arena_array(a, n, sizeof *e->recv_box);
     member_boxes(o, e);
+    if (s->kind == TT_STEP_ALL_TO_ALL && o->n_in == 3)
+        make_rows(a, e);
     return TT_OK;
 }
 
@@ -182,7 +237,7 @@ static tt_status unpack_boxes(const tt_exchange *e, const tt_exchange_call *c, c
     return TT_OK;
 }
 
-tt_status tt_exchange_run(const tt_exchange *e, const tt_exchange_call *c, tt_error *err)
+tt_status tt_exchange_run(tt_exchange *e, const tt_exchange_call *c, tt_error *err)
 {
     const tt_tensor *in = c->in, *out = c->out;
     const size_t in_bytes = (size_t)tt_tensor_bytes(in), a = (size_t)c->alignment;
@@ -210,6 +265,9 @@ tt_status tt_exchange_run(const tt_exchange *e, const tt_exchange_call *c, tt_er
         TT_TRY(c->vt->all_gather(c->comm, in->data, to, e->counts, in->dtype, err));
         break;
     case TT_STEP_ALL_TO_ALL:
+        if (e->sent_part)
+            TT_TRY(begin_rows(e, c, err));
+        /* fallthrough */
     case TT_STEP_SHIFT: /* to one rank only */
         TT_TRY(pack_boxes(e, c, &from, err));
         TT_TRY(c->vt->all_to_all(c->comm, from, e->counts, to, e->recv_counts, in->dtype, err));

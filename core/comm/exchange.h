@@ -15,6 +15,10 @@ typedef struct tt_exchange {
     tt_box *send_box, *recv_box;   /* by member, relative to the local tensors */
     bool packed, unpacked;         /* the local tensor itself can be sent, received */
     int *order;                    /* SUM: by member, the number of its input */
+    /* ALL_TO_ALL of rows (tt_redistribute_rows): a call sets `counts` and the boxes of dim 1 by what its
+     * inputs 1 and 2 count for the member; else NULL. */
+    int *sent_part, *received_part; /* by member: which part of the counts is its */
+    int64_t room;                   /* rows that a box may have */
 } tt_exchange;
 
 typedef struct tt_exchange_opts {
@@ -40,7 +44,8 @@ typedef struct tt_exchange_call {
      * output. */
     char *scratch;
     int64_t alignment;
+    bool clear; /* rows that are not sent are 0 in out, for debug.detect_nan */
 } tt_exchange_call;
-tt_status tt_exchange_run(const tt_exchange *e, const tt_exchange_call *c, tt_error *err);
+tt_status tt_exchange_run(tt_exchange *e, const tt_exchange_call *c, tt_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cost/cost.h"
+#include "graph/rows.h"
 #include <string.h>
 
 /* ---- work ---- */
@@ -17,13 +18,18 @@ static int64_t local_sequences(const tt_graph *g, const tt_value *v, int d)
     return n_sequences;
 }
 
+/* The rows of the busiest rank of `parts`, in those of the mean. */
+static double skew_of(const tt_graph *g, double parts)
+{
+    return TT_MIN(TT_MAXV(g->expert_skew, 1.0), parts);
+}
+
 /* Of the rows that a rank has room for, all of its group, those that hold a slot (docs/design/experts.md). */
 static int64_t expert_rows(const tt_graph *g, int64_t room)
 {
     const tt_axis *ep = tt_mesh_axis(g->mesh, "ep");
     const double parts = ep ? tt_mesh_degree(g->mesh, &ep->atoms) : 1;
-    const double full = TT_MIN(TT_MAXV(g->expert_skew, 1.0), parts);
-    return (int64_t)((double)room * full / parts + 0.5);
+    return (int64_t)((double)room * skew_of(g, parts) / parts + 0.5);
 }
 
 /* The type of a rank's part of v, which an op's cost rule gets. shape NULL: the largest part. */
@@ -67,6 +73,8 @@ static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
     const tt_type *at[TT_MAX_INS];
     if (n->step)
         w.sent = n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype);
+    if (n->step && tt_node_sends_rows(n))
+        w.sent *= skew_of(g, tt_mesh_degree(g->mesh, &n->step->atoms));
     if (n->role == TT_NODE_EXPANDED || !n->op->cost || (n->op->flags & TT_OP_VIEW))
         return w;
     for (int i = 0; i < n->n_in; i++) {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "estimate/summary_impl.h"
+#include "graph/rows.h"
 #include <string.h>
 
 /* What the summary says of experts that are cut over ranks: the rows of a layer on a rank, the bytes of
  * the all-to-alls by axis, and the time of a step where routing is balanced and where it is skewed. */
 
 typedef struct expert_use {
-    int parts;                  /* the ranks of ep; 1: experts are not cut */
+    int parts;       /* the ranks of ep; 1: experts are not cut */
+    bool sends_rows; /* messages have the rows only, and not all that there is room for */
     int64_t room, rows, skewed; /* of a layer on a rank; skewed: on the busiest one */
     double sent;                /* bytes of all-to-alls per step that a rank sends */
     tt_step_time time;          /* with skewed routing */
@@ -24,6 +26,7 @@ static expert_use use_of(const tt_plan_counts *c)
     for (size_t i = 0; u.parts > 1 && i < c->g->nodes.n; i++) {
         const tt_node *n = c->g->nodes.items[i];
         const tt_value *v = n->n_out ? n->out[0] : NULL;
+        u.sends_rows = u.sends_rows || tt_node_sends_rows(n);
         if (n->op != &tt_op_dispatch_pack)
             continue;
         const int64_t room =
@@ -69,14 +72,15 @@ void tt_experts_text(const tt_plan_counts *c, tt_str *o)
                   u.parts, (long long)u.room, (long long)u.rows);
     for (int i = 0; i < c->n; i++)
         if (is_all_to_all(&c->t[i]) && sum_of_axis(c, i, &bytes))
-            tt_str_printf(o, "  %-10s%.1f MiB %s; 1/%d of them is rows\n", "sent",
-                          bytes / (1 << 20), c->t[i].name, u.parts);
+            tt_str_printf(o,
+                          u.sends_rows ? "  %-10s%.1f MiB %s, %d times that at most\n"
+                                       : "  %-10s%.1f MiB %s; 1/%d of them is rows\n",
+                          "sent", bytes / (1 << 20), c->t[i].name, u.parts);
     if (!(c->s->opts->expert_skew > 0))
         return;
-    tt_str_printf(o,
-                  "  %-10s%lld rows on the busiest rank; memory and messages have that\n"
-                  "            room already",
-                  "skewed", (long long)u.skewed);
+    tt_str_printf(o, "  %-10s%lld rows on the busiest rank; %s\n            room already", "skewed",
+                  (long long)u.skewed,
+                  u.sends_rows ? "memory has that" : "memory and messages have that");
     if (c->machine)
         tt_str_printf(o, "; %.4g s per step, balanced %.4g", u.time.step, c->time.step);
     tt_str_addc(o, '\n');

@@ -21,7 +21,7 @@ typedef struct tt_bound_operand {
 typedef struct tt_pending {
     tt_exec *x;
     const struct tt_bound *bound; /* as it was begun, with these operands */
-    tt_tensor in, out;
+    tt_tensor in[3], out;         /* in: as many as the instruction has */
     int micro;
     bool begun;
     int queue; /* of x->queues; -1: the call is made at the wait (poison) */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/call_log.h"
 #include "exec/exec_impl.h"
+#include <string.h>
 
 /* Collectives on queues of their own, on the host: the thread of the group's queue begins them at their
  * instruction, and the program waits for them at the WAIT. Only that wait counts as communication.
@@ -28,11 +29,12 @@ static tt_status make_call(const tt_pending *c, tt_comm *comm, tt_error *err)
     const tt_exchange_call call = {.vt = x->o.dist->data_vt,
                                    .comm = comm,
                                    .mover = tt_exec_mover(x),
-                                   .in = &c->in,
-                                   .n_in = 1,
+                                   .in = c->in,
+                                   .n_in = c->bound->n_in,
                                    .out = &c->out,
                                    .scratch = c->bound->scratch,
-                                   .alignment = x->p->alignment};
+                                   .alignment = x->p->alignment,
+                                   .clear = x->o.detect_nan};
     tt_called_name(c->bound->instr->scope, c->bound->instr->op);
     return tt_exchange_run(c->bound->exchange, &call, err);
 }
@@ -54,7 +56,8 @@ tt_status tt_exec_begin(tt_pending *c, const tt_bound *b, const tt_tensor *in, c
     tt_exec *x = c->x;
     TT_ASSERT(!c->begun);
     c->bound = b;
-    c->in = *in;
+    TT_ASSERT((size_t)b->n_in <= TT_COUNT(c->in));
+    memcpy(c->in, in, (size_t)b->n_in * sizeof *in);
     c->out = *out;
     c->micro = micro;
     c->begun = true;

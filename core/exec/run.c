@@ -100,7 +100,8 @@ static tt_status run_exchange(const tt_exec *x, const tt_bound *b, const tt_tens
                                 .n_in = b->n_in,
                                 .out = out,
                                 .scratch = b->scratch,
-                                .alignment = x->p->alignment};
+                                .alignment = x->p->alignment,
+                                .clear = x->o.detect_nan};
     return tt_exchange_run(b->exchange, &c, err);
 }
 

@@ -39,8 +39,11 @@ typedef struct tt_builder_opts {
     int64_t tokens, sequences; /* per micro-batch, over all ranks; all sequences are equally long */
     tt_precision precision;
     tt_context context;
-    int64_t alignment;       /* of the program's memory; 0: TT_ALIGNMENT */
-    int64_t line;            /* as in tt_graph */
+    int64_t alignment; /* of the program's memory; 0: TT_ALIGNMENT */
+    int64_t line;      /* as in tt_graph */
+    bool
+        device; /* values lie in a device's memory: the host does not know counts among them, and so
+                    messages have the size that they may have at most */
     bool force_load_balance; /* debug.moe_force_load_balance */
     bool log_experts;        /* metrics.log_experts */
     int64_t length;          /* tokens of the longest sequence; 0: of each sequence of `tokens` */

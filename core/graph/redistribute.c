@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/builder_impl.h"
+#include "graph/rows.h"
 
 /* Nodes that give the same value elsewhere: in another placement (redistribute, R1) or on another stage
  * (transfer). Also the nodes that read state and add to it (R7). */
@@ -57,6 +58,35 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
         made = tt_identity_node(b, &tt_op_redistribute, best, to)->out[0];
     tt_vec_push(b->arena, &vs->items, made);
     return made;
+}
+
+tt_value *tt_redistribute_rows(tt_builder *b, tt_value *v, const tt_placement *to, tt_value *sent,
+                               tt_value *received)
+{
+    tt_value *w = tt_redistribute(b, v, to);
+    tt_node *n = w->node;
+    if (b->failed || b->opts.device || n->op != &tt_op_redistribute || n->in[0] != v ||
+        n->n_in != 1)
+        return w;
+    tt_value *in[3] = {v, sent, received};
+    n->in = tt_arena_dup(b->arena, in, sizeof in);
+    n->n_in = 3;
+    return w;
+}
+
+bool tt_node_sends_rows(const tt_node *n)
+{
+    return n->op == &tt_op_collective && n->step->kind == TT_STEP_ALL_TO_ALL && n->n_in == 3;
+}
+
+int tt_node_steps(const tt_graph *g, const tt_node *n, const tt_placement *from,
+                  tt_lower_step steps[TT_MAX_STEPS])
+{
+    const tt_type *t = &n->out[0]->type;
+    const int k = tt_lower(g->mesh, t->dims, t->n_dims, from, &n->out[0]->place, steps);
+    if (k == 1 && steps[0].kind == TT_STEP_ALL_TO_ALL && n->n_in == 3)
+        steps[0].cost /= tt_mesh_degree(g->mesh, &steps[0].atoms);
+    return k;
 }
 
 void tt_redistribute_from(tt_builder *b, tt_node *r, tt_value *v)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/builder_impl.h"
+#include "graph/rows.h"
 #include <stdlib.h>
 
 /* tt_graph_verify: what must hold of a graph after every pass. */
@@ -105,6 +106,33 @@ static const char *check_pieces(const tt_graph *g, const tt_node *n)
     return bad;
 }
 
+static int cut_degree(const tt_graph *g, const tt_value *v, int d)
+{
+    tt_atom_list l = {.n = v->place.n[d]};
+    for (int i = 0; i < l.n; i++)
+        l.atom[i] = (uint16_t)TT_ATOM(v->place.atom[d][i]);
+    return tt_mesh_degree(g->mesh, &l);
+}
+
+/* Is what counts the rows of an all-to-all stored as core/comm/exchange.c reads it? */
+static const char *check_rows(const tt_graph *g, const tt_node *n)
+{
+    const int parts = tt_mesh_degree(g->mesh, &n->step->atoms);
+    if (n->n_in == 1)
+        return NULL;
+    if (!tt_node_sends_rows(n) || n->out[0]->type.n_dims != 3)
+        return "it has an input too many";
+    for (int i = 1; i < 3; i++) {
+        const tt_value *c = n->in[i];
+        const int cut = (i == 1 ? &n->step->src : &n->step->dst)->n[1] ? 2 : 1;
+        if (c->type.dtype != TT_I32 || c->type.n_dims != 3 || c->place.partial ||
+            c->type.dims[0].size != cut_degree(g, c, 0) || cut_degree(g, c, cut) != parts ||
+            cut_degree(g, c, 3 - cut) != 1)
+            return "its rows are not counted where they are sent and received";
+    }
+    return NULL;
+}
+
 /* Nodes that move a value and do not change it. */
 static const char *check_move(const tt_graph *g, const tt_node *n)
 {
@@ -114,10 +142,11 @@ static const char *check_move(const tt_graph *g, const tt_node *n)
         return NULL;
     if (n->step->kind == TT_STEP_JOIN || n->step->kind == TT_STEP_SUM)
         return check_pieces(g, n);
-    return tt_placement_equal(&n->in[0]->place, &n->step->src) &&
-                   tt_placement_equal(&n->out[0]->place, &n->step->dst)
-               ? check_identity(n, 0)
-               : "a step is not from where its input is to where its output is";
+    if (!tt_placement_equal(&n->in[0]->place, &n->step->src) ||
+        !tt_placement_equal(&n->out[0]->place, &n->step->dst))
+        return "a step is not from where its input is to where its output is";
+    const char *bad = check_rows(g, n);
+    return bad ? bad : check_identity(n, 0);
 }
 
 tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)

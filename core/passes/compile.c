@@ -56,6 +56,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .force_load_balance = o->force_load_balance,
                              .log_experts = o->log_experts && o->mode == TT_MODE_TRAIN,
                              .alignment = o->alignment,
+                             .device = o->device,
                              .has_kernel = o->has_kernel,
                              .supports = o->supports,
                              .has_kernel_user = o->backend_user,

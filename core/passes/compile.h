@@ -48,6 +48,7 @@ typedef struct tt_compile_opts {
     bool force_load_balance; /* debug.moe_force_load_balance */
     bool log_experts;        /* metrics.log_experts */
     int64_t alignment;       /* of the program's memory; 0 = 64 */
+    bool device;             /* as in tt_builder_opts */
     /* the optimizer, for TRAIN */
     tt_update_opts update;
     int (*group_of)(void *user,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
+#include "graph/rows.h"
 #include "passes/narrow.h"
 #include <string.h>
 
@@ -86,7 +87,10 @@ static tt_value *widen_after(tidier *t, const tt_node *n)
     tt_node *cast = n->in[0]->node;
     tt_builder_at(t->b, n->when->region, n->when->stage, n->block, n->scope);
     tt_builder_chunk_loop(t->b, n->when->in_chunk_loop);
-    tt_value *v = tt_redistribute(t->b, cast->in[0], &n->out[0]->place), *out = NULL;
+    const tt_placement *to = &n->out[0]->place;
+    tt_value *narrow = cast->in[0], *out = NULL,
+             *v = n->n_in == 3 ? tt_redistribute_rows(t->b, narrow, to, n->in[1], n->in[2])
+                               : tt_redistribute(t->b, narrow, to);
     const char *key = tt_arena_printf(t->g->arena, "widened %d %d %d", v->id,
                                       (int)n->out[0]->type.dtype, n->block);
     out = tt_map_get(t->known, key);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/rows.h"
 #include "passes/passes.h"
 #include <string.h>
 
@@ -21,14 +22,19 @@ static tt_value *replaced(lowerer *l, tt_value *v)
     return v;
 }
 
-static tt_value *emit_step(lowerer *l, const tt_node *from, tt_value *v, const tt_lower_step *s)
+/* `rows`: it is the only step of `from`, and has its counts of rows, if there are any. */
+static tt_value *emit_step(lowerer *l, const tt_node *from, tt_value *v, const tt_lower_step *s,
+                           bool rows)
 {
     tt_node *n = tt_arena_dup(l->g->arena, from, sizeof *from);
     n->id = l->g->n_ids++;
     n->op = &tt_op_collective;
     n->step = tt_arena_dup(l->g->arena, s, sizeof *s);
-    n->in = tt_arena_array(l->g->arena, 2, sizeof *n->in);
+    n->n_in = rows && s->kind == TT_STEP_ALL_TO_ALL ? from->n_in : 1;
+    n->in = tt_arena_array(l->g->arena, (size_t)n->n_in + 1, sizeof *n->in);
     n->in[0] = v;
+    for (int i = 1; i < n->n_in; i++)
+        n->in[i] = replaced(l, from->in[i]);
     n->out = tt_arena_array(l->g->arena, 2, sizeof *n->out);
     tt_value *w = tt_arena_dup(l->g->arena, from->out[0], sizeof *w);
     w->id = l->g->n_values++;
@@ -65,10 +71,9 @@ static void lower_node(lowerer *l, tt_node *n)
         return;
     }
     tt_lower_step steps[TT_MAX_STEPS];
-    const int k = tt_lower(l->g->mesh, n->out[0]->type.dims, n->out[0]->type.n_dims, &v->place,
-                           &n->out[0]->place, steps);
+    const int k = tt_node_steps(l->g, n, &v->place, steps);
     for (int i = 0; i < k; i++)
-        v = emit_step(l, n, v, &steps[i]);
+        v = emit_step(l, n, v, &steps[i], k == 1);
     l->now[n->out[0]->id] = v;
 }
 

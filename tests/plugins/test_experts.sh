@@ -102,7 +102,7 @@ refused 'expert_parallel_degree: parallelism: ep 3 must be the product of the in
 ok a_degree_that_does_not_divide_is_refused
 
 # ---- plan ----
-ttrun plan "$job" --plugin-dir "$dir/more" --world 4 $ep 2 --training.local_batch_size 2 >"$dir/out" 2>"$dir/err"
+ttrun plan "$job" --plugin-dir "$dir/more" --world 4 $ep 2 --training.local_batch_size 4 >"$dir/out" 2>"$dir/err"
 [ $? -eq 0 ] && grep -q '^ranks  *4: dp_shard0 2 × dp_shard1 2, ep = dp_shard1' "$dir/out" && grep -q '^  activations  *0.1  *6  all_to_all over dp_shard1' "$dir/out" &&
     grep -q '^  gradients of activations  *0.1  *4  all_to_all over dp_shard1' "$dir/out" && grep -q '^  gradients  *0.0  *8  reduce_scatter over dp_shard0' "$dir/out"
 ok plan_shows_the_all_to_alls

@@ -122,6 +122,17 @@ ok plan_estimates_skewed_routing
 plan --moe-skew 9
 [ "$rc" -eq 0 ] && grep -q '^experts  *over 4 ranks: each has room for' "$dir/out" && grep -q 'MiB all_to_all over dp_shard tp; 1/4 of them is rows' "$dir/out"
 ok plan_says_so
+# the host reads the counts, and sends rows only: a quarter of what a device sends
+plan --json
+bytes=$(value "$dir/out" experts.all_to_all_bytes_sent)
+host() { ttrun plan "$job" --world 4 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2 $p.expert_parallel_degree 4 --model.args.num_experts 8 \
+    --model.args.num_experts_per_tok 2 --training.local_batch_size 6 "$@" >"$dir/out" 2>"$dir/err"; rc=$?; }
+host --json
+[ "$rc" -eq 0 ] && [ "$(value "$dir/out" experts.all_to_all_bytes_sent)" -gt 0 ] && [ "$bytes" -gt "$(value "$dir/out" experts.all_to_all_bytes_sent)" ]
+ok plan_sends_rows_only_where_the_host_counts_them
+host --moe-skew 9
+[ "$rc" -eq 0 ] && grep -q 'MiB all_to_all over dp_shard tp, 4 times that at most' "$dir/out" && grep -q 'rows on the busiest rank; memory has that$' "$dir/out"
+ok plan_says_that_too
 plan --moe-skew 0.5
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q -- '--moe-skew: expected the rows of the busiest rank' "$dir/err"
 ok refused_a_skew_below_one

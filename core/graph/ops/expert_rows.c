@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/graph.h"
 #include "graph/ops/internal.h"
+#include "graph/rows.h"
 
 /* An expert layer (docs/design/experts.md): expert_route says where each slot's row is, expert_rows makes
  * the rows, expert_slots brings what was made of them back. With one part of the tokens they are
@@ -66,9 +67,9 @@ static cut cut_of(tt_builder *b, const tt_value *route, const tt_value *counts)
     return make_cut(tt_builder_graph(b)->mesh, &parts, &experts);
 }
 
-/* v with its first dims cut so, the others whole. What is pending stays so. */
-static tt_value *cut_dims(tt_builder *b, tt_value *v, const tt_atom_list *first,
-                          const tt_atom_list *second, const tt_atom_list *third)
+/* The placement of v with its first dims cut so, the others whole. What is pending stays so. */
+static tt_placement cut_place(const tt_value *v, const tt_atom_list *first,
+                              const tt_atom_list *second, const tt_atom_list *third)
 {
     const tt_atom_list *l[3] = {first, second, third};
     tt_placement to = {.partial = v->place.partial, .partial_max = v->place.partial_max};
@@ -79,7 +80,26 @@ static tt_value *cut_dims(tt_builder *b, tt_value *v, const tt_atom_list *first,
         }
     if (!to.partial)
         to.partial_max = 0;
+    return to;
+}
+
+static tt_value *cut_dims(tt_builder *b, tt_value *v, const tt_atom_list *first,
+                          const tt_atom_list *second, const tt_atom_list *third)
+{
+    const tt_placement to = cut_place(v, first, second, third);
     return tt_redistribute(b, v, &to);
+}
+
+/* An all-to-all of the rows that `counts` tells of: from the parts that have the tokens to those that have
+ * the experts, or `back`. */
+static tt_value *move_rows(tt_builder *b, tt_value *v, const cut *c, tt_value *counts, bool back)
+{
+    tt_value *of_part = cut_dims(b, counts, &c->groups, &c->experts, NULL),
+             *of_experts = cut_dims(b, counts, &c->groups, NULL, &c->experts);
+    const tt_placement to =
+        back ? cut_place(v, &c->parts, NULL, NULL) : cut_place(v, &c->groups, &c->experts, NULL);
+    return tt_redistribute_rows(b, v, &to, back ? of_experts : of_part,
+                                back ? of_part : of_experts);
 }
 
 /* ---- expert_route ---- */
@@ -195,7 +215,7 @@ static void expand_rows(tt_builder *b, const tt_shape_query *q, tt_value *const 
         return;
     }
     tt_value *sent = tt_emit2(b, "dispatch_gather", x, at, &bins);
-    tt_value *received = cut_dims(b, sent, &c.groups, &c.experts, NULL);
+    tt_value *received = move_rows(b, sent, &c, counts, false);
     outs[0] = tt_emit2(b, "dispatch_pack", received, counts, &flat);
 }
 
@@ -216,7 +236,7 @@ static void expand_slots(tt_builder *b, const tt_shape_query *q, tt_value *const
     tt_value *rows = cut_dims(b, in[0], &c.parts, NULL, NULL);
     if (c.members > 1) {
         rows = tt_emit2(b, "dispatch_unpack", rows, counts, &bins);
-        rows = cut_dims(b, rows, &c.parts, NULL, NULL);
+        rows = move_rows(b, rows, &c, counts, true);
     }
     outs[0] = tt_emit2(b, "dispatch_scatter", rows, route, &slots);
 }
