@@ -236,21 +236,40 @@ static tt_status prepare(tt_loop *l, tt_kept *kept, tt_error *why)
 {
     tt_swap *w = &l->swap;
     tt_dist *d = &l->rank.dist;
-    *why = w->err;
-    TT_TRY(tt_agree(d, w->status, why));
     TT_TRY(tt_agree(d, check_files(l, why), why));
     TT_TRY(tt_agree(d, tt_rank_start(&w->rank, &l->rank, d, why), why));
     return tt_agree(d, tt_rank_keep_states(&w->rank, &l->rank, kept, why), why);
 }
 
+/* The steps did not wait for the program that `ttrun ctl` asked for. If a change of its own schedule was among
+ * them, it has the converters of a step that is over, and is made again for this one. */
+static bool make_again(tt_loop *l)
+{
+    const tt_swap *w = &l->swap;
+    const tt_next *n = w->next;
+    if (w->ask.scheduled || tt_converters_equal(&n->setup, n->at, l->step))
+        return false;
+    tt_arena *a = tt_arena_new();
+    const tt_swap_ask ask = {.converters = tt_arena_str(a, n->converters),
+                             .reload = tt_arena_str(a, n->reload),
+                             .at = l->step};
+    tt_swap_begin(l, &ask, w->kind);
+    tt_arena_free(a);
+    return true;
+}
+
 tt_status tt_swap_take_over(tt_loop *l, tt_error *err)
 {
-    tt_error why = {0};
     tt_kept kept = {0};
     const int64_t t0 = tt_now_ns();
     tt_swap_settle(l);
     swap_wait(&l->swap);
-    const tt_status s = prepare(l, &kept, &why);
+    tt_error why = l->swap.err;
+    tt_status s = tt_agree(&l->rank.dist, l->swap.status, &why);
+    if (s == TT_OK && make_again(l))
+        return TT_OK;
+    if (s == TT_OK)
+        s = prepare(l, &kept, &why);
     if (s == TT_ECOMM) {
         *err = why;
         return s;

@@ -74,7 +74,8 @@ int32_t tt_swap_poll(const struct tt_loop *l);
  * that the loop does not, but not for the next one: a run that saves all the time would never get it. made: all ranks
  * have it; saving: a rank still saves. All ranks give the same answer. */
 bool tt_swap_has_turn(struct tt_loop *l, bool made, bool saving);
-/* The next program takes over, or all ranks drop it and a line says why. The step is settled.
+/* The next program takes over, or all ranks drop it and a line says why; or it is begun again, if its schedule has
+ * changed since it was begun. The step is settled.
  * [collective] */
 tt_status tt_swap_take_over(struct tt_loop *l, tt_error *err);
 /* Waits until nothing of a take-over is left to do. */

@@ -95,6 +95,21 @@ for way in one local own ${TTRUN_LONG:+local_tensor own_tensor local_pipeline ow
     ok "swap_by_ctl_is_that_by_schedule_$way $bad"
 done
 
+# ---- a change of the list's schedule that passes while its program is made is not missed ----
+bad= late=0
+forever "$dir/late" --comm.backend shm --nproc 2 || bad="$bad start"
+for i in 1 3 5 8 12 16 20 25 30 40 50 60 80 100; do
+    to=$(($(step_now) + i))
+    ctl set converters "[{\"name\":\"half\",\"to_step\":$to}]" || bad="$bad set-$i"
+    at=$(step_said)
+    if [ "$at" -gt "$to" ]; then want=none late=$((late + 1)); else want=half; fi
+    grep -q "on: $want;" "$dir/out" || bad="$bad $i-from-$at-to-$to($(cat "$dir/out"))"
+done
+[ $late -ge 3 ] || bad="$bad only-$late-late"
+ctl stop && ends_within 60 4 || bad="$bad stop"
+[ -z "$bad" ]
+ok "schedule_that_passes_while_its_program_is_made $bad"
+
 # ---- a program that the ranks do not make alike is dropped, and what it shares with the running one stays ----
 bad=
 build reloaded apart -D_GNU_SOURCE -include unistd.h "-DBY=(2.0 + getpid() % 1000)" >"$dir/out" 2>&1 || bad="$bad build"

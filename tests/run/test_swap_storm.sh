@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A storm of random swaps, by ttrun ctl set and reload, with checkpoints, stops and kills between: after each checkpoint the losses are
-# those of another run that resumes there with that list; memory and descriptors stay as they are. 20 swaps; TTRUN_LONG=1: 1000.
-# TTRUN_SEED: another storm.
+# A storm of random swaps, by ttrun ctl set, by reload, and by the schedule of a list, with checkpoints, stops and kills between: after each
+# checkpoint the losses are those of another run that resumes there with that list, over the steps of its schedule too; memory and descriptors
+# stay as they are. Every second process is killed, the others stop. 20 swaps; TTRUN_LONG=1: 1000. TTRUN_SEED: another storm.
 . "$(dirname "$0")/swaps.sh"
 { build converter converter && build adapter adapter && build reloaded mine -DBY=0.5 && cp "$dir/more/converters/mine.so" "$dir/half.so" &&
     build reloaded mine -DBY=0.3 && cp "$dir/more/converters/mine.so" "$dir/third.so"; } >"$dir/out" 2>&1
 ok plugins_build
 swaps=20 lives=7 seed=${TTRUN_SEED:-$(date +%j)} # swaps of a process
-[ -n "${TTRUN_LONG-}" ] && swaps=1000 lives=250
+[ -n "${TTRUN_LONG-}" ] && swaps=1000 lives=200
 cat >"$dir/lists" <<'LISTS'
 []
 job
@@ -20,49 +20,57 @@ job
 [{"name":"mine"}]
 [{"name":"mine","filter":["lm_head"]},{"name":"float8"}]
 LISTS
-# What is done, a line each: set LIST, reload, bad; save or not after it; end: none, stop or kill.
+# What is done, a line each: set LIST, timed (and a save), reload, bad; save or not after it; end: none, stop or kill.
 awk -v seed="$seed" -v n="$swaps" -v life="$lives" 'BEGIN { srand(seed); for (i = 1; i <= n; i++) {
-    r = rand(); what = r < 0.15 ? "reload" : r < 0.22 ? "bad" : "set" int(1 + 9 * rand())
-    print what, rand() < 0.2 || i % life == 0 ? "save" : "-", i % life == 0 ? (rand() < 0.5 ? "kill" : "stop") : "-" } }' </dev/null >"$dir/plan"
+    r = rand(); what = r < 0.15 ? "reload" : r < 0.22 ? "bad" : r < 0.4 ? "timed" : "set" int(1 + 9 * rand())
+    print what, rand() < 0.2 || what == "timed" || i % life == 0 ? "save" : "-", i % life ? "-" : i / life % 2 ? "kill" : "stop" } }' </dev/null >"$dir/plan"
 begins() { start "$dir/storm" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval 100000000 --checkpoint.keep_latest_k 2 "$@"; }
-bad= done=0 checked=0 inlife=0 first= which=half
+bad= done=0 checked=0 timed=0 kills=0 inlife=0 first= which=half
 begins
 folder=$dir/storm
 until_true passed 3 && until_true ctl status || bad="$bad start"
 while read -r what save end && [ -z "$bad" ]; do
-    done=$((done + 1)) inlife=$((inlife + 1))
+    done=$((done + 1)) inlife=$((inlife + 1)) until=0
     case $what in
     reload)
         if [ $which = half ]; then which=third; else which=half; fi
         cp "$dir/$which.so" "$dir/next.so" && mv "$dir/next.so" "$dir/more/converters/mine.so"
         ctl reload mine || refuses 'was not loaded yet' || bad="$bad $done-reload($(cat "$dir/err"))"
         ;;
+    timed) # changes at steps of their own: while the program is made, before the save, or after it
+        from=$(($(step_now) + (done % 3 + 1) * (done % 3 + 1) * 50)) until=$((from + 1 + done % 40))
+        ctl set converters "[{\"name\":\"half\",\"from_step\":$from,\"to_step\":$until},{\"name\":\"float8\",\"to_step\":$((from + 7))},{\"name\":\"adapter\",\"from_step\":$((until - 1))}]" ||
+            bad="$bad $done-timed($(cat "$dir/err"))"
+        ;;
     bad) ctl set converters '[{"name":"broken"}]' || refuses 'broadcast' || bad="$bad $done-broken($(cat "$dir/err"))" ;;
     *) ctl set converters "$(sed -n "${what#set}p" "$dir/lists")" || bad="$bad $done-set($(cat "$dir/err"))" ;;
     esac
-    # What the process maps grows while the first programs of each kind are made, and depends on the program that runs (by 6 MiB): the most of
-    # 20 swaps is compared with the most of the last 20.
+    # What the process maps grows while the first programs of each kind are made, and depends on the program that runs (20 to 42 MiB in a life of
+    # 1500 swaps): the most of 20 swaps is compared with the most of the last 20.
     echo "$(rss)" >>"$dir/rss"
     if [ $inlife -eq 40 ]; then first=$(tail -n 20 "$dir/rss" | sort -n | tail -n 1) fds=$(descriptors); fi
     [ $save = save ] || continue
     ctl save || bad="$bad $done-save"
     at=$(sed -n 's/.*step-\([0-9]*\)$/\1/p' "$dir/out")
-    until_true passed $((at + 4)) || bad="$bad $done-stands"
+    last=$((at + 4))
+    if [ $until -gt $at ]; then last=$((until + 4)) timed=$((timed + 1)); fi
+    until_true passed $last || bad="$bad $done-stands"
     rm -rf "$dir/beside"
     mkdir -p "$dir/beside/checkpoint"
     cp -r "$folder/checkpoint/step-$at" "$dir/beside/checkpoint/"
-    train "$dir/beside" --plugin-dir "$dir/more" --training.steps $((at + 4)) --checkpoint.interval 100000000 && [ "$rc" -eq 0 ] || bad="$bad $done-beside"
+    train "$dir/beside" --plugin-dir "$dir/more" --training.steps $last --checkpoint.interval 100000000 && [ "$rc" -eq 0 ] || bad="$bad $done-beside"
     folder=$dir/storm
-    same "$dir/storm" "$dir/beside" $((at + 1)) $((at + 4)) || bad="$bad $done-losses-after-$at"
+    same "$dir/storm" "$dir/beside" $((at + 1)) $last || bad="$bad $done-losses-after-$at"
     checked=$((checked + 1))
     [ "$end" = - ] && continue
     if [ -n "$first" ]; then
-        last=$(tail -n 20 "$dir/rss" | sort -n | tail -n 1) now=$(descriptors)
-        [ "$last" -le $((first + 8000)) ] || bad="$bad $done-rss-$first-$last"
+        most=$(tail -n 20 "$dir/rss" | sort -n | tail -n 1) now=$(descriptors)
+        [ "$most" -le $((first + 16000)) ] || bad="$bad $done-rss-$first-$most"
         [ "$now" -le $((fds + 2)) ] || bad="$bad $done-descriptors-$fds-$now"
-        echo "# after $done swaps: RSS $first then $last KiB, descriptors $fds then $now"
+        echo "# after $done swaps: RSS $first then $most KiB, descriptors $fds then $now"
     fi
     if [ "$end" = kill ]; then
+        kills=$((kills + 1))
         kill -9 $pid
         wait $pid 2>/dev/null
     else
@@ -75,5 +83,5 @@ while read -r what save end && [ -z "$bad" ]; do
 done <"$dir/plan"
 ctl stop && ends_within 60 4 || bad="$bad stop"
 [ -z "$bad" ] && [ $done -eq $swaps ]
-ok "storm_of_${swaps}_swaps_seed_$seed: $checked checkpoints compared $bad"
+ok "storm_of_${swaps}_swaps_seed_$seed: $checked checkpoints compared, $timed with a schedule under way, $kills kills $bad"
 exit $failed
