@@ -168,8 +168,36 @@ static void test_a_file_that_does_not_open_is_named(void **state)
     cuda_lib lib;
     run("mkdir -p '%s' && echo no library >'%s'", at("folder"), at("folder/libbroken-tt.so.13"));
     assert_int_equal(cuda_lib_open(at("folder"), "which", bad, &lib, &e), TT_ENOTFOUND);
-    assert_non_null(strstr(e.text, "does not open"));
+    assert_non_null(strstr(e.text, "cannot be taken"));
     assert_non_null(strstr(e.text, at("folder/libbroken-tt.so.13")));
+}
+
+static int found_new(const char *oldest, tt_error *e)
+{
+    cuda_lib lib;
+    int (*which)(void) = NULL;
+    if (cuda_lib_open_new(NULL, "which", names, oldest, &lib, e) != TT_OK)
+        return -1;
+    assert_int_equal(cuda_lib_symbol(&lib, "which", &which, e), TT_OK);
+    return which();
+}
+
+/* The name that a link leads to tells a version; an old file in an early place hides no newer one. */
+static void test_an_old_file_is_passed_over(void **state)
+{
+    tt_error e = {0};
+    run("rm -rf '%s'/*", root);
+    setup(state);
+    make_lib("home/lib64", "libwhich.so.13.14.2", 30);
+    run("ln -s libwhich.so.13.14.2 '%s'", at("home/lib64/libwhich.so.13"));
+    assert_int_equal(found_new("13.14.2", &e), 30);
+    assert_int_equal(found_new("13.9.15", &e), 30); /* numbers, not letters */
+    assert_int_equal(found_new(NULL, &e), 30);
+    assert_int_equal(found_new("13.14.10", &e), -1);
+    assert_non_null(strstr(e.text, "is older than 13.14.10"));
+    make_lib("venv/" WHEEL "/which/lib", "libwhich.so.13", 31); /* names no version: taken */
+    assert_int_equal(found_new("13.14.10", &e), 31);
+    assert_int_equal(found_new("13.14.2", &e), 30);
 }
 
 static void test_a_missing_function_is_named(void **state)
@@ -195,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_a_folder_with_a_driver_is_searched_alone),
         cmocka_unit_test(test_the_error_says_what_was_searched),
         cmocka_unit_test(test_a_file_that_does_not_open_is_named),
+        cmocka_unit_test(test_an_old_file_is_passed_over),
         cmocka_unit_test(test_a_missing_function_is_named),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -8,7 +8,9 @@
 
 /* Opens cuDNN. */
 
-enum { OLDEST = 91501 }; /* 9.15.1: before, the derivative fails in a captured graph */
+/* Before, the derivative fails in a captured graph. */
+enum { OLDEST = 91501 };
+#define OLDEST_NAME "9.15.1"
 
 static tt_status open_api(cuda_dnn *d, const cuda_lib *lib, tt_error *err)
 {
@@ -28,8 +30,9 @@ static tt_status open_api(cuda_dnn *d, const cuda_lib *lib, tt_error *err)
 #undef DNN_FUNCTION
     const size_t version = d->api.cudnnGetVersion();
     return version < OLDEST || version >= 100000
-               ? TT_FAIL(err, TT_EUNSUPPORTED, "%s has version %zu; 9.15.1 or a later 9 is needed",
-                         lib->path, version)
+               ? TT_FAIL(err, TT_EUNSUPPORTED,
+                         "%s has version %zu; " OLDEST_NAME " or a later 9 is needed", lib->path,
+                         version)
                : TT_OK;
 }
 
@@ -69,7 +72,7 @@ static tt_status open_all(cuda_backend *b, cuda_dnn *d, tt_error *err)
 {
     static const char *const names[] = {"libcudnn.so.9", NULL};
     cuda_lib lib;
-    TT_TRY(cuda_lib_open(b->config.libraries, "cudnn", names, &lib, err));
+    TT_TRY(cuda_lib_open_new(b->config.libraries, "cudnn", names, OLDEST_NAME, &lib, err));
     TT_TRY(open_api(d, &lib, err));
     if (b->is_target)
         return open_chip(d, &b->chip, err);

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,9 +17,10 @@
 typedef struct search {
     const char *wheel;
     const char *const *names;
+    const char *oldest; /* version, or NULL */
     cuda_lib *out;
     char searched[420]; /* places, for the error */
-    char fault[420];    /* of the first file that is there but does not open */
+    char fault[420];    /* of the first file that is there and cannot be taken */
 } search;
 
 /* False: the path is too long to be anything. */
@@ -40,9 +42,44 @@ static void search_note(search *s, const char *place)
         memcpy(s->searched + n, ", …", sizeof ", …");
 }
 
+/* The version that the name of a file ends with, libcudnn.so.9.14.0, is older than the oldest. A name
+ * with fewer numbers tells nothing: those that are there decide. */
+static bool search_is_old(const search *s, const char *path)
+{
+    char real[PATH_MAX];
+    const char *name = realpath(path, real) ? real : path, *at = strstr(name, ".so."),
+               *least = s->oldest;
+    if (!least || !at)
+        return false;
+    for (at += strlen(".so."); *at && *least; at++, least++) {
+        char *end, *end_least;
+        const long is = strtol(at, &end, 10), must = strtol(least, &end_least, 10);
+        if (is != must || *end != '.' || *end_least != '.')
+            return is < must;
+        at = end, least = end_least;
+    }
+    return false;
+}
+
+/* An old file is closed before any of its functions ran: what it would load would be in the way of a
+ * newer one. */
+static bool search_refuse(search *s, const char *path)
+{
+    if (!search_is_old(s, path))
+        return false;
+    if (!s->fault[0])
+        snprintf(s->fault, sizeof s->fault, "%.330s is older than %s", path, s->oldest);
+    if (s->out->handle)
+        dlclose(s->out->handle);
+    s->out->handle = NULL;
+    return true;
+}
+
 /* exists: the file is there, so a failure is one that the user wants to know. */
 static bool search_open(search *s, const char *path, bool exists)
 {
+    if (exists && search_refuse(s, path))
+        return false;
     s->out->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (s->out->handle)
         return true;
@@ -74,12 +111,11 @@ static bool search_ld(search *s)
     search_note(s, "ld.so's folders");
     for (size_t i = 0; s->names[i]; i++)
         if (search_open(s, s->names[i], false)) {
-            Dl_info where = {0};
-            void *symbol = dlsym(s->out->handle, "_init");
-            const bool known = symbol && dladdr(symbol, &where) && where.dli_fname;
-            snprintf(s->out->path, sizeof s->out->path, "%s",
-                     known && strstr(where.dli_fname, s->names[i]) ? where.dli_fname : s->names[i]);
-            return true;
+            struct link_map *map = NULL;
+            const bool known = dlinfo(s->out->handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0];
+            search_path(s->out->path, sizeof s->out->path, "%s", known ? map->l_name : s->names[i]);
+            if (!search_refuse(s, s->out->path))
+                return true;
         }
     return false;
 }
@@ -205,11 +241,11 @@ static bool search_all(search *s, const char *folder)
     return search_folder(s, "/usr/local/cuda/lib64") || search_ld(s) || search_wheels(s);
 }
 
-tt_status cuda_lib_open(const char *folder, const char *wheel, const char *const *names,
-                        cuda_lib *out, tt_error *err)
+tt_status cuda_lib_open_new(const char *folder, const char *wheel, const char *const *names,
+                            const char *oldest, cuda_lib *out, tt_error *err)
 {
     cuda_lib lib = {0};
-    search s = {.wheel = wheel, .names = names, .out = &lib};
+    search s = {.wheel = wheel, .names = names, .oldest = oldest, .out = &lib};
     char list[160] = "";
     if (search_all(&s, folder && *folder ? folder : NULL)) {
         *out = lib;
@@ -218,8 +254,14 @@ tt_status cuda_lib_open(const char *folder, const char *wheel, const char *const
     for (size_t i = 0, n = 0; names[i] && n + 1 < sizeof list; i++, n = strlen(list))
         snprintf(list + n, sizeof list - n, "%s%s", i ? " or " : "", names[i]);
     if (s.fault[0])
-        return TT_FAIL(err, TT_ENOTFOUND, "%s is there, but does not open: %s", list, s.fault);
+        return TT_FAIL(err, TT_ENOTFOUND, "%s is there, but cannot be taken: %s", list, s.fault);
     return TT_FAIL(err, TT_ENOTFOUND, "%s was not found (searched %s)", list, s.searched);
+}
+
+tt_status cuda_lib_open(const char *folder, const char *wheel, const char *const *names,
+                        cuda_lib *out, tt_error *err)
+{
+    return cuda_lib_open_new(folder, wheel, names, NULL, out, err);
 }
 
 tt_status cuda_lib_symbol(const cuda_lib *lib, const char *name, void *out, tt_error *err)

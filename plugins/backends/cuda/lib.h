@@ -24,6 +24,10 @@ typedef struct cuda_lib {
  * why a file that is there could not be opened. A library is never closed. [any-thread] */
 tt_status cuda_lib_open(const char *folder, const char *wheel, const char *const *names,
                         cuda_lib *out, tt_error *err);
+/* The same, passing over files that are older than `oldest` ("9.15.1"; NULL: none is) by the version at
+ * the end of their names, links followed. A file that does not name its version is taken: ask it. */
+tt_status cuda_lib_open_new(const char *folder, const char *wheel, const char *const *names,
+                            const char *oldest, cuda_lib *out, tt_error *err);
 /* One function of a library; TT_EUNSUPPORTED names the library that lacks it. out: the address of a
  * pointer to a function. */
 tt_status cuda_lib_symbol(const cuda_lib *lib, const char *name, void *out, tt_error *err);
