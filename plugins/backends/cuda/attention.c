@@ -121,6 +121,30 @@ tt_status cuda_attn_spans(cuda_backend *b, const tt_kernel_call *c, attention_ar
                        a);
 }
 
+/* ---- the order of tiles ---- */
+
+enum { LEAST_OUTER = 64 }; /* rows of an outer tile */
+
+size_t cuda_attn_order_bytes(const attention_args *a)
+{
+    const int64_t n = a->n_q > a->n_k ? a->n_q : a->n_k;
+    return (size_t)cuda_attn_tiles(n, LEAST_OUTER) * 2 * 4 * sizeof(int32_t);
+}
+
+tt_status cuda_attn_order(cuda_backend *b, const tt_kernel_call *c, const cuda_attn_kernel *k,
+                          bool keys, attention_args *a, void *scratch, tt_error *err)
+{
+    static cuda_kernel reach_of = CUDA_KERNEL("attention_help", "attention_reach"),
+                       order_of = CUDA_KERNEL("attention_help", "attention_order");
+    int *reach = scratch, by_keys = keys, outer = k->outer, inner = k->inner,
+        tiles = (int)cuda_attn_tiles(keys ? a->n_k : a->n_q, outer);
+    a->order = reach + 4 * (int64_t)tiles;
+    TT_TRY(CUDA_LAUNCH(b, c, &reach_of, ((cuda_grid){cuda_attn_tiles(tiles, 8), 1, 1, 256, 0}), err,
+                       a, &reach, &by_keys, &outer, &inner));
+    return CUDA_LAUNCH(b, c, &order_of, ((cuda_grid){cuda_attn_tiles(tiles, 128), 1, 1, 128, 0}),
+                       err, &reach, &a->order, &tiles);
+}
+
 /* ---- the kernels ---- */
 
 /* As in attention_fwd_*.cu, smallest first. */
@@ -171,7 +195,7 @@ size_t cuda_attention_own_bytes(const tt_kernel_call *c)
 {
     attention_args a;
     cuda_attn_args(c, 3, true, &a);
-    return cuda_attn_spans_bytes(&a);
+    return cuda_attn_spans_bytes(&a) + cuda_attn_order_bytes(&a);
 }
 
 tt_status cuda_attention_own(cuda_backend *b, const tt_kernel_call *c, tt_error *err)
@@ -189,6 +213,7 @@ tt_status cuda_attention_own(cuda_backend *b, const tt_kernel_call *c, tt_error 
         return cuda_attn_plain(b, c, &plain, &a, a.heads, a.n_q, a.dv_dim, err);
     const cuda_grid g = {cuda_attn_tiles(a.n_q, k->outer) * a.heads, 1, 1, k->threads,
                          forward_shared(k)};
+    TT_TRY(cuda_attn_order(b, c, k, false, &a, scratch, err));
     return CUDA_LAUNCH(b, c, &k->kernel, g, err, &a);
 }
 

@@ -33,6 +33,11 @@ size_t cuda_attn_spans_bytes(const attention_args *a);
 tt_status cuda_attn_spans(cuda_backend *b, const tt_kernel_call *c, attention_args *a,
                           char **scratch, tt_error *err);
 
+/* order at `scratch`, for a kernel whose outer rows are keys or queries. */
+size_t cuda_attn_order_bytes(const attention_args *a);
+tt_status cuda_attn_order(cuda_backend *b, const tt_kernel_call *c, const cuda_attn_kernel *k,
+                          bool keys, attention_args *a, void *scratch, tt_error *err);
+
 /* A kernel of attention_plain.cu, for `heads` times `rows` outer rows, and `width` columns. */
 tt_status cuda_attn_plain(cuda_backend *b, const tt_kernel_call *c, cuda_kernel *k,
                           attention_args *a, int64_t heads, int64_t rows, int64_t width,

@@ -3,7 +3,7 @@
 
 /* attention_bwd: dq by tiles of queries, then dk and dv by tiles of keys; each computes the scores
  * anew, so that no sum is shared between blocks. attention_bias_bwd: the derivative of the bias too, by
- * a third pass. Scratch: spans, stats, partial sums of dbias. */
+ * a third pass. Scratch: spans, order of tiles, stats, partial sums of dbias. */
 
 /* As in attention_bwd_*.cu. Large heads have one kernel for dk and one for dv. */
 #define BWD(hd, dv, outer, inner, stages, what, size)                                              \
@@ -76,17 +76,20 @@ size_t cuda_attention_bwd_own_bytes(const tt_kernel_call *c)
 {
     attention_args a;
     cuda_attn_args(c, 6, true, &a);
-    return cuda_attn_spans_bytes(&a) + (size_t)stats_bytes(&a) +
+    return cuda_attn_spans_bytes(&a) + cuda_attn_order_bytes(&a) + (size_t)stats_bytes(&a) +
            (size_t)(c->n_out == 4 ? bias_bytes(&a) : 0);
 }
 
 /* ---- launches ---- */
 
+/* The kernel k, whose outer rows are keys or queries; scratch: for their order. */
 static tt_status launch(cuda_backend *b, const tt_kernel_call *c, cuda_attn_kernel *k,
-                        attention_args *a, int64_t heads, int64_t rows, tt_error *err)
+                        attention_args *a, bool keys, void *scratch, tt_error *err)
 {
-    const cuda_grid g = {cuda_attn_tiles(rows, k->outer) * heads, 1, 1, k->threads,
-                         backward_shared(k)};
+    const int64_t tiles = cuda_attn_tiles(keys ? a->n_k : a->n_q, k->outer),
+                  heads = keys ? a->kv_heads : a->heads;
+    const cuda_grid g = {tiles * heads, 1, 1, k->threads, backward_shared(k)};
+    TT_TRY(cuda_attn_order(b, c, k, keys, a, scratch, err));
     return CUDA_LAUNCH(b, c, &k->kernel, g, err, a);
 }
 
@@ -126,6 +129,8 @@ tt_status cuda_attention_bwd_own(cuda_backend *b, const tt_kernel_call *c, tt_er
     a.dv = c->out[2].data;
     a.dbias = c->n_out == 4 ? c->out[3].data : NULL;
     TT_TRY(cuda_attn_spans(b, c, &a, &scratch, err));
+    void *order = scratch;
+    scratch += cuda_attn_order_bytes(&a);
     a.stats = (float *)(void *)scratch;
     a.bias_sums = (double *)(void *)(scratch + stats_bytes(&a));
     a.parts = c->n_out == 4 ? bias_parts(&a) : 0;
@@ -137,7 +142,7 @@ tt_status cuda_attention_bwd_own(cuda_backend *b, const tt_kernel_call *c, tt_er
     if (i == N_KERNELS)
         return plain_bwd(b, c, &a, err);
     cuda_attn_kernel *dkdv = &dkdv_kernels[i];
-    TT_TRY(launch(b, c, &dq_kernels[i], &a, a.heads, a.n_q, err));
-    TT_TRY(launch(b, c, dkdv, &a, a.kv_heads, a.n_k, err));
-    return dkdv->hd == dv_kernel.hd ? launch(b, c, &dv_kernel, &a, a.kv_heads, a.n_k, err) : TT_OK;
+    TT_TRY(launch(b, c, &dq_kernels[i], &a, false, order, err));
+    TT_TRY(launch(b, c, dkdv, &a, true, order, err));
+    return dkdv->hd == dv_kernel.hd ? launch(b, c, &dv_kernel, &a, true, order, err) : TT_OK;
 }

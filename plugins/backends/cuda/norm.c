@@ -4,8 +4,8 @@
 /* rms_norm and layer_norm over rows of the weight's size, which is that of the last dim or of a head,
  * and their derivatives. The weight's gradient is summed over tiles of rows into scratch, then over
  * the tiles; the tiles depend on the shape only. */
-#define TILES 512    /* at most */
-#define WARP_BWD 256 /* derivatives: a row of at most so many elements is a warp's */
+#define TILES 768     /* at most: two waves of 3 blocks on 132 multiprocessors */
+#define WARP_BWD 2048 /* derivatives: a row of at most so many elements is a warp's */
 
 static cuda_kernel forward[2][2][2] = {
     {CUDA_PAIR("norm", "rms_norm_warp"),   CUDA_PAIR("norm", "rms_norm_block")  },
@@ -26,6 +26,12 @@ typedef struct norm {
     int half_w, half_b, wide, cached, shared_sums, size; /* size: of an element of x */
 } norm;
 
+/* Rows of a tile: fewer where a row is long, so that there are enough tiles. */
+static int64_t least_tile(int64_t n)
+{
+    return n <= 256 ? 64 : 8;
+}
+
 static norm norm_of(const tt_kernel_call *c)
 {
     norm o = {.x = c->in[0].data,
@@ -39,7 +45,7 @@ static norm norm_of(const tt_kernel_call *c)
     o.how.eps = (float)((const tt_attrs_norm *)c->attrs)->eps;
     o.wide = cuda_is_wide(&c->in[0], o.n) && cuda_is_wide(&c->out[0], o.n) &&
              cuda_alignment_of(o.w, 16) == 16;
-    o.tile = cuda_max(o.n <= WARP_BWD ? 64 : 8, cuda_ceil(o.rows, TILES));
+    o.tile = cuda_max(least_tile(o.n), cuda_ceil(o.rows, TILES));
     o.tiles = cuda_ceil(o.rows, o.tile);
     return o;
 }
@@ -68,20 +74,21 @@ static tt_status run_norm(void *self, const tt_kernel_call *c, tt_error *err)
 static size_t bwd_scratch(const tt_kernel_call *c, int n_threads)
 {
     const norm o = norm_of(c);
-    const int64_t least =
-        o.n <= WARP_BWD ? 64 : 8; /* rows of a tile: fewer rows may be more tiles */
-    (void)n_threads;
-    return (size_t)(cuda_min(TILES, cuda_ceil(o.rows, least)) * o.n * (c->n_out - 1)) *
+    (void)n_threads; /* fewer rows may be more tiles */
+    return (size_t)(cuda_min(TILES, cuda_ceil(o.rows, least_tile(o.n))) * o.n * (c->n_out - 1)) *
            sizeof(float);
+}
+
+static int64_t shared_room(const cuda_backend *b)
+{
+    return cuda_max(CUDA_CACHE, cuda_min(b->chip.shared_bytes, 2 * CUDA_CACHE)) - CUDA_ROOM;
 }
 
 /* What fits into shared memory: the sums first, then the rows. Where they are does not change them. */
 static int place_bwd(const cuda_backend *b, norm *o, int64_t groups, int64_t n_sums)
 {
     const int64_t sums = groups * n_sums * o->n * (int64_t)sizeof(float),
-                  caches = (groups * 2 * o->n * o->size + 15) / 16 * 16,
-                  room = cuda_max(CUDA_CACHE, cuda_min(b->chip.shared_bytes, 2 * CUDA_CACHE)) -
-                         CUDA_ROOM;
+                  caches = (groups * 2 * o->n * o->size + 15) / 16 * 16, room = shared_room(b);
     o->shared_sums = sums <= room;
     o->cached = (o->shared_sums ? sums : 0) + caches <= room;
     return (int)(CUDA_ROOM + (o->shared_sums ? sums : 0) + (o->cached ? caches : 0));
@@ -91,14 +98,16 @@ static int place_bwd(const cuda_backend *b, norm *o, int64_t groups, int64_t n_s
 static tt_status run_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
     norm o = norm_of(c);
-    const bool layer = c->n_out == 3, warp = o.n <= WARP_BWD;
     const int n_sums = c->n_out - 1;
+    const int64_t warps = CUDA_THREADS / 32, sums = o.n * n_sums * (int64_t)sizeof(float);
+    const bool layer = n_sums == 2,
+               warp = o.n * n_sums <= WARP_BWD && warps * sums <= shared_room(self);
     const void *dy = c->in[2].data;
     void *dx = c->out[0].data;
     float *partial = c->scratch;
     TT_TRY(cuda_row_fits(c, o.n, err));
     o.wide = o.wide && cuda_is_wide(&c->in[2], o.n);
-    const int shared = place_bwd(self, &o, warp ? CUDA_THREADS / 32 : 1, n_sums);
+    const int shared = place_bwd(self, &o, warp ? warps : 1, n_sums);
     const cuda_grid grid = {o.tiles, 1, 1, CUDA_THREADS, shared};
     TT_TRY(CUDA_LAUNCH(self, c, &backward[layer][!warp][cuda_half(&c->in[0])], grid, err, &o.x,
                        &o.w, &o.half_w, &dy, &dx, &partial, &o.rows, &o.length, &o.tile, &o.how,

@@ -101,31 +101,57 @@ TT_DEV bool attn_all(const attention_args &a, const int *q, const int *k)
            (a.window == 0 || (i64)q[1] - k[0] < a.window);
 }
 
+/* Where the outer rows of a block are, and the inner tiles [begin, end) that they may see. */
+typedef struct attn_place {
+    i64 first;
+    int head, begin, end;
+} attn_place;
+
+template <bool KEYS_OUTER, int OUTER, int INNER>
+TT_DEV attn_place attn_place_of(const attention_args &a, u32 block, int heads)
+{
+    attn_place p;
+    p.head = (int)(block % (u32)heads);
+    if (a.order) {
+        const int *o = a.order + 4 * (i64)(block / (u32)heads);
+        p.first = (i64)o[0] * OUTER;
+        p.begin = o[1];
+        p.end = o[2];
+    } else {
+        p.first = (i64)(block / (u32)heads) * OUTER;
+        p.begin = 0;
+        p.end = (int)(((KEYS_OUTER ? a.n_q : a.n_k) + INNER - 1) / INNER);
+    }
+    return p;
+}
+
 /* The tiles of INNER rows that a tile of OUTER rows may see, in ascending order; 32 are looked at at a time. */
 typedef struct attn_walk {
     int base;
     u32 some, all;
 } attn_walk;
 
-TT_DEV void attn_walk_begin(attn_walk *w)
+/* begin: the first tile to look at */
+TT_DEV void attn_walk_begin(attn_walk *w, int begin)
 {
-    w->base = -32;
+    w->base = begin - 32;
     w->some = w->all = 0;
 }
 
-/* The number of the next tile, or -1; *whole: no pair of it has to be masked. outer: the first outer row. Called by whole
- * warps. */
+/* The number of the next tile, or -1; *whole: no pair of it has to be masked. block, heads: as attn_place_of takes them,
+ * which is called again, so that nothing stays in registers in between. Called by whole warps. */
 template <bool KEYS_OUTER, int OUTER, int INNER>
-TT_DEV int attn_walk_next(attn_walk *w, const attention_args &a, i64 outer, int *whole)
+TT_DEV int attn_walk_next(attn_walk *w, const attention_args &a, u32 block, int heads, int *whole)
 {
     while (w->some == 0) {
-        const int tiles = (int)(((KEYS_OUTER ? a.n_q : a.n_k) + INNER - 1) / INNER);
+        const attn_place at = attn_place_of<KEYS_OUTER, OUTER, INNER>(a, attn_again(block), heads);
+        const i64 outer = at.first;
         w->base += 32;
-        if (w->base >= tiles)
+        if (w->base >= at.end)
             return -1;
         const int i = w->base + (int)(threadIdx.x % 32);
         int some = 0, all = 0;
-        if (i < tiles) {
+        if (i < at.end) {
             int x[4], y[4];
             const i64 inner = (i64)i * INNER;
             attn_extremes(KEYS_OUTER ? a.spans_k : a.spans_q, outer, OUTER,

@@ -25,6 +25,9 @@ typedef struct attention_args {
     double *bias_sums; /* [parts][H][n_bias] */
     const int *pos_q, *seg_q, *pos_k, *seg_k;
     int *spans_q, *spans_k; /* [spans][4] */
+    int *
+        order; /* of the outer tiles, those that see most first: [tiles][4]: the tile, the first inner tile that it sees,
+                   behind the last one, 0; attention_order in attention_help.cu. NULL: in ascending order, and all inner tiles are looked at */
     float *
         stats; /* [H][rows, a multiple of ATTN_ROWS][2]: log2(e) * lse, and the sum of out * dout */
     long long n_q, n_k, rows;

@@ -59,14 +59,14 @@ typedef struct step {
 } step;
 
 template <bool KEYS, int BM, int BN>
-TT_DEV bool next_step(step *s, attn_walk *w, const attention_args &a, i64 first, int end)
+TT_DEV bool next_step(step *s, attn_walk *w, const attention_args &a, int n_heads, int end)
 {
     for (;;) {
-        s->tile = attn_walk_next<KEYS, BM, BN>(w, a, first, &s->whole);
+        s->tile = attn_walk_next<KEYS, BM, BN>(w, a, blockIdx.x, n_heads, &s->whole);
         if (s->tile >= 0 || !KEYS || s->head + 1 >= end)
             return s->tile >= 0;
         s->head++;
-        attn_walk_begin(w);
+        attn_walk_begin(w, attn_place_of<KEYS, BM, BN>(a, attn_again(blockIdx.x), n_heads).begin);
     }
 }
 
@@ -92,14 +92,6 @@ TT_DEV void load_inner(inner_tile<HD, DV, BN> *to, const attention_args &a, step
                   a.stats + ((i64)head * a.rows + first) * 2 + threadIdx.x * 4);
 }
 
-/* The block's head and first outer row. The tiles that see the most first: with a causal mask late queries, early keys. */
-template <bool KEYS, int BM> TT_DEV i64 place(const attention_args &a, u32 block, int *head)
-{
-    const u32 heads = (u32)(KEYS ? a.kv_heads : a.heads), at = block / heads;
-    *head = (int)(block % heads);
-    return (KEYS ? (i64)at : (a.n_q + BM - 1) / BM - 1 - at) * BM;
-}
-
 template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT>
 TT_DEV void backward(const attention_args &a)
 {
@@ -116,8 +108,9 @@ TT_DEV void backward(const attention_args &a)
     int *tok_x = (int *)(y + STAGES);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32,
               n_heads = KEYS ? a.kv_heads : a.heads;
-    int outer_head;
-    const i64 n = KEYS ? a.n_k : a.n_q, first = place<KEYS, BM>(a, blockIdx.x, &outer_head);
+    const attn_place at = attn_place_of<KEYS, BM, BN>(a, blockIdx.x, n_heads);
+    const i64 n = KEYS ? a.n_k : a.n_q, first = at.first;
+    const int outer_head = at.head;
     const int kv = KEYS ? outer_head : attn_kv_head(a, outer_head);
     float acc1[MR][N1 / 8][4] = {}, acc2[MR][N2 / 8][4] = {}, stats[MR][2][2], factor[MR][2];
     int end = outer_head + 1, stage = 0;
@@ -125,7 +118,7 @@ TT_DEV void backward(const attention_args &a)
     attn_walk w;
     if (KEYS)
         attn_heads_of(a, kv, &now.head, &end);
-    attn_walk_begin(&w);
+    attn_walk_begin(&w, at.begin);
     attn_tile<BM, HD, THREADS>(x1, (const bf16 *)(KEYS ? a.k : a.q) + (i64)outer_head * a.hd,
                                (i64)n_heads * a.hd, first, n, a.hd);
     attn_tile<BM, DV, THREADS>(x2, (const bf16 *)(KEYS ? a.v : a.dout) + (i64)outer_head * a.dv_dim,
@@ -139,17 +132,14 @@ TT_DEV void backward(const attention_args &a)
             stats[m][half][0] = KEYS ? 0.0f : a.stats[((i64)outer_head * a.rows + row) * 2];
             stats[m][half][1] = KEYS ? 0.0f : a.stats[((i64)outer_head * a.rows + row) * 2 + 1];
         }
-    bool go = now.head < end && next_step<KEYS, BM, BN>(&now, &w, a, first, end);
+    bool go = now.head < end && next_step<KEYS, BM, BN>(&now, &w, a, n_heads, end);
     if (go)
         load_inner<HD, DV, BN, THREADS, KEYS>(y, a, now, kv);
     tt_copy_commit();
     while (go) {
         float s[MR][BN / 8][4] = {}, d[MR][BN / 8][4] = {};
         step next = now;
-        int head;
-        const i64 outer =
-            place<KEYS, BM>(a, attn_again(blockIdx.x), &head); /* `first`, for free in registers */
-        const bool more = next_step<KEYS, BM, BN>(&next, &w, a, outer, end);
+        const bool more = next_step<KEYS, BM, BN>(&next, &w, a, n_heads, end);
         if (STAGES > 1 && more)
             load_inner<HD, DV, BN, THREADS, KEYS>(y + 1 - stage, a, next, kv);
         if (STAGES > 1)
@@ -176,9 +166,9 @@ TT_DEV void backward(const attention_args &a)
         now = next;
         go = more;
     }
-    int head;
-    const i64 row = place<KEYS, BM>(a, attn_again(blockIdx.x), &head) +
-                    (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
+    const attn_place again = attn_place_of<KEYS, BM, BN>(a, attn_again(blockIdx.x), n_heads);
+    const i64 row = again.first + (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
+    const int head = again.head;
     for (int i = 0; i < 2 * MR; i++)
         factor[i / 2][i % 2] = a.scale;
     if (WHAT != DV_)

@@ -120,20 +120,14 @@ TT_DEV void load_heads(bf16 *to, const void *from, const attention_args &a, int 
                               (i64)j * BN, a.n_k, d);
 }
 
-/* The block's head and first row. Late tiles first: with a causal mask they see the most keys. */
-template <int BM> TT_DEV i64 place(const attention_args &a, u32 block, int *head)
-{
-    *head = (int)(block % (u32)a.heads);
-    return ((a.n_q + BM - 1) / BM - 1 - (i64)(block / (u32)a.heads)) * BM;
-}
-
 template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const attention_args &a)
 {
     enum { BM = 16 * MR * WARPS, THREADS = 32 * WARPS };
     bf16 *q = (bf16 *)tt_shared, *k = q + BM * ATTN_LD(HD), *v = k + BN * ATTN_LD(HD);
     int *tok_q = (int *)(v + BN * ATTN_LD(DV)), *tok_k = tok_q + 2 * BM; /* tok_k: [2][2 * BN] */
-    int head;
-    const i64 first = place<BM>(a, blockIdx.x, &head);
+    const attn_place at = attn_place_of<false, BM, BN>(a, blockIdx.x, a.heads);
+    const i64 first = at.first;
+    const int head = at.head;
     const int kv = attn_kv_head(a, head), warp = (int)threadIdx.x / 32;
     const bool more = !a.raw || a.bias;
     const float unit = a.raw ? a.scale * LOG2E : 1.0f; /* of scores and tops, in log2 */
@@ -145,20 +139,18 @@ template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const a
         }
     attn_walk w;
     int whole, next_whole = 0, odd = 0;
-    attn_walk_begin(&w);
+    attn_walk_begin(&w, at.begin);
     attn_tile<BM, HD, THREADS>(q, (const bf16 *)a.q + (i64)head * a.hd, (i64)a.heads * a.hd, first,
                                a.n_q, a.hd);
     attn_tokens<BM>(tok_q, a.pos_q, a.seg_q, first, a.n_q);
-    int j = attn_walk_next<false, BM, BN>(&w, a, first, &whole);
+    int j = attn_walk_next<false, BM, BN>(&w, a, blockIdx.x, a.heads, &whole);
     if (j >= 0) {
         load_heads<BN, HD, THREADS>(k, a.k, a, kv, a.hd, j);
         attn_tokens<BN>(tok_k, a.pos_k, a.seg_k, (i64)j * BN, a.n_k);
     }
     tt_copy_commit();
     while (j >= 0) {
-        const i64 outer =
-            place<BM>(a, attn_again(blockIdx.x), &head); /* `first`, for free in registers */
-        const int next = attn_walk_next<false, BM, BN>(&w, a, outer, &next_whole);
+        const int next = attn_walk_next<false, BM, BN>(&w, a, blockIdx.x, a.heads, &next_whole);
         float s[MR][BN / 8][4] = {};
         tt_copy_wait<0>();
         tt_sync(); /* keys j are here, and nobody reads values any more */
@@ -182,9 +174,9 @@ template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const a
         whole = next_whole;
         odd = 1 - odd;
     }
-    const i64 row =
-        place<BM>(a, attn_again(blockIdx.x), &head) + (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
-    finish_rows<MR>(a, top, sum, unit, row, head);
-    attn_give<MR, DV>((bf16 *)a.out + (i64)head * a.dv_dim, (i64)a.heads * a.dv_dim, row, a.n_q,
-                      a.dv_dim, acc, sum);
+    const attn_place again = attn_place_of<false, BM, BN>(a, attn_again(blockIdx.x), a.heads);
+    const i64 row = again.first + (int)(attn_again(threadIdx.x) / 32) * 16 * MR;
+    finish_rows<MR>(a, top, sum, unit, row, again.head);
+    attn_give<MR, DV>((bf16 *)a.out + (i64)again.head * a.dv_dim, (i64)a.heads * a.dv_dim, row,
+                      a.n_q, a.dv_dim, acc, sum);
 }

@@ -25,6 +25,52 @@ TT_KERNEL(128, attention_spans, attention_args a)
         to[e] = x[e];
 }
 
+/* order, in two kernels. reach [tiles][4], a warp for each outer tile of `outer` rows: how many inner tiles of `inner` rows
+ * it may see, the first one, behind the last one, 0. */
+TT_KERNEL(256, attention_reach, attention_args a, int *reach, int keys, int outer, int inner)
+{
+    const i64 tile = (i64)blockIdx.x * 8 + threadIdx.x / 32, n = keys ? a.n_k : a.n_q,
+              n_inner = keys ? a.n_q : a.n_k, tiles = (n_inner + inner - 1) / inner;
+    const int lane = (int)threadIdx.x % 32;
+    if (tile * outer >= n)
+        return;
+    int x[4], y[4], count = 0, first = 0, end = 0;
+    attn_extremes(keys ? a.spans_k : a.spans_q, tile * outer, outer, n, x);
+    for (i64 i = lane; i - lane < tiles; i += 32) {
+        int some = 0;
+        if (i < tiles) {
+            attn_extremes(keys ? a.spans_q : a.spans_k, i * inner, inner, n_inner, y);
+            some = keys ? attn_some(a, y, x) : attn_some(a, x, y);
+        }
+        const u32 seen = tt_ballot(some);
+        for (int bit = 0; bit < 32; bit++)
+            if (seen >> bit & 1) {
+                end = (int)(i - lane) + bit + 1;
+                first = count ? first : end - 1;
+                count++;
+            }
+    }
+    if (lane < 4)
+        reach[4 * tile + lane] = lane == 0 ? count : lane == 1 ? first : lane == 2 ? end : 0;
+}
+
+/* A thread for each tile looks for its place. With few blocks the longest, begun last, would run alone. */
+TT_KERNEL(128, attention_order, const int *reach, int *order, int tiles)
+{
+    const int tile = (int)(blockIdx.x * 128 + threadIdx.x);
+    if (tile >= tiles)
+        return;
+    const int count = reach[4 * (i64)tile];
+    i64 place = 0;
+    for (int i = 0; i < tiles; i++) {
+        const int other = reach[4 * (i64)i];
+        place += other > count || (other == count && i < tile);
+    }
+    order[4 * place] = tile;
+    for (int e = 1; e < 4; e++)
+        order[4 * place + e] = reach[4 * (i64)tile + e];
+}
+
 /* stats, a warp for each row and head. A query without keys gets lse +inf, so that its weights are 0, as do rows past n_q. */
 TT_KERNEL(256, attention_stats, attention_args a)
 {
@@ -61,8 +107,9 @@ TT_KERNEL(256, attention_bias_parts, attention_args a)
         sums[i] = 0.0;
     for (i64 first = (i64)blockIdx.x * ROWS; first < a.n_q; first += (i64)a.parts * ROWS) {
         attn_walk w;
-        attn_walk_begin(&w);
-        for (int whole, t; (t = attn_walk_next<false, ROWS, ROWS>(&w, a, first, &whole)) >= 0;) {
+        attn_walk_begin(&w, 0);
+        for (int whole, t;
+             (t = attn_walk_next<false, ROWS, ROWS>(&w, a, (u32)(first / ROWS), 1, &whole)) >= 0;) {
             const i64 inner = (i64)t * ROWS;
             float s[4][4], d[4][4], slope;
             int x[4], y[4];

@@ -112,8 +112,9 @@ template <int WHAT> TT_DEV void plain(const attention_args &a)
         const plain_rows q = plain_q(a, head), k = plain_k(a, kv), v = plain_v(a, kv),
                          dout = plain_dout(a, head);
         attn_walk w;
-        attn_walk_begin(&w);
-        for (int whole, t; (t = attn_walk_next<KEYS, ROWS, ROWS>(&w, a, first, &whole)) >= 0;) {
+        attn_walk_begin(&w, 0);
+        for (int whole, t;
+             (t = attn_walk_next<KEYS, ROWS, ROWS>(&w, a, blockIdx.x, n_heads, &whole)) >= 0;) {
             const i64 inner = (i64)t * ROWS;
             const part here = {first + row, inner + col, head, KEYS, row, col, drop_key};
             float s[4][4];
