@@ -194,7 +194,7 @@ tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
     words[SAVE] = l->main && ((l->o->save && l->o->save()) || tt_loop_save_time(l));
     words[SAVER] = l->saver ? tt_saver_poll(l->saver) : 0;
     words[SWAP] = tt_swap_poll(l);
-    words[MEMORY] = (int32_t)(tt_loop_memory_gib() * MEMORY_UNITS);
+    words[MEMORY] = (int32_t)(tt_loop_memory_gib(l) * MEMORY_UNITS);
     if (commands && l->ctl)
         take_command(l, words, &list);
     if (l->rank.dist.vt)

@@ -192,7 +192,7 @@ tt_status tt_loop_log_validation(tt_loop *l, const tt_validated *all, const tt_v
         {"validation/tokens", (double)all->tokens   }
     };
     size_t n = 3 + add_sets(l, sets, m + 3);
-    m[n] = (tt_metric){"mem_gib", tt_loop_memory_gib()}; /* on the console alone */
+    m[n] = (tt_metric){"mem_gib", tt_loop_memory_gib(l)}; /* on the console alone */
     tt_metrics_record r = {.struct_size = sizeof r,
                            .step = l->step,
                            .wall_time = tt_wall_seconds(),

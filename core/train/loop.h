@@ -109,6 +109,7 @@ struct tt_loop {
     double trained_before; /* seconds, of the starts of the run before this one */
     int64_t began_step, began_ns, began_tokens, told_ns; /* of this process */
     double most_memory; /* GiB: that of the rank with most of it, up to the step before */
+    double device_most; /* bytes in use on the rank's device, at a logged step */
     tt_times t;
     double peak_flops;
     /* outputs, rank 0 */
@@ -163,8 +164,10 @@ void tt_loop_say_phase(const tt_loop *l, const char *what, int64_t *since_ns);
 void tt_loop_numbers_add(tt_loop *l, double loss_sum); /* of a step whose numbers are known */
 void tt_loop_numbers_begin(tt_loop *l);                /* after a logged step */
 size_t tt_loop_numbers(tt_loop *l);                    /* into l->metrics; how many */
-double tt_loop_memory_gib(void);                       /* the most of this process */
-double tt_loop_tps(const tt_loop *l);                  /* per rank, since the last logged step */
+double
+tt_loop_memory_gib(const tt_loop *l); /* the most of this process; of a device: of the device */
+double tt_loop_device_bytes(const tt_loop *l); /* in use now by all processes; NaN: there is none */
+double tt_loop_tps(const tt_loop *l);          /* per rank, since the last logged step */
 double tt_loop_seconds_left(const tt_loop *l);
 double tt_loop_train_seconds(const tt_loop *l); /* of all starts of the run */
 void tt_loop_say_end(const tt_loop *l);

@@ -49,17 +49,6 @@ static double resident_bytes(int statm)
     return pages ? strtod(pages, NULL) * (double)sysconf(_SC_PAGESIZE) : (double)NAN;
 }
 
-/* In use on the device by all processes. */
-static double device_bytes(const tt_loop *l)
-{
-    const tt_device *d = &l->rank.device;
-    uint64_t free_bytes, total;
-    tt_error ignored;
-    if (tt_device_is_host(d) || d->vt->memory(d->backend, &free_bytes, &total, &ignored) != TT_OK)
-        return (double)NAN;
-    return (double)(total - free_bytes);
-}
-
 /* Keeps every second sample, so that a long step is covered from its begin to its end. */
 static void thin_out(tt_memory_snapshot *m)
 {
@@ -112,7 +101,7 @@ void tt_loop_memory_begin(tt_loop *l)
     m->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     m->every_ns = EVERY_NS;
     m->before = l->t;
-    m->device_before = device_bytes(l);
+    m->device_before = tt_loop_device_bytes(l);
     m->begin_ns = tt_now_ns();
     const bool ready = m->samples && m->statm >= 0;
     if (ready)
@@ -175,7 +164,7 @@ static void print_snapshot(const tt_loop *l, tt_str *o)
                   (long long)l->step, l->rank.dist.rank, here);
     add_number(o, "planned_per_rank", planned_bytes(l));
     add_number(o, "device_before", m->device_before);
-    add_number(o, "device_after", device_bytes(l));
+    add_number(o, "device_after", tt_loop_device_bytes(l));
     add_phases(l, o);
     add_samples(m, o);
 }

@@ -21,9 +21,19 @@ void tt_loop_numbers_begin(tt_loop *l)
     l->tokens_since = l->samples_since = 0;
 }
 
-double tt_loop_memory_gib(void)
+double tt_loop_device_bytes(const tt_loop *l)
 {
-    return tt_memory_most() / (1 << 30);
+    const tt_device *d = &l->rank.device;
+    uint64_t left = 0, all = 0;
+    tt_error ignored;
+    if (tt_device_is_host(d) || tt_device_memory(d, &left, &all, &ignored) != TT_OK)
+        return (double)NAN;
+    return (double)(all - left);
+}
+
+double tt_loop_memory_gib(const tt_loop *l)
+{
+    return (tt_device_is_host(&l->rank.device) ? tt_memory_most() : l->device_most) / (1 << 30);
 }
 
 static void metric_add(tt_loop *l, size_t *n, const char *name, double v)
@@ -125,7 +135,8 @@ size_t tt_loop_numbers(tt_loop *l)
     metric_add(l, &n, "samples_per_s", (double)l->samples_since / dt);
     metric_add(l, &n, "tflops", tflops);
     metric_add(l, &n, "mfu", l->peak_flops > 0 ? tflops * 1e12 / l->peak_flops : (double)NAN);
-    metric_add(l, &n, "mem_gib", fmax(l->most_memory, tt_loop_memory_gib()));
+    l->device_most = fmax(l->device_most, tt_loop_device_bytes(l));
+    metric_add(l, &n, "mem_gib", fmax(l->most_memory, tt_loop_memory_gib(l)));
     metric_add(l, &n, "time_s", dt / steps);
     metric_add(l, &n, "time/data", l->t.data / steps);
     metric_add(l, &n, "time/forward_backward", l->t.forward_backward / steps);
@@ -152,5 +163,5 @@ void tt_loop_say_end(const tt_loop *l)
                "finished: %lld step%s, %.0f tokens in %.1f s: %s tokens per second per rank, "
                "validations and checkpoints included; most memory of a rank: %.2f GiB",
                (long long)done, done == 1 ? "" : "s", tokens, seconds, tps,
-               fmax(l->most_memory, tt_loop_memory_gib()));
+               fmax(l->most_memory, tt_loop_memory_gib(l)));
 }

@@ -474,7 +474,7 @@ static void test_targets_have_the_chips_facts(void **state)
     cuda_vt.close(self);
     cuda_vt.describe(b, text, sizeof text);
     assert_string_equal(text, "NVIDIA H200, sm_90, 132 SMs, driver 13.0, own products, own "
-                              "attention, kernels by NVRTC 13.0; tested on an emulator only");
+                              "attention, kernels by NVRTC 13.0");
 }
 
 static void test_errors_name_the_call_and_the_drivers_words(void **state)

@@ -212,9 +212,9 @@ static void cuda_describe(void *self, char *text, size_t size)
     cuda_blas_describe(b, blas, sizeof blas);
     cuda_dnn_describe(b, dnn, sizeof dnn);
     cuda_files_describe(b, kernels, sizeof kernels);
-    snprintf(text, size, "%s, sm_%d, %d SMs, driver %d.%d, %s, %s, %s; tested on an emulator only",
-             b->chip.name, b->chip.sm, b->chip.n_sms, cuda_driver_version() / 1000,
-             cuda_driver_version() % 1000 / 10, blas, dnn, kernels);
+    snprintf(text, size, "%s, sm_%d, %d SMs, driver %d.%d, %s, %s, %s", b->chip.name, b->chip.sm,
+             b->chip.n_sms, cuda_driver_version() / 1000, cuda_driver_version() % 1000 / 10, blas,
+             dnn, kernels);
 }
 
 typedef struct prepare_job {
