@@ -9,12 +9,16 @@ typedef struct tt_when_entry {
     struct tt_when_entry *next;
 } tt_when_entry;
 
+bool tt_when_same_times(const tt_when *a, const tt_when *b)
+{
+    return a == b || (tt_when_same_part(a, b) && a->in_chunk_loop == b->in_chunk_loop &&
+                      a->per_step == b->per_step && a->measured == b->measured &&
+                      a->replicated_stages == b->replicated_stages);
+}
+
 static bool when_equal(const tt_when *a, const tt_when *b)
 {
-    return a->region == b->region && a->stage == b->stage &&
-           a->is_weight_grad == b->is_weight_grad && a->in_chunk_loop == b->in_chunk_loop &&
-           a->per_step == b->per_step && a->measured == b->measured &&
-           a->recomputed == b->recomputed && a->replicated_stages == b->replicated_stages;
+    return tt_when_same_times(a, b) && a->recomputed == b->recomputed;
 }
 
 /* A stage has about ten objects; a list has the objects of every TT_WHEN_LISTS-th stage. */

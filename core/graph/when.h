@@ -50,6 +50,9 @@ static inline bool tt_when_same_part(const tt_when *a, const tt_when *b)
     return a->region == b->region && a->stage == b->stage && a->is_weight_grad == b->is_weight_grad;
 }
 
+/* Do both run at the same times? Of equal fields all but `recomputed` count: it says what for. */
+bool tt_when_same_times(const tt_when *a, const tt_when *b);
+
 /* ---- inside of when.c ---- */
 #define TT_WHEN_LISTS 16
 typedef struct tt_when_table { /* of a graph */

@@ -3,15 +3,16 @@
 #include <string.h>
 #include <ttrun/backend.h>
 
-/* fuse: a chain of pointwise ops over the same elements becomes one node, which runs where the
- * last of them stood. A fused program rounds every value as the separate ops would (R11). After
+/* fuse: pointwise ops over the same elements, a chain or readers of the same value, become one node,
+ * which runs where the last of them stood or, if what follows cannot wait so long, where the last but
+ * one did. A fused program rounds every value as the separate ops would (R11). After
  * that, an accumulation or assignment whose operand has no other reader is done by the node that
  * makes the operand. */
 
 #define MAX_INSTR 48
 
 typedef struct group {
-    int n;
+    int n, at;              /* the node index at which it runs */
     int members[MAX_INSTR]; /* node indices, ascending */
 } group;
 
@@ -55,7 +56,7 @@ static bool fusible(const tt_graph *g, const tt_node *n)
 bool tt_fuse_same_iteration(const tt_node *a, const tt_node *b)
 {
     const tt_type *s = &a->out[0]->type, *t = &b->out[0]->type;
-    if (a->when != b->when || s->n_dims != t->n_dims)
+    if (!tt_when_same_times(a->when, b->when) || s->n_dims != t->n_dims)
         return false;
     for (int i = 0; i < s->n_dims; i++)
         if (s->dims[i].size != t->dims[i].size)
@@ -70,6 +71,17 @@ static bool any_not_later(const fuser *f, const group *p)
         if (f->g->nodes.items[p->members[k]]->not_later)
             return true;
     return false;
+}
+
+/* The earliest position at which node i runs as things are; the latest one. */
+static int runs_from(const fuser *f, int i)
+{
+    return f->of[i] ? TT_MIN(i, f->of[i]->at) : i;
+}
+
+static int runs_until(const fuser *f, int i)
+{
+    return f->of[i] ? TT_MAXV(i, f->of[i]->at) : i;
 }
 
 static bool contains(const group *p, int i)
@@ -94,7 +106,7 @@ static bool can_wait(const fuser *f, const group *p, const group *with, int at)
         const int v = m->out[0]->id;
         for (int r = 0; r < f->readers.n[v]; r++) {
             const int i = f->readers.of[v][r];
-            if (i < at && !contains(p, i) && !(with && contains(with, i)))
+            if (runs_from(f, i) < at && !contains(p, i) && !(with && contains(with, i)))
                 return false;
         }
     }
@@ -142,6 +154,7 @@ static group *merged(const fuser *f, const group *a, const group *b)
 {
     group *m = tt_arena_alloc(f->g->arena, sizeof *m);
     int i = 0, j = 0;
+    m->at = TT_MAXV(a->at, b->at);
     while (i < a->n || j < b->n) {
         if (j == b->n || (i < a->n && a->members[i] < b->members[j]))
             m->members[m->n++] = a->members[i++];
@@ -151,24 +164,81 @@ static group *merged(const fuser *f, const group *a, const group *b)
     return m;
 }
 
-static void join(fuser *f, int i)
+/* `mine`, whose last member is i, with the group of node d if that can run as late as i; else mine. */
+static group *with_group_of(const fuser *f, group *mine, int d, int i, int most_outputs)
 {
-    tt_node *n = f->g->nodes.items[i];
-    group *mine = tt_arena_alloc(f->g->arena, sizeof *mine);
-    mine->members[mine->n++] = i;
+    const group *p = f->of[d];
+    if (!p || contains(mine, d) || any_not_later(f, p) ||
+        !tt_fuse_same_iteration(f->g->nodes.items[d], f->g->nodes.items[i]) ||
+        mine->n + p->n > MAX_INSTR || !can_wait(f, p, mine, i))
+        return mine;
+    group *m = merged(f, mine, p);
+    return external_inputs(f, m) > TT_MAX_INS || external_outputs(f, m) > most_outputs ? mine : m;
+}
+
+/* Groups that read a value of all elements which `mine` reads, too: it is read once. */
+static group *with_readers_beside(const fuser *f, group *mine, int i)
+{
+    const tt_node *n = f->g->nodes.items[i];
+    const group *began = mine;
+    for (int k = 0; k < began->n; k++) {
+        const tt_node *m = f->g->nodes.items[began->members[k]];
+        for (int j = 0; j < m->n_in; j++) {
+            const tt_value *v = m->in[j];
+            if (contains(mine, f->readers.index[v->id]) ||
+                tt_type_numel(&v->type) != tt_type_numel(&n->out[0]->type))
+                continue;
+            for (int r = 0; r < f->readers.n[v->id] && f->readers.of[v->id][r] < i; r++)
+                mine = with_group_of(f, mine, f->readers.of[v->id][r], i, TT_MAX_OUTS);
+        }
+    }
+    return mine;
+}
+
+/* Can node i run as early as `at`, with p, of whose values it reads some? */
+static bool can_hurry(const fuser *f, const group *p, int i, int at)
+{
+    const tt_node *n = f->g->nodes.items[i];
     for (int j = 0; j < n->n_in; j++) {
         const int d = f->readers.index[n->in[j]->id];
-        group *p = f->of[d];
-        if (!p || contains(mine, d) || any_not_later(f, p) ||
+        if (contains(p, d))
+            continue;
+        if (runs_until(f, d) >= at || (n->in[j]->node->op == &tt_op_state &&
+                                       *assigned_at(f, n->in[j]->node->state, n->when->stage) < i))
+            return false;
+    }
+    return true;
+}
+
+/* The group of an operand of node i, which has to run before i, with i; NULL: there is none. */
+static group *with_group_before(const fuser *f, int i)
+{
+    const tt_node *n = f->g->nodes.items[i];
+    for (int j = 0; j < n->n_in; j++) {
+        const int d = f->readers.index[n->in[j]->id];
+        const group *p = f->of[d];
+        if (!p || p->n < 2 || p->n == MAX_INSTR || !can_hurry(f, p, i, p->at) ||
             !tt_fuse_same_iteration(f->g->nodes.items[d], n))
             continue;
-        if (mine->n + p->n > MAX_INSTR || !can_wait(f, p, mine, i))
-            continue;
-        group *m = merged(f, mine, p);
-        if (external_inputs(f, m) > TT_MAX_INS || external_outputs(f, m) > TT_MAX_OUTS + 1)
-            continue;
-        mine = m;
+        group *m = merged(f, p, &(group){.n = 1, .at = p->at, .members = {i}});
+        if (external_inputs(f, m) <= TT_MAX_INS && external_outputs(f, m) <= TT_MAX_OUTS)
+            return m;
     }
+    return NULL;
+}
+
+static void join(fuser *f, int i)
+{
+    const tt_node *n = f->g->nodes.items[i];
+    group *mine = tt_arena_alloc(f->g->arena, sizeof *mine);
+    mine->at = i;
+    mine->members[mine->n++] = i;
+    for (int j = 0; j < n->n_in; j++) /* one more: its last reader may be about to join */
+        mine = with_group_of(f, mine, f->readers.index[n->in[j]->id], i, TT_MAX_OUTS + 1);
+    mine = with_readers_beside(f, mine, i);
+    group *before = mine->n == 1 ? with_group_before(f, i) : NULL;
+    if (before)
+        mine = before;
     for (int k = 0; k < mine->n; k++)
         f->of[mine->members[k]] = mine;
 }
@@ -248,15 +318,14 @@ static void fuse_pointwise(tt_graph *g, const tt_fuse_opts *o)
     for (size_t i = 0; i < g->nodes.n; i++) {
         group *p = f.of[i];
         tt_node *whole = NULL;
-        if (p && p->n > 1 && p->members[p->n - 1] == (int)i) {
+        if (p && p->n > 1 && p->at == (int)i) {
             whole = build(&f, p);
-            if (!whole) /* its members stay, where the last stood */
-                for (int k = 0; k + 1 < p->n; k++)
+            if (!whole) /* its members stay, in their order */
+                for (int k = 0; k < p->n; k++)
                     out[n++] = g->nodes.items[p->members[k]];
         }
-        if (p && p->n > 1 && p->members[p->n - 1] != (int)i)
-            continue;
-        out[n++] = whole ? whole : g->nodes.items[i];
+        if (whole || !p || p->n == 1)
+            out[n++] = whole ? whole : g->nodes.items[i];
     }
     memcpy(g->nodes.items, out, n * sizeof *out);
     g->nodes.n = n;

@@ -6,12 +6,14 @@
  * of being kept. The same marks serve activation checkpointing and FSDP's reshard-after-forward,
  * where a fetch is done again. Clones are the same ops on the same values, so their results have
  * the same bits (R11). Chen et al. 2016, arXiv:1604.06174. Which values are cheap to compute again for
- * the bytes that they free is found by recompute_cut.c and recompute_levels.c. */
+ * the bytes that they free is found by recompute_cut.c and recompute_levels.c; what costs nothing is
+ * computed again in every mode. */
 
 typedef struct redo {
     tt_graph *g;
     const tt_recompute_opts *o;
     const bool *redo; /* by node id: it is computed again; only for CUT */
+    bool *free;       /* by node id: computing it again costs nothing, see find_free */
     tt_value **clone; /* by id of a value that existed before the pass: its clone in the backward */
     TT_VEC(tt_node *) list;
 } redo;
@@ -56,10 +58,57 @@ static bool any_codes(const tt_graph *g)
     return false;
 }
 
+static bool in_backward_of(const tt_node *reader, const tt_node *n)
+{
+    return reader->when->region == TT_BACKWARD && reader->block == n->block &&
+           reader->when->stage == n->when->stage && reader->role != TT_NODE_EXPANDED;
+}
+
+static bool is_pointwise(const tt_graph *g, const tt_node *n)
+{
+    return tt_op_is_fusible(g->ops, n->op) && n->n_out == 1;
+}
+
+/* Is n a pointwise function of one value that the backward reads anyway, and do only pointwise ops of the
+ * backward read the result? fuse then computes it inside of them, from an operand that is read there
+ * as it is: silu(gate), where silu's derivative reads gate. One value less is written, kept and read. */
+static bool is_free(const redo *r, const tt_readers *readers, const tt_node *n)
+{
+    const tt_graph *g = r->g;
+    bool kept = false, read = false;
+    if (!tt_recompute_can(n) || !is_pointwise(g, n) || n->n_in != 1 ||
+        r->free[n->in[0]->node->id] ||
+        tt_type_numel(&n->in[0]->type) != tt_type_numel(&n->out[0]->type))
+        return false;
+    for (int k = 0; k < readers->n[n->in[0]->id]; k++)
+        kept |= in_backward_of(g->nodes.items[readers->of[n->in[0]->id][k]], n);
+    for (int k = 0; k < readers->n[n->out[0]->id]; k++) {
+        const tt_node *m = g->nodes.items[readers->of[n->out[0]->id][k]];
+        if (m->when->region == TT_FORWARD)
+            continue;
+        if (!in_backward_of(m, n) || !is_pointwise(g, m))
+            return false;
+        read = true;
+    }
+    return kept && read;
+}
+
+static bool find_free(redo *r)
+{
+    const tt_readers readers = tt_find_readers(r->g);
+    bool any = false;
+    r->free = tt_arena_array(r->g->arena, (size_t)r->g->n_ids + 1, sizeof *r->free);
+    for (size_t i = 0; i < r->g->nodes.n; i++) {
+        const tt_node *n = r->g->nodes.items[i];
+        any |= r->free[n->id] = is_free(r, &readers, n);
+    }
+    return any;
+}
+
 static bool wanted(const redo *r, const tt_node *n)
 {
     const tt_recompute_opts *o = r->o;
-    if (decodes(n))
+    if (decodes(n) || r->free[n->id])
         return true;
     if (n->param && n->when->region == TT_FORWARD) /* a fetch, or the cast before it */
         return o->fetches && n->block >= 0 && n->op != &tt_op_param && n->op != &tt_op_transfer &&
@@ -109,7 +158,7 @@ tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *e
     r.clone = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *r.clone);
     if (o->mode == TT_RECOMPUTE_CUT)
         r.redo = tt_recompute_levels(g, o);
-    if (o->mode == TT_RECOMPUTE_NONE && !o->fetches && !o->found && !any_codes(g))
+    if (!find_free(&r) && o->mode == TT_RECOMPUTE_NONE && !o->fetches && !o->found && !any_codes(g))
         return TT_OK;
     const size_t n = g->nodes.n;
     for (size_t i = 0; i < n; i++) {

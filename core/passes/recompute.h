@@ -4,7 +4,8 @@
 #include "cost/cost.h"
 #include "graph/graph.h"
 
-/* recompute: the backward computes forward values that it reads again, by mode. */
+/* recompute: the backward computes forward values that it reads again, by mode; in every mode those
+ * that it computes inside of a pointwise program from what it reads there anyway. */
 
 typedef enum tt_recompute_mode {
     TT_RECOMPUTE_NONE,
