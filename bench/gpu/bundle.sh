@@ -25,7 +25,7 @@ done
 # What the system has everywhere stays out; libcuda and the other libraries of NVIDIA are the machine's.
 for f in $b/ttrun $b/libttrun.so.0 $b/plugins/*/*.so $b/tests/cuda/test_cuda_ops; do
     ldd "$f" 2>/dev/null
-done | awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|libmpi|libopen-|libttrun)/ {print $3}' | sort -u |
+done | awk '$3 ~ /^\// && $1 !~ /^((libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+)\.so|libmpi|libopen-|libttrun)/ {print $3}' | sort -u |
     while read -r f; do cp -L "$f" "$to/lib/"; done
 cp bench/gpu/*.sh bench/gpu/*.py bench/train/peer.py bench/ratios.awk "$to/bench/"
 cat include/ttrun/*.h core/*/*.h docs/*.md >"$to/text.txt"

@@ -4,13 +4,13 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -e "$here/../ttrun" ] && [ -d "$here/../plugins" ] && [ -d "$here/../tests" ] && [ ! -d "$here/../core" ]; then
     root=$(cd "$here/.." && pwd)
-    tests=$root/tests
+    tests=$root/tests plugins=$root/plugins
     export LD_LIBRARY_PATH="$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 else
     root=$(cd "$here/../.." && pwd)
-    tests=$root/build/release/tests/cuda
+    tests=$root/build/release/tests/cuda plugins=$root/build/release/plugins
 fi
-export TTRUN_PLUGIN_DIR="$root/plugins" TT_CUDA_LIBRARIES=
+export TTRUN_PLUGIN_DIR="$plugins" PLUGINS="$plugins" TT_CUDA_LIBRARIES=
 text=$root/text.txt
 out=${OUT:-$(pwd)/gpu-results}
 mkdir -p "$out"
@@ -48,7 +48,7 @@ ours() {
     run=$1
     shift
     rm -rf "${work:?}/$run"
-    "$root/ttrun" -q "$work/job.json" --dump_folder "$work/$run" --resume never "$@" >"$work/$run.log" 2>&1 || {
+    timeout -k 5 "${LIMIT:-150}" "$root/ttrun" -q "$work/job.json" --dump_folder "$work/$run" --resume never "$@" >"$work/$run.log" 2>&1 || {
         tail -n 5 "$work/$run.log" >&2
         return 1
     }
