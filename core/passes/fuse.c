@@ -374,8 +374,9 @@ static bool written_by_producer(tt_graph *g, const fuser *f, const last_reads *r
         p->accumulates = w->accumulates;
         return true;
     }
-    if (w->state->offloaded || tt_type_numel(&v->type) != tt_type_numel(&w->state->type))
-        return false; /* kernels do not write to host memory, nor to some members only */
+    if (w->state->offloaded || tt_type_numel(&v->type) != tt_type_numel(&w->state->type) ||
+        p->when->in_chunk_loop != w->when->in_chunk_loop)
+        return false; /* kernels do not write to host memory, nor to some members or rows only */
     const bool gathered = w->state->kind == TT_STATE_GATHERED;
     const bool updates = (p->op->flags & TT_OP_UPDATES) && v->out > 0;
     if (!tt_op_is_fusible(g->ops, p->op) && !updates && !(gathered && p->op == &tt_op_collective))

@@ -74,6 +74,10 @@ begins hinge 1
 begins ipo 25
 begins sigmoid_norm 0.693147 --loss.label_smoothing 0.2
 begins robust 0.693147 --loss.label_smoothing 0.2
+# 448 tokens of 20000 logits are computed in pieces, 224 are not
+for n in 1 2; do train "$dir/wide$n" --model.args.vocab_size 20000 --training.local_batch_size $n --training.steps 1 && [ "$rc" -eq 0 ]; done &&
+    near "$(value "$dir/wide2/metrics.jsonl" loss)" 0.693147180559945 1e-7 && [ "$(reference "$dir/wide1")" = "$(reference "$dir/wide2")" ]
+ok the_reference_of_logits_in_pieces
 
 # ---- meshes ----
 want=$(value "$dir/one/metrics.jsonl" loss 6) margin=$(value "$dir/one/metrics.jsonl" rewards.margin 6)
