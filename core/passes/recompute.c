@@ -135,7 +135,7 @@ static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)
     c->id = r->g->n_ids++;
     tt_when when = *n->when;
     when.region = TT_BACKWARD;
-    when.recomputed = true;
+    when.recomputed = !r->free[n->id]; /* a part of the derivative, in whatever mode */
     c->when = tt_when_intern(r->g, when);
     c->in = tt_arena_dup(r->g->arena, n->in, sizeof *n->in * (size_t)(n->n_in + 1));
     for (int i = 0; i < n->n_in; i++)
@@ -156,9 +156,10 @@ tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *e
 {
     redo r = {.g = g, .o = o};
     r.clone = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *r.clone);
+    const bool any_free = find_free(&r);
     if (o->mode == TT_RECOMPUTE_CUT)
-        r.redo = tt_recompute_levels(g, o);
-    if (!find_free(&r) && o->mode == TT_RECOMPUTE_NONE && !o->fetches && !o->found && !any_codes(g))
+        r.redo = tt_recompute_levels(g, o, r.free);
+    if (!any_free && o->mode == TT_RECOMPUTE_NONE && !o->fetches && !o->found && !any_codes(g))
         return TT_OK;
     const size_t n = g->nodes.n;
     for (size_t i = 0; i < n; i++) {

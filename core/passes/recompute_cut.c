@@ -18,16 +18,23 @@
 typedef struct finder {
     tt_graph *g;
     const tt_machine *m;
+    const bool *no_cost;           /* by node id */
     int *local_value, *local_node; /* by id: number in the current block, plus 1 */
     int *reader; /* by value id: a block whose backward reads it, plus 1; -1: several */
 } finder;
 
 /* ---- the problem of a block ---- */
 
+/* Is n computed again whatever is kept, and for nothing? */
+static bool always_again(const finder *f, const tt_node *n)
+{
+    return tt_plan_is_view(n) || f->no_cost[n->id];
+}
+
 static double seconds_again(const finder *f, const tt_node *n)
 {
     const double least = f->m->ratios ? 1 : 1e-9;
-    if (tt_plan_is_view(n))
+    if (always_again(f, n))
         return 0;
     if (n->op != &tt_op_redistribute) {
         const tt_seconds t = tt_node_seconds(f->g, n, f->m);
@@ -56,7 +63,7 @@ static int number_of(finder *f, tt_block_cut *c, const tt_value *v)
     const int reader = f->reader[v->id];
     *local = i + 1;
     c->maker[i] = mine ? f->local_node[v->node->id] - 1 : -1;
-    c->keep[i] = mine && tt_plan_is_view(v->node)                ? -1
+    c->keep[i] = mine && always_again(f, v->node)                ? -1
                  : v->node->param || v->node->op == &tt_op_param ? 0
                  : v->node->op == &tt_op_input                   ? 0
                  : v->node->op == &tt_op_state                   ? 0
@@ -199,12 +206,13 @@ static void find_between(tt_arena *a, tt_block_cut *c, const tt_recipe *left,
     find_between(a, c, &mid, right, depth + 1);
 }
 
-static void find_recipes(tt_arena *a, tt_block_cut *c)
+static void find_recipes(const finder *f, tt_block_cut *c)
 {
+    tt_arena *a = f->g->arena;
     bool *none = tt_arena_array(a, (size_t)c->n_nodes + 1, sizeof *none);
     double all = 0;
     for (int k = 0; k < c->n_nodes; k++) {
-        none[k] = tt_plan_is_view(c->node[k]);
+        none[k] = always_again(f, c->node[k]);
         all += c->again[k];
     }
     c->recipes = tt_arena_array(a, MOST_RECIPES, sizeof *c->recipes);
@@ -238,10 +246,11 @@ static void find_readers(finder *f)
     }
 }
 
-void tt_block_cuts_find(tt_graph *g, const tt_machine *m, tt_block_cut **out, int *n)
+void tt_block_cuts_find(tt_graph *g, const tt_machine *m, const bool *no_cost, tt_block_cut **out,
+                        int *n)
 {
     tt_arena *a = g->arena;
-    finder f = {.g = g, .m = m};
+    finder f = {.g = g, .m = m, .no_cost = no_cost};
     f.local_value = tt_arena_array(a, (size_t)g->n_values + 1, sizeof(int));
     f.local_node = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof(int));
     f.reader = tt_arena_array(a, (size_t)g->n_values + 1, sizeof(int));
@@ -267,7 +276,7 @@ void tt_block_cuts_find(tt_graph *g, const tt_machine *m, tt_block_cut **out, in
         while (!alike(c, &(*out)[like]))
             like++;
         if (&(*out)[like] == c) {
-            find_recipes(a, c);
+            find_recipes(&f, c);
         } else {
             c->recipes = (*out)[like].recipes;
             c->n_recipes = (*out)[like].n_recipes;

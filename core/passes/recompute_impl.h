@@ -22,8 +22,8 @@ typedef struct tt_block_cut {
     const tt_node **node; /* of the forward, in order */
     /* The following arrays are equal for blocks that are alike. */
     int64_t
-        *keep; /* by value: the bytes it takes to keep it; 0: it is kept anyway; -1: a view, which
-                      has no bytes of its own */
+        *keep; /* by value: the bytes it takes to keep it; 0: it is kept anyway; -1: it never is: a
+                      view, which has no bytes of its own, or free */
     double *again;  /* by node: the time it takes to compute it again */
     int *maker;     /* by value: its node; -1: none that could be computed again */
     bool *needed;   /* by value: the backward reads it */
@@ -35,11 +35,13 @@ typedef struct tt_block_cut {
     uint64_t hash;
 } tt_block_cut;
 
-/* recompute_cut.c: the problems of all blocks, in ascending order, with their recipes. */
-void tt_block_cuts_find(tt_graph *g, const tt_machine *m, tt_block_cut **out, int *n);
+/* recompute_cut.c: the problems of all blocks, in ascending order, with their recipes. no_cost: by node id, what
+ * is computed again in every recipe and costs nothing. */
+void tt_block_cuts_find(tt_graph *g, const tt_machine *m, const bool *no_cost, tt_block_cut **out,
+                        int *n);
 
 /* recompute_levels.c: by node id, whether it is computed again at the levels of o->cut. Writes the numbers of levels to o->found. */
-bool *tt_recompute_levels(tt_graph *g, const tt_recompute_opts *o);
+bool *tt_recompute_levels(tt_graph *g, const tt_recompute_opts *o, const bool *no_cost);
 /* Describes each block of a graph after the pass. */
 void tt_recompute_describe(tt_graph *g, const tt_recompute_opts *o);
 

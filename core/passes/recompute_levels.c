@@ -29,14 +29,14 @@ static void mark(const tt_block_cut *c, const tt_recipe *r, bool *redo)
         redo[c->node[k]->id] = r->redo[k];
 }
 
-bool *tt_recompute_levels(tt_graph *g, const tt_recompute_opts *o)
+bool *tt_recompute_levels(tt_graph *g, const tt_recompute_opts *o, const bool *no_cost)
 {
     tt_arena *a = g->arena;
     const tt_recompute_cut *cut = o->cut;
     bool *redo = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *redo);
     tt_block_cut *all;
     int n_blocks;
-    tt_block_cuts_find(g, o->machine, &all, &n_blocks);
+    tt_block_cuts_find(g, o->machine, no_cost, &all, &n_blocks);
     size_t most = 0;
     for (int i = 0; i < n_blocks; i++)
         most += (size_t)all[i].n_recipes;

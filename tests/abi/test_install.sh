@@ -52,6 +52,7 @@ checked() { # FOLDER
 
 mkdir "$dir/examples"
 for example in "$SRC"/examples/*/; do
+    [ -e "$example/Makefile" ] || continue # no plugin
     name=$(basename "$example")
     mkdir "$dir/examples/$name"
     cp "$example"/*.c "$example/Makefile" "$dir/examples/$name"

@@ -59,7 +59,7 @@ plan $budget 0.5 --json && cp "$dir/out" "$dir/plan.json"
 ok plan_json_has_every_layer
 [ "$(value "$dir/plan.json" recompute.layers.0.kept)" -lt "$(value "$dir/plan.json" recompute.layers.5.kept)" ]
 ok the_first_layer_keeps_less
-plan $budget 0.5 && grep -q '^recompute   budget: training takes 0.0' "$dir/out" && grep -q '^ *layers  keep MiB' "$dir/out" && grep -q '^ *2-5 .*rms_norm$' "$dir/out" &&
+plan $budget 0.5 && grep -q '^recompute   budget: training takes 0.0' "$dir/out" && grep -q '^ *layers  keep MiB' "$dir/out" && grep -q '^ *[0-9]-5 .*rms_norm$' "$dir/out" &&
     awk 'length > 80 {long = 1} END {exit long}' "$dir/out"
 ok plan_prints_the_layers
 plan $ac.mode none && ! grep -q '^recompute' "$dir/out"
