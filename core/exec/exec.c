@@ -74,18 +74,19 @@ void tt_exec_free(tt_exec *x)
     tt_arena_free(x->arena);
 }
 
-/* With sync the instruction names itself. Whatever the host awaits while metrics are late lies in their
- * step or before it. */
+/* With sync the instruction names itself. What the host awaits while metrics are late lies in their step or
+ * before it, but a device that fails in the step after it fails as a whole. */
 tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err)
 {
     if (tt_device_sync(&x->o.device, e, err) == TT_OK)
         return TT_OK;
+    const bool late = x->pulling && x->pulled_step != x->step;
     return x->o.sync ? tt_error_context(err, "rank %d", x->o.dist->rank)
                      : tt_error_context(err,
-                                        "step %lld, rank %d: work on the device failed "
+                                        "step %lld%s, rank %d: work on the device failed "
                                         "(--debug.sync true names the op)",
-                                        (long long)(x->pulling ? x->pulled_step : x->step),
-                                        x->o.dist->rank);
+                                        (long long)(late ? x->pulled_step : x->step),
+                                        late ? " or the one after it" : "", x->o.dist->rank);
 }
 
 /* ---- scalars, metrics, tensors ---- */

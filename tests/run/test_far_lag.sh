@@ -54,10 +54,19 @@ same nan 3 --training.steps 9 --optimizer.lr 1e30 --optimizer.name sgd --checkpo
 grep -q '^step [0-9]*: .* is \(NaN\|Inf\)' "$dir/nan-1.end"
 ok nan_is_named
 same nan_of_two 3 --training.steps 9 --optimizer.lr 1e30 --optimizer.name sgd --checkpoint.interval 1 --nproc 2 $p.data_parallel_shard_degree 2
-# A fault of the device names the step in which it happened.
-same fault 1 --training.steps 5 --backend.fail fused --backend.fail_at 20 --debug.capture off
-grep -q 'step [0-9]*, rank 0' "$dir/fault-1.end"
-ok fault_names_its_step
+# A fault of the device names the step in which it happened; if two steps are on the queues, both.
+for seed in $SEEDS; do
+    for lag in 0 1; do
+        # shellcheck disable=SC2086
+        train "$dir/fault-$lag" $far --backend.seed "$seed" --metrics.lag $lag --training.steps 5 --backend.fail fused --backend.fail_at 20 --debug.capture off
+        [ "$rc" -eq 1 ] && ends >"$dir/fault-$lag.end"
+        ok "fault_seed_${seed}_lag_$lag"
+        rm -rf "$dir/fault-$lag"
+    done
+    step=$(sed -n 's/^step \([0-9]*\), rank 0: work on the device failed .*/\1/p' "$dir/fault-0.end")
+    [ -n "$step" ] && grep -q "^step \($step\|$step or the one after it\|$((step - 1)) or the one after it\), rank 0: work on the device failed " "$dir/fault-1.end"
+    ok "fault_names_its_step_seed_$seed"
+done
 
 # A stop: the step that was put on the queues before the signal is counted, logged and saved.
 for seed in $SEEDS; do

@@ -26,7 +26,7 @@ plan --hardware h200
 [ "$rc" -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q 'backend far has no answers for the machine "h200"' "$dir/err" && ! [ -s "$dir/out" ]
 ok a_machine_that_the_backend_does_not_know_is_one_line
 echo '{"name":"far","flops_f32":1e12,"memory_bytes":1e8}' >"$dir/far.json"
-plan --hardware "$dir/far.json" && [ "$rc" -eq 0 ] && grep -q '^fits        NO: 0.126 GiB per rank; far has 0.093 GiB per rank$' "$dir/out"
+plan --hardware "$dir/far.json" && [ "$rc" -eq 0 ] && grep -q '^fits        NO: 0.122 GiB per rank; far has 0.093 GiB per rank$' "$dir/out"
 ok plan_for_a_machine_that_the_backend_knows
 # backend auto: the machine that is planned for decides, not the one that plans.
 auto() { # NAME OPTION…: the plan of the job with backend auto, and its log
