@@ -1,0 +1,28 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# examples/chat with fewer steps: every stage begins with what the one before it left, and a second start does nothing anew.
+. "$(dirname "$0")/lib.sh"
+cp -r "$SRC/examples/chat" "$dir/chat" && rm -rf "$dir/chat/out"
+sed -i 's/"steps": 400/"steps": 12/; s/"freq": 100/"freq": 6/' "$dir/chat/pretrain.json"
+sed -i 's/"num_train_epochs": [0-9]*/"steps": 10/' "$dir/chat/sft.json"
+sed -i 's/"num_train_epochs": [0-9]*/"steps": 4/' "$dir/chat/dpo.json"
+go() { TTRUN="$TTRUN" TEXT="$SRC/docs/*.md" timeout 300 "$dir/chat/run.sh" "$@" >"$dir/out" 2>"$dir/err"; }
+o=$dir/chat/out
+go
+rc=$?
+[ "$rc" -eq 0 ] && [ "$(grep -c '^== ' "$dir/out")" -eq 5 ] && grep -q '^loss .* bits per byte ' "$dir/out"
+ok every_stage
+n=$(wc -l <"$o/questions.txt")
+[ "$n" -gt 100 ] && [ "$(wc -l <"$o/answers.txt")" -eq "$n" ] && [ "$(wc -l <"$o/answers_sft.txt")" -eq "$n" ] && [ "$(wc -l <"$o/answers_dpo.txt")" -eq "$n" ] &&
+    grep -q "^| sft | [0-9]* of $n right | [0-9]* short |$" "$o/results.md" && grep -q "^| dpo | [0-9]* of $n right" "$o/results.md"
+ok every_question_is_answered
+! while read -r q; do grep -F "\"$q\"" "$o/sft.jsonl" "$o/pairs.jsonl" && break; done <"$o/questions.txt"
+ok no_question_was_trained_on
+[ -s "$o/report.html" ] && grep -q pretrain "$o/report.html" && grep -q sft "$o/report.html" && grep -q dpo "$o/report.html"
+ok the_page_has_the_stages
+grep -q '"loss/\|rewards' "$o/dpo/metrics.jsonl" && [ -e "$o/dpo/hf/latest/config.json" ] && [ "$(value "$o/dpo/metrics.jsonl" step | tail -n 1)" = 4 ]
+ok preferences_were_learned
+a=$(cksum <"$o/answers_dpo.txt")
+go && [ "$(grep -c 'nothing to do' "$dir/err" "$dir/out" | awk -F: '{n += $2} END {print n}')" -eq 3 ] && [ "$(cksum <"$o/answers_dpo.txt")" = "$a" ]
+ok a_second_start_does_nothing_anew
+exit $failed
