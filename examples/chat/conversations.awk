@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Questions with answers that can be checked: sums, successors, comparisons, words, days. A tenth of what can be answered without
 # having seen the very question is held out.
 #   awk -f conversations.awk DIR     writes DIR/sft.jsonl, pairs.jsonl, and questions.txt with answers.txt, which nobody trains on
