@@ -13,13 +13,14 @@ BEGIN {
     allow["exec"] = "plan comm device mesh pipeline" # a finished program: no graph, no costs
     allow["checkpoint"] = "config comm mesh"
     allow["infer"] = "exec passes comm " allow["passes"]
+    allow["serve"] = "infer chat config " allow["infer"]
     allow["report"] = "config checkpoint comm plan " allow["plan"]
     allow["setup"] = "config data plugin device passes " allow["passes"]
     allow["interchange"] = "setup checkpoint comm " allow["setup"]
     allow["estimate"] = "setup exec comm " allow["setup"]
     allow["train"] = "estimate interchange checkpoint infer " allow["estimate"]
     allow["conformance"] = "train " allow["train"]
-    allow["cli"] = "conformance report chat " allow["conformance"]
+    allow["cli"] = "conformance report chat serve " allow["conformance"]
 }
 
 function finding(text) { print FILENAME ":" FNR ": " text }

@@ -230,5 +230,7 @@ const char *tt_codes_name(tt_codes format); /* "nf4" */
 
 /* The length of the longest prefix of s[n] that is valid UTF-8. */
 size_t tt_utf8_valid(const char *s, size_t n);
+/* The number of bytes at the front of s that are complete characters or cannot become part of one. */
+size_t tt_utf8_whole(const char *s, size_t n);
 
 #endif

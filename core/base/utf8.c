@@ -51,3 +51,21 @@ size_t tt_utf8_valid(const char *s, size_t n)
     }
     return i;
 }
+
+size_t tt_utf8_whole(const char *s, size_t n)
+{
+    size_t at = 0;
+    for (;;) {
+        at += tt_utf8_valid(s + at, n - at);
+        if (at == n)
+            return n;
+        const unsigned char c = (unsigned char)s[at];
+        const size_t length = c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
+        size_t have = 1;
+        while (have < length && at + have < n && ((unsigned char)s[at + have] & 0xc0) == 0x80)
+            have++;
+        if (c < 0xf5 && have < length && at + have == n)
+            return at; /* the missing bytes may follow */
+        at += have;    /* these bytes are not part of a character */
+    }
+}

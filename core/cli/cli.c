@@ -9,10 +9,10 @@
 /* The command line: options without a dot belong to ttrun, options with a dot to the job. */
 
 const tt_command *const tt_cli_commands[] = {
-    &tt_cmd_train,    &tt_cmd_plan,      &tt_cmd_config, &tt_cmd_plugins_, &tt_cmd_data,
-    &tt_cmd_tokenize, &tt_cmd_tokenizer, &tt_cmd_ckpt,   &tt_cmd_generate, &tt_cmd_chat,
-    &tt_cmd_eval,     &tt_cmd_report,    &tt_cmd_runs,   &tt_cmd_gc,       &tt_cmd_top,
-    &tt_cmd_ctl,      &tt_cmd_complete,
+    &tt_cmd_train,    &tt_cmd_plan,      &tt_cmd_config,   &tt_cmd_plugins_, &tt_cmd_data,
+    &tt_cmd_tokenize, &tt_cmd_tokenizer, &tt_cmd_ckpt,     &tt_cmd_generate, &tt_cmd_chat,
+    &tt_cmd_serve,    &tt_cmd_eval,      &tt_cmd_report,   &tt_cmd_runs,     &tt_cmd_gc,
+    &tt_cmd_top,      &tt_cmd_ctl,       &tt_cmd_complete,
 };
 const size_t tt_cli_n_commands = TT_COUNT(tt_cli_commands);
 

@@ -75,8 +75,8 @@ typedef struct tt_command {
     int words; /* how many words may follow the subcommand; the first may be a job */
 } tt_command;
 extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins_, tt_cmd_generate,
-    tt_cmd_chat, tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer, tt_cmd_report,
-    tt_cmd_data, tt_cmd_runs, tt_cmd_gc, tt_cmd_top, tt_cmd_ctl, tt_cmd_complete;
+    tt_cmd_chat, tt_cmd_serve, tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer,
+    tt_cmd_report, tt_cmd_data, tt_cmd_runs, tt_cmd_gc, tt_cmd_top, tt_cmd_ctl, tt_cmd_complete;
 
 const tt_command *tt_cli_find_command(const char *name); /* NULL = there is none */
 /* The index of the command, which may follow options ("ttrun --plugin-dir plugins plan job.json");

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "cli/from_checkpoint.h"
+#include "cli/chat_model.h"
 #include "cli/signals.h"
 #include "cli/texts.h"
 #include "infer/generate.h"
-#include "interchange/assets.h"
-#include "interchange/interchange.h"
 #include <stdlib.h>
 #include <string.h>
-#include <ttrun/chat.h>
 #include <unistd.h>
 
 /* chat: a conversation with a model, in the terminal or line by line through a pipe. Each turn renders the whole
@@ -18,14 +15,12 @@
 #define PIECE 256 /* tokens of a prompt per call, as in generate */
 
 typedef struct conversation {
-    tt_loaded_model model;
-    tt_chat_template *template;
+    tt_chat_model m;
     const char *system; /* or NULL */
     tt_str messages;    /* the members of the JSON list, with commas */
     tt_generate_opts o;
     int64_t context;
     tt_cache cache;
-    tt_ids stop;
     tt_str answer, pending; /* pending: bytes of a character that is not complete yet */
     bool terminal;
     uint64_t turn;
@@ -34,7 +29,7 @@ typedef struct conversation {
 
 static const tt_tokenizer_vt *tokenizer_of(const conversation *c)
 {
-    return c->model.setup.tokenizer.component->vtable;
+    return tt_chat_model_tokenizer(&c->m);
 }
 
 static tt_status read_options(const tt_cli *cli, conversation *c, tt_error *err)
@@ -82,77 +77,19 @@ static tt_status encode_messages(const conversation *c, const char *members, boo
                                .n_messages = list.n,
                                .add_generation_prompt = prompt};
     const tt_status s =
-        tt_chat_encode(c->template, &x, tokenizer_of(c), c->model.tokenizer, out, err);
+        tt_chat_encode(c->m.template, &x, tokenizer_of(c), c->m.model.tokenizer, out, err);
     tt_str_free(&list);
     return s;
 }
 
 /* ---- the model ---- */
 
-/* What ends an answer: the model's own list, the tokenizer's eos, and what the template puts behind an
- * assistant's turn. */
-static tt_status find_stops(conversation *c, tt_error *err)
-{
-    static const char probe[] =
-        "{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}";
-    tt_chat_tokens t = {0};
-    tt_error ignored = {0};
-    tt_hf_text hf = {0};
-    char piece[64];
-    if (c->model.hf)
-        TT_TRY(tt_hf_text_of(c->model.path, c->model.setup.arena, &hf, err));
-    for (size_t i = 0; i < hf.n_stop_ids; i++)
-        TT_TRY(tt_ids_push(&c->stop, hf.stop_ids[i], err));
-    if (c->model.info.eos >= 0)
-        TT_TRY(tt_ids_push(&c->stop, c->model.info.eos, err));
-    tt_status s = encode_messages(c, probe, false, &t, &ignored);
-    for (size_t i = t.n; s == TT_OK && i-- > 0;)
-        if (t.origins[i] == TT_CHAT_GENERATED) { /* a special token decodes to nothing */
-            if (!tokenizer_of(c)->decode(c->model.tokenizer, t.ids[i], piece, sizeof piece))
-                s = tt_ids_push(&c->stop, t.ids[i], err);
-            break;
-        }
-    tt_chat_tokens_free(&t);
-    c->o.stop_ids = c->stop.ids;
-    c->o.n_stop_ids = c->stop.n;
-    return s == TT_ENOMEM ? s : TT_OK;
-}
-
-/* The template that the run was trained with: its copy, or the one that is built in. */
-static const char *template_of_run(const tt_loaded_model *m)
-{
-    const char *kept = m->run ? tt_assets_template_of_run(m->setup.arena, m->run) : NULL;
-    const char *slash = m->template ? strrchr(m->template, '/') : NULL;
-    const char *name = slash ? slash + 1 : m->template;
-    return !kept && name && !strcmp(name, "chatml") ? "chatml" : kept;
-}
-
-static tt_status open_template(const tt_cli *cli, conversation *c, tt_error *err)
-{
-    const char *given = tt_cli_option(cli, "template"), *path = given;
-    const tt_loaded_model *m = &c->model;
-    if (!path && !m->hf)
-        path = template_of_run(m);
-    if (!path)
-        path = m->hf ? m->path : tt_assets_tokenizer(&m->setup);
-    if (!path)
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "the model's tokenizer has no folder with a chat template: name a file of Jinja, "
-            "or chatml, with --template");
-    return tt_chat_template_open(path, &c->template, err);
-}
-
 static tt_status load(const tt_cli *cli, conversation *c, tt_error *err)
 {
-    tt_loaded_model *m = &c->model;
-    TT_TRY(tt_cli_open_model(cli, false, NULL, 0, m, err));
-    if (!m->setup.has_tokenizer)
-        return TT_FAIL(err, TT_EINVAL, "%s has no tokenizer: name one with --tokenizer.name",
-                       m->path);
-    TT_TRY(open_template(cli, c, err));
-    TT_TRY(tt_setup_tokenizer(&m->setup, &m->tokenizer, &m->info, err));
-    TT_TRY(find_stops(c, err));
+    tt_loaded_model *m = &c->m.model;
+    TT_TRY(tt_chat_model_open(cli, true, &c->m, err));
+    c->o.stop_ids = c->m.stops.ids;
+    c->o.n_stop_ids = c->m.stops.n;
     if (!c->context)
         c->context = m->hf ? 4096 : m->setup.core.training.seq_len + c->o.max_new;
     const tt_setup_opts so = {
@@ -173,7 +110,7 @@ static tt_status load(const tt_cli *cli, conversation *c, tt_error *err)
 
 static void print_whole(conversation *c, bool all)
 {
-    const size_t n = all ? c->pending.n : tt_texts_whole(tt_str_get(&c->pending), c->pending.n);
+    const size_t n = all ? c->pending.n : tt_utf8_whole(tt_str_get(&c->pending), c->pending.n);
     fwrite(tt_str_get(&c->pending), 1, n, stdout);
     fflush(stdout);
     if (n)
@@ -186,7 +123,7 @@ static void on_token(void *user, size_t sequence, int32_t id)
     conversation *c = user;
     char piece[4096];
     (void)sequence;
-    const size_t n = tokenizer_of(c)->decode(c->model.tokenizer, id, piece, sizeof piece);
+    const size_t n = tokenizer_of(c)->decode(c->m.model.tokenizer, id, piece, sizeof piece);
     tt_str_addn(&c->answer, piece, n);
     tt_str_addn(&c->pending, piece, n);
     print_whole(c, false);
@@ -255,7 +192,7 @@ static bool command(conversation *c, const char *line, tt_status *s, tt_error *e
         return true;
     }
     if (!strncmp(line, "/system", 7) && (!line[7] || line[7] == ' ')) {
-        c->system = line[7] ? tt_arena_str(c->model.setup.arena, line + 8) : NULL;
+        c->system = line[7] ? tt_arena_str(c->m.model.setup.arena, line + 8) : NULL;
         begin_anew(c);
         return true;
     }
@@ -311,9 +248,7 @@ static tt_status cmd_chat_run(tt_cli *cli, tt_error *err)
         tt_signals_install();
         s = talk(&c, err);
     }
-    tt_chat_template_close(c.template);
-    tt_loaded_model_close(&c.model);
-    tt_ids_free(&c.stop);
+    tt_chat_model_close(&c.m);
     tt_ids_free(&c.cached);
     tt_str_free(&c.messages);
     tt_str_free(&c.answer);

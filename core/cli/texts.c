@@ -5,24 +5,6 @@
 
 static const char *const finish_names[] = {"cut", "stop", "length", "context"};
 
-size_t tt_texts_whole(const char *s, size_t n)
-{
-    size_t at = 0;
-    for (;;) {
-        at += tt_utf8_valid(s + at, n - at);
-        if (at == n)
-            return n;
-        const unsigned char c = (unsigned char)s[at];
-        const size_t length = c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
-        size_t have = 1;
-        while (have < length && at + have < n && ((unsigned char)s[at + have] & 0xc0) == 0x80)
-            have++;
-        if (c < 0xf5 && have < length && at + have == n)
-            return at; /* the missing bytes may follow */
-        at += have;    /* these bytes are not part of a character */
-    }
-}
-
 static void decode(const tt_texts *t, int32_t id, tt_str *out)
 {
     char piece[4096];
@@ -80,7 +62,7 @@ void tt_texts_token(void *texts, size_t sequence, int32_t id)
         return;
     texts_begin(t);
     decode_from(t, id, &t->first, &t->pending);
-    const size_t n = tt_texts_whole(tt_str_get(&t->pending), t->pending.n);
+    const size_t n = tt_utf8_whole(tt_str_get(&t->pending), t->pending.n);
     tt_str out = {0};
     tt_str_addn(&out, tt_str_get(&t->pending), n);
     tt_cli_print(&out);

@@ -25,8 +25,4 @@ void tt_texts_token(void *texts, size_t sequence, int32_t id);
 void tt_texts_end(void *texts, size_t sequence);
 void tt_texts_close(tt_texts *t); /* prints pending bytes, and texts that were interrupted */
 
-/* The number of bytes at the front of s that are complete characters or cannot become part of one.
- */
-size_t tt_texts_whole(const char *s, size_t n);
-
 #endif

@@ -1,60 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/generate.h"
-#include "passes/passes.h"
+#include "infer/calls.h"
 #include <stdlib.h>
 #include <string.h>
-
-/* The tokens of one call, one per row. */
-typedef struct rows {
-    int32_t *ids, *pos, *slot; /* [graph->tokens] */
-    int32_t *pick;             /* [graph->slots] the rows whose logits are needed */
-    int64_t n, n_pick;
-} rows;
 
 typedef struct generator {
     const tt_generate_opts *o;
     tt_sequence *s;
     size_t n, next; /* next: the first sequence that has had no slot yet */
     int64_t *slots; /* [graph->slots] the sequence in each slot; -1 = free */
-    rows r;
+    tt_calls c;
     tt_sampler sampler;
-    tt_tensor logits;
     tt_generate_stats *stats;
 } generator;
-
-static tt_status batch_fill(void *user, const char *input, int micro, int64_t begin, int64_t end,
-                            int32_t *dst, tt_error *err)
-{
-    const rows *r = user;
-    const bool pick = !strcmp(input, TT_INPUT_PICK);
-    if (!strcmp(input, "token_index")) { /* a model that draws random numbers itself: rows differ */
-        for (int64_t i = begin; i < end; i++)
-            dst[i - begin] = (int32_t)i;
-        return TT_OK;
-    }
-    const int32_t *src = pick                    ? r->pick
-                         : !strcmp(input, "ids") ? r->ids
-                         : !strcmp(input, "pos") ? r->pos
-                                                 : r->slot;
-    (void)micro;
-    if (end > (pick ? r->n_pick : r->n) || !strcmp(input, "labels"))
-        return TT_FAIL(err, TT_EINTERNAL, "the input %s is not known to generation", input);
-    memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
-    return TT_OK;
-}
-
-static tt_status call(generator *g, tt_error *err)
-{
-    tt_exec_set_rows(g->o->exec, g->r.n, g->r.n_pick);
-    return tt_exec_micro_batches(g->o->exec, ++g->stats->calls, batch_fill, &g->r, err);
-}
-
-static void add_row(rows *r, int32_t id, int64_t pos, int64_t slot)
-{
-    r->ids[r->n] = id;
-    r->pos[r->n] = (int32_t)pos;
-    r->slot[r->n++] = (int32_t)slot;
-}
 
 static bool ends_text(const tt_generate_opts *o, int32_t id)
 {
@@ -64,26 +22,13 @@ static bool ends_text(const tt_generate_opts *o, int32_t id)
     return false;
 }
 
-/* A token from a row of logits; -1: they are not finite. */
-static tt_status sample_row(generator *g, int64_t row, uint64_t stream, int64_t at, int32_t *id,
-                            tt_error *err)
-{
-    const int64_t n = g->logits.shape[1];
-    tt_tensor t = {.data = (float *)g->logits.data + row * n, .dtype = TT_F32, .n_dims = 1};
-    void *logits;
-    t.shape[0] = t.global[0] = n;
-    TT_TRY(tt_exec_map(g->o->exec, &t, true, &logits, err));
-    *id = tt_sample_token(&g->sampler, logits, stream, (uint64_t)at);
-    return tt_exec_unmap(g->o->exec, &t, logits, false, err);
-}
-
 /* Samples the next token of sequence i from a row of the logits. */
 static tt_status advance(generator *g, size_t i, int64_t row, tt_error *err)
 {
     tt_sequence *s = &g->s[i];
     const int64_t at = s->n_prompt + (int64_t)s->ids.n;
     int32_t id;
-    TT_TRY(sample_row(g, row, s->stream, at, &id, err));
+    TT_TRY(tt_calls_sample(&g->c, &g->sampler, row, s->stream, at, &id, err));
     if (id < 0)
         return TT_FAIL(err, TT_ENUMERIC,
                        "the logits of token %lld are not finite: the weights are not finite, "
@@ -114,12 +59,12 @@ static tt_status prefill(generator *g, size_t i, int64_t slot, tt_error *err)
     const tt_sequence *s = &g->s[i];
     const int64_t most = g->o->graph->tokens;
     for (int64_t t = s->n_cached; t < s->n_prompt; t += most) {
-        g->r.n = g->r.n_pick = 0;
+        tt_calls_clear(&g->c);
         for (int64_t k = t; k < TT_MIN(t + most, s->n_prompt); k++)
-            add_row(&g->r, s->prompt[k], k, slot);
+            tt_calls_add(&g->c, s->prompt[k], k, slot);
         if (t + most >= s->n_prompt)
-            g->r.pick[g->r.n_pick++] = (int32_t)(g->r.n - 1);
-        TT_TRY(call(g, err));
+            tt_calls_pick(&g->c);
+        TT_TRY(tt_calls_run(&g->c, err));
     }
     g->stats->prompt_tokens += s->n_prompt - s->n_cached;
     g->slots[slot] = (int64_t)i;
@@ -144,18 +89,18 @@ static tt_status admit(generator *g, tt_error *err)
 static tt_status generate_step(generator *g, bool *any, tt_error *err)
 {
     const int64_t t0 = tt_now_ns();
-    g->r.n = g->r.n_pick = 0;
+    tt_calls_clear(&g->c);
     for (int64_t slot = 0; slot < g->o->graph->slots; slot++) {
         if (g->slots[slot] < 0)
             continue;
         const tt_sequence *s = &g->s[g->slots[slot]];
-        g->r.pick[g->r.n_pick++] = (int32_t)g->r.n;
-        add_row(&g->r, s->ids.ids[s->ids.n - 1], s->n_prompt + (int64_t)s->ids.n - 1, slot);
+        tt_calls_add(&g->c, s->ids.ids[s->ids.n - 1], s->n_prompt + (int64_t)s->ids.n - 1, slot);
+        tt_calls_pick(&g->c);
     }
-    *any = g->r.n > 0;
+    *any = g->c.n > 0;
     if (!*any)
         return TT_OK;
-    TT_TRY(call(g, err));
+    TT_TRY(tt_calls_run(&g->c, err));
     int64_t row = 0;
     for (int64_t slot = 0; slot < g->o->graph->slots; slot++) {
         if (g->slots[slot] < 0)
@@ -186,7 +131,7 @@ static tt_status run_cached(generator *g, tt_error *err)
 static tt_status recompute(generator *g, size_t i, tt_error *err)
 {
     tt_sequence *s = &g->s[i];
-    rows *r = &g->r;
+    tt_calls *r = &g->c;
     r->n = g->o->graph->tokens;
     for (int64_t t = 0; t < r->n; t++) {
         r->ids[t] = t < s->n_prompt ? s->prompt[t] : 0;
@@ -198,7 +143,7 @@ static tt_status recompute(generator *g, size_t i, tt_error *err)
         const int64_t at = s->n_prompt + (int64_t)s->ids.n;
         if (s->ids.n)
             r->ids[at - 1] = s->ids.ids[s->ids.n - 1];
-        TT_TRY(tt_exec_micro_batches(g->o->exec, ++g->stats->calls, batch_fill, r, err));
+        TT_TRY(tt_calls_run(r, err));
         TT_TRY(advance(g, i, at - 1, err));
     }
     return TT_OK;
@@ -226,9 +171,9 @@ static tt_status check_prompts(const generator *g, tt_error *err)
                            "prompt %zu has %lld tokens, but the context holds %lld: shorten it",
                            i + 1, (long long)s->n_prompt, (long long)g->o->graph->length);
         for (int64_t t = 0; t < s->n_prompt; t++)
-            if (s->prompt[t] < 0 || s->prompt[t] >= g->logits.shape[1])
+            if (s->prompt[t] < 0 || s->prompt[t] >= g->c.logits.shape[1])
                 return TT_FAIL(err, TT_EINVAL, "prompt %zu: id %d is not in the vocabulary of %lld",
-                               i + 1, (int)s->prompt[t], (long long)g->logits.shape[1]);
+                               i + 1, (int)s->prompt[t], (long long)g->c.logits.shape[1]);
     }
     return TT_OK;
 }
@@ -244,24 +189,21 @@ int64_t tt_generate_cached(const tt_sequence *s)
 tt_status tt_generate(const tt_generate_opts *o, tt_sequence *s, size_t n, tt_generate_stats *stats,
                       tt_error *err)
 {
-    const size_t tokens = (size_t)o->graph->tokens, slots = (size_t)o->graph->slots;
+    const size_t slots = (size_t)o->graph->slots;
     tt_arena *a = tt_arena_new();
     generator g = {.o = o, .s = s, .n = n, .stats = stats};
     *stats = (tt_generate_stats){0};
-    g.r.ids = tt_arena_array(a, tokens, sizeof *g.r.ids);
-    g.r.pos = tt_arena_array(a, tokens, sizeof *g.r.pos);
-    g.r.slot = tt_arena_array(a, tokens, sizeof *g.r.slot);
-    g.r.pick = tt_arena_array(a, slots + 1, sizeof *g.r.pick);
     g.slots = tt_arena_array(a, slots + 1, sizeof *g.slots);
     for (size_t i = 0; i < slots; i++)
         g.slots[i] = -1;
-    tt_status st = tt_exec_state_tensor(o->exec, TT_METRIC_LOGITS, &g.logits, err);
+    tt_status st = tt_calls_open(&g.c, o->exec, o->graph, a, err);
     if (st == TT_OK)
         st = check_prompts(&g, err);
     if (st == TT_OK)
-        st = tt_sampler_init(&g.sampler, &o->sampling, TT_MIN(o->vocab, g.logits.shape[1]), err);
+        st = tt_sampler_init(&g.sampler, &o->sampling, TT_MIN(o->vocab, g.c.logits.shape[1]), err);
     if (st == TT_OK)
         st = slots ? run_cached(&g, err) : run_whole(&g, err);
+    stats->calls = g.c.n_calls;
     tt_sampler_release(&g.sampler);
     tt_arena_free(a);
     return st;

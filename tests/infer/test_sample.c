@@ -118,8 +118,8 @@ static void test_characters_are_printed_only_when_complete(void **state)
     };
     (void)state;
     for (size_t i = 0; i < TT_COUNT(rows); i++)
-        if (tt_texts_whole(rows[i].bytes, strlen(rows[i].bytes)) != rows[i].whole)
-            fail_msg("row %zu: %zu", i, tt_texts_whole(rows[i].bytes, strlen(rows[i].bytes)));
+        if (tt_utf8_whole(rows[i].bytes, strlen(rows[i].bytes)) != rows[i].whole)
+            fail_msg("row %zu: %zu", i, tt_utf8_whole(rows[i].bytes, strlen(rows[i].bytes)));
 }
 
 int main(void)

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/chat_model.h"
+#include "cli/signals.h"
+#include "serve/server.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* serve: OpenAI's completions over HTTP, for lm-evaluation-harness and chat programs. */
+
+/* As in generate: with more, other sequences would change the bits of one. */
+#define MOST_AT_ONCE 16
+#define PIECE 256
+
+typedef struct serving {
+    tt_chat_model m;
+    const char *host, *key, *name;
+    int64_t port, context, at_once, most_wait;
+    tt_cache cache;
+    int32_t own_stop[1];
+    tt_engine *engine;
+    tt_api *api;
+    tt_str config;
+} serving;
+
+static tt_status read_options(const tt_cli *cli, serving *s, tt_error *err)
+{
+    const char *host = tt_cli_option(cli, "host"), *key = tt_cli_option(cli, "api-key");
+    s->host = host ? host : "127.0.0.1";
+    s->key = key ? key : getenv("TTRUN_API_KEY");
+    s->port = 8000;
+    s->at_once = MOST_AT_ONCE;
+    s->most_wait = 4096;
+    TT_TRY(tt_cli_integer(cli, "port", 0, 65535, &s->port, err));
+    TT_TRY(tt_cli_integer(cli, "context", 2, 1 << 24, &s->context, err));
+    TT_TRY(tt_cli_integer(cli, "batch", 1, MOST_AT_ONCE, &s->at_once, err));
+    TT_TRY(tt_cli_integer(cli, "queue", 1, 1 << 20, &s->most_wait, err));
+    TT_TRY(tt_cli_cache(cli, &s->cache, err));
+    if (s->key && !*s->key)
+        s->key = NULL;
+    if (!tt_server_is_loopback(s->host) && !s->key)
+        return TT_FAIL(err, TT_EINVAL,
+                       "--host %s: other machines would reach the model without a key: give "
+                       "--api-key or TTRUN_API_KEY",
+                       s->host);
+    return TT_OK;
+}
+
+/* The model's name: that of its folder, or --name. */
+static const char *served_name(const tt_cli *cli, const tt_loaded_model *m)
+{
+    const char *given = tt_cli_option(cli, "name"), *path = m->run ? m->run : m->path;
+    if (given)
+        return given;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t begin = n;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    return tt_arena_printf(cli->arena, "%.*s", (int)(n - begin), path + begin);
+}
+
+static tt_status load_served(const tt_cli *cli, serving *s, tt_error *err)
+{
+    tt_loaded_model *m = &s->m.model;
+    TT_TRY(tt_chat_model_open(cli, false, &s->m, err));
+    if (!s->context)
+        s->context = m->hf ? 4096 : TT_MAXV(m->setup.core.training.seq_len, (int64_t)2048);
+    const tt_setup_opts so = {
+        .mode = TT_MODE_DECODE,
+        .decode = {.rows = TT_MAXV(TT_MIN(s->context, PIECE), s->at_once),
+                   .slots = s->at_once,
+                   .length = s->context,
+                   .cache = s->cache}
+    };
+    TT_TRY(tt_cli_load_model(m, &so, err));
+    if (!m->setup.graph->slots)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "serve: the model has an op without an incremental form, so that it has no "
+                       "cache; ttrun generate takes it");
+    return TT_OK;
+}
+
+static void add_token(const serving *s, const char *name, int32_t id, tt_str *o)
+{
+    const tt_tokenizer_vt *vt = tt_chat_model_tokenizer(&s->m);
+    tt_special special = {.struct_size = sizeof special};
+    tt_str_printf(o, ",\"%s\":", name);
+    for (size_t i = 0; id >= 0 && TT_HAS(vt, tt_tokenizer_vt, special) && vt->special &&
+                       vt->special(s->m.model.tokenizer, i, &special);
+         i++)
+        if (special.id == id) {
+            tt_str text = {0};
+            tt_str_addn(&text, special.text.s, special.text.n);
+            tt_str_json(o, tt_str_get(&text));
+            tt_str_free(&text);
+            return;
+        }
+    tt_str_add(o, "null");
+}
+
+/* What /tokenizer_info says: as vLLM's, the keys of tokenizer_config.json that matter to clients. */
+static void describe_tokenizer(serving *s)
+{
+    const tt_loaded_model *m = &s->m.model;
+    tt_str_printf(&s->config,
+                  "{\"tokenizer_class\":\"ttrun\",\"vocab_size\":%lld,"
+                  "\"model_max_length\":%lld",
+                  (long long)m->info.vocab_size, (long long)s->context);
+    if (m->tokenizer) {
+        add_token(s, "bos_token", m->info.bos, &s->config);
+        add_token(s, "eos_token", m->info.eos, &s->config);
+        add_token(s, "pad_token", m->info.pad, &s->config);
+    }
+    tt_str_add(&s->config, ",\"chat_template\":");
+    if (s->m.template_text)
+        tt_str_json(&s->config, s->m.template_text);
+    else
+        tt_str_add(&s->config, "null");
+    tt_str_add(&s->config, "}\n");
+}
+
+static void ready(void *user, const char *url)
+{
+    const serving *s = user;
+    tt_log(TT_INFO, "serve", "%s at %s/v1; %lld texts at once, of %lld tokens at most; %s", s->name,
+           url, (long long)s->at_once, (long long)s->context,
+           s->key ? "clients need the key" : "no key");
+}
+
+static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
+{
+    tt_loaded_model *m = &s->m.model;
+    const tt_model_vt *model = m->setup.model.component->vtable;
+    const int64_t vocab =
+        m->tokenizer ? m->info.vocab_size : model->vocab_size(m->setup.model.config);
+    s->name = served_name(cli, m);
+    describe_tokenizer(s);
+    TT_TRY(tt_engine_open(m->rank.exec, m->setup.graph, vocab, &s->engine, err));
+    const tt_api_opts o = {.model = s->name,
+                           .engine = s->engine,
+                           .context = s->context,
+                           .vt = m->tokenizer ? tt_chat_model_tokenizer(&s->m) : NULL,
+                           .tokenizer = m->tokenizer,
+                           .info = m->info,
+                           .tokenizer_config = tt_str_get(&s->config),
+                           .template = s->m.template,
+                           .stop_ids = s->m.text_stops.ids,
+                           .n_stop_ids = s->m.text_stops.n,
+                           .chat_stop_ids = s->m.stops.ids,
+                           .n_chat_stop_ids = s->m.stops.n,
+                           .adds_bos = s->m.adds_bos,
+                           .most_wait = (size_t)s->most_wait,
+                           .key = s->key};
+    TT_TRY(tt_api_open(&o, &s->api, err));
+    const tt_server_opts so = {.host = s->host,
+                               .port = (int)s->port,
+                               .api = s->api,
+                               .engine = s->engine,
+                               .stop = tt_signals_stop,
+                               .ready = ready,
+                               .user = s};
+    tt_signals_install();
+    return tt_server_run(&so, err);
+}
+
+static tt_status cmd_serve_run(tt_cli *cli, tt_error *err)
+{
+    serving s = {0};
+    tt_status st = read_options(cli, &s, err);
+    if (st == TT_OK)
+        st = load_served(cli, &s, err);
+    if (st == TT_OK)
+        st = serve(cli, &s, err);
+    tt_api_close(s.api);
+    tt_engine_close(s.engine);
+    tt_chat_model_close(&s.m);
+    tt_str_free(&s.config);
+    return st;
+}
+
+static const tt_cli_row rows[] = {
+    TT_CLI_VALUE("checkpoint", "DIR", NULL,
+                 "the model: a run folder, a step-N folder or a Hugging Face folder",
+                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("host", "ADDRESS", "127.0.0.1",
+                 "address to listen at; one that other machines reach needs a key"),
+    TT_CLI_VALUE("port", "N", "8000", "port to listen at; 0: any that is free"),
+    TT_CLI_VALUE("api-key", "KEY", "$TTRUN_API_KEY, or none",
+                 "what clients must send: Authorization: Bearer KEY"),
+    TT_CLI_VALUE("name", "NAME", "the folder's", "name of the model in answers"),
+    TT_CLI_VALUE("template", "FILE", "the run's",
+                 "chat template (Jinja), or chatml, which is built in", .takes = TT_TAKES_FILE),
+    TT_CLI_VALUE("context", "N", "seq_len, at least 2048",
+                 "tokens of a text, at most; of Hugging Face's models 4096"),
+    TT_CLI_VALUE("batch", "N", "16", "texts that are computed at once, at most 16"),
+    TT_CLI_VALUE("queue", "N", "4096", "texts that may wait; more are refused with status 503"),
+    TT_CLI_CACHE,
+};
+const tt_command tt_cmd_serve = {.name = "serve",
+                                 .forms = "",
+                                 .doc = "serve a model over HTTP: OpenAI's completions and chat",
+                                 .rows = rows,
+                                 .n_rows = TT_COUNT(rows),
+                                 .run = cmd_serve_run,
+                                 .words = 0};

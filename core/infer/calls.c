@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "infer/calls.h"
+#include "passes/passes.h"
+#include <string.h>
+
+tt_status tt_calls_open(tt_calls *c, tt_exec *exec, const tt_graph *graph, tt_arena *a,
+                        tt_error *err)
+{
+    const size_t tokens = (size_t)graph->tokens;
+    *c = (tt_calls){.exec = exec, .graph = graph};
+    c->ids = tt_arena_array(a, tokens, sizeof *c->ids);
+    c->pos = tt_arena_array(a, tokens, sizeof *c->pos);
+    c->slot = tt_arena_array(a, tokens, sizeof *c->slot);
+    c->pick = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *c->pick);
+    return tt_exec_state_tensor(exec, TT_METRIC_LOGITS, &c->logits, err);
+}
+
+void tt_calls_clear(tt_calls *c)
+{
+    c->n = c->n_pick = 0;
+}
+
+void tt_calls_add(tt_calls *c, int32_t id, int64_t pos, int64_t slot)
+{
+    c->ids[c->n] = id;
+    c->pos[c->n] = (int32_t)pos;
+    c->slot[c->n++] = (int32_t)slot;
+}
+
+void tt_calls_pick(tt_calls *c)
+{
+    c->pick[c->n_pick++] = (int32_t)(c->n - 1);
+}
+
+static tt_status calls_fill(void *user, const char *input, int micro, int64_t begin, int64_t end,
+                            int32_t *dst, tt_error *err)
+{
+    const tt_calls *c = user;
+    const bool pick = !strcmp(input, TT_INPUT_PICK);
+    if (!strcmp(input, "token_index")) { /* a model that draws random numbers itself: rows differ */
+        for (int64_t i = begin; i < end; i++)
+            dst[i - begin] = (int32_t)i;
+        return TT_OK;
+    }
+    const int32_t *src = pick                    ? c->pick
+                         : !strcmp(input, "ids") ? c->ids
+                         : !strcmp(input, "pos") ? c->pos
+                                                 : c->slot;
+    (void)micro;
+    if (end > (pick ? c->n_pick : c->n) || !strcmp(input, "labels"))
+        return TT_FAIL(err, TT_EINTERNAL, "the input %s is not known to generation", input);
+    memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
+    return TT_OK;
+}
+
+tt_status tt_calls_run(tt_calls *c, tt_error *err)
+{
+    if (c->graph->slots) /* without a cache all rows are computed */
+        tt_exec_set_rows(c->exec, c->n, c->n_pick);
+    return tt_exec_micro_batches(c->exec, ++c->n_calls, calls_fill, c, err);
+}
+
+tt_status tt_calls_map(const tt_calls *c, int64_t row, tt_tensor *t, const float **logits,
+                       tt_error *err)
+{
+    const int64_t n = c->logits.shape[1];
+    void *data;
+    *t = (tt_tensor){.data = (float *)c->logits.data + row * n, .dtype = TT_F32, .n_dims = 1};
+    t->shape[0] = t->global[0] = n;
+    TT_TRY(tt_exec_map(c->exec, t, true, &data, err));
+    *logits = data;
+    return TT_OK;
+}
+
+tt_status tt_calls_unmap(const tt_calls *c, const tt_tensor *t, const float *logits, tt_error *err)
+{
+    return tt_exec_unmap(c->exec, t, (void *)(uintptr_t)logits, false, err);
+}
+
+tt_status tt_calls_sample(const tt_calls *c, tt_sampler *s, int64_t row, uint64_t stream,
+                          int64_t at, int32_t *id, tt_error *err)
+{
+    tt_tensor t;
+    const float *logits;
+    TT_TRY(tt_calls_map(c, row, &t, &logits, err));
+    *id = tt_sample_token(s, logits, stream, (uint64_t)at);
+    return tt_calls_unmap(c, &t, logits, err);
+}

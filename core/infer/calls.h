@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_INFER_CALLS_H
+#define TT_INFER_CALLS_H
+#include "exec/exec.h"
+#include "graph/graph.h"
+#include "infer/sample.h"
+
+/* Calls of a program of mode DECODE: some rows, a token each, and the logits of the rows that were picked. */
+
+typedef struct tt_calls {
+    tt_exec *exec;
+    const tt_graph *graph;
+    int32_t *ids, *pos, *slot; /* [graph->tokens] */
+    int32_t *pick;             /* [graph->slots] */
+    int64_t n, n_pick;         /* of the next call */
+    int64_t n_calls;
+    tt_tensor logits; /* [picked, vocabulary] */
+} tt_calls;
+
+tt_status tt_calls_open(tt_calls *c, tt_exec *exec, const tt_graph *graph, tt_arena *a,
+                        tt_error *err);
+void tt_calls_clear(tt_calls *c);
+void tt_calls_add(tt_calls *c, int32_t id, int64_t pos, int64_t slot);
+void tt_calls_pick(tt_calls *c); /* the row that was added last */
+tt_status tt_calls_run(tt_calls *c, tt_error *err);
+/* The logits of the picked row, on the host until they are given back. */
+tt_status tt_calls_map(const tt_calls *c, int64_t row, tt_tensor *t, const float **logits,
+                       tt_error *err);
+tt_status tt_calls_unmap(const tt_calls *c, const tt_tensor *t, const float *logits, tt_error *err);
+/* Samples a token from a picked row; -1: its logits are not finite. */
+tt_status tt_calls_sample(const tt_calls *c, tt_sampler *s, int64_t row, uint64_t stream,
+                          int64_t at, int32_t *id, tt_error *err);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "serve/api_impl.h"
+#include <string.h>
+
+/* Answers as JSON, whole or as server-sent events. */
+
+void tt_api_send(tt_str *out, int status, const tt_str *json, bool keep_alive)
+{
+    tt_http_head(out, status, "application/json", (int64_t)json->n, keep_alive);
+    tt_str_addn(out, tt_str_get(json), json->n);
+}
+
+void tt_api_fault(tt_str *out, int status, const char *why)
+{
+    tt_str json = {0};
+    tt_str_add(&json, "{\"error\":{\"message\":");
+    tt_str_json(&json, why);
+    tt_str_printf(&json, ",\"type\":\"%s\",\"param\":null,\"code\":%d}}\n",
+                  status == 401  ? "authentication_error"
+                  : status < 500 ? "invalid_request_error"
+                                 : "server_error",
+                  status);
+    tt_api_send(out, status, &json, false);
+    tt_str_free(&json);
+}
+
+static void begin_object(const tt_api_call *c, tt_str *o)
+{
+    const char *kind = !c->chat    ? "text_completion"
+                       : c->stream ? "chat.completion.chunk"
+                                   : "chat.completion";
+    tt_str_printf(o, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", c->id, kind,
+                  c->created);
+    tt_str_json(o, c->a->o.model);
+    tt_str_add(o, ",\"choices\":[");
+}
+
+static void add_usage(const tt_api_call *c, tt_str *o)
+{
+    long long n = 0;
+    for (int i = 0; i < c->n; i++)
+        n += c->texts[i].n_new;
+    tt_str_printf(o,
+                  ",\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
+                  "\"total_tokens\":%lld}",
+                  (long long)c->prompt_tokens, n, (long long)c->prompt_tokens + n);
+}
+
+/* A JSON string of the n bytes at s, which may hold any. */
+static void add_json_text(tt_str *o, const char *s, size_t n)
+{
+    tt_str text = {0};
+    for (size_t i = 0; i < n; i++)
+        if (s[i])
+            tt_str_addc(&text, s[i]);
+        else
+            tt_str_add(&text, "\xef\xbf\xbd");
+    tt_str_json(o, tt_str_get(&text));
+    tt_str_free(&text);
+}
+
+static void add_logprobs(const call_text *x, const tt_str *content, tt_str *o)
+{
+    tt_str_add(o, ",\"logprobs\":");
+    if (!x->call->scored)
+        tt_str_add(o, "null");
+    else if (x->call->chat)
+        tt_str_printf(o, "{\"content\":[%s]}", tt_str_get(content));
+    else
+        tt_str_printf(o,
+                      "{\"tokens\":[%s],\"token_logprobs\":[%s],\"top_logprobs\":[%s],"
+                      "\"text_offset\":[%s]}",
+                      tt_str_get(&x->tokens), tt_str_get(&x->logprobs), tt_str_get(&x->top),
+                      tt_str_get(&x->offsets));
+}
+
+static void add_finish(const call_text *x, tt_str *o)
+{
+    tt_str_add(o, ",\"finish_reason\":");
+    if (x->finish)
+        tt_str_printf(o, "\"%s\"}", x->finish);
+    else
+        tt_str_add(o, "null}");
+}
+
+void tt_api_answer(tt_api_call *c)
+{
+    tt_str o = {0};
+    if (c->failed) {
+        tt_api_fault(c->out, 500,
+                     "the logits are not finite: the weights are not finite, or too large");
+        return;
+    }
+    begin_object(c, &o);
+    for (int i = 0; i < c->n; i++) {
+        const call_text *x = &c->texts[i];
+        tt_str_printf(&o, "%s{\"index\":%d,", i ? "," : "", x->index);
+        tt_str_add(&o, c->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
+        add_json_text(&o, tt_str_get(&x->text), x->text.n);
+        tt_str_add(&o, c->chat ? "}" : "");
+        add_logprobs(x, &x->content, &o);
+        add_finish(x, &o);
+    }
+    tt_str_addc(&o, ']');
+    add_usage(c, &o);
+    tt_str_add(&o, "}\n");
+    tt_api_send(c->out, 200, &o, c->keep_alive);
+    tt_str_free(&o);
+}
+
+/* ---- events ---- */
+
+static void send_event(tt_api_call *c, const char *json, size_t n)
+{
+    tt_str event = {0};
+    tt_str_add(&event, "data: ");
+    tt_str_addn(&event, json, n);
+    tt_str_add(&event, "\n\n");
+    tt_http_chunk(c->out, event.s, event.n);
+    tt_str_free(&event);
+}
+
+static void send_chunk(tt_api_call *c, call_text *x, const char *member, const char *text, size_t n)
+{
+    tt_str o = {0};
+    begin_object(c, &o);
+    tt_str_printf(&o, "{\"index\":%d,", x->index);
+    if (c->chat && !member) {
+        tt_str_add(&o, "\"delta\":{}");
+    } else if (c->chat) {
+        tt_str_printf(&o, "\"delta\":{%s\"content\":", member);
+        add_json_text(&o, text, n);
+        tt_str_addc(&o, '}');
+    } else {
+        tt_str_add(&o, "\"text\":");
+        add_json_text(&o, text, n);
+    }
+    add_logprobs(x, &x->fresh, &o);
+    add_finish(x, &o);
+    tt_str_add(&o, "]}");
+    send_event(c, o.s, o.n);
+    tt_str_free(&o);
+    tt_str_clear(&x->fresh);
+    if (!c->chat) {
+        tt_str_clear(&x->tokens);
+        tt_str_clear(&x->logprobs);
+        tt_str_clear(&x->top);
+        tt_str_clear(&x->offsets);
+    }
+}
+
+void tt_api_stream_begin(tt_api_call *c)
+{
+    tt_http_head(c->out, 200, "text/event-stream", -1, c->keep_alive);
+    for (int i = 0; c->chat && i < c->n; i++)
+        send_chunk(c, &c->texts[i], "\"role\":\"assistant\",", "", 0);
+}
+
+void tt_api_stream_text(call_text *x, size_t n)
+{
+    tt_api_call *c = x->call;
+    const char *finish = x->finish;
+    const size_t from = x->n_told;
+    const bool news = n > from || x->fresh.n || x->tokens.n;
+    if (!news && !finish)
+        return;
+    x->n_told = n;
+    if (c->chat && news) { /* the end has an event of its own */
+        x->finish = NULL;
+        send_chunk(c, x, "", tt_str_get(&x->text) + from, n - from);
+        x->finish = finish;
+    }
+    if (!c->chat)
+        send_chunk(c, x, "", tt_str_get(&x->text) + from, n - from);
+    else if (finish)
+        send_chunk(c, x, NULL, "", 0);
+}
+
+void tt_api_stream_end(tt_api_call *c)
+{
+    if (c->usage) {
+        tt_str o = {0};
+        begin_object(c, &o);
+        tt_str_addc(&o, ']');
+        add_usage(c, &o);
+        tt_str_addc(&o, '}');
+        send_event(c, o.s, o.n);
+        tt_str_free(&o);
+    }
+    send_event(c, "[DONE]", 6);
+    tt_http_last_chunk(c->out);
+}

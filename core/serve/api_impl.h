@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_SERVE_API_IMPL_H
+#define TT_SERVE_API_IMPL_H
+#include "config/config.h"
+#include "serve/api.h"
+
+enum { MOST_STOPS = 16, MOST_TEXTS = 1024, MOST_N = 128 };
+
+typedef struct call_text { /* one of the texts that a request asks for */
+    tt_api_call *call;
+    int index;
+    tt_request r;
+    tt_ids prompt;
+    size_t prompt_bytes; /* of `text`, that are the prompt's: with echo */
+    tt_str text;
+    size_t n_told; /* bytes of it that a stream has sent */
+    int64_t n_new;
+    /* members of JSON lists, each with a comma before it but the first */
+    tt_str tokens, logprobs, top, offsets, content;
+    tt_str fresh; /* of `content`, that a stream has not sent */
+    bool waits, runs, done, begun;
+    const char *finish;     /* NULL: it goes on */
+    struct call_text *next; /* of those that wait */
+} call_text;
+
+struct tt_api_call {
+    tt_api *a;
+    tt_arena *arena;
+    tt_str *out;
+    bool chat, stream, echo, usage, scored, keep_alive, failed, answered;
+    int n_top;
+    const char *stops[MOST_STOPS];
+    size_t n_stops, longest_stop;
+    call_text *texts;
+    int n, n_done;
+    int64_t prompt_tokens;
+    char id[48];
+    long long created;
+};
+
+struct tt_api {
+    tt_api_opts o;
+    tt_arena *arena;
+    call_text *first, *last; /* those that wait */
+    size_t n_wait;
+    uint64_t n_calls;
+};
+
+/* read.c: makes a call of a request's body. TT_EINVAL: the client's mistake. */
+tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_call *c,
+                      tt_error *err);
+tt_status tt_api_parse(tt_arena *arena, const tt_http_request *r, const tt_json **out,
+                       tt_error *err);
+tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *err);
+
+/* text.c: what the engine tells. */
+bool tt_api_on_token(void *text, const tt_token *t);
+void tt_api_on_end(void *text, tt_finish finish, const char *error);
+/* Decodes a token to out. first: nothing of the text has been decoded yet. */
+void tt_api_decode(const tt_api *a, int32_t id, bool first, tt_str *out);
+
+/* answer.c */
+void tt_api_answer(tt_api_call *c);              /* the whole answer */
+void tt_api_stream_begin(tt_api_call *c);        /* the head */
+void tt_api_stream_text(call_text *x, size_t n); /* bytes up to n, and finish if it is set */
+void tt_api_stream_end(tt_api_call *c);
+void tt_api_send(tt_str *out, int status, const tt_str *json, bool keep_alive);
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "serve/api_impl.h"
+#include <string.h>
+
+/* Texts as they grow: decoding, texts that end them, and logprobs. */
+
+void tt_api_decode(const tt_api *a, int32_t id, bool first, tt_str *out)
+{
+    char piece[4096];
+    const tt_tokenizer_vt *vt = a->o.vt;
+    if (!vt || id >= a->o.info.vocab_size)
+        return;
+    const bool begins = first && TT_HAS(vt, tt_tokenizer_vt, decode_first) && vt->decode_first;
+    const size_t n = begins ? vt->decode_first(a->o.tokenizer, id, piece, sizeof piece)
+                            : vt->decode(a->o.tokenizer, id, piece, sizeof piece);
+    tt_str_addn(out, piece, TT_MIN(n, sizeof piece));
+}
+
+/* A JSON string of bytes that may hold any. */
+static void add_bytes(tt_str *out, const tt_str *bytes)
+{
+    tt_str clean = {0};
+    for (size_t i = 0; i < bytes->n; i++) /* a NUL would end it */
+        if (bytes->s[i])
+            tt_str_addc(&clean, bytes->s[i]);
+        else
+            tt_str_add(&clean, "\xef\xbf\xbd");
+    tt_str_json(out, tt_str_get(&clean));
+    tt_str_free(&clean);
+}
+
+static void comma(tt_str *s)
+{
+    if (s->n)
+        tt_str_addc(s, ',');
+}
+
+/* What stands for a token: its text, or of a special one, which has none, its number. */
+static void token_name(const tt_api *a, int32_t id, bool first, tt_str *out)
+{
+    tt_api_decode(a, id, first, out);
+    if (!out->n)
+        tt_str_printf(out, "<token %d>", (int)id);
+}
+
+/* {"text": logprob, …}: the most likely tokens and this one. Of equal texts the first is the likeliest. */
+static void add_top_of_completion(const tt_api *a, const tt_token *t, bool first, tt_str *out)
+{
+    tt_str seen[TT_ENGINE_MOST_TOP + 1] = {{0}};
+    bool any = false;
+    tt_str_addc(out, '{');
+    for (int i = 0; i <= t->n_top; i++) {
+        const tt_scored s = i < t->n_top ? t->top[i] : (tt_scored){t->id, t->logprob};
+        bool known = false;
+        token_name(a, s.id, first, &seen[i]);
+        for (int k = 0; k < i; k++)
+            known = known || (seen[k].n == seen[i].n && !memcmp(seen[k].s, seen[i].s, seen[i].n));
+        if (known)
+            continue;
+        if (any)
+            tt_str_addc(out, ',');
+        any = true;
+        add_bytes(out, &seen[i]);
+        tt_str_addc(out, ':');
+        tt_str_json_number(out, s.logprob);
+    }
+    tt_str_addc(out, '}');
+    for (int i = 0; i <= t->n_top; i++)
+        tt_str_free(&seen[i]);
+}
+
+static void add_scored_of_chat(const tt_api *a, tt_scored s, bool first, tt_str *out)
+{
+    tt_str text = {0};
+    token_name(a, s.id, first, &text);
+    tt_str_add(out, "{\"token\":");
+    add_bytes(out, &text);
+    tt_str_add(out, ",\"logprob\":");
+    tt_str_json_number(out, s.logprob);
+    tt_str_add(out, ",\"bytes\":[");
+    for (size_t i = 0; i < text.n; i++)
+        tt_str_printf(out, "%s%d", i ? "," : "", (int)(unsigned char)text.s[i]);
+    tt_str_addc(out, ']');
+    tt_str_free(&text);
+}
+
+static void add_logprob(call_text *x, const tt_token *t, bool first, size_t offset)
+{
+    const tt_api *a = x->call->a;
+    tt_str text = {0};
+    if (x->call->chat) {
+        tt_str one = {0};
+        add_scored_of_chat(a, (tt_scored){t->id, t->logprob}, first, &one);
+        tt_str_add(&one, ",\"top_logprobs\":[");
+        for (int i = 0; i < t->n_top; i++) {
+            if (i)
+                tt_str_addc(&one, ',');
+            add_scored_of_chat(a, t->top[i], first, &one);
+            tt_str_addc(&one, '}');
+        }
+        tt_str_add(&one, "]}");
+        comma(&x->content);
+        tt_str_addn(&x->content, one.s, one.n);
+        comma(&x->fresh);
+        tt_str_addn(&x->fresh, one.s, one.n);
+        tt_str_free(&one);
+        return;
+    }
+    token_name(a, t->id, first, &text);
+    comma(&x->tokens);
+    add_bytes(&x->tokens, &text);
+    comma(&x->logprobs);
+    comma(&x->top);
+    if (t->has_logprob) {
+        tt_str_json_number(&x->logprobs, t->logprob);
+        add_top_of_completion(a, t, first, &x->top);
+    } else {
+        tt_str_add(&x->logprobs, "null");
+        tt_str_add(&x->top, "null");
+    }
+    comma(&x->offsets);
+    tt_str_printf(&x->offsets, "%zu", offset);
+    tt_str_free(&text);
+}
+
+/* Where the first of the texts that end it begins, not before `from`; the length if there is none. */
+static size_t find_stop(const call_text *x, size_t from)
+{
+    const tt_api_call *c = x->call;
+    size_t at = x->text.n;
+    for (size_t i = 0; i < c->n_stops; i++) {
+        const char *hit = x->text.n > from ? memmem(x->text.s + from, x->text.n - from, c->stops[i],
+                                                    strlen(c->stops[i]))
+                                           : NULL;
+        if (hit)
+            at = TT_MIN(at, (size_t)(hit - x->text.s));
+    }
+    return at;
+}
+
+/* How much of the text may be sent: not what may become a text that ends it, nor a part of a character. */
+static size_t settled(const call_text *x)
+{
+    const tt_api_call *c = x->call;
+    size_t keep = 0;
+    for (size_t i = 0; i < c->n_stops; i++)
+        for (size_t k = TT_MIN(strlen(c->stops[i]) - 1, x->text.n - x->prompt_bytes); k > keep; k--)
+            if (!memcmp(x->text.s + x->text.n - k, c->stops[i], k))
+                keep = k;
+    const size_t n = x->text.n - keep;
+    return n > x->n_told ? x->n_told + tt_utf8_whole(x->text.s + x->n_told, n - x->n_told)
+                         : x->n_told;
+}
+
+bool tt_api_on_token(void *text, const tt_token *t)
+{
+    call_text *x = text;
+    tt_api_call *c = x->call;
+    const size_t before = x->text.n;
+    const bool first = !x->begun;
+    tt_api_decode(c->a, t->id, first, &x->text);
+    x->begun = x->begun || x->text.n || c->a->o.info.trims_begin != 1;
+    if (c->scored)
+        add_logprob(x, t, first, before);
+    if (t->of_prompt) {
+        x->prompt_bytes = x->text.n;
+        return true;
+    }
+    x->n_new++;
+    if (c->n_stops && x->text.n > before) {
+        const size_t from = before > x->prompt_bytes + c->longest_stop ? before - c->longest_stop
+                                                                       : x->prompt_bytes,
+                     at = find_stop(x, from);
+        if (at < x->text.n) {
+            x->text.n = at;
+            x->text.s[at] = '\0';
+            return false;
+        }
+    }
+    if (c->stream)
+        tt_api_stream_text(x, settled(x));
+    return true;
+}
+
+void tt_api_on_end(void *text, tt_finish finish, const char *error)
+{
+    call_text *x = text;
+    tt_api_call *c = x->call;
+    x->runs = false;
+    x->done = true;
+    c->n_done++;
+    c->failed = c->failed || error;
+    x->finish = error ? "error" : finish == TT_FINISH_STOP ? "stop" : "length";
+    if (c->stream)
+        tt_api_stream_text(x, x->text.n);
+    if (c->n_done < c->n)
+        return;
+    if (c->stream)
+        tt_api_stream_end(c);
+    else
+        tt_api_answer(c);
+    c->answered = true;
+}

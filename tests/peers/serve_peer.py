@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lm-evaluation-harness against `ttrun serve` (its local-completions and local-chat-completions, unchanged, with the server's
+own tokenizer) beside its `hf` model in float32 on the same folder: log-likelihoods and accuracies of a multiple-choice
+task, and greedy texts.
+
+usage: serve_peer.py [build folder]"""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+import lm_eval
+import lm_eval.tasks
+import torch
+import transformers
+
+BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release")
+failed = 0
+
+
+def check(ok, what):
+    global failed
+    failed += not ok
+    print(("ok    " if ok else "WRONG ") + what, flush=True)
+
+
+def tasks(folder):
+    """Continuations of sentences of our own pages: one as written and two of other sentences."""
+    rng = random.Random(3)
+    docs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
+    lines = [line.strip() for line in open(os.path.join(docs, "glossary.md"), encoding="utf-8") if 60 < len(line) < 200]
+    with open(f"{folder}/data.jsonl", "w") as f:
+        for i in range(40):
+            three = rng.sample(lines, 3)
+            half = [len(t) // 2 for t in three]
+            f.write(json.dumps({"text": three[0][:half[0]], "choices": [t[h:] for t, h in zip(three, half)], "label": 0}) + "\n")
+    head = f"dataset_path: json\ndataset_kwargs: {{data_files: {{test: {folder}/data.jsonl}}}}\ntest_split: test\ndoc_to_text: \"{{{{text}}}}\"\n"
+    with open(f"{folder}/choice.yaml", "w") as f:
+        f.write("task: choice\noutput_type: multiple_choice\ndoc_to_choice: \"{{choices}}\"\ndoc_to_target: label\n"
+                "metric_list: [{metric: acc}, {metric: acc_norm}]\n" + head)
+    with open(f"{folder}/greedy.yaml", "w") as f:
+        f.write("task: greedy\noutput_type: generate_until\ndoc_to_target: \"{{choices[label]}}\"\n"
+                "generation_kwargs: {until: [\"\\n\"], max_gen_toks: 24, do_sample: false, temperature: 0}\n"
+                "metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]\n" + head)
+
+
+def evaluate(model, args, folder, names, **more):
+    manager = lm_eval.tasks.TaskManager(include_path=folder, include_defaults=False)
+    r = lm_eval.simple_evaluate(model=model, model_args=args, tasks=names, task_manager=manager, log_samples=True, bootstrap_iters=0,
+                                verbosity="ERROR", **more)
+    return r["results"], {k: sorted(v, key=lambda s: s["doc_id"]) for k, v in r["samples"].items()}
+
+
+def serve(folder, template):
+    log = open(f"{folder}/log", "w+")
+    p = subprocess.Popen([f"{BUILD}/ttrun", "serve", "--plugin-dir", f"{BUILD}/plugins", "--checkpoint", f"{folder}/run/hf/latest", "--port", "0",
+                          "--context", "512", "--name", "ours", "--template", template], stderr=log)
+    for _ in range(100):
+        time.sleep(0.1)
+        text = open(f"{folder}/log").read()
+        if " at http" in text:
+            return p, text.split(" at ")[1].split("/v1")[0]
+    sys.exit(f"ttrun serve does not start: {text}")
+
+
+def main():
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(2)
+    docs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
+    with tempfile.TemporaryDirectory() as folder:
+        tasks(folder)
+        ttrun = [f"{BUILD}/ttrun", "--plugin-dir", f"{BUILD}/plugins", "-q"]
+        subprocess.run([ttrun[0], "tokenizer", "train", "-q", "--data", f"{docs}/glossary.md", f"{docs}/tour.md", "--vocab-size", "1200", "--eos", "<|im_end|>",
+                        "--special", "<|im_start|>", "--out", f"{folder}/tokenizer"], check=True)
+        job = {"spec": "llama3", "model": {"args": {"dim": 128, "n_layers": 3, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 344, "vocab_size": 1200}},
+               "tokenizer": {"name": "hf", "path": f"{folder}/tokenizer"}, "dataloader": {"name": "text", "path": [f"{docs}/glossary.md", f"{docs}/tour.md"]},
+               "optimizer": {"lr": 4e-3}, "lr_scheduler": {"warmup_steps": 20}, "training": {"local_batch_size": 8, "seq_len": 128, "steps": 150}, "checkpoint": {"last_save_in_hf": True},
+               "dump_folder": f"{folder}/run"}
+        json.dump(job, open(f"{folder}/job.json", "w"))
+        subprocess.run([*ttrun, f"{folder}/job.json"], check=True)
+        p, url = serve(folder, "chatml")
+        try:
+            ours, said = evaluate("local-completions", f"model=ours,base_url={url}/v1/completions,num_concurrent=6,max_retries=1,"
+                                  "tokenizer_backend=remote,max_length=511", folder, ["choice", "greedy"])
+            theirs, told = evaluate("hf", f"pretrained={folder}/run/hf/latest,dtype=float32,max_length=511,add_bos_token=False", folder, ["choice", "greedy"], device="cpu")
+            worst = max(abs(float(x[0][0]) - float(y[0][0])) for s, t in zip(said["choice"], told["choice"])
+                        for x, y in zip(s["resps"], t["resps"]))
+            check(worst < 2e-3, f"log-likelihoods of {3 * len(said['choice'])} continuations: at most {worst:.1e} apart")
+            check([[x[0][1] for x in s["resps"]] for s in said["choice"]] == [[x[0][1] for x in s["resps"]] for s in told["choice"]], "which are greedy")
+            for metric in "acc,none", "acc_norm,none":
+                check(ours["choice"][metric] == theirs["choice"][metric], f"{metric}: {ours['choice'][metric]:.3f}, hf {theirs['choice'][metric]:.3f}")
+            same = sum(s["resps"] == t["resps"] for s, t in zip(said["greedy"], told["greedy"]))
+            check(same >= len(said["greedy"]) - 1, f"{same} of {len(said['greedy'])} greedy texts are equal")
+            _, chat = evaluate("local-chat-completions", f"model=ours,base_url={url}/v1/chat/completions,num_concurrent=6,max_retries=1,max_length=511,"
+                               "tokenized_requests=False", folder, ["greedy"], apply_chat_template=True)
+            check(len(chat["greedy"]) == len(said["greedy"]) and all(isinstance(s["resps"][0][0], str) for s in chat["greedy"]), "chat completions")
+        finally:
+            p.terminate()
+            check(p.wait(10) == 0, "the server ends at a signal")
+    sys.exit(failed)
+
+
+main()

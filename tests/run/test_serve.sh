@@ -1,0 +1,158 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ttrun serve: what OpenAI's clients and lm-evaluation-harness ask for; texts as generate and chat have them, alone and side by side; refusals; a server
+# that outlives rude clients.
+. "$(dirname "$0")/lib.sh"
+http=$BUILD/tests/run/http_tool
+train "$dir/run" --training.steps 60 --training.seq_len 64 --checkpoint.interval 1000 && [ "$rc" -eq 0 ]
+ok there_is_a_model
+server=
+start() { # OPTION…: sets port
+    "$TTRUN" serve --checkpoint "$dir/run" --port 0 "$@" >"$dir/serve.log" 2>&1 &
+    server=$!
+    i=0
+    while ! grep -q ' at http' "$dir/serve.log" && [ $i -lt 100 ] && kill -0 $server 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+    port=$(sed -n 's|.* at http://[^ ]*:\([0-9]*\)/v1.*|\1|p' "$dir/serve.log")
+    [ -n "$port" ]
+}
+end() { kill "$server" 2>/dev/null; wait "$server"; }
+trap 'kill $server 2>/dev/null; rm -rf "$dir"' EXIT
+ask() { # METHOD PATH BODY [HEADER]: sets code; the body goes to answer.json
+    "$http" "$port" "$@" >"$dir/answer" 2>>"$dir/err"
+    code=$(head -n 1 "$dir/answer")
+    tail -n +2 "$dir/answer" >"$dir/answer.json"
+}
+get() { "$json" "$dir/answer.json" "$1" 2>>"$dir/err"; }
+
+start --template chatml
+ok listens
+ask GET /health && [ "$code" = 200 ] && [ "$(get status)" = ok ]
+ok health
+ask GET /v1/models && [ "$(get data.0.id)" = run ] && [ "$(get data.0.max_model_len)" = 2048 ]
+ok models
+ask GET /tokenizer_info && [ "$(get vocab_size)" = 262 ] && grep -q '"chat_template"' "$dir/answer.json"
+ok tokenizer_info
+ask POST /tokenize '{"prompt":"line 7","add_special_tokens":false}' && [ "$(get count)" = 6 ] && [ "$(get tokens.0)" = 108 ] &&
+    ask POST /tokenize '{"prompt":"line 7"}' && [ "$(get count)" = 7 ] && [ "$(get tokens.0)" = 256 ]
+ok tokenize
+ask POST /detokenize '{"tokens":[256,108,105,110,101,32,55]}' && [ "$(get prompt)" = 'line 7' ]
+ok detokenize
+
+# ---- completions ----
+generated() { ttrun generate --checkpoint "$dir/run" --prompt 'line 7' --max-tokens 24 "$@" 2>>"$dir/err"; }
+complete() { ask POST /v1/completions "{\"prompt\":\"line 7\",\"max_tokens\":24,$1}"; }
+complete '"temperature":0' && [ "line 7$(get choices.0.text)" = "$(generated --temperature 0)" ] && [ "$(get choices.0.finish_reason)" = length ] &&
+    [ "$(get usage.prompt_tokens)" = 7 ] && [ "$(get usage.completion_tokens)" = 24 ] && [ "$(get model)" = run ]
+ok greedy_text_is_that_of_generate
+complete '"temperature":0.7,"seed":5,"top_p":0.9,"n":2' && [ "line 7$(get choices.0.text)" = "$(generated --temperature 0.7 --top-p 0.9 --seed 5)" ] &&
+    [ "$(get choices.0.text)" != "$(get choices.1.text)" ] && [ "$(get choices.1.index)" = 1 ]
+ok drawn_text_is_that_of_generate
+greedy=$(generated --temperature 0 | sed 's/^line 7//')
+stop=$(printf '%s' "$greedy" | cut -c 9-11)
+complete "\"temperature\":0,\"stop\":[\"$stop\",\"zz\"]" && [ "$(get choices.0.text)" = "$(printf '%s' "$greedy" | awk -v s="$stop" '{print substr($0, 1, index($0, s) - 1)}')" ] && [ "$(get choices.0.finish_reason)" = stop ] && [ ${#stop} -eq 3 ]
+ok a_text_that_ends_it
+complete "\"temperature\":0,\"stream\":true,\"stop\":\"$stop\"" && [ "$code" = 200 ] && [ "$(grep -c '^data: ' "$dir/answer.json")" -gt 3 ] && grep -q '^data: \[DONE\]$' "$dir/answer.json" &&
+    sed -n 's/^data: \({.*\)/\1/p' "$dir/answer.json" | sed 's/.*"text":"\([^"]*\)".*/\1/' | tr -d '\n' >"$dir/streamed" && complete "\"temperature\":0,\"stop\":\"$stop\"" && [ "$(cat "$dir/streamed")" = "$(get choices.0.text)" ]
+ok a_stream_has_the_same_text
+ask POST /v1/completions '{"prompt":[[256,108,105],[256,110,101,32]],"max_tokens":3,"temperature":0}' && [ "$(get choices.1.index)" = 1 ] && [ "$(get usage.prompt_tokens)" = 7 ] && [ "$(get usage.completion_tokens)" = 6 ]
+ok prompts_as_ids
+
+# As lm-evaluation-harness scores: the prompt with logprobs, and one token more.
+ask POST /v1/completions '{"prompt":[[256,108,105,110,101,32,55]],"max_tokens":1,"temperature":0,"logprobs":1,"echo":true,"seed":1234}' && [ "$code" = 200 ] && [ "$(get choices.0.logprobs.tokens.1)" = l ] &&
+    grep -q '"token_logprobs":\[null,-' "$dir/answer.json" && grep -q '"top_logprobs":\[null,{' "$dir/answer.json" && [ "$(get choices.0.logprobs.text_offset.6)" = 5 ]
+ok echo_with_logprobs
+ask POST /v1/completions '{"prompt":[256,108,105,110,101,32,55,257],"max_tokens":0,"logprobs":0,"echo":true}'
+sum=$(sed 's/.*"token_logprobs":\[null,\([^]]*\)\].*/\1/' "$dir/answer.json" | tr ',' '\n' | awk '{s += $1} END {printf "%.6f", -s / NR}')
+printf 'line 7' >"$dir/one.txt"
+loss=$(ttrun eval --checkpoint "$dir/run" --data "$dir/one.txt" --seq_len 7 2>>"$dir/err" | sed -n 's/^loss \([0-9.]*\) .*/\1/p')
+[ -n "$loss" ] && near "$sum" "$loss" 2e-5
+ok the_logprobs_are_those_of_eval
+# greedy: the token's number is the largest one, to the last digit
+complete '"temperature":0,"logprobs":2' && sed 's/.*"token_logprobs":\[\([^]]*\)\],"top_logprobs":\[\(.*\)\],"text_offset.*/\1\n\2/' "$dir/answer.json" | awk 'NR == 1 {n = split($0, a, ",")} NR == 2 {for (i = 1; i <= n; i++) if (!index($0, ":" a[i] ",") && !index($0, ":" a[i] "}")) exit 1; exit n != 24}'
+ok equal_numbers_are_equal_texts
+
+# ---- side by side ----
+complete '"temperature":0.8,"seed":3' && get choices.0.text >"$dir/alone"
+pids=
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    "$http" "$port" POST /v1/completions "{\"prompt\":\"line 7\",\"max_tokens\":24,\"temperature\":0.8,\"seed\":$((i % 4)),\"n\":$((i % 3 + 1))}" >"$dir/side$i" &
+    pids="$pids $!"
+done
+# shellcheck disable=SC2086
+wait $pids
+right=0
+for i in 3 7 11 15 19; do
+    tail -n +2 "$dir/side$i" >"$dir/side.json"
+    [ "$("$json" "$dir/side.json" choices.0.text)" = "$(cat "$dir/alone")" ] && right=$((right + 1))
+done
+[ $right -eq 5 ]
+ok texts_side_by_side_are_those_alone
+
+# ---- chat ----
+said=$(printf 'line 3\n' | ttrun chat --checkpoint "$dir/run" --template chatml --temperature 0 --max-tokens 12 2>>"$dir/err")
+chat() { ask POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"line 3\"}],\"temperature\":0,\"max_tokens\":12${1-}}"; }
+chat && [ "$(get choices.0.message.content)" = "$said" ] && [ "$(get choices.0.message.role)" = assistant ] && [ "$(get object)" = chat.completion ]
+ok chat_answers_as_ttrun_chat
+chat ',"logprobs":true,"top_logprobs":3' && [ "$(get choices.0.logprobs.content.0.top_logprobs.0.logprob)" = "$(get choices.0.logprobs.content.0.logprob)" ] && [ -n "$(get choices.0.logprobs.content.11.bytes.0)" ]
+ok chat_logprobs
+chat ',"stream":true,"stream_options":{"include_usage":true}' && grep -q '"delta":{"role":"assistant","content":""}' "$dir/answer.json" && grep -q '"delta":{}.*"finish_reason":"length"' "$dir/answer.json" && grep -q '"choices":\[\],"usage":{' "$dir/answer.json"
+ok chat_stream
+
+# ---- refusals ----
+refused() { # NAME STATUS TEXT METHOD PATH BODY
+    name=$1 want=$2 text=$3
+    shift 3
+    ask "$@" && [ "$code" = "$want" ] && grep -q '"error":{"message":"' "$dir/answer.json" && grep -q "$text" "$dir/answer.json"
+    ok "refused_$name"
+}
+refused path 404 'no such path' GET /v1/nothing
+refused method 405 'takes POST' GET /v1/completions
+refused json 400 'body:[0-9]*:' POST /v1/completions '{"prompt":'
+refused list 400 'no JSON object' POST /v1/completions '[]'
+refused no_prompt 400 'prompt is missing' POST /v1/completions '{}'
+refused type 400 'prompt is neither' POST /v1/completions '{"prompt":{"a":1}}'
+refused id 400 'not in the vocabulary' POST /v1/completions '{"prompt":[99999]}'
+refused empty 400 'prompt is empty' POST /v1/completions '{"prompt":[[]]}'
+refused temperature 400 'temperature is no number of 0 to 100' POST /v1/completions '{"prompt":"a","temperature":-1}'
+refused n 400 'n is no integer of 1 to 128' POST /v1/completions '{"prompt":"a","n":1000000}'
+refused penalty 400 'frequency_penalty is not supported' POST /v1/completions '{"prompt":"a","frequency_penalty":0.5}'
+refused tools 400 'tools is not supported' POST /v1/chat/completions '{"messages":[],"tools":[{}]}'
+refused messages 400 'messages is no list' POST /v1/chat/completions '{"messages":"x"}'
+refused long 400 'the context holds 2048' POST /v1/completions "{\"prompt\":\"$(printf '%03000d' 7)\"}"
+refused token 400 'element 1 is no token id' POST /detokenize '{"tokens":[1,-1]}'
+
+# ---- rude clients ----
+printf 'GET / HTTP/1.1\r\nbad\r\n\r\n' | "$http" "$port" raw | grep -q '^HTTP/1.1 400 '
+ok a_broken_head
+printf 'POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n' | "$http" "$port" raw | grep -q '^HTTP/1.1 413 '
+ok a_body_that_is_too_long
+printf 'GET /health HTTP/1.1\r\n\r\nGET /v1/models HTTP/1.1\r\n\r\nGET /x HTTP/1.1\r\n\r\n' | "$http" "$port" raw >"$dir/answer" && [ "$(grep -c '^HTTP/1.1 200 ' "$dir/answer")" -eq 2 ] && grep -q '^HTTP/1.1 404 ' "$dir/answer"
+ok requests_one_behind_the_other
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do "$http" "$port" leave POST /v1/completions '{"prompt":"line 7","max_tokens":2000,"stream":true}'; done
+begin=$(date +%s)
+complete '"temperature":0' && [ "$code" = 200 ] && [ $(($(date +%s) - begin)) -lt 10 ]
+ok who_goes_takes_the_request_along
+end
+[ $? -eq 0 ]
+ok ends_at_a_signal
+
+# ---- keys and limits ----
+ttrun serve --checkpoint "$dir/run" --host 0.0.0.0 --port 0 >"$dir/out" 2>"$dir/err"
+[ $? -eq 2 ] && grep -q 'other machines would reach the model without a key' "$dir/err"
+ok other_machines_need_a_key
+TTRUN_API_KEY=secret start --name mine --context 64 --batch 2 --queue 3
+ok listens_with_a_key
+refused no_key 401 'the key is missing or wrong' GET /v1/models
+refused wrong_key 401 'the key is missing or wrong' GET /v1/models '' 'Authorization: Bearer secre'
+ask GET /v1/models '' 'Authorization: Bearer secret' && [ "$code" = 200 ] && [ "$(get data.0.id)" = mine ] && ask GET /health && [ "$code" = 200 ]
+ok the_key
+refused queue 503 'too many texts wait' POST /v1/completions '{"prompt":"line","n":4}' 'Authorization: Bearer secret'
+ask POST /v1/completions '{"prompt":"line","max_tokens":1000,"temperature":0}' 'Authorization: Bearer secret' && [ "$(get choices.0.finish_reason)" = length ] && [ "$(get usage.total_tokens)" = 65 ]
+ok the_context_ends_a_text
+refused no_template 400 'no chat template' POST /v1/chat/completions '{"messages":[{"role":"user","content":"x"}]}' 'Authorization: Bearer secret'
+other=$port
+ttrun serve --checkpoint "$dir/run" --port "$other" >"$dir/out" 2>"$dir/err"
+[ $? -ne 0 ] && grep -q "cannot listen at 127.0.0.1, port $other: Address already in use" "$dir/err"
+ok a_port_that_is_taken
+end
+exit $failed
