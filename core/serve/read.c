@@ -143,6 +143,51 @@ static size_t n_prompts(const tt_json *v)
     return v->type == TT_JSON_ARRAY && v->n && v->items[0]->type != TT_JSON_INT ? v->n : 1;
 }
 
+/* A content that is a list of parts becomes the text of all: templates know texts. */
+static tt_status write_content(const tt_json *v, tt_str *out, tt_error *err)
+{
+    tt_str text = {0};
+    if (v->type != TT_JSON_ARRAY) {
+        tt_json_write(v, out);
+        return TT_OK;
+    }
+    for (size_t i = 0; i < v->n; i++) {
+        const tt_json *type = tt_json_get(v->items[i], "type"),
+                      *part = tt_json_get(v->items[i], "text");
+        if (!type || type->type != TT_JSON_STRING || strcmp(type->string, "text") != 0 || !part ||
+            part->type != TT_JSON_STRING) {
+            tt_str_free(&text);
+            return TT_FAIL(err, TT_EINVAL, "messages: a part of a content is no text");
+        }
+        tt_str_add(&text, part->string);
+    }
+    tt_str_json(out, tt_str_get(&text));
+    tt_str_free(&text);
+    return TT_OK;
+}
+
+static tt_status write_messages(const tt_json *v, tt_str *out, tt_error *err)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        const tt_json *m = v->items[i];
+        if (m->type != TT_JSON_OBJECT)
+            return TT_FAIL(err, TT_EINVAL, "messages: element %zu is no message", i);
+        tt_str_add(out, i ? ",{" : "[{");
+        for (size_t k = 0; k < m->n; k++) {
+            tt_str_add(out, k ? "," : "");
+            tt_str_json(out, m->keys[k]);
+            tt_str_addc(out, ':');
+            if (strcmp(m->keys[k], "content") != 0)
+                tt_json_write(m->items[k], out);
+            else
+                TT_TRY(write_content(m->items[k], out, err));
+        }
+        tt_str_addc(out, '}');
+    }
+    tt_str_addc(out, ']');
+    return TT_OK;
+}
+
 static tt_status read_messages(const tt_api *a, const tt_json *body, tt_ids *out, tt_error *err)
 {
     const tt_json *v = body_member(body, "messages");
@@ -153,12 +198,13 @@ static tt_status read_messages(const tt_api *a, const tt_json *body, tt_ids *out
                        "the model has no chat template: start ttrun serve with --template");
     if (!v || v->type != TT_JSON_ARRAY || !v->n)
         return TT_FAIL(err, TT_EINVAL, "messages is no list of messages");
-    tt_json_write(v, &text);
+    tt_status s = write_messages(v, &text, err);
     const tt_conversation c = {.struct_size = sizeof c,
                                .messages = tt_str_get(&text),
                                .n_messages = text.n,
                                .add_generation_prompt = 1};
-    tt_status s = tt_chat_encode(a->o.template, &c, a->o.vt, a->o.tokenizer, &t, err);
+    if (s == TT_OK)
+        s = tt_chat_encode(a->o.template, &c, a->o.vt, a->o.tokenizer, &t, err);
     for (size_t i = 0; s == TT_OK && i < t.n; i++)
         s = tt_ids_push(out, t.ids[i], err);
     tt_chat_tokens_free(&t);

@@ -93,6 +93,8 @@ said=$(printf 'line 3\n' | ttrun chat --checkpoint "$dir/run" --template chatml 
 chat() { ask POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"line 3\"}],\"temperature\":0,\"max_tokens\":12${1-}}"; }
 chat && [ "$(get choices.0.message.content)" = "$said" ] && [ "$(get choices.0.message.role)" = assistant ] && [ "$(get object)" = chat.completion ]
 ok chat_answers_as_ttrun_chat
+ask POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"text","text":"line"},{"type":"text","text":" 3"}]}],"temperature":0,"max_tokens":12}' && [ "$(get choices.0.message.content)" = "$said" ]
+ok contents_in_parts
 chat ',"logprobs":true,"top_logprobs":3' && [ "$(get choices.0.logprobs.content.0.top_logprobs.0.logprob)" = "$(get choices.0.logprobs.content.0.logprob)" ] && [ -n "$(get choices.0.logprobs.content.11.bytes.0)" ]
 ok chat_logprobs
 chat ',"stream":true,"stream_options":{"include_usage":true}' && grep -q '"delta":{"role":"assistant","content":""}' "$dir/answer.json" && grep -q '"delta":{}.*"finish_reason":"length"' "$dir/answer.json" && grep -q '"choices":\[\],"usage":{' "$dir/answer.json"
@@ -118,6 +120,7 @@ refused n 400 'n is no integer of 1 to 128' POST /v1/completions '{"prompt":"a",
 refused penalty 400 'frequency_penalty is not supported' POST /v1/completions '{"prompt":"a","frequency_penalty":0.5}'
 refused tools 400 'tools is not supported' POST /v1/chat/completions '{"messages":[],"tools":[{}]}'
 refused messages 400 'messages is no list' POST /v1/chat/completions '{"messages":"x"}'
+refused picture 400 'a part of a content is no text' POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
 refused long 400 'the context holds 2048' POST /v1/completions "{\"prompt\":\"$(printf '%03000d' 7)\"}"
 refused token 400 'element 1 is no token id' POST /detokenize '{"tokens":[1,-1]}'
 
