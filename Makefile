@@ -83,10 +83,11 @@ STALE := $(filter-out $(PLUGIN_SO) $(SPECS:%=$B/%),$(wildcard $B/plugins/*/*.so 
 $(if $(STALE),$(shell rm -f $(STALE) $(patsubst $B/%,%,$(filter %.so,$(STALE)))))
 
 # ---- link ----
+# rpath: the libraries that a wheel brings along (mk/wheel.sh).
 $(LIB): $(CORE_OBJ) $B/.objects mk/ttrun.map
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libttrun.so.0 -Wl,--version-script=mk/ttrun.map \
-	    $(SHARED_CHECKS) $(CORE_OBJ) $(CORE_LIBS) -o $@
+	    $(SHARED_CHECKS) $(CORE_OBJ) $(CORE_LIBS) -Wl,-rpath,'$$ORIGIN/ttrun/libs' -o $@
 	@ln -sf libttrun.so.0 $B/libttrun.so
 
 $(CORE_A): $(CORE_OBJ) $B/.objects
@@ -195,6 +196,7 @@ help:
 #: deps       check for compilers and libraries; install them with apt where allowed. DEPS=min|build|test: see mk/deps.sh
 #: debug asan tsan    the build in that mode, under build/<mode>/ (or MODE=… with any target)
 #: install uninstall  PREFIX=/usr/local DESTDIR=
+#: deb wheel  build/ttrun_VERSION_ARCH.deb, build/ttrun-VERSION-….whl: packages of what install installs
 #: clean      remove build/ and the links into it
 
 force:

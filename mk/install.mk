@@ -5,7 +5,8 @@ INSTALL_FILES = $D/bin/ttrun $D/lib/libttrun.so.0 $D/lib/libttrun.so $D/lib/pkgc
     $D/share/zsh/site-functions/_ttrun $D/share/fish/vendor_completions.d/ttrun.fish $D/share/ttrun/plugin.mk
 # What man page and scaffolds point to; jobs and examples run from there.
 DOC_FILES = README.md LICENSE NOTICE CHANGELOG.md \
-    $(shell find docs configs examples -type f -not -name '*.so' -not -name '*.o' -not -name ttrun.1)
+    $(shell find docs configs examples -type f -not -name '*.so' -not -name '*.o' -not -name ttrun.1 \
+    -not -path 'examples/chat/out/*')
 
 install: all
 	$(Q)install -d $D/bin $D/lib/pkgconfig $D/include/ttrun $D/share/man/man1 $D/share/bash-completion/completions $D/share/ttrun \
@@ -24,7 +25,7 @@ install: all
 	$(Q)install -m 644 mk/ttrun.zsh $D/share/zsh/site-functions/_ttrun
 	$(Q)install -m 644 mk/ttrun.fish $D/share/fish/vendor_completions.d/ttrun.fish
 	$(Q)install -m 644 mk/plugin.mk $D/share/ttrun/plugin.mk
-	$(Q)set -e; for f in $(DOC_FILES); do install -D -m 644 $$f $D/share/doc/ttrun/$$f; done
+	$(Q)set -e; for f in $(DOC_FILES); do install -D -m $$(test -x $$f && echo 755 || echo 644) $$f $D/share/doc/ttrun/$$f; done
 	@echo "installed under $D"
 
 uninstall:
@@ -35,4 +36,6 @@ uninstall:
 	    share/bash-completion/completions share/bash-completion share/man/man1 lib/pkgconfig; do \
 	    rmdir $D/$$d 2>/dev/null || true; done
 	$(Q)find $D/lib/ttrun $D/share/doc/ttrun -depth -type d -empty -delete 2>/dev/null || true
-.PHONY: install uninstall
+deb wheel: all
+	$(Q)sh mk/$@.sh $(VERSION)
+.PHONY: install uninstall deb wheel

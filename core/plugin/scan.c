@@ -2,10 +2,12 @@
 #define _GNU_SOURCE
 #include "internal.h"
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <ttrun/log.h>
 #include <unistd.h>
 
 #ifndef TT_BUILD_PLUGIN_DIR
@@ -175,6 +177,18 @@ tt_status tt_scan_environment(tt_arena *a, tt_plugin_files *files, tt_str *searc
     return TT_OK;
 }
 
+/* The libraries that a package for many systems brings along (mk/wheel.sh). A plugin is opened as a copy in memory, whose
+ * own rpath leads nowhere: it finds them because they are open. They are never closed. */
+static void open_libraries(tt_arena *a, const char *folder)
+{
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (strstr(e->d_name, ".so") && !dlopen(tt_path_join(a, folder, e->d_name), RTLD_NOW))
+            tt_log(TT_DEBUG, "plugins", "%s", dlerror());
+    if (d)
+        closedir(d);
+}
+
 /* Only the folder nearest to the program is used: a ttrun in its build folder must not load the
  * installed plugins of another build, and with both folders every name would exist twice. */
 tt_status tt_scan_own(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err)
@@ -193,6 +207,7 @@ tt_status tt_scan_own(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_
         if (!tt_path_exists(dirs[i]))
             continue;
         tt_str_printf(searched, "%s%s", searched->n ? ", " : "", dirs[i]);
+        open_libraries(a, tt_path_join(a, tt_path_dir(a, dirs[i]), "libs"));
         TT_TRY(tt_scan_folder(a, dirs[i], files, err));
         break;
     }

@@ -1,0 +1,26 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# make deb: the package names what it needs, and what it holds works where it is unpacked.
+cd "$SRC" || exit 1
+command -v dpkg-shlibdeps >/dev/null && command -v dpkg-deb >/dev/null || { echo "ok no_dpkg_here"; exit 0; }
+dir=$(mktemp -d "${TMPDIR:-/tmp}/deb.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+failed=0
+ok() { # NAME: of the last command
+    if [ $? -eq 0 ]; then echo "ok $1"; else echo "not ok $1" && failed=1 && sed 's/^/    /' "$dir/log"; fi
+}
+sh mk/deb.sh 1.2.3 "$dir" >"$dir/log" 2>&1
+ok is_built
+deb=$(echo "$dir"/ttrun_1.2.3_*.deb)
+dpkg-deb -f "$deb" >"$dir/control" 2>>"$dir/log" && grep -q '^Version: 1.2.3$' "$dir/control" && grep -q '^Depends: .*libc6 (>= .*libjansson4' "$dir/control"
+ok names_what_it_needs
+dpkg-deb -x "$deb" "$dir/root" 2>>"$dir/log" && [ "$("$dir/root/usr/bin/ttrun" --version 2>>"$dir/log")" = "$("$TTRUN" --version)" ]
+ok the_program_starts
+"$dir/root/usr/bin/ttrun" plugins >"$dir/plugins" 2>>"$dir/log" && grep -q "^model *llama3 .*$dir/root/usr/lib/ttrun/plugins/models/llama3.so" "$dir/plugins"
+ok finds_its_plugins
+printf '{"spec":"llama3","dataloader":{"path":["%s/README.md"]},"tokenizer":{"name":"byte"},"training":{"steps":2,"seq_len":64},"dump_folder":"%s/run"}' "$SRC" "$dir" >"$dir/job.json"
+"$dir/root/usr/bin/ttrun" "$dir/job.json" >>"$dir/log" 2>&1
+ok trains
+find "$dir/root" -type f ! -perm -a+r >"$dir/log" && ! [ -s "$dir/log" ] && [ -e "$dir/root/usr/share/man/man1/ttrun.1.gz" ] && [ -e "$dir/root/usr/share/doc/ttrun/copyright" ] && [ -e "$dir/root/usr/include/ttrun/plugin.h" ] && ! [ -e "$dir/root/usr/share/doc/ttrun/examples/chat/out" ]
+ok has_manual_headers_and_licence
+exit $failed

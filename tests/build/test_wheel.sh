@@ -1,0 +1,28 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# make wheel: pip installs it into an empty environment without the network, and the program works there. Where Python or pip is
+# absent, nothing is tested.
+cd "$SRC" || exit 1
+dir=$(mktemp -d "${TMPDIR:-/tmp}/wheel.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+python3 -m venv "$dir/venv" >/dev/null 2>&1 || { echo "ok no_python_here"; exit 0; }
+failed=0
+ok() { # NAME: of the last command
+    if [ $? -eq 0 ]; then echo "ok $1"; else echo "not ok $1" && failed=1 && sed 's/^/    /' "$dir/log"; fi
+}
+sh mk/wheel.sh 1.2.3 "$dir" >"$dir/log" 2>&1
+ok is_built
+"$dir/venv/bin/pip" install --no-index --disable-pip-version-check "$dir"/ttrun-1.2.3-*.whl >"$dir/log" 2>&1
+ok pip_installs_it
+[ "$("$dir/venv/bin/ttrun" --version 2>"$dir/log")" = "$("$TTRUN" --version)" ]
+ok the_program_starts
+# the libraries that came along are used, not the system's
+ldd "$dir/venv/lib/libttrun.so.0" >"$dir/log" 2>&1 && grep -q "libpcre2-8.so.0 => $dir/venv/lib/ttrun/libs/" "$dir/log" && [ -e "$dir/venv/lib/ttrun/libs/libjansson.so.4" ] &&
+    LD_DEBUG=files "$dir/venv/bin/ttrun" plugins check llama3 2>&1 | grep -q "calling init: $dir/venv/lib/ttrun/libs/libjansson.so.4"
+ok brings_its_libraries
+printf '{"spec":"llama3","dataloader":{"path":["%s/README.md"]},"tokenizer":{"name":"byte"},"training":{"steps":2,"seq_len":64},"dump_folder":"%s/run"}' "$SRC" "$dir" >"$dir/job.json"
+"$dir/venv/bin/ttrun" "$dir/job.json" >"$dir/log" 2>&1
+ok trains
+"$dir/venv/bin/pip" uninstall -y ttrun >"$dir/log" 2>&1 && ! [ -e "$dir/venv/bin/ttrun" ] && ! [ -e "$dir/venv/lib/libttrun.so.0" ]
+ok pip_removes_it
+exit $failed
