@@ -42,7 +42,7 @@ bash_has() { # LINE CANDIDATE…: these among others
 }
 lacks() { ! grep -qF -e "$1" "$dir/got" || { echo "$line: has $1"; return 1; }; }
 commands() {
-    bash_gives 'ttrun gener' generate && bash_gives 'ttrun ' train plan config plugins data tokenize tokenizer ckpt generate chat eval report runs gc top ctl folder job.json &&
+    bash_gives 'ttrun gener' generate && bash_gives 'ttrun ' train plan config plugins data tokenize tokenizer ckpt generate chat serve eval report runs gc top ctl folder job.json &&
         lacks complete
 }
 every_option_of_every_command() {
