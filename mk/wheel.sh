@@ -16,13 +16,10 @@ mkdir -p "$libs" "$work/licenses"
 rm -rf "$root/lib/libttrun.so" "$root/lib/pkgconfig"
 cp LICENSE NOTICE "$work/licenses/"
 elf() { find "$root" -type f \( -name '*.so' -o -name '*.so.*' -o -path '*/bin/ttrun' \); }
-elf | while read -r f; do ldd "$f" 2>/dev/null; done |
-    awk '$3 ~ /^\// && $1 !~ /^((libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+)\.so|ld-linux|libttrun|libopenblas|libcuda)/ {print $1, $3}' | sort -u >"$work/needs"
 # of MPI nothing: neither it nor what only it needs
-ldd "$root"/lib/ttrun/plugins/comms/mpi.so 2>/dev/null | awk '{print $1}' | sort -u >"$work/of_mpi"
-elf | grep -v '/comms/mpi.so$' | while read -r f; do ldd "$f" 2>/dev/null; done | awk '{print $1}' | sort -u >"$work/of_others"
+elf | grep -v '/comms/mpi.so$' | while read -r f; do ldd "$f" 2>/dev/null; done |
+    awk '$3 ~ /^\// && $1 !~ /^((libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+)\.so|ld-linux|libttrun|libopenblas|libcuda)/ {print $1, $3}' | sort -u >"$work/needs"
 while read -r name path; do
-    ! grep -qxF "$name" "$work/of_mpi" || grep -qxF "$name" "$work/of_others" || continue
     cp -L "$path" "$libs/$name"
     package=$(dpkg -S "$(readlink -f "$path")" 2>/dev/null | sed -n '1s/:.*//p')
     [ -z "$package" ] || cp -L "/usr/share/doc/$package/copyright" "$work/licenses/$package.txt" 2>/dev/null || true

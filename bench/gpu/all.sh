@@ -83,7 +83,7 @@ if wanted memory; then
     for m in $models; do
         job "$m" 2
         "$root/ttrun" plan "$work/job.json" --json >"$work/plan.json" 2>"$work/plan.log" && ours memory
-        result "memory of $m" $? "peak $(field memory mem_gib | tail -n 1) GiB; $("$root/ttrun" plan "$work/job.json" 2>/dev/null | grep -i 'device memory' | head -n 1)"
+        result "memory of $m" $? "peak $(field memory mem_gib | tail -n 1) GiB; $("$root/ttrun" plan "$work/job.json" 2>/dev/null | sed -n 's/^memory */planned: /p')"
     done
 fi
 if wanted speed; then

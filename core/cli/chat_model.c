@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/chat_model.h"
 #include "interchange/assets.h"
-#include "interchange/interchange.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,19 +87,12 @@ static int32_t end_of_turn(const tt_chat_model *c)
     return id;
 }
 
-/* As generate's text_rules: how texts begin and end. */
 static tt_status find_stops(tt_chat_model *c, tt_error *err)
 {
     const tt_loaded_model *m = &c->model;
-    tt_arena *a = m->setup.arena;
-    tt_hf_text hf = {0}, own = {0};
-    const char *files = m->hf ? m->path : tt_setup_assets(&m->setup, a);
-    const bool has = files && tt_path_exists(tt_path_join(a, files, "tokenizer.json"));
-    if (m->hf)
-        TT_TRY(tt_hf_text_of(m->path, a, &hf, err));
-    if (has && !m->hf)
-        TT_TRY(tt_hf_text_of(files, a, &own, err));
-    c->adds_bos = has ? hf.adds_bos || own.adds_bos : true;
+    tt_hf_text hf;
+    TT_TRY(tt_cli_text_rules(m, m->setup.arena, &hf, err));
+    c->adds_bos = hf.adds_bos;
     for (size_t i = 0; i < hf.n_stop_ids; i++) {
         TT_TRY(tt_ids_push(&c->text_stops, hf.stop_ids[i], err));
         TT_TRY(tt_ids_push(&c->stops, hf.stop_ids[i], err));

@@ -12,8 +12,6 @@
  * conversation with the model's chat template; where it begins with the tokens that the model's cache has, only the
  * others are computed. */
 
-#define PIECE 256 /* tokens of a prompt per call, as in generate */
-
 typedef struct conversation {
     tt_chat_model m;
     const char *system; /* or NULL */
@@ -67,15 +65,14 @@ static void begin_anew(conversation *c)
         add_message(c, "system", c->system);
 }
 
-static tt_status encode_messages(const conversation *c, const char *members, bool prompt,
-                                 tt_chat_tokens *out, tt_error *err)
+static tt_status encode_messages(const conversation *c, tt_chat_tokens *out, tt_error *err)
 {
     tt_str list = {0};
-    tt_str_printf(&list, "[%s]", members);
+    tt_str_printf(&list, "[%s]", tt_str_get(&c->messages));
     const tt_conversation x = {.struct_size = sizeof x,
                                .messages = list.s,
                                .n_messages = list.n,
-                               .add_generation_prompt = prompt};
+                               .add_generation_prompt = 1};
     const tt_status s =
         tt_chat_encode(c->m.template, &x, tokenizer_of(c), c->m.model.tokenizer, out, err);
     tt_str_free(&list);
@@ -94,7 +91,7 @@ static tt_status load(const tt_cli *cli, conversation *c, tt_error *err)
         c->context = m->hf ? 4096 : m->setup.core.training.seq_len + c->o.max_new;
     const tt_setup_opts so = {
         .mode = TT_MODE_DECODE,
-        .decode = {.rows = TT_MIN(c->context, PIECE),
+        .decode = {.rows = TT_MIN(c->context, TT_GENERATE_PIECE),
                    .slots = 1,
                    .length = c->context,
                    .cache = c->cache}
@@ -151,7 +148,7 @@ static tt_status answer(conversation *c, tt_error *err)
 {
     tt_chat_tokens t = {0};
     tt_generate_stats stats;
-    TT_TRY(encode_messages(c, tt_str_get(&c->messages), true, &t, err));
+    TT_TRY(encode_messages(c, &t, err));
     tt_sequence s = {.prompt = t.ids,
                      .n_prompt = (int64_t)t.n,
                      .n_cached = cached_of(c, &t),

@@ -2,17 +2,10 @@
 #include "cli/from_checkpoint.h"
 #include "cli/signals.h"
 #include "cli/texts.h"
-#include "interchange/interchange.h"
 #include <string.h>
 
 /* generate: samples texts from a model, several prompts at once; a step computes only new tokens
  * (keys and values are cached). */
-
-/* Tokens of a prompt per call: many enough to read the weights rarely, few enough to keep the
- * attention scores small. Sequences at once: few enough for the matmul that reads weights in place
- * (plugins/backends/cpu/gemm.c), where other sequences do not change the bits of one. */
-#define PIECE 256
-#define MOST_AT_ONCE 16
 
 typedef struct generation {
     tt_loaded_model model;
@@ -34,34 +27,17 @@ static tt_status read_options(const tt_cli *cli, generation *g, tt_error *err)
     o->max_new = 128;
     o->sampling = (tt_sampling){.temperature = 0.8, .top_p = 1};
     g->each = 1;
-    g->at_once = MOST_AT_ONCE;
+    g->at_once = TT_GENERATE_AT_ONCE;
     TT_TRY(tt_cli_integer(cli, "max-tokens", 1, 1 << 24, &o->max_new, err));
     TT_TRY(tt_cli_number(cli, "temperature", 0, 100, &o->sampling.temperature, err));
     TT_TRY(tt_cli_integer(cli, "top-k", 0, INT32_MAX, &o->sampling.top_k, err));
     TT_TRY(tt_cli_number(cli, "top-p", 0, 1, &o->sampling.top_p, err));
     TT_TRY(tt_cli_integer(cli, "seed", 0, INT64_MAX, &seed, err));
     TT_TRY(tt_cli_integer(cli, "n", 1, 65536, &g->each, err));
-    TT_TRY(tt_cli_integer(cli, "batch", 1, MOST_AT_ONCE, &g->at_once, err));
+    TT_TRY(tt_cli_integer(cli, "batch", 1, TT_GENERATE_AT_ONCE, &g->at_once, err));
     TT_TRY(tt_cli_cache(cli, &g->cache, err));
     o->sampling.seed = (uint64_t)seed;
     return tt_prompts_read(cli, &g->prompts, err);
-}
-
-/* How texts begin and end. A run's prompts begin as those of its export do: by the tokenizer's own
- * files. A tokenizer without such files puts bos before a text. */
-static tt_status text_rules(const tt_cli *cli, const tt_loaded_model *m, tt_hf_text *out,
-                            tt_error *err)
-{
-    tt_hf_text own = {0};
-    const char *files = m->hf ? m->path : tt_setup_assets(&m->setup, cli->arena);
-    *out = (tt_hf_text){0};
-    if (m->hf)
-        TT_TRY(tt_hf_text_of(m->path, cli->arena, out, err));
-    const bool has = files && tt_path_exists(tt_path_join(cli->arena, files, "tokenizer.json"));
-    if (has && !m->hf)
-        TT_TRY(tt_hf_text_of(files, cli->arena, &own, err));
-    out->adds_bos = has ? out->adds_bos || own.adds_bos : true;
-    return TT_OK;
 }
 
 /* Encodes the prompts, and finds the tokens that end a text. */
@@ -69,7 +45,7 @@ static tt_status prompts_encode(const tt_cli *cli, generation *g, tt_error *err)
 {
     tt_loaded_model *m = &g->model;
     tt_hf_text hf;
-    TT_TRY(text_rules(cli, m, &hf, err));
+    TT_TRY(tt_cli_text_rules(m, cli->arena, &hf, err));
     g->o.stop_ids = hf.stop_ids;
     g->o.n_stop_ids = hf.n_stop_ids;
     const bool named = !m->hf || tt_job_has(m->setup.job, "tokenizer.name");
@@ -114,7 +90,7 @@ static tt_status load(generation *g, tt_error *err)
     const int64_t slots = TT_MIN(g->at_once, (int64_t)g->n);
     const tt_setup_opts so = {
         .mode = TT_MODE_DECODE,
-        .decode = {.rows = TT_MAXV(TT_MIN(longest, PIECE), slots),
+        .decode = {.rows = TT_MAXV(TT_MIN(longest, TT_GENERATE_PIECE), slots),
                    .slots = slots,
                    .length = longest + g->o.max_new,
                    .cache = g->cache}

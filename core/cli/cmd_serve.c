@@ -7,16 +7,11 @@
 
 /* serve: OpenAI's completions over HTTP, for lm-evaluation-harness and chat programs. */
 
-/* As in generate: with more, other sequences would change the bits of one. */
-#define MOST_AT_ONCE 16
-#define PIECE 256
-
 typedef struct serving {
     tt_chat_model m;
     const char *host, *key, *name;
     int64_t port, context, at_once, most_wait;
     tt_cache cache;
-    int32_t own_stop[1];
     tt_engine *engine;
     tt_api *api;
     tt_str config;
@@ -28,11 +23,11 @@ static tt_status read_options(const tt_cli *cli, serving *s, tt_error *err)
     s->host = host ? host : "127.0.0.1";
     s->key = key ? key : getenv("TTRUN_API_KEY");
     s->port = 8000;
-    s->at_once = MOST_AT_ONCE;
+    s->at_once = TT_GENERATE_AT_ONCE;
     s->most_wait = 4096;
     TT_TRY(tt_cli_integer(cli, "port", 0, 65535, &s->port, err));
     TT_TRY(tt_cli_integer(cli, "context", 2, 1 << 24, &s->context, err));
-    TT_TRY(tt_cli_integer(cli, "batch", 1, MOST_AT_ONCE, &s->at_once, err));
+    TT_TRY(tt_cli_integer(cli, "batch", 1, TT_GENERATE_AT_ONCE, &s->at_once, err));
     TT_TRY(tt_cli_integer(cli, "queue", 1, 1 << 20, &s->most_wait, err));
     TT_TRY(tt_cli_cache(cli, &s->cache, err));
     if (s->key && !*s->key)
@@ -68,7 +63,7 @@ static tt_status load_served(const tt_cli *cli, serving *s, tt_error *err)
         s->context = m->hf ? 4096 : TT_MAXV(m->setup.core.training.seq_len, (int64_t)2048);
     const tt_setup_opts so = {
         .mode = TT_MODE_DECODE,
-        .decode = {.rows = TT_MAXV(TT_MIN(s->context, PIECE), s->at_once),
+        .decode = {.rows = TT_MAXV(TT_MIN(s->context, TT_GENERATE_PIECE), s->at_once),
                    .slots = s->at_once,
                    .length = s->context,
                    .cache = s->cache}
@@ -152,7 +147,7 @@ static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
                            .adds_bos = s->m.adds_bos,
                            .most_wait = (size_t)s->most_wait,
                            .key = s->key};
-    TT_TRY(tt_api_open(&o, &s->api, err));
+    s->api = tt_api_open(&o);
     const tt_server_opts so = {.host = s->host,
                                .port = (int)s->port,
                                .api = s->api,

@@ -77,6 +77,14 @@ tt_status tt_calls_unmap(const tt_calls *c, const tt_tensor *t, const float *log
     return tt_exec_unmap(c->exec, t, (void *)(uintptr_t)logits, false, err);
 }
 
+bool tt_calls_ends(const int32_t *stop_ids, size_t n, int32_t id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (stop_ids[i] == id)
+            return true;
+    return false;
+}
+
 tt_status tt_calls_sample(const tt_calls *c, tt_sampler *s, int64_t row, uint64_t stream,
                           int64_t at, int32_t *id, tt_error *err)
 {

@@ -27,6 +27,7 @@ tt_status tt_calls_run(tt_calls *c, tt_error *err);
 tt_status tt_calls_map(const tt_calls *c, int64_t row, tt_tensor *t, const float **logits,
                        tt_error *err);
 tt_status tt_calls_unmap(const tt_calls *c, const tt_tensor *t, const float *logits, tt_error *err);
+bool tt_calls_ends(const int32_t *stop_ids, size_t n, int32_t id); /* does the id end a text? */
 /* Samples a token from a picked row; -1: its logits are not finite. */
 tt_status tt_calls_sample(const tt_calls *c, tt_sampler *s, int64_t row, uint64_t stream,
                           int64_t at, int32_t *id, tt_error *err);

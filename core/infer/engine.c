@@ -109,7 +109,7 @@ void tt_engine_drop(tt_engine *e, const void *user)
             slot_free(&e->slots[i]);
 }
 
-/* ---- what is told of a token ---- */
+/* ---- log-probabilities ---- */
 
 /* The n most likely ids, the first one first; of equal ones the lower id. */
 static int find_top(const float *logits, int64_t vocab, int n, int32_t *ids)
@@ -155,14 +155,6 @@ static void end(slot *x, tt_finish finish, const char *error)
     r.on_end(r.user, finish, error);
 }
 
-static bool ends_text(const tt_request *r, int32_t id)
-{
-    for (size_t i = 0; i < r->n_stop_ids; i++)
-        if (r->stop_ids[i] == id)
-            return true;
-    return false;
-}
-
 /* Samples the next token from a picked row of logits. */
 static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *err)
 {
@@ -171,7 +163,7 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
     const float *logits;
     TT_TRY(tt_calls_map(&e->c, row, &map, &logits, err));
     tt_token t = {.id = tt_sample_token(&x->sampler, logits, r->stream, (uint64_t)x->at)};
-    const bool stops = t.id >= 0 && ends_text(r, t.id);
+    const bool stops = t.id >= 0 && tt_calls_ends(r->stop_ids, r->n_stop_ids, t.id);
     if (t.id >= 0 && !stops && r->scored)
         score(e, r, logits, &t);
     TT_TRY(tt_calls_unmap(&e->c, &map, logits, err));

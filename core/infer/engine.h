@@ -37,7 +37,7 @@ typedef struct tt_request {
     size_t n_stop_ids;
     bool scored;    /* logprobs are computed */
     int n_top;      /* 0 … TT_ENGINE_MOST_TOP */
-    bool of_prompt; /* on_token is told the prompt's tokens first */
+    bool of_prompt; /* on_token gets the prompt's tokens, too, before the new ones */
     /* Called by tt_engine_step; neither may call a function of the engine. False: it ends here, TT_FINISH_STOP. An id
      * that ends the text is not told. */
     bool (*on_token)(void *user, const tt_token *t);

@@ -14,14 +14,6 @@ typedef struct generator {
     tt_generate_stats *stats;
 } generator;
 
-static bool ends_text(const tt_generate_opts *o, int32_t id)
-{
-    for (size_t i = 0; i < o->n_stop_ids; i++)
-        if (o->stop_ids[i] == id)
-            return true;
-    return false;
-}
-
 /* Samples the next token of sequence i from a row of the logits. */
 static tt_status advance(generator *g, size_t i, int64_t row, tt_error *err)
 {
@@ -35,7 +27,7 @@ static tt_status advance(generator *g, size_t i, int64_t row, tt_error *err)
                        "or too large",
                        (long long)at);
     g->stats->new_tokens++;
-    if (ends_text(g->o, id)) {
+    if (tt_calls_ends(g->o->stop_ids, g->o->n_stop_ids, id)) {
         s->finish = TT_FINISH_STOP;
     } else {
         TT_TRY(tt_ids_push(&s->ids, id, err));

@@ -10,6 +10,12 @@
  * values. A prompt is computed alone, in one or more calls. After that, one call computes one token
  * of every sequence. A sequence's text does not depend on the other sequences. */
 
+/* Tokens of a prompt per call: many enough to read the weights rarely, few enough to keep the
+ * attention scores small. Sequences at once: few enough for the matmul that reads weights in place
+ * (plugins/backends/cpu/gemm.c), where other sequences do not change the bits of one. */
+#define TT_GENERATE_PIECE 256
+#define TT_GENERATE_AT_ONCE 16
+
 typedef enum tt_finish {
     TT_FINISH_NONE,    /* not finished: `stop` ended the generation */
     TT_FINISH_STOP,    /* it generated an id that ends a text */

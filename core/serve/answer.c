@@ -46,11 +46,10 @@ static void add_usage(const tt_api_call *c, tt_str *o)
                   (long long)c->prompt_tokens, n, (long long)c->prompt_tokens + n);
 }
 
-/* A JSON string of the n bytes at s, which may hold any. */
-static void add_json_text(tt_str *o, const char *s, size_t n)
+void tt_api_add_bytes(tt_str *o, const char *s, size_t n)
 {
     tt_str text = {0};
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) /* a NUL would end it */
         if (s[i])
             tt_str_addc(&text, s[i]);
         else
@@ -59,13 +58,13 @@ static void add_json_text(tt_str *o, const char *s, size_t n)
     tt_str_free(&text);
 }
 
-static void add_logprobs(const call_text *x, const tt_str *content, tt_str *o)
+static void add_logprobs(const call_text *x, tt_str *o)
 {
     tt_str_add(o, ",\"logprobs\":");
     if (!x->call->scored)
         tt_str_add(o, "null");
     else if (x->call->chat)
-        tt_str_printf(o, "{\"content\":[%s]}", tt_str_get(content));
+        tt_str_printf(o, "{\"content\":[%s]}", tt_str_get(&x->content));
     else
         tt_str_printf(o,
                       "{\"tokens\":[%s],\"token_logprobs\":[%s],\"top_logprobs\":[%s],"
@@ -87,8 +86,7 @@ void tt_api_answer(tt_api_call *c)
 {
     tt_str o = {0};
     if (c->failed) {
-        tt_api_fault(c->out, 500,
-                     "the logits are not finite: the weights are not finite, or too large");
+        tt_api_fault(c->out, 500, c->failed);
         return;
     }
     begin_object(c, &o);
@@ -96,9 +94,9 @@ void tt_api_answer(tt_api_call *c)
         const call_text *x = &c->texts[i];
         tt_str_printf(&o, "%s{\"index\":%d,", i ? "," : "", x->index);
         tt_str_add(&o, c->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
-        add_json_text(&o, tt_str_get(&x->text), x->text.n);
+        tt_api_add_bytes(&o, tt_str_get(&x->text), x->text.n);
         tt_str_add(&o, c->chat ? "}" : "");
-        add_logprobs(x, &x->content, &o);
+        add_logprobs(x, &o);
         add_finish(x, &o);
     }
     tt_str_addc(&o, ']');
@@ -129,24 +127,22 @@ static void send_chunk(tt_api_call *c, call_text *x, const char *member, const c
         tt_str_add(&o, "\"delta\":{}");
     } else if (c->chat) {
         tt_str_printf(&o, "\"delta\":{%s\"content\":", member);
-        add_json_text(&o, text, n);
+        tt_api_add_bytes(&o, text, n);
         tt_str_addc(&o, '}');
     } else {
         tt_str_add(&o, "\"text\":");
-        add_json_text(&o, text, n);
+        tt_api_add_bytes(&o, text, n);
     }
-    add_logprobs(x, &x->fresh, &o);
+    add_logprobs(x, &o);
     add_finish(x, &o);
     tt_str_add(&o, "]}");
     send_event(c, o.s, o.n);
     tt_str_free(&o);
-    tt_str_clear(&x->fresh);
-    if (!c->chat) {
-        tt_str_clear(&x->tokens);
-        tt_str_clear(&x->logprobs);
-        tt_str_clear(&x->top);
-        tt_str_clear(&x->offsets);
-    }
+    tt_str_clear(&x->content);
+    tt_str_clear(&x->tokens);
+    tt_str_clear(&x->logprobs);
+    tt_str_clear(&x->top);
+    tt_str_clear(&x->offsets);
 }
 
 void tt_api_stream_begin(tt_api_call *c)
@@ -161,7 +157,7 @@ void tt_api_stream_text(call_text *x, size_t n)
     tt_api_call *c = x->call;
     const char *finish = x->finish;
     const size_t from = x->n_told;
-    const bool news = n > from || x->fresh.n || x->tokens.n;
+    const bool news = n > from || x->content.n || x->tokens.n;
     if (!news && !finish)
         return;
     x->n_told = n;

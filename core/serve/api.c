@@ -5,14 +5,12 @@
 
 /* Which function a request is for, and the texts that wait for the engine. */
 
-tt_status tt_api_open(const tt_api_opts *o, tt_api **out, tt_error *err)
+tt_api *tt_api_open(const tt_api_opts *o)
 {
     tt_arena *arena = tt_arena_new();
-    (void)err;
-    *out = tt_arena_alloc(arena, sizeof **out);
-    (*out)->o = *o;
-    (*out)->arena = arena;
-    return TT_OK;
+    tt_api *a = tt_arena_alloc(arena, sizeof *a);
+    *a = (tt_api){.o = *o, .arena = arena};
+    return a;
 }
 
 void tt_api_close(tt_api *a)
@@ -35,7 +33,7 @@ static void wait_for_room(tt_api *a, call_text *x)
     a->n_wait++;
 }
 
-/* Takes the first one, or x, out of the list. */
+/* Takes x out of the list. */
 static void wait_no_more(tt_api *a, call_text *x)
 {
     call_text *before = NULL;
@@ -66,12 +64,12 @@ tt_status tt_api_admit(tt_api *a, tt_error *err)
 
 bool tt_api_is_done(const tt_api_call *c)
 {
-    return c->answered;
+    return c->n_done == c->n;
 }
 
 bool tt_api_has_failed(const tt_api_call *c)
 {
-    return c->failed && !c->stream;
+    return c->failed != NULL && !c->stream;
 }
 
 void tt_api_free(tt_api *a, tt_api_call *c)
@@ -80,8 +78,8 @@ void tt_api_free(tt_api *a, tt_api_call *c)
         return;
     for (int i = 0; i < c->n; i++) {
         call_text *x = &c->texts[i];
-        tt_str *const all[] = {&x->text,    &x->tokens,  &x->logprobs, &x->top,
-                               &x->offsets, &x->content, &x->fresh};
+        tt_str *const all[] = {&x->text, &x->tokens,  &x->logprobs,
+                               &x->top,  &x->offsets, &x->content};
         if (x->waits)
             wait_no_more(a, x);
         if (x->runs)
@@ -138,11 +136,7 @@ static tt_status tokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_er
     TT_TRY(tt_api_bool(o, "add_special_tokens", &special, err));
     if (!text || text->type != TT_JSON_STRING)
         return TT_FAIL(err, TT_EINVAL, "prompt is no text");
-    tt_status s = TT_OK;
-    if (special && a->o.adds_bos && a->o.info.bos >= 0)
-        s = tt_ids_push(&ids, a->o.info.bos, err);
-    if (s == TT_OK)
-        s = a->o.vt->encode(a->o.tokenizer, text->string, strlen(text->string), &ids, err);
+    const tt_status s = tt_api_encode(a, text->string, special, &ids, err);
     tt_str_printf(json, "{\"count\":%zu,\"max_model_len\":%lld,\"tokens\":[", ids.n,
                   (long long)a->o.context);
     for (size_t i = 0; s == TT_OK && i < ids.n; i++)
@@ -155,7 +149,7 @@ static tt_status tokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_er
 static tt_status detokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_error *err)
 {
     const tt_json *list = tt_json_get(o, "tokens");
-    tt_str text = {0}, clean = {0};
+    tt_str text = {0};
     if (!list || list->type != TT_JSON_ARRAY)
         return TT_FAIL(err, TT_EINVAL, "tokens is no list of token ids");
     for (size_t i = 0; i < list->n; i++) {
@@ -166,16 +160,10 @@ static tt_status detokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_
         }
         tt_api_decode(a, (int32_t)v->integer, !text.n, &text);
     }
-    for (size_t i = 0; i < text.n; i++)
-        if (text.s[i])
-            tt_str_addc(&clean, text.s[i]);
-        else
-            tt_str_add(&clean, "\xef\xbf\xbd");
     tt_str_add(json, "{\"prompt\":");
-    tt_str_json(json, tt_str_get(&clean));
+    tt_api_add_bytes(json, text.s, text.n);
     tt_str_add(json, "}\n");
     tt_str_free(&text);
-    tt_str_free(&clean);
     return TT_OK;
 }
 

@@ -29,7 +29,7 @@ typedef struct tt_api_opts {
     const char *key;  /* the token that a client must send; NULL: none */
 } tt_api_opts;
 
-tt_status tt_api_open(const tt_api_opts *o, tt_api **out, tt_error *err);
+tt_api *tt_api_open(const tt_api_opts *o);
 void tt_api_close(tt_api *a); /* after its calls */
 
 /* Answers a request into out, at once (*call NULL) or while the engine works on it: then out must live until the call

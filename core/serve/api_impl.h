@@ -16,9 +16,9 @@ typedef struct call_text { /* one of the texts that a request asks for */
     size_t n_told; /* bytes of it that a stream has sent */
     int64_t n_new;
     /* members of JSON lists, each with a comma before it but the first */
+    /* and, in a stream, those that it has not sent */
     tt_str tokens, logprobs, top, offsets, content;
-    tt_str fresh; /* of `content`, that a stream has not sent */
-    bool waits, runs, done, begun;
+    bool waits, runs, begun;
     const char *finish;     /* NULL: it goes on */
     struct call_text *next; /* of those that wait */
 } call_text;
@@ -27,7 +27,8 @@ struct tt_api_call {
     tt_api *a;
     tt_arena *arena;
     tt_str *out;
-    bool chat, stream, echo, usage, scored, keep_alive, failed, answered;
+    bool chat, stream, echo, usage, scored, keep_alive;
+    const char *failed; /* why; NULL: it has not */
     int n_top;
     const char *stops[MOST_STOPS];
     size_t n_stops, longest_stop;
@@ -51,6 +52,9 @@ tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_cal
                       tt_error *err);
 tt_status tt_api_parse(tt_arena *arena, const tt_http_request *r, const tt_json **out,
                        tt_error *err);
+/* Appends the ids of a text; special: with what begins a prompt. There must be a tokenizer. */
+tt_status tt_api_encode(const tt_api *a, const char *text, bool special, tt_ids *out,
+                        tt_error *err);
 tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *err);
 
 /* text.c: what the engine tells. */
@@ -60,8 +64,9 @@ void tt_api_on_end(void *text, tt_finish finish, const char *error);
 void tt_api_decode(const tt_api *a, int32_t id, bool first, tt_str *out);
 
 /* answer.c */
-void tt_api_answer(tt_api_call *c);              /* the whole answer */
-void tt_api_stream_begin(tt_api_call *c);        /* the head */
+void tt_api_add_bytes(tt_str *out, const char *s, size_t n); /* a JSON string of any bytes */
+void tt_api_answer(tt_api_call *c);                          /* the whole answer */
+void tt_api_stream_begin(tt_api_call *c);                    /* the head */
 void tt_api_stream_text(call_text *x, size_t n); /* bytes up to n, and finish if it is set */
 void tt_api_stream_end(tt_api_call *c);
 void tt_api_send(tt_str *out, int status, const tt_str *json, bool keep_alive);

@@ -105,11 +105,9 @@ static tt_status refuse(const tt_json *o, tt_error *err)
 
 /* ---- prompts ---- */
 
-static tt_status push_text(const tt_api *a, const char *text, tt_ids *out, tt_error *err)
+tt_status tt_api_encode(const tt_api *a, const char *text, bool special, tt_ids *out, tt_error *err)
 {
-    if (!a->o.vt)
-        return TT_FAIL(err, TT_EINVAL, "the model has no tokenizer: send prompts as lists of ids");
-    if (a->o.adds_bos && a->o.info.bos >= 0)
+    if (special && a->o.adds_bos && a->o.info.bos >= 0)
         TT_TRY(tt_ids_push(out, a->o.info.bos, err));
     return a->o.vt->encode(a->o.tokenizer, text, strlen(text), out, err);
 }
@@ -131,8 +129,10 @@ static tt_status read_prompt(const tt_api *a, const tt_json *v, size_t i, tt_ids
 {
     const bool ids = v->type == TT_JSON_ARRAY && v->n && v->items[0]->type == TT_JSON_INT;
     const tt_json *one = v->type == TT_JSON_ARRAY && !ids ? v->items[i] : v;
+    if (one->type == TT_JSON_STRING && !a->o.vt)
+        return TT_FAIL(err, TT_EINVAL, "the model has no tokenizer: send prompts as lists of ids");
     if (one->type == TT_JSON_STRING)
-        return push_text(a, one->string, out, err);
+        return tt_api_encode(a, one->string, true, out, err);
     if (one->type == TT_JSON_ARRAY)
         return push_ids(one, out, err);
     return TT_FAIL(err, TT_EINVAL, "prompt is neither text nor token ids, nor a list of such");

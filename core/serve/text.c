@@ -17,19 +17,6 @@ void tt_api_decode(const tt_api *a, int32_t id, bool first, tt_str *out)
     tt_str_addn(out, piece, TT_MIN(n, sizeof piece));
 }
 
-/* A JSON string of bytes that may hold any. */
-static void add_bytes(tt_str *out, const tt_str *bytes)
-{
-    tt_str clean = {0};
-    for (size_t i = 0; i < bytes->n; i++) /* a NUL would end it */
-        if (bytes->s[i])
-            tt_str_addc(&clean, bytes->s[i]);
-        else
-            tt_str_add(&clean, "\xef\xbf\xbd");
-    tt_str_json(out, tt_str_get(&clean));
-    tt_str_free(&clean);
-}
-
 static void comma(tt_str *s)
 {
     if (s->n)
@@ -61,7 +48,7 @@ static void add_top_of_completion(const tt_api *a, const tt_token *t, bool first
         if (any)
             tt_str_addc(out, ',');
         any = true;
-        add_bytes(out, &seen[i]);
+        tt_api_add_bytes(out, seen[i].s, seen[i].n);
         tt_str_addc(out, ':');
         tt_str_json_number(out, s.logprob);
     }
@@ -75,7 +62,7 @@ static void add_scored_of_chat(const tt_api *a, tt_scored s, bool first, tt_str 
     tt_str text = {0};
     token_name(a, s.id, first, &text);
     tt_str_add(out, "{\"token\":");
-    add_bytes(out, &text);
+    tt_api_add_bytes(out, text.s, text.n);
     tt_str_add(out, ",\"logprob\":");
     tt_str_json_number(out, s.logprob);
     tt_str_add(out, ",\"bytes\":[");
@@ -102,14 +89,12 @@ static void add_logprob(call_text *x, const tt_token *t, bool first, size_t offs
         tt_str_add(&one, "]}");
         comma(&x->content);
         tt_str_addn(&x->content, one.s, one.n);
-        comma(&x->fresh);
-        tt_str_addn(&x->fresh, one.s, one.n);
         tt_str_free(&one);
         return;
     }
     token_name(a, t->id, first, &text);
     comma(&x->tokens);
-    add_bytes(&x->tokens, &text);
+    tt_api_add_bytes(&x->tokens, text.s, text.n);
     comma(&x->logprobs);
     comma(&x->top);
     if (t->has_logprob) {
@@ -188,9 +173,8 @@ void tt_api_on_end(void *text, tt_finish finish, const char *error)
     call_text *x = text;
     tt_api_call *c = x->call;
     x->runs = false;
-    x->done = true;
     c->n_done++;
-    c->failed = c->failed || error;
+    c->failed = error ? error : c->failed;
     x->finish = error ? "error" : finish == TT_FINISH_STOP ? "stop" : "length";
     if (c->stream)
         tt_api_stream_text(x, x->text.n);
@@ -200,5 +184,4 @@ void tt_api_on_end(void *text, tt_finish finish, const char *error)
         tt_api_stream_end(c);
     else
         tt_api_answer(c);
-    c->answered = true;
 }
