@@ -22,36 +22,6 @@ const char *tt_setup_host_key(const tt_setup *s)
     return s->host_comm == s->core.comm.host ? "comm.host" : "comm.backend";
 }
 
-/* Finds the comm plugin of host memory for "auto" on several machines: the only one there is. */
-static tt_status only_host_comm(const tt_setup *s, const tt_component **out, tt_error *err)
-{
-    const tt_component **all;
-    size_t n, n_host = 0;
-    tt_str names = {0};
-    TT_TRY(tt_registry_all(s->registry, TT_KIND_COMM, s->arena, &all, &n, NULL, err));
-    for (size_t i = 0; i < n; i++) {
-        if (tt_comm_is_of_device(all[i]->vtable))
-            continue;
-        tt_str_printf(&names, "%s%s", n_host ? ", " : "", all[i]->name);
-        *out = all[i];
-        n_host++;
-    }
-    tt_status st = TT_OK;
-    if (n_host == 0)
-        st = tt_job_fail(s->job, tt_setup_host_key(s), err,
-                         "auto: the ranks are on several machines, but there is no comm plugin%s",
-                         s->data_comm.component
-                             ? " of host memory (mpi), which carries what the host agrees on"
-                             : "");
-    else if (n_host > 1)
-        st = tt_job_fail(s->job, tt_setup_host_key(s), err,
-                         "auto: the ranks are on several machines, and there are several comm "
-                         "plugins: set it to one of %s",
-                         tt_str_get(&names));
-    tt_str_free(&names);
-    return st;
-}
-
 /* key: names the plugin. args: the section of its options. */
 static tt_status make_part(tt_setup *s, const tt_component *c, const char *key, const char *args,
                            tt_part *out, tt_error *err)
@@ -67,6 +37,66 @@ static tt_status make_part(tt_setup *s, const tt_component *c, const char *key, 
             out->file, c->name);
     return tt_job_section(s->job, args, c->options, c->n_options, c->option_size, NULL, out->config,
                           err);
+}
+
+/* Whether a comm of host memory says that it works for the ranks as they were started (tcp). */
+static bool works_between(tt_setup *s, const tt_component *c)
+{
+    const tt_comm_vt *vt = c->vtable;
+    const tt_comm_place place = {.struct_size = sizeof place, .backend_name = s->backend.name};
+    const char *key = tt_setup_host_key(s);
+    tt_error ignored = {0};
+    tt_part p;
+    if (!TT_HAS(vt, tt_comm_vt, works) || !vt->works)
+        return false;
+    return make_part(s, c, key, strcmp(key, "comm.host") ? "comm.args" : "comm.host_args", &p,
+                     &ignored) == TT_OK &&
+           TT_PLUGIN_CALL(vt->works(p.config, &place, &ignored), &ignored, "comm", c->name) ==
+               TT_OK;
+}
+
+/* Finds the comm plugin of host memory for "auto" on several machines: one that says that it works here,
+ * else the only one that cannot tell, else the only one. */
+static tt_status only_host_comm(tt_setup *s, const tt_component **out, tt_error *err)
+{
+    const tt_component **all;
+    const tt_component *refuses = NULL;
+    size_t n, n_host = 0;
+    tt_str names = {0};
+    TT_TRY(tt_registry_all(s->registry, TT_KIND_COMM, s->arena, &all, &n, NULL, err));
+    for (size_t i = 0; i < n; i++) {
+        if (tt_comm_is_of_device(all[i]->vtable))
+            continue;
+        if (works_between(s, all[i])) {
+            tt_str_free(&names);
+            *out = all[i];
+            return TT_OK;
+        }
+        const tt_comm_vt *vt = all[i]->vtable;
+        if (TT_HAS(vt, tt_comm_vt, works) && vt->works) {
+            refuses = all[i];
+            continue;
+        }
+        tt_str_printf(&names, "%s%s", n_host ? ", " : "", all[i]->name);
+        *out = all[i];
+        n_host++;
+    }
+    tt_status st = TT_OK;
+    if (n_host == 0 && refuses)
+        *out = refuses;
+    else if (n_host == 0)
+        st = tt_job_fail(s->job, tt_setup_host_key(s), err,
+                         "auto: the ranks are on several machines, but there is no comm plugin%s",
+                         s->data_comm.component
+                             ? " of host memory (mpi), which carries what the host agrees on"
+                             : "");
+    else if (n_host > 1)
+        st = tt_job_fail(s->job, tt_setup_host_key(s), err,
+                         "auto: the ranks are on several machines, and there are several comm "
+                         "plugins: set it to one of %s",
+                         tt_str_get(&names));
+    tt_str_free(&names);
+    return st;
 }
 
 static tt_status find_named(const tt_setup *s, const char *key, const char *name,

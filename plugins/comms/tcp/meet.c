@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tcp.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <ttrun/log.h>
+#include <unistd.h>
+
+/* The meeting: rank 0 listens at the address of the start, the other ranks connect to it and say where
+ * they listen, and rank 0 tells all of them where all listen. Then every two ranks have a connection.
+ * Whoever connects and does not say a hello of this start is refused. */
+
+#define MAGIC UINT64_C(0x7474727463703031)
+#define HELLO_S 10.0 /* how long a connection may take to say its hello */
+#define MOST_PENDING 4096
+
+typedef struct seat { /* what rank 0 tells of each rank */
+    struct sockaddr_storage address;
+    char host[64];
+} seat;
+
+static void set_port(struct sockaddr_storage *a, int port)
+{
+    if (a->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)a)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)a)->sin_port = htons((uint16_t)port);
+}
+
+static socklen_t length_of(const struct sockaddr_storage *a)
+{
+    return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+static bool is_loopback(const struct sockaddr_storage *a)
+{
+    const struct sockaddr_in6 *six = (const void *)a;
+    const struct sockaddr_in *four = (const void *)a;
+    if (a->ss_family == AF_INET)
+        return ntohl(four->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&six->sin6_addr) ||
+           (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) && six->sin6_addr.s6_addr[12] == 127);
+}
+
+static void tune(int fd)
+{
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+tt_status tcp_listen(tcp_end *e, int port, tt_error *err)
+{
+    const int on = 1, off = 0;
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    e->listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (e->listener >= 0) {
+        setsockopt(e->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        setsockopt(e->listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        if (!bind(e->listener, (struct sockaddr *)&six, sizeof six) && !listen(e->listener, 4096))
+            return TT_OK;
+        close(e->listener);
+    }
+    e->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (e->listener >= 0) {
+        setsockopt(e->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if (!bind(e->listener, (struct sockaddr *)&four, sizeof four) && !listen(e->listener, 4096))
+            return TT_OK;
+    }
+    return TT_FAIL(err, TT_ECOMM, "tcp: rank %d cannot listen on port %d: %s; take another port",
+                   e->rank, port, strerror(errno));
+}
+
+static hello make_hello(const tcp_end *e, int kind, uint64_t group, uint64_t number)
+{
+    struct sockaddr_storage a;
+    socklen_t n = sizeof a;
+    memset(&a, 0, sizeof a);
+    getsockname(e->listener, (struct sockaddr *)&a, &n);
+    const int port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                                   : ((struct sockaddr_in *)&a)->sin_port);
+    return (hello){MAGIC, e->start, group, number, kind, e->rank, e->world, port};
+}
+
+static bool is_ours(const tcp_end *e, const hello *h)
+{
+    return h->magic == MAGIC && h->start == e->start && h->world == e->world && h->rank > e->rank &&
+           h->rank < e->world && h->kind >= CONTROL && h->kind <= MESSAGES_DOWN && h->port > 0 &&
+           h->port < 65536;
+}
+
+/* Reads what pending connections say, and closes those that are none of ours. */
+static void read_hellos(tcp_end *e)
+{
+    for (pending **at = &e->pending; *at;) {
+        pending *p = *at;
+        bool bad = false;
+        if (p->n_read < sizeof p->h) {
+            const ssize_t k =
+                recv(p->fd, (char *)&p->h + p->n_read, sizeof p->h - p->n_read, MSG_DONTWAIT);
+            p->n_read += k > 0 ? (size_t)k : 0;
+            bad = k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR) ||
+                  (p->n_read < sizeof p->h ? tcp_now() - p->since > HELLO_S : !is_ours(e, &p->h));
+        }
+        if (!bad) {
+            at = &p->next;
+            continue;
+        }
+        tt_log(TT_WARN, "comm", "tcp: refused a connection that is of no rank of this start");
+        close(p->fd);
+        *at = p->next;
+        free(p);
+    }
+}
+
+static void accept_some(tcp_end *e)
+{
+    int n = 0, fd;
+    for (pending *p = e->pending; p; p = p->next)
+        n++;
+    while (n < MOST_PENDING && (fd = accept4(e->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+        pending *p = calloc(1, sizeof *p);
+        if (!p) {
+            close(fd);
+            break;
+        }
+        tune(fd);
+        *p = (pending){.fd = fd, .since = tcp_now(), .next = e->pending};
+        e->pending = p;
+        n++;
+    }
+    read_hellos(e);
+}
+
+/* Takes the connection of `rank` for this purpose out of those that are pending; -1: not yet. */
+static int take(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number, int *port)
+{
+    int fd = -1;
+    pthread_mutex_lock(&e->accepting);
+    accept_some(e);
+    for (pending **at = &e->pending; *at; at = &(*at)->next) {
+        pending *p = *at;
+        if (p->n_read < sizeof p->h || p->h.rank != rank || p->h.kind != kind ||
+            p->h.group != group || p->h.number != number)
+            continue;
+        fd = p->fd;
+        *port = p->h.port;
+        *at = p->next;
+        free(p);
+        break;
+    }
+    pthread_mutex_unlock(&e->accepting);
+    return fd;
+}
+
+static tt_status late(const tcp_end *e, int rank, tt_error *err)
+{
+    return TT_FAIL(err, TT_ETIMEOUT,
+                   "tcp: rank %d waited %g s (comm.init_timeout_seconds) for the connection with "
+                   "rank %d",
+                   e->rank, e->timeout_s, rank);
+}
+
+static void rest(void)
+{
+    nanosleep(&(struct timespec){0, 2000000}, NULL);
+}
+
+static int try_connect(const tcp_end *e, const struct sockaddr_storage *a, const hello *h)
+{
+    const int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct pollfd f = {fd, POLLOUT, 0};
+    int why = 0;
+    socklen_t n = sizeof why;
+    (void)e;
+    if (fd < 0)
+        return -1;
+    if (connect(fd, (const struct sockaddr *)a, length_of(a)) &&
+        (errno != EINPROGRESS || poll(&f, 1, 1000) != 1 ||
+         getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &n) || why)) {
+        close(fd);
+        return -1;
+    }
+    tune(fd);
+    if (send(fd, h, sizeof *h, MSG_NOSIGNAL) == (ssize_t)sizeof *h)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static tt_status link_port(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number,
+                           int *out, int *port, tt_error *err)
+{
+    const double until = e->timeout_s > 0 ? tcp_now() + e->timeout_s : 0;
+    const hello h = make_hello(e, kind, group, number);
+    for (;;) {
+        const int fd = rank > e->rank ? take(e, rank, kind, group, number, port)
+                                      : try_connect(e, &e->peers[rank].address, &h);
+        if (fd >= 0) {
+            *out = fd;
+            return TT_OK;
+        }
+        TT_TRY(tcp_check(e, err));
+        if (until > 0 && tcp_now() > until)
+            return late(e, rank, err);
+        rest();
+    }
+}
+
+tt_status tcp_link(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number, int *out,
+                   tt_error *err)
+{
+    int port;
+    return link_port(e, rank, kind, group, number, out, &port, err);
+}
+
+/* Before the watching thread runs. */
+static tt_status all_of(tcp_end *e, int rank, void *bytes, size_t n, bool out, tt_error *err)
+{
+    const double until = e->timeout_s > 0 ? tcp_now() + e->timeout_s : 0;
+    for (char *at = bytes; n > 0;) {
+        const int fd = e->peers[rank].fd;
+        struct pollfd f = {fd, out ? POLLOUT : POLLIN, 0};
+        const ssize_t k =
+            out ? send(fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, at, n, MSG_DONTWAIT);
+        if (k > 0) {
+            at += k;
+            n -= (size_t)k;
+            continue;
+        }
+        if (k == 0 || (errno != EAGAIN && errno != EINTR))
+            return TT_FAIL(err, TT_ECOMM,
+                           "tcp: rank %d ended or refused rank %d before all ranks had met", rank,
+                           e->rank);
+        TT_TRY(tcp_check(e, err));
+        if (until > 0 && tcp_now() > until)
+            return late(e, rank, err);
+        poll(&f, 1, 50);
+    }
+    return TT_OK;
+}
+
+static tt_status resolve(tcp_end *e, const char *address, int port, tt_error *err)
+{
+    struct addrinfo *all = NULL;
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    const int bad = getaddrinfo(address, NULL, &hints, &all);
+    if (bad)
+        return TT_FAIL(err, TT_ECOMM, "tcp: the address of rank 0, %s: %s", address,
+                       gai_strerror(bad));
+    memcpy(&e->peers[0].address, all->ai_addr, all->ai_addrlen);
+    freeaddrinfo(all);
+    set_port(&e->peers[0].address, port);
+    return TT_OK;
+}
+
+static tt_status host_meeting(tcp_end *e, seat *seats, tt_error *err)
+{
+    for (int i = 1; i < e->world; i++) {
+        int port = 0;
+        socklen_t n = sizeof seats[i].address;
+        TT_TRY(link_port(e, i, CONTROL, 0, 0, &e->peers[i].fd, &port, err));
+        TT_TRY(all_of(e, i, seats[i].host, sizeof seats[i].host, false, err));
+        getpeername(e->peers[i].fd, (struct sockaddr *)&seats[i].address, &n);
+        set_port(&seats[i].address, port);
+    }
+    for (int i = 1; i < e->world; i++)
+        TT_TRY(all_of(e, i, seats, (size_t)e->world * sizeof *seats, true, err));
+    return TT_OK;
+}
+
+static tt_status join_meeting(tcp_end *e, const char *address, int port, seat *seats, tt_error *err)
+{
+    char host[sizeof seats->host];
+    memcpy(host, seats[e->rank].host, sizeof host);
+    TT_TRY(resolve(e, address, port, err));
+    TT_TRY(tcp_link(e, 0, CONTROL, 0, 0, &e->peers[0].fd, err));
+    TT_TRY(all_of(e, 0, host, sizeof host, true, err));
+    TT_TRY(all_of(e, 0, seats, (size_t)e->world * sizeof *seats, false, err));
+    for (int i = 1; i < e->world; i++) {
+        const int its = ntohs(((struct sockaddr_in *)&seats[i].address)->sin_port);
+        e->peers[i].address = seats[i].address;
+        if (is_loopback(&seats[i].address)) { /* it is on rank 0's machine */
+            e->peers[i].address = e->peers[0].address;
+            set_port(&e->peers[i].address, its);
+        }
+    }
+    return TT_OK;
+}
+
+tt_status tcp_meet(tcp_end *e, const char *address, int port, tt_error *err)
+{
+    seat *seats = calloc((size_t)e->world, sizeof *seats);
+    if (!seats)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the addresses of %d ranks", e->world);
+    gethostname(seats[e->rank].host, sizeof seats[e->rank].host - 1);
+    tt_status s =
+        e->rank ? join_meeting(e, address, port, seats, err) : host_meeting(e, seats, err);
+    for (int i = 0; i < e->world; i++) {
+        memcpy(e->peers[i].host, seats[i].host, sizeof e->peers[i].host);
+        e->peers[i].host[sizeof e->peers[i].host - 1] = 0;
+    }
+    for (int i = 1; s == TT_OK && e->rank && i < e->world; i++)
+        if (i != e->rank)
+            s = tcp_link(e, i, CONTROL, 0, 0, &e->peers[i].fd, err);
+    free(seats);
+    return s;
+}

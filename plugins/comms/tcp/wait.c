@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tcp.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Waiting that ends when the run is stopped or the time is up, and the thread that hears from the
+ * other ranks and writes the messages between stages. */
+
+#define LOOK_MS 20
+
+static void tell_others(tcp_end *e)
+{
+    if (atomic_exchange(&e->told, 1))
+        return;
+    for (int i = 0; i < e->world; i++)
+        if (i != e->rank && e->peers[i].fd >= 0)
+            (void)!send(e->peers[i].fd, e->why, sizeof e->why, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void ask(tcp_end *e, const char *why)
+{
+    pthread_mutex_lock(&e->lock);
+    if (!atomic_load(&e->asked)) {
+        snprintf(e->why, sizeof e->why, "%.*s", TEXT - 1, why);
+        atomic_store(&e->asked, 1);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+void tcp_abort_run(void *self, const char *why)
+{
+    ask(self, why);
+    tell_others(self);
+}
+
+static void lost(tcp_end *e, int rank)
+{
+    char text[TEXT];
+    snprintf(text, sizeof text,
+             "rank %d on %s was lost: its connection has ended (killed, out of memory, or the "
+             "network?); start again to continue from the last checkpoint",
+             rank, e->peers[rank].host);
+    tcp_abort_run(e, text);
+}
+
+tt_status tcp_check(tcp_end *e, tt_error *err)
+{
+    tt_error why = {0};
+    if (!atomic_load(&e->asked) && e->stopped && e->stopped(e->user, &why) != TT_OK)
+        tcp_abort_run(e, strncmp(why.text, "stopped: ", 9) ? why.text : why.text + 9);
+    if (!atomic_load(&e->asked))
+        return TT_OK;
+    tell_others(e);
+    return TT_FAIL(err, TT_ECOMM, "stopped: %s", e->why);
+}
+
+/* Moves what can be moved now. -1: the connection has ended; 1: bytes have moved. */
+static int move(int fd, transfer *t)
+{
+    int moved = 0;
+    if (t->n_out) {
+        const ssize_t k = send(fd, t->out, t->n_out, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (k < 0 && errno != EAGAIN && errno != EINTR)
+            return -1;
+        if (k > 0) {
+            t->out += k;
+            t->n_out -= (size_t)k;
+            moved = 1;
+        }
+    }
+    if (t->n_in) {
+        const ssize_t k = recv(fd, t->in, t->n_in, MSG_DONTWAIT);
+        if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR))
+            return -1;
+        if (k > 0) {
+            t->in += k;
+            t->n_in -= (size_t)k;
+            moved = 1;
+        }
+    }
+    return moved;
+}
+
+/* A connection that has ended is not waited for here: the control connection says whether its rank was
+ * lost. */
+tt_status tcp_exchange(tt_comm *c, tt_error *err)
+{
+    struct pollfd *f = c->polled;
+    const double until = c->e->timeout_s > 0 ? tcp_now() + c->e->timeout_s : 0;
+    for (;;) {
+        int left = 0, moved = 0;
+        for (int i = 0; i < c->n; i++) {
+            transfer *t = &c->transfers[i];
+            const int k = t->n_in || t->n_out ? move(c->fds[0][i], t) : 0;
+            const bool wants = t->n_in || t->n_out;
+            moved |= k > 0;
+            left += wants;
+            f[i] = (struct pollfd){wants && k >= 0 ? c->fds[0][i] : -1,
+                                   (short)((t->n_in ? POLLIN : 0) | (t->n_out ? POLLOUT : 0)), 0};
+        }
+        if (!left)
+            return TT_OK;
+        if (moved)
+            continue;
+        TT_TRY(tcp_check(c->e, err));
+        if (until > 0 && tcp_now() > until)
+            return TT_ETIMEOUT;
+        poll(f, (nfds_t)c->n, LOOK_MS);
+    }
+}
+
+/* What a rank says on its control connection: TEXT bytes, why the run is being stopped, or all zero: it
+ * is done. */
+static void hear(tcp_end *e, int rank)
+{
+    tcp_peer *p = &e->peers[rank];
+    const ssize_t k = recv(p->fd, p->in + p->n_in, TEXT - p->n_in, MSG_DONTWAIT);
+    if (k < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (k <= 0) {
+        if (!p->left && !atomic_load(&e->closing))
+            lost(e, rank);
+        p->left = true;
+        return;
+    }
+    p->n_in += (size_t)k;
+    if (p->n_in < TEXT)
+        return;
+    p->n_in = 0;
+    p->in[TEXT - 1] = 0;
+    if (!p->in[0]) {
+        p->left = true;
+        return;
+    }
+    ask(e, p->in);
+    tell_others(e); /* the rank that told us may have ended before it told everyone */
+}
+
+void *tcp_watch(void *end)
+{
+    tcp_end *e = end;
+    struct pollfd *f = calloc((size_t)e->world + 1, sizeof *f);
+    while (f && !atomic_load(&e->closing)) {
+        bool busy = false;
+        char drop[64];
+        f[e->world] = (struct pollfd){e->wake, POLLIN, 0};
+        for (int i = 0; i < e->world; i++)
+            f[i] = (struct pollfd){e->peers[i].left ? -1 : e->peers[i].fd, POLLIN, 0};
+        pthread_mutex_lock(&e->lock);
+        for (tt_comm *c = e->groups; c; c = c->next)
+            for (int i = 0; i < c->n; i++)
+                busy = (i != c->me && tcp_write_box(c, i)) || busy;
+        pthread_mutex_unlock(&e->lock);
+        poll(f, (nfds_t)e->world + 1, busy ? 1 : 100);
+        if (f[e->world].revents)
+            (void)!read(e->wake, drop, sizeof drop);
+        for (int i = 0; i < e->world; i++)
+            if (f[i].fd >= 0 && f[i].revents)
+                hear(e, i);
+    }
+    free(f);
+    return NULL;
+}

@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Two "machines" of two ranks each over TCP, by variables as torchrun sets them: the same bits as rank-threads.
+. "$(dirname "$0")/processes.sh"
+port=$((20000 + $$ % 20000))
+machines() { # FOLDER OPTION...
+    folder=$1
+    shift
+    port=$((port + 1))
+    for rank in 0 1 2 3; do
+        # the key of the session comes from MASTER_ADDR too: two names of one address are two machines
+        address=localhost
+        [ $rank -lt 2 ] || address=127.0.0.1
+        RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$((rank % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=$address MASTER_PORT=$port "$timeout" 300 "$TTRUN" "$job" \
+            --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$folder.out$rank" 2>"$folder.err$rank" </dev/null &
+        eval "pid$rank=$!"
+    done
+}
+joined() { # the status of all: 0, or that of one that failed
+    rc=0
+    for rank in 0 1 2 3; do
+        eval "wait \$pid$rank" || rc=$?
+    done
+    cat "$folder".err? >"$dir/err"
+}
+while read -r name options; do
+    train "$dir/t" --nproc 4 --training.steps 3 --checkpoint.interval 3 $options --comm.backend local
+    machines "$dir/m" --training.steps 3 --checkpoint.interval 3 $options
+    joined
+    [ "$rc" -eq 0 ] && losses "$dir/t/metrics.jsonl" >"$dir/a" && losses "$dir/m/metrics.jsonl" | cmp -s - "$dir/a" &&
+        [ "$(wc -l <"$dir/a")" -eq 3 ] && [ "$(hash_of "$dir/t/checkpoint/step-3")" = "$(hash_of "$dir/m/checkpoint/step-3")" ]
+    ok "tcp_machines_$name"
+    rm -rf "$dir/t" "$dir/m"
+done <<MESHES
+tp2_fsdp2 --parallelism.tensor_parallel_degree 2
+fsdp4_tcp_alone --parallelism.data_parallel_shard_degree 4 --comm.backend tcp
+pp2_tp2 --parallelism.pipeline_parallel_degree 2 --parallelism.tensor_parallel_degree 2
+MESHES
+
+of_run() { pgrep -f "^$program .*--dump_folder $1 " | sort -n; }
+nobody() { [ -z "$(of_run "$1")" ]; }
+
+# A killed rank ends all within seconds: one line of its own machine, one of the other.
+machines "$dir/lost" --training.steps 1000000 --checkpoint.interval 1000000
+until_true has_lines "$dir/lost/metrics.jsonl" 2
+begin=$(date +%s)
+kill -9 "$(of_run "$dir/lost" | tail -n 1)"
+joined
+[ $rc -ne 0 ] && [ $(($(date +%s) - begin)) -le 30 ] && grep -q '^ttrun: rank [0-3] was lost at [a-z_]* number [0-9]*: ' "$dir/err" &&
+    grep -q '^ttrun: .*rank [0-3] on .* was lost: its connection has ended' "$dir/err" && [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 2 ] &&
+    until_true nobody "$dir/lost"
+ok tcp_killed_rank_ends_both_machines_by_a_line_each
+exit $failed
