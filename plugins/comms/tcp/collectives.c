@@ -13,7 +13,7 @@ enum { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, BARRIER };
 static const char *const op_names[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
                                        "barrier"};
 
-static tt_status timed_out(tt_comm *c, tt_error *err)
+static tt_status tcp_timed_out(tt_comm *c, tt_error *err)
 {
     tt_error e = {0};
     char missing[160] = "";
@@ -35,7 +35,7 @@ static tt_status timed_out(tt_comm *c, tt_error *err)
 static tt_status wait_for_peers(tt_comm *c, tt_error *err)
 {
     const tt_status s = tcp_exchange(c, err);
-    return s == TT_ETIMEOUT ? timed_out(c, err) : s;
+    return s == TT_ETIMEOUT ? tcp_timed_out(c, err) : s;
 }
 
 static void no_transfers(tt_comm *c)
@@ -100,7 +100,7 @@ static tt_status meet(tt_comm *c, int op, int64_t size, const void *data, size_t
     return TT_OK;
 }
 
-static int64_t sum(const int64_t *counts, int n)
+static int64_t sum_counts(const int64_t *counts, int n)
 {
     int64_t s = 0;
     for (int i = 0; i < n; i++)
@@ -120,8 +120,8 @@ tt_status tcp_all_gather(tt_comm *c, const void *send, void *recv, const int64_t
                          tt_dtype dtype, tt_error *err)
 {
     const int64_t size = (int64_t)tt_dtype_size(dtype), mine = counts[c->me] * size;
-    char *own = (char *)recv + sum(counts, c->me) * size;
-    TT_TRY(meet(c, ALL_GATHER, sum(counts, c->n), NULL, 0, err));
+    char *own = (char *)recv + sum_counts(counts, c->me) * size;
+    TT_TRY(meet(c, ALL_GATHER, sum_counts(counts, c->n), NULL, 0, err));
     if (mine && own != send)
         memcpy(own, send, (size_t)mine);
     char *to = recv;
@@ -153,8 +153,8 @@ tt_status tcp_reduce_scatter(tt_comm *c, const void *send, void *recv, const int
 {
     TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* fails on all ranks alike */
     const int64_t size = (int64_t)tt_dtype_size(dtype), bytes = most(counts, c->n) * size,
-                  mine = counts[c->me] * size, room = share(c->n);
-    TT_TRY(meet(c, REDUCE_SCATTER, sum(counts, c->n), NULL, 0, err));
+                  mine = counts[c->me] * size, room = tcp_piece(c->n);
+    TT_TRY(meet(c, REDUCE_SCATTER, sum_counts(counts, c->n), NULL, 0, err));
     for (int64_t at = 0; at < bytes; at += room) {
         TT_TRY(exchange_pieces(c, send, counts, size, at, room, err));
         const int64_t n = (int64_t)part(mine, at, room) / size;
@@ -169,7 +169,7 @@ tt_status tcp_reduce_scatter(tt_comm *c, const void *send, void *recv, const int
 static tt_status reduce_block(tt_comm *c, char *buf, int64_t bytes, tt_dtype dtype, tt_reduce op,
                               tt_error *err)
 {
-    const int64_t size = (int64_t)tt_dtype_size(dtype), room = share(c->n),
+    const int64_t size = (int64_t)tt_dtype_size(dtype), room = tcp_piece(c->n),
                   mine = (int64_t)part(bytes, c->me * room, room);
     char *result = c->room + c->n * room;
     no_transfers(c);
@@ -195,7 +195,7 @@ tt_status tcp_all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype, t
                          tt_error *err)
 {
     TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* fails on all ranks alike */
-    const int64_t bytes = count * (int64_t)tt_dtype_size(dtype), block = share(c->n) * c->n;
+    const int64_t bytes = count * (int64_t)tt_dtype_size(dtype), block = tcp_piece(c->n) * c->n;
     if (bytes > INLINE_BYTES) {
         TT_TRY(meet(c, ALL_REDUCE, count, NULL, 0, err));
         for (int64_t at = 0; at < bytes; at += block)
@@ -225,8 +225,8 @@ tt_status tcp_all_to_all(tt_comm *c, const void *send, const int64_t *send_count
                            (unsigned long long)c->sequence, c->ranks[i], (long long)c->in[i].sends,
                            (long long)recv_counts[i]);
     if (send_counts[c->me])
-        memcpy((char *)recv + sum(recv_counts, c->me) * size,
-               (const char *)send + sum(send_counts, c->me) * size,
+        memcpy((char *)recv + sum_counts(recv_counts, c->me) * size,
+               (const char *)send + sum_counts(send_counts, c->me) * size,
                (size_t)(send_counts[c->me] * size));
     const char *from = send;
     char *to = recv;

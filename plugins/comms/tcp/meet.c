@@ -143,7 +143,7 @@ static void accept_some(tcp_end *e)
 }
 
 /* Takes the connection of `rank` for this purpose out of those that are pending; -1: not yet. */
-static int take(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number, int *port)
+static int take_link(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number, int *port)
 {
     int fd = -1;
     pthread_mutex_lock(&e->accepting);
@@ -204,7 +204,7 @@ static tt_status link_port(tcp_end *e, int rank, int kind, uint64_t group, uint6
     const double until = e->timeout_s > 0 ? tcp_now() + e->timeout_s : 0;
     const hello h = make_hello(e, kind, group, number);
     for (;;) {
-        const int fd = rank > e->rank ? take(e, rank, kind, group, number, port)
+        const int fd = rank > e->rank ? take_link(e, rank, kind, group, number, port)
                                       : try_connect(e, &e->peers[rank].address, &h);
         if (fd >= 0) {
             *out = fd;

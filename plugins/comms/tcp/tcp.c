@@ -68,7 +68,7 @@ static void tcp_group_free(tt_comm *c)
     free(c);
 }
 
-static tt_status allocate(tt_comm *c, const int *ranks, int n, tt_error *err)
+static tt_status tcp_allocate(tt_comm *c, const int *ranks, int n, tt_error *err)
 {
     const size_t m = (size_t)n;
     bool good = true;
@@ -83,7 +83,7 @@ static tt_status allocate(tt_comm *c, const int *ranks, int n, tt_error *err)
     c->out = calloc(m, sizeof *c->out);
     c->transfers = calloc(m, sizeof *c->transfers);
     c->polled = calloc(m, sizeof(struct pollfd));
-    c->room = malloc((m + 1) * (size_t)share(n));
+    c->room = malloc((m + 1) * (size_t)tcp_piece(n));
     c->pieces = calloc(m, sizeof *c->pieces);
     c->boxes = calloc(m, sizeof *c->boxes);
     if (!good || !c->ranks || !c->in || !c->out || !c->transfers || !c->polled || !c->room ||
@@ -94,7 +94,7 @@ static tt_status allocate(tt_comm *c, const int *ranks, int n, tt_error *err)
 }
 
 /* How many groups with this key were made before. */
-static tt_status number_of(tcp_end *e, uint64_t key, uint64_t *out, tt_error *err)
+static tt_status group_number(tcp_end *e, uint64_t key, uint64_t *out, tt_error *err)
 {
     struct numbered *all = e->numbers;
     for (size_t i = 0; i < e->n_numbers; i++)
@@ -143,10 +143,10 @@ static tt_status tcp_group(void *self, const int *ranks, int n, uint64_t key, tt
         s = TT_FAIL(err, TT_EINVAL, "rank %d is not a member of the group that it asked for",
                     e->rank);
     if (s == TT_OK)
-        s = allocate(c, ranks, n, err);
+        s = tcp_allocate(c, ranks, n, err);
     if (s == TT_OK) {
         pthread_mutex_lock(&e->accepting);
-        s = number_of(e, key, &number, err);
+        s = group_number(e, key, &number, err);
         pthread_mutex_unlock(&e->accepting);
     }
     if (s == TT_OK)

@@ -113,7 +113,7 @@ static inline size_t part(int64_t n, int64_t at, int64_t room)
     return n > at ? (size_t)(n - at < room ? n - at : room) : 0;
 }
 
-static inline int64_t share(int n)
+static inline int64_t tcp_piece(int n)
 {
     const int64_t room = PIECE / n / LINE * LINE;
     return room ? room : LINE;

@@ -60,7 +60,7 @@ tt_status tcp_check(tcp_end *e, tt_error *err)
 }
 
 /* Moves what can be moved now. -1: the connection has ended; 1: bytes have moved. */
-static int move(int fd, transfer *t)
+static int move_bytes(int fd, transfer *t)
 {
     int moved = 0;
     if (t->n_out) {
@@ -96,7 +96,7 @@ tt_status tcp_exchange(tt_comm *c, tt_error *err)
         int left = 0, moved = 0;
         for (int i = 0; i < c->n; i++) {
             transfer *t = &c->transfers[i];
-            const int k = t->n_in || t->n_out ? move(c->fds[0][i], t) : 0;
+            const int k = t->n_in || t->n_out ? move_bytes(c->fds[0][i], t) : 0;
             const bool wants = t->n_in || t->n_out;
             moved |= k > 0;
             left += wants;
