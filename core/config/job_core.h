@@ -38,6 +38,7 @@ typedef struct tt_parallelism_config {
     tt_reshard fsdp_reshard_after_forward;
     bool enable_sequence_parallel;
     bool enable_async_tensor_parallel;
+    double expert_buffer_factor; /* NaN: null */
 } tt_parallelism_config;
 
 typedef struct tt_checkpoint_config {
