@@ -145,7 +145,7 @@ static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)
     when.region = TT_BACKWARD;
     when.recomputed = !r->free[n->id]; /* a part of the derivative, in whatever mode */
     c->when = tt_when_intern(r->g, when);
-    c->in = tt_arena_dup(r->g->arena, n->in, sizeof *n->in * (size_t)(n->n_in + 1));
+    c->in = tt_arena_array(r->g->arena, (size_t)n->n_in + 1, sizeof *c->in);
     for (int i = 0; i < n->n_in; i++)
         c->in[i] = redo_value(r, n->in[i], reader);
     c->out = tt_arena_array(r->g->arena, (size_t)n->n_out + 1, sizeof *c->out);
