@@ -499,6 +499,10 @@ static const tt_option debug_options[] = {
         "65504 (the largest float16), and names the worst parameter; 0 = none"),
     CHOICE(debug, health_check_policy, "\"warn\"", TT_CHOICES(TT_HEALTHS),
            "when a check finds NaN, Inf or elements beyond 65504: warn, or stop the run"),
+    INT(debug, replay_interval, "0", 0, 1e12,
+        "compute the gradients of every so many steps a second time and compare the bits, which "
+        "finds faults of processors and memory that nothing reports; a third time decides; 0 = "
+        "never"),
     BOOL(debug, sync, "false",
          "wait for the device after each op, so that a failure names op, step and rank (as "
          "CUDA_LAUNCH_BLOCKING=1)"),
