@@ -40,6 +40,10 @@ static const char *const models[][2] = {
     {"gpt_oss",
      "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":12,\"hidden_dim\":31,"
      "\"vocab_size\":263,\"num_local_experts\":6,\"num_experts_per_tok\":2,\"sliding_window\":21}"    },
+    {"glm4_moe",
+     "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":12,\"hidden_dim\":31,"
+     "\"vocab_size\":263,\"num_experts\":8,\"num_experts_per_tok\":3,\"n_group\":4,"
+     "\"topk_group\":2,\"moe_intermediate_size\":13}"                                                 },
     {"deepseek_v3",
      "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"hidden_dim\":31,\"vocab_size\":263,"
      "\"kv_lora_rank\":20,\"qk_nope_head_dim\":10,\"qk_rope_head_dim\":6,\"v_head_dim\":10,"

@@ -69,6 +69,18 @@ round_trip gemma "$wide"', "n_kv_heads": 1, "hidden_dim": 48, "head_dim": 12' "$
 round_trip mixtral "$small"', "num_experts": 3' "$layer.block_sparse_moe.experts.2.w3.weight $layer.block_sparse_moe.gate.weight"
 round_trip qwen3_moe "$small"', "head_dim": 12, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "mlp_only_layers": [0]' \
     "$layer.mlp.experts.4.down_proj.weight $layer.mlp.gate.weight model.layers.0.mlp.up_proj.weight"
+deep='"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "n_group": 3, "topk_group": 2'
+round_trip glm4_moe "$small"', "head_dim": 12, '"$deep" \
+    "$layer.mlp.experts.5.down_proj.weight $layer.mlp.gate.e_score_correction_bias $layer.self_attn.q_norm.weight $layer.mlp.shared_experts.up_proj.weight model.layers.0.mlp.up_proj.weight"
+round_trip deepseek_v3 "$wide"', "hidden_dim": 48, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, '"$deep" \
+    "$layer.self_attn.kv_a_proj_with_mqa.weight $layer.mlp.gate.e_score_correction_bias"
+sed 's/"model_type": "deepseek_v3"/"model_type": "kimi_k2"/' "$dir/deepseek_v3/hf/step-3/config.json" >"$dir/kimi.json"
+cp -r "$dir/deepseek_v3/hf/step-3" "$dir/kimi" && cp "$dir/kimi.json" "$dir/kimi/config.json"
+rm -rf "$dir/h" "$dir/n"
+again deepseek_v3 "$dir/h" "$dir/kimi"
+again deepseek_v3 "$dir/n" "$dir/deepseek_v3/hf/step-3"
+[ $rc -eq 0 ] && same_losses "$dir/n" "$dir/h" && grep -q kimi_k2 "$dir/kimi/config.json"
+ok kimi_k2_is_read_by_deepseek_v3
 round_trip gpt2 "$wide"', "n_positions": 40' \
     "transformer.wpe.weight transformer.h.1.attn.c_attn.weight transformer.h.1.attn.c_attn.bias transformer.ln_f.bias"
 [ "$(value "$dir/gpt2/hf/latest/config.json" n_positions)" = 40 ] && ! grep -q max_position "$dir/gpt2/hf/latest/config.json"
@@ -188,6 +200,9 @@ refused olmo3 two_bases 'model olmo3 has one base for all layers' \
 refused phi3 too_few_factors 'they have 1 and 2' 's/"short_factor": \[1.0, 2.0\]/"short_factor": [1.0]/'
 refused phi3 factor_of_zero 'short_factor: wanted a list' 's/"short_factor": \[1.0, 2.0\]/"short_factor": [1.0, 0]/'
 refused phi3 odd_part 'it must be even and not 0' 's/"partial_rotary_factor": 0.5/"partial_rotary_factor": 0.4/'
+refused glm4_moe softmax_router 'scoring_func: model glm4_moe supports only "sigmoid"' "$(more '"scoring_func": "softmax"')"
+refused glm4_moe odd_part 'it must be even and not 0' 's/"partial_rotary_factor": 0.5/"partial_rotary_factor": 0.3/'
+refused glm4_moe groups_that_do_not_divide '4 groups do not divide 6 experts' 's/"n_group": 3/"n_group": 4/'
 refused olmo2 clipped 'clip_qkv: model olmo2' "$(more '"clip_qkv": 8.0')"
 refused smollm3 layers_too_few 'no_rope_layers: layer 1 is neither' 's/"no_rope_layers": \[1, 0\]/"no_rope_layers": [1]/'
 refused qwen3 odd_heads 'head_dim: 13 is odd' 's/"head_dim": 12/"head_dim": 13/'
