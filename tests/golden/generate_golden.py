@@ -41,6 +41,7 @@ MODELS = {"llama3": {**WIDE, "rope_scaling": oracle.LLAMA3},
                           "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16,
                                            "mscale": 0.707, "mscale_all_dim": 1.3}},
           "glm4_moe": {**models_golden.GLM4_MOE, "vocab_size": VOCAB, "num_nextn_predict_layers": 0},
+          "llama4": {**models_golden.LLAMA4, "vocab_size": VOCAB},
           "gpt_oss": {**models_golden.GPT_OSS, "vocab_size": VOCAB},
           "gemma2": {"dim": 42, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 71, "vocab_size": VOCAB,
                      "sliding_window": 9, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 5.0,
@@ -113,10 +114,20 @@ def generate(m, texts):
     return r.sequences[:, width:].tolist(), (top[..., 0] - top[..., 1]).min().item()
 
 
+PADDING_COUNTS = {"llama4"}  # transformers counts it among the positions of the temperature, so a text in a batch is another one
+
+
+def generate_all(spec, m):
+    if spec not in PADDING_COUNTS:
+        return generate(m, prompts())
+    each = [generate(m, [p]) for p in prompts()]
+    return [ids for (ids,), _ in each], min(near for _, near in each)
+
+
 def golden(spec, ttrun):
     for seed in range(1, 100):
         m = model_of(spec, lively(initial_values(ttrun, job(spec, seed))))
-        ids, nearest = generate(m, prompts())
+        ids, nearest = generate_all(spec, m)
         print(f"{spec}: seed {seed}: {nearest:.1e} {[len(set(t)) for t in ids]}", flush=True)
         if nearest > NEAREST and min(len(set(t)) for t in ids) >= DIFFERENT:
             break

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import transformers
 from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
                           Glm4MoeConfig, Glm4MoeForCausalLM,
-                          GptOssConfig, GptOssForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          GptOssConfig, GptOssForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, MixtralConfig, Llama4ForCausalLM, Llama4TextConfig,
                           MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
                           Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
@@ -87,6 +87,13 @@ GLM4_MOE = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim":
 GLM4_AIR = {**GLM4_MOE, "use_qk_norm": False, "attention_bias": False, "n_group": 1, "topk_group": 1, "n_shared_experts": 2,
             "norm_topk_prob": False, "num_nextn_predict_layers": 0, "partial_rotary_factor": 0.5, "head_dim": 12}
 
+# chunks of 11 of the 37 tokens, no positions in the third layer; every second layer has experts
+LLAMA4 = {"dim": 48, "n_layers": 4, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 61, "moe_intermediate_size": 23,
+          "vocab_size": 277, "num_experts": 6, "no_rope_layer_interval": 3, "attention_chunk_size": 11, "floor_scale": 5, "attn_scale": 0.7,
+          "interleave_moe_layer_step": 2, "rope_scaling": {**oracle.LLAMA3, "original_max_position_embeddings": 16}}
+LLAMA4_TWO = {**LLAMA4, "n_layers": 3, "num_experts_per_tok": 2, "use_qk_norm": False, "attention_chunk_size": None, "attention_bias": True,
+              "interleave_moe_layer_step": 1, "rope_scaling": None}
+
 
 def job(spec, args, accumulate=2):
     return {**oracle.job(args, oracle.GRADIENT, local=4 // accumulate, accumulate=accumulate), "spec": spec}
@@ -100,6 +107,7 @@ CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_emb
          "deepseek": job("deepseek_v3", DEEPSEEK), "deepseek_q": job("deepseek_v3", DEEPSEEK_Q),
          "deepseek_v3": job("deepseek_v3", DEEPSEEK_MOE), "deepseek_mtp": job("deepseek_v3", {**DEEPSEEK_MOE, "num_nextn_predict_layers": 2}), "deepseek_v2": job("deepseek_v3", DEEPSEEK_V2),
          "kimi_k2": job("deepseek_v3", KIMI_K2), "glm4_moe": job("glm4_moe", GLM4_MOE), "glm4_air": job("glm4_moe", GLM4_AIR),
+         "llama4": job("llama4", LLAMA4), "llama4_two": job("llama4", LLAMA4_TWO),
          "gpt_oss": job("gpt_oss", GPT_OSS),
          "mixtral": job("mixtral", MIXTRAL), "qwen3_moe": job("qwen3_moe", QWEN3_MOE),
          "qwen3_moe_aux": job("qwen3_moe", QWEN3_MOE_AUX, accumulate=1),
@@ -119,6 +127,7 @@ DEFAULTS = {"gpt_oss": dict(norm_eps=1e-5, rope_theta=1.5e5, num_local_experts=7
             "deepseek_v3": dict(norm_eps=1e-6, rope_theta=1e4, q_lora_rank=None, n_kv_heads=None, num_experts=8),
             "glm4_moe": dict(norm_eps=1e-5, rope_theta=1e6, use_qk_norm=True, attention_bias=True, n_shared_experts=1,
                              norm_topk_prob=True, first_k_dense_replace=1),
+            "llama4": dict(norm_eps=1e-5, rope_theta=5e5, num_experts_per_tok=1, use_qk_norm=True, attention_bias=False),
             "gemma": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True),
             "olmo3": dict(norm_eps=1e-6, rope_theta=5e5, rope_local_base_freq=5e5, layer_types=LAYERS),
             "smollm3": dict(norm_eps=1e-6, rope_theta=5e6, tie_embeddings=True),
@@ -262,6 +271,15 @@ def glm4_moe(a):
     return with_mtp(llama_like(Glm4MoeConfig, Glm4MoeForCausalLM, "n_routed_experts", *GLM4_KEYS)(a), a)
 
 
+LLAMA4_KEYS = ("head_dim", "intermediate_size_mlp", "num_local_experts", "num_experts_per_tok", "no_rope_layer_interval",
+               "attention_chunk_size", "floor_scale", "attn_scale", "interleave_moe_layer_step", "use_qk_norm", "attention_bias")
+
+
+def llama4(a):
+    a = {**a, "intermediate_size_mlp": a["hidden_dim"], "hidden_dim": a["moe_intermediate_size"], "num_local_experts": a["num_experts"]}
+    return llama_like(Llama4TextConfig, Llama4ForCausalLM, *LLAMA4_KEYS)(a)
+
+
 def with_mtp(m, a):
     for i in range(a.get("num_nextn_predict_layers", 0)):  # forward() runs config.num_hidden_layers of them
         m.model.layers.append(mtp_block(m, a["n_layers"] + i))
@@ -298,7 +316,7 @@ def mtp_losses(m, args, ids, labels, pos, h):
 
 FAMILY = {"gpt_oss": (llama_like(GptOssConfig, GptOssForCausalLM, "head_dim", "num_local_experts", "num_experts_per_tok",
                                  "sliding_window"), same, same),
-          "glm4_moe": (glm4_moe, *moe_maps("glm4_moe")), "deepseek_v3": (deepseek, *moe_maps("deepseek_v3")),
+          "llama4": (llama4, same, same), "glm4_moe": (glm4_moe, *moe_maps("glm4_moe")), "deepseek_v3": (deepseek, *moe_maps("deepseek_v3")),
           "gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
           "qwen2": (llama_like(Qwen2Config, Qwen2ForCausalLM, "use_sliding_window", "sliding_window", "max_window_layers"),
                     same, same),

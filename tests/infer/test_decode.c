@@ -475,6 +475,19 @@ static void test_decoding_has_the_bits_of_the_whole_context(void **state)
     }
 }
 
+/* The sums of a chunk begin anew in its cache, so they are in another order than in the whole context. */
+static void test_decoding_agrees_in_chunks(void **state)
+{
+    static const char chunks[] = "{\"dim\":40,\"n_layers\":4,\"n_heads\":4,\"n_kv_heads\":2,\"head_"
+                                 "dim\":12,\"hidden_dim\":31,"
+                                 "\"vocab_size\":263,\"num_experts\":6,\"moe_intermediate_size\":"
+                                 "13,\"attention_chunk_size\":21}";
+    (void)state;
+    compare("llama4", chunks, NULL, OWN " backend.threads 1", 1e-5);
+    compare("llama4", chunks, NULL, OWN " debug.poison true backend.threads 2", 1e-5);
+    compare("llama4", chunks, NULL, "backend.name reference backend.threads 1", 1e-5);
+}
+
 static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
 {
     (void)state;
@@ -739,6 +752,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoding_has_the_bits_of_the_whole_context),
+        cmocka_unit_test(test_decoding_agrees_in_chunks),
         cmocka_unit_test(test_decoding_agrees_where_sums_depend_on_rows),
         cmocka_unit_test(test_decoding_reads_only_cached_tokens),
         cmocka_unit_test(test_latent_vectors_are_enough),

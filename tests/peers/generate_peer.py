@@ -55,7 +55,7 @@ def main():
             continue
         with tempfile.TemporaryDirectory() as folder:
             m = golden.model_of(spec, golden.lively(golden.initial_values(f"{BUILD}/ttrun", golden.job(spec, seed))))
-            want, nearest = golden.generate(m, prompts)
+            want, nearest = golden.generate_all(spec, m)
             m.save_pretrained(f"{folder}/hf")
             for options in ("--batch", "4"), ("--batch", "1"), ("--batch", "3", "--backend.blas", "own"):
                 ours = ttrun_generate(f"{folder}/hf", prompts, folder, *options)

@@ -20,7 +20,7 @@ from transformers import (AutoModelForCausalLM, DeepseekV2Config, DeepseekV2ForC
                           GptOssConfig, GptOssForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
                           Glm4MoeConfig, Glm4MoeForCausalLM,
                           GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
+                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Llama4ForCausalLM, Llama4TextConfig, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
                           Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM,
                           SmolLM3Config, SmolLM3ForCausalLM)
@@ -95,6 +95,12 @@ SHAPES = [
     ("glm4_moe", "Air, no norms of heads", dict(
         BASE, **MOE, head_dim=12, first_k_dense_replace=0, n_group=1, topk_group=1, n_shared_experts=2, norm_topk_prob=False,
         routed_scaling_factor=1.0, attention_bias=False, use_qk_norm=False, partial_rotary_factor=0.5, rope_scaling=YARN)),
+    ("llama4", "chunks, every second layer", dict(
+        BASE, n_layers=4, head_dim=12, moe_intermediate_size=20, num_experts=5, num_experts_per_tok=1, no_rope_layer_interval=3,
+        attention_chunk_size=7, floor_scale=4, attn_scale=0.6, interleave_moe_layer_step=2, rope_scaling=LLAMA3)),
+    ("llama4", "two choices, no chunks, biases", dict(
+        BASE, n_layers=3, head_dim=10, moe_intermediate_size=20, num_experts=6, num_experts_per_tok=2, attention_chunk_size=None,
+        no_rope_layers=[0, 1, 1], use_qk_norm=False, attention_bias=True, attn_temperature_tuning=False, moe_layers=[0, 2])),
     ("gpt_oss", "windows, yarn", dict(BASE, n_layers=3, head_dim=12, num_experts=5, num_experts_per_tok=3, sliding_window=7,
                                       rope_scaling={**YARN, "truncate": False})),
     ("mixtral", "5 experts", dict(BASE, num_experts=5, num_experts_per_tok=2)),
@@ -152,6 +158,13 @@ def deepseek(a):
     return like_llama(*pair, *keys, *(["topk_method"] if v2 else []))({**a, "n_routed_experts": a["num_experts"]})
 
 
+def llama4(a):
+    a = {**a, "intermediate_size_mlp": a["hidden_dim"], "hidden_dim": a["moe_intermediate_size"], "num_local_experts": a["num_experts"]}
+    return like_llama(Llama4TextConfig, Llama4ForCausalLM, "intermediate_size_mlp", "num_local_experts", "num_experts_per_tok",
+                      "no_rope_layer_interval", "no_rope_layers", "attention_chunk_size", "floor_scale", "attn_scale", "use_qk_norm",
+                      "interleave_moe_layer_step", "moe_layers", "attention_bias", "attn_temperature_tuning")(a)
+
+
 def glm4_moe(a):
     return like_llama(Glm4MoeConfig, Glm4MoeForCausalLM, "first_k_dense_replace", "n_routed_experts", "num_experts_per_tok",
                       "moe_intermediate_size", "n_group", "topk_group", "n_shared_experts", "norm_topk_prob", "routed_scaling_factor",
@@ -185,7 +198,7 @@ BUILD_MODEL = {"llama3": like_llama(LlamaConfig, LlamaForCausalLM, *BIASES),
                                      "use_sliding_window", "sliding_window"),
                "qwen2": like_llama(Qwen2Config, Qwen2ForCausalLM, *WINDOWS),
                "qwen3": like_llama(Qwen3Config, Qwen3ForCausalLM, "attention_bias", *WINDOWS),
-               "deepseek_v3": deepseek, "glm4_moe": glm4_moe, "gpt_oss": gpt_oss,
+               "deepseek_v3": deepseek, "glm4_moe": glm4_moe, "llama4": llama4, "gpt_oss": gpt_oss,
                "mixtral": like_llama(MixtralConfig, MixtralForCausalLM, "sliding_window", "num_experts", "num_experts_per_tok"),
                "qwen3_moe": like_llama(Qwen3MoeConfig, Qwen3MoeForCausalLM, "attention_bias", *MOE, "norm_topk_prob",
                                        "decoder_sparse_step", "mlp_only_layers"),

@@ -53,6 +53,8 @@ deepseek_v3 kimi-k2 1026408209408
 glm4_moe 4.5-Air 106852245504
 glm4_moe 4.5 352797814784
 glm4_moe 4.6 352797814784
+llama4 17B-16E 107769861120
+llama4 17B-128E 400711848960
 gpt_oss 20b 20914757184
 gpt_oss 120b 116829156672
 END
@@ -74,6 +76,8 @@ gpt_oss 120b 5.13
 deepseek_v3 kimi-k2 31.71
 glm4_moe 4.5-Air 12.82
 glm4_moe 4.5 32.89
+llama4 17B-16E 16.15
+llama4 17B-128E 16.16
 END
 [ "$(flops gpt_oss debugmodel)" = "$(flops gpt_oss debugmodel --world 4 --parallelism.expert_parallel_degree 2)" ] &&
     [ "$(flops gpt_oss debugmodel)" = "$(flops gpt_oss debugmodel --world 4 --parallelism.pipeline_parallel_degree 2 --parallelism.expert_parallel_degree 2)" ]
