@@ -40,6 +40,10 @@ static const char *const models[][2] = {
     {"gpt_oss",
      "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":12,\"hidden_dim\":31,"
      "\"vocab_size\":263,\"num_local_experts\":6,\"num_experts_per_tok\":2,\"sliding_window\":21}"    },
+    {"glm4_moe",
+     "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":12,\"hidden_dim\":31,"
+     "\"vocab_size\":263,\"num_experts\":8,\"num_experts_per_tok\":3,\"n_group\":4,"
+     "\"topk_group\":2,\"moe_intermediate_size\":13}"                                                 },
     {"deepseek_v3",
      "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"hidden_dim\":31,\"vocab_size\":263,"
      "\"kv_lora_rank\":20,\"qk_nope_head_dim\":10,\"qk_rope_head_dim\":6,\"v_head_dim\":10,"
@@ -471,6 +475,19 @@ static void test_decoding_has_the_bits_of_the_whole_context(void **state)
     }
 }
 
+/* The sums of a chunk begin anew in its cache, so they are in another order than in the whole context. */
+static void test_decoding_agrees_in_chunks(void **state)
+{
+    static const char chunks[] = "{\"dim\":40,\"n_layers\":4,\"n_heads\":4,\"n_kv_heads\":2,\"head_"
+                                 "dim\":12,\"hidden_dim\":31,"
+                                 "\"vocab_size\":263,\"num_experts\":6,\"moe_intermediate_size\":"
+                                 "13,\"attention_chunk_size\":21}";
+    (void)state;
+    compare("llama4", chunks, NULL, OWN " backend.threads 1", 1e-5);
+    compare("llama4", chunks, NULL, OWN " debug.poison true backend.threads 2", 1e-5);
+    compare("llama4", chunks, NULL, "backend.name reference backend.threads 1", 1e-5);
+}
+
 static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
 {
     (void)state;
@@ -735,6 +752,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoding_has_the_bits_of_the_whole_context),
+        cmocka_unit_test(test_decoding_agrees_in_chunks),
         cmocka_unit_test(test_decoding_agrees_where_sums_depend_on_rows),
         cmocka_unit_test(test_decoding_reads_only_cached_tokens),
         cmocka_unit_test(test_latent_vectors_are_enough),

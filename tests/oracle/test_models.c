@@ -22,6 +22,7 @@ typedef struct model_case {
     }
 #define SHARD DEGREE("data_parallel_shard", "2")
 #define TENSOR DEGREE("tensor_parallel", "2")
+#define EXPERT DEGREE("expert_parallel", "2")
 #define CONTEXT DEGREE("context_parallel", "2")
 /* two ranks, one micro-batch */
 #define HALF                                                                                       \
@@ -143,6 +144,36 @@ static const model_case cases[] = {
     {"deepseek_mtp pp 2",            "deepseek_mtp",   {PIPELINE}            },
     {"deepseek_v2 cpu",              "deepseek_v2",    {BACKEND("cpu")}      },
     {"deepseek_v2 fsdp 2 x tp 2",    "deepseek_v2",    {SHARD, TENSOR}       },
+    {"kimi_k2 reference",            "kimi_k2",        {BACKEND("reference")}},
+    {"kimi_k2 cpu",                  "kimi_k2",        {BACKEND("cpu")}      },
+    {"kimi_k2 fsdp 2 x tp 2",        "kimi_k2",        {SHARD, TENSOR}       },
+    {"kimi_k2 ep 2",                 "kimi_k2",        {SHARD, EXPERT}       },
+    {"kimi_k2 cp 2",                 "kimi_k2",        {CONTEXT}             },
+    {"kimi_k2 pp 2",                 "kimi_k2",        {PIPELINE}            },
+    {"glm4_moe reference",           "glm4_moe",       {BACKEND("reference")}},
+    {"glm4_moe cpu",                 "glm4_moe",       {BACKEND("cpu")}      },
+    {"glm4_moe fsdp 2 x tp 2",       "glm4_moe",       {SHARD, TENSOR}       },
+    {"glm4_moe ep 2",                "glm4_moe",       {SHARD, EXPERT}       },
+    {"glm4_moe cp 2",                "glm4_moe",       {CONTEXT}             },
+    {"glm4_moe pp 2",                "glm4_moe",       {PIPELINE}            },
+    {"glm4_air reference",           "glm4_air",       {BACKEND("reference")}},
+    {"glm4_air cpu",                 "glm4_air",       {BACKEND("cpu")}      },
+    {"glm4_air fsdp 2 x tp 2",       "glm4_air",       {SHARD, TENSOR}       },
+    {"glm4_air ep 2",                "glm4_air",       {SHARD, EXPERT}       },
+    {"glm4_air cp 2",                "glm4_air",       {CONTEXT}             },
+    {"glm4_air pp 2",                "glm4_air",       {PIPELINE}            },
+    {"llama4 reference",             "llama4",         {BACKEND("reference")}},
+    {"llama4 cpu",                   "llama4",         {BACKEND("cpu")}      },
+    {"llama4 fsdp 2 x tp 2",         "llama4",         {SHARD, TENSOR}       },
+    {"llama4 ep 2",                  "llama4",         {SHARD, EXPERT}       },
+    {"llama4 cp 2",                  "llama4",         {CONTEXT}             },
+    {"llama4 pp 2",                  "llama4",         {PIPELINE}            },
+    {"llama4_two reference",         "llama4_two",     {BACKEND("reference")}},
+    {"llama4_two cpu",               "llama4_two",     {BACKEND("cpu")}      },
+    {"llama4_two fsdp 2 x tp 2",     "llama4_two",     {SHARD, TENSOR}       },
+    {"llama4_two ep 2",              "llama4_two",     {SHARD, EXPERT}       },
+    {"llama4_two cp 2",              "llama4_two",     {CONTEXT}             },
+    {"llama4_two pp 2",              "llama4_two",     {PIPELINE}            },
     {"gpt_oss reference",            "gpt_oss",        {BACKEND("reference")}},
     {"gpt_oss cpu",                  "gpt_oss",        {BACKEND("cpu")}      },
     {"gpt_oss fsdp 2 x tp 2",        "gpt_oss",        {SHARD, TENSOR}       },
