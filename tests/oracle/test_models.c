@@ -22,6 +22,7 @@ typedef struct model_case {
     }
 #define SHARD DEGREE("data_parallel_shard", "2")
 #define TENSOR DEGREE("tensor_parallel", "2")
+#define EXPERT DEGREE("expert_parallel", "2")
 #define CONTEXT DEGREE("context_parallel", "2")
 /* two ranks, one micro-batch */
 #define HALF                                                                                       \
@@ -148,6 +149,16 @@ static const model_case cases[] = {
     {"gpt_oss fsdp 2 x tp 2",        "gpt_oss",        {SHARD, TENSOR}       },
     {"gpt_oss cp 2 x tp 2",          "gpt_oss",        {CONTEXT, TENSOR}     },
     {"gpt_oss pp 2",                 "gpt_oss",        {PIPELINE}            },
+    {"qwen3_next reference",         "qwen3_next",     {BACKEND("reference")}},
+    {"qwen3_next cpu",               "qwen3_next",     {BACKEND("cpu")}      },
+    {"qwen3_next fsdp 2",            "qwen3_next",     {SHARD}               },
+    {"qwen3_next tp 2",              "qwen3_next",     {TENSOR}              },
+    {"qwen3_next cp 2",              "qwen3_next",     {CONTEXT}             },
+    {"qwen3_next pp 2",              "qwen3_next",     {PIPELINE}            },
+    {"qwen3_next ep 2",              "qwen3_next",     {SHARD, EXPERT}       },
+    {"qwen3_next cp 2 x tp 2",       "qwen3_next",     {CONTEXT, TENSOR}     },
+    {"qwen3_next aux cpu",           "qwen3_next_aux", {BACKEND("cpu")}      },
+    {"qwen3_next aux fsdp 2",        "qwen3_next_aux", {SHARD, HALF}         },
     {"qwen3_moe each cpu",           "qwen3_moe_each", {BACKEND("cpu")}      },
     {"qwen3_moe each fsdp 2 x tp 2", "qwen3_moe_each", {SHARD, TENSOR}       },
     {"qwen3_moe each cp 2 x tp 2",   "qwen3_moe_each", {CONTEXT, TENSOR}     },
