@@ -188,7 +188,7 @@ def random_model(spec, args):
     m = BUILD_MODEL[spec](args).eval()
     with torch.no_grad():
         for p in m.parameters():
-            one = p.dim() == 1 and not spec.startswith("gemma")  # Gemma's norms add it
+            one = p.dim() == 1 and not spec.startswith(("gemma", "qwen3_next"))  # their norms add it
             p.copy_(0.1 * torch.randn_like(p) + (1.0 if one else 0.0))
         for name, x in m.named_buffers():
             if name.endswith("e_score_correction_bias"):
@@ -279,7 +279,7 @@ def to_version_4(folder):
             c["rope_local_base_freq"] = p["sliding_attention"]["rope_theta"]
         p = p["full_attention"]
     else:
-        c.pop("layer_types", None) if c["model_type"].startswith("qwen") else None
+        c.pop("layer_types", None) if c["model_type"].startswith("qwen") and c["model_type"] != "qwen3_next" else None
     if p:
         if "partial_rotary_factor" in p and c["model_type"] == "phi3":
             c["partial_rotary_factor"] = p.pop("partial_rotary_factor")
