@@ -281,7 +281,7 @@ def to_version_4(folder):
     else:
         c.pop("layer_types", None) if c["model_type"].startswith("qwen") and c["model_type"] != "qwen3_next" else None
     if p:
-        if "partial_rotary_factor" in p and c["model_type"] == "phi3":
+        if "partial_rotary_factor" in p and c["model_type"] in ("phi3", "qwen3_next"):
             c["partial_rotary_factor"] = p.pop("partial_rotary_factor")
         if p["rope_type"] == "longrope":
             p.pop("original_max_position_embeddings")
