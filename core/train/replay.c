@@ -56,8 +56,7 @@ static void tell(const replay *r, int64_t mine, int first)
                "step %lld computed again from the same inputs has other bits in %lld sums, one of "
                "them %s: a processor, memory, a kernel or a link of this rank, or of one whose "
                "gradients it adds, is faulty",
-               (long long)r->l->step, (long long)mine,
-               tt_exec_state_name(r->l->rank.exec, first));
+               (long long)r->l->step, (long long)mine, tt_exec_state_name(r->l->rank.exec, first));
 }
 
 static tt_status compare(replay *r, tt_error *err)

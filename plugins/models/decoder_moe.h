@@ -78,6 +78,39 @@ static inline bool decoder_moe_listed(const char *list, int64_t layer)
     return false;
 }
 
+/* mlp_only_layers: null, which becomes NULL, or a list of numbers of layers from 0 to n_layers - 1. */
+static inline tt_status decoder_moe_finish_list(decoder_moe *c, tt_error *err)
+{
+    if (!decoder_said(c->mlp_only_layers)) {
+        c->mlp_only_layers = NULL;
+        return TT_OK;
+    }
+    const char *list = c->mlp_only_layers, *p = list + strspn(list, " \t\r\n");
+    bool ok = *p++ == '[';
+    p += strspn(p, " \t\r\n");
+    for (bool first = true; ok && (*p != ']' || !first); first = false) {
+        char *end;
+        if (first && *p == ']')
+            break;
+        const long long n = *p >= '0' && *p <= '9' ? strtoll(p, &end, 10) : -1;
+        ok = n >= 0 && n < c->d.n_layers;
+        if (!ok)
+            break;
+        p = end + strspn(end, " \t\r\n");
+        if (*p == ']')
+            break;
+        ok = *p++ == ',';
+        p += strspn(p, " \t\r\n");
+    }
+    if (!ok)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "model.args.mlp_only_layers: wanted null or a list of numbers of layers, from "
+            "0 to %lld, not %.60s",
+            (long long)c->d.n_layers - 1, list);
+    return TT_OK;
+}
+
 static inline bool decoder_moe_has_experts(const decoder_moe *c, int64_t layer)
 {
     const int64_t step = c->decoder_sparse_step > 0 ? c->decoder_sparse_step : 1;

@@ -20,7 +20,9 @@ from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Con
                           GptOssConfig, GptOssForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, MixtralConfig, Llama4ForCausalLM, Llama4TextConfig,
                           MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
-                          Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+                          Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+
+from transformers.models.qwen3_next import modeling_qwen3_next
 
 import oracle
 
@@ -58,6 +60,12 @@ QWEN3_MOE_AUX = {**QWEN3_MOE, "norm_topk_prob": True, "mlp_only_layers": [], "ou
                  "router_z_loss_coef": 0.01}
 # losses that do not depend on how a step is cut into micro-batches
 QWEN3_MOE_EACH = {**QWEN3_MOE, "router_z_loss_coef": 0.02, "sequence_balance_loss_coef": 0.4}
+
+# delta nets of 2 groups of 3 heads around a layer of attention; a layer without experts
+QWEN3_NEXT = {**QWEN3_MOE, "num_experts": 6, "partial_rotary_factor": 0.5, "norm_topk_prob": True, "mlp_only_layers": [2], "full_attention_interval": 2,
+              "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 10, "linear_value_head_dim": 7,
+              "linear_conv_kernel_dim": 3, "shared_expert_intermediate_size": 19}
+QWEN3_NEXT_AUX = {**QWEN3_NEXT, "mlp_only_layers": [], "output_router_logits": True, "router_aux_loss_coef": 0.5}
 
 # heads of 12 + 6 and 10, of which nothing divides anything; layers without experts
 DEEPSEEK = {"dim": 48, "n_layers": 3, "n_heads": 6, "hidden_dim": 111, "vocab_size": 277, "q_lora_rank": 21, "kv_lora_rank": 19,
@@ -111,7 +119,8 @@ CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_emb
          "gpt_oss": job("gpt_oss", GPT_OSS),
          "mixtral": job("mixtral", MIXTRAL), "qwen3_moe": job("qwen3_moe", QWEN3_MOE),
          "qwen3_moe_aux": job("qwen3_moe", QWEN3_MOE_AUX, accumulate=1),
-         "qwen3_moe_each": job("qwen3_moe", QWEN3_MOE_EACH)}
+         "qwen3_moe_each": job("qwen3_moe", QWEN3_MOE_EACH),
+         "qwen3_next": job("qwen3_next", QWEN3_NEXT), "qwen3_next_aux": job("qwen3_next", QWEN3_NEXT_AUX, accumulate=1)}
 
 
 def gpt2_model(a):
@@ -133,7 +142,8 @@ DEFAULTS = {"gpt_oss": dict(norm_eps=1e-5, rope_theta=1.5e5, num_local_experts=7
             "smollm3": dict(norm_eps=1e-6, rope_theta=5e6, tie_embeddings=True),
             "gemma2": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True), "gemma3": dict(norm_eps=1e-6, rope_theta=1e6,
             tie_embeddings=True), "phi3": dict(norm_eps=1e-5, rope_theta=1e4), "olmo2": dict(norm_eps=1e-6, rope_theta=5e5),
-            "mixtral": dict(norm_eps=1e-5, rope_theta=1e6), "qwen3_moe": dict(norm_eps=1e-6, rope_theta=1e6)}
+            "mixtral": dict(norm_eps=1e-5, rope_theta=1e6), "qwen3_moe": dict(norm_eps=1e-6, rope_theta=1e6),
+            "qwen3_next": dict(norm_eps=1e-6, rope_theta=1e7)}
 
 
 def all_args(spec, args):
@@ -217,7 +227,8 @@ def same(t):
 EXPERTS = {"glm4_moe": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down")),
            "deepseek_v3": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down")),
            "mixtral": ("block_sparse_moe.experts.w1", "block_sparse_moe.experts.w3", "block_sparse_moe.experts.w2"),
-           "qwen3_moe": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down"))}
+           "qwen3_moe": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down")),
+           "qwen3_next": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down"))}
 
 
 def moe_maps(spec):
@@ -247,6 +258,47 @@ def moe_maps(spec):
         return out
 
     return to_module, from_module
+
+
+QWEN3_NEXT_KEYS = ("head_dim", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers",
+                   "output_router_logits", "router_aux_loss_coef", "full_attention_interval", "linear_num_key_heads",
+                   "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim",
+                   "shared_expert_intermediate_size")
+CHUNKED = modeling_qwen3_next.torch_chunk_gated_delta_rule
+CONVOLVED = [f"conv1d.{p}_weight" for p in "qkv"]
+
+
+def next_to_module(t):
+    """The weights of the convolution of queries, keys and values are one tensor."""
+    out = moe_maps("qwen3_next")[0](t)
+    for name in [n for n in out if n.endswith(CONVOLVED[0])]:
+        parts = [out.pop(name.replace(CONVOLVED[0], p)) for p in CONVOLVED]
+        out[name.replace("q_weight", "weight")] = torch.cat(parts)
+    return out
+
+
+def next_from_module(t):
+    out = moe_maps("qwen3_next")[1](t)
+    for name in [n for n in out if n.endswith("conv1d.weight")]:
+        keys = QWEN3_NEXT["linear_num_key_heads"] * QWEN3_NEXT["linear_key_head_dim"]
+        values = QWEN3_NEXT["linear_num_value_heads"] * QWEN3_NEXT["linear_value_head_dim"]
+        for p, part in zip(CONVOLVED, out.pop(name).split([keys, keys, values])):
+            out[name.replace("conv1d.weight", p)] = part
+    return out
+
+
+def gated_delta_rule(query, key, value, g, beta, **_):
+    """The recurrence token by token in the dtype of its operands; transformers' computes in float32 whatever they are."""
+    length = lambda x: x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)
+    repeat = value.shape[2] // key.shape[2]
+    q, k = (length(x).repeat_interleave(repeat, 2) for x in (query, key))
+    state, out = torch.zeros(*value.shape[:1], value.shape[2], key.shape[3], value.shape[3], dtype=value.dtype), []
+    for t in range(value.shape[1]):
+        state = state * g[:, t].exp()[..., None, None]
+        delta = (value[:, t] - torch.einsum("bhkv,bhk->bhv", state, k[:, t])) * beta[:, t][..., None]
+        state = state + torch.einsum("bhk,bhv->bhkv", k[:, t], delta)
+        out.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]) / key.shape[3]**0.5)
+    return torch.stack(out, 1), state
 
 
 DEEPSEEK_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "first_k_dense_replace",
@@ -334,6 +386,7 @@ FAMILY = {"gpt_oss": (llama_like(GptOssConfig, GptOssForCausalLM, "head_dim", "n
           "qwen3_moe": (llama_like(Qwen3MoeConfig, Qwen3MoeForCausalLM, "head_dim", "num_experts", "num_experts_per_tok",
                                    "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "output_router_logits",
                                    "router_aux_loss_coef"), *moe_maps("qwen3_moe")),
+          "qwen3_next": (llama_like(Qwen3NextConfig, Qwen3NextForCausalLM, *QWEN3_NEXT_KEYS), next_to_module, next_from_module),
           "mistral": (llama_like(MistralConfig, MistralForCausalLM, "head_dim", "sliding_window"), same, same)}
 
 
@@ -365,6 +418,7 @@ def first_step(init, j, dtype):
     """Loss, norm of the gradient, the gradients by ttrun's names, and the losses besides the cross-entropy."""
     build, to_file, from_file = FAMILY[j["spec"]]
     args = all_args(j["spec"], j["model"]["args"])
+    modeling_qwen3_next.torch_chunk_gated_delta_rule = gated_delta_rule if dtype == torch.float64 else CHUNKED
     m = build(args).to(dtype).eval()  # eval: no dropout
     missing, unexpected = m.load_state_dict({n: x.to(dtype) for n, x in to_file(init).items()}, strict=False)
     tied = args.get("tie_embeddings", False)

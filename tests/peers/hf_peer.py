@@ -22,7 +22,7 @@ from transformers import (AutoModelForCausalLM, DeepseekV2Config, DeepseekV2ForC
                           GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
                           MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Llama4ForCausalLM, Llama4TextConfig, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
                           Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
-                          Qwen3MoeConfig, Qwen3MoeForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM,
                           SmolLM3Config, SmolLM3ForCausalLM)
 from safetensors.torch import load_file, save_file
 
@@ -39,6 +39,8 @@ BASE = dict(dim=32, n_layers=2, n_heads=4, n_kv_heads=2, hidden_dim=48, vocab_si
 MLA = dict(kv_lora_rank=22, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=14)
 MOE12 = dict(num_experts=12, num_experts_per_tok=3, moe_intermediate_size=20)
 MOE = dict(num_experts=7, num_experts_per_tok=3, moe_intermediate_size=20)
+NEXT = dict(linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=10, linear_value_head_dim=7,
+            linear_conv_kernel_dim=3, shared_expert_intermediate_size=19)
 # spec, name, arguments of ours
 SHAPES = [
     ("llama3", "untied", dict(BASE, n_kv_heads=4, rope_theta=500000.0, norm_eps=1e-5)),
@@ -109,6 +111,10 @@ SHAPES = [
                                                   mlp_only_layers=[1])),
     ("qwen3_moe", "every second layer, biases", dict(BASE, n_layers=4, **MOE, head_dim=8, norm_topk_prob=False, decoder_sparse_step=2,
                                                      attention_bias=True)),
+    ("qwen3_next", "three delta nets of four layers", dict(BASE, n_layers=4, head_dim=8, **MOE, **NEXT, norm_topk_prob=True)),
+    ("qwen3_next", "layers by name, biases", dict(BASE, n_layers=3, head_dim=16, **MOE, **{**NEXT, "linear_num_value_heads": 2}, norm_topk_prob=False,
+                                                  attention_bias=True, mlp_only_layers=[0], partial_rotary_factor=0.5,
+                                                  layer_types=["linear_attention", "full_attention", "linear_attention"])),
     ("gpt2", "tied", dict(dim=32, n_layers=2, n_heads=4, vocab_size=262, n_positions=40, tie_embeddings=True)),
     ("gpt2", "untied, padded vocabulary", dict(dim=36, n_layers=3, n_heads=3, hidden_dim=50, vocab_size=300, n_positions=32,
                                                norm_eps=1e-6, tie_embeddings=False)),
@@ -202,6 +208,8 @@ BUILD_MODEL = {"llama3": like_llama(LlamaConfig, LlamaForCausalLM, *BIASES),
                "mixtral": like_llama(MixtralConfig, MixtralForCausalLM, "sliding_window", "num_experts", "num_experts_per_tok"),
                "qwen3_moe": like_llama(Qwen3MoeConfig, Qwen3MoeForCausalLM, "attention_bias", *MOE, "norm_topk_prob",
                                        "decoder_sparse_step", "mlp_only_layers"),
+               "qwen3_next": like_llama(Qwen3NextConfig, Qwen3NextForCausalLM, "attention_bias", *MOE, *NEXT, "norm_topk_prob",
+                                        "mlp_only_layers", "layer_types"),
                "mistral": like_llama(MistralConfig, MistralForCausalLM, "sliding_window"), "gpt2": gpt2}
 
 
@@ -210,7 +218,7 @@ def random_model(spec, args):
     m = BUILD_MODEL[spec](args).eval()
     with torch.no_grad():
         for p in m.parameters():
-            one = p.dim() == 1 and not spec.startswith("gemma")  # Gemma's norms add it
+            one = p.dim() == 1 and not spec.startswith(("gemma", "qwen3_next"))  # their norms add it
             p.copy_(0.1 * torch.randn_like(p) + (1.0 if one else 0.0))
         for name, x in m.named_buffers():
             if name.endswith("e_score_correction_bias"):
@@ -303,9 +311,9 @@ def to_version_4(folder, name):
             c["rope_local_base_freq"] = p["sliding_attention"]["rope_theta"]
         p = p["full_attention"]
     else:
-        c.pop("layer_types", None) if c["model_type"].startswith("qwen") else None
+        c.pop("layer_types", None) if c["model_type"].startswith("qwen") and c["model_type"] != "qwen3_next" else None
     if p:
-        if "partial_rotary_factor" in p and c["model_type"] in ("phi3", "glm4_moe"):
+        if "partial_rotary_factor" in p and c["model_type"] in ("phi3", "glm4_moe", "qwen3_next"):
             c["partial_rotary_factor"] = p.pop("partial_rotary_factor")
         if p["rope_type"] == "longrope":
             p.pop("original_max_position_embeddings")

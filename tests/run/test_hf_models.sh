@@ -69,6 +69,8 @@ round_trip gemma "$wide"', "n_kv_heads": 1, "hidden_dim": 48, "head_dim": 12' "$
 round_trip mixtral "$small"', "num_experts": 3' "$layer.block_sparse_moe.experts.2.w3.weight $layer.block_sparse_moe.gate.weight"
 round_trip qwen3_moe "$small"', "head_dim": 12, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "mlp_only_layers": [0]' \
     "$layer.mlp.experts.4.down_proj.weight $layer.mlp.gate.weight model.layers.0.mlp.up_proj.weight"
+round_trip qwen3_next "$small"', "head_dim": 16, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "mlp_only_layers": [0], "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 10, "linear_value_head_dim": 6, "shared_expert_intermediate_size": 14' \
+    "model.layers.0.linear_attn.conv1d.weight model.layers.0.linear_attn.in_proj_qkvz.weight model.layers.0.linear_attn.A_log $layer.mlp.shared_expert_gate.weight"
 round_trip llama4 "$small"', "head_dim": 12, "num_experts": 4, "moe_intermediate_size": 20, "no_rope_layer_interval": 2, "attention_chunk_size": 7, "interleave_moe_layer_step": 2, "floor_scale": 5' \
     "$layer.feed_forward.experts.gate_up_proj $layer.feed_forward.router.weight $layer.feed_forward.shared_expert.up_proj.weight model.layers.0.feed_forward.up_proj.weight"
 deep='"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "n_group": 3, "topk_group": 2'
