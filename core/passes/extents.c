@@ -34,7 +34,7 @@ static bool one_part(const tt_graph *g, const tt_value *rows, const tt_value *co
 }
 
 /* The node's rule: nodes that fuse and other late passes made have none. */
-static bool rule_of(const tt_node *n, tt_rule *rule)
+static bool rule_of_node(const tt_node *n, tt_rule *rule)
 {
     char text[512] = "";
     const tt_type *in[TT_MAX_INS];
@@ -136,7 +136,7 @@ static void follow(extents *e, tt_node *n)
         any = any || e->counts[n->in[i]->id];
     if (!any)
         return;
-    if (n->n_in > TT_MAX_INS || !rule_of(n, &r)) {
+    if (n->n_in > TT_MAX_INS || !rule_of_node(n, &r)) {
         for (int i = 0; i < n->n_in; i++)
             if (e->counts[n->in[i]->id])
                 refuse_counts(e, e->counts[n->in[i]->id]);

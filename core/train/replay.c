@@ -59,7 +59,7 @@ static void tell(const replay *r, int64_t mine, int first)
                (long long)r->l->step, (long long)mine, tt_exec_state_name(r->l->rank.exec, first));
 }
 
-static tt_status compare(replay *r, tt_error *err)
+static tt_status compare_runs(replay *r, tt_error *err)
 {
     int first = 0;
     TT_TRY(hash_sums(r, 0, err));
@@ -97,7 +97,7 @@ tt_status tt_loop_replay(tt_loop *l, tt_feed *feed, tt_error *err)
         return TT_FAIL(err, TT_ENOMEM, "no memory to compare a step with itself");
     for (int i = 0; i < 3; i++)
         r.hash[i] = all + (size_t)i * (size_t)r.n;
-    const tt_status s = compare(&r, err);
+    const tt_status s = compare_runs(&r, err);
     free(all);
     return s;
 }
