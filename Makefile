@@ -135,6 +135,11 @@ test: deps
 tests: all $(FAR_SO) $(FAKE_ALL) $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
 run-tests: tests
 	$(Q)sh mk/run-tests.sh $B
+# What is tested in about a minute: the graph and its passes, kernels, schedules, data, settings.
+QUICK := base config mesh ops passes pipeline cost data chat setup backends train
+test-quick: all $(FAR_SO) $(FAKE_ALL)
+	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $(QUICK:%=$B/tests/%/%),$(TEST_BIN) $(TOOL_BIN))
+	$(Q)sh mk/run-tests.sh $B $(QUICK)
 test-%: all $(FAR_SO) $(FAKE_ALL)
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $B/tests/$*/%,$(TEST_BIN) $(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
 	$(Q)sh mk/run-tests.sh $B $*
@@ -182,7 +187,7 @@ help:
 	@sed -n 's/^#: //p' Makefile mk/*.mk
 
 #: all        build ./ttrun, libttrun.so and the plugins (the default)
-#: test       install what is missing, build everything, run every test; test-AREA: one area; test-long: all seeds
+#: test       install what is missing, build everything, run every test; test-quick: a minute of them; test-AREA: one area; test-long: all seeds
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
 #: test-docs  every command of the README and of docs/, as it stands
@@ -200,6 +205,6 @@ help:
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test test-long test-clean test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test test-quick test-long test-clean test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run-tests.sh BUILD_DIR [AREA]: runs every test binary and test script, JOBS (2) at once, each with a time limit and its
-# output kept whole. Ends with "N passed, N failed".
+# run-tests.sh BUILD_DIR [AREA...]: runs every test binary and test script of these folders of tests/, or of all, JOBS (2) at once,
+# each with a time limit and its output kept whole. Ends with "N passed, N failed".
 set -u
 build=$1
-area=${2:-*}
+shift
+[ $# -gt 0 ] || set -- '*'
 limit=${TEST_TIMEOUT:-600}
 SRC=$(pwd)
 BUILD=$SRC/$build
@@ -68,7 +69,8 @@ rm -rf "$work/$number.tmp"
 cat "$work/$number.line"
 ONE
 
-find_tests() {
+find_tests() { # AREA
+    area=$1
     for source in tests/$area/test_*.c tests/$area/*/test_*.c; do
         [ -e "$source" ] && echo "$BUILD/${source%.c}"
     done
@@ -79,6 +81,6 @@ find_tests() {
         [ -e "$script" ] && echo "$SRC/$script"
     done
 }
-find_tests | awk '{print NR; print}' | xargs -d '\n' -r -n 2 -P "${JOBS:-2}" sh "$work/one.sh"
+for a; do find_tests "$a"; done | awk '{print NR; print}' | xargs -d '\n' -r -n 2 -P "${JOBS:-2}" sh "$work/one.sh"
 cat "$work"/*.count /dev/null 2>/dev/null |
     awk '{p += $1; f += $2} END {printf "%d passed, %d failed\n", p, f; exit f > 0 || p == 0}'

@@ -231,6 +231,11 @@ static const tt_option parallelism_options[] = {
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
         "ranks of dp_shard, cp and tp that share the experts of a layer; a divisor of their "
         "product"),
+    FLOAT(parallelism, expert_buffer_factor, "null", 1, 1e6,
+          "with expert_parallel_degree: a rank has room for so many times the rows of balanced "
+          "routing; what is beyond is done in up to three more passes, which the backward computes "
+          "again; null = room for all rows. No token is dropped",
+          .flags = TT_OPT_NULLABLE),
     STRING(
         parallelism, pipeline_parallel_schedule, "\"1F1B\"",
         "order of the pipeline's work: 1F1B, GPipe; with several stages per rank Interleaved1F1B, "
@@ -494,6 +499,10 @@ static const tt_option debug_options[] = {
         "65504 (the largest float16), and names the worst parameter; 0 = none"),
     CHOICE(debug, health_check_policy, "\"warn\"", TT_CHOICES(TT_HEALTHS),
            "when a check finds NaN, Inf or elements beyond 65504: warn, or stop the run"),
+    INT(debug, replay_interval, "0", 0, 1e12,
+        "compute the gradients of every so many steps a second time and compare the bits, which "
+        "finds faults of processors and memory that nothing reports; a third time decides; 0 = "
+        "never"),
     BOOL(debug, sync, "false",
          "wait for the device after each op, so that a failure names op, step and rank (as "
          "CUDA_LAUNCH_BLOCKING=1)"),

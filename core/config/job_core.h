@@ -38,6 +38,7 @@ typedef struct tt_parallelism_config {
     tt_reshard fsdp_reshard_after_forward;
     bool enable_sequence_parallel;
     bool enable_async_tensor_parallel;
+    double expert_buffer_factor; /* NaN: null */
 } tt_parallelism_config;
 
 typedef struct tt_checkpoint_config {
@@ -101,6 +102,7 @@ typedef struct tt_debug_config {
     bool sync;          /* wait for the device after each op */
     int64_t health_check_freq;
     tt_health health_check_policy;
+    int64_t replay_interval; /* 0: never */
 } tt_debug_config;
 
 typedef struct tt_activation_checkpoint_config {

@@ -18,18 +18,10 @@ static int64_t local_sequences(const tt_graph *g, const tt_value *v, int d)
     return n_sequences;
 }
 
-/* The rows of the busiest rank of `parts`, in those of the mean. */
-static double skew_of(const tt_graph *g, double parts)
+/* Of the rows that a rank has room for those that hold a slot (docs/design/experts.md). */
+static int64_t expert_rows(const tt_graph *g, int64_t room, bool later)
 {
-    return TT_MIN(TT_MAXV(g->expert_skew, 1.0), parts);
-}
-
-/* Of the rows that a rank has room for, all of its group, those that hold a slot (docs/design/experts.md). */
-static int64_t expert_rows(const tt_graph *g, int64_t room)
-{
-    const tt_axis *ep = tt_mesh_axis(g->mesh, "ep");
-    const double parts = ep ? tt_mesh_degree(g->mesh, &ep->atoms) : 1;
-    return (int64_t)((double)room * skew_of(g, parts) / parts + 0.5);
+    return (int64_t)((double)room * tt_expert_rows_share(g, g->expert_skew, later) + 0.5);
 }
 
 /* The type of a rank's part of v, which an op's cost rule gets. shape NULL: the largest part. */
@@ -39,8 +31,9 @@ static tt_type local_type(const tt_graph *g, const tt_value *v, const int64_t *s
     for (int d = 0; g->placed && d < out.n_dims; d++) {
         out.dims[d].size =
             shape ? shape[d] : tt_chunk(g->mesh, &v->type.dims[d], v->place.atom[d], v->place.n[d]);
-        if (d == 0 && out.dims[d].label && !strcmp(out.dims[d].label, TT_LABEL_ROWS))
-            out.dims[d].size = expert_rows(g, out.dims[d].size);
+        const char *label = d == 0 && out.dims[d].label ? out.dims[d].label : "";
+        if (!strcmp(label, TT_LABEL_ROWS) || !strcmp(label, TT_LABEL_LATER_ROWS))
+            out.dims[d].size = expert_rows(g, out.dims[d].size, strcmp(label, TT_LABEL_ROWS) != 0);
         if (out.dims[d].lines > 1)
             out.dims[d].lines = local_sequences(g, v, d);
     }
@@ -65,6 +58,17 @@ static double depth_of(const tt_work *w, const tt_type *out)
     return has && n > 0 ? w->flops / n / (w->cls == TT_CLASS_ATTENTION_BACKWARD ? 5 : 2) : 0;
 }
 
+/* Bytes of an all-to-all of rows: all but those that stay on their rank. */
+static double sent_rows(const tt_graph *g, const tt_node *n)
+{
+    const tt_value *v = n->out[0];
+    const double ranks = tt_mesh_degree(g->mesh, &n->step->atoms),
+                 room =
+                     (double)tt_max_local_numel(g->mesh, v->type.dims, v->type.n_dims, &v->place);
+    return room * tt_expert_rows_share(g, g->expert_skew, v->type.dims[1].label != NULL) *
+           (1 - 1 / ranks) * (double)tt_dtype_size(v->type.dtype);
+}
+
 static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
                        const tt_tensor *out)
 {
@@ -74,7 +78,7 @@ static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
     if (n->step)
         w.sent = n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype);
     if (n->step && tt_node_sends_rows(n))
-        w.sent *= skew_of(g, tt_mesh_degree(g->mesh, &n->step->atoms));
+        w.sent = sent_rows(g, n);
     if (n->role == TT_NODE_EXPANDED || !n->op->cost || (n->op->flags & TT_OP_VIEW))
         return w;
     for (int i = 0; i < n->n_in; i++) {

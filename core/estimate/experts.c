@@ -9,9 +9,11 @@
 typedef struct expert_use {
     int parts;       /* the ranks of ep; 1: experts are not cut */
     bool sends_rows; /* messages have the rows only, and not all that there is room for */
-    int64_t room, rows, skewed; /* of a layer on a rank; skewed: on the busiest one */
-    double sent;                /* bytes of all-to-alls per step that a rank sends */
-    tt_step_time time;          /* with skewed routing */
+    int passes;      /* of a layer, at most */
+    int64_t room, rows,
+        skewed;  /* of a layer on a rank, room in its first pass; skewed: on the busiest one */
+    double sent; /* bytes of all-to-alls per step that a rank sends */
+    tt_step_time time; /* with skewed routing */
 } expert_use;
 
 static bool is_all_to_all(const tt_traffic *t)
@@ -27,14 +29,15 @@ static expert_use use_of(const tt_plan_counts *c)
         const tt_node *n = c->g->nodes.items[i];
         const tt_value *v = n->n_out ? n->out[0] : NULL;
         u.sends_rows = u.sends_rows || tt_node_sends_rows(n);
-        if (n->op != &tt_op_dispatch_pack)
+        if (n->op != &tt_op_dispatch_pack || strcmp(v->type.dims[0].label, TT_LABEL_ROWS) != 0)
             continue;
         const int64_t room =
             tt_chunk(c->g->mesh, &v->type.dims[0], v->place.atom[0], v->place.n[0]);
         u.room = TT_MAXV(u.room, room);
     }
     const double skew = TT_MIN(TT_MAXV(c->s->opts->expert_skew, 1.0), (double)u.parts);
-    u.rows = u.room / u.parts;
+    u.passes = tt_expert_passes(c->g->expert_room, u.parts);
+    u.rows = (int64_t)((double)u.room * tt_expert_rows_share(c->g, 1, false) + 0.5);
     u.skewed = (int64_t)((double)u.rows * skew + 0.5);
     for (int i = 0; i < c->n; i++)
         u.sent += is_all_to_all(&c->t[i]) ? c->t[i].bytes : 0;
@@ -68,8 +71,12 @@ void tt_experts_text(const tt_plan_counts *c, tt_str *o)
         return;
     tt_str_printf(o,
                   "experts     over %d ranks: each has room for %lld rows per layer, and %lld\n"
-                  "            of balanced routing\n",
+                  "            of balanced routing",
                   u.parts, (long long)u.room, (long long)u.rows);
+    if (u.passes > 1)
+        tt_str_printf(o, "; what is beyond takes %d more pass%s at most", u.passes - 1,
+                      u.passes > 2 ? "es" : "");
+    tt_str_addc(o, '\n');
     for (int i = 0; i < c->n; i++)
         if (is_all_to_all(&c->t[i]) && sum_of_axis(c, i, &bytes))
             tt_str_printf(o,
@@ -78,9 +85,13 @@ void tt_experts_text(const tt_plan_counts *c, tt_str *o)
                           "sent", bytes / (1 << 20), c->t[i].name, u.parts);
     if (!(c->s->opts->expert_skew > 0))
         return;
-    tt_str_printf(o, "  %-10s%lld rows on the busiest rank; %s\n            room already", "skewed",
-                  (long long)u.skewed,
-                  u.sends_rows ? "memory has that" : "memory and messages have that");
+    tt_str_printf(o, "  %-10s%lld rows on the busiest rank; ", "skewed", (long long)u.skewed);
+    if (u.skewed > u.room)
+        tt_str_printf(o, "%lld of them in\n            later passes",
+                      (long long)(u.skewed - u.room));
+    else
+        tt_str_printf(o, "%s\n            room already",
+                      u.sends_rows ? "memory has that" : "memory and messages have that");
     if (c->machine)
         tt_str_printf(o, "; %.4g s per step, balanced %.4g", u.time.step, c->time.step);
     tt_str_addc(o, '\n');
@@ -93,8 +104,8 @@ void tt_experts_json(const tt_plan_counts *c, tt_str *o)
         return;
     tt_str_printf(o,
                   ",\"experts\":{\"ranks\":%d,\"room\":%lld,\"balanced_rows\":%lld,"
-                  "\"all_to_all_bytes_sent\":%.0f",
-                  u.parts, (long long)u.room, (long long)u.rows, u.sent);
+                  "\"passes\":%d,\"all_to_all_bytes_sent\":%.0f",
+                  u.parts, (long long)u.room, (long long)u.rows, u.passes, u.sent);
     if (c->s->opts->expert_skew > 0)
         tt_str_printf(o, ",\"skewed_rows\":%lld", (long long)u.skewed);
     if (c->s->opts->expert_skew > 0 && c->machine)

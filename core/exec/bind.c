@@ -140,6 +140,13 @@ static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *
                     .n_out = i->n_out};
     b->in = bind_operands(x, i->in, i->n_in);
     b->out = bind_operands(x, i->out, i->n_out);
+    if (i->counts >= 0)
+        b->counts = bind_operands(x, &i->counts, 1);
+    for (int j = 0; i->counts >= 0 && j < i->n_in + i->n_out; j++)
+        if (j < i->n_in)
+            b->in[j].counted = i->counted_in >> j & 1;
+        else
+            b->out[j - i->n_in].counted = i->counted_out >> (j - i->n_in) & 1;
     b->scratch = i->scratch < 0 ? NULL : x->space[TT_SPACE_WORK] + i->scratch;
     switch ((tt_instr_kind)i->kind) {
     case TT_INSTR_KERNEL:

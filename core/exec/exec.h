@@ -86,6 +86,11 @@ void tt_exec_count_from(tt_exec *x, int64_t before);
 void tt_exec_measure(tt_exec *x, bool measured);
 /* Has the host see the metrics as the step has left them, the update included. */
 tt_status tt_exec_read_metrics(tt_exec *x, tt_error *err);
+/* State i of the program, i < tt_exec_n_states: a hash of what this rank has of it, if it is one that
+ * micro-batches leave behind and each step stores anew, such as a sum of gradients; else 0. */
+int tt_exec_n_states(const tt_exec *x);
+const char *tt_exec_state_name(const tt_exec *x, int i);
+tt_status tt_exec_hash_state(tt_exec *x, int i, uint64_t *hash, tt_error *err);
 /* Every action of this rank's schedule; kernels get the number of the step. [collective] */
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user,
                                 tt_error *err);

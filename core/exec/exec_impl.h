@@ -14,7 +14,8 @@ typedef struct tt_bound_operand {
     const int *slot;  /* by micro-batch; NULL: the same place for all */
     int64_t slot_bytes, row_bytes, extent_rows;
     uint8_t extent;
-    bool rows; /* in a loop: one chunk of its rows at a time */
+    bool rows,
+        counted; /* in a loop: one chunk of its rows at a time; it has tt_bound.counts rows */
 } tt_bound_operand;
 
 /* A collective on a queue of its own, from its instruction to the wait for its event. */
@@ -35,6 +36,7 @@ typedef struct tt_bound {
     uint8_t communicates; /* 0: it does not; 1 + the number of its axes in x->comm */
     int n_in, n_out;
     tt_bound_operand *in, *out;
+    const tt_bound_operand *counts; /* their sum: the rows of `counted` operands; or NULL */
     const tt_kernel *kernel;
     void *scratch;
     const tt_instr *instr;
@@ -162,16 +164,14 @@ void tt_exec_set_step(tt_exec *x, int64_t step);
 tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err);
 /* bind.c */
 tt_status tt_exec_bind(tt_exec *x, tt_error *err);
-/* supports.c */
-tt_status tt_exec_ask_kernel(const tt_exec *x, const tt_bound *b, tt_error *err);
+tt_status tt_exec_ask_kernel(const tt_exec *x, const tt_bound *b, tt_error *err); /* supports.c */
 /* memory.c */
 tt_status tt_exec_memory_open(tt_exec *x, tt_error *err);
 void tt_exec_memory_close(tt_exec *x);
 /* Copies scalars that the host has changed to the program. */
 tt_status tt_exec_push_scalars(tt_exec *x, tt_error *err);
-/* Begins to copy the metrics to the host. */
+/* Begins to copy the metrics to the host; waits for that copy: then the host sees them. */
 tt_status tt_exec_pull_metrics(tt_exec *x, tt_error *err);
-/* Waits for that copy; its metrics are those that the host sees. */
 tt_status tt_exec_wait_metrics(tt_exec *x, tt_error *err);
 /* queues.c */
 tt_status tt_exec_open_queues(tt_exec *x, tt_error *err);

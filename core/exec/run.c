@@ -16,11 +16,26 @@ typedef struct run { /* of a section */
     void *user;
 } run;
 
-/* The operands of an instruction, for this micro-batch and chunk. */
-static tt_tensor *run_operands(const run *r, const tt_bound_operand *o, int n, tt_tensor *at)
+/* The sum of the counts, at most the rows that there is room for. */
+static int64_t count_rows(const run *r, const tt_bound_operand *o)
+{
+    const int32_t *at =
+        (const int32_t *)(const void *)((const char *)o->tensor.data +
+                                        (o->slot ? o->slot[r->micro] * o->slot_bytes : 0));
+    int64_t n = 0;
+    for (int64_t i = 0, all = tt_tensor_numel(&o->tensor); i < all; i++)
+        n += at[i];
+    return n;
+}
+
+/* The operands of an instruction, for this micro-batch and chunk. rows: of those that are counted. */
+static tt_tensor *run_operands(const run *r, const tt_bound_operand *o, int n, int64_t rows,
+                               tt_tensor *at)
 {
     for (int i = 0; i < n; i++) {
         at[i] = o[i].tensor;
+        if (o[i].counted)
+            at[i].shape[0] = TT_MIN(rows, at[i].shape[0]);
         if (o[i].extent)
             at[i].shape[0] = r->x->rows[o[i].extent] * o[i].extent_rows;
         if (o[i].slot)
@@ -162,8 +177,9 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
         return TT_OK;
     if (b->kind == TT_INSTR_WAIT || b->kind == TT_INSTR_RECORD)
         return tt_exec_event(x, b, r->micro, err);
-    tt_tensor *in = run_operands(r, b->in, b->n_in, x->args);
-    tt_tensor *out = run_operands(r, b->out, b->n_out, x->args + b->n_in);
+    const int64_t rows = b->counts ? count_rows(r, b->counts) : 0;
+    tt_tensor *in = run_operands(r, b->in, b->n_in, rows, x->args);
+    tt_tensor *out = run_operands(r, b->out, b->n_out, rows, x->args + b->n_in);
     if (b->pending)
         return tt_exec_begin(b->pending, b, in, out, r->micro, err);
     const bool host = tt_device_is_host(&x->o.device), adds = b->adds >> r->situation & 1,

@@ -44,7 +44,7 @@ struct tt_builder {
     int block;
     const char *scope;
     TT_VEC(const char *) scopes; /* full names of the enclosing scopes of describe() */
-    bool in_block, follow, finest, inner;
+    bool in_block, follow, finest, inner, again;
     int converting;    /* 1 + the converter whose linear() runs; 0: none */
     const char *owner; /* the converter whose product() runs; NULL: none */
     tt_local *local;   /* NULL: no local decomposition is written */

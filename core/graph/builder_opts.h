@@ -45,6 +45,7 @@ typedef struct tt_builder_opts {
         device; /* values lie in a device's memory: the host does not know counts among them, and so
                     messages have the size that they may have at most */
     bool force_load_balance; /* debug.moe_force_load_balance */
+    double expert_room;      /* of the first pass of experts (tt_expert_passes) */
     bool log_experts;        /* metrics.log_experts */
     int64_t length;          /* tokens of the longest sequence; 0: of each sequence of `tokens` */
     /* Does the backend have a kernel for this op? An op without one is decomposed. NULL: it has all. */

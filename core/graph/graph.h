@@ -51,6 +51,7 @@ struct tt_node {
     const char *scope;   /* "model.layers.3.mlp" */
     bool follow, finest; /* it was placed in these modes (R3) */
     tt_node_role role;
+    bool again; /* recompute: whatever the mode, the backward computes it again (expert_passes) */
     bool not_later; /* fuse: no pass may move it to a later place, because it is the last reader of
                        large operands */
     /* how it is placed: the atoms of each letter of its rule. rule is NULL for nodes without one */
@@ -58,23 +59,23 @@ struct tt_node {
     tt_atom_list *letters;
     uint16_t *keep; /* for each input the atoms over which it may be a partial sum */
     /* of structural ops */
-    tt_state *state;        /* state, accumulate, assign */
-    tt_param_info *param;   /* param, fetch */
-    const char *input_name; /* input */
-    const tt_node
-        *derivative_of; /* autodiff: the node of the forward whose derivative it is part of */
+    tt_state *state;              /* state, accumulate, assign */
+    tt_param_info *param;         /* param, fetch */
+    const char *input_name;       /* input */
+    const tt_node *derivative_of; /* autodiff: the forward node of whose derivative it is part */
     /* set by passes */
     tt_state *accumulate_into; /* fuse: its kernel adds out[0] to this state */
     int accumulate_index;      /* the member of a stack; -1: all members */
-    bool accumulates; /* order: it adds to what an earlier node of the same micro-batch has stored
-                         in this member; false: it is the first, and stores */
-    tt_state **assign_to;      /* fuse: its kernel writes out[i] to assign_to[i] */
+    bool accumulates;     /* order: it adds to what an earlier node of its micro-batch stored */
+    tt_state **assign_to; /* fuse: its kernel writes out[i] to assign_to[i] */
     const tt_lower_step *step; /* lower: the collective, or the local step */
     bool before_gather; /* tt_quantize: a gather of its operand is to carry its result instead */
     bool own_rows; /* async_tp: it computes the rows of one member of the group alone, so an atom
                       that cuts its rows may also cut another dim, or be pending */
     bool async; /* overlap: it starts at its place in the order, and the program waits for it before
                    the first node that needs its result or its memory (plan) */
+    tt_value *counts; /* extents: its sum is the number of rows of in[i] (bit i) and out[i] (R8) */
+    uint32_t counted_in, counted_out;
     tt_custom_vjp_fn custom_vjp;
     void *custom_user;
 };
@@ -156,16 +157,16 @@ struct tt_graph {
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;
-    /* For the cost of experts that are cut: the rows of the busiest rank, in those that each rank has where
-     * all experts are equally busy; 0: 1. */
-    double expert_skew;
+    /* Of experts that are cut, in rows of balanced routing: those of the busiest rank, for costs (0: 1); and as
+     * in tt_builder_opts */
+    double expert_skew, expert_room; /* expert_room: as in tt_builder_opts */
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
 #define TT_INPUT_SHIFT "+"  /* suffix with a number k: of the token k further ahead (batch.c) */
 #define TT_INPUT_SPREAD "@" /* suffix of an input's name: a value per sample, repeated per token */
 #define TT_MAX_LOGGED 64    /* the most metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits the host wants */
-/* Of the rows of an expert layer: the slots, k of each token, or of each picked token. */
+/* The rows of an expert layer: the slots, k of each (picked) token. */
 #define TT_LABEL_ROWS "expert_rows"
 #define TT_LABEL_PICKED_ROWS "picked_expert_rows"
 
@@ -176,7 +177,7 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
     tt_op_random_keys, tt_op_linear, tt_op_linear_dx, tt_op_linear_dw, tt_op_grouped_linear,
     tt_op_grouped_linear_dx, tt_op_grouped_linear_dw, tt_op_attention, tt_op_attention_bwd,
     tt_op_attention_bias_bwd, tt_op_concat, tt_op_reshape, tt_op_expert_sort, tt_op_dispatch_sort,
-    tt_op_dispatch_pack;
+    tt_op_dispatch_pack, tt_op_expert_route, tt_op_expert_slots;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);

@@ -84,6 +84,7 @@ tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, in
     n->scope = b->scope;
     n->follow = b->follow;
     n->finest = b->finest;
+    n->again = b->again && n_out > 0 && tt_dtype_is_float(types[0].dtype);
     n->role = b->inner ? TT_NODE_INNER : TT_NODE_PLAIN;
     n->accumulate_index = -1;
     tt_vec_push(b->arena, &g->nodes, n);
@@ -243,6 +244,11 @@ void tt_builder_chunk_loop(tt_builder *b, bool in)
 void tt_builder_inner(tt_builder *b, bool inner)
 {
     b->inner = inner;
+}
+
+void tt_builder_again(tt_builder *b, bool again)
+{
+    b->again = again;
 }
 
 void tt_builder_measured(tt_builder *b, bool measured)

@@ -30,6 +30,7 @@ void tt_op_reference_header(tt_str *out);
 /* Traits of an op. A definition that was built before a trait existed does not have it. */
 tt_op_class tt_op_class_of(const tt_op_def *op);
 int tt_op_lookup_table(const tt_op_def *op); /* index of the input that is the table, or -1 */
+int tt_op_counted_by(const tt_op_def *op);   /* 0: none */
 double tt_op_immediate(const tt_op_def *op, const void *attrs);
 /* The op that replaces this one in a ring, with an epilogue, with rotary positions; NULL: none. */
 const tt_op_def *tt_op_ring_form(const tt_op_table *t, const tt_op_def *op);

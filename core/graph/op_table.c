@@ -53,6 +53,11 @@ int tt_op_lookup_table(const tt_op_def *op)
     return tt_op_class_of(op) == TT_CLASS_LOOKUP && TT_HAS(op, tt_op_def, table) ? op->table : -1;
 }
 
+int tt_op_counted_by(const tt_op_def *op)
+{
+    return TT_HAS(op, tt_op_def, counted_by) ? op->counted_by : 0;
+}
+
 double tt_op_immediate(const tt_op_def *op, const void *attrs)
 {
     return TT_HAS(op, tt_op_def, immediate) && op->immediate ? op->immediate(attrs) : 0;

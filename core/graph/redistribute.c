@@ -85,8 +85,18 @@ int tt_node_steps(const tt_graph *g, const tt_node *n, const tt_placement *from,
     const tt_type *t = &n->out[0]->type;
     const int k = tt_lower(g->mesh, t->dims, t->n_dims, from, &n->out[0]->place, steps);
     if (k == 1 && steps[0].kind == TT_STEP_ALL_TO_ALL && n->n_in == 3)
-        steps[0].cost /= tt_mesh_degree(g->mesh, &steps[0].atoms);
+        steps[0].cost *= tt_expert_rows_share(g, 1, t->dims[1].label != NULL);
     return k;
+}
+
+double tt_expert_rows_share(const tt_graph *g, double skew, bool later)
+{
+    const tt_axis *ep = tt_mesh_axis(g->mesh, "ep");
+    const double parts = ep ? tt_mesh_degree(g->mesh, &ep->atoms) : 1, room = g->expert_room,
+                 s = TT_MIN(TT_MAXV(skew, 1.0), parts);
+    if (tt_expert_passes(room, (int64_t)parts) == 1)
+        return s / parts;
+    return later ? TT_MAXV(s - room, 0.0) / (parts - room) : TT_MIN(s, room) / room;
 }
 
 void tt_redistribute_from(tt_builder *b, tt_node *r, tt_value *v)

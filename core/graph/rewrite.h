@@ -8,6 +8,8 @@
 /* The nodes that are built next have, or no longer have, tt_when.in_chunk_loop and TT_NODE_INNER. */
 void tt_builder_chunk_loop(tt_builder *b, bool in);
 void tt_builder_inner(tt_builder *b, bool inner);
+/* The float values that are built next are computed again by the backward, whatever the mode. */
+void tt_builder_again(tt_builder *b, bool again);
 /* The value that a function returns after an error. A builder that has failed builds no more nodes. */
 tt_value *tt_placeholder(tt_builder *b);
 

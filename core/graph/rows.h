@@ -5,6 +5,8 @@
 
 /* Redistributes that move only the rows that the graph counts (R8; docs/design/experts.md). */
 
+#define TT_LABEL_LATER_ROWS "later_expert_rows" /* TT_LABEL_ROWS of a pass after the first */
+
 /* tt_redistribute() of a value of which only rows are needed: where the step is an all-to-all on the host, `rows` says how
  * many of the second dim, from its begin on, each member sends to each other one; the others are not
  * defined afterwards. rows: i32 [groups, senders, k * receivers]; a receiver's k numbers are added up. sent
@@ -15,6 +17,9 @@ tt_value *tt_redistribute_rows(tt_builder *b, tt_value *v, const tt_placement *t
  * routing. */
 int tt_node_steps(const tt_graph *g, const tt_node *n, const tt_placement *from,
                   tt_lower_step steps[TT_MAX_STEPS]);
+/* Of the rows that a rank has room for in a pass of experts, the share that has a slot: of the busiest rank,
+ * which has `skew` times the mean. later: in a pass after the first. */
+double tt_expert_rows_share(const tt_graph *g, double skew, bool later);
 /* Does n send rows only, by the counts that are its inputs 1 and 2? */
 bool tt_node_sends_rows(const tt_node *n);
 

@@ -6,7 +6,7 @@
 
 /* The order of the passes. Training: describe → place → metrics → expert_loads → chunk (mark) → measure → autodiff → convert →
  * convert_tidy → narrow → merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
- * rope_fusion → async_tp → overlap → offload → offload_values. Decoding: describe → place, with incremental forms → lower →
+ * rope_fusion → async_tp → overlap → offload → offload_values → extents. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
 
 typedef struct compiler {
@@ -54,6 +54,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .context = o->context,
                              .latents = o->mode == TT_MODE_DECODE && o->cache == TT_CACHE_LATENT,
                              .force_load_balance = o->force_load_balance,
+                             .expert_room = o->expert_room,
                              .log_experts = o->log_experts && o->mode == TT_MODE_TRAIN,
                              .alignment = o->alignment,
                              .device = o->device,
@@ -62,6 +63,15 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .has_kernel_user = o->backend_user,
                              .convert_linear = o->convert_linear,
                              .convert_user = o->convert_user};
+}
+
+/* In how many passes experts are computed: by the ranks that share them. */
+static int expert_passes(const tt_compile_opts *o)
+{
+    const tt_axis *ep = tt_mesh_axis(o->mesh, "ep");
+    return ep && !generates(o)
+               ? tt_expert_passes(o->expert_room, tt_mesh_degree(o->mesh, &ep->atoms))
+               : 1;
 }
 
 static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
@@ -80,6 +90,7 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
         g->loss = (o->mode == TT_MODE_REFERENCE ? o->loss->reference
                                                 : o->loss->describe)(o->loss_config, b);
     TT_TRY(tt_builder_finish(b, err));
+    TT_TRY(tt_pass_expert_passes(b, expert_passes(o), err));
     if (!tt_map_get(g->outputs, "logits"))
         return TT_FAIL(err, TT_EINVAL, "%s: describe() wrote no output \"logits\"",
                        o->model_name ? o->model_name : "the model");
@@ -197,6 +208,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     else if (o->n_stages > 1)
         TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));
     po.block_stage = g->block_stage = block_stage;
+    g->expert_room = o->expert_room;
     g->ordered = described->ordered;
     tt_graph_run_numbers(g);
     TT_TRY(tt_pass_place(described, &po, b, err));
@@ -229,6 +241,8 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
         TT_TRY(dump(c, g, "overlap", err));
     }
     TT_TRY(offload(c, g, err));
+    if (!o->device) /* the host cannot read counts in a device's memory without waiting for it */
+        tt_pass_extents(g);
     *out = g;
     return TT_OK;
 }

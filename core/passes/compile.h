@@ -46,6 +46,7 @@ typedef struct tt_compile_opts {
     tt_precision precision;
     tt_context context;
     bool force_load_balance; /* debug.moe_force_load_balance */
+    double expert_room;      /* parallelism.expert_buffer_factor; 0 = for all rows */
     bool log_experts;        /* metrics.log_experts */
     int64_t alignment;       /* of the program's memory; 0 = 64 */
     bool device;             /* as in tt_builder_opts */

@@ -135,6 +135,12 @@ typedef struct tt_offload_opts {
 } tt_offload_opts;
 tt_status tt_pass_offload_values(tt_graph *g, const tt_offload_opts *o, tt_error *err);
 
+/* ---- expert_passes: of a described graph's experts, each in so many passes ---- */
+tt_status tt_pass_expert_passes(tt_builder *b, int n_passes, tt_error *err);
+
+/* ---- extents: on the host, rows that the graph counts (R8) ---- */
+void tt_pass_extents(tt_graph *g);
+
 /* ---- share: scalars that the updates of several stacks need are computed once ---- */
 tt_status tt_pass_share(tt_graph *g, tt_error *err);
 

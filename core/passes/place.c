@@ -113,10 +113,12 @@ static void emit(placer *p, const tt_node *n)
     tt_builder_at(p->b, TT_FORWARD, stage_of(p, n->block), n->block, n->scope);
     tt_builder_inner(p->b, n->role == TT_NODE_INNER);
     tt_builder_follow(p->b, n->follow);
+    tt_builder_again(p->b, n->again);
     if (n->role != TT_NODE_EXPANDED)
         emit_op(p, n);
     else if (!p->o->replace) /* a derivative is kept; a replaced node is never differentiated */
         emit_expanded(p, n);
+    tt_builder_again(p->b, false);
     tt_builder_follow(p->b, false);
     tt_builder_inner(p->b, false);
 }

@@ -58,6 +58,14 @@ static bool any_codes(const tt_graph *g)
     return false;
 }
 
+static bool any_again(const tt_graph *g)
+{
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (g->nodes.items[i]->again)
+            return true;
+    return false;
+}
+
 static bool in_backward_of(const tt_node *reader, const tt_node *n)
 {
     return reader->when->region == TT_BACKWARD && reader->block == n->block &&
@@ -108,7 +116,7 @@ static bool find_free(redo *r)
 static bool wanted(const redo *r, const tt_node *n)
 {
     const tt_recompute_opts *o = r->o;
-    if (decodes(n) || r->free[n->id])
+    if (decodes(n) || r->free[n->id] || (n->again && tt_recompute_can(n)))
         return true;
     if (n->param && n->when->region == TT_FORWARD) /* a fetch, or the cast before it */
         return o->fetches && n->block >= 0 && n->op != &tt_op_param && n->op != &tt_op_transfer &&
@@ -137,7 +145,7 @@ static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)
     when.region = TT_BACKWARD;
     when.recomputed = !r->free[n->id]; /* a part of the derivative, in whatever mode */
     c->when = tt_when_intern(r->g, when);
-    c->in = tt_arena_dup(r->g->arena, n->in, sizeof *n->in * (size_t)(n->n_in + 1));
+    c->in = tt_arena_array(r->g->arena, (size_t)n->n_in + 1, sizeof *c->in);
     for (int i = 0; i < n->n_in; i++)
         c->in[i] = redo_value(r, n->in[i], reader);
     c->out = tt_arena_array(r->g->arena, (size_t)n->n_out + 1, sizeof *c->out);
@@ -159,7 +167,8 @@ tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *e
     const bool any_free = find_free(&r);
     if (o->mode == TT_RECOMPUTE_CUT)
         r.redo = tt_recompute_levels(g, o, r.free);
-    if (!any_free && o->mode == TT_RECOMPUTE_NONE && !o->fetches && !o->found && !any_codes(g))
+    if (!any_free && o->mode == TT_RECOMPUTE_NONE && !o->fetches && !o->found && !any_codes(g) &&
+        !any_again(g))
         return TT_OK;
     const size_t n = g->nodes.n;
     for (size_t i = 0; i < n; i++) {

@@ -18,8 +18,8 @@ typedef struct last_uses {
  * visited. */
 static void look(last_uses *d, const tt_instr *i)
 {
-    for (int j = 0; j < i->n_in; j++) {
-        const int root = d->p->operands[i->in[j]].root;
+    for (int j = i->counts < 0 ? 0 : -1; j < i->n_in; j++) {
+        const int root = d->p->operands[j < 0 ? i->counts : i->in[j]].root;
         if (d->p->operands[root].space != TT_SPACE_WORK)
             continue;
         const bool last = !(d->seen[root] & i->predicate);

@@ -109,6 +109,8 @@ static void touch_node(planner *p, const tt_node *e, int begin, int t, const int
     for (int j = 0; j < e->n_in; j++)
         if (!elsewhere(p, e, e->in[j]))
             touch(p, e->in[j], e->when->in_chunk_loop && !e->in[j]->chunked ? loop[1] : t, part);
+    if (e->counts && !elsewhere(p, e, e->counts))
+        touch(p, e->counts, e->when->in_chunk_loop ? loop[1] : t, part);
     for (int j = 0; tt_plan_here(p->plan, e->when->stage) && j < e->n_out; j++) {
         touch(p, e->out[j], ready && e->when->region <= TT_BACKWARD ? begin : t, part);
         if (!e->when->in_chunk_loop || e->out[j]->chunked)

@@ -18,6 +18,7 @@ static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)
                         .predicate = n ? predicate_of(n) : TT_PRED_ALWAYS,
                         .in_place = -1,
                         .scratch = -1,
+                        .counts = -1,
                         .id = n ? n->id : -1,
                         .stage = n ? n->when->stage : -1,
                         .op = n ? n->op->name : tt_instr_kind_name(kind),
@@ -74,6 +75,7 @@ static tt_predicate adds(const lowering *l, const tt_node *n)
 static tt_instr *emit_node(lowering *l, tt_instr_kind kind, const tt_node *n)
 {
     const int *in = operands_of(l, n->in, n->n_in), *out = operands_of(l, n->out, n->n_out);
+    const int counts = n->counts ? tt_lower_operand(l, n->counts) : -1;
     tt_instr *i = emit(l, kind, n);
     l->computed++;
     set_in(l, i, in, n->n_in);
@@ -81,6 +83,11 @@ static tt_instr *emit_node(lowering *l, tt_instr_kind kind, const tt_node *n)
     i->attrs = n->attrs;
     if (l->bare)
         return i;
+    if (n->counts) {
+        i->counts = counts;
+        i->counted_in = n->counted_in;
+        i->counted_out = n->counted_out;
+    }
     i->scratch = l->plan->scratch[n->id];
     i->scratch_bytes = i->scratch < 0 ? 0 : l->plan->scratch_bytes[n->id];
     i->in_place = l->plan->in_place[n->id];

@@ -73,6 +73,8 @@ static void print_operands(const tt_program *p, const tt_instr *i, tt_str *out)
         tt_str_add(out, j ? "; " : " ");
         print_operand(p, i->in[j], out);
     }
+    if (i->counts >= 0)
+        tt_str_printf(out, ", rows by %%%d", p->operands[i->counts].value);
 }
 
 static void print_instr(const tt_program *p, int at, int depth, tt_str *out)

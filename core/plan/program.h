@@ -97,10 +97,13 @@ typedef struct tt_instr {
     int16_t n_in, n_out, n_last_used;
     const int *in, *out;  /* of tt_program.operands */
     const int *last_used; /* operands in work that nothing reads after this, for debug.poison */
-    int id;               /* of the node it was lowered from: equal on all ranks */
-    int event;            /* RECORD, WAIT, STAGE_SUM */
-    int peer;             /* SEND, RECV: pipeline rank */
-    int end;              /* LOOP: its END_LOOP */
+    int counts; /* an operand: the sum of its i32 says how many rows in[j] (bit j of counted_in) and
+                   out[j] have (R8); -1: as planned */
+    uint32_t counted_in, counted_out;
+    int id;    /* of the node it was lowered from: equal on all ranks */
+    int event; /* RECORD, WAIT, STAGE_SUM */
+    int peer;  /* SEND, RECV: pipeline rank */
+    int end;   /* LOOP: its END_LOOP */
     int stage;
     int64_t scratch; /* offset in work; -1: none */
     int64_t scratch_bytes;

@@ -111,7 +111,7 @@ static bool inside(checker *c, const tt_instr *i, int operand)
 
 static const char *read_inputs(checker *c, const tt_instr *i, bool pieces)
 {
-    const char *bad = NULL;
+    const char *bad = i->counts < 0 ? NULL : read_value(c, i->counts);
     for (int j = 0; !bad && j < i->n_in; j++)
         if (j != i->in_place && inside(c, i, i->in[j]) == pieces &&
             (c->p->operands[i->in[j]].here || i->kind != TT_INSTR_STAGE_SUM))

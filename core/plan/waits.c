@@ -73,6 +73,8 @@ static bool waits_for(const tt_node *e, const tt_node *under_way)
     for (int i = 0; i < e->n_in; i++)
         if (tt_plan_source(e->in[i])->node == under_way)
             return true;
+    if (e->counts && tt_plan_source(e->counts)->node == under_way)
+        return true;
     for (int i = 0; (s = written(under_way, i)); i++)
         if (reads_state(e, s) || writes_state(e, s))
             return true;

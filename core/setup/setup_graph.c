@@ -450,6 +450,8 @@ static void debug_opts(const tt_setup *s, tt_compile_opts *o)
 {
     o->force_load_balance = s->core.debug.moe_force_load_balance;
     o->log_experts = s->core.metrics.log_experts;
+    const double room = s->core.parallelism.expert_buffer_factor;
+    o->expert_room = isnan(room) ? 0 : room;
     o->no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan;
 }
 
@@ -459,9 +461,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
 {
     tt_offload_opts offload;
     TT_TRY(tt_setup_offload(s, &offload, err));
-    if (s->core.metrics.attention_max_logits && !has_kernel(s, "attention_max"))
-        return tt_job_fail(s->job, "metrics.attention_max_logits", err,
-                           "backend %s has no kernel attention_max", s->backend.name);
+    TT_TRY(tt_setup_kernels_check(s, err));
     tt_compile_opts o = {
         .mode = mode,
         .foreign_params = s->graph != NULL, /* parameters of the graph that was compiled before */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/setup_impl.h"
+#include <math.h>
 #include <string.h>
 #include <ttrun/op.h>
 
@@ -27,6 +28,20 @@ tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err)
         s->kernel_parts[i] = (tt_part){c, NULL, c->name, tt_registry_file(s->registry, c)};
     }
     s->n_kernels_named = s->n_kernel_parts = (int)named->n;
+    return TT_OK;
+}
+
+tt_status tt_setup_kernels_check(tt_setup *s, tt_error *err)
+{
+    const tt_parallelism_config *p = &s->core.parallelism;
+    const bool bounded = p->expert_parallel_degree > 1 && !isnan(p->expert_buffer_factor);
+    if (bounded && tt_setup_has_device(s))
+        return tt_job_fail(s->job, "parallelism.expert_buffer_factor", err,
+                           "backend %s: works on a host's memory only; null: room for all rows",
+                           s->backend.name);
+    if (s->core.metrics.attention_max_logits && !tt_setup_kernel(s, "attention_max"))
+        return tt_job_fail(s->job, "metrics.attention_max_logits", err,
+                           "backend %s has no kernel attention_max", s->backend.name);
     return TT_OK;
 }
 

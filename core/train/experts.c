@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
 #include <math.h>
+#include <string.h>
 
 /* The load of experts, of models that have some: how evenly the tokens of a step are spread over the experts of
  * each layer. The program counts them over the whole batch (core/passes/expert_loads.c); the numbers
@@ -36,11 +37,12 @@ void tt_loop_experts_open(tt_loop *l)
             continue;
         l->experts.names[i].most = tt_arena_printf(a, "experts/%s/max_over_mean", name);
         l->experts.names[i].entropy = tt_arena_printf(a, "experts/%s/entropy", name);
+        l->experts.names[i].overflow = tt_arena_printf(a, "experts/%s/overflow", name);
     }
 }
 
-/* NaN: no token went to an expert. */
-static void evenness(const double *counts, int64_t n, double *most_over_mean, double *entropy)
+/* Returns the sum of the counts. NaN: no token went to an expert. */
+static double evenness(const double *counts, int64_t n, double *most_over_mean, double *entropy)
 {
     double sum = 0, most = 0, h = 0;
     for (int64_t e = 0; e < n; e++) {
@@ -51,29 +53,52 @@ static void evenness(const double *counts, int64_t n, double *most_over_mean, do
         h -= counts[e] > 0 ? counts[e] / sum * log(counts[e] / sum) : 0;
     *most_over_mean = most * (double)n / sum;
     *entropy = sum > 0 ? (n > 1 ? h / log((double)n) : 1) : (double)NAN;
+    return sum;
+}
+
+/* The slots that the first pass of a layer left over; NULL: it has one pass. */
+static const double *overflow_of(const tt_loop *l, const tt_expert_load *e)
+{
+    for (int i = 0; i < l->experts.n_names; i++) {
+        const tt_expert_load *o = load_at(l, (size_t)i);
+        if (o && o->overflow && !strcmp(o->name, e->name))
+            return counts_of(l, o);
+    }
+    return NULL;
 }
 
 size_t tt_loop_experts(tt_loop *l, tt_metric *out)
 {
-    size_t n = 2;
-    double most = 0, entropy = 0;
+    size_t n = 3, layers = 0, bounded = 0;
+    double most = 0, entropy = 0, overflow = 0;
     for (int i = 0; i < l->experts.n_names; i++) {
         const tt_expert_load *e = load_at(l, (size_t)i);
-        const double *counts = counts_of(l, e);
+        const double *counts = e && !e->overflow ? counts_of(l, e) : NULL;
         double a, b;
         if (!counts)
             continue;
-        evenness(counts, e->counts->type.dims[0].size, &a, &b);
+        const double sum = evenness(counts, e->counts->type.dims[0].size, &a, &b);
+        const double *left = overflow_of(l, e);
         out[n++] = (tt_metric){l->experts.names[i].most, a};
         out[n++] = (tt_metric){l->experts.names[i].entropy, b};
         most += a;
         entropy += b;
+        layers++;
+        if (!left)
+            continue;
+        out[n++] = (tt_metric){l->experts.names[i].overflow, *left / sum};
+        overflow += *left / sum;
+        bounded++;
     }
-    if (n == 2)
+    if (!layers)
         return 0;
-    out[0] = (tt_metric){"experts/max_over_mean", most / (double)(n / 2 - 1)};
-    out[1] = (tt_metric){"experts/entropy", entropy / (double)(n / 2 - 1)};
-    return n;
+    out[0] = (tt_metric){"experts/max_over_mean", most / (double)layers};
+    out[1] = (tt_metric){"experts/entropy", entropy / (double)layers};
+    out[2] = (tt_metric){"experts/overflow", overflow / (double)layers};
+    if (bounded)
+        return n;
+    memmove(out + 2, out + 3, (n - 3) * sizeof *out);
+    return n - 1;
 }
 
 static void put_layer(tt_str *o, const tt_expert_load *e, const double *counts, bool first)
@@ -98,7 +123,7 @@ tt_status tt_loop_experts_write(tt_loop *l, bool last, tt_error *err)
     tt_str_printf(&text, "{\"step\":%lld,\"layers\":[", (long long)l->known_step);
     for (int i = 0; i < l->experts.n_names; i++) {
         const tt_expert_load *e = load_at(l, (size_t)i);
-        const double *counts = counts_of(l, e);
+        const double *counts = e && !e->overflow ? counts_of(l, e) : NULL;
         if (!counts)
             continue;
         put_layer(&text, e, counts, !any);

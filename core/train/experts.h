@@ -9,7 +9,7 @@
 struct tt_loop;
 
 typedef struct tt_expert_names {
-    const char *most, *entropy; /* "experts/layers.3/max_over_mean"; NULL: not logged */
+    const char *most, *entropy, *overflow; /* "experts/layers.3/max_over_mean"; NULL: not logged */
 } tt_expert_names;
 
 typedef struct tt_expert_log {

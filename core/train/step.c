@@ -202,6 +202,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     f.measured = tt_loop_measures(l, l->step);
     tt_exec_measure(x, f.measured);
     TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
+    TT_TRY(tt_loop_replay(l, &feed, err));
     l->t.forward_backward += tt_seconds_since(t0);
     TT_TRY(tt_loop_settle(l, err)); /* of the step before */
     TT_TRY(tt_loop_hooks_backward(l, err));

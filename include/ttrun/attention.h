@@ -19,6 +19,8 @@ extern "C" {
  * query sees are of its sequence.
  * Prefix-LM: query t also sees the keys of its segment with pos[s] < prefix, where prefix is the same for
  * all tokens of a segment. Not with bias, window, bidirectional or pos_k.
+ * Chunks: not with pos_k, seg_k, prefix, bidirectional or bias. Generation keeps all tokens; its sums
+ * have another order than the whole context's.
  * Neither decodes with a memory: generation computes the whole context for every token. */
 typedef struct tt_attention_opts {
     int64_t v_head_dim; /* 0 = head_dim                                                          */
@@ -33,6 +35,7 @@ typedef struct tt_attention_opts {
     double
         dropout; /* in training, the share of the softmax's weights that is set to 0, see below  */
     const char *dropout_name; /* of its random numbers, unique in its scope; NULL = "attention"   */
+    int64_t chunk; /* a query sees keys with floor(pos / chunk) of its own only; 0 = all          */
 } tt_attention_opts;
 TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v,
                                  int64_t head_dim, const tt_attention_opts *opts);

@@ -35,7 +35,7 @@ typedef struct tt_attrs_attention {
     int32_t ring, ring_step;
     int32_t bias;     /* 1: the last operand is bias, see above */
     int32_t own_keys; /* for the graph alone: pos_k and seg_k are not the queries' (no decoding) */
-    int32_t reserved; /* 0 */
+    int32_t chunk;    /* > 0: for the graph alone: pos and seg are of chunks of so many positions */
     /* > 0: the core promises that queries and keys are the same tokens, in runs of `line`, and that
      * each run is one segment with the positions 0 … line - 1; a kernel need not look. 0: pos and seg
      * may say anything. */

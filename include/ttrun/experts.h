@@ -15,7 +15,9 @@ extern "C" {
  * the order of their slots. Which rows a rank has, and how many there are room for (R), is ttrun's matter:
  * a function must treat each row alone, or by its expert's weights. */
 typedef struct tt_expert_rows {
-    tt_value *x; /* [R,D]: the token of each row; rows from the sum of counts on are 0 */
+    tt_value
+        *x; /* [R,D]: the token of each row; rows from the sum of counts on are 0, or not defined
+                    where the graph knows how many there are: then nothing computes them */
     tt_value
         *counts; /* i32 [E]: the number of rows of each expert. Only for tt_grouped_linear(): on
                          several ranks it has other dims */

@@ -196,6 +196,9 @@ typedef struct tt_op_def {
     double (*immediate)(const void *attrs);
     /* The builder function of (b, x) for this op, if ops.h declares one: "tt_exp". */
     const char *function;
+    /* 1 + the index of an i32 input: the sum of its elements on a rank says how many rows of the first
+     * output that rank makes (R8). The rows after them are not defined. 0: it makes all. */
+    int counted_by;
 } tt_op_def;
 
 /* An op of one output without attributes and traits: all most ops need. */
@@ -203,7 +206,7 @@ typedef struct tt_op_def {
     {                                                                                              \
         sizeof(tt_op_def), (name_), (doc_), (rule_), (flags_), 0, 0, 0, 1, (infer_), NULL, (vjp_), \
             (decompose_), NULL, NULL, (cost_), NULL, 0, NULL, NULL, NULL, NULL, TT_CLASS_OTHER, 0, \
-            NULL, NULL, NULL, NULL, NULL                                                           \
+            NULL, NULL, NULL, NULL, NULL, 0                                                        \
     }
 
 /* Vtable of a TT_KIND_OP component. */

@@ -70,6 +70,12 @@ extern "C" {
  * cross_entropy_bwd  t v, t, t, t -> t v   logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits [T,V]
  * cumsum             by shape              x → as x · tt_attrs_cumsum
  * decode_codes       by shape              codes u8, absmax f32 → numbers · tt_attrs_codes
+ * delta_rule         (below)               q, k f[T,K,dk], v f[T,K,H,dv], g, beta f[T,K,H], seg i[T], pos i[T] → [T,K,H,dv]
+ *                    t=(b !q) k !d, t k !d, t k !r !e, t k r, t k r, t, t -> t k r e
+ * delta_rule_bwd     (below)               q, k, v, g, beta, seg, pos, do f[T,K,H,dv] → dq, dk, dv, dgates [T,K,2,H]
+ *                    t=(b !q) k !d, t k !d, t k !r !e, t k r, t k r, t, t, t k r e -> t k d, t k d, t k r e, t k !z r
+ * delta_rule_cached  (below)               q, k, v, g, beta, slot i[T], pos i[T], state f32 [S,K,H,dk,dv] → [T,K,H,dv], state
+ *                    !t k !d, t k !d, t k !r !e, t k r, t k r, t, t, !s k !r !d !e -> t k r e, s k r d e
  * eigenbasis         by shape              a f32[..,n,n] symmetric, q f32[..,n,n], how f32[..,1,1] → [..,n,n]
  * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]
  * embedding_dw       t, t d -> v d         ids i[T], dy f[T,D] → [V,D] · tt_attrs_dims (V)

@@ -193,7 +193,7 @@ static inline int64_t decoder_vocab_size(const void *cfg)
 static inline int64_t decoder_attention_width(const void *cfg)
 {
     const decoder *c = cfg;
-    return c->n_layers * c->n_heads * (c->head_dim + c->head_dim);
+    return (c->n_layers + c->mtp_blocks) * c->n_heads * (c->head_dim + c->head_dim);
 }
 
 #endif

@@ -37,6 +37,7 @@ typedef struct decoder_kind {
     bool sinks;            /* each head has a learned logit that only enters the softmax's sum */
     bool scaled_embedding; /* embeddings are multiplied by the root of D */
     bool fused;            /* files hold q, k and v, and gate and up, in one tensor each */
+    const char *mlp_scope; /* of the feed-forward layer's names; NULL: "mlp" */
     tt_value *(*activation)(tt_builder *b, tt_value *gate); /* NULL: tt_silu */
     decoder_init (*init)(const decoder *c, int64_t layer);
     /* (optional) The attention of a block; NULL: decoder_attention(). */
@@ -165,7 +166,7 @@ static inline tt_value *decoder_mlp(tt_builder *b, const decoder_kind *kind, con
     char both[96];
     snprintf(both, sizeof both, "model.layers.%lld.mlp.gate_up_proj.weight", (long long)layer);
     const char *file = kind->fused ? both : NULL;
-    tt_scope(b, "mlp");
+    tt_scope(b, "%s", kind->mlp_scope ? kind->mlp_scope : "mlp");
     tt_value *gate = decoder_linear(b, x, "gate_proj", F, &plain, file, 0); /* [T,F] */
     gate = kind->activation ? kind->activation(b, gate) : tt_silu(b, gate);
     tt_value *h = tt_mul(b, gate, decoder_linear(b, x, "up_proj", F, &up, file, c->hidden_dim));

@@ -5,12 +5,12 @@
 /* deepseek_v3: DeepSeek-V2 and V3: multi-head latent attention (mla.h), dense feed-forward layers in
  * the first blocks and mixtures of experts (moe.h) with shared experts in the others. V2's routers
  * have softmax and groups by their best expert, V3's sigmoid, groups by their best two, and a bias for
- * the choice. Sources: DeepSeek-AI 2024, arXiv:2405.04434 and arXiv:2412.19437. */
+ * the choice; Kimi-K2's are V3's in one group, with positions scaled without a ramp. Sources: DeepSeek-AI
+ * 2024, arXiv:2405.04434 and arXiv:2412.19437; Kimi Team 2025, arXiv:2507.20534. */
 
 typedef struct {
     decoder_moe m; /* first: the functions of decoder.h take this struct */
     mla_config mla;
-    int64_t first_k_dense_replace;
     int topk_method;
     int scoring_func,
         group_score; /* 0: what topk_method says; else one more than the moe_config's */
@@ -30,11 +30,8 @@ static const tt_option options[] = {
     TT_OPTION(decoder, attention_bias, TT_OPT_BOOL, "false", 0, 0,
               "q_a_proj, kv_a_proj_with_mqa and o_proj have biases"),
     MLA_OPTIONS(deepseek, mla, "null", "512", "128", "64", "128"),
-    ROW(first_k_dense_replace, "first_k_dense_replace", TT_OPT_INT, "1", 0, 65536, NULL, 0,
-        "n_dense_layers", "this many blocks from the first have a dense feed-forward layer"),
     MOE_OPTIONS(deepseek, m.moe, "8", "3", "256"),
-    ROW(m.moe.shared_experts, "n_shared_experts", TT_OPT_INT, "2", 0, 65536, NULL, TT_OPT_NULLABLE,
-        "num_shared_experts", "experts that all tokens go through; null: none"),
+    DECODER_MOE_DENSE_FIRST_OPTIONS(deepseek, m, "2"),
     ROW(topk_method, "topk_method", TT_OPT_CHOICE, "\"noaux_tc\"", 0, 0,
         "noaux_tc|greedy|group_limited_greedy", 0, NULL,
         "how experts are chosen: noaux_tc: sigmoid, groups by their best two, a bias for the "
@@ -47,25 +44,28 @@ static const tt_option options[] = {
         NULL,
         "a group's score: the sum of its best two experts' or the best one's; auto: as "
         "topk_method says"),
-    ROW(m.moe.groups, "n_group", TT_OPT_INT, "1", 1, 65536, NULL, TT_OPT_NULLABLE, NULL,
-        "experts are cut into this many groups; null: 1"),
-    ROW(m.moe.group_limit, "topk_group", TT_OPT_INT, "1", 1, 65536, NULL, TT_OPT_NULLABLE, NULL,
-        "a token's experts come from this many groups; null: 1"),
-    ROW(m.moe.route_scale, "routed_scaling_factor", TT_OPT_FLOAT, "1.0", 1e-6, 1e6, NULL, 0,
-        "route_scale", "the weights of a token's experts are multiplied by this"),
     MOE_NORM_OPTION(deepseek, m.moe, "false"),
-    ROW(m.d.mtp_blocks, "num_nextn_predict_layers", TT_OPT_INT, "0", 0, MTP_MOST, NULL,
-        TT_OPT_NULLABLE, "num_mtp_layers",
-        "blocks of multi-token prediction, which are trained by loss.mtp_weight; null: none"),
     MOE_BIAS_OPTIONS(deepseek, m.moe),
     MOE_BALANCE_OPTIONS(deepseek, m.moe),
 };
 
-/* V2's releases, and V3's. All have kv_lora_rank 512 and heads of 128 + 64 and 128. */
-#define YARN(mscale)                                                                               \
-    "{\"rope_type\": \"yarn\", \"factor\": 40, \"beta_fast\": 32, \"beta_slow\": 1, "              \
-    "\"mscale\": " mscale ", \"mscale_all_dim\": " mscale                                          \
+/* V2's releases, V3's and Kimi-K2's. All have kv_lora_rank 512 and heads of 128 + 64 and 128. */
+#define SCALED(factor, fast, mscale)                                                               \
+    "{\"rope_type\": \"yarn\", \"factor\": " factor ", \"beta_fast\": " fast                       \
+    ", \"beta_slow\": 1, \"mscale\": " mscale ", \"mscale_all_dim\": " mscale                      \
     ", \"original_max_position_embeddings\": 4096}"
+#define YARN(mscale) SCALED("40", "32", mscale)
+/* Kimi-K2-Base, -Instruct: https://huggingface.co/moonshotai/Kimi-K2-Base/blob/main/config.json; -0905 has
+ * factor 64 */
+#define KIMI_K2(name, factor)                                                                      \
+    {                                                                                              \
+        name, "{\"dim\": 7168, \"n_layers\": 61, \"n_heads\": 64, \"hidden_dim\": 18432, "         \
+              "\"vocab_size\": 163840, \"q_lora_rank\": 1536, \"first_k_dense_replace\": 1, "      \
+              "\"num_experts\": 384, \"num_experts_per_tok\": 8, \"n_shared_experts\": 1, "        \
+              "\"moe_intermediate_size\": 2048, \"norm_topk_prob\": true, "                        \
+              "\"routed_scaling_factor\": 2.827, \"rope_theta\": 50000.0, "                        \
+              "\"rope_scaling\": " SCALED(factor, "1", "1.0") "}"                                  \
+    }
 
 static const tt_flavor flavors[] = {
     {"debugmodel", "{\"dim\": 256, \"n_layers\": 6, \"n_heads\": 16, \"hidden_dim\": 1024, "
@@ -88,6 +88,8 @@ static const tt_flavor flavors[] = {
              "\"moe_intermediate_size\": 2048, \"n_group\": 8, \"topk_group\": 4, "
              "\"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5, "
              "\"rope_scaling\": " YARN("1.0") "}"                             },
+    KIMI_K2("kimi-k2", "32"),
+    KIMI_K2("kimi-k2-0905", "64"),
 };
 
 static tt_value *attention(tt_builder *b, const decoder_kind *kind, const decoder *c,
@@ -97,31 +99,20 @@ static tt_value *attention(tt_builder *b, const decoder_kind *kind, const decode
     return mla_attention(b, &((const deepseek *)c)->mla, c, init, layer, x);
 }
 
-static tt_value *feed_forward(tt_builder *b, const decoder_kind *kind, const decoder *c,
-                              const decoder_init *init, int64_t layer, tt_value *x, void *state)
-{
-    return layer < ((const deepseek *)c)->first_k_dense_replace
-               ? decoder_mlp(b, kind, c, init, layer, x)
-               : decoder_moe_feed_forward(b, kind, c, init, layer, x, state);
-}
-
 static const decoder_kind kind = {
-    .init = decoder_init_normal, .attention = attention, .feed_forward = feed_forward};
+    .init = decoder_init_normal, .attention = attention, .feed_forward = decoder_moe_feed_forward};
 
 static tt_status deepseek_finish(void *cfg, tt_error *err)
 {
     deepseek *c = cfg;
     moe_config *e = &c->m.moe;
     const bool old = c->topk_method != NOAUX_TC;
-    e->shared_experts = decoder_or(e->shared_experts, 0);
-    c->m.d.mtp_blocks = decoder_or(c->m.d.mtp_blocks, 0);
-    e->groups = c->topk_method == GREEDY ? 1 : decoder_or(e->groups, 1);
-    e->group_limit = decoder_or(e->group_limit, 1);
+    if (c->topk_method == GREEDY)
+        e->groups = 1;
     e->score = c->scoring_func ? c->scoring_func - 1 : old ? MOE_SOFTMAX : MOE_SIGMOID;
     e->group_score = c->group_score ? c->group_score - 1 : old ? MOE_GROUP_MAX : MOE_GROUP_TOP2;
     e->choice_bias = !old;
-    if (c->first_k_dense_replace < c->m.d.n_layers + c->m.d.mtp_blocks)
-        TT_TRY(moe_finish(e, err));
+    TT_TRY(decoder_moe_finish_dense_first(&c->m, err));
     TT_TRY(mla_finish(&c->mla, &c->m.d, err));
     return decoder_finish(&c->m.d, err);
 }
@@ -139,29 +130,21 @@ static int64_t deepseek_attention_width(const void *cfg)
 
 /* ---- Hugging Face ---- */
 
-static void add_sizes(json_text *t, const deepseek *c)
+static void add_sizes(json_text *t, const mla_config *m)
 {
-    const moe_config *e = &c->m.moe;
     const struct {
         const char *key;
         int64_t value;
     } sizes[] = {
-        {"kv_lora_rank",          c->mla.kv_lora_rank     },
-        {"qk_nope_head_dim",      c->mla.qk_nope_head_dim },
-        {"qk_rope_head_dim",      c->mla.qk_rope_head_dim },
-        {"v_head_dim",            c->mla.v_head_dim       },
-        {"first_k_dense_replace", c->first_k_dense_replace},
-        {"n_routed_experts",      e->experts              },
-        {"n_shared_experts",      e->shared_experts       },
-        {"num_experts_per_tok",   e->top_k                },
-        {"moe_intermediate_size", e->hidden_dim           },
-        {"n_group",               e->groups               },
-        {"topk_group",            e->group_limit          },
+        {"kv_lora_rank",     m->kv_lora_rank    },
+        {"qk_nope_head_dim", m->qk_nope_head_dim},
+        {"qk_rope_head_dim", m->qk_rope_head_dim},
+        {"v_head_dim",       m->v_head_dim      },
     };
     for (size_t i = 0; i < TT_COUNT(sizes); i++)
         json_add(t, ",\n  \"%s\": %lld", sizes[i].key, (long long)sizes[i].value);
-    json_add(t, c->mla.q_lora_rank ? ",\n  \"q_lora_rank\": %lld" : ",\n  \"q_lora_rank\": null",
-             (long long)c->mla.q_lora_rank);
+    json_add(t, m->q_lora_rank ? ",\n  \"q_lora_rank\": %lld" : ",\n  \"q_lora_rank\": null",
+             (long long)m->q_lora_rank);
 }
 
 static tt_status deepseek_config_json(const void *cfg, char *json, size_t size, tt_error *err)
@@ -184,13 +167,11 @@ static tt_status deepseek_config_json(const void *cfg, char *json, size_t size, 
                        "neighbours only");
     json_add(&t, DECODER_SILU ",\n  \"attention_bias\": %s,\n  \"rope_interleave\": %s",
              c->m.d.attention_bias ? "true" : "false", c->mla.rope_interleave ? "true" : "false");
-    add_sizes(&t, c);
+    add_sizes(&t, &c->mla);
+    decoder_moe_json_dense_first(&t, &c->m);
     json_add(&t, ",\n  \"topk_method\": \"%s\",\n  \"scoring_func\": \"%s\"",
              methods[c->topk_method], v3 ? "sigmoid" : "softmax");
-    json_add(&t, ",\n  \"moe_layer_freq\": 1,\n  \"num_nextn_predict_layers\": %lld",
-             (long long)c->m.d.mtp_blocks);
-    json_add(&t, ",\n  \"norm_topk_prob\": %s,\n  ", e->norm_topk_prob ? "true" : "false");
-    json_add_real(&t, "routed_scaling_factor", e->route_scale);
+    json_add(&t, ",\n  \"moe_layer_freq\": 1");
     TT_TRY(decoder_text_fits(&t, err));
     return decoder_config_json(&c->m.d, v3 ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM",
                                v3 ? "deepseek_v3" : "deepseek_v2", more, json, size, err);
@@ -198,7 +179,7 @@ static tt_status deepseek_config_json(const void *cfg, char *json, size_t size, 
 
 static const tt_model_hf hf = {
     sizeof hf,
-    "deepseek_v3,deepseek_v2",
+    "deepseek_v3,deepseek_v2,kimi_k2",
     "{\"hidden_size\": 7168, \"intermediate_size\": 18432, \"moe_intermediate_size\": 2048, "
     "\"num_hidden_layers\": 61, \"num_attention_heads\": 128, \"num_key_value_heads\": null, "
     "\"n_shared_experts\": 1, \"n_routed_experts\": 256, \"num_experts_per_tok\": 8, "
@@ -213,13 +194,10 @@ static const tt_model_hf hf = {
     deepseek_config_json,
     "model."};
 
-static const tt_model_hf_if mtp_if = {sizeof mtp_if, "num_nextn_predict_layers",
-                                      "model.layers.{num_hidden_layers}.enorm.weight"};
-
 static const void *deepseek_extension(const char *id)
 {
     if (!strcmp(id, TT_MODEL_HF_IF))
-        return &mtp_if;
+        return &decoder_moe_mtp_if;
     return decoder_extension(id, &hf, NULL, NULL);
 }
 
@@ -234,8 +212,8 @@ static const tt_model_vt vt = {sizeof vt,
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "deepseek_v3",
-                     "DeepSeek-V2 and V3: latent attention, routed and shared experts", deepseek,
-                     options, &vt, deepseek_extension),
+                     "DeepSeek-V2 and V3, Kimi-K2: latent attention, routed and shared experts",
+                     deepseek, options, &vt, deepseek_extension),
 };
 
 TT_PLUGIN("deepseek_v3", "1.0", components);

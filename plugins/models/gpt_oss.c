@@ -38,7 +38,7 @@ static const tt_flavor flavors[] = {
     RELEASED("120b", 36, 128),
 };
 
-static const moe_names names = {"mlp", "router", NULL, NULL, NULL};
+static const moe_names names = {"mlp", "router", NULL, NULL, NULL, NULL};
 
 /* ---- the feed-forward layer ---- */
 

@@ -33,7 +33,7 @@ static const tt_flavor flavors[] = {
     FLAVOR("8x22B-v0.3", 6144, 56, 48, 16384, 32768),
 };
 
-static const moe_names names = {"block_sparse_moe", "gate", "w1", "w3", "w2"};
+static const moe_names names = {"block_sparse_moe", "gate", "w1", "w3", "w2", NULL};
 
 static const decoder_kind kind = {.init = decoder_init_normal,
                                   .feed_forward = decoder_moe_feed_forward};

@@ -93,7 +93,7 @@ static inline tt_value *moe_shared(tt_builder *b, const moe_experts_user *u, tt_
     const tt_dim F = TT_DIM(u->c->hidden_dim * u->c->shared_experts, "ffn");
     const tt_linear_opts gate = {.init = u->init->gate}, up = {.init = u->init->up},
                          down = {.init = u->init->down};
-    tt_scope(b, "shared_experts");
+    tt_scope(b, "%s", u->names->shared);
     tt_value *h = tt_linear(b, x, u->names->gate_proj, F, &gate);
     h = moe_swiglu(b, u->c, h, tt_linear(b, x, u->names->up_proj, F, &up));
     h = tt_linear(b, h, u->names->down_proj, u->embed, &down);

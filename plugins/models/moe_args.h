@@ -15,10 +15,11 @@ typedef enum { MOE_GROUP_TOP2, MOE_GROUP_MAX } moe_group_score;
 
 /* Zero of a field that a model has no option for means: without it; route_scale: see moe_finish(). */
 typedef struct {
-    int64_t experts, top_k;   /* E, and the choices k of each token */
-    int64_t hidden_dim;       /* F, hidden width of an expert */
-    int64_t shared_experts;   /* S: one more feed-forward layer of width S*F for all tokens */
-    int score;                /* a moe_score */
+    int64_t experts, top_k; /* E, and the choices k of each token */
+    int64_t hidden_dim;     /* F, hidden width of an expert */
+    int64_t shared_experts; /* S: one more feed-forward layer of width S*F for all tokens */
+    int score;              /* a moe_score */
+    bool choice_by_logits;  /* llama4: experts are chosen by logits, as large scores may be equal */
     bool softmax_after_top_k; /* the softmax is over the k logits that were chosen */
     bool norm_topk_prob;      /* the weights of a token are divided by their sum */
     double route_scale;       /* and multiplied by this; 0: 1 */
@@ -44,9 +45,11 @@ typedef struct {
     const char *scope; /* "mlp" */
     const char *gate;  /* "gate": the router */
     const char *gate_proj, *up_proj, *down_proj;
+    const char *shared; /* "shared_experts" */
 } moe_names;
 
-static const moe_names moe_names_qwen = {"mlp", "gate", "gate_proj", "up_proj", "down_proj"};
+static const moe_names moe_names_qwen = {"mlp",     "gate",      "gate_proj",
+                                         "up_proj", "down_proj", "shared_experts"};
 
 /* Initial values of the router and of the experts' weights. */
 typedef struct {

@@ -108,7 +108,8 @@ static inline moe_routing moe_route(tt_builder *b, const moe_config *c, const mo
         r.logits = tt_add(b, r.logits, tt_cast(b, w, TT_F32));
     }
     r.scores = moe_scores(b, c, r.logits);
-    tt_value *from = c->softmax_after_top_k ? r.logits : r.scores, *choice = from;
+    tt_value *from = c->softmax_after_top_k ? r.logits : r.scores,
+             *choice = c->choice_by_logits ? r.logits : from;
     if (c->choice_bias)
         choice = moe_biased(b, c, names, choice, &bias);
     if (moe_has_groups(c))

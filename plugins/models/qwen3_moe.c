@@ -52,42 +52,10 @@ static const decoder_kind kind = {.qk_norm = DECODER_QK_HEADS,
                                   .init = decoder_init_normal,
                                   .feed_forward = decoder_moe_feed_forward};
 
-/* A list of numbers of layers, each from 0 to n_layers - 1. */
-static tt_status check_mlp_only(const decoder_moe *c, tt_error *err)
-{
-    const char *list = c->mlp_only_layers, *p = list + strspn(list, " \t\r\n");
-    bool ok = *p++ == '[';
-    p += strspn(p, " \t\r\n");
-    for (bool first = true; ok && (*p != ']' || !first); first = false) {
-        char *end;
-        if (first && *p == ']')
-            break;
-        const long long n = *p >= '0' && *p <= '9' ? strtoll(p, &end, 10) : -1;
-        ok = n >= 0 && n < c->d.n_layers;
-        if (!ok)
-            break;
-        p = end + strspn(end, " \t\r\n");
-        if (*p == ']')
-            break;
-        ok = *p++ == ',';
-        p += strspn(p, " \t\r\n");
-    }
-    if (!ok)
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "model.args.mlp_only_layers: wanted null or a list of numbers of layers, from "
-            "0 to %lld, not %.60s",
-            (long long)c->d.n_layers - 1, list);
-    return TT_OK;
-}
-
 static tt_status qwen3_moe_finish(void *cfg, tt_error *err)
 {
     decoder_moe *c = cfg;
-    if (!decoder_said(c->mlp_only_layers))
-        c->mlp_only_layers = NULL;
-    else
-        TT_TRY(check_mlp_only(c, err));
+    TT_TRY(decoder_moe_finish_list(c, err));
     TT_TRY(moe_finish(&c->moe, err));
     return decoder_finish(&c->d, err); /* max_window_layers is 0: every layer has the window */
 }

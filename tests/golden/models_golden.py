@@ -16,12 +16,13 @@ import torch
 import torch.nn.functional as F
 import transformers
 from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
-                          GptOssConfig, GptOssForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          Glm4MoeConfig, Glm4MoeForCausalLM,
+                          GptOssConfig, GptOssForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, MixtralConfig, Llama4ForCausalLM, Llama4TextConfig,
                           MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
-                          Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+                          Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
-from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
+from transformers.models.qwen3_next import modeling_qwen3_next
 
 import oracle
 
@@ -60,6 +61,12 @@ QWEN3_MOE_AUX = {**QWEN3_MOE, "norm_topk_prob": True, "mlp_only_layers": [], "ou
 # losses that do not depend on how a step is cut into micro-batches
 QWEN3_MOE_EACH = {**QWEN3_MOE, "router_z_loss_coef": 0.02, "sequence_balance_loss_coef": 0.4}
 
+# delta nets of 2 groups of 3 heads around a layer of attention; a layer without experts
+QWEN3_NEXT = {**QWEN3_MOE, "num_experts": 6, "partial_rotary_factor": 0.5, "norm_topk_prob": True, "mlp_only_layers": [2], "full_attention_interval": 2,
+              "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 10, "linear_value_head_dim": 7,
+              "linear_conv_kernel_dim": 3, "shared_expert_intermediate_size": 19}
+QWEN3_NEXT_AUX = {**QWEN3_NEXT, "mlp_only_layers": [], "output_router_logits": True, "router_aux_loss_coef": 0.5}
+
 # heads of 12 + 6 and 10, of which nothing divides anything; layers without experts
 DEEPSEEK = {"dim": 48, "n_layers": 3, "n_heads": 6, "hidden_dim": 111, "vocab_size": 277, "q_lora_rank": 21, "kv_lora_rank": 19,
             "qk_nope_head_dim": 12, "qk_rope_head_dim": 6, "v_head_dim": 10, "first_k_dense_replace": 3, "attention_bias": True,
@@ -77,6 +84,23 @@ DEEPSEEK_MOE = {**DEEPSEEK_Q, "rope_interleave": True, "first_k_dense_replace": 
                 "routed_scaling_factor": 2.5}
 DEEPSEEK_V2 = {**DEEPSEEK_MOE, "kv_lora_rank": 20, "topk_method": "group_limited_greedy", "norm_topk_prob": False, "routed_scaling_factor": 1.7,
                "n_shared_experts": 2}
+# Kimi-K2's positions: scaled without a ramp; one group
+KIMI_K2 = {**DEEPSEEK_MOE, "q_lora_rank": 21, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827, "rope_theta": 50.0,
+           "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                            "original_max_position_embeddings": 16}}
+# heads of 14, of which 6 elements are rotated; 6 groups of 2 experts; Air's have no norms of heads
+GLM4_MOE = {"dim": 48, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 14, "hidden_dim": 61, "vocab_size": 277,
+            "partial_rotary_factor": 0.43, "num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 23, "n_group": 6,
+            "topk_group": 2, "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1}
+GLM4_AIR = {**GLM4_MOE, "use_qk_norm": False, "attention_bias": False, "n_group": 1, "topk_group": 1, "n_shared_experts": 2,
+            "norm_topk_prob": False, "num_nextn_predict_layers": 0, "partial_rotary_factor": 0.5, "head_dim": 12}
+
+# chunks of 11 of the 37 tokens, no positions in the third layer; every second layer has experts
+LLAMA4 = {"dim": 48, "n_layers": 4, "n_heads": 6, "n_kv_heads": 2, "head_dim": 12, "hidden_dim": 61, "moe_intermediate_size": 23,
+          "vocab_size": 277, "num_experts": 6, "no_rope_layer_interval": 3, "attention_chunk_size": 11, "floor_scale": 5, "attn_scale": 0.7,
+          "interleave_moe_layer_step": 2, "rope_scaling": {**oracle.LLAMA3, "original_max_position_embeddings": 16}}
+LLAMA4_TWO = {**LLAMA4, "n_layers": 3, "num_experts_per_tok": 2, "use_qk_norm": False, "attention_chunk_size": None, "attention_bias": True,
+              "interleave_moe_layer_step": 1, "rope_scaling": None}
 
 
 def job(spec, args, accumulate=2):
@@ -90,10 +114,13 @@ CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_emb
          "gemma2": job("gemma2", GEMMA2), "gemma3": job("gemma3", GEMMA3), "phi3": job("phi3", PHI3), "olmo2": job("olmo2", OLMO2),
          "deepseek": job("deepseek_v3", DEEPSEEK), "deepseek_q": job("deepseek_v3", DEEPSEEK_Q),
          "deepseek_v3": job("deepseek_v3", DEEPSEEK_MOE), "deepseek_mtp": job("deepseek_v3", {**DEEPSEEK_MOE, "num_nextn_predict_layers": 2}), "deepseek_v2": job("deepseek_v3", DEEPSEEK_V2),
+         "kimi_k2": job("deepseek_v3", KIMI_K2), "glm4_moe": job("glm4_moe", GLM4_MOE), "glm4_air": job("glm4_moe", GLM4_AIR),
+         "llama4": job("llama4", LLAMA4), "llama4_two": job("llama4", LLAMA4_TWO),
          "gpt_oss": job("gpt_oss", GPT_OSS),
          "mixtral": job("mixtral", MIXTRAL), "qwen3_moe": job("qwen3_moe", QWEN3_MOE),
          "qwen3_moe_aux": job("qwen3_moe", QWEN3_MOE_AUX, accumulate=1),
-         "qwen3_moe_each": job("qwen3_moe", QWEN3_MOE_EACH)}
+         "qwen3_moe_each": job("qwen3_moe", QWEN3_MOE_EACH),
+         "qwen3_next": job("qwen3_next", QWEN3_NEXT), "qwen3_next_aux": job("qwen3_next", QWEN3_NEXT_AUX, accumulate=1)}
 
 
 def gpt2_model(a):
@@ -107,12 +134,16 @@ def gpt2_model(a):
 # the defaults of our models, and what they make of their arguments
 DEFAULTS = {"gpt_oss": dict(norm_eps=1e-5, rope_theta=1.5e5, num_local_experts=7),
             "deepseek_v3": dict(norm_eps=1e-6, rope_theta=1e4, q_lora_rank=None, n_kv_heads=None, num_experts=8),
+            "glm4_moe": dict(norm_eps=1e-5, rope_theta=1e6, use_qk_norm=True, attention_bias=True, n_shared_experts=1,
+                             norm_topk_prob=True, first_k_dense_replace=1),
+            "llama4": dict(norm_eps=1e-5, rope_theta=5e5, num_experts_per_tok=1, use_qk_norm=True, attention_bias=False),
             "gemma": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True),
             "olmo3": dict(norm_eps=1e-6, rope_theta=5e5, rope_local_base_freq=5e5, layer_types=LAYERS),
             "smollm3": dict(norm_eps=1e-6, rope_theta=5e6, tie_embeddings=True),
             "gemma2": dict(norm_eps=1e-6, rope_theta=1e4, tie_embeddings=True), "gemma3": dict(norm_eps=1e-6, rope_theta=1e6,
             tie_embeddings=True), "phi3": dict(norm_eps=1e-5, rope_theta=1e4), "olmo2": dict(norm_eps=1e-6, rope_theta=5e5),
-            "mixtral": dict(norm_eps=1e-5, rope_theta=1e6), "qwen3_moe": dict(norm_eps=1e-6, rope_theta=1e6)}
+            "mixtral": dict(norm_eps=1e-5, rope_theta=1e6), "qwen3_moe": dict(norm_eps=1e-6, rope_theta=1e6),
+            "qwen3_next": dict(norm_eps=1e-6, rope_theta=1e7)}
 
 
 def all_args(spec, args):
@@ -193,9 +224,11 @@ def same(t):
 
 
 # ttrun's names of an expert's gate, up and down
-EXPERTS = {"deepseek_v3": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down")),
+EXPERTS = {"glm4_moe": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down")),
+           "deepseek_v3": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down")),
            "mixtral": ("block_sparse_moe.experts.w1", "block_sparse_moe.experts.w3", "block_sparse_moe.experts.w2"),
-           "qwen3_moe": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down"))}
+           "qwen3_moe": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down")),
+           "qwen3_next": tuple(f"mlp.experts.{p}_proj" for p in ("gate", "up", "down"))}
 
 
 def moe_maps(spec):
@@ -227,6 +260,47 @@ def moe_maps(spec):
     return to_module, from_module
 
 
+QWEN3_NEXT_KEYS = ("head_dim", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers",
+                   "output_router_logits", "router_aux_loss_coef", "full_attention_interval", "linear_num_key_heads",
+                   "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim",
+                   "shared_expert_intermediate_size")
+CHUNKED = modeling_qwen3_next.torch_chunk_gated_delta_rule
+CONVOLVED = [f"conv1d.{p}_weight" for p in "qkv"]
+
+
+def next_to_module(t):
+    """The weights of the convolution of queries, keys and values are one tensor."""
+    out = moe_maps("qwen3_next")[0](t)
+    for name in [n for n in out if n.endswith(CONVOLVED[0])]:
+        parts = [out.pop(name.replace(CONVOLVED[0], p)) for p in CONVOLVED]
+        out[name.replace("q_weight", "weight")] = torch.cat(parts)
+    return out
+
+
+def next_from_module(t):
+    out = moe_maps("qwen3_next")[1](t)
+    for name in [n for n in out if n.endswith("conv1d.weight")]:
+        keys = QWEN3_NEXT["linear_num_key_heads"] * QWEN3_NEXT["linear_key_head_dim"]
+        values = QWEN3_NEXT["linear_num_value_heads"] * QWEN3_NEXT["linear_value_head_dim"]
+        for p, part in zip(CONVOLVED, out.pop(name).split([keys, keys, values])):
+            out[name.replace("conv1d.weight", p)] = part
+    return out
+
+
+def gated_delta_rule(query, key, value, g, beta, **_):
+    """The recurrence token by token in the dtype of its operands; transformers' computes in float32 whatever they are."""
+    length = lambda x: x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)
+    repeat = value.shape[2] // key.shape[2]
+    q, k = (length(x).repeat_interleave(repeat, 2) for x in (query, key))
+    state, out = torch.zeros(*value.shape[:1], value.shape[2], key.shape[3], value.shape[3], dtype=value.dtype), []
+    for t in range(value.shape[1]):
+        state = state * g[:, t].exp()[..., None, None]
+        delta = (value[:, t] - torch.einsum("bhkv,bhk->bhv", state, k[:, t])) * beta[:, t][..., None]
+        state = state + torch.einsum("bhk,bhv->bhkv", k[:, t], delta)
+        out.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]) / key.shape[3]**0.5)
+    return torch.stack(out, 1), state
+
+
 DEEPSEEK_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "first_k_dense_replace",
                  "attention_bias", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "n_group", "topk_group",
                  "norm_topk_prob", "routed_scaling_factor")
@@ -237,15 +311,36 @@ def deepseek(a):
     config, model = (DeepseekV2Config, DeepseekV2ForCausalLM) if v2 else (DeepseekV3Config, DeepseekV3ForCausalLM)
     keys = DEEPSEEK_KEYS + (("topk_method", ) if v2 else ("rope_interleave",))
     a = {**a, "n_routed_experts": a["num_experts"]}
-    m = llama_like(config, model, "n_routed_experts", *keys)(a)
+    return with_mtp(llama_like(config, model, "n_routed_experts", *keys)(a), a)
+
+
+GLM4_KEYS = ("head_dim", "first_k_dense_replace", "attention_bias", "use_qk_norm", "num_experts_per_tok", "moe_intermediate_size",
+             "n_shared_experts", "n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor")
+
+
+def glm4_moe(a):
+    a = {**a, "n_routed_experts": a["num_experts"]}
+    return with_mtp(llama_like(Glm4MoeConfig, Glm4MoeForCausalLM, "n_routed_experts", *GLM4_KEYS)(a), a)
+
+
+LLAMA4_KEYS = ("head_dim", "intermediate_size_mlp", "num_local_experts", "num_experts_per_tok", "no_rope_layer_interval",
+               "attention_chunk_size", "floor_scale", "attn_scale", "interleave_moe_layer_step", "use_qk_norm", "attention_bias")
+
+
+def llama4(a):
+    a = {**a, "intermediate_size_mlp": a["hidden_dim"], "hidden_dim": a["moe_intermediate_size"], "num_local_experts": a["num_experts"]}
+    return llama_like(Llama4TextConfig, Llama4ForCausalLM, *LLAMA4_KEYS)(a)
+
+
+def with_mtp(m, a):
     for i in range(a.get("num_nextn_predict_layers", 0)):  # forward() runs config.num_hidden_layers of them
-        m.model.layers.append(mtp_block(m.config, a["n_layers"] + i))
+        m.model.layers.append(mtp_block(m, a["n_layers"] + i))
     return m
 
 
-def mtp_block(config, layer):
-    block = DeepseekV3DecoderLayer(config, layer)
-    norm = lambda: DeepseekV3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+def mtp_block(m, layer):
+    config, block = m.config, type(m.model.layers[0])(m.config, layer)
+    norm = lambda: type(m.model.norm)(config.hidden_size, eps=config.rms_norm_eps)
     block.enorm, block.hnorm, block.eh_proj = norm(), norm(), torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
     block.shared_head = torch.nn.Module()
     block.shared_head.norm = norm()
@@ -273,7 +368,7 @@ def mtp_losses(m, args, ids, labels, pos, h):
 
 FAMILY = {"gpt_oss": (llama_like(GptOssConfig, GptOssForCausalLM, "head_dim", "num_local_experts", "num_experts_per_tok",
                                  "sliding_window"), same, same),
-          "deepseek_v3": (deepseek, *moe_maps("deepseek_v3")),
+          "llama4": (llama4, same, same), "glm4_moe": (glm4_moe, *moe_maps("glm4_moe")), "deepseek_v3": (deepseek, *moe_maps("deepseek_v3")),
           "gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
           "qwen2": (llama_like(Qwen2Config, Qwen2ForCausalLM, "use_sliding_window", "sliding_window", "max_window_layers"),
                     same, same),
@@ -291,6 +386,7 @@ FAMILY = {"gpt_oss": (llama_like(GptOssConfig, GptOssForCausalLM, "head_dim", "n
           "qwen3_moe": (llama_like(Qwen3MoeConfig, Qwen3MoeForCausalLM, "head_dim", "num_experts", "num_experts_per_tok",
                                    "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "output_router_logits",
                                    "router_aux_loss_coef"), *moe_maps("qwen3_moe")),
+          "qwen3_next": (llama_like(Qwen3NextConfig, Qwen3NextForCausalLM, *QWEN3_NEXT_KEYS), next_to_module, next_from_module),
           "mistral": (llama_like(MistralConfig, MistralForCausalLM, "head_dim", "sliding_window"), same, same)}
 
 
@@ -322,6 +418,7 @@ def first_step(init, j, dtype):
     """Loss, norm of the gradient, the gradients by ttrun's names, and the losses besides the cross-entropy."""
     build, to_file, from_file = FAMILY[j["spec"]]
     args = all_args(j["spec"], j["model"]["args"])
+    modeling_qwen3_next.torch_chunk_gated_delta_rule = gated_delta_rule if dtype == torch.float64 else CHUNKED
     m = build(args).to(dtype).eval()  # eval: no dropout
     missing, unexpected = m.load_state_dict({n: x.to(dtype) for n, x in to_file(init).items()}, strict=False)
     tied = args.get("tie_embeddings", False)

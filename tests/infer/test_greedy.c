@@ -125,9 +125,10 @@ static void check_model(tt_arena *a, const tt_json *model, const char *overrides
 
 static void test_greedy_equals_transformers(void **state)
 {
-    static const char *const specs[] = {"llama3",  "gpt2",      "qwen3",       "qwen2",   "mistral",
-                                        "mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss", "gemma2",
-                                        "gemma3",  "phi3",      "olmo2"};
+    static const char *const specs[] = {"llama3",      "gpt2",     "qwen3",     "qwen2",
+                                        "mistral",     "mixtral",  "qwen3_moe", "qwen3_next",
+                                        "deepseek_v3", "glm4_moe", "llama4",    "gpt_oss",
+                                        "gemma2",      "gemma3",   "phi3",      "olmo2"};
     tt_arena *a = tt_arena_new();
     const tt_json *models = read_golden(a);
     (void)state;

@@ -139,6 +139,9 @@ static inline void fill(const tt_tensor *t, const char *kind)
         case 'z':
             put(t, i, 2.0 * u - 1.0);
             break;
+        case 'l': /* logs of decays */
+            put(t, i, -u * u);
+            break;
         case 'U':
             put(t, i, floor(u * 65536.0) / 65536.0);
             break;
@@ -191,7 +194,7 @@ static inline void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_
 {
     const char *kind = *p;
     *p = strchr(*p, ':') + 1;
-    type->dtype = strchr("fnmzjNB", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
+    type->dtype = strchr("fnmzjlNB", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
     if (kind[0] == 'm' || kind[0] == 'g' || kind[0] == 'U')
         type->dtype = TT_F32;
     if (kind[0] == 'C')

@@ -403,6 +403,13 @@ CASE(scan_columns) /* a stretched dim before a dim that is not */
     ONE(tt_scan(e->b, F(-1, 1, 4, tokens_dim(), N(1), N(2), N(1)),
                 F(-1, 1, 4, tokens_dim(), N(2), N(2), N(3))));
 }
+CASE(delta_rule)
+{
+    ONE(tt_delta_rule(e->b, F(-1, 1, 3, tokens_dim(), N(2), N(3)),
+                      F(-1, 1, 3, tokens_dim(), N(2), N(3)),
+                      F(-1, 1, 4, tokens_dim(), N(2), N(2), N(4)),
+                      F(-1, 0, 3, tokens_dim(), N(2), N(2)), F(0, 1, 3, tokens_dim(), N(2), N(2))));
+}
 CASE(cumsum)
 {
     ONE(tt_cumsum(e->b, F(-1, 1, 3, tokens_dim(), N(4), N(2)), 1, NULL));
@@ -479,11 +486,12 @@ static const struct {
                                                 ROW(cross_entropy_lse) ROW(sum_exp) ROW(max_last)
                                                     ROW(pick) ROW(conv1d) ROW(scan) ROW(scan_rows)
                                                         ROW(scan_heads) ROW(scan_columns)
-                                                            ROW(cumsum) ROW(cumsum_reverse)
-                                                                ROW(cumsum_exclusive) ROW(top_k)
-                                                                    ROW(gather) ROW(scatter_add)
-                                                                        ROW(experts)
-                                                                            ROW(expert_counts)
-                                                                                ROW(random)};
+                                                            ROW(delta_rule) ROW(cumsum)
+                                                                ROW(cumsum_reverse)
+                                                                    ROW(cumsum_exclusive) ROW(top_k)
+                                                                        ROW(gather) ROW(scatter_add)
+                                                                            ROW(experts)
+                                                                                ROW(expert_counts)
+                                                                                    ROW(random)};
 
 #endif

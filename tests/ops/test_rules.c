@@ -239,8 +239,9 @@ static void test_traits_are_the_declared_lists(void **state)
         uint32_t flag;
         const char *ops;
     } want[] = {
-        {TT_OP_HEAVY,           "attention attention_merge attention_ring conv1d grouped_linear linear "
-                      "linear_heads matmul "             },
+        {TT_OP_HEAVY,
+         "attention attention_merge attention_ring conv1d delta_rule grouped_linear linear "
+         "linear_heads matmul "                                               },
         {TT_OP_MAY_BE_INFINITE, "attention attention_max max_last reduce_max "},
         {TT_OP_PROJECTION,      "linear "                                     },
         {TT_OP_ROTARY,          "rope "                                       },

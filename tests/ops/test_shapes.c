@@ -179,6 +179,14 @@ ERROR_TEST(scan_wants_two_dims, tt_scan(e.b, V(1, tokens_dim()), V(1, tokens_dim
            "scan: x must have at least 2 dims")
 ERROR_TEST(scan_refuses_null, tt_scan(e.b, NULL, V(2, tokens_dim(), N(3))),
            "op scan: operand 1 is NULL, not a value")
+#define DELTA(heads_of_v, width_of_k)                                                              \
+    tt_delta_rule(e.b, V(3, tokens_dim(), N(2), N(5)), V(3, tokens_dim(), N(2), N(width_of_k)),    \
+                  V(4, tokens_dim(), N(2), N(heads_of_v), N(4)), V(3, tokens_dim(), N(2), N(3)),   \
+                  V(3, tokens_dim(), N(2), N(3)))
+ERROR_TEST(delta_rule_wants_keys_as_wide_as_queries, DELTA(3, 6),
+           "delta_rule: dim 2 of input 0 and dim 2 of input 1 differ: 5 and 6")
+ERROR_TEST(delta_rule_wants_a_decay_for_each_head, DELTA(4, 5),
+           "delta_rule: dim 2 of input 2 and dim 2 of input 3 differ: 4 and 3")
 ERROR_TEST(cumsum_refuses_the_token_dim, tt_cumsum(e.b, V(2, tokens_dim(), N(3)), 0, NULL),
            "cumsum: dim 0 holds the tokens of all sequences: split the sequences off with "
            "tt_reshape, or use tt_scan")
@@ -227,6 +235,8 @@ int main(void)
         T_(scan_wants_a_row_for_each_token),
         T_(scan_wants_two_dims),
         T_(scan_refuses_null),
+        T_(delta_rule_wants_keys_as_wide_as_queries),
+        T_(delta_rule_wants_a_decay_for_each_head),
         T_(cumsum_refuses_the_token_dim),
         T_(cumsum_wants_a_dim_there_is),
         T_(cumsum_wants_a_float),

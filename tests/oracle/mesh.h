@@ -31,6 +31,7 @@ static inline void mesh_parse(char *text, mesh_line *m)
         {"balance",  "parallelism.context_parallel_load_balancer"},
         {"pp",       "parallelism.pipeline_parallel_degree"      },
         {"ep",       "parallelism.expert_parallel_degree"        },
+        {"buffer",   "parallelism.expert_buffer_factor"          },
         {"mb",       "parallelism.pipeline_parallel_microbatches"},
         {"schedule", "parallelism.pipeline_parallel_schedule"    },
         {"sp",       "parallelism.enable_sequence_parallel"      },

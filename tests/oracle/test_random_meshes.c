@@ -157,6 +157,7 @@ static void random_options(test_rng *d, const sizes *s, tt_str *t)
     static const char *const balance[] = {"headtail", "none"};
     static const char *const rotate[] = {"allgather", "ring", "ulysses"};
     static const char *const ac[] = {"none", "selective", "full"};
+    static const char *const buffer[] = {"null", "1", "1.3", "2"};
     tt_str_printf(t, "rep %lld shard %lld tp %lld cp %lld pp %lld ", (long long)s->rep,
                   (long long)s->shard, (long long)s->tp, (long long)s->cp, (long long)s->pp);
     if (s->pp > 1)
@@ -169,7 +170,7 @@ static void random_options(test_rng *d, const sizes *s, tt_str *t)
     if (s->tp > 1)
         tt_str_printf(t, "async %s ", random_between(d, 0, 3) ? "true" : "false");
     if (s->ep > 1)
-        tt_str_printf(t, "ep %lld ", (long long)s->ep);
+        tt_str_printf(t, "ep %lld buffer %s ", (long long)s->ep, buffer[random_between(d, 0, 3)]);
     tt_str_printf(t, "local %lld", (long long)(s->global / (s->rep * s->shard * s->accumulate)));
 }
 

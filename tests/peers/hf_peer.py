@@ -18,10 +18,11 @@ import torch
 import transformers
 from transformers import (AutoModelForCausalLM, DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM,
                           GptOssConfig, GptOssForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
+                          Glm4MoeConfig, Glm4MoeForCausalLM,
                           GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
+                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Llama4ForCausalLM, Llama4TextConfig, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
                           Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
-                          Qwen3MoeConfig, Qwen3MoeForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM,
                           SmolLM3Config, SmolLM3ForCausalLM)
 from safetensors.torch import load_file, save_file
 
@@ -38,6 +39,8 @@ BASE = dict(dim=32, n_layers=2, n_heads=4, n_kv_heads=2, hidden_dim=48, vocab_si
 MLA = dict(kv_lora_rank=22, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=14)
 MOE12 = dict(num_experts=12, num_experts_per_tok=3, moe_intermediate_size=20)
 MOE = dict(num_experts=7, num_experts_per_tok=3, moe_intermediate_size=20)
+NEXT = dict(linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=10, linear_value_head_dim=7,
+            linear_conv_kernel_dim=3, shared_expert_intermediate_size=19)
 # spec, name, arguments of ours
 SHAPES = [
     ("llama3", "untied", dict(BASE, n_kv_heads=4, rope_theta=500000.0, norm_eps=1e-5)),
@@ -84,6 +87,22 @@ SHAPES = [
     ("deepseek_v3", "V2, groups by their best", dict(
         BASE, n_kv_heads=4, **MLA, **MOE12, q_lora_rank=None, first_k_dense_replace=0, n_group=4, topk_group=2, n_shared_experts=2,
         routed_scaling_factor=1.7, norm_topk_prob=False, topk_method="group_limited_greedy", rope_scaling=None)),
+    ("deepseek_v3", "Kimi-K2, one group, yarn without a ramp", dict(
+        BASE, n_layers=3, n_kv_heads=4, **MLA, **MOE12, q_lora_rank=18, first_k_dense_replace=1, n_group=1, topk_group=1, n_shared_experts=1,
+        norm_topk_prob=True, routed_scaling_factor=2.827, rope_theta=50.0, rope_scaling={
+            **YARN, "beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0})),
+    ("glm4_moe", "4.5, groups and a bias for the choice", dict(
+        BASE, n_layers=3, head_dim=14, **MOE12, first_k_dense_replace=1, n_group=4, topk_group=2, n_shared_experts=1, norm_topk_prob=True,
+        routed_scaling_factor=2.5, attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.43)),
+    ("glm4_moe", "Air, no norms of heads", dict(
+        BASE, **MOE, head_dim=12, first_k_dense_replace=0, n_group=1, topk_group=1, n_shared_experts=2, norm_topk_prob=False,
+        routed_scaling_factor=1.0, attention_bias=False, use_qk_norm=False, partial_rotary_factor=0.5, rope_scaling=YARN)),
+    ("llama4", "chunks, every second layer", dict(
+        BASE, n_layers=4, head_dim=12, moe_intermediate_size=20, num_experts=5, num_experts_per_tok=1, no_rope_layer_interval=3,
+        attention_chunk_size=7, floor_scale=4, attn_scale=0.6, interleave_moe_layer_step=2, rope_scaling=LLAMA3)),
+    ("llama4", "two choices, no chunks, biases", dict(
+        BASE, n_layers=3, head_dim=10, moe_intermediate_size=20, num_experts=6, num_experts_per_tok=2, attention_chunk_size=None,
+        no_rope_layers=[0, 1, 1], use_qk_norm=False, attention_bias=True, attn_temperature_tuning=False, moe_layers=[0, 2])),
     ("gpt_oss", "windows, yarn", dict(BASE, n_layers=3, head_dim=12, num_experts=5, num_experts_per_tok=3, sliding_window=7,
                                       rope_scaling={**YARN, "truncate": False})),
     ("mixtral", "5 experts", dict(BASE, num_experts=5, num_experts_per_tok=2)),
@@ -92,6 +111,10 @@ SHAPES = [
                                                   mlp_only_layers=[1])),
     ("qwen3_moe", "every second layer, biases", dict(BASE, n_layers=4, **MOE, head_dim=8, norm_topk_prob=False, decoder_sparse_step=2,
                                                      attention_bias=True)),
+    ("qwen3_next", "three delta nets of four layers", dict(BASE, n_layers=4, head_dim=8, **MOE, **NEXT, norm_topk_prob=True)),
+    ("qwen3_next", "layers by name, biases", dict(BASE, n_layers=3, head_dim=16, **MOE, **{**NEXT, "linear_num_value_heads": 2}, norm_topk_prob=False,
+                                                  attention_bias=True, mlp_only_layers=[0], partial_rotary_factor=0.5,
+                                                  layer_types=["linear_attention", "full_attention", "linear_attention"])),
     ("gpt2", "tied", dict(dim=32, n_layers=2, n_heads=4, vocab_size=262, n_positions=40, tie_embeddings=True)),
     ("gpt2", "untied, padded vocabulary", dict(dim=36, n_layers=3, n_heads=3, hidden_dim=50, vocab_size=300, n_positions=32,
                                                norm_eps=1e-6, tie_embeddings=False)),
@@ -141,6 +164,19 @@ def deepseek(a):
     return like_llama(*pair, *keys, *(["topk_method"] if v2 else []))({**a, "n_routed_experts": a["num_experts"]})
 
 
+def llama4(a):
+    a = {**a, "intermediate_size_mlp": a["hidden_dim"], "hidden_dim": a["moe_intermediate_size"], "num_local_experts": a["num_experts"]}
+    return like_llama(Llama4TextConfig, Llama4ForCausalLM, "intermediate_size_mlp", "num_local_experts", "num_experts_per_tok",
+                      "no_rope_layer_interval", "no_rope_layers", "attention_chunk_size", "floor_scale", "attn_scale", "use_qk_norm",
+                      "interleave_moe_layer_step", "moe_layers", "attention_bias", "attn_temperature_tuning")(a)
+
+
+def glm4_moe(a):
+    return like_llama(Glm4MoeConfig, Glm4MoeForCausalLM, "first_k_dense_replace", "n_routed_experts", "num_experts_per_tok",
+                      "moe_intermediate_size", "n_group", "topk_group", "n_shared_experts", "norm_topk_prob", "routed_scaling_factor",
+                      "attention_bias", "use_qk_norm")({**a, "n_routed_experts": a["num_experts"]})
+
+
 def gpt_oss(a):
     return like_llama(GptOssConfig, GptOssForCausalLM, "num_local_experts", "num_experts_per_tok", "sliding_window")(
         {**a, "num_local_experts": a["num_experts"]})
@@ -168,10 +204,12 @@ BUILD_MODEL = {"llama3": like_llama(LlamaConfig, LlamaForCausalLM, *BIASES),
                                      "use_sliding_window", "sliding_window"),
                "qwen2": like_llama(Qwen2Config, Qwen2ForCausalLM, *WINDOWS),
                "qwen3": like_llama(Qwen3Config, Qwen3ForCausalLM, "attention_bias", *WINDOWS),
-               "deepseek_v3": deepseek, "gpt_oss": gpt_oss,
+               "deepseek_v3": deepseek, "glm4_moe": glm4_moe, "llama4": llama4, "gpt_oss": gpt_oss,
                "mixtral": like_llama(MixtralConfig, MixtralForCausalLM, "sliding_window", "num_experts", "num_experts_per_tok"),
                "qwen3_moe": like_llama(Qwen3MoeConfig, Qwen3MoeForCausalLM, "attention_bias", *MOE, "norm_topk_prob",
                                        "decoder_sparse_step", "mlp_only_layers"),
+               "qwen3_next": like_llama(Qwen3NextConfig, Qwen3NextForCausalLM, "attention_bias", *MOE, *NEXT, "norm_topk_prob",
+                                        "mlp_only_layers", "layer_types"),
                "mistral": like_llama(MistralConfig, MistralForCausalLM, "sliding_window"), "gpt2": gpt2}
 
 
@@ -180,7 +218,7 @@ def random_model(spec, args):
     m = BUILD_MODEL[spec](args).eval()
     with torch.no_grad():
         for p in m.parameters():
-            one = p.dim() == 1 and not spec.startswith("gemma")  # Gemma's norms add it
+            one = p.dim() == 1 and not spec.startswith(("gemma", "qwen3_next"))  # their norms add it
             p.copy_(0.1 * torch.randn_like(p) + (1.0 if one else 0.0))
         for name, x in m.named_buffers():
             if name.endswith("e_score_correction_bias"):
@@ -262,18 +300,20 @@ def without_prefix(hf, out, prefix):
     os.link(f"{hf}/config.json", f"{out}/config.json")
 
 
-def to_version_4(folder):
+def to_version_4(folder, name):
     path = f"{folder}/config.json"
     c = json.load(open(path))
     p = c.pop("rope_parameters", None)
+    if "Kimi-K2" in name:
+        c["model_type"] = "kimi_k2"
     if p and "full_attention" in p:
         if c["model_type"] == "gemma3_text":
             c["rope_local_base_freq"] = p["sliding_attention"]["rope_theta"]
         p = p["full_attention"]
     else:
-        c.pop("layer_types", None) if c["model_type"].startswith("qwen") else None
+        c.pop("layer_types", None) if c["model_type"].startswith("qwen") and c["model_type"] != "qwen3_next" else None
     if p:
-        if "partial_rotary_factor" in p and c["model_type"] == "phi3":
+        if "partial_rotary_factor" in p and c["model_type"] in ("phi3", "glm4_moe", "qwen3_next"):
             c["partial_rotary_factor"] = p.pop("partial_rotary_factor")
         if p["rope_type"] == "longrope":
             p.pop("original_max_position_embeddings")
@@ -303,7 +343,7 @@ def theirs_to_ours(folder, spec, name, args, ids):
     theirs = logits_of(open_theirs(hf)[0], ids)
     bare = f"{folder}/bare"
     without_prefix(hf, bare, "transformer." if spec == "gpt2" else "model.")
-    to_version_4(bare)
+    to_version_4(bare, name)
     compare(our_logits(folder, spec, bare, ids)[0], theirs, f"{name}: names without prefix, config.json of version 4 → ours")
 
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mix: a model of attention and mixtures of experts: softmax router, top k, SwiGLU experts with a bias, a shared layer. T
- * tokens, D width, F hidden width. With `skew` all tokens go to the first experts. Built by test_experts.sh
- * against the public headers alone. */
+ * tokens, D width, F hidden width. With `skew` all tokens go to the first experts; with `turned` an op gets
+ * operands whose first dim is not the rows. Built by test_experts.sh against the public headers alone. */
 #include <ttrun/model.h>
 
 typedef struct {
     int64_t dim, hidden, layers, heads, experts, top_k, vocab;
-    int skew;
+    int skew, turned;
 } config;
 
 static const tt_option options[] = {
@@ -18,6 +18,8 @@ static const tt_option options[] = {
     TT_OPTION(config, top_k, TT_OPT_INT, "2", 1, 64, "experts per token"),
     TT_OPTION(config, vocab, TT_OPT_INT, "262", 1, 1e6, "tokens"),
     TT_OPTION(config, skew, TT_OPT_BOOL, "false", 0, 0, "all tokens go to the first experts"),
+    TT_OPTION(config, turned, TT_OPT_BOOL, "false", 0, 0,
+              "a dim of an expert's values stands before the rows"),
 };
 static const tt_flavor flavors[] = {
     {"debugmodel", "{}"}
@@ -25,6 +27,7 @@ static const tt_flavor flavors[] = {
 
 typedef struct {
     tt_value *gate, *up, *down, *bias;
+    int turned;
 } weights;
 
 static tt_value *expert(tt_builder *b, const tt_expert_rows *rows, const void *user)
@@ -32,6 +35,10 @@ static tt_value *expert(tt_builder *b, const tt_expert_rows *rows, const void *u
     const weights *w = (const weights *)user;
     tt_value *g = tt_silu(b, tt_grouped_linear(b, rows->x, w->gate, rows->counts));
     g = tt_mul(b, g, tt_grouped_linear(b, rows->x, w->up, rows->counts));
+    if (w->turned) {
+        static const int perm[2] = {1, 0};
+        g = tt_transpose(b, tt_tanh(b, tt_transpose(b, g, perm)), perm);
+    }
     const tt_dim *d = tt_value_type(g)->dims, pairs[3] = {d[0], TT_DIM(1, NULL), d[1]};
     g = tt_reshape(b, tt_reshape(b, g, pairs, 3), d, 2); /* names the number of rows */
     return tt_add(b, tt_grouped_linear(b, g, w->down, rows->counts),
@@ -46,6 +53,7 @@ static tt_value *mixture(tt_builder *b, const config *c, tt_value *x)
     tt_value *p = tt_softmax(b, tt_linear(b, x, "router", TT_DIM(c->experts, NULL), NULL)), *best,
              *id;
     weights w;
+    w.turned = c->turned;
     w.gate = tt_param(b, "gate", in, 3, NULL);
     w.up = tt_param(b, "up", in, 3, NULL);
     w.down = tt_param(b, "down", out, 3, NULL);

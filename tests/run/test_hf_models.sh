@@ -33,7 +33,7 @@ round_trip() {
     write_job "$1" "$2"
     train "$dir/$1" --checkpoint.last_save_in_hf true --training.steps 3
     type=$1
-    [ "$1" != gemma3 ] || type=gemma3_text
+    case $1 in gemma3) type=gemma3_text ;; llama4) type=llama4_text ;; esac
     [ $rc -eq 0 ] && has "$1" "$3" && [ "$(value "$dir/$1/hf/latest/config.json" vocab_size)" = 270 ] &&
         [ "$(value "$dir/$1/hf/latest/config.json" model_type)" = "$type" ]
     ok "$1_is_written_as_hugging_face_has_it"
@@ -69,6 +69,22 @@ round_trip gemma "$wide"', "n_kv_heads": 1, "hidden_dim": 48, "head_dim": 12' "$
 round_trip mixtral "$small"', "num_experts": 3' "$layer.block_sparse_moe.experts.2.w3.weight $layer.block_sparse_moe.gate.weight"
 round_trip qwen3_moe "$small"', "head_dim": 12, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "mlp_only_layers": [0]' \
     "$layer.mlp.experts.4.down_proj.weight $layer.mlp.gate.weight model.layers.0.mlp.up_proj.weight"
+round_trip qwen3_next "$small"', "head_dim": 16, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "mlp_only_layers": [0], "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 10, "linear_value_head_dim": 6, "shared_expert_intermediate_size": 14' \
+    "model.layers.0.linear_attn.conv1d.weight model.layers.0.linear_attn.in_proj_qkvz.weight model.layers.0.linear_attn.A_log $layer.mlp.shared_expert_gate.weight"
+round_trip llama4 "$small"', "head_dim": 12, "num_experts": 4, "moe_intermediate_size": 20, "no_rope_layer_interval": 2, "attention_chunk_size": 7, "interleave_moe_layer_step": 2, "floor_scale": 5' \
+    "$layer.feed_forward.experts.gate_up_proj $layer.feed_forward.router.weight $layer.feed_forward.shared_expert.up_proj.weight model.layers.0.feed_forward.up_proj.weight"
+deep='"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "n_group": 3, "topk_group": 2'
+round_trip glm4_moe "$small"', "head_dim": 12, '"$deep" \
+    "$layer.mlp.experts.5.down_proj.weight $layer.mlp.gate.e_score_correction_bias $layer.self_attn.q_norm.weight $layer.mlp.shared_experts.up_proj.weight model.layers.0.mlp.up_proj.weight"
+round_trip deepseek_v3 "$wide"', "hidden_dim": 48, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, '"$deep" \
+    "$layer.self_attn.kv_a_proj_with_mqa.weight $layer.mlp.gate.e_score_correction_bias"
+sed 's/"model_type": "deepseek_v3"/"model_type": "kimi_k2"/' "$dir/deepseek_v3/hf/step-3/config.json" >"$dir/kimi.json"
+cp -r "$dir/deepseek_v3/hf/step-3" "$dir/kimi" && cp "$dir/kimi.json" "$dir/kimi/config.json"
+rm -rf "$dir/h" "$dir/n"
+again deepseek_v3 "$dir/h" "$dir/kimi"
+again deepseek_v3 "$dir/n" "$dir/deepseek_v3/hf/step-3"
+[ $rc -eq 0 ] && same_losses "$dir/n" "$dir/h" && grep -q kimi_k2 "$dir/kimi/config.json"
+ok kimi_k2_is_read_by_deepseek_v3
 round_trip gpt2 "$wide"', "n_positions": 40' \
     "transformer.wpe.weight transformer.h.1.attn.c_attn.weight transformer.h.1.attn.c_attn.bias transformer.ln_f.bias"
 [ "$(value "$dir/gpt2/hf/latest/config.json" n_positions)" = 40 ] && ! grep -q max_position "$dir/gpt2/hf/latest/config.json"
@@ -188,6 +204,12 @@ refused olmo3 two_bases 'model olmo3 has one base for all layers' \
 refused phi3 too_few_factors 'they have 1 and 2' 's/"short_factor": \[1.0, 2.0\]/"short_factor": [1.0]/'
 refused phi3 factor_of_zero 'short_factor: wanted a list' 's/"short_factor": \[1.0, 2.0\]/"short_factor": [1.0, 0]/'
 refused phi3 odd_part 'it must be even and not 0' 's/"partial_rotary_factor": 0.5/"partial_rotary_factor": 0.4/'
+refused glm4_moe softmax_router 'scoring_func: model glm4_moe supports only "sigmoid"' "$(more '"scoring_func": "softmax"')"
+refused glm4_moe odd_part 'it must be even and not 0' 's/"partial_rotary_factor": 0.5/"partial_rotary_factor": 0.3/'
+refused glm4_moe groups_that_do_not_divide '4 groups do not divide 6 experts' 's/"n_group": 3/"n_group": 4/'
+refused llama4 jitter 'router_jitter_noise: model llama4 supports only 0' "$(more '"router_jitter_noise": 0.1')"
+refused llama4 sliding_layers 'layer_types: wanted null or a list of "full_attention" and "chunked_attention"' 's/"chunked_attention", "full/"sliding_attention", "full/'
+refused llama4 temperature_of_a_text 'attn_temperature_tuning: wanted true, false or a number' 's/"attn_temperature_tuning": true/"attn_temperature_tuning": "yes"/'
 refused olmo2 clipped 'clip_qkv: model olmo2' "$(more '"clip_qkv": 8.0')"
 refused smollm3 layers_too_few 'no_rope_layers: layer 1 is neither' 's/"no_rope_layers": \[1, 0\]/"no_rope_layers": [1]/'
 refused qwen3 odd_heads 'head_dim: 13 is odd' 's/"head_dim": 12/"head_dim": 13/'

@@ -1,6 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The flavors of the decoder models have as many parameters as the published checkpoints (the balancing biases of deepseek_v3 are buffers).
+# The flavors of the decoder models have as many parameters as the published checkpoints (the balancing biases of deepseek_v3
+# and glm4_moe are buffers; GLM-4.5-Air's 110468824832 elements are these, those of the block of multi-token prediction, which has the
+# embedding and the head once more, and 46 x 128 biases; Kimi-K2's 1026408232448 are these and 60 x 384 biases).
 . "$(dirname "$0")/lib.sh"
 # size SPEC FLAVOR: the number of parameters
 size() {
@@ -47,6 +49,12 @@ qwen3_moe 30B-A3B 30532122624
 qwen3_moe 235B-A22B 235093634560
 deepseek_v3 16B 15706484224
 deepseek_v3 671B 671026404352
+deepseek_v3 kimi-k2 1026408209408
+glm4_moe 4.5-Air 106852245504
+glm4_moe 4.5 352797814784
+glm4_moe 4.6 352797814784
+llama4 17B-16E 107769861120
+llama4 17B-128E 400711848960
 gpt_oss 20b 20914757184
 gpt_oss 120b 116829156672
 END
@@ -65,6 +73,11 @@ mixtral 8x7B 12.75
 qwen3_moe 30B-A3B 3.04
 gpt_oss 20b 3.61
 gpt_oss 120b 5.13
+deepseek_v3 kimi-k2 31.71
+glm4_moe 4.5-Air 12.82
+glm4_moe 4.5 32.89
+llama4 17B-16E 16.15
+llama4 17B-128E 16.16
 END
 [ "$(flops gpt_oss debugmodel)" = "$(flops gpt_oss debugmodel --world 4 --parallelism.expert_parallel_degree 2)" ] &&
     [ "$(flops gpt_oss debugmodel)" = "$(flops gpt_oss debugmodel --world 4 --parallelism.pipeline_parallel_degree 2 --parallelism.expert_parallel_degree 2)" ]

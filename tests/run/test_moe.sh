@@ -133,6 +133,20 @@ ok plan_sends_rows_only_where_the_host_counts_them
 host --moe-skew 9
 [ "$rc" -eq 0 ] && grep -q 'MiB all_to_all over dp_shard tp, 4 times that at most' "$dir/out" && grep -q 'rows on the busiest rank; memory has that$' "$dir/out"
 ok plan_says_that_too
+# bounded rows: less memory, and what is beyond the room is said
+host --json
+whole=$(value "$dir/out" bytes_per_rank.work)
+host --json --moe-skew 3 $p.expert_buffer_factor 2
+[ "$rc" -eq 0 ] && [ "$(value "$dir/out" experts.passes)" = 2 ] && [ "$(value "$dir/out" bytes_per_rank.work)" -lt "$whole" ] &&
+    [ "$(value "$dir/out" experts.room)" -lt $((3 * $(value "$dir/out" experts.balanced_rows))) ] &&
+    [ "$(value "$dir/out" experts.skewed_rows)" -gt "$(value "$dir/out" experts.room)" ]
+ok plan_of_bounded_rows
+host --moe-skew 3 $p.expert_buffer_factor 2
+[ "$rc" -eq 0 ] && grep -q 'what is beyond takes 1 more pass at most$' "$dir/out" && grep -q 'rows on the busiest rank; [0-9]* of them in$' "$dir/out"
+ok plan_of_bounded_rows_says_so
+plan $p.expert_buffer_factor 2
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'parallelism.expert_buffer_factor: backend cuda: works on a host' "$dir/err"
+ok refused_bounded_rows_of_a_device
 plan --moe-skew 0.5
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q -- '--moe-skew: expected the rows of the busiest rank' "$dir/err"
 ok refused_a_skew_below_one

@@ -244,6 +244,8 @@ static double pairs(const tt_shape_query *q)
     double t = (double)q->in[0]->dims[0].size, s = (double)q->in[1]->dims[0].size,
            sequences = (double)q->in[1]->dims[0].lines;
     double keys = (sequences > 1.0 ? s / sequences : s) * (a->bidirectional ? 1.0 : 0.5);
+    if (a->chunk > 0 && 0.5 * (double)a->chunk < keys)
+        keys = 0.5 * (double)a->chunk;
     return t * (a->window > 0 && (double)a->window < keys ? (double)a->window : keys);
 }
 
@@ -277,8 +279,12 @@ static tt_status memory(const tt_shape_query *q, int64_t slots, int64_t length, 
                         tt_error *err)
 {
     const tt_attrs_attention *a = q->attrs;
-    const int64_t blocks = (length + TT_CACHE_BLOCK - 1) / TT_CACHE_BLOCK,
-                  n = q->in[1]->dims[1].size / a->head_dim;
+    const int64_t n = q->in[1]->dims[1].size / a->head_dim;
+    if (a->chunk > 0 && a->chunk < length) { /* each chunk is a sequence of its own */
+        slots *= (length + a->chunk - 1) / a->chunk;
+        length = a->chunk;
+    }
+    const int64_t blocks = (length + TT_CACHE_BLOCK - 1) / TT_CACHE_BLOCK;
     if (a->bidirectional)
         return TT_FAIL(err, TT_EUNSUPPORTED, "tokens see later ones");
     if (a->own_keys)
@@ -313,6 +319,8 @@ void tt_attention_print(const void *attrs, char *text, size_t size)
         n += snprintf(text + n, size - (size_t)n, " v_head_dim=%lld", (long long)a->v_head_dim);
     if (a->window > 0 && n > 0 && (size_t)n < size)
         n += snprintf(text + n, size - (size_t)n, " window=%lld", (long long)a->window);
+    if (a->chunk > 0 && n > 0 && (size_t)n < size)
+        n += snprintf(text + n, size - (size_t)n, " chunk=%d", (int)a->chunk);
     if (a->softcap > 0.0 && n > 0 && (size_t)n < size)
         n += snprintf(text + n, size - (size_t)n, " softcap=%g", a->softcap);
     if (a->bidirectional && n > 0 && (size_t)n < size)
@@ -398,6 +406,38 @@ static tt_value *prefix_positions(tt_builder *b, const tt_attention_opts *o, tt_
     return tt_select(b, tt_less(b, pos, o->prefix), tt_const(b, 0.0, TT_I32), pos);
 }
 
+/* A chunk is a segment, and positions begin anew in it: chunk j of the n of segment s is segment s * n + j. Segments
+ * are not negative, but the slot of a row of no sequence is, and remains so. A graph for decoding has sequences in
+ * place of segments, so its cache has n sequences of `chunk` positions for each (memory()). */
+static void cut_chunks(tt_builder *b, const tt_attention_opts *o, tt_attrs_attention *a,
+                       tt_value **pos, tt_value **seg)
+{
+    const int64_t length = tt_builder_length(b), chunk = o->chunk;
+    const int64_t n = chunk > 0 ? (length + chunk - 1) / chunk : 1;
+    if (chunk < 0 || (chunk > 0 && (a->own_keys || o->bidirectional || o->bias))) {
+        tt_builder_fail(
+            b, TT_EUNSUPPORTED,
+            "attention: chunk %lld must not be negative, nor with prefix, pos_k, seg_k, "
+            "bidirectional or bias",
+            (long long)chunk);
+        return;
+    }
+    if (n <= 1)
+        return;
+    if (n > INT32_MAX / tt_builder_graph(b)->tokens) {
+        tt_builder_fail(b, TT_EINVAL,
+                        "attention: chunks of %lld cut %lld tokens into too many segments; take "
+                        "larger ones",
+                        (long long)chunk, (long long)tt_builder_graph(b)->tokens);
+        return;
+    }
+    tt_value *size = tt_const(b, (double)chunk, TT_I32);
+    *seg = tt_add(b, tt_mul(b, *seg, tt_const(b, (double)n, TT_I32)), tt_floor_div(b, *pos, size));
+    *pos = tt_mod(b, *pos, size);
+    a->chunk = (int32_t)chunk;
+    a->line = 0;
+}
+
 tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim,
                        const tt_attention_opts *opts)
 {
@@ -416,6 +456,7 @@ tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int
                             .bias = o.bias != NULL,
                             .own_keys = o.pos_k || o.seg_k || o.prefix};
     a.line = a.own_keys ? 0 : tt_builder_graph(b)->line;
+    cut_chunks(b, &o, &a, &pos, &seg);
     tt_value *pos_k = o.prefix ? prefix_positions(b, &o, pos) : o.pos_k ? o.pos_k : pos;
     tt_value *ins[10] = {q, k, v, pos, seg, pos_k, o.seg_k ? o.seg_k : seg};
     int n = 7;

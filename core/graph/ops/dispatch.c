@@ -22,7 +22,7 @@ tt_status tt_want_expert_counts(const tt_shape_query *q, int i, bool one, tt_err
 
 static tt_status infer_sort(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
-    const tt_dim *a = attr_dims(q); /* G P M E */
+    const tt_dim *a = attr_dims(q); /* G P M E, first slot of a bin */
     TT_TRY(tt_want_inputs(q, 1, 1, err));
     TT_TRY(tt_want_rank(q, 0, "the assignment", 2, err));
     TT_TRY(tt_want_i32(q, 0, "the assignment", err));
@@ -93,11 +93,11 @@ const tt_op_def tt_op_dispatch_sort = {
     .struct_size = sizeof(tt_op_def),
     .name = "dispatch_sort",
     .operands = "assign i[T,k] → places i[B,M], counts i[G,P,E]",
-    .attributes = "tt_attrs_dims (G, P, M, E)",
-    .doc =
-        "for each of B = G P equal parts of the tokens. counts: its slots of each expert; places: "
-        "P bins of M/P places, each with the slots of E/P experts, by expert and in ascending "
-        "order, counted from the part's first; -1 where there is none",
+    .attributes = "tt_attrs_dims (G, P, M, E, F)",
+    .doc = "for each of B = G P equal parts of the tokens. Places: P bins of M/P places, each with "
+           "the slots of E/P experts, by expert and in ascending order, counted from the part's "
+           "first, without the first F of the bin and those beyond its places; -1 where there is "
+           "none. counts: the slots of each expert that have a place",
     .rule = "t=(b !q) !k -> b=(g s) !m, g s !e",
     .flags = TT_OP_NO_GRADIENT,
     .attrs_size = sizeof(tt_attrs_dims),
@@ -114,6 +114,7 @@ const tt_op_def tt_op_dispatch_expert = {
     .flags = TT_OP_NO_GRADIENT,
     .attrs_size = sizeof(tt_attrs_dims),
     .n_out = 1,
+    .counted_by = 1,
     .infer = infer_expert,
     .cost = tt_cost_move};
 const tt_op_def tt_op_dispatch_gather = {
@@ -155,6 +156,7 @@ const tt_op_def tt_op_dispatch_pack = {
     .linear_inputs = 1,
     .attrs_size = sizeof(tt_attrs_dims),
     .n_out = 1,
+    .counted_by = 2,
     .infer = infer_by_counts,
     .cost = tt_cost_move};
 const tt_op_def tt_op_dispatch_unpack = {.struct_size = sizeof(tt_op_def),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "graph/graph.h"
+#include "graph/builder_impl.h"
 #include "graph/ops/internal.h"
 #include "graph/rows.h"
+#include <math.h>
 
 /* An expert layer (docs/design/experts.md): expert_route says where each slot's row is, expert_rows makes
  * the rows, expert_slots brings what was made of them back. With one part of the tokens they are
@@ -109,31 +110,62 @@ static tt_status infer_route(const tt_shape_query *q, tt_type *out, tt_error *er
     return tt_op_expert_sort.infer(q, out, err);
 }
 
-/* The places of a part: P bins, each with room for all slots of a part, and each expert's share of a bin
- * whole, so that one letter cuts places and experts alike. */
-static tt_dim places_of(const tt_mesh *m, const cut *c, const tt_dim *tokens, int64_t k,
-                        int64_t n_experts)
+int tt_expert_passes(double room, int64_t members)
 {
-    const int64_t slots = tt_chunk(m, tokens, c->parts.atom, c->parts.n) * k,
-                  local = n_experts / c->members;
-    const int64_t share = c->members > 1 ? TT_MAXV((slots + local - 1) / local, 1) : 0;
-    return c->members > 1 ? TT_DIM_UNIT(share * n_experts, NULL, share) : TT_DIM(slots, NULL);
+    if (!(room > 0) || (double)members <= room)
+        return 1;
+    return 1 + (int)TT_MIN(ceil(((double)members - room) / room), TT_MAX_EXPERT_PASSES - 1.0);
 }
 
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* A pass has those of the slots of a bin, in their order, from `begin` on for which it has places. */
+typedef struct pass_places {
+    int64_t begin,
+        share; /* share: of places per expert, so that one letter cuts places and experts alike */
+} pass_places;
+
+/* Of `slots` slots of a part, all of which may go to one of P members with `local` experts each. */
+static pass_places places_of_pass(double room, int64_t slots, int64_t members, int64_t local,
+                                  int pass, int n_passes)
+{
+    if (n_passes == 1)
+        return (pass_places){0, TT_MAXV(divide_up(slots, local), 1)};
+    const double first = ceil(room * (double)slots / (double)members);
+    const int64_t share = TT_MAXV(divide_up((int64_t)TT_MIN(first, (double)slots), local), 1);
+    const int64_t rest = TT_MAXV(slots - share * local, 0),
+                  later = TT_MAXV(divide_up(divide_up(rest, n_passes - 1), local), 1);
+    return pass == 0 ? (pass_places){0, share}
+                     : (pass_places){(share + (pass - 1) * later) * local, later};
+}
+
+/* Attributes: E and, for one of several passes, which and how many. */
 static void expand_route(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
                          tt_value **outs)
 {
-    const tt_dim e = ((const tt_attrs_dims *)q->attrs)->dims[0], *t = q->in[0]->dims;
+    const tt_attrs_dims *given = q->attrs;
+    const tt_dim e = given->dims[0], *t = q->in[0]->dims;
+    const int pass = given->n_dims > 1 ? (int)given->dims[1].size : 0,
+              n_passes = given->n_dims > 1 ? (int)given->dims[2].size : 1;
     cut c;
     if (!cut_by_labels(b, &t[0], e.size, &c) || c.n_parts == 1) {
         tt_op(b, "expert_sort", in, 1, q->attrs, outs, 2);
         return;
     }
-    const tt_mesh *m = tt_builder_graph(b)->mesh;
+    const int64_t slots =
+        tt_chunk(tt_builder_graph(b)->mesh, &t[0], c.parts.atom, c.parts.n) * t[1].size;
+    const pass_places p =
+        places_of_pass(b->opts.expert_room, slots, c.members, e.size / c.members, pass, n_passes);
     const tt_attrs_dims a = {
-        .n_dims = 4,
+        .n_dims = 5,
         .dims = {TT_DIM(c.n_groups, NULL), TT_DIM(c.members, NULL),
-                 places_of(m, &c, &t[0], t[1].size, e.size), e}
+                 c.members > 1
+                     ? TT_DIM_UNIT(p.share * e.size, pass ? TT_LABEL_LATER_ROWS : NULL, p.share)
+                     : TT_DIM(slots, NULL),
+                 e, TT_DIM(p.begin, NULL)}
     };
     tt_value *assign = cut_dims(b, in[0], &c.parts, NULL, NULL);
     tt_op(b, "dispatch_sort", &assign, 1, &a, outs, 2);
@@ -141,6 +173,12 @@ static void expand_route(tt_builder *b, const tt_shape_query *q, tt_value *const
 }
 
 /* ---- expert_rows and expert_slots: x or rows, assign, route, counts ---- */
+
+/* The label of the rows of a route on a mesh, for estimates. */
+static const char *label_of(const tt_type *route)
+{
+    return route->dims[1].label ? TT_LABEL_LATER_ROWS : TT_LABEL_ROWS;
+}
 
 static tt_status infer_rows(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -153,7 +191,7 @@ static tt_status infer_rows(const tt_shape_query *q, tt_type *out, tt_error *err
     int64_t rows = 1;
     for (int d = 0; d < route->n_dims; d++)
         rows *= route->dims[d].size;
-    const tt_dim d[2] = {route->n_dims == 1 ? route->dims[0] : TT_DIM(rows, TT_LABEL_ROWS),
+    const tt_dim d[2] = {route->n_dims == 1 ? route->dims[0] : TT_DIM(rows, label_of(route)),
                          x->dims[x->n_dims - 1]};
     out[0] = tt_type_make(x->dtype, d, 2);
     return TT_OK;
@@ -205,7 +243,7 @@ static void expand_rows(tt_builder *b, const tt_shape_query *q, tt_value *const 
     }
     const cut c = cut_of(b, route, counts);
     const tt_dim *places = q->in[2]->dims;
-    const tt_dim rows = TT_DIM(places[0].size * places[1].size, TT_LABEL_ROWS);
+    const tt_dim rows = TT_DIM(places[0].size * places[1].size, label_of(q->in[2]));
     tt_value *x = cut_dims(b, in[0], &c.parts, NULL, NULL);
     tt_value *at = q->in[0]->n_dims == 2 ? by_slot(b, route, &q->in[1]->dims[1]) : route;
     const tt_attrs_dims flat = dims_attrs(1, rows, rows),
@@ -287,6 +325,27 @@ static void expand_of_rows(tt_builder *b, const tt_shape_query *q, tt_value *con
     outs[0] = tt_emit1(b, "dispatch_expert", in[3], &rows);
 }
 
+/* ---- expert_placed ---- */
+
+static tt_status infer_placed(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_dim one = TT_DIM(1, NULL);
+    TT_TRY(tt_want_inputs(q, 1, 1, err));
+    TT_TRY(tt_want_i32(q, 0, "the route", err));
+    out[0] = tt_type_make(TT_F64, &one, 1);
+    return TT_OK;
+}
+
+/* Counts the places that have a slot, as if all of those were of expert 0 and the others of none. */
+static void expand_placed(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                          tt_value **outs)
+{
+    const tt_dim *d = q->in[0]->dims, rows[2] = {d[0], TT_DIM(1, NULL)};
+    const tt_attrs_dims one = dims_attrs(1, TT_DIM(1, NULL), TT_DIM(1, NULL));
+    tt_value *route = q->in[0]->n_dims == 1 ? tt_reshape(b, in[0], rows, 2) : in[0];
+    outs[0] = tt_emit1(b, "expert_count", tt_minimum(b, route, tt_const(b, 0, TT_I32)), &one);
+}
+
 /* ---- definitions ---- */
 
 static tt_cost cost_route(const tt_shape_query *q, const tt_type *out)
@@ -297,7 +356,7 @@ static tt_cost cost_route(const tt_shape_query *q, const tt_type *out)
 const tt_op_def tt_op_expert_route = {.struct_size = sizeof(tt_op_def),
                                       .name = "expert_route",
                                       .operands = "assign i[T,k] → route i[T*k], counts i[E]",
-                                      .attributes = "tt_attrs_dims (E)",
+                                      .attributes = "tt_attrs_dims (E), or (E, pass, passes)",
                                       .doc =
                                           "where the row of each slot is: for one part of the "
                                           "tokens expert_sort's order and counts; on a "
@@ -350,6 +409,19 @@ const tt_op_def tt_op_expert_of_rows = {
     .expand_letters = "",
     .expand = expand_of_rows,
     .cost = tt_cost_move};
+
+const tt_op_def tt_op_expert_placed = {.struct_size = sizeof(tt_op_def),
+                                       .name = "expert_placed",
+                                       .operands = "route i[R] → f64[1]",
+                                       .doc =
+                                           "the number of slots for which expert_route has a row",
+                                       .rule = "r -> !n",
+                                       .flags = TT_OP_NO_GRADIENT | TT_OP_PLACES_OPERANDS,
+                                       .n_out = 1,
+                                       .infer = infer_placed,
+                                       .expand_letters = "",
+                                       .expand = expand_placed,
+                                       .cost = tt_cost_move};
 
 /* What the rows become is placed as its operands are (follow mode), as inside of an expansion. */
 tt_value *tt_experts(tt_builder *b, tt_value *x, tt_value *assign, tt_value *weights,

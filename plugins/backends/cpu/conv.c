@@ -118,7 +118,7 @@ static tt_status conv1d_cached(void *self, const tt_kernel_call *c, tt_error *er
 {
     conv w = conv_of(c);
     (void)self;
-    TT_TRY(cpu_begin_cached(c, err));
+    TT_TRY(cpu_begin_cached(c, 2, err));
     w.y = c->out[0].data;
     w.dx = c->out[1].data;
     tt_parallel_for(c->pool, w.width, CHANNELS, cached_conv, &w);

@@ -121,7 +121,8 @@ const cpu_kernel *cpu_kernel_find(const char *op)
         cpu_kernels_conv,          cpu_kernels_attention_cached,
         cpu_kernels_linear_fused,  cpu_kernels_scan,
         cpu_kernels_codes,         cpu_kernels_dispatch,
-        cpu_kernels_linear_heads,  cpu_kernels_eigenbasis};
+        cpu_kernels_linear_heads,  cpu_kernels_eigenbasis,
+        cpu_kernels_delta_rule};
     for (size_t i = 0; i < TT_COUNT(tables); i++)
         for (const cpu_kernel *k = tables[i]; k->pub.op; k++)
             if (strcmp(k->pub.op, op) == 0)

@@ -142,10 +142,11 @@ extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels
     cpu_kernels_attention_merge[], cpu_kernels_attention_bwd[], cpu_kernels_attention_cached[],
     cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[], cpu_kernels_random[],
     cpu_kernels_experts[], cpu_kernels_dispatch[], cpu_kernels_conv[], cpu_kernels_linear_fused[],
-    cpu_kernels_scan[], cpu_kernels_codes[], cpu_kernels_linear_heads[], cpu_kernels_eigenbasis[];
-/* For an op (x, w, slot, pos, state) -> (y, state): refuses tokens whose sequence has no room, and
- * copies the state if the result has other memory. */
-tt_status cpu_begin_cached(const tt_kernel_call *c, tt_error *err);
+    cpu_kernels_scan[], cpu_kernels_codes[], cpu_kernels_linear_heads[], cpu_kernels_eigenbasis[],
+    cpu_kernels_delta_rule[];
+/* For an op with the inputs slot, pos, state from at_slot on and the state as its second output: refuses
+ * tokens whose sequence has no room, and copies the state if the result has other memory. */
+tt_status cpu_begin_cached(const tt_kernel_call *c, int at_slot, tt_error *err);
 
 /* ---- small helpers ---- */
 static inline int64_t cpu_min(int64_t a, int64_t b)

@@ -12,22 +12,31 @@ static size_t sort_scratch(const tt_kernel_call *c, int n_threads)
     return (size_t)c->out[1].shape[2] * sizeof(int32_t);
 }
 
-/* The slots of one part: places [M], counts [E]; next [E] is scratch. */
+/* The slots of one part, without the first `first` of each bin: places [M], counts [E]; next [E] is
+ * scratch. */
 static void sort_part(const int32_t *assign, int64_t slots, int64_t members, int64_t m,
-                      int64_t experts, int32_t *places, int32_t *counts, int32_t *next)
+                      int64_t first, int64_t experts, int32_t *places, int32_t *counts,
+                      int32_t *next)
 {
-    const int64_t local = experts / members;
+    const int64_t local = experts / members, room = m / members;
     memset(places, 0xff, (size_t)m * sizeof *places); /* -1 */
     memset(counts, 0, (size_t)experts * sizeof *counts);
     for (int64_t i = 0; i < slots; i++)
         if (assign[i] >= 0 && assign[i] < experts)
             counts[assign[i]]++;
     for (int64_t e = 0; e < experts; e++)
-        next[e] =
-            e % local == 0 ? (int32_t)(e / local * (m / members)) : next[e - 1] + counts[e - 1];
-    for (int64_t i = 0; i < slots; i++)
-        if (assign[i] >= 0 && assign[i] < experts)
-            places[next[assign[i]]++] = (int32_t)i;
+        next[e] = e % local == 0 ? 0 : next[e - 1] + counts[e - 1];
+    memset(counts, 0, (size_t)experts * sizeof *counts);
+    for (int64_t i = 0; i < slots; i++) {
+        const int32_t e = assign[i];
+        if (e < 0 || e >= experts)
+            continue;
+        const int64_t at = next[e]++ - first;
+        if (at < 0 || at >= room)
+            continue;
+        places[e / local * room + at] = (int32_t)i;
+        counts[e]++;
+    }
 }
 
 /* assign [T,k] -> places [B,M], counts [G,P,E] */
@@ -35,12 +44,13 @@ static tt_status dispatch_sort(void *self, const tt_kernel_call *c, tt_error *er
 {
     const tt_tensor *places = &c->out[0], *counts = &c->out[1];
     const int64_t parts = places->shape[0], m = places->shape[1], experts = counts->shape[2],
-                  slots = tt_tensor_numel(&c->in[0]) / cpu_max(parts, 1);
+                  slots = tt_tensor_numel(&c->in[0]) / cpu_max(parts, 1),
+                  first = ((const tt_attrs_dims *)c->attrs)->dims[4].size;
     (void)self;
     (void)err;
     for (int64_t b = 0; b < parts; b++)
-        sort_part((const int32_t *)c->in[0].data + b * slots, slots, counts->global[1], m, experts,
-                  (int32_t *)places->data + b * m, (int32_t *)counts->data + b * experts,
+        sort_part((const int32_t *)c->in[0].data + b * slots, slots, counts->global[1], m, first,
+                  experts, (int32_t *)places->data + b * m, (int32_t *)counts->data + b * experts,
                   c->scratch);
     return TT_OK;
 }

@@ -171,10 +171,10 @@ static void scan_continue(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-tt_status cpu_begin_cached(const tt_kernel_call *c, tt_error *err)
+tt_status cpu_begin_cached(const tt_kernel_call *c, int at_slot, tt_error *err)
 {
-    const tt_tensor *state = &c->out[1];
-    const int32_t *slot = cpu_i32(&c->in[2]), *pos = cpu_i32(&c->in[3]);
+    const tt_tensor *state = &c->out[1], *from = &c->in[at_slot + 2];
+    const int32_t *slot = cpu_i32(&c->in[at_slot]), *pos = cpu_i32(&c->in[at_slot + 1]);
     for (int64_t t = 0; t < c->in[0].shape[0]; t++)
         if (slot[t] >= state->shape[0] || (slot[t] >= 0 && pos[t] < 0))
             return TT_FAIL(err, TT_EINVAL,
@@ -182,15 +182,15 @@ tt_status cpu_begin_cached(const tt_kernel_call *c, tt_error *err)
                            "sequences",
                            c->op, (long long)t, (int)pos[t], (int)slot[t],
                            (long long)state->shape[0]);
-    if (state->data != c->in[4].data)
-        memcpy(state->data, c->in[4].data, (size_t)tt_tensor_numel(state) * sizeof(float));
+    if (state->data != from->data)
+        memcpy(state->data, from->data, (size_t)tt_tensor_numel(state) * sizeof(float));
     return TT_OK;
 }
 
 static tt_status run_scan_cached(void *self, const tt_kernel_call *c, tt_error *err)
 {
     scan w = scan_of(self, c, 2);
-    TT_TRY(cpu_begin_cached(c, err));
+    TT_TRY(cpu_begin_cached(c, 2, err));
     w.x = c->in[0].data;
     w.y = c->out[0].data;
     w.dx = c->out[1].data;

@@ -44,6 +44,11 @@ static tt_status run_dispatch_sort(void *self, const tt_kernel_call *c, tt_error
             experts = c->out[1].shape[2], bins = c->out[1].global[1],
             slots = parts > 0 ? n / parts : 0, all = cuda_max(parts * m, parts * experts);
     TT_TRY(dispatch_fits(c, cuda_max(n, parts * (experts + 1)), err));
+    if (((const tt_attrs_dims *)c->attrs)->dims[4].size || m / cuda_max(bins, 1) < slots)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "cuda: %s: a part of the slots only; remove "
+                       "parallelism.expert_buffer_factor",
+                       c->op);
     if (n > 0) {
         TT_TRY(CUDA_LAUNCH(self, c, &sort_keys, one_thread_each(n), err, &assign, &keys, &n, &slots,
                            &experts));

@@ -30,23 +30,28 @@ tt_status ref_dispatch_sort(void *backend, const tt_kernel_call *c, tt_error *er
     const tt_tensor *assign = &c->in[0], *counts = &c->out[1];
     const int64_t parts = c->out[0].shape[0], m = c->out[0].shape[1], experts = counts->shape[2],
                   members = counts->global[1], local = experts / members,
-                  slots = parts ? tt_tensor_numel(assign) / parts : 0;
+                  slots = parts ? tt_tensor_numel(assign) / parts : 0,
+                  first = ((const tt_attrs_dims *)c->attrs)->dims[4].size;
     int32_t *places = c->out[0].data, *n = counts->data;
     (void)backend, (void)err;
     for (int64_t b = 0; b < parts; b++)
         for (int64_t p = 0; p < members; p++) {
             int32_t *bin = places + b * m + p * (m / members);
-            int64_t at = 0;
+            int64_t at = -first;
+            for (int64_t i = 0; i < m / members; i++)
+                bin[i] = -1;
             for (int64_t e = p * local; e < (p + 1) * local; e++) {
                 n[b * experts + e] = 0;
-                for (int64_t s = 0; s < slots; s++)
-                    if (ref_index(assign, b * slots + s) == e) {
-                        bin[at++] = (int32_t)s;
+                for (int64_t s = 0; s < slots; s++) {
+                    if (ref_index(assign, b * slots + s) != e)
+                        continue;
+                    if (at >= 0 && at < m / members) {
+                        bin[at] = (int32_t)s;
                         n[b * experts + e]++;
                     }
+                    at++;
+                }
             }
-            while (at < m / members)
-                bin[at++] = -1;
         }
     return TT_OK;
 }

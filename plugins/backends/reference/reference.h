@@ -46,12 +46,17 @@ ref_kernel_fn ref_embedding, ref_embedding_dw, ref_gather, ref_scatter_add, ref_
 ref_kernel_fn ref_reduce_sum, ref_reduce_max, ref_argmax, ref_line_sum, ref_sum_squares,
     ref_member_stats;
 ref_kernel_fn ref_eigenbasis, ref_decode_codes, ref_cumsum, ref_scan, ref_scan_bwd, ref_scan_cached,
-    ref_conv1d_cached;
+    ref_conv1d_cached, ref_delta_rule, ref_delta_rule_bwd, ref_delta_rule_cached;
 ref_kernel_fn ref_broadcast, ref_transpose, ref_slice, ref_slice_bwd, ref_concat, ref_roll;
 
 size_t ref_rope_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_linear_fused_rope_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_scan_bwd_scratch(const tt_kernel_call *c, int n_threads);
+size_t ref_delta_rule_scratch(const tt_kernel_call *c, int n_threads);
+size_t ref_delta_rule_bwd_scratch(const tt_kernel_call *c, int n_threads);
+/* For an op with the inputs slot, pos, state from at_slot on and the state as its second output: copies the
+ * state where it has other memory, and refuses tokens whose sequence has no room. */
+tt_status ref_begin_cached(const tt_kernel_call *c, int at_slot, tt_error *err);
 size_t ref_eigenbasis_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_attention_scratch(const tt_kernel_call *c, int n_threads);
 /* the element of a row of attention's bias that belongs to a distance pos[query] - pos[key] */

@@ -99,21 +99,20 @@ tt_status ref_scan_bwd(void *backend, const tt_kernel_call *c, tt_error *err)
 
 /* ---- decoding ---- */
 
-/* Copies the state where it has other memory, and checks the tokens' sequences. */
-static tt_status begin_cached(const tt_kernel_call *c, tt_error *err)
+tt_status ref_begin_cached(const tt_kernel_call *c, int at_slot, tt_error *err)
 {
-    const tt_tensor *state = &c->out[1];
-    if (state->data != c->in[4].data)
-        memcpy(state->data, c->in[4].data,
+    const tt_tensor *state = &c->out[1], *slot = &c->in[at_slot], *pos = slot + 1, *from = slot + 2;
+    if (state->data != from->data)
+        memcpy(state->data, from->data,
                (size_t)tt_tensor_numel(state) * tt_dtype_size(state->dtype));
     for (int64_t t = 0; t < c->in[0].shape[0]; t++)
-        if (ref_index(&c->in[2], t) >= state->shape[0] ||
-            (ref_index(&c->in[2], t) >= 0 && ref_index(&c->in[3], t) < 0))
+        if (ref_index(slot, t) >= state->shape[0] ||
+            (ref_index(slot, t) >= 0 && ref_index(pos, t) < 0))
             return TT_FAIL(err, TT_EINVAL,
                            "%s: token %lld is number %lld of sequence %lld, there is room for %lld "
                            "sequences",
-                           c->op, (long long)t, (long long)ref_index(&c->in[3], t),
-                           (long long)ref_index(&c->in[2], t), (long long)state->shape[0]);
+                           c->op, (long long)t, (long long)ref_index(pos, t),
+                           (long long)ref_index(slot, t), (long long)state->shape[0]);
     return TT_OK;
 }
 
@@ -123,7 +122,7 @@ tt_status ref_scan_cached(void *backend, const tt_kernel_call *c, tt_error *err)
     const recurrence r = recurrence_of(&c->in[0], &c->in[1], &c->in[2]);
     const int64_t width = r.n * r.m;
     (void)backend;
-    TT_TRY(begin_cached(c, err));
+    TT_TRY(ref_begin_cached(c, 2, err));
     for (int64_t t = 0; t < r.tokens; t++)
         for (int64_t i = 0; i < width; i++) {
             const int64_t slot = ref_index(&c->in[2], t), at = slot * width + i;
@@ -142,7 +141,7 @@ tt_status ref_conv1d_cached(void *backend, const tt_kernel_call *c, tt_error *er
 {
     const int64_t width = c->in[0].shape[1], taps = c->in[1].shape[1], rows = c->out[1].shape[1];
     (void)backend;
-    TT_TRY(begin_cached(c, err));
+    TT_TRY(ref_begin_cached(c, 2, err));
     for (int64_t t = 0; t < c->in[0].shape[0]; t++)
         for (int64_t d = 0; d < width; d++) {
             const int64_t slot = ref_index(&c->in[2], t), pos = ref_index(&c->in[3], t);

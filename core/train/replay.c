@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/loop.h"
+#include <stdlib.h>
+
+/* debug.replay_interval: what the micro-batches of a step leave behind, sums of gradients and of losses, is
+ * computed a second time from the same inputs and parameters. The bits must be equal (R11), so a difference
+ * is a fault of a processor, of memory, of a kernel or of a transport, which no error has reported (silent
+ * data corruption). A third time then says which of the two was right: where it agrees with the second, training
+ * goes on from that. */
+
+typedef struct replay {
+    tt_loop *l;
+    tt_feed *feed;
+    int n;             /* states of the program */
+    uint64_t *hash[3]; /* of each sum among them, by run */
+} replay;
+
+static tt_status hash_sums(replay *r, int run, tt_error *err)
+{
+    for (int i = 0; i < r->n; i++)
+        TT_TRY(tt_exec_hash_state(r->l->rank.exec, i, &r->hash[run][i], err));
+    return TT_OK;
+}
+
+static tt_status run_again(replay *r, int run, tt_error *err)
+{
+    TT_TRY(tt_exec_micro_batches(r->l->rank.exec, r->l->step, tt_feed_fill, r->feed, err));
+    return hash_sums(r, run, err);
+}
+
+/* How many sums differ between two runs; *first: one of them. */
+static int64_t differing(const replay *r, int a, int b, int *first)
+{
+    int64_t n = 0;
+    for (int i = r->n; i-- > 0;)
+        if (r->hash[a][i] != r->hash[b][i]) {
+            *first = i;
+            n++;
+        }
+    return n;
+}
+
+/* The sum over all ranks: 0 if no rank saw a difference. */
+static tt_status on_all_ranks(const tt_loop *l, int64_t *n, tt_error *err)
+{
+    return l->rank.dist.vt
+               ? l->rank.dist.vt->all_reduce(l->rank.dist.all, n, 1, TT_I64, TT_SUM, err)
+               : TT_OK;
+}
+
+/* Says what this rank saw. Sums that ranks have added up differ on several of them. */
+static void tell(const replay *r, int64_t mine, int first)
+{
+    if (mine)
+        tt_log(TT_ERROR, "train",
+               "step %lld computed again from the same inputs has other bits in %lld sums, one of "
+               "them %s: a processor, memory, a kernel or a link of this rank, or of one whose "
+               "gradients it adds, is faulty",
+               (long long)r->l->step, (long long)mine, tt_exec_state_name(r->l->rank.exec, first));
+}
+
+static tt_status compare_runs(replay *r, tt_error *err)
+{
+    int first = 0;
+    TT_TRY(hash_sums(r, 0, err));
+    TT_TRY(run_again(r, 1, err));
+    int64_t n = differing(r, 0, 1, &first);
+    tell(r, n, first);
+    TT_TRY(on_all_ranks(r->l, &n, err));
+    if (!n)
+        return TT_OK;
+    TT_TRY(run_again(r, 2, err));
+    n = differing(r, 1, 2, &first);
+    TT_TRY(on_all_ranks(r->l, &n, err));
+    if (n)
+        return TT_FAIL(err, TT_ENUMERIC,
+                       "step %lld: computed three times, with other bits the third time too; the "
+                       "machine of the rank named above is not fit for training. The last "
+                       "checkpoint is from before this step",
+                       (long long)r->l->step);
+    if (r->l->main)
+        tt_log(TT_WARN, "train",
+               "step %lld: the second and the third run agree, and training goes on from them; "
+               "steps that were not computed again may have been wrong without a sign",
+               (long long)r->l->step);
+    return TT_OK;
+}
+
+tt_status tt_loop_replay(tt_loop *l, tt_feed *feed, tt_error *err)
+{
+    const int64_t every = l->s->core.debug.replay_interval;
+    replay r = {.l = l, .feed = feed, .n = tt_exec_n_states(l->rank.exec)};
+    if (every == 0 || l->step % every)
+        return TT_OK;
+    uint64_t *all = calloc(3 * (size_t)r.n + 1, sizeof *all);
+    if (!all)
+        return TT_FAIL(err, TT_ENOMEM, "no memory to compare a step with itself");
+    for (int i = 0; i < 3; i++)
+        r.hash[i] = all + (size_t)i * (size_t)r.n;
+    const tt_status s = compare_runs(&r, err);
+    free(all);
+    return s;
+}
