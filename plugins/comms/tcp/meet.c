@@ -99,6 +99,17 @@ static bool is_ours(const tcp_end *e, const hello *h)
            h->port < 65536;
 }
 
+/* A line for the first connection that is refused, the tenth, the hundredth, and so on. */
+static void tell_refused(tcp_end *e)
+{
+    e->n_refused++;
+    if (e->n_refused < e->tell_at)
+        return;
+    e->tell_at = e->n_refused * 10;
+    tt_log(TT_WARN, "comm", "tcp: refused %lld connection%s of no rank of this start",
+           (long long)e->n_refused, e->n_refused > 1 ? "s" : "");
+}
+
 /* Reads what pending connections say, and closes those that are none of ours. */
 static void read_hellos(tcp_end *e)
 {
@@ -116,7 +127,7 @@ static void read_hellos(tcp_end *e)
             at = &p->next;
             continue;
         }
-        tt_log(TT_WARN, "comm", "tcp: refused a connection that is of no rank of this start");
+        tell_refused(e);
         close(p->fd);
         *at = p->next;
         free(p);

@@ -68,6 +68,7 @@ typedef struct tcp_end {
     tcp_peer *peers;
     pthread_mutex_t accepting; /* guards pending and numbers */
     pending *pending;
+    int64_t n_refused, tell_at; /* connections that were no rank's; a line is due at so many */
     struct numbered {
         uint64_t key, n;
     } * numbers;
