@@ -86,7 +86,7 @@ rc=$?
 [ $rc -eq 1 ] && one_line "$dir/err" && grep -q 'mpirun started no rank (status 1)' "$dir/err"
 ok mpirun_that_starts_nothing_is_named
 train "$dir/ucx" --nproc 2 --comm.backend ucx
-[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend: comm "ucx" is unknown; known: mpi, nccl; the core has auto, local and shm' "$dir/err"
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend: comm "ucx" is unknown; known: mpi, nccl, tcp; the core has auto, local and shm' "$dir/err"
 ok unknown_comm_plugin_is_an_error
 train "$dir/mesh" --nproc 2 --parallelism.tensor_parallel_degree 4
 [ "$rc" -eq 2 ] && one_line "$dir/err" && ! [ -e "$dir/mesh" ]

@@ -214,7 +214,7 @@ static tt_status where(const tcp_config *c, const char **address, int *port, tt_
     return TT_OK;
 }
 
-static tt_status begin(tcp_end *e, const tcp_config *c, tt_error *err)
+static tt_status open_end(tcp_end *e, const tcp_config *c, tt_error *err)
 {
     const char *address = NULL;
     int port = 0;
@@ -250,7 +250,7 @@ static tt_status open_(const void *config, const tt_comm_env *env, void **self, 
                    .lock = PTHREAD_MUTEX_INITIALIZER,
                    .accepting = PTHREAD_MUTEX_INITIALIZER};
     const tcp_config none = {0};
-    const tt_status s = begin(e, config ? config : &none, err);
+    const tt_status s = open_end(e, config ? config : &none, err);
     if (s == TT_OK)
         *self = e;
     else
