@@ -150,7 +150,7 @@ PLUGINS=$all
 if has_mpirun && [ -e "$PLUGINS/comms/mpi.so" ]; then
     allow_leaks
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    other
+    other --comm.host mpi
     says 'MPI says rank 0 of 1, .*: start the ranks with the mpirun or srun of the MPI'
     ok "torchrun_on_several_machines_is_told_what_is_missing"
     joins processes_of_mpirun --comm.host mpi
