@@ -51,5 +51,7 @@ CFLAGS_plugins/comms/nccl := -Iplugins/backends
 ALSO_plugins/comms/nccl := $B/plugins/backends/cuda/lib.o
 LIBS_plugins/dataloaders/jsonl := -lz -lzstd
 LIBS_plugins/dataloaders/chat := -ljansson -lz -lzstd
-CFLAGS_plugins/comms/mpi := $(MPI_CFLAGS:-I%=-isystem %)
+# The collectives of messages between two ranks are the tcp comm's.
+CFLAGS_plugins/comms/mpi := $(MPI_CFLAGS:-I%=-isystem %) -Iplugins/comms
+ALSO_plugins/comms/mpi   := $B/plugins/comms/tcp/pairwise.o
 LIBS_plugins/comms/mpi   := $(MPI_LIBS)

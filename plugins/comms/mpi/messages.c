@@ -6,14 +6,6 @@
 
 /* Messages between two ranks, as the stages of a pipeline send them. */
 
-static tt_status late(const tt_comm *c, const char *what, int peer, uint64_t number, tt_error *err)
-{
-    return TT_FAIL(err, TT_ETIMEOUT,
-                   "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds before "
-                   "step 1, train_timeout_seconds from then on)",
-                   what, c->ranks[peer], (unsigned long long)number, c->e->timeout_s);
-}
-
 /* Makes room for a message and its requests: one for the length, one for each 2^30 bytes. */
 static tt_status make_room(struct out *o, int64_t bytes, tt_error *err)
 {
@@ -39,11 +31,11 @@ static tt_status make_room(struct out *o, int64_t bytes, tt_error *err)
 tt_status mpi_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err)
 {
     outbox *b = &c->boxes[to];
-    struct out *o = &b->out[b->n_sent % IN_FLIGHT];
+    struct out *o = &b->out[b->n_sent % PAIR_IN_FLIGHT];
     TT_TRY(mpi_check(c->e, err));
     const tt_status s = mpi_wait(c->e, o->requests, o->n_requests, err);
     if (s == TT_ETIMEOUT)
-        return late(c, "send to", to, b->n_sent + 1, err);
+        return pair_late(&c->p, "send to", to, b->n_sent + 1, err);
     TT_TRY(s);
     TT_TRY(make_room(o, bytes, err));
     o->length = bytes;
@@ -52,8 +44,8 @@ tt_status mpi_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error 
     MPI_Issend(&o->length, (int)sizeof o->length, MPI_BYTE, to, TAG_LENGTH, c->comm,
                &o->requests[o->n_requests++]);
     for (int64_t at = 0; at < bytes; at += LARGEST)
-        MPI_Isend(o->data + at, (int)part(bytes, at, LARGEST), MPI_BYTE, to, TAG_MESSAGE, c->comm,
-                  &o->requests[o->n_requests++]);
+        MPI_Isend(o->data + at, (int)pair_part(bytes, at, LARGEST), MPI_BYTE, to, TAG_MESSAGE,
+                  c->comm, &o->requests[o->n_requests++]);
     b->n_sent++;
     return TT_OK;
 }
@@ -69,17 +61,18 @@ tt_status mpi_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err
     if (s != TT_OK) {
         MPI_Cancel(&r);
         MPI_Wait(&r, MPI_STATUS_IGNORE);
-        return s == TT_ETIMEOUT ? late(c, "receive from", from, b->n_received + 1, err) : s;
+        return s == TT_ETIMEOUT ? pair_late(&c->p, "receive from", from, b->n_received + 1, err)
+                                : s;
     }
     if (length != bytes)
-        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due", c->ranks[from],
-                       (long long)length, (long long)bytes);
+        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due",
+                       c->p.ranks[from], (long long)length, (long long)bytes);
     for (int64_t at = 0; at < bytes; at += LARGEST) {
-        MPI_Irecv((char *)buf + at, (int)part(bytes, at, LARGEST), MPI_BYTE, from, TAG_MESSAGE,
+        MPI_Irecv((char *)buf + at, (int)pair_part(bytes, at, LARGEST), MPI_BYTE, from, TAG_MESSAGE,
                   c->comm, &r);
         s = mpi_wait(c->e, &r, 1, err);
         if (s == TT_ETIMEOUT)
-            return late(c, "receive from", from, b->n_received + 1, err);
+            return pair_late(&c->p, "receive from", from, b->n_received + 1, err);
         TT_TRY(s);
     }
     b->n_received++;
@@ -88,8 +81,8 @@ tt_status mpi_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err
 
 void mpi_free_boxes(tt_comm *c)
 {
-    for (int i = 0; c->boxes && i < c->n; i++)
-        for (int k = 0; k < IN_FLIGHT; k++) {
+    for (int i = 0; c->boxes && i < c->p.n; i++)
+        for (int k = 0; k < PAIR_IN_FLIGHT; k++) {
             struct out *o = &c->boxes[i].out[k];
             int done = 1;
             if (o->n_requests)

@@ -11,12 +11,8 @@
 static void mpi_group_free(tt_comm *c)
 {
     mpi_free_boxes(c);
-    free(c->ranks);
-    free(c->in);
-    free(c->out);
+    pair_close(&c->p);
     free(c->requests);
-    free(c->room);
-    free(c->pieces);
     if (c->comm != MPI_COMM_NULL && !atomic_load(&c->e->asked))
         MPI_Comm_free(&c->comm);
     free(c);
@@ -24,18 +20,12 @@ static void mpi_group_free(tt_comm *c)
 
 static tt_status allocate(tt_comm *c, const int *ranks, int n, tt_error *err)
 {
-    const size_t m = (size_t)n;
-    c->ranks = calloc(m, sizeof *c->ranks);
-    c->in = calloc(m, sizeof *c->in);
-    c->out = calloc(m, sizeof *c->out);
-    c->requests = calloc(2 * m, sizeof *c->requests);
-    c->room = malloc((m + 1) * (size_t)share(n));
-    c->pieces = calloc(m, sizeof *c->pieces);
-    c->boxes = calloc(m, sizeof *c->boxes);
-    if (!c->ranks || !c->in || !c->out || !c->requests || !c->room || !c->pieces || !c->boxes)
+    TT_TRY(pair_open(&c->p, ranks, n, c->e->rank, err));
+    c->requests = calloc(2 * (size_t)n, sizeof *c->requests);
+    c->boxes = calloc((size_t)n, sizeof *c->boxes);
+    if (!c->requests || !c->boxes)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a group of %d ranks", n);
-    memcpy(c->ranks, ranks, m * sizeof *ranks);
-    no_requests(c);
+    mpi_no_requests(c);
     return TT_OK;
 }
 
@@ -47,14 +37,11 @@ static tt_status mpi_group(void *self, const int *ranks, int n, uint64_t key, tt
     tt_comm *c = calloc(1, sizeof *c);
     if (!c)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a group");
-    *c = (tt_comm){.e = e, .comm = MPI_COMM_NULL, .n = n, .me = -1};
-    for (int i = 0; i < n; i++)
-        if (ranks[i] == e->rank)
-            c->me = i;
+    *c = (tt_comm){
+        .p = {.t = &mpi_transport, .timeout_s = &e->timeout_s},
+          .e = e, .comm = MPI_COMM_NULL
+    };
     tt_status s = mpi_check(e, err);
-    if (s == TT_OK && c->me < 0)
-        s = TT_FAIL(err, TT_EINVAL, "rank %d is not a member of the group that it asked for",
-                    e->rank);
     if (s == TT_OK)
         s = allocate(c, ranks, n, err);
     if (s != TT_OK) {
@@ -143,13 +130,13 @@ static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt),
     .group = mpi_group,
     .group_free = mpi_group_free,
-    .all_gather = mpi_all_gather,
-    .reduce_scatter = mpi_reduce_scatter,
-    .all_reduce = mpi_all_reduce,
-    .all_to_all = mpi_all_to_all,
+    .all_gather = pair_all_gather,
+    .reduce_scatter = pair_reduce_scatter,
+    .all_reduce = pair_all_reduce,
+    .all_to_all = pair_all_to_all,
     .send = mpi_send,
     .recv = mpi_recv,
-    .barrier = mpi_barrier,
+    .barrier = pair_barrier,
     .abort = mpi_abort_run,
     .open = open_,
     .close = close_,

@@ -35,6 +35,13 @@ static void set_port(struct sockaddr_storage *a, int port)
         ((struct sockaddr_in *)a)->sin_port = htons((uint16_t)port);
 }
 
+static int port_of(const struct sockaddr_storage *a)
+{
+    const struct sockaddr_in6 *six = (const void *)a;
+    const struct sockaddr_in *four = (const void *)a;
+    return ntohs(a->ss_family == AF_INET6 ? six->sin6_port : four->sin_port);
+}
+
 static socklen_t length_of(const struct sockaddr_storage *a)
 {
     return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -87,9 +94,7 @@ static hello make_hello(const tcp_end *e, int kind, uint64_t group, uint64_t num
     socklen_t n = sizeof a;
     memset(&a, 0, sizeof a);
     getsockname(e->listener, (struct sockaddr *)&a, &n);
-    const int port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                                   : ((struct sockaddr_in *)&a)->sin_port);
-    return (hello){MAGIC, e->start, group, number, kind, e->rank, e->world, port};
+    return (hello){MAGIC, e->start, group, number, kind, e->rank, e->world, port_of(&a)};
 }
 
 static bool is_ours(const tcp_end *e, const hello *h)
@@ -299,7 +304,7 @@ static tt_status join_meeting(tcp_end *e, const char *address, int port, seat *s
     TT_TRY(all_of(e, 0, host, sizeof host, true, err));
     TT_TRY(all_of(e, 0, seats, (size_t)e->world * sizeof *seats, false, err));
     for (int i = 1; i < e->world; i++) {
-        const int its = ntohs(((struct sockaddr_in *)&seats[i].address)->sin_port);
+        const int its = port_of(&seats[i].address);
         e->peers[i].address = seats[i].address;
         if (is_loopback(&seats[i].address)) { /* it is on rank 0's machine */
             e->peers[i].address = e->peers[0].address;

@@ -10,19 +10,11 @@
 /* Messages between two ranks, as the stages of a pipeline send them. The watching thread writes them,
  * so that they arrive while the sender computes; the receiver answers each with one byte. */
 
-static tt_status late(const tt_comm *c, const char *what, int peer, uint64_t number, tt_error *err)
-{
-    return TT_FAIL(err, TT_ETIMEOUT,
-                   "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds before "
-                   "step 1, train_timeout_seconds from then on)",
-                   what, c->ranks[peer], (unsigned long long)number, c->e->timeout_s);
-}
-
 bool tcp_write_box(tt_comm *c, int to)
 {
     outbox *b = &c->boxes[to];
     while (b->n_written < b->n_sent) {
-        struct out *o = &b->out[b->n_written % IN_FLIGHT];
+        struct out *o = &b->out[b->n_written % PAIR_IN_FLIGHT];
         const ssize_t k = send(c->fds[1][to], o->data + o->sent, (size_t)(o->n - o->sent),
                                MSG_NOSIGNAL | MSG_DONTWAIT);
         if (k < 0)
@@ -38,8 +30,8 @@ static tt_status await_answer(tt_comm *c, int to, tt_error *err)
 {
     outbox *b = &c->boxes[to];
     const double until = c->e->timeout_s > 0 ? tcp_now() + c->e->timeout_s : 0;
-    while (b->n_sent - b->n_acked >= IN_FLIGHT) {
-        char bytes[IN_FLIGHT];
+    while (b->n_sent - b->n_acked >= PAIR_IN_FLIGHT) {
+        char bytes[PAIR_IN_FLIGHT];
         struct pollfd f = {c->fds[1][to], POLLIN, 0};
         const ssize_t k = recv(c->fds[1][to], bytes, sizeof bytes, MSG_DONTWAIT);
         if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR))
@@ -48,7 +40,7 @@ static tt_status await_answer(tt_comm *c, int to, tt_error *err)
         TT_TRY(tcp_check(c->e, err));
         if (until > 0 && tcp_now() > until)
             return TT_ETIMEOUT;
-        if (b->n_sent - b->n_acked >= IN_FLIGHT)
+        if (b->n_sent - b->n_acked >= PAIR_IN_FLIGHT)
             poll(&f, 1, 20);
     }
     return TT_OK;
@@ -57,12 +49,12 @@ static tt_status await_answer(tt_comm *c, int to, tt_error *err)
 tt_status tcp_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err)
 {
     outbox *b = &c->boxes[to];
-    struct out *o = &b->out[b->n_sent % IN_FLIGHT];
+    struct out *o = &b->out[b->n_sent % PAIR_IN_FLIGHT];
     const uint64_t one = 1;
     TT_TRY(tcp_check(c->e, err));
     const tt_status s = await_answer(c, to, err);
     if (s == TT_ETIMEOUT)
-        return late(c, "send to", to, b->n_sent + 1, err);
+        return pair_late(&c->p, "send to", to, b->n_sent + 1, err);
     TT_TRY(s);
     pthread_mutex_lock(&c->e->lock);
     if (o->room < bytes + 8) {
@@ -115,12 +107,12 @@ tt_status tcp_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err
     TT_TRY(tcp_check(c->e, err));
     tt_status s = read_message(c, from, &length, 8, err);
     if (s == TT_OK && length != bytes)
-        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due", c->ranks[from],
-                       (long long)length, (long long)bytes);
+        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due",
+                       c->p.ranks[from], (long long)length, (long long)bytes);
     if (s == TT_OK)
         s = read_message(c, from, buf, bytes, err);
     if (s == TT_ETIMEOUT)
-        return late(c, "receive from", from, b->n_received + 1, err);
+        return pair_late(&c->p, "receive from", from, b->n_received + 1, err);
     TT_TRY(s);
     b->n_received++;
     (void)!send(c->fds[2][from], "", 1, MSG_NOSIGNAL); /* a sender that has ended needs no answer */

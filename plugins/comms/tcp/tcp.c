@@ -35,8 +35,8 @@ static void tcp_group_free(tt_comm *c)
     while (busy && c->boxes && tcp_now() < until && !atomic_load(&e->asked)) {
         pthread_mutex_lock(&e->lock); /* what was sent must leave first */
         busy = false;
-        for (int i = 0; i < c->n; i++)
-            busy = (i != c->me && tcp_write_box(c, i)) || busy;
+        for (int i = 0; i < c->p.n; i++)
+            busy = (i != c->p.me && tcp_write_box(c, i)) || busy;
         pthread_mutex_unlock(&e->lock);
         if (busy)
             nanosleep(&(struct timespec){0, 1000000}, NULL);
@@ -49,22 +49,18 @@ static void tcp_group_free(tt_comm *c)
         }
     pthread_mutex_unlock(&e->lock);
     for (int k = 0; k < 3; k++) {
-        for (int i = 0; c->fds[k] && i < c->n; i++)
+        for (int i = 0; c->fds[k] && i < c->p.n; i++)
             if (c->fds[k][i] >= 0)
                 close(c->fds[k][i]);
         free(c->fds[k]);
     }
-    for (int i = 0; c->boxes && i < c->n; i++)
-        for (int k = 0; k < IN_FLIGHT; k++)
+    for (int i = 0; c->boxes && i < c->p.n; i++)
+        for (int k = 0; k < PAIR_IN_FLIGHT; k++)
             free(c->boxes[i].out[k].data);
     free(c->boxes);
-    free(c->ranks);
-    free(c->in);
-    free(c->out);
     free(c->transfers);
     free(c->polled);
-    free(c->room);
-    free(c->pieces);
+    pair_close(&c->p);
     free(c);
 }
 
@@ -72,24 +68,18 @@ static tt_status tcp_allocate(tt_comm *c, const int *ranks, int n, tt_error *err
 {
     const size_t m = (size_t)n;
     bool good = true;
+    TT_TRY(pair_open(&c->p, ranks, n, c->e->rank, err));
     for (int k = 0; k < 3; k++) {
         c->fds[k] = malloc(m * sizeof *c->fds[k]);
         for (int i = 0; c->fds[k] && i < n; i++)
             c->fds[k][i] = -1;
         good = good && c->fds[k];
     }
-    c->ranks = calloc(m, sizeof *c->ranks);
-    c->in = calloc(m, sizeof *c->in);
-    c->out = calloc(m, sizeof *c->out);
     c->transfers = calloc(m, sizeof *c->transfers);
     c->polled = calloc(m, sizeof(struct pollfd));
-    c->room = malloc((m + 1) * (size_t)tcp_piece(n));
-    c->pieces = calloc(m, sizeof *c->pieces);
     c->boxes = calloc(m, sizeof *c->boxes);
-    if (!good || !c->ranks || !c->in || !c->out || !c->transfers || !c->polled || !c->room ||
-        !c->pieces || !c->boxes)
+    if (!good || !c->transfers || !c->polled || !c->boxes)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a group of %d ranks", n);
-    memcpy(c->ranks, ranks, m * sizeof *ranks);
     return TT_OK;
 }
 
@@ -113,14 +103,14 @@ static tt_status group_number(tcp_end *e, uint64_t key, uint64_t *out, tt_error 
 
 static tt_status connect_members(tt_comm *c, uint64_t key, uint64_t number, tt_error *err)
 {
-    for (int i = 0; i < c->n; i++) {
-        const bool above = c->ranks[i] > c->e->rank;
-        if (i == c->me)
+    for (int i = 0; i < c->p.n; i++) {
+        const bool above = c->p.ranks[i] > c->e->rank;
+        if (i == c->p.me)
             continue;
-        TT_TRY(tcp_link(c->e, c->ranks[i], COLLECTIVES, key, number, &c->fds[0][i], err));
-        TT_TRY(tcp_link(c->e, c->ranks[i], above ? MESSAGES_UP : MESSAGES_DOWN, key, number,
+        TT_TRY(tcp_link(c->e, c->p.ranks[i], COLLECTIVES, key, number, &c->fds[0][i], err));
+        TT_TRY(tcp_link(c->e, c->p.ranks[i], above ? MESSAGES_UP : MESSAGES_DOWN, key, number,
                         &c->fds[1][i], err));
-        TT_TRY(tcp_link(c->e, c->ranks[i], above ? MESSAGES_DOWN : MESSAGES_UP, key, number,
+        TT_TRY(tcp_link(c->e, c->p.ranks[i], above ? MESSAGES_DOWN : MESSAGES_UP, key, number,
                         &c->fds[2][i], err));
     }
     return TT_OK;
@@ -134,14 +124,11 @@ static tt_status tcp_group(void *self, const int *ranks, int n, uint64_t key, tt
     tt_comm *c = calloc(1, sizeof *c);
     if (!c)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a group");
-    *c = (tt_comm){.e = e, .n = n, .me = -1};
-    for (int i = 0; i < n; i++)
-        if (ranks[i] == e->rank)
-            c->me = i;
+    *c = (tt_comm){
+        .p = {.t = &tcp_transport, .timeout_s = &e->timeout_s},
+          .e = e
+    };
     tt_status s = tcp_check(e, err);
-    if (s == TT_OK && c->me < 0)
-        s = TT_FAIL(err, TT_EINVAL, "rank %d is not a member of the group that it asked for",
-                    e->rank);
     if (s == TT_OK)
         s = tcp_allocate(c, ranks, n, err);
     if (s == TT_OK) {
@@ -310,13 +297,13 @@ static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt),
     .group = tcp_group,
     .group_free = tcp_group_free,
-    .all_gather = tcp_all_gather,
-    .reduce_scatter = tcp_reduce_scatter,
-    .all_reduce = tcp_all_reduce,
-    .all_to_all = tcp_all_to_all,
+    .all_gather = pair_all_gather,
+    .reduce_scatter = pair_reduce_scatter,
+    .all_reduce = pair_all_reduce,
+    .all_to_all = pair_all_to_all,
     .send = tcp_send,
     .recv = tcp_recv,
-    .barrier = tcp_barrier,
+    .barrier = pair_barrier,
     .abort = tcp_abort_run,
     .open = open_,
     .close = close_,

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_PLUGIN_TCP_H
 #define TT_PLUGIN_TCP_H
+#include "pairwise.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
-#include <ttrun/comm.h>
 
 /* Shared by the files of comm "tcp". */
 
-#define PIECE (INT64_C(4) << 20) /* bytes that a group reduces at a time */
-#define INLINE_BYTES 1024        /* an all_reduce of so many bytes goes with the heads */
-#define LINE 64
-#define IN_FLIGHT 2
 #define TEXT 256
 
 typedef struct tcp_config {
@@ -45,15 +41,15 @@ typedef struct outbox { /* messages to one member: copies that are being sent */
     struct out {
         char *data; /* the length, 8 bytes, and the message */
         int64_t room, n, sent;
-    } out[IN_FLIGHT];
+    } out[PAIR_IN_FLIGHT];
     uint64_t n_sent, n_written, n_acked, n_received;
 } outbox;
 
 typedef struct tcp_peer {
     struct sockaddr_storage address;
     char host[64];
-    int fd;    /* CONTROL */
-    bool left; /* it has said that it is done */
+    int fd;           /* CONTROL */
+    atomic_bool left; /* it has said that it is done */
     char in[TEXT];
     size_t n_in;
 } tcp_peer;
@@ -81,12 +77,6 @@ typedef struct tcp_end {
     bool running;
 } tcp_end;
 
-typedef struct head {
-    int64_t op, size, sequence, sends, receives, n_inline;
-    char data[INLINE_BYTES];
-} head;
-#define HEAD_BYTES offsetof(head, data)
-
 typedef struct transfer { /* with one member */
     const char *out;
     char *in;
@@ -94,39 +84,20 @@ typedef struct transfer { /* with one member */
 } transfer;
 
 struct tt_comm {
+    pair p;
     tcp_end *e;
     struct tt_comm *next;
-    int n, me;
-    int *ranks;
     int *fds[3]; /* by member: collectives, messages to it, messages from it */
-    uint64_t sequence;
-    const char *op;
-    head *in, *out;
     transfer *transfers;
     void *polled;
-    char *room; /* n + 1 pieces: the data received for a reduction, and the result */
-    const void **pieces;
     outbox *boxes;
 };
-
-static inline size_t part(int64_t n, int64_t at, int64_t room)
-{
-    return n > at ? (size_t)(n - at < room ? n - at : room) : 0;
-}
-
-static inline int64_t tcp_piece(int n)
-{
-    const int64_t room = PIECE / n / LINE * LINE;
-    return room ? room : LINE;
-}
 
 /* tcp.c */
 double tcp_now(void);
 /* wait.c */
 void tcp_abort_run(void *self, const char *why);
 tt_status tcp_check(tcp_end *e, tt_error *err); /* TT_ECOMM: the run is being stopped */
-/* Completes all transfers of c. TT_ETIMEOUT: err has no text yet. */
-tt_status tcp_exchange(tt_comm *c, tt_error *err);
 void *tcp_watch(void *end);
 /* meet.c */
 tt_status tcp_listen(tcp_end *e, int port, tt_error *err);
@@ -138,15 +109,7 @@ tt_status tcp_link(tcp_end *e, int rank, int kind, uint64_t group, uint64_t numb
 tt_status tcp_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err);
 tt_status tcp_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err);
 bool tcp_write_box(tt_comm *c, int to); /* whether bytes are left to be written */
-/* collectives.c */
-tt_status tcp_all_gather(tt_comm *c, const void *send, void *recv, const int64_t *counts,
-                         tt_dtype dtype, tt_error *err);
-tt_status tcp_reduce_scatter(tt_comm *c, const void *send, void *recv, const int64_t *counts,
-                             tt_dtype dtype, tt_reduce op, tt_error *err);
-tt_status tcp_all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype, tt_reduce op,
-                         tt_error *err);
-tt_status tcp_all_to_all(tt_comm *c, const void *send, const int64_t *send_counts, void *recv,
-                         const int64_t *recv_counts, tt_dtype dtype, tt_error *err);
-tt_status tcp_barrier(tt_comm *c, tt_error *err);
+/* exchange.c */
+extern const pair_transport tcp_transport;
 
 #endif

@@ -8,10 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Waiting that ends when the run is stopped or the time is up, and the thread that hears from the
- * other ranks and writes the messages between stages. */
-
-#define LOOK_MS 20
+/* Stopping all ranks together, and the thread that hears from the other ranks and writes the messages
+ * between stages. */
 
 static void tell_others(tcp_end *e)
 {
@@ -59,61 +57,6 @@ tt_status tcp_check(tcp_end *e, tt_error *err)
     return TT_FAIL(err, TT_ECOMM, "stopped: %s", e->why);
 }
 
-/* Moves what can be moved now. -1: the connection has ended; 1: bytes have moved. */
-static int move_bytes(int fd, transfer *t)
-{
-    int moved = 0;
-    if (t->n_out) {
-        const ssize_t k = send(fd, t->out, t->n_out, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (k < 0 && errno != EAGAIN && errno != EINTR)
-            return -1;
-        if (k > 0) {
-            t->out += k;
-            t->n_out -= (size_t)k;
-            moved = 1;
-        }
-    }
-    if (t->n_in) {
-        const ssize_t k = recv(fd, t->in, t->n_in, MSG_DONTWAIT);
-        if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR))
-            return -1;
-        if (k > 0) {
-            t->in += k;
-            t->n_in -= (size_t)k;
-            moved = 1;
-        }
-    }
-    return moved;
-}
-
-/* A connection that has ended is not waited for here: the control connection says whether its rank was
- * lost. */
-tt_status tcp_exchange(tt_comm *c, tt_error *err)
-{
-    struct pollfd *f = c->polled;
-    const double until = c->e->timeout_s > 0 ? tcp_now() + c->e->timeout_s : 0;
-    for (;;) {
-        int left = 0, moved = 0;
-        for (int i = 0; i < c->n; i++) {
-            transfer *t = &c->transfers[i];
-            const int k = t->n_in || t->n_out ? move_bytes(c->fds[0][i], t) : 0;
-            const bool wants = t->n_in || t->n_out;
-            moved |= k > 0;
-            left += wants;
-            f[i] = (struct pollfd){wants && k >= 0 ? c->fds[0][i] : -1,
-                                   (short)((t->n_in ? POLLIN : 0) | (t->n_out ? POLLOUT : 0)), 0};
-        }
-        if (!left)
-            return TT_OK;
-        if (moved)
-            continue;
-        TT_TRY(tcp_check(c->e, err));
-        if (until > 0 && tcp_now() > until)
-            return TT_ETIMEOUT;
-        poll(f, (nfds_t)c->n, LOOK_MS);
-    }
-}
-
 /* What a rank says on its control connection: TEXT bytes, why the run is being stopped, or all zero: it
  * is done. */
 static void hear(tcp_end *e, int rank)
@@ -153,8 +96,8 @@ void *tcp_watch(void *end)
             f[i] = (struct pollfd){e->peers[i].left ? -1 : e->peers[i].fd, POLLIN, 0};
         pthread_mutex_lock(&e->lock);
         for (tt_comm *c = e->groups; c; c = c->next)
-            for (int i = 0; i < c->n; i++)
-                busy = (i != c->me && tcp_write_box(c, i)) || busy;
+            for (int i = 0; i < c->p.n; i++)
+                busy = (i != c->p.me && tcp_write_box(c, i)) || busy;
         pthread_mutex_unlock(&e->lock);
         poll(f, (nfds_t)e->world + 1, busy ? 1 : 100);
         if (f[e->world].revents)
