@@ -56,12 +56,17 @@ tt_status tt_share_text(tt_dist *d, const char *mine, char *text, size_t n, tt_e
         return TT_FAIL(err, TT_ENOMEM, "no memory for a text of %zu bytes", n);
     for (size_t i = 0; mine && i + 1 < n && mine[i]; i++)
         words[i] = (unsigned char)mine[i];
-    const tt_status s =
-        d->vt ? d->vt->all_reduce(d->all, words, (int64_t)n, TT_I32, TT_MAX, err) : TT_OK;
+    const tt_status s = tt_dist_reduce(d, words, (int64_t)n, TT_I32, TT_MAX, err);
     for (size_t i = 0; s == TT_OK && i < n; i++)
         text[i] = (char)words[i];
     free(words);
     return s;
+}
+
+tt_status tt_dist_reduce(const tt_dist *d, void *buf, int64_t n, tt_dtype dtype, tt_reduce op,
+                         tt_error *err)
+{
+    return d->vt ? d->vt->all_reduce(d->all, buf, n, dtype, op, err) : TT_OK;
 }
 
 void tt_dist_abort(tt_dist *d, const char *why)

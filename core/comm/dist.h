@@ -65,6 +65,9 @@ tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err);
 /* A text of one rank on all ranks: `mine` is NULL on the others. n: bytes of text, with the final 0, equal on all
  * ranks; mine has less. [collective] */
 tt_status tt_share_text(tt_dist *d, const char *mine, char *text, size_t n, tt_error *err);
+/* Reduces n elements of buf in place over all ranks. [collective] */
+tt_status tt_dist_reduce(const tt_dist *d, void *buf, int64_t n, tt_dtype dtype, tt_reduce op,
+                         tt_error *err);
 /* Wakes every rank with an error. Called by a rank that failed outside a phase that ends in
  * tt_dist_agree(). */
 void tt_dist_abort(tt_dist *d, const char *why);

@@ -58,17 +58,6 @@ static double depth_of(const tt_work *w, const tt_type *out)
     return has && n > 0 ? w->flops / n / (w->cls == TT_CLASS_ATTENTION_BACKWARD ? 5 : 2) : 0;
 }
 
-/* Bytes of an all-to-all of rows: all but those that stay on their rank. */
-static double sent_rows(const tt_graph *g, const tt_node *n)
-{
-    const tt_value *v = n->out[0];
-    const double ranks = tt_mesh_degree(g->mesh, &n->step->atoms),
-                 room =
-                     (double)tt_max_local_numel(g->mesh, v->type.dims, v->type.n_dims, &v->place);
-    return room * tt_expert_rows_share(g, g->expert_skew, v->type.dims[1].label != NULL) *
-           (1 - 1 / ranks) * (double)tt_dtype_size(v->type.dtype);
-}
-
 static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
                        const tt_tensor *out)
 {
@@ -76,9 +65,7 @@ static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
     tt_type ins[TT_MAX_INS], outs[TT_MAX_OUTS];
     const tt_type *at[TT_MAX_INS];
     if (n->step)
-        w.sent = n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype);
-    if (n->step && tt_node_sends_rows(n))
-        w.sent = sent_rows(g, n);
+        w.sent = tt_step_elements(g, n) * (double)tt_dtype_size(n->out[0]->type.dtype);
     if (n->role == TT_NODE_EXPANDED || !n->op->cost || (n->op->flags & TT_OP_VIEW))
         return w;
     for (int i = 0; i < n->n_in; i++) {

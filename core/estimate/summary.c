@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "estimate/summary_impl.h"
+#include "graph/rows.h"
 #include "passes/narrow.h"
 #include <math.h>
 #include <stdlib.h>
@@ -72,7 +73,8 @@ static void count_instr(tt_plan_counts *c, const tt_program *p, const tt_instr *
     tt_mesh_print_axes(p->mesh, &i->step->atoms, axes, sizeof axes);
     snprintf(name, sizeof name, "%s over %s", tt_step_kind_name(i->step->kind), axes);
     traffic_add(c, times, name, cause_of(c, i->node),
-                i->step->cost * (double)tt_dtype_size(p->operands[i->out[0]].tensor.dtype));
+                tt_step_elements(p->graph, i->node) *
+                    (double)tt_dtype_size(p->operands[i->out[0]].tensor.dtype));
 }
 
 static void count_program(tt_plan_counts *c, const tt_program *p)

@@ -42,11 +42,14 @@ static void bind_operand(const tt_exec *x, const tt_operand *o, tt_bound_operand
     b->tensor.data = data;
 }
 
-static tt_bound_operand *bind_operands(const tt_exec *x, const int *o, int n)
+/* counted: bit j: operand j has as many rows as tt_bound.counts says. */
+static tt_bound_operand *bind_operands(const tt_exec *x, const int *o, int n, uint32_t counted)
 {
     tt_bound_operand *b = tt_arena_array(x->arena, (size_t)n + 1, sizeof *b);
-    for (int j = 0; j < n; j++)
+    for (int j = 0; j < n; j++) {
         bind_operand(x, &x->p->operands[o[j]], &b[j]);
+        b[j].counted = j < 32 && (counted >> j & 1);
+    }
     return b;
 }
 
@@ -138,15 +141,10 @@ static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *
                     .communicates = tt_instr_communicates(i) ? (uint8_t)(1 + axes_of(x, i)) : 0,
                     .n_in = i->n_in,
                     .n_out = i->n_out};
-    b->in = bind_operands(x, i->in, i->n_in);
-    b->out = bind_operands(x, i->out, i->n_out);
+    b->in = bind_operands(x, i->in, i->n_in, i->counted_in);
+    b->out = bind_operands(x, i->out, i->n_out, i->counted_out);
     if (i->counts >= 0)
-        b->counts = bind_operands(x, &i->counts, 1);
-    for (int j = 0; i->counts >= 0 && j < i->n_in + i->n_out; j++)
-        if (j < i->n_in)
-            b->in[j].counted = i->counted_in >> j & 1;
-        else
-            b->out[j - i->n_in].counted = i->counted_out >> (j - i->n_in) & 1;
+        b->counts = bind_operands(x, &i->counts, 1, 0);
     b->scratch = i->scratch < 0 ? NULL : x->space[TT_SPACE_WORK] + i->scratch;
     switch ((tt_instr_kind)i->kind) {
     case TT_INSTR_KERNEL:

@@ -14,8 +14,8 @@ typedef struct tt_bound_operand {
     const int *slot;  /* by micro-batch; NULL: the same place for all */
     int64_t slot_bytes, row_bytes, extent_rows;
     uint8_t extent;
-    bool rows,
-        counted; /* in a loop: one chunk of its rows at a time; it has tt_bound.counts rows */
+    bool rows;    /* in a loop: one chunk of its rows at a time */
+    bool counted; /* it has as many rows as tt_bound.counts says */
 } tt_bound_operand;
 
 /* A collective on a queue of its own, from its instruction to the wait for its event. */

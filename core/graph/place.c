@@ -7,14 +7,19 @@
  * gives the atoms of a letter by the label of its dim; a letter whose label is not in the table keeps
  * the atoms that the inputs have. In follow mode all letters do. */
 
+static void rule_text(const tt_op_def *def, const tt_shape_query *q, char *text, size_t size)
+{
+    if (def->rule)
+        snprintf(text, size, "%s", def->rule);
+    else
+        def->rule_for(q, text, size);
+}
+
 tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                      const tt_type *out, const tt_rule **rule, tt_error *err)
 {
     char text[512], key[640];
-    if (def->rule)
-        snprintf(text, sizeof text, "%s", def->rule);
-    else
-        def->rule_for(q, text, sizeof text);
+    rule_text(def, q, text, sizeof text);
     int in_ranks[TT_MAX_INS], out_ranks[TT_MAX_OUTS];
     int len = snprintf(key, sizeof key, "%s|", text);
     for (int i = 0; i < q->n_in; i++) {
@@ -35,6 +40,27 @@ tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *
     }
     *rule = r;
     return TT_OK;
+}
+
+const tt_rule *tt_node_rule(const tt_node *n, tt_rule *room)
+{
+    char text[512];
+    const tt_type *in[TT_MAX_INS];
+    int in_ranks[TT_MAX_INS], out_ranks[TT_MAX_OUTS];
+    if (n->rule)
+        return n->rule;
+    if ((!n->op->rule && !n->op->rule_for) || n->n_in > TT_MAX_INS || n->n_out > TT_MAX_OUTS)
+        return NULL;
+    for (int i = 0; i < n->n_in; i++) {
+        in[i] = &n->in[i]->type;
+        in_ranks[i] = in[i]->n_dims;
+    }
+    for (int i = 0; i < n->n_out; i++)
+        out_ranks[i] = n->out[i]->type.n_dims;
+    const tt_shape_query q = {sizeof q, n->n_in, in, n->attrs, n->op->name};
+    rule_text(n->op, &q, text, sizeof text);
+    return tt_rule_parse(text, in_ranks, n->n_in, out_ranks, n->n_out, room, NULL) == TT_OK ? room
+                                                                                            : NULL;
 }
 
 static int64_t units(const tt_dim *d)

@@ -79,14 +79,11 @@ bool tt_node_sends_rows(const tt_node *n)
     return n->op == &tt_op_collective && n->step->kind == TT_STEP_ALL_TO_ALL && n->n_in == 3;
 }
 
-int tt_node_steps(const tt_graph *g, const tt_node *n, const tt_placement *from,
-                  tt_lower_step steps[TT_MAX_STEPS])
+double tt_step_elements(const tt_graph *g, const tt_node *n)
 {
-    const tt_type *t = &n->out[0]->type;
-    const int k = tt_lower(g->mesh, t->dims, t->n_dims, from, &n->out[0]->place, steps);
-    if (k == 1 && steps[0].kind == TT_STEP_ALL_TO_ALL && n->n_in == 3)
-        steps[0].cost *= tt_expert_rows_share(g, 1, t->dims[1].label != NULL);
-    return k;
+    const bool later = n->out[0]->type.n_dims > 1 && n->out[0]->type.dims[1].label != NULL;
+    return n->step->cost *
+           (tt_node_sends_rows(n) ? tt_expert_rows_share(g, g->expert_skew, later) : 1);
 }
 
 double tt_expert_rows_share(const tt_graph *g, double skew, bool later)

@@ -13,10 +13,8 @@
  * and received: it as the sender has it, and as the receiver has it. Inputs 1 and 2 of the node. */
 tt_value *tt_redistribute_rows(tt_builder *b, tt_value *v, const tt_placement *to, tt_value *sent,
                                tt_value *received);
-/* The steps of a redistribute or a fetch n whose input is stored `from`. Cost of rows: those of balanced
- * routing. */
-int tt_node_steps(const tt_graph *g, const tt_node *n, const tt_placement *from,
-                  tt_lower_step steps[TT_MAX_STEPS]);
+/* How many elements a rank sends in the collective n, on average; of rows, with the routing of expert_skew. */
+double tt_step_elements(const tt_graph *g, const tt_node *n);
 /* Of the rows that a rank has room for in a pass of experts, the share that has a slot: of the busiest rank,
  * which has `skew` times the mean. later: in a pass after the first. */
 double tt_expert_rows_share(const tt_graph *g, double skew, bool later);

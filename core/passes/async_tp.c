@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/rewrite.h"
 #include "passes/async_tp_impl.h"
 #include <string.h>
 
@@ -23,26 +24,6 @@
  * does), the whole value exists in memory, and its pieces are written there. */
 
 /* ---- what may be cut ---- */
-
-static const tt_rule *rule_of(const tt_node *n, tt_rule *own)
-{
-    char text[512];
-    int ins[TT_MAX_INS], outs[TT_MAX_OUTS];
-    const tt_type *types[TT_MAX_INS];
-    if (n->rule)
-        return n->rule;
-    if (!n->op->rule_for || n->n_in > TT_MAX_INS)
-        return NULL;
-    for (int i = 0; i < n->n_in; i++) {
-        types[i] = &n->in[i]->type;
-        ins[i] = types[i]->n_dims;
-    }
-    for (int o = 0; o < n->n_out; o++)
-        outs[o] = n->out[o]->type.n_dims;
-    const tt_shape_query q = {sizeof q, n->n_in, types, n->attrs, n->op->name};
-    n->op->rule_for(&q, text, sizeof text);
-    return tt_rule_parse(text, ins, n->n_in, outs, n->n_out, own, NULL) == TT_OK ? own : NULL;
-}
 
 static bool has_letter(const int8_t *names, int n, int letter, int from)
 {
@@ -90,7 +71,7 @@ bool tt_async_tp_rows(const tt_node *n, rows *out)
     if (n->n_in < 1 || n->n_out < 1 || n->accumulate_into || n->assign_to || n->when->per_step ||
         n->step || (n->op->flags & (TT_OP_MIXES_TOKENS | TT_OP_UPDATES | TT_OP_VIEW)))
         return false;
-    if (!(r = rule_of(n, &own)) || !r->n_out_dims[0])
+    if (!(r = tt_node_rule(n, &own)) || !r->n_out_dims[0])
         return false;
     *out = (rows){.letter = r->out[0][0], .product = contracts(r)};
     if (r->whole >> out->letter & 1 || in_groups(r, out->letter) ||

@@ -121,7 +121,7 @@ static const void *attrs_of_pass(const splitting *s, const tt_node *route, int p
     return a;
 }
 
-/* Logs the slots of the further passes, beside the load of the layer's experts. */
+/* The number of slots of the further passes is logged with the load of the layer's experts. */
 static void log_overflow(splitting *s, const tt_node *route, tt_value *overflow)
 {
     for (size_t i = 0; i < s->g->loads.n; i++) {

@@ -33,33 +33,6 @@ static bool one_part(const tt_graph *g, const tt_value *rows, const tt_value *co
            tt_chunk(g->mesh, r, rows->place.atom[0], rows->place.n[0]) * parts == r->size;
 }
 
-/* The node's rule: nodes that fuse and other late passes made have none. */
-static bool rule_of_node(const tt_node *n, tt_rule *rule)
-{
-    char text[512] = "";
-    const tt_type *in[TT_MAX_INS];
-    int ranks[TT_MAX_INS], out_ranks[TT_MAX_OUTS];
-    tt_error why = {0};
-    if (n->rule) {
-        *rule = *n->rule;
-        return true;
-    }
-    if ((!n->op->rule && !n->op->rule_for) || n->n_in > TT_MAX_INS || n->n_out > TT_MAX_OUTS)
-        return false;
-    for (int i = 0; i < n->n_in; i++) {
-        in[i] = &n->in[i]->type;
-        ranks[i] = in[i]->n_dims;
-    }
-    for (int i = 0; i < n->n_out; i++)
-        out_ranks[i] = n->out[i]->type.n_dims;
-    const tt_shape_query q = {sizeof q, n->n_in, in, n->attrs, n->op->name};
-    if (n->op->rule)
-        snprintf(text, sizeof text, "%s", n->op->rule);
-    else
-        n->op->rule_for(&q, text, sizeof text);
-    return tt_rule_parse(text, ranks, n->n_in, out_ranks, n->n_out, rule, &why) == TT_OK;
-}
-
 static bool reads(const tt_node *n, const tt_value *v)
 {
     for (int i = 0; i < n->n_in; i++)
@@ -68,15 +41,15 @@ static bool reads(const tt_node *n, const tt_value *v)
     return false;
 }
 
-/* The bit of each operand whose first dim is letter x; *elsewhere: another dim of one is. */
-static uint32_t with_letter(int8_t (*letters)[TT_MAX_DIMS], const int8_t *n_dims, int n, int x,
-                            bool *elsewhere)
+/* The bit of each input, or output, of n whose first dim is letter x; *elsewhere: another dim of one is. */
+static uint32_t with_letter(const tt_rule *r, bool out, int x, bool *elsewhere)
 {
     uint32_t bits = 0;
-    for (int i = 0; i < n; i++)
-        for (int d = 0; d < n_dims[i]; d++) {
-            bits |= d == 0 && letters[i][d] == x ? 1u << i : 0u;
-            *elsewhere = *elsewhere || (d > 0 && letters[i][d] == x);
+    for (int i = 0; i < (out ? r->n_out : r->n_in); i++)
+        for (int d = 0; d < (out ? r->n_out_dims[i] : r->n_in_dims[i]); d++) {
+            const bool is = (out ? r->out[i][d] : r->in[i][d]) == x;
+            bits |= is && d == 0 ? 1u << i : 0u;
+            *elsewhere = *elsewhere || (is && d > 0);
         }
     return bits;
 }
@@ -96,25 +69,35 @@ static bool by_rows(const tt_node *n, const tt_rule *r, int x, const tt_value *c
     return !(r->whole >> x & 1u);
 }
 
-/* The counts and the letter of n's counted rows; NULL: it has none, or not one letter of them. */
-static tt_value *counted_letter(extents *e, const tt_node *n, const tt_rule *r, int *x)
+static bool reads_counted(const extents *e, const tt_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (e->counts[n->in[i]->id])
+            return true;
+    return false;
+}
+
+static void refuse_operands(extents *e, const tt_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (e->counts[n->in[i]->id])
+            refuse_counts(e, e->counts[n->in[i]->id]);
+}
+
+/* The counts and the letter of n's counted rows; NULL: they are not one letter. */
+static tt_value *counted_letter(const extents *e, const tt_node *n, const tt_rule *r, int *x)
 {
     tt_value *counts = NULL;
-    bool differ = false;
     for (int i = 0; i < n->n_in; i++) {
         tt_value *of = e->counts[n->in[i]->id];
-        if (!of)
-            continue;
-        if (!counts) {
+        if (of && counts && r->in[i][0] != *x)
+            return NULL;
+        if (of && !counts) {
             counts = of;
             *x = r->in[i][0];
         }
-        differ = differ || r->in[i][0] != *x;
     }
-    for (int i = 0; differ && i < n->n_in; i++)
-        if (e->counts[n->in[i]->id])
-            refuse_counts(e, e->counts[n->in[i]->id]);
-    return differ ? NULL : counts;
+    return counts;
 }
 
 static void set_counts(extents *e, tt_node *n, tt_value *counts, uint32_t in, uint32_t out)
@@ -129,25 +112,20 @@ static void set_counts(extents *e, tt_node *n, tt_value *counts, uint32_t in, ui
 
 static void follow(extents *e, tt_node *n)
 {
-    tt_rule r;
-    bool any = false, elsewhere = false;
+    tt_rule room;
+    bool elsewhere = false;
     int x = -1;
-    for (int i = 0; i < n->n_in; i++)
-        any = any || e->counts[n->in[i]->id];
-    if (!any)
+    if (!reads_counted(e, n))
         return;
-    if (n->n_in > TT_MAX_INS || !rule_of_node(n, &r)) {
-        for (int i = 0; i < n->n_in; i++)
-            if (e->counts[n->in[i]->id])
-                refuse_counts(e, e->counts[n->in[i]->id]);
+    const tt_rule *r = tt_node_rule(n, &room);
+    tt_value *counts = r ? counted_letter(e, n, r, &x) : NULL;
+    if (!counts) {
+        refuse_operands(e, n);
         return;
     }
-    tt_value *counts = counted_letter(e, n, &r, &x);
-    if (!counts)
-        return;
-    const uint32_t in = with_letter(r.in, r.n_in_dims, n->n_in, x, &elsewhere),
-                   out = with_letter(r.out, r.n_out_dims, n->n_out, x, &elsewhere);
-    if (elsewhere || !by_rows(n, &r, x, counts))
+    const uint32_t in = with_letter(r, false, x, &elsewhere),
+                   out = with_letter(r, true, x, &elsewhere);
+    if (elsewhere || !by_rows(n, r, x, counts))
         refuse_counts(e, counts);
     else
         set_counts(e, n, counts, in, out);

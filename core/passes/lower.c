@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "graph/rows.h"
 #include "passes/passes.h"
 #include <string.h>
 
@@ -71,7 +70,8 @@ static void lower_node(lowerer *l, tt_node *n)
         return;
     }
     tt_lower_step steps[TT_MAX_STEPS];
-    const int k = tt_node_steps(l->g, n, &v->place, steps);
+    const tt_type *t = &n->out[0]->type;
+    const int k = tt_lower(l->g->mesh, t->dims, t->n_dims, &v->place, &n->out[0]->place, steps);
     for (int i = 0; i < k; i++)
         v = emit_step(l, n, v, &steps[i], k == 1);
     l->now[n->out[0]->id] = v;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "graph/rows.h"
 #include "passes/min_cut.h"
 #include "passes/recompute_impl.h"
 #include "plan/plan.h"
@@ -41,7 +40,9 @@ static double seconds_again(const finder *f, const tt_node *n)
         return TT_MAXV(t.compute + t.comm, least);
     }
     tt_lower_step steps[TT_MAX_STEPS];
-    const int k = tt_node_steps(f->g, n, &n->in[0]->place, steps);
+    const tt_type *t = &n->out[0]->type;
+    const int k =
+        tt_lower(f->g->mesh, t->dims, t->n_dims, &n->in[0]->place, &n->out[0]->place, steps);
     double sum = least;
     for (int i = 0; i < k; i++) {
         tt_node collective = *n;

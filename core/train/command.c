@@ -197,8 +197,7 @@ tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
     words[MEMORY] = (int32_t)(tt_loop_memory_gib(l) * MEMORY_UNITS);
     if (commands && l->ctl)
         take_command(l, words, &list);
-    if (l->rank.dist.vt)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, words, N_WORDS, TT_I32, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(&l->rank.dist, words, N_WORDS, TT_I32, TT_MAX, err));
     l->most_memory = words[MEMORY] / MEMORY_UNITS;
     l->stopped_by = words[STOP];
     l->save_asked = l->save_asked || words[SAVE];

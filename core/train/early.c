@@ -60,8 +60,7 @@ static tt_status early_share(tt_loop *l, tt_error *err)
     double v[4] = {e->best, (double)e->best_step, (double)e->worse, (double)e->validations};
     for (size_t i = 0; !l->main && i < TT_COUNT(v); i++)
         v[i] = none;
-    if (l->rank.dist.vt)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, v, TT_COUNT(v), TT_F64, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(&l->rank.dist, v, TT_COUNT(v), TT_F64, TT_MAX, err));
     e->best = v[0];
     e->best_step = (int64_t)v[1];
     e->worse = (int64_t)v[2];

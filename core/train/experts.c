@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
 #include <math.h>
-#include <string.h>
 
 /* The load of experts, of models that have some: how evenly the tokens of a step are spread over the experts of
  * each layer. The program counts them over the whole batch (core/passes/expert_loads.c); the numbers
@@ -16,11 +15,27 @@ static const tt_expert_load *load_at(const tt_loop *l, size_t i)
                : NULL;
 }
 
-/* The tokens of each expert in the newest step whose numbers are known; NULL: they are not on this rank. */
+/* The counts in the newest step whose numbers are known; NULL: they are not on this rank. */
 static const double *counts_of(const tt_loop *l, const tt_expert_load *e)
 {
     const double *all = e ? tt_exec_metric_list(l->rank.exec, e->metric) : NULL;
     return all ? all + (int64_t)e->row * e->counts->type.dims[0].size : NULL;
+}
+
+/* The tokens of each expert of load i, if that is one of a layer; else NULL. */
+static const double *layer_counts(const tt_loop *l, int i, const tt_expert_load **e)
+{
+    *e = load_at(l, (size_t)i);
+    return *e && !(*e)->overflow ? counts_of(l, *e) : NULL;
+}
+
+/* Loads of one assignment are of one layer. */
+static int find_left(const tt_graph *g, const tt_expert_load *of)
+{
+    for (size_t i = 0; !of->overflow && i < g->loads.n; i++)
+        if (g->loads.items[i].overflow && g->loads.items[i].assign == of->assign)
+            return (int)i + 1;
+    return 0;
 }
 
 void tt_loop_experts_open(tt_loop *l)
@@ -31,13 +46,16 @@ void tt_loop_experts_open(tt_loop *l)
     l->experts.n_names = l->main ? (int)g->loads.n : 0;
     l->experts.path = tt_path_join(a, l->s->core.dump_folder, "experts.json");
     l->experts.written_ns = tt_now_ns();
+    l->experts.bounded = false;
     for (size_t i = 0; i < g->loads.n; i++) {
         const char *name = g->loads.items[i].name;
         if (!name)
             continue;
-        l->experts.names[i].most = tt_arena_printf(a, "experts/%s/max_over_mean", name);
-        l->experts.names[i].entropy = tt_arena_printf(a, "experts/%s/entropy", name);
-        l->experts.names[i].overflow = tt_arena_printf(a, "experts/%s/overflow", name);
+        l->experts.names[i] = (tt_expert_names){
+            tt_arena_printf(a, "experts/%s/max_over_mean", name),
+            tt_arena_printf(a, "experts/%s/entropy", name),
+            tt_arena_printf(a, "experts/%s/overflow", name), find_left(g, &g->loads.items[i])};
+        l->experts.bounded = l->experts.bounded || l->experts.names[i].left;
     }
 }
 
@@ -56,49 +74,40 @@ static double evenness(const double *counts, int64_t n, double *most_over_mean, 
     return sum;
 }
 
-/* The slots that the first pass of a layer left over; NULL: it has one pass. */
-static const double *overflow_of(const tt_loop *l, const tt_expert_load *e)
-{
-    for (int i = 0; i < l->experts.n_names; i++) {
-        const tt_expert_load *o = load_at(l, (size_t)i);
-        if (o && o->overflow && !strcmp(o->name, e->name))
-            return counts_of(l, o);
-    }
-    return NULL;
-}
-
 size_t tt_loop_experts(tt_loop *l, tt_metric *out)
 {
-    size_t n = 3, layers = 0, bounded = 0;
+    const size_t n_means = l->experts.bounded ? 3 : 2;
+    size_t n = n_means, layers = 0;
     double most = 0, entropy = 0, overflow = 0;
     for (int i = 0; i < l->experts.n_names; i++) {
-        const tt_expert_load *e = load_at(l, (size_t)i);
-        const double *counts = e && !e->overflow ? counts_of(l, e) : NULL;
+        const tt_expert_names *names = &l->experts.names[i];
+        const tt_expert_load *e;
+        const double *counts = layer_counts(l, i, &e);
         double a, b;
         if (!counts)
             continue;
         const double sum = evenness(counts, e->counts->type.dims[0].size, &a, &b);
-        const double *left = overflow_of(l, e);
-        out[n++] = (tt_metric){l->experts.names[i].most, a};
-        out[n++] = (tt_metric){l->experts.names[i].entropy, b};
+        out[n++] = (tt_metric){names->most, a};
+        out[n++] = (tt_metric){names->entropy, b};
         most += a;
         entropy += b;
         layers++;
+        const double *left = names->left ? counts_of(l, load_at(l, (size_t)names->left - 1)) : NULL;
         if (!left)
             continue;
-        out[n++] = (tt_metric){l->experts.names[i].overflow, *left / sum};
+        out[n++] = (tt_metric){names->overflow, *left / sum};
         overflow += *left / sum;
-        bounded++;
     }
     if (!layers)
         return 0;
-    out[0] = (tt_metric){"experts/max_over_mean", most / (double)layers};
-    out[1] = (tt_metric){"experts/entropy", entropy / (double)layers};
-    out[2] = (tt_metric){"experts/overflow", overflow / (double)layers};
-    if (bounded)
-        return n;
-    memmove(out + 2, out + 3, (n - 3) * sizeof *out);
-    return n - 1;
+    const tt_metric means[] = {
+        {"experts/max_over_mean", most / (double)layers    },
+        {"experts/entropy",       entropy / (double)layers },
+        {"experts/overflow",      overflow / (double)layers}
+    };
+    for (size_t i = 0; i < n_means; i++)
+        out[i] = means[i];
+    return n;
 }
 
 static void put_layer(tt_str *o, const tt_expert_load *e, const double *counts, bool first)
@@ -122,8 +131,8 @@ tt_status tt_loop_experts_write(tt_loop *l, bool last, tt_error *err)
     l->experts.written_ns = now;
     tt_str_printf(&text, "{\"step\":%lld,\"layers\":[", (long long)l->known_step);
     for (int i = 0; i < l->experts.n_names; i++) {
-        const tt_expert_load *e = load_at(l, (size_t)i);
-        const double *counts = e && !e->overflow ? counts_of(l, e) : NULL;
+        const tt_expert_load *e;
+        const double *counts = layer_counts(l, i, &e);
         if (!counts)
             continue;
         put_layer(&text, e, counts, !any);

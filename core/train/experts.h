@@ -10,11 +10,13 @@ struct tt_loop;
 
 typedef struct tt_expert_names {
     const char *most, *entropy, *overflow; /* "experts/layers.3/max_over_mean"; NULL: not logged */
+    int left; /* 1 + which of tt_graph.loads counts what the first pass left over; 0: it has one pass */
 } tt_expert_names;
 
 typedef struct tt_expert_log {
     tt_expert_names *names; /* by tt_graph.loads */
     int n_names;
+    bool bounded;     /* some layer has several passes */
     const char *path; /* of experts.json */
     int64_t written_ns;
 } tt_expert_log;

@@ -50,8 +50,7 @@ tt_status tt_loop_derive_steps(const tt_setup *s, int64_t n_samples, tt_error *e
 static tt_status agree_on(tt_dist *d, int64_t n, tt_error *err)
 {
     int64_t v[2] = {n, -n};
-    if (d->vt)
-        TT_TRY(d->vt->all_reduce(d->all, v, 2, TT_I64, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(d, v, 2, TT_I64, TT_MAX, err));
     if (v[0] == -v[1])
         return TT_OK;
     return TT_FAIL(

@@ -154,11 +154,10 @@ tt_status tt_measures_take(tt_measures *m, const tt_rank *r, int64_t step, bool 
         for (int64_t h = 0; h < box.shape[0]; h++)
             *to = (double)at[h] > *to ? (double)at[h] : *to;
     }
-    if (r->dist.vt && n)
-        TT_TRY(r->dist.vt->all_reduce(r->dist.all, m->sums, (int64_t)n, TT_F64, TT_SUM, err));
-    if (r->dist.vt && m->layers.n)
-        TT_TRY(r->dist.vt->all_reduce(r->dist.all, m->largest, (int64_t)m->layers.n, TT_F64, TT_MAX,
-                                      err));
+    if (n)
+        TT_TRY(tt_dist_reduce(&r->dist, m->sums, (int64_t)n, TT_F64, TT_SUM, err));
+    if (m->layers.n)
+        TT_TRY(tt_dist_reduce(&r->dist, m->largest, (int64_t)m->layers.n, TT_F64, TT_MAX, err));
     for (int i = 0; loss_scale > 0 && i < m->n_params; i++)
         sums_of(m, i, TT_MEASURED_GRADIENT)[SQUARES] /= loss_scale * loss_scale;
     m->step = step;

@@ -272,8 +272,7 @@ tt_status tt_loop_peer_copy(tt_loop *l, tt_error *err)
     TT_TRY(
         tt_loop_written(l, err)); /* the run may go on from here: no line of metrics is missing */
     wait_for_copy(l->peer, &l->peer->busy);
-    if (d->vt)
-        TT_TRY(d->vt->all_reduce(d->all, &none, 1, TT_I32, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(d, &none, 1, TT_I32, TT_MAX, err));
     TT_TRY(start_copy(l, err));
     l->t.checkpoint += tt_seconds_since(t0);
     return TT_OK;
@@ -298,8 +297,7 @@ static int64_t newest_of(const peer_head *h)
 static tt_status all_min(const tt_dist *d, int64_t *v, tt_error *err)
 {
     int64_t less = -*v;
-    if (d->vt)
-        TT_TRY(d->vt->all_reduce(d->all, &less, 1, TT_I64, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(d, &less, 1, TT_I64, TT_MAX, err));
     *v = -less;
     return TT_OK;
 }

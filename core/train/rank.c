@@ -221,8 +221,7 @@ tt_status tt_rank_prepare(tt_rank *next, tt_rank *beside, tt_error *err)
 static tt_status all_prepared(const tt_rank *next, tt_dist *d, bool *out, tt_error *err)
 {
     int32_t lack = !next->exec;
-    if (d->vt)
-        TT_TRY(d->vt->all_reduce(d->all, &lack, 1, TT_I32, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(d, &lack, 1, TT_I32, TT_MAX, err));
     *out = !lack;
     return TT_OK;
 }

@@ -197,8 +197,7 @@ static tt_status hash_weights(tt_loop *l, char *hex, tt_error *err)
     int64_t halves[4]; /* so that no sum over ranks overflows */
     for (int i = 0; i < 4; i++)
         halves[i] = (int64_t)(atomic_load(&h.sum[i / 2]) >> (32 * (i % 2)) & UINT32_MAX);
-    if (l->rank.dist.vt)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, halves, 4, TT_I64, TT_SUM, err));
+    TT_TRY(tt_dist_reduce(&l->rank.dist, halves, 4, TT_I64, TT_SUM, err));
     for (int i = 0; i < 4; i += 2) {
         const uint64_t sum = (uint64_t)halves[i] + ((uint64_t)halves[i + 1] << 32);
         snprintf(hex + 8 * i, 17, "%016llx", (unsigned long long)sum);
@@ -278,8 +277,7 @@ static tt_status share_values(computing *c, int64_t n, bool *stop, tt_error *err
         TT_TRY(tt_exec_unmap(c->x, &c->per_token, host, false, err));
     }
     c->batch[n] = tt_loop_stop_signal(c->l) ? 1 : 0;
-    if (dist->vt)
-        TT_TRY(dist->vt->all_reduce(dist->all, c->batch, n + 1, TT_F32, TT_SUM, err));
+    TT_TRY(tt_dist_reduce(dist, c->batch, n + 1, TT_F32, TT_SUM, err));
     *stop = c->batch[n] > 0;
     return TT_OK;
 }
@@ -319,8 +317,7 @@ static tt_status choose_giver(computing *c, tt_error *err)
         c->per_token.data)
         first = -dist->rank;
     const int32_t mine = first;
-    if (dist->vt)
-        TT_TRY(dist->vt->all_reduce(dist->all, &first, 1, TT_I32, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(dist, &first, 1, TT_I32, TT_MAX, err));
     c->gives = mine != -INT32_MAX && first == mine;
     return TT_OK;
 }
@@ -404,9 +401,7 @@ static tt_status look(tt_loop *l, data_set *sets, int n, const char *weights, in
                    l->s->loss.name, (long long)sets[i].n_samples, sets[i].title, sets[i].path);
     }
     TT_TRY(tt_agree(&l->rank.dist, s, err));
-    return l->rank.dist.vt
-               ? l->rank.dist.vt->all_reduce(l->rank.dist.all, lacks, n, TT_I32, TT_MAX, err)
-               : TT_OK;
+    return tt_dist_reduce(&l->rank.dist, lacks, n, TT_I32, TT_MAX, err);
 }
 
 static tt_status compute_lacking(tt_loop *l, data_set *sets, int n, const int32_t *lacks,

@@ -40,14 +40,6 @@ static int64_t differing(const replay *r, int a, int b, int *first)
     return n;
 }
 
-/* The sum over all ranks: 0 if no rank saw a difference. */
-static tt_status on_all_ranks(const tt_loop *l, int64_t *n, tt_error *err)
-{
-    return l->rank.dist.vt
-               ? l->rank.dist.vt->all_reduce(l->rank.dist.all, n, 1, TT_I64, TT_SUM, err)
-               : TT_OK;
-}
-
 /* Says what this rank saw. Sums that ranks have added up differ on several of them. */
 static void tell(const replay *r, int64_t mine, int first)
 {
@@ -66,12 +58,12 @@ static tt_status compare_runs(replay *r, tt_error *err)
     TT_TRY(run_again(r, 1, err));
     int64_t n = differing(r, 0, 1, &first);
     tell(r, n, first);
-    TT_TRY(on_all_ranks(r->l, &n, err));
+    TT_TRY(tt_dist_reduce(&r->l->rank.dist, &n, 1, TT_I64, TT_SUM, err));
     if (!n)
         return TT_OK;
     TT_TRY(run_again(r, 2, err));
     n = differing(r, 1, 2, &first);
-    TT_TRY(on_all_ranks(r->l, &n, err));
+    TT_TRY(tt_dist_reduce(&r->l->rank.dist, &n, 1, TT_I64, TT_SUM, err));
     if (n)
         return TT_FAIL(err, TT_ENUMERIC,
                        "step %lld: computed three times, with other bits the third time too; the "

@@ -162,8 +162,7 @@ tt_status tt_loop_save_meanwhile(tt_loop *l, tt_error *err)
         return TT_OK;
     const tt_dist *d = &l->rank.dist;
     int32_t all = tt_saver_poll(l->saver);
-    if (d->vt)
-        TT_TRY(d->vt->all_reduce(d->all, &all, 1, TT_I32, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(d, &all, 1, TT_I32, TT_MAX, err));
     return tt_saver_advance(l->saver, all, err);
 }
 

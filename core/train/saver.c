@@ -263,8 +263,7 @@ static tt_status share_failure(tt_saver *s, const tt_error *mine, tt_error *err)
     tt_dist *d = &s->o.rank->dist;
     int32_t first = mine ? d->world - d->rank : 0;
     const int32_t me = first;
-    if (d->vt)
-        TT_TRY(d->vt->all_reduce(d->all, &first, 1, TT_I32, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(d, &first, 1, TT_I32, TT_MAX, err));
     s->failure.code = first ? TT_EIO : TT_OK;
     if (!first)
         return TT_OK;
@@ -392,8 +391,7 @@ static tt_status saver_give_up(tt_saver *s, tt_error *err)
         busy = tt_saver_poll(s) == 2;
         const bool mine = busy && too_long(s, began);
         busy = mine ? TOO_LONG : busy;
-        if (d->vt)
-            TT_TRY(d->vt->all_reduce(d->all, &busy, 1, TT_I32, TT_MAX, err));
+        TT_TRY(tt_dist_reduce(d, &busy, 1, TT_I32, TT_MAX, err));
         if (busy == TOO_LONG)
             return is_stuck(s, mine, err);
         if (busy)
@@ -442,8 +440,7 @@ static tt_status wait_saved(tt_saver *s, bool *stuck, bool *mine, tt_error *err)
         int32_t all = tt_saver_poll(s);
         *mine = all == 2 && too_long(s, began);
         all = *mine ? TOO_LONG : all;
-        if (d->vt)
-            TT_TRY(d->vt->all_reduce(d->all, &all, 1, TT_I32, TT_MAX, err));
+        TT_TRY(tt_dist_reduce(d, &all, 1, TT_I32, TT_MAX, err));
         *stuck = all == TOO_LONG;
         if (all == 0 || *stuck)
             return TT_OK;

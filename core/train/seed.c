@@ -63,7 +63,7 @@ tt_status tt_train_seed(tt_setup *s, const tt_run_folder *f, bool resume, tt_dis
         st = seed_choose(f, resume, &seed, err);
     if (d) {
         TT_TRY(tt_agree(d, st, err));
-        st = d->vt ? d->vt->all_reduce(d->all, &seed, 1, TT_I64, TT_MAX, err) : TT_OK;
+        st = tt_dist_reduce(d, &seed, 1, TT_I64, TT_MAX, err);
     }
     TT_TRY(st);
     snprintf(text, sizeof text, "%lld", (long long)seed);

@@ -47,8 +47,7 @@ static tt_status sum_weights(tt_loop *l, const tt_batch *micro, int64_t counted,
         return TT_OK;
     for (int64_t m = 0; l->rank.counts && m < l->s->micro_batches; m++)
         sum += micro[m].weight;
-    if (l->rank.dist.vt)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, &sum, 1, TT_F64, TT_SUM, err));
+    TT_TRY(tt_dist_reduce(&l->rank.dist, &sum, 1, TT_F64, TT_SUM, err));
     if (counted && !(sum > 0) && l->main)
         tt_log(
             TT_WARN, "train",

@@ -14,10 +14,9 @@ static tt_status add_tokens(tt_loop *l, const tt_batch *b, tt_validated *out, bo
 {
     int64_t v[2] = {l->rank.counts ? b->counted : 0, tt_loop_stop_signal(l) != 0};
     double weight = l->rank.counts ? b->weight : 0;
-    if (l->rank.dist.vt)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, v, 2, TT_I64, TT_SUM, err));
-    if (l->rank.dist.vt && l->s->loss_weights)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, &weight, 1, TT_F64, TT_SUM, err));
+    TT_TRY(tt_dist_reduce(&l->rank.dist, v, 2, TT_I64, TT_SUM, err));
+    if (l->s->loss_weights)
+        TT_TRY(tt_dist_reduce(&l->rank.dist, &weight, 1, TT_F64, TT_SUM, err));
     out->tokens += v[0];
     out->weight += l->s->loss_weights ? weight : (double)v[0];
     *stop = v[1] != 0;

@@ -19,9 +19,9 @@ extern "C" {
  * query sees are of its sequence.
  * Prefix-LM: query t also sees the keys of its segment with pos[s] < prefix, where prefix is the same for
  * all tokens of a segment. Not with bias, window, bidirectional or pos_k.
+ * Neither decodes with a memory: generation computes the whole context for every token.
  * Chunks: not with pos_k, seg_k, prefix, bidirectional or bias. Generation keeps all tokens; its sums
- * have another order than the whole context's.
- * Neither decodes with a memory: generation computes the whole context for every token. */
+ * have another order than the whole context's. */
 typedef struct tt_attention_opts {
     int64_t v_head_dim; /* 0 = head_dim                                                          */
     int64_t window;     /* 0 = none                                                              */

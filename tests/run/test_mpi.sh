@@ -91,7 +91,7 @@ mkdir -p "$dir/comms/src"
 sed 's/TT_KIND_COMM, "mpi"/TT_KIND_COMM, "mine"/; s/TT_PLUGIN("mpi"/TT_PLUGIN("mine"/' "$SRC/plugins/comms/mpi/mpi.c" >"$dir/comms/src/mpi.c"
 cp "$SRC"/plugins/comms/mpi/*.h "$dir/comms/src"
 for f in "$SRC"/plugins/comms/mpi/*.c; do [ "${f##*/}" = mpi.c ] || cp "$f" "$dir/comms/src"; done
-cc -std=c11 -w -O1 -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden "-I$SRC/include" $(pkg-config --cflags ompi-c 2>/dev/null || mpicc --showme:compile) "$dir"/comms/src/*.c \
+cc -std=c11 -w -O1 -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden "-I$SRC/include" "-I$SRC/plugins/comms" $(pkg-config --cflags ompi-c 2>/dev/null || mpicc --showme:compile) "$dir"/comms/src/*.c "$SRC/plugins/comms/tcp/pairwise.c" \
     "-L$BUILD" -lttrun $(pkg-config --libs ompi-c 2>/dev/null || mpicc --showme:link) -o "$dir/comms/mine.so" 2>"$dir/err" &&
     train "$dir/mine" --plugin-dir "$dir/comms" --nproc 2 --training.steps 3 --comm.backend mine --parallelism.tensor_parallel_degree 2 &&
     train "$dir/theirs" --nproc 2 --training.steps 3 --comm.backend mpi --parallelism.tensor_parallel_degree 2 &&

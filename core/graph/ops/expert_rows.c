@@ -336,7 +336,7 @@ static tt_status infer_placed(const tt_shape_query *q, tt_type *out, tt_error *e
     return TT_OK;
 }
 
-/* Counts the places that have a slot, as if all of those were of expert 0 and the others of none. */
+/* Counts the places that have a slot: as 0 they are slots of expert 0, and empty places (-1) are of none. */
 static void expand_placed(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
                           tt_value **outs)
 {
