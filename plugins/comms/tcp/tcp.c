@@ -207,6 +207,7 @@ static tt_status open_end(tcp_end *e, const tcp_config *c, tt_error *err)
     int port = 0;
     TT_TRY(where(c, &address, &port, err));
     e->start = mix(UINT64_C(0xcbf29ce484222325), getenv("TTRUN_COMM_SECRET"));
+    e->start = mix(e->start, getenv("TTRUN_START"));
     e->start = mix(e->start, getenv("TORCHELASTIC_RUN_ID"));
     e->start = mix(e->start, getenv("TORCHELASTIC_RESTART_COUNT"));
     e->peers = calloc((size_t)e->world, sizeof *e->peers);
