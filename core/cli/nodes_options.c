@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "cli/nodes_options.h"
+#include "comm/slurm.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define PORT 29500 /* torchrun's */
 
 static tt_status nodes_number(const tt_cli *cli, const char *name, long fallback, long least,
-                           long most, int *out, tt_error *err)
+                              long most, int *out, tt_error *err)
 {
     char *end;
     const char *text = tt_cli_option(cli, name);
@@ -64,10 +66,62 @@ static tt_status take_timeout(tt_cli *cli, tt_nodes_opts *out, tt_error *err)
     return TT_OK;
 }
 
+/* srun has started a ttrun per node, which starts the ranks of that node. */
+static bool is_slurm_node(const tt_cli *cli, const tt_launch *l)
+{
+    const bool asked =
+        cli->nproc > 1 || tt_cli_option(cli, "nnodes") || tt_cli_option(cli, "max-restarts");
+    return l->world > 1 && l->local_world == 1 && !strcmp(l->launcher, "srun") && asked;
+}
+
+/* What the options leave open. */
+static tt_status take_slurm(tt_cli *cli, const tt_launch *l, tt_nodes_opts *out, tt_error *err)
+{
+    tt_slurm s;
+    const bool placed = out->address != NULL;
+    if (!tt_cli_option(cli, "nnodes"))
+        out->n = l->world;
+    if (!tt_cli_option(cli, "node-rank"))
+        out->me = l->rank;
+    if (out->n != l->world || out->me != l->rank)
+        return TT_FAIL(err, TT_EINVAL,
+                       "--nnodes %d --node-rank %d: srun has started %d nodes, and this is number "
+                       "%d; leave both options out",
+                       out->n, out->me, l->world, l->rank);
+    if (placed && (tt_cli_option(cli, "master-port") || tt_cli_option(cli, "rdzv-endpoint")))
+        return TT_OK;
+    TT_TRY(tt_slurm_read(getenv, &s, err));
+    if (!placed)
+        out->address = tt_arena_str(cli->arena, s.host);
+    if (!tt_cli_option(cli, "master-port") && !tt_cli_option(cli, "rdzv-endpoint"))
+        out->port = s.port;
+    if (!*out->id)
+        out->id = tt_arena_str(cli->arena, s.id);
+    return TT_OK;
+}
+
+/* srun has started each rank: where they meet if no variable says so. */
+static tt_status meet_by_slurm(const tt_launch *l, tt_error *err)
+{
+    char port[16];
+    tt_slurm s;
+    tt_error ignored = {0};
+    if (!l->launcher || strcmp(l->launcher, "srun") || l->world == l->local_world ||
+        getenv("MASTER_ADDR"))
+        return TT_OK;
+    if (tt_slurm_read(getenv, &s, &ignored) != TT_OK)
+        return getenv("SLURM_STEP_NODELIST") ? tt_slurm_read(getenv, &s, err) : TT_OK;
+    snprintf(port, sizeof port, "%d", s.port);
+    setenv("MASTER_ADDR", s.host, 1);
+    setenv("MASTER_PORT", port, 0);
+    setenv("TTRUN_START", s.id, 0);
+    return TT_OK;
+}
+
 static tt_status check_nodes(const tt_cli *cli, const tt_launch *l, const tt_nodes_opts *o,
                              tt_error *err)
 {
-    if (l->world > 1)
+    if (l->world > 1 && !is_slurm_node(cli, l))
         return TT_FAIL(err, TT_EINVAL,
                        "--nnodes: %s has started this rank; start one ttrun on each machine",
                        l->launcher);
@@ -100,11 +154,13 @@ tt_status tt_nodes_take(tt_cli *cli, const tt_launch *l, tt_nodes_opts *out, tt_
     TT_TRY(nodes_number(cli, "master-port", PORT, 1, 65534, &out->port, err));
     if (endpoint)
         TT_TRY(take_endpoint(cli, endpoint, out, err));
+    if (is_slurm_node(cli, l))
+        TT_TRY(take_slurm(cli, l, out, err));
     if (out->n < 2 && out->me)
         return TT_FAIL(err, TT_EINVAL, "--node-rank %d: needs --nnodes, the number of machines",
                        out->me);
     if (out->n < 2)
-        return TT_OK;
+        return meet_by_slurm(l, err);
     TT_TRY(check_nodes(cli, l, out, err));
     TT_TRY(take_timeout(cli, out, err));
     TT_TRY(make_digest(cli, out->digest, err));

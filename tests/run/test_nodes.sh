@@ -82,6 +82,37 @@ joined
 [ $rc0 -eq 4 ] && [ $rc1 -eq 4 ] && ls "$dir/s/checkpoint" | grep -q '^step-' && until_true no_rank "$dir/s"
 ok nodes_stop_together_by_a_signal_to_one
 
+# ---- Slurm ----
+slurm() { # PROCID LOCALID TASKS TASKS_PER_NODE FOLDER OPTION...
+    k=$1 folder=$5
+    set -- "$@" --plugin-dir "$PLUGINS" --dump_folder "$5"
+    local_id=$2 tasks=$3 per_node=$4
+    shift 5
+    SLURM_PROCID=$k SLURM_STEP_NUM_TASKS=$tasks SLURM_LOCALID=$local_id SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE="$per_node(x2)" SLURM_JOB_ID=$((port / 2)) SLURM_STEP_ID=0 \
+        SLURM_STEP_NODELIST="${list:-127.0.0.[1-2]}" "$timeout" 300 "$TTRUN" "$job" "$@" >"$folder.out$k" 2>"$folder.err$k" </dev/null &
+    eval "node$k=$!"
+}
+train "$dir/t" --nproc 4 --training.steps 3 --checkpoint.interval 3 --comm.backend local
+losses "$dir/t/metrics.jsonl" >"$dir/a"
+port=$((port + 6))
+slurm 0 0 2 1 "$dir/sn" --nproc 2 --training.steps 3
+slurm 1 0 2 1 "$dir/sn" --nproc 2 --training.steps 3
+joined
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/sn/metrics.jsonl" | cmp -s - "$dir/a"
+ok nodes_slurm_with_a_task_per_node
+port=$((port + 6))
+train "$dir/t2" --nproc 2 --training.steps 3 --comm.backend local
+slurm 0 0 2 1 "$dir/sr" --training.steps 3 # two tasks of a node would need a machine of their own: their session has one name
+slurm 1 0 2 1 "$dir/sr" --training.steps 3
+joined
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/t2/metrics.jsonl" >"$dir/b" && losses "$dir/sr/metrics.jsonl" | cmp -s - "$dir/b"
+ok nodes_slurm_with_a_task_per_rank
+port=$((port + 6))
+list="n[1-" slurm 1 0 2 1 "$dir/sw" --nproc 2
+wait "$node1"
+[ $? -eq 2 ] && grep -q 'list of nodes, "n\[1-", byte 4: expected a range' "$dir/sw.err1"
+ok nodes_slurm_list_that_is_broken_is_an_error
+
 # ---- refusals ----
 refused() { # TEXT STATUS OPTION...: both nodes end so, by a line each
     text=$1 status=$2
