@@ -68,7 +68,7 @@ static tt_node_message message_of(const tt_machines *n, tt_node_what what, tt_st
 static void tell_all(tt_machines *n, const tt_node_message *m)
 {
     for (int i = n->o.me ? 0 : 1; i < n_links(n); i++)
-        tt_node_send(&n->links[i], m);
+        tt_node_send(&n->links[i], *m);
 }
 
 tt_status tt_nodes_open(const tt_nodes_opts *o, const tt_launch_signals *signals, tt_machines **out,
@@ -185,13 +185,13 @@ static tt_status admit_node(tt_machines *n, tt_node_link *l, tt_error *err)
     if (what_differs(n, m, text, sizeof text)) {
         const tt_status s = m->status ? m->status : TT_EINVAL;
         const tt_node_message no = message_of(n, TT_NODE_OVER, s, text);
-        tt_node_send(l, &no);
+        tt_node_send(l, no);
         tt_node_drop(l);
         tell_all(n, &no);
         return TT_FAIL(err, s, "%s", text);
     }
     n->how[m->node] = *m;
-    n->links[m->node] = (tt_node_link){.fd = l->fd};
+    n->links[m->node] = *l;
     watch_link(n, l->fd);
     l->fd = -1;
     return TT_OK;
@@ -202,7 +202,7 @@ static tt_status take_nodes(tt_machines *n, tt_error *err)
     for (int i = 0; i < MOST_PENDING; i++) {
         pending *p = &n->waiting[i];
         if (p->l.fd < 0) {
-            p->l = (tt_node_link){.fd = tt_node_accept(n->listener)};
+            p->l = tt_node_accept(n->listener);
             p->since_ns = tt_now_ns();
         }
         if (p->l.fd < 0)
@@ -283,11 +283,11 @@ static tt_status hear_start(tt_machines *n, tt_nodes_start *start, tt_error *err
     for (;;) {
         if (l->fd < 0) {
             const tt_node_message join = message_of(n, TT_NODE_JOIN, TT_OK, "");
-            l->fd = tt_node_connect(n->o.address, n->o.port);
+            *l = tt_node_connect(n->o.address, n->o.port);
             answered += l->fd >= 0;
             if (l->fd >= 0) {
                 watch_link(n, l->fd);
-                tt_node_send(l, &join);
+                tt_node_send(l, join);
             }
         }
         const int got = tt_node_read(l);
@@ -302,7 +302,7 @@ static tt_status hear_start(tt_machines *n, tt_nodes_start *start, tt_error *err
             return TT_FAIL(
                 err, TT_ETIMEOUT,
                 "node 0 at %s port %d %s within %g s (--rdzv_timeout); start ttrun there "
-                "with --node_rank 0, and the same --rdzv_id",
+                "with --node_rank 0, and the same --rdzv_id and TTRUN_COMM_SECRET",
                 n->o.address, n->o.port,
                 answered ? "did not take node in, or ended," : "did not answer", n->o.timeout_s);
         TT_TRY(not_stopped(n, got < 0 || l->fd < 0 ? 100 : 10, err));

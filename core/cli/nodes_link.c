@@ -7,7 +7,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -55,12 +57,35 @@ tt_status tt_node_listen(int port, int *out, tt_error *err)
                    port, strerror(errno));
 }
 
-int tt_node_accept(int listener)
+/* The code of message `number`, whose other fields are set. */
+static void make_code(const tt_node_link *l, const tt_node_message *m, bool from_far,
+                      uint64_t number, uint8_t out[TT_HMAC_BYTES])
 {
-    const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0)
-        tune_link(fd);
-    return fd;
+    struct {
+        uint8_t nonces[32];
+        uint64_t number, from_far;
+        tt_node_message m;
+    } all;
+    const char *secret = getenv("TTRUN_COMM_SECRET");
+    memset(&all, 0, sizeof all);
+    memcpy(all.nonces, l->nonces, sizeof all.nonces);
+    all.number = number;
+    all.from_far = from_far;
+    memcpy(&all.m, m, sizeof *m);
+    memset(all.m.code, 0, sizeof all.m.code);
+    tt_hmac_sha256(secret ? secret : "", secret ? strlen(secret) : 0, &all, sizeof all, out);
+}
+
+tt_node_link tt_node_accept(int listener)
+{
+    tt_node_link l = {.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    if (l.fd < 0)
+        return l;
+    tune_link(l.fd);
+    if (getrandom(l.nonces, 16, 0) != 16 ||
+        send(l.fd, l.nonces, 16, MSG_NOSIGNAL | MSG_DONTWAIT) != 16)
+        tt_node_drop(&l);
+    return l;
 }
 
 static int connect_one(const struct addrinfo *a)
@@ -81,29 +106,38 @@ static int connect_one(const struct addrinfo *a)
     return fd;
 }
 
-int tt_node_connect(const char *address, int port)
+tt_node_link tt_node_connect(const char *address, int port)
 {
     char service[16];
-    int fd = -1;
+    tt_node_link l = {.fd = -1, .far = true};
     struct addrinfo *all = NULL;
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     snprintf(service, sizeof service, "%d", port);
     if (getaddrinfo(address, service, &hints, &all))
-        return -1;
-    for (const struct addrinfo *a = all; a && fd < 0; a = a->ai_next)
-        fd = connect_one(a);
+        return l;
+    for (const struct addrinfo *a = all; a && l.fd < 0; a = a->ai_next)
+        l.fd = connect_one(a);
     freeaddrinfo(all);
-    return fd;
+    struct pollfd f = {l.fd, POLLIN, 0};
+    if (l.fd >= 0 && (poll(&f, 1, CONNECT_MS) != 1 || recv(l.fd, l.nonces, 16, 0) != 16 ||
+                      getrandom(l.nonces + 16, 16, 0) != 16))
+        tt_node_drop(&l);
+    return l;
 }
 
-void tt_node_send(tt_node_link *l, const tt_node_message *m)
+void tt_node_send(tt_node_link *l, tt_node_message m)
 {
-    if (l->fd >= 0 && send(l->fd, m, sizeof *m, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof *m)
+    if (l->fd < 0)
+        return;
+    memcpy(m.nonce, l->nonces + 16, sizeof m.nonce);
+    make_code(l, &m, l->far, l->n_sent++, m.code);
+    if (send(l->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof m)
         shutdown(l->fd, SHUT_RDWR); /* the next read notices */
 }
 
 int tt_node_read(tt_node_link *l)
 {
+    uint8_t code[TT_HMAC_BYTES];
     if (l->fd < 0)
         return 0;
     const ssize_t k = recv(l->fd, (char *)&l->in + l->n_in, sizeof l->in - l->n_in, MSG_DONTWAIT);
@@ -113,7 +147,10 @@ int tt_node_read(tt_node_link *l)
     if (l->n_in < sizeof l->in)
         return 0;
     l->n_in = 0;
-    return 1;
+    if (!l->far && !l->n_received)
+        memcpy(l->nonces + 16, l->in.nonce, 16);
+    make_code(l, &l->in, !l->far, l->n_received++, code);
+    return tt_hmac_equal(code, l->in.code) ? 1 : -1;
 }
 
 void tt_node_drop(tt_node_link *l)

@@ -15,7 +15,7 @@ typedef struct hosts {
     int64_t n; /* hosts of the element that is read */
 } hosts;
 
-static bool keep(hosts *h, const char *text, size_t n)
+static bool slurm_keep(hosts *h, const char *text, size_t n)
 {
     if (h->n_first + n >= h->size)
         return false;
@@ -50,7 +50,7 @@ static const char *read_bracket(hosts *h, bool is_first)
         const char *begin = h->at;
         if (!read_digits(h, &low))
             return "expected a number in brackets";
-        if (!begun && is_first && !keep(h, begin, (size_t)(h->at - begin)))
+        if (!begun && is_first && !slurm_keep(h, begin, (size_t)(h->at - begin)))
             return "a host's name is too long";
         high = low;
         if (*h->at == '-') {
@@ -83,7 +83,7 @@ static const char *read_host(hosts *h, bool is_first)
         } else if (!is_name(*h->at)) {
             wrong = "a character that no host's name has";
         } else {
-            if (is_first && !keep(h, h->at, 1))
+            if (is_first && !slurm_keep(h, h->at, 1))
                 wrong = "a host's name is too long";
             h->at++;
         }

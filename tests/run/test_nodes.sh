@@ -92,8 +92,8 @@ slurm() { # PROCID LOCALID TASKS TASKS_PER_NODE FOLDER OPTION...
         SLURM_STEP_NODELIST="${list:-127.0.0.[1-2]}" "$timeout" 300 "$TTRUN" "$job" "$@" >"$folder.out$k" 2>"$folder.err$k" </dev/null &
     eval "node$k=$!"
 }
-train "$dir/t" --nproc 4 --training.steps 3 --checkpoint.interval 3 --comm.backend local
-losses "$dir/t/metrics.jsonl" >"$dir/a"
+train "$dir/ts" --nproc 4 --training.steps 3 --checkpoint.interval 3 --comm.backend local
+losses "$dir/ts/metrics.jsonl" >"$dir/a"
 port=$((port + 6))
 slurm 0 0 2 1 "$dir/sn" --nproc 2 --training.steps 3
 slurm 1 0 2 1 "$dir/sn" --nproc 2 --training.steps 3
@@ -105,13 +105,27 @@ train "$dir/t2" --nproc 2 --training.steps 3 --comm.backend local
 slurm 0 0 2 1 "$dir/sr" --training.steps 3 # two tasks of a node would need a machine of their own: their session has one name
 slurm 1 0 2 1 "$dir/sr" --training.steps 3
 joined
-[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/t2/metrics.jsonl" >"$dir/b" && losses "$dir/sr/metrics.jsonl" | cmp -s - "$dir/b"
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/t2/metrics.jsonl" >"$dir/a2" && losses "$dir/sr/metrics.jsonl" | cmp -s - "$dir/a2"
 ok nodes_slurm_with_a_task_per_rank
 port=$((port + 6))
 list="n[1-" slurm 1 0 2 1 "$dir/sw" --nproc 2
 wait "$node1"
 [ $? -eq 2 ] && grep -q 'list of nodes, "n\[1-", byte 4: expected a range' "$dir/sw.err1"
 ok nodes_slurm_list_that_is_broken_is_an_error
+
+# ---- the secret ----
+port=$((port + 3))
+TTRUN_COMM_SECRET=one node 0 "$dir/k" --nnodes 2 --training.steps 2 --rdzv_timeout 4
+TTRUN_COMM_SECRET=two node 1 "$dir/k" --nnodes 2 --training.steps 2 --rdzv_timeout 4
+joined
+[ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && grep -q 'node 1 did not come' "$dir/k.err0" && grep -q 'did not take node in, or ended' "$dir/k.err1"
+ok nodes_with_another_secret_are_refused
+port=$((port + 3))
+TTRUN_COMM_SECRET=one node 0 "$dir/k" --nnodes 2 --training.steps 2
+TTRUN_COMM_SECRET=one node 1 "$dir/k" --nnodes 2 --training.steps 2
+joined
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ]
+ok nodes_with_one_secret_meet
 
 # ---- refusals ----
 refused() { # TEXT STATUS OPTION...: both nodes end so, by a line each
