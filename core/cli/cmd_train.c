@@ -4,6 +4,8 @@
 #include "cli/crash.h"
 #include "cli/launch.h"
 #include "cli/line.h"
+#include "cli/nodes.h"
+#include "cli/nodes_options.h"
 #include "cli/signals.h"
 #include "cli/supervise.h"
 #include "cli/try_job.h"
@@ -432,23 +434,36 @@ static tt_status read_degrees(tt_cli *cli, tt_refit_job *out, tt_error *err)
     return TT_OK;
 }
 
-static tt_status restarting(tt_cli *cli, const char *most, tt_error *err)
+/* nodes: NULL, or the machines that the ranks are on. */
+static tt_status restarting(tt_cli *cli, const char *most, const tt_nodes_opts *nodes,
+                            tt_error *err)
 {
     char *end;
     start_plan p;
     const long n = strtol(most, &end, 10);
-    tt_supervise_opts o = {
-        .least = cli->nproc_least, .n = cli->nproc, .room = room_for_ranks, .user = cli};
+    tt_supervise_opts o = {.least = cli->nproc_least,
+                           .n = cli->nproc,
+                           .room = room_for_ranks,
+                           .user = cli,
+                           .nodes = nodes};
     if (end == most || *end || n < 0 || n > 1000000)
         return TT_FAIL(err, TT_EINVAL, "--max-restarts: expected 0 to 1000000, got \"%s\"", most);
     if (o.least)
         TT_TRY(read_degrees(cli, &o.job, err));
     TT_TRY(plan_start(cli, true, &p, err));
+    if (nodes && p.n < 1)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "--nnodes: ranks that are threads of one process (comm.backend local) cannot "
+            "be on several machines; take auto or tcp");
     o.most_restarts = (int)n;
-    o.n = p.world;
-    o.threads = p.n < 2;
+    o.n = nodes ? nodes->nproc : p.world;
+    o.threads = !nodes && p.n < 2;
     o.checkpoints = p.checkpoints;
-    o.copies = p.copies;
+    o.copies = !nodes && p.copies;
+    if (nodes && p.copies)
+        tt_log(TT_WARN, "supervisor",
+               "checkpoint.peer_copy_interval: no copies are kept with --nnodes");
     o.init_timeout_s = p.init_timeout_s;
     return tt_supervise(cli, &o, err);
 }
@@ -482,8 +497,11 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     TT_TRY(tt_cli_hold_job(cli, err));
     if (tt_cli_option(cli, "profile"))
         tt_cli_override(cli, "profiling.enable", "true");
+    tt_nodes_opts nodes = {.n = 1};
     TT_TRY(tt_launch_read(getenv, &l, err));
     if (!supervised)
+        TT_TRY(tt_nodes_take(cli, &l, &nodes, err));
+    if (!supervised && nodes.n < 2)
         TT_TRY(check_supervisor(cli, most, l.launcher, err));
     if (l.world == 1 && !cli->nproc)
         TT_TRY(tt_launch_alone(getenv, err));
@@ -492,6 +510,8 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     if (cli->dry_run)
         return l.rank ? TT_OK : run_here(cli, NULL, err);
     tt_signals_install();
+    if (nodes.n > 1)
+        return restarting(cli, most ? most : "0", &nodes, err);
     if (l.world > 1)
         return run_process(cli, &l, supervised ? &restart : NULL, err);
     if (supervised)
@@ -501,7 +521,7 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
                "--json changes nothing here: metrics.jsonl in the run's folder has an object per "
                "step");
     if (most)
-        return restarting(cli, most, err);
+        return restarting(cli, most, NULL, err);
     TT_TRY(plan_start(cli, false, &p, err));
     return p.n > 1 ? start_ranks(cli, &p, err) : run_here(cli, NULL, err);
 }
@@ -511,6 +531,14 @@ static const tt_cli_row rows[] = {
                 "trace every tenth step and the last one, in profile/ of the run's folder"),
     TT_CLI_VALUE("max-restarts", "N", "no supervisor",
                  "restart all ranks from the newest checkpoint when one dies or hangs"),
+    TT_CLI_VALUE("nnodes", "N", "1", "machines: a ttrun on each starts --nproc ranks"),
+    TT_CLI_VALUE("node-rank", "R", "0", "which of them this is, from 0"),
+    TT_CLI_VALUE("master-addr", "HOST", NULL, "where node 0 is: a name or an address"),
+    TT_CLI_VALUE("master-port", "PORT", "29500", "its port; ranks use the next one, too"),
+    TT_CLI_VALUE("rdzv-endpoint", "HOST:PORT", NULL, "both in one"),
+    TT_CLI_VALUE("rdzv-id", "TEXT", NULL, "name of the run: a node with another one is refused"),
+    TT_CLI_VALUE("rdzv-timeout", "SECONDS", "comm.init_timeout_seconds",
+                 "how long nodes wait for each other"),
 };
 const tt_command tt_cmd_train = {
     .name = "train",

@@ -45,6 +45,15 @@ const tt_cli_row *tt_cli_row_of(const tt_command *c, const char *name)
     return NULL;
 }
 
+const char *tt_cli_other_spelling(tt_arena *a, const char *name)
+{
+    char *out = tt_arena_str(a, name);
+    for (char *p = out; *p; p++)
+        if (*p == '_')
+            *p = '-';
+    return strcmp(out, "nproc-per-node") ? out : "nproc";
+}
+
 /* ---- usage ---- */
 
 /* Whether the option goes with a form of the command, whose first word may be a verb. */

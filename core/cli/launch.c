@@ -3,6 +3,7 @@
 #include "cli/launch.h"
 #include "base/thread.h"
 #include "cli/line.h"
+#include "cli/nodes.h"
 #include "cli/signals.h"
 #include <dirent.h>
 #include <errno.h>
@@ -142,6 +143,12 @@ static void rank_environment(const launcher *l, int rank)
     if (o->threads)
         return;
     setenv("TTRUN_SESSION", l->line.name, 1);
+    unsetenv("TTRUN_LOCAL_RANK");
+    unsetenv("TTRUN_LOCAL_WORLD");
+    if (o->nodes) {
+        tt_nodes_environment(o->nodes, rank);
+        return;
+    }
     snprintf(number, sizeof number, "%d", o->n);
     setenv("TTRUN_WORLD", number, 1);
     snprintf(number, sizeof number, "%d", rank);
@@ -452,8 +459,11 @@ static void wait_for_all(launcher *l, const tt_launch_signals *signals)
 {
     int64_t step = -1;
     int sig;
+    const tt_launch_opts *o = l->o;
     while (!reap(l)) {
-        tt_line_wait(&l->line, signals->fd, tick_ms(l));
+        tt_line_wait(&l->line, o->nodes ? tt_nodes_fd(o->nodes) : signals->fd, tick_ms(l));
+        if (o->must_end && o->must_end((void *)(uintptr_t)o->nodes))
+            kill_all(l);
         while ((sig = tt_launch_signals_next(signals)) != 0)
             asked_to(l, sig);
         if (l->o->stepped && l->line.step > step)
@@ -531,7 +541,9 @@ static tt_status failure_of(const launcher *l, tt_status s, tt_error *err)
     const char *rank = l->o->threads ? "" : "rank ";
     char number[48] = "the process of the ranks";
     if (!l->o->threads)
-        snprintf(number, sizeof number, "%d (process %ld)", l->first, (long)l->first_pid);
+        snprintf(number, sizeof number, "%d (process %ld)",
+                 l->first + (l->o->nodes ? tt_nodes_first_rank(l->o->nodes) : 0),
+                 (long)l->first_pid);
     if (l->died && sig > 0)
         return TT_FAIL(err, TT_EIO, "%s%s was ended by %s (%d)%s", rank, number,
                        tt_signal_name(sig), sig, sig == SIGKILL ? ", out of memory?" : "");

@@ -25,7 +25,10 @@ typedef struct tt_launch_opts {
     /* Of a supervisor's ranks: a step is done, or the run goes on from there. */
     void (*stepped)(void *user, int64_t step);
     void *user;
-    int *stopped; /* set to the first stop signal, or 0; may be NULL */
+    /* With ranks on other machines; NULL: all are here. */
+    const struct tt_machines *nodes;
+    bool (*must_end)(void *nodes); /* the ranks have to end; asked after each wait */
+    int *stopped;                  /* set to the first stop signal, or 0; may be NULL */
 } tt_launch_opts;
 
 /* Signals are blocked from open to close and read from a descriptor, so none is missed. */

@@ -47,6 +47,9 @@ struct tt_command;
 /* The row of an option, of the command's or of the common ones; NULL = there is none. */
 const tt_cli_row *tt_cli_row_of(const struct tt_command *c, const char *name);
 
+/* An option as torchrun spells it: "_" for "-", and nproc_per_node. Owner: the arena. */
+const char *tt_cli_other_spelling(tt_arena *a, const char *name);
+
 /* help.c: "usage: …", with every option; the options with meaning and default. NULL: of ttrun. */
 void tt_cli_help(const struct tt_command *c, tt_str *out);
 /* The usage on one line, for errors: "usage: ttrun data build JOB.json | …". Owner: the arena. */

@@ -4,6 +4,7 @@
 #include "base/thread.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/line.h"
+#include "cli/nodes.h"
 #include "train/peer.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -32,11 +33,12 @@ typedef struct supervisor {
     int64_t from,
         step;   /* where they go on from, and the newest step that is done; -1: not known yet */
     bool began; /* some start has gone on: the folder holds this run, whatever --resume says */
-    int64_t failed_ns; /* when the ranks before them had failed; 0: not to be told any more */
-    int early;         /* starts in a row that ended before a step was done */
-    int most;          /* ranks that may be started */
-    tt_refit mesh;     /* world 0: the job's */
-    int *copies;       /* by rank: memory for copies of its states; NULL: none are kept */
+    int64_t failed_ns;  /* when the ranks before them had failed; 0: not to be told any more */
+    int early;          /* starts in a row that ended before a step was done */
+    int most;           /* ranks that may be started */
+    tt_refit mesh;      /* world 0: the job's */
+    tt_machines *nodes; /* NULL: all ranks are on this machine */
+    int *copies;        /* by rank: memory for copies of its states; NULL: none are kept */
 } supervisor;
 
 static int64_t newest_step(const supervisor *s)
@@ -140,6 +142,56 @@ static tt_status run_once(supervisor *s, int *stopped, tt_error *err)
     s->from = s->step = -1;
     *err = (tt_error){0};
     return tt_launch_ranks(s->cli, &o, &s->signals, err);
+}
+
+/* Of a machine's ranks where there are others; start: as node 0 has announced it. */
+static tt_status run_part(supervisor *s, const tt_nodes_start *start, int *stopped, tt_error *err)
+{
+    static const char *const resume[] = {"--resume", "auto"};
+    const tt_launch_opts o = {.n = s->o->n,
+                              .init_timeout_s = s->o->init_timeout_s,
+                              .supervisor = start->text,
+                              .words = resume,
+                              .n_words = start->resume ? 2 : 0,
+                              .stepped = stepped,
+                              .user = s,
+                              .nodes = s->nodes,
+                              .must_end = tt_nodes_must_end,
+                              .stopped = stopped};
+    s->from = s->step = -1;
+    *err = (tt_error){0};
+    const tt_status st = tt_launch_ranks(s->cli, &o, &s->signals, err);
+    return tt_nodes_ended(s->nodes, st, err);
+}
+
+/* Node 0. Sets *stopped when the run must not go on. */
+static tt_status run_nodes(supervisor *s, int *stopped, tt_error *err)
+{
+    tt_nodes_start start = {.resume = s->began};
+    snprintf(start.text, sizeof start.text, "%.1000s", variable_of(s));
+    const tt_status st = tt_nodes_meet(s->nodes, &start, err);
+    if (st == TT_OK)
+        return run_part(s, &start, stopped, err);
+    *stopped = 1;
+    return st;
+}
+
+/* The other nodes: does as node 0 says. */
+static tt_status follow(supervisor *s, tt_error *err)
+{
+    for (int n = 0;; n++) {
+        int stopped = 0;
+        tt_nodes_start start = {0};
+        char *cause;
+        TT_TRY(tt_nodes_meet(s->nodes, &start, err));
+        if (start.over)
+            return TT_OK;
+        const long number = strtol(start.text, &cause, 10), of = strtol(cause, &cause, 10);
+        if (n)
+            tt_log(TT_WARN, "supervisor", "%s; restart %ld of %ld", cause + (*cause == ' '), number,
+                   of);
+        (void)run_part(s, &start, &stopped, err);
+    }
 }
 
 /* ---- between two starts ---- */
@@ -250,7 +302,7 @@ static tt_status supervise(supervisor *s, tt_error *err)
                (long long)s->mesh.global_batch);
     while (st == TT_OK) {
         int stopped = 0;
-        st = run_once(s, &stopped, err);
+        st = s->nodes ? run_nodes(s, &stopped, err) : run_once(s, &stopped, err);
         if (stopped || !tt_launch_restarts(st))
             return st;
         count_failure(s, err);
@@ -288,9 +340,18 @@ tt_status tt_supervise(tt_cli *cli, const tt_supervise_opts *o, tt_error *err)
 {
     supervisor s = {.cli = cli, .o = o, .most = o->n};
     TT_TRY(tt_launch_signals_open(&s.signals, err));
+    const tt_status met = o->nodes ? tt_nodes_open(o->nodes, &s.signals, &s.nodes, err) : TT_OK;
+    if (met != TT_OK) {
+        tt_launch_signals_close(&s.signals);
+        return met;
+    }
     open_copies(&s);
     s.saved = s.whole = newest_step(&s);
-    const tt_status st = supervise(&s, err);
+    const bool first = !s.nodes || tt_nodes_is_first(s.nodes);
+    const tt_status st = first ? supervise(&s, err) : follow(&s, err);
+    if (s.nodes && first)
+        tt_nodes_finish(s.nodes, st, err);
+    tt_nodes_close(s.nodes);
     close_copies(&s);
     tt_launch_signals_close(&s.signals);
     return st;

@@ -24,6 +24,8 @@ typedef struct tt_supervise_opts {
     const char *checkpoints; /* the folder of the steps; NULL: nothing is saved */
     bool copies;             /* checkpoint.peer_copy_interval is set: ranks get memory for copies */
     double init_timeout_s;
+    const struct tt_nodes_opts
+        *nodes; /* NULL: all ranks are here; else n is the number of them here */
     /* least > 0: how many ranks this machine has room for now, its devices or cores. */
     int (*room)(void *user);
     void *user;

@@ -11,7 +11,7 @@
 
 /* The battery over a comm plugin between processes: a launcher starts this program again as each rank, which
  * runs the tests whose worlds have as many ranks as there are. A test that ends its world gets a start of
- * its own. The file that includes this one says which plugin (carrier_name) and how ranks are started. */
+ * its own. OWN_TESTS: more of them. The file that includes this one says which plugin (carrier_name) and how ranks are started. */
 
 /* False, and a line: the plugin or its launcher is not here. */
 static bool carrier_is_here(void);
@@ -215,6 +215,9 @@ static int started_main(void)
         cmocka_unit_test(test_abort_in_the_middle),
         cmocka_unit_test(test_abort_ends_async_calls),
         cmocka_unit_test(test_agree),
+#if defined(OWN_TESTS)
+        OWN_TESTS
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

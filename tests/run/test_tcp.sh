@@ -50,4 +50,17 @@ joined
     grep -q '^ttrun: .*rank [0-3] on .* was lost: its connection has ended' "$dir/err" && [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 2 ] &&
     until_true nobody "$dir/lost"
 ok tcp_killed_rank_ends_both_machines_by_a_line_each
+# A rank with another secret is refused, and the line says what to look at.
+port=$((port + 1))
+for rank in 0 1; do
+    TTRUN_COMM_SECRET=of$rank RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.$((rank + 1)) MASTER_PORT=$port "$timeout" 60 "$TTRUN" "$job" \
+        --plugin-dir "$PLUGINS" --dump_folder "$dir/secret" --comm.init_timeout_seconds 3 >"$dir/out$rank" 2>"$dir/err$rank" </dev/null &
+    eval "pid$rank=$!"
+done
+wait "$pid0"
+rc0=$?
+wait "$pid1"
+rc1=$?
+[ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && grep -q 'what listens there refuses this rank: are TTRUN_COMM_SECRET' "$dir/err1"
+ok tcp_rank_with_another_secret_is_refused
 exit $failed

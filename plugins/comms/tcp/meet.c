@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <ttrun/log.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@
  * they listen, and rank 0 tells all of them where all listen. Then every two ranks have a connection.
  * Whoever connects and does not say a hello of this start is refused. */
 
-#define MAGIC UINT64_C(0x7474727463703031)
+#define MAGIC UINT64_C(0x7474727463703032)
 #define HELLO_S 10.0 /* how long a connection may take to say its hello */
 #define MOST_PENDING 4096
 
@@ -57,11 +58,21 @@ static bool is_loopback(const struct sockaddr_storage *a)
            (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) && six->sin6_addr.s6_addr[12] == 127);
 }
 
+/* A machine that vanishes is noticed after IDLE_S + PROBES · PROBE_S seconds. */
+#define IDLE_S 10
+#define PROBE_S 5
+#define PROBES 3
+
 static void tune(int fd)
 {
-    const int on = 1;
+    const int on = 1, idle = IDLE_S, probe = PROBE_S, probes = PROBES,
+              unsent_ms = 1000 * (IDLE_S + PROBES * PROBE_S);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof probe);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof unsent_ms);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
@@ -94,7 +105,35 @@ static hello make_hello(const tcp_end *e, int kind, uint64_t group, uint64_t num
     socklen_t n = sizeof a;
     memset(&a, 0, sizeof a);
     getsockname(e->listener, (struct sockaddr *)&a, &n);
-    return (hello){MAGIC, e->start, group, number, kind, e->rank, e->world, port_of(&a)};
+    return (hello){MAGIC, e->start, group, number, kind, e->rank, e->world, port_of(&a), {0}, {0}};
+}
+
+/* The code of a hello, or of the answer to it. */
+static void make_code(const uint8_t nonce[NONCE], const hello *h, bool answer,
+                      uint8_t out[TT_HMAC_BYTES])
+{
+    struct {
+        hello h;
+        uint8_t nonce[NONCE];
+        uint64_t answer;
+    } all;
+    const char *secret = getenv("TTRUN_COMM_SECRET");
+    memset(&all, 0, sizeof all);
+    memcpy(&all.h, h, offsetof(hello, code));
+    memcpy(all.nonce, nonce, NONCE);
+    all.answer = answer;
+    tt_hmac_sha256(secret ? secret : "", secret ? strlen(secret) : 0, &all, sizeof all, out);
+}
+
+/* Whether a whole hello is that of a rank of this start; if so, it is answered. */
+static bool answer_hello(int fd, const uint8_t nonce[NONCE], const hello *h)
+{
+    uint8_t code[TT_HMAC_BYTES];
+    make_code(nonce, h, false, code);
+    if (!tt_hmac_equal(code, h->code))
+        return false;
+    make_code(nonce, h, true, code);
+    return send(fd, code, sizeof code, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof code;
 }
 
 static bool is_ours(const tcp_end *e, const hello *h)
@@ -126,7 +165,9 @@ static void read_hellos(tcp_end *e)
                 recv(p->fd, (char *)&p->h + p->n_read, sizeof p->h - p->n_read, MSG_DONTWAIT);
             p->n_read += k > 0 ? (size_t)k : 0;
             bad = k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR) ||
-                  (p->n_read < sizeof p->h ? tcp_now() - p->since > HELLO_S : !is_ours(e, &p->h));
+                  (p->n_read < sizeof p->h
+                       ? tcp_now() - p->since > HELLO_S
+                       : !is_ours(e, &p->h) || !answer_hello(p->fd, p->nonce, &p->h));
         }
         if (!bad) {
             at = &p->next;
@@ -152,10 +193,23 @@ static void accept_some(tcp_end *e)
         }
         tune(fd);
         *p = (pending){.fd = fd, .since = tcp_now(), .next = e->pending};
+        if (getrandom(p->nonce, NONCE, 0) != NONCE ||
+            send(fd, p->nonce, NONCE, MSG_NOSIGNAL | MSG_DONTWAIT) != NONCE) {
+            close(fd);
+            free(p);
+            continue;
+        }
         e->pending = p;
         n++;
     }
     read_hellos(e);
+}
+
+void tcp_accept(tcp_end *e)
+{
+    pthread_mutex_lock(&e->accepting);
+    accept_some(e);
+    pthread_mutex_unlock(&e->accepting);
 }
 
 /* Takes the connection of `rank` for this purpose out of those that are pending; -1: not yet. */
@@ -183,8 +237,12 @@ static tt_status late(const tcp_end *e, int rank, tt_error *err)
 {
     return TT_FAIL(err, TT_ETIMEOUT,
                    "tcp: rank %d waited %g s (comm.init_timeout_seconds) for the connection with "
-                   "rank %d",
-                   e->rank, e->timeout_s, rank);
+                   "rank %d%s",
+                   e->rank, e->timeout_s, rank,
+                   e->answered
+                       ? "; what listens there refuses this rank: are TTRUN_COMM_SECRET and "
+                         "the port the same everywhere?"
+                       : "");
 }
 
 static void rest(void)
@@ -192,13 +250,52 @@ static void rest(void)
     nanosleep(&(struct timespec){0, 2000000}, NULL);
 }
 
-static int try_connect(const tcp_end *e, const struct sockaddr_storage *a, const hello *h)
+/* Reads what the accepting rank sends, while this rank accepts others, so that no two wait for each other. */
+static bool hear_answer(tcp_end *e, int fd, void *bytes, size_t n)
+{
+    const double until = tcp_now() + HELLO_S;
+    for (size_t at = 0; at < n;) {
+        struct pollfd f = {fd, POLLIN, 0};
+        const ssize_t k = recv(fd, (char *)bytes + at, n - at, MSG_DONTWAIT);
+        if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR))
+            return false;
+        at += k > 0 ? (size_t)k : 0;
+        if (k > 0)
+            continue;
+        if (tcp_now() > until || tcp_check(e, NULL) != TT_OK)
+            return false;
+        tcp_accept(e);
+        poll(&f, 1, 2);
+    }
+    return true;
+}
+
+/* The connecting rank's part of the beginning. */
+static bool say_hello(tcp_end *e, int fd, hello h)
+{
+    uint8_t nonce[NONCE], answer[TT_HMAC_BYTES], code[TT_HMAC_BYTES];
+    if (!hear_answer(e, fd, nonce, sizeof nonce))
+        return false;
+    e->answered = true;
+    if (getrandom(h.nonce, NONCE, 0) != NONCE)
+        return false;
+    make_code(nonce, &h, false, h.code);
+    if (send(fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h ||
+        !hear_answer(e, fd, answer, sizeof answer))
+        return false;
+    make_code(nonce, &h, true, code);
+    if (!tt_hmac_equal(answer, code))
+        return false;
+    e->answered = false;
+    return true;
+}
+
+static int try_connect(tcp_end *e, const struct sockaddr_storage *a, const hello *h)
 {
     const int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct pollfd f = {fd, POLLOUT, 0};
     int why = 0;
     socklen_t n = sizeof why;
-    (void)e;
     if (fd < 0)
         return -1;
     if (connect(fd, (const struct sockaddr *)a, length_of(a)) &&
@@ -208,10 +305,21 @@ static int try_connect(const tcp_end *e, const struct sockaddr_storage *a, const
         return -1;
     }
     tune(fd);
-    if (send(fd, h, sizeof *h, MSG_NOSIGNAL) == (ssize_t)sizeof *h)
+    if (say_hello(e, fd, *h))
         return fd;
     close(fd);
     return -1;
+}
+
+/* The next address of rank 0's name, where it may listen as well. */
+static void next_address(tcp_end *e)
+{
+    const int port = port_of(&e->peers[0].address);
+    if (e->running || !e->address)
+        return;
+    e->address = e->address->ai_next ? e->address->ai_next : e->addresses;
+    memcpy(&e->peers[0].address, e->address->ai_addr, e->address->ai_addrlen);
+    set_port(&e->peers[0].address, port);
 }
 
 static tt_status link_port(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number,
@@ -229,6 +337,8 @@ static tt_status link_port(tcp_end *e, int rank, int kind, uint64_t group, uint6
         TT_TRY(tcp_check(e, err));
         if (until > 0 && tcp_now() > until)
             return late(e, rank, err);
+        if (!rank)
+            next_address(e);
         rest();
     }
 }
@@ -274,8 +384,8 @@ static tt_status resolve(tcp_end *e, const char *address, int port, tt_error *er
     if (bad)
         return TT_FAIL(err, TT_ECOMM, "tcp: the address of rank 0, %s: %s", address,
                        gai_strerror(bad));
+    e->addresses = e->address = all;
     memcpy(&e->peers[0].address, all->ai_addr, all->ai_addrlen);
-    freeaddrinfo(all);
     set_port(&e->peers[0].address, port);
     return TT_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "tcp.h"
+#include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,6 +176,8 @@ static void end_free(tcp_end *e)
         close(e->wake);
     pthread_mutex_destroy(&e->lock);
     pthread_mutex_destroy(&e->accepting);
+    if (e->addresses)
+        freeaddrinfo(e->addresses);
     free(e->numbers);
     free(e->peers);
     free(e);
@@ -206,7 +209,7 @@ static tt_status open_end(tcp_end *e, const tcp_config *c, tt_error *err)
     const char *address = NULL;
     int port = 0;
     TT_TRY(where(c, &address, &port, err));
-    e->start = mix(UINT64_C(0xcbf29ce484222325), getenv("TTRUN_COMM_SECRET"));
+    e->start = mix(UINT64_C(0xcbf29ce484222325), getenv("TTRUN_START"));
     e->start = mix(e->start, getenv("TORCHELASTIC_RUN_ID"));
     e->start = mix(e->start, getenv("TORCHELASTIC_RESTART_COUNT"));
     e->peers = calloc((size_t)e->world, sizeof *e->peers);

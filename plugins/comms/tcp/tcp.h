@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <ttrun/hmac.h>
 
 /* Shared by the files of comm "tcp". */
 
@@ -22,17 +23,21 @@ typedef struct tcp_config {
  * one for collectives, and one for the messages of each direction. */
 enum { CONTROL, COLLECTIVES, MESSAGES_UP, MESSAGES_DOWN };
 
-/* The first bytes of every connection. */
+/* How a connection begins. The rank that accepts sends 16 random bytes; the one that connects a hello with 16 of
+ * its own and a code, an HMAC-SHA-256 of all this keyed by TTRUN_COMM_SECRET; the other answers with a code. */
+#define NONCE 16
 typedef struct hello {
     uint64_t magic, start;  /* equal on all ranks of a start */
     uint64_t group, number; /* which group, and which of those with this key */
     int32_t kind, rank, world, port;
+    uint8_t nonce[NONCE], code[TT_HMAC_BYTES];
 } hello;
 
 typedef struct pending { /* a connection whose group this rank has not asked for yet */
     int fd;
     size_t n_read; /* of the hello */
     double since;
+    uint8_t nonce[NONCE];
     hello h;
     struct pending *next;
 } pending;
@@ -60,6 +65,8 @@ typedef struct tcp_end {
     tt_status (*stopped)(void *user, tt_error *err);
     void *user;
     uint64_t start;
+    struct addrinfo *addresses, *address; /* of rank 0: all, and the one that is tried */
+    bool answered; /* something took a connection of this rank, and was no rank of this start */
     int listener, wake;
     tcp_peer *peers;
     pthread_mutex_t accepting; /* guards pending and numbers */
@@ -102,6 +109,8 @@ void *tcp_watch(void *end);
 /* meet.c */
 tt_status tcp_listen(tcp_end *e, int port, tt_error *err);
 tt_status tcp_meet(tcp_end *e, const char *address, int port, tt_error *err);
+/* Answers whoever has connected. [any-thread] */
+void tcp_accept(tcp_end *e);
 /* A connection with a rank; the higher rank connects, the lower one accepts. */
 tt_status tcp_link(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number, int *out,
                    tt_error *err);

@@ -105,6 +105,7 @@ void *tcp_watch(void *end)
         for (int i = 0; i < e->world; i++)
             if (f[i].fd >= 0 && f[i].revents)
                 hear(e, i);
+        tcp_accept(e); /* a rank that connects waits for an answer */
     }
     free(f);
     return NULL;

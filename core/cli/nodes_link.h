@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_CLI_NODES_LINK_H
+#define TT_CLI_NODES_LINK_H
+#include "base/base.h"
+#include <ttrun/hmac.h>
+
+/* The connection between two nodes' ttrun (nodes.h), and its messages. Node 0 sends 16 random bytes to whoever
+ * connects. Each message carries an HMAC-SHA-256, keyed by TTRUN_COMM_SECRET, of these bytes, of 16 of the
+ * other node, of the direction, of the number of the message, and of the message. */
+
+#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653031) /* changes with the message */
+
+typedef enum tt_node_what {
+    TT_NODE_JOIN,  /* to node 0: who I am */
+    TT_NODE_START, /* from node 0: start the ranks */
+    TT_NODE_STOP,  /* from node 0: end the ranks, another node's have failed */
+    TT_NODE_ENDED, /* to node 0: how my ranks ended */
+    TT_NODE_OVER,  /* from node 0: the run has ended */
+} tt_node_what;
+
+typedef struct tt_node_message {
+    uint64_t magic, start;
+    int32_t what, node, nodes, nproc, status, resume;
+    uint8_t nonce
+        [16]; /* of TT_NODE_JOIN: the node's part of what all codes on this connection depend on */
+    char host[64], version[32], digest[40], id[64], text[1024];
+    uint8_t code[TT_HMAC_BYTES]; /* of all that is before it */
+} tt_node_message;
+
+typedef struct tt_node_link {
+    int fd;                      /* -1: none */
+    bool far;                    /* this end has connected */
+    uint8_t nonces[32];          /* that of node 0, and that of the other one */
+    uint64_t n_sent, n_received; /* messages */
+    size_t n_in;                 /* bytes of `in` that have arrived */
+    tt_node_message in;
+} tt_node_link;
+
+tt_status tt_node_listen(int port, int *out, tt_error *err);
+/* fd -1: nobody has connected. */
+tt_node_link tt_node_accept(int listener);
+/* Tries each address of the name for a moment; -1: none answers. */
+tt_node_link tt_node_connect(const char *address, int port);
+void tt_node_send(tt_node_link *l, tt_node_message m);
+int tt_node_read(
+    tt_node_link
+        *l); /* 1: a whole message; 0: not yet; -1: the other end has gone, or has another secret */
+void tt_node_drop(tt_node_link *l);
+void tt_node_clean(tt_node_message *m); /* ends its texts */
+
+#endif

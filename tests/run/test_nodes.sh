@@ -1,0 +1,168 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ttrun --nnodes: a ttrun per "machine" starts its ranks, they meet over TCP, and the curve is that of one machine.
+. "$(dirname "$0")/processes.sh"
+port=$((20000 + $$ % 20000))
+node() { # N FOLDER OPTION...: node N of the run in the background, as $nodeN
+    k=$1 folder=$2
+    shift 2
+    "$timeout" 300 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" --node_rank "$k" --master_addr localhost \
+        --master_port $port --rdzv-timeout 60 "$@" >"$folder.out$k" 2>"$folder.err$k" </dev/null &
+    eval "node$k=$!"
+}
+nodes() { # FOLDER OPTION...: two of them
+    port=$((port + 3))
+    node 0 "$@"
+    node 1 "$@"
+}
+joined() { # the statuses as $rc0 and $rc1
+    wait "$node0"
+    rc0=$?
+    wait "$node1"
+    rc1=$?
+    cat "$folder".err? >"$dir/err"
+}
+while read -r name options; do
+    train "$dir/t" --nproc 4 --training.steps 3 --checkpoint.interval 3 $options --comm.backend local
+    nodes "$dir/m" --nnodes 2 --nproc-per-node 2 --training.steps 3 --checkpoint.interval 3 $options
+    joined
+    [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/t/metrics.jsonl" >"$dir/a" && losses "$dir/m/metrics.jsonl" | cmp -s - "$dir/a" &&
+        [ "$(wc -l <"$dir/a")" -eq 3 ] && [ "$(hash_of "$dir/t/checkpoint/step-3")" = "$(hash_of "$dir/m/checkpoint/step-3")" ]
+    ok "nodes_$name""_has_the_curve_of_one_machine"
+    rm -rf "$dir/t" "$dir/m"
+done <<MESHES
+tp2_fsdp2 --parallelism.tensor_parallel_degree 2
+pp2_tcp_alone --parallelism.pipeline_parallel_degree 2 --comm.backend tcp
+MESHES
+
+# ---- ranks that die ----
+of_node() { pgrep -P "$(pgrep -P "$1" | head -n 1)" | sort -n; }
+train "$dir/t" --nproc 4 --training.steps 12 --checkpoint.interval 2 --comm.backend local
+losses "$dir/t/metrics.jsonl" >"$dir/a"
+nodes "$dir/r" --resume never --nnodes 2 --nproc 2 --max-restarts 2 --training.steps 12 --checkpoint.interval 2
+until_true has_lines "$dir/r/metrics.jsonl" 3
+kill -9 "$(of_node "$node1" | tail -n 1)"
+joined
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/r/metrics.jsonl" | cmp -s - "$dir/a" &&
+    grep -q 'node 1 on [^ ]*: rank [23] (process [0-9]*) was ended by SIGKILL (9), out of memory?; restart 1 of 2 from step [1-9]' "$dir/r.err0" &&
+    grep -q 'rank [23] (process [0-9]*) was ended by SIGKILL (9), out of memory?; restart 1 of 2' "$dir/r.err1"
+ok nodes_start_again_when_a_rank_dies_and_the_curve_is_equal
+
+nodes "$dir/e" --nnodes 2 --nproc 2 $long --checkpoint.interval 1000000
+until_true has_lines "$dir/e/metrics.jsonl" 2
+kill -9 "$(of_node "$node0" | tail -n 1)"
+joined
+[ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && one_line "$dir/e.err1" && grep -q '^ttrun: node 0 on [^ ]*: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err1" &&
+    one_line "$dir/e.err0" && grep -q '^ttrun: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err0" && until_true no_rank "$dir/e"
+ok nodes_without_restarts_end_by_a_line_each
+
+# A machine that is lost: the other one ends its ranks and says so.
+nodes "$dir/l" --nnodes 2 --nproc 1 $long --checkpoint.interval 1000000
+until_true has_lines "$dir/l/metrics.jsonl" 2
+kill -9 "$(pgrep -P "$node1")"
+joined
+[ $rc0 -eq 1 ] && one_line "$dir/l.err0" && grep -q '^ttrun: node 1 on [^ ]* was lost: ' "$dir/l.err0" && until_true no_rank "$dir/l"
+ok nodes_say_that_a_node_is_lost
+
+# A lost node that is started again takes part again.
+nodes "$dir/b" --nnodes 2 --nproc 1 --max-restarts 2 --training.steps 200 --checkpoint.interval 10
+until_true has_lines "$dir/b/metrics.jsonl" 12
+kill -9 "$(pgrep -P "$node1")"
+wait "$node1"
+node 1 "$dir/b" --nnodes 2 --nproc 1 --max-restarts 2 --training.steps 200 --checkpoint.interval 10
+joined
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && grep -q 'node 1 on [^ ]* was lost: .*; restart 1 of 2 from step' "$dir/b.err0" && [ -e "$dir/b/checkpoint/step-200" ]
+ok nodes_take_back_a_node_that_is_started_again
+
+# A stop signal to one of them stops all after a save.
+nodes "$dir/s" --nnodes 2 --nproc 2 $long --checkpoint.interval 1000000
+until_true has_lines "$dir/s/metrics.jsonl" 2
+kill -TERM "$(pgrep -P "$node1")"
+joined
+[ $rc0 -eq 4 ] && [ $rc1 -eq 4 ] && ls "$dir/s/checkpoint" | grep -q '^step-' && until_true no_rank "$dir/s"
+ok nodes_stop_together_by_a_signal_to_one
+
+# ---- Slurm ----
+slurm() { # PROCID LOCALID TASKS TASKS_PER_NODE FOLDER OPTION...
+    k=$1 folder=$5
+    set -- "$@" --plugin-dir "$PLUGINS" --dump_folder "$5"
+    local_id=$2 tasks=$3 per_node=$4
+    shift 5
+    SLURM_PROCID=$k SLURM_STEP_NUM_TASKS=$tasks SLURM_LOCALID=$local_id SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE="$per_node(x2)" SLURM_JOB_ID=$((port / 2)) SLURM_STEP_ID=0 \
+        SLURM_STEP_NODELIST="${list:-127.0.0.[1-2]}" "$timeout" 300 "$TTRUN" "$job" "$@" >"$folder.out$k" 2>"$folder.err$k" </dev/null &
+    eval "node$k=$!"
+}
+train "$dir/ts" --nproc 4 --training.steps 3 --checkpoint.interval 3 --comm.backend local
+losses "$dir/ts/metrics.jsonl" >"$dir/a"
+port=$((port + 6))
+slurm 0 0 2 1 "$dir/sn" --nproc 2 --training.steps 3
+slurm 1 0 2 1 "$dir/sn" --nproc 2 --training.steps 3
+joined
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/sn/metrics.jsonl" | cmp -s - "$dir/a"
+ok nodes_slurm_with_a_task_per_node
+port=$((port + 6))
+train "$dir/t2" --nproc 2 --training.steps 3 --comm.backend local
+slurm 0 0 2 1 "$dir/sr" --training.steps 3 # two tasks of a node would need a machine of their own: their session has one name
+slurm 1 0 2 1 "$dir/sr" --training.steps 3
+joined
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/t2/metrics.jsonl" >"$dir/a2" && losses "$dir/sr/metrics.jsonl" | cmp -s - "$dir/a2"
+ok nodes_slurm_with_a_task_per_rank
+port=$((port + 6))
+list="n[1-" slurm 1 0 2 1 "$dir/sw" --nproc 2
+wait "$node1"
+[ $? -eq 2 ] && grep -q 'list of nodes, "n\[1-", byte 4: expected a range' "$dir/sw.err1"
+ok nodes_slurm_list_that_is_broken_is_an_error
+
+# ---- the secret ----
+port=$((port + 3))
+TTRUN_COMM_SECRET=one node 0 "$dir/k" --nnodes 2 --training.steps 2 --rdzv_timeout 4
+TTRUN_COMM_SECRET=two node 1 "$dir/k" --nnodes 2 --training.steps 2 --rdzv_timeout 4
+joined
+[ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && grep -q 'node 1 did not come' "$dir/k.err0" && grep -q 'did not take node in, or ended' "$dir/k.err1"
+ok nodes_with_another_secret_are_refused
+port=$((port + 3))
+TTRUN_COMM_SECRET=one node 0 "$dir/k" --nnodes 2 --training.steps 2
+TTRUN_COMM_SECRET=one node 1 "$dir/k" --nnodes 2 --training.steps 2
+joined
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ]
+ok nodes_with_one_secret_meet
+
+# ---- refusals ----
+refused() { # TEXT STATUS OPTION...: both nodes end so, by a line each
+    text=$1 status=$2
+    joined
+    [ $rc0 -eq "$status" ] && [ $rc1 -eq "$status" ] && grep -q "$text" "$folder.err0" && grep -q "$text" "$folder.err1" &&
+        [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 2 ]
+}
+two() { # OPTIONS OF NODE 0, OPTIONS OF NODE 1
+    port=$((port + 3))
+    node 0 "$dir/x" $1
+    node 1 "$dir/x" $2
+}
+two "--nnodes 2 --nproc 1" "--nnodes 3 --nproc 1" && refused 'node 1 on [^ ]* was started with --nnodes 3, node 0 with 2' 2 &&
+    two "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 2" && refused 'was started with --nproc 2, node 0 with 1' 2 &&
+    two "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 1 --training.steps 7" && refused 'has another job than node 0' 2
+ok nodes_that_differ_are_named_by_a_line_of_each
+
+bad() { # TEXT OPTION...
+    text=$1
+    shift
+    "$timeout" 60 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/x" "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    [ $? -eq "${status:-2}" ] && one_line "$dir/err" && grep -q -e "$text" "$dir/err"
+}
+bad '--node-rank: expected 0 to 1, got 2' --nnodes 2 --node-rank 2 --master-addr localhost && bad 'where is node 0' --nnodes 2 &&
+    bad '--node-rank 1: needs --nnodes' --node_rank 1 && bad 'expected HOST:PORT, got ":1"' --nnodes 2 --rdzv_endpoint :1 &&
+    bad 'cannot be on several machines' --nnodes 2 --master-addr localhost --comm.backend local &&
+    RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 bad 'torchrun has started this rank' --nnodes 2 --master-addr localhost
+ok nodes_wrong_options_are_errors
+port=$((port + 3))
+status=1 bad 'nodes 1, 2 did not come within 1 s' --nnodes 3 --master-addr localhost --master-port $port --rdzv_timeout 1 &&
+    status=1 bad 'node 0 at localhost port [0-9]* did not answer within 1 s' --nnodes 3 --node-rank 1 --master-addr localhost --master-port $port --rdzv_timeout 1
+ok nodes_that_do_not_come_are_named
+node 0 "$dir/p" --nnodes 2
+until_true sh -c "ss -ltn 2>/dev/null | grep -q :$port || sleep 1"
+bad "--master_port $port: node 0 cannot listen there: Address already in use" --nnodes 2 --master_addr localhost --master_port $port
+ok nodes_port_in_use_is_an_error
+kill "$node0" 2>/dev/null
+wait "$node0"
+exit $failed
