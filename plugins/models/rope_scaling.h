@@ -178,11 +178,10 @@ static inline tt_status rope_check_scaling(tt_rope_opts *out, const rope_factors
                        (long long)f->n_long);
     const double low = out->low_freq_factor != 0.0 ? out->low_freq_factor : 1.0;
     const double high = out->high_freq_factor != 0.0 ? out->high_freq_factor : 4.0;
-    if (out->scaling == TT_ROPE_LLAMA3 && !(low < high))
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "model.args.rope_scaling: low_freq_factor %g is not below high_freq_factor %g", low,
-            high);
+    if (out->scaling == TT_ROPE_LLAMA3 && !(low <= high))
+        return TT_FAIL(err, TT_EINVAL,
+                       "model.args.rope_scaling: low_freq_factor %g is above high_freq_factor %g",
+                       low, high);
     return TT_OK;
 }
 

@@ -74,6 +74,7 @@ def main():
     llama3 = dict(scaling=2, factor=8.0, low=1.0, high=4.0, original=8192.0)
     rope = [rope_case("default", 128, 5e5, dict(scaling=0)), rope_case("linear", 64, 1e4, dict(scaling=1, factor=4.0)),
             rope_case("llama3.1", 128, 5e5, llama3), rope_case("llama3.2", 64, 5e5, dict(llama3, factor=32.0)),
+            rope_case("llama4_scout", 128, 5e5, dict(llama3, factor=16.0, low=1.0, high=1.0)),
             rope_case("yarn", 64, 1e4, dict(scaling=3, factor=40.0, original=4096.0)),
             rope_case("yarn_gpt_oss", 64, 1.5e5, dict(scaling=3, factor=32.0, original=4096.0, no_truncate=1)),
             rope_case("yarn_qwen3", 128, 1e6, dict(scaling=3, factor=4.0, original=32768.0))]

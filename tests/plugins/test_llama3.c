@@ -148,8 +148,8 @@ static void test_llama3_refuses_rope_scaling_it_cannot_do(void **state)
         {"{\"rope_type\": 3}",                                                                     "rope_type: unknown key or wrong type"               },
         {"{\"mscale\": 1}",                                                                        "rope_scaling.mscale: unknown key"                   },
         {"{\"truncate\": maybe}",                                                                  "is not true or false"                               },
-        {"{\"rope_type\": \"llama3\", \"low_freq_factor\": 4}",
-         "low_freq_factor 4 is not below high_freq_factor 4"                                                                                            },
+        {"{\"rope_type\": \"llama3\", \"low_freq_factor\": 5}",
+         "low_freq_factor 5 is above high_freq_factor 4"                                                                                                },
         {"{\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\": 1}",
          "flat object"                                                                                                                                  },
     };

@@ -44,8 +44,8 @@ static tt_status infer_rope(const tt_shape_query *q, tt_type *out, tt_error *err
     if (o->scaling == TT_ROPE_LONGROPE && !divisors_ok(o))
         return tt_infer_fail(q, err, "longrope needs rotary_dim/2 = %lld positive divisors",
                              (long long)(o->rotary_dim / 2));
-    if (o->scaling == TT_ROPE_LLAMA3 && !(o->high_freq_factor > o->low_freq_factor))
-        return tt_infer_fail(q, err, "high_freq_factor %g must exceed low_freq_factor %g",
+    if (o->scaling == TT_ROPE_LLAMA3 && !(o->high_freq_factor >= o->low_freq_factor))
+        return tt_infer_fail(q, err, "high_freq_factor %g is below low_freq_factor %g",
                              o->high_freq_factor, o->low_freq_factor);
     out[0] = *q->in[0];
     return TT_OK;

@@ -20,6 +20,8 @@ static double llama3(const tt_rope_opts *o, double inv)
         return inv;
     if (wave > context / o->low_freq_factor)
         return inv / o->factor;
+    if (!(o->high_freq_factor > o->low_freq_factor))
+        return inv; /* equal: nothing is between; transformers has 0 / 0 for this one wavelength */
     double s = (context / wave - o->low_freq_factor) / (o->high_freq_factor - o->low_freq_factor);
     return (1.0 - s) * inv / o->factor + s * inv;
 }
