@@ -221,6 +221,8 @@ tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);
 /* The nodes that are built next have these tt_when.replicated_stages. */
 void tt_builder_replicated(tt_builder *b, uint64_t stages);
+/* The nodes that are built next have, or no longer have, tt_when.early_update. */
+void tt_builder_early_update(tt_builder *b, bool early);
 /* The nodes that are built next run in measured steps only. */
 void tt_builder_measured(tt_builder *b, bool measured);
 bool tt_builder_measures(const tt_builder *b);

@@ -83,6 +83,9 @@ typedef struct tt_autodiff_opts {
     tt_loss_scale_opts loss_scale;
     bool sink;    /* gradients are accumulated as partial sums, and reduced once per step */
     bool at_once; /* a step has one micro-batch, so gradients are reduced in its backward */
+    bool
+        early; /* the backward updates (tt_update_opts.early): each parameter is a stack of its own, and
+                     only gradients of several parts or of the loop over token chunks are accumulated */
 } tt_autodiff_opts;
 tt_status tt_pass_autodiff(tt_builder *b, const tt_autodiff_opts *o, tt_error *err);
 
@@ -114,9 +117,16 @@ typedef struct tt_update_opts {
     double ema_weight;    /* of a step in the mean of each parameter over steps; 0: none is kept */
     bool measure;         /* measured steps compute sums over gradients and parameters */
     bool measure_updates; /* and over the changes of parameters */
-    bool live;            /* averages are kept, but the parameters themselves are evaluated */
+    bool
+        early; /* each parameter is updated in the backward, when its gradient is complete; not with
+                   max_norm, skip_*, offload, measure*, a loss scale, stages or several micro-batches */
+    bool live; /* averages are kept, but the parameters themselves are evaluated */
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
+
+/* ---- early: puts the nodes of early updates, which stand at the end of the backward, to where the
+ * gradient is complete and nobody reads the parameter any more ---- */
+tt_status tt_pass_early(tt_graph *g, tt_error *err);
 
 /* ---- offload: copies of states in host memory run concurrently with the update ---- */
 tt_status tt_pass_offload(tt_graph *g, tt_error *err);

@@ -74,6 +74,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     struct tt_param_match *trainable; /* [n_trainable]; 0: training.trainable is null */
     int n_trainable;
     tt_dtype state_dtype; /* of optimizer states */
+    bool early_step;      /* optimizer.early_step_in_backward */
     tt_lr_scheduler_config rate;
     int64_t threads;           /* threads per rank */
     int ranks_here;            /* number of ranks on this machine */
