@@ -119,7 +119,8 @@ static int64_t total(const tt_plan *p)
 static int64_t copy_of(const tt_setup *s, const tt_plan *p)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
-    if (!p->update.n || tt_checkpoint_off(c) || c->async_mode == TT_ASYNC_DISABLED)
+    const bool trains = p->update.n || (s->early_step && p->graph == s->graph);
+    if (!trains || tt_checkpoint_off(c) || c->async_mode == TT_ASYNC_DISABLED)
         return 0;
     return p->state_bytes_by_kind[TT_STATE_PARAM] + p->state_bytes_by_kind[TT_STATE_OPTIMIZER] +
            p->bytes[TT_SPACE_PINNED];
