@@ -11,6 +11,9 @@
  * - no node that follows reads the parameter, which is updated where it lies;
  * - a reduction of the gradient that runs concurrently has had a further block's time.
  *
+ * Only gradients of several parts, or of the loop over token chunks, have an accumulator. The update may
+ * read nothing that is known after the backward, so it is not used with max_norm, skip_nonfinite,
+ * skip_norm, offload, measure, a loss scale, stages or several micro-batches (setup_early_step.c).
  * The ranks of a stage run one list, so all ranks update in one order. */
 
 typedef struct early_update {

@@ -298,7 +298,15 @@ static void write_early_norm(tt_builder *b, tt_value *const *squares, size_t n, 
     norm->stages |= 1;
 }
 
-static void update_early(tt_builder *b, const tt_update_opts *o, tt_state *lr, tt_state *norm)
+static tt_status finish_update(tt_builder *b, tt_error *err)
+{
+    tt_builder_follow(b, false);
+    TT_TRY(tt_builder_finish(b, err));
+    return tt_graph_verify(tt_builder_graph(b), "update", err);
+}
+
+static tt_status update_early(tt_builder *b, const tt_update_opts *o, tt_state *lr, tt_state *norm,
+                              tt_error *err)
 {
     const tt_graph *g = tt_builder_graph(b);
     const per_stage once = {0};
@@ -316,13 +324,7 @@ static void update_early(tt_builder *b, const tt_update_opts *o, tt_state *lr, t
     }
     write_early_norm(b, squares, g->stacks.n, norm);
     write_ok(b, 0);
-}
-
-static tt_status finish_update(tt_builder *b, tt_error *err)
-{
-    tt_builder_follow(b, false);
-    TT_TRY(tt_builder_finish(b, err));
-    return tt_graph_verify(tt_builder_graph(b), "update", err);
+    return finish_update(b, err);
 }
 
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
@@ -341,10 +343,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     if (o->skip_nonfinite || o->skip_norm > 0)
         tt_skip_make(g);
     tt_builder_follow(b, true);
-    if (o->early) {
-        update_early(b, o, lr, norm);
-        return finish_update(b, err);
-    }
+    if (o->early)
+        return update_early(b, o, lr, norm, err);
     for (size_t i = 0; i < g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i];
         if (!s->grad)

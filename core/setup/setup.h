@@ -57,10 +57,9 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part comm;            /* of host memory; component NULL: no comm plugin is used */
     bool data_comm_if_works; /* "auto": it is taken if it works on all ranks */
     tt_part data_comm;       /* of a device's memory; likewise */
-    const char
-        *host_comm;   /* the host's communicator: comm.backend, or comm.host beside data_comm */
-    tt_inputs inputs; /* the dataloader's, in addition to ids, labels, pos and seg */
-    bool has_inputs;  /* there is a dataloader */
+    const char *host_comm;   /* comm.backend, or comm.host beside data_comm */
+    tt_inputs inputs;        /* the dataloader's, in addition to ids, labels, pos and seg */
+    bool has_inputs;         /* there is a dataloader */
     bool open_inputs; /* what the loss reads besides becomes an input, a number for each token */
     bool has_tokenizer, has_validation;
     bool finite;              /* dataloader.infinite is false */

@@ -578,12 +578,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
     TT_TRY(tt_setup_check_converters(s, o->mode == TT_MODE_TRAIN && !o->quiet, err));
-    if (s->graph->async_tp.whole && !o->quiet)
-        tt_log(
-            TT_INFO, "train",
-            "parallelism.enable_async_tensor_parallel: %d all-gathers and reduce-scatters stay in "
-            "one piece, because their products run over token chunks",
-            s->graph->async_tp.whole);
+    if (!o->quiet)
+        tt_setup_notice_async_tp(s);
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(tt_groups_check(s, err));
     const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;
