@@ -110,6 +110,9 @@ static const tt_option optimizer_options[] = {
            "float8_e4m3fn a quarter, with a scale for 256 elements: the update reads them as "
            "float32 and rounds what it stores stochastically. dynamic8 takes a quarter, too: the "
            "8-bit codes of bitsandbytes, rounded to the nearest"),
+    BOOL(optimizer, early_step_in_backward, "false",
+         "each parameter is updated in the backward as soon as its gradient is complete, so that "
+         "gradients need not all exist at once; wants training.max_norm 0 and one micro-batch"),
 };
 
 static const tt_option optimizer_names[] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "estimate/device_memory.h"
 #include "device/device.h"
+#include "estimate/estimate.h"
 
 /* The memory of a rank whose backend has a device: the device's, and pinned memory of the host. */
 
@@ -88,11 +89,12 @@ tt_status tt_device_memory_check(const tt_setup *s, const tt_plan *p, const tt_d
     TT_TRY(tt_device_memory(d, &left, &all, err));
     if (need <= (double)left)
         return TT_OK;
-    const char *what = p->update.n ? "lower training.local_batch_size or training.seq_len, set "
-                                     "activation_checkpoint.mode or activation_checkpoint.offload, "
-                                     "or take a smaller model"
-                                   : "take fewer or shorter texts at once, or a smaller model";
-    return tt_job_fail(s->job, p->update.n && tt_job_has(s->job, "training") ? "training" : "", err,
+    const bool trains = tt_plan_trains(s, p);
+    const char *what = trains ? "lower training.local_batch_size or training.seq_len, set "
+                                "activation_checkpoint.mode or activation_checkpoint.offload, "
+                                "or take a smaller model"
+                              : "take fewer or shorter texts at once, or a smaller model";
+    return tt_job_fail(s->job, trains && tt_job_has(s->job, "training") ? "training" : "", err,
                        "takes %.3f GiB of the device's memory per rank, and %.3f of its %.3f are "
                        "free; %s (ttrun plan shows what takes it)",
                        gib * need, gib * (double)left, gib * (double)all, what);

@@ -7,6 +7,8 @@
  * prints it. */
 
 /* ---- summary.c: the estimate as text or JSON ---- */
+/* Does p update parameters, after the backward or in it? */
+bool tt_plan_trains(const tt_setup *s, const tt_plan *p);
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
                           tt_error *err); /* with all ranks on this machine */
 /* machine NULL: no times are estimated, and all ranks share this machine's memory. */

@@ -114,12 +114,17 @@ static int64_t total(const tt_plan *p)
     return tt_program_bytes(p->program);
 }
 
+bool tt_plan_trains(const tt_setup *s, const tt_plan *p)
+{
+    return p->update.n || (s->early_step && p->graph == s->graph && s->graph != s->eval_graph);
+}
+
 /* Bytes of the copy from which an asynchronous save writes (saver.c): this rank's part of
  * parameters and optimizer. */
 static int64_t copy_of(const tt_setup *s, const tt_plan *p)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
-    if (!p->update.n || tt_checkpoint_off(c) || c->async_mode == TT_ASYNC_DISABLED)
+    if (!tt_plan_trains(s, p) || tt_checkpoint_off(c) || c->async_mode == TT_ASYNC_DISABLED)
         return 0;
     return p->state_bytes_by_kind[TT_STATE_PARAM] + p->state_bytes_by_kind[TT_STATE_OPTIMIZER] +
            p->bytes[TT_SPACE_PINNED];
@@ -153,7 +158,7 @@ tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
     if (need <= have)
         return TT_OK;
     const double parameters = (double)p->state_bytes_by_kind[TT_STATE_PARAM];
-    if (!p->update.n) /* nothing is trained: generate, eval */
+    if (!tt_plan_trains(s, p)) /* nothing is trained: generate, eval */
         return TT_FAIL(
             err, TT_EINVAL,
             "the model takes %.1f GiB of memory, %.1f of these for its parameters, and there are "

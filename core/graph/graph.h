@@ -219,10 +219,10 @@ void tt_state_assign_members(tt_builder *b, tt_state *s, int first, tt_value *v)
 /* v on another stage: by one transfer per stage boundary, or by one transfer in all. */
 tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);
-/* The nodes that are built next have these tt_when.replicated_stages. */
-void tt_builder_replicated(tt_builder *b, uint64_t stages);
-/* The nodes that are built next run in measured steps only. */
-void tt_builder_measured(tt_builder *b, bool measured);
+/* Of the nodes that are built next: */
+void tt_builder_replicated(tt_builder *b, uint64_t stages); /* tt_when.replicated_stages */
+void tt_builder_early_update(tt_builder *b, bool early);    /* tt_when.early_update */
+void tt_builder_measured(tt_builder *b, bool measured); /* do they run in measured steps only? */
 bool tt_builder_measures(const tt_builder *b);
 /* v on the current stage: computed again if that is cheap, otherwise transferred. */
 tt_value *tt_to_stage(tt_builder *b, tt_value *v);

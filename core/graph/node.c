@@ -263,6 +263,13 @@ bool tt_builder_measures(const tt_builder *b)
     return b->when->measured;
 }
 
+void tt_builder_early_update(tt_builder *b, bool early)
+{
+    tt_when w = *b->when;
+    w.early_update = early;
+    b->when = tt_when_intern(b->g, w);
+}
+
 void tt_builder_replicated(tt_builder *b, uint64_t stages)
 {
     tt_when w = *b->when;

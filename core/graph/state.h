@@ -83,7 +83,10 @@ typedef struct tt_param_info {
 typedef struct tt_stack {
     int id, n, group;
     tt_param_info **members;
-    tt_state *param, *grad; /* grad is NULL for frozen parameters */
+    tt_state *param, *grad; /* grad is NULL for frozen parameters, and where early_grad is not */
+    struct tt_value
+        *early_grad; /* the gradient of the one member, which no accumulator keeps because
+                                    the backward updates it; NULL: there is none */
     /* A tied parameter that several stages use has one accumulator per stage, in ascending order
      * (P6); grads[0] is grad. n_grads is 0 if one stage uses the parameter. */
     tt_state **grads;

@@ -11,9 +11,10 @@ typedef struct tt_when_entry {
 
 bool tt_when_same_times(const tt_when *a, const tt_when *b)
 {
-    return a == b || (tt_when_same_part(a, b) && a->in_chunk_loop == b->in_chunk_loop &&
-                      a->per_step == b->per_step && a->measured == b->measured &&
-                      a->replicated_stages == b->replicated_stages);
+    return a == b ||
+           (tt_when_same_part(a, b) && a->in_chunk_loop == b->in_chunk_loop &&
+            a->per_step == b->per_step && a->measured == b->measured &&
+            a->early_update == b->early_update && a->replicated_stages == b->replicated_stages);
 }
 
 static bool when_equal(const tt_when *a, const tt_when *b)

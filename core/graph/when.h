@@ -29,6 +29,8 @@ typedef struct tt_when {
     bool in_chunk_loop;  /* it runs once per chunk of tokens (R17) */
     bool per_step;       /* it runs with the stage's first forward of a step only (hoist) */
     bool measured;       /* it runs in measured steps only (pass measure); no other node reads it */
+    bool early_update;   /* it updates a parameter before the backward is over, or only serves such
+                            a node (pass early) */
     bool recomputed;     /* a clone of a node of the forward, which the recompute pass made for the
                             backward: it runs again what the forward ran */
     /* Stages, a bit each, whose nodes do the same to the same state (a tied parameter, a buffer): a

@@ -248,6 +248,7 @@ typedef struct stack_key {
     const tt_param_info *p;
     tt_placement grad;
     const value_list *grads; /* what is accumulated, lowest stage first */
+    bool early;              /* none is: the backward updates the parameter */
 } stack_key;
 
 static bool tied_over_stages(const tt_param_info *p)
@@ -291,7 +292,8 @@ static void make_stage_grads(tt_graph *g, tt_stack *s, const tt_type *t, const v
     }
 }
 
-static void make_stacks(tt_graph *g, const stack_key *keys)
+/* alone: each parameter is a stack of its own. */
+static void make_stacks(tt_graph *g, const stack_key *keys, bool alone)
 {
     const size_t n = g->params.n;
     for (size_t i = 0; i < n; i++) {
@@ -303,7 +305,8 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
         s->members = tt_arena_array(g->arena, n - i, sizeof *s->members);
         for (size_t j = i; j < n; j++) {
             tt_param_info *p = g->params.items[j];
-            if (p->stack || !same_stack(&keys[i], &keys[j]) || (j > i && tied_over_stages(p)))
+            if (p->stack || (alone && j > i) || !same_stack(&keys[i], &keys[j]) ||
+                (j > i && tied_over_stages(p)))
                 continue;
             p->stack = s;
             p->index = s->n;
@@ -316,7 +319,7 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
                                 &place);
         s->param->stack = s;
         s->param->stages = first->stages;
-        if (!first->frozen) {
+        if (!first->frozen && !keys[i].early) {
             tt_type grad = t;
             grad.dtype = tt_dtype_accumulate(t.dtype);
             place = tt_stack_placement(&keys[i].grad);
@@ -330,6 +333,16 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
         }
         tt_vec_push(g->arena, &g->stacks, s);
     }
+}
+
+/* Is the gradient a sum over the token chunks, which needs an accumulator? So does one of several parts
+ * (a tied parameter): it takes one array instead of one for each part. */
+static bool sums_chunks(const value_list *cots)
+{
+    for (size_t k = 0; k < cots->n; k++)
+        if (cots->items[k]->node->when->in_chunk_loop)
+            return true;
+    return false;
 }
 
 static tt_value *cast_in_place(differ *d, tt_value *v, tt_dtype to)
@@ -406,16 +419,20 @@ static tt_status accumulate(differ *d, tt_error *err)
         }
         keys[i].grad = grads[i].items[0]->place;
         keys[i].grads = &grads[i];
+        keys[i].early = d->o->early && grads[i].n == 1 && !sums_chunks(&d->params[i]);
     }
-    make_stacks(g, keys);
-    for (size_t i = 0; i < g->params.n; i++)
-        for (size_t k = 0; k < grads[i].n; k++) {
+    make_stacks(g, keys, d->o->early);
+    for (size_t i = 0; i < g->params.n; i++) {
+        if (keys[i].early)
+            g->params.items[i]->stack->early_grad = grads[i].items[0];
+        for (size_t k = 0; !keys[i].early && k < grads[i].n; k++) {
             const tt_param_info *p = g->params.items[i];
             const tt_node *at = grads[i].items[k]->node;
             tt_builder_at(d->b, TT_BACKWARD, at->when->stage, at->block, p->name);
             tt_accumulate(d->b, tt_stack_grad(p->stack, at->when->stage), p->index,
                           grads[i].items[k]);
         }
+    }
     return tt_builder_finish(d->b, err);
 }
 

@@ -240,6 +240,10 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
         TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
         TT_TRY(dump(c, g, "overlap", err));
     }
+    if (o->mode == TT_MODE_TRAIN && o->update.early) {
+        TT_TRY(tt_pass_early(g, err));
+        TT_TRY(dump(c, g, "early", err));
+    }
     TT_TRY(offload(c, g, err));
     if (!o->device) /* the host cannot read counts in a device's memory without waiting for it */
         tt_pass_extents(g);

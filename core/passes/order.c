@@ -60,7 +60,8 @@ typedef struct orderer {
     tt_node **out;
     size_t n_out;
     bool *keep, *done; /* by node index */
-    bool *carries;     /* by node id: a collective or cast that only an accumulation reads */
+    bool *
+        carries; /* by node id: a collective or cast that only an accumulation or early update reads */
     bool loop_done;
     tt_readers readers;
 } orderer;
@@ -179,7 +180,8 @@ static void mark_adding(tt_graph *g)
     }
 }
 
-/* Finds each collective or cast whose only reader is an accumulation: both are moved together. */
+/* Finds each collective or cast whose only reader is an accumulation or an early update: it is moved to what
+ * makes the gradient. */
 static bool *find_carriers(tt_graph *g, const bool *keep)
 {
     bool *carries = tt_arena_array(g->arena, (size_t)g->n_ids + 1, sizeof *carries);
@@ -189,10 +191,10 @@ static bool *find_carriers(tt_graph *g, const bool *keep)
             uses[g->nodes.items[i]->in[j]->id]++;
     for (size_t i = g->nodes.n; i-- > 0;) {
         tt_node *n = g->nodes.items[i];
-        if (!keep[i] || n->op != &tt_op_accumulate)
+        if (!keep[i] || (n->op != &tt_op_accumulate && !n->when->early_update) || !n->n_in)
             continue;
         for (tt_node *p = n->in[0]->node;
-             (p->op == &tt_op_collective || tt_node_is_cast(p)) &&
+             !p->when->early_update && (p->op == &tt_op_collective || tt_node_is_cast(p)) &&
              p->when->region == n->when->region && uses[p->out[0]->id] == 1;
              p = p->in[0]->node)
             carries[p->id] = true;

@@ -228,6 +228,8 @@ static void mark_async(tt_overlap_list *l)
  * other. */
 static int list_of(const tt_graph *g, const tt_node *n)
 {
+    if (n->when->early_update) /* the pass early finds its place */
+        return 3 * g->n_stages + 2;
     if (n->when->region > TT_BACKWARD)
         return 3 * g->n_stages + (n->when->region >= TT_UPDATE);
     if (tt_plan_one_timeline(g))
@@ -237,7 +239,7 @@ static int list_of(const tt_graph *g, const tt_node *n)
 
 tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err)
 {
-    const int n_lists = 3 * g->n_stages + 2;
+    const int n_lists = 3 * g->n_stages + 3;
     tt_arena *a = tt_arena_new();
     tt_node **out = tt_arena_array(a, g->nodes.n + 1, sizeof *out);
     bool *seen = tt_arena_array(a, (size_t)n_lists, sizeof *seen);
@@ -252,6 +254,11 @@ tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err)
         for (size_t i = first; i < g->nodes.n; i++)
             if (list_of(g, g->nodes.items[i]) == which)
                 l.at[l.n++] = g->nodes.items[i];
+        if (l.at[0]->when->early_update) {
+            memcpy(out + n, l.at, (size_t)l.n * sizeof *out);
+            n += (size_t)l.n;
+            continue;
+        }
         tt_overlap_list_init(&l, a);
         tt_overlap_find_places(&l);
         reorder(&l, a);

@@ -20,7 +20,8 @@ typedef struct tt_overlap_list {
     int *run_begin;              /* by run */
     double *cost, *time;         /* by index; time: of all before it without collectives */
     bool *early, *sink;
-    int *place; /* early: the index before which it begins */
+    bool *feeds; /* an early update reads it */
+    int *place;  /* early: the index before which it begins */
     /* the new order */
     tt_node **out;
     int n_out;

@@ -142,10 +142,10 @@ static bool is_sink(const tt_overlap_list *l, int i)
     for (int k = begin; k < end; k++)
         if (!l->sink[l->readers[k]] || !tt_overlap_carries(l->at[l->readers[k]]))
             return false;
-    return end > begin || tt_overlap_has_effect(n);
+    return end > begin || tt_overlap_has_effect(n) || l->feeds[i];
 }
 
-/* Marks nodes that other lists read, too: later parts, the next stage. */
+/* Marks nodes that other lists read, too: later parts, the next stage; and those that early updates read. */
 static void mark_read_elsewhere(tt_overlap_list *l, bool *elsewhere)
 {
     for (size_t i = 0; i < l->g->nodes.n; i++) {
@@ -157,6 +157,7 @@ static void mark_read_elsewhere(tt_overlap_list *l, bool *elsewhere)
             const bool here =
                 tt_when_same_part(n->when, l->at[p]->when) && n->op != &tt_op_transfer;
             elsewhere[p] = elsewhere[p] || !here;
+            l->feeds[p] = l->feeds[p] || n->when->early_update;
         }
     }
 }
@@ -171,6 +172,7 @@ void tt_overlap_list_init(tt_overlap_list *l, tt_arena *a)
     l->over = tt_arena_array(a, n, sizeof *l->over);
     l->early = tt_arena_array(a, n, sizeof *l->early);
     l->sink = tt_arena_array(a, n, sizeof *l->sink);
+    l->feeds = tt_arena_array(a, n, sizeof *l->feeds);
     l->done = tt_arena_array(a, n, sizeof *l->done);
     l->place = tt_arena_array(a, n, sizeof *l->place);
     l->held = tt_arena_array(a, n, sizeof *l->held);

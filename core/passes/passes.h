@@ -83,6 +83,7 @@ typedef struct tt_autodiff_opts {
     tt_loss_scale_opts loss_scale;
     bool sink;    /* gradients are accumulated as partial sums, and reduced once per step */
     bool at_once; /* a step has one micro-batch, so gradients are reduced in its backward */
+    bool early;   /* tt_update_opts.early: each parameter is a stack of its own */
 } tt_autodiff_opts;
 tt_status tt_pass_autodiff(tt_builder *b, const tt_autodiff_opts *o, tt_error *err);
 
@@ -103,20 +104,21 @@ typedef struct tt_group {
 typedef struct tt_update_opts {
     const tt_group *groups; /* [param->group + 1]: 0 = the default */
     int n_groups;
-    double max_norm;   /* <= 0: no clipping */
-    double norm_order; /* of the gradients' norm: 2 (also 0), 1, INFINITY or any above 0 */
-    bool
-        skip_nonfinite; /* a step whose loss or gradients are not finite updates nothing and is counted */
-    double skip_norm; /* likewise one whose gradients have a larger norm; <= 0: no limit */
-    bool offload;     /* optimizer states lie in host memory */
-    tt_dtype
-        state_dtype; /* of optimizer states: f32; bf16 or float8, which are rounded stochastically; u8: dynamic codes */
+    double max_norm;      /* <= 0: no clipping */
+    double norm_order;    /* of the gradients' norm: 2 (also 0), 1, INFINITY or any above 0 */
+    bool skip_nonfinite;  /* a step that is not finite updates nothing and is counted */
+    double skip_norm;     /* likewise one whose gradients have a larger norm; <= 0: no limit */
+    bool offload;         /* optimizer states lie in host memory */
+    tt_dtype state_dtype; /* f32; bf16 or float8, rounded stochastically; u8: dynamic codes */
     double ema_weight;    /* of a step in the mean of each parameter over steps; 0: none is kept */
     bool measure;         /* measured steps compute sums over gradients and parameters */
     bool measure_updates; /* and over the changes of parameters */
+    bool early;           /* each parameter is updated in the backward (early.c says when not) */
     bool live;            /* averages are kept, but the parameters themselves are evaluated */
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
+/* early.c: moves the updates of tt_update_opts.early to where each gradient is complete. */
+tt_status tt_pass_early(tt_graph *g, tt_error *err);
 
 /* ---- offload: copies of states in host memory run concurrently with the update ---- */
 tt_status tt_pass_offload(tt_graph *g, tt_error *err);
@@ -235,8 +237,7 @@ tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err);
 #define TT_SCALAR_LR "lr"                 /* f64: the learning rate of this step          */
 #define TT_SCALAR_STEP "step"             /* f64: 1 for the first step (tt_graph.step)    */
 #define TT_SCALAR_SEED "seed"             /* i64: training.seed (tt_graph.seed)           */
-/* Makes the states seed and step, once and on every stage: any kernel may read them
- * (tt_kernel_call). */
+/* Makes the states seed and step on every stage, for any kernel (tt_kernel_call). */
 void tt_graph_run_numbers(tt_graph *g);
 #define TT_METRIC_LOSS "loss_sum" /* f32: sum of token losses                     */
 #define TT_METRIC_LOSS_MAX "loss_max"

@@ -15,15 +15,20 @@
 
 /* A stack's gradient with the placement of its stored parameters. What is still partial is
  * reduced in the reduce dtype, as in the backward (autodiff.c). */
-static tt_value *reduced(tt_builder *b, const tt_stack *s, tt_state *grad)
+static tt_value *reduced_to(tt_builder *b, tt_value *v, const tt_placement *stored)
 {
     const tt_dtype to = tt_builder_graph(b)->precision.reduce;
     const tt_attrs_cast a = {.to = to};
-    tt_value *v = tt_state_read(b, grad), *half = NULL;
-    if (tt_placement_equal(&v->place, &s->param->place) || to != TT_BF16)
-        return tt_redistribute(b, v, &s->param->place);
+    tt_value *half = NULL;
+    if (tt_placement_equal(&v->place, stored) || to != TT_BF16)
+        return tt_redistribute(b, v, stored);
     tt_op(b, "cast", &v, 1, &a, &half, 1);
-    return tt_cast(b, tt_redistribute(b, half, &s->param->place), TT_F32);
+    return tt_cast(b, tt_redistribute(b, half, stored), TT_F32);
+}
+
+static tt_value *reduced(tt_builder *b, const tt_stack *s, tt_state *grad)
+{
+    return reduced_to(b, tt_state_read(b, grad), &s->param->place);
 }
 
 /* How many members of a stack are updated at a time. */
@@ -84,7 +89,7 @@ static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_imp
         grad = tt_slice(b, grad, 0, u->first, u->first + u->n);
     }
     u->public_ = (tt_update){.struct_size = sizeof u->public_};
-    u->public_.param = tt_cast(b, param, s->grad->type.dtype);
+    u->public_.param = tt_cast(b, param, tt_dtype_accumulate(s->param->type.dtype));
     tt_value *factor = group->unclipped ? once->unclipped : once->factor;
     u->public_.grad = factor ? tt_mul(b, grad, factor) : grad;
     u->public_.lr = tt_state_read(b, lr);
@@ -223,6 +228,105 @@ static void write_ok(tt_builder *b, double skip_norm)
     tt_skip_update(b, by_stage);
 }
 
+/* ---- updates in the backward ---- */
+
+/* The gradient of a stack of one member, where and as the parameter is stored. A reduction of what no
+ * accumulator has is part of the backward, which may hide it; all that follows is the early update. */
+static tt_value *early_gradient(tt_builder *b, const tt_stack *s)
+{
+    tt_value *v = s->early_grad;
+    tt_builder_at(b, TT_BACKWARD, 0, v ? v->node->block : -1, s->param->name);
+    v = v ? reduced_to(b, v, &s->members[0]->stored) : NULL;
+    tt_builder_early_update(b, true);
+    if (!v)
+        return reduced(b, s, s->grad);
+    return tt_reshape(b, v, s->param->type.dims, s->param->type.n_dims);
+}
+
+/* The sums of squares of those gradients that need reductions over the same ranks. */
+typedef struct square_sums {
+    tt_state *state;
+    int n;
+} square_sums;
+
+/* Keeps the sums of squares for the epilogue, which adds them in a fixed order: the order of the updates
+ * changes no bit of the norm. */
+static void keep_squares(tt_builder *b, tt_value *const *squares, size_t n, square_sums *of)
+{
+    tt_graph *g = tt_builder_graph(b);
+    for (size_t i = 0; i < n; i++) {
+        if (!squares[i] || of[i].state)
+            continue;
+        int members = 0;
+        for (size_t k = i; k < n; k++)
+            members += squares[k] && tt_placement_equal(&squares[k]->place, &squares[i]->place);
+        const tt_type t = tt_stack_type(&squares[i]->type, members);
+        const tt_placement place = tt_stack_placement(&squares[i]->place);
+        tt_state *s =
+            tt_state_new(g, TT_STATE_ACCUMULATOR,
+                         tt_arena_printf(g->arena, "grad_norm.squares.%zu", i), &t, &place);
+        for (size_t k = i; k < n; k++) {
+            if (!squares[k] || !tt_placement_equal(&squares[k]->place, &squares[i]->place))
+                continue;
+            tt_builder_at(b, TT_BACKWARD, 0, -1, "norm");
+            tt_builder_early_update(b, true);
+            tt_accumulate(b, s, of[i].n, squares[k]);
+            of[k].state = s;
+            of[i].n++;
+        }
+    }
+    tt_builder_early_update(b, false);
+}
+
+static void write_early_norm(tt_builder *b, tt_value *const *squares, size_t n, tt_state *norm)
+{
+    const tt_placement whole = {0};
+    tt_value *all = NULL;
+    square_sums *of = tt_arena_array(tt_builder_graph(b)->arena, n + 1, sizeof *of);
+    keep_squares(b, squares, n, of);
+    tt_builder_at(b, TT_EPILOGUE, 0, -1, "norm");
+    for (size_t i = 0; i < n; i++) {
+        if (!of[i].n)
+            continue;
+        tt_value *x = tt_sum_all(b, tt_state_read(b, of[i].state));
+        x = tt_redistribute(b, x, &whole);
+        all = all ? tt_add(b, all, x) : x;
+    }
+    if (!all)
+        return;
+    tt_state_assign(b, norm, tt_sqrt(b, all));
+    norm->stages |= 1;
+}
+
+static tt_status finish_update(tt_builder *b, tt_error *err)
+{
+    tt_builder_follow(b, false);
+    TT_TRY(tt_builder_finish(b, err));
+    return tt_graph_verify(tt_builder_graph(b), "update", err);
+}
+
+static tt_status update_early(tt_builder *b, const tt_update_opts *o, tt_state *lr, tt_state *norm,
+                              tt_error *err)
+{
+    const tt_graph *g = tt_builder_graph(b);
+    const per_stage once = {0};
+    tt_value **squares = tt_arena_array(g->arena, g->stacks.n + 1, sizeof *squares);
+    for (size_t i = 0; i < g->stacks.n; i++) {
+        tt_stack *s = g->stacks.items[i];
+        if (!s->grad && !s->early_grad)
+            continue;
+        tt_value *grad = early_gradient(b, s);
+        squares[i] = tt_sum_squares(b, grad);
+        if (o->groups[s->group + 1].unclipped)
+            squares[i] = tt_scale(b, squares[i], 0.0); /* NaN if it is not finite */
+        update_stack(b, o, s, 0, grad, &once, lr);
+        tt_builder_early_update(b, false);
+    }
+    write_early_norm(b, squares, g->stacks.n, norm);
+    write_ok(b, 0);
+    return finish_update(b, err);
+}
+
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
@@ -239,6 +343,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     if (o->skip_nonfinite || o->skip_norm > 0)
         tt_skip_make(g);
     tt_builder_follow(b, true);
+    if (o->early)
+        return update_early(b, o, lr, norm, err);
     for (size_t i = 0; i < g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i];
         if (!s->grad)
@@ -280,7 +386,5 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         update_stack(b, o, s, stage, all[i], &once[stage], lr);
         tt_builder_replicated(b, 0);
     }
-    tt_builder_follow(b, false);
-    TT_TRY(tt_builder_finish(b, err));
-    return tt_graph_verify(g, "update", err);
+    return finish_update(b, err);
 }

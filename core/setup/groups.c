@@ -141,6 +141,7 @@ static tt_status common_options(tt_setup *s, tt_error *err)
         own[k] = tt_component_option(c, k)->name;
     TT_TRY(tt_optimizer_config_parse(s->job, own, &o, err));
     s->state_dtype = dtypes[o.state_dtype];
+    s->early_step = o.early_step_in_backward;
     return TT_OK;
 }
 

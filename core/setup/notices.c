@@ -63,3 +63,13 @@ void tt_setup_notices(const tt_setup *s)
                "the run; set fewer",
                (long long)warmup, (long long)steps);
 }
+
+void tt_setup_notice_async_tp(const tt_setup *s)
+{
+    if (s->graph->async_tp.whole)
+        tt_log(
+            TT_INFO, "train",
+            "parallelism.enable_async_tensor_parallel: %d all-gathers and reduce-scatters stay in "
+            "one piece, because their products run over token chunks",
+            s->graph->async_tp.whole);
+}

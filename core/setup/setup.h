@@ -57,10 +57,9 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part comm;            /* of host memory; component NULL: no comm plugin is used */
     bool data_comm_if_works; /* "auto": it is taken if it works on all ranks */
     tt_part data_comm;       /* of a device's memory; likewise */
-    const char
-        *host_comm;   /* the host's communicator: comm.backend, or comm.host beside data_comm */
-    tt_inputs inputs; /* the dataloader's, in addition to ids, labels, pos and seg */
-    bool has_inputs;  /* there is a dataloader */
+    const char *host_comm;   /* comm.backend, or comm.host beside data_comm */
+    tt_inputs inputs;        /* the dataloader's, in addition to ids, labels, pos and seg */
+    bool has_inputs;         /* there is a dataloader */
     bool open_inputs; /* what the loss reads besides becomes an input, a number for each token */
     bool has_tokenizer, has_validation;
     bool finite;              /* dataloader.infinite is false */
@@ -74,6 +73,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     struct tt_param_match *trainable; /* [n_trainable]; 0: training.trainable is null */
     int n_trainable;
     tt_dtype state_dtype; /* of optimizer states */
+    bool early_step;      /* optimizer.early_step_in_backward */
     tt_lr_scheduler_config rate;
     int64_t threads;           /* threads per rank */
     int ranks_here;            /* number of ranks on this machine */

@@ -351,7 +351,8 @@ static tt_loss_scale_opts loss_scale(const tt_training_config *t)
 static tt_autodiff_opts autodiff(const tt_setup *s)
 {
     return (tt_autodiff_opts){.sink = sinks_reductions(s),
-                              .at_once = s->overlap && s->micro_batches == 1,
+                              .at_once = (s->overlap || s->early_step) && s->micro_batches == 1,
+                              .early = s->early_step,
                               .loss_scale = loss_scale(&s->core.training)};
 }
 
@@ -443,6 +444,7 @@ static tt_update_opts update_opts(const tt_setup *s)
                             .measure = s->core.metrics.norms != TT_NORMS_OFF ||
                                        s->core.debug.health_check_freq > 0,
                             .measure_updates = s->core.metrics.norms != TT_NORMS_OFF,
+                            .early = s->early_step,
                             .live = !t->ema_evaluate};
 }
 
@@ -565,6 +567,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_setup_target(s, err));
     tt_recompute_opts recompute = {0};
     if (o->mode == TT_MODE_TRAIN) {
+        TT_TRY(tt_setup_check_early_step(s, err));
         TT_TRY(tt_setup_recompute(s, err));
         tt_setup_recompute_opts(s, &recompute);
         recompute.found = &s->recomputed;
@@ -575,12 +578,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
     TT_TRY(tt_setup_check_converters(s, o->mode == TT_MODE_TRAIN && !o->quiet, err));
-    if (s->graph->async_tp.whole && !o->quiet)
-        tt_log(
-            TT_INFO, "train",
-            "parallelism.enable_async_tensor_parallel: %d all-gathers and reduce-scatters stay in "
-            "one piece, because their products run over token chunks",
-            s->graph->async_tp.whole);
+    if (!o->quiet)
+        tt_setup_notice_async_tp(s);
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(tt_groups_check(s, err));
     const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;

@@ -89,7 +89,7 @@ tt_measures *tt_measures_new(const tt_setup *s)
         const tt_param_info *p = g->params.items[i];
         const bool layers = s->core.metrics.norms == TT_NORMS_LAYER;
         m->group_of[i] = -1;
-        if (!p->stack->grad || !wants_norms(s))
+        if (p->frozen || !wants_norms(s))
             continue;
         m->group_of[i] = group_at(m, layers ? layer_of(a, p->name) : p->name);
         m->groups.items[m->group_of[i]].elements += (double)tt_type_numel(&p->type);
@@ -226,7 +226,7 @@ static found measure_find(const tt_measures *m, int kind, int sum)
     for (int i = 0; i < m->n_params; i++) {
         const tt_param_info *p = m->s->graph->params.items[i];
         const double n = sums_of(m, i, kind)[sum];
-        f.elements += p->stack->grad ? (double)tt_type_numel(&p->type) : 0;
+        f.elements += p->frozen ? 0 : (double)tt_type_numel(&p->type);
         f.count += n;
         f.params += n > 0;
         if (n > f.most) {

@@ -93,7 +93,7 @@ static void note_activations(const tt_rank *r)
 }
 
 /* Hooks see each step before the next one begins, debugging waits for each instruction, and a step
- * that is skipped must not update. */
+ * that is skipped must not update, nor one whose backward updates, after one that is not finite. */
 static bool metrics_late(const tt_rank *r)
 {
     const tt_core_config *c = &r->s->core;
@@ -102,8 +102,8 @@ static bool metrics_late(const tt_rank *r)
                "metrics.lag: backend %s computes in this thread, so nothing is late",
                r->s->backend.name);
     return c->metrics.lag && !tt_device_is_host(&r->device) && !r->s->n_hooks &&
-           !r->s->graph->loss_scale && !r->s->graph->skipped && !c->debug.poison &&
-           !c->debug.detect_nan && !c->debug.sync;
+           !r->s->graph->loss_scale && !r->s->graph->skipped && !r->s->early_step &&
+           !c->debug.poison && !c->debug.detect_nan && !c->debug.sync;
 }
 
 /* A device's memory is checked before each program, a host's once: its ranks share it. */
