@@ -152,6 +152,7 @@ include mk/fuzz.mk
 include mk/install.mk
 include mk/bench.mk
 include mk/chaos.mk
+include mk/site.mk
 
 # ---- the rest ----
 debug asan tsan:
@@ -159,7 +160,7 @@ debug asan tsan:
 lint:
 	@sh mk/lint.sh
 fmt:
-	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' -o -name '*.cu' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
+	$(Q)mkdir -p build; find core include plugins tests examples bench mk -name '*.[ch]' -o -name '*.cu' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
 	    xargs -r clang-format -i < build/.fmt # twice: 14 needs it to settle
 # Compares the numbers with another, built tree's: make same-bits OTHER=/path/to/tree.
 same-bits: all
@@ -198,7 +199,7 @@ help:
 #: bench      bench/*/run.sh, a table per script; bench/NAME/README.md has the numbers
 #: demo       train a small Llama on the C headers for about 90 s (DEMO_SECONDS=…), then let it write some
 #: docs       docs/reference.md and the lists of docs/ttrun.1 from the option tables, docs/ops.md and the table of ops.h from the op definitions
-#: deps       check for compilers and libraries; install them with apt where allowed. DEPS=min|build|test: see mk/deps.sh
+#: deps       check for compilers and libraries; install them with apt where allowed. DEPS=min|build|test|site: see mk/deps.sh
 #: debug asan tsan    the build in that mode, under build/<mode>/ (or MODE=… with any target)
 #: install uninstall  PREFIX=/usr/local DESTDIR=
 #: deb wheel  build/ttrun_VERSION_ARCH.deb, build/ttrun-VERSION-….whl: packages of what install installs

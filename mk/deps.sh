@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# deps.sh [min|build|test]: installs what is missing with apt (root or sudo -n), or prints the command to run and fails.
+# deps.sh [min|build|test|site]: installs what is missing with apt (root or sudo -n), or prints the command to run and fails.
 #   min    a compiler and the libraries of ttrun; it is then built without MPI
 #   build  these, MPI, OpenBLAS and SQLite (the default)
 #   test   these and what the tests need
+#   site   a compiler and what `make site` needs
 # Prints one line about CUDA and, if all is present, nothing else.
 what=${1:-build}
-case $what in min | build | test) ;; *)
-    echo "deps: DEPS=$what is not known; use min, build or test" >&2
+case $what in min | build | test | site) ;; *)
+    echo "deps: DEPS=$what is not known; use min, build, test or site" >&2
     exit 2 ;;
 esac
 missing=
@@ -27,14 +28,19 @@ tool gcc "${compiler##* }" # "ccache gcc" is gcc
 tool make make
 tool pkg-config pkg-config
 need libc6-dev $I/stdio.h # gcc only recommends it
-need libjansson-dev $I/jansson.h $L/jansson.h
-need libltdl-dev $I/ltdl.h $L/ltdl.h
-need libxxhash-dev $I/xxhash.h $L/xxhash.h
-need libzstd-dev $I/zstd.h $L/zstd.h
-need zlib1g-dev $I/zlib.h $L/zlib.h
-need libpcre2-dev $I/pcre2.h $L/pcre2.h
-need libutf8proc-dev $I/utf8proc.h $L/utf8proc.h
-if [ "$what" != min ]; then
+if [ "$what" = site ]; then
+    need libcmark-gfm-dev $I/cmark-gfm.h $L/cmark-gfm.h
+    need libcmark-gfm-extensions-dev $I/cmark-gfm-core-extensions.h $L/cmark-gfm-core-extensions.h
+else
+    need libjansson-dev $I/jansson.h $L/jansson.h
+    need libltdl-dev $I/ltdl.h $L/ltdl.h
+    need libxxhash-dev $I/xxhash.h $L/xxhash.h
+    need libzstd-dev $I/zstd.h $L/zstd.h
+    need zlib1g-dev $I/zlib.h $L/zlib.h
+    need libpcre2-dev $I/pcre2.h $L/pcre2.h
+    need libutf8proc-dev $I/utf8proc.h $L/utf8proc.h
+fi
+if [ "$what" != min ] && [ "$what" != site ]; then
     need libopenblas0-pthread /usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 /usr/lib*/libopenblas.so.0
     need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/*/pkgconfig/ompi-c.pc
     tool openmpi-bin mpirun
@@ -48,11 +54,13 @@ if [ "$what" = test ]; then
 fi
 
 # CUDA is not installed by apt. Nothing is missing without it; a line says who compiles the kernels.
-nvcc=$(sh mk/cuda.sh find)
-if [ -n "$nvcc" ]; then
-    echo "cuda: NVRTC compiles the kernels of the backend cuda at first use; with CUDA=fatbin, $nvcc ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')) does so now, in minutes"
-else
-    echo "cuda: NVRTC compiles the kernels of the backend cuda at first use (there is no nvcc of CUDA 12.8 or newer)"
+if [ "$what" != site ]; then
+    nvcc=$(sh mk/cuda.sh find)
+    if [ -n "$nvcc" ]; then
+        echo "cuda: NVRTC compiles the kernels of the backend cuda at first use; with CUDA=fatbin, $nvcc ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')) does so now, in minutes"
+    else
+        echo "cuda: NVRTC compiles the kernels of the backend cuda at first use (there is no nvcc of CUDA 12.8 or newer)"
+    fi
 fi
 [ -z "$missing" ] && exit 0
 

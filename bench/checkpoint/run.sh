@@ -27,7 +27,7 @@ measure() { # NAME true|false: of each step from the third on the seconds from t
     rm -rf "$work/run"
     ./ttrun "$work/job.json" --dump_folder "$work/run" --checkpoint.interval 1 --checkpoint.enable "$2" >"$work/out" 2>&1 ||
         { cat "$work/out" >&2; exit 1; }
-    sed -n 's/.*"time_s":\([0-9.e+-]*\),.*"checkpoint":\([0-9.e+-]*\)}.*/\1 \2/p' "$work/run/metrics.jsonl" |
+    sed -n 's/.*"time_s":\([0-9.e+-]*\),.*"checkpoint":\([0-9.e+-]*\)[,}].*/\1 \2/p' "$work/run/metrics.jsonl" |
         awk -v name="$1" 'NR > 2 { print name, $1 + $2, $2 }' >>"$work/steps"
 }
 middle() { sort -g | awk '{ x[NR] = $1 } END { printf "%.4f\n", (x[int((NR + 1) / 2)] + x[int((NR + 2) / 2)]) / 2 }'; }

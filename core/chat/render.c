@@ -102,8 +102,8 @@ static bool is_assistant(const tt_jvalue *message)
                  (s->n == 5 && !memcmp(s->s, "model", 5)));
 }
 
-/* What the template adds for add_generation_prompt to the messages before the first of an assistant; empty if it
- * adds nothing, or refuses such a conversation. */
+/* What the template adds for add_generation_prompt to the messages before the first of an assistant, or to all if
+ * an assistant begins; empty if it adds nothing, or refuses such a conversation. */
 static tt_jstring generation_prompt(tt_arena *a, const tt_chat_template *t,
                                     const tt_conversation *c, tt_jvalue *vars,
                                     const tt_jvalue *messages)
@@ -114,7 +114,9 @@ static tt_jstring generation_prompt(tt_arena *a, const tt_chat_template *t,
     tt_jstring none = {"", NULL, 0};
     for (size_t i = 0; i < messages->u.list.n && !is_assistant(messages->u.list.items[i]); i++)
         tt_j_push(a, first, messages->u.list.items[i]);
-    if (!first->u.list.n || render(a, t, c, vars, first, false, &without, &ignored) != TT_OK ||
+    for (size_t i = 0; i < messages->u.list.n && is_assistant(messages->u.list.items[0]); i++)
+        tt_j_push(a, first, messages->u.list.items[i]);
+    if (render(a, t, c, vars, first, false, &without, &ignored) != TT_OK ||
         render(a, t, c, vars, first, true, &with, &ignored) != TT_OK)
         return none;
     if (with.n < without.n || memcmp(with.s, without.s, without.n) != 0)
@@ -178,19 +180,36 @@ static bool input_of(const tt_jtext *t, size_t i, size_t *first, size_t *last)
     return any;
 }
 
-/* Roles are input, too: what a template prints of them is in front of the turn. So the turn's first byte is the
- * first one behind the generation prompt or, without one, the first of its longest run of input. */
-static void skip_role(const turns *w, const tt_jvalue *message, size_t *first, size_t last)
+/* Behind the generation prompt around byte `in`; `in` itself if it is in none. */
+static size_t behind_prompt(const turns *w, size_t in)
 {
+    const size_t n = w->prompt.n;
+    for (size_t at = in + 1 > n ? in + 1 - n : 0; at <= in && at + n <= w->text->n; at++)
+        if (n && !memcmp(w->text->s + at, w->prompt.s, n))
+            return at + n;
+    return in;
+}
+
+/* Roles are input, too: what a template prints of them is in front of the turn. So the turn's first byte is the
+ * first one behind the role. Of a turn without content the role is all the input there is: it begins, and ends,
+ * behind the generation prompt that has the role. */
+static void skip_role(const turns *w, const tt_jvalue *message, size_t *first, size_t *end)
+{
+    const size_t last = *end;
     const tt_jvalue *role = tt_j_get(message, "role", 4);
     const tt_jtext *t = w->text;
     const tt_tag tag = t->tags[*first];
     size_t n = 0;
     while (*first + n < last && t->tags[*first + n] == tag)
         n++;
-    if (n != role->u.string.n || memcmp(t->s + *first, role->u.string.s, n) != 0 ||
-        *first + n >= last)
+    if (n != role->u.string.n || memcmp(t->s + *first, role->u.string.s, n) != 0)
         return;
+    if (*first + n >= last) {
+        const size_t behind = behind_prompt(w, *first);
+        *first = behind > last ? behind : *first;
+        *end = TT_MAXV(behind, last);
+        return;
+    }
     size_t at = *first + n;
     while (at < last && t->tags[at] != tag)
         at++;
@@ -214,11 +233,10 @@ static void mark_turns(const turns *w, const tt_jvalue *messages, tt_chat_loss l
         for (size_t k = i + 1; k < n; k++)
             if (input_of(w->text, k, &next, &unused))
                 break;
-        if (next < last)
-            next = last;
         if (is_assistant(messages->u.list.items[i]) && i >= learned_from &&
             (loss_on != TT_CHAT_LAST || i == only)) {
-            skip_role(w, messages->u.list.items[i], &first, last);
+            skip_role(w, messages->u.list.items[i], &first, &last);
+            next = TT_MAXV(next, last);
             const size_t begin = turn_begin(w, from, first), end = turn_end(w, last, next);
             memset(w->learned + begin, 1, end - begin);
         }

@@ -140,6 +140,31 @@ static void test_turns_are_found_without_generation_blocks(void **state)
     release(&r);
 }
 
+/* Of an answer without content nothing of the header is learned, and the prompt is found where an assistant begins. */
+static void test_turns_without_content_or_before_a_user(void **state)
+{
+    rendered r;
+    (void)state;
+    assert_int_equal(render(plain,
+                            "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\","
+                            "\"content\":\"\"},{\"role\":\"assistant\",\"content\":\"b\"}]",
+                            NULL, 0, TT_CHAT_ASSISTANT, &r),
+                     TT_OK);
+    char *m = marked(&r);
+    assert_string_equal(m, "[user] a;[assistant] ;[assistant] <b>;");
+    free(m);
+    release(&r);
+    assert_int_equal(render(plain,
+                            "[{\"role\":\"assistant\",\"content\":\"hello\"},{\"role\":\"user\","
+                            "\"content\":\"a\"}]",
+                            NULL, 0, TT_CHAT_ASSISTANT, &r),
+                     TT_OK);
+    m = marked(&r);
+    assert_string_equal(m, "[assistant] <hello>;[user] a;");
+    free(m);
+    release(&r);
+}
+
 static void test_hostile_templates_are_errors(void **state)
 {
     static const char *const hostile[] = {
@@ -185,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts_and_masks_are_those_of_jinja2),
         cmocka_unit_test(test_turns_are_found_without_generation_blocks),
+        cmocka_unit_test(test_turns_without_content_or_before_a_user),
         cmocka_unit_test(test_hostile_templates_are_errors),
         cmocka_unit_test(test_bad_conversations_are_errors),
     };

@@ -35,6 +35,12 @@ for style in headers thinking instruct chatml; do
     n=$(wc -l <"$dir/want")
     [ "$n" -ge 20 ] && show $style "$n" && cmp -s "$dir/want" "$dir/out"
     ok "${style}_ids_and_masks"
+    # the same turns by what the template adds for the next answer; instruct adds nothing, and of an empty answer it prints no trace
+    if [ $style != instruct ]; then
+        sed 's/{%-* *generation *-*%}//g; s/{%-* *endgeneration *-*%}//g' "$dir/tokenizer/$style.jinja" >"$dir/tokenizer/$style-bare.jinja"
+        ! cmp -s "$dir/tokenizer/$style.jinja" "$dir/tokenizer/$style-bare.jinja" && show $style "$n" --dataloader.template "$dir/tokenizer/$style-bare.jinja" && cmp -s "$dir/want" "$dir/out"
+        ok "${style}_masks_without_generation_blocks ($(diff "$dir/want" "$dir/out" | grep -c '^<') differ)"
+    fi
     n=$(wc -l <"$dir/$style.left.txt")
     # what is longer than the sample is in the order of the data; the others are dropped from both
     [ "$n" -ge 3 ] && show $style 40 --training.seq_len 48 --dataloader.truncation left && awk 'NF == 49' "$dir/out" >"$dir/cut" && grep -cxFf "$dir/cut" "$dir/$style.left.txt" >"$dir/found" && [ "$(cat "$dir/found")" = "$n" ]
