@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 #include <ttrun/hmac.h>
 
@@ -108,6 +109,12 @@ void tt_hmac_sha256(const void *key, size_t n_key, const void *data, size_t n,
     sha_add(&s, outer, BLOCK);
     sha_add(&s, out, TT_HMAC_BYTES);
     sha_end(&s, out);
+}
+
+void tt_comm_code(const void *data, size_t n, uint8_t out[TT_HMAC_BYTES])
+{
+    const char *secret = getenv("TTRUN_COMM_SECRET");
+    tt_hmac_sha256(secret ? secret : "", secret ? strlen(secret) : 0, data, n, out);
 }
 
 bool tt_hmac_equal(const uint8_t a[TT_HMAC_BYTES], const uint8_t b[TT_HMAC_BYTES])

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <sys/random.h>
 #include <time.h>
 #include <ttrun/log.h>
+#include <ttrun/sockets.h>
 #include <unistd.h>
 
 /* The meeting: rank 0 listens at the address of the start, the other ranks connect to it and say where
@@ -58,45 +58,14 @@ static bool is_loopback(const struct sockaddr_storage *a)
            (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) && six->sin6_addr.s6_addr[12] == 127);
 }
 
-/* A machine that vanishes is noticed after IDLE_S + PROBES · PROBE_S seconds. */
-#define IDLE_S 10
-#define PROBE_S 5
-#define PROBES 3
-
-static void tune(int fd)
-{
-    const int on = 1, idle = IDLE_S, probe = PROBE_S, probes = PROBES,
-              unsent_ms = 1000 * (IDLE_S + PROBES * PROBE_S);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof probe);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof unsent_ms);
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
-
 tt_status tcp_listen(tcp_end *e, int port, tt_error *err)
 {
-    const int on = 1, off = 0;
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    e->listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (e->listener >= 0) {
-        setsockopt(e->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        setsockopt(e->listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-        if (!bind(e->listener, (struct sockaddr *)&six, sizeof six) && !listen(e->listener, 4096))
-            return TT_OK;
-        close(e->listener);
-    }
-    e->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (e->listener >= 0) {
-        setsockopt(e->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (!bind(e->listener, (struct sockaddr *)&four, sizeof four) && !listen(e->listener, 4096))
-            return TT_OK;
-    }
-    return TT_FAIL(err, TT_ECOMM, "tcp: rank %d cannot listen on port %d: %s; take another port",
-                   e->rank, port, strerror(errno));
+    e->listener = tt_socket_listen(port);
+    return e->listener >= 0
+               ? TT_OK
+               : TT_FAIL(err, TT_ECOMM,
+                         "tcp: rank %d cannot listen on port %d: %s; take another port", e->rank,
+                         port, strerror(errno));
 }
 
 static hello make_hello(const tcp_end *e, int kind, uint64_t group, uint64_t number)
@@ -117,12 +86,11 @@ static void make_code(const uint8_t nonce[NONCE], const hello *h, bool answer,
         uint8_t nonce[NONCE];
         uint64_t answer;
     } all;
-    const char *secret = getenv("TTRUN_COMM_SECRET");
     memset(&all, 0, sizeof all);
     memcpy(&all.h, h, offsetof(hello, code));
     memcpy(all.nonce, nonce, NONCE);
     all.answer = answer;
-    tt_hmac_sha256(secret ? secret : "", secret ? strlen(secret) : 0, &all, sizeof all, out);
+    tt_comm_code(&all, sizeof all, out);
 }
 
 /* Whether a whole hello is that of a rank of this start; if so, it is answered. */
@@ -191,7 +159,7 @@ static void accept_some(tcp_end *e)
             close(fd);
             break;
         }
-        tune(fd);
+        tt_socket_tune(fd);
         *p = (pending){.fd = fd, .since = tcp_now(), .next = e->pending};
         if (getrandom(p->nonce, NONCE, 0) != NONCE ||
             send(fd, p->nonce, NONCE, MSG_NOSIGNAL | MSG_DONTWAIT) != NONCE) {
@@ -292,20 +260,8 @@ static bool say_hello(tcp_end *e, int fd, hello h)
 
 static int try_connect(tcp_end *e, const struct sockaddr_storage *a, const hello *h)
 {
-    const int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct pollfd f = {fd, POLLOUT, 0};
-    int why = 0;
-    socklen_t n = sizeof why;
-    if (fd < 0)
-        return -1;
-    if (connect(fd, (const struct sockaddr *)a, length_of(a)) &&
-        (errno != EINPROGRESS || poll(&f, 1, 1000) != 1 ||
-         getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &n) || why)) {
-        close(fd);
-        return -1;
-    }
-    tune(fd);
-    if (say_hello(e, fd, *h))
+    const int fd = tt_socket_connect((const struct sockaddr *)a, length_of(a), 1000);
+    if (fd < 0 || say_hello(e, fd, *h))
         return fd;
     close(fd);
     return -1;
