@@ -32,25 +32,11 @@ typedef struct early_update {
     int *number; /* by value id: 1 + its node among the moved; 0 = none */
 } early_update;
 
-/* The i-th state that n writes; NULL after the last one. */
-static const tt_state *early_written(const tt_node *n, int i)
-{
-    if (n->op == &tt_op_accumulate || n->op == &tt_op_assign)
-        return i ? NULL : n->state;
-    if (i == 0 && n->accumulate_into)
-        return n->accumulate_into;
-    for (int o = 0, k = n->accumulate_into != NULL; n->assign_to && o < n->n_out; o++)
-        if (n->assign_to[o] && k++ == i)
-            return n->assign_to[o];
-    return NULL;
-}
-
+/* The stack whose parameters v is; NULL: it is something else. */
 static const tt_stack *stack_read(const tt_value *v)
 {
-    const tt_node *n = tt_plan_alias(v)->node;
-    if (n->op == &tt_op_param)
-        return n->param->stack;
-    return n->op == &tt_op_state && n->state->kind == TT_STATE_PARAM ? n->state->stack : NULL;
+    const tt_state *s = tt_plan_state(v);
+    return s && s->kind == TT_STATE_PARAM ? s->stack : NULL;
 }
 
 /* Splits the nodes and notes what happens where in the ones that stay. */
@@ -69,7 +55,7 @@ static void early_split(early_update *e)
         for (int j = 0; j < n->n_in; j++)
             if (stack_read(n->in[j]))
                 e->param_read[stack_read(n->in[j])->id] = e->n;
-        const tt_state *s = early_written(n, 0);
+        const tt_state *s = tt_plan_written(n, 0);
         if (s && s->kind == TT_STATE_ACCUMULATOR && s->stack)
             e->summed[s->stack->id] = e->n;
         e->first = n->when->region == TT_FORWARD ? e->n : e->first;
@@ -126,12 +112,12 @@ static void find_places(early_update *e)
     int *of_stack = tt_arena_array(a, n, sizeof *of_stack);
     for (int i = 0; i < e->n_moved; i++) {
         const tt_node *m = e->moved[i];
-        const tt_state *s = early_written(m, 0);
+        const tt_state *s = tt_plan_written(m, 0);
         e->place[i] = early_place(e, m);
         if (!s)
             continue;
         e->stack[i] = s->stack ? 1 + s->stack->id : 0;
-        for (int k = 0; (s = early_written(m, k)); k++)
+        for (int k = 0; (s = tt_plan_written(m, k)); k++)
             TT_ASSERT(!s->stack || e->stack[i] == 1 + s->stack->id);
         if (!e->stack[i])
             continue;
@@ -164,7 +150,7 @@ static void early_merge(early_update *e, tt_arena *a)
     int *first = tt_arena_array(a, (size_t)e->n + 1, sizeof *first); /* 1 + moved, by place */
     size_t n = 0;
     for (int i = e->n_moved; i-- > 0;) {
-        if (!early_written(e->moved[i], 0))
+        if (!tt_plan_written(e->moved[i], 0))
             continue;
         next[i] = first[e->place[i]];
         first[e->place[i]] = 1 + i;

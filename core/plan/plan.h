@@ -131,6 +131,10 @@ const tt_value *tt_plan_alias(const tt_value *v);
 /* The value whose node writes the bytes that a reader of v reads: v, or the value of which v is
  * a view or slice. It may be a piece of its alias. */
 const tt_value *tt_plan_source(const tt_value *v);
+/* waits.c: the state whose memory a value is; NULL: it has other memory. */
+const tt_state *tt_plan_state(const tt_value *v);
+/* waits.c: the i-th state that n writes; NULL after the last one. */
+const tt_state *tt_plan_written(const tt_node *n, int i);
 /* Bytes from the begin of the alias to the begin of v, on the rank at these coordinates; NULL:
  * all 0. */
 int64_t tt_plan_skip(const tt_graph *g, const tt_value *v, const int32_t *coords);

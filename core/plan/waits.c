@@ -8,14 +8,13 @@ bool tt_plan_one_timeline(const tt_graph *g)
     return g->n_stages == 1;
 }
 
-static const tt_state *state_of(const tt_value *v)
+const tt_state *tt_plan_state(const tt_value *v)
 {
     const tt_node *n = tt_plan_alias(v)->node;
     return n->op == &tt_op_state ? n->state : n->op == &tt_op_param ? n->param->stack->param : NULL;
 }
 
-/* The i-th state that n writes; NULL after the last one. */
-static const tt_state *written(const tt_node *n, int i)
+const tt_state *tt_plan_written(const tt_node *n, int i)
 {
     if (n->op == &tt_op_accumulate || n->op == &tt_op_assign)
         return i ? NULL : n->state;
@@ -30,7 +29,7 @@ static const tt_state *written(const tt_node *n, int i)
 static bool reads_state(const tt_node *n, const tt_state *s)
 {
     for (int i = 0; i < n->n_in; i++)
-        if (state_of(n->in[i]) == s)
+        if (tt_plan_state(n->in[i]) == s)
             return true;
     return false;
 }
@@ -38,7 +37,7 @@ static bool reads_state(const tt_node *n, const tt_state *s)
 static bool writes_state(const tt_node *n, const tt_state *s)
 {
     const tt_state *w;
-    for (int i = 0; (w = written(n, i)); i++)
+    for (int i = 0; (w = tt_plan_written(n, i)); i++)
         if (w == s)
             return true;
     return false;
@@ -75,10 +74,10 @@ static bool waits_for(const tt_node *e, const tt_node *under_way)
             return true;
     if (e->counts && tt_plan_source(e->counts)->node == under_way)
         return true;
-    for (int i = 0; (s = written(under_way, i)); i++)
+    for (int i = 0; (s = tt_plan_written(under_way, i)); i++)
         if (reads_state(e, s) || writes_state(e, s))
             return true;
-    for (int i = 0; (s = written(e, i)); i++)
+    for (int i = 0; (s = tt_plan_written(e, i)); i++)
         if (reads_state(under_way, s))
             return true;
     return false;
