@@ -112,10 +112,12 @@ static tt_jstring generation_prompt(tt_arena *a, const tt_chat_template *t,
     tt_jtext without = {0}, with = {0};
     tt_error ignored = {0};
     tt_jstring none = {"", NULL, 0};
-    for (size_t i = 0; i < messages->u.list.n && !is_assistant(messages->u.list.items[i]); i++)
+    const bool all = is_assistant(messages->u.list.items[0]); /* there is a message */
+    for (size_t i = 0; i < messages->u.list.n; i++) {
+        if (!all && is_assistant(messages->u.list.items[i]))
+            break;
         tt_j_push(a, first, messages->u.list.items[i]);
-    for (size_t i = 0; i < messages->u.list.n && is_assistant(messages->u.list.items[0]); i++)
-        tt_j_push(a, first, messages->u.list.items[i]);
+    }
     if (render(a, t, c, vars, first, false, &without, &ignored) != TT_OK ||
         render(a, t, c, vars, first, true, &with, &ignored) != TT_OK)
         return none;

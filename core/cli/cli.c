@@ -124,10 +124,10 @@ static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, 
     const char *name = eq ? tt_arena_strn(cli->arena, arg, (size_t)(eq - arg)) : arg;
     const char *value = eq ? eq + 1 : next;
     const bool of_job = name[strcspn(name, ".[")] != 0;
-    const char *other = tt_cli_other_spelling(cli->arena, name);
-    if (!of_job && !tt_cli_row_of(c, name) && tt_cli_row_of(c, other))
-        name = other;
     const tt_cli_row *r = of_job ? NULL : tt_cli_row_of(c, name);
+    if (!of_job && !r)
+        r = tt_cli_row_of(c, tt_cli_other_spelling(cli->arena, name));
+    name = r ? r->name : name;
     *used = 0;
     if (!of_job && !r)
         return tt_cli_unknown_option(cli, c, name, err);

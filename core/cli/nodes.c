@@ -234,12 +234,11 @@ static int list_missing(const tt_machines *n, char *text, size_t size)
 static tt_status not_stopped(const tt_machines *n, int ms, tt_error *err)
 {
     struct pollfd f[2] = {
-        {n->signals->fd,                         POLLIN, 0},
-        {n->o.me ? n->links[0].fd : n->listener, POLLIN, 0}
+        {n->signals->fd, POLLIN, 0},
+        {n->links[0].fd, POLLIN, 0}
     };
     int sig;
-    if (f[1].fd < 0 || poll(f, 2, ms) == 0 || !n->o.me)
-        poll(f, 1, ms);
+    poll(f, n->o.me && f[1].fd >= 0 ? 2 : 1, ms);
     while ((sig = tt_launch_signals_next(n->signals)) != 0)
         if (sig != SIGUSR1)
             return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before all nodes had met",
