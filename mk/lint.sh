@@ -102,7 +102,7 @@ rm -f "$found.links"
 
 # ---- format ----
 if command -v clang-format >/dev/null 2>&1; then
-    find core include plugins tests examples bench \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null | sort |
+    find core include plugins tests examples bench mk \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null | sort |
         xargs -r -n 40 clang-format --dry-run 2>&1 |
         sed -n 's/^\([^:]*\):\([0-9]*\):.*clang-format-violations.*/\1:\2: not as clang-format has it; make fmt/p' |
         sort -t: -k1,1 -u >>"$found"
