@@ -17,7 +17,7 @@
  * blocks in order: a buffer is free again when its block is hashed. */
 
 #define BLOCK TT_READ_BLOCK
-enum { READERS = 2, BUFFERS = 4 };
+enum { READERS = 5, BUFFERS = 8 };
 
 typedef struct reading {
     const char *path;
