@@ -12,6 +12,7 @@ typedef struct serving {
     const char *host, *key, *name;
     int64_t port, context, at_once, most_wait;
     tt_cache cache;
+    bool forgets;
     tt_engine *engine;
     tt_api *api;
     tt_str config;
@@ -30,6 +31,7 @@ static tt_status read_options(const tt_cli *cli, serving *s, tt_error *err)
     TT_TRY(tt_cli_integer(cli, "batch", 1, TT_GENERATE_AT_ONCE, &s->at_once, err));
     TT_TRY(tt_cli_integer(cli, "queue", 1, 1 << 20, &s->most_wait, err));
     TT_TRY(tt_cli_cache(cli, &s->cache, err));
+    s->forgets = tt_cli_option(cli, "no-prefix-cache") != NULL;
     if (s->key && !*s->key)
         s->key = NULL;
     if (!tt_server_is_loopback(s->host) && !s->key)
@@ -131,7 +133,7 @@ static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
         m->tokenizer ? m->info.vocab_size : model->vocab_size(m->setup.model.config);
     s->name = served_name(cli, m);
     describe_tokenizer(s);
-    TT_TRY(tt_engine_open(m->rank.exec, m->setup.graph, vocab, &s->engine, err));
+    TT_TRY(tt_engine_open(m->rank.exec, m->setup.graph, vocab, s->forgets, &s->engine, err));
     const tt_api_opts o = {.model = s->name,
                            .engine = s->engine,
                            .context = s->context,
@@ -191,6 +193,8 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("batch", "N", "16", "texts that are computed at once, at most 16"),
     TT_CLI_VALUE("queue", "N", "4096", "texts that may wait; more are refused with status 503"),
     TT_CLI_CACHE,
+    TT_CLI_FLAG("no-prefix-cache",
+                "compute each prompt whole, also the tokens that an earlier one began with"),
 };
 const tt_command tt_cmd_serve = {.name = "serve",
                                  .forms = "",

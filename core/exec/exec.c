@@ -205,6 +205,12 @@ tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *o
     return TT_OK;
 }
 
+void tt_exec_state(const tt_exec *x, int id, tt_tensor *out)
+{
+    *out = x->p->states[id].tensor;
+    out->data = state_at(x, id);
+}
+
 void tt_exec_set_step(tt_exec *x, int64_t step)
 {
     double *at = host_data(x, x->p->step);

@@ -131,6 +131,9 @@ tt_status tt_exec_initial(tt_exec *x, int param, const tt_attrs_initial *a, bool
 /* Where a scalar or a metric lies. */
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err);
 
+/* Where the state lies that has this id in the graph. */
+void tt_exec_state(const tt_exec *x, int id, tt_tensor *out);
+
 /* Copies between host memory and the backend's, after all work so far, and waits. */
 tt_status tt_exec_read(tt_exec *x, void *to, const void *from, size_t bytes, tt_error *err);
 tt_status tt_exec_write(tt_exec *x, void *to, const void *from, size_t bytes, tt_error *err);

@@ -47,6 +47,9 @@ typedef struct tt_state {
     bool of_trainer;        /* BUFFER: of the update, not the model's: the loss scale */
     bool of_converter;      /* BUFFER: a converter's, not the model's */
     struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
+    /* MEMORY: 1 + the dim that is longer for longer sequences, in which each token has its own part; 0: there is
+     * none, so that all earlier tokens are one value, which cannot go back to fewer. */
+    int grows;
     const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds; NULL: maxima */
 } tt_state;
 

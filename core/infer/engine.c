@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/engine.h"
+#include "infer/kept.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,9 @@ typedef struct slot {
     bool used;
     tt_request r;
     tt_sampler sampler;
+    bool begun;
     int64_t done; /* tokens of the prompt that the cache has */
+    int64_t told; /* tokens of the prompt that on_token got */
     int64_t at;   /* tokens of the text: those of the prompt, then with each new one */
     int64_t n_new;
     int32_t last;   /* the newest token, which the cache does not have */
@@ -20,23 +23,28 @@ struct tt_engine {
     tt_calls c;
     int64_t vocab;
     slot *slots; /* [graph->slots] */
+    bool *free;  /* [graph->slots] */
     uint64_t order;
+    tt_kept kept;
+    tt_engine_stats stats;
 };
 
-tt_status tt_engine_open(tt_exec *exec, const tt_graph *graph, int64_t vocab, tt_engine **out,
-                         tt_error *err)
+tt_status tt_engine_open(tt_exec *exec, const tt_graph *graph, int64_t vocab, bool forgets,
+                         tt_engine **out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_engine *e = tt_arena_alloc(a, sizeof *e);
     *out = NULL;
     e->arena = a;
     e->slots = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *e->slots);
+    e->free = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *e->free);
     tt_status s = tt_calls_open(&e->c, exec, graph, a, err);
     if (s != TT_OK) {
         tt_arena_free(a);
         return s;
     }
     e->vocab = TT_MIN(vocab, e->c.logits.shape[1]);
+    tt_kept_open(&e->kept, exec, graph, forgets, a);
     *out = e;
     return TT_OK;
 }
@@ -53,6 +61,7 @@ void tt_engine_close(tt_engine *e)
         return;
     for (int64_t i = 0; i < e->c.graph->slots; i++)
         slot_free(&e->slots[i]);
+    tt_kept_close(&e->kept);
     tt_arena_free(e->arena);
 }
 
@@ -70,31 +79,38 @@ tt_status tt_engine_check(const tt_engine *e, const int32_t *prompt, int64_t n, 
     return TT_OK;
 }
 
-static slot *free_slot(const tt_engine *e)
+static int64_t n_used(const tt_engine *e)
 {
+    int64_t n = 0;
     for (int64_t i = 0; i < e->c.graph->slots; i++)
-        if (!e->slots[i].used)
-            return &e->slots[i];
-    return NULL;
+        n += e->slots[i].used;
+    return n;
 }
 
 bool tt_engine_has_room(const tt_engine *e)
 {
-    return free_slot(e) != NULL;
+    return n_used(e) < e->c.graph->slots;
 }
 
 bool tt_engine_is_busy(const tt_engine *e)
 {
-    for (int64_t i = 0; i < e->c.graph->slots; i++)
-        if (e->slots[i].used)
-            return true;
-    return false;
+    return n_used(e) > 0;
+}
+
+tt_engine_stats tt_engine_count(const tt_engine *e)
+{
+    tt_engine_stats s = e->stats;
+    s.running = n_used(e);
+    return s;
 }
 
 tt_status tt_engine_add(tt_engine *e, const tt_request *r, tt_error *err)
 {
-    slot *x = free_slot(e);
-    TT_ASSERT(x && r->n_top <= TT_ENGINE_MOST_TOP);
+    for (int64_t i = 0; i < e->c.graph->slots; i++)
+        e->free[i] = !e->slots[i].used;
+    const int64_t at = tt_kept_choose(&e->kept, e->free, r->prompt, r->n_prompt);
+    TT_ASSERT(at >= 0 && r->n_top <= TT_ENGINE_MOST_TOP);
+    slot *x = &e->slots[at];
     TT_TRY(tt_sampler_init(&x->sampler, &r->sampling, e->vocab, err));
     x->used = true;
     x->r = *r;
@@ -168,6 +184,7 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
         score(e, r, logits, &t);
     TT_TRY(tt_calls_unmap(&e->c, &map, logits, err));
     if (t.id < 0) {
+        tt_kept_forget(&e->kept, x - e->slots);
         end(x, TT_FINISH_NONE,
             "the logits are not finite: the weights are not finite, or too large");
         return TT_OK;
@@ -178,6 +195,7 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
     }
     x->last = t.id;
     x->n_new++;
+    e->stats.new_tokens++;
     const int64_t at = x->at++;
     if (!r->on_token(r->user, &t))
         end(x, TT_FINISH_STOP, NULL);
@@ -205,15 +223,48 @@ static tt_status tell_prompt(tt_engine *e, slot *x, int64_t at, int64_t row, boo
     return TT_OK;
 }
 
+/* Tells the tokens of the prompt up to `done`; rows: row k - begin has the logits of token k + 1. */
+static tt_status tell_done(tt_engine *e, slot *x, int64_t begin, bool rows, bool *goes_on,
+                           tt_error *err)
+{
+    const tt_request *r = &x->r;
+    *goes_on = true;
+    if (!r->of_prompt)
+        return TT_OK;
+    for (; *goes_on && x->told < TT_MIN(x->done + 1, r->n_prompt); x->told++)
+        TT_TRY(
+            tell_prompt(e, x, x->told, rows && x->told ? x->told - 1 - begin : -1, goes_on, err));
+    return TT_OK;
+}
+
+/* The logits of kept tokens are not kept. */
+static tt_status begin_prompt(tt_engine *e, slot *x, tt_error *err)
+{
+    const tt_request *r = &x->r;
+    const int64_t i = x - e->slots;
+    if (r->of_prompt && r->scored)
+        tt_kept_forget(&e->kept, i);
+    else
+        TT_TRY(tt_kept_take(&e->kept, i, r->prompt, r->n_prompt, &x->done, err));
+    if (r->n_cached)
+        *r->n_cached = x->done;
+    x->begun = true;
+    e->stats.prompt_tokens += r->n_prompt;
+    e->stats.cached_tokens += x->done;
+    return TT_OK;
+}
+
 /* A piece of a prompt. Where its logits are wanted, a piece has as many rows as can be picked. */
 static tt_status prefill(tt_engine *e, slot *x, tt_error *err)
 {
     const tt_request *r = &x->r;
+    if (!x->begun)
+        TT_TRY(begin_prompt(e, x, err));
     const bool rows = r->of_prompt && r->scored;
     const int64_t begin = x->done,
                   most = rows ? TT_MIN(e->c.graph->tokens, e->c.graph->slots) : e->c.graph->tokens,
                   done = TT_MIN(begin + most, r->n_prompt);
-    bool goes_on = true;
+    bool goes_on;
     tt_calls_clear(&e->c);
     for (int64_t k = begin; k < done; k++) {
         tt_calls_add(&e->c, r->prompt[k], k, x - e->slots);
@@ -221,15 +272,11 @@ static tt_status prefill(tt_engine *e, slot *x, tt_error *err)
             tt_calls_pick(&e->c);
     }
     TT_TRY(tt_calls_run(&e->c, err));
+    for (int64_t k = begin; k < done; k++)
+        TT_TRY(tt_kept_add(&e->kept, x - e->slots, r->prompt[k], err));
     x->done = done;
     x->at = done;
-    for (int64_t k = begin; r->of_prompt && goes_on && k < done; k++) {
-        /* row k - begin has the logits of token k + 1 */
-        if (k == 0)
-            TT_TRY(tell_prompt(e, x, 0, -1, &goes_on, err));
-        if (goes_on && k + 1 < r->n_prompt)
-            TT_TRY(tell_prompt(e, x, k + 1, rows ? k - begin : -1, &goes_on, err));
-    }
+    TT_TRY(tell_done(e, x, begin, rows, &goes_on, err));
     if (!goes_on)
         end(x, TT_FINISH_STOP, NULL);
     else if (done == r->n_prompt && r->max_new <= 0)
@@ -261,6 +308,8 @@ tt_status tt_engine_step(tt_engine *e, tt_error *err)
         return TT_OK;
     const int64_t n = e->c.n;
     TT_TRY(tt_calls_run(&e->c, err));
+    for (int64_t i = 0; i < n; i++)
+        TT_TRY(tt_kept_add(&e->kept, e->c.slot[i], e->c.ids[i], err));
     for (int64_t i = 0; i < n; i++) /* the rows still say whose they are */
         TT_TRY(engine_advance(e, &e->slots[e->c.slot[i]], i, err));
     return TT_OK;

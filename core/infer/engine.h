@@ -6,7 +6,8 @@
 
 /* Computes requests that come and go, on one program: each has a slot in its cache of keys and values; a step
  * computes a piece of one prompt, then one token of every request whose prompt is done ("continuous batching", Yu et
- * al. 2022, Orca). What a request gets does not depend on the others. For one thread. */
+ * al. 2022, Orca). What a request gets does not depend on the others. Tokens that a prompt begins with and a slot still
+ * has, of a request that runs or is over, are not computed again (kept.h). For one thread. */
 
 typedef struct tt_engine tt_engine;
 
@@ -35,9 +36,10 @@ typedef struct tt_request {
     uint64_t stream; /* with the seed: of the random numbers */
     const int32_t *stop_ids;
     size_t n_stop_ids;
-    bool scored;    /* logprobs are computed */
-    int n_top;      /* 0 … TT_ENGINE_MOST_TOP */
-    bool of_prompt; /* on_token gets the prompt's tokens, too, before the new ones */
+    int64_t *n_cached; /* gets how many tokens of the prompt the cache had; may be NULL */
+    bool scored;       /* logprobs are computed */
+    int n_top;         /* 0 … TT_ENGINE_MOST_TOP */
+    bool of_prompt;    /* on_token gets the prompt's tokens, too, before the new ones */
     /* Called by tt_engine_step; neither may call a function of the engine. False: it ends here, TT_FINISH_STOP. An id
      * that ends the text is not told. */
     bool (*on_token)(void *user, const tt_token *t);
@@ -46,9 +48,16 @@ typedef struct tt_request {
     void *user;
 } tt_request;
 
-/* The program must have a cache (graph->slots > 0). vocab: ids in [0, vocab) may be sampled. */
-tt_status tt_engine_open(tt_exec *exec, const tt_graph *graph, int64_t vocab, tt_engine **out,
-                         tt_error *err);
+typedef struct tt_engine_stats {
+    int64_t prompt_tokens, cached_tokens, new_tokens; /* cached: of those of prompts */
+    int64_t running;                                  /* requests */
+} tt_engine_stats;
+
+/* The program must have a cache (graph->slots > 0). vocab: ids in [0, vocab) may be sampled. forgets: each prompt is
+ * computed whole. */
+tt_status tt_engine_open(tt_exec *exec, const tt_graph *graph, int64_t vocab, bool forgets,
+                         tt_engine **out, tt_error *err);
+tt_engine_stats tt_engine_count(const tt_engine *e);
 void tt_engine_close(tt_engine *e); /* NULL is fine; requests end without on_end */
 /* Can the prompt be computed? TT_EINVAL says why not. */
 tt_status tt_engine_check(const tt_engine *e, const int32_t *prompt, int64_t n, tt_error *err);

@@ -205,6 +205,24 @@ static const void *picked_attrs(const tt_decode *d, tt_builder *b, const tt_node
     return a;
 }
 
+/* tt_state.grows of each memory. */
+static void find_growth(const tt_decode *d, const tt_node *n, const tt_type *memory, int *grows)
+{
+    const tt_type *types[TT_MAX_INS];
+    tt_type longer[TT_MAX_MEMORY];
+    tt_shape_query q;
+    tt_error ignored = {0};
+    query_of(n, types, &q);
+    const bool known = TT_PLUGIN_CALL(n->op->memory(&q, d->slots, 2 * d->length, longer, &ignored),
+                                      &ignored, "op", n->op->name) == TT_OK;
+    for (int i = 0; i < n->op->n_memory; i++) {
+        grows[i] = 0;
+        for (int k = 0; known && !grows[i] && k < memory[i].n_dims; k++)
+            if (memory[i].dims[k].size != longer[i].dims[k].size)
+                grows[i] = 1 + k;
+    }
+}
+
 static void emit_incremental(tt_decode *d, tt_builder *b, const tt_node *n, tt_value **in,
                              tt_value **out)
 {
@@ -216,15 +234,18 @@ static void emit_incremental(tt_decode *d, tt_builder *b, const tt_node *n, tt_v
     tt_value *held[TT_MAX_MEMORY], *updated[TT_MAX_MEMORY] = {NULL};
     tt_shape_query q;
     tt_error why = {0};
+    int grows[TT_MAX_MEMORY];
     query_of(n, types, &q);
     if (TT_PLUGIN_CALL(n->op->memory(&q, d->slots, d->length, memory, &why), &why, "op",
                        n->op->name) != TT_OK) {
         tt_builder_fail(b, TT_EINTERNAL, "%s", why.text); /* check_node had no error */
         return;
     }
+    find_growth(d, n, memory, grows);
     for (int i = 0; i < n->op->n_memory; i++) {
         const char *name = tt_arena_printf(g->arena, "memory.%d", d->n_memory++);
         state[i] = tt_state_new(g, TT_STATE_MEMORY, name, &memory[i], &whole);
+        state[i]->grows = grows[i];
         held[i] = tt_state_read(b, state[i]);
     }
     n->op->incremental(b, &q, in, held, out, updated);

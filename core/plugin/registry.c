@@ -182,7 +182,7 @@ static bool likely(const tt_plugin_file *f, tt_kind kind)
     return f->folder == kind || f->folder == TT_KIND_END;
 }
 
-static const char *known_names(tt_registry *r, tt_kind kind, const char *name)
+static const char *known_names(const tt_registry *r, tt_arena *a, tt_kind kind, const char *name)
 {
     TT_VEC(const char *) names = {0};
     tt_str list = {0};
@@ -191,21 +191,22 @@ static const char *known_names(tt_registry *r, tt_kind kind, const char *name)
         for (size_t j = 0; f->state == TT_FILE_LOADED && j < f->loaded.plugin->n_components; j++) {
             const tt_component *k = tt_component_at(f->loaded.plugin, j);
             if (k->kind == kind) {
-                tt_vec_push(r->arena, &names, k->name);
+                tt_vec_push(a, &names, k->name);
                 tt_str_printf(&list, "%s%s", list.n ? ", " : "", k->name);
             }
         }
     }
     const char *near = tt_nearest(name, names.items, names.n);
-    const char *text =
-        names.n == 0 ? tt_arena_printf(r->arena, "there is none in %s", registry_searched(r))
-        : near       ? tt_arena_printf(r->arena, "did you mean \"%s\"? Known: %s", near, list.s)
-                     : tt_arena_printf(r->arena, "known: %s", list.s);
+    const char *text = names.n == 0
+                           ? tt_arena_printf(a, "there is none in %s", registry_searched(r))
+                       : near ? tt_arena_printf(a, "did you mean \"%s\"? Known: %s", near, list.s)
+                              : tt_arena_printf(a, "known: %s", list.s);
     tt_str_free(&list);
     return text;
 }
 
-static tt_status not_found(tt_registry *r, tt_kind kind, const char *name, tt_error *err)
+static tt_status not_found(tt_registry *r, tt_arena *a, tt_kind kind, const char *name,
+                           tt_error *err)
 {
     const char *fault = NULL;
     size_t n_faults = 0;
@@ -215,7 +216,7 @@ static tt_status not_found(tt_registry *r, tt_kind kind, const char *name, tt_er
         fault = fault ? fault : r->files.items[i]->fault;
         n_faults++;
     }
-    const char *known = known_names(r, kind, name);
+    const char *known = known_names(r, a, kind, name);
     if (n_faults == 0)
         return TT_FAIL(err, TT_ENOTFOUND, "%s \"%s\" is unknown; %s", tt_kind_name(kind), name,
                        known);
@@ -225,13 +226,14 @@ static tt_status not_found(tt_registry *r, tt_kind kind, const char *name, tt_er
                    n_faults == 1 ? "" : "; …");
 }
 
-static void registry_collect(tt_registry *r, tt_kind kind, const char *name, bool own, offers *out)
+static void registry_collect(tt_registry *r, tt_arena *a, tt_kind kind, const char *name, bool own,
+                             offers *out)
 {
     for (size_t i = 0; i < r->files.n; i++) {
         const tt_component *k = component_of(r->files.items[i], kind, name);
         offer o = {k, r->files.items[i]};
         if (k && o.file->own == own)
-            tt_vec_push(r->arena, out, o);
+            tt_vec_push(a, out, o);
     }
 }
 
@@ -286,29 +288,29 @@ static void notice_own(tt_registry *r, tt_kind kind, const offer *o)
 }
 
 /* Collects the files of that component: ttrun's own only if no other has it. */
-static tt_status find_offers(tt_registry *r, tt_kind kind, const char *name, offers *found,
-                             tt_error *err)
+static tt_status find_offers(tt_registry *r, tt_arena *a, tt_kind kind, const char *name,
+                             offers *found, tt_error *err)
 {
     for (int own = 0; own <= 1 && found->n == 0; own++) {
         TT_TRY(open_likely(r, kind, name, own, err));
-        registry_collect(r, kind, name, own, found);
+        registry_collect(r, a, kind, name, own, found);
     }
     if (found->n)
         return TT_OK;
     for (size_t i = 0; i < r->files.n; i++)
         tt_registry_open(r, r->files.items[i]);
     for (int own = 0; own <= 1 && found->n == 0; own++)
-        registry_collect(r, kind, name, own, found);
+        registry_collect(r, a, kind, name, own, found);
     return TT_OK;
 }
 
-static tt_status find_one(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
-                          tt_error *err)
+static tt_status find_one(tt_registry *r, tt_arena *a, tt_kind kind, const char *name,
+                          const tt_component **out, tt_error *err)
 {
     offers found = {0};
-    TT_TRY(find_offers(r, kind, name, &found, err));
+    TT_TRY(find_offers(r, a, kind, name, &found, err));
     if (found.n == 0)
-        return not_found(r, kind, name, err);
+        return not_found(r, a, kind, name, err);
     for (size_t i = 0; i < found.n && found.n > 1; i++)
         if (found.items[i].file->asked) {
             found.items[0] = found.items[i];
@@ -327,9 +329,12 @@ static tt_status find_one(tt_registry *r, tt_kind kind, const char *name, const 
 tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
                            tt_error *err)
 {
+    tt_arena *a =
+        tt_arena_new(); /* the registry's is freed with the program, and a swap asks again */
     pthread_mutex_lock(&r->lock);
-    const tt_status status = find_one(r, kind, name, out, err);
+    const tt_status status = find_one(r, a, kind, name, out, err);
     pthread_mutex_unlock(&r->lock);
+    tt_arena_free(a);
     return status;
 }
 
@@ -368,7 +373,7 @@ tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_co
         for (size_t j = 0; f->state == TT_FILE_LOADED && j < f->loaded.plugin->n_components; j++) {
             offer o = {tt_component_at(f->loaded.plugin, j), f};
             if (o.component->kind == kind && !(f->own && offered(&all, o.component->name)))
-                tt_vec_push(r->arena, &all, o);
+                tt_vec_push(a, &all, o);
         }
     }
     if (faults)

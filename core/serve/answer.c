@@ -37,13 +37,15 @@ static void begin_object(const tt_api_call *c, tt_str *o)
 
 static void add_usage(const tt_api_call *c, tt_str *o)
 {
-    long long n = 0;
-    for (int i = 0; i < c->n; i++)
+    long long n = 0, cached = 0;
+    for (int i = 0; i < c->n; i++) {
         n += c->texts[i].n_new;
+        cached += c->texts[i].sibling ? 0 : c->texts[i].n_cached;
+    }
     tt_str_printf(o,
                   ",\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
-                  "\"total_tokens\":%lld}",
-                  (long long)c->prompt_tokens, n, (long long)c->prompt_tokens + n);
+                  "\"total_tokens\":%lld,\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
+                  (long long)c->prompt_tokens, n, (long long)c->prompt_tokens + n, cached);
 }
 
 void tt_api_add_bytes(tt_str *o, const char *s, size_t n)

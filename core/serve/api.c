@@ -188,6 +188,32 @@ static bool of_tokenizer(const tt_api *a, const tt_http_request *r, tt_str *out,
     return s == TT_OK && r->keep_alive;
 }
 
+/* In Prometheus' text format. */
+static bool metrics(const tt_api *a, const tt_http_request *r, tt_str *out)
+{
+    const tt_engine_stats s = tt_engine_count(a->o.engine);
+    const struct {
+        const char *name, *type, *help;
+        int64_t value;
+    } all[] = {
+        {"prompt_tokens_total",    "counter", "tokens of prompts",                    s.prompt_tokens   },
+        {"cached_tokens_total",    "counter", "tokens of prompts that the cache had", s.cached_tokens   },
+        {"generated_tokens_total", "counter", "tokens that were generated",           s.new_tokens      },
+        {"texts_running",          "gauge",   "texts that are computed",              s.running         },
+        {"texts_waiting",          "gauge",   "texts that wait",                      (int64_t)a->n_wait},
+    };
+    tt_str text = {0};
+    for (size_t i = 0; i < TT_COUNT(all); i++)
+        tt_str_printf(&text,
+                      "# HELP ttrun_serve_%s %s\n# TYPE ttrun_serve_%s %s\nttrun_serve_%s %lld\n",
+                      all[i].name, all[i].help, all[i].name, all[i].type, all[i].name,
+                      (long long)all[i].value);
+    tt_http_head(out, 200, "text/plain; version=0.0.4", (int64_t)text.n, r->keep_alive);
+    tt_str_addn(out, tt_str_get(&text), text.n);
+    tt_str_free(&text);
+    return r->keep_alive;
+}
+
 static bool get(const tt_api *a, const tt_http_request *r, tt_str *out)
 {
     tt_str json = {0};
@@ -237,6 +263,7 @@ bool tt_api_begin(tt_api *a, const tt_http_request *r, tt_str *out, tt_api_call 
         {"GET",  "/health"             },
         {"GET",  "/v1/models"          },
         {"GET",  "/tokenizer_info"     },
+        {"GET",  "/metrics"            },
         {"POST", "/v1/completions"     },
         {"POST", "/v1/chat/completions"},
         {"POST", "/tokenize"           },
@@ -254,6 +281,8 @@ bool tt_api_begin(tt_api *a, const tt_http_request *r, tt_str *out, tt_api_call 
                                                     : "this path takes GET");
     if (i && !has_key(a, r))
         return refused(out, 401, "the key is missing or wrong: Authorization: Bearer KEY");
+    if (!strcmp(r->path, "/metrics"))
+        return metrics(a, r, out);
     if (!strcmp(r->method, "GET"))
         return get(a, r, out);
     if (!strcmp(r->path, "/tokenize"))

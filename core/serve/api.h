@@ -6,7 +6,7 @@
 #include <ttrun/chat.h>
 
 /* The functions of a model server, as OpenAI's API and vLLM's have them: what a request asks for, and its answer.
- *   GET  /health, /v1/models, /tokenizer_info
+ *   GET  /health, /v1/models, /tokenizer_info, /metrics
  *   POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize
  * Errors: {"error": {"message", "type", "code"}}. */
 

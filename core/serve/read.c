@@ -313,6 +313,8 @@ tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_cal
             TT_TRY(chat ? read_messages(a, o, &x->prompt, err)
                         : read_prompt(a, prompt, i, &x->prompt, err));
             TT_TRY(make_text(c, x, &base, max_new, k, err));
+            x->r.n_cached = &x->n_cached;
+            x->sibling = k > 0;
             c->prompt_tokens += k ? 0 : x->r.n_prompt;
         }
     return TT_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "liars.h"
+#include "plugin/internal.h"
 #include "plugin/registry.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -105,6 +106,30 @@ static void test_load_accepts_a_correct_plugin(void **state)
         if (tt_registry_load_file(r, path, &p, &err) != TT_OK)
             fail_msg("%s", err.text);
         assert_string_equal(p->name, "liar");
+    }
+    tt_registry_free(r);
+}
+
+/* A swap of converters asks for every part again, and the registry lives as long as the run. */
+static void test_find_takes_no_memory_again(void **state)
+{
+    (void)state;
+    build("again/lr_schedulers/good.so", "");
+    tt_registry *r = open_dirs("again", NULL);
+    size_t used = 0;
+    for (int i = 0; i < 3; i++) {
+        const tt_component *c = NULL, **all;
+        tt_error err = {0};
+        size_t n;
+        assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "liar", &c, &err), TT_OK);
+        assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "lair", &c, &err), TT_ENOTFOUND);
+        expect(&err, "did you mean \"liar\"");
+        assert_int_equal(tt_registry_all(r, TT_KIND_LR_SCHEDULER, arena, &all, &n, NULL, &err),
+                         TT_OK);
+        tt_registry_refresh(r);
+        if (i == 0)
+            used = tt_arena_used(r->arena);
+        assert_int_equal(tt_arena_used(r->arena), used);
     }
     tt_registry_free(r);
 }
@@ -443,6 +468,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_load_accepts_a_correct_plugin),
+        cmocka_unit_test(test_find_takes_no_memory_again),
         cmocka_unit_test(test_load_refuses_every_liar),
         cmocka_unit_test(test_load_refuses_truncation_at_any_length),
         cmocka_unit_test(test_load_refuses_files_that_are_not_shared_objects),

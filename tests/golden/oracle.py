@@ -113,6 +113,7 @@ CASES = {
     "adam": job(UNTIED, ADAM, steps=10, max_norm=1.0),
     "lion": job({**SMALL, "tie_embeddings": True, "rope_scaling": None}, LION, seq=19, local=2, accumulate=3, steps=10, max_norm=1.0),
     "adamw8bit": job({**UNTIED, "hidden_dim": 330}, EIGHT, steps=10, max_norm=1.0),
+    "adamw8bit_torchao": job({**UNTIED, "dim": 256, "hidden_dim": 512, "n_layers": 2, "head_dim": 64, "n_heads": 4}, EIGHT, steps=10, max_norm=1.0),
     "soap": job({**UNTIED, "dim": 40, "n_heads": 5, "n_kv_heads": 5, "head_dim": 8}, SOAP, accumulate=2, steps=10, max_norm=1.0),
     "soap_normalized": job({**UNTIED, "dim": 40, "n_heads": 5, "n_kv_heads": 5, "head_dim": 8},
                            {**SOAP, "optimizer": {**SOAP["optimizer"], "normalize_grads": True, "correct_bias": False, "shampoo_beta": 0.9}},
@@ -376,8 +377,7 @@ def dynamic_map(signed):
 
 
 class AdamW8bit(torch.optim.Optimizer):
-    """torchao's AdamW8bit (torchao/optim, nearest rounding), with blocks of 256 elements along rows: where rows are of multiples of
-    256, the same blocks."""
+    """torchao's AdamW8bit (torchao/optim, nearest rounding), with blocks of 256 elements along rows, in any precision."""
     MAPS = {True: dynamic_map(True), False: dynamic_map(False)}
 
     def __init__(self, groups, betas, eps):
@@ -409,6 +409,25 @@ class AdamW8bit(torch.optim.Optimizer):
                 m, v = s["m"].lerp(p.grad, 1 - b1), s["v"].lerp(p.grad.square(), 1 - b2)
                 s["m"], s["v"] = self.rounded(m, True), self.rounded(v, False)
                 p.sub_(g["lr"] * (m / (1 - b1 ** s["k"])) / ((v.sqrt() / (1 - b2 ** s["k"]) ** 0.5) + g["eps"]))
+
+
+def torchao_adamw8bit(groups, betas, eps):
+    """torchao's own class, without torch.compile. It takes no rate as a number, and computes in f32 whatever the parameters are in."""
+    import torchao.optim
+
+    class Theirs(torchao.optim.AdamW8bit):
+        def step(self):
+            for g in self.param_groups:
+                g["lr"] = torch.as_tensor(g["lr"], dtype=torch.float32)
+            super().step()
+
+    torch.compiler.set_stance("force_eager")
+    return Theirs(groups, lr=1.0, betas=betas, eps=eps)
+
+
+def blocks_are_torchaos(shape):
+    """Blocks of torchao pass over the ends of rows; of a tensor that is no multiple of 256 it keeps f32."""
+    return math.prod(shape) < 4096 or shape[-1] % 256 == 0
 
 
 class Soap(torch.optim.Optimizer):
@@ -515,7 +534,8 @@ def optimizer(w, o):
     if o["name"] == "lion":
         return Lion(groups, (o["beta1"], o["beta2"]))
     if o["name"] == "adamw8bit":
-        return AdamW8bit(groups, (o["beta1"], o["beta2"]), o["eps"])
+        make = torchao_adamw8bit if all(blocks_are_torchaos(p.shape) for p in w.values()) else AdamW8bit
+        return make(groups, (o["beta1"], o["beta2"]), o["eps"])
     if o["name"] == "soap":
         return Soap(groups, o)
     if o["name"] == "schedule_free":

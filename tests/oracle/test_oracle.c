@@ -94,6 +94,8 @@ int main(void)
         TEN("schedule_free", "reference"),
         TEN("adamw8bit", "cpu"),
         TEN("adamw8bit", "reference"),
+        TEN("adamw8bit_torchao", "cpu"),
+        TEN("adamw8bit_torchao", "reference"),
         TEN("soap", "cpu"),
         TEN("soap", "reference"),
         TEN("mixed_groups", "cpu"),

@@ -8,6 +8,7 @@ train "$dir/run" --training.steps 60 --training.seq_len 64 --checkpoint.interval
 ok there_is_a_model
 server=
 start() { # OPTION…: sets port
+    : >"$dir/serve.log" # not the line of the server before
     "$TTRUN" serve --checkpoint "$dir/run" --port 0 "$@" >"$dir/serve.log" 2>&1 &
     server=$!
     i=0

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "infer/kept.h"
+#include <string.h>
+
+void tt_kept_open(tt_kept *k, tt_exec *exec, const tt_graph *graph, bool off, tt_arena *a)
+{
+    *k = (tt_kept){.exec = exec, .graph = graph, .on = !off};
+    k->text = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *k->text);
+    k->used = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *k->used);
+    for (size_t i = 0; i < graph->states.n; i++) {
+        const tt_state *s = graph->states.items[i];
+        k->whole = k->whole || (s->kind == TT_STATE_MEMORY && !s->grows);
+    }
+}
+
+void tt_kept_close(tt_kept *k)
+{
+    for (int64_t i = 0; k->text && i < k->graph->slots; i++)
+        tt_ids_free(&k->text[i]);
+}
+
+/* How many tokens of the slot's text a prompt can use. Its last one is computed in any case, for its logits. */
+static int64_t usable(const tt_kept *k, int64_t slot, const int32_t *prompt, int64_t n)
+{
+    const tt_ids *t = &k->text[slot];
+    int64_t same = 0;
+    while (same < TT_MIN((int64_t)t->n, n - 1) && t->ids[same] == prompt[same])
+        same++;
+    return !k->whole || same == (int64_t)t->n ? same : 0;
+}
+
+int64_t tt_kept_choose(const tt_kept *k, const bool *free, const int32_t *prompt, int64_t n)
+{
+    int64_t least = -1, longest = -1;
+    for (int64_t i = 0; i < k->graph->slots; i++) {
+        const size_t has = k->text[i].n;
+        if (!free[i])
+            continue;
+        if (k->on && has && usable(k, i, prompt, n) == (int64_t)has &&
+            (longest < 0 || has > k->text[longest].n))
+            longest = i;
+        if (least < 0 || (k->text[least].n && (!has || k->used[i] < k->used[least])))
+            least = i;
+    }
+    return longest >= 0 ? longest : least;
+}
+
+/* ---- copies ---- */
+
+static tt_status copy_part(tt_kept *k, const tt_tensor *t, int64_t to, int64_t from, int64_t n,
+                           tt_error *err)
+{
+    const int64_t size = (int64_t)tt_dtype_size(t->dtype);
+    tt_tensor part = {.data = (char *)t->data + from * size, .dtype = t->dtype, .n_dims = 1};
+    void *host;
+    part.shape[0] = part.global[0] = n;
+    TT_TRY(tt_exec_map(k->exec, &part, true, &host, err));
+    const tt_status s =
+        tt_exec_write(k->exec, (char *)t->data + to * size, host, (size_t)(n * size), err);
+    const tt_status after = tt_exec_unmap(k->exec, &part, host, false, s == TT_OK ? err : NULL);
+    return s == TT_OK ? after : s;
+}
+
+/* The first n tokens of a slot's memory, and what lies between them and the next whole part of it. */
+static tt_status copy_memory(tt_kept *k, const tt_state *s, int64_t to, int64_t from, int64_t n,
+                             tt_error *err)
+{
+    tt_tensor t;
+    tt_exec_state(k->exec, s->id, &t);
+    const int64_t all = tt_tensor_numel(&t) / k->graph->slots;
+    if (s->grows < 2) /* one value, or sequences of their own for parts of a slot's */
+        return copy_part(k, &t, to * all, from * all, all, err);
+    const int64_t parts = t.shape[s->grows - 1];
+    int64_t inner = 1;
+    for (int d = s->grows; d < t.n_dims; d++)
+        inner *= t.shape[d];
+    const int64_t row = parts * inner, length = k->graph->length,
+                  some = TT_MIN(parts, (n * parts + length - 1) / length) * inner;
+    for (int64_t at = 0; at < all; at += row)
+        TT_TRY(copy_part(k, &t, to * all + at, from * all + at, some, err));
+    return TT_OK;
+}
+
+static tt_status copy_slot(tt_kept *k, int64_t to, int64_t from, int64_t n, tt_error *err)
+{
+    for (size_t i = 0; i < k->graph->states.n; i++)
+        if (k->graph->states.items[i]->kind == TT_STATE_MEMORY)
+            TT_TRY(copy_memory(k, k->graph->states.items[i], to, from, n, err));
+    return TT_OK;
+}
+
+tt_status tt_kept_take(tt_kept *k, int64_t slot, const int32_t *prompt, int64_t n,
+                       int64_t *n_cached, tt_error *err)
+{
+    int64_t from = slot, best = usable(k, slot, prompt, n);
+    *n_cached = 0;
+    k->used[slot] = ++k->now;
+    for (int64_t i = 0; i < k->graph->slots; i++) {
+        const int64_t has = usable(k, i, prompt, n);
+        if (has > best) {
+            best = has;
+            from = i;
+        }
+    }
+    k->text[slot].n = from == slot ? (size_t)best : 0;
+    if (from != slot)
+        TT_TRY(copy_slot(k, slot, from, best, err));
+    for (int64_t i = (int64_t)k->text[slot].n; i < best; i++)
+        TT_TRY(tt_ids_push(&k->text[slot], prompt[i], err));
+    k->used[from] = k->now;
+    *n_cached = best;
+    return TT_OK;
+}
+
+tt_status tt_kept_add(tt_kept *k, int64_t slot, int32_t id, tt_error *err)
+{
+    return k->on ? tt_ids_push(&k->text[slot], id, err) : TT_OK;
+}
+
+void tt_kept_forget(tt_kept *k, int64_t slot)
+{
+    k->text[slot].n = 0;
+}
