@@ -12,8 +12,7 @@ typedef struct tt_kept {
     tt_exec *exec;
     const tt_graph *graph;
     bool on;
-    bool
-        whole; /* a memory cannot go back to fewer tokens, so a text is of use to one that goes on with all of it */
+    bool whole;     /* a memory cannot go back: a text is of use only where all of it is */
     tt_ids *text;   /* [graph->slots] */
     uint64_t *used; /* [graph->slots] when its request began */
     uint64_t now;
