@@ -363,7 +363,7 @@ static tt_status open_template(const config *c, const tt_dataloader_env *env,
         return TT_FAIL(err, TT_EINVAL,
                        "dataloader.template: the tokenizer has no folder with a chat template; "
                        "name a file of Jinja");
-    const tt_status s = tt_chat_template_open(c->template ? c->template : own, out, err);
+    const tt_status s = tt_chat_template_open_for(c->template ? c->template : own, own, out, err);
     return s == TT_OK ? s : tt_error_context(err, "dataloader.template");
 }
 

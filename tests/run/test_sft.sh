@@ -41,6 +41,9 @@ for style in headers thinking instruct chatml; do
         ! cmp -s "$dir/tokenizer/$style.jinja" "$dir/tokenizer/$style-bare.jinja" && show $style "$n" --dataloader.template "$dir/tokenizer/$style-bare.jinja" && cmp -s "$dir/want" "$dir/out"
         ok "${style}_masks_without_generation_blocks ($(diff "$dir/want" "$dir/out" | grep -c '^<') differ)"
     fi
+    # a template that lies elsewhere has the texts of special tokens from the tokenizer's folder
+    mkdir -p "$dir/apart" && cp "$dir/tokenizer/$style.jinja" "$dir/apart" && show $style "$n" --dataloader.template "$dir/apart/$style.jinja" && cmp -s "$dir/want" "$dir/out"
+    ok "${style}_template_in_a_folder_of_its_own"
     n=$(wc -l <"$dir/$style.left.txt")
     # what is longer than the sample is in the order of the data; the others are dropped from both
     [ "$n" -ge 3 ] && show $style 40 --training.seq_len 48 --dataloader.truncation left && awk 'NF == 49' "$dir/out" >"$dir/cut" && grep -cxFf "$dir/cut" "$dir/$style.left.txt" >"$dir/found" && [ "$(cat "$dir/found")" = "$n" ]
