@@ -62,4 +62,10 @@ for style in headers thinking instruct chatml; do
     [ "$packed" -lt "$n" ] && fit $style "$dir/packed-$style" --dataloader.packing best_fit --training.steps 1 --training.local_batch_size "$packed" && close "$dir/want" 5e-6
     ok "${style}_all_packed"
 done
+# and so has a conversation, with the file or with the run's copy of it
+answer() { printf 'hi there\n' | ttrun chat --checkpoint "$dir/talks" --temperature 1 --seed 3 --max-tokens 30 -q "$@" 2>&1; }
+sed 's/bos_token/no_token/g' "$dir/tokenizer/headers.jinja" >"$dir/apart/none.jinja"
+fit headers "$dir/talks" --dataloader.template "$dir/apart/headers.jinja" --training.steps 4 --optimizer.lr 0.05 --checkpoint.enable true && answer --template "$dir/tokenizer/headers.jinja" >"$dir/want" && [ -s "$dir/want" ] &&
+    [ "$(answer --template "$dir/apart/headers.jinja")" = "$(cat "$dir/want")" ] && [ "$(answer)" = "$(cat "$dir/want")" ] && [ "$(answer --template "$dir/apart/none.jinja")" != "$(cat "$dir/want")" ]
+ok chat_with_a_template_in_a_folder_of_its_own
 exit $failed
