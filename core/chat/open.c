@@ -132,12 +132,14 @@ static void find_files(tt_arena *a, const char *path, const char **jinja, const 
         *config = NULL;
 }
 
-static tt_status open_files(tt_chat_template *t, const char *path, const char **text, size_t *n,
-                            tt_error *err)
+static tt_status open_files(tt_chat_template *t, const char *path, const char *tokenizer,
+                            const char **text, size_t *n, tt_error *err)
 {
-    const char *jinja, *config, *json;
+    const char *jinja, *config, *json, *own;
     const tt_json *root = NULL;
     find_files(t->arena, path, &jinja, &config);
+    if (jinja && !config && tokenizer)
+        find_files(t->arena, tokenizer, &own, &config);
     if (config) {
         TT_TRY(read_file(t->arena, config, &json, n, err));
         TT_TRY(tt_json_parse(t->arena, config, json, *n, &root, err));
@@ -165,7 +167,8 @@ static const char chatml[] =
     "{% endgeneration %}{{ '\n' }}{% else %}{{ message.content + '<|im_end|>\n' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-tt_status tt_chat_template_open(const char *path, tt_chat_template **out, tt_error *err)
+tt_status tt_chat_template_open_for(const char *path, const char *tokenizer, tt_chat_template **out,
+                                    tt_error *err)
 {
     const char *slash = strrchr(path, '/');
     if (!strcmp(slash ? slash + 1 : path, "chatml") && !tt_path_exists(path))
@@ -173,9 +176,14 @@ tt_status tt_chat_template_open(const char *path, tt_chat_template **out, tt_err
     tt_chat_template *t = new_template(path);
     const char *text = NULL;
     size_t n = 0;
-    const tt_status s = open_files(t, path, &text, &n, err);
+    const tt_status s = open_files(t, path, tokenizer, &text, &n, err);
     if (s == TT_OK)
         return parse_text(t, text, n, out, err);
     tt_chat_template_close(t);
     return s;
+}
+
+tt_status tt_chat_template_open(const char *path, tt_chat_template **out, tt_error *err)
+{
+    return tt_chat_template_open_for(path, NULL, out, err);
 }

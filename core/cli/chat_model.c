@@ -40,19 +40,20 @@ static const char *template_text_of(const char *path, tt_arena *a)
 
 static tt_status open_template(const tt_cli *cli, bool talks, tt_chat_model *c, tt_error *err)
 {
-    const char *given = tt_cli_option(cli, "template"), *path = given;
     const tt_loaded_model *m = &c->model;
+    const char *given = tt_cli_option(cli, "template"), *path = given,
+               *own = m->hf ? m->path : tt_assets_tokenizer(&m->setup);
     tt_error why = {0};
     if (!path && !m->hf)
         path = template_of_run(m);
     if (!path)
-        path = m->hf ? m->path : tt_assets_tokenizer(&m->setup);
+        path = own;
     if (!path)
         return talks ? TT_FAIL(err, TT_EINVAL,
                                "the model's tokenizer has no folder with a chat template: name a "
                                "file of Jinja, or chatml, with --template")
                      : TT_OK;
-    const tt_status s = tt_chat_template_open(path, &c->template, &why);
+    const tt_status s = tt_chat_template_open_for(path, own, &c->template, &why);
     if (s != TT_OK && (talks || given || s == TT_ENOMEM)) {
         *err = why;
         return s;

@@ -124,6 +124,13 @@ static tt_status convert(compiler *c, tt_builder *b, tt_error *err)
     return dump(c, tt_builder_graph(b), "narrow", err);
 }
 
+/* The input by which the loss weighs tokens; NULL: there is none. */
+static const char *loss_weights(const tt_compile_opts *o)
+{
+    const bool has = o->loss && TT_HAS(o->loss, tt_loss_vt, weights) && o->loss->weights;
+    return has ? o->loss->weights(o->loss_config) : NULL;
+}
+
 static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
 {
     const tt_compile_opts *o = c->o;
@@ -137,7 +144,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     if (o->mode == TT_MODE_REFERENCE)
         TT_TRY(tt_pass_per_token(b, err));
     else
-        TT_TRY(tt_pass_metrics(b, err));
+        TT_TRY(tt_pass_metrics(b, loss_weights(o), err));
     TT_TRY(dump(c, g, "metrics", err));
     if (o->mode != TT_MODE_TRAIN) {
         TT_TRY(convert(c, b, err));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/passes.h"
 #include "pipeline/schedule.h"
+#include <float.h>
 
 /* metrics: the numbers that a step reports about its loss, as graph ops: the sum over counted
  * tokens, and the largest mean of one sequence. They are placed in follow mode: each rank sums
@@ -47,15 +48,19 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
     tt_builder_at(b, TT_FORWARD, g->n_stages - 1, -1, "metrics");
 }
 
-/* The mean loss of each sequence's counted tokens. */
-static tt_value *mean_of_lines(tt_builder *b, tt_value *nll)
+/* The mean loss of each sequence's counted tokens, by their weights; 0 if there are none. */
+static tt_value *mean_of_lines(tt_builder *b, const char *weights, tt_value *nll)
 {
     tt_value *zero = tt_const(b, 0, TT_I32);
     tt_value *labels = tt_redistribute(b, tt_input(b, "labels"), &nll->place);
     tt_value *counted = tt_cast(b, tt_less_equal(b, zero, labels), TT_F32);
+    if (weights)
+        counted =
+            tt_mul(b, counted, tt_redistribute(b, tt_input_per_token(b, weights), &nll->place));
     tt_value *sums = tt_line_sum(b, nll);
     tt_value *counts = tt_line_sum(b, counted);
-    return tt_div(b, sums, tt_maximum(b, counts, tt_const(b, 1, TT_F32)));
+    tt_value *least = tt_const(b, weights ? (double)FLT_MIN : 1.0, TT_F32);
+    return tt_div(b, sums, tt_maximum(b, counts, least));
 }
 
 static tt_status check_loss(const tt_graph *g, bool *of_tokens, tt_error *err)
@@ -69,7 +74,7 @@ static tt_status check_loss(const tt_graph *g, bool *of_tokens, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
+tt_status tt_pass_metrics(tt_builder *b, const char *weights, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
     bool of_tokens = false;
@@ -80,7 +85,7 @@ tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
         nll = tt_transfer(b, nll, last);
     tt_builder_at(b, TT_FORWARD, last, -1, "metrics");
     tt_builder_follow(b, true);
-    tt_value *mean = of_tokens ? mean_of_lines(b, nll) : nll;
+    tt_value *mean = of_tokens ? mean_of_lines(b, weights, nll) : nll;
     report(b, TT_METRIC_LOSS, tt_sum_all(b, nll), false);
     report(b, TT_METRIC_LOSS_MAX, tt_max(b, mean, 0, 0), true);
     for (size_t i = 0; i < g->metrics.n; i++)

@@ -66,8 +66,8 @@ tt_status tt_pass_decode_logits(tt_decode *decode, tt_builder *b, tt_error *err)
  * INT64_MAX = any number. */
 int64_t tt_decode_positions(const tt_graph *described);
 
-/* ---- metrics: of a placed forward (loss sum, loss_max), summed over micro-batches ---- */
-tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
+/* ---- metrics: of a placed forward (loss sum, loss_max), summed over micro-batches. weights: the loss's, or NULL ---- */
+tt_status tt_pass_metrics(tt_builder *b, const char *weights, tt_error *err);
 /* Instead, of a graph that computes a number per token: writes it to the state TT_METRIC_PER_TOKEN. */
 tt_status tt_pass_per_token(tt_builder *b, tt_error *err);
 /* expert_loads.c: sums the slots of each expert in the forward; before buffer_sums, which they serve. */

@@ -30,6 +30,10 @@ TT_EXPORT tt_value *tt_argmin(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_gather(tt_builder *b, tt_value *x, tt_value *idx);
 /* y [rows,…] starts as zeros, then y[idx[i],…] += x[i,…] in ascending i. */
 TT_EXPORT tt_value *tt_scatter_add(tt_builder *b, tt_value *x, tt_value *idx, tt_dim rows);
+/* x f [tokens], number i32 [tokens]: for each token the sum of x over the tokens of its sequence that have its
+ * number; 0 where the number is negative, or not less than the tokens of a sequence. The order of tokens
+ * does not matter. */
+TT_EXPORT tt_value *tt_segment_sum(tt_builder *b, tt_value *x, tt_value *number);
 /* The largest k elements of the last dim, descending; of equal ones the lower index comes first, and
  * NaNs are after all others.
  *   *values [..,k], dtype of x    *indices i32 [..,k] */

@@ -19,6 +19,10 @@ typedef struct tt_chat_template tt_chat_template;
  *   Errors: TT_ENOTFOUND: there is no template; TT_EINVAL: a fault in it, by file and line.
  *   Owner: the caller, by tt_chat_template_close.   [setup] */
 TT_EXPORT tt_status tt_chat_template_open(const char *path, tt_chat_template **out, tt_error *err);
+/* The same; beside a file of Jinja without a tokenizer_config.json, those texts come from that of the tokenizer:
+ * its file or folder, or NULL. */
+TT_EXPORT tt_status tt_chat_template_open_for(const char *path, const char *tokenizer,
+                                              tt_chat_template **out, tt_error *err);
 /* The same of a text; name: in messages; bos and eos may be NULL. */
 TT_EXPORT tt_status tt_chat_template_text(const char *name, const char *text, size_t n,
                                           const char *bos, const char *eos, tt_chat_template **out,

@@ -117,6 +117,7 @@ extern "C" {
  * scan_bwd           by shape              h, a, dh f[T,..], seg, pos → dx, da [T,..]
  * scan_cached        by shape              x, a f[T,..], slot i[T], pos i[T], state f32 [S,..] → h [T,..], state
  * scatter_add        by shape              x f[n,..], idx i[n] → [N,..] · tt_attrs_dims (N)
+ * segment_sum        t=(b !q), t -> t      x f[T], number i[T] → [T] · tt_attrs_dims (tokens of a sequence)
  * slice              by shape              x → as x, with end - begin elements in dim · tt_attrs_slice
  * slice_bwd          by shape              dy → as dy, with the size of `full` in dim · tt_attrs_slice
  * softmax            by shape              x f[..,n] → [..,n]

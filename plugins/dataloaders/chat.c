@@ -11,8 +11,8 @@
 #include <ttrun/log.h>
 
 /* chat: files with a conversation per line (JSON lines, also .gz and .zst). Each becomes tokens by a chat template;
- * labels are the tokens of the assistant, of others -100. A sample is one conversation and padding, or, packed,
- * several that do not see each other, or a preference pair. All tokens are in memory. */
+ * labels are the tokens of the assistant, of others -100. A sample is one conversation, or a preference pair, and
+ * padding, or, packed, several that do not see each other. All tokens are in memory. */
 
 typedef struct {
     tt_strings path;
@@ -41,7 +41,7 @@ static const tt_option options[] = {
         config, pairs, TT_OPT_BOOL, "false", 0, 0,
         "a sample is a preference pair: prompt with chosen and with rejected, each strings or "
         "messages, for losses such as dpo; the answers alone are learned. Adds the inputs "
-        "pair_sign and pair_weight"),
+        "pair_sign, pair_weight and pair_index"),
     TT_OPTION_MORE(config, template, TT_OPT_STRING, "null", 0, 0, NULL,
                    TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
                    "file with the chat template (Jinja), or chatml, which is built in; null: that "
@@ -56,9 +56,9 @@ static const tt_option options[] = {
                    "of a conversation that is longer than seq_len: right keeps its beginning, left "
                    "its end, drop leaves "
                    "it out"),
-    TT_OPTION_MORE(
-        config, packing, TT_OPT_ENUM, "\"none\"", 0, 0, "none|best_fit", 0, NULL,
-        "best_fit: several conversations share a sample, kept apart; none: one per sample"),
+    TT_OPTION_MORE(config, packing, TT_OPT_ENUM, "\"none\"", 0, 0, "none|best_fit", 0, NULL,
+                   "best_fit: several conversations, or pairs, share a sample, kept apart; none: "
+                   "one per sample"),
     TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
               "draw a new order of the samples each epoch"),
     TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
@@ -78,7 +78,7 @@ typedef struct loader {
     int64_t n_docs, cap_docs, n_samples, seq_len, files, dropped, cut, bytes;
     int64_t *order, *bins; /* packed: see chat_pack; else NULL */
     int32_t pad;
-    bool pairs; /* documents 2i and 2i + 1 are sample i */
+    int per; /* documents of an item: 1, or 2 of a pair; item i begins with document per * i */
     char note[160];
 } loader;
 
@@ -319,6 +319,28 @@ static tt_status read_files(const reading *r, tt_error *err)
     return s;
 }
 
+/* The places that an item takes. */
+static int64_t places_of(const loader *l, int64_t item)
+{
+    int64_t n = 0;
+    for (int64_t k = item * l->per; k < (item + 1) * l->per; k++)
+        n += l->docs[k].n - 1;
+    return n;
+}
+
+static tt_status pack(loader *l, tt_error *err)
+{
+    const int64_t n = l->n_docs / l->per;
+    chat_doc *items = malloc((size_t)n * sizeof *items);
+    if (!items)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory to pack %lld conversations", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        items[i] = (chat_doc){0, (int32_t)places_of(l, i)};
+    const tt_status s = chat_pack(items, n, l->seq_len, &l->order, &l->bins, &l->n_samples, err);
+    free(items);
+    return s;
+}
+
 static tt_status finish_loader(const reading *r, tt_error *err)
 {
     loader *l = r->to;
@@ -331,20 +353,11 @@ static tt_status finish_loader(const reading *r, tt_error *err)
                                   : "");
     vt->info(r->env->tokenizer_self, &info);
     l->pad = info.pad >= 0 && info.pad < r->env->vocab_size ? info.pad : 0;
-    l->pairs = r->c->pairs;
-    l->n_samples = l->pairs ? l->n_docs / 2 : l->n_docs;
+    l->n_samples = l->n_docs / l->per;
     snprintf(l->note, sizeof l->note, "%s are not cached; %lld were cut, %lld of these left out",
-             l->pairs ? "preference pairs" : "conversations", (long long)l->cut,
+             l->per > 1 ? "preference pairs" : "conversations", (long long)l->cut,
              (long long)l->dropped);
-    if (strcmp(r->c->packing, "best_fit") != 0)
-        return TT_OK;
-    for (int64_t i = 0; i < l->n_docs; i++)
-        l->docs[i].n--; /* places */
-    tt_status s =
-        chat_pack(l->docs, l->n_docs, l->seq_len, &l->order, &l->bins, &l->n_samples, err);
-    for (int64_t i = 0; i < l->n_docs; i++)
-        l->docs[i].n++;
-    return s;
+    return strcmp(r->c->packing, "best_fit") ? TT_OK : pack(l, err);
 }
 
 static int choice(const char *value, const char *const *words)
@@ -363,7 +376,7 @@ static tt_status open_template(const config *c, const tt_dataloader_env *env,
         return TT_FAIL(err, TT_EINVAL,
                        "dataloader.template: the tokenizer has no folder with a chat template; "
                        "name a file of Jinja");
-    const tt_status s = tt_chat_template_open(c->template ? c->template : own, out, err);
+    const tt_status s = tt_chat_template_open_for(c->template ? c->template : own, own, out, err);
     return s == TT_OK ? s : tt_error_context(err, "dataloader.template");
 }
 
@@ -376,10 +389,6 @@ static tt_status check_pairs(const config *c, tt_error *err)
                        "dataloader.pairs: a line is a preference pair, and dataloader.format says "
                        "%s; set it to preference",
                        c->format);
-    if (strcmp(c->packing, "none") != 0)
-        return TT_FAIL(err, TT_EINVAL,
-                       "dataloader.packing: with dataloader.pairs a sample is one pair; leave it "
-                       "out");
     if (!strcmp(c->loss_on, "all"))
         return TT_FAIL(err, TT_EINVAL,
                        "dataloader.loss_on: with dataloader.pairs the answers are compared; set it "
@@ -409,6 +418,7 @@ static tt_status open_chat(const void *cfg, const tt_dataloader_env *env, void *
     tt_status s = r.to ? TT_OK : TT_FAIL(err, TT_ENOMEM, "out of memory for a loader");
     if (s == TT_OK) {
         r.to->seq_len = env->seq_len;
+        r.to->per = c->pairs ? 2 : 1;
         s = read_files(&r, err);
     }
     if (s == TT_OK)
@@ -443,37 +453,46 @@ static int64_t put_doc(const loader *l, int64_t doc, tt_sample *out, int64_t at,
     return d->n - 1;
 }
 
-/* Returns how many places the pair takes. */
-static int64_t put_pair(const loader *l, int64_t i, tt_sample *out)
+/* Puts item `number` of a sample at place `at`; returns the place behind it. */
+static int64_t put_item(const loader *l, int64_t item, tt_sample *out, int64_t at, int32_t number)
 {
-    const int64_t middle = put_doc(l, 2 * i, out, 0, 0),
-                  end = middle + put_doc(l, 2 * i + 1, out, middle, 1),
-                  first = mark_answer(out, 0, middle, 1);
+    if (l->per == 1)
+        return at + put_doc(l, item, out, at, number);
+    const int64_t middle = at + put_doc(l, 2 * item, out, at, 2 * number),
+                  end = middle + put_doc(l, 2 * item + 1, out, middle, 2 * number + 1),
+                  first = mark_answer(out, at, middle, 1);
     mark_answer(out, middle, end, -1);
-    ((float *)out->inputs[1])[first] = 1;
+    ((float *)out->inputs[PAIR_WEIGHT])[first] = 1;
+    for (int64_t i = at; i < end; i++)
+        ((int32_t *)out->inputs[PAIR_INDEX])[i] = number;
     return end;
+}
+
+/* The items of a sample: count of them, in l->order from `first` on if they are packed. */
+static int64_t items_of(const loader *l, int64_t sample, int64_t *first)
+{
+    *first = l->bins ? l->bins[sample] : sample;
+    return l->bins ? l->bins[sample + 1] - *first : 1;
+}
+
+static int64_t item_at(const loader *l, int64_t k)
+{
+    return l->bins ? l->order[k] : k;
 }
 
 static tt_status read_sample(void *self, int64_t i, tt_sample *out, tt_error *err)
 {
     const loader *l = self;
-    int64_t at = 0;
-    int32_t seg = 0;
+    int64_t at = 0, first = 0;
+    const int64_t n = items_of(l, i, &first);
     (void)err;
-    if (l->bins) {
-        for (int64_t k = l->bins[i]; k < l->bins[i + 1]; k++)
-            at += put_doc(l, l->order[k], out, at, seg++);
-    } else if (l->pairs) {
-        at = put_pair(l, i, out);
-        seg = 2;
-    } else {
-        at = put_doc(l, i, out, 0, seg++);
-    }
+    for (int64_t k = 0; k < n; k++)
+        at = put_item(l, item_at(l, first + k), out, at, (int32_t)k);
     for (int32_t k = 0; at < out->seq_len; at++, k++) {
         out->ids[at] = l->pad;
         out->labels[at] = -100;
         out->pos[at] = k;
-        out->seg[at] = seg;
+        out->seg[at] = (int32_t)n * l->per;
     }
     return TT_OK;
 }
@@ -481,11 +500,10 @@ static tt_status read_sample(void *self, int64_t i, tt_sample *out, tt_error *er
 static void origins_chat(void *self, int64_t i, int64_t seq_len, uint8_t *out)
 {
     const loader *l = self;
-    const int64_t per = l->pairs ? 2 : 1, first = l->bins ? l->bins[i] : per * i,
-                  end = l->bins ? l->bins[i + 1] : first + per;
-    int64_t at = 0;
-    for (int64_t k = first; k < end; k++) {
-        const chat_doc *d = &l->docs[l->bins ? l->order[k] : k];
+    int64_t at = 0, first = 0;
+    const int64_t n = items_of(l, i, &first) * l->per;
+    for (int64_t k = 0; k < n; k++) {
+        const chat_doc *d = &l->docs[item_at(l, first + k / l->per) * l->per + k % l->per];
         memcpy(out + at, l->tokens.origins + d->at, (size_t)(d->n - 1));
         at += d->n - 1;
     }

@@ -4,18 +4,18 @@
 #include "chat_formats.h"
 #include <ttrun/dataloader.h>
 
-/* Preference pairs: of a record two conversations, with the chosen and with the rejected answer. A sample is one
- * pair, so that no part of the mesh separates them: the chosen one is its first document, the rejected one its
- * second. */
+/* Preference pairs: of a record two conversations, with the chosen and with the rejected answer. A sample has whole
+ * pairs, so that no part of the mesh separates them: pair k's chosen one is its document 2k, the rejected one its
+ * document 2k + 1. */
 
-#define PAIR_SIGN "pair_sign"
-#define PAIR_WEIGHT "pair_weight"
+enum { PAIR_SIGN, PAIR_WEIGHT, PAIR_INDEX, PAIR_INPUTS };
 
 static int pair_inputs(tt_input_info *out)
 {
-    out[0] = (tt_input_info){PAIR_SIGN, TT_F32, 0};
-    out[1] = (tt_input_info){PAIR_WEIGHT, TT_F32, 0};
-    return 2;
+    out[PAIR_SIGN] = (tt_input_info){"pair_sign", TT_F32, 0};
+    out[PAIR_WEIGHT] = (tt_input_info){"pair_weight", TT_F32, 0};
+    out[PAIR_INDEX] = (tt_input_info){"pair_index", TT_I32, 0};
+    return PAIR_INPUTS;
 }
 
 /* The number of messages with which both conversations begin; less than each has. */
@@ -52,7 +52,7 @@ static void pair_room(int64_t seq_len, int64_t chosen, int64_t rejected, int64_t
  * -1. */
 static int64_t mark_answer(const tt_sample *out, int64_t begin, int64_t end, float sign)
 {
-    float *signs = out->inputs[0];
+    float *signs = out->inputs[PAIR_SIGN];
     int64_t first = -1;
     for (int64_t i = begin; i < end; i++) {
         if (out->labels[i] < 0)

@@ -2,11 +2,13 @@
 #include <string.h>
 #include <ttrun/loss.h>
 
-/* dpo: direct preference optimization (Rafailov 2023, arXiv:2305.18290). A sample is a pair: an answer that was
- * chosen and one that was rejected, to the same prompt. With r = log p(answer) - log p_reference(answer), where
- * p_reference is the model as the run began, the loss compares r of the two. The inputs pair_sign (1 for tokens of
- * the chosen answer, -1 for those of the rejected one) and pair_weight (1 at one token of each pair) are the
- * dataloader's, such as chat's with pairs. The formulas are those of TRL's DPOTrainer. */
+/* dpo: direct preference optimization (Rafailov 2023, arXiv:2305.18290). A sample has pairs, one or several: an
+ * answer that was chosen and one that was rejected, to the same prompt. With r = log p(answer) -
+ * log p_reference(answer), where p_reference is the model as the run began, the loss compares r of the two. The inputs
+ * are the dataloader's, such as chat's with pairs: pair_sign, 1 for tokens of the chosen answer and -1 for those of
+ * the rejected one; pair_index, from 0 on, the pair of each token within its sample; pair_weight, 1 at one counted token
+ * of each pair. The sums over a pair's answers stand at all of its tokens, and that one is taken. The formulas are those
+ * of TRL's DPOTrainer. */
 
 typedef struct {
     const char *loss_type;
@@ -47,10 +49,16 @@ static tt_value *counted(tt_builder *b)
     return tt_cast(b, tt_less_equal(b, tt_const(b, 0, TT_I32), tt_input(b, "labels")), TT_F32);
 }
 
-/* A sum over the tokens of a side as the mean over those of them that count: [samples]. */
+/* For each token the sum over the tokens of its pair: [tokens]. */
+static tt_value *pair_sum(tt_builder *b, tt_value *x)
+{
+    return tt_segment_sum(b, x, tt_input(b, "pair_index"));
+}
+
+/* A sum over the tokens of a side as the mean over those of them that count: [tokens]. */
 static tt_value *mean_of(tt_builder *b, tt_value *sum, tt_value *side)
 {
-    tt_value *n = tt_line_sum(b, tt_mul(b, counted(b), side));
+    tt_value *n = pair_sum(b, tt_mul(b, counted(b), side));
     return tt_div(b, sum, tt_maximum(b, n, tt_const(b, 1, TT_F32)));
 }
 
@@ -73,7 +81,7 @@ static tt_value *loss_of(const dpo_config *c, tt_builder *b, tt_value *d, tt_val
                : tt_scale(b, tt_sub(b, as_labelled, other_way), 1 / (1 - 2 * wrong));
 }
 
-/* beta times the sums over the answers' tokens, whatever the loss takes; of samples that are padding 0. */
+/* beta times the sums over the answers' tokens, whatever the loss takes. */
 static void log_rewards(const dpo_config *c, tt_builder *b, tt_value *chosen, tt_value *rejected,
                         tt_value *pairs)
 {
@@ -91,10 +99,9 @@ static tt_value *dpo_describe(const void *config, tt_builder *b)
     tt_value *sign = tt_input(b, "pair_sign");
     tt_value *good = tt_relu(b, sign), *bad = tt_relu(b, tt_neg(b, sign));
     tt_value *ratio = tt_sub(b, log_probability(config, b), tt_input(b, TT_INPUT_REFERENCE));
-    tt_value *chosen = tt_line_sum(b, tt_mul(b, ratio, good)),
-             *rejected = tt_line_sum(b, tt_mul(b, ratio, bad));
-    tt_value *pairs =
-        tt_line_sum(b, tt_input(b, "pair_weight")); /* 0 of samples that are padding */
+    tt_value *chosen = pair_sum(b, tt_mul(b, ratio, good)),
+             *rejected = pair_sum(b, tt_mul(b, ratio, bad));
+    tt_value *pairs = tt_input(b, "pair_weight");
     log_rewards(c, b, chosen, rejected, pairs);
     if (!strcmp(c->loss_type, "ipo") || !strcmp(c->loss_type, "sigmoid_norm")) {
         chosen = mean_of(b, chosen, good);

@@ -150,7 +150,7 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
     if (!strcmp(pass, "chunk_move"))
         return tt_pass_chunk_move(x->g, &co, err);
     if (!strcmp(pass, "metrics"))
-        return j->metrics ? tt_pass_metrics(x->b, err) : TT_OK;
+        return j->metrics ? tt_pass_metrics(x->b, NULL, err) : TT_OK;
     if (!strcmp(pass, "autodiff"))
         return tt_pass_autodiff(x->b, &(tt_autodiff_opts){.sink = j->hoist}, err);
     if (!strcmp(pass, "convert"))

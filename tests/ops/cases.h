@@ -63,6 +63,11 @@ CASE(line_sum)
 {
     ONE(tt_line_sum(e->b, F(-1, 1, 1, tokens_dim())));
 }
+CASE(segment_sum)
+{
+    tt_value *number = leaf_of(e, TT_I32, -1, 4, 1, DIMS(tokens_dim()));
+    ONE(tt_segment_sum(e->b, F(-1, 1, 1, tokens_dim()), number));
+}
 CASE(transpose)
 {
     const int perm[3] = {2, 0, 1};
@@ -472,22 +477,23 @@ static const struct {
             ROW(sum_all) ROW(sum_squares) ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(
                 div) BOTH(maximum) BOTH(minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows)
                 ROW(select) ROW(compare) ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(
-                    max) ROW(max_keep) ROW(line_sum) ROW(member_stats) ROW(attention_max)
-                    ROW(transpose) ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(
-                        reshape_merge) ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax)
-                        ROW(clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(
-                            matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding)
-                            ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(
-                                rope_part) ROW(rope_yarn) ROW(attention) ROW(attention_window)
-                                ROW(attention_sinks) ROW(attention_bias) ROW(attention_bias_window)
-                                    ROW(attention_dropout) ROW(attention_dropout_bias)
-                                        ROW(attention_bias_sinks) ROW(attention_prefix)
-                                            ROW(attention_cross) ROW(cross_entropy)
-                                                ROW(cross_entropy_lse) ROW(sum_exp) ROW(max_last)
-                                                    ROW(pick) ROW(conv1d) ROW(scan) ROW(scan_rows)
-                                                        ROW(scan_heads) ROW(scan_columns)
-                                                            ROW(delta_rule) ROW(cumsum)
-                                                                ROW(cumsum_reverse)
+                    max) ROW(max_keep) ROW(line_sum) ROW(segment_sum) ROW(member_stats)
+                    ROW(attention_max) ROW(transpose) ROW(slice) ROW(concat) ROW(broadcast) ROW(
+                        reshape_heads) ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp)
+                        ROW(log_softmax) ROW(
+                            clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
+                            BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding)
+                                ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(
+                                    rope_part) ROW(rope_yarn) ROW(attention) ROW(attention_window)
+                                    ROW(attention_sinks) ROW(attention_bias)
+                                        ROW(attention_bias_window) ROW(attention_dropout) ROW(
+                                            attention_dropout_bias) ROW(attention_bias_sinks)
+                                            ROW(attention_prefix) ROW(attention_cross)
+                                                ROW(cross_entropy) ROW(cross_entropy_lse)
+                                                    ROW(sum_exp) ROW(max_last) ROW(pick) ROW(conv1d)
+                                                        ROW(scan) ROW(scan_rows) ROW(scan_heads)
+                                                            ROW(scan_columns) ROW(delta_rule)
+                                                                ROW(cumsum) ROW(cumsum_reverse)
                                                                     ROW(cumsum_exclusive) ROW(top_k)
                                                                         ROW(gather) ROW(scatter_add)
                                                                             ROW(experts)

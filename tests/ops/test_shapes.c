@@ -192,6 +192,11 @@ ERROR_TEST(cumsum_refuses_the_token_dim, tt_cumsum(e.b, V(2, tokens_dim(), N(3))
            "tt_reshape, or use tt_scan")
 ERROR_TEST(cumsum_wants_a_dim_there_is, tt_cumsum(e.b, V(1, N(4)), -2, NULL),
            "cumsum: there is no dim -2 among 1")
+ERROR_TEST(segment_sum_wants_whole_numbers,
+           tt_segment_sum(e.b, V(1, tokens_dim()), V(1, tokens_dim())),
+           "segment_sum: the numbers must be i32, got f32[10 tokens] and f32[10 tokens]")
+ERROR_TEST(segment_sum_wants_a_number_per_token,
+           tt_segment_sum(e.b, V(1, N(6)), leaf_of(&e, TT_I32, 0, 9, 1, DIMS(N(4)))), "segment_sum")
 ERROR_TEST(cumsum_wants_a_float, tt_cumsum(e.b, leaf_of(&e, TT_I32, 0, 9, 1, DIMS(N(4))), 0, NULL),
            "cumsum: the operand must be of a floating dtype; cast it")
 
@@ -240,6 +245,8 @@ int main(void)
         T_(cumsum_refuses_the_token_dim),
         T_(cumsum_wants_a_dim_there_is),
         T_(cumsum_wants_a_float),
+        T_(segment_sum_wants_whole_numbers),
+        T_(segment_sum_wants_a_number_per_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

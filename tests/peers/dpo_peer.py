@@ -71,16 +71,21 @@ def weights(ttrun, folder, path):
     run(ttrun, "ckpt", "export", os.path.join(folder, "seed"), os.path.join(folder, "hf"), "--to", "hf")
 
 
-def dpo(ttrun, folder, hf, loss_type, more):
+def dpo(ttrun, folder, hf, loss_type, more, packed=False):
+    """packed: each step has all pairs, for ttrun in samples of several"""
     import torch
     from datasets import Dataset
     from transformers import LlamaForCausalLM
     from trl import DPOConfig, DPOTrainer
-    path = job(folder, len(hf), "dpo", 256, STEPS, {"pairs": True}, loss={"name": "dpo", "loss_type": loss_type, **more})
-    out = os.path.join(folder, "out-" + loss_type)
-    run(ttrun, path, "--dump_folder", out, "--checkpoint.enable", "true", "--checkpoint.initial_load_path", os.path.join(folder, "hf"))
     with open(os.path.join(folder, "d.jsonl")) as f:
         data = [json.loads(line) for line in f]
+    loader = {"pairs": True, "packing": "best_fit" if packed else "none"}
+    path = job(folder, len(hf), "dpo", 256, STEPS, loader, loss={"name": "dpo", "loss_type": loss_type, **more})
+    out = os.path.join(folder, f"out-{loss_type}-{packed}")
+    samples = json.loads(run(ttrun, "data", "build", path, "--json"))["samples"]
+    batch, pairs_of_batch = (samples, len(data)) if packed else (BATCH, BATCH)
+    run(ttrun, path, "--dump_folder", out, "--checkpoint.enable", "true", "--checkpoint.initial_load_path", os.path.join(folder, "hf"),
+        "--training.local_batch_size", batch)
 
     class InOrder(DPOTrainer):
         losses = [] # the log has four digits
@@ -95,7 +100,7 @@ def dpo(ttrun, folder, hf, loss_type, more):
 
     model = LlamaForCausalLM.from_pretrained(os.path.join(folder, "hf"), dtype=torch.float32)
     config = DPOConfig(output_dir=os.path.join(folder, "trl"), loss_type=loss_type, learning_rate=LR, lr_scheduler_type="constant", warmup_steps=0,
-                       per_device_train_batch_size=BATCH, max_steps=STEPS, logging_steps=1, max_grad_norm=0.0, weight_decay=0.0, adam_beta1=0.9,
+                       per_device_train_batch_size=pairs_of_batch, max_steps=STEPS, logging_steps=1, max_grad_norm=0.0, weight_decay=0.0, adam_beta1=0.9,
                        adam_beta2=0.999, adam_epsilon=1e-8, bf16=False, fp16=False, use_cpu=True, report_to="none", save_strategy="no",
                        gradient_checkpointing=False, disable_tqdm=True, max_length=None, optim="adamw_torch",
                        train_sampling_strategy="sequential", **more)
@@ -108,8 +113,8 @@ def dpo(ttrun, folder, hf, loss_type, more):
         print(*((a["loss"], b) for a, b in zip(mine, InOrder.losses)), theirs[:2], mine[:2], sep="\n")
     keys = {"chosen": "rewards/chosen", "rejected": "rewards/rejected", "accuracy": "rewards/accuracies", "margin": "rewards/margins"}
     rewards = max(abs(a["rewards"][k] - float(b[t])) for a, b in zip(mine, theirs) for k, t in keys.items())
-    check(len(mine) == len(theirs) == len(InOrder.losses) == STEPS and far <= 1e-4 and rewards <= 2e-4,
-          f"dpo {loss_type} beside TRL: losses of {STEPS} steps within {far:.1e}, rewards within {rewards:.1e}")
+    check(len(mine) == len(theirs) == len(InOrder.losses) == STEPS and far <= 1e-4 and rewards <= 2e-4 and (samples < len(data)) == packed,
+          f"dpo {loss_type} beside TRL, {len(data)} pairs in {samples} samples: losses of {STEPS} steps within {far:.1e}, rewards within {rewards:.1e}")
 
 
 def conversations(rng, n):
@@ -181,6 +186,7 @@ def main():
                                 ("robust", {"label_smoothing": 0.1})):
             if a.only in (None, loss_type):
                 dpo(ttrun, folder, hf, loss_type, more)
+                dpo(ttrun, folder, hf, loss_type, more, packed=True)
     sys.exit(failed != 0)
 
 

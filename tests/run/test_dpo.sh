@@ -39,7 +39,6 @@ refused() { # NAME TEXT OPTION...
     [ "$rc" -eq 2 ] && [ "$(grep -vc ' I ' "$dir/err")" -eq 1 ] && grep -q "$text" "$dir/err"
     ok "refused_$name"
 }
-refused packing 'dataloader.packing: with dataloader.pairs a sample is one pair' --dataloader.packing best_fit
 refused format 'dataloader.pairs: a line is a preference pair, and dataloader.format says alpaca' --dataloader.format alpaca
 refused loss_on 'dataloader.loss_on: with dataloader.pairs the answers are compared' --dataloader.loss_on all
 refused conversations_alone 'the dataloader has no input "pair_weight", which the loss dpo divides by' --dataloader.pairs false

@@ -41,6 +41,9 @@ for style in headers thinking instruct chatml; do
         ! cmp -s "$dir/tokenizer/$style.jinja" "$dir/tokenizer/$style-bare.jinja" && show $style "$n" --dataloader.template "$dir/tokenizer/$style-bare.jinja" && cmp -s "$dir/want" "$dir/out"
         ok "${style}_masks_without_generation_blocks ($(diff "$dir/want" "$dir/out" | grep -c '^<') differ)"
     fi
+    # a template that lies elsewhere has the texts of special tokens from the tokenizer's folder
+    mkdir -p "$dir/apart" && cp "$dir/tokenizer/$style.jinja" "$dir/apart" && show $style "$n" --dataloader.template "$dir/apart/$style.jinja" && cmp -s "$dir/want" "$dir/out"
+    ok "${style}_template_in_a_folder_of_its_own"
     n=$(wc -l <"$dir/$style.left.txt")
     # what is longer than the sample is in the order of the data; the others are dropped from both
     [ "$n" -ge 3 ] && show $style 40 --training.seq_len 48 --dataloader.truncation left && awk 'NF == 49' "$dir/out" >"$dir/cut" && grep -cxFf "$dir/cut" "$dir/$style.left.txt" >"$dir/found" && [ "$(cat "$dir/found")" = "$n" ]
@@ -59,4 +62,10 @@ for style in headers thinking instruct chatml; do
     [ "$packed" -lt "$n" ] && fit $style "$dir/packed-$style" --dataloader.packing best_fit --training.steps 1 --training.local_batch_size "$packed" && close "$dir/want" 5e-6
     ok "${style}_all_packed"
 done
+# and so has a conversation, with the file or with the run's copy of it
+answer() { printf 'hi there\n' | ttrun chat --checkpoint "$dir/talks" --temperature 1 --seed 3 --max-tokens 30 -q "$@" 2>&1; }
+sed 's/bos_token/no_token/g' "$dir/tokenizer/headers.jinja" >"$dir/apart/none.jinja"
+fit headers "$dir/talks" --dataloader.template "$dir/apart/headers.jinja" --training.steps 4 --optimizer.lr 0.05 --checkpoint.enable true && answer --template "$dir/tokenizer/headers.jinja" >"$dir/want" && [ -s "$dir/want" ] &&
+    [ "$(answer --template "$dir/apart/headers.jinja")" = "$(cat "$dir/want")" ] && [ "$(answer)" = "$(cat "$dir/want")" ] && [ "$(answer --template "$dir/apart/none.jinja")" != "$(cat "$dir/want")" ]
+ok chat_with_a_template_in_a_folder_of_its_own
 exit $failed

@@ -189,6 +189,67 @@ static tt_status line_sum(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+/* Sums of a sequence's tokens by their numbers, in f64 and in the order of the tokens. A task has one sequence. */
+typedef struct segments {
+    const float *x;
+    const int32_t *number;
+    float *y;
+    double *sums;          /* [pieces][line] */
+    int64_t n, line, skip; /* skip: tokens of the first sequence that this rank lacks */
+} segments;
+
+static void segment_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const segments *w = arg;
+    (void)thread;
+    for (int64_t p = begin; p < end; p++) {
+        double *sums = w->sums + p * w->line;
+        const int64_t from = cpu_max(p * w->line - w->skip, 0),
+                      to = cpu_min((p + 1) * w->line - w->skip, w->n);
+        for (int64_t i = 0; i < w->line; i++)
+            sums[i] = 0;
+        for (int64_t i = from; i < to; i++)
+            if (w->number[i] >= 0 && w->number[i] < w->line)
+                sums[w->number[i]] += (double)w->x[i];
+        for (int64_t i = from; i < to; i++)
+            w->y[i] = w->number[i] >= 0 && w->number[i] < w->line ? (float)sums[w->number[i]] : 0;
+    }
+}
+
+static segments segments_of(const tt_kernel_call *c)
+{
+    segments w = {.x = c->in[0].data,
+                  .number = c->in[1].data,
+                  .y = c->out[0].data,
+                  .sums = c->scratch,
+                  .n = c->in[0].shape[0],
+                  .line = ((const tt_attrs_dims *)c->attrs)->dims[0].size};
+    w.skip = w.line > 0 ? c->in[0].begin[0] % w.line : 0;
+    return w;
+}
+
+static int64_t n_segment_pieces(const segments *w)
+{
+    return w->n > 0 && w->line > 0 ? (w->skip + w->n + w->line - 1) / w->line : 0;
+}
+
+static size_t segment_sum_scratch(const tt_kernel_call *c, int n_threads)
+{
+    const segments w = segments_of(c);
+    (void)n_threads;
+    return (size_t)(n_segment_pieces(&w) * w.line) * sizeof(double);
+}
+
+/* x [T], number [T] -> y [T] */
+static tt_status segment_sum(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    segments w = segments_of(c);
+    (void)self;
+    (void)err;
+    tt_parallel_for(c->pool, n_segment_pieces(&w), 1, segment_pieces, &w);
+    return TT_OK;
+}
+
 static void square_pieces(void *arg, int64_t begin, int64_t end, int thread)
 {
     const reduce *w = arg;
@@ -302,6 +363,7 @@ const cpu_kernel cpu_kernels_reduce[] = {
     CPU_KERNEL("reduce_max", reduce_max, NULL, 0, 0),
     CPU_KERNEL("argmax", argmax, NULL, 0, 0),
     CPU_KERNEL("line_sum", line_sum, NULL, 0, 0),
+    CPU_KERNEL("segment_sum", segment_sum, segment_sum_scratch, 0, 1),
     CPU_KERNEL("sum_squares", sum_squares, squares_scratch, 0, 0),
     CPU_KERNEL("member_stats", member_stats, stats_scratch, 0, 0),
     CPU_KERNEL_END,

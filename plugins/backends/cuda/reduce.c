@@ -4,10 +4,11 @@
 /* Reductions over one dim, x [outer, n, inner] -> y [outer, inner], and sums of all elements. Where
  * one block per result would be too little, pieces of n are reduced into scratch first; the pieces
  * depend on the shape only. */
-#define THREAD_N 64 /* n of at most so many: a thread per result, if inner > 1 */
-#define WARP_N 2048 /* inner = 1 and n of at most so many: a warp per result */
-#define BLOCKS 1024 /* enough of them for any device */
-#define CHUNK 16384 /* elements whose squares one block sums */
+#define THREAD_N 64       /* n of at most so many: a thread per result, if inner > 1 */
+#define WARP_N 2048       /* inner = 1 and n of at most so many: a warp per result */
+#define BLOCKS 1024       /* enough of them for any device */
+#define CHUNK 16384       /* elements whose squares one block sums */
+#define SEGMENT_BLOCKS 32 /* of a sequence in segment_sum */
 
 enum { SUM, MAX, ARG };
 static cuda_kernel by_thread[3][2] = {CUDA_PAIR("reduce", "sum_threads"),
@@ -20,6 +21,7 @@ static cuda_kernel by_thread[3][2] = {CUDA_PAIR("reduce", "sum_threads"),
                                       CUDA_PAIR("reduce", "arg_columns")},
                    column_sum = CUDA_KERNEL("reduce", "column_sum"),
                    line_sum[2] = CUDA_PAIR("reduce", "line_sum"),
+                   segment_sum[2] = CUDA_PAIR("reduce", "segment_sum"),
                    squares[2] = CUDA_PAIR("reduce", "squares"),
                    sum_chunks = CUDA_KERNEL("reduce", "sum_chunks"),
                    sum_doubles = CUDA_KERNEL("reduce", "sum_doubles");
@@ -183,6 +185,20 @@ static tt_status run_line_sum(void *self, const tt_kernel_call *c, tt_error *err
                        &y);
 }
 
+/* x [T], number [T] -> y [T]: blocks of a sequence have its numbers in turn. */
+static tt_status run_segment_sum(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_tensor *t = &c->in[0];
+    const void *x = t->data, *number = c->in[1].data;
+    void *y = c->out[0].data;
+    int64_t n = t->shape[0], line = ((const tt_attrs_dims *)c->attrs)->dims[0].size,
+            skip = line > 0 ? t->begin[0] % line : 0;
+    const cuda_grid grid = {n > 0 && line > 0 ? cuda_ceil(skip + n, line) : 0, SEGMENT_BLOCKS, 1,
+                            CUDA_THREADS, CUDA_ROOM};
+    return CUDA_LAUNCH(self, c, &segment_sum[cuda_half(t)], grid, err, &x, &number, &n, &line,
+                       &skip, &y);
+}
+
 static size_t squares_scratch(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
@@ -206,6 +222,7 @@ const tt_kernel cuda_kernels_reduce[] = {
     CUDA_ROW("reduce_max", run_max, sum_scratch, 0, 0, cuda_floats),
     CUDA_ROW("argmax", run_argmax, argmax_scratch, 0, 0, cuda_floats),
     CUDA_ROW("line_sum", run_line_sum, NULL, 0, 0, cuda_floats),
+    CUDA_ROW("segment_sum", run_segment_sum, NULL, 0, 0, cuda_floats),
     CUDA_ROW("sum_squares", run_squares, squares_scratch, 0, 0, cuda_floats),
     {.op = NULL},
 };

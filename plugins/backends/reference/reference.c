@@ -83,6 +83,7 @@ static const tt_kernel kernels[] = {
     KERNEL_SCRATCH("scan_bwd", ref_scan_bwd, ref_scan_bwd_scratch),
     KERNEL("scan_cached", ref_scan_cached),
     KERNEL("scatter_add", ref_scatter_add),
+    KERNEL("segment_sum", ref_segment_sum),
     KERNEL("slice", ref_slice),
     KERNEL("slice_bwd", ref_slice_bwd),
     KERNEL("softmax", ref_softmax),

@@ -43,8 +43,8 @@ ref_kernel_fn ref_cross_entropy, ref_cross_entropy_bwd, ref_max_last, ref_sum_ex
     ref_pick_bwd;
 ref_kernel_fn ref_embedding, ref_embedding_dw, ref_gather, ref_scatter_add, ref_top_k,
     ref_top_k_bwd;
-ref_kernel_fn ref_reduce_sum, ref_reduce_max, ref_argmax, ref_line_sum, ref_sum_squares,
-    ref_member_stats;
+ref_kernel_fn ref_reduce_sum, ref_reduce_max, ref_argmax, ref_line_sum, ref_segment_sum,
+    ref_sum_squares, ref_member_stats;
 ref_kernel_fn ref_eigenbasis, ref_decode_codes, ref_cumsum, ref_scan, ref_scan_bwd, ref_scan_cached,
     ref_conv1d_cached, ref_delta_rule, ref_delta_rule_bwd, ref_delta_rule_cached;
 ref_kernel_fn ref_broadcast, ref_transpose, ref_slice, ref_slice_bwd, ref_concat, ref_roll;

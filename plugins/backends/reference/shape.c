@@ -75,6 +75,22 @@ tt_status ref_line_sum(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+tt_status ref_segment_sum(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_tensor *x = &c->in[0], *number = &c->in[1];
+    const int64_t n = x->shape[0], line = ((const tt_attrs_dims *)c->attrs)->dims[0].size;
+    (void)backend, (void)err;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t own = ref_index(number, i);
+        double sum = 0.0;
+        for (int64_t j = 0; own >= 0 && own < line && j < n; j++)
+            if (ref_index(number, j) == own && (x->begin[0] + i) / line == (x->begin[0] + j) / line)
+                sum += ref_load(x, j);
+        ref_store(&c->out[0], i, sum);
+    }
+    return TT_OK;
+}
+
 tt_status ref_sum_squares(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     double sum = 0.0;

@@ -210,6 +210,48 @@ template <class T> TT_DEV void line_sum(const T *x, i64 n, i64 begin, i64 first,
         tt_store(out + blockIdx.x, sum);
 }
 
+/* The largest v of the block. */
+TT_DEV int block_largest(int v, int *room)
+{
+    for (int o = 16; o > 0; o >>= 1) {
+        const int other = tt_shuffle_xor(v, o);
+        v = other > v ? other : v;
+    }
+    tt_sync();
+    if (threadIdx.x % 32 == 0)
+        room[threadIdx.x / 32] = v;
+    tt_sync();
+    for (int k = 0; k < (int)blockDim.x / 32; k++)
+        v = room[k] > v ? room[k] : v;
+    return v;
+}
+
+/* out [i] = Σ x over the elements of i's sequence that have i's number, 0 where it is outside [0, line). Of
+ * the blocks (sequence, k) k has the numbers k, k + gridDim.y, … up to the largest that there is. */
+template <class T>
+TT_DEV void segment_sum(const T *x, const int *number, i64 n, i64 line, i64 skip, T *out)
+{
+    const i64 from = (i64)blockIdx.x * line - skip, to = from + line, end = to < n ? to : n,
+              first = (from > 0 ? from : 0) + threadIdx.x;
+    int most = -1;
+    for (i64 i = first; i < end; i += 256) {
+        most = number[i] > most && number[i] < line ? number[i] : most;
+        if (blockIdx.y == 0 && (number[i] < 0 || number[i] >= line))
+            tt_store(out + i, 0.0f);
+    }
+    most = block_largest(most, (int *)(void *)tt_shared);
+    for (i64 s = blockIdx.y; s <= most; s += gridDim.y) {
+        float sum = 0.0f;
+        TT_UNROLL(4)
+        for (i64 i = first; i < end; i += 256)
+            sum += number[i] == s ? tt_load(x + i) : 0.0f;
+        sum = tt_block_sum(sum, tt_room());
+        for (i64 i = first; i < end; i += 256)
+            if (number[i] == s)
+                tt_store(out + i, sum);
+    }
+}
+
 TT_DEV double block_sum(double v, double *room)
 {
     v = tt_warp_sum(v);
@@ -247,6 +289,11 @@ template <class T, int V, bool W> TT_DEV void squares(const T *x, i64 n, double 
     TT_KERNEL(256, line_sum_##t, const T *x, i64 n, i64 begin, i64 first, i64 line, T *out)        \
     {                                                                                              \
         line_sum(x, n, begin, first, line, out);                                                   \
+    }                                                                                              \
+    TT_KERNEL(256, segment_sum_##t, const T *x, const int *number, i64 n, i64 line, i64 skip,      \
+              T *out)                                                                              \
+    {                                                                                              \
+        segment_sum(x, number, n, line, skip, out);                                                \
     }                                                                                              \
     TT_KERNEL(256, squares_##t, const T *x, i64 n, double *chunks, int wide)                       \
     {                                                                                              \
