@@ -101,6 +101,8 @@ LLAMA4 = {"dim": 48, "n_layers": 4, "n_heads": 6, "n_kv_heads": 2, "head_dim": 1
           "interleave_moe_layer_step": 2, "rope_scaling": {**oracle.LLAMA3, "original_max_position_embeddings": 16}}
 LLAMA4_TWO = {**LLAMA4, "n_layers": 3, "num_experts_per_tok": 2, "use_qk_norm": False, "attention_chunk_size": None, "attention_bias": True,
               "interleave_moe_layer_step": 1, "rope_scaling": None}
+# more choices than an op has operands
+LLAMA4_MANY = {**LLAMA4_TWO, "num_experts": 20, "num_experts_per_tok": 18, "moe_intermediate_size": 7}
 
 
 def job(spec, args, accumulate=2):
@@ -130,7 +132,7 @@ def ten_steps(spec, args):
 TEN = {name + "_adamw": ten_steps(*case) for name, case in {
     "mixtral": ("mixtral", MIXTRAL), "qwen3_moe": ("qwen3_moe", QWEN3_MOE), "gpt_oss": ("gpt_oss", GPT_OSS),
     "deepseek_v3": ("deepseek_v3", DEEPSEEK_MOE), "kimi_k2": ("deepseek_v3", KIMI_K2), "glm4_moe": ("glm4_moe", GLM4_MOE),
-    "llama4": ("llama4", LLAMA4), "qwen3_next": ("qwen3_next", QWEN3_NEXT)}.items()}
+    "llama4": ("llama4", LLAMA4), "llama4_many": ("llama4", LLAMA4_MANY), "qwen3_next": ("qwen3_next", QWEN3_NEXT)}.items()}
 
 
 def gpt2_model(a):

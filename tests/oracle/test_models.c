@@ -213,6 +213,7 @@ static const model_case ten_steps[] = {
     TEN("kimi_k2", "ep 2 x tp 2", SHARD, EXPERT, TENSOR),
     TEN("glm4_moe", "ep 2", SHARD, EXPERT),
     TEN("llama4", "cp 2 x tp 2", CONTEXT, TENSOR),
+    TEN("llama4_many", "ep 2", SHARD, EXPERT),
     TEN("qwen3_next", "ep 2 x tp 2", SHARD, EXPERT, TENSOR),
 };
 
