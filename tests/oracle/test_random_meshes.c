@@ -15,8 +15,7 @@
 #define EXPERTS 1000 /* the first seed with experts */
 #define MOST_SEEDS 96
 #define SOME_EXPERTS 64
-#define LLAMA_CHOICES 16 /* llama4 joins its choices by one concat, which takes no more */
-#define LETTERS 6000     /* of the text in which each token goes to the same experts */
+#define LETTERS 6000 /* of the text in which each token goes to the same experts */
 
 static int64_t pick(test_rng *d, const int64_t *of, int n)
 {
@@ -179,8 +178,6 @@ static void random_expert_model(test_rng *d, const char *golden, sizes *s, tt_st
         tt_str_printf(t, "model.args.kv_lora_rank %lld ", (long long)random_between(d, 3, 20));
     else
         tt_str_printf(t, "model.args.n_kv_heads %lld ", (long long)kv);
-    if (llama)
-        k = k < LLAMA_CHOICES ? k : LLAMA_CHOICES;
     if (begins(golden, "qwen3_next"))
         random_delta_nets(d, s, t);
     if (llama)
