@@ -264,7 +264,7 @@ tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn 
         return tt_placeholder(b);
     if (inner)
         return y;
-    b->g->custom_vjp = b->g->custom_vjp || b->g->placed;
+    b->g->custom_vjp = true;
     tt_node *v = tt_node_new(b, &tt_op_custom, xs, n, NULL, NULL, 0);
     v->role = TT_NODE_EXPANDED;
     v->custom_vjp = vjp;

@@ -71,18 +71,6 @@ static tt_value *flat(tt_builder *b, tt_value *v)
     return tt_reshape(b, v, &dim, 1);
 }
 
-/* The values one after the other: an op takes TT_MAX_INS of them. */
-static tt_value *join_parts(tt_builder *b, tt_value **v, size_t n)
-{
-    while (n > 1) {
-        size_t k = 0;
-        for (size_t i = 0; i < n; i += TT_MAX_INS)
-            v[k++] = tt_concat(b, v + i, (int)TT_MIN(n - i, (size_t)TT_MAX_INS), 0);
-        n = k;
-    }
-    return v[0];
-}
-
 /* v as a node computes it that runs with the first micro-batch alone. */
 static tt_value *copy_of(merger *m, tt_value *v)
 {
@@ -139,7 +127,7 @@ static void build_group(merger *m, maxima *s)
     tt_builder_at(m->b, m->region, like->when->stage, -1, TT_SCOPE_MAXIMA);
     for (size_t i = 0; i < n; i++)
         parts[i] = flat(m->b, copy_of(m, s->nodes.items[i]->in[0]));
-    tt_value *all = tt_redistribute(m->b, join_parts(m->b, parts, n), &whole);
+    tt_value *all = tt_redistribute(m->b, tt_concat(m->b, parts, (int)n, 0), &whole);
     if (m->once)
         all = keep_vector(m, like, all);
     merge_label(m, first, like, m->once);

@@ -50,8 +50,6 @@ static void emit_expanded(placer *p, const tt_node *n)
     tt_node *v = tt_node_new(p->b, n->op, in, n->n_in, NULL, NULL, 0);
     v->role = TT_NODE_EXPANDED;
     v->custom_vjp = n->custom_vjp;
-    tt_graph *g = tt_builder_graph(p->b);
-    g->custom_vjp = g->custom_vjp || n->custom_vjp;
     v->custom_user = n->custom_user;
     v->attrs = n->attrs;
     v->n_out = n->n_out;
@@ -204,6 +202,7 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
     p.map = tt_arena_array(g->arena, (size_t)described->n_values + 1, sizeof *p.map);
     g->n_stages = o->n_stages > 0 ? o->n_stages : 1;
     g->n_blocks = described->n_blocks;
+    g->custom_vjp = g->custom_vjp || described->custom_vjp;
     TT_TRY(place_params(&p, err));
     TT_TRY(place_buffers(&p, err));
     for (size_t i = 0; i < described->nodes.n; i++)

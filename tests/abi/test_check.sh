@@ -63,6 +63,23 @@ check straight/straight.so
 [ $? -eq 0 ] && grep -q '^skip  gradients .*tt_stop_gradient' out && grep -q '^ok    trains' out
 verdict straight_through $?
 
+# the core's own tt_custom_vjp, of a router's choices, does not excuse a model of experts
+build op wrong_of_experts 's/, 2\.0), c->dout/, 3.0), c->dout/; s/TT_OP_POINTWISE/TT_OP_POINTWISE | TT_OP_LOCAL/'
+mkdir mixtral && cp "$SRC"/plugins/models/*.h "$SRC/plugins/models/mixtral.c" mixtral &&
+    sed -i 's|tt_silu(b, gate)|wrong(b, gate)|
+s|^#include "moe_losses.h"|&\nstatic inline tt_value *wrong(tt_builder *b, tt_value *x) { tt_op(b, "wrong_of_experts", \&x, 1, NULL, \&x, 1); return x; }|' mixtral/moe.h &&
+    cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" mixtral/mixtral.c "-L$BUILD" -lttrun -lm -o mixtral/mixtral.so
+check mixtral/mixtral.so --plugin-dir wrong_of_experts --model.args '{"n_layers": 1, "dim": 32, "hidden_dim": 32}'
+[ $? -eq 2 ] && grep -q '^FAIL  gradients .*slope is' out
+verdict wrong_derivative_in_experts $?
+
+# a loss that turns within the first h: the delta rule's first outputs are nearly 0, and their norm is their sign
+check "$PLUGINS/models/qwen3_next.so" --model.args '{"n_layers": 2, "dim": 32, "vocab_size": 64, "n_heads": 2, "n_kv_heads": 1, "head_dim": 8,
+    "hidden_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 8, "num_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}'
+[ $? -eq 0 ] && grep -q '^ok    gradients .*41 parameters, 41 of them' out
+verdict loss_that_turns_sharply $?
+
 # options that a part needs come from the command line
 echo "some text for the loader, long enough for a sample or two of sixteen tokens" >text.txt
 check "$PLUGINS/dataloaders/text.so" --dataloader.path "$dir/text.txt"

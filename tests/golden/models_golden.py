@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/golden/oracle/{gpt2,qwen2,qwen3,mistral,gemma,phi3,olmo3,smollm3,…}….json: the first step of small random models as
-transformers' own GPT2LMHeadModel, Qwen2ForCausalLM … have it, in float64. Run from the root after `make`:
+"""Writes tests/golden/oracle/{gpt2,qwen2,qwen3,mistral,gemma,phi3,olmo3,smollm3,…}….json: the first step of small random models, or
+ten steps of AdamW (NAME_adamw), as transformers' own GPT2LMHeadModel, Qwen2ForCausalLM … have them, in float64. Run from the root
+after `make`:
 
     python tests/golden/models_golden.py [--ttrun ./ttrun] [--only CASE]
 
-The files are those of oracle.py's one-step cases, which says what is in them; the text, the samples and the initial
+The files are those of oracle.py's cases, which says what is in them; the text, the samples and the initial
 values come as there. gpt2's c_attn is put together from q, k and v, and its gradient taken apart."""
 import argparse
-import json
 import math
 import os
 import zlib
@@ -101,6 +101,8 @@ LLAMA4 = {"dim": 48, "n_layers": 4, "n_heads": 6, "n_kv_heads": 2, "head_dim": 1
           "interleave_moe_layer_step": 2, "rope_scaling": {**oracle.LLAMA3, "original_max_position_embeddings": 16}}
 LLAMA4_TWO = {**LLAMA4, "n_layers": 3, "num_experts_per_tok": 2, "use_qk_norm": False, "attention_chunk_size": None, "attention_bias": True,
               "interleave_moe_layer_step": 1, "rope_scaling": None}
+# more choices than an op has operands
+LLAMA4_MANY = {**LLAMA4_TWO, "num_experts": 20, "num_experts_per_tok": 18, "moe_intermediate_size": 7}
 
 
 def job(spec, args, accumulate=2):
@@ -121,6 +123,16 @@ CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_emb
          "qwen3_moe_aux": job("qwen3_moe", QWEN3_MOE_AUX, accumulate=1),
          "qwen3_moe_each": job("qwen3_moe", QWEN3_MOE_EACH),
          "qwen3_next": job("qwen3_next", QWEN3_NEXT), "qwen3_next_aux": job("qwen3_next", QWEN3_NEXT_AUX, accumulate=1)}
+
+
+def ten_steps(spec, args):
+    return {**oracle.job(args, oracle.ADAMW, local=2, accumulate=2, steps=10, max_norm=1.0), "spec": spec}
+
+
+TEN = {name + "_adamw": ten_steps(*case) for name, case in {
+    "mixtral": ("mixtral", MIXTRAL), "qwen3_moe": ("qwen3_moe", QWEN3_MOE), "gpt_oss": ("gpt_oss", GPT_OSS),
+    "deepseek_v3": ("deepseek_v3", DEEPSEEK_MOE), "kimi_k2": ("deepseek_v3", KIMI_K2), "glm4_moe": ("glm4_moe", GLM4_MOE),
+    "llama4": ("llama4", LLAMA4), "llama4_many": ("llama4", LLAMA4_MANY), "qwen3_next": ("qwen3_next", QWEN3_NEXT)}.items()}
 
 
 def gpt2_model(a):
@@ -414,9 +426,9 @@ def router_losses(logits, args, sequences):
     return out
 
 
-def first_step(init, j, dtype):
-    """Loss, norm of the gradient, the gradients by ttrun's names, and the losses besides the cross-entropy."""
-    build, to_file, from_file = FAMILY[j["spec"]]
+def module(init, j, dtype):
+    """transformers' model with these values."""
+    build, to_file, _ = FAMILY[j["spec"]]
     args = all_args(j["spec"], j["model"]["args"])
     modeling_qwen3_next.torch_chunk_gated_delta_rule = gated_delta_rule if dtype == torch.float64 else CHUNKED
     m = build(args).to(dtype).eval()  # eval: no dropout
@@ -425,23 +437,83 @@ def first_step(init, j, dtype):
     missing = {n for n in missing if not n.endswith(BUFFER)}
     assert not unexpected and missing <= ({"lm_head.weight"} if tied else set()), (missing, unexpected)
     m.tie_weights()
-    t = j["training"]
-    ids, labels, pos, _ = oracle.batch(j, 0, t["global_batch_size"])
+    return m
+
+
+def backward(m, j, step):
+    """The loss of a step (from 0) and {name: (value, weight)} of further losses; gradients are left in the parameters."""
+    args, n = all_args(j["spec"], j["model"]["args"]), j["training"]["global_batch_size"]
+    ids, labels, pos, _ = oracle.batch(j, step * n, n)
     moe = {"output_router_logits": True} if "num_experts" in args else {}
-    last = []
+    last, hooks = [], []
     if args.get("num_nextn_predict_layers"):
-        m.model.norm.register_forward_pre_hook(lambda module, x: last.append(x[0]))
+        hooks.append(m.model.norm.register_forward_pre_hook(lambda module, x: last.append(x[0])))
     out = m(input_ids=ids, position_ids=pos, **moe)
+    for h in hooks:
+        h.remove()
     loss = F.cross_entropy(out.logits.flatten(0, 1), labels.flatten())
     more = router_losses(out.router_logits, args, len(ids)) if moe else {}
     if last:
         more |= mtp_losses(m, args, ids, labels, pos, last[0])
     if args.get("output_router_logits"):
         more["load_balance"] = out.aux_loss, m.router_aux_loss_coef
+    m.zero_grad()
     (loss + sum(w * v for v, w in more.values())).backward()
-    g = from_file({n: p.grad for n, p in m.named_parameters()})  # a tied weight is named once
+    return loss.item(), more
+
+
+def first_step(init, j, dtype):
+    """Loss, norm of the gradient, the gradients by ttrun's names, and the losses besides the cross-entropy."""
+    m = module(init, j, dtype)
+    loss, more = backward(m, j, 0)
+    g = FAMILY[j["spec"]][2]({n: p.grad for n, p in m.named_parameters()})  # a tied weight is named once
     assert set(g) == set(init), set(g) ^ set(init)
-    return loss.item(), math.sqrt(sum(x.double().pow(2).sum().item() for x in g.values())), g, {n: v.item() for n, (v, _) in more.items()}
+    return loss, math.sqrt(sum(x.double().pow(2).sum().item() for x in g.values())), g, {n: v.item() for n, (v, _) in more.items()}
+
+
+def balanced(m, rate):
+    """Calls the returned function after a step: the biases of the choice, which transformers only reads, move as DeepSeek-V3's."""
+    slots = {r: 0 for r in m.modules() if hasattr(r, BUFFER)}
+
+    def count(router, _, out):
+        slots[router] += F.one_hot(out[2].flatten(), router.num_experts).sum(0)
+
+    def move():
+        for r, n in slots.items():
+            getattr(r, BUFFER).add_(rate * torch.sign(n.sum() - n * len(n)))
+            slots[r] = 0
+
+    for r in slots:
+        r.register_forward_hook(count)
+    return move
+
+
+def train(init, j, dtype):
+    """[{loss, grad_norm, lr}] of the steps, and the parameters after them, by ttrun's names."""
+    m = module(init, j, dtype)
+    move = balanced(m, 0.001)  # moe_args.h
+
+    def compute(_, j, step):
+        loss, more = backward(m, j, step)
+        move()
+        return loss, {"losses": {n: v.item() for n, (v, _) in more.items()}} if more else {}
+
+    steps, _, final = oracle.train_values(dict(m.named_parameters()), j, compute)
+    return steps, FAMILY[j["spec"]][2](final)
+
+
+def golden_ten(name, j, ttrun):
+    init = {n: x for n, x in oracle.initial_values(ttrun, j).items() if not n.endswith(BUFFER)}
+    steps, steps32 = train(init, j, torch.float64)[0], train(init, j, torch.float32)[0]
+    f32 = {"loss": max(abs(a["loss"] - b["loss"]) for a, b in zip(steps32, steps)),
+           "grad_norm": max(abs(a["grad_norm"] / b["grad_norm"] - 1) for a, b in zip(steps32, steps))}
+    oracle.write(name, {"made_by": made_by(), "job": j, "float32": f32, "steps": steps})
+    print(f"{name}: float32 loss {f32['loss']:.1e}, norm {f32['grad_norm']:.1e}; loss {steps[0]['loss']:.6f} -> {steps[-1]['loss']:.6f}")
+
+
+def made_by():
+    version = torch.__version__.split("+")[0]
+    return f"tests/golden/models_golden.py, transformers {transformers.__version__}, PyTorch {version}, float64"
 
 
 def golden(name, j, ttrun):
@@ -449,15 +521,11 @@ def golden(name, j, ttrun):
     loss, norm, g, more = first_step(init, j, torch.float64)
     loss32, norm32, g32, _ = first_step(init, j, torch.float32)
     f32 = {"gradient": oracle.deviation(g32, g)[0], "loss": abs(loss32 - loss), "grad_norm": abs(norm32 / norm - 1)}
-    version = torch.__version__.split("+")[0]
-    out = {"made_by": f"tests/golden/models_golden.py, transformers {transformers.__version__}, PyTorch {version}, float64",
-           "job": j, "float32": f32, "steps": [{"loss": loss, "grad_norm": norm, "lr": j["optimizer"]["lr"],
+    out = {"made_by": made_by(), "job": j, "float32": f32, "steps": [{"loss": loss, "grad_norm": norm, "lr": j["optimizer"]["lr"],
                                                                  **({"losses": more} if more else {})}],
            "init": {n: zlib.crc32(p.numpy().tobytes()) for n, p in sorted(init.items())},
            "rms_all": oracle.rms_of(g), "gradients": oracle.summary(g)}
-    with open(os.path.join(oracle.HERE, name + ".json"), "w") as f:
-        json.dump(out, f, indent=None, separators=(",", ":"))
-        f.write("\n")
+    oracle.write(name, out)
     print(f"{name}: float32 {f32['gradient']:.3f} of the gradients' tolerance, loss {loss:.6f} ({f32['loss']:.1e}), "
           f"norm {norm:.6f} ({f32['grad_norm']:.1e})")
 
@@ -467,9 +535,9 @@ def main():
     ap.add_argument("--ttrun", default=os.path.join(oracle.ROOT, "ttrun"))
     ap.add_argument("--only")
     o = ap.parse_args()
-    for name, j in CASES.items():
+    for name, j in {**CASES, **TEN}.items():
         if o.only in (None, name):
-            golden(name, j, o.ttrun)
+            (golden_ten if name in TEN else golden)(name, j, o.ttrun)
 
 
 if __name__ == "__main__":

@@ -545,11 +545,15 @@ def optimizer(w, o):
 
 def train(init, j, dtype):
     """[{loss, grad_norm, lr}], the gradients of the first step, and the parameters after the last."""
-    w = {n: p.to(dtype, copy=True).requires_grad_() for n, p in init.items()}
+    return train_values({n: p.to(dtype, copy=True).requires_grad_() for n, p in init.items()}, j, backward)
+
+
+def train_values(w, j, compute):
+    """compute(w, j, step) is backward() or another's."""
     o, t = j["optimizer"], j["training"]
     opt, steps, first = optimizer(w, o), [], None
     for i in range(t["steps"]):
-        loss, terms = backward(w, j, i)
+        loss, terms = compute(w, j, i)
         if first is None:
             first = {n: p.grad.clone() for n, p in w.items()}
         free = [g["match"] for g in o.get("param_groups", []) if not g.get("clip_grad", True)]

@@ -83,6 +83,14 @@ CASE(concat)
                        F(-1, 1, 2, tokens_dim(), N(3))};
     ONE(tt_concat(e->b, xs, 3, -1));
 }
+/* More values than an op takes, in the other order. */
+CASE(concat_of_many)
+{
+    tt_value *xs[37], *x = F(-1, 1, 2, tokens_dim(), N(37));
+    for (int i = 0; i < 37; i++)
+        xs[i] = tt_slice(e->b, x, 1, 36 - i, 37 - i);
+    ONE(tt_concat(e->b, xs, 37, 1));
+}
 CASE(broadcast)
 {
     ONE(tt_broadcast_to(e->b, F(-1, 1, 2, N(1), N(3)), DIMS(N(4), tokens_dim(), N(3)), 3));
@@ -472,25 +480,25 @@ static const struct {
 #define BATCH(name) ROW(name) ROW(name##_batch) ROW(name##_batches)
     ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
         relu) ROW(floor_pow2) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(erf) ROW(sin) ROW(cos)
-        ROW(codes8) ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(
-            argmin_keep) ROW(pad) ROW(roll) ROW(repeat) ROW(repeat_interleave) ROW(sort)
-            ROW(sum_all) ROW(sum_squares) ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(
-                div) BOTH(maximum) BOTH(minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows)
-                ROW(select) ROW(compare) ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(
-                    max) ROW(max_keep) ROW(line_sum) ROW(segment_sum) ROW(member_stats)
-                    ROW(attention_max) ROW(transpose) ROW(slice) ROW(concat) ROW(broadcast) ROW(
-                        reshape_heads) ROW(reshape_merge) ROW(reshape_sequences) ROW(logsumexp)
-                        ROW(log_softmax) ROW(
-                            clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
-                            BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding)
+        ROW(codes8) ROW(floor_div) BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep)
+            ROW(pad) ROW(roll) ROW(repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(
+                sum_squares) ROW(softmax) ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div)
+                BOTH(maximum) BOTH(minimum) BOTH(pow) ROW(scale) ROW(scale_by) ROW(scale_rows) ROW(
+                    select) ROW(compare) ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean) ROW(max)
+                    ROW(max_keep) ROW(line_sum) ROW(segment_sum) ROW(member_stats) ROW(
+                        attention_max) ROW(transpose) ROW(slice) ROW(concat) ROW(concat_of_many)
+                        ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge) ROW(
+                            reshape_sequences) ROW(logsumexp) ROW(log_softmax)
+                            ROW(clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(
+                                matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding)
                                 ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(
                                     rope_part) ROW(rope_yarn) ROW(attention) ROW(attention_window)
                                     ROW(attention_sinks) ROW(attention_bias)
-                                        ROW(attention_bias_window) ROW(attention_dropout) ROW(
-                                            attention_dropout_bias) ROW(attention_bias_sinks)
-                                            ROW(attention_prefix) ROW(attention_cross)
-                                                ROW(cross_entropy) ROW(cross_entropy_lse)
-                                                    ROW(sum_exp) ROW(max_last) ROW(pick) ROW(conv1d)
+                                        ROW(attention_bias_window) ROW(attention_dropout)
+                                            ROW(attention_dropout_bias) ROW(attention_bias_sinks)
+                                                ROW(attention_prefix) ROW(attention_cross)
+                                                    ROW(cross_entropy) ROW(cross_entropy_lse) ROW(
+                                                        sum_exp) ROW(max_last) ROW(pick) ROW(conv1d)
                                                         ROW(scan) ROW(scan_rows) ROW(scan_heads)
                                                             ROW(scan_columns) ROW(delta_rule)
                                                                 ROW(cumsum) ROW(cumsum_reverse)

@@ -3,7 +3,8 @@
 
 /* Other models against transformers in float64, on one rank and on meshes: tests/golden/oracle/,
  * written by tests/golden/models_golden.py. Initial values, loss, norm and every gradient of a
- * step. Sizes divide nothing: 777 ids, hidden width 211, 37 tokens, 3 layers. */
+ * step; of mixtures of experts also losses and norms of ten steps of AdamW, with the biases that keep
+ * the experts equally busy. Sizes divide nothing: 777 ids, hidden width 211, 37 tokens, 3 layers. */
 
 #define MAX_OVERRIDES 4
 
@@ -195,6 +196,27 @@ static const model_case cases[] = {
     {"qwen3_moe each pp 2",          "qwen3_moe_each", {PIPELINE}            },
 };
 
+#define TEN(golden, mesh, ...)                                                                     \
+    {golden " cpu", golden "_adamw", {BACKEND("cpu")}},                                            \
+    {                                                                                              \
+        golden " " mesh, golden "_adamw",                                                          \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static const model_case ten_steps[] = {
+    TEN("mixtral", "fsdp 2 x tp 2", SHARD, TENSOR),
+    TEN("qwen3_moe", "fsdp 2 x tp 2", SHARD, TENSOR),
+    TEN("gpt_oss", "pp 2", PIPELINE),
+    TEN("deepseek_v3", "ep 2", SHARD, EXPERT),
+    TEN("kimi_k2", "ep 2 x tp 2", SHARD, EXPERT, TENSOR),
+    TEN("glm4_moe", "ep 2", SHARD, EXPERT),
+    TEN("llama4", "cp 2 x tp 2", CONTEXT, TENSOR),
+    TEN("llama4_many", "ep 2", SHARD, EXPERT),
+    TEN("qwen3_next", "ep 2 x tp 2", SHARD, EXPERT, TENSOR),
+};
+
 static oracle_golden golden_of(const model_case *c)
 {
     oracle_golden g;
@@ -202,10 +224,8 @@ static oracle_golden golden_of(const model_case *c)
     return g;
 }
 
-static void test_first_step_equals_transformers(void **state)
+static oracle_run *run_case(const model_case *c, const oracle_golden *g)
 {
-    const model_case *c = *state;
-    const oracle_golden g = golden_of(c);
     tt_override all[MAX_OVERRIDES + 2] = {
         {"comm.backend",               "local"},
         {"comm.train_timeout_seconds", "30"   }
@@ -213,8 +233,23 @@ static void test_first_step_equals_transformers(void **state)
     size_t n = 2;
     for (int i = 0; i < MAX_OVERRIDES && c->o[i].key; i++)
         all[n++] = c->o[i];
-    oracle_run *r = oracle_run_job(&g, all, n);
+    return oracle_run_job(g, all, n);
+}
+
+static void test_first_step_equals_transformers(void **state)
+{
+    const oracle_golden g = golden_of(*state);
+    oracle_run *r = run_case(*state, &g);
     oracle_check_first_step(&g, r);
+    oracle_free(r);
+    tt_arena_free(g.arena);
+}
+
+static void test_ten_steps_equal_transformers(void **state)
+{
+    const oracle_golden g = golden_of(*state);
+    oracle_run *r = run_case(*state, &g);
+    oracle_check_steps(&g, r, 1e-5, 1e-5);
     oracle_free(r);
     tt_arena_free(g.arena);
 }
@@ -243,14 +278,18 @@ static void test_gpt2_refuses_more_tokens_than_positions(void **state)
 /* test_models [PATTERN]: only tests of that name. */
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[TT_COUNT(cases) + 1] = {
+    struct CMUnitTest tests[1 + TT_COUNT(cases) + TT_COUNT(ten_steps)] = {
         cmocka_unit_test(test_gpt2_refuses_more_tokens_than_positions)};
-    static char names[TT_COUNT(cases)][80];
-    for (size_t i = 0; i < TT_COUNT(cases); i++) {
-        snprintf(names[i], sizeof names[i], "test_first_step_equals_transformers %s",
-                 cases[i].name);
-        tests[i + 1] = (struct CMUnitTest){names[i], test_first_step_equals_transformers, NULL,
-                                           NULL, (void *)(uintptr_t)&cases[i]};
+    static char names[TT_COUNT(tests)][80];
+    for (size_t i = 1; i < TT_COUNT(tests); i++) {
+        const bool one = i <= TT_COUNT(cases);
+        const model_case *c = one ? &cases[i - 1] : &ten_steps[i - 1 - TT_COUNT(cases)];
+        snprintf(names[i], sizeof names[i], "%s %s",
+                 one ? "test_first_step_equals_transformers" : "test_ten_steps_equal_transformers",
+                 c->name);
+        tests[i] = (struct CMUnitTest){
+            names[i], one ? test_first_step_equals_transformers : test_ten_steps_equal_transformers,
+            NULL, NULL, (void *)(uintptr_t)c};
     }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -15,8 +15,7 @@
 #define EXPERTS 1000 /* the first seed with experts */
 #define MOST_SEEDS 96
 #define SOME_EXPERTS 64
-#define LLAMA_CHOICES 16 /* llama4 joins its choices by one concat, which takes no more */
-#define LETTERS 6000     /* of the text in which each token goes to the same experts */
+#define LETTERS 6000 /* of the text in which each token goes to the same experts */
 
 static int64_t pick(test_rng *d, const int64_t *of, int n)
 {
@@ -27,6 +26,7 @@ typedef struct sizes {
     int64_t rep, shard, tp, cp, pp, ep, micro, accumulate, global, heads, seq;
     const char *schedule;
     int64_t fewest_layers; /* embedding and head may be stages of their own */
+    bool alone;            /* each token sees itself alone */
 } sizes;
 
 static void random_schedule(test_rng *d, sizes *s)
@@ -45,7 +45,7 @@ static void random_schedule(test_rng *d, sizes *s)
 static sizes random_mesh(test_rng *d)
 {
     static const int64_t degrees[] = {1, 1, 1, 2, 2, 3, 4};
-    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, NULL, 1};
+    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, NULL, 1, false};
     int64_t *const axes[] = {&s.rep, &s.shard, &s.tp, &s.cp, &s.pp};
     int64_t world = 1;
     for (int first = (int)random_between(d, 0, 4), i = 0; i < 5; i++) {
@@ -128,7 +128,11 @@ static bool begins(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* Delta nets and attention in turn; the heads of keys of a delta net are cut like those of attention. */
+/* Delta nets and attention in turn; the heads of keys of a delta net are cut like those of attention. A norm divides
+ * outputs of delta nets by their lengths, which are short where a query and its keys are nearly orthogonal, and so enlarges
+ * rounding: with the usual epsilon of 1e-6 gradients of seed 1052 (7 layers, tp 2, pp 4, ep 2) differ by 3.4 tolerances,
+ * and by 3.5 between one rank and the same in micro-batches of one; in that element one rank is 4.7 off float64, the mesh 1.3.
+ * With 1e-2 one rank and the mesh are 0.36 apart, and both 1.0 off float64 at most. */
 static void random_delta_nets(test_rng *d, const sizes *s, tt_str *t)
 {
     const int64_t keys = s->tp * random_between(d, 1, 2);
@@ -139,16 +143,18 @@ static void random_delta_nets(test_rng *d, const sizes *s, tt_str *t)
     tt_str_printf(t,
                   "model.args.linear_conv_kernel_dim %lld model.args.full_attention_interval %lld ",
                   (long long)random_between(d, 1, 5), (long long)random_between(d, 1, 3));
-    tt_str_printf(t, "model.args.shared_expert_intermediate_size %lld ",
+    tt_str_printf(t, "model.args.shared_expert_intermediate_size %lld model.args.norm_eps 1e-2 ",
                   (long long)random_between(d, 1, 30));
 }
 
 /* Chunks of tokens, of which one may be a sequence; and layers without positions or without experts. */
-static void random_chunks(test_rng *d, const sizes *s, tt_str *t)
+static void random_chunks(test_rng *d, sizes *s, tt_str *t)
 {
-    if (random_between(d, 0, 3))
-        tt_str_printf(t, "model.args.attention_chunk_size %lld ",
-                      (long long)random_between(d, 1, s->seq + 3));
+    if (random_between(d, 0, 3)) {
+        const int64_t chunk = random_between(d, 1, s->seq + 3);
+        tt_str_printf(t, "model.args.attention_chunk_size %lld ", (long long)chunk);
+        s->alone = chunk == 1;
+    }
     tt_str_printf(t, "model.args.no_rope_layer_interval %lld model.args.floor_scale %lld ",
                   (long long)random_between(d, 2, 3), (long long)random_between(d, 1, 9));
     tt_str_printf(t, "model.args.interleave_moe_layer_step %lld ",
@@ -179,8 +185,6 @@ static void random_expert_model(test_rng *d, const char *golden, sizes *s, tt_st
         tt_str_printf(t, "model.args.kv_lora_rank %lld ", (long long)random_between(d, 3, 20));
     else
         tt_str_printf(t, "model.args.n_kv_heads %lld ", (long long)kv);
-    if (llama)
-        k = k < LLAMA_CHOICES ? k : LLAMA_CHOICES;
     if (begins(golden, "qwen3_next"))
         random_delta_nets(d, s, t);
     if (llama)
@@ -229,13 +233,9 @@ static oracle_run *run(const oracle_golden *g, const char *common, const char *h
 
 /* Two gradients, the second at parameters that differ by the first's rounding. */
 #define USUAL 3
-/* The tokens of a sequence are equal, or there is one: gradients of q and k are what remains of sums that
+/* The tokens of a sequence are equal, or each sees one: gradients of q and k are what remains of sums that
  * would be 0 without rounding. What a missing sum over ranks leaves is 1e5 tolerances. */
 #define CANCELS 1000
-/* Each delta net divides queries, keys and outputs by their lengths, which may enlarge rounding where one is
- * short: seed 1052 (7 layers, tp 2, pp 4, ep 2) has one element at 3.4. That it is rounding is not shown. */
-#define DELTA_NETS 10
-
 /* The job on one rank and as `how` says. most: of the tolerance. */
 static void compare(int seed, const char *name, const sizes *s, const char *common, const char *how,
                     double most)
@@ -310,9 +310,7 @@ static void test_random_experts_equal_one_rank(void **state)
     }
     random_options(&d, &s, &how);
     compare(seed, name, &s, tt_str_get(&common), tt_str_get(&how),
-            alike || s.seq <= 2          ? CANCELS
-            : begins(name, "qwen3_next") ? DELTA_NETS
-                                         : USUAL);
+            alike || s.alone || s.seq <= 2 ? CANCELS : USUAL);
     (void)remove(letters);
     tt_str_free(&common);
     tt_str_free(&how);

@@ -25,6 +25,12 @@ losses="$a.sequence_balance_loss_coef 0.1 $a.router_z_loss_coef 0.01"
 qwen="--spec qwen3_moe $sizes $a.n_kv_heads 2 $a.head_dim 6 $a.hidden_dim 31 $a.num_experts 8 $a.num_experts_per_tok 2 $a.moe_intermediate_size 13 $losses"
 deepseek="--spec deepseek_v3 $sizes $a.hidden_dim 31 $a.num_experts 6 $a.num_experts_per_tok 2 $a.moe_intermediate_size 13 $a.kv_lora_rank 10
     $a.qk_nope_head_dim 6 $a.qk_rope_head_dim 4 $a.v_head_dim 6 $a.rope_scaling null"
+experts="$a.n_kv_heads 2 $a.num_experts 6 $a.moe_intermediate_size 13 $a.hidden_dim 31"
+glm="--spec glm4_moe $sizes $experts $a.num_experts_per_tok 2 $a.head_dim 8 $a.n_group 3 $a.topk_group 2 $a.rope_scaling null"
+kimi="$deepseek $a.q_lora_rank 9 $a.n_group 1 $a.topk_group 1 $a.routed_scaling_factor 2.827 $a.first_k_dense_replace 1"
+llama4="--spec llama4 $sizes $experts $a.num_experts_per_tok 2 $a.head_dim 6 $a.attention_chunk_size 5 $a.floor_scale 3 $a.interleave_moe_layer_step 2"
+next="--spec qwen3_next $sizes $experts $a.num_experts_per_tok 2 $a.head_dim 8 $a.full_attention_interval 2 $a.linear_num_key_heads 4
+    $a.linear_num_value_heads 8 $a.linear_key_head_dim 5 $a.linear_value_head_dim 3 $a.shared_expert_intermediate_size 7"
 gpt_oss="--spec gpt_oss $sizes $a.n_kv_heads 2 $a.head_dim 6 $a.hidden_dim 13 $a.num_experts 6 $a.num_experts_per_tok 2"
 # The layers of MTP are those of the plugin that has the option.
 mtp=$("$TTRUN" config --explain model.args --spec deepseek_v3 --plugin-dir "$PLUGINS" 2>/dev/null | sed -n 's/^model\.args\.\(num_nextn_predict_layers\) .*/\1/p')
@@ -44,7 +50,7 @@ row() { # MESH OPTION...
     loss=nan norm=nan gradient=nan bias=-
     if [ "$rc" -eq 0 ]; then
         loss=$(farthest "$dir/mesh" loss) norm=$(farthest "$dir/mesh" grad_norm) gradient=$(gradients "$dir/mesh")
-        case $common in *deepseek*)
+        case $common in *deepseek* | *glm*)
             bias=$("$gap" "$dir/one/checkpoint/step-5" "$dir/mesh/checkpoint/step-5" e_score_correction_bias) bias=${bias%% *} ;;
         esac
     fi
@@ -86,11 +92,20 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
         row tp2×fsdp2 $half $tp 2 $fsdp 2
         row tp2×pp2 $tp 2 $pp 2
     fi
+    finding 3 "MTP of GLM-4.5, labels of ranks unequal" $glm $a.num_nextn_predict_layers 1
+    row fsdp2×cp2,accumulated --training.local_batch_size 1 $fsdp 2 $cp 2
+    row tp2×pp2,recomputed $tp 2 $pp 2 --activation_checkpoint.mode full
+    long && row tp2×fsdp2,ep2 $half $tp 2 $fsdp 2 $ep 2
     finding 5 "experts, 21 tokens of a sequence over tp: padding" $qwen
     row tp2 $tp 2
     row tp2×pp2 $tp 2 $pp 2
     row tp4,ep2 $tp 4 $ep 2
     long && row tp2×cp2,ep4 $tp 2 $cp 2 $ep 4
+    finding 5 "Llama 4: chunks, scaled inputs of experts" $llama4
+    row tp2×cp2 $tp 2 $cp 2
+    row fsdp2×pp2,ep2 $half $fsdp 2 $pp 2 $ep 2
+    long && row tp2,plain $tp 2 $p.enable_sequence_parallel false
+    long && row tp4,ep2 $tp 4 $ep 2
     finding 7 "embeddings scattered over tp" --spec gpt2 $sizes
     row tp2×fsdp2 $half $tp 2 $fsdp 2
     row tp2×cp2 $tp 2 $cp 2
@@ -111,9 +126,19 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
     row cp2×fsdp2,ep2 $half $cp 2 $fsdp 2 $ep 2
     row tp2×pp2,recomputed $tp 2 $pp 2 --activation_checkpoint.mode full
     row fsdp2,ep2,accumulated --training.local_batch_size 1 $fsdp 2 $ep 2
+    finding 10 "router counts of Kimi-K2, labels masked" $kimi
+    row tp2×fsdp2,ep2 $half $tp 2 $fsdp 2 $ep 2
+    long && row cp2×pp2,accumulated --training.local_batch_size 4 $cp 2 $pp 2
+    long && row fsdp2,ep2,accumulated --training.local_batch_size 1 $fsdp 2 $ep 2
     finding 11 "norms that heads share" --spec qwen3 $sizes $a.n_kv_heads 2 $a.head_dim 6 $a.hidden_dim 31
     row tp2 $tp 2
     row tp4×fsdp2 $half $tp 4 $fsdp 2
+    finding 11 "gated delta nets" $next
+    row tp2 $tp 2
+    row tp4×fsdp2 $half $tp 4 $fsdp 2
+    row tp2×cp2,ep2 $tp 2 $cp 2 $ep 2
+    long && row tp2,plain $tp 2 $p.enable_sequence_parallel false
+    long && row fsdp2×pp2,accumulated --training.local_batch_size 2 $fsdp 2 $pp 2
     finding 11 "gated linear attention" --model.name gla
     row tp2 $tp 2
     row tp2×fsdp2 $half $tp 2 $fsdp 2

@@ -1,15 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # One curve on the 18 layouts of torchtitan's issue 3029, where step 1 alone differs by 0.4 %: a model with latent attention and 8
-# experts, 8 samples a step. Prints a Markdown table (docs/parallel.md). TTRUN_LONG=1: 100 steps too, with the learned router and
-# with experts in turn. Rounding grows by then, on one rank as well: the limit is what other matrix products and accumulation do
+# experts, 8 samples a step. Prints a Markdown table (docs/parallel.md). TTRUN_LONG=1: other families too, and 100 steps, with the
+# learned router and with experts in turn. Rounding grows by then, on one rank as well: the limit is what other matrix products and accumulation do
 # to one rank.
 . "$(dirname "$0")/deviations.sh"
 job=$dir/layouts.json
 cat >"$job" <<JOB
-{ "spec": "deepseek_v3", "model": { "args": { "dim": 32, "n_layers": 8, "n_heads": 4, "hidden_dim": 64, "vocab_size": 262, "num_experts": 8,
-    "num_experts_per_tok": 3, "moe_intermediate_size": 24, "n_shared_experts": 1, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4, "v_head_dim": 8, "rope_scaling": null, "sequence_balance_loss_coef": 0.01 } },
+{ "spec": "deepseek_v3", "model": { "args": {} },
   "dataloader": { "path": ["text.txt"] }, "optimizer": { "lr": 0.002 }, "lr_scheduler": { "name": "constant", "warmup_steps": 0 },
   "training": { "local_batch_size": 8, "global_batch_size": 8, "seq_len": 32, "steps": 10, "seed": 42 },
   "metrics": { "log_freq": 1, "enable_tensorboard": false },
@@ -17,6 +15,11 @@ cat >"$job" <<JOB
   "comm": { "backend": "local" }, "backend": { "threads": 1 } }
 JOB
 steps=10
+a=--model.args
+sizes="$a.dim 32 $a.n_layers 8 $a.n_heads 4 $a.hidden_dim 64 $a.vocab_size 262 $a.num_experts 8 $a.num_experts_per_tok 3 $a.moe_intermediate_size 24 $a.sequence_balance_loss_coef 0.01"
+latent="--spec deepseek_v3 $sizes $a.n_shared_experts 1 $a.kv_lora_rank 16 $a.qk_nope_head_dim 8 $a.qk_rope_head_dim 4 $a.v_head_dim 8 $a.rope_scaling null"
+heads="$sizes $a.n_kv_heads 4 $a.head_dim 8"
+model=$latent
 # The name, how many samples a data rank has at a time, and the mesh. A pipeline cuts them into micro-batches.
 cat >"$dir/list" <<LIST
 fsdp2 1 $fsdp 2
@@ -42,7 +45,8 @@ at() { key_of "$1" loss | sed -n "s/^$2 //p" | cut -c1-9; }
 row() { # NAME LOSS_LIMIT OPTION...: a row of the table; the run in $dir/$name is compared with $dir/one
     name=$1 allowed=$2
     shift 2
-    train "$dir/$name" --training.steps $steps "$@"
+    # shellcheck disable=SC2086
+    train "$dir/$name" $model --training.steps $steps "$@"
     loss=nan gradient=nan
     [ "$rc" -eq 0 ] && loss=$(farthest "$dir/$name" loss) && gradient=$(gradients "$dir/$name")
     echo "| $name | $(at "$dir/$name" 1) | $(at "$dir/$name" 5) | $(at "$dir/$name" $steps) | $loss | $gradient |"
@@ -82,7 +86,18 @@ LIST
     rm -rf "$dir/one"
 }
 if [ -n "${TTRUN_LONG-}" ]; then
-    steps=100
+    while read -r family options; do
+        echo "$family"
+        model=$options
+        rm -rf "$dir/one"
+        table 1e-5
+    done <<LIST
+Kimi-K2 $latent $a.q_lora_rank 12 $a.n_group 1 $a.topk_group 1 $a.routed_scaling_factor 2.827 $a.first_k_dense_replace 1
+GLM-4.5 --spec glm4_moe $heads $a.n_group 4 $a.topk_group 2 $a.rope_scaling null
+Llama-4 --spec llama4 $heads $a.attention_chunk_size 7 $a.floor_scale 5 $a.interleave_moe_layer_step 2 $a.rope_scaling null
+Qwen3-Next --spec qwen3_next $heads $a.linear_num_key_heads 4 $a.linear_num_value_heads 8 $a.linear_key_head_dim 5 $a.linear_value_head_dim 3 $a.shared_expert_intermediate_size 24
+LIST
+    model=$latent steps=100
     for turn in false true; do
         rm -rf "$dir/one"
         rounding --debug.moe_force_load_balance $turn

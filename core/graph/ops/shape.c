@@ -293,8 +293,15 @@ tt_value *tt_slice(tt_builder *b, tt_value *x, int dim, int64_t begin, int64_t e
 
 tt_value *tt_concat(tt_builder *b, tt_value *const *xs, int n, int dim)
 {
-    if (n < 1 || n > TT_MAX_INS)
-        return tt_builder_fail(b, TT_EINVAL, "concat: takes 1 to %d values, got %d", TT_MAX_INS, n);
+    const int run = (n - 1) / TT_MAX_INS + 1; /* an op takes TT_MAX_INS values */
+    tt_value *parts[TT_MAX_INS];
+    int k = 0;
+    if (n < 1)
+        return tt_builder_fail(b, TT_EINVAL, "concat: takes at least one value, got %d", n);
+    for (int i = 0; run > 1 && i < n; i += run)
+        parts[k++] = tt_concat(b, xs + i, TT_MIN(run, n - i), dim);
+    if (run > 1)
+        return tt_concat(b, parts, k, dim);
     tt_attrs_concat a = {.dim = tt_dim_index(dim, tt_value_type(xs[0])->n_dims)};
     if (n == 1 && a.dim >= 0 && a.dim < tt_value_type(xs[0])->n_dims)
         return xs[0];
