@@ -37,16 +37,23 @@ MESHES
 
 # ---- ranks that die ----
 of_node() { pgrep -P "$(pgrep -P "$1" | head -n 1)" | sort -n; }
-train "$dir/t" --nproc 4 --training.steps 12 --checkpoint.interval 2 --comm.backend local
+train "$dir/t" --nproc 4 --training.steps 60 --checkpoint.interval 4 --comm.backend local
 losses "$dir/t/metrics.jsonl" >"$dir/a"
-nodes "$dir/r" --resume never --nnodes 2 --nproc 2 --max-restarts 2 --training.steps 12 --checkpoint.interval 2
-until_true has_lines "$dir/r/metrics.jsonl" 3
+nodes "$dir/r" --resume never --nnodes 2 --nproc 2 --max-restarts 2 --training.steps 60 --checkpoint.interval 4
+saved() { [ "$(newest "$1/checkpoint")" -ge "$2" ]; }
+until_true saved "$dir/r" 4
 kill -9 "$(of_node "$node1" | tail -n 1)"
 joined
 [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/r/metrics.jsonl" | cmp -s - "$dir/a" &&
     grep -q 'node 1 on [^ ]*: rank [23] (process [0-9]*) was ended by SIGKILL (9), out of memory?; restart 1 of 2 from step [1-9]' "$dir/r.err0" &&
     grep -q 'rank [23] (process [0-9]*) was ended by SIGKILL (9), out of memory?; restart 1 of 2' "$dir/r.err1"
 ok nodes_start_again_when_a_rank_dies_and_the_curve_is_equal
+# No step before the checkpoint is done again, although the first start began anew (--resume never): nothing is moved aside.
+from=$(sed -n 's/.*; restart 1 of 2 from step \([0-9]*\)$/\1/p' "$dir/r.err0")
+[ "${from:-0}" -ge 2 ] && grep -q "resumed from .*/checkpoint/step-$from, " "$dir/r.err0" && [ "$(value "$dir/r/run.json" starts.0.from_step)" -eq 0 ] &&
+    [ "$(value "$dir/r/run.json" starts.1.from_step)" -eq "$from" ] && [ "$(value "$dir/r/run.json" starts.1.restart.number)" -eq 1 ] &&
+    ! value "$dir/r/run.json" starts.2.from_step >"$dir/out" && [ -z "$(find "$dir/r" -maxdepth 1 -name 'before-*')" ]
+ok nodes_continue_from_the_checkpoint
 
 nodes "$dir/e" --nnodes 2 --nproc 2 $long --checkpoint.interval 1000000
 until_true has_lines "$dir/e/metrics.jsonl" 2
@@ -55,6 +62,27 @@ joined
 [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && one_line "$dir/e.err1" && grep -q '^ttrun: node 0 on [^ ]*: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err1" &&
     one_line "$dir/e.err0" && grep -q '^ttrun: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err0" && until_true no_rank "$dir/e"
 ok nodes_without_restarts_end_by_a_line_each
+
+# The other nodes' ranks stand still, so no connection of theirs tells them: their nodes end them by node 0's word, which needs no time limit.
+still() { # VICTIM: its rank of three is killed
+    port=$((port + 3))
+    rm -rf "$dir/w"
+    for k in 0 1 2; do node $k "$dir/w" --nnodes 3 --nproc 1 $long --checkpoint.interval 1000000; done
+    until_true has_lines "$dir/w/metrics.jsonl" 2
+    for k in 0 1 2; do
+        eval "rank=\$(of_node \$node$k)"
+        if [ $k -eq "$1" ]; then victim=$rank; else kill -STOP "$rank"; fi
+    done
+    begin=$(date +%s)
+    kill -9 "$victim"
+    joined
+    wait "$node2"
+    rc2=$?
+    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ $rc2 -eq 1 ] && [ $(($(date +%s) - begin)) -le 30 ] && until_true no_rank "$dir/w" &&
+        [ "$(grep -c "^ttrun: .*rank $1 (process $victim) was ended by SIGKILL" "$dir/err")" -eq 3 ]
+}
+still 0 && still 1
+ok nodes_end_ranks_that_stand_still
 
 # A machine that is lost: the other one ends its ranks and says so.
 nodes "$dir/l" --nnodes 2 --nproc 1 $long --checkpoint.interval 1000000
