@@ -30,6 +30,7 @@ typedef struct tt_node_message {
 typedef struct tt_node_link {
     int fd;                      /* -1: none */
     bool far;                    /* this end has connected */
+    char from[64];               /* the address of the other end, where this one has accepted it */
     uint8_t nonces[32];          /* that of node 0, and that of the other one */
     uint64_t n_sent, n_received; /* messages */
     size_t n_in;                 /* bytes of `in` that have arrived */
@@ -42,10 +43,9 @@ tt_node_link tt_node_accept(int listener);
 /* Tries each address of the name for a moment; -1: none answers. */
 tt_node_link tt_node_connect(const char *address, int port);
 void tt_node_send(tt_node_link *l, tt_node_message m);
-int tt_node_read(
-    tt_node_link
-        *l); /* 1: a whole message; 0: not yet; -1: the other end has gone, or has another secret */
+/* 1: a whole message, whose texts end and are UTF-8; 0: not yet; -1: the other end has gone, has another
+ * secret, or is no ttrun of this version. */
+int tt_node_read(tt_node_link *l);
 void tt_node_drop(tt_node_link *l);
-void tt_node_clean(tt_node_message *m); /* ends its texts */
 
 #endif

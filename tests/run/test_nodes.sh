@@ -155,21 +155,56 @@ joined
 [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ]
 ok nodes_with_one_secret_meet
 
+# ---- whoever else connects ----
+tool=$BUILD/tests/run/nodes_tool
+says() { # TEXT NAME VALUE...: what node 0 answers to a node with these fields, and then logs
+    text=$1
+    shift
+    "$tool" $port say "$@" >"$dir/out" && grep -q "$text" "$dir/out"
+}
+second() { says 'both say that they are node 1' nodes 3; } # until the right one is there it is refused for its job
+port=$((port + 3))
+"$tool" $port attack &
+attack=$!
+few="--nnodes 3 --nproc 1 --max-restarts 1 --training.steps 300 --checkpoint.interval 10"
+node 0 "$dir/h" $few
+says 'node 1 on hostile.*was started with --nnodes 4, node 0 with 3' nodes 4 && says 'is ttrun 0.0.0, node 0 is ' version 0.0.0 &&
+    says 'says it is node 3; give --node_rank 1 to 2 there' nodes 3 node 3 && says 'says it is node 0; ' nodes 3 node 0 && says 'with --nproc 2, node 0 with 1' nodes 3 nproc 2 &&
+    says '^closed$' nodes 3 id other && says '^closed$' nodes 3 status 7 && says '^closed$' nodes 3 status -99999 && TTRUN_COMM_SECRET=another says '^closed$' nodes 3
+good=$?
+node 1 "$dir/h" $few
+[ $good -eq 0 ] && until_true second &&
+    supervisor=$(pgrep -P "$node0") && [ "$(find "/proc/$supervisor/fd" -type l | wc -l)" -le 300 ] &&
+    [ "$(awk '/VmHWM/ {print $2}' "/proc/$supervisor/status")" -le "${MOST_KIB:-100000}" ]
+good=$?
+node 2 "$dir/h" $few
+until_true saved "$dir/h" 10
+kill -9 "$(pgrep -P "$node2")"
+wait "$node2"
+node 2 "$dir/h" $few
+joined
+wait "$node2" && [ $good -eq 0 ] && [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && [ -e "$dir/h/checkpoint/step-300" ] && grep -q 'restart 1 of 1 from step [1-9]' "$dir/h.err0"
+ok nodes_meet_among_hostile_connections
+kill $attack
+wait $attack 2>/dev/null
+for differs in '--nnodes 4' 'ttrun 0.0.0' 'node 3;' 'node 0;' '--nproc 2' 'both say'; do
+    grep -c "nodes\] refused: .*$differs" "$dir/h.err0"
+done >"$dir/out"
+[ "$(sort -u "$dir/out")" = 1 ] && [ "$(grep -c 'nodes\] refused [0-9]* connection' "$dir/h.err0")" -le 6 ] && [ "$(grep -c ' W ' "$dir/h.err0")" -le 16 ] && ! LC_ALL=C grep -q "$(printf '\033')" "$dir/h.err0"
+ok nodes_say_once_who_was_refused
+
 # ---- refusals ----
-refused() { # TEXT STATUS OPTION...: both nodes end so, by a line each
-    text=$1 status=$2
-    joined
-    [ $rc0 -eq "$status" ] && [ $rc1 -eq "$status" ] && grep -q "$text" "$folder.err0" && grep -q "$text" "$folder.err1" &&
-        [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 2 ]
-}
-two() { # OPTIONS OF NODE 0, OPTIONS OF NODE 1
+differ() { # TEXT, OPTIONS OF NODE 0, OPTIONS OF NODE 1: both end so, by a line each
     port=$((port + 3))
-    node 0 "$dir/x" $1
-    node 1 "$dir/x" $2
+    node 0 "$dir/x" $2 --rdzv_timeout 2
+    node 1 "$dir/x" $3
+    joined
+    [ $rc0 -eq 2 ] && [ $rc1 -eq 2 ] && grep -q "^ttrun: node 1 .*did not come within 2 s (--rdzv_timeout); refused: .*$1" "$folder.err0" &&
+        grep -q "^ttrun: node 1 .*$1" "$folder.err1" && [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 2 ]
 }
-two "--nnodes 2 --nproc 1" "--nnodes 3 --nproc 1" && refused 'node 1 on [^ ]* was started with --nnodes 3, node 0 with 2' 2 &&
-    two "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 2" && refused 'was started with --nproc 2, node 0 with 1' 2 &&
-    two "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 1 --training.steps 7" && refused 'has another job than node 0' 2
+differ 'was started with --nnodes 3, node 0 with 2' "--nnodes 2 --nproc 1" "--nnodes 3 --nproc 1" &&
+    differ 'was started with --nproc 2, node 0 with 1' "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 2" &&
+    differ 'has another job than node 0' "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 1 --training.steps 7"
 ok nodes_that_differ_are_named_by_a_line_of_each
 
 bad() { # TEXT OPTION...
