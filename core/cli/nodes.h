@@ -31,6 +31,8 @@ typedef struct tt_machines tt_machines;
 tt_status tt_nodes_open(const tt_nodes_opts *o, const tt_launch_signals *signals, tt_machines **out,
                         tt_error *err);
 void tt_nodes_close(tt_machines *n); /* NULL: nothing */
+/* This node cannot take part: err says why, and all nodes that come end by it. Returns err->code. */
+tt_status tt_nodes_cannot(const tt_nodes_opts *o, tt_error *err);
 bool tt_nodes_is_first(const tt_machines *n);
 /* Waits until all nodes are there. in: node 0's; the others get it. An error ends the run; where it is node 0's
  * word that the run has ended, start->over is true, and the status is that of the run. */

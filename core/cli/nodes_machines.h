@@ -21,13 +21,14 @@ struct tt_machines {
     uint64_t start;
     char host[64];
     tt_node_link *links; /* node 0: by node; else [0]: to node 0 */
-    bool *ended;         /* by node: it has said how its ranks ended */
+    bool *ended;         /* by node: it has said how its ranks ended, or was told that none start */
     tt_node_message *how;
     bool stopping; /* this node or another has failed */
     tt_node_pending waiting[TT_NODES_PENDING];
     int64_t n_refused, tell_at; /* connections of no node; how many are the next to be told */
     int n_differing;            /* nodes that were refused in this meeting */
     char refused[512];          /* the last of them: why */
+    tt_error cause;             /* why no ranks can be started; code TT_OK: they can */
 };
 
 tt_node_message tt_nodes_message(const tt_machines *n, tt_node_what what, tt_status s,

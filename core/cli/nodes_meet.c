@@ -38,9 +38,7 @@ static const char *what_differs(const tt_machines *n, const tt_node_message *m, 
                  "node %d on %s was started with --nproc %d, node 0 with %d; start as many ranks "
                  "on each",
                  k, m->host, m->nproc, n->o.nproc);
-    else if (m->status)
-        snprintf(text, size, "node %d on %s: %s", k, m->host, m->text);
-    else if (strcmp(m->digest, n->o.digest))
+    else if (strcmp(m->digest, n->o.digest) && !m->status && n->cause.code == TT_OK)
         snprintf(text, size,
                  "node %d on %s has another job than node 0: give all nodes the same file and the "
                  "same options",
@@ -73,6 +71,18 @@ static void refuse_node(tt_machines *n, tt_node_link *l, const char *why)
     snprintf(n->refused, sizeof n->refused, "%s", why);
 }
 
+/* Tells the nodes that are here why no ranks are started. */
+static void tell_cause(tt_machines *n)
+{
+    for (int i = 1; i < n->o.n; i++)
+        if (n->links[i].fd >= 0) {
+            tt_node_send(&n->links[i],
+                         tt_nodes_message(n, TT_NODE_OVER, n->cause.code, n->cause.text));
+            tt_node_drop(&n->links[i]);
+            n->ended[i] = true;
+        }
+}
+
 /* Takes in a node that has said who it is. */
 static void admit_node(tt_machines *n, tt_node_link *l)
 {
@@ -87,6 +97,11 @@ static void admit_node(tt_machines *n, tt_node_link *l)
         n->links[m->node] = *l;
         tt_nodes_watch(n, l->fd);
         l->fd = -1;
+        if (m->status && n->cause.code == TT_OK)
+            tt_fail(&n->cause, (tt_status)m->status, "node %d on %s: %s", m->node, m->host,
+                    m->text);
+        if (n->cause.code != TT_OK)
+            tell_cause(n);
     }
 }
 
@@ -136,7 +151,7 @@ static int list_missing(const tt_machines *n, char *text, size_t size)
     size_t at = 0;
     text[0] = 0;
     for (int i = 1; i < n->o.n; i++)
-        if (n->links[i].fd < 0) {
+        if (n->links[i].fd < 0 && !n->ended[i]) {
             if (at + 80 < size)
                 at += (size_t)snprintf(text + at, size - at, "%s%d%s%s", missing ? ", " : "", i,
                                        n->how[i].host[0] ? " on " : "", n->how[i].host);
@@ -160,9 +175,16 @@ static tt_status not_stopped(const tt_machines *n, int ms, tt_error *err)
     return TT_OK;
 }
 
+static tt_status given_cause(const tt_machines *n, tt_error *err)
+{
+    return n->cause.code == TT_OK ? TT_OK : TT_FAIL(err, n->cause.code, "%s", n->cause.text);
+}
+
 static tt_status not_all_came(const tt_machines *n, const char *who, int missing, tt_error *err)
 {
     const char *s = missing > 1 ? "s" : "";
+    if (n->cause.code != TT_OK)
+        return given_cause(n, err);
     if (n->refused[0])
         return TT_FAIL(err, TT_EINVAL,
                        "node%s %s did not come within %g s (--rdzv_timeout); refused: %s", s, who,
@@ -186,15 +208,26 @@ static tt_status gather_nodes(tt_machines *n, tt_error *err)
         take_nodes(n);
         const int missing = list_missing(n, who, sizeof who);
         if (!missing)
-            return TT_OK;
+            return given_cause(n, err);
         const double waited = 1e-9 * (double)(tt_now_ns() - begin);
         if (waited > n->o.timeout_s)
             return not_all_came(n, who, missing, err);
         if (!told && waited * 1e9 > TELL_NS)
-            tt_log(TT_INFO, "nodes", "waits for node%s %s", missing > 1 ? "s" : "", who);
+            tt_log(TT_INFO, "nodes", "waits for node%s %s%s%s", missing > 1 ? "s" : "", who,
+                   n->cause.code == TT_OK ? "" : ", which must end, too: ", n->cause.text);
         told = told || waited * 1e9 > TELL_NS;
         TT_TRY(not_stopped(n, 10, err));
     }
+}
+
+static bool join_node_0(tt_machines *n, tt_node_link *l)
+{
+    *l = tt_node_connect(n->o.address, n->o.port);
+    if (l->fd < 0)
+        return false;
+    tt_nodes_watch(n, l->fd);
+    tt_node_send(l, tt_nodes_message(n, TT_NODE_JOIN, n->cause.code, n->cause.text));
+    return true;
 }
 
 /* Another node: waits for node 0's word. */
@@ -202,17 +235,11 @@ static tt_status hear_start(tt_machines *n, tt_nodes_start *start, tt_error *err
 {
     const int64_t begin = tt_now_ns();
     int answered = 0;
+    bool told = false;
     tt_node_link *l = &n->links[0];
     for (;;) {
-        if (l->fd < 0) {
-            const tt_node_message join = tt_nodes_message(n, TT_NODE_JOIN, TT_OK, "");
-            *l = tt_node_connect(n->o.address, n->o.port);
-            answered += l->fd >= 0;
-            if (l->fd >= 0) {
-                tt_nodes_watch(n, l->fd);
-                tt_node_send(l, join);
-            }
-        }
+        if (l->fd < 0)
+            answered += join_node_0(n, l);
         const int got = tt_node_read(l);
         if (got < 0)
             tt_node_drop(l);
@@ -225,6 +252,10 @@ static tt_status hear_start(tt_machines *n, tt_nodes_start *start, tt_error *err
                 "with --node_rank 0, and the same --rdzv_id and TTRUN_COMM_SECRET",
                 n->o.address, n->o.port,
                 answered ? "did not take node in, or ended," : "did not answer", n->o.timeout_s);
+        if (!told && n->cause.code != TT_OK && tt_now_ns() - begin > TELL_NS) {
+            tt_log(TT_INFO, "nodes", "waits for node 0, which must end, too: %s", n->cause.text);
+            told = true;
+        }
         TT_TRY(not_stopped(n, got < 0 || l->fd < 0 ? 100 : 10, err));
     }
     const tt_node_message *m = &l->in;
@@ -257,4 +288,29 @@ tt_status tt_nodes_meet(tt_machines *n, tt_nodes_start *start, tt_error *err)
     m.resume = start->resume;
     tt_nodes_tell(n, &m);
     return TT_OK;
+}
+
+static void name_cause(tt_machines *n, const tt_error *err)
+{
+    if (n->o.me)
+        n->cause = *err;
+    else
+        tt_fail(&n->cause, err->code, "node 0 on %s: %s", n->host, err->text);
+}
+
+tt_status tt_nodes_cannot(const tt_nodes_opts *o, tt_error *err)
+{
+    tt_launch_signals signals;
+    tt_machines *n = NULL;
+    tt_error ignored = {0};
+    tt_nodes_start start = {0};
+    if (tt_launch_signals_open(&signals, &ignored) != TT_OK)
+        return err->code;
+    if (tt_nodes_open(o, &signals, &n, &ignored) == TT_OK) {
+        name_cause(n, err);
+        (void)tt_nodes_meet(n, &start, &ignored);
+    }
+    tt_nodes_close(n);
+    tt_launch_signals_close(&signals);
+    return err->code;
 }

@@ -207,6 +207,30 @@ differ 'was started with --nnodes 3, node 0 with 2' "--nnodes 2 --nproc 1" "--nn
     differ 'has another job than node 0' "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 1 --training.steps 7"
 ok nodes_that_differ_are_named_by_a_line_of_each
 
+# A node that cannot begin: all end at once by its line, also one that comes later.
+cannot() { # N: node N of three has what $absent says, the last one comes later
+    port=$((port + 3))
+    begin=$(date +%s)
+    for k in 0 1 2; do
+        [ $k -ne 2 ] || sleep 1
+        [ $k -ne "$1" ] || eval "$absent"
+        node $k "$dir/c" --nnodes 3 --comm.init_timeout_seconds 60
+        job=$sound TTRUN=$whole PLUGINS=$plugins
+    done
+    joined
+    wait "$node2"
+    rc2=$?
+    [ $rc0 -eq 2 ] && [ $rc1 -eq 2 ] && [ $rc2 -eq 2 ] && [ $(($(date +%s) - begin)) -le 30 ] &&
+        [ "$(grep -c "^ttrun: node $1 on [^ ]*: .*$2" "$dir/err")" -eq 2 ] && grep -v "^ttrun: node $1 on" "$dir/c.err$1" | grep -q "$2" &&
+        [ "$(grep -cv '^\[r' "$dir/err")" -eq 3 ]
+}
+sound=$job whole=$TTRUN plugins=$PLUGINS
+mkdir -p "$dir/bare/none"
+cp "$TTRUN" "$BUILD"/libttrun.so* "$dir/bare/" # a ttrun without plugins
+absent='TTRUN=$dir/bare/ttrun PLUGINS=$dir/bare/none' && cannot 1 'train_spec "llama3" is unknown' && cannot 0 'train_spec "llama3" is unknown' &&
+    absent='job=$dir/absent.json' && cannot 2 'absent.json: cannot open' && cannot 1 'absent.json: cannot open'
+ok nodes_end_by_the_line_of_one_that_cannot_begin
+
 bad() { # TEXT OPTION...
     text=$1
     shift
@@ -215,7 +239,7 @@ bad() { # TEXT OPTION...
 }
 bad '--node-rank: expected 0 to 1, got 2' --nnodes 2 --node-rank 2 --master-addr localhost && bad 'where is node 0' --nnodes 2 &&
     bad '--node-rank 1: needs --nnodes' --node_rank 1 && bad 'expected HOST:PORT, got ":1"' --nnodes 2 --rdzv_endpoint :1 &&
-    bad 'cannot be on several machines' --nnodes 2 --master-addr localhost --comm.backend local &&
+    bad 'cannot be on several machines' --nnodes 2 --master-addr localhost --rdzv-timeout 1 --comm.backend local &&
     RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 bad 'torchrun has started this rank' --nnodes 2 --master-addr localhost
 ok nodes_wrong_options_are_errors
 port=$((port + 3))
