@@ -119,7 +119,7 @@ static void node_lost(tt_machines *n, int node)
         return;
     n->ended[node] = true;
     m->status = TT_ECOMM;
-    m->node = node;
+    m->end = TT_NODE_LOST;
     snprintf(m->text, sizeof m->text,
              "node %d on %s was lost: its ttrun or its machine has ended, or the network", node,
              m->host[0] ? m->host : n->o.address);
@@ -199,41 +199,38 @@ void tt_nodes_environment(const tt_machines *n, int local_rank)
 
 /* ---- how they ended ---- */
 
-/* Of failures that follow from one another: a smaller number is nearer to the cause. */
-static int failure_class(const tt_node_message *m)
+static tt_node_end end_of(tt_status s, bool died, const tt_error *err)
 {
-    if (!m->status)
-        return 9;
-    if (strstr(m->text, "was ended by") || !strncmp(m->text, "node ", 5))
-        return 0;
-    if (m->text[0] && !strstr(m->text, "its connection has ended") &&
-        !strstr(m->text, "ended or refused"))
-        return m->status == TT_ESIGNAL ? 3 : 1;
-    return m->text[0] ? 2 : 4;
+    if (s == TT_OK)
+        return TT_NODE_FINE;
+    if (died)
+        return TT_NODE_DIED;
+    if (!err->text[0])
+        return TT_NODE_ASKED;
+    if (s == TT_ESIGNAL)
+        return TT_NODE_STOPPED;
+    return s == TT_ECOMM ? TT_NODE_FOLLOWS : TT_NODE_FAILED;
 }
 
 static tt_status first_failure(const tt_machines *n, tt_error *err)
 {
     int first = 0;
     for (int i = 1; i < n->o.n; i++)
-        if (failure_class(&n->how[i]) < failure_class(&n->how[first]))
+        if (n->how[i].end < n->how[first].end)
             first = i;
     const tt_node_message *m = &n->how[first];
-    *err = (tt_error){0};
-    if (!m->status)
-        return TT_OK;
-    if (!m->text[0]) {
-        err->code = (tt_status)m->status;
+    *err = (tt_error){.code = (tt_status)m->status};
+    if (!m->status || !m->text[0])
         return err->code;
-    }
-    if (!first || !strncmp(m->text, "node ", 5))
-        return TT_FAIL(err, (tt_status)m->status, "%s", m->text);
-    return TT_FAIL(err, (tt_status)m->status, "node %d on %s: %s", first, m->host, m->text);
+    if (m->end == TT_NODE_LOST)
+        return TT_FAIL(err, err->code, "%s", m->text);
+    return TT_FAIL(err, err->code, "node %d on %s: %s", first, m->host, m->text);
 }
 
-tt_status tt_nodes_ended(tt_machines *n, tt_status s, tt_error *err)
+tt_status tt_nodes_ended(tt_machines *n, tt_status s, bool died, tt_error *err)
 {
     tt_node_message mine = tt_nodes_message(n, TT_NODE_ENDED, s, s == TT_OK ? "" : err->text);
+    mine.end = end_of(s, died, err);
     if (n->o.me) {
         tt_nodes_tell(n, &mine);
         return s;
@@ -263,11 +260,6 @@ tt_status tt_nodes_ended(tt_machines *n, tt_status s, tt_error *err)
 
 void tt_nodes_finish(tt_machines *n, tt_status s, const tt_error *err)
 {
-    char text[1024] = "";
-    if (s != TT_OK && err->text[0] && strncmp(err->text, "node", 4))
-        snprintf(text, sizeof text, "node 0 on %s: %.900s", n->host, err->text);
-    else if (s != TT_OK)
-        snprintf(text, sizeof text, "%s", err->text);
-    const tt_node_message m = tt_nodes_message(n, TT_NODE_OVER, s, text);
+    const tt_node_message m = tt_nodes_message(n, TT_NODE_OVER, s, s == TT_OK ? "" : err->text);
     tt_nodes_tell(n, &m);
 }

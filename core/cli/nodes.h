@@ -43,9 +43,9 @@ int tt_nodes_fd(const tt_machines *n);
 bool tt_nodes_must_end(void *nodes);
 void tt_nodes_environment(const tt_machines *n, int local_rank); /* in the process of a rank */
 int tt_nodes_first_rank(const tt_machines *n);
-/* The ranks of this node have ended, with this status. On node 0 it waits for the others and returns the first
+/* The ranks of this node have ended, with this status; died: one by a signal. On node 0 it waits for the others and returns the first
  * failure of all, with a text that names the node; on the others it tells node 0. */
-tt_status tt_nodes_ended(tt_machines *n, tt_status s, tt_error *err);
+tt_status tt_nodes_ended(tt_machines *n, tt_status s, bool died, tt_error *err);
 /* Node 0: the run has ended so. The others print the line, too. */
 void tt_nodes_finish(tt_machines *n, tt_status s, const tt_error *err);
 

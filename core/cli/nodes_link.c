@@ -101,7 +101,8 @@ static bool clean_message(tt_node_message *m)
     clean_text(m->id, sizeof m->id);
     clean_text(m->text, sizeof m->text);
     return m->magic == TT_NODE_MAGIC && m->what >= TT_NODE_JOIN && m->what <= TT_NODE_OVER &&
-           m->status <= TT_OK && m->status >= TT_EINTERNAL;
+           m->end >= TT_NODE_DIED && m->end <= TT_NODE_FINE && m->status <= TT_OK &&
+           m->status >= TT_EINTERNAL;
 }
 
 int tt_node_read(tt_node_link *l)

@@ -8,7 +8,7 @@
  * connects. Each message carries an HMAC-SHA-256, keyed by TTRUN_COMM_SECRET, of these bytes, of 16 of the
  * other node, of the direction, of the number of the message, and of the message. */
 
-#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653031) /* changes with the message */
+#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653032) /* changes with the message */
 
 typedef enum tt_node_what {
     TT_NODE_JOIN,  /* to node 0: who I am */
@@ -18,9 +18,20 @@ typedef enum tt_node_what {
     TT_NODE_OVER,  /* from node 0: the run has ended */
 } tt_node_what;
 
+/* How a node's ranks ended. Of failures that follow from one another, the first here is nearest to the cause. */
+typedef enum tt_node_end {
+    TT_NODE_DIED,    /* a process was ended by a signal */
+    TT_NODE_LOST,    /* the node itself has ended, or the network: node 0 says so */
+    TT_NODE_FAILED,  /* by a failure of their own */
+    TT_NODE_FOLLOWS, /* because another rank was lost */
+    TT_NODE_STOPPED, /* as a signal asked */
+    TT_NODE_ASKED,   /* node 0 said so, or the ranks have said why themselves */
+    TT_NODE_FINE,
+} tt_node_end;
+
 typedef struct tt_node_message {
     uint64_t magic, start;
-    int32_t what, node, nodes, nproc, status, resume;
+    int32_t what, node, nodes, nproc, status, end, resume;
     uint8_t nonce
         [16]; /* of TT_NODE_JOIN: the node's part of what all codes on this connection depend on */
     char host[64], version[32], digest[40], id[64], text[1024];

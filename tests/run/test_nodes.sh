@@ -60,7 +60,7 @@ until_true has_lines "$dir/e/metrics.jsonl" 2
 kill -9 "$(of_node "$node0" | tail -n 1)"
 joined
 [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && one_line "$dir/e.err1" && grep -q '^ttrun: node 0 on [^ ]*: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err1" &&
-    one_line "$dir/e.err0" && grep -q '^ttrun: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err0" && until_true no_rank "$dir/e"
+    one_line "$dir/e.err0" && grep -q '^ttrun: node 0 on [^ ]*: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err0" && until_true no_rank "$dir/e"
 ok nodes_without_restarts_end_by_a_line_each
 
 # The other nodes' ranks stand still, so no connection of theirs tells them: their nodes end them by node 0's word, which needs no time limit.
@@ -83,6 +83,28 @@ still() { # VICTIM: its rank of three is killed
 }
 still 0 && still 1
 ok nodes_end_ranks_that_stand_still
+
+# The line names the node of the cause. 1 and 2: its ttrun is slow (SIGSTOP), so node 0's ranks have said before that they lost a
+# connection: of a rank that is killed, and of one that says itself why it ends. 3: a rank has waited too long; the other one, of node 0,
+# stands still and is killed.
+no_child() { [ -z "$(of_node "$1")" ]; }
+names_node_1() { # NODE COMMAND TEXT: COMMAND does something to $rank, the rank of this node
+    port=$((port + 3))
+    rm -rf "$dir/n"
+    for k in 0 1; do node $k "$dir/n" --nnodes 2 --nproc 1 $long --checkpoint.interval 200 --comm.train_timeout_seconds 2; done
+    until_true has_lines "$dir/n/metrics.jsonl" 2
+    slow=$(pgrep -P "$node1")
+    eval "rank=\$(of_node \$node$1)"
+    [ "$1" -eq 0 ] || kill -STOP "$slow"
+    eval "$2"
+    [ "$1" -eq 0 ] || until_true no_child "$node0"
+    kill -CONT "$slow"
+    joined
+    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ "$(grep -c "^ttrun: node 1 on [^ ]*: rank 1.*$3" "$dir/err")" -eq 2 ] && until_true no_rank "$dir/n"
+}
+names_node_1 1 'kill -9 $rank' SIGKILL && names_node_1 0 'kill -STOP $rank' 'waited 2 s .*ranks that did not arrive: 0' &&
+    { ! command -v prlimit >"$dir/out" || names_node_1 1 'prlimit --pid $rank --fsize=2000' 'checkpoint of step .* File too large'; }
+ok nodes_name_the_node_of_the_cause
 
 # A machine that is lost: the other one ends its ranks and says so.
 nodes "$dir/l" --nnodes 2 --nproc 1 $long --checkpoint.interval 1000000
