@@ -472,6 +472,8 @@ static tt_status restarting(tt_cli *cli, const char *most, tt_nodes_opts *nodes,
                            .nodes = nodes};
     if (end == most || *end || n < 0 || n > 1000000)
         return TT_FAIL(err, TT_EINVAL, "--max-restarts: expected 0 to 1000000, got \"%s\"", most);
+    if (nodes)
+        nodes->restarts = n > 0;
     if (st == TT_OK && nodes)
         st = tt_nodes_take_job(cli, nodes, err);
     if (st == TT_OK)

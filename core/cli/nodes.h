@@ -16,6 +16,7 @@ typedef struct tt_nodes_opts {
     int port;
     const char *id; /* --rdzv_id, or ""; a node with another one is refused */
     double timeout_s;
+    bool restarts;   /* a node that is lost may come back */
     char digest[33]; /* of the job: equal on all nodes */
 } tt_nodes_opts;
 

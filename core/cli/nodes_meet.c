@@ -238,6 +238,11 @@ static tt_status hear_start(tt_machines *n, tt_nodes_start *start, tt_error *err
     bool told = false;
     tt_node_link *l = &n->links[0];
     for (;;) {
+        if (l->fd < 0 && n->start && !n->o.restarts)
+            return TT_FAIL(err, TT_ECOMM,
+                           "node 0 at %s was lost: its ttrun or its machine has ended, or the "
+                           "network; start again to continue from the last checkpoint",
+                           n->o.address);
         if (l->fd < 0)
             answered += join_node_0(n, l);
         const int got = tt_node_read(l);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ttrun --nnodes: a ttrun per "machine" starts its ranks, they meet over TCP, and the curve is that of one machine.
 . "$(dirname "$0")/processes.sh"
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000)) # below those that the system gives to connections
 node() { # N FOLDER OPTION...: node N of the run in the background, as $nodeN
     k=$1 folder=$2
     shift 2
@@ -21,6 +21,11 @@ joined() { # the statuses as $rc0 and $rc1
     wait "$node1"
     rc1=$?
     cat "$folder".err? >"$dir/err"
+}
+joined_three() {
+    wait "$node2"
+    rc2=$?
+    joined
 }
 while read -r name options; do
     train "$dir/t" --nproc 4 --training.steps 3 --checkpoint.interval 3 $options --comm.backend local
@@ -75,9 +80,7 @@ still() { # VICTIM: its rank of three is killed
     done
     begin=$(date +%s)
     kill -9 "$victim"
-    joined
-    wait "$node2"
-    rc2=$?
+    joined_three
     [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ $rc2 -eq 1 ] && [ $(($(date +%s) - begin)) -le 30 ] && until_true no_rank "$dir/w" &&
         [ "$(grep -c "^ttrun: .*rank $1 (process $victim) was ended by SIGKILL" "$dir/err")" -eq 3 ]
 }
@@ -113,6 +116,13 @@ kill -9 "$(pgrep -P "$node1")"
 joined
 [ $rc0 -eq 1 ] && one_line "$dir/l.err0" && grep -q '^ttrun: node 1 on [^ ]* was lost: ' "$dir/l.err0" && until_true no_rank "$dir/l"
 ok nodes_say_that_a_node_is_lost
+nodes "$dir/l0" --nnodes 2 --nproc 1 $long --checkpoint.interval 1000000
+until_true has_lines "$dir/l0/metrics.jsonl" 2
+begin=$(date +%s)
+kill -9 "$(pgrep -P "$node0")"
+joined
+[ $rc1 -eq 1 ] && [ $(($(date +%s) - begin)) -le 30 ] && one_line "$dir/l0.err1" && grep -q '^ttrun: node 0 at localhost was lost: ' "$dir/l0.err1" && until_true no_rank "$dir/l0"
+ok nodes_say_that_node_0_is_lost
 
 # A lost node that is started again takes part again.
 nodes "$dir/b" --nnodes 2 --nproc 1 --max-restarts 2 --training.steps 200 --checkpoint.interval 10
@@ -204,8 +214,8 @@ until_true saved "$dir/h" 10
 kill -9 "$(pgrep -P "$node2")"
 wait "$node2"
 node 2 "$dir/h" $few
-joined
-wait "$node2" && [ $good -eq 0 ] && [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && [ -e "$dir/h/checkpoint/step-300" ] && grep -q 'restart 1 of 1 from step [1-9]' "$dir/h.err0"
+joined_three
+[ $good -eq 0 ] && [ $rc2 -eq 0 ] && [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && [ -e "$dir/h/checkpoint/step-300" ] && grep -q 'restart 1 of 1 from step [1-9]' "$dir/h.err0"
 ok nodes_meet_among_hostile_connections
 kill $attack
 wait $attack 2>/dev/null
@@ -239,9 +249,7 @@ cannot() { # N: node N of three has what $absent says, the last one comes later
         node $k "$dir/c" --nnodes 3 --comm.init_timeout_seconds 60
         job=$sound TTRUN=$whole PLUGINS=$plugins
     done
-    joined
-    wait "$node2"
-    rc2=$?
+    joined_three
     [ $rc0 -eq 2 ] && [ $rc1 -eq 2 ] && [ $rc2 -eq 2 ] && [ $(($(date +%s) - begin)) -le 30 ] &&
         [ "$(grep -c "^ttrun: node $1 on [^ ]*: .*$2" "$dir/err")" -eq 2 ] && grep -v "^ttrun: node $1 on" "$dir/c.err$1" | grep -q "$2" &&
         [ "$(grep -cv '^\[r' "$dir/err")" -eq 3 ]
