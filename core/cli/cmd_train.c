@@ -434,37 +434,52 @@ static tt_status read_degrees(tt_cli *cli, tt_refit_job *out, tt_error *err)
     return TT_OK;
 }
 
-/* nodes: NULL, or the machines that the ranks are on. */
-static tt_status restarting(tt_cli *cli, const char *most, const tt_nodes_opts *nodes,
-                            tt_error *err)
+static tt_status plan_supervisor(tt_cli *cli, const tt_nodes_opts *nodes, tt_supervise_opts *o,
+                                 tt_error *err)
 {
-    char *end;
     start_plan p;
-    const long n = strtol(most, &end, 10);
-    tt_supervise_opts o = {.least = cli->nproc_least,
-                           .n = cli->nproc,
-                           .room = room_for_ranks,
-                           .user = cli,
-                           .nodes = nodes};
-    if (end == most || *end || n < 0 || n > 1000000)
-        return TT_FAIL(err, TT_EINVAL, "--max-restarts: expected 0 to 1000000, got \"%s\"", most);
-    if (o.least)
-        TT_TRY(read_degrees(cli, &o.job, err));
+    if (o->least)
+        TT_TRY(read_degrees(cli, &o->job, err));
     TT_TRY(plan_start(cli, true, &p, err));
     if (nodes && p.n < 1)
         return TT_FAIL(
             err, TT_EINVAL,
             "--nnodes: ranks that are threads of one process (comm.backend local) cannot "
             "be on several machines; take auto or tcp");
-    o.most_restarts = (int)n;
-    o.n = nodes ? nodes->nproc : p.world;
-    o.threads = !nodes && p.n < 2;
-    o.checkpoints = p.checkpoints;
-    o.copies = !nodes && p.copies;
+    o->n = nodes ? nodes->nproc : p.world;
+    o->threads = !nodes && p.n < 2;
+    o->checkpoints = p.checkpoints;
+    o->copies = !nodes && p.copies;
     if (nodes && p.copies)
         tt_log(TT_WARN, "supervisor",
                "checkpoint.peer_copy_interval: no copies are kept with --nnodes");
-    o.init_timeout_s = p.init_timeout_s;
+    o->init_timeout_s = p.init_timeout_s;
+    return TT_OK;
+}
+
+/* nodes: NULL, or the machines that the ranks are on; st: whether the job could be read, else err says why. What
+ * goes wrong here on one machine ends all of them. */
+static tt_status restarting(tt_cli *cli, const char *most, tt_nodes_opts *nodes, tt_status st,
+                            tt_error *err)
+{
+    char *end;
+    const long n = strtol(most, &end, 10);
+    tt_supervise_opts o = {.most_restarts = (int)n,
+                           .least = cli->nproc_least,
+                           .n = cli->nproc,
+                           .room = room_for_ranks,
+                           .user = cli,
+                           .nodes = nodes};
+    if (end == most || *end || n < 0 || n > 1000000)
+        return TT_FAIL(err, TT_EINVAL, "--max-restarts: expected 0 to 1000000, got \"%s\"", most);
+    if (nodes)
+        nodes->restarts = n > 0;
+    if (st == TT_OK && nodes)
+        st = tt_nodes_take_job(cli, nodes, err);
+    if (st == TT_OK)
+        st = plan_supervisor(cli, nodes, &o, err);
+    if (st != TT_OK)
+        return nodes ? tt_nodes_cannot(nodes, err) : st;
     return tt_supervise(cli, &o, err);
 }
 
@@ -485,6 +500,15 @@ static tt_status check_supervisor(const tt_cli *cli, const char *most, const cha
     return TT_OK;
 }
 
+static tt_status take_job(tt_cli *cli, tt_error *err)
+{
+    TT_TRY(tt_cli_take_job(cli, 0, &tt_cmd_train, err));
+    TT_TRY(tt_cli_hold_job(cli, err));
+    if (tt_cli_option(cli, "profile"))
+        tt_cli_override(cli, "profiling.enable", "true");
+    return TT_OK;
+}
+
 static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
 {
     tt_launch l;
@@ -493,14 +517,16 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     tt_refit_job degrees;
     const char *most = tt_cli_option(cli, "max-restarts");
     const bool supervised = tt_supervised(cli->arena, &restart);
-    TT_TRY(tt_cli_take_job(cli, 0, &tt_cmd_train, err));
-    TT_TRY(tt_cli_hold_job(cli, err));
-    if (tt_cli_option(cli, "profile"))
-        tt_cli_override(cli, "profiling.enable", "true");
     tt_nodes_opts nodes = {.n = 1};
     TT_TRY(tt_launch_read(getenv, &l, err));
     if (!supervised)
         TT_TRY(tt_nodes_take(cli, &l, &nodes, err));
+    const tt_status job = take_job(cli, err);
+    if (nodes.n > 1 && !cli->dry_run) {
+        tt_signals_install();
+        return restarting(cli, most ? most : "0", &nodes, job, err);
+    }
+    TT_TRY(job);
     if (!supervised && nodes.n < 2)
         TT_TRY(check_supervisor(cli, most, l.launcher, err));
     if (l.world == 1 && !cli->nproc)
@@ -510,8 +536,6 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
     if (cli->dry_run)
         return l.rank ? TT_OK : run_here(cli, NULL, err);
     tt_signals_install();
-    if (nodes.n > 1)
-        return restarting(cli, most ? most : "0", &nodes, err);
     if (l.world > 1)
         return run_process(cli, &l, supervised ? &restart : NULL, err);
     if (supervised)
@@ -521,7 +545,7 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
                "--json changes nothing here: metrics.jsonl in the run's folder has an object per "
                "step");
     if (most)
-        return restarting(cli, most, NULL, err);
+        return restarting(cli, most, NULL, TT_OK, err);
     TT_TRY(plan_start(cli, false, &p, err));
     return p.n > 1 ? start_ranks(cli, &p, err) : run_here(cli, NULL, err);
 }

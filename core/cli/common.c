@@ -203,7 +203,7 @@ void tt_cli_report(tt_status s, tt_error *err)
 {
     if (s == TT_OK || !err->text[0]) /* another rank prints the error, or it is printed already */
         return;
-    const bool told = s != TT_ESIGNAL && tt_line_say_failure(tt_cli_exit_status(s), err->text);
+    const bool told = s != TT_ESIGNAL && tt_line_say_failure(s, err->text);
     if (!told)
         tt_line_say(TT_LINE_SPOKE);
     if (s == TT_ESIGNAL)

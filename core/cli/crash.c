@@ -124,7 +124,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
         return;
     }
     bool (*fn)(const char *) = before ? NULL : atomic_load(&asks);
-    if ((!fn || fn(why)) && !tt_line_say_failure(1, why)) {
+    if ((!fn || fn(why)) && !tt_line_say_failure(TT_EIO, why)) {
         const int n = snprintf(line, sizeof line, "ttrun: %s\n", why);
         tt_line_say(TT_LINE_SPOKE);
         const ssize_t written = write(2, line, (size_t)n);

@@ -50,6 +50,7 @@ typedef struct launcher {
     int second;        /* the second signal, which ends the run at once */
     int64_t killed_ns; /* when the children were killed; 0: they were not */
     bool none_started; /* they were killed because no rank started in time */
+    bool for_others;   /* they were killed because ranks of another machine have failed */
 } launcher;
 
 bool tt_launch_has_mpirun(void)
@@ -372,8 +373,8 @@ static void stop_without_ranks(launcher *l, int64_t now)
 /* Whether a supervisor starts the ranks again after this failure. */
 static bool is_restarted(const launcher *l)
 {
-    const int code = l->line.failure.status ? l->line.failure.status : l->status;
-    return l->o->supervisor && !l->stop && tt_launch_restarts(status_of(code));
+    const tt_status said = l->line.failure.code;
+    return l->o->supervisor && !l->stop && tt_launch_restarts(said ? said : status_of(l->status));
 }
 
 static int64_t grace(const launcher *l)
@@ -388,7 +389,7 @@ static int tick_ms(const launcher *l)
         return TICK_MS;
     if (l->killed_ns || l->stop || !l->line.n)
         return TICK_MS;
-    return l->status || l->line.failure.status ? SHORT_TICK_MS : -1;
+    return l->status || l->line.failure.code ? SHORT_TICK_MS : -1;
 }
 
 /* Checks the time limits, and acts on those that have passed. */
@@ -408,7 +409,7 @@ static void look_after(launcher *l)
     l->none_started = !l->stop && !l->line.n && l->line.listener >= 0 &&
                       (double)(now - l->started_ns) > 1e9 * l->o->init_timeout_s &&
                       !(l->o->mpirun && has_children(l->pids[0]));
-    if ((l->status || l->line.failure.status) && !l->failed_ns)
+    if ((l->status || l->line.failure.code) && !l->failed_ns)
         l->failed_ns = now;
     if (l->stop && gone && !l->alone_ns) /* mpirun may hang */
         l->alone_ns = now;
@@ -462,8 +463,11 @@ static void wait_for_all(launcher *l, const tt_launch_signals *signals)
     const tt_launch_opts *o = l->o;
     while (!reap(l)) {
         tt_line_wait(&l->line, o->nodes ? tt_nodes_fd(o->nodes) : signals->fd, tick_ms(l));
-        if (o->must_end && o->must_end((void *)(uintptr_t)o->nodes))
+        if (!l->killed_ns && o->must_end && o->must_end((void *)(uintptr_t)o->nodes)) {
+            l->for_others = true;
+            reap(l); /* what has ended before it is killed may be the cause */
             kill_all(l);
+        }
         while ((sig = tt_launch_signals_next(signals)) != 0)
             asked_to(l, sig);
         if (l->o->stepped && l->line.step > step)
@@ -547,12 +551,14 @@ static tt_status failure_of(const launcher *l, tt_status s, tt_error *err)
     if (l->died && sig > 0)
         return TT_FAIL(err, TT_EIO, "%s%s was ended by %s (%d)%s", rank, number,
                        tt_signal_name(sig), sig, sig == SIGKILL ? ", out of memory?" : "");
-    if (!f->status)
+    if (!f->code && l->for_others)
+        return (*err = (tt_error){.code = TT_ECOMM}).code;
+    if (!f->code)
         return s;
     const bool named = !strncmp(f->text, "rank ", 5) || l->o->n == 1;
     if (named)
-        return TT_FAIL(err, status_of(f->status), "%s", f->text);
-    return TT_FAIL(err, status_of(f->status), "rank %d: %s", f->rank, f->text);
+        return TT_FAIL(err, f->code, "%s", f->text);
+    return TT_FAIL(err, f->code, "rank %d: %s", f->rank, f->text);
 }
 
 tt_status tt_launch_ranks(const tt_cli *cli, const tt_launch_opts *o,
@@ -574,6 +580,8 @@ tt_status tt_launch_ranks(const tt_cli *cli, const tt_launch_opts *o,
     }
     if (o->stopped)
         *o->stopped = l.stop;
+    if (o->died)
+        *o->died = l.died;
     tt_line_close(&l.line);
     tt_temporary_remove(&l.files);
     return s;

@@ -33,7 +33,7 @@ static bool same_user(int fd)
 /* A message: one byte, or one of these, which ends with its text. */
 typedef struct long_message {
     char what;
-    int32_t rank, status;
+    int32_t rank, code; /* a tt_status */
     int64_t step;
     char text[sizeof((tt_error *)0)->text];
 } long_message;
@@ -132,8 +132,8 @@ static void understand(tt_line *l, const long_message *m, size_t n)
         l->n_done += said == TT_LINE_DONE;
     } else if (n >= offsetof(long_message, text) && said == LINE_STEP) {
         l->step = m->step;
-    } else if (n > offsetof(long_message, text) && said == LINE_FAILURE && !l->failure.status) {
-        l->failure = (tt_line_failure){.rank = m->rank, .status = m->status};
+    } else if (n > offsetof(long_message, text) && said == LINE_FAILURE && !l->failure.code) {
+        l->failure = (tt_line_failure){.rank = m->rank, .code = (tt_status)m->code};
         memcpy(l->failure.text, m->text,
                TT_MIN(n - offsetof(long_message, text), sizeof m->text - 1));
     }
@@ -255,9 +255,9 @@ void tt_line_is_supervisors(void)
     supervised = true;
 }
 
-bool tt_line_say_failure(int status, const char *text)
+bool tt_line_say_failure(tt_status code, const char *text)
 {
-    long_message m = {.what = LINE_FAILURE, .rank = line_rank, .status = status};
+    long_message m = {.what = LINE_FAILURE, .rank = line_rank, .code = code};
     const int before = errno;
     const size_t n = strnlen(text, sizeof m.text - 1);
     memcpy(m.text, text, n);

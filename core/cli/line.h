@@ -17,7 +17,7 @@
 /* What the first rank that failed says about it. */
 typedef struct tt_line_failure {
     int rank;
-    int status; /* the exit status that it ends with; 0: no rank has said anything */
+    tt_status code; /* TT_ECOMM: it follows from another one; TT_OK: no rank has said anything */
     char text[sizeof((tt_error *)0)->text];
 } tt_line_failure;
 
@@ -57,7 +57,7 @@ void tt_line_say(char what);    /* [any-thread, also in signal handlers] */
  * then does so itself. step: `step` is done, or the run goes on from there. [any-thread; failure also in
  * signal handlers] */
 void tt_line_is_supervisors(void); /* its other end is a supervisor; before tt_line_connect() */
-bool tt_line_say_failure(int status, const char *text);
+bool tt_line_say_failure(tt_status code, const char *text);
 void tt_line_say_step(int64_t step);
 
 #endif

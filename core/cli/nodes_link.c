@@ -42,9 +42,14 @@ static void make_code(const tt_node_link *l, const tt_node_message *m, bool from
 
 tt_node_link tt_node_accept(int listener)
 {
-    tt_node_link l = {.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    struct sockaddr_storage a;
+    socklen_t n = sizeof a;
+    tt_node_link l = {
+        .fd = accept4(listener, (struct sockaddr *)&a, &n, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (l.fd < 0)
         return l;
+    if (getnameinfo((struct sockaddr *)&a, n, l.from, sizeof l.from, NULL, 0, NI_NUMERICHOST))
+        snprintf(l.from, sizeof l.from, "an address that is not known");
     tt_socket_tune(l.fd);
     if (getrandom(l.nonces, 16, 0) != 16 ||
         send(l.fd, l.nonces, 16, MSG_NOSIGNAL | MSG_DONTWAIT) != 16)
@@ -81,6 +86,25 @@ void tt_node_send(tt_node_link *l, tt_node_message m)
         shutdown(l->fd, SHUT_RDWR); /* the next read notices */
 }
 
+static void clean_text(char *text, size_t size)
+{
+    text[size - 1] = 0;
+    text[tt_utf8_valid(text, strlen(text))] = 0;
+}
+
+/* Ends the texts of a message; false: it is none of this version. */
+static bool clean_message(tt_node_message *m)
+{
+    clean_text(m->host, sizeof m->host);
+    clean_text(m->version, sizeof m->version);
+    clean_text(m->digest, sizeof m->digest);
+    clean_text(m->id, sizeof m->id);
+    clean_text(m->text, sizeof m->text);
+    return m->magic == TT_NODE_MAGIC && m->what >= TT_NODE_JOIN && m->what <= TT_NODE_OVER &&
+           m->end >= TT_NODE_DIED && m->end <= TT_NODE_FINE && m->status <= TT_OK &&
+           m->status >= TT_EINTERNAL;
+}
+
 int tt_node_read(tt_node_link *l)
 {
     uint8_t code[TT_HMAC_BYTES];
@@ -96,7 +120,7 @@ int tt_node_read(tt_node_link *l)
     if (!l->far && !l->n_received)
         memcpy(l->nonces + 16, l->in.nonce, 16);
     make_code(l, &l->in, !l->far, l->n_received++, code);
-    return tt_hmac_equal(code, l->in.code) ? 1 : -1;
+    return tt_hmac_equal(code, l->in.code) && clean_message(&l->in) ? 1 : -1;
 }
 
 void tt_node_drop(tt_node_link *l)
@@ -105,11 +129,4 @@ void tt_node_drop(tt_node_link *l)
         close(l->fd);
     l->fd = -1;
     l->n_in = 0;
-}
-
-void tt_node_clean(tt_node_message *m)
-{
-    m->host[sizeof m->host - 1] = m->version[sizeof m->version - 1] = 0;
-    m->digest[sizeof m->digest - 1] = m->id[sizeof m->id - 1] = 0;
-    m->text[sizeof m->text - 1] = 0;
 }

@@ -8,7 +8,7 @@
  * connects. Each message carries an HMAC-SHA-256, keyed by TTRUN_COMM_SECRET, of these bytes, of 16 of the
  * other node, of the direction, of the number of the message, and of the message. */
 
-#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653031) /* changes with the message */
+#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653032) /* changes with the message */
 
 typedef enum tt_node_what {
     TT_NODE_JOIN,  /* to node 0: who I am */
@@ -18,9 +18,20 @@ typedef enum tt_node_what {
     TT_NODE_OVER,  /* from node 0: the run has ended */
 } tt_node_what;
 
+/* How a node's ranks ended. Of failures that follow from one another, the first here is nearest to the cause. */
+typedef enum tt_node_end {
+    TT_NODE_DIED,    /* a process was ended by a signal */
+    TT_NODE_LOST,    /* the node itself has ended, or the network: node 0 says so */
+    TT_NODE_FAILED,  /* by a failure of their own */
+    TT_NODE_FOLLOWS, /* because another rank was lost */
+    TT_NODE_STOPPED, /* as a signal asked */
+    TT_NODE_ASKED,   /* node 0 said so, or the ranks have said why themselves */
+    TT_NODE_FINE,
+} tt_node_end;
+
 typedef struct tt_node_message {
     uint64_t magic, start;
-    int32_t what, node, nodes, nproc, status, resume;
+    int32_t what, node, nodes, nproc, status, end, resume;
     uint8_t nonce
         [16]; /* of TT_NODE_JOIN: the node's part of what all codes on this connection depend on */
     char host[64], version[32], digest[40], id[64], text[1024];
@@ -30,6 +41,7 @@ typedef struct tt_node_message {
 typedef struct tt_node_link {
     int fd;                      /* -1: none */
     bool far;                    /* this end has connected */
+    char from[64];               /* the address of the other end, where this one has accepted it */
     uint8_t nonces[32];          /* that of node 0, and that of the other one */
     uint64_t n_sent, n_received; /* messages */
     size_t n_in;                 /* bytes of `in` that have arrived */
@@ -42,10 +54,9 @@ tt_node_link tt_node_accept(int listener);
 /* Tries each address of the name for a moment; -1: none answers. */
 tt_node_link tt_node_connect(const char *address, int port);
 void tt_node_send(tt_node_link *l, tt_node_message m);
-int tt_node_read(
-    tt_node_link
-        *l); /* 1: a whole message; 0: not yet; -1: the other end has gone, or has another secret */
+/* 1: a whole message, whose texts end and are UTF-8; 0: not yet; -1: the other end has gone, has another
+ * secret, or is no ttrun of this version. */
+int tt_node_read(tt_node_link *l);
 void tt_node_drop(tt_node_link *l);
-void tt_node_clean(tt_node_message *m); /* ends its texts */
 
 #endif

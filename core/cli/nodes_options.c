@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT 29500 /* torchrun's */
+#define PORT 29500   /* torchrun's */
+#define TIMEOUT_S 60 /* for a node that cannot read the job */
 
 static tt_status nodes_number(const tt_cli *cli, const char *name, long fallback, long least,
                               long most, int *out, tt_error *err)
@@ -50,15 +51,12 @@ static tt_status make_digest(tt_cli *cli, char out[33], tt_error *err)
     return TT_OK;
 }
 
-/* How long nodes wait: the option, else the job's comm.init_timeout_seconds. */
+/* How long nodes wait where no option says it: the job's comm.init_timeout_seconds. */
 static tt_status take_timeout(tt_cli *cli, tt_nodes_opts *out, tt_error *err)
 {
     tt_job *job;
     tt_core_config core;
-    int seconds;
-    TT_TRY(nodes_number(cli, "rdzv-timeout", 0, 1, 1000000, &seconds, err));
-    out->timeout_s = seconds;
-    if (seconds)
+    if (tt_cli_option(cli, "rdzv-timeout"))
         return TT_OK;
     TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
     TT_TRY(tt_core_config_parse(job, &core, err));
@@ -146,6 +144,7 @@ tt_status tt_nodes_take(tt_cli *cli, const tt_launch *l, tt_nodes_opts *out, tt_
 {
     const char *endpoint = tt_cli_option(cli, "rdzv-endpoint"), *id = tt_cli_option(cli, "rdzv-id"),
                *address = tt_cli_option(cli, "master-addr");
+    int seconds;
     *out = (tt_nodes_opts){.address = address ? address : getenv("MASTER_ADDR"),
                            .id = id ? id : "",
                            .nproc = TT_MAXV(cli->nproc, 1)};
@@ -162,8 +161,14 @@ tt_status tt_nodes_take(tt_cli *cli, const tt_launch *l, tt_nodes_opts *out, tt_
     if (out->n < 2)
         return meet_by_slurm(l, err);
     TT_TRY(check_nodes(cli, l, out, err));
-    TT_TRY(take_timeout(cli, out, err));
-    TT_TRY(make_digest(cli, out->digest, err));
+    TT_TRY(nodes_number(cli, "rdzv-timeout", TIMEOUT_S, 1, 1000000, &seconds, err));
+    out->timeout_s = seconds;
     cli->nproc = out->n * out->nproc;
     return TT_OK;
+}
+
+tt_status tt_nodes_take_job(tt_cli *cli, tt_nodes_opts *out, tt_error *err)
+{
+    TT_TRY(take_timeout(cli, out, err));
+    return make_digest(cli, out->digest, err);
 }

@@ -148,6 +148,7 @@ static tt_status run_once(supervisor *s, int *stopped, tt_error *err)
 static tt_status run_part(supervisor *s, const tt_nodes_start *start, int *stopped, tt_error *err)
 {
     static const char *const resume[] = {"--resume", "auto"};
+    bool died = false;
     const tt_launch_opts o = {.n = s->o->n,
                               .init_timeout_s = s->o->init_timeout_s,
                               .supervisor = start->text,
@@ -157,11 +158,12 @@ static tt_status run_part(supervisor *s, const tt_nodes_start *start, int *stopp
                               .user = s,
                               .nodes = s->nodes,
                               .must_end = tt_nodes_must_end,
-                              .stopped = stopped};
+                              .stopped = stopped,
+                              .died = &died};
     s->from = s->step = -1;
     *err = (tt_error){0};
     const tt_status st = tt_launch_ranks(s->cli, &o, &s->signals, err);
-    return tt_nodes_ended(s->nodes, st, err);
+    return tt_nodes_ended(s->nodes, st, died, err);
 }
 
 /* Node 0. Sets *stopped when the run must not go on. */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ttrun --nnodes: a ttrun per "machine" starts its ranks, they meet over TCP, and the curve is that of one machine.
 . "$(dirname "$0")/processes.sh"
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000)) # below those that the system gives to connections
 node() { # N FOLDER OPTION...: node N of the run in the background, as $nodeN
     k=$1 folder=$2
     shift 2
@@ -22,6 +22,11 @@ joined() { # the statuses as $rc0 and $rc1
     rc1=$?
     cat "$folder".err? >"$dir/err"
 }
+joined_three() {
+    wait "$node2"
+    rc2=$?
+    joined
+}
 while read -r name options; do
     train "$dir/t" --nproc 4 --training.steps 3 --checkpoint.interval 3 $options --comm.backend local
     nodes "$dir/m" --nnodes 2 --nproc-per-node 2 --training.steps 3 --checkpoint.interval 3 $options
@@ -37,24 +42,72 @@ MESHES
 
 # ---- ranks that die ----
 of_node() { pgrep -P "$(pgrep -P "$1" | head -n 1)" | sort -n; }
-train "$dir/t" --nproc 4 --training.steps 12 --checkpoint.interval 2 --comm.backend local
+train "$dir/t" --nproc 4 --training.steps 60 --checkpoint.interval 4 --comm.backend local
 losses "$dir/t/metrics.jsonl" >"$dir/a"
-nodes "$dir/r" --resume never --nnodes 2 --nproc 2 --max-restarts 2 --training.steps 12 --checkpoint.interval 2
-until_true has_lines "$dir/r/metrics.jsonl" 3
+nodes "$dir/r" --resume never --nnodes 2 --nproc 2 --max-restarts 2 --training.steps 60 --checkpoint.interval 4
+saved() { [ "$(newest "$1/checkpoint")" -ge "$2" ]; }
+until_true saved "$dir/r" 4
 kill -9 "$(of_node "$node1" | tail -n 1)"
 joined
 [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/r/metrics.jsonl" | cmp -s - "$dir/a" &&
     grep -q 'node 1 on [^ ]*: rank [23] (process [0-9]*) was ended by SIGKILL (9), out of memory?; restart 1 of 2 from step [1-9]' "$dir/r.err0" &&
     grep -q 'rank [23] (process [0-9]*) was ended by SIGKILL (9), out of memory?; restart 1 of 2' "$dir/r.err1"
 ok nodes_start_again_when_a_rank_dies_and_the_curve_is_equal
+# No step before the checkpoint is done again, although the first start began anew (--resume never): nothing is moved aside.
+from=$(sed -n 's/.*; restart 1 of 2 from step \([0-9]*\)$/\1/p' "$dir/r.err0")
+[ "${from:-0}" -ge 2 ] && grep -q "resumed from .*/checkpoint/step-$from, " "$dir/r.err0" && [ "$(value "$dir/r/run.json" starts.0.from_step)" -eq 0 ] &&
+    [ "$(value "$dir/r/run.json" starts.1.from_step)" -eq "$from" ] && [ "$(value "$dir/r/run.json" starts.1.restart.number)" -eq 1 ] &&
+    ! value "$dir/r/run.json" starts.2.from_step >"$dir/out" && [ -z "$(find "$dir/r" -maxdepth 1 -name 'before-*')" ]
+ok nodes_continue_from_the_checkpoint
 
 nodes "$dir/e" --nnodes 2 --nproc 2 $long --checkpoint.interval 1000000
 until_true has_lines "$dir/e/metrics.jsonl" 2
 kill -9 "$(of_node "$node0" | tail -n 1)"
 joined
 [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && one_line "$dir/e.err1" && grep -q '^ttrun: node 0 on [^ ]*: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err1" &&
-    one_line "$dir/e.err0" && grep -q '^ttrun: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err0" && until_true no_rank "$dir/e"
+    one_line "$dir/e.err0" && grep -q '^ttrun: node 0 on [^ ]*: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err0" && until_true no_rank "$dir/e"
 ok nodes_without_restarts_end_by_a_line_each
+
+# The other nodes' ranks stand still, so no connection of theirs tells them: their nodes end them by node 0's word, which needs no time limit.
+still() { # VICTIM: its rank of three is killed
+    port=$((port + 3))
+    rm -rf "$dir/w"
+    for k in 0 1 2; do node $k "$dir/w" --nnodes 3 --nproc 1 $long --checkpoint.interval 1000000; done
+    until_true has_lines "$dir/w/metrics.jsonl" 2
+    for k in 0 1 2; do
+        eval "rank=\$(of_node \$node$k)"
+        if [ $k -eq "$1" ]; then victim=$rank; else kill -STOP "$rank"; fi
+    done
+    begin=$(date +%s)
+    kill -9 "$victim"
+    joined_three
+    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ $rc2 -eq 1 ] && [ $(($(date +%s) - begin)) -le 30 ] && until_true no_rank "$dir/w" &&
+        [ "$(grep -c "^ttrun: .*rank $1 (process $victim) was ended by SIGKILL" "$dir/err")" -eq 3 ]
+}
+still 0 && still 1
+ok nodes_end_ranks_that_stand_still
+
+# The line names the node of the cause. 1 and 2: its ttrun is slow (SIGSTOP), so node 0's ranks have said before that they lost a
+# connection: of a rank that is killed, and of one that says itself why it ends. 3: a rank has waited too long; the other one, of node 0,
+# stands still and is killed.
+no_child() { [ -z "$(of_node "$1")" ]; }
+names_node_1() { # NODE COMMAND TEXT: COMMAND does something to $rank, the rank of this node
+    port=$((port + 3))
+    rm -rf "$dir/n"
+    for k in 0 1; do node $k "$dir/n" --nnodes 2 --nproc 1 $long --checkpoint.interval 200 --comm.train_timeout_seconds 2; done
+    until_true has_lines "$dir/n/metrics.jsonl" 2
+    slow=$(pgrep -P "$node1")
+    eval "rank=\$(of_node \$node$1)"
+    [ "$1" -eq 0 ] || kill -STOP "$slow"
+    eval "$2"
+    [ "$1" -eq 0 ] || until_true no_child "$node0"
+    kill -CONT "$slow"
+    joined
+    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ "$(grep -c "^ttrun: node 1 on [^ ]*: rank 1.*$3" "$dir/err")" -eq 2 ] && until_true no_rank "$dir/n"
+}
+names_node_1 1 'kill -9 $rank' SIGKILL && names_node_1 0 'kill -STOP $rank' 'waited 2 s .*ranks that did not arrive: 0' &&
+    { ! command -v prlimit >"$dir/out" || names_node_1 1 'prlimit --pid $rank --fsize=2000' 'checkpoint of step .* File too large'; }
+ok nodes_name_the_node_of_the_cause
 
 # A machine that is lost: the other one ends its ranks and says so.
 nodes "$dir/l" --nnodes 2 --nproc 1 $long --checkpoint.interval 1000000
@@ -63,6 +116,13 @@ kill -9 "$(pgrep -P "$node1")"
 joined
 [ $rc0 -eq 1 ] && one_line "$dir/l.err0" && grep -q '^ttrun: node 1 on [^ ]* was lost: ' "$dir/l.err0" && until_true no_rank "$dir/l"
 ok nodes_say_that_a_node_is_lost
+nodes "$dir/l0" --nnodes 2 --nproc 1 $long --checkpoint.interval 1000000
+until_true has_lines "$dir/l0/metrics.jsonl" 2
+begin=$(date +%s)
+kill -9 "$(pgrep -P "$node0")"
+joined
+[ $rc1 -eq 1 ] && [ $(($(date +%s) - begin)) -le 30 ] && one_line "$dir/l0.err1" && grep -q '^ttrun: node 0 at localhost was lost: ' "$dir/l0.err1" && until_true no_rank "$dir/l0"
+ok nodes_say_that_node_0_is_lost
 
 # A lost node that is started again takes part again.
 nodes "$dir/b" --nnodes 2 --nproc 1 --max-restarts 2 --training.steps 200 --checkpoint.interval 10
@@ -127,22 +187,79 @@ joined
 [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ]
 ok nodes_with_one_secret_meet
 
+# ---- whoever else connects ----
+tool=$BUILD/tests/run/nodes_tool
+says() { # TEXT NAME VALUE...: what node 0 answers to a node with these fields, and then logs
+    text=$1
+    shift
+    "$tool" $port say "$@" >"$dir/out" && grep -q "$text" "$dir/out"
+}
+second() { says 'both say that they are node 1' nodes 3; } # until the right one is there it is refused for its job
+port=$((port + 3))
+"$tool" $port attack &
+attack=$!
+few="--nnodes 3 --nproc 1 --max-restarts 1 --training.steps 300 --checkpoint.interval 10"
+node 0 "$dir/h" $few
+says 'node 1 on hostile.*was started with --nnodes 4, node 0 with 3' nodes 4 && says 'is ttrun 0.0.0, node 0 is ' version 0.0.0 &&
+    says 'says it is node 3; give --node_rank 1 to 2 there' nodes 3 node 3 && says 'says it is node 0; ' nodes 3 node 0 && says 'with --nproc 2, node 0 with 1' nodes 3 nproc 2 &&
+    says '^closed$' nodes 3 id other && says '^closed$' nodes 3 status 7 && says '^closed$' nodes 3 status -99999 && TTRUN_COMM_SECRET=another says '^closed$' nodes 3
+good=$?
+node 1 "$dir/h" $few
+[ $good -eq 0 ] && until_true second &&
+    supervisor=$(pgrep -P "$node0") && [ "$(find "/proc/$supervisor/fd" -type l | wc -l)" -le 300 ] &&
+    [ "$(awk '/VmHWM/ {print $2}' "/proc/$supervisor/status")" -le "${MOST_KIB:-100000}" ]
+good=$?
+node 2 "$dir/h" $few
+until_true saved "$dir/h" 10
+kill -9 "$(pgrep -P "$node2")"
+wait "$node2"
+node 2 "$dir/h" $few
+joined_three
+[ $good -eq 0 ] && [ $rc2 -eq 0 ] && [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && [ -e "$dir/h/checkpoint/step-300" ] && grep -q 'restart 1 of 1 from step [1-9]' "$dir/h.err0"
+ok nodes_meet_among_hostile_connections
+kill $attack
+wait $attack 2>/dev/null
+for differs in '--nnodes 4' 'ttrun 0.0.0' 'node 3;' 'node 0;' '--nproc 2' 'both say'; do
+    grep -c "nodes\] refused: .*$differs" "$dir/h.err0"
+done >"$dir/out"
+[ "$(sort -u "$dir/out")" = 1 ] && [ "$(grep -c 'nodes\] refused [0-9]* connection' "$dir/h.err0")" -le 6 ] && [ "$(grep -c ' W ' "$dir/h.err0")" -le 16 ] && ! LC_ALL=C grep -q "$(printf '\033')" "$dir/h.err0"
+ok nodes_say_once_who_was_refused
+
 # ---- refusals ----
-refused() { # TEXT STATUS OPTION...: both nodes end so, by a line each
-    text=$1 status=$2
-    joined
-    [ $rc0 -eq "$status" ] && [ $rc1 -eq "$status" ] && grep -q "$text" "$folder.err0" && grep -q "$text" "$folder.err1" &&
-        [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 2 ]
-}
-two() { # OPTIONS OF NODE 0, OPTIONS OF NODE 1
+differ() { # TEXT, OPTIONS OF NODE 0, OPTIONS OF NODE 1: both end so, by a line each
     port=$((port + 3))
-    node 0 "$dir/x" $1
-    node 1 "$dir/x" $2
+    node 0 "$dir/x" $2 --rdzv_timeout 2
+    node 1 "$dir/x" $3
+    joined
+    [ $rc0 -eq 2 ] && [ $rc1 -eq 2 ] && grep -q "^ttrun: node 1 .*did not come within 2 s (--rdzv_timeout); refused: .*$1" "$folder.err0" &&
+        grep -q "^ttrun: node 1 .*$1" "$folder.err1" && [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 2 ]
 }
-two "--nnodes 2 --nproc 1" "--nnodes 3 --nproc 1" && refused 'node 1 on [^ ]* was started with --nnodes 3, node 0 with 2' 2 &&
-    two "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 2" && refused 'was started with --nproc 2, node 0 with 1' 2 &&
-    two "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 1 --training.steps 7" && refused 'has another job than node 0' 2
+differ 'was started with --nnodes 3, node 0 with 2' "--nnodes 2 --nproc 1" "--nnodes 3 --nproc 1" &&
+    differ 'was started with --nproc 2, node 0 with 1' "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 2" &&
+    differ 'has another job than node 0' "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 1 --training.steps 7"
 ok nodes_that_differ_are_named_by_a_line_of_each
+
+# A node that cannot begin: all end at once by its line, also one that comes later.
+cannot() { # N: node N of three has what $absent says, the last one comes later
+    port=$((port + 3))
+    begin=$(date +%s)
+    for k in 0 1 2; do
+        [ $k -ne 2 ] || sleep 1
+        [ $k -ne "$1" ] || eval "$absent"
+        node $k "$dir/c" --nnodes 3 --comm.init_timeout_seconds 60
+        job=$sound TTRUN=$whole PLUGINS=$plugins
+    done
+    joined_three
+    [ $rc0 -eq 2 ] && [ $rc1 -eq 2 ] && [ $rc2 -eq 2 ] && [ $(($(date +%s) - begin)) -le 30 ] &&
+        [ "$(grep -c "^ttrun: node $1 on [^ ]*: .*$2" "$dir/err")" -eq 2 ] && grep -v "^ttrun: node $1 on" "$dir/c.err$1" | grep -q "$2" &&
+        [ "$(grep -cv '^\[r' "$dir/err")" -eq 3 ]
+}
+sound=$job whole=$TTRUN plugins=$PLUGINS
+mkdir -p "$dir/bare/none"
+cp "$TTRUN" "$BUILD"/libttrun.so* "$dir/bare/" # a ttrun without plugins
+absent='TTRUN=$dir/bare/ttrun PLUGINS=$dir/bare/none' && cannot 1 'train_spec "llama3" is unknown' && cannot 0 'train_spec "llama3" is unknown' &&
+    absent='job=$dir/absent.json' && cannot 2 'absent.json: cannot open' && cannot 1 'absent.json: cannot open'
+ok nodes_end_by_the_line_of_one_that_cannot_begin
 
 bad() { # TEXT OPTION...
     text=$1
@@ -152,7 +269,7 @@ bad() { # TEXT OPTION...
 }
 bad '--node-rank: expected 0 to 1, got 2' --nnodes 2 --node-rank 2 --master-addr localhost && bad 'where is node 0' --nnodes 2 &&
     bad '--node-rank 1: needs --nnodes' --node_rank 1 && bad 'expected HOST:PORT, got ":1"' --nnodes 2 --rdzv_endpoint :1 &&
-    bad 'cannot be on several machines' --nnodes 2 --master-addr localhost --comm.backend local &&
+    bad 'cannot be on several machines' --nnodes 2 --master-addr localhost --rdzv-timeout 1 --comm.backend local &&
     RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 bad 'torchrun has started this rank' --nnodes 2 --master-addr localhost
 ok nodes_wrong_options_are_errors
 port=$((port + 3))
