@@ -503,9 +503,9 @@ static const tt_option debug_options[] = {
     CHOICE(debug, health_check_policy, "\"warn\"", TT_CHOICES(TT_HEALTHS),
            "when a check finds NaN, Inf or elements beyond 65504: warn, or stop the run"),
     INT(debug, replay_interval, "0", 0, 1e12,
-        "compute the gradients of every so many steps a second time and compare the bits, which "
-        "finds faults of processors and memory that nothing reports; a third time decides; 0 = "
-        "never"),
+        "compute gradients and update of every so many steps a second time and compare the bits, "
+        "which finds faults of processors and memory that nothing reports; a third time decides; 0 "
+        "= never"),
     BOOL(debug, sync, "false",
          "wait for the device after each op, so that a failure names op, step and rank (as "
          "CUDA_LAUNCH_BLOCKING=1)"),

@@ -91,6 +91,18 @@ tt_status tt_exec_read_metrics(tt_exec *x, tt_error *err);
 int tt_exec_n_states(const tt_exec *x);
 const char *tt_exec_state_name(const tt_exec *x, int i);
 tt_status tt_exec_hash_state(tt_exec *x, int i, uint64_t *hash, tt_error *err);
+
+/* ---- twice.c: the epilogue and the update again, an instruction at a time (tt_program.kept) ---- */
+typedef struct tt_exec_differing {
+    int64_t n,
+        unsettled; /* instructions whose runs differed; of these, whose result no two runs agree on */
+    const tt_instr *first;
+} tt_exec_differing;
+/* on: each instruction of the epilogue and the update runs twice from now on, and collectives three times.
+ * Results whose bits differ are counted anew; what two of three runs agree on stays. On a device it is not done
+ * for what has a queue of its own. [collective] */
+void tt_exec_run_twice(tt_exec *x, bool on);
+const tt_exec_differing *tt_exec_differed(const tt_exec *x);
 /* Every action of this rank's schedule; kernels get the number of the step. [collective] */
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user,
                                 tt_error *err);

@@ -236,6 +236,7 @@ static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedu
                             .user = &asked,
                             .pp_rank = pp_rank,
                             .coords = coords,
+                            .replays = s->core.debug.replay_interval > 0,
                             .like = like};
     return tt_plan_make(g, &o, a, out, err);
 }

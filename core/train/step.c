@@ -217,6 +217,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
 
     t0 = tt_now_ns();
     TT_TRY(tt_exec_update(x, err));
+    TT_TRY(tt_loop_replay_ends(l, err));
     l->t.optimizer += tt_seconds_since(t0);
     l->flight = f;
     return l->rank.late && !f.measured ? TT_OK : take_numbers(l, err);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# debug.replay_interval: a kernel that is wrong once, or each time, is found by computing steps again; a sound machine's run does not change.
+# debug.replay_interval: a kernel that is wrong once, or each time, in the backward or in the update, is found by computing steps again; a sound
+# machine's run does not change.
 . "$(dirname "$0")/../run/lib.sh"
 mkdir -p "$dir/kernels" "$dir/common"
 # relu2 of examples/, with one element that is wrong in the calls that the environment names
@@ -17,6 +18,7 @@ sed 's|tt_value \*h = tt_rms_norm|tt_value *g, *h = tt_rms_norm|
 cc -std=c11 -D_GNU_SOURCE -w -O1 -fPIC -shared -fvisibility=hidden "-I$SRC/include" "$dir/flaky.c" "-L$BUILD" -lttrun -lm -o "$dir/kernels/relu2.so" >"$dir/out" 2>&1 &&
     cc -std=c11 -w -O1 -fPIC -shared -fvisibility=hidden "-I$SRC/include" "$dir/mini.c" "-L$BUILD" -lttrun -lm -o "$dir/common/mini.so" >>"$dir/out" 2>&1
 ok the_flaky_kernel_builds
+layers=$(sed -n 's/.*offsetof(config, layers), *"\([0-9]*\)".*/\1/p' "$SRC/examples/mini/mini.c")
 job=$dir/mini.json
 cat >"$job" <<JOB
 { "model": { "name": "mini" }, "dataloader": { "path": ["text.txt"] }, "checkpoint": { "enable": false },
@@ -36,18 +38,21 @@ ok a_run_without_replay
 go each --debug.replay_interval 1
 [ "$rc" -eq 0 ] && same_as_sound each && ! grep -q 'computed again' "$dir/err"
 ok computing_each_step_again_changes_nothing
-# how often the kernel is called in a step and in six
 export FLAKY_FROM=1 FLAKY_TO=1
 go first
 [ "$rc" -eq 0 ] && ! same_as_sound first
 ok a_wrong_bit_changes_the_losses
 go first --debug.replay_interval 1
 [ "$rc" -eq 0 ] && grep -q 'step 1 computed again from the same inputs has other bits in' "$dir/err" &&
-    grep -q 'step 1: the second and the third run agree, and training goes on from them' "$dir/err" && same_as_sound first
+    grep -q 'step 1: the third run agrees with another one, and training goes on from it' "$dir/err" && same_as_sound first
 ok a_bit_that_was_wrong_once_is_found_and_the_run_goes_on_right
 go first --debug.replay_interval 2
 [ "$rc" -eq 0 ] && ! grep -q 'computed again' "$dir/err" && ! same_as_sound first
 ok a_step_that_is_not_computed_again_is_not_checked
+# a step calls the kernel for each layer and micro-batch: the first call of the second run is wrong
+FLAKY_FROM=$((2 * layers + 1)) FLAKY_TO=$((2 * layers + 1)) go first --debug.replay_interval 1
+[ "$rc" -eq 0 ] && grep -q 'step 1: the third run agrees' "$dir/err" && same_as_sound first
+ok a_bit_that_is_wrong_in_the_second_run_is_not_taken
 export FLAKY_FROM=1 FLAKY_TO=1000000
 go always --debug.replay_interval 3
 [ "$rc" -eq 3 ] && grep -q 'step 3: computed three times, with other bits the third time too' "$dir/err"
@@ -58,7 +63,7 @@ while read -r what options; do
     FLAKY_FROM= FLAKY_TO= go "sound_$what" $options && losses "$dir/sound_$what/metrics.jsonl" >"$dir/want"
     # shellcheck disable=SC2086
     go "$what" --debug.replay_interval 1 $options
-    [ "$rc" -eq 0 ] && grep -q 'step 1: the second and the third run agree' "$dir/err" && same_as_sound "$what"
+    [ "$rc" -eq 0 ] && grep -q 'step 1: the third run agrees with another one' "$dir/err" && same_as_sound "$what"
     ok "mesh_$what"
 done <<LIST
 fsdp --nproc 2
@@ -66,4 +71,52 @@ tp --nproc 2 --parallelism.tensor_parallel_degree 2
 pp --nproc 2 --parallelism.pipeline_parallel_degree 2
 recompute --activation_checkpoint.mode full
 LIST
+# an optimizer whose update has the kernel; the model has not
+mkdir -p "$dir/optimizer"
+sed 's|tt_value \*sign = |tt_value *q; tt_op(b, "relu2", \&d, 1, NULL, \&q, 1);\n    tt_value *sign = |
+     s|tt_value \*step = tt_add(b, sign,|tt_value *step = tt_add(b, tt_add(b, sign, q),|
+     s|#include <ttrun/optimizer.h>|#include <ttrun/op.h>\n#include <ttrun/optimizer.h>|' "$SRC/examples/signum/signum.c" >"$dir/signum.c"
+cc -std=c11 -w -O1 -fPIC -shared -fvisibility=hidden "-I$SRC/include" "$dir/signum.c" "-L$BUILD" -lttrun -lm -o "$dir/optimizer/signum.so" >"$dir/out" 2>&1 &&
+    cp "$dir/kernels/relu2.so" "$dir/optimizer"
+ok the_optimizer_builds
+sed 's|"model": { "name": "mini" }|"spec": "llama3", "optimizer": { "name": "signum", "lr": 0.01 }, "model": { "args": { "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 48, "vocab_size": 262 } }|' "$job" >"$dir/update.json"
+job=$dir/update.json
+go() { # NAME OPTION...
+    name=$1
+    shift
+    rm -rf "${dir:?}/$name"
+    train "$dir/$name" --plugin-dir "$dir/optimizer" "$@"
+}
+while read -r what options; do
+    # shellcheck disable=SC2086
+    FLAKY_FROM=0 FLAKY_TO=0 go "sound_$what" $options && losses "$dir/sound_$what/metrics.jsonl" >"$dir/want"
+    # shellcheck disable=SC2086
+    FLAKY_FROM=0 FLAKY_TO=0 go "$what" --debug.replay_interval 1 $options
+    [ "$rc" -eq 0 ] && same_as_sound "$what" && ! grep -q 'computed again' "$dir/err"
+    ok "updating_again_changes_nothing_$what"
+    for call in 1 2; do
+        # shellcheck disable=SC2086
+        FLAKY_FROM=$call FLAKY_TO=$call go "$what" --debug.replay_interval 1 $options
+        [ "$rc" -eq 0 ] && grep -q 'the update of step 1: 1 ops computed again.* relu2 in "stack' "$dir/err" &&
+            grep -q 'the update of step 1: two of three runs agree' "$dir/err" && same_as_sound "$what"
+        ok "call_${call}_of_an_update_that_is_wrong_is_put_right_$what"
+    done
+    # shellcheck disable=SC2086
+    FLAKY_FROM=2 FLAKY_TO=8 go "$what" $options
+    ! same_as_sound "$what"
+    ok "without_a_replay_it_changes_the_losses_$what"
+    # shellcheck disable=SC2086
+    FLAKY_FROM=1 FLAKY_TO=1000000 go "$what" --debug.replay_interval 2 $options
+    [ "$rc" -eq 3 ] && grep -q 'step 2: computed three times, with other bits the third time too' "$dir/err"
+    ok "an_update_that_is_always_wrong_ends_the_run_$what"
+done <<LIST
+alone
+ddp --nproc 2 --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 1
+fsdp --nproc 2
+pp --nproc 2 --parallelism.pipeline_parallel_degree 2
+LIST
+ttrun plan "$job" --plugin-dir "$dir/optimizer" >"$dir/out" 2>"$dir/err"
+! grep -q '^ *replay ' "$dir/out" && ttrun plan "$job" --debug.replay_interval 1 --plugin-dir "$dir/optimizer" >"$dir/out" 2>"$dir/err" &&
+    grep -q '^ *replay  *[0-9.]*  copies to update again' "$dir/out"
+ok the_plan_counts_the_copies
 exit $failed
