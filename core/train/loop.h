@@ -144,6 +144,8 @@ tt_status tt_loop_settle(tt_loop *l, tt_error *err);
  * epilogue and the update, up to tt_loop_replay_ends. [collective] */
 tt_status tt_loop_replay(tt_loop *l, tt_feed *feed, tt_error *err);
 tt_status tt_loop_replay_ends(tt_loop *l, tt_error *err);
+/* replicas.c: ends the run if what several ranks have is not equal to the bit. [collective] */
+tt_status tt_loop_compare_replicas(tt_loop *l, tt_error *err);
 /* command.c */
 #define TT_STOP_CTL 1000 /* stopped_by: `ttrun ctl RUN_DIR stop`, which is no signal */
 const char *tt_loop_stop_name(int stopped_by);

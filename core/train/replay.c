@@ -131,5 +131,5 @@ tt_status tt_loop_replay_ends(tt_loop *l, tt_error *err)
                "the update of step %lld: two of three runs agree on each op, and training goes on "
                "from them",
                (long long)l->step);
-    return TT_OK;
+    return tt_loop_compare_replicas(l, err);
 }

@@ -4,14 +4,15 @@
 # machine's run does not change.
 . "$(dirname "$0")/../run/lib.sh"
 mkdir -p "$dir/kernels" "$dir/common"
-# relu2 of examples/, with one element that is wrong in the calls that the environment names
+# relu2 of examples/, with one element that is wrong in the calls, and on the rank, that the environment names; without FLAKY_PLACE another one each time
 sed 's|^static tt_status run(void \*backend|static int calls;\nstatic tt_status run(void *backend|
      s|    tt_parallel_for(c->pool, tt_tensor_numel(&c->out\[0\]), 16384, range, (void \*)(uintptr_t)c);|&\
     const int call = __sync_add_and_fetch(\&calls, 1);\
-    const char *from = getenv("FLAKY_FROM"), *to = getenv("FLAKY_TO");\
-    if (from \&\& call >= atoi(from) \&\& call <= atoi(to))\
-        ((float *)c->out[0].data)[call % 64] += 1;|
-     1a #include <stdlib.h>' "$SRC/examples/relu2/relu2.c" >"$dir/flaky.c"
+    const char *from = getenv("FLAKY_FROM"), *to = getenv("FLAKY_TO"), *who = getenv("FLAKY_RANK"), *place = getenv("FLAKY_PLACE"),\
+        *me = getenv("TTRUN_RANK") ? getenv("TTRUN_RANK") : getenv("OMPI_COMM_WORLD_RANK");\
+    if (from \&\& call >= atoi(from) \&\& call <= atoi(to) \&\& (!who \|\| (me \&\& !strcmp(who, me))))\
+        ((float *)c->out[0].data)[place ? atoi(place) : call % 64] += 1;|
+     1a #include <stdlib.h>\n#include <string.h>' "$SRC/examples/relu2/relu2.c" >"$dir/flaky.c"
 sed 's|tt_value \*h = tt_rms_norm|tt_value *g, *h = tt_rms_norm|
      s|h = tt_mul(b, tt_silu(b, tt_linear(b, h, "gate", F, NULL))|g = tt_linear(b, h, "gate", F, NULL); tt_op(b, "relu2", \&g, 1, NULL, \&g, 1); h = tt_mul(b, g|
      s|#include <ttrun/model.h>|#include <ttrun/model.h>\n#include <ttrun/op.h>|' "$SRC/examples/mini/mini.c" >"$dir/mini.c"
@@ -115,6 +116,20 @@ ddp --nproc 2 --parallelism.data_parallel_replicate_degree 2 --parallelism.data_
 fsdp --nproc 2
 pp --nproc 2 --parallelism.pipeline_parallel_degree 2
 LIST
+# a rank that is wrong in the same way each time: its update is equal to itself, but not to that of its replicas
+export FLAKY_FROM=1 FLAKY_TO=1000000 FLAKY_PLACE=5
+FLAKY_RANK=1 go replicas --nproc 3 --comm.backend shm --parallelism.data_parallel_replicate_degree 3 --parallelism.data_parallel_shard_degree 1 \
+    --training.global_batch_size 12 --debug.replay_interval 2
+[ "$rc" -eq 3 ] && grep -q 'step 2: .* other bits are on rank 1; checkpoints up to step 0 ' "$dir/err"
+ok a_rank_whose_replica_differs_is_named
+FLAKY_RANK=1 go replicas --nproc 2 --comm.backend shm --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 1 --debug.replay_interval 1
+[ "$rc" -eq 3 ] && grep -q 'step 1: .* no majority of the copies agrees, which are on rank 0, 1;' "$dir/err"
+ok of_two_replicas_both_are_named
+FLAKY_RANK=5 go replicas --nproc 3 --comm.backend shm --parallelism.data_parallel_replicate_degree 3 --parallelism.data_parallel_shard_degree 1 \
+    --training.global_batch_size 12 --debug.replay_interval 2
+[ "$rc" -eq 0 ]
+ok equal_replicas_go_on
+unset FLAKY_FROM FLAKY_TO FLAKY_PLACE
 ttrun plan "$job" --plugin-dir "$dir/optimizer" >"$dir/out" 2>"$dir/err"
 ! grep -q '^ *replay ' "$dir/out" && ttrun plan "$job" --debug.replay_interval 1 --plugin-dir "$dir/optimizer" >"$dir/out" 2>"$dir/err" &&
     grep -q '^ *replay  *[0-9.]*  copies to update again' "$dir/out"
