@@ -506,6 +506,11 @@ static const tt_option debug_options[] = {
         "compute gradients and update of every so many steps a second time and compare the bits, "
         "which finds faults of processors and memory that nothing reports; a third time decides; 0 "
         "= never"),
+    CHOICE(
+        debug, replay_on, "\"same\"", TT_CHOICES(TT_REPLAYS),
+        "which rank computes a rank's micro-batches of such a step the second time: the same one, "
+        "or the next one of its replicas, else of its FSDP shards, which finds processors that "
+        "are wrong in the same way each time"),
     BOOL(debug, sync, "false",
          "wait for the device after each op, so that a failure names op, step and rank (as "
          "CUDA_LAUNCH_BLOCKING=1)"),

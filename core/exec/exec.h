@@ -92,6 +92,13 @@ int tt_exec_n_states(const tt_exec *x);
 const char *tt_exec_state_name(const tt_exec *x, int i);
 tt_status tt_exec_hash_state(tt_exec *x, int i, uint64_t *hash, tt_error *err);
 
+/* ---- trail.c: this rank's contributions to sums over these atoms of the mesh, as hashes ----
+ * From now on micro-batches leave one for each instruction and each state (hashes[tt_exec_trail_length], 0: it
+ * contributes nothing), until tt_exec_end_trail adds the states and says how many there are. NULL: no more. */
+int tt_exec_trail_length(const tt_exec *x);
+void tt_exec_leave_trail(tt_exec *x, uint16_t atoms, uint64_t *hashes);
+tt_status tt_exec_end_trail(tt_exec *x, int *n, tt_error *err);
+const char *tt_exec_trail_name(const tt_exec *x, int i, const char **scope);
 /* ---- twice.c: the epilogue and the update again, an instruction at a time (tt_program.kept) ---- */
 typedef struct tt_exec_differing {
     int64_t n,

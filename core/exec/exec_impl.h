@@ -151,8 +151,10 @@ struct tt_exec {
     TT_VEC(uint16_t) group_atoms;
     tt_queue *queues; /* [1 + the program's] */
     bool streams;     /* collectives of groups have device queues */
-    bool twice;       /* twice.c */
-    uint8_t *kept;    /* tt_program.kept bytes; NULL: no instruction runs twice */
+    uint64_t *trail;  /* trail.c: by instruction, then by state; NULL: none is left */
+    uint16_t trail_atoms;
+    bool twice;    /* twice.c */
+    uint8_t *kept; /* tt_program.kept bytes; NULL: no instruction runs twice */
     tt_exec_differing differing;
 };
 
@@ -231,6 +233,8 @@ tt_status tt_exec_mark_item(tt_exec *x, bool end, tt_error *err);
 void tt_exec_times_end_step(tt_exec *x);
 /* The host has waited for the epilogue. */
 tt_status tt_exec_times_read_comm(tt_exec *x, tt_error *err);
+/* trail.c: before a collective. */
+tt_status tt_exec_add_to_trail(tt_exec *x, const tt_bound *b, const tt_tensor *in, tt_error *err);
 /* record.c */
 void tt_trace_next(tt_trace *t); /* workers' slices from here belong to the next event */
 void tt_trace_add(tt_trace *t, const tt_trace_event *e);

@@ -200,6 +200,8 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
     tt_tensor *in = run_operands(r, b->in, b->n_in, rows, x->args);
     tt_tensor *out = run_operands(r, b->out, b->n_out, rows, x->args + b->n_in);
     const bool twice = tt_exec_runs_twice(x, b);
+    if (x->trail)
+        TT_TRY(tt_exec_add_to_trail(x, b, in, err));
     if (b->pending && !twice)
         return tt_exec_begin(b->pending, b, in, out, r->micro, err);
     const bool host = tt_device_is_host(&x->o.device), adds = b->adds >> r->situation & 1,
@@ -287,7 +289,7 @@ static tt_status run_section(const run *r, int section, int call, tt_error *err)
     const tt_section *s = &x->p->sections[section];
     if (!section_runs(x, s))
         return TT_OK;
-    if (!g->on || x->trace || x->measured || x->twice)
+    if (!g->on || x->trace || x->measured || x->twice || x->trail)
         return run_instrs(r, s->begin, s->end, err);
     const int first = g->first_part[section], n = g->first_part[section + 1] - first;
     for (int k = 0; k < n; k++)

@@ -166,9 +166,10 @@ typedef struct tt_program_state {
     const char *name;
     int64_t offset; /* in its space, the state space or the pinned one; -1: on other ranks */
     uint8_t space;
-    bool moments;  /* an optimizer's: zero before the first step, read before it is written */
-    bool fresh;    /* each step stores it before it is read: sums, metrics, gathered parameters */
-    bool owner;    /* this rank's is the first of its replicas */
+    bool moments; /* an optimizer's: zero before the first step, read before it is written */
+    bool fresh;   /* each step stores it before it is read: sums, metrics, gathered parameters */
+    bool owner;   /* this rank's is the first of its replicas */
+    uint16_t partial; /* atoms over which it is a contribution to a sum */
     bool for_host; /* a scalar or a metric: the host finds it by its name, which others may have */
     tt_tensor tensor;
 } tt_program_state;

@@ -568,7 +568,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_setup_target(s, err));
     tt_recompute_opts recompute = {0};
     if (o->mode == TT_MODE_TRAIN) {
-        TT_TRY(tt_setup_check_early_step(s, err));
+        TT_TRY(tt_setup_check_step(s, err));
         TT_TRY(tt_setup_recompute(s, err));
         tt_setup_recompute_opts(s, &recompute);
         recompute.found = &s->recomputed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/loop.h"
+#include "train/replay.h"
 #include <stdlib.h>
 
 /* debug.replay_interval: what the micro-batches of a step leave behind, sums of gradients and of losses, is
@@ -93,11 +93,9 @@ static tt_status compare_runs(replay *r, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_loop_replay(tt_loop *l, tt_feed *feed, tt_error *err)
+static tt_status replay_here(tt_loop *l, tt_feed *feed, tt_error *err)
 {
     replay r = {.l = l, .feed = feed, .n = tt_exec_n_states(l->rank.exec)};
-    if (!replay_is_due(l))
-        return TT_OK;
     uint64_t *all = calloc(3 * (size_t)r.n + 1, sizeof *all);
     if (!all)
         return TT_FAIL(err, TT_ENOMEM, "no memory to compare a step with itself");
@@ -105,8 +103,20 @@ tt_status tt_loop_replay(tt_loop *l, tt_feed *feed, tt_error *err)
         r.hash[i] = all + (size_t)i * (size_t)r.n;
     const tt_status s = compare_runs(&r, err);
     free(all);
-    tt_exec_run_twice(l->rank.exec, s == TT_OK);
     return s;
+}
+
+tt_status tt_loop_micro_batches(tt_loop *l, tt_feed *feed, tt_error *err)
+{
+    const bool due = replay_is_due(l), next = l->s->core.debug.replay_on == TT_REPLAY_NEXT;
+    if (due && next)
+        TT_TRY(tt_replay_on_next(l, feed, err));
+    else
+        TT_TRY(tt_exec_micro_batches(l->rank.exec, l->step, tt_feed_fill, feed, err));
+    if (due && !next)
+        TT_TRY(replay_here(l, feed, err));
+    tt_exec_run_twice(l->rank.exec, due);
+    return TT_OK;
 }
 
 tt_status tt_loop_replay_ends(tt_loop *l, tt_error *err)
@@ -131,5 +141,5 @@ tt_status tt_loop_replay_ends(tt_loop *l, tt_error *err)
                "the update of step %lld: two of three runs agree on each op, and training goes on "
                "from them",
                (long long)l->step);
-    return tt_loop_compare_replicas(l, err);
+    return tt_replay_compare_replicas(l, err);
 }

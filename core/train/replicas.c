@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/loop.h"
+#include "train/replay.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,7 +110,7 @@ static void compare_box(const copy *c, size_t n, verdict *v)
     }
 }
 
-static void print_ranks(const bool *of, int world, tt_str *out)
+void tt_replay_print_ranks(const bool *of, int world, tt_str *out)
 {
     const char *between = "";
     for (int r = 0; r < world; r++)
@@ -124,7 +124,7 @@ static tt_status judge(const tt_loop *l, const verdict *v, tt_error *err)
 {
     const int64_t before = l->step - l->s->core.debug.replay_interval;
     tt_str ranks = {0};
-    print_ranks(v->odd, l->rank.dist.world, &ranks);
+    tt_replay_print_ranks(v->odd, l->rank.dist.world, &ranks);
     if (v->name)
         tt_log(TT_ERROR, "train",
                "step %lld: the copy of %s on rank %d and those of other ranks differ",
@@ -142,7 +142,7 @@ static tt_status judge(const tt_loop *l, const verdict *v, tt_error *err)
     return s;
 }
 
-static tt_status compare(tt_loop *l, tt_arena *a, tt_error *err)
+static tt_status compare_replicas(tt_loop *l, tt_arena *a, tt_error *err)
 {
     verdict v = {.clear = true};
     copy *c;
@@ -157,12 +157,12 @@ static tt_status compare(tt_loop *l, tt_arena *a, tt_error *err)
     return v.n ? judge(l, &v, err) : TT_OK;
 }
 
-tt_status tt_loop_compare_replicas(tt_loop *l, tt_error *err)
+tt_status tt_replay_compare_replicas(tt_loop *l, tt_error *err)
 {
     if (!l->rank.dist.vt)
         return TT_OK;
     tt_arena *a = tt_arena_new();
-    const tt_status s = compare(l, a, err);
+    const tt_status s = compare_replicas(l, a, err);
     tt_arena_free(a);
     return s;
 }

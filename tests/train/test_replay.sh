@@ -72,6 +72,55 @@ tp --nproc 2 --parallelism.tensor_parallel_degree 2
 pp --nproc 2 --parallelism.pipeline_parallel_degree 2
 recompute --activation_checkpoint.mode full
 LIST
+# replay_on next: a rank that is wrong in the same way each time equals itself, but not the ranks that compute the same
+export FLAKY_FROM=1 FLAKY_TO=1000000 FLAKY_PLACE=5
+three="--nproc 3 --comm.backend shm --training.global_batch_size 12"
+FLAKY_RANK=1 go blind $three --debug.replay_interval 1
+[ "$rc" -eq 0 ]
+ok a_rank_that_is_always_wrong_equals_itself
+FLAKY_RANK=1 go named $three --debug.replay_interval 2 --debug.replay_on next
+[ "$rc" -eq 3 ] && grep -q 'rank 1 computed the micro-batches of rank 2 with other bits' "$dir/err" &&
+    grep -q 'rank 0 computed the micro-batches of rank 1 with other bits' "$dir/err" && grep -q 'step 2: .*both neighbours contradict rank 1;' "$dir/err"
+ok computed_on_the_next_rank_it_is_named
+FLAKY_RANK=1 go named --nproc 2 --comm.backend shm --debug.replay_interval 1 --debug.replay_on next
+[ "$rc" -eq 3 ] && grep -q 'step 1: .*one is wrong of rank 0, 1;' "$dir/err"
+ok of_two_ranks_both_are_named
+FLAKY_RANK=2 go named --nproc 4 --comm.backend shm --training.local_batch_size 2 --parallelism.data_parallel_replicate_degree 4 \
+    --parallelism.data_parallel_shard_degree 1 --debug.replay_interval 1 --debug.replay_on next
+[ "$rc" -eq 3 ] && grep -q 'both neighbours contradict rank 2;' "$dir/err"
+ok of_replicas_too
+FLAKY_FROM=0 FLAKY_TO=0 go sound_next $three && losses "$dir/sound_next/metrics.jsonl" >"$dir/want"
+for call in 1 $((layers + 1)); do # of the other's micro-batches, of the own ones
+    FLAKY_RANK=1 FLAKY_FROM=$call FLAKY_TO=$call go once $three --debug.replay_interval 1 --debug.replay_on next
+    [ "$rc" -eq 0 ] && grep -q 'step 1: computed on both ranks again, the bits are equal' "$dir/err" && same_as_sound once
+    ok "call_${call}_that_is_wrong_once_is_put_right"
+done
+while read -r what options; do
+    # shellcheck disable=SC2086
+    FLAKY_FROM=0 FLAKY_TO=0 go "sound_$what" $options && losses "$dir/sound_$what/metrics.jsonl" >"$dir/want"
+    # shellcheck disable=SC2086
+    FLAKY_FROM=0 FLAKY_TO=0 go "$what" $options --debug.replay_interval 1 --debug.replay_on next
+    [ "$rc" -eq 0 ] && same_as_sound "$what" && ! grep -q 'other bits' "$dir/err"
+    ok "next_$what"
+done <<LIST
+fsdp $three
+hsdp --nproc 4 --training.local_batch_size 2 --parallelism.data_parallel_replicate_degree 2
+fsdp_tp --nproc 4 --parallelism.tensor_parallel_degree 2
+fsdp_cp --nproc 4 --parallelism.context_parallel_degree 2
+fsdp_pp --nproc 4 --parallelism.pipeline_parallel_degree 2
+bf16 --nproc 3 --training.global_batch_size 24 --training.mixed_precision_param bfloat16
+LIST
+unset FLAKY_FROM FLAKY_TO FLAKY_PLACE
+refused() { # NAME TEXT OPTION...
+    name=$1 text=$2
+    shift 2
+    go refused "$@"
+    [ "$rc" -ne 0 ] && grep -q "debug.replay_on: .*$text" "$dir/err"
+    ok "$name"
+}
+refused without_other_data_ranks_it_is_refused 'no other rank' --debug.replay_interval 1 --debug.replay_on next --nproc 2 --parallelism.tensor_parallel_degree 2
+refused without_an_interval_it_is_refused 'debug.replay_interval is 0' --debug.replay_on next --nproc 2
+
 # an optimizer whose update has the kernel; the model has not
 mkdir -p "$dir/optimizer"
 sed 's|tt_value \*sign = |tt_value *q; tt_op(b, "relu2", \&d, 1, NULL, \&q, 1);\n    tt_value *sign = |
