@@ -29,6 +29,7 @@ typedef struct tt_exec_opts {
     bool poison; /* debug.poison: memory that nobody may read is NaN, and canaries lie behind it */
     bool detect_nan; /* debug.detect_nan: the first result that is not finite ends the step */
     bool no_capture; /* debug.capture off: every instruction is issued in every step */
+    bool check_products; /* debug.check_products: kernels check them (tt_kernel_call.checks) */
     bool sync;       /* debug.sync: waits for a device after each instruction */
     bool late; /* metrics.lag: the metrics of a device are waited for by tt_exec_finish_metrics */
     tt_exec
@@ -92,6 +93,13 @@ int tt_exec_n_states(const tt_exec *x);
 const char *tt_exec_state_name(const tt_exec *x, int i);
 tt_status tt_exec_hash_state(tt_exec *x, int i, uint64_t *hash, tt_error *err);
 
+/* Products that kernels have checked since the last call of this: what they found. */
+typedef struct tt_exec_checked {
+    tt_checks sums;
+    const tt_instr *first; /* whose sums do not agree; NULL: none */
+    int micro;             /* its micro-batch */
+} tt_exec_checked;
+tt_exec_checked tt_exec_take_checked(tt_exec *x);
 /* ---- trail.c: this rank's contributions to sums over these atoms of the mesh, as hashes ----
  * From now on micro-batches leave one for each instruction and each state (hashes[tt_exec_trail_length], 0: it
  * contributes nothing), until tt_exec_end_trail adds the states and says how many there are. NULL: no more. */

@@ -53,6 +53,8 @@ static tt_tensor *run_operands(const run *r, const tt_bound_operand *o, int n, i
 static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *in, tt_tensor *out,
                              bool adds, tt_error *err)
 {
+    tt_exec_checked *k = &r->x->checked;
+    const int64_t wrong = k->sums.wrong;
     const tt_kernel_call c = {.struct_size = sizeof c,
                               .op = b->kernel->op,
                               .in = in,
@@ -67,9 +69,22 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
                               .seed = r->x->seed_at,
                               .step = r->x->step_at,
                               .queue = tt_exec_mover(r->x)->queue,
-                              .backend = r->x->o.device.backend};
-    return TT_PLUGIN_CALL(b->kernel->run(r->x->o.device.backend, &c, err), err, "kernel",
-                          b->kernel->op);
+                              .backend = r->x->o.device.backend,
+                              .checks = r->x->o.check_products ? &k->sums : NULL};
+    const tt_status s = TT_PLUGIN_CALL(b->kernel->run(r->x->o.device.backend, &c, err), err,
+                                       "kernel", b->kernel->op);
+    if (k->sums.wrong != wrong && !k->first) {
+        k->first = b->instr;
+        k->micro = r->micro;
+    }
+    return s;
+}
+
+tt_exec_checked tt_exec_take_checked(tt_exec *x)
+{
+    const tt_exec_checked k = x->checked;
+    x->checked = (tt_exec_checked){.first = NULL};
+    return k;
 }
 
 /* sum = xs[0] + xs[1] + … + xs[n - 1], in this order. */

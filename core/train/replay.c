@@ -115,6 +115,7 @@ tt_status tt_loop_micro_batches(tt_loop *l, tt_feed *feed, tt_error *err)
         TT_TRY(tt_exec_micro_batches(l->rank.exec, l->step, tt_feed_fill, feed, err));
     if (due && !next)
         TT_TRY(replay_here(l, feed, err));
+    TT_TRY(tt_replay_check_products(l, feed, err));
     tt_exec_run_twice(l->rank.exec, due);
     return TT_OK;
 }
@@ -123,6 +124,7 @@ tt_status tt_loop_replay_ends(tt_loop *l, tt_error *err)
 {
     const tt_exec_differing *d = tt_exec_differed(l->rank.exec);
     int64_t n[2] = {d->n, d->unsettled};
+    TT_TRY(tt_replay_check_products(l, NULL, err));
     if (!replay_is_due(l))
         return TT_OK;
     tt_exec_run_twice(l->rank.exec, false);

@@ -136,15 +136,17 @@ static tt_status name_faulty(const swapped *w, tt_arena *a, tt_error *err)
     const tt_atom_list *axis = &tt_mesh_data_axis(&w->l->s->mesh)->atoms;
     const int world = w->l->rank.dist.world;
     bool *twice = tt_arena_array(a, (size_t)world, sizeof *twice),
-         *seen = tt_arena_array(a, (size_t)world, sizeof *seen), clear = false;
+         *seen = tt_arena_array(a, (size_t)world, sizeof *seen), some = false, others = false;
     for (int r = 0; r < world; r++) {
         const int next = rank_ahead(m, axis, r, 1);
         twice[r] = w->differing[r] && w->differing[next];
         seen[r] = w->differing[r] || w->differing[next];
     }
-    for (int r = 0; r < world; r++)
-        clear |= twice[r];
-    clear &= tt_mesh_degree(m, axis) > 2;
+    for (int r = 0; r < world; r++) {
+        some |= twice[r];
+        others |= seen[r] && !twice[r];
+    }
+    const bool clear = some && others;
     tt_str ranks = {0};
     tt_replay_print_ranks(clear ? twice : seen, world, &ranks);
     const tt_status s = TT_FAIL(

@@ -11,7 +11,7 @@ sed 's|^static tt_status run(void \*backend|static int calls;\nstatic tt_status 
     const char *from = getenv("FLAKY_FROM"), *to = getenv("FLAKY_TO"), *who = getenv("FLAKY_RANK"), *place = getenv("FLAKY_PLACE"),\
         *me = getenv("TTRUN_RANK") ? getenv("TTRUN_RANK") : getenv("OMPI_COMM_WORLD_RANK");\
     if (from \&\& call >= atoi(from) \&\& call <= atoi(to) \&\& (!who \|\| (me \&\& !strcmp(who, me))))\
-        ((float *)c->out[0].data)[place ? atoi(place) : call % 64] += 1;|
+        ((float *)c->out[0].data)[place ? atoi(place) : call % 64] += 1, c->checks ? c->checks->wrong++ : 0;|
      1a #include <stdlib.h>\n#include <string.h>' "$SRC/examples/relu2/relu2.c" >"$dir/flaky.c"
 sed 's|tt_value \*h = tt_rms_norm|tt_value *g, *h = tt_rms_norm|
      s|h = tt_mul(b, tt_silu(b, tt_linear(b, h, "gate", F, NULL))|g = tt_linear(b, h, "gate", F, NULL); tt_op(b, "relu2", \&g, 1, NULL, \&g, 1); h = tt_mul(b, g|
@@ -72,6 +72,30 @@ tp --nproc 2 --parallelism.tensor_parallel_degree 2
 pp --nproc 2 --parallelism.pipeline_parallel_degree 2
 recompute --activation_checkpoint.mode full
 LIST
+# check_products: this kernel, which is no product's, says that it was wrong; products themselves are in tests/backends/test_cpu_checks.c
+FLAKY_FROM=0 FLAKY_TO=0 go sound && losses "$dir/sound/metrics.jsonl" >"$dir/want"
+FLAKY_FROM=0 FLAKY_TO=0 go checked --debug.check_products again
+[ "$rc" -eq 0 ] && same_as_sound checked && ! grep -q ' E ' "$dir/err"
+ok checked_products_find_nothing
+for options in '' '--nproc 2' '--nproc 2 --parallelism.pipeline_parallel_degree 2'; do
+    # shellcheck disable=SC2086
+    FLAKY_FROM=0 FLAKY_TO=0 go sound $options && losses "$dir/sound/metrics.jsonl" >"$dir/want"
+    # shellcheck disable=SC2086
+    FLAKY_FROM=1 FLAKY_TO=1 go checked --debug.check_products again $options
+    [ "$rc" -eq 0 ] && same_as_sound checked && grep -q 'step 1, rank [01], micro-batch 0: a product of relu2 in "layers.0' "$dir/err" &&
+        grep -q 'step 1: computed again, all products have their sums' "$dir/err"
+    ok "a_product_that_is_wrong_once_is_computed_again${options:+_}$(echo "$options" | tr -dc a-z0-9)"
+done
+FLAKY_FROM=9 FLAKY_TO=9 go checked --debug.check_products stop
+[ "$rc" -eq 3 ] && grep -q 'step 3: products are wrong on the ranks named above\.' "$dir/err"
+ok a_wrong_product_stops_the_run
+FLAKY_FROM=1 FLAKY_TO=1000000 go checked --debug.check_products again
+[ "$rc" -eq 3 ] && grep -q 'step 1: products are wrong .* and again' "$dir/err"
+ok a_product_that_is_always_wrong_stops_the_run
+FLAKY_FROM=0 FLAKY_TO=0 go refused --debug.check_products again --backend.name reference
+[ "$rc" -ne 0 ] && grep -q 'debug.check_products: the kernels of backend reference check no product' "$dir/err"
+ok a_backend_without_checks_is_refused
+
 # replay_on next: a rank that is wrong in the same way each time equals itself, but not the ranks that compute the same
 export FLAKY_FROM=1 FLAKY_TO=1000000 FLAKY_PLACE=5
 three="--nproc 3 --comm.backend shm --training.global_batch_size 12"

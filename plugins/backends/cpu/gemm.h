@@ -32,7 +32,23 @@ typedef struct cpu_gemm_call {
     int64_t ldc;
     bool add;
     const cpu_done *done; /* NULL: no epilogue */
+    tt_checks *checks;    /* NULL: the product is not checked */
+    bool blas;            /* cpu_gemm sets it */
 } cpu_gemm_call;
+
+/* check.c: a part of a product. begin comes before it is computed, end after it and before `done`. */
+#define CPU_CHECK_STRIPS 128
+typedef struct cpu_rectangle {
+    int64_t r0, r1, c0, c1;
+} cpu_rectangle;
+typedef struct cpu_check { /* sums of C before the product is added to it, by columns */
+    double before[CPU_CHECK_STRIPS], squares_before[CPU_CHECK_STRIPS];
+} cpu_check;
+struct cpu_isa;
+void cpu_check_begin(const struct cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectangle *x,
+                     cpu_check *k);
+void cpu_check_end(const struct cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectangle *x,
+                   const cpu_check *k);
 /* with at most so many rows of A, weights that lie along k are not packed */
 #define CPU_FEW_ROWS 16
 
