@@ -506,10 +506,11 @@ static const tt_option debug_options[] = {
         "compute gradients and update of every so many steps a second time and compare the bits, "
         "which finds faults of processors and memory that nothing reports; a third time decides; 0 "
         "= never"),
-    CHOICE(debug, check_products, "\"off\"", TT_CHOICES(TT_CHECKS),
-           "check matrix products by checksums of rows and columns in every step; again: where they "
-           "do not agree, compute the step's gradients again, and stop if that does not help; stop: "
-           "stop at once"),
+    CHOICE(
+        debug, check_products, "\"off\"", TT_CHOICES(TT_CHECKS),
+        "check matrix products by checksums of rows and columns in every step; again: where they "
+        "do not agree, compute the step's gradients again, and stop if that does not help; stop: "
+        "stop at once"),
     CHOICE(
         debug, replay_on, "\"same\"", TT_CHOICES(TT_REPLAYS),
         "which rank computes a rank's micro-batches of such a step the second time: the same one, "

@@ -27,10 +27,10 @@ typedef struct tt_exec_opts {
     tt_exec *parent; /* parameters and buffers are those of this program (validation, decode);
                         NULL: its own */
     bool poison; /* debug.poison: memory that nobody may read is NaN, and canaries lie behind it */
-    bool detect_nan; /* debug.detect_nan: the first result that is not finite ends the step */
-    bool no_capture; /* debug.capture off: every instruction is issued in every step */
+    bool detect_nan;     /* debug.detect_nan: the first result that is not finite ends the step */
+    bool no_capture;     /* debug.capture off: every instruction is issued in every step */
     bool check_products; /* debug.check_products: kernels check them (tt_kernel_call.checks) */
-    bool sync;       /* debug.sync: waits for a device after each instruction */
+    bool sync;           /* debug.sync: waits for a device after each instruction */
     bool late; /* metrics.lag: the metrics of a device are waited for by tt_exec_finish_metrics */
     tt_exec
         *from; /* the program in host memory that runs now and that this one replaces; NULL: none */

@@ -152,7 +152,7 @@ struct tt_exec {
     tt_queue *queues; /* [1 + the program's] */
     bool streams;     /* collectives of groups have device queues */
     tt_exec_checked checked;
-    uint64_t *trail;  /* trail.c: by instruction, then by state; NULL: none is left */
+    uint64_t *trail; /* trail.c: by instruction, then by state; NULL: none is left */
     uint16_t trail_atoms;
     bool twice;    /* twice.c */
     uint8_t *kept; /* tt_program.kept bytes; NULL: no instruction runs twice */

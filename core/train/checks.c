@@ -6,12 +6,13 @@
 static void tell_wrong(const tt_loop *l, const tt_exec_checked *k)
 {
     if (k->first)
-        tt_log(TT_ERROR, "train",
-               "step %lld, rank %d, micro-batch %d: a product of %s in \"%s\" does not have the sum "
-               "that its operands have (debug.check_products; %lld such parts of products): a "
-               "processor, memory or a kernel is faulty",
-               (long long)l->step, l->rank.dist.rank, k->micro, k->first->op, k->first->scope,
-               (long long)k->sums.wrong);
+        tt_log(
+            TT_ERROR, "train",
+            "step %lld, rank %d, micro-batch %d: a product of %s in \"%s\" does not have the sum "
+            "that its operands have (debug.check_products; %lld such parts of products): a "
+            "processor, memory or a kernel is faulty",
+            (long long)l->step, l->rank.dist.rank, k->micro, k->first->op, k->first->scope,
+            (long long)k->sums.wrong);
 }
 
 /* Of all ranks. [collective] */
@@ -27,10 +28,11 @@ static tt_status take_checked(tt_loop *l, tt_checks *all, tt_error *err)
 
 static tt_status stops(const tt_loop *l, const char *why, tt_error *err)
 {
-    return TT_FAIL(err, TT_ENUMERIC,
-                   "step %lld: products are wrong on the ranks named above%s. The last checkpoint is "
-                   "from before this step",
-                   (long long)l->step, why);
+    return TT_FAIL(
+        err, TT_ENUMERIC,
+        "step %lld: products are wrong on the ranks named above%s. The last checkpoint is "
+        "from before this step",
+        (long long)l->step, why);
 }
 
 tt_status tt_replay_check_products(tt_loop *l, tt_feed *feed, tt_error *err)

@@ -26,7 +26,8 @@ TT_EXPORT int tt_pool_threads(const tt_pool *pool); /* >= 1, with the caller's. 
 
 /* What kernels say of the products of matrices that they have checked by checksums; threads add to it. */
 typedef struct tt_checks {
-    int64_t products, wrong; /* parts of products that were checked; of these, whose sums do not agree */
+    int64_t products,
+        wrong; /* parts of products that were checked; of these, whose sums do not agree */
 } tt_checks;
 
 /* One call of a kernel. An output may have the address of an input in two cases only: the kernel's
@@ -55,7 +56,9 @@ typedef struct tt_kernel_call {
     /* In scratch_bytes and supports: the backend's object, or what tt_backend_vt.target made before
      * `open`; NULL: neither exists. */
     void *backend;
-    tt_checks *checks; /* (optional) debug.check_products: a kernel that can checks its products */
+    /* (optional) debug.check_products: a kernel that can checks its products. In scratch_bytes: not
+     * NULL if run gets it. */
+    tt_checks *checks;
 } tt_kernel_call;
 static inline uint64_t tt_call_seed(const tt_kernel_call *c)
 {

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../../plugins/backends/cpu/check.c"
+
+#include "../../plugins/backends/cpu/half_gemm.c"
 #define CPU_LEVEL 0
 #include "../../plugins/backends/cpu/vec.h"
+
+#include <ttrun/narrow.h>
+
+static void from_bf16(int64_t n, const uint16_t *x, float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = tt_from_bf16(x[i]);
+}
 
 #include "../../plugins/backends/cpu/check_impl.h"
 
@@ -10,6 +20,9 @@
 /* Checksums of products (debug.check_products): a flipped high bit of a product is found, and rounding is not. */
 
 static const cpu_isa sums = {.name = "sums", .check_sums = check_sums, .check_row = check_row};
+/* panels of 8 rows and columns */
+static const cpu_half panels = {.mr = 8, .nr = 8};
+static const cpu_isa half_sums = {.name = "half", .half = &panels, .check_half = check_half};
 
 enum kind { NORMAL, POSITIVE, LOG_NORMAL, OUTLIERS, N_KINDS };
 
@@ -54,19 +67,21 @@ static operands make(enum kind kind, int64_t m, int64_t n, int64_t k)
 
 static cpu_gemm_call call_of(operands *o, bool add)
 {
-    return (cpu_gemm_call){.m = o->m,
-                           .n = o->n,
-                           .k = o->k,
-                           .a = {o->a, o->k, 1},
-                           .b = {o->b, o->n, 1},
-                           .c = o->c,
-                           .ldc = o->n,
-                           .add = add,
-                           .checks = &o->found};
+    return (cpu_gemm_call){
+        .m = o->m,
+        .n = o->n,
+        .k = o->k,
+        .a = {o->a, o->k, 1},
+        .b = {o->b, o->n, 1},
+        .c = o->c,
+        .ldc = o->n,
+        .add = add,
+        .checks = &o->found
+    };
 }
 
 /* C += A B, as the kernels add: short sums of CPU_K_SUM terms. */
-static void multiply(operands *o)
+static void add_product(operands *o)
 {
     float *t = malloc((size_t)o->n * sizeof *t);
     for (int64_t r = 0; r < o->m; r++)
@@ -98,9 +113,9 @@ static void check_flips(enum kind kind, int64_t m, int64_t n, int64_t k, bool ad
     cpu_check before;
     int found = 0;
     if (add)
-        multiply(&o);
+        add_product(&o);
     cpu_check_begin(&sums, &g, &all, &before);
-    multiply(&o);
+    add_product(&o);
     cpu_check_end(&sums, &g, &all, &before);
     assert_int_equal(o.found.wrong, 0);
     assert_true(o.found.products > 0);
@@ -133,6 +148,48 @@ static void test_flipped_high_bits_are_found(void **state)
     check_flips(POSITIVE, 61, 300, 131, false, 0.99);
 }
 
+/* The same of a task of a bf16 product, before it is rounded. */
+static void test_flipped_bits_of_bf16_products_are_found(void **state)
+{
+    enum { M = 32, N = 64, LD = 200 + 1 };
+    (void)state;
+    operands o = make(NORMAL, M, N, LD - 1);
+    uint16_t a[M * (LD - 1)], b[N * (LD - 1)];
+    float of_panels[(M / 8 + N / 8) * LD];
+    tt_checks found = {0, 0};
+    for (int i = 0; i < M * (LD - 1); i++)
+        a[i] = tt_to_bf16(o.a[i]), o.a[i] = tt_from_bf16(a[i]);
+    for (int i = 0; i < N * (LD - 1); i++)
+        b[i] = tt_to_bf16(o.b[i]), o.b[i] = tt_from_bf16(b[i]);
+    add_product(&o);
+    for (int i = 0; i < M / 8; i++) /* along k, and columns of B across it */
+        check_half(a + i * 8 * (LD - 1), LD - 1, 1, 8, LD - 1, of_panels + i * LD);
+    for (int i = 0; i < N / 8; i++)
+        check_half(b + i * 8, 1, N, 8, LD - 1, of_panels + (M / 8 + i) * LD);
+    const cpu_half_call g = {.m = M, .n = N, .k = LD - 1, .checks = &found};
+    const product w = {.isa = &half_sums, .g = &g, .m = M, .n = N, .sums = of_panels};
+    int wrong = 0;
+    for (int i = -1; i < 2600; i++) {
+        double sum[SLACK] = {0}, squares = 0;
+        const int at = (int)((noise() + 1) / 2 * M * N) % (M * N);
+        const float right = o.c[at];
+        uint32_t x;
+        memcpy(&x, &right, sizeof x);
+        x ^= i < 0 ? 0 : UINT32_C(1) << (19 + i % 13);
+        memcpy(&o.c[at], &x, sizeof x);
+        for (int c = 0; c < N; c += 8)
+            check_columns(o.c + c, N, M, 8, sum, &squares);
+        o.c[at] = right;
+        found.wrong = 0;
+        check_task(&w, 0, M / 8, 0, N / 8, sum, squares);
+        assert_true(i >= 0 || !found.wrong);
+        wrong += found.wrong > 0;
+    }
+    release(&o);
+    if (wrong < 0.99 * 2600)
+        fail_msg("%d of 2600 flips found", wrong);
+}
+
 static tt_kernel_call checked_call(const char *op, tt_tensor *in, tt_tensor *out, tt_checks *k)
 {
     return (tt_kernel_call){.struct_size = sizeof(tt_kernel_call),
@@ -150,6 +207,14 @@ static void fill(tt_tensor *t, enum kind kind)
         fp(t)[i] = element(kind, i / t->shape[1], i % t->shape[1]);
 }
 
+static tt_tensor narrow(const tt_tensor *t)
+{
+    tt_tensor h = tensor(TT_BF16, 2, t->shape);
+    for (int64_t i = 0; i < tt_tensor_numel(t); i++)
+        ((uint16_t *)h.data)[i] = tt_to_bf16(fp(t)[i]);
+    return h;
+}
+
 /* Kernels of each instruction set check what they multiply, and find nothing. */
 static void run_checked(int isa, const char *op, tt_tensor *in, tt_tensor *out, int accumulate)
 {
@@ -165,7 +230,8 @@ static void run_checked(int isa, const char *op, tt_tensor *in, tt_tensor *out, 
     assert_int_equal(k->run(H.self[isa], &c, &err), TT_OK);
     free(c.scratch);
     if (found.wrong || !found.products)
-        fail_msg("%s on %s: %lld of %lld parts are wrong", op, H.isa[isa], (long long)found.wrong,
+        fail_msg("%s of %d x %d on %s: %lld of %lld parts are wrong", op, (int)in[0].shape[0],
+                 (int)in[0].shape[1], H.isa[isa], (long long)found.wrong,
                  (long long)found.products);
 }
 
@@ -191,6 +257,13 @@ static void test_kernels_find_no_fault_in_what_they_round(void **state)
         run_checked(isa, "linear_dx", data, &dx, 0);
         run_checked(isa, "linear_dw", weight, &dw, 0);
         run_checked(isa, "linear_dw", weight, &dw, 1);
+        tt_tensor hx = narrow(&x), hw = narrow(&w), hy = narrow(&y), hdx = narrow(&x),
+                  halves[] = {hx, hw, hy, hdx};
+        tt_tensor half_in[] = {hx, hw}, half_weight[] = {hy, hx}, half_data[] = {hy, hw};
+        run_checked(isa, "linear", half_in, &hy, 0);
+        run_checked(isa, "linear_dx", half_data, &hdx, 0);
+        run_checked(isa, "linear_dw", half_weight, &dw, 1);
+        drop(halves, 4);
         tt_tensor all[] = {x, w, y, dx, dw};
         drop(all, 5);
     }
@@ -200,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flipped_high_bits_are_found),
+        cmocka_unit_test(test_flipped_bits_of_bf16_products_are_found),
         cmocka_unit_test(test_kernels_find_no_fault_in_what_they_round),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);

@@ -11,10 +11,10 @@
  *
  * For rows and columns without a common direction it is bounded by u (|C| + |A| |B| / sqrt(k)), Frobenius norms
  * of the rectangle's parts; where sums of A and of B are large together, by u |sums of A * sums of B|. */
-#define BOUND 16.0         /* times that: about 7 standard deviations of a product of random numbers */
-#define UNIT 0x1p-24       /* u of f32 */
-#define LEAST_STRIP 256    /* columns of a rectangle, at least */
-#define BLAS_TERMS 64      /* BLAS adds up all of k, we so many terms at a time (CPU_K_SUM) */
+#define BOUND 16.0      /* times that: about 7 standard deviations of a product of random numbers */
+#define UNIT 0x1p-24    /* u of f32 */
+#define LEAST_STRIP 256 /* columns of a rectangle, at least */
+#define BLAS_TERMS 64   /* BLAS adds up all of k, we so many terms at a time (CPU_K_SUM) */
 
 typedef struct strip { /* of a rectangle's columns */
     double want, spread, squares_b;
@@ -48,8 +48,7 @@ void cpu_check_begin(const cpu_isa *isa, const cpu_gemm_call *g, const cpu_recta
     const int64_t width = strip_columns(x->c1 - x->c0);
     memset(k, 0, sizeof *k);
     for (int64_t c = x->c0, i = 0; g->add && c < x->c1; c += width, i++)
-        k->before[i] =
-            sum_rows(isa, g, x, c, cpu_min(width, x->c1 - c), &k->squares_before[i]);
+        k->before[i] = sum_rows(isa, g, x, c, cpu_min(width, x->c1 - c), &k->squares_before[i]);
 }
 
 /* What the sums of A's rows and B's columns say, block by block of k. */
@@ -76,13 +75,26 @@ static double multiply_sums(const cpu_isa *isa, const cpu_gemm_call *g, const cp
     return squares_a;
 }
 
+/* As if all of k were added up at once. */
+void cpu_check_sums(tt_checks *checks, int64_t k, double got, double want, double size)
+{
+    const double terms = (double)cpu_max(k, BLAS_TERMS) / BLAS_TERMS,
+                 bound = BOUND * UNIT * sqrt(terms) * size + (double)FLT_MIN;
+    __atomic_fetch_add(&checks->products, 1, __ATOMIC_RELAXED);
+    if (isfinite(want) && !(isfinite(got) && fabs(got - want) <= bound))
+        __atomic_fetch_add(&checks->wrong, 1, __ATOMIC_RELAXED);
+}
+
 void cpu_check_end(const cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectangle *x,
                    const cpu_check *k)
 {
     const int64_t width = strip_columns(x->c1 - x->c0);
-    strip s[CPU_CHECK_STRIPS] = {{0, 0, 0}};
+    strip s[CPU_CHECK_STRIPS] = {
+        {0, 0, 0}
+    };
     const double squares_a = multiply_sums(isa, g, x, width, s),
-                 unit = g->blas && g->k > BLAS_TERMS ? UNIT * sqrt((double)g->k / BLAS_TERMS) : UNIT;
+                 unit =
+                     g->blas && g->k > BLAS_TERMS ? UNIT * sqrt((double)g->k / BLAS_TERMS) : UNIT;
     int64_t wrong = 0, n = 0;
     for (int64_t c = x->c0; c < x->c1; c += width, n++) {
         double squares = 0;
@@ -90,7 +102,8 @@ void cpu_check_end(const cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectang
                      want = k->before[n] + s[n].want,
                      size = sqrt(squares) + sqrt(k->squares_before[n]) +
                             sqrt(squares_a * s[n].squares_b / (double)g->k) + sqrt(s[n].spread),
-                     bound = BOUND * unit * size + (double)FLT_MIN * (double)((x->r1 - x->r0) * width);
+                     bound =
+                         BOUND * unit * size + (double)FLT_MIN * (double)((x->r1 - x->r0) * width);
         /* operands that are not finite say nothing; then the step's numbers are not finite either */
         wrong += isfinite(want) && !(fabs(sum - want) <= bound);
     }

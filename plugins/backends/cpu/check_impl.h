@@ -83,3 +83,36 @@ static void check_sums(cpu_mat a, int64_t rows, int64_t n, double *sum, double *
         for (int64_t c = 0; c < n; c++)
             sum[c] += check_row(a.p + c * a.cs, rows, squares);
 }
+
+/* sum[c] = the sum of column c of `rows` × n bf16 elements, sum[n] = that of all squares; rows <= 32 or so. */
+static void check_half(const uint16_t *p, int64_t rs, int64_t cs, int64_t rows, int64_t n,
+                       float *sum)
+{
+    float wide[512], squares = 0;
+    for (int64_t c = 0; c <= n; c++)
+        sum[c] = 0;
+    for (int64_t r = 0; cs == 1 && r < rows; r++)
+        for (int64_t c = 0; c < n; c += 512) {
+            const int64_t k = n - c < 512 ? n - c : 512;
+            vf s = vset(0.0f);
+            from_bf16(k, p + r * rs + c, wide);
+            int64_t j = 0;
+            for (; j + VW <= k; j += VW) {
+                const vf x = vload(wide + j);
+                s = vfma(x, x, s);
+                vstore(sum + c + j, vload(sum + c + j) + x);
+            }
+            for (; j < k; j++) {
+                sum[c + j] += wide[j];
+                squares += wide[j] * wide[j];
+            }
+            squares += (float)check_lanes(s);
+        }
+    for (int64_t c = 0; cs != 1 && c < n; c++) {
+        double more = 0;
+        from_bf16(rows, p + c * cs, wide);
+        sum[c] = (float)check_row(wide, rows, &more);
+        squares += (float)more;
+    }
+    sum[n] = squares;
+}

@@ -439,7 +439,8 @@ static cpu_half_call half_call(const tt_kernel_call *c, const cpu_gemm_call *g)
                            .c = c->out[0].data,
                            .ldc = g->ldc,
                            .wide = c->out[0].dtype == TT_F32,
-                           .add = g->add};
+                           .add = g->add,
+                           .checks = g->checks};
 }
 
 bool cpu_linear_takes(const tt_kernel_call *c)
@@ -451,7 +452,7 @@ size_t cpu_linear_scratch(const tt_kernel_call *c, int n_threads)
 {
     cpu_gemm_call g = linear_call(c);
     if (takes_half(c))
-        return cpu_half_scratch(g.m, g.n, g.k);
+        return cpu_half_scratch(g.m, g.n, g.k, c->checks != NULL);
     return cpu_gemm_scratch(g.m, g.n, g.k, n_threads);
 }
 

@@ -47,6 +47,9 @@ typedef struct cpu_check { /* sums of C before the product is added to it, by co
 struct cpu_isa;
 void cpu_check_begin(const struct cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectangle *x,
                      cpu_check *k);
+/* The sum of so many columns and rows of a product of k terms, and the one that its operands say. size: as in
+ * check.c, of all. */
+void cpu_check_sums(tt_checks *checks, int64_t k, double got, double want, double size);
 void cpu_check_end(const struct cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectangle *x,
                    const cpu_check *k);
 /* with at most so many rows of A, weights that lie along k are not packed */
