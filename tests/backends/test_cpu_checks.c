@@ -114,9 +114,11 @@ static void check_flips(enum kind kind, int64_t m, int64_t n, int64_t k, bool ad
     int found = 0;
     if (add)
         add_product(&o);
-    cpu_check_begin(&sums, &g, &all, &before);
+    cpu_check_open(&before, &sums, &g, &all);
+    cpu_check_whole_before(&before);
     add_product(&o);
-    cpu_check_end(&sums, &g, &all, &before);
+    cpu_check check = before;
+    cpu_check_whole(&check);
     assert_int_equal(o.found.wrong, 0);
     assert_true(o.found.products > 0);
     for (int i = 0; i < FLIPS; i++) {
@@ -128,7 +130,8 @@ static void check_flips(enum kind kind, int64_t m, int64_t n, int64_t k, bool ad
         x ^= UINT32_C(1) << bit;
         memcpy(&o.c[at], &x, sizeof x);
         o.found.wrong = 0;
-        cpu_check_end(&sums, &g, &all, &before);
+        check = before;
+        cpu_check_whole(&check);
         found += o.found.wrong > 0;
         o.c[at] = right;
     }

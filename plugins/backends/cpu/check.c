@@ -16,63 +16,74 @@
 #define LEAST_STRIP 256 /* columns of a rectangle, at least */
 #define BLAS_TERMS 64   /* BLAS adds up all of k, we so many terms at a time (CPU_K_SUM) */
 
-typedef struct strip { /* of a rectangle's columns */
-    double want, spread, squares_b;
-} strip;
-
-static int64_t strip_columns(int64_t n)
-{
-    return cpu_max(LEAST_STRIP, (n + CPU_CHECK_STRIPS - 1) / CPU_CHECK_STRIPS);
-}
-
 static double sum_rows(const cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectangle *x,
-                       int64_t c, int64_t n, double *squares)
+                       double *squares)
 {
-    double sum = 0;
+    const int64_t n = x->c1 - x->c0;
+    double sum = 0, more = 0;
     for (int64_t r = x->r0; r < x->r1; r++)
-        sum += isa->check_row(g->c + r * g->ldc + c, n, squares);
-    if (isfinite(*squares))
-        return sum;
-    *squares = 0; /* too large for squares in f32 */
-    for (int64_t r = x->r0; r < x->r1; r++)
-        for (int64_t j = c; j < c + n; j++) {
-            const double y = (double)g->c[r * g->ldc + j];
-            *squares += y * y;
-        }
+        sum += isa->check_row(g->c + r * g->ldc + x->c0, n, &more);
+    if (!isfinite(more)) { /* too large for squares in f32 */
+        more = 0;
+        for (int64_t r = x->r0; r < x->r1; r++)
+            for (int64_t j = x->c0; j < x->c1; j++) {
+                const double y = (double)g->c[r * g->ldc + j];
+                more += y * y;
+            }
+    }
+    *squares += more;
     return sum;
 }
 
-void cpu_check_begin(const cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectangle *x,
-                     cpu_check *k)
+void cpu_check_open(cpu_check *k, const cpu_isa *isa, const cpu_gemm_call *g,
+                    const cpu_rectangle *x)
 {
-    const int64_t width = strip_columns(x->c1 - x->c0);
+    const int64_t n = x->c1 - x->c0;
     memset(k, 0, sizeof *k);
-    for (int64_t c = x->c0, i = 0; g->add && c < x->c1; c += width, i++)
-        k->before[i] = sum_rows(isa, g, x, c, cpu_min(width, x->c1 - c), &k->squares_before[i]);
+    k->isa = isa;
+    k->g = g;
+    k->x = *x;
+    k->width = cpu_max(LEAST_STRIP, (n + CPU_CHECK_STRIPS - 1) / CPU_CHECK_STRIPS);
 }
 
-/* What the sums of A's rows and B's columns say, block by block of k. */
-static double multiply_sums(const cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectangle *x,
-                            int64_t width, strip *s)
+void cpu_check_rows(cpu_check *k, int64_t k0, int64_t n)
 {
-    double squares_a = 0, a[CPU_K_BLOCK], b[CPU_K_BLOCK];
-    for (int64_t k0 = 0; k0 < g->k; k0 += CPU_K_BLOCK) {
-        const int64_t k = cpu_min(CPU_K_BLOCK, g->k - k0);
-        memset(a, 0, sizeof a);
-        isa->check_sums((cpu_mat){g->a.p + x->r0 * g->a.rs + k0 * g->a.cs, g->a.rs, g->a.cs},
-                        x->r1 - x->r0, k, a, &squares_a);
-        for (int64_t c = x->c0, i = 0; c < x->c1; c += width, i++) {
-            memset(b, 0, sizeof b);
-            isa->check_sums((cpu_mat){g->b.p + k0 * g->b.rs + c * g->b.cs, g->b.cs, g->b.rs},
-                            cpu_min(width, x->c1 - c), k, b, &s[i].squares_b);
-            for (int64_t j = 0; j < k; j++) {
-                const double y = a[j] * b[j];
-                s[i].want += y;
-                s[i].spread += y * y;
-            }
-        }
+    const cpu_mat a = k->g->a;
+    memset(k->a, 0, sizeof k->a);
+    k->k0 = k0;
+    k->n = n;
+    k->isa->check_sums((cpu_mat){a.p + k->x.r0 * a.rs + k0 * a.cs, a.rs, a.cs}, k->x.r1 - k->x.r0,
+                       n, k->a, &k->squares_a);
+}
+
+static cpu_strip *strip_of(cpu_check *k, int64_t c)
+{
+    return &k->strips[(c - k->x.c0) / k->width];
+}
+
+void cpu_check_before(cpu_check *k, int64_t c0, int64_t c1)
+{
+    const cpu_rectangle x = {k->x.r0, k->x.r1, c0, c1};
+    cpu_strip *s = strip_of(k, c0);
+    if (k->g->add && !k->k0)
+        s->want += sum_rows(k->isa, k->g, &x, &s->squares_before);
+}
+
+void cpu_check_columns(cpu_check *k, int64_t c0, int64_t c1)
+{
+    const cpu_mat b = k->g->b;
+    const cpu_rectangle x = {k->x.r0, k->x.r1, c0, c1};
+    cpu_strip *s = strip_of(k, c0);
+    double sum[CPU_K_BLOCK] = {0};
+    k->isa->check_sums((cpu_mat){b.p + k->k0 * b.rs + c0 * b.cs, b.cs, b.rs}, c1 - c0, k->n, sum,
+                       &s->squares_b);
+    for (int64_t j = 0; j < k->n; j++) {
+        const double y = k->a[j] * sum[j];
+        s->want += y;
+        s->spread += y * y;
     }
-    return squares_a;
+    if (k->k0 + k->n == k->g->k)
+        s->got += sum_rows(k->isa, k->g, &x, &s->squares);
 }
 
 /* As if all of k were added up at once. */
@@ -85,29 +96,30 @@ void cpu_check_sums(tt_checks *checks, int64_t k, double got, double want, doubl
         __atomic_fetch_add(&checks->wrong, 1, __ATOMIC_RELAXED);
 }
 
-void cpu_check_end(const cpu_isa *isa, const cpu_gemm_call *g, const cpu_rectangle *x,
-                   const cpu_check *k)
+void cpu_check_close(const cpu_check *k)
 {
-    const int64_t width = strip_columns(x->c1 - x->c0);
-    strip s[CPU_CHECK_STRIPS] = {
-        {0, 0, 0}
-    };
-    const double squares_a = multiply_sums(isa, g, x, width, s),
-                 unit =
-                     g->blas && g->k > BLAS_TERMS ? UNIT * sqrt((double)g->k / BLAS_TERMS) : UNIT;
-    int64_t wrong = 0, n = 0;
-    for (int64_t c = x->c0; c < x->c1; c += width, n++) {
-        double squares = 0;
-        const double sum = sum_rows(isa, g, x, c, cpu_min(width, x->c1 - c), &squares),
-                     want = k->before[n] + s[n].want,
-                     size = sqrt(squares) + sqrt(k->squares_before[n]) +
-                            sqrt(squares_a * s[n].squares_b / (double)g->k) + sqrt(s[n].spread),
-                     bound =
-                         BOUND * unit * size + (double)FLT_MIN * (double)((x->r1 - x->r0) * width);
-        /* operands that are not finite say nothing; then the step's numbers are not finite either */
-        wrong += isfinite(want) && !(fabs(sum - want) <= bound);
+    const cpu_gemm_call *g = k->g;
+    for (int64_t c = k->x.c0, i = 0; c < k->x.c1; c += k->width, i++) {
+        const cpu_strip *s = &k->strips[i];
+        cpu_check_sums(g->checks, g->blas ? g->k : 0, s->got, s->want,
+                       sqrt(s->squares) + sqrt(s->squares_before) +
+                           sqrt(k->squares_a * s->squares_b / (double)g->k) + sqrt(s->spread));
     }
-    __atomic_fetch_add(&g->checks->products, n, __ATOMIC_RELAXED);
-    if (wrong)
-        __atomic_fetch_add(&g->checks->wrong, wrong, __ATOMIC_RELAXED);
+}
+
+void cpu_check_whole(cpu_check *k)
+{
+    const int64_t k_all = k->g->k;
+    for (int64_t k0 = 0; k0 < k_all; k0 += CPU_K_BLOCK) {
+        cpu_check_rows(k, k0, cpu_min(CPU_K_BLOCK, k_all - k0));
+        for (int64_t c = k->x.c0; c < k->x.c1; c += k->width)
+            cpu_check_columns(k, c, cpu_min(c + k->width, k->x.c1));
+    }
+    cpu_check_close(k);
+}
+
+void cpu_check_whole_before(cpu_check *k)
+{
+    for (int64_t c = k->x.c0; c < k->x.c1; c += k->width)
+        cpu_check_before(k, c, cpu_min(c + k->width, k->x.c1));
 }

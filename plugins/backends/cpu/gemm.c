@@ -203,24 +203,30 @@ static void run_task(const gemm *w, int64_t i, int thread)
     const cpu_rectangle all = {t.m0, t.m1, t.n0, t.n1};
     cpu_check check;
     if (g->checks)
-        cpu_check_begin(w->isa, g, &all, &check);
+        cpu_check_open(&check, w->isa, g, &all);
     const int64_t m = t.m1 - t.m0, whole = w->in_place ? m / tiles->mr * tiles->mr : 0;
     for (; t.k0 < g->k; t.k0 += t.k) {
         t.k = block_of(w, t.k0);
         t.unit = cpu_round_up(t.k, tiles->k_unit) * (int64_t)tiles->size;
         tiles->pack(part_of(g->a, t.m0 + whole, t.k0), m - whole, t.k, true, t.pa + whole * t.unit);
+        if (g->checks)
+            cpu_check_rows(&check, t.k0, t.k);
         for (int64_t c = t.n0; c < t.n1; c += tiles->strip) {
             const int64_t n = cpu_min(tiles->strip, t.n1 - c);
             const cpu_mat b = part_of(g->b, t.k0, c);
+            if (g->checks)
+                cpu_check_before(&check, c, c + n);
             tiles->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, false, t.pb);
             if (tiles->block)
                 multiply_block(w, &t, c, n);
             else
                 multiply(w, i, &t, c, n);
+            if (g->checks)
+                cpu_check_columns(&check, c, c + n);
         }
     }
     if (g->checks)
-        cpu_check_end(w->isa, g, &all, &check);
+        cpu_check_close(&check);
     /* running the epilogue strip by strip over long rows measured slower */
     finished(g, t.m0, t.m1, t.n0, t.n1, thread);
 }
@@ -297,12 +303,14 @@ static void blas_tiles(void *arg, int64_t begin, int64_t end, int thread)
                 b = {g->b.p + c * g->b.cs, g->b.rs, g->b.cs};
         const cpu_rectangle x = {r, cpu_min(r + w->rows, g->m), c, cpu_min(c + w->cols, g->n)};
         cpu_check check;
-        if (g->checks)
-            cpu_check_begin(w->isa, g, &x, &check);
+        if (g->checks) {
+            cpu_check_open(&check, w->isa, g, &x);
+            cpu_check_whole_before(&check);
+        }
         cpu_blas_sgemm(cpu_min(w->rows, g->m - r), cpu_min(w->cols, g->n - c), g->k, a, b,
                        g->c + r * g->ldc + c, g->ldc, g->add);
         if (g->checks)
-            cpu_check_end(w->isa, g, &x, &check);
+            cpu_check_whole(&check);
         if (w->whole_units)
             finished(g, x.r0, x.r1, x.c0, x.c1, thread);
     }
@@ -344,11 +352,13 @@ static void few_columns(void *arg, int64_t begin, int64_t end, int thread)
     const int64_t unit = unit_of(w->g), c0 = begin * unit, c1 = cpu_min(end * unit, w->g->n);
     const cpu_rectangle x = {0, w->g->m, c0, c1};
     cpu_check check;
-    if (w->g->checks)
-        cpu_check_begin(w->isa, w->g, &x, &check);
+    if (w->g->checks) {
+        cpu_check_open(&check, w->isa, w->g, &x);
+        cpu_check_whole_before(&check);
+    }
     w->isa->few(w->g, CPU_K_BLOCK, c0, c1);
     if (w->g->checks)
-        cpu_check_end(w->isa, w->g, &x, &check);
+        cpu_check_whole(&check);
     finished(w->g, 0, w->g->m, c0, c1, thread);
 }
 
