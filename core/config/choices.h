@@ -93,4 +93,15 @@ typedef enum tt_norms { TT_NORMS(TT_ENUMERATOR) } tt_norms;
     X(TT_HEALTH_STOP, "stop")
 typedef enum tt_health { TT_HEALTHS(TT_ENUMERATOR) } tt_health;
 
+#define TT_CHECKS(X)                                                                               \
+    X(TT_CHECK_OFF, "off")                                                                         \
+    X(TT_CHECK_AGAIN, "again")                                                                     \
+    X(TT_CHECK_STOP, "stop")
+typedef enum tt_check_products { TT_CHECKS(TT_ENUMERATOR) } tt_check_products;
+
+#define TT_REPLAYS(X)                                                                              \
+    X(TT_REPLAY_SAME, "same")                                                                      \
+    X(TT_REPLAY_NEXT, "next")
+typedef enum tt_replay_on { TT_REPLAYS(TT_ENUMERATOR) } tt_replay_on;
+
 #endif

@@ -503,9 +503,19 @@ static const tt_option debug_options[] = {
     CHOICE(debug, health_check_policy, "\"warn\"", TT_CHOICES(TT_HEALTHS),
            "when a check finds NaN, Inf or elements beyond 65504: warn, or stop the run"),
     INT(debug, replay_interval, "0", 0, 1e12,
-        "compute the gradients of every so many steps a second time and compare the bits, which "
-        "finds faults of processors and memory that nothing reports; a third time decides; 0 = "
-        "never"),
+        "compute gradients and update of every so many steps a second time and compare the bits, "
+        "which finds faults of processors and memory that nothing reports; a third time decides; 0 "
+        "= never"),
+    CHOICE(
+        debug, check_products, "\"off\"", TT_CHOICES(TT_CHECKS),
+        "check matrix products by checksums of rows and columns in every step; again: where they "
+        "do not agree, compute the step's gradients again, and stop if that does not help; stop: "
+        "stop at once"),
+    CHOICE(
+        debug, replay_on, "\"same\"", TT_CHOICES(TT_REPLAYS),
+        "which rank computes a rank's micro-batches of such a step the second time: the same one, "
+        "or the next one of its replicas, else of its FSDP shards, which finds processors that "
+        "are wrong in the same way each time"),
     BOOL(debug, sync, "false",
          "wait for the device after each op, so that a failure names op, step and rank (as "
          "CUDA_LAUNCH_BLOCKING=1)"),

@@ -104,6 +104,8 @@ typedef struct tt_debug_config {
     int64_t health_check_freq;
     tt_health health_check_policy;
     int64_t replay_interval; /* 0: never */
+    tt_replay_on replay_on;
+    tt_check_products check_products;
 } tt_debug_config;
 
 typedef struct tt_activation_checkpoint_config {

@@ -117,6 +117,9 @@ static void memory_text(const tt_plan_counts *c, tt_plan *const *plans, int n, t
              flight == 1 ? "" : "es");
     row(o, "slots", tt_plan_slots(p), flight ? what : "");
     row(o, "work", p->bytes[TT_SPACE_WORK], "values that live within a part of a step");
+    if (p->program->kept)
+        row(o, "replay", p->program->kept,
+            use ? "copies in host memory, to update again" : "copies to update again");
     if (use) {
         if (use->comm)
             row(o, "collectives", use->comm, "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/exec_impl.h"
+#include "exec/debug.h"
 #include <math.h>
 #include <string.h>
 #include <ttrun/narrow.h>

@@ -27,9 +27,10 @@ typedef struct tt_exec_opts {
     tt_exec *parent; /* parameters and buffers are those of this program (validation, decode);
                         NULL: its own */
     bool poison; /* debug.poison: memory that nobody may read is NaN, and canaries lie behind it */
-    bool detect_nan; /* debug.detect_nan: the first result that is not finite ends the step */
-    bool no_capture; /* debug.capture off: every instruction is issued in every step */
-    bool sync;       /* debug.sync: waits for a device after each instruction */
+    bool detect_nan;     /* debug.detect_nan: the first result that is not finite ends the step */
+    bool no_capture;     /* debug.capture off: every instruction is issued in every step */
+    bool check_products; /* debug.check_products: kernels check them (tt_kernel_call.checks) */
+    bool sync;           /* debug.sync: waits for a device after each instruction */
     bool late; /* metrics.lag: the metrics of a device are waited for by tt_exec_finish_metrics */
     tt_exec
         *from; /* the program in host memory that runs now and that this one replaces; NULL: none */
@@ -91,6 +92,32 @@ tt_status tt_exec_read_metrics(tt_exec *x, tt_error *err);
 int tt_exec_n_states(const tt_exec *x);
 const char *tt_exec_state_name(const tt_exec *x, int i);
 tt_status tt_exec_hash_state(tt_exec *x, int i, uint64_t *hash, tt_error *err);
+
+/* Products that kernels have checked since the last call of this: what they found. */
+typedef struct tt_exec_checked {
+    tt_checks sums;
+    const tt_instr *first; /* whose sums do not agree; NULL: none */
+    int micro;             /* its micro-batch */
+} tt_exec_checked;
+tt_exec_checked tt_exec_take_checked(tt_exec *x);
+/* ---- trail.c: this rank's contributions to sums over these atoms of the mesh, as hashes ----
+ * From now on micro-batches leave one for each instruction and each state (hashes[tt_exec_trail_length], 0: it
+ * contributes nothing), until tt_exec_end_trail adds the states and says how many there are. NULL: no more. */
+int tt_exec_trail_length(const tt_exec *x);
+void tt_exec_leave_trail(tt_exec *x, uint16_t atoms, uint64_t *hashes);
+tt_status tt_exec_end_trail(tt_exec *x, int *n, tt_error *err);
+const char *tt_exec_trail_name(const tt_exec *x, int i, const char **scope);
+/* ---- twice.c: the epilogue and the update again, an instruction at a time (tt_program.kept) ---- */
+typedef struct tt_exec_differing {
+    int64_t n,
+        unsettled; /* instructions whose runs differed; of these, whose result no two runs agree on */
+    const tt_instr *first;
+} tt_exec_differing;
+/* on: each instruction of the epilogue and the update runs twice from now on, and collectives three times.
+ * Results whose bits differ are counted anew; what two of three runs agree on stays. On a device it is not done
+ * for what has a queue of its own. [collective] */
+void tt_exec_run_twice(tt_exec *x, bool on);
+const tt_exec_differing *tt_exec_differed(const tt_exec *x);
 /* Every action of this rank's schedule; kernels get the number of the step. [collective] */
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user,
                                 tt_error *err);

@@ -151,6 +151,12 @@ struct tt_exec {
     TT_VEC(uint16_t) group_atoms;
     tt_queue *queues; /* [1 + the program's] */
     bool streams;     /* collectives of groups have device queues */
+    tt_exec_checked checked;
+    uint64_t *trail; /* trail.c: by instruction, then by state; NULL: none is left */
+    uint16_t trail_atoms;
+    bool twice;    /* twice.c */
+    uint8_t *kept; /* tt_program.kept bytes; NULL: no instruction runs twice */
+    tt_exec_differing differing;
 };
 
 static inline const tt_mover *tt_exec_mover(const tt_exec *x)
@@ -228,23 +234,13 @@ tt_status tt_exec_mark_item(tt_exec *x, bool end, tt_error *err);
 void tt_exec_times_end_step(tt_exec *x);
 /* The host has waited for the epilogue. */
 tt_status tt_exec_times_read_comm(tt_exec *x, tt_error *err);
+/* trail.c: before a collective. */
+tt_status tt_exec_add_to_trail(tt_exec *x, const tt_bound *b, const tt_tensor *in, tt_error *err);
 /* record.c */
 void tt_trace_next(tt_trace *t); /* workers' slices from here belong to the next event */
 void tt_trace_add(tt_trace *t, const tt_trace_event *e);
 void tt_trace_free(tt_trace *t);
 tt_status tt_trace_item_begins(tt_exec *x, tt_error *err);
 tt_status tt_trace_item_ends(tt_exec *x, const tt_item *i, tt_error *err);
-/* debug.c */
-tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n,
-                               int micro, tt_error *err);
-tt_status tt_exec_poison(const tt_exec *x, void *p, size_t bytes, tt_error *err);
-/* After an instruction: notes the highest byte that it was given and looks at the canaries. */
-tt_status tt_exec_after(tt_exec *x, const tt_bound *b, const tt_tensor *out, tt_error *err);
-/* Poisons what the instruction, or the slots that the call, was the last to read. */
-tt_status tt_exec_poison_last_used(const tt_exec *x, const tt_instr *i, tt_error *err);
-tt_status tt_exec_poison_slots(const tt_exec *x, const tt_call *c, tt_error *err);
-/* Every byte that no instruction was given is still poison: behind the spaces and above the high
- * water. */
-tt_status tt_exec_check_untouched(tt_exec *x, tt_error *err);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/debug.h"
 #include "exec/succeed.h"
+#include "exec/twice.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,7 +181,7 @@ tt_status tt_exec_memory_open(tt_exec *x, tt_error *err)
     x->sums = (float *)(x->bad_at + 1);
     if (tt_device_is_host(&x->o.device) && !x->o.from)
         touch_moments(x);
-    return TT_OK;
+    return tt_exec_open_kept(x, err);
 }
 
 void tt_exec_memory_close(tt_exec *x)
@@ -192,6 +194,7 @@ void tt_exec_memory_close(tt_exec *x)
     tt_device_event_free(d, x->idle);
     tt_device_free(d, x->bad_at, x->sums_bytes);
     tt_stage_close(&x->stage);
+    free(x->kept);
     for (int sp = TT_SPACE_PINNED; sp < TT_SPACE_STATE; sp++)
         tt_device_free_pinned(d, x->space[sp], x->mapped[sp]);
     for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/call_log.h"
-#include "exec/exec_impl.h"
+#include "exec/debug.h"
 #include <string.h>
 
 /* Collectives on queues of their own, on the host: the thread of the group's queue begins them at their

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/call_log.h"
-#include "exec/exec_impl.h"
+#include "exec/debug.h"
+#include "exec/twice.h"
 #include <math.h>
 
 /* The interpreter: runs the instructions of a section one after the other. */
@@ -52,6 +53,8 @@ static tt_tensor *run_operands(const run *r, const tt_bound_operand *o, int n, i
 static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *in, tt_tensor *out,
                              bool adds, tt_error *err)
 {
+    tt_exec_checked *k = &r->x->checked;
+    const int64_t wrong = k->sums.wrong;
     const tt_kernel_call c = {.struct_size = sizeof c,
                               .op = b->kernel->op,
                               .in = in,
@@ -66,9 +69,22 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
                               .seed = r->x->seed_at,
                               .step = r->x->step_at,
                               .queue = tt_exec_mover(r->x)->queue,
-                              .backend = r->x->o.device.backend};
-    return TT_PLUGIN_CALL(b->kernel->run(r->x->o.device.backend, &c, err), err, "kernel",
-                          b->kernel->op);
+                              .backend = r->x->o.device.backend,
+                              .checks = r->x->o.check_products ? &k->sums : NULL};
+    const tt_status s = TT_PLUGIN_CALL(b->kernel->run(r->x->o.device.backend, &c, err), err,
+                                       "kernel", b->kernel->op);
+    if (k->sums.wrong != wrong && !k->first) {
+        k->first = b->instr;
+        k->micro = r->micro;
+    }
+    return s;
+}
+
+tt_exec_checked tt_exec_take_checked(tt_exec *x)
+{
+    const tt_exec_checked k = x->checked;
+    x->checked = (tt_exec_checked){.first = NULL};
+    return k;
 }
 
 /* sum = xs[0] + xs[1] + … + xs[n - 1], in this order. */
@@ -155,6 +171,24 @@ static tt_status run_kind(const run *r, const tt_bound *b, tt_tensor *in, tt_ten
     }
 }
 
+/* What two runs agree on is right: the third, if it equals one of the others. */
+static tt_status run_twice(const run *r, const tt_bound *b, tt_tensor *in, tt_tensor *out,
+                           bool adds, tt_error *err)
+{
+    tt_exec *x = r->x;
+    uint64_t hash[3];
+    int n = 0;
+    TT_TRY(tt_exec_keep(x, out, b->n_out, err));
+    while (n < 2 || (n < 3 && (b->communicates || hash[0] != hash[1]))) {
+        if (n)
+            TT_TRY(tt_exec_restore(x, out, b->n_out, err));
+        TT_TRY(run_kind(r, b, in, out, adds, err));
+        TT_TRY(tt_exec_hash_out(x, out, b->n_out, &hash[n++], err));
+    }
+    tt_exec_note_runs(x, b, hash, n);
+    return TT_OK;
+}
+
 static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
 {
     tt_exec *x = r->x;
@@ -180,7 +214,10 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
     const int64_t rows = b->counts ? count_rows(r, b->counts) : 0;
     tt_tensor *in = run_operands(r, b->in, b->n_in, rows, x->args);
     tt_tensor *out = run_operands(r, b->out, b->n_out, rows, x->args + b->n_in);
-    if (b->pending)
+    const bool twice = tt_exec_runs_twice(x, b);
+    if (x->trail)
+        TT_TRY(tt_exec_add_to_trail(x, b, in, err));
+    if (b->pending && !twice)
         return tt_exec_begin(b->pending, b, in, out, r->micro, err);
     const bool host = tt_device_is_host(&x->o.device), adds = b->adds >> r->situation & 1,
                timed = b->kind != TT_INSTR_ADOPT && (x->trace || b->communicates);
@@ -191,7 +228,8 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
         tt_trace_next(x->trace);
     if (b->communicates)
         tt_called_name(b->instr->scope, b->instr->op);
-    if (run_kind(r, b, in, out, adds, err) != TT_OK || (x->o.sync && tt_exec_sync(x, err) != TT_OK))
+    if ((twice ? run_twice : run_kind)(r, b, in, out, adds, err) != TT_OK ||
+        (x->o.sync && tt_exec_sync(x, err) != TT_OK))
         return tt_exec_name_step(x, b->instr, err);
     if (x->o.detect_nan && b->n_out)
         TT_TRY(tt_exec_check_finite(x, b->instr, out, b->n_out, r->micro, err));
@@ -266,7 +304,7 @@ static tt_status run_section(const run *r, int section, int call, tt_error *err)
     const tt_section *s = &x->p->sections[section];
     if (!section_runs(x, s))
         return TT_OK;
-    if (!g->on || x->trace || x->measured)
+    if (!g->on || x->trace || x->measured || x->twice || x->trail)
         return run_instrs(r, s->begin, s->end, err);
     const int first = g->first_part[section], n = g->first_part[section + 1] - first;
     for (int k = 0; k < n; k++)

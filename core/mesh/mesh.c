@@ -284,6 +284,12 @@ void tt_mesh_print_axes(const tt_mesh *m, const tt_atom_list *atoms, char *text,
     }
 }
 
+const tt_axis *tt_mesh_data_axis(const tt_mesh *m)
+{
+    const tt_axis *replicas = tt_mesh_axis(m, "dp_replicate");
+    return replicas ? replicas : tt_mesh_axis(m, "dp_shard");
+}
+
 int tt_mesh_degree(const tt_mesh *m, const tt_atom_list *atoms)
 {
     int n = 1;

@@ -71,6 +71,9 @@ const tt_axis *tt_mesh_axis(const tt_mesh *m,
                             const char *name); /* NULL = no such axis, or its degree is 1 */
 /* Writes "dp_shard cp tp"; all atoms of an axis in sequence (tp0 tp1) appear as the axis's name. */
 void tt_mesh_print_axes(const tt_mesh *m, const tt_atom_list *atoms, char *text, size_t size);
+/* An axis whose ranks have the same weights and other data: dp_replicate if there are replicas, else dp_shard;
+ * NULL: there is one data rank. */
+const tt_axis *tt_mesh_data_axis(const tt_mesh *m);
 int tt_mesh_degree(const tt_mesh *m, const tt_atom_list *atoms); /* the product of their sizes */
 int tt_mesh_degree_mask(const tt_mesh *m, uint16_t atoms);
 void tt_mesh_coords(const tt_mesh *m, int rank, int32_t coords[TT_MAX_ATOMS]);

@@ -13,7 +13,7 @@
  *
  * Only gradients of several parts, or of the loop over token chunks, have an accumulator. The update may
  * read nothing that is known after the backward, so it is not used with max_norm, skip_nonfinite,
- * skip_norm, offload, measure, a loss scale, stages or several micro-batches (setup_early_step.c).
+ * skip_norm, offload, measure, a loss scale, stages or several micro-batches (setup_step.c).
  * The ranks of a stage run one list, so all ranks update in one order. */
 
 typedef struct early_update {

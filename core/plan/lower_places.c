@@ -251,6 +251,7 @@ void tt_lower_tables(lowering *l)
         o.fresh = s->kind == TT_STATE_ACCUMULATOR || s->kind == TT_STATE_METRIC ||
                   s->kind == TT_STATE_GATHERED;
         o.for_host = s->kind == TT_STATE_SCALAR || s->kind == TT_STATE_METRIC;
+        o.partial = s->place.partial;
         o.owner = owns(l, &s->place, s->type.n_dims);
         tensor_of(l, &s->type, &s->place, &o.tensor);
         tt_vec_push(l->a, &l->states, o);

@@ -9,6 +9,26 @@ int64_t tt_program_space_bytes(const tt_program *p, tt_space space)
     return p->bytes[space] + TT_CANARY_BYTES;
 }
 
+static int64_t written_bytes(const tt_operand *o)
+{
+    return TT_MAXV(o->bytes, tt_tensor_bytes(&o->tensor));
+}
+
+int64_t tt_program_most_written(const tt_program *p)
+{
+    int64_t most = 0;
+    for (int s = 0; s < p->n_sections; s++) {
+        const tt_section *e = &p->sections[s];
+        for (int k = e->begin; (s == p->epilogue || s == p->update) && k < e->end; k++) {
+            int64_t bytes = 0;
+            for (int j = 0; j < p->instrs[k].n_out; j++)
+                bytes += written_bytes(&p->operands[p->instrs[k].out[j]]);
+            most = TT_MAXV(most, bytes);
+        }
+    }
+    return most;
+}
+
 int64_t tt_program_sums_bytes(const tt_program *p)
 {
     return ((int64_t)p->n_sums + 4) * (int64_t)sizeof(int64_t);

@@ -11,6 +11,7 @@
     ((int64_t)4 << 20) /* pinned, per piece on its way between host and device; there are two */
 
 int64_t tt_program_space_bytes(const tt_program *p, tt_space space); /* with canaries */
+int64_t tt_program_most_written(const tt_program *p); /* by an instruction of epilogue or update */
 /* Of the sums of stages, and of a number that says where a bad value was found. */
 int64_t tt_program_sums_bytes(const tt_program *p);
 /* The inputs of all micro-batches of a step, which a device has at once; an INPUT finds those of

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/memory.h"
 #include "plan/plan_impl.h"
 #include <string.h>
 
@@ -107,6 +108,7 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
     finish_locations(&p);
     plan->program = tt_arena_alloc(a, sizeof *plan->program);
     tt_program_make(plan, o->coords, a, plan->program);
+    plan->program->kept = o->replays ? tt_program_most_written(plan->program) : 0;
     plan->hash = o->like ? o->like->hash : hash_of(plan);
     TT_TRY(tt_program_verify(plan->program, err));
     *out = plan;

@@ -107,6 +107,7 @@ typedef struct tt_plan_opts {
     /* Another rank's plan of this graph and schedule: the parts that all ranks share are taken from
      * it. NULL: they are made and checked. */
     const tt_plan *like;
+    bool replays; /* the epilogue and the update may run twice (tt_program.kept) */
 } tt_plan_opts;
 
 tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt_plan **out,

@@ -43,7 +43,7 @@ const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_
 
 int64_t tt_program_bytes(const tt_program *p)
 {
-    int64_t n = 0;
+    int64_t n = p->kept;
     for (int s = TT_SPACE_STATE; s < TT_N_SPACES; s++)
         n += p->bytes[s];
     return n;

@@ -166,9 +166,10 @@ typedef struct tt_program_state {
     const char *name;
     int64_t offset; /* in its space, the state space or the pinned one; -1: on other ranks */
     uint8_t space;
-    bool moments;  /* an optimizer's: zero before the first step, read before it is written */
-    bool fresh;    /* each step stores it before it is read: sums, metrics, gathered parameters */
-    bool owner;    /* this rank's is the first of its replicas */
+    bool moments; /* an optimizer's: zero before the first step, read before it is written */
+    bool fresh;   /* each step stores it before it is read: sums, metrics, gathered parameters */
+    bool owner;   /* this rank's is the first of its replicas */
+    uint16_t partial; /* atoms over which it is a contribution to a sum */
     bool for_host; /* a scalar or a metric: the host finds it by its name, which others may have */
     tt_tensor tensor;
 } tt_program_state;
@@ -214,6 +215,9 @@ typedef struct tt_program {
     int64_t chunk_rows, most_chunks; /* of loops */
     int64_t most_rows[TT_N_EXTENTS];
     int64_t bytes[TT_N_SPACES];
+    /* of host memory: what an instruction of the epilogue or the update is about to write over, so that
+     * it can run again; 0: none does */
+    int64_t kept;
     int64_t alignment; /* of all offsets */
     /* state space: what the host writes before a step lies before the first, what it reads the second */
     int64_t written_end, read_end;
@@ -223,7 +227,7 @@ typedef struct tt_program {
 tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_arena *a, int *n);
 const tt_section *tt_program_section(const tt_program *p, int stage,
                                      tt_section_kind kind); /* NULL: on another rank */
-int64_t tt_program_bytes(const tt_program *p);              /* of all spaces but the pinned ones */
+int64_t tt_program_bytes(const tt_program *p); /* of all spaces but the pinned ones, and kept */
 void tt_program_print(const tt_program *p, tt_str *out);
 /* By an abstract run: no two live values share a byte, readers find their value, queues wait for it. */
 tt_status tt_program_verify(const tt_program *p, tt_error *err);

@@ -184,10 +184,12 @@ static const tt_kernel *kernel_of(const answers *a, const char *op)
 
 static size_t scratch(void *user, const tt_kernel_call *c)
 {
+    static tt_checks checks; /* that are asked for */
     const answers *a = user;
     const tt_kernel *k = kernel_of(a, c->op);
     tt_kernel_call asked = *c;
     asked.backend = a->backend ? a->backend : a->s->target;
+    asked.checks = a->s->core.debug.check_products == TT_CHECK_OFF ? NULL : &checks;
     return k && k->scratch_bytes ? k->scratch_bytes(&asked, (int)a->s->threads) : 0;
 }
 
@@ -223,8 +225,7 @@ static tt_status dump_program(const tt_setup *s, const tt_plan *p, tt_error *err
     return st;
 }
 
-/* like: the plan of another rank for the same graph; NULL = none. backend: as in
- * tt_setup_rank_plan. */
+/* like: another rank's plan of this graph, or NULL. backend: as in tt_setup_rank_plan. */
 static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
                            int pp_rank, const int32_t *coords, void *backend, const tt_plan *like,
                            tt_arena *a, tt_plan **out, tt_error *err)
@@ -236,6 +237,7 @@ static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedu
                             .user = &asked,
                             .pp_rank = pp_rank,
                             .coords = coords,
+                            .replays = s->core.debug.replay_interval > 0,
                             .like = like};
     return tt_plan_make(g, &o, a, out, err);
 }
@@ -567,7 +569,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_setup_target(s, err));
     tt_recompute_opts recompute = {0};
     if (o->mode == TT_MODE_TRAIN) {
-        TT_TRY(tt_setup_check_early_step(s, err));
+        TT_TRY(tt_setup_check_step(s, err));
         TT_TRY(tt_setup_recompute(s, err));
         tt_setup_recompute_opts(s, &recompute);
         recompute.found = &s->recomputed;
@@ -584,12 +586,11 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
         TT_TRY(tt_groups_check(s, err));
     const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;
     TT_TRY(tt_model_measure(s->graph, width, s->core.training.seq_len, &s->size));
-    if (o->mode != TT_MODE_TRAIN) {
+    if (o->mode != TT_MODE_TRAIN)
         s->eval_graph = s->graph;
-    } else if (s->has_validation) {
+    else if (s->has_validation)
         TT_TRY(tt_setup_compile_graph(s, TT_MODE_EVAL, &recompute, NULL, o->quiet, s->arena,
                                       &s->eval_graph, err));
-    }
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(compile_references(s, &recompute, o->quiet, err));
     if (o->mode == TT_MODE_TRAIN || o->mode == TT_MODE_EVAL)

@@ -140,8 +140,10 @@ struct tt_loop {
 tt_status tt_loop_step(tt_loop *l, tt_error *err);
 /* If the numbers of a step are late, waits for them and logs them. */
 tt_status tt_loop_settle(tt_loop *l, tt_error *err);
-/* replay.c: compares the micro-batches that have just run with themselves, if it is time. [collective] */
-tt_status tt_loop_replay(tt_loop *l, tt_feed *feed, tt_error *err);
+/* replay.c: runs the micro-batches of a step. If it is time, they run again and are compared; then each op of
+ * the epilogue and the update, up to tt_loop_replay_ends. [collective] */
+tt_status tt_loop_micro_batches(tt_loop *l, tt_feed *feed, tt_error *err);
+tt_status tt_loop_replay_ends(tt_loop *l, tt_error *err);
 /* command.c */
 #define TT_STOP_CTL 1000 /* stopped_by: `ttrun ctl RUN_DIR stop`, which is no signal */
 const char *tt_loop_stop_name(int stopped_by);

@@ -32,6 +32,8 @@ static tt_exec_opts exec_opts(const tt_rank *r, tt_dist *d, const tt_plan *p, tt
                           .poison = r->s->core.debug.poison,
                           .detect_nan = r->s->core.debug.detect_nan,
                           .no_capture = r->s->core.debug.capture == TT_CAPTURE_OFF,
+                          .check_products =
+                              r->s->core.debug.check_products != TT_CHECK_OFF && !parent,
                           .sync = r->s->core.debug.sync,
                           .late = r->late && !parent,
                           .from = from};

@@ -202,8 +202,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     tt_exec_measure(x, f.measured);
     if (l->s->early_step) /* the backward writes parameters */
         tt_loop_wait_staged(l);
-    TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
-    TT_TRY(tt_loop_replay(l, &feed, err));
+    TT_TRY(tt_loop_micro_batches(l, &feed, err));
     l->t.forward_backward += tt_seconds_since(t0);
     TT_TRY(tt_loop_settle(l, err)); /* of the step before */
     TT_TRY(tt_loop_hooks_backward(l, err));
@@ -217,6 +216,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
 
     t0 = tt_now_ns();
     TT_TRY(tt_exec_update(x, err));
+    TT_TRY(tt_loop_replay_ends(l, err));
     l->t.optimizer += tt_seconds_since(t0);
     l->flight = f;
     return l->rank.late && !f.measured ? TT_OK : take_numbers(l, err);

@@ -24,6 +24,12 @@ typedef void (*tt_range_fn)(void *arg, int64_t begin, int64_t end, int thread);
 TT_EXPORT void tt_parallel_for(tt_pool *pool, int64_t n, int64_t grain, tt_range_fn fn, void *arg);
 TT_EXPORT int tt_pool_threads(const tt_pool *pool); /* >= 1, with the caller's. [any-thread] */
 
+/* What kernels say of the products of matrices that they have checked by checksums; threads add to it. */
+typedef struct tt_checks {
+    int64_t products,
+        wrong; /* parts of products that were checked; of these, whose sums do not agree */
+} tt_checks;
+
 /* One call of a kernel. An output may have the address of an input in two cases only: the kernel's
  * in_place allows it, or both are one state that a pointwise op ("fused", "add", "maximum") updates,
  * element by element. All memory is the core's and valid during the call. */
@@ -50,6 +56,9 @@ typedef struct tt_kernel_call {
     /* In scratch_bytes and supports: the backend's object, or what tt_backend_vt.target made before
      * `open`; NULL: neither exists. */
     void *backend;
+    /* (optional) debug.check_products: a kernel that can checks its products. In scratch_bytes: not
+     * NULL if run gets it. */
+    tt_checks *checks;
 } tt_kernel_call;
 static inline uint64_t tt_call_seed(const tt_kernel_call *c)
 {

@@ -64,6 +64,13 @@ typedef struct cpu_isa {
     const cpu_tiles *bf16x6; /* with AMX; NULL: not available */
     /* Columns [begin, end) of a product whose A has few rows; k is summed in blocks of k_block. */
     void (*few)(const cpu_gemm_call *g, int64_t k_block, int64_t begin, int64_t end);
+    /* check_impl.h */
+    void (*check_sums)(cpu_mat a, int64_t rows, int64_t n, double *sum, double *squares);
+    void (*check_columns)(const float *p, int64_t ld, int64_t rows, int64_t n, double *sum,
+                          double *squares);
+    void (*check_half)(const uint16_t *p, int64_t rs, int64_t cs, int64_t rows, int64_t n,
+                       float *sum); /* sum[n]: of the squares */
+    double (*check_row)(const float *p, int64_t n, double *squares);
     /* one row of n elements; for bwd, dw and db are added to */
     float (*rms_norm)(int64_t n, const float *x, const float *w, float *y, float eps);
     void (*rms_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx,

@@ -117,7 +117,8 @@ static tt_status by_rows(void *self, const tt_kernel_call *c, bool dx)
             .k = k,
             .a = {cpu_f32(x) + p->row * k, k, 1},
             .c = y + p->row * n,
-            .ldc = n
+            .ldc = n,
+            .checks = c->checks
         };
         g.b = dx ? (cpu_mat){we, n, 1} : (cpu_mat){we, 1, k};
         cpu_gemm(self, c->pool, &g, c->scratch);
@@ -162,7 +163,8 @@ static tt_status grouped_linear_dw(void *self, const tt_kernel_call *c, tt_error
                            .k = p->n,
                            .c = (float *)out->data + p->e * m * n,
                            .ldc = n,
-                           .add = c->accumulate != 0 || !p->first};
+                           .add = c->accumulate != 0 || !p->first,
+                           .checks = c->checks};
         g.a = (cpu_mat){cpu_f32(dy) + p->row * m, 1, m};
         g.b = (cpu_mat){cpu_f32(x) + p->row * n, n, 1};
         cpu_gemm(self, c->pool, &g, c->scratch);

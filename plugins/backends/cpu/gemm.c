@@ -200,21 +200,33 @@ static void run_task(const gemm *w, int64_t i, int thread)
     task t = task_at(w, i);
     t.pa = w->scratch + (size_t)thread * w->per_thread;
     t.pb = t.pa + packed(cpu_min(g->m, M_TASK), g->k);
+    const cpu_rectangle all = {t.m0, t.m1, t.n0, t.n1};
+    cpu_check check;
+    if (g->checks)
+        cpu_check_open(&check, w->isa, g, &all);
     const int64_t m = t.m1 - t.m0, whole = w->in_place ? m / tiles->mr * tiles->mr : 0;
     for (; t.k0 < g->k; t.k0 += t.k) {
         t.k = block_of(w, t.k0);
         t.unit = cpu_round_up(t.k, tiles->k_unit) * (int64_t)tiles->size;
         tiles->pack(part_of(g->a, t.m0 + whole, t.k0), m - whole, t.k, true, t.pa + whole * t.unit);
+        if (g->checks)
+            cpu_check_rows(&check, t.k0, t.k);
         for (int64_t c = t.n0; c < t.n1; c += tiles->strip) {
             const int64_t n = cpu_min(tiles->strip, t.n1 - c);
             const cpu_mat b = part_of(g->b, t.k0, c);
+            if (g->checks)
+                cpu_check_before(&check, c, c + n);
             tiles->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, false, t.pb);
             if (tiles->block)
                 multiply_block(w, &t, c, n);
             else
                 multiply(w, i, &t, c, n);
+            if (g->checks)
+                cpu_check_columns(&check, c, c + n);
         }
     }
+    if (g->checks)
+        cpu_check_close(&check);
     /* running the epilogue strip by strip over long rows measured slower */
     finished(g, t.m0, t.m1, t.n0, t.n1, thread);
 }
@@ -275,6 +287,7 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
 /* ---- the same product with single-threaded BLAS: a fixed grid of tiles over m and n, never k
  * ---- */
 typedef struct blas_grid {
+    const cpu_isa *isa;
     const cpu_gemm_call *g;
     int64_t rows, cols, n_cols; /* rows and columns of a tile; tiles along n */
     bool whole_units;           /* the tiles' edges are also edges of the epilogue's units */
@@ -288,10 +301,18 @@ static void blas_tiles(void *arg, int64_t begin, int64_t end, int thread)
         int64_t r = i / w->n_cols * w->rows, c = i % w->n_cols * w->cols;
         cpu_mat a = {g->a.p + r * g->a.rs, g->a.rs, g->a.cs},
                 b = {g->b.p + c * g->b.cs, g->b.rs, g->b.cs};
+        const cpu_rectangle x = {r, cpu_min(r + w->rows, g->m), c, cpu_min(c + w->cols, g->n)};
+        cpu_check check;
+        if (g->checks) {
+            cpu_check_open(&check, w->isa, g, &x);
+            cpu_check_whole_before(&check);
+        }
         cpu_blas_sgemm(cpu_min(w->rows, g->m - r), cpu_min(w->cols, g->n - c), g->k, a, b,
                        g->c + r * g->ldc + c, g->ldc, g->add);
+        if (g->checks)
+            cpu_check_whole(&check);
         if (w->whole_units)
-            finished(g, r, cpu_min(r + w->rows, g->m), c, cpu_min(c + w->cols, g->n), thread);
+            finished(g, x.r0, x.r1, x.c0, x.c1, thread);
     }
 }
 
@@ -304,10 +325,10 @@ static void finish_rows(void *arg, int64_t begin, int64_t end, int thread)
 /* The grid depends on the shape alone. On some processors OpenBLAS's sums depend on the width of a
  * tile, so a product with an epilogue must use the same tiles as one without. If the epilogue's
  * units (heads) do not end where tiles end, the epilogue runs after the whole product. */
-static void run_blas(tt_pool *pool, const cpu_gemm_call *g)
+static void run_blas(const cpu_isa *isa, tt_pool *pool, const cpu_gemm_call *g)
 {
     /* Sixteenths of the larger extent, not below 256, keep packing cheap and a few threads busy. */
-    blas_grid w = {.g = g, .rows = g->m, .cols = g->n};
+    blas_grid w = {.isa = isa, .g = g, .rows = g->m, .cols = g->n};
     if (g->m >= g->n)
         w.rows = cpu_max(256, cpu_round_up((g->m + 15) / 16, 16));
     else
@@ -329,7 +350,15 @@ static void few_columns(void *arg, int64_t begin, int64_t end, int thread)
 {
     const few *w = arg;
     const int64_t unit = unit_of(w->g), c0 = begin * unit, c1 = cpu_min(end * unit, w->g->n);
+    const cpu_rectangle x = {0, w->g->m, c0, c1};
+    cpu_check check;
+    if (w->g->checks) {
+        cpu_check_open(&check, w->isa, w->g, &x);
+        cpu_check_whole_before(&check);
+    }
     w->isa->few(w->g, CPU_K_BLOCK, c0, c1);
+    if (w->g->checks)
+        cpu_check_whole(&check);
     finished(w->g, 0, w->g->m, c0, c1, thread);
 }
 
@@ -353,9 +382,11 @@ void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, vo
         few w = {self->isa, g};
         tt_parallel_for(pool, parts(g->n, unit_of(g)), parts(LEAST_COLS, unit_of(g)), few_columns,
                         &w);
-    } else if (self->blas)
-        run_blas(pool, g);
-    else
+    } else if (self->blas) {
+        cpu_gemm_call blas = *g;
+        blas.blas = true;
+        run_blas(self->isa, pool, &blas);
+    } else
         run_own(self, pool, g, scratch);
 }
 
@@ -379,7 +410,8 @@ static cpu_gemm_call linear_call(const tt_kernel_call *c)
                        .n = y->shape[1],
                        .c = y->data,
                        .ldc = y->shape[1],
-                       .add = c->accumulate != 0};
+                       .add = c->accumulate != 0,
+                       .checks = c->checks};
     if (strcmp(c->op, "linear") == 0) { /* x [T,i] times wᵀ [i,o] -> y [T,o] */
         g.k = x->shape[1];
         g.a = plain(x, g.k);
@@ -417,7 +449,8 @@ static cpu_half_call half_call(const tt_kernel_call *c, const cpu_gemm_call *g)
                            .c = c->out[0].data,
                            .ldc = g->ldc,
                            .wide = c->out[0].dtype == TT_F32,
-                           .add = g->add};
+                           .add = g->add,
+                           .checks = g->checks};
 }
 
 bool cpu_linear_takes(const tt_kernel_call *c)
@@ -429,7 +462,7 @@ size_t cpu_linear_scratch(const tt_kernel_call *c, int n_threads)
 {
     cpu_gemm_call g = linear_call(c);
     if (takes_half(c))
-        return cpu_half_scratch(g.m, g.n, g.k);
+        return cpu_half_scratch(g.m, g.n, g.k, c->checks != NULL);
     return cpu_gemm_scratch(g.m, g.n, g.k, n_threads);
 }
 
@@ -466,7 +499,8 @@ static cpu_gemm_call matmul_call(const tt_kernel_call *c, int64_t i)
                        .k = k,
                        .c = (float *)y->data + (y->data ? i * m * n : 0),
                        .ldc = n,
-                       .add = c->accumulate != 0};
+                       .add = c->accumulate != 0,
+                       .checks = c->checks};
     g.a = at->trans_a ? flipped(a, m) : plain(a, k);
     g.b = at->trans_b ? flipped(b, k) : plain(b, n);
     if (a->data) {

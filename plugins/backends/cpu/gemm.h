@@ -32,7 +32,10 @@ typedef struct cpu_gemm_call {
     int64_t ldc;
     bool add;
     const cpu_done *done; /* NULL: no epilogue */
+    tt_checks *checks;    /* NULL: the product is not checked */
+    bool blas;            /* cpu_gemm sets it */
 } cpu_gemm_call;
+
 /* with at most so many rows of A, weights that lie along k are not packed */
 #define CPU_FEW_ROWS 16
 
@@ -67,6 +70,37 @@ static inline void cpu_fetch_turn(cpu_fetch *f)
 /* The most rows and columns per call of cpu_tiles.block. */
 #define CPU_BLOCK_ROWS 512
 #define CPU_BLOCK_COLS 128
+
+/* check.c: checks a rectangle of a product. */
+#define CPU_CHECK_STRIPS 128
+typedef struct cpu_rectangle {
+    int64_t r0, r1, c0, c1;
+} cpu_rectangle;
+typedef struct cpu_strip { /* `width` columns of a rectangle */
+    double got, want, spread, squares, squares_before, squares_b;
+} cpu_strip;
+typedef struct cpu_check {
+    const struct cpu_isa *isa;
+    const cpu_gemm_call *g;
+    cpu_rectangle x;
+    int64_t width, k0, n; /* k0, n: the block of k */
+    double squares_a, a[CPU_K_BLOCK];
+    cpu_strip strips[CPU_CHECK_STRIPS];
+} cpu_check;
+struct cpu_isa;
+void cpu_check_open(cpu_check *k, const struct cpu_isa *isa, const cpu_gemm_call *g,
+                    const cpu_rectangle *x);
+/* For each block of k, ascending: its rows; then for each part of the columns, within a strip: before that part
+ * of the product is computed, and after it. */
+void cpu_check_rows(cpu_check *k, int64_t k0, int64_t n);
+void cpu_check_before(cpu_check *k, int64_t c0, int64_t c1);
+void cpu_check_columns(cpu_check *k, int64_t c0, int64_t c1);
+void cpu_check_close(const cpu_check *k);
+/* All of this at once, before and after the product. */
+void cpu_check_whole_before(cpu_check *k);
+void cpu_check_whole(cpu_check *k);
+/* A part of a product of k terms: its sum, and what its operands say. size: of the numbers (check.c). */
+void cpu_check_sums(tt_checks *checks, int64_t k, double got, double want, double size);
 
 /* How f32 matrices are multiplied: panels of mr rows of A and nr columns of B, each with all of a
  * block's k, and the functions that compute a tile of C from one panel of each. */

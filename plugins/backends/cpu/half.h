@@ -34,10 +34,11 @@ typedef struct cpu_half_call {
     int64_t ldc;
     bool wide, add;
     const cpu_done *done; /* NULL: no epilogue */
+    tt_checks *checks;    /* NULL: the product is not checked */
 } cpu_half_call;
 struct cpu_backend;
 void cpu_half_gemm(const struct cpu_backend *self, tt_pool *pool, const cpu_half_call *g,
                    void *scratch);
-size_t cpu_half_scratch(int64_t m, int64_t n, int64_t k);
+size_t cpu_half_scratch(int64_t m, int64_t n, int64_t k, bool checked);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu.h"
+#include <math.h>
 #include <string.h>
 
 /* C = A B of bf16 matrices, summed in f32, with C in f32 or bf16. Panels hold all of k, so a tile
@@ -10,6 +11,7 @@
 #define SLACK 32           /* height of the tallest and width of the widest panel */
 #define ROWS 4             /* panels per task, along m and n */
 #define COLS 8
+#define LEAST_PANEL 6 /* rows of a panel, or columns, at least */
 
 typedef struct product {
     const cpu_isa *isa;
@@ -17,6 +19,7 @@ typedef struct product {
     char *pa, *pb;
     int64_t m0, m, n0, n, kp; /* the current block; kp: k padded */
     int64_t n_cols;           /* tasks along n */
+    float *sums;              /* with checks: of each panel, by k, and then the squares of each */
     bool pack_b;
 } product;
 
@@ -33,17 +36,26 @@ static int64_t block(int64_t n, int64_t k, int64_t unit)
 }
 
 /* While planning the instruction set is unknown: enough for the widest elements and any panel. */
-size_t cpu_half_scratch(int64_t m, int64_t n, int64_t k)
+size_t cpu_half_scratch(int64_t m, int64_t n, int64_t k, bool checked)
 {
-    const int64_t rows = block(m, k, 1) + SLACK, cols = block(n, k, 1) + SLACK;
+    const int64_t rows = block(m, k, 1) + SLACK, cols = block(n, k, 1) + SLACK,
+                  panels = rows / LEAST_PANEL + cols / LEAST_PANEL + 2;
     return cpu_align((size_t)(rows * padded(k)) * sizeof(float)) +
-           cpu_align((size_t)(cols * padded(k)) * sizeof(float));
+           cpu_align((size_t)(cols * padded(k)) * sizeof(float)) +
+           (checked ? cpu_align((size_t)(panels * (padded(k) + 1)) * sizeof(float)) : 0);
 }
 
 static size_t panel_bytes(const product *w, bool left)
 {
     const cpu_half *h = w->isa->half;
     return (size_t)(w->kp * (left ? h->mr : h->nr)) * h->size;
+}
+
+/* Of panel i, whose rows are those of a matrix with strides rs, cs. */
+static void sum_panel(const product *w, int64_t i, const uint16_t *p, int64_t rs, int64_t cs,
+                      int64_t rows)
+{
+    w->isa->check_half(p, rs, cs, rows, w->g->k, w->sums + i * (w->g->k + 1));
 }
 
 /* Task i packs panel i; the panels of A come first, then those of B. */
@@ -57,12 +69,13 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++) {
         const bool left = i < n_a;
         const int64_t j = left ? i : i - n_a, at = j * (left ? h->mr : h->nr);
-        if (left)
-            h->pack(g->a + (w->m0 + at) * g->ars, g->ars, g->acs, cpu_min(h->mr, w->m - at), g->k,
-                    true, w->pa + (size_t)j * panel_bytes(w, true));
-        else
-            h->pack(g->b + (w->n0 + at) * g->bcs, g->bcs, g->brs, cpu_min(h->nr, w->n - at), g->k,
-                    false, w->pb + (size_t)j * panel_bytes(w, false));
+        const uint16_t *p = left ? g->a + (w->m0 + at) * g->ars : g->b + (w->n0 + at) * g->bcs;
+        const int64_t rs = left ? g->ars : g->bcs, cs = left ? g->acs : g->brs,
+                      rows = left ? cpu_min(h->mr, w->m - at) : cpu_min(h->nr, w->n - at);
+        h->pack(p, rs, cs, rows, g->k, left,
+                (left ? w->pa : w->pb) + (size_t)j * panel_bytes(w, left));
+        if (g->checks)
+            sum_panel(w, i, p, rs, cs, rows);
     }
 }
 
@@ -87,6 +100,31 @@ static void store_row(const product *w, int64_t r, int64_t c, float *t, int64_t 
     w->isa->to_bf16(n, t, y);
 }
 
+/* Panels [a0, a1) of A times panels [b0, b1) of B. */
+static void check_task(const product *w, int64_t a0, int64_t a1, int64_t b0, int64_t b1,
+                       const double *sum, double squares)
+{
+    const int64_t k = w->g->k, ld = k + 1, n_a = (w->m + w->isa->half->mr - 1) / w->isa->half->mr;
+    const float *a = w->sums + a0 * ld, *b = w->sums + (n_a + b0) * ld;
+    double got = 0, want = 0, spread = 0, squares_a = 0, squares_b = 0;
+    for (int i = 0; i < SLACK; i++)
+        got += sum[i];
+    for (int64_t p = 0; p < ld; p++) { /* the last number of a panel is that of its squares */
+        double x = 0, y = 0;
+        for (int64_t i = 0; i < a1 - a0; i++)
+            x += (double)a[i * ld + p];
+        for (int64_t i = 0; i < b1 - b0; i++)
+            y += (double)b[i * ld + p];
+        squares_a = x;
+        squares_b = y;
+        want += p < k ? x * y : 0;
+        spread += p < k ? x * y * (x * y) : 0;
+    }
+    cpu_check_sums(w->g->checks, k, got, want,
+                   (isfinite(squares) ? sqrt(squares) : fabs(got)) +
+                       sqrt(squares_a * squares_b / (double)k) + sqrt(spread));
+}
+
 static void multiply(void *arg, int64_t begin, int64_t end, int thread)
 {
     const product *w = arg;
@@ -97,13 +135,20 @@ static void multiply(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++) {
         const int64_t r0 = i / w->n_cols * ROWS * h->mr, c0 = i % w->n_cols * COLS * h->nr;
         const int64_t r1 = cpu_min(r0 + ROWS * h->mr, w->m), c1 = cpu_min(c0 + COLS * h->nr, w->n);
+        double sum[SLACK] = {0}, squares = 0;
         for (int64_t c = c0; c < c1; c += h->nr)
             for (int64_t r = r0; r < r1; r += h->mr) {
                 h->tile(w->g->k, w->pa + (size_t)(r / h->mr) * panel_bytes(w, true),
                         w->pb + (size_t)(c / h->nr) * panel_bytes(w, false), tile);
+                if (w->g->checks)
+                    w->isa->check_columns(tile, h->nr, cpu_min(h->mr, r1 - r),
+                                          cpu_min(h->nr, c1 - c), sum, &squares);
                 for (int64_t j = r; j < cpu_min(r + h->mr, r1); j++)
                     store_row(w, j, c, tile + (j - r) * h->nr, cpu_min(h->nr, c1 - c));
             }
+        if (w->g->checks)
+            check_task(w, r0 / h->mr, (r1 + h->mr - 1) / h->mr, c0 / h->nr,
+                       (c1 + h->nr - 1) / h->nr, sum, squares);
         if (w->g->done)
             w->g->done->run(w->g->done->arg, w->m0 + r0, w->m0 + r1, w->n0 + c0, w->n0 + c1,
                             thread);
@@ -133,6 +178,7 @@ void cpu_half_gemm(const cpu_backend *self, tt_pool *pool, const cpu_half_call *
     const int64_t mb = block(g->m, g->k, h->mr), nb = block(g->n, g->k, h->nr);
     w.pa = scratch;
     w.pb = w.pa + cpu_align((size_t)(mb * w.kp) * h->size);
+    w.sums = (float *)(void *)(w.pb + cpu_align((size_t)(nb * w.kp) * h->size));
     for (w.n0 = 0; w.n0 < g->n; w.n0 += nb)
         for (w.m0 = 0; w.m0 < g->m; w.m0 += mb) {
             w.m = cpu_min(mb, g->m - w.m0);

@@ -21,6 +21,8 @@
 
 #include "gemm_few_impl.h"
 
+#include "check_impl.h"
+
 #include "half_impl.h"
 
 #include "attention_tile_impl.h"

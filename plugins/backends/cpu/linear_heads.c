@@ -25,7 +25,8 @@ static cpu_gemm_call call_of(const tt_kernel_call *c, int64_t head)
         .b = {w->data, a->trans ? 1 : latent, a->trans ? latent : 1},
         .c = y->data,
         .ldc = y->shape[1],
-        .add = c->accumulate != 0
+        .add = c->accumulate != 0,
+        .checks = c->checks
     };
     if (x->data) {
         g.a.p += head * k;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/setup_impl.h"
 
-/* optimizer.early_step_in_backward: an update in the backward cannot depend on what is known after it. */
+/* How a step may run. optimizer.early_step_in_backward: an update in the backward cannot depend on what is known
+ * after it. debug.replay_on: what a rank can compute in another one's place. */
 
 #define KEY "optimizer.early_step_in_backward"
+#define REPLAY "debug.replay_on"
 
 /* What the job asks for that needs all gradients before the first update; NULL: nothing. */
 static const char *needs_all_gradients(const tt_core_config *c)
@@ -32,8 +34,30 @@ static const char *needs_all_gradients(const tt_core_config *c)
     return NULL;
 }
 
-tt_status tt_setup_check_early_step(const tt_setup *s, tt_error *err)
+static tt_status check_replay(const tt_setup *s, tt_error *err)
 {
+    const tt_axis *axis = tt_mesh_data_axis(&s->mesh), *ep = tt_mesh_axis(&s->mesh, "ep");
+    if (s->core.debug.replay_on != TT_REPLAY_NEXT)
+        return TT_OK;
+    if (!s->core.debug.replay_interval)
+        return tt_job_fail(s->job, REPLAY, err,
+                           "debug.replay_interval is 0, so no step is computed again: set it too");
+    if (!axis)
+        return tt_job_fail(s->job, REPLAY, err,
+                           "no other rank has the same weights and other data: take more data-"
+                           "parallel ranks (--nproc), or \"same\"");
+    if (ep && tt_atom_list_mask(&ep->atoms) & tt_atom_list_mask(&axis->atoms))
+        return tt_job_fail(s->job, REPLAY, err,
+                           "experts add up the tokens of the ranks of %s in these ranks' order, "
+                           "which another rank does not have: set "
+                           "parallelism.expert_parallel_degree to 1, or take \"same\"",
+                           axis->name);
+    return TT_OK;
+}
+
+tt_status tt_setup_check_step(const tt_setup *s, tt_error *err)
+{
+    TT_TRY(check_replay(s, err));
     const char *why = s->early_step ? needs_all_gradients(&s->core) : NULL;
     if (!s->early_step)
         return TT_OK;
