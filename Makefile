@@ -146,7 +146,7 @@ test-%: all $(FAR_SO) $(FAKE_ALL)
 
 # The same tests in full, where `make test` runs a part.
 test-long:
-	+$(Q)TT_TEST_LONG=1 TTRUN_LONG=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle test-plan test-run test-exec test-cuda test-sim
+	+$(Q)TT_TEST_LONG=1 TTRUN_LONG=1 TEST_TIMEOUT=5400 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle test-plan test-run test-exec test-cuda test-sim
 
 include mk/fuzz.mk
 include mk/install.mk

@@ -147,6 +147,8 @@ tt_status tt_step_remove(tt_arena *a, const char *folder, int64_t step, tt_error
     TT_TRY(tt_remove_tree(doomed, err));
     if (rename(path, doomed) != 0)
         return tt_fail_system(err, errno, "rename", path);
+    TT_TRY(tt_fsync_path(folder,
+                         err)); /* or a loss of power could bring the name back without its files */
     return tt_remove_tree(doomed, err);
 }
 

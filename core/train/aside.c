@@ -73,15 +73,38 @@ static int64_t last_aside(const aside *x)
     return most;
 }
 
+#define N_OUTPUTS 9
+
+/* What a start at step 0 moves besides checkpoints: first the exports, then the files and folders of dump_folder. */
+static size_t outputs_of(const aside *x, const char *names[N_OUTPUTS])
+{
+    const tt_core_config *c = &x->l->s->core;
+    const char *const all[N_OUTPUTS] = {"hf",
+                                        "metrics.jsonl",
+                                        "experts.json",
+                                        "early_stopping.txt",
+                                        c->metrics.save_tb_folder,
+                                        "report.html",
+                                        c->profiling.save_traces_folder,
+                                        c->comm.save_traces_folder,
+                                        c->profiling.save_memory_snapshot_folder};
+    size_t n = 0;
+    for (size_t i = 0; i < N_OUTPUTS; i++)
+        if (all[i] && all[i][0] && all[i][0] != '/')
+            names[n++] = all[i];
+    return n;
+}
+
 /* Whether the last before-N is that of a start which was killed while it moved the files: run.json,
  * which is moved last, is still here, and nothing here is there too. */
 static bool is_unfinished(const aside *x)
 {
-    static const char *const names[] = {"hf", "metrics.jsonl", "experts.json", "tb", "report.html"};
+    const char *names[N_OUTPUTS];
+    const size_t n = outputs_of(x, names);
     if (!tt_path_exists(x->to) || tt_path_exists(tt_path_join(x->a, x->to, "run.json")) ||
         !tt_path_exists(tt_path_join(x->a, x->dump, "run.json")))
         return false;
-    for (size_t i = 0; i < TT_COUNT(names); i++)
+    for (size_t i = 0; i < n; i++)
         if (tt_path_exists(tt_path_join(x->a, x->to, names[i])) &&
             tt_path_exists(tt_path_join(x->a, x->dump, names[i])))
             return false;
@@ -210,22 +233,15 @@ static tt_status link_files(aside *x, const char *name, tt_error *err)
 static tt_status start_over(aside *x, tt_error *err)
 {
     const tt_core_config *c = &x->l->s->core;
-    const char *const outputs[] = {"metrics.jsonl",
-                                   "experts.json",
-                                   "early_stopping.txt",
-                                   c->metrics.save_tb_folder,
-                                   "report.html",
-                                   c->profiling.save_traces_folder,
-                                   c->comm.save_traces_folder,
-                                   c->profiling.save_memory_snapshot_folder};
+    const char *outputs[N_OUTPUTS];
+    const size_t n = outputs_of(x, outputs);
     if (c->checkpoint.enable) {
         TT_TRY(move_checkpoints(x, err));
         if (step_after(x->a, tt_path_join(x->a, x->dump, "hf"), -1))
             TT_TRY(move_output(x, "hf", err));
     }
-    for (size_t i = 0; i < TT_COUNT(outputs); i++)
-        if (outputs[i] && outputs[i][0] && outputs[i][0] != '/')
-            TT_TRY(move_output(x, outputs[i], err));
+    for (size_t i = 1; i < n; i++)
+        TT_TRY(move_output(x, outputs[i], err));
     if (!x->what.n)
         return TT_OK;
     TT_TRY(link_files(x, "tokenizer", err));

@@ -217,11 +217,12 @@ static tt_status check_whole(tt_loop *l, const char *at, tt_error *err)
         return TT_OK;
     tt_status s = tt_ckpt_verify(at, &faults, &why);
     if (s != TT_OK)
-        s = TT_FAIL(err, TT_EFORMAT,
-                    "%.*s; continue from an older step with --checkpoint.load_step, or start over "
-                    "with --resume never",
+        s = TT_FAIL(err, TT_EFORMAT, "%.*s; %s, or start over with --resume never",
                     faults.n ? (int)strcspn(faults.s, "\n") : (int)strlen(why.text),
-                    faults.n ? faults.s : why.text);
+                    faults.n ? faults.s : why.text,
+                    l->s->core.checkpoint.load_step < 0
+                        ? "continue from an older step with --checkpoint.load_step"
+                        : "remove that step to continue from the one before");
     tt_str_free(&faults);
     return s;
 }

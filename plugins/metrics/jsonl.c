@@ -183,12 +183,12 @@ typedef struct kept_lines {
     bool validates_again;
 } kept_lines;
 
-/* A truncated line, or one we did not write, is not kept. */
+/* A truncated line, one with the zeros that a loss of power leaves, or one we did not write, is not kept. */
 static bool keep_line(const char *line, size_t n, const kept_lines *k)
 {
     static const char head[] = "{\"step\":";
     if (n < sizeof head || line[n - 1] != '\n' || line[n - 2] != '}' ||
-        memcmp(line, head, sizeof head - 1) != 0)
+        memcmp(line, head, sizeof head - 1) != 0 || memchr(line, 0, n))
         return false;
     char *end = NULL;
     errno = 0;

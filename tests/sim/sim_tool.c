@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "power_loss.h"
 #include "random_test.h"
+#include "sim_files.h"
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -46,6 +47,7 @@ typedef struct schedule {
     int64_t promised, newest; /* the step that a line said is saved; the newest whole one */
     int n_whole;
     int64_t flipped; /* the step with a flipped bit; -1: none */
+    bool back;       /* it went back with load_step, which one job does once */
     bool lossy;      /* lines of metrics.jsonl may be lost */
     sim_shared *sim;
     char faults[LINE];
@@ -77,32 +79,6 @@ static bool wrong(const schedule *s, const char *format, ...)
 
 /* ---- files ---- */
 
-static char *text_of(const char *path, size_t *n)
-{
-    struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char *p = fd >= 0 && fstat(fd, &st) == 0 ? malloc((size_t)st.st_size + 1) : NULL;
-    const ssize_t k = p ? read(fd, p, (size_t)st.st_size) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (k >= 0)
-        p[k] = 0;
-    *n = k > 0 ? (size_t)k : 0;
-    return p;
-}
-
-typedef enum likeness { SAME, OTHER_SIZE, OTHER_BITS } likeness;
-
-static likeness compare_files(const char *a, const char *b)
-{
-    size_t n, m;
-    char *x = text_of(a, &n), *y = text_of(b, &m);
-    const likeness l = !x || !y || n != m ? OTHER_SIZE : memcmp(x, y, n) ? OTHER_BITS : SAME;
-    free(x);
-    free(y);
-    return l;
-}
-
 /* A step folder beside the one of the run without faults. */
 static likeness compare_step(const schedule *s, int64_t step)
 {
@@ -126,15 +102,6 @@ static likeness compare_step(const schedule *s, int64_t step)
         return OTHER_SIZE;
     closedir(d);
     return l;
-}
-
-static int64_t step_of(const char *name)
-{
-    char *end;
-    if (strncmp(name, "step-", 5))
-        return -1;
-    const long long step = strtoll(name + 5, &end, 10);
-    return *end || end == name + 5 ? -1 : step;
 }
 
 /* After each start: what has the name of a step and all its files has its bits; the newest one is not lost, nor one that
@@ -457,7 +424,7 @@ static bool mend_flip(schedule *s, const char *journal)
         return false;
     s->flipped = -1;
     snprintf(at, sizeof at, "%s/checkpoint/step-%lld", s->run, (long long)flipped);
-    if (s->newest > 0 && random_int(&s->rng, 0, 1)) {
+    if (s->newest > 0 && (random_int(&s->rng, 0, 1) || s->back)) {
         remove_all(at);
         note(s, " removed;");
         return true;
@@ -466,6 +433,7 @@ static bool mend_flip(schedule *s, const char *journal)
     note(s, " back to step %lld;", (long long)s->newest);
     s->n_whole = 0;
     const int64_t before = s->newest;
+    s->back = true;
     s->newest = 0;
     if (!run_once(s, STEPS, before ? more : "--resume never", journal))
         return false;
