@@ -7,11 +7,13 @@
 #include <string.h>
 
 /* trainer.json, version 1:
- *   {"format": "ttrun-checkpoint", "version": 1,
+ *   {"xxh3_128": "<32 hex>",
+ *    "format": "ttrun-checkpoint", "version": 1,
  *    "step": N, "tokens_seen": N, "loader": {"samples_seen": N}, "last_loss": x|null, "world": N,
  *    "model_fingerprint": "…"|null, "tokenizer_fingerprint": "…"|null, "job": {…}|null,
  *    "files":   {"<name>": {"bytes": N, "xxh3_128": "<32 hex>"}},
  *    "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}}
+ * The first line has the hash of all bytes after it; without that line the file is not checked.
  * "validation_due": true is there too until the validation after that step has ended, and
  * "since_line": {…} has the sums of the steps since the last line of metrics,
  * "train_seconds": x the time that all starts have taken together, "snapshot": true is there where the next
@@ -83,8 +85,36 @@ static void print_history(const tt_trainer_state *s, tt_str *out)
     tt_str_add(out, "},\n");
 }
 
-tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str *out,
-                         tt_error *err)
+#define HASH_HEAD "{\"xxh3_128\":\""
+#define HASH_TAIL "\",\n"
+#define HASH_LINE (sizeof HASH_HEAD - 1 + 32 + sizeof HASH_TAIL - 1) /* bytes */
+
+static void hash_after(const char *p, size_t n, char hex[33])
+{
+    tt_hasher *h = tt_hasher_new();
+    tt_hasher_update(h, p, n);
+    tt_hasher_hex(h, hex);
+    tt_hasher_free(h);
+}
+
+static tt_status check_hash(const char *path, const char *bytes, size_t n, tt_error *err)
+{
+    char hex[33];
+    const char *own = bytes + sizeof HASH_HEAD - 1;
+    if (n < HASH_LINE || memcmp(bytes, HASH_HEAD, sizeof HASH_HEAD - 1) != 0 ||
+        memcmp(own + 32, HASH_TAIL, sizeof HASH_TAIL - 1) != 0)
+        return TT_OK;
+    hash_after(bytes + HASH_LINE, n - HASH_LINE, hex);
+    if (!memcmp(own, hex, 32))
+        return TT_OK;
+    return TT_FAIL(err, TT_EFORMAT,
+                   "%s: its XXH3 is %s, %.32s in its first line: the file has changed; if you "
+                   "changed it, take \"xxh3_128\" out of it",
+                   path, hex, own);
+}
+
+static tt_status print_state(const tt_trainer_state *s, const tt_manifest *m, tt_str *out,
+                             tt_error *err)
 {
     if (s->job_json) { /* goes in as it is: must be JSON */
         const tt_json *job;
@@ -142,6 +172,21 @@ tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str
     tt_str_add(out, parts.s + 1); /* its members: one object, one brace */
     tt_str_free(&parts);
     return TT_OK;
+}
+
+tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str *out,
+                         tt_error *err)
+{
+    tt_str text = {0};
+    char hex[33];
+    const tt_status status = print_state(s, m, &text, err);
+    if (status == TT_OK) {
+        hash_after(text.s + 1, text.n - 1, hex);
+        tt_str_printf(out, HASH_HEAD "%s" HASH_TAIL, hex);
+        tt_str_addn(out, text.s + 1, text.n - 1);
+    }
+    tt_str_free(&text);
+    return status;
 }
 
 /* ---- reading ---- */
@@ -473,6 +518,7 @@ tt_status tt_state_parse(tt_arena *a, const char *path, const char *bytes, size_
     TT_TRY(check_version(&r, root));
     TT_TRY(trainer(&r, root, &s));
     TT_TRY(manifest(&r, root, &parts));
+    TT_TRY(check_hash(path, bytes, n, err));
     if (state)
         *state = s;
     if (m)

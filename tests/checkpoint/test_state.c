@@ -40,6 +40,35 @@ static void test_state_reads_back_as_written(void **state)
     tt_str_free(&text);
 }
 
+/* Whichever bit is flipped, after the name of the hash. Without the first line there is no check. */
+static void test_flipped_bits_of_the_state_are_found(void **state)
+{
+    fixture *f = *state;
+    const tt_trainer_state s = {.step = 7, .samples_seen = 99, .last_loss = 0.5, .world = 2};
+    const size_t key = strlen("{\"xxh3_128\":");
+    tt_trainer_state out;
+    tt_manifest m = {0};
+    tt_str text = {0};
+    tt_vec_push(f->a, &m.files, ((tt_ckpt_file){"a.safetensors", 12, HASH}));
+    assert_ok(tt_state_print(&s, &m, &text, &f->err), f);
+    for (size_t bit = 8 * key; bit < 8 * text.n; bit++) {
+        text.s[bit / 8] ^= (char)(1 << bit % 8);
+        if (tt_state_parse(f->a, "t", text.s, text.n, &out, NULL, &f->err) == TT_OK)
+            fail_msg("bit %zu of byte %zu", bit % 8, bit / 8);
+        text.s[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    char *samples = strstr(text.s, ":99") + 1;
+    samples[1] = '8';
+    assert_int_equal(tt_state_parse(f->a, "t", text.s, text.n, &out, NULL, &f->err), TT_EFORMAT);
+    assert_has(f->err.text, "the file has changed");
+    char *rest = strchr(text.s, '\n');
+    *rest = '{';
+    assert_ok(
+        tt_state_parse(f->a, "t", rest, text.n - (size_t)(rest - text.s), &out, NULL, &f->err), f);
+    assert_int_equal(out.samples_seen, 98);
+    tt_str_free(&text);
+}
+
 static void test_state_keeps_a_loss_that_is_nan(void **state)
 {
     fixture *f = *state;
@@ -190,6 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_state_reads_back_as_written),
+        TEST(test_flipped_bits_of_the_state_are_found),
         TEST(test_state_keeps_a_loss_that_is_nan),
         TEST(test_state_keeps_losses_seconds_and_snapshot),
         TEST(test_state_refuses_a_job_that_is_not_an_object),

@@ -36,7 +36,7 @@ esac
 # ---- a trainer.json that says what cannot be ----
 claims() { # KEY VALUE
     fresh
-    sed -i "s/\"$1\":[0-9][0-9]*/\"$1\":$2/" "$step/trainer.json"
+    sed -i "s/^{\"xxh3_128\":.*/{/; s/\"$1\":[0-9][0-9]*/\"$1\":$2/" "$step/trainer.json"
 }
 claims step 0
 says 2 'step-5/trainer.json: step is 0, but the folder is called step-5' "$TTRUN" "$job" -q --dump_folder "$dir/run" &&

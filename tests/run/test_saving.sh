@@ -92,10 +92,10 @@ done
 [ $rc -eq 0 ] && [ "$(count_of killed 4) $(count_of killed 8)" = "1 1" ] && [ "$(losses "$dir/killed/metrics.jsonl")" = "$(losses "$dir/valid/metrics.jsonl")" ]
 ok steps_are_saved_before_they_are_validated
 # killed after the record and before the checkpoint says so: the record is not there twice
-sed -i 's/"step":/"validation_due":true,"step":/' "$dir/killed/checkpoint/step-10/trainer.json"
+sed -i 's/^{"xxh3_128":.*/{/; s/"step":/"validation_due":true,"step":/' "$dir/killed/checkpoint/step-10/trainer.json"
 train "$dir/killed" $valid --metrics.sinks '[{"name": "jsonl"}, {"name": "csv"}]'
 train "$dir/killed" $valid --training.steps 12 --metrics.sinks '[{"name": "jsonl"}, {"name": "csv"}]'
-sed -i 's/"step":/"validation_due":true,"step":/' "$dir/killed/checkpoint/step-12/trainer.json"
+sed -i 's/^{"xxh3_128":.*/{/; s/"step":/"validation_due":true,"step":/' "$dir/killed/checkpoint/step-12/trainer.json"
 train "$dir/killed" $valid --training.steps 12 --metrics.sinks '[{"name": "jsonl"}, {"name": "csv"}]'
 [ $rc -eq 0 ] && [ "$(count_of killed 10) $(count_of killed 12)" = "1 1" ] && [ "$(grep -c '^12,' "$dir/killed/metrics.csv")" -eq 2 ] && [ "$(due killed 12)" = 0 ]
 ok a_validation_is_recorded_once
