@@ -19,7 +19,7 @@ typedef struct product {
     char *pa, *pb;
     int64_t m0, m, n0, n, kp; /* the current block; kp: k padded */
     int64_t n_cols;           /* tasks along n */
-    float *sums;              /* with checks: of each panel, by k, and then the squares of each */
+    float *sums;              /* with checks: of each panel, by k, and then of its squares */
     bool pack_b;
 } product;
 
@@ -51,11 +51,11 @@ static size_t panel_bytes(const product *w, bool left)
     return (size_t)(w->kp * (left ? h->mr : h->nr)) * h->size;
 }
 
-/* Of panel i, whose rows are those of a matrix with strides rs, cs. */
-static void sum_panel(const product *w, int64_t i, const uint16_t *p, int64_t rs, int64_t cs,
-                      int64_t rows)
+/* The sums of panel j of A, or of B: those of B come first, as they serve all blocks of A. */
+static float *sums_of(const product *w, int64_t j, bool left)
 {
-    w->isa->check_half(p, rs, cs, rows, w->g->k, w->sums + i * (w->g->k + 1));
+    const int64_t nr = w->isa->half->nr;
+    return w->sums + (j + (left ? (w->n + nr - 1) / nr : 0)) * (w->g->k + 1);
 }
 
 /* Task i packs panel i; the panels of A come first, then those of B. */
@@ -75,7 +75,7 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int thread)
         h->pack(p, rs, cs, rows, g->k, left,
                 (left ? w->pa : w->pb) + (size_t)j * panel_bytes(w, left));
         if (g->checks)
-            sum_panel(w, i, p, rs, cs, rows);
+            w->isa->check_half(p, rs, cs, rows, g->k, sums_of(w, j, left));
     }
 }
 
@@ -104,8 +104,8 @@ static void store_row(const product *w, int64_t r, int64_t c, float *t, int64_t 
 static void check_task(const product *w, int64_t a0, int64_t a1, int64_t b0, int64_t b1,
                        const double *sum, double squares)
 {
-    const int64_t k = w->g->k, ld = k + 1, n_a = (w->m + w->isa->half->mr - 1) / w->isa->half->mr;
-    const float *a = w->sums + a0 * ld, *b = w->sums + (n_a + b0) * ld;
+    const int64_t k = w->g->k, ld = k + 1;
+    const float *a = sums_of(w, a0, true), *b = sums_of(w, b0, false);
     double got = 0, want = 0, spread = 0, squares_a = 0, squares_b = 0;
     for (int i = 0; i < SLACK; i++)
         got += sum[i];
