@@ -11,7 +11,8 @@
  *
  * For rows and columns without a common direction it is bounded by u (|C| + |A| |B| / sqrt(k)), Frobenius norms
  * of the rectangle's parts; where sums of A and of B are large together, by u |sums of A * sums of B|. */
-#define BOUND 16.0      /* times that: about 7 standard deviations of a product of random numbers */
+#define BOUND                                                                                      \
+    32.0 /* times that: 7 standard deviations where one term is above all others, else 20 */
 #define UNIT 0x1p-24    /* u of f32 */
 #define LEAST_STRIP 256 /* columns of a rectangle, at least */
 #define BLAS_TERMS 64   /* BLAS adds up all of k, we so many terms at a time (CPU_K_SUM) */

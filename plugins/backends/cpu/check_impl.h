@@ -84,7 +84,7 @@ static void check_sums(cpu_mat a, int64_t rows, int64_t n, double *sum, double *
             sum[c] += check_row(a.p + c * a.cs, rows, squares);
 }
 
-/* sum[c] = the sum of column c of `rows` × n bf16 elements, sum[n] = that of all squares; rows <= 32 or so. */
+/* sum[c] = the sum of column c of `rows` × n bf16 elements, sum[n] = that of all squares; rows <= 512. */
 static void check_half(const uint16_t *p, int64_t rs, int64_t cs, int64_t rows, int64_t n,
                        float *sum)
 {

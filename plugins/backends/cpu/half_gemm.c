@@ -19,7 +19,7 @@ typedef struct product {
     char *pa, *pb;
     int64_t m0, m, n0, n, kp; /* the current block; kp: k padded */
     int64_t n_cols;           /* tasks along n */
-    float *sums;              /* with checks: of each panel, by k, and then the squares of each */
+    float *sums;              /* with checks: of the panels of a task, by k, and then of squares */
     bool pack_b;
 } product;
 
@@ -39,10 +39,10 @@ static int64_t block(int64_t n, int64_t k, int64_t unit)
 size_t cpu_half_scratch(int64_t m, int64_t n, int64_t k, bool checked)
 {
     const int64_t rows = block(m, k, 1) + SLACK, cols = block(n, k, 1) + SLACK,
-                  panels = rows / LEAST_PANEL + cols / LEAST_PANEL + 2;
+                  sums = rows / (ROWS * LEAST_PANEL) + cols / (COLS * LEAST_PANEL) + 2;
     return cpu_align((size_t)(rows * padded(k)) * sizeof(float)) +
            cpu_align((size_t)(cols * padded(k)) * sizeof(float)) +
-           (checked ? cpu_align((size_t)(panels * (padded(k) + 1)) * sizeof(float)) : 0);
+           (checked ? cpu_align((size_t)(sums * (padded(k) + 1)) * sizeof(float)) : 0);
 }
 
 static size_t panel_bytes(const product *w, bool left)
@@ -51,11 +51,12 @@ static size_t panel_bytes(const product *w, bool left)
     return (size_t)(w->kp * (left ? h->mr : h->nr)) * h->size;
 }
 
-/* Of panel i, whose rows are those of a matrix with strides rs, cs. */
-static void sum_panel(const product *w, int64_t i, const uint16_t *p, int64_t rs, int64_t cs,
-                      int64_t rows)
+/* The sums of the rows of A, or columns of B, of a task, which begin with panel j. Those of B come first, as they
+ * serve all blocks of A. */
+static float *sums_of(const product *w, int64_t j, bool left)
 {
-    w->isa->check_half(p, rs, cs, rows, w->g->k, w->sums + i * (w->g->k + 1));
+    const int64_t cols = COLS * w->isa->half->nr, n_b = (w->n + cols - 1) / cols;
+    return w->sums + (left ? n_b + j / ROWS : j / COLS) * (w->g->k + 1);
 }
 
 /* Task i packs panel i; the panels of A come first, then those of B. */
@@ -74,8 +75,9 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int thread)
                       rows = left ? cpu_min(h->mr, w->m - at) : cpu_min(h->nr, w->n - at);
         h->pack(p, rs, cs, rows, g->k, left,
                 (left ? w->pa : w->pb) + (size_t)j * panel_bytes(w, left));
-        if (g->checks)
-            sum_panel(w, i, p, rs, cs, rows);
+        const int64_t all = left ? w->m - at : w->n - at, task = left ? ROWS * h->mr : COLS * h->nr;
+        if (g->checks && j % (left ? ROWS : COLS) == 0)
+            w->isa->check_half(p, rs, cs, cpu_min(all, task), g->k, sums_of(w, j, left));
     }
 }
 
@@ -100,29 +102,22 @@ static void store_row(const product *w, int64_t r, int64_t c, float *t, int64_t 
     w->isa->to_bf16(n, t, y);
 }
 
-/* Panels [a0, a1) of A times panels [b0, b1) of B. */
-static void check_task(const product *w, int64_t a0, int64_t a1, int64_t b0, int64_t b1,
-                       const double *sum, double squares)
+/* sum, squares: of the task that begins with panels a0 of A and b0 of B. */
+static void check_task(const product *w, int64_t a0, int64_t b0, const double *sum, double squares)
 {
-    const int64_t k = w->g->k, ld = k + 1, n_a = (w->m + w->isa->half->mr - 1) / w->isa->half->mr;
-    const float *a = w->sums + a0 * ld, *b = w->sums + (n_a + b0) * ld;
-    double got = 0, want = 0, spread = 0, squares_a = 0, squares_b = 0;
+    const int64_t k = w->g->k;
+    const float *a = sums_of(w, a0, true), *b = sums_of(w, b0, false);
+    double got = 0, want = 0, spread = 0;
     for (int i = 0; i < SLACK; i++)
         got += sum[i];
-    for (int64_t p = 0; p < ld; p++) { /* the last number of a panel is that of its squares */
-        double x = 0, y = 0;
-        for (int64_t i = 0; i < a1 - a0; i++)
-            x += (double)a[i * ld + p];
-        for (int64_t i = 0; i < b1 - b0; i++)
-            y += (double)b[i * ld + p];
-        squares_a = x;
-        squares_b = y;
-        want += p < k ? x * y : 0;
-        spread += p < k ? x * y * (x * y) : 0;
+    for (int64_t p = 0; p < k; p++) {
+        const double y = (double)a[p] * (double)b[p];
+        want += y;
+        spread += y * y;
     }
     cpu_check_sums(w->g->checks, k, got, want,
                    (isfinite(squares) ? sqrt(squares) : fabs(got)) +
-                       sqrt(squares_a * squares_b / (double)k) + sqrt(spread));
+                       sqrt((double)a[k] * (double)b[k] / (double)k) + sqrt(spread));
 }
 
 static void multiply(void *arg, int64_t begin, int64_t end, int thread)
@@ -147,8 +142,7 @@ static void multiply(void *arg, int64_t begin, int64_t end, int thread)
                     store_row(w, j, c, tile + (j - r) * h->nr, cpu_min(h->nr, c1 - c));
             }
         if (w->g->checks)
-            check_task(w, r0 / h->mr, (r1 + h->mr - 1) / h->mr, c0 / h->nr,
-                       (c1 + h->nr - 1) / h->nr, sum, squares);
+            check_task(w, r0 / h->mr, c0 / h->nr, sum, squares);
         if (w->g->done)
             w->g->done->run(w->g->done->arg, w->m0 + r0, w->m0 + r1, w->n0 + c0, w->n0 + c1,
                             thread);
