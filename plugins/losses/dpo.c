@@ -52,7 +52,7 @@ static tt_value *counted(tt_builder *b)
 /* For each token the sum over the tokens of its pair: [tokens]. */
 static tt_value *pair_sum(tt_builder *b, tt_value *x)
 {
-    return tt_segment_sum(b, x, tt_input(b, "pair_index"));
+    return tt_segment_sum(b, x, tt_cast(b, tt_input(b, "pair_index"), TT_I32));
 }
 
 /* A sum over the tokens of a side as the mean over those of them that count: [tokens]. */
