@@ -19,7 +19,7 @@ static void from_bf16(int64_t n, const uint16_t *x, float *y)
 
 /* Checksums of products (debug.check_products): a flipped high bit of a product is found, and rounding is not. */
 
-static const cpu_isa sums = {.name = "sums", .check_sums = check_sums, .check_row = check_row};
+static const cpu_isa sums = {.name = "sums", .check_sums = check_sums, .check_total = check_total};
 /* panels of 8 rows and columns */
 static const cpu_half panels = {.mr = 8, .nr = 8};
 static const cpu_isa half_sums = {.name = "half", .half = &panels, .check_half = check_half};

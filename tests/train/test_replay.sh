@@ -135,6 +135,13 @@ fsdp_pp --nproc 4 --parallelism.pipeline_parallel_degree 2
 bf16 --nproc 3 --training.global_batch_size 24 --training.mixed_precision_param bfloat16
 LIST
 unset FLAKY_FROM FLAKY_TO FLAKY_PLACE
+# random numbers go with the tokens
+sed 's|"model": { "name": "mini" }|"spec": "gpt2", "model": { "flavor": "debugmodel", "args": { "resid_pdrop": 0.1 } }|' "$job" >"$dir/drop.json"
+job=$dir/drop.json
+go dropout $three --debug.replay_interval 1 --debug.replay_on next --training.steps 2
+[ "$rc" -eq 0 ] && ! grep -q 'other bits' "$dir/err"
+ok next_dropout
+job=$dir/mini.json
 refused() { # NAME TEXT OPTION...
     name=$1 text=$2
     shift 2

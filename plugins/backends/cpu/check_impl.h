@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sums of check.c. Eight or four floats are added in f32, the rest in double, so that these sums round
+/* The sums of check.c. Eight floats are added in f32, the rest in double, so that these sums round
  * less than a product does. Squares only bound a rounding error: they are f32. */
+
+INLINE double check_doubles(vd s)
+{
+    double sum[VW / 2];
+    memcpy(sum, &s, sizeof sum);
+    for (int n = VW / 4; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            sum[i] += sum[i + n];
+    return sum[0];
+}
 
 INLINE double check_lanes(vf x)
 {
-    const vd s = vlow(x) + vhigh(x);
-    double sum = 0;
-    for (int i = 0; i < VW / 2; i++)
-        sum += s[i];
-    return sum;
+    return check_doubles(vlow(x) + vhigh(x));
 }
 
 INLINE void check_put(double *sum, vf x)
@@ -27,9 +33,7 @@ INLINE vf check_group(const int n, const float *p, int64_t ld, vf *squares)
         x[i] = vload(p + i * ld);
         *squares = vfma(x[i], x[i], *squares);
     }
-    return n == 1   ? x[0]
-           : n == 4 ? (x[0] + x[1]) + (x[2] + x[3])
-                    : ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+    return n == 1 ? x[0] : ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
 /* Rows of n floats, ld apart: sum[j] += the sum of column j. */
@@ -54,24 +58,49 @@ static void check_columns(const float *p, int64_t ld, int64_t rows, int64_t n, d
     *squares += check_lanes(s);
 }
 
-/* The sum of n floats. */
-static double check_row(const float *p, int64_t n, double *squares)
+/* sum += n floats, squares += their squares. Returns the sum of the last n mod VW of them. */
+INLINE double check_run(const float *p, int64_t n, vd *sum, vf *squares, double *more)
 {
-    double sum[VW] = {0}, all = 0;
-    vf s = vset(0.0f);
+    double rest = 0;
     int64_t j = 0;
-    for (; j + 4 * VW <= n; j += 4 * VW)
-        check_put(sum, check_group(4, p + j, VW, &s));
-    for (; j + VW <= n; j += VW)
-        check_put(sum, check_group(1, p + j, VW, &s));
-    for (; j < n; j++) {
-        all += (double)p[j];
-        *squares += (double)p[j] * (double)p[j];
+    for (; j + 8 * VW <= n; j += 8 * VW) {
+        const vf x = check_group(8, p + j, VW, squares);
+        *sum += vlow(x) + vhigh(x);
     }
-    for (int i = 0; i < VW; i++)
-        all += sum[i];
+    for (; j + VW <= n; j += VW) {
+        const vf x = check_group(1, p + j, VW, squares);
+        *sum += vlow(x) + vhigh(x);
+    }
+    for (; j < n; j++) {
+        rest += (double)p[j];
+        *more += (double)p[j] * (double)p[j];
+    }
+    return rest;
+}
+
+/* The sum of `rows` rows of n floats, ld apart. */
+static double check_total(const float *p, int64_t ld, int64_t rows, int64_t n, double *squares)
+{
+    double rest = 0;
+    vd sum = {0};
+    vf s = vset(0.0f);
+    for (int64_t r = 0; r < rows; r++)
+        rest += check_run(p + r * ld, n, &sum, &s, squares);
     *squares += check_lanes(s);
-    return all;
+    return rest + check_doubles(sum);
+}
+
+/* sum[c] += the sum of the `rows` floats at p + c ld. */
+static void check_lines(const float *p, int64_t ld, int64_t rows, int64_t n, double *sum,
+                        double *squares)
+{
+    vf s = vset(0.0f);
+    for (int64_t c = 0; c < n; c++) {
+        vd line = {0};
+        const double rest = check_run(p + c * ld, rows, &line, &s, squares);
+        sum[c] += rest + check_doubles(line);
+    }
+    *squares += check_lanes(s);
 }
 
 /* sum[c] += the sum of column c of rows × n elements of a. */
@@ -80,8 +109,7 @@ static void check_sums(cpu_mat a, int64_t rows, int64_t n, double *sum, double *
     if (a.cs == 1)
         check_columns(a.p, a.rs, rows, n, sum, squares);
     else
-        for (int64_t c = 0; c < n; c++)
-            sum[c] += check_row(a.p + c * a.cs, rows, squares);
+        check_lines(a.p, a.cs, rows, n, sum, squares);
 }
 
 /* sum[c] = the sum of column c of `rows` × n bf16 elements, sum[n] = that of all squares; rows <= 512. */
@@ -108,11 +136,13 @@ static void check_half(const uint16_t *p, int64_t rs, int64_t cs, int64_t rows, 
             }
             squares += (float)check_lanes(s);
         }
+    double more = 0;
+    vf s = vset(0.0f);
     for (int64_t c = 0; cs != 1 && c < n; c++) {
-        double more = 0;
+        vd line = {0};
         from_bf16(rows, p + c * cs, wide);
-        sum[c] = (float)check_row(wide, rows, &more);
-        squares += (float)more;
+        const double rest = check_run(wide, rows, &line, &s, &more);
+        sum[c] = (float)(rest + check_doubles(line));
     }
-    sum[n] = squares;
+    sum[n] = squares + (float)(more + check_lanes(s));
 }

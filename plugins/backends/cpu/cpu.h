@@ -70,7 +70,7 @@ typedef struct cpu_isa {
                           double *squares);
     void (*check_half)(const uint16_t *p, int64_t rs, int64_t cs, int64_t rows, int64_t n,
                        float *sum); /* sum[n]: of the squares */
-    double (*check_row)(const float *p, int64_t n, double *squares);
+    double (*check_total)(const float *p, int64_t ld, int64_t rows, int64_t n, double *squares);
     /* one row of n elements; for bwd, dw and db are added to */
     float (*rms_norm)(int64_t n, const float *x, const float *w, float *y, float eps);
     void (*rms_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx,

@@ -175,6 +175,6 @@ static const cpu_tiles fma_tiles = {.mr = MR,
     .column_max = column_max, .rope = rope_turn, .attn_fwd = attn_fwd, .attn_top = attn_top,       \
     .attn_queries = ATTN_QUERIES, .attn_bwd = attn_bwd, .attn_rows = attn_rows,                    \
     .attn_columns = attn_columns, .attn_give = attn_give, .attn_cached = attn_cached,              \
-    .few = gemm_few, .check_sums = check_sums, .check_row = check_row,                             \
+    .few = gemm_few, .check_sums = check_sums, .check_total = check_total,                         \
     .check_columns = check_columns, .check_half = check_half, .scan = scan_token,                  \
     .scan_bwd = scan_token_bwd, .columns = scan_columns
