@@ -89,14 +89,6 @@ static void print_history(const tt_trainer_state *s, tt_str *out)
 #define HASH_TAIL "\",\n"
 #define HASH_LINE (sizeof HASH_HEAD - 1 + 32 + sizeof HASH_TAIL - 1) /* bytes */
 
-static void hash_after(const char *p, size_t n, char hex[33])
-{
-    tt_hasher *h = tt_hasher_new();
-    tt_hasher_update(h, p, n);
-    tt_hasher_hex(h, hex);
-    tt_hasher_free(h);
-}
-
 static tt_status check_hash(const char *path, const char *bytes, size_t n, tt_error *err)
 {
     char hex[33];
@@ -104,7 +96,7 @@ static tt_status check_hash(const char *path, const char *bytes, size_t n, tt_er
     if (n < HASH_LINE || memcmp(bytes, HASH_HEAD, sizeof HASH_HEAD - 1) != 0 ||
         memcmp(own + 32, HASH_TAIL, sizeof HASH_TAIL - 1) != 0)
         return TT_OK;
-    hash_after(bytes + HASH_LINE, n - HASH_LINE, hex);
+    tt_hash128_hex(bytes + HASH_LINE, n - HASH_LINE, hex);
     if (!memcmp(own, hex, 32))
         return TT_OK;
     return TT_FAIL(err, TT_EFORMAT,
@@ -181,7 +173,7 @@ tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str
     char hex[33];
     const tt_status status = print_state(s, m, &text, err);
     if (status == TT_OK) {
-        hash_after(text.s + 1, text.n - 1, hex);
+        tt_hash128_hex(text.s + 1, text.n - 1, hex);
         tt_str_printf(out, HASH_HEAD "%s" HASH_TAIL, hex);
         tt_str_addn(out, text.s + 1, text.n - 1);
     }

@@ -27,10 +27,10 @@ typedef struct tt_launch_opts {
     void *user;
     /* With ranks on other machines; NULL: all are here. */
     const struct tt_machines *nodes;
-    bool (*must_end)(
-        void *nodes); /* the ranks have to end, without a text; asked after each wait */
-    int *stopped;     /* set to the first stop signal, or 0; may be NULL */
-    bool *died;       /* set to whether a process was ended by a signal; may be NULL */
+    /* The ranks have to end, without a text; asked after each wait. */
+    bool (*must_end)(void *nodes);
+    int *stopped; /* set to the first stop signal, or 0; may be NULL */
+    bool *died;   /* set to whether a process was ended by a signal; may be NULL */
 } tt_launch_opts;
 
 /* Signals are blocked from open to close and read from a descriptor, so none is missed. */

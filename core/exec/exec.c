@@ -195,20 +195,19 @@ size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out)
     return saved_tensors(x, a, true, out);
 }
 
+void tt_exec_state(const tt_exec *x, int id, tt_tensor *out)
+{
+    *out = x->p->states[id].tensor;
+    out->data = state_at(x, id);
+}
+
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err)
 {
     const int s = host_state(x, state);
     if (s < 0)
         return TT_FAIL(err, TT_ENOTFOUND, "this program has no scalar or metric \"%s\"", state);
-    *out = x->p->states[s].tensor;
-    out->data = state_at(x, s);
+    tt_exec_state(x, s, out);
     return TT_OK;
-}
-
-void tt_exec_state(const tt_exec *x, int id, tt_tensor *out)
-{
-    *out = x->p->states[id].tensor;
-    out->data = state_at(x, id);
 }
 
 void tt_exec_set_step(tt_exec *x, int64_t step)

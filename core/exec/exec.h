@@ -92,6 +92,8 @@ tt_status tt_exec_read_metrics(tt_exec *x, tt_error *err);
 int tt_exec_n_states(const tt_exec *x);
 const char *tt_exec_state_name(const tt_exec *x, int i);
 tt_status tt_exec_hash_state(tt_exec *x, int i, uint64_t *hash, tt_error *err);
+tt_status tt_exec_hash(tt_exec *x, const tt_tensor *t, uint64_t seed, uint64_t *hash,
+                       tt_error *err);
 
 /* Products that kernels have checked since the last call of this: what they found. */
 typedef struct tt_exec_checked {
@@ -109,8 +111,8 @@ tt_status tt_exec_end_trail(tt_exec *x, int *n, tt_error *err);
 const char *tt_exec_trail_name(const tt_exec *x, int i, const char **scope);
 /* ---- twice.c: the epilogue and the update again, an instruction at a time (tt_program.kept) ---- */
 typedef struct tt_exec_differing {
-    int64_t n,
-        unsettled; /* instructions whose runs differed; of these, whose result no two runs agree on */
+    int64_t n;         /* instructions whose runs differed */
+    int64_t unsettled; /* of these: no two runs agree on the result */
     const tt_instr *first;
 } tt_exec_differing;
 /* on: each instruction of the epilogue and the update runs twice from now on, and collectives three times.

@@ -243,6 +243,14 @@ tt_status tt_exec_map(tt_exec *x, const tt_tensor *t, bool read, void **host, tt
     return s;
 }
 
+tt_status tt_exec_hash(tt_exec *x, const tt_tensor *t, uint64_t seed, uint64_t *hash, tt_error *err)
+{
+    void *host;
+    TT_TRY(tt_exec_map(x, t, true, &host, err));
+    *hash = tt_hash64(host, (size_t)tt_tensor_bytes(t), seed);
+    return tt_exec_unmap(x, t, host, false, err);
+}
+
 int tt_exec_n_states(const tt_exec *x)
 {
     return x->p->n_states;
@@ -257,14 +265,11 @@ tt_status tt_exec_hash_state(tt_exec *x, int i, uint64_t *hash, tt_error *err)
 {
     const tt_program_state *s = &x->p->states[i];
     tt_tensor t = s->tensor;
-    void *host;
     *hash = 0;
     if (!s->fresh || s->for_host || s->offset < 0)
         return TT_OK;
     t.data = x->space[s->space] + s->offset;
-    TT_TRY(tt_exec_map(x, &t, true, &host, err));
-    *hash = tt_hash64(host, (size_t)tt_tensor_bytes(&t), 0);
-    return tt_exec_unmap(x, &t, host, false, err);
+    return tt_exec_hash(x, &t, 0, hash, err);
 }
 
 tt_status tt_exec_unmap(tt_exec *x, const tt_tensor *t, void *host, bool changed, tt_error *err)

@@ -28,12 +28,7 @@ static bool sums_over(const tt_exec *x, const tt_bound *b)
 
 static tt_status add_to_trail(tt_exec *x, int i, const tt_tensor *t, tt_error *err)
 {
-    void *host;
-    if (!t->data)
-        return TT_OK;
-    TT_TRY(tt_exec_map(x, t, true, &host, err));
-    x->trail[i] = tt_hash64(host, (size_t)tt_tensor_bytes(t), x->trail[i] + 1);
-    return tt_exec_unmap(x, t, host, false, err);
+    return t->data ? tt_exec_hash(x, t, x->trail[i] + 1, &x->trail[i], err) : TT_OK;
 }
 
 tt_status tt_exec_add_to_trail(tt_exec *x, const tt_bound *b, const tt_tensor *in, tt_error *err)

@@ -66,14 +66,9 @@ tt_status tt_exec_restore(tt_exec *x, const tt_tensor *out, int n, tt_error *err
 tt_status tt_exec_hash_out(tt_exec *x, const tt_tensor *out, int n, uint64_t *hash, tt_error *err)
 {
     *hash = 0;
-    for (int i = 0; i < n; i++) {
-        void *host;
-        if (!out[i].data)
-            continue;
-        TT_TRY(tt_exec_map(x, &out[i], true, &host, err));
-        *hash = tt_hash64(host, (size_t)tt_tensor_bytes(&out[i]), *hash);
-        TT_TRY(tt_exec_unmap(x, &out[i], host, false, err));
-    }
+    for (int i = 0; i < n; i++)
+        if (out[i].data)
+            TT_TRY(tt_exec_hash(x, &out[i], *hash, hash, err));
     return TT_OK;
 }
 

@@ -19,22 +19,14 @@ typedef struct swapped {
     int64_t *differing;          /* by rank: numbers of own_trail that are not those of got */
 } swapped;
 
-/* The rank that is `shift` ahead on the axis and has equal coordinates otherwise. */
-static int rank_ahead(const tt_mesh *m, const tt_atom_list *axis, int rank, int shift)
+/* The rank that is `shift` ahead of a rank on the axis. group: room for the axis's ranks. */
+static int rank_ahead(const tt_mesh *m, const tt_atom_list *axis, int rank, int shift, int *group)
 {
-    int32_t c[TT_MAX_ATOMS], to[TT_MAX_ATOMS];
-    const int n = tt_mesh_degree(m, axis);
-    int at = 0, other = 0;
-    tt_mesh_coords(m, rank, c);
-    memcpy(to, c, sizeof to);
-    for (int i = 0; i < axis->n; i++)
-        at = at * m->atom_size[TT_ATOM(axis->atom[i])] + c[TT_ATOM(axis->atom[i])];
-    at = (at + shift + n) % n;
-    for (int i = axis->n; i-- > 0; at /= m->atom_size[TT_ATOM(axis->atom[i])])
-        to[TT_ATOM(axis->atom[i])] = at % m->atom_size[TT_ATOM(axis->atom[i])];
-    for (tt_mesh_coords(m, other, c); memcmp(c, to, (size_t)m->n_atoms * sizeof *c);)
-        tt_mesh_coords(m, ++other, c);
-    return other;
+    const int n = tt_mesh_group(m, rank, axis, group);
+    int at = 0;
+    while (group[at] != rank)
+        at++;
+    return group[(at + shift + n) % n];
 }
 
 /* n elements to one rank, and n from another. */
@@ -135,10 +127,11 @@ static tt_status name_faulty(const swapped *w, tt_arena *a, tt_error *err)
     const tt_mesh *m = &w->l->s->mesh;
     const tt_atom_list *axis = &tt_mesh_data_axis(&w->l->s->mesh)->atoms;
     const int world = w->l->rank.dist.world;
+    int *group = tt_arena_array(a, (size_t)world, sizeof *group);
     bool *twice = tt_arena_array(a, (size_t)world, sizeof *twice),
          *seen = tt_arena_array(a, (size_t)world, sizeof *seen), some = false, others = false;
     for (int r = 0; r < world; r++) {
-        const int next = rank_ahead(m, axis, r, 1);
+        const int next = rank_ahead(m, axis, r, 1, group);
         twice[r] = w->differing[r] && w->differing[next];
         seen[r] = w->differing[r] || w->differing[next];
     }
@@ -182,11 +175,12 @@ static tt_status open_swapped(tt_loop *l, tt_feed *feed, tt_arena *a, swapped *w
     const tt_atom_list *axis = &tt_mesh_data_axis(&l->s->mesh)->atoms;
     const size_t world = (size_t)l->rank.dist.world, m = (size_t)l->s->micro_batches;
     tt_batch *micro = tt_arena_array(a, m, sizeof *micro);
+    int *group = tt_arena_array(a, world, sizeof *group);
     *w = (swapped){.l = l,
                    .own = feed,
                    .other = *feed,
-                   .next = rank_ahead(&l->s->mesh, axis, l->rank.dist.rank, 1),
-                   .before = rank_ahead(&l->s->mesh, axis, l->rank.dist.rank, -1),
+                   .next = rank_ahead(&l->s->mesh, axis, l->rank.dist.rank, 1, group),
+                   .before = rank_ahead(&l->s->mesh, axis, l->rank.dist.rank, -1, group),
                    .n = tt_exec_trail_length(l->rank.exec)};
     w->own_trail = tt_arena_array(a, 3 * (size_t)w->n + 1, sizeof *w->trail);
     w->trail = w->own_trail + w->n;

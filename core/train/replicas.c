@@ -33,12 +33,9 @@ static tt_status hash_tensors(tt_exec *x, const tt_exec_tensor *t, size_t n, cop
                               tt_error *err)
 {
     for (size_t i = 0; i < n; i++) {
-        void *host;
-        TT_TRY(tt_exec_map(x, &t[i].tensor, true, &host, err));
         out[i].box = box_of(&t[i]);
-        out[i].hash = tt_hash64(host, (size_t)tt_tensor_bytes(&t[i].tensor), 0);
         out[i].name = t[i].name;
-        TT_TRY(tt_exec_unmap(x, &t[i].tensor, host, false, err));
+        TT_TRY(tt_exec_hash(x, &t[i].tensor, 0, &out[i].hash, err));
     }
     return TT_OK;
 }
@@ -90,8 +87,7 @@ static uint64_t most_common(const copy *c, size_t n)
 }
 
 typedef struct verdict {
-    bool *
-        odd; /* by rank: it has other bits than most; where no majority is right, all that have a copy */
+    bool *odd; /* by rank: it has other bits than most; without a majority: it has a copy */
     bool clear;
     int64_t n;        /* boxes */
     const char *name; /* of one that is here; NULL: none is */
