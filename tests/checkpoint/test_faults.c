@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "../preload.h"
 #include "ckpt_test.h"
-#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 
@@ -14,11 +13,6 @@
 static int at = -1;      /* the call that fails; -1: none */
 static atomic_int calls; /* large files are written by threads */
 static int number;       /* its error; 0: the process ends there */
-
-#define NEXT(type, name, ...)                                                                      \
-    static type (*next)(__VA_ARGS__);                                                              \
-    if (!next)                                                                                     \
-    *(void **)&next = dlsym(RTLD_NEXT, name)
 
 static bool fails(void)
 {
@@ -65,10 +59,7 @@ int fsync(int fd)
 int open(const char *path, int flags, ...)
 {
     NEXT(int, "open", const char *, int, ...);
-    va_list list;
-    va_start(list, flags);
-    const mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
-    va_end(list);
+    MODE_OF_OPEN(flags, mode);
     return fails() ? -1 : next(path, flags, mode);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "../preload.h"
 #include "ckpt_test.h"
-#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 
 /* Large files as they are written and read, with what file systems do: refuse O_DIRECT, or space in
@@ -21,11 +20,6 @@ typedef enum fault {
 } fault;
 static fault now;
 static atomic_int direct_writes, writes;
-
-#define NEXT(type, name, ...)                                                                      \
-    static type (*next)(__VA_ARGS__);                                                              \
-    if (!next)                                                                                     \
-    *(void **)&next = dlsym(RTLD_NEXT, name)
 
 static bool is_direct(int fd)
 {
@@ -55,10 +49,7 @@ int fcntl(int fd, int what, ...)
 int open(const char *path, int flags, ...)
 {
     NEXT(int, "open", const char *, int, ...);
-    va_list list;
-    va_start(list, flags);
-    const mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
-    va_end(list);
+    MODE_OF_OPEN(flags, mode);
     return flags & O_DIRECT && now == NO_DIRECT ? refuse(EINVAL) : next(path, flags, mode);
 }
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <dlfcn.h>
+#include "../preload.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,11 +13,6 @@
 /* Preloaded: of the calls that change files or open them below the folder $FAULT_IN, the one with the number
  * $FAULT_AT fails with the error number $FAULT_ERRNO; 0: it is the last one of the process. The number of the calls
  * so far is in the file $FAULT_COUNT at the end. */
-
-#define NEXT(type, name, ...)                                                                      \
-    static type (*next)(__VA_ARGS__);                                                              \
-    if (!next)                                                                                     \
-    *(void **)&next = dlsym(RTLD_NEXT, name)
 
 static atomic_long calls;
 
@@ -95,20 +88,14 @@ int fallocate(int fd, int mode, off_t at, off_t n)
 int open(const char *path, int flags, ...)
 {
     NEXT(int, "open", const char *, int, ...);
-    va_list list;
-    va_start(list, flags);
-    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0;
-    va_end(list);
+    MODE_OF_OPEN(flags, mode);
     return fails(path) ? -1 : next(path, flags, mode);
 }
 
 int openat(int folder, const char *path, int flags, ...)
 {
     NEXT(int, "openat", int, const char *, int, ...);
-    va_list list;
-    va_start(list, flags);
-    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0;
-    va_end(list);
+    MODE_OF_OPEN(flags, mode);
     return fails(path) ? -1 : next(folder, path, flags, mode);
 }
 

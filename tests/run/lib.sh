@@ -55,6 +55,10 @@ value() { "$json" "$@"; }
 losses() { sed -n 's/^{"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1"; }
 # without_times METRICS.jsonl: its lines without what differs from run to run
 without_times() { sed 's/"\(tps\|tps_global\|samples_per_s\|tflops\|mfu\|mem_gib\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1"; }
+# preload NAME [FOLDER]: makes $dir/NAME.so of tests/run/NAME.c, whose functions take the place of libc's
+preload() { cc -std=c11 -O1 -fno-builtin -shared -fPIC -o "$dir/$1.so" "$SRC/tests/${2:-run}/$1.c" -ldl -lpthread; }
+# Ends a script whose functions would come behind a sanitizer's own.
+without_sanitizers() { case $BUILD in */asan | */tsan) echo "# a sanitizer's own functions stand before those of this test: skipped" && exit 0 ;; esac; }
 hash_of() { cat "$1"/*.safetensors | cksum; }
 near() { # A B TOLERANCE
     awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN {d = a - b; exit !(a != "" && b != "" && (d < 0 ? -d : d) <= t)}'

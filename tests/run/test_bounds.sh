@@ -17,7 +17,7 @@ step=$dir/run/checkpoint/step-5
 
 # ---- a shard that is cut off while it is read ----
 case $BUILD in */asan | */tsan) echo "# a sanitizer has a handler of SIGBUS of its own" ;; *)
-    if cc -std=c11 -shared -fPIC -o "$dir/cut.so" "$SRC/tests/run/cut.c" -ldl; then
+    if preload cut; then
         cut() { # COMMAND...: a line that names the shard, and status 1
             fresh
             says 1 '^ttrun: .*step-5/shard-00001-.*safetensors: was cut off, or cannot be read any more' env LD_PRELOAD="$dir/cut.so" "$@"

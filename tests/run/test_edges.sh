@@ -69,7 +69,7 @@ ok file_size_limit
 says 2 'at most 4096' "$TTRUN" "$job" --dump_folder "$dir/many" --comm.backend local --parallelism.data_parallel_shard_degree 20000
 ok twenty_thousand_rank_threads
 case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer needs more address space than ulimit -v leaves, and few.so before its own library" ;; *)
-    cc -std=c11 -shared -fPIC -o "$dir/few.so" "$SRC/tests/run/few.c" -ldl
+    preload few
     few="env PATH=$dir LD_PRELOAD=$dir/few.so" # without mpirun
     # shellcheck disable=SC2086 # words
     says 2 'only 2 of 4 rank-threads could be started: .*ulimit -u' $few FEW=2 "$TTRUN" "$job" -q --backend.blas own --dump_folder "$dir/few1" --nproc 4 --comm.backend local &&

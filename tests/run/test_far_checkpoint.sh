@@ -56,7 +56,7 @@ ok far_saves_the_same_bytes_with_async_mode_disabled
 
 # A copy that lasts longer than the next forward: the update waits for it.
 case $BUILD in */asan | */tsan) ;; *)
-    cc -std=c11 -O1 -fno-builtin -shared -fPIC -o "$dir/slow.so" "$SRC/tests/run/slow.c" -ldl -lpthread
+    preload slow
     ok slow_copies_build
     slow() { # FOLDER OPTION…
         folder=$1

@@ -23,7 +23,7 @@ ok run_folder_is_cleared
 
 # ---- copies of plugins where they cannot be in memory, and mpirun's files ----
 mkdir "$TMPDIR/ttrun-plugins-Ab12cd" && touch "$TMPDIR/ttrun-plugins-Ab12cd/.lock" "$TMPDIR/ttrun-plugins-Ab12cd/0123456789abcdef-x.so"
-cc -std=c11 -shared -fPIC -o "$dir/no_memfd.so" "$SRC/tests/run/no_memfd.c"
+preload no_memfd
 case $BUILD in */asan | */tsan) no_memfd= ;; *) no_memfd="env LD_PRELOAD=$dir/no_memfd.so" ;; esac
 if [ -n "$no_memfd" ]; then
     $no_memfd "$TTRUN" plugins list >/dev/null 2>"$dir/err"
@@ -64,7 +64,7 @@ train "$dir/bad" --dataloader.name jsonl --dataloader.path "[\"$dir/bad.jsonl\"]
 ok failed_build_leaves_nothing
 
 # ---- a save that fails ----
-if cc -std=c11 -shared -fPIC -o "$dir/full.so" "$SRC/tests/run/full.c" -ldl; then
+if preload full; then
     preload="$(case $BUILD in */asan) cc -print-file-name=libasan.so ;; */tsan) cc -print-file-name=libtsan.so ;; esac) $dir/full.so"
     fails() { # SHARD OPTION...: one line, status 1, and no room is taken
         shard=$1

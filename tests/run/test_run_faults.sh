@@ -4,10 +4,8 @@
 # write, sync, rename, open or remove below its folder one fails, or is its last: what was whole stays whole, nothing half-made has a final name, it is
 # said once, and the next start ends where an unbroken run does. Every 9th call (EVERY, FIRST); TT_TEST_LONG: each of them, with every kind of fault.
 . "$(dirname "$0")/lib.sh"
-case $BUILD in
-*/asan | */tsan) echo "# a sanitizer's own functions stand before those of this test: skipped" && exit 0 ;;
-esac
-cc -std=c11 -O1 -shared -fPIC -o "$dir/faults.so" "$SRC/tests/run/faults.c" -ldl
+without_sanitizers
+preload faults
 ok faults_build
 mkdir "$dir/tok" && awk 'BEGIN {
     printf "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{"

@@ -4,7 +4,7 @@
 # after any of the step's micro-batches, its update, and the next save; every step's files are those of a run that stands still while it saves.
 . "$(dirname "$0")/lib.sh"
 case $BUILD in */asan | */tsan) echo "# a sanitizer's own copies stand before those of this test: skipped" && exit 0 ;; esac
-cc -std=c11 -O1 -fno-builtin -shared -fPIC -o "$dir/slow.so" "$SRC/tests/run/slow.c" -ldl -lpthread
+preload slow
 ok slow_copies_build
 hashes() { for s in 1 2 3 4 5; do hash_of "$1/checkpoint/step-$s"; done; }
 every="--checkpoint.interval 1 --checkpoint.keep_latest_k 0 --training.steps 5 --training.local_batch_size 1 --training.seq_len 64"

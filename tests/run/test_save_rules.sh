@@ -119,7 +119,7 @@ case $BUILD in
 *) preload= ;;
 esac
 limit="--checkpoint.interval 2 --checkpoint.save_timeout_seconds 1"
-if cc -std=c11 -shared -fPIC -o "$dir/stall.so" "$SRC/tests/run/stall.c" -ldl; then
+if preload stall; then
     stalled() { # FOLDER OPTION...: the save of step 4 does not get on
         f=$1
         shift

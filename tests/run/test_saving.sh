@@ -142,7 +142,7 @@ case $BUILD in
 */tsan) preload=$(cc -print-file-name=libtsan.so) ;;
 *) preload= ;;
 esac
-if cc -std=c11 -shared -fPIC -o "$dir/full.so" "$SRC/tests/run/full.c" -ldl; then
+if preload full; then
     # The disk is full at steps 4 and 6 (FULL is a part of a path), and has room at 2, 8 and 10
     survives() { # SHARD OPTION...
         shard=$1

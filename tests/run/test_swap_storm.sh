@@ -18,7 +18,7 @@ case $BUILD in
 */asan | */tsan | */ubsan) echo "# no look at the heap: a sanitizer keeps what is freed" ;;
 *)
     bad=
-    cc -shared -fPIC "$SRC/tests/run/heap.c" -o "$dir/heap.so" -lpthread || bad=" build"
+    preload heap || bad=" build"
     TTRUN_HEAP=$dir/heap LD_PRELOAD=$dir/heap.so start "$dir/heaped" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.enable false
     until_true passed 3 && until_true ctl status || bad="$bad start"
     for i in 1 2 3; do round; done

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "../preload.h"
 #include "journal.h"
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +19,6 @@
 /* Preloaded into the trainer by tests/sim: the disk below the run folder, the wall clock and the messages between
  * ranks, with the fault that $SIM_JOURNAL (journal.h) asks for. A sync costs nothing: it only marks what a
  * loss of power can no longer take back. */
-
-#define NEXT(type, name, ...)                                                                      \
-    static type (*next)(__VA_ARGS__);                                                              \
-    if (!next)                                                                                     \
-    *(void **)&next = dlsym(RTLD_NEXT, name)
 
 static sim_shared *sim;
 static int journal_fd = -1;
@@ -301,10 +294,7 @@ int fallocate(int fd, int mode, off_t at, off_t n)
 int open(const char *path, int flags, ...)
 {
     NEXT(int, "open", const char *, int, ...);
-    va_list list;
-    va_start(list, flags);
-    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0;
-    va_end(list);
+    MODE_OF_OPEN(flags, mode);
     if (!below(path) || ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_CREAT)))
         return next(path, flags, mode);
     const call c = enter(path, flags & O_CREAT);

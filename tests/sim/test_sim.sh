@@ -4,10 +4,8 @@
 # bits and clocks that jump. Each ends with the bits of the run without faults, or with a refusal by a line. SEED: the first seed; SCHEDULES: how many
 # (200; with TT_TEST_LONG 10000); SIM_VERBOSE=1 shows each.
 . "$(dirname "$0")/../run/lib.sh"
-case $BUILD in
-*/asan | */tsan) echo "# a sanitizer's own functions stand before those of this test: skipped" && exit 0 ;;
-esac
-cc -std=c11 -O1 -shared -fPIC -o "$dir/disk.so" "$SRC/tests/sim/disk.c" -ldl
+without_sanitizers
+preload disk sim
 ok disk_builds
 n=${SCHEDULES:-200}
 [ -z "${TT_TEST_LONG-}" ] || n=${SCHEDULES:-10000}
