@@ -21,20 +21,13 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+import checks
+from checks import check
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 ARGS = {"dim": 24, "n_layers": 2, "n_heads": 3, "n_kv_heads": 3, "hidden_dim": 35, "vocab_size": 263, "tie_embeddings": False}
 MESHES = [(1,), (2,), (2, 2)]
-failed = 0
-
-
-def check(ok, what):
-    global failed
-    failed += not ok
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
-
-
 def ttrun(*args):
     p = subprocess.run([f"{ROOT}/ttrun", *map(str, args)], capture_output=True, text=True)
     if p.returncode:
@@ -218,5 +211,5 @@ if __name__ == "__main__":
         step = f"{tmp}/run/checkpoint/step-4"
         port = to_torch(tmp, step, port)
         from_torch(tmp, step, job_file, port)
-    print(f"torch {torch.__version__}: {failed} wrong")
-    sys.exit(1 if failed else 0)
+    print(f"torch {torch.__version__}: {checks.failed} wrong")
+    sys.exit(1 if checks.failed else 0)

@@ -7,21 +7,14 @@ import argparse, glob, json, os, random, subprocess, sys, tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import chat_peer
+import checks
+from checks import check
 
 LAYOUT = {"dim": 48, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 96, "norm_eps": 1e-5, "rope_theta": 10000.0}
 LR, STEPS, BATCH = 1e-3, 10, 4
 # Nothing behind the token that ends a turn: TRL would learn that too, of the last turn.
 TEMPLATE = ("{% for m in messages %}{% if not loop.first %}\n{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
             "{% if add_generation_prompt %}\n<|im_start|>assistant\n{% endif %}")
-failed = 0
-
-
-def check(ok, what):
-    global failed
-    failed += not ok
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
-
-
 def run(ttrun, *args):
     p = subprocess.run([ttrun, *map(str, args), "--quiet"], capture_output=True, text=True, timeout=600)
     if p.returncode:
@@ -187,7 +180,7 @@ def main():
             if a.only in (None, loss_type):
                 dpo(ttrun, folder, hf, loss_type, more)
                 dpo(ttrun, folder, hf, loss_type, more, packed=True)
-    sys.exit(failed != 0)
+    sys.exit(checks.failed != 0)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy, pad
+import checks
+from checks import check
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BLOCK = 128
@@ -23,15 +25,6 @@ MODELS = {
     "qwen3_moe": {"dim": 136, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "head_dim": 40, "num_experts": 3, "num_experts_per_tok": 2,
                   "moe_intermediate_size": 130, "vocab_size": 300},
 }
-failed = 0
-
-
-def check(ok, what):
-    global failed
-    failed += not ok
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
-
-
 def ttrun(*args):
     p = subprocess.run([f"{ROOT}/ttrun", *map(str, args)], capture_output=True, text=True)
     if p.returncode:
@@ -86,7 +79,7 @@ def main():
             with torch.no_grad():
                 losses = torch.cat([cross_entropy(m(x[None, :-1]).logits[0], x[1:], reduction="none") for x in whole])
             check(abs(losses.mean().item() - got) < 2e-5, f"{name}: transformers' loss {losses.mean().item():.6f}, ours {got:.6f}")
-    sys.exit(failed > 0)
+    sys.exit(checks.failed > 0)
 
 
 if __name__ == "__main__":

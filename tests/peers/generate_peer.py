@@ -16,15 +16,10 @@ import transformers
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
 import generate_golden as golden  # noqa: E402
 import oracle  # noqa: E402
+import checks
+from checks import check
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release")
-failed = 0
-
-
-def check(ok, what):
-    global failed
-    failed += not ok
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
 
 
 def ttrun_generate(checkpoint, prompts, folder, *options):
@@ -68,7 +63,7 @@ def main():
             ours = ttrun_generate(f"{folder}/checkpoint/step-1", prompts, folder)
             check(ours == [ended(t) for t in want], f"{spec}: native checkpoint"
                   + (f": {ours}" if isinstance(ours, str) else ""))
-    sys.exit(failed > 0)
+    sys.exit(checks.failed > 0)
 
 
 if __name__ == "__main__":

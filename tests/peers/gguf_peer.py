@@ -19,6 +19,8 @@ import numpy as np
 from gguf.quants import quantize
 from safetensors.numpy import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+import checks
+from checks import check
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else f"{ROOT}/build/release")
@@ -46,15 +48,6 @@ SPLIT_LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,
 TYPES = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16, "bf16": gguf.GGMLQuantizationType.BF16,
          "q8_0": gguf.GGMLQuantizationType.Q8_0}
 PAIRS = "llama", "smollm3"  # architectures whose heads have pairs (2 j, 2 j + 1)
-failed = 0
-
-
-def check(ok, what):
-    global failed
-    failed += not ok
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
-
-
 def ttrun(*words):
     r = subprocess.run([f"{BUILD}/ttrun", *words, "--plugin-dir", f"{BUILD}/plugins"], capture_output=True, text=True, timeout=120)
     return r.returncode, r.stdout, r.stderr
@@ -284,7 +277,7 @@ def main():
             must(f"{folder}/job.json", "--dump_folder", f"{folder}/run")
             check_export(folder, f"{folder}/run", spec, arch, args, llama)
             check_import(folder, f"{folder}/run", spec, args)
-    sys.exit(failed > 0)
+    sys.exit(checks.failed > 0)
 
 
 main()

@@ -25,6 +25,8 @@ from transformers import (AutoModelForCausalLM, DeepseekV2Config, DeepseekV2ForC
                           Qwen3MoeConfig, Qwen3MoeForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM,
                           SmolLM3Config, SmolLM3ForCausalLM)
 from safetensors.torch import load_file, save_file
+import checks
+from checks import check
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else f"{ROOT}/build/release")
@@ -119,15 +121,6 @@ SHAPES = [
     ("gpt2", "untied, padded vocabulary", dict(dim=36, n_layers=3, n_heads=3, hidden_dim=50, vocab_size=300, n_positions=32,
                                                norm_eps=1e-6, tie_embeddings=False)),
 ]
-failed = 0
-
-
-def check(ok, what):
-    global failed
-    failed += not ok
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
-
-
 # ---- theirs ----
 
 def nested(rope, local, a):
@@ -382,7 +375,7 @@ def main():
             ours_to_theirs(folder, spec, name, args, ids[:SEQ])
             theirs_to_ours(folder, spec, name, args, ids[:SEQ])
             on_meshes(folder, spec, name, args, tokens)
-    sys.exit(failed > 0)
+    sys.exit(checks.failed > 0)
 
 
 main()

@@ -16,14 +16,8 @@ import torch
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
 import oracle
-
-failed = 0
-
-
-def check(ok, what):
-    global failed
-    failed += not ok
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
+import checks
+from checks import check
 
 
 def random_job(rng):
@@ -93,8 +87,8 @@ def main():
     for name, j in jobs.items():
         if o.only in name:
             compare(name, j, o.ttrun)
-    print(f"torch {torch.__version__}: {failed} wrong")
-    return 1 if failed else 0
+    print(f"torch {torch.__version__}: {checks.failed} wrong")
+    return 1 if checks.failed else 0
 
 
 if __name__ == "__main__":

@@ -16,15 +16,10 @@ import lm_eval
 import lm_eval.tasks
 import torch
 import transformers
+import checks
+from checks import check
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release")
-failed = 0
-
-
-def check(ok, what):
-    global failed
-    failed += not ok
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
 
 
 def tasks(folder):
@@ -100,7 +95,7 @@ def main():
         finally:
             p.terminate()
             check(p.wait(10) == 0, "the server ends at a signal")
-    sys.exit(failed)
+    sys.exit(checks.failed)
 
 
 main()

@@ -12,19 +12,12 @@ import sys
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import hf_tokenizer_peer as peer
+import checks
+from checks import check
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release")
 MB = float(os.environ.get("TRAIN_PEER_MB", "4"))
 SPECIAL = ["<s>", "</s>", "<think>"]
-failed = 0
-
-
-def check(ok, what):
-    global failed
-    failed += not ok
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
-
-
 def theirs(files, family, size):
     t = Tokenizer(models.BPE())
     whole = peer.hf.reference(peer.hf.tokenizer_json({}, [], family, added=[]))
@@ -74,8 +67,8 @@ def main():
     texts = files[:: 9] + list(peer.fuzz_texts(3000, False))
     for family, size, threads in ("llama3", 8000, 2), ("gpt2", 3000, 1), ("qwen2", 3000, 3), ("tekken", 2000, 2):
         compare(family, size, threads, files, paths, texts)
-    print(f"tokenizer_train_peer: {sum(map(len, map(str.encode, files))) / 1e6:.1f} MB, " + ("WRONG" if failed else "ok"))
-    return failed != 0
+    print(f"tokenizer_train_peer: {sum(map(len, map(str.encode, files))) / 1e6:.1f} MB, " + ("WRONG" if checks.failed else "ok"))
+    return checks.failed != 0
 
 
 if __name__ == "__main__":
