@@ -79,7 +79,7 @@ static bool wrong(const schedule *s, const char *format, ...)
 
 /* ---- files ---- */
 
-/* A step folder beside the one of the run without faults. */
+/* Compares a step folder with that step of the run without faults. */
 static likeness compare_step(const schedule *s, int64_t step)
 {
     char of[800], mine[1100], theirs[1100];
