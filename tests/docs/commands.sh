@@ -53,7 +53,7 @@ $line" >"$TMPDIR/out" 2>&1 </dev/null
         failed=$((failed + 1))
         echo "not ok $1 $2 (status $status)"
         [ "$line" = "$2" ] || echo "  run as: $line"
-        tail -n 5 "$TMPDIR/out" | sed 's/^/  /'
+        { grep -A 20 '^not ok' "$TMPDIR/out" || tail -n 5 "$TMPDIR/out"; } | head -n 60 | sed 's/^/  /'
     fi
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +10,11 @@
 #include <unistd.h>
 
 /* hook.so: "watch" writes its calls to a file; "fail" ends the run at a step of one rank, or of
- * all, by an error or by exit(). test_hooks.sh builds it against the public headers alone. */
+ * all, by an error or by exit(), or stops there. test_hooks.sh builds it against the public headers alone. */
 
 typedef struct {
     const char *file;
-    int64_t fail_at, rank, code, threads, fail_backward;
+    int64_t fail_at, rank, code, threads, fail_backward, stop;
 } config;
 
 typedef struct {
@@ -33,6 +34,7 @@ static const tt_option options[] = {
               "threads of its own that call exit() together"),
     TT_OPTION(config, fail_backward, TT_OPT_INT, "-1", -1, 1e9,
               "step whose backward it fails after"),
+    TT_OPTION(config, stop, TT_OPT_INT, "0", 0, 1, "1: its process stops by SIGSTOP instead"),
 };
 
 static tt_status open_hook(const void *c, const tt_hook_env *env, void **self, tt_error *err)
@@ -77,6 +79,8 @@ static tt_status before_step(void *self, int64_t step, tt_error *err)
         fprintf(s->f, "before %lld\n", (long long)step);
     if (step != s->c->fail_at || (s->c->rank >= 0 && s->rank != s->c->rank))
         return TT_OK;
+    if (s->c->stop)
+        return raise(SIGSTOP), TT_OK;
     if (s->c->code < 0)
         return TT_FAIL(err, TT_EIO, "enough at step %lld", (long long)step);
     if (s->c->threads)

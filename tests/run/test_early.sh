@@ -39,6 +39,9 @@ train "$dir/better" $base --validation.early_stopping_patience 1 --training.step
 ok a_falling_loss_goes_on
 
 # ---- training.seed null ----
+near_losses() { # FOLDER FOLDER: of another mesh, so that the last digits differ
+    losses "$1/metrics.jsonl" >"$dir/left" && losses "$2/metrics.jsonl" | paste -d ' ' "$dir/left" - | awk '{ d = $2 - $4; if ($1 != $3 || d * d > 1e-10) bad = 1; n++ } END { exit bad || n != 3 }'
+}
 job=$plain
 quick="--training.steps 3 --comm.backend local"
 seed() { value "$dir/$1/run.json" job.training.seed; }
@@ -55,7 +58,7 @@ train "$dir/a" --training.steps 6 --comm.backend local --training.seed null
     [ "$(losses "$dir/a/metrics.jsonl")" = "$(losses "$dir/again/metrics.jsonl")" ]
 ok a_resume_keeps_it
 train "$dir/c" $quick --training.seed null --nproc 2 --training.local_batch_size 2 --comm.backend auto && s=$(seed c) && train "$dir/d" $quick --training.seed "$s"
-[ "$rc" -eq 0 ] && [ "$(losses "$dir/c/metrics.jsonl" | cut -c 1-8)" = "$(losses "$dir/d/metrics.jsonl" | cut -c 1-8)" ]
+[ "$rc" -eq 0 ] && near_losses "$dir/c" "$dir/d"
 ok all_ranks_have_it
 sed 's|"dataloader": .*|"dataloader": { "mixture": [ { "name": "text", "path": ["text.txt"] }, { "name": "text", "path": ["held.txt"] } ] },|' "$job" >"$dir/mixed.json"
 job=$dir/mixed.json

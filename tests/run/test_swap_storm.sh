@@ -33,7 +33,7 @@ case $BUILD in
     ;;
 esac
 
-swaps=20 lives=7 seed=${TTRUN_SEED:-$(date +%j)} # swaps of a process
+swaps=20 lives=7 seed=${TTRUN_SEED:-1} # swaps of a process
 [ -n "${TTRUN_LONG-}" ] && swaps=1000 lives=200
 cat >"$dir/lists" <<'LISTS'
 []
