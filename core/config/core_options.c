@@ -239,6 +239,12 @@ static const tt_option parallelism_options[] = {
           "routing; what is beyond is done in up to three more passes, which the backward computes "
           "again; null = room for all rows. No token is dropped",
           .flags = TT_OPT_NULLABLE),
+    INT(parallelism, expert_replicas, "0", -1, 1e6,
+        "with expert_parallel_degree: so many experts of a layer, those with most tokens in the "
+        "steps before, are on all ranks of ep; -1 = as many as the cost model finds faster"),
+    FLOAT(parallelism, expert_replicas_gb, "0", 0, 1e9, "GB that replicas may take; 0 = any"),
+    FLOAT(parallelism, expert_replicas_skew, "2", 1, 1e6,
+          "with expert_replicas -1: rows of the busiest rank over the mean, as expected without"),
     STRING(
         parallelism, pipeline_parallel_schedule, "\"1F1B\"",
         "order of the pipeline's work: 1F1B, GPipe; with several stages per rank Interleaved1F1B, "

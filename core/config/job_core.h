@@ -39,6 +39,8 @@ typedef struct tt_parallelism_config {
     bool enable_sequence_parallel;
     bool enable_async_tensor_parallel;
     double expert_buffer_factor; /* NaN: null */
+    int64_t expert_replicas;     /* -1: by the cost model */
+    double expert_replicas_gb, expert_replicas_skew;
 } tt_parallelism_config;
 
 typedef struct tt_checkpoint_config {

@@ -9,7 +9,7 @@ static tt_expert_load *find_load(tt_builder *b, const tt_value *assign, int64_t 
 {
     for (size_t i = 0; i < b->g->loads.n; i++) {
         tt_expert_load *l = &b->g->loads.items[i];
-        if (l->assign == assign && !l->overflow && l->counts->type.dims[0].size == n_experts)
+        if (l->assign == assign && l->of == TT_LOAD && l->counts->type.dims[0].size == n_experts)
             return l;
     }
     return NULL;

@@ -157,9 +157,9 @@ struct tt_graph {
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;
-    /* Of experts that are cut, in rows of balanced routing: those of the busiest rank, for costs (0: 1); and as
-     * in tt_builder_opts */
-    double expert_skew, expert_room; /* expert_room: as in tt_builder_opts */
+    double expert_skew; /* balanced rows of the busiest rank, of experts that are cut, for costs (0: 1) */
+    double expert_room; /* as in tt_builder_opts */
+    tt_expert_replicas replicas;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
 #define TT_INPUT_SHIFT "+"  /* suffix with a number k: of the token k further ahead (batch.c) */
@@ -177,7 +177,8 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
     tt_op_random_keys, tt_op_linear, tt_op_linear_dx, tt_op_linear_dw, tt_op_grouped_linear,
     tt_op_grouped_linear_dx, tt_op_grouped_linear_dw, tt_op_attention, tt_op_attention_bwd,
     tt_op_attention_bias_bwd, tt_op_concat, tt_op_reshape, tt_op_expert_sort, tt_op_dispatch_sort,
-    tt_op_dispatch_pack, tt_op_expert_route, tt_op_expert_slots;
+    tt_op_dispatch_pack, tt_op_expert_route, tt_op_expert_slots, tt_op_expert_rows,
+    tt_op_expert_of_rows;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);

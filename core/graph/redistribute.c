@@ -86,16 +86,6 @@ double tt_step_elements(const tt_graph *g, const tt_node *n)
            (tt_node_sends_rows(n) ? tt_expert_rows_share(g, g->expert_skew, later) : 1);
 }
 
-double tt_expert_rows_share(const tt_graph *g, double skew, bool later)
-{
-    const tt_axis *ep = tt_mesh_axis(g->mesh, "ep");
-    const double parts = ep ? tt_mesh_degree(g->mesh, &ep->atoms) : 1, room = g->expert_room,
-                 s = TT_MIN(TT_MAXV(skew, 1.0), parts);
-    if (tt_expert_passes(room, (int64_t)parts) == 1)
-        return s / parts;
-    return later ? TT_MAXV(s - room, 0.0) / (parts - room) : TT_MIN(s, room) / room;
-}
-
 void tt_redistribute_from(tt_builder *b, tt_node *r, tt_value *v)
 {
     r->in[0] = v;

@@ -18,6 +18,8 @@ double tt_step_elements(const tt_graph *g, const tt_node *n);
 /* Of the rows that a rank has room for in a pass of experts, the share that has a slot: of the busiest rank,
  * which has `skew` times the mean. later: in a pass after the first. */
 double tt_expert_rows_share(const tt_graph *g, double skew, bool later);
+/* … and of the rows that a rank has room for in replicas of experts. */
+double tt_replica_rows_share(const tt_graph *g, double skew);
 /* Does n send rows only, by the counts that are its inputs 1 and 2? */
 bool tt_node_sends_rows(const tt_node *n);
 

@@ -90,6 +90,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
         g->loss = (o->mode == TT_MODE_REFERENCE ? o->loss->reference
                                                 : o->loss->describe)(o->loss_config, b);
     TT_TRY(tt_builder_finish(b, err));
+    if (o->mode == TT_MODE_TRAIN && o->replicas.n)
+        TT_TRY(tt_pass_expert_replicas(b, &o->replicas, err));
     TT_TRY(tt_pass_expert_passes(b, expert_passes(o), err));
     if (!tt_map_get(g->outputs, "logits"))
         return TT_FAIL(err, TT_EINVAL, "%s: describe() wrote no output \"logits\"",
@@ -216,6 +218,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
         TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));
     po.block_stage = g->block_stage = block_stage;
     g->expert_room = o->expert_room;
+    g->replicas = described->replicas;
     g->ordered = described->ordered;
     tt_graph_run_numbers(g);
     TT_TRY(tt_pass_place(described, &po, b, err));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_COMPILE_H
 #define TT_COMPILE_H
+#include "passes/expert_replicas.h"
 #include "passes/passes.h"
 
 /* compile: makes the finished graph of a step from the model and loss plugins. compile.c calls the
@@ -47,6 +48,7 @@ typedef struct tt_compile_opts {
     tt_context context;
     bool force_load_balance; /* debug.moe_force_load_balance */
     double expert_room;      /* parallelism.expert_buffer_factor; 0 = for all rows */
+    tt_replica_opts replicas; /* parallelism.expert_replicas, for TRAIN */
     bool log_experts;        /* metrics.log_experts */
     int64_t alignment;       /* of the program's memory; 0 = 64 */
     bool device;             /* as in tt_builder_opts */

@@ -186,6 +186,7 @@ static tt_status place_buffers(placer *p, tt_error *err)
         s->init = q->init;
         s->transient = q->transient;
         s->exported = q->exported;
+        s->of_trainer = q->of_trainer;
         s->values = q->values;
     }
     return TT_OK;
@@ -225,6 +226,7 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
         tt_expert_load e = described->loads.items[i];
         e.assign = mapped(&p, e.assign);
         e.counts = mapped(&p, e.counts);
+        e.sent = e.sent ? mapped(&p, e.sent) : NULL;
         tt_vec_push(g->arena, &g->loads, e);
     }
     for (size_t i = 0; i < described->buffer_updates.n; i++) {

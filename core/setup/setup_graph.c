@@ -454,8 +454,7 @@ static void debug_opts(const tt_setup *s, tt_compile_opts *o)
 {
     o->force_load_balance = s->core.debug.moe_force_load_balance;
     o->log_experts = s->core.metrics.log_experts;
-    const double room = s->core.parallelism.expert_buffer_factor;
-    o->expert_room = isnan(room) ? 0 : room;
+    tt_setup_expert_opts(s, o);
     o->no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan;
 }
 

@@ -44,6 +44,7 @@ tt_status tt_setup_choose_backend(const tt_setup *s, const char *const *core,
 tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err);
 /* Fails if the job asks for what the backend cannot do. */
 tt_status tt_setup_kernels_check(tt_setup *s, tt_error *err);
+void tt_setup_expert_opts(const tt_setup *s, tt_compile_opts *o);
 /* The kernel that runs an op; NULL = none. Only for use while graphs are compiled: the first call
  * for an op chooses and keeps the kernel. */
 const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op);

@@ -31,6 +31,26 @@ tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err)
     return TT_OK;
 }
 
+void tt_setup_expert_opts(const tt_setup *s, tt_compile_opts *o)
+{
+    const tt_parallelism_config *p = &s->core.parallelism;
+    const tt_axis *ep = tt_mesh_axis(&s->mesh, "ep");
+    const bool recomputes = o->recompute.mode == TT_RECOMPUTE_FULL;
+    o->expert_room = isnan(p->expert_buffer_factor) ? 0 : p->expert_buffer_factor;
+    if (!ep)
+        return;
+    o->replicas = (tt_replica_opts){
+        .n = p->expert_replicas,
+        .ranks = tt_mesh_degree(&s->mesh, &ep->atoms),
+        .parts = s->mesh.world / TT_MAXV(p->pipeline_parallel_degree, 1),
+        .stages = p->pipeline_parallel_degree,
+        .most_bytes = (int64_t)(p->expert_replicas_gb * 1e9),
+        .skew = p->expert_replicas_skew,
+        .again = o->recompute.fetches || recomputes,
+        .compute = o->precision.compute,
+    };
+}
+
 tt_status tt_setup_kernels_check(tt_setup *s, tt_error *err)
 {
     const tt_parallelism_config *p = &s->core.parallelism;

@@ -26,14 +26,14 @@ static const double *counts_of(const tt_loop *l, const tt_expert_load *e)
 static const double *layer_counts(const tt_loop *l, int i, const tt_expert_load **e)
 {
     *e = load_at(l, (size_t)i);
-    return *e && !(*e)->overflow ? counts_of(l, *e) : NULL;
+    return *e && (*e)->of == TT_LOAD ? counts_of(l, *e) : NULL;
 }
 
 /* Loads of one assignment are of one layer. */
 static int find_left(const tt_graph *g, const tt_expert_load *of)
 {
-    for (size_t i = 0; !of->overflow && i < g->loads.n; i++)
-        if (g->loads.items[i].overflow && g->loads.items[i].assign == of->assign)
+    for (size_t i = 0; of->of == TT_LOAD && i < g->loads.n; i++)
+        if (g->loads.items[i].of == TT_LOAD_OVERFLOW && g->loads.items[i].assign == of->assign)
             return (int)i + 1;
     return 0;
 }

@@ -32,6 +32,7 @@ static inline void mesh_parse(char *text, mesh_line *m)
         {"pp",       "parallelism.pipeline_parallel_degree"      },
         {"ep",       "parallelism.expert_parallel_degree"        },
         {"buffer",   "parallelism.expert_buffer_factor"          },
+        {"replicas", "parallelism.expert_replicas"               },
         {"mb",       "parallelism.pipeline_parallel_microbatches"},
         {"schedule", "parallelism.pipeline_parallel_schedule"    },
         {"sp",       "parallelism.enable_sequence_parallel"      },

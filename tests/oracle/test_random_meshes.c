@@ -27,6 +27,7 @@ typedef struct sizes {
     const char *schedule;
     int64_t fewest_layers; /* embedding and head may be stages of their own */
     bool alone;            /* each token sees itself alone */
+    int64_t experts; /* of a layer */
 } sizes;
 
 static void random_schedule(test_rng *d, sizes *s)
@@ -45,7 +46,7 @@ static void random_schedule(test_rng *d, sizes *s)
 static sizes random_mesh(test_rng *d)
 {
     static const int64_t degrees[] = {1, 1, 1, 2, 2, 3, 4};
-    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, NULL, 1, false};
+    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, NULL, 1, false, 1};
     int64_t *const axes[] = {&s.rep, &s.shard, &s.tp, &s.cp, &s.pp};
     int64_t world = 1;
     for (int first = (int)random_between(d, 0, 4), i = 0; i < 5; i++) {
@@ -172,6 +173,7 @@ static void random_expert_model(test_rng *d, const char *golden, sizes *s, tt_st
                llama = begins(golden, "llama");
     const int64_t layers = s->fewest_layers + random_between(d, 0, 2);
     int64_t k = random_between(d, 0, 3) ? random_between(d, 1, experts) : experts;
+    s->experts = experts;
     s->heads = heads;
     s->seq = random_between(d, 0, 4) ? random_between(d, 5, 29) : s->cp; /* or a token per rank */
     tt_str_printf(t, "model.args.n_layers %lld model.args.vocab_size %lld ", (long long)layers,
@@ -219,6 +221,8 @@ static void random_options(test_rng *d, const sizes *s, tt_str *t)
         tt_str_printf(t, "async %s ", random_between(d, 0, 3) ? "true" : "false");
     if (s->ep > 1)
         tt_str_printf(t, "ep %lld buffer %s ", (long long)s->ep, buffer[random_between(d, 0, 3)]);
+    if (s->ep > 1)
+        tt_str_printf(t, "replicas %lld ", (long long)random_between(d, -1, TT_MIN(s->experts, 3)));
     tt_str_printf(t, "local %lld", (long long)(s->global / (s->rep * s->shard * s->accumulate)));
 }
 

@@ -43,12 +43,15 @@ static tt_status infer_expert(const tt_shape_query *q, tt_type *out, tt_error *e
     return TT_OK;
 }
 
-/* x, then an i32 operand of the rank `second`; the dims of the result are the attributes, then x's last. */
+/* x, then an i32 operand of the rank `second`, and after places perhaps counts; the dims of the result are the
+ * attributes, then x's last. */
 static tt_status infer_moved(const tt_shape_query *q, int second, tt_type *out, tt_error *err)
 {
     const tt_attrs_dims *a = q->attrs;
     tt_dim d[TT_MAX_DIMS];
-    TT_TRY(tt_want_inputs(q, 2, 2, err));
+    TT_TRY(tt_want_inputs(q, 2, second == 2 ? 3 : 2, err));
+    if (q->n_in == 3)
+        TT_TRY(tt_want_expert_counts(q, 2, false, err));
     TT_TRY(tt_want_min_rank(q, 0, "x", 2, err));
     TT_TRY(tt_want_float(q, 0, "x", err));
     TT_TRY(tt_want_i32(q, 1, second == 2 ? "the places" : "counts", err));
@@ -74,14 +77,15 @@ static void rule_gather(const tt_shape_query *q, char *rule, size_t size)
 {
     const bool choices = q->in[0]->n_dims == 3,
                rows = ((const tt_attrs_dims *)q->attrs)->n_dims == 1;
-    snprintf(rule, size, "t=(b !q) %sd, b !m -> %s d", choices ? "!k " : "",
-             rows ? "r=(b !m)" : "b !m");
+    snprintf(rule, size, "t=(b !q) %sd, b !m%s -> %s d", choices ? "!k " : "",
+             q->n_in == 3 ? ", b !s !e" : "", rows ? "r=(b !m)" : "b !m");
 }
 
 static void rule_scatter(const tt_shape_query *q, char *rule, size_t size)
 {
     const bool rows = q->in[0]->n_dims == 2;
-    snprintf(rule, size, "%s d, b !m -> t=(b !q) !k d", rows ? "r=(b !m)" : "b !m");
+    snprintf(rule, size, "%s d, b !m%s -> t=(b !q) !k d", rows ? "r=(b !m)" : "b !m",
+             q->n_in == 3 ? ", b !s !e" : "");
 }
 
 static tt_cost cost_sort(const tt_shape_query *q, const tt_type *out)
@@ -120,20 +124,23 @@ const tt_op_def tt_op_dispatch_expert = {
 const tt_op_def tt_op_dispatch_gather = {
     .struct_size = sizeof(tt_op_def),
     .name = "dispatch_gather",
-    .operands = "x f[T,D] or f[T,k,D], places i[B,M] → [B,M,D] or [B*M,D]",
+    .operands = "x f[T,D] or f[T,k,D], places i[B,M], optional counts i[B,1,E] → [B,M,D] or [B*M,D]",
     .attributes = "tt_attrs_dims (all dims but D)",
     .doc = "for each part of the tokens its rows (of [T,k,D]: its slots) at `places`, counted from "
-           "the part's first; 0 where the place is -1",
+           "the part's first; 0 where the place is -1. With counts only their sum of rows is "
+           "made, where each rank has one part",
     .linear_inputs = 1,
     .attrs_size = sizeof(tt_attrs_dims),
     .n_out = 1,
+    .counted_by = 3,
     .infer = infer_by_places,
     .rule_for = rule_gather,
     .cost = tt_cost_move};
 const tt_op_def tt_op_dispatch_scatter = {.struct_size = sizeof(tt_op_def),
                                           .name = "dispatch_scatter",
                                           .operands =
-                                              "x f[B,M,D] or f[B*M,D], places i[B,M] → [T,k,D]",
+                                              "x f[B,M,D] or f[B*M,D], places i[B,M], "
+                                              "optional counts i[B,1,E] → [T,k,D]",
                                           .attributes = "tt_attrs_dims (T, k)",
                                           .doc = "the transpose of dispatch_gather: for each part "
                                                  "the rows of x at their slots, 0 for a slot "

@@ -3,6 +3,7 @@
 #include "graph/ops/internal.h"
 #include "graph/rows.h"
 #include <math.h>
+#include <string.h>
 
 /* An expert layer (docs/design/experts.md): expert_route says where each slot's row is, expert_rows makes
  * the rows, expert_slots brings what was made of them back. With one part of the tokens they are
@@ -37,8 +38,10 @@ static cut make_cut(const tt_mesh *m, const tt_atom_list *tokens, const tt_atom_
     return c;
 }
 
-/* The cut that the labels give to a layer of these tokens and experts. */
-static bool cut_by_labels(tt_builder *b, const tt_dim *tokens, int64_t n_experts, cut *out)
+/* The cut that the labels give to a layer of these tokens and experts. replicas: of the same rows, but each rank
+ * has all experts, so that no row is sent. */
+static bool cut_by_labels(tt_builder *b, const tt_dim *tokens, int64_t n_experts, bool replicas,
+                          cut *out)
 {
     const tt_graph *g = tt_builder_graph(b);
     const tt_dim e = TT_DIM(n_experts, "experts"), mlp[2] = {*tokens, TT_DIM(1, "ffn")};
@@ -50,6 +53,10 @@ static bool cut_by_labels(tt_builder *b, const tt_dim *tokens, int64_t n_experts
         return false;
     }
     *out = make_cut(g->mesh, &rows[0], &experts);
+    if (replicas) {
+        const tt_atom_list none = {0}, parts = out->parts;
+        *out = make_cut(g->mesh, &parts, &none);
+    }
     return true;
 }
 
@@ -142,16 +149,32 @@ static pass_places places_of_pass(double room, int64_t slots, int64_t members, i
                      : (pass_places){(share + (pass - 1) * later) * local, later};
 }
 
-/* Attributes: E and, for one of several passes, which and how many. */
+bool tt_routes_to_replicas(const tt_attrs_dims *route)
+{
+    return route->dims[0].label && !strcmp(route->dims[0].label, TT_LABEL_REPLICAS);
+}
+
+/* Places of a part for its slots. share: of one expert. */
+static tt_dim places_dim(const cut *c, const tt_dim *e, int64_t slots, int64_t share, int pass,
+                         bool replicas)
+{
+    if (replicas)
+        return TT_DIM(slots, TT_LABEL_REPLICA_ROWS);
+    return c->members > 1 ? TT_DIM_UNIT(share * e->size, pass ? TT_LABEL_LATER_ROWS : NULL, share)
+                          : TT_DIM(slots, NULL);
+}
+
+/* Attributes: E and, for one of several passes, which and how many. Of replicas their number, then E. */
 static void expand_route(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
                          tt_value **outs)
 {
     const tt_attrs_dims *given = q->attrs;
     const tt_dim e = given->dims[0], *t = q->in[0]->dims;
-    const int pass = given->n_dims > 1 ? (int)given->dims[1].size : 0,
-              n_passes = given->n_dims > 1 ? (int)given->dims[2].size : 1;
+    const bool replicas = tt_routes_to_replicas(given), one = replicas || given->n_dims == 1;
+    const int pass = one ? 0 : (int)given->dims[1].size,
+              n_passes = one ? 1 : (int)given->dims[2].size;
     cut c;
-    if (!cut_by_labels(b, &t[0], e.size, &c) || c.n_parts == 1) {
+    if (!cut_by_labels(b, &t[0], given->dims[replicas].size, replicas, &c) || c.n_parts == 1) {
         tt_op(b, "expert_sort", in, 1, q->attrs, outs, 2);
         return;
     }
@@ -162,10 +185,7 @@ static void expand_route(tt_builder *b, const tt_shape_query *q, tt_value *const
     const tt_attrs_dims a = {
         .n_dims = 5,
         .dims = {TT_DIM(c.n_groups, NULL), TT_DIM(c.members, NULL),
-                 c.members > 1
-                     ? TT_DIM_UNIT(p.share * e.size, pass ? TT_LABEL_LATER_ROWS : NULL, p.share)
-                     : TT_DIM(slots, NULL),
-                 e, TT_DIM(p.begin, NULL)}
+                 places_dim(&c, &e, slots, p.share, pass, replicas), e, TT_DIM(p.begin, NULL)}
     };
     tt_value *assign = cut_dims(b, in[0], &c.parts, NULL, NULL);
     tt_op(b, "dispatch_sort", &assign, 1, &a, outs, 2);
@@ -177,7 +197,7 @@ static void expand_route(tt_builder *b, const tt_shape_query *q, tt_value *const
 /* The label of the rows of a route on a mesh, for estimates. */
 static const char *label_of(const tt_type *route)
 {
-    return route->dims[1].label ? TT_LABEL_LATER_ROWS : TT_LABEL_ROWS;
+    return route->dims[1].label ? route->dims[1].label : TT_LABEL_ROWS;
 }
 
 static tt_status infer_rows(const tt_shape_query *q, tt_type *out, tt_error *err)
@@ -233,6 +253,12 @@ static void rows_of_one(tt_builder *b, const tt_shape_query *q, tt_value *const 
     outs[0] = tt_gather(b, tt_reshape(b, in[0], slots, 2), in[2]);
 }
 
+/* Replicas have as many rows as there are slots for them, all other rows of one member are slots. */
+static bool counts_rows(const tt_type *route)
+{
+    return !strcmp(label_of(route), TT_LABEL_REPLICA_ROWS);
+}
+
 static void expand_rows(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
                         tt_value **outs)
 {
@@ -249,7 +275,8 @@ static void expand_rows(tt_builder *b, const tt_shape_query *q, tt_value *const 
     const tt_attrs_dims flat = dims_attrs(1, rows, rows),
                         bins = dims_attrs(2, places[0], places[1]);
     if (c.members == 1) {
-        outs[0] = tt_emit2(b, "dispatch_gather", x, at, &flat);
+        tt_value *from[3] = {x, at, counts};
+        outs[0] = tt_emit(b, "dispatch_gather", from, counts_rows(q->in[2]) ? 3 : 2, &flat);
         return;
     }
     tt_value *sent = tt_emit2(b, "dispatch_gather", x, at, &bins);
@@ -276,7 +303,8 @@ static void expand_slots(tt_builder *b, const tt_shape_query *q, tt_value *const
         rows = tt_emit2(b, "dispatch_unpack", rows, counts, &bins);
         rows = move_rows(b, rows, &c, counts, true);
     }
-    outs[0] = tt_emit2(b, "dispatch_scatter", rows, route, &slots);
+    tt_value *from[3] = {rows, route, counts};
+    outs[0] = tt_emit(b, "dispatch_scatter", from, counts_rows(q->in[2]) ? 3 : 2, &slots);
 }
 
 /* The cotangent of the other op: assign, route and counts are the same. */
@@ -356,7 +384,7 @@ static tt_cost cost_route(const tt_shape_query *q, const tt_type *out)
 const tt_op_def tt_op_expert_route = {.struct_size = sizeof(tt_op_def),
                                       .name = "expert_route",
                                       .operands = "assign i[T,k] → route i[T*k], counts i[E]",
-                                      .attributes = "tt_attrs_dims (E), or (E, pass, passes)",
+                                      .attributes = "tt_attrs_dims (E), or (E, pass, passes), or (replicas, E)",
                                       .doc =
                                           "where the row of each slot is: for one part of the "
                                           "tokens expert_sort's order and counts; on a "

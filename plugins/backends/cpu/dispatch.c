@@ -98,13 +98,20 @@ static void scatter_places(void *arg, int64_t begin, int64_t end, int thread)
             memcpy(w->y + (i / w->m * w->n + w->places[i]) * w->width, w->x + i * w->width, bytes);
 }
 
+/* How many places count: where the graph counts the rows, there are fewer rows than places. */
+static int64_t places_of(const tt_kernel_call *c, const tt_tensor *rows)
+{
+    const int64_t width = cpu_max(rows->shape[rows->n_dims - 1], 1);
+    return cpu_min(tt_tensor_numel(&c->in[1]), tt_tensor_numel(rows) / width);
+}
+
 /* x [T,D] or [T,k,D], places [B,M] -> y [B,M,D] or [B*M,D] */
 static tt_status dispatch_gather(void *self, const tt_kernel_call *c, tt_error *err)
 {
     moved w = moved_of(c, &c->in[0]);
     (void)self;
     (void)err;
-    tt_parallel_for(c->pool, tt_tensor_numel(&c->in[1]), cpu_max(1, 16384 / cpu_max(1, w.width)),
+    tt_parallel_for(c->pool, places_of(c, &c->out[0]), cpu_max(1, 16384 / cpu_max(1, w.width)),
                     gather_places, &w);
     return TT_OK;
 }
@@ -116,7 +123,7 @@ static tt_status dispatch_scatter(void *self, const tt_kernel_call *c, tt_error 
     (void)self;
     (void)err;
     memset(w.y, 0, (size_t)tt_tensor_numel(&c->out[0]) * sizeof(float));
-    tt_parallel_for(c->pool, tt_tensor_numel(&c->in[1]), cpu_max(1, 16384 / cpu_max(1, w.width)),
+    tt_parallel_for(c->pool, places_of(c, &c->in[0]), cpu_max(1, 16384 / cpu_max(1, w.width)),
                     scatter_places, &w);
     return TT_OK;
 }

@@ -56,13 +56,20 @@ tt_status ref_dispatch_sort(void *backend, const tt_kernel_call *c, tt_error *er
     return TT_OK;
 }
 
+/* How many places count: where the graph counts the rows, there are fewer rows than places. */
+static int64_t places_of(const tt_tensor *places, const tt_tensor *rows)
+{
+    const int64_t n = part_rows(rows, 1), all = tt_tensor_numel(places);
+    return n < all ? n : all;
+}
+
 tt_status ref_dispatch_gather(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     const tt_tensor *x = &c->in[0], *places = &c->in[1];
     const int64_t parts = places->shape[0], m = places->shape[1], n = part_rows(x, parts);
     (void)backend, (void)err;
     ref_clear(&c->out[0]);
-    for (int64_t i = 0; i < parts * m; i++)
+    for (int64_t i = 0; i < places_of(places, &c->out[0]); i++)
         if (ref_index(places, i) >= 0)
             copy_row(x, i / m * n + ref_index(places, i), &c->out[0], i);
     return TT_OK;
@@ -74,7 +81,7 @@ tt_status ref_dispatch_scatter(void *backend, const tt_kernel_call *c, tt_error 
     const int64_t parts = places->shape[0], m = places->shape[1], n = part_rows(y, parts);
     (void)backend, (void)err;
     ref_clear(y);
-    for (int64_t i = 0; i < parts * m; i++)
+    for (int64_t i = 0; i < places_of(places, &c->in[0]); i++)
         if (ref_index(places, i) >= 0)
             copy_row(&c->in[0], i, y, i / m * n + ref_index(places, i));
     return TT_OK;
