@@ -242,7 +242,7 @@ static const tt_option parallelism_options[] = {
     INT(parallelism, expert_replicas, "0", -1, 1e6,
         "with expert_parallel_degree: so many experts of a layer, those with most tokens in the "
         "steps before, are on all ranks of ep; -1 = as many as the cost model finds faster"),
-    FLOAT(parallelism, expert_replicas_gb, "0", 0, 1e9, "GB that replicas may take; 0 = any"),
+    FLOAT(parallelism, expert_replicas_gb, "1", 0, 1e9, "GB that replicas may take; 0 = any"),
     FLOAT(parallelism, expert_replicas_skew, "2", 1, 1e6,
           "with expert_replicas -1: rows of the busiest rank over the mean, as expected without"),
     STRING(

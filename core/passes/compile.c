@@ -74,6 +74,18 @@ static int expert_passes(const tt_compile_opts *o)
                : 1;
 }
 
+/* Converters know a product by the parameter that it reads, and replicas read none. */
+static tt_status expert_replicas(const tt_compile_opts *o, tt_builder *b, tt_error *err)
+{
+    if (o->mode != TT_MODE_TRAIN || !o->replicas.n)
+        return TT_OK;
+    if (o->convert.n)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "parallelism.expert_replicas: converters of products do not reach replicas; "
+                       "set it to 0, or remove the converters");
+    return tt_pass_expert_replicas(b, &o->replicas, err);
+}
+
 static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
 {
     const tt_compile_opts *o = c->o;
@@ -90,8 +102,7 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
         g->loss = (o->mode == TT_MODE_REFERENCE ? o->loss->reference
                                                 : o->loss->describe)(o->loss_config, b);
     TT_TRY(tt_builder_finish(b, err));
-    if (o->mode == TT_MODE_TRAIN && o->replicas.n)
-        TT_TRY(tt_pass_expert_replicas(b, &o->replicas, err));
+    TT_TRY(expert_replicas(o, b, err));
     TT_TRY(tt_pass_expert_passes(b, expert_passes(o), err));
     if (!tt_map_get(g->outputs, "logits"))
         return TT_FAIL(err, TT_EINVAL, "%s: describe() wrote no output \"logits\"",

@@ -74,6 +74,56 @@ static double evenness(const double *counts, int64_t n, double *most_over_mean, 
     return sum;
 }
 
+/* Of load `of` the slots that are sent, where its layer has replicas; NULL: it has none. */
+static const double *sent_counts(const tt_loop *l, const tt_expert_load *of)
+{
+    const tt_graph *g = l->s->graph;
+    for (size_t i = 0; of->sent && i < g->loads.n; i++)
+        if (g->loads.items[i].of == TT_LOAD_SENT && g->loads.items[i].assign == of->assign)
+            return counts_of(l, load_at(l, i));
+    return NULL;
+}
+
+/* The rows of the busiest rank of ep over the mean, if the slots `counts` of n experts are computed where `sent`
+ * of them is sent, and the others, of replicas, on each rank alike. */
+static double busiest_rank(const tt_loop *l, const double *counts, const double *sent, int64_t n)
+{
+    const tt_axis *ep = tt_mesh_axis(&l->s->mesh, "ep");
+    const int64_t ranks = ep ? tt_mesh_degree(&l->s->mesh, &ep->atoms) : 1;
+    double most = 0, all = 0, rest = 0;
+    for (int64_t e = 0; e < n; e++) {
+        all += counts[e];
+        rest += counts[e] - sent[e];
+    }
+    for (int64_t e = 0; e < n; e += n / ranks) {
+        double rows = rest / (double)ranks;
+        for (int64_t i = e; i < e + n / ranks; i++)
+            rows += sent[i];
+        most = fmax(most, rows);
+    }
+    return most * (double)ranks / all;
+}
+
+/* Two numbers over all layers: the load of ranks as it is, and as it would be without replicas. */
+static size_t put_ranks(const tt_loop *l, tt_metric *out)
+{
+    double with = 0, without = 0, layers = 0;
+    for (int i = 0; i < l->experts.n_names; i++) {
+        const tt_expert_load *e;
+        const double *counts = layer_counts(l, i, &e), *sent = counts ? sent_counts(l, e) : NULL;
+        if (!sent)
+            continue;
+        with += busiest_rank(l, counts, sent, e->counts->type.dims[0].size);
+        without += busiest_rank(l, counts, counts, e->counts->type.dims[0].size);
+        layers++;
+    }
+    if (!(layers > 0))
+        return 0;
+    out[0] = (tt_metric){"experts/ranks_max_over_mean", with / layers};
+    out[1] = (tt_metric){"experts/ranks_without_replicas", without / layers};
+    return 2;
+}
+
 size_t tt_loop_experts(tt_loop *l, tt_metric *out)
 {
     const size_t n_means = l->experts.bounded ? 3 : 2;
@@ -107,7 +157,7 @@ size_t tt_loop_experts(tt_loop *l, tt_metric *out)
     };
     for (size_t i = 0; i < n_means; i++)
         out[i] = means[i];
-    return n;
+    return n + put_ranks(l, out + n);
 }
 
 static void put_layer(tt_str *o, const tt_expert_load *e, const double *counts, bool first)

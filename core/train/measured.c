@@ -25,7 +25,7 @@ bool tt_loop_measures(const tt_loop *l, int64_t step)
 
 void tt_loop_open_measures(tt_loop *l)
 {
-    const size_t of_experts = 2 * l->s->graph->loads.n + 3;
+    const size_t of_experts = 2 * l->s->graph->loads.n + 5;
     const size_t most = TT_MAX_METRICS + of_experts + tt_measures_most(l->s);
     tt_measures_free(l->measures);
     l->measures = tt_measures_new(l->s);

@@ -100,6 +100,36 @@ mesh with_room --nproc 4 --training.local_batch_size 2 $ep 4 $f 2.5
 one turned --model.args.turned true
 mesh ep4 --nproc 4 --training.local_batch_size 2 $ep 4
 mesh bounded_ep4 --nproc 4 --training.local_batch_size 2 $ep 4 $f 1
+# Replicas of the most loaded experts: computed where the tokens are, with gradients that go back to the owner. go() saves step 5,
+# so the gradients compared are those of hot experts that changed meanwhile.
+r=${p}expert_replicas
+one replicated --model.args.skew true
+mesh ep2 --nproc 2 $ep 2 $r 1
+mesh ep2_all --nproc 2 $ep 2 $r 4
+mesh ep2_fsdp2 --nproc 4 --training.local_batch_size 2 $ep 2 $r 2
+mesh ep4 --nproc 4 --training.local_batch_size 2 $ep 4 $r 2
+mesh ep2_in_tp2 --nproc 2 --training.local_batch_size 8 ${p}tensor_parallel_degree 2 $ep 2 $r 2
+mesh ep2_in_tp4 --nproc 4 --training.local_batch_size 8 ${p}tensor_parallel_degree 4 $ep 2 $r 2
+mesh hsdp --nproc 4 --training.local_batch_size 2 ${p}data_parallel_replicate_degree 2 $ep 2 $r 2
+mesh ring_fsdp --nproc 4 ${p}context_parallel_degree 2 ${p}context_parallel_rotate_method ring $ep 2 $r 2
+mesh pp2 --nproc 4 ${p}pipeline_parallel_degree 2 $ep 2 $r 2
+mesh accumulated --nproc 2 --training.local_batch_size 1 $ep 2 $r 2
+mesh recomputed --nproc 2 --activation_checkpoint.mode full $ep 2 $r 2
+mesh bounded_ep4 --nproc 4 --training.local_batch_size 2 $ep 4 $r 1 $f 1
+mesh reference --nproc 2 --backend.name reference $ep 2 $r 2
+mesh found --nproc 2 $ep 2 $r -1
+# The experts with replicas follow the counts: the busiest rank has fewer rows than without; and a run that goes on has the bits of
+# one that was not stopped, because the checkpoint has the counts.
+go whole --nproc 2 $ep 2 $r 2 --model.args.skew true && cp -r "$dir/whole" "$dir/again" && rm -rf "$dir/again/checkpoint/step-10" &&
+    train "$dir/again" --plugin-dir "$dir/more" --comm.backend local --training.global_batch_size 8 --nproc 2 $ep 2 $r 2 --model.args.skew true
+[ "$rc" -eq 0 ] && [ "$(hash_of "$dir/whole/checkpoint/step-10")" = "$(hash_of "$dir/again/checkpoint/step-10")" ]
+ok "replicas_go_on_to_the_bit"
+sed -n 's/.*"ranks_max_over_mean":\([0-9.]*\).*"ranks_without_replicas":\([0-9.]*\).*/\1 \2/p' "$dir/whole/metrics.jsonl" >"$dir/ranks"
+awk 'NR > 2 && !($1 < $2) {bad = 1} END {exit bad || NR != 10}' "$dir/ranks"
+ok "replicas_even_out_the_ranks"
+go bad --nproc 2 $ep 2 $r 9
+refused 'parallelism.expert_replicas: a layer has [0-9]* experts, so no 9 of them can have replicas'
+ok "more_replicas_than_experts_are_refused"
 counted() { # OPTION...: the instructions whose rows are counted
     go counted --nproc 4 --training.local_batch_size 2 --training.steps 1 $ep 4 --debug.dump_program "$dir/program" "$@" && cat "$dir"/program/*rank0.txt | grep -c 'rows by'
 }
