@@ -35,9 +35,9 @@ static tt_type local_type(const tt_graph *g, const tt_value *v, const int64_t *s
         if (!strcmp(label, TT_LABEL_ROWS) || !strcmp(label, TT_LABEL_LATER_ROWS))
             out.dims[d].size = expert_rows(g, out.dims[d].size, strcmp(label, TT_LABEL_ROWS) != 0);
         if (!strcmp(label, TT_LABEL_REPLICA_ROWS))
-            out.dims[d].size = (int64_t)((double)out.dims[d].size *
-                                             tt_replica_rows_share(g, g->expert_skew) +
-                                         0.5);
+            out.dims[d].size =
+                (int64_t)((double)out.dims[d].size * tt_replica_rows_share(g, g->expert_skew) +
+                          0.5);
         if (out.dims[d].lines > 1)
             out.dims[d].lines = local_sequences(g, v, d);
     }

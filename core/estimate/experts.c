@@ -78,15 +78,14 @@ static double replica_bytes(const tt_plan_counts *c)
     int block = -1;
     for (size_t i = 0; i < c->g->nodes.n; i++) {
         const tt_node *n = c->g->nodes.items[i];
-        const char *label = n->n_in > 1 && n->op == &tt_op_grouped_linear
-                                ? n->in[1]->type.dims[0].label
-                                : NULL;
+        const char *label =
+            n->n_in > 1 && n->op == &tt_op_grouped_linear ? n->in[1]->type.dims[0].label : NULL;
         if (!label || strcmp(label, TT_LABEL_REPLICAS) != 0 || n->when->region != TT_FORWARD)
             continue;
         bytes = n->block == block ? bytes : 0;
         block = n->block;
-        bytes += (double)tt_type_numel(&n->in[1]->type) *
-                 (double)tt_dtype_size(n->in[1]->type.dtype);
+        bytes +=
+            (double)tt_type_numel(&n->in[1]->type) * (double)tt_dtype_size(n->in[1]->type.dtype);
         most = TT_MAXV(most, bytes);
     }
     return most;
@@ -107,11 +106,12 @@ static void replicas_text(const tt_plan_counts *c, tt_str *o)
                  skew = TT_MIN(TT_MAXV(c->s->opts->expert_skew, 1.0), ranks);
     if (!c->g->replicas.n)
         return;
-    tt_str_printf(o, "  %-10s%lld of %lld experts of a layer on each rank: weights of %.1f MiB per layer",
-                  "replicas", (long long)c->g->replicas.n, (long long)c->g->replicas.of,
-                  replica_bytes(c) / (1 << 20));
+    tt_str_printf(
+        o, "  %-10s%lld of %lld experts of a layer on each rank: weights of %.1f MiB per layer",
+        "replicas", (long long)c->g->replicas.n, (long long)c->g->replicas.of,
+        replica_bytes(c) / (1 << 20));
     if (c->s->opts->expert_skew > 0)
-        tt_str_printf(o, ";\n            busiest rank %.3g times the mean, %.3g without", 
+        tt_str_printf(o, ";\n            busiest rank %.3g times the mean, %.3g without",
                       with_replicas(c->g, ranks, skew), skew);
     tt_str_addc(o, '\n');
 }
@@ -165,7 +165,7 @@ void tt_experts_json(const tt_plan_counts *c, tt_str *o)
     if (c->s->opts->expert_skew > 0 && c->machine)
         tt_str_printf(o, ",\"skewed_step_time_s\":%.6g", u.time.step);
     if (c->g->replicas.n)
-        tt_str_printf(o, ",\"replicas\":%lld,\"replica_bytes\":%.0f",
-                      (long long)c->g->replicas.n, replica_bytes(c));
+        tt_str_printf(o, ",\"replicas\":%lld,\"replica_bytes\":%.0f", (long long)c->g->replicas.n,
+                      replica_bytes(c));
     tt_str_addc(o, '}');
 }

@@ -37,7 +37,8 @@ void tt_expert_shares(tt_expert_replicas r, double ranks, double skew, double *h
     *busiest = s / ranks;
     if (r.n < 1 || r.of < 1)
         return;
-    const double others = n > 1 ? (n / ranks - 1) / (n - 1) : 0; /* share of the rest, but the first */
+    const double others =
+        n > 1 ? (n / ranks - 1) / (n - 1) : 0; /* share of the rest, but the first */
     const double first = others < 1 ? (s / ranks - others) / (1 - others) : 1 / n;
     const double a = s > 1 ? exponent_of(TT_MIN(TT_MAXV(first, 1 / n), 1.0), r.of) : 0;
     const double all = power_sum(a, r.of), most = r.n < r.of ? pow((double)r.n + 1, -a) / all : 0;

@@ -13,12 +13,13 @@ typedef enum tt_load_of {
  * in what follows `of`. */
 typedef struct tt_expert_load {
     tt_value *assign, *counts; /* i32 [T,k]; f64 [E], of one micro-batch */
-    tt_value *sent;   /* assign, with -1 where the expert has replicas (expert_replicas); NULL: none has */
+    tt_value
+        *sent; /* assign, with -1 where the expert has replicas (expert_replicas); NULL: none has */
     const char *name; /* of the layer, in logs; NULL: not logged */
     tt_load_of of;
-    tt_value *whole;           /* f64 [layers, E]: the sums of a step for this layer and others */
-    int row;                   /* of `whole` */
-    const char *metric;        /* the state that has `whole` for the host of rank 0; NULL: none */
+    tt_value *whole;    /* f64 [layers, E]: the sums of a step for this layer and others */
+    int row;            /* of `whole` */
+    const char *metric; /* the state that has `whole` for the host of rank 0; NULL: none */
 } tt_expert_load;
 
 /* In how many passes `members` ranks of ep compute a layer whose first pass has room for `room` times the rows
@@ -30,7 +31,7 @@ int tt_expert_passes(double room, int64_t members);
 typedef struct tt_expert_replicas {
     int64_t n, of;
 } tt_expert_replicas;
-#define TT_LABEL_REPLICAS "expert_replicas" /* of the dim of experts, in what replicas compute */
+#define TT_LABEL_REPLICAS "expert_replicas"  /* of the dim of experts, in what replicas compute */
 #define TT_LABEL_REPLICA_ROWS "replica_rows" /* TT_LABEL_ROWS of replicas */
 /* Do these attributes of expert_route send slots to replicas? */
 bool tt_routes_to_replicas(const tt_attrs_dims *route);
@@ -38,7 +39,8 @@ bool tt_routes_to_replicas(const tt_attrs_dims *route);
  * replicas. *hot: of the experts with replicas; *busiest: of experts without, on the busiest rank. The load is
  * that of a power law: expert i in the order of load has i^-a, and the busiest rank has the first expert and
  * else experts of the mean load. */
-void tt_expert_shares(tt_expert_replicas r, double ranks, double skew, double *hot, double *busiest);
+void tt_expert_shares(tt_expert_replicas r, double ranks, double skew, double *hot,
+                      double *busiest);
 
 /* Logs the load of a layer's experts, if the builder's options say so. */
 void tt_builder_log_experts(tt_builder *b, tt_value *assign, int64_t n_experts);

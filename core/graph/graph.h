@@ -157,7 +157,8 @@ struct tt_graph {
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;
-    double expert_skew; /* balanced rows of the busiest rank, of experts that are cut, for costs (0: 1) */
+    double
+        expert_skew; /* balanced rows of the busiest rank, of experts that are cut, for costs (0: 1) */
     double expert_room; /* as in tt_builder_opts */
     tt_expert_replicas replicas;
 };

@@ -46,12 +46,12 @@ typedef struct tt_compile_opts {
     bool split_backward; /* the schedule has I and W */
     tt_precision precision;
     tt_context context;
-    bool force_load_balance; /* debug.moe_force_load_balance */
-    double expert_room;      /* parallelism.expert_buffer_factor; 0 = for all rows */
+    bool force_load_balance;  /* debug.moe_force_load_balance */
+    double expert_room;       /* parallelism.expert_buffer_factor; 0 = for all rows */
     tt_replica_opts replicas; /* parallelism.expert_replicas, for TRAIN */
-    bool log_experts;        /* metrics.log_experts */
-    int64_t alignment;       /* of the program's memory; 0 = 64 */
-    bool device;             /* as in tt_builder_opts */
+    bool log_experts;         /* metrics.log_experts */
+    int64_t alignment;        /* of the program's memory; 0 = 64 */
+    bool device;              /* as in tt_builder_opts */
     /* the optimizer, for TRAIN */
     tt_update_opts update;
     int (*group_of)(void *user,

@@ -106,7 +106,8 @@ static void replace_named(tt_expert_copy *s)
 {
     tt_graph *g = s->g;
     for (size_t i = 0; i < tt_map_size(g->outputs); i++)
-        tt_map_set(g->outputs, tt_map_key(g->outputs, i), tt_expert_copy_now(s, tt_map_value(g->outputs, i)));
+        tt_map_set(g->outputs, tt_map_key(g->outputs, i),
+                   tt_expert_copy_now(s, tt_map_value(g->outputs, i)));
     for (size_t i = 0; i < g->losses.n; i++)
         g->losses.items[i].value = tt_expert_copy_now(s, g->losses.items[i].value);
     for (size_t i = 0; i < g->metrics.n; i++)
@@ -115,7 +116,6 @@ static void replace_named(tt_expert_copy *s)
         g->buffer_updates.items[i].stat = tt_expert_copy_now(s, g->buffer_updates.items[i].stat);
     g->loss = tt_expert_copy_now(s, g->loss);
 }
-
 
 void tt_expert_copy_finish(tt_expert_copy *s)
 {

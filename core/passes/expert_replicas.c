@@ -29,8 +29,8 @@ typedef struct replicating {
     int64_t n;
     /* of the layer that is copied */
     int64_t experts;
-    tt_value *chosen;      /* i32 [n] */
-    tt_value *local, *sent; /* i32 [T,k]: the replica of each slot, and its expert; -1: none */
+    tt_value *chosen;            /* i32 [n] */
+    tt_value *local, *sent;      /* i32 [T,k]: the replica of each slot, and its expert; -1: none */
     TT_VEC(tt_value *) weights;  /* of experts, and … */
     TT_VEC(tt_value *) replicas; /* … of the chosen ones */
 } replicating;

@@ -12,8 +12,8 @@ typedef struct tt_replica_opts {
     int64_t parts;      /* AUTO: ranks that have a part of the tokens of their own */
     int64_t stages;     /* ranks of pp, which share the layers */
     int64_t most_bytes; /* of the replicas' weights and gradients on a rank; 0: no bound */
-    double skew;        /* AUTO: the rows of the busiest rank over the mean that are expected without */
-    bool again;         /* the weights are brought again for the backward, and not kept */
+    double skew; /* AUTO: the rows of the busiest rank over the mean that are expected without */
+    bool again;  /* the weights are brought again for the backward, and not kept */
     tt_dtype compute; /* of weights in products */
 } tt_replica_opts;
 

@@ -7,8 +7,8 @@
 /* The layers of a graph, and the one with the largest experts. */
 typedef struct layers {
     int64_t n, experts;
-    double slots, width;  /* of a micro-batch, on all ranks; elements of a row */
-    double weights;       /* of one expert, elements */
+    double slots, width;   /* of a micro-batch, on all ranks; elements of a row */
+    double weights;        /* of one expert, elements */
     double weights_of_all; /* … in all layers together */
 } layers;
 
@@ -46,8 +46,7 @@ static layers find_layers(const tt_graph *g)
 static double replica_bytes(const layers *l, const tt_replica_opts *o)
 {
     const double compute = (double)tt_dtype_size(o->compute),
-                 kept = o->again ? l->weights
-                                 : l->weights_of_all / (double)TT_MAXV(o->stages, 1);
+                 kept = o->again ? l->weights : l->weights_of_all / (double)TT_MAXV(o->stages, 1);
     return kept * compute + l->weights * (double)tt_dtype_size(TT_F32);
 }
 

@@ -27,7 +27,7 @@ typedef struct sizes {
     const char *schedule;
     int64_t fewest_layers; /* embedding and head may be stages of their own */
     bool alone;            /* each token sees itself alone */
-    int64_t experts; /* of a layer */
+    int64_t experts;       /* of a layer */
 } sizes;
 
 static void random_schedule(test_rng *d, sizes *s)

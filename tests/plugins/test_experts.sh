@@ -115,7 +115,7 @@ mesh ring_fsdp --nproc 4 ${p}context_parallel_degree 2 ${p}context_parallel_rota
 mesh pp2 --nproc 4 ${p}pipeline_parallel_degree 2 $ep 2 $r 2
 mesh accumulated --nproc 2 --training.local_batch_size 1 $ep 2 $r 2
 mesh recomputed --nproc 2 --activation_checkpoint.mode full $ep 2 $r 2
-mesh bounded_ep4 --nproc 4 --training.local_batch_size 2 $ep 4 $r 1 $f 1
+mesh passes_ep4 --nproc 4 --training.local_batch_size 2 $ep 4 $r 1 $f 1 # one expert has all slots, and its replicas leave none over
 mesh reference --nproc 2 --backend.name reference $ep 2 $r 2
 mesh found --nproc 2 $ep 2 $r -1
 # The experts with replicas follow the counts: the busiest rank has fewer rows than without; and a run that goes on has the bits of

@@ -124,7 +124,8 @@ const tt_op_def tt_op_dispatch_expert = {
 const tt_op_def tt_op_dispatch_gather = {
     .struct_size = sizeof(tt_op_def),
     .name = "dispatch_gather",
-    .operands = "x f[T,D] or f[T,k,D], places i[B,M], optional counts i[B,1,E] → [B,M,D] or [B*M,D]",
+    .operands =
+        "x f[T,D] or f[T,k,D], places i[B,M], optional counts i[B,1,E] → [B,M,D] or [B*M,D]",
     .attributes = "tt_attrs_dims (all dims but D)",
     .doc = "for each part of the tokens its rows (of [T,k,D]: its slots) at `places`, counted from "
            "the part's first; 0 where the place is -1. With counts only their sum of rows is "
@@ -138,9 +139,8 @@ const tt_op_def tt_op_dispatch_gather = {
     .cost = tt_cost_move};
 const tt_op_def tt_op_dispatch_scatter = {.struct_size = sizeof(tt_op_def),
                                           .name = "dispatch_scatter",
-                                          .operands =
-                                              "x f[B,M,D] or f[B*M,D], places i[B,M], "
-                                              "optional counts i[B,1,E] → [T,k,D]",
+                                          .operands = "x f[B,M,D] or f[B*M,D], places i[B,M], "
+                                                      "optional counts i[B,1,E] → [T,k,D]",
                                           .attributes = "tt_attrs_dims (T, k)",
                                           .doc = "the transpose of dispatch_gather: for each part "
                                                  "the rows of x at their slots, 0 for a slot "

@@ -381,22 +381,22 @@ static tt_cost cost_route(const tt_shape_query *q, const tt_type *out)
     return tt_cost_make(q, out, 2, 0.0);
 }
 
-const tt_op_def tt_op_expert_route = {.struct_size = sizeof(tt_op_def),
-                                      .name = "expert_route",
-                                      .operands = "assign i[T,k] → route i[T*k], counts i[E]",
-                                      .attributes = "tt_attrs_dims (E), or (E, pass, passes), or (replicas, E)",
-                                      .doc =
-                                          "where the row of each slot is: for one part of the "
-                                          "tokens expert_sort's order and counts; on a "
-                                          "mesh dispatch_sort's places i[B,M] and counts i[G,P,E]",
-                                      .rule = "t k -> r, e",
-                                      .flags = TT_OP_NO_GRADIENT | TT_OP_PLACES_OPERANDS,
-                                      .attrs_size = sizeof(tt_attrs_dims),
-                                      .n_out = 2,
-                                      .infer = infer_route,
-                                      .expand_letters = "",
-                                      .expand = expand_route,
-                                      .cost = cost_route};
+const tt_op_def tt_op_expert_route = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "expert_route",
+    .operands = "assign i[T,k] → route i[T*k], counts i[E]",
+    .attributes = "tt_attrs_dims (E), or (E, pass, passes), or (replicas, E)",
+    .doc = "where the row of each slot is: for one part of the "
+           "tokens expert_sort's order and counts; on a "
+           "mesh dispatch_sort's places i[B,M] and counts i[G,P,E]",
+    .rule = "t k -> r, e",
+    .flags = TT_OP_NO_GRADIENT | TT_OP_PLACES_OPERANDS,
+    .attrs_size = sizeof(tt_attrs_dims),
+    .n_out = 2,
+    .infer = infer_route,
+    .expand_letters = "",
+    .expand = expand_route,
+    .cost = cost_route};
 const tt_op_def tt_op_expert_rows = {
     .struct_size = sizeof(tt_op_def),
     .name = "expert_rows",

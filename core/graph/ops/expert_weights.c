@@ -77,8 +77,8 @@ static void expand_dw(tt_builder *b, const tt_shape_query *q, tt_value *const *i
     outs[0] = in[0];
     if (!experts_atoms(b, e.size, &experts))
         return;
-    const tt_placement to = {.partial = (uint16_t)(in[0]->place.partial &
-                                                   ~tt_atom_list_mask(&experts))};
+    const tt_placement to = {.partial =
+                                 (uint16_t)(in[0]->place.partial & ~tt_atom_list_mask(&experts))};
     const tt_attrs_dims rows = {.n_dims = 1, .dims = {TT_DIM(e.size, "experts")}};
     tt_value *dy = flat(b, tt_redistribute(b, in[0], &to), NULL);
     const bool follow = tt_builder_follow(b, false); /* the label cuts the experts */
@@ -91,8 +91,7 @@ static void vjp_weights(tt_builder *b, tt_vjp *c)
 {
     const tt_attrs_dims e = {.n_dims = 1, .dims = {tt_value_type(c->in[0])->dims[0]}};
     if (c->want[0])
-        c->din[0] =
-            tt_emit2(b, "expert_weights_dw", tt_cast_up(b, c->dout[0]), c->in[1], &e);
+        c->din[0] = tt_emit2(b, "expert_weights_dw", tt_cast_up(b, c->dout[0]), c->in[1], &e);
 }
 
 const tt_op_def tt_op_expert_weights = {
