@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_GRAPH_EXPERTS_H
 #define TT_GRAPH_EXPERTS_H
+#include "graph/op.h"
 #include <ttrun/builder.h>
 
 typedef enum tt_load_of {
@@ -33,6 +34,7 @@ typedef struct tt_expert_replicas {
 } tt_expert_replicas;
 #define TT_LABEL_REPLICAS "expert_replicas"  /* of the dim of experts, in what replicas compute */
 #define TT_LABEL_REPLICA_ROWS "replica_rows" /* TT_LABEL_ROWS of replicas */
+extern const tt_op_def tt_op_expert_rows, tt_op_expert_of_rows;
 /* Do these attributes of expert_route send slots to replicas? */
 bool tt_routes_to_replicas(const tt_attrs_dims *route);
 /* The shares of all slots, where the busiest of `ranks` ranks has `skew` times the mean of slots without

@@ -157,8 +157,7 @@ struct tt_graph {
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;
-    double
-        expert_skew; /* balanced rows of the busiest rank, of experts that are cut, for costs (0: 1) */
+    double expert_skew; /* the busiest rank's rows over the mean, for costs (0: 1) */
     double expert_room; /* as in tt_builder_opts */
     tt_expert_replicas replicas;
 };
@@ -178,8 +177,7 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
     tt_op_random_keys, tt_op_linear, tt_op_linear_dx, tt_op_linear_dw, tt_op_grouped_linear,
     tt_op_grouped_linear_dx, tt_op_grouped_linear_dw, tt_op_attention, tt_op_attention_bwd,
     tt_op_attention_bias_bwd, tt_op_concat, tt_op_reshape, tt_op_expert_sort, tt_op_dispatch_sort,
-    tt_op_dispatch_pack, tt_op_expert_route, tt_op_expert_slots, tt_op_expert_rows,
-    tt_op_expert_of_rows;
+    tt_op_dispatch_pack, tt_op_expert_route, tt_op_expert_slots;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);
