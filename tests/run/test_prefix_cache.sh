@@ -6,6 +6,7 @@
 http=$BUILD/tests/run/http_tool
 servers=
 trap 'for p in $servers; do kill $p 2>/dev/null; done; rm -rf "$dir"' EXIT
+listens_or_ended() { grep -q ' at http' "$dir/serve.log" || ! kill -0 "$server"; }
 start() { # RUN OPTION…: sets port and server
     run=$1
     shift
@@ -13,8 +14,7 @@ start() { # RUN OPTION…: sets port and server
     "$TTRUN" serve --checkpoint "$dir/$run" --port 0 --template chatml "$@" >"$dir/serve.log" 2>&1 &
     server=$!
     servers="$servers $server"
-    i=0
-    while ! grep -q ' at http' "$dir/serve.log" && [ $i -lt 200 ] && kill -0 $server 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+    until_true listens_or_ended
     port=$(sed -n 's|.* at http://[^ ]*:\([0-9]*\)/v1.*|\1|p' "$dir/serve.log")
     [ -n "$port" ]
 }

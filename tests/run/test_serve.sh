@@ -7,12 +7,12 @@ http=$BUILD/tests/run/http_tool
 train "$dir/run" --training.steps 60 --training.seq_len 64 --checkpoint.interval 1000 && [ "$rc" -eq 0 ]
 ok there_is_a_model
 server=
+listens_or_ended() { grep -q ' at http' "$dir/serve.log" || ! kill -0 "$server"; }
 start() { # OPTION…: sets port
     : >"$dir/serve.log" # not the line of the server before
     "$TTRUN" serve --checkpoint "$dir/run" --port 0 "$@" >"$dir/serve.log" 2>&1 &
     server=$!
-    i=0
-    while ! grep -q ' at http' "$dir/serve.log" && [ $i -lt 100 ] && kill -0 $server 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+    until_true listens_or_ended
     port=$(sed -n 's|.* at http://[^ ]*:\([0-9]*\)/v1.*|\1|p' "$dir/serve.log")
     [ -n "$port" ]
 }
