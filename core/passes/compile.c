@@ -294,7 +294,8 @@ static tt_status describe_decode(const tt_compile_opts *o, tt_cache cache, tt_ar
     out->few.dump_folder = o->dump_folder;
     out->length = TT_MIN(o->length, tt_decode_positions(out->described));
     const tt_status s =
-        tt_pass_decode_find(out->described, o->slots, out->length, a, &out->decode, why);
+        tt_pass_decode_find(out->described, o->slots, o->picked > 0 ? o->picked : o->slots,
+                            out->length, a, &out->decode, why);
     if (s == TT_OK)
         out->bytes = tt_decode_token_bytes(out->decode);
     return s == TT_EUNSUPPORTED ? TT_OK : s;

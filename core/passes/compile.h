@@ -34,8 +34,8 @@ typedef struct tt_compile_opts {
     const tt_label_table *labels;
     int64_t sequences,
         seq_len; /* of one micro-batch on all data ranks; tokens = sequences * seq_len */
-    /* DECODE: tokens per call, concurrent sequences, most tokens of one sequence */
-    int64_t rows, slots, length;
+    /* DECODE: tokens per call, of them with logits (0: slots), concurrent sequences, most tokens of one sequence */
+    int64_t rows, picked, slots, length;
     tt_cache cache;
     int n_stages;
     const int *stage_begin; /* by stage: its first block; NULL = as tt_cut_blocks finds it */

@@ -481,6 +481,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .seq_len = seq_len_of(s, mode),
         .line = line_of(s, mode),
         .rows = s->decode.rows,
+        .picked = s->decode.picked,
         .slots = s->decode.slots,
         .length = s->decode.length,
         .cache = s->decode.cache,
