@@ -221,11 +221,11 @@ static tt_status read_logprobs(const tt_json *o, tt_api_call *c, tt_error *err)
     if (c->chat) {
         TT_TRY(tt_api_bool(o, "logprobs", &c->scored, err));
         n = 0;
-        TT_TRY(read_integer(o, "top_logprobs", 0, TT_ENGINE_MOST_TOP, &n, err));
+        TT_TRY(read_integer(o, "top_logprobs", 0, TT_MOST_TOP, &n, err));
         c->n_top = c->scored ? (int)n : 0;
         return TT_OK;
     }
-    TT_TRY(read_integer(o, "logprobs", 0, TT_ENGINE_MOST_TOP, &n, err));
+    TT_TRY(read_integer(o, "logprobs", 0, TT_MOST_TOP, &n, err));
     c->scored = n >= 0;
     c->n_top = n > 0 ? (int)n : 0;
     return TT_OK;
@@ -248,7 +248,7 @@ static tt_status make_text(tt_api_call *c, call_text *x, const tt_request *base,
                            int sample, tt_error *err)
 {
     const tt_api *a = c->a;
-    TT_TRY(tt_engine_check(a->o.engine, x->prompt.ids, (int64_t)x->prompt.n, err));
+    TT_TRY(tt_engine_check(a->o.engine, "the prompt", x->prompt.ids, (int64_t)x->prompt.n, err));
     x->call = c;
     x->r = *base;
     x->r.prompt = x->prompt.ids;
