@@ -9,7 +9,7 @@
  * the number of rows. */
 
 typedef struct call {
-    int32_t ids[PIECE], pos[PIECE], slot[PIECE], pick[SLOTS];
+    int32_t ids[PIECE], pos[PIECE], slot[PIECE], pick[PIECE];
     int64_t n, n_pick;
 } call;
 
@@ -82,16 +82,17 @@ static inline void add_token(call *c, int64_t sequence, int64_t pos, int64_t slo
     c->n++;
 }
 
-/* Computes a prompt in pieces; returns the logits of the last token of each piece. */
+/* Computes a prompt in pieces, for the logits of the last token of each piece; of sequence 1, of all tokens. */
 static inline void prompt(program *p, want *w, int64_t sequence, int64_t slot, int64_t n)
 {
     for (int64_t t = 0; t < n; t += PIECE) {
         call c = {.n = 0};
         const int64_t end = TT_MIN(t + PIECE, n);
         for (int64_t k = t; k < end; k++)
-            add_token(&c, sequence, k, slot, k == end - 1);
+            add_token(&c, sequence, k, slot, sequence == 1 || k == end - 1);
         run_call(p, &c);
-        check_row(p, w, 0, sequence, end - 1);
+        for (int64_t row = 0; row < c.n_pick; row++)
+            check_row(p, w, row, sequence, end - c.n_pick + row);
     }
 }
 
@@ -134,7 +135,8 @@ static inline void whole_logits(want *w, const char *spec, const char *args, con
 static inline void compare(const char *spec, const char *args, const tt_model_vt *vt,
                            const char *overrides, double tolerance)
 {
-    const tt_decode_opts d = {.rows = PIECE, .slots = SLOTS, .length = LENGTH, .cache = cache};
+    const tt_decode_opts d = {
+        .rows = PIECE, .picked = PIECE, .slots = SLOTS, .length = LENGTH, .cache = cache};
     const int64_t slot[SLOTS] = {2, 0, 1};
     int64_t at[SLOTS] = {1, 300, 17};
     want w = {.tolerance = tolerance, .name = vt ? "a model of the test" : spec};
@@ -142,14 +144,14 @@ static inline void compare(const char *spec, const char *args, const tt_model_vt
     whole_logits(&w, spec, args, vt, overrides);
     open_program(&p, spec, args, vt, overrides, TT_MODE_DECODE, &d);
     assert_int_equal(p.j.setup.graph->slots, SLOTS);
-    assert_int_equal(p.logits.shape[0], SLOTS);
+    assert_int_equal(p.logits.shape[0], PIECE);
     /* what another sequence left in the slots is not seen */
     for (int64_t s = 0; s < SLOTS; s++)
         prompt(&p, &w, s, (slot[s] + 1) % SLOTS, 33);
     for (int64_t s = 0; s < SLOTS; s++)
         prompt(&p, &w, s, slot[s], at[s]);
     steps(&p, &w, at, slot);
-    assert_int_equal(w.compared, 3 * 3 + 1 + 19 + 2 + 3 * LENGTH - 1 - 300 - 17);
+    assert_int_equal(w.compared, 3 + 33 + 3 + 1 + 300 + 2 + 3 * LENGTH - 1 - 300 - 17);
     free(w.logits);
     close_program(&p);
 }

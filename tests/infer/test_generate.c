@@ -109,12 +109,39 @@ static void test_generation_without_a_cache_recomputes_the_context(void **state)
     assert_int_equal(a.finish[2], TT_FINISH_CONTEXT);
 }
 
+static void test_logits_that_are_not_finite_are_an_error(void **state)
+{
+    const tt_decode_opts d = {.rows = PIECE, .slots = 2, .length = LENGTH};
+    const int32_t prompt[2] = {7, 8};
+    tt_sequence s = {.prompt = prompt, .n_prompt = 2};
+    tt_exec_tensor *t = NULL;
+    tt_engine *engine;
+    tt_error err = {0};
+    program p;
+    (void)state;
+    open_program(&p, "llama3", LLAMA3_ARGS, NULL, "backend.name cpu", TT_MODE_DECODE, &d);
+    const size_t n = tt_exec_tensors(p.rank.exec, p.j.arena, &t);
+    for (size_t i = 0; i < n; i++)
+        if (strstr(t[i].name, "norm"))
+            *(float *)t[i].tensor.data = NAN;
+    const tt_engine_opts eo = {.exec = p.rank.exec, .graph = p.j.setup.graph, .vocab = 260};
+    assert_int_equal(tt_engine_open(&eo, &engine, &err), TT_OK);
+    const tt_generate_opts o = {.engine = engine, .max_new = 5};
+    assert_int_equal(tt_generate(&o, &s, 1, &err), TT_ENUMERIC);
+    assert_non_null(strstr(err.text, "the logits of token 2 are not finite"));
+    assert_int_equal(s.finish, TT_FINISH_NONE);
+    assert_false(tt_engine_is_busy(engine));
+    tt_engine_close(engine);
+    close_program(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_text_does_not_depend_on_other_texts),
         cmocka_unit_test(test_an_id_that_ends_a_text_is_not_in_it),
         cmocka_unit_test(test_generation_without_a_cache_recomputes_the_context),
+        cmocka_unit_test(test_logits_that_are_not_finite_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
