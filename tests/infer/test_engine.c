@@ -7,11 +7,13 @@
 
 enum { LONG = 100, TOP = 3 };
 
+static int64_t n_slots = SLOTS;
+
 static tt_engine *open_engine(program *p, const tt_model_vt *vt, int64_t picked, bool forgets,
                               bool prompts_first)
 {
     const tt_decode_opts d = {
-        .rows = PIECE, .picked = picked, .slots = SLOTS, .length = LENGTH, .cache = cache};
+        .rows = PIECE, .picked = picked, .slots = n_slots, .length = LENGTH, .cache = cache};
     tt_engine *e;
     tt_error err = {0};
     open_program(p, "llama3", LLAMA3_ARGS, vt, OWN " backend.threads 2", TT_MODE_DECODE, &d);
@@ -161,6 +163,16 @@ static void test_logprobs_without_a_cache(void **state)
     assert_true(tt_engine_has_room(e));
     compute(e, &r);
     assert_int_equal(a.n_new, 5);
+    /* what it wrote has the same logprobs as a prompt */
+    static answer b;
+    int32_t ids[8];
+    for (int64_t i = 0; i < 8; i++)
+        ids[i] = a.tokens[i].id;
+    const tt_request s = request(&b, ids, 8, 0);
+    compute(e, &s);
+    assert_int_equal(b.n, 8);
+    for (int64_t i = 1; i < 8; i++)
+        assert_true(a.tokens[i].logprob == b.tokens[i].logprob);
     tt_engine_close(e);
     close_program(&p);
     free(w.logits);
@@ -233,14 +245,15 @@ static void test_scored_prompts_use_what_the_cache_has(void **state)
     close_program(&q);
 }
 
-static void test_logprobs_that_are_not_known_are_computed(void **state)
+/* A prompt without logprobs takes what a scored one left, in place where there is one slot, else by a copy. */
+static void check_unknown(int64_t slots)
 {
     static answer a;
     program p, q;
+    n_slots = slots;
     const both x = {open_engine(&p, NULL, PIECE, false, false),
                     open_engine(&q, NULL, PIECE, true, false)};
     int32_t ids[LONG], other[LONG];
-    (void)state;
     for (int64_t t = 0; t < LONG; t++) {
         ids[t] = token(0, t);
         other[t] = t < 50 ? ids[t] : token(2, t);
@@ -253,10 +266,19 @@ static void test_logprobs_that_are_not_known_are_computed(void **state)
     r.scored = false; /* goes on where the logits are, and keeps what is known of the beginning */
     expect(&x, r, 50, &a);
     expect(&x, request(&a, other, LONG, 2), 49, &a);
+    expect(&x, request(&a, other, LONG, 2), LONG - 1, &a);
     tt_engine_close(x.e);
     tt_engine_close(x.whole);
     close_program(&p);
     close_program(&q);
+    n_slots = SLOTS;
+}
+
+static void test_logprobs_that_are_not_known_are_computed(void **state)
+{
+    (void)state;
+    check_unknown(1);
+    check_unknown(SLOTS);
 }
 
 /* ---- who is next ---- */
