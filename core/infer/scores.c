@@ -70,7 +70,7 @@ static tt_status grow(void *items, size_t *cap, size_t least, size_t size, tt_er
     return TT_OK;
 }
 
-static tt_status make_room(tt_scores *s, size_t n, size_t n_all, tt_error *err)
+static tt_status scores_room(tt_scores *s, size_t n, size_t n_all, tt_error *err)
 {
     TT_TRY(grow(&s->ends, &s->cap, n, sizeof *s->ends, err));
     return grow(&s->all, &s->cap_all, n_all, sizeof *s->all, err);
@@ -79,7 +79,7 @@ static tt_status make_room(tt_scores *s, size_t n, size_t n_all, tt_error *err)
 tt_status tt_scores_set(tt_scores *s, size_t at, const tt_token *t, tt_error *err)
 {
     tt_scores_cut(s, at);
-    TT_TRY(make_room(s, at + 1, s->n_all + 1 + (size_t)t->n_top, err));
+    TT_TRY(scores_room(s, at + 1, s->n_all + 1 + (size_t)t->n_top, err));
     while (s->n < at)
         s->ends[s->n++] = s->n_all;
     if (t->has_logprob) {
@@ -111,7 +111,7 @@ tt_status tt_scores_copy(tt_scores *to, const tt_scores *from, size_t n, tt_erro
 {
     n = TT_MIN(n, from->n);
     const size_t n_all = n ? from->ends[n - 1] : 0;
-    TT_TRY(make_room(to, n, n_all, err));
+    TT_TRY(scores_room(to, n, n_all, err));
     if (n)
         memcpy(to->ends, from->ends, n * sizeof *to->ends);
     if (n_all)
