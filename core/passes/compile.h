@@ -18,10 +18,10 @@ typedef enum tt_mode {
 
 typedef struct tt_decode_opts { /* TT_MODE_DECODE: the sizes that a program is made for */
     int64_t rows;               /* the largest number of tokens per call */
-    int64_t picked;             /* of them, those whose logits are computed; 0: slots */
     int64_t slots;              /* the number of sequences at once */
     int64_t length;             /* the largest number of tokens per sequence */
     tt_cache cache;
+    int64_t picked; /* rows of a call whose logits are computed, at most; 0: slots */
 } tt_decode_opts;
 
 typedef struct tt_compile_opts {
