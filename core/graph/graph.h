@@ -151,7 +151,7 @@ struct tt_graph {
      * and "picked" are then maxima, and so are those of their experts' rows, a multiple of them; the host
      * gives the number of tokens and of picked ones of each call (R8). */
     int64_t slots;
-    int64_t length; /* decoding: the most tokens of a sequence */
+    int64_t length, picked; /* decoding: the most tokens of a sequence, picked ones of a call */
     /* Decoding: bytes that are kept per token of a sequence, and that keys and values of heads would have. */
     double kept_bytes, heads_bytes;
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the

@@ -49,10 +49,11 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .open_user = o->open_user,
                              .tokens = o->sequences * o->seq_len,
                              .sequences = o->sequences,
-                             .length = o->mode == TT_MODE_DECODE ? o->length : o->seq_len,
+                             .length = o->mode == TT_MODE_DECODE ? o->decode.length : o->seq_len,
                              .precision = o->precision,
                              .context = o->context,
-                             .latents = o->mode == TT_MODE_DECODE && o->cache == TT_CACHE_LATENT,
+                             .latents =
+                                 o->mode == TT_MODE_DECODE && o->decode.cache == TT_CACHE_LATENT,
                              .force_load_balance = o->force_load_balance,
                              .expert_room = o->expert_room,
                              .log_experts = o->log_experts && o->mode == TT_MODE_TRAIN,
@@ -285,16 +286,18 @@ static tt_status describe_decode(const tt_compile_opts *o, tt_cache cache, tt_ar
                                  decoding *out, tt_error *why, tt_error *err)
 {
     *out = (decoding){.few = *o};
-    out->few.cache = cache;
-    out->few.sequences = o->rows; /* each token is a sequence of its own and attends to no other */
-    out->few.seq_len = 1;
+    out->few.decode.cache = cache;
+    out->few.sequences = o->decode.rows;
+    out->few.seq_len = 1; /* each token is a sequence of its own and attends to no other */
     out->few.dump_folder = NULL;
     compiler c = {&out->few, a, 0, NULL};
     TT_TRY(describe(&c, &out->described, err));
     out->few.dump_folder = o->dump_folder;
-    out->length = TT_MIN(o->length, tt_decode_positions(out->described));
+    out->length = TT_MIN(o->decode.length, tt_decode_positions(out->described));
+    const tt_decode_opts *d = &o->decode;
     const tt_status s =
-        tt_pass_decode_find(out->described, o->slots, out->length, a, &out->decode, why);
+        tt_pass_decode_find(out->described, d->slots, d->picked > 0 ? d->picked : d->slots,
+                            out->length, a, &out->decode, why);
     if (s == TT_OK)
         out->bytes = tt_decode_token_bytes(out->decode);
     return s == TT_EUNSUPPORTED ? TT_OK : s;
@@ -307,16 +310,16 @@ static tt_status choose_cache(const tt_compile_opts *o, tt_arena *a, decoding *h
 {
     TT_TRY(describe_decode(o, TT_CACHE_HEADS, a, heads, why, err));
     *out = *heads;
-    if (o->cache == TT_CACHE_HEADS || !heads->decode)
+    if (o->decode.cache == TT_CACHE_HEADS || !heads->decode)
         return TT_OK;
     decoding latent;
     TT_TRY(describe_decode(o, TT_CACHE_LATENT, a, &latent, why, err));
     const bool differs = latent.decode && latent.bytes != heads->bytes;
-    if (o->cache == TT_CACHE_LATENT && !differs)
+    if (o->decode.cache == TT_CACHE_LATENT && !differs)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "--cache latent: the keys and values of this model's heads are no products "
                        "of a latent vector, or a converter or the backend prevents it; take auto");
-    if (differs && (o->cache == TT_CACHE_LATENT || latent.bytes < heads->bytes))
+    if (differs && (o->decode.cache == TT_CACHE_LATENT || latent.bytes < heads->bytes))
         *out = latent;
     return TT_OK;
 }

@@ -54,8 +54,8 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
 #define TT_INPUT_PICK "pick"
 typedef struct tt_decode tt_decode;
 /* Before place. An error of TT_EUNSUPPORTED says which op has no incremental form. */
-tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t length, tt_arena *a,
-                              tt_decode **out, tt_error *err);
+tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t n_picked,
+                              int64_t length, tt_arena *a, tt_decode **out, tt_error *err);
 /* Bytes that its ops keep for each further token of a sequence. */
 double tt_decode_token_bytes(const tt_decode *d);
 bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_value **in,
