@@ -8,8 +8,8 @@
  * and whose plan is within the budget. A level is judged by compiling and planning the training program with it, so
  * what is compared is what runs. All ranks' levels are tried in one program, because a rank's memory
  * depends on its own stages. The modes full and selective are tried, too, and taken where they are faster.
- * With offload auto on a device, levels that offload nothing, levels with all copies that hide and levels
- * that choose both together are searched, one after the other, and the fastest is taken. */
+ * With offload auto on a device, levels that offload nothing and levels that choose both together are searched,
+ * and the modes are tried with all copies that hide, too; the fastest is taken. */
 
 #define MOST_TRIES 40   /* more than a bisection of the most levels takes */
 #define SAMPLES 8       /* levels that are tried where the last one does not fit */
@@ -343,24 +343,25 @@ static void make(chooser *k, tt_setup *s)
     s->recompute_choice = c;
 }
 
-/* The ways that are searched, for each meaning of the job's `offload`. */
-static const tt_cut_way searched[][3] = {
-    [TT_CUT_STAYS] = {TT_CUT_STAYS, TT_CUT_STAYS,  TT_CUT_STAYS},
-    [TT_CUT_JOINT] = {TT_CUT_STAYS, TT_CUT_HIDDEN, TT_CUT_JOINT},
-    [TT_CUT_MOVED] = {TT_CUT_MOVED, TT_CUT_MOVED,  TT_CUT_MOVED},
-};
+/* Tries the ends of a way and searches the levels between them. */
+static tt_status search_way(chooser *k, tt_cut_way way, bool first, tt_error *err)
+{
+    TT_TRY(try_ends(k, way, first, err));
+    if (way == TT_CUT_HIDDEN) /* the levels of JOINT have its best ones, with fewer copies */
+        return TT_OK;
+    TT_TRY(bracket(k, err));
+    return bisect(k, err);
+}
 
 tt_status tt_setup_choose_recompute(tt_setup *s, tt_error *err)
 {
     chooser k = {0};
     const tt_cut_way way = tt_setup_offload_way(s);
     make(&k, s);
-    for (int i = 0; i < (way == TT_CUT_JOINT ? 3 : 1); i++) {
-        TT_TRY(try_ends(&k, searched[way][i], i == 0, err));
-        TT_TRY(bracket(&k, err));
-        TT_TRY(bisect(&k, err));
-    }
+    TT_TRY(search_way(&k, way == TT_CUT_JOINT ? TT_CUT_STAYS : way, true, err));
     if (way == TT_CUT_JOINT) {
+        TT_TRY(search_way(&k, TT_CUT_HIDDEN, false, err));
+        TT_TRY(search_way(&k, TT_CUT_JOINT, false, err));
         set_all(&k, TT_CUT_FULL, TT_CUT_MOVED);
         TT_TRY(try_levels(&k, err));
     }
