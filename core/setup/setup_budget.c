@@ -48,13 +48,20 @@ static bool budget_better(const chooser *k, int r)
     return false;
 }
 
+static void note_least(chooser *k)
+{
+    for (int r = 0; r < k->c->n; r++) {
+        double *least = &k->least[k->way[r] != TT_CUT_STAYS][r];
+        *least = TT_MIN(*least, k->now.bytes[r]);
+    }
+}
+
 /* Takes the levels that were tried last, where they fit and are faster than the best so far. */
 static void budget_take(chooser *k)
 {
+    note_least(k);
     for (int r = 0; r < k->c->n; r++) {
         const double bytes = k->now.bytes[r];
-        double *least = &k->least[k->way[r] != TT_CUT_STAYS][r];
-        *least = TT_MIN(*least, bytes);
         if (bytes > k->c->budget[r] || !budget_better(k, r))
             continue;
         k->time[r] = k->now.time[r];
@@ -232,29 +239,19 @@ static double largest_least(const chooser *k, int offloads)
     return most;
 }
 
-/* Tries what takes least memory with offload and without, where the search has not. */
+/* On a device, tries what may take least memory without offload and with it, whatever the job's offload is. */
 static tt_status try_least(chooser *k, tt_error *err)
 {
-    static const struct {
-        int level;
-        tt_cut_way way;
-    } tries[] = {
-        {INT_MAX,     TT_CUT_STAYS},
-        {TT_CUT_FULL, TT_CUT_STAYS},
-        {INT_MAX,     TT_CUT_JOINT},
-        {TT_CUT_FULL, TT_CUT_MOVED}
-    };
-    const bool known[] = {!isinf(largest_least(k, 0)), !isinf(largest_least(k, 1))};
-    for (size_t i = 0; i < TT_COUNT(tries); i++) {
-        if (known[tries[i].way != TT_CUT_STAYS])
-            continue;
-        set_all(k, tries[i].level, tries[i].way);
-        TT_TRY(budget_try(k, err));
-        for (int r = 0; r < k->c->n; r++) {
-            double *least = &k->least[tries[i].way != TT_CUT_STAYS][r];
-            *least = TT_MIN(*least, k->now.bytes[r]);
+    static const tt_cut_way ways[] = {TT_CUT_STAYS, TT_CUT_JOINT, TT_CUT_MOVED};
+    for (size_t w = 0; w < TT_COUNT(ways); w++)
+        for (int i = SAMPLES + 1; i > 0; i--) {
+            set_all(k, i > SAMPLES ? TT_CUT_FULL : INT_MAX, ways[w]);
+            for (int r = 0; i < SAMPLES && r < k->c->n; r++)
+                k->level[r] = k->n_levels[r] * i / SAMPLES;
+            TT_TRY(budget_try(k, err));
+            memcpy(k->n_levels, k->now.n_levels, (size_t)k->c->n * sizeof(int));
+            note_least(k);
         }
-    }
     return TT_OK;
 }
 
@@ -353,6 +350,14 @@ static tt_status search_way(chooser *k, tt_cut_way way, bool first, tt_error *er
     return bisect(k, err);
 }
 
+static bool all_fit(const chooser *k)
+{
+    bool all = true;
+    for (int r = 0; r < k->c->n; r++)
+        all = all && !isinf(k->time[r]);
+    return all;
+}
+
 tt_status tt_setup_choose_recompute(tt_setup *s, tt_error *err)
 {
     chooser k = {0};
@@ -362,8 +367,8 @@ tt_status tt_setup_choose_recompute(tt_setup *s, tt_error *err)
     if (way == TT_CUT_JOINT) {
         TT_TRY(search_way(&k, TT_CUT_HIDDEN, false, err));
         TT_TRY(search_way(&k, TT_CUT_JOINT, false, err));
-        set_all(&k, TT_CUT_FULL, TT_CUT_MOVED);
-        TT_TRY(try_levels(&k, err));
+        if (!all_fit(&k)) /* which can take a little less */
+            TT_TRY(search_way(&k, TT_CUT_MOVED, false, err));
     }
     for (int r = 0; r < k.c->n; r++)
         if (isinf(k.time[r]))
