@@ -111,7 +111,7 @@ static tt_offload_share share_of(const offload_choice *k, const tt_offload_value
 }
 
 /* hidden: takes values whose copies hide, else all that the shares allow. */
-static void take(offload_choice *k, bool hidden)
+static void offload_take(offload_choice *k, bool hidden)
 {
     tt_offload_stage *s = k->s;
     for (int i = 0; i < s->n; i++) {
@@ -146,8 +146,8 @@ void tt_offload_choose(tt_offload_stage *s)
     qsort(k.order, (size_t)s->n, sizeof(tt_offload_value *), oldest_first);
     if (s->o->mode != TT_OFFLOAD_ALL) {
         find_times(s);
-        take(&k, true);
+        offload_take(&k, true);
     }
     if (s->o->mode != TT_OFFLOAD_AUTO)
-        take(&k, false);
+        offload_take(&k, false);
 }

@@ -32,7 +32,7 @@ static bool always_again(const finder *f, const tt_node *n)
 }
 
 /* The time of a node; of a redistribute, that of the collectives that it will be. */
-static double seconds_of(const finder *f, const tt_node *n)
+static double node_time(const finder *f, const tt_node *n)
 {
     if (n->op != &tt_op_redistribute) {
         const tt_seconds t = tt_node_seconds(f->g, n, f->m);
@@ -57,8 +57,7 @@ static double seconds_again(const finder *f, const tt_node *n)
     const double least = f->m->ratios ? 1 : 1e-9;
     if (always_again(f, n))
         return 0;
-    return n->op == &tt_op_redistribute ? least + seconds_of(f, n)
-                                        : TT_MAXV(seconds_of(f, n), least);
+    return n->op == &tt_op_redistribute ? least + node_time(f, n) : TT_MAXV(node_time(f, n), least);
 }
 
 static int number_of(finder *f, tt_block_cut *c, const tt_value *v)
@@ -93,7 +92,7 @@ static void add_time(const finder *f, tt_block_cut *c, const tt_node *n)
 {
     if (n->param || n->role == TT_NODE_EXPANDED || n->when->stage != c->stage)
         return;
-    *(n->when->region == TT_FORWARD ? &c->forward : &c->backward) += seconds_of(f, n);
+    *(n->when->region == TT_FORWARD ? &c->forward : &c->backward) += node_time(f, n);
 }
 
 static bool of_forward(const tt_node *n, const tt_block_cut *c)

@@ -192,8 +192,7 @@ const tt_json *tt_hf_text_config(const tt_json *root);
 typedef struct tt_recompute_try {
     tt_recompute_mode mode; /* CUT: with `part` of each rank's levels, 0 … 1 */
     double part;
-    const int *level,
-        *way; /* CUT: these levels by rank instead; NULL: part; way: as in tt_recompute_cut */
+    const int *level, *way; /* CUT: by rank, as in tt_recompute_cut; NULL: part */
     /* found: */
     tt_graph *graph;
     double bytes; /* of the training program on the fullest pipeline rank */
