@@ -303,6 +303,7 @@ static const tt_option activation_checkpoint_options[] = {
     CHOICE(activation_checkpoint, offload, "\"none\"", TT_CHOICES(TT_OFFLOADS),
            "on a device (a GPU): stored activations wait for the backward in pinned host memory, "
            "those of the first layers first; auto: those whose copies hide behind computation, "
+           "in mode budget chosen together with what is recomputed; "
            "all: of every layer but the last of a stage; same results"),
     FLOAT(activation_checkpoint, offload_budget_gb, "0", 0, 1e9,
           "most GiB of host memory that the offloaded activations of a micro-batch take per stage; "

@@ -14,6 +14,7 @@ typedef struct compiler {
     tt_arena *a;
     int n_dumped;
     tt_decode *decode;
+    tt_offload_shares shares;
 } compiler;
 
 static tt_status dump(compiler *c, const tt_graph *g, const char *pass, tt_error *err)
@@ -169,7 +170,9 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_merge_max(b, TT_EPILOGUE, false, err));
     TT_TRY(tt_pass_share(g, err));
     TT_TRY(dump(c, g, "update", err));
-    TT_TRY(tt_pass_recompute(g, &o->recompute, err));
+    tt_recompute_opts ro = o->recompute;
+    ro.shares = &c->shares;
+    TT_TRY(tt_pass_recompute(g, &ro, err));
     TT_TRY(dump(c, g, "recompute", err));
     const tt_store_opts so = {.dtype = o->store_dtype, .apart = o->split_backward};
     TT_TRY(tt_pass_store(b, &so, err));
@@ -191,9 +194,13 @@ static tt_status offload(compiler *c, tt_graph *g, tt_error *err)
         TT_TRY(tt_pass_offload(g, err));
         TT_TRY(dump(c, g, "offload", err));
     }
-    if (o->offload.mode == TT_OFFLOAD_NONE)
+    tt_offload_opts values = o->offload;
+    values.shares = c->shares;
+    if (values.mode == TT_OFFLOAD_NONE || (values.mode == TT_OFFLOAD_SHARES && !values.shares.n))
         return TT_OK;
-    TT_TRY(tt_pass_offload_values(g, &o->offload, err));
+    TT_TRY(tt_pass_offload_values(g, &values, err));
+    if (o->recompute.found)
+        tt_offload_describe(g, values.machine, o->recompute.found);
     return dump(c, g, "offload_values", err);
 }
 
@@ -290,7 +297,7 @@ static tt_status describe_decode(const tt_compile_opts *o, tt_cache cache, tt_ar
     out->few.sequences = o->decode.rows;
     out->few.seq_len = 1; /* each token is a sequence of its own and attends to no other */
     out->few.dump_folder = NULL;
-    compiler c = {&out->few, a, 0, NULL};
+    compiler c = {.o = &out->few, .a = a};
     TT_TRY(describe(&c, &out->described, err));
     out->few.dump_folder = o->dump_folder;
     out->length = TT_MIN(o->decode.length, tt_decode_positions(out->described));
@@ -331,7 +338,7 @@ static tt_status compile_decode(const tt_compile_opts *o, tt_arena *a, tt_graph 
     tt_error why = {0};
     tt_status s = TT_EUNSUPPORTED;
     TT_TRY(choose_cache(o, a, &heads, &d, &why, err));
-    compiler c = {&d.few, a, 0, d.decode};
+    compiler c = {.o = &d.few, .a = a, .decode = d.decode};
     if (d.decode) {
         TT_TRY(dump(&c, d.described, "describe", err));
         s = transform(&c, d.described, out, &why);
@@ -349,7 +356,7 @@ static tt_status compile_decode(const tt_compile_opts *o, tt_arena *a, tt_graph 
 
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err)
 {
-    compiler c = {o, a, 0, NULL};
+    compiler c = {.o = o, .a = a};
     tt_graph *described = NULL;
     if (o->mode == TT_MODE_DECODE)
         return compile_decode(o, a, out, err);

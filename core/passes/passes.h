@@ -4,6 +4,7 @@
 #include "cost/cost.h"
 #include "graph/graph.h"
 #include "passes/loss_scale.h"
+#include "passes/offload.h"
 #include "passes/recompute.h"
 #include "passes/skip.h"
 #include <ttrun/backend.h>
@@ -122,20 +123,6 @@ tt_status tt_pass_early(tt_graph *g, tt_error *err);
 
 /* ---- offload: copies of states in host memory run concurrently with the update ---- */
 tt_status tt_pass_offload(tt_graph *g, tt_error *err);
-
-/* ---- offload_values: values of the forward wait for their backward in host memory ---- */
-typedef enum tt_offload_mode {
-    TT_OFFLOAD_NONE,
-    TT_OFFLOAD_AUTO, /* those whose copies hide behind computation on the machine */
-    TT_OFFLOAD_ALL   /* all that a block keeps, but not the last block of a stage */
-} tt_offload_mode;
-typedef struct tt_offload_opts {
-    tt_offload_mode mode;
-    int64_t most_bytes; /* of a micro-batch's values of a stage; 0 = any number */
-    int ahead;          /* they are copied back so many blocks before they are read; at least 1 */
-    const tt_machine *machine; /* for AUTO */
-} tt_offload_opts;
-tt_status tt_pass_offload_values(tt_graph *g, const tt_offload_opts *o, tt_error *err);
 
 /* ---- expert_passes: of a described graph's experts, each in so many passes ---- */
 tt_status tt_pass_expert_passes(tt_builder *b, int n_passes, tt_error *err);

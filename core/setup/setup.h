@@ -23,9 +23,9 @@
 /* setup_recompute.c: what mode budget chose, by pipeline rank. */
 typedef struct tt_recompute_choice {
     int n;                       /* pipeline ranks */
-    int *level, *n_levels;       /* as in tt_recompute_cut */
+    int *level, *n_levels, *way; /* as in tt_recompute_cut */
     double *budget, *bytes;      /* of the training program: allowed, and taken by its plan */
-    double *none, *full, *least; /* … in these modes; with the least found */
+    double *none, *full;         /* … in these modes */
 } tt_recompute_choice;
 
 typedef struct tt_setup { /* equal on all ranks, and not changed after it is made */
@@ -192,7 +192,7 @@ const tt_json *tt_hf_text_config(const tt_json *root);
 typedef struct tt_recompute_try {
     tt_recompute_mode mode; /* CUT: with `part` of each rank's levels, 0 … 1 */
     double part;
-    const int *level; /* CUT: these levels by rank instead; NULL: part */
+    const int *level, *way; /* CUT: by rank, as in tt_recompute_cut; NULL: part */
     /* found: */
     tt_graph *graph;
     double bytes; /* of the training program on the fullest pipeline rank */

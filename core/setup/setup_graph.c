@@ -464,7 +464,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
                                  tt_error *err)
 {
     tt_offload_opts offload;
-    TT_TRY(tt_setup_offload(s, &offload, err));
+    TT_TRY(tt_setup_offload(s, recompute, &offload, err));
     TT_TRY(tt_setup_kernels_check(s, err));
     tt_compile_opts o = {
         .mode = mode,

@@ -67,7 +67,11 @@ bool tt_setup_is_head(const tt_setup *s, const char *name);
  * everything lies in host memory anyway, and nothing is copied. */
 bool tt_setup_has_device(const tt_setup *s); /* the backend computes in memory of its own */
 bool tt_setup_offloads_states(const tt_setup *s);
-tt_status tt_setup_offload(const tt_setup *s, tt_offload_opts *out, tt_error *err);
+tt_status tt_setup_offload(const tt_setup *s, const tt_recompute_opts *recompute,
+                           tt_offload_opts *out, tt_error *err);
+tt_cut_way
+tt_setup_offload_way(const tt_setup *s); /* what the job's `offload` means in mode budget */
+int64_t tt_setup_most_offloaded(const tt_setup *s); /* tt_offload_opts.most_bytes */
 /* The machine by whose speeds offload "auto" and mode budget choose on a device. The choice must be the
  * same on all ranks, so nothing is measured. */
 tt_status tt_setup_find_machine(const tt_setup *s, const tt_machine **out, tt_error *err);
