@@ -19,7 +19,7 @@ static tt_qk_attention *attention_of(const tt_graph *g, const tt_measured *m)
 }
 
 /* May the largest logits of both be reduced as one value? */
-static bool alike(const tt_measured *a, const tt_measured *b)
+static bool logits_alike(const tt_measured *a, const tt_measured *b)
 {
     return a->state->stages == b->state->stages &&
            a->state->type.dims[0].size == b->state->type.dims[0].size &&
@@ -36,7 +36,7 @@ static tt_value *reduced_logits(tt_builder *b, size_t at, bool *done)
     tt_value **rows = tt_arena_array(g->arena, g->logits.n + 1, sizeof(tt_value *));
     int n = 0;
     for (size_t i = at; i < g->logits.n; i++) {
-        if (done[i] || !alike(first, &g->logits.items[i]))
+        if (done[i] || !logits_alike(first, &g->logits.items[i]))
             continue;
         rows[n++] = tt_reshape(b, tt_state_read(b, g->logits.items[i].state), dims, 2);
         done[i] = true;
@@ -55,7 +55,7 @@ static tt_value *logits_of_layers(tt_builder *b, size_t at, const bool *before, 
     for (size_t i = at; i < g->logits.n; i++) {
         tt_qk_attention *mine = attention_of(g, &g->logits.items[i]);
         int k = 0;
-        if (before[i] || !alike(&g->logits.items[at], &g->logits.items[i]))
+        if (before[i] || !logits_alike(&g->logits.items[at], &g->logits.items[i]))
             continue;
         tt_value *x = tt_slice(b, rows, 0, row, row + 1);
         row++;
@@ -124,6 +124,8 @@ void tt_qk_clip_gammas(tt_builder *b)
     const tt_graph *g = tt_builder_graph(b);
     bool *done = tt_arena_array(g->arena, g->logits.n + 1, sizeof *done);
     tt_value *by_stage[TT_MAX_STAGES] = {0};
+    if (!g->qk_clip)
+        return;
     for (size_t i = 0; i < g->logits.n && !tt_builder_error(b); i++) {
         if (done[i])
             continue;
@@ -227,7 +229,8 @@ static const tt_qk_param *clipped_param(const tt_qk_clip *c, const tt_param_info
 }
 
 /* Is q in the layer `after` layers later, with the rows of p? */
-static bool continues(const tt_qk_clip *c, const tt_qk_param *p, const tt_qk_param *q, int after)
+static bool continues_run(const tt_qk_clip *c, const tt_qk_param *p, const tt_qk_param *q,
+                          int after)
 {
     if (!p || !q)
         return !p && !q;
@@ -262,7 +265,7 @@ tt_value *tt_qk_clip_factor(tt_builder *b, const tt_stack *s, int first, int n)
     for (int i = first, k; i < first + n; i = k) {
         const tt_qk_param *p = clipped_param(c, s->members[i]);
         for (k = i + 1; k < first + n; k++)
-            if (!continues(c, p, clipped_param(c, s->members[k]), k - i))
+            if (!continues_run(c, p, clipped_param(c, s->members[k]), k - i))
                 break;
         const tt_dim dims[2] = {TT_DIM(k - i, NULL), TT_DIM(any->n_rows, NULL)};
         tt_value *x = p ? factor_of_rows(b, c, p, k - i)

@@ -104,7 +104,7 @@ static int32_t merged(const finder *f, int32_t a, int32_t b)
     return several ? as_shared(a) : a;
 }
 
-static void visit(finder *f, const tt_node *n)
+static void mark_visited(finder *f, const tt_node *n)
 {
     f->visited[n->id] = true;
 }
@@ -119,10 +119,10 @@ static void end_at_param(finder *f, tt_value *param, const int32_t *marks, int64
 }
 
 /* The parameter that v is, perhaps in another dtype. */
-static tt_value *param_of(finder *f, tt_value *v)
+static tt_value *param_behind(finder *f, tt_value *v)
 {
     while (tt_node_is_cast(v->node)) {
-        visit(f, v->node);
+        mark_visited(f, v->node);
         v = v->node->in[0];
     }
     return v->node->op == &tt_op_param ? v : NULL;
@@ -130,7 +130,7 @@ static tt_value *param_of(finder *f, tt_value *v)
 
 static bool end_at_linear(finder *f, const tt_node *n, const int32_t *marks)
 {
-    tt_value *w = param_of(f, n->in[1]);
+    tt_value *w = param_behind(f, n->in[1]);
     if (!w || w->type.n_dims != 2)
         return give_up(f, n, "their weight is computed from others, for");
     end_at_param(f, w, marks, w->type.dims[0].size, false);
@@ -216,7 +216,7 @@ static bool trace(finder *f, tt_value *v, const int32_t *marks, int64_t size)
     if (!is_activation(f, v) || n->n_out != 1)
         return give_up(f, n, "they are not made by a linear layer but by");
     int32_t *known = f->marks[v->id];
-    visit(f, n);
+    mark_visited(f, n);
     if (!known) {
         known = f->marks[v->id] = tt_arena_dup(f->a, marks, (size_t)size * sizeof *known);
         tt_vec_push(f->a, &f->values, v);

@@ -357,8 +357,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     }
     if (o->measure)
         tt_measure_gradients(b, grads);
-    if (g->qk_clip)
-        tt_qk_clip_gammas(b);
+    tt_qk_clip_gammas(b);
     tt_norm_stages(b, grads, o, &all_grads);
     for (int st = 0; all_grads.n && st < g->n_stages; st++) {
         tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
@@ -382,8 +381,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
             continue;
         tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
         if (o->measure_updates && stage == tt_stage_of_stack(s)) {
-            tt_builder_measured(b,
-                                true); /* the same update, which only measures what it would do */
+            tt_builder_measured(b, true); /* the same update: what it would change is measured */
             update_stack(b, o, s, stage, all[i], &once[stage], lr);
             tt_builder_measured(b, false);
         }

@@ -396,9 +396,8 @@ static void fingerprint(tt_setup *s)
     tt_str_free(&t);
 }
 
-#define LOGITS_CHUNK_BYTES                                                                         \
-    (4 << 20) /* bytes of logits per token chunk: they stay in the last-level
-                                        cache */
+/* Bytes of logits per token chunk: they stay in the last-level cache. */
+#define LOGITS_CHUNK_BYTES (4 << 20)
 
 /* A graph that validates has a batch and a length of its own; one that `ttrun eval` runs has those of the
  * training. */

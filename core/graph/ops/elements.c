@@ -8,7 +8,7 @@
  * without that dim, such as a bias, has all its elements. */
 
 /* Elements per token, or 0: the first dim is not the tokens'. */
-static int64_t row_of(const tt_type *t, int64_t tokens)
+static int64_t row_elements(const tt_type *t, int64_t tokens)
 {
     return t->n_dims && t->dims[0].size == tokens ? tt_type_numel(t) / tokens : 0;
 }
@@ -16,22 +16,22 @@ static int64_t row_of(const tt_type *t, int64_t tokens)
 int64_t tt_result_elements(const tt_node *n)
 {
     const tt_type *y = &n->out[0]->type;
-    return y->n_dims ? row_of(y, y->dims[0].size) : 0;
+    return y->n_dims ? row_elements(y, y->dims[0].size) : 0;
 }
 
 int64_t tt_operand_elements(const tt_node *n, int i)
 {
     const tt_type *x = &n->in[i]->type, *y = &n->out[0]->type;
     const bool row = y->n_dims && (x->n_dims == y->n_dims || n->op == &tt_op_reshape) &&
-                     row_of(x, y->dims[0].size);
-    return row ? row_of(x, y->dims[0].size) : tt_type_numel(x);
+                     row_elements(x, y->dims[0].size);
+    return row ? row_elements(x, y->dims[0].size) : tt_type_numel(x);
 }
 
 /* The operand x broadcasts to y: pointwise ops and broadcast. */
 static bool from_broadcast(const tt_type *x, const tt_type *y, int64_t *from)
 {
     const int ahead = y->n_dims - x->n_dims;
-    const int64_t n = row_of(y, y->dims[0].size);
+    const int64_t n = row_elements(y, y->dims[0].size);
     int64_t stride[TT_MAX_DIMS] = {0}, step = 1;
     if (ahead < 0)
         return false;
@@ -56,7 +56,8 @@ static bool from_broadcast(const tt_type *x, const tt_type *y, int64_t *from)
 static bool from_part(const tt_type *x, const tt_type *y, int dim, int64_t shift, int64_t *from)
 {
     int64_t inner = 1;
-    const int64_t n = row_of(y, y->dims[0].size), has = x->dims[dim].size, size = y->dims[dim].size;
+    const int64_t n = row_elements(y, y->dims[0].size), has = x->dims[dim].size,
+                  size = y->dims[dim].size;
     if (dim < 1)
         return false;
     for (int d = dim + 1; d < y->n_dims; d++)
@@ -111,7 +112,7 @@ tt_elements tt_node_elements(const tt_node *n, int i, int64_t *from)
     bool known = false;
     if (op == &tt_op_rms_norm || op == &tt_op_layer_norm)
         return (tt_elements){.kind = i ? TT_ELEMENTS_UNKNOWN : TT_ELEMENTS_NORMALIZED};
-    if (n->n_out != 1 || !y->n_dims || !row_of(y, y->dims[0].size))
+    if (n->n_out != 1 || !y->n_dims || !row_elements(y, y->dims[0].size))
         return none;
     if (op == &tt_op_concat)
         known = from_concat(n, i, from);
@@ -121,8 +122,8 @@ tt_elements tt_node_elements(const tt_node *n, int i, int64_t *from)
     } else if (op == &tt_op_transpose)
         known = from_transpose(x, y, ((const tt_attrs_perm *)n->attrs)->perm, from);
     else if (op == &tt_op_reshape || op == &tt_op_rope) {
-        known = i == 0 && row_of(x, y->dims[0].size) == row_of(y, y->dims[0].size);
-        for (int64_t e = 0; known && e < row_of(y, y->dims[0].size); e++)
+        known = i == 0 && row_elements(x, y->dims[0].size) == row_elements(y, y->dims[0].size);
+        for (int64_t e = 0; known && e < row_elements(y, y->dims[0].size); e++)
             from[e] = e;
         if (op == &tt_op_rope)
             moved.mixed = ((const tt_attrs_rope *)n->attrs)->opts.head_dim;
