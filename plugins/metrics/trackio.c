@@ -259,8 +259,10 @@ static tt_status find_id(sink *s, const tt_metrics_env *env, tt_error *err)
         for (size_t i = 0; i < sizeof random; i++)
             snprintf(s->id + 2 * i, 3, "%02x", random[i]);
         f = fopen(path, "we");
-        if (!f || fprintf(f, "%s\n", s->id) < 0 || fclose(f) != 0)
+        if (!f || fprintf(f, "%s\n", s->id) < 0 || fflush(f) != 0 || fsync(fileno(f)) != 0)
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", path, strerror(errno));
+        if (f)
+            fclose(f);
     }
     free(path);
     return status;
