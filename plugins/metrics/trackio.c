@@ -16,7 +16,9 @@
 /* trackio: rows of the table metrics in <folder>/<project>.db, the SQLite file that `trackio show` reads, one row
  * per logged step or validation. SQLite is loaded when a job names this sink (libsqlite3.so.0), so ttrun builds and
  * runs without it. A run keeps its id, dump_folder/trackio.id, when it resumes, and the rows of later steps are
- * deleted. Source: trackio 0.43, trackio/sqlite_storage.py (init_db, bulk_log), trackio/utils.py. */
+ * deleted. Source: trackio 0.43, trackio/sqlite_storage.py (init_db, bulk_log), trackio/utils.py.
+ *
+ * Nothing is sent to a Space or a self-hosted server: docs/features.md says why, and what does it instead. */
 
 typedef struct {
     const char *project, *run_name, *folder;
@@ -356,7 +358,7 @@ static const tt_metrics_vt vt = {
     .struct_size = sizeof vt, .open = open_sink, .log = log_record, .close = close_sink};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_METRICS, "trackio", "a project of trackio, for `trackio show`", config,
+    TT_COMPONENT(TT_KIND_METRICS, "trackio", "a project of trackio, for `trackio show` and `trackio sync`", config,
                  options, &vt),
 };
 
