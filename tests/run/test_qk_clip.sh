@@ -79,6 +79,27 @@ for optimizer in adamw schedule_free; do
     ok "a_logit_is_brought_to_the_value_with_$optimizer"
 done
 
+# ---- a plugin's model, whose queries, keys and values are rows of one weight and bias ----
+mkdir "$dir/own" && cc -std=c11 -Wall -Wextra -Werror -O1 -fPIC -shared "-I$SRC/include" "$SRC/tests/plugins/fused_qkv.c" -o "$dir/own/fused_qkv.so" "-L$BUILD" -lttrun >"$dir/out" 2>&1
+ok a_model_with_one_weight_compiles
+sed 's|"spec": "llama3",|"spec": "llama3", "plugin_dirs": ["own"],|; s|"flavor": "debugmodel",|"name": "fused_qkv",|; s|"args": {[^}]*}|"args": {}|' "$dir/job.json" >"$dir/own.json"
+job=$dir/own.json
+for by_head in false true; do
+    # shellcheck disable=SC2086
+    train "$dir/fused_$by_head" $base $none --model.args.by_head $by_head --optimizer.qk_clip 0.01 --optimizer.lr 0 --dataloader.shuffle false --dataloader.path "[\"$dir/short.txt\"]"
+    first=$(sed -n 's|^{"step":1,.*"attention_max_logits":{"layers.0":\([^,]*\),.*|\1|p' "$dir/fused_$by_head/metrics.jsonl")
+    second=$(sed -n 's|^{"step":2,.*"attention_max_logits":{"layers.0":\([^,]*\),.*|\1|p' "$dir/fused_$by_head/metrics.jsonl")
+    [ "$rc" -eq 0 ] && awk -v a="$first" 'BEGIN { exit !(a > 0.012) }' && near "$second" 0.01 1e-7
+    ok "one_weight_by_head_$by_head"
+    # shellcheck disable=SC2086
+    train "$dir/one_$by_head" $base $none --model.args.by_head $by_head --optimizer.qk_clip 0.03 && numbers "$dir/one_$by_head" >"$dir/a_numbers"
+    # shellcheck disable=SC2086
+    train "$dir/mesh_$by_head" $base $none --model.args.by_head $by_head --optimizer.qk_clip 0.03 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2 --training.local_batch_size 2 && numbers "$dir/mesh_$by_head" >"$dir/b_numbers"
+    [ "$rc" -eq 0 ] && alike "$dir/a_numbers" "$dir/b_numbers"
+    ok "one_weight_on_a_mesh_by_head_$by_head"
+done
+job=$dir/job.json
+
 # ---- layers that are left alone, and what is refused ----
 # shellcheck disable=SC2086
 sed 's/"n_layers": 2/"n_layers": 4, "no_rope_layer_interval": 2/; s/"spec": "llama3"/"spec": "llama4"/' "$job" >"$dir/llama4.json"
