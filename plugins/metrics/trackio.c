@@ -358,8 +358,9 @@ static const tt_metrics_vt vt = {
     .struct_size = sizeof vt, .open = open_sink, .log = log_record, .close = close_sink};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_METRICS, "trackio", "a project of trackio, for `trackio show` and `trackio sync`", config,
-                 options, &vt),
+    TT_COMPONENT(TT_KIND_METRICS, "trackio",
+                 "a project of trackio, for `trackio show` and `trackio sync`", config, options,
+                 &vt),
 };
 
 TT_PLUGIN("trackio", "1.0", components);
