@@ -110,6 +110,12 @@ static const tt_option optimizer_options[] = {
            "float8_e4m3fn a quarter, with a scale for 256 elements: the update reads them as "
            "float32 and rounds what it stores stochastically. dynamic8 takes a quarter, too: the "
            "8-bit codes of bitsandbytes, rounded to the nearest"),
+    FLOAT(
+        optimizer, qk_clip, "null", 1e-30, 1e30,
+        "QK-clip: after a step in which a head's largest attention logit was above this, weights "
+        "of "
+        "its queries and keys are scaled such that it would be this; 100 in Kimi-K2; null = never",
+        .flags = TT_OPT_NULLABLE),
     BOOL(optimizer, early_step_in_backward, "false",
          "each parameter is updated in the backward as soon as its gradient is complete, so that "
          "gradients need not all exist at once; wants training.max_norm 0 and one micro-batch"),

@@ -126,10 +126,11 @@ struct tt_graph {
     TT_VEC(tt_param_info *) params;
     TT_VEC(tt_state *) states;
     TT_VEC(tt_stack *) stacks;
-    tt_map *outputs;                 /* name → tt_value */
-    TT_VEC(tt_loss_entry) losses;    /* auxiliary terms of the loss */
-    TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
-    TT_VEC(tt_measured) measured;
+    tt_map *outputs;                      /* name → tt_value */
+    TT_VEC(tt_loss_entry) losses;         /* auxiliary terms of the loss */
+    TT_VEC(tt_metric_entry) metrics;      /* to log, in addition to the loss */
+    TT_VEC(tt_measured) measured, logits; /* logits: accumulators, before they are metrics */
+    struct tt_qk_clip *qk_clip;           /* NULL: no weights are clipped */
     TT_VEC(tt_buffer_entry) buffer_updates;
     TT_VEC(tt_expert_load) loads; /* of the layers with experts */
     int n_blocks;
@@ -157,8 +158,7 @@ struct tt_graph {
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;
-    /* Of experts that are cut, in rows of balanced routing: those of the busiest rank, for costs (0: 1); and as
-     * in tt_builder_opts */
+    /* Of experts that are cut, in rows of balanced routing: those of the busiest rank, for costs (0: 1). */
     double expert_skew, expert_room; /* expert_room: as in tt_builder_opts */
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */

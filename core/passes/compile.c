@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/compile.h"
 #include "passes/narrow.h"
+#include "passes/qk_clip.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,6 +104,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
         TT_TRY(o->freeze(o->freeze_user, g, o->mode == TT_MODE_TRAIN, err));
     if (o->mode != TT_MODE_TRAIN)
         tt_pass_drop_unread(g);
+    else if (o->update.qk_clip > 0)
+        TT_TRY(tt_qk_clip_find(g, o->update.qk_clip, err));
     if (!generates(o))
         tt_graph_find_order(b);
     TT_TRY(tt_graph_verify(g, "describe", err));
@@ -155,8 +158,8 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
         return TT_OK;
     }
     TT_TRY(tt_pass_expert_loads(b, err));
-    if (o->measure_logits) {
-        TT_TRY(tt_pass_measure_logits(b, err));
+    if (o->measure_logits || g->qk_clip) {
+        TT_TRY(tt_pass_measure_logits(b, g->qk_clip != NULL, o->measure_logits, err));
         TT_TRY(dump(c, g, "measure", err));
     }
     TT_TRY(tt_pass_buffer_sums(b, err));
@@ -225,6 +228,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     po.block_stage = g->block_stage = block_stage;
     g->expert_room = o->expert_room;
     g->ordered = described->ordered;
+    g->qk_clip = described->qk_clip;
     tt_graph_run_numbers(g);
     TT_TRY(tt_pass_place(described, &po, b, err));
     TT_TRY(dump(c, g, "place", err));

@@ -73,8 +73,8 @@ tt_status tt_pass_metrics(tt_builder *b, const char *weights, tt_error *err);
 tt_status tt_pass_per_token(tt_builder *b, tt_error *err);
 /* expert_loads.c: sums the slots of each expert in the forward; before buffer_sums, which they serve. */
 tt_status tt_pass_expert_loads(tt_builder *b, tt_error *err);
-/* measure.c: in measured steps attention's largest logits. After it autodiff follows. */
-tt_status tt_pass_measure_logits(tt_builder *b, tt_error *err);
+/* measure.c: attention's largest logits, in every step or in measured ones, and as metrics. Before autodiff. */
+tt_status tt_pass_measure_logits(tt_builder *b, bool every_step, bool metrics, tt_error *err);
 /* buffers.c: sums the statistics of buffers in the forward; updates the buffers. */
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
@@ -116,6 +116,7 @@ typedef struct tt_update_opts {
     bool measure_updates; /* and over the changes of parameters */
     bool early;           /* each parameter is updated in the backward (early.c says when not) */
     bool live;            /* averages are kept, but the parameters themselves are evaluated */
+    double qk_clip; /* the largest logit that attention's weights shall give (qk_clip.h); 0: none */
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 /* early.c: moves the updates of tt_update_opts.early to where each gradient is complete. */
@@ -167,8 +168,7 @@ void tt_pass_drop_unread(tt_graph *g);
 /* ---- order: accumulations directly after the values they add; dead nodes are dropped ---- */
 tt_status tt_pass_order(tt_graph *g, tt_error *err);
 
-/* ---- split: every stage's backward into I, then W (R10, P4), for schedules that separate them
- * ---- */
+/* ---- split: every stage's backward into I, then W (R10, P4), for schedules that do so ---- */
 tt_status tt_pass_split(tt_graph *g, tt_error *err);
 
 /* ---- the readers of each value ---- */

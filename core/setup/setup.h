@@ -74,6 +74,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int n_trainable;
     tt_dtype state_dtype; /* of optimizer states */
     bool early_step;      /* optimizer.early_step_in_backward */
+    double qk_clip;       /* optimizer.qk_clip; 0: none */
     tt_lr_scheduler_config rate;
     int64_t threads;           /* threads per rank */
     int ranks_here;            /* number of ranks on this machine */
@@ -88,9 +89,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int world, data_world;
     int64_t local, micro_batches,
         global_batch; /* samples per micro-batch and data rank; per data rank; per step */
-    int64_t eval_local, eval_batch,
-        eval_seq_len; /* of validation: samples per forward, and per batch,
-                                                     of a data rank; tokens per sample */
+    /* of validation: samples per forward, and per batch, of a data rank; tokens per sample */
+    int64_t eval_local, eval_batch, eval_seq_len;
     int pipeline_ranks, n_stages;
     tt_schedule *schedule;
     const int *stage_begin; /* by stage: its first block, if the job sets it; NULL = by cost */

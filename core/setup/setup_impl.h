@@ -105,9 +105,9 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
 /* Whether gathered parameters are kept for the step. */
 bool tt_setup_keeps_parameters(const tt_setup *s);
 /* setup_step.c: can this job update parameters in the backward, and replay on another rank, if it asks for that? */
-tt_status tt_setup_check_step(const tt_setup *s, tt_error *err);
-/* notices.c: what enable_async_tensor_parallel leaves in one piece, of the compiled graph. */
-void tt_setup_notice_async_tp(const tt_setup *s);
+tt_status tt_setup_check_step(tt_setup *s, tt_error *err);
+/* notices.c: what enable_async_tensor_parallel and qk_clip leave as it is, of the compiled graph. */
+void tt_setup_notice_graph(const tt_setup *s);
 /* Plans the training graph g on a pipeline rank; writes no file. like: the plan of another rank of g. */
 tt_status tt_setup_try_plan(const tt_setup *s, const tt_graph *g, int pp_rank, const tt_plan *like,
                             tt_arena *a, tt_plan **out, tt_error *err);
