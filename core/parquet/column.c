@@ -18,14 +18,30 @@ typedef struct header { /* PageHeader */
     bool has_crc;
 } header;
 
+/* "messages.list.element.role"; of a long one the end. */
+static const char *print_path(const tt_pq_node *node, char *out, size_t cap)
+{
+    size_t at = cap - 1;
+    out[at] = 0;
+    for (; node->parent; node = node->parent) {
+        const size_t n = TT_MIN(strlen(node->name), at);
+        at -= n;
+        memcpy(out + at, node->name + strlen(node->name) - n, n);
+        if (node->parent->parent && at > 0)
+            out[--at] = '.';
+    }
+    return out + at;
+}
+
 tt_status tt_pq_bad(const tt_pq_column *c, tt_error *err, const char *format, ...)
 {
-    char text[300];
+    char text[300], path[200];
     va_list ap;
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    return tt_fail(err, TT_EINVAL, "%s: column %s: %s", c->file, c->node->path, text);
+    return tt_fail(err, TT_EINVAL, "%s: column %s: %s", c->file,
+                   print_path(c->node, path, sizeof path), text);
 }
 
 tt_status tt_pq_read_at(int fd, const char *file, void *out, size_t n, int64_t at, tt_error *err)

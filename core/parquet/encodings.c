@@ -278,7 +278,7 @@ static bool next_plain(tt_pq_values *v, tt_pq_value *out)
 
 static bool room_for(tt_pq_values *v, size_t n)
 {
-    if (n <= v->whole_cap)
+    if (v->whole && n <= v->whole_cap)
         return true;
     uint8_t *grown = realloc(v->whole, n + n / 2 + 64);
     if (!grown)

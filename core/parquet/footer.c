@@ -67,11 +67,22 @@ static void logical_type(tt_pq_thrift *t, element *e)
     tt_pq_end(t, outer);
 }
 
+/* A column's name becomes a key of JSON. */
+static const char *read_name(reading *r, tt_pq_wire w)
+{
+    size_t n = 0;
+    const char *name = w == TT_PQ_BINARY ? tt_pq_binary(&r->t, &n) : NULL;
+    if (!name || r->t.fault || memchr(name, 0, n) || tt_utf8_valid(name, n) != n) {
+        fault(r, "a column has no name, or one that is not UTF-8");
+        return "";
+    }
+    return tt_arena_strn(r->a, name, n);
+}
+
 static void read_element(reading *r, element *e)
 {
     tt_pq_thrift *t = &r->t;
     const int16_t outer = tt_pq_begin(t);
-    size_t n;
     *e = (element){.name = "", .converted = -1};
     for (tt_pq_wire w; (w = tt_pq_field(t)) != TT_PQ_STOP;) {
         switch (t->field) {
@@ -86,9 +97,7 @@ static void read_element(reading *r, element *e)
             e->repetition = tt_pq_int(t, w);
             break;
         case 4:
-            e->name = w == TT_PQ_BINARY ? tt_pq_binary(t, &n) : NULL;
-            e->name =
-                e->name ? tt_arena_strn(r->a, e->name, n) : (fault(r, "a column has no name"), "");
+            e->name = read_name(r, w);
             break;
         case 5:
             e->children = tt_pq_int(t, w);
@@ -160,9 +169,6 @@ static void make_node(reading *r, tt_pq_node *node, const tt_pq_node *parent, in
     }
     const element *e = &r->elements[r->next++];
     node->name = e->name;
-    node->path = parent && parent->path ? tt_arena_printf(r->a, "%s.%s", parent->path, e->name)
-                 : parent               ? e->name
-                                        : NULL;
     node->leaf = -1;
     node->parent = parent;
     node->meaning = meaning_of(e);

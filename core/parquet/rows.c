@@ -59,18 +59,52 @@ static void print_string(tt_str *to, const uint8_t *s, size_t n)
     tt_str_addc(to, '"');
 }
 
-/* An integer with its last `scale` digits behind a point. */
-static void print_decimal(tt_str *to, int64_t v, int scale)
+enum { DECIMAL_BYTES = 32, DECIMAL_SCALE = 76 };
+
+/* A big-endian integer of n bytes, in two's complement, with its last `scale` digits behind a point. */
+static void print_decimal(tt_str *to, const uint8_t *p, size_t n, int scale)
 {
-    char digits[64];
-    const uint64_t size = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    const int n = snprintf(digits, sizeof digits, "%0*llu", scale + 1, (unsigned long long)size);
-    if (v < 0)
+    uint8_t size[DECIMAL_BYTES] = {0};
+    char digits[3 * DECIMAL_BYTES];
+    const bool minus = n > 0 && p[0] & 0x80;
+    bool more = minus;
+    int count = 0;
+    for (size_t i = n; i-- > 0;) { /* more: the 1 that is added to the complement */
+        size[i] = (uint8_t)((minus ? 0xff ^ p[i] : p[i]) + more);
+        more = more && size[i] == 0;
+    }
+    do {
+        int rest = 0;
+        more = false;
+        for (size_t i = 0; i < n; i++) {
+            const int v = rest * 256 + size[i];
+            size[i] = (uint8_t)(v / 10);
+            rest = v % 10;
+            more = more || size[i] != 0;
+        }
+        digits[count++] = (char)('0' + rest);
+    } while (more || count <= scale);
+    if (minus)
         tt_str_addc(to, '-');
-    tt_str_addn(to, digits, (size_t)(n - scale));
-    if (scale > 0) {
-        tt_str_addc(to, '.');
-        tt_str_add(to, digits + n - scale);
+    while (count-- > 0) {
+        tt_str_addc(to, digits[count]);
+        if (count == scale && count > 0)
+            tt_str_addc(to, '.');
+    }
+}
+
+static void print_integer(tt_str *to, const tt_pq_node *node, uint64_t bits)
+{
+    uint8_t big[8];
+    if (node->meaning == TT_PQ_DECIMAL) {
+        for (int i = 0; i < 8; i++)
+            big[i] = (uint8_t)(bits >> (56 - 8 * i));
+        print_decimal(to, big, sizeof big, node->scale);
+    } else if (node->meaning == TT_PQ_UNSIGNED) {
+        tt_str_printf(to, "%llu",
+                      (unsigned long long)(node->type == TT_PQ_INT32 ? (uint32_t)bits : bits));
+    } else {
+        tt_str_printf(to, "%lld", (long long)bits);
     }
 }
 
@@ -112,14 +146,7 @@ static tt_status print_value(tt_parquet *p, const tt_pq_column *c, const tt_pq_v
         break;
     case TT_PQ_INT32:
     case TT_PQ_INT64:
-        if (node->meaning == TT_PQ_DECIMAL)
-            print_decimal(to, (int64_t)v->bits, node->scale);
-        else if (node->meaning == TT_PQ_UNSIGNED)
-            tt_str_printf(
-                to, "%llu",
-                (unsigned long long)(node->type == TT_PQ_INT32 ? (uint32_t)v->bits : v->bits));
-        else
-            tt_str_printf(to, "%lld", (long long)v->bits);
+        print_integer(to, node, v->bits);
         break;
     case TT_PQ_FLOAT:
     case TT_PQ_DOUBLE_TYPE:
@@ -130,6 +157,10 @@ static tt_status print_value(tt_parquet *p, const tt_pq_column *c, const tt_pq_v
             print_uuid(to, v->p);
         } else if (node->meaning == TT_PQ_FLOAT16) {
             tt_str_json_number(to, half(v->p[0] | v->p[1] << 8));
+        } else if (node->meaning == TT_PQ_DECIMAL) {
+            if (v->n > DECIMAL_BYTES)
+                return tt_pq_bad(c, err, "a DECIMAL of more than 76 digits");
+            print_decimal(to, v->p, v->n, node->scale);
         } else {
             if (tt_utf8_valid((const char *)v->p, v->n) != v->n)
                 return tt_pq_bad(c, err, "a value is not UTF-8");
@@ -173,6 +204,21 @@ static tt_status take_absent(const tt_pq_node *node, int def, uint32_t rep, tt_e
     return tt_pq_take(node->column, &none, err);
 }
 
+/* The leaves below a list have as many elements as its first leaf, c. */
+static tt_status check_agreed(const tt_pq_node *node, const tt_pq_column *c, bool c_more,
+                              tt_error *err)
+{
+    bool more;
+    for (size_t i = 0; i < node->n; i++)
+        TT_TRY(check_agreed(&node->children[i], c, c_more, err));
+    if (node->leaf < 0 || node->column == c)
+        return TT_OK;
+    TT_TRY(tt_pq_look(node->column, &more, err));
+    if (more != c_more || (more && node->column->rep != c->rep))
+        return tt_pq_bad(node->column, err, "its levels do not fit those of its neighbours");
+    return TT_OK;
+}
+
 static tt_status print_node(tt_parquet *p, const tt_pq_node *node, tt_error *err);
 
 /* LIST annotates a group around a repeated one, which is the element itself in some older files (LogicalTypes.md, "backward
@@ -197,13 +243,20 @@ static bool is_map(const tt_pq_node *node)
            node->children[0].n == 2 && node->children[0].children[0].leaf >= 0;
 }
 
+/* A few bytes can stand for very many nulls or empty lists. */
+static tt_status check_length(const tt_parquet *p, tt_error *err)
+{
+    return p->text.n <= longest_row
+               ? TT_OK
+               : tt_fail(err, TT_EINVAL, "%s: a row of more than 256 MiB", p->file);
+}
+
 /* The value of a node that is there. */
 static tt_status print_there(tt_parquet *p, const tt_pq_node *node, tt_error *err)
 {
     tt_pq_value v;
-    if (p->text.n > longest_row)
-        return tt_fail(err, TT_EINVAL, "%s: a row of more than 256 MiB", p->file);
     if (node->leaf >= 0) {
+        TT_TRY(check_length(p, err));
         TT_TRY(tt_pq_take(node->column, &v, err));
         return print_value(p, node->column, &v, err);
     }
@@ -260,6 +313,7 @@ static tt_status print_repeated(tt_parquet *p, const tt_pq_node *node, tt_error 
             tt_str_add(&p->text, first ? "" : ",");
             TT_TRY(print_element(p, node, err));
             TT_TRY(tt_pq_look(c, &more, err));
+            TT_TRY(check_agreed(node, c, more, err));
             if (!more || c->rep < (uint32_t)node->rep)
                 break;
             if (c->rep > (uint32_t)node->rep || c->def < (uint32_t)node->def)
@@ -273,6 +327,7 @@ static tt_status print_repeated(tt_parquet *p, const tt_pq_node *node, tt_error 
 static tt_status print_node(tt_parquet *p, const tt_pq_node *node, tt_error *err)
 {
     tt_pq_column *c;
+    TT_TRY(check_length(p, err));
     if (node->repetition == TT_PQ_REPEATED)
         return print_repeated(p, node, err);
     TT_TRY(look_at(node, &c, err));
@@ -333,13 +388,14 @@ static bool is_wanted(const char *name, const char *const *columns, size_t n)
 
 static const char *refused_type(const tt_pq_node *node)
 {
-    const bool bytes = node->type == TT_PQ_BYTES || node->type == TT_PQ_FIXED;
     if (node->type == TT_PQ_INT96)
         return "INT96";
     if (node->meaning == TT_PQ_INTERVAL)
         return "INTERVAL";
-    if (node->meaning == TT_PQ_DECIMAL && (bytes || node->scale < 0 || node->scale > 38))
-        return "a DECIMAL of more than 18 digits";
+    if (node->meaning == TT_PQ_DECIMAL &&
+        (node->scale < 0 || node->scale > DECIMAL_SCALE ||
+         (node->type == TT_PQ_FIXED && node->width > DECIMAL_BYTES)))
+        return "a DECIMAL of more than 76 digits";
     if (node->meaning == TT_PQ_UUID && node->width != 16)
         return "a UUID that has not 16 bytes";
     if (node->meaning == TT_PQ_FLOAT16 && node->width != 2)

@@ -9,8 +9,8 @@
  * reads Parquet by the same code.
  *
  * Read are: data pages of versions 1 and 2, dictionaries, all encodings but BIT_PACKED, pages that are not compressed or by
- * SNAPPY, GZIP, ZSTD or LZ4_RAW, and any nesting. Refused by a line: encrypted files, LZO, BROTLI and the old LZ4, INT96,
- * INTERVAL, and DECIMAL that is not stored as an integer.
+ * SNAPPY, GZIP, ZSTD or LZ4_RAW, and any nesting. Refused by a line: encrypted files, LZO, BROTLI and the old LZ4, INT96
+ * and INTERVAL.
  *
  * A row is {"column": value, …} in the file's order: a struct is an object, LIST and a repeated column are an array, MAP is an
  * object (its keys as strings), null is null, a boolean is true or false, numbers are numbers (NaN and infinity are null), a
