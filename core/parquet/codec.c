@@ -149,6 +149,22 @@ static const char *gzip(const uint8_t *in, size_t n, uint8_t *out, size_t out_n)
     return code == Z_STREAM_END && z.avail_out == 0 ? NULL : "its GZIP data is damaged";
 }
 
+uint64_t tt_pq_unpacked_most(int codec, uint64_t n)
+{
+    switch (codec) {
+    case SNAPPY: /* a copy of 64 bytes takes 3, and the first byte is part of the size */
+        return 22 * n;
+    case GZIP: /* a copy of 258 bytes takes 2 bits */
+        return 1032 * n;
+    case ZSTD: /* a block of 128 KiB takes 4 bytes */
+        return n << 15;
+    case LZ4_RAW: /* each further byte of a length stands for 255 */
+        return 255 * n;
+    default:
+        return n;
+    }
+}
+
 const char *tt_pq_unpack(int codec, const uint8_t *in, size_t n, uint8_t *out, size_t out_n)
 {
     const copying c = {in, in + n, out, 0, out_n};

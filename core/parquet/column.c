@@ -154,6 +154,9 @@ static tt_status unpack_page(tt_pq_column *c, const header *h, int64_t kept, uin
     const int codec = h->compressed ? c->chunk.codec : 0;
     if (kept > h->packed || kept > h->unpacked)
         return tt_pq_bad(c, err, "a page is shorter than its levels");
+    if ((uint64_t)(h->unpacked - kept) > tt_pq_unpacked_most(codec, (uint64_t)(h->packed - kept)))
+        return tt_pq_bad(c, err, "the page before byte %lld has not the size that its header says",
+                         (long long)c->at);
     if (!room_for(to, cap, (size_t)h->unpacked + 1))
         return tt_pq_bad(c, err, "there is no memory for a page of %lld bytes",
                          (long long)h->unpacked);

@@ -106,6 +106,8 @@ bool tt_pq_read_footer(const uint8_t *bytes, size_t n, int64_t file_bytes, tt_ar
 /* ---- codec.c ---- */
 /* Decompresses n bytes into exactly out_n. NULL: done; else what is wrong. */
 const char *tt_pq_unpack(int codec, const uint8_t *in, size_t n, uint8_t *out, size_t out_n);
+/* The most bytes that n bytes can stand for. */
+uint64_t tt_pq_unpacked_most(int codec, uint64_t n);
 const char *tt_pq_codec_refused(int codec); /* NULL: it is read; else its name */
 
 /* ---- encodings.c: readers of one value after the other. false: the data has no more, or is damaged ---- */
@@ -179,5 +181,8 @@ tt_status tt_pq_look(tt_pq_column *c, bool *more, tt_error *err);
 tt_status tt_pq_take(tt_pq_column *c, tt_pq_value *out, tt_error *err);
 tt_status tt_pq_bad(const tt_pq_column *c, tt_error *err, const char *format, ...) TT_PRINTF(3, 4);
 tt_status tt_pq_read_at(int fd, const char *file, void *out, size_t n, int64_t at, tt_error *err);
+
+/* ---- rows.c ---- */
+extern size_t tt_pq_longest_row; /* bytes; the fuzz target lowers it */
 
 #endif

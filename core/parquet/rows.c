@@ -13,7 +13,7 @@
 
 enum { TAIL = 8 /* the footer's length, and PAR1 */, SMALLEST = 12 };
 static const int64_t longest_footer = (int64_t)256 << 20;
-static const size_t longest_row = (size_t)256 << 20; /* as of a line of JSON lines */
+size_t tt_pq_longest_row = (size_t)256 << 20; /* as of a line of JSON lines */
 
 struct tt_parquet {
     tt_arena *a;
@@ -246,7 +246,7 @@ static bool is_map(const tt_pq_node *node)
 /* A few bytes can stand for very many nulls or empty lists. */
 static tt_status check_length(const tt_parquet *p, tt_error *err)
 {
-    return p->text.n <= longest_row
+    return p->text.n <= tt_pq_longest_row
                ? TT_OK
                : tt_fail(err, TT_EINVAL, "%s: a row of more than 256 MiB", p->file);
 }

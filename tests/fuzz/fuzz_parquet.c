@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "base/base.h"
+#include "parquet/impl.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <ttrun/parquet.h>
 #include <unistd.h>
 
 /* A Parquet file: what is read are objects of JSON, at most as many as the file says, and an error is a line. */
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
-enum { ROWS = 2000 };
+enum { ROWS = 2000, ROW_BYTES = 1 << 18, ALL_BYTES = 1 << 21 };
 
 /* jansson knows no key with a zero byte. */
 static void check_row(const char *row, size_t n)
@@ -29,8 +28,9 @@ static void read_rows(tt_parquet *p, tt_error *err)
 {
     const int64_t most = tt_parquet_rows(p);
     const char *row;
-    size_t n;
-    for (int64_t i = 0; i < ROWS; i++) {
+    size_t n, all = 0;
+    tt_pq_longest_row = ROW_BYTES;
+    for (int64_t i = 0; i < ROWS && all < ALL_BYTES; i++, all += n) {
         const tt_status s = tt_parquet_next(p, &row, &n, err);
         TT_ASSERT(s == TT_OK || (err->text[0] && !strchr(err->text, '\n')));
         if (s != TT_OK || !row)

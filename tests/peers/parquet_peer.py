@@ -1,173 +1,384 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet files that pyarrow, and fastparquet where it is installed, write: all rows of all encodings, codecs, page versions and nestings are
-what ttrun reads (tests/run/parquet_tool). parquet_peer.py BUILD_FOLDER"""
+"""Compare the rows that ttrun reads from Parquet files with those of pyarrow.
+
+  pyarrow      each encoding x codec x page version, with nulls, empty values and several row groups; random nested types; files that
+               are damaged or hostile are refused by a line
+  fastparquet, polars and duckdb write, too, where they are installed
+
+usage: parquet_peer.py      needs pyarrow; ends 1 on a difference
+"""
+import datetime
 import decimal
 import itertools
 import json
 import math
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
 import uuid
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy
+import pyarrow
+import pyarrow.parquet
 
 from checks import check
 import checks
 
-tool = os.path.join(sys.argv[1], "tests/run/parquet_tool")
-folder = tempfile.mkdtemp(prefix="ttrun-parquet-")
-path = os.path.join(folder, "a.parquet")
-rng = random.Random(7)
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CODECS = ("none", "snappy", "gzip", "zstd", "lz4")
 
 
-def plain(v, kind):
-    """A value as ttrun prints it."""
-    if v is None:
+def build(folder):
+    out, core = os.path.join(folder, "parquet_tool"), f"{ROOT}/build/release/libttrun_core.a"
+    libs = ("jansson", "ltdl", "zstd", "z", "pcre2-8", "utf8proc", "m", "dl", "pthread")
+    subprocess.run(["gcc", "-std=c11", "-O1", "-g", f"-I{ROOT}/include", "-o", out, f"{ROOT}/tests/run/parquet_tool.c", core,
+                    *(f"-l{lib}" for lib in libs)], check=True)
+    return out
+
+
+def read(tool, path, *columns):
+    """The rows, or the error's line."""
+    p = subprocess.run([tool, path, *columns], capture_output=True)
+    if p.returncode == 1:
+        return p.stderr.decode().rstrip("\n")
+    if p.returncode:
+        return f"status {p.returncode}"
+    return [json.loads(line) for line in p.stdout.decode().split("\n")[:-1]]
+
+
+def as_json(x, kind):
+    """A value of pyarrow's to_pylist as include/ttrun/parquet.h says that it is printed."""
+    t = pyarrow.types
+    if x is None:
         return None
-    if pa.types.is_struct(kind):
-        return {f.name: plain(v[f.name], f.type) for f in kind}
-    if pa.types.is_map(kind):
-        pairs = v.items() if isinstance(v, dict) else v
-        return {k if isinstance(k, str) else json.dumps(plain(k, kind.key_type)): plain(x, kind.item_type) for k, x in pairs}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return [plain(x, kind.value_type) for x in v]
-    if pa.types.is_dictionary(kind):
-        return plain(v, kind.value_type)
-    if pa.types.is_floating(kind):
-        v = float(v)
-        return v if math.isfinite(v) else None
-    if isinstance(v, decimal.Decimal):
-        return float(v)
-    if isinstance(v, bytes):
-        return v.decode()
-    return v
+    if t.is_struct(kind):
+        return {f.name: as_json(x[f.name], f.type) for f in kind}
+    if t.is_map(kind):
+        return {k if isinstance(k, str) else json.dumps(as_json(k, kind.key_type)): as_json(v, kind.item_type) for k, v in x}
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        return [as_json(v, kind.value_type) for v in x]
+    if t.is_dictionary(kind):
+        return as_json(x, kind.value_type)
+    if t.is_floating(kind):
+        return float(x) if math.isfinite(x) else None
+    if t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind):
+        return x.decode()
+    if t.is_decimal(kind):
+        return float(x) if kind.scale else int(x)
+    return x
 
 
-def word():
-    return "".join(rng.choice("aé\n\"\\\t\x01世🙂bcd ") for _ in range(rng.choice([0, 1, 3, 40])))
+def same(a, b):
+    """Equal, and booleans, integers and floats are not taken for each other (0.0 is -0.0's equal, and 1.0 may be printed as 1)."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
+        return a is b
+    return a == b
 
 
-def make(kind, nulls=True):
-    if nulls and rng.random() < 0.15:
-        return None
-    if pa.types.is_struct(kind):
-        return {f.name: make(f.type, f.nullable) for f in kind}
-    if pa.types.is_map(kind):
-        keys = {json.dumps(k): k for k in (make(kind.key_type, False) for _ in range(rng.choice([0, 1, 3])))}
-        return [(k, make(kind.item_type, kind.item_field.nullable)) for k in keys.values()]
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [make(kind.value_type, kind.value_field.nullable) for _ in range(rng.choice([0, 0, 1, 2, 9]))]
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return word()
-    if pa.types.is_boolean(kind):
-        return rng.random() < 0.5
-    if pa.types.is_float16(kind):
-        return np.float16(rng.choice([0.0, -0.0, 1.5, 6e-8, 65504.0, -3.25]))
-    if pa.types.is_floating(kind):
-        v = rng.choice([0.0, 1.5, -1e-7, 3.4e38, 1e-310, math.inf, math.nan, rng.random()])
-        return struct.unpack("f", struct.pack("f", v))[0] if kind == pa.float32() and abs(v) < 3.5e38 else v
-    if pa.types.is_fixed_size_binary(kind):
-        return bytes(rng.choice(b"abcxyz") for _ in range(kind.byte_width))
-    if pa.types.is_decimal(kind):
-        return decimal.Decimal(rng.randrange(-999999, 999999)).scaleb(-kind.scale)
-    bits = kind.bit_width
-    low, high = (0, 2**bits - 1) if pa.types.is_unsigned_integer(kind) else (-2 ** (bits - 1), 2 ** (bits - 1) - 1)
-    return rng.choice([low, high, 0, 1, rng.randrange(low, high), rng.randrange(-(min(-low, 50)), min(high, 50))])
+def compare(tool, path, table, what, quiet=True):
+    want = [{f.name: as_json(row[f.name], f.type) for f in table.schema} for row in table.to_pylist()]
+    got = read(tool, path)
+    ok = isinstance(got, list) and same(got, want)
+    if not ok:
+        if isinstance(got, list):
+            bad = next((i for i, (g, w) in enumerate(zip(got, want)) if not same(g, w)), min(len(got), len(want)))
+            got = f"{len(got)} of {len(want)} rows; row {bad}: {str(got[bad:bad + 1])[:300]} instead of {str(want[bad:bad + 1])[:300]}"
+        check(False, f"{what}: {got}")
+    elif not quiet:
+        check(True, f"{what}: {len(want)} rows")
+    return ok
 
 
-def read(*columns):
-    r = subprocess.run([tool, path, *columns], capture_output=True, check=False)
-    if r.returncode:
-        return r.stderr.decode()
-    return [json.loads(line) for line in r.stdout.decode().split("\n")[:-1]]
+# ---- columns of each physical type ----
+
+WORDS = ["", "a", "text", "ä", "漢字", "quote \" and \\", "line\nbreak\ttab", "\x00\x01\x1f", "😀", "prefix", "prefixed", "prefixes"]
 
 
-def compare(table, what, **options):
-    pq.write_table(table, path, **options)
-    want = [{f.name: plain(row[f.name], f.type) for f in table.schema} for row in table.to_pylist(maps_as_pydicts=None)]
-    have = read()
-    if have != want:
-        print("    ", have if isinstance(have, str) else next(((a, b) for a, b in zip(have, want) if a != b), (len(have), len(want))))
-    return have == want
+def text(r):
+    kind = r.randrange(5)
+    if kind == 0:
+        return r.choice(WORDS)
+    if kind == 1:
+        return "shared prefix of some length " + str(r.randrange(50))
+    return "".join(r.choice("abc é\"\\\n漢") for _ in range(r.choice((1, 3, 9, 60, 300))))
 
 
-message = pa.struct([pa.field("role", pa.string()), pa.field("content", pa.string()), pa.field("n", pa.int32(), nullable=False)])
-kinds = {
-    "string": pa.string(), "large_string": pa.large_string(), "bool": pa.bool_(), "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(),
-    "int64": pa.int64(), "uint8": pa.uint8(), "uint16": pa.uint16(), "uint32": pa.uint32(), "uint64": pa.uint64(), "float": pa.float32(),
-    "double": pa.float64(), "half": pa.float16(), "fixed": pa.binary(5), "list": pa.list_(pa.string()), "messages": pa.list_(message),
-    "struct": message, "lists": pa.list_(pa.list_(pa.list_(pa.int64()))), "map": pa.map_(pa.string(), pa.int32()),
-    "map_of_lists": pa.map_(pa.int64(), pa.list_(message)), "deep": pa.struct([("a", pa.struct([("b", pa.list_(pa.struct([("c", pa.map_(pa.string(), pa.list_(pa.bool_())))])))]))]),
-    "required": None,
+def integer(r, bits, signed=True):
+    kind = r.randrange(4)
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    if kind == 0:
+        return r.choice((low, high, 0))
+    return r.randint(low, high) if kind == 1 else r.randint(max(low, -50), 50)
+
+
+def floating(r):
+    return r.choice((0.0, -0.0, 1.5, 1e300, 5e-324, math.inf, -math.inf, math.nan)) if r.randrange(4) == 0 else r.gauss(0, 1)
+
+
+def draw(r, kind):
+    t = pyarrow.types
+    if t.is_boolean(kind):
+        return r.random() < 0.5
+    if t.is_integer(kind):
+        return integer(r, kind.bit_width, t.is_signed_integer(kind))
+    if t.is_float16(kind):
+        return numpy.float16(r.choice((0.0, -1.5, 65504.0, 6e-8, math.inf, math.nan, r.gauss(0, 1))))
+    if t.is_float32(kind):
+        return float(numpy.float32(r.choice((0.1, 3e38, 1e-45, math.nan, r.gauss(0, 1)))))
+    if t.is_float64(kind):
+        return floating(r)
+    if t.is_string(kind) or t.is_large_string(kind):
+        return text(r)
+    if t.is_binary(kind):
+        return text(r).encode()
+    if t.is_fixed_size_binary(kind):
+        return "".join(r.choice("abcdef") for _ in range(kind.byte_width)).encode()
+    if t.is_decimal(kind):
+        return decimal.Decimal(r.randint(-10 ** kind.precision + 1, 10 ** kind.precision - 1)).scaleb(-kind.scale)
+    if t.is_dictionary(kind):
+        return draw(r, kind.value_type)
+    raise AssertionError(kind)
+
+
+def values(r, kind, n, nulls):
+    """n values: at random, sorted, one value alone, runs."""
+    shape = r.randrange(4)
+    if shape == 1:
+        one = draw(r, kind)
+        out = [one] * n
+    elif shape == 2:
+        out = [v for v in (draw(r, kind) for _ in range(n // 7 + 1)) for _ in range(7)][:n]
+    elif shape == 3:
+        few = [draw(r, kind) for _ in range(5)]
+        out = [r.choice(few) for _ in range(n)]
+    else:
+        out = [draw(r, kind) for _ in range(n)]
+    if nulls == "some":
+        out = [None if r.random() < 0.3 else v for v in out]
+    if nulls == "all":
+        out = [None] * n
+    return out
+
+
+P = pyarrow
+ENCODINGS = {  # of pyarrow's column_encoding; None: dictionary
+    None: (P.bool_(), P.int32(), P.int64(), P.float32(), P.float64(), P.string(), P.binary(12)),
+    "PLAIN": (P.bool_(), P.int32(), P.int64(), P.float32(), P.float64(), P.string(), P.binary(), P.binary(12), P.uint32(), P.uint64(),
+              P.int8(), P.uint16(), P.float16(), P.large_string()),
+    "RLE": (P.bool_(),),
+    "DELTA_BINARY_PACKED": (P.int32(), P.int64(), P.uint32(), P.uint64(), P.int8()),
+    "DELTA_LENGTH_BYTE_ARRAY": (P.string(), P.binary()),
+    "DELTA_BYTE_ARRAY": (P.string(), P.binary(), P.binary(12)),
+    "BYTE_STREAM_SPLIT": (P.float32(), P.float64(), P.int32(), P.int64(), P.binary(12), P.float16()),
 }
-kinds.pop("required")
 
 
-def table_of(names, n, nullable=True):
-    fields = [pa.field(k, kinds[k], nullable=nullable) for k in names]
-    return pa.table([pa.array([make(f.type, nullable) for _ in range(n)], type=f.type) for f in fields], schema=pa.schema(fields))
+def write_encodings(tool, folder, r):
+    wrong = files = rows = 0
+    path = f"{folder}/e.parquet"
+    for encoding, codec, version, nulls in itertools.product(ENCODINGS, CODECS, ("1.0", "2.0"), ("none", "some", "all", "required")):
+        n = r.choice((1, 7, 8, 9, 100, 129, 1025))
+        columns, fields = [], []
+        for i, kind in enumerate(ENCODINGS[encoding]):
+            if nulls == "all" and P.types.is_float16(kind):
+                continue
+            fields.append(P.field(f"c{i}", kind, nullable=nulls != "required"))
+            columns.append(P.array(values(r, kind, n, nulls), kind))
+        table = P.table(columns, schema=P.schema(fields))
+        more = {"use_dictionary": True} if encoding is None else {
+            "use_dictionary": False, "column_encoding": {f.name: encoding for f in fields}}
+        P.parquet.write_table(table, path, compression=codec, data_page_version=version, row_group_size=r.choice((n, 64, 500)),
+                              data_page_size=r.choice((64, 1000, 1 << 20)), write_batch_size=r.choice((8, 64, 1024)),
+                              write_page_checksum=r.random() < 0.5, write_statistics=r.random() < 0.5, **more)
+        wrong += not compare(tool, path, table, f"{encoding} {codec} v{version} {nulls} n={n}")
+        files += 1
+        rows += n
+    check(not wrong, f"{files} files, each encoding x codec x page version x nulls, {rows} rows: {wrong} differ")
 
 
-for n, (version, codec, dictionary, group, page) in enumerate(itertools.product(
-        ["1.0", "2.0"], ["none", "snappy", "gzip", "zstd", "lz4"], [True, False], [7, 1000], [100, 1 << 20])):
-    good = compare(table_of(kinds, 200, nullable=n % 3 > 0), "", data_page_version=version, compression=codec, use_dictionary=dictionary,
-                   row_group_size=group, data_page_size=page, write_page_checksum=n % 2 == 0, write_statistics=n % 5 > 0)
-    check(good, f"200 rows of {len(kinds)} columns: pages {version} {codec} dictionary {dictionary}, row groups of {group}, pages of {page} bytes")
-for encoding, names in {
-    "PLAIN": ["string", "bool", "int32", "int64", "float", "double", "fixed", "messages"],
-    "RLE": ["bool"],
-    "DELTA_BINARY_PACKED": ["int8", "int16", "int32", "int64", "uint32", "uint64", "lists"],
-    "DELTA_LENGTH_BYTE_ARRAY": ["string", "list", "large_string"],
-    "DELTA_BYTE_ARRAY": ["string", "list", "fixed"],
-    "BYTE_STREAM_SPLIT": ["float", "double", "int32", "int64", "fixed", "half"],
-}.items():
-    for n, version in itertools.product([0, 1, 2, 33, 129, 5000], ["1.0", "2.0"]):
-        t = table_of(names, n)
-        where = {}
-        for leaf in [pq.ParquetSchema and c for c in names]:
-            k = kinds[leaf]
-            if pa.types.is_list(k) and not pa.types.is_struct(k.value_type):
-                while pa.types.is_list(k):
-                    leaf, k = leaf + ".list.element", k.value_type
-                where[leaf] = encoding
-            elif leaf == "messages":
-                where[leaf + ".list.element.role"] = where[leaf + ".list.element.content"] = encoding
-            else:
-                where[leaf] = encoding
-        check(compare(t, "", use_dictionary=False, column_encoding=where, data_page_version=version, data_page_size=999, compression="zstd"), f"{encoding}, {n} rows, pages {version}")
-sorted_words = sorted(word() + str(i) for i in range(4000))
-check(compare(pa.table({"s": sorted_words}), "", use_dictionary=False, column_encoding={"s": "DELTA_BYTE_ARRAY"}, data_page_size=2000), "DELTA_BYTE_ARRAY of sorted words")
-check(compare(pa.table({"d": pa.array([make(pa.decimal128(9, 3)) for _ in range(300)], type=pa.decimal128(9, 3))}), "", store_decimal_as_integer=True), "DECIMAL in integers")
-check(compare(pa.table({"c": pa.array(["x", "y", None, "x"] * 50).dictionary_encode()}), ""), "a column of categories")
-check(compare(pa.table({"n": pa.array([None] * 9, type=pa.null()), "s": ["a"] * 9}), ""), "a column of nulls")
-check(compare(pa.table({"s": pa.array([], type=pa.string())}), ""), "no rows")
-ids = [uuid.UUID(int=rng.getrandbits(128)) for _ in range(20)]
-pq.write_table(pa.table({"u": pa.array([u.bytes for u in ids], type=pa.uuid())}), path)
-check(read() == [{"u": str(u)} for u in ids], "UUIDs")
-pq.write_table(table_of(["string", "messages", "int32"], 50), path)
-whole = read()
-check(read("messages", "nowhere") == [{"messages": r["messages"]} for r in whole], "some of the columns")
-for codec in ["brotli"]:
-    pq.write_table(pa.table({"s": ["a"] * 9}), path, compression=codec)
-    check("BROTLI, which is not read" in read(), "BROTLI is refused")
-pq.write_table(pa.table({"t": pa.array([1], type=pa.timestamp("ns"))}), path, use_deprecated_int96_timestamps=True)
-check("INT96, which is not read" in read(), "INT96 is refused")
-big = pa.table({"s": [word() * 50 for _ in range(30000)]})
-check(compare(big, "", row_group_size=4000), "30,000 rows")
-try:
-    import fastparquet
-    import pandas as pd
-    frame = pd.DataFrame({"s": [word() for _ in range(500)], "i": range(500), "f": [rng.random() for _ in range(500)]})
-    for codec in ["UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"]:
-        fastparquet.write(path, frame, compression=codec, row_group_offsets=[0, 100, 350])
-        check(read() == frame.to_dict("records"), f"fastparquet, {codec}")
-except ImportError:
-    print("# fastparquet is not installed: its files are not compared")
-sys.exit(checks.failed != 0)
+# ---- nested types ----
+
+SCALARS = (P.string(), P.int64(), P.float64(), P.bool_(), P.string(), P.binary(4), P.decimal128(9, 2), P.decimal128(18, 0),
+           P.dictionary(P.int32(), P.string()))
+
+
+def draw_type(r, depth):
+    kind = r.randrange(5) if depth else 0
+    if kind <= 1:
+        return r.choice(SCALARS[:-1] if depth < 4 else SCALARS)
+    if kind == 2:
+        return P.list_(P.field("element", draw_type(r, depth - 1), nullable=r.random() < 0.7))
+    if kind == 3:
+        return P.struct([P.field(f"f{i}", draw_type(r, depth - 1), nullable=r.random() < 0.7) for i in range(r.randint(1, 4))])
+    return P.map_(r.choice((P.string(), P.int32())), draw_type(r, depth - 1))
+
+
+def draw_nested(r, kind, nullable):
+    t = pyarrow.types
+    if nullable and r.random() < 0.2:
+        return None
+    if t.is_list(kind):
+        return [draw_nested(r, kind.value_type, kind.value_field.nullable) for _ in range(r.choice((0, 1, 2, 5)))]
+    if t.is_struct(kind):
+        return {f.name: draw_nested(r, f.type, f.nullable) for f in kind}
+    if t.is_map(kind):
+        keys = dict.fromkeys(draw(r, kind.key_type) for _ in range(r.choice((0, 1, 3))))
+        return [(k, draw_nested(r, kind.item_type, True)) for k in keys]
+    return draw(r, kind)
+
+
+def write_nested(tool, folder, r, n_files):
+    wrong = rows = 0
+    path = f"{folder}/n.parquet"
+    for number in range(n_files):
+        fields = [P.field(f"c{i}", draw_type(r, 4), nullable=r.random() < 0.7) for i in range(r.randint(1, 3))]
+        n = r.choice((0, 1, 3, 50, 400))
+        table = P.table([P.array([draw_nested(r, f.type, f.nullable) for _ in range(n)], f.type) for f in fields], schema=P.schema(fields))
+        P.parquet.write_table(table, path, compression=r.choice(CODECS), data_page_version=r.choice(("1.0", "2.0")),
+                              row_group_size=r.choice((1, 20, 1000)), data_page_size=r.choice((32, 300, 1 << 20)),
+                              write_batch_size=r.choice((1, 16, 1024)), use_dictionary=r.random() < 0.5,
+                              use_compliant_nested_type=r.random() < 0.7, store_decimal_as_integer=r.random() < 0.5)
+        wrong += not compare(tool, path, table, f"nested file {number}: {table.schema}")
+        rows += n
+    check(not wrong, f"{n_files} files of nested types drawn at random, {rows} rows: {wrong} differ")
+
+
+# ---- other writers ----
+
+def chats(r, n):
+    return [{"messages": [{"role": r.choice(("user", "assistant")), "content": text(r)} for _ in range(r.randint(0, 5))],
+             "text": text(r), "score": r.gauss(0, 1), "n": r.randint(-9, 9)} for _ in range(n)]
+
+
+def write_by_others(tool, folder, r):
+    path, rows = f"{folder}/o.parquet", chats(r, 700)
+    try:
+        import polars
+        frame = polars.DataFrame(rows)
+        for codec in ("uncompressed", "snappy", "gzip", "zstd", "lz4"):
+            frame.write_parquet(path, compression=codec, row_group_size=100, data_page_size=2000)
+            check(same(read(tool, path), rows), f"polars, {codec}: {len(rows)} rows")
+    except ImportError:
+        print("polars is not installed")
+    try:
+        import duckdb
+        source = f"{folder}/rows.jsonl"
+        with open(source, "w", encoding="utf-8") as f:
+            f.writelines(json.dumps(row) + "\n" for row in rows)
+        for codec in ("uncompressed", "snappy", "gzip", "zstd", "lz4_raw"):
+            for version in ("V1", "V2"):
+                duckdb.sql(f"copy (select * from read_json('{source}')) to '{path}' "
+                           f"(format parquet, compression {codec}, row_group_size 200, parquet_version {version})")
+                check(same(read(tool, path), rows), f"duckdb, {codec}, {version}: {len(rows)} rows")
+    except ImportError:
+        print("duckdb is not installed")
+    try:
+        import fastparquet
+        import pandas
+        flat = [{k: v for k, v in row.items() if k != "messages"} for row in rows]
+        for codec in ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"):
+            for nulls in (False, True):
+                frame = pandas.DataFrame(flat)
+                want = flat
+                if nulls:
+                    want = [dict(row, text=None if i % 3 else row["text"]) for i, row in enumerate(flat)]
+                    frame["text"] = [row["text"] for row in want]
+                fastparquet.write(path, frame, compression=codec, row_group_offsets=150, has_nulls=nulls)
+                check(same(read(tool, path), want), f"fastparquet, {codec}, nulls {nulls}: {len(rows)} rows")
+    except ImportError:
+        print("fastparquet is not installed")
+
+
+# ---- choice of columns, other types, refusals ----
+
+def more_types(tool, folder, r):
+    path = f"{folder}/m.parquet"
+    table = P.table({"text": ["a", "b"], "when": P.array([datetime.datetime(1996, 1, 1)] * 2, P.timestamp("ns"))})
+    P.parquet.write_table(table, path, use_deprecated_int96_timestamps=True)
+    got = read(tool, path, "text", "absent")
+    check(got == [{"text": "a"}, {"text": "b"}], "a column beside one of INT96 is read")
+    got = read(tool, path)
+    check(isinstance(got, str) and "INT96" in got and "when" in got, f"INT96 is refused: {got}")
+    ids = [uuid.UUID(int=r.getrandbits(128)) for _ in range(5)]
+    table = P.table({"id": P.array([i.bytes for i in ids], P.uuid())})
+    P.parquet.write_table(table, path)
+    check(read(tool, path) == [{"id": str(i)} for i in ids], "UUIDs are read")
+    table = P.table({"x": P.array([1, None], P.timestamp("us")), "d": P.array([3, 4], P.date32()), "n": P.nulls(2)})
+    P.parquet.write_table(table, path)
+    check(read(tool, path) == [{"x": 1, "d": 3, "n": None}, {"x": None, "d": 4, "n": None}], "times, dates and null columns are read")
+    P.parquet.write_table(P.table({"t": ["x"]}), path, compression="brotli")
+    got = read(tool, path)
+    check(isinstance(got, str) and "BROTLI" in got, f"BROTLI is refused: {got}")
+    table = P.table({"b": [b"\xff\xfe"]})
+    P.parquet.write_table(table, path)
+    got = read(tool, path)
+    check(isinstance(got, str) and "UTF-8" in got, f"bytes that are no text are refused: {got}")
+
+
+def damage(tool, folder, r, n_files):
+    """Whatever bytes change, ttrun ends with rows or with one line; with checksums a changed page is never read as rows."""
+    path, bad = f"{folder}/d.parquet", 0
+    table = P.Table.from_pylist(chats(r, 60))
+    for number in range(n_files):
+        P.parquet.write_table(table, path, compression=r.choice(CODECS), data_page_version=r.choice(("1.0", "2.0")), row_group_size=25)
+        data = bytearray(open(path, "rb").read())
+        for _ in range(r.randint(1, 4)):
+            data[r.randrange(len(data))] = r.randrange(256)
+        if r.random() < 0.2:
+            del data[r.randrange(len(data)):]
+        with open(path, "wb") as f:
+            f.write(data)
+        got = read(tool, path)
+        if isinstance(got, str) and (got.startswith("status") or "\n" in got or not got):
+            bad += 1
+            check(False, f"damaged file {number}: {got}")
+    check(not bad, f"{n_files} damaged files end with rows or a line")
+    P.parquet.write_table(table, path, compression="none", write_page_checksum=True, use_dictionary=False)
+    data = bytearray(open(path, "rb").read())
+    at = data.find(table.column("text")[30].as_py().encode() or b"shared prefix")
+    data[at] ^= 1
+    with open(path, "wb") as f:
+        f.write(data)
+    got = read(tool, path)
+    check(isinstance(got, str) and "checksum" in got, f"a changed page with a checksum: {got}")
+
+
+def bombs(tool, folder):
+    """Small files whose rows are large are refused before they take the machine's memory."""
+    import resource
+    path = f"{folder}/b.parquet"
+
+    def limited(*columns):
+        p = subprocess.run([tool, path, *columns], capture_output=True, timeout=120,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
+        return p.returncode, p.stderr.decode().rstrip("\n")
+
+    n = 150_000_000
+    array = P.ListArray.from_arrays(P.array([0, n], P.int32()), P.nulls(n, P.string()))
+    P.parquet.write_table(P.table({"c": array}), path, compression="zstd")
+    del array
+    rc, line = limited()
+    check(rc == 1 and "256 MiB" in line, f"{os.path.getsize(path)} bytes with a list of {n} nulls: status {rc}, {line[:200]}")
+
+
+def main():
+    r = random.Random(18)
+    with tempfile.TemporaryDirectory(prefix="parquet_peer.") as folder:
+        tool = build(folder)
+        write_encodings(tool, folder, r)
+        write_nested(tool, folder, r, 250)
+        write_by_others(tool, folder, r)
+        more_types(tool, folder, r)
+        damage(tool, folder, r, 100)
+        bombs(tool, folder)
+    sys.exit(1 if checks.failed else 0)
+
+
+main()
