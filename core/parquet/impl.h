@@ -69,7 +69,7 @@ typedef enum tt_pq_meaning { /* of a node */
 typedef struct tt_pq_column tt_pq_column;
 typedef struct tt_pq_node { /* of the schema */
     const char *name;
-    tt_pq_type type;  /* of a leaf */
+    tt_pq_type type; /* of a leaf */
     tt_pq_repetition repetition;
     tt_pq_meaning meaning;
     int width; /* bytes of FIXED */

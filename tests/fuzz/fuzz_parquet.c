@@ -17,8 +17,7 @@ enum { ROWS = 2000, ROW_BYTES = 1 << 18, ALL_BYTES = 1 << 21 };
 static void check_row(const char *row, size_t n)
 {
     json_error_t why;
-    json_t *v =
-        json_loadb(row, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+    json_t *v = json_loadb(row, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     TT_ASSERT(v || strstr(row, "\\u0000"));
     TT_ASSERT(!v || json_is_object(v));
     json_decref(v);

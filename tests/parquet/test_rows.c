@@ -167,7 +167,10 @@ static void test_a_long_name_takes_memory_once(void **state)
         tt_str_addc(&f, 'n');
     tt_str_addn(&f, "\x15\xa0\xfe\x0a\0", 5); /* 90,000 children */
     for (int i = 0; i < COLUMNS; i++)
-        tt_str_addn(&f, "\x15\0\x25\x02\x18\x01" "b\0", 8);
+        tt_str_addn(&f,
+                    "\x15\0\x25\x02\x18\x01"
+                    "b\0",
+                    8);
     tt_str_addn(&f, "\x16\0\x19\x0c\0", 5); /* no rows */
     const uint32_t n = (uint32_t)f.n;
     FILE *out = fopen(path, "wb");
