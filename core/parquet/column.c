@@ -59,7 +59,7 @@ tt_status tt_pq_read_at(int fd, const char *file, void *out, size_t n, int64_t a
     return TT_OK;
 }
 
-static bool room_for(uint8_t **p, size_t *cap, size_t n)
+static bool buffer_room(uint8_t **p, size_t *cap, size_t n)
 {
     if (n <= *cap)
         return true;
@@ -122,7 +122,7 @@ static tt_status next_page(tt_pq_column *c, header *h, tt_error *err)
         const size_t n = (size_t)TT_MIN((int64_t)want, end - c->at);
         if (n == 0)
             return tt_pq_bad(c, err, "its pages end before its values do");
-        if (!room_for(&c->packed, &c->packed_cap, n))
+        if (!buffer_room(&c->packed, &c->packed_cap, n))
             return tt_pq_bad(c, err, "there is no memory for a page header of %zu bytes", n);
         TT_TRY(tt_pq_read_at(c->fd, c->file, c->packed, n, c->at, err));
         t = (tt_pq_thrift){.at = c->packed, .end = c->packed + n};
@@ -136,7 +136,7 @@ static tt_status next_page(tt_pq_column *c, header *h, tt_error *err)
     c->at += t.at - c->packed;
     if (h->packed < 0 || h->packed > end - c->at || h->unpacked < 0 || h->unpacked > INT32_MAX)
         return tt_pq_bad(c, err, "the page before byte %lld has no valid size", (long long)c->at);
-    if (!room_for(&c->packed, &c->packed_cap, (size_t)h->packed))
+    if (!buffer_room(&c->packed, &c->packed_cap, (size_t)h->packed))
         return tt_pq_bad(c, err, "there is no memory for a page of %lld bytes",
                          (long long)h->packed);
     TT_TRY(tt_pq_read_at(c->fd, c->file, c->packed, (size_t)h->packed, c->at, err));
@@ -157,7 +157,7 @@ static tt_status unpack_page(tt_pq_column *c, const header *h, int64_t kept, uin
     if ((uint64_t)(h->unpacked - kept) > tt_pq_unpacked_most(codec, (uint64_t)(h->packed - kept)))
         return tt_pq_bad(c, err, "the page before byte %lld has not the size that its header says",
                          (long long)c->at);
-    if (!room_for(to, cap, (size_t)h->unpacked + 1))
+    if (!buffer_room(to, cap, (size_t)h->unpacked + 1))
         return tt_pq_bad(c, err, "there is no memory for a page of %lld bytes",
                          (long long)h->unpacked);
     memcpy(*to, c->packed, (size_t)kept);

@@ -276,7 +276,7 @@ static bool next_plain(tt_pq_values *v, tt_pq_value *out)
     return give(v, v->at - n, n, out);
 }
 
-static bool room_for(tt_pq_values *v, size_t n)
+static bool value_room(tt_pq_values *v, size_t n)
 {
     if (v->whole && n <= v->whole_cap)
         return true;
@@ -301,7 +301,8 @@ static bool next_prefixes(tt_pq_values *v, tt_pq_value *out)
 {
     uint64_t prefix, n;
     if (!tt_pq_deltas_next(&v->prefixes, &prefix) || !tt_pq_deltas_next(&v->deltas, &n) ||
-        prefix > v->whole_n || n > (uint64_t)(v->end - v->at) || !room_for(v, (size_t)(prefix + n)))
+        prefix > v->whole_n || n > (uint64_t)(v->end - v->at) ||
+        !value_room(v, (size_t)(prefix + n)))
         return false;
     memcpy(v->whole + prefix, v->at, (size_t)n);
     v->at += n;
@@ -314,7 +315,7 @@ static bool next_prefixes(tt_pq_values *v, tt_pq_value *out)
 static bool next_split(tt_pq_values *v, tt_pq_value *out)
 {
     const size_t width = (size_t)v->width;
-    if (v->given == v->total || !room_for(v, width))
+    if (v->given == v->total || !value_room(v, width))
         return false;
     for (size_t k = 0; k < width; k++)
         v->whole[k] = v->at[k * v->total + v->given];

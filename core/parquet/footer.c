@@ -30,7 +30,7 @@ static void fault(reading *r, const char *why)
 }
 
 /* INTEGER {bitWidth, isSigned}, DECIMAL {scale, precision}: the one that says something here. */
-static int64_t member(tt_pq_thrift *t, int number)
+static int64_t logical_member(tt_pq_thrift *t, int number)
 {
     int64_t v = 0;
     const int16_t outer = tt_pq_begin(t);
@@ -49,12 +49,12 @@ static void logical_type(tt_pq_thrift *t, element *e)
     for (tt_pq_wire w; (w = tt_pq_field(t)) != TT_PQ_STOP;) {
         const bool is_struct = w == TT_PQ_STRUCT;
         if (t->field == 5 && is_struct) {
-            e->scale = member(t, 1);
+            e->scale = logical_member(t, 1);
             e->logical = TT_PQ_DECIMAL;
             continue;
         }
         if (t->field == 10 && is_struct) {
-            e->logical = member(t, 2) ? TT_PQ_PLAIN_VALUE : TT_PQ_UNSIGNED;
+            e->logical = logical_member(t, 2) ? TT_PQ_PLAIN_VALUE : TT_PQ_UNSIGNED;
             continue;
         }
         e->logical = t->field == 2    ? TT_PQ_MAP_OF

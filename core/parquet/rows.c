@@ -28,7 +28,7 @@ struct tt_parquet {
     tt_str text;
 };
 
-static tt_status refuse(const tt_parquet *p, tt_error *err, const char *why)
+static tt_status refuse_file(const tt_parquet *p, tt_error *err, const char *why)
 {
     return tt_fail(err, TT_EINVAL, "%s: not a Parquet file that can be read: %s", p->file, why);
 }
@@ -357,23 +357,24 @@ static tt_status read_footer(tt_parquet *p, tt_error *err)
     uint8_t tail[TAIL], *bytes;
     const char *fault = NULL;
     if (p->bytes < SMALLEST)
-        return refuse(p, err, "it is too short");
+        return refuse_file(p, err, "it is too short");
     TT_TRY(tt_pq_read_at(p->fd, p->file, tail, TAIL, p->bytes - TAIL, err));
     const int64_t n =
         (int64_t)((uint32_t)(tail[0] | tail[1] << 8 | tail[2] << 16) | (uint32_t)tail[3] << 24);
     if (!memcmp(tail + 4, "PARE", 4))
-        return refuse(p, err, "it is encrypted");
+        return refuse_file(p, err, "it is encrypted");
     if (memcmp(tail + 4, "PAR1", 4) != 0)
-        return refuse(p, err, "it does not end with PAR1, so it was cut off or is something else");
+        return refuse_file(p, err,
+                           "it does not end with PAR1, so it was cut off or is something else");
     if (n > p->bytes - SMALLEST || n > longest_footer)
-        return refuse(p, err, "its footer would be longer than it is");
+        return refuse_file(p, err, "its footer would be longer than it is");
     bytes = malloc((size_t)n + 1);
     if (!bytes)
         return tt_fail(err, TT_ENOMEM, "%s: there is no memory for a footer of %lld bytes", p->file,
                        (long long)n);
     tt_status s = tt_pq_read_at(p->fd, p->file, bytes, (size_t)n, p->bytes - TAIL - n, err);
     if (s == TT_OK && !tt_pq_read_footer(bytes, (size_t)n, p->bytes, p->a, &p->footer, &fault))
-        s = refuse(p, err, fault);
+        s = refuse_file(p, err, fault);
     free(bytes);
     return s;
 }
@@ -404,10 +405,10 @@ static const char *refused_type(const tt_pq_node *node)
 }
 
 /* The columns below a node are read. */
-static tt_status choose(tt_parquet *p, tt_pq_node *node, tt_error *err)
+static tt_status choose_leaves(tt_parquet *p, tt_pq_node *node, tt_error *err)
 {
     for (size_t i = 0; i < node->n; i++)
-        TT_TRY(choose(p, &node->children[i], err));
+        TT_TRY(choose_leaves(p, &node->children[i], err));
     if (node->leaf < 0)
         return TT_OK;
     node->column = &p->columns[p->n_columns++];
@@ -426,15 +427,15 @@ static tt_status choose(tt_parquet *p, tt_pq_node *node, tt_error *err)
     return TT_OK;
 }
 
-static tt_status open_file(tt_parquet *p, const char *const *columns, size_t n_columns,
-                           tt_error *err)
+static tt_status open_parquet(tt_parquet *p, const char *const *columns, size_t n_columns,
+                              tt_error *err)
 {
     struct stat st;
     p->fd = open(p->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (p->fd < 0 || fstat(p->fd, &st) != 0)
         return tt_fail(err, TT_EIO, "cannot read %s: %s", p->file, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return refuse(p, err, "it is not a regular file");
+        return refuse_file(p, err, "it is not a regular file");
     p->bytes = st.st_size;
     TT_TRY(read_footer(p, err));
     p->columns = tt_arena_array(p->a, (size_t)p->footer.n_leaves + 1, sizeof *p->columns);
@@ -442,7 +443,7 @@ static tt_status open_file(tt_parquet *p, const char *const *columns, size_t n_c
         tt_pq_node *node = &p->footer.root.children[i];
         node->chosen = is_wanted(node->name, columns, n_columns);
         if (node->chosen)
-            TT_TRY(choose(p, node, err));
+            TT_TRY(choose_leaves(p, node, err));
     }
     return TT_OK;
 }
@@ -456,7 +457,7 @@ tt_status tt_parquet_open(const char *path, const char *const *columns, size_t n
     p->a = tt_arena_new();
     p->file = tt_arena_str(p->a, path);
     p->fd = -1;
-    const tt_status s = open_file(p, columns, n_columns, err);
+    const tt_status s = open_parquet(p, columns, n_columns, err);
     if (s == TT_OK)
         *out = p;
     else
