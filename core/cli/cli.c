@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "base/number.h"
 #include "base/thread.h"
 #include "cli/crash.h"
 #include <signal.h>
@@ -62,12 +63,12 @@ static bool is_of_the_job(const char *name)
 /* N or MIN:MAX */
 static tt_status take_nproc(tt_cli *cli, const char *value, tt_error *err)
 {
-    char *end;
-    long least = strtol(value, &end, 10), most = least;
-    const bool range = *end == ':';
-    if (range)
-        most = strtol(end + 1, &end, 10);
-    if (*end || least < 1 || most < least || most > TT_CLI_MOST_RANKS)
+    const size_t n = strcspn(value, ":");
+    const bool range = value[n] == ':';
+    const char *last = range ? value + n + 1 : value;
+    int64_t least = 0, most = 0;
+    if (!tt_read_whole(value, n, 1, TT_CLI_MOST_RANKS, &least) ||
+        !tt_read_whole(last, strlen(last), least, TT_CLI_MOST_RANKS, &most))
         return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to %d, or a range like 2:8, got \"%s\"",
                        TT_CLI_MOST_RANKS, value);
     cli->nproc = (int)most;

@@ -22,7 +22,6 @@ typedef struct conversation {
     tt_str answer, pending; /* pending: bytes of a character that is not complete yet */
     bool terminal;
     uint64_t turn;
-    tt_ids cached; /* the tokens whose keys and values the cache has */
 } conversation;
 
 static const tt_tokenizer_vt *tokenizer_of(const conversation *c)
@@ -61,6 +60,7 @@ static void add_message(conversation *c, const char *role, const char *text)
 static void begin_anew(conversation *c)
 {
     tt_str_clear(&c->messages);
+    tt_engine_forget(c->o.engine);
     if (c->system)
         add_message(c, "system", c->system);
 }
@@ -91,16 +91,18 @@ static tt_status load(const tt_cli *cli, conversation *c, tt_error *err)
         c->context = m->hf ? 4096 : m->setup.core.training.seq_len + c->o.max_new;
     const tt_setup_opts so = {
         .mode = TT_MODE_DECODE,
-        .decode = {.rows = TT_MIN(c->context, TT_GENERATE_PIECE),
+        .decode = {.rows = TT_MIN(c->context, TT_ENGINE_PIECE),
                    .slots = 1,
                    .length = c->context,
                    .cache = c->cache}
     };
     TT_TRY(tt_cli_load_model(m, &so, err));
-    c->o.exec = m->rank.exec;
-    c->o.graph = m->setup.graph;
-    c->o.vocab = m->info.vocab_size;
-    return TT_OK;
+    const tt_engine_opts eo = {.exec = m->rank.exec,
+                               .graph = m->setup.graph,
+                               .pool = m->rank.pool,
+                               .vocab = m->info.vocab_size,
+                               .prompts_first = true};
+    return tt_engine_open(&eo, &c->o.engine, err);
 }
 
 /* ---- a turn ---- */
@@ -126,47 +128,21 @@ static void on_token(void *user, size_t sequence, int32_t id)
     print_whole(c, false);
 }
 
-/* How many tokens of a prompt need not be computed: all that the cache has, or none, because the state of a
- * recurrence cannot go back. */
-static int64_t cached_of(const conversation *c, const tt_chat_tokens *t)
-{
-    const size_t n = c->cached.n;
-    return n < t->n && n && !memcmp(c->cached.ids, t->ids, n * sizeof *t->ids) ? (int64_t)n : 0;
-}
-
-static tt_status note_cached(conversation *c, const tt_sequence *s, tt_error *err)
-{
-    const int64_t n = tt_generate_cached(s);
-    c->cached.n = 0;
-    for (int64_t i = 0; i < n; i++)
-        TT_TRY(tt_ids_push(&c->cached, i < s->n_prompt ? s->prompt[i] : s->ids.ids[i - s->n_prompt],
-                           err));
-    return TT_OK;
-}
-
 static tt_status answer(conversation *c, tt_error *err)
 {
     tt_chat_tokens t = {0};
-    tt_generate_stats stats;
     TT_TRY(encode_messages(c, &t, err));
-    tt_sequence s = {.prompt = t.ids,
-                     .n_prompt = (int64_t)t.n,
-                     .n_cached = cached_of(c, &t),
-                     .stream = c->turn++};
+    tt_sequence s = {.prompt = t.ids, .n_prompt = (int64_t)t.n, .stream = c->turn++};
     tt_str_clear(&c->answer);
     c->o.on_token = on_token;
     c->o.user = c;
     c->o.stop = tt_signals_stop;
     tt_status st =
         (int64_t)t.n < c->context
-            ? tt_generate(&c->o, &s, 1, &stats, err)
+            ? tt_generate(&c->o, &s, 1, err)
             : TT_FAIL(err, TT_EINVAL,
                       "the conversation has %zu tokens, and --context is %lld: /reset begins anew",
                       t.n, (long long)c->context);
-    if (st == TT_OK)
-        st = note_cached(c, &s, err);
-    else
-        c->cached.n = 0;
     if (st == TT_OK) {
         tt_log(TT_DEBUG, "infer", "turn %llu: %zu tokens of context, %lld of them from the cache",
                (unsigned long long)c->turn, t.n, (long long)s.n_cached);
@@ -245,8 +221,8 @@ static tt_status cmd_chat_run(tt_cli *cli, tt_error *err)
         tt_signals_install();
         s = talk(&c, err);
     }
+    tt_engine_close(c.o.engine);
     tt_chat_model_close(&c.m);
-    tt_ids_free(&c.cached);
     tt_str_free(&c.messages);
     tt_str_free(&c.answer);
     tt_str_free(&c.pending);

@@ -239,8 +239,8 @@ static size_t overrides_of(const tt_cli *cli, tt_override *out)
         out[n++] = (tt_override){"training.seq_len", seq};
     if (!data)
         return n;
-    const bool json =
-        ends_with(data, ".jsonl") || ends_with(data, ".jsonl.gz") || ends_with(data, ".jsonl.zst");
+    const bool json = ends_with(data, ".jsonl") || ends_with(data, ".jsonl.gz") ||
+                      ends_with(data, ".jsonl.zst") || ends_with(data, ".parquet");
     out[n++] = (tt_override){"dataloader.name", json                      ? "jsonl"
                                                 : ends_with(data, ".bin") ? "bin"
                                                                           : "text"};
@@ -293,7 +293,7 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("checkpoint", "DIR", NULL,
                  "the model: a run folder, a step-N folder or a Hugging Face folder",
                  .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
-    TT_CLI_VALUE("data", "PATH", "the job's data", "text, jsonl or bin file to measure on",
+    TT_CLI_VALUE("data", "PATH", "the job's data", "text, jsonl, parquet or bin file to measure on",
                  .takes = TT_TAKES_FILE),
     TT_CLI_VALUE("seq_len", "N", "training.seq_len", "tokens per window; windows do not overlap"),
     TT_CLI_VALUE("samples", "N", "all", "evaluate only the first N windows"),

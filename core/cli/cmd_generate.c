@@ -27,14 +27,14 @@ static tt_status read_options(const tt_cli *cli, generation *g, tt_error *err)
     o->max_new = 128;
     o->sampling = (tt_sampling){.temperature = 0.8, .top_p = 1};
     g->each = 1;
-    g->at_once = TT_GENERATE_AT_ONCE;
+    g->at_once = TT_ENGINE_AT_ONCE;
     TT_TRY(tt_cli_integer(cli, "max-tokens", 1, 1 << 24, &o->max_new, err));
     TT_TRY(tt_cli_number(cli, "temperature", 0, 100, &o->sampling.temperature, err));
     TT_TRY(tt_cli_integer(cli, "top-k", 0, INT32_MAX, &o->sampling.top_k, err));
     TT_TRY(tt_cli_number(cli, "top-p", 0, 1, &o->sampling.top_p, err));
     TT_TRY(tt_cli_integer(cli, "seed", 0, INT64_MAX, &seed, err));
     TT_TRY(tt_cli_integer(cli, "n", 1, 65536, &g->each, err));
-    TT_TRY(tt_cli_integer(cli, "batch", 1, TT_GENERATE_AT_ONCE, &g->at_once, err));
+    TT_TRY(tt_cli_integer(cli, "batch", 1, TT_ENGINE_AT_ONCE, &g->at_once, err));
     TT_TRY(tt_cli_cache(cli, &g->cache, err));
     o->sampling.seed = (uint64_t)seed;
     return tt_prompts_read(cli, &g->prompts, err);
@@ -90,7 +90,7 @@ static tt_status load(generation *g, tt_error *err)
     const int64_t slots = TT_MIN(g->at_once, (int64_t)g->n);
     const tt_setup_opts so = {
         .mode = TT_MODE_DECODE,
-        .decode = {.rows = TT_MAXV(TT_MIN(longest, TT_GENERATE_PIECE), slots),
+        .decode = {.rows = TT_MAXV(TT_MIN(longest, TT_ENGINE_PIECE), slots),
                    .slots = slots,
                    .length = longest + g->o.max_new,
                    .cache = g->cache}
@@ -122,22 +122,28 @@ static double rate(int64_t n, double seconds)
 static tt_status generate(const tt_cli *cli, generation *g, tt_error *err)
 {
     const tt_model_vt *model = g->model.setup.model.component->vtable;
-    tt_generate_stats stats;
+    const tt_engine_opts eo = {.exec = g->model.rank.exec,
+                               .graph = g->model.setup.graph,
+                               .pool = g->model.rank.pool,
+                               .vocab = g->model.tokenizer
+                                            ? g->model.info.vocab_size
+                                            : model->vocab_size(g->model.setup.model.config),
+                               .forgets = true,
+                               .prompts_first = true};
     g->out.cli = cli;
     g->out.prompts = &g->prompts;
     g->out.s = g->s;
     g->out.n = g->n;
     g->out.each = (size_t)g->each;
-    g->o.exec = g->model.rank.exec;
-    g->o.graph = g->model.setup.graph;
-    g->o.vocab = g->model.tokenizer ? g->model.info.vocab_size
-                                    : model->vocab_size(g->model.setup.model.config);
     g->o.stop = tt_signals_stop;
     g->o.on_token = tt_texts_token;
     g->o.on_end = tt_texts_end;
     g->o.user = &g->out;
     tt_signals_install();
-    tt_status s = tt_generate(&g->o, g->s, g->n, &stats, err);
+    TT_TRY(tt_engine_open(&eo, &g->o.engine, err));
+    tt_status s = tt_generate(&g->o, g->s, g->n, err);
+    const tt_engine_stats stats = tt_engine_count(g->o.engine);
+    tt_engine_close(g->o.engine);
     if (s == TT_OK)
         tt_texts_close(&g->out);
     tt_str_free(&g->out.pending);

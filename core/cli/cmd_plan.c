@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd_plan.h"
+#include "base/number.h"
 #include "estimate/estimate.h"
 #include "estimate/recipes.h"
 #include "estimate/search.h"
@@ -111,12 +112,12 @@ static tt_status search_opts(tt_cli *cli, tt_search_opts *o, tt_error *err)
     o->memory = o->machine->memory_bytes;
     if (memory) {
         o->memory = strtod(memory, &end) * (1 << 30);
-        if (*end || !(o->memory > 0) || isinf(o->memory))
+        if (*end || end == memory || !(o->memory > 0) || isinf(o->memory))
             return TT_FAIL(err, TT_EINVAL, "--memory: expected GiB per rank, got \"%s\"", memory);
     }
     if (best) {
-        const long n = strtol(best, &end, 10);
-        if (*end || n < 1 || n > 1000)
+        int64_t n = 0;
+        if (!tt_read_whole(best, strlen(best), 1, 1000, &n))
             return TT_FAIL(err, TT_EINVAL, "--best: expected 1 to 1000 meshes, got \"%s\"", best);
         o->best = (int)n;
     }
@@ -155,11 +156,11 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
     TT_TRY(tt_cli_take_job(cli, 0, &tt_cmd_plan, err));
     const char *world = tt_cli_option(cli, "world");
     if (world) {
-        char *end;
-        cli->nproc = (int)strtol(world, &end, 10);
-        if (*end || cli->nproc < 1 || cli->nproc > 1 << 20)
+        int64_t n = 0;
+        if (!tt_read_whole(world, strlen(world), 1, 1 << 20, &n))
             return TT_FAIL(err, TT_EINVAL, "--world: expected a number of ranks, got \"%s\"",
                            world);
+        cli->nproc = (int)n;
     }
     if (tt_cli_option(cli, "search"))
         return search(cli, err);

@@ -24,11 +24,11 @@ static tt_status read_options(const tt_cli *cli, serving *s, tt_error *err)
     s->host = host ? host : "127.0.0.1";
     s->key = key ? key : getenv("TTRUN_API_KEY");
     s->port = 8000;
-    s->at_once = TT_GENERATE_AT_ONCE;
+    s->at_once = TT_ENGINE_AT_ONCE;
     s->most_wait = 4096;
     TT_TRY(tt_cli_integer(cli, "port", 0, 65535, &s->port, err));
     TT_TRY(tt_cli_integer(cli, "context", 2, 1 << 24, &s->context, err));
-    TT_TRY(tt_cli_integer(cli, "batch", 1, TT_GENERATE_AT_ONCE, &s->at_once, err));
+    TT_TRY(tt_cli_integer(cli, "batch", 1, TT_ENGINE_AT_ONCE, &s->at_once, err));
     TT_TRY(tt_cli_integer(cli, "queue", 1, 1 << 20, &s->most_wait, err));
     TT_TRY(tt_cli_cache(cli, &s->cache, err));
     s->forgets = tt_cli_option(cli, "no-prefix-cache") != NULL;
@@ -57,15 +57,24 @@ static const char *served_name(const tt_cli *cli, const tt_loaded_model *m)
     return tt_arena_printf(cli->arena, "%.*s", (int)(n - begin), path + begin);
 }
 
+static int64_t model_vocab(const tt_loaded_model *m)
+{
+    const tt_model_vt *model = m->setup.model.component->vtable;
+    return model->vocab_size(m->setup.model.config);
+}
+
 static tt_status load_served(const tt_cli *cli, serving *s, tt_error *err)
 {
     tt_loaded_model *m = &s->m.model;
     TT_TRY(tt_chat_model_open(cli, false, &s->m, err));
     if (!s->context)
         s->context = m->hf ? 4096 : TT_MAXV(m->setup.core.training.seq_len, (int64_t)2048);
+    const int64_t rows = TT_MAXV(TT_MIN(s->context, TT_ENGINE_PIECE), s->at_once),
+                  vocab = model_vocab(m);
     const tt_setup_opts so = {
         .mode = TT_MODE_DECODE,
-        .decode = {.rows = TT_MAXV(TT_MIN(s->context, TT_GENERATE_PIECE), s->at_once),
+        .decode = {.rows = rows,
+                   .picked = tt_engine_picked(rows, s->at_once, vocab),
                    .slots = s->at_once,
                    .length = s->context,
                    .cache = s->cache}
@@ -128,12 +137,14 @@ static void ready(void *user, const char *url)
 static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
 {
     tt_loaded_model *m = &s->m.model;
-    const tt_model_vt *model = m->setup.model.component->vtable;
-    const int64_t vocab =
-        m->tokenizer ? m->info.vocab_size : model->vocab_size(m->setup.model.config);
     s->name = served_name(cli, m);
     describe_tokenizer(s);
-    TT_TRY(tt_engine_open(m->rank.exec, m->setup.graph, vocab, s->forgets, &s->engine, err));
+    const tt_engine_opts eo = {.exec = m->rank.exec,
+                               .graph = m->setup.graph,
+                               .pool = m->rank.pool,
+                               .vocab = m->tokenizer ? m->info.vocab_size : model_vocab(m),
+                               .forgets = s->forgets};
+    TT_TRY(tt_engine_open(&eo, &s->engine, err));
     const tt_api_opts o = {.model = s->name,
                            .engine = s->engine,
                            .context = s->context,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/number.h"
 #include "base/pool.h"
 #include "cli/cli.h"
 #include "train/console.h"
@@ -76,16 +77,10 @@ static tt_status tokenizer_number(const tt_cli *cli, const char *name, int64_t f
                                   int64_t *out, tt_error *err)
 {
     const char *text = tt_cli_option(cli, name);
-    char *end = NULL;
     *out = fallback;
-    if (!text)
-        return TT_OK;
-    errno = 0;
-    const long long v = strtoll(text, &end, 10);
-    if (end == text || *end || errno || v < 1)
+    if (text && !tt_read_whole(text, strlen(text), 1, INT64_MAX, out))
         return TT_FAIL(err, TT_EINVAL, "--%s: expected a whole number from 1, got \"%s\"", name,
                        text);
-    *out = v;
     return TT_OK;
 }
 

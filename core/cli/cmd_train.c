@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/number.h"
 #include "base/thread.h"
 #include "cli/cmd_plan.h"
 #include "cli/crash.h"
@@ -462,16 +463,15 @@ static tt_status plan_supervisor(tt_cli *cli, const tt_nodes_opts *nodes, tt_sup
 static tt_status restarting(tt_cli *cli, const char *most, tt_nodes_opts *nodes, tt_status st,
                             tt_error *err)
 {
-    char *end;
-    const long n = strtol(most, &end, 10);
+    int64_t n = 0;
+    if (!tt_read_whole(most, strlen(most), 0, 1000000, &n))
+        return TT_FAIL(err, TT_EINVAL, "--max-restarts: expected 0 to 1000000, got \"%s\"", most);
     tt_supervise_opts o = {.most_restarts = (int)n,
                            .least = cli->nproc_least,
                            .n = cli->nproc,
                            .room = room_for_ranks,
                            .user = cli,
                            .nodes = nodes};
-    if (end == most || *end || n < 0 || n > 1000000)
-        return TT_FAIL(err, TT_EINVAL, "--max-restarts: expected 0 to 1000000, got \"%s\"", most);
     if (nodes)
         nodes->restarts = n > 0;
     if (st == TT_OK && nodes)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/from_checkpoint.h"
+#include "base/number.h"
 #include "interchange/assets.h"
 #include "interchange/interchange.h"
 #include <stdlib.h>
@@ -23,15 +24,10 @@ tt_status tt_cli_integer(const tt_cli *cli, const char *name, int64_t min, int64
                          int64_t *out, tt_error *err)
 {
     const char *text = tt_cli_option(cli, name);
-    char *end;
-    if (!text)
-        return TT_OK;
-    const long long v = strtoll(text, &end, 10);
-    if (*end || end == text || v < min || v > max)
+    if (text && !tt_read_whole(text, strlen(text), min, max, out))
         return TT_FAIL(err, TT_EINVAL,
                        "--%s: expected a whole number from %lld to %lld, got \"%s\"", name,
                        (long long)min, (long long)max, text);
-    *out = v;
     return TT_OK;
 }
 

@@ -323,6 +323,7 @@ tt_status tt_optimizer_config_parse(tt_job *job, const char *const *own, tt_opti
                                     tt_error *err)
 {
     memset(out, 0, sizeof *out);
+    out->qk_clip = (double)NAN; /* if the plugin's own option has this name */
     return common_options(job, "optimizer", "optimizer", own, "param_groups", out, err);
 }
 

@@ -110,6 +110,12 @@ static const tt_option optimizer_options[] = {
            "float8_e4m3fn a quarter, with a scale for 256 elements: the update reads them as "
            "float32 and rounds what it stores stochastically. dynamic8 takes a quarter, too: the "
            "8-bit codes of bitsandbytes, rounded to the nearest"),
+    FLOAT(
+        optimizer, qk_clip, "null", 1e-30, 1e30,
+        "QK-clip: after a step in which a head's largest attention logit was above this, weights "
+        "of "
+        "its queries and keys are scaled such that it would be this; 100 in Kimi-K2; null = never",
+        .flags = TT_OPT_NULLABLE),
     BOOL(optimizer, early_step_in_backward, "false",
          "each parameter is updated in the backward as soon as its gradient is complete, so that "
          "gradients need not all exist at once; wants training.max_norm 0 and one micro-batch"),
@@ -309,6 +315,7 @@ static const tt_option activation_checkpoint_options[] = {
     CHOICE(activation_checkpoint, offload, "\"none\"", TT_CHOICES(TT_OFFLOADS),
            "on a device (a GPU): stored activations wait for the backward in pinned host memory, "
            "those of the first layers first; auto: those whose copies hide behind computation, "
+           "in mode budget chosen together with what is recomputed; "
            "all: of every layer but the last of a stage; same results"),
     FLOAT(activation_checkpoint, offload_budget_gb, "0", 0, 1e9,
           "most GiB of host memory that the offloaded activations of a micro-batch take per stage; "

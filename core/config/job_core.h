@@ -81,6 +81,7 @@ typedef struct tt_converter_config { /* the options that every converter has */
 typedef struct tt_optimizer_config { /* likewise every optimizer */
     int state_dtype;                 /* of float32, bfloat16, float8_e4m3fn */
     bool early_step_in_backward;
+    double qk_clip; /* NaN: null */
 } tt_optimizer_config;
 
 typedef struct tt_lr_scheduler_config { /* likewise every scheduler */

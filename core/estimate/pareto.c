@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "estimate/device_memory.h"
 #include "estimate/estimate.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The picture of `ttrun plan --pareto`: time of a step against memory per rank, for the ways to recompute
- * that activation_checkpoint.mode budget chooses from, and what it chose if that is the job's mode. Every
- * point is a program that was compiled and planned. */
+ * that activation_checkpoint.mode budget chooses from, and what it chose if that is the job's mode. On a
+ * device there are two curves: without offload, and with it. Every point is a program that was compiled
+ * and planned. */
 
 #define STEPS 16 /* the points of mode budget, from level 0 to the last one */
 #define WIDTH 640
@@ -18,12 +20,13 @@
 
 typedef struct point {
     const char *name; /* "none", …; NULL: a level */
+    tt_cut_way way;   /* of a level */
     double bytes, time;
 } point;
 
 typedef struct picture {
     const tt_setup *s;
-    point points[STEPS + 8];
+    point points[2 * STEPS + 8];
     int n;
     double bytes[2], time[2]; /* of the axes */
 } picture;
@@ -34,13 +37,15 @@ static tt_status add_point(picture *p, tt_recompute_try t, const char *name, tt_
 {
     tt_arena *a = tt_arena_new();
     tt_setup s = *p->s;
+    s.core.activation_checkpoint.offload = TT_ACTIVATIONS_STAY; /* of the modes; not of CUT */
     const tt_status st = tt_setup_try_recompute(&s, &t, a, err);
     if (st == TT_OK) {
         tt_step_time time = {.step = t.time};
         s.graph = t.graph;
         if (s.machine)
             tt_step_time_of(&s, s.machine, &time);
-        p->points[p->n++] = (point){name, t.bytes, time.step};
+        p->points[p->n++] =
+            (point){name, t.way ? (tt_cut_way)*t.way : TT_CUT_STAYS, t.bytes, time.step};
     }
     tt_arena_free(a);
     return st;
@@ -119,30 +124,58 @@ static void draw_axes(const picture *p, tt_str *o)
     tt_str_printf(o, " against memory: %s %s</text>\n", p->s->model.name, p->s->core.flavor);
 }
 
-/* The line joins the levels that no other level beats in memory and time. */
-static void draw_points(const picture *p, tt_str *o)
+/* The line joins the levels of a way that no other level of it beats in memory and time. */
+static void draw_line(const picture *p, tt_cut_way way, tt_str *o)
 {
     double best = (double)INFINITY;
-    tt_str_add(o, "<polyline class=\"line\" points=\"");
+    tt_str_printf(o, "<polyline class=\"line%s\" points=\"", way == TT_CUT_JOINT ? " moved" : "");
     for (int i = 0; i < p->n; i++)
-        if (!p->points[i].name && p->points[i].time < best) {
+        if (!p->points[i].name && p->points[i].way == way && p->points[i].time < best) {
             best = p->points[i].time;
             tt_str_printf(o, "%.1f,%.1f ", x_of(p, p->points[i].bytes), y_of(p, best));
         }
     tt_str_add(o, "\"/>\n");
+}
+
+static void draw_points(const picture *p, tt_str *o)
+{
     for (int i = 0; i < p->n; i++) {
         const point *q = &p->points[i];
         const double x = x_of(p, q->bytes), y = y_of(p, q->time);
+        const bool moved = q->way == TT_CUT_JOINT;
         tt_str_printf(o,
                       "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"><title>%s: %.3f GiB, "
                       "%.6g</title></circle>\n",
-                      q->name ? "mode" : "level", x, y, q->name ? 5 : 3,
-                      q->name ? q->name : "budget", q->bytes / (1 << 30), q->time);
+                      q->name ? "mode"
+                      : moved ? "level moved"
+                              : "level",
+                      x, y, q->name ? 5 : 3,
+                      q->name ? q->name
+                      : moved ? "budget with offload"
+                              : "budget",
+                      q->bytes / (1 << 30), q->time);
         if (q->name)
             tt_str_printf(o, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n",
                           x > WIDTH - 90 ? x - 9 : x + 9, y - 7, x > WIDTH - 90 ? "end" : "start",
                           q->name);
     }
+}
+
+/* Which of the two lines is which. */
+static void draw_legend(tt_str *o)
+{
+    static const struct {
+        const char *cls, *text;
+    } lines[] = {
+        {"line",       "activations stay on the device"         },
+        {"line moved", "some wait in host memory (offload auto)"}
+    };
+    for (int i = 0; i < (int)TT_COUNT(lines); i++)
+        tt_str_printf(o,
+                      "<polyline class=\"%s\" points=\"%d,%d %d,%d\"/><text x=\"%d\" y=\"%d\">%s"
+                      "</text>\n",
+                      lines[i].cls, WIDTH - 290, TOP + 12 + 18 * i, WIDTH - 266, TOP + 12 + 18 * i,
+                      WIDTH - 260, TOP + 16 + 18 * i, lines[i].text);
 }
 
 static void draw(picture *p, tt_str *o)
@@ -154,12 +187,29 @@ static void draw(picture *p, tt_str *o)
         "<style>.pareto text{font:12px system-ui,sans-serif;fill:#445}.pareto .title{"
         "font-size:14px}.pareto .grid{stroke:#e3e6eb}.pareto .line{fill:none;stroke:"
         "#2563c9;stroke-width:1.5}.pareto .level{fill:#2563c9;stroke:none}.pareto .mode{fill:"
-        "#d9690b}</style>\n"
+        "#d9690b}.pareto .line.moved{stroke:#1a8a4a}.pareto .level.moved{fill:#1a8a4a}</style>\n"
         "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
         WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
     draw_axes(p, o);
+    draw_line(p, TT_CUT_STAYS, o);
+    if (tt_memory_is_apart(p->s)) {
+        draw_line(p, TT_CUT_JOINT, o);
+        draw_legend(o);
+    }
     draw_points(p, o);
     tt_str_add(o, "</svg>\n");
+}
+
+static tt_status add_levels(picture *p, tt_cut_way way, tt_error *err)
+{
+    int *ways = tt_arena_array(p->s->arena, (size_t)p->s->pipeline_ranks + 1, sizeof *ways);
+    for (int r = 0; r < p->s->pipeline_ranks; r++)
+        ways[r] = (int)way;
+    for (int i = 0; i <= STEPS; i++)
+        TT_TRY(add_point(
+            p, (tt_recompute_try){.mode = TT_RECOMPUTE_CUT, .part = (double)i / STEPS, .way = ways},
+            NULL, err));
+    return TT_OK;
 }
 
 tt_status tt_pareto_svg(const tt_setup *s, tt_str *out, tt_error *err)
@@ -176,13 +226,13 @@ tt_status tt_pareto_svg(const tt_setup *s, tt_str *out, tt_error *err)
     for (size_t i = 0; i < TT_COUNT(modes); i++)
         TT_TRY(add_point(&p, (tt_recompute_try){.mode = modes[i].mode}, modes[i].name, err));
     const double one = s->machine ? 1 : p.points[0].time;
-    for (int i = 0; i <= STEPS; i++)
-        TT_TRY(add_point(&p,
-                         (tt_recompute_try){.mode = TT_RECOMPUTE_CUT, .part = (double)i / STEPS},
-                         NULL, err));
-    if (s->recompute_choice)
+    TT_TRY(add_levels(&p, TT_CUT_STAYS, err));
+    if (tt_memory_is_apart(s))
+        TT_TRY(add_levels(&p, TT_CUT_JOINT, err));
+    const tt_recompute_choice *c = s->recompute_choice;
+    if (c)
         TT_TRY(add_point(
-            &p, (tt_recompute_try){.mode = TT_RECOMPUTE_CUT, .level = s->recompute_choice->level},
+            &p, (tt_recompute_try){.mode = TT_RECOMPUTE_CUT, .level = c->level, .way = c->way},
             "this job", err));
     for (int i = 0; i < p.n && one > 0; i++)
         p.points[i].time /= one;

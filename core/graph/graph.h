@@ -126,10 +126,11 @@ struct tt_graph {
     TT_VEC(tt_param_info *) params;
     TT_VEC(tt_state *) states;
     TT_VEC(tt_stack *) stacks;
-    tt_map *outputs;                 /* name → tt_value */
-    TT_VEC(tt_loss_entry) losses;    /* auxiliary terms of the loss */
-    TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
-    TT_VEC(tt_measured) measured;
+    tt_map *outputs;                      /* name → tt_value */
+    TT_VEC(tt_loss_entry) losses;         /* auxiliary terms of the loss */
+    TT_VEC(tt_metric_entry) metrics;      /* to log, in addition to the loss */
+    TT_VEC(tt_measured) measured, logits; /* logits: accumulators, before they are metrics */
+    struct tt_qk_clip *qk_clip;           /* NULL: no weights are clipped */
     TT_VEC(tt_buffer_entry) buffer_updates;
     TT_VEC(tt_expert_load) loads; /* of the layers with experts */
     int n_blocks;
@@ -151,14 +152,14 @@ struct tt_graph {
      * and "picked" are then maxima, and so are those of their experts' rows, a multiple of them; the host
      * gives the number of tokens and of picked ones of each call (R8). */
     int64_t slots;
-    int64_t length; /* decoding: the most tokens of a sequence */
+    int64_t length, picked; /* decoding: the most tokens of a sequence, picked ones of a call */
     /* Decoding: bytes that are kept per token of a sequence, and that keys and values of heads would have. */
     double kept_bytes, heads_bytes;
     int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
                        rank with the most, over all stages */
     tt_dtype store_dtype;
-    double expert_skew; /* the busiest rank's rows over the mean, for costs (0: 1) */
-    double expert_room; /* as in tt_builder_opts */
+    double expert_skew, expert_room; /* the busiest rank's rows over the mean, for costs (0: 1); as in
+                                        tt_builder_opts */
     tt_expert_replicas replicas;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */

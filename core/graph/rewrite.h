@@ -28,4 +28,21 @@ const tt_rule *tt_node_rule(const tt_node *n, tt_rule *room);
 /* Has v a row per token, so that the chunk loop can compute some of its rows at a time? */
 bool tt_value_per_token(const tt_graph *g, const tt_value *v);
 
+/* ops/elements.c: of one token, how the elements of n's one result depend on those of operand i. */
+typedef enum tt_elements_kind {
+    TT_ELEMENTS_UNKNOWN,
+    TT_ELEMENTS_MOVED, /* element e is a multiple of from[e]; -1: it comes from another operand */
+    TT_ELEMENTS_ADDED, /* of a sum: it changes by a factor if from[e] of every operand does */
+    TT_ELEMENTS_MULTIPLIED, /* of a product: if from[e] of one operand does */
+    TT_ELEMENTS_NORMALIZED  /* a factor on the operand does not change the result */
+} tt_elements_kind;
+typedef struct tt_elements {
+    tt_elements_kind kind;
+    int64_t mixed; /* each run of so many elements is mixed among themselves; 0: none is */
+} tt_elements;
+/* from: an entry for each element of the result. An operand without a dim of tokens has all its elements. */
+tt_elements tt_node_elements(const tt_node *n, int i, int64_t *from);
+int64_t tt_operand_elements(const tt_node *n, int i);
+int64_t tt_result_elements(const tt_node *n);
+
 #endif

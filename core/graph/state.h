@@ -94,6 +94,9 @@ typedef struct tt_stack {
      * (P6); grads[0] is grad. n_grads is 0 if one stage uses the parameter. */
     tt_state **grads;
     int n_grads;
+    /* While an update is described: what new values of its parameters, and of their copies, are multiplied by.
+     * NULL: nothing. */
+    struct tt_value *factor;
 } tt_stack;
 /* The gradient's accumulator on this stage. */
 tt_state *tt_stack_grad(const tt_stack *s, int stage);

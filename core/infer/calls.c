@@ -11,8 +11,12 @@ tt_status tt_calls_open(tt_calls *c, tt_exec *exec, const tt_graph *graph, tt_ar
     c->ids = tt_arena_array(a, tokens, sizeof *c->ids);
     c->pos = tt_arena_array(a, tokens, sizeof *c->pos);
     c->slot = tt_arena_array(a, tokens, sizeof *c->slot);
-    c->pick = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *c->pick);
-    return tt_exec_state_tensor(exec, TT_METRIC_LOGITS, &c->logits, err);
+    TT_TRY(tt_exec_state_tensor(exec, TT_METRIC_LOGITS, &c->logits, err));
+    c->most_pick = c->logits.shape[0];
+    c->pick = tt_arena_array(a, (size_t)c->most_pick, sizeof *c->pick);
+    for (size_t i = 0; i < tokens; i++)
+        c->pos[i] = (int32_t)i;
+    return TT_OK;
 }
 
 void tt_calls_clear(tt_calls *c)
@@ -22,6 +26,7 @@ void tt_calls_clear(tt_calls *c)
 
 void tt_calls_add(tt_calls *c, int32_t id, int64_t pos, int64_t slot)
 {
+    c->n = c->graph->slots ? c->n : pos;
     c->ids[c->n] = id;
     c->pos[c->n] = (int32_t)pos;
     c->slot[c->n++] = (int32_t)slot;
@@ -47,7 +52,10 @@ static tt_status calls_fill(void *user, const char *input, int micro, int64_t be
                          : !strcmp(input, "pos") ? c->pos
                                                  : c->slot;
     (void)micro;
-    if (end > (pick ? c->n_pick : c->n) || !strcmp(input, "labels"))
+    if (end > (pick              ? c->n_pick
+               : c->graph->slots ? c->n
+                                 : c->graph->tokens) ||
+        !strcmp(input, "labels"))
         return TT_FAIL(err, TT_EINTERNAL, "the input %s is not known to generation", input);
     memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
     return TT_OK;
@@ -60,13 +68,13 @@ tt_status tt_calls_run(tt_calls *c, tt_error *err)
     return tt_exec_micro_batches(c->exec, ++c->n_calls, calls_fill, c, err);
 }
 
-tt_status tt_calls_map(const tt_calls *c, int64_t row, tt_tensor *t, const float **logits,
-                       tt_error *err)
+tt_status tt_calls_map(const tt_calls *c, int64_t row, int64_t n, tt_tensor *t,
+                       const float **logits, tt_error *err)
 {
-    const int64_t n = c->logits.shape[1];
+    const int64_t vocab = c->logits.shape[1], first = c->graph->slots ? row : c->pick[row];
     void *data;
-    *t = (tt_tensor){.data = (float *)c->logits.data + row * n, .dtype = TT_F32, .n_dims = 1};
-    t->shape[0] = t->global[0] = n;
+    *t = (tt_tensor){.data = (float *)c->logits.data + first * vocab, .dtype = TT_F32, .n_dims = 1};
+    t->shape[0] = t->global[0] = n * vocab;
     TT_TRY(tt_exec_map(c->exec, t, true, &data, err));
     *logits = data;
     return TT_OK;
@@ -75,22 +83,4 @@ tt_status tt_calls_map(const tt_calls *c, int64_t row, tt_tensor *t, const float
 tt_status tt_calls_unmap(const tt_calls *c, const tt_tensor *t, const float *logits, tt_error *err)
 {
     return tt_exec_unmap(c->exec, t, (void *)(uintptr_t)logits, false, err);
-}
-
-bool tt_calls_ends(const int32_t *stop_ids, size_t n, int32_t id)
-{
-    for (size_t i = 0; i < n; i++)
-        if (stop_ids[i] == id)
-            return true;
-    return false;
-}
-
-tt_status tt_calls_sample(const tt_calls *c, tt_sampler *s, int64_t row, uint64_t stream,
-                          int64_t at, int32_t *id, tt_error *err)
-{
-    tt_tensor t;
-    const float *logits;
-    TT_TRY(tt_calls_map(c, row, &t, &logits, err));
-    *id = tt_sample_token(s, logits, stream, (uint64_t)at);
-    return tt_calls_unmap(c, &t, logits, err);
 }

@@ -3,18 +3,20 @@
 #define TT_INFER_CALLS_H
 #include "exec/exec.h"
 #include "graph/graph.h"
-#include "infer/sample.h"
 
-/* Calls of a program of mode DECODE: some rows, a token each, and the logits of the rows that were picked. */
+/* Calls of a program of mode DECODE: some rows, a token each, and the logits of the rows that were picked. A program without a
+ * cache (graph->slots is 0) has one sequence, a row per position, and computes all rows in each call: those of earlier calls
+ * stay as they are. */
 
 typedef struct tt_calls {
     tt_exec *exec;
     const tt_graph *graph;
     int32_t *ids, *pos, *slot; /* [graph->tokens] */
-    int32_t *pick;             /* [graph->slots] */
+    int32_t *pick;             /* [most_pick] */
     int64_t n, n_pick;         /* of the next call */
+    int64_t most_pick;
     int64_t n_calls;
-    tt_tensor logits; /* [picked, vocabulary] */
+    tt_tensor logits; /* [picked at most, vocabulary] */
 } tt_calls;
 
 tt_status tt_calls_open(tt_calls *c, tt_exec *exec, const tt_graph *graph, tt_arena *a,
@@ -23,13 +25,9 @@ void tt_calls_clear(tt_calls *c);
 void tt_calls_add(tt_calls *c, int32_t id, int64_t pos, int64_t slot);
 void tt_calls_pick(tt_calls *c); /* the row that was added last */
 tt_status tt_calls_run(tt_calls *c, tt_error *err);
-/* The logits of the picked row, on the host until they are given back. */
-tt_status tt_calls_map(const tt_calls *c, int64_t row, tt_tensor *t, const float **logits,
-                       tt_error *err);
+/* The logits of n picked rows, which without a cache must be neighbours, on the host until they are given back. */
+tt_status tt_calls_map(const tt_calls *c, int64_t row, int64_t n, tt_tensor *t,
+                       const float **logits, tt_error *err);
 tt_status tt_calls_unmap(const tt_calls *c, const tt_tensor *t, const float *logits, tt_error *err);
-bool tt_calls_ends(const int32_t *stop_ids, size_t n, int32_t id); /* does the id end a text? */
-/* Samples a token from a picked row; -1: its logits are not finite. */
-tt_status tt_calls_sample(const tt_calls *c, tt_sampler *s, int64_t row, uint64_t stream,
-                          int64_t at, int32_t *id, tt_error *err);
 
 #endif

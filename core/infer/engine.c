@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/engine.h"
 #include "infer/kept.h"
-#include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct slot {
@@ -20,33 +19,41 @@ typedef struct slot {
 
 struct tt_engine {
     tt_arena *arena;
+    tt_engine_opts o;
     tt_calls c;
-    int64_t vocab;
-    slot *slots; /* [graph->slots] */
-    bool *free;  /* [graph->slots] */
+    int64_t vocab, n_slots;
+    slot *slots;      /* [n_slots] */
+    bool *free;       /* [n_slots] */
+    tt_token *scored; /* [c.most_pick] of a piece of a prompt: those after its rows */
     uint64_t order;
     tt_kept kept;
     tt_engine_stats stats;
 };
 
-tt_status tt_engine_open(tt_exec *exec, const tt_graph *graph, int64_t vocab, bool forgets,
-                         tt_engine **out, tt_error *err)
+tt_status tt_engine_open(const tt_engine_opts *o, tt_engine **out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_engine *e = tt_arena_alloc(a, sizeof *e);
     *out = NULL;
-    e->arena = a;
-    e->slots = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *e->slots);
-    e->free = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *e->free);
-    tt_status s = tt_calls_open(&e->c, exec, graph, a, err);
+    *e = (tt_engine){.arena = a, .o = *o, .n_slots = TT_MAXV(o->graph->slots, (int64_t)1)};
+    e->slots = tt_arena_array(a, (size_t)e->n_slots, sizeof *e->slots);
+    e->free = tt_arena_array(a, (size_t)e->n_slots, sizeof *e->free);
+    tt_status s = tt_calls_open(&e->c, o->exec, o->graph, a, err);
     if (s != TT_OK) {
         tt_arena_free(a);
         return s;
     }
-    e->vocab = TT_MIN(vocab, e->c.logits.shape[1]);
-    tt_kept_open(&e->kept, exec, graph, forgets, a);
+    e->scored = tt_arena_array(a, (size_t)e->c.most_pick, sizeof *e->scored);
+    e->vocab = TT_MIN(o->vocab, e->c.logits.shape[1]);
+    tt_kept_open(&e->kept, o->exec, o->graph, o->forgets, a);
     *out = e;
     return TT_OK;
+}
+
+int64_t tt_engine_picked(int64_t rows, int64_t slots, int64_t vocab)
+{
+    const int64_t most = TT_ENGINE_LOGITS_BYTES / ((int64_t)sizeof(float) * vocab);
+    return TT_MAXV(TT_MIN(rows, most), slots);
 }
 
 static void slot_free(slot *x)
@@ -59,37 +66,38 @@ void tt_engine_close(tt_engine *e)
 {
     if (!e)
         return;
-    for (int64_t i = 0; i < e->c.graph->slots; i++)
+    for (int64_t i = 0; i < e->n_slots; i++)
         slot_free(&e->slots[i]);
     tt_kept_close(&e->kept);
     tt_arena_free(e->arena);
 }
 
-tt_status tt_engine_check(const tt_engine *e, const int32_t *prompt, int64_t n, tt_error *err)
+tt_status tt_engine_check(const tt_engine *e, const char *name, const int32_t *prompt, int64_t n,
+                          tt_error *err)
 {
     if (n < 1)
-        return TT_FAIL(err, TT_EINVAL, "the prompt is empty: there is no token to continue from");
+        return TT_FAIL(err, TT_EINVAL, "%s is empty: there is no token to continue from", name);
     if (n > e->c.graph->length)
-        return TT_FAIL(err, TT_EINVAL, "the prompt has %lld tokens, but the context holds %lld",
-                       (long long)n, (long long)e->c.graph->length);
+        return TT_FAIL(err, TT_EINVAL, "%s has %lld tokens, but the context holds %lld: shorten it",
+                       name, (long long)n, (long long)e->c.graph->length);
     for (int64_t t = 0; t < n; t++)
         if (prompt[t] < 0 || prompt[t] >= e->c.logits.shape[1])
-            return TT_FAIL(err, TT_EINVAL, "id %d is not in the vocabulary of %lld", (int)prompt[t],
-                           (long long)e->c.logits.shape[1]);
+            return TT_FAIL(err, TT_EINVAL, "%s: id %d is not in the vocabulary of %lld", name,
+                           (int)prompt[t], (long long)e->c.logits.shape[1]);
     return TT_OK;
 }
 
 static int64_t n_used(const tt_engine *e)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < e->c.graph->slots; i++)
+    for (int64_t i = 0; i < e->n_slots; i++)
         n += e->slots[i].used;
     return n;
 }
 
 bool tt_engine_has_room(const tt_engine *e)
 {
-    return n_used(e) < e->c.graph->slots;
+    return n_used(e) < e->n_slots;
 }
 
 bool tt_engine_is_busy(const tt_engine *e)
@@ -104,12 +112,24 @@ tt_engine_stats tt_engine_count(const tt_engine *e)
     return s;
 }
 
+/* Are the logprobs of the prompt's own tokens wanted? */
+static bool scores_prompt(const tt_request *r)
+{
+    return r->of_prompt && r->scored;
+}
+
+static tt_kept_prompt prompt_of(const tt_request *r)
+{
+    return (tt_kept_prompt){r->prompt, r->n_prompt, scores_prompt(r) ? r->n_top : -1};
+}
+
 tt_status tt_engine_add(tt_engine *e, const tt_request *r, tt_error *err)
 {
-    for (int64_t i = 0; i < e->c.graph->slots; i++)
+    const tt_kept_prompt p = prompt_of(r);
+    for (int64_t i = 0; i < e->n_slots; i++)
         e->free[i] = !e->slots[i].used;
-    const int64_t at = tt_kept_choose(&e->kept, e->free, r->prompt, r->n_prompt);
-    TT_ASSERT(at >= 0 && r->n_top <= TT_ENGINE_MOST_TOP);
+    const int64_t at = tt_kept_choose(&e->kept, e->free, &p);
+    TT_ASSERT(at >= 0 && r->n_top <= TT_MOST_TOP);
     slot *x = &e->slots[at];
     TT_TRY(tt_sampler_init(&x->sampler, &r->sampling, e->vocab, err));
     x->used = true;
@@ -120,48 +140,15 @@ tt_status tt_engine_add(tt_engine *e, const tt_request *r, tt_error *err)
 
 void tt_engine_drop(tt_engine *e, const void *user)
 {
-    for (int64_t i = 0; i < e->c.graph->slots; i++)
+    for (int64_t i = 0; i < e->n_slots; i++)
         if (e->slots[i].used && e->slots[i].r.user == user)
             slot_free(&e->slots[i]);
 }
 
-/* ---- log-probabilities ---- */
-
-/* The n most likely ids, the first one first; of equal ones the lower id. */
-static int find_top(const float *logits, int64_t vocab, int n, int32_t *ids)
+void tt_engine_forget(tt_engine *e)
 {
-    int k = 0;
-    for (int64_t i = 0; n > 0 && i < vocab; i++) {
-        if (k == n && !(logits[i] > logits[ids[k - 1]]))
-            continue;
-        int at = k < n ? k++ : n - 1;
-        for (; at > 0 && logits[i] > logits[ids[at - 1]]; at--)
-            ids[at] = ids[at - 1];
-        ids[at] = (int32_t)i;
-    }
-    return k;
-}
-
-/* The logarithm of the sum of e^logits: logprobs are logits minus it. */
-static double log_of_sum(const float *logits, int64_t vocab)
-{
-    double top = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < vocab; i++)
-        top = fmax(top, (double)logits[i]);
-    for (int64_t i = 0; i < vocab; i++)
-        sum += exp((double)logits[i] - top);
-    return top + log(sum);
-}
-
-static void score(const tt_engine *e, const tt_request *r, const float *logits, tt_token *t)
-{
-    int32_t ids[TT_ENGINE_MOST_TOP];
-    const double all = log_of_sum(logits, e->vocab);
-    t->has_logprob = true;
-    t->logprob = (double)logits[t->id] - all;
-    t->n_top = find_top(logits, e->vocab, r->n_top, ids);
-    for (int i = 0; i < t->n_top; i++)
-        t->top[i] = (tt_scored){ids[i], (double)logits[ids[i]] - all};
+    for (int64_t i = 0; i < e->n_slots; i++)
+        tt_kept_forget(&e->kept, i);
 }
 
 static void end(slot *x, tt_finish finish, const char *error)
@@ -171,28 +158,46 @@ static void end(slot *x, tt_finish finish, const char *error)
     r.on_end(r.user, finish, error);
 }
 
+static bool ends_text(const tt_request *r, int32_t id)
+{
+    for (size_t i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+static void end_not_finite(tt_engine *e, slot *x)
+{
+    char why[128];
+    snprintf(why, sizeof why,
+             "the logits of token %lld are not finite: the weights are not finite, or too large",
+             (long long)x->at);
+    tt_kept_forget(&e->kept, x - e->slots);
+    end(x, TT_FINISH_NONE, why);
+}
+
 /* Samples the next token from a picked row of logits. */
 static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *err)
 {
     const tt_request *r = &x->r;
     tt_tensor map;
     const float *logits;
-    TT_TRY(tt_calls_map(&e->c, row, &map, &logits, err));
+    TT_TRY(tt_calls_map(&e->c, row, 1, &map, &logits, err));
     tt_token t = {.id = tt_sample_token(&x->sampler, logits, r->stream, (uint64_t)x->at)};
-    const bool stops = t.id >= 0 && tt_calls_ends(r->stop_ids, r->n_stop_ids, t.id);
+    const bool stops = t.id >= 0 && ends_text(r, t.id);
     if (t.id >= 0 && !stops && r->scored)
-        score(e, r, logits, &t);
+        tt_token_score(&t, logits, e->vocab, r->n_top);
     TT_TRY(tt_calls_unmap(&e->c, &map, logits, err));
     if (t.id < 0) {
-        tt_kept_forget(&e->kept, x - e->slots);
-        end(x, TT_FINISH_NONE,
-            "the logits are not finite: the weights are not finite, or too large");
+        end_not_finite(e, x);
         return TT_OK;
     }
     if (stops) {
         end(x, TT_FINISH_STOP, NULL);
         return TT_OK;
     }
+    if (r->scored)
+        TT_TRY(tt_kept_score(&e->kept, x - e->slots, x->at, &t, err));
     x->last = t.id;
     x->n_new++;
     e->stats.new_tokens++;
@@ -206,46 +211,72 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
     return TT_OK;
 }
 
-/* Tells a token of the prompt; row: the picked row before it, -1: there is none. */
-static tt_status tell_prompt(tt_engine *e, slot *x, int64_t at, int64_t row, bool *goes_on,
-                             tt_error *err)
+/* ---- prompts ---- */
+
+typedef struct scoring {
+    tt_engine *e;
+    const tt_request *r;
+    int64_t begin; /* row k - begin has the logits of token k + 1 */
+    const float *logits;
+} scoring;
+
+static void score_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
-    const tt_request *r = &x->r;
-    tt_token t = {.id = r->prompt[at], .of_prompt = true};
-    if (row >= 0 && t.id < e->vocab) {
-        tt_tensor map;
-        const float *logits;
-        TT_TRY(tt_calls_map(&e->c, row, &map, &logits, err));
-        score(e, r, logits, &t);
-        TT_TRY(tt_calls_unmap(&e->c, &map, logits, err));
+    const scoring *s = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        tt_token *t = &s->e->scored[i];
+        *t = (tt_token){.id = s->r->prompt[s->begin + i + 1], .of_prompt = true};
+        if (t->id < s->e->vocab)
+            tt_token_score(t, s->logits + i * s->e->c.logits.shape[1], s->e->vocab, s->r->n_top);
     }
-    *goes_on = r->on_token(r->user, &t);
+}
+
+/* Scores the n tokens after `begin`. */
+static tt_status score_prompt(tt_engine *e, const slot *x, int64_t begin, int64_t n, tt_error *err)
+{
+    scoring s = {.e = e, .r = &x->r, .begin = begin};
+    tt_tensor map;
+    if (n <= 0)
+        return TT_OK;
+    TT_TRY(tt_calls_map(&e->c, 0, n, &map, &s.logits, err));
+    if (e->o.pool)
+        tt_parallel_for(e->o.pool, n, 1, score_rows, &s);
+    else
+        score_rows(&s, 0, n, 0);
+    TT_TRY(tt_calls_unmap(&e->c, &map, s.logits, err));
+    for (int64_t i = 0; i < n; i++)
+        TT_TRY(tt_kept_score(&e->kept, x - e->slots, begin + 1 + i, &e->scored[i], err));
     return TT_OK;
 }
 
-/* Tells the tokens of the prompt up to `done`; rows: row k - begin has the logits of token k + 1. */
-static tt_status tell_done(tt_engine *e, slot *x, int64_t begin, bool rows, bool *goes_on,
-                           tt_error *err)
+/* Tells the tokens of the prompt whose logprobs are known; the first row of the call was the prompt's token `begin`. */
+static tt_status tell_prompt(tt_engine *e, slot *x, int64_t begin, bool *goes_on, tt_error *err)
 {
     const tt_request *r = &x->r;
+    const int64_t n = TT_MIN(x->done + 1, r->n_prompt);
+    const bool scored = scores_prompt(r);
     *goes_on = true;
     if (!r->of_prompt)
         return TT_OK;
-    for (; *goes_on && x->told < TT_MIN(x->done + 1, r->n_prompt); x->told++)
-        TT_TRY(
-            tell_prompt(e, x, x->told, rows && x->told ? x->told - 1 - begin : -1, goes_on, err));
+    if (scored)
+        TT_TRY(score_prompt(e, x, begin, n - 1 - begin, err));
+    for (; *goes_on && x->told < n; x->told++) {
+        tt_token t = {.id = r->prompt[x->told], .of_prompt = true};
+        if (scored && x->told > begin)
+            t = e->scored[x->told - 1 - begin];
+        else if (scored)
+            tt_kept_get_score(&e->kept, x - e->slots, x->told, r->n_top, &t);
+        *goes_on = r->on_token(r->user, &t);
+    }
     return TT_OK;
 }
 
-/* The logits of kept tokens are not kept. */
 static tt_status begin_prompt(tt_engine *e, slot *x, tt_error *err)
 {
     const tt_request *r = &x->r;
-    const int64_t i = x - e->slots;
-    if (r->of_prompt && r->scored)
-        tt_kept_forget(&e->kept, i);
-    else
-        TT_TRY(tt_kept_take(&e->kept, i, r->prompt, r->n_prompt, &x->done, err));
+    const tt_kept_prompt p = prompt_of(r);
+    TT_TRY(tt_kept_take(&e->kept, x - e->slots, &p, &x->done, err));
     if (r->n_cached)
         *r->n_cached = x->done;
     x->begun = true;
@@ -260,9 +291,9 @@ static tt_status prefill(tt_engine *e, slot *x, tt_error *err)
     const tt_request *r = &x->r;
     if (!x->begun)
         TT_TRY(begin_prompt(e, x, err));
-    const bool rows = r->of_prompt && r->scored;
+    const bool rows = scores_prompt(r);
     const int64_t begin = x->done,
-                  most = rows ? TT_MIN(e->c.graph->tokens, e->c.graph->slots) : e->c.graph->tokens,
+                  most = rows ? TT_MIN(e->c.graph->tokens, e->c.most_pick) : e->c.graph->tokens,
                   done = TT_MIN(begin + most, r->n_prompt);
     bool goes_on;
     tt_calls_clear(&e->c);
@@ -276,7 +307,7 @@ static tt_status prefill(tt_engine *e, slot *x, tt_error *err)
         TT_TRY(tt_kept_add(&e->kept, x - e->slots, r->prompt[k], err));
     x->done = done;
     x->at = done;
-    TT_TRY(tell_done(e, x, begin, rows, &goes_on, err));
+    TT_TRY(tell_prompt(e, x, begin, &goes_on, err));
     if (!goes_on)
         end(x, TT_FINISH_STOP, NULL);
     else if (done == r->n_prompt && r->max_new <= 0)
@@ -286,31 +317,54 @@ static tt_status prefill(tt_engine *e, slot *x, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_engine_step(tt_engine *e, tt_error *err)
+/* ---- steps ---- */
+
+/* Of the requests whose prompt is not done, the one that came first. */
+static slot *find_prompt(tt_engine *e)
 {
     slot *first = NULL;
-    for (int64_t i = 0; i < e->c.graph->slots; i++) {
+    for (int64_t i = 0; i < e->n_slots; i++) {
         slot *x = &e->slots[i];
         if (x->used && x->done < x->r.n_prompt && (!first || x->order < first->order))
             first = x;
     }
-    if (first)
-        TT_TRY(prefill(e, first, err));
+    return first;
+}
+
+/* One token of every request whose prompt is done. */
+static tt_status add_tokens(tt_engine *e, tt_error *err)
+{
     tt_calls_clear(&e->c);
-    for (int64_t i = 0; i < e->c.graph->slots; i++) {
+    for (int64_t i = 0; i < e->n_slots; i++) {
         const slot *x = &e->slots[i];
         if (!x->used || x->done < x->r.n_prompt)
             continue;
         tt_calls_add(&e->c, x->last, x->at - 1, i);
         tt_calls_pick(&e->c);
     }
-    if (!e->c.n)
+    const int64_t n = e->c.n_pick;
+    if (!n)
         return TT_OK;
-    const int64_t n = e->c.n;
     TT_TRY(tt_calls_run(&e->c, err));
+    for (int64_t i = 0; i < n; i++) { /* the rows still say whose they are */
+        const int32_t row = e->c.pick[i];
+        TT_TRY(tt_kept_add(&e->kept, e->c.slot[row], e->c.ids[row], err));
+    }
     for (int64_t i = 0; i < n; i++)
-        TT_TRY(tt_kept_add(&e->kept, e->c.slot[i], e->c.ids[i], err));
-    for (int64_t i = 0; i < n; i++) /* the rows still say whose they are */
-        TT_TRY(engine_advance(e, &e->slots[e->c.slot[i]], i, err));
+        TT_TRY(engine_advance(e, &e->slots[e->c.slot[e->c.pick[i]]], i, err));
+    return TT_OK;
+}
+
+tt_status tt_engine_step(tt_engine *e, tt_error *err)
+{
+    slot *prompt = find_prompt(e);
+    const int64_t t0 = tt_now_ns();
+    if (prompt)
+        TT_TRY(prefill(e, prompt, err));
+    const int64_t t1 = tt_now_ns();
+    e->stats.prompt_seconds += 1e-9 * (double)(t1 - t0);
+    if (!prompt || !e->o.prompts_first)
+        TT_TRY(add_tokens(e, err));
+    e->stats.new_seconds += 1e-9 * (double)(tt_now_ns() - t1);
     return TT_OK;
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/kept.h"
-#include <string.h>
 
 void tt_kept_open(tt_kept *k, tt_exec *exec, const tt_graph *graph, bool off, tt_arena *a)
 {
-    *k = (tt_kept){.exec = exec, .graph = graph, .on = !off};
-    k->text = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *k->text);
-    k->used = tt_arena_array(a, (size_t)graph->slots + 1, sizeof *k->used);
+    *k = (tt_kept){.exec = exec,
+                   .graph = graph,
+                   .on = !off && graph->slots,
+                   .n = TT_MAXV(graph->slots, (int64_t)1)};
+    k->text = tt_arena_array(a, (size_t)k->n, sizeof *k->text);
+    k->scores = tt_arena_array(a, (size_t)k->n, sizeof *k->scores);
+    k->used = tt_arena_array(a, (size_t)k->n, sizeof *k->used);
     for (size_t i = 0; i < graph->states.n; i++) {
         const tt_state *s = graph->states.items[i];
         k->whole = k->whole || (s->kind == TT_STATE_MEMORY && !s->grows);
@@ -15,28 +18,45 @@ void tt_kept_open(tt_kept *k, tt_exec *exec, const tt_graph *graph, bool off, tt
 
 void tt_kept_close(tt_kept *k)
 {
-    for (int64_t i = 0; k->text && i < k->graph->slots; i++)
+    for (int64_t i = 0; k->text && i < k->n; i++) {
         tt_ids_free(&k->text[i]);
+        tt_scores_free(&k->scores[i]);
+    }
 }
 
-/* How many tokens of the slot's text a prompt can use. Its last one is computed in any case, for its logits. */
-static int64_t usable(const tt_kept *k, int64_t slot, const int32_t *prompt, int64_t n)
+/* How many first tokens of the slot's text are the prompt's. */
+static int64_t equal_tokens(const tt_kept *k, int64_t slot, const tt_kept_prompt *p)
 {
     const tt_ids *t = &k->text[slot];
-    int64_t same = 0;
-    while (same < TT_MIN((int64_t)t->n, n - 1) && t->ids[same] == prompt[same])
-        same++;
-    return !k->whole || same == (int64_t)t->n ? same : 0;
+    int64_t n = 0;
+    while (n < TT_MIN((int64_t)t->n, p->n) && t->ids[n] == p->ids[n])
+        n++;
+    return n;
 }
 
-int64_t tt_kept_choose(const tt_kept *k, const bool *free, const int32_t *prompt, int64_t n)
+/* How many tokens of the slot's text a prompt can use. Its last one is computed in any case, for its logits; and if
+ * logprobs are wanted, the last one that is equal is, too, for the logprob of the token after it. */
+static int64_t usable(const tt_kept *k, int64_t slot, const tt_kept_prompt *p)
+{
+    const int64_t has = (int64_t)k->text[slot].n, same = equal_tokens(k, slot, p);
+    if (p->n_top < 0) {
+        const int64_t n = TT_MIN(same, p->n - 1);
+        return !k->whole || n == has ? n : 0;
+    }
+    int64_t known = TT_MIN(same, (int64_t)1); /* the first token has no logprob */
+    while (known < same && tt_scores_get(&k->scores[slot], (size_t)known, p->n_top, NULL))
+        known++;
+    return k->whole ? 0 : TT_MAXV(known - 1, (int64_t)0);
+}
+
+int64_t tt_kept_choose(const tt_kept *k, const bool *free, const tt_kept_prompt *p)
 {
     int64_t least = -1, longest = -1;
-    for (int64_t i = 0; i < k->graph->slots; i++) {
+    for (int64_t i = 0; i < k->n; i++) {
         const size_t has = k->text[i].n;
         if (!free[i])
             continue;
-        if (k->on && has && usable(k, i, prompt, n) == (int64_t)has &&
+        if (k->on && has && usable(k, i, p) + (p->n_top >= 0) == (int64_t)has &&
             (longest < 0 || has > k->text[longest].n))
             longest = i;
         if (least < 0 || (k->text[least].n && (!has || k->used[i] < k->used[least])))
@@ -89,24 +109,28 @@ static tt_status copy_slot(tt_kept *k, int64_t to, int64_t from, int64_t n, tt_e
     return TT_OK;
 }
 
-tt_status tt_kept_take(tt_kept *k, int64_t slot, const int32_t *prompt, int64_t n,
-                       int64_t *n_cached, tt_error *err)
+tt_status tt_kept_take(tt_kept *k, int64_t slot, const tt_kept_prompt *p, int64_t *n_cached,
+                       tt_error *err)
 {
-    int64_t from = slot, best = usable(k, slot, prompt, n);
+    int64_t from = slot, best = usable(k, slot, p);
     *n_cached = 0;
     k->used[slot] = ++k->now;
-    for (int64_t i = 0; i < k->graph->slots; i++) {
-        const int64_t has = usable(k, i, prompt, n);
+    for (int64_t i = 0; i < k->n; i++) {
+        const int64_t has = usable(k, i, p);
         if (has > best) {
             best = has;
             from = i;
         }
     }
+    const size_t same = (size_t)equal_tokens(k, from, p);
     k->text[slot].n = from == slot ? (size_t)best : 0;
-    if (from != slot)
+    if (from != slot) {
         TT_TRY(copy_slot(k, slot, from, best, err));
+        TT_TRY(tt_scores_copy(&k->scores[slot], &k->scores[from], same, err));
+    }
+    tt_scores_cut(&k->scores[slot], same);
     for (int64_t i = (int64_t)k->text[slot].n; i < best; i++)
-        TT_TRY(tt_ids_push(&k->text[slot], prompt[i], err));
+        TT_TRY(tt_ids_push(&k->text[slot], p->ids[i], err));
     k->used[from] = k->now;
     *n_cached = best;
     return TT_OK;
@@ -117,7 +141,18 @@ tt_status tt_kept_add(tt_kept *k, int64_t slot, int32_t id, tt_error *err)
     return k->on ? tt_ids_push(&k->text[slot], id, err) : TT_OK;
 }
 
+tt_status tt_kept_score(tt_kept *k, int64_t slot, int64_t at, const tt_token *t, tt_error *err)
+{
+    return k->on ? tt_scores_set(&k->scores[slot], (size_t)at, t, err) : TT_OK;
+}
+
+void tt_kept_get_score(const tt_kept *k, int64_t slot, int64_t at, int n_top, tt_token *t)
+{
+    tt_scores_get(&k->scores[slot], (size_t)at, n_top, t);
+}
+
 void tt_kept_forget(tt_kept *k, int64_t slot)
 {
     k->text[slot].n = 0;
+    tt_scores_cut(&k->scores[slot], 0);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/compile.h"
 #include "passes/narrow.h"
+#include "passes/qk_clip.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ typedef struct compiler {
     tt_arena *a;
     int n_dumped;
     tt_decode *decode;
+    tt_offload_shares shares;
 } compiler;
 
 static tt_status dump(compiler *c, const tt_graph *g, const char *pass, tt_error *err)
@@ -49,10 +51,11 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .open_user = o->open_user,
                              .tokens = o->sequences * o->seq_len,
                              .sequences = o->sequences,
-                             .length = o->mode == TT_MODE_DECODE ? o->length : o->seq_len,
+                             .length = o->mode == TT_MODE_DECODE ? o->decode.length : o->seq_len,
                              .precision = o->precision,
                              .context = o->context,
-                             .latents = o->mode == TT_MODE_DECODE && o->cache == TT_CACHE_LATENT,
+                             .latents =
+                                 o->mode == TT_MODE_DECODE && o->decode.cache == TT_CACHE_LATENT,
                              .force_load_balance = o->force_load_balance,
                              .expert_room = o->expert_room,
                              .log_experts = o->log_experts && o->mode == TT_MODE_TRAIN,
@@ -114,6 +117,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
         TT_TRY(o->freeze(o->freeze_user, g, o->mode == TT_MODE_TRAIN, err));
     if (o->mode != TT_MODE_TRAIN)
         tt_pass_drop_unread(g);
+    else if (o->update.qk_clip > 0)
+        TT_TRY(tt_qk_clip_find(g, o->update.qk_clip, err));
     if (!generates(o))
         tt_graph_find_order(b);
     TT_TRY(tt_graph_verify(g, "describe", err));
@@ -166,8 +171,8 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
         return TT_OK;
     }
     TT_TRY(tt_pass_expert_loads(b, err));
-    if (o->measure_logits) {
-        TT_TRY(tt_pass_measure_logits(b, err));
+    if (o->measure_logits || g->qk_clip) {
+        TT_TRY(tt_pass_measure_logits(b, g->qk_clip != NULL, o->measure_logits, err));
         TT_TRY(dump(c, g, "measure", err));
     }
     TT_TRY(tt_pass_buffer_sums(b, err));
@@ -181,7 +186,9 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_merge_max(b, TT_EPILOGUE, false, err));
     TT_TRY(tt_pass_share(g, err));
     TT_TRY(dump(c, g, "update", err));
-    TT_TRY(tt_pass_recompute(g, &o->recompute, err));
+    tt_recompute_opts ro = o->recompute;
+    ro.shares = &c->shares;
+    TT_TRY(tt_pass_recompute(g, &ro, err));
     TT_TRY(dump(c, g, "recompute", err));
     const tt_store_opts so = {.dtype = o->store_dtype, .apart = o->split_backward};
     TT_TRY(tt_pass_store(b, &so, err));
@@ -203,9 +210,13 @@ static tt_status offload(compiler *c, tt_graph *g, tt_error *err)
         TT_TRY(tt_pass_offload(g, err));
         TT_TRY(dump(c, g, "offload", err));
     }
-    if (o->offload.mode == TT_OFFLOAD_NONE)
+    tt_offload_opts values = o->offload;
+    values.shares = c->shares;
+    if (values.mode == TT_OFFLOAD_NONE || (values.mode == TT_OFFLOAD_SHARES && !values.shares.n))
         return TT_OK;
-    TT_TRY(tt_pass_offload_values(g, &o->offload, err));
+    TT_TRY(tt_pass_offload_values(g, &values, err));
+    if (o->recompute.found)
+        tt_offload_describe(g, values.machine, o->recompute.found);
     return dump(c, g, "offload_values", err);
 }
 
@@ -231,6 +242,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     g->expert_room = o->expert_room;
     g->replicas = described->replicas;
     g->ordered = described->ordered;
+    g->qk_clip = described->qk_clip;
     tt_graph_run_numbers(g);
     TT_TRY(tt_pass_place(described, &po, b, err));
     TT_TRY(dump(c, g, "place", err));
@@ -299,16 +311,18 @@ static tt_status describe_decode(const tt_compile_opts *o, tt_cache cache, tt_ar
                                  decoding *out, tt_error *why, tt_error *err)
 {
     *out = (decoding){.few = *o};
-    out->few.cache = cache;
-    out->few.sequences = o->rows; /* each token is a sequence of its own and attends to no other */
-    out->few.seq_len = 1;
+    out->few.decode.cache = cache;
+    out->few.sequences = o->decode.rows;
+    out->few.seq_len = 1; /* each token is a sequence of its own and attends to no other */
     out->few.dump_folder = NULL;
-    compiler c = {&out->few, a, 0, NULL};
+    compiler c = {.o = &out->few, .a = a};
     TT_TRY(describe(&c, &out->described, err));
     out->few.dump_folder = o->dump_folder;
-    out->length = TT_MIN(o->length, tt_decode_positions(out->described));
+    out->length = TT_MIN(o->decode.length, tt_decode_positions(out->described));
+    const tt_decode_opts *d = &o->decode;
     const tt_status s =
-        tt_pass_decode_find(out->described, o->slots, out->length, a, &out->decode, why);
+        tt_pass_decode_find(out->described, d->slots, d->picked > 0 ? d->picked : d->slots,
+                            out->length, a, &out->decode, why);
     if (s == TT_OK)
         out->bytes = tt_decode_token_bytes(out->decode);
     return s == TT_EUNSUPPORTED ? TT_OK : s;
@@ -321,16 +335,16 @@ static tt_status choose_cache(const tt_compile_opts *o, tt_arena *a, decoding *h
 {
     TT_TRY(describe_decode(o, TT_CACHE_HEADS, a, heads, why, err));
     *out = *heads;
-    if (o->cache == TT_CACHE_HEADS || !heads->decode)
+    if (o->decode.cache == TT_CACHE_HEADS || !heads->decode)
         return TT_OK;
     decoding latent;
     TT_TRY(describe_decode(o, TT_CACHE_LATENT, a, &latent, why, err));
     const bool differs = latent.decode && latent.bytes != heads->bytes;
-    if (o->cache == TT_CACHE_LATENT && !differs)
+    if (o->decode.cache == TT_CACHE_LATENT && !differs)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "--cache latent: the keys and values of this model's heads are no products "
                        "of a latent vector, or a converter or the backend prevents it; take auto");
-    if (differs && (o->cache == TT_CACHE_LATENT || latent.bytes < heads->bytes))
+    if (differs && (o->decode.cache == TT_CACHE_LATENT || latent.bytes < heads->bytes))
         *out = latent;
     return TT_OK;
 }
@@ -342,7 +356,7 @@ static tt_status compile_decode(const tt_compile_opts *o, tt_arena *a, tt_graph 
     tt_error why = {0};
     tt_status s = TT_EUNSUPPORTED;
     TT_TRY(choose_cache(o, a, &heads, &d, &why, err));
-    compiler c = {&d.few, a, 0, d.decode};
+    compiler c = {.o = &d.few, .a = a, .decode = d.decode};
     if (d.decode) {
         TT_TRY(dump(&c, d.described, "describe", err));
         s = transform(&c, d.described, out, &why);
@@ -360,7 +374,7 @@ static tt_status compile_decode(const tt_compile_opts *o, tt_arena *a, tt_graph 
 
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err)
 {
-    compiler c = {o, a, 0, NULL};
+    compiler c = {.o = o, .a = a};
     tt_graph *described = NULL;
     if (o->mode == TT_MODE_DECODE)
         return compile_decode(o, a, out, err);

@@ -17,6 +17,14 @@ typedef enum tt_mode {
                        has no incremental form, a warning says so and the mode is LOGITS */
 } tt_mode;
 
+typedef struct tt_decode_opts { /* TT_MODE_DECODE: the sizes that a program is made for */
+    int64_t rows;               /* the largest number of tokens per call */
+    int64_t slots;              /* the number of sequences at once */
+    int64_t length;             /* the largest number of tokens per sequence */
+    tt_cache cache;
+    int64_t picked; /* rows of a call whose logits are computed, at most; 0: slots */
+} tt_decode_opts;
+
 typedef struct tt_compile_opts {
     tt_mode mode;
     bool foreign_params; /* they are in another program's memory: validation in a training run */
@@ -35,9 +43,7 @@ typedef struct tt_compile_opts {
     const tt_label_table *labels;
     int64_t sequences,
         seq_len; /* of one micro-batch on all data ranks; tokens = sequences * seq_len */
-    /* DECODE: tokens per call, concurrent sequences, most tokens of one sequence */
-    int64_t rows, slots, length;
-    tt_cache cache;
+    tt_decode_opts decode;
     int n_stages;
     const int *stage_begin; /* by stage: its first block; NULL = as tt_cut_blocks finds it */
     const int *

@@ -13,7 +13,7 @@ typedef struct picked {
 
 struct tt_decode {
     const tt_graph *described;
-    int64_t slots, length;
+    int64_t slots, picked, length;
     bool *live;      /* by id of a node: the logits depend on it */
     bool *dependent; /* by value id: it depends on the tokens of a call */
     bool *late; /* by value id: no op that mixes tokens depends on it, so picked tokens suffice */
@@ -120,12 +120,12 @@ static tt_status check_node(const tt_decode *d, const tt_node *n, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t length, tt_arena *a,
-                              tt_decode **out, tt_error *err)
+tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t n_picked,
+                              int64_t length, tt_arena *a, tt_decode **out, tt_error *err)
 {
     const tt_graph *g = described;
     tt_decode *d = tt_arena_alloc(a, sizeof *d);
-    *d = (tt_decode){.described = g, .slots = slots, .length = length};
+    *d = (tt_decode){.described = g, .slots = slots, .picked = n_picked, .length = length};
     d->live = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *d->live);
     d->late = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *d->late);
     d->dependent = find_dependent(g, a);
@@ -169,7 +169,7 @@ double tt_decode_token_bytes(const tt_decode *d)
 static tt_value *pick_input(tt_decode *d, tt_builder *b)
 {
     const tt_placement whole = {0};
-    tt_type t = {.dtype = TT_I32, .n_dims = 1, .dims = {TT_DIM(d->slots, TT_LABEL_PICKED)}};
+    tt_type t = {.dtype = TT_I32, .n_dims = 1, .dims = {TT_DIM(d->picked, TT_LABEL_PICKED)}};
     if (!d->pick) {
         tt_node *n = tt_node_new(b, &tt_op_input, NULL, 0, &t, &whole, 1);
         n->block = -1;
@@ -198,10 +198,10 @@ static const void *picked_attrs(const tt_decode *d, tt_builder *b, const tt_node
     const int64_t tokens = d->described->tokens;
     tt_dim *first = &a->dims[0];
     if (a->n_dims > 0 && is_rows(d, first))
-        *first = TT_DIM(first->size / tokens * d->slots, TT_LABEL_PICKED_ROWS);
+        *first = TT_DIM(first->size / tokens * d->picked, TT_LABEL_PICKED_ROWS);
     else if (a->n_dims > 0 && first->size == tokens && first->label &&
              !strcmp(first->label, TT_LABEL_TOKENS))
-        *first = TT_DIM(d->slots, TT_LABEL_PICKED);
+        *first = TT_DIM(d->picked, TT_LABEL_PICKED);
     return a;
 }
 
@@ -300,6 +300,7 @@ tt_status tt_pass_decode_logits(tt_decode *d, tt_builder *b, tt_error *err)
         if (!d->late[described->id])
             v = picked_rows(d, b, described, v);
         g->slots = d->slots;
+        g->picked = d->picked;
         g->length = d->length;
         g->kept_bytes = tt_decode_token_bytes(d);
     }

@@ -58,43 +58,46 @@ void tt_measure_gradients(tt_builder *b, tt_value *const *grads)
 
 /* ---- attention's largest logit ---- */
 
-/* The maximum of an attention node's heads over all micro-batches, which is a metric of its stage. */
-static void measure_logits(tt_builder *b, const tt_node *n)
+/* The maximum of an attention node's heads over all micro-batches. */
+static void accumulate_logits(tt_builder *b, const tt_node *n, bool every_step)
 {
     tt_graph *g = tt_builder_graph(b);
     tt_attrs_attention a = *(const tt_attrs_attention *)n->attrs;
     tt_value *const in[6] = {n->in[0], n->in[1], n->in[3], n->in[4], n->in[5], n->in[6]};
     tt_value *heads = NULL;
-    const char *name = tt_arena_printf(g->arena, "measured.heads.%zu", g->measured.n);
+    const char *name = tt_arena_printf(g->arena, "measured.heads.%zu", g->logits.n);
     a.softcap = a.dropout = 0;
     a.bias = 0;
     tt_builder_at(b, TT_FORWARD, n->when->stage, n->block, n->scope);
-    tt_builder_measured(b, true);
+    tt_builder_measured(b, !every_step);
     tt_op(b, "attention_max", in, 6, &a, &heads, 1);
     if (tt_builder_error(b))
         return;
     tt_state *sum = tt_state_new(g, TT_STATE_ACCUMULATOR, name, &heads->type, &heads->place);
     sum->accumulate_max = true;
     tt_accumulate(b, sum, -1, heads);
-    measure_add(b, &(tt_measured){.kind = TT_MEASURED_LOGITS, .state = sum, .scope = n->scope});
+    const tt_measured m = {.kind = TT_MEASURED_LOGITS, .state = sum, .scope = n->scope};
+    tt_vec_push(g->arena, &g->logits, m);
 }
 
-/* In the epilogue the accumulated maxima become metrics. */
+/* In the epilogue of a measured step the accumulated maxima become metrics of their stages. */
 static void write_logits(tt_builder *b)
 {
     tt_graph *g = tt_builder_graph(b);
-    for (size_t i = 0; i < g->measured.n && !tt_builder_error(b); i++) {
-        tt_measured *m = &g->measured.items[i];
-        const int stage = __builtin_ctzll(m->state->stages);
-        tt_builder_at(b, TT_EPILOGUE, stage, -1, m->scope);
-        tt_value *heads = tt_state_read(b, m->state);
-        m->state = new_metric(b, TT_MEASURED_LOGITS, i, heads);
-        tt_state_assign(b, m->state, heads);
-        m->state->stages |= UINT64_C(1) << stage;
+    for (size_t i = 0; i < g->logits.n && !tt_builder_error(b); i++) {
+        tt_measured m = g->logits.items[i];
+        const int stage = __builtin_ctzll(m.state->stages);
+        tt_builder_at(b, TT_EPILOGUE, stage, -1, m.scope);
+        tt_builder_measured(b, true);
+        tt_value *heads = tt_state_read(b, m.state);
+        m.state = new_metric(b, TT_MEASURED_LOGITS, i, heads);
+        tt_state_assign(b, m.state, heads);
+        m.state->stages |= UINT64_C(1) << stage;
+        measure_add(b, &m);
     }
 }
 
-tt_status tt_pass_measure_logits(tt_builder *b, tt_error *err)
+tt_status tt_pass_measure_logits(tt_builder *b, bool every_step, bool metrics, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
     const size_t n = g->nodes.n;
@@ -107,7 +110,7 @@ tt_status tt_pass_measure_logits(tt_builder *b, tt_error *err)
         tt_vec_push(g->arena, &all, list[i]);
         if (list[i]->op != &tt_op_attention || list[i]->role == TT_NODE_EXPANDED)
             continue;
-        measure_logits(b, list[i]);
+        accumulate_logits(b, list[i], every_step);
         for (size_t k = first; k < g->nodes.n; k++) /* directly behind, while q and k are there */
             tt_vec_push(g->arena, &all, g->nodes.items[k]);
     }
@@ -115,7 +118,8 @@ tt_status tt_pass_measure_logits(tt_builder *b, tt_error *err)
         g->nodes.items = all.items;
         g->nodes.n = all.n;
         g->nodes.cap = all.cap;
-        write_logits(b);
+        if (metrics)
+            write_logits(b);
     }
     tt_builder_measured(b, false);
     tt_builder_follow(b, false);

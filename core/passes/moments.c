@@ -296,6 +296,15 @@ static void measure_change(tt_builder *b, const tt_node *n, tt_value *target, tt
                      n->op == &tt_op_load ? n->accumulate_index : 0, change);
 }
 
+/* The factor on new values of parameters (QK-clip) is on an optimizer's copies of them, too. */
+static tt_value *with_factor(tt_builder *b, const tt_state *s, tt_value *value)
+{
+    const bool has = s && s->stack && s->stack->factor;
+    if (!has || (s->kind != TT_STATE_PARAM && !s->copies))
+        return value;
+    return tt_mul(b, tt_redistribute(b, value, &s->place), s->stack->factor);
+}
+
 void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
 {
     if (tt_builder_error(b))
@@ -308,6 +317,7 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
     const tt_node *n = target->node;
     if (tt_node_is_cast(n)) /* bf16 that the optimizer reads as f32 */
         n = n->in[0]->node;
+    value = with_factor(b, n->state, value);
     if (n->state && n->state->type.dtype == TT_BF16 && n->state->stack) {
         const bool part = n->state->kind == TT_STATE_PARAM && n->op == &tt_op_load;
         const int first = n->state->first + (part ? n->accumulate_index : 0);

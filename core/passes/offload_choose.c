@@ -5,10 +5,10 @@
 
 /* Chooses which values are offloaded: those of the oldest blocks first, because they are kept longest,
  * and of a block the largest first. AUTO takes a value if all copies, one after the other at the speed
- * of the machine's link to host memory, are then over before the program would wait for them. */
+ * of the machine's link to host memory, are then over before the program would wait for them. SHARES does
+ * the same of each block up to its share; then it takes the values whose copies may be late, too. */
 
-#define LEAST_BYTES 4096 /* a smaller copy costs more than it frees */
-#define LEAST_STARTS 2   /* AUTO: a copy takes at least as long as so many kernels take to start */
+#define LEAST_STARTS 2 /* a hidden copy takes at least as long as so many kernels take to start */
 
 static int oldest_first(const void *a, const void *b)
 {
@@ -89,33 +89,65 @@ static bool fetches_hide(const tt_offload_stage *s, int part, fetch *room)
 
 /* ---- the choice ---- */
 
-static bool worth(const tt_offload_stage *s, const tt_offload_value *c)
+bool tt_offload_worth(const tt_machine *m, int64_t bytes)
 {
-    const tt_machine *m = s->o->machine;
-    return c->bytes >= LEAST_BYTES &&
-           (s->o->mode != TT_OFFLOAD_AUTO ||
-            (double)c->bytes >= LEAST_STARTS * m->op_latency * m->host_bandwidth);
+    return bytes >= TT_OFFLOAD_LEAST_BYTES &&
+           (double)bytes >= LEAST_STARTS * m->op_latency * m->host_bandwidth;
+}
+
+typedef struct offload_choice {
+    tt_offload_stage *s;
+    tt_offload_value **order;
+    fetch *room;
+    int64_t sum, *of_block; /* bytes chosen */
+} offload_choice;
+
+static tt_offload_share share_of(const offload_choice *k, const tt_offload_value *c)
+{
+    const tt_offload_opts *o = k->s->o;
+    if (o->mode == TT_OFFLOAD_SHARES)
+        return c->block < o->shares.n ? o->shares.of[c->block] : (tt_offload_share){0};
+    return (tt_offload_share){.bytes = INT64_MAX, .late = o->mode == TT_OFFLOAD_ALL};
+}
+
+/* hidden: takes values whose copies hide, else all that the shares allow. */
+static void offload_take(offload_choice *k, bool hidden)
+{
+    tt_offload_stage *s = k->s;
+    for (int i = 0; i < s->n; i++) {
+        tt_offload_value *c = k->order[i];
+        const tt_offload_share share = share_of(k, c);
+        if (c->chosen || !(hidden || share.late) || c->bytes < TT_OFFLOAD_LEAST_BYTES ||
+            (hidden && !tt_offload_worth(s->o->machine, c->bytes)) ||
+            c->bytes > share.bytes - k->of_block[c->block] ||
+            (s->o->most_bytes > 0 && k->sum + c->bytes > s->o->most_bytes))
+            continue;
+        c->chosen = true;
+        if (hidden && (!copies_hide(s) || !fetches_hide(s, OFFLOAD_I, k->room) ||
+                       !fetches_hide(s, OFFLOAD_W, k->room)))
+            c->chosen = false;
+        if (c->chosen) {
+            k->sum += c->bytes;
+            k->of_block[c->block] += c->bytes;
+        }
+    }
 }
 
 void tt_offload_choose(tt_offload_stage *s)
 {
-    const bool hidden = s->o->mode == TT_OFFLOAD_AUTO;
-    tt_offload_value **order = tt_arena_array(s->a, (size_t)s->n + 1, sizeof *order);
-    fetch *room = tt_arena_array(s->a, (size_t)s->n + 1, sizeof *room);
-    int64_t sum = 0;
+    const size_t n = (size_t)s->n + 1;
+    offload_choice k = {.s = s,
+                        .order = tt_arena_array(s->a, n, sizeof *k.order),
+                        .room = tt_arena_array(s->a, n, sizeof *k.room),
+                        .of_block =
+                            tt_arena_array(s->a, (size_t)s->g->n_blocks + 1, sizeof *k.of_block)};
     for (int i = 0; i < s->n; i++)
-        order[i] = &s->values[i];
-    qsort(order, (size_t)s->n, sizeof(tt_offload_value *), oldest_first);
-    if (hidden)
+        k.order[i] = &s->values[i];
+    qsort(k.order, (size_t)s->n, sizeof(tt_offload_value *), oldest_first);
+    if (s->o->mode != TT_OFFLOAD_ALL) {
         find_times(s);
-    for (int i = 0; i < s->n; i++) {
-        tt_offload_value *c = order[i];
-        if (!worth(s, c) || (s->o->most_bytes > 0 && sum + c->bytes > s->o->most_bytes))
-            continue;
-        c->chosen = true;
-        if (hidden && (!copies_hide(s) || !fetches_hide(s, OFFLOAD_I, room) ||
-                       !fetches_hide(s, OFFLOAD_W, room)))
-            c->chosen = false;
-        sum += c->chosen ? c->bytes : 0;
+        offload_take(&k, true);
     }
+    if (s->o->mode != TT_OFFLOAD_AUTO)
+        offload_take(&k, false);
 }

@@ -15,7 +15,7 @@ typedef struct tt_offload_list {
     int n;
     int *block, *begin; /* [n_blocks]: in the order of the list; begin: an index in at */
     int n_blocks;
-    double *time; /* [n + 1]: seconds before each node on the machine; only for AUTO */
+    double *time; /* [n + 1]: seconds before each node on the machine; not for ALL */
 } tt_offload_list;
 
 typedef struct tt_offload_value {

@@ -133,3 +133,19 @@ tt_status tt_pass_offload_values(tt_graph *g, const tt_offload_opts *o, tt_error
     g->nodes.cap = list.cap;
     return tt_graph_verify(g, "offload_values", err);
 }
+
+void tt_offload_describe(const tt_graph *g, const tt_machine *m, tt_recompute_found *found)
+{
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        for (int b = 0; n->op == &tt_op_offload && b < found->n_blocks; b++) {
+            tt_recomputed_block *x = &found->blocks[b];
+            if (x->block != n->block)
+                continue;
+            const int64_t bytes = tt_plan_value_bytes(g, n->out[0]);
+            x->moved += bytes;
+            x->kept = TT_MAXV(x->kept - bytes, (int64_t)0);
+            x->copy += tt_node_seconds(g, n, m).comm;
+        }
+    }
+}

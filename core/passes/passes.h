@@ -4,6 +4,7 @@
 #include "cost/cost.h"
 #include "graph/graph.h"
 #include "passes/loss_scale.h"
+#include "passes/offload.h"
 #include "passes/recompute.h"
 #include "passes/skip.h"
 #include <ttrun/backend.h>
@@ -54,8 +55,8 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
 #define TT_INPUT_PICK "pick"
 typedef struct tt_decode tt_decode;
 /* Before place. An error of TT_EUNSUPPORTED says which op has no incremental form. */
-tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t length, tt_arena *a,
-                              tt_decode **out, tt_error *err);
+tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t n_picked,
+                              int64_t length, tt_arena *a, tt_decode **out, tt_error *err);
 /* Bytes that its ops keep for each further token of a sequence. */
 double tt_decode_token_bytes(const tt_decode *d);
 bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_value **in,
@@ -72,8 +73,8 @@ tt_status tt_pass_metrics(tt_builder *b, const char *weights, tt_error *err);
 tt_status tt_pass_per_token(tt_builder *b, tt_error *err);
 /* expert_loads.c: sums the slots of each expert in the forward; before buffer_sums, which they serve. */
 tt_status tt_pass_expert_loads(tt_builder *b, tt_error *err);
-/* measure.c: in measured steps attention's largest logits. After it autodiff follows. */
-tt_status tt_pass_measure_logits(tt_builder *b, tt_error *err);
+/* measure.c: attention's largest logits, in every step or in measured ones, and as metrics. Before autodiff. */
+tt_status tt_pass_measure_logits(tt_builder *b, bool every_step, bool metrics, tt_error *err);
 /* buffers.c: sums the statistics of buffers in the forward; updates the buffers. */
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
@@ -115,6 +116,7 @@ typedef struct tt_update_opts {
     bool measure_updates; /* and over the changes of parameters */
     bool early;           /* each parameter is updated in the backward (early.c says when not) */
     bool live;            /* averages are kept, but the parameters themselves are evaluated */
+    double qk_clip; /* the largest logit that attention's weights shall give (qk_clip.h); 0: none */
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 /* early.c: moves the updates of tt_update_opts.early to where each gradient is complete. */
@@ -122,20 +124,6 @@ tt_status tt_pass_early(tt_graph *g, tt_error *err);
 
 /* ---- offload: copies of states in host memory run concurrently with the update ---- */
 tt_status tt_pass_offload(tt_graph *g, tt_error *err);
-
-/* ---- offload_values: values of the forward wait for their backward in host memory ---- */
-typedef enum tt_offload_mode {
-    TT_OFFLOAD_NONE,
-    TT_OFFLOAD_AUTO, /* those whose copies hide behind computation on the machine */
-    TT_OFFLOAD_ALL   /* all that a block keeps, but not the last block of a stage */
-} tt_offload_mode;
-typedef struct tt_offload_opts {
-    tt_offload_mode mode;
-    int64_t most_bytes; /* of a micro-batch's values of a stage; 0 = any number */
-    int ahead;          /* they are copied back so many blocks before they are read; at least 1 */
-    const tt_machine *machine; /* for AUTO */
-} tt_offload_opts;
-tt_status tt_pass_offload_values(tt_graph *g, const tt_offload_opts *o, tt_error *err);
 
 /* ---- expert_passes: of a described graph's experts, each in so many passes ---- */
 tt_status tt_pass_expert_passes(tt_builder *b, int n_passes, tt_error *err);
@@ -180,8 +168,7 @@ void tt_pass_drop_unread(tt_graph *g);
 /* ---- order: accumulations directly after the values they add; dead nodes are dropped ---- */
 tt_status tt_pass_order(tt_graph *g, tt_error *err);
 
-/* ---- split: every stage's backward into I, then W (R10, P4), for schedules that separate them
- * ---- */
+/* ---- split: every stage's backward into I, then W (R10, P4), for schedules that do so ---- */
 tt_status tt_pass_split(tt_graph *g, tt_error *err);
 
 /* ---- the readers of each value ---- */

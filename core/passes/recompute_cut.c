@@ -3,6 +3,7 @@
 #include "passes/recompute_impl.h"
 #include "plan/plan.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What to keep of a block's forward and what to compute again. For a price of a byte, the best choice is
@@ -30,20 +31,18 @@ static bool always_again(const finder *f, const tt_node *n)
     return tt_plan_is_view(n) || f->no_cost[n->id];
 }
 
-static double seconds_again(const finder *f, const tt_node *n)
+/* The time of a node; of a redistribute, that of the collectives that it will be. */
+static double node_time(const finder *f, const tt_node *n)
 {
-    const double least = f->m->ratios ? 1 : 1e-9;
-    if (always_again(f, n))
-        return 0;
     if (n->op != &tt_op_redistribute) {
         const tt_seconds t = tt_node_seconds(f->g, n, f->m);
-        return TT_MAXV(t.compute + t.comm, least);
+        return t.compute + t.comm;
     }
     tt_lower_step steps[TT_MAX_STEPS];
     const tt_type *t = &n->out[0]->type;
     const int k =
         tt_lower(f->g->mesh, t->dims, t->n_dims, &n->in[0]->place, &n->out[0]->place, steps);
-    double sum = least;
+    double sum = 0;
     for (int i = 0; i < k; i++) {
         tt_node collective = *n;
         collective.op = &tt_op_collective;
@@ -51,6 +50,14 @@ static double seconds_again(const finder *f, const tt_node *n)
         sum += tt_node_seconds(f->g, &collective, f->m).comm;
     }
     return sum;
+}
+
+static double seconds_again(const finder *f, const tt_node *n)
+{
+    const double least = f->m->ratios ? 1 : 1e-9;
+    if (always_again(f, n))
+        return 0;
+    return n->op == &tt_op_redistribute ? least + node_time(f, n) : TT_MAXV(node_time(f, n), least);
 }
 
 static int number_of(finder *f, tt_block_cut *c, const tt_value *v)
@@ -78,6 +85,14 @@ static bool of_backward(const tt_node *n, const tt_block_cut *c)
 {
     return n->when->region == TT_BACKWARD && n->role != TT_NODE_EXPANDED && n->block == c->block &&
            n->when->stage == c->stage;
+}
+
+/* Fetches of parameters are left out: they run concurrently. */
+static void add_time(const finder *f, tt_block_cut *c, const tt_node *n)
+{
+    if (n->param || n->role == TT_NODE_EXPANDED || n->when->stage != c->stage)
+        return;
+    *(n->when->region == TT_FORWARD ? &c->forward : &c->backward) += node_time(f, n);
 }
 
 static bool of_forward(const tt_node *n, const tt_block_cut *c)
@@ -124,6 +139,8 @@ static void describe_block(finder *f, tt_block_cut *c, tt_node *const *list, int
             f->local_node[list[i]->id] = c->n_nodes;
         }
     for (int i = 0; i < n; i++)
+        add_time(f, c, list[i]);
+    for (int i = 0; i < n; i++)
         for (int j = 0; of_backward(list[i], c) && j < list[i]->n_in; j++)
             if (list[i]->in[j]->node->when->region == TT_FORWARD)
                 c->needed[number_of(f, c, list[i]->in[j])] = true;
@@ -140,6 +157,12 @@ static void describe_block(finder *f, tt_block_cut *c, tt_node *const *list, int
 
 /* ---- recipes ---- */
 
+static int largest_first(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
 /* Walks from what the backward needs, and drops from `redo` the nodes that it does not reach. */
 static tt_recipe recipe_of(tt_arena *a, const tt_block_cut *c, const bool *redo)
 {
@@ -154,9 +177,13 @@ static tt_recipe recipe_of(tt_arena *a, const tt_block_cut *c, const bool *redo)
             wanted[c->link[l - 1][1]] = wanted[c->link[l - 1][1]] || r.redo[n];
         r.cost += r.redo[n] ? c->again[n] : 0;
     }
+    r.kept = tt_arena_array(a, (size_t)c->n_values + 1, sizeof *r.kept);
     for (int v = 0; v < c->n_values; v++)
-        if (wanted[v] && (c->maker[v] < 0 || !r.redo[c->maker[v]]))
-            r.bytes += TT_MAXV(c->keep[v], (int64_t)0);
+        if (wanted[v] && (c->maker[v] < 0 || !r.redo[c->maker[v]]) && c->keep[v] > 0) {
+            r.kept[r.n_kept++] = c->keep[v];
+            r.bytes += c->keep[v];
+        }
+    qsort(r.kept, (size_t)r.n_kept, sizeof *r.kept, largest_first);
     return r;
 }
 

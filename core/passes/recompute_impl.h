@@ -13,7 +13,17 @@ typedef struct tt_recipe {
     bool *redo;    /* by node of the problem */
     int64_t bytes; /* kept from the forward to the backward, per micro-batch */
     double cost;   /* of the nodes that are computed again, in the machine's unit */
+    int64_t *kept; /* [n_kept]: the bytes of each value that is kept, the largest first */
+    int n_kept;
 } tt_recipe;
+
+/* What a block computes again and what it offloads. */
+typedef struct tt_block_state {
+    int recipe;
+    tt_offload_share share;
+    double bytes; /* that it takes of the device's memory from the forward to the backward */
+    double cost;  /* of recomputing, and of copies that nothing hides */
+} tt_block_state;
 
 /* What the backward of one block needs of its forward. */
 typedef struct tt_block_cut {
@@ -33,6 +43,10 @@ typedef struct tt_block_cut {
     tt_recipe *recipes;
     int n_recipes;
     uint64_t hash;
+    double forward, backward; /* the time of its nodes */
+    int64_t room;             /* bytes of host memory that it may take; only for JOINT */
+    tt_block_state *states;   /* recompute_states.c: what its levels go through */
+    int n_states;
 } tt_block_cut;
 
 /* recompute_cut.c: the problems of all blocks, in ascending order, with their recipes. no_cost: by node id, what
@@ -40,7 +54,12 @@ typedef struct tt_block_cut {
 void tt_block_cuts_find(tt_graph *g, const tt_machine *m, const bool *no_cost, tt_block_cut **out,
                         int *n);
 
-/* recompute_levels.c: by node id, whether it is computed again at the levels of o->cut. Writes the numbers of levels to o->found. */
+/* recompute_states.c: finds the states of the blocks of a pipeline rank. */
+void tt_block_states_find(tt_arena *a, const tt_recompute_opts *o, int rank, tt_block_cut *all,
+                          int n);
+
+/* recompute_levels.c: by node id, whether it is computed again at the levels of o->cut. Writes the numbers of levels to o->found, and what
+ * is offloaded to o->shares. */
 bool *tt_recompute_levels(tt_graph *g, const tt_recompute_opts *o, const bool *no_cost);
 /* Describes each block of a graph after the pass. */
 void tt_recompute_describe(tt_graph *g, const tt_recompute_opts *o);

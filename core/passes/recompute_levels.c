@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order in which the blocks of a pipeline rank take their next recipe, and what a finished choice
+/* The order in which the blocks of a pipeline rank take their next state, and what a finished choice
  * keeps and computes again. */
 
-typedef struct level { /* a block goes from one recipe to the next */
+typedef struct level { /* a block goes from one state to the next */
     tt_block_cut *cut;
-    int recipe;
+    int state;
     double slope; /* time per byte that it frees, of all micro-batches that are kept */
 } level;
 
@@ -20,48 +20,89 @@ static int cheapest_first(const void *a, const void *b)
         return x->slope < y->slope ? -1 : 1;
     if (x->cut->block != y->cut->block)
         return x->cut->block - y->cut->block;
-    return x->recipe - y->recipe;
+    return x->state - y->state;
 }
 
-static void mark(const tt_block_cut *c, const tt_recipe *r, bool *redo)
+typedef struct tt_marks { /* what is chosen */
+    bool *redo;           /* by node id */
+    tt_offload_shares *shares;
+} tt_marks;
+
+static void mark(tt_marks *m, const tt_block_cut *c, int state)
 {
+    const tt_block_state *s = &c->states[state];
     for (int k = 0; k < c->n_nodes; k++)
-        redo[c->node[k]->id] = r->redo[k];
+        m->redo[c->node[k]->id] = c->recipes[s->recipe].redo[k];
+    m->shares->of[c->block] = s->share;
+}
+
+/* Of FULL and SELECTIVE, which are no levels, values are offloaded too. */
+static void mark_first(tt_marks *m, const tt_recompute_cut *cut, int rank, const tt_block_cut *c)
+{
+    mark(m, c, 0);
+    if (cut->level && cut->level[rank] < 0 && cut->way && cut->way[rank] == TT_CUT_JOINT)
+        m->shares->of[c->block] = (tt_offload_share){.bytes = INT64_MAX};
+}
+
+/* Lists the levels of a rank, in order. */
+static int list_levels(const tt_recompute_cut *cut, int rank, tt_block_cut *all, int n_blocks,
+                       level *list)
+{
+    int n = 0;
+    for (int i = 0; i < n_blocks; i++) {
+        tt_block_cut *c = &all[i];
+        for (int k = 1; cut->stage_rank[c->stage] == rank && k < c->n_states; k++) {
+            const tt_block_state *x = &c->states[k - 1], *y = &c->states[k];
+            list[n++] = (level){c, k,
+                                (y->cost - x->cost) /
+                                    ((x->bytes - y->bytes) * TT_MAXV(cut->in_flight[c->stage], 1))};
+        }
+    }
+    qsort(list, (size_t)n, sizeof *list, cheapest_first);
+    return n;
+}
+
+static bool any_share(const tt_offload_shares *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->of[i].bytes > 0)
+            return true;
+    return false;
 }
 
 bool *tt_recompute_levels(tt_graph *g, const tt_recompute_opts *o, const bool *no_cost)
 {
     tt_arena *a = g->arena;
     const tt_recompute_cut *cut = o->cut;
-    bool *redo = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *redo);
     tt_block_cut *all;
     int n_blocks;
+    tt_offload_shares shares = {0};
+    tt_marks m = {tt_arena_array(a, (size_t)g->n_ids + 1, sizeof(bool)), &shares};
     tt_block_cuts_find(g, o->machine, no_cost, &all, &n_blocks);
+    shares.n = n_blocks ? TT_MAXV(all[n_blocks - 1].block + 1, g->n_blocks) : 0;
+    shares.of = tt_arena_array(a, (size_t)shares.n + 1, sizeof *shares.of);
     size_t most = 0;
+    for (int rank = 0; rank < cut->n_ranks; rank++)
+        tt_block_states_find(a, o, rank, all, n_blocks);
     for (int i = 0; i < n_blocks; i++)
-        most += (size_t)all[i].n_recipes;
+        most += (size_t)all[i].n_states;
     level *list = tt_arena_array(a, most + 1, sizeof *list);
     if (o->found)
         o->found->n_levels = tt_arena_array(a, (size_t)cut->n_ranks + 1, sizeof(int));
     for (int rank = 0; rank < cut->n_ranks; rank++) {
-        int n = 0;
-        for (int i = 0; i < n_blocks; i++) {
-            tt_block_cut *c = &all[i];
-            for (int k = 1; cut->stage_rank[c->stage] == rank && k < c->n_recipes; k++) {
-                const tt_recipe *x = &c->recipes[k - 1], *y = &c->recipes[k];
-                list[n++] = (level){c, k,
-                                    (y->cost - x->cost) / ((double)(x->bytes - y->bytes) *
-                                                           TT_MAXV(cut->in_flight[c->stage], 1))};
-            }
-        }
-        qsort(list, (size_t)n, sizeof *list, cheapest_first);
+        const int n = list_levels(cut, rank, all, n_blocks, list);
         const int up_to = cut->level ? cut->level[rank] : (int)(cut->part * n + 0.5);
+        for (int i = 0; i < n_blocks; i++)
+            if (cut->stage_rank[all[i].stage] == rank)
+                mark_first(&m, cut, rank, &all[i]);
         for (int i = 0; i < TT_MIN(n, up_to); i++)
-            mark(list[i].cut, &list[i].cut->recipes[list[i].recipe], redo);
+            mark(&m, list[i].cut, list[i].state);
         if (o->found)
             o->found->n_levels[rank] = n;
     }
-    return redo;
+    if (o->shares)
+        *o->shares = any_share(&shares) ? shares : (tt_offload_shares){0};
+    return m.redo;
 }
 
 /* ---- what a choice keeps and computes again ---- */

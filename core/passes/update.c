@@ -3,6 +3,7 @@
 #include "graph/rewrite.h"
 #include "passes/measure.h"
 #include "passes/norm.h"
+#include "passes/qk_clip.h"
 #include "passes/update_impl.h"
 #include "pipeline/schedule.h"
 #include <string.h>
@@ -80,7 +81,7 @@ static void average(tt_builder *b, const tt_update_impl *u, double weight)
 static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_impl *u,
                            tt_value *param, tt_value *grad, const per_stage *once, tt_state *lr)
 {
-    const tt_stack *s = u->stack;
+    tt_stack *s = u->stack;
     const tt_group *group = &o->groups[s->group + 1];
     tt_arena *a = tt_builder_graph(b)->arena;
     const bool all = u->n == s->n;
@@ -106,7 +107,9 @@ static void update_members(tt_builder *b, const tt_update_opts *o, tt_update_imp
     u->public_.n_params = u->n;
     u->public_.names = names;
     u->public_.tags = tags;
+    s->factor = tt_builder_measures(b) ? NULL : tt_qk_clip_factor(b, s, u->first, u->n);
     group->vt->describe_update(group->config, b, &u->public_);
+    s->factor = NULL;
     if (o->ema_weight > 0 && !tt_builder_measures(b))
         average(b, u, o->ema_weight);
 }
@@ -354,6 +357,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     }
     if (o->measure)
         tt_measure_gradients(b, grads);
+    tt_qk_clip_gammas(b);
     tt_norm_stages(b, grads, o, &all_grads);
     for (int st = 0; all_grads.n && st < g->n_stages; st++) {
         tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
@@ -377,8 +381,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
             continue;
         tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
         if (o->measure_updates && stage == tt_stage_of_stack(s)) {
-            tt_builder_measured(b,
-                                true); /* the same update, which only measures what it would do */
+            tt_builder_measured(b, true); /* the same update: what it would change is measured */
             update_stack(b, o, s, stage, all[i], &once[stage], lr);
             tt_builder_measured(b, false);
         }

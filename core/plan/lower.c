@@ -456,7 +456,7 @@ static void finish(lowering *l, tt_program *out)
         .n_params = (int)l->params.n,
         .chunk_rows = g->chunk_rows,
         .most_chunks = g->chunk_rows ? (g->tokens + g->chunk_rows - 1) / g->chunk_rows : 1,
-        .most_rows = {0, g->tokens, g->slots},
+        .most_rows = {0, g->tokens, g->picked},
         .alignment = g->alignment,
         .written_end = l->plan->written_end,
         .read_end = l->plan->read_end

@@ -39,7 +39,7 @@ static void find_extent(const tt_graph *g, const tt_value *v, tt_operand *o)
         o->extent = TT_EXTENT_PICKED;
     else
         return;
-    o->extent_rows = v->type.dims[0].size / (o->extent == TT_EXTENT_TOKENS ? g->tokens : g->slots);
+    o->extent_rows = v->type.dims[0].size / (o->extent == TT_EXTENT_TOKENS ? g->tokens : g->picked);
 }
 
 static int slot_of(const lowering *l, int stage, tt_space space)

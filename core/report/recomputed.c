@@ -11,7 +11,7 @@ static const double mib = 1.0 / (1 << 20);
 static bool same_number(const tt_json *x, const tt_json *y, const char *key)
 {
     const double a = tt_report_number(x, key), b = tt_report_number(y, key);
-    return a <= b && a >= b;
+    return (a <= b && a >= b) || (isnan(a) && isnan(b)); /* both may lack it */
 }
 
 /* Are two layers chosen alike? */
@@ -19,7 +19,7 @@ static bool alike(const tt_json *x, const tt_json *y)
 {
     const char *a = tt_report_text(x, "again"), *b = tt_report_text(y, "again");
     return same_number(x, y, "stage") && same_number(x, y, "kept") && same_number(x, y, "made") &&
-           same_number(x, y, "flops") && a && b && !strcmp(a, b);
+           same_number(x, y, "offloaded") && same_number(x, y, "flops") && a && b && !strcmp(a, b);
 }
 
 static void html_or_dash(tt_str *o, const char *text)
@@ -27,8 +27,17 @@ static void html_or_dash(tt_str *o, const char *text)
     tt_html(o, text ? text : "–");
 }
 
+/* Do some layers have activations in host memory? */
+static bool any_offloaded(const tt_json *layers)
+{
+    bool any = false;
+    for (size_t i = 0; i < layers->n; i++)
+        any |= tt_report_number(layers->items[i], "offloaded") > 0;
+    return any;
+}
+
 /* The layers i … j - 1, which are alike. */
-static void print_layers(const tt_json *layers, size_t i, size_t j, tt_str *o)
+static void print_layers(const tt_json *layers, size_t i, size_t j, bool offloaded, tt_str *o)
 {
     const tt_json *x = layers->items[i];
     const char *again = tt_report_text(x, "again");
@@ -42,7 +51,13 @@ static void print_layers(const tt_json *layers, size_t i, size_t j, tt_str *o)
     tt_report_cell(o, (double)(j - i), 0);
     tt_report_cell(o, tt_report_number(x, "stage"), 0);
     tt_report_cell(o, mib * tt_report_number(x, "kept"), 2);
+    if (offloaded) {
+        tt_report_cell(o, mib * tt_report_number(x, "offloaded"), 2);
+        tt_report_cell(o, 1e3 * tt_report_number(x, "copy_s"), 3);
+    }
     tt_report_cell(o, mib * tt_report_number(x, "made"), 2);
+    if (offloaded)
+        tt_report_cell(o, 1e3 * tt_report_number(x, "again_s"), 3);
     tt_report_cell(o, 1e-9 * tt_report_number(x, "flops"), 3);
     tt_str_add(o, "<td>");
     html_or_dash(o, again && *again ? again : "nothing");
@@ -89,14 +104,20 @@ void tt_report_recomputed(const tt_run_report *r, tt_str *o)
     tt_str_add(o, "<h3>Activations computed again</h3>\n");
     print_sentence(f, o);
     if (layers && layers->type == TT_JSON_ARRAY && layers->n) {
+        const bool offloaded = any_offloaded(layers);
         tt_str_add(o, "<div class=\"card ops\"><table><tr><th>layers</th><th "
                       "class=\"r\">number</th><th class=\"r\">stage</th><th class=\"r\">kept, "
-                      "MiB</th><th class=\"r\">made again, MiB</th><th class=\"r\">GFLOP "
-                      "again</th><th>computed again</th></tr>\n");
+                      "MiB</th>");
+        if (offloaded)
+            tt_str_add(o, "<th class=\"r\">in host memory, MiB</th><th class=\"r\">copy, ms</th>");
+        tt_str_add(o, "<th class=\"r\">made again, MiB</th>");
+        if (offloaded)
+            tt_str_add(o, "<th class=\"r\">again, ms</th>");
+        tt_str_add(o, "<th class=\"r\">GFLOP again</th><th>computed again</th></tr>\n");
         for (size_t i = 0, j; i < layers->n; i = j) {
             for (j = i + 1; j < layers->n && alike(layers->items[i], layers->items[j]); j++)
                 ;
-            print_layers(layers, i, j, o);
+            print_layers(layers, i, j, offloaded, o);
         }
         tt_str_add(o, "</table></div>\n");
     }

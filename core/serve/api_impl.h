@@ -56,7 +56,12 @@ tt_status tt_api_parse(tt_arena *arena, const tt_http_request *r, const tt_json 
 /* Appends the ids of a text; special: with what begins a prompt. There must be a tokenizer. */
 tt_status tt_api_encode(const tt_api *a, const char *text, bool special, tt_ids *out,
                         tt_error *err);
+const tt_json *tt_api_member(const tt_json *o,
+                             const char *key); /* NULL: it is not there, or null */
 tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *err);
+
+/* messages.c: appends the ids of a chat's messages, with what begins an answer. */
+tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out, tt_error *err);
 
 /* text.c: what the engine tells. */
 bool tt_api_on_token(void *text, const tt_token *t);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "serve/api_impl.h"
-#include <math.h>
 #include <string.h>
 
 /* Reads the bodies of completions. Fields that would change the answer and are not known are refused by name; all
@@ -14,8 +13,8 @@ tt_status tt_api_parse(tt_arena *arena, const tt_http_request *r, const tt_json 
                                           : TT_FAIL(err, TT_EINVAL, "the body is no JSON object");
 }
 
-/* A body_member that is there and not null. */
-static const tt_json *body_member(const tt_json *o, const char *key)
+/* A member that is there and not null. */
+const tt_json *tt_api_member(const tt_json *o, const char *key)
 {
     const tt_json *v = tt_json_get(o, key);
     return v && v->type != TT_JSON_NULL ? v : NULL;
@@ -23,7 +22,7 @@ static const tt_json *body_member(const tt_json *o, const char *key)
 
 tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *err)
 {
-    const tt_json *v = body_member(o, key);
+    const tt_json *v = tt_api_member(o, key);
     if (v && v->type != TT_JSON_BOOL)
         return TT_FAIL(err, TT_EINVAL, "%s is neither true nor false", key);
     *out = v ? v->boolean : *out;
@@ -33,7 +32,7 @@ tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *er
 static tt_status read_number(const tt_json *o, const char *key, double least, double most,
                              double *out, tt_error *err)
 {
-    const tt_json *v = body_member(o, key);
+    const tt_json *v = tt_api_member(o, key);
     if (!v)
         return TT_OK;
     if ((v->type != TT_JSON_REAL && v->type != TT_JSON_INT) || !(v->real >= least) ||
@@ -46,7 +45,7 @@ static tt_status read_number(const tt_json *o, const char *key, double least, do
 static tt_status read_integer(const tt_json *o, const char *key, int64_t least, int64_t most,
                               int64_t *out, tt_error *err)
 {
-    const tt_json *v = body_member(o, key);
+    const tt_json *v = tt_api_member(o, key);
     if (!v)
         return TT_OK;
     if (v->type != TT_JSON_INT || v->integer < least || v->integer > most)
@@ -58,7 +57,7 @@ static tt_status read_integer(const tt_json *o, const char *key, int64_t least, 
 
 static tt_status read_stops(const tt_json *o, tt_api_call *c, tt_error *err)
 {
-    const tt_json *v = body_member(o, "stop");
+    const tt_json *v = tt_api_member(o, "stop");
     if (!v)
         return TT_OK;
     const size_t n = v->type == TT_JSON_ARRAY ? v->n : 1;
@@ -79,24 +78,25 @@ static tt_status read_stops(const tt_json *o, tt_api_call *c, tt_error *err)
 }
 
 /* What this server does not have; null and what it does anyway are fine. */
-static tt_status refuse(const tt_json *o, tt_error *err)
+static tt_status refuse(const tt_json *o, bool chat, tt_error *err)
 {
     static const char *const zeros[] = {"frequency_penalty", "presence_penalty"};
-    static const char *const absent[] = {"suffix", "tools", "functions", "logit_bias"};
+    static const char *const absent[] = {"suffix", "functions", "logit_bias", "tools"};
     for (size_t i = 0; i < TT_COUNT(zeros); i++) {
-        const tt_json *v = body_member(o, zeros[i]);
+        const tt_json *v = tt_api_member(o, zeros[i]);
         if (v && !(v->type == TT_JSON_INT || v->type == TT_JSON_REAL ? v->real == 0 : false))
             return TT_FAIL(err, TT_EINVAL, "%s is not supported", zeros[i]);
     }
-    for (size_t i = 0; i < TT_COUNT(absent); i++) {
-        const tt_json *v = body_member(o, absent[i]);
+    for (size_t i = 0; i < TT_COUNT(absent) - (chat ? 1 : 0); i++) { /* chats have tools */
+        const tt_json *v = tt_api_member(o, absent[i]);
         const bool empty =
             v && ((v->type == TT_JSON_STRING && !*v->string) ||
                   ((v->type == TT_JSON_ARRAY || v->type == TT_JSON_OBJECT) && !v->n));
         if (v && !empty)
             return TT_FAIL(err, TT_EINVAL, "%s is not supported", absent[i]);
     }
-    const tt_json *format = body_member(o, "response_format"), *type = tt_json_get(format, "type");
+    const tt_json *format = tt_api_member(o, "response_format"),
+                  *type = tt_json_get(format, "type");
     if (format && !(type && type->type == TT_JSON_STRING && !strcmp(type->string, "text")))
         return TT_FAIL(err, TT_EINVAL,
                        "response_format is not supported, but {\"type\": \"text\"}");
@@ -143,75 +143,6 @@ static size_t n_prompts(const tt_json *v)
     return v->type == TT_JSON_ARRAY && v->n && v->items[0]->type != TT_JSON_INT ? v->n : 1;
 }
 
-/* A content that is a list of parts becomes the text of all: templates know texts. */
-static tt_status write_content(const tt_json *v, tt_str *out, tt_error *err)
-{
-    tt_str text = {0};
-    if (v->type != TT_JSON_ARRAY) {
-        tt_json_write(v, out);
-        return TT_OK;
-    }
-    for (size_t i = 0; i < v->n; i++) {
-        const tt_json *type = tt_json_get(v->items[i], "type"),
-                      *part = tt_json_get(v->items[i], "text");
-        if (!type || type->type != TT_JSON_STRING || strcmp(type->string, "text") != 0 || !part ||
-            part->type != TT_JSON_STRING) {
-            tt_str_free(&text);
-            return TT_FAIL(err, TT_EINVAL, "messages: a part of a content is no text");
-        }
-        tt_str_add(&text, part->string);
-    }
-    tt_str_json(out, tt_str_get(&text));
-    tt_str_free(&text);
-    return TT_OK;
-}
-
-static tt_status write_messages(const tt_json *v, tt_str *out, tt_error *err)
-{
-    for (size_t i = 0; i < v->n; i++) {
-        const tt_json *m = v->items[i];
-        if (m->type != TT_JSON_OBJECT)
-            return TT_FAIL(err, TT_EINVAL, "messages: element %zu is no message", i);
-        tt_str_add(out, i ? ",{" : "[{");
-        for (size_t k = 0; k < m->n; k++) {
-            tt_str_add(out, k ? "," : "");
-            tt_str_json(out, m->keys[k]);
-            tt_str_addc(out, ':');
-            if (strcmp(m->keys[k], "content") != 0)
-                tt_json_write(m->items[k], out);
-            else
-                TT_TRY(write_content(m->items[k], out, err));
-        }
-        tt_str_addc(out, '}');
-    }
-    tt_str_addc(out, ']');
-    return TT_OK;
-}
-
-static tt_status read_messages(const tt_api *a, const tt_json *body, tt_ids *out, tt_error *err)
-{
-    const tt_json *v = body_member(body, "messages");
-    tt_chat_tokens t = {0};
-    tt_str text = {0};
-    if (!a->o.template || !a->o.vt)
-        return TT_FAIL(err, TT_EINVAL,
-                       "the model has no chat template: start ttrun serve with --template");
-    if (!v || v->type != TT_JSON_ARRAY || !v->n)
-        return TT_FAIL(err, TT_EINVAL, "messages is no list of messages");
-    tt_status s = write_messages(v, &text, err);
-    const tt_conversation c = {.struct_size = sizeof c,
-                               .messages = tt_str_get(&text),
-                               .n_messages = text.n,
-                               .add_generation_prompt = 1};
-    if (s == TT_OK)
-        s = tt_chat_encode(a->o.template, &c, a->o.vt, a->o.tokenizer, &t, err);
-    for (size_t i = 0; s == TT_OK && i < t.n; i++)
-        s = tt_ids_push(out, t.ids[i], err);
-    tt_chat_tokens_free(&t);
-    tt_str_free(&text);
-    return s;
-}
-
 /* ---- the whole ---- */
 
 /* Completions: logprobs is a number; chat: logprobs is true or false, and top_logprobs the number. */
@@ -221,11 +152,11 @@ static tt_status read_logprobs(const tt_json *o, tt_api_call *c, tt_error *err)
     if (c->chat) {
         TT_TRY(tt_api_bool(o, "logprobs", &c->scored, err));
         n = 0;
-        TT_TRY(read_integer(o, "top_logprobs", 0, TT_ENGINE_MOST_TOP, &n, err));
+        TT_TRY(read_integer(o, "top_logprobs", 0, TT_MOST_TOP, &n, err));
         c->n_top = c->scored ? (int)n : 0;
         return TT_OK;
     }
-    TT_TRY(read_integer(o, "logprobs", 0, TT_ENGINE_MOST_TOP, &n, err));
+    TT_TRY(read_integer(o, "logprobs", 0, TT_MOST_TOP, &n, err));
     c->scored = n >= 0;
     c->n_top = n > 0 ? (int)n : 0;
     return TT_OK;
@@ -248,7 +179,7 @@ static tt_status make_text(tt_api_call *c, call_text *x, const tt_request *base,
                            int sample, tt_error *err)
 {
     const tt_api *a = c->a;
-    TT_TRY(tt_engine_check(a->o.engine, x->prompt.ids, (int64_t)x->prompt.n, err));
+    TT_TRY(tt_engine_check(a->o.engine, "the prompt", x->prompt.ids, (int64_t)x->prompt.n, err));
     x->call = c;
     x->r = *base;
     x->r.prompt = x->prompt.ids;
@@ -270,7 +201,7 @@ static tt_status make_text(tt_api_call *c, call_text *x, const tt_request *base,
 
 static tt_status read_usage(const tt_json *o, tt_api_call *c, tt_error *err)
 {
-    const tt_json *v = body_member(o, "stream_options");
+    const tt_json *v = tt_api_member(o, "stream_options");
     c->usage = !c->stream;
     return v ? tt_api_bool(v, "include_usage", &c->usage, err) : TT_OK;
 }
@@ -282,7 +213,7 @@ tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_cal
     int64_t n = 1, max_new = chat ? -1 : 16, best = 1;
     c->chat = chat;
     TT_TRY(tt_api_parse(c->arena, r, &o, err));
-    TT_TRY(refuse(o, err));
+    TT_TRY(refuse(o, chat, err));
     TT_TRY(read_sampling(o, &base, err));
     TT_TRY(read_stops(o, c, err));
     TT_TRY(read_logprobs(o, c, err));
@@ -297,7 +228,7 @@ tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_cal
         TT_TRY(tt_api_bool(o, "echo", &c->echo, err));
     if (best > n)
         return TT_FAIL(err, TT_EINVAL, "best_of is not supported");
-    if (!chat && !(prompt = body_member(o, "prompt")))
+    if (!chat && !(prompt = tt_api_member(o, "prompt")))
         return TT_FAIL(err, TT_EINVAL, "prompt is missing");
     if (!chat && prompt->type == TT_JSON_ARRAY && !prompt->n)
         return TT_FAIL(err, TT_EINVAL, "prompt is an empty list");
@@ -310,7 +241,7 @@ tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_cal
         for (int k = 0; k < n; k++) {
             call_text *x = &c->texts[c->n];
             x->index = c->n++;
-            TT_TRY(chat ? read_messages(a, o, &x->prompt, err)
+            TT_TRY(chat ? tt_api_read_messages(a, o, &x->prompt, err)
                         : read_prompt(a, prompt, i, &x->prompt, err));
             TT_TRY(make_text(c, x, &base, max_new, k, err));
             x->r.n_cached = &x->n_cached;

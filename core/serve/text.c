@@ -34,7 +34,7 @@ static void token_name(const tt_api *a, int32_t id, bool first, tt_str *out)
 /* {"text": logprob, …}: the most likely tokens and this one. Of equal texts the first is the likeliest. */
 static void add_top_of_completion(const tt_api *a, const tt_token *t, bool first, tt_str *out)
 {
-    tt_str seen[TT_ENGINE_MOST_TOP + 1] = {{0}};
+    tt_str seen[TT_MOST_TOP + 1] = {{0}};
     bool any = false;
     tt_str_addc(out, '{');
     for (int i = 0; i <= t->n_top; i++) {

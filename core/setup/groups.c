@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/param_match.h"
 #include "setup/setup_impl.h"
+#include <math.h>
 #include <string.h>
 
 /* optimizer.param_groups: an ordered list; a parameter belongs to the first group that matches it.
@@ -142,6 +143,7 @@ static tt_status common_options(tt_setup *s, tt_error *err)
     TT_TRY(tt_optimizer_config_parse(s->job, own, &o, err));
     s->state_dtype = dtypes[o.state_dtype];
     s->early_step = o.early_step_in_backward;
+    s->qk_clip = isnan(o.qk_clip) ? 0 : o.qk_clip;
     return TT_OK;
 }
 

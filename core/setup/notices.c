@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/qk_clip.h"
 #include "setup/setup_impl.h"
 #include <math.h>
 #include <ttrun/corpus.h>
@@ -64,7 +65,19 @@ void tt_setup_notices(const tt_setup *s)
                (long long)warmup, (long long)steps);
 }
 
-void tt_setup_notice_async_tp(const tt_setup *s)
+static void notice_qk_clip(const tt_setup *s)
+{
+    const tt_qk_clip *c = s->graph->qk_clip;
+    const int n = c ? (int)c->attentions.n : 0;
+    if (c && c->n_clipped < n)
+        tt_log(TT_INFO, "train",
+               "optimizer.qk_clip: %d of %d attention layers normalize their queries, and are not "
+               "clipped: no "
+               "factor of their weights changes a logit",
+               n - c->n_clipped, n);
+}
+
+static void notice_async_tp(const tt_setup *s)
 {
     if (s->graph->async_tp.whole)
         tt_log(
@@ -72,4 +85,10 @@ void tt_setup_notice_async_tp(const tt_setup *s)
             "parallelism.enable_async_tensor_parallel: %d all-gathers and reduce-scatters stay in "
             "one piece, because their products run over token chunks",
             s->graph->async_tp.whole);
+}
+
+void tt_setup_notice_graph(const tt_setup *s)
+{
+    notice_qk_clip(s);
+    notice_async_tp(s);
 }

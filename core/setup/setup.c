@@ -194,7 +194,7 @@ static tt_status make_loss(tt_setup *s, tt_error *err)
 static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     static const char *const groups[] = {"param_groups", "state_dtype", "early_step_in_backward",
-                                         NULL};
+                                         "qk_clip", NULL};
     tt_registry *r = s->registry;
     tt_backend_section bs = {0};
     TT_TRY(tt_setup_tokenizer_part(s, err));

@@ -23,9 +23,9 @@
 /* setup_recompute.c: what mode budget chose, by pipeline rank. */
 typedef struct tt_recompute_choice {
     int n;                       /* pipeline ranks */
-    int *level, *n_levels;       /* as in tt_recompute_cut */
+    int *level, *n_levels, *way; /* as in tt_recompute_cut */
     double *budget, *bytes;      /* of the training program: allowed, and taken by its plan */
-    double *none, *full, *least; /* … in these modes; with the least found */
+    double *none, *full;         /* … in these modes */
 } tt_recompute_choice;
 
 typedef struct tt_setup { /* equal on all ranks, and not changed after it is made */
@@ -74,6 +74,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int n_trainable;
     tt_dtype state_dtype; /* of optimizer states */
     bool early_step;      /* optimizer.early_step_in_backward */
+    double qk_clip;       /* optimizer.qk_clip; 0: none */
     tt_lr_scheduler_config rate;
     int64_t threads;           /* threads per rank */
     int ranks_here;            /* number of ranks on this machine */
@@ -88,9 +89,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int world, data_world;
     int64_t local, micro_batches,
         global_batch; /* samples per micro-batch and data rank; per data rank; per step */
-    int64_t eval_local, eval_batch,
-        eval_seq_len; /* of validation: samples per forward, and per batch,
-                                                     of a data rank; tokens per sample */
+    /* of validation: samples per forward, and per batch, of a data rank; tokens per sample */
+    int64_t eval_local, eval_batch, eval_seq_len;
     int pipeline_ranks, n_stages;
     tt_schedule *schedule;
     const int *stage_begin; /* by stage: its first block, if the job sets it; NULL = by cost */
@@ -192,7 +192,7 @@ const tt_json *tt_hf_text_config(const tt_json *root);
 typedef struct tt_recompute_try {
     tt_recompute_mode mode; /* CUT: with `part` of each rank's levels, 0 … 1 */
     double part;
-    const int *level; /* CUT: these levels by rank instead; NULL: part */
+    const int *level, *way; /* CUT: by rank, as in tt_recompute_cut; NULL: part */
     /* found: */
     tt_graph *graph;
     double bytes; /* of the training program on the fullest pipeline rank */

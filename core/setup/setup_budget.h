@@ -8,6 +8,7 @@
 typedef struct tt_recompute_cost { /* by pipeline rank */
     double *bytes;                 /* of the training program, by its plan */
     double *time;                  /* of a micro-batch, with communication that nothing hides */
+    double *host;                  /* bytes of pinned host memory that its activations take */
     int *n_levels;                 /* of mode CUT */
     tt_graph *graph;
 } tt_recompute_cost;
@@ -16,8 +17,10 @@ tt_recompute_cost tt_recompute_cost_new(const tt_setup *s, tt_arena *a);
 /* Compiles and plans one way to recompute, in a. */
 tt_status tt_setup_evaluate(tt_setup *s, const tt_recompute_opts *o, tt_arena *a,
                             tt_recompute_cost *out, tt_error *err);
-/* The options of mode CUT at these levels, which stay the caller's; NULL: at this part of the levels. */
-void tt_setup_recompute_cut(tt_setup *s, const int *level, double part, tt_recompute_opts *out);
+/* The options of mode CUT at these levels, which stay the caller's, as `way` is; NULL: at this part of the
+ * levels. */
+void tt_setup_recompute_cut(tt_setup *s, const int *level, const int *way, double part,
+                            tt_recompute_opts *out);
 /* setup_budget.c: sets s->recompute_choice. */
 tt_status tt_setup_choose_recompute(tt_setup *s, tt_error *err);
 

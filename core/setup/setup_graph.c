@@ -396,9 +396,8 @@ static void fingerprint(tt_setup *s)
     tt_str_free(&t);
 }
 
-#define LOGITS_CHUNK_BYTES                                                                         \
-    (4 << 20) /* bytes of logits per token chunk: they stay in the last-level
-                                        cache */
+/* Bytes of logits per token chunk: they stay in the last-level cache. */
+#define LOGITS_CHUNK_BYTES (4 << 20)
 
 /* A graph that validates has a batch and a length of its own; one that `ttrun eval` runs has those of the
  * training. */
@@ -447,7 +446,8 @@ static tt_update_opts update_opts(const tt_setup *s)
                                        s->core.debug.health_check_freq > 0,
                             .measure_updates = s->core.metrics.norms != TT_NORMS_OFF,
                             .early = s->early_step,
-                            .live = !t->ema_evaluate};
+                            .live = !t->ema_evaluate,
+                            .qk_clip = s->qk_clip};
 }
 
 static void debug_opts(const tt_setup *s, tt_compile_opts *o)
@@ -463,7 +463,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
                                  tt_error *err)
 {
     tt_offload_opts offload;
-    TT_TRY(tt_setup_offload(s, &offload, err));
+    TT_TRY(tt_setup_offload(s, recompute, &offload, err));
     TT_TRY(tt_setup_kernels_check(s, err));
     tt_compile_opts o = {
         .mode = mode,
@@ -479,10 +479,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .sequences = sequences_of(s, mode),
         .seq_len = seq_len_of(s, mode),
         .line = line_of(s, mode),
-        .rows = s->decode.rows,
-        .slots = s->decode.slots,
-        .length = s->decode.length,
-        .cache = s->decode.cache,
+        .decode = s->decode,
         .n_stages = s->n_stages,
         .stage_begin = s->stage_begin,
         .block_stage = s->graph && s->graph->n_stages == s->n_stages ? s->graph->block_stage : NULL,
@@ -580,7 +577,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     fingerprint(s);
     TT_TRY(tt_setup_check_converters(s, o->mode == TT_MODE_TRAIN && !o->quiet, err));
     if (!o->quiet)
-        tt_setup_notice_async_tp(s);
+        tt_setup_notice_graph(s);
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(tt_groups_check(s, err));
     const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;

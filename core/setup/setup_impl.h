@@ -68,7 +68,11 @@ bool tt_setup_is_head(const tt_setup *s, const char *name);
  * everything lies in host memory anyway, and nothing is copied. */
 bool tt_setup_has_device(const tt_setup *s); /* the backend computes in memory of its own */
 bool tt_setup_offloads_states(const tt_setup *s);
-tt_status tt_setup_offload(const tt_setup *s, tt_offload_opts *out, tt_error *err);
+tt_status tt_setup_offload(const tt_setup *s, const tt_recompute_opts *recompute,
+                           tt_offload_opts *out, tt_error *err);
+tt_cut_way
+tt_setup_offload_way(const tt_setup *s); /* what the job's `offload` means in mode budget */
+int64_t tt_setup_most_offloaded(const tt_setup *s); /* tt_offload_opts.most_bytes */
 /* The machine by whose speeds offload "auto" and mode budget choose on a device. The choice must be the
  * same on all ranks, so nothing is measured. */
 tt_status tt_setup_find_machine(const tt_setup *s, const tt_machine **out, tt_error *err);
@@ -102,9 +106,9 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
 /* Whether gathered parameters are kept for the step. */
 bool tt_setup_keeps_parameters(const tt_setup *s);
 /* setup_step.c: can this job update parameters in the backward, and replay on another rank, if it asks for that? */
-tt_status tt_setup_check_step(const tt_setup *s, tt_error *err);
-/* notices.c: what enable_async_tensor_parallel leaves in one piece, of the compiled graph. */
-void tt_setup_notice_async_tp(const tt_setup *s);
+tt_status tt_setup_check_step(tt_setup *s, tt_error *err);
+/* notices.c: what enable_async_tensor_parallel and qk_clip leave as it is, of the compiled graph. */
+void tt_setup_notice_graph(const tt_setup *s);
 /* Plans the training graph g on a pipeline rank; writes no file. like: the plan of another rank of g. */
 tt_status tt_setup_try_plan(const tt_setup *s, const tt_graph *g, int pp_rank, const tt_plan *like,
                             tt_arena *a, tt_plan **out, tt_error *err);

@@ -9,13 +9,6 @@
 
 #define TT_MAX_PARTS 16 /* hooks, converters, metrics; data sets of the validation */
 
-typedef struct tt_decode_opts { /* TT_MODE_DECODE: the sizes that a program is made for */
-    int64_t rows;               /* the largest number of tokens per call */
-    int64_t slots;              /* the number of sequences at once */
-    int64_t length;             /* the largest number of tokens per sequence */
-    tt_cache cache;
-} tt_decode_opts;
-
 /* token_order.c: the order of the tokens in the graph, if context parallelism cuts sequences over
  * ranks. */
 typedef struct tt_token_order {

@@ -106,14 +106,19 @@ static const int *count_in_flight(tt_setup *s)
     return most;
 }
 
-void tt_setup_recompute_cut(tt_setup *s, const int *level, double part, tt_recompute_opts *out)
+void tt_setup_recompute_cut(tt_setup *s, const int *level, const int *way, double part,
+                            tt_recompute_opts *out)
 {
     tt_recompute_cut *cut = tt_arena_alloc(s->arena, sizeof *cut);
-    *cut = (tt_recompute_cut){.n_ranks = s->pipeline_ranks,
-                              .stage_rank = s->schedule->stage_rank,
-                              .in_flight = count_in_flight(s),
-                              .level = level,
-                              .part = part};
+    *cut =
+        (tt_recompute_cut){.n_ranks = s->pipeline_ranks,
+                           .stage_rank = s->schedule->stage_rank,
+                           .in_flight = count_in_flight(s),
+                           .level = level,
+                           .part = part,
+                           .way = way,
+                           .most_bytes = tt_setup_most_offloaded(s),
+                           .ahead = (int)s->core.activation_checkpoint.offload_prefetch_n_layers};
     *out = (tt_recompute_opts){.mode = TT_RECOMPUTE_CUT,
                                .fetches = !tt_setup_keeps_parameters(s),
                                .cut = cut,
@@ -127,7 +132,7 @@ void tt_setup_recompute_opts(tt_setup *s, tt_recompute_opts *out)
                                               [TT_CHECKPOINT_FULL] = TT_RECOMPUTE_FULL};
     const tt_activation_checkpoint_config *c = &s->core.activation_checkpoint;
     if (c->mode == TT_CHECKPOINT_BUDGET) {
-        tt_setup_recompute_cut(s, s->recompute_choice->level, 0, out);
+        tt_setup_recompute_cut(s, s->recompute_choice->level, s->recompute_choice->way, 0, out);
         return;
     }
     *out = (tt_recompute_opts){.mode = modes[c->mode],
@@ -178,6 +183,7 @@ tt_status tt_setup_evaluate(tt_setup *s, const tt_recompute_opts *o, tt_arena *a
         TT_TRY(tt_setup_try_plan(s, out->graph, r, first, a, &p, err));
         out->bytes[r] = tt_setup_program_bytes(s, p);
         out->time[r] = seconds_of(s, p);
+        out->host[r] = (double)p->program->bytes[TT_SPACE_OFFLOADED];
         first = first ? first : p;
     }
     return TT_OK;
@@ -188,6 +194,7 @@ tt_recompute_cost tt_recompute_cost_new(const tt_setup *s, tt_arena *a)
     const size_t n = (size_t)s->pipeline_ranks + 1;
     return (tt_recompute_cost){.bytes = tt_arena_array(a, n, sizeof(double)),
                                .time = tt_arena_array(a, n, sizeof(double)),
+                               .host = tt_arena_array(a, n, sizeof(double)),
                                .n_levels = tt_arena_array(a, n, sizeof(int))};
 }
 
@@ -198,7 +205,7 @@ tt_status tt_setup_try_recompute(tt_setup *s, tt_recompute_try *t, tt_arena *a, 
         .mode = t->mode, .fetches = !tt_setup_keeps_parameters(s), .machine = s->recompute_machine};
     s->graph = NULL; /* the graph that is tried has parameters of its own */
     if (t->mode == TT_RECOMPUTE_CUT)
-        tt_setup_recompute_cut(s, t->level, t->part, &o);
+        tt_setup_recompute_cut(s, t->level, t->way, t->part, &o);
     TT_TRY(tt_setup_evaluate(s, &o, a, &c, err));
     t->graph = c.graph;
     t->bytes = t->time = 0;

@@ -8,8 +8,13 @@
 #define REPLAY "debug.replay_on"
 
 /* What the job asks for that needs all gradients before the first update; NULL: nothing. */
-static const char *needs_all_gradients(const tt_core_config *c)
+static const char *needs_all_gradients(const tt_setup *s)
 {
+    const tt_core_config *c = &s->core;
+    if (s->qk_clip > 0)
+        return "optimizer.qk_clip scales weights by the largest logits of all micro-batches and "
+               "ranks, "
+               "which are known after the backward: set optimizer.qk_clip to null";
     if (c->training.max_norm > 0)
         return "training.max_norm clips by the norm of all gradients, which is known after the "
                "backward: set training.max_norm to 0";
@@ -55,10 +60,14 @@ static tt_status check_replay(const tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_setup_check_step(const tt_setup *s, tt_error *err)
+tt_status tt_setup_check_step(tt_setup *s, tt_error *err)
 {
+    if (s->qk_clip > 0 && !tt_setup_kernel(s, "attention_max"))
+        return tt_job_fail(s->job, "optimizer.qk_clip", err,
+                           "backend %s has no kernel attention_max, which finds the largest logits",
+                           s->backend.name);
     TT_TRY(check_replay(s, err));
-    const char *why = s->early_step ? needs_all_gradients(&s->core) : NULL;
+    const char *why = s->early_step ? needs_all_gradients(s) : NULL;
     if (!s->early_step)
         return TT_OK;
     if (why)

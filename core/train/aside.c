@@ -139,9 +139,16 @@ static tt_status move_unsynced(aside *x, const char *from, const char *to, tt_er
     return TT_OK;
 }
 
+/* A rename between folders is durable when both are; the new one may have been made for it, with those above it. */
 static tt_status move(aside *x, const char *from, const char *to, tt_error *err)
 {
     TT_TRY(move_unsynced(x, from, to, err));
+    const char *top = x->steps ? tt_path_dir(x->a, x->steps) : x->dump;
+    for (const char *f = tt_path_dir(x->a, to);; f = tt_path_dir(x->a, f)) {
+        TT_TRY(tt_fsync_path(f, err));
+        if (!strcmp(f, x->dump) || !strcmp(f, top) || strlen(f) <= 1)
+            break;
+    }
     return tt_fsync_path(tt_path_dir(x->a, from), err);
 }
 

@@ -100,16 +100,28 @@ static tt_status lock(tt_run_folder *f, const char *ranks, bool saves, int (*sto
     return sign(f->saves_fd, f->saves_path, err);
 }
 
+/* Of a run's folder, or of one set aside: also where ranks write when a run ends. */
+static void clear_outputs(const tt_setup *s, const char *folder, tt_arena *a)
+{
+    const char *const more[] = {s->core.comm.save_traces_folder,
+                                s->core.profiling.save_traces_folder,
+                                s->core.profiling.save_memory_snapshot_folder};
+    tt_unfinished_clear(folder);
+    for (size_t i = 0; i < TT_COUNT(more); i++)
+        if (more[i] && more[i][0] && more[i][0] != '/')
+            tt_unfinished_clear(tt_path_join(a, folder, more[i]));
+}
+
 /* Removes what a killed run left, in folders of earlier runs too. */
-static tt_status clear(const tt_run_folder *f, tt_arena *a, tt_error *err)
+static tt_status clear(const tt_setup *s, const tt_run_folder *f, tt_arena *a, tt_error *err)
 {
     static const char before[] = "before-";
     const char *hf = tt_path_join(a, f->path, "hf");
-    tt_unfinished_clear(f->path);
+    clear_outputs(s, f->path, a);
     DIR *d = opendir(f->path);
     for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
         if (!strncmp(e->d_name, before, sizeof before - 1))
-            tt_unfinished_clear(tt_path_join(a, f->path, e->d_name));
+            clear_outputs(s, tt_path_join(a, f->path, e->d_name), a);
     if (d)
         closedir(d);
     if (f->saves_fd < 0)
@@ -137,7 +149,7 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
     tt_status st =
         lock(&f, tt_path_join(a, f.path, ".lock.ranks"), s->core.checkpoint.enable, o->stop, err);
     if (st == TT_OK)
-        st = clear(&f, a, err);
+        st = clear(s, &f, a, err);
     if (st == TT_OK)
         *out = f;
     else

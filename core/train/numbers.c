@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/qk_clip.h"
 #include "train/loop.h"
 
 /* The numbers of a logged step: of the step itself, means and rates since the last line, and of the whole run. */
@@ -117,6 +118,8 @@ size_t tt_loop_numbers(tt_loop *l)
         metric_add(l, &n, "skipped", 1);
     if (s->graph->skipped)
         metric_add(l, &n, "n_steps_skipped", (double)l->since.skipped);
+    if (s->graph->qk_clip)
+        metric_add(l, &n, TT_METRIC_QK_CLIP, tt_exec_metric(l->rank.exec, TT_METRIC_QK_CLIP));
     if (s->graph->loss_scale)
         metric_add(l, &n, TT_METRIC_LOSS_SCALE, l->loss_scale);
     if (l->loss_name[0])

@@ -81,7 +81,12 @@ static void note_activations(const tt_rank *r)
     const tt_offloaded f = tt_program_offloaded(r->plan->program);
     if (!r->s->core.activation_checkpoint.offload || tt_device_is_host(&r->device))
         return;
-    if (f.values)
+    const tt_activation_checkpoint_config *c = &r->s->core.activation_checkpoint;
+    if (!f.values && c->mode == TT_CHECKPOINT_BUDGET && c->offload == TT_ACTIVATIONS_HIDDEN)
+        tt_log(TT_INFO, "train",
+               "activation_checkpoint.offload: nothing is offloaded: within the budget, no copy "
+               "makes a step faster");
+    else if (f.values)
         tt_log(
             TT_INFO, "train",
             "activation_checkpoint.offload: %lld activations of a micro-batch, %.3f GiB, wait for "

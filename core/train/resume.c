@@ -128,6 +128,10 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
     for (size_t i = 0; i < n; i++)
         if (want < 0 || steps[i] == want)
             *step = steps[i];
+    /* A run that was killed between the rename of a step and the fsync of the folder left a whole step that a loss of
+     * power could still take away, after this run said that it continues from it. A folder may be read-only. */
+    if (l->main && n)
+        tt_fsync_path(folder, NULL);
     if (want >= 0 && n && steps[n - 1] > want && is_of_this_branch(l, folder, steps[n - 1])) {
         *step = steps[n - 1];
         if (l->main)

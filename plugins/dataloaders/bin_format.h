@@ -50,7 +50,7 @@ static const char *bin_other(const unsigned char *p, size_t n)
     } known[] = {
         {"MMIDIDX\0",        9, "the .idx of a Megatron data set; name its .bin"            },
         {"\x93NUMPY",        6, "a NumPy file; write its numbers alone, with ndarray.tofile"},
-        {"PAR1",             4, "a Parquet file, which is not built"                        },
+        {"PAR1",             4, "a Parquet file, which the loader jsonl reads"              },
         {"\x1f\x8b\x08",     3, "a gzip file; unpack it, the loader maps tokens"            },
         {"\x28\xb5\x2f\xfd", 4, "a zstd file; unpack it, the loader maps tokens"            },
         {"PK\x03\x04",       4, "a zip file, not tokens"                                    },

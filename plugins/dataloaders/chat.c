@@ -9,8 +9,9 @@
 #include <ttrun/chat.h>
 #include <ttrun/corpus.h>
 #include <ttrun/log.h>
+#include <ttrun/parquet.h>
 
-/* chat: files with a conversation per line (JSON lines, also .gz and .zst). Each becomes tokens by a chat template;
+/* chat: files with a conversation per line (JSON lines, also .gz and .zst) or per row (Parquet). Each becomes tokens by a chat template;
  * labels are the tokens of the assistant, of others -100. A sample is one conversation, or a preference pair, and
  * padding, or, packed, several that do not see each other. All tokens are in memory. */
 
@@ -29,7 +30,8 @@ typedef struct {
 
 static const tt_option options[] = {
     TT_OPTION_MORE(config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
-                   "JSON-lines files and globs, also .gz and .zst, one conversation per line"),
+                   "JSON-lines and Parquet files and globs, also .gz and .zst, one conversation "
+                   "per line or row"),
     TT_OPTION_MORE(config, format, TT_OPT_ENUM, "\"auto\"", 0, 0,
                    "auto|messages|sharegpt|alpaca|prompt_completion|preference", 0, NULL,
                    "what a line is: messages {role, content}; ShareGPT's conversations {from, "
@@ -273,6 +275,11 @@ static tt_status add_line(const reading *r, const char *line, size_t n, tt_error
 
 /* ---- files ---- */
 
+static bool is_stopped(const reading *r, int64_t number)
+{
+    return number % 64 == 0 && r->env->stop && r->env->stop(r->env->stop_user);
+}
+
 static tt_status read_lines(const reading *r, unpack *u, tt_error *err)
 {
     line_buffer in = {0};
@@ -287,7 +294,7 @@ static tt_status read_lines(const reading *r, unpack *u, tt_error *err)
             line += 3;
             n -= 3;
         }
-        if (s == TT_OK && number % 64 == 0 && r->env->stop && r->env->stop(r->env->stop_user))
+        if (s == TT_OK && is_stopped(r, number))
             s = TT_FAIL(err, TT_ESIGNAL, "stopped");
         if (s == TT_OK && !blank(line, n))
             s = add_line(r, line, n, err);
@@ -299,20 +306,62 @@ static tt_status read_lines(const reading *r, unpack *u, tt_error *err)
     return s;
 }
 
+/* Of a file's columns those are read that a record may have. */
+static tt_status read_parquet(const reading *r, const char *path, tt_error *err)
+{
+    const chat_fields *f = &r->fields;
+    const char *const columns[] = {field(f->messages, "messages"),
+                                   "conversations",
+                                   field(f->prompt, "prompt"),
+                                   "instruction",
+                                   "input",
+                                   "history",
+                                   field(f->completion, "completion"),
+                                   "output",
+                                   "chosen",
+                                   field(r->c->rejected_field, "rejected"),
+                                   field(f->system, "system"),
+                                   "tools",
+                                   "chat_template_kwargs"};
+    tt_parquet *p;
+    const char *row;
+    size_t n;
+    TT_TRY(tt_parquet_open(path, columns, sizeof columns / sizeof *columns, &p, err));
+    tt_status s = tt_parquet_next(p, &row, &n, err);
+    for (int64_t number = 1; s == TT_OK && row; number++) {
+        s = is_stopped(r, number) ? TT_FAIL(err, TT_ESIGNAL, "stopped") : add_line(r, row, n, err);
+        if (s != TT_OK && s != TT_ESIGNAL)
+            tt_error_context(err, "%s: row %lld", path, (long long)number);
+        if (s == TT_OK)
+            s = tt_parquet_next(p, &row, &n, err);
+    }
+    r->to->bytes += tt_parquet_taken(p);
+    tt_parquet_close(p);
+    return s;
+}
+
+static tt_status read_file(const reading *r, const char *path, tt_error *err)
+{
+    unpack u;
+    if (tt_parquet_is(path)) {
+        const tt_status s = read_parquet(r, path, err);
+        return s == TT_OK || s == TT_ESIGNAL ? s : tt_error_context(err, "dataloader.path");
+    }
+    TT_TRY(unpack_open(path, &u, err));
+    const tt_status s = read_lines(r, &u, err);
+    unpack_close(&u);
+    return s;
+}
+
 static tt_status read_files(const reading *r, tt_error *err)
 {
     tt_files files = {0};
     TT_TRY(tt_files_find(&r->c->path, r->env->job_dir, "corpus/chats.jsonl", &files, err));
     tt_status s = TT_OK;
     for (size_t i = 0; s == TT_OK && i < files.n; i++) {
-        unpack u;
         if (r->env->progress)
             r->env->progress(r->env->progress_user, "conversations", (double)i / (double)files.n);
-        s = unpack_open(files.items[i], &u, err);
-        if (s != TT_OK)
-            break;
-        s = read_lines(r, &u, err);
-        unpack_close(&u);
+        s = read_file(r, files.items[i], err);
     }
     r->to->files = (int64_t)files.n;
     tt_files_free(&files);

@@ -166,18 +166,24 @@ static tt_status from_pair(const json_t *record, const chat_fields *f, const cha
     return add_turn(out, "assistant", last, answer, err);
 }
 
+/* A row of a table has each of its columns, and null where it has no value. */
+static bool has(const json_t *record, const char *key)
+{
+    const json_t *v = json_object_get(record, key);
+    return v && !json_is_null(v);
+}
+
 static chat_format find_format(const json_t *record, const chat_fields *f)
 {
-    if (json_object_get(record, field(f->messages, "messages")))
+    if (has(record, field(f->messages, "messages")))
         return CHAT_MESSAGES;
-    if (json_object_get(record, "conversations"))
+    if (has(record, "conversations"))
         return CHAT_SHAREGPT;
-    if (json_object_get(record, "chosen"))
+    if (has(record, "chosen"))
         return CHAT_PREFERENCE;
-    if (json_object_get(record, field(f->completion, "completion")) &&
-        json_object_get(record, field(f->prompt, "prompt")))
+    if (has(record, field(f->completion, "completion")) && has(record, field(f->prompt, "prompt")))
         return CHAT_PROMPT;
-    return json_object_get(record, "instruction") ? CHAT_ALPACA : CHAT_AUTO;
+    return has(record, "instruction") ? CHAT_ALPACA : CHAT_AUTO;
 }
 
 /* "tools" may be JSON in a string; "chat_template_kwargs" are more variables. */

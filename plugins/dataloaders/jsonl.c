@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <ttrun/corpus.h>
+#include <ttrun/parquet.h>
 
-/* jsonl: files with one JSON object per line, plain, gzip or zstd. One string field of each object
- * is a document; the tokenizer's bos and eos are put around it. Documents form one stream of tokens
- * in the order of paths and lines. */
+/* jsonl: files with one JSON object per line, plain, gzip or zstd, or per row of Parquet. One string
+ * field of each object is a document; the tokenizer's bos and eos are put around it. Documents form
+ * one stream of tokens in the order of paths and lines. */
 
 typedef struct {
     tt_strings path;
@@ -20,11 +21,11 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    TT_OPTION_MORE(
-        config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
-        "JSON-lines files and globs, also .gz and .zst, relative to the file that names them"),
+    TT_OPTION_MORE(config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
+                   "JSON-lines and Parquet files and globs, also .gz and .zst, relative to the "
+                   "file that names them"),
     TT_OPTION(config, field, TT_OPT_STRING, "\"text\"", 0, 0,
-              "the key whose string is the document"),
+              "the key, of Parquet the column, whose string is the document"),
     TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
               "draw a new order of the samples each epoch"),
     TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
@@ -99,10 +100,32 @@ static tt_status read_lines(reader *j, unpack *u, tt_documents *to, tt_error *er
     return status;
 }
 
+static tt_status read_parquet(reader *j, const char *path, tt_documents *to, tt_error *err)
+{
+    tt_parquet *p;
+    const char *row;
+    size_t n;
+    TT_TRY(tt_parquet_open(path, &j->field, 1, &p, err));
+    tt_status s = tt_parquet_next(p, &row, &n, err);
+    for (int64_t number = 1; s == TT_OK && row; number++) {
+        s = add_line(j, row, n, tt_parquet_taken(p), to, err);
+        if (s != TT_OK && s != TT_ESIGNAL)
+            tt_error_context(err, "%s: row %lld", path, (long long)number);
+        if (s == TT_OK)
+            s = tt_parquet_next(p, &row, &n, err);
+    }
+    tt_parquet_close(p);
+    return s;
+}
+
 static tt_status jsonl_read_file(void *user, const char *path, tt_documents *to, tt_error *err)
 {
     reader *j = user;
     unpack u;
+    if (tt_parquet_is(path)) {
+        const tt_status s = read_parquet(j, path, to, err);
+        return s == TT_OK || s == TT_ESIGNAL ? s : tt_error_context(err, "dataloader.path");
+    }
     TT_TRY(unpack_open(path, &u, err));
     j->in.begin = j->in.end = j->in.scanned = 0;
     j->in.last = false;
@@ -161,8 +184,8 @@ static const tt_dataloader_vt vt = {.struct_size = sizeof vt,
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "jsonl",
-                 "JSON lines (also .gz, .zst), one field per line is a document", config, options,
-                 &vt),
+                 "JSON lines (also .gz, .zst) and Parquet, one field per line is a document",
+                 config, options, &vt),
 };
 
 TT_PLUGIN("jsonl", "1.0", components);

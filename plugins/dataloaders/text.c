@@ -3,6 +3,7 @@
 #include "source.h"
 #include <string.h>
 #include <ttrun/corpus.h>
+#include <ttrun/parquet.h>
 
 /* text: files and globs. Each file is a document; the tokenizer's bos and eos are put around it
  * (corpus.h). Documents form one stream of tokens in path order. */
@@ -59,6 +60,11 @@ static tt_status text_read_file(void *user, const char *path, tt_documents *to, 
     whole_file *t = user;
     source in = {.fd = -1};
     size_t n = 0;
+    if (tt_parquet_is(path))
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.path: %s is a Parquet file: set dataloader.name to jsonl, whose "
+                       "dataloader.field names the column",
+                       path);
     TT_TRY(source_open(path, &in, err));
     tt_status s = read_whole(t, &in, &n, err);
     source_close(&in);

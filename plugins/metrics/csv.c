@@ -16,7 +16,7 @@
  * first columns are step and wall (unix seconds); each metric adds a column when it is first
  * reported. A new column means that the file is written anew with that column empty in the earlier
  * rows; the new file replaces the old one when it is complete. A resumed run removes the rows of
- * steps after the one that it resumes from. */
+ * steps after the one that it resumes from, and what a loss of power has left in place of rows. */
 
 typedef struct {
     const char *path;
@@ -127,15 +127,28 @@ static bool is_validation(const sink *s, const char *row)
     return false;
 }
 
+/* Is it a whole row of so many cells? After a loss of power a part of the file may be zeros, or be missing between
+ * two rows. */
+static bool is_row(const char *row, size_t n, size_t cells)
+{
+    size_t commas = 0;
+    for (size_t i = 0; i + 1 < n; i++) {
+        if (!row[i] || !strchr("0123456789+-.einfa,", row[i])) /* numbers, inf */
+            return false;
+        commas += row[i] == ',';
+    }
+    return n > 0 && row[n - 1] == '\n' && row[0] >= '0' && row[0] <= '9' && commas + 1 == cells;
+}
+
 /* Copies the whole rows that stay, each with n_new empty cells at its end. */
 static void copy_rows(const sink *s, FILE *in, FILE *out, const kept_rows *kept, size_t n_new)
 {
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
-    while ((n = getline(&line, &cap, in)) > 0 && line[n - 1] == '\n') {
+    while ((n = getline(&line, &cap, in)) > 0) {
         const long long step = strtoll(line, NULL, 10);
-        if (step > kept->last ||
+        if (!is_row(line, (size_t)n, 2 + s->n_columns - n_new) || step > kept->last ||
             (step == kept->last && kept->validates_again && is_validation(s, line)))
             continue;
         fwrite(line, 1, (size_t)n - 1, out);
@@ -263,10 +276,12 @@ static tt_status open_file(sink *s, const kept_rows *kept, tt_error *err)
     FILE *in = kept->last > 0 ? fopen(s->path, "re") : NULL;
     if (kept->last > 0 && !in && errno != ENOENT)
         return TT_FAIL(err, TT_EIO, "cannot read %s: %s", s->path, strerror(errno));
-    if (in && getline(&line, &cap, in) > 0)
+    const ssize_t n = in ? getline(&line, &cap, in) : -1;
+    const bool whole = n > 0 && line[n - 1] == '\n' && !memchr(line, 0, (size_t)n);
+    if (whole)
         status = read_header(s, line, err);
-    if (status == TT_OK)
-        status = write_anew(s, in, kept, 0, err);
+    if (status == TT_OK) /* without its header no row says what its numbers are */
+        status = write_anew(s, whole ? in : NULL, kept, 0, err);
     free(line);
     if (in)
         fclose(in);

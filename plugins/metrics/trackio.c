@@ -16,7 +16,9 @@
 /* trackio: rows of the table metrics in <folder>/<project>.db, the SQLite file that `trackio show` reads, one row
  * per logged step or validation. SQLite is loaded when a job names this sink (libsqlite3.so.0), so ttrun builds and
  * runs without it. A run keeps its id, dump_folder/trackio.id, when it resumes, and the rows of later steps are
- * deleted. Source: trackio 0.43, trackio/sqlite_storage.py (init_db, bulk_log), trackio/utils.py. */
+ * deleted. Source: trackio 0.43, trackio/sqlite_storage.py (init_db, bulk_log), trackio/utils.py.
+ *
+ * Nothing is sent to a Space or a self-hosted server: docs/features.md says why, and what does it instead. */
 
 typedef struct {
     const char *project, *run_name, *folder;
@@ -259,8 +261,10 @@ static tt_status find_id(sink *s, const tt_metrics_env *env, tt_error *err)
         for (size_t i = 0; i < sizeof random; i++)
             snprintf(s->id + 2 * i, 3, "%02x", random[i]);
         f = fopen(path, "we");
-        if (!f || fprintf(f, "%s\n", s->id) < 0 || fclose(f) != 0)
+        if (!f || fprintf(f, "%s\n", s->id) < 0 || fflush(f) != 0 || fsync(fileno(f)) != 0)
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", path, strerror(errno));
+        if (f)
+            fclose(f);
     }
     free(path);
     return status;
@@ -354,8 +358,9 @@ static const tt_metrics_vt vt = {
     .struct_size = sizeof vt, .open = open_sink, .log = log_record, .close = close_sink};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_METRICS, "trackio", "a project of trackio, for `trackio show`", config,
-                 options, &vt),
+    TT_COMPONENT(TT_KIND_METRICS, "trackio",
+                 "a project of trackio, for `trackio show` and `trackio sync`", config, options,
+                 &vt),
 };
 
 TT_PLUGIN("trackio", "1.0", components);

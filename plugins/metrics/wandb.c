@@ -346,7 +346,7 @@ static tt_status find_id(const char *folder, bool resumed, char id[9], tt_error 
             id[i] = letters[random[i] % (sizeof letters - 1)];
         id[8] = '\0';
         f = fopen(path, "we");
-        if (!f || fprintf(f, "%s\n", id) < 0)
+        if (!f || fprintf(f, "%s\n", id) < 0 || fflush(f) != 0 || fsync(fileno(f)) != 0)
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", path, strerror(errno));
     }
     if (f && fclose(f) != 0 && status == TT_OK)

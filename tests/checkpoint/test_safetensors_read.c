@@ -58,7 +58,8 @@ static const sample malformed[] = {
     {"{\"__metadata__\":{\"a\":null}}", 0, "'a' is not a string"},
     {"{\"__metadata__\":{\"a\":{\"b\":\"c\"}}}", 0, "'a' is not a string"},
     {"{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"[]\"}}", 0, "is not an object"},
-    {"{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\"}}", 0, "(DCP_SHARDING_INFO)"},
+    {"{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\"}}", 0,
+     "safetensors header: x.safetensors (DCP_SHARDING_INFO)"},
 #define INFO(text) \
     "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"" text "\"},\"a\":{" T("U8", "[2]", "[0,2]") "}}"
     {INFO("{}"), 2, "no saved_offsets"},

@@ -1,81 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "estimate/estimate.h"
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
+#include "estimate/budget_test.h"
 #include <time.h>
-
-#include <cmocka.h>
 
 /* activation_checkpoint.mode budget by the plan: it takes no more memory than it is allowed, and is never
  * slower than full or selective with as much memory, over models, meshes, backends and budgets. */
 
-static tt_registry *registry;
-
-#define AC "activation_checkpoint."
-
-typedef struct planned {
-    double bytes, time; /* of the fullest pipeline rank; of a step, by the machine that chooses */
-    double budget;      /* the largest of a rank; 0: another mode */
-    int n_blocks;
-    tt_recomputed_block blocks[200];
-} planned;
-
-static tt_status plan_try(const char *text, const char *mode, bool device, planned *out,
-                          tt_error *err)
-{
-    tt_arena *a = tt_arena_new();
-    tt_setup *s = tt_arena_alloc(a, sizeof *s);
-    tt_override all[40];
-    size_t n = 0;
-    char *words = tt_arena_printf(a, "%s %s", text, mode), *save = NULL;
-    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
-        all[n++] = (tt_override){w, strtok_r(NULL, " ", &save)};
-    all[n++] = (tt_override){"dataloader.path", "[\"none.txt\"]"};
-    all[n++] = (tt_override){"backend.name", device ? "cuda" : "cpu"};
-    tt_job *job;
-    tt_plan **plans;
-    const tt_setup_opts o = {.mode = TT_MODE_TRAIN,
-                             .compile = true,
-                             .data = true,
-                             .machine = device ? tt_machine_find("h100") : NULL};
-    tt_status st = tt_job_load_text(a, "test", "{}", 2, all, n, &job, err);
-    if (st == TT_OK)
-        st = tt_setup_make(&o, registry, job, a, s, err);
-    if (st == TT_OK)
-        st = tt_setup_plan_all(s, a, &plans, err);
-    if (st == TT_OK) {
-        tt_step_time time;
-        *out = (planned){.n_blocks = s->recomputed.n_blocks};
-        for (int r = 0; r < s->pipeline_ranks; r++) {
-            out->bytes = fmax(out->bytes, tt_setup_program_bytes(s, plans[r]));
-            if (s->recompute_choice)
-                out->budget = fmax(out->budget, s->recompute_choice->budget[r]);
-        }
-        tt_step_time_of(s, s->recompute_machine, &time);
-        out->time = time.step;
-        memcpy(out->blocks, s->recomputed.blocks, (size_t)out->n_blocks * sizeof *out->blocks);
-        for (int i = 0; i < out->n_blocks; i++) /* their strings are the arena's */
-            out->blocks[i].again = out->blocks[i].name = NULL;
-    }
-    tt_arena_free(a);
-    return st;
-}
-
-static planned plan(const char *text, const char *mode, bool device)
-{
-    planned p;
-    tt_error err = {0};
-    if (plan_try(text, mode, device, &p, &err) != TT_OK)
-        fail_msg("%s %s: %s", text, mode, err.text);
-    return p;
-}
-
-#define P "parallelism."
-#define BF16 " training.mixed_precision_param bfloat16"
 static const char *const jobs[] = {
     "model.flavor debugmodel training.local_batch_size 2 training.seq_len 128",
     "model.flavor debugmodel model.args.n_layers 1 training.local_batch_size 1 training.seq_len 33",
@@ -97,11 +26,6 @@ static const char *const jobs[] = {
     "model.flavor 70B model.args.n_layers 16 training.local_batch_size 8 training.seq_len 4096 " P
     "pipeline_parallel_degree 4 " P "tensor_parallel_degree 8" BF16,
 };
-
-static void budget_of(char *mode, size_t n, double bytes)
-{
-    snprintf(mode, n, AC "mode budget " AC "memory_gib %.17g", bytes / (1 << 30));
-}
 
 static void test_never_worse_than_full_or_selective(void **state)
 {
@@ -278,17 +202,6 @@ static void test_largest_models_choose_in_seconds(void **state)
     const double s = (double)(clock() - t0) / CLOCKS_PER_SEC;
     if (s > 60) /* 4 s without a sanitizer */
         fail_msg("%.1f s", s);
-}
-
-static int open_registry(void **state)
-{
-    (void)state;
-    tt_error err = {0};
-    const char *dir = getenv("PLUGINS");
-    const char *const dirs[] = {dir ? dir : "./plugins"};
-    const tt_registry_opts o = {.dirs = dirs, .n_dirs = 1};
-    tt_log_setup(TT_ERROR, 0, 1, false);
-    return tt_registry_new(&o, &registry, &err) == TT_OK ? 0 : -1;
 }
 
 int main(void)

@@ -209,6 +209,40 @@ static void test_auto_offloads_what_hides(void **state)
         }
 }
 
+/* Mode budget with offload auto at a budget that recomputing alone does not reach: what a run then
+ * allocates on the device is what is planned, and no more than the budget. */
+static void test_a_budget_that_needs_offload_is_kept(void **state)
+{
+    static const char *const jobs[] = {"model.args.n_layers 10",
+                                       "model.args.n_layers 9 training.global_batch_size 12"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(jobs); i++) {
+        double bytes[2];
+        for (int all = 0; all < 2; all++) {
+            job j;
+            char text[200];
+            snprintf(text, sizeof text, "%s activation_checkpoint.mode full%s", jobs[i],
+                     all ? " activation_checkpoint.offload all" : "");
+            open_far(&j, text);
+            bytes[all] = (double)plan_of(&j).device;
+            job_close(&j);
+        }
+        assert_true(bytes[1] < bytes[0]);
+        const double budget = 0.3 * bytes[0] + 0.7 * bytes[1];
+        char text[300];
+        job j;
+        snprintf(text, sizeof text,
+                 "%s activation_checkpoint.mode budget activation_checkpoint.memory_gib %.17g "
+                 "activation_checkpoint.offload auto",
+                 jobs[i], budget / (1 << 30));
+        open_far(&j, text);
+        const planned p = plan_of(&j);
+        job_close(&j);
+        assert_true((double)p.device <= budget);
+        compare(text, false);
+    }
+}
+
 static void test_a_device_that_is_too_small(void **state)
 {
     const tt_dist d = {.world = 1};
@@ -232,6 +266,7 @@ int main(void)
         cmocka_unit_test(test_offloaded_states_are_pinned),
         cmocka_unit_test(test_offloaded_activations_are_pinned),
         cmocka_unit_test(test_auto_offloads_what_hides),
+        cmocka_unit_test(test_a_budget_that_needs_offload_is_kept),
         cmocka_unit_test(test_a_device_that_is_too_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,7 +91,7 @@ static void check_model(tt_arena *a, const tt_json *model, const char *overrides
 {
     const tt_json *texts = get(model, "texts");
     tt_sequence s[TEXTS] = {{0}};
-    tt_generate_stats stats;
+    tt_engine *engine;
     tt_error err = {0};
     program p;
     open_program(&p, model, overrides, slots);
@@ -101,12 +101,16 @@ static void check_model(tt_arena *a, const tt_json *model, const char *overrides
         s[i] =
             (tt_sequence){.prompt = ids_of(a, prompt), .n_prompt = (int64_t)prompt->n, .stream = i};
     }
-    const tt_generate_opts o = {.exec = p.rank.exec,
-                                .graph = p.j.setup.graph,
-                                .vocab = get(get(model, "args"), "vocab_size")->integer,
-                                .max_new = NEW};
-    if (tt_generate(&o, s, TEXTS, &stats, &err) != TT_OK)
+    const tt_engine_opts eo = {.exec = p.rank.exec,
+                               .graph = p.j.setup.graph,
+                               .vocab = get(get(model, "args"), "vocab_size")->integer,
+                               .forgets = true,
+                               .prompts_first = true};
+    assert_int_equal(tt_engine_open(&eo, &engine, &err), TT_OK);
+    const tt_generate_opts o = {.engine = engine, .max_new = NEW};
+    if (tt_generate(&o, s, TEXTS, &err) != TT_OK)
         fail_msg("%s", err.text);
+    tt_engine_close(engine);
     for (size_t i = 0; i < TEXTS; i++) {
         const tt_json *ids = get(texts->items[i], "ids");
         const int32_t *want = ids_of(a, ids);

@@ -32,7 +32,8 @@ typedef struct oracle_run {
     tt_arena *arena;
     int n_steps, n_tensors;
     double *loss, *loss_max, *norm, *lr; /* [n_steps] */
-    const tt_json **losses;              /* [n_steps]; NULL: the record has none */
+    double *clipped;        /* [n_steps]: qk_clip_heads; NaN: it is not in the record */
+    const tt_json **losses; /* [n_steps]; NULL: the record has none */
     oracle_tensor *tensors;
 } oracle_run;
 
@@ -98,6 +99,7 @@ static inline void oracle_metrics(oracle_run *r, const char *folder)
     r->loss_max = tt_arena_array(r->arena, lines, sizeof *r->loss_max);
     r->norm = tt_arena_array(r->arena, lines, sizeof *r->norm);
     r->lr = tt_arena_array(r->arena, lines, sizeof *r->lr);
+    r->clipped = tt_arena_array(r->arena, lines, sizeof *r->clipped);
     r->losses = tt_arena_array(r->arena, lines, sizeof *r->losses);
     for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         const tt_json *o;
@@ -106,6 +108,8 @@ static inline void oracle_metrics(oracle_run *r, const char *folder)
         r->loss[r->n_steps] = oracle_get(o, "loss")->real;
         r->loss_max[r->n_steps] = oracle_get(o, "loss_max")->real;
         r->losses[r->n_steps] = tt_json_get(o, "losses");
+        const tt_json *clipped = tt_json_get(o, "qk_clip_heads");
+        r->clipped[r->n_steps] = clipped ? clipped->real : (double)NAN;
         r->norm[r->n_steps] = oracle_get(o, "grad_norm")->real;
         r->lr[r->n_steps++] = oracle_get(o, "lr")->real;
     }

@@ -3,8 +3,12 @@
 
   models_peer.py [--ttrun ./ttrun] [--only WORD]
 
-Losses, norms and rates of each step; and, to see how far AdamW carries rounding, the parameter that moved furthest from transformers', in
-units of the learning rate."""
+Losses, norms and rates of each step; and, in units of the learning rate, the parameter that is furthest from transformers' in float64 after
+ten steps, beside the one of transformers' own float32. AdamW makes steps of the size of lr of small gradients, whatever their size, so it
+multiplies rounding where they are near eps (1e-8). qwen3_next's third layer has two heads with gradients of A_log of -9.5e-9 and -6.1e-10
+in the first step (the others: 7e-5 to 5e-4); transformers' float32, whose delta rule runs in chunks, has -1.0e-8 and -2.1e-9, so that A_log
+is 0.56 of lr off its own float64 after ten steps, dt_bias 0.39. ttrun's float32 is 0.0004 (reference) and 0.0011 (cpu) of lr off float64 in its
+furthest parameter. So the distance of 0.56 between ttrun and transformers in float32 is transformers' rounding; it is not in ttrun's gradients."""
 import argparse
 import os
 import sys
@@ -22,7 +26,13 @@ from checks import check
 
 def compare(name, j, ttrun):
     init = {n: x for n, x in oracle.initial_values(ttrun, j).items() if not n.endswith(models_golden.BUFFER)}
-    steps, final = models_golden.train(init, j, torch.float32)
+    steps, final32 = models_golden.train(init, j, torch.float32)
+    final = models_golden.train(init, j, torch.float64)[1]
+
+    def furthest(params):
+        return max(((params[n].double() - p).abs().max().item() / j["optimizer"]["lr"], n) for n, p in final.items())
+
+    print(f"{name}: transformers' float32 is {furthest(final32)[0]:.4f} of lr off its float64 in {furthest(final32)[1]}")
     for backend in ("reference", "cpu"):
         with tempfile.TemporaryDirectory() as d:
             lines, tensors = oracle.run_ttrun(ttrun, j, backend, d)
@@ -30,9 +40,9 @@ def compare(name, j, ttrun):
         norm = max(abs(a["grad_norm"] / b["grad_norm"] - 1) for a, b in zip(lines, steps))
         rate = max(abs(a["lr"] - b["lr"]) for a, b in zip(lines, steps))
         more = max((abs(a["losses"][n] - v) for a, b in zip(lines, steps) for n, v in b.get("losses", {}).items()), default=0.0)
-        far, where = max(((tensors[n] - p).abs().max().item() / j["optimizer"]["lr"], n) for n, p in final.items())
-        check(len(lines) == len(steps) and max(loss, norm, more) <= 1e-4 and rate <= 1e-14,
-              f"{name}, {backend}: loss {loss:.1e}, further losses {more:.1e}, norm {norm:.1e}; furthest parameter {where}, {far:.4f} of lr")
+        far, where = furthest(tensors)
+        check(len(lines) == len(steps) and max(loss, norm, more) <= 1e-4 and rate <= 1e-14 and far <= 0.05,
+              f"{name}, {backend}: loss {loss:.1e}, further losses {more:.1e}, norm {norm:.1e}; furthest from float64 {where}, {far:.4f} of lr")
 
 
 def main():

@@ -61,6 +61,33 @@ pp="--nproc 2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4"
     same pp_fsdp --nproc 4 $p.pipeline_parallel_degree 2 $p.data_parallel_shard_degree 2 $p.pipeline_parallel_microbatches 2 --comm.overlap on $mode selective
 }
 
+# joint NAME OPTION…: in mode budget with offload auto, where some is computed again and some is offloaded, far has the
+# numbers that the reference has in mode none.
+joint() {
+    name=$1
+    shift
+    set -- --training.steps 2 --checkpoint.interval 1000 --model.args.n_layers 6 "$@"
+    train "$dir/$name" --backend.name reference "$@"
+    [ "$rc" -eq 0 ] && numbers "$dir/$name"
+    ok "reference_runs_$name"
+    for budget in 0 0.3; do
+        # shellcheck disable=SC2086
+        train "$dir/$name-far" $far $mode budget --activation_checkpoint.offload auto --activation_checkpoint.memory_budget $budget "$@"
+        [ "$rc" -eq 0 ] && numbers "$dir/$name-far" && cmp "$dir/$name.txt" "$dir/$name-far.txt" >>"$dir/err" 2>&1 &&
+            grep -q 'activation_checkpoint.offload: [1-9][0-9]* activations' "$dir/err" && grep -q 'layers keep MiB host MiB copy ms' "$dir/err"
+        ok "far_has_the_numbers_of_the_reference_${name}_$budget"
+        rm -rf "$dir/$name-far"
+    done
+}
+# shellcheck disable=SC2086
+{
+    joint joint --metrics.lag 1
+    joint joint_bf16 --training.mixed_precision_param bfloat16 --training.global_batch_size 8 --debug.poison true
+    joint joint_fsdp --nproc 2 $p.data_parallel_shard_degree 2 --comm.overlap on --activation_checkpoint.offload_budget_gb 0.0001
+    joint joint_pp $pp --training.local_batch_size 8
+    joint joint_zero_bubble $pp --training.local_batch_size 8 --model.args.n_layers 10 $p.pipeline_parallel_schedule ZBVZeroBubble --debug.capture off
+}
+
 # A backend without a device, and a model without a layer whose copies something hides, say so.
 train "$dir/host" --training.steps 1 --activation_checkpoint.offload all
 [ "$rc" -eq 0 ] && grep -q 'activation_checkpoint.offload: backend .* computes in host memory' "$dir/err"

@@ -16,9 +16,12 @@ train "$run" --training.steps 5
 mkdir "$run/hf" "$run/hf/step-3.tmp" "$run/before-1" "$run/checkpoint/step-2.purged.tmp" "$run/checkpoint/step-7.tmp"
 touch "$run/run.json.tmp.4711.0" "$run/job.json.tmp.4711.1" "$run/before-1/metrics.jsonl.tmp.4711.0" "$run/checkpoint/step-2.purged.tmp/x" \
     "$run/notes.tmp.txt"
+mkdir "$run/comm_traces" "$run/before-1/comm_traces"
+touch "$run/comm_traces/rank_0.json.tmp.4711.1" "$run/before-1/comm_traces/rank_1.json.tmp.4711.1"
 train "$run" --training.steps 6
 [ $rc -eq 0 ] && [ -e "$run/notes.tmp.txt" ] && absent "$run/run.json.tmp.4711.0" "$run/job.json.tmp.4711.1" "$run/before-1/metrics.jsonl.tmp.4711.0" \
-    "$run/checkpoint/step-2.purged.tmp" "$run/checkpoint/step-7.tmp" "$run/hf/step-3.tmp"
+    "$run/checkpoint/step-2.purged.tmp" "$run/checkpoint/step-7.tmp" "$run/hf/step-3.tmp" \
+    "$run/comm_traces/rank_0.json.tmp.4711.1" "$run/before-1/comm_traces/rank_1.json.tmp.4711.1"
 ok run_folder_is_cleared
 
 # ---- copies of plugins where they cannot be in memory, and mpirun's files ----

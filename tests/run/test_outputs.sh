@@ -56,13 +56,13 @@ train "$dir/starts" --training.steps 9 --optimizer.lr 1e38
 ok run_json_says_why_a_start_failed
 "$TTRUN" "$job" --dump_folder "$dir/starts" --training.steps 100000000 --plugin-dir "$PLUGINS" >"$dir/out" 2>"$dir/err" &
 pid=$!
-for i in $(seq 200); do grep -q 'step: *[1-9][0-9]' "$dir/err" && break || sleep 0.1; done
+until_true grep -q 'step: *[1-9][0-9]' "$dir/err"
 kill -TERM $pid && wait $pid
 start 3.status | grep -q '^stopped by SIGTERM after step [0-9]*, saved$'
 ok run_json_says_that_a_start_was_stopped
 "$TTRUN" "$job" --dump_folder "$dir/starts" --training.steps 100000000 --plugin-dir "$PLUGINS" >"$dir/out" 2>"$dir/err" &
 pid=$!
-for i in $(seq 200); do grep -q 'step: *[1-9][0-9]' "$dir/err" && break || sleep 0.1; done
+until_true grep -q 'step: *[1-9][0-9]' "$dir/err"
 kill -KILL $pid && wait $pid 2>/dev/null
 [ -n "$(start 4.started)" ] && [ -z "$(start 4.ended)" ]
 ok a_start_that_was_killed_has_no_end

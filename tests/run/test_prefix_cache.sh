@@ -6,6 +6,7 @@
 http=$BUILD/tests/run/http_tool
 servers=
 trap 'for p in $servers; do kill $p 2>/dev/null; done; rm -rf "$dir"' EXIT
+listens_or_ended() { grep -q ' at http' "$dir/serve.log" || ! kill -0 "$server"; }
 start() { # RUN OPTION…: sets port and server
     run=$1
     shift
@@ -13,8 +14,7 @@ start() { # RUN OPTION…: sets port and server
     "$TTRUN" serve --checkpoint "$dir/$run" --port 0 --template chatml "$@" >"$dir/serve.log" 2>&1 &
     server=$!
     servers="$servers $server"
-    i=0
-    while ! grep -q ' at http' "$dir/serve.log" && [ $i -lt 200 ] && kill -0 $server 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+    until_true listens_or_ended
     port=$(sed -n 's|.* at http://[^ ]*:\([0-9]*\)/v1.*|\1|p' "$dir/serve.log")
     [ -n "$port" ]
 }
@@ -41,6 +41,11 @@ bodies() { # a request a line: prompts that begin alike, go on with an answer, a
     echo "/v1/completions {\"prompt\":\"$shared ten\",\"max_tokens\":7,\"temperature\":0,\"logprobs\":1}"
     echo '/v1/completions {"prompt":"zzz","max_tokens":5,"temperature":0,"logprobs":1}'
     echo "/v1/completions {\"prompt\":\"$shared one\",\"max_tokens\":2,\"temperature\":0,\"logprobs\":2,\"echo\":true}"
+    # as lm-evaluation-harness scores the answers to a question
+    for tail in ' seven' ' seven of them' ' eight' ' seven'; do
+        echo "/v1/completions {\"prompt\":\"$shared$tail\",\"max_tokens\":1,\"temperature\":0,\"logprobs\":1,\"echo\":true}"
+    done
+    echo "/v1/completions {\"prompt\":\"$shared seven\",\"max_tokens\":4,\"temperature\":0,\"logprobs\":4,\"echo\":true}"
     echo "/v1/completions {\"prompt\":[\"$shared 8\",\"$shared 9\",\"$shared 8\"],\"max_tokens\":4,\"temperature\":0,\"logprobs\":1}"
     echo "/v1/completions {\"prompt\":\"$shared two\",\"max_tokens\":3,\"temperature\":0,\"echo\":true}"
     turns='{"role":"system","content":"line by line"},{"role":"user","content":"line 3"}'
@@ -76,7 +81,10 @@ ok a_prompt_that_goes_on_with_the_answer
 ask POST /v1/completions "{\"prompt\":\"${shared}x\",\"max_tokens\":5}" && [ "$(cached)" -ge $((n)) ] && ask POST /v1/completions '{"prompt":"Zzz","max_tokens":1}' && [ "$(cached)" = 1 ] # the token that begins all
 ok a_prompt_that_begins_alike
 ask POST /v1/completions "{\"prompt\":\"$shared\",\"max_tokens\":1,\"logprobs\":1,\"echo\":true}" && [ "$(cached)" = 0 ]
-ok the_logprobs_of_a_prompt_need_all_of_it
+ok logprobs_that_nobody_asked_for_are_not_known
+score() { ask POST /v1/completions "{\"prompt\":\"$1\",\"max_tokens\":1,\"logprobs\":$2,\"echo\":true}" && cached; }
+[ "$(score "$shared" 1)" = $((n - 1)) ] && [ "$(score "${shared} answer" 1)" = $((n - 1)) ] && [ "$(score "${shared} another" 0)" = $((n + 2)) ] && [ "$(score "$shared" 2)" = 0 ]
+ok logprobs_that_are_known_are_told_again
 ask POST /v1/completions '{"prompt":"Some words","max_tokens":2,"n":4}' && [ "$(cached)" = 1 ] && [ "$(get usage.prompt_tokens)" = 11 ]
 ok prompts_are_counted_once_with_n
 before=$(count cached_tokens_total) all=$(count prompt_tokens_total) made=$(count generated_tokens_total)

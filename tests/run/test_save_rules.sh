@@ -146,8 +146,8 @@ if preload stall; then
         [ -z "$(find "$dir/stall" -name '*.tmp')" ]
     ok the_next_start_goes_on_from_the_step_before
 fi
-train "$dir/hang" --checkpoint.after_save 'sleep 1000 & wait' --checkpoint.save_timeout_seconds 1
-[ $rc -eq 0 ] && [ "$(grep -c "step [0-9]* is saved, but checkpoint.after_save failed: checkpoint.save_timeout_seconds: 'sleep 1000 & wait' had not ended after 1 s and was killed" "$dir/err")" -eq 2 ] &&
-    ! pgrep -f 'sleep 1000' >/dev/null
+train "$dir/hang" --checkpoint.after_save 'sleep 1717 & wait' --checkpoint.save_timeout_seconds 1
+[ $rc -eq 0 ] && [ "$(grep -c "step [0-9]* is saved, but checkpoint.after_save failed: checkpoint.save_timeout_seconds: 'sleep 1717 & wait' had not ended after 1 s and was killed" "$dir/err")" -eq 2 ] &&
+    ! pgrep -f 'sleep 1717' >/dev/null
 ok after_save_is_ended_with_what_it_started
 exit $failed

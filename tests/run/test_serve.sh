@@ -7,12 +7,12 @@ http=$BUILD/tests/run/http_tool
 train "$dir/run" --training.steps 60 --training.seq_len 64 --checkpoint.interval 1000 && [ "$rc" -eq 0 ]
 ok there_is_a_model
 server=
+listens_or_ended() { grep -q ' at http' "$dir/serve.log" || ! kill -0 "$server"; }
 start() { # OPTION…: sets port
     : >"$dir/serve.log" # not the line of the server before
     "$TTRUN" serve --checkpoint "$dir/run" --port 0 "$@" >"$dir/serve.log" 2>&1 &
     server=$!
-    i=0
-    while ! grep -q ' at http' "$dir/serve.log" && [ $i -lt 100 ] && kill -0 $server 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+    until_true listens_or_ended
     port=$(sed -n 's|.* at http://[^ ]*:\([0-9]*\)/v1.*|\1|p' "$dir/serve.log")
     [ -n "$port" ]
 }
@@ -101,6 +101,33 @@ ok chat_logprobs
 chat ',"stream":true,"stream_options":{"include_usage":true}' && grep -q '"delta":{"role":"assistant","content":""}' "$dir/answer.json" && grep -q '"delta":{}.*"finish_reason":"length"' "$dir/answer.json" && grep -q '"choices":\[\],"usage":{' "$dir/answer.json"
 ok chat_stream
 
+# ---- tools ----
+end
+cat >"$dir/tools.jinja" <<'END'
+{%- if tools and not short %}T{{ tools | tojson }}{% endif %}{% if short %}!{% endif %}
+{%- for m in messages %}<{{ m.role }}>{% if m.tool_calls %}{% for c in m.tool_calls %}{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}
+{%- if add_generation_prompt %}<assistant>{% endif %}
+END
+start --template "$dir/tools.jinja"
+tool='{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}'
+seen='T[{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]'
+ask_chat() { ask POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"line 3\"}${2-}],\"temperature\":0,\"max_tokens\":9$1}" && [ "$code" = 200 ]; }
+# the answer is that to the text that the template makes
+ask_chat ",\"tools\":[$tool],\"tool_choice\":\"auto\"" && said=$(get choices.0.message.content) && n=$(get usage.prompt_tokens) &&
+    text="$seen<user>line 3<assistant>" && [ "$n" = ${#text} ] && ask POST /tokenize "{\"add_special_tokens\":false,\"prompt\":\"$(printf '%s' "$text" | sed 's/"/\\"/g')\"}" && [ "$(get count)" = "$n" ] &&
+    ask POST /v1/completions "{\"prompt\":$(sed 's/.*"tokens":\(\[[^]]*\]\).*/\1/' "$dir/answer.json"),\"temperature\":0,\"max_tokens\":9}" && [ "$(get choices.0.text)" = "$said" ]
+ok tools_go_through_the_template
+ask_chat ",\"tools\":[$tool],\"tool_choice\":\"none\"" && [ "$(get usage.prompt_tokens)" = 23 ] && ask_chat ',"tools":[]' && [ "$(get usage.prompt_tokens)" = 23 ] && ask_chat ',"chat_template_kwargs":{"short":true}' && [ "$(get usage.prompt_tokens)" = 24 ]
+ok no_tools
+! ask_chat ",\"tools\":[$tool],\"chat_template_kwargs\":{\"short\":true}" && [ "$code" = 400 ] && grep -q 'chat template does not use them' "$dir/answer.json"
+ok tools_that_the_template_leaves_out
+called() { ask_chat ",\"tools\":[$tool]" ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":$1}}]},{\"role\":\"tool\",\"content\":\"4\"}" && get usage.prompt_tokens; }
+text="$seen<user>line 3<assistant>f({\"x\": 2})<tool>4<assistant>"
+[ "$(called '"{\"x\":2}"')" = ${#text} ] && [ "$(called '{"x":2}')" = ${#text} ] && [ "$(called '"x"')" = $((${#text} - 5)) ]
+ok arguments_of_calls_are_objects
+end
+start --template chatml
+
 # ---- refusals ----
 refused() { # NAME STATUS TEXT METHOD PATH BODY
     name=$1 want=$2 text=$3
@@ -119,7 +146,13 @@ refused empty 400 'prompt is empty' POST /v1/completions '{"prompt":[[]]}'
 refused temperature 400 'temperature is no number of 0 to 100' POST /v1/completions '{"prompt":"a","temperature":-1}'
 refused n 400 'n is no integer of 1 to 128' POST /v1/completions '{"prompt":"a","n":1000000}'
 refused penalty 400 'frequency_penalty is not supported' POST /v1/completions '{"prompt":"a","frequency_penalty":0.5}'
-refused tools 400 'tools is not supported' POST /v1/chat/completions '{"messages":[],"tools":[{}]}'
+refused tools 400 'chat template does not use them' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}]}'
+refused tools_of_a_text 400 'tools is not supported' POST /v1/completions '{"prompt":"a","tools":[{}]}'
+refused tools_list 400 'tools is no list of tools' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":{"a":1}}'
+refused tools_objects 400 'tools: element 1 is no object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{},3]}'
+refused tool_choice 400 'tool_choice is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{}],"tool_choice":"required"}'
+refused format 400 'response_format is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}}'
+refused kwargs 400 'chat_template_kwargs is no object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[1]}'
 refused messages 400 'messages is no list' POST /v1/chat/completions '{"messages":"x"}'
 refused picture 400 'a part of a content is no text' POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
 refused long 400 'the context holds 2048' POST /v1/completions "{\"prompt\":\"$(printf '%03000d' 7)\"}"

@@ -51,6 +51,25 @@ rm -r "$dir/cut/checkpoint/step-8"
 with "$dir/cut" 10
 [ "$rc" -eq 0 ] && column "$dir/cut/metrics.csv" loss >"$dir/got" && cmp "$dir/want" "$dir/got"
 ok csv_resumes_without_a_step_twice
+# What a loss of power leaves: a row with zeros in it, two rows that have become one, zeros at the end.
+train "$dir/power" --training.steps 6 --metrics.sinks "$sinks"
+awk -F, -v OFS=, 'NR == 3 { $3 = "ZEROS" } NR == 5 { printf "%s", substr($0, 1, 9); next } { print }' "$dir/power/metrics.csv" | sed 's/ZEROS/\x00\x00\x00/' >"$dir/torn.csv"
+head -c 4096 /dev/zero >>"$dir/torn.csv"
+cp "$dir/torn.csv" "$dir/power/metrics.csv"
+train "$dir/power" --metrics.sinks "$sinks"
+sed '/^[245] /d' "$dir/want" >"$dir/want_rows" # the row of step 2 has zeros, and a part of the one of step 4 is in a line with that of step 5
+[ "$rc" -eq 0 ] && column "$dir/power/metrics.csv" loss >"$dir/got" && cmp "$dir/want_rows" "$dir/got" && [ "$(tr -d -c '\000' <"$dir/power/metrics.csv" | wc -c)" -eq 0 ]
+ok csv_resumes_after_a_loss_of_power
+head -c 8192 /dev/zero >"$dir/power/metrics.csv"
+train "$dir/power" --training.steps 12 --metrics.sinks "$sinks"
+[ "$rc" -eq 0 ] && [ "$(column "$dir/power/metrics.csv" loss | cut -d ' ' -f 1 | tr '\n' ' ')" = "11 12 " ]
+ok csv_without_a_header_begins_anew
+for file in wandb/id trackio.id; do
+    [ ! -e "$dir/power/$file" ] || head -c 64 /dev/zero >"$dir/power/$file"
+done
+train "$dir/power" --training.steps 13 --metrics.sinks "$sinks"
+[ "$rc" -eq 0 ] && grep -q '^[a-z0-9]\{8\}$' "$dir/power/wandb/id" && { [ -z "$trackio" ] || grep -q '^[0-9a-f]\{32\}$' "$dir/power/trackio.id"; }
+ok an_id_of_zeros_is_made_anew
 [ "$(cat "$dir/cut/wandb/id")" = "$id" ] && [ "$(ls -d "$dir"/cut/wandb/offline-run-*-"$id" | wc -l)" -eq 2 ]
 ok wandb_resumes_under_the_same_id
 

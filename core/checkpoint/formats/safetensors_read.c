@@ -171,7 +171,9 @@ static tt_status sharding(reading *r)
         return TT_OK;
     const tt_json *info = NULL;
     const char *name = tt_arena_printf(r->scratch, "%s (DCP_SHARDING_INFO)", r->path);
-    TT_TRY(tt_json_parse(r->scratch, name, text, strlen(text), &info, r->err));
+    const tt_status status = tt_json_parse(r->scratch, name, text, strlen(text), &info, r->err);
+    if (status != TT_OK)
+        return r->err ? tt_error_context(r->err, "safetensors header") : status;
     if (info->type == TT_JSON_NULL)
         return TT_OK;
     if (info->type != TT_JSON_OBJECT)

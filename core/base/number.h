@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_BASE_NUMBER_H
+#define TT_BASE_NUMBER_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Reads the n characters of text as a whole number from least to most: decimal digits, after a '-' if it is
+ * negative. false, and *out is as it was: they are anything else ("", "12x", " 12", "+12", "0x10", "1e3"), or beyond
+ * least or most, however large. */
+bool tt_read_whole(const char *text, size_t n, int64_t least, int64_t most, int64_t *out);
+
+#endif
