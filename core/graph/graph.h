@@ -155,11 +155,10 @@ struct tt_graph {
     int64_t length, picked; /* decoding: the most tokens of a sequence, picked ones of a call */
     /* Decoding: bytes that are kept per token of a sequence, and that keys and values of heads would have. */
     double kept_bytes, heads_bytes;
-    int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
-                       rank with the most, over all stages */
+    int64_t stored; /* elements kept for a micro-batch's backward, on the fullest rank */
     tt_dtype store_dtype;
-    double expert_skew, expert_room; /* the busiest rank's rows over the mean, for costs (0: 1); as in
-                                        tt_builder_opts */
+    double expert_skew; /* the busiest rank's rows over the mean, for costs; 0: 1 */
+    double expert_room; /* as in tt_builder_opts */
     tt_expert_replicas replicas;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */

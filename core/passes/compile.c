@@ -220,6 +220,14 @@ static tt_status offload(compiler *c, tt_graph *g, tt_error *err)
     return dump(c, g, "offload_values", err);
 }
 
+/* What a described graph says of itself besides its nodes. */
+static void take_described(tt_graph *g, const tt_graph *described)
+{
+    g->replicas = described->replicas;
+    g->ordered = described->ordered;
+    g->qk_clip = described->qk_clip;
+}
+
 /* The passes after describe. */
 static tt_status transform(compiler *c, const tt_graph *described, tt_graph **out, tt_error *err)
 {
@@ -240,9 +248,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
         TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));
     po.block_stage = g->block_stage = block_stage;
     g->expert_room = o->expert_room;
-    g->replicas = described->replicas;
-    g->ordered = described->ordered;
-    g->qk_clip = described->qk_clip;
+    take_described(g, described);
     tt_graph_run_numbers(g);
     TT_TRY(tt_pass_place(described, &po, b, err));
     TT_TRY(dump(c, g, "place", err));

@@ -49,7 +49,7 @@ static const char *load_name(tt_builder *b, const char *scope)
 }
 
 /* The most loaded experts, by steps before this one. Also sees to their load. */
-static tt_value *choose(tt_builder *b, const tt_node *route, int64_t experts, int64_t n)
+static tt_value *choose_replicas(tt_builder *b, const tt_node *route, int64_t experts, int64_t n)
 {
     const tt_dim e = TT_DIM(experts, NULL);
     const tt_buffer_opts zeros = {.init = {.kind = TT_INIT_CONSTANT}};
@@ -112,7 +112,7 @@ static void begin_layer(replicating *r, const tt_node *route)
     r->n = TT_MIN(r->copy.g->replicas.n, r->experts);
     r->weights.n = r->replicas.n = 0;
     tt_builder_at(b, TT_FORWARD, 0, route->block, route->scope);
-    r->chosen = choose(b, route, r->experts, r->n);
+    r->chosen = choose_replicas(b, route, r->experts, r->n);
     split_slots(r, route->in[0]);
     log_sent(r, route->in[0]);
     tt_expert_copy_take(&r->copy, mark);

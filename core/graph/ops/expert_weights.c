@@ -18,7 +18,7 @@ static tt_status infer_weights(const tt_shape_query *q, tt_type *out, tt_error *
     return TT_OK;
 }
 
-static tt_status infer_dw(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_weights_dw(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(infer_weights(q, out, err));
     TT_TRY(tt_want_equal(q, 0, 0, 1, 0, err));
@@ -118,7 +118,7 @@ const tt_op_def tt_op_expert_weights_dw = {
     .linear_inputs = 1,
     .attrs_size = sizeof(tt_attrs_dims),
     .n_out = 1,
-    .infer = infer_dw,
+    .infer = infer_weights_dw,
     .expand_letters = "",
     .expand = expand_dw,
     .cost = tt_cost_move};
