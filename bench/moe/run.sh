@@ -5,6 +5,7 @@
 #   TTRUN_VENV=DIR bench/moe/run.sh                 DIR: a virtual environment with torch and transformers; without it ours alone
 #   ROUNDS=3 STEPS=6 LEARN=200 MODELS="8 64" BATCH=4 SEQ=512 bench/moe/run.sh
 #   PEERS="eager:eager grouped_mm:compile" …        EXPERTS_IMPLEMENTATION:MODE of transformers
+#   REPLICAS="1 2" …                                two ranks of ep also with so many replicas of the most loaded experts, where the router is the learned one
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 rounds=${ROUNDS:-3} steps=${STEPS:-6} learn=${LEARN:-200} models=${MODELS:-8 64} batch=${BATCH:-4} seq=${SEQ:-512}
@@ -38,6 +39,10 @@ ours() { # EXPERTS FORCED OPTION...: the median of a process's steps after the f
     sed -n '2,$s/.*"tps_global":\([0-9.]*\).*/\1/p' "$work/run/metrics.jsonl" | middle
     rm -rf "$work/run"
 }
+over_ranks() { # EXPERTS FORCED REPLICAS: on two ranks with a thread each
+    ours "$1" "$2" --nproc 2 --backend.threads 1 --parallelism.data_parallel_shard_degree 2 --parallelism.expert_parallel_degree 2 \
+        --training.local_batch_size $((batch / 2)) --training.global_batch_size "$batch" --parallelism.expert_replicas "$3"
+}
 theirs() { # EXPERTS FORCED IMPLEMENTATION:MODE
     "$python" bench/moe/peer.py "$work/hf$1" "${3%:*}" "${3#*:}" "$2" "$steps" 2 "$batch" $seq 2>"$work/err" | middle
 }
@@ -62,9 +67,13 @@ for _ in $(seq "$rounds"); do
                 v=$(theirs "$e" "$forced" "$p")
                 if [ -n "$v" ]; then note "$e" "$forced" "$p" "$v"; else tail -n 1 "$work/err" >&2; fi
             done
-            v=$(ours "$e" "$forced" --nproc 2 --backend.threads 1 --parallelism.data_parallel_shard_degree 2 --parallelism.expert_parallel_degree 2 \
-                --training.local_batch_size $((batch / 2)) --training.global_batch_size "$batch") || exit 1
+            v=$(over_ranks "$e" "$forced" 0) || exit 1
             note "$e" "$forced" ttrun:ep2 "$v"
+            [ "$forced" = false ] || continue
+            for r in ${REPLICAS:-}; do
+                v=$(over_ranks "$e" "$forced" "$r") || exit 1
+                note "$e" "$forced" "ttrun:ep2:replicas=$r" "$v"
+            done
         done
     done
 done
