@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shared by the scripts about --nnodes, which source it: a ttrun per "machine".
 . "$(dirname "$0")/processes.sh"
-port=$((20000 + $$ % 12000)) # below those that the system gives to connections
+port=$((20000 + $$ % 5700)) # to 25999; test_nodes_range.sh has 26000 to 31999. The system gives connections larger ones
 node() { # N FOLDER OPTION...: node N of the run in the background, as $nodeN
     k=$1 folder=$2
     shift 2
