@@ -314,6 +314,7 @@ typedef struct start_plan {
     bool mpirun; /* mpirun starts them */
     double init_timeout_s;
     const char *checkpoints; /* NULL: nothing is saved */
+    bool saves;              /* a stop saves the step */
     bool copies;             /* checkpoint.peer_copy_interval is set */
 } start_plan;
 
@@ -361,6 +362,7 @@ static tt_status plan_start(tt_cli *cli, bool supervised, start_plan *out, tt_er
     out->world = s.world;
     out->init_timeout_s = (double)s.core.comm.init_timeout_seconds;
     out->copies = s.core.checkpoint.peer_copy_interval > 0;
+    out->saves = s.core.checkpoint.enable && !s.core.checkpoint.load_only;
     if (s.core.checkpoint.enable)
         out->checkpoints = tt_path_join(cli->arena, s.core.dump_folder, s.core.checkpoint.folder);
     if (here || in_threads || (automatic && threads))
@@ -447,9 +449,10 @@ static tt_status plan_supervisor(tt_cli *cli, const tt_nodes_opts *nodes, tt_sup
             err, TT_EINVAL,
             "--nnodes: ranks that are threads of one process (comm.backend local) cannot "
             "be on several machines; take auto or tcp");
-    o->n = nodes ? nodes->nproc : p.world;
+    o->n = p.world;
     o->threads = !nodes && p.n < 2;
     o->checkpoints = p.checkpoints;
+    o->saves = p.saves;
     o->copies = !nodes && p.copies;
     if (nodes && p.copies)
         tt_log(TT_WARN, "supervisor",
@@ -555,7 +558,8 @@ static const tt_cli_row rows[] = {
                 "trace every tenth step and the last one, in profile/ of the run's folder"),
     TT_CLI_VALUE("max-restarts", "N", "no supervisor",
                  "restart all ranks from the newest checkpoint when one dies or hangs"),
-    TT_CLI_VALUE("nnodes", "N", "1", "machines: a ttrun on each starts --nproc ranks"),
+    TT_CLI_VALUE("nnodes", "N", "1",
+                 "machines: a ttrun on each starts --nproc ranks; MIN:MAX: as many as are there"),
     TT_CLI_VALUE("node-rank", "R", "0", "which of them this is, from 0"),
     TT_CLI_VALUE("master-addr", "HOST", NULL, "where node 0 is: a name or an address"),
     TT_CLI_VALUE("master-port", "PORT", "29500", "its port; ranks use the next one, too"),
@@ -563,6 +567,8 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("rdzv-id", "TEXT", NULL, "name of the run: a node with another one is refused"),
     TT_CLI_VALUE("rdzv-timeout", "SECONDS", "comm.init_timeout_seconds",
                  "how long nodes wait for each other"),
+    TT_CLI_VALUE("rdzv-last-call", "SECONDS", "30",
+                 "of --nnodes MIN:MAX: how long the first start waits for more nodes than MIN"),
 };
 const tt_command tt_cmd_train = {
     .name = "train",

@@ -45,7 +45,8 @@ typedef struct launcher {
     pid_t first_pid;
     int64_t failed_ns;
     /* requests to stop */
-    int stop; /* the first signal */
+    int stop;    /* the first signal */
+    bool leaves; /* it is the supervisor's, who starts the ranks again */
     int64_t stop_ns, first_ns, asked_ns, alone_ns;
     int second;        /* the second signal, which ends the run at once */
     int64_t killed_ns; /* when the children were killed; 0: they were not */
@@ -343,8 +344,9 @@ static void asked_to(launcher *l, int sig)
         tt_line_tell(&l->line, sig);
         return;
     }
-    if (!l->stop) {
+    if (!l->stop || l->leaves) {
         l->stop = sig;
+        l->leaves = false;
         l->stop_ns = l->asked_ns = now;
         tt_line_tell(&l->line, sig);
     }
@@ -374,7 +376,8 @@ static void stop_without_ranks(launcher *l, int64_t now)
 static bool is_restarted(const launcher *l)
 {
     const tt_status said = l->line.failure.code;
-    return l->o->supervisor && !l->stop && tt_launch_restarts(said ? said : status_of(l->status));
+    return l->o->supervisor && (!l->stop || l->leaves) &&
+           tt_launch_restarts(said ? said : status_of(l->status));
 }
 
 static int64_t grace(const launcher *l)
@@ -470,6 +473,10 @@ static void wait_for_all(launcher *l, const tt_launch_signals *signals)
         }
         while ((sig = tt_launch_signals_next(signals)) != 0)
             asked_to(l, sig);
+        if (!l->stop && !l->status && o->must_leave && o->must_leave(o->user)) {
+            asked_to(l, SIGUSR2);
+            l->leaves = true;
+        }
         if (l->o->stepped && l->line.step > step)
             l->o->stepped(l->o->user, step = l->line.step);
         look_after(l);
@@ -579,7 +586,7 @@ tt_status tt_launch_ranks(const tt_cli *cli, const tt_launch_opts *o,
             s = failure_of(&l, s, err);
     }
     if (o->stopped)
-        *o->stopped = l.stop;
+        *o->stopped = l.leaves ? 0 : l.stop;
     if (o->died)
         *o->died = l.died;
     tt_line_close(&l.line);

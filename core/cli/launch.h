@@ -29,6 +29,9 @@ typedef struct tt_launch_opts {
     const struct tt_machines *nodes;
     /* The ranks have to end, without a text; asked after each wait. */
     bool (*must_end)(void *nodes);
+    /* The ranks have to save and stop, since the supervisor wants to start them anew; asked after each wait, with
+     * `user`. It is no stop signal. */
+    bool (*must_leave)(void *user);
     int *stopped; /* set to the first stop signal, or 0; may be NULL */
     bool *died;   /* set to whether a process was ended by a signal; may be NULL */
 } tt_launch_opts;

@@ -30,6 +30,7 @@ tt_node_message tt_nodes_message(const tt_machines *n, tt_node_what what, tt_sta
                          .what = what,
                          .node = n->o.me,
                          .nodes = n->o.n,
+                         .least = n->o.least,
                          .nproc = n->o.nproc,
                          .status = s};
     snprintf(m.host, sizeof m.host, "%s", n->host);
@@ -52,14 +53,15 @@ tt_status tt_nodes_open(const tt_nodes_opts *o, const tt_launch_signals *signals
     tt_machines *n = calloc(1, sizeof *n);
     if (!n)
         return TT_FAIL(err, TT_ENOMEM, "no memory for %d nodes", o->n);
-    *n = (tt_machines){.o = *o, .signals = signals, .listener = -1};
+    *n = (tt_machines){.o = *o, .signals = signals, .listener = -1, .blamed = -1};
     gethostname(n->host, sizeof n->host - 1);
     n->links = calloc((size_t)o->n, sizeof *n->links);
     n->ended = calloc((size_t)o->n, sizeof *n->ended);
     n->how = calloc((size_t)o->n, sizeof *n->how);
+    n->place = calloc((size_t)o->n, sizeof *n->place);
     n->epoll = epoll_create1(EPOLL_CLOEXEC);
     tt_status s = TT_OK;
-    if (!n->links || !n->ended || !n->how || n->epoll < 0)
+    if (!n->links || !n->ended || !n->how || !n->place || n->epoll < 0)
         s = TT_FAIL(err, TT_ENOMEM, "no memory for %d nodes", o->n);
     for (int i = 0; n->links && i < o->n; i++)
         n->links[i].fd = -1;
@@ -91,6 +93,7 @@ void tt_nodes_close(tt_machines *n)
     free(n->links);
     free(n->ended);
     free(n->how);
+    free(n->place);
     free(n);
 }
 
@@ -106,7 +109,12 @@ int tt_nodes_fd(const tt_machines *n)
 
 int tt_nodes_first_rank(const tt_machines *n)
 {
-    return n->o.me * n->o.nproc;
+    return n->my_place * n->local;
+}
+
+int tt_nodes_ranks(const tt_machines *n)
+{
+    return n->local;
 }
 
 /* ---- while ranks run ---- */
@@ -115,6 +123,8 @@ static void node_lost(tt_machines *n, int node)
 {
     tt_node_message *m = &n->how[node];
     tt_node_drop(&n->links[node]);
+    if (!n->o.me && n->place[node] < 0)
+        tt_log(TT_INFO, "nodes", "node %d on %s has left; it had no ranks", node, m->host);
     if (n->ended[node])
         return;
     n->ended[node] = true;
@@ -142,21 +152,26 @@ static void hear_nodes(tt_machines *n)
         while (l->fd >= 0 && (got = tt_node_read(l)) > 0) {
             if (l->in.what == TT_NODE_STOP)
                 stop_others(n);
-            if (l->in.what != TT_NODE_ENDED)
+            if (l->in.what != TT_NODE_ENDED || n->ended[i])
                 continue;
             char host[64];
             memcpy(host, n->how[i].host, sizeof host);
             n->how[i] = l->in;
             memcpy(n->how[i].host, host, sizeof host);
             n->ended[i] = true;
+            n->stopped = n->stopped ? n->stopped : l->in.stopped;
             if (l->in.status && l->in.status != TT_ESIGNAL)
                 stop_others(n);
         }
         if (l->fd >= 0 && got < 0) {
+            const bool had_ranks = n->o.me || n->place[i] >= 0;
             node_lost(n, i);
-            stop_others(n);
+            if (had_ranks)
+                stop_others(n);
         }
     }
+    if (n->running)
+        tt_nodes_take_in(n);
 }
 
 bool tt_nodes_must_end(void *nodes)
@@ -175,13 +190,13 @@ void tt_nodes_environment(const tt_machines *n, int local_rank)
     } numbers[] = {
         {"RANK",              tt_nodes_first_rank(n) + local_rank},
         {"TTRUN_RANK",        tt_nodes_first_rank(n) + local_rank},
-        {"WORLD_SIZE",        (long long)n->o.n * n->o.nproc     },
-        {"TTRUN_WORLD",       (long long)n->o.n * n->o.nproc     },
+        {"WORLD_SIZE",        n->world                           },
+        {"TTRUN_WORLD",       n->world                           },
         {"LOCAL_RANK",        local_rank                         },
         {"TTRUN_LOCAL_RANK",  local_rank                         },
-        {"LOCAL_WORLD_SIZE",  n->o.nproc                         },
-        {"TTRUN_LOCAL_WORLD", n->o.nproc                         },
-        {"GROUP_RANK",        n->o.me                            },
+        {"LOCAL_WORLD_SIZE",  n->local                           },
+        {"TTRUN_LOCAL_WORLD", n->local                           },
+        {"GROUP_RANK",        n->my_place                        },
         {"MASTER_PORT",       n->o.port + 1                      },
     };
     char text[32];
@@ -212,12 +227,13 @@ static tt_node_end end_of(tt_status s, bool died, const tt_error *err)
     return s == TT_ECOMM ? TT_NODE_FOLLOWS : TT_NODE_FAILED;
 }
 
-static tt_status first_failure(const tt_machines *n, tt_error *err)
+static tt_status first_failure(tt_machines *n, tt_error *err)
 {
     int first = 0;
     for (int i = 1; i < n->o.n; i++)
-        if (n->how[i].end < n->how[first].end)
+        if (n->place[i] >= 0 && n->how[i].end < n->how[first].end)
             first = i;
+    n->blamed = n->how[first].end <= TT_NODE_FAILED ? first : -1;
     const tt_node_message *m = &n->how[first];
     *err = (tt_error){.code = (tt_status)m->status};
     if (!m->status || !m->text[0])
@@ -227,10 +243,11 @@ static tt_status first_failure(const tt_machines *n, tt_error *err)
     return TT_FAIL(err, err->code, "node %d on %s: %s", first, m->host, m->text);
 }
 
-tt_status tt_nodes_ended(tt_machines *n, tt_status s, bool died, tt_error *err)
+tt_status tt_nodes_ended(tt_machines *n, tt_status s, bool died, int *stopped, tt_error *err)
 {
     tt_node_message mine = tt_nodes_message(n, TT_NODE_ENDED, s, s == TT_OK ? "" : err->text);
     mine.end = end_of(s, died, err);
+    mine.stopped = *stopped;
     if (n->o.me) {
         tt_nodes_tell(n, &mine);
         return s;
@@ -255,6 +272,8 @@ tt_status tt_nodes_ended(tt_machines *n, tt_status s, bool died, tt_error *err)
         while (tt_launch_signals_next(n->signals))
             continue;
     }
+    n->running = false;
+    *stopped = *stopped ? *stopped : n->stopped;
     return first_failure(n, err);
 }
 

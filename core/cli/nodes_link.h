@@ -8,11 +8,12 @@
  * connects. Each message carries an HMAC-SHA-256, keyed by TTRUN_COMM_SECRET, of these bytes, of 16 of the
  * other node, of the direction, of the number of the message, and of the message. */
 
-#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653032) /* changes with the message */
+#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653033) /* changes with the message */
 
 typedef enum tt_node_what {
     TT_NODE_JOIN,  /* to node 0: who I am */
     TT_NODE_START, /* from node 0: start the ranks */
+    TT_NODE_WAIT,  /* from node 0: this start has ranks on other nodes only */
     TT_NODE_STOP,  /* from node 0: end the ranks, another node's have failed */
     TT_NODE_ENDED, /* to node 0: how my ranks ended */
     TT_NODE_OVER,  /* from node 0: the run has ended */
@@ -31,7 +32,11 @@ typedef enum tt_node_end {
 
 typedef struct tt_node_message {
     uint64_t magic, start;
-    int32_t what, node, nodes, nproc, status, end, resume;
+    int32_t what, node, nodes, least, nproc, status, end, resume;
+    int32_t stopped;                            /* of TT_NODE_ENDED: a signal asked for it there */
+    int32_t place, n_now, local, world;         /* of TT_NODE_START: see tt_machines */
+    int32_t mesh_world, dp_replicate, dp_shard; /* of TT_NODE_START: a tt_refit */
+    int64_t global_batch;
     uint8_t nonce
         [16]; /* of TT_NODE_JOIN: the node's part of what all codes on this connection depend on */
     char host[64], version[32], digest[40], id[64], text[1024];

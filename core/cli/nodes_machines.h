@@ -17,13 +17,25 @@ struct tt_machines {
     tt_nodes_opts o;
     const tt_launch_signals *signals;
     int listener; /* node 0's */
-    int epoll;    /* signals and links */
+    int epoll;    /* signals and links; of node 0 with a range of nodes, also who connects */
     uint64_t start;
     char host[64];
     tt_node_link *links; /* node 0: by node; else [0]: to node 0 */
     bool *ended;         /* by node: it has said how its ranks ended, or was told that none start */
     tt_node_message *how;
     bool stopping; /* this node or another has failed */
+    /* This start. Nodes without a place are spare. */
+    int *place;       /* node 0: by node, in the order of their numbers; -1: it has no ranks */
+    int my_place;     /* the node's first rank is my_place × local */
+    int n_now;        /* nodes that have ranks */
+    int local, world; /* ranks of each of them, and of all */
+    bool met;         /* ranks have been started */
+    bool running;     /* they run; who joins is told to wait */
+    bool waits;       /* another node: it was told to wait */
+    int stopped;      /* the signal by which another node was asked to stop, or 0 */
+    int n_came;       /* nodes that have joined since the start */
+    int came;         /* the last of them */
+    int blamed;       /* whose ranks failed first at the start before; -1: none */
     tt_node_pending waiting[TT_NODES_PENDING];
     int64_t n_refused, tell_at; /* connections of no node; how many are the next to be told */
     int n_differing;            /* nodes that were refused in this meeting */
@@ -35,5 +47,6 @@ tt_node_message tt_nodes_message(const tt_machines *n, tt_node_what what, tt_sta
                                  const char *text);
 void tt_nodes_tell(tt_machines *n, const tt_node_message *m); /* all that are connected */
 void tt_nodes_watch(const tt_machines *n, int fd);            /* by tt_nodes_fd() */
+void tt_nodes_take_in(tt_machines *n); /* node 0: those that connect, a few at a time */
 
 #endif

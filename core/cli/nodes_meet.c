@@ -15,17 +15,29 @@
 #define MOST_AT_ONCE 64 /* taken each 10 ms, so that each has 40 ms at least however many come */
 #define MOST_LINES 100  /* about nodes that differ, in a meeting */
 
+/* As the user gives it: N or MIN:MAX. */
+static void count_text(int least, int most, char *text, size_t size)
+{
+    if (least)
+        snprintf(text, size, "%d:%d", least, most);
+    else
+        snprintf(text, size, "%d", most);
+}
+
 /* Why a node that has connected may not take part; NULL: it may. */
 static const char *what_differs(const tt_machines *n, const tt_node_message *m, char *text,
                                 size_t size)
 {
+    char other[32], own[32];
     const int k = m->node;
+    count_text(m->least, m->nodes, other, sizeof other);
+    count_text(n->o.least, n->o.n, own, sizeof own);
     if (strcmp(m->version, TT_BUILD_VERSION))
         snprintf(text, size, "node %d on %s is ttrun %s, node 0 is %s; install one on all", k,
                  m->host, m->version, TT_BUILD_VERSION);
-    else if (m->nodes != n->o.n)
-        snprintf(text, size, "node %d on %s was started with --nnodes %d, node 0 with %d", k,
-                 m->host, m->nodes, n->o.n);
+    else if (strcmp(other, own))
+        snprintf(text, size, "node %d on %s was started with --nnodes %s, node 0 with %s", k,
+                 m->host, other, own);
     else if (k < 1 || k >= n->o.n)
         snprintf(text, size, "%s says it is node %d; give --node_rank 1 to %d there", m->host, k,
                  n->o.n - 1);
@@ -43,6 +55,8 @@ static const char *what_differs(const tt_machines *n, const tt_node_message *m, 
                  "node %d on %s has another job than node 0: give all nodes the same file and the "
                  "same options",
                  k, m->host);
+    else if (m->status && n->o.least && n->met) /* the others go on without it */
+        snprintf(text, size, "node %d on %s: %.400s", k, m->host, m->text);
     else
         return NULL;
     return text;
@@ -83,6 +97,15 @@ static void tell_cause(tt_machines *n)
         }
 }
 
+/* A node that has joined while ranks run. */
+static void let_wait(tt_machines *n, int node)
+{
+    tt_node_send(&n->links[node], tt_nodes_message(n, TT_NODE_WAIT, TT_OK, ""));
+    tt_log(TT_INFO, "nodes", "node %d on %s has come while ranks run", node, n->how[node].host);
+    n->n_came++;
+    n->came = node;
+}
+
 /* Takes in a node that has said who it is. */
 static void admit_node(tt_machines *n, tt_node_link *l)
 {
@@ -93,10 +116,13 @@ static void admit_node(tt_machines *n, tt_node_link *l)
     } else if (what_differs(n, m, text, sizeof text)) {
         refuse_node(n, l, text);
     } else {
-        n->how[m->node] = *m;
+        if (!n->running || n->place[m->node] < 0) /* else it says how its ranks have ended */
+            n->how[m->node] = *m;
         n->links[m->node] = *l;
         tt_nodes_watch(n, l->fd);
         l->fd = -1;
+        if (n->running)
+            let_wait(n, m->node);
         if (m->status && n->cause.code == TT_OK)
             tt_fail(&n->cause, (tt_status)m->status, "node %d on %s: %s", m->node, m->host,
                     m->text);
@@ -126,11 +152,13 @@ static void accept_some(tt_machines *n)
         const tt_node_link l = tt_node_accept(n->listener);
         if (l.fd < 0)
             return;
+        if (n->running)
+            tt_nodes_watch(n, l.fd);
         *place_for(n) = (tt_node_pending){l, tt_now_ns()};
     }
 }
 
-static void take_nodes(tt_machines *n)
+void tt_nodes_take_in(tt_machines *n)
 {
     accept_some(n);
     for (int i = 0; i < TT_NODES_PENDING; i++) {
@@ -170,8 +198,9 @@ static tt_status not_stopped(const tt_machines *n, int ms, tt_error *err)
     poll(f, n->o.me && f[1].fd >= 0 ? 2 : 1, ms);
     while ((sig = tt_launch_signals_next(n->signals)) != 0)
         if (sig != SIGUSR1)
-            return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before all nodes had met",
-                           tt_signal_name(sig));
+            return TT_FAIL(err, TT_ESIGNAL, "stopped by %s %s", tt_signal_name(sig),
+                           n->waits ? "while it waited for the next start"
+                                    : "before all nodes had met");
     return TT_OK;
 }
 
@@ -185,6 +214,13 @@ static tt_status not_all_came(const tt_machines *n, const char *who, int missing
     const char *s = missing > 1 ? "s" : "";
     if (n->cause.code != TT_OK)
         return given_cause(n, err);
+    if (n->o.least)
+        return TT_FAIL(err, TT_ETIMEOUT,
+                       "only %d of at least %d nodes came within %g s (--rdzv_timeout), without "
+                       "node%s %s%s%s; start ttrun there with --node_rank, --master_addr and "
+                       "--master_port %d",
+                       tt_nodes_here(n), n->o.least, n->o.timeout_s, s, who,
+                       n->refused[0] ? "; refused: " : "", n->refused, n->o.port);
     if (n->refused[0])
         return TT_FAIL(err, TT_EINVAL,
                        "node%s %s did not come within %g s (--rdzv_timeout); refused: %s", s, who,
@@ -195,21 +231,32 @@ static tt_status not_all_came(const tt_machines *n, const char *who, int missing
                    s, who, n->o.timeout_s, n->o.port);
 }
 
-/* Node 0. */
+/* --nnodes MIN:MAX: nobody else has to be waited for until the last call. */
+static bool enough_came(const tt_machines *n)
+{
+    return n->o.least && (tt_nodes_here(n) >= n->o.least || n->cause.code != TT_OK);
+}
+
 static tt_status gather_nodes(tt_machines *n, tt_error *err)
 {
     char who[300];
     const int64_t begin = tt_now_ns();
+    int64_t enough_ns = 0;
     bool told = false;
     for (;;) {
         for (int i = 1; i < n->o.n; i++)
             if (n->links[i].fd >= 0 && tt_node_read(&n->links[i]) < 0)
                 tt_node_drop(&n->links[i]);
-        take_nodes(n);
+        tt_nodes_take_in(n);
         const int missing = list_missing(n, who, sizeof who);
         if (!missing)
             return given_cause(n, err);
         const double waited = 1e-9 * (double)(tt_now_ns() - begin);
+        enough_ns = enough_came(n) && !enough_ns ? tt_now_ns() : enough_ns;
+        if (enough_ns && enough_came(n) &&
+            (n->met || waited > n->o.timeout_s ||
+             1e-9 * (double)(tt_now_ns() - enough_ns) > n->o.last_call_s))
+            return given_cause(n, err);
         if (waited > n->o.timeout_s)
             return not_all_came(n, who, missing, err);
         if (!told && waited * 1e9 > TELL_NS)
@@ -230,15 +277,30 @@ static bool join_node_0(tt_machines *n, tt_node_link *l)
     return true;
 }
 
-/* Another node: waits for node 0's word. */
-static tt_status hear_start(tt_machines *n, tt_nodes_start *start, tt_error *err)
+/* Node 0 was lost, or never answered. */
+static tt_status no_node_0(const tt_machines *n, int answered, tt_error *err)
 {
-    const int64_t begin = tt_now_ns();
+    if (n->met)
+        return TT_FAIL(err, TT_ETIMEOUT,
+                       "node 0 at %s was lost, and did not come back within %g s (--rdzv_timeout); "
+                       "start all nodes again to continue from the last checkpoint",
+                       n->o.address, n->o.timeout_s);
+    return TT_FAIL(err, TT_ETIMEOUT,
+                   "node 0 at %s port %d %s within %g s (--rdzv_timeout); start ttrun there "
+                   "with --node_rank 0, and the same --rdzv_id and TTRUN_COMM_SECRET",
+                   n->o.address, n->o.port,
+                   answered ? "did not take node in, or ended," : "did not answer", n->o.timeout_s);
+}
+
+/* Waits for a message that ends the waiting. */
+static tt_status hear_word(tt_machines *n, tt_error *err)
+{
+    int64_t begin = tt_now_ns();
     int answered = 0;
     bool told = false;
     tt_node_link *l = &n->links[0];
     for (;;) {
-        if (l->fd < 0 && n->start && !n->o.restarts)
+        if (l->fd < 0 && n->met && !n->o.restarts)
             return TT_FAIL(err, TT_ECOMM,
                            "node 0 at %s was lost: its ttrun or its machine has ended, or the "
                            "network; start again to continue from the last checkpoint",
@@ -249,50 +311,154 @@ static tt_status hear_start(tt_machines *n, tt_nodes_start *start, tt_error *err
         if (got < 0)
             tt_node_drop(l);
         if (got > 0 && (l->in.what == TT_NODE_START || l->in.what == TT_NODE_OVER))
-            break;
-        if (1e-9 * (double)(tt_now_ns() - begin) > n->o.timeout_s + (l->fd >= 0 ? 60 : 0))
-            return TT_FAIL(
-                err, TT_ETIMEOUT,
-                "node 0 at %s port %d %s within %g s (--rdzv_timeout); start ttrun there "
-                "with --node_rank 0, and the same --rdzv_id and TTRUN_COMM_SECRET",
-                n->o.address, n->o.port,
-                answered ? "did not take node in, or ended," : "did not answer", n->o.timeout_s);
+            return TT_OK;
+        if (got > 0 && l->in.what == TT_NODE_WAIT) {
+            tt_log(TT_INFO, "nodes", "waits: this node takes part in a later start");
+            n->waits = true;
+        } else if (got < 0 && n->waits) {
+            n->waits = false;
+            begin = tt_now_ns();
+        }
+        if (!n->waits &&
+            1e-9 * (double)(tt_now_ns() - begin) > n->o.timeout_s + (l->fd >= 0 ? 60 : 0))
+            return no_node_0(n, answered, err);
         if (!told && n->cause.code != TT_OK && tt_now_ns() - begin > TELL_NS) {
             tt_log(TT_INFO, "nodes", "waits for node 0, which must end, too: %s", n->cause.text);
             told = true;
         }
         TT_TRY(not_stopped(n, got < 0 || l->fd < 0 ? 100 : 10, err));
     }
-    const tt_node_message *m = &l->in;
+}
+
+static void meeting_begins(tt_machines *n)
+{
+    n->stopping = false;
+    n->stopped = 0;
+    n->waits = false;
+    n->n_differing = 0;
+    n->refused[0] = 0;
+    memset(n->ended, 0, (size_t)n->o.n * sizeof *n->ended);
+}
+
+tt_status tt_nodes_hear(tt_machines *n, tt_nodes_start *start, tt_error *err)
+{
+    meeting_begins(n);
+    TT_TRY(hear_word(n, err));
+    const tt_node_message *m = &n->links[0].in;
     n->how[0] = *m;
     start->over = m->what == TT_NODE_OVER;
     start->resume = m->resume;
+    start->mesh = (tt_refit){m->mesh_world, m->dp_replicate, m->dp_shard, m->global_batch};
     n->start = m->start;
+    n->my_place = m->place;
+    n->n_now = m->n_now;
+    n->local = m->local;
+    n->world = m->world;
+    n->met = n->met || !start->over;
     snprintf(start->text, sizeof start->text, "%s", m->text);
     if (start->over && m->status)
         return TT_FAIL(err, (tt_status)m->status, "%s", m->text);
     return TT_OK;
 }
 
-tt_status tt_nodes_meet(tt_machines *n, tt_nodes_start *start, tt_error *err)
+tt_status tt_nodes_gather(tt_machines *n, tt_error *err)
 {
-    n->stopping = false;
-    n->n_differing = 0;
-    n->refused[0] = 0;
-    memset(n->ended, 0, (size_t)n->o.n * sizeof *n->ended);
-    if (n->o.me)
-        return hear_start(n, start, err);
+    meeting_begins(n);
     const tt_status s = gather_nodes(n, err);
-    if (s != TT_OK) {
+    if (s != TT_OK)
         tt_nodes_finish(n, s, err);
-        return s;
+    return s;
+}
+
+int tt_nodes_here(const tt_machines *n)
+{
+    int here = 1;
+    for (int i = 1; i < n->o.n; i++)
+        here += n->links[i].fd >= 0;
+    return here;
+}
+
+bool tt_nodes_divide(const tt_machines *n, int world, int *nodes, int *local)
+{
+    const int here = tt_nodes_here(n);
+    for (int p = TT_MIN(n->o.nproc, world); p > 0; p--)
+        if (world % p == 0 && world / p <= here) {
+            *nodes = world / p;
+            *local = p;
+            return true;
+        }
+    return false;
+}
+
+/* Gives n->n_now nodes a place. Where not all are needed, the one that failed last is left out first, and then
+ * those with the largest numbers. */
+static void place_nodes(tt_machines *n)
+{
+    int left = n->n_now, spare = tt_nodes_here(n) - n->n_now, place = 0;
+    for (int i = 0; i < n->o.n; i++) {
+        const bool here = i == 0 || n->links[i].fd >= 0;
+        n->place[i] = here ? 0 : -1;
+        if (spare > 0 && i > 0 && here && i == n->blamed) {
+            n->place[i] = -1;
+            spare--;
+        }
     }
+    for (int i = 0; i < n->o.n; i++)
+        if (n->place[i] == 0)
+            n->place[i] = left-- > 0 ? place++ : -1;
+}
+
+void tt_nodes_announce(tt_machines *n, int world, const tt_nodes_start *start)
+{
     if (getrandom(&n->start, sizeof n->start, 0) != sizeof n->start)
         n->start = (uint64_t)tt_now_ns();
+    n->world = world;
+    if (!tt_nodes_divide(n, world, &n->n_now, &n->local))
+        tt_log(TT_ERROR, "nodes", "%d ranks cannot be divided among the nodes", world);
+    place_nodes(n);
     tt_node_message m = tt_nodes_message(n, TT_NODE_START, TT_OK, start->text);
     m.resume = start->resume;
-    tt_nodes_tell(n, &m);
-    return TT_OK;
+    m.n_now = n->n_now;
+    m.local = n->local;
+    m.world = world;
+    m.mesh_world = start->mesh.world;
+    m.dp_replicate = start->mesh.dp_replicate;
+    m.dp_shard = start->mesh.dp_shard;
+    m.global_batch = start->mesh.global_batch;
+    for (int i = 1; i < n->o.n; i++) {
+        m.place = n->place[i];
+        m.what = n->place[i] < 0 ? TT_NODE_WAIT : TT_NODE_START;
+        n->ended[i] = n->place[i] < 0;
+        tt_node_send(&n->links[i], m);
+    }
+    if (n->o.least && !n->met)
+        tt_nodes_watch(n, n->listener);
+    n->met = true;
+    n->running = n->o.least > 0;
+    n->n_came = 0;
+}
+
+void tt_nodes_list(const tt_machines *n, char *text, size_t size)
+{
+    size_t at = 0;
+    const char *before = "";
+    for (int spare = 0; spare < 2; spare++, before = "; spare: ")
+        for (int i = 0; i < n->o.n; i++) {
+            const bool here = i == 0 || n->links[i].fd >= 0;
+            if (!here || (n->place[i] < 0) != (spare == 1) || at + 32 > size)
+                continue;
+            at += (size_t)snprintf(text + at, size - at, "%s%d", before, i);
+            before = ", ";
+        }
+}
+
+int tt_nodes_came(tt_machines *n, char *who, size_t size)
+{
+    const int k = n->n_came;
+    if (k)
+        snprintf(who, size, "node %d on %s has come", n->came, n->how[n->came].host);
+    n->n_came = 0;
+    return k;
 }
 
 static void name_cause(tt_machines *n, const tt_error *err)
@@ -313,7 +479,7 @@ tt_status tt_nodes_cannot(const tt_nodes_opts *o, tt_error *err)
         return err->code;
     if (tt_nodes_open(o, &signals, &n, &ignored) == TT_OK) {
         name_cause(n, err);
-        (void)tt_nodes_meet(n, &start, &ignored);
+        (void)(o->me ? tt_nodes_hear(n, &start, &ignored) : tt_nodes_gather(n, &ignored));
     }
     tt_nodes_close(n);
     tt_launch_signals_close(&signals);

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT 29500   /* torchrun's */
-#define TIMEOUT_S 60 /* for a node that cannot read the job */
+#define PORT 29500     /* torchrun's */
+#define TIMEOUT_S 60   /* for a node that cannot read the job */
+#define LAST_CALL_S 30 /* torchrun's last_call_timeout */
+#define MOST_NODES 100000
 
 static tt_status nodes_number(const tt_cli *cli, const char *name, long fallback, long least,
                               long most, int *out, tt_error *err)
@@ -18,6 +20,25 @@ static tt_status nodes_number(const tt_cli *cli, const char *name, long fallback
         return TT_FAIL(err, TT_EINVAL, "--%s: expected %ld to %ld, got \"%s\"", name, least, most,
                        text);
     *out = (int)n;
+    return TT_OK;
+}
+
+/* --nnodes N or MIN:MAX */
+static tt_status take_count(const tt_cli *cli, tt_nodes_opts *out, tt_error *err)
+{
+    char *end;
+    const char *text = tt_cli_option(cli, "nnodes");
+    const bool range = text && strchr(text, ':');
+    const long least = text ? strtol(text, &end, 10) : 1;
+    const bool first = !text || end > text;
+    const char *rest = range ? end + (*end == ':') : text;
+    const long most = range ? strtol(rest, &end, 10) : least;
+    if (text && (!first || *end || end == rest || least < 1 || most < least || most > MOST_NODES))
+        return TT_FAIL(err, TT_EINVAL,
+                       "--nnodes: expected 1 to %d, or a range like 2:4, got \"%s\"", MOST_NODES,
+                       text);
+    out->n = (int)most;
+    out->least = range ? (int)least : 0;
     return TT_OK;
 }
 
@@ -124,8 +145,14 @@ static tt_status check_nodes(const tt_cli *cli, const tt_launch *l, const tt_nod
                        "--nnodes: %s has started this rank; start one ttrun on each machine",
                        l->launcher);
     if (cli->nproc_least)
-        return TT_FAIL(err, TT_EINVAL, "--nproc %d:%d: with --nnodes give one number",
+        return TT_FAIL(err, TT_EINVAL,
+                       "--nproc %d:%d: with --nnodes give one number; --nnodes MIN:MAX lets the "
+                       "number of nodes change",
                        cli->nproc_least, cli->nproc);
+    if (o->least && !tt_cli_option(cli, "max-restarts"))
+        return TT_FAIL(err, TT_EINVAL,
+                       "--nnodes %d:%d: a range needs --max-restarts; without it give one number",
+                       o->least, o->n);
     if (o->me >= o->n)
         return TT_FAIL(err, TT_EINVAL, "--node-rank: expected 0 to %d, got %d (--nnodes %d)",
                        o->n - 1, o->me, o->n);
@@ -148,7 +175,7 @@ tt_status tt_nodes_take(tt_cli *cli, const tt_launch *l, tt_nodes_opts *out, tt_
     *out = (tt_nodes_opts){.address = address ? address : getenv("MASTER_ADDR"),
                            .id = id ? id : "",
                            .nproc = TT_MAXV(cli->nproc, 1)};
-    TT_TRY(nodes_number(cli, "nnodes", 1, 1, 100000, &out->n, err));
+    TT_TRY(take_count(cli, out, err));
     TT_TRY(nodes_number(cli, "node-rank", 0, 0, 99999, &out->me, err));
     TT_TRY(nodes_number(cli, "master-port", PORT, 1, 65534, &out->port, err));
     if (endpoint)
@@ -163,7 +190,10 @@ tt_status tt_nodes_take(tt_cli *cli, const tt_launch *l, tt_nodes_opts *out, tt_
     TT_TRY(check_nodes(cli, l, out, err));
     TT_TRY(nodes_number(cli, "rdzv-timeout", TIMEOUT_S, 1, 1000000, &seconds, err));
     out->timeout_s = seconds;
+    TT_TRY(nodes_number(cli, "rdzv-last-call", LAST_CALL_S, 0, 1000000, &seconds, err));
+    out->last_call_s = seconds;
     cli->nproc = out->n * out->nproc;
+    cli->nproc_least = out->least; /* of a node as many ranks take part as fit the mesh */
     return TT_OK;
 }
 

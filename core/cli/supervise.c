@@ -38,6 +38,9 @@ typedef struct supervisor {
     int most;           /* ranks that may be started */
     tt_refit mesh;      /* world 0: the job's */
     tt_machines *nodes; /* NULL: all ranks are on this machine */
+    bool news;          /* nodes have come that may take part */
+    bool leaving;       /* the ranks were told to stop, so that these nodes take part */
+    char came[128];     /* why the ranks that run now were started, where it is no failure; or "" */
     int *copies;        /* by rank: memory for copies of its states; NULL: none are kept */
 } supervisor;
 
@@ -55,13 +58,31 @@ static int64_t newest_step(const supervisor *s)
 
 /* ---- the mesh ---- */
 
+/* Each node gets as many ranks; a mesh that cannot be divided so is followed by the next smaller one. */
+static tt_status fit_nodes(const supervisor *s, int most, tt_refit *out, tt_error *err)
+{
+    const tt_supervise_opts *o = s->o;
+    int nodes, local, k = most;
+    for (; k >= o->least; k = out->world - 1) {
+        TT_TRY(tt_refit_mesh(&o->job, o->least, k, o->n, out, err));
+        if (tt_nodes_divide(s->nodes, out->world, &nodes, &local))
+            return TT_OK;
+    }
+    return TT_FAIL(err, TT_EINVAL,
+                   "no mesh of %d to %d ranks that fits the job can be divided evenly among %d "
+                   "nodes; start another number of ranks per node",
+                   o->least, most, tt_nodes_here(s->nodes));
+}
+
 static tt_status choose_mesh(supervisor *s, tt_error *err)
 {
     const tt_supervise_opts *o = s->o;
     if (!o->least)
         return TT_OK;
-    const int most = TT_MAXV(TT_MIN(o->room(o->user), s->most), o->least);
-    return tt_refit_mesh(&o->job, o->least, most, o->n, &s->mesh, err);
+    const int room = s->nodes ? tt_nodes_here(s->nodes) * o->nodes->nproc : o->room(o->user);
+    const int most = TT_MAXV(TT_MIN(room, s->most), o->least);
+    return s->nodes ? fit_nodes(s, most, &s->mesh, err)
+                    : tt_refit_mesh(&o->job, o->least, most, o->n, &s->mesh, err);
 }
 
 /* The words that ranks get in addition. */
@@ -118,7 +139,9 @@ static void stepped(void *user, int64_t step)
 static const char *variable_of(const supervisor *s)
 {
     return tt_arena_printf(s->cli->arena, "%d %d %s", s->used, s->o->most_restarts,
-                           s->used ? s->last.text : "");
+                           s->came[0] ? s->came
+                           : s->used  ? s->last.text
+                                      : "");
 }
 
 static int world_of(const supervisor *s)
@@ -144,54 +167,111 @@ static tt_status run_once(supervisor *s, int *stopped, tt_error *err)
     return tt_launch_ranks(s->cli, &o, &s->signals, err);
 }
 
+/* Whether the ranks have to stop after this step, because there are nodes for a larger mesh. */
+static bool must_leave(void *user)
+{
+    supervisor *s = user;
+    tt_refit larger;
+    tt_error ignored = {0};
+    if (tt_nodes_came(s->nodes, s->came, sizeof s->came))
+        s->news = true;
+    if (!s->news || s->from < 0 || s->step <= s->from || !s->o->saves)
+        return false;
+    s->news = false;
+    s->most = s->o->n;
+    const int room = tt_nodes_here(s->nodes) * s->o->nodes->nproc;
+    s->leaving = fit_nodes(s, TT_MIN(room, s->most), &larger, &ignored) == TT_OK &&
+                 larger.world > s->mesh.world;
+    return s->leaving;
+}
+
 /* Of a machine's ranks where there are others; start: as node 0 has announced it. */
 static tt_status run_part(supervisor *s, const tt_nodes_start *start, int *stopped, tt_error *err)
 {
-    static const char *const resume[] = {"--resume", "auto"};
+    const char *words[16];
     bool died = false;
-    const tt_launch_opts o = {.n = s->o->n,
+    s->began = start->resume;
+    s->mesh = start->mesh;
+    const tt_launch_opts o = {.n = tt_nodes_ranks(s->nodes),
                               .init_timeout_s = s->o->init_timeout_s,
                               .supervisor = start->text,
-                              .words = resume,
-                              .n_words = start->resume ? 2 : 0,
+                              .words = words,
+                              .n_words = add_words(s, words),
                               .stepped = stepped,
                               .user = s,
                               .nodes = s->nodes,
                               .must_end = tt_nodes_must_end,
+                              .must_leave =
+                                  s->o->least && tt_nodes_is_first(s->nodes) ? must_leave : NULL,
                               .stopped = stopped,
                               .died = &died};
     s->from = s->step = -1;
     *err = (tt_error){0};
     const tt_status st = tt_launch_ranks(s->cli, &o, &s->signals, err);
-    return tt_nodes_ended(s->nodes, st, died, err);
+    return tt_nodes_ended(s->nodes, st, died, stopped, err);
+}
+
+/* Node 0, --nnodes MIN:MAX: who takes part. */
+static void say_who(const supervisor *s)
+{
+    char list[512];
+    const tt_refit *m = &s->mesh;
+    tt_nodes_list(s->nodes, list, sizeof list);
+    tt_log(TT_INFO, "supervisor",
+           "nodes %s: %d rank%s, data_parallel_replicate %d, data_parallel_shard %d, global batch "
+           "%lld",
+           list, m->world, m->world > 1 ? "s" : "", m->dp_replicate, m->dp_shard,
+           (long long)m->global_batch);
+}
+
+/* The run cannot go on with the nodes that are left: the line begins with the failure that was first. */
+static tt_status cannot_go_on(const supervisor *s, tt_status st, tt_error *err)
+{
+    const tt_error last = *err;
+    if (st == TT_OK || st == TT_ESIGNAL || s->first.code == TT_OK)
+        return st;
+    return TT_FAIL(err, s->first.code, "%s; then %s", s->first.text, last.text);
 }
 
 /* Node 0. Sets *stopped when the run must not go on. */
 static tt_status run_nodes(supervisor *s, int *stopped, tt_error *err)
 {
     tt_nodes_start start = {.resume = s->began};
-    snprintf(start.text, sizeof start.text, "%.1000s", variable_of(s));
-    const tt_status st = tt_nodes_meet(s->nodes, &start, err);
+    s->leaving = s->news = false;
+    tt_status st = tt_nodes_gather(s->nodes, err);
     if (st == TT_OK)
-        return run_part(s, &start, stopped, err);
-    *stopped = 1;
-    return st;
+        st = choose_mesh(s, err);
+    if (st != TT_OK) {
+        *stopped = 1;
+        return cannot_go_on(s, st, err);
+    }
+    start.mesh = s->mesh;
+    snprintf(start.text, sizeof start.text, "%.1000s", variable_of(s));
+    tt_nodes_announce(s->nodes, world_of(s), &start);
+    if (s->o->least)
+        say_who(s);
+    s->came[0] = 0;
+    return run_part(s, &start, stopped, err);
 }
 
 /* The other nodes: does as node 0 says. */
 static tt_status follow(supervisor *s, tt_error *err)
 {
+    long before = 0;
     for (int n = 0;; n++) {
         int stopped = 0;
         tt_nodes_start start = {0};
         char *cause;
-        TT_TRY(tt_nodes_meet(s->nodes, &start, err));
+        TT_TRY(tt_nodes_hear(s->nodes, &start, err));
         if (start.over)
             return TT_OK;
         const long number = strtol(start.text, &cause, 10), of = strtol(cause, &cause, 10);
-        if (n)
-            tt_log(TT_WARN, "supervisor", "%s; restart %ld of %ld", cause + (*cause == ' '), number,
-                   of);
+        cause += *cause == ' ';
+        if (n && number > before)
+            tt_log(TT_WARN, "supervisor", "%s; restart %ld of %ld", cause, number, of);
+        else if (n && *cause)
+            tt_log(TT_WARN, "supervisor", "%s; starts again", cause);
+        before = number;
         (void)run_part(s, &start, &stopped, err);
     }
 }
@@ -212,6 +292,7 @@ static void count_failure(supervisor *s, const tt_error *err)
 {
     const int64_t saved = newest_step(s);
     keep_failure(&s->last, err);
+    s->came[0] = 0;
     s->idle = saved != s->saved ? 0 : s->idle + 1;
     s->early = s->step > s->from ? 0 : s->early + 1;
     s->saved = saved;
@@ -282,9 +363,10 @@ static tt_status prepare_restart(supervisor *s, tt_error *err)
     if (s->used == s->o->most_restarts)
         return give_up(s, err);
     s->used++;
-    TT_TRY(choose_mesh(s, err));
+    if (!s->nodes)
+        TT_TRY(choose_mesh(s, err));
     tt_log(TT_WARN, "supervisor", "%s; restart %d of %d from step %lld%s", s->last.text, s->used,
-           s->o->most_restarts, (long long)next_from(s, world), mesh_text(s));
+           s->o->most_restarts, (long long)next_from(s, world), s->nodes ? "" : mesh_text(s));
     const int sig = rest(s);
     if (sig)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before restart %d of %d",
@@ -292,9 +374,18 @@ static tt_status prepare_restart(supervisor *s, tt_error *err)
     return TT_OK;
 }
 
+/* The ranks have saved and stopped, so that nodes that have come take part. */
+static void start_larger(supervisor *s)
+{
+    s->saved = newest_step(s);
+    s->idle = s->early = 0;
+    s->failed_ns = tt_now_ns();
+    tt_log(TT_WARN, "supervisor", "%s; starts again from step %lld", s->came, (long long)s->saved);
+}
+
 static tt_status supervise(supervisor *s, tt_error *err)
 {
-    tt_status st = choose_mesh(s, err);
+    tt_status st = s->nodes ? TT_OK : choose_mesh(s, err);
     if (st == TT_OK && s->mesh.world)
         tt_log(TT_INFO, "supervisor",
                "%d ranks of %d to %d: data_parallel_replicate %d, data_parallel_shard %d, global "
@@ -305,6 +396,11 @@ static tt_status supervise(supervisor *s, tt_error *err)
     while (st == TT_OK) {
         int stopped = 0;
         st = s->nodes ? run_nodes(s, &stopped, err) : run_once(s, &stopped, err);
+        if (s->leaving && st == TT_ESIGNAL && !stopped) {
+            start_larger(s);
+            st = TT_OK;
+            continue;
+        }
         if (stopped || !tt_launch_restarts(st))
             return st;
         count_failure(s, err);

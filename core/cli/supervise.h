@@ -17,16 +17,16 @@
 
 typedef struct tt_supervise_opts {
     int most_restarts;
-    int n;                   /* ranks; of --nproc MIN:MAX, MAX */
-    int least;               /* MIN; 0: always n */
-    bool threads;            /* ranks are threads of one process */
-    tt_refit_job job;        /* least > 0: its mesh */
+    int n;            /* ranks of all nodes; of --nproc MIN:MAX and --nnodes MIN:MAX, at most */
+    int least;        /* of such a range, at least; 0: always n */
+    bool threads;     /* ranks are threads of one process */
+    tt_refit_job job; /* least > 0: its mesh */
     const char *checkpoints; /* the folder of the steps; NULL: nothing is saved */
+    bool saves;              /* a stop saves the step */
     bool copies;             /* checkpoint.peer_copy_interval is set: ranks get memory for copies */
     double init_timeout_s;
-    const struct tt_nodes_opts
-        *nodes; /* NULL: all ranks are here; else n is the number of them here */
-    /* least > 0: how many ranks this machine has room for now, its devices or cores. */
+    const struct tt_nodes_opts *nodes; /* NULL: all ranks are here */
+    /* least > 0, without nodes: how many ranks this machine has room for now, its devices or cores. */
     int (*room)(void *user);
     void *user;
 } tt_supervise_opts;

@@ -14,7 +14,7 @@
 /* nodes_tool PORT WAY [NAME VALUE]...: clients of node 0's port that no ttrun would be.
  *   attack     for ever: 900 connections that say random bytes, a part of a message, one with a wrong code, or nothing,
  *              some of them slowly
- *   say        a node that joins with these fields (node, nodes, nproc, status, version, id, text) instead of those of
+ *   say        a node that joins with these fields (node, nodes, least, nproc, status, version, id, text) instead of those of
  *              node 1 of 2 with one rank each; prints the text of the answer, or "closed" */
 
 #define MOST_OPEN 900
@@ -96,6 +96,7 @@ static void set_field(tt_node_message *m, const char *name, const char *value)
     } numbers[] = {
         {"node",   &m->node  },
         {"nodes",  &m->nodes },
+        {"least",  &m->least },
         {"nproc",  &m->nproc },
         {"status", &m->status},
     };

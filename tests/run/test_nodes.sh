@@ -1,32 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # ttrun --nnodes: a ttrun per "machine" starts its ranks, they meet over TCP, and the curve is that of one machine.
-. "$(dirname "$0")/processes.sh"
-port=$((20000 + $$ % 12000)) # below those that the system gives to connections
-node() { # N FOLDER OPTION...: node N of the run in the background, as $nodeN
-    k=$1 folder=$2
-    shift 2
-    "$timeout" 300 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" --node_rank "$k" --master_addr localhost \
-        --master_port $port --rdzv-timeout 60 "$@" >"$folder.out$k" 2>"$folder.err$k" </dev/null &
-    eval "node$k=$!"
-}
-nodes() { # FOLDER OPTION...: two of them
-    port=$((port + 3))
-    node 0 "$@"
-    node 1 "$@"
-}
-joined() { # the statuses as $rc0 and $rc1
-    wait "$node0"
-    rc0=$?
-    wait "$node1"
-    rc1=$?
-    cat "$folder".err? >"$dir/err"
-}
-joined_three() {
-    wait "$node2"
-    rc2=$?
-    joined
-}
+. "$(dirname "$0")/nodes.sh"
 while read -r name options; do
     train "$dir/t" --nproc 4 --training.steps 3 --checkpoint.interval 3 $options --comm.backend local
     nodes "$dir/m" --nnodes 2 --nproc-per-node 2 --training.steps 3 --checkpoint.interval 3 $options
@@ -41,11 +16,9 @@ pp2_tcp_alone --parallelism.pipeline_parallel_degree 2 --comm.backend tcp
 MESHES
 
 # ---- ranks that die ----
-of_node() { pgrep -P "$(pgrep -P "$1" | head -n 1)" | sort -n; }
 train "$dir/t" --nproc 4 --training.steps 60 --checkpoint.interval 4 --comm.backend local
 losses "$dir/t/metrics.jsonl" >"$dir/a"
 nodes "$dir/r" --resume never --nnodes 2 --nproc 2 --max-restarts 2 --training.steps 60 --checkpoint.interval 4
-saved() { [ "$(newest "$1/checkpoint")" -ge "$2" ]; }
 until_true saved "$dir/r" 4
 kill -9 "$(of_node "$node1" | tail -n 1)"
 joined
@@ -160,6 +133,12 @@ slurm 1 0 2 1 "$dir/sn" --nproc 2 --training.steps 3
 joined
 [ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/sn/metrics.jsonl" | cmp -s - "$dir/a"
 ok nodes_slurm_with_a_task_per_node
+port=$((port + 6))
+slurm 0 0 2 1 "$dir/sm" --nproc 2 --training.steps 3 --nnodes 1:2 --max-restarts 1
+slurm 1 0 2 1 "$dir/sm" --nproc 2 --training.steps 3 --nnodes 1:2 --max-restarts 1
+joined
+[ $rc0 -eq 0 ] && [ $rc1 -eq 0 ] && losses "$dir/sm/metrics.jsonl" | cmp -s - "$dir/a" && grep -q 'nodes 0, 1: 4 ranks' "$dir/sm.err0"
+ok nodes_slurm_with_a_range_of_nodes
 port=$((port + 6))
 train "$dir/t2" --nproc 2 --training.steps 3 --comm.backend local
 slurm 0 0 2 1 "$dir/sr" --training.steps 3 # two tasks of a node would need a machine of their own: their session has one name

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two "machines" of two ranks each over TCP, by variables as torchrun sets them: the same bits as rank-threads.
 . "$(dirname "$0")/processes.sh"
-port=$((20000 + $$ % 12000)) # below those that the system gives to connections
+port=$((12000 + $$ % 7900)) # the scripts about nodes have those from 20000 on
 machines() { # FOLDER OPTION...
     folder=$1
     shift
