@@ -182,8 +182,9 @@ static void replace_dout(converting *c, tt_node *n)
 
 /* ---- putting the nodes in order ---- */
 
-static tt_value *latest(const converting *c, tt_value *v)
+static tt_value *latest(const void *converting_graph, tt_value *v)
 {
+    const converting *c = converting_graph;
     while (c->instead[v->id])
         v = c->instead[v->id];
     return v;
@@ -275,22 +276,6 @@ static void grow_placed(converting *c, size_t *cap)
     *cap = 2 * n;
 }
 
-/* The values that the graph names itself. */
-static void reconnect_names(const converting *c)
-{
-    tt_graph *g = c->g;
-    for (size_t i = 0; i < tt_map_size(g->outputs); i++)
-        tt_map_set(g->outputs, tt_map_key(g->outputs, i), latest(c, tt_map_value(g->outputs, i)));
-    for (size_t i = 0; i < g->losses.n; i++)
-        g->losses.items[i].value = latest(c, g->losses.items[i].value);
-    for (size_t i = 0; i < g->metrics.n; i++)
-        g->metrics.items[i].value = latest(c, g->metrics.items[i].value);
-    for (size_t i = 0; i < g->buffer_updates.n; i++)
-        g->buffer_updates.items[i].stat = latest(c, g->buffer_updates.items[i].stat);
-    if (g->loss)
-        g->loss = latest(c, g->loss);
-}
-
 tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
@@ -325,6 +310,6 @@ tt_status tt_pass_convert(tt_builder *b, const tt_convert_opts *o, tt_error *err
     g->nodes.items = c.list.items;
     g->nodes.n = c.list.n;
     g->nodes.cap = c.list.cap;
-    reconnect_names(&c);
+    tt_graph_replace_named(g, latest, &c);
     return tt_graph_verify(g, "convert", err);
 }

@@ -116,8 +116,9 @@ static void tidy_grow(tidier *t)
     t->cap = n;
 }
 
-static tt_value *tidy_latest(const tidier *t, tt_value *v)
+static tt_value *tidy_latest(const void *tidying, tt_value *v)
 {
+    const tidier *t = tidying;
     while (v->id < t->n_values && t->instead[v->id])
         v = t->instead[v->id];
     return v;
@@ -144,22 +145,6 @@ static void tidy_put(tidier *t, tt_node *n)
     tt_vec_push(t->g->arena, &t->list, n);
 }
 
-static void rename_values(const tidier *t)
-{
-    tt_graph *g = t->g;
-    for (size_t i = 0; i < g->buffer_updates.n; i++)
-        g->buffer_updates.items[i].stat = tidy_latest(t, g->buffer_updates.items[i].stat);
-    for (size_t i = 0; i < tt_map_size(g->outputs); i++)
-        tt_map_set(g->outputs, tt_map_key(g->outputs, i),
-                   tidy_latest(t, tt_map_value(g->outputs, i)));
-    for (size_t i = 0; i < g->losses.n; i++)
-        g->losses.items[i].value = tidy_latest(t, g->losses.items[i].value);
-    for (size_t i = 0; i < g->metrics.n; i++)
-        g->metrics.items[i].value = tidy_latest(t, g->metrics.items[i].value);
-    if (g->loss)
-        g->loss = tidy_latest(t, g->loss);
-}
-
 tt_status tt_pass_convert_tidy(tt_builder *b, int first, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
@@ -177,6 +162,6 @@ tt_status tt_pass_convert_tidy(tt_builder *b, int first, tt_error *err)
     g->nodes.items = t.list.items;
     g->nodes.n = t.list.n;
     g->nodes.cap = t.list.cap;
-    rename_values(&t);
+    tt_graph_replace_named(g, tidy_latest, &t);
     return tt_graph_verify(g, "convert_tidy", err);
 }

@@ -102,19 +102,9 @@ bool tt_expert_copy_has(const tt_expert_copy *s, const tt_node *n)
     return false;
 }
 
-static void replace_named(tt_expert_copy *s)
+static tt_value *now_of(const void *copy, tt_value *v)
 {
-    tt_graph *g = s->g;
-    for (size_t i = 0; i < tt_map_size(g->outputs); i++)
-        tt_map_set(g->outputs, tt_map_key(g->outputs, i),
-                   tt_expert_copy_now(s, tt_map_value(g->outputs, i)));
-    for (size_t i = 0; i < g->losses.n; i++)
-        g->losses.items[i].value = tt_expert_copy_now(s, g->losses.items[i].value);
-    for (size_t i = 0; i < g->metrics.n; i++)
-        g->metrics.items[i].value = tt_expert_copy_now(s, g->metrics.items[i].value);
-    for (size_t i = 0; i < g->buffer_updates.n; i++)
-        g->buffer_updates.items[i].stat = tt_expert_copy_now(s, g->buffer_updates.items[i].stat);
-    g->loss = tt_expert_copy_now(s, g->loss);
+    return tt_expert_copy_now(copy, v);
 }
 
 void tt_expert_copy_finish(tt_expert_copy *s)
@@ -123,5 +113,5 @@ void tt_expert_copy_finish(tt_expert_copy *s)
     g->nodes.items = s->list.items;
     g->nodes.n = s->list.n;
     g->nodes.cap = s->list.cap;
-    replace_named(s);
+    tt_graph_replace_named(g, now_of, s);
 }
