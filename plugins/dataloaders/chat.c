@@ -4,12 +4,12 @@
 #include "chat_pack.h"
 #include "chat_pairs.h"
 #include "lines.h"
+#include "rows.h"
 #include <stdio.h>
 #include <time.h>
 #include <ttrun/chat.h>
 #include <ttrun/corpus.h>
 #include <ttrun/log.h>
-#include <ttrun/parquet.h>
 
 /* chat: files with a conversation per line (JSON lines, also .gz and .zst) or per row (Parquet). Each becomes tokens by a chat template;
  * labels are the tokens of the assistant, of others -100. A sample is one conversation, or a preference pair, and
@@ -306,6 +306,14 @@ static tt_status read_lines(const reading *r, unpack *u, tt_error *err)
     return s;
 }
 
+static tt_status add_parquet_row(const void *user, const char *row, size_t n, int64_t number,
+                                 int64_t taken, tt_error *err)
+{
+    const reading *r = user;
+    (void)taken;
+    return is_stopped(r, number) ? TT_FAIL(err, TT_ESIGNAL, "stopped") : add_line(r, row, n, err);
+}
+
 /* Of a file's columns those are read that a record may have. */
 static tt_status read_parquet(const reading *r, const char *path, tt_error *err)
 {
@@ -323,30 +331,18 @@ static tt_status read_parquet(const reading *r, const char *path, tt_error *err)
                                    field(f->system, "system"),
                                    "tools",
                                    "chat_template_kwargs"};
-    tt_parquet *p;
-    const char *row;
-    size_t n;
-    TT_TRY(tt_parquet_open(path, columns, sizeof columns / sizeof *columns, &p, err));
-    tt_status s = tt_parquet_next(p, &row, &n, err);
-    for (int64_t number = 1; s == TT_OK && row; number++) {
-        s = is_stopped(r, number) ? TT_FAIL(err, TT_ESIGNAL, "stopped") : add_line(r, row, n, err);
-        if (s != TT_OK && s != TT_ESIGNAL)
-            tt_error_context(err, "%s: row %lld", path, (long long)number);
-        if (s == TT_OK)
-            s = tt_parquet_next(p, &row, &n, err);
-    }
-    r->to->bytes += tt_parquet_taken(p);
-    tt_parquet_close(p);
+    int64_t bytes;
+    const tt_status s = read_file_rows(path, columns, sizeof columns / sizeof *columns,
+                                       add_parquet_row, r, &bytes, err);
+    r->to->bytes += bytes;
     return s;
 }
 
 static tt_status read_file(const reading *r, const char *path, tt_error *err)
 {
     unpack u;
-    if (tt_parquet_is(path)) {
-        const tt_status s = read_parquet(r, path, err);
-        return s == TT_OK || s == TT_ESIGNAL ? s : tt_error_context(err, "dataloader.path");
-    }
+    if (tt_parquet_is(path))
+        return read_parquet(r, path, err);
     TT_TRY(unpack_open(path, &u, err));
     const tt_status s = read_lines(r, &u, err);
     unpack_close(&u);

@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include "json_line.h"
 #include "lines.h"
+#include "rows.h"
 #include <stdio.h>
 #include <string.h>
 #include <ttrun/corpus.h>
-#include <ttrun/parquet.h>
 
 /* jsonl: files with one JSON object per line, plain, gzip or zstd, or per row of Parquet. One string
  * field of each object is a document; the tokenizer's bos and eos are put around it. Documents form
@@ -100,22 +100,17 @@ static tt_status read_lines(reader *j, unpack *u, tt_documents *to, tt_error *er
     return status;
 }
 
-static tt_status read_parquet(reader *j, const char *path, tt_documents *to, tt_error *err)
+typedef struct {
+    reader *j;
+    tt_documents *to;
+} row_target;
+
+static tt_status add_parquet_row(const void *user, const char *row, size_t n, int64_t number,
+                                 int64_t taken, tt_error *err)
 {
-    tt_parquet *p;
-    const char *row;
-    size_t n;
-    TT_TRY(tt_parquet_open(path, &j->field, 1, &p, err));
-    tt_status s = tt_parquet_next(p, &row, &n, err);
-    for (int64_t number = 1; s == TT_OK && row; number++) {
-        s = add_line(j, row, n, tt_parquet_taken(p), to, err);
-        if (s != TT_OK && s != TT_ESIGNAL)
-            tt_error_context(err, "%s: row %lld", path, (long long)number);
-        if (s == TT_OK)
-            s = tt_parquet_next(p, &row, &n, err);
-    }
-    tt_parquet_close(p);
-    return s;
+    const row_target *t = user;
+    (void)number;
+    return add_line(t->j, row, n, taken, t->to, err);
 }
 
 static tt_status jsonl_read_file(void *user, const char *path, tt_documents *to, tt_error *err)
@@ -123,8 +118,9 @@ static tt_status jsonl_read_file(void *user, const char *path, tt_documents *to,
     reader *j = user;
     unpack u;
     if (tt_parquet_is(path)) {
-        const tt_status s = read_parquet(j, path, to, err);
-        return s == TT_OK || s == TT_ESIGNAL ? s : tt_error_context(err, "dataloader.path");
+        const row_target t = {j, to};
+        int64_t bytes;
+        return read_file_rows(path, &j->field, 1, add_parquet_row, &t, &bytes, err);
     }
     TT_TRY(unpack_open(path, &u, err));
     j->in.begin = j->in.end = j->in.scanned = 0;
