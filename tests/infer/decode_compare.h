@@ -158,6 +158,23 @@ static inline void compare(const char *spec, const char *args, const tt_model_vt
 
 /* Products that give a row the same bits for any number of rows. */
 #define OWN "backend.name cpu backend.blas own backend.f32_products fma"
+/* With these a decoded token has the bits that it has in the whole context. */
+static const char *const exact_overrides[] = {
+    OWN " backend.threads 1",
+    OWN " backend.threads 2",
+    OWN " backend.isa generic backend.threads 1",
+    OWN " debug.disable_fusion true backend.threads 1",
+};
+/* With these, where sums are in another order, it is within rounding. */
+static const char *const near_overrides[] = {
+    OWN " backend.threads 1",
+    OWN " backend.threads 2",
+    OWN " backend.isa generic backend.threads 1",
+    OWN " debug.disable_fusion true backend.threads 1",
+    OWN " debug.poison true backend.threads 2",
+    "backend.name cpu backend.blas openblas backend.threads 1",
+    "backend.name reference backend.threads 1",
+};
 
 static inline void kept(const char *spec, const char *args, const tt_model_vt *vt, tt_cache c,
                         double bytes, double heads)

@@ -1,30 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "oracle/check.h"
+#include "oracle/cases.h"
 
 /* Other models against transformers in float64, on one rank and on meshes: tests/golden/oracle/,
  * written by tests/golden/models_golden.py. Initial values, loss, norm and every gradient of a
  * step; of mixtures of experts also losses and norms of ten steps of AdamW, with the biases that keep
  * the experts equally busy. Sizes divide nothing: 777 ids, hidden width 211, 37 tokens, 3 layers. */
 
-#define MAX_OVERRIDES 4
-
-typedef struct model_case {
-    const char *name, *golden;
-    tt_override o[MAX_OVERRIDES];
-} model_case;
-
-#define DEGREE(axis, n)                                                                            \
-    {                                                                                              \
-        "parallelism." axis "_degree", n                                                           \
-    }
-#define BACKEND(name)                                                                              \
-    {                                                                                              \
-        "backend.name", name                                                                       \
-    }
-#define SHARD DEGREE("data_parallel_shard", "2")
-#define TENSOR DEGREE("tensor_parallel", "2")
 #define EXPERT DEGREE("expert_parallel", "2")
-#define CONTEXT DEGREE("context_parallel", "2")
 /* two ranks, one micro-batch */
 #define HALF                                                                                       \
     {                                                                                              \
@@ -34,13 +16,8 @@ typedef struct model_case {
     {                                                                                              \
         "parallelism.pipeline_parallel_microbatches", "1"                                          \
     }
-#define PIPELINE                                                                                   \
-    DEGREE("pipeline_parallel", "2"),                                                              \
-    {                                                                                              \
-        "parallelism.pipeline_parallel_schedule", "1F1B"                                           \
-    }
 
-static const model_case cases[] = {
+static const oracle_case cases[] = {
     {"gpt2 reference",               "gpt2",           {BACKEND("reference")}},
     {"gpt2 cpu",                     "gpt2",           {BACKEND("cpu")}      },
     {"gpt2 fsdp 2",                  "gpt2",           {SHARD}               },
@@ -205,7 +182,7 @@ static const model_case cases[] = {
         }                                                                                          \
     }
 
-static const model_case ten_steps[] = {
+static const oracle_case ten_steps[] = {
     TEN("mixtral", "fsdp 2 x tp 2", SHARD, TENSOR),
     TEN("qwen3_moe", "fsdp 2 x tp 2", SHARD, TENSOR),
     TEN("gpt_oss", "pp 2", PIPELINE),
@@ -217,23 +194,11 @@ static const model_case ten_steps[] = {
     TEN("qwen3_next", "ep 2 x tp 2", SHARD, EXPERT, TENSOR),
 };
 
-static oracle_golden golden_of(const model_case *c)
+static oracle_golden golden_of(const oracle_case *c)
 {
     oracle_golden g;
     oracle_open(c->golden, &g);
     return g;
-}
-
-static oracle_run *run_case(const model_case *c, const oracle_golden *g)
-{
-    tt_override all[MAX_OVERRIDES + 2] = {
-        {"comm.backend",               "local"},
-        {"comm.train_timeout_seconds", "30"   }
-    };
-    size_t n = 2;
-    for (int i = 0; i < MAX_OVERRIDES && c->o[i].key; i++)
-        all[n++] = c->o[i];
-    return oracle_run_job(g, all, n);
 }
 
 static void test_first_step_equals_transformers(void **state)
@@ -283,7 +248,7 @@ int main(int argc, char **argv)
     static char names[TT_COUNT(tests)][80];
     for (size_t i = 1; i < TT_COUNT(tests); i++) {
         const bool one = i <= TT_COUNT(cases);
-        const model_case *c = one ? &cases[i - 1] : &ten_steps[i - 1 - TT_COUNT(cases)];
+        const oracle_case *c = one ? &cases[i - 1] : &ten_steps[i - 1 - TT_COUNT(cases)];
         snprintf(names[i], sizeof names[i], "%s %s",
                  one ? "test_first_step_equals_transformers" : "test_ten_steps_equal_transformers",
                  c->name);

@@ -1,29 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "oracle/check.h"
+#include "oracle/cases.h"
 
 /* QK-clip against PyTorch in float64, on one rank and on meshes: tests/golden/oracle/qk_clip_*.json, written by
  * tests/golden/qk_clip_golden.py. Ten steps: losses, norms, how many heads are clipped, and the weights and biases of
  * queries and keys after the last. Grouped and plain heads, biases, and MLA with and without a latent vector of
  * queries; 6 heads, which two ranks share, 3 layers. */
 
-#define MAX_OVERRIDES 4
-
-typedef struct clip_case {
-    const char *name, *golden;
-    tt_override o[MAX_OVERRIDES];
-} clip_case;
-
-#define DEGREE(axis, n)                                                                            \
-    {                                                                                              \
-        "parallelism." axis "_degree", n                                                           \
-    }
-#define BACKEND(name)                                                                              \
-    {                                                                                              \
-        "backend.name", name                                                                       \
-    }
-#define SHARD DEGREE("data_parallel_shard", "2")
-#define TENSOR DEGREE("tensor_parallel", "2")
-#define CONTEXT DEGREE("context_parallel", "2")
 #define RING                                                                                       \
     CONTEXT,                                                                                       \
     {                                                                                              \
@@ -33,13 +15,8 @@ typedef struct clip_case {
     {                                                                                              \
         "training.local_batch_size", "4"                                                           \
     }
-#define PIPELINE                                                                                   \
-    DEGREE("pipeline_parallel", "2"),                                                              \
-    {                                                                                              \
-        "parallelism.pipeline_parallel_schedule", "1F1B"                                           \
-    }
 
-static const clip_case cases[] = {
+static const oracle_case cases[] = {
     {"llama3 reference",       "qk_clip_llama3",     {BACKEND("reference")}                          },
     {"llama3 cpu",             "qk_clip_llama3",     {BACKEND("cpu")}                                },
     {"llama3 one micro-batch", "qk_clip_llama3",     {WHOLE_BATCH}                                   },
@@ -89,17 +66,10 @@ static void check_final(const oracle_golden *g, const oracle_run *r)
 
 static void test_ten_steps_equal_pytorch(void **state)
 {
-    const clip_case *c = *state;
+    const oracle_case *c = *state;
     oracle_golden g;
-    tt_override all[MAX_OVERRIDES + 2] = {
-        {"comm.backend",               "local"},
-        {"comm.train_timeout_seconds", "30"   }
-    };
-    size_t n = 2;
     oracle_open(c->golden, &g);
-    for (int i = 0; i < MAX_OVERRIDES && c->o[i].key; i++)
-        all[n++] = c->o[i];
-    oracle_run *r = oracle_run_job(&g, all, n);
+    oracle_run *r = run_case(c, &g);
     oracle_check_steps(&g, r, 1e-5, 1e-5);
     check_clipped(&g, r);
     check_final(&g, r);
