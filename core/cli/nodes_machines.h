@@ -30,7 +30,7 @@ struct tt_machines {
     int n_now;        /* nodes that have ranks */
     int local, world; /* ranks of each of them, and of all */
     bool met;         /* ranks have been started */
-    bool running;     /* they run; who joins is told to wait */
+    bool running;     /* ranks run; a node that joins is told to wait */
     bool waits;       /* another node: it was told to wait */
     int stopped;      /* the signal by which another node was asked to stop, or 0 */
     int n_came;       /* nodes that have joined since the start */

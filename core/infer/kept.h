@@ -24,7 +24,7 @@ typedef struct tt_kept {
 typedef struct tt_kept_prompt {
     const int32_t *ids;
     int64_t n;
-    int n_top; /* how many top tokens are wanted beside the logprob of each of its tokens; -1: no logprobs */
+    int n_top; /* most likely tokens that are wanted with the logprob of each token; -1: no logprobs */
 } tt_kept_prompt;
 
 /* off: nothing is kept. */

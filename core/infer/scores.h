@@ -3,7 +3,7 @@
 #define TT_INFER_SCORES_H
 #include "base/base.h"
 
-/* Log-probabilities of tokens, and lists of them beside the tokens of a text. */
+/* Log-probabilities of tokens, and a list with those of each token of a text. */
 
 enum { TT_MOST_TOP = 20 };
 

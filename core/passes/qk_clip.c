@@ -154,7 +154,7 @@ static bool same_rows(const heads_like *a, const heads_like *b)
            !memcmp(a->power, b->power, n * sizeof *a->power);
 }
 
-/* The rows from `at` on that belong to one head, with those of none that follow them. */
+/* The rows of one head, which begin at row `at`, with the rows after them that belong to no head. */
 static heads_like next_head(tt_arena *a, const tt_qk_param *p, int64_t at)
 {
     heads_like h = {.first = 0, .n = 1};

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The messages of a chat, and the tools that its model is told of, through the model's chat template. */
+/* Makes a prompt of a chat's messages and tools by the model's chat template. */
 
 /* A content that is a list of parts becomes the text of all: templates know texts. */
 static tt_status write_content(const tt_json *v, tt_str *out, tt_error *err)
@@ -89,7 +89,7 @@ static tt_status write_messages(const tt_json *v, tt_str *out, tt_error *err)
     return TT_OK;
 }
 
-/* *out: the tools that the model is told of; NULL: none. */
+/* *out: the request's tools; NULL: it has none. */
 static tt_status read_tools(const tt_json *body, const tt_json **out, tt_error *err)
 {
     const tt_json *v = tt_api_member(body, "tools"), *choice = tt_api_member(body, "tool_choice");

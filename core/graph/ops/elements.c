@@ -51,8 +51,8 @@ static bool from_broadcast(const tt_type *x, const tt_type *y, int64_t *from)
     return true;
 }
 
-/* Index `at` along dim `dim` of an operand is index at + shift of the result; other indices are of other
- * operands or of none. */
+/* Index `at` of the operand along `dim` is index at + shift of the result. The result's other indices come from
+ * other operands, or from none. */
 static bool from_part(const tt_type *x, const tt_type *y, int dim, int64_t shift, int64_t *from)
 {
     int64_t inner = 1;
