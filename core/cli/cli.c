@@ -60,19 +60,25 @@ static bool is_of_the_job(const char *name)
     return cli_in_list(keys, TT_COUNT(keys), name);
 }
 
-/* N or MIN:MAX */
+bool tt_cli_read_range(const char *text, int limit, int *most, int *least)
+{
+    const size_t n = strcspn(text, ":");
+    const bool range = text[n] == ':';
+    const char *last = range ? text + n + 1 : text;
+    int64_t from = 0, to = 0;
+    if (!tt_read_whole(text, n, 1, limit, &from) ||
+        !tt_read_whole(last, strlen(last), from, limit, &to))
+        return false;
+    *most = (int)to;
+    *least = range ? (int)from : 0;
+    return true;
+}
+
 static tt_status take_nproc(tt_cli *cli, const char *value, tt_error *err)
 {
-    const size_t n = strcspn(value, ":");
-    const bool range = value[n] == ':';
-    const char *last = range ? value + n + 1 : value;
-    int64_t least = 0, most = 0;
-    if (!tt_read_whole(value, n, 1, TT_CLI_MOST_RANKS, &least) ||
-        !tt_read_whole(last, strlen(last), least, TT_CLI_MOST_RANKS, &most))
+    if (!tt_cli_read_range(value, TT_CLI_MOST_RANKS, &cli->nproc, &cli->nproc_least))
         return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to %d, or a range like 2:8, got \"%s\"",
                        TT_CLI_MOST_RANKS, value);
-    cli->nproc = (int)most;
-    cli->nproc_least = range ? (int)least : 0;
     return TT_OK;
 }
 

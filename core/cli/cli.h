@@ -63,6 +63,9 @@ int tt_cli_exit_status(tt_status s);
 void tt_cli_log_setup(const tt_cli *cli, int rank, int world);
 
 #define TT_CLI_MOST_RANKS 4096 /* that one ttrun starts */
+/* Reads N or MIN:MAX, from 1 to limit: *most is N or MAX, *least MIN, or 0 for a single N. false: the text is anything
+ * else, and both are as they were. */
+bool tt_cli_read_range(const char *text, int limit, int *most, int *least);
 
 typedef tt_status (*tt_cmd_fn)(tt_cli *cli, tt_error *err);
 typedef struct tt_command {

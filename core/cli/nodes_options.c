@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "cli/nodes_options.h"
+#include "base/number.h"
 #include "comm/slurm.h"
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +11,14 @@
 #define LAST_CALL_S 30 /* torchrun's last_call_timeout */
 #define MOST_NODES 100000
 
-static tt_status nodes_number(const tt_cli *cli, const char *name, long fallback, long least,
-                              long most, int *out, tt_error *err)
+static tt_status nodes_number(const tt_cli *cli, const char *name, int64_t fallback, int64_t least,
+                              int64_t most, int *out, tt_error *err)
 {
-    char *end;
     const char *text = tt_cli_option(cli, name);
-    const long n = text ? strtol(text, &end, 10) : fallback;
-    if (text && (end == text || *end || n < least || n > most))
-        return TT_FAIL(err, TT_EINVAL, "--%s: expected %ld to %ld, got \"%s\"", name, least, most,
-                       text);
+    int64_t n = fallback;
+    if (text && !tt_read_whole(text, strlen(text), least, most, &n))
+        return TT_FAIL(err, TT_EINVAL, "--%s: expected %lld to %lld, got \"%s\"", name,
+                       (long long)least, (long long)most, text);
     *out = (int)n;
     return TT_OK;
 }
@@ -26,31 +26,23 @@ static tt_status nodes_number(const tt_cli *cli, const char *name, long fallback
 /* --nnodes N or MIN:MAX */
 static tt_status take_count(const tt_cli *cli, tt_nodes_opts *out, tt_error *err)
 {
-    char *end;
     const char *text = tt_cli_option(cli, "nnodes");
-    const bool range = text && strchr(text, ':');
-    const long least = text ? strtol(text, &end, 10) : 1;
-    const bool first = !text || end > text;
-    const char *rest = range ? end + (*end == ':') : text;
-    const long most = range ? strtol(rest, &end, 10) : least;
-    if (text && (!first || *end || end == rest || least < 1 || most < least || most > MOST_NODES))
+    out->n = 1;
+    if (text && !tt_cli_read_range(text, MOST_NODES, &out->n, &out->least))
         return TT_FAIL(err, TT_EINVAL,
                        "--nnodes: expected 1 to %d, or a range like 2:4, got \"%s\"", MOST_NODES,
                        text);
-    out->n = (int)most;
-    out->least = range ? (int)least : 0;
     return TT_OK;
 }
 
 /* HOST:PORT, [ADDRESS]:PORT or HOST. */
 static tt_status take_endpoint(tt_cli *cli, const char *text, tt_nodes_opts *out, tt_error *err)
 {
-    char *end;
     const char *colon = strrchr(text, ':');
     const size_t n = colon ? (size_t)(colon - text) : strlen(text);
-    const long port = colon ? strtol(colon + 1, &end, 10) : out->port;
     const bool braces = n > 2 && text[0] == '[' && text[n - 1] == ']';
-    if (!n || (colon && (end == colon + 1 || *end)) || port < 1 || port > 65534)
+    int64_t port = out->port;
+    if (!n || (colon && !tt_read_whole(colon + 1, strlen(colon + 1), 1, 65534, &port)))
         return TT_FAIL(err, TT_EINVAL, "--rdzv-endpoint: expected HOST:PORT, got \"%s\"", text);
     out->address = tt_arena_strn(cli->arena, text + braces, n - 2 * (size_t)braces);
     out->port = (int)port;
