@@ -26,7 +26,7 @@ trap : INT # Ctrl-C ends the training, which saves; the demo continues with that
 # Keys of $scratch/metrics.jsonl, one object per line: tokens per step and tokens/s.
 number() { sed -n "s/.*\"$1\":\([0-9.e+]*\).*/\1/p" "$scratch/metrics.jsonl"; }
 measure() { # STEPS
-    ./ttrun -q "$job" --resume never --dump_folder "$scratch" --training.steps "$1" --checkpoint.enable false \
+    ./ttrun -q "$job" --resume never --dump_folder "$scratch" --training.steps "$1" --lr_scheduler.warmup_steps 0 --checkpoint.enable false \
         --metrics.log_freq 1 --metrics.enable_tensorboard false
 }
 begin=$(date +%s)
