@@ -210,6 +210,30 @@ static const char *find_foreign(const tt_job *job, const tt_reserved *first)
     return text;
 }
 
+/* The keys of a section that has few: " of sgd; there are lr, momentum", with the part's name if the
+ * job names it; else the command that lists them. */
+static const char *keys_there(const tt_job *job, const char *section, const char *const *own,
+                              size_t n)
+{
+    const tt_json *name = tt_config_find(job, tt_config_join(job->arena, section, "name"));
+    bool named = false;
+    tt_str list = {0};
+    if (!*section || !n)
+        return "";
+    for (size_t i = 0; i < n && name && name->type == TT_JSON_STRING; i++)
+        named = named || !strcmp(own[i], "name");
+    if (n > 16)
+        return tt_arena_printf(job->arena, "; `ttrun config --explain %s` lists them", section);
+    if (named)
+        tt_str_printf(&list, " of %s", name->string);
+    for (size_t i = 0, listed = 0; i < n; i++)
+        if (!named || strcmp(own[i], "name") != 0)
+            tt_str_printf(&list, "%s%s", listed++ ? ", " : "; there are ", own[i]);
+    const char *text = tt_arena_str(job->arena, tt_str_get(&list));
+    tt_str_free(&list);
+    return text;
+}
+
 tt_status tt_config_fail_unknown(const tt_job *job, const tt_json *object, size_t i,
                                  const char *section, const char *const *own, size_t n_own,
                                  tt_error *err)
@@ -230,6 +254,7 @@ tt_status tt_config_fail_unknown(const tt_job *job, const tt_json *object, size_
                               "as in model.args.%s",
                               key);
     if (!meant)
-        return tt_config_fail(v, pos, shown, err, "unknown key");
+        return tt_config_fail(v, pos, shown, err, "unknown key%s",
+                              keys_there(job, section, own, n_own));
     return tt_config_fail(v, pos, shown, err, "unknown key (did you mean %s?)", meant);
 }

@@ -123,6 +123,11 @@ static tt_status load_text(loader *l, const char *name, const char *text, size_t
     if (root->type != TT_JSON_OBJECT)
         return tt_config_fail_type(root, "", "an object with the job's sections", err);
     TT_TRY(check_members(root, err));
+    if (tt_json_get(root, "starts") && tt_json_get(root, "job"))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: is the record of a run, whose job is its member \"job\"; name the job "
+                       "file that the run was started with",
+                       name);
     TT_TRY(rename_sections(root, err));
     root->sorted = NULL; /* keys were renamed */
     const tt_json *extends = tt_json_get(root, "extends");
@@ -174,6 +179,11 @@ static tt_status load_folder(tt_arena *a, const char *path, const tt_override *o
 {
     const tt_override hf = {"model.hf", path};
     tt_job *job = job_new(a, NULL);
+    if (tt_path_exists(tt_path_join(a, path, "run.json")))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: is the folder of a run; to continue it, name the job file that it was "
+                       "started with",
+                       path);
     if (!tt_path_exists(tt_path_join(a, path, "config.json")))
         return TT_FAIL(err, TT_EINVAL,
                        "%s: is a folder without a config.json; name a job file, or a Hugging Face "
