@@ -35,7 +35,9 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
 {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
-    if (tt_local_refuses(b, "tt_log_metric"))
+    if (tt_local_refuses(b, "tt_log_metric") ||
+        tt_builder_lacks(b, name, "tt_log_metric: the name") ||
+        tt_builder_lacks(b, v, "tt_log_metric: the value"))
         return;
     static const char *const own[] = {"step",
                                       "epoch",
@@ -95,7 +97,8 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
 
 tt_value *tt_get_output(tt_builder *b, const char *name)
 {
-    if (tt_local_refuses(b, "tt_get_output"))
+    if (tt_local_refuses(b, "tt_get_output") ||
+        tt_builder_lacks(b, name, "tt_get_output: the name"))
         return tt_placeholder(b);
     tt_value *v = tt_map_get(b->g->outputs, name);
     if (v) /* a loss is computed in f32 */
@@ -111,12 +114,14 @@ tt_value *tt_get_output(tt_builder *b, const char *name)
 
 int tt_has_output(tt_builder *b, const char *name)
 {
-    return !tt_builder_error(b) && tt_map_get(b->g->outputs, name) != NULL;
+    return !tt_builder_error(b) && name && tt_map_get(b->g->outputs, name) != NULL;
 }
 
 void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
 {
-    if (tt_local_refuses(b, "tt_loss_term"))
+    if (tt_local_refuses(b, "tt_loss_term") ||
+        tt_builder_lacks(b, name, "tt_loss_term: the name") ||
+        tt_builder_lacks(b, v, "tt_loss_term: the value"))
         return;
     v = tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
     if (v->type.dtype != TT_F32 || v->type.n_dims > 1) {
@@ -152,6 +157,8 @@ static int token_dims(const tt_builder *b, const tt_dim *dims, int n_dims)
 
 tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream, int normal)
 {
+    if (tt_builder_lacks(b, stream, "tt_random: the name of the stream"))
+        return tt_placeholder(b);
     if (n_dims < 0 || n_dims > TT_MAX_DIMS)
         return tt_builder_fail(b, TT_EINVAL, "random: a value has at most %d dims, not %d",
                                TT_MAX_DIMS, n_dims);
@@ -175,6 +182,9 @@ int64_t tt_builder_length(const tt_builder *b)
 
 tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name)
 {
+    if (tt_builder_lacks(b, x, "tt_dropout: the value") ||
+        tt_builder_lacks(b, name, "tt_dropout: the name"))
+        return tt_placeholder(b);
     if (b->failed || b->opts.use != TT_BUILD_TRAIN || p <= 0)
         return x;
     if (p >= 1)

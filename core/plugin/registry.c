@@ -205,13 +205,17 @@ static const char *known_names(const tt_registry *r, tt_arena *a, tt_kind kind, 
     return text;
 }
 
-/* Folders named by --plugin-dir or the job in which there is no plugin: they may be the wrong ones. */
+/* Where plugins of the user's are looked for, if no folder was named; or folders in which there is no
+ * plugin: they may be the wrong ones. */
 static const char *empty_folders(const tt_registry *r, tt_arena *a)
 {
     tt_str list = {0};
     for (size_t i = 0; i < r->files.n; i++)
         if (!r->files.items[i]->own)
             return "";
+    const char *path = getenv("TTRUN_PLUGIN_PATH");
+    if (r->n_dirs + r->n_job_dirs == 0 && !(path && *path))
+        return "; a plugin of your own is found by --plugin-dir DIR";
     for (size_t i = 0; i < r->n_dirs; i++)
         tt_str_printf(&list, "%s%s", list.n ? ", " : "", r->dirs[i]);
     for (size_t i = 0; i < r->n_job_dirs; i++)
