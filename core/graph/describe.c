@@ -31,14 +31,9 @@ static void add_metric(tt_builder *b, const char *name, tt_value *v, bool of_tok
     tt_vec_push(b->arena, &b->g->metrics, e);
 }
 
-void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
+/* The number of the training loop's that a name is, or is below ("losses/x"); NULL: none. */
+static const char *own_metric(const char *name)
 {
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
-    if (tt_local_refuses(b, "tt_log_metric") ||
-        tt_builder_lacks(b, name, "tt_log_metric: the name") ||
-        tt_builder_lacks(b, v, "tt_log_metric: the value"))
-        return;
     static const char *const own[] = {"step",
                                       "epoch",
                                       "loss",
@@ -72,13 +67,26 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
                                       "lr_groups",
                                       "experts"};
     for (size_t i = 0; i < TT_COUNT(own); i++)
-        if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i]))) {
-            tt_builder_fail(
-                b, TT_EINVAL,
-                "metric \"%s\": the training loop logs \"%s\" itself; choose another name", name,
-                own[i]);
-            return;
-        }
+        if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i])))
+            return own[i];
+    return NULL;
+}
+
+void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+    if (tt_local_refuses(b, "tt_log_metric") ||
+        tt_builder_lacks(b, name, "tt_log_metric: the name") ||
+        tt_builder_lacks(b, v, "tt_log_metric: the value"))
+        return;
+    const char *own = own_metric(name);
+    if (own) {
+        tt_builder_fail(b, TT_EINVAL,
+                        "metric \"%s\": the training loop logs \"%s\" itself; choose another name",
+                        name, own);
+        return;
+    }
     const bool of_tokens = v->type.n_dims == 1 && (v->type.dims[0].size == b->g->tokens ||
                                                    v->type.dims[0].size == b->g->sequences);
     if (v->type.n_dims != 0 && !of_tokens) {
