@@ -68,7 +68,9 @@ tt_status tt_ckpt_reshard(const char *step_folder, const char *out_folder, int n
         s = tt_ckpt_open(step_folder, &r, err);
     if (s == TT_OK &&
         tt_path_exists(tt_arena_printf(a, "%s/step-%lld", out_folder, (long long)st.step)))
-        s = TT_FAIL(err, TT_EEXIST, "%s/step-%lld exists already", out_folder, (long long)st.step);
+        s = TT_FAIL(err, TT_EEXIST,
+                    "%s/step-%lld exists already; remove it, or name another folder", out_folder,
+                    (long long)st.step);
     if (s == TT_OK)
         s = tt_ckpt_begin(out_folder, st.step, err);
     if (s == TT_OK)

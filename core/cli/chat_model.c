@@ -49,10 +49,12 @@ static tt_status open_template(const tt_cli *cli, bool talks, tt_chat_model *c, 
     if (!path)
         path = own;
     if (!path)
-        return talks ? TT_FAIL(err, TT_EINVAL,
-                               "the model's tokenizer has no folder with a chat template: name a "
-                               "file of Jinja, or chatml, with --template")
-                     : TT_OK;
+        return talks
+                   ? TT_FAIL(err, TT_EINVAL,
+                             "the model has no chat template: name one with --template, a file of "
+                             "Jinja or chatml; a model that was not trained on conversations "
+                             "continues texts (ttrun generate)")
+                   : TT_OK;
     const tt_status s = tt_chat_template_open_for(path, own, &c->template, &why);
     if (s != TT_OK && (talks || given || s == TT_ENOMEM)) {
         *err = why;

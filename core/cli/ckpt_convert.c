@@ -129,7 +129,8 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
         return TT_FAIL(err, TT_ENOTFOUND, "%s: %s", folder, strerror(errno));
     const char *step = tt_path_join(cli->arena, out, "step-0");
     if (tt_path_exists(step))
-        return TT_FAIL(err, TT_EEXIST, "%s exists already", step);
+        return TT_FAIL(err, TT_EEXIST, "%s exists already; remove it, or name another folder",
+                       step);
     TT_TRY(tt_cli_registry(cli, &r, err));
     tt_status st = open_import(cli, (tt_import_from)from, absolute, r, &s, err);
     if (st == TT_OK)
@@ -288,6 +289,19 @@ static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err
     return TT_OK;
 }
 
+/* A Hugging Face folder has the tokenizer's files if the tokenizer is made of such files. */
+static void tell_export(tt_cli *cli, const tt_loaded_model *m, const export_opts *o,
+                        const char *out)
+{
+    static const char *const files[] = {"tokenizer.json", "tokenizer.model"};
+    bool has = o->to != TO_HF || o->adapter;
+    for (size_t i = 0; i < TT_COUNT(files); i++)
+        has = has || tt_path_exists(tt_path_join(cli->arena, out, files[i]));
+    tt_log(TT_INFO, "checkpoint", "%s: model %s, %lld parameters%s", out, m->setup.model.name,
+           (long long)m->setup.size.parameters,
+           has ? "" : "; without a tokenizer, because the run's has no tokenizer.json");
+}
+
 tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_error *err)
 {
     const tt_tokenizer_info *info = NULL;
@@ -296,7 +310,7 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
     tt_loaded_model m = {0};
     TT_TRY(export_options(cli, &o, err));
     if (tt_path_exists(out))
-        return TT_FAIL(err, TT_EEXIST, "%s exists already", out);
+        return TT_FAIL(err, TT_EEXIST, "%s exists already; remove it, or name another folder", out);
     TT_TRY(tt_remove_tree(scratch, err)); /* left by a killed export */
     tt_status s = open_source(cli, folder, scratch, &m, err);
     if (s == TT_OK)
@@ -308,6 +322,8 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
     else if (s == TT_OK)
         s = o.to == TO_GGUF ? tt_setup_write_gguf(&m.setup, info, m.path, o.type, out, err)
                             : export_hf(cli, &m, info, o.dtype, o.float8, out, err);
+    if (s == TT_OK)
+        tell_export(cli, &m, &o, out);
     if (m.hf)
         (void)tt_remove_tree(scratch, NULL);
     tt_loaded_model_close(&m);

@@ -176,8 +176,7 @@ static tt_status parse(tt_cli *cli, const tt_command *c, int argc, char **argv, 
             return tt_cli_unknown_short(c, argv[i], err);
         } else {
             if (cli->n_words == c->words)
-                return TT_FAIL(err, TT_EINVAL, "\"%s\": too many words; %s", argv[i],
-                               tt_cli_usage(cli->arena, c));
+                return tt_cli_one_word_more(cli, c, argv[i], err);
             cli->words[cli->n_words++] = argv[i];
         }
         i += used;
@@ -201,6 +200,29 @@ static bool wants(int argc, char **argv, const char *a, const char *b)
     return false;
 }
 
+static int print_version(void)
+{
+    tt_str o = {0};
+    tt_str_printf(&o, "ttrun %s\n", TT_BUILD_VERSION);
+    tt_cli_print(&o);
+    tt_str_free(&o);
+    return 0;
+}
+
+/* `ttrun help [COMMAND]`: the same as --help. */
+static int help_main(int argc, char **argv)
+{
+    tt_error err = {0};
+    const tt_command *c = argc > 2 ? tt_cli_find_command(argv[2]) : NULL;
+    if (argc > 2 && (!c || !c->doc)) {
+        const tt_status s = tt_cli_no_command(argv[2], &err);
+        tt_cli_report(s, &err);
+        return tt_cli_exit_status(s);
+    }
+    print_help(c);
+    return 0;
+}
+
 int tt_cli_main(int argc, char **argv)
 {
     tt_error err = {0};
@@ -211,17 +233,15 @@ int tt_cli_main(int argc, char **argv)
     const tt_command *c = at ? tt_cli_find_command(argv[at]) : NULL;
     if (c == &tt_cmd_complete)
         return tt_cli_complete_main(argc - at - 1, argv + at + 1);
-    if (wants(argc - 1, argv + 1, "--version", "--version")) {
-        tt_str o = {0};
-        tt_str_printf(&o, "ttrun %s\n", TT_BUILD_VERSION);
-        tt_cli_print(&o);
-        tt_str_free(&o);
-        return 0;
-    }
+    if (wants(argc - 1, argv + 1, "--version", "--version") ||
+        (argc == 2 && !strcmp(argv[1], "version")))
+        return print_version();
     if (wants(argc - 1, argv + 1, "--help", "-h")) {
         print_help(c);
         return 0;
     }
+    if (argc > 1 && !strcmp(argv[1], "help"))
+        return help_main(argc, argv);
     if (argc == 1) {
         print_help(NULL);
         return 2;

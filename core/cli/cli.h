@@ -90,6 +90,10 @@ tt_status tt_cli_unknown_option(tt_cli *cli, const tt_command *c, const char *na
 tt_status tt_cli_unknown_short(const tt_command *c, const char *word, tt_error *err);
 /* The first word, which is not a command, must be able to be a job file. */
 tt_status tt_cli_check_first_word(const char *word, tt_error *err);
+tt_status tt_cli_no_command(const char *word, tt_error *err);
+/* A word more than the command takes. */
+tt_status tt_cli_one_word_more(const tt_cli *cli, const tt_command *c, const char *word,
+                               tt_error *err);
 /* The words do not fit any form of the command. */
 tt_status tt_cli_wrong_words(const tt_cli *cli, const tt_command *c, tt_error *err);
 /* complete.c: the words after `ttrun complete`; returns the exit status. */

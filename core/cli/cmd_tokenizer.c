@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <ttrun/tokenizer.h>
 
 /* tokenizer train: learns a tokenizer from text files. */
@@ -49,6 +50,10 @@ static tt_status map_files(const tt_cli *cli, files *f, int64_t *total, tt_error
     f->maps = tt_arena_array(a, f->paths.n, sizeof *f->maps);
     f->texts = tt_arena_array(a, f->paths.n, sizeof *f->texts);
     for (size_t i = 0; i < f->paths.n; i++) {
+        struct stat st;
+        if (stat(f->paths.items[i], &st) == 0 && S_ISDIR(st.st_mode))
+            return TT_FAIL(err, TT_EINVAL, "--data: %s is a folder; name its files, such as '%s/*'",
+                           f->paths.items[i], f->paths.items[i]);
         TT_TRY(tt_map_file(f->paths.items[i], &f->maps[i], err));
         f->texts[i] = (tt_text){(const char *)f->maps[i].p, f->maps[i].n};
         *total += (int64_t)f->maps[i].n;

@@ -11,6 +11,7 @@
 #include "cli/supervise.h"
 #include "cli/try_job.h"
 #include "device/device.h"
+#include "interchange/assets.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,24 @@ static tt_status follow_launcher(int rank, tt_error *err)
     return TT_OK;
 }
 
+/* What of the data a run would find wrong before step 1, without reading all of it: files that are
+ * not there, a tokenizer that cannot be opened or has more tokens than the model. */
+static tt_status check_data(const tt_cli *cli, const tt_setup *s, tt_error *err)
+{
+    const tt_dataloader_vt *loader = s->dataloader.component->vtable;
+    const tt_tokenizer_vt *tokenizer = s->has_tokenizer ? s->tokenizer.component->vtable : NULL;
+    tt_tokenizer_info info;
+    void *self = NULL;
+    TT_TRY(tt_setup_find_data(s, err));
+    if (!loader->needs_tokenizer)
+        return TT_OK;
+    if (!cli->no_resume)
+        tt_assets_use_kept_tokenizer(s, s->core.dump_folder);
+    TT_TRY(tt_setup_tokenizer(s, &self, &info, err));
+    tokenizer->close(self);
+    return TT_OK;
+}
+
 /* Runs all ranks in this process: there is one, or they are threads. restart: NULL, or as a supervisor has
  * started this process. */
 static tt_status run_here(tt_cli *cli, const tt_restart *restart, tt_error *err)
@@ -140,7 +159,7 @@ static tt_status run_here(tt_cli *cli, const tt_restart *restart, tt_error *err)
                          s.world, TT_CLI_MOST_RANKS);
     if (st == TT_OK && cli->dry_run) {
         tt_setup_notices(&s);
-        st = tt_setup_find_data(&s, err);
+        st = check_data(cli, &s, err);
         if (st == TT_OK)
             st = tt_cli_plan(cli, &s, err);
     } else if (st == TT_OK) {

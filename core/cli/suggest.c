@@ -82,10 +82,15 @@ tt_status tt_cli_unknown_short(const tt_command *c, const char *word, tt_error *
 
 tt_status tt_cli_check_first_word(const char *word, tt_error *err)
 {
-    const char *names[32];
-    words all = {names, 0, TT_COUNT(names)};
     if (*word == '-' || strpbrk(word, "./") || tt_path_exists(word))
         return TT_OK;
+    return tt_cli_no_command(word, err);
+}
+
+tt_status tt_cli_no_command(const char *word, tt_error *err)
+{
+    const char *names[32];
+    words all = {names, 0, TT_COUNT(names)};
     for (size_t i = 0; i < tt_cli_n_commands && all.n < TT_COUNT(names); i++)
         if (tt_cli_commands[i]->doc)
             names[all.n++] = tt_cli_commands[i]->name;
@@ -93,6 +98,15 @@ tt_status tt_cli_check_first_word(const char *word, tt_error *err)
     return TT_FAIL(err, TT_EINVAL, "\"%s\": no such command or job file%s%s%s", word,
                    near ? " (did you mean " : "; see ttrun --help", near ? near : "",
                    near ? "?)" : "");
+}
+
+tt_status tt_cli_one_word_more(const tt_cli *cli, const tt_command *c, const char *word,
+                               tt_error *err)
+{
+    const bool folder = tt_cli_row_of(c, "checkpoint") && !tt_cli_option(cli, "checkpoint");
+    return TT_FAIL(err, TT_EINVAL, "\"%s\": too many words%s%s%s; %s", word,
+                   folder ? " (did you mean --checkpoint " : "", folder ? word : "",
+                   folder ? "?)" : "", tt_cli_usage(cli->arena, c));
 }
 
 tt_status tt_cli_wrong_words(const tt_cli *cli, const tt_command *c, tt_error *err)

@@ -153,9 +153,23 @@ static tt_status take_bf16_states(tt_job *job, tt_error *err)
     return tt_config_find(job, of_states) ? TT_OK : tt_config_set_path(job, of_states, dtype, err);
 }
 
+/* A section that only torchtitan has shows where a job comes from. Losses and speed change with a
+ * default that is not the same there, and no key of the job says so. */
+static void tell_precision(const tt_job *job)
+{
+    static const char *const theirs[] = {"job", "compile", "quantize"};
+    bool titan = false;
+    for (size_t i = 0; i < TT_COUNT(theirs); i++)
+        titan = titan || tt_config_find(job, theirs[i]);
+    if (titan && !tt_config_find(job, "training.mixed_precision_param"))
+        notice(job, "training.mixed_precision_param: float32 unless it is set; torchtitan's "
+                    "default is bfloat16");
+}
+
 tt_status tt_config_take_aliases(tt_job *job, tt_error *err)
 {
     size_t n;
+    tell_precision(job);
     const tt_reserved *r = tt_reserved_table(&n);
     for (size_t i = 0; i < n; i++)
         if (r[i].kind == TT_RESERVED_ALIAS)

@@ -152,6 +152,88 @@ static const char *suggest(const tt_job *job, const char *section, const char *k
     return near_elsewhere(job, key);
 }
 
+/* A table that is known so far has the key. */
+static bool has_row(const tt_job *job, const char *section, const char *key)
+{
+    for (size_t t = 0; t < job->book->tables.n; t++) {
+        const tt_section_doc *d = &job->book->tables.items[t];
+        for (size_t i = 0; i < d->n_options && !strcmp(d->key, section); i++) {
+            tt_option o = tt_config_row(d->options, d->option_size, i);
+            if (o.name && (!strcmp(o.name, key) || tt_config_spelling(o.aliases, key)))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Further keys of other trainers in the job, each with the key that it is here, so that a job of
+ * theirs need not be tried once per key. */
+typedef struct foreign_keys {
+    const tt_job *job;
+    const tt_reserved *told[16]; /* the key of the error first */
+    size_t n;
+    tt_str text;
+} foreign_keys;
+
+static void foreign_key(foreign_keys *f, const char *section, const char *key, const tt_json *v)
+{
+    const char *path = tt_config_join(f->job->arena, section, key);
+    const tt_reserved *r = tt_reserved_find(path);
+    if (!r || f->n == TT_COUNT(f->told) || r->kind == TT_RESERVED_ALIAS ||
+        tt_config_idle(f->job, v, path) || has_row(f->job, section, key))
+        return;
+    for (size_t i = 0; i < f->n; i++)
+        if (f->told[i] == r)
+            return;
+    f->told[f->n++] = r;
+    tt_str_printf(&f->text, "%s%s", f->text.n ? ", " : "", path);
+    if (r->kind == TT_RESERVED_MOVED || r->kind == TT_RESERVED_SAME)
+        tt_str_printf(&f->text, " (here %.*s)", (int)strcspn(r->text, " ,:;("), r->text);
+}
+
+static const char *find_foreign(const tt_job *job, const tt_reserved *first)
+{
+    foreign_keys f = {.job = job, .told = {first}, .n = 1};
+    const tt_json *root = job->root;
+    for (size_t i = 0; i < root->n; i++) {
+        const tt_json *v = root->items[i];
+        if (v->type != TT_JSON_OBJECT) /* sections may have the name of another trainer's option */
+            foreign_key(&f, "", root->keys[i], v);
+        for (size_t m = 0; v->type == TT_JSON_OBJECT && m < v->n; m++)
+            foreign_key(&f, root->keys[i], v->keys[m], v->items[m]);
+    }
+    const char *text =
+        f.text.n ? tt_arena_printf(job->arena, "; other keys to change: %s%s", tt_str_get(&f.text),
+                                   f.n == TT_COUNT(f.told) ? ", …" : "")
+                 : "";
+    tt_str_free(&f.text);
+    return text;
+}
+
+/* The keys of a section that has few: " of sgd; there are lr, momentum", with the part's name if the
+ * job names it; else the command that lists them. */
+static const char *keys_there(const tt_job *job, const char *section, const char *const *own,
+                              size_t n)
+{
+    const tt_json *name = tt_config_find(job, tt_config_join(job->arena, section, "name"));
+    bool named = false;
+    tt_str list = {0};
+    if (!*section || !n)
+        return "";
+    for (size_t i = 0; i < n && name && name->type == TT_JSON_STRING; i++)
+        named = named || !strcmp(own[i], "name");
+    if (n > 16)
+        return tt_arena_printf(job->arena, "; `ttrun config --explain %s` lists them", section);
+    if (named)
+        tt_str_printf(&list, " of %s", name->string);
+    for (size_t i = 0, listed = 0; i < n; i++)
+        if (!named || strcmp(own[i], "name") != 0)
+            tt_str_printf(&list, "%s%s", listed++ ? ", " : "; there are ", own[i]);
+    const char *text = tt_arena_str(job->arena, tt_str_get(&list));
+    tt_str_free(&list);
+    return text;
+}
+
 tt_status tt_config_fail_unknown(const tt_job *job, const tt_json *object, size_t i,
                                  const char *section, const char *const *own, size_t n_own,
                                  tt_error *err)
@@ -164,8 +246,15 @@ tt_status tt_config_fail_unknown(const tt_job *job, const tt_json *object, size_
     const tt_json *v = object->items[i];
     const tt_json_pos *pos = &object->key_pos[i];
     if (known)
-        return tt_config_fail(v, pos, shown, err, "%s", tt_reserved_answer(job->arena, known));
+        return tt_config_fail(v, pos, shown, err, "%s%s", tt_reserved_answer(job->arena, known),
+                              find_foreign(job, known));
+    if (!meant && !strcmp(section, "model") && strcmp(key, "args") != 0)
+        return tt_config_fail(v, pos, shown, err,
+                              "unknown key; sizes of a model are in model.args, "
+                              "as in model.args.%s",
+                              key);
     if (!meant)
-        return tt_config_fail(v, pos, shown, err, "unknown key");
+        return tt_config_fail(v, pos, shown, err, "unknown key%s",
+                              keys_there(job, section, own, n_own));
     return tt_config_fail(v, pos, shown, err, "unknown key (did you mean %s?)", meant);
 }

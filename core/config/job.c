@@ -93,16 +93,41 @@ static tt_status load_base(loader *l, const char *name, const tt_json *extends, 
     return load_file(l, path, out, err);
 }
 
+/* A file of another trainer, by the end of its name, whose text is no JSON. */
+static tt_status fail_format(const char *name, tt_status parsed, tt_error *err)
+{
+    const char *dot = strrchr(name, '.');
+    if (dot && !strcmp(dot, ".toml"))
+        return TT_FAIL(err, TT_EFORMAT,
+                       "%s: a job file is JSON, and this is TOML; to turn it into JSON: python3 -c "
+                       "'import json, sys, tomllib; json.dump(tomllib.load(sys.stdin.buffer), "
+                       "sys.stdout, indent=2)' < JOB.toml > JOB.json",
+                       name);
+    if (dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml") || !strcmp(dot, ".py")))
+        return TT_FAIL(err, TT_EFORMAT,
+                       "%s: a job file is JSON; docs/migrate.md has the keys of other trainers "
+                       "beside ttrun's",
+                       name);
+    return parsed;
+}
+
 static tt_status load_text(loader *l, const char *name, const char *text, size_t n, tt_json **out,
                            tt_error *err)
 {
     tt_json_origin *origin = tt_arena_alloc(l->arena, sizeof *origin);
     tt_json *root, *base = NULL;
     origin->name = tt_arena_str(l->arena, name);
-    TT_TRY(tt_config_parse(l->arena, origin, text, n, &root, err));
+    const tt_status parsed = tt_config_parse(l->arena, origin, text, n, &root, err);
+    if (parsed != TT_OK)
+        return fail_format(name, parsed, err);
     if (root->type != TT_JSON_OBJECT)
         return tt_config_fail_type(root, "", "an object with the job's sections", err);
     TT_TRY(check_members(root, err));
+    if (tt_json_get(root, "starts") && tt_json_get(root, "job"))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: is the record of a run, whose job is its member \"job\"; name the job "
+                       "file that the run was started with",
+                       name);
     TT_TRY(rename_sections(root, err));
     root->sorted = NULL; /* keys were renamed */
     const tt_json *extends = tt_json_get(root, "extends");
@@ -154,6 +179,11 @@ static tt_status load_folder(tt_arena *a, const char *path, const tt_override *o
 {
     const tt_override hf = {"model.hf", path};
     tt_job *job = job_new(a, NULL);
+    if (tt_path_exists(tt_path_join(a, path, "run.json")))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: is the folder of a run; to continue it, name the job file that it was "
+                       "started with",
+                       path);
     if (!tt_path_exists(tt_path_join(a, path, "config.json")))
         return TT_FAIL(err, TT_EINVAL,
                        "%s: is a folder without a config.json; name a job file, or a Hugging Face "

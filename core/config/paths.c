@@ -7,8 +7,9 @@
 
 /* Options that are paths (TT_OPT_PATH). A relative path has one meaning: in a job file it starts in
  * the folder of that file, of "extends" too; on the command line and in a job that comes through a
- * pipe it starts in the current folder. It becomes absolute when it is read, so a job that is
- * stored in a run folder means the same from everywhere. */
+ * pipe it starts in the current folder. ~/ is the user's home folder, as no shell replaces it in a
+ * file. It becomes absolute when it is read, so a job that is stored in a run folder means the same
+ * from everywhere. */
 
 /* The folder that relative paths of a value start in. */
 static const char *start_of(tt_arena *a, const tt_json_origin *o)
@@ -24,6 +25,9 @@ const char *tt_config_path(tt_arena *a, const tt_json_origin *origin, const char
 {
     if (!path || !*path || *path == '/')
         return path;
+    const char *home = *path == '~' && (!path[1] || path[1] == '/') ? getenv("HOME") : NULL;
+    if (home && *home == '/')
+        return tt_path_join(a, home, path + 1 + strspn(path + 1, "/"));
     const char *folder = start_of(a, origin);
     for (;; path += strspn(path, "/")) { /* the folder is real: its parent is what ".." means */
         if (path[0] == '.' && (path[1] == '/' || !path[1])) {

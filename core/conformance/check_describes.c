@@ -69,6 +69,7 @@ static tt_status describe_graph(const tt_check_job *job, const tt_component *c, 
     if (c->kind == TT_KIND_MODEL) {
         print_model(rig, note);
         tt_check_note_params(rig, note);
+        s = tt_check_vocabulary(rig, note, err);
     } else if (c->kind == TT_KIND_OPTIMIZER) {
         print_states(rig->s.graph, note);
         s = tt_check_states(rig, err);

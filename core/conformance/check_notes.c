@@ -64,6 +64,31 @@ static void note_label(const tt_label_table *t, const char *label, tt_map *seen,
                   label, near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "");
 }
 
+/* Data have ids below vocab_size(): there must be a logit for each. More of them, as padding, are the
+ * model's choice. */
+tt_status tt_check_vocabulary(const tt_rig *rig, tt_str *note, tt_error *err)
+{
+    const tt_model_vt *vt = rig->s.model.component->vtable;
+    const int64_t vocab = vt->vocab_size(rig->s.model.config);
+    const tt_value *logits = tt_map_get(rig->s.graph->outputs, "logits");
+    const tt_type *t = logits ? tt_value_type(logits) : NULL;
+    if (!t || t->n_dims < 1)
+        return TT_OK;
+    const int64_t columns = t->dims[t->n_dims - 1].size;
+    if (columns < vocab)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "vocab_size() is %lld, but the output \"logits\" has %lld columns: ids up to "
+            "%lld may be among the labels",
+            (long long)vocab, (long long)columns, (long long)vocab - 1);
+    if (columns > vocab)
+        tt_str_printf(note,
+                      "; NOTE logits have %lld columns, and vocab_size() is %lld: a tokenizer may "
+                      "have no more tokens than that",
+                      (long long)columns, (long long)vocab);
+    return TT_OK;
+}
+
 void tt_check_note_params(const tt_rig *rig, tt_str *note)
 {
     const tt_graph *g = rig->s.graph;

@@ -74,6 +74,8 @@ static inline const tt_component *tt_rig_component(const tt_plugin *p, size_t i)
  * model's parameters. */
 tt_status tt_check_flavors(const tt_check_job *job, const tt_component *c, tt_error *err);
 void tt_check_note_params(const tt_rig *rig, tt_str *note);
+/* Fails if the model has fewer logits than its vocab_size() says; notes if it has more. */
+tt_status tt_check_vocabulary(const tt_rig *rig, tt_str *note, tt_error *err);
 /* tt_check_states fails if an optimizer never assigns one of its states; tt_check_op_rule if an
  * op's rule does not parse. */
 tt_status tt_check_states(const tt_rig *rig, tt_error *err);

@@ -47,6 +47,15 @@ typedef tt_status (*component_fn)(const tt_check_job *job, const tt_component *c
 
 /* Runs fn on every component. The stage fails if a component fails, and is skipped if every
  * component is skipped. */
+/* Many errors begin with the component that they are of. */
+static tt_status fail_component(const tt_component *c, tt_status s, const char *text, tt_error *err)
+{
+    char who[128];
+    const int n = snprintf(who, sizeof who, "%s %s: ", tt_kind_name(c->kind), c->name);
+    const bool named = n < (int)sizeof who && !strncmp(text, who, (size_t)n);
+    return TT_FAIL(err, s, "%s%s", named ? "" : who, text);
+}
+
 static tt_status each(const tt_check_job *job, component_fn fn, tt_error *err)
 {
     tt_error skipped = {.text = "no component is of a kind that this ttrun knows"};
@@ -63,7 +72,7 @@ static tt_status each(const tt_check_job *job, component_fn fn, tt_error *err)
         if (s == TT_EUNSUPPORTED && e.text[0])
             skipped = e;
         else if (s != TT_OK && s != TT_EUNSUPPORTED)
-            return TT_FAIL(err, s, "%s %s: %s", tt_kind_name(c->kind), c->name, e.text);
+            return fail_component(c, s, e.text, err);
         any = any || s == TT_OK;
     }
     return any ? TT_OK : TT_FAIL(err, TT_EUNSUPPORTED, "%s", skipped.text);

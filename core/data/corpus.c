@@ -20,6 +20,9 @@ struct tt_documents {
     const tt_text_key *key;
     tt_build_point from; /* an earlier run's progress: skip the documents before it */
     int64_t file, document, part, done_bytes; /* part: bytes of this document in blocks */
+    int64_t n_strange;                        /* documents that are no text; the first of them: */
+    int64_t strange_file, strange_document;
+    size_t strange_at; /* byte of the document */
 };
 
 typedef struct {
@@ -99,6 +102,37 @@ static tt_status make_room(tt_documents *to, size_t n_bytes, int64_t at, size_t 
     return to->block ? TT_OK : tt_encoder_block(to->encoder, &to->block, err);
 }
 
+/* Notes a document whose beginning has a byte that text does not have: 0, or one that is not UTF-8.
+ * It is trained on as it is, but few mean to. */
+static void note_strange(tt_documents *to, const char *text, size_t n_bytes)
+{
+    const size_t n = TT_MIN(n_bytes, (size_t)1 << 16);
+    const char *zero = n ? memchr(text, 0, n) : NULL;
+    const size_t valid = tt_utf8_valid(text, zero ? (size_t)(zero - text) : n);
+    /* the last character looked at may be cut */
+    if (!zero && (valid == n || (n < n_bytes && n - valid < 4)))
+        return;
+    if (to->n_strange++)
+        return;
+    to->strange_file = to->file;
+    to->strange_document = to->document + 1;
+    to->strange_at = valid;
+}
+
+static void tell_strange(const tt_documents *d)
+{
+    const long long more = d->n_strange - 1;
+    tt_str others = {0};
+    if (more < 0)
+        return;
+    if (more)
+        tt_str_printf(&others, ", and %lld other document%s", more, more == 1 ? "" : "s");
+    tt_log(TT_WARN, "data", "%s: document %lld is not text in UTF-8 (byte %zu)%s: trained on as %s",
+           d->key->o->files->items[d->strange_file], (long long)d->strange_document,
+           d->strange_at + 1, tt_str_get(&others), more ? "they are" : "it is");
+    tt_str_free(&others);
+}
+
 tt_status tt_documents_add(tt_documents *to, const char *text, size_t n_bytes, int64_t at,
                            tt_error *err)
 {
@@ -109,6 +143,7 @@ tt_status tt_documents_add(tt_documents *to, const char *text, size_t n_bytes, i
     }
     if (to->file == to->from.file && to->document == to->from.document)
         from = TT_MIN((size_t)to->from.part, n_bytes);
+    note_strange(to, text, n_bytes);
     to->part = (int64_t)from;
     do {
         const size_t n = next_part(to, text + from, n_bytes - from);
@@ -163,6 +198,7 @@ static tt_status corpus_build(const corpus *c, tt_store *store, tt_error *err)
                (long long)store->at.n_documents, (long long)store->at.n_tokens);
     TT_TRY(tt_encoder_new(&eo, &d.encoder, err));
     const tt_status read = read_files(c, &d, err), written = tt_encoder_finish(d.encoder, &first);
+    tell_strange(&d);
     if (read == TT_OK && written == TT_OK)
         return TT_OK;
     tt_store_commit(store, NULL); /* the next run continues here */
@@ -297,8 +333,9 @@ static void choose_folder(corpus *c)
 static void say(const corpus *c, const tt_tokens *t, bool found)
 {
     if (t->n_empty > 0)
-        tt_log(TT_INFO, "data", "%lld of %lld documents are empty and were left out",
-               (long long)t->n_empty, (long long)(t->n_documents + t->n_empty));
+        tt_log(TT_INFO, "data", "%lld of %lld documents %s empty and left out",
+               (long long)t->n_empty, (long long)(t->n_documents + t->n_empty),
+               t->n_empty == 1 ? "is" : "are");
     if (c->o->env->seq_len == 1) /* `ttrun eval` opens the text once more, to count its tokens */
         return;
     tt_log(TT_INFO, "data",

@@ -49,7 +49,7 @@ static tt_value *read_buffer(tt_builder *b, const char *full, const tt_dim *dims
 tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                     const tt_buffer_opts *opts)
 {
-    if (tt_local_refuses(b, "tt_buffer"))
+    if (tt_local_refuses(b, "tt_buffer") || tt_builder_lacks(b, name, "tt_buffer: the name"))
         return tt_placeholder(b);
     const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
                                    : tt_arena_str(b->arena, name);
@@ -63,6 +63,9 @@ typedef enum statistic { MEAN, MAXIMUM, SUM } statistic;
 static void update(tt_builder *b, tt_value *buffer, tt_value *stat, statistic of, tt_buffer_fn fn,
                    void *user)
 {
+    if (tt_builder_lacks(b, buffer, "the update of a buffer: the buffer") ||
+        tt_builder_lacks(b, stat, "the update of a buffer: the statistic"))
+        return;
     const tt_node *n = buffer->node;
     if (n->op != &tt_op_state || n->state->kind != TT_STATE_BUFFER) {
         tt_builder_fail(
@@ -154,7 +157,9 @@ tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims,
 {
     const tt_buffer_opts o = {.init = {.kind = TT_INIT_CONSTANT}, .transient = 1};
     int64_t n = 1;
-    if (b->failed)
+    if (b->failed || tt_builder_lacks(b, values, "tt_const_array: the list of values") ||
+        tt_builder_lacks(b, n_dims > 0 ? (const void *)dims : b,
+                         "tt_const_array: the list of dims"))
         return tt_placeholder(b);
     size_t number = b->g->states.n;
     const char *of = b->local ? b->local->def->name : "", *full;

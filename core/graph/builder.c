@@ -46,6 +46,13 @@ tt_graph *tt_builder_graph(tt_builder *b)
     return b->g;
 }
 
+bool tt_builder_lacks(tt_builder *b, const void *p, const char *what)
+{
+    if (!p)
+        tt_builder_fail(b, TT_EINVAL, "%s is NULL", what);
+    return !p;
+}
+
 /* ---- scopes and blocks ---- */
 
 static const char *scope_name(tt_builder *b, const char *fmt, va_list ap)
@@ -163,6 +170,8 @@ static bool input_type(tt_builder *b, const char *name, tt_type *t)
 
 tt_value *tt_input_per_token(tt_builder *b, const char *name)
 {
+    if (tt_builder_lacks(b, name, "tt_input_per_token: the name"))
+        return tt_placeholder(b);
     for (int i = 0; i < b->opts.n_inputs; i++)
         if (b->opts.inputs[i].per_sample && !strcmp(b->opts.inputs[i].name, name))
             return tt_input(b, tt_arena_printf(b->arena, "%s" TT_INPUT_SPREAD, name));
@@ -171,6 +180,8 @@ tt_value *tt_input_per_token(tt_builder *b, const char *name)
 
 tt_value *tt_input_shifted(tt_builder *b, const char *name, int k)
 {
+    if (tt_builder_lacks(b, name, "tt_input_shifted: the name"))
+        return tt_placeholder(b);
     tt_value *v = b->failed ? NULL : tt_input_per_token(b, name); /* it is there, and per token */
     if (k < 0)
         return tt_builder_fail(b, TT_EINVAL, "tt_input_shifted: %d tokens ahead", k);
@@ -182,7 +193,7 @@ tt_value *tt_input_shifted(tt_builder *b, const char *name, int k)
 tt_value *tt_input(tt_builder *b, const char *name)
 {
     tt_type t = {.n_dims = 1};
-    if (b->failed || !input_type(b, name, &t))
+    if (tt_builder_lacks(b, name, "tt_input: the name") || b->failed || !input_type(b, name, &t))
         return tt_placeholder(b);
     const char *key = tt_arena_printf(b->arena, "%s@%d", name, b->when->stage);
     tt_value *v = tt_map_get(b->inputs, key);
@@ -201,7 +212,8 @@ tt_value *tt_input(tt_builder *b, const char *name)
 
 void tt_output(tt_builder *b, const char *name, tt_value *v)
 {
-    if (tt_local_refuses(b, "tt_output"))
+    if (tt_local_refuses(b, "tt_output") || tt_builder_lacks(b, name, "tt_output: the name") ||
+        tt_builder_lacks(b, v, "tt_output: the value"))
         return;
     tt_map_set(b->g->outputs, name, v);
 }
@@ -254,7 +266,8 @@ static bool is_used(const tt_graph *g, const tt_value *v)
 tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                    const tt_param_opts *opts)
 {
-    if (tt_local_refuses(b, "tt_param"))
+    if (tt_local_refuses(b, "tt_param") || tt_builder_lacks(b, name, "tt_param: the name") ||
+        tt_builder_lacks(b, n_dims > 0 ? dims : (const void *)b, "tt_param: the list of dims"))
         return tt_placeholder(b);
     if (b->g->placed)
         return tt_builder_fail(b, TT_EINVAL,
@@ -299,7 +312,7 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
 
 static tt_param_info *info_of(const tt_value *v)
 {
-    return v->node ? v->node->param : NULL;
+    return v && v->node ? v->node->param : NULL;
 }
 
 double tt_param_adapter(tt_builder *b, tt_value *w, tt_value *a, tt_value *bb,

@@ -42,7 +42,7 @@ void tt_choose_experts(tt_builder *b, tt_value *scores, tt_value *choice, int64_
                        tt_value **assign, tt_value **weights)
 {
     *assign = *weights = tt_placeholder(b);
-    if (b->failed)
+    if (b->failed || tt_builder_lacks(b, scores, "tt_choose_experts: the tensor of scores"))
         return;
     if (scores->type.n_dims != 2 || k < 1 || k > scores->type.dims[1].size) {
         tt_builder_fail(b, TT_EINVAL,

@@ -31,12 +31,9 @@ static void add_metric(tt_builder *b, const char *name, tt_value *v, bool of_tok
     tt_vec_push(b->arena, &b->g->metrics, e);
 }
 
-void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
+/* The number of the training loop's that a name is, or is below ("losses/x"); NULL: none. */
+static const char *own_metric(const char *name)
 {
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
-    if (tt_local_refuses(b, "tt_log_metric"))
-        return;
     static const char *const own[] = {"step",
                                       "epoch",
                                       "loss",
@@ -70,13 +67,26 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
                                       "lr_groups",
                                       "experts"};
     for (size_t i = 0; i < TT_COUNT(own); i++)
-        if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i]))) {
-            tt_builder_fail(
-                b, TT_EINVAL,
-                "metric \"%s\": the training loop logs \"%s\" itself; choose another name", name,
-                own[i]);
-            return;
-        }
+        if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i])))
+            return own[i];
+    return NULL;
+}
+
+void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+    if (tt_local_refuses(b, "tt_log_metric") ||
+        tt_builder_lacks(b, name, "tt_log_metric: the name") ||
+        tt_builder_lacks(b, v, "tt_log_metric: the value"))
+        return;
+    const char *own = own_metric(name);
+    if (own) {
+        tt_builder_fail(b, TT_EINVAL,
+                        "metric \"%s\": the training loop logs \"%s\" itself; choose another name",
+                        name, own);
+        return;
+    }
     const bool of_tokens = v->type.n_dims == 1 && (v->type.dims[0].size == b->g->tokens ||
                                                    v->type.dims[0].size == b->g->sequences);
     if (v->type.n_dims != 0 && !of_tokens) {
@@ -95,7 +105,8 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
 
 tt_value *tt_get_output(tt_builder *b, const char *name)
 {
-    if (tt_local_refuses(b, "tt_get_output"))
+    if (tt_local_refuses(b, "tt_get_output") ||
+        tt_builder_lacks(b, name, "tt_get_output: the name"))
         return tt_placeholder(b);
     tt_value *v = tt_map_get(b->g->outputs, name);
     if (v) /* a loss is computed in f32 */
@@ -111,12 +122,14 @@ tt_value *tt_get_output(tt_builder *b, const char *name)
 
 int tt_has_output(tt_builder *b, const char *name)
 {
-    return !tt_builder_error(b) && tt_map_get(b->g->outputs, name) != NULL;
+    return !tt_builder_error(b) && name && tt_map_get(b->g->outputs, name) != NULL;
 }
 
 void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
 {
-    if (tt_local_refuses(b, "tt_loss_term"))
+    if (tt_local_refuses(b, "tt_loss_term") ||
+        tt_builder_lacks(b, name, "tt_loss_term: the name") ||
+        tt_builder_lacks(b, v, "tt_loss_term: the value"))
         return;
     v = tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
     if (v->type.dtype != TT_F32 || v->type.n_dims > 1) {
@@ -152,6 +165,8 @@ static int token_dims(const tt_builder *b, const tt_dim *dims, int n_dims)
 
 tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream, int normal)
 {
+    if (tt_builder_lacks(b, stream, "tt_random: the name of the stream"))
+        return tt_placeholder(b);
     if (n_dims < 0 || n_dims > TT_MAX_DIMS)
         return tt_builder_fail(b, TT_EINVAL, "random: a value has at most %d dims, not %d",
                                TT_MAX_DIMS, n_dims);
@@ -175,6 +190,9 @@ int64_t tt_builder_length(const tt_builder *b)
 
 tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name)
 {
+    if (tt_builder_lacks(b, x, "tt_dropout: the value") ||
+        tt_builder_lacks(b, name, "tt_dropout: the name"))
+        return tt_placeholder(b);
     if (b->failed || b->opts.use != TT_BUILD_TRAIN || p <= 0)
         return x;
     if (p >= 1)

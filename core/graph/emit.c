@@ -210,7 +210,8 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
            tt_value **outs, int n_out)
 {
     tt_error e = {0};
-    const tt_op_def *def = b->failed ? NULL : tt_op_find(b->g->ops, op);
+    const bool named = !tt_builder_lacks(b, op, "tt_op: the name");
+    const tt_op_def *def = b->failed || !named ? NULL : tt_op_find(b->g->ops, op);
     if (!def) {
         if (!b->failed)
             tt_builder_fail(b, TT_ENOTFOUND, "no op \"%s\"", op);

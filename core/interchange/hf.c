@@ -116,6 +116,9 @@ static tt_status choose_dtype(const tt_setup *s, const tt_hf_export *o, tt_arena
 
 tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *err)
 {
+    if (!tt_setup_model_hf(s->model.component))
+        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s does not define its Hugging Face form",
+                       s->model.name);
     tt_arena *a = tt_arena_new();
     size_t n = 0;
     tt_dtype dtype = TT_F32;

@@ -175,7 +175,7 @@ import im = {.s = s, .folder = folder, .from = from, .arena = tt_arena_new(), .p
         st = tt_import_progress(&im, state, err);
     const char *final = tt_arena_printf(im.arena, "%s/step-%lld", out, (long long)state->step);
     if (st == TT_OK && tt_path_exists(final))
-        st = TT_FAIL(err, TT_EEXIST, "%s exists already", final);
+        st = TT_FAIL(err, TT_EEXIST, "%s exists already; remove it, or name another folder", final);
     if (st == TT_OK)
         st = tt_ckpt_begin(out, state->step, err);
     if (st == TT_OK)

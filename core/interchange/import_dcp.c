@@ -94,10 +94,12 @@ static tt_status add_state(import *im, const tt_ckpt_tensor *there, const tt_imp
     const bool same = there->n_dims == param->n_dims &&
                       !memcmp(there->shape, param->dims, sizeof(int64_t) * (size_t)param->n_dims);
     if (param->head_dim && !same && there->n_dims)
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "%s: '%s' has another shape than its parameter, whose rows are in another "
-                       "order there",
-                       im->folder, there->name);
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "%s: '%s' has not the shape of the model's parameter: give the model's sizes "
+            "by --model.flavor and --model.args (a state of another shape than its "
+            "parameter, whose rows are in another order there, is not read)",
+            im->folder, there->name);
     t.head_dim = same ? param->head_dim : 0;
     t.name = tt_arena_printf(im->arena, "optimizer.state.%s.%s", param->name, state);
     memcpy(t.dims, there->shape, sizeof t.dims);

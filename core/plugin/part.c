@@ -40,6 +40,9 @@ tt_status tt_registry_part_over(tt_registry *r, tt_job *job, tt_kind kind, const
     const tt_component *c = NULL;
     const char *key = tt_arena_printf(a, "%s.name", section);
     TT_TRY(tt_job_string(job, key, fallback, &name, err));
+    const char *text = name ? NULL : tt_job_text(job, section);
+    if (text && *text == '"')
+        return tt_job_fail(job, section, err, "expected an object, as in {\"name\": %s}", text);
     if (!name)
         return tt_job_fail(job, section, err, "needs a \"name\": which %s", tt_kind_name(kind));
     if (tt_registry_find(r, kind, name, &c, &why) != TT_OK)

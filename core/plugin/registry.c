@@ -205,6 +205,28 @@ static const char *known_names(const tt_registry *r, tt_arena *a, tt_kind kind, 
     return text;
 }
 
+/* Where plugins of the user's are looked for, if no folder was named; or folders in which there is no
+ * plugin: they may be the wrong ones. */
+static const char *empty_folders(const tt_registry *r, tt_arena *a)
+{
+    tt_str list = {0};
+    for (size_t i = 0; i < r->files.n; i++)
+        if (!r->files.items[i]->own)
+            return "";
+    const char *path = getenv("TTRUN_PLUGIN_PATH");
+    if (r->n_dirs + r->n_job_dirs == 0 && !(path && *path))
+        return "; a plugin of your own is found by --plugin-dir DIR";
+    for (size_t i = 0; i < r->n_dirs; i++)
+        tt_str_printf(&list, "%s%s", list.n ? ", " : "", r->dirs[i]);
+    for (size_t i = 0; i < r->n_job_dirs; i++)
+        tt_str_printf(&list, "%s%s", list.n ? ", " : "", r->job_dirs[i]);
+    const char *text = list.n ? tt_arena_printf(a, "; there is no plugin, a file NAME.so, in %s",
+                                                tt_str_get(&list))
+                              : "";
+    tt_str_free(&list);
+    return text;
+}
+
 static tt_status not_found(tt_registry *r, tt_arena *a, tt_kind kind, const char *name,
                            tt_error *err)
 {
@@ -218,8 +240,8 @@ static tt_status not_found(tt_registry *r, tt_arena *a, tt_kind kind, const char
     }
     const char *known = known_names(r, a, kind, name);
     if (n_faults == 0)
-        return TT_FAIL(err, TT_ENOTFOUND, "%s \"%s\" is unknown; %s", tt_kind_name(kind), name,
-                       known);
+        return TT_FAIL(err, TT_ENOTFOUND, "%s \"%s\" is unknown; %s%s", tt_kind_name(kind), name,
+                       known, empty_folders(r, a));
     return TT_FAIL(err, TT_ENOTFOUND,
                    "%s \"%s\" is unknown; %s; %zu file%s could not be loaded: %s%s",
                    tt_kind_name(kind), name, known, n_faults, n_faults == 1 ? "" : "s", fault,

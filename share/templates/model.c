@@ -7,11 +7,11 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    {"dim",        "width",  TT_OPT_INT, offsetof(config, dim),    "64",  2, 65536, NULL, 0, NULL},
-    {"n_layers",   "blocks", TT_OPT_INT, offsetof(config, layers), "2",   1, 1000,  NULL, 0, NULL},
-    {"n_heads",    "heads",  TT_OPT_INT, offsetof(config, heads),  "4",   1, 1024,  NULL, 0, NULL},
-    {"hidden_dim", "MLP",    TT_OPT_INT, offsetof(config, hidden), "256", 1, 1e6,   NULL, 0, NULL},
-    {"vocab_size", "tokens", TT_OPT_INT, offsetof(config, vocab),  "262", 1, 1e8,   NULL, 0, NULL},
+    {"dim",        "width",      TT_OPT_INT, offsetof(config, dim),    "64",  2, 65536, NULL, 0, NULL},
+    {"n_layers",   "blocks",     TT_OPT_INT, offsetof(config, layers), "2",   1, 1000,  NULL, 0, NULL},
+    {"n_heads",    "heads",      TT_OPT_INT, offsetof(config, heads),  "4",   1, 1024,  NULL, 0, NULL},
+    {"hidden_dim", "MLP width",  TT_OPT_INT, offsetof(config, hidden), "256", 1, 1e6,   NULL, 0, NULL},
+    {"vocab_size", "vocabulary", TT_OPT_INT, offsetof(config, vocab),  "262", 1, 1e8,   NULL, 0, NULL},
 };
 
 /* Named sizes: the job's model.flavor. */

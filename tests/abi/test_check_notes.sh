@@ -65,6 +65,22 @@ check model flavor 's|"{\\"dim\\": 256|"{\\"dimm\\": 256|' --model.args "$quick"
 fails describes 'flavor larger.*dimm.*did you mean model.args.dim'
 verdict second_flavor_with_an_unknown_option $?
 
+check model few 's|tt_linear(b, x, "lm_head", V, NULL)|tt_linear(b, x, "lm_head", TT_DIM(100, "vocab"), NULL)|' --model.args "$quick"
+fails describes 'model few: vocab_size() is 262, but the output "logits" has 100 columns: ids up to 261'
+verdict fewer_logits_than_ids $?
+check model many 's|return ((const config \*)cfg)->vocab;|return 200;|' --model.args "$quick"
+notes 'logits have 262 columns, and vocab_size() is 200'
+verdict more_logits_than_ids $?
+check model shape 's|"o_proj", TT_DIM(c->dim, "embed")|"o_proj", TT_DIM(c->dim + 1, "embed")|' --model.args "$quick"
+fails describes ' model shape: in layers.0: add' && ! grep -q 'model shape: model shape' out
+verdict component_is_named_once $?
+echo '{}' >job.json
+check model bareform '' --model.args "$quick"
+"$TTRUN" --plugin-dir bareform --plugin-dir "$PLUGINS" -q --model.name bareform --model.args "$quick" --dataloader.path "$dir/bareform/README.md" --training.steps 1 --training.seq_len 16 --training.local_batch_size 1 --dump_folder run job.json >out 2>err
+"$TTRUN" --plugin-dir bareform --plugin-dir "$PLUGINS" ckpt export --to hf run hf >out 2>err
+[ $? -eq 2 ] && grep -q 'model bareform does not define its Hugging Face form' err && ! [ -e hf ]
+verdict export_without_a_form $?
+
 check model scales 's|"dim\\": 256|"dim\\": 250|' --model.args "$quick"
 fails describes 'larger.*must be a multiple'
 verdict second_flavor_that_finish_refuses $?

@@ -94,6 +94,24 @@ static void test_job_errors_name_the_file_they_are_in(void **state)
     assert_string_equal(load_error(state, a, &c), "b.json:1:7: expected a value, found '}'");
 }
 
+static void test_job_of_another_format_is_named(void **state)
+{
+    tt_core_config c;
+    const char *toml = file(state, "a.toml", "# torchtitan\n[training]\nsteps = 3\n");
+    assert_non_null(strstr(load_error(state, toml, &c),
+                           "a.toml: a job file is JSON, and this is TOML; to turn it into JSON: "
+                           "python3 -c 'import json, sys, tomllib; "));
+    static const char *const others[] = {"a.yaml", "a.yml", "a.py"};
+    for (size_t i = 0; i < TT_COUNT(others); i++)
+        assert_non_null(strstr(load_error(state, file(state, others[i], "training:\n"), &c),
+                               "a job file is JSON; docs/migrate.md has the keys"));
+    /* the text decides, not the name */
+    assert_string_equal(
+        load_error(state, file(state, "b.toml", "{\"training\": {\"steps\": 3}}"), &c), "");
+    assert_string_equal(load_error(state, file(state, "b.txt", "x"), &c),
+                        "b.txt:1:1: expected a value, found 'x'");
+}
+
 static void test_job_extends_in_a_cycle_is_an_error(void **state)
 {
     tt_core_config c;
@@ -265,6 +283,7 @@ int main(void)
         FOLDER_TEST(test_job_without_a_file_is_all_defaults),
         FOLDER_TEST(test_job_overrides_the_job_that_it_extends),
         FOLDER_TEST(test_job_errors_name_the_file_they_are_in),
+        FOLDER_TEST(test_job_of_another_format_is_named),
         FOLDER_TEST(test_job_extends_in_a_cycle_is_an_error),
         FOLDER_TEST(test_job_extends_has_a_limited_depth),
         FOLDER_TEST(test_job_that_extends_something_other_than_a_file_is_an_error),

@@ -74,6 +74,26 @@ static void test_a_path_starts_where_it_is_named(void **state)
     assert_int_equal(tt_remove_tree(temp, &err), TT_OK);
 }
 
+static void test_a_tilde_is_the_home_folder(void **state)
+{
+    static const char text[] = "{\"p\": {\"file\": \"~/a/b\", \"word\": \"~\", \"plain\": \"~/c\", "
+                               "\"files\": [\"~/*.txt\", \"/~/x\", \"~other/x\", \"x/~/y\"]}}";
+    char here[PATH_MAX];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(setenv("HOME", "/home/me", 1), 0);
+    config c = read_section(must_load(*state, text, NULL), "p");
+    assert_string_equal(c.file, "/home/me/a/b");
+    assert_string_equal(c.word, "/home/me/");
+    assert_string_equal(c.plain, "~/c");
+    assert_string_equal(c.files.items[0], "/home/me/*.txt");
+    assert_string_equal(c.files.items[1], "/~/x");
+    assert_string_equal(c.files.items[2], tt_path_join(*state, here, "~other/x"));
+    assert_string_equal(c.files.items[3], tt_path_join(*state, here, "x/~/y"));
+    assert_int_equal(setenv("HOME", "", 1), 0);
+    c = read_section(must_load(*state, text, NULL), "p");
+    assert_string_equal(c.file, tt_path_join(*state, here, "~/a/b"));
+}
+
 static void test_words_and_null_are_no_paths(void **state)
 {
     tt_job *job = must_load(*state, "{\"p\": {\"file\": null, \"files\": []}}", NULL);
@@ -115,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CONFIG_TEST(test_a_path_starts_where_it_is_named),
+        CONFIG_TEST(test_a_tilde_is_the_home_folder),
         CONFIG_TEST(test_words_and_null_are_no_paths),
         CONFIG_TEST(test_a_raw_list_is_printed_with_absolute_paths),
         CONFIG_TEST(test_a_default_of_another_key_is_overridden_by_the_job),

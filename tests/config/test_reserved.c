@@ -93,9 +93,12 @@ static void test_reserved_errors_have_their_place(void **state)
     assert_string_equal(refusal(*state, "{\"float8\": {\"recipe_name\": \"rowwise\"}}", NULL),
                         "job.json:1:13: float8.recipe_name: it is a converter: "
                         "converters: [{\"name\": \"float8\"}]");
-    assert_string_equal(
-        refusal(*state, "{\"training\": {\"dataset\": \"c4\"}}", NULL),
-        "job.json:1:15: training.dataset: unknown key (did you mean dataloader.name?)");
+    assert_string_equal(refusal(*state, "{\"training\": {\"dataset\": \"c4\"}}", NULL),
+                        "job.json:1:15: training.dataset: data are files: dataloader.path, and "
+                        "their form dataloader.name: text, jsonl, chat or bin");
+    assert_string_equal(refusal(*state, "{\"model\": {\"dim\": 512}}", NULL),
+                        "job.json:1:12: model.dim: unknown key; sizes of a model are in "
+                        "model.args, as in model.args.dim");
     assert_non_null(strstr(refusal(*state,
                                    "{\"compile\": {\"enable\": true, \"x\": 1}, "
                                    "\"comm\": {\"trace_buf\": 1}}",
@@ -105,12 +108,52 @@ static void test_reserved_errors_have_their_place(void **state)
     assert_non_null(strstr(refusal(*state, "{\"job\": {}}", NULL), "1:2: job: unknown"));
 }
 
+/* A job of another trainer is not tried once per key: the error of one names the others. Keys that
+ * are taken, with or without an effect, are not among them. */
+static void test_reserved_errors_name_all_keys_of_others(void **state)
+{
+    assert_string_equal(
+        refusal(*state,
+                "{\"job\": {\"dump_folder\": \"x\"}, \"model\": {\"converters\": [\"float8\"]},\n"
+                " \"training\": {\"gc_freq\": 1, \"dataset\": \"c4\", \"lr\": 1, \"stpes\": 3},\n"
+                " \"float8\": {\"recipe_name\": \"rowwise\", \"filter_fqns\": []},\n"
+                " \"compile\": {\"enable\": true}, \"learning_rate\": 1}",
+                NULL),
+        "job.json:1:41: model.converters: converters, a list of objects beside model, as in "
+        "[{\"name\": \"float8\"}]; other keys to change: training.dataset, training.lr (here "
+        "optimizer.lr), float8.recipe_name, learning_rate (here optimizer.lr)");
+    tt_str many = {0};
+    size_t n;
+    const tt_reserved *r = tt_reserved_table(&n);
+    for (size_t i = 0; i < n; i++)
+        if (!strpbrk(r[i].key, ".*") && r[i].kind == TT_RESERVED_SAME)
+            tt_str_printf(&many, "%s\"%s\": 1", many.n ? ", " : "", r[i].key);
+    const char *text = refusal(*state, tt_arena_printf(*state, "{%s}", tt_str_get(&many)), NULL);
+    tt_str_free(&many);
+    assert_true(strlen(text) < 1000 && strcmp(text + strlen(text) - 3, "…") == 0);
+}
+
+/* The one default of torchtitan that changes losses and speed of a job as it stands. */
+static void test_reserved_precision_of_torchtitan_is_told(void **state)
+{
+    tt_core_config c;
+    static const char line[] = "training.mixed_precision_param: float32 unless it is set; "
+                               "torchtitan's default is bfloat16\n";
+    const char *const set[] = {"training.mixed_precision_param", "float32", NULL};
+    static const char titan[] = "{\"job\": {\"description\": \"d\"}}";
+    assert_non_null(strstr(notices(*state, titan, NULL, &c), line));
+    assert_null(strstr(notices(*state, titan, set, &c), line));
+    assert_non_null(strstr(notices(*state, "{\"compile\": {\"enable\": true}}", NULL, &c), line));
+    assert_string_equal(notices(*state, "{\"description\": \"d\"}", NULL, &c), "");
+}
+
 static void test_reserved_idle_keys_change_nothing_but_tell(void **state)
 {
     tt_core_config c;
     const char *text = notices(*state,
                                "{\"training\": {\"gc_freq\": 50, \"steps\": 7},\n"
                                " \"compile\": {\"enable\": true, \"components\": [\"model\"]},\n"
+                               " \"model\": {\"converters\": []},\n"
                                " \"metrics\": {\"enable_wandb\": false}}",
                                NULL, &c);
     assert_int_equal(c.training.steps, 7);
@@ -119,6 +162,7 @@ static void test_reserved_idle_keys_change_nothing_but_tell(void **state)
     assert_non_null(strstr(text, "job.json:2:24: compile.enable: changes nothing here: every "));
     assert_non_null(strstr(text, "compile.components: "));
     assert_non_null(strstr(text, "metrics.enable_wandb: "));
+    assert_non_null(strstr(text, "model.converters: changes nothing here: there are none\n"));
     const char *const pairs[] = {"debug.deterministic", "true", NULL};
     assert_string_equal(
         notices(*state, "{}", pairs, &c),
@@ -216,6 +260,8 @@ int main(void)
         CONFIG_TEST(test_reserved_table_is_sorted_and_holds_no_key_of_ours),
         CONFIG_TEST(test_reserved_names_of_ours_are_keys),
         CONFIG_TEST(test_reserved_errors_have_their_place),
+        CONFIG_TEST(test_reserved_errors_name_all_keys_of_others),
+        CONFIG_TEST(test_reserved_precision_of_torchtitan_is_told),
         CONFIG_TEST(test_reserved_idle_keys_change_nothing_but_tell),
         CONFIG_TEST(test_reserved_aliases_set_our_keys),
         CONFIG_TEST(test_reserved_groups_are_ours),

@@ -143,8 +143,13 @@ static const char *const refused[][2] = {
     BAD("\"list\": {}", "15: s.list: expected a list of strings, got an object"),
     BAD("\"list\": null", "15: s.list: expected a list of strings, got null"),
     BAD("\"cuont\": 1", "7: s.cuont: unknown key (did you mean s.count?)"),
-    BAD("\"zzzzzz\": 1", "7: s.zzzzzz: unknown key"),
-    BAD("\"\": 1", "7: s.\"\": unknown key"),
+    BAD("\"zzzzzz\": 1",
+        "7: s.zzzzzz: unknown key; there are flag, count, maybe, rate, share, text, "
+        "none, kind, json, list"),
+    BAD("\"name\": \"x\", \"zzzzzz\": 1", "7: s.name: unknown key; there are flag, count, maybe, "
+                                          "rate, share, text, none, kind, json, list"),
+    BAD("\"\": 1", "7: s.\"\": unknown key; there are flag, count, maybe, rate, share, text, none, "
+                   "kind, json, list"),
     BAD("\"count\": 1, \"n\": 2", "19: s.n: the same option as s.count; keep one of them"),
     BAD("\"n\": 1, \"number\": 2", "15: s.number: the same option as s.n; keep one of them"),
 };

@@ -102,7 +102,7 @@ ok chat_with_the_copy_of_a_template_that_is_gone
 sed -i 's/"name": "chat", //; s/"path": \["chats.jsonl.gz"\], "template": "chatml"/"name": "text", "path": ["text.txt"]/' "$job" && train "$dir/styled" --training.steps 1 --resume never && [ "$rc" -eq 0 ] && ! [ -e "$dir/styled/chat" ]
 ok the_copy_goes_with_the_option
 ttrun chat --checkpoint "$dir/styled" </dev/null >"$dir/out" 2>"$dir/err"
-[ $? -eq 2 ] && grep -q 'name a file of Jinja, or chatml, with --template' "$dir/err"
+[ $? -eq 2 ] && grep -q 'has no chat template: name one with --template' "$dir/err"
 ok chat_without_a_template
 
 # ---- colours ----

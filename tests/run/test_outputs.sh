@@ -203,7 +203,7 @@ says explain_foreign 0 "$TTRUN" config --explain training.gc_freq && grep -q 'no
     says explain_foreign 0 "$TTRUN" config --explain float8 && grep -q converter "$dir/out"
 ok explain_answers_names_of_other_trainers
 says idle 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/idle" --training.gc_freq 50 --job.description text --optimizer.name AdamW --training.steps 2 &&
-    [ "$(grep -c 'I job\]' "$dir/err")" -eq 3 ] && grep -q 'training.gc_freq: changes nothing here' "$dir/err" && ! grep -q gc_freq "$dir/idle/run.json"
+    [ "$(grep -c 'I job\]' "$dir/err")" -eq 4 ] && grep -q 'mixed_precision_param: float32 unless it is set' "$dir/err" && grep -q 'training.gc_freq: changes nothing here' "$dir/err" && ! grep -q gc_freq "$dir/idle/run.json"
 ok foreign_keys_are_taken_with_one_notice_each
 sed 's/"path": \["text.txt"\]/"mixture": [{"path": ["text.txt"]}, {"path": ["none.txt"]}]/' "$dir/job.json" >"$dir/mix.json"
 says dry 2 "$TTRUN" "$dir/job.json" --dump_folder "$dir/dry" --dry-run --dataloader.path '["nope.txt"]' && grep -q 'dataloader.path: .*nope.txt' "$dir/err" && one_line "$dir/err" &&

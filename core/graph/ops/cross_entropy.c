@@ -255,7 +255,7 @@ const tt_op_def tt_op_pick_bwd = {
  * cotangent, as the cast would. */
 static tt_value *before_cast_up(tt_value *v)
 {
-    tt_node *n = v->node;
+    tt_node *n = v ? v->node : NULL; /* the op refuses NULL */
     return n && tt_node_is_cast(n) && n->in[0]->type.dtype != TT_F64 ? n->in[0] : v;
 }
 

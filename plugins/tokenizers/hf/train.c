@@ -41,7 +41,7 @@ static tt_status check_train(const tt_tokenizer_train *o, tt_error *err)
     TT_TRY(check_special(o, err));
     if (o->vocab_size < least || o->vocab_size > MOST_TOKENS)
         return TT_FAIL(err, TT_EINVAL,
-                       "a vocabulary of %lld: expected %lld (256 bytes and %zu special tokens) to "
+                       "vocabulary size %lld: expected %lld (256 bytes and %zu special tokens) to "
                        "%lld",
                        (long long)o->vocab_size, (long long)least, o->n_special,
                        (long long)MOST_TOKENS);
