@@ -78,8 +78,8 @@ void tt_api_free(tt_api *a, tt_api_call *c)
         return;
     for (int i = 0; i < c->n; i++) {
         call_text *x = &c->texts[i];
-        tt_str *const all[] = {&x->text, &x->tokens,  &x->logprobs,
-                               &x->top,  &x->offsets, &x->content};
+        tt_str *const all[] = {&x->text,    &x->tokens,  &x->logprobs,  &x->top,
+                               &x->offsets, &x->content, &x->tools.said};
         if (x->waits)
             wait_no_more(a, x);
         if (x->runs)

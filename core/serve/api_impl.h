@@ -3,6 +3,7 @@
 #define TT_SERVE_API_IMPL_H
 #include "config/config.h"
 #include "serve/api.h"
+#include "serve/tools.h"
 
 enum { MOST_STOPS = 16, MOST_TEXTS = 1024, MOST_N = 128 };
 
@@ -19,6 +20,8 @@ typedef struct call_text { /* one of the texts that a request asks for */
     /* members of JSON lists, each with a comma before it but the first */
     /* and, in a stream, those that it has not sent */
     tt_str tokens, logprobs, top, offsets, content;
+    tt_tool_reader tools; /* calls in the text; its `said` is what is told then */
+    size_t n_calls_told;
     bool waits, runs, begun;
     const char *finish;     /* NULL: it goes on */
     struct call_text *next; /* of those that wait */
@@ -29,7 +32,8 @@ struct tt_api_call {
     tt_arena *arena;
     tt_str *out;
     bool chat, stream, echo, usage, scored, keep_alive;
-    const char *failed; /* why; NULL: it has not */
+    const char *failed;   /* why; NULL: it has not */
+    const tt_json *tools; /* that the model may call; NULL: none */
     int n_top;
     const char *stops[MOST_STOPS];
     size_t n_stops, longest_stop;
@@ -61,7 +65,9 @@ const tt_json *tt_api_member(const tt_json *o,
 tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *err);
 
 /* messages.c: appends the ids of a chat's messages, with what begins an answer. */
-tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out, tt_error *err);
+/* *tools: those of the request that the template got; NULL: there are none. */
+tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out,
+                               const tt_json **tools, tt_error *err);
 
 /* text.c: what the engine tells. */
 bool tt_api_on_token(void *text, const tt_token *t);
@@ -73,7 +79,9 @@ void tt_api_decode(const tt_api *a, int32_t id, bool first, tt_str *out);
 void tt_api_add_bytes(tt_str *out, const char *s, size_t n); /* a JSON string of any bytes */
 void tt_api_answer(tt_api_call *c);                          /* the whole answer */
 void tt_api_stream_begin(tt_api_call *c);                    /* the head */
-void tt_api_stream_text(call_text *x, size_t n); /* bytes up to n, and finish if it is set */
+/* Bytes of what is told up to n, calls of tools, and finish if it is set. */
+void tt_api_stream_text(call_text *x, size_t n);
+const tt_str *tt_api_told(const call_text *x); /* the text without calls of tools */
 void tt_api_stream_end(tt_api_call *c);
 void tt_api_send(tt_str *out, int status, const tt_str *json, bool keep_alive);
 

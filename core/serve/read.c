@@ -241,9 +241,10 @@ tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_cal
         for (int k = 0; k < n; k++) {
             call_text *x = &c->texts[c->n];
             x->index = c->n++;
-            TT_TRY(chat ? tt_api_read_messages(a, o, &x->prompt, err)
+            TT_TRY(chat ? tt_api_read_messages(a, o, &x->prompt, &c->tools, err)
                         : read_prompt(a, prompt, i, &x->prompt, err));
             TT_TRY(make_text(c, x, &base, max_new, k, err));
+            x->tools = (tt_tool_reader){.tools = c->tools, .arena = c->arena};
             x->r.n_cached = &x->n_cached;
             x->sibling = k > 0;
             c->prompt_tokens += k ? 0 : x->r.n_prompt;

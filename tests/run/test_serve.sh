@@ -126,6 +126,41 @@ text="$seen<user>line 3<assistant>f({\"x\": 2})<tool>4<assistant>"
 [ "$(called '"{\"x\":2}"')" = ${#text} ] && [ "$(called '{"x":2}')" = ${#text} ] && [ "$(called '"x"')" = $((${#text} - 5)) ]
 ok arguments_of_calls_are_objects
 end
+# A model that has learned a call by heart, and one in Llama's form: the message has it apart, a stream, too.
+learn() { # FILE TEXT: a run of a model that knows the text, which begins after "1Q"
+    yes "1Q$2E" | head -c 8000 >"$dir/$1.txt"
+    train "$dir/$1" --dataloader.path "$dir/$1.txt" --training.steps 120 --training.seq_len 128 --checkpoint.interval 1000
+}
+printf '%s' "{{ '1' if tools else '' }}{{ messages[0].content }}" >"$dir/short.jinja"
+learn tagged 'I look.<tool_call>{"name":"f","arguments":{"x":[1,"y"]}}</tool_call>' && [ "$rc" -eq 0 ] && learn untagged '{"name":"f","parameters":{"x":2}}' && [ "$rc" -eq 0 ]
+ok models_that_call
+of() { # RUN: serves it
+    run=$1 && cp -r "$dir/$run" "$dir/served" && mv "$dir/run" "$dir/first" && mv "$dir/served" "$dir/run"
+    start --template "$dir/short.jinja"
+}
+back() { end; rm -rf "$dir/run"; mv "$dir/first" "$dir/run"; }
+call() { ask POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}],\"temperature\":0,\"max_tokens\":${2-99},\"stop\":\"E\"$1}" && [ "$code" = 200 ]; }
+streamed() { sed -n 's/^data: \({.*\)/\1/p' "$dir/answer.json"; }
+with=",\"tools\":[$tool]"
+of tagged
+call "$with" && [ "$(get choices.0.message.content)" = 'I look.' ] && [ "$(get choices.0.message.tool_calls.0.function.name)" = f ] && [ "$(get choices.0.message.tool_calls.0.function.arguments)" = '{"x":[1,"y"]}' ] &&
+    [ "$(get choices.0.message.tool_calls.0.type)" = function ] && [ -n "$(get choices.0.message.tool_calls.0.id)" ] && [ "$(get choices.0.finish_reason)" = tool_calls ]
+ok a_call_is_apart
+call '' && [ "$(get choices.0.message.content)" = 'I look.<tool_call>{"name":"f","arguments":{"x":[1,"y"]}}</tool_call>' ] && [ "$(get choices.0.finish_reason)" = stop ] && call "$with,\"tool_choice\":\"none\"" && [ "$(get choices.0.finish_reason)" = stop ]
+ok without_tools_it_is_text
+call "$with,\"n\":2" && [ "$(get choices.1.message.tool_calls.0.function.name)" = f ] && [ "$(get choices.0.message.tool_calls.0.id)" != "$(get choices.1.message.tool_calls.0.id)" ]
+ok each_choice_has_its_own
+call "$with,\"stream\":true" && [ "$(streamed | grep -c tool_call)" -eq 2 ] && streamed | grep -q '"delta":{"tool_calls":\[{"index":0,"id":"call-[^"]*","type":"function","function":{"name":"f","arguments":"{\\"x\\":\[1,\\"y\\"\]}"}}\]}.*"finish_reason":null' &&
+    streamed | tail -n 1 | grep -q '"delta":{},.*"finish_reason":"tool_calls"' && [ "$(streamed | sed -n 's/.*"content":"\([^"]*\)".*/\1/p' | tr -d '\n')" = 'I look.' ]
+ok a_stream_has_the_call
+call "$with" 30 && [ "$(get choices.0.finish_reason)" = length ] && get choices.0.message.content | grep -q '^I look.<tool_call>{"name"'
+ok half_a_call_is_text
+back && of untagged
+call "$with" && [ "$(get choices.0.message.content)" = null ] && [ "$(get choices.0.message.tool_calls.0.function.arguments)" = '{"x":2}' ] && [ "$(get choices.0.finish_reason)" = tool_calls ] && call "$with,\"stream\":true" && streamed | grep -q '"arguments":"{\\"x\\":2}"' && ! streamed | grep -q '"content":"[^"]'
+ok a_call_without_tags
+call ',"tools":[{"type":"function","function":{"name":"g"}}]' && [ "$(get choices.0.message.content)" = '{"name":"f","parameters":{"x":2}}' ] && [ "$(get choices.0.finish_reason)" = stop ]
+ok json_that_names_no_tool_is_text
+back
 start --template chatml
 
 # ---- refusals ----
