@@ -15,8 +15,10 @@ tt_api *tt_api_open(const tt_api_opts *o)
 
 void tt_api_close(tt_api *a)
 {
-    if (a)
-        tt_arena_free(a->arena);
+    if (!a)
+        return;
+    tt_json_masks_free(a->masks);
+    tt_arena_free(a->arena);
 }
 
 /* ---- texts that wait ---- */

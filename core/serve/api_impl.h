@@ -3,6 +3,7 @@
 #define TT_SERVE_API_IMPL_H
 #include "config/config.h"
 #include "serve/api.h"
+#include "serve/json_mask.h"
 #include "serve/tools.h"
 
 enum { MOST_STOPS = 16, MOST_TEXTS = 1024, MOST_N = 128 };
@@ -22,6 +23,7 @@ typedef struct call_text { /* one of the texts that a request asks for */
     tt_str tokens, logprobs, top, offsets, content;
     tt_tool_reader tools; /* calls in the text; its `said` is what is told then */
     size_t n_calls_told;
+    tt_json_text json; /* the state of the text, if it has to be a JSON object */
     bool waits, runs, begun;
     const char *finish;     /* NULL: it goes on */
     struct call_text *next; /* of those that wait */
@@ -34,6 +36,7 @@ struct tt_api_call {
     bool chat, stream, echo, usage, scored, keep_alive;
     const char *failed;   /* why; NULL: it has not */
     const tt_json *tools; /* that the model may call; NULL: none */
+    bool json;            /* texts are JSON objects */
     int n_top;
     const char *stops[MOST_STOPS];
     size_t n_stops, longest_stop;
@@ -50,6 +53,7 @@ struct tt_api {
     call_text *first, *last; /* those that wait */
     size_t n_wait;
     uint64_t n_calls;
+    tt_json_masks *masks; /* NULL: no request has wanted JSON */
 };
 
 /* read.c: makes a call of a request's body. TT_EINVAL: the client's mistake. */
@@ -69,7 +73,8 @@ tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *er
 tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out,
                                const tt_json **tools, tt_error *err);
 
-/* text.c: what the engine tells. */
+/* text.c: what the engine tells, and asks. */
+const uint64_t *tt_api_allowed(void *text);
 bool tt_api_on_token(void *text, const tt_token *t);
 void tt_api_on_end(void *text, tt_finish finish, const char *error);
 /* Decodes a token to out. first: nothing of the text has been decoded yet. */

@@ -168,6 +168,24 @@ static void add_mark(const tt_api *a, int32_t id, tt_str *out)
         }
 }
 
+const uint64_t *tt_api_allowed(void *text)
+{
+    const call_text *x = text;
+    tt_api *a = x->call->a;
+    if (!a->masks)
+        a->masks = tt_json_masks_new(a->o.vt, a->o.tokenizer, a->o.info.vocab_size);
+    return tt_json_masks_get(a->masks, &x->json);
+}
+
+/* Takes the text from `from` on into the state of the object; true: it is whole. */
+static bool go_on_json(call_text *x, size_t from)
+{
+    for (size_t i = from; i < x->text.n; i++)
+        if (!tt_json_text_next(&x->json, (unsigned char)x->text.s[i]))
+            return true; /* never: only such tokens may come */
+    return tt_json_text_is_whole(&x->json);
+}
+
 bool tt_api_on_token(void *text, const tt_token *t)
 {
     call_text *x = text;
@@ -185,6 +203,8 @@ bool tt_api_on_token(void *text, const tt_token *t)
         return true;
     }
     x->n_new++;
+    if (c->json && go_on_json(x, before))
+        return false;
     if (c->n_stops && x->text.n > before) {
         const size_t from = before > x->prompt_bytes + c->longest_stop ? before - c->longest_stop
                                                                        : x->prompt_bytes,

@@ -155,11 +155,31 @@ call "$with,\"stream\":true" && [ "$(streamed | grep -c tool_call)" -eq 2 ] && s
 ok a_stream_has_the_call
 call "$with" 30 && [ "$(get choices.0.finish_reason)" = length ] && get choices.0.message.content | grep -q '^I look.<tool_call>{"name"'
 ok half_a_call_is_text
+! call "$with,\"response_format\":{\"type\":\"json_object\"}" && [ "$code" = 400 ] && grep -q 'leave out one of response_format and tools' "$dir/answer.json"
+ok json_and_tools
 back && of untagged
 call "$with" && [ "$(get choices.0.message.content)" = null ] && [ "$(get choices.0.message.tool_calls.0.function.arguments)" = '{"x":2}' ] && [ "$(get choices.0.finish_reason)" = tool_calls ] && call "$with,\"stream\":true" && streamed | grep -q '"arguments":"{\\"x\\":2}"' && ! streamed | grep -q '"content":"[^"]'
 ok a_call_without_tags
 call ',"tools":[{"type":"function","function":{"name":"g"}}]' && [ "$(get choices.0.message.content)" = '{"name":"f","parameters":{"x":2}}' ] && [ "$(get choices.0.finish_reason)" = stop ]
 ok json_that_names_no_tool_is_text
+# ---- JSON ----
+# A model that knows no JSON writes objects: any that end are JSON for the parser of json_tool, those that do not begin so.
+objects=0
+for seed in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    ask POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}],\"response_format\":{\"type\":\"json_object\"},\"temperature\":1.5,\"seed\":$seed,\"max_tokens\":400}" && [ "$code" = 200 ] || break
+    get choices.0.message.content | tr '\n' ' ' >"$dir/object.json" # a string has no newline, nor does a number
+    [ "$(tr -d ' \t\r' <"$dir/object.json" | head -c 1)" = '{' ] || break
+    if [ "$(get choices.0.finish_reason)" = stop ]; then
+        "$json" "$dir/object.json" nothing >/dev/null 2>"$dir/why" # our parser wants more: no key twice, no \u0000
+        [ $? -eq 2 ] || grep -q 'occurs twice\|u0000' "$dir/why" || break
+        objects=$((objects + 1))
+    fi
+done
+[ "$code" = 200 ] && [ "$seed" -eq 12 ] && [ "$objects" -ge 1 ]
+ok "json_objects ($objects of 12 ended)"
+complete '"temperature":0,"response_format":{"type":"text"}' && plain=$(get choices.0.text) && complete '"temperature":0' && [ "$(get choices.0.text)" = "$plain" ] &&
+    complete '"temperature":0,"response_format":{"type":"json_object"}' && get choices.0.text | grep -q '^[[:space:]]*{' && complete '"temperature":0,"stream":true,"response_format":{"type":"json_object"}' && streamed | sed -n '1s/.*"text":"\([^"\\]*\).*/\1/p' | grep -q '^[[:space:]]*{\|^[[:space:]]*$'
+ok json_of_completions
 back
 start --template chatml
 
@@ -186,7 +206,7 @@ refused tools_of_a_text 400 'tools is not supported' POST /v1/completions '{"pro
 refused tools_list 400 'tools is no list of tools' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":{"a":1}}'
 refused tools_objects 400 'tools: element 1 is no object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{},3]}'
 refused tool_choice 400 'tool_choice is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{}],"tool_choice":"required"}'
-refused format 400 'response_format is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}}'
+refused format 400 'response_format is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema"}}'
 refused kwargs 400 'chat_template_kwargs is no object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[1]}'
 refused messages 400 'messages is no list' POST /v1/chat/completions '{"messages":"x"}'
 refused picture 400 'a part of a content is no text' POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
