@@ -37,8 +37,8 @@ static tt_status add_paths(tt_arena *a, files *f, const char *pattern, tt_error 
 }
 
 /* Appends the document of a row, {"field": "…"}. */
-static tt_status add_row(const tt_cli *cli, files *f, const char *field, const char *row, size_t n,
-                         int64_t *total, tt_error *err)
+static tt_status tokenizer_row(const tt_cli *cli, files *f, const char *field, const char *row,
+                               size_t n, int64_t *total, tt_error *err)
 {
     const tt_json *o = NULL;
     tt_arena *parsed = tt_arena_new();
@@ -58,8 +58,8 @@ static tt_status add_row(const tt_cli *cli, files *f, const char *field, const c
     return s;
 }
 
-static tt_status add_rows(const tt_cli *cli, files *f, const char *path, int64_t *total,
-                          tt_error *err)
+static tt_status tokenizer_rows(const tt_cli *cli, files *f, const char *path, int64_t *total,
+                                tt_error *err)
 {
     const char *field = tt_cli_option(cli, "field"), *row = NULL;
     tt_parquet *p = NULL;
@@ -72,7 +72,7 @@ static tt_status add_rows(const tt_cli *cli, files *f, const char *path, int64_t
         s = tt_parquet_next(p, &row, &n, err);
         if (s != TT_OK || !row)
             break;
-        s = add_row(cli, f, field, row, n, total, err);
+        s = tokenizer_row(cli, f, field, row, n, total, err);
         if (s != TT_OK)
             tt_error_context(err, "%s: row %lld", path, (long long)i);
     }
@@ -95,7 +95,7 @@ static tt_status map_files(const tt_cli *cli, files *f, int64_t *total, tt_error
     for (size_t i = 0; i < f->paths.n; i++) {
         const char *path = f->paths.items[i];
         if (tt_parquet_is(path)) {
-            if (add_rows(cli, f, path, total, err) != TT_OK)
+            if (tokenizer_rows(cli, f, path, total, err) != TT_OK)
                 return tt_error_context(err, "--data");
             continue;
         }

@@ -29,7 +29,7 @@ struct tt_json_masks {
     int64_t made;
 };
 
-static int by_bytes(const void *a, const void *b)
+static int piece_order(const void *a, const void *b)
 {
     const piece *x = a, *y = b;
     const int d = memcmp(x->bytes, y->bytes, TT_MIN(x->n, y->n));
@@ -65,7 +65,7 @@ tt_json_masks *tt_json_masks_new(const tt_tokenizer_vt *vt, void *tokenizer, int
         m->blanks = TT_MAXV(m->blanks, blanks);
         m->longest = TT_MAXV(m->longest, k);
     }
-    qsort(m->pieces, m->n, sizeof *m->pieces, by_bytes);
+    qsort(m->pieces, m->n, sizeof *m->pieces, piece_order);
     for (size_t i = 1; i < m->n; i++) {
         piece *p = &m->pieces[i];
         const piece *q = p - 1;
