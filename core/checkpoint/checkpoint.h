@@ -68,6 +68,9 @@ typedef struct tt_trainer_state {
     bool snapshot;        /* the next snapshot takes its place (tt_ckpt_purge) */
     const char
         *averaged; /* the optimizer's state that has the weights to evaluate, "ema"; NULL: none */
+    /* Where the frozen parameters are that a step leaves out (checkpoint.save_frozen): a step folder, or one of
+     * Hugging Face; NULL: all are in the step. */
+    const char *frozen_from;
 } tt_trainer_state;
 
 /* Save is in three calls so that ranks may be threads or processes:

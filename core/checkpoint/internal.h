@@ -58,6 +58,8 @@ struct tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name);
 bool tt_ckpt_fits(const struct tt_entry *e, const tt_ckpt_piece *p);
 /* A tensor there whose name is like this one, or NULL. */
 const char *tt_ckpt_nearest(const tt_ckpt_reader *r, tt_arena *a, const char *name);
+/* What the line about an absent tensor adds: that the step leaves out frozen parameters; else "". */
+const char *tt_ckpt_why_absent(const tt_ckpt_reader *r, tt_arena *a);
 void tt_ckpt_add_shape(tt_str *s, const int64_t *shape, int n_dims);
 typedef struct tt_shard {
     tt_box box;

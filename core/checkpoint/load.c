@@ -216,6 +216,18 @@ const char *tt_ckpt_nearest(const tt_ckpt_reader *r, tt_arena *a, const char *na
     return tt_nearest(name, names, n);
 }
 
+const char *tt_ckpt_why_absent(const tt_ckpt_reader *r, tt_arena *a)
+{
+    tt_trainer_state st;
+    if (!r->has_manifest || tt_ckpt_read_state(r->path, a, &st, NULL) != TT_OK || !st.frozen_from)
+        return "";
+    return tt_arena_printf(
+        a,
+        "; this step may leave out frozen parameters (checkpoint.save_frozen), which %s has: "
+        "take the run's last step or one of checkpoint.hf_interval",
+        st.frozen_from);
+}
+
 /* others: how many more of the pieces are in no file. */
 static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
                         tt_error *err)
@@ -223,9 +235,10 @@ static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t 
     tt_arena *a = tt_arena_new();
     const char *near = tt_ckpt_nearest(r, a, p->name);
     tt_status status = TT_FAIL(
-        err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s%s", r->path, p->name,
+        err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s%s%s", r->path, p->name,
         near ? " (there is '" : "", near ? near : "", near ? "')" : "",
-        others ? tt_arena_printf(a, ", and %zu more of the model's are not there", others) : "");
+        others ? tt_arena_printf(a, ", and %zu more of the model's are not there", others) : "",
+        tt_ckpt_why_absent(r, a));
     tt_arena_free(a);
     return status;
 }

@@ -98,8 +98,9 @@ static tt_status absent_error(const tt_ckpt_reader *r, const mismatch *m, tt_are
                            ? tt_arena_printf(a, ", and %zu more of the model's are not there: %s",
                                              others, tt_names_fold(a, m->absent.items + 1, others))
                            : "";
-    return TT_FAIL(err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s%s", r->path, first,
-                   near ? " (there is '" : "", near ? near : "", near ? "')" : "", more);
+    return TT_FAIL(err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s%s%s", r->path, first,
+                   near ? " (there is '" : "", near ? near : "", near ? "')" : "", more,
+                   tt_ckpt_why_absent(r, a));
 }
 
 static tt_status reshaped_error(const tt_ckpt_reader *r, const tt_ckpt_tensor *first,

@@ -19,7 +19,8 @@
  * "train_seconds": x the time that all starts have taken together, "snapshot": true is there where the next
  * snapshot replaces this step, "history": {"step": […], "loss": […], "loss_max": […]} has what was logged,
  * "began": {"optimizer": N, "lr_scheduler": N} where one of them has begun anew after so many steps, and
- * "lr": {"of_job": x, "now": x} where `ttrun ctl` has set another one. Further keys are left alone: a
+ * "lr": {"of_job": x, "now": x} where `ttrun ctl` has set another one, and "frozen_from" where the step may leave out
+ * frozen parameters, the folder that has them. Further keys are left alone: a
  * later 1.x may add some. */
 
 #define FORMAT "ttrun-checkpoint"
@@ -156,6 +157,8 @@ static tt_status print_state(const tt_trainer_state *s, const tt_manifest *m, tt
                       s->converters);
     if (s->averaged)
         add_text(out, "averaged", s->averaged);
+    if (s->frozen_from)
+        add_text(out, "frozen_from", s->frozen_from);
     add_text(out, "model_fingerprint", s->model_fingerprint);
     add_text(out, "tokenizer_fingerprint", s->tokenizer_fingerprint);
     tt_str_printf(out, "\"job\":%s,\n", s->job_json ? s->job_json : "null");
@@ -471,6 +474,7 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
     TT_TRY(count(r, loader, "samples_seen", MOST_COUNTED, &s.samples_seen));
     TT_TRY(count(r, root, "world", INT32_MAX, &world));
     TT_TRY(text(r, root, "averaged", &s.averaged));
+    TT_TRY(text(r, root, "frozen_from", &s.frozen_from));
     TT_TRY(text(r, root, "model_fingerprint", &s.model_fingerprint));
     TT_TRY(text(r, root, "tokenizer_fingerprint", &s.tokenizer_fingerprint));
     s.world = (int)world;

@@ -56,7 +56,8 @@ static bool cli_in_list(const char *const *list, size_t n, const char *name)
 /* The top-level keys of the job that may be given as options; all other keys are in a section. */
 static bool is_of_the_job(const char *name)
 {
-    static const char *const keys[] = {"dump_folder", "converters", "hooks", "plugin_dirs"};
+    static const char *const keys[] = {"dump_folder", "description", "converters", "hooks",
+                                       "plugin_dirs"};
     return cli_in_list(keys, TT_COUNT(keys), name);
 }
 

@@ -10,14 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <ttrun/parquet.h>
 #include <ttrun/tokenizer.h>
 
 /* tokenizer train: learns a tokenizer from text files. */
 
 typedef struct files {
     TT_VEC(const char *) paths;
-    tt_mapping *maps;
-    tt_text *texts;
+    tt_mapping *maps; /* empty: of Parquet files */
+    TT_VEC(tt_text) texts;
 } files;
 
 /* Names and patterns like the shell's; the files that a pattern matches are sorted by bytes. */
@@ -36,6 +37,50 @@ static tt_status add_paths(tt_arena *a, files *f, const char *pattern, tt_error 
     return TT_OK;
 }
 
+/* Appends the document of a row, {"field": "…"}. */
+static tt_status tokenizer_row(const tt_cli *cli, files *f, const char *field, const char *row,
+                               size_t n, int64_t *total, tt_error *err)
+{
+    const tt_json *o = NULL;
+    tt_arena *parsed = tt_arena_new();
+    tt_status s = tt_json_parse(parsed, "row", row, n, &o, err);
+    const tt_json *v = s == TT_OK ? tt_json_get(o, field) : NULL;
+    if (s == TT_OK && !v)
+        s = TT_FAIL(err, TT_EINVAL, "no column \"%s\"; --field names the one with the documents",
+                    field);
+    else if (s == TT_OK && v->type != TT_JSON_STRING)
+        s = TT_FAIL(err, TT_EINVAL, "\"%s\" is not a string", field);
+    if (s == TT_OK) {
+        const tt_text t = {tt_arena_str(cli->arena, v->string), strlen(v->string)};
+        tt_vec_push(cli->arena, &f->texts, t);
+        *total += (int64_t)t.n;
+    }
+    tt_arena_free(parsed);
+    return s;
+}
+
+static tt_status tokenizer_rows(const tt_cli *cli, files *f, const char *path, int64_t *total,
+                                tt_error *err)
+{
+    const char *field = tt_cli_option(cli, "field"), *row = NULL;
+    tt_parquet *p = NULL;
+    size_t n = 0;
+    field = field ? field : "text";
+    tt_status s = tt_parquet_open(path, &field, 1, &p, err);
+    if (s != TT_OK)
+        return s;
+    for (int64_t i = 1; s == TT_OK; i++) {
+        s = tt_parquet_next(p, &row, &n, err);
+        if (s != TT_OK || !row)
+            break;
+        s = tokenizer_row(cli, f, field, row, n, total, err);
+        if (s != TT_OK)
+            tt_error_context(err, "%s: row %lld", path, (long long)i);
+    }
+    tt_parquet_close(p);
+    return s;
+}
+
 static tt_status map_files(const tt_cli *cli, files *f, int64_t *total, tt_error *err)
 {
     tt_arena *a = cli->arena;
@@ -48,15 +93,21 @@ static tt_status map_files(const tt_cli *cli, files *f, int64_t *total, tt_error
     if (f->paths.n == 0)
         return TT_FAIL(err, TT_EINVAL, "--data is missing: the text files to learn from");
     f->maps = tt_arena_array(a, f->paths.n, sizeof *f->maps);
-    f->texts = tt_arena_array(a, f->paths.n, sizeof *f->texts);
     for (size_t i = 0; i < f->paths.n; i++) {
+        const char *path = f->paths.items[i];
         struct stat st;
-        if (stat(f->paths.items[i], &st) == 0 && S_ISDIR(st.st_mode))
+        if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
             return TT_FAIL(err, TT_EINVAL, "--data: %s is a folder; name its files, such as '%s/*'",
-                           f->paths.items[i], f->paths.items[i]);
-        TT_TRY(tt_map_file(f->paths.items[i], &f->maps[i], err));
-        f->texts[i] = (tt_text){(const char *)f->maps[i].p, f->maps[i].n};
-        *total += (int64_t)f->maps[i].n;
+                           path, path);
+        if (tt_parquet_is(path)) {
+            if (tokenizer_rows(cli, f, path, total, err) != TT_OK)
+                return tt_error_context(err, "--data");
+            continue;
+        }
+        TT_TRY(tt_map_file(path, &f->maps[i], err));
+        const tt_text t = {(const char *)f->maps[i].p, f->maps[i].n};
+        tt_vec_push(a, &f->texts, t);
+        *total += (int64_t)t.n;
     }
     return TT_OK;
 }
@@ -140,8 +191,8 @@ static tt_status learn(const tt_cli *cli, files *f, const tt_tokenizer_vt *vt, t
     specials(cli, &o);
     TT_TRY(map_files(cli, f, &bytes, err));
     TT_TRY(tt_mkdirs(o.out, err));
-    o.texts = f->texts;
-    o.n_texts = f->paths.n;
+    o.texts = f->texts.items;
+    o.n_texts = f->texts.n;
     o.progress = show;
     o.progress_arg = &b;
     TT_TRY(tt_pool_new((int)threads, &o.pool, err));
@@ -181,8 +232,10 @@ static tt_status cmd_tokenizer_run(tt_cli *cli, tt_error *err)
 }
 
 static const tt_cli_row rows[] = {
-    TT_CLI_VALUE("data", "FILE...", NULL, "files of text, each a document", .takes = TT_TAKES_FILE,
-                 .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("data", "FILE...", NULL,
+                 "files of text, each a document, or Parquet files, whose rows are",
+                 .takes = TT_TAKES_FILE, .flags = TT_CLI_REQUIRED),
+    TT_CLI_VALUE("field", "NAME", "text", "of Parquet files, the column with the documents"),
     TT_CLI_VALUE("vocab-size", "N", NULL, "number of tokens, bytes and special tokens included",
                  .flags = TT_CLI_REQUIRED),
     TT_CLI_VALUE("out", "DIR", NULL, "folder for tokenizer.json and tokenizer_config.json",
@@ -200,7 +253,7 @@ static const tt_cli_row rows[] = {
 const tt_command tt_cmd_tokenizer = {
     .name = "tokenizer",
     .forms = "train",
-    .doc = "train: learn a byte-level BPE tokenizer from files of text",
+    .doc = "train: learn a byte-level BPE tokenizer from files of text or Parquet",
     .rows = rows,
     .n_rows = TT_COUNT(rows),
     .run = cmd_tokenizer_run,

@@ -3,6 +3,7 @@
 #include "base/number.h"
 #include "interchange/assets.h"
 #include "interchange/interchange.h"
+#include "train/begin.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -258,11 +259,14 @@ tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error
 {
     const tt_dist one = {.world = 1};
     const tt_ckpt_matching all = {.report = false};
+    tt_trainer_state st;
     TT_TRY(tt_setup_compile(&m->setup, o, err));
     if (tt_rank_open(&m->setup, &one, false, &m->rank, err) != TT_OK)
         return tt_error_context(err, "%s", m->path);
-    return m->hf ? tt_rank_load_hf(&m->rank, m->path, &all, err)
-                 : tt_rank_load(&m->rank, m->path, false, true, err);
+    if (m->hf)
+        return tt_rank_load_hf(&m->rank, m->path, &all, err);
+    TT_TRY(tt_ckpt_read_state(m->path, m->rank.arena, &st, err));
+    return tt_begin_load_step(&m->rank, m->path, &st, false, true, err);
 }
 
 tt_status tt_cli_text_rules(const tt_loaded_model *m, tt_arena *a, tt_hf_text *out, tt_error *err)

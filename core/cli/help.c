@@ -21,6 +21,7 @@ const tt_cli_row tt_cli_common[] = {
         "continue from the newest checkpoint; never: begin anew, move the run's files aside"),
     TT_CLI_VALUE("dump_folder", "DIR", "./outputs", "folder of the run, instead of the job's",
                  .takes = TT_TAKES_FOLDER),
+    TT_CLI_VALUE("description", "TEXT", NULL, "what the run is for, in its log and run.json"),
     TT_CLI_VALUE("converters", "LIST", NULL,
                  "the job's list of converters, as JSON: '[{\"name\": …}]'"),
     TT_CLI_VALUE("hooks", "LIST", NULL, "the job's list of hooks, as JSON"),

@@ -325,6 +325,10 @@ static const tt_option checkpoint_options[] = {
         "how long the next save, and the end of the run, wait for a save that does not get on; "
         "then the run ends, or goes on without it (on_error). after_save is ended after as long; "
         "0 = no limit"),
+    BOOL(
+        checkpoint, save_frozen, "true",
+        "save frozen parameters, too; false: the last step and those of hf_interval have them, and "
+        "where other steps are resumed they come from initial_load_path"),
     BOOL(checkpoint, load_only, "false", "resume from checkpoints, but save none"),
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from if no checkpoint is resumed: a step folder, a run's folder (its "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/engine.h"
 #include "infer/kept.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,8 +23,9 @@ struct tt_engine {
     tt_engine_opts o;
     tt_calls c;
     int64_t vocab, n_slots;
-    slot *slots;      /* [n_slots] */
-    bool *free;       /* [n_slots] */
+    float *masked; /* [vocab] logits of which some are left out; NULL: no request has wanted that */
+    slot *slots;   /* [n_slots] */
+    bool *free;    /* [n_slots] */
     tt_token *scored; /* [c.most_pick] of a piece of a prompt: those after its rows */
     uint64_t order;
     tt_kept kept;
@@ -168,12 +170,25 @@ static bool ends_text(const tt_request *r, int32_t id)
 
 static void end_not_finite(tt_engine *e, slot *x)
 {
-    char why[128];
+    char why[160];
     snprintf(why, sizeof why,
-             "the logits of token %lld are not finite: the weights are not finite, or too large",
-             (long long)x->at);
+             "the logits of token %lld are not finite: the weights are not finite, or too large%s",
+             (long long)x->at, x->r.allowed ? "; or no token may come there" : "");
     tt_kept_forget(&e->kept, x - e->slots);
     end(x, TT_FINISH_NONE, why);
+}
+
+/* The logits of the ids that may come, the others -infinity. */
+static const float *mask_logits(tt_engine *e, const tt_request *r, const float *logits)
+{
+    if (!r->allowed)
+        return logits;
+    const uint64_t *words = r->allowed(r->user);
+    if (!e->masked)
+        e->masked = tt_arena_array(e->arena, (size_t)e->vocab, sizeof *e->masked);
+    for (int64_t i = 0; i < e->vocab; i++)
+        e->masked[i] = words[i / 64] >> (i % 64) & 1 ? logits[i] : -INFINITY;
+    return e->masked;
 }
 
 /* Samples the next token from a picked row of logits. */
@@ -183,7 +198,8 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
     tt_tensor map;
     const float *logits;
     TT_TRY(tt_calls_map(&e->c, row, 1, &map, &logits, err));
-    tt_token t = {.id = tt_sample_token(&x->sampler, logits, r->stream, (uint64_t)x->at)};
+    tt_token t = {
+        .id = tt_sample_token(&x->sampler, mask_logits(e, r, logits), r->stream, (uint64_t)x->at)};
     const bool stops = t.id >= 0 && ends_text(r, t.id);
     if (t.id >= 0 && !stops && r->scored)
         tt_token_score(&t, logits, e->vocab, r->n_top);

@@ -36,6 +36,8 @@ typedef struct tt_request {
     uint64_t stream; /* with the seed: of the random numbers */
     const int32_t *stop_ids;
     size_t n_stop_ids;
+    /* NULL: any id may come. Else asked before each new token; bit i of word i / 64: id i may. None: the text fails. */
+    const uint64_t *(*allowed)(void *user);
     int64_t *n_cached; /* gets how many tokens of the prompt the cache had; may be NULL */
     bool scored;       /* logprobs are computed */
     int n_top;         /* 0 … TT_MOST_TOP */

@@ -84,6 +84,45 @@ static void add_finish(const call_text *x, tt_str *o)
         tt_str_add(o, "null}");
 }
 
+const tt_str *tt_api_told(const call_text *x)
+{
+    return x->call->tools ? &x->tools.said : &x->text;
+}
+
+/* "tool_calls": those from `from` on. indexed: as a stream has them. */
+static void add_calls(const call_text *x, size_t from, bool indexed, tt_str *o)
+{
+    tt_str_add(o, "\"tool_calls\":[");
+    for (size_t i = from; i < x->tools.calls.n; i++) {
+        const tt_tool_call *c = &x->tools.calls.items[i];
+        tt_str_add(o, i > from ? ",{" : "{");
+        if (indexed)
+            tt_str_printf(o, "\"index\":%zu,", i);
+        tt_str_printf(o, "\"id\":\"call-%s-%d-%zu\",\"type\":\"function\",\"function\":{\"name\":",
+                      x->call->id, x->index, i);
+        tt_str_json(o, c->name);
+        tt_str_add(o, ",\"arguments\":");
+        tt_str_json(o, c->arguments);
+        tt_str_add(o, "}}");
+    }
+    tt_str_addc(o, ']');
+}
+
+static void add_message(const call_text *x, tt_str *o)
+{
+    const tt_str *text = tt_api_told(x);
+    tt_str_add(o, "\"message\":{\"role\":\"assistant\",\"content\":");
+    if (x->tools.calls.n && !text->n)
+        tt_str_add(o, "null");
+    else
+        tt_api_add_bytes(o, tt_str_get(text), text->n);
+    if (x->tools.calls.n) {
+        tt_str_addc(o, ',');
+        add_calls(x, 0, false, o);
+    }
+    tt_str_addc(o, '}');
+}
+
 void tt_api_answer(tt_api_call *c)
 {
     tt_str o = {0};
@@ -95,9 +134,12 @@ void tt_api_answer(tt_api_call *c)
     for (int i = 0; i < c->n; i++) {
         const call_text *x = &c->texts[i];
         tt_str_printf(&o, "%s{\"index\":%d,", i ? "," : "", x->index);
-        tt_str_add(&o, c->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
-        tt_api_add_bytes(&o, tt_str_get(&x->text), x->text.n);
-        tt_str_add(&o, c->chat ? "}" : "");
+        if (c->chat) {
+            add_message(x, &o);
+        } else {
+            tt_str_add(&o, "\"text\":");
+            tt_api_add_bytes(&o, tt_str_get(&x->text), x->text.n);
+        }
         add_logprobs(x, &o);
         add_finish(x, &o);
     }
@@ -120,21 +162,13 @@ static void send_event(tt_api_call *c, const char *json, size_t n)
     tt_str_free(&event);
 }
 
-static void send_chunk(tt_api_call *c, call_text *x, const char *member, const char *text, size_t n)
+/* member: of the choice, the text or what a chat's message gets. */
+static void send_chunk(tt_api_call *c, call_text *x, const tt_str *member)
 {
     tt_str o = {0};
     begin_object(c, &o);
     tt_str_printf(&o, "{\"index\":%d,", x->index);
-    if (c->chat && !member) {
-        tt_str_add(&o, "\"delta\":{}");
-    } else if (c->chat) {
-        tt_str_printf(&o, "\"delta\":{%s\"content\":", member);
-        tt_api_add_bytes(&o, text, n);
-        tt_str_addc(&o, '}');
-    } else {
-        tt_str_add(&o, "\"text\":");
-        tt_api_add_bytes(&o, text, n);
-    }
+    tt_str_add(&o, tt_str_get(member));
     add_logprobs(x, &o);
     add_finish(x, &o);
     tt_str_add(&o, "]}");
@@ -147,31 +181,60 @@ static void send_chunk(tt_api_call *c, call_text *x, const char *member, const c
     tt_str_clear(&x->offsets);
 }
 
+/* before: what stands before the text. */
+static void send_text(call_text *x, const char *before, const char *text, size_t n)
+{
+    tt_str member = {0};
+    tt_str_add(&member, before);
+    tt_api_add_bytes(&member, text, n);
+    tt_str_add(&member, x->call->chat ? "}" : "");
+    send_chunk(x->call, x, &member);
+    tt_str_free(&member);
+}
+
+static void send_calls(call_text *x)
+{
+    tt_str member = {0};
+    tt_str_add(&member, "\"delta\":{");
+    add_calls(x, x->n_calls_told, true, &member);
+    tt_str_addc(&member, '}');
+    send_chunk(x->call, x, &member);
+    tt_str_free(&member);
+    x->n_calls_told = x->tools.calls.n;
+}
+
 void tt_api_stream_begin(tt_api_call *c)
 {
     tt_http_head(c->out, 200, "text/event-stream", -1, c->keep_alive);
     for (int i = 0; c->chat && i < c->n; i++)
-        send_chunk(c, &c->texts[i], "\"role\":\"assistant\",", "", 0);
+        send_text(&c->texts[i], "\"delta\":{\"role\":\"assistant\",\"content\":", "", 0);
 }
 
 void tt_api_stream_text(call_text *x, size_t n)
 {
     tt_api_call *c = x->call;
-    const char *finish = x->finish;
+    const char *finish = x->finish, *text = tt_str_get(tt_api_told(x));
     const size_t from = x->n_told;
     const bool news = n > from || x->content.n || x->tokens.n;
-    if (!news && !finish)
+    tt_str nothing = {0};
+    if (!c->chat && (news || finish)) {
+        x->n_told = n;
+        send_text(x, "\"text\":", text + from, n - from);
         return;
-    x->n_told = n;
-    if (c->chat && news) { /* the end has an event of its own */
-        x->finish = NULL;
-        send_chunk(c, x, "", tt_str_get(&x->text) + from, n - from);
-        x->finish = finish;
     }
-    if (!c->chat)
-        send_chunk(c, x, "", tt_str_get(&x->text) + from, n - from);
-    else if (finish)
-        send_chunk(c, x, NULL, "", 0);
+    x->finish = NULL; /* the end has an event of its own */
+    if (c->chat && news) {
+        x->n_told = n;
+        send_text(x, "\"delta\":{\"content\":", text + from, n - from);
+    }
+    if (x->n_calls_told < x->tools.calls.n)
+        send_calls(x);
+    x->finish = finish;
+    if (c->chat && finish) {
+        tt_str_add(&nothing, "\"delta\":{}");
+        send_chunk(c, x, &nothing);
+        tt_str_free(&nothing);
+    }
 }
 
 void tt_api_stream_end(tt_api_call *c)

@@ -15,8 +15,10 @@ tt_api *tt_api_open(const tt_api_opts *o)
 
 void tt_api_close(tt_api *a)
 {
-    if (a)
-        tt_arena_free(a->arena);
+    if (!a)
+        return;
+    tt_json_masks_free(a->masks);
+    tt_arena_free(a->arena);
 }
 
 /* ---- texts that wait ---- */
@@ -78,8 +80,8 @@ void tt_api_free(tt_api *a, tt_api_call *c)
         return;
     for (int i = 0; i < c->n; i++) {
         call_text *x = &c->texts[i];
-        tt_str *const all[] = {&x->text, &x->tokens,  &x->logprobs,
-                               &x->top,  &x->offsets, &x->content};
+        tt_str *const all[] = {&x->text,    &x->tokens,  &x->logprobs,  &x->top,
+                               &x->offsets, &x->content, &x->tools.said};
         if (x->waits)
             wait_no_more(a, x);
         if (x->runs)

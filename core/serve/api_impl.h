@@ -3,6 +3,8 @@
 #define TT_SERVE_API_IMPL_H
 #include "config/config.h"
 #include "serve/api.h"
+#include "serve/json_mask.h"
+#include "serve/tools.h"
 
 enum { MOST_STOPS = 16, MOST_TEXTS = 1024, MOST_N = 128 };
 
@@ -19,6 +21,9 @@ typedef struct call_text { /* one of the texts that a request asks for */
     /* members of JSON lists, each with a comma before it but the first */
     /* and, in a stream, those that it has not sent */
     tt_str tokens, logprobs, top, offsets, content;
+    tt_tool_reader tools; /* calls in the text; its `said` is what is told then */
+    size_t n_calls_told;
+    tt_json_text json; /* the state of the text, if it has to be a JSON object */
     bool waits, runs, begun;
     const char *finish;     /* NULL: it goes on */
     struct call_text *next; /* of those that wait */
@@ -29,7 +34,9 @@ struct tt_api_call {
     tt_arena *arena;
     tt_str *out;
     bool chat, stream, echo, usage, scored, keep_alive;
-    const char *failed; /* why; NULL: it has not */
+    const char *failed;   /* why; NULL: it has not */
+    const tt_json *tools; /* that the model may call; NULL: none */
+    bool json;            /* texts are JSON objects */
     int n_top;
     const char *stops[MOST_STOPS];
     size_t n_stops, longest_stop;
@@ -46,6 +53,7 @@ struct tt_api {
     call_text *first, *last; /* those that wait */
     size_t n_wait;
     uint64_t n_calls;
+    tt_json_masks *masks; /* NULL: no request has wanted JSON */
 };
 
 /* read.c: makes a call of a request's body. TT_EINVAL: the client's mistake. */
@@ -61,9 +69,12 @@ const tt_json *tt_api_member(const tt_json *o,
 tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *err);
 
 /* messages.c: appends the ids of a chat's messages, with what begins an answer. */
-tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out, tt_error *err);
+/* *tools: those of the request that the template got; NULL: there are none. */
+tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out,
+                               const tt_json **tools, tt_error *err);
 
-/* text.c: what the engine tells. */
+/* text.c: what the engine tells, and asks. */
+const uint64_t *tt_api_allowed(void *text);
 bool tt_api_on_token(void *text, const tt_token *t);
 void tt_api_on_end(void *text, tt_finish finish, const char *error);
 /* Decodes a token to out. first: nothing of the text has been decoded yet. */
@@ -73,7 +84,9 @@ void tt_api_decode(const tt_api *a, int32_t id, bool first, tt_str *out);
 void tt_api_add_bytes(tt_str *out, const char *s, size_t n); /* a JSON string of any bytes */
 void tt_api_answer(tt_api_call *c);                          /* the whole answer */
 void tt_api_stream_begin(tt_api_call *c);                    /* the head */
-void tt_api_stream_text(call_text *x, size_t n); /* bytes up to n, and finish if it is set */
+/* Bytes of what is told up to n, calls of tools, and finish if it is set. */
+void tt_api_stream_text(call_text *x, size_t n);
+const tt_str *tt_api_told(const call_text *x); /* the text without calls of tools */
 void tt_api_stream_end(tt_api_call *c);
 void tt_api_send(tt_str *out, int status, const tt_str *json, bool keep_alive);
 

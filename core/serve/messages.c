@@ -156,12 +156,12 @@ typedef struct chat_text { /* JSON of a conversation, as the template takes it *
 } chat_text;
 
 static tt_status encode_messages(const tt_api *a, const tt_json *list, const tt_json *body,
-                                 chat_text *x, tt_chat_tokens *out, tt_error *err)
+                                 chat_text *x, tt_chat_tokens *out, const tt_json **tools,
+                                 tt_error *err)
 {
-    const tt_json *tools;
     TT_TRY(write_messages(list, &x->messages, err));
-    TT_TRY(read_tools(body, &tools, err));
-    TT_TRY(write_variables(body, tools, &x->variables, err));
+    TT_TRY(read_tools(body, tools, err));
+    TT_TRY(write_variables(body, *tools, &x->variables, err));
     TT_TRY(write_variables(body, NULL, &x->without_tools, err));
     const tt_conversation c = {.struct_size = sizeof c,
                                .messages = tt_str_get(&x->messages),
@@ -169,12 +169,13 @@ static tt_status encode_messages(const tt_api *a, const tt_json *list, const tt_
                                .variables = tt_str_get(&x->variables),
                                .add_generation_prompt = 1,
                                .now = tt_wall_seconds()};
-    if (tools)
+    if (*tools)
         TT_TRY(check_tools(a->o.template, &c, tt_str_get(&x->without_tools), err));
     return tt_chat_encode(a->o.template, &c, a->o.vt, a->o.tokenizer, out, err);
 }
 
-tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out, tt_error *err)
+tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out,
+                               const tt_json **tools, tt_error *err)
 {
     const tt_json *v = tt_api_member(body, "messages");
     tt_chat_tokens t = {0};
@@ -184,7 +185,7 @@ tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out
                        "the model has no chat template: start ttrun serve with --template");
     if (!v || v->type != TT_JSON_ARRAY || !v->n)
         return TT_FAIL(err, TT_EINVAL, "messages is no list of messages");
-    tt_status s = encode_messages(a, v, body, &x, &t, err);
+    tt_status s = encode_messages(a, v, body, &x, &t, tools, err);
     for (size_t i = 0; s == TT_OK && i < t.n; i++)
         s = tt_ids_push(out, t.ids[i], err);
     tt_chat_tokens_free(&t);

@@ -95,11 +95,22 @@ static tt_status refuse(const tt_json *o, bool chat, tt_error *err)
         if (v && !empty)
             return TT_FAIL(err, TT_EINVAL, "%s is not supported", absent[i]);
     }
+    return TT_OK;
+}
+
+static tt_status read_format(const tt_json *o, tt_api_call *c, tt_error *err)
+{
     const tt_json *format = tt_api_member(o, "response_format"),
-                  *type = tt_json_get(format, "type");
-    if (format && !(type && type->type == TT_JSON_STRING && !strcmp(type->string, "text")))
+                  *type = format ? tt_json_get(format, "type") : NULL;
+    const char *name = type && type->type == TT_JSON_STRING ? type->string : "";
+    c->json = !strcmp(name, "json_object");
+    if (format && !c->json && strcmp(name, "text") != 0)
         return TT_FAIL(err, TT_EINVAL,
-                       "response_format is not supported, but {\"type\": \"text\"}");
+                       "response_format is not supported, but {\"type\": \"text\"} and "
+                       "{\"type\": \"json_object\"}");
+    if (c->json && !c->a->o.vt)
+        return TT_FAIL(err, TT_EINVAL,
+                       "response_format: the model has no tokenizer, so there is no text");
     return TT_OK;
 }
 
@@ -193,6 +204,7 @@ static tt_status make_text(tt_api_call *c, call_text *x, const tt_request *base,
     x->r.of_prompt = c->echo;
     x->r.on_token = tt_api_on_token;
     x->r.on_end = tt_api_on_end;
+    x->r.allowed = c->json ? tt_api_allowed : NULL;
     x->r.user = x;
     if (max_new == 0 && !c->echo)
         return TT_FAIL(err, TT_EINVAL, "max_tokens is 0: then echo must be true");
@@ -216,6 +228,7 @@ tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_cal
     TT_TRY(refuse(o, chat, err));
     TT_TRY(read_sampling(o, &base, err));
     TT_TRY(read_stops(o, c, err));
+    TT_TRY(read_format(o, c, err));
     TT_TRY(read_logprobs(o, c, err));
     TT_TRY(tt_api_bool(o, "stream", &c->stream, err));
     TT_TRY(read_usage(o, c, err));
@@ -241,9 +254,14 @@ tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_cal
         for (int k = 0; k < n; k++) {
             call_text *x = &c->texts[c->n];
             x->index = c->n++;
-            TT_TRY(chat ? tt_api_read_messages(a, o, &x->prompt, err)
+            TT_TRY(chat ? tt_api_read_messages(a, o, &x->prompt, &c->tools, err)
                         : read_prompt(a, prompt, i, &x->prompt, err));
             TT_TRY(make_text(c, x, &base, max_new, k, err));
+            if (c->json && c->tools)
+                return TT_FAIL(err, TT_EINVAL,
+                               "response_format: a call of a tool is no JSON object; leave out one "
+                               "of response_format and tools");
+            x->tools = (tt_tool_reader){.tools = c->tools, .arena = c->arena};
             x->r.n_cached = &x->n_cached;
             x->sibling = k > 0;
             c->prompt_tokens += k ? 0 : x->r.n_prompt;

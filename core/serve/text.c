@@ -124,7 +124,7 @@ static size_t find_stop(const call_text *x, size_t from)
     return at;
 }
 
-/* How much of the text may be sent: not what may become a text that ends it, nor a part of a character. */
+/* How much of the text is sure to stay: not what may become a text that ends it. */
 static size_t settled(const call_text *x)
 {
     const tt_api_call *c = x->call;
@@ -133,9 +133,57 @@ static size_t settled(const call_text *x)
         for (size_t k = TT_MIN(strlen(c->stops[i]) - 1, x->text.n - x->prompt_bytes); k > keep; k--)
             if (!memcmp(x->text.s + x->text.n - k, c->stops[i], k))
                 keep = k;
-    const size_t n = x->text.n - keep;
-    return n > x->n_told ? x->n_told + tt_utf8_whole(x->text.s + x->n_told, n - x->n_told)
-                         : x->n_told;
+    return x->text.n - keep;
+}
+
+/* Takes calls of tools out of the first n bytes of the text, and sends what is left, but no part of a character. */
+static void tell(call_text *x, size_t n, bool ended)
+{
+    const tt_api_call *c = x->call;
+    if (c->tools) {
+        tt_tools_read(&x->tools, tt_str_get(&x->text), n, ended);
+        n = x->tools.said.n;
+    }
+    if (ended && x->tools.calls.n && !strcmp(x->finish, "stop"))
+        x->finish = "tool_calls";
+    if (!c->stream)
+        return;
+    if (!ended)
+        n = n > x->n_told ? x->n_told + tt_utf8_whole(tt_api_told(x)->s + x->n_told, n - x->n_told)
+                          : x->n_told;
+    tt_api_stream_text(x, n);
+}
+
+/* A special token that begins or ends a call decodes to nothing. */
+static void add_mark(const tt_api *a, int32_t id, tt_str *out)
+{
+    const tt_tokenizer_vt *vt = a->o.vt;
+    tt_special s = {.struct_size = sizeof s};
+    if (!vt || !TT_HAS(vt, tt_tokenizer_vt, special) || !vt->special)
+        return;
+    for (size_t i = 0; vt->special(a->o.tokenizer, i, &s); i++)
+        if (s.id == id && tt_tools_is_mark(s.text.s, s.text.n)) {
+            tt_str_addn(out, s.text.s, s.text.n);
+            return;
+        }
+}
+
+const uint64_t *tt_api_allowed(void *text)
+{
+    const call_text *x = text;
+    tt_api *a = x->call->a;
+    if (!a->masks)
+        a->masks = tt_json_masks_new(a->o.vt, a->o.tokenizer, a->o.info.vocab_size);
+    return tt_json_masks_get(a->masks, &x->json);
+}
+
+/* Takes the text from `from` on into the state of the object; true: it is whole. */
+static bool go_on_json(call_text *x, size_t from)
+{
+    for (size_t i = from; i < x->text.n; i++)
+        if (!tt_json_text_next(&x->json, (unsigned char)x->text.s[i]))
+            return true; /* never: only such tokens may come */
+    return tt_json_text_is_whole(&x->json);
 }
 
 bool tt_api_on_token(void *text, const tt_token *t)
@@ -145,6 +193,8 @@ bool tt_api_on_token(void *text, const tt_token *t)
     const size_t before = x->text.n;
     const bool first = !x->begun;
     tt_api_decode(c->a, t->id, first, &x->text);
+    if (c->tools && x->text.n == before)
+        add_mark(c->a, t->id, &x->text);
     x->begun = x->begun || x->text.n || c->a->o.info.trims_begin != 1;
     if (c->scored)
         add_logprob(x, t, first, before);
@@ -153,6 +203,8 @@ bool tt_api_on_token(void *text, const tt_token *t)
         return true;
     }
     x->n_new++;
+    if (c->json && go_on_json(x, before))
+        return false;
     if (c->n_stops && x->text.n > before) {
         const size_t from = before > x->prompt_bytes + c->longest_stop ? before - c->longest_stop
                                                                        : x->prompt_bytes,
@@ -164,7 +216,7 @@ bool tt_api_on_token(void *text, const tt_token *t)
         }
     }
     if (c->stream)
-        tt_api_stream_text(x, settled(x));
+        tell(x, settled(x), false);
     return true;
 }
 
@@ -176,8 +228,7 @@ void tt_api_on_end(void *text, tt_finish finish, const char *error)
     c->n_done++;
     c->failed = error ? error : c->failed;
     x->finish = error ? "error" : finish == TT_FINISH_STOP ? "stop" : "length";
-    if (c->stream)
-        tt_api_stream_text(x, x->text.n);
+    tell(x, x->text.n, true);
     if (c->n_done < c->n)
         return;
     if (c->stream)

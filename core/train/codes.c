@@ -167,7 +167,8 @@ const char *tt_codes_tensor(tt_arena *a, const tt_param_info *w)
 }
 
 tt_status tt_rank_take_floats(const tt_rank *r, tt_arena *a, const tt_ckpt_reader *reader,
-                              tt_ckpt_piece **pieces, size_t *n, tt_codings *out, tt_error *err)
+                              bool may_lack, tt_ckpt_piece **pieces, size_t *n, tt_codings *out,
+                              tt_error *err)
 {
     tt_coding *all;
     const size_t k = find_codings(r, a, &all);
@@ -180,7 +181,8 @@ tt_status tt_rank_take_floats(const tt_rank *r, tt_arena *a, const tt_ckpt_reade
             continue;
         tt_map_set(floats, codes, all);
         tt_map_set(floats, all[i].w->absmax->name, all);
-        all[out->n++] = all[i];
+        if (!may_lack || tt_ckpt_has(reader, all[i].w->name))
+            all[out->n++] = all[i];
     }
     tt_ckpt_piece *p = tt_arena_array(a, *n + out->n + 1, sizeof *p);
     for (size_t i = 0; i < *n; i++)

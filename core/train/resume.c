@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/interchange.h"
-#include "train/loop.h"
+#include "train/begin.h"
 #include "train/reference.h"
 #include <dirent.h>
 #include <string.h>
@@ -166,23 +166,6 @@ static void note_random(const tt_setup *s)
         tt_log(TT_INFO, "checkpoint", "weights: random");
 }
 
-/* An adapter belongs on the weights of model.hf. */
-static tt_status load_adapter(tt_loop *l, const char *path, tt_error *err)
-{
-    const char *base = l->s->core.hf;
-    if (!base || !tt_hf_has_weights(base))
-        return TT_FAIL(err, TT_EINVAL,
-                       "%s is an adapter: model.hf must name the folder with the weights that it "
-                       "belongs to",
-                       path);
-    const tt_ckpt_matching all = {.report = l->main};
-    TT_TRY(tt_rank_load_hf(&l->rank, base, &all, err));
-    TT_TRY(tt_rank_load_adapter(&l->rank, path, l->main, err));
-    if (l->main)
-        tt_log(TT_INFO, "checkpoint", "weights: %s (Hugging Face's), adapters: %s", base, path);
-    return TT_OK;
-}
-
 /* Rank 0's last line of output of checkpoint.initial_load_command, on all ranks. [collective] */
 static tt_status fetch_initial(tt_loop *l, const char **path, tt_error *err)
 {
@@ -319,7 +302,8 @@ static tt_status take_state(tt_loop *l, const char *at, const tt_trainer_state *
     TT_TRY(check_same_model(l, at, st, err));
     TT_TRY(check_whole(l, at, err));
     const bool states = st->step > 0 && !x->optimizer; /* step 0 has weights alone */
-    TT_TRY(tt_rank_load(&l->rank, at, states, l->main, err));
+    TT_TRY(tt_begin_load_step(&l->rank, at, st, states, l->main, err));
+    tt_loop_resume_frozen(l, st);
     if (!states)
         TT_TRY(tt_rank_start_copies(&l->rank, NULL, err));
     count_on(l, st, x);
@@ -351,70 +335,39 @@ static tt_status continue_other(tt_loop *l, const char *at, tt_error *err)
     return TT_OK;
 }
 
-/* A run folder stands for its newest checkpoint. */
-static const char *newest_of_run(const tt_loop *l, const char *path)
-{
-    tt_arena *a = l->rank.arena;
-    const char *steps = tt_path_join(a, path, "checkpoint");
-    int64_t *step = NULL;
-    size_t n = 0;
-    if (!tt_path_exists(tt_path_join(a, path, "run.json")) ||
-        tt_ckpt_list(steps, a, &step, &n, NULL) != TT_OK || !n)
-        return path;
-    return tt_arena_printf(a, "%s/step-%lld", steps, (long long)step[n - 1]);
-}
-
-/* Some folders are loaded whole and under their own names. */
-static tt_status check_whole_folder(const tt_loop *l, const char *what, tt_error *err)
-{
-    const tt_checkpoint_config *c = &l->s->core.checkpoint;
-    if (!c->initial_load_strict)
-        return tt_job_fail(l->s->job, "checkpoint.initial_load_strict", err,
-                           "%s is loaded whole; leave this out", what);
-    if (c->initial_load_rename.n)
-        return tt_job_fail(l->s->job, "checkpoint.initial_load_rename", err,
-                           "%s is loaded with its own names; leave this out", what);
-    return TT_OK;
-}
-
 static tt_status initial_load(tt_loop *l, tt_error *err)
 {
-    const char *path = l->s->core.checkpoint.initial_load_path;
-    if (l->s->core.checkpoint.initial_load_command)
+    const tt_checkpoint_config *c = &l->s->core.checkpoint;
+    const char *path = c->initial_load_path;
+    if (c->initial_load_command)
         TT_TRY(fetch_initial(l, &path, err));
+    if (!path && !c->save_frozen)
+        return tt_job_fail(l->s->job, "checkpoint.save_frozen", err,
+                           "false: checkpoint.initial_load_path must name the weights that the "
+                           "frozen parameters have, since no checkpoint does");
     if (!path) {
         if (l->main)
             note_random(l->s);
         return TT_OK;
     }
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);
-    path = newest_of_run(l, path);
+    path = tt_begin_newest(l->rank.arena, path);
+    TT_TRY(tt_begin_check(l->s, path, err));
     tt_error why = {0};
     const int64_t t0 = tt_now_ns();
-    if (!l->s->core.checkpoint.initial_load_model_only) {
-        TT_TRY(check_whole_folder(l, "a whole state (checkpoint.initial_load_model_only)", err));
-        if (continue_other(l, path, &why) == TT_OK)
-            return TT_OK;
-        return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
-    }
-    if (tt_adapter_is_folder(path)) {
-        TT_TRY(check_whole_folder(l, "an adapter", err));
-        if (load_adapter(l, path, &why) == TT_OK)
-            return TT_OK;
-        return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
-    }
-    const tt_checkpoint_config *c = &l->s->core.checkpoint;
-    const bool hf = c->initial_load_in_hf || tt_hf_has_weights(path);
-    const tt_ckpt_matching how = {&c->initial_load_rename, !c->initial_load_strict, l->main};
-    const tt_status s = hf ? tt_rank_load_hf(&l->rank, path, &how, &why)
-                           : tt_rank_load_initial(&l->rank, path, &how, &why);
+    const tt_status s = c->initial_load_model_only ? tt_begin_load(&l->rank, path, l->main, &why)
+                                                   : continue_other(l, path, &why);
     if (s != TT_OK)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
-    if (!l->main)
+    if (!c->initial_load_model_only)
         return TT_OK;
+    tt_loop_leave_frozen(l, path);
+    tt_trainer_state st;
+    if (!l->main || tt_adapter_is_folder(path))
+        return TT_OK;
+    const bool hf = tt_begin_is_hf(l->s, path);
     tt_log(TT_INFO, "checkpoint", "weights: %s%s, loaded in %.2f s", path,
            hf ? " (Hugging Face's)" : "", tt_seconds_since(t0));
-    tt_trainer_state st;
     if (!hf && tt_ckpt_read_state(path, l->rank.arena, &st, &why) == TT_OK)
         print_differences(l, &st, "model.args.", TT_WARN,
                           "the weights belong to a model with other arguments");
@@ -450,6 +403,7 @@ static tt_status resume_copy(tt_loop *l, const tt_trainer_state *st)
 {
     const left_out none = {0};
     count_on(l, st, &none);
+    tt_loop_save_frozen(l, "a copy does not say where else they are");
     l->resumed = true;
     l->validation_due = st->validation_due && l->s->has_validation;
     if (l->main)

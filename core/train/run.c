@@ -63,7 +63,7 @@ static tt_status conclude_early(tt_loop *l, bool saved, tt_error *err)
     l->steps = l->step;
     if (!l->saver)
         return TT_OK;
-    if (!saved || model_only)
+    if (!saved || model_only || l->frozen_from)
         TT_TRY(save_step(l, model_only, false, err));
     TT_TRY(tt_loop_finish_last_save(l, err));
     tt_loop_answer_save(l);

@@ -41,11 +41,12 @@ static tt_saver_opts saver_opts(tt_loop *l, tt_str *job)
                   .converters_of_job = tt_loop_has_own_converters(l) ? l->swap.of_job : NULL,
                   .converters = tt_loop_has_own_converters(l) ? l->swap.list : NULL,
                   .averaged = averaged_state(l->s->graph),
+                  .frozen_from = l->frozen_from,
                   .world = l->s->world},
         .keep = {.latest = c->keep_latest_k,
                   .every = c->keep_every,
                   .bytes = (int64_t)(c->keep_gb * 1e9),
-                  .snapshots = c->snapshot_interval > 0                         },
+                  .snapshots = c->snapshot_interval > 0                                                    },
         .after_save = c->after_save,
         .published = c->hf_interval > 0 ? tt_loop_save_hf : NULL,
         .ended = tt_loop_hooks_saved,
@@ -116,6 +117,14 @@ tt_trainer_state tt_loop_trainer_state(const tt_loop *l)
                               .lr_of_job = tt_loop_job_lr(l)};
 }
 
+/* A step that is exported, or the last one, is whole, so that it can be used without the run. */
+static tt_saved_part part_to_save(const tt_loop *l, bool model_only)
+{
+    const int64_t exported = l->s->core.checkpoint.hf_interval;
+    const bool used = l->step == l->steps || (exported > 0 && l->step % exported == 0);
+    return model_only ? TT_SAVE_WEIGHTS : l->frozen_from && !used ? TT_SAVE_TRAINED : TT_SAVE_WHOLE;
+}
+
 tt_status tt_loop_save(tt_loop *l, bool model_only, bool snapshot, tt_error *err)
 {
     bool ready = true;
@@ -132,7 +141,7 @@ tt_status tt_loop_save(tt_loop *l, bool model_only, bool snapshot, tt_error *err
     /* of a step before: those who wait for it are told */
     tt_loop_answer_save(l);
     tt_loop_hooks_save(l);
-    TT_TRY(tt_saver_start(l->saver, &st, model_only, err));
+    TT_TRY(tt_saver_start(l->saver, &st, part_to_save(l, model_only), err));
     l->saved_ns = t0;
     l->ctl_saving = l->ctl_saves;
     l->ctl_saves = false;

@@ -24,9 +24,9 @@ typedef enum phase {
 struct tt_saver {
     tt_saver_opts o;
     tt_arena *arena;
-    /* pieces[0]: all, pieces[1]: parameters alone; staged: the same with data in the buffer */
-    tt_ckpt_piece *pieces[2], *staged;
-    size_t n[2];
+    /* of each part; staged: the same with data in the buffer */
+    tt_ckpt_piece *pieces[TT_N_SAVED_PARTS], *staged;
+    size_t n[TT_N_SAVED_PARTS];
     char *buffer;
     size_t bytes;
     tt_exec_reader *reader; /* NULL: nothing is staged */
@@ -293,7 +293,7 @@ const char *tt_saver_failure(const tt_saver *s)
     return s->failure.code == TT_OK ? NULL : s->failure.text;
 }
 
-tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_only, tt_error *err)
+tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, tt_saved_part part, tt_error *err)
 {
     TT_TRY(tt_saver_finish(s, err));
     s->began_ns = tt_now_ns();
@@ -326,9 +326,9 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.lr = st->lr;
     s->state.lr_of_job = st->lr_of_job;
     s->published = s->validated = -1; /* nothing is in flight */
-    s->model_only = model_only;
-    s->now = s->pieces[model_only];
-    s->n_now = s->n[model_only];
+    s->model_only = part == TT_SAVE_WEIGHTS;
+    s->now = s->pieces[part];
+    s->n_now = s->n[part];
     if (s->reader)
         TT_TRY(tt_exec_reader_begin(s->reader, err));
     set(s, s->reader ? STAGING : WRITING);
@@ -485,8 +485,9 @@ static void close_staging(tt_saver *s)
 
 static tt_status open_staging(tt_saver *s, tt_error *err)
 {
-    const size_t bytes = tt_ckpt_stage(s->pieces[0], s->n[0], NULL, NULL);
-    s->staged = tt_arena_array(s->arena, s->n[0] + 1, sizeof *s->staged);
+    const size_t n = s->n[TT_SAVE_WHOLE],
+                 bytes = tt_ckpt_stage(s->pieces[TT_SAVE_WHOLE], n, NULL, NULL);
+    s->staged = tt_arena_array(s->arena, n + 1, sizeof *s->staged);
     if (s->buffer && s->bytes == bytes)
         return tt_exec_reader_new(s->o.rank->exec, &s->reader, err);
     close_staging(s);
@@ -511,6 +512,7 @@ static void keep_state(tt_saver *s)
     s->state.converters = tt_arena_str(s->arena, s->o.state.converters);
     s->state.converters_of_job = tt_arena_str(s->arena, s->o.state.converters_of_job);
     s->state.averaged = tt_arena_str(s->arena, s->o.state.averaged);
+    s->state.frozen_from = tt_arena_str(s->arena, s->o.state.frozen_from);
     s->state.losses = s->losses;
 }
 
@@ -522,8 +524,9 @@ static tt_status open_program(tt_saver *s, const tt_saver_opts *o, tt_error *err
     s->o.folder = tt_arena_str(s->arena, o->folder);
     s->o.after_save = o->after_save ? tt_arena_str(s->arena, o->after_save) : NULL;
     keep_state(s);
-    s->n[0] = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0]);
-    s->n[1] = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1]);
+    s->n[TT_SAVE_WHOLE] = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[TT_SAVE_WHOLE]);
+    s->n[TT_SAVE_WEIGHTS] = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[TT_SAVE_WEIGHTS]);
+    s->n[TT_SAVE_TRAINED] = tt_rank_trained_pieces(o->rank, s->arena, &s->pieces[TT_SAVE_TRAINED]);
     const bool copies = o->background || !tt_device_is_host(&o->rank->device);
     return copies ? open_staging(s, err) : TT_OK;
 }

@@ -15,6 +15,13 @@
 
 typedef struct tt_saver tt_saver;
 
+typedef enum tt_saved_part {
+    TT_SAVE_WHOLE,
+    TT_SAVE_WEIGHTS, /* parameters alone */
+    TT_SAVE_TRAINED, /* without the frozen parameters */
+    TT_N_SAVED_PARTS
+} tt_saved_part;
+
 typedef struct tt_saver_opts {
     tt_rank *rank;
     const char *folder;        /* holds the step folders */
@@ -48,7 +55,8 @@ bool tt_saver_free(tt_saver *s);
  * long, and a line has said so. [collective] */
 tt_status tt_saver_await(tt_saver *s, int64_t step, bool *ready, tt_error *err);
 /* Starts a save of step st->step; first waits for a save in flight. [collective] */
-tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_only, tt_error *err);
+tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, tt_saved_part part,
+                         tt_error *err);
 /* Waits until the save in flight has copied this rank's pieces. Before they are written: by the
  * update. */
 void tt_saver_wait_staged(tt_saver *s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/swap.h"
 #include "base/thread.h"
+#include "train/begin.h"
 #include "train/loop.h"
 #include "train/next.h"
 #include <stdlib.h>
@@ -210,6 +211,7 @@ static tt_status swap_now(tt_loop *l, tt_error *err)
         tt_writer_forget(l->writer);
     swap_exchange(l);
     tt_loop_open_measures(l);
+    tt_loop_save_frozen(l, "other converters may freeze what was trained");
     TT_TRY(tt_loop_follow_saver(l, err));
     return profiles ? tt_loop_profile_open(l, err) : TT_OK;
 }

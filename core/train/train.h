@@ -97,10 +97,17 @@ void tt_initial_values(tt_pool *pool, const tt_attrs_initial *a, const tt_tensor
 /* What a save writes; without the optimizer, averages in place of the weights that they stand for. Returns how
  * many. */
 size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out);
+/* The same with the optimizer, without frozen parameters (checkpoint.save_frozen). */
+size_t tt_rank_trained_pieces(const tt_rank *r, tt_arena *a, tt_ckpt_piece **out);
 const char *tt_rank_state_name(tt_arena *a, const char *param, const char *suffix);
 /* report: log the tensors of the folder that belong to no parameter of the model. */
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err);
+/* The same of a step that may lack frozen parameters, which keep the values that they have; does it? */
+tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, bool optimizer, bool report,
+                               tt_error *err);
+tt_status tt_rank_lacks_frozen(const tt_rank *r, const char *step_folder, bool *lacks,
+                               tt_error *err);
 /* The weights that a run starts from: an adapter that the step does not have keeps its initial
  * value. */
 tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, const tt_ckpt_matching *how,

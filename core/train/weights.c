@@ -81,6 +81,48 @@ size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_pie
     return n;
 }
 
+/* The names of the pieces of frozen parameters. */
+static tt_map *frozen_pieces(const tt_graph *g, tt_arena *a)
+{
+    tt_map *m = tt_map_new(a);
+    for (size_t i = 0; i < g->params.n; i++) {
+        tt_param_info *p = g->params.items[i];
+        if (p->frozen || p->absmax_of)
+            tt_map_set(m, p->codes ? tt_codes_tensor(a, p) : p->name, p);
+    }
+    return m;
+}
+
+size_t tt_rank_trained_pieces(const tt_rank *r, tt_arena *a, tt_ckpt_piece **out)
+{
+    const tt_map *frozen = frozen_pieces(r->s->graph, a);
+    size_t kept = 0;
+    const size_t n = pieces(r, a, true, true, out);
+    for (size_t i = 0; i < n; i++)
+        if (!tt_map_get(frozen, (*out)[i].name))
+            (*out)[kept++] = (*out)[i];
+    return kept;
+}
+
+tt_status tt_rank_lacks_frozen(const tt_rank *r, const char *step_folder, bool *lacks,
+                               tt_error *err)
+{
+    const tt_graph *g = r->s->graph;
+    tt_arena *a = tt_arena_new();
+    tt_ckpt_reader *reader = NULL;
+    const tt_status s = tt_ckpt_open(step_folder, &reader, err);
+    *lacks = false;
+    for (size_t i = 0; s == TT_OK && i < g->params.n && !*lacks; i++) {
+        const tt_param_info *p = g->params.items[i];
+        *lacks = p->frozen && !p->absmax_of && !tt_ckpt_has(reader, p->name) &&
+                 !tt_ckpt_is_coded(reader, p->name);
+    }
+    if (reader)
+        tt_ckpt_close(reader);
+    tt_arena_free(a);
+    return s;
+}
+
 static void report_others(const tt_rank *r, const tt_ckpt_reader *reader, tt_arena *a)
 {
     const tt_graph *g = r->s->graph;
@@ -220,6 +262,7 @@ static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error 
 typedef enum lacking {
     RESUMED, /* what converters of this job declare or keep, and the loss scale */
     STARTED, /* these and the factors of adapters */
+    TRAINED, /* these and frozen parameters, which keep the values that they have */
 } lacking;
 
 /* By name: the parameters. An optimizer's state belongs to the parameter that its name begins with. */
@@ -261,7 +304,8 @@ static size_t without_absent(const tt_rank *r, const tt_ckpt_reader *reader, tt_
 {
     const tt_graph *g = r->s->graph;
     tt_arena *a = tt_arena_new();
-    const tt_map *params = params_by_name(g, a), *copies = copies_by_name(r, NULL, a);
+    const tt_map *params = params_by_name(g, a), *copies = copies_by_name(r, NULL, a),
+                 *frozen = which == TRAINED ? frozen_pieces(g, a) : NULL;
     const char *first = NULL;
     size_t kept = 0, added = 0, states = 0, begun = 0;
     for (size_t i = 0; i < n; i++) {
@@ -271,7 +315,8 @@ static size_t without_absent(const tt_rank *r, const tt_ckpt_reader *reader, tt_
         const bool copy = tt_map_get(copies, p[i].name) != NULL;
         const bool may_lack = declared || copy ||
                               (buffer && (buffer->of_converter || buffer->of_trainer)) ||
-                              (which == STARTED && param && param->adapter_of);
+                              (which == STARTED && param && param->adapter_of) ||
+                              (frozen && tt_map_get(frozen, p[i].name));
         if (!may_lack || tt_ckpt_has(reader, p[i].name)) {
             p[kept++] = p[i];
             continue;
@@ -376,7 +421,7 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     if (s == TT_OK && how)
         s = tt_ckpt_rename(reader, how->rename, err);
     if (s == TT_OK)
-        s = tt_rank_take_floats(r, a, reader, &p, &n, &codings, err);
+        s = tt_rank_take_floats(r, a, reader, which == TRAINED, &p, &n, &codings, err);
     if (s == TT_OK)
         s = tt_rank_measure(r, a, reader, &p, &n, &norms, err);
     if (s == TT_OK && how)
@@ -405,6 +450,12 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
                        tt_error *err)
 {
     return load_step(r, step_folder, optimizer, RESUMED, report, NULL, err);
+}
+
+tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, bool optimizer, bool report,
+                               tt_error *err)
+{
+    return load_step(r, step_folder, optimizer, TRAINED, report, NULL, err);
 }
 
 tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, const tt_ckpt_matching *how,
@@ -444,7 +495,7 @@ static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters,
     tt_codings codings = {0};
     tt_magnitudes norms = {0};
     size_t n = pieces(r, a, false, true, &p), k = 0;
-    tt_status s = adapters ? TT_OK : tt_rank_take_floats(r, a, NULL, &p, &n, &codings, err);
+    tt_status s = adapters ? TT_OK : tt_rank_take_floats(r, a, NULL, false, &p, &n, &codings, err);
     if (s == TT_OK && !adapters)
         s = tt_rank_measure(r, a, NULL, &p, &n, &norms, err);
     for (size_t i = 0; i < n; i++) {

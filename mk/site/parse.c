@@ -135,6 +135,9 @@ int site_parse(site *s, site_page *p)
         site_error(s, "%s: cannot be read; correct the table of pages", path);
         return -1;
     }
+    const size_t n = strlen(path);
+    if (n > 2 && path[n - 2] == '.' && path[n - 1] >= '1' && path[n - 1] <= '9')
+        text = site_man(s, p->path, text);
     cmark_parser *parser = cmark_parser_new(CMARK_OPT_UNSAFE | CMARK_OPT_FOOTNOTES);
     for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
         cmark_parser_attach_syntax_extension(parser, cmark_find_syntax_extension(extensions[i]));

@@ -50,6 +50,9 @@ char *site_text(cmark_node *node);
 char *site_one_line(char *text);
 void site_error(site *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* man.c: a manual page as Markdown. */
+char *site_man(site *s, const char *path, char *text);
+
 /* parse.c: reads and parses a page; finds its title and its sections. */
 int site_parse(site *s, site_page *p);
 /* links.c: turns links to pages and files of the tree into links within the site. */

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "json_line.h"
+#include "field.h"
 #include "lines.h"
-#include "rows.h"
 #include <stdio.h>
 #include <string.h>
-#include <ttrun/corpus.h>
 
 /* jsonl: files with one JSON object per line, plain, gzip or zstd, or per row of Parquet. One string
  * field of each object is a document; the tokenizer's bos and eos are put around it. Documents form
@@ -37,47 +35,9 @@ static const tt_option options[] = {
 };
 
 typedef struct {
-    const char *field;
+    field_reader document;
     line_buffer in;
-    char *text, *scratch; /* [cap] each */
-    size_t cap;
 } reader;
-
-static tt_status room_for(reader *j, size_t n, tt_error *err)
-{
-    if (n <= j->cap)
-        return TT_OK;
-    const size_t cap = n + n / 2;
-    char *text = realloc(j->text, cap);
-    if (text)
-        j->text = text;
-    char *scratch = text ? realloc(j->scratch, cap) : NULL;
-    if (!scratch)
-        return TT_FAIL(err, TT_ENOMEM, "out of memory for a line of %zu bytes", n);
-    j->scratch = scratch;
-    j->cap = cap;
-    return TT_OK;
-}
-
-static tt_status add_line(reader *j, const char *line, size_t n, int64_t at, tt_documents *to,
-                          tt_error *err)
-{
-    const unsigned char *s = (const unsigned char *)line;
-    json_reader r = {s, s, s + n, NULL};
-    size_t text_n = 0;
-    bool found, is_string;
-    TT_TRY(room_for(j, n, err));
-    if (!json_field(&r, j->field, j->text, &text_n, j->scratch, &found, &is_string))
-        return TT_FAIL(err, TT_EINVAL, "%s, at byte %lld of the line", r.fault,
-                       (long long)(r.at - r.s) + 1);
-    if (!found)
-        return TT_FAIL(err, TT_EINVAL,
-                       "no field \"%s\"; dataloader.field names the one that is the document",
-                       j->field);
-    if (!is_string)
-        return TT_FAIL(err, TT_EINVAL, "\"%s\" is not a string", j->field);
-    return tt_documents_add(to, j->text, text_n, at, err);
-}
 
 static tt_status read_lines(reader *j, unpack *u, tt_documents *to, tt_error *err)
 {
@@ -93,35 +53,19 @@ static tt_status read_lines(reader *j, unpack *u, tt_documents *to, tt_error *er
             n -= 3;
         }
         if (status == TT_OK && !blank(line, n))
-            status = add_line(j, line, n, unpack_taken(u), to, err);
+            status = field_add(&j->document, line, n, unpack_taken(u), to, err);
         if (status != TT_OK && status != TT_ESIGNAL && !(err && strstr(err->text, path)))
             tt_error_context(err, "dataloader.path: %s:%lld", path, (long long)number);
     }
     return status;
 }
 
-typedef struct {
-    reader *j;
-    tt_documents *to;
-} row_target;
-
-static tt_status add_parquet_row(const void *user, const char *row, size_t n, int64_t number,
-                                 int64_t taken, tt_error *err)
-{
-    const row_target *t = user;
-    (void)number;
-    return add_line(t->j, row, n, taken, t->to, err);
-}
-
 static tt_status jsonl_read_file(void *user, const char *path, tt_documents *to, tt_error *err)
 {
     reader *j = user;
     unpack u;
-    if (tt_parquet_is(path)) {
-        const row_target t = {j, to};
-        int64_t bytes;
-        return read_file_rows(path, &j->field, 1, add_parquet_row, &t, &bytes, err);
-    }
+    if (tt_parquet_is(path))
+        return field_read_parquet(&j->document, path, to, err);
     TT_TRY(unpack_open(path, &u, err));
     j->in.begin = j->in.end = j->in.scanned = 0;
     j->in.last = false;
@@ -135,7 +79,7 @@ static tt_status open_jsonl(const void *cfg, const tt_dataloader_env *env, void 
 {
     const config *g = cfg;
     const size_t n = strlen(g->field) + sizeof "jsonl 1 ";
-    reader j = {.field = g->field};
+    reader j = {.document = {.field = g->field}};
     tt_files files = {0};
     tt_tokens *tokens;
     TT_TRY(tt_files_find(&g->path, env->job_dir, "corpus/*.jsonl.zst", &files, err));
@@ -156,8 +100,7 @@ static tt_status open_jsonl(const void *cfg, const tt_dataloader_env *env, void 
     tt_files_free(&files);
     free(name);
     free(j.in.bytes);
-    free(j.text);
-    free(j.scratch);
+    field_free(&j.document);
     if (s == TT_OK)
         *self = tokens;
     return s;

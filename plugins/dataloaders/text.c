@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "field.h"
 #include "source.h"
+#include <stdio.h>
 #include <string.h>
-#include <ttrun/corpus.h>
-#include <ttrun/parquet.h>
 
-/* text: files and globs. Each file is a document; the tokenizer's bos and eos are put around it
- * (corpus.h). Documents form one stream of tokens in path order. */
+/* text: files and globs. Each file is a document, of Parquet files each row; the tokenizer's bos and eos are put
+ * around it (corpus.h). Documents form one stream of tokens in path order. */
 
 typedef struct {
     tt_strings path;
+    const char *field;
     bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
     int64_t seed;
     bool document_mask;
@@ -19,7 +20,10 @@ typedef struct {
 static const tt_option options[] = {
     TT_OPTION_MORE(
         config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
-        "text files and globs (** crosses folders), relative to the file that names them"),
+        "text and Parquet files and globs (** crosses folders), relative to the file that names "
+        "them"),
+    TT_OPTION(config, field, TT_OPT_STRING, "\"text\"", 0, 0,
+              "of Parquet files, the column whose strings are the documents"),
     TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
               "draw a new order of the samples each epoch"),
     TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
@@ -33,6 +37,7 @@ static const tt_option options[] = {
 typedef struct {
     char *bytes;
     size_t cap;
+    field_reader row;
 } whole_file;
 
 /* Reads a file to its end. */
@@ -61,10 +66,7 @@ static tt_status text_read_file(void *user, const char *path, tt_documents *to, 
     source in = {.fd = -1};
     size_t n = 0;
     if (tt_parquet_is(path))
-        return TT_FAIL(err, TT_EINVAL,
-                       "dataloader.path: %s is a Parquet file: set dataloader.name to jsonl, whose "
-                       "dataloader.field names the column",
-                       path);
+        return field_read_parquet(&t->row, path, to, err);
     TT_TRY(source_open(path, &in, err));
     tt_status s = read_whole(t, &in, &n, err);
     source_close(&in);
@@ -73,26 +75,40 @@ static tt_status text_read_file(void *user, const char *path, tt_documents *to, 
     return s;
 }
 
+/* What documents are made of depends on the column alone, so other texts keep the name that their caches have. */
+static const char *reader_name(const config *g, char *memory, size_t n)
+{
+    if (!strcmp(g->field, "text"))
+        return "text 1";
+    snprintf(memory, n, "text 1 %s", g->field);
+    return memory;
+}
+
 static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void **self,
                            tt_error *err)
 {
     const config *g = cfg;
+    const size_t n = strlen(g->field) + sizeof "text 1 ";
     tt_files files = {0};
-    whole_file t = {0};
+    whole_file t = {.row = {.field = g->field}};
     tt_tokens *tokens;
+    TT_TRY(tt_files_find(&g->path, env->job_dir, "corpus/*.txt", &files, err));
+    char *name = malloc(n);
     const tt_corpus_opts o = {.struct_size = sizeof o,
                               .env = env,
                               .files = &files,
                               .read = text_read_file,
                               .user = &t,
-                              .reader = "text 1",
+                              .reader = name ? reader_name(g, name, n) : NULL,
                               .cache = g->cache,
                               .document_mask = g->document_mask,
                               .packing = g->packing};
-    TT_TRY(tt_files_find(&g->path, env->job_dir, "corpus/*.txt", &files, err));
-    const tt_status s = tt_corpus_open(&o, &tokens, err);
+    const tt_status s = name ? tt_corpus_open(&o, &tokens, err)
+                             : TT_FAIL(err, TT_ENOMEM, "out of memory for a name");
     tt_files_free(&files);
+    free(name);
     free(t.bytes);
+    field_free(&t.row);
     if (s == TT_OK)
         *self = tokens;
     return s;
@@ -114,7 +130,8 @@ static const tt_dataloader_vt vt = {.struct_size = sizeof vt,
                                     .one_segment = one_segment};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_DATALOADER, "text", "files and globs of plain text, one document per file",
+    TT_COMPONENT(TT_KIND_DATALOADER, "text",
+                 "files and globs of plain text, one document per file, or per row of Parquet",
                  config, options, &vt),
 };
 

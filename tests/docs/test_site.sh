@@ -59,6 +59,9 @@ ok every_page_is_linked_from_the_first
 ok "nothing_is_loaded_from_elsewhere ($(head -2 "$dir/out"))"
 grep -q '"max_norm","training"' "$site/search-index.js" && grep -q '"docs/reference.html"' "$site/search-index.js"
 ok the_index_has_the_options
+page=$site/docs/ttrun.1.html
+grep -q 'id="options"' "$page" && grep -q '<b>--nproc </b><i>N</i>' "$page" && grep -q '<pre><code>ttrun configs' "$page" && ! grep -q '\\f[BIPR]\|\\-' "$page"
+ok the_manual_page
 # a heading with <, & and quotes, a picture, a link out of the tree: escaped, carried, refused
 mkdir -p "$dir/tree/docs" && cp "$site.tool" "$dir/tool"
 printf '# A <b> & "q" `x<y>`\n\nText\\<script>\n\n[to](#two) ![p](p.svg)\n\n## Two\n\n## Two\n' >"$dir/tree/docs/a.md"
@@ -74,6 +77,15 @@ for bad in '[x](missing.md)' '[x](#nowhere)' '[x](../../out.md)' '![x](none.svg)
     [ $? -eq 1 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q '^site: docs/a.md: ' "$dir/err"
     ok "refuses $bad ($(cat "$dir/err"))"
 done
+printf '%s\n' '.\" a comment' '.TH NAME 1 2026' '.SH A SECTION' 'text \fIslanted\fP, a*b_c <x>' '.TP' '.BI lr " RATE"' 'its text' '.br' '.B """quoted"" text"' '.PP' '- no list' '.nf' 'as *it* is' '.fi' >"$dir/tree/docs/name.1"
+printf 'Group\n    docs/name.1   A\n' >"$dir/table"
+"$dir/tool" "$dir/tree" "$dir/small" "$dir/table" >"$dir/out" 2>"$dir/err" && tr '\n' ' ' <"$dir/small/docs/name.1.html" >"$dir/text" && grep -q 'name(1)' "$dir/text" && grep -q '<h2 id="a-section"> A section' "$dir/text" &&
+    grep -q 'text <i>slanted</i>, a\*b_c &lt;x&gt;' "$dir/text" && grep -q '<b>lr</b><i> RATE</i><br /> its text <br> <b>&quot;quoted&quot; text</b>' "$dir/text" && grep -q '<p>- no list</p> <pre><code>as \*it\* is </code>' "$dir/text"
+ok "manual_pages ($(head -2 "$dir/err"))"
+printf '.TH A 1\n.ZZ x\n' >"$dir/tree/docs/name.1"
+"$dir/tool" "$dir/tree" "$dir/small" "$dir/table" >/dev/null 2>"$dir/err"
+[ $? -eq 1 ] && grep -q '^site: docs/name.1: .ZZ x: this macro' "$dir/err"
+ok "refuses_an_unknown_macro ($(cat "$dir/err"))"
 if command -v node >/dev/null 2>&1; then
     cat >"$dir/search.js" <<'JS'
 const p = require(process.argv[2] + "/page.js");

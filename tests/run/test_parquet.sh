@@ -37,6 +37,37 @@ same two_ranks texts --dataloader.name jsonl --nproc 2 --comm.backend local
 same conversations chats --dataloader.name chat --dataloader.template chatml --training.seq_len 160
 same packed_conversations chats --dataloader.name chat --dataloader.template chatml --training.seq_len 160 --dataloader.packing best_fit
 
+# the loader of text takes rows as documents
+for name in text jsonl; do
+    train "$dir/by_$name" --training.steps 3 --dataloader.name $name --dataloader.document_mask true --dataloader.path "$dir/texts.parquet"
+    [ $rc -eq 0 ] && losses "$dir/by_$name/metrics.jsonl" >"$dir/by_$name.losses" || break
+done
+[ $rc -eq 0 ] && [ -s "$dir/by_text.losses" ] && cmp "$dir/by_text.losses" "$dir/by_jsonl.losses" >"$dir/out"
+ok text_has_the_rows
+train "$dir/words" --training.steps 1 --training.seq_len 8 --training.local_batch_size 1 --dataloader.name text --dataloader.field s --dataloader.path "$dir/words.parquet"
+[ $rc -eq 0 ]
+ok text_has_another_column
+# a tokenizer learns from rows as from files with the same documents
+mkdir "$dir/documents"
+line=0
+while read -r row; do # the tool writes a row per line
+    line=$((line + 1))
+    printf '%s\n' "$row" >"$dir/row.json"
+    printf '%s' "$("$json" "$dir/row.json" text; echo .)" | sed '$ s/\.$//' >"$dir/document"
+    head -c -1 "$dir/document" >"$dir/documents/$(printf %02d $line)" # json_tool ends with a newline
+done <"$dir/texts.jsonl"
+for data in texts.parquet 'documents/*'; do
+    ttrun tokenizer train --data "$dir/$data" --vocab-size 300 --out "$dir/tok.${data%%[./]*}" >"$dir/out" 2>"$dir/err"
+    rc=$?
+done
+[ $rc -eq 0 ] && cmp "$dir/tok.texts/tokenizer.json" "$dir/tok.documents/tokenizer.json" >"$dir/out" && [ "$("$json" "$dir/tok.texts/tokenizer.json" model.merges.20 2>/dev/null | wc -c)" -gt 3 ]
+ok tokenizer_train
+for field in body id; do
+    ttrun tokenizer train --data "$dir/texts.parquet" --field $field --vocab-size 300 --out "$dir/tok.none" >"$dir/out" 2>"$dir/err"
+    [ $? -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q "data: .*texts.parquet: row 1: .*\"$field\"" "$dir/err"
+    ok "tokenizer_train_without_column_$field"
+done
+
 # a file's rows come after those of the one before it, and neither its name nor its place in a glob makes a difference
 mkdir "$dir/parts" && cp "$dir/texts.parquet" "$dir/parts/a.parquet" && cp "$dir/texts.jsonl" "$dir/parts/b.any" && cp "$dir/texts.parquet" "$dir/parts/c"
 cat "$dir/texts.jsonl" "$dir/texts.jsonl" "$dir/texts.jsonl" >"$dir/three.jsonl"
@@ -66,7 +97,7 @@ refuses() {
 refuses a_missing_column texts.parquet 'row 1: no field "body"; dataloader.field' --dataloader.name jsonl --dataloader.field body
 refuses a_column_of_numbers texts.parquet 'row 1: "id" is not a string' --dataloader.name jsonl --dataloader.field id
 refuses rows_that_are_no_conversations texts.parquet 'row 1: ' --dataloader.name chat --dataloader.template chatml
-refuses parquet_as_text texts.parquet 'is a Parquet file: set dataloader.name to jsonl' --dataloader.name text
+refuses a_column_that_text_lacks texts.parquet 'row 1: no field "body"' --dataloader.name text --dataloader.field body
 size=$(wc -c <"$dir/texts.parquet")
 head -c $((size - 9)) "$dir/texts.parquet" >"$dir/cut.parquet"
 refuses a_cut_file cut.parquet 'PAR1' --dataloader.name jsonl

@@ -126,6 +126,61 @@ text="$seen<user>line 3<assistant>f({\"x\": 2})<tool>4<assistant>"
 [ "$(called '"{\"x\":2}"')" = ${#text} ] && [ "$(called '{"x":2}')" = ${#text} ] && [ "$(called '"x"')" = $((${#text} - 5)) ]
 ok arguments_of_calls_are_objects
 end
+# A model that has learned a call by heart, and one in Llama's form: the message has it apart, a stream, too.
+learn() { # FILE TEXT: a run of a model that knows the text, which begins after "1Q"
+    yes "1Q$2E" | head -c 8000 >"$dir/$1.txt"
+    train "$dir/$1" --dataloader.path "$dir/$1.txt" --training.steps 120 --training.seq_len 128 --checkpoint.interval 1000
+}
+printf '%s' "{{ '1' if tools else '' }}{{ messages[0].content }}" >"$dir/short.jinja"
+learn tagged 'I look.<tool_call>{"name":"f","arguments":{"x":[1,"y"]}}</tool_call>' && [ "$rc" -eq 0 ] && learn untagged '{"name":"f","parameters":{"x":2}}' && [ "$rc" -eq 0 ]
+ok models_that_call
+of() { # RUN: serves it
+    run=$1 && cp -r "$dir/$run" "$dir/served" && mv "$dir/run" "$dir/first" && mv "$dir/served" "$dir/run"
+    start --template "$dir/short.jinja"
+}
+back() { end; rm -rf "$dir/run"; mv "$dir/first" "$dir/run"; }
+call() { ask POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}],\"temperature\":0,\"max_tokens\":${2-99},\"stop\":\"E\"$1}" && [ "$code" = 200 ]; }
+streamed() { sed -n 's/^data: \({.*\)/\1/p' "$dir/answer.json"; }
+with=",\"tools\":[$tool]"
+of tagged
+call "$with" && [ "$(get choices.0.message.content)" = 'I look.' ] && [ "$(get choices.0.message.tool_calls.0.function.name)" = f ] && [ "$(get choices.0.message.tool_calls.0.function.arguments)" = '{"x":[1,"y"]}' ] &&
+    [ "$(get choices.0.message.tool_calls.0.type)" = function ] && [ -n "$(get choices.0.message.tool_calls.0.id)" ] && [ "$(get choices.0.finish_reason)" = tool_calls ]
+ok a_call_is_apart
+call '' && [ "$(get choices.0.message.content)" = 'I look.<tool_call>{"name":"f","arguments":{"x":[1,"y"]}}</tool_call>' ] && [ "$(get choices.0.finish_reason)" = stop ] && call "$with,\"tool_choice\":\"none\"" && [ "$(get choices.0.finish_reason)" = stop ]
+ok without_tools_it_is_text
+call "$with,\"n\":2" && [ "$(get choices.1.message.tool_calls.0.function.name)" = f ] && [ "$(get choices.0.message.tool_calls.0.id)" != "$(get choices.1.message.tool_calls.0.id)" ]
+ok each_choice_has_its_own
+call "$with,\"stream\":true" && [ "$(streamed | grep -c tool_call)" -eq 2 ] && streamed | grep -q '"delta":{"tool_calls":\[{"index":0,"id":"call-[^"]*","type":"function","function":{"name":"f","arguments":"{\\"x\\":\[1,\\"y\\"\]}"}}\]}.*"finish_reason":null' &&
+    streamed | tail -n 1 | grep -q '"delta":{},.*"finish_reason":"tool_calls"' && [ "$(streamed | sed -n 's/.*"content":"\([^"]*\)".*/\1/p' | tr -d '\n')" = 'I look.' ]
+ok a_stream_has_the_call
+call "$with" 30 && [ "$(get choices.0.finish_reason)" = length ] && get choices.0.message.content | grep -q '^I look.<tool_call>{"name"'
+ok half_a_call_is_text
+! call "$with,\"response_format\":{\"type\":\"json_object\"}" && [ "$code" = 400 ] && grep -q 'leave out one of response_format and tools' "$dir/answer.json"
+ok json_and_tools
+back && of untagged
+call "$with" && [ "$(get choices.0.message.content)" = null ] && [ "$(get choices.0.message.tool_calls.0.function.arguments)" = '{"x":2}' ] && [ "$(get choices.0.finish_reason)" = tool_calls ] && call "$with,\"stream\":true" && streamed | grep -q '"arguments":"{\\"x\\":2}"' && ! streamed | grep -q '"content":"[^"]'
+ok a_call_without_tags
+call ',"tools":[{"type":"function","function":{"name":"g"}}]' && [ "$(get choices.0.message.content)" = '{"name":"f","parameters":{"x":2}}' ] && [ "$(get choices.0.finish_reason)" = stop ]
+ok json_that_names_no_tool_is_text
+# ---- JSON ----
+# A model that knows no JSON writes objects: any that end are JSON for the parser of json_tool, those that do not begin so.
+objects=0
+for seed in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    ask POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}],\"response_format\":{\"type\":\"json_object\"},\"temperature\":1.5,\"seed\":$seed,\"max_tokens\":400}" && [ "$code" = 200 ] || break
+    get choices.0.message.content | tr '\n' ' ' >"$dir/object.json" # a string has no newline, nor does a number
+    [ "$(tr -d ' \t\r' <"$dir/object.json" | head -c 1)" = '{' ] || break
+    if [ "$(get choices.0.finish_reason)" = stop ]; then
+        "$json" "$dir/object.json" nothing >/dev/null 2>"$dir/why" # our parser wants more: no key twice, no \u0000
+        [ $? -eq 2 ] || grep -q 'occurs twice\|u0000' "$dir/why" || break
+        objects=$((objects + 1))
+    fi
+done
+[ "$code" = 200 ] && [ "$seed" -eq 12 ] && [ "$objects" -ge 1 ]
+ok "json_objects ($objects of 12 ended)"
+complete '"temperature":0,"response_format":{"type":"text"}' && plain=$(get choices.0.text) && complete '"temperature":0' && [ "$(get choices.0.text)" = "$plain" ] &&
+    complete '"temperature":0,"response_format":{"type":"json_object"}' && get choices.0.text | grep -q '^[[:space:]]*{' && complete '"temperature":0,"stream":true,"response_format":{"type":"json_object"}' && streamed | sed -n '1s/.*"text":"\([^"\\]*\).*/\1/p' | grep -q '^[[:space:]]*{\|^[[:space:]]*$'
+ok json_of_completions
+back
 start --template chatml
 
 # ---- refusals ----
@@ -151,7 +206,7 @@ refused tools_of_a_text 400 'tools is not supported' POST /v1/completions '{"pro
 refused tools_list 400 'tools is no list of tools' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":{"a":1}}'
 refused tools_objects 400 'tools: element 1 is no object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{},3]}'
 refused tool_choice 400 'tool_choice is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{}],"tool_choice":"required"}'
-refused format 400 'response_format is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}}'
+refused format 400 'response_format is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema"}}'
 refused kwargs 400 'chat_template_kwargs is no object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[1]}'
 refused messages 400 'messages is no list' POST /v1/chat/completions '{"messages":"x"}'
 refused picture 400 'a part of a content is no text' POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
