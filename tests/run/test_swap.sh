@@ -15,7 +15,7 @@ from() {
 }
 # ---- by schedule: off, on, off ----
 for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local" "pipeline_parallel_degree local" "data_parallel_shard_degree" \
-    "pipeline_parallel_degree" "expert_parallel_degree local mixtral" ${TTRUN_LONG:+"tensor_parallel_degree"}; do
+    "pipeline_parallel_degree" "expert_parallel_degree local mixtral" "expert_parallel_degree shm mixtral" ${TTRUN_LONG:+"tensor_parallel_degree"}; do
     set -- $mesh
     name=$(echo "${mesh:-one_rank}" | tr ' ' _)
     which=half
@@ -23,7 +23,7 @@ for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local"
     0) set -- ;;
     1) set -- "--parallelism.$1" 2 --nproc 2 ;;
     2) set -- "--parallelism.$1" 2 --comm.backend local ;;
-    3) which=float8 && set -- "--parallelism.$1" 2 --comm.backend local --nproc 2 --spec "$3" ;; # the products of experts, too
+    3) which=float8 && set -- "--parallelism.$1" 2 --comm.backend "$2" --nproc 2 --spec "$3" ;; # the products of experts, too
     esac
     half="[{\"name\":\"$which\"}]"
     scheduled="[{\"name\":\"$which\",\"from_step\":10,\"to_step\":20}]"
@@ -66,7 +66,7 @@ short "$dir/w" --training.steps 10 --converters '[{"name":"broken","from_step":1
 ok "schedule_that_does_not_verify_is_refused_at_the_start $bad"
 
 # ---- by ttrun ctl ----
-for way in one local own ${TTRUN_LONG:+local_tensor own_tensor local_pipeline own_pipeline}; do
+for way in one local own own_expert ${TTRUN_LONG:+local_expert local_tensor own_tensor local_pipeline own_pipeline}; do
     bad=
     case $way in
     one) set -- ;;
@@ -74,6 +74,7 @@ for way in one local own ${TTRUN_LONG:+local_tensor own_tensor local_pipeline ow
     own*) set -- --comm.backend shm --nproc 2 ;;
     esac
     case $way in *_*) set -- "$@" "--parallelism.${way#*_}_parallel_degree" 2 ;; esac
+    case $way in *_expert) set -- "$@" --spec mixtral ;; esac
     forever "$dir/$way" "$@" || bad="$bad start"
     ctl set converters '[{"name": "nohalf"}]'; refuses 'stay as they are: .*"nohalf" is unknown; did you mean' || bad="$bad unknown"
     ctl set converters '[{"name": "broken"}]'; refuses 'stay as they are: .*broadcast' || bad="$bad broken"
