@@ -125,6 +125,34 @@ rm -f "$dir/more/converters/apart.so"
 [ -z "$bad" ]
 ok "program_that_differs_between_ranks_is_dropped $bad"
 
+# ---- a program for which there is no room beside the running one is refused, whether there would be room for it alone or not ----
+bytes_of() { # RANK: of the program with an adapter of that rank; 0: none
+    list="[{\"name\":\"adapter\",\"rank\":$1}]"
+    [ "$1" -gt 0 ] || list='[]'
+    ttrun plan "$job" --plugin-dir "$dir/more" --json --checkpoint.enable false --converters "$list" >"$dir/plan" 2>"$dir/err" && "$json" "$dir/plan" bytes_per_rank.peak
+}
+case $BUILD in
+*/asan | */tsan | */ubsan) ;; # its own functions stand before those of this test
+*)
+    bad=
+    preload memory || bad=" build"
+    alone=$(bytes_of 0) with=$(bytes_of 64) more=$(bytes_of 4096)
+    room=$((with + alone * 3 / 2)) # for rank 64 beside the program without an adapter
+    fits=$((4096 - (more - room) * (4096 - 64) / (more - with))) # alone it would be as large as the room
+    [ "$more" -gt "$room" ] && [ "$fits" -gt 64 ] || bad="$bad sizes-$alone-$with-$more"
+    MEMORY=$room LD_PRELOAD=$dir/memory.so forever "$dir/room" --checkpoint.enable false || bad="$bad start"
+    for rank in $((fits - 8)) 1000000; do
+        ctl set converters "[{\"name\":\"adapter\",\"rank\":$rank}]"
+        [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q 'stay as they are: the program does not fit beside the one that runs: both take [0-9.]* GiB, and there are 0.0 here' "$dir/err" ||
+            bad="$bad $rank($(cat "$dir/err"))"
+    done
+    step=$(step_now) && until_true passed $((step + 3)) && ctl set converters '[{"name":"adapter","rank":64}]' && until_true passed $(($(step_said) + 1)) || bad="$bad smaller($(cat "$dir/err"))"
+    ctl stop && ends_within 60 4 || bad="$bad stop"
+    [ -z "$bad" ]
+    ok "program_that_does_not_fit_is_refused $bad"
+    ;;
+esac
+
 # ---- sixty swaps leave nothing behind ----
 bad=
 start "$dir/many" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval 100000000 --metrics.log_freq 1000
