@@ -10,7 +10,7 @@
 
 /* Products whose bits do not depend on the number of rows, so that a token's choice of experts does not either. */
 #define COMMON                                                                                     \
-    "global " GLOBAL " backend.blas own backend.f32_products fma training.seq_len 13 "            \
+    "global " GLOBAL " backend.blas own backend.f32_products fma training.seq_len 13 "             \
     "training.steps 2 optimizer.lr 0.05 "
 /* With experts in turn: a router's choice between two experts that are equal but for bf16's rounding may be another one. Of 16
  * tokens with 3 choices each, the first token of a sample goes to expert 0 of 8 or 12 wherever the sample is. */
@@ -28,29 +28,29 @@ typedef struct expert_mesh {
 } expert_mesh;
 
 static const expert_mesh meshes[] = {
-    {"ep 2, fsdp",           "shard 2 ep 2 local 12"                                          },
-    {"ep 2, fsdp 4",         "shard 4 ep 2 local 6"                                           },
-    {"ep 2, hsdp",           "rep 2 shard 2 ep 2 local 6"                                     },
-    {"ep 2, tp",             "tp 2 ep 2 local 24"                                             },
-    {"ep 2, fsdp, tp",       "shard 2 tp 2 ep 2 local 12"                                     },
-    {"ep 2, cp",             "cp 2 ep 2 local 24"                                             },
-    {"ep 2, pp interleaved", "pp 2 shard 2 ep 2 local 12 mb 4 schedule Interleaved1F1B"       },
-    {"ep 2, pp zbv",         "pp 2 shard 2 ep 2 local 12 mb 4 schedule ZBVZeroBubble"         },
-    {"ep 2, accumulation 3", "shard 2 ep 2 local 4"                                           },
-    {"ep 2, ac full",        "shard 2 ep 2 local 12 ac full"                                  },
-    {"ep 2, bf16",           "shard 2 ep 2 local 12 " HALF                                    },
-    {"ep 4, fsdp",           "shard 4 ep 4 local 6"                                           },
-    {"ep 4, fsdp 8",         "shard 8 ep 4 local 3"                                           },
-    {"ep 4, hsdp",           "rep 2 shard 4 ep 4 local 3"                                     },
-    {"ep 4, fsdp, tp",       "shard 2 tp 2 ep 4 local 12"                                     },
-    {"ep 4, fsdp, cp",       "shard 2 cp 2 ep 4 local 12"                                     },
-    {"ep 4, cp, tp",         "cp 2 tp 2 ep 4 local 24"                                        },
-    {"ep 4, pp interleaved", "pp 2 shard 4 ep 4 local 6 mb 6 schedule Interleaved1F1B"        },
-    {"ep 4, pp zbv",         "pp 2 shard 4 ep 4 local 6 mb 6 schedule ZBVZeroBubble"          },
-    {"ep 4, accumulation 3", "shard 4 ep 4 local 2"                                           },
-    {"ep 4, ac full",        "shard 4 ep 4 local 6 ac full"                                   },
-    {"ep 4, bf16",           "shard 2 tp 2 ep 4 local 12 " HALF                               },
-    {"ep 4, bf16, pp zbv",   "pp 2 shard 4 ep 4 local 6 mb 6 schedule ZBVZeroBubble " HALF     },
+    {"ep 2, fsdp",           "shard 2 ep 2 local 12"                                      },
+    {"ep 2, fsdp 4",         "shard 4 ep 2 local 6"                                       },
+    {"ep 2, hsdp",           "rep 2 shard 2 ep 2 local 6"                                 },
+    {"ep 2, tp",             "tp 2 ep 2 local 24"                                         },
+    {"ep 2, fsdp, tp",       "shard 2 tp 2 ep 2 local 12"                                 },
+    {"ep 2, cp",             "cp 2 ep 2 local 24"                                         },
+    {"ep 2, pp interleaved", "pp 2 shard 2 ep 2 local 12 mb 4 schedule Interleaved1F1B"   },
+    {"ep 2, pp zbv",         "pp 2 shard 2 ep 2 local 12 mb 4 schedule ZBVZeroBubble"     },
+    {"ep 2, accumulation 3", "shard 2 ep 2 local 4"                                       },
+    {"ep 2, ac full",        "shard 2 ep 2 local 12 ac full"                              },
+    {"ep 2, bf16",           "shard 2 ep 2 local 12 " HALF                                },
+    {"ep 4, fsdp",           "shard 4 ep 4 local 6"                                       },
+    {"ep 4, fsdp 8",         "shard 8 ep 4 local 3"                                       },
+    {"ep 4, hsdp",           "rep 2 shard 4 ep 4 local 3"                                 },
+    {"ep 4, fsdp, tp",       "shard 2 tp 2 ep 4 local 12"                                 },
+    {"ep 4, fsdp, cp",       "shard 2 cp 2 ep 4 local 12"                                 },
+    {"ep 4, cp, tp",         "cp 2 tp 2 ep 4 local 24"                                    },
+    {"ep 4, pp interleaved", "pp 2 shard 4 ep 4 local 6 mb 6 schedule Interleaved1F1B"    },
+    {"ep 4, pp zbv",         "pp 2 shard 4 ep 4 local 6 mb 6 schedule ZBVZeroBubble"      },
+    {"ep 4, accumulation 3", "shard 4 ep 4 local 2"                                       },
+    {"ep 4, ac full",        "shard 4 ep 4 local 6 ac full"                               },
+    {"ep 4, bf16",           "shard 2 tp 2 ep 4 local 12 " HALF                           },
+    {"ep 4, bf16, pp zbv",   "pp 2 shard 4 ep 4 local 6 mb 6 schedule ZBVZeroBubble " HALF},
 };
 
 /* The losses of its routers do not depend on micro-batches; groups of experts and a bias for the choice. */
