@@ -136,10 +136,10 @@ case $BUILD in
 *)
     bad=
     preload memory || bad=" build"
-    alone=$(bytes_of 0) with=$(bytes_of 64) more=$(bytes_of 4096)
-    room=$((with + alone * 3 / 2)) # for rank 64 beside the program without an adapter
-    fits=$((4096 - (more - room) * (4096 - 64) / (more - with))) # alone it would be as large as the room
-    [ "$more" -gt "$room" ] && [ "$fits" -gt 64 ] || bad="$bad sizes-$alone-$with-$more"
+    alone=$(bytes_of 0) of_64=$(bytes_of 64) of_4096=$(bytes_of 4096)
+    room=$((of_64 + alone * 3 / 2)) # for rank 64 beside the program without an adapter
+    fits=$((4096 - (of_4096 - room) * (4096 - 64) / (of_4096 - of_64))) # alone it would be as large as the room
+    [ "$of_4096" -gt "$room" ] && [ "$fits" -gt 64 ] || bad="$bad sizes-$alone-$of_64-$of_4096"
     MEMORY=$room LD_PRELOAD=$dir/memory.so forever "$dir/room" --checkpoint.enable false || bad="$bad start"
     for rank in $((fits - 8)) 1000000; do
         ctl set converters "[{\"name\":\"adapter\",\"rank\":$rank}]"
