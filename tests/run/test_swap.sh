@@ -126,28 +126,35 @@ rm -f "$dir/more/converters/apart.so"
 ok "program_that_differs_between_ranks_is_dropped $bad"
 
 # ---- a program for which there is no room beside the running one is refused, whether there would be room for it alone or not ----
-bytes_of() { # RANK: of the program with an adapter of that rank; 0: none
+bytes_of() { # RANK OPTION...: of the program with an adapter of that rank; 0: none
     list="[{\"name\":\"adapter\",\"rank\":$1}]"
     [ "$1" -gt 0 ] || list='[]'
-    ttrun plan "$job" --plugin-dir "$dir/more" --json --checkpoint.enable false --converters "$list" >"$dir/plan" 2>"$dir/err" && "$json" "$dir/plan" bytes_per_rank.peak
+    shift
+    ttrun plan "$job" --plugin-dir "$dir/more" --json --converters "$list" "$@" >"$dir/plan" 2>"$dir/err" && "$json" "$dir/plan" bytes_per_rank.peak
 }
+does_not_fit() { [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q 'stay as they are: the program does not fit beside the one that runs: both take [0-9.]* GiB, and there are 0.0 here' "$dir/err"; }
 case $BUILD in
 */asan | */tsan | */ubsan) ;; # its own functions stand before those of this test
 *)
     bad=
     preload memory || bad=" build"
-    alone=$(bytes_of 0) of_64=$(bytes_of 64) of_4096=$(bytes_of 4096)
+    off='--checkpoint.enable false'
+    alone=$(bytes_of 0 $off) of_64=$(bytes_of 64 $off) of_4096=$(bytes_of 4096 $off)
     room=$((of_64 + alone * 3 / 2)) # for rank 64 beside the program without an adapter
     fits=$((4096 - (of_4096 - room) * (4096 - 64) / (of_4096 - of_64))) # alone it would be as large as the room
     [ "$of_4096" -gt "$room" ] && [ "$fits" -gt 64 ] || bad="$bad sizes-$alone-$of_64-$of_4096"
-    MEMORY=$room LD_PRELOAD=$dir/memory.so forever "$dir/room" --checkpoint.enable false || bad="$bad start"
+    MEMORY=$room LD_PRELOAD=$dir/memory.so forever "$dir/room" $off || bad="$bad start"
     for rank in $((fits - 8)) 1000000; do
         ctl set converters "[{\"name\":\"adapter\",\"rank\":$rank}]"
-        [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q 'stay as they are: the program does not fit beside the one that runs: both take [0-9.]* GiB, and there are 0.0 here' "$dir/err" ||
-            bad="$bad $rank($(cat "$dir/err"))"
+        does_not_fit || bad="$bad $rank($(cat "$dir/err"))"
     done
     step=$(step_now) && until_true passed $((step + 3)) && ctl set converters '[{"name":"adapter","rank":64}]' && until_true passed $(($(step_said) + 1)) || bad="$bad smaller($(cat "$dir/err"))"
     ctl stop && ends_within 60 4 || bad="$bad stop"
+    # the copy that a save writes from counts, too: half of it has room
+    copy=$(($(bytes_of 0) - alone))
+    MEMORY=$(($(bytes_of 4 $off) + alone + copy / 2)) LD_PRELOAD=$dir/memory.so forever "$dir/saves" || bad="$bad start-saves"
+    ctl set converters '[{"name":"adapter"}]'; [ $copy -gt 0 ] && does_not_fit || bad="$bad copy-$copy($(cat "$dir/err"))"
+    ctl set converters "$half" && ctl stop && ends_within 60 4 || bad="$bad stop-saves($(cat "$dir/err"))"
     [ -z "$bad" ]
     ok "program_that_does_not_fit_is_refused $bad"
     ;;
