@@ -36,6 +36,7 @@ RECIPES = {
     "fp16": ["--training.mixed_precision_param", "float16"],
     "bf16 parameters": ["--training.dtype", "bfloat16", "--training.mixed_precision_param", "bfloat16"],
     "tensorwise": low("float8", recipe="tensorwise"),
+    "tensorwise, delayed": low("float8", scaling="delayed"),
     "rowwise": low("float8", recipe="rowwise"),
     "rowwise_with_gw_hp": low("float8", recipe="rowwise_with_gw_hp"),
     "mxfp8 floor": low("mxfp8", scaling="floor"),
@@ -46,7 +47,7 @@ RECIPES = {
 
 
 def run(folder, name, seed):
-    where = os.path.join(folder, f"{name}-{seed}".replace(" ", "_"))
+    where = os.path.join(folder, f"{name}-{seed}".replace(", ", "_").replace(" ", "_"))
     p = subprocess.run([TTRUN[0], os.path.join(HERE, "job.json"), *TTRUN[1:], "-q", "--resume", "never", "--dump_folder", where,
                         "--training.seed", str(seed), *RECIPES[name]], capture_output=True, text=True, check=False)
     if p.returncode:

@@ -22,8 +22,8 @@ static const tt_option parallelism_options[] = {
            "sequence for some of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks that share the layers"),
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
-        "ranks of dp_shard, cp and tp that share the experts of a layer; a divisor of their "
-        "product"),
+        "ranks that share the experts of a layer: a divisor of tp, tp × a divisor of cp, or "
+        "cp × tp × a divisor of dp_shard"),
     FLOAT(parallelism, expert_buffer_factor, "null", 1, 1e6,
           "with expert_parallel_degree: a rank has room for so many times the rows of balanced "
           "routing; what is beyond is done in up to three more passes, which the backward computes "

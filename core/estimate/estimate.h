@@ -11,6 +11,8 @@
 bool tt_plan_trains(const tt_setup *s, const tt_plan *p);
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
                           tt_error *err); /* with all ranks on this machine */
+/* Of the ranks on this machine, the bytes of the copies from which saves write. */
+double tt_memory_of_saves(const tt_setup *s, const tt_plan *p);
 /* machine NULL: no times are estimated, and all ranks share this machine's memory. */
 tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
                          bool json, tt_str *out, tt_error *err);

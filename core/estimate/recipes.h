@@ -6,7 +6,7 @@
 /* core/estimate/recipes.c: for each matrix product of a job, whether a recipe of low precision pays on a
  * machine. `ttrun plan --recipes` prints it. */
 
-#define TT_N_RECIPES 5
+#define TT_N_RECIPES 6
 const char *tt_recipe_name(int recipe);
 /* Has the machine the recipe's products? */
 bool tt_recipe_runs(int recipe, const tt_machine *m);

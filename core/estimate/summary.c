@@ -150,9 +150,14 @@ static double saving_of(const tt_setup *s, double bytes, int n)
     return TT_MIN(bytes * n, all);
 }
 
+double tt_memory_of_saves(const tt_setup *s, const tt_plan *p)
+{
+    return saving_of(s, (double)tt_plan_saving(s, p), s->ranks_here);
+}
+
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
 {
-    const double copies = saving_of(s, (double)tt_plan_saving(s, p), s->ranks_here),
+    const double copies = tt_memory_of_saves(s, p),
                  need = (double)total(p) * s->ranks_here + copies, have = tt_memory_here(),
                  gib = 1.0 / (1 << 30);
     if (need <= have)

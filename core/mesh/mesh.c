@@ -170,7 +170,8 @@ tt_status tt_mesh_make(tt_mesh_degrees *d, int32_t world, int64_t kv_heads, tt_a
         return TT_FAIL(err, TT_EINVAL,
                        "parallelism: ep %d must be the product of the innermost ranks of dp_shard "
                        "%d × cp %d × tp %d; "
-                       "choose a multiple of cp × tp that divides it, or a divisor of tp",
+                       "choose a divisor of tp, tp × a divisor of cp, or cp × tp × a divisor of "
+                       "dp_shard",
                        (int)d->ep, (int)dp_shard, (int)d->cp, (int)d->tp);
     tt_mesh m;
     memset(&m, 0, sizeof m);

@@ -125,8 +125,12 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (world > 1 << 20)
         return tt_job_fail(s->job, "parallelism", err, "%lld ranks are too many", (long long)world);
     s->world = (int)world;
-    if (tt_mesh_make(&d, s->world, s->shape.kv_heads, s->arena, &s->mesh, &why) != TT_OK)
-        return tt_setup_fail(s->job, "parallelism", why.text, err);
+    if (tt_mesh_make(&d, s->world, s->shape.kv_heads, s->arena, &s->mesh, &why) != TT_OK) {
+        d.ep = 1; /* which key is wrong? */
+        const bool ep = !tt_mesh_make(&d, s->world, s->shape.kv_heads, s->arena, &s->mesh, NULL);
+        return tt_setup_fail(s->job, ep ? "parallelism.expert_parallel_degree" : "parallelism",
+                             why.text, err);
+    }
     if (s->spec->rules)
         TT_TRY(tt_label_table_parse(s->spec->rules, s->spec->n_rules, &s->labels, err));
     else

@@ -74,7 +74,8 @@ tt_status tt_setup_check_step(tt_setup *s, tt_error *err)
         return tt_job_fail(s->job, KEY, err, "%s", why);
     if (s->n_stages > 1)
         return tt_job_fail(s->job, KEY, err,
-                           "a pipeline sums the gradients of its micro-batches: set "
+                           "a pipeline sums the gradients of its micro-batches, so all must be in "
+                           "memory and nothing is saved: leave early_step_in_backward out, or set "
                            "parallelism.pipeline_parallel_degree to 1");
     if (s->micro_batches > 1)
         return tt_job_fail(s->job, KEY, err,

@@ -193,14 +193,15 @@ tt_status tt_rank_plan(const tt_rank *r, const tt_setup *s, bool with_eval, tt_r
     return make_plans(out, with_eval, err);
 }
 
-/* A host's memory must have room for what the new programs do not share with those that run; a device's
- * is asked for what is free. */
+/* A host's memory must have room for what the new programs do not share with those that run, beside these and the
+ * copy that a save writes from; a device's is asked for what is free. */
 static tt_status check_room(const tt_rank *next, const tt_rank *beside, const tt_exec *shared,
                             tt_error *err)
 {
     const double have = tt_memory_here(), ranks = (double)next->s->ranks_here,
                  need = ranks * (double)(tt_exec_own_bytes(next->plan->program, shared) +
-                                         tt_program_bytes(beside->plan->program));
+                                         tt_program_bytes(beside->plan->program)) +
+                        tt_memory_of_saves(beside->s, beside->plan);
     if (!tt_device_is_host(&next->device) || need <= have)
         return TT_OK;
     return TT_FAIL(

@@ -158,13 +158,13 @@ static void test_bad_degrees_are_named(void **state)
         {"1 1 -1 1 1 1",  0,  "the world has 0 ranks, it needs one"                       },
         {"1 1 8 1 1 3",   8,
          "ep 3 must be the product of the innermost ranks of dp_shard 8 × cp 1 × tp 1; choose a "
-         "multiple of cp × tp that divides it, or a divisor of tp"                       },
+         "divisor of tp, tp × a divisor of cp, or cp × tp × a divisor of dp_shard"     },
         {"1 1 3 1 4 6",   12,
          "ep 6 must be the product of the innermost ranks of dp_shard 3 × cp 1 × tp 4; choose a "
-         "multiple of cp × tp that divides it, or a divisor of tp"                       },
+         "divisor of tp, tp × a divisor of cp, or cp × tp × a divisor of dp_shard"     },
         {"1 2 2 1 1 4",   4,
          "ep 4 must be the product of the innermost ranks of dp_shard 2 × cp 1 × tp 1; choose a "
-         "multiple of cp × tp that divides it, or a divisor of tp"                       },
+         "divisor of tp, tp × a divisor of cp, or cp × tp × a divisor of dp_shard"     },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

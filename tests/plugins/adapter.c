@@ -11,7 +11,7 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    TT_OPTION(config, rank, TT_OPT_INT, "4", 1, 64, "of the second layer"),
+    TT_OPTION(config, rank, TT_OPT_INT, "4", 1, 1 << 20, "of the second layer"),
 };
 
 static tt_value *adapter(const void *self, tt_builder *b, const char *name, tt_value *x,

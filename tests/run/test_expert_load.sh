@@ -11,7 +11,7 @@ cat >"$job" <<JOB
   "dataloader": { "name": "text", "path": ["text.txt"] },
   "optimizer": { "lr": 0.003 }, "lr_scheduler": { "name": "constant", "warmup_steps": 0 },
   "training": { "local_batch_size": 12, "global_batch_size": 12, "seq_len": 20, "steps": 1 },
-  "metrics": { "log_freq": 1, "enable_tensorboard": false, "sinks": [{"name": "jsonl"}, {"name": "csv"}] },
+  "metrics": { "log_freq": 1, "sinks": [{"name": "jsonl"}, {"name": "csv"}, {"name": "tensorboard"}] },
   "comm": { "backend": "local" }, "backend": { "threads": 1, "blas": "own" } }
 JOB
 loads() { # RUN: of step 1
@@ -41,7 +41,9 @@ awk '{sum = most = h = 0; for (e = 1; e <= NF; e++) {sum += $e; if ($e > most) m
     done && [ "$i" = 2 ] &&
     near "$(loads one | sed 's|.*"experts":{"max_over_mean":\([0-9.]*\).*|\1|')" "$(awk '{s += $1} END {printf "%.9f", s / 2}' "$dir/told")" 1e-6
 ok load_is_that_of_the_whole_batch
-grep -q 'experts/layers.2/entropy' "$dir/one/metrics.csv"
+grep -q 'experts/layers.2/entropy' "$dir/one/metrics.csv" && cat "$dir/one/tb"/events.* >"$dir/events" &&
+    for name in max_over_mean entropy layers.0/max_over_mean layers.2/max_over_mean layers.0/entropy layers.2/entropy; do grep -aq "experts/$name" "$dir/events" || break; done &&
+    [ "$name" = layers.2/entropy ] && grep -aq experts/layers.2/entropy "$dir/events" && ! grep -aq experts/layers.1 "$dir/events"
 ok other_sinks_have_it
 
 # the bias: 0.25 up for each expert below the mean, down above it, and with `centred` less the mean of these steps

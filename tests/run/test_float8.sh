@@ -12,13 +12,14 @@ mesh_steps=10
 recipe() {
     case $1 in
     tensorwise | rowwise | rowwise_with_gw_hp) echo "[{\"name\": \"float8\", \"recipe\": \"$1\", \"filter\": [\"lm_head\"]}]" ;;
+    delayed) echo '[{"name": "float8", "scaling": "delayed", "filter": ["lm_head"]}]' ;;
     mxfp8_floor) echo '[{"name": "mxfp8", "scaling": "floor", "filter": ["lm_head"]}]' ;;
     mxfp8_hp) echo '[{"name": "mxfp8", "wgrad_with_hp": true, "filter": ["lm_head"]}]' ;;
     blockwise_pow2) echo '[{"name": "blockwise", "power_of_2_scales": true, "filter": ["lm_head"]}]' ;;
     *) echo "[{\"name\": \"$1\", \"filter\": [\"lm_head\"]}]" ;;
     esac
 }
-all="tensorwise rowwise rowwise_with_gw_hp mxfp8 mxfp8_floor mxfp8_hp blockwise blockwise_pow2 nvfp4"
+all="tensorwise delayed rowwise rowwise_with_gw_hp mxfp8 mxfp8_floor mxfp8_hp blockwise blockwise_pow2 nvfp4"
 run() { # FOLDER RECIPE OPTION...
     folder=$1 name=$2
     shift 2

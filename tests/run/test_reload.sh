@@ -9,7 +9,7 @@ mine() { build reloaded mine "$@"; }
 ok plugins_build
 
 # ---- off, on, on otherwise, off ----
-shard="--parallelism.data_parallel_shard_degree 2" tp="--parallelism.tensor_parallel_degree 2" pp="--parallelism.pipeline_parallel_degree 2"
+shard="--parallelism.data_parallel_shard_degree 2" tp="--parallelism.tensor_parallel_degree 2" pp="--parallelism.pipeline_parallel_degree 2" ep="--parallelism.expert_parallel_degree 2 --spec mixtral"
 local="--nproc 2 --comm.backend local" own="--nproc 2 --comm.backend shm"
 exactly() { # NAME OPTION...
     name=$1
@@ -38,11 +38,13 @@ exactly() { # NAME OPTION...
 exactly one_rank
 exactly fsdp2_threads $local $shard
 exactly pp2_processes $own $pp
+exactly ep2_processes $own $ep
 if [ -n "${TTRUN_LONG-}" ]; then
     exactly fsdp2_processes $own $shard
     exactly tp2_threads $local $tp
     exactly tp2_processes $own $tp
     exactly pp2_threads $local $pp
+    exactly ep2_threads $local $ep
     ! has_mpirun || exactly fsdp2_mpirun --nproc 2 $shard
 fi
 

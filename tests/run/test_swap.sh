@@ -15,7 +15,7 @@ from() {
 }
 # ---- by schedule: off, on, off ----
 for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local" "pipeline_parallel_degree local" "data_parallel_shard_degree" \
-    "pipeline_parallel_degree" "expert_parallel_degree local mixtral" ${TTRUN_LONG:+"tensor_parallel_degree"}; do
+    "pipeline_parallel_degree" "expert_parallel_degree local mixtral" "expert_parallel_degree shm mixtral" ${TTRUN_LONG:+"tensor_parallel_degree"}; do
     set -- $mesh
     name=$(echo "${mesh:-one_rank}" | tr ' ' _)
     which=half
@@ -23,7 +23,7 @@ for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local"
     0) set -- ;;
     1) set -- "--parallelism.$1" 2 --nproc 2 ;;
     2) set -- "--parallelism.$1" 2 --comm.backend local ;;
-    3) which=float8 && set -- "--parallelism.$1" 2 --comm.backend local --nproc 2 --spec "$3" ;; # the products of experts, too
+    3) which=float8 && set -- "--parallelism.$1" 2 --comm.backend "$2" --nproc 2 --spec "$3" ;; # the products of experts, too
     esac
     half="[{\"name\":\"$which\"}]"
     scheduled="[{\"name\":\"$which\",\"from_step\":10,\"to_step\":20}]"
@@ -66,7 +66,7 @@ short "$dir/w" --training.steps 10 --converters '[{"name":"broken","from_step":1
 ok "schedule_that_does_not_verify_is_refused_at_the_start $bad"
 
 # ---- by ttrun ctl ----
-for way in one local own ${TTRUN_LONG:+local_tensor own_tensor local_pipeline own_pipeline}; do
+for way in one local own own_expert ${TTRUN_LONG:+local_expert local_tensor own_tensor local_pipeline own_pipeline}; do
     bad=
     case $way in
     one) set -- ;;
@@ -74,6 +74,7 @@ for way in one local own ${TTRUN_LONG:+local_tensor own_tensor local_pipeline ow
     own*) set -- --comm.backend shm --nproc 2 ;;
     esac
     case $way in *_*) set -- "$@" "--parallelism.${way#*_}_parallel_degree" 2 ;; esac
+    case $way in *_expert) set -- "$@" --spec mixtral ;; esac
     forever "$dir/$way" "$@" || bad="$bad start"
     ctl set converters '[{"name": "nohalf"}]'; refuses 'stay as they are: .*"nohalf" is unknown; did you mean' || bad="$bad unknown"
     ctl set converters '[{"name": "broken"}]'; refuses 'stay as they are: .*broadcast' || bad="$bad broken"
@@ -123,6 +124,41 @@ ctl stop && ends_within 60 4 || bad="$bad stop"
 rm -f "$dir/more/converters/apart.so"
 [ -z "$bad" ]
 ok "program_that_differs_between_ranks_is_dropped $bad"
+
+# ---- a program for which there is no room beside the running one is refused, whether there would be room for it alone or not ----
+bytes_of() { # RANK OPTION...: of the program with an adapter of that rank; 0: none
+    list="[{\"name\":\"adapter\",\"rank\":$1}]"
+    [ "$1" -gt 0 ] || list='[]'
+    shift
+    ttrun plan "$job" --plugin-dir "$dir/more" --json --converters "$list" "$@" >"$dir/plan" 2>"$dir/err" && "$json" "$dir/plan" bytes_per_rank.peak
+}
+does_not_fit() { [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q 'stay as they are: the program does not fit beside the one that runs: both take [0-9.]* GiB, and there are 0.0 here' "$dir/err"; }
+case $BUILD in
+*/asan | */tsan | */ubsan) ;; # its own functions stand before those of this test
+*)
+    bad=
+    preload memory || bad=" build"
+    off='--checkpoint.enable false'
+    alone=$(bytes_of 0 $off) of_64=$(bytes_of 64 $off) of_4096=$(bytes_of 4096 $off)
+    room=$((of_64 + alone * 3 / 2)) # for rank 64 beside the program without an adapter
+    fits=$((4096 - (of_4096 - room) * (4096 - 64) / (of_4096 - of_64))) # alone it would be as large as the room
+    [ "$of_4096" -gt "$room" ] && [ "$fits" -gt 64 ] || bad="$bad sizes-$alone-$of_64-$of_4096"
+    MEMORY=$room LD_PRELOAD=$dir/memory.so forever "$dir/room" $off || bad="$bad start"
+    for rank in $((fits - 8)) 1000000; do
+        ctl set converters "[{\"name\":\"adapter\",\"rank\":$rank}]"
+        does_not_fit || bad="$bad $rank($(cat "$dir/err"))"
+    done
+    step=$(step_now) && until_true passed $((step + 3)) && ctl set converters '[{"name":"adapter","rank":64}]' && until_true passed $(($(step_said) + 1)) || bad="$bad smaller($(cat "$dir/err"))"
+    ctl stop && ends_within 60 4 || bad="$bad stop"
+    # the copy that a save writes from counts, too: half of it has room
+    copy=$(($(bytes_of 0) - alone))
+    MEMORY=$(($(bytes_of 4 $off) + alone + copy / 2)) LD_PRELOAD=$dir/memory.so forever "$dir/saves" || bad="$bad start-saves"
+    ctl set converters '[{"name":"adapter"}]'; [ $copy -gt 0 ] && does_not_fit || bad="$bad copy-$copy($(cat "$dir/err"))"
+    ctl set converters "$half" && ctl stop && ends_within 60 4 || bad="$bad stop-saves($(cat "$dir/err"))"
+    [ -z "$bad" ]
+    ok "program_that_does_not_fit_is_refused $bad"
+    ;;
+esac
 
 # ---- sixty swaps leave nothing behind ----
 bad=
