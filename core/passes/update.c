@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/op.h"
 #include "graph/rewrite.h"
+#include "passes/expert_replicas.h"
 #include "passes/measure.h"
 #include "passes/norm.h"
 #include "passes/qk_clip.h"
@@ -348,6 +349,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     tt_builder_follow(b, true);
     if (o->early)
         return update_early(b, o, lr, norm, err);
+    tt_replica_gradients_add(b);
     for (size_t i = 0; i < g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i];
         if (!s->grad)
