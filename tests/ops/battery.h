@@ -29,8 +29,7 @@ static inline bool battery_chosen(const char *op)
  * and generate keeps the keys and values of heads. */
 static inline bool battery_lacks(const char *op)
 {
-    return (strcmp(op, "attention_max") == 0 || strcmp(op, "latent_cached") == 0 ||
-            strncmp(op, "delta_rule", 10) == 0) &&
+    return (strcmp(op, "attention_max") == 0 || strcmp(op, "latent_cached") == 0) &&
            strcmp(s.it.name, "cuda") == 0 && s.it.vt->kernel(s.it.self[0], op) == NULL;
 }
 
