@@ -197,7 +197,9 @@ static inline void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_
 {
     const char *kind = *p;
     *p = strchr(*p, ':') + 1;
-    type->dtype = strchr("fnmzyjlNB", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
+    type->dtype = strchr("fnmzyjlNB", kind[0]) != NULL ? s.dtype
+                  : kind[0] == 'b'                     ? TT_BOOL
+                                                       : TT_I32;
     if (kind[0] == 'm' || kind[0] == 'g' || kind[0] == 'U')
         type->dtype = TT_F32;
     if (kind[0] == 'C')

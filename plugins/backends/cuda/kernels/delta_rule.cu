@@ -224,11 +224,11 @@ template <bool KEEP> TT_DEV void walk(const delta_args &a)
     }
 }
 
-TT_KERNEL(256, delta_forward, delta_args a)
+TT_KERNEL(DELTA_ROOMY, delta_forward, delta_args a)
 {
     walk<false>(a);
 }
-TT_KERNEL(256, delta_keep, delta_args a)
+TT_KERNEL(DELTA_ROOMY, delta_keep, delta_args a)
 {
     walk<true>(a);
 }
@@ -282,7 +282,7 @@ TT_DEV void cached_token(const delta_args &a, const delta_chunk &c, cached_room 
 
 /* A block for each head, CACHED_COLS columns and token (blockIdx.y): that of the first token of a sequence goes through
  * all tokens of the sequence, in order. A slot that the state has no room for is no sequence; its output is 0. */
-TT_KERNEL(256, delta_cached, delta_args a)
+TT_KERNEL(DELTA_ROOMY, delta_cached, delta_args a)
 {
     cached_room *r = (cached_room *)tt_shared;
     const int e0 = (int)(blockIdx.x % (u32)a.tiles) * CACHED_COLS, x = (int)threadIdx.x;
