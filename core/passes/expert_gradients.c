@@ -58,7 +58,7 @@ static tt_value *reduced_alone(tt_builder *b, const tt_replica_gradient *r)
 }
 
 /* [n,o,i] → [n,o*i] */
-static tt_value *rows_of(tt_builder *b, tt_value *v)
+static tt_value *replica_rows(tt_builder *b, tt_value *v)
 {
     const tt_dim *d = v->type.dims,
                  dims[2] = {TT_DIM(d[0].size, NULL), TT_DIM(d[1].size * d[2].size, NULL)};
@@ -66,7 +66,8 @@ static tt_value *rows_of(tt_builder *b, tt_value *v)
 }
 
 /* Adds rows [n,o*i] to the accumulator of the experts. */
-static void add_rows(tt_builder *b, const tt_replica_gradient *r, tt_value *chosen, tt_value *rows)
+static void add_replicas(tt_builder *b, const tt_replica_gradient *r, tt_value *chosen,
+                         tt_value *rows)
 {
     const tt_type *w = &r->param->type;
     const tt_attrs_dims experts = {.n_dims = 1, .dims = {TT_DIM(w->dims[0].size, "experts")}};
@@ -111,11 +112,11 @@ static void add_layer(tt_builder *b, size_t at, bool *done)
             of[n_parts++] = i;
     for (int k = 0; k < n_parts; k++) {
         parts[k] = n_parts > 1 ? tt_state_read(b, all[of[k]].sum) : reduced_alone(b, first);
-        parts[k] = rows_of(b, parts[k]);
+        parts[k] = replica_rows(b, parts[k]);
         done[of[k]] = true;
     }
     if (n_parts == 1) {
-        add_rows(b, first, chosen, parts[0]);
+        add_replicas(b, first, chosen, parts[0]);
         return;
     }
     const tt_placement to = {
@@ -124,7 +125,7 @@ static void add_layer(tt_builder *b, size_t at, bool *done)
     int64_t begin = 0;
     for (int k = 0; k < n_parts; k++) {
         const int64_t end = begin + parts[k]->type.dims[1].size;
-        add_rows(b, &all[of[k]], chosen, tt_slice(b, rows, 1, begin, end));
+        add_replicas(b, &all[of[k]], chosen, tt_slice(b, rows, 1, begin, end));
         begin = end;
     }
 }

@@ -60,19 +60,19 @@ static int shared_of(delta_args *a, int64_t room, int columns)
 }
 
 /* What one group takes; states that are kept also lie there where shared memory has no room for one. */
-typedef struct parts {
+typedef struct delta_parts {
     int64_t inside, states, rows; /* bytes of each array */
-} parts;
+} delta_parts;
 
-static parts parts_of(const delta_args *a)
+static delta_parts delta_parts_of(const delta_args *a)
 {
     const int64_t chunks = a->heads * a->chunks * (int64_t)sizeof(float);
-    return (parts){chunks * DELTA_INSIDE, chunks * a->dk_dim * a->dv_dim,
-                   chunks * DELTA_CHUNK * a->dv_dim};
+    return (delta_parts){chunks * DELTA_INSIDE, chunks * a->dk_dim * a->dv_dim,
+                         chunks * DELTA_CHUNK * a->dv_dim};
 }
 static int64_t group_bytes(const delta_args *a, bool derivative)
 {
-    const parts p = parts_of(a);
+    const delta_parts p = delta_parts_of(a);
     delta_args walk = *a;
     (void)shared_of(&walk, WALK, DELTA_CHUNK);
     if (!derivative)
@@ -103,9 +103,9 @@ static size_t backward_bytes(const tt_kernel_call *c, int n_threads)
 }
 
 /* Shares scratch out among the most groups that it has room for. */
-static void lay_out(delta_args *a, char *at, bool derivative)
+static void share_scratch(delta_args *a, char *at, bool derivative)
 {
-    const parts p = parts_of(a);
+    const delta_parts p = delta_parts_of(a);
     const int64_t one = group_bytes(a, derivative), n = one > 0 ? MOST / one : a->groups;
     a->n_groups = (int)cuda_max(cuda_min(n, a->groups), 1);
     float **const arrays[] = {&a->inside, &a->states, &a->rows, &a->dstates, &a->drows};
@@ -169,7 +169,7 @@ static tt_status run_delta_rule(void *self, const tt_kernel_call *c, tt_error *e
     delta_args a = args_of(c);
     a.out = c->out[0].data;
     a.halves |= cuda_half(&c->out[0]) ? DELTA_OUT : 0;
-    lay_out(&a, c->scratch, false);
+    share_scratch(&a, c->scratch, false);
     return in_turn(self, c, &a, groups_forward, err);
 }
 
@@ -186,7 +186,7 @@ static tt_status run_delta_rule_bwd(void *self, const tt_kernel_call *c, tt_erro
     a.dgates = c->out[3].data;
     a.dq_sum = (float *)(void *)at;
     a.dk_sum = (float *)(void *)(at + sums_bytes(c) / 2);
-    lay_out(&a, at + sums_bytes(c), true);
+    share_scratch(&a, at + sums_bytes(c), true);
     return in_turn(self, c, &a, groups_backward, err);
 }
 

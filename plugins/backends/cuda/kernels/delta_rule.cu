@@ -216,7 +216,6 @@ template <bool KEEP> TT_DEV void walk(const delta_args &a)
         const delta_chunk next = delta_chunk_of(a, c.c + 1, local);
         const walk_state to =
             KEEP && !a.in_shared ? walk_state{delta_state(a, a.states, next) + e0, a.dv_dim} : s;
-        tt_sync(); /* D is here */
         walk_advance(a, c, r, s, to, e0);
         tt_sync(); /* nobody reads the gates any more, and the state is here */
         c = next;

@@ -117,7 +117,6 @@ TT_KERNEL(DELTA_ROOMY, delta_back, delta_args a)
             return;
         const delta_chunk next = delta_chunk_of(a, c.c - 1, local);
         const back_state to = a.in_shared ? s : back_kept(a, next, e0);
-        tt_sync(); /* dY is here */
         back_advance(a, c, r, s, to, e0);
         tt_sync(); /* nobody reads the gates any more, and the state is here */
         c = next;
