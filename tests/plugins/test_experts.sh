@@ -125,7 +125,7 @@ mesh accumulated_ring --nproc 4 $a ${p}context_parallel_degree 2 ${p}context_par
 mesh accumulated_pp2 --nproc 4 $a ${p}pipeline_parallel_degree 2 $ep 2 $r 2
 mesh accumulated_recomputed --nproc 2 $a --activation_checkpoint.mode full $ep 2 $r 2
 mesh accumulated_sunk --nproc 4 $a ${p}fsdp_reshard_after_forward never $ep 2 $r 2
-mesh accumulated_overlapped --nproc 4 $a --comm.overlap on $ep 2 $r 2
+mesh accumulated_hsdp_overlapped --nproc 4 $a --comm.overlap on ${p}data_parallel_replicate_degree 2 $ep 2 $r 2
 mesh accumulated_without_room --nproc 2 $a $ep 2 $r 2 ${p}expert_replicas_gb 5e-5
 mesh accumulated_reference --nproc 2 $a --backend.name reference $ep 2 $r 2
 mesh passes_ep4 --nproc 4 --training.local_batch_size 2 $ep 4 $r 1 $f 1 # one expert has all slots, and its replicas leave none over
