@@ -3,11 +3,11 @@
 # Everything that needs a GPU, in at most ten minutes, on one GPU: kernels against the reference, runs that must repeat to the bit,
 # graphs on and off, losses against the CPU's, ceilings, speed beside torch.compile (and LLM.Q, if LLMQ names its program).
 #   bench/gpu/all.sh             in a checkout that is built, or in a bundle (bundle.sh)
-#   STAGES="battery repeat" …    some of: describe battery repeat capture losses speed start memory
+#   STAGES="battery repeat" …    some of: describe battery repeat capture losses models speed start memory
 #   MODELS="1.5B 3B" ROUNDS=2 STEPS=12 JOBS=6 LIMIT=150      JOBS: tests of the battery at once; LIMIT: seconds of each
 # Results: the table at the end, $OUT/gpu.md, and everything in $OUT/*.log. It goes on after a failure, and exits 1 if there was one.
 . "$(dirname "$0")/lib.sh"
-stages=${STAGES:-describe battery repeat capture losses start memory speed}
+stages=${STAGES:-describe battery repeat capture losses models start memory speed}
 models=${MODELS:-1.5B 3B} rounds=${ROUNDS:-2} steps=${STEPS:-12}
 table=$out/gpu.md
 : >"$table"
@@ -69,6 +69,24 @@ if wanted losses; then
                 END {print worst; exit !(NR == 50 && worst <= most)}' >"$work/worst"
         result "50 steps in $dtype against the CPU" $? "worst relative difference $(cat "$work/worst" 2>/dev/null), at most $most"
     done
+fi
+if wanted models; then
+    # delta nets, experts and QK-clip: kernels that no llama has
+    job debug 20
+    sed 's/"llama3"/"qwen3_next"/; s/"model": {.*/"model": { "flavor": "debugmodel" },/' "$work/job.json" >"$work/next.json" && mv "$work/next.json" "$work/job.json"
+    for dtype in float32 bfloat16; do
+        most=2e-2
+        [ $dtype = bfloat16 ] || most=1e-4
+        small="--training.seq_len 256 --training.local_batch_size 2 --training.mixed_precision_param $dtype --optimizer.qk_clip 100"
+        # shellcheck disable=SC2086
+        ours next $small && ours next_cpu $small --backend.name cpu && field next loss >"$work/a" && field next_cpu loss >"$work/b" &&
+            paste "$work/a" "$work/b" | awk -v most=$most '{d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d}
+                END {print worst; exit !(NR == 20 && worst <= most)}' >"$work/worst"
+        result "20 steps of qwen3_next in $dtype against the CPU" $? "worst relative difference $(cat "$work/worst" 2>/dev/null), at most $most; $(field next tps 2>/dev/null | tail -n 1) tokens/s"
+    done
+    ours next_again --training.seq_len 256 && ours next_eager --training.seq_len 256 --debug.capture off && field next_again loss >"$work/a" && field next_eager loss >"$work/b" &&
+        cmp -s "$work/a" "$work/b" && [ -s "$work/a" ]
+    result "qwen3_next: captured graphs on = off, bits" $? "$(field next_again tps 2>/dev/null | tail -n 1) tokens/s with 8 x 256 tokens"
 fi
 if wanted start; then
     job debug 1

@@ -12,6 +12,11 @@ if command -v compute-sanitizer >/dev/null 2>&1; then
         rc=$?
         [ $rc -eq 0 ] || failed=1
         echo "$tool: status $rc, $(grep -c '=========' "$out/$tool.log") lines in $out/$tool.log"
+        # larger shapes of the kernels that walk along tiles of keys, values and states
+        TT_OPS="${OPS:-delta_rule*,latent_cached,attention_max}" timeout 280 compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests/test_cuda_rows" >"$out/$tool-rows.log" 2>&1
+        rc=$?
+        [ $rc -eq 0 ] || failed=1
+        echo "$tool of long rows: status $rc, $(grep -c '=========' "$out/$tool-rows.log") lines in $out/$tool-rows.log"
     done
 else
     echo "compute-sanitizer is not on PATH"

@@ -107,9 +107,9 @@ static void replicas_text(const tt_plan_counts *c, tt_str *o)
     if (!c->g->replicas.n)
         return;
     tt_str_printf(
-        o, "  %-10s%lld of %lld experts of a layer on each rank: weights of %.1f MiB per layer",
+        o, "  %-10s%lld of %lld experts of a layer on each rank: weights of %.1f MiB per layer%s",
         "replicas", (long long)c->g->replicas.n, (long long)c->g->replicas.of,
-        replica_bytes(c) / (1 << 20));
+        replica_bytes(c) / (1 << 20), c->g->replicas.per_step ? ", once per step" : "");
     if (c->s->opts->expert_skew > 0)
         tt_str_printf(o, ";\n            busiest rank %.3g times the mean, %.3g without",
                       with_replicas(c->g, ranks, skew), skew);

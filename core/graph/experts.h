@@ -28,13 +28,27 @@ typedef struct tt_expert_load {
 #define TT_MAX_EXPERT_PASSES 4
 int tt_expert_passes(double room, int64_t members);
 
-/* Replicas of experts (the pass expert_replicas): each layer's `n` most loaded experts of `of`. n 0: none. */
+/* The gradient of the replicas of a weight, summed over the micro-batches of a step (autodiff); the epilogue
+ * adds it to that of `param` (expert_gradients.c). */
+struct tt_state;
+struct tt_param_info;
+typedef struct tt_replica_gradient {
+    const struct tt_param_info *param;
+    struct tt_state *sum; /* f32 [n,o,i] */
+    tt_value *chosen;     /* i32 [n], of the forward */
+    int stage, block;
+} tt_replica_gradient;
+
+/* Replicas of experts (the pass expert_replicas): each layer's `n` most loaded experts of `of`. n 0: none.
+ * per_step: their weights are brought, and their gradients reduced, once per step, not per micro-batch. */
 typedef struct tt_expert_replicas {
     int64_t n, of;
+    bool per_step;
+    TT_VEC(tt_replica_gradient) gradients;
 } tt_expert_replicas;
 #define TT_LABEL_REPLICAS "expert_replicas"  /* of the dim of experts, in what replicas compute */
 #define TT_LABEL_REPLICA_ROWS "replica_rows" /* TT_LABEL_ROWS of replicas */
-extern const tt_op_def tt_op_expert_rows, tt_op_expert_of_rows;
+extern const tt_op_def tt_op_expert_rows, tt_op_expert_of_rows, tt_op_replica_weight;
 /* Do these attributes of expert_route send slots to replicas? */
 bool tt_routes_to_replicas(const tt_attrs_dims *route);
 /* The shares of all slots, where the busiest of `ranks` ranks has `skew` times the mean of slots without

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
+#include "passes/expert_replicas.h"
 #include "passes/passes.h"
 
 /* autodiff: reverse mode on the meaning of values (R1, R6, R16). It never sees a collective: a
@@ -193,6 +194,10 @@ static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
     }
     if (!any)
         return TT_OK;
+    if (n->op == &tt_op_replica_weight) {
+        tt_replica_gradient_keep(d->b, n, to_storage(d, &n->out[0]->place, dout[0]));
+        return TT_OK;
+    }
     if (n->op == &tt_op_transfer) {
         push(d, n->in[0], tt_transfer(d->b, dout[0], n->in[0]->node->when->stage));
         return TT_OK;

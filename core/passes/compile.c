@@ -178,6 +178,10 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_buffer_sums(b, err));
     TT_TRY(tt_pass_autodiff(b, &o->autodiff, err));
     TT_TRY(dump(c, g, "autodiff", err));
+    if (g->replicas.per_step) {
+        TT_TRY(tt_pass_hoist(g, true, err));
+        TT_TRY(dump(c, g, "replicas", err));
+    }
     TT_TRY(convert(c, b, err));
     TT_TRY(tt_pass_buffer_sums(b, err)); /* of converters */
     TT_TRY(tt_pass_chunk_move(g, &co, err));
@@ -196,7 +200,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
         TT_TRY(dump(c, g, "store", err));
     if (!o->hoist)
         return TT_OK;
-    TT_TRY(tt_pass_hoist(g, err));
+    TT_TRY(tt_pass_hoist(g, false, err));
     return dump(c, g, "hoist", err);
 }
 

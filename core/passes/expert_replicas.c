@@ -11,7 +11,8 @@
  *
  * Which experts these are is in the graph: the largest of the buffer <layer>.expert_load, a moving mean of the
  * slots of each expert in the whole step. It changes once per step, after the update, and is the same on
- * all ranks, because the counts are. */
+ * all ranks, because the counts are. So with several micro-batches per step the weights are brought once per step,
+ * where they have room (replica_weights; the pass hoist keeps them), and gradients are reduced once per step. */
 
 #define LOAD_DECAY 0.9 /* of the moving mean, per step */
 
@@ -132,12 +133,57 @@ static tt_value *weights_of(replicating *r, tt_value *w)
     for (size_t i = 0; i < r->weights.n; i++)
         if (r->weights.items[i] == w)
             return r->replicas.items[i];
-    tt_builder_again(r->copy.b, r->o->again);
+    tt_builder_again(r->copy.b, r->o->again && !r->copy.g->replicas.per_step);
     tt_op(r->copy.b, "expert_weights", in, 2, NULL, &v, 1);
     tt_builder_again(r->copy.b, false);
     tt_vec_push(r->copy.g->arena, &r->weights, w);
     tt_vec_push(r->copy.g->arena, &r->replicas, v);
     return v;
+}
+
+/* The weights among `w` that have the first one's dtype: one op brings them, and the others are left. */
+static int weights_at_once(replicating *r, tt_value **w, int n)
+{
+    tt_builder *b = r->copy.b;
+    tt_arena *arena = r->copy.g->arena;
+    tt_value *in[TT_MAX_INS], *flat = NULL;
+    int taken = 0, left = 0;
+    for (int i = 0; i < n; i++)
+        if (taken < TT_MAX_INS - 1 && w[i]->type.dtype == w[0]->type.dtype)
+            in[taken++] = w[i];
+        else
+            w[left++] = w[i];
+    in[taken] = r->chosen;
+    tt_op(b, "replica_weights", in, taken + 1, NULL, &flat, 1);
+    tt_attrs_dims begin = {.n_dims = 1, .dims = {TT_DIM(0, NULL)}};
+    for (int i = 0; i < taken; i++) {
+        tt_value *part[3] = {flat, in[i], r->chosen}, *v = NULL;
+        tt_op(b, "replica_weight", part, 3, &begin, &v, 1);
+        begin.dims[0].size += in[i]->type.dims[1].size * in[i]->type.dims[2].size;
+        tt_vec_push(arena, &r->weights, in[i]);
+        tt_vec_push(arena, &r->replicas, v);
+    }
+    return left;
+}
+
+/* All weights of the layer whose nodes are [route, end], before any is read. Weights that are no parameters,
+ * but made of them, are left to weights_of(). */
+static void weights_per_step(replicating *r, size_t route, size_t end)
+{
+    tt_expert_copy *s = &r->copy;
+    TT_VEC(tt_value *) w = {0};
+    for (size_t k = route + 1; k < end; k++) {
+        const tt_node *n = s->g->nodes.items[k];
+        if (n->op != &tt_op_grouped_linear || !tt_expert_copy_has(s, n))
+            continue;
+        bool known = n->in[1]->node->op != &tt_op_param;
+        for (size_t i = 0; i < w.n; i++)
+            known = known || w.items[i] == n->in[1];
+        if (!known)
+            tt_vec_push(s->g->arena, &w, n->in[1]);
+    }
+    for (int n = (int)w.n; n > 0 && !tt_builder_error(s->b);)
+        n = weights_at_once(r, w.items, n);
 }
 
 static void copy_node(replicating *r, const tt_node *n)
@@ -182,6 +228,8 @@ static void end_layer(replicating *r, size_t route, size_t end)
     s->copy[assign->id] = r->local;
     s->copy[first->out[0]->id] = to[0];
     s->copy[first->out[1]->id] = to[1];
+    if (s->g->replicas.per_step)
+        weights_per_step(r, route, end);
     for (size_t k = route + 1; k < end; k++)
         if (tt_expert_copy_has(s, s->g->nodes.items[k]))
             copy_node(r, s->g->nodes.items[k]);

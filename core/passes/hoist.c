@@ -2,7 +2,8 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* hoist: parameters are fetched once per step instead of once per micro-batch (R6). The cast and
+/* hoist: parameters are fetched once per step instead of once per micro-batch (R6), and so are, of experts with
+ * replicas, the weights that replica_weight gives. The cast and
  * the fetch run with the first forward of a stage and write a state; every reader of the stage,
  * in any micro-batch or block, reads that state. Sinking is the counterpart for gradients and is
  * done by autodiff: gradients are accumulated unreduced, and the epilogue reduces them once. */
@@ -37,6 +38,18 @@ static void run_all_per_step(tt_graph *g, tt_node *n)
     run_per_step(g, n);
     for (int j = 0; j < n->n_in; j++)
         run_all_per_step(g, n->in[j]->node);
+}
+
+/* What an expansion computes `v` with, up to parameters and `but`. */
+static void run_expansion_per_step(tt_graph *g, tt_value *v, const tt_value *but)
+{
+    tt_node *n = v->node;
+    if (n->when->per_step || v == but || n->param ||
+        (n->role != TT_NODE_INNER && n->op != &tt_op_redistribute))
+        return;
+    run_per_step(g, n);
+    for (int j = 0; j < n->n_in; j++)
+        run_expansion_per_step(g, n->in[j], but);
 }
 
 static tt_node *node_like(hoister *h, const tt_node *like, const tt_op_def *op, tt_value *in,
@@ -96,7 +109,31 @@ static void hoist(hoister *h, tt_node *n)
     h->now[out->id] = read->out[0];
 }
 
-tt_status tt_pass_hoist(tt_graph *g, tt_error *err)
+static bool is_replica(const tt_node *n)
+{
+    return n->op == &tt_op_replica_weight && n->role == TT_NODE_EXPANDED;
+}
+
+/* The weights of replicas, in a state of their own. */
+static void hoist_replica(hoister *h, tt_node *n)
+{
+    tt_graph *g = h->g;
+    tt_value *out = n->out[0];
+    tt_state *s =
+        tt_state_new(g, TT_STATE_GATHERED, tt_arena_printf(g->arena, "replicas.%d", n->id),
+                     &out->type, &out->place);
+    s->stages = UINT64_C(1) << n->when->stage;
+    tt_vec_push(g->arena, &h->list, n);
+    run_expansion_per_step(g, out, tt_value_root(n->in[2]));
+    tt_node *write = node_like(h, n, &tt_op_assign, out, NULL);
+    write->state = s;
+    run_per_step(g, write);
+    tt_node *read = node_like(h, n, &tt_op_state, NULL, out);
+    read->state = s;
+    h->now[out->id] = read->out[0];
+}
+
+tt_status tt_pass_hoist(tt_graph *g, bool replicas, tt_error *err)
 {
     hoister h = {.g = g, .states = tt_map_new(g->arena)};
     h.now = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *h.now);
@@ -106,7 +143,9 @@ tt_status tt_pass_hoist(tt_graph *g, tt_error *err)
         for (int j = 0; j < e->n_in; j++)
             if (h.now[e->in[j]->id])
                 e->in[j] = h.now[e->in[j]->id];
-        if (moves(e))
+        if (replicas && is_replica(e))
+            hoist_replica(&h, e);
+        else if (!replicas && moves(e))
             hoist(&h, e);
         else
             tt_vec_push(g->arena, &h.list, e);

@@ -38,8 +38,8 @@ double tt_overlap_duration(const tt_graph *g, const tt_node *n, const tt_machine
 bool tt_overlap_crosses_link(const tt_node *n);
 bool tt_overlap_movable(const tt_graph *g, const tt_node *n); /* worth beginning early */
 /* The index of the node that makes v, or the value of which v is a view; -1: no node of this
- * list. If a node of the list fills a state (hoisted parameters), that node makes the state's
- * value. */
+ * list. If a node of the list fills a state (hoisted parameters), or adds to it in the epilogue (gradients of
+ * replicas), that node makes the state's value. */
 int tt_overlap_producer(const tt_overlap_list *l, const tt_value *v);
 bool tt_overlap_has_effect(const tt_node *n); /* adds to an accumulator */
 bool tt_overlap_carries(const tt_node *n);    /* passes a gradient on without computing */

@@ -73,6 +73,8 @@ static void index_values(tt_overlap_list *l, tt_arena *a)
         for (int o = 0; n->assign_to && o < n->n_out; o++)
             if (n->assign_to[o] && n->assign_to[o]->kind == TT_STATE_GATHERED)
                 filled[n->assign_to[o]->id] = 1 + i;
+        if (tt_overlap_has_effect(n) && n->when->region == TT_EPILOGUE)
+            filled[(n->accumulate_into ? n->accumulate_into : n->state)->id] = 1 + i;
         if (n->op == &tt_op_state && filled[n->state->id])
             l->index[n->out[0]->id] = filled[n->state->id] - 1;
     }

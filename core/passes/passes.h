@@ -141,8 +141,8 @@ typedef struct tt_store_opts {
 } tt_store_opts;
 tt_status tt_pass_store(tt_builder *b, const tt_store_opts *o, tt_error *err);
 
-/* ---- hoist: fetched parameters are kept in states for all micro-batches of a step ---- */
-tt_status tt_pass_hoist(tt_graph *g, tt_error *err);
+/* ---- hoist: fetched parameters, or weights of replicas, are kept in states for all micro-batches of a step ---- */
+tt_status tt_pass_hoist(tt_graph *g, bool replicas, tt_error *err);
 
 /* ---- chunk: the per-token end of the forward, from the head's matmul to the loss, runs with its
  * gradient as a loop over token chunks (R17): no array of tokens × vocab exists. mark runs before

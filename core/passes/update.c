@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/op.h"
 #include "graph/rewrite.h"
+#include "passes/expert_replicas.h"
 #include "passes/measure.h"
 #include "passes/norm.h"
 #include "passes/qk_clip.h"
@@ -169,6 +170,20 @@ static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
     for (int st = 0; s->n_grads && st < TT_MAX_STAGES; st++)
         if (by_stage[st])
             by_stage[st] = tied_gradient(b, s, parts, st);
+}
+
+/* Of all stacks: by stage, TT_MAX_STAGES values of each, and those of the stack's own stage. */
+static void all_gradients(tt_builder *b, tt_value **by_stage, tt_value **own)
+{
+    const tt_graph *g = tt_builder_graph(b);
+    tt_replica_gradients_add(b);
+    for (size_t i = 0; i < g->stacks.n; i++) {
+        const tt_stack *s = g->stacks.items[i];
+        if (!s->grad)
+            continue;
+        gradients(b, s, by_stage + TT_MAX_STAGES * i);
+        own[i] = by_stage[TT_MAX_STAGES * i + (size_t)tt_stage_of_stack(s)];
+    }
 }
 
 /* The values that tt_graph.ok is computed from, by stage; NULL: the stage writes no such metric. */
@@ -348,13 +363,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     tt_builder_follow(b, true);
     if (o->early)
         return update_early(b, o, lr, norm, err);
-    for (size_t i = 0; i < g->stacks.n; i++) {
-        tt_stack *s = g->stacks.items[i];
-        if (!s->grad)
-            continue;
-        gradients(b, s, all + TT_MAX_STAGES * i);
-        grads[i] = all[TT_MAX_STAGES * i + (size_t)tt_stage_of_stack(s)];
-    }
+    all_gradients(b, all, grads);
     if (o->measure)
         tt_measure_gradients(b, grads);
     tt_qk_clip_gammas(b);

@@ -44,6 +44,7 @@ void tt_setup_expert_opts(const tt_setup *s, tt_compile_opts *o)
         .ranks = tt_mesh_degree(&s->mesh, &ep->atoms),
         .parts = s->mesh.world / TT_MAXV(p->pipeline_parallel_degree, 1),
         .stages = p->pipeline_parallel_degree,
+        .micro_batches = s->early_step ? 1 : s->micro_batches,
         .most_bytes = (int64_t)(p->expert_replicas_gb * 1e9),
         .skew = p->expert_replicas_skew,
         .again = o->recompute.fetches || recomputes,

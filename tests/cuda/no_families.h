@@ -24,6 +24,7 @@ MISSING(cuda_kernels_experts)
 MISSING(cuda_kernels_grouped)
 MISSING(cuda_kernels_dispatch)
 MISSING(cuda_kernels_codes)
+MISSING(cuda_kernels_delta_rule)
 MISSING(cuda_kernels_eigenbasis)
 
 tt_status cuda_blas_open(cuda_backend *b, tt_error *err)

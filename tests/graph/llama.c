@@ -160,7 +160,7 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
     if (!strcmp(pass, "recompute"))
         return tt_pass_recompute(x->g, &j->recompute, err);
     if (!strcmp(pass, "hoist"))
-        return tt_pass_hoist(x->g, err);
+        return tt_pass_hoist(x->g, false, err);
     if (!strcmp(pass, "lower"))
         return tt_pass_lower(x->g, err);
     if (!strcmp(pass, "order"))

@@ -25,15 +25,6 @@ static inline bool battery_chosen(const char *op)
     return any;
 }
 
-/* An op of which a job has no need where the backend has no kernel: metrics.attention_max_logits is refused there,
- * and generate keeps the keys and values of heads. */
-static inline bool battery_lacks(const char *op)
-{
-    return (strcmp(op, "attention_max") == 0 || strcmp(op, "latent_cached") == 0 ||
-            strncmp(op, "delta_rule", 10) == 0) &&
-           strcmp(s.it.name, "cuda") == 0 && s.it.vt->kernel(s.it.self[0], op) == NULL;
-}
-
 /* The kernel under test. NULL: the op runs as its decomposition. */
 static inline const tt_kernel *battery_kernel(const char *op, const tt_op_def *def)
 {
@@ -195,7 +186,7 @@ static inline void check_all(tt_dtype dtype, bool must_run)
     s.random = 42;
     s.dtype = dtype;
     for (size_t i = 0; i < TT_COUNT(rows); i++) {
-        if (!battery_chosen(rows[i].op) || battery_lacks(rows[i].op))
+        if (!battery_chosen(rows[i].op))
             continue;
         for (int trial = 0; trial < s.trials; trial++) {
             draw_sizes(trial);
@@ -225,8 +216,7 @@ static inline void check_every_op(void)
             found |= strcmp(rows[k].op, ops[i]->name) == 0;
         if (!found)
             fail_msg("%s is in no row", ops[i]->name);
-        if (!battery_lacks(ops[i]->name))
-            (void)battery_kernel(ops[i]->name, ops[i]);
+        (void)battery_kernel(ops[i]->name, ops[i]);
     }
 }
 

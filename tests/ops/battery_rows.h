@@ -7,7 +7,7 @@
 /* The rows of the battery (battery.h), the sizes of a trial, and the operands that a row names. */
 
 /* Operands, separated by blanks: KIND:dim,dim…; a dim is a letter, a letter*n (units of n) or 1.
- * Kinds: f float, g float that is f32 whatever the others are, h that is bf16, j float with some NaN and infinities, b bool, n positive float, z float in [-1, 1], U f32 in [0, 1), N float near 1, p positions, s segments (P, S: of some hundred tokens), m row maxima (large), iX
+ * Kinds: f float, g float that is f32 whatever the others are, h that is bf16, j float with some NaN and infinities, b bool, n positive float, z float in [-1, 1], y in [-1/8, 1/8], U f32 in [0, 1), N float near 1, p positions, s segments (P, S: of some hundred tokens), m row maxima (large), iX
  * integers in [-1, X] (X a letter), c counts of experts. */
 typedef struct row {
     const char *op, *ins;
@@ -139,6 +139,9 @@ static inline void fill(const tt_tensor *t, const char *kind)
         case 'z':
             put(t, i, 2.0 * u - 1.0);
             break;
+        case 'y':
+            put(t, i, (2.0 * u - 1.0) / 8.0);
+            break;
         case 'l': /* logs of decays */
             put(t, i, -u * u);
             break;
@@ -194,7 +197,9 @@ static inline void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_
 {
     const char *kind = *p;
     *p = strchr(*p, ':') + 1;
-    type->dtype = strchr("fnmzjlNB", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
+    type->dtype = strchr("fnmzyjlNB", kind[0]) != NULL ? s.dtype
+                  : kind[0] == 'b'                     ? TT_BOOL
+                                                       : TT_I32;
     if (kind[0] == 'm' || kind[0] == 'g' || kind[0] == 'U')
         type->dtype = TT_F32;
     if (kind[0] == 'C')

@@ -115,6 +115,19 @@ mesh ring_fsdp --nproc 4 ${p}context_parallel_degree 2 ${p}context_parallel_rota
 mesh pp2 --nproc 4 ${p}pipeline_parallel_degree 2 $ep 2 $r 2
 mesh accumulated --nproc 2 --training.local_batch_size 1 $ep 2 $r 2
 mesh recomputed --nproc 2 --activation_checkpoint.mode full $ep 2 $r 2
+# Several micro-batches per step: the weights are brought once per step, and the gradients wait for the epilogue.
+a="--training.local_batch_size 1"
+mesh accumulated_ep2_fsdp2 --nproc 4 $a $ep 2 $r 2
+mesh accumulated_ep4 --nproc 4 $a $ep 4 $r 3
+mesh accumulated_hsdp --nproc 4 $a ${p}data_parallel_replicate_degree 2 $ep 2 $r 2
+mesh accumulated_ep2_in_tp2 --nproc 2 $a ${p}tensor_parallel_degree 2 $ep 2 $r 2
+mesh accumulated_ring --nproc 4 $a ${p}context_parallel_degree 2 ${p}context_parallel_rotate_method ring $ep 2 $r 2
+mesh accumulated_pp2 --nproc 4 $a ${p}pipeline_parallel_degree 2 $ep 2 $r 2
+mesh accumulated_recomputed --nproc 2 $a --activation_checkpoint.mode full $ep 2 $r 2
+mesh accumulated_sunk --nproc 4 $a ${p}fsdp_reshard_after_forward never $ep 2 $r 2
+mesh accumulated_hsdp_overlapped --nproc 4 $a --comm.overlap on ${p}data_parallel_replicate_degree 2 $ep 2 $r 2
+mesh accumulated_without_room --nproc 2 $a $ep 2 $r 2 ${p}expert_replicas_gb 5e-5
+mesh accumulated_reference --nproc 2 $a --backend.name reference $ep 2 $r 2
 mesh passes_ep4 --nproc 4 --training.local_batch_size 2 $ep 4 $r 1 $f 1 # one expert has all slots, and its replicas leave none over
 mesh reference --nproc 2 --backend.name reference $ep 2 $r 2
 mesh found --nproc 2 $ep 2 $r -1
@@ -143,6 +156,28 @@ go half_ep2 --nproc 2 --training.mixed_precision_param bfloat16 $ep 2
 [ "$rc" -eq 0 ] && losses "$dir/half_ep2/metrics.jsonl" | paste -d' ' - "$dir/wanted" |
     awk '{d = $2 - $4; n++; if (d < 0) d = -d; if ($1 != $3 || d > 2e-2) bad = 1} END {exit bad || n != 10}'
 ok bf16_ep2
+go half --training.local_batch_size 8 --training.mixed_precision_param bfloat16 --model.args.skew true && losses "$dir/half/metrics.jsonl" >"$dir/wanted"
+# half NAME OPTION...: replicas in bf16; the gradients are as far from one rank's as those of the same mesh without replicas
+half() {
+    what=bf16_replicas_$1
+    shift
+    go without "$@" --training.mixed_precision_param bfloat16 --model.args.skew true
+    go replicas "$@" --training.mixed_precision_param bfloat16 --model.args.skew true $r 2
+    : >"$dir/far"
+    for name in without replicas; do
+        for w in layers.0.gate layers.1.up layers.1.down layers.1.router.weight; do
+            echo "$name $("$tool" "$dir/half/checkpoint/step-5" "$dir/$name/checkpoint/step-5" $w.exp_avg $w.exp_avg_sq)" >>"$dir/far"
+        done
+    done
+    [ "$rc" -eq 0 ] && losses "$dir/replicas/metrics.jsonl" | paste -d' ' - "$dir/wanted" |
+        awk '{d = $2 - $4; n++; if (d < 0) d = -d; if ($1 != $3 || d > 2e-2) bad = 1} END {exit bad || n != 10}' &&
+        awk '{n[$1]++; sum[$1] += $5} END {exit !(n["without"] == 4 && n["replicas"] == 4 && sum["replicas"] <= 1.5 * sum["without"] + 0.02)}' "$dir/far"
+    ok "$what"
+}
+half ep2 --nproc 2 $ep 2
+half ep4 --nproc 4 --training.local_batch_size 2 $ep 4
+half accumulated_ep2 --nproc 2 $a $ep 2
+half accumulated_ep4 --nproc 4 $a $ep 4
 
 # a checkpoint of one mesh goes on with another
 go kept --nproc 2 $ep 2 && rm -rf "$dir/kept/checkpoint/step-10" &&
@@ -166,4 +201,13 @@ ttrun plan "$job" --plugin-dir "$dir/more" --world 4 $ep 2 --training.local_batc
 [ $? -eq 0 ] && grep -q '^ranks  *4: dp_shard0 2 × dp_shard1 2, ep = dp_shard1' "$dir/out" && grep -q '^  activations  *0.1  *6  all_to_all over dp_shard1' "$dir/out" &&
     grep -q '^  gradients of activations  *0.1  *4  all_to_all over dp_shard1' "$dir/out" && grep -q '^  gradients  *0.0  *8  reduce_scatter over dp_shard0' "$dir/out"
 ok plan_shows_the_all_to_alls
+# Replicas with four micro-batches: without room for the weights of a whole step three calls for each of 2 layers and 4 micro-batches,
+# forward, again for the backward, and gradients; with room one call per layer and step for the weights, and one for the gradients.
+ttrun plan "$job" --plugin-dir "$dir/more" --world 2 $ep 2 --training.local_batch_size 1 --training.global_batch_size 8 $r 2 >"$dir/with" 2>"$dir/err" &&
+    ttrun plan "$job" --plugin-dir "$dir/more" --world 2 $ep 2 --training.local_batch_size 1 --training.global_batch_size 8 $r 2 ${p}expert_replicas_gb 5e-5 >"$dir/out" 2>"$dir/err"
+calls() { awk -v what="$1" '/all_reduce/ && index($0, "  " what "  ") == 1 {print $(NF - 3)}' "$2"; }
+[ "$(calls activations "$dir/out")" = 24 ] && [ "$(calls 'activations, for the backward' "$dir/out")" = 24 ] && [ "$(calls 'gradients of activations' "$dir/out")" = 24 ] &&
+    [ "$(calls activations "$dir/with")" = 2 ] && [ -z "$(calls 'activations, for the backward' "$dir/with")" ] && [ -z "$(calls 'gradients of activations' "$dir/with")" ] &&
+    [ "$(calls 'gradients, once per step' "$dir/with")" = $(($(calls 'gradients, once per step' "$dir/out") + 2)) ]
+ok plan_brings_replicas_once_per_step
 exit $failed

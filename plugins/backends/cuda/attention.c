@@ -289,6 +289,8 @@ const tt_kernel cuda_kernels_attention[] = {
     ATTENTION("attention_bias_bwd", attention_bwd, attention_bwd_bytes, cuda_attn_supports),
     ATTENTION("attention_cached", cuda_attention_cached, cuda_attention_cached_bytes,
               cuda_attn_supports),
+    ATTENTION("latent_cached", cuda_latent_cached, cuda_latent_cached_bytes, cuda_attn_supports),
+    ATTENTION("attention_max", cuda_attention_max, cuda_attention_max_bytes, cuda_attn_supports),
     ATTENTION("attention_merge", cuda_attention_merge, NULL, merge_supports),
     {0},
 };

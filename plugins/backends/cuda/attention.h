@@ -56,7 +56,13 @@ size_t cuda_attention_bwd_own_bytes(const tt_kernel_call *c);
 /* attention_cached.c */
 tt_status cuda_attention_cached(void *self, const tt_kernel_call *c, tt_error *err);
 size_t cuda_attention_cached_bytes(const tt_kernel_call *c, int n_threads);
+tt_status cuda_latent_cached(void *self, const tt_kernel_call *c, tt_error *err);
+size_t cuda_latent_cached_bytes(const tt_kernel_call *c, int n_threads);
 tt_status cuda_attention_merge(void *self, const tt_kernel_call *c, tt_error *err);
+
+/* attention_max.c */
+tt_status cuda_attention_max(void *self, const tt_kernel_call *c, tt_error *err);
+size_t cuda_attention_max_bytes(const tt_kernel_call *c, int n_threads);
 
 static inline int64_t cuda_attn_tiles(int64_t n, int64_t tile)
 {

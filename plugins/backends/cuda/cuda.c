@@ -60,6 +60,7 @@ static const tt_kernel *cuda_kernel_find(void *self, const char *op)
         {cuda_kernels_rope,       "rope"                 },
         {cuda_kernels_index,      "index sort"           },
         {cuda_kernels_scan,       "scan conv"            },
+        {cuda_kernels_delta_rule, "delta_rule"           },
         {cuda_kernels_attention,  NULL                   },
         {cuda_kernels_gemm,       NULL                   },
         {cuda_kernels_grouped,    NULL                   },

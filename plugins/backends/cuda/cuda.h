@@ -166,7 +166,8 @@ extern const tt_kernel
     cuda_kernels_reduce[];                  /* reduce.c: reduce_*, line_sum, sum_squares, argmax */
 extern const tt_kernel cuda_kernels_rope[]; /* rope.c */
 extern const tt_kernel cuda_kernels_index[]; /* index.c: embedding, gather, scatter_add, top_k, … */
-extern const tt_kernel cuda_kernels_scan[];      /* scan.c: cumsum, scan, conv1d, and with state */
+extern const tt_kernel cuda_kernels_scan[]; /* scan.c: cumsum, scan, conv1d, and with state */
+extern const tt_kernel cuda_kernels_delta_rule[];
 extern const tt_kernel cuda_kernels_attention[]; /* attention.c */
 extern const tt_kernel cuda_kernels_gemm[];      /* gemm.c: linear*, matmul */
 extern const tt_kernel cuda_kernels_experts[];   /* experts.c: expert_sort, _count */

@@ -228,3 +228,115 @@ TT_KERNEL(256, attention_cached_join, attention_cached_args c)
         cached_give(c, s, row / c.a.heads, (int)(row % c.a.heads), d, top, sum, value);
     }
 }
+
+/* ---- latent_cached: all heads have the key [hd] of a position, whose first dv elements are the value ----
+ * The cache is [S,P,hd] in keys. A block has a token, LATENT_HEADS heads, a part of the positions (blockIdx.y) and LATENT_COLS
+ * columns (blockIdx.z); `rows` positions at a time are in shared memory, where a warp computes the scores of a head
+ * and a thread sums columns of all heads. */
+
+enum { LATENT_HEADS = 8, LATENT_COLS = 512, LATENT_THREADS = 256, LATENT_ROWS = 16 };
+
+TT_KERNEL(256, latent_cached_write, attention_cached_args c)
+{
+    const int hd = c.a.hd;
+    const i64 all = c.a.n_q * hd;
+    for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < all; i += (i64)gridDim.x * 256) {
+        const cached_token s = token_of(c, i / hd);
+        if (s.end != 0)
+            attn_store(c.keys, (s.slot * c.blocks * BLOCK + s.end - 1) * hd + i % hd,
+                       c.a.halves & ATTN_KEYS, attn_load(c.a.k, i, c.a.halves & ATTN_K));
+    }
+}
+
+/* In shared memory: this, then q [LATENT_HEADS][hd] and keys [rows][hd]. */
+typedef struct latent_room {
+    float p[LATENT_HEADS][LATENT_ROWS];
+    float f[LATENT_HEADS], top[LATENT_HEADS],
+        sum[LATENT_HEADS]; /* f: what earlier sums are multiplied by */
+} latent_room;
+
+/* The weights of n positions from `at` on for the warp's head, relative to its new top. */
+TT_DEV void latent_scores(const attention_cached_args &c, latent_room *room, const float *q,
+                          const float *keys, int head, int heads, i64 back, int n, float *top,
+                          float *sum)
+{
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, hd = c.a.hd;
+    float mine = -INF, slope;
+    for (int r = 0; r < n; r++) {
+        float dot = 0.0f;
+        for (int d = lane; d < hd; d += 32)
+            dot = fmaf(q[warp * hd + d], keys[r * hd + d], dot);
+        dot = tt_warp_sum(dot);
+        if (lane == r && warp < heads) {
+            mine = attn_score_f32(c.a, dot, &slope);
+            if (c.a.bias)
+                mine +=
+                    c.a.bias[(i64)(head + warp) * c.a.n_bias + attn_bias_at(c.a, (int)(back - r))] *
+                    LOG2E;
+        }
+    }
+    const float most = fmaxf(*top, tt_warp_max(mine)), base = most == -INF ? 0.0f : most,
+                w = exp2f(mine - base), f = exp2f(*top - base);
+    *sum = fmaf(*sum, f, tt_warp_sum(w));
+    *top = most;
+    if (lane < LATENT_ROWS)
+        room->p[warp][lane] = w;
+    if (lane == 0)
+        room->f[warp] = f;
+}
+
+TT_KERNEL(256, latent_cached, attention_cached_args c, int rows)
+{
+    latent_room *room = (latent_room *)tt_shared;
+    const int hd = c.a.hd, dv = c.a.dv_dim, x = (int)threadIdx.x,
+              c0 = (int)blockIdx.z * LATENT_COLS;
+    float *q = (float *)(room + 1), *keys = q + LATENT_HEADS * hd;
+    const i64 t = blockIdx.x / (u32)c.head_parts;
+    const int head = (int)(blockIdx.x % (u32)c.head_parts) * LATENT_HEADS,
+              heads = c.a.heads - head < LATENT_HEADS ? c.a.heads - head : LATENT_HEADS;
+    const cached_token s = token_of(c, t);
+    const i64 from = blockIdx.y * c.part, to = from + c.part,
+              first = s.first > from ? s.first : from, last = s.end < to ? s.end : to,
+              cache = s.slot * c.blocks * BLOCK;
+    float acc[LATENT_HEADS][LATENT_COLS / LATENT_THREADS] = {}, top = -INF, sum = 0.0f;
+    for (int i = x; i < LATENT_HEADS * hd; i += LATENT_THREADS)
+        q[i] = i / hd < heads
+                   ? attn_load(c.a.q, (t * c.a.heads + head) * hd + i, c.a.halves & ATTN_Q)
+                   : 0.0f;
+    for (i64 at = first; at < last; at += rows) {
+        const int n = last - at < rows ? (int)(last - at) : rows;
+        tt_sync(); /* nobody reads keys and weights any more */
+        for (int i = x; i < n * hd; i += LATENT_THREADS)
+            keys[i] = attn_load(c.keys, (cache + at) * hd + i, c.a.halves & ATTN_KEYS);
+        tt_sync(); /* they are here, and q */
+        latent_scores(c, room, q, keys, head, heads, s.end - 1 - at, n, &top, &sum);
+        tt_sync();
+        for (int h = 0; h < LATENT_HEADS; h++)
+            for (int j = 0; j < LATENT_COLS / LATENT_THREADS; j++) {
+                const int col = c0 + x + j * LATENT_THREADS;
+                acc[h][j] *= room->f[h];
+                for (int r = 0; r < n && col < dv; r++)
+                    acc[h][j] = fmaf(room->p[h][r], keys[r * hd + col], acc[h][j]);
+            }
+    }
+    if (x % 32 == 0) {
+        room->top[x / 32] = top;
+        room->sum[x / 32] = sum;
+    }
+    tt_sync();
+    for (int h = 0; h < heads; h++)
+        for (int j = 0; j < LATENT_COLS / LATENT_THREADS; j++) {
+            const int col = c0 + x + j * LATENT_THREADS;
+            if (col >= dv)
+                continue;
+            if (c.parts_n == 1) {
+                cached_give(c, s, t, head + h, col, room->top[h], room->sum[h], acc[h][j]);
+                continue;
+            }
+            float *part =
+                c.parts + (((i64)blockIdx.y * c.a.n_q + t) * c.a.heads + head + h) * (dv + 2);
+            part[0] = room->top[h]; /* the same in all threads and columns */
+            part[1] = room->sum[h];
+            part[2 + col] = acc[h][j];
+        }
+}
