@@ -472,10 +472,7 @@ static tt_status plan_supervisor(tt_cli *cli, const tt_nodes_opts *nodes, tt_sup
     o->threads = !nodes && p.n < 2;
     o->checkpoints = p.checkpoints;
     o->saves = p.saves;
-    o->copies = !nodes && p.copies;
-    if (nodes && p.copies)
-        tt_log(TT_WARN, "supervisor",
-               "checkpoint.peer_copy_interval: no copies are kept with --nnodes");
+    o->copies = p.copies && (!nodes || nodes->restarts);
     o->init_timeout_s = p.init_timeout_s;
     return TT_OK;
 }

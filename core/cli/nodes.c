@@ -38,6 +38,8 @@ tt_node_message tt_nodes_message(const tt_machines *n, tt_node_what what, tt_sta
     snprintf(m.digest, sizeof m.digest, "%s", n->o.digest);
     snprintf(m.id, sizeof m.id, "%s", n->o.id);
     snprintf(m.text, sizeof m.text, "%s", text);
+    m.copies_port = n->peers ? tt_peers_port(n->peers) : 0;
+    m.copies_step = -1;
     return m;
 }
 
@@ -86,6 +88,9 @@ void tt_nodes_close(tt_machines *n)
         tt_node_drop(&n->links[i]);
     for (int i = 0; i < TT_NODES_PENDING; i++)
         tt_node_drop(&n->waiting[i].l);
+    for (int i = 0; n->stock && i < n->o.n; i++)
+        free(n->stock[i].items);
+    tt_peers_close(n->peers);
     if (n->listener >= 0)
         close(n->listener);
     if (n->epoll >= 0)
@@ -94,6 +99,8 @@ void tt_nodes_close(tt_machines *n)
     free(n->ended);
     free(n->how);
     free(n->place);
+    free(n->stock);
+    free(n->fetches);
     free(n);
 }
 
@@ -152,6 +159,8 @@ static void hear_nodes(tt_machines *n)
         while (l->fd >= 0 && (got = tt_node_read(l)) > 0) {
             if (l->in.what == TT_NODE_STOP)
                 stop_others(n);
+            if (l->in.what == TT_NODE_COPIES && !n->o.me)
+                tt_nodes_take_stock(n, i, &l->in);
             if (l->in.what != TT_NODE_ENDED || n->ended[i])
                 continue;
             char host[64];
@@ -245,6 +254,9 @@ static tt_status first_failure(tt_machines *n, tt_error *err)
 
 tt_status tt_nodes_ended(tt_machines *n, tt_status s, bool died, int *stopped, tt_error *err)
 {
+    if (n->peers)
+        tt_peers_end(n->peers);
+    tt_nodes_tell_stock(n, NULL);
     tt_node_message mine = tt_nodes_message(n, TT_NODE_ENDED, s, s == TT_OK ? "" : err->text);
     mine.end = end_of(s, died, err);
     mine.stopped = *stopped;

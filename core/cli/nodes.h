@@ -34,6 +34,8 @@ typedef struct tt_nodes_start {
     bool resume;
     char text[1024]; /* for TT_SUPERVISOR_VARIABLE */
     tt_refit mesh;   /* world 0: the job's */
+    int64_t
+        copies; /* node 0: at least this step of copies in memory to go on from; -1: from none */
 } tt_nodes_start;
 
 typedef struct tt_machines tt_machines;
@@ -41,6 +43,14 @@ typedef struct tt_machines tt_machines;
 tt_status tt_nodes_open(const tt_nodes_opts *o, const tt_launch_signals *signals, tt_machines **out,
                         tt_error *err);
 void tt_nodes_close(tt_machines *n); /* NULL: nothing */
+/* Before the first meeting: copies of the ranks' states are kept in memory (peers.h). */
+void tt_nodes_keep_copies(tt_machines *n);
+/* The memories of this node's ranks for copies, by local rank, for the start that was announced; NULL: there are
+ * none. They are in use until tt_nodes_ended(). */
+const int *tt_nodes_begin_copies(tt_machines *n);
+/* Node 0: the newest step of which all ranks of such a world have a whole copy in some node's memory, -1: none. */
+int64_t tt_nodes_newest_copy(const tt_machines *n, int world);
+int64_t tt_nodes_other_copy(const tt_machines *n, int world); /* of any other world */
 /* This node cannot take part: err says why, and all nodes that come end by it. Returns err->code. */
 tt_status tt_nodes_cannot(const tt_nodes_opts *o, tt_error *err);
 bool tt_nodes_is_first(const tt_machines *n);

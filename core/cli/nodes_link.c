@@ -100,9 +100,10 @@ static bool clean_message(tt_node_message *m)
     clean_text(m->digest, sizeof m->digest);
     clean_text(m->id, sizeof m->id);
     clean_text(m->text, sizeof m->text);
+    clean_text(m->neighbour, sizeof m->neighbour);
     return m->magic == TT_NODE_MAGIC && m->what >= TT_NODE_JOIN && m->what <= TT_NODE_OVER &&
-           m->end >= TT_NODE_DIED && m->end <= TT_NODE_FINE && m->status <= TT_OK &&
-           m->status >= TT_EINTERNAL;
+           m->n_copies >= 0 && m->n_copies <= TT_NODE_COPIES_MOST && m->end >= TT_NODE_DIED &&
+           m->end <= TT_NODE_FINE && m->status <= TT_OK && m->status >= TT_EINTERNAL;
 }
 
 int tt_node_read(tt_node_link *l)

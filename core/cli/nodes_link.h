@@ -8,15 +8,17 @@
  * connects. Each message carries an HMAC-SHA-256, keyed by TTRUN_COMM_SECRET, of these bytes, of 16 of the
  * other node, of the direction, of the number of the message, and of the message. */
 
-#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653033) /* changes with the message */
+#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653034) /* changes with the message */
 
 typedef enum tt_node_what {
-    TT_NODE_JOIN,  /* to node 0: who I am */
-    TT_NODE_START, /* from node 0: start the ranks */
-    TT_NODE_WAIT,  /* from node 0: this start has ranks on other nodes only */
-    TT_NODE_STOP,  /* from node 0: end the ranks, another node's have failed */
-    TT_NODE_ENDED, /* to node 0: how my ranks ended */
-    TT_NODE_OVER,  /* from node 0: the run has ended */
+    TT_NODE_JOIN,   /* to node 0: who I am */
+    TT_NODE_START,  /* from node 0: start the ranks */
+    TT_NODE_WAIT,   /* from node 0: this start has ranks on other nodes only */
+    TT_NODE_STOP,   /* from node 0: end the ranks, another node's have failed */
+    TT_NODE_ENDED,  /* to node 0: how my ranks ended */
+    TT_NODE_COPIES, /* to node 0: which copies of states I have in memory (peers.h) */
+    TT_NODE_FETCH,  /* from node 0, before a start: get copies that you need from this node */
+    TT_NODE_OVER,   /* from node 0: the run has ended */
 } tt_node_what;
 
 /* How a node's ranks ended. Of failures that follow from one another, the first here is nearest to the cause. */
@@ -30,6 +32,14 @@ typedef enum tt_node_end {
     TT_NODE_FINE,
 } tt_node_end;
 
+/* The whole copies of a rank's states that are in a node's memory. */
+typedef struct tt_node_copy {
+    int32_t rank, world;
+    int64_t steps[2]; /* -1: none */
+} tt_node_copy;
+
+#define TT_NODE_COPIES_MOST 16 /* in a message */
+
 typedef struct tt_node_message {
     uint64_t magic, start;
     int32_t what, node, nodes, least, nproc, status, end, resume;
@@ -37,6 +47,15 @@ typedef struct tt_node_message {
     int32_t place, n_now, local, world;         /* of TT_NODE_START: see tt_machines */
     int32_t mesh_world, dp_replicate, dp_shard; /* of TT_NODE_START: a tt_refit */
     int64_t global_batch;
+    /* Of copies: where this node listens, 0: it keeps none; of TT_NODE_JOIN and TT_NODE_COPIES, how many there are
+     * in all, and how many were told before these; of TT_NODE_START and TT_NODE_FETCH, the step of the copies to
+     * go on from, -1: none. */
+    int32_t copies_port, n_copies, copies_total, copies_before;
+    int64_t copies_step;
+    tt_node_copy copies[TT_NODE_COPIES_MOST];
+    char neighbour
+        [64]; /* of TT_NODE_START: who gets copies of this node's, or ""; of TT_NODE_FETCH: who has them */
+    int32_t neighbour_port, unused;
     uint8_t nonce
         [16]; /* of TT_NODE_JOIN: the node's part of what all codes on this connection depend on */
     char host[64], version[32], digest[40], id[64], text[1024];

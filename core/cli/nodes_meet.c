@@ -119,6 +119,7 @@ static void admit_node(tt_machines *n, tt_node_link *l)
         if (!n->running || n->place[m->node] < 0) /* else it says how its ranks have ended */
             n->how[m->node] = *m;
         n->links[m->node] = *l;
+        tt_nodes_take_stock(n, m->node, m);
         tt_nodes_watch(n, l->fd);
         l->fd = -1;
         if (n->running)
@@ -237,6 +238,20 @@ static bool enough_came(const tt_machines *n)
     return n->o.least && (tt_nodes_here(n) >= n->o.least || n->cause.code != TT_OK);
 }
 
+/* Between two starts nodes only say which copies of states they have. */
+static void hear_members(tt_machines *n)
+{
+    for (int i = 1; i < n->o.n; i++) {
+        tt_node_link *l = &n->links[i];
+        int got = 0;
+        while (l->fd >= 0 && (got = tt_node_read(l)) > 0)
+            if (l->in.what == TT_NODE_COPIES)
+                tt_nodes_take_stock(n, i, &l->in);
+        if (l->fd >= 0 && got < 0)
+            tt_node_drop(l);
+    }
+}
+
 static tt_status gather_nodes(tt_machines *n, tt_error *err)
 {
     char who[300];
@@ -244,22 +259,22 @@ static tt_status gather_nodes(tt_machines *n, tt_error *err)
     int64_t enough_ns = 0;
     bool told = false;
     for (;;) {
-        for (int i = 1; i < n->o.n; i++)
-            if (n->links[i].fd >= 0 && tt_node_read(&n->links[i]) < 0)
-                tt_node_drop(&n->links[i]);
+        hear_members(n);
         tt_nodes_take_in(n);
         const int missing = list_missing(n, who, sizeof who);
-        if (!missing)
-            return given_cause(n, err);
         const double waited = 1e-9 * (double)(tt_now_ns() - begin);
+        const bool ready =
+            tt_nodes_told_stock(n) || n->cause.code != TT_OK || waited > n->o.timeout_s;
+        if (!missing && ready)
+            return given_cause(n, err);
         enough_ns = enough_came(n) && !enough_ns ? tt_now_ns() : enough_ns;
-        if (enough_ns && enough_came(n) &&
+        if (enough_ns && enough_came(n) && ready &&
             (n->met || waited > n->o.timeout_s ||
              1e-9 * (double)(tt_now_ns() - enough_ns) > n->o.last_call_s))
             return given_cause(n, err);
-        if (waited > n->o.timeout_s)
+        if (missing && waited > n->o.timeout_s)
             return not_all_came(n, who, missing, err);
-        if (!told && waited * 1e9 > TELL_NS)
+        if (!told && missing && waited * 1e9 > TELL_NS)
             tt_log(TT_INFO, "nodes", "waits for node%s %s%s%s", missing > 1 ? "s" : "", who,
                    n->cause.code == TT_OK ? "" : ", which must end, too: ", n->cause.text);
         told = told || waited * 1e9 > TELL_NS;
@@ -273,7 +288,11 @@ static bool join_node_0(tt_machines *n, tt_node_link *l)
     if (l->fd < 0)
         return false;
     tt_nodes_watch(n, l->fd);
-    tt_node_send(l, tt_nodes_message(n, TT_NODE_JOIN, n->cause.code, n->cause.text));
+    const tt_node_message m = tt_nodes_message(n, TT_NODE_JOIN, n->cause.code, n->cause.text);
+    if (n->peers)
+        tt_nodes_tell_stock(n, &m);
+    else
+        tt_node_send(l, m);
     return true;
 }
 
@@ -312,6 +331,8 @@ static tt_status hear_word(tt_machines *n, tt_error *err)
             tt_node_drop(l);
         if (got > 0 && (l->in.what == TT_NODE_START || l->in.what == TT_NODE_OVER))
             return TT_OK;
+        if (got > 0 && l->in.what == TT_NODE_FETCH)
+            tt_nodes_add_fetches(n, &l->in);
         if (got > 0 && l->in.what == TT_NODE_WAIT) {
             tt_log(TT_INFO, "nodes", "waits: this node takes part in a later start");
             n->waits = true;
@@ -337,6 +358,7 @@ static void meeting_begins(tt_machines *n)
     n->waits = false;
     n->n_differing = 0;
     n->refused[0] = 0;
+    n->n_fetches = 0;
     memset(n->ended, 0, (size_t)n->o.n * sizeof *n->ended);
 }
 
@@ -354,6 +376,7 @@ tt_status tt_nodes_hear(tt_machines *n, tt_nodes_start *start, tt_error *err)
     n->n_now = m->n_now;
     n->local = m->local;
     n->world = m->world;
+    tt_nodes_hear_start(n, m);
     n->met = n->met || !start->over;
     snprintf(start->text, sizeof start->text, "%s", m->text);
     if (start->over && m->status)
@@ -416,6 +439,7 @@ void tt_nodes_announce(tt_machines *n, int world, const tt_nodes_start *start)
     if (!tt_nodes_divide(n, world, &n->n_now, &n->local))
         tt_log(TT_ERROR, "nodes", "%d ranks cannot be divided among the nodes", world);
     place_nodes(n);
+    tt_nodes_plan_copies(n, start->copies);
     tt_node_message m = tt_nodes_message(n, TT_NODE_START, TT_OK, start->text);
     m.resume = start->resume;
     m.n_now = n->n_now;
@@ -429,8 +453,11 @@ void tt_nodes_announce(tt_machines *n, int world, const tt_nodes_start *start)
         m.place = n->place[i];
         m.what = n->place[i] < 0 ? TT_NODE_WAIT : TT_NODE_START;
         n->ended[i] = n->place[i] < 0;
+        tt_nodes_fill_start(n, i, &m);
         tt_node_send(&n->links[i], m);
     }
+    tt_nodes_fill_start(n, 0, &m);
+    tt_nodes_hear_start(n, &m);
     if (n->o.least && !n->met)
         tt_nodes_watch(n, n->listener);
     n->met = true;

@@ -197,6 +197,7 @@ static tt_status run_part(supervisor *s, const tt_nodes_start *start, int *stopp
                               .supervisor = start->text,
                               .words = words,
                               .n_words = add_words(s, words),
+                              .copies = tt_nodes_begin_copies(s->nodes),
                               .stepped = stepped,
                               .user = s,
                               .nodes = s->nodes,
@@ -233,6 +234,22 @@ static tt_status cannot_go_on(const supervisor *s, tt_status st, tt_error *err)
     return TT_FAIL(err, s->first.code, "%s; then %s", s->first.text, last.text);
 }
 
+/* The step from which copies in memory are of use; -1: none are. */
+static int64_t least_copy(const supervisor *s)
+{
+    const int64_t saved = newest_step(s);
+    const int64_t here = tt_nodes_newest_copy(s->nodes, world_of(s)),
+                  other = tt_nodes_other_copy(s->nodes, world_of(s));
+    if ((s->cli->no_resume && !s->began) || s->early)
+        return -1;
+    if (other > TT_MAXV(saved, here))
+        tt_log(TT_INFO, "supervisor",
+               "the copies in memory of step %lld are of another mesh; goes on from the checkpoint "
+               "of step %lld",
+               (long long)other, (long long)saved);
+    return saved;
+}
+
 /* Node 0. Sets *stopped when the run must not go on. */
 static tt_status run_nodes(supervisor *s, int *stopped, tt_error *err)
 {
@@ -246,6 +263,7 @@ static tt_status run_nodes(supervisor *s, int *stopped, tt_error *err)
         return cannot_go_on(s, st, err);
     }
     start.mesh = s->mesh;
+    start.copies = least_copy(s);
     snprintf(start.text, sizeof start.text, "%.1000s", variable_of(s));
     tt_nodes_announce(s->nodes, world_of(s), &start);
     if (s->o->least)
@@ -345,12 +363,26 @@ static tt_status give_up(const supervisor *s, tt_error *err)
                    other ? "; the last failure: " : "", other ? s->last.text : "");
 }
 
+/* Whether the next start can go on from copies in the nodes' memory: its mesh is likely the same, if no other node
+ * comes before it. */
+static bool stays(const supervisor *s, int world)
+{
+    tt_refit next;
+    tt_error ignored = {0};
+    if (s->early || !s->o->least)
+        return !s->early;
+    const int room = tt_nodes_here(s->nodes) * s->o->nodes->nproc;
+    return fit_nodes(s, TT_MIN(room, s->most), &next, &ignored) == TT_OK && next.world == world;
+}
+
 /* Where the next start goes on from. Copies of another mesh are of no use, and those that a start did not get
  * beyond may be why. */
 static int64_t next_from(const supervisor *s, int world)
 {
     if (s->cli->no_resume && !s->began)
         return 0;
+    if (s->nodes)
+        return TT_MAXV(s->saved, stays(s, world) ? tt_nodes_newest_copy(s->nodes, world) : -1);
     if (s->copies && (s->early || world_of(s) != world))
         tt_peer_forget(s->copies, s->o->n);
     return TT_MAXV(s->saved, s->copies ? tt_peer_newest(s->copies, world) : -1);
@@ -413,7 +445,10 @@ static tt_status supervise(supervisor *s, tt_error *err)
 static void open_copies(supervisor *s)
 {
     const int n = s->o->n;
-    int *fds = s->o->copies ? tt_arena_array(s->cli->arena, (size_t)n, sizeof *fds) : NULL;
+    if (s->nodes && s->o->copies)
+        tt_nodes_keep_copies(s->nodes);
+    int *fds =
+        s->o->copies && !s->nodes ? tt_arena_array(s->cli->arena, (size_t)n, sizeof *fds) : NULL;
     int k = 0;
     for (; fds && k < n; k++)
         if ((fds[k] = memfd_create("copies", MFD_CLOEXEC)) < 0)

@@ -372,8 +372,7 @@ static const tt_option checkpoint_options[] = {
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
     INT(checkpoint, peer_copy_interval, "0", 0, 1e12,
         "steps between copies of the states that a supervisor (--max-restarts) keeps in memory, "
-        "two "
-        "per rank, and restarts go on from; 0 = none"),
+        "two per rank, with --nnodes on two nodes, and restarts go on from; 0 = none"),
     INT(checkpoint, hf_interval, "0", 0, 1e12,
         "steps from one Hugging Face folder, hf/step-N, to the next, and one after the last step; "
         "these steps are saved as checkpoints first, and training goes on meanwhile; 0 = none"),

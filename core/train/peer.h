@@ -6,7 +6,8 @@
 /* Copies of the state in memory that a supervisor owns (checkpoint.peer_copy_interval), so that a rank that is
  * lost costs no more than the steps since the last copy, and no disk. Each rank has a memfd with two copies,
  * of which it replaces the older one, beside the next forward. A start goes on from the newest step of which
- * every rank has a whole copy, for the same job on the same mesh, unless a checkpoint is newer. */
+ * every rank has a whole copy, for the same job on the same mesh, unless a checkpoint is newer. With --nnodes the
+ * supervisor sends the copies to another node, too (cli/peers.h). */
 
 struct tt_loop;
 typedef struct tt_peer tt_peer;

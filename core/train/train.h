@@ -14,7 +14,7 @@
 typedef struct tt_restart {
     int number, of;
     const char *cause;
-    int *copies; /* by rank: its memory for copies of the states (peer.h) */
+    int *copies; /* by rank of this machine: its memory for copies of the states (peer.h) */
     int n_copies;
 } tt_restart;
 typedef struct tt_run_opts {
