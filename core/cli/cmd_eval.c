@@ -31,7 +31,7 @@ static int64_t eval_text_bytes(const tt_loop *l, const tt_batch *b)
 static tt_status add_window(tt_loop *l, const tt_batch *b, int64_t i, score *out, tt_error *err)
 {
     tt_exec *x = l->rank.exec;
-    tt_feed feed = {b, 0, NULL};
+    tt_feed feed = {b, 0, NULL, 0};
     TT_TRY(tt_exec_micro_batches(x, i, tt_feed_fill, &feed, err));
     TT_TRY(tt_exec_epilogue(x, err));
     out->nll += tt_exec_metric(x, TT_METRIC_LOSS);

@@ -152,6 +152,10 @@ static const tt_option training_options[] = {
         "samples per data rank and forward, or per pass through a pipeline"),
     INT(training, global_batch_size, "-1", -1, 1e9,
         "samples per optimizer step over all ranks; -1 = local_batch_size times data ranks"),
+    INT(training, intra_layer_micro_batch, "1", 1, 8,
+        "micro-batches that run interleaved in each layer, so that communication of one hides "
+        "behind "
+        "computation of another (docs/parallel.md); must divide a step's micro-batches"),
     INT(training, seq_len, "2048", 1, 1e9, "tokens per sample", .aliases = "max_context_length"),
     INT(training, steps, "10000", 0, 1e12,
         "optimizer steps of the whole run; null: num_train_epochs or dataloader.infinite says",

@@ -10,6 +10,7 @@
 
 typedef struct tt_training_config {
     int64_t local_batch_size, global_batch_size, seq_len, seed;
+    int64_t intra_layer_micro_batch;
     int64_t steps;           /* INT64_MIN = null */
     double num_train_epochs; /* NaN = null */
     double max_norm, loss_scale;

@@ -536,7 +536,7 @@ tt_status tt_rig_loss(const tt_rig *rig, tt_rank *r, int64_t step, double *loss_
     for (int i = 0; i < rig->s.inputs.n; i++)
         batch.more[i] = (int32_t *)rig->batch.more[i] +
                         (rig->s.inputs.items[i].per_sample ? first / TT_RIG_SEQ : first);
-    tt_feed feed = {&batch, first, NULL};
+    tt_feed feed = {&batch, first, NULL, 0};
     set_scalars(rig, r, 0);
     TT_TRY(tt_exec_micro_batches(r->exec, step, tt_feed_fill, &feed, err));
     TT_TRY(tt_exec_epilogue(r->exec, err));

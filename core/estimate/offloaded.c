@@ -11,10 +11,11 @@ void tt_offloaded_text(const tt_program *p, const tt_step_time *time, tt_str *o)
     if (!f.values)
         return;
     tt_str_printf(o,
-                  "%lld activations of a micro-batch, %.3f GiB, wait for the backward in "
+                  "%lld activations of a %s, %.3f GiB, wait for the backward in "
                   "%.3f GiB of host memory",
-                  (long long)f.values, gib * (double)f.bytes,
-                  gib * (double)p->bytes[TT_SPACE_OFFLOADED]);
+                  (long long)f.values,
+                  p->graph->interleaved > 1 ? "group of micro-batches" : "micro-batch",
+                  gib * (double)f.bytes, gib * (double)p->bytes[TT_SPACE_OFFLOADED]);
     if (time)
         tt_str_printf(o,
                       "; all copies between device and host take %.4g s per step, %.4g s of these "

@@ -87,7 +87,7 @@ void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out)
     *out = (tt_step_time){0};
     find_peak(g, m, out);
     for (int r = 0; r < schedule->n_ranks; r++) {
-        const double times = (double)s->micro_batches;
+        const double times = (double)s->calls;
         sums of = {0};
         sum_rank(&outlines[r], schedule, m, cost, &of);
         longest = TT_MAXV(longest, of.once);

@@ -281,8 +281,11 @@ static void as_json(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_st
     for (int i = 0; i < s->mesh.n_atoms; i++)
         tt_str_printf(o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i],
                       (int)s->mesh.atom_size[i]);
-    tt_str_printf(o, "},\"micro_batches\":%lld,\"global_batch_size\":%lld,\"bytes_per_rank\":",
-                  (long long)s->micro_batches, (long long)s->global_batch);
+    tt_str_printf(o,
+                  "},\"micro_batches\":%lld,\"intra_layer_micro_batch\":%lld,"
+                  "\"global_batch_size\":%lld,\"bytes_per_rank\":",
+                  (long long)s->micro_batches, (long long)(s->micro_batches / s->calls),
+                  (long long)s->global_batch);
     json_bytes(c, plans, tt_plan_fullest(plans, n), o);
     tt_str_add(o, ",\"pipeline_ranks\":[");
     for (int i = 0; i < n; i++) {

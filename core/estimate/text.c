@@ -54,6 +54,12 @@ static const char *plural(int64_t n)
     return n == 1 ? "" : "s";
 }
 
+/* What one call of the program runs. */
+static const char *per_call(const tt_setup *s)
+{
+    return s->calls < s->micro_batches ? "group of micro-batches" : "micro-batch";
+}
+
 /* ---- memory ---- */
 
 /* How many micro-batches the lowest stage of the rank holds at a time. */
@@ -107,7 +113,7 @@ static void memory_text(const tt_plan_counts *c, tt_plan *const *plans, int n, t
     const tt_plan *p = tt_plan_fullest(plans, n);
     const tt_device_use *use = tt_plan_use_of(c, plans, p);
     const int64_t copy = use ? 0 : tt_plan_saving(c->s, p);
-    const int flight = in_flight(p->program);
+    const int flight = in_flight(p->program) * (int)c->s->core.training.intra_layer_micro_batch;
     char what[80];
     tt_str_printf(o, "memory      %.3f GiB of the %s per rank%s\n",
                   gib * (double)(use ? use->device : tt_program_bytes(p->program) + copy),
@@ -138,10 +144,10 @@ static void stored_text(const tt_plan_counts *c, int n, tt_str *o)
         return;
     tt_str_printf(&text,
                   "activations for the backward in %s: %.3f GiB instead of %.3f per "
-                  "micro-batch%s",
+                  "%s%s",
                   tt_dtype_name(c->g->store_dtype),
                   gib * (double)c->g->stored * (double)tt_dtype_size(c->g->store_dtype),
-                  gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32),
+                  gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32), per_call(c->s),
                   n > 1 ? ", all stages" : "");
     paragraph(o, "stored", &text);
     tt_str_free(&text);
@@ -221,9 +227,9 @@ static void async_tp_text(const tt_plan_counts *c, tt_str *o)
     if (!c->s->async_tp || !tp)
         return;
     tt_str_printf(&text,
-                  "%d all-gathers and %d reduce-scatters per micro-batch run in %d pieces each, "
+                  "%d all-gathers and %d reduce-scatters per %s run in %d pieces each, "
                   "concurrently with their products",
-                  c->g->async_tp.gathers, c->g->async_tp.reductions,
+                  c->g->async_tp.gathers, c->g->async_tp.reductions, per_call(c->s),
                   tt_mesh_degree(&c->s->mesh, &tp->atoms));
     if (c->g->async_tp.whole)
         tt_str_printf(&text, "; %d run in one piece, because their products run over token chunks",
@@ -319,6 +325,9 @@ static void job_text(const tt_plan_counts *c, tt_str *o)
                   (long long)s->global_batch, plural(s->global_batch),
                   (long long)s->core.training.seq_len, (long long)s->micro_batches,
                   s->micro_batches == 1 ? "" : "es", (long long)s->local);
+    if (s->calls < s->micro_batches)
+        tt_str_printf(&text, ", %lld at a time in each layer",
+                      (long long)(s->micro_batches / s->calls));
     paragraph(o, "step", &text);
     tt_str_free(&text);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/builder_impl.h"
+#include "graph/copies.h"
 #include <string.h>
 #include <ttrun/converter.h>
 
@@ -60,6 +61,18 @@ tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_d
 
 typedef enum statistic { MEAN, MAXIMUM, SUM } statistic;
 
+/* Is stat that of the same product of another interleaved micro-batch, which then becomes a copy? */
+static bool next_copy(tt_builder *b, tt_buffer_entry *e, tt_value *stat)
+{
+    const int c = 1 + e->more;
+    tt_value *v = tt_cast(b, stat, e->whole_sum ? TT_F64 : TT_F32);
+    if (!e->state->of_converter || c >= b->g->interleaved)
+        return false;
+    e->more++; /* several states may have one statistic, and so the same copies of it */
+    return c < tt_value_n_copies(e->stat) ? tt_value_copy(e->stat, c) == v
+                                          : tt_value_add_copy(b->g, e->stat, v);
+}
+
 static void update(tt_builder *b, tt_value *buffer, tt_value *stat, statistic of, tt_buffer_fn fn,
                    void *user)
 {
@@ -83,7 +96,8 @@ static void update(tt_builder *b, tt_value *buffer, tt_value *stat, statistic of
         }
     for (size_t i = 0; i < b->g->buffer_updates.n; i++)
         if (b->g->buffer_updates.items[i].state == n->state) {
-            tt_builder_fail(b, TT_EINVAL, "buffer %s is updated twice", n->state->name);
+            if (!next_copy(b, &b->g->buffer_updates.items[i], stat))
+                tt_builder_fail(b, TT_EINVAL, "buffer %s is updated twice", n->state->name);
             return;
         }
     const tt_buffer_entry e = {.state = n->state,

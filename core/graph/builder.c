@@ -144,7 +144,7 @@ static void no_such_input(tt_builder *b, const char *name)
 static bool input_type(tt_builder *b, const char *name, tt_type *t)
 {
     static const char *const given[] = {"ids", "labels", "pos", "seg", "token_index"};
-    const size_t n = strcspn(name, TT_INPUT_SPREAD TT_INPUT_SHIFT);
+    const size_t n = strcspn(name, TT_INPUT_SPREAD TT_INPUT_SHIFT TT_INPUT_COPY);
     t->dtype = TT_I32;
     t->dims[0] = tt_dim_make(b->g->tokens, TT_LABEL_TOKENS, 1, b->g->sequences);
     for (size_t i = 0; i < TT_COUNT(given); i++)
@@ -163,7 +163,7 @@ static bool input_type(tt_builder *b, const char *name, tt_type *t)
         return false;
     }
     t->dtype = x->dtype;
-    if (x->per_sample && !name[n])
+    if (x->per_sample && (!name[n] || name[n] == TT_INPUT_COPY[0]))
         t->dims[0] = TT_DIM(b->g->sequences, NULL);
     return true;
 }

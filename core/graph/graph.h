@@ -28,14 +28,14 @@ struct tt_value {
     /* The value whose memory this one shares, at the rows of its own box: it is a slice of that
      * value, or one of the pieces that a join puts together. NULL: it has memory of its own. */
     tt_value *within;
+    struct tt_copies *copies; /* graph/copies.h; NULL: there are none */
 };
 
 /* An expansion (an op that runs as other ops) and a function of tt_custom_vjp give nodes of two kinds:
  * INNER nodes, which run, and one EXPANDED node, which autodiff differentiates instead of them. */
 typedef enum tt_node_role {
     TT_NODE_PLAIN,   /* it runs, and autodiff uses the vjp of its op */
-    TT_NODE_INNER,   /* it runs as part of an expansion or a custom function; autodiff
-                        skips it */
+    TT_NODE_INNER,   /* it runs as part of an expansion or custom function; autodiff skips it */
     TT_NODE_EXPANDED /* it does not run: inner nodes compute its outputs; it has the derivative */
 } tt_node_role;
 
@@ -89,8 +89,7 @@ typedef struct tt_loss_entry {
 typedef struct tt_metric_entry {
     const char *name, *state;
     tt_value *value; /* f32 scalar */
-    bool
-        of_tokens; /* a sum over tokens or samples, which is logged divided as the loss is; else a mean over micro-batches */
+    bool of_tokens;  /* a sum over tokens, divided as the loss is; else a mean over micro-batches */
 } tt_metric_entry;
 
 typedef struct tt_buffer_entry {
@@ -99,6 +98,7 @@ typedef struct tt_buffer_entry {
     tt_state *sum;  /* the sum over micro-batches, or the maximum; NULL: `load` has it */
     int load;       /* 1 + the index in tt_graph.loads, whose counts are the statistic; 0: none */
     bool max, whole_sum; /* whole_sum: fn gets the sum, not the mean */
+    int more;            /* of a converter: interleaved micro-batches after the first */
     tt_buffer_fn fn;
     void *user;
 } tt_buffer_entry;
@@ -109,7 +109,7 @@ struct tt_graph {
     bool placed, custom_vjp;      /* custom_vjp: the model uses tt_custom_vjp */
     const tt_mesh *mesh;          /* of a placed graph */
     const tt_label_table *labels; /* of a placed graph */
-    int n_stages;
+    int n_stages, interleaved;    /* the latter: micro-batches per call of the program; 0: one */
     int64_t tokens,
         sequences; /* of one micro-batch, over all ranks; the sequences follow each other
                                   in the token dim */
@@ -144,8 +144,7 @@ struct tt_graph {
     int64_t chunk_rows;               /* rows of a token chunk; 0: there is no loop over chunks */
     /* The node because of which the loop was given up: "op max in \"mtp\""; NULL: none. */
     const char *unchunked;
-    struct { /* async_tp: gathers and reductions of a micro-batch in pieces, and those
-                           that stay whole */
+    struct { /* async_tp: gathers and reductions in pieces, and those that stay whole */
         int gathers, reductions, whole;
     } async_tp;
     /* Decoding: the most sequences at a time; 0: this graph does not decode. Dims labelled "tokens"
@@ -163,6 +162,7 @@ struct tt_graph {
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
 #define TT_INPUT_SHIFT "+"  /* suffix with a number k: of the token k further ahead (batch.c) */
+#define TT_INPUT_COPY "#"   /* suffix with the number of an interleaved micro-batch (copies.h) */
 #define TT_INPUT_SPREAD "@" /* suffix of an input's name: a value per sample, repeated per token */
 #define TT_MAX_LOGGED 64    /* the most metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits the host wants */

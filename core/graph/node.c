@@ -134,21 +134,6 @@ tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const 
     return s;
 }
 
-void tt_graph_replace_named(tt_graph *g, tt_value *(*now)(const void *user, tt_value *v),
-                            const void *user)
-{
-    for (size_t i = 0; i < tt_map_size(g->outputs); i++)
-        tt_map_set(g->outputs, tt_map_key(g->outputs, i), now(user, tt_map_value(g->outputs, i)));
-    for (size_t i = 0; i < g->losses.n; i++)
-        g->losses.items[i].value = now(user, g->losses.items[i].value);
-    for (size_t i = 0; i < g->metrics.n; i++)
-        g->metrics.items[i].value = now(user, g->metrics.items[i].value);
-    for (size_t i = 0; i < g->buffer_updates.n; i++)
-        g->buffer_updates.items[i].stat = now(user, g->buffer_updates.items[i].stat);
-    if (g->loss)
-        g->loss = now(user, g->loss);
-}
-
 tt_state *tt_graph_state(const tt_graph *g, tt_state_kind kind, const char *name)
 {
     for (size_t i = 0; i < g->states.n; i++)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/copies.h"
 #include "graph/rewrite.h"
 #include "passes/passes.h"
 
@@ -20,7 +21,7 @@ tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err)
                               tt_arena_printf(g->arena, "%s.accumulated", e->state->name), &v->type,
                               &v->place);
         e->sum->accumulate_max = e->max;
-        tt_accumulate(b, e->sum, -1, e->stat);
+        tt_accumulate_copies(b, e->sum, -1, e->stat);
     }
     return tt_builder_finish(b, err);
 }

@@ -10,7 +10,7 @@
  * loss and needs no fused kernel. */
 
 #define MIN_ROWS 256
-#define MAX_HEADS 16
+#define MAX_HEADS 64
 
 static bool local_op(const tt_node *n)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order of the passes. Training: describe → place → metrics → expert_loads → chunk (mark) → measure → autodiff → convert →
+/* The order of the passes. Training: describe → interleave → place → metrics → expert_loads → chunk (mark) → measure → autodiff → convert →
  * convert_tidy → narrow → merge_max → chunk (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
  * rope_fusion → async_tp → overlap → offload → offload_values → extents. Decoding: describe → place, with incremental forms → lower →
  * order → fuse → epilogue → rope_fusion. */
@@ -121,6 +121,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
         TT_TRY(tt_qk_clip_find(g, o->update.qk_clip, err));
     if (!generates(o))
         tt_graph_find_order(b);
+    if (o->mode == TT_MODE_TRAIN)
+        TT_TRY(tt_pass_interleave(g, o->interleaved, err));
     TT_TRY(tt_graph_verify(g, "describe", err));
     TT_TRY(dump(c, g, "describe", err));
     *out = g;
@@ -230,6 +232,7 @@ static void take_described(tt_graph *g, const tt_graph *described)
     g->replicas = described->replicas;
     g->ordered = described->ordered;
     g->qk_clip = described->qk_clip;
+    g->interleaved = described->interleaved;
 }
 
 /* The passes after describe. */

@@ -71,7 +71,8 @@ typedef struct tt_compile_opts {
     tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
     tt_autodiff_opts autodiff;
     bool measure_logits; /* measured steps have attention's largest logits */
-    bool several;        /* a step has several micro-batches */
+    int interleaved;     /* micro-batches per call of the program, for TRAIN; 0: one */
+    bool several;        /* a step has several calls of the program */
     bool hoist;          /* parameters are gathered once per step (R6) */
     bool async_tp;       /* asynchronous tensor parallelism */
     bool overlap;        /* communication concurrent with computation */

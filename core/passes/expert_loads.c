@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/copies.h"
 #include "graph/rewrite.h"
 #include "passes/passes.h"
 #include <string.h>
@@ -73,7 +74,7 @@ static void sum_loads(tt_builder *b, size_t at, bool *done)
         if (done[i] || !is_read(g, l) || !can_share(first, l->counts))
             continue;
         tt_builder_at(b, TT_FORWARD, stage, l->counts->node->block, name);
-        tt_accumulate(b, sums, n, l->counts);
+        tt_accumulate_copies(b, sums, n, l->counts);
         l->row = n++;
         logged = logged || l->name;
         done[i] = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/measure.h"
+#include "graph/copies.h"
 #include "graph/rewrite.h"
 #include "passes/norm.h"
 #include <string.h>
@@ -58,8 +59,9 @@ void tt_measure_gradients(tt_builder *b, tt_value *const *grads)
 
 /* ---- attention's largest logit ---- */
 
-/* The maximum of an attention node's heads over all micro-batches. */
-static void accumulate_logits(tt_builder *b, const tt_node *n, bool every_step)
+/* The maximum of an attention node's heads over all micro-batches. sum: of the same node of another
+ * micro-batch; NULL: this is the first one. */
+static void accumulate_logits(tt_builder *b, const tt_node *n, bool every_step, tt_state *sum)
 {
     tt_graph *g = tt_builder_graph(b);
     tt_attrs_attention a = *(const tt_attrs_attention *)n->attrs;
@@ -73,7 +75,11 @@ static void accumulate_logits(tt_builder *b, const tt_node *n, bool every_step)
     tt_op(b, "attention_max", in, 6, &a, &heads, 1);
     if (tt_builder_error(b))
         return;
-    tt_state *sum = tt_state_new(g, TT_STATE_ACCUMULATOR, name, &heads->type, &heads->place);
+    if (sum) {
+        tt_accumulate(b, sum, -1, heads);
+        return;
+    }
+    sum = tt_state_new(g, TT_STATE_ACCUMULATOR, name, &heads->type, &heads->place);
     sum->accumulate_max = true;
     tt_accumulate(b, sum, -1, heads);
     const tt_measured m = {.kind = TT_MEASURED_LOGITS, .state = sum, .scope = n->scope};
@@ -101,6 +107,8 @@ tt_status tt_pass_measure_logits(tt_builder *b, bool every_step, bool metrics, t
 {
     tt_graph *g = tt_builder_graph(b);
     const size_t n = g->nodes.n;
+    const uint8_t *copies = tt_graph_copies_of_values(g, g->arena);
+    size_t seen[TT_MAX_INTERLEAVED] = {0}; /* by copy: attention nodes, each after that of copy 0 */
     tt_node **list = tt_arena_array(g->arena, n + 1, sizeof *list);
     TT_VEC(tt_node *) all = {0};
     memcpy(list, g->nodes.items, n * sizeof *list);
@@ -110,7 +118,10 @@ tt_status tt_pass_measure_logits(tt_builder *b, bool every_step, bool metrics, t
         tt_vec_push(g->arena, &all, list[i]);
         if (list[i]->op != &tt_op_attention || list[i]->role == TT_NODE_EXPANDED)
             continue;
-        accumulate_logits(b, list[i], every_step);
+        const int c = g->interleaved ? __builtin_ctz(copies[list[i]->out[0]->id] | 1u << 7) : 0;
+        tt_state *sum = c ? g->logits.items[seen[c]].state : NULL;
+        seen[c]++;
+        accumulate_logits(b, list[i], every_step, sum);
         for (size_t k = first; k < g->nodes.n; k++) /* directly behind, while q and k are there */
             tt_vec_push(g->arena, &all, g->nodes.items[k]);
     }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/copies.h"
 #include "passes/passes.h"
 #include "pipeline/schedule.h"
 #include <float.h>
@@ -18,7 +19,7 @@ void tt_graph_run_numbers(tt_graph *g)
     g->seed->stages = g->step->stages = UINT64_MAX;
 }
 
-/* Accumulates v over the micro-batches without reducing it. The epilogue reduces the sum and
+/* Accumulates v and its copies over the micro-batches without reducing it. The epilogue reduces the sum and
  * writes it to a state that the host reads. */
 static void report(tt_builder *b, const char *name, tt_value *v, bool max)
 {
@@ -31,7 +32,7 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
         tt_state_new(g, TT_STATE_ACCUMULATOR, tt_arena_printf(g->arena, "%s.accumulated", name),
                      &v->type, &v->place);
     a->accumulate_max = max;
-    tt_accumulate(b, a, -1, v);
+    tt_accumulate_copies(b, a, -1, v);
     const tt_placement whole = {0};
     tt_state *m = tt_state_new(g, TT_STATE_METRIC, name, &v->type, &whole);
     tt_value *stages[TT_MAX_STAGES];
@@ -48,19 +49,35 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
     tt_builder_at(b, TT_FORWARD, g->n_stages - 1, -1, "metrics");
 }
 
+/* An input of a micro-batch with an element per token. */
+static tt_value *token_input(tt_builder *b, const char *name, int copy)
+{
+    tt_value *v = tt_input_per_token(b, name);
+    return copy && !tt_builder_error(b) ? tt_input(b, tt_input_of_copy(tt_builder_graph(b)->arena,
+                                                                       v->node->input_name, copy))
+                                        : v;
+}
+
 /* The mean loss of each sequence's counted tokens, by their weights; 0 if there are none. */
-static tt_value *mean_of_lines(tt_builder *b, const char *weights, tt_value *nll)
+static tt_value *mean_of_lines(tt_builder *b, const char *weights, tt_value *nll, int copy)
 {
     tt_value *zero = tt_const(b, 0, TT_I32);
-    tt_value *labels = tt_redistribute(b, tt_input(b, "labels"), &nll->place);
+    tt_value *labels = tt_redistribute(b, token_input(b, "labels", copy), &nll->place);
     tt_value *counted = tt_cast(b, tt_less_equal(b, zero, labels), TT_F32);
     if (weights)
         counted =
-            tt_mul(b, counted, tt_redistribute(b, tt_input_per_token(b, weights), &nll->place));
+            tt_mul(b, counted, tt_redistribute(b, token_input(b, weights, copy), &nll->place));
     tt_value *sums = tt_line_sum(b, nll);
     tt_value *counts = tt_line_sum(b, counted);
     tt_value *least = tt_const(b, weights ? (double)FLT_MIN : 1.0, TT_F32);
     return tt_div(b, sums, tt_maximum(b, counts, least));
+}
+
+static tt_value *with_copies(tt_graph *g, tt_value **v, int n)
+{
+    for (int c = 1; c < n; c++)
+        tt_value_add_copy(g, v[0], v[c]);
+    return v[0];
 }
 
 static tt_status check_loss(const tt_graph *g, bool *of_tokens, tt_error *err)
@@ -79,15 +96,23 @@ tt_status tt_pass_metrics(tt_builder *b, const char *weights, tt_error *err)
     tt_graph *g = tt_builder_graph(b);
     bool of_tokens = false;
     TT_TRY(check_loss(g, &of_tokens, err));
-    tt_value *nll = g->loss;
-    const int last = g->n_stages - 1;
-    if (nll->node->when->stage != last)
-        nll = tt_transfer(b, nll, last);
+    tt_value *nll[TT_MAX_INTERLEAVED], *mean[TT_MAX_INTERLEAVED], *v[TT_MAX_INTERLEAVED] = {NULL};
+    const int last = g->n_stages - 1, n = tt_value_n_copies(g->loss);
+    for (int c = 0; c < n; c++) {
+        nll[c] = tt_value_copy(g->loss, c);
+        if (nll[c]->node->when->stage != last)
+            nll[c] = tt_transfer(b, nll[c], last);
+    }
     tt_builder_at(b, TT_FORWARD, last, -1, "metrics");
     tt_builder_follow(b, true);
-    tt_value *mean = of_tokens ? mean_of_lines(b, weights, nll) : nll;
-    report(b, TT_METRIC_LOSS, tt_sum_all(b, nll), false);
-    report(b, TT_METRIC_LOSS_MAX, tt_max(b, mean, 0, 0), true);
+    for (int c = 0; c < n; c++)
+        mean[c] = of_tokens ? mean_of_lines(b, weights, nll[c], c) : nll[c];
+    for (int c = 0; c < n; c++)
+        v[c] = tt_sum_all(b, nll[c]);
+    report(b, TT_METRIC_LOSS, with_copies(g, v, n), false);
+    for (int c = 0; c < n; c++)
+        v[c] = tt_max(b, mean[c], 0, 0);
+    report(b, TT_METRIC_LOSS_MAX, with_copies(g, v, n), true);
     for (size_t i = 0; i < g->metrics.n; i++)
         report(b, g->metrics.items[i].state, g->metrics.items[i].value, false);
     tt_builder_follow(b, false);

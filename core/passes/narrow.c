@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/narrow.h"
+#include "graph/copies.h"
 #include "graph/rewrite.h"
 #include <string.h>
 
@@ -202,9 +203,12 @@ static void narrow_decide(narrower *w)
         }
     }
     for (size_t i = 0; i < w->g->buffer_updates.n; i++) {
-        const tt_value *v = w->g->buffer_updates.items[i].stat;
-        if (w->member[v->node->id])
-            add_bytes(w, v->node, v);
+        tt_value *stat = w->g->buffer_updates.items[i].stat;
+        for (int c = 0; c < tt_value_n_copies(stat); c++) {
+            const tt_value *v = tt_value_copy(stat, c);
+            if (w->member[v->node->id])
+                add_bytes(w, v->node, v);
+        }
     }
 }
 
@@ -331,15 +335,22 @@ static tt_value *gathered(narrower *w, const tt_value *v)
     return *at;
 }
 
+static tt_value *statistic_now(const void *narrowing, tt_value *v)
+{
+    narrower *w = *(narrower *const *)narrowing;
+    if (v->id >= w->n_values || !narrow_moves(w, v->node))
+        return v;
+    w->reader = v->node;
+    return gathered(w, v);
+}
+
 /* Statistics of states, which no node reads yet. */
 static void rebuild_statistics(narrower *w)
 {
     for (size_t i = 0; i < w->g->buffer_updates.n; i++) {
-        tt_buffer_entry *e = &w->g->buffer_updates.items[i];
-        if (e->stat->id >= w->n_values || !narrow_moves(w, e->stat->node))
-            continue;
-        w->reader = e->stat->node;
-        e->stat = gathered(w, e->stat);
+        tt_value **stat = &w->g->buffer_updates.items[i].stat, *was = *stat;
+        *stat = statistic_now(&w, was);
+        tt_value_copy_from(w->g, *stat, was, statistic_now, &w);
     }
 }
 

@@ -48,14 +48,6 @@ static void overlap_put(tt_overlap_list *l, int i)
     l->now += l->cost[i];
 }
 
-static bool same_target(const tt_node *a, const tt_node *b)
-{
-    const tt_state *s = a->accumulate_into ? a->accumulate_into : a->state;
-    const tt_state *t = b->accumulate_into ? b->accumulate_into : b->state;
-    return tt_overlap_has_effect(a) && tt_overlap_has_effect(b) && s == t &&
-           a->accumulate_index == b->accumulate_index;
-}
-
 /* Can the k-th held node be put now? What it reads must exist (and be finished, unless it may
  * wait), and no node held before it may add to the same accumulator. */
 static bool ready(const tt_overlap_list *l, int k, bool to_wait)
@@ -72,7 +64,7 @@ static bool ready(const tt_overlap_list *l, int k, bool to_wait)
             return false;
     }
     for (int e = 0; e < k; e++)
-        if (same_target(n, l->at[l->held[e]]))
+        if (tt_overlap_same_target(n, l->at[l->held[e]]))
             return false;
     return true;
 }
@@ -260,6 +252,7 @@ tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err)
             continue;
         }
         tt_overlap_list_init(&l, a);
+        tt_overlap_take_turns(&l, a);
         tt_overlap_find_places(&l);
         reorder(&l, a);
         keep_regions(&l);

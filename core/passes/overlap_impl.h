@@ -31,6 +31,9 @@ typedef struct tt_overlap_list {
     int *held, n_held; /* sinks that have no position yet */
 } tt_overlap_list;
 
+/* overlap_turns.c: interleaved micro-batches take turns within a block; l is described again. */
+void tt_overlap_take_turns(tt_overlap_list *l, tt_arena *a);
+
 /* overlap_list.c */
 void tt_overlap_list_init(tt_overlap_list *l, tt_arena *a); /* g, machine, at, n are set */
 void tt_overlap_find_places(tt_overlap_list *l);            /* of early collectives */
@@ -41,7 +44,8 @@ bool tt_overlap_movable(const tt_graph *g, const tt_node *n); /* worth beginning
  * list. If a node of the list fills a state (hoisted parameters), or adds to it in the epilogue (gradients of
  * replicas), that node makes the state's value. */
 int tt_overlap_producer(const tt_overlap_list *l, const tt_value *v);
-bool tt_overlap_has_effect(const tt_node *n); /* adds to an accumulator */
-bool tt_overlap_carries(const tt_node *n);    /* passes a gradient on without computing */
+bool tt_overlap_has_effect(const tt_node *n);                    /* adds to an accumulator */
+bool tt_overlap_same_target(const tt_node *a, const tt_node *b); /* do both add to one place? */
+bool tt_overlap_carries(const tt_node *n); /* passes a gradient on without computing */
 
 #endif

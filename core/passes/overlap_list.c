@@ -103,6 +103,14 @@ bool tt_overlap_has_effect(const tt_node *n)
     return n->op == &tt_op_accumulate || n->accumulate_into != NULL;
 }
 
+bool tt_overlap_same_target(const tt_node *a, const tt_node *b)
+{
+    const tt_state *s = a->accumulate_into ? a->accumulate_into : a->state;
+    const tt_state *t = b->accumulate_into ? b->accumulate_into : b->state;
+    return tt_overlap_has_effect(a) && tt_overlap_has_effect(b) && s == t &&
+           a->accumulate_index == b->accumulate_index;
+}
+
 /* Does node i depend only on parameters and accumulators, as they are when the list begins? */
 static bool is_early(const tt_overlap_list *l, int i)
 {
@@ -132,6 +140,13 @@ bool tt_overlap_carries(const tt_node *n)
     return n->step || tt_node_is_cast(n) || n->op == &tt_op_accumulate;
 }
 
+/* Does n add up the gradients of interleaved micro-batches, which are then reduced once? */
+static bool joins(const tt_overlap_list *l, const tt_node *n)
+{
+    return l->g->interleaved > 1 && n->n_out == 1 &&
+           (n->op == &tt_op_fused || (n->op->flags & TT_OP_POINTWISE));
+}
+
 /* Is node i a step from a gradient to its accumulator, or the work that makes the gradient, with
  * no other reader? */
 static bool is_sink(const tt_overlap_list *l, int i)
@@ -142,7 +157,8 @@ static bool is_sink(const tt_overlap_list *l, int i)
         return false;
     const int begin = l->first_reader[i], end = l->first_reader[i + 1];
     for (int k = begin; k < end; k++)
-        if (!l->sink[l->readers[k]] || !tt_overlap_carries(l->at[l->readers[k]]))
+        if (!l->sink[l->readers[k]] ||
+            !(tt_overlap_carries(l->at[l->readers[k]]) || joins(l, l->at[l->readers[k]])))
             return false;
     return end > begin || tt_overlap_has_effect(n) || l->feeds[i];
 }

@@ -128,6 +128,9 @@ tt_status tt_pass_offload(tt_graph *g, tt_error *err);
 /* ---- expert_passes: of a described graph's experts, each in so many passes ---- */
 tt_status tt_pass_expert_passes(tt_builder *b, int n_passes, tt_error *err);
 
+/* ---- interleave: a described graph runs k micro-batches per call (graph/copies.h) ---- */
+tt_status tt_pass_interleave(tt_graph *g, int k, tt_error *err);
+
 /* ---- extents: on the host, rows that the graph counts (R8) ---- */
 void tt_pass_extents(tt_graph *g);
 

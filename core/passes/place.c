@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/copies.h"
 #include "graph/rewrite.h"
 #include "passes/passes.h"
 #include <string.h>
@@ -30,7 +31,7 @@ static int stage_of(const placer *p, int block)
     return p->o->block_stage ? p->o->block_stage[block] : 0;
 }
 
-static tt_value *mapped(placer *p, tt_value *v)
+static tt_value *mapped(const placer *p, tt_value *v)
 {
     if (v->node->op == &tt_op_param)
         return tt_fetch(p->b, v->node->param);
@@ -40,6 +41,19 @@ static tt_value *mapped(placer *p, tt_value *v)
         return tt_state_read(
             p->b, tt_graph_state(tt_builder_graph(p->b), TT_STATE_BUFFER, v->node->state->name));
     return p->map[v->id];
+}
+
+static tt_value *mapped_copy(const void *placing, tt_value *v)
+{
+    return mapped(placing, v);
+}
+
+/* A value that the described graph names, with its copies. */
+static tt_value *named(placer *p, tt_value *v)
+{
+    tt_value *w = mapped(p, v);
+    tt_value_copy_from(tt_builder_graph(p->b), w, v, mapped_copy, p);
+    return w;
 }
 
 static void emit_expanded(placer *p, const tt_node *n)
@@ -219,23 +233,23 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
     }
     for (size_t i = 0; i < described->metrics.n; i++) {
         tt_metric_entry e = described->metrics.items[i];
-        e.value = mapped(&p, e.value);
+        e.value = named(&p, e.value);
         tt_vec_push(g->arena, &g->metrics, e);
     }
     for (size_t i = 0; i < described->loads.n; i++) {
         tt_expert_load e = described->loads.items[i];
         e.assign = mapped(&p, e.assign);
-        e.counts = mapped(&p, e.counts);
+        e.counts = named(&p, e.counts);
         e.sent = e.sent ? mapped(&p, e.sent) : NULL;
         tt_vec_push(g->arena, &g->loads, e);
     }
     for (size_t i = 0; i < described->buffer_updates.n; i++) {
         tt_buffer_entry e = described->buffer_updates.items[i];
-        e.stat = mapped(&p, e.stat);
+        e.stat = named(&p, e.stat);
         e.state = tt_graph_state(g, TT_STATE_BUFFER, e.state->name);
         tt_vec_push(g->arena, &g->buffer_updates, e);
     }
     if (described->loss)
-        g->loss = mapped(&p, described->loss);
+        g->loss = named(&p, described->loss);
     return tt_graph_verify(g, "place", err);
 }

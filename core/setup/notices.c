@@ -87,8 +87,18 @@ static void notice_async_tp(const tt_setup *s)
             s->graph->async_tp.whole);
 }
 
+static void notice_interleaved(const tt_setup *s)
+{
+    if (s->core.training.intra_layer_micro_batch > 1 && !s->overlap)
+        tt_log(TT_WARN, "train",
+               "training.intra_layer_micro_batch hides no communication here, and takes memory: %s",
+               s->world < 2 ? "there is one rank"
+                            : "comm.overlap is off, or no core is left for it");
+}
+
 void tt_setup_notice_graph(const tt_setup *s)
 {
+    notice_interleaved(s);
     notice_qk_clip(s);
     notice_async_tp(s);
 }

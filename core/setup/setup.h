@@ -87,8 +87,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_mesh mesh;
     tt_label_table labels;
     int world, data_world;
-    int64_t local, micro_batches,
-        global_batch; /* samples per micro-batch and data rank; per data rank; per step */
+    /* samples per micro-batch and data rank; micro-batches, program calls and samples per step */
+    int64_t local, micro_batches, calls, global_batch;
     /* of validation: samples per forward, and per batch, of a data rank; tokens per sample */
     int64_t eval_local, eval_batch, eval_seq_len;
     int pipeline_ranks, n_stages;

@@ -67,47 +67,6 @@ static bool uses_async_tp(const tt_setup *s)
     return can;
 }
 
-static tt_status batch_sizes(tt_setup *s, tt_error *err)
-{
-    const tt_training_config *t = &s->core.training;
-    const int64_t dp = s->data_world, round = t->local_batch_size;
-    int64_t pieces = 1;
-    if (s->pipeline_ranks > 1) {
-        pieces = s->core.parallelism.pipeline_parallel_microbatches;
-        for (int64_t m = 2 * s->pipeline_ranks; pieces < 1 && m >= 1; m--)
-            if (round % m == 0)
-                pieces = m;
-        if (round % pieces)
-            return tt_job_fail(s->job, "parallelism.pipeline_parallel_microbatches", err,
-                               "%lld does not divide training.local_batch_size %lld",
-                               (long long)pieces, (long long)round);
-    }
-    const int64_t global = t->global_batch_size > 0 ? t->global_batch_size : round * dp;
-    if (global % (round * dp))
-        return tt_job_fail(
-            s->job, "training.global_batch_size", err,
-            "%lld is not a multiple of training.local_batch_size %lld × %lld data-parallel "
-            "ranks",
-            (long long)global, (long long)round, (long long)dp);
-    s->local = round / pieces;
-    s->micro_batches = global / (round * dp) * pieces;
-    s->global_batch = global;
-    const tt_validation_config *v = &s->core.validation;
-    s->eval_batch = v->local_batch_size == INT64_MIN ? round : v->local_batch_size;
-    s->eval_local = v->local_batch_size == INT64_MIN ? s->local : v->local_batch_size;
-    s->eval_seq_len = v->seq_len == INT64_MIN ? t->seq_len : v->seq_len;
-    int64_t tokens;
-    if (!tt_mul_i64(s->eval_batch * dp, s->eval_seq_len, &tokens) || tokens > INT32_MAX)
-        return tt_job_fail(s->job, "validation.seq_len", err,
-                           "%lld samples of %lld tokens are too many for a batch",
-                           (long long)(s->eval_batch * dp), (long long)s->eval_seq_len);
-    if (!tt_mul_i64(global, t->seq_len, &tokens) || tokens > INT32_MAX)
-        return tt_job_fail(s->job, "training.seq_len", err,
-                           "%lld samples of %lld tokens are too many for a step", (long long)global,
-                           (long long)t->seq_len);
-    return TT_OK;
-}
-
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_parallelism_config *p = &s->core.parallelism;
@@ -144,7 +103,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->async_tp = uses_async_tp(s);
     s->overlap = overlaps(s, o->machine);
     s->machine = o->machine;
-    TT_TRY(batch_sizes(s, err));
+    TT_TRY(tt_setup_batch(s, err));
     d.sequences =
         (int32_t)TT_MIN(s->local, INT32_MAX); /* the same mesh again, now with the number of
                                                  sequences, which decides how cp is split into atoms */
@@ -327,8 +286,7 @@ bool tt_setup_keeps_parameters(const tt_setup *s)
  * pipeline and of one rank are otherwise added in the same order. */
 static bool sinks_reductions(const tt_setup *s)
 {
-    return s->micro_batches > 1 &&
-           s->core.parallelism.fsdp_reshard_after_forward == TT_RESHARD_NEVER;
+    return s->calls > 1 && s->core.parallelism.fsdp_reshard_after_forward == TT_RESHARD_NEVER;
 }
 
 static tt_context context(const tt_setup *s)
@@ -357,7 +315,7 @@ static tt_loss_scale_opts loss_scale(const tt_training_config *t)
 static tt_autodiff_opts autodiff(const tt_setup *s)
 {
     return (tt_autodiff_opts){.sink = sinks_reductions(s),
-                              .at_once = (s->overlap || s->early_step) && s->micro_batches == 1,
+                              .at_once = (s->overlap || s->early_step) && s->calls == 1,
                               .early = s->early_step,
                               .loss_scale = loss_scale(&s->core.training)};
 }
@@ -500,8 +458,9 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .recompute = *recompute,
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .measure_logits = s->core.metrics.attention_max_logits,
-        .several = s->micro_batches > 1,
-        .hoist = tt_setup_keeps_parameters(s) && s->micro_batches > 1,
+        .interleaved = (int)s->core.training.intra_layer_micro_batch,
+        .several = s->calls > 1,
+        .hoist = tt_setup_keeps_parameters(s) && s->calls > 1,
         .autodiff = autodiff(s),
         .async_tp = s->async_tp,
         .overlap = s->overlap,

@@ -78,7 +78,8 @@ int64_t tt_setup_most_offloaded(const tt_setup *s); /* tt_offload_opts.most_byte
 tt_status tt_setup_find_machine(const tt_setup *s, const tt_machine **out, tt_error *err);
 /* Refuses a model whose plan alone would take more than half of `have`, the bytes of this machine. */
 tt_status tt_setup_check_size(const tt_setup *s, double have, tt_error *err);
-void tt_setup_token_order(tt_setup *s); /* after tt_setup_compile */
+void tt_setup_token_order(tt_setup *s);               /* after tt_setup_compile */
+tt_status tt_setup_batch(tt_setup *s, tt_error *err); /* setup_batch.c: sizes of batches */
 /* setup_pipeline.c: makes the schedule of a step's micro-batches, and sets the number of stages. */
 tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
 

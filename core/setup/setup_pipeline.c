@@ -137,11 +137,13 @@ static tt_status from_csv(tt_setup *s, int wanted, const char *key, tt_error *er
     if (c->n_ranks != s->pipeline_ranks)
         return tt_job_fail(s->job, csv, err, "%s has rows for %d ranks, but %s is %d", path,
                            c->n_ranks, KEY("pipeline_parallel_degree"), s->pipeline_ranks);
-    if (c->n_micro != s->micro_batches)
-        return tt_job_fail(s->job, csv, err,
-                           "%s has %d micro-batches, but a step of this job has %lld: set "
-                           "parallelism.pipeline_parallel_microbatches or the batch sizes",
-                           path, c->n_micro, (long long)s->micro_batches);
+    if (c->n_micro != s->calls)
+        return tt_job_fail(
+            s->job, csv, err,
+            "%s has %d micro-batches, but a step of this job has %lld%s: set "
+            "parallelism.pipeline_parallel_microbatches or the batch sizes",
+            path, c->n_micro, (long long)s->calls,
+            s->calls < s->micro_batches ? " groups of training.intra_layer_micro_batch" : "");
     if (wanted && wanted != c->n_stages)
         return tt_job_fail(s->job, key, err, "asks for %d stages, but %s has %d", wanted, path,
                            c->n_stages);
@@ -163,8 +165,8 @@ static tt_status pipeline_by_name(tt_setup *s, int wanted, const char *key, tt_e
             "per rank",
             wanted, p, kind->name, kind->min_chunks,
             kind->max_chunks > kind->min_chunks ? " or more" : "");
-    if (tt_schedule_make(kind->name, p, chunks, (int)s->micro_batches, s->arena, &s->schedule,
-                         &why) != TT_OK)
+    if (tt_schedule_make(kind->name, p, chunks, (int)s->calls, s->arena, &s->schedule, &why) !=
+        TT_OK)
         return tt_job_fail(s->job, name, err, "%s", why.text);
     return TT_OK;
 }
@@ -174,13 +176,13 @@ tt_status tt_setup_pipeline(tt_setup *s, tt_error *err)
     const char *key = NULL;
     int wanted = 0;
     s->n_stages = 1;
-    if (s->micro_batches > TT_MAX_MICRO)
+    if (s->calls > TT_MAX_MICRO)
         return tt_job_fail(s->job, "training.global_batch_size", err,
                            "%lld micro-batches per step are more than %d",
                            (long long)s->micro_batches, TT_MAX_MICRO);
     if (s->pipeline_ranks ==
         1) /* the forward and the backward of one micro-batch after the other */
-        return tt_schedule_make("1F1B", 1, 1, (int)s->micro_batches, s->arena, &s->schedule, err);
+        return tt_schedule_make("1F1B", 1, 1, (int)s->calls, s->arena, &s->schedule, err);
     TT_TRY(wanted_stages(s, &wanted, &key, err));
     if (*s->core.parallelism.pipeline_parallel_schedule_csv)
         TT_TRY(from_csv(s, wanted, key, err));

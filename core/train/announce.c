@@ -98,6 +98,12 @@ static void say_program(const tt_setup *s, const tt_program *p)
     say_counts(&comms, "collectives");
 }
 
+static const char *at_a_time(const tt_setup *s)
+{
+    const int64_t k = s->micro_batches / s->calls;
+    return k > 1 ? tt_arena_printf(s->arena, ", %lld at a time in each layer", (long long)k) : "";
+}
+
 /* The rates of the model's options for dropout: a config of Hugging Face may have set them. */
 static void announce_dropout(const tt_setup *s)
 {
@@ -226,10 +232,10 @@ tt_status tt_loop_announce(tt_loop *l, tt_error *err)
     say_length(l);
     tt_log(TT_INFO, "train",
            "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
-           "in %lld micro-batch%s; plan: %.3f GiB per rank%s",
+           "in %lld micro-batch%s%s; plan: %.3f GiB per rank%s",
            s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
            s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
-           (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
+           (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es", at_a_time(s),
            (double)tt_program_bytes(l->rank.plan->program) / (1 << 30),
            share_of_memory(l, share, sizeof share));
     announce_recomputed(s);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/copies.h"
 #include "train/train.h"
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +80,10 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
                        int32_t *dst, tt_error *err)
 {
     const tt_feed *f = feed;
-    const tt_batch *b = &f->micro[micro];
+    const tt_batch *b = &f->micro[micro * TT_MAXV(f->interleaved, 1) + tt_input_copy(input)];
+    char name[96]; /* without the suffix of the copy */
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(input, TT_INPUT_COPY), input);
+    input = name;
     if (!strcmp(input, "token_index"))
         return fill_token_index(f, b, begin, end, dst, err);
     batch_array p;

@@ -292,7 +292,7 @@ static tt_status run_batches(computing *c, tt_stream *stream, tt_error *err)
     bool stop = false;
     for (int64_t at = 0; at < d->n_samples; at += batch) {
         TT_TRY(tt_agree(&c->l->rank.dist, tt_stream_next(stream, &b, &epoch, err), err));
-        tt_feed feed = {b, c->l->rank.data_rank * d->local * d->seq_len, NULL};
+        tt_feed feed = {b, c->l->rank.data_rank * d->local * d->seq_len, NULL, 0};
         TT_TRY(tt_exec_micro_batches(c->x, 1, tt_feed_fill, &feed, err));
         TT_TRY(share_values(c, n, &stop, err));
         if (stop)

@@ -196,7 +196,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     tt_exec_set_scalar(x, TT_SCALAR_INV_MICRO, 1.0 / (double)l->s->micro_batches);
     tt_exec_set_scalar(x, TT_SCALAR_LR, f.lr);
     tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
-                    l->s->token_order};
+                    l->s->token_order, (int)l->s->core.training.intra_layer_micro_batch};
     tt_exec_count_from(x, l->optimizer_from);
     f.measured = tt_loop_measures(l, l->step);
     tt_exec_measure(x, f.measured);

@@ -124,6 +124,7 @@ typedef struct tt_feed {
     const tt_batch *micro;
     int64_t offset; /* the first token of this data rank in a micro-batch */
     const tt_token_order *order;
+    int interleaved; /* micro-batches per call of the program; 0: one */
 } tt_feed;
 tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, int64_t end,
                        int32_t *dst, tt_error *err);

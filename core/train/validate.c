@@ -43,7 +43,7 @@ static tt_status validate_run(tt_loop *l, tt_stream *stream, int64_t n, int64_t 
             return TT_OK;
         /* the order of tokens is made for the batches of the training; any other order will do */
         tt_feed feed = {b, l->rank.data_rank * s->eval_local * s->eval_seq_len,
-                        same ? s->token_order : NULL};
+                        same ? s->token_order : NULL, 0};
         TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
         TT_TRY(tt_exec_epilogue(x, err));
         out->sum += tt_exec_metric(x, TT_METRIC_LOSS);

@@ -41,6 +41,7 @@ static inline void mesh_parse(char *text, mesh_line *m)
         {"local",    "training.local_batch_size"                 },
         {"global",   "training.global_batch_size"                },
         {"ac",       "activation_checkpoint.mode"                },
+        {"turns",    "training.intra_layer_micro_batch"          },
     };
     char *save = NULL;
     m->rep = m->shard = 1;

@@ -201,6 +201,14 @@ static void random_expert_model(test_rng *d, const char *golden, sizes *s, tt_st
     tt_str_printf(t, "dataloader.document_mask %s ", random_between(d, 0, 1) ? "true" : "false");
 }
 
+/* Micro-batches that run interleaved. Schedules need a number of groups of them. */
+static int64_t random_turns(test_rng *d, const sizes *s)
+{
+    const int64_t all = s->micro * s->accumulate, k = divisor(d, all);
+    const int64_t least = !strcmp(s->schedule, "DualPipeV") ? 2 * s->pp : 1;
+    return k <= 8 && all / k >= least ? k : 1;
+}
+
 static void random_options(test_rng *d, const sizes *s, tt_str *t)
 {
     static const char *const reshard[] = {"default", "always", "never"};
@@ -223,7 +231,8 @@ static void random_options(test_rng *d, const sizes *s, tt_str *t)
         tt_str_printf(t, "ep %lld buffer %s ", (long long)s->ep, buffer[random_between(d, 0, 3)]);
     if (s->ep > 1)
         tt_str_printf(t, "replicas %lld ", (long long)random_between(d, -1, TT_MIN(s->experts, 3)));
-    tt_str_printf(t, "local %lld", (long long)(s->global / (s->rep * s->shard * s->accumulate)));
+    tt_str_printf(t, "local %lld ", (long long)(s->global / (s->rep * s->shard * s->accumulate)));
+    tt_str_printf(t, "turns %lld", (long long)random_turns(d, s));
 }
 
 static oracle_run *run(const oracle_golden *g, const char *common, const char *how)
