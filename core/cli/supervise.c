@@ -27,7 +27,7 @@ typedef struct supervisor {
     int used;             /* of the budget */
     int64_t whole;        /* the newest checkpoint when the budget was whole */
     int64_t saved;        /* the newest checkpoint when ranks ended last; 0: none */
-    int idle;             /* starts in a row without a new checkpoint */
+    int idle;             /* starts in a row that a new checkpoint or copy has not followed */
     tt_error first, last; /* failures since the budget was whole; code TT_OK: none */
     /* the ranks that run now */
     int64_t from,
@@ -397,8 +397,11 @@ static tt_status prepare_restart(supervisor *s, tt_error *err)
     s->used++;
     if (!s->nodes)
         TT_TRY(choose_mesh(s, err));
+    const int64_t from = next_from(s, world);
+    if (s->from >= 0 && from > s->from)
+        s->idle = 0; /* copies in memory have moved the run on, without a checkpoint */
     tt_log(TT_WARN, "supervisor", "%s; restart %d of %d from step %lld%s", s->last.text, s->used,
-           s->o->most_restarts, (long long)next_from(s, world), s->nodes ? "" : mesh_text(s));
+           s->o->most_restarts, (long long)from, s->nodes ? "" : mesh_text(s));
     const int sig = rest(s);
     if (sig)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before restart %d of %d",
