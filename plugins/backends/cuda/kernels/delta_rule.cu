@@ -46,19 +46,44 @@ TT_DEV void inside_gates(const delta_args &a, const delta_chunk &c, inside_room 
     }
 }
 
-/* inverse = (1 + lower)^-1, by forward substitution: four lanes have a column. */
+/* inverse = (1 + lower)^-1 in blocks of EDGE rows and columns: those on the diagonal by forward substitution, a thread a
+ * column; then the blocks below it, diagonal by diagonal. Blocks of lower above the diagonal are overwritten. */
+constexpr int EDGE = 16, EDGES = C / EDGE;
+
 TT_DEV void inside_invert(inside_room *r)
 {
-    const int column = (int)threadIdx.x / 4, part = (int)threadIdx.x % 4;
-    for (int i = 0; i < C; i++) {
-        float sum = 0.0f;
-        for (int l = column + part; l < i; l += 4)
-            sum = fmaf(r->lower[i][l], r->inverse[l][column], sum);
-        sum += tt_shuffle_xor(sum, 1);
-        sum += tt_shuffle_xor(sum, 2);
-        if (part == 0)
-            r->inverse[i][column] = i > column ? -sum : i == column ? 1.0f : 0.0f;
-        tt_sync_warp(); /* the lanes of the column see it */
+    const int x = (int)threadIdx.x;
+    for (int i = x; i < C * C; i += DELTA_THREADS)
+        if (i / C / EDGE < i % C / EDGE)
+            r->inverse[i / C][i % C] = 0.0f;
+    for (int i = 0; x < C && i < EDGE; i++) {
+        const int first = x / EDGE * EDGE, row = first + i;
+        float v = row == x ? 1.0f : 0.0f;
+        for (int l = x; l < row; l++)
+            v = fmaf(-r->lower[row][l], r->inverse[l][x], v);
+        r->inverse[row][x] = v;
+    }
+    tt_sync();
+    const int row = x / EDGE,
+              col = x % EDGE; /* in a block: there are as many elements as threads */
+    for (int d = 1; d < EDGES; d++) {
+        for (int j = 0; j < EDGES - d; j++) {
+            const int above = j * EDGE, below = (j + d) * EDGE;
+            float sum = 0.0f;
+            for (int k = above; k < below; k++)
+                sum = fmaf(r->lower[below + row][k], r->inverse[k][above + col], sum);
+            r->lower[above + row][below + col] = sum;
+        }
+        tt_sync();
+        for (int j = 0; j < EDGES - d; j++) {
+            const int above = j * EDGE, below = (j + d) * EDGE;
+            float sum = 0.0f;
+            for (int k = 0; k < EDGE; k++)
+                sum =
+                    fmaf(r->inverse[below + row][below + k], r->lower[above + k][below + col], sum);
+            r->inverse[below + row][above + col] = -sum;
+        }
+        tt_sync();
     }
 }
 
@@ -83,8 +108,7 @@ TT_KERNEL(DELTA_ROOMY, delta_inside, delta_args a)
             r->lower[x][y] = same && y < x ? r->beta[x] * kk[i][j] * decay : 0.0f;
         }
     tt_sync();
-    inside_invert(r);
-    tt_sync();
+    inside_invert(r); /* ends with a barrier */
     for (int i = (int)threadIdx.x; i < C * C; i += DELTA_THREADS)
         delta_inverse(a, c)[i] = r->inverse[i / C][i % C];
 }
