@@ -87,6 +87,7 @@ static tt_status open_paths(letters *l, const char *const *paths, size_t n, int6
         .path = {paths, n},
         .shuffle = true,
         .seed = INT64_MIN,
+        .field = "text",
         .document_mask = mask,
         .cache = "off"
     };
