@@ -22,22 +22,20 @@ tt_status tt_node_listen(int port, int *out, tt_error *err)
                                port, strerror(errno));
 }
 
-/* The code of message `number`, whose other fields are set. */
-static void make_code(const tt_node_link *l, const tt_node_message *m, bool from_far,
-                      uint64_t number, uint8_t out[TT_HMAC_BYTES])
+void tt_node_code(const tt_node_link *l, const void *message, size_t n, bool from_far,
+                  uint64_t number, uint8_t out[TT_HMAC_BYTES])
 {
     struct {
         uint8_t nonces[32];
         uint64_t number, from_far;
-        tt_node_message m;
+        uint8_t message[TT_NODE_MESSAGE_MOST];
     } all;
-    memset(&all, 0, sizeof all);
+    TT_ASSERT(n <= sizeof all.message);
     memcpy(all.nonces, l->nonces, sizeof all.nonces);
     all.number = number;
     all.from_far = from_far;
-    memcpy(&all.m, m, sizeof *m);
-    memset(all.m.code, 0, sizeof all.m.code);
-    tt_comm_code(&all, sizeof all, out);
+    memcpy(all.message, message, n);
+    tt_comm_code(&all, sizeof all - sizeof all.message + n, out);
 }
 
 tt_node_link tt_node_accept(int listener)
@@ -81,7 +79,7 @@ void tt_node_send(tt_node_link *l, tt_node_message m)
     if (l->fd < 0)
         return;
     memcpy(m.nonce, l->nonces + 16, sizeof m.nonce);
-    make_code(l, &m, l->far, l->n_sent++, m.code);
+    tt_node_code(l, &m, offsetof(tt_node_message, code), l->far, l->n_sent++, m.code);
     if (send(l->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof m)
         shutdown(l->fd, SHUT_RDWR); /* the next read notices */
 }
@@ -120,7 +118,7 @@ int tt_node_read(tt_node_link *l)
     l->n_in = 0;
     if (!l->far && !l->n_received)
         memcpy(l->nonces + 16, l->in.nonce, 16);
-    make_code(l, &l->in, !l->far, l->n_received++, code);
+    tt_node_code(l, &l->in, offsetof(tt_node_message, code), !l->far, l->n_received++, code);
     return tt_hmac_equal(code, l->in.code) && clean_message(&l->in) ? 1 : -1;
 }
 

@@ -81,6 +81,10 @@ void tt_node_send(tt_node_link *l, tt_node_message m);
 /* 1: a whole message, whose texts end and are UTF-8; 0: not yet; -1: the other end has gone, has another
  * secret, or is no ttrun of this version. */
 int tt_node_read(tt_node_link *l);
+/* The code of a connection's message `number`, of which n bytes, at most TT_NODE_MESSAGE_MOST, are before the code. */
+#define TT_NODE_MESSAGE_MOST 4096
+void tt_node_code(const tt_node_link *l, const void *message, size_t n, bool from_far,
+                  uint64_t number, uint8_t out[TT_HMAC_BYTES]);
 void tt_node_drop(tt_node_link *l);
 
 #endif

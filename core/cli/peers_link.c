@@ -69,28 +69,11 @@ const char *tt_peers_get(tt_node_link *l, void *p, size_t n, const tt_peers_limi
     return NULL;
 }
 
-static void message_code(const tt_node_link *l, const tt_peers_message *m, bool from_far,
-                         uint64_t number, uint8_t out[TT_HMAC_BYTES])
-{
-    struct {
-        uint8_t nonces[32];
-        uint64_t number, from_far;
-        tt_peers_message m;
-    } all;
-    memset(&all, 0, sizeof all);
-    memcpy(all.nonces, l->nonces, sizeof all.nonces);
-    all.number = number;
-    all.from_far = from_far;
-    memcpy(&all.m, m, sizeof *m);
-    memset(all.m.code, 0, sizeof all.m.code);
-    tt_comm_code(&all, sizeof all, out);
-}
-
 const char *tt_peers_say(tt_node_link *l, tt_peers_message m, const tt_peers_limit *w)
 {
     m.magic = TT_PEERS_MAGIC;
     memcpy(m.nonce, l->nonces + 16, sizeof m.nonce);
-    message_code(l, &m, l->far, l->n_sent++, m.code);
+    tt_node_code(l, &m, offsetof(tt_peers_message, code), l->far, l->n_sent++, m.code);
     return tt_peers_put(l, &m, sizeof m, w);
 }
 
@@ -99,7 +82,7 @@ bool tt_peers_is_right(tt_node_link *l, const tt_peers_message *m)
     uint8_t code[TT_HMAC_BYTES];
     if (!l->far && !l->n_received)
         memcpy(l->nonces + 16, m->nonce, 16);
-    message_code(l, m, !l->far, l->n_received++, code);
+    tt_node_code(l, m, offsetof(tt_peers_message, code), !l->far, l->n_received++, code);
     return tt_hmac_equal(code, m->code) && m->magic == TT_PEERS_MAGIC && m->slot >= 0 &&
            m->slot < TT_PEER_SLOTS && m->copy.bytes >= 0 && m->copy.bytes < MOST_BYTES &&
            m->copy.bytes % TT_PEER_PAGE == 0;
