@@ -55,7 +55,7 @@ static tt_status run_dispatch_sort(void *self, const tt_kernel_call *c, tt_error
         TT_TRY(cuda_sort(self, c->queue, keys, 1, n, &sorted, err));
     }
     return CUDA_LAUNCH(self, c, &sort_places, one_thread_each(all), err, &sorted, &places, &counts,
-                       &n, &slots, &parts, &m, &bins, &experts);
+                       &n, &parts, &m, &bins, &experts);
 }
 
 /* ---- rows at places: places [B,M] ---- */

@@ -72,8 +72,8 @@ TT_KERNEL(256, dispatch_keys, const int *assign, u64 *keys, i64 n, i64 slots, i6
 }
 
 /* places [parts,m], counts [parts,experts] */
-TT_KERNEL(256, dispatch_places, const u64 *keys, int *places, int *counts, i64 n, i64 slots,
-          i64 parts, i64 m, i64 bins, i64 experts)
+TT_KERNEL(256, dispatch_places, const u64 *keys, int *places, int *counts, i64 n, i64 parts, i64 m,
+          i64 bins, i64 experts)
 {
     const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
     if (i < parts * m) {
