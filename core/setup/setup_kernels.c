@@ -54,12 +54,6 @@ void tt_setup_expert_opts(const tt_setup *s, tt_compile_opts *o)
 
 tt_status tt_setup_kernels_check(tt_setup *s, tt_error *err)
 {
-    const tt_parallelism_config *p = &s->core.parallelism;
-    const bool bounded = p->expert_parallel_degree > 1 && !isnan(p->expert_buffer_factor);
-    if (bounded && tt_setup_has_device(s))
-        return tt_job_fail(s->job, "parallelism.expert_buffer_factor", err,
-                           "backend %s: works on a host's memory only; null: room for all rows",
-                           s->backend.name);
     if (s->core.metrics.attention_max_logits && !tt_setup_kernel(s, "attention_max"))
         return tt_job_fail(s->job, "metrics.attention_max_logits", err,
                            "backend %s has no kernel attention_max", s->backend.name);

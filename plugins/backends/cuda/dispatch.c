@@ -42,20 +42,16 @@ static tt_status run_dispatch_sort(void *self, const tt_kernel_call *c, tt_error
     void *places = c->out[0].data, *counts = c->out[1].data, *keys = c->scratch;
     int64_t n = tt_tensor_numel(&c->in[0]), parts = c->out[0].shape[0], m = c->out[0].shape[1],
             experts = c->out[1].shape[2], bins = c->out[1].global[1],
-            slots = parts > 0 ? n / parts : 0, all = cuda_max(parts * m, parts * experts);
+            slots = parts > 0 ? n / parts : 0, all = cuda_max(parts * m, parts * experts),
+            begin = ((const tt_attrs_dims *)c->attrs)->dims[4].size;
     TT_TRY(dispatch_fits(c, cuda_max(n, parts * (experts + 1)), err));
-    if (((const tt_attrs_dims *)c->attrs)->dims[4].size || m / cuda_max(bins, 1) < slots)
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "cuda: %s: a part of the slots only; remove "
-                       "parallelism.expert_buffer_factor",
-                       c->op);
     if (n > 0) {
         TT_TRY(CUDA_LAUNCH(self, c, &sort_keys, one_thread_each(n), err, &assign, &keys, &n, &slots,
                            &experts));
         TT_TRY(cuda_sort(self, c->queue, keys, 1, n, &sorted, err));
     }
     return CUDA_LAUNCH(self, c, &sort_places, one_thread_each(all), err, &sorted, &places, &counts,
-                       &n, &parts, &m, &bins, &experts);
+                       &n, &parts, &m, &bins, &experts, &begin);
 }
 
 /* ---- rows at places: places [B,M] ---- */

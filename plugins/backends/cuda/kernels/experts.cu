@@ -71,22 +71,23 @@ TT_KERNEL(256, dispatch_keys, const int *assign, u64 *keys, i64 n, i64 slots, i6
               (u64)(i - part * slots);
 }
 
-/* places [parts,m], counts [parts,experts] */
+/* places [parts,m], counts [parts,experts]: of each bin the slots from `begin` on for which there are places */
 TT_KERNEL(256, dispatch_places, const u64 *keys, int *places, int *counts, i64 n, i64 parts, i64 m,
-          i64 bins, i64 experts)
+          i64 bins, i64 experts, i64 begin)
 {
-    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x, room = m / bins, local = experts / bins;
     if (i < parts * m) {
-        const i64 room = m / bins, at = i % m, bin = at / room,
-                  first = i / m * (experts + 1) + bin * (experts / bins);
-        const i64 key = bin < bins ? place_of(keys, n, first) + (at - bin * room) : n;
-        places[i] = bin < bins && key < place_of(keys, n, first + experts / bins)
-                        ? (int)(u32)keys[key]
-                        : -1;
+        const i64 at = i % m, bin = at / room, first = i / m * (experts + 1) + bin * local;
+        const i64 key = bin < bins ? place_of(keys, n, first) + begin + (at - bin * room) : n;
+        places[i] = bin < bins && key < place_of(keys, n, first + local) ? (int)(u32)keys[key] : -1;
     }
     if (i < parts * experts) {
-        const i64 e = i / experts * (experts + 1) + i % experts;
-        counts[i] = (int)(place_of(keys, n, e + 1) - place_of(keys, n, e));
+        const i64 expert = i % experts, of_part = i / experts * (experts + 1),
+                  from = place_of(keys, n, of_part + expert / local * local) + begin,
+                  low = place_of(keys, n, of_part + expert),
+                  high = place_of(keys, n, of_part + expert + 1),
+                  to = high < from + room ? high : from + room, at = low > from ? low : from;
+        counts[i] = at < to ? (int)(to - at) : 0;
     }
 }
 
