@@ -47,8 +47,9 @@ static void in_a_message(tt_node_link *near, tt_node_link *far, const uint8_t *b
     tt_node_send(far, m);
     const int got = tt_node_read(near);
     TT_ASSERT(got == 1 || m.magic != TT_NODE_MAGIC || m.what < TT_NODE_JOIN ||
-              m.what > TT_NODE_OVER || m.end < TT_NODE_DIED || m.end > TT_NODE_FINE ||
-              m.status > TT_OK || m.status < TT_EINTERNAL);
+              m.what > TT_NODE_OVER || m.n_copies < 0 || m.n_copies > TT_NODE_COPIES_MOST ||
+              m.end < TT_NODE_DIED || m.end > TT_NODE_FINE || m.status > TT_OK ||
+              m.status < TT_EINTERNAL);
     if (got == 1)
         check_message(&near->in);
 }

@@ -125,7 +125,7 @@ static void test_train_takes_hostile_texts(void **state)
     assert_int_equal(learn_from(&none, 1, "gpt2", 300, 1, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "no text"));
     assert_int_equal(learn_from(&word, 1, "gpt2", 257, 1, &err), TT_EINVAL);
-    assert_non_null(strstr(err.text, "vocabulary of 257: expected 258"));
+    assert_non_null(strstr(err.text, "vocabulary size 257: expected 258"));
     assert_int_equal(learn_from(&word, 1, "gpt2", INT64_MAX, 1, &err), TT_EINVAL);
     assert_int_equal(learn_from(&word, 1, "gtp2", 300, 1, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "is not one of gpt2, llama3"));
