@@ -3,7 +3,7 @@
 # pkg-config for MPI: mk/deps.sh writes a makefile that is included here, and make then reads all of them again.
 #   DEPS=min     the compiler and seven small libraries; ttrun is built without MPI
 #   DEPS=build   all that `make` can use (the default of deps and demo)
-#   DEPS=test    also what the tests need (the default of test)
+#   DEPS=test    also what the tests need, which make the site too (the default of test)
 DEPS ?= $(if $(filter test,$(MAKECMDGOALS)),test,build)
 DEPS_DONE := build/.deps.$(DEPS).mk
 dry_run := $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS))))

@@ -3,9 +3,9 @@
 # deps.sh [min|build|test|site]: installs what is missing with apt (root or sudo -n), or prints the command to run and fails.
 #   min    a compiler and the libraries of ttrun; it is then built without MPI
 #   build  these, MPI, OpenBLAS and SQLite (the default)
-#   test   these and what the tests need
+#   test   these and what the tests need, also that of `make site`
 #   site   a compiler and what `make site` needs
-# Prints one line about CUDA and, if all is present, nothing else.
+# Prints one line about CUDA and, if all is present, nothing else. DEPS_ROOT: the folder that has usr/ (for the test).
 what=${1:-build}
 case $what in min | build | test | site) ;; *)
     echo "deps: DEPS=$what is not known; use min, build, test or site" >&2
@@ -21,17 +21,19 @@ need() { # PACKAGE FILE...: missing unless one of the files is there
 tool() { # PACKAGE COMMAND
     command -v "$2" >/dev/null 2>&1 || missing="$missing $1"
 }
-I=/usr/include
-L=/usr/local/include
+R=${DEPS_ROOT:-}
+I=$R/usr/include
+L=$R/usr/local/include
 compiler=${CC:-gcc}
 tool gcc "${compiler##* }" # "ccache gcc" is gcc
 tool make make
 tool pkg-config pkg-config
 need libc6-dev $I/stdio.h # gcc only recommends it
-if [ "$what" = site ]; then
+if [ "$what" = site ] || [ "$what" = test ]; then
     need libcmark-gfm-dev $I/cmark-gfm.h $L/cmark-gfm.h
     need libcmark-gfm-extensions-dev $I/cmark-gfm-core-extensions.h $L/cmark-gfm-core-extensions.h
-else
+fi
+if [ "$what" != site ]; then
     need libjansson-dev $I/jansson.h $L/jansson.h
     need libltdl-dev $I/ltdl.h $L/ltdl.h
     need libxxhash-dev $I/xxhash.h $L/xxhash.h
@@ -41,10 +43,10 @@ else
     need libutf8proc-dev $I/utf8proc.h $L/utf8proc.h
 fi
 if [ "$what" != min ] && [ "$what" != site ]; then
-    need libopenblas0-pthread /usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 /usr/lib*/libopenblas.so.0
-    need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/*/pkgconfig/ompi-c.pc
+    need libopenblas0-pthread "$R"/usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 "$R"/usr/lib*/libopenblas.so.0
+    need libopenmpi-dev $I/mpi.h $L/mpi.h "$R"/usr/lib/*/openmpi/include/mpi.h "$R"/usr/lib/*/pkgconfig/ompi-c.pc
     tool openmpi-bin mpirun
-    need libsqlite3-0 /usr/lib/*-linux-gnu/libsqlite3.so.0 /usr/lib*/libsqlite3.so.0 # the metrics plugin trackio
+    need libsqlite3-0 "$R"/usr/lib/*-linux-gnu/libsqlite3.so.0 "$R"/usr/lib*/libsqlite3.so.0 # the metrics plugin trackio
 fi
 if [ "$what" = test ]; then
     tool g++ "${CXX:-g++}"
