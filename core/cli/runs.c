@@ -147,6 +147,7 @@ static void read_metrics(tt_arena *a, tt_run_entry *e)
 static tt_run_entry entry_of(tt_arena *a, const tt_found_run *r)
 {
     tt_run_entry e = {.path = r->path, .step = -1, .loss = (double)NAN, .older_of = r->older_of};
+    const bool live = !r->older_of && is_live(r->path);
     tt_run_facts facts;
     (void)tt_run_facts_read(r->path, a, &facts);
     const char *folder = facts.checkpoints;
@@ -162,7 +163,7 @@ static tt_run_entry entry_of(tt_arena *a, const tt_found_run *r)
     e.bytes = tree_bytes(a, r->path, true, 0, &e.written);
     if (e.also)
         e.bytes += tree_bytes(a, e.also, false, 0, &e.written);
-    e.state = tt_run_state_of(!r->older_of && is_live(r->path), (double)e.step, e.steps);
+    e.state = tt_run_state_of(live, &facts, (double)e.step);
     return e;
 }
 

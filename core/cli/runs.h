@@ -12,7 +12,7 @@ typedef struct tt_run_entry {
     double loss;          /* NaN: none was logged */
     int64_t written;      /* seconds since 1970 of the newest file */
     int64_t bytes;        /* of its files, without those of older runs */
-    tt_run_state state;   /* of an older run: DONE or STOPPED */
+    tt_run_state state;   /* of an older run: not RUNNING */
     const char *older_of; /* path of the run it was set aside by; NULL: it was not */
     const char *also;     /* older: checkpoints outside of its folder (FOLDER.before-N), or NULL */
 } tt_run_entry;

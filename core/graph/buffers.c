@@ -50,7 +50,8 @@ static tt_value *read_buffer(tt_builder *b, const char *full, const tt_dim *dims
 tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                     const tt_buffer_opts *opts)
 {
-    if (tt_local_refuses(b, "tt_buffer") || tt_builder_lacks(b, name, "tt_buffer: the name"))
+    if (tt_local_refuses(b, "tt_buffer") || tt_builder_lacks(b, name, "tt_buffer: the name") ||
+        tt_builder_lacks(b, n_dims > 0 ? dims : (const void *)b, "tt_buffer: the list of dims"))
         return tt_placeholder(b);
     const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
                                    : tt_arena_str(b->arena, name);
@@ -77,7 +78,8 @@ static void update(tt_builder *b, tt_value *buffer, tt_value *stat, statistic of
                    void *user)
 {
     if (tt_builder_lacks(b, buffer, "the update of a buffer: the buffer") ||
-        tt_builder_lacks(b, stat, "the update of a buffer: the statistic"))
+        tt_builder_lacks(b, stat, "the update of a buffer: the statistic") ||
+        tt_builder_lacks(b, fn ? b : NULL, "the update of a buffer: the function"))
         return;
     const tt_node *n = buffer->node;
     if (n->op != &tt_op_state || n->state->kind != TT_STATE_BUFFER) {

@@ -53,10 +53,19 @@ bool tt_builder_lacks(tt_builder *b, const void *p, const char *what)
     return !p;
 }
 
+bool tt_builder_lacks_result(tt_builder *b, tt_value **p, const char *what)
+{
+    if (p)
+        *p = tt_placeholder(b);
+    return tt_builder_lacks(b, p, what);
+}
+
 /* ---- scopes and blocks ---- */
 
 static const char *scope_name(tt_builder *b, const char *fmt, va_list ap)
 {
+    if (tt_builder_lacks(b, fmt, "the name of a scope or block"))
+        return b->scope;
     char *name = tt_arena_vprintf(b->arena, fmt, ap);
     return b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name) : name;
 }

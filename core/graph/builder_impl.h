@@ -95,9 +95,6 @@ tt_value *tt_local_source(tt_builder *b, tt_value *v, const tt_placement *to);
  * builder has failed. */
 bool tt_local_refuses(tt_builder *b, const char *what);
 
-/* Fails if a plugin gave NULL in the place of `what`, "tt_output: the value". Returns whether it did. */
-bool tt_builder_lacks(tt_builder *b, const void *p, const char *what);
-
 /* token_order.c: the graph needs tokens in their order, because of this op. */
 void tt_need_order(tt_builder *b, const tt_op_def *def, const char *scope);
 

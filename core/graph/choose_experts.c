@@ -41,8 +41,11 @@ static tt_value *in_turn(tt_builder *b, tt_dim T, int64_t k, int64_t n_experts)
 void tt_choose_experts(tt_builder *b, tt_value *scores, tt_value *choice, int64_t k,
                        tt_value **assign, tt_value **weights)
 {
-    *assign = *weights = tt_placeholder(b);
-    if (b->failed || tt_builder_lacks(b, scores, "tt_choose_experts: the tensor of scores"))
+    const bool lacks =
+        tt_builder_lacks_result(b, assign, "tt_choose_experts: the pointer to the experts");
+    if (tt_builder_lacks_result(b, weights, "tt_choose_experts: the pointer to the weights") ||
+        lacks || b->failed ||
+        tt_builder_lacks(b, scores, "tt_choose_experts: the tensor of scores"))
         return;
     if (scores->type.n_dims != 2 || k < 1 || k > scores->type.dims[1].size) {
         tt_builder_fail(b, TT_EINVAL,

@@ -67,7 +67,7 @@ tt_value *tt_to_stage(tt_builder *b, tt_value *v)
 
 static void fill_placeholders(tt_builder *b, tt_value **outs, int n)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; outs && i < n; i++)
         outs[i] = tt_placeholder(b);
 }
 
@@ -189,13 +189,21 @@ static bool says_ordered(const tt_op_def *def, int n_in, const tt_type *out)
 }
 
 static bool fits_call(tt_builder *b, const tt_op_def *def, tt_value *const *ins, int n_in,
-                      int n_out)
+                      const void *attrs, tt_value **outs, int n_out)
 {
-    if (n_out != def->n_out || n_in > TT_MAX_INS) {
+    if (n_out != def->n_out || n_in < 0 || n_in > TT_MAX_INS) {
         tt_builder_fail(b, TT_EINVAL,
                         "op %s: it has %d outputs and takes at most %d inputs; the call has %d "
                         "outputs and %d inputs",
                         def->name, def->n_out, TT_MAX_INS, n_out, n_in);
+        return false;
+    }
+    const char *list = n_in > 0 && !ins                ? "operands"
+                       : n_out > 0 && !outs            ? "outputs"
+                       : def->attrs_size > 0 && !attrs ? "attributes"
+                                                       : NULL;
+    if (list) {
+        tt_builder_fail(b, TT_EINVAL, "op %s: the pointer to its %s is NULL", def->name, list);
         return false;
     }
     for (int i = 0; i < n_in; i++)
@@ -218,7 +226,7 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
         fill_placeholders(b, outs, n_out);
         return;
     }
-    if (!fits_call(b, def, ins, n_in, n_out)) {
+    if (!fits_call(b, def, ins, n_in, attrs, outs, n_out)) {
         fill_placeholders(b, outs, n_out);
         return;
     }
@@ -255,13 +263,20 @@ tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn 
 {
     if (b->failed)
         return tt_placeholder(b);
-    if (n > TT_MAX_INS)
+    if (n < 0 || n > TT_MAX_INS)
         return tt_builder_fail(b, TT_EINVAL, "tt_custom_vjp: %d inputs, at most %d", n, TT_MAX_INS);
+    if (tt_builder_lacks(b, n && !xs ? NULL : b, "tt_custom_vjp: the list of values") ||
+        tt_builder_lacks(b, fn ? b : NULL, "tt_custom_vjp: the function") ||
+        tt_builder_lacks(b, vjp ? b : NULL, "tt_custom_vjp: the function of the derivative"))
+        return tt_placeholder(b);
+    for (int i = 0; i < n; i++)
+        if (!xs[i])
+            return tt_builder_fail(b, TT_EINVAL, "tt_custom_vjp: value %d is NULL", i);
     bool inner = b->inner;
     b->inner = true;
     tt_value *y = fn(b, xs, n, user);
     b->inner = inner;
-    if (b->failed)
+    if (b->failed || tt_builder_lacks(b, y, "tt_custom_vjp: what its function returned"))
         return tt_placeholder(b);
     if (inner)
         return y;

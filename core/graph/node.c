@@ -170,7 +170,7 @@ tt_value *tt_builder_fail(tt_builder *b, tt_status code, const char *fmt, ...)
     if (!b->failed) {
         va_list ap;
         va_start(ap, fmt);
-        char *text = tt_arena_vprintf(b->arena, fmt, ap);
+        char *text = tt_arena_vprintf(b->arena, fmt ? fmt : "an error without a text", ap);
         va_end(ap);
         b->failed = true;
         tt_fail(&b->err, code, "%s", text);

@@ -79,4 +79,11 @@ extern const char *const tt_product_roles[TT_N_PRODUCT_ROLES];
 /* Converter number i's linear() runs from here on; -1: none does. Returns the one before. */
 int tt_builder_converting(tt_builder *b, int i);
 
+/* The value that a function returns after an error. A builder that has failed builds no more nodes. */
+tt_value *tt_placeholder(tt_builder *b);
+/* Fails if a plugin gave NULL in the place of `what`, "tt_output: the value". Returns whether it did. */
+bool tt_builder_lacks(tt_builder *b, const void *p, const char *what);
+/* The same for the pointer to a result. What it points to is a placeholder then, until the result is there. */
+bool tt_builder_lacks_result(tt_builder *b, tt_value **p, const char *what);
+
 #endif

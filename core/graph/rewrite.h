@@ -10,8 +10,6 @@ void tt_builder_chunk_loop(tt_builder *b, bool in);
 void tt_builder_inner(tt_builder *b, bool inner);
 /* The float values that are built next are computed again by the backward, whatever the mode. */
 void tt_builder_again(tt_builder *b, bool again);
-/* The value that a function returns after an error. A builder that has failed builds no more nodes. */
-tt_value *tt_placeholder(tt_builder *b);
 
 /* y, which inner nodes have computed from x, with the derivative of x itself. */
 tt_value *tt_straight_through(tt_builder *b, tt_value *x, tt_value *y);

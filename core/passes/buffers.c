@@ -60,6 +60,8 @@ static void update_buffer(tt_builder *b, const tt_buffer_entry *e, tt_value *mea
     tt_value *stat = tt_transfer_direct(b, mean, stage);
     tt_builder_at(b, TT_POST_UPDATE, stage, -1, s->name);
     tt_value *v = e->fn(b, tt_state_read(b, s), stat, e->user);
+    if (tt_builder_lacks(b, v, "the update of a buffer: what its function returned"))
+        v = tt_placeholder(b);
     bool same = v->type.n_dims == s->type.n_dims;
     for (int d = 0; same && d < s->type.n_dims; d++)
         same = v->type.dims[d].size == s->type.dims[d].size;

@@ -169,10 +169,17 @@ static tt_state *new_moment(tt_graph *g, const tt_update_impl *i, const char *fu
     return s;
 }
 
+/* Returns whether the builder has failed. */
+static bool lacks_name(tt_builder *b, const tt_update *u, const char *name)
+{
+    return tt_builder_error(b) || tt_builder_lacks(b, u, "a state of an optimizer: the update") ||
+           tt_builder_lacks(b, name, "a state of an optimizer: the name");
+}
+
 static tt_value *moment(tt_builder *b, const tt_update *u, const char *name,
                         const moment_form *form)
 {
-    if (tt_builder_error(b))
+    if (lacks_name(b, u, name))
         return tt_placeholder(b);
     const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
     tt_graph *g = tt_builder_graph(b);
@@ -198,6 +205,8 @@ tt_value *tt_optimizer_state_as(tt_builder *b, const tt_update *u, const char *n
                                 const tt_state_opts *o)
 {
     tt_state_opts all = {.struct_size = sizeof all};
+    if (lacks_name(b, u, name) || tt_builder_lacks(b, o, "tt_optimizer_state_as: the options"))
+        return tt_placeholder(b);
     memcpy(&all, o, TT_MIN(o->struct_size, sizeof all));
     const moment_form form = {.kind = MOMENT,
                               .dynamic8 = all.dynamic8,
@@ -226,7 +235,8 @@ tt_value *tt_optimizer_number(tt_builder *b, const tt_update *u, const char *nam
 void tt_optimizer_evaluate(tt_builder *b, const tt_update *u, tt_value *copy)
 {
     const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
-    if (tt_builder_error(b))
+    if (tt_builder_error(b) || tt_builder_lacks(b, u, "tt_optimizer_evaluate: the update") ||
+        tt_builder_lacks(b, copy, "tt_optimizer_evaluate: the copy"))
         return;
     const tt_graph *g = tt_builder_graph(b);
     tt_state *s =
@@ -249,7 +259,7 @@ void tt_optimizer_evaluate(tt_builder *b, const tt_update *u, tt_value *copy)
 
 tt_value *tt_whole_matrices(tt_builder *b, tt_value *x)
 {
-    if (tt_builder_error(b))
+    if (tt_builder_error(b) || tt_builder_lacks(b, x, "tt_whole_matrices: the value"))
         return tt_placeholder(b);
     if (x->type.n_dims < 3)
         return tt_builder_fail(b, TT_EINVAL,
@@ -307,7 +317,8 @@ static tt_value *with_factor(tt_builder *b, const tt_state *s, tt_value *value)
 
 void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
 {
-    if (tt_builder_error(b))
+    if (tt_builder_error(b) || tt_builder_lacks(b, target, "tt_assign: the target") ||
+        tt_builder_lacks(b, value, "tt_assign: the value"))
         return;
     tt_state *low = in_blocks(b, target);
     if (low && !tt_builder_measures(b))

@@ -12,7 +12,7 @@
 #define MAX_RUN_JSON ((size_t)64 << 20)
 #define MAX_LOCKS ((size_t)16 << 20) /* bytes of /proc/locks */
 
-const char *const tt_run_states[3] = {"running", "done", "stopped"};
+const char *const tt_run_states[4] = {"running", "done", "stopped", "failed"};
 
 /* ---- finding ---- */
 
@@ -129,6 +129,15 @@ static const char *text_of(const tt_json *object, const char *key, const char *o
     return v && v->type == TT_JSON_STRING ? v->string : otherwise;
 }
 
+/* tt_run_folder_end() writes the status of a start. */
+static bool last_start_failed(const tt_json *root)
+{
+    static const char failed[] = "failed: ";
+    const tt_json *list = tt_json_get(root, "starts");
+    return list && list->type == TT_JSON_ARRAY && list->n &&
+           !strncmp(text_of(list->items[list->n - 1], "status", ""), failed, sizeof failed - 1);
+}
+
 bool tt_run_facts_read(const char *run, tt_arena *a, tt_run_facts *out)
 {
     char *text = NULL;
@@ -136,7 +145,7 @@ bool tt_run_facts_read(const char *run, tt_arena *a, tt_run_facts *out)
     struct stat st;
     const tt_json *root = NULL;
     const char *path = tt_path_join(a, run, "run.json");
-    *out = (tt_run_facts){"", "checkpoint", -1, NULL};
+    *out = (tt_run_facts){.spec = "", .checkpoints = "checkpoint", .steps = -1};
     if (stat(path, &st) || !S_ISREG(st.st_mode)) /* a pipe would block */
         return false;
     if (tt_read_file(path, MAX_RUN_JSON, &text, &n, NULL) == TT_OK)
@@ -148,6 +157,7 @@ bool tt_run_facts_read(const char *run, tt_arena *a, tt_run_facts *out)
     out->checkpoints = text_of(tt_json_get(job, "checkpoint"), "folder", out->checkpoints);
     if (steps && steps->type == TT_JSON_INT)
         out->steps = steps->integer;
+    out->failed = last_start_failed(root);
     out->root = root;
     return root != NULL;
 }
@@ -189,9 +199,10 @@ bool tt_run_is_locked(const char *run)
     return found;
 }
 
-tt_run_state tt_run_state_of(bool live, double step, int64_t steps)
+tt_run_state tt_run_state_of(bool live, const tt_run_facts *f, double step)
 {
-    return live                                  ? TT_RUN_RUNNING
-           : steps >= 0 && step >= (double)steps ? TT_RUN_DONE
-                                                 : TT_RUN_STOPPED;
+    return live                                        ? TT_RUN_RUNNING
+           : f->failed                                 ? TT_RUN_FAILED
+           : f->steps >= 0 && step >= (double)f->steps ? TT_RUN_DONE
+                                                       : TT_RUN_STOPPED;
 }

@@ -7,8 +7,13 @@
  * and `report`, so that these agree on what a run is. A run's folder has a run.json, a metrics.jsonl or
  * a .lock (it has begun and written nothing yet); the runs before it lie in its before-N. */
 
-typedef enum tt_run_state { TT_RUN_RUNNING, TT_RUN_DONE, TT_RUN_STOPPED } tt_run_state;
-extern const char *const tt_run_states[3]; /* "running", … */
+typedef enum tt_run_state {
+    TT_RUN_RUNNING,
+    TT_RUN_DONE,
+    TT_RUN_STOPPED,
+    TT_RUN_FAILED, /* its last start says so, after whichever step */
+} tt_run_state;
+extern const char *const tt_run_states[4]; /* "running", … */
 
 typedef struct tt_found_run {
     const char *path, *name; /* name: what follows the path that was asked for; for a run named
@@ -31,6 +36,7 @@ typedef struct tt_run_facts {
     const char *spec;           /* "" if run.json does not say */
     const char *checkpoints;    /* checkpoint.folder as the job has it */
     int64_t steps;              /* of the job; -1: unknown */
+    bool failed;                /* the last start has ended with a failure */
     const struct tt_json *root; /* all of run.json, or NULL */
 } tt_run_facts;
 /* Reads run.json; false: there is none that can be read, and *out has the defaults. */
@@ -40,6 +46,7 @@ int64_t tt_run_newest_checkpoint(const char *folder);
 /* Whether a process of this machine trains there, by /proc/locks. It takes no lock itself, so it cannot
  * keep a run from starting. */
 bool tt_run_is_locked(const char *run);
-tt_run_state tt_run_state_of(bool live, double step, int64_t steps);
+/* live: looked at before run.json is read, so that the end of a start that has ended is in it. */
+tt_run_state tt_run_state_of(bool live, const tt_run_facts *f, double step);
 
 #endif

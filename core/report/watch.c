@@ -154,27 +154,33 @@ static void look_at_facts(tt_watch *w)
 {
     struct stat s;
     tt_run_facts f;
-    if (stat(w->facts, &s) || w->facts_file == (uint64_t)s.st_ino ||
+    if (stat(w->facts, &s))
+        return;
+    const int64_t ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+    if ((w->facts_file == (uint64_t)s.st_ino && w->facts_ns == ns) ||
         !tt_run_facts_read(w->folder, w->arena, &f))
         return;
     w->facts_file = (uint64_t)s.st_ino;
+    w->facts_ns = ns;
+    w->failed = f.failed;
     w->steps = TT_MAXV(f.steps, (int64_t)0);
     w->checkpoints = tt_path_join(w->arena, w->folder, f.checkpoints);
 }
 
-static void look_at_lock(tt_watch *w)
+static tt_run_state watched_state(const tt_watch *w, bool live)
 {
     const double step = w->row[TT_COL_STEP];
-    w->state = tt_run_state_of(tt_run_is_locked(w->folder), isfinite(step) ? step : -1,
-                               w->steps ? w->steps : -1);
+    const tt_run_facts f = {.steps = w->steps ? w->steps : -1, .failed = w->failed};
+    return tt_run_state_of(live, &f, isfinite(step) ? step : -1);
 }
 
 void tt_watch_look(tt_watch *w)
 {
+    const bool live = tt_run_is_locked(w->folder);
     look_at_facts(w);
     look_at_metrics(w);
     w->saved = tt_run_newest_checkpoint(w->checkpoints);
-    look_at_lock(w);
+    w->state = watched_state(w, live);
 }
 
 /* ---- finding runs ---- */

@@ -30,6 +30,8 @@ typedef struct tt_watch {
     int64_t saved;                             /* newest checkpoint; -1: none */
     const char *metrics, *facts, *checkpoints; /* paths */
     uint64_t facts_file;                       /* the inode of run.json that was read */
+    int64_t facts_ns;                          /* when that was written */
+    bool failed;                               /* it says that the last start failed */
     tt_run_state state;
 } tt_watch;
 

@@ -14,7 +14,7 @@ sed -n 's/^ \+\([^ ]*\.md\) .*/\1/p' mk/site/pages | sort >"$dir/listed"
 diff "$dir/have" "$dir/listed"
 ok every_page_is_in_the_table
 if ! printf '#include <cmark-gfm-core-extensions.h>\n' | ${CC:-gcc} -E -x c - >/dev/null 2>&1; then
-    echo "skipped: the site is not made without libcmark-gfm-dev and libcmark-gfm-extensions-dev (DEPS=site make deps)"
+    echo "skipped: the site is not made without libcmark-gfm-dev and libcmark-gfm-extensions-dev (DEPS=test make deps)"
     exit $failed
 fi
 site=$dir/site

@@ -147,6 +147,18 @@ static void test_watch_knows_the_state_of_a_run(void **state)
     put_file(&p, "run/metrics.jsonl", "a", "{\"step\":12,\"loss\":5}\n");
     tt_watch_look(w);
     assert_int_equal(w->state, TT_RUN_DONE);
+    put_file(&p, "run/new.json", "w",
+             "{\"starts\":[{\"status\":\"done\"},{\"status\":\"failed: no room\"}],"
+             "\"job\":{\"training\":{\"steps\":12}}}");
+    assert_int_equal(rename(in(&p, "run/new.json"), in(&p, "run/run.json")), 0);
+    tt_watch_look(w);
+    assert_int_equal(w->state, TT_RUN_FAILED);
+    put_file(&p, "run/new.json", "w",
+             "{\"starts\":[{\"status\":\"failed: no room\"},{\"status\":\"done\"}],"
+             "\"job\":{\"training\":{\"steps\":12}}}");
+    assert_int_equal(rename(in(&p, "run/new.json"), in(&p, "run/run.json")), 0);
+    tt_watch_look(w);
+    assert_int_equal(w->state, TT_RUN_DONE);
     end_place(&p);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Models and options whose ops no llama has, on the backend "cuda" over the driver and the libraries of tests/fake: delta nets (qwen3_next), largest
-# logits and QK-clip, experts with replicas and with bounded room, and decoding with states of delta nets and with latent vectors.
+# logits and QK-clip, experts over ranks, with replicas and with bounded room too, and decoding with states of delta nets and with latent vectors.
 . "$(dirname "$0")/cuda.sh"
 llama=$job
 sed 's/"llama3"/"qwen3_next"/; s/"n_layers": 2/"n_layers": 2, "head_dim": 16, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 16/; s/"seq_len": 32/"seq_len": 80/; s/"local_batch_size": 4/"local_batch_size": 2/' \
@@ -10,6 +10,7 @@ job=$dir/next.json
 same qwen3_next 2e-6
 same qwen3_next_documents 2e-6 --dataloader.document_mask true --activation_checkpoint.mode full
 same qwen3_next_bf16 5e-3 --training.mixed_precision_param bfloat16
+same qwen3_next_experts 2e-6 --nproc 2 $p.expert_parallel_degree 2 --training.local_batch_size 1 --training.global_batch_size 4
 same qwen3_next_replicas 2e-6 --nproc 2 $p.expert_parallel_degree 2 $p.expert_replicas 1 --training.local_batch_size 1 --training.global_batch_size 4
 same qwen3_next_bounded_rows 2e-6 --nproc 2 $p.expert_parallel_degree 2 $p.expert_buffer_factor 1 --training.local_batch_size 1 --training.global_batch_size 4
 job=$llama

@@ -70,6 +70,15 @@ rm -rf "$all" && train "$all/k" --training.steps 3 && mkdir "$all/k/before-1" &&
 train "$all/k" --training.steps 3 --training.seed 5
 [ $rc -eq 0 ] && [ -f "$all/k/before-1/run.json" ] && [ -f "$all/k/before-1/metrics.jsonl" ] && ! [ -e "$all/k/before-2" ]
 ok a_killed_move_is_completed_in_the_same_place
+# the last save does not fit: all steps are done, and the run is not. With room again a start begins anew and sets it aside.
+(ulimit -f 100; train "$dir/failed" --training.steps 4; exit $rc)
+rc=$?
+"$TTRUN" runs "$dir/failed" >"$dir/out" 2>>"$dir/err" && [ $rc -eq 1 ] && grep -q ' 4/4 .* failed$' "$dir/out" && grep -q ' steps 0 to 4, .*: failed: ' "$dir/out" &&
+    "$TTRUN" runs "$dir/failed" --json >"$dir/out" && grep -q '"state":"failed"' "$dir/out" && "$TTRUN" top "$dir/failed" --once --json >"$dir/out" && grep -q '"state":"failed"' "$dir/out"
+ok a_run_whose_last_save_failed_is_not_done
+train "$dir/failed" --training.steps 4
+"$TTRUN" runs "$dir/failed" >"$dir/out" 2>>"$dir/err" && [ $rc -eq 0 ] && grep -q 'failed  .* 4/4 .* done$' "$dir/out" && grep -q '/before-1  .* 4/4 .* failed, set aside$' "$dir/out"
+ok and_done_after_a_start_that_saves
 gc "$dir/none"
 [ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ]
 ok no_such_folder

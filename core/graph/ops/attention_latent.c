@@ -261,8 +261,11 @@ tt_value *tt_latent_attention(tt_builder *b, tt_value *q, tt_value *latent, tt_v
     tt_attention_opts o = {0};
     if (opts)
         o = *opts;
-    if (tt_builder_error(b))
-        return q;
+    if (tt_builder_error(b) || tt_builder_lacks(b, q, "tt_latent_attention: q") ||
+        tt_builder_lacks(b, latent, "tt_latent_attention: the latent vectors") ||
+        tt_builder_lacks(b, key, "tt_latent_attention: the key") ||
+        tt_builder_lacks(b, name, "tt_latent_attention: the name"))
+        return tt_placeholder(b);
     tt_attrs_attention a = {.v_head_dim = o.v_head_dim, .window = o.window, .softcap = o.softcap};
     if (t->n_dims != 2 || c->n_dims != 2 || s->n_dims != 2 || t->dims[1].unit < 2 ||
         t->dims[1].unit <= s->dims[1].size || o.v_head_dim < 1)

@@ -120,6 +120,9 @@ tt_value *tt_repeat_interleave(tt_builder *b, tt_value *x, int dim, int64_t n)
  * same order in both. */
 void tt_sort(tt_builder *b, tt_value *x, int descending, tt_value **values, tt_value **indices)
 {
+    const bool lacks = tt_builder_lacks_result(b, values, "tt_sort: the pointer to the values");
+    if (tt_builder_lacks_result(b, indices, "tt_sort: the pointer to the indices") || lacks)
+        return;
     tt_value *from = descending ? x : tt_neg(b, x);
     tt_top_k(b, from, tt_last_dim(x).size, values, indices);
     if (!descending)

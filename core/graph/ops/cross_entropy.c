@@ -267,6 +267,8 @@ tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels)
 
 tt_value *tt_cross_entropy_lse(tt_builder *b, tt_value *logits, tt_value *labels, tt_value **lse)
 {
+    if (tt_builder_lacks_result(b, lse, "tt_cross_entropy_lse: the pointer to the log-sum-exp"))
+        return tt_placeholder(b);
     logits = before_cast_up(logits);
     tt_value *ins[2] = {logits, labels}, *outs[2] = {NULL, NULL};
     tt_op(b, "cross_entropy", ins, 2, NULL, outs, 2);

@@ -458,6 +458,11 @@ tt_value *tt_experts(tt_builder *b, tt_value *x, tt_value *assign, tt_value *wei
     const tt_attrs_dims e = dims_attrs(1, TT_DIM(n_experts, "experts"), TT_DIM(1, NULL));
     const tt_dim one = TT_DIM(1, NULL);
     tt_value *to[2] = {NULL, NULL};
+    if (tt_builder_lacks(b, x, "tt_experts: the value") ||
+        tt_builder_lacks(b, assign, "tt_experts: the tensor of experts") ||
+        tt_builder_lacks(b, weights, "tt_experts: the tensor of weights") ||
+        tt_builder_lacks(b, fn ? b : NULL, "tt_experts: the function"))
+        return tt_placeholder(b);
     tt_builder_log_experts(b, assign, n_experts);
     const bool follow = tt_builder_follow(b, true);
     tt_op(b, "expert_route", &assign, 1, &e, to, 2);
@@ -466,6 +471,8 @@ tt_value *tt_experts(tt_builder *b, tt_value *x, tt_value *assign, tt_value *wei
     rows.x = in[0] = tt_emit(b, "expert_rows", in, 4, NULL);
     rows.expert = tt_emit(b, "expert_of_rows", in, 4, NULL);
     tt_value *back[4] = {fn(b, &rows, user), assign, to[0], to[1]};
+    if (tt_builder_lacks(b, back[0], "tt_experts: what its function returned"))
+        back[0] = rows.x;
     tt_value *y = tt_cast(b, tt_emit(b, "expert_slots", back, 4, NULL), TT_F32);
     const tt_dim *t = tt_value_type(assign)->dims, factor[] = {t[0], t[1], one};
     weights = tt_reshape(b, tt_cast(b, weights, TT_F32), factor, 3);

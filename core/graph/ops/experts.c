@@ -202,6 +202,10 @@ const tt_op_def tt_op_grouped_linear_dw = {
 void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
                     tt_value **counts)
 {
+    const bool lacks =
+        tt_builder_lacks_result(b, order, "tt_expert_sort: the pointer to the order");
+    if (tt_builder_lacks_result(b, counts, "tt_expert_sort: the pointer to the counts") || lacks)
+        return;
     tt_attrs_dims a = {.n_dims = 1, .dims = {TT_DIM(n_experts, "experts")}};
     tt_value *outs[2] = {NULL, NULL};
     tt_op(b, "expert_sort", &assign, 1, &a, outs, 2);

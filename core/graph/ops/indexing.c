@@ -217,6 +217,9 @@ tt_value *tt_scatter_add(tt_builder *b, tt_value *x, tt_value *idx, tt_dim rows)
 
 void tt_top_k(tt_builder *b, tt_value *x, int64_t k, tt_value **values, tt_value **indices)
 {
+    const bool lacks = tt_builder_lacks_result(b, values, "tt_top_k: the pointer to the values");
+    if (tt_builder_lacks_result(b, indices, "tt_top_k: the pointer to the indices") || lacks)
+        return;
     tt_attrs_dims a = {.n_dims = 1, .dims = {TT_DIM(k, NULL)}};
     tt_value *outs[2] = {NULL, NULL};
     tt_op(b, "top_k", &x, 1, &a, outs, 2);

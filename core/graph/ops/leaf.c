@@ -199,6 +199,8 @@ tt_value *tt_iota(tt_builder *b, const tt_dim *dims, int n_dims, int dim, tt_dty
     const int at = dim < 0 ? dim + n_dims : dim;
     if (n_dims < 1 || n_dims > TT_MAX_DIMS || at < 0 || at >= n_dims)
         return tt_builder_fail(b, TT_EINVAL, "iota: there is no dim %d among %d", dim, n_dims);
+    if (tt_builder_lacks(b, dims, "tt_iota: the list of dims"))
+        return tt_placeholder(b);
     tt_attrs_dims a = {.n_dims = 1, .dims = {dims[at]}};
     tt_dim column[TT_MAX_DIMS];
     for (int i = at; i < n_dims; i++)
@@ -209,6 +211,8 @@ tt_value *tt_iota(tt_builder *b, const tt_dim *dims, int n_dims, int dim, tt_dty
 
 tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to)
 {
+    if (tt_builder_lacks(b, x, "tt_cast: the value"))
+        return tt_placeholder(b);
     tt_dtype from = tt_value_type(x)->dtype;
     tt_attrs_cast a = {.to = to};
     if (from == to)

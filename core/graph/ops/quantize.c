@@ -270,9 +270,9 @@ static tt_value *given_scale(tt_builder *b, const blocks *v, tt_value *given, tt
 
 tt_value *tt_quantize(tt_builder *b, tt_value *x, const tt_quantize_opts *o, tt_value **scale)
 {
-    *scale = x;
-    if (refused(b, "tt_quantize", x, o))
-        return x;
+    if (tt_builder_lacks_result(b, scale, "tt_quantize: the pointer to the scale") ||
+        tt_builder_lacks(b, x, "tt_quantize: the value") || refused(b, "tt_quantize", x, o))
+        return tt_placeholder(b);
     if (o->stochastic && !(o->stream && o->stream[0]))
         return tt_builder_fail(b, TT_EINVAL,
                                "tt_quantize: stochastic rounding needs the name of a stream");
@@ -301,8 +301,9 @@ tt_value *tt_quantize_by(tt_builder *b, tt_value *x, const tt_quantize_opts *o, 
 
 tt_value *tt_dequantize(tt_builder *b, tt_value *q, tt_value *scale, const tt_quantize_opts *o)
 {
-    if (refused(b, "tt_dequantize", q, o))
-        return q;
+    if (tt_builder_lacks(b, q, "tt_dequantize: the value") ||
+        tt_builder_lacks(b, scale, "tt_dequantize: the scale") || refused(b, "tt_dequantize", q, o))
+        return tt_placeholder(b);
     q = tt_cast(b, q, TT_F32);
     const blocks v = see(tt_value_type(q), o->block_rows, o->block_cols);
     tt_value *s = tt_reshape(b, scale, v.scales, v.n);

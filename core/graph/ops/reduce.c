@@ -209,6 +209,8 @@ tt_value *tt_max(tt_builder *b, tt_value *x, int dim, int keep)
 
 tt_value *tt_sum_all(tt_builder *b, tt_value *x)
 {
+    if (tt_builder_lacks(b, x, "tt_sum_all: the value"))
+        return tt_placeholder(b);
     int n = tt_value_type(x)->n_dims;
     for (int i = n - 1; i >= 0; i--)
         x = tt_sum(b, x, i, 0);

@@ -279,6 +279,8 @@ SHAPE_OP(broadcast, "x → dims",
 tt_value *tt_transpose(tt_builder *b, tt_value *x, const int *perm)
 {
     tt_attrs_perm a = {{0}};
+    if (tt_builder_lacks(b, perm, "tt_transpose: the list of dims"))
+        return tt_placeholder(b);
     for (int i = 0; i < tt_value_type(x)->n_dims; i++)
         a.perm[i] = perm[i];
     return tt_emit1(b, "transpose", x, &a);
@@ -329,6 +331,8 @@ tt_value *tt_broadcast_to(tt_builder *b, tt_value *x, const tt_dim *dims, int n_
                                TT_MAX_DIMS, n_dims);
     if (!dims && n_dims > 0)
         return tt_builder_fail(b, TT_EINVAL, "broadcast: the list of dims is NULL");
+    if (tt_builder_lacks(b, x, "tt_broadcast_to: the value"))
+        return tt_placeholder(b);
     tt_attrs_dims a = {.n_dims = n_dims};
     bool same = t->n_dims == n_dims;
     for (int i = 0; i < n_dims; i++) {
