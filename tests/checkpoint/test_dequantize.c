@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "checkpoint/formats/hf.h"
+#include "checkpoint/formats/hf_low.h"
 #include "ckpt_test.h"
 #include <math.h>
 
