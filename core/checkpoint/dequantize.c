@@ -9,18 +9,23 @@
  *   float8    W of F8_E4M3 or F8_E5M2 and W_scale_inv (DeepSeek, Qwen) or W_scale (compressed-tensors):
  *             one scale per tensor, per row, or per block of weight_block_size (config.json; 128 x 128);
  *             a value is the product in f32, as transformers and torch define it
+ *   NVFP4     W_packed U8 [R, C / 2], the even column in the low 4 bits; W_scale F8_E4M3 [R, C / 16] and
+ *             W_global_scale of one number (compressed-tensors): a value is q * (scale / global scale), in f32
  *   MXFP4     X_blocks U8 [E, R, G, 16] and X_scales U8 [E, R, G] (gpt_oss): X [E, 32 G, R]; 32 numbers of
  *             4 bits, the low nibble first, share the factor 2^(scale - 127)
- * Source: transformers' integrations/finegrained_fp8.py and mxfp4.py. */
+ * Source: transformers' integrations/finegrained_fp8.py and mxfp4.py, compressed-tensors'
+ * quantization/lifecycle/forward_helpers.py. */
 
-enum { FP8_BLOCK = 128, MX_GROUP = 32, RUN = 512 };
+enum { FP8_BLOCK = 128, MX_GROUP = 32, NV_GROUP = 16, RUN = 512 };
+
+typedef enum quantized_form { FORM_FLOAT8, FORM_MXFP4, FORM_NVFP4 } quantized_form;
 
 struct tt_quantized {
-    bool is_mxfp4;
+    quantized_form form;
     const tt_st_tensor *data, *scale;
     int64_t block[2];   /* of float8: elements of dims 0 and 1 that share a scale */
     int64_t columns;    /* of float8: scales in a row of blocks */
-    const char *scales; /* their name */
+    float global_scale; /* of NVFP4: what the scales are divided by */
 };
 
 static tt_entry *sibling(const tt_ckpt_reader *r, const char *name, size_t n, const char *suffix)
@@ -97,6 +102,14 @@ static void find_float8(const tt_ckpt_reader *r, tt_entry *e, const int64_t bloc
     s->is_scale = true;
 }
 
+static float scale_at(const tt_st_tensor *s, int64_t i)
+{
+    float x = 0;
+    tt_convert(&x, TT_F32, (const uint8_t *)s->data + (size_t)i * tt_dtype_size(s->dtype), s->dtype,
+               1);
+    return x;
+}
+
 /* Makes the tensor X of X_blocks and X_scales. */
 static void find_mxfp4(tt_ckpt_reader *r, tt_entry *blocks)
 {
@@ -110,7 +123,7 @@ static void find_mxfp4(tt_ckpt_reader *r, tt_entry *blocks)
         memcmp(s->global, blocks->global, 3 * sizeof *s->global) != 0 ||
         sibling(r, blocks->name, n - k, ""))
         return;
-    const struct tt_quantized q = {.is_mxfp4 = true,
+    const struct tt_quantized q = {.form = FORM_MXFP4,
                                    .data = blocks->shards.items[0].tensor,
                                    .scale = s->shards.items[0].tensor};
     tt_entry *e = tt_arena_alloc(r->arena, sizeof *e);
@@ -122,6 +135,36 @@ static void find_mxfp4(tt_ckpt_reader *r, tt_entry *blocks)
     e->quantized = tt_arena_dup(r->arena, &q, sizeof q);
     tt_map_set(r->entries, e->name, e);
     blocks->is_scale = s->is_scale = true;
+}
+
+/* Makes the tensor W of W_packed, W_scale and W_global_scale. */
+static void find_nvfp4(const tt_ckpt_reader *r, tt_entry *packed)
+{
+    static const char end[] = "_packed";
+    const size_t n = strlen(packed->name), k = sizeof end - 1;
+    if (n <= k || strcmp(packed->name + n - k, end) != 0 || !is_whole(packed) ||
+        packed->n_dims != 2)
+        return;
+    tt_entry *s = sibling(r, packed->name, n - k, "_scale");
+    tt_entry *g = sibling(r, packed->name, n - k, "_global_scale");
+    const int64_t rows = packed->global[0], half = packed->global[1];
+    if (!is_whole(s) || s->n_dims != 2 || tt_entry_dtype(s) != TT_F8E4M3 || s->global[0] != rows ||
+        half % (NV_GROUP / 2) || s->global[1] != half / (NV_GROUP / 2) || !is_whole(g) ||
+        !tt_can_convert(TT_F32, tt_entry_dtype(g)) || g->n_dims > 1 ||
+        (g->n_dims && g->global[0] != 1) || sibling(r, packed->name, n - k, ""))
+        return;
+    const struct tt_quantized q = {.form = FORM_NVFP4,
+                                   .data = packed->shards.items[0].tensor,
+                                   .scale = s->shards.items[0].tensor,
+                                   .global_scale = scale_at(g->shards.items[0].tensor, 0)};
+    tt_entry *e = tt_arena_alloc(r->arena, sizeof *e);
+    e->name = tt_arena_strn(r->arena, packed->name, n - k);
+    e->n_dims = 2;
+    e->global[0] = rows;
+    e->global[1] = 2 * half;
+    e->quantized = tt_arena_dup(r->arena, &q, sizeof q);
+    tt_map_set(r->entries, e->name, e);
+    packed->is_scale = s->is_scale = g->is_scale = true;
 }
 
 void tt_ckpt_find_quantized(tt_ckpt_reader *r)
@@ -137,19 +180,12 @@ void tt_ckpt_find_quantized(tt_ckpt_reader *r)
             find_float8(r, e, block);
         } else if (t == TT_U8) {
             find_mxfp4(r, e);
+            find_nvfp4(r, e);
         }
     }
 }
 
 /* ---- values ---- */
-
-static float scale_at(const tt_st_tensor *s, int64_t i)
-{
-    float x = 0;
-    tt_convert(&x, TT_F32, (const uint8_t *)s->data + (size_t)i * tt_dtype_size(s->dtype), s->dtype,
-               1);
-    return x;
-}
 
 /* n values of float8 from column c of row r. */
 static void float8_run(const struct tt_quantized *q, int64_t cols, int64_t r, int64_t c, int64_t n,
@@ -165,18 +201,31 @@ static void float8_run(const struct tt_quantized *q, int64_t cols, int64_t r, in
     }
 }
 
+static const float e2m1[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                               -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+/* n values of NVFP4 from column c of row r. */
+static void nvfp4_run(const struct tt_quantized *q, int64_t cols, int64_t r, int64_t c, int64_t n,
+                      float *out)
+{
+    const uint8_t *packed = (const uint8_t *)q->data->data + r * (cols / 2);
+    const uint8_t *scales = (const uint8_t *)q->scale->data + r * (cols / NV_GROUP);
+    for (int64_t i = c; i < c + n; i++) {
+        const float scale = tt_from_float8(scales[i / NV_GROUP], 0) / q->global_scale;
+        out[i - c] = e2m1[i % 2 ? packed[i / 2] >> 4 : packed[i / 2] & 15] * scale;
+    }
+}
+
 /* n values of [E, 32 G, R] from (e, k, r) on, along R: each of another row of blocks. */
 static void mxfp4_run(const struct tt_quantized *q, const int64_t *at, int64_t n, float *out)
 {
-    static const float values[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
-                                     -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     const int64_t rows = q->data->shape[1], groups = q->data->shape[2];
     const uint8_t *blocks = q->data->data, *scales = q->scale->data;
     for (int64_t i = 0; i < n; i++) {
         const int64_t group = (at[0] * rows + at[2] + i) * groups + at[1] / MX_GROUP;
         const int64_t k = at[1] % MX_GROUP;
         const uint8_t pair = blocks[group * (MX_GROUP / 2) + k / 2];
-        out[i] = ldexpf(values[k % 2 ? pair >> 4 : pair & 15], (int)scales[group] - 127);
+        out[i] = ldexpf(e2m1[k % 2 ? pair >> 4 : pair & 15], (int)scales[group] - 127);
     }
 }
 
@@ -195,8 +244,10 @@ tt_status tt_ckpt_dequantize(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt
     memcpy(at, p->box.begin, sizeof at);
     for (int64_t done = 0; done < numel;) {
         const int64_t n = last < 0 ? 1 : TT_MIN((int64_t)RUN, p->box.end[last] - at[last]);
-        if (q->is_mxfp4)
+        if (q->form == FORM_MXFP4)
             mxfp4_run(q, at, n, run);
+        else if (q->form == FORM_NVFP4)
+            nvfp4_run(q, e->global[1], at[0], at[1], n, run);
         else if (last == 1)
             float8_run(q, e->global[1], at[0], at[1], n, run);
         else /* a vector: elements are rows of one column */

@@ -159,7 +159,7 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
 /* The folder is written under a temporary name and then renamed, so it appears complete or not at
  * all. */
 static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_tokenizer_info *t,
-                           tt_export_dtype dtype, bool float8, const char *out, tt_error *err)
+                           tt_export_dtype dtype, tt_hf_low low, const char *out, tt_error *err)
 {
     const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
     const tt_hf_export o = {.tokenizer = t,
@@ -167,7 +167,7 @@ static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_token
                             .folder = tmp,
                             .run = m->run,
                             .dtype = dtype,
-                            .float8 = float8};
+                            .low = low};
     TT_TRY(tt_setup_write_hf(&m->setup, &o, err));
     if (rename(tmp, out) != 0)
         return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
@@ -210,11 +210,11 @@ static tt_status open_tokenizer(tt_loaded_model *m, const tt_tokenizer_info **ou
 }
 
 /* Opens the model of a step folder, or of a Hugging Face folder, whose weights are imported into
- * `scratch` first: exports read step folders. */
-static tt_status open_source(tt_cli *cli, const char *folder, const char *scratch,
+ * `scratch` first: exports read step folders. mode: of the graph; TT_MODE_EVAL has the converters. */
+static tt_status open_source(tt_cli *cli, const char *folder, const char *scratch, tt_mode mode,
                              tt_loaded_model *m, tt_error *err)
 {
-    const tt_setup_opts so = {.mode = TT_MODE_LOGITS};
+    const tt_setup_opts so = {.mode = mode};
     m->hf = tt_hf_is_folder(folder);
     m->path = folder;
     if (!m->hf)
@@ -235,10 +235,11 @@ typedef struct export_opts {
     export_to to;
     tt_gguf_type type;
     tt_export_dtype dtype;
-    bool adapter, float8;
+    bool adapter;
+    tt_hf_low low;
 } export_opts;
 
-#define TYPE_FLOAT8 1000 /* --type fp8, beside the types of GGUF */
+#define TYPE_LOW 1000 /* and more: a tt_hf_low, beside the types of GGUF */
 
 static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err)
 {
@@ -249,11 +250,13 @@ static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err
         {"torchtitan", TO_TITAN}
     };
     static const choice types[] = {
-        {"f32",  TT_GGUF_F32 },
-        {"f16",  TT_GGUF_F16 },
-        {"bf16", TT_GGUF_BF16},
-        {"fp8",  TYPE_FLOAT8 },
-        {"q8_0", TT_GGUF_Q8_0}
+        {"f32",     TT_GGUF_F32             },
+        {"f16",     TT_GGUF_F16             },
+        {"bf16",    TT_GGUF_BF16            },
+        {"fp8",     TYPE_LOW + TT_HF_FP8    },
+        {"fp8_row", TYPE_LOW + TT_HF_FP8_ROW},
+        {"nvfp4",   TYPE_LOW + TT_HF_NVFP4  },
+        {"q8_0",    TT_GGUF_Q8_0            }
     };
     static const tt_export_dtype dtypes[] = {[TT_GGUF_F32] = TT_EXPORT_F32,
                                              [TT_GGUF_F16] = TT_EXPORT_F16,
@@ -272,15 +275,16 @@ static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err
             "it loads");
     TT_TRY(choose(cli, "type", types, TT_COUNT(types), &type, err));
     if (to == TO_HF && type == TT_GGUF_Q8_0)
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "--type: a Hugging Face folder is written in f32, f16, bf16, fp8, fp8_row or "
+            "nvfp4; q8_0 is GGUF's");
+    if (type >= TYPE_LOW && (to != TO_HF || o->adapter))
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "--type: a Hugging Face folder is written in f32, f16, bf16 or fp8; q8_0 is "
-                       "GGUF's");
-    if (type == TYPE_FLOAT8 && (to != TO_HF || o->adapter))
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "--type: fp8 is for the matrices of a Hugging Face folder (--to hf), not %s",
-                       o->adapter ? "of adapters" : "GGUF's");
-    if (type == TYPE_FLOAT8) {
-        o->float8 = true;
+                       "--type: %s is for the matrices of a Hugging Face folder (--to hf), not %s",
+                       tt_cli_option(cli, "type"), o->adapter ? "of adapters" : "GGUF's");
+    if (type >= TYPE_LOW) {
+        o->low = (tt_hf_low)(type - TYPE_LOW);
         o->dtype = TT_EXPORT_BF16;
         return TT_OK;
     }
@@ -312,7 +316,8 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
     if (tt_path_exists(out))
         return TT_FAIL(err, TT_EEXIST, "%s exists already; remove it, or name another folder", out);
     TT_TRY(tt_remove_tree(scratch, err)); /* left by a killed export */
-    tt_status s = open_source(cli, folder, scratch, &m, err);
+    const tt_mode mode = o.low ? TT_MODE_EVAL : TT_MODE_LOGITS;
+    tt_status s = open_source(cli, folder, scratch, mode, &m, err);
     if (s == TT_OK)
         s = open_tokenizer(&m, &info, err);
     if (s == TT_OK && o.adapter)
@@ -321,7 +326,7 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
         s = export_dcp(cli, &m, o.to == TO_TITAN, out, err);
     else if (s == TT_OK)
         s = o.to == TO_GGUF ? tt_setup_write_gguf(&m.setup, info, m.path, o.type, out, err)
-                            : export_hf(cli, &m, info, o.dtype, o.float8, out, err);
+                            : export_hf(cli, &m, info, o.dtype, o.low, out, err);
     if (s == TT_OK)
         tell_export(cli, &m, &o, out);
     if (m.hf)

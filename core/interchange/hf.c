@@ -65,26 +65,6 @@ tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_
 
 /* ---- writing ---- */
 
-/* Whether a parameter is the matrix of a linear layer, or those of experts, which float8 suits. */
-static bool suits_float8(const tt_param_info *info)
-{
-    for (int d = 0; d < info->whole.n_dims; d++)
-        if (info->whole.dims[d].label && !strcmp(info->whole.dims[d].label, "vocab"))
-            return false;
-    return info->whole.n_dims >= 2 && !tt_has_tag(info->tags, "embedding") &&
-           !tt_has_tag(info->tags, "router") && !tt_has_tag(info->tags, "bias");
-}
-
-static void mark_float8(const tt_setup *s, tt_hf_param *params, size_t n)
-{
-    for (size_t k = 0; k < n; k++)
-        for (size_t i = 0; i < s->graph->params.n; i++) {
-            const tt_param_info *info = s->graph->params.items[i];
-            if (info->name == params[k].name)
-                params[k].float8 = suits_float8(info);
-        }
-}
-
 const char *tt_setup_assets(const tt_setup *s, tt_arena *a)
 {
     const char *path = tt_assets_tokenizer(s);
@@ -123,10 +103,10 @@ tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *
     size_t n = 0;
     tt_dtype dtype = TT_F32;
     tt_hf_param *params = tt_setup_hf_params(s, a, &n);
-    if (o->float8)
-        mark_float8(s, params, n);
     const char *model = tt_assets_model(s, a, o->run);
-    tt_status st = choose_dtype(s, o, a, model, &dtype, err);
+    tt_status st = o->low ? tt_hf_choose_low(s, o->low, a, params, n, err) : TT_OK;
+    if (st == TT_OK)
+        st = choose_dtype(s, o, a, model, &dtype, err);
     if (st == TT_OK && tt_path_exists(o->folder))
         st = tt_remove_tree(o->folder, err); /* left by a run that was killed */
     if (st == TT_OK)

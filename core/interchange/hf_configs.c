@@ -244,26 +244,6 @@ static tt_status write_generation(const merge *m, const tt_tokenizer_info *t, tt
     return s;
 }
 
-/* As transformers' FineGrainedFP8Config writes it. */
-static tt_status put_quantization(tt_str *out, const tt_hf_param *params, size_t n_params,
-                                  tt_arena *a, tt_error *err)
-{
-    const char *const *kept = NULL;
-    size_t n = 0;
-    TT_TRY(tt_hf_kept_modules(a, params, n_params, &kept, &n, err));
-    put_key(out, "quantization_config");
-    tt_str_printf(
-        out,
-        "{\"activation_scheme\": \"dynamic\", \"fmt\": \"e4m3\", \"modules_to_not_convert\": [");
-    for (size_t i = 0; i < n; i++) {
-        tt_str_add(out, i ? ", " : "");
-        tt_str_json(out, kept[i]);
-    }
-    tt_str_printf(out, "], \"quant_method\": \"fp8\", \"weight_block_size\": [%d, %d]}",
-                  TT_HF_FLOAT8_BLOCK, TT_HF_FLOAT8_BLOCK);
-    return TT_OK;
-}
-
 tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const tt_hf_param *params,
                               size_t n_params, const char *model, tt_dtype dtype, tt_arena *a,
                               tt_error *err)
@@ -285,7 +265,11 @@ tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const t
     tt_str_json(&out, words[dtype]);
     if (!m.ids)
         put_ids(&out, o->tokenizer ? o->tokenizer : &none);
-    tt_status s = o->float8 ? put_quantization(&out, params, n_params, a, err) : TT_OK;
+    tt_status s = TT_OK;
+    if (o->low) {
+        put_key(&out, "quantization_config");
+        s = tt_hf_put_quantization(&out, o->low, params, n_params, a, err);
+    }
     tt_str_add(&out, "\n}\n");
     if (s == TT_OK)
         s = tt_write_file_atomic(tt_path_join(a, o->folder, "config.json"), out.s, out.n, err);

@@ -19,9 +19,10 @@ typedef struct tt_hf_export {
     const char *step_folder, *folder;
     const char *run; /* the run folder of the step, whose copies are used (assets.h), or NULL */
     tt_export_dtype dtype; /* TT_EXPORT_AUTO: the job's checkpoint.export_dtype */
-    /* The matrices of linear layers and experts as float8 with scales, but not embeddings, head and routers; dtype
-     * is that of the rest */
-    bool float8;
+    /* Matrices of linear layers and experts in 8 or 4 bits with scales: those that the job's converter of this form
+     * converts (TT_HF_FP8_ROW: float8 by rows; TT_HF_NVFP4: nvfp4); without one, and for TT_HF_FP8, all but
+     * embeddings, head and routers. dtype is that of the rest */
+    tt_hf_low low;
 } tt_hf_export;
 tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *err);
 /* gguf.c: writes the weights of a step folder as a GGUF file, matrices in `type`. */

@@ -10,6 +10,12 @@
 tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const tt_hf_param *params,
                               size_t n_params, const char *model, tt_dtype dtype, tt_arena *a,
                               tt_error *err);
+/* hf_low.c: says for each of the parameters whether its matrices are written as `low`, and logs those that the
+ * files cannot hold so. Fails if there are none. The other writes the quantization_config of such files. */
+tt_status tt_hf_choose_low(const tt_setup *s, tt_hf_low low, tt_arena *a, tt_hf_param *params,
+                           size_t n, tt_error *err);
+tt_status tt_hf_put_quantization(tt_str *out, tt_hf_low low, const tt_hf_param *params,
+                                 size_t n_params, tt_arena *a, tt_error *err);
 /* The dtype that the config.json in `model` names; f32 if model is NULL or it names none. */
 tt_status tt_hf_source_dtype(tt_arena *a, const char *model, tt_dtype *out, tt_error *err);
 /* names.c: looks a name up in a table. Returns the other program's name and its row, or NULL if no

@@ -244,8 +244,8 @@ static tt_status fail_type(const tt_setup *s, const tt_component *c, const tt_mo
                    type->line, type->column, c->name, type->string, hf->model_types);
 }
 
-/* Weights in float8 or MXFP4 with scales beside them, which the reader of checkpoints turns into numbers.
- * compressed-tensors has many forms; only its float-quantized one is such. */
+/* Weights in float8, MXFP4 or NVFP4 with scales beside them, which the reader of checkpoints turns into numbers.
+ * compressed-tensors has many forms; only float-quantized and nvfp4-pack-quantized are such. */
 static bool is_dequantized(const char *key, const tt_json *v)
 {
     const tt_json *method = v && v->type == TT_JSON_OBJECT ? tt_json_get(v, "quant_method") : NULL;
@@ -254,7 +254,9 @@ static bool is_dequantized(const char *key, const tt_json *v)
         return false;
     return !strcmp(method->string, "fp8") || !strcmp(method->string, "mxfp4") ||
            (!strcmp(method->string, "compressed-tensors") && format &&
-            format->type == TT_JSON_STRING && !strcmp(format->string, "float-quantized"));
+            format->type == TT_JSON_STRING &&
+            (!strcmp(format->string, "float-quantized") ||
+             !strcmp(format->string, "nvfp4-pack-quantized")));
 }
 
 static tt_status check_type(const tt_setup *su, const tt_component *c, const tt_model_hf *hf,

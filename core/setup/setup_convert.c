@@ -25,6 +25,7 @@ typedef struct tt_converting {
     tt_error fault;                             /* the first pattern that failed on a name */
     int64_t linears, asked[TT_N_PRODUCT_ROLES]; /* of the graph that was compiled last: offered */
     int64_t layers, done[TT_N_PRODUCT_ROLES];   /* and converted */
+    tt_map *forward; /* the parameters whose layers' forward products are */
 } tt_converting;
 
 static const tt_converter_vt *vtable(const tt_setup *s, int i)
@@ -266,6 +267,8 @@ static tt_value *convert_product(void *user, int i, tt_builder *b, const tt_prod
         y = NULL; /* the operand as it was */
     c->asked[p->role]++;
     c->done[p->role] += y != NULL;
+    if (y && p->role == TT_PRODUCT_FORWARD && p->layer != TT_PRODUCT_ATTENTION)
+        tt_map_set(c->forward, p->param, c);
     return y;
 }
 
@@ -301,6 +304,7 @@ void tt_setup_convert_opts(tt_setup *s, tt_compile_opts *o)
         c->linears = c->layers = 0;
         memset(c->asked, 0, sizeof c->asked);
         memset(c->done, 0, sizeof c->done);
+        c->forward = tt_map_new(s->arena);
         if (!tt_converter_active(s, i, s->converters_at))
             continue;
         linear = linear || vtable(s, i)->linear;
@@ -314,6 +318,14 @@ void tt_setup_convert_opts(tt_setup *s, tt_compile_opts *o)
 }
 
 /* ---- what came of it ---- */
+
+int tt_setup_converter_of(const tt_setup *s, const char *param)
+{
+    for (int i = 0; i < s->n_converters; i++)
+        if (s->converting[i].forward && tt_map_get(s->converting[i].forward, param))
+            return i;
+    return -1;
+}
 
 static void check_entry(const tt_setup *s, tt_converting *c, const filter_entry *f)
 {

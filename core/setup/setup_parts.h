@@ -39,5 +39,8 @@ typedef struct tt_validation_set {
 typedef struct tt_setup tt_setup;
 /* data.c: after a setup whose training.seed is null; also where the order of data follows from it. */
 void tt_setup_set_seed(tt_setup *s, int64_t seed);
+/* setup_convert.c: the converter that replaces the product y = x w^T of the parameter w in the graph that was
+ * compiled last; -1: none does. */
+int tt_setup_converter_of(const tt_setup *s, const char *param);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "checkpoint/formats/hf.h"
+#include "checkpoint/formats/hf_low.h"
 #include "ckpt_test.h"
 #include <math.h>
 
@@ -62,7 +62,7 @@ static void test_numbers_are_those_of_transformers_and_torch(void **state)
     static const tt_dtype dtypes[] = {TT_F32, TT_BF16};
     fixture *f = *state;
     const tt_json *files = golden(f);
-    assert_int_equal(files->n, 4);
+    assert_int_equal(files->n, 5);
     for (size_t i = 0; i < files->n; i++) {
         const tt_json *tensors = tt_json_get(files->items[i], "tensors");
         tt_ckpt_reader *r = open_case(f, files->items[i]);

@@ -162,9 +162,9 @@ refused from_is_missing 2 '--from is missing'
 ckpt export --to onnx "$dir/a" "$dir/x"
 refused to_unknown_format 2 '--to: expected hf, gguf, dcp or torchtitan, got "onnx"'
 ckpt export --to gguf --type q4_k "$dir/a" "$dir/x"
-refused unknown_type 2 '--type: expected f32, f16, bf16, fp8 or q8_0'
+refused unknown_type 2 '--type: expected f32, f16, bf16, fp8, fp8_row, nvfp4 or q8_0'
 ckpt export --to hf --type q8_0 "$dir/a" "$dir/x"
-refused hf_export_has_no_q8_0 2 'written in f32, f16, bf16 or fp8'
+refused hf_export_has_no_q8_0 2 'written in f32, f16, bf16, fp8, fp8_row or nvfp4'
 ckpt export --to gguf "$dir/none" "$dir/x"
 refused export_of_a_missing_folder 2 'no such folder'
 ckpt import --from hf "$dir/none" "$dir/x"

@@ -177,6 +177,38 @@ ok reads_float8_again
 [ $? -eq 2 ] && [ "$(grep -c . "$dir/err")" -eq 1 ] && grep -q -- '--type: fp8 is for the matrices of a Hugging Face folder' "$dir/err" && [ ! -e "$dir/no" ]
 ok float8_is_for_hugging_face_folders
 
+# compressed-tensors' forms: of the layers that the converter converts, read again to the same numbers
+lower() { # NAME TYPE CONVERTER: trains with the converter, and exports the run in that type and in f32
+    train "$dir/$1" --converters "$3" && "$TTRUN" ckpt export --to hf --type "$2" "$dir/$1" "$dir/$1.low" 2>"$dir/err" && ! grep -q ' W ' "$dir/err" &&
+        "$TTRUN" ckpt export --to hf --type f32 "$dir/$1" "$dir/$1.whole" 2>"$dir/err" && "$TTRUN" ckpt export --to hf --type f32 "$dir/$1.low" "$dir/$1.again" 2>"$dir/err" && "$TTRUN" ckpt import --from hf "$dir/$1.low" "$dir/$1.own" 2>"$dir/err"
+}
+tensor() { grep -aq "\"$2\":{\"dtype\":\"$3\",\"shape\":\[$4\]" "$dir/$1.low/model.safetensors"; }
+reads_again() { # NAME: the losses are equal but for those of the weights that are not rounded, which are near
+    low=$(loss_of "$dir/$1.low") whole=$(loss_of "$dir/$1.whole")
+    [ "$low" = "$(loss_of "$dir/$1.again")" ] && [ "$low" = "$(loss_of "$dir/$1.own")" ] && [ "$low" != "$whole" ] && near "$low" "$whole" 0.02
+}
+config() { value "$dir/$1.low/config.json" "quantization_config.$2"; }
+lower rows fp8_row '[{"name":"float8","recipe":"rowwise","filter":["lm_head","layers.1.mlp.up_proj"]}]' && reads_again rows &&
+    tensor rows model.layers.0.mlp.up_proj.weight F8_E4M3 48,32 && tensor rows model.layers.0.mlp.up_proj.weight_scale F32 48,1 && tensor rows model.layers.1.mlp.up_proj.weight BF16 48,32
+ok exports_the_layers_that_are_converted_as_float8_rows
+[ "$(config rows format)" = float-quantized ] && [ "$(config rows ignore.0)" = lm_head ] && [ "$(config rows ignore.2)" = model.layers.1.mlp.up_proj ] && [ "$(config rows ignore.3)" = "" ] &&
+    [ "$(config rows config_groups.group_0.weights.strategy)" = channel ]
+ok config_says_which_modules_are_float8_rows
+lower four nvfp4 '[{"name":"nvfp4","filter":["lm_head"]}]' && reads_again four &&
+    tensor four model.layers.0.mlp.up_proj.weight_packed U8 48,16 && tensor four model.layers.0.mlp.up_proj.weight_scale F8_E4M3 48,2 &&
+    tensor four model.layers.0.mlp.up_proj.weight_global_scale F32 1 && tensor four lm_head.weight BF16 '[0-9]*,32' &&
+    [ "$(config four format)" = nvfp4-pack-quantized ] && [ "$(config four config_groups.group_0.weights.group_size)" = 16 ]
+ok exports_nvfp4_and_reads_it_again
+"$TTRUN" ckpt export --to hf --type nvfp4 "$dir/low" "$dir/after" 2>"$dir/err" && grep -q 'W checkpoint\] the model was not trained with the converter nvfp4, so its weights are rounded now' "$dir/err" &&
+    grep -aq '"model.layers.1.mlp.up_proj.weight_packed":' "$dir/after/model.safetensors" && grep -aq '"lm_head.weight":{"dtype":"BF16"' "$dir/after/model.safetensors"
+ok rounds_the_weights_of_a_run_without_the_converter
+"$TTRUN" ckpt export --to gguf --type nvfp4 "$dir/four" "$dir/no" 2>"$dir/err"
+[ $? -eq 2 ] && grep -q -- '--type: nvfp4 is for the matrices of a Hugging Face folder' "$dir/err" && [ ! -e "$dir/no" ]
+ok nvfp4_is_for_hugging_face_folders
+train "$dir/none" --converters '[{"name":"nvfp4","filter":["proj","lm_head"]}]' && "$TTRUN" ckpt export --to hf --type nvfp4 "$dir/none" "$dir/no" 2>"$dir/err"
+[ $? -eq 2 ] && [ "$(grep -c 'ttrun: --type: no matrix of model llama3 can be written so' "$dir/err")" -eq 1 ] && [ ! -e "$dir/no" ]
+ok a_filter_that_leaves_nothing_is_refused
+
 train "$dir/x" --checkpoint.initial_load_in_hf true
 [ $rc -eq 2 ] && grep -qF 'checkpoint.initial_load_in_hf: needs checkpoint.initial_load_path' "$dir/err"
 ok loading_hf_weights_needs_a_path

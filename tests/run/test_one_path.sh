@@ -99,7 +99,7 @@ ok a_hugging_face_folder_is_a_source_too
 "$TTRUN" ckpt export --to gguf --plugin-dir "$PLUGINS" "$dir/hf" "$dir/m.gguf" >"$dir/out" 2>"$dir/err" && [ -s "$dir/m.gguf" ]
 ok a_hugging_face_folder_becomes_gguf
 export_to "$dir/b" "$dir/no" --type q8_0
-[ $rc -eq 2 ] && says "$dir/err" 'f32, f16, bf16 or fp8' && ! [ -e "$dir/no" ]
+[ $rc -eq 2 ] && says "$dir/err" 'f32, f16, bf16, fp8, fp8_row or nvfp4' && ! [ -e "$dir/no" ]
 ok q8_0_is_not_hugging_faces
 ttrun generate --checkpoint "$dir/m.gguf" --prompt a >"$dir/out" 2>"$dir/err"
 [ $? -eq 2 ] && says "$dir/err" 'GGUF files are written, not read'

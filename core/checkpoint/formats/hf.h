@@ -8,6 +8,13 @@
  * storage map says in which file tensors it is stored (rule R14); a parameter without a map is
  * stored in the file tensor of the same name. */
 
+typedef enum tt_hf_low {             /* how tt_hf_save writes matrices (hf_low.h) */
+                         TT_HF_WIDE, /* in the dtype of the rest */
+                         TT_HF_FP8,
+                         TT_HF_FP8_ROW,
+                         TT_HF_NVFP4
+} tt_hf_low;
+
 typedef struct tt_hf_param {
     const char *name;
     int n_dims;
@@ -19,7 +26,7 @@ typedef struct tt_hf_param {
     int64_t rank;
     double scale;
     const char *magnitude; /* the lengths of the sum's rows, [rows]; NULL: as they are */
-    bool float8; /* tt_hf_save writes its matrices as float8 with scales (tt_hf_is_float8) */
+    tt_hf_low low;
 } tt_hf_param;
 
 /* One entry of a storage map with its defaults filled in: rows [begin, begin + size) of the
@@ -49,22 +56,9 @@ tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_par
                      const char *prefix, const tt_ckpt_piece *pieces, size_t n,
                      const tt_ckpt_matching *how, tt_error *err);
 
-/* hf_float8.c: matrices as DeepSeek-V3 stores them: W of float8 (e4m3) and W_scale_inv, an f32 for each block of
- * 128 x 128 elements; a number is the product of the two. Scale and rounding are those of the converter blockwise,
- * so that a model that was trained with it has the weights here that its products had. Whether a file tensor is
- * such a matrix: all that is in it is of such parameters. */
-#define TT_HF_FLOAT8_BLOCK 128
-bool tt_hf_is_float8(const tt_hf_tensor *t);
-/* codes [rows, cols]; scales [blocks of rows, blocks of columns] */
-void tt_hf_to_float8(const float *x, int64_t rows, int64_t cols, uint8_t *codes, float *scales);
-/* The modules of the files whose weight is a matrix that is not float8, such as the head: sorted names without
- * ".weight". */
-tt_status tt_hf_kept_modules(tt_arena *a, const tt_hf_param *params, size_t n_params,
-                             const char *const **out, size_t *n, tt_error *err);
-
 #define TT_HF_SHARD_BYTES 5000000000 /* the most bytes per file, Hugging Face's default */
 /* Writes the weights of a step-N folder as dtype (f32, bf16, f16) into `folder`, which exists; those of parameters
- * that say so as float8. */
+ * that say so in 8 or 4 bits. */
 tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t n_params,
                      tt_dtype dtype, int64_t shard_bytes, const char *folder, tt_error *err);
 /* Renames hf/step-N.tmp to hf/step-N, replacing an older one, and makes hf/latest link to it. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "checkpoint/formats/hf.h"
+#include "checkpoint/formats/hf_low.h"
 #include "checkpoint/internal.h"
 #include <errno.h>
 #include <math.h>
@@ -20,18 +20,14 @@ typedef struct saver {
     size_t n;
     int n_files;
     int64_t total;
-    tt_dtype dtype; /* of the file */
+    tt_dtype dtype;  /* of the file */
+    tt_map *largest; /* by parameter: its largest |x|, once it is known */
 } saver;
 
 static int hf_save_by_name(const void *a, const void *b)
 {
     const tt_hf_tensor *const *x = a, *const *y = b;
     return strcmp((*x)->name, (*y)->name);
-}
-
-static int64_t scales_in(int64_t size)
-{
-    return (size + TT_HF_FLOAT8_BLOCK - 1) / TT_HF_FLOAT8_BLOCK;
 }
 
 static tt_status hf_tensor_bytes(const tt_hf_tensor *t, tt_dtype dtype, int64_t *out, tt_error *err)
@@ -47,10 +43,11 @@ static tt_status hf_tensor_bytes(const tt_hf_tensor *t, tt_dtype dtype, int64_t 
 /* In the files, with its scales. */
 static tt_status bytes_in_file(const saver *v, const tt_hf_tensor *t, int64_t *out, tt_error *err)
 {
-    const bool narrow = tt_hf_is_float8(t);
-    TT_TRY(hf_tensor_bytes(t, narrow ? TT_F8E4M3 : v->dtype, out, err));
-    if (narrow)
-        *out += 4 * scales_in(t->shape[0]) * scales_in(t->shape[1]);
+    tt_st_tensor low[TT_HF_LOW_TENSORS];
+    TT_TRY(hf_tensor_bytes(t, v->dtype, out, err));
+    const size_t n = tt_hf_low_tensors(v->arena, t, low);
+    for (size_t i = 0; i < n; i++)
+        *out = (int64_t)low[i].bytes + (i ? *out : 0);
     return TT_OK;
 }
 
@@ -205,43 +202,51 @@ static float *narrow(const saver *v, float *data, size_t n)
     return less ? less : data;
 }
 
-static const char *scale_name(const saver *v, const tt_hf_tensor *t)
+static float largest_of(const float *x, int64_t n)
 {
-    return tt_arena_printf(v->arena, "%s_scale_inv", t->name);
+    float most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    return most;
 }
 
-/* Makes two tensors of the files from data, which out[0] takes over. */
-static tt_status put_float8(const saver *v, const tt_hf_tensor *t, float *data, tt_st_tensor out[2],
-                            tt_error *err)
+/* The largest |x| of a parameter that is stored in several tensors: its rows are read one after the other. */
+static tt_status largest_of_param(const saver *v, const tt_hf_param *p, float *out, tt_error *err)
 {
-    const int64_t rows = t->shape[0], cols = t->shape[1];
-    const size_t n_scales = (size_t)(scales_in(rows) * scales_in(cols));
-    uint8_t *codes = malloc((size_t)(rows * cols) + 1);
-    float *scales = malloc(n_scales * sizeof *scales + 1);
+    int64_t row = 1;
+    const float *known = tt_map_get(v->largest, p->name);
+    for (int d = 1; d < p->n_dims; d++)
+        row *= p->dims[d];
+    float *data = known ? NULL : malloc((size_t)row * sizeof *data + 1), most = 0;
+    if (!known && !data)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a row of parameter '%s'", p->name);
     tt_status s = TT_OK;
-    if (codes && scales)
-        tt_hf_to_float8(data, rows, cols, codes, scales);
-    else
-        s = TT_FAIL(err, TT_ENOMEM, "no memory for tensor '%s' as float8", t->name);
+    for (int64_t i = 0; !known && s == TT_OK && i < p->dims[0]; i++) {
+        const tt_hf_part one = {.param = p, .begin = i, .size = 1};
+        s = read_part(v, NULL, &one, data, err);
+        most = s == TT_OK ? fmaxf(most, largest_of(data, row)) : most;
+    }
     free(data);
-    out[0] = (tt_st_tensor){
-        .name = t->name,
-        .dtype = TT_F8E4M3,
-        .dtype_name = "F8_E4M3",
-        .n_dims = 2,
-        .shape = {rows, cols},
-        .data = codes,
-        .bytes = (size_t)(rows * cols)
-    };
-    out[1] = (tt_st_tensor){
-        .name = scale_name(v, t),
-        .dtype = TT_F32,
-        .dtype_name = "F32",
-        .n_dims = 2,
-        .shape = {scales_in(rows), scales_in(cols)},
-        .data = scales,
-        .bytes = n_scales * sizeof *scales
-    };
+    if (!known && s == TT_OK)
+        tt_map_set(v->largest, p->name, tt_arena_dup(v->arena, &most, sizeof most));
+    *out = known ? *known : most;
+    return s;
+}
+
+/* Makes the tensors of the files from data, and frees it. Each of out has its own memory or NULL. */
+static tt_status put_low(const saver *v, const tt_hf_tensor *t, float *data,
+                         tt_st_tensor out[TT_HF_LOW_TENSORS], tt_error *err)
+{
+    const tt_hf_part *part = &t->parts.items[0];
+    float amax = 0;
+    tt_status s = TT_OK;
+    if (part->param->low == TT_HF_NVFP4 && (part->item || part->size < part->param->dims[0]))
+        s = largest_of_param(v, part->param, &amax, err);
+    else if (part->param->low == TT_HF_NVFP4)
+        amax = largest_of(data, t->shape[0] * t->shape[1]);
+    if (s == TT_OK)
+        s = tt_hf_low_encode(t, data, amax, out, err);
+    free(data);
     return s;
 }
 
@@ -250,7 +255,7 @@ static tt_status write_file(const saver *v, int file, tt_error *err)
     static const char *const dtype_names[] = {
         [TT_F32] = "F32", [TT_BF16] = "BF16", [TT_F16] = "F16"};
     static const char *const keys[] = {"format"}, *const values[] = {"pt"};
-    tt_st_tensor *out = tt_arena_array(v->arena, 2 * v->n + 1, sizeof *out);
+    tt_st_tensor *out = tt_arena_array(v->arena, TT_HF_LOW_TENSORS * v->n + 1, sizeof *out);
     size_t n = 0;
     tt_status s = TT_OK;
     for (size_t i = 0; i < v->n && s == TT_OK; i++) {
@@ -265,9 +270,10 @@ static tt_status write_file(const saver *v, int file, tt_error *err)
                         t->name);
         for (size_t k = 0; k < t->parts.n && s == TT_OK; k++)
             s = read_part(v, t, &t->parts.items[k], data, err);
-        if (s == TT_OK && tt_hf_is_float8(t)) {
-            s = put_float8(v, t, data, &out[n], err);
-            n += 2;
+        const size_t low = s == TT_OK ? tt_hf_low_tensors(v->arena, t, &out[n]) : 0;
+        if (low) {
+            s = put_low(v, t, data, &out[n], err);
+            n += low;
             continue;
         }
         out[n] = (tt_st_tensor){.name = t->name,
@@ -300,9 +306,10 @@ static tt_status write_index(const saver *v, tt_error *err)
     tt_str_printf(&s, "{\n  \"metadata\": {\n    \"total_size\": %lld\n  },\n  \"weight_map\": {",
                   (long long)v->total);
     for (size_t i = 0; i < v->n; i++) {
-        put_place(v, v->tensors[i]->name, v->file[i], i ? ",\n    " : "\n    ", &s);
-        if (tt_hf_is_float8(v->tensors[i]))
-            put_place(v, scale_name(v, v->tensors[i]), v->file[i], ",\n    ", &s);
+        tt_st_tensor low[TT_HF_LOW_TENSORS] = {{.name = v->tensors[i]->name}};
+        const size_t n = TT_MAXV(tt_hf_low_tensors(v->arena, v->tensors[i], low), (size_t)1);
+        for (size_t k = 0; k < n; k++)
+            put_place(v, low[k].name, v->file[i], i || k ? ",\n    " : "\n    ", &s);
     }
     tt_str_add(&s, "\n  }\n}\n");
     const tt_status st = tt_write_file_atomic(
@@ -316,6 +323,7 @@ tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t 
 {
     saver v = {.arena = tt_arena_new(), .folder = folder, .dtype = dtype};
     tt_map *tensors = NULL;
+    v.largest = tt_map_new(v.arena);
     tt_status s = tt_hf_layout(v.arena, params, n_params, &tensors, err);
     if (s == TT_OK)
         s = deal(&v, tensors, shard_bytes, err);
