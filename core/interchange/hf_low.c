@@ -37,13 +37,12 @@ static const tt_param_info *info_of(const tt_setup *s, const char *param)
 }
 
 /* Logs which matrices the converter converts and the files hold in the other dtype. Returns how many tensors of
- * the files are written as chosen. */
-static tt_status count_low(tt_arena *a, const tt_hf_param *params, size_t n, size_t *out,
-                           tt_error *err)
+ * the files are written as chosen. router: a router that is converted, or NULL; others: how many there are. */
+static tt_status count_low(tt_arena *a, const tt_hf_param *params, size_t n, const char *router,
+                           size_t others, size_t *out, tt_error *err)
 {
     tt_map *tensors = NULL;
-    const char *first = NULL;
-    size_t others = 0;
+    const char *first = router;
     *out = 0;
     TT_TRY(tt_hf_layout(a, params, n, &tensors, err));
     for (size_t i = 0; i < tt_map_size(tensors); i++) {
@@ -69,7 +68,8 @@ tt_status tt_hf_choose_low(const tt_setup *s, tt_hf_low low, tt_arena *a, tt_hf_
     static const char *const converters[] = {
         [TT_HF_FP8_ROW] = "float8 with the recipe rowwise", [TT_HF_NVFP4] = "nvfp4"};
     bool trained = false;
-    size_t tensors = 0;
+    size_t tensors = 0, routers = 0;
+    const char *router = NULL;
     for (int i = 0; i < s->n_converters; i++)
         trained = trained || (makes(s, i, low) && tt_converter_active(s, i, s->converters_at));
     for (size_t k = 0; k < n; k++) {
@@ -78,13 +78,18 @@ tt_status tt_hf_choose_low(const tt_setup *s, tt_hf_low low, tt_arena *a, tt_hf_
         bool yes = info && suits_low(info);
         if (trained)
             yes = i >= 0 && makes(s, i, low) && !tt_has_tag(info->tags, "embedding");
+        if (trained && yes && tt_has_tag(info->tags, "router")) { /* no program reads these so */
+            router = info->name;
+            routers++;
+            yes = false;
+        }
         params[k].low = yes ? low : TT_HF_WIDE;
     }
     if (!trained && low != TT_HF_FP8)
         tt_log(TT_WARN, "checkpoint",
                "the model was not trained with the converter %s, so its weights are rounded now",
                converters[low]);
-    TT_TRY(count_low(a, params, n, &tensors, err));
+    TT_TRY(count_low(a, params, n, router, routers, &tensors, err));
     if (!tensors)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "--type: no matrix of model %s can be written so; export it as bf16",

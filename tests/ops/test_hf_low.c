@@ -25,9 +25,9 @@ static float number_at(uint32_t i)
         return i % 2 ? 0.0f : -0.0f;
     if (row == 40)
         return x * 1e-16f;
-    if (row / 16 == 3 && col < 16)
-        return (float)(col % 13) * (row % 2 ? 0.25f : -0.25f) + (row % 2 ? 3.0f : -3.0f);
-    return i == ROWS * COLS + 77 ? -3000.0f : x;
+    if (row / 16 == 3 && col < 16) /* the scale is 1 */
+        return (row % 2 ? 0.25f : -0.25f) * (float)(col < 14 ? col : col < 15 ? 20 : 24);
+    return i == ROWS * COLS + 77 ? -2688.0f : x;
 }
 
 typedef struct quantized {
@@ -98,7 +98,7 @@ static void test_nvfp4_is_that_of_the_converter(void **state)
     int signs = 0, used[16] = {0};
     for (int64_t i = 0; i < N; i++)
         most = fmaxf(most, fabsf(q.x[i]));
-    assert_true(most == 3000.0f);
+    assert_true(most == 2688.0f);
     for (int64_t e = 0; e < E; e++) {
         tt_hf_to_nvfp4(q.x + e * ROWS * COLS, ROWS, COLS, most, packed, scales, &factor);
         assert_true(factor == 1.0f / (most / 2688.0f));

@@ -21,6 +21,7 @@ from checks import check
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LLAMA = {"n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "vocab_size": 300}
+MOE = {**LLAMA, "dim": 144, "head_dim": 48, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 112}
 FLOAT8, NVFP4 = {"name": "float8", "recipe": "rowwise"}, {"name": "nvfp4"}
 # name: type, spec, model, converter, whether the head is low, how many matrices stay although the converter converts them
 CASES = {
@@ -31,6 +32,8 @@ CASES = {
     "nvfp4, whole blocks": ("nvfp4", "llama3", {**LLAMA, "dim": 192, "hidden_dim": 320}, NVFP4, True, 0),
     "nvfp4, tied": ("nvfp4", "llama3", {**LLAMA, "dim": 64, "hidden_dim": 96, "tie_embeddings": True}, NVFP4, False, 0),
     "nvfp4, phi3 (several parameters in a tensor)": ("nvfp4", "phi3", {**LLAMA, "dim": 64, "hidden_dim": 96}, NVFP4, True, 4),
+    "fp8_row, qwen3_moe": ("fp8_row", "qwen3_moe", MOE, FLOAT8, True, 2),
+    "nvfp4, qwen3_moe": ("nvfp4", "qwen3_moe", MOE, NVFP4, True, 2),
     "fp8_row, phi3": ("fp8_row", "phi3", {**LLAMA, "dim": 64, "hidden_dim": 96}, FLOAT8, True, 0),
 }
 
@@ -42,22 +45,28 @@ def ttrun(*args):
     return p.stdout
 
 
-def rowwise(w):
+def rowwise(w, _):
     """torchao's recipe: scales rounded down to powers of 2."""
     amax = w.abs().amax(1, keepdim=True).clamp(min=1e-12)
     times = torch.exp2(torch.floor(torch.log2((torch.full_like(amax, 448.0) / amax).double()))).float()
     return {"": (w * times).clamp(-448, 448).to(torch.float8_e4m3fn), "_scale": torch.ones_like(times) / times}
 
 
-def nvfp4(w):
-    """The converter's: 16 x 16 numbers have a scale, which the format stores for each of their 16 rows."""
+def nvfp4(w, amax):
+    """The converter's: 16 x 16 numbers have a scale, which the format stores for each of their 16 rows; experts share amax."""
     rows, cols = w.shape
     blocks = pad(w, (0, 0, 0, -rows % 16)).view(-1, 16, cols // 16, 16).abs().amax((1, 3))
-    whole = w.abs().max() / torch.tensor(448.0 * 6.0)
+    whole = amax / torch.tensor(448.0 * 6.0)
     scale = (blocks / torch.tensor(6.0) / whole).clamp(2.0**-6, 448.0).to(torch.float8_e4m3fn)
     times = (torch.ones(()) / whole / scale.float()).repeat_interleave(16, 0)[:rows].repeat_interleave(16, 1)
     codes = f32_to_f4_unpacked((w * times).clamp(-6, 6))
     return {"_packed": codes[:, ::2] | codes[:, 1::2] << 4, "_scale": scale.repeat_interleave(16, 0)[:rows], "_global_scale": (torch.ones(()) / whole)[None]}
+
+
+def largest(plain, name):
+    parts = name.split(".")
+    return max(v.abs().max() for k, v in plain.items() if k == name or "experts" in parts and [x for x in k.split(".") if not x.isdigit()] == [
+        x for x in parts if not x.isdigit()] and k.split(".")[2] == parts[2])
 
 
 def number(ours, name):
@@ -96,10 +105,10 @@ def case(name, kind, spec, args, converter, head, stay, d):
     ours, plain, again = (load_file(f"{d}/{x}/model.safetensors") for x in (kind, "f32", "again"))
     low = [k for k in plain if k + "_scale" in ours]
     make = rowwise if kind == "fp8_row" else nvfp4
-    wrong = [k + end for k in low for end, want in make(plain[k]).items() if not same(ours[k + end], want)]
+    wrong = [k + end for k in low for end, want in make(plain[k], largest(plain, k)).items() if not same(ours[k + end], want)]
     check(low and not wrong, f"{name}: {len(low)} matrices, as torch's {wrong[:2]}")
     rest = [k for k in plain if k not in low]
-    check(all(same(ours[k], plain[k].bfloat16()) for k in rest) and len(ours) == len(rest) + sum(len(make(plain[k])) for k in low), f"{name}: {len(rest)} others in bf16")
+    check(all(same(ours[k], plain[k].bfloat16()) for k in rest) and len(ours) == len(rest) + len(low) * (2 if kind == "fp8_row" else 3), f"{name}: {len(rest)} others in bf16")
     with open(f"{d}/{kind}/config.json") as f:
         kept = json.load(f)["quantization_config"]["ignore"]
     linear = [k for k in rest if plain[k].dim() == 2 and "embed" not in k and "lm_head" not in k]
@@ -112,9 +121,13 @@ def case(name, kind, spec, args, converter, head, stay, d):
     loss = lambda folder: float(json.loads(ttrun("eval", "--checkpoint", folder, "--data", f"{d}/text", "--seq_len", 64, "--json"))["loss"])
     got, trained = loss(f"{d}/{kind}"), loss(f"{d}/run")
     want, m = losses(f"{d}/{kind}", ids)
-    wrong = [k for k in low for w in [m.get_parameter(k).detach().float()] if not torch.equal(w, again[k]) and not torch.equal(w, again[k].bfloat16().float())]
+    own = [k for k in low if "experts" not in k]  # those of experts are one tensor in transformers
+    wrong = [k for k in own for w in [m.get_parameter(k).detach().float()] if not torch.equal(w, again[k]) and not torch.equal(w, again[k].bfloat16().float())]
     check(not wrong, f"{name}: transformers' weights {wrong[:2]}")
-    exact = all(torch.equal(m.get_parameter(k).detach().float(), again[k]) for k in low)
+    exact = all(torch.equal(m.get_parameter(k).detach().float(), again[k]) for k in own)
+    if "nvfp4, qwen3_moe" in name:
+        print(f"      {name}: transformers {transformers.__version__} leaves out the experts' weight_global_scale; no losses are compared")
+        return
     check(abs(want - got) < (2e-5 if exact else 2e-3), f"{name}: transformers' loss {want:.6f}, ours {got:.6f}{'' if exact else ' (its weights are in bf16)'}")
     check(abs(want - trained) < 0.05, f"{name}: transformers' loss {want:.6f}, with the converter {trained:.6f}")
 
