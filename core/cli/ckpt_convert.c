@@ -67,11 +67,64 @@ static tt_status own_job(tt_cli *cli, const tt_setup *first, const char *kept, t
     return st;
 }
 
+/* Adds to a list of overrides what a job file says of the model: its sizes and its tokenizer. The rest of the job,
+ * its mesh and its data, is no matter of an import. */
+static tt_status sizes_of_job(tt_cli *cli, const char *path, tt_override **list, size_t *n,
+                              tt_error *err)
+{
+    static const char *const names[] = {"model.name", "model.flavor", "tokenizer.name"};
+    static const char *const paths[] = {"model.hf_assets_path", "tokenizer.path"};
+    static const char *const texts[] = {"model.args", "model.vocab_from_tokenizer",
+                                        "training.seq_len"};
+    tt_job *job = NULL;
+    TT_TRY(tt_job_load(cli->arena, path, NULL, 0, &job, err));
+    for (size_t i = 0; i < TT_COUNT(names); i++) {
+        const char *value = NULL;
+        TT_TRY(tt_job_string(job, names[i], NULL, &value, err));
+        if (value)
+            tt_cli_add(cli, list, n, names[i], value);
+    }
+    for (size_t i = 0; i < TT_COUNT(paths); i++) {
+        const char *value = NULL;
+        TT_TRY(tt_job_path(job, paths[i], &value, err));
+        if (value)
+            tt_cli_add(cli, list, n, paths[i], value);
+    }
+    for (size_t i = 0; i < TT_COUNT(texts); i++) {
+        const char *value = tt_job_text(job, texts[i]);
+        if (value)
+            tt_cli_add(cli, list, n, texts[i], tt_arena_str(cli->arena, value));
+    }
+    return cli->spec ? TT_OK : tt_job_string(job, "spec", NULL, &cli->spec, err);
+}
+
+/* JOB.json of the command line is for a folder that does not say its sizes. The command line's own keys are last. */
+static tt_status take_job(tt_cli *cli, tt_import_from from, const char *folder, tt_error *err)
+{
+    tt_override *all = NULL;
+    size_t n = 0;
+    const char *path = cli->n_words > 3 ? cli->words[3] : NULL;
+    const bool says = from == TT_IMPORT_HF || from == TT_IMPORT_META ||
+                      tt_path_exists(tt_path_join(cli->arena, folder, "config.json"));
+    if (!path)
+        return TT_OK;
+    if (says)
+        return TT_FAIL(err, TT_EINVAL, "%s says the sizes of its model itself; leave %s out",
+                       folder, path);
+    TT_TRY(sizes_of_job(cli, path, &all, &n, err));
+    for (size_t i = 0; i < cli->n_overrides; i++)
+        tt_cli_add(cli, &all, &n, cli->overrides[i].key, cli->overrides[i].value);
+    cli->overrides = all;
+    cli->n_overrides = n;
+    return TT_OK;
+}
+
 static tt_status open_import(tt_cli *cli, tt_import_from from, const char *folder, tt_registry *r,
                              tt_setup *out, tt_error *err)
 {
     tt_str text = {0};
     tt_job *job = NULL;
+    TT_TRY(take_job(cli, from, folder, err));
     const tt_setup_opts so = {
         .spec = cli->spec, .mode = TT_MODE_LOGITS, .compile = true, .data = true};
     tt_status s = tt_import_job(r, from, folder, cli->spec, cli->arena, &text, err);

@@ -159,7 +159,8 @@ static tt_status cmd_ckpt_run(tt_cli *cli, tt_error *err)
             continue;
         if (commands[i].one && cli->n_words == 2)
             return commands[i].one(cli, cli->words[1], err);
-        if (commands[i].two && cli->n_words == 3)
+        const bool with_job = commands[i].two == tt_ckpt_import && cli->n_words == 4;
+        if (commands[i].two && (cli->n_words == 3 || with_job))
             return commands[i].two(cli, cli->words[1], cli->words[2], err);
     }
     return tt_cli_wrong_words(cli, &tt_cmd_ckpt, err);
@@ -181,11 +182,12 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("files", "N", "1", "number of files that the checkpoint is written to",
                  .verb = "reshard"),
 };
-const tt_command tt_cmd_ckpt = {.name = "ckpt",
-                                .forms = "ls FOLDER\nverify FOLDER\ndiff FOLDER FOLDER\n"
-                                         "reshard FOLDER OUT\nimport DIR OUT\nexport FOLDER OUT",
-                                .doc = "list, verify, compare and convert checkpoints",
-                                .rows = rows,
-                                .n_rows = TT_COUNT(rows),
-                                .run = cmd_ckpt_run,
-                                .words = 3};
+const tt_command tt_cmd_ckpt = {
+    .name = "ckpt",
+    .forms = "ls FOLDER\nverify FOLDER\ndiff FOLDER FOLDER\n"
+             "reshard FOLDER OUT\nimport DIR OUT [JOB.json]\nexport FOLDER OUT",
+    .doc = "list, verify, compare and convert checkpoints",
+    .rows = rows,
+    .n_rows = TT_COUNT(rows),
+    .run = cmd_ckpt_run,
+    .words = 4};

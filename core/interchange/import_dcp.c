@@ -97,7 +97,7 @@ static tt_status add_state(import *im, const tt_ckpt_tensor *there, const tt_imp
         return TT_FAIL(
             err, TT_EUNSUPPORTED,
             "%s: '%s' has not the shape of the model's parameter: give the model's sizes "
-            "by --model.flavor and --model.args (a state of another shape than its "
+            "by JOB.json, or by --model.flavor and --model.args (a state of another shape than its "
             "parameter, whose rows are in another order there, is not read)",
             im->folder, there->name);
     t.head_dim = same ? param->head_dim : 0;

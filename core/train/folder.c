@@ -21,9 +21,13 @@ static long holder_of(int fd)
     return n > 0 ? atol(text) : 0;
 }
 
-static tt_status open_lock(const char *path, int *out, tt_error *err)
+/* *made: the file was not there. */
+static tt_status open_lock(const char *path, int *out, bool *made, tt_error *err)
 {
-    *out = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    *out = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    *made = *out >= 0;
+    if (*out < 0 && errno == EEXIST)
+        *out = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (*out < 0)
         return TT_FAIL(err, TT_EIO, "%s: %s; is dump_folder writable?", path, strerror(errno));
     (void)fchmod(*out, 0600); /* who may read a file may lock it */
@@ -57,15 +61,56 @@ static tt_status wait_for(int fd, const char *path, const char *key, int (*stop)
 }
 
 /* Opens and locks the file, and checks that the path still leads to it: the previous holder may
- * have moved its folder away. */
-static tt_status hold(const char *path, const char *key, int (*stop)(void), int *fd, tt_error *err)
+ * have moved its folder away, or removed it. *made is set only if the file is locked. */
+static tt_status hold(const char *path, const char *key, int (*stop)(void), int *fd, bool *made,
+                      tt_error *err)
 {
     for (;;) {
-        TT_TRY(open_lock(path, fd, err));
+        bool is_new;
+        TT_TRY(open_lock(path, fd, &is_new, err));
         TT_TRY(wait_for(*fd, path, key, stop, err));
+        *made = is_new;
         if (tt_path_is_fd(path, *fd))
             return TT_OK;
+        *made = false;
         close(*fd);
+        *fd = -1;
+    }
+}
+
+/* The bytes of the longest beginning of a path that is there. */
+static size_t there_already(const char *path)
+{
+    char *part = strdup(path);
+    size_t n = strlen(path);
+    while (part && n > 0 && !tt_path_exists(part)) {
+        while (n > 0 && part[n - 1] != '/')
+            n--;
+        while (n > 1 && part[n - 1] == '/')
+            n--;
+        part[n] = '\0';
+    }
+    free(part);
+    return n;
+}
+
+/* Makes a folder and holds a lock file in it. A start that is refused removes its folder while this one waits for its
+ * lock, so both are tried again while the folder is not there. *kept: there_already(folder) */
+static tt_status make_and_hold(const char *folder, const char *path, const char *key,
+                               int (*stop)(void), int *fd, bool *made, size_t *kept, tt_error *err)
+{
+    for (int i = 0;; i++) {
+        tt_error why = {0};
+        *kept = there_already(folder);
+        tt_status s = tt_mkdirs(folder, &why);
+        if (s == TT_OK)
+            s = hold(path, key, stop, fd, made, &why);
+        if (s == TT_OK)
+            return TT_OK;
+        if (i == 100 || s == TT_ESIGNAL || tt_path_exists(folder))
+            return TT_FAIL(err, s, "%s", why.text);
+        if (*fd >= 0)
+            close(*fd);
         *fd = -1;
     }
 }
@@ -86,17 +131,19 @@ static tt_status sign(int fd, const char *path, tt_error *err)
 static tt_status lock(tt_run_folder *f, const char *ranks, bool saves, int (*stop)(void),
                       tt_error *err)
 {
-    TT_TRY(hold(f->lock_path, "dump_folder", stop, &f->lock_fd, err));
+    bool is_new;
+    TT_TRY(make_and_hold(f->path, f->lock_path, "dump_folder", stop, &f->lock_fd, &f->made_lock,
+                         &f->kept_path, err));
     if (tt_path_exists(ranks)) {
-        TT_TRY(open_lock(ranks, &f->ranks_fd, err));
+        TT_TRY(open_lock(ranks, &f->ranks_fd, &is_new, err));
         TT_TRY(wait_for(f->ranks_fd, ranks, "dump_folder", stop, err));
         flock(f->ranks_fd, LOCK_UN);
     }
     TT_TRY(sign(f->lock_fd, f->lock_path, err));
     if (!saves)
         return TT_OK;
-    TT_TRY(tt_mkdirs(f->checkpoints, err));
-    TT_TRY(hold(f->saves_path, "checkpoint.folder", stop, &f->saves_fd, err));
+    TT_TRY(make_and_hold(f->checkpoints, f->saves_path, "checkpoint.folder", stop, &f->saves_fd,
+                         &f->made_saves, &f->kept_saves, err));
     return sign(f->saves_fd, f->saves_path, err);
 }
 
@@ -139,7 +186,6 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
                        .path = s->core.dump_folder,
                        .started = tt_wall_seconds(),
                        .restart = o->restart};
-    TT_TRY(tt_mkdirs(f.path, err));
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
     f.lock_path = tt_path_join(a, f.path, ".lock");
     f.saves_path = tt_path_join(a, f.checkpoints, ".lock.saves");
@@ -152,9 +198,67 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
         st = clear(s, &f, a, err);
     if (st == TT_OK)
         *out = f;
-    else
+    else {
+        tt_run_folder_drop(&f);
         tt_run_folder_close(&f);
+    }
     return st;
+}
+
+/* ---- what a refused start leaves ---- */
+
+/* Removes the empty folders that a path names after its first `kept` bytes, the last one first. */
+static void remove_made(const char *path, size_t kept)
+{
+    char *part = strdup(path);
+    for (size_t n = part ? strlen(part) : 0; n > kept;) {
+        part[n] = '\0';
+        if (rmdir(part) != 0 && errno != ENOENT)
+            break;
+        while (n > kept && part[n - 1] != '/')
+            n--;
+        while (n > kept && part[n - 1] == '/')
+            n--;
+    }
+    free(part);
+}
+
+/* Locks the file that the other processes of the run share, once all of them have ended. */
+static bool ranks_have_ended(const char *path, int *fd)
+{
+    *fd = open(path, O_RDWR | O_CLOEXEC);
+    if (*fd < 0)
+        return errno == ENOENT;
+    for (int i = 0; i < 100; i++) {
+        if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
+            return tt_path_is_fd(path, *fd);
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    }
+    return false;
+}
+
+void tt_run_folder_drop(const tt_run_folder *f)
+{
+    tt_str ranks = {0}, record = {0};
+    int fd = -1;
+    tt_str_printf(&ranks, "%s/.lock.ranks", f->path ? f->path : "");
+    tt_str_printf(&record, "%s/run.json", f->path ? f->path : "");
+    const bool begun = !f->path || tt_path_exists(record.s);
+    if (!begun && f->made_saves && tt_path_is_fd(f->saves_path, f->saves_fd)) {
+        unlink(f->saves_path);
+        remove_made(f->checkpoints, f->kept_saves);
+    }
+    /* a file for ranks that this start has found (ranks_fd) is of an earlier run */
+    if (!begun && f->made_lock && f->ranks_fd < 0 && tt_path_is_fd(f->lock_path, f->lock_fd) &&
+        ranks_have_ended(ranks.s, &fd)) {
+        unlink(ranks.s);
+        unlink(f->lock_path);
+        remove_made(f->path, f->kept_path);
+    }
+    if (fd >= 0)
+        close(fd);
+    tt_str_free(&ranks);
+    tt_str_free(&record);
 }
 
 tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err)
@@ -178,8 +282,9 @@ tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out,
     tt_run_folder f = {.lock_fd = -1, .ranks_fd = -1, .saves_fd = -1, .path = s->core.dump_folder};
     const char *path = tt_path_join(a, f.path, ".lock.ranks");
     char text[32];
+    bool is_new;
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
-    TT_TRY(open_lock(path, &f.ranks_fd, err));
+    TT_TRY(open_lock(path, &f.ranks_fd, &is_new, err));
     const int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
     if (flock(f.ranks_fd, LOCK_SH | LOCK_NB) || pwrite(f.ranks_fd, text, (size_t)n, 0) != n) {
         tt_run_folder_close(&f);

@@ -134,12 +134,18 @@ typedef struct tt_run_record tt_run_record; /* what run.json says (record.c) */
 typedef struct tt_run_folder {
     int lock_fd, ranks_fd, saves_fd; /* -1: none */
     const char *path, *checkpoints, *lock_path, *saves_path;
+    /* what this start has made: the lock files, and of the paths of the folders what follows these bytes */
+    bool made_lock, made_saves;
+    size_t kept_path, kept_saves;
     double started;            /* unix time */
     const tt_restart *restart; /* as in tt_run_opts */
     tt_run_record *record;     /* of the process of rank 0; else NULL */
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err); /* waits 5 s for another holder */
+/* After a start that was refused, before tt_run_folder_close(): removes the lock files that this start has made, and of
+ * the folders that it has made those that are empty then. Waits 1 s for other ranks to end. */
+void tt_run_folder_drop(const tt_run_folder *f);
 /* Checks that the folders are still those that this run locked. Called before something is written
  * or purged there. */
 tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);

@@ -129,6 +129,29 @@ for form in dcp torchtitan; do
     [ $rc -eq 0 ] && grep -q '^63 tensors, all equal$' "$dir/out"
     ok "round_trip_by_$form"
 done
+# a job file says the sizes as well as --model.args; what is given on the command line wins; the job's mesh and data are no matter
+sed 's/"text.txt"/"none.txt"/; s/"backend"/"parallelism": { "data_parallel_shard_degree": 4 }, "backend"/' "$job" >"$dir/theirs.json"
+for form in dcp torchtitan; do
+    ckpt import --from $form "$dir/$form" "$dir/$form.job/checkpoint" "$dir/theirs.json" && ckpt diff "$dir/$form.job" "$step"
+    [ $rc -eq 0 ] && grep -q '^63 tensors, all equal$' "$dir/out"
+    ok "a_job_gives_the_sizes_of_$form"
+done
+train "$dir/dcp.job" --training.steps 5
+[ $rc -eq 0 ] && [ "$(losses "$dir/a/metrics.jsonl" | tail -n 2)" = "$(losses "$dir/dcp.job/metrics.jsonl")" ]
+ok the_job_goes_on_from_there
+sed 's/"hidden_dim": 48/"hidden_dim": 64/' "$job" >"$dir/wrong.json"
+ckpt import --from dcp "$dir/dcp" "$dir/x" "$dir/wrong.json"
+[ $rc -eq 2 ] && one_line "$dir/err" && ! [ -e "$dir/x" ]
+ok a_job_with_other_sizes_is_refused
+ckpt import --from dcp "$dir/dcp" "$dir/wins" "$dir/wrong.json" --model.args.hidden_dim 48
+[ $rc -eq 0 ]
+ok the_command_line_wins
+ckpt import --from dcp "$dir/dcp" "$dir/x" "$dir/no-job.json"
+refused import_with_a_missing_job 2 'no-job.json'
+ckpt import --from hf "$hf" "$dir/x" "$job"
+refused import_of_a_folder_that_says_its_sizes 2 "says the sizes of its model itself; leave $job out"
+ckpt export --to dcp "$step" "$dir/x" "$job"
+refused export_takes_no_job 2 'usage'
 train "$dir/dcp.in" --training.steps 5
 [ $rc -eq 0 ] && [ "$(losses "$dir/a/metrics.jsonl" | tail -n 2)" = "$(losses "$dir/dcp.in/metrics.jsonl")" ]
 ok a_run_continues_from_dcp_bit_for_bit
