@@ -96,7 +96,6 @@ static tt_value *to_blocks(tt_builder *b, const blocks *v, tt_value *x)
 static tt_value *from_blocks(tt_builder *b, const blocks *v, tt_value *x)
 {
     tt_type t = v->whole;
-    bool renamed = false;
     const int r = t.n_dims - 2;
     for (int i = 0; i < 2; i++)
         if (v->pad[i])
@@ -104,13 +103,14 @@ static tt_value *from_blocks(tt_builder *b, const blocks *v, tt_value *x)
                 TT_DIM(t.dims[r + i].size + v->pad[i], block_label(&v->whole.dims[r + i]));
     if (v->n != t.n_dims)
         x = tt_reshape(b, x, t.dims, t.n_dims);
+    bool differs = false; /* in the heads that a padded dim has */
     for (int i = 0; i < 2; i++)
         if (v->pad[i]) {
             const tt_dim *d = &v->whole.dims[r + i];
             x = tt_slice(b, x, r + i, 0, d->size);
-            renamed = renamed || block_label(d) != d->label;
+            differs = differs || block_label(d) != d->label || d->unit != 1 || d->lines != 1;
         }
-    return renamed ? tt_reshape(b, x, v->whole.dims, v->whole.n_dims) : x;
+    return differs ? tt_reshape(b, x, v->whole.dims, v->whole.n_dims) : x;
 }
 
 static tt_value *number(tt_builder *b, double value)
