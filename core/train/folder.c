@@ -198,67 +198,9 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
         st = clear(s, &f, a, err);
     if (st == TT_OK)
         *out = f;
-    else {
-        tt_run_folder_drop(&f);
-        tt_run_folder_close(&f);
-    }
+    else
+        tt_run_folder_close(&f, true);
     return st;
-}
-
-/* ---- what a refused start leaves ---- */
-
-/* Removes the empty folders that a path names after its first `kept` bytes, the last one first. */
-static void remove_made(const char *path, size_t kept)
-{
-    char *part = strdup(path);
-    for (size_t n = part ? strlen(part) : 0; n > kept;) {
-        part[n] = '\0';
-        if (rmdir(part) != 0 && errno != ENOENT)
-            break;
-        while (n > kept && part[n - 1] != '/')
-            n--;
-        while (n > kept && part[n - 1] == '/')
-            n--;
-    }
-    free(part);
-}
-
-/* Locks the file that the other processes of the run share, once all of them have ended. */
-static bool ranks_have_ended(const char *path, int *fd)
-{
-    *fd = open(path, O_RDWR | O_CLOEXEC);
-    if (*fd < 0)
-        return errno == ENOENT;
-    for (int i = 0; i < 100; i++) {
-        if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
-            return tt_path_is_fd(path, *fd);
-        nanosleep(&(struct timespec){0, 10000000}, NULL);
-    }
-    return false;
-}
-
-void tt_run_folder_drop(const tt_run_folder *f)
-{
-    tt_str ranks = {0}, record = {0};
-    int fd = -1;
-    tt_str_printf(&ranks, "%s/.lock.ranks", f->path ? f->path : "");
-    tt_str_printf(&record, "%s/run.json", f->path ? f->path : "");
-    const bool begun = !f->path || tt_path_exists(record.s);
-    if (!begun && f->made_saves && tt_path_is_fd(f->saves_path, f->saves_fd)) {
-        unlink(f->saves_path);
-        remove_made(f->checkpoints, f->kept_saves);
-    }
-    /* a file for ranks that this start has found (ranks_fd) is of an earlier run */
-    if (!begun && f->made_lock && f->ranks_fd < 0 && tt_path_is_fd(f->lock_path, f->lock_fd) &&
-        ranks_have_ended(ranks.s, &fd)) {
-        unlink(ranks.s);
-        unlink(f->lock_path);
-        remove_made(f->path, f->kept_path);
-    }
-    if (fd >= 0)
-        close(fd);
-    tt_str_free(&ranks);
-    tt_str_free(&record);
 }
 
 tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err)
@@ -287,7 +229,7 @@ tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out,
     TT_TRY(open_lock(path, &f.ranks_fd, &is_new, err));
     const int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
     if (flock(f.ranks_fd, LOCK_SH | LOCK_NB) || pwrite(f.ranks_fd, text, (size_t)n, 0) != n) {
-        tt_run_folder_close(&f);
+        tt_run_folder_close(&f, false);
         return TT_FAIL(err, TT_EIO, "%s: %s; do all ranks see the same dump_folder?", path,
                        strerror(errno));
     }
@@ -295,8 +237,66 @@ tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out,
     return TT_OK;
 }
 
-void tt_run_folder_close(tt_run_folder *f)
+/* ---- what a refused start leaves ---- */
+
+/* Removes the empty folders that a path names after its first `kept` bytes, the last one first. */
+static void remove_made(const char *path, size_t kept)
 {
+    char *part = strdup(path);
+    for (size_t n = part ? strlen(part) : 0; n > kept;) {
+        part[n] = '\0';
+        if (rmdir(part) != 0 && errno != ENOENT)
+            break;
+        while (n > kept && part[n - 1] != '/')
+            n--;
+        while (n > kept && part[n - 1] == '/')
+            n--;
+    }
+    free(part);
+}
+
+/* Locks the file that the other processes of the run share, once all of them have ended. */
+static bool ranks_have_ended(const char *path, int *fd)
+{
+    *fd = open(path, O_RDWR | O_CLOEXEC);
+    if (*fd < 0)
+        return errno == ENOENT;
+    for (int i = 0; i < 500; i++) {
+        if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
+            return tt_path_is_fd(path, *fd);
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    }
+    return false;
+}
+
+static void drop(const tt_run_folder *f)
+{
+    tt_str ranks = {0}, record = {0};
+    int fd = -1;
+    tt_str_printf(&ranks, "%s/.lock.ranks", f->path ? f->path : "");
+    tt_str_printf(&record, "%s/run.json", f->path ? f->path : "");
+    const bool begun = !f->path || tt_path_exists(record.s);
+    if (!begun && f->made_saves && tt_path_is_fd(f->saves_path, f->saves_fd)) {
+        unlink(f->saves_path);
+        remove_made(f->checkpoints, f->kept_saves);
+    }
+    /* a file for ranks that this start has found (ranks_fd) is of an earlier run */
+    if (!begun && f->made_lock && f->ranks_fd < 0 && tt_path_is_fd(f->lock_path, f->lock_fd) &&
+        ranks_have_ended(ranks.s, &fd)) {
+        unlink(ranks.s);
+        unlink(f->lock_path);
+        remove_made(f->path, f->kept_path);
+    }
+    if (fd >= 0)
+        close(fd);
+    tt_str_free(&ranks);
+    tt_str_free(&record);
+}
+
+void tt_run_folder_close(tt_run_folder *f, bool failed)
+{
+    if (failed)
+        drop(f);
     if (f->lock_fd >= 0)
         close(f->lock_fd);
     if (f->ranks_fd >= 0)

@@ -592,9 +592,7 @@ tt_status tt_train(tt_setup *s, const tt_run_opts *o, tt_error *err)
     else
         st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
     tt_data_parts_close(&w.data.parts, s);
-    if (st != TT_OK && folder.lock_fd >= 0)
-        tt_run_folder_drop(&folder);
-    tt_run_folder_close(&folder);
+    tt_run_folder_close(&folder, st != TT_OK);
     tt_swaps_release(&w.swaps);
     tt_call_log_free(w.calls);
     tt_arena_free(a);

@@ -143,9 +143,6 @@ typedef struct tt_run_folder {
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err); /* waits 5 s for another holder */
-/* After a start that was refused, before tt_run_folder_close(): removes the lock files that this start has made, and of
- * the folders that it has made those that are empty then. Waits 1 s for other ranks to end. */
-void tt_run_folder_drop(const tt_run_folder *f);
 /* Checks that the folders are still those that this run locked. Called before something is written
  * or purged there. */
 tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);
@@ -155,7 +152,9 @@ tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);
 tt_status tt_train_seed(tt_setup *s, const tt_run_folder *f, bool resume, tt_dist *d,
                         tt_error *err);
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err);
-void tt_run_folder_close(tt_run_folder *f);
+/* failed: if the start was refused (there is no run.json), it removes the lock files that it has made, and of the folders that
+ * it has made those that are empty then. Waits 5 s at most for other ranks to end. */
+void tt_run_folder_close(tt_run_folder *f, bool failed);
 /* ---- record.c: run.json ---- */
 tt_run_record *tt_run_record_new(void); /* NULL: no memory */
 void tt_run_record_free(tt_run_record *r);
