@@ -174,7 +174,7 @@ static const tt_cli_row rows[] = {
                  "for from_pretrained, for llama.cpp, or for dcp.load with our names or theirs",
                  .verb = "export", .flags = TT_CLI_REQUIRED),
     TT_CLI_VALUE("type", "f32|f16|bf16|fp8|fp8_row|nvfp4|q8_0", "the source's, else f32",
-                 "dtype of the matrices; fp8, fp8_row and nvfp4 are for HF, q8_0 for GGUF",
+                 "dtype; fp8, fp8_row, nvfp4: HF, q8_0: GGUF",
                  .verb = "export"),
     TT_CLI_FLAG("adapter",
                 "the adapters of a LoRA run alone, as PEFT writes them; without it they are merged",
