@@ -139,8 +139,8 @@ static void print_row(const tt_cli_row *r, tt_str *out)
 {
     char left[48];
     snprintf(left, sizeof left, "--%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
-    tt_str_printf(out, "  %-30s %s%s%s", left, strlen(left) > 30 ? " " : "",
-                  r->verb ? r->verb : "", r->verb ? ": " : "");
+    tt_str_printf(out, "  %-30s %s%s%s", left, strlen(left) > 30 ? " " : "", r->verb ? r->verb : "",
+                  r->verb ? ": " : "");
     tt_str_add(out, r->doc);
     if (r->flags & TT_CLI_REQUIRED)
         tt_str_add(out, " (required)");
