@@ -122,33 +122,15 @@ struct walk_room {
     alignas(16) float state[1]; /* [dk][C], if args.in_shared */
 };
 
-/* Rows of a state, from element [0][0] of a tile on. */
-struct walk_state {
-    float *at;
-    int ld;
-};
-
-TT_DEV void walk_gates(const delta_args &a, const delta_chunk &c, walk_room *r)
-{
-    const int i = (int)threadIdx.x;
-    if (i < C) {
-        r->m[i] = delta_tokens(a, c)[i];
-        r->e[i] = delta_tokens(a, c)[C + i];
-        r->beta[i] = delta_beta(a, c, i);
-    }
-    tt_sync();
-}
-
 /* D of the chunk, from the state before it; rows that are kept go to args.rows. */
 template <bool KEEP>
-TT_DEV void walk_rows(const delta_args &a, const delta_chunk &c, walk_room *r, walk_state s, int e0)
+TT_DEV void walk_rows(const delta_args &a, const delta_chunk &c, walk_room *r, delta_tile s, int e0)
 {
     const int row = DELTA_ROW, col = DELTA_COL;
     const float *inverse = delta_inverse(a, c);
     float acc[4][4] = {};
-    delta_product<false, false>(
-        acc, &r->room, a.dk_dim, [&](int i, int d) { return delta_k(a, c, i, d); },
-        [&](int d, int e) { return e0 + e < a.dv_dim ? s.at[(i64)d * s.ld + e] : 0.0f; });
+    delta_times_tile(
+        acc, &r->room, a, [&](int i, int d) { return delta_k(a, c, i, d); }, s, e0);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++)
             r->y[row + i][col + j] = r->beta[row + i] * (delta_v(a, c, row + i, e0 + col + j) -
@@ -165,15 +147,14 @@ TT_DEV void walk_rows(const delta_args &a, const delta_chunk &c, walk_room *r, w
         }
 }
 
-TT_DEV void walk_output(const delta_args &a, const delta_chunk &c, walk_room *r, walk_state s,
+TT_DEV void walk_output(const delta_args &a, const delta_chunk &c, walk_room *r, delta_tile s,
                         int e0)
 {
     const int row = DELTA_ROW, col = DELTA_COL;
     const float *qk = delta_qk(a, c);
     float acc[4][4] = {};
-    delta_product<false, false>(
-        acc, &r->room, a.dk_dim, [&](int i, int d) { return delta_q(a, c, i, d); },
-        [&](int d, int e) { return e0 + e < a.dv_dim ? s.at[(i64)d * s.ld + e] : 0.0f; });
+    delta_times_tile(
+        acc, &r->room, a, [&](int i, int d) { return delta_q(a, c, i, d); }, s, e0);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++)
             acc[i][j] *= r->m[row + i];
@@ -187,31 +168,16 @@ TT_DEV void walk_output(const delta_args &a, const delta_chunk &c, walk_room *r,
 }
 
 /* to = m[last] s + Kᵀ e D */
-TT_DEV void walk_advance(const delta_args &a, const delta_chunk &c, walk_room *r, walk_state s,
-                         walk_state to, int e0)
+TT_DEV void walk_advance(const delta_args &a, const delta_chunk &c, walk_room *r, delta_tile s,
+                         delta_tile to, int e0)
 {
-    const int row = DELTA_ROW, col = DELTA_COL;
     for (int d0 = 0; d0 < a.dk_dim; d0 += C) {
         float acc[4][4] = {};
         delta_product<true, false>(
             acc, &r->room, C, [&](int d, int k) { return delta_k(a, c, k, d0 + d); },
             [&](int k, int e) { return r->e[k] * r->d[k][e]; });
-        for (int i = 0; i < 4 && d0 + row + i < a.dk_dim; i++)
-            for (int j = 0; j < 4 && e0 + col + j < a.dv_dim; j++) {
-                const i64 d = d0 + row + i;
-                to.at[d * to.ld + col + j] =
-                    fmaf(r->m[c.n - 1], s.at[d * s.ld + col + j], acc[i][j]);
-            }
+        delta_pass_on(a, acc, r->m[c.n - 1], s, to, d0, e0);
     }
-}
-
-/* Elements of a tile of a state: 0, or those of `from`. */
-TT_DEV void walk_copy(const delta_args &a, walk_state to, const walk_state *from, int e0)
-{
-    for (int i = (int)threadIdx.x; i < a.dk_dim * C; i += DELTA_THREADS)
-        if (e0 + i % C < a.dv_dim)
-            to.at[(i64)(i / C) * to.ld + i % C] =
-                from ? from->at[(i64)(i / C) * from->ld + i % C] : 0.0f;
 }
 
 /* KEEP: for the derivative: states before each chunk and rows D are kept, and there is no output. */
@@ -224,22 +190,20 @@ template <bool KEEP> TT_DEV void walk(const delta_args &a)
     if (delta_continues(a, first * C))
         return; /* the whole block: another one comes along here */
     delta_chunk c = delta_chunk_of(a, first, local);
-    walk_state s = a.in_shared ? walk_state{r->state, C}
-                               : walk_state{delta_state(a, a.states, c) + e0, a.dv_dim};
-    walk_copy(a, s, nullptr, e0);
+    delta_tile s = a.in_shared ? delta_tile{r->state, C} : delta_tile_of(a, a.states, c, e0);
+    delta_copy_tile(a, s, nullptr, e0);
     for (;;) {
         const bool goes_on = delta_continues(a, c.t + C);
-        walk_gates(a, c, r);
+        delta_load_gates(a, c, r);
         if (KEEP && a.in_shared)
-            walk_copy(a, walk_state{delta_state(a, a.states, c) + e0, a.dv_dim}, &s, e0);
+            delta_copy_tile(a, delta_tile_of(a, a.states, c, e0), &s, e0);
         walk_rows<KEEP>(a, c, r, s, e0);
         if (!KEEP)
             walk_output(a, c, r, s, e0);
         if (!goes_on)
             return;
         const delta_chunk next = delta_chunk_of(a, c.c + 1, local);
-        const walk_state to =
-            KEEP && !a.in_shared ? walk_state{delta_state(a, a.states, next) + e0, a.dv_dim} : s;
+        const delta_tile to = KEEP && !a.in_shared ? delta_tile_of(a, a.states, next, e0) : s;
         walk_advance(a, c, r, s, to, e0);
         tt_sync(); /* nobody reads the gates any more, and the state is here */
         c = next;
@@ -272,7 +236,7 @@ TT_DEV bool cached_is(const delta_args &a, i64 t) /* is the token of a sequence?
 }
 
 /* One token of a column and a part of the rows: S, and out. */
-TT_DEV void cached_token(const delta_args &a, const delta_chunk &c, cached_room *r, walk_state s,
+TT_DEV void cached_token(const delta_args &a, const delta_chunk &c, cached_room *r, delta_tile s,
                          int e0)
 {
     const int col = (int)threadIdx.x % CACHED_COLS, part = (int)threadIdx.x / CACHED_COLS,
@@ -324,8 +288,8 @@ TT_KERNEL(DELTA_ROOMY, delta_cached, delta_args a)
             return; /* the whole block */
     float *state = a.state + ((i64)a.seg[first] * a.groups * a.heads + c.group * a.heads + c.head) *
                                  a.dk_dim * a.dv_dim;
-    const walk_state whole = {state + e0, a.dv_dim},
-                     s = a.in_shared ? walk_state{r->keys + 2 * a.dk_dim, CACHED_COLS} : whole;
+    const delta_tile whole = {state + e0, a.dv_dim},
+                     s = a.in_shared ? delta_tile{r->keys + 2 * a.dk_dim, CACHED_COLS} : whole;
     const int width = a.dv_dim - e0 < CACHED_COLS ? a.dv_dim - e0 : CACHED_COLS;
     for (int i = x; a.in_shared && i < a.dk_dim * width; i += DELTA_THREADS)
         s.at[i / width * s.ld + i % width] = whole.at[(i64)(i / width) * whole.ld + i % width];

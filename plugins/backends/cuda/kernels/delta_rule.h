@@ -156,3 +156,59 @@ TT_DEV float delta_row_sum(float v)
         v += tt_shuffle_xor(v, o);
     return v;
 }
+
+/* ---- along the chunks: C columns of the states, from column e0 on ---- */
+
+/* Rows of a state, from element [0][0] of a tile on. */
+struct delta_tile {
+    float *at;
+    int ld;
+};
+
+TT_DEV delta_tile delta_tile_of(const delta_args &a, float *states, const delta_chunk &c, int e0)
+{
+    return delta_tile{delta_state(a, states, c) + e0, a.dv_dim};
+}
+
+/* Elements of a tile: 0, or those of `from`. */
+TT_DEV void delta_copy_tile(const delta_args &a, delta_tile to, const delta_tile *from, int e0)
+{
+    for (int i = (int)threadIdx.x; i < a.dk_dim * C; i += DELTA_THREADS)
+        if (e0 + i % C < a.dv_dim)
+            to.at[(i64)(i / C) * to.ld + i % C] =
+                from ? from->at[(i64)(i / C) * from->ld + i % C] : 0.0f;
+}
+
+/* m, e and beta of the chunk's tokens, to a room that has them; ends with a barrier. */
+template <class R> TT_DEV void delta_load_gates(const delta_args &a, const delta_chunk &c, R *r)
+{
+    const int i = (int)threadIdx.x;
+    if (i < C) {
+        r->m[i] = delta_tokens(a, c)[i];
+        r->e[i] = delta_tokens(a, c)[C + i];
+        r->beta[i] = delta_beta(a, c, i);
+    }
+    tt_sync();
+}
+
+/* acc += x s, where x(token, d) are rows of the chunk. */
+template <class X>
+TT_DEV void delta_times_tile(float (*acc)[4], delta_room *room, const delta_args &a, const X &x,
+                             delta_tile s, int e0)
+{
+    delta_product<false, false>(acc, room, a.dk_dim, x, [&](int d, int e) {
+        return e0 + e < a.dv_dim ? s.at[(i64)d * s.ld + e] : 0.0f;
+    });
+}
+
+/* Rows of `to` from d0 on: decay s + acc. */
+TT_DEV void delta_pass_on(const delta_args &a, const float (*acc)[4], float decay, delta_tile s,
+                          delta_tile to, int d0, int e0)
+{
+    const int row = DELTA_ROW, col = DELTA_COL;
+    for (int i = 0; i < 4 && d0 + row + i < a.dk_dim; i++)
+        for (int j = 0; j < 4 && e0 + col + j < a.dv_dim; j++) {
+            const i64 d = d0 + row + i;
+            to.at[d * to.ld + col + j] = fmaf(decay, s.at[d * s.ld + col + j], acc[i][j]);
+        }
+}

@@ -18,25 +18,14 @@ struct back_room {
     alignas(16) float state[1]; /* dS [dk][C], if args.in_shared */
 };
 
-struct back_state {
-    float *at; /* of a tile */
-    int ld;
-};
-
-TT_DEV back_state back_kept(const delta_args &a, const delta_chunk &c, int e0)
-{
-    return back_state{delta_state(a, a.dstates, c) + e0, a.dv_dim};
-}
-
 /* dY of the chunk: to args.drows and, with its factor, to the room; dv. */
-TT_DEV void back_rows(const delta_args &a, const delta_chunk &c, back_room *r, back_state s, int e0)
+TT_DEV void back_rows(const delta_args &a, const delta_chunk &c, back_room *r, delta_tile s, int e0)
 {
     const int row = DELTA_ROW, col = DELTA_COL;
     const float *qk = delta_qk(a, c), *inverse = delta_inverse(a, c);
     float acc[4][4] = {};
-    delta_product<false, false>(
-        acc, &r->room, a.dk_dim, [&](int i, int d) { return delta_k(a, c, i, d); },
-        [&](int d, int e) { return e0 + e < a.dv_dim ? s.at[(i64)d * s.ld + e] : 0.0f; });
+    delta_times_tile(
+        acc, &r->room, a, [&](int i, int d) { return delta_k(a, c, i, d); }, s, e0);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++)
             acc[i][j] *= r->e[row + i];
@@ -65,10 +54,9 @@ TT_DEV void back_rows(const delta_args &a, const delta_chunk &c, back_room *r, b
 }
 
 /* to = dS, the derivative of the state before the chunk */
-TT_DEV void back_advance(const delta_args &a, const delta_chunk &c, back_room *r, back_state s,
-                         back_state to, int e0)
+TT_DEV void back_advance(const delta_args &a, const delta_chunk &c, back_room *r, delta_tile s,
+                         delta_tile to, int e0)
 {
-    const int row = DELTA_ROW, col = DELTA_COL;
     for (int d0 = 0; d0 < a.dk_dim; d0 += C) {
         float acc[4][4] = {};
         delta_product<true, false>(
@@ -77,12 +65,7 @@ TT_DEV void back_advance(const delta_args &a, const delta_chunk &c, back_room *r
         delta_product<true, false>(
             acc, &r->room, C, [&](int d, int k) { return delta_k(a, c, k, d0 + d); },
             [&](int k, int e) { return r->y[k][e]; });
-        for (int i = 0; i < 4 && d0 + row + i < a.dk_dim; i++)
-            for (int j = 0; j < 4 && e0 + col + j < a.dv_dim; j++) {
-                const i64 d = d0 + row + i;
-                to.at[d * to.ld + col + j] =
-                    fmaf(r->m[c.n - 1], s.at[d * s.ld + col + j], acc[i][j]);
-            }
+        delta_pass_on(a, acc, r->m[c.n - 1], s, to, d0, e0);
     }
 }
 
@@ -90,33 +73,24 @@ TT_DEV void back_advance(const delta_args &a, const delta_chunk &c, back_room *r
 TT_KERNEL(DELTA_ROOMY, delta_back, delta_args a)
 {
     back_room *r = (back_room *)tt_shared;
-    const int e0 = (int)(blockIdx.x % (u32)a.tiles) * C, x = (int)threadIdx.x;
+    const int e0 = (int)(blockIdx.x % (u32)a.tiles) * C;
     const i64 last = blockIdx.x / (u32)a.tiles % a.chunks,
               local = blockIdx.x / (u32)a.tiles / a.chunks;
     if (delta_continues(a, (last + 1) * C))
         return; /* the whole block: another one comes along here */
     delta_chunk c = delta_chunk_of(a, last, local);
-    back_state s = a.in_shared ? back_state{r->state, C} : back_kept(a, c, e0);
-    for (int i = x; i < a.dk_dim * C; i += DELTA_THREADS)
-        if (e0 + i % C < a.dv_dim)
-            s.at[(i64)(i / C) * s.ld + i % C] = 0.0f;
+    delta_tile s = a.in_shared ? delta_tile{r->state, C} : delta_tile_of(a, a.dstates, c, e0);
+    delta_copy_tile(a, s, nullptr, e0);
     for (;;) {
         const bool goes_on = delta_continues(a, c.t);
-        if (x < C) {
-            r->m[x] = delta_tokens(a, c)[x];
-            r->e[x] = delta_tokens(a, c)[C + x];
-            r->beta[x] = delta_beta(a, c, x);
-        }
-        tt_sync();
-        const back_state kept = back_kept(a, c, e0);
-        for (int i = x; a.in_shared && i < a.dk_dim * C; i += DELTA_THREADS)
-            if (e0 + i % C < a.dv_dim)
-                kept.at[(i64)(i / C) * kept.ld + i % C] = s.at[(i64)(i / C) * s.ld + i % C];
+        delta_load_gates(a, c, r);
+        if (a.in_shared)
+            delta_copy_tile(a, delta_tile_of(a, a.dstates, c, e0), &s, e0);
         back_rows(a, c, r, s, e0);
         if (!goes_on)
             return;
         const delta_chunk next = delta_chunk_of(a, c.c - 1, local);
-        const back_state to = a.in_shared ? s : back_kept(a, next, e0);
+        const delta_tile to = a.in_shared ? s : delta_tile_of(a, a.dstates, next, e0);
         back_advance(a, c, r, s, to, e0);
         tt_sync(); /* nobody reads the gates any more, and the state is here */
         c = next;
