@@ -24,6 +24,14 @@ wanted() {
     case " $stages " in *" $1 "*) ;; *) return 1 ;; esac
     echo "# $1, after $(($(date +%s) - began)) s"
 }
+near() { # RUN RUN STEPS MOST: their losses; the largest relative difference goes to $work/worst
+    field "$1" loss >"$work/a" && field "$2" loss >"$work/b" &&
+        paste "$work/a" "$work/b" | awk -v n="$3" -v most="$4" '{d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d}
+            END {print worst; exit !(NR == n && worst <= most)}' >"$work/worst"
+}
+same_bits() { # RUN RUN: they have losses, and the same ones
+    field "$1" loss >"$work/a" && field "$2" loss >"$work/b" && cmp -s "$work/a" "$work/b" && [ -s "$work/a" ]
+}
 
 if wanted describe; then
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>/dev/null | tee "$out/gpu.txt"
@@ -53,8 +61,7 @@ if wanted repeat; then
 fi
 if wanted capture; then
     job debug 20
-    ours capture --training.seq_len 512 && ours eager --training.seq_len 512 --debug.capture off &&
-        field capture loss >"$work/a" && field eager loss >"$work/b" && cmp -s "$work/a" "$work/b" && [ -s "$work/a" ]
+    ours capture --training.seq_len 512 && ours eager --training.seq_len 512 --debug.capture off && same_bits capture eager
     result "captured graphs on = off, bits" $? ""
 fi
 if wanted losses; then
@@ -64,9 +71,7 @@ if wanted losses; then
         [ $dtype = bfloat16 ] || most=1e-5
         small="--training.seq_len 256 --training.local_batch_size 2 --training.mixed_precision_param $dtype"
         # shellcheck disable=SC2086
-        ours gpu $small && ours cpu $small --backend.name cpu && field gpu loss >"$work/a" && field cpu loss >"$work/b" &&
-            paste "$work/a" "$work/b" | awk -v most=$most '{d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d}
-                END {print worst; exit !(NR == 50 && worst <= most)}' >"$work/worst"
+        ours gpu $small && ours cpu $small --backend.name cpu && near gpu cpu 50 $most
         result "50 steps in $dtype against the CPU" $? "worst relative difference $(cat "$work/worst" 2>/dev/null), at most $most"
     done
 fi
@@ -79,13 +84,10 @@ if wanted models; then
         [ $dtype = bfloat16 ] || most=1e-4
         small="--training.seq_len 256 --training.local_batch_size 2 --training.mixed_precision_param $dtype --optimizer.qk_clip 100"
         # shellcheck disable=SC2086
-        ours next $small && ours next_cpu $small --backend.name cpu && field next loss >"$work/a" && field next_cpu loss >"$work/b" &&
-            paste "$work/a" "$work/b" | awk -v most=$most '{d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d}
-                END {print worst; exit !(NR == 20 && worst <= most)}' >"$work/worst"
+        ours next $small && ours next_cpu $small --backend.name cpu && near next next_cpu 20 $most
         result "20 steps of qwen3_next in $dtype against the CPU" $? "worst relative difference $(cat "$work/worst" 2>/dev/null), at most $most; $(field next tps 2>/dev/null | tail -n 1) tokens/s"
     done
-    ours next_again --training.seq_len 256 && ours next_eager --training.seq_len 256 --debug.capture off && field next_again loss >"$work/a" && field next_eager loss >"$work/b" &&
-        cmp -s "$work/a" "$work/b" && [ -s "$work/a" ]
+    ours next_again --training.seq_len 256 && ours next_eager --training.seq_len 256 --debug.capture off && same_bits next_again next_eager
     result "qwen3_next: captured graphs on = off, bits" $? "$(field next_again tps 2>/dev/null | tail -n 1) tokens/s with 8 x 256 tokens"
 fi
 if wanted start; then
