@@ -292,7 +292,7 @@ typedef struct export_opts {
     tt_hf_low low;
 } export_opts;
 
-#define TYPE_LOW 1000 /* and more: a tt_hf_low, beside the types of GGUF */
+#define TYPE_LOW 1000 /* plus a tt_hf_low; smaller numbers are types of GGUF */
 
 static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err)
 {

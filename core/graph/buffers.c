@@ -51,7 +51,7 @@ tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_d
                     const tt_buffer_opts *opts)
 {
     if (tt_local_refuses(b, "tt_buffer") || tt_builder_lacks(b, name, "tt_buffer: the name") ||
-        tt_builder_lacks(b, n_dims > 0 ? dims : (const void *)b, "tt_buffer: the list of dims"))
+        tt_builder_lacks_list(b, dims, n_dims, "tt_buffer: the list of dims"))
         return tt_placeholder(b);
     const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
                                    : tt_arena_str(b->arena, name);
@@ -174,8 +174,7 @@ tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims,
     const tt_buffer_opts o = {.init = {.kind = TT_INIT_CONSTANT}, .transient = 1};
     int64_t n = 1;
     if (b->failed || tt_builder_lacks(b, values, "tt_const_array: the list of values") ||
-        tt_builder_lacks(b, n_dims > 0 ? (const void *)dims : b,
-                         "tt_const_array: the list of dims"))
+        tt_builder_lacks_list(b, dims, n_dims, "tt_const_array: the list of dims"))
         return tt_placeholder(b);
     size_t number = b->g->states.n;
     const char *of = b->local ? b->local->def->name : "", *full;

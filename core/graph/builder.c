@@ -53,6 +53,11 @@ bool tt_builder_lacks(tt_builder *b, const void *p, const char *what)
     return !p;
 }
 
+bool tt_builder_lacks_list(tt_builder *b, const void *list, int n, const char *what)
+{
+    return n > 0 && tt_builder_lacks(b, list, what);
+}
+
 bool tt_builder_lacks_result(tt_builder *b, tt_value **p, const char *what)
 {
     if (p)
@@ -276,7 +281,7 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
                    const tt_param_opts *opts)
 {
     if (tt_local_refuses(b, "tt_param") || tt_builder_lacks(b, name, "tt_param: the name") ||
-        tt_builder_lacks(b, n_dims > 0 ? dims : (const void *)b, "tt_param: the list of dims"))
+        tt_builder_lacks_list(b, dims, n_dims, "tt_param: the list of dims"))
         return tt_placeholder(b);
     if (b->g->placed)
         return tt_builder_fail(b, TT_EINVAL,

@@ -166,7 +166,7 @@ static int token_dims(const tt_builder *b, const tt_dim *dims, int n_dims)
 tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream, int normal)
 {
     if (tt_builder_lacks(b, stream, "tt_random: the name of the stream") ||
-        tt_builder_lacks(b, n_dims > 0 ? dims : (const void *)b, "tt_random: the list of dims"))
+        tt_builder_lacks_list(b, dims, n_dims, "tt_random: the list of dims"))
         return tt_placeholder(b);
     if (n_dims < 0 || n_dims > TT_MAX_DIMS)
         return tt_builder_fail(b, TT_EINVAL, "random: a value has at most %d dims, not %d",

@@ -265,7 +265,7 @@ tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn 
         return tt_placeholder(b);
     if (n < 0 || n > TT_MAX_INS)
         return tt_builder_fail(b, TT_EINVAL, "tt_custom_vjp: %d inputs, at most %d", n, TT_MAX_INS);
-    if (tt_builder_lacks(b, n && !xs ? NULL : b, "tt_custom_vjp: the list of values") ||
+    if (tt_builder_lacks_list(b, xs, n, "tt_custom_vjp: the list of values") ||
         tt_builder_lacks(b, fn ? b : NULL, "tt_custom_vjp: the function") ||
         tt_builder_lacks(b, vjp ? b : NULL, "tt_custom_vjp: the function of the derivative"))
         return tt_placeholder(b);

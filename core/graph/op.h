@@ -83,6 +83,8 @@ int tt_builder_converting(tt_builder *b, int i);
 tt_value *tt_placeholder(tt_builder *b);
 /* Fails if a plugin gave NULL in the place of `what`, "tt_output: the value". Returns whether it did. */
 bool tt_builder_lacks(tt_builder *b, const void *p, const char *what);
+/* The same for a list of n, which may be NULL if n is 0. */
+bool tt_builder_lacks_list(tt_builder *b, const void *list, int n, const char *what);
 /* The same for the pointer to a result. What it points to is a placeholder then, until the result is there. */
 bool tt_builder_lacks_result(tt_builder *b, tt_value **p, const char *what);
 

@@ -21,7 +21,7 @@ typedef struct call_text { /* one of the texts that a request asks for */
     /* members of JSON lists, each with a comma before it but the first */
     /* and, in a stream, those that it has not sent */
     tt_str tokens, logprobs, top, offsets, content;
-    tt_tool_reader tools; /* calls in the text; its `said` is what is told then */
+    tt_tool_reader tools; /* calls in the text; clients get its `said`, the text without them */
     size_t n_calls_told;
     tt_json_text json; /* the state of the text, if it has to be a JSON object */
     bool waits, runs, begun;
@@ -84,7 +84,7 @@ void tt_api_decode(const tt_api *a, int32_t id, bool first, tt_str *out);
 void tt_api_add_bytes(tt_str *out, const char *s, size_t n); /* a JSON string of any bytes */
 void tt_api_answer(tt_api_call *c);                          /* the whole answer */
 void tt_api_stream_begin(tt_api_call *c);                    /* the head */
-/* Bytes of what is told up to n, calls of tools, and finish if it is set. */
+/* Sends what clients get of the text up to byte n, calls of tools, and finish if it is set. */
 void tt_api_stream_text(call_text *x, size_t n);
 const tt_str *tt_api_told(const call_text *x); /* the text without calls of tools */
 void tt_api_stream_end(tt_api_call *c);

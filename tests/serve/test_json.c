@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-/* The automaton of JSON objects beside our parser, masks beside the automaton, and texts that random choices among the
- * allowed tokens write. */
+/* The automaton of JSON objects is compared with our parser, masks with the automaton, and texts that random choices among the
+ * allowed tokens write are read. */
 
 /* The first byte that may not come; n: none. *whole: the object is complete after n bytes. */
 static size_t accepted(const char *text, size_t n, bool *whole)

@@ -106,8 +106,8 @@ tt_value *tt_embedding(tt_builder *b, tt_value *ids, const char *name, tt_dim vo
                        const tt_param_opts *opts)
 {
     char param[256];
-    if (!name)
-        return tt_builder_fail(b, TT_EINVAL, "tt_embedding: the name is NULL");
+    if (tt_builder_lacks(b, name, "tt_embedding: the name"))
+        return tt_placeholder(b);
     if (snprintf(param, sizeof param, "%s.weight", name) >= (int)sizeof param)
         return tt_builder_fail(b, TT_EINVAL, "embedding: the name \"%.60s…\" is too long", name);
     tt_dim dims[2] = {vocab, width};

@@ -130,8 +130,8 @@ tt_value *tt_linear(tt_builder *b, tt_value *x, const char *name, tt_dim out,
     tt_linear_opts o = {0};
     if (opts != NULL)
         o = *opts;
-    if (!name)
-        return tt_builder_fail(b, TT_EINVAL, "tt_linear: the name is NULL");
+    if (tt_builder_lacks(b, name, "tt_linear: the name"))
+        return tt_placeholder(b);
     if (tt_value_type(x)->n_dims != 2)
         return tt_builder_fail(b, TT_EINVAL, "linear %s: x must be [tokens, in], got %d dims", name,
                                tt_value_type(x)->n_dims);

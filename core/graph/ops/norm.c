@@ -278,8 +278,8 @@ static tt_value *norm_param(tt_builder *b, tt_value *x, const char *name, const 
                             double value, const char *tags)
 {
     char param[256];
-    if (!name)
-        return tt_builder_fail(b, TT_EINVAL, "the name of a norm is NULL");
+    if (tt_builder_lacks(b, name, "the name of a norm"))
+        return tt_placeholder(b);
     if (tt_value_type(x)->n_dims < 1)
         return tt_builder_fail(b, TT_EINVAL, "norm %s: x must have at least 1 dim", name);
     if (snprintf(param, sizeof param, "%s.%s", name, what) >= (int)sizeof param)

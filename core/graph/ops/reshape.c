@@ -157,8 +157,8 @@ tt_value *tt_reshape(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims)
     if (n_dims < 0 || n_dims > TT_MAX_DIMS)
         return tt_builder_fail(b, TT_EINVAL, "reshape: a value has at most %d dims, not %d",
                                TT_MAX_DIMS, n_dims);
-    if (!dims && n_dims > 0)
-        return tt_builder_fail(b, TT_EINVAL, "reshape: the list of dims is NULL");
+    if (tt_builder_lacks_list(b, dims, n_dims, "reshape: the list of dims"))
+        return tt_placeholder(b);
     tt_attrs_dims a = {.n_dims = n_dims};
     for (int i = 0; i < n_dims; i++)
         a.dims[i] = dims[i];

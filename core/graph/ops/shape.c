@@ -300,8 +300,8 @@ tt_value *tt_concat(tt_builder *b, tt_value *const *xs, int n, int dim)
     int k = 0;
     if (n < 1)
         return tt_builder_fail(b, TT_EINVAL, "concat: takes at least one value, got %d", n);
-    if (!xs)
-        return tt_builder_fail(b, TT_EINVAL, "concat: the list of values is NULL");
+    if (tt_builder_lacks(b, xs, "concat: the list of values"))
+        return tt_placeholder(b);
     for (int i = 0; run > 1 && i < n; i += run)
         parts[k++] = tt_concat(b, xs + i, TT_MIN(run, n - i), dim);
     if (run > 1)
@@ -329,8 +329,8 @@ tt_value *tt_broadcast_to(tt_builder *b, tt_value *x, const tt_dim *dims, int n_
     if (n_dims < 0 || n_dims > TT_MAX_DIMS)
         return tt_builder_fail(b, TT_EINVAL, "broadcast: a value has at most %d dims, not %d",
                                TT_MAX_DIMS, n_dims);
-    if (!dims && n_dims > 0)
-        return tt_builder_fail(b, TT_EINVAL, "broadcast: the list of dims is NULL");
+    if (tt_builder_lacks_list(b, dims, n_dims, "broadcast: the list of dims"))
+        return tt_placeholder(b);
     if (tt_builder_lacks(b, x, "tt_broadcast_to: the value"))
         return tt_placeholder(b);
     tt_attrs_dims a = {.n_dims = n_dims};
