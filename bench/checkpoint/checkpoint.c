@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "checkpoint/checkpoint.h"
+#include "base/pages.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 /* Saves and loads the state of GPT-2 124M (or DIVIDE times fewer layers' width) with AdamW, as one rank.
@@ -59,8 +59,8 @@ static void add_layer(tt_arena *a, state *s, int layer, int64_t d)
 
 static uint8_t *memory(size_t bytes)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
+    void *p = tt_pages_new(bytes); /* as the states and a save's staging copy have it */
+    if (!p)
         exit(1);
     return p;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/pages.h"
 #include "base/thread.h"
 #include "checkpoint/internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -13,11 +13,11 @@
 
 /* A file is read in blocks of 4 MiB by a few threads. What is in the page cache is copied from there;
  * the rest is read past it (O_DIRECT) where the file system can, because filling the cache takes longer
- * than the disk. A block that is hashed, or not in the cache, goes by way of a buffer. Hashes need the
+ * than the disk; into huge pages, which doubles the speed (pages.h). A block that is hashed, or not in the cache, goes by way of a buffer. Hashes need the
  * blocks in order: a buffer is free again when its block is hashed. */
 
 #define BLOCK TT_READ_BLOCK
-enum { READERS = 5, BUFFERS = 8 };
+enum { READERS = 3, BUFFERS = 8 };
 
 typedef struct reading {
     const char *path;
@@ -151,19 +151,13 @@ static void get_failed(reading *r, int error)
     pthread_cond_broadcast(&r->changed);
 }
 
-static uint8_t *new_buffer(void)
-{
-    void *p = NULL;
-    return posix_memalign(&p, TT_FILE_ALIGNMENT, BLOCK) == 0 ? p : NULL;
-}
-
 /* The buffer of a block that is hashed. Called with the lock. */
 static uint8_t *wait_for_buffer(reading *r, size_t block)
 {
     while (!r->error && block >= r->hashed + BUFFERS)
         pthread_cond_wait(&r->changed, &r->lock);
     uint8_t **buffer = &r->buffers[block % BUFFERS];
-    return *buffer ? *buffer : (*buffer = new_buffer());
+    return *buffer ? *buffer : (*buffer = tt_pages_new(BLOCK));
 }
 
 static void *get_blocks(void *arg)
@@ -176,7 +170,7 @@ static void *get_blocks(void *arg)
         if (r->hasher)
             buffer = wait_for_buffer(r, block);
         else
-            buffer = own ? own : (own = new_buffer());
+            buffer = own ? own : (own = tt_pages_new(BLOCK));
         if (r->error)
             break;
         pthread_mutex_unlock(&r->lock);
@@ -189,7 +183,7 @@ static void *get_blocks(void *arg)
             pthread_cond_broadcast(&r->changed);
     }
     pthread_mutex_unlock(&r->lock);
-    free(own);
+    tt_pages_free(own, BLOCK);
     return NULL;
 }
 
@@ -236,7 +230,7 @@ static tt_status get_all(reading *r, tt_error *err)
     for (int i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < BUFFERS; i++)
-        free(r->buffers[i]);
+        tt_pages_free(r->buffers[i], BLOCK);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     if (r->error == ENODATA)

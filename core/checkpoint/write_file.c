@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/pages.h"
 #include "base/thread.h"
 #include "checkpoint/internal.h"
 #include <errno.h>
@@ -104,8 +105,7 @@ static int put_block(writing *w, size_t at, uint8_t **copy)
     const bool aligned = (uintptr_t)p % TT_FILE_ALIGNMENT == 0 && n % TT_FILE_ALIGNMENT == 0;
     if (whole && (aligned || !atomic_load(&w->direct)))
         return put_at(w, p, n, at);
-    if (!*copy && posix_memalign((void **)copy, TT_FILE_ALIGNMENT,
-                                 TT_MIN(BLOCK, tt_file_aligned(w->total))) != 0)
+    if (!*copy && !(*copy = tt_pages_new(BLOCK)))
         return ENOMEM;
     gather_runs(w, at, n, *copy);
     const size_t padded = tt_file_aligned(n); /* the file's end is cut to its size afterwards */
@@ -125,7 +125,7 @@ static void *put_blocks(void *arg)
         if (e)
             atomic_compare_exchange_strong(&w->error, &none, e);
     }
-    free(copy);
+    tt_pages_free(copy, BLOCK);
     return NULL;
 }
 

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "device/device.h"
+#include "base/pages.h"
 #include <string.h>
-#include <sys/mman.h>
 
 /* Each function calls the device's, guarded as every call of a plugin is; on the host it acts itself. */
-
-#define HUGE_PAGE ((size_t)2 << 20)
 
 #define CALL(d, name, ...)                                                                         \
     TT_PLUGIN_CALL((d)->vt->name((d)->backend, __VA_ARGS__, err), err, "device", #name)
@@ -31,14 +28,9 @@ bool tt_comm_is_of_device(const tt_comm_vt *vt)
 
 static tt_status map_memory(size_t bytes, void **out, tt_error *err)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-    if (p == MAP_FAILED)
+    void *p = tt_pages_new(bytes);
+    if (!p)
         return TT_FAIL(err, TT_ENOMEM, "cannot map %.2f GiB", (double)bytes / (1 << 30));
-#ifdef MADV_HUGEPAGE
-    if (bytes >= 2 * HUGE_PAGE)
-        (void)madvise(p, bytes, MADV_HUGEPAGE);
-#endif
     *out = p;
     return TT_OK;
 }
@@ -53,7 +45,7 @@ void tt_device_free(const tt_device *d, void *p, size_t bytes)
     if (p && d->vt)
         d->vt->free(d->backend, p);
     else if (p)
-        munmap(p, bytes);
+        tt_pages_free(p, bytes);
 }
 
 tt_status tt_device_alloc_pinned(const tt_device *d, size_t bytes, void **out, tt_error *err)
@@ -71,7 +63,7 @@ void tt_device_free_pinned(const tt_device *d, void *p, size_t bytes)
     if (p && d->vt)
         d->vt->free_pinned(d->backend, p);
     else if (p)
-        munmap(p, bytes);
+        tt_pages_free(p, bytes);
 }
 
 tt_status tt_device_memory(const tt_device *d, uint64_t *left, uint64_t *all, tt_error *err)

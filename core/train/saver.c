@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "train/saver.h"
+#include "base/pages.h"
 #include "base/thread.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 /* The phase of the save in flight. The saver's thread works during STAGING, WRITING and COMMITTING. */
@@ -133,15 +133,13 @@ static tt_status stage(tt_saver *s, tt_error *err)
     return TT_OK;
 }
 
-#define WRITE_ALIGNMENT ((size_t)4096) /* so that they are not copied again (tt_ckpt_stage) */
-
 /* Weights alone are written as another dtype from memory of their own, which only this save needs. */
 static tt_status write_cast(tt_saver *s, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_piece *cast = tt_arena_array(a, s->n_now + 1, sizeof *cast);
     const size_t bytes = tt_ckpt_cast(s->now, s->n_now, s->o.weights_as, cast, NULL);
-    void *memory = aligned_alloc(WRITE_ALIGNMENT, (bytes / WRITE_ALIGNMENT + 1) * WRITE_ALIGNMENT);
+    void *memory = tt_pages_new(bytes + 1); /* its pieces are not copied again (tt_ckpt_stage) */
     tt_status st = TT_OK;
     if (memory)
         tt_ckpt_cast(s->now, s->n_now, s->o.weights_as, cast, memory);
@@ -150,7 +148,7 @@ static tt_status write_cast(tt_saver *s, tt_error *err)
                      tt_dtype_name(s->o.weights_as));
     if (st == TT_OK)
         st = tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, cast, s->n_now, err);
-    free(memory);
+    tt_pages_free(memory, bytes + 1);
     tt_arena_free(a);
     return st;
 }
@@ -477,8 +475,7 @@ tt_status tt_saver_await(tt_saver *s, int64_t step, bool *ready, tt_error *err)
 
 static void close_staging(tt_saver *s)
 {
-    if (s->buffer)
-        munmap(s->buffer, TT_MAXV(s->bytes, (size_t)1));
+    tt_pages_free(s->buffer, TT_MAXV(s->bytes, (size_t)1));
     s->buffer = NULL;
     s->bytes = 0;
 }
@@ -492,14 +489,12 @@ static tt_status open_staging(tt_saver *s, tt_error *err)
         return tt_exec_reader_new(s->o.rank->exec, &s->reader, err);
     close_staging(s);
     s->bytes = bytes;
-    void *p = mmap(NULL, TT_MAXV(s->bytes, (size_t)1), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
+    s->buffer = tt_pages_new(TT_MAXV(s->bytes, (size_t)1));
+    if (!s->buffer)
         return TT_FAIL(err, TT_ENOMEM, "no memory for the %zu bytes that a save copies%s", s->bytes,
                        tt_device_is_host(&s->o.rank->device)
                            ? "; set checkpoint.async_mode to \"disabled\""
                            : "");
-    s->buffer = p;
     return tt_exec_reader_new(s->o.rank->exec, &s->reader, err);
 }
 
