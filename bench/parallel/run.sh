@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What ranks cost on one machine: tokens/s of 1 rank with 2 threads against 2 ranks (rank-threads) with 1 thread each, the
-# same samples per step, in turns: one rank, FSDP 2, TP 2, one rank, … Median of the rounds.
+# same samples per step, in turns: one rank, FSDP 2, TP 2, PP 2 (of two micro-batches, as threads of one process and as two), one rank, …
+# Median of the rounds.
 #   bench/parallel/run.sh                       after `make`, on an idle machine
 #   TTRUN_VENV=DIR bench/parallel/run.sh        PyTorch's FSDP2 and TP over gloo as well, in turns with ours
 #   OTHER=DIR bench/parallel/run.sh             in turns with another checkout that is built, instead of one another
@@ -37,7 +38,7 @@ peer() {
         return 1
     }
 }
-measure() { # TREE one|fsdp|tp
+measure() { # TREE one|fsdp|tp|pp|pp2
     case $2 in
     one) one "$1" --backend.threads 2 ;;
     fsdp)
@@ -45,11 +46,13 @@ measure() { # TREE one|fsdp|tp
             --training.local_batch_size $((batch / 2))
         ;;
     tp) one "$1" --backend.threads 1 --nproc 2 --parallelism.tensor_parallel_degree 2 ;;
+    pp) one "$1" --comm.backend local --backend.threads 1 --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_microbatches 2 ;;
+    pp2) one "$1" --comm.backend shm --nproc 2 --backend.threads 1 --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_microbatches 2 ;;
     esac
 }
 if [ -n "$other" ]; then
     for i in $(seq "$rounds"); do
-        for k in one fsdp tp; do
+        for k in one fsdp tp pp pp2; do
             if [ $((i % 2)) -eq 1 ]; then
                 ours=$(measure . $k) && theirs=$(measure "$other" $k) || exit 1
             else
@@ -60,13 +63,14 @@ if [ -n "$other" ]; then
     done
     echo "| ${FLAVOR:-debugmodel}, $batch x $seq tokens per step | tokens/s | of OTHER | ratio: median | least | most | rounds |"
     echo "|---|---|---|---|---|---|---|"
-    sed "s/^one/1 rank, 2 threads/; s/^fsdp/FSDP 2, 1 thread each/; s/^tp/TP 2, 1 thread each/" "$work/turns" |
+    sed "s/^one|/1 rank, 2 threads|/; s/^fsdp|/FSDP 2, 1 thread each|/; s/^tp|/TP 2, 1 thread each|/; s/^pp|/PP 2, 1 thread each, one process|/
+        s/^pp2|/PP 2, 1 thread each, two processes|/" "$work/turns" |
         awk -f bench/ratios.awk
     exit
 fi
 i=0
 while [ $i -lt "$rounds" ]; do
-    for k in one fsdp tp; do
+    for k in one fsdp tp pp pp2; do
         measure . $k >>"$work/$k" || exit 1
     done
     for k in one fsdp tp; do
@@ -87,4 +91,5 @@ for who in "" torch-; do
     row "${who}one" "${name}1 rank, 2 threads" "$base"
     row "${who}fsdp" "${name}FSDP 2, 1 thread each" "$base"
     row "${who}tp" "${name}TP 2, 1 thread each" "$base"
+    [ -n "$who" ] || { row pp "PP 2, 1 thread each, one process" "$base" && row pp2 "PP 2, 1 thread each, two processes" "$base"; }
 done

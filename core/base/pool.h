@@ -6,8 +6,27 @@
 
 /* The thread pool of one rank (R12): the caller and n_threads - 1 workers, which spin briefly for
  * work and then sleep on a futex. <ttrun/backend.h> has tt_parallel_for and tt_pool_threads. */
+#define TT_POOL_MOST 4096 /* threads */
 tt_status tt_pool_new(int n_threads, tt_pool **out, tt_error *err);
 void tt_pool_free(tt_pool *p); /* joins the workers; NULL is fine */
+
+/* Ranks that are threads of one process lend their cores to one another: while some wait for the others,
+ * helpers, which are threads beside those of the pools, work on the pieces of the ranks that still
+ * compute. A pool counts all helpers among its threads. Which thread computes a piece changes no
+ * result. */
+typedef struct tt_lending tt_lending;
+/* How many helpers n_ranks pools of n_threads have on this machine; 0 where no core is ever free. */
+int tt_lending_helpers(int n_ranks, int n_threads);
+/* *out is NULL where there would be no helpers. [setup] */
+tt_status tt_lending_new(int n_ranks, int n_threads, tt_lending **out, tt_error *err);
+void tt_lending_free(tt_lending *l); /* after all its pools; NULL is fine */
+/* The pool of the rank that calls; tt_pool_free frees it. Once by each rank. [setup] */
+tt_status tt_lending_pool(tt_lending *l, tt_pool **out, tt_error *err);
+/* Around a wait for other ranks: the rank that calls lends its threads, and takes them back. Nothing
+ * happens in a thread that has no pool of tt_lending_pool. [step] */
+void tt_pool_lend(void);
+void tt_pool_take_back(void);
+
 /* In a worker: the address in the code that called the tt_parallel_for of its pieces; elsewhere NULL.
  * [in handlers of faults] */
 const void *tt_pool_caller(void);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/async.h"
+#include "base/pool.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,8 +137,13 @@ tt_status tt_async_begin(tt_async *a, tt_async_fn fn, void *arg, tt_ticket *out,
 tt_status tt_async_wait(tt_async *a, tt_ticket t, tt_error *err)
 {
     pthread_mutex_lock(&a->lock);
+    const bool waits = a->n_done < t;
+    if (waits)
+        tt_pool_lend();
     while (a->n_done < t)
         pthread_cond_wait(&a->changed, &a->lock);
+    if (waits)
+        tt_pool_take_back();
     const bool failed = a->failed && a->failed <= t;
     if (failed && err)
         *err = a->err;

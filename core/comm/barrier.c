@@ -72,9 +72,11 @@ static bool sleep_while(tt_barrier *b, uint32_t seen, int64_t until)
     }
     /* Counted before the kernel compares the word: a thread that changes the word later sees that
      * somebody sleeps and wakes it. */
+    tt_pool_lend();
     atomic_fetch_add(&b->n_sleeping, 1);
     syscall(SYS_futex, (void *)&b->word, FUTEX_WAIT_PRIVATE, seen, limit, NULL, 0);
     atomic_fetch_sub(&b->n_sleeping, 1);
+    tt_pool_take_back();
     return true;
 }
 

@@ -20,12 +20,18 @@ typedef struct tt_dist {
     const tt_comm_vt *data_vt;
     void *data_self;
     struct tt_called *called; /* this rank's log of calls (call_log.h); NULL: none */
+    struct tt_lending
+        *lending; /* of rank-threads, whose pools it makes (base/pool.h); NULL: none */
 } tt_dist;
 
 /* ---- rank-threads of one process (comm.backend "local") ---- */
 typedef struct tt_threads tt_threads;
 tt_status tt_threads_new(int world, double timeout_s, tt_threads **out, tt_error *err);
 void tt_threads_free(tt_threads *t);
+/* From now on the ranks, whose pools have n_threads each, lend their cores to one another while they wait
+ * (base/pool.h); 0: they do not. If a helper cannot be started, a warning says so and they do not. Before any
+ * rank joins. [setup] */
+void tt_threads_lend(tt_threads *t, int n_threads);
 /* One rank's communicator. [setup, called by that rank's thread] */
 tt_status tt_threads_join(tt_threads *t, int rank, tt_dist *out, tt_error *err);
 /* The group of all ranks 0 … world - 1. [collective] */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/pool.h"
 #include "comm/threads_impl.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -82,15 +83,23 @@ static struct timespec deadline(const tt_comm *c)
     return until;
 }
 
+static bool must_wait(const tt_mailbox *b, bool sending)
+{
+    return sending ? b->n_sent - b->n_received >= MAX_IN_FLIGHT : b->n_sent == b->n_received;
+}
+
 /* Waits, with the lock held, until fewer than two messages are in flight (to send) or one has
  * arrived (to receive). */
 static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_error *err)
 {
     const struct timespec until = deadline(c);
-    while (sending ? b->n_sent - b->n_received >= MAX_IN_FLIGHT : b->n_sent == b->n_received) {
+    while (must_wait(b, sending)) {
         if (atomic_load(&c->t->aborted))
             return TT_ECOMM;
-        if (pthread_cond_timedwait(&b->changed, &b->lock, &until) != ETIMEDOUT)
+        tt_pool_lend();
+        const int rc = pthread_cond_timedwait(&b->changed, &b->lock, &until);
+        tt_pool_take_back();
+        if (rc != ETIMEDOUT)
             continue;
         return TT_FAIL(err, TT_ETIMEOUT,
                        "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds "

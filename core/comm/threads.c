@@ -409,8 +409,16 @@ void tt_threads_free(tt_threads *t)
         group_destroy(g);
         g = next;
     }
+    tt_lending_free(t->lending);
     pthread_mutex_destroy(&t->lock);
     free(t);
+}
+
+void tt_threads_lend(tt_threads *t, int n_threads)
+{
+    tt_error why = {0};
+    if (n_threads && tt_lending_new(t->world, n_threads, &t->lending, &why) != TT_OK)
+        tt_log(TT_WARN, "comm", "%s; ranks that wait lend their cores to no others", why.text);
 }
 
 tt_status tt_threads_join(tt_threads *t, int rank, tt_dist *out, tt_error *err)
@@ -428,7 +436,8 @@ tt_status tt_threads_join(tt_threads *t, int rank, tt_dist *out, tt_error *err)
                  .local_world = t->world,
                  .free_self = free,
                  .data_vt = &vt,
-                 .data_self = e};
+                 .data_self = e,
+                 .lending = t->lending};
     const tt_status s = tt_comm_all(&vt, e, t->world, &d.all, err);
     if (s == TT_OK)
         *out = d;

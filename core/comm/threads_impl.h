@@ -53,6 +53,7 @@ struct tt_threads {
     _Atomic bool aborted;
     char why[256];
     tt_shared_group *groups;
+    struct tt_lending *lending; /* NULL: the ranks lend nothing */
 };
 
 struct tt_comm {

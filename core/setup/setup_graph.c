@@ -38,6 +38,15 @@ static int64_t default_threads(const tt_setup_opts *o, int world)
     return most > 0 ? TT_MIN(n, most) : n;
 }
 
+/* Ranks that are threads of one process lend each other their cores. */
+static int64_t helpers(const tt_setup *s, const tt_setup_opts *o)
+{
+    const tt_backend_vt *vt = s->backend.component->vtable;
+    if (o->ranks_here || o->machine || !vt->host_memory || s->threads > TT_POOL_MOST)
+        return 0;
+    return tt_lending_helpers(s->world, (int)s->threads);
+}
+
 /* Whether collectives run concurrently with computation. By default they do so on the CPU only if a
  * core is left for the thread that communicates. */
 static bool overlaps(const tt_setup *s, const tt_machine *machine)
@@ -100,6 +109,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (!s->threads)
         s->threads = default_threads(o, s->world);
     s->ranks_here = o->ranks_here ? o->ranks_here : s->world;
+    s->helpers = helpers(s, o);
     s->async_tp = uses_async_tp(s);
     s->overlap = overlaps(s, o->machine);
     s->machine = o->machine;
@@ -153,7 +163,8 @@ static size_t scratch(void *user, const tt_kernel_call *c)
     tt_kernel_call asked = *c;
     asked.backend = a->backend ? a->backend : a->s->target;
     asked.checks = a->s->core.debug.check_products == TT_CHECK_OFF ? NULL : &checks;
-    return k && k->scratch_bytes ? k->scratch_bytes(&asked, (int)a->s->threads) : 0;
+    return k && k->scratch_bytes ? k->scratch_bytes(&asked, (int)(a->s->threads + a->s->helpers))
+                                 : 0;
 }
 
 static int in_place(void *user, const char *op)

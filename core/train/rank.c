@@ -297,7 +297,8 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
                                 .world = d->world,
                                 .local_rank = d->local_rank,
                                 .local_world = d->local_world};
-    tt_status st = tt_pool_new((int)s->threads, &r->pool, err);
+    tt_status st = d->lending ? tt_lending_pool(d->lending, &r->pool, err)
+                              : tt_pool_new((int)s->threads, &r->pool, err);
     if (st == TT_OK)
         st = TT_PLUGIN_CALL(vt->open(s->backend.config, &env, &r->backend, err), err, "backend",
                             s->backend.name);

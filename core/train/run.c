@@ -483,12 +483,12 @@ static tt_status run_threads(world *w, tt_error *err)
     const int n = w->s->world;
     if (!strcmp(w->s->core.comm.backend, "auto"))
         tt_log(TT_INFO, "train",
-               "%d ranks run as threads of this process; set comm.backend to "
-               "\"local\" to hide this line",
+               "%d ranks run as threads of this process; comm.backend \"local\" hides this line",
                n);
     TT_TRY(
         before_first_step(open_log_file(w->s, 0, err))); /* it begins with what was said before */
     TT_TRY(tt_threads_new(n, (double)w->s->core.comm.init_timeout_seconds, &w->threads, err));
+    tt_threads_lend(w->threads, w->s->helpers ? (int)w->s->threads : 0);
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     rank_thread *args = calloc((size_t)n, sizeof *args);
     int started = 0, code = ENOMEM;
