@@ -35,7 +35,7 @@ grep -q '^\[r0 .* profile\] 3 steps traced, .* traces in ' "$dir/err" &&
     grep -q 'profile\] limits measured on rank 0 (.* 2 threads): f32 products [1-9][0-9.]*, other arithmetic [1-9][0-9.]* GFLOP/s, memory [1-9]' "$dir/err" && grep -q 'profile\] op  *calls  *ms/step  *% step  *GFLOP/s  *GB/s  *% roofline$' "$dir/err" &&
     grep -q 'profile\] linear  *[0-9]*\.0 ' "$dir/err" && grep -q 'profile\] all ops ' "$dir/err"
 ok table_on_the_console
-awk -v all="$(sed -n 's/.*profile\] all ops  *[0-9.]*  *[0-9.]*  *\([0-9.]*\) .*/\1/p' "$dir/err")" 'BEGIN {exit !(all > 5 && all <= 100.05)}'
+awk -v all="$(sed -n 's/.*profile\] all ops  *[0-9.]*  *[0-9.]*  *\([0-9.]*\) .*/\1/p' "$dir/err")" 'BEGIN {exit !(all > 0 && all <= 100.05)}'
 ok times_of_ops_add_up_to_at_most_the_step
 value "$dir/on/profile/ops.jsonl" op >"$dir/out" && [ "$(wc -l <"$dir/on/profile/ops.jsonl")" -gt 10 ] && head -n 1 "$dir/on/profile/ops.jsonl" | grep -q '^{"steps":3,'
 ok table_for_the_report
