@@ -12,6 +12,7 @@
  *   async FOLDER STEP    the same from the staging copy, which "copy" has made
  *   copy                 the state into the staging copy, in the order of the file
  *   load FOLDER STEP     all tensors into memory that was written before, without the check of hashes
+ *   resume FOLDER STEP   the same with all checks, the hashes from the bytes that are loaded: what a run does
  *   verify FOLDER STEP   the check of hashes */
 
 typedef struct state {
@@ -111,6 +112,23 @@ static tt_status load(const char *at, const tt_ckpt_piece *p, size_t n, tt_error
     return st;
 }
 
+static tt_status resume(const char *at, const tt_ckpt_piece *p, size_t n, tt_error *err)
+{
+    tt_ckpt_reader *r;
+    tt_str faults = {0};
+    tt_status st = tt_ckpt_check_written(at, &faults, err);
+    tt_str_free(&faults);
+    if (st != TT_OK)
+        return st;
+    TT_TRY(tt_ckpt_open(at, &r, err));
+    tt_ckpt_check_share(r, 1, 0, 1);
+    st = tt_ckpt_load(r, p, n, err);
+    if (st == TT_OK)
+        st = tt_ckpt_check_rest(r, err);
+    tt_ckpt_close(r);
+    return st;
+}
+
 static tt_status verify(const char *at, tt_error *err)
 {
     tt_str faults = {0};
@@ -129,6 +147,8 @@ static tt_status answer(state *s, const char *what, const char *folder, int64_t 
         return save(s->staged, s->n, folder, step, err);
     if (!strcmp(what, "load"))
         return load(at, s->pieces, s->n, err);
+    if (!strcmp(what, "resume"))
+        return resume(at, s->pieces, s->n, err);
     if (!strcmp(what, "verify"))
         return verify(at, err);
     make_copy(s);

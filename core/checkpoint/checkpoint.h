@@ -149,6 +149,8 @@ typedef struct tt_ckpt_tensor {
 tt_status tt_ckpt_open_split(const char *folder, const tt_map *shapes, tt_ckpt_reader **out,
                              tt_error *err);
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err);
+/* Orders pieces as they lie in the files, for who loads some of them at a time. */
+void tt_ckpt_sort(const tt_ckpt_reader *r, tt_ckpt_piece *pieces, size_t n);
 /* A line that names the tensors there that are none of `used` (name → anything not NULL), but for
  * those that skip, which may be NULL, says are nothing to name. */
 void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *));
@@ -174,5 +176,12 @@ tt_status tt_ckpt_reshard(const char *step_folder, const char *out_folder, int n
 /* Every file's hash against trainer.json, every tensor's boxes against its shape. One line per
  * fault into out; TT_EFORMAT with their number where there are any. */
 tt_status tt_ckpt_verify(const char *step_folder, tt_str *out, tt_error *err);
+/* The same without the hashes: reads no tensor. */
+tt_status tt_ckpt_check_written(const char *step_folder, tt_str *out, tt_error *err);
+/* The hashes as a part of the load, each file's by one of the ranks: by the one that wrote it, where the checkpoint is of
+ * as many ranks (writers), else by bytes in the order of the files. From here on loads of this reader hash what they read
+ * of this rank's files; check_rest reads what no load has, and compares. A folder without trainer.json has no hashes. */
+void tt_ckpt_check_share(tt_ckpt_reader *r, int writers, int rank, int world);
+tt_status tt_ckpt_check_rest(tt_ckpt_reader *r, tt_error *err);
 
 #endif

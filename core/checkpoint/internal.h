@@ -88,8 +88,9 @@ struct tt_ckpt_reader {
         coded; /* the same: weights that are in the files as codes, which entries has; NULL: none */
     bool has_manifest;
     tt_manifest manifest;
-    const char *shapes_in; /* the file that says the tensors' shapes */
-    tt_map *values;        /* name → tt_ckpt_value; NULL: none */
+    struct tt_file_check *checks; /* of the files; NULL: none is checked */
+    const char *shapes_in;        /* the file that says the tensors' shapes */
+    tt_map *values;               /* name → tt_ckpt_value; NULL: none */
 };
 
 /* ---- open.c, open_dcp.c ---- */
@@ -139,9 +140,6 @@ tt_status tt_step_remove(tt_arena *a, const char *folder, int64_t step, tt_error
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,
                                      tt_error *err);
 
-/* ---- verify.c: as tt_ckpt_verify, but no hashes ---- */
-tt_status tt_ckpt_check_written(const char *step_folder, tt_str *out, tt_error *err);
-
 /* ---- write_file.c ---- */
 typedef struct tt_file_part {
     const void *data;
@@ -166,8 +164,20 @@ typedef struct tt_file_run { /* bytes [at, at + bytes) of a file, and where they
     void *to;
 } tt_file_run;
 
-/* Reads the runs, which are ordered by `at`; none crosses a multiple of TT_READ_BLOCK. */
-tt_status tt_read_runs(const char *path, const tt_file_run *runs, size_t n, tt_error *err);
+/* A hash that is taken while a file is read. Blocks are hashed in their order, each once. */
+typedef struct tt_file_check {
+    const struct tt_ckpt_file *file; /* what the hash must be; NULL: another rank checks the file */
+    tt_hasher *hasher;               /* NULL: nothing is hashed yet */
+    size_t blocks; /* how many of TT_READ_BLOCK are; the file may end in the last one */
+} tt_file_check;
+
+/* Reads the runs, which are ordered by `at`; none crosses a multiple of TT_READ_BLOCK. check, which may be NULL: hashes
+ * all blocks up to that of the last run, from the same bytes. */
+tt_status tt_read_runs(const char *path, const tt_file_run *runs, size_t n, tt_file_check *check,
+                       tt_error *err);
+/* Hashes what is left of the file. */
+tt_status tt_hash_rest(const char *path, tt_file_check *check, int64_t *bytes, char hash[33],
+                       tt_error *err);
 /* Size and hash of a file as the disk has it, not as the page cache has it, where that works. */
 tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err);
 

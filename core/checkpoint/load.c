@@ -81,7 +81,9 @@ static tt_status read_files(loading *l, tt_error *err)
         if (!f->runs.n)
             continue;
         qsort(f->runs.items, f->runs.n, sizeof *f->runs.items, by_place_in_file);
-        TT_TRY(tt_read_runs(l->reader->files[i].path, f->runs.items, f->runs.n, err));
+        tt_file_check *check = l->reader->checks ? &l->reader->checks[i] : NULL;
+        TT_TRY(tt_read_runs(l->reader->files[i].path, f->runs.items, f->runs.n,
+                            check && check->file ? check : NULL, err));
     }
     return TT_OK;
 }
@@ -293,6 +295,53 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     }
     TT_TRY(tt_entry_check_disjoint(r, e, err));
     return tt_entry_check_covers(r, e, &p->box, err);
+}
+
+/* ---- the order of the files ---- */
+
+typedef struct placed {
+    size_t file, index;
+    const uint8_t *at;
+    tt_ckpt_piece piece;
+} placed;
+
+/* The first byte of a piece's tensor in the first file that has some of the piece. */
+static placed placed_at(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t index)
+{
+    const tt_entry *e = tt_ckpt_entry(r, p->name);
+    placed out = {.file = r->n_files, .index = index, .piece = *p};
+    for (size_t k = 0; e && e->n_dims == p->n_dims && k < e->shards.n; k++) {
+        tt_box both;
+        const tt_shard *s = &e->shards.items[k];
+        const size_t file = (size_t)(s->file - r->files);
+        if (file < out.file && tt_box_intersect(&s->box, &p->box, e->n_dims, &both)) {
+            out.file = file;
+            out.at = s->tensor->data;
+        }
+    }
+    return out;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const placed *x = a, *y = b;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+void tt_ckpt_sort(const tt_ckpt_reader *r, tt_ckpt_piece *pieces, size_t n)
+{
+    tt_arena *a = tt_arena_new();
+    placed *p = tt_arena_array(a, n + 1, sizeof *p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = placed_at(r, &pieces[i], i);
+    qsort(p, n, sizeof *p, by_place);
+    for (size_t i = 0; i < n; i++)
+        pieces[i] = p[i].piece;
+    tt_arena_free(a);
 }
 
 static tt_status load_rows(void *user, const tt_ckpt_piece *rows, tt_error *err);

@@ -298,5 +298,7 @@ void tt_ckpt_close(tt_ckpt_reader *r)
         return;
     for (size_t i = 0; i < r->n_files; i++)
         tt_st_close(&r->files[i]);
+    for (size_t i = 0; r->checks && i < r->n_files; i++)
+        tt_hasher_free(r->checks[i].hasher);
     tt_arena_free(r->arena);
 }

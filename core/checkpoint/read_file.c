@@ -13,8 +13,10 @@
 
 /* A file is read in blocks of 4 MiB by a few threads. What is in the page cache is copied from there;
  * the rest is read past it (O_DIRECT) where the file system can, because filling the cache takes longer
- * than the disk; into huge pages, which doubles the speed (pages.h). A block that is hashed, or not in the cache, goes by way of a buffer. Hashes need the
- * blocks in order: a buffer is free again when its block is hashed. */
+ * than the disk; into huge pages, which doubles the speed (pages.h). A block that is hashed, or not in the
+ * cache, goes by way of a buffer. Hashes need the blocks in order: a buffer is free again when its block is
+ * hashed. Runs of a block that is hashed are copied out of its buffer, so a file that is loaded and checked
+ * is read once. */
 
 #define BLOCK TT_READ_BLOCK
 enum { READERS = 3, BUFFERS = 8 };
@@ -23,12 +25,13 @@ typedef struct reading {
     const char *path;
     int fd, direct; /* direct -1: none */
     const tt_file_run *runs;
-    size_t n_runs, total;
-    tt_hasher *hasher; /* NULL: only blocks with runs are read */
+    size_t n_runs, total; /* total: of what is read, from the begin of the file */
+    tt_hasher *hasher;    /* NULL: only blocks with runs are read */
     /* protected by lock */
-    size_t next, hashed; /* blocks taken by a thread; blocks hashed */
-    bool read[BUFFERS];  /* the block of this buffer waits for its hash */
-    int error;           /* 0: none */
+    size_t next;        /* the block that a thread takes next */
+    size_t hashed;      /* how many blocks of the file are hashed, in earlier calls too */
+    bool read[BUFFERS]; /* the block of this buffer waits for its hash */
+    int error;          /* 0: none */
     uint8_t *buffers[BUFFERS];
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -136,10 +139,14 @@ static int get_runs(const reading *r, size_t i, size_t last, size_t begin, uint8
 static int get_block(const reading *r, size_t block, uint8_t *buffer)
 {
     const size_t begin = block * BLOCK, end = TT_MIN(begin + BLOCK, r->total);
-    const size_t i = first_run(r, begin), last = first_run(r, end);
-    if (r->hasher)
-        return get_to_buffer(r, buffer, begin, begin, end);
-    return i < last ? get_runs(r, i, last, begin, buffer) : 0;
+    size_t i = first_run(r, begin);
+    const size_t last = first_run(r, end);
+    if (!r->hasher)
+        return i < last ? get_runs(r, i, last, begin, buffer) : 0;
+    const int e = get_to_buffer(r, buffer, begin, begin, end);
+    for (; !e && i < last; i++)
+        memcpy(r->runs[i].to, buffer + (r->runs[i].at - begin), r->runs[i].bytes);
+    return e;
 }
 
 /* ---- the threads ---- */
@@ -221,7 +228,8 @@ static tt_status get_all(reading *r, tt_error *err)
     int n = 0;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
-    while (r->total > BLOCK && n < READERS && tt_thread_start(&threads[n], get_blocks, r) == 0)
+    const bool several = r->total > (r->next + 1) * BLOCK;
+    while (several && n < READERS && tt_thread_start(&threads[n], get_blocks, r) == 0)
         n++;
     if (r->hasher)
         hash_blocks(r, n == 0);
@@ -259,37 +267,80 @@ static void close_reading(reading *r)
         close(r->fd);
 }
 
-tt_status tt_read_runs(const char *path, const tt_file_run *runs, size_t n, tt_error *err)
+/* Reads the blocks from that of the first run to that of the last one. */
+static tt_status get_plain(reading *r, tt_error *err)
+{
+    const size_t end = r->runs[r->n_runs - 1].at / BLOCK * BLOCK + BLOCK;
+    r->next = r->runs[0].at / BLOCK;
+    r->total = TT_MIN(end, r->total);
+    return get_all(r, err);
+}
+
+/* Reads and hashes the blocks from the first one that is not hashed up to byte `end`, which is that of a block or of
+ * the file. */
+static tt_status get_hashed(reading *r, tt_file_check *check, size_t end, tt_error *err)
+{
+    if (!check->hasher) {
+        check->hasher = tt_hasher_new();
+        posix_fadvise(r->fd, 0, 0, POSIX_FADV_DONTNEED);
+    }
+    r->hasher = check->hasher;
+    r->next = r->hashed = check->blocks;
+    r->total = end;
+    const tt_status status = get_all(r, err);
+    check->blocks = r->hashed;
+    return status;
+}
+
+/* In two parts: runs of blocks that are hashed already, and the others. */
+static tt_status get_checked(const reading *all, tt_file_check *check, tt_error *err)
+{
+    reading r = *all;
+    const size_t k = first_run(all, check->blocks * BLOCK);
+    r.n_runs = k;
+    if (k)
+        TT_TRY(get_plain(&r, err));
+    if (k == all->n_runs)
+        return TT_OK;
+    r = *all;
+    r.runs += k;
+    r.n_runs -= k;
+    return get_hashed(&r, check, TT_MIN(r.runs[r.n_runs - 1].at / BLOCK * BLOCK + BLOCK, r.total),
+                      err);
+}
+
+tt_status tt_read_runs(const char *path, const tt_file_run *runs, size_t n, tt_file_check *check,
+                       tt_error *err)
 {
     reading r = {.path = path, .fd = -1, .direct = -1, .runs = runs, .n_runs = n};
     tt_status status = n ? open_reading(&r, err) : TT_OK;
     if (status == TT_OK && n && runs[n - 1].at + runs[n - 1].bytes > r.total)
         status = TT_FAIL(err, TT_EFORMAT, "%s: is cut short; copy it again", path);
-    if (status == TT_OK && n) {
-        r.next = runs[0].at / BLOCK;
-        r.total = runs[n - 1].at / BLOCK * BLOCK + BLOCK < r.total
-                      ? runs[n - 1].at / BLOCK * BLOCK + BLOCK
-                      : r.total;
-        status = get_all(&r, err);
+    if (status == TT_OK && n)
+        status = check ? get_checked(&r, check, err) : get_plain(&r, err);
+    close_reading(&r);
+    return status;
+}
+
+tt_status tt_hash_rest(const char *path, tt_file_check *check, int64_t *bytes, char hash[33],
+                       tt_error *err)
+{
+    reading r = {.path = path, .fd = -1, .direct = -1};
+    tt_status status = open_reading(&r, err);
+    if (status == TT_OK) {
+        *bytes = (int64_t)r.total;
+        status = get_hashed(&r, check, r.total, err);
     }
+    if (status == TT_OK)
+        tt_hasher_hex(check->hasher, hash);
     close_reading(&r);
     return status;
 }
 
 tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err)
 {
-    reading r = {.path = path, .fd = -1, .direct = -1};
-    tt_status status = open_reading(&r, err);
-    r.hasher = tt_hasher_new();
-    if (status == TT_OK) {
-        posix_fadvise(r.fd, 0, 0, POSIX_FADV_DONTNEED);
-        status = get_all(&r, err);
-    }
-    if (status == TT_OK) {
-        *bytes = (int64_t)r.total;
-        tt_hasher_hex(r.hasher, hash);
-    }
-    tt_hasher_free(r.hasher);
-    close_reading(&r);
+    tt_file_check check = {0};
+    const tt_status status = tt_hash_rest(path, &check, bytes, hash, err);
+    tt_hasher_free(check.hasher);
     return status;
 }

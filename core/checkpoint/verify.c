@@ -1,16 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/internal.h"
+#include <ctype.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* verify: reads every byte. A commit checks what it is about to publish without the hashes. */
+/* verify: reads every byte. A commit checks what it is about to publish without the hashes. A resume does the same, and
+ * takes the hashes from what its loads read. */
 
 static size_t add_fault(tt_str *out, const char *text)
 {
     tt_str_add(out, text);
     tt_str_addc(out, '\n');
     return 1;
+}
+
+/* hash NULL: the size alone is compared. */
+static tt_status compare_file(const char *path, const tt_ckpt_file *f, int64_t bytes,
+                              const char *hash, tt_error *err)
+{
+    if (bytes != f->bytes)
+        return TT_FAIL(err, TT_EFORMAT, "%s: %lld bytes, %lld in " TT_STATE_FILE, path,
+                       (long long)bytes, (long long)f->bytes);
+    if (hash && strcmp(hash, f->hash) != 0)
+        return TT_FAIL(err, TT_EFORMAT,
+                       "%s: XXH3 is %s, %s in " TT_STATE_FILE "; the data has changed", path, hash,
+                       f->hash);
+    return TT_OK;
 }
 
 /* hashes: reads every byte, else the size alone is compared. */
@@ -21,25 +39,15 @@ static size_t check_file(tt_arena *a, const char *folder, const tt_ckpt_file *f,
     char hash[33] = "";
     tt_error why = {0};
     const char *path = tt_path_join(a, folder, f->name);
-    struct stat st;
-    if (hashes && tt_hash_file(path, &bytes, hash, &why) != TT_OK)
-        return add_fault(out, why.text);
-    if (!hashes && stat(path, &st) != 0) {
-        tt_fail_system(&why, errno, "read", path);
-        return add_fault(out, why.text);
-    }
-    bytes = hashes ? bytes : st.st_size;
-    if (bytes != f->bytes) {
-        tt_str_printf(out, "%s: %lld bytes, %lld in " TT_STATE_FILE "\n", path, (long long)bytes,
-                      (long long)f->bytes);
-        return 1;
-    }
-    if (hashes && strcmp(hash, f->hash) != 0) {
-        tt_str_printf(out, "%s: XXH3 is %s, %s in " TT_STATE_FILE "; the data has changed\n", path,
-                      hash, f->hash);
-        return 1;
-    }
-    return 0;
+    struct stat st = {0};
+    tt_status s = TT_OK;
+    if (hashes)
+        s = tt_hash_file(path, &bytes, hash, &why);
+    else if (stat(path, &st) != 0)
+        s = tt_fail_system(&why, errno, "read", path);
+    if (s == TT_OK)
+        s = compare_file(path, f, hashes ? bytes : st.st_size, hashes ? hash : NULL, &why);
+    return s == TT_OK ? 0 : add_fault(out, why.text);
 }
 
 static size_t check_files(tt_arena *a, const char *folder, const tt_manifest *m, bool hashes,
@@ -130,4 +138,52 @@ tt_status tt_ckpt_verify(const char *step_folder, tt_str *out, tt_error *err)
 tt_status tt_ckpt_check_written(const char *step_folder, tt_str *out, tt_error *err)
 {
     return check_folder(step_folder, false, out, err);
+}
+
+/* ---- the hashes of a share of the files, while they are loaded ---- */
+
+/* The rank that wrote a file, by its name; -1: it has another one. */
+static int writer_of(const tt_ckpt_file *f)
+{
+    char *end = NULL;
+    static const char prefix[] = "shard-";
+    if (strncmp(f->name, prefix, sizeof prefix - 1) != 0 ||
+        !isdigit((unsigned char)f->name[sizeof prefix - 1]))
+        return -1;
+    const long rank = strtol(f->name + sizeof prefix - 1, &end, 10);
+    return *end == '-' && rank >= 1 && rank <= INT_MAX ? (int)rank - 1 : -1;
+}
+
+void tt_ckpt_check_share(tt_ckpt_reader *r, int writers, int rank, int world)
+{
+    double total = 0, before = 0;
+    if (!r->has_manifest)
+        return;
+    r->checks = tt_arena_array(r->arena, r->n_files + 1, sizeof *r->checks);
+    for (size_t i = 0; i < r->n_files; i++)
+        total += (double)r->manifest.files.items[i].bytes;
+    for (size_t i = 0; i < r->n_files; i++) {
+        const tt_ckpt_file *f = &r->manifest.files.items[i];
+        const double middle = before + (double)f->bytes / 2;
+        const int place = total > 0 ? (int)(middle / total * world) : 0, writer = writer_of(f);
+        const int of =
+            writers == world && writer >= 0 && writer < world ? writer : TT_MIN(place, world - 1);
+        if (of == rank)
+            r->checks[i].file = f;
+        before += (double)f->bytes;
+    }
+}
+
+tt_status tt_ckpt_check_rest(tt_ckpt_reader *r, tt_error *err)
+{
+    for (size_t i = 0; r->checks && i < r->n_files; i++) {
+        tt_file_check *c = &r->checks[i];
+        int64_t bytes = 0;
+        char hash[33] = "";
+        if (!c->file)
+            continue;
+        TT_TRY(tt_hash_rest(r->files[i].path, c, &bytes, hash, err));
+        TT_TRY(compare_file(r->files[i].path, c->file, bytes, hash, err));
+    }
+    return TT_OK;
 }

@@ -266,7 +266,8 @@ tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error
     if (m->hf)
         return tt_rank_load_hf(&m->rank, m->path, &all, err);
     TT_TRY(tt_ckpt_read_state(m->path, m->rank.arena, &st, err));
-    return tt_begin_load_step(&m->rank, m->path, &st, false, true, err);
+    const tt_load_opts weights = {.report = true};
+    return tt_begin_load_step(&m->rank, m->path, &st, &weights, err);
 }
 
 tt_status tt_cli_text_rules(const tt_loaded_model *m, tt_arena *a, tt_hf_text *out, tt_error *err)

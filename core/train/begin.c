@@ -88,15 +88,15 @@ static tt_status load_frozen(tt_rank *r, const char *step_folder, const char *fr
 }
 
 tt_status tt_begin_load_step(tt_rank *r, const char *step_folder, const tt_trainer_state *st,
-                             bool optimizer, bool report, tt_error *err)
+                             const tt_load_opts *o, tt_error *err)
 {
     bool lacks = false;
     if (st->frozen_from)
         TT_TRY(tt_rank_lacks_frozen(r, step_folder, &lacks, err));
     if (!lacks)
-        return tt_rank_load(r, step_folder, optimizer, report, err);
-    TT_TRY(load_frozen(r, step_folder, st->frozen_from, report, err));
-    return tt_rank_load_trained(r, step_folder, optimizer, report, err);
+        return tt_rank_load(r, step_folder, o, err);
+    TT_TRY(load_frozen(r, step_folder, st->frozen_from, o->report, err));
+    return tt_rank_load_trained(r, step_folder, o, err);
 }
 
 void tt_loop_leave_frozen(tt_loop *l, const char *path)

@@ -13,9 +13,10 @@ bool tt_begin_is_hf(const tt_setup *s, const char *path);
 tt_status tt_begin_check(const tt_setup *s, const char *path, tt_error *err);
 /* Weights of a step folder, of Hugging Face or of PEFT. */
 tt_status tt_begin_load(tt_rank *r, const char *path, bool report, tt_error *err);
-/* All parameters of a step, and with the optimizer its states: frozen ones that it lacks come from st->frozen_from. */
+/* All parameters of a step, and with the optimizer its states: frozen ones that it lacks come from st->frozen_from, whose
+ * hashes nobody checks. */
 tt_status tt_begin_load_step(tt_rank *r, const char *step_folder, const tt_trainer_state *st,
-                             bool optimizer, bool report, tt_error *err);
+                             const tt_load_opts *o, tt_error *err);
 
 typedef struct tt_loop tt_loop;
 /* The run has begun with the weights of this folder, so its checkpoints may leave out what stays frozen. */

@@ -194,22 +194,31 @@ static tt_status fetch_initial(tt_loop *l, const char **path, tt_error *err)
     return s;
 }
 
-/* Rank 0 checks the hash of every file once. The bytes that it reads are in the page cache then, so
- * loading does not read them again. */
-static tt_status check_whole(tt_loop *l, const char *at, tt_error *err)
+/* What the line about a damaged step ends with. */
+static const char *advice(const tt_loop *l)
+{
+    return tt_arena_printf(l->rank.arena, "%s, or start over with --resume never",
+                           l->s->core.checkpoint.load_step < 0
+                               ? "continue from an older step with --checkpoint.load_step"
+                               : "remove that step to continue from the one before");
+}
+
+/* Rank 0 checks all but the hashes before anything is read: names, sizes, that the tensors are whole. Where something is
+ * wrong the hashes say it best: a file with a changed header has no tensors, but it is the file that has changed. */
+static tt_status check_whole(const tt_loop *l, const char *at, tt_error *err)
 {
     tt_str faults = {0};
     tt_error why = {0};
     if (!l->main)
         return TT_OK;
-    tt_status s = tt_ckpt_verify(at, &faults, &why);
-    if (s != TT_OK)
-        s = TT_FAIL(err, TT_EFORMAT, "%.*s; %s, or start over with --resume never",
+    tt_status s = tt_ckpt_check_written(at, &faults, &why);
+    if (s != TT_OK) {
+        tt_str_free(&faults);
+        tt_ckpt_verify(at, &faults, &why);
+        s = TT_FAIL(err, TT_EFORMAT, "%.*s; %s",
                     faults.n ? (int)strcspn(faults.s, "\n") : (int)strlen(why.text),
-                    faults.n ? faults.s : why.text,
-                    l->s->core.checkpoint.load_step < 0
-                        ? "continue from an older step with --checkpoint.load_step"
-                        : "remove that step to continue from the one before");
+                    faults.n ? faults.s : why.text, advice(l));
+    }
     tt_str_free(&faults);
     return s;
 }
@@ -290,7 +299,8 @@ static void count_on(tt_loop *l, const tt_trainer_state *st, const left_out *x)
     resume_rate(l, st);
 }
 
-/* Loads a checkpoint and goes on counting where it ended. What is left out begins anew: the optimizer's states
+/* Loads a checkpoint and goes on counting where it ended. Each file's hash is checked by one rank, which reads it once
+ * for both; all ranks go on only if all files are as they were written. [collective] What is left out begins anew: the optimizer's states
  * are zero, and it counts its updates from 1; the schedule of the learning rate begins, and spans the steps that
  * are left; the data begins at its first sample; steps and tokens are counted from 0. */
 static tt_status take_state(tt_loop *l, const char *at, const tt_trainer_state *st,
@@ -300,9 +310,11 @@ static tt_status take_state(tt_loop *l, const char *at, const tt_trainer_state *
     TT_TRY(tt_ckpt_check_counts(at, st, err));
     TT_TRY(tt_swap_to_step(l, resume_converters(l, st), step, err));
     TT_TRY(check_same_model(l, at, st, err));
-    TT_TRY(check_whole(l, at, err));
+    TT_TRY(tt_agree(&l->rank.dist, check_whole(l, at, err), err));
     const bool states = st->step > 0 && !x->optimizer; /* step 0 has weights alone */
-    TT_TRY(tt_begin_load_step(&l->rank, at, st, states, l->main, err));
+    const tt_load_opts o = {
+        .optimizer = states, .report = l->main, .advice = advice(l), .writers = st->world};
+    TT_TRY(tt_agree(&l->rank.dist, tt_begin_load_step(&l->rank, at, st, &o, err), err));
     tt_loop_resume_frozen(l, st);
     if (!states)
         TT_TRY(tt_rank_start_copies(&l->rank, NULL, err));
@@ -357,6 +369,10 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
     const int64_t t0 = tt_now_ns();
     const tt_status s = c->initial_load_model_only ? tt_begin_load(&l->rank, path, l->main, &why)
                                                    : continue_other(l, path, &why);
+    if (s == TT_ECOMM) { /* the rank that failed says why */
+        *err = why;
+        return s;
+    }
     if (s != TT_OK)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     if (!c->initial_load_model_only)

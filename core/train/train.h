@@ -100,11 +100,16 @@ size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_pie
 /* The same with the optimizer, without frozen parameters (checkpoint.save_frozen). */
 size_t tt_rank_trained_pieces(const tt_rank *r, tt_arena *a, tt_ckpt_piece **out);
 const char *tt_rank_state_name(tt_arena *a, const char *param, const char *suffix);
-/* report: log the tensors of the folder that belong to no parameter of the model. */
-tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
-                       tt_error *err);
+typedef struct tt_load_opts {
+    bool optimizer; /* its states, too */
+    bool report;    /* log the tensors of the folder that belong to no parameter of the model */
+    /* Not NULL: this rank checks the hashes of its share of the files, and what the error says to do is this. */
+    const char *advice;
+    int writers; /* how many ranks the step is of */
+} tt_load_opts;
+tt_status tt_rank_load(tt_rank *r, const char *step_folder, const tt_load_opts *o, tt_error *err);
 /* The same of a step that may lack frozen parameters, which keep the values that they have; does it? */
-tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, bool optimizer, bool report,
+tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, const tt_load_opts *o,
                                tt_error *err);
 tt_status tt_rank_lacks_frozen(const tt_rank *r, const char *step_folder, bool *lacks,
                                tt_error *err);

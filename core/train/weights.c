@@ -405,19 +405,39 @@ static tt_status match_weights(const tt_rank *r, const tt_ckpt_reader *reader, t
     return TT_OK;
 }
 
+/* The rest of this rank's share of the files is read. If a hash differs, or a file cannot be read, that is the error,
+ * whatever else has failed with the bytes that were read. */
+static tt_status check_rest(tt_ckpt_reader *reader, const tt_load_opts *o, tt_status loaded,
+                            tt_error *err)
+{
+    tt_error why = {0};
+    const tt_status s = tt_ckpt_check_rest(reader, &why);
+    return s == TT_OK ? loaded : TT_FAIL(err, s, "%s; %s", why.text, o->advice);
+}
+
+static tt_status fill_from(const tt_rank *r, tt_ckpt_reader *reader, tt_ckpt_piece *p, size_t n,
+                           tt_error *err)
+{
+    if (!tt_device_is_host(&r->device))
+        tt_ckpt_sort(reader, p, n);
+    return fill_all(r, p, n, false, load_pieces, reader, err);
+}
+
 /* how: of the weights that a run starts from; NULL: the checkpoint is this model's. */
-static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, lacking which,
-                           bool report, const tt_ckpt_matching *how, tt_error *err)
+static tt_status load_step(tt_rank *r, const char *step_folder, const tt_load_opts *o,
+                           lacking which, const tt_ckpt_matching *how, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
     tt_codings codings = {0};
     tt_magnitudes norms = {0};
-    size_t n = pieces(r, a, optimizer, true, &p);
-    tt_status s = optimizer || !r->s->core.training.ema_evaluate
+    size_t n = pieces(r, a, o->optimizer, true, &p);
+    tt_status s = o->optimizer || !r->s->core.training.ema_evaluate
                       ? tt_ckpt_open(step_folder, &reader, err)
                       : tt_ckpt_open_weights(step_folder, &reader, err);
+    if (s == TT_OK && o->advice)
+        tt_ckpt_check_share(reader, o->writers, r->dist.rank, r->dist.world);
     if (s == TT_OK && how)
         s = tt_ckpt_rename(reader, how->rename, err);
     if (s == TT_OK)
@@ -427,15 +447,17 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     if (s == TT_OK && how)
         s = match_weights(r, reader, a, how, p, &n, err);
     if (s == TT_OK) {
-        n = without_absent(r, reader, p, n, which, step_folder, report);
+        n = without_absent(r, reader, p, n, which, step_folder, o->report);
         s = check_converted(reader, step_folder, p, n, err);
     }
     if (s == TT_OK)
-        s = fill_all(r, p, n, false, load_pieces, reader, err);
+        s = fill_from(r, reader, p, n, err);
+    if (reader && o->advice)
+        s = check_rest(reader, o, s, err);
     s = tt_rank_measured(&norms, tt_rank_taken(&codings, s, err), err);
-    if (s == TT_OK && optimizer)
+    if (s == TT_OK && o->optimizer)
         s = tt_rank_start_copies(r, copies_by_name(r, reader, a), err);
-    if (s == TT_OK && report) {
+    if (s == TT_OK && o->report) {
         report_others(r, reader, a);
         report_converted(reader, step_folder, p, n);
         report_codes(r, reader, step_folder, &codings);
@@ -446,22 +468,22 @@ static tt_status load_step(tt_rank *r, const char *step_folder, bool optimizer, 
     return s;
 }
 
-tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
-                       tt_error *err)
+tt_status tt_rank_load(tt_rank *r, const char *step_folder, const tt_load_opts *o, tt_error *err)
 {
-    return load_step(r, step_folder, optimizer, RESUMED, report, NULL, err);
+    return load_step(r, step_folder, o, RESUMED, NULL, err);
 }
 
-tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, bool optimizer, bool report,
+tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, const tt_load_opts *o,
                                tt_error *err)
 {
-    return load_step(r, step_folder, optimizer, TRAINED, report, NULL, err);
+    return load_step(r, step_folder, o, TRAINED, NULL, err);
 }
 
 tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, const tt_ckpt_matching *how,
                                tt_error *err)
 {
-    return load_step(r, step_folder, false, STARTED, how->report, how, err);
+    const tt_load_opts o = {.report = how->report};
+    return load_step(r, step_folder, &o, STARTED, how, err);
 }
 
 /* ---- folders of Hugging Face and of PEFT ---- */

@@ -20,6 +20,7 @@ typedef enum fault {
 } fault;
 static fault now;
 static atomic_int direct_writes, writes;
+static atomic_llong bytes_read;
 
 static bool is_direct(int fd)
 {
@@ -78,7 +79,11 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
 ssize_t pread(int fd, void *p, size_t n, off_t at)
 {
     NEXT(ssize_t, "pread", int, void *, size_t, off_t);
-    return is_direct(fd) && now == NO_UNALIGNED ? refuse(EINVAL) : next(fd, p, n, at);
+    if (is_direct(fd) && now == NO_UNALIGNED)
+        return refuse(EINVAL);
+    const ssize_t k = next(fd, p, n, at);
+    atomic_fetch_add(&bytes_read, k > 0 ? k : 0);
+    return k;
 }
 
 /* ---- files ---- */
@@ -214,14 +219,14 @@ static void test_runs_are_read(void **state)
         if (round >= 3) /* not in the page cache */
             posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         now = of[round % 3];
-        assert_ok(tt_read_runs(in(f, "x"), runs, n, &f->err), f);
+        assert_ok(tt_read_runs(in(f, "x"), runs, n, NULL, &f->err), f);
         now = NONE;
         for (size_t i = 0; i < n; i++)
             assert_memory_equal(runs[i].to, d.file + runs[i].at, runs[i].bytes);
         free(to);
     }
     close(fd);
-    assert_ok(tt_read_runs(in(f, "absent"), NULL, 0, &f->err), f);
+    assert_ok(tt_read_runs(in(f, "absent"), NULL, 0, NULL, &f->err), f);
 }
 
 static void test_cut_file_is_an_error(void **state)
@@ -230,9 +235,102 @@ static void test_cut_file_is_an_error(void **state)
     uint8_t to[4096];
     const tt_file_run run = {8192, sizeof to, to};
     put_file(in(f, "x"), to, 4096);
-    assert_int_equal(tt_read_runs(in(f, "x"), &run, 1, &f->err), TT_EFORMAT);
+    assert_int_equal(tt_read_runs(in(f, "x"), &run, 1, NULL, &f->err), TT_EFORMAT);
     assert_has(f->err.text, "cut short");
-    assert_int_equal(tt_read_runs(in(f, "absent"), &run, 1, &f->err), TT_ENOTFOUND);
+    assert_int_equal(tt_read_runs(in(f, "absent"), &run, 1, NULL, &f->err), TT_ENOTFOUND);
+}
+
+/* ---- runs of a file that is hashed ---- */
+
+#define MORE_BYTES (((size_t)45 << 20) + 4321) /* more blocks than buffers */
+enum { LAST_BLOCK = 11 };
+
+/* Reads runs of 5 bytes to 90 KB of some blocks, and compares them. */
+static void read_blocks(fixture *f, const data *d, size_t first, size_t end, tt_file_check *check)
+{
+    tt_file_run runs[2000];
+    size_t n = 0;
+    uint8_t *to = calloc(1, d->bytes);
+    for (size_t at = first * TT_READ_BLOCK + 7; at < TT_MIN(end * TT_READ_BLOCK, d->bytes);) {
+        const size_t left = TT_READ_BLOCK - at % TT_READ_BLOCK;
+        const size_t bytes = TT_MIN(TT_MIN(left, d->bytes - at), 5 + (n * n * 31) % 90000);
+        runs[n++] = (tt_file_run){at, bytes, to + at};
+        at += bytes + (n % 3 ? 0 : 100);
+    }
+    assert_ok(tt_read_runs(in(f, "x"), runs, n, check, &f->err), f);
+    for (size_t i = 0; i < n; i++)
+        assert_memory_equal(runs[i].to, d->file + runs[i].at, runs[i].bytes);
+    free(to);
+}
+
+static void assert_rest(fixture *f, const data *d, tt_file_check *check)
+{
+    char want[33], hash[33];
+    int64_t bytes = 0;
+    tt_hash128_hex(d->file, d->bytes, want);
+    assert_ok(tt_hash_rest(in(f, "x"), check, &bytes, hash, &f->err), f);
+    assert_string_equal(hash, want);
+    assert_int_equal(bytes, (int64_t)d->bytes);
+    tt_hasher_free(check->hasher);
+    *check = (tt_file_check){0};
+}
+
+static void test_what_is_loaded_is_hashed_and_read_once(void **state)
+{
+    fixture *f = *state;
+    static const fault of[] = {NONE, NO_DIRECT, NO_UNALIGNED};
+    static const size_t sizes[] = {100, TT_READ_BLOCK, MORE_BYTES};
+    for (size_t i = 0; i < TT_COUNT(of) * TT_COUNT(sizes); i++) {
+        const data d = make_data(f, 0, 0, sizes[i % 3]);
+        tt_file_check check = {0};
+        put_file(in(f, "x"), d.file, d.bytes);
+        now = of[i / 3];
+        bytes_read = 0;
+        read_blocks(f, &d, 0, 1, &check);
+        if (d.bytes == MORE_BYTES) {
+            read_blocks(f, &d, 1, 2, &check);
+            read_blocks(f, &d, 3, LAST_BLOCK - 1, &check); /* block 2 is hashed on the way */
+            assert_int_equal(bytes_read, (LAST_BLOCK - 1) * (long long)TT_READ_BLOCK);
+        }
+        assert_rest(f, &d, &check);
+        assert_int_equal(bytes_read, (long long)d.bytes);
+        assert_rest(f, &d, &check); /* nothing was loaded before */
+        assert_int_equal(bytes_read, 2 * (long long)d.bytes);
+        now = NONE;
+    }
+}
+
+static void test_loads_in_any_order_have_one_hash(void **state)
+{
+    fixture *f = *state;
+    static const size_t firsts[][4] = {
+        {LAST_BLOCK, 0, 5, 2},
+        {3,          9, 1, 6},
+        {0,          0, 4, 4}
+    };
+    const data d = make_data(f, 0, 0, MORE_BYTES);
+    put_file(in(f, "x"), d.file, d.bytes);
+    for (size_t i = 0; i < TT_COUNT(firsts); i++) {
+        tt_file_check check = {0};
+        for (size_t k = 0; k < 4; k++) /* k + 1 blocks: some are hashed already, some are not */
+            read_blocks(f, &d, firsts[i][k], firsts[i][k] + k + 1, &check);
+        assert_rest(f, &d, &check);
+    }
+}
+
+static void test_files_that_shrink_are_not_what_was_hashed(void **state)
+{
+    fixture *f = *state;
+    char hash[33];
+    int64_t bytes = 0;
+    tt_file_check check = {0};
+    const data d = make_data(f, 0, 0, LARGE_BYTES);
+    put_file(in(f, "x"), d.file, d.bytes);
+    read_blocks(f, &d, 0, 3, &check);
+    assert_int_equal(truncate(in(f, "x"), 4096), 0);
+    assert_ok(tt_hash_rest(in(f, "x"), &check, &bytes, hash, &f->err), f);
+    assert_int_equal(bytes, 4096);
+    tt_hasher_free(check.hasher);
 }
 
 /* ---- pieces ---- */
@@ -299,6 +397,9 @@ int main(void)
         TEST(test_failed_writes_leave_no_file),
         TEST(test_runs_are_read),
         TEST(test_cut_file_is_an_error),
+        TEST(test_what_is_loaded_is_hashed_and_read_once),
+        TEST(test_loads_in_any_order_have_one_hash),
+        TEST(test_files_that_shrink_are_not_what_was_hashed),
         TEST(test_staged_pieces_are_what_is_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

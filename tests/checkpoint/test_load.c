@@ -239,6 +239,41 @@ static void test_load_refuses_float8_without_scales(void **state)
     assert_has(f->err.text, "is F8_E4M3 there, but no 'w_scale_inv' or 'w_scale' of a form");
 }
 
+/* Batches of sorted pieces read each file from its begin to its end: by dtype, then by name; a tensor that is in no file
+ * comes last. */
+static void test_pieces_are_sorted_as_they_lie_in_the_files(void **state)
+{
+    fixture *f = *state;
+    static const model_tensor of[] = {
+        {"d",    TT_BF16, 1, {9},    1},
+        {"none", TT_F32,  1, {0},    1},
+        {"c",    TT_F32,  2, {6, 5}, 2},
+        {"b",    TT_F32,  1, {7},    3},
+        {"a",    TT_BF16, 1, {3},    4},
+    };
+    const char *want[] = {"b", "a", "c", "d", "none"};
+    const tt_trainer_state st = {.step = 1, .world = 2, .job_json = "{}"};
+    tt_ckpt_piece p[TT_COUNT(of)];
+    for (size_t i = 0; i < TT_COUNT(of); i++) {
+        const tt_box box = whole_box(&of[i]);
+        p[i] = piece_of(f->a, &of[i], &box, true, true);
+    }
+    const tt_ckpt_piece files[2][3] = {
+        {p[3], p[4], p[1]},
+        {p[0],    p[2]    }
+    };
+    assert_ok(tt_ckpt_begin(f->folder, 1, &f->err), f);
+    for (int rank = 0; rank < 2; rank++)
+        assert_ok(tt_ckpt_write(f->folder, 1, rank, files[rank], rank ? 2 : 3, &f->err), f);
+    assert_ok(tt_ckpt_commit(f->folder, 1, &st, &f->err), f);
+    tt_ckpt_reader *r = NULL;
+    assert_ok(tt_ckpt_open(in(f, "step-1"), &r, &f->err), f);
+    tt_ckpt_sort(r, p, TT_COUNT(of));
+    for (size_t i = 0; i < TT_COUNT(of); i++)
+        assert_string_equal(p[i].name, want[i]);
+    tt_ckpt_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +282,7 @@ int main(void)
         TEST(test_load_refuses_overlaps),
         TEST(test_load_refuses_other_shapes_names_and_dtypes),
         TEST(test_load_refuses_float8_without_scales),
+        TEST(test_pieces_are_sorted_as_they_lie_in_the_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,8 +30,9 @@ static tt_status forward(tt_rank *r, input *in, const char *out, tt_error *err)
     tt_tensor logits;
     const char *path = r->s->core.checkpoint.initial_load_path;
     const tt_ckpt_matching all = {.report = true};
+    const tt_load_opts weights = {.report = false};
     TT_TRY(r->s->core.checkpoint.initial_load_in_hf ? tt_rank_load_hf(r, path, &all, err)
-                                                    : tt_rank_load(r, path, false, false, err));
+                                                    : tt_rank_load(r, path, &weights, err));
     TT_TRY(tt_exec_micro_batches(r->exec, 1, fill, in, err));
     TT_TRY(tt_exec_state_tensor(r->exec, TT_METRIC_LOGITS, &logits, err));
     return tt_write_file_atomic(out, (const char *)logits.data,
