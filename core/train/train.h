@@ -16,6 +16,9 @@ typedef struct tt_restart {
     const char *cause;
     int *copies; /* by rank of this machine: its memory for copies of the states (peer.h) */
     int n_copies;
+    int *
+        before; /* memories with copies of another mesh that nothing is written to; by rank of that mesh */
+    int n_before;
 } tt_restart;
 typedef struct tt_run_opts {
     bool resume; /* --resume auto */
@@ -103,6 +106,8 @@ const char *tt_rank_state_name(tt_arena *a, const char *param, const char *suffi
 /* report: log the tensors of the folder that belong to no parameter of the model. */
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err);
+/* The same with the optimizer from a reader, which has this name in errors. */
+tt_status tt_rank_load_from(tt_rank *r, tt_ckpt_reader *reader, const char *name, tt_error *err);
 /* The same of a step that may lack frozen parameters, which keep the values that they have; does it? */
 tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                                tt_error *err);

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "train/loop.h"
+#include "train/peer_index.h"
+#include "train/peer_memory.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A start from the copies of all ranks of this machine. They are read as a checkpoint is: each has the boxes of its
+ * rank, and every rank takes what it needs. All ranks see the same copies and choose the same step, since nobody
+ * writes copies before all ranks have loaded. */
+
+typedef struct found_copy {
+    const char *data;
+    int64_t bytes, step;
+    const tt_trainer_state *st;
+    bool good, tried;
+    tt_peer_index index;
+    tt_ckpt_piece *pieces;
+} found_copy;
+
+typedef struct memory {
+    void *at; /* NULL: not mapped */
+    size_t n;
+} memory;
+
+typedef struct reading {
+    tt_loop *l;
+    tt_arena *arena;
+    memory *memories;
+    int n_memories;
+    found_copy *copies; /* TT_PEER_SLOTS of each memory */
+    int n;
+    int64_t saved; /* copies of earlier steps are of no use */
+    char why[512]; /* why those of the newest step are not taken; "": nothing to say */
+} reading;
+
+/* ---- the copies that are there ---- */
+
+static int descriptor(const tt_restart *r, int i)
+{
+    return i < r->n_before ? r->before[i] : r->copies[i - r->n_before];
+}
+
+static void map_memory(reading *x, int i, int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) || st.st_size < TT_PEER_PAGE)
+        return;
+    void *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return;
+    x->memories[i] = (memory){at, (size_t)st.st_size};
+    const tt_peer_head *h = at;
+    if (atomic_load(&h->magic) != TT_PEER_MAGIC || h->bytes < 0 || st.st_size < tt_peer_size(0) ||
+        h->bytes > (st.st_size - TT_PEER_PAGE) / TT_PEER_SLOTS)
+        return;
+    for (int slot = 0; slot < TT_PEER_SLOTS; slot++) {
+        found_copy *c = &x->copies[i * TT_PEER_SLOTS + slot];
+        c->step = atomic_load(&h->slots[slot].step);
+        c->st = &h->slots[slot].st;
+        c->bytes = h->bytes;
+        c->data = (const char *)at + TT_PEER_PAGE + slot * h->bytes;
+    }
+}
+
+static void map_memories(reading *x)
+{
+    const tt_restart *r = x->l->o->restart;
+    x->n_memories = r->n_before + r->n_copies;
+    x->memories = tt_arena_array(x->arena, (size_t)x->n_memories + 1, sizeof *x->memories);
+    x->n = x->n_memories * TT_PEER_SLOTS;
+    x->copies = tt_arena_array(x->arena, (size_t)x->n + 1, sizeof *x->copies);
+    for (int i = 0; i < x->n; i++)
+        x->copies[i].step = -1;
+    for (int i = 0; i < x->n_memories; i++)
+        map_memory(x, i, descriptor(r, i));
+}
+
+static void unmap_memories(const reading *x)
+{
+    for (int i = 0; i < x->n_memories; i++)
+        if (x->memories[i].at)
+            munmap(x->memories[i].at, x->memories[i].n);
+}
+
+static bool is_of_use(const reading *x, const found_copy *c)
+{
+    return c->step >= 0 && c->step >= x->saved;
+}
+
+/* Each copy's checksum is computed by one rank. [collective] */
+static tt_status check_copies(reading *x, tt_error *err)
+{
+    const tt_dist *d = &x->l->rank.dist;
+    int32_t *bad = tt_arena_array(x->arena, (size_t)x->n + 1, sizeof *bad);
+    for (int i = 0; i < x->n; i++) {
+        const found_copy *c = &x->copies[i];
+        if (!is_of_use(x, c) || i % x->l->s->world != d->rank)
+            continue;
+        const tt_peer_head *h = x->memories[i / TT_PEER_SLOTS].at;
+        const int slot = i % TT_PEER_SLOTS;
+        bad[i] = tt_peer_check(h, slot, c->data) != h->slots[slot].check;
+    }
+    TT_TRY(tt_dist_reduce(d, bad, x->n, TT_I32, TT_MAX, err));
+    for (int i = 0; i < x->n; i++) {
+        found_copy *c = &x->copies[i];
+        c->good = is_of_use(x, c) && !bad[i] &&
+                  tt_peer_index_read(c->data, c->bytes, x->arena, &c->index, &c->pieces);
+    }
+    return TT_OK;
+}
+
+/* ---- the step to go on from ---- */
+
+static bool belong_together(const found_copy *a, const found_copy *b)
+{
+    return b->good && a->step == b->step && a->index.mesh == b->index.mesh;
+}
+
+/* The copies that belong to this one as a reader; NULL and the text why: they are not all of the states. */
+static tt_ckpt_reader *open_copies(reading *x, const found_copy *of, const tt_trainer_state **st,
+                                   char why[512])
+{
+    TT_VEC(tt_ckpt_piece) all = {0};
+    tt_ckpt_reader *reader = NULL;
+    tt_error e = {0};
+    int n = 0;
+    *st = NULL;
+    for (int i = 0; i < x->n; i++) {
+        found_copy *c = &x->copies[i];
+        if (!belong_together(of, c))
+            continue;
+        c->tried = true;
+        n++;
+        if (c->index.rank == 0) /* its numbers are those of a checkpoint */
+            *st = c->st;
+        for (int64_t k = 0; k < c->index.n; k++)
+            tt_vec_push(x->arena, &all, c->pieces[k]);
+    }
+    const char *name =
+        tt_arena_printf(x->arena, "the copies in memory of step %lld", (long long)of->step);
+    if (of->index.job != tt_loop_peer_job(x->l))
+        snprintf(why, 512, "they are of another job");
+    else if (!tt_converters_equal(x->l->s, x->l->s->converters_at, of->step))
+        snprintf(why, 512, "the converters have changed since");
+    else if (*st && tt_ckpt_open_pieces(name, all.items, all.n, &reader, &e) == TT_OK)
+        return reader;
+    else if (n < of->index.world)
+        snprintf(why, 512, "only %d of %d ranks have one that is whole", n, of->index.world);
+    else
+        snprintf(why, 512, "%.500s", e.text);
+    return NULL;
+}
+
+/* A copy of the newest step that was not tried, good or damaged; NULL: there is none. */
+static found_copy *newest_untried(const reading *x)
+{
+    found_copy *newest = NULL;
+    for (int i = 0; i < x->n; i++) {
+        found_copy *c = &x->copies[i];
+        if (is_of_use(x, c) && !c->tried && (!newest || c->step > newest->step))
+            newest = c;
+    }
+    return newest;
+}
+
+/* Says which copies are damaged. */
+static void note_damaged(reading *x, int64_t step)
+{
+    for (int i = 0; i < x->n && !x->why[0]; i++) {
+        const tt_restart *r = x->l->o->restart;
+        const int at = i / TT_PEER_SLOTS;
+        if (!x->copies[i].good && x->copies[i].step == step)
+            snprintf(x->why, sizeof x->why, "that of rank %d is damaged",
+                     at < r->n_before ? at : at - r->n_before);
+    }
+}
+
+/* The newest step that the copies have all of; NULL: there is none. */
+static tt_ckpt_reader *choose(reading *x, int64_t *step, const tt_trainer_state **st)
+{
+    char why[512];
+    int64_t newest = -1;
+    for (found_copy *c = newest_untried(x); c; c = newest_untried(x)) {
+        c->tried = true;
+        newest = TT_MAXV(newest, c->step);
+        tt_ckpt_reader *reader = c->good ? open_copies(x, c, st, why) : NULL;
+        if (reader) {
+            *step = c->step;
+            return reader;
+        }
+        if (c->step == newest)
+            note_damaged(x, newest);
+        if (c->step == newest && c->good && !x->why[0])
+            snprintf(x->why, sizeof x->why, "%s", why);
+    }
+    *step = newest;
+    return NULL;
+}
+
+/* [collective] */
+static tt_status all_have(const reading *x, bool mine, bool *all, tt_error *err)
+{
+    int32_t lacks = !mine;
+    TT_TRY(tt_dist_reduce(&x->l->rank.dist, &lacks, 1, TT_I32, TT_MAX, err));
+    *all = !lacks;
+    return TT_OK;
+}
+
+static tt_status load_newest(reading *x, tt_trainer_state *out, bool *found, tt_error *err)
+{
+    int64_t step;
+    const tt_trainer_state *st = NULL;
+    TT_TRY(check_copies(x, err));
+    tt_ckpt_reader *reader = choose(x, &step, &st);
+    tt_status s = all_have(x, reader != NULL, found, err);
+    if (s == TT_OK && !*found && x->l->main && x->why[0])
+        tt_log(TT_INFO, "checkpoint", "the copies in memory of step %lld are not taken: %s",
+               (long long)step, x->why);
+    if (s == TT_OK && *found)
+        s = tt_agree(&x->l->rank.dist,
+                     tt_rank_load_from(&x->l->rank, reader, "the copies in memory", err), err);
+    if (s == TT_OK && *found)
+        *out = *st;
+    tt_ckpt_close(reader);
+    return s;
+}
+
+tt_status tt_loop_peer_load_others(tt_loop *l, int64_t saved, tt_trainer_state *st, bool *found,
+                                   tt_error *err)
+{
+    reading x = {.l = l, .saved = saved};
+    *found = false;
+    if (l->o->restart->n_copies <
+        l->s->world) /* there are other machines, whose copies are not here */
+        return TT_OK;
+    x.arena = tt_arena_new();
+    map_memories(&x);
+    const tt_status s = load_newest(&x, st, found, err);
+    unmap_memories(&x);
+    tt_arena_free(x.arena);
+    return s;
+}
