@@ -26,6 +26,7 @@ struct tt_peer {
     tt_peer_head *head;
     tt_exec_reader *reader;
     bool failed; /* a line has said why there are no copies */
+    bool told;   /* a line has said how much memory they take */
     /* the copy that is made */
     int slot;
     pthread_t thread;
@@ -143,7 +144,7 @@ static void describe_states(const tt_loop *l, tt_peer *p)
     p->bytes = p->index_bytes;
     for (size_t i = 0; i < p->n; i++)
         p->bytes += tt_peer_piece_bytes(&p->pieces[i]);
-    p->bytes = (p->bytes + TT_PEER_PAGE - 1) / TT_PEER_PAGE * TT_PEER_PAGE;
+    p->bytes = tt_copies_pages(p->bytes);
 }
 
 /* Finds out which copies belong to the program, and leaves those that are there. */
@@ -279,6 +280,25 @@ static bool is_on_its_way(const tt_peer *p)
     return newest >= 0 && atomic_load(&h->gated) && atomic_load(&h->sent) != newest;
 }
 
+/* Says once how much memory the copies take, as ttrun plan does. [collective] */
+static tt_status tell_memory(tt_loop *l, tt_error *err)
+{
+    tt_peer *p = l->peer;
+    const double gib = 1.0 / (1 << 30);
+    int64_t mine = p->exec && !p->failed ? tt_peer_size(p->bytes) : 0, most = mine, all = mine;
+    if (p->told)
+        return TT_OK;
+    p->told = true;
+    TT_TRY(tt_dist_reduce(&l->rank.dist, &most, 1, TT_I64, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(&l->rank.dist, &all, 1, TT_I64, TT_SUM, err));
+    if (l->main)
+        tt_log(TT_INFO, "checkpoint",
+               "copies of the states: %.3f GiB of host memory per rank, %.3f of all %d ranks, in "
+               "the supervisor's memory",
+               gib * (double)most, gib * (double)all, l->s->world);
+    return TT_OK;
+}
+
 /* No rank replaces a copy before all have a whole one that is newer, and before the nodes that keep copies of
  * others have it, too: with a slow network there are fewer copies, and no rank waits. */
 tt_status tt_loop_peer_copy(tt_loop *l, tt_error *err)
@@ -295,6 +315,7 @@ tt_status tt_loop_peer_copy(tt_loop *l, tt_error *err)
         atomic_fetch_add(&l->peer->head->skipped, 1);
     if (!skip)
         TT_TRY(start_copy(l, err));
+    TT_TRY(tell_memory(l, err));
     l->t.checkpoint += tt_seconds_since(t0);
     return TT_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/peer_index.h"
-#include "train/peer_memory.h"
+#include "estimate/copies.h"
 #include <string.h>
 
 /* tt_peer_index, a `record` per tensor, then their names, each with its final 0. */
@@ -12,6 +12,9 @@ typedef struct record {
     int64_t begin[TT_MAX_DIMS], end[TT_MAX_DIMS];
 } record;
 
+_Static_assert(sizeof(tt_peer_index) == TT_COPIES_INDEX, "as ttrun plan counts");
+_Static_assert(sizeof(record) == TT_COPIES_RECORD, "as ttrun plan counts");
+
 int64_t tt_peer_piece_bytes(const tt_ckpt_piece *p)
 {
     return tt_box_numel(&p->box, p->n_dims) * (int64_t)tt_dtype_size(p->dtype);
@@ -22,7 +25,7 @@ int64_t tt_peer_index_size(const tt_ckpt_piece *p, size_t n)
     int64_t bytes = (int64_t)(sizeof(tt_peer_index) + n * sizeof(record));
     for (size_t i = 0; i < n; i++)
         bytes += (int64_t)strlen(p[i].name) + 1;
-    return (bytes + TT_PEER_PAGE - 1) / TT_PEER_PAGE * TT_PEER_PAGE;
+    return tt_copies_pages(bytes);
 }
 
 void tt_peer_index_write(const tt_peer_index *of, const tt_ckpt_piece *p, size_t n, void *to)

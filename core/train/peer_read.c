@@ -22,20 +22,22 @@ typedef struct found_copy {
     tt_ckpt_piece *pieces;
 } found_copy;
 
-typedef struct memory {
+typedef struct mapped {
     void *at; /* NULL: not mapped */
     size_t n;
-} memory;
+} mapped;
 
 typedef struct reading {
     tt_loop *l;
     tt_arena *arena;
-    memory *memories;
+    mapped *memories;
     int n_memories;
     found_copy *copies; /* TT_PEER_SLOTS of each memory */
     int n;
     int64_t saved; /* copies of earlier steps are of no use */
-    char why[512]; /* why those of the newest step are not taken; "": nothing to say */
+    char why[512]; /* why those of step `not_taken` are not taken; "": nothing to say */
+    int64_t not_taken;
+    bool unfinished; /* why: not all ranks had finished that copy, as is usual for the newest one */
 } reading;
 
 /* ---- the copies that are there ---- */
@@ -53,7 +55,7 @@ static void map_memory(reading *x, int i, int fd)
     void *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return;
-    x->memories[i] = (memory){at, (size_t)st.st_size};
+    x->memories[i] = (mapped){at, (size_t)st.st_size};
     const tt_peer_head *h = at;
     if (atomic_load(&h->magic) != TT_PEER_MAGIC || h->bytes < 0 || st.st_size < tt_peer_size(0) ||
         h->bytes > (st.st_size - TT_PEER_PAGE) / TT_PEER_SLOTS)
@@ -123,7 +125,7 @@ static bool belong_together(const found_copy *a, const found_copy *b)
 
 /* The copies that belong to this one as a reader; NULL and the text why: they are not all of the states. */
 static tt_ckpt_reader *open_copies(reading *x, const found_copy *of, const tt_trainer_state **st,
-                                   char why[512])
+                                   bool *unfinished, char why[512])
 {
     TT_VEC(tt_ckpt_piece) all = {0};
     tt_ckpt_reader *reader = NULL;
@@ -149,7 +151,7 @@ static tt_ckpt_reader *open_copies(reading *x, const found_copy *of, const tt_tr
         snprintf(why, 512, "the converters have changed since");
     else if (*st && tt_ckpt_open_pieces(name, all.items, all.n, &reader, &e) == TT_OK)
         return reader;
-    else if (n < of->index.world)
+    else if ((*unfinished = n < of->index.world))
         snprintf(why, 512, "only %d of %d ranks have one that is whole", n, of->index.world);
     else
         snprintf(why, 512, "%.500s", e.text);
@@ -168,37 +170,45 @@ static found_copy *newest_untried(const reading *x)
     return newest;
 }
 
-/* Says which copies are damaged. */
-static void note_damaged(reading *x, int64_t step)
+/* The rank of this machine whose copy of this step is damaged; -1: none is. */
+static int damaged_rank(const reading *x, int64_t step)
 {
-    for (int i = 0; i < x->n && !x->why[0]; i++) {
-        const tt_restart *r = x->l->o->restart;
-        const int at = i / TT_PEER_SLOTS;
+    const int n_before = x->l->o->restart->n_before;
+    for (int i = 0; i < x->n; i++) {
+        const int memory = i / TT_PEER_SLOTS;
         if (!x->copies[i].good && x->copies[i].step == step)
-            snprintf(x->why, sizeof x->why, "that of rank %d is damaged",
-                     at < r->n_before ? at : at - r->n_before);
+            return memory < n_before ? memory : memory - n_before;
     }
+    return -1;
+}
+
+/* Keeps the reason of the newest step, or of one before it if the newest one was not finished. */
+static void note(reading *x, const found_copy *c, bool unfinished, const char *why)
+{
+    const int damaged = damaged_rank(x, c->step);
+    unfinished = unfinished && damaged < 0;
+    if (x->why[0] && (!x->unfinished || unfinished))
+        return;
+    x->unfinished = unfinished;
+    x->not_taken = c->step;
+    if (damaged >= 0)
+        snprintf(x->why, sizeof x->why, "that of rank %d is damaged", damaged);
+    else
+        snprintf(x->why, sizeof x->why, "%s", why);
 }
 
 /* The newest step that the copies have all of; NULL: there is none. */
-static tt_ckpt_reader *choose(reading *x, int64_t *step, const tt_trainer_state **st)
+static tt_ckpt_reader *choose(reading *x, const tt_trainer_state **st)
 {
-    char why[512];
-    int64_t newest = -1;
+    char why[512] = "";
     for (found_copy *c = newest_untried(x); c; c = newest_untried(x)) {
+        bool unfinished = false;
         c->tried = true;
-        newest = TT_MAXV(newest, c->step);
-        tt_ckpt_reader *reader = c->good ? open_copies(x, c, st, why) : NULL;
-        if (reader) {
-            *step = c->step;
+        tt_ckpt_reader *reader = c->good ? open_copies(x, c, st, &unfinished, why) : NULL;
+        if (reader)
             return reader;
-        }
-        if (c->step == newest)
-            note_damaged(x, newest);
-        if (c->step == newest && c->good && !x->why[0])
-            snprintf(x->why, sizeof x->why, "%s", why);
+        note(x, c, unfinished, why);
     }
-    *step = newest;
     return NULL;
 }
 
@@ -213,14 +223,13 @@ static tt_status all_have(const reading *x, bool mine, bool *all, tt_error *err)
 
 static tt_status load_newest(reading *x, tt_trainer_state *out, bool *found, tt_error *err)
 {
-    int64_t step;
     const tt_trainer_state *st = NULL;
     TT_TRY(check_copies(x, err));
-    tt_ckpt_reader *reader = choose(x, &step, &st);
+    tt_ckpt_reader *reader = choose(x, &st);
     tt_status s = all_have(x, reader != NULL, found, err);
     if (s == TT_OK && !*found && x->l->main && x->why[0])
         tt_log(TT_INFO, "checkpoint", "the copies in memory of step %lld are not taken: %s",
-               (long long)step, x->why);
+               (long long)x->not_taken, x->why);
     if (s == TT_OK && *found)
         s = tt_agree(&x->l->rank.dist,
                      tt_rank_load_from(&x->l->rank, reader, "the copies in memory", err), err);
