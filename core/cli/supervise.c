@@ -137,7 +137,10 @@ static void stepped(void *user, int64_t step)
                1e-9 * (double)(tt_now_ns() - s->failed_ns));
         s->failed_ns = 0;
     }
-    tt_held_tidy(&s->copies, world_of(s));
+    if (s->nodes)
+        tt_nodes_tidy_copies(s->nodes);
+    else
+        tt_held_tidy(&s->copies, world_of(s));
 }
 
 /* In the environment of ranks: which restart of how many, and why. */
@@ -194,12 +197,17 @@ static tt_status run_part(supervisor *s, const tt_nodes_start *start, int *stopp
     bool died = false;
     s->began = start->resume;
     s->mesh = start->mesh;
+    int n_before;
+    const int *copies = tt_nodes_begin_copies(s->nodes),
+              *before = tt_nodes_copies_before(s->nodes, &n_before);
     const tt_launch_opts o = {.n = tt_nodes_ranks(s->nodes),
                               .init_timeout_s = s->o->init_timeout_s,
                               .supervisor = start->text,
                               .words = words,
                               .n_words = add_words(s, words),
-                              .copies = tt_nodes_begin_copies(s->nodes),
+                              .copies = copies,
+                              .before = before,
+                              .n_before = n_before,
                               .stepped = stepped,
                               .user = s,
                               .nodes = s->nodes,
@@ -239,17 +247,7 @@ static tt_status cannot_go_on(const supervisor *s, tt_status st, tt_error *err)
 /* The step from which copies in memory are of use; -1: none are. */
 static int64_t least_copy(const supervisor *s)
 {
-    const int64_t saved = newest_step(s);
-    const int64_t here = tt_nodes_newest_copy(s->nodes, world_of(s)),
-                  other = tt_nodes_other_copy(s->nodes, world_of(s));
-    if ((s->cli->no_resume && !s->began) || s->early)
-        return -1;
-    if (other > TT_MAXV(saved, here))
-        tt_log(TT_INFO, "supervisor",
-               "the copies in memory of step %lld are of another mesh; goes on from the checkpoint "
-               "of step %lld",
-               (long long)other, (long long)saved);
-    return saved;
+    return (s->cli->no_resume && !s->began) || s->early ? -1 : newest_step(s);
 }
 
 /* Node 0. Sets *stopped when the run must not go on. */
@@ -365,16 +363,16 @@ static tt_status give_up(const supervisor *s, tt_error *err)
                    other ? "; the last failure: " : "", other ? s->last.text : "");
 }
 
-/* Whether the next start can go on from copies in the nodes' memory: its mesh is likely the same, if no other node
- * comes before it. */
-static bool stays(const supervisor *s, int world)
+/* The step that the next start likely finds in the nodes' memory, if no other node comes before it. */
+static int64_t next_copy(const supervisor *s, int world)
 {
-    tt_refit next;
+    tt_refit next = {.world = world};
     tt_error ignored = {0};
-    if (s->early || !s->o->least)
-        return !s->early;
     const int room = tt_nodes_here(s->nodes) * s->o->nodes->nproc;
-    return fit_nodes(s, TT_MIN(room, s->most), &next, &ignored) == TT_OK && next.world == world;
+    if (s->early || (s->o->least && fit_nodes(s, TT_MIN(room, s->most), &next, &ignored) != TT_OK))
+        return -1;
+    return next.world == world ? tt_nodes_newest_copy(s->nodes, world)
+                               : tt_nodes_own_copy(s->nodes);
 }
 
 /* Where the next start goes on from; world: the ranks of the one before. Copies that a start did not get beyond may
@@ -384,7 +382,7 @@ static int64_t next_from(supervisor *s, int world)
     if (s->cli->no_resume && !s->began)
         return 0;
     if (s->nodes)
-        return TT_MAXV(s->saved, stays(s, world) ? tt_nodes_newest_copy(s->nodes, world) : -1);
+        return TT_MAXV(s->saved, next_copy(s, world));
     const int64_t copied = s->early ? -1 : tt_held_newest(&s->copies, world);
     if (s->early)
         tt_held_forget(&s->copies);
