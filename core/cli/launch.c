@@ -124,19 +124,14 @@ static void prepare_mpirun(const launcher *l)
 
 static void pass_descriptors(tt_str *list, const int *fds, int n)
 {
-    for (int i = 0; i < n; i++) {
-        fcntl(fds[i], F_SETFD, 0);
+    for (int i = 0; i < n && !fcntl(fds[i], F_SETFD, 0); i++)
         tt_str_printf(list, "%s%d", i ? " " : "", fds[i]);
-    }
 }
 
-/* The descriptors stay open in the child, which finds their numbers in the environment: "3 4 5/6 7", before the
- * slash those of its ranks. */
+/* The descriptors stay open in the child, which finds their numbers in the environment: "3 4 5/6 7". */
 static void pass_copies(const tt_launch_opts *o)
 {
     tt_str list = {0};
-    if (!o->copies)
-        return;
     pass_descriptors(&list, o->copies, o->n);
     tt_str_addc(&list, '/');
     pass_descriptors(&list, o->before, o->n_before);
@@ -148,7 +143,8 @@ static void rank_environment(const launcher *l, int rank)
 {
     char number[16];
     const tt_launch_opts *o = l->o;
-    pass_copies(o);
+    if (o->copies)
+        pass_copies(o);
     if (o->supervisor)
         setenv(TT_SUPERVISOR_VARIABLE, o->supervisor, 1);
     if (o->threads)

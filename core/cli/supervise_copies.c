@@ -16,7 +16,7 @@ static void close_all(int *fds, int n)
 }
 
 /* Memory for n ranks; NULL: there is none. */
-static int *make(int n)
+static int *make_memories(int n)
 {
     int *fds = calloc((size_t)n, sizeof *fds), k = 0;
     for (; fds && k < n; k++)
@@ -32,7 +32,7 @@ static int *make(int n)
 
 void tt_held_open(tt_held *k, int n)
 {
-    k->fds = make(n);
+    k->fds = make_memories(n);
     k->n = n;
 }
 
@@ -74,7 +74,7 @@ void tt_held_change_mesh(tt_held *k, int world)
         close(k->fds[i]);
     for (int i = 0; i < world; i++)
         tt_peer_keep_step(k->before[i], step);
-    if (!(k->fds = make(k->n)))
+    if (!(k->fds = make_memories(k->n)))
         end_before(k);
 }
 

@@ -94,14 +94,17 @@ static bool is_of_use(const reading *x, const found_copy *c)
     return c->step >= 0 && c->step >= x->saved;
 }
 
-/* Each copy's checksum is computed by one rank. [collective] */
+/* Each copy's checksum is computed by one rank; what that rank cannot read is not used. [collective] */
 static tt_status check_copies(reading *x, tt_error *err)
 {
     const tt_dist *d = &x->l->rank.dist;
     int32_t *bad = tt_arena_array(x->arena, (size_t)x->n + 1, sizeof *bad);
     for (int i = 0; i < x->n; i++) {
         const found_copy *c = &x->copies[i];
-        if (!is_of_use(x, c) || i % x->l->s->world != d->rank)
+        if (i % x->l->s->world != d->rank)
+            continue;
+        bad[i] = 1;
+        if (!is_of_use(x, c))
             continue;
         const tt_peer_head *h = x->memories[i / TT_PEER_SLOTS].at;
         const int slot = i % TT_PEER_SLOTS;
@@ -183,7 +186,7 @@ static int damaged_rank(const reading *x, int64_t step)
 }
 
 /* Keeps the reason of the newest step, or of one before it if the newest one was not finished. */
-static void note(reading *x, const found_copy *c, bool unfinished, const char *why)
+static void note_reason(reading *x, const found_copy *c, bool unfinished, const char *why)
 {
     const int damaged = damaged_rank(x, c->step);
     unfinished = unfinished && damaged < 0;
@@ -198,7 +201,7 @@ static void note(reading *x, const found_copy *c, bool unfinished, const char *w
 }
 
 /* The newest step that the copies have all of; NULL: there is none. */
-static tt_ckpt_reader *choose(reading *x, const tt_trainer_state **st)
+static tt_ckpt_reader *choose_step(reading *x, const tt_trainer_state **st)
 {
     char why[512] = "";
     for (found_copy *c = newest_untried(x); c; c = newest_untried(x)) {
@@ -207,17 +210,17 @@ static tt_ckpt_reader *choose(reading *x, const tt_trainer_state **st)
         tt_ckpt_reader *reader = c->good ? open_copies(x, c, st, &unfinished, why) : NULL;
         if (reader)
             return reader;
-        note(x, c, unfinished, why);
+        note_reason(x, c, unfinished, why);
     }
     return NULL;
 }
 
-/* [collective] */
-static tt_status all_have(const reading *x, bool mine, bool *all, tt_error *err)
+/* Whether all ranks have found this step, -1: none. [collective] */
+static tt_status all_found(const reading *x, int64_t step, bool *all, tt_error *err)
 {
-    int32_t lacks = !mine;
-    TT_TRY(tt_dist_reduce(&x->l->rank.dist, &lacks, 1, TT_I32, TT_MAX, err));
-    *all = !lacks;
+    int64_t most_least[2] = {step, -step};
+    TT_TRY(tt_dist_reduce(&x->l->rank.dist, most_least, 2, TT_I64, TT_MAX, err));
+    *all = step >= 0 && most_least[0] == step && most_least[1] == -step;
     return TT_OK;
 }
 
@@ -225,8 +228,8 @@ static tt_status load_newest(reading *x, tt_trainer_state *out, bool *found, tt_
 {
     const tt_trainer_state *st = NULL;
     TT_TRY(check_copies(x, err));
-    tt_ckpt_reader *reader = choose(x, &st);
-    tt_status s = all_have(x, reader != NULL, found, err);
+    tt_ckpt_reader *reader = choose_step(x, &st);
+    tt_status s = all_found(x, reader ? st->step : -1, found, err);
     if (s == TT_OK && !*found && x->l->main && x->why[0])
         tt_log(TT_INFO, "checkpoint", "the copies in memory of step %lld are not taken: %s",
                (long long)x->not_taken, x->why);

@@ -106,6 +106,19 @@ dense=$job job=$dir/moe.json
 lost ep_fsdp_4_to_2 2 "--training.global_batch_size 8 $p.expert_parallel_degree 2" "$shard -1" "$shard -1"
 job=$dense
 
+# The job file is read again by each start.
+first=$job
+sed 's/"backend"/"parallelism": {"tensor_parallel_degree": 1}, "backend"/' "$first" >"$dir/degrees.json"
+job=$dir/degrees.json
+supervise "$dir/degrees" 4 $batch $no_disk --nproc 4
+sed 's/_degree": 1/_degree": 2/' "$job" >"$dir/degrees.new" && mv "$dir/degrees.new" "$job"
+kill_rank 2 4
+good=$?
+wide="--nproc 4 $batch $p.tensor_parallel_degree 1" narrow="--nproc 4 $batch $p.tensor_parallel_degree 2"
+stops && [ $good -eq 0 ] && step=$(copied_from 1) && [ "${step:-0}" -gt 0 ] && equals_resume "$step"
+ok other_degrees_in_the_job_take_the_copies
+job=$first
+
 # ---- a failure before the first copy of the new mesh, and more ranks again ----
 wide="--nproc 4 $batch" narrow="--nproc 3 $batch"
 supervise "$dir/twice" 3 $batch $no_disk --checkpoint.peer_copy_interval 100
