@@ -6,7 +6,8 @@
 /* checkpoint.peer_copy_interval with --nnodes: a node's ttrun keeps the copies of its ranks' states in memory
  * (train/peer.h), and sends each to its neighbour, the node that has the next ranks (that of the last ranks sends to
  * the first). So all states are in memory after any rank is lost, and after any one node is. Before each start node
- * 0 finds the newest step of which all ranks have a whole copy, and who has copies that a node needs (nodes_peers.c).
+ * 0 finds the newest step of which all ranks have a whole copy, and who has copies that a node needs (nodes_peers.c). A
+ * node that has all ranks of a start may go on from the copies of another mesh, if it has those of all its ranks.
  *
  * Threads of their own do the sending (peers_send.c) and receiving (peers_serve.c) while ranks run. If the neighbour
  * cannot be reached a line says so, and the run goes on. */
