@@ -76,7 +76,7 @@ stops
 largest() { sort -n | tail -n 1; }
 memory_sizes() { find "/proc/$pid/fd" -lname '/memfd:copies*' -exec stat -L -c %s {} + | largest; }
 # planned OPTION...: the bytes that ttrun plan says of the rank with the largest copies
-planned() { ttrun plan "$job" --world 4 --checkpoint.peer_copy_interval 7 --json "$@" | grep -o '"copies":[0-9]*' | sed 's/.*://' | largest; }
+planned() { ttrun plan "$job" --world 4 --checkpoint.peer_copy_interval 7 --json "$@" 2>/dev/null | grep -o '"copies":[0-9]*' | sed 's/.*://' | largest; }
 
 # ---- a rank is lost on each kind of mesh ----
 # lost NAME RANKS OPTIONS WIDE NARROW: so many of four ranks are left; WIDE and NARROW: the degrees of both meshes
@@ -102,6 +102,10 @@ lost hsdp_4_to_2 2 "$batch $shard 2" "$replicate 2" "$replicate 1"
 lost fsdp_4_to_1 1 "$batch" "$shard -1" "$shard -1"
 lost tp_fsdp_4_to_2 2 "$batch $p.tensor_parallel_degree 2" "$shard -1" "$shard -1"
 lost pp_fsdp_4_to_2 2 "--training.local_batch_size 2 --training.global_batch_size 8 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_schedule 1F1B" "$shard -1" "$shard -1"
+# The states are in a device's memory, the copies in the host's.
+mkdir -p "$dir/far/backends"
+cp "$BUILD/tests/plugins/far/far.so" "$dir/far/backends/"
+lost far_fsdp_4_to_3 3 "$batch --plugin-dir $dir/far --backend.name far --training.seq_len 8" "$shard -1" "$shard -1"
 dense=$job job=$dir/moe.json
 lost ep_fsdp_4_to_2 2 "--training.global_batch_size 8 $p.expert_parallel_degree 2" "$shard -1" "$shard -1"
 job=$dense
