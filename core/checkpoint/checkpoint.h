@@ -135,6 +135,10 @@ tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *
 /* average.c: the same, for who evaluates or exports: the name of a parameter is that of its average, where the
  * run says that it is to be evaluated. */
 tt_status tt_ckpt_open_weights(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
+/* memory.c: the same of pieces in memory, which outlive the reader. Each tensor has to be whole; of replicas one is
+ * read. name: of all of them, in errors. */
+tt_status tt_ckpt_open_pieces(const char *name, const tt_ckpt_piece *pieces, size_t n,
+                              tt_ckpt_reader **out, tt_error *err);
 /* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors, else the
  * same of pytorch_model.bin. */
 tt_status tt_ckpt_open_hf(const char *folder, tt_ckpt_reader **out, tt_error *err);

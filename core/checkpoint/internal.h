@@ -103,6 +103,7 @@ typedef struct tt_ckpt_value { /* a file of torch.save in memory, of what is no 
 tt_status tt_ckpt_add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
                             tt_error *err);
 tt_status tt_ckpt_open_items(tt_ckpt_reader *r, tt_error *err);
+void tt_entry_sort(tt_entry *e); /* its shards, by begin[0] */
 
 /* Two shards of a tensor that overlap are an error: which of them counts is not said. */
 tt_status tt_entry_check_disjoint(const tt_ckpt_reader *r, tt_entry *e, tt_error *err);

@@ -145,6 +145,12 @@ static int by_begin(const void *a, const void *b)
     return x->box.begin[0] < y->box.begin[0] ? -1 : x->box.begin[0] > y->box.begin[0];
 }
 
+void tt_entry_sort(tt_entry *e)
+{
+    if (e->shards.n > 1)
+        qsort(e->shards.items, e->shards.n, sizeof *e->shards.items, by_begin);
+}
+
 /* trainer.json and .metadata know the global shapes; without it they are what the shards reach. */
 static tt_status settle_shapes(tt_ckpt_reader *r, tt_error *err)
 {
@@ -165,11 +171,8 @@ static tt_status settle_shapes(tt_ckpt_reader *r, tt_error *err)
                            t->name, r->shapes_in);
         memcpy(e->global, t->shape, sizeof e->global);
     }
-    for (size_t i = 0; i < tt_map_size(r->entries); i++) {
-        tt_entry *e = tt_map_value(r->entries, i);
-        if (e->shards.n > 1)
-            qsort(e->shards.items, e->shards.n, sizeof *e->shards.items, by_begin);
-    }
+    for (size_t i = 0; i < tt_map_size(r->entries); i++)
+        tt_entry_sort(tt_map_value(r->entries, i));
     return TT_OK;
 }
 

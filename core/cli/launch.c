@@ -122,16 +122,20 @@ static void prepare_mpirun(const launcher *l)
         setenv(mpi_environment[i][0], mpi_environment[i][1], 0);
 }
 
-/* The descriptors stay open in the child, which finds their numbers in the environment. */
+static void pass_descriptors(tt_str *list, const int *fds, int n)
+{
+    for (int i = 0; i < n && !fcntl(fds[i], F_SETFD, 0); i++)
+        tt_str_printf(list, "%s%d", i ? " " : "", fds[i]);
+}
+
+/* The descriptors stay open in the child, which finds their numbers in the environment: "3 4 5/6 7". */
 static void pass_copies(const tt_launch_opts *o)
 {
     tt_str list = {0};
-    for (int i = 0; o->copies && i < o->n; i++) {
-        fcntl(o->copies[i], F_SETFD, 0);
-        tt_str_printf(&list, "%s%d", i ? " " : "", o->copies[i]);
-    }
-    if (o->copies)
-        setenv(TT_COPIES_VARIABLE, tt_str_get(&list), 1);
+    pass_descriptors(&list, o->copies, o->n);
+    tt_str_addc(&list, '/');
+    pass_descriptors(&list, o->before, o->n_before);
+    setenv(TT_COPIES_VARIABLE, tt_str_get(&list), 1);
     tt_str_free(&list);
 }
 
@@ -139,7 +143,8 @@ static void rank_environment(const launcher *l, int rank)
 {
     char number[16];
     const tt_launch_opts *o = l->o;
-    pass_copies(o);
+    if (o->copies)
+        pass_copies(o);
     if (o->supervisor)
         setenv(TT_SUPERVISOR_VARIABLE, o->supervisor, 1);
     if (o->threads)

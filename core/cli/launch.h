@@ -22,6 +22,8 @@ typedef struct tt_launch_opts {
     const char *const *words; /* added to their command line */
     int n_words;
     const int *copies; /* descriptors that the ranks inherit, one of each rank; NULL: none */
+    const int *before; /* of copies of another mesh, that they inherit too */
+    int n_before;
     /* Of a supervisor's ranks: a step is done, or the run goes on from there. */
     void (*stepped)(void *user, int64_t step);
     void *user;

@@ -50,7 +50,11 @@ void tt_nodes_keep_copies(tt_machines *n);
 const int *tt_nodes_begin_copies(tt_machines *n);
 /* Node 0: the newest step of which all ranks of such a world have a whole copy in some node's memory, -1: none. */
 int64_t tt_nodes_newest_copy(const tt_machines *n, int world);
-int64_t tt_nodes_other_copy(const tt_machines *n, int world); /* of any other world */
+/* Node 0: the same of any world, where this node is alone and has the copies of all ranks. */
+int64_t tt_nodes_own_copy(const tt_machines *n);
+/* After tt_nodes_begin_copies(): memories with copies of another mesh, which the ranks read; *count: how many. */
+const int *tt_nodes_copies_before(const tt_machines *n, int *count);
+void tt_nodes_tidy_copies(tt_machines *n); /* ends them if all ranks, which run, have copies */
 /* This node cannot take part: err says why, and all nodes that come end by it. Returns err->code. */
 tt_status tt_nodes_cannot(const tt_nodes_opts *o, tt_error *err);
 bool tt_nodes_is_first(const tt_machines *n);

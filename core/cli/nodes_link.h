@@ -8,7 +8,7 @@
  * connects. Each message carries an HMAC-SHA-256, keyed by TTRUN_COMM_SECRET, of these bytes, of 16 of the
  * other node, of the direction, of the number of the message, and of the message. */
 
-#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653034) /* changes with the message */
+#define TT_NODE_MAGIC UINT64_C(0x74746e6f64653035) /* changes with the message */
 
 typedef enum tt_node_what {
     TT_NODE_JOIN,   /* to node 0: who I am */
@@ -49,13 +49,13 @@ typedef struct tt_node_message {
     int64_t global_batch;
     /* Of copies: where this node listens, 0: it keeps none; of TT_NODE_JOIN and TT_NODE_COPIES, how many there are
      * in all, and how many were told before these; of TT_NODE_START and TT_NODE_FETCH, the step of the copies to
-     * go on from, -1: none. */
+     * go on from, -1: none; of TT_NODE_START, the ranks of the mesh that has made them. */
     int32_t copies_port, n_copies, copies_total, copies_before;
     int64_t copies_step;
     tt_node_copy copies[TT_NODE_COPIES_MOST];
     char neighbour
         [64]; /* of TT_NODE_START: who gets copies of this node's, or ""; of TT_NODE_FETCH: who has them */
-    int32_t neighbour_port, unused;
+    int32_t neighbour_port, copies_world;
     uint8_t nonce
         [16]; /* of TT_NODE_JOIN: the node's part of what all codes on this connection depend on */
     char host[64], version[32], digest[40], id[64], text[1024];

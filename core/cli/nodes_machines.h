@@ -53,6 +53,7 @@ struct tt_machines {
     tt_peers *peers;      /* NULL: none are kept */
     tt_node_stock *stock; /* node 0: by node */
     int64_t copies_step;  /* of this start */
+    int copies_world;     /* ranks of the mesh that has made them */
     char neighbour[64];
     int neighbour_port;
     tt_peers_fetch *fetches; /* that this node needs */

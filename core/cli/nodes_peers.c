@@ -135,9 +135,38 @@ int64_t tt_nodes_newest_copy(const tt_machines *n, int world)
     return step;
 }
 
-int64_t tt_nodes_other_copy(const tt_machines *n, int world)
+static bool has_copy(const tt_node_stock *s, int rank, int world, int64_t step)
 {
-    return n->peers ? any_before(n, world, false, INT64_MAX) : -1;
+    for (int k = 0; k < s->n; k++)
+        if (s->items[k].rank == rank && s->items[k].world == world && has_step(&s->items[k], step))
+            return true;
+    return false;
+}
+
+/* The newest step of which this node alone has copies of all ranks of some mesh, which has *world ranks; -1: none. */
+static int64_t newest_of_node(const tt_machines *n, int node, int *world)
+{
+    const tt_node_stock *s = &n->stock[node];
+    int64_t newest = -1;
+    for (int k = 0; k < s->n; k++) {
+        const tt_node_copy *c = &s->items[k];
+        for (int slot = 0; slot < 2; slot++) {
+            int rank = 0;
+            while (rank < c->world && has_copy(s, rank, c->world, c->steps[slot]))
+                rank++;
+            if (rank < c->world || c->steps[slot] <= newest)
+                continue;
+            newest = c->steps[slot];
+            *world = c->world;
+        }
+    }
+    return newest;
+}
+
+int64_t tt_nodes_own_copy(const tt_machines *n)
+{
+    int world;
+    return n->peers && tt_nodes_here(n) == 1 ? newest_of_node(n, 0, &world) : -1;
 }
 
 /* ---- node 0: who gets copies from whom ---- */
@@ -149,14 +178,6 @@ static void address_of(const tt_machines *n, int node, char out[64])
     const bool here = node == 0 || !strncmp(from, "127.", 4) || !strcmp(from, "::1") ||
                       !strncmp(from, "::ffff:127.", 11);
     snprintf(out, 64, "%s", here ? n->o.address : from);
-}
-
-static bool has_copy(const tt_node_stock *s, int rank, int world, int64_t step)
-{
-    for (int k = 0; k < s->n; k++)
-        if (s->items[k].rank == rank && s->items[k].world == world && has_step(&s->items[k], step))
-            return true;
-    return false;
 }
 
 void tt_nodes_add_fetches(tt_machines *n, const tt_node_message *m)
@@ -204,12 +225,36 @@ static void fetch_from(tt_machines *n, int node, int other)
     send_fetches(n, node, &m);
 }
 
+/* A node that has all ranks of this start may have all copies of another mesh: two nodes have those of each other. */
+static void take_other_mesh(tt_machines *n)
+{
+    for (int i = 0; i < n->o.n && n->n_now == 1; i++) {
+        int world = 0;
+        const int64_t step = takes_part(n, i) ? newest_of_node(n, i, &world) : -1;
+        if (step <= n->copies_step)
+            continue;
+        n->copies_step = step;
+        n->copies_world = world;
+    }
+}
+
 void tt_nodes_plan_copies(tt_machines *n, int64_t least)
 {
+    n->copies_world = n->world;
     n->copies_step = least < 0 ? -1 : tt_nodes_newest_copy(n, n->world);
+    if (!n->peers || least < 0)
+        return;
+    take_other_mesh(n);
     if (n->copies_step < least)
         n->copies_step = -1;
-    for (int i = 0; n->copies_step >= 0 && i < n->o.n; i++)
+    const int64_t other = any_before(n, n->world, false, INT64_MAX);
+    if (n->copies_step < 0 && other > least)
+        tt_log(TT_INFO, "supervisor",
+               "the copies in memory of step %lld are of another mesh; goes on from the checkpoint "
+               "of step %lld",
+               (long long)other, (long long)least);
+    const bool same = n->copies_step >= 0 && n->copies_world == n->world;
+    for (int i = 0; same && i < n->o.n; i++)
         for (int k = 0; takes_part(n, i) && k < n->o.n; k++)
             if (k != i && takes_part(n, k))
                 fetch_from(n, i, k);
@@ -218,6 +263,7 @@ void tt_nodes_plan_copies(tt_machines *n, int64_t least)
 void tt_nodes_fill_start(const tt_machines *n, int node, tt_node_message *m)
 {
     m->copies_step = n->copies_step;
+    m->copies_world = n->copies_world;
     m->neighbour[0] = 0;
     m->neighbour_port = 0;
     for (int i = 0; n->peers && n->n_now > 1 && i < n->o.n; i++)
@@ -233,6 +279,7 @@ void tt_nodes_fill_start(const tt_machines *n, int node, tt_node_message *m)
 void tt_nodes_hear_start(tt_machines *n, const tt_node_message *m)
 {
     n->copies_step = m->copies_step;
+    n->copies_world = m->copies_world;
     n->neighbour_port = m->neighbour_port;
     snprintf(n->neighbour, sizeof n->neighbour, "%s", m->neighbour);
 }
@@ -246,10 +293,23 @@ const int *tt_nodes_begin_copies(tt_machines *n)
                         .local = n->local,
                         .world = n->world,
                         .step = n->copies_step,
+                        .from_world = n->copies_world,
                         .neighbour_port = n->neighbour_port,
                         .fetches = n->fetches,
                         .n_fetches = n->n_fetches,
                         .signal_fd = n->signals->fd};
     snprintf(s.neighbour, sizeof s.neighbour, "%s", n->neighbour);
     return n->peers ? tt_peers_begin(n->peers, &s) : NULL;
+}
+
+const int *tt_nodes_copies_before(const tt_machines *n, int *count)
+{
+    *count = 0;
+    return n->peers ? tt_peers_before(n->peers, count) : NULL;
+}
+
+void tt_nodes_tidy_copies(tt_machines *n)
+{
+    if (n->peers)
+        tt_peers_tidy(n->peers);
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/thread.h"
 #include "cli/peers_impl.h"
+#include "train/peer.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -54,7 +55,8 @@ static void close_item(tt_peers_item *i)
 tt_peers_item *tt_peers_find(tt_peers *p, int rank)
 {
     for (int k = 0; k < p->n; k++)
-        if (p->items[k].role != TT_PEERS_SPARE && p->items[k].rank == rank)
+        if ((p->items[k].role == TT_PEERS_OWN || p->items[k].role == TT_PEERS_HELD) &&
+            p->items[k].rank == rank)
             return &p->items[k];
     return NULL;
 }
@@ -62,7 +64,7 @@ tt_peers_item *tt_peers_find(tt_peers *p, int rank)
 tt_peers_item *tt_peers_find_any(tt_peers *p, int rank)
 {
     for (int k = 0; k < p->n; k++)
-        if (p->items[k].fd >= 0 && p->items[k].rank == rank)
+        if (p->items[k].fd >= 0 && p->items[k].role != TT_PEERS_BEFORE && p->items[k].rank == rank)
             return &p->items[k];
     return NULL;
 }
@@ -80,7 +82,7 @@ void tt_peers_forget(tt_peers *p)
 {
     for (int k = 0; k < p->n; k++)
         close_item(&p->items[k]);
-    p->n = 0;
+    p->n = p->n_before = 0;
 }
 
 /* Keeps what has a copy to go on from. */
@@ -89,9 +91,9 @@ static void keep_step(tt_peers *p)
     int n = 0;
     for (int k = 0; k < p->n; k++) {
         tt_peers_item *i = &p->items[k];
-        if (i->fd >= 0 && i->world == p->s.world && tt_peer_slot_of(i->head, p->s.step) >= 0) {
+        if (i->fd >= 0 && i->world == p->s.from_world && tt_peer_slot_of(i->head, p->s.step) >= 0) {
             tt_peer_drop_after(i->head, p->s.step);
-            i->role = TT_PEERS_SPARE;
+            i->role = p->s.from_world == p->s.world ? TT_PEERS_SPARE : TT_PEERS_BEFORE;
             p->items[n++] = *i;
         } else {
             close_item(i);
@@ -126,13 +128,29 @@ static bool take_item(tt_peers *p, int rank, tt_peers_role role)
 
 /* ---- a start ---- */
 
+static bool list_before(tt_peers *p)
+{
+    int *fds = realloc(p->before, ((size_t)p->n + 1) * sizeof *fds);
+    p->n_before = 0;
+    if (!fds)
+        return false;
+    p->before = fds;
+    for (int k = 0; k < p->n; k++) {
+        if (p->items[k].role != TT_PEERS_BEFORE)
+            continue;
+        tt_peer_keep_step(p->items[k].fd, p->s.step);
+        fds[p->n_before++] = p->items[k].fd;
+    }
+    return true;
+}
+
 static bool arrange(tt_peers *p)
 {
     const tt_peers_start *s = &p->s;
     const int before = (s->place + s->nodes - 1) % s->nodes;
     keep_step(p);
     int *fds = realloc(p->fds, (size_t)s->local * sizeof *fds);
-    if (!fds)
+    if (!fds || !list_before(p))
         return false;
     p->fds = fds;
     for (int k = 0; k < s->local; k++) {
@@ -175,6 +193,24 @@ void tt_peers_end(tt_peers *p)
     if (p->serves)
         pthread_join(p->server, NULL);
     p->sends = p->serves = false;
+}
+
+const int *tt_peers_before(const tt_peers *p, int *n)
+{
+    *n = p->n_before;
+    return p->before;
+}
+
+/* One node has all ranks then: no thread looks at the items. */
+void tt_peers_tidy(tt_peers *p)
+{
+    if (!p->n_before || p->s.nodes > 1 || tt_peer_newest(p->fds, p->s.local) < 0)
+        return;
+    tt_peer_forget(p->before, p->n_before); /* ranks have them open */
+    p->n_before = 0;
+    for (int k = 0; k < p->n; k++)
+        if (p->items[k].role == TT_PEERS_BEFORE)
+            close_item(&p->items[k]);
 }
 
 int tt_peers_stock(const tt_peers *p, tt_node_copy *out, int most)
@@ -228,6 +264,7 @@ void tt_peers_close(tt_peers *p)
     pthread_mutex_destroy(&p->lock);
     free(p->items);
     free(p->fds);
+    free(p->before);
     free(p);
 }
 

@@ -13,6 +13,7 @@ typedef enum tt_peers_role {
     TT_PEERS_OWN,   /* of a rank that runs here */
     TT_PEERS_HELD,  /* of a rank of the node whose neighbour this one is */
     TT_PEERS_SPARE, /* another node may need it before its ranks go on */
+    TT_PEERS_BEFORE, /* of a rank of another mesh: the ranks go on from it, and all of them are here */
 } tt_peers_role;
 
 typedef struct tt_peers_item { /* the memory of one rank's copies */
@@ -28,7 +29,8 @@ struct tt_peers {
     int listener, port;
     int stop_fd; /* it can be read: the start has ended */
     tt_peers_start s;
-    int *fds; /* of TT_PEERS_OWN, by local rank */
+    int *fds;              /* of TT_PEERS_OWN, by local rank */
+    int *before, n_before; /* of TT_PEERS_BEFORE */
     /* The array changes only between starts; protected by lock: closing spare items, and giving from any. */
     tt_peers_item *items;
     int n;

@@ -5,13 +5,12 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/line.h"
 #include "cli/nodes.h"
-#include "train/peer.h"
+#include "cli/supervise_copies.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* The supervisor: a loop around tt_launch_ranks(), which starts ranks and waits for their end. */
@@ -41,7 +40,7 @@ typedef struct supervisor {
     bool news;          /* nodes have come that may take part */
     bool leaving;       /* the ranks were told to stop, so that these nodes take part */
     char came[128];     /* why the ranks that run now were started, where it is no failure; or "" */
-    int *copies;        /* by rank: memory for copies of its states; NULL: none are kept */
+    tt_held copies;     /* of the states of the ranks, where all are on this machine */
 } supervisor;
 
 static int64_t newest_step(const supervisor *s)
@@ -121,6 +120,11 @@ static const char *mesh_text(const supervisor *s)
 
 /* ---- one start ---- */
 
+static int world_of(const supervisor *s)
+{
+    return s->mesh.world ? s->mesh.world : s->o->n;
+}
+
 static void stepped(void *user, int64_t step)
 {
     supervisor *s = user;
@@ -133,6 +137,10 @@ static void stepped(void *user, int64_t step)
                1e-9 * (double)(tt_now_ns() - s->failed_ns));
         s->failed_ns = 0;
     }
+    if (s->nodes)
+        tt_nodes_tidy_copies(s->nodes);
+    else
+        tt_held_tidy(&s->copies, world_of(s));
 }
 
 /* In the environment of ranks: which restart of how many, and why. */
@@ -144,11 +152,6 @@ static const char *variable_of(const supervisor *s)
                                       : "");
 }
 
-static int world_of(const supervisor *s)
-{
-    return s->mesh.world ? s->mesh.world : s->o->n;
-}
-
 static tt_status run_once(supervisor *s, int *stopped, tt_error *err)
 {
     const char *words[16];
@@ -158,7 +161,9 @@ static tt_status run_once(supervisor *s, int *stopped, tt_error *err)
                               .supervisor = variable_of(s),
                               .words = words,
                               .n_words = add_words(s, words),
-                              .copies = s->copies,
+                              .copies = s->copies.fds,
+                              .before = s->copies.before,
+                              .n_before = s->copies.n_before,
                               .stepped = stepped,
                               .user = s,
                               .stopped = stopped};
@@ -192,12 +197,17 @@ static tt_status run_part(supervisor *s, const tt_nodes_start *start, int *stopp
     bool died = false;
     s->began = start->resume;
     s->mesh = start->mesh;
+    int n_before;
+    const int *copies = tt_nodes_begin_copies(s->nodes),
+              *before = tt_nodes_copies_before(s->nodes, &n_before);
     const tt_launch_opts o = {.n = tt_nodes_ranks(s->nodes),
                               .init_timeout_s = s->o->init_timeout_s,
                               .supervisor = start->text,
                               .words = words,
                               .n_words = add_words(s, words),
-                              .copies = tt_nodes_begin_copies(s->nodes),
+                              .copies = copies,
+                              .before = before,
+                              .n_before = n_before,
                               .stepped = stepped,
                               .user = s,
                               .nodes = s->nodes,
@@ -237,17 +247,7 @@ static tt_status cannot_go_on(const supervisor *s, tt_status st, tt_error *err)
 /* The step from which copies in memory are of use; -1: none are. */
 static int64_t least_copy(const supervisor *s)
 {
-    const int64_t saved = newest_step(s);
-    const int64_t here = tt_nodes_newest_copy(s->nodes, world_of(s)),
-                  other = tt_nodes_other_copy(s->nodes, world_of(s));
-    if ((s->cli->no_resume && !s->began) || s->early)
-        return -1;
-    if (other > TT_MAXV(saved, here))
-        tt_log(TT_INFO, "supervisor",
-               "the copies in memory of step %lld are of another mesh; goes on from the checkpoint "
-               "of step %lld",
-               (long long)other, (long long)saved);
-    return saved;
+    return (s->cli->no_resume && !s->began) || s->early ? -1 : newest_step(s);
 }
 
 /* Node 0. Sets *stopped when the run must not go on. */
@@ -363,29 +363,32 @@ static tt_status give_up(const supervisor *s, tt_error *err)
                    other ? "; the last failure: " : "", other ? s->last.text : "");
 }
 
-/* Whether the next start can go on from copies in the nodes' memory: its mesh is likely the same, if no other node
- * comes before it. */
-static bool stays(const supervisor *s, int world)
+/* The step that the next start likely finds in the nodes' memory, if no other node comes before it. */
+static int64_t next_copy(const supervisor *s, int world)
 {
-    tt_refit next;
+    tt_refit next = {.world = world};
     tt_error ignored = {0};
-    if (s->early || !s->o->least)
-        return !s->early;
     const int room = tt_nodes_here(s->nodes) * s->o->nodes->nproc;
-    return fit_nodes(s, TT_MIN(room, s->most), &next, &ignored) == TT_OK && next.world == world;
+    if (s->early || (s->o->least && fit_nodes(s, TT_MIN(room, s->most), &next, &ignored) != TT_OK))
+        return -1;
+    return next.world == world ? tt_nodes_newest_copy(s->nodes, world)
+                               : tt_nodes_own_copy(s->nodes);
 }
 
-/* Where the next start goes on from. Copies of another mesh are of no use, and those that a start did not get
- * beyond may be why. */
-static int64_t next_from(const supervisor *s, int world)
+/* Where the next start goes on from; world: the ranks of the one before. Copies that a start did not get beyond may
+ * be why it has failed. */
+static int64_t next_from(supervisor *s, int world)
 {
     if (s->cli->no_resume && !s->began)
         return 0;
     if (s->nodes)
-        return TT_MAXV(s->saved, stays(s, world) ? tt_nodes_newest_copy(s->nodes, world) : -1);
-    if (s->copies && (s->early || world_of(s) != world))
-        tt_peer_forget(s->copies, s->o->n);
-    return TT_MAXV(s->saved, s->copies ? tt_peer_newest(s->copies, world) : -1);
+        return TT_MAXV(s->saved, next_copy(s, world));
+    const int64_t copied = s->early ? -1 : tt_held_newest(&s->copies, world);
+    if (s->early)
+        tt_held_forget(&s->copies);
+    else if (world_of(s) != world)
+        tt_held_change_mesh(&s->copies, world);
+    return TT_MAXV(s->saved, copied);
 }
 
 static tt_status prepare_restart(supervisor *s, tt_error *err)
@@ -444,32 +447,12 @@ static tt_status supervise(supervisor *s, tt_error *err)
     return st;
 }
 
-/* Memory without a name, which lives as long as this process. */
 static void open_copies(supervisor *s)
 {
-    const int n = s->o->n;
     if (s->nodes && s->o->copies)
         tt_nodes_keep_copies(s->nodes);
-    int *fds =
-        s->o->copies && !s->nodes ? tt_arena_array(s->cli->arena, (size_t)n, sizeof *fds) : NULL;
-    int k = 0;
-    for (; fds && k < n; k++)
-        if ((fds[k] = memfd_create("copies", MFD_CLOEXEC)) < 0)
-            break;
-    if (k == n || !fds) {
-        s->copies = fds;
-        return;
-    }
-    tt_log(TT_WARN, "supervisor", "checkpoint.peer_copy_interval: no copies are kept: %s",
-           strerror(errno));
-    while (k-- > 0)
-        close(fds[k]);
-}
-
-static void close_copies(supervisor *s)
-{
-    for (int i = 0; s->copies && i < s->o->n; i++)
-        close(s->copies[i]);
+    else if (s->o->copies)
+        tt_held_open(&s->copies, s->o->n);
 }
 
 tt_status tt_supervise(tt_cli *cli, const tt_supervise_opts *o, tt_error *err)
@@ -488,24 +471,36 @@ tt_status tt_supervise(tt_cli *cli, const tt_supervise_opts *o, tt_error *err)
     if (s.nodes && first)
         tt_nodes_finish(s.nodes, st, err);
     tt_nodes_close(s.nodes);
-    close_copies(&s);
+    tt_held_close(&s.copies);
     tt_launch_signals_close(&s.signals);
     return st;
 }
 
-static void take_copies(tt_arena *a, tt_restart *out)
+/* Takes numbers off the begin of the text; returns how many. */
+static int take_descriptors(char **text, int *fds, int most)
 {
-    const char *text = getenv(TT_COPIES_VARIABLE);
-    const size_t most = text ? strlen(text) / 2 + 1 : 0; /* "3 4 5" */
-    char *end = NULL;
-    out->copies = tt_arena_array(a, most + 1, sizeof *out->copies);
-    for (const char *p = text; p && *p && out->n_copies < (int)most; p = end) {
-        const int fd = (int)strtol(p, &end, 10);
-        if (end == p)
+    char *end;
+    int n = 0;
+    for (; n < most; *text = end) {
+        const int fd = (int)strtol(*text, &end, 10);
+        if (end == *text)
             break;
         fcntl(fd, F_SETFD, FD_CLOEXEC);
-        out->copies[out->n_copies++] = fd;
+        fds[n++] = fd;
     }
+    return n;
+}
+
+static void take_copies(tt_arena *a, tt_restart *out)
+{
+    const char *value = getenv(TT_COPIES_VARIABLE);
+    char *text = value ? tt_arena_str(a, value) : ""; /* "3 4 5/6 7" */
+    const int most = (int)strlen(text) / 2 + 1;
+    out->copies = tt_arena_array(a, (size_t)most, sizeof *out->copies);
+    out->before = tt_arena_array(a, (size_t)most, sizeof *out->before);
+    out->n_copies = take_descriptors(&text, out->copies, most);
+    text += *text == '/';
+    out->n_before = take_descriptors(&text, out->before, most);
     unsetenv(TT_COPIES_VARIABLE);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "estimate/copies.h"
 #include "estimate/summary_impl.h"
 #include "graph/rows.h"
 #include "passes/narrow.h"
@@ -193,7 +194,7 @@ static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
 {
     double sum = 0, copies = 0;
     for (int i = 0; i < n; i++) {
-        sum += (double)total(plans[i]);
+        sum += (double)total(plans[i]) + (double)tt_plan_copies(s, plans[i]);
         copies += (double)tt_plan_saving(s, plans[i]);
     }
     return sum * s->world / n + saving_of(s, copies / n, s->world);
@@ -269,6 +270,8 @@ static void json_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_
                       (long long)use->messages);
     if (use && use->comm)
         tt_str_printf(o, ",\"comm\":%lld", (long long)use->comm);
+    if (tt_plan_copies(c->s, p))
+        tt_str_printf(o, ",\"copies\":%lld", (long long)tt_plan_copies(c->s, p));
     tt_str_addc(o, '}');
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "estimate/copies.h"
 #include "estimate/summary_impl.h"
 #include <math.h>
 #include <stdlib.h>
@@ -135,6 +136,29 @@ static void memory_text(const tt_plan_counts *c, tt_plan *const *plans, int n, t
     } else if (copy) {
         row(o, "saving", copy, "the copy that a save writes from");
     }
+}
+
+/* Copies of the states that a supervisor keeps (checkpoint.peer_copy_interval). */
+static void copies_text(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_str *o)
+{
+    int64_t most = 0;
+    const int world = c->s->world;
+    const int64_t node = c->machine ? c->machine->ranks_per_node : world;
+    const int here = (int)TT_MIN(node > 0 ? node : world, world);
+    tt_str text = {0};
+    for (int i = 0; i < n; i++)
+        most = TT_MAXV(most, tt_plan_copies(c->s, plans[i]));
+    if (!most)
+        return;
+    tt_str_printf(&text,
+                  "%.3f GiB of host memory per rank, which the supervisor (--max-restarts) holds; "
+                  "%.3f GiB per machine of %d rank%s",
+                  gib * (double)most, gib * (double)most * here, here, plural(here));
+    if (here < world)
+        tt_str_printf(&text, ", and as much for the copies of another machine: %.3f GiB",
+                      2 * gib * (double)most * here);
+    paragraph(o, "copies", &text);
+    tt_str_free(&text);
 }
 
 static void stored_text(const tt_plan_counts *c, int n, tt_str *o)
@@ -337,6 +361,7 @@ void tt_plan_text(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_str 
     const tt_setup *s = c->s;
     job_text(c, o);
     memory_text(c, plans, n, o);
+    copies_text(c, plans, n, o);
     stored_text(c, n, o);
     recomputed_text(c, o);
     offloaded_text(c, plans, n, o);

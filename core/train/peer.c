@@ -3,6 +3,7 @@
 #include "train/peer.h"
 #include "base/thread.h"
 #include "train/loop.h"
+#include "train/peer_index.h"
 #include "train/peer_memory.h"
 #include <errno.h>
 #include <pthread.h>
@@ -18,11 +19,14 @@ struct tt_peer {
     const tt_exec *exec; /* the program whose states these are; NULL: none */
     tt_ckpt_piece *pieces;
     size_t n;
-    uint64_t layout;
+    void *index; /* what each copy begins with (peer_index.h) */
+    int64_t index_bytes;
+    uint64_t layout; /* the hash of the index */
     int64_t bytes;
     tt_peer_head *head;
     tt_exec_reader *reader;
     bool failed; /* a line has said why there are no copies */
+    bool told;   /* a line has said how much memory they take */
     /* the copy that is made */
     int slot;
     pthread_t thread;
@@ -37,32 +41,43 @@ struct tt_peer {
 
 /* ---- the memory ---- */
 
-static int64_t size_of(const tt_ckpt_piece *p)
-{
-    return tt_box_numel(&p->box, p->n_dims) * (int64_t)tt_dtype_size(p->dtype);
-}
-
 static char *slot_data(const tt_peer *p, int slot)
 {
     return (char *)p->head + TT_PEER_PAGE + slot * p->bytes;
 }
 
-static uint64_t layout_of(const tt_loop *l, const tt_peer *p)
+/* What the job says, without the sections that say where it runs. */
+static uint64_t job_hash(const tt_loop *l, bool with_mesh)
 {
-    tt_str text = {0};
+    static const char *const of_mesh[] = {"parallelism", "comm"};
+    tt_arena *a = tt_arena_new();
+    tt_str text = {0}, all = {0};
+    const tt_json *job = NULL;
     tt_job_print(l->s->job, false, &text);
-    tt_str_printf(&text, " %s %s %d of %d", l->s->model_fingerprint,
-                  l->data.tokenizer_info.fingerprint, l->rank.dist.rank, l->s->world);
-    for (size_t i = 0; i < p->n; i++) {
-        const tt_ckpt_piece *t = &p->pieces[i];
-        tt_str_printf(&text, "\n%s %d %lld", t->name, (int)t->dtype, (long long)size_of(t));
-        for (int d = 0; d < t->n_dims; d++)
-            tt_str_printf(&text, " %lld:%lld:%lld", (long long)t->global[d],
-                          (long long)t->box.begin[d], (long long)t->box.end[d]);
+    if (tt_json_parse(a, "job", tt_str_get(&text), text.n, &job, NULL) != TT_OK)
+        job = NULL;
+    for (size_t i = 0; job && i < job->n; i++) {
+        bool out = false;
+        for (size_t k = 0; k < TT_COUNT(of_mesh); k++)
+            out = out || (!with_mesh && !strcmp(job->keys[i], of_mesh[k]));
+        if (out)
+            continue;
+        tt_str_printf(&all, "%s:", job->keys[i]);
+        tt_json_write(job->items[i], &all);
     }
-    const uint64_t hash = tt_hash64(tt_str_get(&text), text.n, TT_PEER_MAGIC);
+    tt_str_printf(&all, " %s %s", l->s->model_fingerprint, l->data.tokenizer_info.fingerprint);
+    if (with_mesh)
+        tt_str_printf(&all, " %d", l->s->world);
+    const uint64_t hash = tt_hash64(tt_str_get(&all), all.n, TT_PEER_MAGIC);
     tt_str_free(&text);
+    tt_str_free(&all);
+    tt_arena_free(a);
     return hash;
+}
+
+uint64_t tt_loop_peer_job(const tt_loop *l)
+{
+    return job_hash(l, false);
 }
 
 static void unmap_copies(tt_peer *p)
@@ -72,19 +87,32 @@ static void unmap_copies(tt_peer *p)
     p->head = NULL;
 }
 
+/* Whether the memory has copies of these states of this rank. */
+static bool has_copies(const tt_peer *p)
+{
+    struct stat st;
+    tt_peer_head *h = tt_peer_map_head(p->fd);
+    const bool same = h && atomic_load(&h->magic) == TT_PEER_MAGIC && h->layout == p->layout &&
+                      h->bytes == p->bytes && !fstat(p->fd, &st) &&
+                      st.st_size == tt_peer_size(p->bytes);
+    tt_peer_unmap_head(h);
+    return same;
+}
+
 /* Copies of another layout are dropped. The supervisor may have mapped the first page, which stays. */
 static bool map_copies(tt_peer *p)
 {
-    struct stat st;
     const int64_t all = tt_peer_size(p->bytes);
-    if (fstat(p->fd, &st) || (st.st_size != all && (!tt_peer_set_size(p->fd, TT_PEER_PAGE) ||
-                                                    !tt_peer_set_size(p->fd, all))))
+    if (p->head)
+        return true;
+    const bool same = has_copies(p);
+    if (!same && (!tt_peer_set_size(p->fd, TT_PEER_PAGE) || !tt_peer_set_size(p->fd, all)))
         return false;
     void *at = mmap(NULL, (size_t)all, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, 0);
     if (at == MAP_FAILED)
         return false;
     tt_peer_head *h = p->head = at;
-    if (atomic_load(&h->magic) == TT_PEER_MAGIC && h->layout == p->layout && h->bytes == p->bytes)
+    if (same)
         return true;
     for (int i = 0; i < TT_PEER_SLOTS; i++)
         atomic_store(&h->slots[i].step, -1);
@@ -94,25 +122,40 @@ static bool map_copies(tt_peer *p)
     return true;
 }
 
+static bool keep_none(tt_peer *p, const char *why)
+{
+    tt_log(TT_WARN, "checkpoint", "checkpoint.peer_copy_interval: no copies are kept: %s", why);
+    p->failed = true;
+    return false;
+}
+
+static void describe_states(const tt_loop *l, tt_peer *p)
+{
+    p->arena = tt_arena_new();
+    p->n = tt_rank_pieces(&l->rank, p->arena, true, &p->pieces);
+    const tt_peer_index of = {.job = job_hash(l, false),
+                              .mesh = job_hash(l, true),
+                              .rank = l->rank.dist.rank,
+                              .world = l->s->world};
+    p->index_bytes = tt_peer_index_size(p->pieces, p->n);
+    p->index = tt_arena_alloc(p->arena, (size_t)p->index_bytes);
+    tt_peer_index_write(&of, p->pieces, p->n, p->index);
+    p->layout = tt_hash64(p->index, (size_t)p->index_bytes, TT_PEER_MAGIC);
+    p->bytes = p->index_bytes;
+    for (size_t i = 0; i < p->n; i++)
+        p->bytes += tt_peer_piece_bytes(&p->pieces[i]);
+    p->bytes = tt_copies_pages(p->bytes);
+}
+
+/* Finds out which copies belong to the program, and leaves those that are there. */
 static bool open_program(tt_loop *l, tt_peer *p)
 {
     tt_error e = {0};
     if (p->exec == l->rank.exec)
         return true;
-    p->arena = tt_arena_new();
-    p->n = tt_rank_pieces(&l->rank, p->arena, true, &p->pieces);
-    p->bytes = 0;
-    for (size_t i = 0; i < p->n; i++)
-        p->bytes += size_of(&p->pieces[i]);
-    p->bytes = (p->bytes + TT_PEER_PAGE - 1) / TT_PEER_PAGE * TT_PEER_PAGE;
-    p->layout = layout_of(l, p);
+    describe_states(l, p);
     p->exec = l->rank.exec;
-    if (map_copies(p) && tt_exec_reader_new(l->rank.exec, &p->reader, &e) == TT_OK)
-        return true;
-    tt_log(TT_WARN, "checkpoint", "checkpoint.peer_copy_interval: no copies are kept: %s",
-           p->head ? e.text : strerror(errno));
-    p->failed = true;
-    return false;
+    return tt_exec_reader_new(l->rank.exec, &p->reader, &e) == TT_OK || keep_none(p, e.text);
 }
 
 static void wait_for_copy(tt_peer *p, const bool *what)
@@ -142,8 +185,10 @@ void tt_loop_peer_leave(tt_loop *l)
 static tt_status copy_pieces(tt_peer *p, tt_error *err)
 {
     char *to = slot_data(p, p->slot);
+    memcpy(to, p->index, (size_t)p->index_bytes);
+    to += p->index_bytes;
     for (size_t i = 0; i < p->n; i++) {
-        const size_t bytes = (size_t)size_of(&p->pieces[i]);
+        const size_t bytes = (size_t)tt_peer_piece_bytes(&p->pieces[i]);
         if (bytes)
             TT_TRY(tt_exec_reader_copy(p->reader, to, p->pieces[i].data, bytes, err));
         to += bytes;
@@ -212,13 +257,14 @@ static int slot_to_replace(const tt_peer_head *h)
 static tt_status start_copy(tt_loop *l, tt_error *err)
 {
     tt_peer *p = l->peer;
-    if (p->failed || !open_program(l, p))
+    if (p->failed || !open_program(l, p) || (!map_copies(p) && !keep_none(p, strerror(errno))))
         return TT_OK;
     TT_TRY(tt_exec_reader_begin(p->reader, err));
     p->slot = slot_to_replace(p->head);
     tt_peer_slot *s = &p->head->slots[p->slot];
     atomic_store(&s->step, -1);
     s->st = tt_loop_trainer_state(l);
+    s->st.world = l->s->world;
     pthread_mutex_lock(&p->lock);
     p->copying = p->busy = true;
     pthread_cond_broadcast(&p->changed);
@@ -232,6 +278,25 @@ static bool is_on_its_way(const tt_peer *p)
     const tt_peer_head *h = p->head;
     const int64_t newest = p->exec && h ? tt_peer_newest_of(h) : -1;
     return newest >= 0 && atomic_load(&h->gated) && atomic_load(&h->sent) != newest;
+}
+
+/* Says once how much memory the copies take, as ttrun plan does. [collective] */
+static tt_status tell_memory(tt_loop *l, tt_error *err)
+{
+    tt_peer *p = l->peer;
+    const double gib = 1.0 / (1 << 30);
+    int64_t mine = p->exec && !p->failed ? tt_peer_size(p->bytes) : 0, most = mine, all = mine;
+    if (p->told)
+        return TT_OK;
+    p->told = true;
+    TT_TRY(tt_dist_reduce(&l->rank.dist, &most, 1, TT_I64, TT_MAX, err));
+    TT_TRY(tt_dist_reduce(&l->rank.dist, &all, 1, TT_I64, TT_SUM, err));
+    if (l->main)
+        tt_log(TT_INFO, "checkpoint",
+               "copies of the states: %.3f GiB of host memory per rank, %.3f of all %d ranks, in "
+               "the supervisor's memory",
+               gib * (double)most, gib * (double)all, l->s->world);
+    return TT_OK;
 }
 
 /* No rank replaces a copy before all have a whole one that is newer, and before the nodes that keep copies of
@@ -250,6 +315,7 @@ tt_status tt_loop_peer_copy(tt_loop *l, tt_error *err)
         atomic_fetch_add(&l->peer->head->skipped, 1);
     if (!skip)
         TT_TRY(start_copy(l, err));
+    TT_TRY(tell_memory(l, err));
     l->t.checkpoint += tt_seconds_since(t0);
     return TT_OK;
 }
@@ -267,13 +333,33 @@ static tt_status all_min(const tt_dist *d, int64_t *v, tt_error *err)
 static tt_status load_pieces(tt_loop *l, int slot, tt_error *err)
 {
     const tt_peer *p = l->peer;
-    const char *from = slot_data(p, slot);
+    const char *from = slot_data(p, slot) + p->index_bytes;
     for (size_t i = 0; i < p->n; i++) {
-        const size_t bytes = (size_t)size_of(&p->pieces[i]);
+        const size_t bytes = (size_t)tt_peer_piece_bytes(&p->pieces[i]);
         if (bytes)
             TT_TRY(tt_exec_write(l->rank.exec, p->pieces[i].data, from, bytes, err));
         from += bytes;
     }
+    return TT_OK;
+}
+
+/* From this rank's own copy, if all ranks have one. */
+static tt_status load_own(tt_loop *l, int64_t saved, bool own, tt_trainer_state *st, bool *found,
+                          tt_error *err)
+{
+    const tt_peer *p = l->peer;
+    int64_t step = own ? tt_peer_newest_of(p->head) : -1;
+    TT_TRY(all_min(&l->rank.dist, &step, err));
+    const int slot = own ? tt_peer_slot_of(p->head, step) : -1;
+    int64_t good = slot >= 0 && step >= saved &&
+                   p->head->slots[slot].check == tt_peer_check(p->head, slot, slot_data(p, slot)) &&
+                   tt_converters_equal(l->s, l->s->converters_at, step);
+    TT_TRY(all_min(&l->rank.dist, &good, err));
+    if (!good)
+        return TT_OK;
+    TT_TRY(tt_agree(&l->rank.dist, load_pieces(l, slot, err), err));
+    *st = p->head->slots[slot].st;
+    *found = true;
     return TT_OK;
 }
 
@@ -284,21 +370,15 @@ tt_status tt_loop_peer_load(tt_loop *l, int64_t saved, tt_trainer_state *st, boo
     *found = false;
     if (!p)
         return TT_OK;
-    const bool open = !p->failed && open_program(l, p);
-    int64_t step = open ? tt_peer_newest_of(p->head) : -1;
-    TT_TRY(all_min(&l->rank.dist, &step, err));
-    const int slot = open ? tt_peer_slot_of(p->head, step) : -1;
-    int64_t good = slot >= 0 && step >= saved &&
-                   p->head->slots[slot].check == tt_peer_check(p->head, slot, slot_data(p, slot)) &&
-                   tt_converters_equal(l->s, l->s->converters_at, step);
-    TT_TRY(all_min(&l->rank.dist, &good, err));
-    if (open)
-        tt_peer_drop_after(p->head, good ? step : -1);
-    if (!good)
-        return TT_OK;
-    TT_TRY(tt_agree(&l->rank.dist, load_pieces(l, slot, err), err));
-    *st = p->head->slots[slot].st;
-    *found = true;
+    const bool open = !p->failed && open_program(l, p),
+               own = open && has_copies(p) && map_copies(p);
+    TT_TRY(load_own(l, saved, own, st, found, err));
+    if (!*found)
+        TT_TRY(tt_loop_peer_load_others(l, saved, st, found, err));
+    if (own)
+        tt_peer_drop_after(p->head, *found ? st->step : -1);
+    else if (open && !*found && !map_copies(p))
+        keep_none(p, strerror(errno));
     return TT_OK;
 }
 

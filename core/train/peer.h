@@ -6,8 +6,9 @@
 /* Copies of the state in memory that a supervisor owns (checkpoint.peer_copy_interval), so that a rank that is
  * lost costs no more than the steps since the last copy, and no disk. Each rank has a memfd with two copies,
  * of which it replaces the older one, beside the next forward. A start goes on from the newest step of which
- * every rank has a whole copy, for the same job on the same mesh, unless a checkpoint is newer. With --nnodes the
- * supervisor sends the copies to another node, too (cli/peers.h). */
+ * every rank has a whole copy, for the same job, unless a checkpoint is newer; on another mesh from the newest
+ * step whose copies together have every tensor (peer_read.c). With --nnodes the supervisor sends the copies to
+ * another node, too (cli/peers.h). */
 
 struct tt_loop;
 typedef struct tt_peer tt_peer;
@@ -27,9 +28,16 @@ void tt_loop_peer_leave(struct tt_loop *l);
 tt_status tt_loop_peer_load(struct tt_loop *l, int64_t saved, tt_trainer_state *st, bool *found,
                             tt_error *err);
 
+/* peer_read.c: the same from the copies of all ranks of this machine, whatever mesh they were made on. */
+tt_status tt_loop_peer_load_others(struct tt_loop *l, int64_t saved, tt_trainer_state *st,
+                                   bool *found, tt_error *err);
+uint64_t tt_loop_peer_job(const struct tt_loop *l); /* of what is trained: equal for all meshes */
+
 /* ---- the supervisor's side; fds: memfds of n ranks, -1: none ---- */
 int64_t tt_peer_newest(const int *fds,
                        int n);              /* a step of which all have a copy; -1: there is none */
 void tt_peer_forget(const int *fds, int n); /* no rank runs */
+/* Gives back the memory of the copy that is not of this step. No rank runs. */
+void tt_peer_keep_step(int fd, int64_t step);
 
 #endif

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "train/peer_memory.h"
 #include "train/peer.h"
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -88,6 +89,20 @@ int64_t tt_peer_newest(const int *fds, int n)
         tt_peer_unmap_head(h);
     }
     return n ? newest : -1;
+}
+
+void tt_peer_keep_step(int fd, int64_t step)
+{
+    tt_peer_head *h = tt_peer_map_head(fd);
+    for (int i = 0; h && tt_peer_newest_of(h) >= 0 && i < TT_PEER_SLOTS; i++) {
+        if (atomic_load(&h->slots[i].step) == step)
+            continue;
+        atomic_store(&h->slots[i].step, -1);
+        const int kept = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                   TT_PEER_PAGE + i * h->bytes, h->bytes);
+        (void)kept; /* if it fails the memory is freed later */
+    }
+    tt_peer_unmap_head(h);
 }
 
 void tt_peer_forget(const int *fds, int n)

@@ -2,15 +2,16 @@
 #ifndef TT_PEER_MEMORY_H
 #define TT_PEER_MEMORY_H
 #include "checkpoint/checkpoint.h"
+#include "estimate/copies.h"
 #include <stdatomic.h>
 
 /* The memory of one rank's copies, a memfd: a page that begins with tt_peer_head, then TT_PEER_SLOTS copies of
- * `bytes` each. A rank fills it, and its supervisor owns it. With --nnodes the supervisor sends each copy to
+ * `bytes` each, which begin with an index (peer_index.h). A rank fills it, and its supervisor owns it. With --nnodes the supervisor sends each copy to
  * another node; then a rank does not begin a copy while the newest whole one is not there yet. */
 
-#define TT_PEER_MAGIC UINT64_C(0x7474727565657232) /* changes with the layout of tt_peer_head */
-#define TT_PEER_PAGE ((int64_t)4096)
-#define TT_PEER_SLOTS 2
+#define TT_PEER_MAGIC UINT64_C(0x7474727565657233) /* changes with the layout of tt_peer_head */
+#define TT_PEER_PAGE TT_COPIES_PAGE
+#define TT_PEER_SLOTS TT_COPIES_KEPT
 
 typedef struct tt_peer_slot {
     _Atomic int64_t step; /* -1: no whole copy */

@@ -418,14 +418,17 @@ static tt_status excluded_now(const tt_loop *l, const tt_trainer_state *st, left
 static tt_status resume_copy(tt_loop *l, const tt_trainer_state *st)
 {
     const left_out none = {0};
+    const char *ranks = st->world == l->s->world
+                            ? ""
+                            : tt_arena_printf(l->rank.arena, " (made by %d ranks)", st->world);
     count_on(l, st, &none);
     tt_loop_save_frozen(l, "a copy does not say where else they are");
     l->resumed = true;
     l->validation_due = st->validation_due && l->s->has_validation;
     if (l->main)
         tt_log(TT_INFO, "checkpoint",
-               "resumed from the supervisor's copy of step %lld, next is step %lld",
-               (long long)st->step, (long long)st->step + 1);
+               "resumed from the supervisor's copy of step %lld, next is step %lld%s",
+               (long long)st->step, (long long)st->step + 1, ranks);
     return TT_OK;
 }
 

@@ -16,6 +16,9 @@ typedef struct tt_restart {
     const char *cause;
     int *copies; /* by rank of this machine: its memory for copies of the states (peer.h) */
     int n_copies;
+    int *
+        before; /* memories with copies of another mesh that nothing is written to; by rank of that mesh */
+    int n_before;
 } tt_restart;
 typedef struct tt_run_opts {
     bool resume; /* --resume auto */
@@ -108,6 +111,8 @@ typedef struct tt_load_opts {
     int writers; /* how many ranks the step is of */
 } tt_load_opts;
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, const tt_load_opts *o, tt_error *err);
+/* The same with the optimizer from a reader, which has this name in errors. */
+tt_status tt_rank_load_from(tt_rank *r, tt_ckpt_reader *reader, const char *name, tt_error *err);
 /* The same of a step that may lack frozen parameters, which keep the values that they have; does it? */
 tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, const tt_load_opts *o,
                                tt_error *err);

@@ -423,48 +423,68 @@ static tt_status fill_from(const tt_rank *r, tt_ckpt_reader *reader, tt_ckpt_pie
     return fill_all(r, p, n, false, load_pieces, reader, err);
 }
 
-/* how: of the weights that a run starts from; NULL: the checkpoint is this model's. */
-static tt_status load_step(tt_rank *r, const char *step_folder, const tt_load_opts *o,
-                           lacking which, const tt_ckpt_matching *how, tt_error *err)
+/* What is loaded from a reader, and how. */
+typedef struct reading {
+    const char *name; /* of the reader, for the log */
+    const tt_load_opts *o;
+    lacking which;
+    const tt_ckpt_matching
+        *how; /* of the weights that a run starts from; NULL: the checkpoint is this model's */
+} reading;
+
+static tt_status load_from(tt_rank *r, tt_ckpt_reader *reader, const reading *w, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
     tt_codings codings = {0};
     tt_magnitudes norms = {0};
-    size_t n = pieces(r, a, o->optimizer, true, &p);
-    tt_status s = o->optimizer || !r->s->core.training.ema_evaluate
-                      ? tt_ckpt_open(step_folder, &reader, err)
-                      : tt_ckpt_open_weights(step_folder, &reader, err);
-    if (s == TT_OK && o->advice)
-        tt_ckpt_check_share(reader, o->writers, r->dist.rank, r->dist.world);
-    if (s == TT_OK && how)
-        s = tt_ckpt_rename(reader, how->rename, err);
+    size_t n = pieces(r, a, w->o->optimizer, true, &p);
+    if (w->o->advice)
+        tt_ckpt_check_share(reader, w->o->writers, r->dist.rank, r->dist.world);
+    tt_status s = w->how ? tt_ckpt_rename(reader, w->how->rename, err) : TT_OK;
     if (s == TT_OK)
-        s = tt_rank_take_floats(r, a, reader, which == TRAINED, &p, &n, &codings, err);
+        s = tt_rank_take_floats(r, a, reader, w->which == TRAINED, &p, &n, &codings, err);
     if (s == TT_OK)
         s = tt_rank_measure(r, a, reader, &p, &n, &norms, err);
-    if (s == TT_OK && how)
-        s = match_weights(r, reader, a, how, p, &n, err);
+    if (s == TT_OK && w->how)
+        s = match_weights(r, reader, a, w->how, p, &n, err);
     if (s == TT_OK) {
-        n = without_absent(r, reader, p, n, which, step_folder, o->report);
-        s = check_converted(reader, step_folder, p, n, err);
+        n = without_absent(r, reader, p, n, w->which, w->name, w->o->report);
+        s = check_converted(reader, w->name, p, n, err);
     }
     if (s == TT_OK)
         s = fill_from(r, reader, p, n, err);
-    if (reader && o->advice)
-        s = check_rest(reader, o, s, err);
+    if (w->o->advice)
+        s = check_rest(reader, w->o, s, err);
     s = tt_rank_measured(&norms, tt_rank_taken(&codings, s, err), err);
-    if (s == TT_OK && o->optimizer)
+    if (s == TT_OK && w->o->optimizer)
         s = tt_rank_start_copies(r, copies_by_name(r, reader, a), err);
-    if (s == TT_OK && o->report) {
+    if (s == TT_OK && w->o->report) {
         report_others(r, reader, a);
-        report_converted(reader, step_folder, p, n);
-        report_codes(r, reader, step_folder, &codings);
+        report_converted(reader, w->name, p, n);
+        report_codes(r, reader, w->name, &codings);
     }
-    if (reader)
-        tt_ckpt_close(reader);
     tt_arena_free(a);
+    return s;
+}
+
+tt_status tt_rank_load_from(tt_rank *r, tt_ckpt_reader *reader, const char *name, tt_error *err)
+{
+    const tt_load_opts o = {.optimizer = true};
+    const reading w = {.name = name, .o = &o, .which = RESUMED};
+    return load_from(r, reader, &w, err);
+}
+
+static tt_status load_step(tt_rank *r, const char *step_folder, const tt_load_opts *o,
+                           lacking which, const tt_ckpt_matching *how, tt_error *err)
+{
+    const reading w = {step_folder, o, which, how};
+    tt_ckpt_reader *reader = NULL;
+    TT_TRY((o->optimizer || !r->s->core.training.ema_evaluate
+                ? tt_ckpt_open
+                : tt_ckpt_open_weights)(step_folder, &reader, err));
+    const tt_status s = load_from(r, reader, &w, err);
+    tt_ckpt_close(reader);
     return s;
 }
 

@@ -130,6 +130,31 @@ stop_three && [ $good -eq 0 ] && said "$dir/m.err0" 'resumed from .*/checkpoint/
     { said "$dir/m.err0" 'the copies in memory of step [0-9]* are of another mesh; goes on from the checkpoint of step [0-9]*0$' || said "$dir/m.err0" '; restart 1 of 3 from step [0-9]*0$'; }
 ok peers_another_mesh_goes_on_from_the_checkpoint
 
+# Two nodes have each other's copies: the one that is left goes on alone, with half of the ranks.
+alone="--nnodes 1:2 --nproc 2 --max-restarts 9 --rdzv-last-call 100 --training.local_batch_size 1 --training.global_batch_size 4 --checkpoint.interval 1000000
+    --checkpoint.peer_copy_interval 3 $long"
+nodes "$dir/a1" $alone
+there "$folder" 0 1 && there "$folder" 1 1
+kill_node 1
+goes_on 1 && until_true memories 0 2
+good=$?
+kill -TERM "$(pgrep -P "$node0")"
+wait "$node0"
+rc0=$?
+cp "$folder.err0" "$dir/err"
+step=$(from_copy "$folder.err0") last=$(newest "$folder/checkpoint")
+run=$folder
+whole="--comm.backend local --training.local_batch_size 1 --training.global_batch_size 4 --checkpoint.interval 1000000"
+train "$dir/whole" $whole --nproc 4 --training.steps "${step:-0}" && train "$dir/whole" $whole --nproc 2 --training.steps "$last"
+losses "$dir/whole/metrics.jsonl" >"$dir/a"
+folder=$run
+[ $good -eq 0 ] && [ $rc0 -eq 4 ] && [ "${step:-0}" -gt 0 ] && [ "$(wc -l <"$dir/a")" -eq "$last" ] && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" &&
+    [ "$(hash_of "$folder/checkpoint/step-$last")" = "$(hash_of "$dir/whole/checkpoint/step-$last")" ] &&
+    said "$folder.err0" "resumed from the supervisor's copy of step $step, next is step $((step + 1)) (made by 4 ranks)" &&
+    said "$folder.err0" "; restart 1 of 9 from step $step\$"
+ok peers_one_node_of_two_goes_on_alone_from_copies
+rm -rf "$dir/whole"
+
 # ---- connections that end, and bytes that change on their way ----
 broken() { # NAME TEXT: what BREAK_NAME does to a copy of node 0's is told by one line, and the copies are used after that
     preload break_send

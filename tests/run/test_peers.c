@@ -97,6 +97,7 @@ static tt_peers_start start_of(int place, int64_t step, int neighbour)
                         .nodes = 2,
                         .local = 1,
                         .world = 2,
+                        .from_world = 2,
                         .step = step,
                         .neighbour_port = neighbour,
                         .signal_fd = -1};
