@@ -76,12 +76,11 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     bool early_step;      /* optimizer.early_step_in_backward */
     double qk_clip;       /* optimizer.qk_clip; 0: none */
     tt_lr_scheduler_config rate;
-    int64_t threads,
-        helpers;    /* threads per rank; helpers that its pool has besides (base/pool.h) */
-    int ranks_here; /* number of ranks on this machine */
-    bool overlap;   /* communication runs concurrently with computation */
-    bool async_tp;  /* asynchronous tensor parallelism */
-    bool apart;     /* outputs never reuse an operand's bytes; for comparison in tests */
+    int64_t threads, helpers;  /* per rank: threads, and those that help it besides (base/pool.h) */
+    int ranks_here;            /* number of ranks on this machine */
+    bool overlap;              /* communication runs concurrently with computation */
+    bool async_tp;             /* asynchronous tensor parallelism */
+    bool apart;                /* outputs never reuse an operand's bytes; for comparison in tests */
     const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_model_shape shape;
     /* the mesh */
