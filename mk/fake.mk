@@ -13,7 +13,9 @@ FAKE_CXXFLAGS := -std=c++17 -O2 -g $(FAKE_WARN) -fPIC -fvisibility=hidden -pthre
 # A GPU faults on a misaligned address: so do the kernels here (the trap is told by tests/fake/fail.cpp). Kernels look at
 # the same bytes with several types.
 FAKE_TRAPS := -fsanitize=alignment,bounds $(if $(findstring clang,$(CXX)),-fsanitize-trap=alignment$(comma)bounds,-fsanitize-undefined-trap-on-error)
-FAKE_IMAGE := $(CXX) -std=c++17 -shared -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing $(FAKE_TRAPS)
+# fmaf as an instruction where this machine has it; its bits are those of libm's function.
+FAKE_FMA := $(if $(shell grep -w -m 1 -o fma /proc/cpuinfo 2>/dev/null),-mfma)
+FAKE_IMAGE := $(CXX) -std=c++17 -shared -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing $(FAKE_FMA) $(FAKE_TRAPS)
 FAKE_CUDA_SRC := $(filter-out tests/fake/nvrtc.cpp tests/fake/lib%.cpp,$(sort $(wildcard tests/fake/*.cpp)))
 FAKE_CUDA_OBJ := $(FAKE_CUDA_SRC:%.cpp=$B/%.o)
 FAKE_KERNELS := $(patsubst plugins/backends/cuda/kernels/%.cu,$(FAKE)/kernels/%.so,$(sort $(wildcard plugins/backends/cuda/kernels/*.cu)))

@@ -93,6 +93,19 @@ tt_attrs_initial tt_initial_attrs(uint64_t seed, const char *name, const tt_init
     return a;
 }
 
+void tt_rank_initial_rows(const tt_rank *r, const tt_param_info *w, const tt_ckpt_piece *rows)
+{
+    const tt_attrs_initial a =
+        tt_initial_attrs((uint64_t)r->s->core.training.seed, w->name, &w->init);
+    tt_tensor t = {.data = rows->data, .dtype = TT_F32, .n_dims = 2};
+    for (int d = 0; d < 2; d++) {
+        t.global[d] = rows->global[d];
+        t.begin[d] = rows->box.begin[d];
+        t.shape[d] = rows->box.end[d] - rows->box.begin[d];
+    }
+    tt_initial_values(r->pool, &a, &t);
+}
+
 /* This rank's box of an array that holds the whole tensor. */
 static void copy_values(const tt_tensor *t, const float *values)
 {

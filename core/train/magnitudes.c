@@ -101,16 +101,8 @@ static tt_status open_magnitude(tt_magnitude *m, tt_error *err)
 static tt_status initial_rows(void *user, const tt_ckpt_piece *rows, tt_error *err)
 {
     const tt_magnitude *m = user;
-    const tt_attrs_initial a =
-        tt_initial_attrs((uint64_t)m->r->s->core.training.seed, m->w->name, &m->w->init);
-    tt_tensor t = {.data = rows->data, .dtype = TT_F32, .n_dims = 2};
-    for (int d = 0; d < 2; d++) {
-        t.global[d] = rows->global[d];
-        t.begin[d] = rows->box.begin[d];
-        t.shape[d] = rows->box.end[d] - rows->box.begin[d];
-    }
     (void)err;
-    tt_initial_values(m->r->pool, &a, &t);
+    tt_rank_initial_rows(m->r, m->w, rows);
     return TT_OK;
 }
 

@@ -95,6 +95,9 @@ tt_status tt_rank_keep_states(const tt_rank *next, const tt_rank *old, tt_kept *
 /* What they compute on the host, for t.begin and t.global; a backend may have it as an op (device.h). */
 tt_attrs_initial tt_initial_attrs(uint64_t seed, const char *name, const tt_init *init);
 void tt_initial_values(tt_pool *pool, const tt_attrs_initial *a, const tt_tensor *t);
+/* The same for some rows of a weight that is not stored as it is (codes.c, magnitudes.c). */
+void tt_rank_initial_rows(const tt_rank *r, const struct tt_param_info *w,
+                          const tt_ckpt_piece *rows);
 
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
 /* What a save writes; without the optimizer, averages in place of the weights that they stand for. Returns how

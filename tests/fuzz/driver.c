@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A main() for LLVMFuzzerTestOneInput on systems without libFuzzer. driver CORPUS_FOLDER runs every
- * seed, then mutations of them drawn with a fixed seed, for FUZZ_SECONDS (10). An input that
+ * seed, then mutations of them drawn with a fixed seed, for FUZZ_SECONDS (5). An input that
  * crashes is saved as fuzz-crash.bin; driver FILE runs that one again. */
 #define _GNU_SOURCE
 #include "base/base.h"
@@ -180,7 +180,7 @@ int main(int argc, char **argv)
 {
     static uint8_t buf[LARGEST];
     const char *wanted = getenv("FUZZ_SECONDS");
-    double seconds = wanted ? atof(wanted) : 10;
+    double seconds = wanted ? atof(wanted) : 5;
     if (argc != 2) {
         fprintf(stderr, "usage: %s CORPUS_FOLDER (or one input file)\n", argv[0]);
         return 2;

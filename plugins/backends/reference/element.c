@@ -94,7 +94,7 @@ static uint8_t to_float8(const float8 *f, double v)
     return (uint8_t)(sign | low);
 }
 
-double ref_load(const tt_tensor *t, int64_t i)
+double ref_load_any(const tt_tensor *t, int64_t i)
 {
     switch (t->dtype) {
     case TT_F32:
@@ -122,7 +122,7 @@ double ref_load(const tt_tensor *t, int64_t i)
     return (double)NAN;
 }
 
-void ref_store(const tt_tensor *t, int64_t i, double v)
+void ref_store_any(const tt_tensor *t, int64_t i, double v)
 {
     switch (t->dtype) {
     case TT_F32:

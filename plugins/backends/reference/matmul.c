@@ -10,15 +10,27 @@ typedef struct view {
     int64_t at, row, column;
 } view;
 
+enum { N_SUMS = 32 };
+
+/* Some sums of a row are made side by side, so that none waits for its own last addition; each has its
+ * terms in order. */
 static void sum_product(view o, view a, view b, int64_t m, int64_t n, int64_t k, bool add)
 {
     for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            double sum = add ? ref_load(o.t, o.at + i * o.row + j * o.column) : 0.0;
-            for (int64_t l = 0; l < k; l++)
-                sum += ref_load(a.t, a.at + i * a.row + l * a.column) *
-                       ref_load(b.t, b.at + l * b.row + j * b.column);
-            ref_store(o.t, o.at + i * o.row + j * o.column, sum);
+        for (int64_t j = 0; j < n; j += N_SUMS) {
+            const int64_t width = n - j < N_SUMS ? n - j : N_SUMS;
+            const int64_t out = o.at + i * o.row + j * o.column;
+            double sum[N_SUMS];
+            for (int64_t w = 0; w < width; w++)
+                sum[w] = add ? ref_load(o.t, out + w * o.column) : 0.0;
+            for (int64_t l = 0; l < k; l++) {
+                const double x = ref_load(a.t, a.at + i * a.row + l * a.column);
+                const int64_t in = b.at + l * b.row + j * b.column;
+                for (int64_t w = 0; w < width; w++)
+                    sum[w] += x * ref_load(b.t, in + w * b.column);
+            }
+            for (int64_t w = 0; w < width; w++)
+                ref_store(o.t, out + w * o.column, sum[w]);
         }
 }
 

@@ -268,15 +268,18 @@ tt_status ref_fused(void *backend, const tt_kernel_call *c, tt_error *err)
     const tt_fused *f = c->attrs;
     int64_t index[TT_MAX_DIMS] = {0}, strides[TT_MAX_INS][TT_MAX_DIMS], at[TT_MAX_INS] = {0},
             n = tt_tensor_numel(&c->out[0]);
+    scalar_fn *fn[MAX_REGISTERS]; /* by instruction; NULL: a constant */
     double r[MAX_REGISTERS];
     (void)backend;
     if (f->n_in > TT_MAX_INS || f->n_in + f->n_instr > MAX_REGISTERS)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "reference: a fused program of %d inputs and %d instructions", f->n_in,
                        f->n_instr);
-    for (int k = 0; k < f->n_instr; k++)
-        if (strcmp(f->instr[k].op, "const") != 0 && scalar_of(f->instr[k].op) == NULL)
+    for (int k = 0; k < f->n_instr; k++) {
+        fn[k] = scalar_of(f->instr[k].op);
+        if (fn[k] == NULL && strcmp(f->instr[k].op, "const") != 0)
             return TT_FAIL(err, TT_EUNSUPPORTED, "reference: no pointwise op %s", f->instr[k].op);
+    }
     for (int k = 0; k < f->n_in; k++)
         ref_strides(&c->in[k], &c->out[0], strides[k]);
     for (int64_t i = 0; i < n; i++) {
@@ -284,13 +287,12 @@ tt_status ref_fused(void *backend, const tt_kernel_call *c, tt_error *err)
             r[k] = ref_load(&c->in[k], at[k]);
         for (int k = 0; k < f->n_instr; k++) {
             const tt_fused_instr *s = &f->instr[k];
-            scalar_fn *fn = scalar_of(s->op);
             double v[3] = {0};
             for (int j = 0; j < s->n_src; j++)
                 v[j] = r[s->src[j]];
-            if (strcmp(s->op, "scale") == 0)
+            if (fn[k] == fn_scale)
                 v[1] = s->imm;
-            r[f->n_in + k] = ref_round(fn != NULL ? fn(v[0], v[1], v[2]) : s->imm, s->dtype);
+            r[f->n_in + k] = ref_round(fn[k] != NULL ? fn[k](v[0], v[1], v[2]) : s->imm, s->dtype);
         }
         for (int k = 0; k < f->n_out; k++)
             ref_store(&c->out[k], i, r[f->out[k]]);
