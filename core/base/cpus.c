@@ -77,3 +77,29 @@ int tt_cpu_share(int n_ranks)
     const int own = tt_cpu_count(), share = tt_cpu_count_of_ranks() / n_ranks;
     return TT_MIN(own, TT_MAXV(share, 1));
 }
+
+bool tt_read_core_times(const char *text, double *ran, double *waited)
+{
+    unsigned long long r = 0, w = 0;
+    if (sscanf(text, "%llu %llu", &r, &w) != 2)
+        return false;
+    *ran = 1e-9 * (double)r;
+    *waited = 1e-9 * (double)w;
+    return true;
+}
+
+bool tt_core_times(double *ran, double *waited)
+{
+    char *text = NULL;
+    size_t n = 0;
+    const bool known = tt_read_file("/proc/thread-self/schedstat", 256, &text, &n, NULL) == TT_OK &&
+                       tt_read_core_times(text, ran, waited);
+    free(text);
+    return known;
+}
+
+double tt_core_wait_share(double seconds, double ran, double waited)
+{
+    const bool tells = seconds >= 30 && waited > 0.2 * seconds && waited > 0.3 * (ran + waited);
+    return tells ? waited / (ran + waited) : 0;
+}
