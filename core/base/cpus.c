@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "pool.h"
+#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,16 +91,21 @@ bool tt_read_core_times(const char *text, double *ran, double *waited)
 
 bool tt_core_times(double *ran, double *waited)
 {
-    char *text = NULL;
-    size_t n = 0;
-    const bool known = tt_read_file("/proc/thread-self/schedstat", 256, &text, &n, NULL) == TT_OK &&
-                       tt_read_core_times(text, ran, waited);
-    free(text);
-    return known;
+    char text[128];
+    const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    const ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    return tt_read_core_times(text, ran, waited);
 }
 
 double tt_core_wait_share(double seconds, double ran, double waited)
 {
-    const bool tells = seconds >= 30 && waited > 0.2 * seconds && waited > 0.3 * (ran + waited);
+    const bool tells =
+        seconds >= TT_CORE_WAIT_SECONDS && waited > 0.2 * seconds && waited > 0.3 * (ran + waited);
     return tells ? waited / (ran + waited) : 0;
 }

@@ -21,7 +21,8 @@ int tt_cpu_share(int n_ranks);
 bool tt_core_times(double *ran, double *waited);
 bool tt_read_core_times(const char *text, double *ran, double *waited); /* of such a file */
 /* The part of the time in which a thread waited for a core, if that makes a run clearly slower; else 0. seconds: what
- * the clock says; the first 30 tell nothing. */
+ * the clock says; the first TT_CORE_WAIT_SECONDS tell nothing. */
+#define TT_CORE_WAIT_SECONDS 30
 double tt_core_wait_share(double seconds, double ran, double waited);
 
 /* What the workers did, for traces: one slice per worker and tt_parallel_for, from the worker's

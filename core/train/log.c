@@ -132,9 +132,14 @@ static bool log_due(const tt_loop *l)
 static void tell_busy_cores(tt_loop *l)
 {
     double ran = 0, waited = 0;
-    if (isnan(l->began_ran) || !tt_core_times(&ran, &waited))
-        return;
     const double seconds = tt_seconds_since(l->began_ns);
+    const bool early = l->began_ran > 0 && seconds < TT_CORE_WAIT_SECONDS;
+    if (isnan(l->began_ran) || early || !tt_core_times(&ran, &waited))
+        return;
+    if (l->began_ran <= 0) {
+        l->began_ran = ran;
+        l->began_waited = waited;
+    }
     const double share = tt_core_wait_share(seconds, ran - l->began_ran, waited - l->began_waited);
     if (share <= 0)
         return;

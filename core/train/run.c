@@ -183,8 +183,6 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
 {
     const int64_t steps = l->steps, first = l->step + 1;
     l->t.begin_ns = l->began_ns = tt_now_ns();
-    if (!tt_core_times(&l->began_ran, &l->began_waited))
-        l->began_ran = (double)NAN;
     l->logged_step = l->began_step = l->step;
     l->began_tokens = l->tokens_seen;
     tell_step(l);
