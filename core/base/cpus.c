@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "pool.h"
+#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,4 +77,35 @@ int tt_cpu_share(int n_ranks)
 {
     const int own = tt_cpu_count(), share = tt_cpu_count_of_ranks() / n_ranks;
     return TT_MIN(own, TT_MAXV(share, 1));
+}
+
+bool tt_read_core_times(const char *text, double *ran, double *waited)
+{
+    unsigned long long r = 0, w = 0;
+    if (sscanf(text, "%llu %llu", &r, &w) != 2)
+        return false;
+    *ran = 1e-9 * (double)r;
+    *waited = 1e-9 * (double)w;
+    return true;
+}
+
+bool tt_core_times(double *ran, double *waited)
+{
+    char text[128];
+    const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    const ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    return tt_read_core_times(text, ran, waited);
+}
+
+double tt_core_wait_share(double seconds, double ran, double waited)
+{
+    const bool tells =
+        seconds >= TT_CORE_WAIT_SECONDS && waited > 0.2 * seconds && waited > 0.3 * (ran + waited);
+    return tells ? waited / (ran + waited) : 0;
 }

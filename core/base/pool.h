@@ -35,6 +35,14 @@ int tt_cpu_count(void); /* cores that this process may use (affinity, cgroup quo
  * number that each of n_ranks should use. */
 int tt_cpu_count_of_ranks(void);
 int tt_cpu_share(int n_ranks);
+/* The seconds that the calling thread has run on a core, and that it was ready to run and had none, by
+ * /proc/thread-self/schedstat. false: the system does not say. */
+bool tt_core_times(double *ran, double *waited);
+bool tt_read_core_times(const char *text, double *ran, double *waited); /* of such a file */
+/* The part of the time in which a thread waited for a core, if that makes a run clearly slower; else 0. seconds: what
+ * the clock says; the first TT_CORE_WAIT_SECONDS tell nothing. */
+#define TT_CORE_WAIT_SECONDS 30
+double tt_core_wait_share(double seconds, double ran, double waited);
 
 /* What the workers did, for traces: one slice per worker and tt_parallel_for, from the worker's
  * first piece to its last. The caller of tt_parallel_for records its own time. When a worker's

@@ -67,15 +67,15 @@ static tt_status own_job(tt_cli *cli, const tt_setup *first, const char *kept, t
     return st;
 }
 
-/* Adds to a list of overrides what a job file says of the model: its sizes and its tokenizer. The rest of the job,
- * its mesh and its data, is no matter of an import. */
+/* Adds to a list of overrides what a job file says of the model: its sizes, its dtype, its adapters and its tokenizer.
+ * The rest of the job, its mesh and its data, is no matter of an import. */
 static tt_status sizes_of_job(tt_cli *cli, const char *path, tt_override **list, size_t *n,
                               tt_error *err)
 {
     static const char *const names[] = {"model.name", "model.flavor", "tokenizer.name"};
     static const char *const paths[] = {"model.hf_assets_path", "tokenizer.path"};
     static const char *const texts[] = {"model.args", "model.vocab_from_tokenizer",
-                                        "training.seq_len"};
+                                        "training.seq_len", "training.dtype", "converters"};
     tt_job *job = NULL;
     TT_TRY(tt_job_load(cli->arena, path, NULL, 0, &job, err));
     for (size_t i = 0; i < TT_COUNT(names); i++) {

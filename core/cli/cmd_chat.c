@@ -230,9 +230,7 @@ static tt_status cmd_chat_run(tt_cli *cli, tt_error *err)
 }
 
 static const tt_cli_row rows[] = {
-    TT_CLI_VALUE("checkpoint", "DIR", NULL,
-                 "the model: a run folder, a step-N folder or a Hugging Face folder",
-                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_MODEL,
     TT_CLI_VALUE("template", "FILE", "the run's",
                  "chat template (Jinja), or chatml, which is built in", .takes = TT_TAKES_FILE),
     TT_CLI_VALUE("system", "TEXT", NULL, "system message"),
@@ -248,9 +246,9 @@ static const tt_cli_row rows[] = {
     TT_CLI_CACHE,
 };
 const tt_command tt_cmd_chat = {.name = "chat",
-                                .forms = "",
+                                .forms = "[DIR]",
                                 .doc = "talk to a model; through a pipe, each line is a message",
                                 .rows = rows,
                                 .n_rows = TT_COUNT(rows),
                                 .run = cmd_chat_run,
-                                .words = 0};
+                                .words = 1};

@@ -290,9 +290,7 @@ static tt_status cmd_eval_run(tt_cli *cli, tt_error *err)
 }
 
 static const tt_cli_row rows[] = {
-    TT_CLI_VALUE("checkpoint", "DIR", NULL,
-                 "the model: a run folder, a step-N folder or a Hugging Face folder",
-                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_MODEL,
     TT_CLI_VALUE("data", "PATH", "the job's data", "text, jsonl, parquet or bin file to measure on",
                  .takes = TT_TAKES_FILE),
     TT_CLI_VALUE("seq_len", "N", "training.seq_len", "tokens per window; windows do not overlap"),
@@ -300,9 +298,9 @@ static const tt_cli_row rows[] = {
 };
 const tt_command tt_cmd_eval = {
     .name = "eval",
-    .forms = "",
+    .forms = "[DIR]",
     .doc = "print loss, perplexity and bits per byte of a model on a data set",
     .rows = rows,
     .n_rows = TT_COUNT(rows),
     .run = cmd_eval_run,
-    .words = 0};
+    .words = 1};

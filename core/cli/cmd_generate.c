@@ -194,9 +194,7 @@ static tt_status cmd_generate_run(tt_cli *cli, tt_error *err)
 }
 
 static const tt_cli_row rows[] = {
-    TT_CLI_VALUE("checkpoint", "DIR", NULL,
-                 "the model: a run folder, a step-N folder or a Hugging Face folder",
-                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_MODEL,
     TT_CLI_VALUE("prompt", "TEXT", "a newline", "text to continue", .flags = TT_CLI_REPEATED),
     TT_CLI_VALUE("prompts", "FILE", NULL,
                  "more prompts, one per line, or a .jsonl file of {\"prompt\": …} or {\"ids\": …}",
@@ -214,9 +212,9 @@ static const tt_cli_row rows[] = {
     TT_CLI_CACHE,
 };
 const tt_command tt_cmd_generate = {.name = "generate",
-                                    .forms = "",
+                                    .forms = "[DIR]",
                                     .doc = "write texts with a trained model",
                                     .rows = rows,
                                     .n_rows = TT_COUNT(rows),
                                     .run = cmd_generate_run,
-                                    .words = 0};
+                                    .words = 1};

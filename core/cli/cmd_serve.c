@@ -188,9 +188,7 @@ static tt_status cmd_serve_run(tt_cli *cli, tt_error *err)
 }
 
 static const tt_cli_row rows[] = {
-    TT_CLI_VALUE("checkpoint", "DIR", NULL,
-                 "the model: a run folder, a step-N folder or a Hugging Face folder",
-                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REQUIRED),
+    TT_CLI_MODEL,
     TT_CLI_VALUE("host", "ADDRESS", "127.0.0.1",
                  "address to listen at; one that other machines reach needs a key"),
     TT_CLI_VALUE("port", "N", "8000", "port to listen at; 0: any that is free"),
@@ -208,9 +206,9 @@ static const tt_cli_row rows[] = {
                 "compute each prompt whole, also the tokens that an earlier one began with"),
 };
 const tt_command tt_cmd_serve = {.name = "serve",
-                                 .forms = "",
+                                 .forms = "[DIR]",
                                  .doc = "serve a model over HTTP: OpenAI's completions and chat",
                                  .rows = rows,
                                  .n_rows = TT_COUNT(rows),
                                  .run = cmd_serve_run,
-                                 .words = 0};
+                                 .words = 1};

@@ -352,7 +352,9 @@ static void complete_word(completion *c)
             offer_choices(c, "error|warn|info|debug");
         return;
     }
-    if (c->command == &tt_cmd_report || c->command == &tt_cmd_ctl || c->command == &tt_cmd_ckpt)
+    const bool model = c->command->forms && !strcmp(c->command->forms, "[DIR]");
+    if (model || c->command == &tt_cmd_report || c->command == &tt_cmd_ctl ||
+        c->command == &tt_cmd_ckpt)
         c->mode = "folders";
     if (!verb && c->command->forms[0] >= 'a' && c->command->forms[0] <= 'z') {
         c->mode = "words";

@@ -58,16 +58,21 @@ static const char *last_value(const tt_override *o, size_t n, const char *key)
 static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *err)
 {
     const char *path = tt_cli_option(cli, "checkpoint");
+    if (path && cli->n_words)
+        return TT_FAIL(err, TT_EINVAL, "\"%s\": --checkpoint names the model already",
+                       cli->words[0]);
+    if (cli->n_words)
+        path = cli->words[0];
     if (!path) /* --model.hf DIR, as for a training */
         path = last_value(cli->overrides, cli->n_overrides, "model.hf");
     if (!path)
         return TT_FAIL(err, TT_EINVAL,
-                       "--checkpoint is missing: a step-N folder, a run folder, or one of "
+                       "the model is missing: give a step-N folder, a run folder, or one of "
                        "Hugging Face's");
     out->path = path;
     if (strlen(path) > 5 && !strcmp(path + strlen(path) - 5, ".gguf"))
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "--checkpoint: %s: GGUF files are written, not read; give the run or the "
+                       "%s: GGUF files are written, not read; give the run or the "
                        "Hugging Face folder that it was made from",
                        path);
     if (tt_path_exists(tt_path_join(cli->arena, path, "trainer.json")))
@@ -87,7 +92,7 @@ static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *e
     }
     return out->hf ? TT_OK
                    : TT_FAIL(err, TT_ENOTFOUND,
-                             "--checkpoint: no checkpoint in %s (a step-N folder, a run folder, "
+                             "no checkpoint in %s (a step-N folder, a run folder, "
                              "or one of Hugging Face's)",
                              path);
 }

@@ -19,7 +19,7 @@ typedef struct tt_loaded_model {
     tt_tokenizer_info info;
 } tt_loaded_model;
 
-/* Opens --checkpoint: a step folder, a folder of step folders (the newest step), a run folder, or a
+/* Opens the command's word or --checkpoint: a step folder, a folder of step folders (the newest step), a run folder, or a
  * Hugging Face folder. `overrides` are applied to its job, then those of the command line. data:
  * the job's dataloader is needed. tt_loaded_model_close() must be called whatever this returns. */
 tt_status tt_cli_open_model(const tt_cli *cli, bool data, const tt_override *overrides, size_t n,
@@ -41,6 +41,12 @@ tt_status tt_cli_integer(const tt_cli *cli, const char *name, int64_t min, int64
                          int64_t *out, tt_error *err);
 /* --cache auto|latent|heads */
 tt_status tt_cli_cache(const tt_cli *cli, tt_cache *out, tt_error *err);
+/* The model of a command whose word may name it, too. */
+#define TT_CLI_MODEL                                                                               \
+    TT_CLI_VALUE("checkpoint", "DIR", NULL,                                                        \
+                 "the model, if no word names it: a run folder, a step-N folder or a Hugging "     \
+                 "Face folder",                                                                    \
+                 .takes = TT_TAKES_FOLDER)
 #define TT_CLI_CACHE                                                                               \
     TT_CLI_VALUE("cache", "auto|latent|heads", "auto",                                             \
                  "of earlier tokens: keys and values of heads, or latent vectors; "                \

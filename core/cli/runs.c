@@ -158,12 +158,13 @@ static tt_run_entry entry_of(tt_arena *a, const tt_found_run *r)
         e.also = runs_is_folder(aside) ? aside : NULL;
         folder = aside;
     }
-    e.step = tt_run_newest_checkpoint(tt_path_join(a, r->path, folder));
+    const int64_t saved = tt_run_newest_checkpoint(tt_path_join(a, r->path, folder));
+    e.step = saved;
     read_metrics(a, &e);
     e.bytes = tree_bytes(a, r->path, true, 0, &e.written);
     if (e.also)
         e.bytes += tree_bytes(a, e.also, false, 0, &e.written);
-    e.state = tt_run_state_of(live, &facts, (double)e.step);
+    e.state = tt_run_state_of(live, &facts, (double)e.step, saved);
     return e;
 }
 

@@ -103,10 +103,11 @@ tt_status tt_cli_no_command(const char *word, tt_error *err)
 tt_status tt_cli_one_word_more(const tt_cli *cli, const tt_command *c, const char *word,
                                tt_error *err)
 {
-    const bool folder = tt_cli_row_of(c, "checkpoint") && !tt_cli_option(cli, "checkpoint");
+    const char *option = tt_cli_row_of(c, "prompt") ? "prompt" : "data"; /* of generate; of eval */
+    const bool near = tt_cli_row_of(c, option) && !tt_cli_option(cli, option);
     return TT_FAIL(err, TT_EINVAL, "\"%s\": too many words%s%s%s; %s", word,
-                   folder ? " (did you mean --checkpoint " : "", folder ? word : "",
-                   folder ? "?)" : "", tt_cli_usage(cli->arena, c));
+                   near ? " (did you mean --" : "", near ? option : "", near ? "?)" : "",
+                   tt_cli_usage(cli->arena, c));
 }
 
 tt_status tt_cli_wrong_words(const tt_cli *cli, const tt_command *c, tt_error *err)

@@ -314,8 +314,8 @@ static const tt_option checkpoint_options[] = {
         "only the newest is kept and which keep_latest_k does not count; 0 = none"),
     FLOAT(checkpoint, keep_gb, "0", 0, 1e9,
           "limit on all checkpoints together in GB: after a save the oldest are removed until they "
-          "fit, but none of keep_every and not the step just saved, for which the disk needs room "
-          "beside; 0 = none"),
+          "fit, but none of keep_every, not the newest snapshot and not the step just saved, for "
+          "which the disk needs room beside; 0 = none"),
     CHOICE(
         checkpoint, on_error, "\"stop\"", TT_CHOICES(TT_ON_ERRORS),
         "when a save fails: stop the run, or continue and try again at the next save; if the last "

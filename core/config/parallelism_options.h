@@ -27,7 +27,8 @@ static const tt_option parallelism_options[] = {
     FLOAT(parallelism, expert_buffer_factor, "null", 1, 1e6,
           "with expert_parallel_degree: a rank has room for so many times the rows of balanced "
           "routing; what is beyond is done in up to three more passes, which the backward computes "
-          "again; null = room for all rows. No token is dropped",
+          "again; a GPU runs all passes and sends all of the room; null = room for all rows. No "
+          "token is dropped",
           .flags = TT_OPT_NULLABLE),
     INT(parallelism, expert_replicas, "0", -1, 1e6,
         "with expert_parallel_degree: so many experts of a layer, those with most tokens in the "

@@ -53,6 +53,26 @@ static tt_status open_source(import *im, tt_error *err)
     return tt_ckpt_open_split(im->folder, shapes, &im->reader, err);
 }
 
+/* Adds the adapters (LoRA) of the job's converters that the folder has; without them it has the weights that
+ * the adapters begin from. */
+static void add_adapters(import *im)
+{
+    const tt_graph *g = im->s->graph;
+    tt_hf_param *all = tt_arena_array(im->arena, im->n + g->params.n + 1, sizeof *all);
+    memcpy(all, im->params, sizeof *all * im->n);
+    for (size_t i = 0; i < g->params.n; i++) {
+        const tt_param_info *info = g->params.items[i];
+        const char *there = tt_arena_printf(im->arena, "%s%s", im->prefix, info->name);
+        if (!info->adapter_of || !tt_ckpt_has(im->reader, there))
+            continue;
+        tt_hf_param *p = &all[im->n++];
+        *p = (tt_hf_param){.name = info->name, .n_dims = info->whole.n_dims};
+        for (int d = 0; d < info->whole.n_dims; d++)
+            p->dims[d] = info->whole.dims[d].size;
+    }
+    im->params = all;
+}
+
 /* What is written: the parameters, and the optimizer states that the folder has. */
 static tt_status list_tensors(import *im, tt_error *err)
 {
@@ -169,6 +189,8 @@ import im = {.s = s, .folder = folder, .from = from, .arena = tt_arena_new(), .p
     im.is_meta_release = from == TT_IMPORT_META;
     im.params = tt_setup_hf_params(s, im.arena, &im.n);
     tt_status st = open_source(&im, err);
+    if (st == TT_OK && im.reader && !im.is_meta_release && !im.meta)
+        add_adapters(&im);
     if (st == TT_OK)
         st = list_tensors(&im, err);
     if (st == TT_OK && im.reader && !im.is_meta_release)

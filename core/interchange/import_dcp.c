@@ -124,6 +124,28 @@ static void log_numbered(const import *im)
     }
 }
 
+/* Names of tensors that the job says, or that tt_import_progress() reads. */
+static bool is_known_without_model(const char *name)
+{
+    static const char *const sections[] = {"param_groups.", "train_state.", "lr_scheduler.",
+                                           "dataloader."};
+    size_t head = 0;
+    for (size_t i = 0; i < TT_COUNT(sections); i++) {
+        const char *at = strstr(name, sections[i]);
+        if (at && (at == name || at[-1] == '.'))
+            return true;
+    }
+    return ends_with(name, "step", &head);
+}
+
+static void log_left_out(const import *im)
+{
+    tt_map *used = tt_map_new(im->arena);
+    for (size_t i = 0; i < im->tensors.n; i++)
+        tt_map_set(used, im->tensors.items[i].there, im->reader);
+    tt_ckpt_log_others(im->reader, used, is_known_without_model);
+}
+
 tt_status tt_import_list_states(import *im, tt_error *err)
 {
     const tt_map *params = params_there(im);
@@ -142,6 +164,7 @@ tt_status tt_import_list_states(import *im, tt_error *err)
     }
     if (!im->states)
         log_numbered(im);
+    log_left_out(im);
     return TT_OK;
 }
 

@@ -129,13 +129,16 @@ static const char *text_of(const tt_json *object, const char *key, const char *o
     return v && v->type == TT_JSON_STRING ? v->string : otherwise;
 }
 
-/* tt_run_folder_end() writes the status of a start. */
-static bool last_start_failed(const tt_json *root)
+/* tt_run_folder_end() writes the status of a start: one without a status runs, or was killed. */
+static void look_at_last_start(const tt_json *root, tt_run_facts *out)
 {
     static const char failed[] = "failed: ";
     const tt_json *list = tt_json_get(root, "starts");
-    return list && list->type == TT_JSON_ARRAY && list->n &&
-           !strncmp(text_of(list->items[list->n - 1], "status", ""), failed, sizeof failed - 1);
+    if (!list || list->type != TT_JSON_ARRAY || !list->n)
+        return;
+    const char *status = text_of(list->items[list->n - 1], "status", NULL);
+    out->failed = status && !strncmp(status, failed, sizeof failed - 1);
+    out->no_end = !status;
 }
 
 bool tt_run_facts_read(const char *run, tt_arena *a, tt_run_facts *out)
@@ -157,7 +160,7 @@ bool tt_run_facts_read(const char *run, tt_arena *a, tt_run_facts *out)
     out->checkpoints = text_of(tt_json_get(job, "checkpoint"), "folder", out->checkpoints);
     if (steps && steps->type == TT_JSON_INT)
         out->steps = steps->integer;
-    out->failed = last_start_failed(root);
+    look_at_last_start(root, out);
     out->root = root;
     return root != NULL;
 }
@@ -199,10 +202,12 @@ bool tt_run_is_locked(const char *run)
     return found;
 }
 
-tt_run_state tt_run_state_of(bool live, const tt_run_facts *f, double step)
+tt_run_state tt_run_state_of(bool live, const tt_run_facts *f, double step, int64_t saved)
 {
-    return live                                        ? TT_RUN_RUNNING
-           : f->failed                                 ? TT_RUN_FAILED
-           : f->steps >= 0 && step >= (double)f->steps ? TT_RUN_DONE
-                                                       : TT_RUN_STOPPED;
+    if (live)
+        return TT_RUN_RUNNING;
+    if (f->failed)
+        return TT_RUN_FAILED;
+    const bool all = f->steps >= 0 && step >= (double)f->steps;
+    return all && (!f->no_end || saved >= f->steps) ? TT_RUN_DONE : TT_RUN_STOPPED;
 }

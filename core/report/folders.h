@@ -33,10 +33,11 @@ tt_status tt_run_folders_find(const char *path, bool older, tt_arena *a, tt_foun
 int64_t tt_run_older_number(const char *name);
 
 typedef struct tt_run_facts {
-    const char *spec;           /* "" if run.json does not say */
-    const char *checkpoints;    /* checkpoint.folder as the job has it */
-    int64_t steps;              /* of the job; -1: unknown */
-    bool failed;                /* the last start has ended with a failure */
+    const char *spec;        /* "" if run.json does not say */
+    const char *checkpoints; /* checkpoint.folder as the job has it */
+    int64_t steps;           /* of the job; -1: unknown */
+    bool failed;             /* the last start has ended with a failure */
+    bool no_end; /* the last start has not written how it ended: it runs, or was killed */
     const struct tt_json *root; /* all of run.json, or NULL */
 } tt_run_facts;
 /* Reads run.json; false: there is none that can be read, and *out has the defaults. */
@@ -46,7 +47,9 @@ int64_t tt_run_newest_checkpoint(const char *folder);
 /* Whether a process of this machine trains there, by /proc/locks. It takes no lock itself, so it cannot
  * keep a run from starting. */
 bool tt_run_is_locked(const char *run);
-/* live: looked at before run.json is read, so that the end of a start that has ended is in it. */
-tt_run_state tt_run_state_of(bool live, const tt_run_facts *f, double step);
+/* live: looked at before run.json is read, so that the end of a start that has ended is in it.
+ * step: the last one of metrics or checkpoints; saved: the newest checkpoint. A run that was killed after its
+ * last step is done only if that step is saved. */
+tt_run_state tt_run_state_of(bool live, const tt_run_facts *f, double step, int64_t saved);
 
 #endif

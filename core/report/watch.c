@@ -163,6 +163,7 @@ static void look_at_facts(tt_watch *w)
     w->facts_file = (uint64_t)s.st_ino;
     w->facts_ns = ns;
     w->failed = f.failed;
+    w->no_end = f.no_end;
     w->steps = TT_MAXV(f.steps, (int64_t)0);
     w->checkpoints = tt_path_join(w->arena, w->folder, f.checkpoints);
 }
@@ -170,8 +171,9 @@ static void look_at_facts(tt_watch *w)
 static tt_run_state watched_state(const tt_watch *w, bool live)
 {
     const double step = w->row[TT_COL_STEP];
-    const tt_run_facts f = {.steps = w->steps ? w->steps : -1, .failed = w->failed};
-    return tt_run_state_of(live, &f, isfinite(step) ? step : -1);
+    const tt_run_facts f = {
+        .steps = w->steps ? w->steps : -1, .failed = w->failed, .no_end = w->no_end};
+    return tt_run_state_of(live, &f, isfinite(step) ? step : -1, w->saved);
 }
 
 void tt_watch_look(tt_watch *w)

@@ -32,6 +32,7 @@ typedef struct tt_watch {
     uint64_t facts_file;                       /* the inode of run.json that was read */
     int64_t facts_ns;                          /* when that was written */
     bool failed;                               /* it says that the last start failed */
+    bool no_end;                               /* it does not say how the last start ended */
     tt_run_state state;
 } tt_watch;
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/pool.h"
 #include "train/loop.h"
 #include <math.h>
 #include <stdio.h>
@@ -127,6 +128,28 @@ static bool log_due(const tt_loop *l)
     return tt_loop_logs(l, l->known_step) || !l->logged_step;
 }
 
+/* Says once that other processes, or too many ranks, use the cores: the plan counts on cores of its own. */
+static void tell_busy_cores(tt_loop *l)
+{
+    double ran = 0, waited = 0;
+    const double seconds = tt_seconds_since(l->began_ns);
+    const bool early = l->began_ran > 0 && seconds < TT_CORE_WAIT_SECONDS;
+    if (isnan(l->began_ran) || early || !tt_core_times(&ran, &waited))
+        return;
+    if (l->began_ran <= 0) {
+        l->began_ran = ran;
+        l->began_waited = waited;
+    }
+    const double share = tt_core_wait_share(seconds, ran - l->began_ran, waited - l->began_waited);
+    if (share <= 0)
+        return;
+    tt_log(TT_INFO, "train",
+           "for %.0f %% of the time that rank 0 could have computed it had no core: the cores that "
+           "it may use (%d) are busy with other work, so the run is slower than its plan",
+           100 * share, tt_cpu_count());
+    l->began_ran = (double)NAN;
+}
+
 tt_status tt_loop_log(tt_loop *l, tt_error *err)
 {
     const bool logged = log_due(l);
@@ -153,6 +176,7 @@ tt_status tt_loop_log(tt_loop *l, tt_error *err)
         print_line(l, &r);
         if (l->has_progress && !l->progress.tty)
             l->progress.drawn_ns = tt_now_ns(); /* the logged line shows the same */
+        tell_busy_cores(l);
     }
     s = send(l, &r, err);
     if (s == TT_OK)

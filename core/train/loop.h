@@ -109,6 +109,8 @@ struct tt_loop {
     tt_losses losses;
     double trained_before; /* seconds, of the starts of the run before this one */
     int64_t began_step, began_ns, began_tokens, told_ns; /* of this process */
+    double began_ran,
+        began_waited;   /* tt_core_times() at the first logged step; NaN: told already */
     double most_memory; /* GiB: that of the rank with most of it, up to the step before */
     double device_most; /* bytes in use on the rank's device, at a logged step */
     tt_times t;

@@ -83,7 +83,7 @@ words_of_commands() {
         bash_has 'ttrun config --explain ' spec training optimizer && bash_has 'ttrun config --explain optimizer.' optimizer.beta2
 }
 files_and_folders() {
-    bash_gives 'ttrun plan ' folder job.json && bash_gives 'ttrun eval --checkpoint ' folder && bash_gives 'ttrun report ' folder &&
+    bash_gives 'ttrun plan ' folder job.json && bash_gives 'ttrun eval --checkpoint ' folder && bash_gives 'ttrun generate ' folder && bash_gives 'ttrun report ' folder &&
         bash_gives 'ttrun --dataloader.path jo' job.json && bash_gives 'ttrun generate --prompts jo' job.json
 }
 odd_lines_do_no_harm() {

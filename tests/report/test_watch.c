@@ -159,6 +159,16 @@ static void test_watch_knows_the_state_of_a_run(void **state)
     assert_int_equal(rename(in(&p, "run/new.json"), in(&p, "run/run.json")), 0);
     tt_watch_look(w);
     assert_int_equal(w->state, TT_RUN_DONE);
+    /* a start that was killed after step 12: its save may be missing */
+    put_file(&p, "run/new.json", "w",
+             "{\"starts\":[{\"status\":\"done\"},{\"from_step\":10}],"
+             "\"job\":{\"training\":{\"steps\":12},\"checkpoint\":{\"folder\":\"kept\"}}}");
+    assert_int_equal(rename(in(&p, "run/new.json"), in(&p, "run/run.json")), 0);
+    tt_watch_look(w);
+    assert_int_equal(w->state, TT_RUN_STOPPED);
+    mkdir(in(&p, "run/kept/step-12"), 0777);
+    tt_watch_look(w);
+    assert_int_equal(w->state, TT_RUN_DONE);
     end_place(&p);
 }
 

@@ -139,6 +139,27 @@ done
 train "$dir/dcp.job" --training.steps 5
 [ $rc -eq 0 ] && [ "$(losses "$dir/a/metrics.jsonl" | tail -n 2)" = "$(losses "$dir/dcp.job/metrics.jsonl")" ]
 ok the_job_goes_on_from_there
+# so do its dtype and its adapters: the training goes on to the bit with the adapters, their states and bf16 weights
+lora='[{"name": "lora", "rank": 3, "alpha": 6}]'
+for kind in adapters bf16 codes; do
+    case $kind in
+    adapters) sed 's/"steps": 10/"steps": 4/; 1s/{/{ "converters": '"$lora"',/' "$job" >"$dir/$kind.json" ;;
+    codes) sed 's/"lora"/"qlora"/' "$dir/adapters.json" >"$dir/$kind.json" ;;
+    *) sed 's/"steps": 10/"steps": 4, "dtype": "bfloat16"/' "$job" >"$dir/$kind.json" ;;
+    esac
+    ttrun "$dir/$kind.json" --dump_folder "$dir/$kind" --checkpoint.interval 2 >"$dir/out" 2>"$dir/err" &&
+        ckpt export --to dcp "$dir/$kind/checkpoint/step-2" "$dir/$kind.dcp" && ckpt import --from dcp "$dir/$kind.dcp" "$dir/$kind.in/checkpoint" "$dir/$kind.json" &&
+        ! grep -q ignored "$dir/err" && ttrun "$dir/$kind.json" --dump_folder "$dir/$kind.in" >"$dir/out" 2>"$dir/err" &&
+        grep -q 'resumed from .*/step-2' "$dir/err" && ckpt diff "$dir/$kind.in/checkpoint/step-4" "$dir/$kind/checkpoint/step-4"
+    [ $? -eq 0 ] && grep -q ' tensors, all equal$' "$dir/out"
+    ok "a_job_says_that_there_are_$kind"
+done
+ckpt import --from dcp "$dir/adapters.dcp" "$dir/base" "$job"
+[ $rc -eq 0 ] && [ "$(grep -c '84 tensors not of this model ignored: .*lora_A' "$dir/err")" -eq 1 ] && [ -d "$dir/base/step-0" ]
+ok what_an_import_leaves_out_is_named
+ckpt import --from torchtitan "$dir/torchtitan" "$dir/begin/checkpoint" "$dir/adapters.json"
+[ $rc -eq 0 ] && ! grep -q ignored "$dir/err"
+ok adapters_that_are_not_there_yet
 sed 's/"hidden_dim": 48/"hidden_dim": 64/' "$job" >"$dir/wrong.json"
 ckpt import --from dcp "$dir/dcp" "$dir/x" "$dir/wrong.json"
 [ $rc -eq 2 ] && one_line "$dir/err" && ! [ -e "$dir/x" ]

@@ -79,6 +79,14 @@ ok a_run_whose_last_save_failed_is_not_done
 train "$dir/failed" --training.steps 4
 "$TTRUN" runs "$dir/failed" >"$dir/out" 2>>"$dir/err" && [ $rc -eq 0 ] && grep -q 'failed  .* 4/4 .* done$' "$dir/out" && grep -q '/before-1  .* 4/4 .* failed, set aside$' "$dir/out"
 ok and_done_after_a_start_that_saves
+# killed before the last save was complete: run.json has no end of its start
+train "$dir/killed" --training.steps 4 --checkpoint.interval 2
+sed -i 's/,"ended":"[^"]*","to_step":4,"status":"done"//' "$dir/killed/run.json" && mv "$dir/killed/checkpoint/step-4" "$dir/step-4"
+"$TTRUN" runs "$dir/killed" >"$dir/out" 2>>"$dir/err" && [ $rc -eq 0 ] && ! grep -q '"status"' "$dir/killed/run.json" && grep -q ' 4/4 .* stopped$' "$dir/out" &&
+    "$TTRUN" top "$dir/killed" --once >"$dir/out" && grep -q '^killed  stopped ' "$dir/out"
+ok a_run_killed_during_its_last_save_is_not_done
+mv "$dir/step-4" "$dir/killed/checkpoint/step-4" && "$TTRUN" runs "$dir/killed" >"$dir/out" 2>>"$dir/err" && grep -q ' 4/4 .* done$' "$dir/out"
+ok and_one_killed_after_it_is
 gc "$dir/none"
 [ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ]
 ok no_such_folder
