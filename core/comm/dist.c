@@ -63,6 +63,26 @@ tt_status tt_share_text(tt_dist *d, const char *mine, char *text, size_t n, tt_e
     return s;
 }
 
+tt_status tt_agree_or_go_on(tt_dist *d, tt_status mine, tt_error *err)
+{
+    char text[sizeof err->text] = "";
+    tt_error e = {0};
+    int32_t worst = mine == TT_OK ? 0 : d->world - d->rank;
+    if (!d->vt)
+        return mine;
+    tt_status s = tt_dist_reduce(d, &worst, 1, TT_I32, TT_MAX, &e);
+    const int failed = d->world - worst;
+    if (s == TT_OK && worst)
+        s = tt_share_text(d, failed == d->rank ? err->text : NULL, text, sizeof text, &e);
+    if (mine != TT_OK)
+        return mine;
+    if (s != TT_OK) {
+        *err = e;
+        return s;
+    }
+    return worst ? TT_FAIL(err, TT_EUNSUPPORTED, "rank %d: %s", failed, text) : TT_OK;
+}
+
 tt_status tt_dist_reduce(const tt_dist *d, void *buf, int64_t n, tt_dtype dtype, tt_reduce op,
                          tt_error *err)
 {

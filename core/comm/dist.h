@@ -68,6 +68,9 @@ tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms,
 /* Ends a phase: every rank gets the status of the lowest rank that failed, and an error that names
  * that rank. [collective] */
 tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err);
+/* The same where training goes on after the failure of a rank: the others get TT_EUNSUPPORTED and the text of the
+ * lowest rank that failed. TT_ECOMM and TT_ETIMEOUT: the ranks cannot reach each other. [collective] */
+tt_status tt_agree_or_go_on(tt_dist *d, tt_status mine, tt_error *err);
 /* A text of one rank on all ranks: `mine` is NULL on the others. n: bytes of text, with the final 0, equal on all
  * ranks; mine has less. [collective] */
 tt_status tt_share_text(tt_dist *d, const char *mine, char *text, size_t n, tt_error *err);

@@ -74,6 +74,18 @@ static bool next_copy(tt_builder *b, tt_buffer_entry *e, tt_value *stat)
                                           : tt_value_add_copy(b->g, e->stat, v);
 }
 
+/* A block that multiplies a weight several times (DoRA with dropout) has one state for these products, which gets the
+ * maximum of all. */
+static bool next_product(tt_builder *b, tt_buffer_entry *e, tt_value *stat)
+{
+    if (!e->state->of_converter || b->g->interleaved > 1 || !e->stat->node || !stat->node ||
+        e->stat->node->block != stat->node->block ||
+        !tt_type_has_dims(&e->stat->type, stat->type.dims, stat->type.n_dims))
+        return false;
+    e->stat = tt_maximum(b, e->stat, tt_cast(b, stat, TT_F32));
+    return true;
+}
+
 static void update(tt_builder *b, tt_value *buffer, tt_value *stat, statistic of, tt_buffer_fn fn,
                    void *user)
 {
@@ -98,8 +110,13 @@ static void update(tt_builder *b, tt_value *buffer, tt_value *stat, statistic of
         }
     for (size_t i = 0; i < b->g->buffer_updates.n; i++)
         if (b->g->buffer_updates.items[i].state == n->state) {
-            if (!next_copy(b, &b->g->buffer_updates.items[i], stat))
-                tt_builder_fail(b, TT_EINVAL, "buffer %s is updated twice", n->state->name);
+            tt_buffer_entry *e = &b->g->buffer_updates.items[i];
+            if (!next_copy(b, e, stat) && !next_product(b, e, stat))
+                tt_builder_fail(b, TT_EINVAL, "buffer %s is updated twice%s", n->state->name,
+                                b->g->interleaved > 1 ? " in a micro-batch, which "
+                                                        "training.intra_layer_micro_batch above 1 "
+                                                        "does not allow"
+                                                      : "");
             return;
         }
     const tt_buffer_entry e = {.state = n->state,

@@ -277,6 +277,19 @@ static bool is_used(const tt_graph *g, const tt_value *v)
     return false;
 }
 
+/* A converter declares a parameter that the model or another converter has: two adapters of one layer. */
+static tt_value *declared_by_another(tt_builder *b, const tt_param_info *p)
+{
+    if (!p->converter)
+        return tt_builder_fail(b, TT_EINVAL, "parameter %s is the model's: choose another name",
+                               p->name);
+    return tt_builder_fail(
+        b, TT_EINVAL,
+        "parameter %s is that of converters[%d] already: leave this layer to one "
+        "of the two converters, by their targets or filter",
+        p->name, p->converter - 1);
+}
+
 tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                    const tt_param_opts *opts)
 {
@@ -305,6 +318,8 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
                                    (long long)dims[i].size, (long long)dims[i].unit);
     }
     tt_value *v = tt_map_get(b->param_values, full);
+    if (v && v->node->param->converter != b->converting)
+        return declared_by_another(b, v->node->param);
     if (v) {
         if (tt_type_has_dims(&v->type, dims, n_dims)) {
             v->node->param->declared += is_used(b->g, v);

@@ -15,6 +15,8 @@ typedef struct call_text { /* one of the texts that a request asks for */
     tt_ids prompt;
     size_t prompt_bytes; /* of `text`, that are the prompt's: with echo */
     tt_str text;
+    size_t n_counted,
+        n_characters;        /* bytes of it that logprobs have counted as characters, and those */
     size_t n_told;           /* bytes of it that a stream has sent */
     int64_t n_new, n_cached; /* n_cached: tokens of the prompt that were not computed */
     bool sibling;            /* a further text of the same prompt */

@@ -31,6 +31,22 @@ static void token_name(const tt_api *a, int32_t id, bool first, tt_str *out)
         tt_str_printf(out, "<token %d>", (int)id);
 }
 
+/* The same, but bytes that are a part of a character are written bytes:\xe6\x97, as OpenAI's completions do:
+ * JSON could hold only U+FFFD for them, and different tokens would then be one key of top_logprobs. */
+static void token_key(const tt_api *a, int32_t id, bool first, tt_str *out)
+{
+    tt_str text = {0};
+    token_name(a, id, first, &text);
+    if (tt_utf8_valid(text.s, text.n) == text.n && !memchr(text.s, '\0', text.n)) {
+        *out = text;
+        return;
+    }
+    tt_str_add(out, "bytes:");
+    for (size_t i = 0; i < text.n; i++)
+        tt_str_printf(out, "\\x%02x", (unsigned)(unsigned char)text.s[i]);
+    tt_str_free(&text);
+}
+
 /* {"text": logprob, …}: the most likely tokens and this one. Of equal texts the first is the likeliest. */
 static void add_top_of_completion(const tt_api *a, const tt_token *t, bool first, tt_str *out)
 {
@@ -40,7 +56,7 @@ static void add_top_of_completion(const tt_api *a, const tt_token *t, bool first
     for (int i = 0; i <= t->n_top; i++) {
         const tt_scored s = i < t->n_top ? t->top[i] : (tt_scored){t->id, t->logprob};
         bool known = false;
-        token_name(a, s.id, first, &seen[i]);
+        token_key(a, s.id, first, &seen[i]);
         for (int k = 0; k < i; k++)
             known = known || (seen[k].n == seen[i].n && !memcmp(seen[k].s, seen[i].s, seen[i].n));
         if (known)
@@ -72,7 +88,30 @@ static void add_scored_of_chat(const tt_api *a, tt_scored s, bool first, tt_str 
     tt_str_free(&text);
 }
 
-static void add_logprob(call_text *x, const tt_token *t, bool first, size_t offset)
+/* The number of characters of the text's first n bytes, as clients see it: one for each byte that is of none. A
+ * character of which only a part is among them is not counted. n does not get smaller from call to call. */
+static size_t n_characters(call_text *x, size_t n)
+{
+    while (x->n_counted < n) {
+        const char *s = x->text.s + x->n_counted;
+        const size_t most = TT_MIN(x->text.n - x->n_counted, 4);
+        size_t length = 1;
+        if (!tt_utf8_whole(s, most))
+            break; /* the rest of a character is to come */
+        while (length < most && tt_utf8_valid(s, length) != length)
+            length++;
+        if (tt_utf8_valid(s, length) != length)
+            length = 1;
+        if (x->n_counted + length > n)
+            break;
+        x->n_counted += length;
+        x->n_characters++;
+    }
+    return x->n_characters;
+}
+
+/* before: bytes of the text before this token. */
+static void add_logprob(call_text *x, const tt_token *t, bool first, size_t before)
 {
     const tt_api *a = x->call->a;
     tt_str text = {0};
@@ -92,7 +131,7 @@ static void add_logprob(call_text *x, const tt_token *t, bool first, size_t offs
         tt_str_free(&one);
         return;
     }
-    token_name(a, t->id, first, &text);
+    token_key(a, t->id, first, &text);
     comma(&x->tokens);
     tt_api_add_bytes(&x->tokens, text.s, text.n);
     comma(&x->logprobs);
@@ -105,7 +144,7 @@ static void add_logprob(call_text *x, const tt_token *t, bool first, size_t offs
         tt_str_add(&x->top, "null");
     }
     comma(&x->offsets);
-    tt_str_printf(&x->offsets, "%zu", offset);
+    tt_str_printf(&x->offsets, "%zu", n_characters(x, before));
     tt_str_free(&text);
 }
 

@@ -4,6 +4,19 @@
 /* The setup of a job that runs, once more with other converters. It is made from the resolved job, so
  * every check of a start is made again. */
 
+/* Blocks stay on their stages: other converters may make other stages equally long, but a rank takes over the
+ * parameters that it has. */
+static void keep_stages(const tt_graph *old, tt_setup *out)
+{
+    if (!old || !old->block_stage || old->n_stages != out->n_stages)
+        return;
+    int *begin = tt_arena_array(out->arena, (size_t)out->n_stages, sizeof *begin);
+    for (int stage = 0; stage < out->n_stages; stage++)
+        while (begin[stage] < old->n_blocks && old->block_stage[begin[stage]] < stage)
+            begin[stage]++;
+    out->stage_begin = begin;
+}
+
 static tt_status again(const tt_setup *old, const tt_setup_opts *with, const char *converters,
                        int64_t at, tt_arena *a, tt_setup *out, tt_error *err)
 {
@@ -19,6 +32,8 @@ static tt_status again(const tt_setup *old, const tt_setup_opts *with, const cha
     if (s == TT_OK)
         s = tt_setup_make(&o, old->registry, job, a, out, err);
     out->converters_at = at;
+    if (s == TT_OK)
+        keep_stages(old->graph, out);
     return s == TT_OK ? tt_setup_compile(out, with, err) : s;
 }
 

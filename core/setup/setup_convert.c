@@ -160,10 +160,12 @@ static tt_status common_keys(tt_setup *s, int i, tt_error *err)
                            "%lld is not above from_step %lld, so no step would be converted",
                            (long long)c->to, (long long)c->from);
     if ((converter_flags(s, i) & TT_CONVERTER_STORES) && (c->from > 0 || c->to != INT64_MAX))
-        return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.from_step", c->key), err,
-                           "%s changes how weights are stored, which cannot change while the job "
-                           "runs: leave from_step and to_step out",
-                           s->converters[i].name);
+        return tt_job_fail(
+            s->job,
+            tt_arena_printf(s->arena, "%s.%s", c->key, c->from > 0 ? "from_step" : "to_step"), err,
+            "%s changes how weights are stored, which cannot change while the job "
+            "runs: leave from_step and to_step out",
+            s->converters[i].name);
     if (!has_product(vtable(s, i)) && !own_roles && c->roles != (1u << TT_N_PRODUCT_ROLES) - 1)
         return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.roles", c->key), err,
                            "%s replaces whole layers, not single products: leave roles out",

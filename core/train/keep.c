@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/pool.h"
+#include "train/magnitudes.h"
 #include "train/train.h"
 #include <string.h>
 
@@ -84,8 +85,9 @@ static tt_status keep_param(const tt_rank *next, const tt_rank *old, int i, int 
     return copy_tensor(next, old, &to, &from, err);
 }
 
-static tt_status keep_all(const tt_rank *next, const tt_rank *old, tt_arena *a, tt_kept *k,
-                          tt_error *err)
+/* Parameters, their states and buffers. */
+static tt_status keep_params(const tt_rank *next, const tt_rank *old, tt_arena *a, tt_kept *k,
+                             tt_error *err)
 {
     const tt_program *p = next->plan->program, *q = old->plan->program;
     const tt_map *had = numbers_of(q, a), *has = numbers_of(p, a);
@@ -94,12 +96,6 @@ static tt_status keep_all(const tt_rank *next, const tt_rank *old, tt_arena *a, 
         count_new(&p->params[i], was >= 0, k);
         TT_TRY(keep_param(next, old, i, was, err));
     }
-    tt_map *states = tt_map_new(a);
-    for (int i = 0; i < q->n_params; i++)
-        if (q->params[i].suffix)
-            tt_map_set(states, tt_rank_state_name(a, q->params[i].name, q->params[i].suffix),
-                       states);
-    TT_TRY(tt_rank_start_copies(next, states, err));
     for (int i = 0; i < q->n_params; i++) {
         const tt_program_param *x = &q->params[i];
         if (x->suffix || x->transient || tt_map_get(has, kept_key(a, x)))
@@ -108,6 +104,22 @@ static tt_status keep_all(const tt_rank *next, const tt_rank *old, tt_arena *a, 
         k->dropped_first = k->dropped_first ? k->dropped_first : x->name;
     }
     return TT_OK;
+}
+
+/* What begins as something else: magnitudes as norms of weights, then states as their parameters. */
+static tt_status keep_all(const tt_rank *next, const tt_rank *old, tt_arena *a, tt_kept *k,
+                          tt_error *err)
+{
+    const tt_program *q = old->plan->program;
+    tt_dist d = old->dist;
+    tt_map *states = tt_map_new(a);
+    TT_TRY(tt_agree_or_go_on(&d, keep_params(next, old, a, k, err), err));
+    TT_TRY(tt_rank_add_magnitudes(next, old, err));
+    for (int i = 0; i < q->n_params; i++)
+        if (q->params[i].suffix)
+            tt_map_set(states, tt_rank_state_name(a, q->params[i].name, q->params[i].suffix),
+                       states);
+    return tt_rank_start_copies(next, states, err);
 }
 
 tt_status tt_rank_keep_states(const tt_rank *next, const tt_rank *old, tt_kept *out, tt_error *err)

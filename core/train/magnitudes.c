@@ -125,6 +125,82 @@ tt_status tt_rank_init_magnitudes(const tt_rank *r, tt_error *err)
     return s;
 }
 
+/* ---- magnitudes that are added while the job runs ---- */
+
+/* Where the sums of a weight's rows begin, plus 1, by its name; 0: it gets no magnitude. The same on all ranks. */
+static tt_map *sums_of(const tt_graph *now, const tt_graph *before, tt_arena *a, int64_t *n)
+{
+    tt_map *had = tt_map_new(a), *at = tt_map_new(a);
+    for (size_t i = 0; i < before->params.n; i++)
+        tt_map_set(had, before->params.items[i]->name, had);
+    *n = 0;
+    for (size_t i = 0; i < now->params.n; i++) {
+        const tt_param_info *w = now->params.items[i];
+        if (!w->magnitude || tt_map_get(had, w->magnitude->name))
+            continue;
+        tt_map_set(at, w->name, (void *)(intptr_t)(*n + 1));
+        *n += w->whole.dims[0].size;
+    }
+    return at;
+}
+
+static tt_status add_squares(const tt_rank *r, const tt_tensor *t, double *sums, tt_error *err)
+{
+    void *host;
+    TT_TRY(tt_exec_map(r->exec, t, true, &host, err));
+    for (int64_t i = 0; i < t->shape[0]; i++)
+        for (int64_t j = 0; j < t->shape[1]; j++) {
+            const int64_t at = i * t->shape[1] + j;
+            const double v = t->dtype == TT_BF16 ? (double)tt_from_bf16(((uint16_t *)host)[at])
+                                                 : (double)((float *)host)[at];
+            sums[t->begin[0] + i] += v * v;
+        }
+    return tt_exec_unmap(r->exec, t, host, false, err);
+}
+
+static tt_status take_sums(const tt_rank *r, const tt_tensor *m, const double *sums, tt_error *err)
+{
+    void *host;
+    TT_TRY(tt_exec_map(r->exec, m, false, &host, err));
+    for (int64_t i = 0; i < m->shape[0]; i++) {
+        const float v = (float)sqrt(sums[m->begin[0] + i]);
+        if (m->dtype == TT_BF16)
+            ((uint16_t *)host)[i] = tt_to_bf16(v);
+        else
+            ((float *)host)[i] = v;
+    }
+    return tt_exec_unmap(r->exec, m, host, true, err);
+}
+
+tt_status tt_rank_add_magnitudes(const tt_rank *next, const tt_rank *old, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_exec_tensor *t;
+    int64_t n = 0;
+    tt_status s = TT_OK;
+    const tt_map *at = sums_of(next->s->graph, old->s->graph, a, &n);
+    const size_t k = n ? tt_exec_tensors(next->exec, a, &t) : 0;
+    double *sums = tt_arena_array(a, (size_t)n + 1, sizeof *sums);
+    tt_dist d = old->dist;
+    for (size_t i = 0; s == TT_OK && i < k; i++) {
+        const int64_t begin = (intptr_t)tt_map_get(at, t[i].name) - 1;
+        if (begin >= 0 && t[i].param && !t[i].suffix && t[i].owner)
+            s = add_squares(next, &t[i].tensor, sums + begin, err);
+    }
+    if (n)
+        s = tt_agree_or_go_on(&d, s, err);
+    if (n && s == TT_OK)
+        s = tt_dist_reduce(&d, sums, n, TT_F64, TT_SUM, err);
+    for (size_t i = 0; s == TT_OK && i < k; i++) {
+        const tt_param_info *w = t[i].param && !t[i].suffix ? t[i].param->adapter_of : NULL;
+        const int64_t begin = w ? (intptr_t)tt_map_get(at, w->name) - 1 : -1;
+        if (begin >= 0 && w->magnitude == t[i].param)
+            s = take_sums(next, &t[i].tensor, sums + begin, err);
+    }
+    tt_arena_free(a);
+    return s;
+}
+
 tt_status tt_rank_measure(const tt_rank *r, tt_arena *a, const tt_ckpt_reader *reader,
                           tt_ckpt_piece **pieces, size_t *n, tt_magnitudes *out, tt_error *err)
 {

@@ -24,6 +24,9 @@ tt_status tt_rank_init_magnitudes(const tt_rank *r, tt_error *err);
  * which returns `loaded` or its own error. */
 tt_status tt_rank_measure(const tt_rank *r, tt_arena *a, const tt_ckpt_reader *reader,
                           tt_ckpt_piece **pieces, size_t *n, tt_magnitudes *out, tt_error *err);
+/* Of magnitudes that a program of other converters adds to those of `old`: from the weights as they are now. Ranks
+ * have parts of rows: they add up their sums of squares. [collective] */
+tt_status tt_rank_add_magnitudes(const tt_rank *next, const tt_rank *old, tt_error *err);
 tt_status tt_rank_measured(const tt_magnitudes *c, tt_status loaded, tt_error *err);
 
 #endif

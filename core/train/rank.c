@@ -242,7 +242,7 @@ tt_status tt_rank_start(tt_rank *next, const tt_rank *beside, tt_dist *d, tt_err
     if (prepared)
         return TT_OK;
     close_execs(next);
-    TT_TRY(tt_agree(d, check_room(next, beside, NULL, err), err));
+    TT_TRY(tt_agree_or_go_on(d, check_room(next, beside, NULL, err), err));
     return make_execs(next, d, NULL, err);
 }
 

@@ -238,9 +238,9 @@ static tt_status prepare(tt_loop *l, tt_kept *kept, tt_error *why)
 {
     tt_swap *w = &l->swap;
     tt_dist *d = &l->rank.dist;
-    TT_TRY(tt_agree(d, check_files(l, why), why));
-    TT_TRY(tt_agree(d, tt_rank_start(&w->rank, &l->rank, d, why), why));
-    return tt_agree(d, tt_rank_keep_states(&w->rank, &l->rank, kept, why), why);
+    TT_TRY(tt_agree_or_go_on(d, check_files(l, why), why));
+    TT_TRY(tt_agree_or_go_on(d, tt_rank_start(&w->rank, &l->rank, d, why), why));
+    return tt_agree_or_go_on(d, tt_rank_keep_states(&w->rank, &l->rank, kept, why), why);
 }
 
 /* The steps did not wait for the program that `ttrun ctl` asked for. If a change of its own schedule was among
@@ -267,12 +267,12 @@ tt_status tt_swap_take_over(tt_loop *l, tt_error *err)
     tt_swap_settle(l);
     swap_wait(&l->swap);
     tt_error why = l->swap.err;
-    tt_status s = tt_agree(&l->rank.dist, l->swap.status, &why);
+    tt_status s = tt_agree_or_go_on(&l->rank.dist, l->swap.status, &why);
     if (s == TT_OK && make_again(l))
         return TT_OK;
     if (s == TT_OK)
         s = prepare(l, &kept, &why);
-    if (s == TT_ECOMM) {
+    if (s == TT_ECOMM || s == TT_ETIMEOUT) {
         *err = why;
         return s;
     }

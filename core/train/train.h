@@ -86,7 +86,7 @@ tt_status tt_rank_init_param(const tt_rank *r, int i, const tt_tensor *t, tt_err
  * there already: the keys of has, by tt_rank_state_name(); NULL: none is. */
 tt_status tt_rank_start_copies(const tt_rank *r, const tt_map *has, tt_error *err);
 /* keep.c: the states of a program that takes over: those of the old one by name, initial values for others.
- * Nothing else runs. */
+ * Nothing else runs. [collective] */
 typedef struct tt_kept {
     int kept, added, dropped; /* parameters and buffers */
     const char *added_first, *dropped_first;

@@ -114,7 +114,7 @@ tt_status tt_rank_lacks_frozen(const tt_rank *r, const char *step_folder, bool *
     *lacks = false;
     for (size_t i = 0; s == TT_OK && i < g->params.n && !*lacks; i++) {
         const tt_param_info *p = g->params.items[i];
-        *lacks = p->frozen && !p->absmax_of && !tt_ckpt_has(reader, p->name) &&
+        *lacks = !p->converter && !p->absmax_of && !tt_ckpt_has(reader, p->name) &&
                  !tt_ckpt_is_coded(reader, p->name);
     }
     if (reader)
@@ -260,9 +260,10 @@ static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error 
 
 /* Which pieces a folder of weights may lack: they keep their initial values. */
 typedef enum lacking {
-    RESUMED, /* what converters of this job declare or keep, and the loss scale */
-    STARTED, /* these and the factors of adapters */
-    TRAINED, /* these and frozen parameters, which keep the values that they have */
+    RESUMED, /* what converters of this job declare or keep, the loss scale, and the optimizer's states of
+              * parameters that were frozen */
+    STARTED, /* the first two and the factors of adapters */
+    TRAINED, /* as RESUMED, and parameters that are or were frozen, which keep the values that they have */
 } lacking;
 
 /* By name: the parameters. An optimizer's state belongs to the parameter that its name begins with. */
@@ -283,6 +284,22 @@ static const char *param_name(const char *piece, tt_arena *a)
     return dot ? tt_arena_strn(a, name, (size_t)(dot - name)) : name;
 }
 
+/* The names of the parameters that were trained when the checkpoint was saved: those of which it has states of the
+ * optimizer. NULL: it has no such states, so nothing says. */
+static tt_map *trained_there(const tt_ckpt_reader *reader, tt_arena *a)
+{
+    tt_map *m = NULL;
+    const size_t n = tt_ckpt_n_tensors(reader);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = tt_ckpt_tensor_at(reader, i).name, *param = param_name(name, a);
+        if (param == name)
+            continue;
+        m = m ? m : tt_map_new(a);
+        tt_map_set(m, param, m);
+    }
+    return m;
+}
+
 /* The states that start as their parameters, by their names in checkpoints: all, or those that a checkpoint
  * has. */
 static tt_map *copies_by_name(const tt_rank *r, const tt_ckpt_reader *reader, tt_arena *a)
@@ -298,6 +315,17 @@ static tt_map *copies_by_name(const tt_rank *r, const tt_ckpt_reader *reader, tt
     return m;
 }
 
+static void report_thawed(const tt_map *thawed, const char *folder)
+{
+    const size_t n = tt_map_size(thawed);
+    if (n)
+        tt_log(
+            TT_INFO, "checkpoint",
+            "%s: %zu parameter%s frozen when it was saved (%s%s): %s optimizer states begin anew",
+            folder, n, n > 1 ? "s were" : " was", tt_map_key(thawed, 0), n > 1 ? ", …" : "",
+            n > 1 ? "their" : "its");
+}
+
 /* Leaves out the pieces that the checkpoint may lack and lacks; returns how many are left. */
 static size_t without_absent(const tt_rank *r, const tt_ckpt_reader *reader, tt_ckpt_piece *p,
                              size_t n, lacking which, const char *folder, bool report)
@@ -305,7 +333,9 @@ static size_t without_absent(const tt_rank *r, const tt_ckpt_reader *reader, tt_
     const tt_graph *g = r->s->graph;
     tt_arena *a = tt_arena_new();
     const tt_map *params = params_by_name(g, a), *copies = copies_by_name(r, NULL, a),
-                 *frozen = which == TRAINED ? frozen_pieces(g, a) : NULL;
+                 *frozen = which == TRAINED ? frozen_pieces(g, a) : NULL,
+                 *trained = which == STARTED ? NULL : trained_there(reader, a);
+    tt_map *thawed = tt_map_new(a);
     const char *first = NULL;
     size_t kept = 0, added = 0, states = 0, begun = 0;
     for (size_t i = 0; i < n; i++) {
@@ -313,15 +343,19 @@ static size_t without_absent(const tt_rank *r, const tt_ckpt_reader *reader, tt_
         const tt_param_info *param = tt_map_get(params, param_name(p[i].name, a));
         const bool declared = param && param->converter;
         const bool copy = tt_map_get(copies, p[i].name) != NULL;
+        const bool was_frozen = trained && param && !tt_map_get(trained, param->name);
         const bool may_lack = declared || copy ||
                               (buffer && (buffer->of_converter || buffer->of_trainer)) ||
                               (which == STARTED && param && param->adapter_of) ||
+                              (was_frozen && (which == TRAINED || is_of_optimizer(p[i].name))) ||
                               (frozen && tt_map_get(frozen, p[i].name));
         if (!may_lack || tt_ckpt_has(reader, p[i].name)) {
             p[kept++] = p[i];
             continue;
         }
-        begun += copy && !declared;
+        begun += copy && !declared && !was_frozen;
+        if (was_frozen && !declared && is_of_optimizer(p[i].name))
+            tt_map_set(thawed, param->name, thawed);
         states += buffer && buffer->of_converter;
         if (declared && !is_of_optimizer(p[i].name)) {
             added++;
@@ -332,6 +366,8 @@ static size_t without_absent(const tt_rank *r, const tt_ckpt_reader *reader, tt_
         tt_log(TT_INFO, "checkpoint",
                "%s: has no such copies of weights as this job keeps: %zu begin as the weights",
                folder, begun);
+    if (report)
+        report_thawed(thawed, folder);
     if (report && states)
         tt_log(TT_INFO, "checkpoint",
                "%s: has no state of this job's converters for %zu tensors: they begin anew", folder,

@@ -69,7 +69,8 @@ TT_EXPORT tt_value *tt_converter_state(tt_builder *b, const tt_product *p, const
                                        const tt_dim *dims, int n_dims, const tt_init *init);
 /* Their next value, once per step of training, after the parameters' update: fn gets the state and the
  * maximum of `stat` over the step's micro-batches, and returns the new value. stat has no token dim.
- * Once per state; user must outlive the graph. */
+ * Once per product; if a layer has several products of one weight and role, which share the state, the
+ * maximum is over these, too. user must outlive the graph. */
 TT_EXPORT void tt_converter_update(tt_builder *b, tt_value *state, tt_value *stat, tt_buffer_fn fn,
                                    void *user);
 

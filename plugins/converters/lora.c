@@ -65,10 +65,23 @@ static int is_target(const char *target, const char *layer)
     return fnmatch(target, layer, 0) == 0;
 }
 
+/* A or B of a converter of this kind that comes before this one in the job's list. */
+static int is_adapter(const char *name)
+{
+    static const char *const ends[] = {".lora_A.weight", ".lora_B.weight"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < 2; i++)
+        if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
+            return 1;
+    return 0;
+}
+
 static int wants(const config *c, const tt_builder *b, const char *name)
 {
     char layer[512];
     const size_t n = layer_length(name);
+    if (is_adapter(name))
+        return 0;
     if (!c->targets.n)
         return tt_builder_block(b) >= 0;
     if (n >= sizeof layer)

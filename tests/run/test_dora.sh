@@ -55,6 +55,52 @@ done
 ! [ "$(loss_at "$dir/whole0" 3)" = "$(loss_at "$dir/whole0.3" 3)" ]
 ok dropout_changes_the_training
 
+# ---- added while the run goes on: magnitudes are the norms of the weights as they are then ----
+train "$dir/never" --training.steps 4 --checkpoint.interval 3
+while read -r mesh options; do
+    late='[{"name": "lora", "rank": 3, "use_dora": true, "from_step": 3}]'
+    # shellcheck disable=SC2086
+    train "$dir/late_$mesh" --checkpoint.interval 3 --comm.backend local $options --training.steps 6 --converters "$late" && [ "$rc" -eq 0 ] && near "$(loss_at "$dir/late_$mesh" 4)" "$(loss_at "$dir/never" 4)" 2e-6 &&
+        cp -r "$dir/late_$mesh" "$dir/again_$mesh" && rm -r "$dir/again_$mesh/checkpoint/step-6" && train "$dir/again_$mesh" --checkpoint.interval 3 --comm.backend local $options --training.steps 6 --converters "$late" &&
+        [ "$rc" -eq 0 ] && grep -q 'resumed from .*step-3' "$dir/err" && "$TTRUN" ckpt diff "$dir/late_$mesh/checkpoint/step-6" "$dir/again_$mesh/checkpoint/step-6" >"$dir/out" 2>&1
+    ok "added_while_it_runs_$mesh"
+done <<MESHES
+one
+fsdp2 --nproc 2 $l 2
+tp2 --nproc 2 $p.tensor_parallel_degree 2
+pp2 --nproc 2 $p.pipeline_parallel_degree 2
+hsdp2x2 --nproc 4 $l 1 $p.data_parallel_shard_degree 2 $p.data_parallel_replicate_degree 2
+MESHES
+
+# ---- the weight is multiplied twice where x is dropped: float8 with delayed scaling keeps the larger maximum of the two ----
+# What is left of x is 1 / (1 - 0.5) times as large, so its first maximum is larger than that of x.
+first_maximum() { # RUN: of the state of a layer's operand, after step 1
+    file=$(ls "$1"/checkpoint/step-1/*.safetensors | head -n 1)
+    n=$(od -An -t u8 -N 8 "$file" | tr -d ' ')
+    at=$(head -c $((8 + n)) "$file" | tail -c "$n" | grep -o '"converters.float8.model.layers.0.self_attn.q_proj.weight.forward.amax_a":{[^}]*' | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
+    od -An -t f4 -j $((8 + n + at)) -N 4 "$file" | tr -d ' '
+}
+delayed='{"name": "float8", "scaling": "delayed", "amax_history_len": 1}'
+for drop in 0 0.5; do
+    train "$dir/delayed$drop" $batch --converters "[{\"name\": \"lora\", \"rank\": 3, \"use_dora\": true, \"dropout\": $drop}, $delayed]" --checkpoint.enable_first_step_checkpoint true
+    [ "$rc" -eq 0 ]
+    ok "trains_with_delayed_scaling_$drop"
+done
+awk -v x="$(first_maximum "$dir/delayed0")" -v h="$(first_maximum "$dir/delayed0.5")" 'BEGIN {exit !(x > 0.1 && h > 1.2 * x && h < 2.01 * x)}'
+ok the_maximum_is_that_of_both_products
+with="[{\"name\": \"lora\", \"rank\": 3, \"use_dora\": true, \"dropout\": 0.5}, $delayed]"
+while read -r mesh options; do
+    train "$dir/$mesh" --resume never $batch --converters "$with" $options
+    [ "$rc" -eq 0 ] && near "$(loss_at "$dir/$mesh" 10)" "$(loss_at "$dir/delayed0.5" 10)" 1e-3
+    ok "${mesh}_delayed"
+done <<MESHES
+accumulated $l 2
+tp2 $p.tensor_parallel_degree 2
+MESHES
+train "$dir/inter" $batch $l 4 --training.intra_layer_micro_batch 2 --converters "$with"
+[ "$rc" -eq 2 ] && grep -q 'updated twice in a micro-batch' "$dir/err"
+ok interleaved_delayed_is_refused
+
 # ---- out and in ----
 text() { from_folder=$1; shift; ttrun generate --checkpoint "$from_folder" "$@" --prompt 'line 1' --max-tokens 24 --temperature 0 2>"$dir/err"; }
 text "$dir/one" >"$dir/of_run" && [ -s "$dir/of_run" ]

@@ -42,6 +42,26 @@ train "$dir/two" $from --converters '[{"name": "lora", "rank": 2, "targets": ["q
 [ "$(states "$dir/two/checkpoint/step-10" | wc -l)" -eq 8 ]
 ok targets_and_filter
 
+# ---- the adapters go: the base is trained from there on, whether the run was interrupted at that step or not ----
+ends='[{"name": "lora", "rank": 3, "to_step": 6}]'
+bad=
+for with in "" "--training.ema_decay 0.8" "--optimizer.name schedule_free" "--optimizer.name muon --optimizer.state_dtype dynamic8" "--comm.backend local --nproc 2" \
+    "--comm.backend local --nproc 2 $p.pipeline_parallel_degree 2" "--checkpoint.save_frozen false"; do
+    rm -rf "$dir/whole" "$dir/cut"
+    # shellcheck disable=SC2086
+    train "$dir/whole" $from $with --converters "$ends" && train "$dir/cut" $from $with --converters "$ends" --training.steps 6 && [ "$rc" -eq 0 ] &&
+        train "$dir/cut" $from $with --converters "$ends" && [ "$rc" -eq 0 ] && grep -q 'were frozen when it was saved (.*): their optimizer states begin anew' "$dir/err" &&
+        "$TTRUN" ckpt diff "$dir/whole/checkpoint/step-10" "$dir/cut/checkpoint/step-10" >"$dir/out" 2>&1 || bad="$bad [$with]"
+done
+[ -z "$bad" ]
+ok "resumed_where_the_adapters_end$bad"
+train "$dir/gone" $from --converters "$lora" --training.steps 5 && train "$dir/gone" $from && [ "$rc" -eq 0 ] && [ "$(states "$dir/gone/checkpoint/step-10" | wc -l)" -eq 21 ]
+ok resumed_without_adapters
+refused twice 'q_proj.lora_A.weight is that of converters\[0\] already: leave this layer to one of the two' '[{"name": "lora", "rank": 3}, {"name": "lora", "rank": 3, "dropout": 0.1}]'
+train "$dir/apart" $from --converters '[{"name": "lora", "rank": 2, "targets": ["q_proj"]}, {"name": "lora", "rank": 3, "targets": ["up_proj", "*.down_proj*"]}]' && [ "$rc" -eq 0 ]
+[ "$(states "$dir/apart/checkpoint/step-10" | wc -l)" -eq 12 ]
+ok two_for_different_layers
+
 # ---- every mesh; with dropout, too ----
 batch="--training.local_batch_size 8 --training.global_batch_size 8 --comm.backend local --checkpoint.initial_load_path $dir/base/checkpoint/step-20"
 for drop in 0 0.3; do

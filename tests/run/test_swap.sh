@@ -55,6 +55,21 @@ from "$dir/more1" 20 && same "$dir/tail" "$dir/more1" 21 30 && grep -q '30 tenso
 [ -z "$bad" ]
 ok "swap_adds_and_drops_parameters $bad"
 
+# ---- a pipeline whose stages other converters would cut elsewhere: ranks keep their layers ----
+bad=
+sizes='--model.args.dim 24 --model.args.n_layers 4 --model.args.hidden_dim 31 --training.mixed_precision_param bfloat16'
+stages="$sizes --parallelism.pipeline_parallel_degree 2"
+adapters='[{"name":"lora","rank":1,"dropout":0.2,"from_step":10,"to_step":20}]'
+for backend in local shm; do
+    # shellcheck disable=SC2086
+    short "$dir/cut" --resume never --training.steps 30 $stages --comm.backend "$backend" --nproc 2 --converters "$adapters" || bad="$bad run-$backend"
+    [ "$(grep -c 'converters from step 11 on: lora; .* 28 added \|converters from step 11 on: lora; .* 56 added \|converters from step 21 on: none; ' "$dir/err")" -eq 2 ] || bad="$bad said-$backend"
+done
+# shellcheck disable=SC2086
+from "$dir/cut" 20 $stages --comm.backend local --converters "$adapters" && same "$dir/tail" "$dir/cut" 21 30 || bad="$bad resumed"
+[ -z "$bad" ]
+ok "swap_keeps_the_stages $bad"
+
 # ---- a scheduled program that does not verify is found before the first step ----
 bad=
 short "$dir/w" --training.steps 30 --converters '[{"name":"half","from_step":5},{"name":"broken","from_step":10,"to_step":20}]' && bad="$bad ran"
@@ -132,7 +147,7 @@ bytes_of() { # RANK OPTION...: of the program with an adapter of that rank; 0: n
     shift
     ttrun plan "$job" --plugin-dir "$dir/more" --json --converters "$list" "$@" >"$dir/plan" 2>"$dir/err" && "$json" "$dir/plan" bytes_per_rank.peak
 }
-does_not_fit() { [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q 'stay as they are: the program does not fit beside the one that runs: both take [0-9.]* GiB, and there are 0.0 here' "$dir/err"; }
+does_not_fit() { [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q 'stay as they are: '"${1-}"'the program does not fit beside the one that runs: both take [0-9.]* GiB, and there are 0.0 here' "$dir/err"; }
 case $BUILD in
 */asan | */tsan | */ubsan) ;; # its own functions stand before those of this test
 *)
@@ -157,6 +172,15 @@ case $BUILD in
     ctl set converters "$half" && ctl stop && ends_within 60 4 || bad="$bad stop-saves($(cat "$dir/err"))"
     [ -z "$bad" ]
     ok "program_that_does_not_fit_is_refused $bad"
+    # on one of two machines alone: all ranks know why, and go on
+    bad=
+    MEMORY=$room MEMORY_ONE=$dir/one LD_PRELOAD=$dir/memory.so forever "$dir/narrow" $off --comm.backend shm --nproc 2 || bad="$bad start"
+    ctl set converters "[{\"name\":\"adapter\",\"rank\":$((4 * fits))}]" # of which each rank has a half
+    does_not_fit '\(rank 1: \)\{0,1\}' || bad="$bad refused($(cat "$dir/err"))"
+    step=$(step_now) && until_true passed $((step + 3)) && ctl set converters "$half" && until_true passed $(($(step_said) + 1)) || bad="$bad goes-on($(cat "$dir/err"))"
+    ctl stop && ends_within 60 4 || bad="$bad stop"
+    [ -z "$bad" ]
+    ok "program_that_does_not_fit_one_rank_is_refused $bad"
     ;;
 esac
 
