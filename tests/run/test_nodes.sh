@@ -76,7 +76,7 @@ names_node_1() { # NODE COMMAND TEXT: COMMAND does something to $rank, the rank 
     [ "$1" -eq 0 ] || until_true no_child "$node0"
     kill -CONT "$slow"
     joined
-    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ "$(grep -c "^ttrun: node 1 on [^ ]*: rank 1.*$3" "$dir/err")" -eq 2 ] && until_true no_rank "$dir/n"
+    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ "$(grep -c "^ttrun: node 1 on [^ ]*: \(rank 1\|step [0-9]*, collective\).*$3" "$dir/err")" -eq 2 ] && until_true no_rank "$dir/n"
 }
 names_node_1 1 'kill -9 $rank' SIGKILL && names_node_1 0 'kill -STOP $rank' 'waited 2 s .*ranks that did not arrive: 0' &&
     { ! command -v prlimit >"$dir/out" || names_node_1 1 'prlimit --pid $rank --fsize=2000' 'checkpoint of step .* File too large'; }
