@@ -5,7 +5,7 @@
 
 /* Folders of torch.distributed.checkpoint with parameters, optimizer states and counts. Names, where P is
  * any prefix that ends with a dot, or nothing ("model.", "app.model."):
- *   P<param>                        parameters, by our names or Meta's (torchtitan's)
+ *   P<param>                        parameters, by our names or torchtitan's
  *   P state.<param>.<state>         "optimizer.state.tok_embeddings.weight.exp_avg", and .step
  *   train_state.step, .ntokens_seen counts; .samples_seen is ours (ckpt export --to dcp)
  * optimizer.param_groups.*, lr_scheduler.* and dataloader.* are not read: the job says what they say. */
@@ -37,18 +37,19 @@ static const char *prefix_of(const import *im, const char *name)
 
 tt_status tt_import_open_dcp(import *im, tt_error *err)
 {
-    const tt_model_meta *meta = tt_setup_model_meta(im->s->model.component);
-    const char *first = im->n ? im->params[0].name : "", *prefix = NULL;
-    const tt_tensor_name *row = NULL;
+    const char *first = im->n ? im->params[0].name : "", *prefix = NULL, *there;
+    tt_name_table *names = tt_arena_alloc(im->arena, sizeof *names);
+    tt_titan_name row;
+    size_t at = 0;
     TT_TRY(tt_ckpt_open(im->folder, &im->reader, err));
     if (im->from == TT_IMPORT_DCP)
         prefix = prefix_of(im, first);
-    if (!prefix && meta) {
-        const char *there =
-            tt_name_there(im->arena, meta->names, meta->n_names, meta->name_size, first, &row);
-        prefix = there ? prefix_of(im, there) : NULL;
+    if (!prefix) {
+        TT_TRY(tt_titan_names(im->s, names, err));
+        while (!prefix && (there = tt_name_there(im->arena, names, first, false, &at, &row)))
+            prefix = prefix_of(im, there);
         if (prefix || im->from == TT_IMPORT_TITAN)
-            im->meta = meta;
+            im->names = names;
     }
     im->prefix = prefix ? prefix : ""; /* without: the first load names what is not there */
     return TT_OK;
@@ -91,18 +92,21 @@ static tt_status add_state(import *im, const tt_ckpt_tensor *there, const tt_imp
                            const char *state, tt_error *err)
 {
     tt_import_tensor t = {.there = there->name, .n_dims = there->n_dims};
+    int64_t shape[TT_MAX_DIMS] = {0};
+    tt_layout_shape(&param->layout, param->n_dims, param->dims, shape);
     const bool same = there->n_dims == param->n_dims &&
-                      !memcmp(there->shape, param->dims, sizeof(int64_t) * (size_t)param->n_dims);
-    if (param->head_dim && !same && there->n_dims)
+                      !memcmp(there->shape, shape, sizeof(int64_t) * (size_t)param->n_dims);
+    if (tt_layout_differs(&param->layout) && !same && there->n_dims)
         return TT_FAIL(
             err, TT_EUNSUPPORTED,
             "%s: '%s' has not the shape of the model's parameter: give the model's sizes "
             "by JOB.json, or by --model.flavor and --model.args (a state of another shape than its "
-            "parameter, whose rows are in another order there, is not read)",
+            "parameter, whose elements are in another order there, is not read)",
             im->folder, there->name);
-    t.head_dim = same ? param->head_dim : 0;
+    if (same)
+        t.layout = param->layout;
     t.name = tt_arena_printf(im->arena, "optimizer.state.%s.%s", param->name, state);
-    memcpy(t.dims, there->shape, sizeof t.dims);
+    tt_layout_shape(&t.layout, there->n_dims, there->shape, t.dims);
     tt_vec_push(im->arena, &im->tensors, t);
     return TT_OK;
 }
