@@ -17,11 +17,11 @@ typedef struct exporting {
     tt_arena *arena;
     tt_ckpt_reader *reader;
     tt_dcp_writer *writer;
-    bool titan;                /* false: our names */
-    tt_name_table names;       /* torchtitan's */
-    tt_map *written;           /* names of tensors that are written */
-    tt_map *params;            /* name → tt_param_info */
-    tt_map *buffers;           /* names of exported buffers */
+    bool titan;          /* false: our names */
+    tt_name_table names; /* torchtitan's */
+    tt_map *written;     /* names of tensors that are written */
+    tt_map *params;      /* name → tt_param_info */
+    tt_map *buffers;     /* names of exported buffers */
     tt_trainer_state state;
 } exporting;
 
@@ -134,25 +134,19 @@ static tt_status write_tensor(const exporting *x, const tt_ckpt_tensor *t, tt_er
     return s;
 }
 
-/* Writes zeros for the vectors that torchtitan's model has beside a parameter, and ours has not. */
+/* Writes zeros for the vector that torchtitan's model has beside a parameter, if ours has none. */
 static tt_status write_zeros(const exporting *x, const tt_param_info *p, tt_error *err)
 {
-    const char *name;
     tt_titan_name row;
     size_t at = 0;
-    while (x->titan && p->whole.n_dims > 0 &&
-           (name = tt_name_there(x->arena, &x->names, p->name, true, &at, &row))) {
-        const tt_dcp_tensor t = {
-            .name = name,
-            .dtype = TT_F32,
-            .n_dims = 1,
-            .shape = {p->whole.dims[0].size},
-            .data = tt_arena_array(x->arena, (size_t)p->whole.dims[0].size, sizeof(float))};
-        if (!tt_map_get(x->written, name))
-            TT_TRY(tt_dcp_put_tensor(x->writer, &t, err));
-        tt_map_set(x->written, name, x->written);
-    }
-    return TT_OK;
+    tt_dcp_tensor t = {.dtype = TT_F32, .n_dims = 1, .shape = {p->whole.dims[0].size}};
+    if (!x->titan || !p->whole.n_dims)
+        return TT_OK;
+    t.name = tt_name_there(x->arena, &x->names, p->name, true, &at, &row);
+    if (!t.name || tt_map_get(x->written, t.name))
+        return TT_OK;
+    t.data = tt_arena_array(x->arena, (size_t)t.shape[0], sizeof(float));
+    return tt_dcp_put_tensor(x->writer, &t, err);
 }
 
 /* ---- the optimizer's groups ---- */

@@ -142,12 +142,43 @@ static bool is_known_without_model(const char *name)
     return ends_with(name, "step", &head);
 }
 
-static void log_left_out(const import *im)
+/* A vector that another program's model has and ours has not changes nothing if it is zero. */
+static tt_status take_zeros(const import *im, tt_map *used, const char *name, int64_t n,
+                            tt_error *err)
+{
+    float *x = tt_arena_array(im->arena, (size_t)n + 1, sizeof *x);
+    tt_ckpt_piece p = {.name = name, .dtype = TT_F32, .n_dims = 1, .data = x};
+    p.global[0] = p.box.end[0] = n;
+    if (tt_map_get(used, name) || !tt_ckpt_has(im->reader, name))
+        return TT_OK;
+    TT_TRY(tt_ckpt_load(im->reader, &p, 1, err));
+    int64_t others = 0;
+    for (int64_t i = 0; i < n; i++)
+        others += x[i] < 0.0f || x[i] > 0.0f || x[i] != x[i];
+    if (others)
+        tt_log(TT_WARN, "checkpoint",
+               "%s: '%s' is not zero, and the model has no such tensor, so it computes something "
+               "else than there: choose the arguments of the model that give it one",
+               im->folder, name);
+    tt_map_set(used, name, used);
+    return TT_OK;
+}
+
+static tt_status log_left_out(const import *im, tt_error *err)
 {
     tt_map *used = tt_map_new(im->arena);
     for (size_t i = 0; i < im->tensors.n; i++)
         tt_map_set(used, im->tensors.items[i].there, im->reader);
+    for (size_t i = 0; i < im->n && im->names; i++) {
+        tt_titan_name row;
+        const char *there;
+        size_t at = 0;
+        while ((there = tt_name_there(im->arena, im->names, im->params[i].name, true, &at, &row)))
+            TT_TRY(take_zeros(im, used, tt_arena_printf(im->arena, "%s%s", im->prefix, there),
+                              im->params[i].dims[0], err));
+    }
     tt_ckpt_log_others(im->reader, used, is_known_without_model);
+    return TT_OK;
 }
 
 tt_status tt_import_list_states(import *im, tt_error *err)
@@ -168,8 +199,7 @@ tt_status tt_import_list_states(import *im, tt_error *err)
     }
     if (!im->states)
         log_numbered(im);
-    log_left_out(im);
-    return TT_OK;
+    return log_left_out(im, err);
 }
 
 /* ---- counts ---- */

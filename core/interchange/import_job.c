@@ -209,7 +209,8 @@ static tt_status fail_no_names(tt_registry *r, const tt_component *model, tt_imp
     }
     if (s == TT_OK)
         s = TT_FAIL(err, TT_EUNSUPPORTED, "model %s cannot read %s tensor names; use %s",
-                    model->name, from == TT_IMPORT_META ? "Meta's" : "torchtitan's", known.n ? tt_str_get(&known) : "a model that has them");
+                    model->name, from == TT_IMPORT_META ? "Meta's" : "torchtitan's",
+                    known.n ? tt_str_get(&known) : "a model that has them");
     tt_str_free(&faults);
     tt_str_free(&known);
     return s;

@@ -8,10 +8,12 @@
  * Source: github.com/pytorch/torchtitan, torchtitan/models/<model>/state_dict_adapter.py and the modules
  * it names. */
 
-#define TITAN_ROW(ours, theirs)                                                                    \
+/* pairs: rotary positions rotate neighbours there; swapped: the last two dims are; zeros: see tt_titan_name. */
+#define TITAN_PLACED(ours, theirs, pairs, swapped, zeros)                                          \
     {                                                                                              \
-        {ours, theirs, 0, 0}, 0, 0                                                                 \
+        {ours, theirs, pairs, 0}, swapped, zeros                                                   \
     }
+#define TITAN_ROW(ours, theirs) TITAN_PLACED(ours, theirs, 0, 0, 0)
 #define TITAN_LAYER(ours, theirs) TITAN_ROW("model.layers.*." ours, "layers.*." theirs)
 
 /* What all models have. */
@@ -30,19 +32,12 @@
         TITAN_LAYER("mlp.down_proj.weight", "feed_forward.w2.weight"),                             \
         TITAN_LAYER("mlp.up_proj.weight", "feed_forward.w3.weight")
 
-/* A projection of grouped-query attention: letter q, k or v, end "weight" or "bias". pairs: 1 if rotary positions rotate
- * neighbours there. */
+/* A projection of grouped-query attention: letter q, k or v, end "weight" or "bias". */
 #define TITAN_QKV(letter, end, pairs)                                                              \
-    {                                                                                              \
-        {"model.layers.*.self_attn." letter "_proj." end,                                          \
-         "layers.*.attention.qkv_linear.w" letter "." end, pairs, 0},                              \
-            0, 0                                                                                   \
-    },                                                                                             \
-    {                                                                                              \
-        {"model.layers.*.self_attn." letter "_proj." end,                                          \
-         "layers.*.attention.w" letter "." end, pairs, 0},                                         \
-            0, 0                                                                                   \
-    }
+    TITAN_PLACED("model.layers.*.self_attn." letter "_proj." end,                                  \
+                 "layers.*.attention.qkv_linear.w" letter "." end, pairs, 0, 0),                   \
+        TITAN_PLACED("model.layers.*.self_attn." letter "_proj." end,                              \
+                     "layers.*.attention.w" letter "." end, pairs, 0, 0)
 
 /* The experts' weights [E,out,in] in one tensor. theirs: "w1"; dims: the letters of its shape in the name. */
 #define TITAN_EXPERTS(ours, theirs, dims)                                                          \
@@ -56,9 +51,8 @@
     TITAN_LAYER(gate ".weight", "moe.router.gate.weight"),                                         \
         TITAN_LAYER(gate ".e_score_correction_bias", "moe.expert_bias_E"),                         \
         TITAN_LAYER(gate ".e_score_correction_bias", "moe.expert_bias"),                           \
-    {                                                                                              \
-        {"model.layers.*." gate ".weight", "layers.*.moe.expert_bias_E", 0, 0}, 0, 1               \
-    }
+        TITAN_PLACED("model.layers.*." gate ".weight", "layers.*.moe.expert_bias_E", 0, 0, 1),     \
+        TITAN_PLACED("model.layers.*." gate ".weight", "layers.*.moe.expert_bias", 0, 0, 1)
 
 /* A mixture with moe_names_qwen. */
 #define TITAN_MOE                                                                                  \
