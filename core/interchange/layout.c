@@ -47,8 +47,8 @@ static void swap_last(uint8_t *to, const uint8_t *from, int64_t n, int64_t rows,
 }
 
 /* load: from the order there to the order here, else back */
-static void copy(const tt_layout *l, bool load, uint8_t *to, const uint8_t *from, int n_dims,
-                 const int64_t *dims, size_t size)
+static void layout_copy(const tt_layout *l, bool load, uint8_t *to, const uint8_t *from, int n_dims,
+                        const int64_t *dims, size_t size)
 {
     int64_t outer = 1, inner = 1;
     for (int d = 1; d < n_dims; d++)
@@ -73,11 +73,11 @@ static void copy(const tt_layout *l, bool load, uint8_t *to, const uint8_t *from
 void tt_layout_store(const tt_layout *l, uint8_t *there, const uint8_t *here, int n_dims,
                      const int64_t *dims, size_t size)
 {
-    copy(l, false, there, here, n_dims, dims, size);
+    layout_copy(l, false, there, here, n_dims, dims, size);
 }
 
 void tt_layout_load(const tt_layout *l, uint8_t *here, const uint8_t *there, int n_dims,
                     const int64_t *dims, size_t size)
 {
-    copy(l, true, here, there, n_dims, dims, size);
+    layout_copy(l, true, here, there, n_dims, dims, size);
 }

@@ -3,6 +3,7 @@
 # ttrun ckpt export --to torchtitan and import --from torchtitan of mixtures of experts: torchtitan's names and shapes, weights, optimizer and step
 # come back to the bit, and the run goes on. tests/peers/titan_peer.py compares values with PyTorch, transformers and torchtitan itself.
 . "$(dirname "$0")/lib.sh"
+tool="$BUILD/tests/run/tensor_tool"
 ckpt() { ttrun ckpt "$@" >"$dir/out" 2>"$dir/err"; rc=$?; }
 refused() { # NAME WORDS: of the command before
     [ $rc -eq 2 ] && one_line "$dir/err" && grep -qF -- "$2" "$dir/err"
@@ -16,6 +17,14 @@ has() {
         grep -aqF "$name" "$folder/.metadata" || { echo "no $name" >"$dir/err" && return 1; }
     done
 }
+# same THEIRS OURS [swap]: a tensor of the export, in $dir/theirs, and one of the step, in $dir/ours, whose last two dims may be swapped; the
+# model's number of the block, and of one of multi-token prediction, are in both
+same() {
+    a=$(awk -v n="$1" '$1 == n {print $2, $3}' "$dir/theirs")
+    b=$(awk -v n="model.$2" '$1 == n {print $2, $3}' "$dir/ours${3-}")
+    [ -n "$a" ] && [ "$a" = "$b" ] || { echo "$1 ($a) is not $2 ($b)" >"$dir/err" && return 1; }
+}
+lists() { "$tool" "$out" >"$dir/theirs" && "$tool" "$step" >"$dir/ours" && "$tool" "$step" swap >"$dir/oursswap"; }
 lacks() { ! grep -aqF "$2" "$1/.metadata"; }
 
 base='"dim": 20, "n_layers": 3, "n_heads": 6, "vocab_size": 262, "num_experts": 5, "num_experts_per_tok": 2'
@@ -42,6 +51,19 @@ has "$out" tok_embeddings.weight lm_head.weight layers.0.feed_forward.w1.weight 
     optimizer.state.layers.1.$moe.w1_EFD.exp_avg_sq optimizer.param_groups.mtp_layers.0.$moe.w1_EFD.betas optimizer.state.layers.1.$moe.w1_EFD.step &&
     lacks "$out" model.layers && lacks "$out" state.layers.0.moe && lacks "$out" .layers.3. && lacks "$out" e_score && lacks "$out" expert_bias_E.exp_avg
 ok names_of_deepseek_v3
+# each of two tensors of one shape has its own name
+lists && same tok_embeddings.weight embed_tokens.weight && same norm.weight norm.weight && same layers.0.feed_forward.w1.weight layers.0.mlp.gate_proj.weight &&
+    same layers.0.feed_forward.w3.weight layers.0.mlp.up_proj.weight && same layers.0.feed_forward.w2.weight layers.0.mlp.down_proj.weight &&
+    same layers.1.attention_norm.weight layers.1.input_layernorm.weight && same layers.1.ffn_norm.weight layers.1.post_attention_layernorm.weight &&
+    same layers.2.attention.wkv_b.weight layers.2.self_attn.kv_b_proj.weight && same layers.2.attention.wq_b.weight layers.2.self_attn.q_b_proj.weight &&
+    same layers.2.$moe.w1_EFD layers.2.mlp.experts.gate_proj.weight && same layers.2.$moe.w3_EFD layers.2.mlp.experts.up_proj.weight &&
+    same layers.2.$moe.w2_EDF layers.2.mlp.experts.down_proj.weight && same layers.2.moe.expert_bias_E layers.2.mlp.gate.e_score_correction_bias &&
+    same layers.1.moe.shared_experts.w1.weight layers.1.mlp.shared_experts.gate_proj.weight &&
+    same layers.1.moe.shared_experts.w3.weight layers.1.mlp.shared_experts.up_proj.weight &&
+    same mtp_layers.0.enorm.weight layers.3.enorm.weight && same mtp_layers.1.hnorm.weight layers.4.hnorm.weight &&
+    same mtp_layers.1.mtp_norm.weight layers.4.shared_head.norm.weight && same mtp_layers.1.$moe.w3_EFD layers.4.mlp.experts.up_proj.weight &&
+    [ "$(awk '$1 == "optimizer.state.mtp_layers.1.'$moe'.w3_EFD.exp_avg" {print $3}' "$dir/theirs")" = "$(awk '$1 == "optimizer.state.model.layers.4.mlp.experts.up_proj.weight.exp_avg" {print $3}' "$dir/ours")" ]
+ok values_of_deepseek_v3
 ckpt import --from dcp "$out" "$dir/found/checkpoint" "$job"
 [ $rc -eq 0 ] && ckpt diff "$dir/found" "$step" && [ $rc -eq 0 ]
 ok import_from_dcp_finds_the_names
@@ -59,6 +81,11 @@ model qwen3 qwen3_moe "$base, \"n_kv_heads\": 2, \"head_dim\": 4, \"hidden_dim\"
 has "$out" layers.0.attention.qkv_linear.wq.weight layers.0.attention.k_norm.weight layers.1.feed_forward.w2.weight layers.2.$moe.w1_EFD layers.2.moe.expert_bias_E &&
     lacks "$out" layers.1.moe
 ok names_of_qwen3_moe
+lists && same layers.0.attention.qkv_linear.wq.weight layers.0.self_attn.q_proj.weight && same layers.0.attention.qkv_linear.wk.weight layers.0.self_attn.k_proj.weight &&
+    same layers.0.attention.qkv_linear.wv.weight layers.0.self_attn.v_proj.weight && same layers.2.attention.q_norm.weight layers.2.self_attn.q_norm.weight &&
+    same layers.2.attention.k_norm.weight layers.2.self_attn.k_norm.weight && same layers.2.$moe.w1_EFD layers.2.mlp.experts.gate_proj.weight &&
+    same layers.2.moe.router.gate.weight layers.2.mlp.gate.weight
+ok values_of_qwen3_moe
 ckpt import --from torchtitan "$out" "$dir/unbiased/checkpoint" "$job" --model.args.choice_bias false
 [ $rc -eq 0 ] && [ "$(grep -c "layers.[02].moe.expert_bias_E' is not zero, and the model has no such tensor" "$dir/err")" -eq 2 ]
 ok a_bias_that_the_model_lacks_is_told
@@ -67,6 +94,10 @@ model gpt_oss gpt_oss "$base, \"n_kv_heads\": 2, \"head_dim\": 4, \"hidden_dim\"
 has "$out" layers.0.attention.sinks layers.1.attention.wo.bias layers.1.attention.qkv_linear.wv.bias layers.2.moe.router.gate.bias layers.2.$moe.mlp1_weight_EGD \
     layers.2.$moe.mlp1_bias_EG layers.2.$moe.mlp2_weight_EDF layers.2.$moe.mlp2_bias_ED layers.2.moe.expert_bias_E
 ok names_of_gpt_oss
+lists && same layers.2.$moe.mlp1_weight_EGD layers.2.mlp.experts.gate_up_proj swap && same layers.2.$moe.mlp2_weight_EDF layers.2.mlp.experts.down_proj swap &&
+    same layers.2.$moe.mlp1_bias_EG layers.2.mlp.experts.gate_up_proj_bias && same layers.2.$moe.mlp2_bias_ED layers.2.mlp.experts.down_proj_bias &&
+    same layers.1.attention.sinks layers.1.self_attn.sinks && same layers.1.attention.qkv_linear.wk.bias layers.1.self_attn.k_proj.bias
+ok values_of_gpt_oss
 
 # ---- what is refused ----
 half() { # NAME SPEC ARGS: a run of one step
