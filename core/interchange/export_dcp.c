@@ -8,7 +8,7 @@
 
 /* Writes a step folder in torch.distributed.checkpoint's own form: parameters, optimizer states and their
  * steps and groups, and counts. Names are as torchtitan has them, with our names of parameters or, for
- * torchtitan itself, Meta's:
+ * torchtitan itself, its own:
  *   <param>, optimizer.state.<param>.<state>, optimizer.state.<param>.step,
  *   optimizer.param_groups.<param>.<key>, lr_scheduler.last_epoch, train_state.step and .ntokens_seen */
 
@@ -17,37 +17,29 @@ typedef struct exporting {
     tt_arena *arena;
     tt_ckpt_reader *reader;
     tt_dcp_writer *writer;
-    const tt_model_meta *meta; /* NULL: our names */
-    tt_map *params;            /* name → tt_param_info */
+    bool titan;          /* false: our names */
+    tt_name_table names; /* torchtitan's */
+    tt_map *written;     /* names of tensors that are written */
+    tt_map *params;      /* name → tt_param_info */
+    tt_map *buffers;     /* names of exported buffers */
     tt_trainer_state state;
 } exporting;
 
-/* Permutes the rows of each head from halves to pairs; a row has `row` bytes. */
-static void to_pairs(uint8_t *to, const uint8_t *from, int64_t rows, int64_t head_dim, size_t row)
-{
-    const int64_t half = head_dim / 2;
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t at = r % head_dim;
-        const int64_t target = r - at + (at < half ? 2 * at : 2 * (at - half) + 1);
-        memcpy(to + (size_t)target * row, from + (size_t)r * row, row);
-    }
-}
-
-/* A parameter's name there; *head_dim: its rows are permuted within heads of so many, or 0. */
+/* A parameter's name there, and how its elements are ordered there. */
 static tt_status name_there(const exporting *x, const char *param, const char **name,
-                            int64_t *head_dim, tt_error *err)
+                            tt_layout *layout, tt_error *err)
 {
-    const tt_tensor_name *row = NULL;
+    tt_titan_name row;
+    size_t at = 0;
     *name = param;
-    *head_dim = 0;
-    if (!x->meta)
+    *layout = (tt_layout){0};
+    if (!x->titan)
         return TT_OK;
-    *name =
-        tt_name_there(x->arena, x->meta->names, x->meta->n_names, x->meta->name_size, param, &row);
+    *name = tt_name_there(x->arena, &x->names, param, false, &at, &row);
     if (!*name)
         return TT_FAIL(err, TT_EUNSUPPORTED, "model %s: torchtitan has no name for '%s'",
                        x->s->model.name, param);
-    return row->pairs ? tt_head_dim_of(x->s, param, head_dim, err) : TT_OK;
+    return tt_layout_of(x->s, &row, param, layout, err);
 }
 
 /* Splits "optimizer.state.<param>.<state>"; NULL: it is no state of a parameter of the model. */
@@ -73,52 +65,88 @@ static bool same_shape(const tt_param_info *p, const tt_ckpt_tensor *t)
     return same;
 }
 
-static tt_status write_tensor(const exporting *x, const tt_ckpt_tensor *t, tt_error *err)
+/* Fills out->name, and how the elements of a tensor of the step folder are ordered there. */
+static tt_status place_there(const exporting *x, const tt_ckpt_tensor *t, tt_dcp_tensor *out,
+                             tt_layout *layout, tt_error *err)
 {
-    const char *state = NULL, *name = t->name;
+    const char *state = NULL;
     const tt_param_info *param = param_of(x, t->name, &state);
-    tt_dcp_tensor out = {.dtype = tt_ckpt_dtype(x->reader, t->name), .n_dims = t->n_dims};
-    tt_ckpt_piece p = {.name = t->name, .dtype = out.dtype, .n_dims = t->n_dims, .owner = true};
-    int64_t head_dim = 0, bytes = 0, rows = t->n_dims ? t->shape[0] : 1;
-    if (state && !strcmp(state, "step"))
-        return TT_OK; /* written from trainer.json */
-    if (state && tt_dtype_size(out.dtype < TT_N_DTYPES ? out.dtype : TT_F32) == 1)
+    *layout = (tt_layout){0};
+    out->name = t->name;
+    if (!param)
+        return tt_map_get(x->buffers, t->name) ? name_there(x, t->name, &out->name, layout, err)
+                                               : TT_OK;
+    if (state && tt_dtype_size(out->dtype < TT_N_DTYPES ? out->dtype : TT_F32) == 1)
         return TT_FAIL(
             err, TT_EUNSUPPORTED,
             "'%s' is %s with scales beside it, which PyTorch's optimizers have not: train "
             "with optimizer.state_dtype float32 or bfloat16",
             t->name, t->dtype_name);
-    if (param) {
-        TT_TRY(name_there(x, param->name, &name, &head_dim, err));
-        if (state)
-            name = tt_arena_printf(x->arena, "optimizer.state.%s.%s", name, state);
-        if (head_dim && !same_shape(param, t))
-            return TT_FAIL(err, TT_EUNSUPPORTED,
-                           "'%s' has another shape than its parameter, whose rows are permuted",
-                           t->name);
-    }
-    out.name = name;
-    bytes = out.dtype < TT_N_DTYPES ? (int64_t)tt_dtype_size(out.dtype) : 0;
+    TT_TRY(name_there(x, param->name, &out->name, layout, err));
+    if (state)
+        out->name = tt_arena_printf(x->arena, "optimizer.state.%s.%s", out->name, state);
+    if (tt_layout_differs(layout) && t->n_dims && !same_shape(param, t))
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "'%s' has another shape than its parameter, whose elements torchtitan has in "
+            "another order",
+            t->name);
+    return TT_OK;
+}
+
+static bool is_step(const exporting *x, const char *name)
+{
+    const char *state = NULL;
+    return param_of(x, name, &state) && state && !strcmp(state, "step");
+}
+
+static tt_status write_tensor(const exporting *x, const tt_ckpt_tensor *t, tt_error *err)
+{
+    tt_dcp_tensor out = {.dtype = tt_ckpt_dtype(x->reader, t->name), .n_dims = t->n_dims};
+    tt_ckpt_piece p = {.name = t->name, .dtype = out.dtype, .n_dims = t->n_dims, .owner = true};
+    tt_layout layout;
+    if (is_step(x, t->name))
+        return TT_OK; /* written from trainer.json */
+    TT_TRY(place_there(x, t, &out, &layout, err));
+    const size_t size = out.dtype < TT_N_DTYPES ? tt_dtype_size(out.dtype) : 0;
+    int64_t bytes = (int64_t)size;
     for (int d = 0; d < t->n_dims; d++) {
-        out.shape[d] = p.global[d] = p.box.end[d] = t->shape[d];
+        p.global[d] = p.box.end[d] = t->shape[d];
         if (!tt_mul_i64(bytes, t->shape[d], &bytes))
             return TT_FAIL(err, TT_EFORMAT, "'%s': its size overflows", t->name);
     }
-    uint8_t *data = malloc((size_t)bytes * (head_dim ? 2 : 1) + 1);
+    tt_layout_shape(&layout, t->n_dims, t->shape, out.shape);
+    uint8_t *data = malloc((size_t)bytes * (tt_layout_differs(&layout) ? 2 : 1) + 1);
     if (!data)
         return TT_FAIL(err, TT_ENOMEM, "no memory for %lld bytes of '%s'", (long long)bytes,
                        t->name);
     p.data = data;
     out.data = data;
     tt_status s = bytes ? tt_ckpt_load(x->reader, &p, 1, err) : TT_OK;
-    if (s == TT_OK && head_dim && rows) {
-        to_pairs(data + bytes, data, rows, head_dim, (size_t)(bytes / rows));
+    if (s == TT_OK && bytes && tt_layout_differs(&layout)) {
+        tt_layout_store(&layout, data + bytes, data, t->n_dims, t->shape, size);
         out.data = data + bytes;
     }
     if (s == TT_OK)
         s = tt_dcp_put_tensor(x->writer, &out, err);
+    tt_map_set(x->written, out.name, x->written);
     free(data);
     return s;
+}
+
+/* Writes zeros for the vector that torchtitan's model has beside a parameter, if ours has none. */
+static tt_status write_zeros(const exporting *x, const tt_param_info *p, tt_error *err)
+{
+    tt_titan_name row;
+    size_t at = 0;
+    tt_dcp_tensor t = {.dtype = TT_F32, .n_dims = 1, .shape = {p->whole.dims[0].size}};
+    if (!x->titan || !p->whole.n_dims)
+        return TT_OK;
+    t.name = tt_name_there(x->arena, &x->names, p->name, true, &at, &row);
+    if (!t.name || tt_map_get(x->written, t.name))
+        return TT_OK;
+    t.data = tt_arena_array(x->arena, (size_t)t.shape[0], sizeof(float));
+    return tt_dcp_put_tensor(x->writer, &t, err);
 }
 
 /* ---- the optimizer's groups ---- */
@@ -175,8 +203,8 @@ static tt_status write_group(const exporting *x, const tt_param_info *p, tt_erro
         g->lr_factor;
     tt_dcp_value v = {.kind = TT_DCP_REAL};
     const char *name = NULL;
-    int64_t head_dim = 0;
-    TT_TRY(name_there(x, p->name, &name, &head_dim, err));
+    tt_layout layout;
+    TT_TRY(name_there(x, p->name, &name, &layout, err));
     v.real[0] = base;
     TT_TRY(put_group_key(x, name, "initial_lr", &v, err));
     v.real[0] = rate(x, base);
@@ -197,8 +225,8 @@ static tt_status write_step(const exporting *x, const tt_param_info *p, tt_error
 {
     const float step = (float)x->state.step;
     const char *name = NULL;
-    int64_t head_dim = 0;
-    TT_TRY(name_there(x, p->name, &name, &head_dim, err));
+    tt_layout layout;
+    TT_TRY(name_there(x, p->name, &name, &layout, err));
     const tt_dcp_tensor t = {.name = tt_arena_printf(x->arena, "optimizer.state.%s.step", name),
                              .dtype = TT_F32,
                              .data = &step};
@@ -242,25 +270,35 @@ static tt_status write_all(const exporting *x, tt_error *err)
         const tt_ckpt_tensor t = tt_ckpt_tensor_at(x->reader, i);
         TT_TRY(write_tensor(x, &t, err));
     }
+    for (size_t i = 0; i < x->s->graph->params.n; i++)
+        TT_TRY(write_zeros(x, x->s->graph->params.items[i], err));
     TT_TRY(write_groups(x, err));
     TT_TRY(write_counts(x, err));
     return tt_dcp_finish(x->writer, err);
 }
 
+static void list_names(exporting *x)
+{
+    const tt_graph *g = x->s->graph;
+    x->params = tt_map_new(x->arena);
+    x->buffers = tt_map_new(x->arena);
+    x->written = tt_map_new(x->arena);
+    for (size_t i = 0; i < g->params.n; i++)
+        tt_map_set(x->params, g->params.items[i]->name, g->params.items[i]);
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == TT_STATE_BUFFER && g->states.items[i]->exported)
+            tt_map_set(x->buffers, g->states.items[i]->name, g->states.items[i]);
+}
+
 tt_status tt_setup_write_dcp(const tt_setup *s, const char *step_folder, bool titan,
                              const char *folder, tt_error *err)
 {
-    exporting x = {.s = s, .arena = tt_arena_new()};
-    x.params = tt_map_new(x.arena);
-    for (size_t i = 0; i < s->graph->params.n; i++)
-        tt_map_set(x.params, s->graph->params.items[i]->name, s->graph->params.items[i]);
-    tt_status st = TT_OK;
-    if (titan) {
-        x.meta = tt_setup_model_meta(s->model.component);
-        if (!x.meta)
-            st = TT_FAIL(err, TT_EUNSUPPORTED,
-                         "model %s has no names of torchtitan's; use --to dcp", s->model.name);
-    }
+    exporting x = {.s = s, .arena = tt_arena_new(), .titan = titan};
+    list_names(&x);
+    tt_status st = titan ? tt_titan_names(s, &x.names, err) : TT_OK;
+    if (st == TT_OK && titan && !x.names.n)
+        st = TT_FAIL(err, TT_EUNSUPPORTED, "model %s has no names of torchtitan's; use --to dcp",
+                     s->model.name);
     if (st == TT_OK)
         st = tt_ckpt_read_state(step_folder, x.arena, &x.state, err);
     if (st == TT_OK)

@@ -39,9 +39,11 @@ static bool gets_one(const tt_model_gguf *g, const char *name)
 
 static tt_status add_tensor(writer *w, const tt_hf_tensor *t, tt_error *err)
 {
-    const tt_tensor_name *row = NULL;
-    const char *name = tt_name_there(w->out.arena, w->model->names, w->model->n_names,
-                                     w->model->name_size, t->name, &row);
+    const tt_name_table names = {
+        .names = w->model->names, .n = w->model->n_names, .stride = w->model->name_size};
+    tt_titan_name row;
+    size_t at = 0;
+    const char *name = tt_name_there(w->out.arena, &names, t->name, false, &at, &row);
     if (!name)
         return TT_FAIL(err, TT_EUNSUPPORTED, "model %s: GGUF has no name for tensor '%s'",
                        w->s->model.name, t->name);
@@ -49,12 +51,12 @@ static tt_status add_tensor(writer *w, const tt_hf_tensor *t, tt_error *err)
     source *src = tt_arena_alloc(w->out.arena, sizeof *src);
     src->tensor = t;
     src->plus = gets_one(w->model, t->name) ? 1.0f : 0.0f;
-    if (row->pairs)
+    if (row.name.pairs)
         TT_TRY(tt_head_dim_of(w->s, first->param->name, &src->head_dim, err));
     tt_gguf_tensor out = {.name = name, .n_dims = t->n_dims, .type = TT_GGUF_F32, .user = src};
     for (int d = 0; d < t->n_dims; d++)
         out.shape[d] = t->shape[first->transpose ? 1 - d : d];
-    if (t->n_dims > 1 && !row->in_f32)
+    if (t->n_dims > 1 && !row.name.in_f32)
         out.type = w->type;
     if (out.type == TT_GGUF_Q8_0 && out.shape[t->n_dims - 1] % TT_Q8_0_BLOCK) {
         tt_log(TT_INFO, "checkpoint",

@@ -7,21 +7,29 @@
 /* Converts the weights of other programs into a step folder, one file at a time, so that memory
  * holds one file of weights. */
 
-static tt_status name_of(const import *im, const char *param, const char **name, int *pairs,
+/* The name of a parameter in the folder, with the prefix: of several that the table has, the first that is there. */
+static tt_status name_of(const import *im, const char *param, const char **name, tt_layout *layout,
                          tt_error *err)
 {
-    const tt_tensor_name *row = NULL;
-    *pairs = 0;
-    *name = param;
-    if (!im->meta)
+    tt_titan_name row = {0}, first = {0};
+    size_t at = 0;
+    const char *found = NULL, *there;
+    *layout = (tt_layout){0};
+    *name = tt_arena_printf(im->arena, "%s%s", im->prefix, param);
+    if (!im->names)
         return TT_OK;
-    *name = tt_name_there(im->arena, im->meta->names, im->meta->n_names, im->meta->name_size, param,
-                          &row);
+    *name = NULL;
+    while (!found && (there = tt_name_there(im->arena, im->names, param, false, &at, &row))) {
+        there = tt_arena_printf(im->arena, "%s%s", im->prefix, there);
+        first = *name ? first : row;
+        *name = *name ? *name : there;
+        found = !im->reader || tt_ckpt_has(im->reader, there) ? there : NULL;
+    }
     if (!*name)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s: Meta's files have no name for '%s'",
-                       im->s->model.name, param);
-    *pairs = row->pairs;
-    return TT_OK;
+        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s: %s no name for '%s'", im->s->model.name,
+                       im->is_meta_release ? "Meta's files have" : "torchtitan has", param);
+    *name = found ? found : *name; /* without: the load names what is not there */
+    return tt_layout_of(im->s, found ? &row : &first, param, layout, err);
 }
 
 /* Returns a map from Meta's names to whole shapes, for folders whose files each hold a part of
@@ -31,8 +39,8 @@ static tt_status shapes_of(const import *im, tt_map **out, tt_error *err)
     tt_map *shapes = tt_map_new(im->arena);
     for (size_t i = 0; i < im->n; i++) {
         tt_ckpt_tensor *t = tt_arena_alloc(im->arena, sizeof *t);
-        int pairs = 0;
-        TT_TRY(name_of(im, im->params[i].name, &t->name, &pairs, err));
+        tt_layout layout;
+        TT_TRY(name_of(im, im->params[i].name, &t->name, &layout, err));
         t->n_dims = im->params[i].n_dims;
         memcpy(t->shape, im->params[i].dims, sizeof t->shape);
         tt_map_set(shapes, t->name, t);
@@ -48,7 +56,9 @@ static tt_status open_source(import *im, tt_error *err)
         return TT_OK; /* tt_hf_load opens it */
     if (im->from == TT_IMPORT_TITAN || im->from == TT_IMPORT_DCP)
         return tt_import_open_dcp(im, err);
-    im->meta = tt_setup_model_meta(im->s->model.component); /* not NULL: tt_import_job checked it */
+    tt_name_table *names = tt_arena_alloc(im->arena, sizeof *names);
+    tt_meta_names(im->s, names); /* tt_import_job checked that there are some */
+    im->names = names;
     TT_TRY(shapes_of(im, &shapes, err));
     return tt_ckpt_open_split(im->folder, shapes, &im->reader, err);
 }
@@ -79,27 +89,11 @@ static tt_status list_tensors(import *im, tt_error *err)
     for (size_t i = 0; i < im->n; i++) {
         const tt_hf_param *p = &im->params[i];
         tt_import_tensor t = {.name = p->name, .n_dims = p->n_dims};
-        int pairs = 0;
-        TT_TRY(name_of(im, p->name, &t.there, &pairs, err));
-        if (pairs)
-            TT_TRY(tt_head_dim_of(im->s, p->name, &t.head_dim, err));
-        if (im->prefix[0])
-            t.there = tt_arena_printf(im->arena, "%s%s", im->prefix, t.there);
+        TT_TRY(name_of(im, p->name, &t.there, &t.layout, err));
         memcpy(t.dims, p->dims, sizeof t.dims);
         tt_vec_push(im->arena, &im->tensors, t);
     }
     return im->reader && !im->is_meta_release ? tt_import_list_states(im, err) : TT_OK;
-}
-
-/* Permutes the rows of each head from pairs to halves; a row has `row` bytes. */
-static void to_halves(uint8_t *to, const uint8_t *from, int64_t rows, int64_t head_dim, size_t row)
-{
-    const int64_t half = head_dim / 2;
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t at = r % head_dim;
-        const int64_t source = r - at + (at < half ? 2 * at : 2 * (at - half) + 1);
-        memcpy(to + (size_t)r * row, from + (size_t)source * row, row);
-    }
 }
 
 static tt_status load_one(const import *im, const tt_import_tensor *t, const tt_ckpt_piece *p,
@@ -107,15 +101,18 @@ static tt_status load_one(const import *im, const tt_import_tensor *t, const tt_
 {
     tt_ckpt_piece there = *p;
     there.name = t->there;
-    if (!t->head_dim)
+    if (!tt_layout_differs(&t->layout))
         return tt_ckpt_load(im->reader, &there, 1, err);
-    const size_t bytes = (size_t)tt_box_numel(&p->box, p->n_dims) * tt_dtype_size(p->dtype);
+    const size_t size = tt_dtype_size(p->dtype);
+    const size_t bytes = (size_t)tt_box_numel(&p->box, p->n_dims) * size;
     there.data = malloc(bytes + 1);
     if (!there.data)
         return TT_FAIL(err, TT_ENOMEM, "no memory for %zu bytes of '%s'", bytes, p->name);
+    tt_layout_shape(&t->layout, p->n_dims, p->global, there.global);
+    tt_layout_shape(&t->layout, p->n_dims, p->box.end, there.box.end); /* it is the whole tensor */
     const tt_status s = tt_ckpt_load(im->reader, &there, 1, err);
     if (s == TT_OK)
-        to_halves(p->data, there.data, p->global[0], t->head_dim, bytes / (size_t)p->global[0]);
+        tt_layout_load(&t->layout, p->data, there.data, p->n_dims, p->global, size);
     free(there.data);
     return s;
 }
@@ -189,7 +186,7 @@ import im = {.s = s, .folder = folder, .from = from, .arena = tt_arena_new(), .p
     im.is_meta_release = from == TT_IMPORT_META;
     im.params = tt_setup_hf_params(s, im.arena, &im.n);
     tt_status st = open_source(&im, err);
-    if (st == TT_OK && im.reader && !im.is_meta_release && !im.meta)
+    if (st == TT_OK && im.reader && !im.is_meta_release && !im.names)
         add_adapters(&im);
     if (st == TT_OK)
         st = list_tensors(&im, err);

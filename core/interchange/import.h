@@ -8,8 +8,8 @@
 typedef enum tt_import_from {
     TT_IMPORT_HF,    /* Hugging Face: config.json, model*.safetensors */
     TT_IMPORT_META,  /* params.json, consolidated*.safetensors */
-    TT_IMPORT_TITAN, /* torchtitan: Meta's names, in either form of TT_IMPORT_DCP */
-    TT_IMPORT_DCP /* torch.distributed.checkpoint, its own form or safetensors: our names or Meta's */
+    TT_IMPORT_TITAN, /* torchtitan's names, in either form of TT_IMPORT_DCP */
+    TT_IMPORT_DCP /* torch.distributed.checkpoint, its own form or safetensors: our names or torchtitan's */
 } tt_import_from;
 
 /* import_job.c: returns the text of a job with the model's sizes from the folder. torchtitan's

@@ -5,7 +5,7 @@
 
 /* Folders of torch.distributed.checkpoint with parameters, optimizer states and counts. Names, where P is
  * any prefix that ends with a dot, or nothing ("model.", "app.model."):
- *   P<param>                        parameters, by our names or Meta's (torchtitan's)
+ *   P<param>                        parameters, by our names or torchtitan's
  *   P state.<param>.<state>         "optimizer.state.tok_embeddings.weight.exp_avg", and .step
  *   train_state.step, .ntokens_seen counts; .samples_seen is ours (ckpt export --to dcp)
  * optimizer.param_groups.*, lr_scheduler.* and dataloader.* are not read: the job says what they say. */
@@ -37,18 +37,19 @@ static const char *prefix_of(const import *im, const char *name)
 
 tt_status tt_import_open_dcp(import *im, tt_error *err)
 {
-    const tt_model_meta *meta = tt_setup_model_meta(im->s->model.component);
-    const char *first = im->n ? im->params[0].name : "", *prefix = NULL;
-    const tt_tensor_name *row = NULL;
+    const char *first = im->n ? im->params[0].name : "", *prefix = NULL, *there;
+    tt_name_table *names = tt_arena_alloc(im->arena, sizeof *names);
+    tt_titan_name row;
+    size_t at = 0;
     TT_TRY(tt_ckpt_open(im->folder, &im->reader, err));
     if (im->from == TT_IMPORT_DCP)
         prefix = prefix_of(im, first);
-    if (!prefix && meta) {
-        const char *there =
-            tt_name_there(im->arena, meta->names, meta->n_names, meta->name_size, first, &row);
-        prefix = there ? prefix_of(im, there) : NULL;
+    if (!prefix) {
+        TT_TRY(tt_titan_names(im->s, names, err));
+        while (!prefix && (there = tt_name_there(im->arena, names, first, false, &at, &row)))
+            prefix = prefix_of(im, there);
         if (prefix || im->from == TT_IMPORT_TITAN)
-            im->meta = meta;
+            im->names = names;
     }
     im->prefix = prefix ? prefix : ""; /* without: the first load names what is not there */
     return TT_OK;
@@ -91,18 +92,21 @@ static tt_status add_state(import *im, const tt_ckpt_tensor *there, const tt_imp
                            const char *state, tt_error *err)
 {
     tt_import_tensor t = {.there = there->name, .n_dims = there->n_dims};
+    int64_t shape[TT_MAX_DIMS] = {0};
+    tt_layout_shape(&param->layout, param->n_dims, param->dims, shape);
     const bool same = there->n_dims == param->n_dims &&
-                      !memcmp(there->shape, param->dims, sizeof(int64_t) * (size_t)param->n_dims);
-    if (param->head_dim && !same && there->n_dims)
+                      !memcmp(there->shape, shape, sizeof(int64_t) * (size_t)param->n_dims);
+    if (tt_layout_differs(&param->layout) && !same && there->n_dims)
         return TT_FAIL(
             err, TT_EUNSUPPORTED,
             "%s: '%s' has not the shape of the model's parameter: give the model's sizes "
             "by JOB.json, or by --model.flavor and --model.args (a state of another shape than its "
-            "parameter, whose rows are in another order there, is not read)",
+            "parameter, whose elements are in another order there, is not read)",
             im->folder, there->name);
-    t.head_dim = same ? param->head_dim : 0;
+    if (same)
+        t.layout = param->layout;
     t.name = tt_arena_printf(im->arena, "optimizer.state.%s.%s", param->name, state);
-    memcpy(t.dims, there->shape, sizeof t.dims);
+    tt_layout_shape(&t.layout, there->n_dims, there->shape, t.dims);
     tt_vec_push(im->arena, &im->tensors, t);
     return TT_OK;
 }
@@ -138,12 +142,43 @@ static bool is_known_without_model(const char *name)
     return ends_with(name, "step", &head);
 }
 
-static void log_left_out(const import *im)
+/* A vector that another program's model has and ours has not changes nothing if it is zero. */
+static tt_status take_zeros(const import *im, tt_map *used, const char *name, int64_t n,
+                            tt_error *err)
+{
+    float *x = tt_arena_array(im->arena, (size_t)n + 1, sizeof *x);
+    tt_ckpt_piece p = {.name = name, .dtype = TT_F32, .n_dims = 1, .data = x};
+    p.global[0] = p.box.end[0] = n;
+    if (tt_map_get(used, name) || !tt_ckpt_has(im->reader, name))
+        return TT_OK;
+    TT_TRY(tt_ckpt_load(im->reader, &p, 1, err));
+    int64_t others = 0;
+    for (int64_t i = 0; i < n; i++)
+        others += x[i] < 0.0f || x[i] > 0.0f || x[i] != x[i];
+    if (others)
+        tt_log(TT_WARN, "checkpoint",
+               "%s: '%s' is not zero, and the model has no such tensor, so it computes something "
+               "else than there: choose the arguments of the model that give it one",
+               im->folder, name);
+    tt_map_set(used, name, used);
+    return TT_OK;
+}
+
+static tt_status log_left_out(const import *im, tt_error *err)
 {
     tt_map *used = tt_map_new(im->arena);
     for (size_t i = 0; i < im->tensors.n; i++)
         tt_map_set(used, im->tensors.items[i].there, im->reader);
+    for (size_t i = 0; i < im->n && im->names; i++) {
+        tt_titan_name row;
+        const char *there;
+        size_t at = 0;
+        while ((there = tt_name_there(im->arena, im->names, im->params[i].name, true, &at, &row)))
+            TT_TRY(take_zeros(im, used, tt_arena_printf(im->arena, "%s%s", im->prefix, there),
+                              im->params[i].dims[0], err));
+    }
     tt_ckpt_log_others(im->reader, used, is_known_without_model);
+    return TT_OK;
 }
 
 tt_status tt_import_list_states(import *im, tt_error *err)
@@ -164,8 +199,7 @@ tt_status tt_import_list_states(import *im, tt_error *err)
     }
     if (!im->states)
         log_numbered(im);
-    log_left_out(im);
-    return TT_OK;
+    return log_left_out(im, err);
 }
 
 /* ---- counts ---- */

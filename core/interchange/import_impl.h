@@ -11,7 +11,7 @@ typedef struct tt_import_tensor {
     const char *name, *there;
     int n_dims;
     int64_t dims[TT_MAX_DIMS];
-    int64_t head_dim; /* rows are permuted within heads of so many; 0: they stay */
+    tt_layout layout; /* of the tensor there */
 } tt_import_tensor;
 
 typedef struct import {
@@ -20,10 +20,10 @@ typedef struct import {
     tt_import_from from;
     bool is_meta_release;
     tt_arena *arena;
-    tt_ckpt_reader *reader;    /* NULL for Hugging Face */
-    const tt_model_meta *meta; /* the folder has Meta's names; NULL: ours */
-    const char *prefix;        /* before every parameter's name there */
-    const char *states;        /* before every optimizer state's name there; NULL: it has none */
+    tt_ckpt_reader *reader;     /* NULL for Hugging Face */
+    const tt_name_table *names; /* the names of the folder; NULL: ours */
+    const char *prefix;         /* before every parameter's name there */
+    const char *states;         /* before every optimizer state's name there; NULL: it has none */
     const tt_hf_param *params;
     size_t n;
     TT_VEC(tt_import_tensor) tensors; /* the parameters in their order, then optimizer states */

@@ -187,8 +187,15 @@ static tt_status default_spec(tt_arena *a, const char **out, tt_error *err)
     return TT_OK;
 }
 
-static tt_status fail_no_names(tt_registry *r, const tt_component *model, tt_arena *a,
-                               tt_error *err)
+/* Does the model's plugin name its tensors in such folders? */
+static bool has_names(const tt_component *model, tt_import_from from)
+{
+    return tt_setup_model_meta(model) ||
+           (from != TT_IMPORT_META && tt_setup_model_titan(model) != NULL);
+}
+
+static tt_status fail_no_names(tt_registry *r, const tt_component *model, tt_import_from from,
+                               tt_arena *a, tt_error *err)
 {
     const tt_component **specs = NULL, *other;
     size_t n = 0;
@@ -197,12 +204,13 @@ static tt_status fail_no_names(tt_registry *r, const tt_component *model, tt_are
     for (size_t i = 0; s == TT_OK && i < n; i++) {
         const tt_train_spec_vt *vt = specs[i]->vtable;
         if (tt_registry_find(r, TT_KIND_MODEL, vt->model, &other, NULL) == TT_OK &&
-            tt_setup_model_meta(other))
+            has_names(other, from))
             tt_str_printf(&known, "%s--spec %s", known.n ? " or " : "", specs[i]->name);
     }
     if (s == TT_OK)
-        s = TT_FAIL(err, TT_EUNSUPPORTED, "model %s cannot read Meta's tensor names; use %s",
-                    model->name, known.n ? tt_str_get(&known) : "a model that has them");
+        s = TT_FAIL(err, TT_EUNSUPPORTED, "model %s cannot read %s tensor names; use %s",
+                    model->name, from == TT_IMPORT_META ? "Meta's" : "torchtitan's",
+                    known.n ? tt_str_get(&known) : "a model that has them");
     tt_str_free(&faults);
     tt_str_free(&known);
     return s;
@@ -240,8 +248,8 @@ tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder,
     if (!spec)
         TT_TRY(default_spec(a, &spec, err));
     TT_TRY(model_of_spec(r, spec, &model, err));
-    if (from != TT_IMPORT_HF && !dcp && !tt_setup_model_meta(model))
-        return fail_no_names(r, model, a, err);
+    if (from != TT_IMPORT_HF && !dcp && !has_names(model, from))
+        return fail_no_names(r, model, from, a, err);
     if (from == TT_IMPORT_META) {
         const tt_status s = args_of_params(model, folder, a, &args, err);
         if (s != TT_OK) {

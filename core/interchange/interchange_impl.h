@@ -18,10 +18,38 @@ tt_status tt_hf_put_quantization(tt_str *out, tt_hf_low low, const tt_hf_param *
                                  size_t n_params, tt_arena *a, tt_error *err);
 /* The dtype that the config.json in `model` names; f32 if model is NULL or it names none. */
 tt_status tt_hf_source_dtype(tt_arena *a, const char *model, tt_dtype *out, tt_error *err);
-/* names.c: looks a name up in a table. Returns the other program's name and its row, or NULL if no
- * row matches. */
-const char *tt_name_there(tt_arena *a, const tt_tensor_name *names, size_t n, size_t stride,
-                          const char *name, const tt_tensor_name **row);
+/* names.c: the names of another program. */
+typedef struct tt_name_table {
+    const void *names; /* rows that begin with a tt_tensor_name */
+    size_t n, stride;
+    const char *late; /* tt_model_titan.late, or NULL */
+    int64_t n_blocks; /* of the model itself; later ones are named by `late` */
+} tt_name_table;
+/* Returns the other program's name of a tensor by the first row from *at on that matches, copies the row (what it
+ * has not is 0), and sets *at to the one after it; NULL: no row matches. zeros: looks at rows for zeros only, else at the
+ * others. */
+const char *tt_name_there(tt_arena *a, const tt_name_table *t, const char *name, bool zeros,
+                          size_t *at, tt_titan_name *row);
+/* Fills the table of torchtitan's names; *out has no rows if the model's plugin gives none. Fails if torchtitan
+ * stores a model of this config in another form. */
+tt_status tt_titan_names(const tt_setup *s, tt_name_table *out, tt_error *err);
+void tt_meta_names(const tt_setup *s, tt_name_table *out);
+
+/* layout.c: how the elements of a tensor are ordered in the other program's files. */
+typedef struct tt_layout {
+    int64_t head_dim; /* rows are in pairs within heads of so many; 0: they are as here */
+    bool transpose;   /* the last two dims are swapped */
+} tt_layout;
+tt_status tt_layout_of(const tt_setup *s, const tt_titan_name *row, const char *param,
+                       tt_layout *out, tt_error *err);
+bool tt_layout_differs(const tt_layout *l);
+/* Turns the shape here into the shape there, or back. */
+void tt_layout_shape(const tt_layout *l, int n_dims, const int64_t *from, int64_t *to);
+/* Copies a tensor of the shape `dims` here, elements of `size` bytes, to its order there, and back. */
+void tt_layout_store(const tt_layout *l, uint8_t *there, const uint8_t *here, int n_dims,
+                     const int64_t *dims, size_t size);
+void tt_layout_load(const tt_layout *l, uint8_t *here, const uint8_t *there, int n_dims,
+                    const int64_t *dims, size_t size);
 /* Returns how many rows a head of a parameter has. Fails if its rows are not cut into heads, or
  * their number is odd. */
 tt_status tt_head_dim_of(const tt_setup *s, const char *param, int64_t *out, tt_error *err);

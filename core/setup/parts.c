@@ -26,6 +26,12 @@ const tt_model_meta *tt_setup_model_meta(const tt_component *c)
     return m && TT_HAS(m, tt_model_meta, name_size) ? m : NULL;
 }
 
+const tt_model_titan *tt_setup_model_titan(const tt_component *c)
+{
+    const tt_model_titan *m = c->extension ? c->extension(TT_MODEL_TITAN) : NULL;
+    return m && TT_HAS(m, tt_model_titan, name_size) ? m : NULL;
+}
+
 const double *tt_optimizer_rate(const tt_component *c, const void *config)
 {
     const tt_optimizer_vt *vt = c->vtable;

@@ -161,8 +161,8 @@ const char *tt_setup_unused_weights(const tt_setup *s);
 /* Whether the folder is a Hugging Face folder with weights, not a step folder of ttrun. */
 bool tt_hf_has_weights(const char *folder);
 bool tt_is_dropout(const char *option); /* by the name of a model's option, or of a config's key */
-const tt_model_meta *
-tt_setup_model_meta(const tt_component *c); /* NULL: it has no names of Meta's */
+const tt_model_meta *tt_setup_model_meta(const tt_component *c);   /* NULL: no names of Meta's */
+const tt_model_titan *tt_setup_model_titan(const tt_component *c); /* NULL: none of torchtitan's */
 /* Whether the files of the loaders exist, for a run that is not to begin. */
 tt_status tt_setup_find_data(const tt_setup *s, tt_error *err);
 /* Logs what was taken in another trainer's spelling or changes nothing, and a warm-up that is as long

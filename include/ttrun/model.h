@@ -79,6 +79,31 @@ typedef struct tt_model_meta {
     size_t n_names, name_size;   /* count and stride */
 } tt_model_meta;
 
+/* The extension of a model that torchtitan has, with torchtitan's names, for checkpoints of
+ * torch.distributed.checkpoint. A model without it has there the names of TT_MODEL_META. */
+#define TT_MODEL_TITAN "ttrun.model.torchtitan/1"
+typedef struct tt_titan_name {
+    tt_tensor_name name; /* first */
+    int transpose;       /* 1: the last two dims are swapped there */
+    /* 1: no tensor of ours is this one: f32 zeros stand there, one for each row of `ours`, unless another row
+     * gives a tensor of the model this name */
+    int zeros;
+} tt_titan_name;
+
+typedef struct tt_model_titan {
+    size_t struct_size;
+    /* of parameters and of exported buffers. Of several rows for one tensor the first that matches is written;
+     * a folder may have the names of any */
+    const tt_titan_name *names;
+    size_t n_names, name_size; /* count and stride */
+    /* (optional) In the names of blocks after the model's own (multi-token prediction) this stands in place of what
+     * is before the star, and the first of these blocks has the number 0: "mtp_layers." */
+    const char *late;
+    /* (optional) Fails if torchtitan stores the model of this config in another form: says which
+     * argument differs, and how. [setup] */
+    tt_status (*check)(const void *config, tt_error *err);
+} tt_model_titan;
+
 /* The extension of a model that llama.cpp runs: with it checkpoints can be exported as GGUF. `ours`
  * are the names in Hugging Face's files (the parameters' or those of their storage maps). */
 #define TT_MODEL_GGUF "ttrun.model.gguf/1"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoder_moe.h"
+#include "decoder_titan.h"
 #include "mla.h"
 
 /* deepseek_v3: DeepSeek-V2 and V3: multi-head latent attention (mla.h), dense feed-forward layers in
@@ -194,8 +195,41 @@ static const tt_model_hf hf = {
     deepseek_config_json,
     "model."};
 
+/* ---- torchtitan ---- */
+
+static const tt_titan_name titan_names[] = {
+    TITAN_COMMON,
+    TITAN_MLP,
+    TITAN_MOE,
+    TITAN_LAYER("self_attn.q_proj.weight", "attention.wq.weight"),
+    TITAN_LAYER("self_attn.q_a_proj.weight", "attention.wq_a.weight"),
+    TITAN_LAYER("self_attn.q_a_layernorm.weight", "attention.q_norm.weight"),
+    TITAN_LAYER("self_attn.q_b_proj.weight", "attention.wq_b.weight"),
+    TITAN_LAYER("self_attn.kv_a_proj_with_mqa.weight", "attention.wkv_a.weight"),
+    TITAN_LAYER("self_attn.kv_a_layernorm.weight", "attention.kv_norm.weight"),
+    TITAN_LAYER("self_attn.kv_b_proj.weight", "attention.wkv_b.weight"),
+    TITAN_LAYER("enorm.weight", "enorm.weight"),
+    TITAN_LAYER("hnorm.weight", "hnorm.weight"),
+    TITAN_LAYER("eh_proj.weight", "eh_proj.weight"),
+    TITAN_LAYER("shared_head.norm.weight", "mtp_norm.weight"),
+};
+
+static tt_status titan_check(const void *cfg, tt_error *err)
+{
+    const deepseek *c = cfg;
+    if (!c->mla.rope_interleave)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "model.args.rope_interleave: torchtitan's deepseek_v3 rotates pairs of "
+                       "neighbours only; use dcp instead of torchtitan");
+    return TT_OK;
+}
+
+static const tt_model_titan titan = {TITAN_TABLE(titan_names), "mtp_layers.", titan_check};
+
 static const void *deepseek_extension(const char *id)
 {
+    if (!strcmp(id, TT_MODEL_TITAN))
+        return &titan;
     if (!strcmp(id, TT_MODEL_HF_IF))
         return &decoder_moe_mtp_if;
     return decoder_extension(id, &hf, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoder_moe.h"
+#include "decoder_titan.h"
 
 /* gpt_oss: heads with sinks, windows in every second layer, YaRN without truncation, and a mixture of
  * experts (moe.h) in every layer: softmax over the chosen logits, a clamped SwiGLU, biases. Files hold
@@ -152,8 +153,49 @@ static const tt_model_hf hf = {
     gpt_oss_config_json,
     "model."};
 
+/* torchtitan has the experts' weights as [out, in], gate and up in turns as here. */
+#define EXPERTS(ours, theirs, dims, swapped)                                                       \
+    TITAN_PLACED("model.layers.*.mlp.experts." ours,                                               \
+                 "layers.*.moe.routed_experts.inner_experts." theirs "_" dims, 0, swapped, 0),     \
+        TITAN_PLACED("model.layers.*.mlp.experts." ours, "layers.*.moe.experts." theirs "_" dims,  \
+                     0, swapped, 0),                                                               \
+        TITAN_PLACED("model.layers.*.mlp.experts." ours, "layers.*.moe.experts." theirs, 0,        \
+                     swapped, 0)
+
+static const tt_titan_name titan_names[] = {
+    TITAN_COMMON,
+    TITAN_ROUTER("mlp.router"),
+    TITAN_LAYER("mlp.router.bias", "moe.router.gate.bias"),
+    EXPERTS("gate_up_proj", "mlp1_weight", "EGD", 1),
+    EXPERTS("gate_up_proj_bias", "mlp1_bias", "EG", 0),
+    EXPERTS("down_proj", "mlp2_weight", "EDF", 1),
+    EXPERTS("down_proj_bias", "mlp2_bias", "ED", 0),
+    TITAN_QKV("q", "weight", 0),
+    TITAN_QKV("k", "weight", 0),
+    TITAN_QKV("v", "weight", 0),
+    TITAN_QKV("q", "bias", 0),
+    TITAN_QKV("k", "bias", 0),
+    TITAN_QKV("v", "bias", 0),
+    TITAN_LAYER("self_attn.o_proj.bias", "attention.wo.bias"),
+    TITAN_LAYER("self_attn.sinks", "attention.sinks"),
+};
+
+static tt_status titan_check(const void *cfg, tt_error *err)
+{
+    const decoder_moe *c = cfg;
+    if (!c->d.attention_bias)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "model.args.attention_bias: torchtitan's gpt_oss has biases of q, k, v and "
+                       "o; use dcp instead of torchtitan");
+    return TT_OK;
+}
+
+static const tt_model_titan titan = {TITAN_TABLE(titan_names), NULL, titan_check};
+
 static const void *gpt_oss_extension(const char *id)
 {
+    if (!strcmp(id, TT_MODEL_TITAN))
+        return &titan;
     return decoder_extension(id, &hf, NULL, NULL);
 }
 

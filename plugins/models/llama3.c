@@ -2,6 +2,7 @@
 #include "decoder.h"
 #include "decoder_gguf.h"
 #include "decoder_meta.h"
+#include "decoder_titan.h"
 
 /* llama3: the decoder of decoder.h with Llama's rule for hidden_dim, for all of Llama and for models
  * that are Llamas with other sizes or with biases, such as SmolLM. Sources: Touvron et al. 2023,
@@ -131,8 +132,20 @@ static const tt_tensor_name gguf_names[] = {
 static const tt_model_gguf gguf =
     DECODER_GGUF("llama", gguf_names, decoder_gguf_keys_llama, decoder_rope_factors);
 
+static const tt_titan_name titan_names[] = {
+    TITAN_COMMON,
+    TITAN_MLP,
+    TITAN_QKV("q", "weight", 1),
+    TITAN_QKV("k", "weight", 1),
+    TITAN_QKV("v", "weight", 0),
+};
+
+static const tt_model_titan titan = {TITAN_TABLE(titan_names), NULL, NULL};
+
 static const void *llama3_extension(const char *id)
 {
+    if (!strcmp(id, TT_MODEL_TITAN))
+        return &titan;
     return decoder_extension(id, &hf, &gguf, &meta);
 }
 

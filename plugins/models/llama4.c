@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoder_moe.h"
+#include "decoder_titan.h"
 
 /* llama4: the text model of Llama 4 Scout and Maverick: layers with rotary positions attend within chunks of
  * tokens, and every fourth has no positions, sees all tokens and has a temperature that depends on the
@@ -318,8 +319,24 @@ static const tt_model_hf hf = {
     llama4_config_json,
     "model."};
 
+static const tt_titan_name titan_names[] = {TITAN_COMMON};
+
+static tt_status titan_check(const void *cfg, tt_error *err)
+{
+    (void)cfg;
+    return TT_FAIL(
+        err, TT_EUNSUPPORTED,
+        "model llama4: torchtitan, which has no llama4 since June 2026, had the experts' "
+        "gate_up_proj [E,in,2 out] in two tensors [E,out,in]; use dcp instead of "
+        "torchtitan");
+}
+
+static const tt_model_titan titan = {TITAN_TABLE(titan_names), NULL, titan_check};
+
 static const void *llama4_extension(const char *id)
 {
+    if (!strcmp(id, TT_MODEL_TITAN))
+        return &titan;
     return decoder_extension(id, &hf, NULL, NULL);
 }
 

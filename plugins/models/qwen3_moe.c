@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoder_moe.h"
+#include "decoder_titan.h"
 
 /* qwen3_moe: qwen3's block with a mixture of experts (moe.h) as the feed-forward layer, in all layers
  * or in those that decoder_sparse_step and mlp_only_layers say; the others have qwen3's layer. Source:
@@ -98,8 +99,23 @@ static const tt_model_hf hf = {
     qwen3_moe_config_json,
     "model."};
 
+static const tt_titan_name titan_names[] = {
+    TITAN_COMMON,
+    TITAN_MLP,
+    TITAN_MOE,
+    TITAN_QKV("q", "weight", 0),
+    TITAN_QKV("k", "weight", 0),
+    TITAN_QKV("v", "weight", 0),
+    TITAN_LAYER("self_attn.q_norm.weight", "attention.q_norm.weight"),
+    TITAN_LAYER("self_attn.k_norm.weight", "attention.k_norm.weight"),
+};
+
+static const tt_model_titan titan = {TITAN_TABLE(titan_names), NULL, NULL};
+
 static const void *qwen3_moe_extension(const char *id)
 {
+    if (!strcmp(id, TT_MODEL_TITAN))
+        return &titan;
     return decoder_extension(id, &hf, NULL, NULL);
 }
 

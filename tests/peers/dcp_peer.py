@@ -171,7 +171,7 @@ def to_torch(tmp, step, port):
         if form == "dcp":
             check(all(same(sd[k], v) for k, v in native.items()), "  every tensor is the step's")
         else:
-            check("layers.1.attention.wq.weight" in sd and "optimizer.state.layers.1.attention.wq.weight.exp_avg" in sd, "  torchtitan's names")
+            check("layers.1.attention.qkv_linear.wq.weight" in sd and "optimizer.state.layers.1.attention.qkv_linear.wq.weight.exp_avg" in sd, "  torchtitan's names")
         torch.save(sd, f"{tmp}/{form}.pt")
         for shape in MESHES:
             port += 1

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/formats/safetensors.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <ttrun/option.h>
 
-/* For test_ckpt_convert.sh: tensor_tool FILE
+/* For test_ckpt_convert.sh and test_titan.sh: tensor_tool FILE, or tensor_tool FOLDER [swap]: one of
+ * torch.distributed.checkpoint or a step, its tensors of 1 to 4 dims in f32; swap: with the last two dims swapped.
  * Prints a line for each tensor of a safetensors or GGUF file: name, dims as they are in the file,
  * hash of the bytes. Its GGUF reader is independent of ttrun's code. */
 
@@ -92,8 +96,52 @@ static int print_gguf(cursor *c, tt_arena *a)
     return 0;
 }
 
+static int print_tensor(tt_ckpt_reader *r, const tt_ckpt_tensor *t, bool swap)
+{
+    tt_error err = {0};
+    tt_ckpt_piece p = {.name = t->name, .dtype = TT_F32, .n_dims = t->n_dims};
+    int64_t n = 1, dims[TT_MAX_DIMS] = {0};
+    for (int d = 0; d < t->n_dims; d++) {
+        dims[d] = p.global[d] = p.box.end[d] = t->shape[d];
+        n *= t->shape[d];
+    }
+    float *x = calloc((size_t)n + 1, sizeof *x), *y = calloc((size_t)n + 1, sizeof *y);
+    p.data = x;
+    const int rc = x && y && tt_ckpt_load(r, &p, 1, &err) == TT_OK ? 0 : 1;
+    if (!rc && swap && t->n_dims >= 2) {
+        const int64_t rows = dims[t->n_dims - 2], cols = dims[t->n_dims - 1];
+        for (int64_t i = 0; i < n; i++)
+            y[i / (rows * cols) * rows * cols + i % cols * rows + i / cols % rows] = x[i];
+        dims[t->n_dims - 2] = cols;
+        dims[t->n_dims - 1] = rows;
+        print_line(t->name, dims, t->n_dims, y, (size_t)n * sizeof *y);
+    } else if (!rc) {
+        print_line(t->name, dims, t->n_dims, x, (size_t)n * sizeof *x);
+    }
+    free(x);
+    free(y);
+    return rc;
+}
+
+static int print_folder(const char *folder, bool swap)
+{
+    tt_ckpt_reader *r = NULL;
+    tt_error err = {0};
+    int rc = tt_ckpt_open(folder, &r, &err) == TT_OK ? 0 : 2;
+    for (size_t i = 0; !rc && i < tt_ckpt_n_tensors(r); i++) {
+        const tt_ckpt_tensor t = tt_ckpt_tensor_at(r, i);
+        if (t.n_dims >= 1 && t.n_dims <= 4)
+            rc = print_tensor(r, &t, swap);
+    }
+    tt_ckpt_close(r);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
+    struct stat st;
+    if (argc >= 2 && stat(argv[1], &st) == 0 && S_ISDIR(st.st_mode))
+        return print_folder(argv[1], argc == 3);
     tt_arena *a = tt_arena_new();
     tt_error err = {0};
     tt_mapping map = {0};

@@ -220,7 +220,7 @@ ckpt import --from hf "$meta" "$dir/x"
 refused unknown_model_type 2 'no model plugin reads model_type "bert"'
 rm "$meta/config.json"
 ckpt import --from torchtitan --spec gpt2 "$titan" "$dir/x"
-refused model_without_metas_names 2 "model gpt2 cannot read Meta's tensor names"
+refused model_without_metas_names 2 "model gpt2 cannot read torchtitan's tensor names; use --spec deepseek_v3 or --spec gpt_oss"
 mkdir "$dir/pth" && echo '{}' >"$dir/pth/params.json" && echo pickle >"$dir/pth/consolidated.00.pth"
 ckpt import --from meta "$dir/pth" "$dir/x"
 refused metas_pickles_are_refused 2 "Meta's consolidated.*.pth are Python pickles, which ttrun does not run"
