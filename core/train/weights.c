@@ -284,8 +284,7 @@ static const char *param_name(const char *piece, tt_arena *a)
     return dot ? tt_arena_strn(a, name, (size_t)(dot - name)) : name;
 }
 
-/* The names of the parameters that were trained when the checkpoint was saved: those of which it has states of the
- * optimizer. NULL: it has no such states, so nothing says. */
+/* By name: the parameters of which it has states of the optimizer, so they were trained. NULL: it has none at all. */
 static tt_map *trained_there(const tt_ckpt_reader *reader, tt_arena *a)
 {
     tt_map *m = NULL;
@@ -464,8 +463,7 @@ typedef struct reading {
     const char *name; /* of the reader, for the log */
     const tt_load_opts *o;
     lacking which;
-    const tt_ckpt_matching
-        *how; /* of the weights that a run starts from; NULL: the checkpoint is this model's */
+    const tt_ckpt_matching *how; /* of the weights that a run starts from; else NULL */
 } reading;
 
 static tt_status load_from(tt_rank *r, tt_ckpt_reader *reader, const reading *w, tt_error *err)
