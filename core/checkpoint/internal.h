@@ -107,6 +107,8 @@ void tt_entry_sort(tt_entry *e); /* its shards, by begin[0] */
 
 /* Two shards of a tensor that overlap are an error: which of them counts is not said. */
 tt_status tt_entry_check_disjoint(const tt_ckpt_reader *r, tt_entry *e, tt_error *err);
+/* The same, and that the shards cover all of it. */
+tt_status tt_entry_check_whole(const tt_ckpt_reader *r, tt_entry *e, tt_error *err);
 /* The shards cover the box; needs known_disjoint. An error names the tensor and an uncovered range.
  */
 tt_status tt_entry_check_covers(const tt_ckpt_reader *r, const tt_entry *e, const tt_box *box,

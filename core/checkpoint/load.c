@@ -297,6 +297,14 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     return tt_entry_check_covers(r, e, &p->box, err);
 }
 
+tt_status tt_entry_check_whole(const tt_ckpt_reader *r, tt_entry *e, tt_error *err)
+{
+    tt_box whole = {{0}, {0}};
+    memcpy(whole.end, e->global, sizeof whole.end);
+    TT_TRY(tt_entry_check_disjoint(r, e, err));
+    return tt_entry_check_covers(r, e, &whole, err);
+}
+
 /* ---- the order of the files ---- */
 
 typedef struct placed {

@@ -267,12 +267,17 @@ static void close_reading(reading *r)
         close(r->fd);
 }
 
+/* Where the block of the last run ends. */
+static size_t end_of_runs(const reading *r)
+{
+    return TT_MIN(r->runs[r->n_runs - 1].at / BLOCK * BLOCK + BLOCK, r->total);
+}
+
 /* Reads the blocks from that of the first run to that of the last one. */
 static tt_status get_plain(reading *r, tt_error *err)
 {
-    const size_t end = r->runs[r->n_runs - 1].at / BLOCK * BLOCK + BLOCK;
     r->next = r->runs[0].at / BLOCK;
-    r->total = TT_MIN(end, r->total);
+    r->total = end_of_runs(r);
     return get_all(r, err);
 }
 
@@ -305,8 +310,7 @@ static tt_status get_checked(const reading *all, tt_file_check *check, tt_error 
     r = *all;
     r.runs += k;
     r.n_runs -= k;
-    return get_hashed(&r, check, TT_MIN(r.runs[r.n_runs - 1].at / BLOCK * BLOCK + BLOCK, r.total),
-                      err);
+    return get_hashed(&r, check, end_of_runs(&r), err);
 }
 
 tt_status tt_read_runs(const char *path, const tt_file_run *runs, size_t n, tt_file_check *check,
