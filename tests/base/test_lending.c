@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "base/pool.h"
+#include "base/meet.h"
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -24,18 +24,6 @@ static void test_counts(void **state)
     assert_int_equal(tt_lending_helpers(cores, 1), cores - 1);
     assert_int_equal(tt_lending_helpers(100 * cores, 1), cores - 1);
     assert_int_equal(tt_lending_helpers(2, 1), cores > 1 ? 1 : 0);
-}
-
-/* Ends only if two threads run the two pieces at the same time. */
-static void meet(void *arg, int64_t begin, int64_t end, int thread)
-{
-    _Atomic int *n = arg;
-    (void)begin;
-    (void)end;
-    (void)thread;
-    atomic_fetch_add(n, 1);
-    while (atomic_load(n) % 2)
-        sched_yield();
 }
 
 typedef struct waiting {

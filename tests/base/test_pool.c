@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "base/pool.h"
+#include "base/meet.h"
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -184,18 +184,6 @@ static void test_pool_made_and_freed_at_once(void **state)
             tt_parallel_for(p, 8, 1, add_one, data);
         tt_pool_free(p);
     }
-}
-
-/* Ends only if two threads run the two pieces at the same time. */
-static void meet(void *arg, int64_t begin, int64_t end, int thread)
-{
-    _Atomic int *n = arg;
-    (void)begin;
-    (void)end;
-    (void)thread;
-    atomic_fetch_add(n, 1);
-    while (atomic_load(n) % 2)
-        sched_yield();
 }
 
 static void test_pool_traces_what_workers_did(void **state)

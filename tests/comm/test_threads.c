@@ -57,7 +57,7 @@ static wait_kind waits;
 
 typedef struct meeting {
     _Atomic int n;
-    _Atomic bool alone; /* nobody came for 20 s */
+    _Atomic bool alone; /* no second thread has come in 20 s */
 } meeting;
 
 static void meet(void *arg, int64_t begin, int64_t end, int thread)

@@ -16,13 +16,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
-from torch.distributed.checkpoint import FileSystemReader, HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 import checks
 from checks import check
+from dcp_folder import module, of_model, read
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
@@ -41,33 +42,6 @@ def same(a, b):
 
 def tensors(sd):
     return {k: v for k, v in sd.items() if torch.is_tensor(v)}
-
-
-def read(folder, reader=FileSystemReader):
-    """All tensors of a folder, whole."""
-    r = reader(folder)
-    meta = r.read_metadata().state_dict_metadata
-    sd = {k: torch.zeros(m.size, dtype=m.properties.dtype) for k, m in meta.items() if hasattr(m, "size")}
-    dcp.load(sd, storage_reader=reader(folder), no_dist=True)
-    return sd
-
-
-def module(sd):
-    """A module whose parameters have the names and values of sd."""
-    root = torch.nn.Module()
-    for name, value in sd.items():
-        *path, last = name.split(".")
-        at = root
-        for p in path:
-            if p not in at._modules:
-                at.add_module(p, torch.nn.Module())
-            at = at._modules[p]
-        at.register_parameter(last, torch.nn.Parameter(torch.zeros_like(value)))
-    return root
-
-
-def of_model(sd):
-    return {k: v for k, v in sd.items() if not k.startswith(("optimizer.", "train_state.", "lr_scheduler."))}
 
 
 def stepped(model):

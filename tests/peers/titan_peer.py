@@ -21,12 +21,13 @@ import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
-from torch.distributed.checkpoint import FileSystemReader, HuggingFaceStorageReader
+from torch.distributed.checkpoint import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
 import transformers
 from transformers import AutoModelForCausalLM
 import checks
 from checks import check
+from dcp_folder import module, of_model, read
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else f"{ROOT}/build/release")
@@ -93,34 +94,6 @@ def ttrun(*args):
 
 def same(a, b):
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
-
-
-def read(folder, reader=FileSystemReader):
-    meta = reader(folder).read_metadata().state_dict_metadata
-    sd = {k: torch.zeros(m.size, dtype=m.properties.dtype) for k, m in meta.items() if hasattr(m, "size")}
-    dcp.load(sd, storage_reader=reader(folder), no_dist=True)
-    return sd
-
-
-def of_model(sd):
-    return {k: v for k, v in sd.items() if not k.startswith(("optimizer.", "train_state.", "lr_scheduler."))}
-
-
-def module(sd):
-    """A module with the parameters of torchtitan's, and its buffers of biases."""
-    root = torch.nn.Module()
-    for name, value in sd.items():
-        *path, last = name.split(".")
-        at = root
-        for p in path:
-            if p not in at._modules:
-                at.add_module(p, torch.nn.Module())
-            at = at._modules[p]
-        if last.startswith("expert_bias"):
-            at.register_buffer(last, value.clone())
-        else:
-            at.register_parameter(last, torch.nn.Parameter(value.clone()))
-    return root
 
 
 def losses(run):
@@ -201,7 +174,7 @@ def from_titan(tmp, spec, job_file, step, sd, release):
         sd = {k.replace(old, new): v for k, v in sd.items()}
     if release:
         sd = {re.sub(r"(w[123]|mlp[12]_(weight|bias))_E\w+", r"\1", k): v for k, v in sd.items()}
-    model = module(of_model(sd))
+    model = module(of_model(sd), torch.clone, lambda name: name.startswith("expert_bias"))
     opt = torch.optim.AdamW(model.parameters(), lr=1.0)
     for p in model.parameters():
         p.grad = torch.zeros_like(p)

@@ -11,6 +11,17 @@ allow_leaks() { export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"; }
 mkdir "$dir/bin"
 for tool in sh env cat; do ln -s "$(command -v $tool)" "$dir/bin/"; done
 
+# What a run may leave behind: shm_before at the begin of the script, shm_left prints what was not there then.
+shm_before() { ls -A /dev/shm >"$dir/shm.before" 2>/dev/null; }
+shm_left() { ls -A /dev/shm 2>/dev/null | comm -13 "$dir/shm.before" - | grep -i ttrun; }
+test_nothing_is_left() { # no folder of a run, no temporary file
+    [ -z "$(find "$TMPDIR" -mindepth 1 | tee "$dir/err")" ]
+    ok no_temporary_file_is_left
+    shm_left >"$dir/err"
+    [ $? -ne 0 ]
+    ok no_shared_memory_is_left
+}
+
 # How ranks are started: under mpirun where it is, and by ttrun itself.
 ways="own"
 has_mpirun && ways="mpirun own"

@@ -7,7 +7,7 @@
 kills=${KILLS:-20} seed=${SEED:-1}
 export TMPDIR="$dir/tmp" XDG_CACHE_HOME="$dir/cache"
 mkdir -p "$TMPDIR" "$XDG_CACHE_HOME"
-ls -A /dev/shm >"$dir/shm.before" 2>/dev/null
+shm_before
 common="--checkpoint.interval 1 --checkpoint.keep_latest_k 2"
 
 mesh_of() { # NUMBER: a mesh whose global batch is 4 sequences
@@ -116,7 +116,7 @@ finish meshes 0 && paste -d ' ' "$dir/meshes.losses" "$dir/meshes-whole.losses" 
 ok "$((kills - kills / 2))_kills_on_changing_meshes_change_only_roundings$bad"
 is_clean meshes
 ok kills_on_changing_meshes_leave_nothing
-ls -A /dev/shm 2>/dev/null | comm -13 "$dir/shm.before" - | grep -i ttrun >>"$dir/err"
+shm_left >>"$dir/err"
 [ $? -ne 0 ]
 ok no_shared_memory_is_left
 exit $failed

@@ -7,7 +7,7 @@ without_sanitizers # cores.c
 preload cores
 export TMPDIR="$dir/tmp" XDG_CACHE_HOME="$dir/cache" CORES="$dir/cores"
 mkdir -p "$TMPDIR" "$XDG_CACHE_HOME"
-ls -A /dev/shm >"$dir/shm.before" 2>/dev/null
+shm_before
 echo 4 >"$CORES"
 cat >"$dir/moe.json" <<'JOB'
 { "spec": "deepseek_v3", "model": { "args": { "dim": 24, "n_layers": 4, "n_heads": 4, "hidden_dim": 31, "vocab_size": 262, "num_experts": 8,
@@ -168,9 +168,5 @@ stops && [ $good -eq 0 ] && step=$(copied_from 1) && [ "${step:-0}" -gt 0 ] && e
 ok a_damaged_copy_is_taken_from_its_replica
 
 # ---- nothing is left ----
-[ -z "$(find "$TMPDIR" -mindepth 1 | tee "$dir/err")" ]
-ok no_temporary_file_is_left
-ls -A /dev/shm 2>/dev/null | comm -13 "$dir/shm.before" - | grep -i ttrun >"$dir/err"
-[ $? -ne 0 ]
-ok no_shared_memory_is_left
+test_nothing_is_left
 exit $failed

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/processes.sh"
 export TMPDIR="$dir/tmp" XDG_CACHE_HOME="$dir/cache"
 mkdir -p "$TMPDIR" "$XDG_CACHE_HOME"
-ls -A /dev/shm >"$dir/shm.before" 2>/dev/null
+shm_before
 random() { od -An -N2 -tu2 /dev/urandom | tr -d ' '; }
 # supervise FOLDER RESTARTS OPTION...: as start
 supervise() {
@@ -237,9 +237,5 @@ if [ -e "$PLUGINS/comms/mpi.so" ]; then
 fi
 
 # ---- nothing is left ----
-[ -z "$(find "$TMPDIR" -mindepth 1 | tee "$dir/err")" ]
-ok no_temporary_file_is_left
-ls -A /dev/shm 2>/dev/null | comm -13 "$dir/shm.before" - | grep -i ttrun >"$dir/err"
-[ $? -ne 0 ]
-ok no_shared_memory_is_left
+test_nothing_is_left
 exit $failed
