@@ -149,7 +149,7 @@ void tt_parallel_for(tt_pool *p, int64_t n, int64_t grain, tt_range_fn fn, void 
         return;
     grain = TT_MAXV(grain, (int64_t)1);
     int64_t n_pieces = (n - 1) / grain + 1;
-    if (!p || tt_pool_threads(p) == 1 || n_pieces == 1) {
+    if (tt_pool_threads(p) == 1 || n_pieces == 1) {
         for (int64_t i = 0, begin = 0; i < n_pieces; i++, begin += grain)
             fn(arg, begin, n - begin > grain ? begin + grain : n, 0);
         return;

@@ -43,8 +43,8 @@ struct tt_pool {
     int64_t spin_ns;
     worker *workers;
     tt_pool_tracer *trace;
-    struct tt_lending *lending; /* its helpers work on this pool's pieces, too; NULL: none do */
-    int n_helpers;              /* they are the threads n_threads, n_threads + 1, … */
+    tt_lending *lending; /* its helpers work on this pool's pieces, too; NULL: none do */
+    int n_helpers;       /* they are the threads n_threads, n_threads + 1, … */
 };
 
 #define TT_POOL_SPIN_NS 30000
@@ -62,13 +62,13 @@ static inline void tt_futex_wake(_Atomic uint32_t *word, int n)
 /* Runs pieces of p's job, at most `most`, as its thread number `thread`. Returns whether this thread finished the
  * job's last piece; a thread other than the caller, 0, has woken the caller then. */
 bool tt_pool_work(tt_pool *p, int thread, int64_t most);
-/* From now on this thread's faults and log lines are those of a worker of p; NULL: of none. */
+/* The calling thread is a worker of p from now on, for what its faults and its log lines say; NULL: of no pool. */
 void tt_pool_be_worker(const tt_pool *p);
 /* p: zeros, but for `lending` and `n_helpers`. If it fails, tt_pool_stop ends what was started. */
 tt_status tt_pool_start(tt_pool *p, int n_threads, tt_error *err);
 void tt_pool_stop(tt_pool *p); /* joins the workers */
 /* pool_lend.c */
-void tt_lending_publish(struct tt_lending *l); /* a pool has a new job */
-void tt_lending_leave(tt_pool *p);             /* p is freed with the others */
+void tt_lending_publish(tt_lending *l); /* a pool has a new job */
+void tt_lending_leave(tt_pool *p);      /* p is freed with the others */
 
 #endif

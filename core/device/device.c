@@ -44,7 +44,7 @@ void tt_device_free(const tt_device *d, void *p, size_t bytes)
 {
     if (p && d->vt)
         d->vt->free(d->backend, p);
-    else if (p)
+    else
         tt_pages_free(p, bytes);
 }
 
@@ -62,7 +62,7 @@ void tt_device_free_pinned(const tt_device *d, void *p, size_t bytes)
 {
     if (p && d->vt)
         d->vt->free_pinned(d->backend, p);
-    else if (p)
+    else
         tt_pages_free(p, bytes);
 }
 

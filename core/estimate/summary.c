@@ -259,7 +259,8 @@ int64_t tt_plan_rank_bytes(const tt_plan_counts *c, tt_plan *const *plans, const
 static void json_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_plan *p, tt_str *o)
 {
     const tt_device_use *use = tt_plan_use_of(c, plans, p);
-    const int64_t copy = use ? use->saving : tt_plan_saving(c->s, p);
+    const int64_t copy = use ? use->saving : tt_plan_saving(c->s, p),
+                  copies = tt_plan_copies(c->s, p);
     tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"saving\":%lld,\"peak\":%lld",
                   (long long)p->bytes[TT_SPACE_STATE], (long long)tt_plan_slots(p),
                   (long long)p->bytes[TT_SPACE_WORK], (long long)copy,
@@ -270,8 +271,8 @@ static void json_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_
                       (long long)use->messages);
     if (use && use->comm)
         tt_str_printf(o, ",\"comm\":%lld", (long long)use->comm);
-    if (tt_plan_copies(c->s, p))
-        tt_str_printf(o, ",\"copies\":%lld", (long long)tt_plan_copies(c->s, p));
+    if (copies)
+        tt_str_printf(o, ",\"copies\":%lld", (long long)copies);
     tt_str_addc(o, '}');
 }
 

@@ -88,8 +88,8 @@ static void add_scored_of_chat(const tt_api *a, tt_scored s, bool first, tt_str 
     tt_str_free(&text);
 }
 
-/* The number of characters of the text's first n bytes, as clients see it: one for each byte that is of none. A
- * character of which only a part is among them is not counted. n does not get smaller from call to call. */
+/* How many characters the text's first n bytes are, as clients count them. A byte that belongs to no character counts
+ * as one; a character that these bytes have only a part of does not count. n must not get smaller from call to call. */
 static size_t n_characters(call_text *x, size_t n)
 {
     while (x->n_counted < n) {
