@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <ttrun/codes.h>
 #include <ttrun/log.h>
+#include <ttrun/patience.h>
 #include <ttrun/status.h>
 #include <ttrun/tensor.h>
 

@@ -5,12 +5,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <ttrun/patience.h>
 #include <ttrun/sockets.h>
 #include <unistd.h>
 
-/* A machine that vanishes is noticed after IDLE_S + PROBES · PROBE_S seconds. */
-#define IDLE_S 10
-#define PROBE_S 5
+/* A machine that vanishes is noticed after TT_TCP_IDLE_NS + PROBES · TT_TCP_PROBE_NS. */
 #define PROBES 3
 #define BACKLOG 4096
 
@@ -22,10 +21,17 @@ static int close_failed(int fd)
     return -1;
 }
 
+/* The kernel takes 1 to 32767 seconds. */
+static int whole_seconds(int64_t ns)
+{
+    const int64_t s = tt_patience(ns) / 1000000000;
+    return s < 1 ? 1 : s > 32767 ? 32767 : (int)s;
+}
+
 void tt_socket_tune(int fd)
 {
-    const int on = 1, idle = IDLE_S, probe = PROBE_S, probes = PROBES,
-              unsent_ms = 1000 * (IDLE_S + PROBES * PROBE_S);
+    const int on = 1, idle = whole_seconds(TT_TCP_IDLE_NS), probe = whole_seconds(TT_TCP_PROBE_NS),
+              probes = PROBES, unsent_ms = 1000 * (idle + PROBES * probe);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);

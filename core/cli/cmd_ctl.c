@@ -14,8 +14,6 @@
 
 /* ttrun ctl RUN_DIR COMMAND: talks to the run that trains in a folder (train/ctl.h). */
 
-#define STATUS_SECONDS 10 /* the run answers at once, unless it is suspended */
-
 /* Why nothing listens in the folder. */
 static tt_status not_there(const char *run, int why, tt_error *err)
 {
@@ -88,8 +86,8 @@ static tt_status talk(int fd, const char *run, const tt_str *line, tt_str *answe
             tt_str_addn(answer, piece, (size_t)n);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return TT_FAIL(err, TT_ETIMEOUT,
-                       "%s: the run does not answer within %d s; is it suspended?", run,
-                       STATUS_SECONDS);
+                       "%s: the run does not answer within %g s; is it suspended?", run,
+                       1e-9 * (double)tt_patience(TT_CTL_ANSWER_NS));
     if (!answer->n)
         return TT_FAIL(err, TT_ECOMM, "%s: the run ended before it answered", run);
     return TT_OK;
@@ -137,7 +135,8 @@ static tt_status cmd_ctl_run(tt_cli *cli, tt_error *err)
     if (s == TT_OK)
         s = ctl_connect(cli->words[0], &fd, err);
     if (s == TT_OK && c.kind == TT_CTL_STATUS) {
-        const struct timeval wait = {STATUS_SECONDS, 0};
+        const int64_t us = tt_patience(TT_CTL_ANSWER_NS) / 1000;
+        const struct timeval wait = {(time_t)(us / 1000000), (suseconds_t)(us % 1000000)};
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     }
     tt_str_clear(&line);

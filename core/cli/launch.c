@@ -23,12 +23,7 @@
 
 #define TICK_MS 200
 #define SECOND_NS INT64_C(1000000000)
-#define GRACE_NS (3 * SECOND_NS) /* after a child fails, until the others are killed */
-#define SHORT_NS (SECOND_NS / 4) /* the same where a supervisor waits to start them again */
 #define SHORT_TICK_MS 10
-#define ALONE_NS (10 * SECOND_NS) /* after a stop: how long mpirun may outlive its ranks */
-#define LEAVE_NS (5 * SECOND_NS)  /* after SIGKILL, until a child that stays is given up */
-#define QUIET_NS SECOND_NS        /* without any rank, until a stop is sent through mpirun */
 
 typedef struct launcher {
     const tt_launch_opts *o;
@@ -268,14 +263,16 @@ static bool reap(launcher *l)
     if (!l->o->mpirun && left == 0)
         return true;
     /* ranks that mpirun was starting when it was killed are children of this process now */
-    while (left == 0 && l->killed_ns && tt_now_ns() - l->killed_ns < LEAVE_NS) {
+    while (left == 0 && l->killed_ns &&
+           tt_now_ns() - l->killed_ns < tt_patience(TT_CHILD_LEAVE_NS)) {
         const pid_t pid = waitpid(-1, &s, WNOHANG);
         if (pid == 0 || (pid < 0 && errno == EINTR))
             return false;
         if (pid < 0)
             break;
     }
-    return left == 0 || (l->killed_ns && tt_now_ns() - l->killed_ns >= LEAVE_NS);
+    return left == 0 ||
+           (l->killed_ns && tt_now_ns() - l->killed_ns >= tt_patience(TT_CHILD_LEAVE_NS));
 }
 
 static void kill_all(launcher *l)
@@ -359,7 +356,7 @@ static void asked_to(launcher *l, int sig)
         return;
     if (!l->first_ns)
         l->first_ns = now;
-    else if (now - l->first_ns >= TT_SIGNALS_GRACE_NS)
+    else if (now - l->first_ns >= tt_patience(TT_STOP_TWICE_NS))
         stop_now(l, sig);
 }
 
@@ -369,9 +366,10 @@ static void asked_to(launcher *l, int sig)
  * them. */
 static void stop_without_ranks(launcher *l, int64_t now)
 {
+    const int64_t quiet = tt_patience(TT_MPIRUN_QUIET_NS);
     if (l->o->mpirun && !has_children(l->pids[0])) {
         kill_all(l);
-    } else if (now - l->stop_ns > QUIET_NS && now - l->asked_ns > QUIET_NS) {
+    } else if (now - l->stop_ns > quiet && now - l->asked_ns > quiet) {
         l->asked_ns = now;
         signal_all(l, SIGUSR2);
     }
@@ -387,7 +385,7 @@ static bool is_restarted(const launcher *l)
 
 static int64_t grace(const launcher *l)
 {
-    return is_restarted(l) ? SHORT_NS : GRACE_NS;
+    return tt_patience(is_restarted(l) ? TT_CHILD_SHORT_NS : TT_CHILD_GRACE_NS);
 }
 
 /* How long nothing needs to be looked after, unless something arrives; -1: for ever. */
@@ -422,7 +420,7 @@ static void look_after(launcher *l)
     if (l->stop && gone && !l->alone_ns) /* mpirun may hang */
         l->alone_ns = now;
     if (l->none_started || (l->failed_ns && now - l->failed_ns > grace(l)) ||
-        (l->alone_ns && now - l->alone_ns > ALONE_NS))
+        (l->alone_ns && now - l->alone_ns > tt_patience(TT_MPIRUN_ALONE_NS)))
         kill_all(l);
 }
 

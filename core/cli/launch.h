@@ -7,7 +7,7 @@
 /* --nproc N: starts N processes of this program with the same command line, with mpirun or without.
  * This process waits for them, passes signals on and exits with their status. One SIGTERM, SIGINT
  * or SIGHUP to it or to mpirun reaches every rank, even one that starts later (line.h); a second
- * one, later than TT_SIGNALS_GRACE_NS, kills them. */
+ * one, later than TT_STOP_TWICE_NS, kills them. */
 
 #define TT_SUPERVISOR_VARIABLE "TTRUN_SUPERVISOR"
 #define TT_COPIES_VARIABLE "TTRUN_COPIES"

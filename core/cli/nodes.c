@@ -8,9 +8,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define SECOND_NS INT64_C(1000000000)
-#define END_NS (60 * SECOND_NS) /* after a failure: until a node that says nothing is lost */
-
 static int n_links(const tt_machines *n)
 {
     return n->o.me ? 1 : n->o.n;
@@ -272,7 +269,7 @@ tt_status tt_nodes_ended(tt_machines *n, tt_status s, bool died, int *stopped, t
     for (bool all = false; !all;) {
         struct pollfd f = {n->epoll, POLLIN, 0};
         hear_nodes(n);
-        until = n->stopping && !until ? tt_now_ns() + END_NS : until;
+        until = n->stopping && !until ? tt_now_ns() + tt_patience(TT_NODE_END_NS) : until;
         all = true;
         for (int i = 1; i < n->o.n; i++) {
             if (!n->ended[i] && until && tt_now_ns() > until)

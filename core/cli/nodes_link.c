@@ -10,8 +10,6 @@
 #include <ttrun/sockets.h>
 #include <unistd.h>
 
-#define CONNECT_MS 1000
-
 tt_status tt_node_listen(int port, int *out, tt_error *err)
 {
     *out = tt_socket_listen(port);
@@ -59,16 +57,17 @@ tt_node_link tt_node_connect(const char *address, int port)
 {
     char service[16];
     tt_node_link l = {.fd = -1, .far = true};
+    const int wait_ms = tt_patience_ms(TT_NODE_CONNECT_NS);
     struct addrinfo *all = NULL;
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     snprintf(service, sizeof service, "%d", port);
     if (getaddrinfo(address, service, &hints, &all))
         return l;
     for (const struct addrinfo *a = all; a && l.fd < 0; a = a->ai_next)
-        l.fd = tt_socket_connect(a->ai_addr, a->ai_addrlen, CONNECT_MS);
+        l.fd = tt_socket_connect(a->ai_addr, a->ai_addrlen, wait_ms);
     freeaddrinfo(all);
     struct pollfd f = {l.fd, POLLIN, 0};
-    if (l.fd >= 0 && (poll(&f, 1, CONNECT_MS) != 1 || recv(l.fd, l.nonces, 16, 0) != 16 ||
+    if (l.fd >= 0 && (poll(&f, 1, wait_ms) != 1 || recv(l.fd, l.nonces, 16, 0) != 16 ||
                       getrandom(l.nonces + 16, 16, 0) != 16))
         tt_node_drop(&l);
     return l;

@@ -10,8 +10,6 @@
 /* The meeting of the nodes: node 0 takes in those that belong to this run, refuses all others, and goes on. */
 
 #define SECOND_NS INT64_C(1000000000)
-#define TELL_NS (5 * SECOND_NS)  /* until a line says for which nodes this one waits */
-#define HELLO_NS (5 * SECOND_NS) /* how long a connection may take to say who it is */
 #define MOST_AT_ONCE 64 /* taken each 10 ms, so that each has 40 ms at least however many come */
 #define MOST_LINES 100  /* about nodes that differ, in a meeting */
 
@@ -169,7 +167,8 @@ void tt_nodes_take_in(tt_machines *n)
             admit_node(n, &p->l);
         else if (got < 0 && !p->l.n_in && !p->l.n_received)
             tt_node_drop(&p->l); /* it has said nothing */
-        else if (got < 0 || (p->l.fd >= 0 && tt_now_ns() - p->since_ns > HELLO_NS))
+        else if (got < 0 ||
+                 (p->l.fd >= 0 && tt_now_ns() - p->since_ns > tt_patience(TT_NODE_HELLO_NS)))
             refuse_link(n, &p->l);
     }
 }
@@ -274,10 +273,10 @@ static tt_status gather_nodes(tt_machines *n, tt_error *err)
             return given_cause(n, err);
         if (missing && waited > n->o.timeout_s)
             return not_all_came(n, who, missing, err);
-        if (!told && missing && waited * 1e9 > TELL_NS)
+        if (!told && missing && waited * 1e9 > (double)tt_patience(TT_NODE_TELL_NS))
             tt_log(TT_INFO, "nodes", "waits for node%s %s%s%s", missing > 1 ? "s" : "", who,
                    n->cause.code == TT_OK ? "" : ", which must end, too: ", n->cause.text);
-        told = told || waited * 1e9 > TELL_NS;
+        told = told || waited * 1e9 > (double)tt_patience(TT_NODE_TELL_NS);
         TT_TRY(not_stopped(n, 10, err));
     }
 }
@@ -343,7 +342,7 @@ static tt_status hear_word(tt_machines *n, tt_error *err)
         if (!n->waits &&
             1e-9 * (double)(tt_now_ns() - begin) > n->o.timeout_s + (l->fd >= 0 ? 60 : 0))
             return no_node_0(n, answered, err);
-        if (!told && n->cause.code != TT_OK && tt_now_ns() - begin > TELL_NS) {
+        if (!told && n->cause.code != TT_OK && tt_now_ns() - begin > tt_patience(TT_NODE_TELL_NS)) {
             tt_log(TT_INFO, "nodes", "waits for node 0, which must end, too: %s", n->cause.text);
             told = true;
         }

@@ -7,8 +7,6 @@
 
 /* What peers.c, peers_send.c and peers_serve.c share. */
 
-#define TT_PEERS_IDLE_MS 30000 /* of a connection over which something is to come */
-
 typedef enum tt_peers_role {
     TT_PEERS_OWN,   /* of a rank that runs here */
     TT_PEERS_HELD,  /* of a rank of the node whose neighbour this one is */

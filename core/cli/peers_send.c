@@ -12,12 +12,10 @@
 /* Sends the copies of this node's ranks to its neighbour. Of each of the two copies that the neighbour has, this side
  * keeps a hash per block, so what did not change (frozen parameters, a base of LoRA) is sent once. */
 
-#define LOOK_MS 10    /* between two looks for a new copy */
-#define TRY_MS 1000   /* between two tries to connect */
-#define LATER_MS 5000 /* the same after a line has said that they fail */
-#define SAY_NS                                                                                     \
-    INT64_C(10000000000) /* without a connection, until this line; the nodes may be ending */
-#define MOST_CODES 4096  /* of blocks that need no bytes, until they are sent */
+#define LOOK_MS 10      /* between two looks for a new copy */
+#define TRY_MS 1000     /* between two tries to connect */
+#define LATER_MS 5000   /* the same after a line has said that they fail */
+#define MOST_CODES 4096 /* of blocks that need no bytes, until they are sent */
 
 typedef struct rank_stream { /* what the neighbour has of one rank */
     const tt_peers_item *item;
@@ -316,7 +314,7 @@ static void try_connect(sender *x)
         return;
     }
     tt_node_drop(&x->l);
-    if (tt_now_ns() - x->since_ns > SAY_NS)
+    if (tt_now_ns() - x->since_ns > tt_patience(TT_PEER_SAY_NS))
         say_broken(x, x->why ? x->why : why);
     sender_rest(x, x->said_broken ? LATER_MS : TRY_MS);
 }
@@ -371,7 +369,7 @@ void *tt_peers_sender(void *peers)
 {
     tt_peers *p = peers;
     sender x = {.p = p, .since_ns = tt_now_ns()};
-    x.limit = (tt_peers_limit){p->stop_fd, TT_PEERS_IDLE_MS};
+    x.limit = (tt_peers_limit){p->stop_fd, tt_patience_ms(TT_PEER_IDLE_NS)};
     x.l.fd = -1;
     if (!sender_open(&x)) {
         x.n = x.streams ? x.n : 0;

@@ -15,8 +15,6 @@
  * to nodes that have lost theirs. Who connects has to say within some seconds that it is of this start. */
 
 #define MOST_CALLERS 64
-#define HELLO_NS INT64_C(5000000000)
-#define BYE_MS 100
 
 typedef enum caller_state { FREE, PENDING, RUNS } caller_state;
 
@@ -122,8 +120,9 @@ static const char *say_what_is_here(caller *c, const tt_peers_limit *w)
 static const char *receive_copies(caller *c)
 {
     tt_peers_message m;
-    const tt_peers_limit w = {c->p->stop_fd, TT_PEERS_IDLE_MS}, between = {c->p->stop_fd, -1},
-                         short_time = {-1, BYE_MS};
+    const tt_peers_limit w = {c->p->stop_fd, tt_patience_ms(TT_PEER_IDLE_NS)},
+                         between = {c->p->stop_fd, -1},
+                         short_time = {-1, tt_patience_ms(TT_PEER_BYE_NS)};
     const char *why = say_what_is_here(c, &w);
     while (!why) {
         why = tt_peers_hear(&c->l, &m, &between);
@@ -173,7 +172,7 @@ static const char *give_bytes(caller *c, int fd, int slot, int64_t bytes, const 
 
 static const char *give_copies(caller *c)
 {
-    const tt_peers_limit w = {c->p->stop_fd, TT_PEERS_IDLE_MS};
+    const tt_peers_limit w = {c->p->stop_fd, tt_patience_ms(TT_PEER_IDLE_NS)};
     tt_peers_message m = c->first;
     const char *why = NULL;
     while (!why) {
@@ -268,7 +267,7 @@ static void hear_first(server *s, caller *c)
     else if ((k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR)) && !c->n)
         end_caller(c); /* it has said nothing */
     else if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR) ||
-             tt_now_ns() - c->since_ns > HELLO_NS)
+             tt_now_ns() - c->since_ns > tt_patience(TT_NODE_HELLO_NS))
         refuse_caller(s, c);
 }
 
@@ -387,7 +386,7 @@ static tt_node_link reach(const tt_peers_fetch *f, const tt_peers_limit *w)
 void tt_peers_fetch_all(tt_peers *p)
 {
     const tt_peers_start *s = &p->s;
-    const tt_peers_limit w = {s->signal_fd, TT_PEERS_IDLE_MS};
+    const tt_peers_limit w = {s->signal_fd, tt_patience_ms(TT_PEER_IDLE_NS)};
     tt_node_link l = {.fd = -1};
     int got = 0;
     for (int k = 0; k < s->n_fetches; k++) {

@@ -42,7 +42,7 @@ static void on_stop(int sig, siginfo_t *info, void *context)
     atomic_compare_exchange_strong(&stop_signal, &none, sig);
     const bool counts = sig != SIGUSR2 && info->si_pid != atomic_load(&trusted);
     if (counts && !atomic_compare_exchange_strong(&first_ns, &first, now) &&
-        now - first >= TT_SIGNALS_GRACE_NS && !atomic_load(&closing)) {
+        now - first >= tt_patience(TT_STOP_TWICE_NS) && !atomic_load(&closing)) {
         void (*fn)(int) = atomic_load(&on_second);
         (fn ? fn : tt_signals_say_second)(sig);
         _exit(4); /* checkpoints are complete or absent */

@@ -7,10 +7,9 @@
 /* Signals belong to the process, so the program installs the handlers and the loop only asks.
  *
  * SIGTERM, SIGINT and SIGHUP ask to stop. A second one of these ends the process at once, unless it
- * arrives within TT_SIGNALS_GRACE_NS of the first: one stop often reaches a process twice, from its
+ * arrives within TT_STOP_TWICE_NS of the first: one stop often reaches a process twice, from its
  * process group and from its parent. SIGUSR2, which mpirun passes on, asks to stop however often it
  * is sent. A SIGHUP that is ignored at the start (nohup) stays ignored. SIGUSR1 asks for a save. */
-#define TT_SIGNALS_GRACE_NS INT64_C(500000000)
 
 void tt_signals_install(void);
 int tt_signals_stop(void);  /* the signal that asks to stop, or 0 */

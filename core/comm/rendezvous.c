@@ -34,8 +34,6 @@ typedef struct hello {
     char version[32];
 } hello;
 
-#define STOPPED_NS INT64_C(3000000000) /* how long others may take to arrive after a stop signal */
-
 typedef struct waiting {
     const tt_session_opts *o;
     int64_t until_ns;
@@ -57,7 +55,7 @@ tt_status tt_session_asked_to_stop(int (*stop)(void), int64_t *asked_ns, tt_erro
     const int64_t now = tt_now_ns();
     if (sig && !*asked_ns)
         *asked_ns = now;
-    if (sig && now - *asked_ns > STOPPED_NS)
+    if (sig && now - *asked_ns > tt_patience(TT_RANK_STOPPED_NS))
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
     return TT_OK;
 }

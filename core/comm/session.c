@@ -22,7 +22,6 @@
  * SPIN_NS, to find out whether the wait has become short. */
 #define BRIEF_SPIN_NS 20000
 #define NAP_NS 100000000 /* a sleeper checks for a stop this often, so a stop need not wake it */
-#define MOMENT_NS INT64_C(2000000000)
 
 static void nap(void)
 {
@@ -48,7 +47,7 @@ static void note_text(char to[TT_SESSION_TEXT], const char *from)
 /* Whether the note is written. Waits a moment for a note that is being written. */
 static bool note_read(_Atomic uint32_t *note)
 {
-    const int64_t until = tt_now_ns() + NAP_NS;
+    const int64_t until = tt_now_ns() + tt_patience(TT_RANK_NOTE_NS);
     while (atomic_load(note) == TT_NOTE_CLAIMED && tt_now_ns() < until)
         nap();
     return atomic_load(note) == TT_NOTE_WRITTEN;
@@ -86,7 +85,7 @@ tt_status tt_session_stopped(tt_session *s, tt_error *err)
 
 bool tt_session_claim(tt_session *s, tt_status status, const char *text, bool own)
 {
-    const int64_t until = tt_now_ns() + MOMENT_NS;
+    const int64_t until = tt_now_ns() + tt_patience(TT_RANK_MOMENT_NS);
     while (!own && atomic_load(&s->m->first_failure) == TT_NOTE_NONE && tt_now_ns() < until)
         nap();
     if (!note_claim(&s->m->first_failure))
@@ -348,7 +347,7 @@ void tt_session_close(tt_session *s, bool ok)
     if (!s)
         return;
     atomic_store(&s->m->ranks[s->launch.local_rank].left, 1);
-    const int64_t until = tt_now_ns() + MOMENT_NS;
+    const int64_t until = tt_now_ns() + tt_patience(TT_RANK_MOMENT_NS);
     while (!ok && !all_left(s) && tt_now_ns() < until)
         nap();
     const uint64_t one = 1;

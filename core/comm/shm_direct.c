@@ -15,8 +15,6 @@
  * Results are written to the other members, not read by them: the bytes are in this core's cache
  * then, and a member that has reduced a piece overwrites cache lines that it has just read. */
 
-#define MOMENT_NS INT64_C(2000000000)
-
 /* Copies n bytes to or from an address of another process. Returns 0, or the errno. */
 static int copy_bytes(const tt_comm *c, int member, bool write, void *mine, uint64_t theirs,
                       size_t n)
@@ -53,7 +51,7 @@ static bool is_reachable(const tt_comm *c, int member)
  * this member looks for arrivals after the stop. */
 static void give_up(tt_comm *c, uint32_t opening)
 {
-    const int64_t until = tt_now_ns() + MOMENT_NS;
+    const int64_t until = tt_now_ns() + tt_patience(TT_RANK_MOMENT_NS);
     tt_word_set(&c->members[c->me].round, opening + 1);
     atomic_thread_fence(memory_order_seq_cst);
     for (int i = 0; i < c->n; i++)
@@ -126,7 +124,7 @@ tt_status tt_shm_choose_path(tt_comm *c, tt_error *err)
  * and its message is better than this one. */
 static tt_status copy_failed(tt_comm *c, int member, bool write, int code, tt_error *err)
 {
-    const int64_t until = tt_now_ns() + MOMENT_NS / 4;
+    const int64_t until = tt_now_ns() + tt_patience(TT_RANK_MOMENT_NS) / 4;
     tt_error e = {0};
     while (check_stopped(c, NULL) == TT_OK && tt_now_ns() < until)
         nanosleep(&(struct timespec){0, 1000000}, NULL);

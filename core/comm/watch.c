@@ -12,8 +12,6 @@
  * the run was stopped and this rank's main thread does not notice. */
 
 #define LOOK_MS 500
-#define OVERDUE_NS INT64_C(5000000000)
-#define ENDING_S 1
 
 static void report_lost(tt_session *s, int i)
 {
@@ -36,7 +34,8 @@ static void report_lost(tt_session *s, int i)
     const char *const text = e.text;
     if (s->stop && s->stop()) { /* a launcher that ends all ranks ends this one, too */
         tt_session_stop(s, text);
-        nanosleep(&(struct timespec){ENDING_S, 0}, NULL);
+        const int64_t ns = tt_patience(TT_RANK_ENDING_NS);
+        nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)}, NULL);
     }
     if (tt_session_claim(s, st, s->lost ? "" : text, true) && s->lost)
         s->lost(text);
@@ -78,7 +77,7 @@ void *tt_session_watch(void *session)
             continue;
         if (!stopped_ns)
             stopped_ns = tt_now_ns();
-        if (s->overdue && tt_now_ns() - stopped_ns > OVERDUE_NS) {
+        if (s->overdue && tt_now_ns() - stopped_ns > tt_patience(TT_RANK_OVERDUE_NS)) {
             s->overdue(s);
             stopped_ns = INT64_MAX / 2;
         }

@@ -13,13 +13,12 @@
 #include <unistd.h>
 
 /* One thread polls the connections and runs the engine, a step at a time. A connection has one request at a time; what
- * follows it waits. A client that is slow or silent is dropped after PATIENCE_NS, one that goes takes its request with
+ * follows it waits. A client that is slow or silent is dropped after TT_HTTP_SILENT_NS, one that goes takes its request with
  * it. */
 
 #define CLIENTS 256
 #define MOST_BODY ((size_t)16 << 20)
 #define MOST_UNSENT ((size_t)64 << 20) /* of an answer that its client does not read */
-#define PATIENCE_NS INT64_C(75000000000)
 
 typedef struct client {
     int fd; /* -1: free */
@@ -55,7 +54,7 @@ static void client_free(server *s, client *c)
 
 static void patience(client *c)
 {
-    c->until_ns = tt_now_ns() + PATIENCE_NS;
+    c->until_ns = tt_now_ns() + tt_patience(TT_HTTP_SILENT_NS);
 }
 
 static void client_write(client *c)
@@ -192,7 +191,7 @@ static void accept_one(server *s)
     const int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), one = 1;
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-            s->deaf_until_ns = tt_now_ns() + 1000000000;
+            s->deaf_until_ns = tt_now_ns() + tt_patience(TT_DEAF_NS);
         return;
     }
     for (int i = 0; i < CLIENTS; i++)

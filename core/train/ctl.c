@@ -14,11 +14,10 @@
 #include <unistd.h>
 
 /* The server of `ttrun ctl`. One thread polls the socket and at most CLIENTS connections; while there
- * is none it sleeps. A client that says nothing is dropped after PATIENCE_NS, and at once if a new one
+ * is none it sleeps. A client that says nothing is dropped after TT_CTL_SILENT_NS, and at once if a new one
  * needs its place. */
 
 #define CLIENTS 16
-#define PATIENCE_NS INT64_C(5000000000)
 #define FIRST_POLLED 2 /* the listener and the event */
 
 typedef enum client_state {
@@ -72,7 +71,7 @@ static void client_answer(client *c, tt_status s, const char *text)
     tt_str_printf(&c->out, "%d %s", (int)s, text);
     c->sent = 0;
     c->state = WRITING;
-    c->until_ns = tt_now_ns() + PATIENCE_NS;
+    c->until_ns = tt_now_ns() + tt_patience(TT_CTL_SILENT_NS);
     if (c->fd < 0)
         client_free(c);
 }
@@ -97,7 +96,7 @@ static void client_status(tt_ctl *t, client *c)
     tt_ctl_print_status(&o, &t->numbers, t->state, c->command.json, &c->out);
     c->sent = 0;
     c->state = WRITING;
-    c->until_ns = tt_now_ns() + PATIENCE_NS;
+    c->until_ns = tt_now_ns() + tt_patience(TT_CTL_SILENT_NS);
 }
 
 /* A complete line. */
@@ -175,7 +174,7 @@ static void accept_one(tt_ctl *t)
     const int fd = accept4(t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            t->deaf_until_ns = tt_now_ns() + 1000000000;
+            t->deaf_until_ns = tt_now_ns() + tt_patience(TT_DEAF_NS);
         return;
     }
     const bool mine = tt_ctl_same_user(fd);
@@ -190,7 +189,7 @@ static void accept_one(tt_ctl *t)
     c->state = READING;
     c->fd = fd;
     c->order = ++t->order;
-    c->until_ns = tt_now_ns() + PATIENCE_NS;
+    c->until_ns = tt_now_ns() + tt_patience(TT_CTL_SILENT_NS);
     tt_str_clear(&c->in);
     tt_str_clear(&c->out);
 }
@@ -257,7 +256,7 @@ static void *thread_main(void *arg)
     pthread_mutex_lock(&t->lock);
     for (;;) {
         if (atomic_load(&t->quits)) {
-            last_ns = last_ns ? last_ns : tt_now_ns() + PATIENCE_NS / 10;
+            last_ns = last_ns ? last_ns : tt_now_ns() + tt_patience(TT_CTL_SILENT_NS) / 10;
             if (!writes(t) || tt_now_ns() > last_ns)
                 break;
         }

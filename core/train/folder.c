@@ -34,12 +34,13 @@ static tt_status open_lock(const char *path, int *out, bool *made, tt_error *err
     return TT_OK;
 }
 
-/* Locks the file; waits at most 5 s for another holder. key: the job's key that names the folder,
+/* Locks the file; waits TT_FOLDER_BUSY_NS for another holder. key: the job's key that names the folder,
  * for the error. */
 static tt_status wait_for(int fd, const char *path, const char *key, int (*stop)(void),
                           tt_error *err)
 {
-    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB); i++) {
+    const int64_t patience = tt_patience(TT_FOLDER_BUSY_NS), until = tt_now_ns() + patience;
+    for (bool told = false; flock(fd, LOCK_EX | LOCK_NB); told = true) {
         const long pid = holder_of(fd);
         if (errno != EWOULDBLOCK && errno != EINTR)
             return TT_FAIL(
@@ -47,9 +48,10 @@ static tt_status wait_for(int fd, const char *path, const char *key, int (*stop)
                 "%s: cannot lock it: %s; does its file system support flock(2)? (Lustre: "
                 "mount with -o flock)",
                 path, strerror(errno));
-        if (i == 0)
-            tt_log(TT_INFO, "train", "%s is locked by process %ld; waiting 5 s", path, pid);
-        if (i == 50)
+        if (!told)
+            tt_log(TT_INFO, "train", "%s is locked by process %ld; waiting %g s", path, pid,
+                   1e-9 * (double)patience);
+        if (tt_now_ns() > until)
             return TT_FAIL(err, TT_EBUSY,
                            "%s: process %ld is training in this folder; stop it, or set another %s",
                            path, pid, key);
@@ -261,12 +263,13 @@ static bool ranks_have_ended(const char *path, int *fd)
     *fd = open(path, O_RDWR | O_CLOEXEC);
     if (*fd < 0)
         return errno == ENOENT;
-    for (int i = 0; i < 500; i++) {
-        if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
-            return tt_path_is_fd(path, *fd);
+    const int64_t until = tt_now_ns() + tt_patience(TT_FOLDER_BUSY_NS);
+    while (flock(*fd, LOCK_EX | LOCK_NB) != 0) {
+        if (tt_now_ns() > until)
+            return false;
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     }
-    return false;
+    return tt_path_is_fd(path, *fd);
 }
 
 static void drop(const tt_run_folder *f)

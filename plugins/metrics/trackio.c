@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <ttrun/metrics.h>
+#include <ttrun/patience.h>
 #include <unistd.h>
 
 /* trackio: rows of the table metrics in <folder>/<project>.db, the SQLite file that `trackio show` reads, one row
@@ -41,7 +42,6 @@ static const tt_option options[] = {
 typedef struct sqlite3 sqlite3;
 typedef struct sqlite3_stmt sqlite3_stmt;
 enum { SQLITE_DONE = 101 };
-#define BUSY_MS 30000 /* how long another writer may hold the file; trackio's own limit */
 
 typedef struct sqlite {
     int (*open)(const char *, sqlite3 **);
@@ -233,7 +233,7 @@ static tt_status open_database(sink *s, const tt_metrics_env *env, tt_error *err
 {
     if (s->q.open(s->path, &s->db) != 0)
         return sql_fail(s, err);
-    s->q.busy_timeout(s->db, BUSY_MS);
+    s->q.busy_timeout(s->db, tt_patience_ms(TT_SQLITE_BUSY_NS));
     TT_TRY(run_sql(s, schema, err));
     TT_TRY(delete_later(s, env, err));
     return trackio_prepare(s,

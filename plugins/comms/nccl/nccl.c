@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include <ttrun/log.h>
+#include <ttrun/patience.h>
 
 /* The component, and a rank's life in the world. */
 
@@ -19,8 +20,6 @@ static const tt_option options[] = {
                    TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
                    "a folder to search first for libnccl.so.2"),
 };
-
-#define CLOSE_NS INT64_C(2000000000)
 
 static tt_status world_check(const tt_comm_env *env, tt_error *err)
 {
@@ -160,7 +159,7 @@ static void end_links(nccl_world *w, bool ok)
         ending_free(e);
         return;
     }
-    const int64_t until = nccl_now_ns() + CLOSE_NS;
+    const int64_t until = nccl_now_ns() + tt_patience(TT_NCCL_CLOSE_NS);
     const struct timespec ts = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
     pthread_mutex_lock(&e->lock);
     while (!e->done && pthread_cond_timedwait(&e->changed, &e->lock, &ts) == 0)

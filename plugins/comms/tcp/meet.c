@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <time.h>
 #include <ttrun/log.h>
+#include <ttrun/patience.h>
 #include <ttrun/sockets.h>
 #include <unistd.h>
 
@@ -20,7 +21,6 @@
  * Whoever connects and does not say a hello of this start is refused. */
 
 #define MAGIC UINT64_C(0x7474727463703032)
-#define HELLO_S 10.0 /* how long a connection may take to say its hello */
 #define MOST_PENDING 4096
 
 typedef struct seat { /* what rank 0 tells of each rank */
@@ -122,6 +122,11 @@ static void tell_refused(tcp_end *e)
            (long long)e->n_refused, e->n_refused > 1 ? "s" : "");
 }
 
+static double hello_s(void)
+{
+    return 1e-9 * (double)tt_patience(TT_TCP_HELLO_NS);
+}
+
 /* Reads what pending connections say, and closes those that are none of ours. */
 static void read_hellos(tcp_end *e)
 {
@@ -134,7 +139,7 @@ static void read_hellos(tcp_end *e)
             p->n_read += k > 0 ? (size_t)k : 0;
             bad = k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR) ||
                   (p->n_read < sizeof p->h
-                       ? tcp_now() - p->since > HELLO_S
+                       ? tcp_now() - p->since > hello_s()
                        : !is_ours(e, &p->h) || !answer_hello(p->fd, p->nonce, &p->h));
         }
         if (!bad) {
@@ -221,7 +226,7 @@ static void rest(void)
 /* Reads what the accepting rank sends, while this rank accepts others, so that no two wait for each other. */
 static bool hear_answer(tcp_end *e, int fd, void *bytes, size_t n)
 {
-    const double until = tcp_now() + HELLO_S;
+    const double until = tcp_now() + hello_s();
     for (size_t at = 0; at < n;) {
         struct pollfd f = {fd, POLLIN, 0};
         const ssize_t k = recv(fd, (char *)bytes + at, n - at, MSG_DONTWAIT);
