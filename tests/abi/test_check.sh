@@ -2,21 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # `ttrun plugins check` finds what is wrong: each scaffold with one fault, made by sed, must fail the stage that looks
 # for it, with status 2 and one line on stderr.
-set -u
-: "${TTRUN:=./ttrun}" "${SRC:=.}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
-dir=$(mktemp -d "${TMPDIR:-/tmp}/check.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-failed=0
+. "$(dirname "$0")/../script.sh"
 cd "$dir" || exit 1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:handle_segv=0" # a crash is a crash
 
-verdict() { # NAME STATUS
-    if [ "$2" -eq 0 ]; then echo "ok $1"; else
-        echo "not ok $1"
-        sed 's/^/    /' out err
-        failed=1
-    fi
-}
 build() { # KIND NAME SED: the scaffold, changed
     "$TTRUN" plugins new "$1" "$2" >/dev/null && sed -i.orig "$3" "$2/$2.c" || return 1
     [ "$3" = p ] || ! cmp -s "$2/$2.c" "$2/$2.c.orig" || { echo "not ok $2: sed changed nothing" && failed=1; }
@@ -29,7 +18,7 @@ fails() { # NAME KIND STAGE WORDS SED
     build "$2" "$1" "$5" || { echo "not ok $1: does not build" && failed=1; }
     check "$1/$1.so"
     [ $? -eq 2 ] && [ "$(wc -l <err)" -eq 1 ] && grep -q "^FAIL  $3 .*$4" out && grep -qF "$1.so: fails the check \"$3\"" err
-    verdict "$1" $?
+    ok "$1"
 }
 
 # a hang is ended after the stage's limit; it runs while the others do
@@ -61,7 +50,7 @@ fails hook_that_fails hook describes 'exceeds' 's|r->step > c->after|r->step > 0
 build model straight 's|x = tt_rms_norm(b, x, "norm", 1e-5);|x = tt_rms_norm(b, x, "norm", 1e-5); x = tt_add(b, tt_scale(b, x, 0.5), tt_stop_gradient(b, tt_scale(b, x, 0.5)));|'
 check straight/straight.so
 [ $? -eq 0 ] && grep -q '^skip  gradients .*tt_stop_gradient' out && grep -q '^ok    trains' out
-verdict straight_through $?
+ok straight_through
 
 # the core's own tt_custom_vjp, of a router's choices, does not excuse a model of experts
 build op wrong_of_experts 's/, 2\.0), c->dout/, 3.0), c->dout/; s/TT_OP_POINTWISE/TT_OP_POINTWISE | TT_OP_LOCAL/'
@@ -71,45 +60,45 @@ s|^#include "moe_losses.h"|&\nstatic inline tt_value *wrong(tt_builder *b, tt_va
     cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" mixtral/mixtral.c "-L$BUILD" -lttrun -lm -o mixtral/mixtral.so
 check mixtral/mixtral.so --plugin-dir wrong_of_experts --model.args '{"n_layers": 1, "dim": 32, "hidden_dim": 32}'
 [ $? -eq 2 ] && grep -q '^FAIL  gradients .*slope is' out
-verdict wrong_derivative_in_experts $?
+ok wrong_derivative_in_experts
 
 # a loss that turns within the first h: the delta rule's first outputs are nearly 0, and their norm is their sign
 check "$PLUGINS/models/qwen3_next.so" --model.args '{"n_layers": 2, "dim": 32, "vocab_size": 64, "n_heads": 2, "n_kv_heads": 1, "head_dim": 8,
     "hidden_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 8, "num_experts": 4,
     "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}'
 [ $? -eq 0 ] && grep -q '^ok    gradients .*41 parameters, 41 of them' out
-verdict loss_that_turns_sharply $?
+ok loss_that_turns_sharply
 
 # options that a part needs come from the command line
 echo "some text for the loader, long enough for a sample or two of sixteen tokens" >text.txt
 check "$PLUGINS/dataloaders/text.so" --dataloader.path "$dir/text.txt"
 [ $? -eq 0 ] && grep -q '^ok    describes .*samples' out
-verdict options_of_the_command_line $?
+ok options_of_the_command_line
 check "$PLUGINS/models/llama3.so" --model.args '{"n_layers": 2, "dim": 64}' --json
 [ $? -eq 0 ] && [ "$(grep -o '"result":"ok"' out | wc -l)" -eq 5 ] && grep -q ' 2 blocks' out
-verdict json $?
+ok json
 
 # the learning rate is the option that the optimizer names
 build optimizer renamed 's|"lr"|"learning_rate"|g'
 check renamed/renamed.so && grep -q '^ok    trains' out
-verdict rate_by_another_name $?
+ok rate_by_another_name
 printf '{"dataloader":{"path":["%s/text.txt"]},"model":{"args":{"n_layers":1,"dim":32,"n_heads":2,"n_kv_heads":2,"hidden_dim":32}},
     "lr_scheduler":{"name":"constant","warmup_steps":0},"training":{"steps":1,"seq_len":8,"local_batch_size":1}}' "$dir" >job.json
 timeout 300 "$TTRUN" job.json --plugin-dir "$PLUGINS" --plugin-dir renamed --optimizer.name renamed --optimizer.learning_rate 0.25 \
     --dump_folder renamed/run --checkpoint.enable false >out 2>err
 [ $? -eq 0 ] && grep -q '"lr":0.25,' renamed/run/metrics.jsonl
-verdict rate_by_another_name_is_trained_with $?
+ok rate_by_another_name_is_trained_with
 
 # a namesake in the plugin folders does not stand in the way; without them most stages have nothing to work with
 mkdir same && cp "$PLUGINS/models/llama3.so" same/llama3.so
 check same/llama3.so --model.args '{"n_layers": 1, "dim": 64}'
-verdict plugin_with_a_namesake_in_the_plugin_folders $?
+ok plugin_with_a_namesake_in_the_plugin_folders
 mkdir nothing
 timeout 300 "$TTRUN" plugins check same/llama3.so --plugin-dir nothing --only-plugin-dirs >out 2>err
 [ $? -eq 0 ] && [ "$(grep -c '^skip ' out)" -eq 4 ] && grep -q 'name their folder with --plugin-dir' out
-verdict most_stages_are_skipped_without_other_plugins $?
+ok most_stages_are_skipped_without_other_plugins
 
 wait $hang
 cp hang.out out && cp hang.err err && [ "$(cat hang.rc)" -eq 0 ] && grep -q 'took longer than' err
-verdict hangs $?
+ok hangs
 exit $failed

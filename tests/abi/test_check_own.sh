@@ -1,11 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The plugins ttrun comes with pass their own check.
-set -u
-: "${TTRUN:=./ttrun}" "${SRC:=.}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
-out=$(mktemp "${TMPDIR:-/tmp}/own.XXXXXX") || exit 1
-trap 'rm -f "$out"' EXIT
-failed=0
+. "$(dirname "$0")/../script.sh"
+out=$dir/out
 layers=2 # what the check looks at does not depend on the sizes, and whole debugmodels take minutes
 case $BUILD in */asan | */tsan) layers=1 ;; esac
 # What fails for a reason that is no fault: soap's bases are eigenvectors, and where eigenvalues are nearly equal, as in the check's tiny model, rounding chooses among them.

@@ -2,24 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # A third party's view: `make install DESTDIR=…`, then the examples and every scaffold are built against what was
 # installed, as C11 and C++20 without a warning, and checked by the installed ttrun.
-set -u
-: "${SRC:=$(pwd)}"
-dir=$(mktemp -d "${TMPDIR:-/tmp}/install.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-failed=0
+. "$(dirname "$0")/../script.sh"
 strict="-O2 -Werror -Wall -Wextra -Wpedantic"
 
-verdict() { # NAME STATUS
-    if [ "$2" -eq 0 ]; then echo "ok $1"; else
-        echo "not ok $1"
-        sed 's/^/    /' "$dir/log"
-        failed=1
-    fi
-}
 
 # With the outer make's variables (MODE, CC, PREFIX, …): others would rebuild the tree under the running tests.
 make -s -C "$SRC" install DESTDIR="$dir/root" >"$dir/log" 2>&1
-verdict install $?
+ok install
 [ $failed -eq 0 ] || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS
 
@@ -30,7 +19,7 @@ PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 export TTRUN PKG_CONFIG_PATH
 
 "$TTRUN" plugins list >"$dir/log" 2>&1 && grep -q '^model  *llama3 ' "$dir/log"
-verdict installed_plugins_are_found $?
+ok installed_plugins_are_found
 
 build() { # FOLDER CC STD: with the folder's own Makefile
     (cd "$1" && make -s clean && make -s CC="$2" STD="$3" CFLAGS="$strict") >"$dir/log" 2>&1
@@ -57,14 +46,14 @@ for example in "$SRC"/examples/*/; do
     mkdir "$dir/examples/$name"
     cp "$example"/*.c "$example/Makefile" "$dir/examples/$name"
     built_all_ways "$dir/examples/$name"
-    verdict "example_$name" $?
+    ok "example_$name"
     checked "$dir/examples/$name"
-    verdict "check_$name" $?
+    ok "check_$name"
 done
 [ "$(wc -l <"$SRC/examples/mini/mini.c")" -le 60 ]
-verdict mini_is_60_lines $?
+ok mini_is_60_lines
 make -s -C "$dir/examples/mini" check >"$dir/log" 2>&1 && [ "$(grep -c '^ok ' "$dir/log")" -eq 5 ]
-verdict mini_passes_every_stage $?
+ok mini_passes_every_stage
 
 # a job with all three, and text of its own
 cat >"$dir/job.json" <<JOB
@@ -73,24 +62,24 @@ cat >"$dir/job.json" <<JOB
  "training": {"local_batch_size": 4, "seq_len": 64, "steps": 20}, "metrics": {"log_freq": 1}}
 JOB
 TTRUN_PLUGIN_PATH=$dir/examples "$TTRUN" "$dir/job.json" >"$dir/log" 2>&1
-verdict mini_signum_triangle_train $?
+ok mini_signum_triangle_train
 loss_of() { sed -n "s/^{\"step\":$1,.*\"loss\":\([0-9.]*\),.*/\1/p" "$dir/run/metrics.jsonl"; }
 awk "BEGIN {exit !($(loss_of 20) < 0.9 * $(loss_of 1))}" 2>"$dir/log"
-verdict the_loss_falls $?
+ok the_loss_falls
 "$TTRUN" --plugin-dir "$dir/examples" --plugin-dir "$prefix/lib/ttrun/plugins" --dump_folder "$dir/run2" \
     --training.steps 2 "$dir/job.json" >"$dir/log" 2>&1
-verdict trains_by_plugin_dir $?
+ok trains_by_plugin_dir
 
 cd "$dir" || exit 1
 for kind in model optimizer loss lr_scheduler tokenizer dataloader metrics hook op kernels converter train_spec; do
     "$TTRUN" plugins new $kind foo_$kind >"$dir/log" 2>&1 && built_all_ways "$dir/foo_$kind"
-    verdict "new_$kind" $?
+    ok "new_$kind"
     checked "$dir/foo_$kind"
-    verdict "check_new_$kind" $?
+    ok "check_new_$kind"
 done
 
 # without pkg-config
 unset PKG_CONFIG_PATH
 make -s -C "$dir/foo_model" TTRUN_PREFIX="$prefix" clean foo_model.so >"$dir/log" 2>&1
-verdict prefix_instead_of_pkg_config $?
+ok prefix_instead_of_pkg_config
 exit $failed

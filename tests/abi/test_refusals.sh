@@ -2,11 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The command line on bad plugins: one line naming file and reason, status 2, never a crash. TTRUN: the program;
 # SRC: the checkout. The whole table of lies is test_registry.c's.
-set -u
-: "${TTRUN:=./ttrun}" "${SRC:=.}"
-dir=$(mktemp -d "${TMPDIR:-/tmp}/refusals.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-failed=0
+. "$(dirname "$0")/../script.sh"
 mkdir "$dir/none"
 
 build() { # FILE FLAGS...
@@ -15,20 +11,13 @@ build() { # FILE FLAGS...
     mkdir -p "$(dirname "$to")"
     cc -w -shared -fPIC "-I$SRC/include" "$@" "$SRC/tests/abi/liar.c" -o "$to" || exit 1
 }
-verdict() { # NAME CONDITION-STATUS
-    if [ "$2" -eq 0 ]; then echo "ok $1"; else
-        echo "not ok $1"
-        sed 's/^/    /' "$dir/out" "$dir/err"
-        failed=1
-    fi
-}
 refused() { # NAME WORDS COMMAND...: status 2, one line on stderr with the words
     name=$1 words=$2
     shift 2
     timeout 300 "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -qF -- "$words" "$dir/err"
-    verdict "$name" $?
+    ok "$name"
 }
 check() { # NAME WORDS FILE
     refused "$1" "$3: " "$TTRUN" --plugin-dir "$dir/none" plugins check "$3"
@@ -37,7 +26,7 @@ check() { # NAME WORDS FILE
 
 build "$dir/good.so"
 "$TTRUN" --plugin-dir "$dir/none" plugins check "$dir/good.so" >"$dir/out" 2>"$dir/err"
-verdict good $?
+ok good
 
 build "$dir/magic.so" -DLIE_MAGIC=7u
 check magic "magic is 0x00000007" "$dir/magic.so"
@@ -72,7 +61,7 @@ while [ $i -lt 50 ]; do
     i=$((i + 1))
 done
 [ $survived -eq 50 ]
-verdict truncated $?
+ok truncated
 
 refused folder_absent "$dir/nowhere: this plugin folder cannot be read" "$TTRUN" --plugin-dir "$dir/nowhere" plugins list
 
@@ -85,9 +74,9 @@ cp "$dir/major.so" "$dir/mixed/"
 "$TTRUN" --plugin-dir "$dir/mixed" plugins list >"$dir/out" 2>"$dir/err" &&
     grep -q '^lr_scheduler  *fine  *1.0 ' "$dir/out" && grep -q 'major.so: built for ABI 2.1' "$dir/err" &&
     grep -q '"double" is in both .*a.so and .*b.so' "$dir/err" && [ "$(wc -l <"$dir/err")" -eq 2 ]
-verdict list $?
+ok list
 "$TTRUN" --plugin-dir "$dir/mixed" plugins list --json >"$dir/out" 2>"$dir/err" && grep -q '"name":"fine"' "$dir/out"
-verdict list_json $?
+ok list_json
 
 # a TrainSpec that is a file of names
 spec="$dir/mine/specs/mine.json"
@@ -96,7 +85,7 @@ echo '{"model": "some", "metrics": ["a", "b"], "rules": [{"label": "ffn", "axes"
 echo '{"not": "a plugin"}' >"$dir/mine/job.json"
 "$TTRUN" --plugin-dir "$dir/mine" --only-plugin-dirs plugins list >"$dir/out" 2>"$dir/err" &&
     grep -q "^train_spec  *mine .*specs/mine.json\$" "$dir/out" && [ "$(wc -l <"$dir/out")" -eq 2 ] && ! [ -s "$dir/err" ]
-verdict spec_file_is_listed $?
+ok spec_file_is_listed
 echo '{}' >"$dir/empty.json"
 refused spec_file_is_used 'model "some" is unknown' "$TTRUN" --plugin-dir "$dir/mine" plan "$dir/empty.json" --spec mine
 bad_spec() { # NAME WORDS TEXT
@@ -116,6 +105,6 @@ cd "$dir" || exit 1
 refused new_bad_name 'cannot be the name of a plugin' "$TTRUN" plugins new model '../x'
 refused new_bad_kind 'did you mean model?' "$TTRUN" plugins new modle x
 "$TTRUN" plugins new hook watcher >"$dir/out" 2>"$dir/err"
-verdict new $?
+ok new
 refused new_exists 'watcher: exists already' "$TTRUN" plugins new hook watcher
 exit $failed

@@ -2,14 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The shells' completion: bash's function is driven as readline drives it; `ttrun complete` is asked directly; zsh and fish are
 # run where they are installed.
+. "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
-dir=$(mktemp -d "${TMPDIR:-/tmp}/completion.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-check() { # NAME COMMAND…
-    name=$1
-    shift
-    if "$@"; then echo "ok $name"; else echo "not ok $name"; fi
-}
 export TTRUN_PLUGIN_PATH="$PLUGINS"
 mkdir "$dir/at" && cp configs/demo.json "$dir/at/job.json" && mkdir "$dir/at/folder" && ln -s "$TTRUN" "$dir/ttrun"
 PATH=$dir:$PATH
@@ -108,3 +102,4 @@ for c in commands every_option_of_every_command options keys keys_of_the_spec_on
     for_shells_that_keep_the_equals_sign zsh_reads_its_script fish_completes; do
     check $c $c
 done
+exit $failed

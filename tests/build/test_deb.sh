@@ -1,14 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make deb: the package names what it needs, and what it holds works where it is unpacked.
+. "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
 command -v dpkg-shlibdeps >/dev/null && command -v dpkg-deb >/dev/null || { echo "ok no_dpkg_here"; exit 0; }
-dir=$(mktemp -d "${TMPDIR:-/tmp}/deb.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-failed=0
-ok() { # NAME: of the last command
-    if [ $? -eq 0 ]; then echo "ok $1"; else echo "not ok $1" && failed=1 && sed 's/^/    /' "$dir/log"; fi
-}
 sh mk/deb.sh 1.2.3 "$dir" >"$dir/log" 2>&1
 ok is_built
 deb=$(echo "$dir"/ttrun_1.2.3_*.deb)

@@ -1,20 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # mk/deps.sh on a machine that has nothing: which packages it asks for. There is no apt-get on its PATH, so that it only prints.
+. "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
-dir=$(mktemp -d "${TMPDIR:-/tmp}/deps.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/bin" "$dir/root" && ln -s "$(command -v sh)" "$(command -v sed)" "$dir/bin" || exit 1
 missing() { # DEPS: what it asks for, one package a line; its exit status
     env -u CC -u CXX -u NVCC -u CUDA_HOME PATH="$dir/bin" DEPS_ROOT="$dir/root" sh mk/deps.sh "$1" >"$dir/out" 2>"$dir/err"
     rc=$?
     sed -n "s/^deps: missing (by Debian's names)://p" "$dir/err" | sed 's/;.*//' | tr ' ' '\n' | sed '/^$/d' | sort >"$dir/$1"
     return $rc
-}
-check() { # NAME COMMAND…
-    name=$1
-    shift
-    if "$@"; then echo "ok $name"; else echo "not ok $name ($(head -1 "$dir/err"))"; fi
 }
 asks() { # DEPS PACKAGE…: each of them is asked for
     missing "$1" && return 1
@@ -52,3 +46,4 @@ rm "$dir/root/usr/include/cmark-gfm-core-extensions.h"
 missing test
 check what_makes_the_site_is_wanted [ "$rc" = 0 -a "$(cat "$dir/err")" = "deps: without libcmark-gfm-extensions-dev some tests are skipped" ]
 check and_the_site_needs_it asks site libcmark-gfm-extensions-dev
+exit $failed

@@ -1,12 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The symbols that the shared objects export.
+. "$(dirname "$0")/../script.sh"
 cd "$BUILD" || exit 1
-check() { # NAME CONDITION…
-    name=$1
-    shift
-    if "$@"; then echo "ok $name"; else echo "not ok $name"; fi
-}
 library_exports_only_tt() {
     bad=$(nm -D --defined-only libttrun.so.0 | awk '$2 != "A" && $3 !~ /^tt_/ && $3 !~ /^__(asan|ubsan|tsan|odr)/ {print $3}')
     [ -z "$bad" ] || { echo "$bad"; return 1; }
@@ -14,10 +10,10 @@ library_exports_only_tt() {
 # Every TT_EXPORT function of the public headers is there, and nothing that they do not declare.
 library_exports_what_headers_declare() {
     cat "$SRC"/include/ttrun/*.h | tr '\n' ' ' | grep -o 'TT_EXPORT [^;(]*[ *]tt_[a-z0-9_]*(' | grep -o 'tt_[a-z0-9_]*($' |
-        tr -d '(' | sort -u >"$TMPDIR/declared"
+        tr -d '(' | sort -u >"$dir/declared"
     nm -D --defined-only libttrun.so.0 | awk '$2 == "T" || $2 == "D" || $2 == "R" {sub(/@.*/, "", $3); print $3}' |
-        grep '^tt_' | grep -v '^tt_cli_main$' | sort -u >"$TMPDIR/exported"
-    cmp -s "$TMPDIR/declared" "$TMPDIR/exported" || { diff "$TMPDIR/declared" "$TMPDIR/exported"; return 1; }
+        grep '^tt_' | grep -v '^tt_cli_main$' | sort -u >"$dir/exported"
+    cmp -s "$dir/declared" "$dir/exported" || { diff "$dir/declared" "$dir/exported"; return 1; }
 }
 library_has_its_soname() { readelf -d libttrun.so.0 | grep -q 'soname: \[libttrun.so.0\]'; }
 plugins_export_one_symbol() {
@@ -46,3 +42,4 @@ for t in library_exports_only_tt library_exports_what_headers_declare library_ha
     plugins_need_the_library plugins_have_no_constructors; do
     check $t $t
 done
+exit $failed

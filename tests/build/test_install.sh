@@ -1,23 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make install into an empty folder: the installed files work from there, and uninstall removes all of them.
+. "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
 mode=${BUILD##*/}
-root=$TMPDIR/root
-check() {
-    name=$1
-    shift
-    if "$@"; then echo "ok $name"; else echo "not ok $name"; fi
-}
+root=$dir/root
 install_puts_files() {
-    make MODE="$mode" install DESTDIR="$root" PREFIX=/opt/t >"$TMPDIR/log" 2>&1 || { cat "$TMPDIR/log"; return 1; }
+    make MODE="$mode" install DESTDIR="$root" PREFIX=/opt/t >"$dir/log" 2>&1 || { cat "$dir/log"; return 1; }
     for f in bin/ttrun lib/libttrun.so.0 lib/libttrun.so lib/pkgconfig/ttrun.pc include/ttrun/ttrun.h \
         share/man/man1/ttrun.1 share/bash-completion/completions/ttrun share/ttrun/plugin.mk \
         share/doc/ttrun/docs/sdk.md share/doc/ttrun/configs/llama3_debug.json share/doc/ttrun/examples/signum/signum.c; do
         [ -e "$root/opt/t/$f" ] || { echo "missing $f"; return 1; }
     done
-    (cd "$BUILD/plugins" && ls -d */*.so */*.json) >"$TMPDIR/built"
-    (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so */*.json) | cmp - "$TMPDIR/built"
+    (cd "$BUILD/plugins" && ls -d */*.so */*.json) >"$dir/built"
+    (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so */*.json) | cmp - "$dir/built"
 }
 installed_library_is_found() {
     ldd "$root/opt/t/bin/ttrun" | grep -q "libttrun.so.0 => $root/opt/t/" || return 1
@@ -33,9 +29,9 @@ pkg_config_knows_it() {
 }
 headers_stand_alone() { # each, as C and as C++
     for h in "$root"/opt/t/include/ttrun/*.h; do
-        echo "#include <ttrun/${h##*/}>" >"$TMPDIR/h.c"
-        ${CC:-gcc} -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$root/opt/t/include" -fsyntax-only "$TMPDIR/h.c" || return 1
-        g++ -x c++ -std=c++20 -Wall -Wextra -Wpedantic -Werror -I"$root/opt/t/include" -fsyntax-only "$TMPDIR/h.c" || return 1
+        echo "#include <ttrun/${h##*/}>" >"$dir/h.c"
+        ${CC:-gcc} -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$root/opt/t/include" -fsyntax-only "$dir/h.c" || return 1
+        g++ -x c++ -std=c++20 -Wall -Wextra -Wpedantic -Werror -I"$root/opt/t/include" -fsyntax-only "$dir/h.c" || return 1
     done
 }
 uninstall_leaves_nothing() {
@@ -44,11 +40,12 @@ uninstall_leaves_nothing() {
     [ -z "$left" ] || { echo "$left"; return 1; }
 }
 scaffold_without_sdk_says_what_to_do() {
-    (cd "$TMPDIR" && "$TTRUN" plugins new hook lonely >/dev/null) || return 1
-    make -C "$TMPDIR/lonely" TTRUN_PREFIX=/nowhere >"$TMPDIR/log" 2>&1 && return 1
-    grep -q 'no ttrun SDK found: run "make install PREFIX=DIR"' "$TMPDIR/log" || { cat "$TMPDIR/log"; return 1; }
+    (cd "$dir" && "$TTRUN" plugins new hook lonely >/dev/null) || return 1
+    make -C "$dir/lonely" TTRUN_PREFIX=/nowhere >"$dir/log" 2>&1 && return 1
+    grep -q 'no ttrun SDK found: run "make install PREFIX=DIR"' "$dir/log" || { cat "$dir/log"; return 1; }
 }
 for t in install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone scaffold_without_sdk_says_what_to_do \
     uninstall_leaves_nothing; do
     check $t $t
 done
+exit $failed

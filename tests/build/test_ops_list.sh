@@ -1,12 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The table of ops (mk/ops-list.awk) has every op that the files of core/graph/ops define, however they are formatted.
-cd "$TMPDIR" || exit 1
-check() { # NAME CONDITION…
-    name=$1
-    shift
-    if "$@"; then echo "ok $name"; else echo "not ok $name"; fi
-}
+. "$(dirname "$0")/../script.sh"
+cd "$dir" || exit 1
 list() { LC_ALL=C awk -f "$SRC/mk/ops-list.awk" "$@"; }
 library_has_every_op_that_it_compiles() {
     for source in "$SRC"/core/graph/ops/*.c; do # not *.o: of a source that is gone
@@ -43,3 +39,4 @@ unreadable_definitions_end_the_build() {
 check library_has_every_op_that_it_compiles library_has_every_op_that_it_compiles
 check line_breaks_lose_no_op line_breaks_lose_no_op
 check unreadable_definitions_end_the_build unreadable_definitions_end_the_build
+exit $failed

@@ -1,14 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # docs/reference.md is what the option tables say; the man page and the help texts know the commands and options there are.
+. "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
-check() { # NAME CONDITION…
-    name=$1
-    shift
-    if "$@"; then echo "ok $name"; else echo "not ok $name"; fi
-}
 reference_is_what_the_tables_say() {
-    "$TTRUN" config --plugin-dir "$PLUGINS" --reference >"$TMPDIR/now" && diff docs/reference.md "$TMPDIR/now" ||
+    "$TTRUN" config --plugin-dir "$PLUGINS" --reference >"$dir/now" && diff docs/reference.md "$dir/now" ||
         { echo "run: make docs"; return 1; }
 }
 commands() { "$TTRUN" --help | sed -n '/^commands/,/^$/s/^  \([a-z]*\) .*/\1/p'; }
@@ -17,8 +13,8 @@ options() { "$TTRUN" "$@" --help | sed -n 's/^  --\([a-z][a-z_-]*\).*/\1/p'; }
 # The lists of the man page are made from the same tables as the help texts.
 man_is_what_the_tables_say() {
     for part in synopsis options; do
-        "$TTRUN" complete "--man-$part" >"$TMPDIR/part" && [ -s "$TMPDIR/part" ] || return 1
-        sed -n "/^\.\\\\\" begin $part/,/^\.\\\\\" end $part/p" docs/ttrun.1 | sed '1d;$d' | diff - "$TMPDIR/part" || { echo "run: make docs"; return 1; }
+        "$TTRUN" complete "--man-$part" >"$dir/part" && [ -s "$dir/part" ] || return 1
+        sed -n "/^\.\\\\\" begin $part/,/^\.\\\\\" end $part/p" docs/ttrun.1 | sed '1d;$d' | diff - "$dir/part" || { echo "run: make docs"; return 1; }
     done
 }
 man_has_every_command_and_option() {
@@ -38,13 +34,13 @@ man_has_no_other_command() {
 # Each option of each command: a line of meaning in --help, and its place in the usage.
 help_says_what_each_option_means() {
     for c in $(commands); do
-        "$TTRUN" "$c" --help >"$TMPDIR/help" || return 1
-        sed -n '/^usage:/,/^[a-z].*[^:]$/p' "$TMPDIR/help" >"$TMPDIR/usage"
-        for o in $(sed -n "/^options of $c:/,/^\$/s/^  --\([a-z][a-z_-]*\).*/\1/p" "$TMPDIR/help"); do
-            grep -q -e "--$o\([] ]\|\$\)" "$TMPDIR/usage" || { echo "usage of $c: no --$o"; return 1; }
+        "$TTRUN" "$c" --help >"$dir/help" || return 1
+        sed -n '/^usage:/,/^[a-z].*[^:]$/p' "$dir/help" >"$dir/usage"
+        for o in $(sed -n "/^options of $c:/,/^\$/s/^  --\([a-z][a-z_-]*\).*/\1/p" "$dir/help"); do
+            grep -q -e "--$o\([] ]\|\$\)" "$dir/usage" || { echo "usage of $c: no --$o"; return 1; }
         done
-        ! sed -n 's/ *$//; /^  --/p' "$TMPDIR/help" | grep -vE '^  --[a-z_-]+( [^ ]+)?  +[^ ].{9,}' || { echo "help of $c: an option without meaning"; return 1; }
-        ! awk 'length > 130' "$TMPDIR/help" | grep . || { echo "help of $c: a line that is too long"; return 1; }
+        ! sed -n 's/ *$//; /^  --/p' "$dir/help" | grep -vE '^  --[a-z_-]+( [^ ]+)?  +[^ ].{9,}' || { echo "help of $c: an option without meaning"; return 1; }
+        ! awk 'length > 130' "$dir/help" | grep . || { echo "help of $c: a line that is too long"; return 1; }
     done
 }
 check reference_agrees_with_the_option_tables reference_is_what_the_tables_say
@@ -52,3 +48,4 @@ check man_has_every_command_and_option man_has_every_command_and_option
 check man_has_no_other_command man_has_no_other_command
 check man_is_what_the_tables_say man_is_what_the_tables_say
 check help_says_what_each_option_means help_says_what_each_option_means
+exit $failed

@@ -2,14 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # make wheel: pip installs it into an empty environment without the network, and the program works there. Where Python or pip is
 # absent, nothing is tested.
+. "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
-dir=$(mktemp -d "${TMPDIR:-/tmp}/wheel.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
 python3 -m venv "$dir/venv" >/dev/null 2>&1 || { echo "ok no_python_here"; exit 0; }
-failed=0
-ok() { # NAME: of the last command
-    if [ $? -eq 0 ]; then echo "ok $1"; else echo "not ok $1" && failed=1 && sed 's/^/    /' "$dir/log"; fi
-}
 sh mk/wheel.sh 1.2.3 "$dir" >"$dir/log" 2>&1
 ok is_built
 "$dir/venv/bin/pip" install --no-index --disable-pip-version-check "$dir"/ttrun-1.2.3-*.whl >"$dir/log" 2>&1

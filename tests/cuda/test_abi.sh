@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Our prototypes and values of NVIDIA's libraries are those of its headers, where these are installed. A file tests/cuda/abi*.c
 # holds static assertions; its first line that starts with "#include <" and names a header of a library says what it needs.
+. "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
 include=
 for d in "${CUDA_HOME:-/usr/local/cuda}/include" /usr/local/cuda/include; do
@@ -19,6 +20,7 @@ for f in tests/cuda/abi*.c; do
         -iquote plugins/comms/nccl -isystem "$include" "$f"; then
         echo "ok ${name}_is_as_in_NVIDIA's_headers"
     else
-        echo "not ok ${name}_is_as_in_NVIDIA's_headers"
+        echo "not ok ${name}_is_as_in_NVIDIA's_headers"; failed=1
     fi
 done
+exit $failed

@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What a user reads who asks for the backend cuda where it cannot run, and what "auto" takes. On the driver of tests/fake.
-dir=$(mktemp -d "${TMPDIR:-/tmp}/messages.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
+. "$(dirname "$0")/../script.sh"
 fake=$BUILD/tests/fake/lib
 echo "a line of text" >"$dir/text.txt"
 cat >"$dir/job.json" <<'JOB'
@@ -19,7 +18,7 @@ refuses() {
         echo "ok $name"
     else
         cat "$dir/err"
-        echo "not ok $name"
+        echo "not ok $name"; failed=1
     fi
 }
 with() { # VARIABLE=VALUE refuses …
@@ -52,7 +51,7 @@ takes() {
         echo "ok $name"
     else
         cat "$dir/err"
-        echo "not ok $name"
+        echo "not ok $name"; failed=1
     fi
 }
 takes auto_is_cuda_where_a_GPU_is cuda --backend.libraries "$fake"
@@ -65,6 +64,7 @@ plan
 if grep -q "backend auto: not cuda: device 0 (Tesla T4) has compute capability 7.5" "$dir/err"; then
     echo "ok a_GPU_that_is_not_used_is_told"
 else
-    echo "not ok a_GPU_that_is_not_used_is_told"
+    echo "not ok a_GPU_that_is_not_used_is_told"; failed=1
 fi
 unset FAKE_CUDA_CHIP
+exit $failed

@@ -1,13 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make site: every page is there and linked, every link within the site leads to a file and, with #, to an element of it; the search finds.
-SRC=${SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/ttrun-site.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-failed=0
-ok() { # NAME, after a command
-    if [ $? -eq 0 ]; then echo "ok $1"; else echo "not ok $1"; failed=1; fi
-}
+. "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
 find README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs bench examples -name '*.md' | sort >"$dir/have"
 sed -n 's/^ \+\([^ ]*\.md\) .*/\1/p' mk/site/pages | sort >"$dir/listed"

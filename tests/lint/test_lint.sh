@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make lint finds what it should: each case puts one offence into a small clean tree.
-tree=${TMPDIR:?run it by make test-lint}/tree
+. "$(dirname "$0")/../script.sh"
+tree=$dir/tree
 spdx='/* SPDX-License-Identifier: Apache-2.0 */'
 
 fresh() {
@@ -17,18 +18,18 @@ fresh() {
     printf '%s\n#include "base/base.h"\n#include "graph.h"\n#include "mesh/mesh.h"\n#include <ttrun/log.h>\n' "$spdx" >"$tree/core/graph/a.c"
     printf '%s\n#include "own.h"\n#include <math.h>\n#include <ttrun/log.h>\n' "$spdx" >"$tree/plugins/losses/big/a.c"
 }
-lint() { sh "$tree/mk/lint.sh" >"$TMPDIR/out" 2>&1; }
+lint() { sh "$tree/mk/lint.sh" >"$dir/out" 2>&1; }
 # finds NAME FILE PATTERN: the file's text is on stdin
 finds() {
     fresh
     { echo "$spdx"; cat; } >"$tree/$2"
     if lint; then
-        echo "not ok lint_finds_$1"
-    elif [ "$(wc -l <"$TMPDIR/out")" = 2 ] && grep -q "^$2:[0-9]*: .*$3" "$TMPDIR/out"; then
+        echo "not ok lint_finds_$1"; failed=1
+    elif [ "$(wc -l <"$dir/out")" = 2 ] && grep -q "^$2:[0-9]*: .*$3" "$dir/out"; then
         echo "ok lint_finds_$1"
     else
-        echo "not ok lint_finds_$1"
-        cat "$TMPDIR/out"
+        echo "not ok lint_finds_$1"; failed=1
+        cat "$dir/out"
     fi
 }
 
@@ -46,11 +47,11 @@ int tt_exit(int x)
 C
 printf '%s\n#include "emulator.h"\n' "$spdx" >"$tree/plugins/backends/cuda/kernels/dialect.h"
 printf '%s\n#include "dialect.h"\n#ifdef __CUDACC__\n#define TABLE static __device__ const\n#else\n#define TABLE static const\n#endif\n' "$spdx" >"$tree/plugins/backends/cuda/kernels/a.cu"
-if lint && grep -qx 'lint: ok' "$TMPDIR/out"; then
+if lint && grep -qx 'lint: ok' "$dir/out"; then
     echo "ok lint_passes_a_clean_tree"
 else
-    echo "not ok lint_passes_a_clean_tree"
-    cat "$TMPDIR/out"
+    echo "not ok lint_passes_a_clean_tree"; failed=1
+    cat "$dir/out"
 fi
 
 echo '#include "graph/graph.h"' | finds include_against_the_order core/mesh/b.c "may not include core/graph"
@@ -87,12 +88,12 @@ fresh
 for f in core/base/a core/base/b core/mesh/a plugins/losses/a; do
     printf '%s\nstatic void put(int x)\n{\n    (void)x;\n}\n' "$spdx" >"$tree/$f.c"
 done
-if ! lint && grep -qx "core/mesh/a.c:2: put: 4 files have a static of this name; give it its file's noun" "$TMPDIR/out" &&
-    [ "$(grep -c ': put: 4 files' "$TMPDIR/out")" = 3 ]; then
+if ! lint && grep -qx "core/mesh/a.c:2: put: 4 files have a static of this name; give it its file's noun" "$dir/out" &&
+    [ "$(grep -c ': put: 4 files' "$dir/out")" = 3 ]; then
     echo "ok lint_counts_the_names_of_statics"
 else
-    echo "not ok lint_counts_the_names_of_statics"
-    cat "$TMPDIR/out"
+    echo "not ok lint_counts_the_names_of_statics"; failed=1
+    cat "$dir/out"
 fi
 # A built ttrun prints other tables than the pages hold.
 fresh
@@ -102,16 +103,17 @@ chmod +x "$tree/ttrun" "$tree/mk/ops.sh" "$tree/mk/reference.sh"
 printf '%s\n/* Made by `make docs` */\n/* old */\n/* End of what is made. */\n' "$spdx" >"$tree/include/ttrun/ops.h"
 echo '/* new */' >"$tree/docs/reference.md"
 echo '/* new */' >"$tree/docs/ops.md"
-if ! lint && [ "$(wc -l <"$TMPDIR/out")" = 2 ] && grep -q '^include/ttrun/ops.h: its table is out of date' "$TMPDIR/out"; then
+if ! lint && [ "$(wc -l <"$dir/out")" = 2 ] && grep -q '^include/ttrun/ops.h: its table is out of date' "$dir/out"; then
     echo "ok lint_finds_an_old_table"
 else
-    echo "not ok lint_finds_an_old_table"
-    cat "$TMPDIR/out"
+    echo "not ok lint_finds_an_old_table"; failed=1
+    cat "$dir/out"
 fi
 fresh
 echo 'int x;' >"$tree/core/graph/b.c"
-if ! lint && grep -q '^core/graph/b.c:1: no SPDX' "$TMPDIR/out"; then
+if ! lint && grep -q '^core/graph/b.c:1: no SPDX' "$dir/out"; then
     echo "ok lint_finds_a_missing_licence"
 else
-    echo "not ok lint_finds_a_missing_licence"
+    echo "not ok lint_finds_a_missing_licence"; failed=1
 fi
+exit $failed

@@ -1,13 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shared by the scripts of this folder, which source it: a tiny model, runs of it, and functions that look into their files.
-# TTRUN: the program; PLUGINS: its plugin folder; SRC: the checkout; BUILD: its build folder.
-set -u
-: "${SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
-: "${BUILD:=$SRC/build/release}"
-: "${TTRUN:=$BUILD/ttrun}" "${PLUGINS:=$BUILD/plugins}"
-dir=$(mktemp -d "${TMPDIR:-/tmp}/run.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-failed=0
+. "$(dirname "$0")/../script.sh"
 json="$BUILD/tests/run/json_tool"
 [ -x "$json" ] || { echo "not ok: there is no $json: make build/release/tests/run/json_tool, or make tests" && exit 1; }
 
@@ -41,14 +34,6 @@ train() {
     ttrun "$job" --dump_folder "$folder" "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
-# ok NAME: passes if the previous command succeeded; otherwise shows the streams
-ok() {
-    if [ $? -eq 0 ]; then echo "ok $1"; else
-        echo "not ok $1 (status ${rc-})"
-        sed 's/^/    /' "$dir/out" "$dir/err" 2>/dev/null | tail -n 30
-        failed=1
-    fi
-}
 # The value at a path of the LAST object of a file of JSON lines, or of the one object: value FILE KEY [STEP]
 value() { "$json" "$@"; }
 # losses FILE: prints one line "step loss" per step
@@ -58,7 +43,7 @@ without_times() { sed 's/"\(tps\|tps_global\|samples_per_s\|tflops\|mfu\|mem_gib
 # preload NAME [FOLDER]: makes $dir/NAME.so of tests/run/NAME.c, whose functions take the place of libc's
 preload() { cc -std=c11 -O1 -fno-builtin -shared -fPIC -o "$dir/$1.so" "$SRC/tests/${2:-run}/$1.c" -ldl -lpthread; }
 # Ends a script whose functions would come behind a sanitizer's own.
-without_sanitizers() { case $BUILD in */asan | */tsan) echo "# a sanitizer's own functions stand before those of this test: skipped" && exit 0 ;; esac; }
+without_sanitizers() { case $BUILD in */asan | */tsan) skip "$(basename "$0" .sh)" "a sanitizer's own functions stand before those of this test" && exit 0 ;; esac; }
 hash_of() { cat "$1"/*.safetensors | cksum; }
 near() { # A B TOLERANCE
     awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN {d = a - b; exit !(a != "" && b != "" && (d < 0 ? -d : d) <= t)}'

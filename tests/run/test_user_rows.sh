@@ -3,14 +3,8 @@
 # What newcomers and users of other trainers tried, once more: every command of user_rows.table runs in a copy of the tree as a
 # clone has it, with no variables but PATH and HOME, and must end with the given status and print, or not print, the given words.
 # Commands build on those before them. TTRUN_ROWS=PATTERN: only the rows of that name (and those that make the folders).
-set -u
-: "${SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
-: "${BUILD:=$SRC/build/release}"
-: "${TTRUN:=$BUILD/ttrun}"
-dir=$(mktemp -d "${TMPDIR:-/tmp}/rows.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
+. "$(dirname "$0")/../script.sh"
 table=$(dirname "$0")/user_rows.table
-failed=0
 
 clone=$dir/clone
 mkdir -p "$clone" "$dir/home" "$dir/bin"
