@@ -140,13 +140,24 @@ QUICK := base config mesh ops passes pipeline cost data chat setup backends trai
 test-quick: all $(FAR_SO) $(FAKE_ALL)
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $(QUICK:%=$B/tests/%/%),$(TEST_BIN) $(TOOL_BIN))
 	$(Q)sh mk/run-tests.sh $B $(QUICK)
+# T="test_x test_y": only these of the area.
 test-%: all $(FAR_SO) $(FAKE_ALL)
-	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $B/tests/$*/%,$(TEST_BIN) $(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
+	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(if $(T),$(filter $(T:%=$B/tests/$*/%),$(TEST_BIN)),$(filter $B/tests/$*/%,$(TEST_BIN))) \
+	    $(filter $B/tests/$*/%,$(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
 	$(Q)sh mk/run-tests.sh $B $*
+
+# The programs whose verdict could depend on time, while threads stand still at random looks at the clock: STALL=SEED repeats a run.
+STALLED ?= base comm plugins exec train checkpoint serve sim run
+test-stall: tests $B/tests/stall/stall.so
+	@seed=$${STALL:-$$$$}; echo "STALL=$$seed"; STALL=$$seed JOBS=$${JOBS:-4} sh mk/run-tests.sh $B $(STALLED)
+$B/tests/stall/stall.so: tests/stall/stall.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=c11 -Wall -Wextra -O1 -shared -fPIC $< -ldl -o $@
 
 # The same tests in full, where `make test` runs a part.
 test-long:
-	+$(Q)TT_TEST_LONG=1 TTRUN_LONG=1 TEST_TIMEOUT=5400 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle test-plan test-run test-exec test-cuda test-sim
+	+$(Q)TT_TEST_LONG=1 TTRUN_LONG=1 TEST_CPU=5400 TEST_TIMEOUT=10800 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle test-plan test-run test-exec test-cuda test-sim
 
 include mk/fuzz.mk
 include mk/install.mk
@@ -188,7 +199,9 @@ help:
 	@sed -n 's/^#: //p' Makefile mk/*.mk
 
 #: all        build ./ttrun, libttrun.so and the plugins (the default)
-#: test       install what is missing, build everything, run every test; test-quick: a minute of them; test-AREA: one area; test-long: all seeds
+#: test       install what is missing, build everything, run every test; test-quick: a minute of them; test-long: all seeds
+#: test-AREA  one area, a folder of tests/; T="test_x test_y": only these of it
+#: test-stall the tests in which ranks, threads or clients wait, while threads stand still at random (STALL=SEED, STALLED="comm run")
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
 #: test-docs  every command of the README and of docs/, as it stands
@@ -206,6 +219,6 @@ help:
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test test-quick test-long test-clean test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test test-quick test-stall test-long test-clean test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
