@@ -11,7 +11,7 @@ set -u
 : "${TTRUN:=$BUILD/ttrun}" "${PLUGINS:=$BUILD/plugins}"
 case $0 in /*) script=$0 ;; *) script=$PWD/$0 ;; esac
 failed=0
-dir=$(mktemp -d "${TMPDIR:-/tmp}/$(basename "$0" .sh).XXXXXX") || exit 1
+dir=$(mktemp -d "${TMPDIR:-/tmp}/script.XXXXXX") || exit 1
 trap '[ $? -ne 0 ] || [ $failed -ne 0 ] || rm -rf "$dir"' EXIT
 
 # ok NAME: passes if the previous command succeeded; otherwise says what was expected (the lines of the script before this
