@@ -53,7 +53,7 @@ tt_node_link tt_node_accept(int listener)
     return l;
 }
 
-tt_node_link tt_node_connect(const char *address, int port)
+tt_node_link tt_node_connect(const char *address, int port, int stop_fd)
 {
     char service[16];
     tt_node_link l = {.fd = -1, .far = true};
@@ -66,9 +66,12 @@ tt_node_link tt_node_connect(const char *address, int port)
     for (const struct addrinfo *a = all; a && l.fd < 0; a = a->ai_next)
         l.fd = tt_socket_connect(a->ai_addr, a->ai_addrlen, wait_ms);
     freeaddrinfo(all);
-    struct pollfd f = {l.fd, POLLIN, 0};
-    if (l.fd >= 0 && (poll(&f, 1, wait_ms) != 1 || recv(l.fd, l.nonces, 16, 0) != 16 ||
-                      getrandom(l.nonces + 16, 16, 0) != 16))
+    struct pollfd f[2] = {
+        {l.fd,    POLLIN, 0},
+        {stop_fd, POLLIN, 0}  /* -1: poll ignores it */
+    };
+    if (l.fd >= 0 && (poll(f, 2, wait_ms) < 1 || !f[0].revents ||
+                      recv(l.fd, l.nonces, 16, 0) != 16 || getrandom(l.nonces + 16, 16, 0) != 16))
         tt_node_drop(&l);
     return l;
 }

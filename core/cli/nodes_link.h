@@ -75,8 +75,9 @@ typedef struct tt_node_link {
 tt_status tt_node_listen(int port, int *out, tt_error *err);
 /* fd -1: nobody has connected. */
 tt_node_link tt_node_accept(int listener);
-/* Tries each address of the name for a moment; -1: none answers. */
-tt_node_link tt_node_connect(const char *address, int port);
+/* Tries each address of the name for TT_NODE_CONNECT_NS; -1: none answers. stop_fd: once it can be read, nothing is
+ * waited for; -1: there is none. */
+tt_node_link tt_node_connect(const char *address, int port, int stop_fd);
 void tt_node_send(tt_node_link *l, tt_node_message m);
 /* 1: a whole message, whose texts end and are UTF-8; 0: not yet; -1: the other end has gone, has another
  * secret, or is no ttrun of this version. */

@@ -283,7 +283,7 @@ static tt_status gather_nodes(tt_machines *n, tt_error *err)
 
 static bool join_node_0(tt_machines *n, tt_node_link *l)
 {
-    *l = tt_node_connect(n->o.address, n->o.port);
+    *l = tt_node_connect(n->o.address, n->o.port, -1);
     if (l->fd < 0)
         return false;
     tt_nodes_watch(n, l->fd);

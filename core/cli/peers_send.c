@@ -304,7 +304,7 @@ static void say_broken(sender *x, const char *why)
 static void try_connect(sender *x)
 {
     const tt_peers_start *s = &x->p->s;
-    x->l = tt_node_connect(s->neighbour, s->neighbour_port);
+    x->l = tt_node_connect(s->neighbour, s->neighbour_port, x->p->stop_fd);
     const char *why = x->l.fd < 0 ? "it does not answer" : greet(x);
     if (!why) {
         gate(x, true);

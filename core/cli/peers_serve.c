@@ -376,7 +376,7 @@ static tt_node_link reach(const tt_peers_fetch *f, const tt_peers_limit *w)
 {
     const int64_t begin = tt_now_ns();
     for (;;) {
-        const tt_node_link l = tt_node_connect(f->host, f->port);
+        const tt_node_link l = tt_node_connect(f->host, f->port, w->stop_fd);
         if (l.fd >= 0 || tt_now_ns() - begin > INT64_C(1000000) * w->idle_ms ||
             poll(&(struct pollfd){w->stop_fd, POLLIN, 0}, 1, 100) > 0)
             return l;

@@ -121,7 +121,7 @@ static int say(int port, int n, char **fields)
         set_field(&m, fields[i], fields[i + 1]);
     tt_node_link l = {.fd = -1};
     for (int tries = 0; l.fd < 0 && tries < 400; tries++) {
-        l = tt_node_connect("127.0.0.1", port);
+        l = tt_node_connect("127.0.0.1", port, -1);
         if (l.fd < 0) /* node 0 has not begun */
             nanosleep(&(struct timespec){0, 25000000}, NULL);
     }

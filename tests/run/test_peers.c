@@ -260,7 +260,7 @@ static bool is_closed(tt_node_link *l)
 
 static tt_node_link call_of(int port, tt_peers_message m)
 {
-    tt_node_link l = tt_node_connect("127.0.0.1", port);
+    tt_node_link l = tt_node_connect("127.0.0.1", port, -1);
     assert_true(l.fd >= 0);
     assert_true(!tt_peers_say(&l, m, &patient));
     return l;
@@ -289,10 +289,10 @@ static void test_strangers_are_refused(void **state)
     }
     tt_peers_message m = right; /* but for its code */
     m.magic = TT_PEERS_MAGIC;
-    tt_node_link l = tt_node_connect("127.0.0.1", port);
+    tt_node_link l = tt_node_connect("127.0.0.1", port, -1);
     assert_true(!tt_peers_put(&l, &m, sizeof m, &patient));
     assert_true(is_closed(&l));
-    l = tt_node_connect("127.0.0.1", port);
+    l = tt_node_connect("127.0.0.1", port, -1);
     static const char noise[sizeof m] = "noise";
     assert_true(!tt_peers_put(&l, noise, sizeof noise, &patient));
     assert_true(is_closed(&l));
