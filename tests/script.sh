@@ -17,23 +17,23 @@ trap '[ $? -ne 0 ] || [ $failed -ne 0 ] || rm -rf "$dir"' EXIT
 # ok NAME: passes if the previous command succeeded; otherwise says what was expected (the lines of the script before this
 # one), what was seen (their variables; the last lines of the streams that the script keeps), and sets failed.
 ok() {
-    last=$?
-    [ $last -ne 0 ] || { echo "ok $1" && return; }
+    ok_status=$?
+    [ $ok_status -ne 0 ] || { echo "ok $1" && return; }
     failed=1
-    echo "not ok $1 (status $last)"
+    echo "not ok $1 (status $ok_status)"
     show_check "$1"
-    for stream in "$dir/out" "$dir/err" "$dir/log"; do
-        [ -s "$stream" ] || continue
-        echo "    seen in ${stream##*/}:"
-        tail -n 20 "$stream" | sed 's/^/      /'
+    for ok_stream in "$dir/out" "$dir/err" "$dir/log"; do
+        [ -s "$ok_stream" ] || continue
+        echo "    seen in ${ok_stream##*/}:"
+        tail -n 20 "$ok_stream" | sed 's/^/      /'
     done
 }
 # check NAME COMMAND...: the same of a command
 check() {
-    name=$1
+    check_name=$1
     shift
     "$@"
-    ok "$name"
+    ok "$check_name"
 }
 # skip NAME WHY: counted beside passed and failed
 skip() { echo "skip $1: $2"; }
@@ -57,9 +57,9 @@ show_check() {
             for (i = n > 8 ? n - 7 : 1; i <= n; i++) printf "      %s\n", text[i]
         }' "$script" >"$dir/.check"
     cat "$dir/.check"
-    for variable in $(grep -o '[$]{\{0,1\}[a-zA-Z_][a-zA-Z0-9_]*' "$dir/.check" | tr -d '${' | sort -u); do
-        case $variable in dir | SRC | BUILD | TTRUN | PLUGINS | TMPDIR) continue ;; esac
-        eval "printf '    seen: %s=%s\\n' $variable \"\${$variable-}\""
+    for ok_variable in $(grep -o '[$]{\{0,1\}[a-zA-Z_][a-zA-Z0-9_]*' "$dir/.check" | tr -d '${' | sort -u); do
+        case $ok_variable in dir | SRC | BUILD | TTRUN | PLUGINS | TMPDIR) continue ;; esac
+        eval "printf '    seen: %s=%s\\n' $ok_variable \"\${$ok_variable-}\""
     done
     rm -f "$dir/.check"
 }

@@ -140,6 +140,8 @@ void tt_hasher_free(tt_hasher *h);
 int64_t tt_now_ns(void);                     /* monotonic */
 double tt_wall_seconds(void);                /* unix time */
 void tt_wall_iso(double wall, char out[32]); /* "2026-11-21T08:00:00.123Z" */
+/* The factor of tt_patience(). TT_EINVAL: the environment has something else; *out is untouched. */
+tt_status tt_patience_read(double *out, tt_error *err);
 
 /* ---- memory */
 /* The bytes of memory that a process's control groups (v1 or v2, nested or not) allow it; INFINITY

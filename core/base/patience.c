@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <ttrun/patience.h>
 
 #define LEAST 1e-6
 #define MOST 1e6
 
-static double read_scale(void)
+tt_status tt_patience_read(double *out, tt_error *err)
 {
     const char *text = getenv("TTRUN_PATIENCE");
     char *end = NULL;
-    const double scale = text ? strtod(text, &end) : 1;
-    return text && (end == text || *end || !(scale >= LEAST && scale <= MOST)) ? 1 : scale;
+    const double scale = text && *text ? strtod(text, &end) : 1;
+    if (end && (*end || !(scale >= LEAST && scale <= MOST)))
+        return TT_FAIL(err, TT_EINVAL,
+                       "TTRUN_PATIENCE: expected a number from 1e-6 to 1e6, got \"%s\"", text);
+    *out = scale;
+    return TT_OK;
 }
 
 int64_t tt_patience(int64_t ns)
@@ -21,7 +25,8 @@ int64_t tt_patience(int64_t ns)
     static _Atomic double known; /* 0: not read yet. The environment is read once per process. */
     double scale = atomic_load_explicit(&known, memory_order_relaxed);
     if (scale <= 0) {
-        scale = read_scale();
+        scale = 1;
+        (void)tt_patience_read(&scale, NULL); /* the program has refused what is no number */
         atomic_store_explicit(&known, scale, memory_order_relaxed);
     }
     const double scaled = floor((double)ns * scale);

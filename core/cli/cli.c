@@ -258,6 +258,9 @@ int tt_cli_main(int argc, char **argv)
     tt_cli_log_setup(&cli, 0, 1);
     tt_status s = first != TT_OK ? first : parse(&cli, c, argc - 1, argv + 1, &err);
     tt_cli_log_setup(&cli, 0, 1);
+    double patience;
+    if (s == TT_OK)
+        s = tt_patience_read(&patience, &err);
     if (s == TT_OK && cli.nproc_least && c != &tt_cmd_train)
         s = TT_FAIL(&err, TT_EINVAL, "--nproc %d:%d: only train takes a range; give one number",
                     cli.nproc_least, cli.nproc);

@@ -26,6 +26,11 @@ refused "$dir/new" none.txt $none $p 2 --comm.backend local && ! [ -e "$dir/new"
 ok nothing_of_rank_threads
 refused "$dir/new" none.txt $none $p 2 --nproc 2 && ! [ -e "$dir/new" ]
 ok nothing_of_processes
+for n in 0 -1 1e7 x 20x; do
+    TTRUN_PATIENCE=$n refused "$dir/new" "TTRUN_PATIENCE: expected a number from 1e-6 to 1e6, got \"$n\"" && ! [ -e "$dir/new" ] || break
+done
+[ "$n" = 20x ] && [ $rc -eq 2 ]
+ok a_patience_that_is_no_number
 
 # ---- what was there before ----
 mkdir "$dir/there" && refused "$dir/there" none.txt $none && [ -d "$dir/there" ] && [ -z "$(ls -A "$dir/there")" ]
