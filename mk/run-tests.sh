@@ -78,6 +78,7 @@ word=ok
     printf '%-5s %-48s %4d passed %3d failed %7d ms %6d CPU ms%s\n' $word "$name" "$passed" "$failed" $ms $cpu_ms "$why"
     if [ $word = FAIL ]; then
         grep -av '^\[ RUN      \]\|^\[       OK \]\|^ok ' "$out" | tail -n 100 | sed 's/^/      /'
+        [ $rc -lt 124 ] || grep -a '^\[ RUN      \]' "$out" | tail -n 1 | sed 's/^\[ RUN      \]/      it was in:/'
         case $rc in 124 | 137)
             [ ! -s "$TT_AWAITED" ] || echo "      it waited for: $(cat "$TT_AWAITED")"
             find "$TMPDIR" -type f \( -name err -o -name out -o -name log -o -name '*.err' -o -name '*.out' -o -name '*.log' \) -size +0 -printf '%T@ %p\n' |

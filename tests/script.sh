@@ -9,7 +9,7 @@ set -u
 : "${SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
 : "${BUILD:=$SRC/build/release}"
 : "${TTRUN:=$BUILD/ttrun}" "${PLUGINS:=$BUILD/plugins}"
-case $0 in /*) script=$0 ;; *) script=$PWD/$0 ;; esac
+case $0 in /*) ok_script=$0 ;; *) ok_script=$PWD/$0 ;; esac
 failed=0
 dir=$(mktemp -d "${TMPDIR:-/tmp}/script.XXXXXX") || exit 1
 trap '[ $? -ne 0 ] || [ $failed -ne 0 ] || rm -rf "$dir"' EXIT
@@ -55,7 +55,7 @@ show_check() {
         function show(   i) {
             printf "    expected, by line %d:\n", FNR
             for (i = n > 8 ? n - 7 : 1; i <= n; i++) printf "      %s\n", text[i]
-        }' "$script" >"$dir/.check"
+        }' "$ok_script" >"$dir/.check"
     cat "$dir/.check"
     for ok_variable in $(grep -o '[$]{\{0,1\}[a-zA-Z_][a-zA-Z0-9_]*' "$dir/.check" | tr -d '${' | sort -u); do
         case $ok_variable in dir | SRC | BUILD | TTRUN | PLUGINS | TMPDIR) continue ;; esac

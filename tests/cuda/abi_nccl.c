@@ -16,6 +16,7 @@ NCCL_OPTIONAL(SAME)
 
 #define VALUE(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours " is not " #theirs);
 VALUE(NCCL_SUCCESS, ncclSuccess)
+VALUE(NCCL_INVALID_ARGUMENT, ncclInvalidArgument)
 VALUE(NCCL_INVALID_USAGE, ncclInvalidUsage)
 VALUE(NCCL_IN_PROGRESS, ncclInProgress)
 VALUE(NCCL_UINT8, ncclUint8)

@@ -443,7 +443,7 @@ static void case_open(int i)
         open_words = "backend.name cuda, not far";
         backend_name = "far";
     } else {
-        open_status = TT_ECOMM;
+        open_status = TT_EINVAL;
         open_words = "a GPU can be in a communicator once";
         setenv("FAKE_CUDA_DEVICES", "1", 1);
     }

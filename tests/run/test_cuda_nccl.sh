@@ -61,9 +61,9 @@ ok "a_registration_that_fails_is_one_line_and_has_the_same_bits"
 
 # says TEXT: the last run failed with one line
 says() {
-    [ "$rc" -ne 0 ] && [ "$rc" -ne 124 ] && grep -q "$1" "$dir/err"
+    [ "$rc" -ne 0 ] && grep -q "$1" "$dir/err"
 }
-two="--nproc 2 $p.data_parallel_shard_degree 2 --training.steps 1 --comm.init_timeout_seconds 3"
+two="--nproc 2 $p.data_parallel_shard_degree 2 --training.steps 1"
 # shellcheck disable=SC2086
 train "$dir/t" --backend.name cpu $two --comm.host local
 says 'comm.host: local: it has an effect only beside a comm plugin of devices'
@@ -86,7 +86,7 @@ joins() { # NAME OPTION…
     carried
     ok "$name"
 }
-carried() { says '^ttrun: NCCL, ncclCommInitRankConfig of ranks 0, 1: invalid usage: the ranks of the fake are threads'; }
+carried() { says '^ttrun: \(rank [01]: \)\{0,1\}NCCL, ncclCommInitRankConfig of ranks 0, 1: invalid usage: the ranks of the fake are threads'; }
 joins processes_of_one_machine_share_memory --comm.host shm
 
 # ---- the plan ----
@@ -130,9 +130,10 @@ same_as_local && grep -q 'I comm\] tensors go from device to device through host
 ok "processes_without_nccl_go_through_the_host"
 
 # torchrun on two machines, without MPI: LOCAL_WORLD_SIZE 1 of 2
+key=$(basename "$dir")
 other() {
     # shellcheck disable=SC2086
-    RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$$ TORCHELASTIC_RUN_ID=$$ \
+    RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT="$key" TORCHELASTIC_RUN_ID="$key" \
         train "$dir/t" $cuda $nccl $p.data_parallel_shard_degree 2 --training.steps 1 "$@"
 }
 other --comm.host shm
@@ -165,8 +166,8 @@ RANK
         folder=$1 script=$2
         shift 2
         # shellcheck disable=SC2086
-        timeout 300 mpirun -np 2 --oversubscribe $script "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $cuda \
-            $p.data_parallel_shard_degree 2 --training.steps 3 --comm.init_timeout_seconds 3 "$@" >"$dir/out" 2>"$dir/err"
+        mpirun -np 2 --oversubscribe $script "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $cuda \
+            $p.data_parallel_shard_degree 2 --training.steps 3 "$@" >"$dir/out" 2>"$dir/err"
         rc=$?
     }
     alone="sh $dir/alone.sh"

@@ -73,7 +73,7 @@ static tt_status open_(const void *config, const tt_comm_env *env, void **self, 
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     if (rank != env->rank || world != env->world)
-        return TT_FAIL(err, TT_ECOMM,
+        return TT_FAIL(err, TT_EINVAL,
                        "MPI says rank %d of %d, the launcher's variables say %d of %d: start the "
                        "ranks with the mpirun or srun of the MPI that ttrun was built with",
                        rank, world, env->rank, env->world);

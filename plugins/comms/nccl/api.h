@@ -34,6 +34,7 @@ enum {
     NCCL_UNDEFINED = -2147483647 - 1,
 
     NCCL_SUCCESS = 0, /* ncclResult_t */
+    NCCL_INVALID_ARGUMENT = 4,
     NCCL_INVALID_USAGE = 5,
     NCCL_IN_PROGRESS = 7,
 

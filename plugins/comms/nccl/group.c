@@ -31,7 +31,10 @@ tt_status nccl_error(const tt_comm *g, const nccl_link *l, ncclResult_t r, const
     const char *more = nccl.ncclGetLastError(l ? l->comm : NULL);
     nccl_ranks_text(g, ranks, sizeof ranks);
     const bool twice = more && strstr(more, "uplicate GPU");
-    return TT_FAIL(err, TT_ECOMM, "NCCL, %s of %s: %s%s%s%s", what, ranks,
+    /* A call that NCCL refuses is this rank's own failure; others may follow from another rank's. */
+    const bool own =
+        r == (ncclResult_t)NCCL_INVALID_ARGUMENT || r == (ncclResult_t)NCCL_INVALID_USAGE;
+    return TT_FAIL(err, own ? TT_EINVAL : TT_ECOMM, "NCCL, %s of %s: %s%s%s%s", what, ranks,
                    nccl.ncclGetErrorString(r), more && *more ? ": " : "", more ? more : "",
                    twice ? "; a GPU can be in a communicator once: give each rank its own, or use "
                            "comm.backend local, with rank-threads"
