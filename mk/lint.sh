@@ -38,6 +38,12 @@ sources core plugins | xargs -r $awk '
         }
     }' | sort >>"$found"
 
+# ---- tests: what a verdict must not depend on ----
+if [ -f tests/lint/clock.list ]; then
+    find tests \( -path tests/peers -o -path tests/golden \) -prune -o -type f \( -name '*.sh' -o -name '*.[ch]' -o -name '*.cpp' \) -print |
+        sort | xargs -r $awk -f mk/lint-clock.awk tests/lint/clock.list >>"$found"
+fi
+
 # ---- words and licence lines ----
 everything=$(find . \( -name .git -o -name build -o -name corpus -o -name golden -o -name outputs \) -prune -o -type f \
     \( -name '*.[ch]' -o -name '*.cu' -o -name '*.def' -o -name '*.cpp' -o -name '*.sh' -o -name '*.mk' -o -name '*.py' -o -name '*.map' \

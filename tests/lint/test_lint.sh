@@ -109,6 +109,42 @@ else
     echo "not ok lint_finds_an_old_table"; failed=1
     cat "$dir/out"
 fi
+# ---- what a test's verdict must not depend on ----
+clock() { # the list is on stdin
+    fresh
+    mkdir -p "$tree/tests/lint" "$tree/tests/comm"
+    cp "$SRC/mk/lint-clock.awk" "$tree/mk/"
+    cat >"$tree/tests/lint/clock.list"
+}
+offends() { # NAME FILE WORD LINE
+    clock </dev/null
+    printf '%s\n%s\n' "$(case $2 in *.sh) echo "#!/bin/sh" && echo '# SPDX-License-Identifier: Apache-2.0' ;; *) echo "$spdx" ;; esac)" "$4" >"$tree/tests/comm/$2"
+    ! lint && [ "$(grep -c ': no verdict may depend on it' "$dir/out")" = 1 ] && grep -q "^tests/comm/$2:[0-9]: $3: no verdict" "$dir/out"
+    ok "lint_finds_$1"
+}
+offends a_sleep_in_a_script test_a.sh sleep 'run && sleep 0.5'
+offends a_date_in_a_script test_a.sh date 'begin=$(date +%s)'
+offends a_limit_of_wall_time test_a.sh timeout 'timeout -k 5 300 "$TTRUN" job.json'
+offends a_pid_in_a_script test_a.sh pid 'folder=/tmp/x.$$'
+offends unseeded_chance test_a.sh chance 'head -c 8 /dev/urandom >x'
+offends a_fixed_port test_a.sh port 'run --master_port 29500'
+offends a_sleep_in_C test_a.c sleep '    usleep(1000);'
+offends a_clock_in_C battery.h clock '    const int64_t begin = tt_now_ns();'
+offends a_pid_in_C test_a.c pid '    snprintf(s, n, "x%d", getpid());'
+offends rand_in_C test_a.c chance '    return rand() % 7;'
+offends a_fixed_port_in_C test_a.c port '    a.sin_port = htons(8080);'
+clock <<'LIST'
+# a comment
+tests/comm/test_a.sh sleep between two looks, decides nothing
+LIST
+printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n# sleep 1 in a comment\nsleep 0.01\necho sleep well, $((1 + 1)) to date\n' >"$tree/tests/comm/test_a.sh"
+printf '%s\n/* usleep(1) */\nint nap(void); /* no sleep(1) */\n' "$spdx" >"$tree/tests/comm/test_b.c"
+lint
+ok lint_passes_what_the_list_names
+rm "$tree/tests/comm/test_a.sh"
+! lint && grep -q '^tests/lint/clock.list:2: tests/comm/test_a.sh no longer uses sleep' "$dir/out"
+ok lint_finds_an_entry_that_is_not_needed
+
 fresh
 echo 'int x;' >"$tree/core/graph/b.c"
 if ! lint && grep -q '^core/graph/b.c:1: no SPDX' "$dir/out"; then

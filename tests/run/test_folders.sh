@@ -44,7 +44,7 @@ start "$dir/first" $long --checkpoint.folder "$dir/shared"
 first=$pid
 until_true has_lines "$dir/first/metrics.jsonl" 1
 kill -STOP $first
-train "$dir/second" --checkpoint.folder "$dir/shared"
+TTRUN_PATIENCE=0.01 train "$dir/second" --checkpoint.folder "$dir/shared" # for the other run to end
 [ "$rc" -eq 2 ] && one_line "$dir/err" &&
     grep -q "^ttrun: .*shared/.lock.saves: process $first is training in this folder; .*another checkpoint.folder" "$dir/err"
 ok two_runs_do_not_share_a_checkpoint_folder

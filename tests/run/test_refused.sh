@@ -67,7 +67,7 @@ fi
 train "$dir/busy" --training.steps 1 --checkpoint.folder "$dir/shared"
 start "$dir/live" --training.steps 100000000 --checkpoint.folder "$dir/shared" --checkpoint.interval 100000000 --resume never
 until_true grep -q '"step"' "$dir/live/metrics.jsonl"
-train "$dir/new" --checkpoint.folder "$dir/shared"
+TTRUN_PATIENCE=0.01 train "$dir/new" --checkpoint.folder "$dir/shared" # for the other run to end
 [ $rc -eq 2 ] && grep -q "process $pid is training in this folder" "$dir/err" && ! [ -e "$dir/new" ] && [ -e "$dir/shared/.lock.saves" ] && kill -0 "$pid"
 ok what_another_run_holds_stays
 kill -9 "$pid"
