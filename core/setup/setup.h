@@ -22,7 +22,7 @@
 
 /* setup_recompute.c: what mode budget chose, by pipeline rank. */
 typedef struct tt_recompute_choice {
-    int n;                       /* pipeline ranks */
+    int n, n_plans;              /* pipeline ranks; plans that were made to choose */
     int *level, *n_levels, *way; /* as in tt_recompute_cut */
     double *budget, *bytes;      /* of the training program: allowed, and taken by its plan */
     double *none, *full;         /* … in these modes */

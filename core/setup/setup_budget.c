@@ -78,6 +78,7 @@ static tt_status budget_try(chooser *k, tt_error *err)
 {
     tt_recompute_opts o;
     tt_arena *own = tt_arena_new();
+    k->c->n_plans++;
     tt_setup_recompute_cut(k->s, k->level, k->way, 0, &o);
     const tt_status st = tt_setup_evaluate(k->s, &o, own, &k->now, err);
     tt_arena_free(own);

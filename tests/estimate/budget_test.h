@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -24,6 +23,7 @@ typedef struct planned {
     double budget;      /* the largest of a rank; 0: another mode */
     double host;        /* bytes of activations that wait in host memory, of the ranks together */
     double late;        /* seconds of a step in which a copy to or from host memory is waited for */
+    int n_plans;        /* that were made to choose */
     int n_blocks;
     tt_recomputed_block blocks[200];
 } planned;
@@ -61,12 +61,13 @@ static tt_status plan_try(const char *text, const char *mode, bool device, plann
         st = tt_setup_plan_all(s, a, &plans, err);
     if (st == TT_OK) {
         tt_step_time time;
-        *out = (planned){.n_blocks = s->recomputed.n_blocks};
+        const tt_recompute_choice *c = s->recompute_choice;
+        *out = (planned){.n_blocks = s->recomputed.n_blocks, .n_plans = c ? c->n_plans : 0};
         for (int r = 0; r < s->pipeline_ranks; r++) {
             out->bytes = fmax(out->bytes, tt_setup_program_bytes(s, plans[r]));
             out->host += (double)tt_program_offloaded(plans[r]->program).bytes;
-            if (s->recompute_choice)
-                out->budget = fmax(out->budget, s->recompute_choice->budget[r]);
+            if (c)
+                out->budget = fmax(out->budget, c->budget[r]);
         }
         tt_step_time_of(s, s->recompute_machine, &time);
         out->time = time.step;
