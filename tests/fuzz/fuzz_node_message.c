@@ -54,6 +54,9 @@ static void in_a_message(tt_node_link *near, tt_node_link *far, const uint8_t *b
         check_message(&near->in);
 }
 
+extern const int fuzz_runs;
+const int fuzz_runs = 5000;
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

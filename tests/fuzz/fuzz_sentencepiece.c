@@ -7,6 +7,9 @@
 /* tokenizer.model, and texts through the tokenizer it gives. What follows a newline and %% is text
  * to encode. */
 
+extern const int fuzz_runs;
+const int fuzz_runs = 1500;
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

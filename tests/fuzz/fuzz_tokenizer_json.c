@@ -8,6 +8,9 @@
  * that every vocabulary needs, so they are inserted where the input has BYTES (and the ids of other
  * tokens begin at 256). What follows a newline and %% is text to encode. */
 
+extern const int fuzz_runs;
+const int fuzz_runs = 5000;
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 static tt_status add_alphabet(hf_bytes *out)
