@@ -55,14 +55,25 @@ start() {
     "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
 }
-# until COMMAND...: is true, 3 minutes at most
+# has_ended PID: also one whose end nobody has waited for yet
+has_ended() { ! [ -e "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status"; } 2>/dev/null
+# run_is_over: the run in the background ($pid, if it is set) has ended, so nothing more comes from it
+run_is_over() { [ -n "${pid-}" ] && has_ended "$pid"; }
+# waits_for WORD...: what the runner prints if it ends this script
+waits_for() { echo "$*" >"${TT_AWAITED:-/dev/null}"; }
+# until_true COMMAND...: waits until it is true. Fails if the run in the background has ended and it is not true then. There is
+# no other limit: the runner has one, and prints what was awaited.
 until_true() {
-    tries=0
+    waits_for "$@"
     until "$@" 2>/dev/null; do
-        tries=$((tries + 1))
-        [ $tries -lt 9000 ] || return 1
-        sleep 0.02
+        ! run_is_over || { "$@" 2>/dev/null && break; } || return 1
+        sleep 0.02 # between two looks
     done
+}
+# until_gone COMMAND...: the same for what may become true after the run has ended, for example that no rank is left
+until_gone() {
+    waits_for "$@"
+    until "$@" 2>/dev/null; do sleep 0.02; done
 }
 has_lines() { [ "$(wc -l <"$1")" -ge "$2" ]; }
 # besides the log, and the progress that a run of more than some seconds reports
@@ -81,5 +92,36 @@ stop_twice() {
         tries=$((tries + 1))
         [ $((tries % 300)) -ne 0 ] || kill -TERM "$@" 2>/dev/null
     done
+}
+
+# ---- a run that stands still (gate.c) ----
+# A run with the options $gated stands still where the test says, so that what the test does next meets it there:
+#     gate 5                before the start: each rank stands before step 5
+#     start "$dir/run" $gated ...
+#     stands 0 1            waits until ranks 0 and 1 stand; without a number rank 0
+#     let_go                the run goes on; or "gate 9": it goes on and stands before step 9
+# gate STEP [POINT [RANK]]: RANK (-1: each) stands at POINT (start, before, backward, after, saved, validated; for the dataloader
+# "gate" sample) of STEP or of the first one after it. What is not closed lets all pass.
+gates=$dir/gate
+gated="--plugin-dir $gates/plugins --hooks [{\"name\":\"gate\",\"folder\":\"$gates\"}]"
+gated_data="--plugin-dir $gates/plugins --validation.dataloader.name gate --validation.dataloader.folder $gates"
+make_gate() {
+    [ -e "$gates/plugins/hooks/gate.so" ] && return
+    mkdir -p "$gates/plugins/hooks" && cc -std=c11 -Wall -Wextra -Werror -shared -fPIC "-I$SRC/include" "$SRC/tests/run/gate.c" -o "$gates/plugins/hooks/gate.so"
+}
+gate() {
+    make_gate || return 1
+    echo "${2:-before} $1 ${3:--1}" >"$gates/at.part" && mv "$gates/at.part" "$gates/at" && rm -f "$gates"/stands.*
+}
+let_go() { rm -f "$gates/at" "$gates"/stands.*; }
+has_come() { # RANK: it stands where the gate is now
+    read -r gate_point gate_at _ <"$gates/at" && read -r come_point come_at come_pid <"$gates/stands.$1" && [ "$come_point" = "$gate_point" ] &&
+        [ "$come_at" -ge "$gate_at" ] && ! has_ended "$come_pid"
+}
+# The announcements are taken: the next `stands` waits for those of the next start, or of the next gate.
+stands() {
+    [ $# -gt 0 ] || set -- 0
+    for gate_rank; do until_true has_come "$gate_rank" || return 1; done
+    for gate_rank; do rm -f "$gates/stands.$gate_rank"; done
 }
 newest() { "$TTRUN" ckpt ls "$1" 2>/dev/null | tail -n 1 | sed 's/^step-\([0-9]*\) .*/\1/'; }

@@ -58,7 +58,7 @@ ends_within() { # SECONDS STATUS: $pid, and no rank of $folder outlives it
     rc=$?
     took=$(($(date +%s) - begin))
     cp "$folder.err" "$dir/err"
-    [ $rc -eq "$2" ] && [ $took -le "$1" ] && until_true no_rank "$folder"
+    [ $rc -eq "$2" ] && [ $took -le "$1" ] && until_gone no_rank "$folder"
 }
 
 # One rank of two is killed, or stops answering: all end, by one line that names it.

@@ -58,7 +58,7 @@ kill_once() { # NUMBER MESH WHEN WHOM WAITS: starts the run of $folder, and kill
         kill -9 $pid
     fi
     wait $pid 2>/dev/null
-    [ "$5" -eq 0 ] || { until_true no_rank "$folder" && whole_steps "$folder"; } || bad="$bad $1: a step is not whole;"
+    [ "$5" -eq 0 ] || { until_gone no_rank "$folder" && whole_steps "$folder"; } || bad="$bad $1: a step is not whole;"
 }
 # moments N: lines "number mesh when whom waits"
 moments() {
@@ -78,7 +78,7 @@ torment() { # NAME KILLS MESHES
     while read -r number mesh when whom waits; do
         kill_once "$number" "$mesh" "$when" "$whom" "$waits"
     done <"$dir/moments"
-    until_true no_rank "$folder"
+    until_gone no_rank "$folder"
     : >"$dir/out"
     steps=$(($(newest "$folder/checkpoint") + 3))
 }

@@ -44,7 +44,7 @@ if has_mpirun; then
     launch mpirun "$dir/killed" --nproc 2
     kill -KILL "$pid"
     wait "$pid" 2>/dev/null
-    [ -n "$(ls -A "$TMPDIR")" ] && until_true no_rank "$dir/killed" &&
+    [ -n "$(ls -A "$TMPDIR")" ] && until_gone no_rank "$dir/killed" &&
         processes mpirun "$dir/killed" --nproc 2 --training.steps 3 --resume never && [ $rc -eq 0 ] && [ -z "$(ls -A "$TMPDIR")" ]
     ok files_of_a_killed_mpirun_are_cleared
     processes mpirun "$dir/ended" --nproc 2 --training.steps 3

@@ -82,7 +82,7 @@ kill -9 "$(pgrep -f "^[^ ]*ttrun .*--dump_folder $dir/lost " | sort -n | tail -n
 wait $pid
 rc=$?
 [ $rc -ne 0 ] && [ $(($(date +%s) - begin)) -le 60 ] && one_line "$dir/err" && grep -q '^ttrun: rank [0-3] was lost at [a-z_]* number [0-9]*: ' "$dir/err" &&
-    until_true nobody_in "$dir/lost"
+    until_gone nobody_in "$dir/lost"
 ok machines_killed_rank_ends_all_with_one_line
 unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 

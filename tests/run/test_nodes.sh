@@ -38,7 +38,7 @@ until_true has_lines "$dir/e/metrics.jsonl" 2
 kill -9 "$(of_node "$node0" | tail -n 1)"
 joined
 [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && one_line "$dir/e.err1" && grep -q '^ttrun: node 0 on [^ ]*: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err1" &&
-    one_line "$dir/e.err0" && grep -q '^ttrun: node 0 on [^ ]*: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err0" && until_true no_rank "$dir/e"
+    one_line "$dir/e.err0" && grep -q '^ttrun: node 0 on [^ ]*: rank [01] (process [0-9]*) was ended by SIGKILL' "$dir/e.err0" && until_gone no_rank "$dir/e"
 ok nodes_without_restarts_end_by_a_line_each
 
 # The other nodes' ranks stand still, so no connection of theirs tells them: their nodes end them by node 0's word, which needs no time limit.
@@ -54,7 +54,7 @@ still() { # VICTIM: its rank of three is killed
     begin=$(date +%s)
     kill -9 "$victim"
     joined_three
-    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ $rc2 -eq 1 ] && [ $(($(date +%s) - begin)) -le 30 ] && until_true no_rank "$dir/w" &&
+    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ $rc2 -eq 1 ] && [ $(($(date +%s) - begin)) -le 30 ] && until_gone no_rank "$dir/w" &&
         [ "$(grep -c "^ttrun: .*rank $1 (process $victim) was ended by SIGKILL" "$dir/err")" -eq 3 ]
 }
 still 0 && still 1
@@ -73,10 +73,10 @@ names_node_1() { # NODE COMMAND TEXT: COMMAND does something to $rank, the rank 
     eval "rank=\$(of_node \$node$1)"
     [ "$1" -eq 0 ] || kill -STOP "$slow"
     eval "$2"
-    [ "$1" -eq 0 ] || until_true no_child "$node0"
+    [ "$1" -eq 0 ] || until_gone no_child "$node0"
     kill -CONT "$slow"
     joined
-    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ "$(grep -c "^ttrun: node 1 on [^ ]*: \(rank 1\|step [0-9]*, collective\).*$3" "$dir/err")" -eq 2 ] && until_true no_rank "$dir/n"
+    [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ "$(grep -c "^ttrun: node 1 on [^ ]*: \(rank 1\|step [0-9]*, collective\).*$3" "$dir/err")" -eq 2 ] && until_gone no_rank "$dir/n"
 }
 names_node_1 1 'kill -9 $rank' SIGKILL && names_node_1 0 'kill -STOP $rank' 'waited 2 s .*ranks that did not arrive: 0' &&
     { ! command -v prlimit >"$dir/out" || names_node_1 1 'prlimit --pid $rank --fsize=2000' 'checkpoint of step .* File too large'; }
@@ -87,14 +87,14 @@ nodes "$dir/l" --nnodes 2 --nproc 1 $long --checkpoint.interval 1000000
 until_true has_lines "$dir/l/metrics.jsonl" 2
 kill -9 "$(pgrep -P "$node1")"
 joined
-[ $rc0 -eq 1 ] && one_line "$dir/l.err0" && grep -q '^ttrun: node 1 on [^ ]* was lost: ' "$dir/l.err0" && until_true no_rank "$dir/l"
+[ $rc0 -eq 1 ] && one_line "$dir/l.err0" && grep -q '^ttrun: node 1 on [^ ]* was lost: ' "$dir/l.err0" && until_gone no_rank "$dir/l"
 ok nodes_say_that_a_node_is_lost
 nodes "$dir/l0" --nnodes 2 --nproc 1 $long --checkpoint.interval 1000000
 until_true has_lines "$dir/l0/metrics.jsonl" 2
 begin=$(date +%s)
 kill -9 "$(pgrep -P "$node0")"
 joined
-[ $rc1 -eq 1 ] && [ $(($(date +%s) - begin)) -le 30 ] && one_line "$dir/l0.err1" && grep -q '^ttrun: node 0 at localhost was lost: ' "$dir/l0.err1" && until_true no_rank "$dir/l0"
+[ $rc1 -eq 1 ] && [ $(($(date +%s) - begin)) -le 30 ] && one_line "$dir/l0.err1" && grep -q '^ttrun: node 0 at localhost was lost: ' "$dir/l0.err1" && until_gone no_rank "$dir/l0"
 ok nodes_say_that_node_0_is_lost
 
 # A lost node that is started again takes part again.
@@ -112,7 +112,7 @@ nodes "$dir/s" --nnodes 2 --nproc 2 $long --checkpoint.interval 1000000
 until_true has_lines "$dir/s/metrics.jsonl" 2
 kill -TERM "$(pgrep -P "$node1")"
 joined
-[ $rc0 -eq 4 ] && [ $rc1 -eq 4 ] && ls "$dir/s/checkpoint" | grep -q '^step-' && until_true no_rank "$dir/s"
+[ $rc0 -eq 4 ] && [ $rc1 -eq 4 ] && ls "$dir/s/checkpoint" | grep -q '^step-' && until_gone no_rank "$dir/s"
 ok nodes_stop_together_by_a_signal_to_one
 
 # ---- Slurm ----

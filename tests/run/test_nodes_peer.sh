@@ -34,7 +34,7 @@ stops() {
     train "$dir/whole" --nproc 4 --training.local_batch_size 1 --training.steps "$steps" --checkpoint.interval 1000000 --comm.backend local
     losses "$dir/whole/metrics.jsonl" >"$dir/a"
     folder=$run
-    [ $rc0 -eq 4 ] && [ $rc1 -eq 4 ] && until_true no_rank "$folder" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq "$steps" ] &&
+    [ $rc0 -eq 4 ] && [ $rc1 -eq 4 ] && until_gone no_rank "$folder" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq "$steps" ] &&
         [ "$(hash_of "$folder/checkpoint/step-$steps")" = "$(hash_of "$dir/whole/checkpoint/step-$steps")" ] && [ "$(cd "$folder/checkpoint" && echo step-*)" = "step-$steps" ]
     rc=$?
     rm -rf "$dir/whole"
@@ -108,7 +108,7 @@ stop_three() {
     wait "$node0"
     rc0=$?
     cat "$folder".err? >"$dir/err"
-    [ $rc0 -eq 4 ] && [ $rc2 -eq 4 ] && until_true no_rank "$folder"
+    [ $rc0 -eq 4 ] && [ $rc2 -eq 4 ] && until_gone no_rank "$folder"
 }
 range="--nnodes 2:3 --nproc 1 --max-restarts 3 --rdzv-last-call 100 --training.local_batch_size 1 --checkpoint.peer_copy_interval 3 $long"
 export TTRUN_COMM_SECRET=secret

@@ -47,7 +47,7 @@ until_true said "$dir/r.err0" 'node 1 on [^ ]* has come; starts again from step 
 back=$?
 stop
 joined_three
-[ $good -eq 0 ] && [ $back -eq 0 ] && [ $rc0 -eq 4 ] && [ $rc1 -eq 4 ] && [ $rc2 -eq 4 ] && until_true no_rank "$dir/r"
+[ $good -eq 0 ] && [ $back -eq 0 ] && [ $rc0 -eq 4 ] && [ $rc1 -eq 4 ] && [ $rc2 -eq 4 ] && until_gone no_rank "$dir/r"
 ok range_goes_on_with_the_nodes_that_are_left_and_takes_back_one
 [ $refused -eq 0 ] && [ "$(grep -c 'nodes\] refused: ' "$dir/r.err0")" -eq 4 ]
 ok range_refuses_others_while_ranks_run
@@ -131,7 +131,7 @@ kill_nodes 1 2
 wait "$node0"
 rc0=$?
 cp "$dir/f.err0" "$dir/err"
-[ $rc0 -eq 1 ] && [ $(($(date +%s) - begin)) -le 60 ] && until_true no_rank "$dir/f" && [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 1 ] &&
+[ $rc0 -eq 1 ] && [ $(($(date +%s) - begin)) -le 60 ] && until_gone no_rank "$dir/f" && [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 1 ] &&
     said "$dir/err" '^ttrun: node [12] on [^ ]* was lost: .*; then only 1 of at least 2 nodes came within 2 s (--rdzv_timeout), without nodes 1 on [^ ]*, 2 on [^ ]*; start ttrun there'
 ok range_with_too_few_nodes_ends_with_the_first_cause
 # A mesh for the nodes that are left does not exist: the global batch is that of three ranks.
@@ -139,7 +139,7 @@ three "$dir/m" --nnodes 2:3 $range
 until_true saved "$dir/m" 10
 kill_nodes 2
 joined
-[ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && until_true no_rank "$dir/m" && [ "$(grep -c '^ttrun: node 2 on [^ ]* was lost: .*; then no mesh of 2 to 2 ranks .* divides the global batch of 3 samples' "$dir/err")" -eq 2 ]
+[ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && until_gone no_rank "$dir/m" && [ "$(grep -c '^ttrun: node 2 on [^ ]* was lost: .*; then no mesh of 2 to 2 ranks .* divides the global batch of 3 samples' "$dir/err")" -eq 2 ]
 ok range_without_a_mesh_ends_with_the_first_cause
 # Node 0 is lost.
 nodes "$dir/z" --nnodes 1:2 $range --rdzv-timeout 2
@@ -149,7 +149,7 @@ kill_nodes 0
 wait "$node1"
 rc1=$?
 cp "$dir/z.err1" "$dir/err"
-[ $rc1 -eq 1 ] && [ $(($(date +%s) - begin)) -le 60 ] && until_true no_rank "$dir/z" && [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 1 ] &&
+[ $rc1 -eq 1 ] && [ $(($(date +%s) - begin)) -le 60 ] && until_gone no_rank "$dir/z" && [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 1 ] &&
     said "$dir/err" '^ttrun: node 0 at localhost was lost, and did not come back within 2 s'
 ok range_without_node_0_ends_by_a_line
 # The first start: who is there after the last call, or a line that says who is not.

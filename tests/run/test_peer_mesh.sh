@@ -46,7 +46,7 @@ stops() { # $pid, after a save
     wait $pid 2>/dev/null
     rc=$?
     cp "$folder.err" "$dir/err"
-    [ $rc -eq 4 ] && until_true no_rank "$folder"
+    [ $rc -eq 4 ] && until_gone no_rank "$folder"
 }
 copied_from() { sed -n 's/.*resumed from the supervisor.s copy of step \([0-9]*\), .*/\1/p' "$folder.err" | sed -n "${1}p"; }
 # equals_resume WHOLE STEP... -- SMALLER: the states and losses of $folder are those of a run that is resumed at STEP from its checkpoint.

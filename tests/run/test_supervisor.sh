@@ -28,7 +28,7 @@ ends() {
     wait $pid 2>/dev/null
     rc=$?
     cp "$folder.err" "$dir/err"
-    [ $rc -eq "$1" ] && until_true no_rank "$folder"
+    [ $rc -eq "$1" ] && until_gone no_rank "$folder"
 }
 # the lines that are no log, progress or supervisor's
 errors() { grep -v '^\[r[0-9]* +\|^train *[0-9]*%  ' "$dir/err"; }
@@ -171,7 +171,7 @@ supervise "$dir/orphans" 5 $four $long --checkpoint.interval 10
 until_true saved_past 10
 begin=$(date +%s.%N)
 kill -9 $pid
-until_true no_rank "$folder"
+until_gone no_rank "$folder"
 good=$?
 echo "# no rank is left $(seconds_since "$begin") s after the supervisor was killed"
 wait $pid 2>/dev/null

@@ -48,7 +48,7 @@ kill -9 "$(of_run "$dir/lost" | tail -n 1)"
 joined
 [ $rc -ne 0 ] && [ $(($(date +%s) - begin)) -le 30 ] && grep -q '^ttrun: rank [0-3] was lost at [a-z_]* number [0-9]*: ' "$dir/err" &&
     grep -q '^ttrun: .*rank [0-3] on .* was lost: its connection has ended' "$dir/err" && [ "$(grep -c '^ttrun: ' "$dir/err")" -eq 2 ] &&
-    until_true nobody "$dir/lost"
+    until_gone nobody "$dir/lost"
 ok tcp_killed_rank_ends_both_machines_by_a_line_each
 # A rank with another secret is refused, and the line says what to look at.
 port=$((port + 1))

@@ -31,6 +31,7 @@ sed -n 2p "$dir/out" | grep -q '^live  running '
 ok top_sees_a_run_that_trains_and_puts_it_first
 kill -TERM $pid
 wait $pid
+pid=
 top "$dir/runs/live" --once && grep -q '^live  stopped ' "$dir/out"
 ok top_sees_that_it_was_stopped
 if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then

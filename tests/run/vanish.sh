@@ -36,7 +36,7 @@ vanish() { # NAME, COMMAND that is run before the wire is cut
         echo "# $1: node $k has ended after $(($(date +%s) - begin)) s: $(grep '^ttrun: ' "$dir/err$k" | cut -c 1-150)"
     done
     cat "$dir"/err? >"$dir/err"
-    [ $bad -eq 0 ] && [ $(($(date +%s) - begin)) -le 40 ] && until_true no_rank "$dir/v"
+    [ $bad -eq 0 ] && [ $(($(date +%s) - begin)) -le 40 ] && until_gone no_rank "$dir/v"
     ok "vanished_machine_is_noticed_$1"
 }
 vanish busy :
