@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "folder_test.h"
 #include "plugin/registry.h"
 #include <math.h>
 #include <setjmp.h>
@@ -25,14 +26,14 @@ typedef struct liar_config {
 
 static int set_up(void **state)
 {
-    const char *tmp = getenv("TMPDIR"), *src = getenv("SRC");
+    const char *src = getenv("SRC");
     tt_arena *a = tt_arena_new();
     fixture *f = tt_arena_alloc(a, sizeof *f);
     f->arena = a;
-    char *dir = tt_arena_printf(a, "%s/part-XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir))
+    char dir[TEST_FOLDER];
+    if (!test_folder("part", dir))
         return -1;
-    f->dir = dir;
+    f->dir = tt_arena_str(a, dir);
     src = src ? src : ".";
     const char *command =
         tt_arena_printf(a,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "folder_test.h"
 #include "liars.h"
 #include "plugin/internal.h"
 #include "plugin/registry.h"
@@ -56,11 +57,13 @@ static void build(const char *name, const char *flags)
 
 static int set_up(void **state)
 {
-    const char *tmp = getenv("TMPDIR");
+    char made[TEST_FOLDER];
     (void)state;
     arena = tt_arena_new();
-    root = tt_arena_printf(arena, "%s/abi-XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(root) ? 0 : -1;
+    if (!test_folder("abi", made))
+        return -1;
+    root = tt_arena_str(arena, made);
+    return 0;
 }
 
 static int tear_down(void **state)

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #endif
 #include "checkpoint/internal.h"
+#include "folder_test.h"
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 
 typedef struct fixture {
     tt_arena *a;
-    char folder[64];
+    char folder[TEST_FOLDER];
     tt_error err;
 } fixture;
 
@@ -26,9 +27,8 @@ static inline int setup(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
     f->a = tt_arena_new();
-    strcpy(f->folder, "/tmp/test_ckpt.XXXXXX");
     *state = f;
-    return mkdtemp(f->folder) ? 0 : -1;
+    return test_folder("ckpt", f->folder) ? 0 : -1;
 }
 
 static inline int teardown(void **state)

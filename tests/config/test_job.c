@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "config_test.h"
+#include "folder_test.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,10 +11,11 @@ static const char *folder; /* of this test's files */
 
 static int folder_setup(void **state)
 {
-    char name[] = "/tmp/ttrun-job-XXXXXX";
+    char name[TEST_FOLDER];
     *state = tt_arena_new();
-    folder = tt_arena_str(*state, mkdtemp(name));
-    return folder ? 0 : -1;
+    const bool made = test_folder("job", name);
+    folder = tt_arena_str(*state, name);
+    return made ? 0 : -1;
 }
 
 static int folder_teardown(void **state)

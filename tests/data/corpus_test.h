@@ -2,9 +2,11 @@
 #ifndef TT_TESTS_DATA_CORPUS_TEST_H
 #define TT_TESTS_DATA_CORPUS_TEST_H
 #include "data/cache.h"
+#include "folder_test.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -26,14 +29,29 @@ typedef struct {
     _Atomic int64_t encoded, read; /* calls of the tokenizer and of the reader */
     _Atomic int64_t die_at;  /* the call of the tokenizer that is the process's last; 0 = none */
     _Atomic int64_t full_at; /* bytes after which the disk takes no more; -1 = never */
-    _Atomic int64_t slow_us;
+    _Atomic int64_t passed_ns, call_ns; /* how late the clock is; and by how much more with each
+                                           call of the tokenizer */
+    _Atomic int64_t
+        wait_at; /* the call that waits, as do those after it, until `go` is 1; 0 = none */
+    _Atomic int go;
     _Atomic int64_t longest; /* bytes that the tokenizer was given in one call */
     _Atomic int64_t stop_at; /* the call of the tokenizer in which a stop is asked for; 0 = none */
     _Atomic int stop;
 } shared_state;
 static shared_state *shared;
 static const char *fingerprint = "0123456789abcdef0123456789abcdef";
-static char root[64], folder[96];
+static char root[TEST_FOLDER], folder[TEST_FOLDER + 20];
+
+/* The clock is the test's own: it is the machine's, and moves on as the test says. */
+int clock_gettime(clockid_t id, struct timespec *t);
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    const int rc = (int)syscall(SYS_clock_gettime, id, t);
+    const int64_t ns = t->tv_nsec + (shared ? atomic_load(&shared->passed_ns) : 0);
+    t->tv_sec += ns / 1000000000;
+    t->tv_nsec = ns % 1000000000;
+    return rc;
+}
 
 /* A simulated disk for *.part files; the test sets its size. */
 ssize_t pwrite(int fd, const void *p, size_t n, off_t at);
@@ -77,8 +95,10 @@ static inline tt_status encode(void *self, const char *text, size_t n, tt_ids *o
     for (int64_t was = atomic_load(&shared->longest);
          (int64_t)n > was && !atomic_compare_exchange_weak(&shared->longest, &was, (int64_t)n);)
         continue;
-    if (atomic_load(&shared->slow_us))
-        usleep((useconds_t)atomic_load(&shared->slow_us));
+    atomic_fetch_add(&shared->passed_ns, atomic_load(&shared->call_ns));
+    while (atomic_load(&shared->wait_at) && call >= atomic_load(&shared->wait_at) &&
+           atomic_load(&shared->go) < 1)
+        sched_yield();
     for (size_t i = 0; i < n; i++) {
         if (text[i] == '!')
             return TT_FAIL(err, TT_EINVAL, "an exclamation");
@@ -223,7 +243,9 @@ static inline void forget(void)
     atomic_store(&shared->read, 0);
     atomic_store(&shared->die_at, 0);
     atomic_store(&shared->full_at, -1);
-    atomic_store(&shared->slow_us, 0);
+    atomic_store(&shared->call_ns, 0);
+    atomic_store(&shared->wait_at, 0);
+    atomic_store(&shared->go, 0);
     atomic_store(&shared->longest, 0);
     atomic_store(&shared->stop_at, 0);
     atomic_store(&shared->stop, 0);
@@ -233,14 +255,13 @@ static inline int set_up(void **state)
 {
     (void)state;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    snprintf(root, sizeof root, "/tmp/ttrun-corpus-XXXXXX");
     tt_log_setup(TT_ERROR, 0, 1, false);
-    return shared == MAP_FAILED || !mkdtemp(root) ? -1 : 0;
+    return shared == MAP_FAILED || !test_folder("corpus", root) ? -1 : 0;
 }
 
 static inline int tear_down(void **state)
 {
-    char command[128];
+    char command[TEST_FOLDER + 20];
     (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     return system(command);

@@ -9,7 +9,8 @@ static void test_corpus_second_start_neither_reads_nor_tokenises(void **state)
     (void)state;
     write_lines("a.txt", 300, 40, 1);
     write_lines("b.txt", 200, 40, 2);
-    sleep(3); /* else the files are younger than what their times can tell */
+    atomic_fetch_add(&shared->passed_ns,
+                     3000000000); /* else the files are younger than what their times can tell */
     tt_tokens *first = open_ok(two, 2, folder);
     assert_int_equal(shared->encoded, 500);
     assert_int_equal(shared->read, 2);
@@ -111,12 +112,13 @@ static void test_corpus_change_while_reading_is_an_error(void **state)
     tt_tokens *t = NULL;
     tt_error err = {0};
     write_lines("a.txt", 400, 40, 1);
-    atomic_store(&shared->slow_us, 3000);
+    atomic_store(&shared->wait_at, 20);
     const pid_t pid = fork();
     if (pid == 0) {
         while (atomic_load(&shared->encoded) < 20)
-            usleep(1000);
+            sched_yield();
         write_lines("a.txt", 500, 40, 9);
+        atomic_store(&shared->go, 1);
         _exit(0);
     }
     assert_int_equal(open_files(two, 1, folder, "lines 1", false, &t, &err), TT_EINVAL);

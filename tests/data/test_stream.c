@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "data/data.h"
+#include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,8 +16,10 @@ enum { SEQ = 4, SAMPLES = 13, VOCAB = 1000 };
 
 /* Sample i has the ids 10*i … 10*i+3; the test may make the loader fail or wait. */
 typedef struct {
-    int64_t fail_at, bad_at, slow_us;
+    int64_t fail_at, bad_at;
     _Atomic int64_t reads;
+    bool held;           /* each read waits until the test has seen it begin */
+    _Atomic int64_t let; /* reads that may end */
     bool segments, silent;
 } fake;
 
@@ -23,8 +27,8 @@ static tt_status fake_read(void *self, int64_t i, tt_sample *out, tt_error *err)
 {
     fake *f = self;
     atomic_fetch_add(&f->reads, 1);
-    if (f->slow_us)
-        usleep((useconds_t)f->slow_us);
+    while (f->held && atomic_load(&f->let) == 0)
+        sched_yield();
     if (i == f->fail_at && f->silent)
         return TT_EIO;
     if (i == f->fail_at)
@@ -259,20 +263,45 @@ static void test_stream_never_reads_past_its_end(void **state)
     }
 }
 
+/* Waits until all threads of this process but the caller sleep: they have nothing to do. */
+static void wait_for_idle_threads(void)
+{
+    for (bool busy = true; busy;) {
+        DIR *tasks = opendir("/proc/self/task");
+        busy = false;
+        assert_non_null(tasks);
+        for (struct dirent *e; (e = readdir(tasks));) {
+            char path[300], state = 'S';
+            snprintf(path, sizeof path, "/proc/self/task/%s/stat", e->d_name);
+            FILE *f = e->d_name[0] == '.' || atoi(e->d_name) == getpid() ? NULL : fopen(path, "r");
+            if (f && fscanf(f, "%*d (%*[^)]) %c", &state) == 1)
+                busy = busy || state != 'S';
+            if (f)
+                fclose(f);
+        }
+        closedir(tasks);
+        sched_yield();
+    }
+}
+
+/* In a read; or after all reads that it may do ahead. */
 static void test_stream_stops_while_its_thread_waits_or_reads(void **state)
 {
     (void)state;
     for (int round = 0; round < 20; round++) {
-        fake f = {.fail_at = -1, .bad_at = -1, .slow_us = round % 2 ? 500 : 0};
+        fake f = {.fail_at = -1, .bad_at = -1, .held = round % 2};
         tt_stream_opts o = options(&f, 4, 2, 0, 1);
         o.depth = 1 + round % 3;
         tt_stream *s = open_stream(&o);
         const tt_batch *micro;
         tt_error err;
-        if (round % 4 < 2)
+        if (!f.held && round % 4 < 2)
             assert_int_equal(tt_stream_next(s, &micro, NULL, &err), TT_OK);
-        if (round > 10)
-            usleep(2000);
+        while (f.held && atomic_load(&f.reads) == 0)
+            sched_yield();
+        if (!f.held && round > 10)
+            wait_for_idle_threads();
+        atomic_store(&f.let, 1);
         tt_stream_free(s);
     }
 }
@@ -288,13 +317,13 @@ static void test_stream_reads_depth_steps_ahead_and_no_more(void **state)
     tt_error err;
     assert_int_equal(tt_stream_next(s, &micro, NULL, &err), TT_OK);
     const int32_t first = micro[0].ids[0];
-    for (int i = 0; i < 10000 && f.reads < 3; i++)
-        usleep(1000);
-    assert_int_equal(f.reads, 3); /* while nobody asks */
-    usleep(20000);
-    assert_int_equal(f.reads, 3);
+    while (atomic_load(&f.reads) < 3)
+        sched_yield();
+    wait_for_idle_threads();
+    assert_int_equal(f.reads, 3);             /* while nobody asks */
     assert_int_equal(micro[0].ids[0], first); /* not overwritten while it is ours */
     tt_stream_free(s);
+    assert_int_equal(f.reads, 3);
 }
 
 static void test_stream_refuses_a_batch_that_does_not_divide(void **state)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "estimate/search.h"
+#include "folder_test.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
  * in full. */
 
 static tt_registry *registry;
-static char path[256];
+static char path[TEST_FOLDER + 16];
 
 #define MODEL                                                                                      \
     "{\"spec\": \"llama3\", \"model\": {\"flavor\": \"debugmodel\", \"args\": {\"n_layers\": 16, " \
@@ -249,10 +251,12 @@ static void test_search_estimates_skewed_routing(void **state)
 int main(void)
 {
     const char *plugins = getenv("PLUGINS") ? getenv("PLUGINS") : "plugins";
-    const char *tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    char folder[TEST_FOLDER];
     const tt_registry_opts o = {.dirs = &plugins, .n_dirs = 1};
     tt_error err = {0};
-    snprintf(path, sizeof path, "%s/search.%d.json", tmp, (int)getpid());
+    if (!test_folder("search", folder))
+        return 1;
+    snprintf(path, sizeof path, "%s/job.json", folder);
     tt_log_setup(TT_ERROR, 0, 1, false);
     if (tt_registry_new(&o, &registry, &err) != TT_OK)
         return 1;
@@ -266,5 +270,6 @@ int main(void)
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tt_registry_free(registry);
     (void)unlink(path);
+    (void)rmdir(folder);
     return failed;
 }

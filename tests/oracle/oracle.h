@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #ifndef TT_TESTS_ORACLE_H
 #define TT_TESTS_ORACLE_H
+#include "folder_test.h"
 #include "train/train.h"
 #include <math.h>
 #include <setjmp.h>
@@ -152,9 +153,9 @@ static inline void oracle_tensors(oracle_run *r, const tt_setup *s, const char *
 
 static inline const char *oracle_folder(tt_arena *a)
 {
-    char *path = tt_arena_printf(a, "%s/oracle.XXXXXX", oracle_env("TMPDIR", "/tmp"));
-    assert_non_null(mkdtemp(path));
-    return path;
+    char path[TEST_FOLDER];
+    assert_true(test_folder("oracle", path));
+    return tt_arena_str(a, path);
 }
 
 static inline tt_status oracle_try(const oracle_golden *g, const tt_override *more, size_t n_more,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "base/base.h"
+#include "folder_test.h"
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -12,7 +14,7 @@
 /* tests/golden/parquet.json has files of pyarrow, their rows, and files that are refused (parquet_golden.py);
  * tests/peers/parquet_peer.py compares many more. */
 
-static char path[64];
+static char path[TEST_FOLDER + 16];
 
 static void put_hex(const char *hex)
 {
@@ -202,8 +204,12 @@ int main(void)
         cmocka_unit_test(test_columns_that_are_not_wanted_are_not_read),
         cmocka_unit_test(test_a_long_name_takes_memory_once),
     };
-    snprintf(path, sizeof path, "/tmp/test_parquet.%ld.parquet", (long)getpid());
+    char folder[TEST_FOLDER];
+    if (!test_folder("parquet", folder))
+        return 1;
+    snprintf(path, sizeof path, "%s/one.parquet", folder);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);
+    rmdir(folder);
     return failed;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "folder_test.h"
 #include "report/watch.h"
 #include <fcntl.h>
 #include <math.h>
@@ -18,7 +19,7 @@
  * terminal must not obey. */
 
 typedef struct place {
-    char path[256];
+    char path[TEST_FOLDER];
     tt_arena *a;
     tt_watches list;
 } place;
@@ -39,9 +40,7 @@ static void put_file(const place *p, const char *name, const char *mode, const c
 static place make_place(void)
 {
     place p = {.a = tt_arena_new()};
-    const char *tmp = getenv("TMPDIR");
-    snprintf(p.path, sizeof p.path, "%s/watch.XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(p.path));
+    assert_true(test_folder("watch", p.path));
     return p;
 }
 
