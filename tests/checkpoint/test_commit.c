@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 
 static const model_tensor w =
                               {
@@ -145,6 +147,53 @@ static void test_commit_refuses_a_shard_that_is_not_whole(void **state)
 
 /* ---- killed at any time ---- */
 
+/* Calls that change the folder, of a child; it dies before the call of this number. */
+static int64_t calls, die_at = INT64_MAX;
+
+static void call_comes(void)
+{
+    if (++calls >= die_at)
+        raise(SIGKILL);
+}
+
+ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
+{
+    call_comes();
+    return syscall(SYS_pwrite64, fd, p, n, at);
+}
+
+int fsync(int fd)
+{
+    call_comes();
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    call_comes();
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+    call_comes();
+    return (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, flags);
+}
+
+int unlink(const char *path)
+{
+    call_comes();
+    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+int unlinkat(int fd, const char *path, int flags)
+{
+    call_comes();
+    return (int)syscall(SYS_unlinkat, fd, path, flags);
+}
+
+static int64_t *saved; /* the newest step that the child has saved */
+
 /* Saves one step after the other, keeps two, and saves every third one twice; the tensors of step N
  * have salt N. */
 static void save_for_ever(fixture *f, int64_t from)
@@ -153,9 +202,11 @@ static void save_for_ever(fixture *f, int64_t from)
         tt_error err = {0};
         model_tensor t = w;
         t.salt = step;
-        if (save_whole(f, f->folder, step, &t, 1, 2, &err) != TT_OK ||
-            (step % 3 == 0 && save_whole(f, f->folder, step, &t, 1, 2, &err) != TT_OK))
-            _exit(1);
+        for (int times = step % 3 == 0 ? 2 : 1; times > 0; times--) {
+            if (save_whole(f, f->folder, step, &t, 1, 2, &err) != TT_OK)
+                _exit(1);
+            *saved = step;
+        }
     }
 }
 
@@ -164,24 +215,28 @@ static void test_kill_at_any_time_leaves_whole_steps(void **state)
     fixture *f = *state;
     int64_t last = 0;
     uint32_t seed[4];
-    for (int round = 0; round < 20; round++) {
-        pid_t pid = fork();
-        if (pid == 0)
-            save_for_ever(f, last + 1);
+    saved = mmap(NULL, sizeof *saved, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(saved, MAP_FAILED);
+    for (int round = 0; round < 60;
+         round++) { /* first before each call of a step that is saved twice */
         tt_rng_u32x4(tt_rng_key_make(1, "kill", 0), (uint64_t)round, seed);
-        struct timespec pause = {0, (long)(1000000 + seed[0] % 60000000)};
-        nanosleep(&pause, NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            calls = 0;
+            die_at = round < 40 ? round + 1 : 40 + (int64_t)(seed[0] % 200);
+            save_for_ever(f, round < 40 ? last / 3 * 3 + 3 : last + 1);
+        }
         int64_t *steps;
         size_t n;
         int status;
-        assert_int_equal(kill(pid, SIGKILL), 0);
         waitpid(pid, &status, 0);
-        assert_true(WIFSIGNALED(status)); /* no save had failed */
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* no save had failed */
         assert_ok(tt_ckpt_list(f->folder, f->a, &steps, &n, &f->err), f);
-        assert_true(n > 0 || last == 0);
-        if (n == 0)
+        if (n == 0) {
+            assert_int_equal(*saved, 0);
             continue;
-        assert_true(steps[n - 1] >= last); /* nothing published is lost */
+        }
+        assert_true(steps[n - 1] >= *saved); /* nothing published is lost */
         last = steps[n - 1];
         const char **names;
         size_t n_names, whole = 0;
@@ -200,6 +255,7 @@ static void test_kill_at_any_time_leaves_whole_steps(void **state)
         assert_int_equal(whole, n);
     }
     assert_true(last > 0);
+    munmap(saved, sizeof *saved);
 }
 
 /* Of steps that are snapshots where `snapshots` has their number, those that stay after step n was saved. */

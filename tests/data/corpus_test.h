@@ -26,11 +26,12 @@
 
 /* Memory that the test and its child processes share. */
 typedef struct {
-    _Atomic int64_t encoded, read; /* calls of the tokenizer and of the reader */
-    _Atomic int64_t die_at;  /* the call of the tokenizer that is the process's last; 0 = none */
-    _Atomic int64_t full_at; /* bytes after which the disk takes no more; -1 = never */
-    _Atomic int64_t passed_ns, call_ns; /* how late the clock is; and by how much more with each
-                                           call of the tokenizer */
+    _Atomic int64_t encoded, read;       /* calls of the tokenizer and of the reader */
+    _Atomic int64_t writes, die_at;      /* writes to *.part files; the one before which the process
+                                       dies; 0 = none */
+    _Atomic int64_t full_at;             /* bytes after which the disk takes no more; -1 = never */
+    _Atomic int64_t passed_ns, write_ns; /* how late the clock is; and by how much more with each
+                                            write */
     _Atomic int64_t
         wait_at; /* the call that waits, as do those after it, until `go` is 1; 0 = none */
     _Atomic int go;
@@ -61,6 +62,11 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t k = readlink(link, path, sizeof path - 1);
     path[k > 0 ? k : 0] = '\0';
+    if (shared && strstr(path, ".part")) {
+        if (atomic_fetch_add(&shared->writes, 1) + 1 == atomic_load(&shared->die_at))
+            raise(SIGKILL);
+        atomic_fetch_add(&shared->passed_ns, atomic_load(&shared->write_ns));
+    }
     const int64_t full = shared ? atomic_load(&shared->full_at) : -1;
     if (full >= 0 && strstr(path, ".part") && at + (int64_t)n > full) {
         if (at >= full) {
@@ -88,14 +94,11 @@ static inline tt_status encode(void *self, const char *text, size_t n, tt_ids *o
 {
     (void)self;
     const int64_t call = atomic_fetch_add(&shared->encoded, 1) + 1;
-    if (call == atomic_load(&shared->die_at))
-        raise(SIGKILL);
     if (call == atomic_load(&shared->stop_at))
         atomic_store(&shared->stop, SIGTERM);
     for (int64_t was = atomic_load(&shared->longest);
          (int64_t)n > was && !atomic_compare_exchange_weak(&shared->longest, &was, (int64_t)n);)
         continue;
-    atomic_fetch_add(&shared->passed_ns, atomic_load(&shared->call_ns));
     while (atomic_load(&shared->wait_at) && call >= atomic_load(&shared->wait_at) &&
            atomic_load(&shared->go) < 1)
         sched_yield();
@@ -243,7 +246,8 @@ static inline void forget(void)
     atomic_store(&shared->read, 0);
     atomic_store(&shared->die_at, 0);
     atomic_store(&shared->full_at, -1);
-    atomic_store(&shared->call_ns, 0);
+    atomic_store(&shared->write_ns, 0);
+    atomic_store(&shared->writes, 0);
     atomic_store(&shared->wait_at, 0);
     atomic_store(&shared->go, 0);
     atomic_store(&shared->longest, 0);
