@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <ttrun/patience.h>
 #include <unistd.h>
 
 /* <ttrun/plugin.h> forbids constructors: they run before anything of the plugin is checked. */
@@ -154,7 +155,8 @@ static tt_status judge(const tt_check_stage *stage, bool in_time, int how, size_
                        const stage_result *v, tt_error *err)
 {
     if (!in_time)
-        return TT_FAIL(err, TT_ETIMEOUT, "took longer than %d seconds", stage->seconds);
+        return TT_FAIL(err, TT_ETIMEOUT, "took longer than %.3g seconds",
+                       1e-9 * (double)tt_patience(TT_NS(stage->seconds)));
     if (WIFSIGNALED(how))
         return TT_FAIL(err, TT_EABI, "crashed: %s (signal %d)", strsignal(WTERMSIG(how)),
                        WTERMSIG(how));
@@ -241,7 +243,7 @@ static tt_status isolate(const tt_check_stage *stage, const tt_check_opts *o, co
     }
     close(ends[1]);
     bool in_time = read_until(ends[0], (char *)said, sizeof *said, &n,
-                              tt_now_ns() + (int64_t)stage->seconds * 1000000000);
+                              tt_now_ns() + tt_patience(TT_NS(stage->seconds)));
     if (!in_time)
         kill(child, SIGKILL);
     close(ends[0]);

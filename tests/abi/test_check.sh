@@ -12,7 +12,7 @@ build() { # KIND NAME SED: the scaffold, changed
     cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" "$2/$2.c" "-L$BUILD" -lttrun -lm -o "$2/$2.so"
 }
 check() { # FILE [OPTION...]
-    timeout 300 "$TTRUN" plugins check "$@" --plugin-dir "$PLUGINS" >out 2>err
+    "$TTRUN" plugins check "$@" --plugin-dir "$PLUGINS" >out 2>err
 }
 fails() { # NAME KIND STAGE WORDS SED
     build "$2" "$1" "$5" || { echo "not ok $1: does not build" && failed=1; }
@@ -23,9 +23,7 @@ fails() { # NAME KIND STAGE WORDS SED
 
 # a hang is ended after the stage's limit; it runs while the others do
 build lr_scheduler hangs 's/return t < warmup/for (volatile int i = 1; i;) ; return t < warmup/'
-(start=$(date +%s) && timeout 300 "$TTRUN" plugins check hangs/hangs.so --plugin-dir "$PLUGINS" >hang.out 2>hang.err
-    [ $? -eq 2 ] && [ $(($(date +%s) - start)) -lt 280 ]
-    echo $? >hang.rc) &
+TTRUN_PATIENCE=0.05 "$TTRUN" plugins check hangs/hangs.so --plugin-dir "$PLUGINS" >hang.out 2>hang.err &
 hang=$!
 
 fails crashes model describes 'model "crashes" crashed (SIGSEGV' 's|tt_input(b, "ids")|((tt_value *)*(void *volatile *)8)|'
@@ -84,7 +82,7 @@ check renamed/renamed.so && grep -q '^ok    trains' out
 ok rate_by_another_name
 printf '{"dataloader":{"path":["%s/text.txt"]},"model":{"args":{"n_layers":1,"dim":32,"n_heads":2,"n_kv_heads":2,"hidden_dim":32}},
     "lr_scheduler":{"name":"constant","warmup_steps":0},"training":{"steps":1,"seq_len":8,"local_batch_size":1}}' "$dir" >job.json
-timeout 300 "$TTRUN" job.json --plugin-dir "$PLUGINS" --plugin-dir renamed --optimizer.name renamed --optimizer.learning_rate 0.25 \
+"$TTRUN" job.json --plugin-dir "$PLUGINS" --plugin-dir renamed --optimizer.name renamed --optimizer.learning_rate 0.25 \
     --dump_folder renamed/run --checkpoint.enable false >out 2>err
 [ $? -eq 0 ] && grep -q '"lr":0.25,' renamed/run/metrics.jsonl
 ok rate_by_another_name_is_trained_with
@@ -94,11 +92,11 @@ mkdir same && cp "$PLUGINS/models/llama3.so" same/llama3.so
 check same/llama3.so --model.args '{"n_layers": 1, "dim": 64}'
 ok plugin_with_a_namesake_in_the_plugin_folders
 mkdir nothing
-timeout 300 "$TTRUN" plugins check same/llama3.so --plugin-dir nothing --only-plugin-dirs >out 2>err
+"$TTRUN" plugins check same/llama3.so --plugin-dir nothing --only-plugin-dirs >out 2>err
 [ $? -eq 0 ] && [ "$(grep -c '^skip ' out)" -eq 4 ] && grep -q 'name their folder with --plugin-dir' out
 ok most_stages_are_skipped_without_other_plugins
 
 wait $hang
-cp hang.out out && cp hang.err err && [ "$(cat hang.rc)" -eq 0 ] && grep -q 'took longer than' err
+[ $? -eq 2 ] && cp hang.out out && cp hang.err err && grep -q 'took longer than' err
 ok hangs
 exit $failed

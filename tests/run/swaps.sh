@@ -28,7 +28,7 @@ forever() { # FOLDER OPTION...: a run in the background, until it has made some 
     until_true has_lines "$folder/metrics.jsonl" 3
 }
 ctl() { # WORD...: to the run in $folder
-    timeout 300 "$TTRUN" ctl "$folder" "$@" >"$dir/out" 2>"$dir/err"
+    "$TTRUN" ctl "$folder" "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 0 ]
 }

@@ -6,7 +6,7 @@ export TTRUN_PLUGIN_PATH="$PLUGINS"
 says() { # STATUS WORDS COMMAND...: one error line with the words
     want=$1 words=$2
     shift 2
-    timeout 300 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    "$@" >"$dir/out" 2>"$dir/err" </dev/null
     rc=$?
     [ $rc -eq "$want" ] && one_line "$dir/err" && grep -q -- "$words" "$dir/err"
 }
@@ -20,14 +20,14 @@ mkdir "$dir/llama" && mkfifo "$dir/llama/tokenizer.json"
 says 2 'tokenizer.json: not a file' "$TTRUN" tokenize --tokenizer "$dir/llama/tokenizer.json"
 ok fifo_as_tokenizer
 cp -r "$dir/whole" "$dir/trainer" && rm "$dir/trainer/checkpoint/step-5/trainer.json" && mkfifo "$dir/trainer/checkpoint/step-5/trainer.json"
-timeout 300 "$TTRUN" ckpt verify "$dir/trainer/checkpoint/step-5" >"$dir/out" 2>"$dir/err"
+"$TTRUN" ckpt verify "$dir/trainer/checkpoint/step-5" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && grep -q 'trainer.json: is a named pipe' "$dir/out" "$dir/err"
 ok fifo_as_trainer_json
 cp -r "$dir/whole" "$dir/report" && rm "$dir/report/run.json" && mkfifo "$dir/report/run.json"
-timeout 300 "$TTRUN" report "$dir/report" >"$dir/out" 2>"$dir/err"
+"$TTRUN" report "$dir/report" >"$dir/out" 2>"$dir/err"
 rc=$?
-[ $rc -ne 124 ]
+[ $rc -le 2 ]
 ok fifo_as_run_json
 mkdir "$dir/metrics" && mkfifo "$dir/metrics/metrics.jsonl"
 says 2 'metrics.jsonl: no regular file' "$TTRUN" "$job" -q --dump_folder "$dir/metrics"
@@ -48,21 +48,21 @@ ok locks_are_the_users_own
 
 # ---- a job through a pipe ----
 sed "s|\"text.txt\"|\"$dir/text.txt\"|" "$job" >"$dir/absolute.json"
-cat "$dir/absolute.json" | timeout 300 "$TTRUN" /dev/stdin --dump_folder "$dir/piped" >"$dir/out" 2>"$dir/err"
+cat "$dir/absolute.json" | "$TTRUN" /dev/stdin --dump_folder "$dir/piped" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 0 ] && [ "$(wc -l <"$dir/piped/metrics.jsonl")" -eq 10 ]
 ok job_through_a_pipe
-timeout 300 "$TTRUN" /dev/stdin --dump_folder "$dir/piped2" --nproc 2 --comm.backend shm <"$dir/absolute.json" >"$dir/out" 2>"$dir/err"
+"$TTRUN" /dev/stdin --dump_folder "$dir/piped2" --nproc 2 --comm.backend shm <"$dir/absolute.json" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 0 ] && [ "$(wc -l <"$dir/piped2/metrics.jsonl")" -eq 10 ]
 ok job_through_a_pipe_for_two_processes
-(cd "$dir" && cat job.json | timeout 300 "$TTRUN" plan /dev/stdin >out 2>err)
+(cd "$dir" && cat job.json | "$TTRUN" plan /dev/stdin >out 2>err)
 rc=$?
 [ $rc -eq 0 ]
 ok piped_job_names_files_from_the_current_folder
 
 # ---- limits ----
-(ulimit -f 40; exec timeout 300 "$TTRUN" "$job" -q --dump_folder "$dir/small") >"$dir/out" 2>"$dir/err"
+(ulimit -f 40; exec "$TTRUN" "$job" -q --dump_folder "$dir/small") >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 1 ] && grep -q 'File too large' "$dir/err"
 ok file_size_limit
@@ -75,7 +75,7 @@ case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer needs more address
     says 2 'only [0-2] of 4 rank-threads could be started: .*ulimit -u' $few FEW=2 "$TTRUN" "$job" -q --backend.blas own --dump_folder "$dir/few1" --nproc 4 --comm.backend local &&
         says 2 'only 1 of 3 processes could be started: .*ulimit -u' $few FEW=1 "$TTRUN" "$job" -q --backend.blas own --dump_folder "$dir/few2" --nproc 3 --comm.backend shm
     ok too_few_processes_are_allowed
-    (ulimit -v 60000; exec timeout 300 "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
+    (ulimit -v 60000; exec "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 1 ] || [ $rc -eq 2 ]
     ok no_memory_for_metadata ;;
@@ -84,7 +84,7 @@ esac
 # ---- numbers beyond what can be counted ----
 sed 's/^{"xxh3_128":.*/{/; s/"tokens_seen":[0-9]*/"tokens_seen":9223372036854775807/' "$dir/whole/checkpoint/step-5/trainer.json" >"$dir/trainer.json"
 cp -r "$dir/whole" "$dir/counted" && cp "$dir/trainer.json" "$dir/counted/checkpoint/step-5/trainer.json"
-timeout 300 "$TTRUN" "$job" -q --dump_folder "$dir/counted" >"$dir/out" 2>"$dir/err"
+"$TTRUN" "$job" -q --dump_folder "$dir/counted" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -ne 0 ] && grep -q 'tokens_seen' "$dir/err"
 ok tokens_seen_beyond_64_bits
@@ -94,7 +94,7 @@ ok model_beyond_64_bits
 
 # ---- folders and files ----
 mkdir "$dir/circles" && ln -s . "$dir/circles/l1" && ln -s . "$dir/circles/l2" && ln -s . "$dir/circles/l3"
-timeout 300 "$TTRUN" plugins list --plugin-dir "$dir/circles" >"$dir/out" 2>"$dir/err"
+"$TTRUN" plugins list --plugin-dir "$dir/circles" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 0 ]
 ok plugin_folder_with_a_link_to_itself
@@ -103,7 +103,7 @@ ok data_build_that_cannot_write
 
 # ---- words ----
 printf '\033[31m0F0\302\233x\n' >"$dir/s.csv"
-timeout 300 "$TTRUN" plan "$job" --nproc 2 --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule csv \
+"$TTRUN" plan "$job" --nproc 2 --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule csv \
     --parallelism.pipeline_parallel_schedule_csv "$dir/s.csv" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && ! grep -q "$(printf '\033')" "$dir/err"
@@ -140,10 +140,10 @@ case $BUILD in */asan | */tsan | */ubsan) ;; *)
     seed=1 bad=
     while [ $seed -le 16 ]; do
         "$BUILD/tests/run/flip_tool" "$PLUGINS/optimizers/adamw.so" "$dir/tree/plugins/optimizers/adamw.so" $seed
-        (unset TTRUN_PLUGIN_PATH && exec timeout 20 "$dir/tree/ttrun" "$job" -q --training.steps 1 --checkpoint.enable false --dump_folder "$dir/flipped") \
+        (unset TTRUN_PLUGIN_PATH && ulimit -t 20 && exec "$dir/tree/ttrun" "$job" -q --training.steps 1 --checkpoint.enable false --dump_folder "$dir/flipped") \
             >"$dir/out" 2>"$dir/err"
         rc=$?
-        case $rc in 0 | 124) ;; 1 | 2 | 3) one_line "$dir/err" || bad="$bad $seed" ;; *) bad="$bad $seed($rc)" ;; esac
+        case $rc in 0 | 137 | 152) ;; 1 | 2 | 3) one_line "$dir/err" || bad="$bad $seed" ;; *) bad="$bad $seed($rc)" ;; esac
         seed=$((seed + 1))
     done
     echo "# of 16 damaged plugins these were no single line: ${bad:-none}"
@@ -152,7 +152,7 @@ case $BUILD in */asan | */tsan | */ubsan) ;; *)
 esac
 if mkdir "$dir/locales" && localedef -i de_DE -f UTF-8 "$dir/locales/de_DE.UTF-8" >/dev/null 2>&1; then
     hook german 'setlocale(LC_ALL, \"de_DE.UTF-8\");'
-    LOCPATH=$dir/locales timeout 300 "$TTRUN" "$dir/german.json" --dump_folder "$dir/german.run" --plugin-dir "$PLUGINS" \
+    LOCPATH=$dir/locales "$TTRUN" "$dir/german.json" --dump_folder "$dir/german.run" --plugin-dir "$PLUGINS" \
         --plugin-dir "$dir/german" >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 0 ] && grep -q '"loss":[0-9]*\.[0-9]' "$dir/german.run/metrics.jsonl" && ! grep -q '"loss":[0-9]*,[0-9]' "$dir/german.run/metrics.jsonl"

@@ -4,7 +4,6 @@
 # not depend on threads, fusion or recomputation; impossible lists of converters are refused.
 . "$(dirname "$0")/lib.sh"
 
-ttrun() { timeout 400 "$TTRUN" "$@" --plugin-dir "$PLUGINS"; } # 200 steps on a busy machine
 cp "$SRC/LICENSE" "$dir/text.txt" # real text that no commit changes: another text flips other roundings
 steps=200
 mesh_steps=10

@@ -36,7 +36,7 @@ if [ -n "$no_memfd" ]; then
 fi
 rm -rf "$TMPDIR/ttrun-plugins-Ab12cd"
 mkdir "$TMPDIR/ttrun-check-Ab12cd" && touch "$TMPDIR/ttrun-check-Ab12cd/.lock" "$TMPDIR/ttrun-check-Ab12cd/metrics.jsonl"
-timeout 300 "$TTRUN" plugins check "$PLUGINS/metrics/jsonl.so" >"$dir/out" 2>"$dir/err"
+"$TTRUN" plugins check "$PLUGINS/metrics/jsonl.so" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 0 ] && [ -z "$(ls -A "$TMPDIR")" ]
 ok folder_of_a_crashed_check_is_cleared
@@ -73,7 +73,7 @@ if preload full; then
         shard=$1
         shift
         rm -rf "$dir/full"
-        LD_PRELOAD=$preload FULL=$shard timeout 300 "$TTRUN" "$job" -q --dump_folder "$dir/full" "$@" >"$dir/out" 2>"$dir/err"
+        LD_PRELOAD=$preload FULL=$shard "$TTRUN" "$job" -q --dump_folder "$dir/full" "$@" >"$dir/out" 2>"$dir/err"
         rc=$?
         [ $rc -eq 1 ] && one_line "$dir/err" && grep -q "step-5.tmp/$shard.*No space left" "$dir/err" && [ -z "$(ls "$dir/full/checkpoint")" ]
     }

@@ -7,7 +7,7 @@ run=$dir/run
 says() { # NAME STATUS COMMAND...: streams to $dir/out and $dir/err
     name=$1 want=$2
     shift 2
-    timeout 300 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    "$@" >"$dir/out" 2>"$dir/err" </dev/null
     rc=$?
     [ $rc -eq "$want" ]
 }
@@ -104,7 +104,7 @@ ok verbose_tells_what_was_chosen
 ok no_colour_in_a_pipe
 if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     pty() { # PREFIX...: on a terminal; options in $more
-        timeout 300 script -qec "$* $TTRUN $dir/job.json --dump_folder $dir/pty$pty --training.steps 300 --metrics.log_freq 100 ${more-}" \
+        script -qec "$* $TTRUN $dir/job.json --dump_folder $dir/pty$pty --training.steps 300 --metrics.log_freq 100 ${more-}" \
             /dev/null </dev/null >"$dir/pty"
     }
     pty=1 TERM=xterm pty env -u NO_COLOR

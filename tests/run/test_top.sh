@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 train "$dir/runs/one" && train "$dir/runs/two" --training.steps 4
 top() {
-    timeout 300 env LC_ALL=C COLUMNS=200 "$TTRUN" top "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    env LC_ALL=C COLUMNS=200 "$TTRUN" top "$@" >"$dir/out" 2>"$dir/err" </dev/null
     rc=$?
 }
 top "$dir/runs" --once && [ "$(wc -l <"$dir/out")" -eq 3 ] && grep -q '^RUN  STATE  *STEP ' "$dir/out" && ! [ -s "$dir/err" ] &&
@@ -23,7 +23,7 @@ top "$dir/runs"
 [ -z "$bad" ]
 ok "top_without_a_run_or_a_terminal_is_an_error $bad"
 # a run that is training holds its lock; killed, it does not
-timeout 300 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/runs/live" --training.steps 1000000 -q >/dev/null 2>&1 &
+"$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/runs/live" --training.steps 1000000 -q >/dev/null 2>&1 &
 pid=$!
 lives() { top "$dir/runs" --once && grep -q '^live  running  *[1-9][0-9,]*/1,000,000 ' "$dir/out"; }
 until_true lives
@@ -41,7 +41,7 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
     pty() { # INPUT COMMAND: on a terminal of 80 columns; the input is typed when the screen is there
         : >"$dir/pty"
         (shows "${esc}[?1049h" && printf '%s' "$1" && shows 'status ') |
-            timeout 300 script -qec "trap : INT; stty cols 80 rows 20; TERM=xterm LC_ALL=C.UTF-8 $2; echo status \$?" /dev/null >"$dir/pty" 2>&1
+            script -qec "trap : INT; stty cols 80 rows 20; TERM=xterm LC_ALL=C.UTF-8 $2; echo status \$?" /dev/null >"$dir/pty" 2>&1
     }
     pty q "$TTRUN top $dir/runs"
     grep -q 'status 0' "$dir/pty" && grep -qF "${esc}[?1049h" "$dir/pty" && grep -F "${esc}[?1049l" "$dir/pty" | grep -qF "${esc}[?25h" && grep -q '▁' "$dir/pty"
@@ -51,7 +51,7 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
     ok top_is_left_by_ctrl_c
     # a step's line on 80 columns is one line, without a head
     run_on() { # TERM FOLDER
-        TERM=$1 LC_ALL=C timeout 300 script -qec "stty cols 80 rows 20; $TTRUN $job --plugin-dir $PLUGINS --dump_folder $dir/$2 --training.steps 20" /dev/null </dev/null >"$dir/out"
+        TERM=$1 LC_ALL=C script -qec "stty cols 80 rows 20; $TTRUN $job --plugin-dir $PLUGINS --dump_folder $dir/$2 --training.steps 20" /dev/null </dev/null >"$dir/out"
     }
     run_on xterm wide
     tr -d '\r' <"$dir/out" | sed "s/$esc\[[0-9]*[A-Za-z]//g" | grep -o 'step:  .*' >"$dir/lines"
