@@ -38,9 +38,9 @@ check() {
 # skip NAME WHY: counted beside passed and failed
 skip() { echo "skip $1: $2"; }
 
-# The lines of the script that end in `ok NAME`, or its line `check NAME …`, and what the variables in them are.
+# The lines of the script, or of a library in its folder, that end in `ok NAME`, or the line `check NAME …`, and what the variables in them are.
 show_check() {
-    awk -v name="$1" '
+    (cd "${ok_script%/*}" && awk -v name="$1" '
         # a word of the script that may be this name: $x and ${x} stand for anything
         function may_be(word) {
             gsub(/"|\047/, "", word)
@@ -48,14 +48,15 @@ show_check() {
             gsub(/\\\$|[$]\\\{[a-zA-Z0-9_#%]*\\\}|[$][a-zA-Z0-9_]+/, ".*", word)
             return name ~ ("^" word "$")
         }
+        FNR == 1 { n = 0 }
         /^[ \t]*(#|$)/ { n = 0; next }
         { text[++n] = $0 }
         $1 == "check" && may_be($2) { n = 1; text[1] = $0; show(); exit }
         $1 == "ok" { if (may_be($2)) { n--; show(); exit } n = 0 }
         function show(   i) {
-            printf "    expected, by line %d:\n", FNR
+            printf "    expected, by line %d of %s:\n", FNR, FILENAME
             for (i = n > 8 ? n - 7 : 1; i <= n; i++) printf "      %s\n", text[i]
-        }' "$ok_script" >"$dir/.check"
+        }' "${ok_script##*/}" $(ls | grep '\.sh$' | grep -v '^test_')) >"$dir/.check"
     cat "$dir/.check"
     for ok_variable in $(grep -o '[$]{\{0,1\}[a-zA-Z_][a-zA-Z0-9_]*' "$dir/.check" | tr -d '${' | sort -u); do
         case $ok_variable in dir | SRC | BUILD | TTRUN | PLUGINS | TMPDIR) continue ;; esac

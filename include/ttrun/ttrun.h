@@ -25,6 +25,7 @@
 #include <ttrun/optimizer.h>
 #include <ttrun/option.h>
 #include <ttrun/param.h>
+#include <ttrun/patience.h>
 #include <ttrun/plugin.h>
 #include <ttrun/quantize.h>
 #include <ttrun/random.h>

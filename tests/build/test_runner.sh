@@ -45,7 +45,7 @@ echo : | test_of all empty
 run all
 [ $rc -eq 1 ] && [ "$(last)" = '1 passed, 3 failed, 0 skipped' ]
 ok failures_are_counted
-for words in 'expected, by line 6:' '\[ \$size -eq 4 \] && grep' 'seen: size=3' 'a line that the program wrote' 'alone: make test-all T=test_bad' \
+for words in 'expected, by line 6 of test_bad.sh:' '\[ \$size -eq 4 \] && grep' 'seen: size=3' 'a line that the program wrote' 'alone: make test-all T=test_bad' \
     'its folder: build/failed/all.test_bad' 'test_crashes.sh .*(signal 11)' 'test_empty.sh .*(ran no test)'; do
     grep -q "$words" "$dir/out" || break
 done
