@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/async.h"
+#include "base/clock.h"
 #include "base/pool.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static void *work(void *arg)
     pthread_mutex_lock(&a->lock);
     for (;;) {
         while (a->n_done == a->n_begun && !a->quit)
-            pthread_cond_wait(&a->changed, &a->lock);
+            tt_clock_wait_cond(&a->changed, &a->lock, 0);
         if (a->n_done == a->n_begun)
             break;
         const call c = a->ring[a->n_done % a->most];
@@ -46,9 +46,10 @@ static void *work(void *arg)
             a->err = err;
             a->err.code = s;
         }
-        pthread_cond_broadcast(&a->changed);
+        tt_clock_wake_cond(&a->changed);
     }
     pthread_mutex_unlock(&a->lock);
+    tt_clock_member_ends();
     return NULL;
 }
 
@@ -70,6 +71,15 @@ bool tt_async_can(const tt_dist *d)
            d->vt->concurrent(d->self);
 }
 
+static tt_status start_thread(tt_async *a, tt_error *err)
+{
+    tt_clock_member_begins();
+    if (!pthread_create(&a->thread, NULL, work, a))
+        return TT_OK;
+    tt_clock_member_ends();
+    return TT_FAIL(err, TT_ENOMEM, "cannot start a thread for asynchronous collectives");
+}
+
 tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async **out, tt_error *err)
 {
     if (!tt_async_can(d))
@@ -86,12 +96,12 @@ tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async *
     a->most = (uint64_t)most;
     a->ring = ring;
     pthread_mutex_init(&a->lock, NULL);
-    pthread_cond_init(&a->changed, NULL);
+    tt_clock_cond_init(&a->changed);
     /* The key keeps this group apart from other groups of these ranks: it has its own order. */
     const uint64_t key = tt_hash64(ranks, (size_t)n * sizeof *ranks, 0x6173796e63);
     tt_status s = a->vt->group(d->self, ranks, n, key, &a->comm, err);
-    if (s == TT_OK && pthread_create(&a->thread, NULL, work, a))
-        s = TT_FAIL(err, TT_ENOMEM, "cannot start a thread for asynchronous collectives");
+    if (s == TT_OK)
+        s = start_thread(a, err);
     if (s == TT_OK)
         *out = a;
     else
@@ -110,7 +120,7 @@ void tt_async_free(tt_async *a)
         return;
     pthread_mutex_lock(&a->lock);
     a->quit = true;
-    pthread_cond_broadcast(&a->changed);
+    tt_clock_wake_cond(&a->changed);
     pthread_mutex_unlock(&a->lock);
     pthread_join(a->thread, NULL);
     async_release(a);
@@ -125,7 +135,7 @@ tt_status tt_async_begin(tt_async *a, tt_async_fn fn, void *arg, tt_ticket *out,
     if (!full) {
         a->ring[a->n_begun % a->most] = (call){fn, arg};
         *out = ++a->n_begun;
-        pthread_cond_broadcast(&a->changed);
+        tt_clock_wake_cond(&a->changed);
     }
     pthread_mutex_unlock(&a->lock);
     if (full)
@@ -141,7 +151,7 @@ tt_status tt_async_wait(tt_async *a, tt_ticket t, tt_error *err)
     if (waits)
         tt_pool_lend();
     while (a->n_done < t)
-        pthread_cond_wait(&a->changed, &a->lock);
+        tt_clock_wait_cond(&a->changed, &a->lock, 0);
     if (waits)
         tt_pool_take_back();
     const bool failed = a->failed && a->failed <= t;

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/pool.h"
 #include "comm/threads_impl.h"
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 /* A barrier that spins briefly and then sleeps on a futex. The last member to arrive starts the
  * next generation with a compare-and-swap that fails once the abort bit is set. So either all
@@ -28,7 +25,7 @@ void tt_barrier_init(tt_barrier *b, int n, bool crowded)
 static void wake(tt_barrier *b)
 {
     if (atomic_load(&b->n_sleeping) > 0)
-        syscall(SYS_futex, (void *)&b->word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+        tt_clock_wake_word(&b->word);
 }
 
 typedef struct change {
@@ -62,22 +59,14 @@ static bool spin(tt_barrier *b, uint32_t seen, bool opening)
 /* until: the deadline, 0 = none. Returns false when the deadline has passed. */
 static bool sleep_while(tt_barrier *b, uint32_t seen, int64_t until)
 {
-    struct timespec ts, *limit = NULL;
-    if (until) {
-        const int64_t left = until - tt_now_ns();
-        if (left <= 0)
-            return false;
-        ts = (struct timespec){(time_t)(left / 1000000000), (long)(left % 1000000000)};
-        limit = &ts;
-    }
-    /* Counted before the kernel compares the word: a thread that changes the word later sees that
+    /* Counted before the wait compares the word: a thread that changes the word later sees that
      * somebody sleeps and wakes it. */
     tt_pool_lend();
     atomic_fetch_add(&b->n_sleeping, 1);
-    syscall(SYS_futex, (void *)&b->word, FUTEX_WAIT_PRIVATE, seen, limit, NULL, 0);
+    const bool in_time = tt_clock_wait_word(&b->word, seen, until);
     atomic_fetch_sub(&b->n_sleeping, 1);
     tt_pool_take_back();
-    return true;
+    return in_time;
 }
 
 void tt_barrier_abort(tt_barrier *b)
@@ -96,9 +85,8 @@ static void open_next(tt_barrier *b, uint32_t word, bool opening)
     wake(b);
 }
 
-tt_barrier_result tt_barrier_wait(tt_barrier *b, bool opening, int64_t limit_ns)
+tt_barrier_result tt_barrier_wait(tt_barrier *b, bool opening, int64_t until)
 {
-    const int64_t until = limit_ns > 0 ? tt_now_ns() + limit_ns : 0;
     uint32_t now = atomic_load(&b->word);
     const uint32_t generation = now & ~ABORTED;
     if (opening && now != generation)

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/pool.h"
 #include "comm/threads_impl.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Messages between two members of a group. A message is copied when it is sent and again when it is
  * received; at most two per direction are in flight. Buffers are reused, so steady traffic
@@ -24,14 +22,10 @@ struct tt_mailbox {
 static tt_mailbox *mailbox_new(void)
 {
     tt_mailbox *b = calloc(1, sizeof *b);
-    pthread_condattr_t a;
     if (!b)
         return NULL;
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
     pthread_mutex_init(&b->lock, NULL);
-    pthread_cond_init(&b->changed, &a);
-    pthread_condattr_destroy(&a);
+    tt_clock_cond_init(&b->changed);
     return b;
 }
 
@@ -49,7 +43,7 @@ void tt_mailbox_free(tt_mailbox *b)
 void tt_mailbox_wake(tt_mailbox *b)
 {
     pthread_mutex_lock(&b->lock);
-    pthread_cond_broadcast(&b->changed);
+    tt_clock_wake_cond(&b->changed);
     pthread_mutex_unlock(&b->lock);
 }
 
@@ -69,20 +63,6 @@ tt_mailbox *tt_mailbox_of(tt_comm *c, int from, int to)
     return b;
 }
 
-static struct timespec deadline(const tt_comm *c)
-{
-    struct timespec until;
-    const double limit = c->t->timeout_s;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(limit > 0 ? limit : 1e9);
-    until.tv_nsec += (long)((limit - (double)(time_t)limit) * 1e9);
-    if (limit <= 0)
-        until.tv_nsec = 0;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    return until;
-}
-
 static bool must_wait(const tt_mailbox *b, bool sending)
 {
     return sending ? b->n_sent - b->n_received >= MAX_IN_FLIGHT : b->n_sent == b->n_received;
@@ -92,14 +72,14 @@ static bool must_wait(const tt_mailbox *b, bool sending)
  * arrived (to receive). */
 static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_error *err)
 {
-    const struct timespec until = deadline(c);
+    const int64_t until = tt_clock_deadline(c->t->timeout_s);
     while (must_wait(b, sending)) {
         if (atomic_load(&c->t->aborted))
             return TT_ECOMM;
         tt_pool_lend();
-        const int rc = pthread_cond_timedwait(&b->changed, &b->lock, &until);
+        const bool in_time = tt_clock_wait_cond(&b->changed, &b->lock, until);
         tt_pool_take_back();
-        if (rc != ETIMEDOUT)
+        if (in_time || !must_wait(b, sending))
             continue;
         return TT_FAIL(err, TT_ETIMEOUT,
                        "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds "
@@ -149,7 +129,7 @@ tt_status tt_mailbox_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt
     TT_TRY(message_fill(m, buf, bytes, err));
     pthread_mutex_lock(&b->lock);
     b->n_sent++;
-    pthread_cond_broadcast(&b->changed);
+    tt_clock_wake_cond(&b->changed);
     pthread_mutex_unlock(&b->lock);
     return TT_OK;
 }
@@ -172,7 +152,7 @@ tt_status tt_mailbox_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_err
         memcpy(buf, m->data, (size_t)bytes);
     pthread_mutex_lock(&b->lock);
     b->n_received++;
-    pthread_cond_broadcast(&b->changed);
+    tt_clock_wake_cond(&b->changed);
     pthread_mutex_unlock(&b->lock);
     return TT_OK;
 }
@@ -197,7 +177,7 @@ void tt_mailbox_close(tt_mailbox *b, bool sending, bool done)
 {
     if (done)
         sending ? b->n_sent++ : b->n_received++;
-    pthread_cond_broadcast(&b->changed);
+    tt_clock_wake_cond(&b->changed);
     pthread_mutex_unlock(&b->lock);
 }
 
@@ -208,13 +188,13 @@ tt_mailbox *tt_mailbox_find(const tt_comm *c, int from, int to)
 
 tt_message *tt_mailbox_leave(tt_comm *c, tt_mailbox *b, bool sender)
 {
-    const struct timespec until = deadline(c);
+    const int64_t until = tt_clock_deadline(c->t->timeout_s);
     pthread_mutex_lock(&b->lock);
     while (sender && b->n_sent != b->n_received && !b->left[0] && !atomic_load(&c->t->aborted))
-        if (pthread_cond_timedwait(&b->changed, &b->lock, &until) == ETIMEDOUT)
+        if (!tt_clock_wait_cond(&b->changed, &b->lock, until))
             break;
     b->left[sender] = true;
-    pthread_cond_broadcast(&b->changed);
+    tt_clock_wake_cond(&b->changed);
     return b->ring;
 }
 

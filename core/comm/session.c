@@ -126,14 +126,14 @@ tt_status tt_session_agree(tt_session *s, tt_status mine, tt_error *err)
     tt_session_rank *r = s->m->ranks;
     int failed = -1;
     atomic_store(&r[s->launch.local_rank].agreed, 1 - (int32_t)mine);
-    const int64_t until = tt_now_ns() + (int64_t)(TT_MIN((double)s->timeout_s, 1e9) * 1e9);
+    const int64_t until = tt_session_deadline(s);
     int64_t asked_ns = 0;
     for (int i = s->launch.local_world; i-- > 0;) {
         int32_t said;
         while (!(said = atomic_load(&r[i].agreed))) {
             TT_TRY(tt_session_stopped(s, err));
             TT_TRY(tt_session_asked_to_stop(s->stop, &asked_ns, err));
-            if (tt_now_ns() >= until)
+            if (until && tt_now_ns() >= until)
                 return TT_FAIL(err, TT_ETIMEOUT, "rank %d did not arrive within %g s",
                                (int)r[i].rank, (double)s->timeout_s);
             nap();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/pool.h"
 #include "comm/threads_impl.h"
 #include <stdlib.h>
@@ -19,7 +20,7 @@ typedef struct rank_end {
 /* The rank that gave up first aborts the barrier and writes the reason right after: wait for it. */
 tt_status tt_threads_aborted(tt_threads *t, tt_error *err)
 {
-    for (int i = 0; i < 1000 && !atomic_load(&t->aborted); i++)
+    while (!atomic_load(&t->aborted))
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     pthread_mutex_lock(&t->lock);
     const tt_status s = TT_FAIL(err, TT_ECOMM, "stopped: %s", t->why);
@@ -183,9 +184,7 @@ static tt_status open_barrier(tt_comm *c, const tt_call *call, tt_error *err)
     tt_shared_group *g = c->g;
     g->calls[c->me] = *call;
     c->sequence = atomic_fetch_add(&g->n_begun[c->me], 1) + 1;
-    const double limit = c->t->timeout_s;
-    switch (
-        tt_barrier_wait(&g->barrier, true, limit > 0 ? (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0)) {
+    switch (tt_barrier_wait(&g->barrier, true, tt_clock_deadline(c->t->timeout_s))) {
     case TT_BARRIER_PASSED:
         break;
     case TT_BARRIER_ABORTED:

@@ -26,10 +26,10 @@ typedef enum tt_barrier_result {
     TT_BARRIER_TIMEOUT
 } tt_barrier_result;
 void tt_barrier_init(tt_barrier *b, int n, bool crowded);
-/* Waits until all members have arrived. opening: an abort or the time limit (ns, 0 = none) ends the
- * wait, and then no member passes. A closing wait is for members that are certain to arrive:
- * nothing ends it early. */
-tt_barrier_result tt_barrier_wait(tt_barrier *b, bool opening, int64_t limit_ns);
+/* Waits until all members have arrived. opening: an abort or the deadline (tt_clock_now, 0 = none)
+ * ends the wait, for all members, and then no member passes. A closing wait is for members that are
+ * certain to arrive: nothing ends it early. */
+tt_barrier_result tt_barrier_wait(tt_barrier *b, bool opening, int64_t until);
 void tt_barrier_abort(tt_barrier *b);
 
 typedef struct tt_shared_group {

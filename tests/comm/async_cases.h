@@ -105,7 +105,7 @@ static void test_calls_in_flight_can_be_waited_for_in_any_order(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n++)
-        world_run(n, 30, many_under_way);
+        world_run(n, many_under_way);
 }
 
 /* The members of a pair begin a message and a reduction in opposite orders, on two queues: neither
@@ -140,7 +140,7 @@ static void test_queues_do_not_wait_for_each_other(void **state)
 {
     (void)state;
     for (int i = 0; i < 10; i++)
-        world_run(4, 30, crossed);
+        world_run(4, crossed);
 }
 
 static void stopped_early(world *w, tt_dist *d)
@@ -152,7 +152,7 @@ static void stopped_early(world *w, tt_dist *d)
     sum_call sx = {&x, 1}, sy = {&y, 1};
     tt_ticket t = 0, u = 0;
     if (d->rank == 2) { /* never comes */
-        usleep(50000);
+        world_until_idle();
         tt_dist_abort(d, "rank 2: enough");
     } else {
         sum_begin(a, &sx, &t, &err);
@@ -167,7 +167,7 @@ static void stopped_early(world *w, tt_dist *d)
 static void test_abort_ends_calls_in_flight(void **state)
 {
     (void)state;
-    world_run(3, 30, stopped_early);
+    world_run(3, stopped_early);
 }
 
 static void overfull(world *w, tt_dist *d)
@@ -195,7 +195,7 @@ static void overfull(world *w, tt_dist *d)
 static void test_more_calls_than_the_queue_holds_are_refused(void **state)
 {
     (void)state;
-    world_run(2, 30, overfull);
+    world_run(2, overfull);
 }
 
 #define ASYNC_CASES                                                                                \

@@ -19,9 +19,9 @@ static inline void *processes_shared(size_t bytes)
 }
 
 /* One rank, in its own process. */
-static inline void processes_rank(world *w, const tt_launch *l, double timeout_s, rank_fn fn)
+static inline void processes_rank(world *w, const tt_launch *l, rank_fn fn)
 {
-    const tt_session_opts so = {.launch = l, .timeout_s = 30};
+    const tt_session_opts so = {.launch = l, .timeout_s = 3600};
     tt_session *s;
     tt_dist d;
     tt_error err = {0};
@@ -29,10 +29,10 @@ static inline void processes_rank(world *w, const tt_launch *l, double timeout_s
         world_fail(w, "session: %s", err.text);
         return;
     }
-    tt_session_set_timeout(s, timeout_s);
     const tt_processes_opts po = {
         .launch = l, .session = s, .buffered_only = processes_buffered_only};
     if (tt_processes_join(&po, &d, &err) == TT_OK) {
+        tt_dist_set_timeout(&d, 0);
         fn(w, &d);
         tt_dist_leave(&d);
     } else {
@@ -42,7 +42,7 @@ static inline void processes_rank(world *w, const tt_launch *l, double timeout_s
 }
 
 /* The pids of n ranks that were started: each other's siblings, as a launcher's are. */
-static inline void processes_start(world *w, int n, double timeout_s, rank_fn fn, pid_t *pids)
+static inline void processes_start(world *w, int n, rank_fn fn, pid_t *pids)
 {
     static int start;
     start++;
@@ -54,17 +54,17 @@ static inline void processes_start(world *w, int n, double timeout_s, rank_fn fn
         tt_launch l = {
             .rank = i, .world = n, .local_rank = i, .local_world = n, .launcher = "test"};
         snprintf(l.key, sizeof l.key, "t%ld-%d", (long)getppid(), start);
-        processes_rank(w, &l, timeout_s, fn);
+        processes_rank(w, &l, fn);
         _exit(0);
     }
 }
 
-static inline int world_run(int n, double timeout_s, rank_fn fn)
+static inline int world_run(int n, rank_fn fn)
 {
     world *w = processes_shared(sizeof *w);
     pid_t pids[16];
     int status, n_bad = 0;
-    processes_start(w, n, timeout_s, fn, pids);
+    processes_start(w, n, fn, pids);
     for (int i = 0; i < n; i++)
         if (waitpid(pids[i], &status, 0) != pids[i] || status)
             n_bad++;

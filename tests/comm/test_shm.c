@@ -51,7 +51,7 @@ static void test_large_collectives_take_many_rounds(void **state)
 {
     (void)state;
     for (int n = 1; n <= 5; n++)
-        world_run(n, 30, large);
+        world_run(n, large);
 }
 
 static void large_transpose(world *w, tt_dist *d)
@@ -80,7 +80,7 @@ static void test_large_all_to_all_takes_the_rounds_of_the_largest(void **state)
 {
     (void)state;
     for (int n = 2; n <= 5; n++)
-        world_run(n, 30, large_transpose);
+        world_run(n, large_transpose);
 }
 
 /* ---- a rank that dies silently ---- */
@@ -105,20 +105,17 @@ static void until_lost(world *w, tt_dist *d)
         atomic_fetch_add(&w->count, 1); /* this rank is to tell */
 }
 
-/* Fails unless n - 1 ranks end by themselves within 5 s, and exactly one of them prints the error.
- */
+/* Fails unless n - 1 ranks, whose calls have no limit, end by themselves, and exactly one of them prints the error. */
 static void one_is_lost(int n, rank_fn fn)
 {
     world *w = processes_shared(sizeof *w);
     pid_t pids[16];
     int status, n_killed = 0;
-    const int64_t t0 = tt_now_ns();
-    processes_start(w, n, 60, fn, pids);
+    processes_start(w, n, fn, pids);
     for (int i = 0; i < n; i++) {
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
         n_killed += WIFSIGNALED(status);
     }
-    assert_true(tt_now_ns() - t0 < INT64_C(5000000000));
     assert_int_equal(world_end(w), 1);
     assert_int_equal(n_killed, 1);
     munmap(w, sizeof *w);
@@ -156,7 +153,7 @@ static void failing(world *w, tt_dist *d)
     tt_error err = {0};
     tt_status s = TT_OK;
     if (d->rank == 2) {
-        usleep(20000);
+        world_until_idle();
         s = TT_FAIL(&err, TT_ENUMERIC, "loss is NaN");
     } else {
         s = d->vt->barrier(d->all, &err);
@@ -171,7 +168,7 @@ static void failing(world *w, tt_dist *d)
 static void test_own_failure_is_reported_once(void **state)
 {
     (void)state;
-    assert_int_equal(world_run(4, 30, failing), 1);
+    assert_int_equal(world_run(4, failing), 1);
 }
 
 static void agreeing_early(world *w, tt_dist *d)
@@ -187,7 +184,7 @@ static void agreeing_early(world *w, tt_dist *d)
 static void test_session_agrees_on_the_lowest_failing_rank(void **state)
 {
     (void)state;
-    world_run(4, 30, agreeing_early);
+    world_run(4, agreeing_early);
 }
 
 /* ---- rendezvous ---- */
@@ -253,7 +250,7 @@ static void test_another_users_name_is_refused(void **state)
         skip(); /* only root can start a process of another user */
     for (int full = 0; full < 2; full++) {
         tt_launch l = {.world = 2, .local_world = 2, .launcher = "test"};
-        const tt_session_opts o = {.launch = &l, .timeout_s = full ? 0.3 : 15};
+        const tt_session_opts o = {.launch = &l, .timeout_s = full ? 0.3 : 3600};
         tt_session *s;
         int end, status;
         snprintf(l.key, sizeof l.key, "squat-%ld-%d", (long)getpid(), full);
@@ -276,17 +273,36 @@ static int stop_now(void)
 {
     return 15;
 }
-static void test_signal_ends_the_wait_for_ranks(void **state)
+/* With a grace time (TT_RANK_STOPPED_NS) of a moment: the others do not come, however long it is. */
+static int wait_with_a_signal(void)
 {
-    (void)state;
     tt_launch l = {.world = 2, .local_world = 2, .launcher = "test"};
-    const tt_session_opts o = {.launch = &l, .timeout_s = 60, .stop = stop_now};
+    const tt_session_opts o = {.launch = &l, .timeout_s = 3600, .stop = stop_now};
     tt_session *s;
     tt_error err = {0};
     snprintf(l.key, sizeof l.key, "signal-%ld", (long)getpid());
-    assert_int_equal(tt_session_open(&o, &s, &err), TT_ESIGNAL);
-    l.rank = l.local_rank = 1;
-    assert_int_equal(tt_session_open(&o, &s, &err), TT_ESIGNAL);
+    for (l.rank = 0; l.rank < 2; l.rank++) {
+        l.local_rank = l.rank;
+        if (tt_session_open(&o, &s, &err) != TT_ESIGNAL) {
+            fprintf(stderr, "rank %d: %s\n", l.rank, err.text);
+            return 1;
+        }
+    }
+    return 0;
+}
+static void test_signal_ends_the_wait_for_ranks(void **state)
+{
+    (void)state;
+    int status = 0;
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) { /* another program: this one may have read the variable already */
+        setenv("TTRUN_PATIENCE", "0.01", 1);
+        execl("/proc/self/exe", "test_shm", "signal", (char *)NULL);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
 }
 
 static int through_the_room(void **state)
@@ -298,8 +314,10 @@ static int through_the_room(void **state)
 
 /* Everything runs twice: large transfers directly between processes, then all transfers through
  * shared memory. */
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "signal"))
+        return wait_with_a_signal();
     const struct CMUnitTest tests[] = {
         BATTERY,
         ASYNC_CASES,
