@@ -3,11 +3,12 @@
 #define TT_TESTS_DEVICE_LOCAL_WORLD_H
 #include "comm/data_comm.h"
 #include "comm/member_must.h"
+#include "comm/own_clock.h"
 #include "plugins/far_test.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Rank-threads with the communicator "local" on the device "far". */
+/* Rank-threads with the communicator "local" on the device "far", on a clock of their own and without limits. */
 
 enum { MOST = 5, ROOM = 1 << 16 }; /* ROOM: bytes of each buffer */
 
@@ -62,7 +63,7 @@ static void run_member(member *m)
     const tt_data_opts o = {
         .device = {&wrapped, m->d.self},
         .reduce_members = far_vt->kernel(m->d.self, TT_OP_REDUCE_MEMBERS),
-        .timeout_s = 60
+        .timeout_s = 0
     };
     MUST(tt_dist_open_data(&m->dist, &o, E));
     EXPECT(m->dist.data_vt == (reach ? &tt_local_vt : &tt_staged_vt));
@@ -95,6 +96,7 @@ static void *member_main(void *arg)
     tt_dist_close_data(&m->dist, true);
     dev_close(&m->d);
     tt_dist_leave(&m->dist);
+    own_clock_leave();
     return NULL;
 }
 
@@ -112,7 +114,8 @@ static int world(int n, int seed, void (*fn)(member *), int victim, int left_out
     wrapped = *dvt;
     wrapped.wait = wait_or_not;
     wrapped.reaches = reaches_or_not;
-    OK(tt_threads_new(n, 60, &t, E));
+    OK(tt_threads_new(n, 0, &t, E));
+    own_clock_open(n);
     for (int i = 0; i < n; i++) {
         members[i] = (member){.rank = i, .n = n, .seed = seed, .fn = fn, .threads = t};
         members[i].left_out = i == victim ? left_out : 0;
@@ -123,6 +126,7 @@ static int world(int n, int seed, void (*fn)(member *), int victim, int left_out
         if (i == victim || victim < 0)
             most = members[i].n_waits > most ? members[i].n_waits : most;
     }
+    own_clock_close();
     tt_threads_free(t);
     return most;
 }

@@ -115,25 +115,37 @@ static void test_different_calls_are_errors_on_all(void **state)
     calls_fail = false;
 }
 
+#define LIMIT_S 0.3
+
+/* Of the two that wait for rank 1, only rank 0, the last, has a limit: it must wake rank 2. */
 static void absent(member *m)
 {
-    tt_dist_set_timeout(&m->dist, 0.3);
-    MUST(m->dist.vt->barrier(m->dist.all, E));
     tt_error e = {0};
+    MUST(m->dist.vt->barrier(m->dist.all, E));
     if (m->rank == 1)
         return;
+    if (m->rank == 0) {
+        own_clock_until_idle();
+        tt_dist_set_timeout(&m->dist, LIMIT_S);
+    }
+    const int64_t until = tt_clock_deadline(LIMIT_S);
     const tt_status s = lvt->barrier(m->all, &e);
-    EXPECT(s == TT_ETIMEOUT || s == TT_ECOMM);
-    EXPECT(strstr(e.text, "ranks that did not arrive: 1"));
+    EXPECT(s == (m->rank ? TT_ECOMM : TT_ETIMEOUT));
+    EXPECT(m->rank || tt_clock_now() == until);
+    const char *names = strstr(e.text, "ranks that did not arrive:");
+    EXPECT(names && !strcmp(names, "ranks that did not arrive: 1"));
     EXPECT(lvt->poll(m->all, &e) == TT_ECOMM);
 }
 static void absent_sender(member *m)
 {
-    tt_dist_set_timeout(&m->dist, 0.3);
     MUST(m->dist.vt->barrier(m->dist.all, E));
-    if (m->rank == 1)
-        MUST_FAIL(lvt->recv(m->all, 0, m->a, 8, E), TT_ETIMEOUT,
-                  "receive from rank 0, message number 1");
+    if (m->rank != 1)
+        return;
+    tt_dist_set_timeout(&m->dist, LIMIT_S);
+    const int64_t until = tt_clock_deadline(LIMIT_S);
+    MUST_FAIL(lvt->recv(m->all, 0, m->a, 8, E), TT_ETIMEOUT,
+              "receive from rank 0, message number 1");
+    EXPECT(tt_clock_now() == until);
 }
 static void test_an_absent_rank_is_named(void **state)
 {
@@ -142,11 +154,31 @@ static void test_an_absent_rank_is_named(void **state)
     right(3, 2, absent_sender);
 }
 
+/* Nobody waits for a message that is not received: neither who leaves first, nor the other. */
+static void not_received(member *m)
+{
+    if (m->rank == 0)
+        MUST(lvt->send(m->all, 1, m->a, 8, E));
+    MUST(m->dist.vt->barrier(m->dist.all, E));
+    while (m->rank == 0 && first_to_leave == 1 && !has_left)
+        usleep(100);
+}
+static void test_a_sender_leaves_with_its_receiver(void **state)
+{
+    (void)state;
+    for (int seed = 1; seed <= 4; seed++)
+        for (int first = 0; first < 2; first++) {
+            world(2, seed, not_received, first, 0);
+            if (n_failed)
+                fail_msg("%s", first_failure);
+        }
+}
+
 static void aborted(member *m)
 {
     tt_error e = {0};
     if (m->rank == 1) {
-        usleep(20000);
+        own_clock_until_idle();
         tt_dist_abort(&m->dist, "no more");
     } else if (m->rank == 0) {
         MUST_FAIL(lvt->barrier(m->all, E), TT_ECOMM, "stopped: no more");
@@ -180,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_groups_have_queues_of_their_own),
         cmocka_unit_test(test_different_calls_are_errors_on_all),
         cmocka_unit_test(test_an_absent_rank_is_named),
+        cmocka_unit_test(test_a_sender_leaves_with_its_receiver),
         cmocka_unit_test(test_an_abort_ends_the_wait),
         cmocka_unit_test(test_ranks_that_do_not_reach_each_other_use_the_host),
     };
