@@ -40,7 +40,7 @@ static struct {
     int reduction; /* nccl_config of the plugin: plugins/comms/nccl/nccl.h */
     const char *libraries;
 } nccl_options;
-static double timeout_s = 60;
+static double timeout_s; /* of the communicator from its start; 0: none */
 static const char *backend_name = "cuda";
 static char lib_folder[4096];
 
@@ -196,7 +196,7 @@ static void world(int n, void (*fn)(member *))
         fprintf(stderr, "%s\n", dlerror());
     CHECK(so);
     lvt = ((const tt_plugin *)dlsym(so, "tt_plugin_entry"))->components[0].vtable;
-    CHECK(tt_threads_new(n, 20, &t, NULL) == TT_OK);
+    CHECK(tt_threads_new(n, 0, &t, NULL) == TT_OK);
     for (int i = 0; i < n; i++) {
         members[i] = (member){.rank = i, .n = n, .fn = fn, .threads = t};
         CHECK(pthread_create(&threads[i], NULL, member_main, &members[i]) == 0);
