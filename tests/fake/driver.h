@@ -8,7 +8,8 @@
  *   FAKE_CUDA_CHIP=h200       device.cpp has the list
  *   FAKE_CUDA_MEMORY_MIB=     of each device; default: the chip's
  *   FAKE_CUDA_PROTECT=1       0: the host may touch device memory once it was used: quicker with much memory
- *   FAKE_CUDA_PATIENCE=30     seconds without anything that could run until a waiting thread says deadlock
+ *   FAKE_CUDA_PATIENCE=       seconds without anything that could run until a waiting thread says deadlock, and what
+ *                             each stream waits for; default: none, since other threads may just be slow
  *   FAKE_CUDA_FAIL=           fail.cpp: failures to inject
  *   FAKE_CUDA_KERNELS=        folder of the images that stand for machine code of a GPU */
 #pragma once

@@ -166,7 +166,7 @@ static void drive(const std::function<bool()> &over, const fake_ticket *towards,
                   std::unique_lock<std::recursive_mutex> &lock)
 {
     static const char *text = getenv("FAKE_CUDA_PATIENCE");
-    static const int patience = text ? atoi(text) : 30;
+    static const int patience = text ? atoi(text) : 0;
     const bool lazy = towards && fake_seed() % 2 == 0;
     if (in_operation)
         fake_abort("an item waits for the driver");
@@ -187,8 +187,10 @@ static void drive(const std::function<bool()> &over, const fake_ticket *towards,
         fake_close();
         changed.notify_all();
         seen = n_changes;
-        if (!changed.wait_for(lock, std::chrono::seconds(patience),
-                              [&] { return n_changes != seen || over(); }))
+        const auto goes_on = [&] { return n_changes != seen || over(); };
+        if (!patience)
+            changed.wait(lock, goes_on);
+        else if (!changed.wait_for(lock, std::chrono::seconds(patience), goes_on))
             tell_deadlock();
     }
     fake_close();
