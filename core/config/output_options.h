@@ -92,9 +92,9 @@ static const tt_option comm_options[] = {
            "beside a comm plugin of devices (nccl): what carries the host's own numbers, and with "
            "that what a rank is; values as of backend (local = a thread of one process)"),
     INT(comm, train_timeout_seconds, "100", 1, 1e6,
-        "longest wait for another rank during training"),
+        "longest wait for another rank after the first step"),
     INT(comm, init_timeout_seconds, "300", 1, 1e6,
-        "longest wait for another rank before the first step"),
+        "longest wait for another rank until the first step of this start is done"),
     CHOICE(comm, overlap, "\"auto\"", TT_CHOICES(TT_OVERLAPS),
            "run collectives concurrently with computation: each group of ranks has a thread that "
            "starts them early; same results, for at most the memory of one more block's parameters "

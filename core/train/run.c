@@ -217,6 +217,8 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
         if (!l->flight.on)
             TT_TRY(tt_loop_log(l, err));
         TT_TRY(after_step(l, err));
+        if (l->step == first)
+            tt_dist_set_timeout(&l->rank.dist, (double)l->s->core.comm.train_timeout_seconds);
         tell_step(l);
     }
     TT_TRY(tt_loop_written(l, err));
@@ -426,8 +428,6 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     if (s == TT_OK) {
         tt_swap_init(l);
         s = before_first_step(tt_agree(&l->rank.dist, loop_start(l, err), err));
-        if (s == TT_OK)
-            tt_dist_set_timeout(&l->rank.dist, (double)w->s->core.comm.train_timeout_seconds);
         if (s == TT_OK)
             s = while_running(loop(l, err));
         if (l->has_progress)

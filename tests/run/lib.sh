@@ -26,11 +26,12 @@ JOB
 
 job=$dir/job.json
 
-ttrun() { timeout 300 "$TTRUN" "$@" --plugin-dir "$PLUGINS"; }
+ttrun() { "$TTRUN" "$@" --plugin-dir "$PLUGINS"; }
 # train FOLDER OPTION...: the job ($job) in a folder of its own; streams to $dir/out and $dir/err, status in $rc
 train() {
     folder=$1
     shift
+    waits_for "the end of $folder"
     ttrun "$job" --dump_folder "$folder" "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
@@ -55,12 +56,12 @@ start() {
     "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
 }
+# waits_for WORD...: what the runner prints if it ends this script
+waits_for() { echo "$*" >"${TT_AWAITED:-/dev/null}"; }
 # has_ended PID: also one whose end nobody has waited for yet
 has_ended() { ! [ -e "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status"; } 2>/dev/null
 # run_is_over: the run in the background ($pid, if it is set) has ended, so nothing more comes from it
 run_is_over() { [ -n "${pid-}" ] && has_ended "$pid"; }
-# waits_for WORD...: what the runner prints if it ends this script
-waits_for() { echo "$*" >"${TT_AWAITED:-/dev/null}"; }
 # until_true COMMAND...: waits until it is true. Fails if the run in the background has ended and it is not true then. There is
 # no other limit: the runner has one, and prints what was awaited.
 until_true() {
@@ -118,6 +119,7 @@ has_come() { # RANK: it stands where the gate is now
     read -r gate_point gate_at _ <"$gates/at" && read -r come_point come_at come_pid <"$gates/stands.$1" && [ "$come_point" = "$gate_point" ] &&
         [ "$come_at" -ge "$gate_at" ] && ! has_ended "$come_pid"
 }
+process_of() { cut -d ' ' -f 3 "$gates/stands.$1"; } # RANK, which stands
 # The announcements are taken: the next `stands` waits for those of the next start, or of the next gate.
 stands() {
     [ $# -gt 0 ] || set -- 0

@@ -125,7 +125,8 @@ static tt_status await_posted(tt_comm *g, const nccl_channel *c, uint64_t most, 
         if (limit > 0 && (double)(nccl_now_ns() - begun) > limit * 1e9)
             s = TT_FAIL(err, TT_ETIMEOUT,
                         "NCCL, send number %llu from rank %d to rank %d waited %g s "
-                        "(comm.init_timeout_seconds before step 1, train_timeout_seconds from then "
+                        "(comm.init_timeout_seconds until the first step is done, "
+                        "train_timeout_seconds from then "
                         "on)",
                         (unsigned long long)c->n_posted + 1, g->ranks[g->me], g->ranks[to], limit);
     }
