@@ -81,17 +81,14 @@ has_lines() { [ "$(wc -l <"$1")" -ge "$2" ]; }
 one_line() { [ "$(grep -cv '^\[r[0-9]* +\|^train *[0-9]*%  ' "$1")" -eq 1 ]; }
 gone() { ! kill -0 "$1"; }
 is_stopped() { grep -q '^State:.T' "/proc/$1/status"; } # by SIGSTOP
-# stop_twice PID...: SIGTERM, and again after the half second in which two are one stop; until $pid ends. On a busy machine a
-# process may handle both at once: then they are sent again.
+# stop_twice PID...: SIGTERM until $pid has ended. Two within TT_STOP_TWICE_NS are one stop, so a run that is to be stopped twice is
+# started under $hasty, where that time is shorter than the sleep; however late a signal is handled, another one follows.
+hasty="TTRUN_PATIENCE=0.01"
 stop_twice() {
-    kill -TERM "$@"
-    sleep 0.6
-    kill -TERM "$@" 2>/dev/null
-    tries=0
-    while kill -0 $pid 2>/dev/null && [ $tries -lt 2000 ]; do
-        sleep 0.05
-        tries=$((tries + 1))
-        [ $((tries % 300)) -ne 0 ] || kill -TERM "$@" 2>/dev/null
+    waits_for "the end of $pid after two signals"
+    until has_ended "$pid"; do
+        kill -TERM "$@" 2>/dev/null
+        sleep 0.02
     done
 }
 
@@ -120,10 +117,27 @@ has_come() { # RANK: it stands where the gate is now
         [ "$come_at" -ge "$gate_at" ] && ! has_ended "$come_pid"
 }
 process_of() { cut -d ' ' -f 3 "$gates/stands.$1"; } # RANK, which stands
-# The announcements are taken: the next `stands` waits for those of the next start, or of the next gate.
+# The announcements are taken: the next `stands` waits for those of the next start, or of the next gate. The process of the last
+# one of these ranks is $standing.
 stands() {
     [ $# -gt 0 ] || set -- 0
-    for gate_rank; do until_true has_come "$gate_rank" || return 1; done
+    for gate_rank; do until_true has_come "$gate_rank" && standing=$(process_of "$gate_rank") || return 1; done
     for gate_rank; do rm -f "$gates/stands.$gate_rank"; done
+}
+# step_on RANK COMMAND...: lets the run, in which RANK stands before a step, do one step after the other until the command is true,
+# for example until a save in the background is complete; RANK stands again after that.
+step_on() {
+    stepping=$1
+    shift
+    until "$@" 2>/dev/null; do
+        read -r gate_point gate_at gate_of <"$gates/at" && gate $((gate_at + 1)) "$gate_point" "$gate_of" && stands "$stepping" || return 1
+    done
+}
+
+# draw N: $drawn is a number from 0 to N - 1; the draws of a script are those of SEED (1), which it prints
+: "${SEED:=1}"
+draw() {
+    draws=$(((${draws:-$SEED} * 1103515245 + 12345) & 2147483647))
+    drawn=$((draws / 65536 % $1))
 }
 newest() { "$TTRUN" ckpt ls "$1" 2>/dev/null | tail -n 1 | sed 's/^step-\([0-9]*\) .*/\1/'; }

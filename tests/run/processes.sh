@@ -41,6 +41,12 @@ long="--training.steps 1000000 --metrics.log_freq 1"
 program=$(readlink -f "$TTRUN")
 # ranks FOLDER: the processes that are ranks of this run. The folder is this script's own, so they are nobody else's.
 ranks() { pgrep -f "^$program train .*--dump_folder $1 " | sort -n; }
+# rank_of FOLDER RANK: the process of this rank
+rank_of() {
+    for process in $(ranks "$1"); do
+        tr '\0' '\n' <"/proc/$process/environ" | grep -q "^\(TTRUN_RANK\|OMPI_COMM_WORLD_RANK\)=$2\$" && echo "$process"
+    done
+}
 no_rank() { [ -z "$(ranks "$1")" ]; }
 launch() { # WAY FOLDER OPTION...: in the background as $pid, until two steps are logged
     way=$1 folder=$2

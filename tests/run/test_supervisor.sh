@@ -6,7 +6,8 @@
 export TMPDIR="$dir/tmp" XDG_CACHE_HOME="$dir/cache"
 mkdir -p "$TMPDIR" "$XDG_CACHE_HOME"
 shm_before
-random() { od -An -N2 -tu2 /dev/urandom | tr -d ' '; }
+patience=${TTRUN_PATIENCE:-1}
+echo "# SEED=$SEED"
 # supervise FOLDER RESTARTS OPTION...: as start
 supervise() {
     folder=$1 restarts=$2
@@ -17,40 +18,44 @@ said() { grep -q "$1" "$folder.err"; }
 times_said() { [ "$(grep -c "$1" "$folder.err")" -ge "$2" ]; }
 running() { until_true has_lines "$folder/metrics.jsonl" "$1"; }
 saved_past() { newest "$folder/checkpoint" | awk -v n="$1" '{good = $1 >= n} END {exit !good}'; }
-# kill_rank N: by SIGKILL, and waits for the next start
-kill_rank() {
+# killed PIDS: by SIGKILL; waits for the next start
+killed() {
     before=$(grep -c '; restart ' "$folder.err")
-    kill -9 "$(ranks "$folder" | sed -n "$1p")" && until_true times_said '; restart ' $((before + 1))
+    kill -9 $1 && until_true times_said '; restart ' $((before + 1))
 }
-# ends STATUS: $pid; no rank is left
-ends() {
-    ("$timeout" -s KILL 120 tail --pid=$pid -f /dev/null)
-    wait $pid 2>/dev/null
-    rc=$?
-    cp "$folder.err" "$dir/err"
-    [ $rc -eq "$1" ] && until_gone no_rank "$folder"
+kill_rank() { killed "$(rank_of "$folder" "$1")"; }
+# A rank that is drawn stands before the step $at, so the others wait for it in a collective. kill_it: it is killed, as soon as a
+# step from $1 on is saved.
+gate_of() { # RANKS STEP RANGE: the step is drawn from STEP to STEP + RANGE - 1
+    draw "$3"
+    at=$(($2 + drawn))
+    draw "$1"
+    who=$drawn
+    gate "$at" before "$who"
 }
+kill_it() { stands "$who" && { [ -z "${1-}" ] || step_on "$who" saved_past "$1"; } && killed "$standing"; }
 # the lines that are no log, progress or supervisor's
 errors() { grep -v '^\[r[0-9]* +\|^train *[0-9]*%  ' "$dir/err"; }
 unique_steps() { [ -z "$(losses "$1/metrics.jsonl" | cut -d ' ' -f 1 | sort | uniq -d)" ]; }
 start_of() { value "$folder/run.json" "starts.$1"; }
-seconds_since() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN {print b - a}'; }
 
 # ---- a killed rank ----
 four="--nproc 4 --training.local_batch_size 1 --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 2 --comm.backend shm"
-supervise "$dir/four" 5 $four --training.steps 900 --checkpoint.interval 20
-running $((30 + $(random) % 50))
-kill_rank $((1 + $(random) % 4))
+gate_of 4 31 50
+supervise "$dir/four" 5 $four $gated --training.steps 120 --checkpoint.interval 20
+kill_it 20
+gate_of 4 $((at + 2)) 20
 until_true said 'is done .* s after the failure'
 sed -n 's/.*supervisor\] \(step [0-9]* is done .*\)/# \1/p' "$folder.err"
-kill_rank $((1 + $(random) % 4))
+kill_it
+let_go
 ends 0
 good=$?
-train "$dir/whole" $four --training.steps 900 --checkpoint.interval 20
+train "$dir/whole" $four --training.steps 120 --checkpoint.interval 20
 folder=$dir/four
 losses "$dir/whole/metrics.jsonl" >"$dir/a"
-[ $good -eq 0 ] && [ $rc -eq 0 ] && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 900 ] &&
-    [ "$(hash_of "$folder/checkpoint/step-900")" = "$(hash_of "$dir/whole/checkpoint/step-900")" ]
+[ $good -eq 0 ] && [ $rc -eq 0 ] && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 120 ] &&
+    [ "$(hash_of "$folder/checkpoint/step-120")" = "$(hash_of "$dir/whole/checkpoint/step-120")" ]
 ok two_killed_ranks_of_four_change_no_bit
 grep -q 'W supervisor\] rank [0-3] (process [0-9]*) was ended by SIGKILL (9), out of memory?; restart 1 of 5 from step [0-9]*$' "$folder.err" &&
     grep -q 'W supervisor\] rank .*; restart [12] of 5 from step [0-9]*0$' "$folder.err" && [ "$(grep -c ' W ' "$folder.err")" -eq 2 ] &&
@@ -61,76 +66,85 @@ start_of 1.restart.cause | grep -q '^rank [0-3] (process [0-9]*) was ended by SI
 ok run_json_lists_restarts_and_causes
 
 # --resume never begins anew once. The ranks of one process are threads.
-supervise "$dir/whole" 1 --resume never --comm.backend local --nproc 2 --training.local_batch_size 2 --training.steps 200 --checkpoint.interval 20
-until_true said 'the run before this one is now in' && running 50 && until_true saved_past 20
-kill_rank 1
-ends 0 && unique_steps "$folder" && [ "$(losses "$folder/metrics.jsonl" | wc -l)" -eq 200 ] && [ "$(start_of 1.from_step)" -gt 0 ] &&
+gate 31 before 0
+supervise "$dir/whole" 1 $gated --resume never --comm.backend local --nproc 2 --training.local_batch_size 2 --training.steps 60 --checkpoint.interval 20
+stands && said 'the run before this one is now in' && step_on 0 saved_past 20 && killed "$standing"
+let_go
+ends 0 && unique_steps "$folder" && [ "$(losses "$folder/metrics.jsonl" | wc -l)" -eq 60 ] && [ "$(start_of 1.from_step)" -gt 0 ] &&
     [ -d "$(echo "$folder"/before-*)" ] && grep -q 'the process of the ranks was ended by SIGKILL' "$dir/err"
 ok rank_threads_restart_and_resume_never_holds_once
 
 # ---- copies in the supervisor's memory: no disk ----
 no_disk="--checkpoint.interval 1000000 --checkpoint.peer_copy_interval 7"
-supervise "$dir/copies" 5 $four --training.steps 900 $no_disk
-running $((30 + $(random) % 50))
-kill_rank $((1 + $(random) % 4))
+gate_of 4 31 50
+supervise "$dir/copies" 5 $four $gated --training.steps 120 $no_disk
+kill_it
+gate_of 4 $((at + 2)) 20
 until_true said 'is done .* s after the failure'
 sed -n 's/.*supervisor\] \(step [0-9]* is done .*\)/# from a copy: \1/p' "$folder.err"
-kill_rank $((1 + $(random) % 4))
+kill_it
+let_go
 ends 0 && losses "$dir/four/metrics.jsonl" >"$dir/a" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" &&
-    [ "$(hash_of "$folder/checkpoint/step-900")" = "$(hash_of "$dir/four/checkpoint/step-900")" ] && [ "$(cd "$folder/checkpoint" && echo step-*)" = step-900 ]
+    [ "$(hash_of "$folder/checkpoint/step-120")" = "$(hash_of "$dir/four/checkpoint/step-120")" ] && [ "$(cd "$folder/checkpoint" && echo step-*)" = step-120 ]
 ok restarts_from_copies_change_no_bit
 from=$(sed -n 's/.*; restart 1 of 5 from step \([0-9]*\)$/\1/p' "$dir/err" | head -n 1)
 [ $((from % 7)) -eq 0 ] && [ "$from" -gt 0 ] && grep -q "resumed from the supervisor's copy of step $from, next is step $((from + 1))" "$dir/err" &&
     [ "$(start_of 1.from_step)" -eq "$from" ]
 ok the_newest_copy_is_taken
 local="--comm.backend local --nproc 2 --training.local_batch_size 2"
-supervise "$dir/local-copies" 5 $local --training.steps 200 $no_disk --activation_checkpoint.mode full --training.skip_nonfinite true
-running 20
-kill_rank 1
+gate 21 before 1
+supervise "$dir/local-copies" 5 $local $gated --training.steps 60 $no_disk --activation_checkpoint.mode full --training.skip_nonfinite true
+stands 1 && killed "$standing"
+let_go
 ends 0
 good=$?
-train "$dir/local-whole" $local --training.steps 200 $no_disk --activation_checkpoint.mode full --training.skip_nonfinite true
+train "$dir/local-whole" $local --training.steps 60 $no_disk --activation_checkpoint.mode full --training.skip_nonfinite true
 folder=$dir/local-copies
 losses "$dir/local-whole/metrics.jsonl" >"$dir/a"
-[ $good -eq 0 ] && grep -q "resumed from the supervisor's copy" "$folder.err" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 200 ] &&
+[ $good -eq 0 ] && grep -q "resumed from the supervisor's copy" "$folder.err" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 60 ] &&
     grep -q 'W checkpoint\] checkpoint.peer_copy_interval has no effect: copies belong to a supervisor' "$dir/err"
 ok rank_threads_have_copies
 # Copies that were damaged are noticed, and the checkpoint is taken.
-supervise "$dir/flip" 5 --nproc 2 --comm.backend shm $long --checkpoint.interval 20 --checkpoint.peer_copy_interval 3
-running 60 && until_true saved_past 40
-kill -STOP $(ranks "$folder")
+gate 62 before 0
+supervise "$dir/flip" 5 --nproc 2 --comm.backend shm $gated $long --checkpoint.interval 20 --checkpoint.peer_copy_interval 3
+stands && step_on 0 saved_past 40
+all=$(ranks "$folder")
+kill -STOP $all
+for one in $all; do until_true is_stopped "$one"; done
 for fd in $(find /proc/$pid/fd -lname '/memfd:copies*'); do
     size=$(stat -L -c %s "$fd")
     for at in 4096 $(((size + 4096) / 2)); do
-        head -c 8 /dev/urandom | dd of="$fd" bs=1 seek=$((at + 64)) conv=notrunc 2>/dev/null
+        printf 'damaged!' | dd of="$fd" bs=1 seek=$((at + 64)) conv=notrunc 2>/dev/null
     done
 done
-kill_rank 1
+killed "$all"
+let_go
 until_true said 'is done .* after the failure'
 kill -INT $pid
 ends 4 && grep -q 'resumed from .*/checkpoint/step-[0-9]*0, ' "$dir/err" && ! grep -q "resumed from the supervisor's" "$dir/err" && unique_steps "$folder"
 ok damaged_copies_are_not_taken
 
 # Another program takes over while copies are made; its states are those of the checkpoint.
-supervise "$dir/swap" 5 --nproc 2 --comm.backend shm --training.steps 120 --checkpoint.interval 20 --checkpoint.peer_copy_interval 1 \
+gate 71 before 1
+supervise "$dir/swap" 5 --nproc 2 --comm.backend shm $gated --training.steps 80 --checkpoint.interval 20 --checkpoint.peer_copy_interval 1 \
     --converters '[{"name": "float8", "recipe": "tensorwise", "from_step": 10}]'
-running 70 && until_true saved_past 40
-kill_rank 2
-ends 0 && grep -q 'resumed from .*/checkpoint/step-[0-9]*0, ' "$dir/err" && unique_steps "$folder" && [ "$(losses "$folder/metrics.jsonl" | wc -l)" -eq 120 ]
+stands 1 && step_on 1 saved_past 40 && killed "$standing"
+let_go
+ends 0 && grep -q 'resumed from .*/checkpoint/step-[0-9]*0, ' "$dir/err" && unique_steps "$folder" && [ "$(losses "$folder/metrics.jsonl" | wc -l)" -eq 80 ]
 ok copies_stop_where_converters_change
 # ---- the budget ----
 supervise "$dir/budget" 1 --nproc 2 $long --checkpoint.interval 1000000
 running 2
-kill_rank 1
+kill_rank 0
 until_true said 'is done'
-kill -9 "$(ranks "$folder" | tail -n 1)"
+kill -9 "$(rank_of "$folder" 1)"
 ends 1 && [ "$(errors | wc -l)" -eq 1 ] &&
     errors | grep -q '^ttrun: rank 0 (process [0-9]*) was ended by SIGKILL (9), out of memory?; given up after 1 restart, between which fewer than 100 steps were saved; the last failure: rank 1 '
 ok a_crash_loop_ends_with_the_first_cause
 supervise "$dir/refill" 1 --nproc 2 $long --checkpoint.interval 50
-until_true saved_past 100 && kill_rank 1
+until_true saved_past 100 && kill_rank 0
 from=$(sed -n 's/.*; restart 1 of 1 from step \([0-9]*\)$/\1/p' "$folder.err")
-until_true saved_past $((from + 100)) && kill_rank 2 && until_true said 'is done' && kill -INT $pid
+until_true saved_past $((from + 100)) && kill_rank 1 && until_true said 'is done' && kill -INT $pid
 ends 4 && [ "$(grep -c '; restart 1 of 1 from step' "$dir/err")" -eq 2 ] && [ -z "$(errors)" ] && unique_steps "$folder"
 ok saved_steps_refill_the_budget
 
@@ -150,30 +164,39 @@ saved() { [ -n "$(newest "$folder/checkpoint")" ]; }
 kill -USR1 $pid && until_true saved && kill -TERM $pid
 ends 4 && grep -q "stopped by SIGTERM after step $(newest "$folder/checkpoint"), saved" "$dir/err" && ! grep -q '; restart ' "$dir/err"
 ok signals_save_and_stop_and_are_not_restarted
-supervise "$dir/twice" 5 --nproc 2 $long
-running 2
-kill -STOP $(ranks "$folder") # so that the first cannot end them
-stop_twice $pid
+gate 3 # so that the first cannot end them
+export $hasty
+supervise "$dir/twice" 5 --nproc 2 --comm.backend shm $gated $long
+stands 0 1 && stop_twice $pid
+export TTRUN_PATIENCE="$patience"
 ends 4 && [ -z "$(errors)" ] && [ "$(grep -c 'stopped at once by a second SIGTERM' "$dir/err")" -eq 1 ] && ! grep -q '; restart ' "$dir/err"
 ok two_signals_stop_at_once
 
 # ---- a hang ----
-supervise "$dir/hang" 2 --nproc 2 --comm.train_timeout_seconds 1 $long --checkpoint.interval 10
-until_true saved_past 10
-victim=$(ranks "$folder" | tail -n 1)
-kill -STOP "$victim"
+# The limit of a second holds from the second step on, and only rank 0 is on its way then. The next start reads the job again,
+# and has no such limit.
+limit() { # SECONDS
+    echo "{\"extends\": \"job.json\", \"comm\": {\"backend\": \"shm\", \"train_timeout_seconds\": $1}}" >"$dir/limit.new" && mv "$dir/limit.new" "$dir/limit.json"
+}
+train "$dir/hang" --nproc 2 --comm.backend shm --training.steps 10
+first=$job job=$dir/limit.json
+limit 1
+gate 12
+supervise "$dir/hang" 2 --nproc 2 $gated $long --checkpoint.interval 10
+stands 0 1
+victim=$standing
+kill -STOP "$victim" && until_true is_stopped "$victim" && limit 1000000 && let_go
 until_true said 'is done .* after the failure' && gone "$victim" 2>/dev/null && kill -TERM $pid
+job=$first
 ends 4 && grep -q 'W supervisor\] rank 0: .* waited 1 s .*ranks that did not arrive: 1; .*restart 1 of 2 from step [0-9]*0$' "$dir/err" && unique_steps "$folder"
 ok a_rank_that_hangs_is_replaced
 
 # ---- the supervisor dies ----
 supervise "$dir/orphans" 5 $four $long --checkpoint.interval 10
 until_true saved_past 10
-begin=$(date +%s.%N)
 kill -9 $pid
 until_gone no_rank "$folder"
 good=$?
-echo "# no rank is left $(seconds_since "$begin") s after the supervisor was killed"
 wait $pid 2>/dev/null
 from=$(newest "$folder/checkpoint")
 supervise "$folder" 5 $four --training.steps $((from + 20)) --checkpoint.interval 10
@@ -181,24 +204,29 @@ ends 0 && [ $good -eq 0 ] && grep -q "resumed from .*step-$from, " "$dir/err" &&
 ok a_killed_supervisor_takes_all_ranks_and_the_next_start_goes_on
 
 # ---- as many ranks as there are ----
-cores=$(nproc)
-if [ "$cores" -ge 2 ] && command -v taskset >/dev/null; then
-    elastic="--nproc 1:2 --training.local_batch_size 2"
-    supervise "$dir/elastic" 5 $elastic --training.steps 300 --checkpoint.interval 20 --optimizer.lr 0.0001
-    until_true saved_past 20
-    one=$(taskset -cp $pid | sed 's/.*: \([0-9]*\).*/\1/')
-    taskset -cp "$one" $pid >"$dir/out"
-    kill_rank 1
+case $BUILD in */asan | */tsan) elastic= ;; *) elastic=yes ;; esac # a sanitizer's own functions stand before those of cores.c
+if [ -n "$elastic" ] && preload cores; then
+    elastic="--nproc 1:2 --comm.backend shm --training.local_batch_size 2"
+    export CORES="$dir/cores"
+    echo 2 >"$CORES"
+    # with_cores: as supervise, on a machine with as many cores as the file says
+    with_cores() { LD_PRELOAD=$dir/cores.so supervise "$@"; }
+    gate 25 before 0
+    with_cores "$dir/elastic" 5 $elastic $gated --training.steps 60 --checkpoint.interval 20 --optimizer.lr 0.0001
+    stands && step_on 0 saved_past 20
+    echo 1 >"$CORES"
+    killed "$standing"
+    let_go
     ends 0
     good=$?
-    train "$dir/elastic-whole" --nproc 2 --comm.backend shm --training.local_batch_size 2 --training.steps 300 --checkpoint.interval 20 --optimizer.lr 0.0001
+    train "$dir/elastic-whole" --nproc 2 --comm.backend shm --training.local_batch_size 2 --training.steps 60 --checkpoint.interval 20 --optimizer.lr 0.0001
     folder=$dir/elastic
     [ $good -eq 0 ] && [ $rc -eq 0 ] && [ "$(start_of 0.world)" = 2 ] && [ "$(start_of 1.world)" = 1 ] &&
         grep -q '; restart 1 of 5 from step [0-9]*, with 1 of 2 ranks (data_parallel_replicate 1, data_parallel_shard 1)$' "$folder.err"
     ok a_restart_takes_the_cores_that_are_left
     losses "$folder/metrics.jsonl" >"$dir/a"
     losses "$dir/elastic-whole/metrics.jsonl" | paste -d ' ' - "$dir/a" |
-        awk '{d = $2 - $4; d = d < 0 ? -d : d; if (d > most) most = d; n += $1 == $3 && d < 1e-5 * $2} END {print "# largest difference of the losses: " most; exit n != 300}'
+        awk '{d = $2 - $4; d = d < 0 ? -d : d; if (d > most) most = d; n += $1 == $3 && d < 1e-5 * $2} END {print "# largest difference of the losses: " most; exit n != 60}'
     ok fewer_ranks_have_the_same_curve
 
     # Two starts that end before a step is done: one rank fewer.
@@ -208,12 +236,15 @@ while [ ! -e "$1/go" ]; do sleep 0.05; done
 echo "$1/whole"
 WAIT
     asked() { [ "$(wc -l <"$dir/asked")" -ge "$1" ]; }
-    supervise "$dir/early" 5 $elastic --training.steps 5 --checkpoint.initial_load_command "sh $dir/wait.sh $dir"
-    until_true asked 1 && kill_rank 2 && until_true asked 2 && kill_rank 2 && touch "$dir/go"
+    echo 2 >"$CORES"
+    export TTRUN_PATIENCE=1 # how long rank 0 has, which waits for its command and does not end by itself
+    with_cores "$dir/early" 5 $elastic --training.steps 5 --checkpoint.initial_load_command "sh $dir/wait.sh $dir"
+    until_true asked 1 && kill_rank 1 && until_true asked 2 && kill_rank 1 && touch "$dir/go"
     ends 0 && grep -q '; restart 1 of 5 from step 0$' "$dir/err" && grep -q '; restart 2 of 5 from step 0, with 1 of 2 ranks' "$dir/err" && [ "$(start_of 0.world)" = 1 ]
     ok starts_that_end_early_go_on_with_fewer_ranks
+    export TTRUN_PATIENCE="$patience"
 else
-    echo "# one core here, or no taskset: --nproc MIN:MAX is not tested"
+    echo "# a sanitizer: --nproc MIN:MAX is not tested"
 fi
 
 # ---- usage ----
