@@ -26,7 +26,9 @@ export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$SRC/tests/tsan.supp}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/ttrun-test.XXXXXX") || exit 1
 export work
 trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
+# An end by hand ends the tests, which have process groups of their own: timeout passes the signal on to all of theirs.
+tests=
+trap 'kill $tests $(cat "$work"/*.pid) 2>/dev/null; exit 1' INT TERM
 
 # One test, in an empty folder of its own as TMPDIR: result lines to $work/N.line, counts to $work/N.count.
 cat >"$work/one.sh" <<'ONE'
@@ -47,8 +49,11 @@ case $path in
 *) set -- "$path" ;;
 esac
 [ -z "${STALL:-}" ] || set -- env LD_PRELOAD="$BUILD/tests/stall/stall.so" "$@"
-(ulimit -S -t "$TEST_CPU" && exec timeout -k 5 "$TEST_TIMEOUT" "$@") </dev/null >"$out" 2>&1
+(ulimit -S -t "$TEST_CPU" && exec timeout -k 5 "$TEST_TIMEOUT" "$@") </dev/null >"$out" 2>&1 &
+echo $! >"$work/$number.pid"
+wait $!
 rc=$?
+rm -f "$work/$number.pid"
 times >"$work/$number.times" # of a pipe's part it would tell nothing
 cpu_ms=$(awk 'END {for (i = 1; i <= 2; i++) {split($i, t, "m"); n += 60000 * t[1] + 1000 * t[2]} printf "%d", n}' "$work/$number.times")
 ms=$((($(date +%s%N) - start) / 1000000))
@@ -117,7 +122,9 @@ find_tests() { # AREA
         [ -e "$script" ] && is_wanted "$script" && echo "$SRC/$script"
     done
 }
-for a; do find_tests "$a"; done | awk '{print NR; print}' | xargs -d '\n' -r -n 2 -P "${JOBS:-2}" sh "$work/one.sh"
+for a; do find_tests "$a"; done | awk '{print NR; print}' | xargs -d '\n' -r -n 2 -P "${JOBS:-2}" sh "$work/one.sh" &
+tests=$!
+wait $tests
 if [ "$(find "$work" -name '*.cost' | wc -l)" -gt 10 ]; then
     cat "$work"/*.cost | sort -rn | head -n 10 | awk '{printf "%s%s %.1f", NR == 1 ? "most CPU, in s: " : ", ", $3, $1 / 1000} END {print ""}'
     cat "$work"/*.cost | awk '{n += $1} END {printf "all tests: %d s of CPU\n", n / 1000}'

@@ -65,6 +65,22 @@ run hangs TEST_TIMEOUT=3
 [ $rc -eq 1 ] && [ "$(last)" = '0 passed, 1 failed, 0 skipped' ] && grep -q 'test_waits.sh .*(hung for 3 s)' "$dir/out" &&
     grep -q 'it waited for: a writer of never' "$dir/out" && grep -q 'the last word' "$dir/out"
 ok a_hang_is_ended_and_says_what_it_waited_for
+# A runner that is ended by hand takes its tests along.
+mkdir "$tree/tests/ended"
+test_of ended waits <<'TEST'
+mkfifo "$dir/never"
+echo $$ >"$MINE/pid.new" && mv "$MINE/pid.new" "$MINE/pid"
+read -r line <"$dir/never"
+TEST
+(cd "$tree" && exec env -u T MINE="$dir" sh "$SRC/mk/run-tests.sh" build ended) >"$dir/out" 2>&1 &
+runner=$!
+until [ -s "$dir/pid" ]; do sleep 0.05; done
+kill -TERM $runner
+wait $runner
+rc=$?
+while kill -0 "$(cat "$dir/pid")" 2>/dev/null; do sleep 0.05; done
+[ $rc -eq 1 ]
+ok a_runner_that_is_ended_takes_its_tests_along
 run computes TEST_CPU=1
 [ $rc -eq 1 ] && grep -q 'test_computes.sh .*(more than 1 s of CPU in one process)' "$dir/out"
 ok a_process_that_computes_too_long_is_ended
