@@ -34,7 +34,7 @@ JOB
 train() { # NAME FOLDER [OPTION...]: losses to NAME.loss
     name=$1 folder=$2
     shift 2
-    timeout 300 "$TTRUN" -v --plugin-dir common --plugin-dir "$folder" --plugin-dir "$PLUGINS" job.json --dump_folder "run_$name" "$@" >out 2>err ||
+    "$TTRUN" -v --plugin-dir common --plugin-dir "$folder" --plugin-dir "$PLUGINS" job.json --dump_folder "run_$name" "$@" >out 2>err ||
         return 1
     grep -o '"loss":[0-9.]*' "run_$name/metrics.jsonl" >"$name.loss" && [ "$(wc -l <"$name.loss")" -eq 3 ]
 }
@@ -82,7 +82,7 @@ train far louds --backend.kernels far
 ok kernels_of_another_backend_are_refused
 
 # plugins check compares a kernel with the decomposition
-check() { timeout 300 "$TTRUN" plugins check "$1" --plugin-dir "$PLUGINS" >out 2>err; }
+check() { "$TTRUN" plugins check "$1" --plugin-dir "$PLUGINS" >out 2>err; }
 check with/relu2.so && grep -q 'kernels relu2: relu2: losses after 3 steps: .* without these kernels' out && [ "$(grep -c '^ok ' out)" -eq 5 ]
 ok check_compares_with_the_backend
 mkdir wrong && sed 's/x\[i\] \* x\[i\] : 0/x[i] * x[i] * 1.01f : 0/' relu2.c >wrong/wrong.c && plugin wrong/wrong.c wrong
