@@ -464,13 +464,15 @@ static void aborting(world *w, tt_dist *d)
     static const int pair[2] = {0, 1};
     tt_error err = {0};
     int32_t x = 0;
-    tt_status s = TT_OK;
+    tt_comm *g = d->rank <= 1 ? world_group(w, d, pair, 2) : NULL;
+    tt_status s = d->vt->barrier(d->all, &err); /* the group is made before the end */
+    if (s != TT_OK)
+        world_fail(w, "%s", err.text);
     if (d->rank == 4) {
         world_until_idle();
         tt_dist_abort(d, "rank 4: out of coffee");
         s = d->vt->barrier(d->all, &err);
     } else if (d->rank <= 1) {
-        tt_comm *g = world_group(w, d, pair, 2);
         s = d->rank ? d->vt->recv(g, 0, &x, 4, &err)
                     : d->vt->all_gather(g, &x, &x, (int64_t[]){0, 0}, TT_I32, &err);
         d->vt->group_free(g);
