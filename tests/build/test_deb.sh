@@ -3,7 +3,7 @@
 # make deb: the package names what it needs, and what it holds works where it is unpacked.
 . "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
-command -v dpkg-shlibdeps >/dev/null && command -v dpkg-deb >/dev/null || { echo "ok no_dpkg_here"; exit 0; }
+command -v dpkg-shlibdeps >/dev/null && command -v dpkg-deb >/dev/null || { skip deb "no dpkg-deb and dpkg-shlibdeps here"; exit 0; }
 sh mk/deb.sh 1.2.3 "$dir" >"$dir/log" 2>&1
 ok is_built
 deb=$(echo "$dir"/ttrun_1.2.3_*.deb)

@@ -4,7 +4,7 @@
 # absent, nothing is tested.
 . "$(dirname "$0")/../script.sh"
 cd "$SRC" || exit 1
-python3 -m venv "$dir/venv" >/dev/null 2>&1 || { echo "ok no_python_here"; exit 0; }
+python3 -m venv "$dir/venv" >/dev/null 2>&1 || { skip wheel "no Python with venv here"; exit 0; }
 sh mk/wheel.sh 1.2.3 "$dir" >"$dir/log" 2>&1
 ok is_built
 "$dir/venv/bin/pip" install --no-index --disable-pip-version-check "$dir"/ttrun-1.2.3-*.whl >"$dir/log" 2>&1

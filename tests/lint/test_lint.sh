@@ -82,6 +82,8 @@ echo '/* see ../elsewhere/page.md */' | finds a_path_out_of_the_tree core/graph/
 echo 'As in [the page](page.md).' | finds a_link_to_nowhere docs/b.md "link to page.md leads nowhere"
 if command -v clang-format >/dev/null 2>&1; then
     echo 'int   x;' | finds loose_format core/graph/b.c clang-format
+else
+    skip loose_format "no clang-format here"
 fi
 # The fourth file with a static of one name is one too many; those of plugins count, and keep theirs.
 fresh

@@ -9,7 +9,7 @@ if [ -z "${FULL_DISK_INSIDE:-}" ]; then
         $how sh -c 'mount --make-rprivate / && mount -t tmpfs -o size=1m tmpfs /mnt' 2>/dev/null || continue
         FULL_DISK_INSIDE=1 exec $how sh "$0"
     done
-    echo "# nothing can be mounted here: skipped"
+    skip full_disk "nothing can be mounted here"
     exit 0
 fi
 mount --make-rprivate /

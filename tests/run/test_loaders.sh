@@ -52,6 +52,8 @@ runs jsonl_gz --dataloader.name jsonl --dataloader.path "$dir/two.jsonl.gz"
 if command -v zstd >/dev/null 2>&1; then
     zstd -q --long=27 "$dir/two.jsonl" -o "$dir/two.jsonl.zst"
     runs jsonl_zst --dataloader.name jsonl --dataloader.path "$dir/tw*.zst"
+else
+    skip losses_of_jsonl_zst "no zstd here"
 fi
 runs llmc_gpt2 --dataloader.name bin --dataloader.path "$dir/gpt2.bin"
 runs llmc_llama3 --dataloader.name bin --dataloader.path "$dir/llama3.bin"

@@ -117,7 +117,7 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
     grep -q "step: *300 " "$dir/pty" && ! grep -q "train *[0-9]*%" "$dir/pty"
     ok progress_bar_can_be_switched_off
 else
-    echo "ok progress_bar_on_a_terminal # skip: no pseudo-terminal"
+    for name in progress_bar_on_a_terminal no_color_is_obeyed progress_bar_can_be_switched_off; do skip $name "script(1) gives no terminal here"; done
 fi
 
 # ---- plans ----

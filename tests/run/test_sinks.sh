@@ -6,7 +6,7 @@
 sqlite=$BUILD/tests/run/sqlite_tool
 trackio=',{"name":"trackio","project":"my.model","folder":"'$dir'/tracks"}'
 "$sqlite" :memory: 'SELECT 1' >/dev/null
-[ $? -ne 77 ] || { trackio= && echo "# no SQLite here (apt-get install libsqlite3-0): trackio is not tested"; }
+[ $? -ne 77 ] || { trackio= && skip trackio "no SQLite here (apt-get install libsqlite3-0)"; }
 sinks='[{"name":"jsonl"},{"name":"csv"},{"name":"prometheus","prefix":"lm_","labels":["team=a \"b\"\\c"]},{"name":"wandb","project":"mine"}'$trackio']'
 with() { # FOLDER STEPS OPTION...
     where=$1
