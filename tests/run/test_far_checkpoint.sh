@@ -54,22 +54,22 @@ train "$dir/every-disabled" $far $every --checkpoint.async_mode disabled
 [ $rc -eq 0 ] && same_steps "$dir/every" "$dir/every-disabled" 1 2 3 4
 ok far_saves_the_same_bytes_with_async_mode_disabled
 
-# A copy that lasts longer than the next forward: the update waits for it.
+# A copy that is made only when training waits for it.
 case $BUILD in */asan | */tsan) ;; *)
-    preload slow
-    ok slow_copies_build
-    slow() { # FOLDER OPTION…
+    preload held
+    ok held_copies_build
+    held() { # FOLDER OPTION…
         folder=$1
         shift
-        LD_PRELOAD=$dir/slow.so "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$dir/out" 2>"$dir/err"
+        HELD=last LD_PRELOAD=$dir/held.so "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$dir/out" 2>"$dir/err"
         rc=$?
     }
     two="--checkpoint.interval 1 --checkpoint.keep_latest_k 0 --training.steps 2"
-    slow "$dir/slow" $ref $two
-    [ $rc -eq 0 ] && same_steps "$dir/every" "$dir/slow" 1 2
+    held "$dir/held" $ref $two
+    [ $rc -eq 0 ] && same_steps "$dir/every" "$dir/held" 1 2
     ok the_update_waits_for_the_copies_of_a_save
-    slow "$dir/slow-far" $far $two
-    [ $rc -eq 0 ] && same_steps "$dir/every" "$dir/slow-far" 1 2
+    held "$dir/held-far" $far $two
+    [ $rc -eq 0 ] && same_steps "$dir/every" "$dir/held-far" 1 2
     ok the_update_waits_for_the_copies_of_a_save_on_far
     ;;
 esac
