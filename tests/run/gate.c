@@ -78,9 +78,9 @@ static int is_held(const state *s, const char *point, int64_t step)
 
 static int announce(const state *s, const char *point, int64_t step)
 {
-    char path[4096], part[4096 + 8];
+    char path[4096], part[4096 + 32];
     snprintf(path, sizeof path, "%s/stands.%d", s->folder, s->rank);
-    snprintf(part, sizeof part, "%s.part", path);
+    snprintf(part, sizeof part, "%s.part.%d", path, (int)gettid());
     FILE *f = fopen(part, "w");
     if (!f)
         return -1;

@@ -80,15 +80,21 @@ has_lines() { [ "$(wc -l <"$1")" -ge "$2" ]; }
 # besides the log, and the progress that a run of more than some seconds reports
 one_line() { [ "$(grep -cv '^\[r[0-9]* +\|^train *[0-9]*%  ' "$1")" -eq 1 ]; }
 gone() { ! kill -0 "$1"; }
+# still PID...: stops these processes by SIGSTOP, and waits until they stand
+still() {
+    kill -STOP "$@" || return 1
+    for still; do until_true is_stopped "$still" || return 1; done
+}
 is_stopped() { grep -q '^State:.T' "/proc/$1/status"; } # by SIGSTOP
 # stop_twice PID...: SIGTERM until $pid has ended. Two within TT_STOP_TWICE_NS are one stop, so a run that is to be stopped twice is
 # started under $hasty, where that time is shorter than the sleep; however late a signal is handled, another one follows.
+# No other grace time may matter in such a run: ranks that could notice something are stopped by SIGSTOP.
 hasty="TTRUN_PATIENCE=0.01"
 stop_twice() {
     waits_for "the end of $pid after two signals"
     until has_ended "$pid"; do
         kill -TERM "$@" 2>/dev/null
-        sleep 0.02
+        sleep 0.1
     done
 }
 

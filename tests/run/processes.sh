@@ -91,7 +91,7 @@ hang() {
     TTRUN_PATIENCE=0.05 PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long $gated --nproc 2 --comm.init_timeout_seconds 1000000 \
         --comm.train_timeout_seconds 1 "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
-    until_true has_come 0 && until_true has_come 1 && victim=$(process_of "$hanging") && kill -STOP "$victim" && until_true is_stopped "$victim" && let_go
+    until_true has_come 0 && until_true has_come 1 && victim=$(process_of "$hanging") && still "$victim" && let_go
 }
 test_hanging_rank() { # WAY OPTION...
     started=$1

@@ -109,8 +109,7 @@ gate 62 before 0
 supervise "$dir/flip" 5 --nproc 2 --comm.backend shm $gated $long --checkpoint.interval 20 --checkpoint.peer_copy_interval 3
 stands && step_on 0 saved_past 40
 all=$(ranks "$folder")
-kill -STOP $all
-for one in $all; do until_true is_stopped "$one"; done
+still $all
 for fd in $(find /proc/$pid/fd -lname '/memfd:copies*'); do
     size=$(stat -L -c %s "$fd")
     for at in 4096 $(((size + 4096) / 2)); do
@@ -164,10 +163,11 @@ saved() { [ -n "$(newest "$folder/checkpoint")" ]; }
 kill -USR1 $pid && until_true saved && kill -TERM $pid
 ends 4 && grep -q "stopped by SIGTERM after step $(newest "$folder/checkpoint"), saved" "$dir/err" && ! grep -q '; restart ' "$dir/err"
 ok signals_save_and_stop_and_are_not_restarted
-gate 3 # so that the first cannot end them
 export $hasty
-supervise "$dir/twice" 5 --nproc 2 --comm.backend shm $gated $long
-stands 0 1 && stop_twice $pid
+supervise "$dir/twice" 5 --nproc 2 $long
+running 2
+still $(ranks "$folder") # the first cannot end them, and they do not notice each other's end
+stop_twice $pid
 export TTRUN_PATIENCE="$patience"
 ends 4 && [ -z "$(errors)" ] && [ "$(grep -c 'stopped at once by a second SIGTERM' "$dir/err")" -eq 1 ] && ! grep -q '; restart ' "$dir/err"
 ok two_signals_stop_at_once
@@ -185,7 +185,7 @@ gate 12
 supervise "$dir/hang" 2 --nproc 2 $gated $long --checkpoint.interval 10
 stands 0 1
 victim=$standing
-kill -STOP "$victim" && until_true is_stopped "$victim" && limit 1000000 && let_go
+still "$victim" && limit 1000000 && let_go
 until_true said 'is done .* after the failure' && gone "$victim" 2>/dev/null && kill -TERM $pid
 job=$first
 ends 4 && grep -q 'W supervisor\] rank 0: .* waited 1 s .*ranks that did not arrive: 1; .*restart 1 of 2 from step [0-9]*0$' "$dir/err" && unique_steps "$folder"
