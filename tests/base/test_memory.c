@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/base.h"
+#include "folder_test.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 /* cmocka needs the headers above */
 #include <cmocka.h>
 
-static char root[] = "/tmp/ttrun-memory-XXXXXX";
+static char root[TEST_FOLDER];
 
 static void put(const char *name, const char *text)
 {
@@ -33,7 +34,7 @@ static double limit(const char *cgroup)
 static int fresh(void **state)
 {
     (void)state;
-    return mkdtemp(root) ? 0 : -1;
+    return test_folder("memory", root) ? 0 : -1;
 }
 
 static int gone(void **state)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/base.h"
+#include "folder_test.h"
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,11 +15,11 @@
 
 /* What killed processes leave is removed; what live ones use, and what a user made, is not. */
 
-static char folder[64];
+static char folder[TEST_FOLDER];
 
 static const char *in_folder(const char *name)
 {
-    static char path[4][256];
+    static char path[4][512];
     static int k;
     snprintf(path[k = (k + 1) % 4], sizeof path[0], "%s/%s", folder, name);
     return path[k];
@@ -94,7 +95,7 @@ static void test_temporary_folders_live_as_long_as_their_process(void **state)
     (void)state;
     tt_temporary mine, other;
     int ready[2], status;
-    char path[256] = "";
+    char path[512] = "";
     assert_true(tt_temporary_new("test", &mine));
     assert_int_equal(strncmp(mine.path, folder, strlen(folder)), 0);
     assert_int_equal(pipe(ready), 0);
@@ -143,16 +144,23 @@ static void test_temporary_folders_of_a_user_are_kept(void **state)
     assert_true(tt_path_exists(in_folder("ttrun-test-empty1")));
 }
 
+static char *outside; /* TMPDIR as the runner set it */
+
 static int make_folder(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/test_temporary.XXXXXX");
-    return mkdtemp(folder) && setenv("TMPDIR", folder, 1) == 0 ? 0 : -1;
+    outside = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
+    return test_folder("temporary", folder) && setenv("TMPDIR", folder, 1) == 0 ? 0 : -1;
 }
 
 static int remove_folder(void **state)
 {
     (void)state;
+    if (outside)
+        setenv("TMPDIR", outside, 1);
+    else
+        unsetenv("TMPDIR");
+    free(outside);
     return tt_remove_tree(folder, NULL) == TT_OK ? 0 : -1;
 }
 

@@ -4,12 +4,13 @@
 #include "comm/battery.h"
 #include "comm/call_log.h"
 #include "config/config.h"
+#include "folder_test.h"
 #include <pthread.h>
 #include <unistd.h>
 
 /* A communicator whose calls are logged: it must do what the one below it does, and its files must name who waits for whom. */
 
-static char folder[] = "/tmp/test_call_log.XXXXXX";
+static char folder[TEST_FOLDER];
 static tt_call_log *the_log;
 static int64_t entries = 64;
 
@@ -68,7 +69,7 @@ static int world_run(int n, rank_fn fn)
 
 static const tt_json *of_rank(tt_arena *a, int rank)
 {
-    char path[200];
+    char path[TEST_FOLDER + 40];
     tt_error err;
     char *text;
     size_t n;
@@ -126,10 +127,10 @@ static void one_stays_away(world *w, tt_dist *d)
     world_add(&w->count);
     if (d->rank == 0)
         return;
-    const char *folder_at =
-                   strstr(err.text, "; the last calls of each rank are in /tmp/test_call_log."),
-               *behind = strstr(err.text, "; rank 1 is behind: rank ");
-    if (!folder_at || !behind ||
+    char folder_at[TEST_FOLDER + 60];
+    snprintf(folder_at, sizeof folder_at, "; the last calls of each rank are in %s", folder);
+    const char *behind = strstr(err.text, "; rank 1 is behind: rank ");
+    if (!strstr(err.text, folder_at) || !behind ||
         !strstr(behind,
                 " waits for it in all_reduce number 4 of all ranks, step 3; its last call is "
                 "all_reduce number 3 of all ranks, step 3, which ended "))
@@ -229,13 +230,13 @@ static void test_folder_that_cannot_be_made(void **state)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return test_folder("call_log", folder) ? 0 : -1;
 }
 
 static int remove_folder(void **state)
 {
     (void)state;
-    char path[200];
+    char path[TEST_FOLDER + 40];
     for (int i = 0; i < 8; i++) {
         snprintf(path, sizeof path, "%s/rank_%d.json", folder, i);
         unlink(path);

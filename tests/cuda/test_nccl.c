@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "folder_test.h"
 #include "nccl_world.h"
 /* after those: */
 #include "comm/device_cases.h"
@@ -428,13 +429,13 @@ static void open_only(member *m)
 }
 static void case_open(int i)
 {
-    static char folder[] = "/tmp/nccl.XXXXXX";
-    char command[200];
+    static char folder[TEST_FOLDER];
+    char command[TEST_FOLDER + 40];
     body = open_only;
     open_status = TT_ENOTFOUND;
     open_words = "libnccl.so.2 was not found";
     if (i == 0) { /* a folder that is searched alone */
-        CHECK(mkdtemp(folder));
+        CHECK(test_folder("nccl", folder));
         snprintf(command, sizeof command, "touch %s/libcuda.so.1", folder);
         CHECK(system(command) == 0);
         nccl_options.libraries = folder;

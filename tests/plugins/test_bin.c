@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "../../plugins/dataloaders/bin.c"
 #include "data/tokens.h"
+#include "folder_test.h"
 #include <setjmp.h>
 
 #include <cmocka.h>
 
-static char root[64];
+static char root[TEST_FOLDER];
 
 static void put(const char *name, const void *bytes, size_t n)
 {
@@ -47,8 +49,7 @@ static void put_words(const char *name, uint32_t a, uint32_t b, uint32_t c, size
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(root, sizeof root, "/tmp/ttrun-bin-XXXXXX");
-    if (!mkdtemp(root))
+    if (!test_folder("bin", root))
         return -1;
     tt_log_setup(TT_ERROR, 0, 1, false);
     put_llmc("gpt2_a.bin", 2, 5, 100, 5);
@@ -64,7 +65,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[128];
+    char command[TEST_FOLDER + 20];
     (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     return system(command);

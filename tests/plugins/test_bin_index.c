@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "../../plugins/dataloaders/bin.c"
 #include "data/tokens.h"
+#include "folder_test.h"
 #include <setjmp.h>
 
 #include <cmocka.h>
@@ -8,7 +10,7 @@
 /* Megatron and .pbin: the files of tests/golden/token_files.txt, and the errors when they are
  * damaged. */
 
-static char root[64];
+static char root[TEST_FOLDER];
 
 static void put(const char *name, const unsigned char *bytes, size_t n)
 {
@@ -52,8 +54,7 @@ static void copy_golden(const char *name)
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(root, sizeof root, "/tmp/ttrun-index-XXXXXX");
-    if (!mkdtemp(root))
+    if (!test_folder("index", root))
         return -1;
     tt_log_setup(TT_ERROR, 0, 1, false);
     static const char *const names[] = {"u16.bin", "u16.idx", "i32.bin", "i32.idx",
@@ -66,7 +67,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[128];
+    char command[TEST_FOLDER + 20];
     (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     return system(command);

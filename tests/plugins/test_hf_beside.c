@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "folder_test.h"
 #include "hf_test.h"
 #include <sys/stat.h>
 
@@ -6,12 +8,12 @@
  * special_tokens_map.json and added_tokens.json. The model is that of tests/golden/subword.json;
  * tests/peers/added_tokens_peer.py compares such folders with transformers. */
 
-static char folder[] = "/tmp/ttrun-beside.XXXXXX";
+static char folder[TEST_FOLDER];
 static int n_pieces;
 
 static void put_file(const char *name, const void *text, size_t n)
 {
-    char path[128];
+    char path[TEST_FOLDER + 60];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -21,7 +23,7 @@ static void put_file(const char *name, const void *text, size_t n)
 
 static void remove_file(const char *name)
 {
-    char path[128];
+    char path[TEST_FOLDER + 60];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     unlink(path);
 }
@@ -35,7 +37,7 @@ static int make_folder(void **state)
     const size_t n = json_string_length(model);
     uint8_t *bytes = malloc(n + 4);
     size_t m = 0;
-    if (!model || !bytes || !mkdtemp(folder) ||
+    if (!model || !bytes || !test_folder("beside", folder) ||
         !hf_base64((const uint8_t *)json_string_value(model), n, bytes, &m))
         return -1;
     put_file("tokenizer.model", bytes, m);

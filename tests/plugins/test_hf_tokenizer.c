@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "folder_test.h"
 #include "hf_test.h"
 
 static void test_hf_ids_equal_the_references(void **state)
@@ -371,8 +373,8 @@ static void write_text(const char *folder, const char *name, const char *text)
 static void test_hf_opens_a_file_or_its_folder(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/test_hf.XXXXXX", path[300];
-    assert_non_null(mkdtemp(folder));
+    char folder[TEST_FOLDER], path[300];
+    assert_true(test_folder("hf", folder));
     json_t *root = whole("gpt2", false);
     char *text = json_dumps(root, 0);
     write_text(folder, "tokenizer.json", text);

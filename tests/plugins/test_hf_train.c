@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "folder_test.h"
 #include "hf_test.h"
 
 #include "base/pool.h"
@@ -6,7 +8,7 @@
 /* Learning: the merges of Hugging Face's BpeTrainer (tests/golden/tokenizer_more.py), alike for any
  * threads; and cutting, which lets threads share a text. */
 
-static char folder[] = "/tmp/test_hf_train.XXXXXX";
+static char folder[TEST_FOLDER];
 
 static tt_status learn_from(const tt_text *texts, size_t n, const char *pattern, int64_t size,
                             int threads, tt_error *err)
@@ -30,7 +32,7 @@ static tt_status learn_from(const tt_text *texts, size_t n, const char *pattern,
 
 static json_t *learnt(void)
 {
-    char path[100];
+    char path[TEST_FOLDER + 60];
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
@@ -178,12 +180,12 @@ static void test_cut_parts_encode_as_the_whole(void **state)
 
 static int make_folder(void **state)
 {
-    return mkdtemp(folder) ? load_golden(state) : -1;
+    return test_folder("hf_train", folder) ? load_golden(state) : -1;
 }
 
 static int remove_folder(void **state)
 {
-    char path[100];
+    char path[TEST_FOLDER + 60];
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     unlink(path);
     snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);

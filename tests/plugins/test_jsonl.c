@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "../../plugins/metrics/jsonl.c"
+#include "folder_test.h"
 #include <setjmp.h>
 #include <stdarg.h>
 
 #include <cmocka.h>
 
-static char folder[64];
+static char folder[TEST_FOLDER];
 
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/ttrun-jsonl-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return test_folder("jsonl", folder) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    char command[128];
+    char command[TEST_FOLDER + 20];
     (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     return system(command);
@@ -43,7 +44,7 @@ static void put(void *self, int64_t step, const tt_metric *m, size_t n, int vali
 
 static char *path_of(void)
 {
-    static char path[128];
+    static char path[TEST_FOLDER + 60];
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
     return path;
 }

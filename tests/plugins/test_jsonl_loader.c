@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "../../plugins/dataloaders/jsonl.c"
 #include "data/tokens.h"
+#include "folder_test.h"
 #include <setjmp.h>
 
 #include <cmocka.h>
@@ -25,7 +27,7 @@ static tt_status bytes_encode(void *self, const char *text, size_t n, tt_ids *ou
 static const tt_tokenizer_vt tokenizer = {
     .struct_size = sizeof tokenizer, .info = bytes_info, .encode = bytes_encode};
 
-static char root[64];
+static char root[TEST_FOLDER];
 
 static void put_bytes(const char *name, const void *bytes, size_t n)
 {
@@ -65,8 +67,7 @@ static size_t zstd(const char *text, size_t n, unsigned char *out, size_t cap)
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(root, sizeof root, "/tmp/ttrun-jsonl-XXXXXX");
-    if (!mkdtemp(root))
+    if (!test_folder("jsonl", root))
         return -1;
     tt_log_setup(TT_ERROR, 0, 1, false);
     return 0;
@@ -74,7 +75,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[128];
+    char command[TEST_FOLDER + 20];
     (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     return system(command);

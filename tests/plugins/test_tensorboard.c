@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "../../plugins/metrics/tensorboard.c"
+#include "folder_test.h"
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +64,7 @@ static double find(const uint8_t *p, size_t n, const char *tag, uint64_t *step)
 
 static size_t read_events(const char *folder, uint8_t *buf, size_t cap)
 {
-    char path[512], dir[128];
+    char path[TEST_FOLDER + 400], dir[TEST_FOLDER + 60];
     size_t n = 0;
     snprintf(dir, sizeof dir, "%s/tb", folder);
     DIR *d = opendir(dir);
@@ -83,7 +85,7 @@ static size_t read_events(const char *folder, uint8_t *buf, size_t cap)
 static void test_tensorboard_records_read_back(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/ttrun-tb-XXXXXX", command[64];
+    char folder[TEST_FOLDER], command[TEST_FOLDER + 20];
     static const tt_metric m[] = {
         {"step",            7          },
         {"loss",            2.5        },
@@ -98,7 +100,7 @@ static void test_tensorboard_records_read_back(void **state)
         {"validation/loss", 3          },
         {"n_tokens_seen",   4096       }
     };
-    assert_non_null(mkdtemp(folder));
+    assert_true(test_folder("tb", folder));
     const tt_metrics_env env = {.struct_size = sizeof env, .dump_folder = folder, .resume_step = 6};
     const tt_metrics_record r = {sizeof r, 7, 1.75e9, m, TT_COUNT(m), 0};
     void *self = NULL;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "../../plugins/dataloaders/text.c"
 #include "data/tokens.h"
+#include "folder_test.h"
 #include <setjmp.h>
 
 #include <cmocka.h>
@@ -30,7 +32,7 @@ static tt_status letters_encode(void *self, const char *text, size_t n, tt_ids *
 static const tt_tokenizer_vt tokenizer = {
     .struct_size = sizeof tokenizer, .info = letters_info, .encode = letters_encode};
 
-static char root[64];
+static char root[TEST_FOLDER];
 
 static void write_file(const char *name, const char *text)
 {
@@ -52,8 +54,7 @@ static void make_folder(const char *name)
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(root, sizeof root, "/tmp/ttrun-text-XXXXXX");
-    if (!mkdtemp(root))
+    if (!test_folder("text", root))
         return -1;
     tt_log_setup(TT_ERROR, 0, 1, false);
     make_folder("sub");
@@ -74,7 +75,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[128];
+    char command[TEST_FOLDER + 20];
     (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     return system(command);
