@@ -156,7 +156,7 @@ static inline tt_status steps_of_job(const job *j, int n_steps, steps *s, tt_err
     s->setup = &j->setup;
     s->n_steps = n_steps;
     const int n = j->setup.world;
-    if (n > 1 && tt_threads_new(n, 60, &s->threads, err) != TT_OK)
+    if (n > 1 && tt_threads_new(n, 0, &s->threads, err) != TT_OK)
         fail_msg("%s", err->text);
     for (int i = 0; i < n; i++) {
         args[i] = (steps_arg){s, i};

@@ -90,7 +90,7 @@ static void bad_steps_change_nothing(const char *overrides, int how)
     job_open(&j, overrides);
     s.setup = &j.setup;
     const int n = j.setup.world;
-    if (n > 1 && tt_threads_new(n, 60, &s.threads, &err) != TT_OK)
+    if (n > 1 && tt_threads_new(n, 0, &s.threads, &err) != TT_OK)
         fail_msg("%s", err.text);
     for (int i = 0; i < n; i++) {
         m[i] = (member){.s = &s, .rank = i, .how = how};
