@@ -457,6 +457,32 @@ static void test_receive_times_out(void **state)
     world_run(2, lonely_recv);
 }
 
+/* Two messages fit, the third waits for a receiver. */
+static void lonely_send(world *w, tt_dist *d)
+{
+    int32_t x = 0;
+    tt_error err = {0};
+    if (d->rank)
+        world_until(&w->count, 1);
+    if (d->rank)
+        return;
+    for (int i = 0; i < 2; i++)
+        if (d->vt->send(d->all, 1, &x, 4, &err) != TT_OK)
+            world_fail(w, "%s", err.text);
+    tt_dist_set_timeout(d, LIMIT_S);
+    const int64_t began = tt_clock_now();
+    if (d->vt->send(d->all, 1, &x, 4, &err) != TT_ETIMEOUT ||
+        !strstr(err.text, "send to rank 1, message number 3"))
+        world_fail(w, "%s", err.text);
+    expect_the_limit(w, began);
+    world_add(&w->count);
+}
+static void test_send_times_out(void **state)
+{
+    (void)state;
+    world_run(2, lonely_send);
+}
+
 /* One rank aborts; the others hang in a barrier, a group's collective, a full send and an empty
  * receive. */
 static void aborting(world *w, tt_dist *d)
@@ -555,7 +581,8 @@ static void test_agree_names_the_first_failing_rank(void **state)
         cmocka_unit_test(test_message_of_another_size_is_an_error),                                \
         cmocka_unit_test(test_differing_calls_are_named),                                          \
         cmocka_unit_test(test_timeout_names_op_number_and_missing_ranks),                          \
-        cmocka_unit_test(test_receive_times_out), cmocka_unit_test(test_abort_wakes_everyone),     \
+        cmocka_unit_test(test_receive_times_out), cmocka_unit_test(test_send_times_out),           \
+        cmocka_unit_test(test_abort_wakes_everyone),                                               \
         cmocka_unit_test(test_abort_leaves_no_one_reading),                                        \
         cmocka_unit_test(test_agree_names_the_first_failing_rank)
 

@@ -132,7 +132,7 @@ static void test_every_test_of_the_battery_runs(void **state)
     (void)state;
     for (size_t i = 0; i < TT_COUNT(battery); i++)
         n += ends_a_world(battery[i].name);
-    assert_int_equal(n, 8);
+    assert_int_equal(n, 9);
 }
 static void test_battery_on_two_ranks(void **state)
 {
@@ -174,6 +174,11 @@ static void test_receive_timeout(void **state)
     (void)state;
     start(2, "test_receive_times_out");
 }
+static void test_send_timeout(void **state)
+{
+    (void)state;
+    start(2, "test_send_times_out");
+}
 static void test_abort(void **state)
 {
     (void)state;
@@ -211,6 +216,7 @@ static int started_main(void)
         cmocka_unit_test(test_differing_calls),
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_receive_timeout),
+        cmocka_unit_test(test_send_timeout),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_abort_in_the_middle),
         cmocka_unit_test(test_abort_ends_async_calls),
