@@ -105,11 +105,12 @@ static void test_battery_among_hostile_connections(void **state)
     const pid_t child = fork();
     if (!child && !prctl(PR_SET_PDEATHSIG, SIGKILL)) /* also where a check fails */
         attack(chosen_port, n_connected);
-    start(3, "");
+    do /* mostly once: the ranks may be much quicker than the attack */
+        start(3, "");
+    while (atomic_load(n_connected) < 50);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     chosen_port = 0;
-    assert_in_range(atomic_load(n_connected), 50, 100000000);
     munmap(n_connected, 4096);
 }
 
