@@ -187,6 +187,28 @@ static void test_session_agrees_on_the_lowest_failing_rank(void **state)
     world_run(4, agreeing_early);
 }
 
+/* Rank 1 stays away until rank 0, the only one with a limit, has failed. */
+static void disagreeing_early(world *w, tt_dist *d)
+{
+    tt_error err = {0};
+    if (d->rank)
+        world_until(&w->count, 1);
+    if (d->rank)
+        return;
+    tt_dist_set_timeout(d, LIMIT_S);
+    const int64_t began = tt_clock_now();
+    const tt_status s = tt_session_agree(d->session, TT_OK, &err);
+    if (s != TT_ETIMEOUT || strcmp(err.text, "rank 1 did not arrive within 0.3 s"))
+        world_fail(w, "%d %s", s, err.text);
+    expect_the_limit(w, began);
+    world_add(&w->count);
+}
+static void test_session_names_a_rank_that_does_not_agree(void **state)
+{
+    (void)state;
+    world_run(2, disagreeing_early);
+}
+
 /* ---- rendezvous ---- */
 
 static void test_ranks_that_do_not_arrive_are_named(void **state)
@@ -327,6 +349,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_first_rank_of_the_machine_may_be_the_lost_one),
         cmocka_unit_test(test_own_failure_is_reported_once),
         cmocka_unit_test(test_session_agrees_on_the_lowest_failing_rank),
+        cmocka_unit_test(test_session_names_a_rank_that_does_not_agree),
         cmocka_unit_test(test_ranks_that_do_not_arrive_are_named),
         cmocka_unit_test(test_another_users_name_is_refused),
         cmocka_unit_test(test_signal_ends_the_wait_for_ranks),
