@@ -43,6 +43,13 @@ losses() { sed -n 's/^{"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1
 without_times() { sed 's/"\(tps\|tps_global\|samples_per_s\|tflops\|mfu\|mem_gib\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1"; }
 # preload NAME [FOLDER]: makes $dir/NAME.so of tests/run/NAME.c, whose functions take the place of libc's
 preload() { cc -std=c11 -O1 -fno-builtin -shared -fPIC -o "$dir/$1.so" "$SRC/tests/${2:-run}/$1.c" -ldl -lpthread; }
+# sanitizer: its library, which must come before a preloaded one; empty in a build without
+sanitizer() {
+    case $BUILD in
+    */asan) cc -print-file-name=libasan.so ;;
+    */tsan) cc -print-file-name=libtsan.so ;;
+    esac
+}
 # Ends a script whose functions would come behind a sanitizer's own.
 without_sanitizers() { case $BUILD in */asan | */tsan) skip "$(basename "$0" .sh)" "a sanitizer's own functions stand before those of this test" && exit 0 ;; esac; }
 hash_of() { cat "$1"/*.safetensors | cksum; }

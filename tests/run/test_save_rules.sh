@@ -113,18 +113,13 @@ train "$dir/groups" --training.steps 2 --optimizer.param_groups '[{"match": "tag
 ok a_job_with_param_groups_is_read_from_its_checkpoint
 
 # ---- a save that does not get on ----
-case $BUILD in
-*/asan) preload=$(cc -print-file-name=libasan.so) ;;
-*/tsan) preload=$(cc -print-file-name=libtsan.so) ;;
-*) preload= ;;
-esac
 limit="--checkpoint.interval 2 --checkpoint.save_timeout_seconds 1"
 if preload stall; then
     stalled() { # FOLDER OPTION...: the save of step 4 does not get on
         f=$1
         shift
         rm -rf "$f"
-        LD_PRELOAD="$preload $dir/stall.so" STALL=step-4.tmp/shard train "$f" $limit "$@"
+        LD_PRELOAD="$(sanitizer) $dir/stall.so" STALL=step-4.tmp/shard train "$f" $limit "$@"
     }
     for ranks in "" "--checkpoint.async_mode disabled" "$two" "--nproc 2 --comm.backend shm --training.local_batch_size 2"; do
         stalled "$dir/stall" $ranks
