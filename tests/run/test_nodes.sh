@@ -81,9 +81,12 @@ names_node_1() { # NODE LIMIT COMMAND TEXT: COMMAND does something to $rank, the
     joined
     [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ "$(grep -c "^ttrun: node 1 on [^ ]*: \(rank 1\|step [0-9]*, collective\).*$4" "$dir/err")" -eq 2 ] && until_gone no_rank "$dir/n"
 }
+patience=${TTRUN_PATIENCE:-1}
+export TTRUN_PATIENCE=2 # a rank that is alone on its node waits 4 s in vain for a better reason than its own
 names_node_1 1 1000000 'kill -9 $rank' SIGKILL && names_node_1 0 2 'still $rank' 'waited 2 s .*ranks that did not arrive: 0' &&
     { ! command -v prlimit >"$dir/out" || names_node_1 1 1000000 'prlimit --pid $rank --fsize=2000' 'checkpoint of step .* File too large'; }
 ok nodes_name_the_node_of_the_cause
+export TTRUN_PATIENCE="$patience"
 
 # A machine that is lost: the other one ends its ranks and says so.
 nodes "$dir/l" --nnodes 2 --nproc 1 $long --checkpoint.interval 1000000

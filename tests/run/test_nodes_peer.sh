@@ -3,15 +3,13 @@
 # checkpoint.peer_copy_interval with --nnodes: after a rank or a whole node is lost the ranks go on from copies in memory, its own or its
 # neighbour's, without a disk and to the bit; who may not have copies gets none; nothing is left.
 . "$(dirname "$0")/nodes.sh"
-port=$((port - 6000)) # 14000 to 19999
 export TMPDIR="$dir/tmp" XDG_CACHE_HOME="$dir/cache"
 mkdir -p "$TMPDIR" "$XDG_CACHE_HOME"
 said() { grep -q -e "$2" "$1"; }
 said_times() { [ "$(grep -c -e "$2" "$1")" -ge "$3" ]; }
 kill_node() { # K: its ttrun and its ranks
     eval "outer=\$node$1"
-    inner=$(pgrep -P "$outer")
-    kill -9 $inner $(pgrep -P "$inner") 2>/dev/null # ranks end with their ttrun
+    kill -9 "$outer" $(of_node "$outer") 2>/dev/null # ranks end with their ttrun
     wait "$outer" 2>/dev/null
 }
 # there FOLDER K TIMES: node K's copies have got to its neighbour, in so many starts
@@ -19,15 +17,15 @@ there() { until_true said_times "$1.err$2" "peers\] node $2's copies of step [0-
 from_copy() { sed -n "s/.*resumed from the supervisor's copy of step \([0-9]*\), .*/\1/p" "$1" | tail -n 1; }
 memories() { # K N: the supervisor has memory for copies of N ranks
     eval "outer=\$node$1"
-    [ "$(find "/proc/$(pgrep -P "$outer")/fd" -lname '/memfd:copies*' | wc -l)" -eq "$2" ]
+    [ "$(find "/proc/$outer/fd" -lname '/memfd:copies*' | wc -l)" -eq "$2" ]
 }
-descriptors() { find "/proc/$(pgrep -P "$node0")/fd" -type l | wc -l; }
+descriptors() { find "/proc/$node0/fd" -type l | wc -l; }
 
 options="--nnodes 2 --nproc 2 --max-restarts 9 --training.local_batch_size 1 --parallelism.data_parallel_shard_degree 4 --checkpoint.interval 1000000
     --checkpoint.peer_copy_interval 3 $long"
 # stops: node 0 is asked to stop; the run has the losses and the states of an unbroken one
 stops() {
-    kill -TERM "$(pgrep -P "$node0")"
+    kill -TERM "$node0"
     joined
     steps=$(newest "$folder/checkpoint")
     run=$folder
@@ -86,7 +84,7 @@ ok peers_say_nothing_where_nothing_is_wrong
 # ---- a slow neighbour: no rank waits, and what it has got stays of use ----
 nodes "$dir/w" $options
 there "$dir/w" 0 1 && there "$dir/w" 1 1
-kill -STOP "$(pgrep -P "$node1")" # its ranks go on
+kill -STOP "$node1" # its ranks go on
 lines=$(wc -l <"$dir/w/metrics.jsonl")
 until_true has_lines "$dir/w/metrics.jsonl" $((lines + 30))
 good=$?
@@ -98,11 +96,11 @@ ok peers_a_slow_neighbour_makes_copies_rarer
 
 # ---- nodes that change ----
 three() { # FOLDER OPTION...
-    port=$((port + 3))
+    next_port
     for k in 0 1 2; do node $k "$@"; done
 }
 stop_three() {
-    kill -TERM "$(pgrep -P "$node0")"
+    kill -TERM "$node0"
     wait "$node2"
     rc2=$?
     wait "$node0"
@@ -110,7 +108,7 @@ stop_three() {
     cat "$folder".err? >"$dir/err"
     [ $rc0 -eq 4 ] && [ $rc2 -eq 4 ] && until_gone no_rank "$folder"
 }
-range="--nnodes 2:3 --nproc 1 --max-restarts 3 --rdzv-last-call 100 --training.local_batch_size 1 --checkpoint.peer_copy_interval 3 $long"
+range="--nnodes 2:3 --nproc 1 --max-restarts 3 --rdzv-last-call 1000000 --training.local_batch_size 1 --checkpoint.peer_copy_interval 3 $long"
 export TTRUN_COMM_SECRET=secret
 three "$dir/s" $range --training.global_batch_size 4 --checkpoint.interval 1000000
 there "$dir/s" 0 1 && there "$dir/s" 1 1
@@ -131,14 +129,14 @@ stop_three && [ $good -eq 0 ] && said "$dir/m.err0" 'resumed from .*/checkpoint/
 ok peers_another_mesh_goes_on_from_the_checkpoint
 
 # Two nodes have each other's copies: the one that is left goes on alone, with half of the ranks.
-alone="--nnodes 1:2 --nproc 2 --max-restarts 9 --rdzv-last-call 100 --training.local_batch_size 1 --training.global_batch_size 4 --checkpoint.interval 1000000
+alone="--nnodes 1:2 --nproc 2 --max-restarts 9 --rdzv-last-call 1000000 --training.local_batch_size 1 --training.global_batch_size 4 --checkpoint.interval 1000000
     --checkpoint.peer_copy_interval 3 $long"
 nodes "$dir/a1" $alone
 there "$folder" 0 1 && there "$folder" 1 1
 kill_node 1
 goes_on 1 && until_true memories 0 2
 good=$?
-kill -TERM "$(pgrep -P "$node0")"
+kill -TERM "$node0"
 wait "$node0"
 rc0=$?
 cp "$folder.err0" "$dir/err"
@@ -159,7 +157,7 @@ rm -rf "$dir/whole"
 broken() { # NAME TEXT: what BREAK_NAME does to a copy of node 0's is told by one line, and the copies are used after that
     preload break_send
     rm -rf "$dir/c"
-    port=$((port + 3))
+    next_port
     export BREAK_$1="$dir/break"
     LD_PRELOAD=$dir/break_send.so node 0 "$dir/c" $options
     node 1 "$dir/c" $options
