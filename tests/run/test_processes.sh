@@ -28,14 +28,14 @@ done
 
 # ---- joining what others started ----
 for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$$ "$timeout" 300 "$TTRUN" "$job" \
+    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$dir "$TTRUN" "$job" \
         --plugin-dir "$PLUGINS" --dump_folder "$dir/torch" >"$dir/out$rank" 2>"$dir/err$rank" &
     eval "pid$rank=$!"
 done
 wait $pid0 && wait $pid1 && losses "$dir/torch/metrics.jsonl" >"$dir/a" && losses "$dir/t-fsdp2/metrics.jsonl" | cmp -s - "$dir/a" &&
     grep -q 'step: 10 ' "$dir/err0" && ! [ -s "$dir/err1" ] && ! [ -s "$dir/out0" ] && ! [ -s "$dir/out1" ]
 ok torchrun_variables_make_ranks_and_rank_0_prints
-RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=1 "$timeout" 300 "$TTRUN" "$job" \
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=1 "$TTRUN" "$job" \
     --plugin-dir "$PLUGINS" --comm.backend shm --dump_folder "$dir/nodes" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'shm: only 1 of 2 ranks are on this machine' "$dir/err"
@@ -50,38 +50,38 @@ rc=$?
 ok contradictory_variables_are_an_error
 if has_mpirun; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    "$timeout" 300 mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/by-hand" >"$dir/out" 2>"$dir/err"
+    mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/by-hand" >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 0 ] && losses "$dir/by-hand/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(grep -c 'step: 10 ' "$dir/err")" -eq 1 ]
     ok ranks_of_the_users_mpirun_form_one_run
-    "$timeout" 300 mpirun -q --oversubscribe -np 3 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --training.stpes 3 >"$dir/out" 2>"$dir/err"
+    mpirun -q --oversubscribe -np 3 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --training.stpes 3 >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'training.stpes: unknown key' "$dir/err"
     ok error_of_all_ranks_is_printed_once
-    "$timeout" 300 mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --comm.backend local >"$dir/out" 2>"$dir/err"
+    mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --comm.backend local >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend.*local.*mpirun started 2' "$dir/err"
     ok local_under_mpirun_is_an_error
     if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
-        TERM=xterm timeout 300 script -qec "env -u NO_COLOR $TTRUN $job --plugin-dir $PLUGINS --nproc 2 --dump_folder $dir/pty --training.steps 300 --metrics.log_freq 100" \
+        TERM=xterm script -qec "env -u NO_COLOR $TTRUN $job --plugin-dir $PLUGINS --nproc 2 --dump_folder $dir/pty --training.steps 300 --metrics.log_freq 100" \
             /dev/null </dev/null >"$dir/out"
         grep -q "train *[0-9]*% .*tps" "$dir/out"
         ok progress_bar_through_mpirun
     fi
     unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 fi
-PATH=$dir/bin "$timeout" 300 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$dir/nompi" >"$dir/out" 2>"$dir/err"
+PATH=$dir/bin "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$dir/nompi" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 0 ] && grep -q 'no mpirun on this machine' "$dir/err" && grep -q 'run as threads of this process' "$dir/err"
 ok without_mpirun_nproc_is_rank_threads
-PATH=$dir/bin "$timeout" 300 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --comm.backend mpi --dump_folder "$dir/nompi2" >"$dir/out" 2>"$dir/err"
+PATH=$dir/bin "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --comm.backend mpi --dump_folder "$dir/nompi2" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'there is no mpirun; install' "$dir/err"
 ok mpi_without_mpirun_is_an_error
 mkdir "$dir/broken"
 printf '#!/bin/sh\nexit 1\n' >"$dir/broken/mpirun"
 chmod +x "$dir/broken/mpirun"
-PATH=$dir/broken:$PATH "$timeout" 300 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$dir/nompi3" >"$dir/out" 2>"$dir/err"
+PATH=$dir/broken:$PATH "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$dir/nompi3" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 1 ] && one_line "$dir/err" && grep -q 'mpirun started no rank (status 1)' "$dir/err"
 ok mpirun_that_starts_nothing_is_named
