@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* Preloaded: fsync of a file whose path contains $STALL does not return, as on a file system of a network that does
- * not answer. */
+ * not answer. Before that it makes the file $STALLED. */
 int fsync(int fd)
 {
     static int (*next)(int);
@@ -18,6 +19,8 @@ int fsync(int fd)
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t k = stall ? readlink(link, path, sizeof path - 1) : -1;
     path[k > 0 ? k : 0] = 0;
+    if (stall && strstr(path, stall) && getenv("STALLED"))
+        close(open(getenv("STALLED"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     while (stall && strstr(path, stall))
         pause();
     return next(fd);

@@ -6,7 +6,7 @@ tool=$BUILD/tests/run/ctl_tool
 forever="--training.steps 100000000 --checkpoint.interval 100000000"
 valid="--validation.enable true --validation.freq 100000000 --validation.dataloader.path [\"$dir/text.txt\"]"
 ctl() { # FOLDER WORD...: streams to $dir/out and $dir/err, status in $rc
-    timeout 300 "$TTRUN" ctl "$@" >"$dir/out" 2>"$dir/err"
+    "$TTRUN" ctl "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
 answers() { grep -Eq "$1" "$dir/out" && [ "$(wc -l <"$dir/out")" -eq 1 ] && ! [ -s "$dir/err" ]; }
@@ -17,7 +17,7 @@ quiet() { # 20 more steps, and not a line; lines from before may come late throu
     until_true has_lines "$folder/metrics.jsonl" $((steps + 20)) && [ "$(wc -l <"$folder.err")" -eq "$lines" ]
 }
 fds() { ls "/proc/$pid/fd" | wc -l; }
-settled() { # the run has closed what the last client had
+settled() { # the run has closed what the last client had; else a number that is too large lets a fault pass, and nothing fails
     before=$(fds)
     sleep 0.3
     [ "$(fds)" -eq "$before" ]
@@ -60,6 +60,7 @@ for way in one local $ways; do
     ctl "$folder" status --json && [ "$(value "$dir/out" steps)" = 100000000 ] && [ "$(value "$dir/out" step)" -ge 2 ] &&
         [ "$(value "$dir/out" state)" = training ] && [ "$(value "$dir/out" tps)" != null ] && grep -q '"converters":\[\]' "$dir/out" || bad="$bad status"
     loss=$(value "$dir/out" loss) step=$(value "$dir/out" step)
+    until_true grep -q "^{\"step\":$step," "$folder/metrics.jsonl" # the line may come a moment after the answer
     [ "$(sed -n "s/^{\"step\":$step,.*\"loss\":\([^,]*\),.*/\1/p" "$folder/metrics.jsonl")" = "$loss" ] || bad="$bad loss"
     ctl "$folder" status && grep -q '^step  *[0-9,]* / 100,000,000, epoch ' "$dir/out" && grep -q "^run  *$folder$" "$dir/out" || bad="$bad table"
     ctl "$folder" save && answers "^saved $folder/checkpoint/step-[0-9]+$" && "$TTRUN" ckpt verify "$(sed 's/^saved //' "$dir/out")" >/dev/null || bad="$bad save"
@@ -77,7 +78,7 @@ for way in one local $ways; do
     [ "$(ls "$folder/profile" | grep -c step-)" -eq 1 ] || bad="$bad profiles"
     ctl "$folder" stop && answers '^stopped by ttrun ctl after step [0-9]*, saved$' || bad="$bad stop"
     last=$(sed 's/.*step \([0-9]*\),.*/\1/' "$dir/out")
-    ends_within 60 4 && [ "$(newest "$folder/checkpoint")" = "$last" ] && [ "$(grep -c 'stopped by ttrun ctl' "$folder.err")" -eq 1 ] || bad="$bad end"
+    ends 4 && [ "$(newest "$folder/checkpoint")" = "$last" ] && [ "$(grep -c 'stopped by ttrun ctl' "$folder.err")" -eq 1 ] || bad="$bad end"
     [ -e "$folder/.ctl" ] && bad="$bad left"
     [ -z "$bad" ]
     ok "${way}_ctl_commands $bad"
@@ -139,7 +140,7 @@ if [ -z "$closed" ]; then
     grep -q '^-1 this run belongs to another user\|skip' "$dir/out" || bad="$bad other-$(cat "$dir/out")"
 fi
 kill -0 $pid && ctl "$folder" stop && answers '^stopped by ttrun ctl after step [0-9]*$' || bad="$bad stop"
-ends_within 60 4 || bad="$bad end"
+ends 4 || bad="$bad end"
 [ -z "$bad" ]
 ok "ctl_survives_hostile_clients $bad"
 
@@ -160,13 +161,13 @@ for round in killed again; do
         rm "$folder/metrics.jsonl"
     fi
 done
-ctl "$folder" stop && ends_within 60 4 && ! [ -e "$folder/.ctl" ] || bad="$bad stop"
+ctl "$folder" stop && ends 4 && ! [ -e "$folder/.ctl" ] || bad="$bad stop"
 mkdir -p "$dir/taken/.ctl"
 start "$dir/taken" $forever
 up && grep -q 'W train.*taken/.ctl: .*; ttrun ctl cannot reach this run' "$folder.err" || bad="$bad taken"
 ctl "$folder" status && refuses 'is training there, but takes no commands' || bad="$bad none"
 kill -TERM $pid
-ends_within 60 4 || bad="$bad term"
+ends 4 || bad="$bad term"
 [ -z "$bad" ]
 ok "ctl_socket_of_any_folder $bad"
 exit $failed

@@ -34,19 +34,16 @@ supervise() {
     pid=$!
     until_true has_lines "$folder/metrics.jsonl" 25
 }
-# kill_rank N CORES: a rank is lost while the machine has so many cores; waits until the next start has done a step
-kill_rank() {
+# lose PID CORES: a rank is lost while the machine has so many cores; waits until the next start has done a step
+lose() {
     echo "$2" >"$CORES"
     before=$(grep -c 'is done .* s after the failure' "$folder.err")
-    kill -9 "$(ranks "$folder" | sed -n "$1p")" && until_true times_said 'is done .* s after the failure' $((before + 1))
+    kill -9 "$1" && until_true times_said 'is done .* s after the failure' $((before + 1))
 }
+kill_rank() { lose "$(ranks "$folder" | sed -n "$1p")" "$2"; } # N: one of them
 stops() { # $pid, after a save
     kill -TERM $pid
-    ("$timeout" -s KILL 120 tail --pid=$pid -f /dev/null)
-    wait $pid 2>/dev/null
-    rc=$?
-    cp "$folder.err" "$dir/err"
-    [ $rc -eq 4 ] && until_gone no_rank "$folder"
+    ends 4
 }
 copied_from() { sed -n 's/.*resumed from the supervisor.s copy of step \([0-9]*\), .*/\1/p' "$folder.err" | sed -n "${1}p"; }
 # equals_resume WHOLE STEP... -- SMALLER: the states and losses of $folder are those of a run that is resumed at STEP from its checkpoint.
@@ -125,11 +122,12 @@ job=$first
 
 # ---- a failure before the first copy of the new mesh, and more ranks again ----
 wide="--nproc 4 $batch" narrow="--nproc 3 $batch"
-supervise "$dir/twice" 3 $batch $no_disk --checkpoint.peer_copy_interval 100
-until_true has_lines "$folder/metrics.jsonl" 130
-kill_rank 2 3 && kill_rank 1 3
+gate 131 before 0 # the copy of step 100 is the newest of each start
+supervise "$dir/twice" 3 $batch $no_disk $gated --checkpoint.peer_copy_interval 100
+stands && lose "$standing" 3 && stands && lose "$standing" 3
 good=$?
-stops && [ $good -eq 0 ] && first=$(copied_from 1) && second=$(copied_from 2) && [ "${first:-0}" -ge 100 ] && [ "${second:-0}" -ge "$first" ] &&
+let_go
+stops && [ $good -eq 0 ] && first=$(copied_from 1) && second=$(copied_from 2) && [ "${first:-0}" -eq 100 ] && [ "${second:-0}" -eq 100 ] &&
     said "; restart 2 of 5 from step $second, with 3 of 4 ranks" && equals_resume "$first"
 ok a_failure_before_the_next_copy_costs_no_disk
 echo "# from steps ${first:-none} and ${second:-none}"
@@ -144,7 +142,7 @@ ok more_ranks_take_the_copies_of_fewer
 # ---- damaged copies ----
 # damage N...: both copies of the memory of these ranks
 damage() {
-    kill -STOP $(ranks "$folder")
+    still $(ranks "$folder")
     for at in "$@"; do
         fd=$(find "/proc/$pid/fd" -lname '/memfd:copies*' | sort -t / -k 5 -n | sed -n "$((at + 1))p")
         size=$(stat -L -c %s "$fd")

@@ -113,24 +113,46 @@ train "$dir/groups" --training.steps 2 --optimizer.param_groups '[{"match": "tag
 ok a_job_with_param_groups_is_read_from_its_checkpoint
 
 # ---- a save that does not get on ----
-limit="--checkpoint.interval 2 --checkpoint.save_timeout_seconds 1"
-if preload stall; then
-    stalled() { # FOLDER OPTION...: the save of step 4 does not get on
-        f=$1
+# The limits are those of a clock that the test moves (clock.c), when the save stands still.
+limit="--checkpoint.interval 2 --checkpoint.save_timeout_seconds 30 --comm.train_timeout_seconds 1000000"
+later=0
+passes() { # half a minute
+    later=$((later + 35))
+    echo $later >"$dir/clock"
+}
+if preload stall && preload clock; then
+    says_so() { grep -q "$1" "$f.err"; }
+    stalled() { # LINES OPTION...: the save of step 4 does not get on, until the log has said so by each of these lines
+        lines=$1 f=$dir/stall
         shift
-        rm -rf "$f"
-        LD_PRELOAD="$(sanitizer) $dir/stall.so" STALL=step-4.tmp/shard train "$f" $limit "$@"
+        rm -rf "$f" "$dir/stalled"
+        export TTRUN_PATIENCE=20 # graces are longer than the steps of the clock
+        LD_PRELOAD="$(sanitizer) $dir/stall.so $dir/clock.so" CLOCK=$dir/clock STALL=step-4.tmp/shard STALLED=$dir/stalled start "$f" $limit "$@"
+        until_true test -e "$dir/stalled"
+        for line in $lines; do
+            waits_for "$line in $f.err"
+            until says_so "$line" || has_ended $pid; do
+                passes
+                sleep 0.05
+            done
+        done
+        wait $pid
+        rc=$?
+        pid=
+        export TTRUN_PATIENCE="$patience"
+        cp "$f.err" "$dir/err"
     }
+    patience=${TTRUN_PATIENCE:-1}
     for ranks in "" "--checkpoint.async_mode disabled" "$two" "--nproc 2 --comm.backend shm --training.local_batch_size 2"; do
-        stalled "$dir/stall" $ranks
-        [ $rc -eq 1 ] && [ "$(grep -c 'the save of step 4 has not got on for 1 s (checkpoint.save_timeout_seconds)' "$dir/err")" -eq 1 ] &&
+        stalled 'the.save.of.step.4.has' $ranks
+        [ $rc -eq 1 ] && [ "$(grep -c 'the save of step 4 has not got on for 30 s (checkpoint.save_timeout_seconds)' "$dir/err")" -eq 1 ] &&
             [ "$(newest "$dir/stall/checkpoint")" = 2 ] || { rc=99 && break; }
     done
     [ $rc -eq 1 ]
     ok a_save_that_does_not_get_on_ends_the_run
     for ranks in "$two" ""; do
-        stalled "$dir/stall" --checkpoint.on_error continue $ranks
-        [ $rc -eq 1 ] && [ "$(grep -c 'step 6 is not saved: that of step 4 has not got on for 1 s .*; training goes on' "$dir/err")" -eq 1 ] &&
+        stalled 'step.6.is.not.saved the.save.of.step.4.has' --checkpoint.on_error continue $ranks
+        [ $rc -eq 1 ] && [ "$(grep -c 'step 6 is not saved: that of step 4 has not got on for 30 s .*; training goes on' "$dir/err")" -eq 1 ] &&
             ! grep -q 'step 8 is not saved' "$dir/err" && [ "$(value "$dir/stall/metrics.jsonl" step)" = 10 ] && grep -q '^ttrun: .*the save of step 4 has not got on' "$dir/err" ||
             { rc=99 && break; }
     done
@@ -141,8 +163,20 @@ if preload stall; then
         [ -z "$(find "$dir/stall" -name '*.tmp')" ]
     ok the_next_start_goes_on_from_the_step_before
 fi
-train "$dir/hang" --checkpoint.after_save 'sleep 1717 & wait' --checkpoint.save_timeout_seconds 1
-[ $rc -eq 0 ] && [ "$(grep -c "step [0-9]* is saved, but checkpoint.after_save failed: checkpoint.save_timeout_seconds: 'sleep 1717 & wait' had not ended after 1 s and was killed" "$dir/err")" -eq 2 ] &&
-    ! pgrep -f 'sleep 1717' >/dev/null
+# Each of the two commands says its process and the one that it started, and then does not end by itself.
+after="echo \$\$ >>'$dir/commands'; sleep 1717 & echo \$! >>'$dir/commands'; wait"
+: >"$dir/commands"
+preload clock
+LD_PRELOAD="$(sanitizer) $dir/clock.so" CLOCK=$dir/clock start "$dir/hang" --checkpoint.after_save "$after" --checkpoint.save_timeout_seconds 30
+for n in 2 4; do
+    until_true has_lines "$dir/commands" $n && passes && until_true has_ended "$(sed -n ${n}p "$dir/commands")"
+done
+wait $pid
+rc=$?
+pid=
+cp "$dir/hang.err" "$dir/err"
+all_ended() { for one in $(cat "$dir/commands"); do has_ended "$one" || return 1; done; }
+[ $rc -eq 0 ] && [ "$(grep -c "step [0-9]* is saved, but checkpoint.after_save failed: checkpoint.save_timeout_seconds: '.*' had not ended after 30 s and was killed" "$dir/err")" -eq 2 ] &&
+    all_ended
 ok after_save_is_ended_with_what_it_started
 exit $failed

@@ -4,6 +4,7 @@
 # it answers no more and nothing says so. Prints after how many seconds each node says it and has ended: busy, and with ranks that stand
 # still, where only the keepalive between the nodes can notice. Not in make test: it needs root, and a minute.
 . "$(dirname "$0")/processes.sh"
+unset TTRUN_PATIENCE
 spaces="ttrun$$"
 ip netns add "${spaces}w" 2>"$dir/err" || { echo "# no network namespaces here: $(cat "$dir/err")" && exit 0; }
 trap 'for k in 0 1 w; do ip netns del "$spaces$k" 2>/dev/null; done; rm -rf "$dir"' EXIT
@@ -21,7 +22,7 @@ vanish() { # NAME, COMMAND that is run before the wire is cut
     ip -n "${spaces}w" link set port1 up
     rm -rf "$dir/v"
     for k in 0 1; do
-        ip netns exec "$spaces$k" "$timeout" 200 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/v" --nnodes 2 --node_rank $k --master_addr 10.99.0.10 \
+        ip netns exec "$spaces$k" "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/v" --nnodes 2 --node_rank $k --master_addr 10.99.0.10 \
             $long --checkpoint.interval 1000000 >"$dir/out$k" 2>"$dir/err$k" </dev/null &
         eval "node$k=$!"
     done
