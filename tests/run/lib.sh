@@ -122,7 +122,8 @@ make_gate() {
 }
 gate() {
     make_gate || return 1
-    echo "${2:-before} $1 ${3:--1}" >"$gates/at.part" && mv "$gates/at.part" "$gates/at" && rm -f "$gates"/stands.*
+    rm -f "$gates"/stands.* # before the gate moves: a rank may come to the new place at once
+    echo "${2:-before} $1 ${3:--1}" >"$gates/at.part" && mv "$gates/at.part" "$gates/at"
 }
 let_go() { rm -f "$gates/at" "$gates"/stands.*; }
 has_come() { # RANK: it stands where the gate is now
