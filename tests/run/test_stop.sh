@@ -135,11 +135,18 @@ for way in $ways; do
     ends 1 && one_line "$dir/err" && grep -q "^ttrun: the ranks died silently, the first by $how" "$dir/err"
     ok "${way}_crash_of_all_ranks_is_one_line"
     gate 3 before 0 # so that the first signal cannot end it
-    # shellcheck disable=SC2086
-    begin $way "$dir/$way-twice" $gated
-    stands && still "$(rank_of "$folder" 1)" && stop_twice $(everyone)
-    ends 4 && [ "$(grep -c 'stopped at once by a second SIGTERM' "$dir/err")" -eq 1 ] && ! grep -q lost "$dir/err"
-    ok "${way}_second_sigterm_to_every_process_ends_at_once"
+    for whom in every_process the_launcher one_rank; do
+        # shellcheck disable=SC2086
+        begin $way "$dir/$way-twice-$whom" $gated
+        stands && still "$(rank_of "$folder" 1)"
+        case $whom in
+        every_process) stop_twice $(everyone) ;;
+        the_launcher) still "$standing" && stop_twice $pid ;;
+        one_rank) stop_twice "$standing" ;;
+        esac
+        ends 4 && [ "$(grep -c 'stopped at once by a second SIGTERM' "$dir/err")" -eq 1 ] && ! grep -q lost "$dir/err"
+        ok "${way}_second_sigterm_to_${whom}_ends_at_once"
+    done
     let_go
     export TTRUN_PATIENCE="$patience"
 done
