@@ -54,7 +54,7 @@ good=$?
 train "$dir/whole" $four --training.steps 120 --checkpoint.interval 20
 folder=$dir/four
 losses "$dir/whole/metrics.jsonl" >"$dir/a"
-[ $good -eq 0 ] && [ $rc -eq 0 ] && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 120 ] &&
+[ $good -eq 0 ] && [ $rc -eq 0 ] && [ "$(grep -c 'resumed from .*/step-' "$folder.err")" -eq 2 ] && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 120 ] &&
     [ "$(hash_of "$folder/checkpoint/step-120")" = "$(hash_of "$dir/whole/checkpoint/step-120")" ]
 ok two_killed_ranks_of_four_change_no_bit
 grep -q 'W supervisor\] rank [0-3] (process [0-9]*) was ended by SIGKILL (9), out of memory?; restart 1 of 5 from step [0-9]*$' "$folder.err" &&
