@@ -36,8 +36,18 @@ refuses() { [ "$rc" -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q "$1" 
 step_said() { sed -n 's/^\(.* was reloaded; \)\{0,1\}converters from step \([0-9]*\) on.*/\2/p' "$dir/out"; }
 step_now() { tail -n 2 "$folder/metrics.jsonl" | sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' | tail -n 1; }
 passed() { [ -n "$(step_now)" ] && [ "$(step_now)" -ge "$1" ]; }
-rss() { # KiB; a sanitizer keeps what is freed
-    case $BUILD in */asan | */tsan | */ubsan) echo 0 ;; *) awk '/^VmRSS/ {print $2}' "/proc/$pid/status" ;; esac
+# The bytes that the run under heap.so has and has not given back. A step takes some while it is under way: a run that stands at a gate, and has
+# answered the last command, has the same number each time.
+heap() {
+    : >"$dir/heap.ask"
+    until_true test ! -e "$dir/heap.ask" && cat "$dir/heap"
 }
-# The fewest of five looks: a connection of `ttrun ctl`, or a file that a step writes, may still be open for a moment.
-descriptors() { for i in 1 2 3 4 5; do ls "/proc/$pid/fd" | wc -l; sleep 0.1; done | sort -n | head -n 1; }
+counted() { # COMMAND...: starts a run whose bytes are counted, where that is possible: a sanitizer keeps what is freed
+    case $BUILD in
+    */asan | */tsan | */ubsan) "$@" ;;
+    *) preload heap && TTRUN_HEAP=$dir/heap LD_PRELOAD=$dir/heap.so "$@" ;;
+    esac
+}
+bytes() { case $BUILD in */asan | */tsan | */ubsan) echo 0 ;; *) heap ;; esac; }
+# A connection of `ttrun ctl`, or a file that a step writes, may be open for a moment: a few more are none too many.
+descriptors() { ls "/proc/$pid/fd" | wc -l; }
