@@ -24,12 +24,11 @@ mesh_of() { # NUMBER: a mesh whose global batch is 4 sequences
     esac
 }
 goes_on() { grep -q 'supervisor\] step .* is done .* after the failure' "$folder.err"; }
-# At this moment a save is under way. Nothing is slept: a save of this model lasts some milliseconds.
+# Until a save is under way. Nothing is slept between two looks: a save of this model lasts some milliseconds, and each step begins one.
 saves() {
-    tries=0
-    while [ $tries -lt 20000 ]; do
+    waits_for "a save in $folder"
+    until run_is_over; do
         for at in "$folder"/checkpoint/step-*.tmp; do [ -e "$at" ] && return 0; done
-        tries=$((tries + 1))
     done
     return 1
 }

@@ -126,7 +126,7 @@ ok prometheus_refuses_a_label_that_is_no_name
 # A sink whose folder goes away while the run writes: the others go on, or the run stops.
 for then in continue stop; do
     mkdir -p "$dir/prom"
-    start "$dir/lost" --training.steps 100000 --metrics.on_error $then --metrics.sinks "[{\"name\":\"prometheus\",\"path\":\"$dir/prom/m.prom\"},{\"name\":\"jsonl\"}]"
+    start "$dir/lost" --training.steps 100000000 --metrics.on_error $then --metrics.sinks "[{\"name\":\"prometheus\",\"path\":\"$dir/prom/m.prom\"},{\"name\":\"jsonl\"}]"
     until_true [ -s "$dir/prom/m.prom" ]
     mv "$dir/prom" "$dir/gone_$then" # at once: the sink may be writing there
     if [ $then = continue ]; then

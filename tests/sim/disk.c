@@ -72,6 +72,7 @@ static void die(void) /* with the lock held: no other call is half done */
     }
 }
 
+/* Lets other processes and threads go first at some calls; no verdict depends on how long. */
 static void stall(uint64_t number)
 {
     if (sim->stall_every && sim_mix(sim->seed ^ number) % (uint64_t)sim->stall_every == 0)
