@@ -42,6 +42,12 @@ heap() {
     : >"$dir/heap.ask"
     until_true test ! -e "$dir/heap.ask" && cat "$dir/heap"
 }
+# between_steps COMMAND...: of a run that was started under $gated
+between_steps() {
+    gate 1
+    stands && "$@"
+    let_go
+}
 counted() { # COMMAND...: starts a run whose bytes are counted, where that is possible: a sanitizer keeps what is freed
     case $BUILD in
     */asan | */tsan | */ubsan) "$@" ;;

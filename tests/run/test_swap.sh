@@ -208,18 +208,13 @@ bad=
 make_gate && let_go || bad="$bad gate"
 counted start "$dir/many" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval 100000000 --metrics.log_freq 1000 $gated
 until_true test -e "$folder/.ctl" || bad="$bad start"
-still() { # COMMAND...: while no step is under way
-    gate 1
-    stands && "$@"
-    let_go
-}
 i=0
 while [ $i -lt 30 ]; do
     ctl set converters "$half" && ctl set converters '[]' || bad="$bad $i"
     i=$((i + 1))
-    if [ $i -eq 10 ]; then first=$(still bytes) fds=$(descriptors); fi
+    if [ $i -eq 10 ]; then first=$(between_steps bytes) fds=$(descriptors); fi
 done
-last=$(still bytes) open=$(descriptors)
+last=$(between_steps bytes) open=$(descriptors)
 [ "$last" -le $((first + 20000)) ] || bad="$bad bytes-$first-$last"
 [ "$open" -le $((fds + 4)) ] || bad="$bad descriptors-$fds-$open"
 ctl stop && ends_within 60 4 || bad="$bad stop"

@@ -16,18 +16,13 @@ case $BUILD in
 */asan | */tsan | */ubsan) skip eighty_swaps_leave_nothing_behind "a sanitizer keeps what is freed" ;;
 *)
     bad=
-    still() { # COMMAND...: while no step is under way
-        gate 1
-        stands && "$@"
-        let_go
-    }
     make_gate && let_go || bad="$bad gate"
     counted start "$dir/heaped" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.enable false $gated
     until_true passed 3 && until_true ctl status || bad="$bad start"
     for i in 1 2 3; do round; done
-    before=$(still heap) fds=$(descriptors)
+    before=$(between_steps heap) fds=$(descriptors)
     for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do round; done
-    after=$(still heap) open=$(descriptors)
+    after=$(between_steps heap) open=$(descriptors)
     [ $((after - before)) -le 40000 ] || bad="$bad heap-$before-$after"
     [ "$open" -le $((fds + 4)) ] || bad="$bad descriptors-$fds-$open"
     ctl stop && ends_within 60 4 || bad="$bad stop"
