@@ -170,7 +170,8 @@ static void test_subword_files_cut_short_are_refused(void **state)
     }
 }
 
-/* Documents of one word: time grows with their length, not with its square. */
+/* Documents of one word: time grows with their length, not with its square, which would be hours; the runner ends a
+ * process after ten minutes of CPU. */
 static void test_subword_long_texts_are_linear(void **state)
 {
     (void)state;
@@ -183,9 +184,7 @@ static void test_subword_long_texts_are_linear(void **state)
         hf_tokenizer *t = open_kind(names[i], kind, false);
         tt_ids ids = {0};
         memset(text, i % 2 ? ' ' : 'a', N);
-        alarm(60);
         assert_int_equal(hf_encode(t, text, N, &ids, NULL), TT_OK);
-        alarm(0);
         tt_ids_free(&ids);
         hf_close(t);
     }
