@@ -31,7 +31,7 @@ script && line ~ /(^|[^\\])[$][$]([^(]|$)/ { word_is("pid") }
 script && line ~ /urandom|[$]RANDOM|srand\(\)/ { word_is("chance") }
 script && line ~ /(port|PORT)[ =][1-9][0-9][0-9][0-9]|(localhost|127\.0\.0\.1):[1-9]/ { word_is("port") }
 !script && line ~ /(^|[^a-z_])(u|nano|clock_nano)?sleep\(|(^|[^a-z_])u?alarm\(/ { word_is("sleep") }
-!script && line ~ /tt_now_ns\(|tt_wall_seconds\(|clock_gettime\(|gettimeofday\(|(^|[^a-z_])time\(NULL|(^|[^a-z_])clock\(\)/ { word_is("clock") }
+!script && line ~ /tt_now_ns\(|tt_wall_seconds\(|clock_gettime\(|gettimeofday\(|getrusage\(|setitimer\(|std::chrono|(^|[^a-z_])time\(NULL|(^|[^a-z_])clock\(\)/ { word_is("clock") }
 !script && line ~ /getpid\(/ { word_is("pid") }
 !script && line ~ /urandom|(^|[^a-z_])(s?rand|s?random|getrandom|arc4random)\(/ { word_is("chance") }
 !script && line ~ /htons\([1-9]/ { word_is("port") }

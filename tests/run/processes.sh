@@ -65,8 +65,6 @@ ends() { # STATUS: $pid, and no rank of $folder outlives it
     [ $rc -eq "$1" ] && until_gone no_rank "$folder"
 }
 
-ends_within() { ends "$2"; } # SECONDS STATUS: the seconds decide nothing any more
-
 # One rank of two is killed, or stops answering: all end, by one line that names it.
 test_killed_ranks() { # WAY OPTION...
     started=$1

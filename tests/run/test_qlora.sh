@@ -28,10 +28,10 @@ job=$untied
 # how weights are stored stays while a run goes on; what is computed with them may change
 forever "$dir/numbers"
 ! ctl set converters '[{"name": "qlora"}]' && refuses 'q_proj.weight would lie elsewhere or have another type, so its values cannot be kept' && at=$(step_now) && until_true passed $((at + 2)) &&
-    ctl stop && ends_within 60 4
+    ctl stop && ends 4
 ok ctl_cannot_bring_codes_to_a_run
 forever "$dir/codes" --converters '[{"name": "qlora"}]'
-! ctl set converters '[{"name": "lora"}]' && refuses 'would lie elsewhere' && ctl set converters '[{"name": "qlora"}, {"name": "float8"}]' && until_true passed $(($(step_said) + 2)) && ctl stop && ends_within 60 4
+! ctl set converters '[{"name": "lora"}]' && refuses 'would lie elsewhere' && ctl set converters '[{"name": "qlora"}, {"name": "float8"}]' && until_true passed $(($(step_said) + 2)) && ctl stop && ends 4
 ok ctl_keeps_codes_and_adds_float8
 # which adapters are trained
 train "$dir/some" --converters '[{"name": "qlora"}]' --training.trainable '["layers.0.*lora_B"]' && [ "$rc" -eq 0 ] &&

@@ -26,7 +26,7 @@ exactly() { # NAME OPTION...
     other=$(step_said)
     mine && ctl reload mine || bad="$bad off"
     off=$(step_said)
-    until_true passed $((off + 1)) && ctl stop && ends_within 60 4 || bad="$bad stop"
+    until_true passed $((off + 1)) && ctl stop && ends 4 || bad="$bad stop"
     grep -q "mine was reloaded; converters from step $on on: mine; .* kept; the loop stood still for " "$folder.err" || bad="$bad line"
     short "$dir/$name-again" --checkpoint.enable false --training.steps $((off + 1)) "$@" --converters \
         "[{\"name\":\"half\",\"from_step\":$((on - 1)),\"to_step\":$((other - 1))},{\"name\":\"third\",\"from_step\":$((other - 1)),\"to_step\":$((off - 1))}]" || bad="$bad again"
@@ -78,7 +78,7 @@ ctl reload 'mi ne'; refuses '"mi ne" is unknown' || bad="$bad words"
 ctl reload mime; refuses '"mime" is unknown; did you mean "mine"' || bad="$bad near"
 closed() { [ "$(mapped)" -eq "$one" ]; }
 [ "$one" -gt 0 ] && until_true closed || bad="$bad versions-$one-$(mapped)"
-until_true passed $((step + 1)) && ctl stop && ends_within 60 4 || bad="$bad stop"
+until_true passed $((step + 1)) && ctl stop && ends 4 || bad="$bad stop"
 [ "$(grep -c 'W train. the converters stay as they are after step' "$folder.err")" -ge 8 ] || bad="$bad lines"
 [ -z "$bad" ]
 ok "reload_refuses_bad_plugins $bad"

@@ -103,7 +103,7 @@ for way in one local own own_expert ${TTRUN_LONG:+local_expert local_tensor own_
     off=$(step_said)
     ctl save || bad="$bad save"
     ctl stop || bad="$bad stop"
-    ends_within 60 4 || bad="$bad end"
+    ends 4 || bad="$bad end"
     short "$dir/$way-again" --checkpoint.enable false --training.steps $((off + 2)) \
         --converters "[{\"name\":\"half\",\"from_step\":$((on - 1)),\"to_step\":$((off - 1))}]" "$@" || bad="$bad again"
     same "$folder" "$dir/$way" 1 "$off" || bad="$bad losses"
@@ -141,7 +141,7 @@ done
 let_go
 ctl set converters '[{"name":"held","to_step":100000000}]' && grep -q 'on: held;' "$dir/out" || bad="$bad in-time($(cat "$dir/out"))"
 rm -f "$dir/more/converters/held.so"
-ctl stop && ends_within 60 4 || bad="$bad stop"
+ctl stop && ends 4 || bad="$bad stop"
 [ -z "$bad" ]
 ok "schedule_that_passes_while_its_program_is_made $bad"
 
@@ -154,7 +154,7 @@ for i in 1 2 3; do
     until_true passed $(($(step_now) + 3)) || bad="$bad goes-on-$i"
     ctl set converters "$half" && ctl set converters '[]' || bad="$bad after-$i"
 done
-ctl stop && ends_within 60 4 || bad="$bad stop"
+ctl stop && ends 4 || bad="$bad stop"
 rm -f "$dir/more/converters/apart.so"
 [ -z "$bad" ]
 ok "program_that_differs_between_ranks_is_dropped $bad"
@@ -183,12 +183,12 @@ case $BUILD in
         does_not_fit || bad="$bad $rank($(cat "$dir/err"))"
     done
     step=$(step_now) && until_true passed $((step + 3)) && ctl set converters '[{"name":"adapter","rank":64}]' && until_true passed $(($(step_said) + 1)) || bad="$bad smaller($(cat "$dir/err"))"
-    ctl stop && ends_within 60 4 || bad="$bad stop"
+    ctl stop && ends 4 || bad="$bad stop"
     # the copy that a save writes from counts, too: half of it has room
     copy=$(($(bytes_of 0) - alone))
     MEMORY=$(($(bytes_of 4 $off) + alone + copy / 2)) LD_PRELOAD=$dir/memory.so forever "$dir/saves" || bad="$bad start-saves"
     ctl set converters '[{"name":"adapter"}]'; [ $copy -gt 0 ] && does_not_fit || bad="$bad copy-$copy($(cat "$dir/err"))"
-    ctl set converters "$half" && ctl stop && ends_within 60 4 || bad="$bad stop-saves($(cat "$dir/err"))"
+    ctl set converters "$half" && ctl stop && ends 4 || bad="$bad stop-saves($(cat "$dir/err"))"
     [ -z "$bad" ]
     ok "program_that_does_not_fit_is_refused $bad"
     # on one of two machines alone: all ranks know why, and go on
@@ -197,7 +197,7 @@ case $BUILD in
     ctl set converters "[{\"name\":\"adapter\",\"rank\":$((4 * fits))}]" # of which each rank has a half
     does_not_fit 'rank 1: ' 2 || bad="$bad refused($(cat "$dir/err"))"
     step=$(step_now) && until_true passed $((step + 3)) && ctl set converters "$half" && until_true passed $(($(step_said) + 1)) || bad="$bad goes-on($(cat "$dir/err"))"
-    ctl stop && ends_within 60 4 || bad="$bad stop"
+    ctl stop && ends 4 || bad="$bad stop"
     [ -z "$bad" ]
     ok "program_that_does_not_fit_one_rank_is_refused $bad"
     ;;
@@ -217,7 +217,7 @@ done
 last=$(between_steps bytes) open=$(descriptors)
 [ "$last" -le $((first + 20000)) ] || bad="$bad bytes-$first-$last"
 [ "$open" -le $((fds + 4)) ] || bad="$bad descriptors-$fds-$open"
-ctl stop && ends_within 60 4 || bad="$bad stop"
+ctl stop && ends 4 || bad="$bad stop"
 [ -z "$bad" ]
 ok "swap_sixty_times_leaves_nothing: $first bytes, then $last $bad"
 
@@ -225,7 +225,7 @@ ok "swap_sixty_times_leaves_nothing: $first bytes, then $last $bad"
 bad=
 forever "$dir/kept" || bad="$bad start"
 ctl set converters "$half" && [ "$(value "$folder/run.json" ctl.converters.0.name)" = half ] || bad="$bad set"
-ctl stop && ends_within 60 4 || bad="$bad stop"
+ctl stop && ends 4 || bad="$bad stop"
 last=$(newest "$folder/checkpoint")
 from "$dir/kept" "$last" --training.steps $((last + 4)) || bad="$bad resume"
 grep -q 'converters stay \[{"name":"half".*, as ttrun ctl has set them; the job says \[\]' "$dir/err" && [ "$(value "$dir/tail/run.json" ctl.converters.0.name)" = half ] || bad="$bad stay"
@@ -235,7 +235,7 @@ grep -q "converters are the job's new ones, .*half.*; ttrun ctl had set .*half.*
 same "$dir/stays" "$dir/tail" $((last + 1)) $((last + 4)) || bad="$bad losses"
 short "$dir/stays" --training.steps $((last + 6)) && grep -q 'converters stay' "$dir/err" || bad="$bad again"
 start "$dir/stays" --plugin-dir "$dir/more" --training.steps 100000000
-until_true passed $((last + 7)) && ctl set converters job && ! grep -q '"ctl"' "$folder/run.json" && ctl stop && ends_within 60 4 || bad="$bad job"
+until_true passed $((last + 7)) && ctl set converters job && ! grep -q '"ctl"' "$folder/run.json" && ctl stop && ends 4 || bad="$bad job"
 short "$dir/stays" --training.steps $(($(newest "$dir/stays/checkpoint") + 1)) && ! grep -q 'ttrun ctl' "$dir/err" || bad="$bad gone"
 [ -z "$bad" ]
 ok "list_that_ctl_set_is_in_checkpoints $bad"
@@ -247,7 +247,7 @@ for saves in "1 disabled" "1 async" "2 async"; do
     start "$dir/saving" --plugin-dir "$dir/more" --training.steps 100000000 --checkpoint.interval "$1" --checkpoint.async_mode "$2" --resume never
     folder=$dir/saving
     until_true has_lines "$folder/metrics.jsonl" 3 && ctl set converters "$half" && ctl set converters '[]' || bad="$bad every-$1-$2"
-    ctl stop && ends_within 60 4 || bad="$bad stop"
+    ctl stop && ends 4 || bad="$bad stop"
     rm -rf "$dir/saving"
 done
 [ -z "$bad" ]

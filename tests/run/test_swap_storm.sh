@@ -25,7 +25,7 @@ case $BUILD in
     after=$(between_steps heap) open=$(descriptors)
     [ $((after - before)) -le 40000 ] || bad="$bad heap-$before-$after"
     [ "$open" -le $((fds + 4)) ] || bad="$bad descriptors-$fds-$open"
-    ctl stop && ends_within 60 4 || bad="$bad stop"
+    ctl stop && ends 4 || bad="$bad stop"
     [ -z "$bad" ]
     ok "eighty_swaps_leave_nothing_behind: $before bytes, then $after $bad"
     ;;
@@ -97,14 +97,14 @@ while read -r what save end && [ -z "$bad" ]; do
         kill -9 $pid
         wait $pid 2>/dev/null
     else
-        ctl stop && ends_within 60 4 || bad="$bad $done-stop"
+        ctl stop && ends 4 || bad="$bad $done-stop"
         at=$(newest "$folder/checkpoint")
     fi
     inlife=0 first=
     begins
     until_true grep -q "resumed from .*/step-$at, next" "$folder.err" && until_true ctl status && until_true passed $((at + 3)) || bad="$bad $done-resume($(tail -n 2 "$folder.err"))"
 done <"$dir/plan"
-ctl stop && ends_within 60 4 || bad="$bad stop"
+ctl stop && ends 4 || bad="$bad stop"
 [ -z "$bad" ] && [ $done -eq $swaps ]
 ok "storm_of_${swaps}_swaps_seed_$seed: $checked checkpoints compared, $timed with a schedule under way, $kills kills $bad"
 exit $failed
