@@ -11,7 +11,7 @@ log=$dir/one/logs/rank-0.log
 [ "$rc" -eq 0 ] && [ "$(ls "$dir/one/logs")" = rank-0.log ] && [ "$(grep -c '^20[0-9-]*T[0-9:.]*Z r0 I train: step:  [12]  loss: ' "$log")" -eq 2 ] &&
     grep -q 'Z r0 I data: 1 file, 1 document' "$log" && ! grep -vq '^20[0-9-]*T[0-9:.]*Z r0 [EWID] [a-z]*: ' "$log"
 ok file_has_the_lines_of_stderr
-[ "$(sed 's/^[^ ]* r0 . [a-z]*: //' "$log" | grep -v '^rank 0 of 1, ' | head -n 4)" = "$(sed 's/^\[[^]]*\] //' "$dir/err" | head -n 4)" ]
+[ "$(sed 's/^[^ ]* r0 . [a-z]*: //' "$log" | grep -v '^rank 0 of 1, ' | head -n 4)" = "$(grep "^\[r0 " "$dir/err" | sed 's/^\[[^]]*\] //' | head -n 4)" ]
 ok file_begins_with_what_was_said_before
 for how in "--comm.backend local" ""; do
     rm -rf "$dir/two"
