@@ -22,7 +22,6 @@
  * mpirun and the ranks too (R22). */
 
 #define TICK_MS 200
-#define SECOND_NS INT64_C(1000000000)
 #define SHORT_TICK_MS 10
 
 typedef struct launcher {

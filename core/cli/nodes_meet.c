@@ -9,7 +9,6 @@
 
 /* The meeting of the nodes: node 0 takes in those that belong to this run, refuses all others, and goes on. */
 
-#define SECOND_NS INT64_C(1000000000)
 #define MOST_AT_ONCE 64 /* taken each 10 ms, so that each has 40 ms at least however many come */
 #define MOST_LINES 100  /* about nodes that differ, in a meeting */
 

@@ -66,6 +66,7 @@ void tt_signals_install(void)
     atomic_store(&stop_signal, 0);
     atomic_store(&save_asked, 0);
     atomic_store(&first_ns, 0);
+    (void)tt_patience(0); /* its first call reads the environment, which a handler may not */
     for (size_t i = 0; i < TT_COUNT(stops); i++) {
         sigaddset(&open, stops[i]);
         if (stops[i] != SIGHUP || (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN))

@@ -81,12 +81,11 @@ static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_err
         tt_pool_take_back();
         if (in_time || !must_wait(b, sending))
             continue;
-        return TT_FAIL(
-            err, TT_ETIMEOUT,
-            "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds until the "
-            "first step is done, train_timeout_seconds from then on)",
-            sending ? "send to" : "receive from", c->g->ranks[peer],
-            (unsigned long long)(sending ? b->n_sent : b->n_received) + 1, c->t->timeout_s);
+        return TT_FAIL(err, TT_ETIMEOUT,
+                       "%s rank %d, message number %llu, waited %g s (" TT_COMM_LIMIT_KEYS ")",
+                       sending ? "send to" : "receive from", c->g->ranks[peer],
+                       (unsigned long long)(sending ? b->n_sent : b->n_received) + 1,
+                       c->t->timeout_s);
     }
     return TT_OK;
 }

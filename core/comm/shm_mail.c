@@ -20,12 +20,10 @@ static tt_status wait_for(tt_comm *c, tt_word *w, uint32_t want, bool sending, i
     if (s == TT_ECOMM)
         return tt_session_stopped(c->session, err);
     if (s == TT_ETIMEOUT)
-        return TT_FAIL(
-            err, s,
-            "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds until the "
-            "first step is done, train_timeout_seconds from then on)",
-            sending ? "send to" : "receive from", c->ranks[peer],
-            (unsigned long long)want + (sending ? TT_SHM_IN_FLIGHT : 0), limit);
+        return TT_FAIL(err, s,
+                       "%s rank %d, message number %llu, waited %g s (" TT_COMM_LIMIT_KEYS ")",
+                       sending ? "send to" : "receive from", c->ranks[peer],
+                       (unsigned long long)want + (sending ? TT_SHM_IN_FLIGHT : 0), limit);
     return s;
 }
 

@@ -16,9 +16,7 @@ static tt_status timed_out(tt_comm *c, uint32_t round, tt_error *err)
             len += (size_t)snprintf(missing + len, sizeof missing - len, " %d", c->ranks[i]);
     const tt_status s =
         TT_FAIL(&e, TT_ETIMEOUT,
-                "%s number %llu waited %g s (comm.init_timeout_seconds until the "
-                "first step is done, train_timeout_seconds from then on); ranks that did not "
-                "arrive:%s",
+                "%s number %llu waited %g s (" TT_COMM_LIMIT_KEYS "); ranks that did not arrive:%s",
                 c->op, (unsigned long long)c->sequence, tt_session_timeout(c->session), missing);
     tt_session_timed_out(c->session, e.text);
     if (err)

@@ -146,11 +146,10 @@ static tt_status timed_out(tt_comm *c, const char *op, tt_error *err)
     for (int i = 0; i < g->n && len + 16 < sizeof missing; i++)
         if (atomic_load(&g->n_begun[i]) < c->sequence)
             len += (size_t)snprintf(missing + len, sizeof missing - len, " %d", g->ranks[i]);
-    return TT_FAIL(
-        err, TT_ETIMEOUT,
-        "%s number %llu waited %g s (comm.init_timeout_seconds until the "
-        "first step is done, train_timeout_seconds from then on); ranks that did not arrive:%s",
-        op, (unsigned long long)c->sequence, c->t->timeout_s, missing);
+    return TT_FAIL(err, TT_ETIMEOUT,
+                   "%s number %llu waited %g s (" TT_COMM_LIMIT_KEYS
+                   "); ranks that did not arrive:%s",
+                   op, (unsigned long long)c->sequence, c->t->timeout_s, missing);
 }
 
 /* All members must make the same call: if they do not, the programs of their ranks differ. */

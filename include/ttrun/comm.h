@@ -18,6 +18,10 @@ extern "C" {
 typedef enum tt_reduce { TT_SUM = 0, TT_MAX = 1 } tt_reduce;
 typedef struct tt_comm tt_comm; /* one rank's handle of a group; the plugin defines and owns it */
 
+/* Which keys of the job timeout_s comes from, for the errors that name a limit. */
+#define TT_COMM_LIMIT_KEYS                                                                         \
+    "comm.init_timeout_seconds until the first step is done, train_timeout_seconds from then on"
+
 typedef struct tt_comm_env {
     size_t struct_size;
     int rank, world;

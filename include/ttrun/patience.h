@@ -16,8 +16,9 @@ extern "C" {
  * machine that is slow everywhere (an emulator, valgrind, a test beside a hundred others) sets 20, and nothing is given
  * up early; a test of what follows a time sets 0.01. Times that the user chooses (comm.*_timeout_seconds,
  * --rdzv-timeout) are not multiplied. */
-TT_EXPORT int64_t tt_patience(int64_t ns); /* [any-thread] */
-TT_EXPORT int tt_patience_ms(int64_t ns);  /* for poll(2), at least 1 [any-thread] */
+/* The first call of a process reads the variable; later ones are safe in signal handlers. [any-thread] */
+TT_EXPORT int64_t tt_patience(int64_t ns);
+TT_EXPORT int tt_patience_ms(int64_t ns); /* for poll(2), at least 1 [any-thread] */
 
 #define TT_NS(seconds) ((int64_t)((seconds)*1e9))
 

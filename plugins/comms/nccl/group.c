@@ -131,10 +131,8 @@ static tt_status settle_overdue(const tt_comm *g, const char *what, tt_error *er
     char text[sizeof err->text], ranks[200];
     nccl_ranks_text(g, ranks, sizeof ranks);
     snprintf(text, sizeof text,
-             "NCCL, %s of %s: rank %d waited %g s for the others "
-             "(comm.init_timeout_seconds until the first step is done, train_timeout_seconds from "
-             "then on)",
-             what, ranks, g->ranks[g->me], atomic_load(&g->world->timeout_s));
+             "NCCL, %s of %s: rank %d waited %g s for the others (" TT_COMM_LIMIT_KEYS ")", what,
+             ranks, g->ranks[g->me], atomic_load(&g->world->timeout_s));
     nccl_world_abort(g->world, TT_ETIMEOUT, text);
     return nccl_world_status(g->world, err);
 }

@@ -123,12 +123,11 @@ static tt_status await_posted(tt_comm *g, const nccl_channel *c, uint64_t most, 
         const double limit = atomic_load(&w->timeout_s);
         pthread_cond_timedwait(&w->changed, &w->lock, &until);
         if (limit > 0 && (double)(nccl_now_ns() - begun) > limit * 1e9)
-            s = TT_FAIL(err, TT_ETIMEOUT,
-                        "NCCL, send number %llu from rank %d to rank %d waited %g s "
-                        "(comm.init_timeout_seconds until the first step is done, "
-                        "train_timeout_seconds from then "
-                        "on)",
-                        (unsigned long long)c->n_posted + 1, g->ranks[g->me], g->ranks[to], limit);
+            s = TT_FAIL(
+                err, TT_ETIMEOUT,
+                "NCCL, send number %llu from rank %d to rank %d waited %g s (" TT_COMM_LIMIT_KEYS
+                ")",
+                (unsigned long long)c->n_posted + 1, g->ranks[g->me], g->ranks[to], limit);
     }
     pthread_mutex_unlock(&w->lock);
     if (s != TT_OK)

@@ -69,13 +69,12 @@ static tt_status watch_calls(const nccl_world *w, tt_comm *g, tt_error *err)
         if (!call_is_overdue(w, c))
             continue;
         nccl_ranks_text(g, ranks, sizeof ranks);
-        return TT_FAIL(err, TT_ETIMEOUT,
-                       "NCCL, %s number %llu of %s: rank %d waited %g s for the others "
-                       "(comm.init_timeout_seconds until the first step is done, "
-                       "train_timeout_seconds from then "
-                       "on)",
-                       c->op, (unsigned long long)c->number, ranks, g->ranks[g->me],
-                       atomic_load(&w->timeout_s));
+        return TT_FAIL(
+            err, TT_ETIMEOUT,
+            "NCCL, %s number %llu of %s: rank %d waited %g s for the others (" TT_COMM_LIMIT_KEYS
+            ")",
+            c->op, (unsigned long long)c->number, ranks, g->ranks[g->me],
+            atomic_load(&w->timeout_s));
     }
     return TT_OK;
 }

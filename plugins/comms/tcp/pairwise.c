@@ -53,11 +53,9 @@ void pair_close(pair *p)
 
 tt_status pair_late(const pair *p, const char *what, int peer, uint64_t number, tt_error *err)
 {
-    return TT_FAIL(
-        err, TT_ETIMEOUT,
-        "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds until the "
-        "first step is done, train_timeout_seconds from then on)",
-        what, p->ranks[peer], (unsigned long long)number, *p->timeout_s);
+    return TT_FAIL(err, TT_ETIMEOUT,
+                   "%s rank %d, message number %llu, waited %g s (" TT_COMM_LIMIT_KEYS ")", what,
+                   p->ranks[peer], (unsigned long long)number, *p->timeout_s);
 }
 
 /* s: of a wait. Names the ranks that did not arrive, and stops the run. */
@@ -72,11 +70,9 @@ static tt_status pair_waited(tt_comm *c, tt_status s, tt_error *err)
     for (int i = 0; i < p->n && len + 16 < sizeof missing; i++)
         if (i != p->me && p->t->missing(c, i))
             len += (size_t)snprintf(missing + len, sizeof missing - len, " %d", p->ranks[i]);
-    s = TT_FAIL(
-        &e, TT_ETIMEOUT,
-        "%s number %llu waited %g s (comm.init_timeout_seconds until the "
-        "first step is done, train_timeout_seconds from then on); ranks that did not arrive:%s",
-        p->op, (unsigned long long)p->sequence, *p->timeout_s, missing);
+    s = TT_FAIL(&e, TT_ETIMEOUT,
+                "%s number %llu waited %g s (" TT_COMM_LIMIT_KEYS "); ranks that did not arrive:%s",
+                p->op, (unsigned long long)p->sequence, *p->timeout_s, missing);
     p->t->abort(c, e.text);
     if (err)
         *err = e;

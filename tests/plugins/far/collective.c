@@ -177,11 +177,8 @@ void far_collective_break(far_node *n, tt_status s, const tt_error *missing)
 {
     tt_error e;
     const far_comm *c = n->rank->comm;
-    TT_FAIL(&e, s,
-            "far: waited %g s (comm.init_timeout_seconds until the first step is done, "
-            "train_timeout_seconds from "
-            "then on) in %s",
-            c ? far_comm_timeout(c) : 0.0, missing->text);
+    TT_FAIL(&e, s, "far: waited %g s (" TT_COMM_LIMIT_KEYS ") in %s", c ? far_comm_timeout(c) : 0.0,
+            missing->text);
     far_group_break(n->collective->group, &e);
 }
 
