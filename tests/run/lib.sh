@@ -86,7 +86,6 @@ until_gone() {
 has_lines() { [ "$(wc -l <"$1")" -ge "$2" ]; }
 # besides the log, and the progress that a run of more than some seconds reports
 one_line() { [ "$(grep -cv '^\[r[0-9]* +\|^train *[0-9]*%  ' "$1")" -eq 1 ]; }
-gone() { ! kill -0 "$1"; }
 # still PID...: stops these processes by SIGSTOP, and waits until they stand
 still() {
     kill -STOP "$@" || return 1

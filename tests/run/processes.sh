@@ -48,15 +48,15 @@ rank_of() {
     done
 }
 no_rank() { [ -z "$(ranks "$1")" ]; }
-launch() { # WAY FOLDER OPTION...: in the background as $pid, until two steps are logged
+launches() { # WAY FOLDER OPTION...: a long run in the background as $pid
     way=$1 folder=$2
     shift 2
     path=$PATH
     case $way in own) path=$dir/bin && set -- --comm.backend shm "$@" ;; esac
     PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
-    until_true has_lines "$folder/metrics.jsonl" 2
 }
+launch() { launches "$@" && until_true has_lines "$folder/metrics.jsonl" 2; } # the same, until two steps are logged
 ends() { # STATUS: $pid, and no rank of $folder outlives it
     waits_for "the end of $folder with status $1"
     wait "$pid" 2>/dev/null
@@ -80,15 +80,11 @@ test_killed_ranks() { # WAY OPTION...
 # process is $victim. The limit of one second begins after the first step, and only the other rank is on its way then: whoever
 # is slow, no other is named. Nothing else waits for a grace time that must not end early, so those are short.
 hang() {
-    hanging=$1 way=$2 folder=$3
-    shift 3
+    hanging=$1
+    shift
     gate 2
-    path=$PATH
-    case $way in own) path=$dir/bin && set -- --comm.backend shm "$@" ;; esac
     # shellcheck disable=SC2086
-    TTRUN_PATIENCE=0.05 PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long $gated --nproc 2 --comm.init_timeout_seconds 1000000 \
-        --comm.train_timeout_seconds 1 "$@" >"$folder.out" 2>"$folder.err" &
-    pid=$!
+    TTRUN_PATIENCE=0.05 launches "$@" $gated --nproc 2 --comm.init_timeout_seconds 1000000 --comm.train_timeout_seconds 1
     until_true has_come 0 && until_true has_come 1 && victim=$(process_of "$hanging") && still "$victim" && let_go
 }
 test_hanging_rank() { # WAY OPTION...

@@ -186,7 +186,7 @@ supervise "$dir/hang" 2 --nproc 2 $gated $long --checkpoint.interval 10
 stands 0 1
 victim=$standing
 still "$victim" && limit 1000000 && let_go
-until_true said 'is done .* after the failure' && gone "$victim" 2>/dev/null && kill -TERM $pid
+until_true said 'is done .* after the failure' && has_ended "$victim" && kill -TERM $pid
 job=$first
 ends 4 && grep -q 'W supervisor\] rank 0: .* waited 1 s .*ranks that did not arrive: 1; .*restart 1 of 2 from step [0-9]*0$' "$dir/err" && unique_steps "$folder"
 ok a_rank_that_hangs_is_replaced
