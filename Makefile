@@ -157,7 +157,7 @@ $B/tests/stall/stall.so: tests/stall/stall.c
 
 # The same tests in full, where `make test` runs a part.
 test-long:
-	+$(Q)TT_TEST_LONG=1 TTRUN_LONG=1 TEST_CPU=5400 TEST_TIMEOUT=10800 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle test-plan test-run test-exec test-cuda test-sim
+	+$(Q)TEST_LONG=1 TEST_CPU=5400 TEST_TIMEOUT=10800 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle test-plan test-run test-exec test-cuda test-sim
 
 include mk/fuzz.mk
 include mk/install.mk

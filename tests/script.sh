@@ -35,6 +35,8 @@ check() {
     "$@"
     ok "$check_name"
 }
+# In the long tier (make test-long): every seed, mesh and recipe, where `make test` takes some.
+is_long() { [ -n "${TEST_LONG-}" ]; }
 # skip NAME WHY: counted beside passed and failed
 skip() { echo "skip $1: $2"; }
 

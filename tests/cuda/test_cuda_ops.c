@@ -4,6 +4,7 @@
 #include "ops/battery.h"
 #include "ops/battery_fused.h"
 #include "ops/battery_heads.h"
+#include "tier.h"
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -14,7 +15,7 @@
 
 #define TRIALS 8
 #define SEEDS 1      /* other orders */
-#define MORE_SEEDS 7 /* with TT_TEST_LONG */
+#define MORE_SEEDS 7 /* with TEST_LONG */
 
 extern char **environ;
 
@@ -73,7 +74,7 @@ static void test_another_order_gives_the_same_bits(void **state)
     uint64_t bits[TT_COUNT(rows)];
     (void)state;
     snprintf(path, sizeof path, "%s/tt-ops-bits.%d", tmp != NULL ? tmp : "/tmp", (int)getpid());
-    const int seeds = getenv("TT_TEST_LONG") != NULL ? MORE_SEEDS : SEEDS;
+    const int seeds = is_long() ? MORE_SEEDS : SEEDS;
     for (int seed = 2; seed < 2 + seeds; seed++) {
         run_again(seed, path);
         FILE *f = fopen(path, "rb");

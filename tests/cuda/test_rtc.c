@@ -9,10 +9,11 @@
 
 #include "../../plugins/backends/cuda/lib.c"
 #include "../../plugins/backends/cuda/rtc.c"
+#include "tier.h"
 #include <ttrun/option.h>
 
 /* NVIDIA's NVRTC, where it is installed, compiles every file of kernels/ as it is embedded in the plugin,
- * without a GPU and without NVIDIA's headers. TT_TEST_LONG: for every chip. */
+ * without a GPU and without NVIDIA's headers. TEST_LONG: for every chip. */
 
 static bool is_here(void)
 {
@@ -53,7 +54,7 @@ static void *compile_some(void *arg)
 static void test_every_kernel_compiles(void **test)
 {
     static const int chips[] = {120, 80, 86, 90, 100};
-    const char *more = getenv("TT_TEST_LONG");
+    const bool more = is_long();
     (void)test;
     if (!is_here())
         skip();

@@ -3,6 +3,7 @@
 #include "exec/exec_impl.h"
 #include "exec/steps.h"
 #include "plugins/far/far.h"
+#include "tier.h"
 #include <unistd.h>
 
 /* Programs on the device of tests/plugins/far: their numbers are the reference's, in whatever order the
@@ -280,7 +281,7 @@ static bool is_found(job *j, const steps *right)
 /* Each is found, but for events that order nothing. Returns how many were left out, one at a time. */
 static int leave_out_each(uint32_t kinds)
 {
-    const bool all = getenv("TT_TEST_LONG") != NULL;
+    const bool all = is_long();
     int n = 0, n_wrong = 0;
     for (size_t m = 0; m < N_MUTATED; m++) {
         job j;

@@ -2,10 +2,11 @@
 #include "oracle/mesh.h"
 
 #include "random_test.h"
+#include "tier.h"
 
 /* Random jobs: mesh × schedule × accumulation × odd sizes × model, each compared with one rank that
  * has the same global batch. The runs do two steps of sgd with momentum: the results compared at
- * the end contain both gradients, the second at moved parameters. 16 seeds, or with TT_TEST_LONG=1
+ * the end contain both gradients, the second at moved parameters. 16 seeds, or with TEST_LONG=1
  * all SEEDS, and SOME_EXPERTS or MOST_SEEDS of the jobs whose model has experts; one number as argument runs that seed
  * alone, two numbers run the seeds from the first to before the second. Seeds from EXPERTS on are
  * those with experts. */
@@ -353,7 +354,7 @@ static void add_seeds(seed_list *l, int first, int end)
 int main(int argc, char **argv)
 {
     static seed_list l;
-    const bool all = getenv("TT_TEST_LONG") || getenv("TTRUN_LONG");
+    const bool all = is_long();
     if (argc > 1) {
         add_seeds(&l, atoi(argv[1]), argc > 2 ? atoi(argv[2]) : atoi(argv[1]) + 1);
     } else {

@@ -2,6 +2,7 @@
 #ifndef TT_TESTS_PIPELINE_TEST_H
 #define TT_TESTS_PIPELINE_TEST_H
 #include "pipeline/programs.h"
+#include "tier.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* Every published schedule up to some size, and random ones. TTRUN_LONG=1 (make test-long) goes up
+/* Every published schedule up to some size, and random ones. TEST_LONG=1 (make test-long) goes up
  * to 16 ranks and 64 micro-batches. */
 
 typedef struct published {
@@ -34,11 +35,6 @@ static const published all_schedules[] = {
     {"ZBVZeroBubble",         2},
     {"DualPipeV",             2},
 };
-
-static inline bool long_run(void)
-{
-    return getenv("TTRUN_LONG") != NULL;
-}
 
 /* NULL if the schedule does not exist, like DualPipeV of fewer than 2p micro-batches. */
 static inline tt_schedule *make(tt_arena *a, const char *name, int p, int v, int m)

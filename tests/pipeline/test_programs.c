@@ -42,7 +42,7 @@ static void never_deadlocks(const tt_schedule *s, const tt_costs *c)
 
 static void test_published_never_deadlock(void **state)
 {
-    const int most_p = long_run() ? 16 : 6, most_m = long_run() ? 32 : 9;
+    const int most_p = is_long() ? 16 : 6, most_m = is_long() ? 32 : 9;
     uint64_t x = 7;
     (void)state;
     for (size_t k = 0; k < TT_COUNT(all_schedules); k++)
@@ -61,7 +61,7 @@ static void test_published_never_deadlock(void **state)
 
 static void test_random_never_deadlock(void **state)
 {
-    const int n = long_run() ? 10000 : 1000;
+    const int n = is_long() ? 10000 : 1000;
     uint64_t x = 1;
     (void)state;
     for (int i = 0; i < n; i++) {
@@ -194,7 +194,7 @@ static void mesh_messages(const tt_programs *p, int dp, int tp, uint64_t seed, t
 
 static void test_random_meshes_never_deadlock(void **state)
 {
-    const int n = long_run() ? 10000 : 1000;
+    const int n = is_long() ? 10000 : 1000;
     uint64_t x = 5;
     (void)state;
     for (int i = 0; i < n; i++) {
@@ -440,7 +440,7 @@ static void compare(const tt_schedule *s, const tt_costs *planned, const tt_cost
  * little. */
 static void test_waiting_receives_cost_nothing(void **state)
 {
-    const int most_p = long_run() ? 12 : 8;
+    const int most_p = is_long() ? 12 : 8;
     uint64_t x = 3;
     slower two = {0}, one = {0}, off = {0};
     (void)state;

@@ -33,7 +33,7 @@ static void complete_and_ordered(const tt_schedule *s)
 /* make() has run tt_schedule_check, which checks for deadlock and P5. */
 static void test_all_are_complete_and_ordered(void **state)
 {
-    const int most_p = long_run() ? 16 : 8, most_m = long_run() ? 64 : 20;
+    const int most_p = is_long() ? 16 : 8, most_m = is_long() ? 64 : 20;
     int n = 0;
     (void)state;
     for (size_t k = 0; k < TT_COUNT(all_schedules); k++)

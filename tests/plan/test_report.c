@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "estimate/estimate.h"
 #include "exec/job.h"
+#include "tier.h"
 #include <math.h>
 
 /* `ttrun plan`: its output, without data, ranks or memory for the model; and that plans of the
@@ -175,7 +176,7 @@ static void test_plan_needs_no_data(void **state)
     job_close(&r.j);
 }
 
-/* A plan for 512 ranks; with TTRUN_LONG=1 for every schedule. */
+/* A plan for 512 ranks; with TEST_LONG=1 for every schedule. */
 #define BIG                                                                                        \
     "model.flavor 405B parallelism.data_parallel_shard_degree 8 "                                  \
     "parallelism.tensor_parallel_degree 8 parallelism.pipeline_parallel_degree 8 "                 \
@@ -202,7 +203,7 @@ static void test_largest_models_plan_in_seconds(void **state)
         BIG "LoopedBFS",
         BIG "DualPipeV",
     };
-    const size_t n = getenv("TTRUN_LONG") ? TT_COUNT(jobs) : 5;
+    const size_t n = is_long() ? TT_COUNT(jobs) : 5;
     (void)state;
     for (size_t i = 0; i < n; i++) {
         char text[500];

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The compositions of Megatron-LM's issue 7452, which are wrong there without an error: here each has the losses, the norms and the
-# gradients of one rank. Prints a Markdown table (docs/parallel.md). The numbers are the issue's; TTRUN_LONG=1: more meshes.
+# gradients of one rank. Prints a Markdown table (docs/parallel.md). The numbers are the issue's; TEST_LONG=1: more meshes.
 . "$(dirname "$0")/deviations.sh"
 mkdir -p "$dir/more"
 for plugin in run/compositions plugins/gla; do
@@ -64,7 +64,6 @@ finding() { # NUMBER WHAT OPTION...
     shift 2
     one "$@"
 }
-long() { [ -n "${TTRUN_LONG-}" ]; }
 echo "| finding | composition | mesh | loss | grad_norm | gradients of step 1 | bias of the choice |"
 echo "|---|---|---|---|---|---|---|"
 half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
@@ -74,14 +73,14 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
     row tp2 $tp 2
     row tp4 $tp 4
     row tp2×cp2 $tp 2 $cp 2
-    long && row fsdp2×tp2 $half $fsdp 2 $tp 2
-    long && row tp2×pp2 $tp 2 $pp 2
+    is_long && row fsdp2×tp2 $half $fsdp 2 $tp 2
+    is_long && row tp2×pp2 $tp 2 $pp 2
     finding 2 "cross-entropy, vocabulary cut" $llama
     row tp2 $tp 2
     row tp2,plain $tp 2 $p.enable_sequence_parallel false
     row tp2×pp2 $tp 2 $pp 2
-    long && row tp4 $tp 4
-    long && row tp4×fsdp2 $half $tp 4 $fsdp 2
+    is_long && row tp4 $tp 4
+    is_long && row tp4×fsdp2 $half $tp 4 $fsdp 2
     if [ -n "$mtp" ]; then
         finding 3 "MTP, labels of ranks unequal" $deepseek "$a.$mtp" 1
         row fsdp2 $half $fsdp 2
@@ -95,21 +94,21 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
     finding 3 "MTP of GLM-4.5, labels of ranks unequal" $glm $a.num_nextn_predict_layers 1
     row fsdp2×cp2,accumulated --training.local_batch_size 1 $fsdp 2 $cp 2
     row tp2×pp2,recomputed $tp 2 $pp 2 --activation_checkpoint.mode full
-    long && row tp2×fsdp2,ep2 $half $tp 2 $fsdp 2 $ep 2
+    is_long && row tp2×fsdp2,ep2 $half $tp 2 $fsdp 2 $ep 2
     finding 5 "experts, 21 tokens of a sequence over tp: padding" $qwen
     row tp2 $tp 2
     row tp2×pp2 $tp 2 $pp 2
     row tp4,ep2 $tp 4 $ep 2
-    long && row tp2×cp2,ep4 $tp 2 $cp 2 $ep 4
+    is_long && row tp2×cp2,ep4 $tp 2 $cp 2 $ep 4
     finding 5 "Llama 4: chunks, scaled inputs of experts" $llama4
     row tp2×cp2 $tp 2 $cp 2
     row fsdp2×pp2,ep2 $half $fsdp 2 $pp 2 $ep 2
-    long && row tp2,plain $tp 2 $p.enable_sequence_parallel false
-    long && row tp4,ep2 $tp 4 $ep 2
+    is_long && row tp2,plain $tp 2 $p.enable_sequence_parallel false
+    is_long && row tp4,ep2 $tp 4 $ep 2
     finding 7 "embeddings scattered over tp" --spec gpt2 $sizes
     row tp2×fsdp2 $half $tp 2 $fsdp 2
     row tp2×cp2 $tp 2 $cp 2
-    long && row tp4×hsdp2 $half $tp 4 $hsdp 2
+    is_long && row tp4×hsdp2 $half $tp 4 $hsdp 2
     finding 8 "sinks of attention in the clipped norm" $gpt_oss
     row tp2 $tp 2
     row tp4 $tp 4
@@ -119,7 +118,7 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
     row fsdp4 $quarter $fsdp 4
     row fsdp2×cp2,accumulated --training.local_batch_size 1 $fsdp 2 $cp 2
     row pp2×cp2 $pp 2 $cp 2
-    long && row hsdp2×fsdp2 $quarter $hsdp 2 $fsdp 2
+    is_long && row hsdp2×fsdp2 $quarter $hsdp 2 $fsdp 2
     finding 10 "router counts, labels masked" $deepseek
     row tp2 $tp 2
     row tp2,plain $tp 2 $p.enable_sequence_parallel false
@@ -128,8 +127,8 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
     row fsdp2,ep2,accumulated --training.local_batch_size 1 $fsdp 2 $ep 2
     finding 10 "router counts of Kimi-K2, labels masked" $kimi
     row tp2×fsdp2,ep2 $half $tp 2 $fsdp 2 $ep 2
-    long && row cp2×pp2,accumulated --training.local_batch_size 4 $cp 2 $pp 2
-    long && row fsdp2,ep2,accumulated --training.local_batch_size 1 $fsdp 2 $ep 2
+    is_long && row cp2×pp2,accumulated --training.local_batch_size 4 $cp 2 $pp 2
+    is_long && row fsdp2,ep2,accumulated --training.local_batch_size 1 $fsdp 2 $ep 2
     finding 11 "norms that heads share" --spec qwen3 $sizes $a.n_kv_heads 2 $a.head_dim 6 $a.hidden_dim 31
     row tp2 $tp 2
     row tp4×fsdp2 $half $tp 4 $fsdp 2
@@ -137,8 +136,8 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
     row tp2 $tp 2
     row tp4×fsdp2 $half $tp 4 $fsdp 2
     row tp2×cp2,ep2 $tp 2 $cp 2 $ep 2
-    long && row tp2,plain $tp 2 $p.enable_sequence_parallel false
-    long && row fsdp2×pp2,accumulated --training.local_batch_size 2 $fsdp 2 $pp 2
+    is_long && row tp2,plain $tp 2 $p.enable_sequence_parallel false
+    is_long && row fsdp2×pp2,accumulated --training.local_batch_size 2 $fsdp 2 $pp 2
     finding 11 "gated linear attention" --model.name gla
     row tp2 $tp 2
     row tp2×fsdp2 $half $tp 2 $fsdp 2

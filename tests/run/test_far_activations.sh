@@ -6,7 +6,7 @@
 mkdir -p "$dir/far/backends"
 cp "$BUILD/tests/plugins/far/far.so" "$dir/far/backends/"
 far="--plugin-dir $dir/far --backend.name far --comm.backend local"
-[ -z "${TT_TEST_LONG-}" ] || : "${SEEDS:=$(seq -s " " 20)}"
+! is_long || : "${SEEDS:=$(seq -s " " 20)}"
 : "${SEEDS:=1}"
 
 numbers() { # metrics.jsonl without what differs from run to run

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # One curve on the 18 layouts of torchtitan's issue 3029, where step 1 alone differs by 0.4 %: a model with latent attention and 8
-# experts, 8 samples a step. Prints a Markdown table (docs/parallel.md). TTRUN_LONG=1: other families too, and 100 steps, with the
+# experts, 8 samples a step. Prints a Markdown table (docs/parallel.md). TEST_LONG=1: other families too, and 100 steps, with the
 # learned router and with experts in turn. Rounding grows by then, on one rank as well: the limit is what other matrix products and accumulation do
 # to one rank.
 . "$(dirname "$0")/deviations.sh"
@@ -85,7 +85,7 @@ fma --backend.blas own --backend.f32_products fma
 LIST
     rm -rf "$dir/one"
 }
-if [ -n "${TTRUN_LONG-}" ]; then
+if is_long; then
     while read -r family options; do
         echo "$family"
         model=$options

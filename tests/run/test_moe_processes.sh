@@ -37,7 +37,7 @@ while read -r name ranks options; do
     done
     rm -rf "$dir/t"
     fars="local far"
-    if [ -z "${TTRUN_LONG-}${TT_TEST_LONG-}" ]; then
+    if ! is_long; then
         case $name in ep2 | ep2_zbv) fars=far ;; *) continue ;; esac
     fi
     train "$dir/t" --comm.backend local --backend.name reference "$@"

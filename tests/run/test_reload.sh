@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ttrun ctl RUN_DIR reload NAME: a third party's converter is put in, built again and reloaded while a job runs, off, on and off, bit for
 # bit what a scheduled run does that has the versions under two names. A plugin that is bad is refused by one line and the run goes on.
-# TTRUN_LONG=1: every mesh, as threads and processes.
+# TEST_LONG=1: every mesh, as threads and processes.
 . "$(dirname "$0")/swaps.sh"
 mine() { build reloaded mine "$@"; }
 { build reloaded half -DNAME='"half"' -DBY=0.5 && build reloaded third -DNAME='"third"' -DBY=0.3; } >"$dir/out" 2>&1
@@ -39,7 +39,7 @@ exactly one_rank
 exactly fsdp2_threads $local $shard
 exactly pp2_processes $own $pp
 exactly ep2_processes $own $ep
-if [ -n "${TTRUN_LONG-}" ]; then
+if is_long; then
     exactly fsdp2_processes $own $shard
     exactly tp2_threads $local $tp
     exactly tp2_processes $own $tp

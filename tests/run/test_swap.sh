@@ -15,7 +15,7 @@ from() {
 }
 # ---- by schedule: off, on, off ----
 for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local" "pipeline_parallel_degree local" "data_parallel_shard_degree" \
-    "pipeline_parallel_degree" "expert_parallel_degree local mixtral" "expert_parallel_degree shm mixtral" ${TTRUN_LONG:+"tensor_parallel_degree"}; do
+    "pipeline_parallel_degree" "expert_parallel_degree local mixtral" "expert_parallel_degree shm mixtral" ${TEST_LONG:+"tensor_parallel_degree"}; do
     set -- $mesh
     name=$(echo "${mesh:-one_rank}" | tr ' ' _)
     which=half
@@ -81,7 +81,7 @@ short "$dir/w" --training.steps 10 --converters '[{"name":"broken","from_step":1
 ok "schedule_that_does_not_verify_is_refused_at_the_start $bad"
 
 # ---- by ttrun ctl ----
-for way in one local own own_expert ${TTRUN_LONG:+local_expert local_tensor own_tensor local_pipeline own_pipeline}; do
+for way in one local own own_expert ${TEST_LONG:+local_expert local_tensor own_tensor local_pipeline own_pipeline}; do
     bad=
     case $way in
     one) set -- ;;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A storm of random swaps, by ttrun ctl set, by reload, and by the schedule of a list, with checkpoints, stops and kills between: after each
 # checkpoint the losses are those of another run that resumes there with that list, over the steps of its schedule too; memory and descriptors
-# stay as they are. Every second process is killed, the others stop. 20 swaps; TTRUN_LONG=1: 1000. TTRUN_SEED: another storm.
+# stay as they are. Every second process is killed, the others stop. 20 swaps; TEST_LONG=1: 1000. TTRUN_SEED: another storm.
 . "$(dirname "$0")/swaps.sh"
 { build converter converter && build adapter adapter && build reloaded mine -DBY=0.5 && cp "$dir/more/converters/mine.so" "$dir/half.so" &&
     build reloaded mine -DBY=0.3 && cp "$dir/more/converters/mine.so" "$dir/third.so"; } >"$dir/out" 2>&1
@@ -32,7 +32,7 @@ case $BUILD in
 esac
 
 swaps=20 lives=7 seed=${TTRUN_SEED:-1} # swaps of a process
-[ -n "${TTRUN_LONG-}" ] && swaps=1000 lives=200
+is_long && swaps=1000 lives=200
 cat >"$dir/lists" <<'LISTS'
 []
 job
