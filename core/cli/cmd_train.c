@@ -228,6 +228,7 @@ static tt_status join_and_train(tt_cli *cli, tt_setup *s, const tt_launch *l,
     TT_TRY(tt_processes_join(&po, &d, err));
     const tt_try_opts tries = try_opts(cli, s);
     tt_run_opts ro = run_opts(cli, restart, &tries);
+    d.stop = ro.stop;
     ro.dist = &d;
     tt_cli_log_setup(cli, l->rank, l->world);
     const tt_status st = tt_train(s, &ro, err);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/dist.h"
+#include "base/thread.h"
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +34,11 @@ tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err)
         return mine;
     /* The status of the lowest rank that failed is taken; a stop signal only if no rank failed. */
     const bool failed = mine != TT_OK && mine != TT_ESIGNAL;
-    int32_t words[2] = {failed ? d->world - d->rank : 0, mine == TT_ESIGNAL};
+    int32_t words[2] = {failed ? d->world - d->rank : 0, 0};
+    if (mine == TT_ESIGNAL) {
+        const int sig = d->stop ? d->stop() : 0;
+        words[1] = sig ? sig : SIGTERM;
+    }
     tt_error e = {0};
     const tt_status s = d->vt->all_reduce(d->all, words, 2, TT_I32, TT_MAX, &e);
     if (mine != TT_OK)
@@ -44,8 +50,9 @@ tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err)
     }
     if (words[0])
         return TT_FAIL(err, TT_ECOMM, "rank %d failed", d->world - words[0]);
-    return words[1] ? TT_FAIL(err, TT_ESIGNAL, "a rank was stopped by a signal before step 1")
-                    : TT_OK;
+    return words[1]
+               ? TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(words[1]))
+               : TT_OK;
 }
 
 /* One byte per word, so that the maximum of the ranks' words is the one text. */

@@ -21,7 +21,8 @@ typedef struct tt_dist {
     void *data_self;
     struct tt_called *called; /* this rank's log of calls (call_log.h); NULL: none */
     struct tt_lending
-        *lending; /* of rank-threads, whose pools it makes (base/pool.h); NULL: none */
+        *lending;      /* of rank-threads, whose pools it makes (base/pool.h); NULL: none */
+    int (*stop)(void); /* the signal that asks this process to stop, or 0; NULL: none does */
 } tt_dist;
 
 /* ---- rank-threads of one process (comm.backend "local") ---- */
@@ -66,7 +67,7 @@ tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms,
                         tt_group_comm *out, tt_error *err);
 
 /* Ends a phase: every rank gets the status of the lowest rank that failed, and an error that names
- * that rank. [collective] */
+ * that rank; if none failed and some were stopped (TT_ESIGNAL), one that names the signal. [collective] */
 tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err);
 /* The same where training goes on after the failure of a rank: the others get TT_EUNSUPPORTED and the text of the
  * lowest rank that failed. TT_ECOMM and TT_ETIMEOUT: the ranks cannot reach each other. [collective] */

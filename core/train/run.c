@@ -396,6 +396,7 @@ static tt_status join_world(world *w, int rank, tt_dist *d, tt_error *err)
         *d = *w->o->dist;
     if (w->threads)
         TT_TRY(tt_threads_join(w->threads, rank, d, err));
+    d->stop = w->o->stop;
     TT_TRY(tt_call_log_join(w->calls, d, err));
     return before_first_step(open_log(w->s, d->rank, err));
 }
@@ -539,11 +540,9 @@ static tt_status run_process(world *w, tt_setup *setup, tt_run_folder *folder, t
 {
     tt_dist *d = w->o->dist;
     const int sig = w->o->stop ? w->o->stop() : 0;
-    tt_status s = TT_OK;
-    if (sig)
-        s = TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
-    else if (d->rank == 0)
-        s = tt_run_folder_open(w->s, w->o, a, folder, err);
+    tt_status s = sig ? TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig))
+                  : d->rank == 0 ? tt_run_folder_open(w->s, w->o, a, folder, err)
+                                 : TT_OK;
     s = tt_agree(d, s, err);
     if (s == TT_OK && d->rank != 0)
         s = tt_run_folder_join(w->s, a, folder, err);

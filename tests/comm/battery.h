@@ -2,6 +2,7 @@
 #ifndef TT_TESTS_BATTERY_H
 #define TT_TESTS_BATTERY_H
 #include "comm/world.h"
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -547,12 +548,24 @@ static void test_abort_leaves_no_one_reading(void **state)
         world_run(2 + i % 3, abort_race);
 }
 
+static int interrupted(void)
+{
+    return SIGINT;
+}
 static void agreeing(world *w, tt_dist *d)
 {
     tt_error err = {0};
     if (tt_agree(d, TT_OK, &err) != TT_OK)
         world_fail(w, "all well: %s", err.text);
     tt_status mine = TT_OK;
+    if (d->rank == 1) {
+        d->stop = interrupted;
+        mine = TT_FAIL(&err, TT_ESIGNAL, "stopped here");
+    }
+    if (tt_agree(d, mine, &err) != TT_ESIGNAL ||
+        strcmp(err.text, d->rank == 1 ? "stopped here" : "stopped by SIGINT before step 1"))
+        world_fail(w, "%s", err.text);
+    mine = TT_OK;
     if (d->rank == 1 || d->rank == 3)
         mine = TT_FAIL(&err, TT_EIO, "disk %d", d->rank);
     const tt_status s = tt_agree(d, mine, &err);
