@@ -9,7 +9,7 @@
 CXX ?= g++
 FAKE := $B/tests/fake
 FAKE_WARN := -Wall -Wextra -Wpedantic -Wshadow -Wundef
-FAKE_CXXFLAGS := -std=c++17 -O2 -g $(FAKE_WARN) -fPIC -fvisibility=hidden -pthread -ffp-contract=off -MMD -MP
+FAKE_CXXFLAGS := -std=c++17 -O2 -g1 $(FAKE_WARN) -fPIC -fvisibility=hidden -pthread -ffp-contract=off -MMD -MP
 # A GPU faults on a misaligned address: so do the kernels here (the trap is told by tests/fake/fail.cpp). Kernels look at
 # the same bytes with several types.
 FAKE_TRAPS := -fsanitize=alignment,bounds $(if $(findstring clang,$(CXX)),-fsanitize-trap=alignment$(comma)bounds,-fsanitize-undefined-trap-on-error)
@@ -53,7 +53,7 @@ $(FAKE_LINKED): $(FAKE)/lib/libcuda.so.1
 
 # $(1) the object, $(2) the source
 fake_image = @mkdir -p $(dir $(1)); $(if $(V),,printf '%-7s%s\n' EMU $(2);) \
-    $(FAKE_IMAGE) -O2 -g $(FAKE_WARN) -Wno-unknown-pragmas -Iplugins/backends/cuda/kernels -Itests/fake -MMD -MP -MF $(1).d -MT $(1) -x c++ $(2) -o $(1)
+    $(FAKE_IMAGE) -O1 -g1 $(FAKE_WARN) -Wno-unknown-pragmas -Iplugins/backends/cuda/kernels -Itests/fake -MMD -MP -MF $(1).d -MT $(1) -x c++ $(2) -o $(1)
 $(FAKE)/kernels/%.so: plugins/backends/cuda/kernels/%.cu mk/fake.mk
 	$(call fake_image,$@,$<)
 $(FAKE)/selftest.so: tests/fake/selftest.cu mk/fake.mk
