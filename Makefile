@@ -36,7 +36,7 @@ CORE_OBJ := $(CORE_SRC:%.c=$B/%.o) $(CORE_GEN:.c=.o)
 LIB      := $B/libttrun.so.0
 CORE_A   := $B/libttrun_core.a
 BIN      := $(if $(wildcard core/cli/main.c),$B/ttrun)
-TEST_SRC := $(sort $(filter-out tests/fuzz/%,$(wildcard tests/*/test_*.c tests/*/*/test_*.c)))
+TEST_SRC := $(sort $(filter-out tests/fuzz/%,$(foreach n,test long,$(wildcard tests/*/$n_*.c tests/*/*/$n_*.c))))
 TEST_BIN := $(TEST_SRC:%.c=$B/%)
 TOOL_BIN := $(patsubst %.c,$B/%,$(wildcard tests/*/*_tool.c))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -138,18 +138,28 @@ include mk/fake.mk
 test: deps
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) run-tests
 tests: all $(FAR_SO) $(FAKE_ALL) $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
-run-tests: tests
-	$(Q)sh mk/run-tests.sh $B
-# What is tested in about a minute: the graph and its passes, kernels, schedules, data, settings.
-QUICK := base config mesh ops passes pipeline cost data chat setup backends train
-test-quick: all $(FAR_SO) $(FAKE_ALL)
-	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $(QUICK:%=$B/tests/%/%),$(TEST_BIN) $(TOOL_BIN))
-	$(Q)sh mk/run-tests.sh $B $(QUICK)
+# $(call run_tests,AREAS): while this make links the tests, those of longest CPU time first, the runner runs what is linked.
+run_tests = { AREAS='$(1)' $(MAKE) --no-print-directory MODE=$(MODE) ready || echo "! the build of the tests broke"; } | sh mk/run-tests.sh $B -
+LISTED := $(if $(filter ready,$(MAKECMDGOALS)),$(shell sh mk/list-tests.sh $(AREAS)))
+ready: $(LISTED:%=ready/%)
+$(filter ready/tests/fuzz/%,$(LISTED:%=ready/%)): fuzz-drivers
+$(filter %.sh,$(LISTED:%=ready/%)): $(TOOL_BIN) $(FAR_SO) $(FAKE_ALL)
+$(filter-out %.sh ready/tests/fuzz/%,$(LISTED:%=ready/%)): ready/%: $B/% $(FAR_SO)
+$(filter ready/tests/cuda/% ready/tests/oracle/%,$(LISTED:%=ready/%)): $(FAKE_ALL)
+ready/%: force
+	@echo $*
+run-tests: all
+	+$(Q)$(call run_tests)
+# Two minutes: what takes no more than half a second, and what the changed files reach; test-changed: only the latter, whatever it takes.
+test-quick: all
+	+$(Q)export QUICK=$${QUICK:-0.5}; $(call run_tests)
+test-changed: all
+	+$(Q)export CHANGED=1; $(call run_tests)
 # T="test_x test_y": only these of the area.
-test-%: all $(FAR_SO) $(FAKE_ALL)
-	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(if $(T),$(filter $(T:%=$B/tests/$*/%),$(TEST_BIN)),$(filter $B/tests/$*/%,$(TEST_BIN))) \
-	    $(filter $B/tests/$*/%,$(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
-	$(Q)sh mk/run-tests.sh $B $*
+test-%: all
+	+$(Q)$(call run_tests,$*)
+test-times: all
+	+$(Q)TIMES=tests/times; export TIMES; $(call run_tests)
 
 # The programs whose verdict could depend on time, while threads stand still at random looks at the clock: STALL=SEED repeats a run.
 STALLED ?= base comm plugins exec train checkpoint serve sim run
@@ -160,9 +170,9 @@ $B/tests/stall/stall.so: tests/stall/stall.c
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=c11 -Wall -Wextra -O1 -shared -fPIC $< -ldl -o $@
 
-# The same tests in full, where `make test` runs a part.
-test-long:
-	+$(Q)TEST_LONG=1 TEST_CPU=5400 TEST_TIMEOUT=10800 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle test-plan test-run test-exec test-cuda test-sim
+# The same tests with every seed, mesh and recipe, and those that `make test` does not run (tests/AREA/long_*).
+test-long: all
+	+$(Q)export TEST_LONG=1 TEST_CPU=5400 TEST_TIMEOUT=10800; $(call run_tests)
 
 include mk/fuzz.mk
 include mk/install.mk
@@ -204,8 +214,11 @@ help:
 	@sed -n 's/^#: //p' Makefile mk/*.mk
 
 #: all        build ./ttrun, libttrun.so and the plugins (the default)
-#: test       install what is missing, build everything, run every test; test-quick: a minute of them; test-long: all seeds
+#: test       install what is missing, build everything, run every test: about ten minutes on two cores
+#: test-quick two minutes: the short tests, and what the changed files reach; test-changed: only the latter (SINCE=COMMIT)
+#: test-long  every seed, mesh, recipe and chip: hours
 #: test-AREA  one area, a folder of tests/; T="test_x test_y": only these of it
+#: test-times the same as test; writes tests/times, by which tests are ordered
 #: test-stall the tests in which ranks, threads or clients wait, while threads stand still at random (STALL=SEED, STALLED="comm run")
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
@@ -213,6 +226,7 @@ help:
 #: test-clean the README's commands on a bare Debian 12 and Ubuntu 24.04 (debootstrap; needs root and the network)
 #: same-bits  metrics of the jobs in tests/bits beside another tree's, bit by bit (OTHER=/path/to/it, built)
 #: fmt        clang-format everything
+#: fuzz-list  writes tests/fuzz/core.list: what of the core is built with sanitizers for the fuzzers of `make test`
 #: fuzz       libFuzzer, 60 s per target (FUZZ_SECONDS=…)
 #: bench      bench/*/run.sh, a table per script; bench/NAME/README.md has the numbers
 #: demo       train a small Llama on the C headers for about 90 s (DEMO_SECONDS=…), then let it write some
@@ -224,6 +238,6 @@ help:
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test test-quick test-stall test-long test-clean test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test ready test-quick test-changed test-times test-stall test-long test-clean test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d

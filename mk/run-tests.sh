@@ -1,16 +1,20 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run-tests.sh BUILD_DIR [AREA...]: runs every test binary and test script of these folders of tests/, or of all, JOBS (2) at once.
-#   T="test_stop test_ctl"   only those of these names
+# run-tests.sh BUILD_DIR [AREA...]: runs the test programs and scripts that list-tests.sh names, of these folders of tests/ or of all.
+# run-tests.sh BUILD_DIR -: those whose names come on stdin, a line each, as soon as they come: what `make` has linked, while it links the
+# others. Lines that are no names are printed; one that begins with "! " is a failure.
+#   JOBS=2                   so many at once of those that compute,
+#   WAITING=2                and so many of those that mostly wait (tests/times: three times as many seconds of wall time as of CPU)
+#   TIMES=FILE               writes what each took, in the form of tests/times
 #   TEST_CPU=600             the most seconds of CPU of one process
 #   TEST_TIMEOUT=3600        seconds after which a program that hangs is ended; what it waited for is printed
 #   TTRUN_PATIENCE=20        factor of the program's own grace times, so that no load makes one of them end early
 #   STALL=SEED               threads stand still at random looks at the clock (tests/stall/stall.c)
-# A failure keeps its folder in BUILD_DIR/failed. Ends with "N passed, N failed, N skipped".
+# and the variables of list-tests.sh. A failure keeps its folder in BUILD_DIR/failed. Ends with the seconds of CPU by folder and
+# "N passed, N failed, N skipped".
 set -u
 build=$1
 shift
-[ $# -gt 0 ] || set -- '*'
 SRC=$(pwd)
 BUILD=$SRC/$build
 TTRUN=$BUILD/ttrun
@@ -30,11 +34,14 @@ trap 'rm -rf "$work"' EXIT
 tests=
 trap 'kill $tests $(cat "$work"/*.pid) 2>/dev/null; exit 1' INT TERM
 
-# One test, in an empty folder of its own as TMPDIR: result lines to $work/N.line, counts to $work/N.count.
+# One test, NUMBER NAME, in an empty folder of its own as TMPDIR: result lines to $work/NUMBER.line, counts to $work/NUMBER.count.
 cat >"$work/one.sh" <<'ONE'
-number=$1 path=$2
-name=${path#"$BUILD"/}
-name=${name#"$SRC"/}
+number=$1 name=$2
+case $name in
+*.sh) path=$SRC/$name ;;
+tests/fuzz/*) path=$SRC/build/asan/$name ;;
+*) path=$BUILD/$name ;;
+esac
 out=$work/$number.out
 area=${name#tests/}
 kept=$BUILD/failed/$(echo "${area%.sh}" | tr / .)
@@ -105,30 +112,47 @@ rm -rf "$work/$number.tmp"
 cat "$work/$number.line"
 ONE
 
-is_wanted() { # PATH
-    [ -n "${T:-}" ] || return 0
-    for t in $T; do [ "$(basename "$1" .sh)" = "$t" ] && return 0; done
-    return 1
-}
-find_tests() { # AREA
-    area=$1
-    for source in tests/$area/test_*.c tests/$area/*/test_*.c; do
-        [ -e "$source" ] && is_wanted "${source%.c}" && echo "$BUILD/${source%.c}"
-    done
-    for source in tests/fuzz/fuzz_*.c; do
-        case $area in '*' | fuzz) [ -e "$source" ] && is_wanted "${source%.c}" && echo "$SRC/build/asan/${source%.c}" ;; esac
-    done
-    for script in tests/$area/test_*.sh tests/$area/*/test_*.sh; do
-        [ -e "$script" ] && is_wanted "$script" && echo "$SRC/$script"
-    done
-}
-for a; do find_tests "$a"; done | awk '{print NR; print}' | xargs -d '\n' -r -n 2 -P "${JOBS:-2}" sh "$work/one.sh" &
+# Two queues, of what computes and of what waits; names go to them as they come.
+mkfifo "$work/computes" "$work/waits" || exit 1
+xargs -d '\n' -r -n 2 -P "${JOBS:-2}" sh "$work/one.sh" <"$work/computes" &
 tests=$!
-wait $tests
-if [ "$(find "$work" -name '*.cost' | wc -l)" -gt 10 ]; then
-    cat "$work"/*.cost | sort -rn | head -n 10 | awk '{printf "%s%s %.1f", NR == 1 ? "most CPU, in s: " : ", ", $3, $1 / 1000} END {print ""}'
-    cat "$work"/*.cost | awk '{n += $1} END {printf "all tests: %d s of CPU\n", n / 1000}'
+xargs -d '\n' -r -n 2 -P "${WAITING:-2}" sh "$work/one.sh" <"$work/waits" &
+tests="$tests $!"
+waiting=" $(awk '!/^#/ && $2 >= 1 && $2 >= 3 * $1 {printf "tests/%s ", $3}' tests/times 2>/dev/null)"
+distribute() {
+    number=0
+    while IFS= read -r line; do
+        case $line in
+        tests/*) ;;
+        '! '*) echo "$line" && echo "0 1 0" >"$work/broken.count" && continue ;;
+        *) echo "$line" && continue ;;
+        esac
+        number=$((number + 1))
+        case $waiting in *" $line "*) queue=7 ;; *) queue=6 ;; esac
+        printf '%s\n%s\n' $number "$line" >&$queue
+    done
+}
+if [ "${1-}" = - ]; then
+    exec 5<&0
+else
+    sh mk/list-tests.sh "$@" >"$work/list" && exec 5<"$work/list"
 fi
-cat "$work"/*.skips /dev/null | sed 's/^/skipped: /'
-cat "$work"/*.count /dev/null |
+distribute <&5 6>"$work/computes" 7>"$work/waits" &
+tests="$tests $!"
+exec 5<&-
+wait $tests
+cat "$work"/*.cost 2>/dev/null | sort -rn >"$work/costs"
+if [ "$(wc -l <"$work/costs")" -gt 10 ]; then
+    head -n 10 "$work/costs" | awk '{printf "%s%s %.1f", NR == 1 ? "most CPU, in s: " : ", ", $3, $1 / 1000} END {print ""}'
+    awk '{split($3, part, "/"); n[part[2]] += $1; all += $1} END {for (area in n) printf "%s %.0f\n", area, n[area] / 1000; printf "all %.0f\n", all / 1000}' "$work/costs" |
+        sort -k2,2nr | awk '{printf "%s%s %s", NR == 1 ? "CPU, in s: " : ", ", $1, $2} END {print ""}'
+fi
+if [ -n "${TIMES-}" ]; then
+    {
+        echo "# seconds of CPU and of wall time of each test on two cores, written by make test-times: what begins first, and what waits (mk/run-tests.sh)"
+        awk '{sub(/^tests\//, "", $3); printf "%.1f %.1f %s\n", $1 / 1000, $2 / 1000, $3}' "$work/costs" | sort -k3
+    } >"$work/new.times" && cp "$work/new.times" "$TIMES"
+fi
+cat "$work"/*.skips 2>/dev/null | sed 's/^/skipped: /'
+cat "$work"/*.count 2>/dev/null |
     awk '{p += $1; f += $2; s += $3} END {printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0}'
