@@ -117,6 +117,9 @@ tt_status tt_config_default(tt_job *job, const tt_option *o, const char *path, t
                             tt_error *err);
 /* paths.c: makes the paths of a TT_OPT_PATH option absolute. v: the node that was read. */
 void tt_config_resolve(tt_job *job, const tt_option *o, const tt_json *v, tt_config_value *value);
+/* Whether the file of a job is a descriptor (/dev/stdin, /dev/fd/N, /proc/PID/fd/N), which is in no folder of its own; a job in
+ * /dev/shm is. */
+bool tt_config_is_piped(const char *name);
 /* A path as it is written at `origin`, made absolute; NULL and "" stay as they are. */
 const char *tt_config_path(tt_arena *a, const tt_json_origin *origin, const char *path);
 void tt_config_store(const tt_option *o, const tt_config_value *v, void *config);

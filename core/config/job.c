@@ -152,8 +152,7 @@ static tt_job *job_new(tt_arena *a, const char *name)
     job->arena = a;
     job->name = name ? tt_arena_str(a, name) : "";
     /* paths of a job that comes through a pipe are relative to the current folder */
-    const bool piped = name && (!strncmp(name, "/dev/", 5) || !strncmp(name, "/proc/", 6));
-    job->dir = name && !piped ? tt_path_dir(a, name) : ".";
+    job->dir = name && !tt_config_is_piped(name) ? tt_path_dir(a, name) : ".";
     job->book = tt_arena_alloc(a, sizeof *job->book);
     job->book->entries = tt_map_new(a);
     job->root = tt_config_node(a, TT_JSON_OBJECT, NULL);

@@ -11,11 +11,17 @@
  * file. It becomes absolute when it is read, so a job that is stored in a run folder means the same
  * from everywhere. */
 
+bool tt_config_is_piped(const char *name)
+{
+    return !strcmp(name, "/dev/stdin") || !strncmp(name, "/dev/fd/", 8) ||
+           !strncmp(name, "/proc/", 6);
+}
+
 /* The folder that relative paths of a value start in. */
 static const char *start_of(tt_arena *a, const tt_json_origin *o)
 {
-    const bool of_file = o && !o->command_line && o->layer >= 0 && o->name &&
-                         strncmp(o->name, "/dev/", 5) && strncmp(o->name, "/proc/", 6);
+    const bool of_file =
+        o && !o->command_line && o->layer >= 0 && o->name && !tt_config_is_piped(o->name);
     char real[PATH_MAX];
     const char *folder = of_file ? tt_path_dir(a, o->name) : ".";
     return realpath(folder, real) ? tt_arena_str(a, real) : folder;

@@ -95,6 +95,23 @@ static void test_a_tilde_is_the_home_folder(void **state)
     assert_string_equal(c.file, tt_path_join(*state, here, "~/a/b"));
 }
 
+/* Of the files of /dev only descriptors are in no folder. */
+static void test_a_job_in_memory_has_a_folder(void **state)
+{
+    tt_arena *a = *state;
+    static const char text[] = "{\"p\": {\"file\": \"a\"}}";
+    char folder[] = "/dev/shm/paths.XXXXXX";
+    tt_job *job;
+    tt_error err = {0};
+    if (!mkdtemp(folder))
+        skip(); /* there is no such folder */
+    const char *path = tt_path_join(a, folder, "j.json");
+    assert_int_equal(tt_write_file_atomic(path, text, sizeof text - 1, &err), TT_OK);
+    assert_int_equal(tt_job_load(a, path, NULL, 0, &job, &err), TT_OK);
+    assert_string_equal(read_section(job, "p").file, tt_path_join(a, folder, "a"));
+    assert_int_equal(tt_remove_tree(folder, &err), TT_OK);
+}
+
 static void test_words_and_null_are_no_paths(void **state)
 {
     tt_job *job = must_load(*state, "{\"p\": {\"file\": null, \"files\": []}}", NULL);
@@ -137,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CONFIG_TEST(test_a_path_starts_where_it_is_named),
         CONFIG_TEST(test_a_tilde_is_the_home_folder),
+        CONFIG_TEST(test_a_job_in_memory_has_a_folder),
         CONFIG_TEST(test_words_and_null_are_no_paths),
         CONFIG_TEST(test_a_raw_list_is_printed_with_absolute_paths),
         CONFIG_TEST(test_a_default_of_another_key_is_overridden_by_the_job),
