@@ -4,12 +4,19 @@
 #define TESTS_TIER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 /* True in the long tier (make test-long sets TEST_LONG): every seed, mesh, recipe and chip, where `make test` takes some. */
 static inline bool is_long(void)
 {
     return getenv("TEST_LONG") != NULL;
+}
+
+/* Of all pairs of a row and a column one in n, all in the long tier: those of diagonals, so that each row and each column has some. */
+static inline bool in_tier(size_t row, size_t column, size_t n)
+{
+    return is_long() || (row + column) % n == 0;
 }
 
 #endif

@@ -3,6 +3,7 @@
 #define TT_BUDGET_TEST_H
 #include "estimate/estimate.h"
 #include "plan/memory.h"
+#include "tier.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
