@@ -2,10 +2,30 @@
 #ifndef TT_TESTS_ORACLE_MESH_H
 #define TT_TESTS_ORACLE_MESH_H
 #include "oracle/oracle.h"
+#include "tier.h"
 
 /* Placed runs compared with one rank. A mesh is given as words: "shard 2 tp 2 schedule GPipe". */
 
 enum { MESH_OVERRIDES = 48 };
+
+/* Overrides of a golden job of ten steps: the first four of them, ten in the long tier. A wrong placement shows in the first step, a
+ * wrong state of the optimizer in the second. */
+static inline int mesh_steps(void)
+{
+    return is_long() ? 10 : 4;
+}
+static inline const tt_override *mesh_step_options(void) /* two */
+{
+    static const tt_override some[] = {
+        {"lr_scheduler.total_steps", "10"},
+        {"training.steps",           "4" }
+    };
+    static const tt_override all[] = {
+        {"lr_scheduler.total_steps", "10"},
+        {"training.steps",           "10"}
+    };
+    return is_long() ? all : some;
+}
 
 typedef struct mesh_line {
     tt_override o[MESH_OVERRIDES];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle/oracle.h"
+#include "tier.h"
 
 /* Changes that may not change a bit: a second run, the number of threads, fusion, recomputation,
- * poisoned memory. After three AdamW steps of two micro-batches each, every parameter and optimizer
+ * poisoned memory. After three AdamW steps (on `reference` one, but for the long tier) of two micro-batches each, every parameter and optimizer
  * state, every loss and norm are compared. */
 
 #define MAX_OVERRIDES 6
@@ -124,8 +125,11 @@ static const bitwise_case cases[] = {
 
 static oracle_run *run_with(const oracle_golden *g, const tt_override *more)
 {
+    bool slow = false;
+    for (int i = 0; !is_long() && i < MAX_OVERRIDES && more[i].key; i++)
+        slow |= !strcmp(more[i].value, "reference");
     tt_override all[MAX_OVERRIDES + 5] = {
-        {"training.steps",             "3" },
+        {"training.steps",             slow ? "1" : "3"},
         {"training.local_batch_size",  "2" },
         {"training.global_batch_size", "4" },
         {"comm.train_timeout_seconds", "30"}
@@ -144,7 +148,7 @@ static void test_results_are_bitwise_the_same(void **state)
     snprintf(name, sizeof name, "%s_adamw", c->golden);
     oracle_open(name, &g);
     oracle_run *a = run_with(&g, c->base), *b = run_with(&g, c->other);
-    assert_int_equal(a->n_steps, 3);
+    assert_true(a->n_steps >= 1 && a->n_steps == b->n_steps);
     oracle_assert_same_run(a, b);
     oracle_free(a);
     oracle_free(b);

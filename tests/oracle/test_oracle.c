@@ -11,11 +11,8 @@ typedef struct oracle_case {
 
 static oracle_run *run_case(const oracle_case *c, oracle_golden *g)
 {
-    const tt_override o[] = {
-        {"backend.name", c->backend}
-    };
     oracle_open(c->golden, g);
-    return oracle_run_job(g, o, TT_COUNT(o));
+    return oracle_run_on(g, c->backend);
 }
 
 static void test_first_step_equals_pytorch(void **state)
@@ -27,6 +24,7 @@ static void test_first_step_equals_pytorch(void **state)
     tt_arena_free(g.arena);
 }
 
+/* On `reference` three, but for the long tier. */
 static void test_ten_steps_equal_pytorch(void **state)
 {
     oracle_golden g;

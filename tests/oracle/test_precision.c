@@ -27,12 +27,9 @@ static double sample_distance(const oracle_tensor *t, const tt_json *want)
 
 static void check_pytorch(const char *golden, const char *backend, double loss, double norm)
 {
-    const tt_override o[] = {
-        {"backend.name", backend}
-    };
     oracle_golden g;
     oracle_open(golden, &g);
-    oracle_run *r = oracle_run_job(&g, o, 1);
+    oracle_run *r = oracle_run_on(&g, backend);
     oracle_check_steps(&g, r, loss, norm);
     const tt_json *gradients = tt_json_get(g.root, "gradients");
     double worst = 0;
