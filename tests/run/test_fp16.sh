@@ -92,15 +92,17 @@ train "$dir/whole4" $late --training.steps 36 $four && mv "$dir/whole" "$dir/who
 like stages_4_on_2_ranks $four $p.pipeline_parallel_degree 2 $p.pipeline_parallel_schedule Interleaved1F1B
 like zbv $four $p.pipeline_parallel_degree 2 $p.pipeline_parallel_schedule ZBVZeroBubble
 like accumulation $four --training.local_batch_size 2 --training.global_batch_size 4
+# Of a scale that is soon right, since these backends are slow.
+soon="$f16 --training.loss_scale 16777216 --training.loss_scale_window 4 --training.steps 8 --checkpoint.interval 8"
 for backend in reference far; do
-    train "$dir/$backend" $mine $late --backend.name $backend --training.steps 30 --checkpoint.interval 30
-    [ "$rc" -eq 0 ]
+    train "$dir/$backend" $mine $soon --backend.name $backend
+    [ "$rc" -eq 0 ] && [ "$(skipped | wc -w)" -ge 2 ] && [ "$(skipped | wc -w)" -lt 7 ]
     ok "runs_on_$backend"
 done
-equal "$dir/reference" "$dir/far" 30
+equal "$dir/reference" "$dir/far" 8
 ok far_has_the_bits_of_the_reference
-train "$dir/lag" $mine $late --backend.name far --training.steps 30 --checkpoint.interval 30 --metrics.lag 1
-[ "$rc" -eq 0 ] && equal "$dir/far" "$dir/lag" 30
+train "$dir/lag" $mine $soon --backend.name far --metrics.lag 1
+[ "$rc" -eq 0 ] && equal "$dir/far" "$dir/lag" 8
 ok late_numbers_change_no_bit
 
 # ---- refusals ----

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A run resumes at step 5 and goes to step 10: steps, exports for Hugging Face, run.json, metrics.jsonl, copies of the tokenizer. Of its calls that
 # write, sync, rename, open or remove below its folder one fails, or is its last: what was whole stays whole, nothing half-made has a final name, it is
-# said once, and the next start ends where an unbroken run does. Every 9th call (EVERY, FIRST); TEST_LONG: each of them, with every kind of fault.
+# said once, and the next start ends where an unbroken run does. Every 17th call (EVERY, FIRST); TEST_LONG: each of them, with every kind of fault.
 . "$(dirname "$0")/lib.sh"
 without_sanitizers
 preload faults
@@ -78,7 +78,7 @@ one_fault() { # CALL ERRNO
     check_files
 }
 : >"$dir/statuses"
-i=${FIRST:-0} every=${EVERY:-9}
+i=${FIRST:-0} every=${EVERY:-17}
 while [ "$i" -lt "$n" ]; do
     if is_long; then
         for e in 28 5 0; do one_fault "$i" "$e"; done # ENOSPC, EIO, the last call

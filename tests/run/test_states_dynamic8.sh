@@ -32,15 +32,16 @@ ok any_optimizer
 train "$dir/adamw8bit" --optimizer.name adamw8bit
 [ "$rc" -eq 0 ] && equal "$dir/plain" "$dir/adamw8bit" 10
 ok adamw8bit_is_adamw_with_states_in_codes
+slow="--training.steps 2 --training.local_batch_size 1 --training.seq_len 16" # for backends that are
 for backend in reference far; do
-    train "$dir/$backend" $mine --backend.name $backend $d8 --training.steps 5
+    train "$dir/$backend" $mine --backend.name $backend $d8 $slow
     [ "$rc" -eq 0 ]
     ok "runs_on_$backend"
 done
-equal "$dir/reference" "$dir/far" 5
+equal "$dir/reference" "$dir/far" 2
 ok far_has_the_bits_of_the_reference
-train "$dir/offload" $mine --backend.name far $d8 --training.steps 5 --training.enable_cpu_offload true
-[ "$rc" -eq 0 ] && equal "$dir/reference" "$dir/offload" 5
+train "$dir/offload" $mine --backend.name far $d8 $slow --training.enable_cpu_offload true
+[ "$rc" -eq 0 ] && equal "$dir/reference" "$dir/offload" 2
 ok bitwise_with_states_in_host_memory
 cp -r "$dir/f32" "$dir/to_d8"
 train "$dir/to_d8" $d8 --training.steps 12
@@ -54,9 +55,9 @@ on_meshes echo $mine --optimizer.name echo --comm.backend local --training.steps
 on_mesh fsdp_tp $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2 --training.local_batch_size 2
 on_mesh pp_fsdp $p.pipeline_parallel_degree 2 $p.data_parallel_shard_degree 2 --training.local_batch_size 2
 
-long="--training.steps 400 --checkpoint.enable false --optimizer.beta2 0.999 --optimizer.lr 0.0003"
+long="--training.steps $(is_long && echo 400 || echo 100) --checkpoint.enable false --optimizer.beta2 0.999 --optimizer.lr 0.0003"
 train "$dir/long32" $long && train "$dir/long8" $long $d8 && near "$(value "$dir/long32/metrics.jsonl" loss)" "$(value "$dir/long8/metrics.jsonl" loss)" 0.02
-ok the_loss_after_400_steps_is_that_of_float32
+ok the_loss_stays_that_of_float32
 
 small() { ttrun plan "$job" --json "$@" 2>"$dir/err" | "$json" /dev/stdin bytes_per_rank.state; }
 n=$(ttrun plan "$job" --json 2>"$dir/err" | "$json" /dev/stdin parameters)
