@@ -57,7 +57,7 @@ for run in one plain; do
 done
 while read -r name n options; do
     # shellcheck disable=SC2086
-    train "$dir/$name" $options --nproc "$n"
+    train "$dir/$name" $options --nproc "$n" --comm.backend local
     [ "$rc" -eq 0 ] && [ "$(loads "$name")" = "$(loads one)" ] && [ "$(biases "$name")" = "$(biases one)" ] &&
         cmp -s "$dir/$name/experts.json" "$dir/one/experts.json"
     ok "equal_$name"
@@ -80,7 +80,7 @@ train "$dir/four" $v
 a=$rc
 while read -r name n options; do
     # shellcheck disable=SC2086
-    train "$dir/$name" $v $options --nproc "$n"
+    train "$dir/$name" $v $options --nproc "$n" --comm.backend local
     [ "$a$rc" -eq 0 ] && [ "$(loads "$name")" = "$(loads four)" ] && [ "$(biases "$name")" = "$(biases four)" ] && [ "$(biases four | wc -l)" -eq 3 ]
     ok "equal_$name"
 done <<LIST

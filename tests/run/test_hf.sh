@@ -41,8 +41,8 @@ train "$dir/a" --checkpoint.last_save_in_hf true --training.steps 4
 ok last_save_writes_a_hugging_face_folder
 [ "$(value "$dir/a/hf/latest/config.json" num_key_value_heads)" = 2 ] && [ "$(value "$dir/a/hf/latest/config.json" eos_token_id)" = 257 ]
 ok config_json_has_sizes_and_ids
-for mesh in "" "--nproc 2 --parallelism.tensor_parallel_degree 2" "--nproc 2 --parallelism.data_parallel_shard_degree 2" \
-    "--nproc 2 --parallelism.pipeline_parallel_degree 2"; do
+for mesh in "" "--nproc 2 --comm.backend local --parallelism.tensor_parallel_degree 2" "--nproc 2 --comm.backend local --parallelism.data_parallel_shard_degree 2" \
+    "--nproc 2 --comm.backend local --parallelism.pipeline_parallel_degree 2"; do
     name=$(echo "$mesh" | sed 's/.*\.\(.*\)_degree.*/_\1/')
     rm -rf "$dir/n" "$dir/h"
     # shellcheck disable=SC2086
@@ -50,7 +50,7 @@ for mesh in "" "--nproc 2 --parallelism.tensor_parallel_degree 2" "--nproc 2 --p
     [ $rc -eq 0 ] && same_losses "$dir/n" "$dir/h"
     ok "hf_weights_are_bitwise_those_saved$name"
 done
-train "$dir/tp" --checkpoint.last_save_in_hf true --training.steps 4 --nproc 2 --parallelism.tensor_parallel_degree 2 \
+train "$dir/tp" --checkpoint.last_save_in_hf true --training.steps 4 --nproc 2 --comm.backend local --parallelism.tensor_parallel_degree 2 \
     --checkpoint.last_save_model_only true
 native "$dir/tpn" "$dir/tp/checkpoint/step-4"
 again "$dir/tph" "$dir/tp/hf/latest"

@@ -37,7 +37,7 @@ round_trip() {
     [ $rc -eq 0 ] && has "$1" "$3" && [ "$(value "$dir/$1/hf/latest/config.json" vocab_size)" = 270 ] &&
         [ "$(value "$dir/$1/hf/latest/config.json" model_type)" = "$type" ]
     ok "$1_is_written_as_hugging_face_has_it"
-    for mesh in "" "--nproc 2 --parallelism.tensor_parallel_degree 2" "--nproc 2 --parallelism.data_parallel_shard_degree 2"; do
+    for mesh in "" "--nproc 2 --comm.backend local --parallelism.tensor_parallel_degree 2" "--nproc 2 --comm.backend local --parallelism.data_parallel_shard_degree 2"; do
         name=$(echo "$mesh" | sed 's/.*\.\(.*\)_degree.*/_\1/')
         rm -rf "$dir/n" "$dir/h"
         # shellcheck disable=SC2086

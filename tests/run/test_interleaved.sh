@@ -39,21 +39,21 @@ while IFS='|' read -r name tolerance options; do
 done <<'JOBS'
 plain|2e-6|
 chunks_of_logits|2e-6|--model.args.vocab_size 5000 --training.seq_len 400
-chunks_of_logits_over_tp|1e-5|--nproc 2 --parallelism.tensor_parallel_degree 2 --model.args.vocab_size 5000 --training.seq_len 400 --comm.overlap on
+chunks_of_logits_over_tp|1e-5|--nproc 2 --comm.backend local --parallelism.tensor_parallel_degree 2 --model.args.vocab_size 5000 --training.seq_len 400 --comm.overlap on
 dropout|2e-6|--spec gpt2 --model.args.embd_pdrop 0.1 --model.args.resid_pdrop 0.2 --model.args.attn_pdrop 0.3
-dropout_on_a_mesh|1e-5|--nproc 2 --comm.overlap on --spec gpt2 --model.args.embd_pdrop 0.1 --model.args.resid_pdrop 0.2 --model.args.attn_pdrop 0.3
-bfloat16|2e-3|--nproc 2 --training.mixed_precision_param bfloat16 --comm.overlap on
-float16|2e-3|--nproc 2 --training.mixed_precision_param float16 --comm.overlap on
+dropout_on_a_mesh|1e-5|--nproc 2 --comm.backend local --comm.overlap on --spec gpt2 --model.args.embd_pdrop 0.1 --model.args.resid_pdrop 0.2 --model.args.attn_pdrop 0.3
+bfloat16|2e-3|--nproc 2 --comm.backend local --training.mixed_precision_param bfloat16 --comm.overlap on
+float16|2e-3|--nproc 2 --comm.backend local --training.mixed_precision_param float16 --comm.overlap on
 stored_in_bfloat16|2e-6|--activation_checkpoint.store_dtype bfloat16
-recomputed|1e-5|--nproc 2 --activation_checkpoint.mode full --parallelism.fsdp_reshard_after_forward always --comm.overlap on
-float8|2e-3|--nproc 2 --converters '[{"name":"float8","filter":["lm_head"]}]' --comm.overlap on
-float8_delayed|2e-3|--nproc 2 --converters '[{"name":"float8","scaling":"delayed","filter":["lm_head"]}]' --comm.overlap on
+recomputed|1e-5|--nproc 2 --comm.backend local --activation_checkpoint.mode full --parallelism.fsdp_reshard_after_forward always --comm.overlap on
+float8|2e-3|--nproc 2 --comm.backend local --converters '[{"name":"float8","filter":["lm_head"]}]' --comm.overlap on
+float8_delayed|2e-3|--nproc 2 --comm.backend local --converters '[{"name":"float8","scaling":"delayed","filter":["lm_head"]}]' --comm.overlap on
 lora|1e-5|--converters '[{"name":"lora","rank":4}]' --optimizer.lr 0.1
-largest_logits_and_norms|1e-4|--metrics.attention_max_logits true --metrics.norms layer --nproc 2 --comm.overlap on
-qk_clip|1e-4|--optimizer.qk_clip 0.05 --nproc 2 --comm.overlap on
+largest_logits_and_norms|1e-4|--metrics.attention_max_logits true --metrics.norms layer --nproc 2 --comm.backend local --comm.overlap on
+qk_clip|1e-4|--optimizer.qk_clip 0.05 --nproc 2 --comm.backend local --comm.overlap on
 pairs|1e-5|--dataloader.name chat --dataloader.path "[\"$dir/pairs.jsonl\"]" --dataloader.template chatml --dataloader.pairs true --dataloader.shuffle false --tokenizer.name byte --loss.name dpo --training.seq_len 128
 skipped|1e-5|--training.max_grad_norm_skip 1.5
-replayed|1e-5|--nproc 2 --debug.replay_interval 1 --comm.overlap on
+replayed|1e-5|--nproc 2 --comm.backend local --debug.replay_interval 1 --comm.overlap on
 JOBS
 job=$dir/job.json
 
@@ -74,7 +74,7 @@ refused() { # NAME TEXT OPTION...
 }
 refused does_not_divide 'intra_layer_micro_batch: 3 does not divide the 8 micro-batches of a step: raise training.global_batch_size' --training.intra_layer_micro_batch 3
 refused one_micro_batch '2 does not divide the 1 micro-batch of a step' --training.local_batch_size 8 --training.intra_layer_micro_batch 2
-refused in_a_pipeline '2 does not divide the 3 micro-batches of a step: raise parallelism.pipeline_parallel_microbatches' --nproc 2 \
+refused in_a_pipeline '2 does not divide the 3 micro-batches of a step: raise parallelism.pipeline_parallel_microbatches' --nproc 2 --comm.backend local \
     --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_microbatches 3 --training.local_batch_size 3 --training.global_batch_size 3 \
     --training.intra_layer_micro_batch 2
 refused out_of_range 'intra_layer_micro_batch' --training.intra_layer_micro_batch 9
@@ -82,7 +82,7 @@ refused update_in_the_backward 'early_step_in_backward' --optimizer.early_step_i
 train "$dir/said" --training.steps 1 --training.intra_layer_micro_batch 2
 [ "$rc" -eq 0 ] && grep -q 'in 8 micro-batches, 2 at a time in each layer;' "$dir/err" && grep -q 'intra_layer_micro_batch hides no communication here.*there is one rank' "$dir/err"
 ok one_rank_is_told_that_it_hides_nothing
-train "$dir/off" --training.steps 1 --nproc 2 --comm.overlap off --training.intra_layer_micro_batch 2
+train "$dir/off" --training.steps 1 --nproc 2 --comm.backend local --comm.overlap off --training.intra_layer_micro_batch 2
 [ "$rc" -eq 0 ] && grep -q 'hides no communication here.*comm.overlap is off' "$dir/err"
 ok so_is_who_turns_overlap_off
 

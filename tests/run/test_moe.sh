@@ -76,7 +76,7 @@ while read -r name options; do
     train "$dir/form" $six $options --resume never $p.data_parallel_shard_degree 2 $p.expert_parallel_degree 2 --training.local_batch_size 6
     [ "$rc" -eq 0 ] && alike form
     ok "router_on_two_ranks_$name"
-    train "$dir/form" $six $options --resume never $p.pipeline_parallel_degree 2 $p.pipeline_parallel_schedule 1F1B $p.tensor_parallel_degree 2 --nproc 4
+    train "$dir/form" $six $options --resume never $p.pipeline_parallel_degree 2 $p.pipeline_parallel_schedule 1F1B $p.tensor_parallel_degree 2 --nproc 4 --comm.backend local
     [ "$rc" -eq 0 ] && alike form
     ok "router_on_pp_and_tp_$name"
 done <<LIST

@@ -28,7 +28,7 @@ while read -r name options; do
     ok "one_curve_$name"
 done <<LIST
 accumulation --training.local_batch_size 2
-fsdp --nproc 2 --training.local_batch_size 2
+fsdp --nproc 2 --comm.backend local --training.local_batch_size 2
 tp $p.tensor_parallel_degree 2
 cp $p.context_parallel_degree 2
 cp_and_tp $p.context_parallel_degree 2 $p.tensor_parallel_degree 2
