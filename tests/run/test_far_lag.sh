@@ -6,7 +6,8 @@
 mkdir -p "$dir/far/backends"
 cp "$BUILD/tests/plugins/far/far.so" "$dir/far/backends/"
 far="--plugin-dir $dir/far --backend.name far --comm.backend local"
-: "${SEEDS:=1 2 3}"
+! is_long || : "${SEEDS:=1 2 3}"
+turn=0 # the seed of a job, but for the long tier
 
 numbers() { # metrics.jsonl without what differs from run to run
     without_times "$1/metrics.jsonl" >"$1.txt" && [ -s "$1.txt" ]
@@ -20,10 +21,11 @@ ends() { sed -n "s/^ttrun: //p" "$dir/err" | sed "s|$dir/[^ /]*|DIR|g; s/^rank [
 same() {
     name=$1 status=$2
     shift 2
-    for seed in $SEEDS; do
+    turn=$((turn + 1))
+    for seed in ${SEEDS:-$turn}; do
         for lag in 0 1; do
             # shellcheck disable=SC2086
-            train "$dir/$name-$lag" $far --backend.seed "$seed" --metrics.lag $lag "$@"
+            train "$dir/$name-$lag" $far --training.seq_len 16 --backend.seed "$seed" --metrics.lag $lag "$@"
             [ "$rc" -eq "$status" ] && numbers "$dir/$name-$lag" && states "$dir/$name-$lag" && ends >"$dir/$name-$lag.end"
             ok "${name}_seed_${seed}_lag_$lag"
         done
@@ -55,7 +57,7 @@ grep -q '^step [0-9]*: .* is \(NaN\|Inf\)' "$dir/nan-1.end"
 ok nan_is_named
 same nan_of_two 3 --training.steps 9 --optimizer.lr 1e30 --optimizer.name sgd --checkpoint.interval 1 --nproc 2 $p.data_parallel_shard_degree 2
 # A fault of the device names the step in which it happened; if two steps are on the queues, both.
-for seed in $SEEDS; do
+for seed in ${SEEDS:-1}; do
     for lag in 0 1; do
         # shellcheck disable=SC2086
         train "$dir/fault-$lag" $far --backend.seed "$seed" --metrics.lag $lag --training.steps 5 --backend.fail fused --backend.fail_at 20 --debug.capture off
@@ -69,7 +71,7 @@ for seed in $SEEDS; do
 done
 
 # A stop: the step that was put on the queues before the signal is counted, logged and saved.
-for seed in $SEEDS; do
+for seed in ${SEEDS:-1}; do
     # shellcheck disable=SC2086
     start "$dir/stop" $far --backend.seed "$seed" --metrics.lag 1 --training.steps 100000
     until_true has_lines "$dir/stop/metrics.jsonl" 3
