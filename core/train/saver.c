@@ -251,6 +251,8 @@ static tt_status failure(tt_saver *s, tt_error *err)
 {
     if (saver_phase(s) != FAILED)
         return TT_OK;
+    /* Why a file is not there, if the folder went while it was written. */
+    TT_TRY(check_folder(s, err));
     *err = s->err;
     return tt_error_context(err, "checkpoint of step %lld", (long long)s->state.step);
 }

@@ -16,6 +16,16 @@ wait $pid
 rc=$?
 ends "$dir/removed"
 ok run_whose_folder_is_removed_ends
+if preload stall; then # the folder goes while a file of a checkpoint is written
+    LD_PRELOAD="$(sanitizer) $dir/stall.so" STALL=step-20.tmp/shard STALLED=$dir/stalled start "$dir/written" $long
+    until_true test -e "$dir/stalled"
+    until_true rm -rf "$dir/written"
+    rm "$dir/stalled"
+    wait $pid
+    rc=$?
+    ends "$dir/written"
+    ok run_whose_folder_is_removed_while_it_saves_ends
+fi
 start "$dir/moved" $long --nproc 2 --comm.backend local
 until_true saved "$dir/moved"
 mv "$dir/moved" "$dir/elsewhere"
