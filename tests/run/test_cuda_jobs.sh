@@ -3,6 +3,7 @@
 # What a job does beside its steps, on the backend "cuda" over the driver and the libraries of tests/fake: captured graphs, checkpoints,
 # validation, evaluation, generated text, checks of numbers, states in host memory, other models, and what is said of a GPU that fails.
 . "$(dirname "$0")/cuda.sh"
+sed -i 's/"seq_len": 32/"seq_len": 16/' "$job"
 
 numbers() { # metrics.jsonl without what differs from run to run
     without_times "$1/metrics.jsonl"
