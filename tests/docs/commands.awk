@@ -4,7 +4,7 @@
 # name). A command on several lines, each but the last ended by \, is one. Where a page leaves something out (…), it is none.
 # Files that a page shows, code blocks in jsonc whose first line is "// NAME.json …", are written to FOLDER (-v folder=…).
 function is_command(s) {
-    return s ~ /^(\.\/ttrun|mpirun|timeout|sh|make|[A-Z_]+=[^ ]+ make) [^ ]/ || (block == "text" && s ~ /^((ttrun|srun|torchrun|make)( |$)|[A-Z]=)/)
+    return s ~ /^(\.\/ttrun|mpirun|timeout|sh|make|[A-Z_]+=[^ ]+ (make|sh)) [^ ]/ || (block == "text" && s ~ /^((ttrun|srun|torchrun|make)( |$)|[A-Z]=)/)
 }
 function put(s) {
     sub(/  +#.*$/, "", s)
