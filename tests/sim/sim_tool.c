@@ -433,13 +433,14 @@ static bool mend_flip(schedule *s, const char *journal)
     return check_status(s);
 }
 
+static void name_whole(schedule *s)
+{
+    snprintf(s->whole, sizeof s->whole, "%s/whole-%d", places.folder, s->mesh);
+}
+
 static bool whole_run(schedule *s, const char *journal)
 {
-    char path[800];
-    snprintf(s->whole, sizeof s->whole, "%s/whole-%d", s->dir, s->mesh);
-    snprintf(path, sizeof path, "%s/run.json", s->whole);
-    if (access(path, F_OK) == 0)
-        return true;
+    name_whole(s);
     calm(s->sim);
     snprintf(s->sim->folder, sizeof s->sim->folder, "%s", s->whole);
     start(s, "--checkpoint.interval 1 --checkpoint.keep_latest_k 0 --training.steps 9", journal);
@@ -485,8 +486,7 @@ static bool run_schedule(schedule *s, const char *journal)
     snprintf(s->run, sizeof s->run, "%s/run", s->dir);
     snprintf(s->err, sizeof s->err, "%s/err", s->dir);
     snprintf(s->sim->removed, sizeof s->sim->removed, "%s/removed", s->dir);
-    if (!whole_run(s, journal))
-        return false;
+    name_whole(s);
     remove_all(s->run);
     remove_all(s->sim->removed);
     mkdir(s->run, 0777);
@@ -535,8 +535,27 @@ static void say_awaited(int worker, uint64_t seed)
         close(fd);
 }
 
-/* Seeds first + worker, first + worker + workers, …; ends with status 1 after the third one that fails. */
-static int work(int worker, int workers, uint64_t first, int count)
+/* Of the runs without faults of the meshes that the seeds draw, each that is this worker's. */
+static int work_whole(schedule *s, const char *journal, int worker, int workers, uint64_t first,
+                      int count)
+{
+    bool is_drawn[N_MESHES] = {false};
+    for (int i = 0; i < count; i++) {
+        s->rng = (test_rng){tt_rng_key_make(first + (uint64_t)i, "schedule", 0), 0};
+        draw_rules(s);
+        is_drawn[s->mesh] = true;
+    }
+    for (int n = 0, mesh = 0; mesh < N_MESHES; mesh++) {
+        s->mesh = mesh;
+        if (is_drawn[mesh] && n++ % workers == worker && !whole_run(s, journal))
+            return 1;
+    }
+    return 0;
+}
+
+/* Seeds first + worker, first + worker + workers, …; ends with status 1 after the third one that fails. WHOLE: only the
+ * runs without faults, which are the same for all seeds. */
+static int work(int worker, int workers, uint64_t first, int count, bool whole)
 {
     char dir[560], journal[600];
     int failed = 0;
@@ -547,6 +566,11 @@ static int work(int worker, int workers, uint64_t first, int count)
     sim_shared *m = new_journal(journal);
     if (!m)
         return 2;
+    if (whole) {
+        schedule s = {.sim = m};
+        snprintf(s.err, sizeof s.err, "%s/err", dir);
+        return work_whole(&s, journal, worker, workers, first, count);
+    }
     for (int i = worker; i < count && failed < 3; i += workers) {
         schedule *s = calloc(1, sizeof *s);
         s->seed = first + (uint64_t)i;
@@ -577,10 +601,12 @@ int main(int argc, char **argv)
     const uint64_t first = strtoull(argv[6], NULL, 10);
     const int count = atoi(argv[7]), workers = atoi(argv[8]);
     int rc = 0, how;
-    for (int i = 0; i < workers; i++)
-        if (fork() == 0)
-            exit(work(i, workers, first, count));
-    while (wait(&how) > 0)
-        rc |= !WIFEXITED(how) || WEXITSTATUS(how) ? 1 : 0;
+    for (int whole = 1; whole >= 0 && !rc; whole--) {
+        for (int i = 0; i < workers; i++)
+            if (fork() == 0)
+                exit(work(i, workers, first, count, whole));
+        while (wait(&how) > 0)
+            rc |= !WIFEXITED(how) || WEXITSTATUS(how) ? 1 : 0;
+    }
     return rc;
 }
