@@ -1,11 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# examples/chat with fewer steps: every stage begins with what the one before it left, and a second start does nothing anew.
+# examples/chat with a smaller model, fewer steps and every seventh question (in the long tier all of it): every stage begins with what the one before it left, and a second start does nothing anew.
 . "$(dirname "$0")/lib.sh"
 cp -r "$SRC/examples/chat" "$dir/chat" && rm -rf "$dir/chat/out"
 sed -i 's/"steps": 400/"steps": 12/; s/"freq": 100/"freq": 6/' "$dir/chat/pretrain.json"
 sed -i 's/"num_train_epochs": [0-9]*/"steps": 10/' "$dir/chat/sft.json"
 sed -i 's/"num_train_epochs": [0-9]*/"steps": 4/' "$dir/chat/dpo.json"
+if ! is_long; then
+    sed -i 's/"dim": 256, "n_layers": 4, "n_heads": 8, "n_kv_heads": 4, "hidden_dim": 688/"dim": 128, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 344/; s/"seq_len": 256/"seq_len": 128/' "$dir/chat/pretrain.json"
+    sed -i 's/return h % 10/return h % 70/' "$dir/chat/conversations.awk"
+fi
 go() { TTRUN="$TTRUN" TEXT="$SRC/docs/*.md" "$dir/chat/run.sh" "$@" >"$dir/out" 2>"$dir/err"; }
 o=$dir/chat/out
 go
@@ -13,7 +17,7 @@ rc=$?
 [ "$rc" -eq 0 ] && [ "$(grep -c '^== ' "$dir/out")" -eq 5 ] && grep -q '^loss .* bits per byte ' "$dir/out"
 ok every_stage
 n=$(wc -l <"$o/questions.txt")
-[ "$n" -gt 100 ] && [ "$(wc -l <"$o/answers.txt")" -eq "$n" ] && [ "$(wc -l <"$o/answers_sft.txt")" -eq "$n" ] && [ "$(wc -l <"$o/answers_dpo.txt")" -eq "$n" ] &&
+[ "$n" -gt 19 ] && [ "$(wc -l <"$o/answers.txt")" -eq "$n" ] && [ "$(wc -l <"$o/answers_sft.txt")" -eq "$n" ] && [ "$(wc -l <"$o/answers_dpo.txt")" -eq "$n" ] &&
     grep -q "^| sft | [0-9]* of $n right | [0-9]* short |$" "$o/results.md" && grep -q "^| dpo | [0-9]* of $n right" "$o/results.md"
 ok every_question_is_answered
 ! while read -r q; do grep -F "\"$q\"" "$o/sft.jsonl" "$o/pairs.jsonl" && break; done <"$o/questions.txt"
