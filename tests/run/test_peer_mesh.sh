@@ -30,9 +30,9 @@ supervise() {
     shift 2
     echo 4 >"$CORES"
     LD_PRELOAD=$dir/cores.so "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" --max-restarts 5 --nproc "$least:4" --comm.backend shm $long \
-        --checkpoint.peer_copy_interval 7 "$@" >"$folder.out" 2>"$folder.err" &
+        --checkpoint.peer_copy_interval 3 "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
-    until_true has_lines "$folder/metrics.jsonl" 25
+    until_true has_lines "$folder/metrics.jsonl" 10
 }
 # lose PID CORES: a rank is lost while the machine has so many cores; waits until the next start has done a step
 lose() {
@@ -63,7 +63,7 @@ equals_resume() {
 }
 no_disk="--checkpoint.interval 1000000"
 p=--parallelism
-batch="--training.local_batch_size 1 --training.global_batch_size 12"
+batch="--training.seq_len 8 --training.local_batch_size 1 --training.global_batch_size 12"
 supervise "$dir/room" 1 $batch $no_disk
 said 'supervisor\] 4 ranks of 1 to 4' || enough=no
 stops
@@ -73,7 +73,7 @@ stops
 largest() { sort -n | tail -n 1; }
 memory_sizes() { find "/proc/$pid/fd" -lname '/memfd:copies*' -exec stat -L -c %s {} + | largest; }
 # planned OPTION...: the bytes that ttrun plan says of the rank with the largest copies
-planned() { ttrun plan "$job" --world 4 --checkpoint.peer_copy_interval 7 --json "$@" 2>/dev/null | grep -o '"copies":[0-9]*' | sed 's/.*://' | largest; }
+planned() { ttrun plan "$job" --world 4 --checkpoint.peer_copy_interval 3 --json "$@" 2>/dev/null | grep -o '"copies":[0-9]*' | sed 's/.*://' | largest; }
 
 # ---- a rank is lost on each kind of mesh ----
 # lost NAME RANKS OPTIONS WIDE NARROW: so many of four ranks are left; WIDE and NARROW: the degrees of both meshes
@@ -85,7 +85,7 @@ lost() {
     sizes="$(memory_sizes) $(planned $3 $4)"
     kill_rank 2 "$left" && until_true has_memories 4
     good=$?
-    stops && [ $good -eq 0 ] && step=$(copied_from 1) && [ "${step:-0}" -gt 0 ] && [ $((step % 7)) -eq 0 ] &&
+    stops && [ $good -eq 0 ] && step=$(copied_from 1) && [ "${step:-0}" -gt 0 ] && [ $((step % 3)) -eq 0 ] &&
         said "; restart 1 of 5 from step $step, with $left of 4 ranks" &&
         said "resumed from the supervisor's copy of step $step, next is step $((step + 1)) (made by 4 ranks)" && equals_resume "$step"
     ok "$name"
@@ -95,7 +95,7 @@ lost() {
 }
 shard=$p.data_parallel_shard_degree replicate=$p.data_parallel_replicate_degree
 lost fsdp_4_to_3 3 "$batch" "$shard -1" "$shard -1"
-lost hsdp_4_to_2 2 "$batch $shard 2" "$replicate 2" "$replicate 1"
+! is_long || lost hsdp_4_to_2 2 "$batch $shard 2" "$replicate 2" "$replicate 1" # replicas: see the end, too
 lost fsdp_4_to_1 1 "$batch" "$shard -1" "$shard -1"
 lost tp_fsdp_4_to_2 2 "$batch $p.tensor_parallel_degree 2" "$shard -1" "$shard -1"
 lost pp_fsdp_4_to_2 2 "--training.local_batch_size 2 --training.global_batch_size 8 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_schedule 1F1B" "$shard -1" "$shard -1"
@@ -122,12 +122,12 @@ job=$first
 
 # ---- a failure before the first copy of the new mesh, and more ranks again ----
 wide="--nproc 4 $batch" narrow="--nproc 3 $batch"
-gate 131 before 0 # the copy of step 100 is the newest of each start
-supervise "$dir/twice" 3 $batch $no_disk $gated --checkpoint.peer_copy_interval 100
+gate 31 before 0 # the copy of step 20 is the newest of each start
+supervise "$dir/twice" 3 $batch $no_disk $gated --checkpoint.peer_copy_interval 20
 stands && lose "$standing" 3 && stands && lose "$standing" 3
 good=$?
 let_go
-stops && [ $good -eq 0 ] && first=$(copied_from 1) && second=$(copied_from 2) && [ "${first:-0}" -eq 100 ] && [ "${second:-0}" -eq 100 ] &&
+stops && [ $good -eq 0 ] && first=$(copied_from 1) && second=$(copied_from 2) && [ "${first:-0}" -eq 20 ] && [ "${second:-0}" -eq 20 ] &&
     said "; restart 2 of 5 from step $second, with 3 of 4 ranks" && equals_resume "$first"
 ok a_failure_before_the_next_copy_costs_no_disk
 echo "# from steps ${first:-none} and ${second:-none}"
