@@ -66,7 +66,7 @@ start() {
 # waits_for WORD...: what the runner prints if it ends this script
 waits_for() { echo "$*" >"${TT_AWAITED:-/dev/null}"; }
 # has_ended PID: also one whose end nobody has waited for yet
-has_ended() { ! [ -e "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status"; } 2>/dev/null
+has_ended() { ! read -r stat_line <"/proc/$1/stat" || case $stat_line in *') Z '*) ;; *) false ;; esac; } 2>/dev/null
 # run_is_over: the run in the background ($pid, if it is set) has ended, so nothing more comes from it
 run_is_over() { [ -n "${pid-}" ] && has_ended "$pid"; }
 # until_true COMMAND...: waits until it is true. Fails if the run in the background has ended and it is not true then. There is
@@ -91,7 +91,7 @@ still() {
     kill -STOP "$@" || return 1
     for still; do until_true is_stopped "$still" || return 1; done
 }
-is_stopped() { grep -q '^State:.T' "/proc/$1/status"; } # by SIGSTOP
+is_stopped() { read -r stat_line <"/proc/$1/stat" && case $stat_line in *') T '*) ;; *) false ;; esac; } # by SIGSTOP
 # stop_twice PID...: SIGTERM until $pid has ended. Two within TT_STOP_TWICE_NS are one stop, so a run that is to be stopped twice is
 # started under $hasty, where that time is shorter than the sleep; however late a signal is handled, another one follows.
 # No other grace time may matter in such a run: ranks that could notice something are stopped by SIGSTOP.

@@ -70,24 +70,24 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
 # shellcheck disable=SC2086
 {
     finding 1 "label smoothing, vocabulary cut" $llama --loss.name smoothed
-    row tp2 $tp 2
+    is_long && row tp2 $tp 2
     row tp4 $tp 4
     row tp2×cp2 $tp 2 $cp 2
     is_long && row fsdp2×tp2 $half $fsdp 2 $tp 2
     is_long && row tp2×pp2 $tp 2 $pp 2
     finding 2 "cross-entropy, vocabulary cut" $llama
-    row tp2 $tp 2
+    is_long && row tp2 $tp 2
     row tp2,plain $tp 2 $p.enable_sequence_parallel false
     row tp2×pp2 $tp 2 $pp 2
     is_long && row tp4 $tp 4
     is_long && row tp4×fsdp2 $half $tp 4 $fsdp 2
     if [ -n "$mtp" ]; then
         finding 3 "MTP, labels of ranks unequal" $deepseek "$a.$mtp" 1
-        row fsdp2 $half $fsdp 2
-        row cp2 $cp 2
+        is_long && row fsdp2 $half $fsdp 2
+        is_long && row cp2 $cp 2
         row fsdp2×cp2,accumulated --training.local_batch_size 1 $fsdp 2 $cp 2
         finding 4 "MTP, full recomputation" $deepseek "$a.$mtp" 1 --activation_checkpoint.mode full
-        row tp2 $tp 2
+        is_long && row tp2 $tp 2
         row tp2×fsdp2 $half $tp 2 $fsdp 2
         row tp2×pp2 $tp 2 $pp 2
     fi
@@ -96,7 +96,7 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
     row tp2×pp2,recomputed $tp 2 $pp 2 --activation_checkpoint.mode full
     is_long && row tp2×fsdp2,ep2 $half $tp 2 $fsdp 2 $ep 2
     finding 5 "experts, 21 tokens of a sequence over tp: padding" $qwen
-    row tp2 $tp 2
+    is_long && row tp2 $tp 2
     row tp2×pp2 $tp 2 $pp 2
     row tp4,ep2 $tp 4 $ep 2
     is_long && row tp2×cp2,ep4 $tp 2 $cp 2 $ep 4
@@ -110,17 +110,17 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
     row tp2×cp2 $tp 2 $cp 2
     is_long && row tp4×hsdp2 $half $tp 4 $hsdp 2
     finding 8 "sinks of attention in the clipped norm" $gpt_oss
-    row tp2 $tp 2
+    is_long && row tp2 $tp 2
     row tp4 $tp 4
     row tp2×fsdp2,ep2 $half $tp 2 $fsdp 2 $ep 2
     finding 9 "labels of ranks unequal" $llama
-    row cp2 $cp 2
-    row fsdp4 $quarter $fsdp 4
+    is_long && row cp2 $cp 2
+    is_long && row fsdp4 $quarter $fsdp 4
     row fsdp2×cp2,accumulated --training.local_batch_size 1 $fsdp 2 $cp 2
     row pp2×cp2 $pp 2 $cp 2
     is_long && row hsdp2×fsdp2 $quarter $hsdp 2 $fsdp 2
     finding 10 "router counts, labels masked" $deepseek
-    row tp2 $tp 2
+    is_long && row tp2 $tp 2
     row tp2,plain $tp 2 $p.enable_sequence_parallel false
     row cp2×fsdp2,ep2 $half $cp 2 $fsdp 2 $ep 2
     row tp2×pp2,recomputed $tp 2 $pp 2 --activation_checkpoint.mode full
@@ -130,16 +130,16 @@ half="--training.local_batch_size 4" quarter="--training.local_batch_size 2"
     is_long && row cp2×pp2,accumulated --training.local_batch_size 4 $cp 2 $pp 2
     is_long && row fsdp2,ep2,accumulated --training.local_batch_size 1 $fsdp 2 $ep 2
     finding 11 "norms that heads share" --spec qwen3 $sizes $a.n_kv_heads 2 $a.head_dim 6 $a.hidden_dim 31
-    row tp2 $tp 2
+    is_long && row tp2 $tp 2
     row tp4×fsdp2 $half $tp 4 $fsdp 2
     finding 11 "gated delta nets" $next
-    row tp2 $tp 2
+    is_long && row tp2 $tp 2
     row tp4×fsdp2 $half $tp 4 $fsdp 2
     row tp2×cp2,ep2 $tp 2 $cp 2 $ep 2
     is_long && row tp2,plain $tp 2 $p.enable_sequence_parallel false
     is_long && row fsdp2×pp2,accumulated --training.local_batch_size 2 $fsdp 2 $pp 2
     finding 11 "gated linear attention" --model.name gla
-    row tp2 $tp 2
+    is_long && row tp2 $tp 2
     row tp2×fsdp2 $half $tp 2 $fsdp 2
 }
 exit $failed

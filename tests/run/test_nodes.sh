@@ -64,7 +64,7 @@ ok nodes_end_ranks_that_stand_still
 # The line names the node of the cause. 1 and 2: its ttrun is slow (SIGSTOP), so node 0's ranks have said before that they lost a
 # connection: of a rank that is killed, and of one that says itself why it ends. 3: a rank has waited too long, from the second step
 # on and while nobody else is on its way; the other one, of node 0, stands still and is killed.
-no_child() { [ -z "$(of_node "$1")" ]; }
+no_process() { ! [ -e "/proc/$1" ]; } # its node has waited for it
 names_node_1() { # NODE LIMIT COMMAND TEXT: COMMAND does something to $rank, the rank of this node
     next_port
     rm -rf "$dir/n"
@@ -72,11 +72,11 @@ names_node_1() { # NODE LIMIT COMMAND TEXT: COMMAND does something to $rank, the
     for k in 0 1; do
         node $k "$dir/n" $gated --nnodes 2 --nproc 1 $long --checkpoint.interval 200 --comm.init_timeout_seconds 1000000 --comm.train_timeout_seconds "$2"
     done
-    until_true has_come 0 && until_true has_come 1 && rank=$(process_of "$1")
+    until_true has_come 0 && until_true has_come 1 && rank=$(process_of "$1") && other=$(process_of 0)
     [ "$1" -eq 0 ] || still "$node1"
     eval "$3"
     let_go
-    [ "$1" -eq 0 ] || until_true no_child "$node0"
+    [ "$1" -eq 0 ] || until_true no_process "$other"
     kill -CONT "$node1"
     joined
     [ $rc0 -eq 1 ] && [ $rc1 -eq 1 ] && [ "$(grep -c "^ttrun: node 1 on [^ ]*: \(rank 1\|step [0-9]*, collective\).*$4" "$dir/err")" -eq 2 ] && until_gone no_rank "$dir/n"

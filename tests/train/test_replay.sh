@@ -23,7 +23,7 @@ layers=$(sed -n 's/.*offsetof(config, layers), *"\([0-9]*\)".*/\1/p' "$SRC/examp
 job=$dir/mini.json
 cat >"$job" <<JOB
 { "model": { "name": "mini" }, "dataloader": { "path": ["text.txt"] }, "checkpoint": { "enable": false },
-  "training": { "local_batch_size": 4, "global_batch_size": 8, "seq_len": 64, "steps": 6 }, "metrics": { "log_freq": 1, "enable_tensorboard": false },
+  "training": { "local_batch_size": 4, "global_batch_size": 8, "seq_len": 16, "steps": 6 }, "metrics": { "log_freq": 1, "enable_tensorboard": false },
   "comm": { "backend": "local" }, "backend": { "name": "cpu", "threads": 1 } }
 JOB
 go() { # NAME OPTION...
@@ -136,7 +136,7 @@ bf16 --nproc 3 --training.global_batch_size 24 --training.mixed_precision_param 
 LIST
 unset FLAKY_FROM FLAKY_TO FLAKY_PLACE
 # random numbers go with the tokens
-sed 's|"model": { "name": "mini" }|"spec": "gpt2", "model": { "flavor": "debugmodel", "args": { "resid_pdrop": 0.1 } }|' "$job" >"$dir/drop.json"
+sed 's|"model": { "name": "mini" }|"spec": "gpt2", "model": { "flavor": "debugmodel", "args": { "dim": 64, "n_layers": 2, "resid_pdrop": 0.1 } }|' "$job" >"$dir/drop.json"
 job=$dir/drop.json
 go dropout $three --debug.replay_interval 1 --debug.replay_on next --training.steps 2
 [ "$rc" -eq 0 ] && ! grep -q 'other bits' "$dir/err"
