@@ -41,14 +41,16 @@ commands() {
 }
 every_option_of_every_command() {
     for c in $("$TTRUN" --help | sed -n '/^commands/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
-        for o in $("$TTRUN" "$c" --help | sed -n 's/^  --\([a-z][a-z_-]*\).*/\1/p'); do
-            verb=$("$TTRUN" "$c" --help | sed -n "s/^  --$o [^ ]* *\([a-z]*\): .*/\1/p")
+        "$TTRUN" "$c" --help | sed -n 's/^  --\([a-z][a-z_-]*\)\( [^ ]* *\([a-z]*\): \)\{0,1\}.*/\1 \3/p' >"$dir/options"
+        while read -r o verb; do
             [ "$o" = verbose ] || [ "$o" = quiet ] || [ "$o" = help ] || [ "$c" = tokenizer ] || [ -z "$verb" ] || [ "$c" = ckpt ] || [ "$c" = data ] || verb=
             n=3
             [ -z "$verb" ] || n=4
             # shellcheck disable=SC2086
-            "$TTRUN" complete bash $((n - 1)) ttrun $c $verb "--$o" | grep -q "^--$o	" || { echo "$c $verb --$o is not offered"; return 1; }
-        done
+            case "
+$("$TTRUN" complete bash $((n - 1)) ttrun $c $verb "--$o")" in *"
+--$o	"*) ;; *) echo "$c $verb --$o is not offered" && return 1 ;; esac
+        done <"$dir/options"
     done
 }
 options() {

@@ -17,11 +17,10 @@ library_exports_what_headers_declare() {
 }
 library_has_its_soname() { readelf -d libttrun.so.0 | grep -q 'soname: \[libttrun.so.0\]'; }
 plugins_export_one_symbol() {
-    for so in plugins/*/*.so; do
-        [ -e "$so" ] || continue
-        names=$(nm -D --defined-only "$so" | awk '$3 !~ /^__(asan|ubsan|tsan|odr)/ {print $3}')
-        [ "$names" = tt_plugin_entry ] || { echo "$so: $names"; return 1; }
-    done
+    nm -A -D --defined-only plugins/*/*.so >"$dir/symbols" || return 1
+    awk '{so = $1; sub(/:.*/, "", so)} $3 !~ /^__(asan|ubsan|tsan|odr)/ {n[so]++; if ($3 == "tt_plugin_entry") entry[so] = 1; else {print so ": " $3; bad = 1}}
+        END {for (so in n) if (n[so] != 1 || !entry[so]) bad = 1; for (so in entry) all++; print all " plugins"; exit bad}' "$dir/symbols" >"$dir/found" &&
+        [ "$(tail -n 1 "$dir/found")" = "$(ls plugins/*/*.so | wc -l) plugins" ] || { cat "$dir/found"; return 1; }
 }
 plugins_need_the_library() {
     for so in plugins/*/*.so; do
@@ -30,13 +29,12 @@ plugins_need_the_library() {
     done
 }
 plugins_have_no_constructors() {
-    for so in plugins/*/*.so; do
-        [ -e "$so" ] || continue
-        case $BUILD in */asan | */tsan) continue ;; esac
-        size=$(readelf -d "$so" | awk '/INIT_ARRAYSZ/ {print $3}')
-        nm "$so" | grep -q ' __cpu_indicator_init$' && size=$((size - 8)) # libgcc's, behind __builtin_cpu_supports
-        [ "${size:-8}" -le 8 ] || { echo "$so: $size bytes of constructors"; return 1; } # 8: crtbegin's own
-    done
+    case $BUILD in */asan | */tsan) return 0 ;; esac
+    readelf -d plugins/*/*.so >"$dir/dynamic" && nm -A plugins/*/*.so >"$dir/symbols" || return 1
+    # 8 bytes are crtbegin's own, and 8 libgcc's, behind __builtin_cpu_supports
+    awk 'FNR == NR {if (/ __cpu_indicator_init$/) {sub(/:.*/, ""); own[$0] = 8} next}
+        /^File: / {so = $2; files++} /INIT_ARRAYSZ/ && $3 - own[so] > 8 {print so ": " $3 " bytes of constructors"; bad = 1}
+        END {exit bad || files < 2}' "$dir/symbols" "$dir/dynamic"
 }
 for t in library_exports_only_tt library_exports_what_headers_declare library_has_its_soname plugins_export_one_symbol \
     plugins_need_the_library plugins_have_no_constructors; do
