@@ -90,9 +90,9 @@ all() { # LOSS_TYPE OPTION...: of two steps over all pairs, the second with weig
 ok forty_one_pairs_of_any_length
 all sigmoid
 all sigmoid_norm --loss.beta 0.5 --loss.label_smoothing 0.2
-all hinge --loss.beta 0.3
+! is_long || all hinge --loss.beta 0.3
 all ipo
-all robust --loss.label_smoothing 0.2
+! is_long || all robust --loss.label_smoothing 0.2
 # a batch that its epoch does not fill: samples without pairs are added
 one_epoch="--training.steps null --training.num_train_epochs 1 --dataloader.infinite false"
 # shellcheck disable=SC2086
