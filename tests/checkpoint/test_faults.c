@@ -50,10 +50,11 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t where)
     return next(fd, p, n, where);
 }
 
+/* The disk itself is not waited for: no power is lost here (tests/sim has that). */
 int fsync(int fd)
 {
-    NEXT(int, "fsync", int);
-    return fails() ? -1 : next(fd);
+    (void)fd;
+    return fails() ? -1 : 0;
 }
 
 int open(const char *path, int flags, ...)

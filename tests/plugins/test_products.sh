@@ -74,7 +74,7 @@ same fsdp_tp --nproc 4 ${p}tensor_parallel_degree 2
 
 # a loop over token chunks: what a converter makes of the head's own operands runs before it; what it needs of all rows of the logits'
 # gradient ends it
-long="--model.args.vocab_size 4000 --training.seq_len 512"
+long="--model.args.vocab_size 4000 --training.seq_len 512 --training.local_batch_size 1"
 unchunked='logits exist whole, not in chunks of tokens, because op reduce_max'
 go plain '[]' $long && go same '[{"name": "same"}]' $long && [ "$rc" -eq 0 ] && equal plain same 2 && ! grep -q 'logits exist whole' "$dir/err"
 ok no_bit_changes_chunks

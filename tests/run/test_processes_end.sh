@@ -55,7 +55,7 @@ wait $held 2>/dev/null
 
 # ---- kill -9 while saving, and again at once: never two writers, never half a checkpoint ----
 bad=
-starts=${KILLS:-10}
+starts=${KILLS:-4}
 k=0
 way=${ways%% *}
 folder=$dir/killed
