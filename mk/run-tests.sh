@@ -6,11 +6,11 @@
 #   JOBS=2                   so many at once of those that compute,
 #   WAITING=2                and so many of those that mostly wait (tests/times: three times as many seconds of wall time as of CPU)
 #   TIMES=FILE               writes what each took, in the form of tests/times
-#   TMPDIR=FOLDER            where the tests make their folders (test-folder.sh)
 #   TEST_CPU=600             the most seconds of CPU of one process
 #   TEST_TIMEOUT=3600        seconds after which a program that hangs is ended; what it waited for is printed
 #   TTRUN_PATIENCE=20        factor of the program's own grace times, so that no load makes one of them end early
 #   STALL=SEED               threads stand still at random looks at the clock (tests/stall/stall.c)
+#   TMPDIR=/tmp              where test folders are; unset: in memory (test-folder.sh)
 # and the variables of list-tests.sh. A failure keeps its folder in BUILD_DIR/failed. Ends with the seconds of CPU by folder and
 # "N passed, N failed, N skipped".
 set -u
@@ -28,7 +28,7 @@ unset CMOCKA_MESSAGE_OUTPUT TTRUN_PLUGIN_PATH MAKEFLAGS MAKELEVEL MFLAGS
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}" UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$SRC/tests/tsan.supp}"
 
-work=$(mktemp -d "$(sh mk/test-folder.sh)/ttrun-test.XXXXXX") || exit 1
+work=$(sh mk/test-folder.sh) || exit 1
 export work
 trap 'rm -rf "$work"' EXIT
 # An end by hand ends the tests, which have process groups of their own: timeout passes the signal on to all of theirs.

@@ -70,7 +70,7 @@ $line") >"$TMPDIR/out" 2>&1 </dev/null 3<&-
     exit
 fi
 
-TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/ttrun-docs.XXXXXX") || exit 1
+TMPDIR=$(sh "$SRC/mk/test-folder.sh") || exit 1
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 trap 'exit 1' INT TERM
