@@ -3,6 +3,7 @@
 #include "exec/exec_impl.h"
 #include "exec/steps.h"
 #include "plugins/far/far.h"
+#include "tier.h"
 #include <unistd.h>
 
 /* Sections of a program as graphs of the device of tests/plugins/far: which parts become graphs, that
@@ -251,6 +252,8 @@ static void test_queues_stay_in_order_across_graphs(void **state)
         open_far(&j, spanning[k], "comm.backend far");
         steps_break = cut_short;
         for (int seed = 0; seed < N_ORDERS; seed++) {
+            if (!in_tier(k, (size_t)seed, 2))
+                continue;
             run_far(&j, N_STEPS, seed, &s, spanning[k]);
             same(&right, &s, spanning[k]);
             for (int r = 0; r < j.setup.world; r++) {

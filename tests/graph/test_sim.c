@@ -162,7 +162,8 @@ static void matrix(const char *only_tp, int variant)
         const int lines = data_ranks(mesh);
         const int64_t tokens[] = {12, 7 * lines, 13 * lines};
         for (int t = 0; t < 3; t++) {
-            if (tokens[t] % lines || (t == 2 && variant) || (t && only_tp && variant))
+            if (tokens[t] % lines || (t == 2 && variant) || (t && only_tp && variant) ||
+                !in_tier(m, (size_t)(t + variant), 2))
                 continue;
             job j = {.c = variants[variant],
                      .mesh = mesh,
