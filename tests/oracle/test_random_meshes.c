@@ -15,7 +15,7 @@
 #define SOME 16
 #define EXPERTS 1000 /* the first seed with experts */
 #define MOST_SEEDS 96
-#define SOME_EXPERTS 64
+#define SOME_EXPERTS 32
 #define LETTERS 6000 /* of the text in which each token goes to the same experts */
 
 static int64_t pick(test_rng *d, const int64_t *of, int n)
