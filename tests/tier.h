@@ -13,10 +13,10 @@ static inline bool is_long(void)
     return getenv("TEST_LONG") != NULL;
 }
 
-/* Of all pairs of a row and a column one in n, all in the long tier: those of diagonals, so that each row and each column has some. */
-static inline bool in_tier(size_t row, size_t column, size_t n)
+/* Of all pairs of row i and column j one in n, all in the long tier: those of diagonals, so that each row and each column has some. */
+static inline bool in_tier(size_t i, size_t j, size_t n)
 {
-    return is_long() || (row + column) % n == 0;
+    return is_long() || (i + j) % n == 0;
 }
 
 #endif

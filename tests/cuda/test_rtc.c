@@ -13,7 +13,9 @@
 #include <ttrun/option.h>
 
 /* NVIDIA's NVRTC, where it is installed, compiles every file of kernels/ as it is embedded in the plugin,
- * without a GPU and without NVIDIA's headers. TEST_LONG: for every chip. */
+ * without a GPU and without NVIDIA's headers. Those whose text has compiled before stand with their sum in
+ * tests/cuda/rtc_compiled.list, and only others are compiled. TEST_LONG: every one, for every chip.
+ * TT_RTC_WRITE=1: writes the list, once every file that it does not have has compiled. */
 
 static bool is_here(void)
 {
@@ -25,9 +27,92 @@ static bool is_here(void)
     return false;
 }
 
+enum { LISTED_CHIP = 120, MOST_LISTED = 256 };
+
+static struct {
+    uint64_t sums[MOST_LISTED];
+    int n;
+} listed;
+
+static const char *list_path(void)
+{
+    static char path[4096];
+    const char *src = getenv("SRC");
+    snprintf(path, sizeof path, "%s/tests/cuda/rtc_compiled.list", src ? src : ".");
+    return path;
+}
+
+/* A list that is not there is empty. */
+static void read_list(void)
+{
+    FILE *f = fopen(list_path(), "r");
+    char line[256];
+    listed.n = 0;
+    while (f && fgets(line, sizeof line, f) && listed.n < MOST_LISTED)
+        if (line[0] != '#')
+            listed.sums[listed.n++] = strtoull(line, NULL, 16);
+    if (f)
+        fclose(f);
+}
+
+static uint64_t add_text(uint64_t h, const char *text)
+{
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return (h ^ 0xff) * UINT64_C(0x100000001b3);
+}
+
+/* A text and the headers that it includes. */
+static uint64_t add_source(uint64_t h, const char *text, uint32_t *seen)
+{
+    char line[160];
+    h = add_text(h, text);
+    for (int i = 0; cuda_embedded_headers[i].name; i++) {
+        snprintf(line, sizeof line, "#include \"%s\"", cuda_embedded_headers[i].name);
+        if (!strstr(text, line) || *seen >> i & 1)
+            continue;
+        *seen |= 1u << i;
+        h = add_source(add_text(h, line), cuda_embedded_headers[i].text, seen);
+    }
+    return h;
+}
+
+/* Of all that the compiler gets: the text, its headers, the options with the chip. */
+static uint64_t sum_of(const cuda_embedded *k, int sm)
+{
+    char options[160];
+    uint32_t seen = 0;
+    cuda_rtc_options(sm, options, sizeof options);
+    const uint64_t h = add_text(add_text(UINT64_C(0xcbf29ce484222325), k->name), options);
+    return add_source(h, k->text, &seen);
+}
+
+static bool is_listed(const cuda_embedded *k, int sm)
+{
+    const uint64_t sum = sum_of(k, sm);
+    for (int i = 0; i < listed.n; i++)
+        if (listed.sums[i] == sum)
+            return true;
+    return false;
+}
+
+static void write_list(void)
+{
+    FILE *f = fopen(list_path(), "w");
+    assert_non_null(f);
+    fprintf(f,
+            "# SPDX-License-Identifier: Apache-2.0\n"
+            "# Kernels that NVRTC %d.%d has compiled for sm_%d, with the sum of text, headers and "
+            "options.\n"
+            "# TT_RTC_WRITE=1 make test-cuda T=test_rtc writes it.\n",
+            cuda_rtc_version() / 1000, cuda_rtc_version() % 1000 / 10, LISTED_CHIP);
+    for (const cuda_embedded *k = cuda_embedded_kernels; k->name; k++)
+        fprintf(f, "%016llx %s\n", (unsigned long long)sum_of(k, LISTED_CHIP), k->name);
+    assert_int_equal(fclose(f), 0);
+}
+
 typedef struct work {
-    int sm, next, n_failed;
-    size_t bytes;
+    int sm, next, n_failed, n_compiled;
 } work;
 
 static void *compile_some(void *arg)
@@ -40,8 +125,11 @@ static void *compile_some(void *arg)
             at++;
         if (!cuda_embedded_kernels[at].name)
             return NULL;
+        if (!is_long() && is_listed(&cuda_embedded_kernels[at], w->sm))
+            continue;
         tt_error e = {0};
         cuda_code code = {0};
+        __atomic_fetch_add(&w->n_compiled, 1, __ATOMIC_RELAXED);
         if (cuda_rtc_compile(cuda_embedded_kernels[at].name, cuda_embedded_kernels[at].text, w->sm,
                              &code, &e) != TT_OK) {
             print_message("# sm_%d: %s\n", w->sm, e.text);
@@ -53,11 +141,12 @@ static void *compile_some(void *arg)
 
 static void test_every_kernel_compiles(void **test)
 {
-    static const int chips[] = {120, 80, 86, 90, 100};
+    static const int chips[] = {LISTED_CHIP, 80, 86, 90, 100};
     const bool more = is_long();
     (void)test;
     if (!is_here())
         skip();
+    read_list();
     for (size_t i = 0; i < (more ? TT_COUNT(chips) : 1); i++) {
         work w = {.sm = chips[i]};
         pthread_t other;
@@ -65,7 +154,13 @@ static void test_every_kernel_compiles(void **test)
         compile_some(&w);
         pthread_join(other, NULL);
         assert_int_equal(w.n_failed, 0);
+        if (w.n_compiled && !more)
+            print_message("# %d files were compiled that tests/cuda/rtc_compiled.list does not "
+                          "have: TT_RTC_WRITE=1 writes it\n",
+                          w.n_compiled);
     }
+    if (getenv("TT_RTC_WRITE"))
+        write_list();
 }
 
 static void test_a_chip_that_NVRTC_does_not_know_gets_PTX(void **test)

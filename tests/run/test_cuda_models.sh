@@ -10,9 +10,13 @@ job=$dir/next.json
 same qwen3_next 2e-6
 same qwen3_next_documents 2e-6 --dataloader.document_mask true --activation_checkpoint.mode full
 same qwen3_next_bf16 5e-3 --training.mixed_precision_param bfloat16
-same qwen3_next_experts 2e-6 --nproc 2 $p.expert_parallel_degree 2 --training.local_batch_size 1 --training.global_batch_size 4
-same qwen3_next_replicas 2e-6 --nproc 2 $p.expert_parallel_degree 2 $p.expert_replicas 1 --training.local_batch_size 1 --training.global_batch_size 4
-same qwen3_next_bounded_rows 2e-6 --nproc 2 $p.expert_parallel_degree 2 $p.expert_buffer_factor 1 --training.local_batch_size 1 --training.global_batch_size 4
+rows="--nproc 2 $p.expert_parallel_degree 2 --training.seq_len 24"
+# shellcheck disable=SC2086
+same qwen3_next_experts 2e-6 $rows --training.local_batch_size 1 --training.global_batch_size 4
+# shellcheck disable=SC2086
+same qwen3_next_replicas 2e-6 $rows $p.expert_replicas 1 --training.local_batch_size 1 --training.global_batch_size 4
+# shellcheck disable=SC2086
+same qwen3_next_bounded_rows 2e-6 $rows $p.expert_buffer_factor 1 --training.local_batch_size 1 --training.global_batch_size 4
 job=$llama
 
 # QK-clip multiplies weights by what attention_max finds.
