@@ -137,28 +137,28 @@ include mk/far.mk
 include mk/fake.mk
 test: deps
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) run-tests
-tests: all $(FAR_SO) $(FAKE_ALL) $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
-# $(call run_tests,AREAS): while this make links the tests, those of longest CPU time first, the runner runs what is linked.
+# What several tests use: with it every script can run, so it comes first.
+TEST_TOOLS := $(TOOL_BIN) $(FAR_SO) $(FAKE_ALL)
+tests: all $(TEST_TOOLS) $(TEST_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
+# $(call run_tests,AREAS): while this make links the programs, those of longest CPU time first, the runner runs what is linked, and scripts.
 run_tests = { AREAS='$(1)' $(MAKE) --no-print-directory MODE=$(MODE) ready || echo "! the build of the tests broke"; } | sh mk/run-tests.sh $B -
 LISTED := $(if $(filter ready,$(MAKECMDGOALS)),$(shell sh mk/list-tests.sh $(AREAS)))
 ready: $(LISTED:%=ready/%)
 $(filter ready/tests/fuzz/%,$(LISTED:%=ready/%)): fuzz-drivers
-$(filter %.sh,$(LISTED:%=ready/%)): $(TOOL_BIN) $(FAR_SO) $(FAKE_ALL)
-$(filter-out %.sh ready/tests/fuzz/%,$(LISTED:%=ready/%)): ready/%: $B/% $(FAR_SO)
-$(filter ready/tests/cuda/% ready/tests/oracle/%,$(LISTED:%=ready/%)): $(FAKE_ALL)
+$(filter-out %.sh ready/tests/fuzz/%,$(LISTED:%=ready/%)): ready/%: $B/%
 ready/%: force
 	@echo $*
-run-tests: all
+run-tests: all $(TEST_TOOLS)
 	+$(Q)$(call run_tests)
 # Two minutes: what takes no more than half a second, and what the changed files reach; test-changed: only the latter, whatever it takes.
-test-quick: all
+test-quick: all $(TEST_TOOLS)
 	+$(Q)export QUICK=$${QUICK:-0.5}; $(call run_tests)
-test-changed: all
+test-changed: all $(TEST_TOOLS)
 	+$(Q)export CHANGED=1; $(call run_tests)
 # T="test_x test_y": only these of the area.
-test-%: all
+test-%: all $(TEST_TOOLS)
 	+$(Q)$(call run_tests,$*)
-test-times: all
+test-times: all $(TEST_TOOLS)
 	+$(Q)TIMES=tests/times; export TIMES; $(call run_tests)
 
 # The programs whose verdict could depend on time, while threads stand still at random looks at the clock: STALL=SEED repeats a run.
@@ -171,7 +171,7 @@ $B/tests/stall/stall.so: tests/stall/stall.c
 	$(Q)$(CC) -std=c11 -Wall -Wextra -O1 -shared -fPIC $< -ldl -o $@
 
 # The same tests with every seed, mesh and recipe, and those that `make test` does not run (tests/AREA/long_*).
-test-long: all
+test-long: all $(TEST_TOOLS)
 	+$(Q)export TEST_LONG=1 TEST_CPU=5400 TEST_TIMEOUT=10800; $(call run_tests)
 
 include mk/fuzz.mk
