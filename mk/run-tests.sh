@@ -28,6 +28,15 @@ unset CMOCKA_MESSAGE_OUTPUT TTRUN_PLUGIN_PATH MAKEFLAGS MAKELEVEL MFLAGS
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}" UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$SRC/tests/tsan.supp}"
 
+# What the emulated GPU compiles while it runs is kept by content (tests/fake/nvrtc.cpp), for all trees of this user; a month after its use it goes.
+if [ -n "${HOME-}" ] && [ -z "${FAKE_NVRTC_CACHE-}" ]; then
+    kept=${XDG_CACHE_HOME:-$HOME/.cache}/ttrun-tests
+    if mkdir -p "$kept" 2>/dev/null; then
+        export FAKE_NVRTC_CACHE="$kept"
+        find "$kept" -name '*.so' -atime +30 -delete
+    fi
+fi
+
 work=$(sh mk/test-folder.sh) || exit 1
 export work
 trap 'while [ -e "$work" ]; do rm -rf "$work" 2>/dev/null; done' EXIT # a test that was ended may still write there

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A fake NVRTC: compiles a program with the C++ compiler and emulator.h to a shared object, which it calls the cubin; the
- * fake driver loads it. Results are kept in ../cache beside the library, by a hash of all that goes in. */
+ * fake driver loads it. Results are kept by a hash of all that goes in, in FAKE_NVRTC_CACHE or else in ../cache beside the library. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fstream>
@@ -198,7 +198,7 @@ NVRTC_API nvrtcCompileProgram(program *p, int n, const char *const *options)
     for (const std::string &w : words)
         h = hash_of(w, h);
     h = hash_of(read_file(FAKE_INCLUDE "/emulator.h"),
-                hash_of(FAKE_IMAGE_COMPILER, hash_of(p->name, h)));
+                hash_of(FAKE_IMAGE_COMPILER " " __VERSION__, hash_of(p->name, h)));
     const std::string folder = cache_folder();
     char name[40];
     snprintf(name, sizeof name, "/%016llx.so", static_cast<unsigned long long>(h));
