@@ -40,7 +40,7 @@ static void test_every_budget_is_kept_and_offload_is_never_slower(void **state)
         const planned none = plan(jobs[i], AC "mode none", true),
                       full = plan(jobs[i], AC "mode full", true);
         for (size_t k = 0; k < TT_COUNT(parts); k++) {
-            if (!in_tier(i, k, 2))
+            if (!in_tier(i, k, TT_COUNT(parts)))
                 continue;
             const double bytes = full.bytes + parts[k] * (none.bytes - full.bytes);
             const planned stays = plan_at(jobs[i], bytes, ""),

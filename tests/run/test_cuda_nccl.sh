@@ -4,6 +4,7 @@
 # losses and weights are those over comm local to the bit. Of processes: which communicator the host takes, and what is said where
 # there is none.
 . "$(dirname "$0")/processes.sh"
+sed -i 's/"seq_len": 32/"seq_len": 16/' "$job"
 lib="$BUILD/tests/fake/lib"
 cuda="--backend.name cuda --backend.libraries $lib --backend.cache $BUILD/tests/fake/cubin"
 nccl="--comm.backend nccl --comm.args.libraries $lib"

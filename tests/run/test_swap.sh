@@ -14,8 +14,8 @@ from() {
     short "$dir/tail" --training.steps 30 "$@"
 }
 # ---- by schedule: off, on, off ----
-for mesh in "" "data_parallel_shard_degree local" "tensor_parallel_degree local" "pipeline_parallel_degree local" "data_parallel_shard_degree" \
-    "pipeline_parallel_degree" "expert_parallel_degree local mixtral" "expert_parallel_degree shm mixtral" ${TEST_LONG:+"tensor_parallel_degree"}; do
+for mesh in "" "tensor_parallel_degree local" "data_parallel_shard_degree" "pipeline_parallel_degree" "expert_parallel_degree local mixtral" \
+    ${TEST_LONG:+"data_parallel_shard_degree local" "pipeline_parallel_degree local" "tensor_parallel_degree" "expert_parallel_degree shm mixtral"}; do
     set -- $mesh
     name=$(echo "${mesh:-one_rank}" | tr ' ' _)
     which=half
