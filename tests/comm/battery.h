@@ -421,8 +421,14 @@ static void late(world *w, tt_dist *d)
     if (d->rank == 0)
         tt_dist_set_timeout(d, LIMIT_S);
     const int64_t began = tt_clock_now();
-    const tt_status s = d->vt->all_reduce(d->all, &x, 1, TT_F32, TT_SUM, &err);
-    if (s != (d->rank == 0 ? TT_ETIMEOUT : TT_ECOMM) || !strstr(err.text, "all_reduce number 4"))
+    const char *number = "all_reduce number 4";
+    tt_status s = d->vt->all_reduce(d->all, &x, 1, TT_F32, TT_SUM, &err);
+    if (d->rank == 2 && s == TT_OK) {
+        /* Among processes what the others sent may be here before the news that they failed. */
+        number = "all_reduce number 5";
+        s = d->vt->all_reduce(d->all, &x, 1, TT_F32, TT_SUM, &err);
+    }
+    if (s != (d->rank == 0 ? TT_ETIMEOUT : TT_ECOMM) || !strstr(err.text, number))
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     if (d->rank == 0) {
         const char *names = strstr(err.text, "that did not arrive:");
