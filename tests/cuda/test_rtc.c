@@ -7,13 +7,14 @@
 
 #include <cmocka.h>
 
+#include "../../plugins/backends/cuda/cache.c"
 #include "../../plugins/backends/cuda/lib.c"
 #include "../../plugins/backends/cuda/rtc.c"
 #include "tier.h"
 #include <ttrun/option.h>
 
 /* NVIDIA's NVRTC, where it is installed, compiles every file of kernels/ as it is embedded in the plugin,
- * without a GPU and without NVIDIA's headers. Those whose text has compiled before stand with their sum in
+ * without a GPU and without NVIDIA's headers. Those that have compiled before stand with half of their key (cuda_rtc_key) in
  * tests/cuda/rtc_compiled.list, and only others are compiled. TEST_LONG: every one, for every chip.
  * TT_RTC_WRITE=1: writes the list, once every file that it does not have has compiled. */
 
@@ -30,7 +31,7 @@ static bool is_here(void)
 enum { LISTED_CHIP = 120, MOST_LISTED = 256 };
 
 static struct {
-    uint64_t sums[MOST_LISTED];
+    uint64_t keys[MOST_LISTED];
     int n;
 } listed;
 
@@ -50,48 +51,16 @@ static void read_list(void)
     listed.n = 0;
     while (f && fgets(line, sizeof line, f) && listed.n < MOST_LISTED)
         if (line[0] != '#')
-            listed.sums[listed.n++] = strtoull(line, NULL, 16);
+            listed.keys[listed.n++] = strtoull(line, NULL, 16);
     if (f)
         fclose(f);
 }
 
-static uint64_t add_text(uint64_t h, const char *text)
-{
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return (h ^ 0xff) * UINT64_C(0x100000001b3);
-}
-
-/* A text and the headers that it includes. */
-static uint64_t add_source(uint64_t h, const char *text, uint32_t *seen)
-{
-    char line[160];
-    h = add_text(h, text);
-    for (int i = 0; cuda_embedded_headers[i].name; i++) {
-        snprintf(line, sizeof line, "#include \"%s\"", cuda_embedded_headers[i].name);
-        if (!strstr(text, line) || *seen >> i & 1)
-            continue;
-        *seen |= 1u << i;
-        h = add_source(add_text(h, line), cuda_embedded_headers[i].text, seen);
-    }
-    return h;
-}
-
-/* Of all that the compiler gets: the text, its headers, the options with the chip. */
-static uint64_t sum_of(const cuda_embedded *k, int sm)
-{
-    char options[160];
-    uint32_t seen = 0;
-    cuda_rtc_options(sm, options, sizeof options);
-    const uint64_t h = add_text(add_text(UINT64_C(0xcbf29ce484222325), k->name), options);
-    return add_source(h, k->text, &seen);
-}
-
 static bool is_listed(const cuda_embedded *k, int sm)
 {
-    const uint64_t sum = sum_of(k, sm);
+    const uint64_t key = cuda_rtc_key(k->text, sm).lo;
     for (int i = 0; i < listed.n; i++)
-        if (listed.sums[i] == sum)
+        if (listed.keys[i] == key)
             return true;
     return false;
 }
@@ -102,12 +71,12 @@ static void write_list(void)
     assert_non_null(f);
     fprintf(f,
             "# SPDX-License-Identifier: Apache-2.0\n"
-            "# Kernels that NVRTC %d.%d has compiled for sm_%d, with the sum of text, headers and "
-            "options.\n"
+            "# Kernels that NVRTC %d.%d has compiled for sm_%d, by their keys.\n"
             "# TT_RTC_WRITE=1 make test-cuda T=test_rtc writes it.\n",
             cuda_rtc_version() / 1000, cuda_rtc_version() % 1000 / 10, LISTED_CHIP);
     for (const cuda_embedded *k = cuda_embedded_kernels; k->name; k++)
-        fprintf(f, "%016llx %s\n", (unsigned long long)sum_of(k, LISTED_CHIP), k->name);
+        fprintf(f, "%016llx %s\n", (unsigned long long)cuda_rtc_key(k->text, LISTED_CHIP).lo,
+                k->name);
     assert_int_equal(fclose(f), 0);
 }
 

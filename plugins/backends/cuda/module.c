@@ -31,25 +31,6 @@ static CUresult module_load(const void *code, CUlibrary *out)
     return cu.cuLibraryLoadData(out, code, NULL, NULL, 0, NULL, NULL, 0);
 }
 
-/* Everything that the code depends on. */
-static cuda_key module_key(const cuda_backend *b, const char *text)
-{
-    enum { MOST = 80 };
-    const char *texts[MOST];
-    char options[160], version[32];
-    int n = 0;
-    cuda_rtc_options(b->chip.sm, options, sizeof options);
-    snprintf(version, sizeof version, "NVRTC %d sm %d", cuda_rtc_version(), b->chip.sm);
-    texts[n++] = version;
-    texts[n++] = options;
-    texts[n++] = text;
-    for (const cuda_embedded *h = cuda_embedded_headers; h->name && n + 1 < MOST; h++) {
-        texts[n++] = h->name;
-        texts[n++] = h->text;
-    }
-    return cuda_key_of(texts, n);
-}
-
 static tt_status module_compile(const cuda_backend *b, const cuda_source *s, cuda_key key,
                                 CUlibrary *out, tt_error *err)
 {
@@ -77,7 +58,7 @@ static tt_status module_compile(const cuda_backend *b, const cuda_source *s, cud
 static tt_status module_one(const cuda_backend *b, const cuda_source *s, void **library,
                             tt_error *err)
 {
-    const cuda_key key = module_key(b, s->text);
+    const cuda_key key = cuda_rtc_key(s->text, b->chip.sm);
     pthread_mutex_lock(&module.lock);
     module_text *t = module.texts;
     while (t && (t->key.lo != key.lo || t->key.hi != key.hi))

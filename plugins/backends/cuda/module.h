@@ -23,6 +23,11 @@ typedef struct cuda_code {
     size_t bytes;
 } cuda_code;
 
+/* A hash of all that some code depends on. */
+typedef struct cuda_key {
+    uint64_t lo, hi;
+} cuda_key;
+
 /* ---- rtc.c ---- */
 /* Opens NVRTC, once per process; also the error is remembered. driver_version chooses between CUDA 12's
  * and 13's. TT_EUNSUPPORTED: there is none. */
@@ -31,13 +36,12 @@ int cuda_rtc_version(void); /* 13000: 13.0 */
 /* The options for a chip, in a text that the cache's key has too: cubin for exactly this chip, or PTX
  * for the newest that this NVRTC knows. */
 void cuda_rtc_options(int sm, char *text, size_t size);
+/* Of the code of a text for a chip: NVRTC's version, the options, the text and all headers. */
+cuda_key cuda_rtc_key(const char *text, int sm);
 tt_status cuda_rtc_compile(const char *name, const char *text, int sm, cuda_code *out,
                            tt_error *err);
 
 /* ---- cache.c ---- */
-typedef struct cuda_key {
-    uint64_t lo, hi;
-} cuda_key;
 cuda_key cuda_key_of(const char *const *texts, int n);
 /* The folder: `folder`, else $XDG_CACHE_HOME/ttrun/cubin, else ~/.cache/ttrun/cubin; "" without a home. */
 void cuda_cache_folder(const char *folder, char *path, size_t size);

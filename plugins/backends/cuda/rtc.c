@@ -90,6 +90,24 @@ void cuda_rtc_options(int sm, char *text, size_t size)
              fixed_options[0], fixed_options[1]);
 }
 
+cuda_key cuda_rtc_key(const char *text, int sm)
+{
+    enum { MOST = 80 };
+    const char *texts[MOST];
+    char options[160], version[32];
+    int n = 0;
+    cuda_rtc_options(sm, options, sizeof options);
+    snprintf(version, sizeof version, "NVRTC %d sm %d", cuda_rtc_version(), sm);
+    texts[n++] = version;
+    texts[n++] = options;
+    texts[n++] = text;
+    for (const cuda_embedded *h = cuda_embedded_headers; h->name && n + 1 < MOST; h++) {
+        texts[n++] = h->name;
+        texts[n++] = h->text;
+    }
+    return cuda_key_of(texts, n);
+}
+
 static tt_status rtc_fail(nvrtcProgram program, const char *name, nvrtcResult r, tt_error *err)
 {
     size_t n = 0;
