@@ -1,11 +1,11 @@
-// SPDX-License-Identifier: Apache-2.0
-/* The tiers of the tests (tests/README.md). */
-#ifndef TESTS_TIER_H
-#define TESTS_TIER_H
-
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_TESTS_TIER_H
+#define TT_TESTS_TIER_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
+
+/* The tiers of the tests (tests/README.md). */
 
 /* True in the long tier (make test-long sets TEST_LONG): every seed, mesh, recipe and chip, where `make test` takes some. */
 static inline bool is_long(void)

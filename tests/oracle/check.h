@@ -84,26 +84,34 @@ static inline void oracle_check_losses(const tt_json *want, const tt_json *have,
     }
 }
 
-/* A job on a backend. `reference`, which is slow, does three of the golden steps with their learning rates, all of them in the
- * long tier: its kernels are those of each step, and tests/ops compares each with those of `cpu`. */
-static inline oracle_run *oracle_run_on(const oracle_golden *g, const char *backend)
+/* How many of its golden steps a job does on a backend: `reference`, which is slow, does three of them, all in the long tier: its
+ * kernels are those of each step, and tests/ops compares each with those of `cpu`. */
+static inline int oracle_steps_on(const oracle_golden *g, const char *backend)
 {
-    const size_t n = oracle_get(g->root, "steps")->n;
-    const tt_override o[] = {
-        {"backend.name", backend     },
-        {                                      "training.steps",                "3"},
-        { "lr_scheduler.total_steps", tt_arena_printf(g->arena,                           "%d", (int)n)},
-    };
-    const bool less = !strcmp(backend, "reference") && n > 3 && !is_long();
-    return oracle_run_job(g, o, less ? TT_COUNT(o) : 1);
+    const int n = (int)oracle_get(g->root, "steps")->n;
+    return is_long() || strcmp(backend, "reference") ? n : TT_MIN(n, 3);
 }
 
-/* Those that were run, by oracle_run_on or all. */
-static inline void oracle_check_steps(const oracle_golden *g, const oracle_run *r,
-                                      double loss_tolerance, double norm_tolerance)
+/* These steps of the job, with their learning rates. */
+static inline oracle_run *oracle_run_on(const oracle_golden *g, const char *backend)
+{
+    const int n = oracle_steps_on(g, backend), all = (int)oracle_get(g->root, "steps")->n;
+    const char *steps = tt_arena_printf(g->arena, "%d", n),
+               *schedule = tt_arena_printf(g->arena, "%d", all);
+    const tt_override o[] = {
+        {"backend.name",             backend },
+        {"training.steps",           steps   },
+        {"lr_scheduler.total_steps", schedule},
+    };
+    return oracle_run_job(g, o, n < all ? TT_COUNT(o) : 1);
+}
+
+/* Losses, norms and rates of a run of the first n golden steps. */
+static inline void oracle_check_first_steps(const oracle_golden *g, const oracle_run *r, int n,
+                                            double loss_tolerance, double norm_tolerance)
 {
     const tt_json *steps = oracle_get(g->root, "steps");
-    assert_true(r->n_steps == (int)steps->n || (r->n_steps == 3 && !is_long()));
+    assert_int_equal(r->n_steps, n);
     for (int i = 0; i < r->n_steps; i++) {
         const double loss = oracle_get(steps->items[i], "loss")->real,
                      norm = oracle_get(steps->items[i], "grad_norm")->real,
@@ -116,6 +124,13 @@ static inline void oracle_check_steps(const oracle_golden *g, const oracle_run *
         if (!(fabs(r->lr[i] - lr) <= 1e-14))
             fail_msg("step %d: lr %.17g, PyTorch has %.17g", i + 1, r->lr[i], lr);
     }
+}
+/* Of a run of all of them. */
+static inline void oracle_check_steps(const oracle_golden *g, const oracle_run *r,
+                                      double loss_tolerance, double norm_tolerance)
+{
+    oracle_check_first_steps(g, r, (int)oracle_get(g->root, "steps")->n, loss_tolerance,
+                             norm_tolerance);
 }
 
 /* Compares each parameter and its gradient, nothing else. Where PyTorch's own float32 is farther from its float64

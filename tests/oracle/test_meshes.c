@@ -182,8 +182,8 @@ int main(int argc, char **argv)
                  meshes[i].name);
         tests[2 * i] =
             (struct CMUnitTest){names[2 * i], test_first_step_equals_one_rank, NULL, NULL, m};
-        tests[2 * i + 1] = (struct CMUnitTest){
-            names[2 * i + 1], test_steps_equal_one_rank_and_repeat, NULL, NULL, m};
+        tests[2 * i + 1] = (struct CMUnitTest){names[2 * i + 1],
+                                               test_steps_equal_one_rank_and_repeat, NULL, NULL, m};
     }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
