@@ -70,6 +70,10 @@ yes 'int x;' | head -n 250 | finds a_long_header core/graph/b.h "251 lines"
 echo '/* as said (R1, R7) */' | finds a_rule_that_is_not_there core/graph/b.c "no rule R7"
 echo '/* see ../elsewhere/page.md */' | finds a_path_out_of_the_tree core/graph/b.c "../elsewhere/page.md leads to no file"
 echo 'As in [the page](page.md).' | finds a_link_to_nowhere docs/b.md "link to page.md leads nowhere"
+fresh
+mkdir "$dir/bin" && printf '#!/bin/sh\nkill -SEGV $$\n' >"$dir/bin/clang-format" && chmod +x "$dir/bin/clang-format"
+! PATH=$dir/bin:$PATH lint && grep -q '^clang-format:0: .*terminated by signal 11' "$dir/out"
+ok lint_finds_a_formatter_that_crashes
 if command -v clang-format >/dev/null 2>&1; then
     echo 'int   x;' | finds loose_format core/graph/b.c clang-format
 else
