@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_TESTS_SIM_JOURNAL_H
 #define TT_TESTS_SIM_JOURNAL_H
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Mapped by the simulation (sim_tool.c) and by the trainer's processes (disk.c, preloaded): what fault comes at which
  * call, and every change of the disk that a loss of power could take back. */
@@ -60,6 +63,17 @@ typedef struct sim_shared {
     atomic_int n_ops;
     sim_op ops[SIM_OPS];
 } sim_shared;
+
+/* A new one at this path, of zeros; NULL: errno says why. */
+static inline sim_shared *new_journal(const char *path)
+{
+    const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0 || ftruncate(fd, sizeof(sim_shared)) != 0)
+        return NULL;
+    void *p = mmap(NULL, sizeof(sim_shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return p == MAP_FAILED ? NULL : p;
+}
 
 static inline uint64_t sim_mix(uint64_t x)
 {

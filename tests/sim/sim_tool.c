@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -512,16 +511,6 @@ static bool run_schedule(schedule *s, const char *journal)
     return check_end(s);
 }
 
-static sim_shared *new_journal(const char *path)
-{
-    const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0 || ftruncate(fd, sizeof(sim_shared)) != 0)
-        return NULL;
-    void *p = mmap(NULL, sizeof(sim_shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    return p == MAP_FAILED ? NULL : p;
-}
-
 /* What the runner prints if a start hangs and it ends this program: a line per worker. */
 static void say_awaited(int worker, uint64_t seed)
 {
@@ -535,21 +524,12 @@ static void say_awaited(int worker, uint64_t seed)
         close(fd);
 }
 
-/* Of the runs without faults of the meshes that the seeds draw, each that is this worker's. */
-static int work_whole(schedule *s, const char *journal, int worker, int workers, uint64_t first,
-                      int count)
+/* The runs without faults of the meshes that are this worker's. */
+static int work_whole(schedule *s, const char *journal, int worker, int workers)
 {
-    bool is_drawn[N_MESHES] = {false};
-    for (int i = 0; i < count; i++) {
-        s->rng = (test_rng){tt_rng_key_make(first + (uint64_t)i, "schedule", 0), 0};
-        draw_rules(s);
-        is_drawn[s->mesh] = true;
-    }
-    for (int n = 0, mesh = 0; mesh < N_MESHES; mesh++) {
-        s->mesh = mesh;
-        if (is_drawn[mesh] && n++ % workers == worker && !whole_run(s, journal))
+    for (s->mesh = worker; s->mesh < N_MESHES; s->mesh += workers)
+        if (!whole_run(s, journal))
             return 1;
-    }
     return 0;
 }
 
@@ -569,7 +549,7 @@ static int work(int worker, int workers, uint64_t first, int count, bool whole)
     if (whole) {
         schedule s = {.sim = m};
         snprintf(s.err, sizeof s.err, "%s/err", dir);
-        return work_whole(&s, journal, worker, workers, first, count);
+        return work_whole(&s, journal, worker, workers);
     }
     for (int i = worker; i < count && failed < 3; i += workers) {
         schedule *s = calloc(1, sizeof *s);
