@@ -27,7 +27,9 @@ reached_by() { # FILE
     tests/*/test_* | tests/*/long_* | tests/fuzz/fuzz_*) echo "$1" ;;
     tests/fuzz/*) echo "$all" | grep '^tests/fuzz/' ;;
     tests/docs/* | docs/* | *.md) echo "$scripts" | grep '^tests/\(docs\|build\)/' ;;
-    tests/*) named "$base" $scripts && named "$stem" $scripts ;;
+    tests/*)
+        named "$base" $scripts
+        named "$stem" $scripts ;;
     Makefile) echo "$all" | grep '^tests/build/' ;;
     mk/*) named "$base" $scripts ;;
     plugins/*)

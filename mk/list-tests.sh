@@ -4,7 +4,7 @@
 # time first by tests/times (what is not in it before all others), so that none of them is left for the end.
 #   T="test_stop test_ctl"   only those of these names
 #   TEST_LONG=1              also long_*, which `make test` does not run
-#   QUICK=0.5                only those that take no more seconds of CPU, and what the changed files reach, if it takes no more than ten times that
+#   QUICK=1.5                only those that take no more seconds of CPU, and what the changed files reach, if it takes no more than ten times that
 #   CHANGED=1                only what the changed files reach (changed-tests.sh)
 set -u
 [ $# -gt 0 ] || set -- '*'
@@ -28,11 +28,8 @@ for area; do
         done
     done
 done | {
-    if [ -n "${CHANGED-}${QUICK-}" ]; then
-        { sh mk/changed-tests.sh | sed 's/^/changed /' && sed 's/^/found /'; }
-    else
-        sed 's/^/found /'
-    fi
+    [ -z "${CHANGED-}${QUICK-}" ] || sh mk/changed-tests.sh | sed 's/^/changed /'
+    sed 's/^/found /'
 } | awk -v quick="${QUICK-}" -v only_changed="${CHANGED-}" '
     FILENAME != "-" { if ($0 !~ /^#/) cost["tests/" $3] = $1; next }
     $1 == "changed" { changed[$2] = 1; next }

@@ -105,6 +105,11 @@ echo '# sgdx' >>"$tree/tests/order/test_waits.sh" && git_here add -A && git_here
 echo >>"$tree/plugins/optimizers/sgdx.c"
 [ "$(list CHANGED=1)" = 'test_waits.sh ' ]
 ok a_plugin_reaches_the_tests_that_name_it
+git_here commit -qam tool
+tool=tests/order/"x_tool.c"
+: >"$tree/$tool" && echo '# x_tool' >>"$tree/tests/order/test_quick.sh" && git_here add -A && git_here commit -qm tool && echo >>"$tree/$tool"
+[ "$(list CHANGED=1)" = 'test_quick.sh ' ]
+ok a_tool_reaches_the_scripts_that_start_it
 git_here commit -qam four
 program=tests/order/test_program header=core/order/"a.h"
 : >"$tree/$program.c" && echo "build/release/$program.o: $program.c $header" >"$tree/build/release/$program.d"

@@ -14,11 +14,9 @@ while read -r name options; do
     train "$dir/off" --comm.backend local --comm.overlap off --backend.blas own --training.steps 3 --checkpoint.interval 3 $plain
     [ "$rc" -eq 0 ] || echo "# off: $(tail -n 1 "$dir/err")"
     losses "$dir/off/metrics.jsonl" >"$dir/a"
-    # one of them in turn for a mesh; the long tier has all
-    set -- $backends
-    shift $((turn % $#))
-    turn=$((turn + 1))
-    for backend in $(is_long && echo $backends || echo "$1"); do
+    taken=$backends
+    is_long || { set -- $backends && shift $((turn % $#)) && taken=$1 && turn=$((turn + 1)); } # in turn
+    for backend in $taken; do
         train "$dir/on" --comm.backend $backend --comm.overlap on --backend.blas own --training.steps 3 --checkpoint.interval 3 \
             --debug.dump_graph "$dir/graphs" $options
         [ "$rc" -eq 0 ] && [ "$(wc -l <"$dir/a")" -eq 3 ] && losses "$dir/on/metrics.jsonl" | cmp -s - "$dir/a" &&
