@@ -98,14 +98,14 @@ $B/ttrun: $B/core/cli/main.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $< -L$B -lttrun -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -o $@
 
-# A plugin is copied before it is loaded, so in release mode it carries no debug information.
-PLUGIN_STRIP := $(if $(filter release,$(MODE)),-Wl$(comma)--strip-debug)
+# A plugin is copied before it is loaded, and each test holds the core: in release mode they carry no debug information.
+STRIP_DEBUG := $(if $(filter release,$(MODE)),-Wl$(comma)--strip-debug)
 # rpath: the build folder's library, or lib/ seen from lib/ttrun/plugins/<kind>/.
 .SECONDEXPANSION:
 $(PLUGIN_SO): $B/%.so: $$(call plugin_objects,$$*) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(SHARED_CHECKS) -Wl,-z,now $(PLUGIN_STRIP) $(call plugin_objects,$*) -L$B \
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(SHARED_CHECKS) -Wl,-z,now $(STRIP_DEBUG) $(call plugin_objects,$*) -L$B \
 	    -Wl,--no-as-needed -lttrun -Wl,--as-needed $(call plugin_libs,$*) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../..' -o $@
 
 $(SPECS:%=$B/%): $B/%: %
@@ -121,7 +121,7 @@ $(PLUGIN_SO:$B/%=%): %.so: $B/%.so
 # -rdynamic: a plugin that a test loads binds to the test's copy of the core. Tools (<name>_tool.c) serve test scripts.
 $(TEST_BIN) $(TOOL_BIN): $B/%: $B/%.o $(CORE_A)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic $(PLUGIN_STRIP) $(filter %.o,$^) $(CORE_A) $(CORE_LIBS) -lcmocka -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic $(STRIP_DEBUG) $(filter %.o,$^) $(CORE_A) $(CORE_LIBS) -lcmocka -o $@
 
 # The tests' own code is compiled without optimisation, in a fifth of the time, but for what computes for a second or more.
 COMPUTES := plugins/far/%.c backends/test_cpu_attention.c backends/test_cpu_checks.c backends/test_cpu_chain.c backends/test_cpu_gemm.c \
@@ -142,7 +142,7 @@ TEST_TOOLS := $(TOOL_BIN) $(FAR_SO) $(FAKE_ALL)
 tests: all $(TEST_TOOLS) $(TEST_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
 # $(call run_tests,AREAS): while this make links the programs, those of longest CPU time first, the runner runs what is linked, and scripts.
 run_tests = { AREAS='$(1)' $(MAKE) --no-print-directory MODE=$(MODE) ready || echo "! the build of the tests broke"; } | sh mk/run-tests.sh $B -
-LISTED := $(if $(filter ready,$(MAKECMDGOALS)),$(shell sh mk/list-tests.sh $(AREAS)))
+LISTED := $(if $(filter ready,$(MAKECMDGOALS)),$(shell BUILD=$B sh mk/list-tests.sh $(AREAS)))
 ready: $(LISTED:%=ready/%)
 $(filter ready/tests/fuzz/%,$(LISTED:%=ready/%)): fuzz-drivers
 $(filter-out %.sh ready/tests/fuzz/%,$(LISTED:%=ready/%)): ready/%: $B/%

@@ -71,8 +71,8 @@ echo $! >"$work/$number.pid"
 wait $!
 rc=$?
 rm -f "$work/$number.pid"
-times >"$work/$number.times" # of a pipe's part it would tell nothing
-cpu_ms=$(awk 'END {for (i = 1; i <= 2; i++) {split($i, t, "m"); n += 60000 * t[1] + 1000 * t[2]} printf "%d", n}' "$work/$number.times")
+times >"$work/$number.times"
+cpu_ms=$(awk -f "$SRC/mk/cpu-ms.awk" "$work/$number.times")
 ms=$((($(date +%s%N) - start) / 1000000))
 case $path in
 *.sh)

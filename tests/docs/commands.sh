@@ -22,19 +22,10 @@ if [ "${1-}" = --page ]; then
     PATH=$root:$PATH
     cd "$root" || exit 1
     variable= skipped=0 passed=0 failed=0 before=0
-    hundredths() { # MINUTESmSECONDSs: $h
-        h=${1#*m} h=${h%s}
-        h=${h#*.}00
-        h=1${h%"${h#??}"}
-        m=${1#*m}
-        h=$((${1%%m*} * 6000 + ${m%%.*} * 100 + h - 100))
-    }
-    cpu() { # $spent: of what has ended since the last call
+    cpu() { # $spent: milliseconds of what has ended since the last call
         times >"$TMPDIR/times"
-        { read -r _ && read -r user system; } <"$TMPDIR/times"
-        hundredths "$user" && now=$h
-        hundredths "$system" && now=$((now + h))
-        spent=$((now - before))0 before=$now
+        now=$(awk -f "$SRC/mk/cpu-ms.awk" "$TMPDIR/times")
+        spent=$((now - before)) before=$now
     }
     while IFS='	' read -r where command act how line <&3; do
         wanted=0
