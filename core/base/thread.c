@@ -89,3 +89,8 @@ const char *tt_signal_name(int sig)
         return "a signal";
     }
 }
+
+tt_status tt_fail_stopped(int sig, tt_error *err)
+{
+    return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
+}

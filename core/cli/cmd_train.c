@@ -89,8 +89,7 @@ static void guard(void)
 static tt_status not_stopped(tt_error *err)
 {
     const int sig = tt_signals_stop();
-    return sig ? TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig))
-               : TT_OK;
+    return sig ? tt_fail_stopped(sig, err) : TT_OK;
 }
 
 static tt_try_opts try_opts(const tt_cli *cli, const tt_setup *s)

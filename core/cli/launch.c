@@ -437,7 +437,7 @@ tt_status tt_launch_signals_open(tt_launch_signals *s, tt_error *err)
     if (s->fd < 0)
         tt_fail(err, TT_EIO, "signalfd: %s", strerror(errno));
     else if (tt_signals_stop())
-        tt_fail(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(tt_signals_stop()));
+        tt_fail_stopped(tt_signals_stop(), err);
     else
         return TT_OK;
     const tt_status st = s->fd < 0 ? TT_EIO : TT_ESIGNAL;
@@ -528,9 +528,8 @@ static tt_status outcome(const launcher *l, tt_error *err)
                        "not saved",
                        tt_signal_name(l->second));
     if ((l->stop && l->killed_ns && !failed) || is_stop(code - 128))
-        return line->spoke
-                   ? TT_ESIGNAL /* a rank without handlers yet dies silently */
-                   : TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
+        return line->spoke ? TT_ESIGNAL /* a rank without handlers yet dies silently */
+                           : tt_fail_stopped(sig, err);
     if (l->o->mpirun && code > 128 && l->signalled && !l->killed_ns)
         return TT_FAIL(err, TT_EIO, "mpirun was ended by %s (%d), and the ranks with it",
                        tt_signal_name(code - 128), code - 128);

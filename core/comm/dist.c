@@ -50,9 +50,7 @@ tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err)
     }
     if (words[0])
         return TT_FAIL(err, TT_ECOMM, "rank %d failed", d->world - words[0]);
-    return words[1]
-               ? TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(words[1]))
-               : TT_OK;
+    return words[1] ? tt_fail_stopped(words[1], err) : TT_OK;
 }
 
 /* One byte per word, so that the maximum of the ranks' words is the one text. */

@@ -56,7 +56,7 @@ tt_status tt_session_asked_to_stop(int (*stop)(void), int64_t *asked_ns, tt_erro
     if (sig && !*asked_ns)
         *asked_ns = now;
     if (sig && now - *asked_ns > tt_patience(TT_RANK_STOPPED_NS))
-        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
+        return tt_fail_stopped(sig, err);
     return TT_OK;
 }
 
@@ -363,7 +363,7 @@ static tt_status first_rank_gone(const tt_session *s, const waiting *w, tt_statu
     if (st == TT_ESIGNAL)
         return st;
     if (sig) /* rank 0 received the signal too, and ended before this rank */
-        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
+        return tt_fail_stopped(sig, err);
     if (st == TT_ETIMEOUT)
         return TT_FAIL(err, st,
                        "the first rank of this machine did not answer rank %d within %g s "

@@ -56,7 +56,7 @@ static tt_status wait_for(int fd, const char *path, const char *key, int (*stop)
                            "%s: process %ld is training in this folder; stop it, or set another %s",
                            path, pid, key);
         if (stop && stop())
-            return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(stop()));
+            return tt_fail_stopped(stop(), err);
         nanosleep(&(struct timespec){0, 100000000}, NULL);
     }
     return TT_OK;

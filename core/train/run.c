@@ -540,7 +540,7 @@ static tt_status run_process(world *w, tt_setup *setup, tt_run_folder *folder, t
 {
     tt_dist *d = w->o->dist;
     const int sig = w->o->stop ? w->o->stop() : 0;
-    tt_status s = sig ? TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig))
+    tt_status s = sig            ? tt_fail_stopped(sig, err)
                   : d->rank == 0 ? tt_run_folder_open(w->s, w->o, a, folder, err)
                                  : TT_OK;
     s = tt_agree(d, s, err);
