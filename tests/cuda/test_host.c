@@ -384,7 +384,7 @@ static void test_the_cache_is_used(void **state)
 {
     static const char text[] = "#include \"dialect.h\"\n" ADD_KERNEL("cached", "+");
     const cuda_source s = {"cached", text};
-    const cuda_key key = module_key(b, text);
+    const cuda_key key = cuda_rtc_key(text, b->chip.sm);
     CUlibrary library;
     cuda_code code;
     (void)state;
@@ -400,7 +400,7 @@ static void test_the_cache_is_used(void **state)
     free(code.data);
     OK(module_compile(b, &s, key, &library, e));
     assert_int_equal(module.n_compiled, before + 2);
-    assert_true(cuda_cache_read(cache, module_key(b, first_text), &code));
+    assert_true(cuda_cache_read(cache, cuda_rtc_key(first_text, b->chip.sm), &code));
     free(code.data);
 }
 
