@@ -91,7 +91,8 @@ ok the_maximum_is_that_of_both_products
 with="[{\"name\": \"lora\", \"rank\": 3, \"use_dora\": true, \"dropout\": 0.5}, $delayed]"
 while read -r mesh options; do
     train "$dir/$mesh" --resume never $batch --converters "$with" $options
-    [ "$rc" -eq 0 ] && near "$(loss_at "$dir/$mesh" 10)" "$(loss_at "$dir/delayed0.5" 10)" 1e-3
+    # a rounding that puts a number to the next code of 8 bits is seen some steps later: which step, depends on the machine
+    [ "$rc" -eq 0 ] && near "$(loss_at "$dir/$mesh" 3)" "$(loss_at "$dir/delayed0.5" 3)" 1e-5 && near "$(loss_at "$dir/$mesh" 10)" "$(loss_at "$dir/delayed0.5" 10)" 1e-2
     ok "${mesh}_delayed"
 done <<MESHES
 accumulated $l 2
