@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "exec/exec_impl.h"
+#include "exec/far_folder.h"
 #include "exec/steps.h"
 #include "plugins/far/far.h"
 #include "tier.h"
@@ -33,24 +34,6 @@ static const char *const meshes[] = {
 
 enum { N_COMMUNICATING = 3, N_MUTATED = 5 }; /* of meshes: the first ones */
 enum { N_STEPS = 2, N_SEEDS = 20, N_MUTATED_SEEDS = 4 };
-
-static int far_folder(void **state)
-{
-    static char folder[4096];
-    char so[4096], link[4200];
-    tt_error err;
-    const char *build = getenv("BUILD");
-    (void)state;
-    snprintf(so, sizeof so, "%s/tests/plugins/far/far.so", build ? build : "build/release");
-    snprintf(folder, sizeof folder, "%s/far", job_folder());
-    snprintf(link, sizeof link, "%s/backends", folder);
-    if (tt_mkdirs(link, &err) != TT_OK)
-        return -1;
-    snprintf(link, sizeof link, "%s/backends/far.so", folder);
-    (void)unlink(link);
-    job_more_plugins = folder;
-    return symlink(so, link);
-}
 
 static void open_far(job *j, const char *overrides, const char *comm)
 {
