@@ -132,6 +132,50 @@ static void test_each_micro_batch_keeps_its_order(void **state)
     }
 }
 
+static const tt_state *summed(const tt_node *n)
+{
+    return n->accumulate_into ? n->accumulate_into : n->op == &tt_op_accumulate ? n->state : NULL;
+}
+
+/* A line per sum: what is added to it, in order. Returns to how many more than one value is. */
+static int sums_of(const tt_graph *g, tt_str *out)
+{
+    int n_sums = 0;
+    for (size_t k = 0; k < g->states.n; k++)
+        for (int m = -1; m < (int)g->params.n; m++) {
+            int n_added = 0;
+            tt_str_printf(out, "\n%s %d:", g->states.items[k]->name, m);
+            for (size_t i = 0; i < g->nodes.n; i++)
+                if (summed(g->nodes.items[i]) == g->states.items[k] &&
+                    g->nodes.items[i]->accumulate_index == m) {
+                    tt_str_printf(out, " %d", g->nodes.items[i]->id);
+                    n_added++;
+                }
+            n_sums += n_added > 1;
+        }
+    return n_sums;
+}
+
+/* Micro-batches are added to a sum in one order, overlapped or not: addition is not associative. */
+static void test_overlap_adds_to_each_sum_in_the_same_order(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        job on, off;
+        tt_str a = {0}, b = {0};
+        open_job(&on, e ? experts : dense, e ? EXPERTS : TP, 2);
+        open_job(&off, e ? experts : dense,
+                 e ? EXPERTS " comm.overlap off" : TP " comm.overlap off", 2);
+        assert_true(sums_of(on.setup.graph, &a) >= 15);
+        sums_of(off.setup.graph, &b);
+        assert_string_equal(tt_str_get(&a), tt_str_get(&b));
+        tt_str_free(&a);
+        tt_str_free(&b);
+        job_close(&on);
+        job_close(&off);
+    }
+}
+
 /* Of the collectives between activations in blocks that run concurrently, those for which another micro-batch computes
  * for half of their time, at least, before the first reader of their result; and all. */
 static void count_covered(const tt_graph *g, tt_region region, int *covered, int *all)
@@ -218,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parameters_exist_once),
         cmocka_unit_test(test_each_micro_batch_keeps_its_order),
+        cmocka_unit_test(test_overlap_adds_to_each_sum_in_the_same_order),
         cmocka_unit_test(test_products_of_another_micro_batch_cover_collectives),
         cmocka_unit_test(test_less_communication_is_exposed),
         cmocka_unit_test(test_micro_batches_that_do_not_divide_are_an_error),
