@@ -183,9 +183,34 @@ static const char *const more[] = {
     "parallelism.enable_async_tensor_parallel true",
 };
 
+/* Each wait of a rank is for the collective that its message names, counted back from the last one that its group has
+ * begun. Returns how many are for an older one than the last. */
+static int waits_name_their_collectives(const tt_messages *w, int rank, tt_arena *a,
+                                        const char *what)
+{
+    const int64_t n = length_of(w, rank);
+    const void **begun = tt_arena_array(a, (size_t)(n * w->n_own) + 1, sizeof *begun);
+    int64_t *n_begun = tt_arena_array(a, (size_t)w->n_own + 1, sizeof *n_begun);
+    int older = 0;
+    for (int i = 0; i < w->n_parts[rank]; i++)
+        for (int k = 0; k < w->traces[rank][i].n; k++) {
+            const tt_message *x = &w->traces[rank][i].items[k];
+            if (x->kind == TT_MESSAGE_BEGIN)
+                begun[x->to * n + n_begun[x->to]++] = x->what;
+            if (x->kind != TT_MESSAGE_WAIT)
+                continue;
+            if (n_begun[x->to] <= x->back ||
+                begun[x->to * n + n_begun[x->to] - 1 - x->back] != x->what)
+                fail_msg("%s: rank %d waits for another collective than the one it names", what,
+                         rank);
+            older += x->back > 0;
+        }
+    return older;
+}
+
 static void test_every_mesh_runs_to_its_end(void **state)
 {
-    int n_begun = 0;
+    int n_begun = 0, n_older = 0;
     (void)state;
     for (size_t i = 0; i < TT_COUNT(job_meshes) + TT_COUNT(more); i++) {
         job j;
@@ -198,12 +223,14 @@ static void test_every_mesh_runs_to_its_end(void **state)
         runs_to_its_end(&w, text);
         const tt_messages x = messages_of(&w, w.programs, TT_CONCURRENT_QUEUES, true);
         for (int r = 0; r < x.n_ranks; r++)
+            n_older += waits_name_their_collectives(&x, r, j.arena, text);
+        for (int r = 0; r < x.n_ranks; r++)
             for (int k = 0; k < x.n_parts[r]; k++)
                 for (int q = 0; q < x.traces[r][k].n; q++)
                     n_begun += x.traces[r][k].items[q].kind == TT_MESSAGE_BEGIN;
         job_close(&j);
     }
-    assert_true(n_begun > 1000);
+    assert_true(n_begun > 1000 && n_older > 100);
 }
 
 static void test_reordered_and_missing_calls_are_found(void **state)
