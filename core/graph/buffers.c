@@ -70,8 +70,10 @@ static bool next_copy(tt_builder *b, tt_buffer_entry *e, tt_value *stat)
     if (!e->state->of_converter || c >= b->g->interleaved)
         return false;
     e->more++; /* several states may have one statistic, and so the same copies of it */
-    return c < tt_value_n_copies(e->stat) ? tt_value_copy(e->stat, c) == v
-                                          : tt_value_add_copy(b->g, e->stat, v);
+    if (c < tt_value_n_copies(e->stat))
+        return tt_value_copy(e->stat, c) == v;
+    tt_value_add_copy(b->g, e->stat, v);
+    return true;
 }
 
 /* A block that multiplies a weight several times (DoRA with dropout) has one state for these products, which gets the

@@ -26,16 +26,14 @@ void tt_value_copy_from(tt_graph *g, tt_value *v, const tt_value *from,
     v->copies = c;
 }
 
-bool tt_value_add_copy(tt_graph *g, tt_value *v, tt_value *copy)
+void tt_value_add_copy(tt_graph *g, tt_value *v, tt_value *copy)
 {
-    if (tt_value_n_copies(v) >= g->interleaved)
-        return false;
+    TT_ASSERT(tt_value_n_copies(v) < g->interleaved);
     if (!v->copies) {
         v->copies = tt_arena_alloc(g->arena, sizeof *v->copies);
         v->copies->of[v->copies->n++] = v;
     }
     v->copies->of[v->copies->n++] = copy;
-    return true;
 }
 
 void tt_accumulate_copies(tt_builder *b, tt_state *s, int index, tt_value *v)

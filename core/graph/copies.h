@@ -21,8 +21,8 @@ tt_value *tt_value_copy(tt_value *v, int c);
 /* Gives v as copies now(user, copy) of each copy of `from`; nothing happens if `from` has none. */
 void tt_value_copy_from(tt_graph *g, tt_value *v, const tt_value *from,
                         tt_value *(*now)(const void *user, tt_value *v), const void *user);
-/* One more copy of v, beside those that it has. False: it has one of each micro-batch. */
-bool tt_value_add_copy(tt_graph *g, tt_value *v, tt_value *copy);
+/* One more copy of v, beside those that it has; it must not have one of each micro-batch yet. */
+void tt_value_add_copy(tt_graph *g, tt_value *v, tt_value *copy);
 /* Accumulates v, then its copies in their order. */
 void tt_accumulate_copies(tt_builder *b, tt_state *s, int index, tt_value *v);
 /* The name of an input for copy c, in the arena. */
