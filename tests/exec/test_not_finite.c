@@ -6,7 +6,7 @@
  * no buffer, on any mesh. The program itself makes sure of this, whatever the caller checks
  * (R7). The next step, with finite numbers, trains on from there. */
 
-enum { LOSS_IS_NAN, NORM_IS_INF };
+enum { LOSS_IS_NAN, NORM_IS_INF, HEAD_IS_INF };
 
 typedef struct numbers {
     double ok, loss, norm;
@@ -15,7 +15,7 @@ typedef struct numbers {
 static tt_status bad_step(steps *s, tt_rank *r, int how, numbers *n, tt_error *err)
 {
     tt_exec *x = r->exec;
-    tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, how == NORM_IS_INF ? 3e38 : 1.0 / 300);
+    tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, how == LOSS_IS_NAN ? 1.0 / 300 : 3e38);
     tt_exec_set_scalar(x, TT_SCALAR_LR, how == LOSS_IS_NAN ? 1e30 : 1e-3);
     TT_TRY(tt_exec_micro_batches(x, 2, steps_fill, s, err));
     TT_TRY(tt_exec_epilogue(x, err));
@@ -34,8 +34,18 @@ typedef struct member {
     numbers bad;
 } member;
 
+/* With a head of zeros all other gradients are 0, whatever they are multiplied by. */
+static void clear_head(tt_rank *r)
+{
+    tt_exec_tensor *t;
+    const size_t n = tt_exec_tensors(r->exec, r->arena, &t);
+    for (size_t i = 0; i < n; i++)
+        if (!t[i].suffix && !strcmp(t[i].name, "lm_head.weight"))
+            memset(t[i].tensor.data, 0, (size_t)tt_tensor_bytes(&t[i].tensor));
+}
+
 /* A good step, then a bad one: weights of infinity make the loss NaN, or a factor of 3e38 makes
- * the norm infinite. */
+ * the norm infinite, or the gradient of the head alone. */
 static tt_status member_steps(member *m, tt_rank *r, tt_error *err)
 {
     TT_TRY(steps_one(m->s, r, 0, m->rank, err));
@@ -49,6 +59,8 @@ static tt_status member_steps(member *m, tt_rank *r, tt_error *err)
         was = *at;
         *at = (float)NAN;
     }
+    if (m->how == HEAD_IS_INF)
+        clear_head(r);
     m->before = steps_bits(r);
     TT_TRY(bad_step(m->s, r, m->how, &m->bad, err));
     m->after = steps_bits(r);
@@ -109,7 +121,8 @@ static void bad_steps_change_nothing(const char *overrides, int how)
             fail_msg("%s, rank %d: a step that is not finite changed the weights", overrides, i);
         assert_true(m[i].next != m[i].before);
     }
-    assert_true(isfinite(s.loss[2]) && isfinite(s.norm[2]) && s.norm[2] > 0);
+    assert_true(isfinite(s.loss[2]) && isfinite(s.norm[2]) &&
+                (how == HEAD_IS_INF || s.norm[2] > 0));
     tt_threads_free(s.threads);
     job_close(&j);
 }
@@ -130,6 +143,20 @@ static void test_a_step_that_is_not_finite_changes_nothing(void **state)
     for (size_t i = 0; i < TT_COUNT(meshes); i++) {
         bad_steps_change_nothing(meshes[i], LOSS_IS_NAN);
         bad_steps_change_nothing(meshes[i], NORM_IS_INF);
+    }
+}
+
+/* The group of the head is not clipped, so that it is no part of the norm. */
+static void test_a_group_without_clipping_must_be_finite(void **state)
+{
+    static const char *const meshes[] = {"", "parallelism.tensor_parallel_degree 2"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(meshes); i++) {
+        char overrides[200];
+        snprintf(overrides, sizeof overrides,
+                 "optimizer.param_groups [{\"match\":\"lm_head\",\"clip_grad\":false}] %s",
+                 meshes[i]);
+        bad_steps_change_nothing(overrides, HEAD_IS_INF);
     }
 }
 
@@ -155,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_step_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(test_a_group_without_clipping_must_be_finite),
         cmocka_unit_test(test_ok_is_1_in_a_good_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
