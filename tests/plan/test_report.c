@@ -244,6 +244,28 @@ static void test_kept_parameters_are_gathered_once_per_step(void **state)
     job_close(&never.j);
 }
 
+/* The update reduces what the backward does not: gradients that replicas or all micro-batches add up. */
+static void test_the_update_reduces_as_the_job_says(void **state)
+{
+    static const struct {
+        const char *mesh, *collective;
+    } c[] = {
+        {"parallelism.data_parallel_replicate_degree 2", "all_reduce over dp_replicate"},
+        {FSDP4 NEVER,                                    "reduce_scatter over dp_shard"},
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(c); i++) {
+        char half[200];
+        snprintf(half, sizeof half, "%s training.mixed_precision_reduce bfloat16", c[i].mesh);
+        report f32 = make(c[i].mesh), bf16 = make(half);
+        const double sent = bytes(&f32, c[i].collective, "gradients, once per step");
+        assert_true(sent > 0);
+        assert_true(bytes(&bf16, c[i].collective, "gradients, once per step") < 0.51 * sent);
+        job_close(&f32.j);
+        job_close(&bf16.j);
+    }
+}
+
 /* A pipeline keeps gathered parameters by default, but once for all micro-batches in flight:
  * slots hold none of them. */
 static void test_a_pipeline_gathers_once_per_step(void **state)
@@ -364,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_plans_of_all_ranks_are_each_ranks),
         cmocka_unit_test(test_largest_models_plan_in_seconds),
         cmocka_unit_test(test_kept_parameters_are_gathered_once_per_step),
+        cmocka_unit_test(test_the_update_reduces_as_the_job_says),
         cmocka_unit_test(test_a_pipeline_gathers_once_per_step),
         cmocka_unit_test(test_gathered_bytes_are_the_parameters),
     };
