@@ -69,6 +69,7 @@ while read -r mesh options; do
 done <<MESHES
 own_fsdp2 --nproc 2
 own_cp2 --nproc 2 $p.context_parallel_degree 2
+cut_cp2 --nproc 2 $p.context_parallel_degree 2 --training.local_batch_size 1 --training.seq_len 288
 own_tp2 --nproc 2 $p.tensor_parallel_degree 2
 own_pp2 --nproc 2 $p.pipeline_parallel_degree 2
 MESHES
