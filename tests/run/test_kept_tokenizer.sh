@@ -45,4 +45,11 @@ train "$dir/whole" --training.steps 12
     grep -q "tok/tokenizer_config.json differs from the file that the run has had, .*/tokenizer_config.json (xxh3_128 $hash in run.json), and replaces it" "$dir/err" &&
     cmp -s "$dir/tok/tokenizer_config.json" "$dir/whole/tokenizer/tokenizer_config.json"
 ok a_file_that_changed_is_named
+# the steps after load_step that this job has written are of another branch if the tokenizer is another now
+bpe "n e" >"$dir/tok/other.json"
+back="--training.steps 7 --checkpoint.load_step 5"
+train "$dir/whole" $back && train "$dir/whole" $back --tokenizer.path "$dir/tok/other.json"
+[ "$rc" -eq 2 ] && [ "$(newest "$dir/whole/checkpoint")" = 7 ] && grep -q "/step-5 was written with another tokenizer" "$dir/err" &&
+    ! grep -q 'has already continued' "$dir/err"
+ok load_step_with_another_tokenizer_is_that_step
 exit $failed
