@@ -141,6 +141,32 @@ static void test_a_sink_that_fails_gets_its_records_later(void **state)
         assert_true(s[2].seen[5 + i] == 0.5 * (168 + i));
 }
 
+/* No record comes after the failure: the end offers those that are held once more, of two sinks to one that works
+ * again. */
+static void test_the_end_offers_what_a_sink_does_not_have(void **state)
+{
+    sink s[2];
+    tt_sink as[2];
+    tt_error err = {0};
+    tt_writer *w = NULL;
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        sink_init(&s[k], &as[k]);
+        s[k].fails_at = 6;
+    }
+    tt_log_set_level(TT_ERROR);
+    assert_int_equal(tt_writer_new(as, 2, true, TT_MAX_METRICS, &w, &err), TT_OK);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(log_step(w, i, &err), TT_OK);
+    assert_int_equal(tt_writer_finish(w, &err), TT_OK);
+    s[1].fails_at = -1;
+    tt_writer_free(w);
+    assert_int_equal(s[0].n, 6);
+    assert_int_equal(s[1].n, 10);
+    for (int i = 0; i < 10; i++)
+        assert_true(s[1].seen[i] == 0.5 * i);
+}
+
 /* The names of what a sink still wants may be freed after tt_writer_forget. */
 static void test_records_are_forgotten(void **state)
 {
@@ -170,6 +196,7 @@ int main(void)
         cmocka_unit_test(test_a_step_does_not_wait_for_a_slow_file),
         cmocka_unit_test(test_a_failure_is_reported_and_nothing_is_written_after_it),
         cmocka_unit_test(test_a_sink_that_fails_gets_its_records_later),
+        cmocka_unit_test(test_the_end_offers_what_a_sink_does_not_have),
         cmocka_unit_test(test_records_are_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
