@@ -281,6 +281,53 @@ static void test_logprobs_that_are_not_known_are_computed(void **state)
     check_unknown(SLOTS);
 }
 
+static void on_failure(void *user, tt_finish finish, const char *error)
+{
+    answer *a = user;
+    assert_non_null(strstr(error, "are not finite"));
+    a->finish = finish;
+    a->ended = true;
+}
+
+/* The values of a layer that is not finite are in the cache; a later prompt must not go on with them. */
+static void test_what_is_not_finite_is_not_kept(void **state)
+{
+    static answer a;
+    program p, q;
+    const both x = {open_engine(&p, NULL, PIECE, false, false),
+                    open_engine(&q, NULL, PIECE, true, false)};
+    tt_exec_tensor *t;
+    const size_t n = tt_exec_tensors(p.rank.exec, p.rank.arena, &t);
+    float *weight = NULL, was;
+    int32_t ids[LONG];
+    (void)state;
+    for (int64_t i = 0; i < LONG; i++)
+        ids[i] = token(0, i);
+    for (size_t i = 0; i < n; i++)
+        if (strstr(t[i].name, "layers.0.") && strstr(t[i].name, "v_proj.weight"))
+            weight = t[i].tensor.data;
+    assert_non_null(weight);
+    tt_request r = request(&a, ids, LONG, 2);
+    r.of_prompt = r.scored = false;
+    expect(&x, r, 0, &a);
+    tt_engine_forget(x.e);
+    was = *weight;
+    *weight = (float)NAN;
+    r.on_end = on_failure;
+    r.user = &a;
+    a = (answer){0};
+    compute(x.e, &r);
+    assert_int_equal(a.n, 0);
+    *weight = was;
+    r.on_end = on_end;
+    expect(&x, r, 0, &a);
+    expect(&x, r, LONG - 1, &a);
+    tt_engine_close(x.e);
+    tt_engine_close(x.whole);
+    close_program(&p);
+    close_program(&q);
+}
+
 /* ---- who is next ---- */
 
 static void test_prompts_before_tokens_or_beside_them(void **state)
@@ -317,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_calls_are_as_large_as_memory_allows),
         cmocka_unit_test(test_scored_prompts_use_what_the_cache_has),
         cmocka_unit_test(test_logprobs_that_are_not_known_are_computed),
+        cmocka_unit_test(test_what_is_not_finite_is_not_kept),
         cmocka_unit_test(test_prompts_before_tokens_or_beside_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
