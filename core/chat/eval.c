@@ -33,8 +33,10 @@ static void set_var(tt_jenv *e, const char *name, tt_jvalue *v)
     tt_j_put(e->arena, e->frame->vars, tt_j_text(e->arena, name, strlen(name), TT_TAG_TEMPLATE), v);
 }
 
-static void push_frame(tt_jenv *e, tt_jframe *f)
+/* In the arena: a macro that is defined in a loop or in a macro goes on seeing the names there. */
+static void push_frame(tt_jenv *e)
 {
+    tt_jframe *f = tt_arena_alloc(e->arena, sizeof *f);
     *f = (tt_jframe){tt_j_new(e->arena, TT_J_DICT), e->frame};
     e->frame = f;
 }
@@ -49,7 +51,7 @@ static const char *const functions[] = {"range", "namespace", "dict", "raise_exc
 static tt_jvalue *named_call(tt_jenv *e, const char *name, tt_jvalue *self)
 {
     tt_jvalue *v = tt_j_new(e->arena, TT_J_CALL);
-    v->u.call = (tt_jcall){NULL, name, self};
+    v->u.call = (tt_jcall){.name = name, .self = self};
     return v;
 }
 
@@ -228,14 +230,15 @@ static tt_jvalue *call_strftime(tt_jenv *e, const tt_jargs *a)
     return tt_j_text(e->arena, text, n, TT_TAG_TEMPLATE);
 }
 
-static tt_jvalue *call_macro(tt_jenv *e, const tt_jnode *m, const tt_jargs *a)
+static tt_jvalue *call_macro(tt_jenv *e, const tt_jcall *call, const tt_jargs *a)
 {
+    const tt_jnode *m = call->macro;
     tt_jtext text = {0}, *const out = e->out;
-    tt_jframe frame, *const was = e->frame;
+    tt_jframe *const was = e->frame;
     if (++e->calls > TT_J_MOST_CALLS)
         return tt_jfail(e, "macros call each other more than %d deep", TT_J_MOST_CALLS);
-    e->frame = e->top;
-    push_frame(e, &frame);
+    e->frame = call->frame;
+    push_frame(e);
     for (size_t i = 0; i < m->n_names; i++) {
         tt_jvalue *v = tt_jarg(a, i, m->names[i]);
         const tt_jnode *fallback = m->sub[0]->sub[i];
@@ -275,7 +278,7 @@ static tt_jvalue *eval_call(tt_jenv *e, const tt_jnode *n)
     if (e->failed)
         return tt_j_undefined(e->arena, "");
     if (f->u.call.macro)
-        return call_macro(e, f->u.call.macro, &a);
+        return call_macro(e, &f->u.call, &a);
     return f->u.call.self ? tt_jmethod(e, f->u.call.name, &a) : call_named(e, f->u.call.name, &a);
 }
 
@@ -401,15 +404,14 @@ static tt_jvalue *loop_value(tt_jenv *e, const tt_jvalue *items, size_t i)
 static tt_jvalue *chosen(tt_jenv *e, const tt_jnode *n, tt_jvalue *items)
 {
     tt_jvalue *list = tt_j_new(e->arena, TT_J_LIST);
-    tt_jframe frame;
     if (!n->sub[2])
         return items;
     for (size_t i = 0; !e->failed && i < items->u.list.n; i++) {
-        push_frame(e, &frame);
+        push_frame(e);
         assign(e, n->sub[0], items->u.list.items[i]);
         if (tt_j_truth(tt_jeval(e, n->sub[2])))
             tt_j_push(e->arena, list, items->u.list.items[i]);
-        e->frame = frame.outer;
+        e->frame = e->frame->outer;
     }
     return list;
 }
@@ -417,13 +419,12 @@ static tt_jvalue *chosen(tt_jenv *e, const tt_jnode *n, tt_jvalue *items)
 static void eval_for(tt_jenv *e, const tt_jnode *n)
 {
     tt_jvalue *items = chosen(e, n, tt_jitems(e, tt_jeval(e, n->sub[1])));
-    tt_jframe frame;
     for (size_t i = 0; !e->failed && i < items->u.list.n; i++) {
-        push_frame(e, &frame);
+        push_frame(e);
         set_var(e, "loop", loop_value(e, items, i));
         assign(e, n->sub[0], items->u.list.items[i]);
         eval_body(e, n->sub[3]);
-        e->frame = frame.outer;
+        e->frame = e->frame->outer;
         const bool ends = e->flow == TT_JF_BREAK;
         e->flow = TT_JF_NONE;
         if (ends)
@@ -486,7 +487,7 @@ static void eval_statement(tt_jenv *e, const tt_jnode *n)
         break;
     case TT_JN_MACRO:
         v = tt_j_new(e->arena, TT_J_CALL);
-        v->u.call.macro = n;
+        v->u.call = (tt_jcall){.macro = n, .frame = e->frame};
         set_var(e, n->name, v);
         break;
     case TT_JN_FILTER:
@@ -516,10 +517,9 @@ static void eval_body(tt_jenv *e, const tt_jnode *n)
 tt_status tt_jinja_render(tt_arena *a, const char *name, const tt_jnode *tree,
                           const tt_jvalue *vars, double now, tt_jtext *out, tt_error *err)
 {
-    tt_jframe given = {(tt_jvalue *)(uintptr_t)vars, NULL}, own;
+    tt_jframe given = {(tt_jvalue *)(uintptr_t)vars, NULL};
     tt_jenv e = {.arena = a, .name = name, .frame = &given, .out = out, .err = err, .now = now};
-    push_frame(&e, &own);
-    e.top = &own;
+    push_frame(&e);
     tt_jtext_add(a, out, "", 0, NULL, TT_TAG_TEMPLATE);
     eval_body(&e, tree);
     return e.failed ? TT_EINVAL : TT_OK;

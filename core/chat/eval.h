@@ -19,7 +19,7 @@ typedef struct tt_jframe {
 typedef struct tt_jenv {
     tt_arena *arena;
     const char *name;
-    tt_jframe *frame, *top;
+    tt_jframe *frame;
     tt_jtext *out;
     tt_error *err;
     bool failed;

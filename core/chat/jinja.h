@@ -46,6 +46,7 @@ typedef struct tt_jdict { /* in the order of insertion; keys are strings or numb
 } tt_jdict;
 typedef struct tt_jcall {
     const struct tt_jnode *macro; /* or NULL */
+    struct tt_jframe *frame;      /* the names where the macro is defined */
     const char *name;             /* of a function or method */
     tt_jvalue *self;              /* of a method; else NULL */
 } tt_jcall;
