@@ -148,6 +148,7 @@ EXPRESSIONS = r"""
 {% set ns = namespace(n=0) %}{% for i in range(4) %}{% set ns.n = ns.n + i %}{% set inner = i %}{% endfor %}{{ ns.n }}{{ inner is defined }}
 {% set t %}block {{ 1 }}{% endset %}{{ t | upper }}{% macro m(a, b='x') %}<{{ a }}{{ b }}>{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}{{ m('q', 'r') }}
 {% for i in [1, 2] %}{% set j = i * 2 %}{% macro m(a, b=a) %}{{ i }}{{ j }}{{ a }}{{ b }};{% endmacro %}{{ m(8) }}{% endfor %}{% macro m(a) %}{% macro n() %}{{ a }}{% endmacro %}{{ n() }}{% endmacro %}{{ m(4) }}
+{% macro inner() %}[{{ a }}{{ i }}{{ late }}]{% endmacro %}{% macro outer(a) %}{{ inner() }}{{ a }}{% endmacro %}{% set late = 1 %}{% for i in [2] %}{{ outer(3) }}{{ inner() }}{% endfor %}
 {% filter upper | trim %} shout {% endfilter %}{% raw %}{{ raw }}{% endraw %}{# comment #}|
 {{ '%s' | length }} {{ 3.7 | int }} {{ '12' | int + 1 }} {{ 'x' | int(5) }} {{ -3 | abs }} {{ 2.5 | round }} {{ 3 | string + '!' }} {{ [1,2,3] | sum }} {{ [1,5,3] | max }} {{ 'a\nb' | indent(2) }} {{ '<&>' | e }}
 {{ messages[0]['content'] | length > 3 and messages[0].role is in ['user', 'system'] }} {{ dict(a=1).get('a') }} {{ dict(a=1).get('b', 'none') }} {{ {'b': 1, 'a': 2} | dictsort }} {{ {'a': 1} | items | list }}
