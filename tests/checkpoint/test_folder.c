@@ -66,6 +66,26 @@ static void test_purge_keeps_the_latest(void **state)
     assert_steps(f, "1 ");
 }
 
+static void purge_to(fixture *f, int64_t bytes, const char *want)
+{
+    const tt_ckpt_keep keep = {.bytes = bytes};
+    assert_ok(tt_ckpt_purge(f->folder, 4, &keep, &f->err), f);
+    assert_steps(f, want);
+}
+
+static void test_purge_keeps_a_step_that_just_fits(void **state)
+{
+    fixture *f = *state;
+    int64_t three = 0;
+    for (int64_t step = 1; step <= 4; step++)
+        assert_ok(save_whole(f, f->folder, step, &w, 1, 0, &f->err), f);
+    for (int step = 2; step <= 4; step++)
+        three += tt_folder_bytes(tt_arena_printf(f->a, "%s/step-%d", f->folder, step));
+    purge_to(f, three, "2 3 4 ");
+    purge_to(f, three - 1, "3 4 ");
+    purge_to(f, 1, "4 ");
+}
+
 static void test_hash_file_is_that_of_its_bytes(void **state)
 {
     fixture *f = *state;
@@ -86,9 +106,8 @@ static void test_hash_file_is_that_of_its_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_step_names_are_strict),
-        TEST(test_list_gives_complete_steps_in_order),
-        TEST(test_purge_keeps_the_latest),
+        TEST(test_step_names_are_strict),          TEST(test_list_gives_complete_steps_in_order),
+        TEST(test_purge_keeps_the_latest),         TEST(test_purge_keeps_a_step_that_just_fits),
         TEST(test_hash_file_is_that_of_its_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
