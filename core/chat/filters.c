@@ -154,39 +154,55 @@ static tt_jvalue *filter_string(tt_jenv *e, const tt_jargs *a)
     return tt_jstring_of(e, a->v[0]);
 }
 
+/* Whether the text is a number as Python's float() reads it: decimal, with white space around it. */
+static bool number_in(tt_jenv *e, const tt_jvalue *text, double *x)
+{
+    char *end;
+    const char *s = tt_arena_strn(e->arena, text->u.string.s, text->u.string.n);
+    *x = strtod(s, &end);
+    if (end == s || strpbrk(s, "xX(")) /* strtod also reads 0x1A and nan(1) */
+        return false;
+    while (isspace((unsigned char)*end))
+        end++;
+    return !*end;
+}
+
+/* What int and float give for a value that is no number. */
+static tt_jvalue *instead(const tt_jargs *a, tt_jvalue *zero)
+{
+    tt_jvalue *given = tt_jarg(a, 1, "default");
+    return given ? given : zero;
+}
+
 static tt_jvalue *filter_int(tt_jenv *e, const tt_jargs *a)
 {
     const tt_jvalue *v = a->v[0];
-    if (v->type == TT_J_STRING) {
-        char *end;
-        const char *s = tt_arena_strn(e->arena, v->u.string.s, v->u.string.n);
-        const double x = strtod(s, &end);
-        while (*end && isspace((unsigned char)*end))
-            end++;
-        if (!*s || *end || !(fabs(x) < 9e15))
-            return tt_j_int(e->arena, tt_jarg_int(a, 1, "default", 0));
+    double x;
+    if (v->type == TT_J_STRING && number_in(e, v, &x) && fabs(x) < 9e15)
         return tt_j_int(e->arena, (int64_t)x);
-    }
     if (v->type == TT_J_FLOAT && fabs(v->u.real) < 9e15)
         return tt_j_int(e->arena, (int64_t)v->u.real);
     if (v->type == TT_J_INT || v->type == TT_J_BOOL)
         return tt_j_int(e->arena, v->type == TT_J_INT ? v->u.integer : v->u.boolean);
-    return tt_j_int(e->arena, tt_jarg_int(a, 1, "default", 0));
+    return instead(a, tt_j_int(e->arena, 0));
+}
+
+static bool real_of(tt_jenv *e, const tt_jvalue *v, double *x)
+{
+    *x = 0;
+    if (v->type == TT_J_STRING)
+        return number_in(e, v, x);
+    *x = v->type == TT_J_FLOAT  ? v->u.real
+         : v->type == TT_J_INT  ? (double)v->u.integer
+         : v->type == TT_J_BOOL ? (double)v->u.boolean
+                                : 0.0;
+    return v->type == TT_J_FLOAT || v->type == TT_J_INT || v->type == TT_J_BOOL;
 }
 
 static tt_jvalue *filter_float(tt_jenv *e, const tt_jargs *a)
 {
-    const tt_jvalue *v = a->v[0];
-    char *end;
-    if (v->type == TT_J_STRING) {
-        const char *s = tt_arena_strn(e->arena, v->u.string.s, v->u.string.n);
-        const double x = strtod(s, &end);
-        return tt_j_float(e->arena, *s && !*end ? x : 0.0);
-    }
-    return tt_j_float(e->arena, v->type == TT_J_FLOAT ? v->u.real
-                                : v->type == TT_J_INT
-                                    ? (double)v->u.integer
-                                    : (double)(v->type == TT_J_BOOL && v->u.boolean));
+    double x;
+    return real_of(e, a->v[0], &x) ? tt_j_float(e->arena, x) : instead(a, tt_j_float(e->arena, 0));
 }
 
 static tt_jvalue *filter_replace(tt_jenv *e, const tt_jargs *a)
@@ -389,7 +405,10 @@ static tt_jvalue *filter_round(tt_jenv *e, const tt_jargs *a)
     const int64_t digits =
         TT_MIN(TT_MAXV(tt_jarg_int(a, 1, "precision", 0), (int64_t)0), (int64_t)15);
     const char *how = tt_jarg_text(e, a, 2, "method", "common");
-    const double x = filter_float(e, a)->u.real, scale = pow(10, (double)digits);
+    const double scale = pow(10, (double)digits);
+    double x;
+    if (!real_of(e, a->v[0], &x))
+        x = 0;
     return tt_j_float(e->arena, !strcmp(how, "ceil")    ? ceil(x * scale) / scale
                                 : !strcmp(how, "floor") ? floor(x * scale) / scale
                                                         : rint(x * scale) / scale);
