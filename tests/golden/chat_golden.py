@@ -152,6 +152,7 @@ EXPRESSIONS = r"""
 {% filter upper | trim %} shout {% endfilter %}{% raw %}{{ raw }}{% endraw %}{# comment #}|
 {{ '%s' | length }} {{ 3.7 | int }} {{ '12' | int + 1 }} {{ 'x' | int(5) }} {{ -3 | abs }} {{ 2.5 | round }} {{ 3 | string + '!' }} {{ [1,2,3] | sum }} {{ [1,5,3] | max }} {{ 'a\nb' | indent(2) }} {{ '<&>' | e }}
 {{ ' ' | int(5) }} {{ '' | int(5) }} {{ '4 2' | int(7) }} {{ 'x' | int('none') }} {{ '0x1A' | int }} {{ 'nan(1)' | float(1.5) }} {{ ' ' | float(2.5) }} {{ 'x' | float(default=2) }} {{ none | float(1.5) }} {{ 'x' | float }} {{ '1e3' | float }} {{ true | float }} {{ '2.5x' | float }}
+{{ '42 ' | int }} {{ ' -7 \n' | int }} {{ '4.9\t' | int }} {{ '1.5 ' | float }}
 {{ messages[0]['content'] | length > 3 and messages[0].role is in ['user', 'system'] }} {{ dict(a=1).get('a') }} {{ dict(a=1).get('b', 'none') }} {{ {'b': 1, 'a': 2} | dictsort }} {{ {'a': 1} | items | list }}
 {{- '  trimmed left' -}}   
    {%- if true -%}   both   {%- endif -%}
