@@ -61,6 +61,29 @@ static void test_sampling_follows_the_weights(void **state)
     check(&(tt_sampling){.temperature = 1, .top_p = 0.0}, "010000");
 }
 
+/* In a heap of equal weights the second to leave is the last one, unless ids decide. */
+static void test_of_equal_logits_the_lower_ids_stay(void **state)
+{
+    static const float equal[N] = {2, 2, 2, 2, 2, 2};
+    static const tt_sampling first_two[] = {
+        {.temperature = 1, .top_k = 2, .top_p = 1},
+        {.temperature = 1,                .top_p = 0.3          },
+    };
+    tt_sampler s;
+    (void)state;
+    for (size_t k = 0; k < TT_COUNT(first_two); k++) {
+        int drawn[2] = {0};
+        assert_int_equal(tt_sampler_init(&s, &first_two[k], N, NULL), TT_OK);
+        for (uint64_t i = 0; i < 100; i++) {
+            const int32_t id = tt_sample_token(&s, equal, 0, i);
+            assert_in_range(id, 0, 1);
+            drawn[id]++;
+        }
+        assert_true(drawn[0] && drawn[1]);
+        tt_sampler_release(&s);
+    }
+}
+
 static void test_greedy_takes_the_first_of_the_largest(void **state)
 {
     tt_sampler s;
@@ -126,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sampling_follows_the_weights),
+        cmocka_unit_test(test_of_equal_logits_the_lower_ids_stay),
         cmocka_unit_test(test_greedy_takes_the_first_of_the_largest),
         cmocka_unit_test(test_a_sampled_token_depends_on_its_keys_alone),
         cmocka_unit_test(test_characters_are_printed_only_when_complete),
