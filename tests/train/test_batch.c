@@ -74,12 +74,27 @@ static void test_batch_does_not_cross_samples(void **state)
     check(&f, "ids+1", 0, N, want);
 }
 
+/* A document from which a token was cut out: what stands behind the gap is further ahead than it seems. */
+static void test_batch_does_not_cross_a_gap_of_positions(void **state)
+{
+    (void)state;
+    int32_t p[N] = {0, 1, 3, 4, 0, 1, 0, 1, 2, 3, 4, 5};
+    tt_batch b = batch;
+    b.pos = p;
+    const tt_feed f = {.micro = &b};
+    static const int32_t one[N] = {11, 0, 13, 0, 21, 0, 31, 32, 33, 34, 35, 0},
+                         two[N] = {0, 0, 0, 0, 0, 0, 32, 33, 34, 35, 0, 0};
+    check(&f, "ids+1", 0, N, one);
+    check(&f, "ids+2", 0, N, two);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batch_shifts_within_a_document),
         cmocka_unit_test(test_batch_shifts_before_it_reorders),
         cmocka_unit_test(test_batch_does_not_cross_samples),
+        cmocka_unit_test(test_batch_does_not_cross_a_gap_of_positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
