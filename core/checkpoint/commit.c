@@ -120,6 +120,7 @@ tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *f
             tt_log(TT_WARN, "checkpoint", "%s could not be moved back to %s", old, final);
         return tt_fail_system(err, number, "rename", tmp);
     }
+    TT_TRY(tt_fsync_path(tt_path_dir(a, final), err)); /* as in tt_step_remove */
     return tt_remove_tree(old, err);
 }
 
@@ -137,8 +138,7 @@ static tt_status publish(tt_arena *a, const char *folder, const char *tmp, const
     }
     if (errno != ENOSYS && errno != EINVAL)
         return tt_fail_system(err, errno, "rename", tmp);
-    TT_TRY(tt_ckpt_replace_by_renames(a, tmp, final, err));
-    return tt_fsync_path(folder, err);
+    return tt_ckpt_replace_by_renames(a, tmp, final, err);
 }
 
 tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_state *state,

@@ -17,18 +17,16 @@ static tt_status clear_stale(tt_arena *a, const char *folder, const char *name, 
     const char *rest = "";
     int64_t step = tt_step_of_name(name, &rest);
     const char *path = tt_path_join(a, folder, name);
-    if (step < 0)
-        return TT_OK;
-    if (strcmp(rest, ".tmp") == 0 || strcmp(rest, ".purged.tmp") == 0)
-        return tt_remove_tree(path, err);
-    if (strncmp(rest, ".old-", 5) != 0)
+    const bool former = strncmp(rest, ".old-", 5) == 0;
+    if (step < 0 || (strcmp(rest, ".tmp") != 0 && strcmp(rest, ".purged.tmp") != 0 && !former))
         return TT_OK;
     const char *final = tt_arena_printf(a, "%s/step-%lld", folder, (long long)step);
-    if (tt_path_exists(final))
-        return tt_remove_tree(path, err);
-    if (rename(path, final) != 0)
+    const bool comes_back = former && !tt_path_exists(final);
+    if (comes_back && rename(path, final) != 0)
         return tt_fail_system(err, errno, "rename", path);
-    return TT_OK;
+    /* Also before files go: the run may have been killed before it synced the rename that gave them this name. */
+    TT_TRY(tt_fsync_path(folder, err));
+    return comes_back ? TT_OK : tt_remove_tree(path, err);
 }
 
 tt_status tt_ckpt_clear(const char *folder, tt_error *err)
