@@ -93,6 +93,7 @@ static call enter(const char *path, bool grows)
     const int64_t n = atomic_fetch_add(&sim->calls, 1);
     stall((uint64_t)n);
     lock();
+    sim->call = n;
     const bool here = n == sim->at, from = n >= sim->at;
     const bool fits = sim->number != ENOSPC || grows;
     const sim_fault f = sim->fault;
@@ -144,6 +145,7 @@ static sim_op *add(sim_kind kind, const char *path)
     sim_op *o = &sim->ops[i];
     memset(o, 0, sizeof *o);
     o->kind = kind;
+    o->call = sim->call;
     if (path)
         o->folder = o->to_folder = split(path, o->name);
     atomic_store(&sim->n_ops, i + 1);

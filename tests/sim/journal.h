@@ -32,6 +32,7 @@ typedef struct sim_op {
     bool file_synced;   /* SIM_CREATE: the file's bytes were synced */
     uint64_t folder, to_folder, inode;
     int64_t begin, end; /* SIM_DATA: bytes of the file */
+    int64_t call;       /* the number of the call that made it */
     int kept; /* the number of the removed file in the folder of what was removed; 0: none */
     char name[SIM_NAME], to_name[SIM_NAME];
 } sim_op;
@@ -59,6 +60,7 @@ typedef struct sim_shared {
     double clock_jump;         /* … it is so many seconds off, */
     bool clock_stands;         /* or does not go on */
     atomic_llong calls, messages, looks, reached;
+    int64_t call; /* the number of the one that holds the lock */
     int n_kept;
     atomic_int n_ops;
     sim_op ops[SIM_OPS];

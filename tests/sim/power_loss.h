@@ -134,9 +134,16 @@ static inline void power_draw(sim_shared *s, uint64_t seed)
     }
 }
 
-static inline void lose_power(sim_shared *s, uint64_t seed)
+/* All names are lost that no sync has kept. */
+static inline void power_draw_all(sim_shared *s)
 {
-    power_draw(s, seed);
+    for (int i = 0; i < s->n_ops; i++)
+        s->ops[i].lost = power_is_name(&s->ops[i]) && !s->ops[i].synced;
+}
+
+/* seed: of the bytes that are lost */
+static inline void power_take(sim_shared *s, uint64_t seed)
+{
     for (int i = 0; i < s->n_ops; i++) {
         const sim_op *o = &s->ops[i];
         if (o->kind == SIM_DATA && !o->synced)
@@ -148,6 +155,12 @@ static inline void lose_power(sim_shared *s, uint64_t seed)
         if (s->ops[i].lost)
             power_undo(s, &s->ops[i]);
     s->n_ops = 0; /* what is there now is on the disk */
+}
+
+static inline void lose_power(sim_shared *s, uint64_t seed)
+{
+    power_draw(s, seed);
+    power_take(s, seed);
 }
 
 #endif

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "power_loss.h"
-#include "random_test.h"
-#include "sim_files.h"
-#include <dirent.h>
+#include "schedule.h"
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -14,137 +11,8 @@
 
 /* sim_tool TTRUN PLUGINS JOB FOLDER SHIM FIRST COUNT WORKERS: the trainer under COUNT schedules, of seeds FIRST and
  * on. A seed draws the mesh, how it saves, and faults (journal.h); the trainer is started until no fault is
- * left, and must have the losses and the checkpoint of the run without faults to the bit, or refuse by one line. */
-
-enum { STEPS = 7, MORE = 2, LINE = 4096 };
-
-static struct {
-    const char *ttrun, *plugins, *job, *folder, *shim;
-} places;
-
-#define L "--training.local_batch_size"
-#define P "--parallelism."
-static const char *const meshes[] = {
-    L " 4",
-    "--nproc 2 --comm.backend local " L " 2 " P "data_parallel_shard_degree 2",
-    "--nproc 2 --comm.backend local " L " 4 " P "tensor_parallel_degree 2",
-    "--nproc 2 --comm.backend local " L " 2 " P "data_parallel_replicate_degree 2",
-    "--nproc 2 --comm.backend local " L " 4 " P "pipeline_parallel_degree 2",
-    "--nproc 4 --comm.backend local " L " 2 " P "data_parallel_shard_degree 2 " P
-    "tensor_parallel_degree 2",
-    "--nproc 2 --comm.backend shm " L " 2 " P "data_parallel_shard_degree 2",
-    "--nproc 2 --comm.backend shm --max-restarts 3 --checkpoint.peer_copy_interval 1 " L " 2 " P
-    "data_parallel_shard_degree 2",
-};
-enum { N_MESHES = sizeof meshes / sizeof *meshes };
-
-typedef struct schedule {
-    uint64_t seed;
-    test_rng rng;
-    int mesh, keep, status, start;
-    char rules[LINE], dir[600], run[640], whole[640], err[640];
-    int64_t promised, newest; /* the step that a line told of; the newest whole one */
-    int n_whole, removed;     /* steps with a flipped bit that were removed */
-    int64_t flipped;          /* the step with a flipped bit; -1: none */
-    bool back;                /* it went back with load_step, which one job does once */
-    bool lossy;               /* lines of metrics.jsonl may be lost */
-    sim_shared *sim;
-    char faults[LINE];
-} schedule;
-
-static void note(schedule *s, const char *format, ...)
-{
-    va_list list;
-    const size_t n = strlen(s->faults);
-    va_start(list, format);
-    vsnprintf(s->faults + n, sizeof s->faults - n, format, list);
-    va_end(list);
-}
-
-static bool wrong(const schedule *s, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    flockfile(stdout);
-    printf("not ok seed %llu: ", (unsigned long long)s->seed);
-    vprintf(format, list);
-    printf("\n    %s %s\n    %s\n    again: SEED=%llu SCHEDULES=1 sh tests/sim/test_sim.sh\n",
-           meshes[s->mesh], s->rules, s->faults, (unsigned long long)s->seed);
-    fflush(stdout);
-    funlockfile(stdout);
-    va_end(list);
-    return false;
-}
-
-/* ---- files ---- */
-
-/* Compares a step folder with that step of the run without faults. */
-static likeness compare_step(const schedule *s, int64_t step)
-{
-    char of[800], mine[1100], theirs[1100];
-    struct stat st;
-    likeness l = SAME;
-    snprintf(of, sizeof of, "%s/checkpoint/step-%lld", s->whole, (long long)step);
-    DIR *d = opendir(of);
-    for (struct dirent *e = d ? readdir(d) : NULL; e && l != OTHER_SIZE; e = readdir(d)) {
-        snprintf(mine, sizeof mine, "%s/checkpoint/step-%lld/%s", s->run, (long long)step,
-                 e->d_name);
-        snprintf(theirs, sizeof theirs, "%s/%s", of, e->d_name);
-        if (strstr(e->d_name, ".safetensors")) {
-            const likeness one = compare_files(mine, theirs);
-            l = one != SAME ? one : l;
-        } else if (!strcmp(e->d_name, "trainer.json") && (stat(mine, &st) != 0 || !st.st_size)) {
-            l = OTHER_SIZE;
-        }
-    }
-    if (!d)
-        return OTHER_SIZE;
-    closedir(d);
-    return l;
-}
-
-/* After each start: what has the name of a step and all its files has its bits; the newest one is not lost, nor one that
- * a line said is saved or was continued from. A loss of power may take the newest one that no line has told of. */
-static bool check_steps(schedule *s, bool end, bool lost)
-{
-    char path[800];
-    int64_t newest = 0;
-    int whole = 0, others = 0;
-    snprintf(path, sizeof path, "%s/checkpoint", s->run);
-    DIR *d = opendir(path);
-    bool good = true;
-    for (struct dirent *e = d ? readdir(d) : NULL; e && good; e = readdir(d)) {
-        const int64_t step = step_of(e->d_name);
-        if (step < 0 || step == s->flipped)
-            continue;
-        const likeness l = compare_step(s, step);
-        if (l == OTHER_BITS)
-            good = wrong(s, "%s/%s is taken for whole and has other bits", path, e->d_name);
-        whole += l == SAME;
-        others += l != SAME;
-        newest = l == SAME && step > newest ? step : newest;
-    }
-    if (d)
-        closedir(d);
-    if (good && newest < s->newest && !lost)
-        good = wrong(s, "step %lld was whole, now it is step %lld", (long long)s->newest,
-                     (long long)newest);
-    if (good && newest < s->promised)
-        good = wrong(s, "a line told of step %lld, now the newest is step %lld",
-                     (long long)s->promised, (long long)newest);
-    if (good && s->keep && whole < s->n_whole - lost && whole < s->keep)
-        good = wrong(s, "%d whole steps are left of %d, keep_latest_k is %d", whole, s->n_whole,
-                     s->keep);
-    /* A supervisor's copies can carry a run past a step whose save was killed, so a step that was removed is not
-     * always made up for. */
-    const int least = s->keep - s->removed;
-    if (good && end && (others || (s->keep && (whole < least || whole > s->keep))))
-        good = wrong(s, "%d whole steps and %d others at the end, keep_latest_k is %d", whole,
-                     others, s->keep);
-    s->newest = newest;
-    s->n_whole = whole;
-    return good;
-}
+ * left, and must have the losses and the checkpoint of the run without faults to the bit, or refuse by one line.
+ * Without FIRST COUNT WORKERS: the written schedule `resumed`. */
 
 /* ---- what the trainer says ---- */
 
@@ -477,11 +345,8 @@ static bool faulty_start(schedule *s, const char *journal)
     return check_steps(s, false, lost);
 }
 
-static bool run_schedule(schedule *s, const char *journal)
+static void empty_folders(schedule *s)
 {
-    s->rng = (test_rng){tt_rng_key_make(s->seed, "schedule", 0), 0};
-    s->flipped = -1;
-    draw_rules(s);
     snprintf(s->run, sizeof s->run, "%s/run", s->dir);
     snprintf(s->err, sizeof s->err, "%s/err", s->dir);
     snprintf(s->sim->removed, sizeof s->sim->removed, "%s/removed", s->dir);
@@ -492,6 +357,14 @@ static bool run_schedule(schedule *s, const char *journal)
     mkdir(s->sim->removed, 0777);
     snprintf(s->sim->folder, sizeof s->sim->folder, "%s", s->run);
     s->sim->n_ops = s->sim->n_kept = 0;
+}
+
+static bool run_schedule(schedule *s, const char *journal)
+{
+    s->rng = (test_rng){tt_rng_key_make(s->seed, "schedule", 0), 0};
+    s->flipped = -1;
+    draw_rules(s);
+    empty_folders(s);
     for (int n = random_int(&s->rng, 1, 3); n > 0; n--) {
         if (!faulty_start(s, journal))
             return false;
@@ -509,6 +382,43 @@ static bool run_schedule(schedule *s, const char *journal)
     if (s->status != 0)
         return wrong(s, "status %d at the end", s->status);
     return check_end(s);
+}
+
+/* The call that gives step-N its name; -1: none. */
+static int64_t call_of_step(const sim_shared *m, const char *name)
+{
+    for (int i = 0; i < m->n_ops; i++)
+        if (m->ops[i].kind == SIM_RENAME && !strcmp(m->ops[i].to_name, name))
+            return m->ops[i].call;
+    return -1;
+}
+
+/* A run ends between the rename of a step and the sync of the folder; the next one says that it resumed from there;
+ * then power is lost, with all that no sync has kept. The step must stay. */
+static bool resumed(schedule *s, const char *journal)
+{
+    s->flipped = -1;
+    strcpy(s->rules, "--checkpoint.interval 1 --checkpoint.async_mode disabled");
+    if (!whole_run(s, journal))
+        return false;
+    empty_folders(s);
+    calm(s->sim);
+    run_once(s, 2, "", journal);
+    const int64_t call = call_of_step(s->sim, "step-2");
+    empty_folders(s);
+    calm(s->sim);
+    s->sim->fault = SIM_KILL_AFTER;
+    s->sim->at = call;
+    run_once(s, 2, "", journal);
+    if (s->status != 128 + SIGKILL || !check_steps(s, false, false) || s->newest != 2)
+        return wrong(s, "status %d, not killed after the rename of step 2", s->status);
+    calm(s->sim);
+    run_once(s, 2, "", journal);
+    if (!check_status(s) || s->promised != 2)
+        return wrong(s, "status %d, and no line says that it resumed from step 2", s->status);
+    power_draw_all(s->sim);
+    power_take(s->sim, 1);
+    return check_steps(s, false, true);
 }
 
 /* What the runner prints if a start hangs and it ends this program: a line per worker. */
@@ -567,17 +477,30 @@ static int work(int worker, int workers, uint64_t first, int count, bool whole)
     return failed ? 1 : 0;
 }
 
+static int work_written(void)
+{
+    char journal[600];
+    schedule s = {0};
+    snprintf(journal, sizeof journal, "%s/journal", places.folder);
+    snprintf(s.dir, sizeof s.dir, "%s", places.folder);
+    snprintf(s.err, sizeof s.err, "%s/err", s.dir);
+    s.sim = new_journal(journal);
+    return s.sim && resumed(&s, journal) ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 9)
+    if (argc != 9 && argc != 6)
         return fprintf(stderr,
-                       "usage: sim_tool TTRUN PLUGINS JOB FOLDER SHIM FIRST COUNT WORKERS\n"),
+                       "usage: sim_tool TTRUN PLUGINS JOB FOLDER SHIM [FIRST COUNT WORKERS]\n"),
                2;
     places.ttrun = argv[1];
     places.plugins = argv[2];
     places.job = argv[3];
     places.folder = argv[4];
     places.shim = argv[5];
+    if (argc == 6)
+        return work_written();
     const uint64_t first = strtoull(argv[6], NULL, 10);
     const int count = atoi(argv[7]), workers = atoi(argv[8]);
     int rc = 0, how;
