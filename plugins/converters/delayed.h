@@ -15,9 +15,15 @@
  * 0 stands for the scale before the first step. */
 
 typedef struct delayed_rule {
-    double largest;  /* of the format */
-    int most_recent; /* the last maximum alone */
+    tt_low_format format; /* e4m3 or e5m2 */
+    int most_recent;      /* the last maximum alone */
 } delayed_rule;
+
+/* The format's largest number. */
+static inline double delayed_largest(const delayed_rule *r)
+{
+    return r->format == TT_LOW_E5M2 ? 57344.0 : 448.0;
+}
 
 /* The next value of the state [length + 1, n], from the n maxima of this step. */
 static inline tt_value *delayed_next(tt_builder *b, tt_value *state, tt_value *amax, void *user)
@@ -34,7 +40,7 @@ static inline tt_value *delayed_next(tt_builder *b, tt_value *state, tt_value *a
     }
     if (!r->most_recent)
         amax = tt_max(b, history, 0, 1);
-    tt_value *scale = tt_div(b, tt_const(b, r->largest, TT_F32), amax);
+    tt_value *scale = tt_div(b, tt_const(b, delayed_largest(r), TT_F32), amax);
     scale = tt_minimum(b, scale, tt_const(b, (double)FLT_MAX, TT_F32));
     scale = tt_select(b, tt_less(b, tt_const(b, 0.0, TT_F32), amax), scale, was);
     scale = tt_select(b, tt_less_equal(b, amax, tt_const(b, (double)FLT_MAX, TT_F32)), scale, was);

@@ -64,8 +64,8 @@ static void delay(const config *c, tt_builder *b, const tt_product *p, low_side 
                   tt_quantize_opts *o)
 {
     static delayed_rule rules[2][2] = {
-        {{448.0, 0},   {448.0, 1}  }, /* e4m3: by amax_compute_algo */
-        {{57344.0, 0}, {57344.0, 1}}
+        {{TT_LOW_E4M3, 0}, {TT_LOW_E4M3, 1}}, /* by amax_compute_algo */
+        {{TT_LOW_E5M2, 0}, {TT_LOW_E5M2, 1}}
     };
     const int recent = strcmp(c->amax_compute_algo, "most_recent") == 0;
     if (strcmp(c->scaling, "delayed") == 0)
