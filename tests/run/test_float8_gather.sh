@@ -127,6 +127,15 @@ delayed cut 6 $shard
 ok delayed_state_resumes
 cat "$dir"/whole/checkpoint/step-6/*.safetensors | grep -aq 'converters.float8.model.layers.0.mlp.up_proj.weight.grad_input.amax_b'
 ok delayed_state_is_in_checkpoints
+# largest_of OPERAND: of a state of three maxima and a scale, the largest of them times the scale
+largest_of() {
+    name=converters.float8.model.layers.0.mlp.up_proj.weight.$1 file=$(grep -al "$1" "$dir"/whole/checkpoint/step-6/*.safetensors | head -n 1)
+    n=$(od -An -t u8 -N 8 "$file" | tr -d ' ')
+    at=$(head -c $((8 + n)) "$file" | tail -c "$n" | grep -o "\"$name\":{[^}]*" | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
+    od -An -t f4 -j $((8 + n + at)) -N 16 "$file" | awk '{m = $1; m = $2 > m ? $2 : m; m = $3 > m ? $3 : m; print m * $4}'
+}
+near "$(largest_of forward.amax_a)" 448 0.01 && near "$(largest_of forward.amax_b)" 448 0.01 && near "$(largest_of grad_input.amax_a)" 57344 1
+ok delayed_scales_are_those_of_the_formats
 run other delayed false
 losses "$dir/other/metrics.jsonl" | sed -n 1p >"$dir/one"
 run dynamic tensorwise false
