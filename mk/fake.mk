@@ -59,3 +59,6 @@ $(FAKE)/kernels/%.so: plugins/backends/cuda/kernels/%.cu mk/fake.mk
 $(FAKE)/selftest.so: tests/fake/selftest.cu mk/fake.mk
 	$(call fake_image,$@,$<)
 -include $(FAKE_CUDA_OBJ:.o=.d) $(FAKE)/nvrtc.d $(FAKE_KERNELS:=.d) $(FAKE)/selftest.so.d
+
+# Files of the comms "tcp" and "mpi", on what stands for MPI.
+$B/tests/comm/test_pieces.o: CFLAGS_ALL += -Itests/fake/mpi -Iplugins/comms

@@ -6,7 +6,7 @@
 
 /* Messages between two ranks, as the stages of a pipeline send them. */
 
-/* Makes room for a message and its requests: one for the length, one for each 2^30 bytes. */
+/* Makes room for a message and its requests: one for the length, one for each LARGEST bytes. */
 static tt_status make_room(struct out *o, int64_t bytes, tt_error *err)
 {
     const int n = 1 + (int)((bytes + LARGEST - 1) / LARGEST);
