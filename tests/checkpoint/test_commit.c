@@ -306,6 +306,23 @@ static void test_kill_at_any_time_leaves_whole_steps(void **state)
     munmap(saved, sizeof *saved);
 }
 
+static void test_only_a_missing_exchange_of_names_is_made_up_for(void **state)
+{
+    fixture *f = *state;
+    assert_ok(save_whole(f, f->folder, 1, &w, 1, 1, &f->err), f);
+    no_exchange = EINVAL;
+    assert_ok(save_whole(f, f->folder, 1, &changed, 1, 1, &f->err), f);
+    assert_holds(f, "step-1", &changed);
+    no_exchange = ENOSYS;
+    assert_ok(save_whole(f, f->folder, 1, &w, 1, 1, &f->err), f);
+    assert_holds(f, "step-1", &w);
+    no_exchange = EIO;
+    assert_int_equal(save_whole(f, f->folder, 1, &changed, 1, 1, &f->err), TT_EIO);
+    assert_has(f->err.text, "cannot rename");
+    assert_holds(f, "step-1", &w);
+    no_exchange = 0;
+}
+
 static void assert_synced(const char *what)
 {
     if (unsynced.n || unsynced.early)
@@ -395,6 +412,7 @@ int main(void)
         TEST(test_commit_refuses_tensors_that_are_not_whole),
         TEST(test_commit_refuses_a_shard_that_is_not_whole),
         TEST(test_purge_keeps_the_newest_snapshot_beside_the_latest),
+        TEST(test_only_a_missing_exchange_of_names_is_made_up_for),
         TEST(test_names_are_synced_before_files_go),
         TEST(test_kill_at_any_time_leaves_whole_steps),
     };
