@@ -61,25 +61,30 @@ static void test_sampling_follows_the_weights(void **state)
     check(&(tt_sampling){.temperature = 1, .top_p = 0.0}, "010000");
 }
 
-/* In a heap of equal weights the second to leave is the last one, unless ids decide. */
+/* In a heap of equal weights the second to leave is the last one, unless ids decide. A half of them is three, exactly. */
 static void test_of_equal_logits_the_lower_ids_stay(void **state)
 {
     static const float equal[N] = {2, 2, 2, 2, 2, 2};
-    static const tt_sampling first_two[] = {
-        {.temperature = 1, .top_k = 2, .top_p = 1},
-        {.temperature = 1,                .top_p = 0.3          },
+    static const struct {
+        tt_sampling o;
+        int n;
+    } rows[] = {
+        {{.temperature = 1, .top_k = 2, .top_p = 1}, 2},
+        {{.temperature = 1, .top_p = 0.3},           2},
+        {{.temperature = 1, .top_p = 0.5},           3},
     };
     tt_sampler s;
     (void)state;
-    for (size_t k = 0; k < TT_COUNT(first_two); k++) {
-        int drawn[2] = {0};
-        assert_int_equal(tt_sampler_init(&s, &first_two[k], N, NULL), TT_OK);
+    for (size_t k = 0; k < TT_COUNT(rows); k++) {
+        int drawn[N] = {0};
+        assert_int_equal(tt_sampler_init(&s, &rows[k].o, N, NULL), TT_OK);
         for (uint64_t i = 0; i < 100; i++) {
             const int32_t id = tt_sample_token(&s, equal, 0, i);
-            assert_in_range(id, 0, 1);
+            assert_in_range(id, 0, N - 1);
             drawn[id]++;
         }
-        assert_true(drawn[0] && drawn[1]);
+        for (int i = 0; i < N; i++)
+            assert_int_equal(drawn[i] > 0, i < rows[k].n);
         tt_sampler_release(&s);
     }
 }
