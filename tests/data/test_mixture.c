@@ -54,6 +54,28 @@ static void test_mixture_keeps_proportions_after_any_sample(void **state)
     }
 }
 
+/* Of equal weights the first sources are joined first. A run that goes on in a later version must draw the same samples. */
+static void test_mixture_of_equal_weights_has_its_order(void **state)
+{
+    (void)state;
+    static const double weights[] = {1, 1, 1, 1};
+    static const int wanted[][4] = {
+        {0, 2, 1, 0},
+        {0, 2, 1, 3}
+    };
+    tt_arena *a = tt_arena_new();
+    for (int n = 3; n <= 4; n++) {
+        const tt_mix *m = tt_mix_new(a, weights, n);
+        for (int g = 0; g < 4; g++) {
+            int source;
+            int64_t index;
+            tt_mix_at(m, g, &source, &index);
+            assert_int_equal(source, wanted[n - 3][g]);
+        }
+    }
+    tt_arena_free(a);
+}
+
 /* For a very large g, up to which nobody can count: the numbers of one source still follow each
  * other, and its share has not drifted. */
 static void test_mixture_of_a_late_sample_depends_on_its_number_alone(void **state)
@@ -219,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mixture_keeps_proportions_after_any_sample),
+        cmocka_unit_test(test_mixture_of_equal_weights_has_its_order),
         cmocka_unit_test(test_mixture_of_a_late_sample_depends_on_its_number_alone),
         cmocka_unit_test(test_mixture_sources_have_epochs_of_their_own),
         cmocka_unit_test(test_mixture_continues_on_another_mesh),
