@@ -10,6 +10,7 @@
 #   TEST_TIMEOUT=3600        seconds after which a program that hangs is ended; what it waited for is printed
 #   TTRUN_PATIENCE=20        factor of the program's own grace times, so that no load makes one of them end early
 #   STALL=SEED               threads stand still at random looks at the clock (tests/stall/stall.c)
+#   MUTANTS_REACHED_IN=DIR   a file there for each test says which mutants' places it reaches (mk/mutants.sh)
 #   TMPDIR=/tmp              where test folders are; unset: in memory (test-folder.sh)
 # and the variables of list-tests.sh. A failure keeps its folder in BUILD_DIR/failed. Ends with the seconds of CPU by folder and
 # "N passed, N failed, N skipped".
@@ -65,6 +66,7 @@ case $path in
 *.sh) set -- sh "$path" ;;
 *) set -- "$path" ;;
 esac
+[ -z "${MUTANTS_REACHED_IN:-}" ] || export MUTANTS_REACHED="$MUTANTS_REACHED_IN/$(echo "$name" | tr / @)"
 [ -z "${STALL:-}" ] || set -- env LD_PRELOAD="$BUILD/tests/stall/stall.so" "$@"
 (ulimit -S -t "$TEST_CPU" && exec timeout -k 5 "$TEST_TIMEOUT" "$@") </dev/null >"$out" 2>&1 &
 echo $! >"$work/$number.pid"
