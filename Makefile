@@ -174,6 +174,14 @@ $B/tests/stall/stall.so: tests/stall/stall.c
 test-long: all $(TEST_TOOLS)
 	+$(Q)export TEST_LONG=1 TEST_CPU=5400 TEST_TIMEOUT=10800; $(call run_tests)
 
+# Faults put into a copy of the tree, and what the tests say of each: the table, and N=200 drawn with SEED=1 (mk/mutants.sh).
+mutants: $B/tests/mutants/mutate_tool
+	$(Q)sh mk/mutants.sh
+# The lines that the tests run, by folder; BEFORE=FILE: beside another run's build/coverage/lines (mk/coverage.sh).
+coverage:
+	$(Q)rm -rf build/coverage/lines && find build -path 'build/coverage/*' -name '*.gcda' -delete
+	+$(Q)$(MAKE) --no-print-directory MODE=coverage run-tests; sh mk/coverage.sh build/coverage
+
 include mk/fuzz.mk
 include mk/install.mk
 include mk/bench.mk
@@ -220,6 +228,8 @@ help:
 #: test-AREA  one area, a folder of tests/; T="test_x test_y": only these of it
 #: test-times the same as test; writes tests/times, by which tests are ordered
 #: test-stall the tests in which ranks, threads or clients wait, while threads stand still at random (STALL=SEED, STALLED="comm run")
+#: mutants    faults that tests must find: those of tests/mutants/table, and N=200 drawn with SEED=1
+#: coverage   the lines of each folder that the tests run; BEFORE=FILE: beside another run's build/coverage/lines
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
 #: test-docs  every command of the README and of docs/, as it stands
@@ -238,6 +248,6 @@ help:
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test ready test-quick test-changed test-times test-stall test-long test-clean test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test ready test-quick test-changed test-times test-stall test-long test-clean mutants coverage test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
