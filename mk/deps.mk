@@ -13,7 +13,7 @@ ifneq ($(filter deps demo,$(MAKECMDGOALS))$(TESTS_WANTED),)
 ifeq ($(MAKE_RESTARTS)$(dry_run),)
 $(shell mkdir -p build && touch $(DEPS_DONE))
 $(DEPS_DONE): force
-	@sh mk/deps.sh $(DEPS)
+	@sh mk/deps.sh $(DEPS) $(if $(filter deps demo test,$(MAKECMDGOALS)),,>/dev/null)
 	@echo '# mk/deps.sh $(DEPS) found everything' > $@
 include $(DEPS_DONE)
 endif

@@ -118,6 +118,45 @@ static void test_shapes(void **state)
     }
 }
 
+/* How many words a line has. */
+static int words_of(const char *line)
+{
+    int n = 0;
+    for (const char *p = line; *p && *p != '\n'; p++)
+        n += *p != ' ' && (p == line || p[-1] == ' ');
+    return n;
+}
+
+/* Under the title of each recipe that the machine has, and of no other, each line has a number of it. */
+static void test_text_has_the_machines_recipes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *machine;
+        int recipes;
+    } rows[] = {
+        {"h100", 4           },
+        {"b200", TT_N_RECIPES}
+    };
+    job j;
+    tt_error err = {0};
+    const tt_setup_opts o = {.mode = TT_MODE_TRAIN, .compile = true, .data = true};
+    assert_int_equal(job_try(&j, job_text, "training.seq_len 37", &o, &err), TT_OK);
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        tt_str text = {0};
+        tt_recipes_text(j.setup.graph, tt_machine_find(rows[i].machine), &text);
+        const char *head = strstr(text.s, "    rows "), *sums = strstr(text.s, "as is faster");
+        assert_true(head && sums && !strstr(text.s, "inf") && !strstr(text.s, "nan"));
+        const int titles = words_of(head) - words_of("rows out in layers bf16 ms");
+        assert_int_equal(titles, rows[i].recipes);
+        assert_int_equal(words_of(strchr(head, '\n') + 1),
+                         titles + words_of("rows out in layers ms"));
+        assert_int_equal(words_of(sums), titles + words_of("as is faster"));
+        tt_str_free(&text);
+    }
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +164,7 @@ int main(void)
         cmocka_unit_test(test_gains_are_bounded),
         cmocka_unit_test(test_machines),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_text_has_the_machines_recipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
