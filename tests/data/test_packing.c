@@ -104,6 +104,23 @@ static int64_t fewest(const int64_t *lengths, int n, int i, int64_t *room, int64
     return best;
 }
 
+/* Of documents of one length the first goes first: "b" fills up the sample of "a", and "c" opens another. */
+static void test_documents_of_one_length_keep_their_order(void **state)
+{
+    static const int64_t lengths[] = {3, 1, 1}, at[] = {0, 3, 4};
+    tt_piece pieces[3];
+    tt_packing p = {0};
+    tt_error err;
+    (void)state;
+    pieces_of(lengths, 3, pieces);
+    assert_int_equal(tt_pack(pieces, 3, 4, &p, &err), TT_OK);
+    assert_int_equal(p.n_bins, 2);
+    assert_int_equal(p.bins[1], 2);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(p.pieces[i].at, at[i]);
+    tt_packing_free(&p);
+}
+
 static void test_packing_is_never_worse_than_first_fit(void **state)
 {
     (void)state;
@@ -348,6 +365,7 @@ static void test_packing_refuses_a_damaged_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_documents_of_one_length_keep_their_order),
         cmocka_unit_test(test_packing_is_never_worse_than_first_fit),
         cmocka_unit_test(test_packing_is_within_its_bound_of_the_optimum),
         cmocka_unit_test(test_packing_takes_the_best_fit),

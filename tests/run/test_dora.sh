@@ -72,6 +72,15 @@ pp2 --nproc 2 $p.pipeline_parallel_degree 2
 hsdp2x2 --nproc 4 $l 1 $p.data_parallel_shard_degree 2 $p.data_parallel_replicate_degree 2
 MESHES
 
+# ---- the norm's derivative is not taken: while B is zero, its gradient is that of the adapter without magnitudes ----
+# norms RUN: those of the gradients of all B
+norms() { sed -n 's|^{"step":1,.*"grad_norms":{\([^}]*\)}.*|\1|p' "$1/metrics.jsonl" | tr ',' '\n' | grep lora_B; }
+for kind in true false; do
+    train "$dir/norms_$kind" $from --training.steps 1 --metrics.norms param --converters "[{\"name\": \"lora\", \"rank\": 3, \"alpha\": 6, \"use_dora\": $kind}]" && norms "$dir/norms_$kind" >"$dir/$kind.norms"
+done
+[ "$(wc -l <"$dir/true.norms")" -eq 14 ] && paste -d : "$dir/true.norms" "$dir/false.norms" | awk -F: '{ d = $2 - $4; if ($1 != $3 || d > 1e-4 * $2 || -d > 1e-4 * $2) exit 1 }'
+ok gradients_of_b_begin_as_those_of_lora
+
 # ---- the weight is multiplied twice where x is dropped: float8 with delayed scaling keeps the larger maximum of the two ----
 # What is left of x is 1 / (1 - 0.5) times as large, so its first maximum is larger than that of x.
 first_maximum() { # RUN: of the state of a layer's operand, after step 1

@@ -54,25 +54,35 @@ train "$dir/one" && [ "$rc" -eq 0 ] && near "$(value "$dir/one/metrics.jsonl" lo
 ok begins_with_log_2_and_learns
 
 # Step 4 by hand: the log-probabilities of its pairs with the weights of step 3, which are the reference of a run that begins with them.
-train "$dir/next" --checkpoint.initial_load_path "$dir/one/checkpoint/step-3" --training.steps 1 && [ "$rc" -eq 0 ]
 # shellcheck disable=SC2030,SC2031
 (n=4 && show --sample 12 && input pair_sign) >"$dir/signs"
 values() { od -A n -v -t f4 -w896 -j $((200 + 12 * 896)) -N $((4 * 896)) "$1/reference/training.bin"; }
-values "$dir/one" >"$dir/before" && values "$dir/next" >"$dir/after" &&
-    paste -d ' ' "$dir/signs" "$dir/before" "$dir/after" | awk -v beta=0.1 '{ d = 0; for (i = 1; i <= 224; i++) d += $i * ($(i + 448) - $(i + 224)); sum += log(1 + exp(-beta * d)); m += beta * d }
-        END { if (NR != 4 || NF != 672) exit 1; printf "%.9f %.9f\n", sum / NR, m / NR }' >"$dir/hand" && read -r loss margin <"$dir/hand" &&
-    near "$(value "$dir/one/metrics.jsonl" loss 4)" "$loss" 2e-7 && near "$(value "$dir/one/metrics.jsonl" rewards.margin 4)" "$margin" 1e-6 && ! near "$loss" 0.693147 1e-4
-ok the_formula_by_hand
-begins() { # LOSS_TYPE LOSS OPTION...: of the first step
-    type=$1 want=$2
-    shift 2
-    train "$dir/$type" --loss.loss_type "$type" --training.steps 1 "$@" && [ "$rc" -eq 0 ] && near "$(value "$dir/$type/metrics.jsonl" loss)" "$want" 2e-6
-    ok "first_loss_of_$type"
+values "$dir/one" >"$dir/before"
+by_hand() { # LOSS_TYPE RUN LABEL_SMOOTHING TOLERANCE: RUN has six steps of this loss
+    type=$1 run=$2 wrong=$3 tolerance=$4
+    train "$dir/next" --resume never --checkpoint.initial_load_path "$run/checkpoint/step-3" --training.steps 1 --loss.loss_type "$type" --loss.label_smoothing "$wrong" && [ "$rc" -eq 0 ] &&
+        values "$dir/next" >"$dir/after" &&
+        paste -d ' ' "$dir/signs" "$dir/before" "$dir/after" | awk -v beta=0.1 -v type="$type" -v wrong="$wrong" '
+            { g = b = n_g = n_b = 0
+              for (i = 1; i <= 224; i++) { x = $(i + 448) - $(i + 224); if ($i > 0) { g += x; n_g++ } if ($i < 0) { b += x; n_b++ } }
+              d = type ~ /ipo|norm/ ? g / n_g - b / n_b : g - b; z = beta * d; m += beta * (g - b); as = log(1 + exp(-z)); other = log(1 + exp(z))
+              sum += type == "hinge" ? (z < 1 ? 1 - z : 0) : type == "ipo" ? (d - 1 / (2 * beta)) ^ 2 : type == "robust" ? ((1 - wrong) * as - wrong * other) / (1 - 2 * wrong) : (1 - wrong) * as + wrong * other }
+            END { if (NR != 4 || NF != 672) exit 1; printf "%.9f %.9f\n", sum / NR, m / NR }' >"$dir/hand" && read -r loss margin <"$dir/hand" &&
+        near "$(value "$run/metrics.jsonl" loss 4)" "$loss" "$tolerance" && near "$(value "$run/metrics.jsonl" rewards.margin 4)" "$margin" 1e-6
 }
-begins hinge 1
-begins ipo 25
-begins sigmoid_norm 0.693147 --loss.label_smoothing 0.2
-begins robust 0.693147 --loss.label_smoothing 0.2
+by_hand sigmoid "$dir/one" 0 2e-7 && ! near "$loss" 0.693147 1e-4
+ok the_formula_by_hand
+while read -r type first wrong tolerance; do
+    train "$dir/$type" --loss.loss_type "$type" --loss.label_smoothing "$wrong" && [ "$rc" -eq 0 ] && near "$(value "$dir/$type/metrics.jsonl" loss 1)" "$first" 2e-6
+    ok "first_loss_of_$type"
+    by_hand "$type" "$dir/$type" "$wrong" "$tolerance"
+    ok "the_formula_of_${type}_by_hand"
+done <<TYPES
+hinge 1 0 2e-7
+ipo 25 0 5e-6
+sigmoid_norm 0.693147 0.2 2e-7
+robust 0.693147 0.2 5e-7
+TYPES
 # 448 tokens of 20000 logits are computed in pieces, 224 are not
 for n in 1 2; do train "$dir/wide$n" --model.args.vocab_size 20000 --training.local_batch_size $n --training.steps 1 && [ "$rc" -eq 0 ]; done &&
     near "$(value "$dir/wide2/metrics.jsonl" loss)" 0.693147180559945 1e-7 && [ "$(reference "$dir/wide1")" = "$(reference "$dir/wide2")" ]
