@@ -126,4 +126,13 @@ ok saves_after_every_second_epoch_and_at_the_end
 run endless $saves --checkpoint.interval 1 --training.num_train_epochs null --training.steps 11 --nproc 2 --training.local_batch_size 2 &&
     [ "$(steps_of endless)" = "step-10 step-11 step-4 step-7" ]
 ok saves_with_endless_data_where_an_epoch_ends
+# a loader that has a sample more for the rank that opens it first
+(cd "$dir" && "$TTRUN" plugins new dataloader uneven >/dev/null &&
+    sed -i 's|#include <stdlib.h>|&\n#include <fcntl.h>|; s|l->samples = .*|l->samples = ((const config *)cfg)->samples + (open("'"$dir"'/first", O_CREAT \| O_EXCL, 0600) >= 0);|' uneven/uneven.c &&
+    cc -std=c11 -w -O1 -fPIC -shared -fvisibility=hidden "-I$SRC/include" uneven/uneven.c "-L$BUILD" -lttrun -o uneven/uneven.so)
+sed 's|"dataloader": {[^}]*}|"dataloader": { "name": "uneven", "samples": 13 }|' "$job" >"$dir/uneven.json"
+job=$dir/uneven.json
+train "$dir/uneven" --plugin-dir "$dir/uneven" --comm.backend shm --nproc 2 --training.local_batch_size 2
+[ "$rc" -eq 2 ] && grep -q "the ranks' dataloaders have [0-9]* to [0-9]* samples: give all ranks the same files" "$dir/err"
+ok ranks_with_other_numbers_of_samples_are_refused
 exit $failed
