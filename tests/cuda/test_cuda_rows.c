@@ -11,12 +11,24 @@
 
 #define TRIALS 2
 
+/* f32 at aligned addresses, bf16 at both. But where the reference needs the square of a row's length, and that is of no
+ * whole 16 bytes in bf16, so that no kernel reads vectors at either, it has the other one alone. */
+static bool takes(size_t i, int trial)
+{
+    const char *op = rows[i].op, *ins = rows[i].ins, *length = ins + strlen(ins);
+    while (length > ins && length[-1] >= '0' && length[-1] <= '9')
+        length--;
+    if (is_long())
+        return true;
+    if (s.dtype == TT_F32)
+        return trial == 0;
+    return trial == 1 || strstr(op, "norm_bwd") == NULL || atoi(length) % 8 == 0;
+}
+
 static void test_long_rows_agree_with_the_reference_in_f32(void **state)
 {
     (void)state;
-    s.trials = is_long() ? TRIALS : 1; /* aligned ones; bf16 has both */
     check_all(TT_F32, true);
-    s.trials = TRIALS;
 }
 
 static void test_long_rows_agree_with_the_reference_in_bf16(void **state)
@@ -30,6 +42,7 @@ static int load(void **state)
     (void)state;
     setenv("FAKE_CUDA_SEED", "1", 0);
     battery_open("cuda", cuda_test_config(), TRIALS);
+    s.takes = takes;
     return 0;
 }
 

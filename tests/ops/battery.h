@@ -195,6 +195,8 @@ static inline void check_all(tt_dtype dtype, bool must_run)
             draw_sizes(trial);
             s.keeps_bits = trial < s.bits_trials;
             s.it.tight = trial % 2 == 1 && !s.is_strict;
+            if (s.takes != NULL && !s.takes(i, trial))
+                continue;
             if (!check_row(&rows[i], &table) && must_run)
                 fail_msg("%s(%s): not supported in %s", rows[i].op, rows[i].ins,
                          tt_dtype_name(dtype));

@@ -72,10 +72,11 @@ typedef struct bench {     /* the two backends and the sizes of this trial's let
     subject reference, it; /* it: what is tested */
     int64_t size[128];
     uint64_t random;
-    tt_dtype dtype;          /* of the floats */
-    int trials, bits_trials; /* of a row; the first ones, whose bits are kept */
-    bool keeps_bits;         /* in this trial */
-    bool is_strict;          /* a device that wants every operand aligned as the plan aligns it */
+    tt_dtype dtype;                     /* of the floats */
+    int trials, bits_trials;            /* of a row; the first ones, whose bits are kept */
+    bool keeps_bits;                    /* in this trial */
+    bool (*takes)(size_t i, int trial); /* NULL: every trial of every row */
+    bool is_strict; /* a device that wants every operand aligned as the plan aligns it */
     uint64_t bits[TT_COUNT(rows)]; /* a hash of all results of a row */
 } bench;
 static bench s;
