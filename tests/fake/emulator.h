@@ -5,7 +5,9 @@
  * shared memory, wrong alignment; and nothing that is undefined holds the right value: shared memory is NaN at the start
  * of a block, and so is the target of a tt_copy16 until the tt_copy_wait that awaits it. */
 #pragma once
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS /* C's own math.h: that of C++ is a third of a small kernel's compilation */
 #include <math.h>
+#undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <string.h>
 #include <type_traits>
 #include <utility>
