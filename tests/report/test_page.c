@@ -243,6 +243,32 @@ static void test_page_gives_its_script_the_curves(void **state)
     tt_arena_free(a);
 }
 
+/* Each part of a step's time is what the record says, communication is taken out of what computes, and the rest is what is left. */
+static void test_page_splits_the_time_of_steps(void **state)
+{
+    static const char *const want[] = {
+        "data-name=\"data\" data-p=\"10 6 20 4 \"",
+        "data-name=\"forward and backward\" data-p=\"10 10 20 16 \"",
+        "data-name=\"exposed communication\" data-p=\"10 8 20 0 \"",
+        "data-name=\"optimizer\" data-p=\"10 3 20 2 \"",
+        "data-name=\"the rest\" data-p=\"10 9 20 10 \"",
+    };
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    const tt_run_report r = run_of(a, "split",
+                                   "{\"step\":10,\"loss\":4,\"time_s\":36,\"time\":{\"data\":6,"
+                                   "\"forward_backward\":18,\"optimizer\":3,\"comm_exposed\":8}}\n"
+                                   "{\"step\":15,\"loss\":4}\n"
+                                   "{\"step\":20,\"loss\":3,\"time_s\":32,\"time\":{\"data\":4,"
+                                   "\"forward_backward\":16,\"optimizer\":2}}\n");
+    char *page = page_of(&r, 1);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        if (!strstr(page, want[i]))
+            fail_msg("the page has no %s: %s", want[i], strstr(page, "Where a step"));
+    free(page);
+    tt_arena_free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_page_draws_several_runs_in_one_chart),
         cmocka_unit_test(test_page_lists_runs_and_the_keys_that_differ),
         cmocka_unit_test(test_page_gives_its_script_the_curves),
+        cmocka_unit_test(test_page_splits_the_time_of_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
