@@ -2,6 +2,7 @@
 #ifndef TT_BUDGET_TEST_H
 #define TT_BUDGET_TEST_H
 #include "estimate/estimate.h"
+#include "heap.h"
 #include "plan/memory.h"
 #include "tier.h"
 #include <math.h>
@@ -81,13 +82,50 @@ static tt_status plan_try(const char *text, const char *mode, bool device, plann
     return st;
 }
 
-static planned plan(const char *text, const char *mode, bool device)
+static planned plan_anew(const char *text, const char *mode, bool device)
 {
     planned p;
     tt_error err = {0};
     if (plan_try(text, mode, device, &p, &err) != TT_OK)
         fail_msg("%s %s: %s", text, mode, err.text);
     return p;
+}
+
+typedef struct kept_plan {
+    struct kept_plan *next;
+    char key[900];
+    planned plan;
+} kept_plan;
+
+static kept_plan *kept_plans;
+
+/* As plan_anew; what several tests plan is planned once. */
+static planned plan(const char *text, const char *mode, bool device)
+{
+    kept_plan *x = malloc(sizeof *x);
+    assert_non_null(x);
+    const int n = snprintf(x->key, sizeof x->key, "%s|%s|%d|%g", text, mode, device,
+                           device ? budget_machine()->host_bandwidth : 0);
+    assert_in_range(n, 1, sizeof x->key - 1);
+    for (const kept_plan *k = kept_plans; k; k = k->next)
+        if (!strcmp(k->key, x->key)) {
+            free(x);
+            return k->plan;
+        }
+    x->plan = plan_anew(text, mode, device);
+    x->next = kept_plans;
+    kept_plans = x;
+    return x->plan;
+}
+
+static int free_plans(void **state)
+{
+    (void)state;
+    for (kept_plan *k = kept_plans, *next; k; k = next) {
+        next = k->next;
+        free(k);
+    }
+    return 0;
 }
 
 #define P "parallelism."
