@@ -26,7 +26,7 @@ static const char *job_more_plugins; /* a folder of further plugins; NULL: none 
 
 typedef struct job {
     tt_arena *arena;
-    tt_registry *registry;
+    tt_registry *registry; /* all jobs' */
     tt_setup setup;
 } job;
 
@@ -36,18 +36,46 @@ static inline const char *job_folder(void)
     return t ? t : "/tmp";
 }
 
-/* Some text to train on: the same in every test. */
+/* Some text to train on: the same in every test, written once. */
 static inline const char *job_data(tt_arena *a)
 {
+    static bool written;
     const char *path = tt_path_join(a, job_folder(), "exec-test.txt");
     tt_error err;
     tt_str s = {0};
+    if (written)
+        return path;
     for (int i = 0; i < 3000; i++)
         tt_str_printf(&s, "line %d: %d is the square of %d modulo 997\n", i, i * i % 997, i);
     if (tt_write_file_atomic(path, tt_str_get(&s), s.n, &err) != TT_OK)
         fail_msg("%s", err.text);
     tt_str_free(&s);
+    written = true;
     return path;
+}
+
+/* The plugins of a folder and of job_more_plugins: opened once for all jobs of a program, because that takes longer than a small job. */
+static inline tt_status job_registry(const char *dir, tt_registry **out, tt_error *err)
+{
+    static struct {
+        char *dir;
+        const char *more;
+        tt_registry *registry;
+    } open[4];
+    size_t k = 0;
+    while (open[k].registry && (strcmp(open[k].dir, dir) || open[k].more != job_more_plugins))
+        assert_true(++k < TT_COUNT(open));
+    if (!open[k].registry) {
+        const char *const dirs[] = {dir, job_more_plugins};
+        const tt_registry_opts ro = {.dirs = dirs, .n_dirs = job_more_plugins ? 2 : 1};
+        TT_TRY(tt_registry_new(&ro, &open[k].registry, err));
+        open[k].more = job_more_plugins;
+        open[k].dir = malloc(strlen(dir) + 1);
+        assert_non_null(open[k].dir);
+        strcpy(open[k].dir, dir);
+    }
+    *out = open[k].registry;
+    return TT_OK;
 }
 
 /* overrides: "key value key value …", separated by single blanks; no value holds a blank. */
@@ -70,9 +98,7 @@ static inline tt_status job_try(job *j, const char *text, const char *overrides,
         all[n++] = (tt_override){w, strtok_r(NULL, " ", &save)};
     tt_job *parsed;
     TT_TRY(tt_job_load_text(j->arena, "test", text, strlen(text), all, n, &parsed, err));
-    const char *const dirs[] = {dir, job_more_plugins};
-    const tt_registry_opts ro = {.dirs = dirs, .n_dirs = job_more_plugins ? 2 : 1};
-    TT_TRY(tt_registry_new(&ro, &j->registry, err));
+    TT_TRY(job_registry(dir, &j->registry, err));
     return tt_setup_make(o, j->registry, parsed, j->arena, &j->setup, err);
 }
 
@@ -92,7 +118,6 @@ static inline void job_open(job *j, const char *overrides)
 
 static inline void job_close(job *j)
 {
-    tt_registry_free(j->registry);
     tt_arena_free(j->arena);
 }
 

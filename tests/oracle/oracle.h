@@ -165,12 +165,12 @@ static inline tt_status oracle_try(const oracle_golden *g, const tt_override *mo
     assert_non_null(r);
     r->arena = tt_arena_new();
     const char *folder = oracle_folder(r->arena);
+    static tt_registry *registry; /* for all runs, since opening plugins takes long */
     const char *const dirs[] = {oracle_env("PLUGINS", "plugins")};
     const tt_registry_opts ro = {.dirs = dirs, .n_dirs = 1};
     const tt_setup_opts so = {.mode = TT_MODE_TRAIN, .compile = true, .data = true};
     const tt_run_opts run = {.verbose = -1};
     tt_override *all = tt_arena_array(r->arena, n_more + 1, sizeof *all);
-    tt_registry *registry = NULL;
     tt_setup s;
     tt_job *job;
     all[0] = (tt_override){"dump_folder", folder};
@@ -182,7 +182,7 @@ static inline tt_status oracle_try(const oracle_golden *g, const tt_override *mo
     tt_log_setup(TT_WARN, 0, 1, false);
     tt_status st =
         tt_job_load_text(r->arena, g->path, g->job, strlen(g->job), all, n_more + 1, &job, err);
-    if (st == TT_OK)
+    if (st == TT_OK && !registry)
         st = tt_registry_new(&ro, &registry, err);
     if (st == TT_OK)
         st = tt_setup_make(&so, registry, job, r->arena, &s, err);
@@ -195,8 +195,6 @@ static inline tt_status oracle_try(const oracle_golden *g, const tt_override *mo
                                        (long long)s.core.training.steps));
         *out = r;
     }
-    if (registry)
-        tt_registry_free(registry);
     (void)tt_remove_tree(folder, NULL);
     return st;
 }
