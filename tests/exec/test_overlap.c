@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exec_impl.h"
 #include "exec/steps.h"
+#include "heap.h"
 #include "plan/plan_impl.h"
 #include "tier.h"
 #include <math.h>
@@ -10,6 +11,8 @@
 
 #define ON " comm.overlap on"
 #define OFF " comm.overlap off"
+
+enum { N_STEPS = 2 }; /* the second one's parameters are the first one's result */
 
 static const char *const more_meshes[] = {
     "parallelism.data_parallel_replicate_degree 2 parallelism.data_parallel_shard_degree 2",
@@ -53,14 +56,20 @@ static size_t n_async(const tt_graph *g)
     return n;
 }
 
-static size_t async_of(const char *overrides)
+/* Runs N_STEPS of a job; returns how many of its nodes are asynchronous. */
+static size_t run(const char *overrides, steps *s)
 {
     job j;
+    tt_error err = {0};
     job_open(&j, overrides);
     const size_t n = n_async(j.setup.graph);
+    if (steps_of_job(&j, N_STEPS, s, &err) != TT_OK)
+        fail_msg("%s: %s", overrides, err.text);
     job_close(&j);
     return n;
 }
+
+static steps without[64]; /* by mesh: the steps with overlap off */
 
 static void test_overlap_changes_no_bit(void **state)
 {
@@ -68,16 +77,15 @@ static void test_overlap_changes_no_bit(void **state)
     size_t n = 0;
     (void)state;
     for (size_t i = 0; (mesh = mesh_at(i)); i++) {
-        steps off, on;
+        steps on;
         char text[500];
+        assert_true(i < TT_COUNT(without));
         snprintf(text, sizeof text, "%s%s", mesh, *mesh ? OFF : OFF + 1);
-        assert_int_equal(async_of(text), 0);
-        steps_run(text, 3, &off);
-        assert_true(isfinite(off.loss[2]) && off.loss[2] > 0);
+        assert_int_equal(run(text, &without[i]), 0);
+        assert_true(isfinite(without[i].loss[N_STEPS - 1]) && without[i].loss[N_STEPS - 1] > 0);
         snprintf(text, sizeof text, "%s%s", mesh, *mesh ? ON : ON + 1);
-        n += async_of(text) > 0;
-        steps_run(text, 3, &on);
-        steps_same_bits(&off, &on, text);
+        n += run(text, &on) > 0;
+        steps_same_bits(&without[i], &on, text);
     }
     assert_true(n >= 19); /* all with dp_shard, cp or tp */
 }
@@ -89,16 +97,14 @@ static void test_poisoned_overlap_uses_the_bytes_of_the_plan(void **state)
     const char *mesh;
     (void)state;
     for (size_t i = 0; (mesh = mesh_at(i)); i++) {
-        steps off, on;
+        steps on;
         char text[500];
         int64_t used = 0, planned = 0;
         if (!in_tier(i, 0, 2))
             continue;
-        snprintf(text, sizeof text, "%s%s", mesh, *mesh ? OFF : OFF + 1);
-        steps_run(text, 2, &off);
         snprintf(text, sizeof text, "%s%s debug.poison true", mesh, *mesh ? ON : ON + 1);
-        steps_run(text, 2, &on);
-        steps_same_bits(&off, &on, text);
+        steps_run(text, N_STEPS, &on);
+        steps_same_bits(&without[i], &on, text);
         for (int r = 0; r < 16; r++) {
             used = TT_MAXV(used, on.ranks[r].high_water);
             planned = TT_MAXV(planned, on.ranks[r].planned);
