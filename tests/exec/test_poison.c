@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exec_impl.h"
 #include "exec/steps.h"
+#include "heap.h"
 #include "tier.h"
 #include <math.h>
 
@@ -28,7 +29,8 @@ static void test_poisoned_run_is_the_normal_run(void **state)
 {
     (void)state;
     poisoned_is_normal("cpu", "");
-    poisoned_is_normal("reference", " training.seq_len 7");
+    poisoned_is_normal("reference",
+                       " training.seq_len 7 model.args.dim 24 model.args.hidden_dim 37");
 }
 
 static void test_high_water_is_the_plan(void **state)
