@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/sim.h"
+#include "heap.h"
 #include <math.h>
 
 #include "graph/sim_tensors.c"
