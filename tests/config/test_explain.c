@@ -91,6 +91,27 @@ static void test_explain_unknown_suggests(void **state)
     assert_string_equal(explain(state, "a\nb"), "\"a\\nb\": unknown key\n");
 }
 
+/* A name of another trainer, one of each kind of answer, and a section of such names. */
+static void test_explain_names_of_others(void **state)
+{
+    static const char *const names[][2] = {
+        {"training.gc_freq",            "accepted, and changes nothing here: "                    },
+        {"activation_checkpoint.debug", "accepted if false, and changes nothing here; else: "     },
+        {"job.dump_folder",             "the same as dump_folder\n"                               },
+        {"hf_assets_path",              "the same as model.hf_assets_path\n"                      },
+        {"training.lr",                 "the same as optimizer.lr\n"                              },
+        {"batch_size",                  "the same as training.local_batch_size (nanoGPT's name)\n"},
+        {"training.dataset",            "data are files: "                                        },
+        {"float8",                      "it is a converter: "                                     },
+    };
+    for (size_t i = 0; i < TT_COUNT(names); i++) {
+        const char *text = explain(state, names[i][0]),
+                   *begin = tt_arena_printf(*state, "%s\n    %s", names[i][0], names[i][1]);
+        if (strncmp(text, begin, strlen(begin)) != 0)
+            fail_msg("\"%s\" does not begin with \"%s\"", text, begin);
+    }
+}
+
 static void test_reference_is_a_table_of_every_key(void **state)
 {
     static const tt_option o = {
@@ -120,6 +141,7 @@ int main(void)
         CONFIG_TEST(test_explain_all_has_every_key),
         CONFIG_TEST(test_explain_a_section_that_shares_keys_with_another),
         CONFIG_TEST(test_explain_unknown_suggests),
+        CONFIG_TEST(test_explain_names_of_others),
         CONFIG_TEST(test_reference_is_a_table_of_every_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

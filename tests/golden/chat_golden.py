@@ -164,6 +164,9 @@ end
 """
 BAD = ["{{ x.y }}", "{% if %}", "{{ 1 + }}", "{% for a in b %}", "{{ 'a' + 1 }}", "{{ raise_exception('no') }}", "{% nonsense %}", "{{ 1 / 0 }}", "{{ 'a' | nofilter }}", "{{ 1 is nothing }}",
        "{{ [1,2 }}", "{{ 'unfinished }}", "{% set x.y = 1 %}", "{{ range(1000000) }}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{{ 'a' * 100000000000 }}", "{# never ends", "{{ none() }}"]
+# what has no order, and each division by zero, of integers and of floats
+BAD += ["{{ %s %s %s }}" % (a, how, b) for how in ("is lt", "is ge", "<", ">=") for a, b in (("1", "'a'"), ("'a'", "1"), ("none", "1"), ("[1]", "{}"))]
+BAD += ["{{ %s %s %s }}" % (a, op, b) for op in ("/", "//", "%") for a in ("3", "1.5") for b in ("0", "0.0", "false")]
 
 WORDS = ["yes", "no", "Ünïcode", "42", "the cat", "😀", "tabs\tand", "line\nbreak", " leading", "trailing ", "{{ braces }}", "<|eot|>", "[INST]", "a  b", "don't", "\"quoted\""]
 

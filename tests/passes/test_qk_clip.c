@@ -51,7 +51,8 @@ static tt_value *project(described *m, const char *name)
 
 static tt_status find(described *m, tt_error *err)
 {
-    assert_null(tt_builder_error(m->b));
+    if (tt_builder_error(m->b))
+        fail_msg("%s", tt_builder_error(m->b)->text);
     return tt_qk_clip_find(tt_builder_graph(m->b), 100, err);
 }
 
@@ -139,6 +140,38 @@ static void test_keys_that_are_values_stay(void **state)
     tt_arena_free(m.a);
 }
 
+/* Of the elements that positions mix, only some are read: which factor the others have, nobody knows. Such keys stay
+ * as they are, and such queries are refused. One head, whose elements are the first or the last of those. */
+static void test_a_part_of_what_positions_mix(void **state)
+{
+    const tt_rope_opts rope = {.head_dim = 2 * HD};
+    const tt_dim head = TT_DIM_UNIT(HD, "heads", HD), twice = TT_DIM_UNIT(2 * HD, "heads", 2 * HD);
+    (void)state;
+    for (int last = 0; last < 2; last++)
+        for (int queries = 0; queries < 2; queries++) {
+            described m;
+            tt_error err = {0};
+            begin(&m);
+            tt_value *part = tt_linear(m.b, m.x, "part", twice, NULL),
+                     *whole = tt_linear(m.b, m.x, "whole", head, NULL);
+            part = tt_rope(m.b, part, tt_input(m.b, "pos"), &rope);
+            const tt_dim dims[2] = {tt_value_type(part)->dims[0], head};
+            part = tt_reshape(m.b, tt_slice(m.b, part, 1, last * HD, (last + 1) * HD), dims, 2);
+            tt_output(m.b, "logits",
+                      tt_attention(m.b, queries ? part : whole, queries ? whole : part,
+                                   tt_linear(m.b, m.x, "v", head, NULL), HD, NULL));
+            if (queries) {
+                expect_refused(&m, "elements with different factors are mixed by op rope");
+                continue;
+            }
+            assert_int_equal(find(&m, &err), TT_OK);
+            assert_null(found(&m, "part.weight"));
+            for (int r = 0; r < HD; r++)
+                assert_int_equal(found(&m, "whole.weight")->power[r], 2);
+            tt_arena_free(m.a);
+        }
+}
+
 static void test_queries_that_are_read_elsewhere_are_refused(void **state)
 {
     described m;
@@ -191,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_one_weight_for_all_three),
         cmocka_unit_test(test_interleaved_heads),
         cmocka_unit_test(test_keys_that_are_values_stay),
+        cmocka_unit_test(test_a_part_of_what_positions_mix),
         cmocka_unit_test(test_queries_that_are_read_elsewhere_are_refused),
         cmocka_unit_test(test_other_ops_are_refused),
         cmocka_unit_test(test_two_attentions_in_a_scope_are_refused),

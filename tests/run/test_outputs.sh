@@ -263,6 +263,8 @@ fi
 # ---- help ----
 says version 0 "$TTRUN" --version && grep -q '^ttrun [0-9]' "$dir/out"
 ok version
+cp "$dir/out" "$dir/version" && says version 0 "$TTRUN" version && cmp -s "$dir/out" "$dir/version" && says none 2 "$TTRUN" version more
+ok version_is_a_command_too
 says none 2 "$TTRUN"
 ok no_arguments_give_status_2
 bad=
