@@ -80,12 +80,31 @@ static void test_tokens_keep_their_order_if_no_sequence_is_cut(void **state)
     job_close(&j);
 }
 
+/* `ttrun eval` deals tokens as a run does: ranks have equal work, and what is summed is summed in the order of a validation. */
+static void test_evaluation_has_the_order_of_training(void **state)
+{
+    static const char cut[] = "parallelism.context_parallel_degree 4 training.local_batch_size 1";
+    const tt_setup_opts o = {.mode = TT_MODE_EVAL, .compile = true, .data = true};
+    tt_error err = {0};
+    job train, eval;
+    (void)state;
+    job_open(&train, cut);
+    if (job_try(&eval, job_text, cut, &o, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    assert_non_null(eval.setup.token_order);
+    assert_memory_equal(eval.setup.token_order->from, train.setup.token_order->from,
+                        37 * sizeof(int32_t));
+    job_close(&train);
+    job_close(&eval);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_chunks_are_dealt_in_pairs),
         cmocka_unit_test(test_any_size_is_dealt_evenly),
         cmocka_unit_test(test_tokens_keep_their_order_if_no_sequence_is_cut),
+        cmocka_unit_test(test_evaluation_has_the_order_of_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
