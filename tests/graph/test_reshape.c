@@ -295,12 +295,81 @@ static void test_an_update_may_split_a_parameter_into_heads(void **state)
     }
 }
 
+/* ---- no elements ---- */
+
+static void describe_empty(tt_builder *b, const void *user)
+{
+    const tt_dim D = TT_DIM(10, "embed"), none = TT_DIM(0, NULL);
+    tt_value *x = tt_embedding_w(b, tt_input(b, "ids"), weight(b, "embed", TT_DIM(19, "vocab"), D));
+    const tt_dim T = tt_value_type(x)->dims[0];
+    tt_value *y = split(b, tt_slice(b, x, 1, 3, 3), 2, none, T, T, T);
+    (void)user;
+    y = split(b, y, 3, TT_DIM(5, NULL), T, none, T);
+    y = split(b, y, 4, TT_DIM(3, NULL), TT_DIM(4, NULL), none, T);
+    y = split(b, y, 2, T, none, T, T);
+    tt_value *both[] = {x, y};
+    with_loss(b, tt_concat(b, both, 2, 1), D);
+}
+
+static void test_a_reshape_of_no_elements(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(mesh_cases); m++) {
+        const job j = {
+            .c = {19, 10, 12, 2, 4, 14, 1, false, false, false},
+            .mesh = &mesh_cases[m],
+            .tokens = 4 * data_ranks(&mesh_cases[m]),
+            .no_sp = true,
+            .describe = describe_empty
+        };
+        check_job(&j, mesh_cases[m].name, check_pass);
+    }
+}
+
+/* The letters that input and output share: groups of dims with equal products, without dims of size 1 between them. Of
+ * no elements there is none. */
+static void test_the_rule_of_a_reshape(void **state)
+{
+    static const struct {
+        int64_t x[4], y[4]; /* -1: no further dim */
+        const char *rule;
+    } cases[] = {
+        {{6, 10, -1},   {6, 2, 5, -1}, " a b=(b0 !b1) -> a b0 !v2"},
+        {{6, 2, 5, -1}, {6, 10, -1},   " a b0 !u2 -> a b=(b0 !b1)"},
+        {{6, 1, 5, -1}, {1, 6, 5, -1}, " a !u1 b -> !v0 a b"      },
+        {{6, 1, -1},    {6, -1},       " a !u1 -> a"              },
+        {{6, -1},       {1, 6, 1, -1}, " a -> !v0 a !v2"          },
+        {{1, -1},       {-1},          " !u0 ->"                  },
+        {{-1},          {1, 1, -1},    " -> !v0 !v1"              },
+        {{0, 5, -1},    {0, -1},       " !u0 !u1 -> !v0"          },
+        {{0, -1},       {0, 5, -1},    " !u0 -> !v0 !v1"          },
+        {{0, 5, 7, -1}, {0, 1, -1},    " !u0 !u1 !u2 -> !v0 !v1"  },
+        {{5, 0, -1},    {3, 4, 0, -1}, " !u0 !u1 -> !v0 !v1 !v2"  },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(cases); i++) {
+        tt_attrs_dims to = {0};
+        tt_type x = {.dtype = TT_F32};
+        char rule[200] = "";
+        for (; cases[i].x[x.n_dims] >= 0; x.n_dims++)
+            x.dims[x.n_dims] = TT_DIM(cases[i].x[x.n_dims], NULL);
+        for (; cases[i].y[to.n_dims] >= 0; to.n_dims++)
+            to.dims[to.n_dims] = TT_DIM(cases[i].y[to.n_dims], NULL);
+        const tt_type *in[] = {&x};
+        const tt_shape_query q = {.struct_size = sizeof q, .in = in, .n_in = 1, .attrs = &to};
+        tt_op_reshape.rule_for(&q, rule, sizeof rule);
+        assert_string_equal(rule, cases[i].rule);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention_of_ops_keeps_its_cut),
         cmocka_unit_test(test_attention_of_ops_where_nothing_divides),
         cmocka_unit_test(test_random_reshapes_on_random_meshes),
+        cmocka_unit_test(test_a_reshape_of_no_elements),
+        cmocka_unit_test(test_the_rule_of_a_reshape),
         cmocka_unit_test(test_an_update_may_split_a_parameter_into_heads),
     };
     return cmocka_run_group_tests_name("reshape", tests, NULL, NULL);

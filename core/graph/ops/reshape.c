@@ -46,15 +46,15 @@ static int64_t span_of(const tt_type *t, int d, int end)
  * ends. */
 static void next_group(const tt_type *x, const tt_type *y, int i, int j, int *ie, int *je)
 {
-    int64_t p = i < x->n_dims ? x->dims[i].size : 1, r = j < y->n_dims ? y->dims[j].size : 1;
-    int a = i + (i < x->n_dims), c = j + (j < y->n_dims);
+    int64_t p = x->dims[i].size, r = y->dims[j].size;
+    int a = i + 1, c = j + 1;
     while (p != r) {
         if (p < r && a < x->n_dims)
             p *= x->dims[a++].size;
         else if (p > r && c < y->n_dims)
             r *= y->dims[c++].size;
         else
-            break; /* not reached when the numbers of elements agree and none is 0 */
+            break; /* not reached when the numbers of elements agree */
     }
     *ie = a;
     *je = c;
@@ -87,15 +87,18 @@ static void match_group(const tt_type *x, const tt_type *y, int i, int j, int ie
     }
 }
 
+/* x and y have as many elements; where these are none, no group of dims says where they are. */
 static void match(const tt_type *x, const tt_type *y, letters *l)
 {
     int i = 0, j = 0;
+    if (!tt_type_numel(x))
+        return;
     for (char name = 'a';; name++) {
         while (i < x->n_dims && x->dims[i].size == 1)
             i++;
         while (j < y->n_dims && y->dims[j].size == 1)
             j++;
-        if (i >= x->n_dims || j >= y->n_dims)
+        if (i >= x->n_dims)
             return;
         int ie = i, je = j;
         next_group(x, y, i, j, &ie, &je);
