@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "../../plugins/dataloaders/chat.c"
+#include "folder_test.h"
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+static char root[TEST_FOLDER];
+
+static int set_up(void **state)
+{
+    (void)state;
+    return test_folder("chat", root) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    char command[TEST_FOLDER + 20];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    return system(command);
+}
+
+static void bytes_info(void *self, tt_tokenizer_info *out)
+{
+    (void)self;
+    out->vocab_size = 256;
+}
+
+static tt_status bytes_encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
+{
+    (void)self;
+    for (size_t i = 0; i < n; i++)
+        TT_TRY(tt_ids_push(out, (unsigned char)text[i], err));
+    return TT_OK;
+}
+
+static size_t bytes_decode(void *self, int32_t id, char *out, size_t cap)
+{
+    (void)self;
+    if (cap)
+        *out = (char)id;
+    return 1;
+}
+
+static const tt_tokenizer_vt tokenizer = {.struct_size = sizeof tokenizer,
+                                          .info = bytes_info,
+                                          .encode = bytes_encode,
+                                          .decode = bytes_decode};
+
+static int looks, stop_at; /* at whether the run is to stop; 0: never */
+
+static int stop(void *user)
+{
+    (void)user;
+    return ++looks == stop_at;
+}
+
+/* Opens a file of n lines, of which line `bad` is no JSON. */
+static tt_status open_lines(int n, int bad, int stops, void **self, tt_error *err)
+{
+    const char *path = "chats.jsonl";
+    char file[256];
+    const config c = {
+        .path = {&path, 1},
+        .format = "auto",
+        .template = "chatml",
+        .loss_on = "assistant",
+        .truncation = "right",
+        .packing = "none"
+    };
+    const tt_dataloader_env env = {.struct_size = sizeof env,
+                                   .seq_len = 100,
+                                   .vocab_size = 256,
+                                   .tokenizer = &tokenizer,
+                                   .tokenizer_self = root,
+                                   .job_dir = root,
+                                   .stop = stop};
+    snprintf(file, sizeof file, "%s/%s", root, path);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    for (int i = 1; i <= n; i++)
+        fputs(i == bad ? "{\"prompt\n" : "{\"prompt\": \"a\", \"completion\": \"b\"}\n", f);
+    fclose(f);
+    looks = 0;
+    stop_at = stops;
+    *self = NULL;
+    *err = (tt_error){0};
+    return open_chat(&c, &env, self, err);
+}
+
+/* Where a line is wrong, the error names it; where the run is to stop, no line is to blame. */
+static void test_chat_errors_name_the_line(void **state)
+{
+    void *self;
+    tt_error err;
+    char place[300];
+    (void)state;
+    if (open_lines(200, 0, 0, &self, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(n_samples(self), 200);
+    assert_true(looks > 1);
+    close_chat(self);
+    for (int bad = 1; bad <= 200; bad += 199) {
+        assert_int_equal(open_lines(200, bad, 0, &self, &err), TT_EINVAL);
+        snprintf(place, sizeof place, "dataloader.path: %s/chats.jsonl:%d: not JSON: ", root, bad);
+        assert_memory_equal(err.text, place, strlen(place));
+    }
+    for (int look = 1; look <= 2; look++) {
+        assert_int_equal(open_lines(200, 0, look, &self, &err), TT_ESIGNAL);
+        assert_int_equal(looks, look);
+        assert_string_equal(err.text, "stopped");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chat_errors_name_the_line),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
