@@ -397,6 +397,42 @@ static void test_fused_equals_its_ops_one_by_one(void **state)
     drop(all, 9);
 }
 
+/* bf16 or f16 beside f32 is computed as f32 is, whether the result is f32, a truth or rounded: as if it had been cast
+ * before, and the result after. */
+static void test_mixed_operands_are_computed_in_f32(void **state)
+{
+    enum { N = 70 };
+    static const char *const ops[] = {"add", "pow", "floor_div", "silu_bwd", "tanh_bwd", "less"};
+    static const tt_dtype halves[] = {TT_BF16, TT_F16};
+    (void)state;
+    EACH_ISA
+    for (size_t k = 0; k < 4 * TT_COUNT(ops); k++) {
+        const char *op = ops[k / 4];
+        const tt_dtype half = halves[k % 2];
+        const int narrow = k / 2 % 2; /* the operand */
+        const bool truth = !strcmp(op, "less");
+        tt_tensor x[2] = {filled(F32(N)), filled(F32(N))}, as_f32[2], h = tensor(half, DIMS(N)),
+                  y = tensor(truth ? TT_BOOL : TT_F32, DIMS(N)), want = y,
+                  low = tensor(half, DIMS(N)), want_low = tensor(half, DIMS(N));
+        want.data = malloc(N * sizeof(float) + 64);
+        run(isa, "cast_down", &x[narrow], 1, &h, 1, NULL);
+        run(isa, "cast", &h, 1, &x[narrow], 1, NULL);
+        memcpy(as_f32, x, sizeof x);
+        run(isa, op, as_f32, 2, &want, 1, NULL);
+        x[narrow] = h;
+        run(isa, op, x, 2, &y, 1, NULL);
+        if (memcmp(y.data, want.data, truth ? N : N * sizeof(float)) != 0)
+            fail_msg("%s (%s), operand %d in %s", op, H.isa[isa], narrow, tt_dtype_name(half));
+        if (!truth) {
+            run(isa, "cast_down", &want, 1, &want_low, 1, NULL);
+            run(isa, op, x, 2, &low, 1, NULL);
+            assert_memory_equal(low.data, want_low.data, N * sizeof(uint16_t));
+        }
+        tt_tensor all[] = {as_f32[0], as_f32[1], h, y, want, low, want_low};
+        drop(all, 7);
+    }
+}
+
 static void test_empty_tensors_are_allowed(void **state)
 {
     (void)state;
@@ -440,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_dynamic_codes_are_those_of_the_definition),
         cmocka_unit_test(test_casts_round_to_nearest_even),
         cmocka_unit_test(test_fused_equals_its_ops_one_by_one),
+        cmocka_unit_test(test_mixed_operands_are_computed_in_f32),
         cmocka_unit_test(test_empty_tensors_are_allowed),
         cmocka_unit_test(test_integers_and_doubles_work_too),
     };
