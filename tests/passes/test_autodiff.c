@@ -338,19 +338,25 @@ static void test_loss_terms_add_their_gradients(void **state)
     }
 }
 
-/* Head and embedding are one table. With `last` set, the last stage looks it up, too. */
+/* Who reads the table beside the head: the first stage, the last one, or, in the head's place, the first one again. */
+enum { FIRST, LAST, FIRST_TWICE };
+
 static void describe_tied(tt_builder *b, const void *user)
 {
-    const bool last = *(const int *)user;
-    tt_value *w = table(b, "embed", 0), *in = last ? table(b, "in", 0) : w;
+    const int by = *(const int *)user;
+    const bool last = by == LAST;
+    tt_value *w = table(b, "embed", 0), *other = by == FIRST ? w : table(b, "other", 0),
+             *head = by == FIRST_TWICE ? other : w;
     tt_block(b, "first");
-    tt_value *x = tt_embedding_w(b, tt_input(b, "ids"), in);
+    tt_value *x = tt_embedding_w(b, tt_input(b, "ids"), last ? other : w);
+    if (by == FIRST_TWICE)
+        x = tt_add(b, x, tt_embedding_w(b, tt_input(b, "labels"), w));
     tt_block_end(b);
     tt_block(b, "second");
     if (last)
         x = tt_add(b, x, tt_embedding_w(b, tt_input(b, "ids"), w));
     tt_block_end(b);
-    tt_value *z = tt_linear_w(b, x, w);
+    tt_value *z = tt_linear_w(b, x, head);
     tt_output(b, "logits", z);
     tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
 }
@@ -379,19 +385,22 @@ static void test_tied_gradients_are_added_in_place(void **state)
 {
     static const struct {
         const char *mesh;
-        int stages, last, writers;
+        int stages, by, writers;
     } cases[] = {
-        {"1",     1, 0, 2},
-        {"tp2",   1, 0, 2},
-        {"fsdp2", 1, 0, 1},
-        {"1",     2, 1, 1},
-        {"1",     1, 1, 2},
+        {"1",     1, FIRST,       2},
+        {"tp2",   1, FIRST,       2},
+        {"fsdp2", 1, FIRST,       1},
+        {"1",     2, LAST,        1},
+        {"1",     1, LAST,        2},
+        {"1",     1, FIRST_TWICE, 2},
+        {"1",     2, FIRST_TWICE, 2},
+        {"fsdp2", 2, FIRST_TWICE, 1},
     };
     (void)state;
     for (size_t c = 0; c < TT_COUNT(cases); c++) {
         job j = {.mesh = mesh_named(cases[c].mesh),
                  .describe = describe_tied,
-                 .user = &cases[c].last,
+                 .user = &cases[c].by,
                  .n_stages = cases[c].stages,
                  .chunk_bytes = 1,
                  .can_accumulate = true};
