@@ -54,8 +54,7 @@ static const tt_op_def *fused_form(const finder *f, const tt_node *n)
 /* Is this a pointwise node, or a fused program of them, that no other pass has changed? */
 static bool is_pointwise(const tt_graph *g, const tt_node *n)
 {
-    return tt_op_is_fusible(g->ops, n->op) && n->n_in >= 1 && !n->accumulate_into &&
-           !n->assign_to && (program_of(n) || (n->n_out == 1 && n->n_in <= 3));
+    return tt_op_is_fusible(g->ops, n->op) && n->n_in >= 1 && !n->accumulate_into && !n->assign_to;
 }
 
 /* Is a state that n reads written between the two positions? The value of a state is its memory. */

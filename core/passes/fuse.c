@@ -245,10 +245,12 @@ static void join(fuser *f, int i)
 
 tt_fused_instr tt_fuse_instr(const tt_node *n)
 {
-    return (tt_fused_instr){.op = n->op->name,
-                            .n_src = (int16_t)n->n_in,
-                            .dtype = n->out[0]->type.dtype,
-                            .imm = tt_op_immediate(n->op, n->attrs)};
+    const tt_fused_instr i = {.op = n->op->name,
+                              .n_src = (int16_t)n->n_in,
+                              .dtype = n->out[0]->type.dtype,
+                              .imm = tt_op_immediate(n->op, n->attrs)};
+    TT_ASSERT(n->n_out == 1 && n->n_in <= (int)TT_COUNT(i.src)); /* no pointwise op has more */
+    return i;
 }
 
 /* The group as one node; NULL: it has too many outputs, or the backend does not take the program. */
