@@ -87,8 +87,6 @@ int tt_owner_at(const tt_owners *m, int64_t begin)
 {
     int64_t lo = 0, hi = m->bytes;
     int i = 0;
-    if (begin < 0 || begin >= m->bytes)
-        return TT_OWNER_UNKNOWN;
     while (m->pieces.items[i].owner == MIXED) {
         const int64_t mid = middle(lo, hi);
         const bool upper = begin >= mid;

@@ -24,6 +24,7 @@ void tt_owners_forget(tt_owners *m);
 /* false: not inside the space. */
 bool tt_owners_write(tt_owners *m, int64_t begin, int64_t bytes, int owner);
 bool tt_owners_hold(const tt_owners *m, int64_t begin, int64_t bytes, int owner);
+/* Outside the space: that of the nearest byte. */
 int tt_owner_at(const tt_owners *m, int64_t begin);
 
 #endif

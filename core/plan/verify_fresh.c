@@ -117,6 +117,13 @@ static const char *store_section(fresh *f, const tt_section *s, bool later, cons
     return bad;
 }
 
+static bool lies_outside(const tt_program *p, const tt_operand *o)
+{
+    const bool state = o->space == TT_SPACE_STATE || o->space == TT_SPACE_PINNED;
+    const int64_t bytes = tt_tensor_bytes(&o->tensor);
+    return state && o->here && bytes && (o->offset < 0 || o->offset > p->bytes[o->space] - bytes);
+}
+
 /* Runs a step: of each section, the first micro-batch and one later one. */
 const char *tt_program_check_fresh(const tt_program *p, const tt_instr **where)
 {
@@ -127,6 +134,9 @@ const char *tt_program_check_fresh(const tt_program *p, const tt_instr **where)
     tt_owners_init(&f.m, a, p->bytes[TT_SPACE_STATE]);
     if (!done)
         bad = "no memory to check it";
+    for (int i = 0; !bad && i < p->n_operands; i++)
+        if (lies_outside(p, &p->operands[i]))
+            bad = "a state lies outside its space";
     for (int i = 0; !bad && i < p->n_states; i++)
         if (p->states[i].fresh && p->states[i].offset >= 0 &&
             !tt_owners_write(&f.m, p->states[i].offset, tt_tensor_bytes(&p->states[i].tensor), OLD))

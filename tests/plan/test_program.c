@@ -312,12 +312,43 @@ static void test_a_value_from_elsewhere_is_refused(void **state)
     job_close(&x.j);
 }
 
+/* Moves each operand of a state to a place next to its space, or to one that is outside in part. */
+static void test_a_state_outside_its_space_is_refused(void **state)
+{
+    static const char *const options[] = {
+        "model.args.n_layers 2 parallelism.data_parallel_shard_degree 2",
+        "model.args.n_layers 2 training.enable_cpu_offload true"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(options); i++) {
+        int n = 0;
+        planned x;
+        open_plan(&x, options[i], 0);
+        tt_program *p = x.p->program;
+        for (int k = 0; k < p->n_operands; k++) {
+            tt_operand *o = &p->operands[k];
+            const int64_t was = o->offset, bytes = tt_tensor_bytes(&o->tensor),
+                          whole = p->bytes[o->space],
+                          outside[] = {-1, -bytes, whole, whole - bytes + 1};
+            if ((o->space != TT_SPACE_STATE && o->space != TT_SPACE_PINNED) || !o->here || !bytes)
+                continue;
+            o->offset = outside[n++ % 4];
+            if (tt_program_verify(p, NULL) == TT_OK)
+                fail_msg("operand %d at %lld of %lld", k, (long long)o->offset, (long long)whole);
+            o->offset = was;
+        }
+        assert_true(n > 50);
+        assert_int_equal(tt_program_verify(p, NULL), TT_OK);
+        job_close(&x.j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs_are_the_golden_ones),
         cmocka_unit_test(test_a_dump_is_the_program),
         cmocka_unit_test(test_a_program_that_lacks_one_thing_is_refused),
+        cmocka_unit_test(test_a_state_outside_its_space_is_refused),
         cmocka_unit_test(test_a_value_from_elsewhere_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
