@@ -95,6 +95,7 @@ static const char *take_offer(tt_node_link *l, tt_peers *p, const tt_peers_messa
     return tt_peers_say(l, ack, w);
 }
 
+/* To the node before this one, as belongs_here has found: what there is of its ranks. */
 static const char *say_what_is_here(caller *c, const tt_peers_limit *w)
 {
     tt_peers *p = c->p;
@@ -102,8 +103,6 @@ static const char *say_what_is_here(caller *c, const tt_peers_limit *w)
     for (int k = 0; k < c->first.n && !why; k++) {
         const int rank = c->first.rank + k;
         const tt_peers_item *i = tt_peers_find(p, rank);
-        if (!i || i->role != TT_PEERS_HELD)
-            return "what it says is not of this run";
         tt_peers_message m = {.start = p->s.start, .what = TT_PEERS_HAS, .rank = rank};
         for (int slot = 0; slot < TT_PEER_SLOTS; slot++) {
             m.had[slot].step = -1;
