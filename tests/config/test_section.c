@@ -170,6 +170,33 @@ static void test_section_refuses_with_the_place(void **state)
     }
 }
 
+/* A choice is stored as its place in the list; a word that is not built has a place, too. */
+static void test_section_choice_is_its_place_in_the_list(void **state)
+{
+    static const tt_option row = {
+        .name = "c", .type = TT_OPT_CHOICE, .choices = "alpha_long|alpha|~alp|beta|bet"};
+    static const struct {
+        const char *word;
+        int place; /* -1: refused */
+    } rows[] = {
+        {"alpha_long", 0 },
+        {"alpha",      1 },
+        {"alp",        -1},
+        {"~alp",       -1},
+        {"beta",       3 },
+        {"bet",        4 },
+        {"be",         -1},
+    };
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        int got = -1;
+        tt_error err = {0};
+        tt_job *job = must_load(*state, "{}", PAIRS("s.c", rows[i].word));
+        assert_int_equal(tt_job_section(job, "s", &row, 1, sizeof row, NULL, &got, &err),
+                         rows[i].place < 0 ? TT_EINVAL : TT_OK);
+        assert_int_equal(got, rows[i].place);
+    }
+}
+
 static void test_section_that_is_not_an_object_is_an_error(void **state)
 {
     config c = {0};
@@ -406,6 +433,7 @@ int main(void)
         CONFIG_TEST(test_section_absent_gives_the_defaults),
         CONFIG_TEST(test_section_reads_every_type),
         CONFIG_TEST(test_section_refuses_with_the_place),
+        CONFIG_TEST(test_section_choice_is_its_place_in_the_list),
         CONFIG_TEST(test_section_that_is_not_an_object_is_an_error),
         CONFIG_TEST(test_section_option_not_built_yet_accepts_only_its_default),
         CONFIG_TEST(test_section_ignored_keys_must_be_claimed_elsewhere),
