@@ -81,6 +81,24 @@ static void put_header(FILE *f, const sink *s)
     fputc('\n', f);
 }
 
+/* The header, up to the first end of a line where no quotation is open, because a name may have several lines; to be
+ * freed. NULL: there is none. */
+static char *get_header(FILE *in, size_t *n)
+{
+    char *text = NULL;
+    bool open = false, ended = false;
+    FILE *out = open_memstream(&text, n);
+    for (int c; out && !ended && (c = getc(in)) != EOF;) {
+        fputc(c, out);
+        open = open != (c == '"');
+        ended = c == '\n' && !open;
+    }
+    if (out && fclose(out) == 0 && ended)
+        return text;
+    free(text);
+    return NULL;
+}
+
 /* The columns of an earlier start's header, which is removed quotation by quotation in place. */
 static tt_status read_header(sink *s, char *line, tt_error *err)
 {
@@ -187,22 +205,22 @@ static tt_status write_anew(sink *s, FILE *in, const kept_rows *kept, size_t n_n
 static tt_status add_columns(sink *s, const tt_metrics_record *r, tt_error *err)
 {
     const size_t before = s->n_columns;
-    char *line = NULL;
-    size_t cap = 0;
     for (size_t i = 0; i < r->n_metrics; i++)
         if (strcmp(r->metrics[i].name, "step") != 0 && !has_column(s, r->metrics[i].name))
             TT_TRY(add_column(s, r->metrics[i].name, strlen(r->metrics[i].name), err));
     if (s->n_columns == before)
         return TT_OK;
     FILE *in = fopen(s->path, "re");
+    size_t n;
+    char *header = in ? get_header(in, &n) : NULL;
     tt_status status = TT_OK;
-    if (!in || getline(&line, &cap, in) < 0)
+    if (!header)
         status = TT_FAIL(err, TT_EIO, "cannot read %s: %s", s->path, strerror(errno));
     else
         status = write_anew(s, in, &(kept_rows){INT64_MAX, false}, s->n_columns - before, err);
     while (status != TT_OK && s->n_columns > before) /* the next record adds them again */
         free(s->columns[--s->n_columns]);
-    free(line);
+    free(header);
     if (in)
         fclose(in);
     return status;
@@ -270,19 +288,18 @@ static void close_sink(void *self)
 
 static tt_status open_file(sink *s, const kept_rows *kept, tt_error *err)
 {
-    char *line = NULL;
-    size_t cap = 0;
+    size_t n = 0;
     tt_status status = TT_OK;
     FILE *in = kept->last > 0 ? fopen(s->path, "re") : NULL;
     if (kept->last > 0 && !in && errno != ENOENT)
         return TT_FAIL(err, TT_EIO, "cannot read %s: %s", s->path, strerror(errno));
-    const ssize_t n = in ? getline(&line, &cap, in) : -1;
-    const bool whole = n > 0 && line[n - 1] == '\n' && !memchr(line, 0, (size_t)n);
+    char *header = in ? get_header(in, &n) : NULL;
+    const bool whole = header && !memchr(header, 0, n);
     if (whole)
-        status = read_header(s, line, err);
+        status = read_header(s, header, err);
     if (status == TT_OK) /* without its header no row says what its numbers are */
         status = write_anew(s, whole ? in : NULL, kept, 0, err);
-    free(line);
+    free(header);
     if (in)
         fclose(in);
     return status;
