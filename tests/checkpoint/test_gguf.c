@@ -41,10 +41,12 @@ static void test_q8_0_equals_the_gguf_package_bit_for_bit(void **state)
     fixture *f = *state;
     const tt_json *q = tt_json_get(golden(f), "q8_0"), *bits = tt_json_get(q, "bits");
     const size_t blocks = bits->n / TT_Q8_0_BLOCK;
-    uint8_t *out = tt_arena_array(f->a, blocks, TT_Q8_0_BYTES);
+    uint8_t *out = tt_arena_array(f->a, blocks + 1, TT_Q8_0_BYTES);
     assert_true(blocks >= 15);
+    out[blocks * TT_Q8_0_BYTES] = 0x5a;
     assert_true(tt_q8_0(out, floats(f, bits), blocks));
     assert_hex(out, blocks * TT_Q8_0_BYTES, tt_json_get(q, "bytes")->string);
+    assert_int_equal(out[blocks * TT_Q8_0_BYTES], 0x5a); /* what lies behind is another's */
 }
 
 static tt_status copy(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n, float *out,

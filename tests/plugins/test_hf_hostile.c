@@ -114,11 +114,49 @@ static void test_hf_malformed_json_is_an_error_with_its_place(void **state)
     free(deep);
 }
 
+/* A charsmap is the bytes of its trie, the trie, and texts, of which there may be none. */
+static void test_hf_charsmap_is_a_trie_within_its_bytes(void **state)
+{
+    static const struct {
+        size_t n;
+        uint8_t bytes;
+        bool ok;
+    } rows[] = {
+        {0,  0,  false},
+        {3,  0,  false},
+        {7,  4,  false},
+        {8,  0,  false},
+        {8,  4,  true },
+        {8,  8,  false},
+        {9,  4,  true },
+        {12, 6,  false},
+        {12, 8,  true },
+        {12, 12, false},
+        {13, 8,  true },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        const uint8_t blob[16] = {rows[i].bytes};
+        hf_charsmap *m = NULL;
+        size_t used;
+        tt_error err = {0};
+        if ((hf_charsmap_new(blob, rows[i].n, &m, &err) == TT_OK) != rows[i].ok)
+            fail_msg("%zu bytes, %d of them a trie: %s", rows[i].n, rows[i].bytes,
+                     rows[i].ok ? err.text : "taken");
+        if (rows[i].ok)
+            assert_null(hf_charsmap_find(m, (const uint8_t *)"a", 1, true, &used));
+        else
+            assert_non_null(strstr(err.text, "are not a trie and texts"));
+        hf_charsmap_free(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hf_names_the_part_that_it_cannot_do),
         cmocka_unit_test(test_hf_malformed_json_is_an_error_with_its_place),
+        cmocka_unit_test(test_hf_charsmap_is_a_trie_within_its_bytes),
     };
     return cmocka_run_group_tests(tests, load_golden, free_golden);
 }
