@@ -160,10 +160,52 @@ static void test_fusion_stays_inside_and_outside_of_the_loop(void **state)
     built_free(&x);
 }
 
+/* More heads than it keeps: all of the loss is computed at once. */
+static void describe_heads(tt_builder *b, const void *n_heads)
+{
+    const tt_dim V = TT_DIM(19, "vocab"), D = TT_DIM(10, "embed"), table[] = {V, D};
+    tt_value *w = tt_param(b, "embed", table, 2, NULL), *loss = NULL;
+    tt_value *x = tt_embedding_w(b, tt_input(b, "ids"), w);
+    for (int i = 0; i < *(const int *)n_heads; i++) {
+        char name[20];
+        tt_value *z = tt_linear_w(b, x, w), *l = tt_cross_entropy(b, z, tt_input(b, "labels"));
+        snprintf(name, sizeof name, i ? "logits+%d" : "logits", i);
+        tt_output(b, name, z);
+        loss = loss ? tt_add(b, loss, l) : l;
+    }
+    tt_output(b, "loss", loss);
+}
+
+static void test_so_many_heads_are_in_one_loop(void **state)
+{
+    static const struct {
+        int n_heads, chunk_rows;
+    } rows[] = {
+        {1,  256},
+        {64, 256},
+        {65, 0  },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        built x;
+        job j = chunk_job("1", 0, 1);
+        j.chunk_bytes = 1;
+        j.describe = describe_heads;
+        j.user = &rows[i].n_heads;
+        tt_error err = {0};
+        const char *bad = build_job(&j, "chunk_mark", NULL, NULL, &x, &err);
+        if (bad)
+            fail_msg("%s: %s", bad, err.text);
+        assert_int_equal(x.g->chunk_rows, rows[i].chunk_rows);
+        built_free(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chunked_step_equals_whole_step),
+        cmocka_unit_test(test_so_many_heads_are_in_one_loop),
         cmocka_unit_test(test_fusion_stays_inside_and_outside_of_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,6 +200,62 @@ static void test_experts_on_meshes(void **state)
         }
 }
 
+/* ---- attention ---- */
+
+/* With a learned bias by distance, whose gradient comes from another op, or without. */
+static void describe_attention(tt_builder *b, const void *user)
+{
+    const tt_dim V = TT_DIM(19, "vocab"), D = TT_DIM(10, "embed"), H = TT_DIM_UNIT(8, "heads", 4),
+                 far[] = {TT_DIM(2, "heads"), TT_DIM(5, NULL)};
+    const tt_attention_opts o = {.bias = user ? tt_param(b, "bias", far, 2, NULL) : NULL};
+    tt_value *x = tt_embedding_w(b, tt_input(b, "ids"), weight(b, "embed", V, D));
+    tt_value *q = tt_linear_w(b, x, weight(b, "wq", H, D)),
+             *k = tt_linear_w(b, x, weight(b, "wk", H, D)),
+             *v = tt_linear_w(b, x, weight(b, "wv", H, D));
+    x = tt_linear_w(b, tt_attention(b, q, k, v, 4, &o), weight(b, "wo", D, H));
+    tt_value *z = tt_linear_w(b, x, weight(b, "head", V, D));
+    tt_output(b, "logits", z);
+    tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
+}
+
+static tt_value *bounded_dout(void *user, int i, tt_builder *b, const tt_product *p,
+                              const tt_param_info *param)
+{
+    (void)user;
+    (void)i;
+    (void)param;
+    return p->layer == TT_PRODUCT_ATTENTION && p->role == TT_PRODUCT_GRAD_INPUT ? tt_tanh(b, p->a)
+                                                                                : NULL;
+}
+
+static void test_derivatives_of_attention_read_the_converted_gradient(void **state)
+{
+    const tt_convert_opts o = one(bounded_dout, NULL);
+    (void)state;
+    for (int biased = 0; biased < 2; biased++) {
+        const job j = {.mesh = mesh_named("1"),
+                       .tokens = 12,
+                       .describe = describe_attention,
+                       .user = biased ? &o : NULL,
+                       .convert = &o};
+        built x;
+        int n_read = 0;
+        build_or_fail(&j, NULL, NULL, &x, biased ? "attention with a bias" : "attention");
+        for (size_t i = 0; i < x.g->nodes.n; i++) {
+            const tt_node *n = x.g->nodes.items[i];
+            if (n->op != (biased ? &tt_op_attention_bias_bwd : &tt_op_attention_bwd))
+                continue;
+            const tt_value *dout = n->in[5];
+            while (tt_node_is_cast(dout->node))
+                dout = dout->node->in[0];
+            assert_string_equal(dout->node->op->name, "tanh");
+            n_read++;
+        }
+        assert_int_equal(n_read, 1);
+        built_free(&x);
+    }
+}
+
 /* ---- the loop over token chunks: of the head's products ---- */
 
 static tt_value *plain(tt_builder *b, const tt_product *p, tt_value *x, tt_value *y)
@@ -345,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_shards_of_converted_products_are_the_whole_on_every_mesh),
         cmocka_unit_test(test_parameters_fetched_once_per_step_are_converted_likewise),
         cmocka_unit_test(test_experts_on_meshes),
+        cmocka_unit_test(test_derivatives_of_attention_read_the_converted_gradient),
         cmocka_unit_test(test_what_runs_chunk_by_chunk_stays_in_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
