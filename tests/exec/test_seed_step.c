@@ -74,10 +74,45 @@ static void test_kernels_read_seed_and_step_from_the_program(void **state)
     job_close(&j);
 }
 
+/* ---- the inputs of a step ---- */
+
+enum { MICRO_BATCHES = 3 };
+
+static int64_t asked[MICRO_BATCHES]; /* rows, of all inputs */
+
+static tt_status count_asked(void *user, const char *input, int micro, int64_t begin, int64_t end,
+                             int32_t *dst, tt_error *err)
+{
+    assert_true(micro >= 0 && micro < MICRO_BATCHES);
+    asked[micro] += end - begin;
+    return steps_fill(user, input, micro, begin, end, dst, err);
+}
+
+static void test_each_micro_batch_has_inputs_of_its_own(void **state)
+{
+    job j;
+    tt_rank r;
+    const tt_dist d = {.world = 1};
+    tt_error err = {0};
+    (void)state;
+    job_open(&j, "training.local_batch_size 2 training.global_batch_size 6");
+    steps s = {.setup = &j.setup};
+    assert_int_equal(tt_rank_open(&j.setup, &d, false, &r, &err), TT_OK);
+    assert_int_equal(tt_rank_init_params(&r, &err), TT_OK);
+    if (tt_exec_micro_batches(r.exec, 1, count_asked, &s, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    for (int m = 0; m < MICRO_BATCHES; m++)
+        assert_int_equal(asked[m], asked[0]);
+    assert_true(asked[0] >= 3 * 2 * 37); /* ids, labels and pos of two lines */
+    tt_rank_close(&r);
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels_read_seed_and_step_from_the_program),
+        cmocka_unit_test(test_each_micro_batch_has_inputs_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
