@@ -66,6 +66,8 @@ plan $ac.mode none && ! grep -q '^recompute' "$dir/out"
 ok plan_without_a_budget_says_nothing
 plan --pareto "$dir/p.svg" && grep -q '>selective</text>' "$dir/p.svg" && [ "$(grep -c 'class="level"' "$dir/p.svg")" -eq 17 ] && ! grep -q 'nan\|inf' "$dir/p.svg"
 ok the_curve_is_drawn
+[ "$(grep -c '<line class="grid" x1="70" x2="620"' "$dir/p.svg")" -ge 4 ] && [ "$(grep -c '<line class="grid"' "$dir/p.svg")" -ge 8 ]
+ok both_axes_of_the_curve_have_numbers
 cp "$dir/p.svg" "$dir/q.svg" && plan --pareto "$dir/p.svg" && cmp -s "$dir/p.svg" "$dir/q.svg"
 ok the_same_picture_again
 plan --pareto "$dir/h.svg" --hardware h100 --backend.name cuda && grep -q 'Seconds per step on h100' "$dir/h.svg"
