@@ -20,7 +20,6 @@ void tt_value_copy_from(tt_graph *g, tt_value *v, const tt_value *from,
     if (!from->copies)
         return;
     tt_copies *c = tt_arena_dup(g->arena, from->copies, sizeof *c);
-    c->of[0] = v;
     for (int i = 1; i < c->n; i++)
         c->of[i] = now(user, from->copies->of[i]);
     v->copies = c;
@@ -31,7 +30,7 @@ void tt_value_add_copy(tt_graph *g, tt_value *v, tt_value *copy)
     TT_ASSERT(tt_value_n_copies(v) < g->interleaved);
     if (!v->copies) {
         v->copies = tt_arena_alloc(g->arena, sizeof *v->copies);
-        v->copies->of[v->copies->n++] = v;
+        v->copies->n = 1;
     }
     v->copies->of[v->copies->n++] = copy;
 }

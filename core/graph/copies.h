@@ -11,8 +11,7 @@
 
 typedef struct tt_copies {
     int n;
-    tt_value
-        *of[TT_MAX_INTERLEAVED]; /* of[0] is the value itself; all are equal if no input matters */
+    tt_value *of[TT_MAX_INTERLEAVED]; /* from of[1] on; all are the value if no input matters */
 } tt_copies;
 
 /* How many micro-batches have a value like v, and that of micro-batch c. */
