@@ -50,7 +50,7 @@ static bool cache_path(const char *folder, cuda_key key, char *path, size_t size
 {
     const int n = snprintf(path, size, "%s/%016llx%016llx.cubin", folder,
                            (unsigned long long)key.hi, (unsigned long long)key.lo);
-    return folder[0] && n > 0 && (size_t)n < size;
+    return folder[0] && (size_t)n < size;
 }
 
 static bool cache_read_all(int fd, void *to, size_t n)
@@ -121,7 +121,7 @@ static bool cache_make_folder(const char *folder)
 {
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s", folder);
-    if (n <= 0 || (size_t)n >= sizeof path)
+    if ((size_t)n >= sizeof path)
         return false;
     for (char *p = path + 1; *p; p++)
         if (*p == '/') {
@@ -150,7 +150,7 @@ void cuda_cache_write(const char *folder, cuda_key key, const cuda_code *code)
     memcpy(h.magic, magic, sizeof magic);
     const unsigned mine = __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED);
     const int n = snprintf(made, sizeof made, "%s/.%ld.%u.new", folder, (long)getpid(), mine);
-    if (!cache_path(folder, key, path, sizeof path) || n <= 0 || (size_t)n >= sizeof made) {
+    if (!cache_path(folder, key, path, sizeof path) || (size_t)n >= sizeof made) {
         cache_complain(folder, ENOENT);
         return;
     }
