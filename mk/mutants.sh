@@ -20,7 +20,7 @@ mkdir -p "$out"
 export here tree out JOBS="${JOBS:-2}" EACH="${EACH:-60}" MUTANTS_DIR="$here/$out"
 
 # A fault may also ask for all the memory or write for ever.
-bounded() { ulimit -v 24000000 && ulimit -f 4000000; }
+bounded() { ulimit -v 24000000 && ulimit -f 20000000; } # KiB, half KiB: tests have thin files of some GiB
 
 build() {
     rm -rf "$out/new" && mkdir -p "$out/new" "$tree" || exit 1
@@ -40,7 +40,7 @@ build() {
 # What each test reaches, and which fail here without any fault: they are no judges.
 reach() {
     rm -rf "$out/reached" && mkdir "$out/reached"
-    (cd "$tree" && sh mk/list-tests.sh | grep -v '^tests/fuzz/' | (bounded && MUTANTS_REACHED_IN=$here/$out/reached sh mk/run-tests.sh build/release -)) >"$out/reach.log"
+    (cd "$tree" && sh mk/list-tests.sh | grep -v '^tests/\(fuzz\|mutants\)/' | (bounded && MUTANTS_REACHED_IN=$here/$out/reached sh mk/run-tests.sh build/release -)) >"$out/reach.log"
     sed -n 's/^FAIL  \([^ ]*\) .*/\1/p' "$out/reach.log" | sort >"$out/unfit"
     tail -n 1 "$out/reach.log"
     for f in "$out"/reached/*; do
@@ -63,22 +63,22 @@ else
         { near = index($1, "/" area "/") || index($1, area) ? 0.05 : 1; print (cost[$1] + 0.02) * near, cost[$1] + 0, $1 }' "$tree/tests/times" - |
         sort -g | awk -v each="$EACH" -v all="${ONLY-}" '{spent += $2} all != "" || NR == 1 || spent <= each {print $3}')
 fi
-[ "$named" != = ] || { echo "no effect  $number $where $what" && exit; }
+[ "$named" != = ] || { printf '%s\n' "no effect  $number $where $what" && exit; }
 n=0 by=
 for t in $tests; do
     n=$((n + 1))
-    if ! (cd "$tree" && ulimit -v 24000000 && ulimit -f 4000000 && echo "$t" | MUTANT=$number JOBS=1 WAITING=1 TEST_CPU=120 TEST_TIMEOUT=120 sh mk/run-tests.sh build/release - \
+    if ! (cd "$tree" && ulimit -v 24000000 && ulimit -f 20000000 && echo "$t" | MUTANT=$number JOBS=1 WAITING=1 TEST_CPU=120 TEST_TIMEOUT=120 sh mk/run-tests.sh build/release - \
         >"$MUTANTS_DIR/said.$number" 2>&1); then
         by=$t
         break
     fi
 done
 if [ -n "$by" ]; then
-    echo "found      $number $where $what: by $by"
+    printf '%s\n' "found      $number $where $what: by $by"
 elif [ -z "$tests" ]; then
-    echo "unreached  $number $where $what"
+    printf '%s\n' "unreached  $number $where $what"
 else
-    echo "NOT FOUND  $number $where $what: $n of $(awk -v n="$number" '$1 == n' "$out/places" | grep -c .) tests"
+    printf '%s\n' "NOT FOUND  $number $where $what: $n of $(awk -v n="$number" '$1 == n' "$out/places" | grep -c .) tests"
 fi
 JUDGE
 
