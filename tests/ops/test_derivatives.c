@@ -24,18 +24,19 @@ static double loss_of(eval *e, tt_value *const *y, tt_value *const *dy, int n_y,
     return loss;
 }
 
-/* Whether the leaf reaches a loss only through a stop_gradient or through top_k's choice. Such a
- * leaf has no cotangent. */
+/* A leaf without a cotangent (grad NULL) moves the loss by nothing: it is behind a choice of top_k, or a rounding. But max_last
+ * gives a number that is taken away again, so its derivative is none by design. */
 static void check_leaf(eval *e, const char *name, int l, const tt_value *grad, tt_value *const *y,
                        tt_value *const *dy, int n_y, size_t n_nodes)
 {
     tt_tensor *x = &e->tensors[e->leaves[l].v->id];
     int64_t n = tt_tensor_numel(x), step = n > 24 ? n / 24 : 1;
-    if (grad == NULL)
+    if (!grad && !strcmp(name, "max_last"))
         return;
-    assert_int_equal(tt_type_numel(&grad->type), n);
+    if (grad)
+        assert_int_equal(tt_type_numel(&grad->type), n);
     for (int64_t i = 0; i < n; i += step) {
-        double at = get(x, i), analytic = get(&e->tensors[grad->id], i);
+        double at = get(x, i), analytic = grad ? get(&e->tensors[grad->id], i) : 0.0;
         put(x, i, at + STEP);
         double up = loss_of(e, y, dy, n_y, n_nodes);
         put(x, i, at - STEP);
@@ -46,6 +47,16 @@ static void check_leaf(eval *e, const char *name, int l, const tt_value *grad, t
             fail_msg("%s%s: leaf %d element %lld: derivative %.12g, by differences %.12g", name,
                      e->decompose ? " (decomposed)" : "", l, (long long)i, analytic, numeric);
     }
+}
+
+/* Cases of ops that have no derivative. */
+static bool is_flat(const char *name)
+{
+    static const char *const names[] = {"stop", "member_stats", "attention_max"};
+    for (size_t i = 0; i < TT_COUNT(names); i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
 }
 
 static int check_case(size_t c, bool decompose)
@@ -67,23 +78,13 @@ static int check_case(size_t c, bool decompose)
     eval_prepare(&e);
     eval_run(&e, e.g->nodes.n);
     for (int l = 0; l < n_leaves; l++) {
-        if (e.leaves[l].v->type.dtype != TT_F64)
+        if (e.leaves[l].v->type.dtype != TT_F64 || is_flat(cases[c].name))
             continue;
         check_leaf(&e, cases[c].name, l, grads[l], y, dy, n_y, n_forward);
         checked += grads[l] != NULL;
     }
     eval_release(&e);
     return checked;
-}
-
-/* Cases of ops that have no derivative. */
-static bool is_flat(const char *name)
-{
-    static const char *const names[] = {"stop", "member_stats", "attention_max"};
-    for (size_t i = 0; i < TT_COUNT(names); i++)
-        if (!strcmp(names[i], name))
-            return true;
-    return false;
 }
 
 static void test_derivatives_agree_with_differences(void **state)
