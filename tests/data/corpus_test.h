@@ -265,10 +265,8 @@ static inline int set_up(void **state)
 
 static inline int tear_down(void **state)
 {
-    char command[TEST_FOLDER + 20];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    return test_folder_remove(root) ? 0 : -1;
 }
 
 /* Each test has a cache of its own. */

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "../../plugins/dataloaders/chat.c"
 #include "folder_test.h"
+#include "plugins/bytes_tokenizer.h"
 #include <setjmp.h>
 
 #include <cmocka.h>
@@ -16,38 +17,9 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[TEST_FOLDER + 20];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    return test_folder_remove(root) ? 0 : -1;
 }
-
-static void bytes_info(void *self, tt_tokenizer_info *out)
-{
-    (void)self;
-    out->vocab_size = 256;
-}
-
-static tt_status bytes_encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
-{
-    (void)self;
-    for (size_t i = 0; i < n; i++)
-        TT_TRY(tt_ids_push(out, (unsigned char)text[i], err));
-    return TT_OK;
-}
-
-static size_t bytes_decode(void *self, int32_t id, char *out, size_t cap)
-{
-    (void)self;
-    if (cap)
-        *out = (char)id;
-    return 1;
-}
-
-static const tt_tokenizer_vt tokenizer = {.struct_size = sizeof tokenizer,
-                                          .info = bytes_info,
-                                          .encode = bytes_encode,
-                                          .decode = bytes_decode};
 
 static int looks, stop_at; /* at whether the run is to stop; 0: never */
 
@@ -72,8 +44,8 @@ static tt_status open_lines(int n, int bad, int stops, void **self, tt_error *er
     };
     const tt_dataloader_env env = {.struct_size = sizeof env,
                                    .seq_len = 100,
-                                   .vocab_size = 256,
-                                   .tokenizer = &tokenizer,
+                                   .vocab_size = 258,
+                                   .tokenizer = &bytes_tokenizer,
                                    .tokenizer_self = root,
                                    .job_dir = root,
                                    .stop = stop};

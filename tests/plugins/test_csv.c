@@ -19,10 +19,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[TEST_FOLDER + 20];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return test_folder_remove(folder) ? 0 : -1;
 }
 
 /* A start of the run that logs one step. */

@@ -3,29 +3,10 @@
 #include "../../plugins/dataloaders/jsonl.c"
 #include "data/tokens.h"
 #include "folder_test.h"
+#include "plugins/bytes_tokenizer.h"
 #include <setjmp.h>
 
 #include <cmocka.h>
-
-/* A byte is its value; bos 256 and eos 257. */
-static void bytes_info(void *self, tt_tokenizer_info *out)
-{
-    (void)self;
-    out->vocab_size = 258;
-    out->bos = 256;
-    out->eos = 257;
-}
-
-static tt_status bytes_encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
-{
-    (void)self;
-    for (size_t i = 0; i < n; i++)
-        TT_TRY(tt_ids_push(out, (unsigned char)text[i], err));
-    return TT_OK;
-}
-
-static const tt_tokenizer_vt tokenizer = {
-    .struct_size = sizeof tokenizer, .info = bytes_info, .encode = bytes_encode};
 
 static char root[TEST_FOLDER];
 
@@ -75,10 +56,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[TEST_FOLDER + 20];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    return test_folder_remove(root) ? 0 : -1;
 }
 
 static tt_status open_paths(const char *const *paths, size_t n, const char *field, int64_t seq_len,
@@ -95,7 +74,7 @@ static tt_status open_paths(const char *const *paths, size_t n, const char *fiel
     const tt_dataloader_env env = {.struct_size = sizeof env,
                                    .seq_len = seq_len,
                                    .vocab_size = 258,
-                                   .tokenizer = &tokenizer,
+                                   .tokenizer = &bytes_tokenizer,
                                    .tokenizer_self = root,
                                    .job_dir = root};
     return open_jsonl(&c, &env, self, err);

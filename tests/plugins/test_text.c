@@ -75,10 +75,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[TEST_FOLDER + 20];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    return test_folder_remove(root) ? 0 : -1;
 }
 
 static tt_status open_paths(letters *l, const char *const *paths, size_t n, int64_t seq_len,

@@ -21,7 +21,7 @@ static void test_wandb_only_a_resumed_run_keeps_its_id(void **state)
     };
     (void)state;
     for (size_t i = 0; i < TT_COUNT(rows); i++) {
-        char folder[TEST_FOLDER], path[TEST_FOLDER + 20], id[9] = "", command[TEST_FOLDER + 20];
+        char folder[TEST_FOLDER], path[TEST_FOLDER + 20], id[9] = "";
         void *self = NULL;
         tt_error err = {0};
         assert_true(test_folder("wandb", folder));
@@ -43,8 +43,7 @@ static void test_wandb_only_a_resumed_run_keeps_its_id(void **state)
         fclose(f);
         assert_true(is_id(id));
         assert_int_equal(strcmp(id, before) == 0, rows[i].same);
-        snprintf(command, sizeof command, "rm -rf '%s'", folder);
-        assert_int_equal(system(command), 0);
+        assert_true(test_folder_remove(folder));
     }
 }
 

@@ -46,7 +46,7 @@ static place make_place(void)
 
 static void end_place(place *p)
 {
-    assert_int_equal(system(tt_arena_printf(p->a, "rm -rf '%s'", p->path)), 0);
+    assert_true(test_folder_remove(p->path));
     tt_arena_free(p->a);
 }
 
