@@ -11,6 +11,21 @@
 static void (*steps_break)(tt_rank *r); /* once a rank is open; NULL = nothing */
 static void (*steps_after)(tt_rank *r); /* its steps; NULL = nothing */
 
+/* The communicator of rank-threads, for tests that stand between it and a program; NULL: there is none. */
+static inline const tt_comm_vt *steps_comm(void)
+{
+    tt_threads *t;
+    tt_dist d;
+    tt_error err = {0};
+    if (tt_threads_new(1, 1, &t, &err) != TT_OK)
+        return NULL;
+    const tt_comm_vt *vt = tt_threads_join(t, 0, &d, &err) == TT_OK ? d.vt : NULL;
+    if (vt)
+        tt_dist_leave(&d);
+    tt_threads_free(t);
+    return vt;
+}
+
 typedef struct steps_rank {
     int64_t high_water, planned; /* of work memory */
     uint64_t bits;               /* of this rank's parameters and optimizer state at the end */
