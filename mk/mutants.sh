@@ -19,8 +19,8 @@ tree=$here/$out/tree tool=$here/build/release/tests/mutants/mutate_tool
 mkdir -p "$out"
 export here tree out JOBS="${JOBS:-2}" EACH="${EACH:-60}" MUTANTS_DIR="$here/$out"
 
-# A fault may also ask for all the memory or write for ever.
-bounded() { ulimit -v 24000000 && ulimit -f 20000000; } # KiB, half KiB: tests have thin files of some GiB
+# A fault may also ask for all the memory or write for ever. (In KiB and half KiB; tests have thin files of some GiB.)
+ulimit -v 24000000 && ulimit -f 20000000 || exit 1
 
 build() {
     rm -rf "$out/new" && mkdir -p "$out/new" "$tree" || exit 1
@@ -40,7 +40,7 @@ build() {
 # What each test reaches, and which fail here without any fault: they are no judges.
 reach() {
     rm -rf "$out/reached" && mkdir "$out/reached"
-    (cd "$tree" && sh mk/list-tests.sh | grep -v '^tests/\(fuzz\|mutants\)/' | (bounded && MUTANTS_REACHED_IN=$here/$out/reached sh mk/run-tests.sh build/release -)) >"$out/reach.log"
+    (cd "$tree" && sh mk/list-tests.sh | grep -v '^tests/\(fuzz\|mutants\)/' | MUTANTS_REACHED_IN=$here/$out/reached sh mk/run-tests.sh build/release -) >"$out/reach.log"
     sed -n 's/^FAIL  \([^ ]*\) .*/\1/p' "$out/reach.log" | sort >"$out/unfit"
     tail -n 1 "$out/reach.log"
     for f in "$out"/reached/*; do
@@ -67,7 +67,7 @@ fi
 n=0 by=
 for t in $tests; do
     n=$((n + 1))
-    if ! (cd "$tree" && ulimit -v 24000000 && ulimit -f 20000000 && echo "$t" | MUTANT=$number JOBS=1 WAITING=1 TEST_CPU=120 TEST_TIMEOUT=120 sh mk/run-tests.sh build/release - \
+    if ! (cd "$tree" && echo "$t" | MUTANT=$number JOBS=1 WAITING=1 TEST_CPU=120 TEST_TIMEOUT=120 sh mk/run-tests.sh build/release - \
         >"$MUTANTS_DIR/said.$number" 2>&1); then
         by=$t
         break
@@ -90,10 +90,7 @@ else
 fi
 export ONLY="${ONLY-}"
 echo "$numbers" | tr ' ' '\n' | xargs -n 1 -P "$JOBS" sh $out/judge.sh | tee "$out/report"
-rows=$(grep -c . <<ROWS
-$(awk -F '\t' '$3 != "-" {print $1}' "$out/list")
-ROWS
-)
+rows=$(awk -F '\t' '$3 != "-"' "$out/list" | wc -l)
 awk -v rows="$rows" '
     $1 == "no" { next }
     { number = $1 == "NOT" ? $3 : $2; drawn = number > rows; n[drawn]++ }
