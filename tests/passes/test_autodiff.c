@@ -338,7 +338,7 @@ static void test_loss_terms_add_their_gradients(void **state)
     }
 }
 
-/* Who reads the table beside the head: the first stage, the last one, or, in the head's place, the first one again. */
+/* Who reads the table: the first stage and the head; the last stage and the head; or the first stage twice, and a head of its own. */
 enum { FIRST, LAST, FIRST_TWICE };
 
 static void describe_tied(tt_builder *b, const void *user)

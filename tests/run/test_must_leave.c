@@ -120,7 +120,7 @@ static void test_ranks_leave_when_nodes_have_come(void **state)
               {1, 13, true,  2, two}
     },
           3);
-    /* no larger mesh than that which runs */
+    /* the mesh that runs is the largest already */
     check(4, 4, true,
           (look[]){
               {1, 11, false, 1, two},
