@@ -4,13 +4,14 @@
 /* activation_checkpoint.mode budget by the plan: it takes no more memory than it is allowed, and is never
  * slower than full or selective with as much memory, over models, meshes, backends and budgets. */
 
+/* A number "few/many" is few, in the long tier many. */
 static const char *const jobs[] = {
     "model.flavor debugmodel training.local_batch_size 2 training.seq_len 128",
     "model.flavor debugmodel model.args.n_layers 1 training.local_batch_size 1 training.seq_len 33",
-    "model.flavor debugmodel model.args.n_layers 13 training.local_batch_size 4 training.seq_len "
-    "256" BF16,
+    "model.flavor debugmodel model.args.n_layers 13/24 training.local_batch_size 4 "
+    "training.seq_len 256" BF16,
     "spec gpt2 model.args.n_layers 5 training.local_batch_size 2 training.seq_len 64",
-    "model.flavor 1B model.args.n_layers 6 training.local_batch_size 1 training.seq_len 512 " P
+    "model.flavor 1B model.args.n_layers 6/16 training.local_batch_size 1 training.seq_len 512 " P
     "data_parallel_shard_degree 4" BF16,
     "model.flavor debugmodel model.args.n_layers 9 training.local_batch_size 2 training.seq_len "
     "256 " P "tensor_parallel_degree 2",
@@ -20,11 +21,26 @@ static const char *const jobs[] = {
     "128 " P "pipeline_parallel_degree 2 " P "pipeline_parallel_schedule ZBVZeroBubble",
     "model.flavor debugmodel training.local_batch_size 2 training.seq_len 256 " P
     "context_parallel_degree 2" BF16,
-    "model.flavor 8B model.args.n_layers 5 training.local_batch_size 2 training.seq_len 4096 " P
+    "model.flavor 8B model.args.n_layers 5/8 training.local_batch_size 2 training.seq_len 4096 " P
     "data_parallel_shard_degree 8 " P "tensor_parallel_degree 2" BF16,
-    "model.flavor 70B model.args.n_layers 8 training.local_batch_size 8 training.seq_len 4096 " P
+    "model.flavor 70B model.args.n_layers 8/16 training.local_batch_size 8 training.seq_len 4096 " P
     "pipeline_parallel_degree 4 " P "tensor_parallel_degree 8" BF16,
 };
+
+static const char *job_at(size_t i)
+{
+    static char text[TT_COUNT(jobs)][400];
+    const char *slash = strchr(jobs[i], '/'), *digits = "0123456789", *few = slash;
+    if (!slash)
+        return jobs[i];
+    while (strchr(digits, few[-1]))
+        few--;
+    const size_t n_many = strspn(slash + 1, digits);
+    snprintf(text[i], sizeof text[i], "%.*s%.*s%s", (int)(few - jobs[i]), jobs[i],
+             (int)(is_long() ? n_many : (size_t)(slash - few)), is_long() ? slash + 1 : few,
+             slash + 1 + n_many);
+    return text[i];
+}
 
 /* Plans are what the choice costs: about as many for many layers on many ranks of a pipeline as for two small layers,
  * which have far fewer levels. */
@@ -45,13 +61,13 @@ static void test_never_worse_than_full_or_selective(void **state)
                 char mode[120];
                 if (!in_tier(i + (size_t)device, k, TT_COUNT(others)))
                     continue;
-                const planned other = plan(jobs[i], others[k], device);
+                const planned other = plan(job_at(i), others[k], device);
                 budget_of(mode, sizeof mode, other.bytes);
-                const planned ours = plan(jobs[i], mode, device);
+                const planned ours = plan(job_at(i), mode, device);
                 assert_few_plans(&ours);
                 if (ours.bytes > other.bytes || ours.time > other.time * (1 + 1e-9))
                     fail_msg("%s, %s, %s: %.0f bytes and time %.17g, budget %.0f and %.17g",
-                             jobs[i], device ? "cuda" : "cpu", others[k], other.bytes, other.time,
+                             job_at(i), device ? "cuda" : "cpu", others[k], other.bytes, other.time,
                              ours.bytes, ours.time);
             }
 }
@@ -118,18 +134,18 @@ static void test_every_budget_is_kept(void **state)
     static const double budgets[] = {0, 0.1, 0.25, 0.5, 0.75, 0.9, 1};
     (void)state;
     for (size_t i = 0; i < TT_COUNT(jobs) - 2; i++) {
-        const planned none = plan(jobs[i], AC "mode none", false),
-                      full = plan(jobs[i], AC "mode full", false);
+        const planned none = plan(job_at(i), AC "mode none", false),
+                      full = plan(job_at(i), AC "mode full", false);
         double before = (double)INFINITY;
         for (size_t k = 0; k < TT_COUNT(budgets); k++) {
             char mode[120];
             if (k != 0 && k + 1 != TT_COUNT(budgets) && !in_tier(i, k, 3))
                 continue;
             snprintf(mode, sizeof mode, AC "mode budget " AC "memory_budget %g", budgets[k]);
-            const planned p = plan(jobs[i], mode, false);
+            const planned p = plan(job_at(i), mode, false);
             assert_true(p.bytes <= p.budget);
             if (p.time > before * 1.02) /* levels that a search does not try may be faster */
-                fail_msg("%s %s: %.17g, with less memory %.17g", jobs[i], mode, p.time, before);
+                fail_msg("%s %s: %.17g, with less memory %.17g", job_at(i), mode, p.time, before);
             before = p.time;
             if (!k)
                 assert_true(p.bytes <= fmax(full.bytes, none.bytes));
@@ -142,10 +158,11 @@ static void test_every_budget_is_kept(void **state)
 static void test_oldest_layers_first(void **state)
 {
     (void)state;
-    const planned p = plan(jobs[2], AC "mode budget " AC "memory_budget 0.4", false);
+    const planned p = plan(job_at(2), AC "mode budget " AC "memory_budget 0.4", false);
     int changes = 0;
-    assert_int_equal(p.n_blocks, 13);
-    for (int i = 1; i < 12; i++) { /* the last layer's output is the head's, so it may differ */
+    assert_int_equal(p.n_blocks, is_long() ? 24 : 13);
+    for (int i = 1; i < p.n_blocks - 1;
+         i++) { /* the last layer's output is the head's, so it may differ */
         assert_true(p.blocks[i].kept >= p.blocks[i - 1].kept);
         changes += p.blocks[i].kept != p.blocks[i - 1].kept;
     }
@@ -157,8 +174,8 @@ static void test_the_same_choice_every_time(void **state)
 {
     (void)state;
     for (size_t i = 5; i < 8; i++) {
-        const planned p = plan_anew(jobs[i], AC "mode budget", false),
-                      q = plan_anew(jobs[i], AC "mode budget", false);
+        const planned p = plan_anew(job_at(i), AC "mode budget", false),
+                      q = plan_anew(job_at(i), AC "mode budget", false);
         assert_memory_equal(&p, &q, sizeof p);
     }
 }
@@ -182,7 +199,7 @@ static void test_errors_say_what_to_do(void **state)
     for (size_t i = 0; i < TT_COUNT(cases); i++) {
         planned p;
         tt_error err = {0};
-        if (plan_try(jobs[0], cases[i].mode, false, &p, &err) == TT_OK)
+        if (plan_try(job_at(0), cases[i].mode, false, &p, &err) == TT_OK)
             fail_msg("%s is accepted", cases[i].mode);
         if (!strstr(err.text, cases[i].says))
             fail_msg("%s: %s", cases[i].mode, err.text);
@@ -196,12 +213,12 @@ static void test_the_least_can_be_reached(void **state)
     planned p;
     tt_error err = {0};
     assert_int_not_equal(
-        plan_try(jobs[6], AC "mode budget " AC "memory_gib 0.001", false, &p, &err), TT_OK);
+        plan_try(job_at(6), AC "mode budget " AC "memory_gib 0.001", false, &p, &err), TT_OK);
     const char *at = strstr(err.text, "at least ");
     assert_non_null(at);
     char mode[120];
     budget_of(mode, sizeof mode, (strtod(at + 9, NULL) + 0.001) * (1 << 30));
-    p = plan(jobs[6], mode, false);
+    p = plan(job_at(6), mode, false);
     assert_true(p.bytes <= p.budget);
 }
 
