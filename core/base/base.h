@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <ttrun/codes.h>
+#include <ttrun/files.h>
 #include <ttrun/log.h>
 #include <ttrun/patience.h>
 #include <ttrun/status.h>
@@ -203,6 +204,12 @@ void tt_temporary_remove(tt_temporary *t);
 void tt_temporary_clear(const char *kind);
 tt_status tt_mkdirs(const char *path, tt_error *err);
 tt_status tt_remove_tree(const char *path, tt_error *err);
+/* Removes a path that begins with "FOLDER/", and never what lies elsewhere: no part behind FOLDER may be a link or "..". */
+tt_status tt_remove_below(const char *folder, const char *path, tt_error *err);
+/* Whether `path` is a folder, no link, of this user (root: of any), with a file `mark` that holds this text. remove: such
+ * a folder; the mark goes last, so what a kill leaves still has it. */
+bool tt_has_mark(const char *path, const char *mark, const char *text);
+tt_status tt_remove_marked(const char *path, const char *mark, const char *text, tt_error *err);
 /* Runs a command by /bin/sh, with args as $1, $2, … out (may be NULL: its stdout joins stderr) gets
  * what it prints. An error unless it ends with status 0. */
 tt_status tt_shell(const char *command, const char *const *args, size_t n, tt_str *out,

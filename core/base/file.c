@@ -173,7 +173,7 @@ bool tt_path_exists(const char *path)
 bool tt_path_is_fd(const char *path, int fd)
 {
     struct stat a, b;
-    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
+    return fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_ino == b.st_ino &&
            a.st_dev == b.st_dev;
 }
 

@@ -63,8 +63,8 @@ tt_status tt_mkdirs(const char *path, tt_error *err)
 
 static tt_status remove_at(int parent, const char *name, const char *path, tt_error *err);
 
-/* Removes all entries of the folder that fd refers to, and closes fd. */
-static tt_status remove_entries(int fd, const char *path, tt_error *err)
+/* Of the folder that fd refers to; closes fd. */
+static tt_status remove_entries(int fd, const char *path, const char *but, tt_error *err)
 {
     DIR *dir = fdopendir(fd);
     if (!dir) {
@@ -80,7 +80,8 @@ static tt_status remove_entries(int fd, const char *path, tt_error *err)
             status = tt_fail_errno(err, errno, "read the folder", path);
         if (!e || status != TT_OK)
             break;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+            (but && strcmp(e->d_name, but) == 0))
             continue;
         tt_str inner = {0};
         tt_str_printf(&inner, "%s/%s", path, e->d_name);
@@ -101,7 +102,7 @@ static tt_status remove_at(int parent, const char *name, const char *path, tt_er
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return tt_fail_errno(err, errno, "remove", path);
-    TT_TRY(remove_entries(fd, path, err));
+    TT_TRY(remove_entries(fd, path, NULL, err));
     if (unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
         return tt_fail_errno(err, errno, "remove", path);
     return TT_OK;
@@ -110,4 +111,85 @@ static tt_status remove_at(int parent, const char *name, const char *path, tt_er
 tt_status tt_remove_tree(const char *path, tt_error *err)
 {
     return remove_at(AT_FDCWD, path, path, err);
+}
+
+tt_status tt_remove_entries(int folder, const char *path, const char *but, tt_error *err)
+{
+    const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? tt_fail_errno(err, errno, "read the folder", path)
+                  : remove_entries(fd, path, but, err);
+}
+
+tt_status tt_remove_below(const char *folder, const char *path, tt_error *err)
+{
+    const size_t n = strlen(folder);
+    if (strncmp(path, folder, n) != 0 || path[n] != '/')
+        return TT_FAIL(err, TT_EINVAL, "%s does not lie below %s", path, folder);
+    int at = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tt_str part = {0};
+    const char *name = path + n + strspn(path + n, "/");
+    for (const char *end; at >= 0 && (end = strchr(name, '/')); name = end + strspn(end, "/")) {
+        tt_str_clear(&part);
+        tt_str_addn(&part, name, (size_t)(end - name));
+        const int next = strcmp(part.s, "..")
+                             ? openat(at, part.s, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                             : (errno = EINVAL, -1);
+        const int why = errno;
+        close(at);
+        errno = why;
+        at = next;
+    }
+    tt_str_free(&part);
+    if (at < 0)
+        return tt_fail_errno(err, errno, "remove", path);
+    const tt_status s = remove_at(at, name, path, err);
+    close(at);
+    return s;
+}
+
+static bool has_text(int folder, const char *name, const char *text)
+{
+    char has[4096 + 64];
+    struct stat st;
+    const size_t n = strlen(text);
+    const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const bool same = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && n < sizeof has &&
+                      pread(fd, has, sizeof has, 0) == (ssize_t)n && memcmp(has, text, n) == 0;
+    if (fd >= 0)
+        close(fd);
+    return same;
+}
+
+/* -1: path is not a marked folder */
+static int open_marked(const char *path, const char *mark, const char *text)
+{
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_uid == geteuid() || geteuid() == 0) &&
+        has_text(fd, mark, text))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+bool tt_has_mark(const char *path, const char *mark, const char *text)
+{
+    const int fd = open_marked(path, mark, text);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+tt_status tt_remove_marked(const char *path, const char *mark, const char *text, tt_error *err)
+{
+    const int fd = open_marked(path, mark, text);
+    if (fd < 0)
+        return TT_FAIL(err, TT_EINVAL, "%s has no file %s of ttrun, so it is left as it is", path,
+                       mark);
+    tt_status s = tt_remove_entries(fd, path, mark, err);
+    if (s == TT_OK && (unlinkat(fd, mark, 0) != 0 || rmdir(path) != 0))
+        s = tt_fail_errno(err, errno, "remove", path);
+    close(fd);
+    return s;
 }

@@ -14,7 +14,8 @@
  * that shares the folder. So each temporary file and folder is locked with flock(2) by its process;
  * what can be locked belongs to nobody. Where the file system has no flock, nothing is cleared. */
 
-#define MARK ".lock" /* the locked file of a temporary folder */
+#define MARK                                                                                       \
+    ".ttrun-temporary" /* the locked file of a temporary folder; nothing else has this name */
 
 /* Locks a file that this process has just made. False: another process took it for a leftover, and
  * has removed it, or holds it for no reason. */
@@ -30,13 +31,15 @@ static bool take(const char *path, int fd)
     return tt_path_is_fd(path, fd);
 }
 
-/* Opens and locks a file that no process holds; -1: it is in use, or not a file of this user. */
-static int take_leftover(const char *path)
+/* Opens and locks a file of a folder that no process holds; -1: it is in use, or not a file of this user. */
+static int take_leftover(int folder, const char *name)
 {
-    struct stat st;
-    const int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat st, there;
+    const int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-        flock(fd, LOCK_EX | LOCK_NB) == 0 && tt_path_is_fd(path, fd))
+        flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == st.st_ino &&
+        there.st_dev == st.st_dev)
         return fd;
     if (fd >= 0)
         close(fd);
@@ -74,22 +77,16 @@ static bool is_unfinished(const char *name)
 
 void tt_unfinished_clear(const char *folder)
 {
-    tt_str path = {0};
     DIR *d = opendir(folder);
     for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        if (!is_unfinished(e->d_name))
-            continue;
-        tt_str_clear(&path);
-        tt_str_printf(&path, "%s/%s", folder, e->d_name);
-        const int fd = take_leftover(path.s);
+        const int fd = is_unfinished(e->d_name) ? take_leftover(dirfd(d), e->d_name) : -1;
         if (fd < 0)
             continue;
-        unlink(path.s);
+        unlinkat(dirfd(d), e->d_name, 0);
         close(fd);
     }
     if (d)
         closedir(d);
-    tt_str_free(&path);
 }
 
 /* ---- folders below $TMPDIR ---- */
@@ -100,50 +97,47 @@ static const char *temporary_base(void)
     return base && *base ? base : "/tmp";
 }
 
-/* Removes a folder whose MARK this process holds by fd. The mark goes last, so what a kill leaves
+/* Removes what is in a folder whose MARK this process holds, and the folder. The mark goes last, so what a kill leaves
  * here can be cleared again. */
-static void remove_temporary(const char *path, int fd)
+static void remove_temporary(int base, const char *name, int folder)
 {
-    tt_str at = {0};
-    DIR *d = opendir(path);
-    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, MARK))
-            continue;
-        tt_str_clear(&at);
-        tt_str_printf(&at, "%s/%s", path, e->d_name);
-        tt_remove_tree(at.s, NULL);
-    }
-    if (d)
-        closedir(d);
-    tt_str_clear(&at);
-    tt_str_printf(&at, "%s/%s", path, MARK);
-    unlink(at.s);
-    rmdir(path);
-    close(fd);
-    tt_str_free(&at);
+    (void)tt_remove_entries(folder, name, MARK, NULL);
+    unlinkat(folder, MARK, 0);
+    unlinkat(base, name, AT_REMOVEDIR);
+}
+
+/* A folder that mkdtemp(3) made for this user, not one that a link leads to: $TMPDIR may belong to everybody. -1: no. */
+static int open_temporary(int base, const char *name)
+{
+    struct stat st;
+    const int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 07777) == 0700)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
 }
 
 void tt_temporary_clear(const char *kind)
 {
-    const char *base = temporary_base();
-    tt_str start = {0}, path = {0};
+    tt_str start = {0};
     tt_str_printf(&start, "ttrun-%s-", kind);
-    DIR *d = opendir(base);
+    DIR *d = opendir(temporary_base());
     for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
         if (strncmp(e->d_name, start.s, start.n) != 0 || strlen(e->d_name) != start.n + 6)
             continue;
-        tt_str_clear(&path);
-        tt_str_printf(&path, "%s/%s/%s", base, e->d_name, MARK);
-        const int fd = take_leftover(path.s);
-        if (fd < 0)
-            continue;
-        path.s[path.n - sizeof MARK] = '\0';
-        remove_temporary(path.s, fd);
+        const int folder = open_temporary(dirfd(d), e->d_name);
+        const int mark = folder >= 0 ? take_leftover(folder, MARK) : -1;
+        if (mark >= 0) {
+            remove_temporary(dirfd(d), e->d_name, folder);
+            close(mark);
+        }
+        if (folder >= 0)
+            close(folder);
     }
     if (d)
         closedir(d);
     tt_str_free(&start);
-    tt_str_free(&path);
 }
 
 static bool make_temporary(const char *kind, tt_str *path, int *fd)
@@ -182,8 +176,17 @@ bool tt_temporary_new(const char *kind, tt_temporary *out)
 
 void tt_temporary_remove(tt_temporary *t)
 {
-    if (t->path)
-        remove_temporary(t->path, t->fd);
+    tt_str mark = {0};
+    if (t->path) {
+        const int folder = open_temporary(AT_FDCWD, t->path);
+        tt_str_printf(&mark, "%s/" MARK, t->path);
+        if (folder >= 0 && tt_path_is_fd(mark.s, t->fd))
+            remove_temporary(AT_FDCWD, t->path, folder);
+        if (folder >= 0)
+            close(folder);
+        close(t->fd);
+    }
+    tt_str_free(&mark);
     free(t->path);
     *t = (tt_temporary){.fd = -1};
 }

@@ -12,6 +12,7 @@
 #include <ttrun/corpus.h>
 #include <ttrun/dataloader.h>
 #include <ttrun/device.h>
+#include <ttrun/files.h>
 #include <ttrun/hook.h>
 #include <ttrun/kernels.h>
 #include <ttrun/log.h>

@@ -144,6 +144,59 @@ static void test_temporary_folders_of_a_user_are_kept(void **state)
     assert_true(tt_path_exists(in_folder("ttrun-test-empty1")));
 }
 
+/* What any user of the machine may put into TMPDIR, where another's leftovers are removed. */
+static void test_links_lead_nowhere(void **state)
+{
+    (void)state;
+    static const char *const marks[] = {".lock", ".ttrun-temporary"};
+    assert_int_equal(mkdir(in_folder("run"), 0700), 0); /* a folder of this user, with every mark */
+    make_file("run/metrics.jsonl");
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "run/%s", marks[i]);
+        make_file(name);
+    }
+    assert_int_equal(symlink("run", in_folder("ttrun-test-AAAAAA")), 0);
+    assert_int_equal(mkdir(in_folder("ttrun-test-BBBBBB"), 0700), 0); /* its mark is another's */
+    make_file("ttrun-test-BBBBBB/thesis.txt");
+    assert_int_equal(
+        symlink("../run/.ttrun-temporary", in_folder("ttrun-test-BBBBBB/.ttrun-temporary")), 0);
+    assert_int_equal(mkdir(in_folder("ttrun-test-CCCCCC"), 0755), 0); /* mkdtemp makes it 0700 */
+    make_file("ttrun-test-CCCCCC/.ttrun-temporary");
+    tt_temporary_clear("test");
+    assert_true(tt_path_exists(in_folder("run/metrics.jsonl")));
+    assert_true(tt_path_exists(in_folder("run/.ttrun-temporary")));
+    assert_true(tt_path_exists(in_folder("ttrun-test-BBBBBB/thesis.txt")));
+    assert_true(tt_path_exists(in_folder("ttrun-test-CCCCCC/.ttrun-temporary")));
+}
+
+/* Links in a folder go, and what they lead to stays; a folder that has another's place stays, too. */
+static void test_only_the_folder_itself_is_removed(void **state)
+{
+    (void)state;
+    tt_temporary mine;
+    char at[600], moved[600];
+    assert_int_equal(mkdir(in_folder("run"), 0700), 0);
+    make_file("run/metrics.jsonl");
+    assert_true(tt_temporary_new("test", &mine));
+    snprintf(at, sizeof at, "%s/link", mine.path);
+    assert_int_equal(symlink("../run", at), 0);
+    snprintf(at, sizeof at, "%s", mine.path);
+    tt_temporary_remove(&mine);
+    assert_false(tt_path_exists(at));
+    assert_true(tt_path_exists(in_folder("run/metrics.jsonl")));
+
+    assert_true(tt_temporary_new("test", &mine));
+    snprintf(at, sizeof at, "%s", mine.path);
+    snprintf(moved, sizeof moved, "%s.moved", mine.path);
+    assert_int_equal(rename(at, moved), 0);
+    make_file("run/.ttrun-temporary");
+    assert_int_equal(rename(in_folder("run"), at), 0);
+    tt_temporary_remove(&mine);
+    strcat(at, "/metrics.jsonl");
+    assert_true(tt_path_exists(at));
+}
+
 static char *outside; /* TMPDIR as the runner set it */
 
 static int make_folder(void **state)
@@ -172,6 +225,8 @@ int main(void)
         T(test_unfinished_files_in_use_are_kept),
         T(test_temporary_folders_live_as_long_as_their_process),
         T(test_temporary_folders_of_a_user_are_kept),
+        T(test_links_lead_nowhere),
+        T(test_only_the_folder_itself_is_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
