@@ -53,9 +53,8 @@ tt_status tt_log_file_open(int rank, const char *path, tt_error *err)
     pthread_mutex_unlock(&files.lock);
     if (has)
         return TT_OK;
-    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return tt_fail_errno(err, errno, "write", path);
+    int fd;
+    TT_TRY(tt_open_own(path, O_WRONLY | O_CREAT | O_APPEND, 0644, &fd, err));
     pthread_mutex_lock(&files.lock);
     files.fds[rank] = fd + 1;
     if (!files.opened)

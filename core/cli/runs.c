@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,13 +77,14 @@ tt_status tt_run_hold(const char *run, int fds[2], tt_error *err)
         tt_str path = {0};
         char text[32] = "";
         tt_str_printf(&path, "%s/%s", run, locks[i]);
-        fds[i] = open(path.s, O_RDWR | O_CLOEXEC);
-        if (fds[i] >= 0 && flock(fds[i], LOCK_EX | LOCK_NB) != 0) {
+        tt_error why = {0};
+        const tt_status opened = tt_open_own(path.s, O_RDWR, 0, &fds[i], &why);
+        if (opened == TT_OK && flock(fds[i], LOCK_EX | LOCK_NB) != 0) {
             const ssize_t n = pread(fds[i], text, sizeof text - 1, 0);
             s = TT_FAIL(err, TT_EBUSY, "%s: process %ld is training there", run,
                         n > 0 ? atol(text) : 0);
-        } else if (fds[i] < 0 && errno != ENOENT) {
-            s = TT_FAIL(err, TT_EIO, "%s: %s", path.s, strerror(errno));
+        } else if (opened != TT_OK && opened != TT_ENOTFOUND) {
+            s = TT_FAIL(err, opened, "%s", why.text);
         }
         tt_str_free(&path);
     }
@@ -144,6 +146,26 @@ static void read_metrics(tt_arena *a, tt_run_entry *e)
     }
 }
 
+/* The checkpoints of a run that was set aside, if their folder does not lie in the run's: NAME.before-N beside it, under
+ * its real name, which a link or ".." may hide. NULL: there are none. */
+static const char *aside_elsewhere(tt_arena *a, const tt_found_run *r, const char *folder)
+{
+    char real[PATH_MAX], run[PATH_MAX];
+    const char *path = tt_path_join(a, r->older_of, folder);
+    if (!realpath(r->older_of, run))
+        return NULL;
+    if (realpath(path, real)) {
+        const size_t n = strlen(run);
+        if (!strncmp(real, run, n) && (real[n] == '/' || !real[n]))
+            return NULL;
+        path = real;
+    } else if (*folder != '/') {
+        return NULL;
+    }
+    const char *aside = tt_arena_printf(a, "%s.before-%lld", path, (long long)r->older);
+    return runs_is_folder(aside) ? aside : NULL;
+}
+
 static tt_run_entry entry_of(tt_arena *a, const tt_found_run *r)
 {
     tt_run_entry e = {.path = r->path, .step = -1, .loss = (double)NAN, .older_of = r->older_of};
@@ -153,12 +175,9 @@ static tt_run_entry entry_of(tt_arena *a, const tt_found_run *r)
     const char *folder = facts.checkpoints;
     e.spec = facts.spec;
     e.steps = facts.steps;
-    if (*folder == '/' && r->older_of) {
-        const char *aside = tt_arena_printf(a, "%s.before-%lld", folder, (long long)r->older);
-        e.also = runs_is_folder(aside) ? aside : NULL;
-        folder = aside;
-    }
-    const int64_t saved = tt_run_newest_checkpoint(tt_path_join(a, r->path, folder));
+    e.also = r->older_of ? aside_elsewhere(a, r, folder) : NULL;
+    const int64_t saved =
+        tt_run_newest_checkpoint(e.also ? e.also : tt_path_join(a, r->path, folder));
     e.step = saved;
     read_metrics(a, &e);
     e.bytes = tree_bytes(a, r->path, true, 0, &e.written);

@@ -111,11 +111,7 @@ void tt_store_memory(int width, tt_store *out)
 
 static tt_status open_part(const char *path, int *out, tt_error *err)
 {
-    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return TT_FAIL(err, TT_EIO, "%s: cannot create: %s", path, strerror(errno));
-    *out = fd;
-    return TT_OK;
+    return tt_open_own(path, O_RDWR | O_CREAT, 0644, out, err);
 }
 
 /* Waits until this process holds the lock. */

@@ -24,12 +24,15 @@ static long holder_of(int fd)
 /* *made: the file was not there. */
 static tt_status open_lock(const char *path, int *out, bool *made, tt_error *err)
 {
-    *out = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    *made = *out >= 0;
-    if (*out < 0 && errno == EEXIST)
-        *out = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (*out < 0)
-        return TT_FAIL(err, TT_EIO, "%s: %s; is dump_folder writable?", path, strerror(errno));
+    tt_error why = {0};
+    tt_status s = tt_open_own(path, O_RDWR | O_CREAT | O_EXCL, 0600, out, &why);
+    *made = s == TT_OK;
+    if (s == TT_EEXIST)
+        s = tt_open_own(path, O_RDWR | O_CREAT, 0600, out, &why);
+    if (s == TT_EIO || s == TT_ENOTFOUND) /* the folder was there a moment ago */
+        return TT_FAIL(err, TT_EIO, "%s; is dump_folder writable?", why.text);
+    if (s != TT_OK)
+        return TT_FAIL(err, s, "%s", why.text);
     (void)fchmod(*out, 0600); /* who may read a file may lock it */
     return TT_OK;
 }

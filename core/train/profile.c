@@ -7,6 +7,7 @@
 #include "train/memory_snapshot.h"
 #include "train/trace.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,7 +179,9 @@ static void print_step(const tt_loop *l, int64_t end_ns, tt_str *o)
 
 static tt_status append(const char *path, bool first, const tt_str *text, tt_error *err)
 {
-    FILE *f = fopen(path, first ? "w" : "a");
+    int fd;
+    TT_TRY(tt_open_own(path, O_WRONLY | O_CREAT | (first ? O_TRUNC : O_APPEND), 0666, &fd, err));
+    FILE *f = fdopen(fd, first ? "w" : "a");
     const bool written = f && fwrite(tt_str_get(text), 1, text->n, f) == text->n;
     if ((f && fclose(f)) || !written)
         return TT_FAIL(err, TT_EIO, "%s: %s; is there room for traces?", path, strerror(errno));

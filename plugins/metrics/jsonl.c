@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <ttrun/files.h>
 #include <ttrun/metrics.h>
 #include <unistd.h>
 
@@ -219,39 +220,26 @@ static tt_status copy_kept(const char *path, FILE *in, FILE *out, const kept_lin
     return TT_OK;
 }
 
-/* NULL and errno: not opened, or no regular file (a FIFO would wait for its other end). */
-static FILE *open_file(const char *path, int flags, const char *mode)
-{
-    struct stat st;
-    const int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
-    if (fd < 0)
-        return NULL;
-    FILE *f = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, mode) : NULL;
-    if (!f) {
-        close(fd);
-        errno = 0;
-    }
-    return f;
-}
-
 /* Removes the other lines: writes a new file, which replaces the old one only when it is
  * complete. */
 static tt_status cut_after(const char *path, const kept_lines *k, tt_error *err)
 {
-    FILE *in = open_file(path, O_RDONLY, "r"), *out = NULL;
+    FILE *in = NULL, *out = NULL;
     char *tmp = NULL;
     bool cut = false;
-    tt_status status = TT_OK;
-    if (!in && errno == ENOENT)
+    int fd;
+    tt_status status = tt_open_own(path, O_RDONLY, 0, &fd, err);
+    if (status == TT_ENOTFOUND)
         return TT_OK;
-    if (!in)
-        return TT_FAIL(err, TT_EIO, "cannot read %s: %s", path,
-                       errno ? strerror(errno) : "no regular file");
+    TT_TRY(status);
+    if (!(in = fdopen(fd, "r"))) {
+        close(fd);
+        return TT_FAIL(err, TT_ENOMEM, "out of memory opening %s", path);
+    }
     if (asprintf(&tmp, "%s.tmp", path) < 0) {
         tmp = NULL;
         status = TT_FAIL(err, TT_ENOMEM, "out of memory opening %s", path);
-    } else if ((unlink(tmp) != 0 && errno != ENOENT) ||
-               !(out = open_file(tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, "w"))) {
+    } else if ((unlink(tmp) != 0 && errno != ENOENT) || !(out = fopen(tmp, "wxe"))) {
         status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", tmp, strerror(errno));
     } else {
         status = copy_kept(path, in, out, k, &cut, err);
@@ -299,9 +287,7 @@ static tt_status open_sink(const void *config, const tt_metrics_env *env, void *
                           TT_HAS(env, tt_metrics_env, validates_again) && env->validates_again};
     status = cut_after(s->path, &k, err);
     if (status == TT_OK) {
-        s->fd = open(s->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (s->fd < 0)
-            status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
+        status = tt_open_own(s->path, O_WRONLY | O_CREAT | O_APPEND, 0666, &s->fd, err);
     }
     s->f = open_memstream(&s->line, &s->n);
     if (status == TT_OK && !s->f)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/files.h>
 #include <ttrun/metrics.h>
 #include <unistd.h>
 
@@ -147,11 +148,11 @@ static tt_status log_record(void *self, const tt_metrics_record *r, tt_error *er
     for (size_t i = 0; i < r->n_metrics; i++)
         if (strcmp(r->metrics[i].name, "step") != 0)
             TT_TRY(keep(s, r->metrics[i].name, r->metrics[i].value, err));
-    const int fd = open(s->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    int fd;
+    TT_TRY(tt_open_own(s->tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644, &fd, err));
+    FILE *f = fdopen(fd, "w");
     if (!f) {
-        if (fd >= 0)
-            close(fd);
+        close(fd);
         return TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->tmp, strerror(errno));
     }
     for (size_t i = 0; i < s->n; i++)

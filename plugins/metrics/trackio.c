@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <ttrun/files.h>
 #include <ttrun/metrics.h>
 #include <ttrun/patience.h>
 #include <unistd.h>
@@ -260,8 +262,12 @@ static tt_status find_id(sink *s, const tt_metrics_env *env, tt_error *err)
                 TT_FAIL(err, TT_EIO, "no random numbers for the id of a run: %s", strerror(errno));
         for (size_t i = 0; i < sizeof random; i++)
             snprintf(s->id + 2 * i, 3, "%02x", random[i]);
-        f = fopen(path, "we");
-        if (!f || fprintf(f, "%s\n", s->id) < 0 || fflush(f) != 0 || fsync(fileno(f)) != 0)
+        int fd;
+        if (status == TT_OK)
+            status = tt_open_own(path, O_WRONLY | O_CREAT | O_TRUNC, 0666, &fd, err);
+        f = status == TT_OK ? fdopen(fd, "w") : NULL;
+        if (status == TT_OK &&
+            (!f || fprintf(f, "%s\n", s->id) < 0 || fflush(f) != 0 || fsync(fileno(f)) != 0))
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", path, strerror(errno));
         if (f)
             fclose(f);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <ttrun/files.h>
 #include <ttrun/metrics.h>
 #include <unistd.h>
 
@@ -345,8 +346,11 @@ static tt_status find_id(const char *folder, bool resumed, char id[9], tt_error 
         for (int i = 0; i < 8; i++)
             id[i] = letters[random[i] % (sizeof letters - 1)];
         id[8] = '\0';
-        f = fopen(path, "we");
-        if (!f || fprintf(f, "%s\n", id) < 0 || fflush(f) != 0 || fsync(fileno(f)) != 0)
+        int fd;
+        status = tt_open_own(path, O_WRONLY | O_CREAT | O_TRUNC, 0666, &fd, err);
+        f = status == TT_OK ? fdopen(fd, "w") : NULL;
+        if (status == TT_OK &&
+            (!f || fprintf(f, "%s\n", id) < 0 || fflush(f) != 0 || fsync(fileno(f)) != 0))
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", path, strerror(errno));
     }
     if (f && fclose(f) != 0 && status == TT_OK)

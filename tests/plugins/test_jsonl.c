@@ -144,7 +144,7 @@ static void test_jsonl_names_a_folder_it_cannot_write(void **state)
     const tt_metrics_env env = {.struct_size = sizeof env, .dump_folder = "/nonexistent/run"};
     void *self = NULL;
     tt_error err;
-    assert_int_equal(open_sink(NULL, &env, &self, &err), TT_EIO);
+    assert_int_equal(open_sink(NULL, &env, &self, &err), TT_ENOTFOUND);
     assert_null(self);
     assert_string_equal(err.text,
                         "cannot write /nonexistent/run/metrics.jsonl: No such file or directory");

@@ -30,7 +30,7 @@ rc=$?
 [ $rc -le 2 ]
 ok fifo_as_run_json
 mkdir "$dir/metrics" && mkfifo "$dir/metrics/metrics.jsonl"
-says 2 'metrics.jsonl: no regular file' "$TTRUN" "$job" -q --dump_folder "$dir/metrics"
+says 2 'metrics.jsonl is not a regular file' "$TTRUN" "$job" -q --dump_folder "$dir/metrics"
 ok fifo_as_metrics
 
 # ---- a planted link is not written through ----

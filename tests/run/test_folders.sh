@@ -50,6 +50,37 @@ rc=$?
 ends "$dir/nosave"
 ok run_without_checkpoints_reports_a_lost_folder_at_the_end
 
+# ---- files that a run keeps open are its own: none is written through a link ----
+echo "my notes" >"$dir/notes"
+as_link() { # FILE OPTION…: a run finds a link, a second name or a folder in the place of FILE
+    for kind in link name folder; do
+        rm -rf "$dir/linked" && cp -a "$dir/before" "$dir/linked" && rm -f "$dir/linked/$1"
+        mkdir -p "$(dirname "$dir/linked/$1")"
+        case $kind in
+        link) ln -s "$dir/notes" "$dir/linked/$1" ;;
+        name) ln "$dir/notes" "$dir/linked/$1" ;;
+        folder) mkdir "$dir/linked/$1" ;;
+        esac
+        file=$1
+        shift
+        train "$dir/linked" "$@"
+        { [ $rc -eq 2 ] && one_line "$dir/err" && grep -q "^ttrun: .*$file \(is a symbolic link\|has a second name (a hard link)\|is not a regular file\), so nothing is written to it" "$dir/err" &&
+            [ "$(cat "$dir/notes")" = "my notes" ] && [ "$(stat -c %a "$dir/notes")" = "$mode" ]; } || echo "$file $kind: $rc"
+        set -- "$file" "$@"
+    done
+}
+mode=$(stat -c %a "$dir/notes")
+train "$dir/before" --training.steps 3
+{
+    as_link .lock
+    as_link metrics.jsonl
+    as_link checkpoint/.lock.saves
+    as_link .lock.ranks --nproc 2 --comm.backend local
+    as_link wandb/id --metrics.sinks '[{"name":"wandb","project":"mine"}]'
+} >"$dir/wrong"
+! [ -s "$dir/wrong" ]
+ok files_of_a_run_are_not_written_through_links
+
 # ---- one folder of checkpoints, two dump_folders ----
 start "$dir/first" $long --checkpoint.folder "$dir/shared"
 first=$pid

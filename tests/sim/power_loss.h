@@ -66,11 +66,11 @@ static inline void power_undo(const sim_shared *s, const sim_op *o)
     } else if (o->kind == SIM_RENAME) {
         rename(to, from);
         if (o->kept)
-            link(kept, to);
+            rename(kept, to);
     } else if (o->kind == SIM_EXCHANGE) {
         renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE);
     } else if (o->kind == SIM_UNLINK && o->kept) {
-        link(kept, from);
+        rename(kept, from);
     } else if (o->kind == SIM_RMDIR) {
         rename(kept, from);
     }

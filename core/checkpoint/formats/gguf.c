@@ -243,11 +243,9 @@ tt_status tt_gguf_write(const tt_gguf *g, const char *path, tt_gguf_fill fill, v
         cap = TT_MAXV(cap, row_of(&g->tensors.items[i]));
     float *x = malloc((size_t)cap * sizeof *x);
     uint8_t *bytes = malloc((size_t)cap * sizeof *x);
-    tt_status s = TT_OK;
-    const int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        s = tt_fail_system(err, errno, "create", tmp);
-    else if (!x || !bytes)
+    int fd;
+    tt_status s = tt_open_own(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0666, &fd, err);
+    if (s == TT_OK && (!x || !bytes))
         s = TT_FAIL(err, TT_ENOMEM, "no memory for a row of %lld elements", (long long)cap);
     put_header(g, &header);
     if (s == TT_OK)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/files.h>
 #include <ttrun/log.h>
 
 /* tokenizer train: counts words, learns merges, and writes tokenizer.json and
@@ -146,7 +148,15 @@ static tt_status write_json(const char *folder, const char *name, json_t *root, 
         return TT_FAIL(err, TT_ENOMEM, "%s/%s: out of memory", folder, name);
     const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
     snprintf(part, sizeof part, "%s.part", path);
-    FILE *f = n < (int)sizeof path ? fopen(part, "wb") : NULL;
+    int fd = -1;
+    if (n < (int)sizeof path) {
+        const tt_status s = tt_open_own(part, O_WRONLY | O_CREAT | O_TRUNC, 0666, &fd, err);
+        if (s != TT_OK) {
+            json_decref(root);
+            return s;
+        }
+    }
+    FILE *f = fd >= 0 ? fdopen(fd, "wb") : NULL;
     bool good = f && json_dumpf(root, f, JSON_INDENT(2)) == 0 && fputc('\n', f) != EOF;
     if (f && fclose(f) != 0)
         good = false;
