@@ -5,6 +5,7 @@
 #include "cli/from_checkpoint.h"
 #include "cli/runs.h"
 #include "report/report.h"
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,14 +124,42 @@ typedef struct collector {
     tt_str o;
 } collector;
 
-static tt_status collect(collector *c, const char *path, tt_error *err)
+static void count(collector *c, const char *path)
 {
     const int64_t bytes = tt_tree_bytes(path, NULL);
     tt_str_printf(&c->o, "%s  %s (%lld bytes)\n", path, tt_bytes_text(c->cli->arena, bytes),
                   (long long)bytes);
     c->bytes += bytes;
     c->n++;
-    return c->yes ? tt_remove_tree(path, err) : TT_OK;
+}
+
+/* Removes what lies below a folder. */
+static tt_status collect(collector *c, const char *folder, const char *path, tt_error *err)
+{
+    count(c, path);
+    return c->yes ? tt_remove_below(folder, path, err) : TT_OK;
+}
+
+/* run.json names the folder of checkpoints, and who may write run.json must not have others' folders removed: what lies
+ * elsewhere than below the folder that is asked for has a file that says which run it was. */
+static tt_status collect_elsewhere(collector *c, const tt_run_entry *e, tt_error *err)
+{
+    char asked[PATH_MAX], also[PATH_MAX], run[PATH_MAX + 1];
+    if (!e->also || !realpath(e->also, also) || !realpath(e->path, run))
+        return TT_OK;
+    const size_t n = realpath(folder_of(c->cli), asked) ? strlen(asked) : 0;
+    if (n && !strncmp(also, asked, n) && also[n] == '/')
+        return collect(c, asked, also, err);
+    strcat(run, "\n");
+    if (!tt_has_mark(also, TT_ASIDE_MARK, run)) {
+        tt_log(TT_WARN, "train",
+               "%s is left as it is: it lies outside of %s, and nothing in it says that it "
+               "belongs to %s; remove it yourself if it does",
+               also, folder_of(c->cli), e->path);
+        return TT_OK;
+    }
+    count(c, also);
+    return c->yes ? tt_remove_marked(also, TT_ASIDE_MARK, run, err) : TT_OK;
 }
 
 /* Removes the older runs of one run but the `keep` newest, while it holds the run's locks, so that
@@ -152,9 +181,9 @@ static tt_status collect_run(collector *c, const tt_runs *runs, size_t at, int64
     int64_t k = 0;
     for (size_t i = at + 1; s == TT_OK && i < runs->n && runs->items[i].older_of; i++)
         if (k++ >= keep) {
-            s = runs->items[i].also ? collect(c, runs->items[i].also, err) : TT_OK;
+            s = collect_elsewhere(c, &runs->items[i], err);
             if (s == TT_OK)
-                s = collect(c, runs->items[i].path, err);
+                s = collect(c, runs->items[at].path, runs->items[i].path, err);
         }
     for (int i = 0; i < 2; i++)
         if (fds[i] >= 0)
@@ -180,7 +209,7 @@ static tt_status collect_cache(collector *c, tt_error *err)
         const bool ours = (end && (!strcmp(end, ".tokens") || !strcmp(end, ".key"))) ||
                           !strcmp(names[i], "cubin");
         if (ours)
-            TT_TRY(collect(c, tt_path_join(a, folder, names[i]), err));
+            TT_TRY(collect(c, folder, tt_path_join(a, folder, names[i]), err));
     }
     return TT_OK;
 }

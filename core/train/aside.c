@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "checkpoint/formats/hf.h"
+#include "report/folders.h"
 #include "train/loop.h"
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +16,8 @@
  * that starts at step 0 moves all of them to dump_folder/before-N, which is a complete run folder.
  * A run that goes back to an older step (checkpoint.load_step) moves the later steps there, so that
  * the next start continues from this branch. Checkpoints outside dump_folder are moved to
- * FOLDER.before-N, next to their folder. */
+ * FOLDER.before-N, next to their folder, with a file that names dump_folder/before-N: `ttrun gc` removes no folder
+ * elsewhere that lacks it. */
 
 typedef struct aside {
     tt_loop *l;
@@ -157,6 +159,15 @@ static void aside_note(aside *x, const char *what)
     tt_str_printf(&x->what, "%s%s", x->what.n ? ", " : "", what);
 }
 
+/* Into the checkpoints that lie, or will lie, in steps_to. */
+static tt_status mark_as_ours(aside *x, const char *folder, tt_error *err)
+{
+    if (x->inside)
+        return TT_OK;
+    const char *text = tt_arena_printf(x->a, "%s\n", x->to);
+    return tt_write_file_atomic(tt_path_join(x->a, folder, TT_ASIDE_MARK), text, strlen(text), err);
+}
+
 /* Moves every step folder with a step later than `after`. */
 static tt_status move_steps(aside *x, const char *from, const char *to, int64_t after,
                             tt_error *err)
@@ -203,6 +214,7 @@ static tt_status move_checkpoints(aside *x, tt_error *err)
                x->inside ? "checkpoints" : tt_arena_printf(x->a, "checkpoints in %s", x->steps_to));
     if (x->inside && !x->inside[0])
         return move_steps(x, x->steps, tt_path_join(x->a, x->to, "checkpoint"), -1, err);
+    TT_TRY(mark_as_ours(x, x->steps, err));
     TT_TRY(move(x, x->steps, x->steps_to, err));
     TT_TRY(tt_mkdirs(x->steps, err));
     return tt_path_exists(held) ? move(x, held, x->l->folder->saves_path, err) : TT_OK;
@@ -293,6 +305,7 @@ static tt_status go_back(aside *x, tt_error *err)
         TT_TRY(tt_hf_link_newest(hf, err));
     }
     TT_TRY(move_steps(x, x->steps, x->steps_to, after, err));
+    TT_TRY(mark_as_ours(x, x->steps_to, err));
     tt_log(TT_INFO, "checkpoint",
            "checkpoint.load_step: the steps after %lld, which this run discards, are now in %s",
            (long long)after, x->inside ? x->to : x->steps_to);

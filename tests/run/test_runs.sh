@@ -60,6 +60,33 @@ ok numbers_go_on_after_gc
 mkdir "$all/two/before-noon" && ln -s "$all/deep" "$all/two/before-77"
 gc "$all" --yes && [ -d "$all/two/before-noon" ] && [ -d "$all/deep/one" ] && ! [ -e "$all/two/before-$n" ]
 ok folders_of_others_and_links_are_left_alone
+# checkpoints elsewhere go with the run that they were set aside by, and a run.json cannot name another's
+far=$dir/far
+ln -s "$dir/big" "$dir/linked" && mkdir "$dir/big"
+for run in far linked; do
+    for seed in 1 2; do
+        train "$all/$run" --training.steps 2 --training.seed $seed --resume never --checkpoint.folder "$dir/$run"
+    done
+done
+[ $rc -eq 0 ] && [ "$(cat "$far.before-1/.set-aside")" = "$all/far/before-1" ] && [ -d "$dir/big.before-1/step-2" ] &&
+    "$TTRUN" runs "$all/linked" >"$dir/out" && grep -q '/before-1 .* 2/2 .*set aside$' "$dir/out"
+ok checkpoints_elsewhere_say_whose_they_are
+cp -a "$all/far/before-1" "$dir/as-it-was"
+foreign=$dir/theirs/ck
+mkdir -p "$foreign.before-1/step-1" "$dir/marked.before-1/step-1" && echo "$dir/other/before-1" >"$dir/marked.before-1/.set-aside"
+ln -s "$far.before-1" "$dir/away.before-1"
+left() { # run.json names this folder, which has FOLDER.before-1
+    sed "s|$far\"|$1\"|" "$dir/as-it-was/run.json" >"$all/far/before-1/run.json" && gc "$all/far" --yes && [ $rc -eq 0 ] &&
+        grep -q "${1##*/}.before-1 is left as it is: it lies outside of .*/far, and nothing in it says that it belongs to .*/far/before-1" "$dir/err" &&
+        ! [ -e "$all/far/before-1" ] && cp -a "$dir/as-it-was" "$all/far/before-1"
+}
+left "$foreign" && [ -d "$foreign.before-1/step-1" ] && left "$dir/marked" && [ -d "$dir/marked.before-1/step-1" ]
+ok gc_leaves_what_says_nothing_of_its_run
+sed "s|$far\"|$dir/away\"|" "$dir/as-it-was/run.json" >"$all/far/before-1/run.json" && gc "$all/far" --yes && [ -d "$far.before-1/step-2" ]
+ok gc_does_not_go_through_a_link
+rm -rf "$all/far/before-1" && cp -a "$dir/as-it-was" "$all/far/before-1" && gc "$all" && [ -d "$far.before-1/step-2" ] && gc "$all" --yes && [ $rc -eq 0 ] &&
+    ! [ -e "$far.before-1" ] && ! [ -e "$dir/big.before-1" ] && [ -d "$far/step-2" ] && [ -d "$dir/big/step-2" ] && grep -q "^$dir/big.before-1  " "$dir/out"
+ok gc_removes_checkpoints_elsewhere
 mkdir -p "$dir/cache/ttrun/cubin" && echo x >"$dir/cache/ttrun/0123.tokens" && echo y >"$dir/cache/ttrun/mine.txt"
 XDG_CACHE_HOME=$dir/cache gc "$all" --cache && grep -q '0123.tokens' "$dir/out" && [ -f "$dir/cache/ttrun/0123.tokens" ] &&
     XDG_CACHE_HOME=$dir/cache gc "$all" --cache --yes && ! [ -e "$dir/cache/ttrun/0123.tokens" ] && ! [ -e "$dir/cache/ttrun/cubin" ] &&
