@@ -27,6 +27,9 @@ typedef struct tt_ckpt_piece {
 typedef tt_status (*tt_ckpt_rows_fn)(void *user, const tt_ckpt_piece *rows, tt_error *err);
 tt_status tt_ckpt_by_rows(const tt_ckpt_piece *p, tt_ckpt_rows_fn load, void *user, tt_error *err);
 
+/* How many of the pieces to load at once: until they have `most` bytes, and at least one. Those with `take` have none. */
+size_t tt_ckpt_at_once(const tt_ckpt_piece *p, size_t n, size_t most);
+
 /* Sums of the numbers since the last line of metrics, so that the next one does not depend on a restart. */
 typedef struct tt_log_sums {
     double loss, weight; /* the mean loss is loss / weight */

@@ -32,3 +32,13 @@ tt_status tt_ckpt_by_rows(const tt_ckpt_piece *p, tt_ckpt_rows_fn load, void *us
     free(part.data);
     return s;
 }
+
+size_t tt_ckpt_at_once(const tt_ckpt_piece *p, size_t n, size_t most)
+{
+    size_t bytes = 0, i = 0;
+    for (; i < n && (!i || bytes < most); i++)
+        bytes += p[i].take
+                     ? 0
+                     : (size_t)tt_box_numel(&p[i].box, p[i].n_dims) * tt_dtype_size(p[i].dtype);
+    return i;
+}

@@ -200,17 +200,15 @@ static tt_tensor flat_tensor(const tt_ckpt_piece *p)
     return t;
 }
 
-/* Gives the first pieces host memory; returns how many. */
-static size_t map_pieces(const tt_rank *r, tt_ckpt_piece *p, size_t n, size_t most, tt_status *st,
-                         tt_error *err)
+/* Gives the first n pieces host memory; returns how many have come to that. */
+static size_t map_pieces(const tt_rank *r, tt_ckpt_piece *p, size_t n, tt_status *st, tt_error *err)
 {
-    size_t bytes = 0, i = 0;
-    for (; *st == TT_OK && i < n && (!i || bytes < most); i++) {
+    size_t i = 0;
+    for (; *st == TT_OK && i < n; i++) {
         if (p[i].take)
             continue;
         const tt_tensor t = flat_tensor(&p[i]);
         void *host = NULL;
-        bytes += (size_t)tt_tensor_bytes(&t);
         *st = tt_exec_map(r->exec, &t, !r->s->core.checkpoint.initial_load_strict, &host, err);
         p[i].data = host;
     }
@@ -224,7 +222,7 @@ static tt_status fill_on_host(const tt_rank *r, tt_ckpt_piece *p, size_t n, size
     tt_status s = TT_OK;
     for (size_t at = 0, k; s == TT_OK && at < n; at += k) {
         tt_ckpt_piece *host = tt_arena_dup(a, p + at, (n - at) * sizeof *p);
-        k = map_pieces(r, host, n - at, most, &s, err);
+        k = map_pieces(r, host, tt_ckpt_at_once(host, n - at, most), &s, err);
         if (s == TT_OK)
             s = fill(user, host, k, err);
         for (size_t i = 0; i < k; i++) {

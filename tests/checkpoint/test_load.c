@@ -274,6 +274,31 @@ static void test_pieces_are_sorted_as_they_lie_in_the_files(void **state)
     tt_ckpt_close(r);
 }
 
+static tt_status take_rows(void *taker, const tt_ckpt_piece *rows, tt_error *err)
+{
+    (void)taker;
+    (void)rows;
+    (void)err;
+    return TT_OK;
+}
+
+static void test_pieces_at_once_have_bytes_for_the_limit(void **state)
+{
+    tt_ckpt_piece p[] = {
+        {.dtype = TT_F32,  .n_dims = 1, .box = {{3}, {7}}      },
+        {.dtype = TT_BF16, .n_dims = 2, .box = {{0, 2}, {4, 4}}},
+        {.dtype = TT_F32,  .n_dims = 1, .box = {{0}, {9}}      }
+    }; /* 16, 16 and 36 bytes */
+    (void)state;
+    assert_int_equal(tt_ckpt_at_once(p, 3, 1), 1);
+    assert_int_equal(tt_ckpt_at_once(p, 3, 16), 1);
+    assert_int_equal(tt_ckpt_at_once(p, 3, 17), 2);
+    assert_int_equal(tt_ckpt_at_once(p, 3, 33), 3);
+    assert_int_equal(tt_ckpt_at_once(p + 2, 1, 1), 1);
+    p[0].take = take_rows;
+    assert_int_equal(tt_ckpt_at_once(p, 3, 16), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +308,7 @@ int main(void)
         TEST(test_load_refuses_other_shapes_names_and_dtypes),
         TEST(test_load_refuses_float8_without_scales),
         TEST(test_pieces_are_sorted_as_they_lie_in_the_files),
+        TEST(test_pieces_at_once_have_bytes_for_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
