@@ -25,15 +25,14 @@ bool tt_adapter_is_folder(const char *folder)
 /* The layer of a weight in the base's files; NULL: no tensor there is this weight alone. */
 static const char *layer_there(tt_arena *a, const tt_param_info *w, bool *transposed)
 {
-    static const char end[] = ".weight";
     const tt_storage whole = {.name = w->name}, *st = w->n_storage ? w->storage : &whole;
     const int64_t rows = w->whole.dims[0].size;
-    const size_t n = strlen(st->name), k = sizeof end - 1;
-    if (w->n_storage > 1 || st->begin || st->file_begin || (st->size && st->size != rows) ||
-        n <= k || strcmp(st->name + n - k, end) != 0)
+    const char *end = strrchr(st->name, '.');
+    if (w->n_storage > 1 || st->begin || st->file_begin || (st->size && st->size != rows) || !end ||
+        strcmp(end, ".weight") != 0)
         return NULL;
     *transposed = st->transpose != 0;
-    return tt_arena_strn(a, st->name, n - k);
+    return tt_arena_strn(a, st->name, (size_t)(end - st->name));
 }
 
 /* The tensor of PEFT's file that is a parameter of an adapter. */
