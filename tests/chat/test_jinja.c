@@ -192,6 +192,29 @@ static void test_hostile_templates_are_errors(void **state)
     release(&r);
 }
 
+/* Lines are counted within comments, texts, tags and the whitespace that tags take away. */
+static void test_errors_name_the_line(void **state)
+{
+    static const struct {
+        const char *template, *says;
+    } cases[] = {
+        {"a\nb {# c\nd #} {{ 1 + }}",           "template:3: "},
+        {"{# a\n\n#}\n{{ 1 + }}",               "template:4: "},
+        {"{% if true -%}\n\n {{ 1 + }}",        "template:3: "},
+        {"{% if true %}\n{{ 1 + }}{% endif %}", "template:2: "},
+        {"{{ 1 +\n 2 +\n }}",                   "template:3: "},
+        {"a\n{# b",                             "template:2: "},
+    };
+    rendered r;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_not_equal(render(cases[i].template, chat, NULL, 0, TT_CHAT_ALL, &r), TT_OK);
+        if (!strstr(r.err.text, cases[i].says))
+            fail_msg("case %zu: %s", i, r.err.text);
+        release(&r);
+    }
+}
+
 static void test_bad_conversations_are_errors(void **state)
 {
     static const char *const bad[] = {
@@ -212,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_turns_are_found_without_generation_blocks),
         cmocka_unit_test(test_turns_without_content_or_before_a_user),
         cmocka_unit_test(test_hostile_templates_are_errors),
+        cmocka_unit_test(test_errors_name_the_line),
         cmocka_unit_test(test_bad_conversations_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

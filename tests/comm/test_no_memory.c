@@ -3,17 +3,20 @@
 #include "comm/async.h"
 #include "comm/session.h"
 #include "train/saver.h"
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-/* A failed allocation is an error for the caller, not the end of the process: the test's own calloc
- * overrides the C library's and fails the allocation that the test selects. */
+/* A failed allocation, or a descriptor too many, is an error for the caller, not the end of the process: the test's own
+ * calloc and eventfd override the C library's and fail as the test says. */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define INTERPOSED 0 /* the sanitizer's own stands there */
@@ -22,6 +25,7 @@
 #endif
 
 static _Thread_local int refuse_at; /* 1: the next calloc of this thread; 0: none */
+static bool no_eventfd;
 
 #if INTERPOSED
 void *__libc_calloc(size_t n, size_t size);
@@ -30,6 +34,12 @@ TT_EXPORT void *calloc(size_t n, size_t size)
     if (refuse_at > 0 && --refuse_at == 0)
         return NULL;
     return __libc_calloc(n, size);
+}
+
+TT_EXPORT int eventfd(unsigned count, int flags)
+{
+    errno = EMFILE;
+    return no_eventfd ? -1 : (int)syscall(SYS_eventfd2, count, flags);
 }
 #endif
 
@@ -90,6 +100,23 @@ static void test_no_memory_for_a_session_is_an_error(void **state)
     each_refused(make_session, &l, 3);
 }
 
+static void test_no_descriptor_for_a_session_is_an_error(void **state)
+{
+    tt_launch l = {.world = 1, .local_world = 1};
+    const tt_session_opts o = {.launch = &l, .timeout_s = 10};
+    tt_session *s = NULL;
+    tt_error err = {0};
+    (void)state;
+    if (!INTERPOSED)
+        skip();
+    snprintf(l.key, sizeof l.key, "no-eventfd-%ld", (long)getpid());
+    no_eventfd = true;
+    assert_int_equal(tt_session_open(&o, &s, &err), TT_ECOMM);
+    no_eventfd = false;
+    assert_non_null(strstr(err.text, "cannot create an eventfd"));
+    assert_int_equal(make_session(&l, &err), TT_OK);
+}
+
 static tt_status make_saver(void *user, tt_error *err)
 {
     tt_saver *s = NULL;
@@ -115,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_memory_for_a_queue_is_an_error),
         cmocka_unit_test(test_no_memory_for_a_session_is_an_error),
+        cmocka_unit_test(test_no_descriptor_for_a_session_is_an_error),
         cmocka_unit_test(test_no_memory_for_a_saver_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,30 @@ static void crossing(member *m)
     }
 }
 
+/* When there is no memory for a larger message, the send fails, its rank has given back what it had for the smaller one, once, and
+ * can send on. */
+static void larger(member *m)
+{
+    tt_error e = {0};
+    for (int i = 0; i < 2; i++) { /* both places are used */
+        MUST(m->rank ? lvt->recv(m->all, 0, m->b, 400, E) : lvt->send(m->all, 1, m->a, 400, E));
+        MUST(dev_sync(&m->d, 0, E));
+    }
+    MUST(m->dist.vt->barrier(m->dist.all, E));
+    if (m->rank == 0) {
+        fake_load();
+        OK(fake.fake_inject("cuMemAlloc_v2", 1, 2));
+        EXPECT(lvt->send(m->all, 1, m->a, 4000, &e) == TT_ENOMEM);
+    }
+    MUST(m->dist.vt->barrier(m->dist.all, E));
+    MUST(give(m, m->a, TT_F32, 50, E));
+    MUST(m->rank ? lvt->recv(m->all, 0, m->b, 200, E) : lvt->send(m->all, 1, m->a, 200, E));
+    MUST(take(m, m->b, E));
+    for (int64_t i = 0; i < 50; i++)
+        put_value(m->p + ROOM, TT_F32, i, 0);
+    EXPECT(m->rank == 0 || !memcmp(m->p, m->p + ROOM, 200));
+}
+
 /* Rank 0 sends more than fits in between and never waits for the device: each message has other bytes. */
 static void stream(member *m)
 {
@@ -181,6 +205,10 @@ static void case_crossing(int n)
 {
     world(n, crossing);
 }
+static void case_larger(int n)
+{
+    world(n, larger);
+}
 static void case_stream(int n)
 {
     world(n, stream);
@@ -210,6 +238,13 @@ static void test_messages_cross(void **state)
     rig_expect_right(case_crossing, 4);
     rig_expect_right(case_stream, 2);
 }
+static void test_a_message_without_memory_is_an_error(void **state)
+{
+    (void)state;
+    if (rig_run_seed(case_larger, 2, 0) || strstr(rig_text, "cuMemFree of"))
+        fail_msg("%s", rig_text);
+}
+
 /* The lines of the trace with these words. */
 static int lines_with(const char *words)
 {
@@ -472,6 +507,7 @@ int main(void)
         cmocka_unit_test(test_results_are_those_of_every_transport),
         cmocka_unit_test(test_scratch_is_what_the_plan_counts),
         cmocka_unit_test(test_messages_cross),
+        cmocka_unit_test(test_a_message_without_memory_is_an_error),
         cmocka_unit_test(test_memory_is_registered_once_with_each_communicator),
         cmocka_unit_test(test_fast_sums_are_those_of_NCCL),
         cmocka_unit_test(test_failures_are_named_and_do_not_hang),

@@ -80,7 +80,7 @@ def of_scalar(m):
 
 REFUSED = {
     "a transform": (lambda m: replace(m, "w", transform_descriptors=["zstd"]), "through the transform zstd"),
-    "a path": (lambda m: replace(m, "w", relative_path=".." + "/x.distcp"), "is not the name of a file in this folder"),
+    "a path": (lambda m: replace(m, "w", relative_path=".." + "/x.distcp"), "/x.distcp' is not the name of a file in this folder"),
     "a file that is not there": (lambda m: replace(m, "w", relative_path="__9_0.distcp"), "__9_0.distcp: not there"),
     "an end behind the file": (lambda m: replace(m, "w", length=1 << 40), "cut short"),
     "a negative place": (lambda m: replace(m, "w", offset=-1), "are not ints >= 0"),

@@ -197,6 +197,18 @@ ERROR_TEST(segment_sum_wants_whole_numbers,
            "segment_sum: the numbers must be i32, got f32[10 tokens] and f32[10 tokens]")
 ERROR_TEST(segment_sum_wants_a_number_per_token,
            tt_segment_sum(e.b, V(1, N(6)), leaf_of(&e, TT_I32, 0, 9, 1, DIMS(N(4)))), "segment_sum")
+/* The derivative by the weight of six rows of two experts */
+static tt_value *grouped_dw(tt_value *counts)
+{
+    tt_value *in[] = {V(2, N(6), N(3)), V(2, N(6), N(2)), counts}, *out = NULL;
+    tt_op(e.b, "grouped_linear_dw", in, 3, NULL, &out, 1);
+    return out;
+}
+ERROR_TEST(grouped_linear_dw_wants_whole_counts, grouped_dw(V(1, N(2))),
+           "grouped_linear_dw: counts must be i32")
+ERROR_TEST(grouped_linear_dw_wants_equal_groups,
+           grouped_dw(leaf_of(&e, TT_I32, 0, 9, 3, DIMS(N(4), N(1), N(2)))),
+           "grouped_linear_dw: the rows are not 4 equal groups")
 ERROR_TEST(cumsum_wants_a_float, tt_cumsum(e.b, leaf_of(&e, TT_I32, 0, 9, 1, DIMS(N(4))), 0, NULL),
            "cumsum: the operand must be of a floating dtype; cast it")
 
@@ -247,6 +259,8 @@ int main(void)
         T_(cumsum_wants_a_float),
         T_(segment_sum_wants_whole_numbers),
         T_(segment_sum_wants_a_number_per_token),
+        T_(grouped_linear_dw_wants_whole_counts),
+        T_(grouped_linear_dw_wants_equal_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,6 +188,25 @@ static void test_queries_that_are_read_elsewhere_are_refused(void **state)
     expect_refused(&m, "their weights are also read by op linear");
 }
 
+/* A weight that is read in another dtype is found behind its cast, which is no other reader. */
+static void test_weights_behind_casts(void **state)
+{
+    described m;
+    tt_error err = {0};
+    (void)state;
+    begin(&m);
+    const tt_dim dims[2] = {heads_dim("heads"), TT_DIM(D, "embed")};
+    tt_value *w = tt_cast(m.b, tt_param(m.b, "w.weight", dims, 2, NULL), TT_F16);
+    tt_value *q = tt_linear_w(m.b, tt_cast(m.b, m.x, TT_F16), w);
+    tt_value *y =
+        tt_attention(m.b, tt_cast(m.b, q, TT_F32), project(&m, "k"), project(&m, "v"), HD, NULL);
+    tt_output(m.b, "logits", y);
+    if (find(&m, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    assert_non_null(found(&m, "w.weight"));
+    tt_arena_free(m.a);
+}
+
 static void test_other_ops_are_refused(void **state)
 {
     described m;
@@ -226,6 +245,7 @@ int main(void)
         cmocka_unit_test(test_keys_that_are_values_stay),
         cmocka_unit_test(test_a_part_of_what_positions_mix),
         cmocka_unit_test(test_queries_that_are_read_elsewhere_are_refused),
+        cmocka_unit_test(test_weights_behind_casts),
         cmocka_unit_test(test_other_ops_are_refused),
         cmocka_unit_test(test_two_attentions_in_a_scope_are_refused),
     };

@@ -269,6 +269,37 @@ static void test_page_splits_the_time_of_steps(void **state)
     tt_arena_free(a);
 }
 
+/* Of stacked areas with more points than columns, a column shows the point where their sum is largest, wherever in the
+ * column it is. */
+static void test_areas_keep_the_highest_point_of_a_column(void **state)
+{
+    enum { N = 901 }; /* columns of four points */
+    static const int spikes[] = {1, 402, 503, 900};
+    static double v[3 * N];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        v[3 * i] = i;
+        v[3 * i + 1] = 1;
+        v[3 * i + 2] = 2;
+    }
+    for (size_t k = 0; k < sizeof spikes / sizeof *spikes; k++)
+        v[3 * spikes[k] + 2] = 9;
+    tt_curve c[2] = {
+        {.name = "low",  .x = v, .y = v + 1, .n = N, .stride = 3},
+        {.name = "high", .x = v, .y = v + 2, .n = N, .stride = 3}
+    };
+    tt_str o = {0};
+    tt_chart_print(
+        &(tt_chart){.title = "t", .unit = "u", .x_name = "x", .curves = c, .n = 2, .stacked = true},
+        &o);
+    const char *high = strstr(tt_str_get(&o), "data-name=\"high\" data-p=\"1 9 4 2 8 2 ");
+    assert_non_null(high);
+    assert_non_null(strstr(high, " 396 2 402 9 404 2 "));
+    assert_non_null(strstr(high, " 496 2 503 9 504 2 "));
+    assert_non_null(strstr(high, " 896 2 900 9 \"/>"));
+    tt_str_free(&o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +311,7 @@ int main(void)
         cmocka_unit_test(test_page_lists_runs_and_the_keys_that_differ),
         cmocka_unit_test(test_page_gives_its_script_the_curves),
         cmocka_unit_test(test_page_splits_the_time_of_steps),
+        cmocka_unit_test(test_areas_keep_the_highest_point_of_a_column),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
