@@ -164,8 +164,10 @@ static int make_group(tt_call_ring *r, const int *ranks, int n, uint64_t key)
         return -1;
     const bool listed = n < r->world && n <= TT_CALL_RANKS - r->n_ranks;
     r->groups[i] = (tt_call_group){.key = key, .n = n, .first = listed ? r->n_ranks : -1};
-    for (int k = 0; listed && k < n; k++)
-        r->ranks[r->n_ranks++] = ranks[k];
+    if (listed) {
+        memcpy(r->ranks + r->n_ranks, ranks, (size_t)n * sizeof *ranks);
+        r->n_ranks += n;
+    }
     atomic_store(&r->n_groups, i + 1);
     return i;
 }

@@ -172,10 +172,7 @@ static tt_status read_entry(const reading *r, const directory *d, uint64_t *at, 
     record e = {number(p + 20, 4), number(p + 24, 4), number(p + 42, 4), (unsigned)number(p + 8, 2),
                 (unsigned)number(p + 10, 2)};
     TT_TRY(zip_widen(r, p + ENTRY_BYTES + n_name, n_extra, &e));
-    char *name = tt_arena_alloc(a, n_name + 1);
-    memcpy(name, p + ENTRY_BYTES, n_name);
-    name[n_name] = '\0';
-    out->name = name;
+    out->name = tt_arena_strn(a, (const char *)p + ENTRY_BYTES, n_name);
     *at += n;
     return find_data(r, d, &e, p + ENTRY_BYTES, n_name, out);
 }

@@ -118,9 +118,12 @@ tt_status cuda_module_sources(cuda_backend *b, const cuda_source *sources, int n
     enum { MOST = 64 };
     pthread_t threads[MOST];
     int n_threads = 0;
-    module_job j = {.b = b, .sources = sources, .libraries = libraries, .n = n};
+    module_job j = {.b = b,
+                    .sources = sources,
+                    .libraries = libraries,
+                    .n = n,
+                    .lock = PTHREAD_MUTEX_INITIALIZER};
     TT_TRY(cuda_rtc_open(b->config.libraries, cuda_driver_version(), err));
-    pthread_mutex_init(&j.lock, NULL);
     for (int want = (b->n_threads < n ? b->n_threads : n) - 1; n_threads < want && n_threads < MOST;
          n_threads++)
         if (pthread_create(&threads[n_threads], NULL, module_work, &j) != 0)
