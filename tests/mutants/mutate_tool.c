@@ -144,10 +144,12 @@ static int expression_end(const source *f, int i)
 }
 
 /* Functions of which two arguments may change places: a swap would have no effect. */
-static const char *const symmetric[] = {"tt_arena_array", "tt_add",      "tt_mul",     "tt_min",
-                                        "tt_max",         "tt_maximum",  "tt_minimum", "cpu_min",
-                                        "cpu_max",        "tt_mul_i64",  "tt_add_i64", "tt_equal",
-                                        "tt_not_equal",   "same_number", NULL};
+static const char *const symmetric[] = {"tt_arena_array", "tt_add",       "tt_mul",
+                                        "tt_min",         "tt_max",       "tt_maximum",
+                                        "tt_minimum",     "cpu_min",      "cpu_max",
+                                        "tt_mul_i64",     "tt_add_i64",   "tt_equal",
+                                        "tt_not_equal",   "same_number",  "tt_placement_equal",
+                                        "equal_within",   "logits_alike", NULL};
 
 static void find_swaps(source *f, int name)
 {
