@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/base.h"
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -133,6 +134,25 @@ static void test_log_lines_of_threads_do_not_mix(void **state)
     free(text);
 }
 
+/* A caller that logs before it looks at errno sees its own, also when a line that is for the file alone cannot be written. */
+static void test_log_keeps_errno(void **state)
+{
+    tt_error err = {0};
+    (void)state;
+    tt_log_setup(TT_INFO, 3, 4, false);
+    capture_begin();
+    const tt_status s = tt_log_file_open(3, "/dev/full", &err);
+    errno = EDOM;
+    tt_log(TT_INFO, "x", "line");
+    const int after = errno;
+    char *text = capture_end();
+    tt_log_file_close(3);
+    assert_int_equal(s, TT_OK);
+    assert_int_equal(after, EDOM);
+    assert_non_null(strstr(text, "a log file cannot be written"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +161,7 @@ int main(void)
         cmocka_unit_test(test_log_long_line_is_cut),
         cmocka_unit_test(test_log_redraws_a_held_bar),
         cmocka_unit_test(test_log_lines_of_threads_do_not_mix),
+        cmocka_unit_test(test_log_keeps_errno),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

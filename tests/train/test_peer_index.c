@@ -68,6 +68,23 @@ static void test_peer_index_says_what_was_written(void **state)
     tt_arena_free(a);
 }
 
+/* What lay in the memory before is not among the bytes that other ranks get. */
+static void test_peer_index_has_no_other_bytes(void **state)
+{
+    (void)state;
+    const tt_peer_index of = {.job = 4711, .mesh = 42, .rank = 1, .world = 3};
+    const size_t n = (size_t)tt_peer_index_size(pieces, N);
+    char *a = malloc(n), *b = malloc(n);
+    assert_true(a && b);
+    memset(a, 0x55, n);
+    memset(b, 0xaa, n);
+    tt_peer_index_write(&of, pieces, N, a);
+    tt_peer_index_write(&of, pieces, N, b);
+    assert_memory_equal(a, b, n);
+    free(a);
+    free(b);
+}
+
 /* Each 8 bytes of the index become other numbers; a copy that is too short is none. */
 static void test_peer_index_refuses_damage(void **state)
 {
@@ -104,6 +121,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_peer_index_says_what_was_written),
+        cmocka_unit_test(test_peer_index_has_no_other_bytes),
         cmocka_unit_test(test_peer_index_refuses_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
