@@ -83,8 +83,8 @@ ipo 25 0 5e-6
 sigmoid_norm 0.693147 0.2 2e-7
 robust 0.693147 0.2 5e-7
 TYPES
-# 448 tokens of 20000 logits are computed in pieces, 224 are not
-for n in 1 2; do train "$dir/wide$n" --model.args.vocab_size 20000 --training.local_batch_size $n --training.steps 1 && [ "$rc" -eq 0 ]; done &&
+# 448 tokens of 20000 logits are computed in pieces, 224 are not. A library may sum in an order that depends on the number of rows
+for n in 1 2; do train "$dir/wide$n" --backend.blas own --backend.f32_products fma --model.args.vocab_size 20000 --training.local_batch_size $n --training.steps 1 && [ "$rc" -eq 0 ]; done &&
     near "$(value "$dir/wide2/metrics.jsonl" loss)" 0.693147180559945 1e-7 && [ "$(reference "$dir/wide1")" = "$(reference "$dir/wide2")" ]
 ok the_reference_of_logits_in_pieces
 
