@@ -49,6 +49,7 @@ ALSO_plugins/backends/cuda = $(CUDA_EMBED_O)
 LIBS_plugins/comms/nccl := -ldl
 CFLAGS_plugins/comms/nccl := -Iplugins/backends
 ALSO_plugins/comms/nccl := $B/plugins/backends/cuda/lib.o
+LIBS_plugins/dataloaders/text := -lz -lzstd
 LIBS_plugins/dataloaders/jsonl := -lz -lzstd
 LIBS_plugins/dataloaders/chat := -ljansson -lz -lzstd
 # The collectives of messages between two ranks are the tcp comm's.

@@ -315,7 +315,10 @@ tt_status tt_dataloader_config_parse(tt_job *job, const char *section, const cha
                                      tt_dataloader_config *out, tt_error *err)
 {
     memset(out, 0, sizeof *out);
-    out->infinite = true; /* if the loader's own option has this name */
+    /* if the loader's own option has the name */
+    out->infinite = true;
+    out->shuffle = false;
+    out->seed = INT64_MIN;
     return common_options(job, "dataloader", section, own, "mixture", out, err);
 }
 

@@ -86,6 +86,9 @@ static const tt_option dataloader_options[] = {
          "after an epoch the next one begins; false: the run ends with the data, at the latest, "
          "and its last step has the samples that are left",
          .aliases = "repeat"),
+    BOOL(dataloader, shuffle, "true", "draw the samples of each epoch in a seeded random order"),
+    INT(dataloader, seed, "null", 0, 9007199254740992.0, "of the order; null = training.seed",
+        .flags = TT_OPT_NULLABLE),
 };
 
 static const tt_option dataloader_names[] = {
@@ -95,9 +98,6 @@ static const tt_option dataloader_names[] = {
         "\"weight\": 2.5, keys of that loader}; each has epochs of its own, and that of the "
         "mixture "
         "has as many samples as all of them together"),
-    KEY(shuffle, BOOL, "true", "draw the samples of an epoch in a seeded random order"),
-    KEY(seed, INT, "null", "of the order; null = training.seed", .flags = TT_OPT_NULLABLE, .min = 0,
-        .max = ANY),
 };
 
 static const tt_option loss_options[] = {

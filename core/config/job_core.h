@@ -71,7 +71,8 @@ typedef struct tt_validation_config {
 } tt_validation_config;
 
 typedef struct tt_dataloader_config { /* the options that every dataloader has */
-    bool infinite;
+    bool infinite, shuffle;
+    int64_t seed; /* INT64_MIN = null */
 } tt_dataloader_config;
 
 typedef struct tt_converter_config { /* the options that every converter has */

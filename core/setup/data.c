@@ -5,38 +5,46 @@
 
 /* The loaders of the job: that of the training and those of the validation. */
 
-/* The keys of a section that are not the core's: a loader's own options, or those of a mixture. */
-static const char *const *own_keys(tt_setup *s, const tt_part *p)
+/* A loader's own options, which are read in place of the core's with the same name. */
+static const char *const *own_keys(tt_setup *s, const tt_component *c)
 {
-    static const char *const of_mixture[] = {"shuffle", "seed", NULL};
-    const tt_component *c = p->component;
-    if (tt_part_is_mixture(p))
-        return of_mixture;
     const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
     for (size_t k = 0; k < c->n_options; k++)
         own[k] = tt_component_option(c, k)->name;
     return own;
 }
 
-/* The core reads a loader's options "shuffle" and "seed" itself. */
+tt_order tt_setup_order(const tt_part *p, const tt_dataloader_config *c, uint64_t seed)
+{
+    const bool *shuffle = tt_part_value(p->component, p->config, "shuffle", TT_OPT_BOOL);
+    const int64_t *of_loader = tt_part_value(p->component, p->config, "seed", TT_OPT_INT);
+    const int64_t own = of_loader ? *of_loader : c->seed;
+    return (tt_order){.seed = own != INT64_MIN ? (uint64_t)own : seed,
+                      .own_seed = own != INT64_MIN,
+                      .shuffle = shuffle ? *shuffle : c->shuffle};
+}
+
 tt_status tt_setup_loader(tt_setup *s, const char *section, const char *fallback, tt_part *out,
                           tt_order *order, bool *finite, tt_error *err)
 {
-    static const char *const of_core[] = {"infinite", "repeat", NULL};
+    static const char *const of_core[] = {"infinite", "repeat", "shuffle", "seed", NULL};
+    static const char *const none[] = {NULL};
     const uint64_t seed = (uint64_t)s->core.training.seed;
     tt_dataloader_config c;
     if (tt_job_has(s->job, tt_arena_printf(s->arena, "%s.mixture", section))) {
-        TT_TRY(tt_setup_mixture(s, section, fallback, seed, out, order, err));
+        const char *path = tt_arena_printf(s->arena, "%s.path", section);
+        if (tt_job_has(s->job, path))
+            return tt_job_fail(s->job, path, err,
+                               "not allowed with a mixture: set it in an entry of %s.mixture",
+                               section);
+        TT_TRY(tt_dataloader_config_parse(s->job, section, none, &c, err));
+        TT_TRY(tt_setup_mixture(s, section, fallback, &c, seed, out, order, err));
     } else {
         TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_DATALOADER, section, fallback, of_core,
                                 s->arena, out, err));
-        const bool *shuffle = tt_part_value(out->component, out->config, "shuffle", TT_OPT_BOOL);
-        const int64_t *own = tt_part_value(out->component, out->config, "seed", TT_OPT_INT);
-        *order = (tt_order){.seed = own && *own != INT64_MIN ? (uint64_t)*own : seed,
-                            .own_seed = own && *own != INT64_MIN,
-                            .shuffle = shuffle && *shuffle};
+        TT_TRY(tt_dataloader_config_parse(s->job, section, own_keys(s, out->component), &c, err));
+        *order = tt_setup_order(out, &c, seed);
     }
-    TT_TRY(tt_dataloader_config_parse(s->job, section, own_keys(s, out), &c, err));
     *finite = !c.infinite;
     return TT_OK;
 }

@@ -141,27 +141,40 @@ static const char *const *keys_of(tt_arena *a, const tt_component *c)
     return keys;
 }
 
-typedef struct { /* keys of the section, which apply to sources that do not set them */
+static bool has_option(const tt_component *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_options; i++)
+        if (!strcmp(tt_component_option(c, i)->name, name))
+            return true;
+    return false;
+}
+
+/* The keys of an entry that are not its loader's. */
+typedef struct {
+    double weight;
     bool shuffle;
     int64_t seed;
-} shared;
+} source_row;
+static const tt_option source_rows[] = {
+    TT_OPTION(source_row, weight, TT_OPT_FLOAT, "1", 1e-9, 1e9, "share of the samples"),
+    TT_OPTION(source_row, shuffle, TT_OPT_BOOL, "true", 0, 0, "as in the section"),
+    TT_OPTION_MORE(source_row, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL,
+                   TT_OPT_NULLABLE, NULL, "as in the section"),
+};
 
 static tt_status read_source(tt_setup *s, const char *key, const char *fallback, bool shuffle,
-                             tt_part *part, double *weight, tt_error *err)
+                             tt_part *part, source_row *r, tt_error *err)
 {
-    static const char *const ignore[] = {"name", "weight", NULL};
-    typedef struct {
-        double weight;
-    } row;
-    static const tt_option rows[] = {
-        TT_OPTION(row, weight, TT_OPT_FLOAT, "1", 1e-9, 1e9, "share of the samples"),
-    };
+    static const char *const ignore[] = {"name", "weight", "shuffle", "seed", NULL};
     tt_job *job = s->job;
     const char *name = NULL, *at = tt_arena_printf(s->arena, "%s.name", key);
     const char *nested = tt_arena_printf(s->arena, "%s.mixture", key);
+    const char *base = shuffle ? "{}" : "{\"shuffle\": false}";
     const tt_component *c;
+    tt_option rows[TT_COUNT(source_rows)];
+    size_t n = 0;
     tt_error why = {0};
-    row r = {0};
+    *r = (source_row){.seed = INT64_MIN};
     if (tt_job_has(job, nested))
         return tt_job_fail(
             job, nested, err,
@@ -172,14 +185,15 @@ static tt_status read_source(tt_setup *s, const char *key, const char *fallback,
     if (tt_registry_find(s->registry, TT_KIND_DATALOADER, name, &c, &why) != TT_OK)
         return tt_job_fail(job, tt_job_has(job, at) ? at : key, err, "%s", why.text);
     void *config = tt_arena_alloc(s->arena, TT_MAXV(c->config_size, (size_t)1));
-    const bool ordered = tt_part_value(c, config, "shuffle", TT_OPT_BOOL) != NULL;
-    TT_TRY(tt_job_section_over(job, key, "the mixture's section",
-                               ordered && !shuffle ? "{\"shuffle\": false}" : "{}", c->options,
+    const bool own = tt_part_value(c, config, "shuffle", TT_OPT_BOOL) != NULL;
+    for (size_t i = 0; i < TT_COUNT(source_rows); i++)
+        if (!has_option(c, source_rows[i].name))
+            rows[n++] = source_rows[i];
+    TT_TRY(tt_job_section_over(job, key, "the mixture's section", own ? base : "{}", c->options,
                                c->n_options, c->option_size, ignore, config, err));
-    TT_TRY(tt_job_section(job, key, rows, TT_COUNT(rows), sizeof *rows, keys_of(s->arena, c), &r,
-                          err));
+    TT_TRY(tt_job_section_over(job, key, "the mixture's section", own ? "{}" : base, rows, n,
+                               sizeof *rows, keys_of(s->arena, c), r, err));
     *part = (tt_part){c, config, c->name, tt_registry_file(s->registry, c)};
-    *weight = r.weight;
     return TT_OK;
 }
 
@@ -191,13 +205,11 @@ static uint64_t seed_at(int64_t place, uint64_t seed)
     return place == 0 ? seed : tt_hash64(&place, sizeof place, seed);
 }
 
-static tt_order order_of(const tt_part *p, int64_t place, uint64_t seed)
+static tt_order order_of(const tt_part *p, const source_row *r, int64_t place, uint64_t seed)
 {
-    const bool *shuffle = tt_part_value(p->component, p->config, "shuffle", TT_OPT_BOOL);
-    const int64_t *own = tt_part_value(p->component, p->config, "seed", TT_OPT_INT);
-    tt_order o = {.shuffle = shuffle && *shuffle, .place = place};
-    o.own_seed = own && *own != INT64_MIN;
-    o.seed = o.own_seed ? (uint64_t)*own : seed_at(place, seed);
+    const tt_dataloader_config c = {.shuffle = r->shuffle, .seed = r->seed};
+    tt_order o = tt_setup_order(p, &c, seed_at(place, seed));
+    o.place = place;
     return o;
 }
 
@@ -209,42 +221,25 @@ void tt_mixture_set_seed(const tt_part *mixture, uint64_t seed)
             g->orders[i].seed = seed_at(g->orders[i].place, seed);
 }
 
-static tt_status read_shared(tt_job *job, const char *section, shared *out, tt_error *err)
-{
-    static const char *const ignore[] = {"name", "mixture", "infinite", "repeat", NULL};
-    static const tt_option rows[] = {
-        TT_OPTION(shared, shuffle, TT_OPT_BOOL, "true", 0, 0, "shuffle sources that do not set it"),
-        TT_OPTION_MORE(shared, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL,
-                       TT_OPT_NULLABLE, NULL, "seed of the order; null: training.seed"),
-    };
-    char path[256];
-    snprintf(path, sizeof path, "%s.path", section);
-    if (tt_job_has(job, path))
-        return tt_job_fail(job, path, err,
-                           "not allowed with a mixture: set it in an entry of %s.mixture", section);
-    return tt_job_section(job, section, rows, TT_COUNT(rows), sizeof *rows, ignore, out, err);
-}
-
 bool tt_part_is_mixture(const tt_part *p)
 {
     return p->component && ((const tt_dataloader_vt *)p->component->vtable)->open == open_mixture;
 }
 
-tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
-                           tt_part *out, tt_order *order, tt_error *err)
+tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback,
+                           const tt_dataloader_config *c, uint64_t seed, tt_part *out,
+                           tt_order *order, tt_error *err)
 {
     mixture_config *g = tt_arena_alloc(s->arena, sizeof *g);
     const char *list = tt_arena_printf(s->arena, "%s.mixture", section), *name = NULL;
-    shared of_all = {0};
     size_t n = 0;
-    TT_TRY(read_shared(s->job, section, &of_all, err));
     TT_TRY(
         tt_job_string(s->job, tt_arena_printf(s->arena, "%s.name", section), fallback, &name, err));
     TT_TRY(tt_job_list(s->job, list, &n, err));
     if (n < 1 || n > 1024)
         return tt_job_fail(s->job, list, err, "%zu sources; a mixture has 1 to 1024", n);
-    if (of_all.seed != INT64_MIN)
-        seed = (uint64_t)of_all.seed;
+    if (c->seed != INT64_MIN)
+        seed = (uint64_t)c->seed;
     g->n = (int)n;
     g->parts = tt_arena_array(s->arena, n, sizeof *g->parts);
     g->weights = tt_arena_array(s->arena, n, sizeof *g->weights);
@@ -257,8 +252,10 @@ tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallbac
                                .info = mixture_info};
     for (size_t i = 0; i < n; i++) {
         const char *key = tt_arena_printf(s->arena, "%s[%zu]", list, i);
-        TT_TRY(read_source(s, key, name, of_all.shuffle, &g->parts[i], &g->weights[i], err));
-        g->orders[i] = order_of(&g->parts[i], (int64_t)i, seed);
+        source_row r;
+        TT_TRY(read_source(s, key, name, c->shuffle, &g->parts[i], &r, err));
+        g->weights[i] = r.weight;
+        g->orders[i] = order_of(&g->parts[i], &r, (int64_t)i, seed);
         const tt_dataloader_vt *vt = g->parts[i].component->vtable;
         g->vt.needs_tokenizer |= vt->needs_tokenizer;
     }
@@ -269,10 +266,8 @@ tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallbac
                                   .vtable = &g->vt};
     g->mix = tt_mix_new(s->arena, g->weights, g->n);
     *out = (tt_part){&g->component, g, "mixture", NULL};
-    *order = (tt_order){.seed = seed,
-                        .own_seed = of_all.seed != INT64_MIN,
-                        .shuffle = of_all.shuffle,
-                        .endless = true};
+    *order = (tt_order){
+        .seed = seed, .own_seed = c->seed != INT64_MIN, .shuffle = c->shuffle, .endless = true};
     return TT_OK;
 }
 

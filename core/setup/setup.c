@@ -174,6 +174,25 @@ static tt_status add_reference(tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
+/* The loader's switch that makes it give an input; NULL: there is none. */
+static const char *option_that_gives(const tt_setup *s, const char *input)
+{
+    const tt_part *p = &s->dataloader;
+    const tt_component *c = p->component;
+    for (size_t i = 0; c && !tt_part_is_mixture(p) && i < c->n_options; i++) {
+        const tt_option *o = tt_component_option(c, i);
+        char *config = tt_arena_dup(s->arena, p->config, c->config_size);
+        tt_inputs with;
+        if (o->type != TT_OPT_BOOL || (o->flags & TT_OPT_NULLABLE))
+            continue;
+        *(bool *)(void *)(config + o->offset) = true;
+        if (tt_inputs_of(c->vtable, config, &with, NULL) == TT_OK &&
+            tt_inputs_find(&with, input) >= 0)
+            return o->name;
+    }
+    return NULL;
+}
+
 /* The loss divides by the sum of an input, which the core may have to compute. */
 static tt_status make_loss(tt_setup *s, tt_error *err)
 {
@@ -185,10 +204,13 @@ static tt_status make_loss(tt_setup *s, tt_error *err)
     if (!s->has_inputs || !TT_HAS(vt, tt_loss_vt, weights) || !vt->weights)
         return TT_OK;
     s->loss_weights = vt->weights(s->loss.config);
-    if (s->loss_weights && tt_inputs_add_weights(&s->inputs, s->loss_weights, &why) != TT_OK)
-        return tt_job_fail(s->job, tt_job_has(s->job, "loss.weights") ? "loss.weights" : "loss",
-                           err, "%s, which the loss %s divides by", why.text, s->loss.name);
-    return TT_OK;
+    if (!s->loss_weights || tt_inputs_add_weights(&s->inputs, s->loss_weights, &why) == TT_OK)
+        return TT_OK;
+    const char *option = option_that_gives(s, s->loss_weights);
+    return tt_job_fail(s->job, tt_job_has(s->job, "loss.weights") ? "loss.weights" : "loss", err,
+                       "%s, which the loss %s divides by%s%s%s", why.text, s->loss.name,
+                       option ? ": set dataloader." : "", option ? option : "",
+                       option ? " true" : "");
 }
 
 static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)

@@ -5,11 +5,14 @@
 
 /* Shared by the files of core/setup. */
 /* mixture.c: makes a loader from the section's list "mixture". fallback: the loader's name if
- * neither the source nor the section has one. */
+ * neither the source nor the section has one. c: the section's keys, which hold for sources that do not set them. */
 void tt_mixture_set_seed(const tt_part *mixture, uint64_t seed);
-tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
-                           tt_part *out, tt_order *order, tt_error *err);
+tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback,
+                           const tt_dataloader_config *c, uint64_t seed, tt_part *out,
+                           tt_order *order, tt_error *err);
 /* data.c */
+/* The order of a loader's samples: its own options "shuffle" and "seed", or where it has none the core's. */
+tt_order tt_setup_order(const tt_part *p, const tt_dataloader_config *c, uint64_t seed);
 /* The loader of a section, or its mixture. *finite: its key `infinite` is false. */
 tt_status tt_setup_loader(tt_setup *s, const char *section, const char *fallback, tt_part *out,
                           tt_order *order, bool *finite, tt_error *err);

@@ -13,8 +13,6 @@
 typedef struct {
     tt_strings path;
     const char *format;
-    bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
-    int64_t seed;
     bool document_mask;
     int64_t bos_id, eos_id;
     const char *packing;
@@ -29,10 +27,6 @@ static const tt_option options[] = {
         "auto: by the header (llm.c, .pbin of modalities) or Megatron's .idx next to it; "
         "else tokens "
         "without a header"),
-    TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
-              "draw a new order of the samples each epoch"),
-    TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
-                   NULL, "seed of the order; null: training.seed"),
     TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
               "keep attention, positions and labels within a document; by bos_id, eos_id or both, "
               "else by the list of documents of Megatron and .pbin"),

@@ -21,8 +21,6 @@ typedef struct {
     const char *messages_field, *role_field, *content_field, *prompt_field, *completion_field,
         *rejected_field, *system_field;
     bool pairs;
-    bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
-    int64_t seed;
 } config;
 
 #define FIELD(name, doc)                                                                           \
@@ -61,10 +59,6 @@ static const tt_option options[] = {
     TT_OPTION_MORE(config, packing, TT_OPT_ENUM, "\"none\"", 0, 0, "none|best_fit", 0, NULL,
                    "best_fit: several conversations, or pairs, share a sample, kept apart; none: "
                    "one per sample"),
-    TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
-              "draw a new order of the samples each epoch"),
-    TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
-                   NULL, "seed of the order; null: training.seed"),
     FIELD(messages_field, "key of the list of messages; null: the format's"),
     FIELD(role_field, "key of a message's role; null: the format's"),
     FIELD(content_field, "key of a message's text; null: the format's"),
@@ -78,6 +72,7 @@ typedef struct loader {
     tt_chat_tokens tokens; /* of all conversations */
     chat_doc *docs;
     int64_t n_docs, cap_docs, n_samples, seq_len, files, dropped, cut, bytes;
+    int64_t rejected;      /* records with an answer that is not used */
     int64_t *order, *bins; /* packed: see chat_pack; else NULL */
     int32_t pad;
     int per; /* documents of an item: 1, or 2 of a pair; item i begins with document per * i */
@@ -219,6 +214,7 @@ static tt_status add_one(const reading *r, const json_t *record, tt_error *err)
     const int64_t at = (int64_t)r->to->tokens.n, most = r->to->seq_len + 1;
     piece p;
     TT_TRY(chat_messages(record, r->format, &r->fields, &messages, &variables, err));
+    r->to->rejected += has(record, field(r->c->rejected_field, "rejected"));
     const tt_status s = encode(r, messages, variables, 0, &p, err);
     json_decref(messages);
     json_decref(variables);
@@ -343,7 +339,7 @@ static tt_status read_file(const reading *r, const char *path, tt_error *err)
     unpack u;
     if (tt_parquet_is(path))
         return read_parquet(r, path, err);
-    TT_TRY(unpack_open(path, &u, err));
+    TT_TRY(unpack_open(path, r->env, &u, err));
     const tt_status s = read_lines(r, &u, err);
     unpack_close(&u);
     return s;
@@ -402,6 +398,11 @@ static tt_status finish_loader(const reading *r, tt_error *err)
     snprintf(l->note, sizeof l->note, "%s are not cached; %lld were cut, %lld of these left out",
              l->per > 1 ? "preference pairs" : "conversations", (long long)l->cut,
              (long long)l->dropped);
+    if (l->rejected)
+        tt_log(TT_WARN, "data",
+               "dataloader.pairs is false: %lld of the conversations have a rejected answer, too, "
+               "which is not used; the loss dpo needs \"pairs\": true",
+               (long long)l->rejected);
     return strcmp(r->c->packing, "best_fit") ? TT_OK : pack(l, err);
 }
 

@@ -12,8 +12,6 @@
 typedef struct {
     tt_strings path;
     const char *field;
-    bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
-    int64_t seed;
     bool document_mask;
     const char *cache, *packing;
 } config;
@@ -24,10 +22,6 @@ static const tt_option options[] = {
                    "file that names them"),
     TT_OPTION(config, field, TT_OPT_STRING, "\"text\"", 0, 0,
               "the key, of Parquet the column, whose string is the document"),
-    TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
-              "draw a new order of the samples each epoch"),
-    TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
-                   NULL, "seed of the order; null: training.seed"),
     TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
               "keep attention, positions and labels within a document"),
     TT_CORPUS_OPTION_CACHE(config),
@@ -35,6 +29,7 @@ static const tt_option options[] = {
 };
 
 typedef struct {
+    const tt_dataloader_env *env;
     field_reader document;
     line_buffer in;
 } reader;
@@ -66,7 +61,7 @@ static tt_status jsonl_read_file(void *user, const char *path, tt_documents *to,
     unpack u;
     if (tt_parquet_is(path))
         return field_read_parquet(&j->document, path, to, err);
-    TT_TRY(unpack_open(path, &u, err));
+    TT_TRY(unpack_open(path, j->env, &u, err));
     j->in.begin = j->in.end = j->in.scanned = 0;
     j->in.last = false;
     const tt_status status = read_lines(j, &u, to, err);
@@ -79,7 +74,7 @@ static tt_status open_jsonl(const void *cfg, const tt_dataloader_env *env, void 
 {
     const config *g = cfg;
     const size_t n = strlen(g->field) + sizeof "jsonl 1 ";
-    reader j = {.document = {.field = g->field}};
+    reader j = {.env = env, .document = {.field = g->field}};
     tt_files files = {0};
     tt_tokens *tokens;
     TT_TRY(tt_files_find(&g->path, env->job_dir, "corpus/*.jsonl.zst", &files, err));

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "field.h"
-#include "source.h"
+#include "unpack.h"
 #include <stdio.h>
 #include <string.h>
+#include <ttrun/log.h>
 
-/* text: files and globs. Each file is a document, of Parquet files each row; the tokenizer's bos and eos are put
+/* text: files and globs, also compressed. Each file is a document, of Parquet files each row; the tokenizer's bos and eos are put
  * around it (corpus.h). Documents form one stream of tokens in path order. */
 
 typedef struct {
     tt_strings path;
     const char *field;
-    bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
-    int64_t seed;
     bool document_mask;
     const char *cache, *packing;
 } config;
@@ -20,14 +19,10 @@ typedef struct {
 static const tt_option options[] = {
     TT_OPTION_MORE(
         config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
-        "text and Parquet files and globs (** crosses folders), relative to the file that names "
-        "them"),
+        "text and Parquet files and globs (** crosses folders), also .gz and .zst, relative to the "
+        "file that names them"),
     TT_OPTION(config, field, TT_OPT_STRING, "\"text\"", 0, 0,
               "of Parquet files, the column whose strings are the documents"),
-    TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
-              "draw a new order of the samples each epoch"),
-    TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
-                   NULL, "seed of the order; null: training.seed"),
     TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
               "keep attention, positions and labels within a document"),
     TT_CORPUS_OPTION_CACHE(config),
@@ -35,13 +30,16 @@ static const tt_option options[] = {
 };
 
 typedef struct {
+    const tt_dataloader_env *env;
     char *bytes;
     size_t cap;
     field_reader row;
+    const char *json; /* the first file that looks like JSON; NULL: none */
+    int64_t n_json;
 } whole_file;
 
 /* Reads a file to its end. */
-static tt_status read_whole(whole_file *t, source *in, size_t *n, tt_error *err)
+static tt_status read_whole(whole_file *t, unpack *in, size_t *n, tt_error *err)
 {
     size_t used = 0;
     for (size_t got = 1; got > 0; used += got) {
@@ -50,26 +48,59 @@ static tt_status read_whole(whole_file *t, source *in, size_t *n, tt_error *err)
             char *grown = realloc(t->bytes, cap);
             if (!grown)
                 return TT_FAIL(err, TT_ENOMEM, "dataloader.path: %s: out of memory after %zu bytes",
-                               in->path, used);
+                               in->in.path, used);
             t->bytes = grown;
             t->cap = cap;
         }
-        TT_TRY(source_read(in, t->bytes + used, t->cap - used, &got, err));
+        TT_TRY(unpack_read(in, t->bytes + used, t->cap - used, &got, err));
     }
     *n = used;
     return TT_OK;
 }
 
+/* The first line is a JSON object, or the file begins as a list of them. */
+static bool looks_like_json(const char *s, size_t n)
+{
+    const char *end = memchr(s, '\n', n), *quote;
+    size_t k = end ? (size_t)(end - s) : n;
+    while (k && strchr(" \t\r", s[k - 1]))
+        k--;
+    if (n && s[0] == '[') {
+        size_t i = 1;
+        while (i < n && strchr(" \t\r\n", s[i]))
+            i++;
+        return i < n && s[i] == '{';
+    }
+    quote = k > 2 ? memchr(s + 1, '"', k - 1) : NULL;
+    return quote && s[0] == '{' && s[k - 1] == '}' &&
+           strspn(s + 1, " \t") == (size_t)(quote - s - 1);
+}
+
+static void tell_json(const whole_file *t)
+{
+    char which[64] = " is";
+    if (t->n_json > 1)
+        snprintf(which, sizeof which, " and %lld other file%s are", (long long)t->n_json - 1,
+                 t->n_json == 2 ? "" : "s");
+    if (t->n_json)
+        tt_log(TT_WARN, "data",
+               "%s%s JSON: the loader text trains on braces and keys, too; dataloader.name jsonl "
+               "takes one key of each line, chat takes conversations",
+               t->json, which);
+}
+
 static tt_status text_read_file(void *user, const char *path, tt_documents *to, tt_error *err)
 {
     whole_file *t = user;
-    source in = {.fd = -1};
+    unpack in;
     size_t n = 0;
     if (tt_parquet_is(path))
         return field_read_parquet(&t->row, path, to, err);
-    TT_TRY(source_open(path, &in, err));
+    TT_TRY(unpack_open(path, t->env, &in, err));
     tt_status s = read_whole(t, &in, &n, err);
-    source_close(&in);
+    unpack_close(&in);
+    if (s == TT_OK && looks_like_json(t->bytes, n) && !t->n_json++)
+        t->json = path;
     if (s == TT_OK)
         s = tt_documents_add(to, t->bytes, n, (int64_t)n, err);
     return s;
@@ -90,7 +121,7 @@ static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void *
     const config *g = cfg;
     const size_t n = strlen(g->field) + sizeof "text 1 ";
     tt_files files = {0};
-    whole_file t = {.row = {.field = g->field}};
+    whole_file t = {.env = env, .row = {.field = g->field}};
     tt_tokens *tokens;
     TT_TRY(tt_files_find(&g->path, env->job_dir, "corpus/*.txt", &files, err));
     char *name = malloc(n);
@@ -105,6 +136,8 @@ static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void *
                               .packing = g->packing};
     const tt_status s = name ? tt_corpus_open(&o, &tokens, err)
                              : TT_FAIL(err, TT_ENOMEM, "out of memory for a name");
+    if (s == TT_OK)
+        tell_json(&t);
     tt_files_free(&files);
     free(name);
     free(t.bytes);

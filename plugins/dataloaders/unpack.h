@@ -3,16 +3,18 @@
 #define TT_DATALOADERS_UNPACK_H
 #include "source.h"
 #include <stdbool.h>
+#include <ttrun/dataloader.h>
 #include <zlib.h>
 #include <zstd.h>
 
 /* Reads a file's bytes in order and decompresses them if its first bytes are those of gzip or
- * zstd. */
+ * zstd. Each read asks whether a signal stops the job: a small file may unpack to any length. */
 
 enum { UNPACK_INPUT = 1 << 17 }; /* compressed bytes read at a time */
 
 typedef struct {
     source in;
+    const tt_dataloader_env *env;
     unsigned char *packed; /* [UNPACK_INPUT] read from the file */
     size_t have, at;       /* compressed bytes in the buffer, and how many of them are consumed */
     enum { UNPACK_PLAIN, UNPACK_GZIP, UNPACK_ZSTD } kind;
@@ -81,9 +83,10 @@ static tt_status unpack_begin(unpack *u, tt_error *err)
     return TT_OK;
 }
 
-static tt_status unpack_open(const char *path, unpack *u, tt_error *err)
+static tt_status unpack_open(const char *path, const tt_dataloader_env *env, unpack *u,
+                             tt_error *err)
 {
-    *u = (unpack){.in.fd = -1};
+    *u = (unpack){.in.fd = -1, .env = env};
     TT_TRY(source_open(path, &u->in, err));
     const tt_status s = unpack_begin(u, err);
     if (s != TT_OK)
@@ -162,6 +165,8 @@ static tt_status unpack_zstd(unpack *u, char *out, size_t cap, size_t *got, tt_e
 /* Reads up to cap bytes; *got is 0 at the end. */
 static tt_status unpack_read(unpack *u, char *out, size_t cap, size_t *got, tt_error *err)
 {
+    if (u->env->stop && u->env->stop(u->env->stop_user))
+        return TT_FAIL(err, TT_ESIGNAL, "stopped");
     if (u->kind == UNPACK_GZIP)
         return unpack_gzip(u, out, cap, got, err);
     if (u->kind == UNPACK_ZSTD)

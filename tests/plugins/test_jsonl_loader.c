@@ -66,8 +66,6 @@ static tt_status open_paths(const char *const *paths, size_t n, const char *fiel
     const config c = {
         .path = {paths, n},
         .field = field,
-        .shuffle = true,
-        .seed = INT64_MIN,
         .document_mask = mask,
         .cache = "off"
     };

@@ -84,8 +84,6 @@ static tt_status open_paths(letters *l, const char *const *paths, size_t n, int6
 {
     const config c = {
         .path = {paths, n},
-        .shuffle = true,
-        .seed = INT64_MIN,
         .field = "text",
         .document_mask = mask,
         .cache = "off"

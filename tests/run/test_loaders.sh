@@ -132,4 +132,58 @@ train "$dir/vocab2" --training.steps 1 --model.args.vocab_size 300
 [ $rc -eq 0 ] && [ "$(value "$dir/vocab2/run.json" job.model.args.vocab_size)" = 300 ]
 ok a_size_that_is_set_wins
 job=$dir/job.json
+
+# ---- text: compressed too, and a line if it is JSON ----
+head -c 9000 "$dir/text.txt" >"$dir/plain.txt"
+gzip -c "$dir/plain.txt" >"$dir/plain.txt.gz"
+zstd -q "$dir/plain.txt" -o "$dir/plain.txt.zst"
+for kind in txt txt.gz txt.zst; do
+    train "$dir/$kind" --dataloader.path "$dir/plain.$kind" --training.steps 2 && [ $rc -eq 0 ] && losses "$dir/$kind/metrics.jsonl" >"$dir/$kind.loss"
+done
+cmp -s "$dir/txt.loss" "$dir/txt.gz.loss" && cmp -s "$dir/txt.loss" "$dir/txt.zst.loss" && [ "$(wc -l <"$dir/txt.loss")" -eq 2 ] && ! grep -q 'JSON' "$dir/err"
+ok text_of_gzip_and_zstd
+cp "$dir/plain.txt" "$dir/named.txt.gz"
+train "$dir/named" --dataloader.path "$dir/named.txt.gz"
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'named.txt.gz' "$dir/err"
+ok text_with_the_name_of_gzip
+json() { # NAME TEXT: how often the loader text says that it is JSON
+    printf "$2" >"$dir/json.$1" && train "$dir/json_$1" --dataloader.path "$dir/json.$1" --training.steps 1 --training.seq_len 4 --checkpoint.enable false
+    [ $rc -eq 0 ] || return 1
+    [ "$(grep -c "json.$1 is JSON: the loader text trains on braces and keys, too; dataloader.name jsonl" "$dir/err")" -eq "$3" ]
+}
+json lines '{"text": "one"}\n{"text": "two"}\n' 1 && json one ' {"text": "one two three"}' 0 && json list '[\n  {"a": "one"},\n  {"a": "two"}\n]\n' 1 && json code '{ int i = 0; }\nreturn "x";\n' 0 &&
+    json tex '{"a quote", and more}\n{x}\n' 1 && json end '{"text": "one two three"}' 1 && json prose '[1] See the other page, {that one}.\n' 0 && json brace '{\n"a": 1\n}\n' 0
+ok text_that_is_json_is_warned_of
+cp "$dir/json.lines" "$dir/json.more"
+train "$dir/json_two" --dataloader.path "[\"$dir/json.lines\", \"$dir/json.more\"]" --training.steps 1 --training.seq_len 4 --checkpoint.enable false
+[ $rc -eq 0 ] && grep -q 'json.lines and 1 other file are JSON: ' "$dir/err"
+ok several_files_of_json_are_one_line
+
+# ---- a loader without options of its own for the order: the core's hold ----
+mkdir "$dir/counts" && sed 's/@NAME@/counts/g; s/@[A-Z_]*@/1/g' "$SRC/share/templates/dataloader.c" >"$dir/counts/counts.c" &&
+    cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" "$dir/counts/counts.c" "-L$BUILD" -lttrun -o "$dir/counts/counts.so"
+ok a_loader_without_shuffle_builds
+sed 's|"dataloader": {[^}]*}|"dataloader": { "name": "counts" }|; s|"checkpoint": {[^}]*}|"checkpoint": { "enable": false }|' "$dir/job.json" >"$dir/counts.json"
+order() { # OPTION...: the losses of two steps tell which samples they had
+    rm -rf "$dir/ordered" && "$TTRUN" "$dir/counts.json" --plugin-dir "$dir/counts" --plugin-dir "$PLUGINS" --dump_folder "$dir/ordered" --training.steps 2 "$@" >"$dir/out" 2>"$dir/err" &&
+        losses "$dir/ordered/metrics.jsonl" | tr '\n' ' '
+}
+still=$(order --dataloader.shuffle false) && a=$(order) && [ -n "$a" ] && [ "$a" != "$still" ] && [ "$(order --dataloader.shuffle true)" = "$a" ] &&
+    b=$(order --dataloader.seed 3) && [ "$b" != "$a" ] && [ "$b" != "$still" ]
+ok and_its_samples_are_shuffled
+mixed='{ "mixture": [ {"name": "counts"}, {"name": "counts", "samples": 500} ] }'
+sed "s|\"dataloader\": {[^}]*}|\"dataloader\": $mixed|" "$dir/counts.json" >"$dir/mixed.json"
+sed 's|"name": "counts"}, |"name": "counts", "shuffle": false}, |; s|"samples": 500|&, "shuffle": false|' "$dir/mixed.json" >"$dir/mixed_each.json"
+sed 's|"mixture"|"shuffle": false, &|' "$dir/mixed.json" >"$dir/mixed_all.json"
+for kind in mixed mixed_each mixed_all; do
+    sources=$("$TTRUN" data show "$dir/$kind.json" --plugin-dir "$dir/counts" --plugin-dir "$PLUGINS" --n 6 2>"$dir/err" | grep -o 'mixture.*of epoch 0' | grep -o 'sample [0-9]*' | sort -u | tr '\n' ' ')
+    echo "$kind $sources"
+done >"$dir/sources"
+grep -q '^mixed_each sample 0 sample 1 sample 2 ' "$dir/sources" && [ "$(sed -n 's/^mixed_each //p' "$dir/sources")" = "$(sed -n 's/^mixed_all //p' "$dir/sources")" ] &&
+    [ "$(sed -n 's/^mixed //p' "$dir/sources")" != "$(sed -n 's/^mixed_all //p' "$dir/sources")" ]
+ok sources_of_a_mixture_too
+sed 's|int64_t samples;|&int64_t shuffle;|;s|{"samples", "an epoch"|{"shuffle", "its own", TT_OPT_INT, offsetof(config, shuffle), "1000", 1, 1e12, NULL, 0, NULL}, &|' "$dir/counts/counts.c" >"$dir/own.c" &&
+    cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" "$dir/own.c" "-L$BUILD" -lttrun -o "$dir/counts/counts.so"
+[ "$(order)" = "$still" ] && [ "$(order --dataloader.shuffle 7)" = "$still" ]
+ok an_option_of_the_loader_s_own_is_the_loader_s
 exit $failed
