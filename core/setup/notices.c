@@ -6,16 +6,6 @@
 
 /* What a user should know about the job before it runs. */
 
-/* The warm-up of a scheduler that has the option warmup_steps; 0 = none. */
-static int64_t warmup_of(const tt_part *scheduler)
-{
-    const int64_t *steps =
-        scheduler->component
-            ? tt_part_value(scheduler->component, scheduler->config, "warmup_steps", TT_OPT_INT)
-            : NULL;
-    return steps ? *steps : 0;
-}
-
 /* The files of one loader, if it has the option "path". */
 static tt_status find_files(const tt_setup *s, const tt_part *p, const char *section, tt_error *err)
 {
@@ -45,11 +35,21 @@ tt_status tt_setup_find_data(const tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
+void tt_setup_notice_warmup(const tt_setup *s, int64_t total)
+{
+    const int64_t warmup = tt_setup_warmup(s, total);
+    if (total > 1 && warmup >= total - warmup)
+        tt_log(TT_WARN, "job",
+               "the learning rate rises during %lld of the %lld steps of the run: set a lower "
+               "lr_scheduler.warmup_steps, or warmup_ratio",
+               (long long)warmup, (long long)total);
+}
+
 void tt_setup_notices(const tt_setup *s)
 {
     size_t n;
     const char *const *lines = tt_job_notices(s->job, &n);
-    const int64_t warmup = warmup_of(&s->lr_scheduler), steps = s->core.training.steps;
+    const int64_t steps = s->core.training.steps;
     for (size_t i = 0; i < n; i++)
         tt_log(TT_INFO, "job", "%s", lines[i]);
     if (s->n_validation && !s->core.validation.enable)
@@ -58,11 +58,8 @@ void tt_setup_notices(const tt_setup *s)
     if (tt_job_has(s->job, "training.steps") && steps != INT64_MIN &&
         !isnan(s->core.training.num_train_epochs))
         tt_log(TT_INFO, "job", "training.steps is not used: training.num_train_epochs is set");
-    if (warmup >= steps && steps > 1 && !tt_setup_by_epoch(s))
-        tt_log(TT_WARN, "job",
-               "lr_scheduler.warmup_steps %lld: the learning rate rises during all %lld steps of "
-               "the run; set fewer",
-               (long long)warmup, (long long)steps);
+    if (!tt_setup_by_epoch(s))
+        tt_setup_notice_warmup(s, steps);
 }
 
 static void notice_qk_clip(const tt_setup *s)

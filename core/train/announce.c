@@ -187,11 +187,11 @@ tt_status tt_loop_describe(tt_loop *l, tt_error *err)
 static void say_length(const tt_loop *l)
 {
     const tt_setup *s = l->s;
-    const int64_t *warmup = tt_part_value(s->lr_scheduler.component, s->lr_scheduler.config,
-                                          "warmup_steps", TT_OPT_INT);
+    const int64_t warmup =
+        tt_setup_warmup(s, s->rate.total_steps > 0 ? s->rate.total_steps : l->steps);
     char warm[64] = "";
-    if (warmup && *warmup > 0)
-        snprintf(warm, sizeof warm, ", %lld of them warm-up", (long long)TT_MIN(*warmup, l->steps));
+    if (warmup > 0)
+        snprintf(warm, sizeof warm, ", %lld of them warm-up", (long long)TT_MIN(warmup, l->steps));
     tt_log(TT_INFO, "train",
            "%lld step%s%s; local batch %lld × %d data rank%s, global batch %lld, sequence length "
            "%lld",

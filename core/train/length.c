@@ -80,6 +80,8 @@ tt_status tt_loop_length(tt_loop *l, tt_error *err)
     if (isfinite(s->core.training.num_train_epochs))
         l->epochs = s->core.training.num_train_epochs;
     if (l->main)
+        tt_setup_notice_warmup(s, l->steps);
+    if (l->main)
         tt_log(TT_INFO, "data",
                "%g epoch%s of %lld sample%s, %lld step%s each: %lld steps in all; an epoch's last "
                "step has %lld sample%s",

@@ -15,7 +15,9 @@
 
 #define WARMUP_OPTIONS(config, steps)                                                              \
     TT_OPTION(config, warmup_steps, TT_OPT_INT, steps, 0, 1e15,                                    \
-              "steps of linear warm-up, cut to the steps of the run"),                             \
+              "steps of linear warm-up, cut to the steps of the run; a job that loads weights "    \
+              "(checkpoint.initial_load_path) and sets no warm-up has warmup_ratio 0.03 in place " \
+              "of a default above 0"),                                                             \
         TT_OPTION_MORE(config, warmup_ratio, TT_OPT_FLOAT, "null", 0, 1, NULL, TT_OPT_NULLABLE,    \
                        NULL,                                                                       \
                        "warm-up as a part of the steps of the run, rounded up, in place of "       \

@@ -126,6 +126,22 @@ ok saves_after_every_second_epoch_and_at_the_end
 run endless $saves --checkpoint.interval 1 --training.num_train_epochs null --training.steps 11 --nproc 2 --training.local_batch_size 2 &&
     [ "$(steps_of endless)" = "step-10 step-11 step-4 step-7" ]
 ok saves_with_endless_data_where_an_epoch_ends
+# the warm-up of a run by epochs is known once its samples are counted
+rises() { # NAME N: the warning says N of 8 steps; 0: there is none
+    if [ "$2" -eq 0 ]; then ! grep -q 'the learning rate rises during' "$dir/err"; else grep -q "W job. the learning rate rises during $2 of the 8 steps of the run: set a lower lr_scheduler.warmup_steps" "$dir/err"; fi
+}
+w=--lr_scheduler.warmup
+run rises1 ${w}_steps 3 && rises rises1 0 && run rises2 ${w}_steps 4 && rises rises2 4 && run rises3 ${w}_steps 200 && rises rises3 8 && run rises4 ${w}_ratio 0.5 && rises rises4 4 && run rises5 ${w}_ratio 0.4 && rises rises5 4 &&
+    run rises6 ${w}_ratio 0.375 && rises rises6 0 && grep -q '8 steps, 3 of them warm-up' "$dir/err"
+ok a_warm_up_of_half_an_epoch_run_is_warned_of
+# weights that are trained already: the default is a part of the run, not the 200 steps of pre-training
+sed -i 's/"lr_scheduler": {[^}]*},*//' "$job"
+run begun $saves --checkpoint.interval 2 && rises begun 8 && step=$dir/begun/checkpoint/step-8 &&
+    run tuned --checkpoint.initial_load_path "$step" --training.num_train_epochs 25 && grep -q '100 steps, 3 of them warm-up' "$dir/err" && rises tuned 0 &&
+    [ "$(value "$dir/tuned/run.json" job.lr_scheduler.warmup_ratio)" = 0.03 ] &&
+    run said --checkpoint.initial_load_path "$step" --training.num_train_epochs 2 ${w}_steps 5 && rises said 5 && run constant --checkpoint.initial_load_path "$step" --lr_scheduler.name constant && ! grep -q 'of them warm-up' "$dir/err" &&
+    run tokens --checkpoint.initial_load_path "$step" ${w}_tokens 256 && grep -q '8 steps, 2 of them warm-up' "$dir/err"
+ok fine_tuning_has_a_short_warm_up
 # a loader that has a sample more for the rank that opens it first
 (cd "$dir" && "$TTRUN" plugins new dataloader uneven >/dev/null &&
     sed -i 's|#include <stdlib.h>|&\n#include <fcntl.h>|; s|l->samples = .*|l->samples = ((const config *)cfg)->samples + (open("'"$dir"'/first", O_CREAT \| O_EXCL, 0600) >= 0);|' uneven/uneven.c &&
