@@ -4,6 +4,7 @@
 #include "folder_test.h"
 #include "heap.h"
 #include "tier.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -24,10 +25,12 @@ static char path[TEST_FOLDER + 16];
     "\"dim\": 512, \"n_heads\": 8, \"n_kv_heads\": 4, \"vocab_size\": 4000}}, "                    \
     "\"dataloader\": {\"path\": [\"none.txt\"]}, "
 
+static int layers; /* of the model; 0: as many as the tier has */
+
 static tt_status search(const char *job, int world, double gib, int best, bool all, tt_arena *a,
                         tt_search *out, tt_error *err)
 {
-    const char *text = tt_arena_printf(a, MODEL "%s}", is_long() ? 16 : 8, job);
+    const char *text = tt_arena_printf(a, MODEL "%s}", layers ? layers : is_long() ? 16 : 8, job);
     assert_int_equal(tt_write_file_atomic(path, text, strlen(text), err), TT_OK);
     const tt_search_opts o = {.job = path,
                               .registry = registry,
@@ -144,18 +147,93 @@ static void test_search_keeps_degrees_that_the_job_sets(void **state)
     tt_arena_free(a);
 }
 
+/* ---- estimates ---- */
+
+#define ONE_MESH                                                                                   \
+    BATCH ", \"parallelism\": {\"data_parallel_replicate_degree\": 1, "                            \
+          "\"data_parallel_shard_degree\": 1, \"context_parallel_degree\": 1, "                    \
+          "\"tensor_parallel_degree\": 1}"
+
+/* The mesh of pp ranks. In full: as it is planned; else with so little memory that the estimate says no. */
+static tt_found one_mesh(int n_layers, int pp, bool in_full, int *planned)
+{
+    tt_arena *a = tt_arena_new();
+    layers = n_layers;
+    const tt_search s = found(ONE_MESH, pp, in_full ? 80 : 0.001, 1, in_full, a);
+    layers = 0;
+    assert_int_equal(s.meshes, 1);
+    assert_int_equal(s.n, in_full);
+    *planned = s.planned;
+    const tt_found f = in_full ? s.best[0] : s.smallest;
+    tt_arena_free(a);
+    return f;
+}
+
+/* Time and bytes of k layers per stage are on the line through those of one and of two. */
+static void test_an_estimate_is_on_the_line_of_one_and_two_layers(void **state)
+{
+    (void)state;
+    for (int pp = 1; pp <= 2; pp++) {
+        int n;
+        const tt_found one = one_mesh(pp, pp, true, &n), two = one_mesh(2 * pp, pp, true, &n),
+                       full = one_mesh(8 * pp, pp, true, &n),
+                       guess = one_mesh(8 * pp, pp, false, &n);
+        assert_int_equal(n, 0);
+        assert_true(two.bytes > 1.02 * one.bytes && two.time.step > 1.02 * one.time.step);
+        assert_true(guess.bytes == one.bytes + (two.bytes - one.bytes) * 7);
+        assert_true(guess.time.step == one.time.step + (two.time.step - one.time.step) * 7);
+        /* only about: some buffers are reused, and the first and last layers differ a little */
+        assert_true(fabs(guess.bytes / full.bytes - 1) < 0.05);
+        assert_true(fabs(guess.time.step / full.time.step - 1) < 0.01);
+    }
+}
+
+static void test_few_layers_are_planned_at_once(void **state)
+{
+    (void)state;
+    for (int pp = 1; pp <= 2; pp++) {
+        int n;
+        one_mesh(3 * pp, pp, false, &n);
+        assert_int_equal(n, 1);
+        one_mesh(3 * pp + 1, pp, false, &n);
+        assert_int_equal(n, 0);
+    }
+}
+
+/* Whatever is estimated to take up to a tenth more than the best one is planned in full, and nothing else. */
+static void test_meshes_about_as_fast_as_the_best_are_planned(void **state)
+{
+    static const char job[] = BATCH ", \"parallelism\": {\"pipeline_parallel_degree\": 1}";
+    tt_arena *a = tt_arena_new();
+    int least = 0, most = 0;
+    (void)state;
+    layers = 4;
+    const tt_search all = found(job, 4, 80, 1000, true, a), quick = found(job, 4, 80, 1, false, a);
+    layers = 0;
+    for (int i = 0; i < all.n; i++) { /* estimates of time are right to 1 % */
+        least += all.best[i].time.step < 1.08 * all.best[0].time.step;
+        most += all.best[i].time.step < 1.12 * all.best[0].time.step;
+    }
+    print_message("    %d meshes, %d to %d about as fast as the best\n", all.n, least, most);
+    assert_true(least > 1 && most < all.n);
+    assert_in_range(quick.planned, least, most);
+    tt_arena_free(a);
+}
+
 #define EXPERTS                                                                                    \
     "{\"spec\": \"qwen3_moe\", \"model\": {\"args\": {\"n_layers\": 4, \"dim\": 256, "             \
     "\"n_heads\": 8, "                                                                             \
-    "\"n_kv_heads\": 4, \"vocab_size\": 1000, \"num_experts\": 48, \"num_experts_per_tok\": 2, "   \
+    "\"n_kv_heads\": 4, \"vocab_size\": 1000, \"num_experts\": %d, \"num_experts_per_tok\": 2, "   \
     "\"moe_intermediate_size\": 1024}}, \"training\": {\"local_batch_size\": 1, "                  \
     "\"global_batch_size\": 8, \"seq_len\": 64}, \"dataloader\": {\"path\": [\"none.txt\"]}"
+
+static int experts = 48;
 
 static tt_search found_experts(const char *job, double gib, double skew, bool all, tt_arena *a)
 {
     tt_search s;
     tt_error err = {0};
-    const char *text = tt_arena_printf(a, "%s%s}", EXPERTS, job);
+    const char *text = tt_arena_printf(a, EXPERTS "%s}", experts, job);
     assert_int_equal(tt_write_file_atomic(path, text, strlen(text), &err), TT_OK);
     const tt_search_opts o = {.job = path,
                               .registry = registry,
@@ -231,6 +309,28 @@ static void test_search_cuts_experts_that_do_not_fit(void **state)
     tt_arena_free(a);
 }
 
+/* Of 12 experts 8 ranks can have parts in three ways: 8 does not divide them. */
+static void test_search_tries_degrees_that_divide_the_experts(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    (void)state;
+    experts = 12;
+    const tt_search s =
+        found_experts(", \"parallelism\": {\"pipeline_parallel_degree\": 1, "
+                      "\"data_parallel_replicate_degree\": 1, \"context_parallel_degree\": 1, "
+                      "\"tensor_parallel_degree\": 1}",
+                      80, 0, true, a);
+    experts = 48;
+    assert_int_equal(s.meshes, 3);
+    assert_int_equal(s.refused, 0);
+    for (int ep = 1, i = 0; ep <= 4; ep *= 2) {
+        for (i = 0; i < s.n && s.best[i].degrees.ep != ep; i++)
+            ;
+        assert_true(i < s.n);
+    }
+    tt_arena_free(a);
+}
+
 static const tt_found *mesh_of(const tt_search *s, const tt_mesh_degrees *d)
 {
     for (int i = 0; i < s->n; i++)
@@ -281,6 +381,10 @@ int main(void)
         cmocka_unit_test(test_search_finds_what_planning_every_mesh_finds),
         cmocka_unit_test(test_search_leaves_out_meshes_above_the_memory_limit),
         cmocka_unit_test(test_search_keeps_degrees_that_the_job_sets),
+        cmocka_unit_test(test_an_estimate_is_on_the_line_of_one_and_two_layers),
+        cmocka_unit_test(test_few_layers_are_planned_at_once),
+        cmocka_unit_test(test_meshes_about_as_fast_as_the_best_are_planned),
+        cmocka_unit_test(test_search_tries_degrees_that_divide_the_experts),
         cmocka_unit_test(test_search_cuts_experts_that_do_not_fit),
         cmocka_unit_test(test_search_estimates_skewed_routing),
     };
