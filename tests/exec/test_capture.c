@@ -181,6 +181,7 @@ static void check_off(const char *more)
     run_far(&j, N_STEPS, 1, &s, more);
     same(&right, &s, more);
     for (int r = 0; r < j.setup.world; r++) {
+        assert_int_equal(seen.counts[r].n_graphs, 0); /* none was tried */
         assert_int_equal(seen.counts[r].captured, 0);
         assert_int_equal(seen.counts[r].launches, 0);
     }

@@ -196,12 +196,37 @@ static void test_states_are_copied_out_before_those_of_other_members(void **stat
     assert_int_equal(waited_before(&h, 1), 4);
 }
 
+/* An activation that is copied to host memory has its device memory for one further block, or until the backward
+ * begins. Parameters do not count, which may stand in any block. */
+static void test_the_copy_of_an_activation_is_over_a_block_later(void **state)
+{
+    static tt_param_info param;
+    tt_when backward = {.region = TT_BACKWARD};
+    hand h = {.when = {.region = TT_FORWARD}};
+    (void)state;
+    tt_value *made = add_node(&h, &tt_op_collective, NULL, NULL);
+    add_node(&h, &tt_op_offload, made, NULL);
+    for (int i = 2; i < 6; i++)
+        add_node(&h, &tt_op_collective, NULL, NULL);
+    for (int i = 0; i < 6; i++) /* blocks 0 0 0 1 2 3 */
+        h.node[i].block = i < 3 ? 0 : i - 2;
+    h.node[1].async = true;
+    assert_int_equal(waited_before(&h, 1), 4);
+    h.node[4].param = &param;
+    assert_int_equal(waited_before(&h, 1), 5);
+    h.node[5].block = -1; /* of no block */
+    assert_int_equal(waited_before(&h, 1), 6);
+    h.node[3].when = &backward;
+    assert_int_equal(waited_before(&h, 1), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_under_way_at_once_shares_a_byte),
         cmocka_unit_test(test_a_missing_wait_is_found),
         cmocka_unit_test(test_a_state_is_written_when_no_collective_reads_it),
+        cmocka_unit_test(test_the_copy_of_an_activation_is_over_a_block_later),
         cmocka_unit_test(test_states_are_copied_out_before_those_of_other_members),
     };
     return cmocka_run_group_tests(tests, far_folder, NULL);
