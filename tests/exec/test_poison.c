@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/exec_impl.h"
-#include "exec/steps.h"
+#include "exec/dead.h"
 #include "heap.h"
 #include "tier.h"
 #include <math.h>
@@ -9,39 +8,50 @@
  * measured. A run with it is bitwise equal to a run without, so nothing reads dead bytes; and its
  * high-water mark is the plan's, to the byte. */
 
-/* more: overrides that make the job small enough for the slow backend */
-static void poisoned_is_normal(const char *backend, const char *more)
+/* More rows of logits than a piece of the loop over tokens. */
+#define LOOP                                                                                       \
+    "model.args.vocab_size 4100 model.args.n_layers 1 training.local_batch_size 1 "                \
+    "training.seq_len 300"
+
+static void poisoned_is_normal(const char *mesh, const char *more)
 {
-    for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
-        steps normal, poisoned;
-        char text[500];
-        snprintf(text, sizeof text, "%s%sbackend.name %s%s", job_meshes[i],
-                 *job_meshes[i] ? " " : "", backend, more);
-        steps_run(text, 2, &normal);
-        assert_true(isfinite(normal.loss[1]) && normal.loss[1] > 0);
-        strcat(text, " debug.poison true");
-        steps_run(text, 2, &poisoned);
-        steps_same_bits(&normal, &poisoned, text);
-    }
+    steps normal, poisoned;
+    char text[500];
+    snprintf(text, sizeof text, "%s%s%s", mesh, *mesh ? " " : "", more);
+    steps_run(text, 2, &normal);
+    assert_true(isfinite(normal.loss[1]) && normal.loss[1] > 0);
+    strcat(text, " debug.poison true");
+    steps_run(text, 2, &poisoned);
+    steps_same_bits(&normal, &poisoned, text);
 }
 
 static void test_poisoned_run_is_the_normal_run(void **state)
 {
+    static const char *const backends[] = {
+        "backend.name cpu", /* small enough for the slow backend: */
+        "backend.name reference training.seq_len 7 model.args.dim 24 model.args.hidden_dim 37"};
     (void)state;
-    poisoned_is_normal("cpu", "");
-    poisoned_is_normal("reference",
-                       " training.seq_len 7 model.args.dim 24 model.args.hidden_dim 37");
+    for (size_t k = 0; k < TT_COUNT(backends); k++)
+        for (size_t i = 0; i < TT_COUNT(job_meshes); i++)
+            poisoned_is_normal(job_meshes[i], backends[k]);
+    poisoned_is_normal(LOOP, backends[0]);
 }
 
+/* And after the step all of it is poison. The last job has a loop over tokens. */
 static void test_high_water_is_the_plan(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
+    for (size_t i = 0; i <= TT_COUNT(job_meshes); i++) {
         steps s;
         char text[500];
-        snprintf(text, sizeof text, "%s%sdebug.poison true", job_meshes[i],
-                 *job_meshes[i] ? " " : "");
+        const char *mesh = i < TT_COUNT(job_meshes) ? job_meshes[i] : LOOP;
+        snprintf(text, sizeof text, "%s%sdebug.poison true", mesh, *mesh ? " " : "");
+        dead_left = 0;
+        steps_after = dead_look;
         steps_run(text, 1, &s);
+        steps_after = NULL;
+        if (dead_left)
+            fail_msg("%s: %lld dead bytes are not poison", text, (long long)dead_left);
         int64_t used = 0, planned = 0;
         for (int r = 0; r < 16; r++) {
             assert_true(s.ranks[r].high_water <= s.ranks[r].planned);
@@ -75,14 +85,18 @@ static void test_canary_names_the_op(void **state)
 {
     job j;
     steps s = {0};
-    tt_error err = {0};
     (void)state;
     tt_rank r = open_rank(&j, "debug.poison true", false);
     s.setup = &j.setup;
-    assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
-    r.exec->space[TT_SPACE_STATE][r.plan->bytes[TT_SPACE_STATE]] = 0;
-    assert_int_equal(steps_one(&s, &r, 1, 0, &err), TT_EINTERNAL);
-    assert_non_null(strstr(err.text, "wrote behind the state memory"));
+    for (int at = 0; at < 256; at += 85) {
+        tt_error err = {0};
+        uint8_t *canary = r.exec->space[TT_SPACE_STATE] + r.plan->bytes[TT_SPACE_STATE] + at;
+        assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
+        *canary ^= 1;
+        assert_int_equal(steps_one(&s, &r, 1, 0, &err), TT_EINTERNAL);
+        assert_non_null(strstr(err.text, "wrote behind the state memory"));
+        *canary ^= 1;
+    }
     tt_rank_close(&r);
     job_close(&j);
 }
