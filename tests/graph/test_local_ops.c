@@ -196,6 +196,49 @@ static void test_an_op_without_gradient_has_none(void **state)
     built_free(&x);
 }
 
+/* ---- what the dims of a result mean ---- */
+
+static enum { LABEL, UNIT, LINES, N_MEANINGS } forgotten;
+
+/* Gives a value whose dims say something else than infer. */
+DECOMPOSE(forgetful)
+{
+    tt_type t = *q->in[0];
+    t.dims[1].unit = forgotten == UNIT ? 3 : 1;
+    t.dims[1].label = forgotten == LABEL ? NULL : t.dims[1].label;
+    t.dims[0].lines = forgotten == LINES ? 1 : t.dims[0].lines;
+    outs[0] = tt_reshape(b, tt_scale(b, in[0], 0.5), t.dims, 2);
+}
+
+static void test_a_result_means_what_infer_says(void **state)
+{
+    static const tt_op_def def = {LOCAL_OP(infer_same, "* -> *", 0, forgetful)};
+    static const tt_op_def *const defs[] = {&def};
+    static const single m = {&def};
+    const job j = single_job(defs, &m, "1");
+    (void)state;
+    for (forgotten = LABEL; forgotten < N_MEANINGS; forgotten++) {
+        built x;
+        tt_error err = {0};
+        int n = 0;
+        const char *bad = build_job(&j, "place", NULL, NULL, &x, &err);
+        if (bad)
+            fail_msg("%s: %s", bad, err.text);
+        for (size_t i = 0; i < x.g->nodes.n; i++) {
+            const tt_node *reader = x.g->nodes.items[i];
+            if (strcmp(reader->op->name, "linear") || reader->in[0]->type.dims[1].size != 12)
+                continue;
+            const tt_dim *d = reader->in[0]->type.dims;
+            assert_int_equal(d[0].lines, j.lines);
+            assert_int_equal(d[1].unit, 1);
+            assert_true(d[1].label && !strcmp(d[1].label, "ffn"));
+            n++;
+        }
+        assert_int_equal(n, 1);
+        built_free(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_outputs_that_are_one_value_are_told_apart),
         cmocka_unit_test(test_derivatives_of_inner_ops_keep_the_cut),
         cmocka_unit_test(test_an_op_without_gradient_has_none),
+        cmocka_unit_test(test_a_result_means_what_infer_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
