@@ -160,6 +160,8 @@ tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n,
 void tt_ckpt_sort(const tt_ckpt_reader *r, tt_ckpt_piece *pieces, size_t n);
 /* A line that names the tensors there that are none of `used` (name → anything not NULL), but for
  * those that skip, which may be NULL, says are nothing to name. */
+size_t tt_ckpt_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *),
+                      tt_arena *a, const char **names); /* their number; names: for a line */
 void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *));
 /* A number by its name: a tensor of one element, or what torch.distributed.checkpoint keeps beside
  * tensors. *found false: there is none of this name. */

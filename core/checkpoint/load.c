@@ -460,9 +460,9 @@ tt_ckpt_tensor tt_ckpt_tensor_at(const tt_ckpt_reader *r, size_t i)
     return t;
 }
 
-void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *))
+size_t tt_ckpt_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *),
+                      tt_arena *a, const char **out)
 {
-    tt_arena *a = tt_arena_new();
     TT_VEC(const char *) names = {0};
     for (size_t i = 0; i < tt_map_size(r->entries); i++) {
         const char *name = tt_map_key(r->entries, i);
@@ -471,8 +471,17 @@ void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip
             continue;
         tt_vec_push(a, &names, name);
     }
-    if (names.n)
-        tt_log(TT_INFO, "checkpoint", "%s: %zu tensor%s not of this model ignored: %s", r->path,
-               names.n, names.n > 1 ? "s" : "", tt_names_fold(a, names.items, names.n));
+    *out = names.n ? tt_names_fold(a, names.items, names.n) : "";
+    return names.n;
+}
+
+void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *))
+{
+    tt_arena *a = tt_arena_new();
+    const char *names;
+    const size_t n = tt_ckpt_others(r, used, skip, a, &names);
+    if (n)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu tensor%s not of this model ignored: %s", r->path, n,
+               n > 1 ? "s" : "", names);
     tt_arena_free(a);
 }

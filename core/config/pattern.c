@@ -87,14 +87,17 @@ static void pattern_free(void *arg)
     pcre2_code_free(p->code);
 }
 
-tt_status tt_pattern_new(tt_arena *a, const char *text, tt_pattern **out, tt_error *err)
+static tt_status make(tt_arena *a, const char *text, bool posix, tt_pattern **out, tt_error *err)
 {
     tt_str pcre = {0};
     if (strlen(text) > MAX_BYTES)
         return TT_FAIL(err, TT_EINVAL, "%zu bytes long, at most %d", strlen(text), MAX_BYTES);
     tt_pattern *p = tt_arena_alloc(a, sizeof *p);
     tt_arena_cleanup(a, pattern_free, p);
-    rewrite(text, &pcre);
+    if (posix)
+        rewrite(text, &pcre);
+    else
+        tt_str_add(&pcre, text);
     const tt_status s = compile(&pcre, &p->code, err);
     tt_str_free(&pcre);
     TT_TRY(s);
@@ -106,6 +109,16 @@ tt_status tt_pattern_new(tt_arena *a, const char *text, tt_pattern **out, tt_err
     pcre2_set_heap_limit(p->context, MAX_HEAP_KIB);
     *out = p;
     return TT_OK;
+}
+
+tt_status tt_pattern_new(tt_arena *a, const char *text, tt_pattern **out, tt_error *err)
+{
+    return make(a, text, true, out, err);
+}
+
+tt_status tt_pattern_new_pcre(tt_arena *a, const char *text, tt_pattern **out, tt_error *err)
+{
+    return make(a, text, false, out, err);
 }
 
 tt_status tt_pattern_match(const tt_pattern *p, const char *name, bool *out, tt_error *err)

@@ -11,6 +11,8 @@ typedef struct tt_pattern tt_pattern;
 /* Compiles a pattern, which lives as long as the arena. The error gives the reason and does not
  * quote the pattern. */
 tt_status tt_pattern_new(tt_arena *a, const char *text, tt_pattern **out, tt_error *err);
+/* The same for a pattern in the syntax of PCRE, which is that of Python's re. */
+tt_status tt_pattern_new_pcre(tt_arena *a, const char *text, tt_pattern **out, tt_error *err);
 /* Whether the pattern matches any part of the name. */
 tt_status tt_pattern_match(const tt_pattern *p, const char *name, bool *out, tt_error *err);
 /* Puts `to` in the place of the first part of the name that the pattern matches; $1 in it is what the first

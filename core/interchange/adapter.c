@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/interchange_impl.h"
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,6 @@
 
 #define CONFIG "adapter_config.json"
 #define WEIGHTS "adapter_model.safetensors"
-#define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
 bool tt_adapter_is_folder(const char *folder)
 {
@@ -33,6 +31,12 @@ static const char *layer_there(tt_arena *a, const tt_param_info *w, bool *transp
         return NULL;
     *transposed = st->transpose != 0;
     return tt_arena_strn(a, st->name, (size_t)(end - st->name));
+}
+
+const char *tt_adapter_layer(tt_arena *a, const tt_param_info *w)
+{
+    bool transposed;
+    return layer_there(a, w, &transposed);
 }
 
 /* The tensor of PEFT's file that is a parameter of an adapter. */
@@ -203,60 +207,19 @@ tt_status tt_setup_write_adapter(const tt_setup *s, const char *step_folder, tt_
 
 /* ---- import ---- */
 
-static double number_of(const tt_json *v, double fallback)
+/* All tensors of the folder are the run's, or the user does not ask for all. */
+static tt_status check_others(const tt_setup *s, tt_arena *a, const tt_ckpt_reader *reader,
+                              const char *folder, const tt_map *used, tt_error *err)
 {
-    if (v && v->type == TT_JSON_INT)
-        return (double)v->integer;
-    return v && v->type == TT_JSON_REAL ? v->real : fallback;
-}
-
-/* The value of a layer: that of the pattern which is its name, else the common one. */
-static double of_layer(const tt_json *config, const char *patterns, const char *layer,
-                       double common)
-{
-    return number_of(tt_json_get(tt_json_get(config, patterns), layer), common);
-}
-
-/* The run must multiply the adapter's result by the factor that it was trained with. */
-static tt_status check_scales(const tt_setup *s, tt_arena *a, const char *folder, tt_error *err)
-{
-    const char *path = tt_path_join(a, folder, CONFIG);
-    const tt_json *config = NULL;
-    char *text = NULL;
-    size_t n = 0;
-    TT_TRY(tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, err));
-    const tt_status st = tt_json_parse(a, path, text, n, &config, err);
-    free(text);
-    TT_TRY(st);
-    const tt_json *rs = tt_json_get(config, "use_rslora"), *dora = tt_json_get(config, "use_dora");
-    const tt_json *type = tt_json_get(config, "peft_type");
-    if (!type || type->type != TT_JSON_STRING || strcmp(type->string, "LORA") != 0)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "%s: peft_type is not \"LORA\"", path);
-    const bool is_dora = dora && dora->type == TT_JSON_BOOL && dora->boolean;
-    for (size_t i = 0; i < s->graph->params.n; i++) {
-        const tt_param_info *w = s->graph->params.items[i];
-        bool transposed;
-        const char *layer = w->adapter_a ? layer_there(a, w, &transposed) : NULL;
-        if (!layer)
-            continue;
-        if (is_dora != (w->magnitude != NULL))
-            return TT_FAIL(err, TT_EINVAL,
-                           "%s: use_dora is %s: set use_dora of the run's converter "
-                           "as there",
-                           path, is_dora ? "true" : "false");
-        const double r =
-            of_layer(config, "rank_pattern", layer, number_of(tt_json_get(config, "r"), 8));
-        const double alpha = of_layer(config, "alpha_pattern", layer,
-                                      number_of(tt_json_get(config, "lora_alpha"), 8));
-        const double scale = alpha / (rs && rs->type == TT_JSON_BOOL && rs->boolean ? sqrt(r) : r);
-        if (r < (double)rank_of(w) || r > (double)rank_of(w) ||
-            fabs(scale - w->adapter_scale) > 1e-6 * fabs(scale))
-            return TT_FAIL(err, TT_EINVAL,
-                           "%s: %s has rank %g and scale %g, the run's converter rank %lld and "
-                           "scale %g: set rank, alpha and rslora as there",
-                           path, layer, r, scale, (long long)rank_of(w), w->adapter_scale);
-    }
-    return TT_OK;
+    const char *names = NULL;
+    const size_t n = tt_ckpt_others(reader, used, NULL, a, &names);
+    if (!n || !s->core.checkpoint.initial_load_strict)
+        return TT_OK;
+    return TT_FAIL(err, TT_EUNSUPPORTED,
+                   "%s: %zu tensor%s of the adapter belong%s to no adapter of the run: %s; let the "
+                   "targets of the converter lora name their layers, or leave them out with "
+                   "checkpoint.initial_load_strict false",
+                   folder, n, n > 1 ? "s" : "", n > 1 ? "" : "s", names);
 }
 
 static tt_status load_adapter(const tt_setup *s, tt_arena *a, const char *folder,
@@ -269,7 +232,7 @@ static tt_status load_adapter(const tt_setup *s, tt_arena *a, const char *folder
         tt_map_set(by_name, s->graph->params.items[i]->name, s->graph->params.items[i]);
     if (!tt_path_exists(tt_path_join(a, folder, WEIGHTS)))
         return TT_FAIL(err, TT_ENOTFOUND, "%s: no " WEIGHTS, folder);
-    TT_TRY(check_scales(s, a, folder, err));
+    TT_TRY(tt_adapter_check_config(s, a, tt_path_join(a, folder, CONFIG), err));
     TT_TRY(tt_ckpt_open(folder, &reader, err));
     for (size_t i = 0; i < s->graph->params.n && st == TT_OK; i++) {
         const char *key = NULL;
@@ -279,6 +242,8 @@ static tt_status load_adapter(const tt_setup *s, tt_arena *a, const char *folder
         if (st == TT_OK)
             tt_map_set(used, key, used);
     }
+    if (st == TT_OK)
+        st = check_others(s, a, reader, folder, used, err);
     for (size_t i = 0; i < n && st == TT_OK; i++) {
         tt_ckpt_piece p = pieces[i];
         st = adapter_key(a, tt_map_get(by_name, p.name), &p.name, err);

@@ -35,6 +35,12 @@ const char *tt_name_there(tt_arena *a, const tt_name_table *t, const char *name,
 tt_status tt_titan_names(const tt_setup *s, tt_name_table *out, tt_error *err);
 void tt_meta_names(const tt_setup *s, tt_name_table *out);
 
+/* adapter.c: the layer of a weight in the base's files ("model.layers.0.mlp.up_proj"); NULL: no tensor there is this
+ * weight alone. */
+const char *tt_adapter_layer(tt_arena *a, const tt_param_info *w);
+/* adapter_config.c: refuses an adapter that is not what the run's adapters compute. */
+tt_status tt_adapter_check_config(const tt_setup *s, tt_arena *a, const char *path, tt_error *err);
+
 /* layout.c: how the elements of a tensor are ordered in the other program's files. */
 typedef struct tt_layout {
     int64_t head_dim; /* rows are in pairs within heads of so many; 0: they are as here */

@@ -28,11 +28,11 @@ bool tt_begin_is_hf(const tt_setup *s, const char *path)
 tt_status tt_begin_check(const tt_setup *s, const char *path, tt_error *err)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
-    const char *what = !c->initial_load_model_only
-                           ? "a whole state (checkpoint.initial_load_model_only)"
+    const bool state = !c->initial_load_model_only;
+    const char *what = state ? "a whole state (checkpoint.initial_load_model_only)"
                        : tt_adapter_is_folder(path) ? "an adapter"
                                                     : NULL;
-    if (what && !c->initial_load_strict)
+    if (state && !c->initial_load_strict)
         return tt_job_fail(s->job, "checkpoint.initial_load_strict", err,
                            "%s is loaded whole; leave this out", what);
     if (what && c->initial_load_rename.n)

@@ -140,4 +140,90 @@ plain [{"name": "lora", "rank": 2, "alpha": 6, "targets": ["q_proj", "down_proj"
 dora [{"name": "lora", "rank": 2, "alpha": 6, "use_dora": true, "targets": ["o_proj"]}]
 rslora [{"name": "lora", "rank": 2, "alpha": 5, "dropout": 0.125, "rslora": true, "targets": ["v_proj"]}]
 CASES
+
+# ---- what an adapter_config.json may say: it is as the run has it, or the adapter is refused ----
+adapter() { # KEY VALUE: PEFT's folder with another value of a key, or one more
+    rm -rf "$dir/changed" && cp -r "$dir/peft_plain" "$dir/changed" &&
+        value=$2 awk -v key="\"$1\"" '{ text = text $0 "\n" } END {
+            value = ENVIRON["value"]
+            at = index(text, key ":")
+            if (at) {
+                rest = substr(text, at + length(key) + 1)
+                for (i = 1; i <= length(rest); i++) {
+                    c = substr(rest, i, 1)
+                    deep += (c == "[" || c == "{") - (c == "]" || c == "}")
+                    if (deep < 0 || (deep == 0 && c == ",")) break
+                }
+                text = substr(text, 1, at - 1) key ": " value substr(rest, i)
+            } else sub(/{/, "{" key ": " value ", ", text)
+            printf "%s", text
+        }' "$dir/peft_plain/adapter_config.json" >"$dir/changed/adapter_config.json"
+}
+begin() { train "$dir/begun" --checkpoint.initial_load_path "$dir/changed" --converters "$targets" --training.steps 1 --tokenizer.name byte --optimizer.lr 0 --checkpoint.enable false "$@"; }
+targets='[{"name": "lora", "rank": 2, "alpha": 6, "targets": ["q_proj", "down_proj"]}]'
+bad=
+while IFS='|' read -r key value says; do
+    adapter "$key" "$value" && begin
+    if [ -z "$says" ]; then [ $rc -eq 0 ]; else [ $rc -eq 2 ] && one_line "$dir/err" && grep -q "$says" "$dir/err"; fi || bad="$bad $key=$value"
+done <<KEYS
+alpha_pattern|{}|
+alpha_pattern|{"q_proj": 12}|self_attn.q_proj has rank 2 and scale 6, the run's converter rank 2 and scale 3: set rank, alpha and rslora as there, by several converters
+alpha_pattern|{"layers.1.self_attn.q_proj": 12}|layers.1.self_attn.q_proj has rank 2 and scale 6
+alpha_pattern|{".*\\\\.[01]\\\\..*_proj": 6.5}|has rank 2 and scale 3.25
+alpha_pattern|{"model[.]layers\\\\.[\\\\d]+.mlp.down_proj": 1}|down_proj has rank 2 and scale 0.5
+alpha_pattern|{"_proj": 12, "proj": 12, "k_proj": 12, "q_pro": 12}|
+alpha_pattern|{"q_proj": 6, ".*q_proj": 12}|
+alpha_pattern|{"q_proj": "12"}|alpha_pattern "q_proj" is not a number
+alpha_pattern|{"(q_proj": 12}|alpha_pattern "(q_proj": missing
+rank_pattern|{"down_proj": 4}|mlp.down_proj has rank 4 and scale 1.5
+use_rslora|true|scale 4.24264
+use_dora|true|use_dora is true
+lora_alpha|null|scale 4
+lora_dropout|0.5|
+task_type|null|
+init_lora_weights|"gaussian"|
+init_lora_weights|false|
+init_lora_weights|"eva"|
+init_lora_weights|"pissa"|init_lora_weights "pissa" changes the base's weights, too: save the adapter
+init_lora_weights|"pissa_niter_16"|init_lora_weights "pissa_niter_16" changes
+init_lora_weights|"OLoRA"|init_lora_weights "OLoRA" changes
+init_lora_weights|"corda"|changes the base
+init_lora_weights|"loftq"|changes the base
+init_lora_weights|"lora_ga"|changes the base
+bias|"all"|bias is set: PEFT trained more than the matrices A and B; checkpoint.initial_load_strict false
+bias|"lora_only"|bias is set
+lora_bias|true|lora_bias is set
+modules_to_save|["lm_head"]|modules_to_save is set: PEFT trained more
+modules_to_save|[]|
+trainable_token_indices|[1, 2]|trainable_token_indices is set
+target_parameters|["experts.gate"]|target_parameters is set
+layer_replication|[[0, 2], [1, 2]]|layer_replication is set, which is not known here
+use_qalora|true|use_qalora is set, which is not known here
+alora_invocation_tokens|[5]|alora_invocation_tokens is set, which
+kasa_config|{"beta": 0.1}|kasa_config is set, which
+use_of_tomorrow|1|use_of_tomorrow is set, which is not known here
+use_of_tomorrow|0.0|use_of_tomorrow is set, which is not known here
+use_of_tomorrow|"x"|use_of_tomorrow is set, which is not known here
+use_of_tomorrow|false|
+use_of_tomorrow|null|
+peft_type|"LOHA"|peft_type is not "LORA"
+KEYS
+[ -z "$bad" ]
+ok "keys_of_peft_are_applied_or_refused$bad"
+adapter bias '"none"'
+bad=
+targets='[{"name": "lora", "rank": 2, "alpha": 6, "targets": ["q_proj"]}]'
+begin
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'changed: 4 tensors of the adapter belong to no adapter of the run: base_model.model.model.layers.{0-1}.mlp.down_proj.lora_.*checkpoint.initial_load_strict false' "$dir/err"
+ok tensors_of_an_adapter_that_are_left_over_are_refused
+begin --checkpoint.initial_load_strict false && [ $rc -eq 0 ] && grep -q 'changed: 4 tensors not of this model ignored: ' "$dir/err" && adapter modules_to_save '["lm_head"]' &&
+    begin --checkpoint.initial_load_strict false && [ $rc -eq 0 ] && grep -q 'W checkpoint. .*adapter_config.json: what PEFT trained for modules_to_save is left out' "$dir/err"
+ok unless_the_job_asks_for_a_part
+adapter init_lora_weights '"pissa"' && begin --checkpoint.initial_load_strict false
+[ $rc -eq 2 ] && grep -q 'changes the base' "$dir/err"
+ok but_never_another_base
+targets='[{"name": "lora", "rank": 2, "alpha": 6, "targets": ["q_proj"]}, {"name": "lora", "rank": 2, "alpha": 12, "targets": ["down_proj"]}]'
+adapter alpha_pattern '{"mlp.down_proj": 12}' && begin
+[ $rc -eq 0 ]
+ok alphas_that_differ_by_several_converters
 exit $failed
