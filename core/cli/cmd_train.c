@@ -552,6 +552,8 @@ static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
         TT_TRY(tt_launch_alone(getenv, err));
     if (cli->dry_run && cli->nproc_least)
         TT_TRY(read_degrees(cli, &degrees, err));
+    if (cli->dry_run && l.world > 1 && !cli->nproc)
+        cli->nproc = l.world;
     if (cli->dry_run)
         return l.rank ? TT_OK : run_here(cli, NULL, err);
     tt_signals_install();

@@ -189,10 +189,6 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
         return tt_job_fail(job, "model.flavor", err,
                            "\"hf\" takes the sizes from model.hf_assets_path, which is not set");
     TT_TRY(check_not_zero(job, "checkpoint.interval", c->checkpoint.interval, err));
-    if (c->checkpoint.keep_latest_k == 1)
-        return tt_job_fail(
-            job, "checkpoint.keep_latest_k", err,
-            "1 would leave none while the next is written; use 0 (all) or 2 or more");
     if (c->profiling.active > c->profiling.freq)
         return tt_job_fail(job, "profiling.active", err,
                            "a cycle of %lld steps (profiling.freq) has no %lld to trace",

@@ -500,6 +500,10 @@ tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
     if (!c->enable)
         return tt_job_fail(s->job, key, err,
                            "nothing is saved while checkpoint.enable is false; set it to true");
+    if (c->load_only)
+        return tt_job_fail(s->job, key, err,
+                           "nothing is saved while checkpoint.load_only is true; leave one of them "
+                           "out");
     if (c->interval == INT64_MIN)
         return tt_job_fail(s->job, key, err,
                            "nothing is saved while checkpoint.interval is null; -1 saves the last "

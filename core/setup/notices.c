@@ -2,6 +2,7 @@
 #include "passes/qk_clip.h"
 #include "setup/setup_impl.h"
 #include <math.h>
+#include <string.h>
 #include <ttrun/corpus.h>
 
 /* What a user should know about the job before it runs. */
@@ -45,6 +46,33 @@ void tt_setup_notice_warmup(const tt_setup *s, int64_t total)
                (long long)warmup, (long long)total);
 }
 
+static void add_name(tt_str *o, bool does_nothing, const char *key)
+{
+    if (does_nothing)
+        tt_str_printf(o, "%s%s", o->n ? ", " : "", key);
+}
+
+/* Keys that ask for something which another key keeps from happening. */
+static void notice_idle_keys(const tt_setup *s)
+{
+    const tt_checkpoint_config *c = &s->core.checkpoint;
+    const char *off = tt_checkpoint_off(c);
+    tt_str keys = {0};
+    bool board = false;
+    add_name(&keys, off && c->snapshot_interval > 0, "checkpoint.snapshot_interval");
+    add_name(&keys, off && c->enable_first_step_checkpoint,
+             "checkpoint.enable_first_step_checkpoint");
+    if (keys.n)
+        tt_log(TT_WARN, "job", "%s: nothing is saved, because %s", keys.s, off);
+    tt_str_free(&keys);
+    for (int i = 0; i < s->n_metrics; i++)
+        board = board || !strcmp(s->metrics[i].name, "tensorboard");
+    if (s->core.metrics.save_for_all_ranks && !board)
+        tt_log(TT_WARN, "job",
+               "metrics.save_for_all_ranks does nothing: TensorBoard alone writes for all ranks, "
+               "and metrics.enable_tensorboard is false or metrics.sinks leaves it out");
+}
+
 void tt_setup_notices(const tt_setup *s)
 {
     size_t n;
@@ -60,6 +88,7 @@ void tt_setup_notices(const tt_setup *s)
         tt_log(TT_INFO, "job", "training.steps is not used: training.num_train_epochs is set");
     if (!tt_setup_by_epoch(s))
         tt_setup_notice_warmup(s, steps);
+    notice_idle_keys(s);
 }
 
 static void notice_qk_clip(const tt_setup *s)

@@ -254,6 +254,10 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
         return tt_job_fail(job, "log.ranks", err,
                            "expected \"all\" or ranks, like \"0,3\"; got \"%s\"",
                            s->core.log_ranks);
+    if (o->mode == TT_MODE_TRAIN && s->core.checkpoint.create_seed_checkpoint &&
+        tt_checkpoint_off(&s->core.checkpoint))
+        return tt_job_fail(job, "checkpoint.create_seed_checkpoint", err, "nothing is saved: %s",
+                           tt_checkpoint_off(&s->core.checkpoint));
     TT_TRY(find_spec(s, o, err));
     TT_TRY(make_parts(s, o, err));
     TT_TRY(tt_setup_initial_load(s, err));

@@ -59,7 +59,20 @@ static tt_status agree_on(tt_dist *d, int64_t n, tt_error *err)
         (long long)-v[1], (long long)v[0]);
 }
 
-tt_status tt_loop_length(tt_loop *l, tt_error *err)
+/* A step of weights alone ends a run, and begins another one. */
+static tt_status check_states(const tt_loop *l, tt_error *err)
+{
+    if (!l->weights_alone || l->step >= l->steps)
+        return TT_OK;
+    return TT_FAIL(err, TT_ENOTFOUND,
+                   "step %lld was saved without the optimizer's states "
+                   "(checkpoint.last_save_model_only), so the run cannot go on from there to step "
+                   "%lld: name it as checkpoint.initial_load_path of a run in another dump_folder, "
+                   "or begin the states anew with checkpoint.exclude_from_loading [\"optimizer\"]",
+                   (long long)l->step, (long long)l->steps);
+}
+
+static tt_status find_length(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
     const tt_dataloader_vt *vt = s->dataloader.component->vtable;
@@ -81,6 +94,11 @@ tt_status tt_loop_length(tt_loop *l, tt_error *err)
         l->epochs = s->core.training.num_train_epochs;
     if (l->main)
         tt_setup_notice_warmup(s, l->steps);
+    if (l->main && isnan(s->core.training.num_train_epochs) && l->steps < s->core.training.steps)
+        tt_log(TT_WARN, "data",
+               "the data end after step %lld, before training.steps %lld (dataloader.infinite is "
+               "false)",
+               (long long)l->steps, (long long)s->core.training.steps);
     if (l->main)
         tt_log(TT_INFO, "data",
                "%g epoch%s of %lld sample%s, %lld step%s each: %lld steps in all; an epoch's last "
@@ -90,6 +108,12 @@ tt_status tt_loop_length(tt_loop *l, tt_error *err)
                (long long)l->steps, (long long)tt_epoch_rest(&e, (each - 1) * e.batch),
                tt_epoch_rest(&e, (each - 1) * e.batch) == 1 ? "" : "s");
     return TT_OK;
+}
+
+tt_status tt_loop_length(tt_loop *l, tt_error *err)
+{
+    TT_TRY(find_length(l, err));
+    return check_states(l, err);
 }
 
 int64_t tt_loop_step_samples(const tt_loop *l)

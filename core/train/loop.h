@@ -91,6 +91,7 @@ struct tt_loop {
     /* how long the run is (length.c) */
     int64_t steps;        /* of the whole run */
     bool by_epoch;        /* batches end with the epoch */
+    bool weights_alone;   /* what the run resumes from has no optimizer states: it can only be done */
     int64_t n_samples;    /* per epoch */
     int64_t next_sample;  /* the first of the next step that is put on the queues */
     int64_t step_samples; /* of the step that was put there last */

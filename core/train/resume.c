@@ -311,7 +311,10 @@ static tt_status take_state(tt_loop *l, const char *at, const tt_trainer_state *
     TT_TRY(tt_swap_to_step(l, resume_converters(l, st), step, err));
     TT_TRY(check_same_model(l, at, st, err));
     TT_TRY(tt_agree(&l->rank.dist, check_whole(l, at, err), err));
-    const bool states = st->step > 0 && !x->optimizer; /* step 0 has weights alone */
+    bool states = st->step > 0 && !x->optimizer; /* step 0 has weights alone */
+    if (states)
+        TT_TRY(tt_rank_lacks_states(&l->rank, at, &l->weights_alone, err));
+    states = states && !l->weights_alone;
     const tt_load_opts o = {
         .optimizer = states, .report = l->main, .advice = advice(l), .writers = st->world};
     TT_TRY(tt_agree(&l->rank.dist, tt_begin_load_step(&l->rank, at, st, &o, err), err));

@@ -156,9 +156,6 @@ static tt_status validate_first(tt_loop *l, tt_error *err)
 static tt_status save_seed(tt_loop *l, tt_error *err)
 {
     const char *key = "checkpoint.create_seed_checkpoint";
-    if (!l->saver)
-        return tt_job_fail(l->s->job, key, err, "nothing is saved: %s",
-                           tt_checkpoint_off(&l->s->core.checkpoint));
     if (l->step)
         return tt_job_fail(l->s->job, key, err,
                            "this run is at step %lld already: start in another dump_folder",

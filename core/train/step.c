@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "report/folders.h"
 #include "train/loop.h"
 #include <math.h>
 
@@ -129,12 +130,16 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
                        "from before them. Lower optimizer.lr, or raise training.max_grad_norm_skip "
                        "if it is set",
                        (long long)l->flight.step, MOST_SKIPPED);
+    char good[64] = "no checkpoint is there yet";
+    const int64_t saved = l->folder ? tt_run_newest_checkpoint(l->folder->checkpoints) : -1;
+    if (saved >= 0)
+        snprintf(good, sizeof good, "the checkpoint step-%lld is good", (long long)saved);
     return TT_FAIL(
         err, TT_ENUMERIC,
-        "step %lld: %s is %s; the last checkpoint is good. Lower optimizer.lr, or run with "
-        "--debug.detect_nan true to name the first op",
+        "step %lld: %s is %s; %s. Lower optimizer.lr, or run with --debug.detect_nan true to name "
+        "the first op",
         (long long)l->flight.step, isfinite(sum) ? "grad_norm" : "loss",
-        name_of_number(isfinite(sum) ? l->norm : sum));
+        name_of_number(isfinite(sum) ? l->norm : sum), good);
 }
 
 static tt_status take_numbers(tt_loop *l, tt_error *err)

@@ -123,6 +123,23 @@ tt_status tt_rank_lacks_frozen(const tt_rank *r, const char *step_folder, bool *
     return s;
 }
 
+tt_status tt_rank_lacks_states(const tt_rank *r, const char *step_folder, bool *lacks,
+                               tt_error *err)
+{
+    const tt_graph *g = r->s->graph;
+    tt_ckpt_reader *reader = NULL;
+    *lacks = false;
+    for (size_t i = 0; i < g->states.n && !*lacks; i++)
+        *lacks = g->states.items[i]->kind != TT_STATE_BUFFER;
+    if (!*lacks)
+        return TT_OK;
+    TT_TRY(tt_ckpt_open(step_folder, &reader, err));
+    for (size_t i = 0; i < tt_ckpt_n_tensors(reader) && *lacks; i++)
+        *lacks = !is_of_optimizer(tt_ckpt_tensor_at(reader, i).name);
+    tt_ckpt_close(reader);
+    return TT_OK;
+}
+
 static void report_others(const tt_rank *r, const tt_ckpt_reader *reader, tt_arena *a)
 {
     const tt_graph *g = r->s->graph;

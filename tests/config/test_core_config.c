@@ -53,9 +53,6 @@ static void test_core_defaults_are_the_documented_ones(void **state)
     }
 
 static const char *const refused[][2] = {
-    BAD("{\"checkpoint\": {\"keep_latest_k\": 1}}",
-        "job.json:1:34: checkpoint.keep_latest_k: 1 would leave none while the next is written; "
-        "use 0 (all) or 2 or more"),
     BAD("{\"training\": {\"global_batch_size\": 0}}",
         "job.json:1:36: training.global_batch_size: expected 1 or more, or -1, got 0"),
     BAD("{\"parallelism\": {\"data_parallel_shard_degree\": 0}}",

@@ -126,6 +126,10 @@ ok saves_after_every_second_epoch_and_at_the_end
 run endless $saves --checkpoint.interval 1 --training.num_train_epochs null --training.steps 11 --nproc 2 --training.local_batch_size 2 &&
     [ "$(steps_of endless)" = "step-10 step-11 step-4 step-7" ]
 ok saves_with_endless_data_where_an_epoch_ends
+cut='data end after step 4, before training.steps 11 (dataloader.infinite is false)'
+run short --training.num_train_epochs null --dataloader.infinite false --training.steps 11 && [ "$(lines short)" = 4 ] && grep -q "W data. the $cut" "$dir/err" &&
+    run fits --training.num_train_epochs null --dataloader.infinite false --training.steps 4 && ! grep -q 'data end' "$dir/err"
+ok data_that_end_before_the_steps_are_told
 # the warm-up of a run by epochs is known once its samples are counted
 rises() { # NAME N: the warning says N of 8 steps; 0: there is none
     if [ "$2" -eq 0 ]; then ! grep -q 'the learning rate rises during' "$dir/err"; else grep -q "W job. the learning rate rises during $2 of the 8 steps of the run: set a lower lr_scheduler.warmup_steps" "$dir/err"; fi

@@ -44,6 +44,14 @@ WORLD_SIZE=2 ttrun "$job" --dump_folder "$dir/nonsense" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'WORLD_SIZE=2 without RANK' "$dir/err"
 ok world_size_without_rank_is_status_2
+RANK=1 ttrun "$job" --dump_folder "$dir/nonsense" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'RANK=1 without WORLD_SIZE: this process would train alone' "$dir/err" && ! [ -e "$dir/nonsense" ]
+ok rank_without_world_size_is_refused
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 ttrun "$job" --dump_folder "$dir/nonsense" --dry-run >"$dir/out" 2>"$dir/err" &&
+    ttrun "$job" --dump_folder "$dir/nonsense" --dry-run --nproc 2 >"$dir/two" 2>"$dir/err" && ttrun "$job" --dump_folder "$dir/nonsense" --dry-run >"$dir/one" 2>"$dir/err" &&
+    cmp "$dir/out" "$dir/two" && ! cmp -s "$dir/out" "$dir/one"
+ok dry_run_plans_the_ranks_of_the_launcher
 RANK=1 WORLD_SIZE=1 ttrun "$job" --dump_folder "$dir/nonsense" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'RANK=1 and WORLD_SIZE=1' "$dir/err"

@@ -51,6 +51,42 @@ ok snapshots_between_checkpoints_and_the_newest_is_kept
 train "$dir/snap" --checkpoint.interval 4 --checkpoint.snapshot_interval 2 --checkpoint.keep_latest_k 2 --training.steps 13 --checkpoint.load_step 10
 [ $rc -eq 0 ] && grep -q 'resumed from .*/step-10' "$dir/err" && [ "$(steps_of "$dir/snap")" = "step-10 step-12 step-13" ]
 ok a_snapshot_is_resumed_from
+train "$dir/one_kept" --checkpoint.interval 2 --checkpoint.keep_latest_k 1 --training.steps 5 $two && [ $rc -eq 0 ] && [ "$(steps_of "$dir/one_kept")" = step-5 ] &&
+    train "$dir/one_kept" --checkpoint.interval 2 --checkpoint.keep_latest_k 1 --training.steps 8 --checkpoint.async_mode disabled
+[ $rc -eq 0 ] && grep -q 'resumed from .*/step-5' "$dir/err" && [ "$(steps_of "$dir/one_kept")" = step-8 ]
+ok one_checkpoint_is_kept
+idle() { # KEYS WHY OPTION...: a line says that these keys do nothing
+    keys=$1 why=$2
+    shift 2
+    rm -rf "$dir/idle"
+    train "$dir/idle" --training.steps 1 "$@" && [ $rc -eq 0 ] || return 1
+    if [ -z "$keys" ]; then ! grep -q 'nothing is saved, because' "$dir/err"; else grep -q "W job. $keys: nothing is saved, because $why" "$dir/err"; fi
+}
+ck=--checkpoint
+idle checkpoint.snapshot_interval 'checkpoint.load_only is true' $ck.load_only true $ck.snapshot_interval 1 && idle checkpoint.snapshot_interval 'checkpoint.interval is null' $ck.interval null $ck.snapshot_interval 2 &&
+    idle 'checkpoint.snapshot_interval, checkpoint.enable_first_step_checkpoint' 'checkpoint.enable is false' $ck.enable false $ck.enable_first_step_checkpoint true $ck.snapshot_interval 1 &&
+    idle '' '' $ck.enable false && idle '' '' $ck.snapshot_interval 2
+ok keys_of_saves_that_do_not_happen_are_told
+for key in "last_save_in_hf true" "hf_interval 2"; do
+    train "$dir/load_only" $ck.load_only true $ck.$key
+    [ $rc -eq 2 ] && one_line "$dir/err" && grep -q "$ck.${key% *}: nothing is saved while checkpoint.load_only is true" "$dir/err" || break
+done
+[ $rc -eq 2 ]
+ok exports_of_what_is_not_saved_are_refused
+train "$dir/idle" --metrics.save_for_all_ranks true --training.steps 2 && grep -q 'W job. metrics.save_for_all_ranks does nothing' "$dir/err" &&
+    train "$dir/idle" --metrics.save_for_all_ranks true --metrics.enable_tensorboard true --training.steps 3 && ! grep -q 'save_for_all_ranks' "$dir/err"
+ok save_for_all_ranks_without_tensorboard_is_told
+train "$dir/no_seed" $ck.create_seed_checkpoint true $ck.enable false
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'checkpoint.create_seed_checkpoint: nothing is saved: checkpoint.enable is false' "$dir/err" && ! [ -e "$dir/no_seed" ]
+ok a_seed_that_is_not_saved_is_refused_at_once
+echo '{"ttrun"' >"$dir/one_kept/run.json"
+train "$dir/one_kept" --training.steps 9
+[ $rc -eq 0 ] && grep -q 'W train. .*one_kept/run.json.*: the list of the run.s earlier starts is lost, and' "$dir/err"
+ok a_damaged_run_json_is_told
+train "$dir/nan" --optimizer.lr 1e30 --training.steps 9 --checkpoint.interval 100
+[ $rc -eq 3 ] && grep -q 'is \(NaN\|inf[a-z]*\|-inf[a-z]*\); no checkpoint is there yet. Lower optimizer.lr' "$dir/err" && train "$dir/nan2" --training.steps 2 && train "$dir/nan2" --training.steps 9 --optimizer.lr 1e30 --checkpoint.interval 100
+[ $rc -eq 3 ] && grep -q '; the checkpoint step-2 is good. Lower' "$dir/err"
+ok a_nan_says_which_checkpoint_is_good
 train "$dir/by_hand" --checkpoint.interval 4 --checkpoint.snapshot_interval 5 --checkpoint.keep_every 5 --training.steps 11
 [ $rc -eq 0 ] && [ "$(steps_of "$dir/by_hand")" = "step-10 step-11 step-4 step-5 step-8" ]
 ok keep_every_keeps_snapshots_too
@@ -84,8 +120,11 @@ train "$dir/from_cast" --training.steps 2 --checkpoint.initial_load_path "$dir/c
 [ $rc -eq 0 ] && grep -q 'weights: .*/step-10, loaded in [0-9.]* s' "$dir/err"
 ok they_are_weights_to_start_from
 train "$dir/cast" --training.steps 12
-[ $rc -eq 2 ] && one_line "$dir/err" && grep -q "no tensor 'optimizer.state" "$dir/err"
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q "step 10 was saved without the optimizer's states (checkpoint.last_save_model_only), so the run cannot go on from there to step 12: " "$dir/err"
 ok and_no_state_to_resume_from
+for ranks in "" "$two"; do train "$dir/cast" $ranks && [ $rc -eq 0 ] && grep -q 'nothing to do: step 10 of 10 is done already' "$dir/err" || break; done
+[ $rc -eq 0 ] && train "$dir/cast" --training.steps 12 --checkpoint.exclude_from_loading '["optimizer"]' && [ $rc -eq 0 ] && [ -e "$dir/cast/checkpoint/step-12" ]
+ok a_run_that_ended_so_is_done
 train "$dir/t" --checkpoint.export_dtype int8
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'checkpoint.export_dtype: expected one of auto, float32, bfloat16, float16, got "int8"' "$dir/err"
 ok export_dtype_of_int8_is_refused
