@@ -19,7 +19,7 @@ static const char *why_not_own(const struct stat *st)
     return NULL;
 }
 
-static tt_status refuse(const char *path, const char *why, tt_error *err)
+static tt_status refuse_file(const char *path, const char *why, tt_error *err)
 {
     return TT_FAIL(err, TT_EINVAL,
                    "%s %s, so nothing is written to it; remove it, put a copy in its place, or "
@@ -36,15 +36,15 @@ tt_status tt_open_own(const char *path, int flags, unsigned mode, int *out, tt_e
     if (fd < 0) {
         const int e = errno;
         if (e == ELOOP)
-            return refuse(path, "is a symbolic link", err);
+            return refuse_file(path, "is a symbolic link", err);
         if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* ENXIO, EISDIR, ETXTBSY */
-            return refuse(path, "is not a regular file", err);
+            return refuse_file(path, "is not a regular file", err);
         const tt_status s = e == ENOENT ? TT_ENOTFOUND : e == EEXIST ? TT_EEXIST : TT_EIO;
         return TT_FAIL(err, s, "cannot %s %s: %s", flags & O_CREAT ? "write" : "open", path,
                        strerror(e));
     }
     const char *why = fstat(fd, &st) == 0 ? why_not_own(&st) : "cannot be examined";
-    tt_status s = why ? refuse(path, why, err) : TT_OK;
+    tt_status s = why ? refuse_file(path, why, err) : TT_OK;
     if (s == TT_OK && (flags & O_TRUNC) && ftruncate(fd, 0) != 0)
         s = TT_FAIL(err, TT_EIO, "%s: cannot cut it: %s", path, strerror(errno));
     if (s == TT_OK)

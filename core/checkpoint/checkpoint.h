@@ -80,6 +80,9 @@ typedef struct tt_trainer_state {
  *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, synced
  * and sampled for what reads back, may run on a thread over staged copies) · commit (rank 0, after
  * all: trainer.json with every file's hash, sizes and coverage checked, fsync, one rename). */
+/* A folder of steps that was set aside outside of its run's folder has this file: the real path of the before-N that it
+ * belongs to, and a newline. */
+#define TT_ASIDE_MARK ".set-aside"
 /* Takes away what an interrupted save, purge or export left in a folder of step-N. */
 tt_status tt_ckpt_clear(const char *folder, tt_error *err);
 tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err);

@@ -124,7 +124,7 @@ typedef struct collector {
     tt_str o;
 } collector;
 
-static void count(collector *c, const char *path)
+static void count_removed(collector *c, const char *path)
 {
     const int64_t bytes = tt_tree_bytes(path, NULL);
     tt_str_printf(&c->o, "%s  %s (%lld bytes)\n", path, tt_bytes_text(c->cli->arena, bytes),
@@ -136,7 +136,7 @@ static void count(collector *c, const char *path)
 /* Removes what lies below a folder. */
 static tt_status collect(collector *c, const char *folder, const char *path, tt_error *err)
 {
-    count(c, path);
+    count_removed(c, path);
     return c->yes ? tt_remove_below(folder, path, err) : TT_OK;
 }
 
@@ -158,7 +158,7 @@ static tt_status collect_elsewhere(collector *c, const tt_run_entry *e, tt_error
                also, folder_of(c->cli), e->path);
         return TT_OK;
     }
-    count(c, also);
+    count_removed(c, also);
     return c->yes ? tt_remove_marked(also, TT_ASIDE_MARK, run, err) : TT_OK;
 }
 

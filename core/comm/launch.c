@@ -126,11 +126,12 @@ tt_status tt_launch_alone(tt_getenv get, tt_error *err)
 {
     const int world = launch_number(get, "WORLD_SIZE"), rank = launch_number(get, "RANK");
     if (rank > 0 && !get("WORLD_SIZE"))
-        return TT_FAIL(err, TT_EINVAL,
-                       "RANK=%d without WORLD_SIZE: this process would train alone; set WORLD_SIZE, "
-                       "LOCAL_RANK and LOCAL_WORLD_SIZE for each process as torchrun does, or "
-                       "unset RANK and use --nproc",
-                       rank);
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "RANK=%d without WORLD_SIZE: this process would train alone; set WORLD_SIZE, "
+            "LOCAL_RANK and LOCAL_WORLD_SIZE for each process as torchrun does, or "
+            "unset RANK and use --nproc",
+            rank);
     if (world < 2 || get("RANK"))
         return TT_OK;
     return TT_FAIL(

@@ -87,7 +87,8 @@ static void pattern_free(void *arg)
     pcre2_code_free(p->code);
 }
 
-static tt_status make(tt_arena *a, const char *text, bool posix, tt_pattern **out, tt_error *err)
+static tt_status make_pattern(tt_arena *a, const char *text, bool posix, tt_pattern **out,
+                              tt_error *err)
 {
     tt_str pcre = {0};
     if (strlen(text) > MAX_BYTES)
@@ -113,12 +114,12 @@ static tt_status make(tt_arena *a, const char *text, bool posix, tt_pattern **ou
 
 tt_status tt_pattern_new(tt_arena *a, const char *text, tt_pattern **out, tt_error *err)
 {
-    return make(a, text, true, out, err);
+    return make_pattern(a, text, true, out, err);
 }
 
 tt_status tt_pattern_new_pcre(tt_arena *a, const char *text, tt_pattern **out, tt_error *err)
 {
-    return make(a, text, false, out, err);
+    return make_pattern(a, text, false, out, err);
 }
 
 tt_status tt_pattern_match(const tt_pattern *p, const char *name, bool *out, tt_error *err)

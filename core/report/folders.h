@@ -29,9 +29,6 @@ typedef TT_VEC(tt_found_run) tt_found_runs;
  *   Errors: TT_ENOTFOUND if there is no such folder; a folder without runs is none. */
 tt_status tt_run_folders_find(const char *path, bool older, tt_arena *a, tt_found_runs *out,
                               tt_error *err);
-/* Checkpoints that were set aside outside of their run's folder have this file: the real path of the before-N that they
- * belong to, and a newline. */
-#define TT_ASIDE_MARK ".set-aside"
 /* "before-12" → 12; -1: another name. */
 int64_t tt_run_older_number(const char *name);
 

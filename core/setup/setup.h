@@ -236,10 +236,6 @@ tt_status tt_freeze(void *setup, const tt_graph *described, bool checked, tt_err
 /* rate.c: the scheduler and the options that every one has; warmup_tokens in steps, once the batch is known. */
 tt_status tt_setup_lr_scheduler(tt_setup *s, tt_error *err);
 tt_status tt_setup_warmup_tokens(tt_setup *s, tt_error *err);
-/* The steps of warm-up in a run of `total` steps; 0 where the scheduler has none that is known. */
-int64_t tt_setup_warmup(const tt_setup *s, int64_t total);
-/* notices.c: a warning if the warm-up takes half of a run of `total` steps, or more. */
-void tt_setup_notice_warmup(const tt_setup *s, int64_t total);
 /* The schedule's factor at a step, from 0, of a run of `total` steps. [any-thread] */
 double tt_setup_lr_factor(const tt_setup *s, int64_t step, int64_t total);
 /* The learning rate in the optimizer's config. */

@@ -37,6 +37,10 @@ typedef struct tt_validation_set {
 } tt_validation_set;
 
 typedef struct tt_setup tt_setup;
+/* rate.c: the steps of warm-up in a run of `total` steps; 0 where the scheduler has none that is known. */
+int64_t tt_setup_warmup(const tt_setup *s, int64_t total);
+/* notices.c: a warning if the warm-up takes half of a run of `total` steps, or more. */
+void tt_setup_notice_warmup(const tt_setup *s, int64_t total);
 /* data.c: after a setup whose training.seed is null; also where the order of data follows from it. */
 void tt_setup_set_seed(tt_setup *s, int64_t seed);
 /* setup_convert.c: the converter that replaces the product y = x w^T of the parameter w in the graph that was

@@ -89,10 +89,10 @@ struct tt_loop {
     int64_t optimizer_from, schedule_from; /* as in tt_trainer_state */
     tt_flight flight;
     /* how long the run is (length.c) */
-    int64_t steps;        /* of the whole run */
-    bool by_epoch;        /* batches end with the epoch */
-    bool weights_alone;   /* what the run resumes from has no optimizer states: it can only be done */
-    int64_t n_samples;    /* per epoch */
+    int64_t steps;      /* of the whole run */
+    bool by_epoch;      /* batches end with the epoch */
+    bool weights_alone; /* what the run resumes from has no optimizer states: it can only be done */
+    int64_t n_samples;  /* per epoch */
     int64_t next_sample;  /* the first of the next step that is put on the queues */
     int64_t step_samples; /* of the step that was put there last */
     double epochs;        /* by_epoch: of the whole run */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "report/folders.h"
 #include "train/loop.h"
 #include <math.h>
 
@@ -131,9 +130,10 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
                        "if it is set",
                        (long long)l->flight.step, MOST_SKIPPED);
     char good[64] = "no checkpoint is there yet";
-    const int64_t saved = l->folder ? tt_run_newest_checkpoint(l->folder->checkpoints) : -1;
-    if (saved >= 0)
-        snprintf(good, sizeof good, "the checkpoint step-%lld is good", (long long)saved);
+    int64_t *saved = NULL;
+    size_t n = 0;
+    if (tt_ckpt_list(l->folder->checkpoints, l->rank.arena, &saved, &n, NULL) == TT_OK && n)
+        snprintf(good, sizeof good, "the checkpoint step-%lld is good", (long long)saved[n - 1]);
     return TT_FAIL(
         err, TT_ENUMERIC,
         "step %lld: %s is %s; %s. Lower optimizer.lr, or run with --debug.detect_nan true to name "

@@ -65,9 +65,7 @@ static tt_status open_paths(const char *const *paths, size_t n, const char *fiel
 {
     const config c = {
         .path = {paths, n},
-        .field = field,
-        .document_mask = mask,
-        .cache = "off"
+          .field = field, .document_mask = mask, .cache = "off"
     };
     const tt_dataloader_env env = {.struct_size = sizeof env,
                                    .seq_len = seq_len,

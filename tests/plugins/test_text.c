@@ -84,9 +84,7 @@ static tt_status open_paths(letters *l, const char *const *paths, size_t n, int6
 {
     const config c = {
         .path = {paths, n},
-        .field = "text",
-        .document_mask = mask,
-        .cache = "off"
+          .field = "text", .document_mask = mask, .cache = "off"
     };
     const tt_dataloader_env env = {.struct_size = sizeof env,
                                    .seq_len = seq_len,
