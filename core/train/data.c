@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/thread.h"
 #include "interchange/assets.h"
 #include "train/loop.h"
 #include "train/reference.h"
@@ -80,6 +81,8 @@ static tt_status open_loader(tt_loop *l, const tt_data_parts *d, const tt_part *
     end_progress(l);
     if (s == TT_OK)
         return TT_OK;
+    if (s == TT_ESIGNAL && on_stop(l)) /* a loader does not know the signal's name */
+        return TT_FAIL(err, s, "stopped by %s while reading data", tt_signal_name(on_stop(l)));
     if (s == TT_ESIGNAL)
         return TT_FAIL(err, s, "%s", why.text);
     tt_setup_fail(l->s->job, section, why.text, err);

@@ -44,6 +44,7 @@ grep -q '(SIGABRT)\|(SIGABRT in ' "$dir/err"
 ok abort_is_named
 
 # A signal from another process keeps its effect.
+: >/dev/null 2>"$dir/err"
 "$TTRUN" "$job" --dump_folder "$dir/long" --plugin-dir "$PLUGINS" --training.steps 1000000 --checkpoint.enable false >/dev/null 2>"$dir/err" &
 pid=$!
 until_true has_lines "$dir/long/metrics.jsonl" 1

@@ -60,6 +60,7 @@ near() { # A B TOLERANCE
 start() {
     folder=$1
     shift
+    : >"$folder.out" 2>"$folder.err" # at once: a wait must not see the text of an earlier run
     "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
 }

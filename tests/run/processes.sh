@@ -53,6 +53,7 @@ launches() { # WAY FOLDER OPTION...: a long run in the background as $pid
     shift 2
     path=$PATH
     case $way in own) path=$dir/bin && set -- --comm.backend shm "$@" ;; esac
+    : >"$folder.out" 2>"$folder.err"
     PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
 }

@@ -44,6 +44,7 @@ whole_steps() { # FOLDER: no more than two are kept, one more where the kill cam
 }
 kill_once() { # NUMBER MESH WHEN WHOM WAITS: starts the run of $folder, and kills it
     lines=$(steps_logged "$folder")
+    : >"$folder.out" 2>"$folder.err"
     PATH=$dir/bin "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long $common $(mesh_of "$2") >"$folder.out" 2>"$folder.err" &
     pid=$!
     until_true has_lines "$folder/metrics.jsonl" $((lines + 2)) || bad="$bad $1: no steps: $(grep -v ' I ' "$folder.err" | head -n 1);"

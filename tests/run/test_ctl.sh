@@ -52,6 +52,7 @@ for way in one local $ways; do
     own) path=$dir/bin && set -- --comm.backend shm --nproc 2 ;;
     mpirun) set -- --nproc 2 ;;
     esac
+    : >"$folder.out" 2>"$folder.err"
     PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $forever $valid "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
     bad=

@@ -6,12 +6,13 @@
 sed -i 's/"dataloader": {[^}]*}/"dataloader": { "name": "chat", "path": ["pairs.jsonl"], "template": "chatml", "pairs": true, "packing": "best_fit", "shuffle": false }, "tokenizer": { "name": "byte" }, "loss": { "name": "dpo" }/; s/"local_batch_size": 4/"local_batch_size": 2/; s/"seq_len": 32/"seq_len": 544/; s/"lr": 0.01/"lr": 0.001/' "$job"
 rows() { ttrun data build "$job" --json --quiet "$@" 2>"$dir/err" | sed 's/.*"samples":\([0-9]*\).*/\1/'; }
 number() { value "$1/metrics.jsonl" "$2" "$3"; }
-# equal FOLDER WANT TOLERANCE STEP...: all numbers that a step has of its pairs
+# equal FOLDER WANT TOLERANCE STEP...: all numbers that a step has of its pairs; but the margins of step 1 are roundings, whose signs no two orders of summation share
 equal() {
     folder=$1 want=$2 tolerance=$3
     shift 3
     for step; do
         for key in loss grad_norm rewards.chosen rewards.rejected rewards.accuracy rewards.margin; do
+            [ "$step.$key" != 1.rewards.accuracy ] || continue
             near "$(number "$folder" $key "$step")" "$(number "$want" $key "$step")" "$tolerance" || { echo "step $step: $key $(number "$folder" $key "$step"), alone $(number "$want" $key "$step")" >>"$dir/err" && return 1; }
         done
     done

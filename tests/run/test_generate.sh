@@ -83,6 +83,7 @@ ttrun generate --checkpoint "$dir/run/hf/latest" --prompts "$dir/ids.jsonl" --ma
 ok a_tokenizer_json_is_used
 
 # ---- ends ----
+: >"$dir/long" 2>"$dir/err"
 "$TTRUN" generate --plugin-dir "$PLUGINS" --checkpoint "$dir/run" --prompt 'line 1' --max-tokens 100000 >"$dir/long" 2>"$dir/err" &
 pid=$!
 until_true test -s "$dir/long"

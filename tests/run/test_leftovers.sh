@@ -25,7 +25,7 @@ train "$run" --training.steps 6
 ok run_folder_is_cleared
 
 # ---- copies of plugins where they cannot be in memory, and mpirun's files ----
-mkdir "$TMPDIR/ttrun-plugins-Ab12cd" && touch "$TMPDIR/ttrun-plugins-Ab12cd/.lock" "$TMPDIR/ttrun-plugins-Ab12cd/0123456789abcdef-x.so"
+mkdir -m 700 "$TMPDIR/ttrun-plugins-Ab12cd" && touch "$TMPDIR/ttrun-plugins-Ab12cd/.ttrun-temporary" "$TMPDIR/ttrun-plugins-Ab12cd/0123456789abcdef-x.so"
 preload no_memfd
 case $BUILD in */asan | */tsan) no_memfd= ;; *) no_memfd="env LD_PRELOAD=$dir/no_memfd.so" ;; esac
 if [ -n "$no_memfd" ]; then
@@ -35,7 +35,7 @@ if [ -n "$no_memfd" ]; then
     ok copies_of_plugins_are_cleared
 fi
 rm -rf "$TMPDIR/ttrun-plugins-Ab12cd"
-mkdir "$TMPDIR/ttrun-check-Ab12cd" && touch "$TMPDIR/ttrun-check-Ab12cd/.lock" "$TMPDIR/ttrun-check-Ab12cd/metrics.jsonl"
+mkdir -m 700 "$TMPDIR/ttrun-check-Ab12cd" && touch "$TMPDIR/ttrun-check-Ab12cd/.ttrun-temporary" "$TMPDIR/ttrun-check-Ab12cd/metrics.jsonl"
 "$TTRUN" plugins check "$PLUGINS/metrics/jsonl.so" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 0 ] && [ -z "$(ls -A "$TMPDIR")" ]

@@ -54,12 +54,14 @@ ok run_json_lists_the_starts
 train "$dir/starts" --training.steps 9 --optimizer.lr 1e38
 [ "$rc" -eq 3 ] && start 2.status | grep -q '^failed: step 7: grad_norm is NaN' && [ "$(start 2.to_step)" = 6 ]
 ok run_json_says_why_a_start_failed
+: >"$dir/out" 2>"$dir/err"
 "$TTRUN" "$job" --dump_folder "$dir/starts" --training.steps 100000000 --plugin-dir "$PLUGINS" >"$dir/out" 2>"$dir/err" &
 pid=$!
 until_true grep -q 'step: *[1-9][0-9]' "$dir/err"
 kill -TERM $pid && wait $pid
 start 3.status | grep -q '^stopped by SIGTERM after step [0-9]*, saved$'
 ok run_json_says_that_a_start_was_stopped
+: >"$dir/out" 2>"$dir/err"
 "$TTRUN" "$job" --dump_folder "$dir/starts" --training.steps 100000000 --plugin-dir "$PLUGINS" >"$dir/out" 2>"$dir/err" &
 pid=$!
 until_true grep -q 'step: *[1-9][0-9]' "$dir/err"
@@ -215,8 +217,8 @@ ok unused_validation_data_is_told
 says lists 0 "$TTRUN" config "$dir/job.json" --converters '[]' --hooks '[]' && says lists 2 "$TTRUN" config "$dir/job.json" --converters.name x &&
     grep -q "first element's keys are converters\[0\].name" "$dir/err" && says lists 2 "$TTRUN" config "$dir/job.json" '--converters[0].name' x && grep -q 'converter "x" is unknown' "$dir/err"
 ok lists_of_the_job_on_the_command_line
-says warm 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/warm" --lr_scheduler.warmup_steps 2 --training.steps 2 && grep -q 'warmup_steps 2: the learning rate rises' "$dir/err" &&
-    says warm 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/warm2" --lr_scheduler.warmup_steps 1 --training.steps 2 && ! grep -q 'learning rate rises' "$dir/err"
+says warm 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/warm" --lr_scheduler.warmup_steps 2 --training.steps 2 && grep -q 'the learning rate rises during 2 of the 2 steps' "$dir/err" &&
+    says warm 0 "$TTRUN" "$dir/job.json" --dump_folder "$dir/warm2" --lr_scheduler.warmup_steps 1 --training.steps 3 && ! grep -q 'learning rate rises' "$dir/err"
 ok a_warm_up_as_long_as_the_run_is_warned_of
 
 # ---- checkpoints, text ----

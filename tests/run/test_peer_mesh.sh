@@ -29,6 +29,7 @@ supervise() {
     folder=$1 least=$2
     shift 2
     echo 4 >"$CORES"
+    : >"$folder.out" 2>"$folder.err"
     LD_PRELOAD=$dir/cores.so "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" --max-restarts 5 --nproc "$least:4" --comm.backend shm $long \
         --checkpoint.peer_copy_interval 3 "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!

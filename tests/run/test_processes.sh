@@ -28,6 +28,7 @@ done
 
 # ---- joining what others started ----
 for rank in 0 1; do
+    : >"$dir/out$rank" 2>"$dir/err$rank"
     RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$dir "$TTRUN" "$job" \
         --plugin-dir "$PLUGINS" --dump_folder "$dir/torch" >"$dir/out$rank" 2>"$dir/err$rank" &
     eval "pid$rank=$!"

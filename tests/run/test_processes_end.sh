@@ -67,6 +67,7 @@ while [ $k -lt "$starts" ]; do
     path=$PATH
     set -- --nproc 2 --checkpoint.interval 1 --checkpoint.keep_latest_k 2
     case $way in own) path=$dir/bin && set -- --comm.backend shm "$@" ;; esac
+    : >"$folder.out" 2>"$folder.err"
     PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
     until_true has_lines "$folder/metrics.jsonl" $((lines + 1 + k % 7)) || bad="$bad $k: no steps;"

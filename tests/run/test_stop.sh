@@ -17,6 +17,7 @@ begin() {
     mpirun) set -- --nproc 2 "$@" ;;
     esac
     # shellcheck disable=SC2086
+    : >"$folder.out" 2>"$folder.err"
     PATH=$path ${under-} "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long --checkpoint.interval 1000000 "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
 }
@@ -95,6 +96,7 @@ if has_mpirun; then
     folder=$dir/by-hand
     gate 3
     # shellcheck disable=SC2086
+    : >"$folder.out" 2>"$folder.err"
     mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $gated $long --checkpoint.interval 1000000 >"$folder.out" 2>"$folder.err" &
     pid=$!
     stands 0 1 && kill -USR2 $pid && kill -USR2 $pid
@@ -112,6 +114,7 @@ rc=$?
 [ $rc -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: mpirun started no rank (within comm.init_timeout_seconds, 1)' "$dir/err"
 ok mpirun_that_starts_no_rank_is_given_up
 folder=$dir/never
+: >"$folder.out" 2>"$folder.err"
 PATH=$dir/hung:$PATH "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$folder" >"$folder.out" 2>"$folder.err" &
 pid=$!
 sleeps() { grep -q '^Name:.sleep$' "/proc/$(pgrep -P $pid)/status"; } # mpirun is there, and starts nobody
