@@ -21,27 +21,58 @@ tt_jvalue *tt_jfail(tt_jenv *e, const char *fmt, ...)
     return tt_j_undefined(e->arena, "");
 }
 
+bool tt_jsteps(tt_jenv *e, size_t n)
+{
+    e->steps += (int64_t)TT_MIN(n, (size_t)TT_J_MOST_STEPS);
+    if (e->steps > TT_J_MOST_STEPS || tt_arena_used(e->arena) > TT_J_MOST_MEMORY)
+        tt_jfail(e, "the template takes too much work");
+    return !e->failed;
+}
+
+bool tt_jlook(tt_jenv *e, size_t bytes)
+{
+    return tt_jsteps(e, 1 + bytes / TT_J_BYTES_OF_STEP);
+}
+
+bool tt_jequal(tt_jenv *e, const tt_jvalue *a, const tt_jvalue *b)
+{
+    const bool equal = tt_j_equal(a, b, &e->steps);
+    return tt_jsteps(e, 0) && equal;
+}
+
+tt_jvalue *tt_jfind(tt_jenv *e, const tt_jvalue *dict, const tt_jvalue *key)
+{
+    tt_jvalue *v = tt_j_find(dict, key, &e->steps);
+    tt_jsteps(e, 0);
+    return v;
+}
+
+void tt_jput(tt_jenv *e, tt_jvalue *dict, tt_jvalue *key, tt_jvalue *value)
+{
+    tt_j_put(e->arena, dict, key, value, &e->steps);
+    tt_jsteps(e, 0);
+}
+
 tt_jvalue *tt_jtaken(tt_jenv *e, const tt_jtext *text)
 {
     if (text->full)
         return tt_jfail(e, "a text of more than %zu MiB", TT_J_MOST_TEXT >> 20);
+    tt_jlook(e, text->n);
     return tt_jtext_string(e->arena, text);
 }
 
-static void set_var(tt_jenv *e, const char *name, tt_jvalue *v)
+void tt_jset(tt_jenv *e, const char *name, tt_jvalue *v)
 {
-    tt_j_put(e->arena, e->frame->vars, tt_j_text(e->arena, name, strlen(name), TT_TAG_TEMPLATE), v);
+    tt_jput(e, e->frame->vars, tt_j_text(e->arena, name, strlen(name), TT_TAG_TEMPLATE), v);
 }
 
 /* In the arena: a macro that is defined in a loop or in a macro goes on seeing the names there. */
-static void push_frame(tt_jenv *e)
+void tt_jframe_push(tt_jenv *e)
 {
     tt_jframe *f = tt_arena_alloc(e->arena, sizeof *f);
     *f = (tt_jframe){tt_j_new(e->arena, TT_J_DICT), e->frame};
     e->frame = f;
 }
-
-static void eval_body(tt_jenv *e, const tt_jnode *n);
 
 /* ---- names ---- */
 
@@ -60,6 +91,7 @@ static tt_jvalue *eval_name(tt_jenv *e, const char *name)
     const size_t n = strlen(name);
     for (const tt_jframe *f = e->frame; f; f = f->outer) {
         tt_jvalue *v = tt_j_get(f->vars, name, n);
+        tt_jsteps(e, f->vars->u.dict.n / TT_J_BYTES_OF_STEP);
         if (v)
             return v;
     }
@@ -86,6 +118,7 @@ tt_jvalue *tt_jpart(tt_jenv *e, const tt_jvalue *v, int64_t begin, int64_t n)
 {
     const tt_jstring *s = &v->u.string;
     size_t at = 0, from = s->n, to = s->n;
+    tt_jlook(e, s->n);
     for (int64_t k = 0; at <= s->n; k++) {
         if (k == begin)
             from = at;
@@ -108,7 +141,7 @@ tt_jvalue *tt_jitem(tt_jenv *e, tt_jvalue *of, const tt_jvalue *key)
         return tt_jfail(e, "%s is undefined, so it has no items",
                         *of->u.undefined ? of->u.undefined : "a value");
     if (of->type == TT_J_DICT) {
-        tt_jvalue *v = tt_j_find(of, key);
+        tt_jvalue *v = tt_jfind(e, of, key);
         if (!v && key->type == TT_J_STRING)
             return tt_j_undefined(e->arena,
                                   tt_arena_strn(e->arena, key->u.string.s, key->u.string.n));
@@ -136,7 +169,7 @@ tt_jvalue *tt_jitems(tt_jenv *e, const tt_jvalue *v)
         for (size_t i = 0; i < v->u.dict.n; i++)
             tt_j_push(e->arena, list, v->u.dict.keys[i]);
     } else if (v->type == TT_J_STRING) {
-        for (size_t at = 0, to; at < v->u.string.n; at = to) {
+        for (size_t at = 0, to; at < v->u.string.n && tt_jsteps(e, 1); at = to) {
             to = at + 1;
             while (to < v->u.string.n && ((unsigned char)v->u.string.s[to] & 0xc0) == 0x80)
                 to++;
@@ -145,141 +178,8 @@ tt_jvalue *tt_jitems(tt_jenv *e, const tt_jvalue *v)
     } else if (v->type != TT_J_UNDEFINED) {
         tt_jfail(e, "%s has no items to go over", tt_j_type_name(v));
     }
+    tt_jsteps(e, v->type == TT_J_STRING ? 0 : list->u.list.n);
     return list;
-}
-
-/* ---- calls ---- */
-
-tt_jvalue *tt_jarg(const tt_jargs *a, size_t i, const char *name)
-{
-    const size_t plain = a->n - a->n_names;
-    if (i < plain)
-        return a->v[i];
-    for (size_t k = 0; name && k < a->n_names; k++)
-        if (!strcmp(a->names[k], name))
-            return a->v[plain + k];
-    return NULL;
-}
-
-const char *tt_jarg_text(tt_jenv *e, const tt_jargs *a, size_t i, const char *name,
-                         const char *fallback)
-{
-    const tt_jvalue *v = tt_jarg(a, i, name);
-    return v && v->type == TT_J_STRING ? tt_arena_strn(e->arena, v->u.string.s, v->u.string.n)
-                                       : fallback;
-}
-
-int64_t tt_jarg_int(const tt_jargs *a, size_t i, const char *name, int64_t fallback)
-{
-    const tt_jvalue *v = tt_jarg(a, i, name);
-    return v && v->type == TT_J_INT ? v->u.integer : fallback;
-}
-
-/* first: what goes before the node's own arguments; NULL: nothing. */
-static tt_jargs eval_args(tt_jenv *e, const tt_jnode *n, size_t from, tt_jvalue *first)
-{
-    const size_t extra = first != NULL;
-    tt_jargs a = {.n = n->n - from + extra, .names = n->names, .n_names = n->n_names};
-    a.v = tt_arena_array(e->arena, a.n + 1, sizeof *a.v);
-    if (first)
-        a.v[0] = first;
-    for (size_t i = from; i < n->n; i++)
-        a.v[i - from + extra] = tt_jeval(e, n->sub[i]);
-    return a;
-}
-
-static tt_jvalue *call_range(tt_jenv *e, const tt_jargs *a)
-{
-    const int64_t first = tt_jarg_int(a, 0, NULL, 0), begin = a->n > 1 ? first : 0,
-                  end = a->n > 1 ? tt_jarg_int(a, 1, NULL, 0) : first,
-                  step = tt_jarg_int(a, 2, NULL, 1);
-    tt_jvalue *list = tt_j_new(e->arena, TT_J_LIST);
-    if (step == 0)
-        return tt_jfail(e, "range: a step of 0");
-    for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
-        if (list->u.list.n >= TT_J_MOST_RANGE)
-            return tt_jfail(e, "range: more than %d numbers", TT_J_MOST_RANGE);
-        tt_j_push(e->arena, list, tt_j_int(e->arena, i));
-    }
-    return list;
-}
-
-static tt_jvalue *call_dict(tt_jenv *e, const tt_jargs *a, bool is_namespace)
-{
-    tt_jvalue *d = tt_j_new(e->arena, TT_J_DICT);
-    for (size_t i = 0; i < a->n; i++) {
-        const bool named = i >= a->n - a->n_names;
-        const char *name = named ? a->names[i - (a->n - a->n_names)] : NULL;
-        if (named)
-            tt_j_put(e->arena, d, tt_j_text(e->arena, name, strlen(name), TT_TAG_TEMPLATE),
-                     a->v[i]);
-        for (size_t k = 0; !named && a->v[i]->type == TT_J_DICT && k < a->v[i]->u.dict.n; k++)
-            tt_j_put(e->arena, d, a->v[i]->u.dict.keys[k], a->v[i]->u.dict.values[k]);
-    }
-    d->u.dict.is_namespace = is_namespace;
-    return d;
-}
-
-static tt_jvalue *call_strftime(tt_jenv *e, const tt_jargs *a)
-{
-    char text[256];
-    struct tm tm;
-    const time_t t = (time_t)e->now;
-    localtime_r(&t, &tm);
-    const size_t n = strftime(text, sizeof text, tt_jarg_text(e, a, 0, "format", "%Y-%m-%d"), &tm);
-    return tt_j_text(e->arena, text, n, TT_TAG_TEMPLATE);
-}
-
-static tt_jvalue *call_macro(tt_jenv *e, const tt_jcall *call, const tt_jargs *a)
-{
-    const tt_jnode *m = call->macro;
-    tt_jtext text = {0}, *const out = e->out;
-    tt_jframe *const was = e->frame;
-    if (++e->calls > TT_J_MOST_CALLS)
-        return tt_jfail(e, "macros call each other more than %d deep", TT_J_MOST_CALLS);
-    e->frame = call->frame;
-    push_frame(e);
-    for (size_t i = 0; i < m->n_names; i++) {
-        tt_jvalue *v = tt_jarg(a, i, m->names[i]);
-        const tt_jnode *fallback = m->sub[0]->sub[i];
-        set_var(e, m->names[i],
-                v          ? v
-                : fallback ? tt_jeval(e, fallback)
-                           : tt_j_undefined(e->arena, m->names[i]));
-    }
-    e->out = &text;
-    eval_body(e, m->sub[1]);
-    e->out = out;
-    e->frame = was;
-    e->calls--;
-    return tt_jtaken(e, &text);
-}
-
-static tt_jvalue *call_named(tt_jenv *e, const char *name, const tt_jargs *a)
-{
-    if (!strcmp(name, "range"))
-        return call_range(e, a);
-    if (!strcmp(name, "namespace") || !strcmp(name, "dict"))
-        return call_dict(e, a, *name == 'n');
-    if (!strcmp(name, "strftime_now"))
-        return call_strftime(e, a);
-    return tt_jfail(e, "the template says: %s", tt_jarg_text(e, a, 0, "message", "(nothing)"));
-}
-
-static tt_jvalue *eval_call(tt_jenv *e, const tt_jnode *n)
-{
-    const tt_jvalue *f = tt_jeval(e, n->sub[0]);
-    if (e->failed)
-        return tt_j_undefined(e->arena, "");
-    if (f->type != TT_J_CALL)
-        return tt_jfail(e, "%s cannot be called",
-                        f->type == TT_J_UNDEFINED ? f->u.undefined : tt_j_type_name(f));
-    const tt_jargs a = eval_args(e, n, 1, f->u.call.self);
-    if (e->failed)
-        return tt_j_undefined(e->arena, "");
-    if (f->u.call.macro)
-        return call_macro(e, &f->u.call, &a);
-    return f->u.call.self ? tt_jmethod(e, f->u.call.name, &a) : call_named(e, f->u.call.name, &a);
 }
 
 /* ---- expressions ---- */
@@ -290,7 +190,7 @@ static tt_jvalue *eval_many(tt_jenv *e, const tt_jnode *n)
     if (n->kind == TT_JN_DICT) {
         for (size_t i = 0; i + 1 < n->n; i += 2) {
             tt_jvalue *key = tt_jeval(e, n->sub[i]);
-            tt_j_put(e->arena, v, key, tt_jeval(e, n->sub[i + 1]));
+            tt_jput(e, v, key, tt_jeval(e, n->sub[i + 1]));
         }
         return v;
     }
@@ -302,16 +202,14 @@ static tt_jvalue *eval_many(tt_jenv *e, const tt_jnode *n)
 
 static bool may_go_on(tt_jenv *e)
 {
-    if (++e->steps > TT_J_MOST_STEPS || tt_arena_used(e->arena) > TT_J_MOST_MEMORY)
-        tt_jfail(e, "the template takes too much work");
-    return !e->failed;
+    if (e->depth > TT_J_MOST_NESTED)
+        tt_jfail(e, "macros and expressions within one another more than %d deep",
+                 TT_J_MOST_NESTED);
+    return tt_jsteps(e, 1);
 }
 
-tt_jvalue *tt_jeval(tt_jenv *e, const tt_jnode *n)
+static tt_jvalue *eval_node(tt_jenv *e, const tt_jnode *n)
 {
-    if (!n || !may_go_on(e))
-        return tt_j_undefined(e->arena, "");
-    e->line = n->line;
     tt_jargs a;
     switch (n->kind) {
     case TT_JN_CONST:
@@ -331,12 +229,12 @@ tt_jvalue *tt_jeval(tt_jenv *e, const tt_jnode *n)
     case TT_JN_SLICE:
         return tt_jslice(e, n);
     case TT_JN_CALL:
-        return eval_call(e, n);
+        return tt_jcall_of(e, n, NULL);
     case TT_JN_APPLY:
-        a = eval_args(e, n, 0, NULL);
+        a = tt_jargs_of(e, n, 0, NULL, NULL);
         return e->failed ? tt_j_undefined(e->arena, "") : tt_jfilter(e, n->name, &a);
     case TT_JN_TEST:
-        a = eval_args(e, n, 0, NULL);
+        a = tt_jargs_of(e, n, 0, NULL, NULL);
         return tt_j_bool(e->arena, !e->failed && tt_jtest(e, n->name, &a) != n->negated);
     case TT_JN_NOT:
         return tt_j_bool(e->arena, !tt_j_truth(tt_jeval(e, n->sub[0])));
@@ -353,20 +251,30 @@ tt_jvalue *tt_jeval(tt_jenv *e, const tt_jnode *n)
     }
 }
 
+tt_jvalue *tt_jeval(tt_jenv *e, const tt_jnode *n)
+{
+    if (!n || !may_go_on(e))
+        return tt_j_undefined(e->arena, "");
+    e->line = n->line;
+    e->depth++;
+    tt_jvalue *v = eval_node(e, n);
+    e->depth--;
+    return v;
+}
+
 /* ---- statements ---- */
 
 static void assign(tt_jenv *e, const tt_jnode *target, tt_jvalue *v)
 {
     if (target->kind == TT_JN_NAME) {
-        set_var(e, target->name, v);
+        tt_jset(e, target->name, v);
     } else if (target->kind == TT_JN_ATTRIBUTE) {
         tt_jvalue *of = tt_jeval(e, target->sub[0]);
         if (of->type != TT_J_DICT || !of->u.dict.is_namespace) {
             tt_jfail(e, "only attributes of a namespace() can be set");
             return;
         }
-        tt_j_put(e->arena, of,
-                 tt_j_text(e->arena, target->name, strlen(target->name), TT_TAG_TEMPLATE), v);
+        tt_jput(e, of, tt_j_text(e->arena, target->name, strlen(target->name), TT_TAG_TEMPLATE), v);
     } else {
         const tt_jvalue *items = tt_jitems(e, v);
         if (!e->failed && items->u.list.n != target->n)
@@ -378,7 +286,7 @@ static void assign(tt_jenv *e, const tt_jnode *target, tt_jvalue *v)
 
 static void put_loop_member(tt_jenv *e, tt_jvalue *d, const char *name, tt_jvalue *v)
 {
-    tt_j_put(e->arena, d, tt_j_text(e->arena, name, strlen(name), TT_TAG_TEMPLATE), v);
+    tt_j_append(e->arena, d, tt_j_text(e->arena, name, strlen(name), TT_TAG_TEMPLATE), v);
 }
 
 /* The variable `loop`. */
@@ -407,7 +315,7 @@ static tt_jvalue *chosen(tt_jenv *e, const tt_jnode *n, tt_jvalue *items)
     if (!n->sub[2])
         return items;
     for (size_t i = 0; !e->failed && i < items->u.list.n; i++) {
-        push_frame(e);
+        tt_jframe_push(e);
         assign(e, n->sub[0], items->u.list.items[i]);
         if (tt_j_truth(tt_jeval(e, n->sub[2])))
             tt_j_push(e->arena, list, items->u.list.items[i]);
@@ -419,11 +327,11 @@ static tt_jvalue *chosen(tt_jenv *e, const tt_jnode *n, tt_jvalue *items)
 static void eval_for(tt_jenv *e, const tt_jnode *n)
 {
     tt_jvalue *items = chosen(e, n, tt_jitems(e, tt_jeval(e, n->sub[1])));
-    for (size_t i = 0; !e->failed && i < items->u.list.n; i++) {
-        push_frame(e);
-        set_var(e, "loop", loop_value(e, items, i));
+    for (size_t i = 0; i < items->u.list.n && tt_jsteps(e, 1); i++) {
+        tt_jframe_push(e);
+        tt_jset(e, "loop", loop_value(e, items, i));
         assign(e, n->sub[0], items->u.list.items[i]);
-        eval_body(e, n->sub[3]);
+        tt_jbody(e, n->sub[3]);
         e->frame = e->frame->outer;
         const bool ends = e->flow == TT_JF_BREAK;
         e->flow = TT_JF_NONE;
@@ -431,7 +339,7 @@ static void eval_for(tt_jenv *e, const tt_jnode *n)
             return;
     }
     if (!items->u.list.n && n->sub[4])
-        eval_body(e, n->sub[4]);
+        tt_jbody(e, n->sub[4]);
 }
 
 /* The text that a body makes. */
@@ -439,7 +347,7 @@ static tt_jvalue *captured(tt_jenv *e, const tt_jnode *body)
 {
     tt_jtext text = {0}, *const out = e->out;
     e->out = &text;
-    eval_body(e, body);
+    tt_jbody(e, body);
     e->out = out;
     return tt_jtaken(e, &text);
 }
@@ -448,8 +356,18 @@ static tt_jvalue *captured(tt_jenv *e, const tt_jnode *body)
 static tt_jvalue *filtered(tt_jenv *e, const tt_jnode *n, tt_jvalue *text)
 {
     tt_jvalue *on = n->sub[0] ? filtered(e, n->sub[0], text) : text;
-    const tt_jargs a = eval_args(e, n, 1, on);
+    const tt_jargs a = tt_jargs_of(e, n, 1, on, NULL);
     return e->failed ? on : tt_jfilter(e, n->name, &a);
+}
+
+static void eval_if(tt_jenv *e, const tt_jnode *n)
+{
+    size_t i = 0;
+    while (i + 1 < n->n && !e->failed && !tt_j_truth(tt_jeval(e, n->sub[i])))
+        i += 2;
+    i += i + 1 < n->n; /* the body of a condition, or what is there if none is true */
+    if (!e->failed && n->sub[i])
+        tt_jbody(e, n->sub[i]);
 }
 
 static void eval_statement(tt_jenv *e, const tt_jnode *n)
@@ -466,15 +384,7 @@ static void eval_statement(tt_jenv *e, const tt_jnode *n)
             tt_jtext_value(e->arena, e->out, v);
         break;
     case TT_JN_IF:
-        v = tt_jeval(e, n->sub[0]);
-        if (e->failed)
-            break;
-        if (tt_j_truth(v))
-            eval_body(e, n->sub[1]);
-        else if (n->sub[2] && n->sub[2]->kind == TT_JN_IF)
-            eval_statement(e, n->sub[2]);
-        else if (n->sub[2])
-            eval_body(e, n->sub[2]);
+        eval_if(e, n);
         break;
     case TT_JN_FOR:
         eval_for(e, n);
@@ -488,14 +398,21 @@ static void eval_statement(tt_jenv *e, const tt_jnode *n)
     case TT_JN_MACRO:
         v = tt_j_new(e->arena, TT_J_CALL);
         v->u.call = (tt_jcall){.macro = n, .frame = e->frame};
-        set_var(e, n->name, v);
+        tt_jset(e, n->name, v);
+        break;
+    case TT_JN_CALL_BLOCK:
+        v = tt_j_new(e->arena, TT_J_CALL);
+        v->u.call = (tt_jcall){.macro = n, .frame = e->frame};
+        v = tt_jcall_of(e, n->sub[2], v);
+        if (!e->failed)
+            tt_jtext_value(e->arena, e->out, v);
         break;
     case TT_JN_FILTER:
         tt_jtext_value(e->arena, e->out, filtered(e, n->sub[1], captured(e, n->sub[0])));
         break;
     case TT_JN_GENERATION:
         e->out->generating++;
-        eval_body(e, n->sub[0]);
+        tt_jbody(e, n->sub[0]);
         e->out->generating--;
         break;
     default:
@@ -504,7 +421,7 @@ static void eval_statement(tt_jenv *e, const tt_jnode *n)
     }
 }
 
-static void eval_body(tt_jenv *e, const tt_jnode *n)
+void tt_jbody(tt_jenv *e, const tt_jnode *n)
 {
     for (size_t i = 0; i < n->n && e->flow == TT_JF_NONE && may_go_on(e); i++) {
         if (n->sub[i])
@@ -519,8 +436,8 @@ tt_status tt_jinja_render(tt_arena *a, const char *name, const tt_jnode *tree,
 {
     tt_jframe given = {(tt_jvalue *)(uintptr_t)vars, NULL};
     tt_jenv e = {.arena = a, .name = name, .frame = &given, .out = out, .err = err, .now = now};
-    push_frame(&e);
+    tt_jframe_push(&e);
     tt_jtext_add(a, out, "", 0, NULL, TT_TAG_TEMPLATE);
-    eval_body(&e, tree);
+    tt_jbody(&e, tree);
     return e.failed ? TT_EINVAL : TT_OK;
 }

@@ -20,6 +20,7 @@ int64_t tt_jlength(tt_jenv *e, const tt_jvalue *v)
     case TT_J_UNDEFINED:
         return 0;
     case TT_J_STRING:
+        tt_jlook(e, v->u.string.n);
         for (size_t i = 0; i < v->u.string.n; i++)
             n += ((unsigned char)v->u.string.s[i] & 0xc0) != 0x80;
         return n;
@@ -99,13 +100,6 @@ static tt_jvalue *filter_join(tt_jenv *e, const tt_jargs *a)
         if (text.full)
             return tt_jfail(e, "a text of more than %zu MiB", TT_J_MOST_TEXT >> 20);
     }
-    return tt_jtaken(e, &text);
-}
-
-static tt_jvalue *filter_tojson(tt_jenv *e, const tt_jargs *a)
-{
-    tt_jtext text = {0};
-    tt_jtext_json(e->arena, &text, a->v[0], (int)tt_jarg_int(a, 1, "indent", -1), 0);
     return tt_jtaken(e, &text);
 }
 
@@ -216,10 +210,16 @@ static tt_jvalue *filter_replace(tt_jenv *e, const tt_jargs *a)
 
 /* ---- lists ---- */
 
+/* The items for select, reject and map, as jinja2: of none and all else that is false there are none. */
+static tt_jvalue *items_if_any(tt_jenv *e, const tt_jvalue *v)
+{
+    return tt_j_truth(v) ? tt_jitems(e, v) : tt_j_new(e->arena, TT_J_LIST);
+}
+
 /* selectattr(path[, test, arguments]), select([test, arguments]) */
 static tt_jvalue *choose(tt_jenv *e, const tt_jargs *a, bool by_attribute, bool keep)
 {
-    const tt_jvalue *items = tt_jitems(e, a->v[0]);
+    const tt_jvalue *items = items_if_any(e, a->v[0]);
     tt_jvalue *list = tt_j_new(e->arena, TT_J_LIST);
     const size_t at = by_attribute ? 2 : 1;
     const char *path = by_attribute ? tt_jarg_text(e, a, 1, "attribute", "") : NULL,
@@ -257,7 +257,7 @@ static tt_jvalue *filter_reject(tt_jenv *e, const tt_jargs *a)
 /* map(attribute="x"[, default=…]), map("filter", arguments) */
 static tt_jvalue *filter_map(tt_jenv *e, const tt_jargs *a)
 {
-    const tt_jvalue *items = tt_jitems(e, a->v[0]);
+    const tt_jvalue *items = items_if_any(e, a->v[0]);
     tt_jvalue *list = tt_j_new(e->arena, TT_J_LIST), *other = tt_jarg(a, 9, "default");
     const char *path = tt_jarg_text(e, a, 99, "attribute", NULL),
                *name = tt_jarg_text(e, a, 1, NULL, NULL);
@@ -312,7 +312,7 @@ static tt_jvalue *sorted(tt_jenv *e, const tt_jvalue *items, const char *path, b
             if (!tt_j_compare(keys[at - 1], key, &order))
                 return tt_jfail(e, "sort: %s and %s have no order", tt_j_type_name(keys[at - 1]),
                                 tt_j_type_name(key));
-            if (down ? order >= 0 : order <= 0)
+            if (!tt_jsteps(e, 1) || (down ? order >= 0 : order <= 0))
                 break;
             keys[at] = keys[at - 1];
             list->u.list.items[at] = list->u.list.items[at - 1];
@@ -343,12 +343,12 @@ static tt_jvalue *filter_unique(tt_jenv *e, const tt_jargs *a)
 {
     const tt_jvalue *items = tt_jitems(e, a->v[0]);
     tt_jvalue *list = tt_j_new(e->arena, TT_J_LIST), *seen = tt_j_new(e->arena, TT_J_DICT);
-    for (size_t i = 0; i < items->u.list.n; i++) {
+    for (size_t i = 0; !e->failed && i < items->u.list.n; i++) {
         tt_jvalue *v = items->u.list.items[i],
                   *key = v->type == TT_J_STRING ? tt_jcase(e, v, 'l') : v;
-        if (tt_j_find(seen, key))
+        if (tt_jfind(e, seen, key))
             continue;
-        tt_j_put(e->arena, seen, key, key);
+        tt_jput(e, seen, key, key);
         tt_j_push(e->arena, list, v);
     }
     return list;
@@ -467,6 +467,7 @@ static const struct {
     {"escape",     filter_escape    },
     {"first",      filter_first     },
     {"float",      filter_float     },
+    {"format",     tt_jfilter_format},
     {"indent",     filter_indent    },
     {"int",        filter_int       },
     {"items",      filter_items     },
@@ -490,7 +491,7 @@ static const struct {
     {"string",     filter_string    },
     {"sum",        filter_sum       },
     {"title",      filter_title     },
-    {"tojson",     filter_tojson    },
+    {"tojson",     tt_jfilter_json  },
     {"trim",       filter_trim      },
     {"unique",     filter_unique    },
     {"upper",      filter_upper     },

@@ -9,6 +9,9 @@
  * strftime_now). Each byte of the output knows where it comes from: the template, or a value of the input.
  * A render is bounded in depth, steps and output, so that a hostile template is an error. */
 
+#define TT_J_MOST_STEPS 20000000
+#define TT_J_BYTES_OF_STEP 32 /* so many bytes of a text, read once, are a step */
+
 /* Where a byte comes from: the template's own text and constants are TT_TAG_TEMPLATE; bytes of an input value
  * have the tag that the value was made with. */
 typedef int16_t tt_tag;
@@ -62,6 +65,7 @@ struct tt_jvalue {
         tt_jcall call;
         const char *undefined; /* the name that is not defined */
     } u;
+    const char *digits; /* of a FLOAT that is an integer beyond 64 bits: its text; else NULL */
 };
 
 tt_jvalue *tt_j_new(tt_arena *a, tt_jtype type);
@@ -72,12 +76,14 @@ tt_jvalue *tt_j_text(tt_arena *a, const char *s, size_t n, tt_tag tag);         
 tt_jvalue *tt_j_part(tt_arena *a, const tt_jstring *s, size_t begin, size_t end); /* shares */
 tt_jvalue *tt_j_undefined(tt_arena *a, const char *name);
 void tt_j_push(tt_arena *a, tt_jvalue *list, tt_jvalue *item);
-void tt_j_put(tt_arena *a, tt_jvalue *dict, tt_jvalue *key, tt_jvalue *value);
+/* steps: counts what is compared, up to TT_J_MOST_STEPS, behind which nothing is equal; NULL: it does not count. */
+void tt_j_put(tt_arena *a, tt_jvalue *dict, tt_jvalue *key, tt_jvalue *value, int64_t *steps);
+void tt_j_append(tt_arena *a, tt_jvalue *dict, tt_jvalue *key, tt_jvalue *value); /* a new key */
 /* NULL: no such key. */
 tt_jvalue *tt_j_get(const tt_jvalue *dict, const char *key, size_t n);
-tt_jvalue *tt_j_find(const tt_jvalue *dict, const tt_jvalue *key);
+tt_jvalue *tt_j_find(const tt_jvalue *dict, const tt_jvalue *key, int64_t *steps);
 bool tt_j_truth(const tt_jvalue *v);
-bool tt_j_equal(const tt_jvalue *a, const tt_jvalue *b);
+bool tt_j_equal(const tt_jvalue *a, const tt_jvalue *b, int64_t *steps);
 /* -1, 0, 1; false: they have no order. */
 bool tt_j_compare(const tt_jvalue *a, const tt_jvalue *b, int *order);
 const char *tt_j_type_name(const tt_jvalue *v); /* "a string" */
@@ -96,10 +102,11 @@ typedef struct tt_jtext {
 #define TT_J_MOST_DEPTH 100
 void tt_jtext_add(tt_arena *a, tt_jtext *t, const char *s, size_t n, const tt_tag *tags,
                   tt_tag tag);
+void tt_jtext_constant(tt_arena *a, tt_jtext *t, const char *s); /* of the template's */
+/* Before the parts of a value are printed; false: it is too deep or full. t->depth-- is after them. */
+bool tt_jtext_deeper(tt_arena *a, tt_jtext *t);
 void tt_jtext_value(tt_arena *a, tt_jtext *t, const tt_jvalue *v); /* as Python's str() */
 void tt_jtext_repr(tt_arena *a, tt_jtext *t, const tt_jvalue *v);  /* as Python's repr() */
-/* As json.dumps(ensure_ascii=False); indent < 0: on one line. */
-void tt_jtext_json(tt_arena *a, tt_jtext *t, const tt_jvalue *v, int indent, int depth);
 tt_jvalue *tt_jtext_string(tt_arena *a, const tt_jtext *t);
 
 /* ---- the tree of a template (parse.c) ---- */
@@ -107,11 +114,12 @@ typedef enum tt_jkind {
     /* statements */
     TT_JN_TEXT,
     TT_JN_OUTPUT,
-    TT_JN_IF,  /* [condition, then, else] */
+    TT_JN_IF,  /* [condition, then, condition, then, …, else or NULL] */
     TT_JN_FOR, /* [target, list, condition or NULL, body, else] */
     TT_JN_SET, /* [target, value] */
     TT_JN_BLOCK_SET,
-    TT_JN_MACRO, /* name; parameters, defaults; body */
+    TT_JN_MACRO, /* name, parameters: [defaults, body] */
+    TT_JN_CALL_BLOCK, /* {% call(…) f(…) %}: as a macro `caller`, and the call: [defaults, body, call] */
     TT_JN_GENERATION,
     TT_JN_FILTER, /* {% filter f %}: [body, expression on the text] */
     TT_JN_BREAK,
@@ -167,6 +175,8 @@ typedef struct tt_jnode {
     size_t n, cap;
     const char **names; /* [n_names] keywords of the last arguments, or parameters */
     size_t n_names, cap_names;
+    struct tt_jnode *spread, *spread_named; /* of arguments: *list and **mapping, or NULL */
+    int depth;                              /* of the tree below: 0 for a leaf */
 } tt_jnode;
 
 /* name: of the template, in messages. The tree lies in a. */

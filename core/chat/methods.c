@@ -34,6 +34,7 @@ tt_jvalue *tt_jstrip(tt_jenv *e, const tt_jvalue *v, const char *set, int sides)
 {
     const tt_jstring *s = &v->u.string;
     size_t begin = 0, end = s->n, k;
+    tt_jlook(e, s->n);
     while ((sides & 1) && begin < end) {
         k = in_set(set, s->s[begin]) ? 1 : set ? 0 : wide_space(s->s + begin, end - begin, false);
         if (!k)
@@ -54,7 +55,8 @@ tt_jvalue *tt_jcase(tt_jenv *e, const tt_jvalue *v, char how)
     const tt_jstring *s = &v->u.string;
     tt_jtext text = {0};
     bool begins = true;
-    for (size_t at = 0; at < s->n;) {
+    tt_jsteps(e, s->n / 4); /* a character takes longer than a byte that is compared */
+    for (size_t at = 0; at < s->n && !e->failed;) {
         utf8proc_int32_t c;
         utf8proc_uint8_t out[4];
         const utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)s->s + at,
@@ -88,7 +90,8 @@ tt_jvalue *tt_jreplace(tt_jenv *e, const tt_jvalue *v, const tt_jvalue *from, co
     const tt_jstring *s = &v->u.string, *f = &from->u.string;
     tt_jtext text = {0};
     size_t at = 0;
-    while (f->n && most != 0) {
+    tt_jlook(e, s->n);
+    while (f->n && most != 0 && tt_jlook(e, f->n)) {
         const char *hit = memmem(s->s + at, s->n - at, f->s, f->n);
         if (!hit)
             break;
@@ -110,7 +113,7 @@ static tt_jvalue *split_blanks(tt_jenv *e, const tt_jvalue *v, int64_t most)
 {
     const tt_jstring *s = &v->u.string;
     tt_jvalue *list = tt_j_new(e->arena, TT_J_LIST);
-    for (size_t at = 0;;) {
+    for (size_t at = 0; tt_jsteps(e, 1);) {
         while (at < s->n && in_set(NULL, s->s[at]))
             at++;
         if (at == s->n)
@@ -126,6 +129,7 @@ static tt_jvalue *split_blanks(tt_jenv *e, const tt_jvalue *v, int64_t most)
         tt_j_push(e->arena, list, tt_j_part(e->arena, s, at, end));
         at = most >= 0 && (int64_t)list->u.list.n > most ? s->n : end;
     }
+    return list;
 }
 
 static tt_jvalue *split(tt_jenv *e, const tt_jargs *a)
@@ -139,7 +143,8 @@ static tt_jvalue *split(tt_jenv *e, const tt_jargs *a)
         return split_blanks(e, a->v[0], most);
     if (!by->u.string.n)
         return tt_jfail(e, "split: the separator is empty");
-    while (most < 0 || (int64_t)list->u.list.n < most) {
+    tt_jlook(e, s->n);
+    while ((most < 0 || (int64_t)list->u.list.n < most) && tt_jlook(e, by->u.string.n)) {
         const char *hit = memmem(s->s + at, s->n - at, by->u.string.s, by->u.string.n);
         if (!hit)
             break;
@@ -159,7 +164,8 @@ static tt_jvalue *rsplit(tt_jenv *e, const tt_jargs *a)
     size_t end = s->n;
     if (most < 0 || !by || by->type != TT_J_STRING || !by->u.string.n)
         return split(e, a);
-    for (size_t at = end; (int64_t)back->u.list.n < most && at-- > 0;)
+    for (size_t at = end;
+         (int64_t)back->u.list.n < most && at-- > 0 && tt_jlook(e, by->u.string.n);)
         if (at + by->u.string.n <= end && !memcmp(s->s + at, by->u.string.s, by->u.string.n)) {
             tt_j_push(e->arena, back, tt_j_part(e->arena, s, at + by->u.string.n, end));
             end = at;
@@ -170,34 +176,42 @@ static tt_jvalue *rsplit(tt_jenv *e, const tt_jargs *a)
     return list;
 }
 
-/* startswith and endswith; a tuple of texts: any of them. */
-static bool affixed(const tt_jvalue *v, const tt_jvalue *what, bool end)
+static bool has_affix(tt_jenv *e, const tt_jvalue *v, const tt_jvalue *what, bool end)
 {
-    if (what && what->type == TT_J_LIST) {
-        for (size_t i = 0; i < what->u.list.n; i++)
-            if (affixed(v, what->u.list.items[i], end))
-                return true;
-        return false;
-    }
     if (!what || what->type != TT_J_STRING || what->u.string.n > v->u.string.n)
         return false;
+    tt_jlook(e, what->u.string.n);
     return !memcmp(v->u.string.s + (end ? v->u.string.n - what->u.string.n : 0), what->u.string.s,
                    what->u.string.n);
+}
+
+/* startswith and endswith; a tuple of texts: any of them. */
+static bool affixed(tt_jenv *e, const tt_jvalue *v, const tt_jvalue *what, bool end)
+{
+    if (!what || what->type != TT_J_LIST)
+        return has_affix(e, v, what, end);
+    for (size_t i = 0; i < what->u.list.n && !e->failed; i++)
+        if (has_affix(e, v, what->u.list.items[i], end))
+            return true;
+    return false;
 }
 
 static tt_jvalue *find_text(tt_jenv *e, const tt_jargs *a, bool last)
 {
     const tt_jstring *s = &a->v[0]->u.string;
     const tt_jvalue *what = tt_jarg(a, 1, NULL);
-    int64_t at = -1, characters = 0;
+    int64_t characters = 0;
     if (!what || what->type != TT_J_STRING)
         return tt_jfail(e, "find: a text is needed");
-    for (size_t i = 0; i + what->u.string.n <= s->n && (last || at < 0); i++) {
-        if (!memcmp(s->s + i, what->u.string.s, what->u.string.n))
-            at = characters;
-        characters += ((unsigned char)s->s[i] & 0xc0) != 0x80;
-    }
-    return tt_j_int(e->arena, at);
+    const size_t n = what->u.string.n;
+    tt_jlook(e, s->n);
+    const char *hit = last ? NULL : memmem(s->s, s->n, what->u.string.s, n);
+    for (size_t at = s->n + 1; last && !hit && at-- > 0 && tt_jlook(e, n);)
+        if (n <= s->n - at && !memcmp(s->s + at, what->u.string.s, n))
+            hit = s->s + at;
+    for (const char *c = s->s; hit && c < hit; c++)
+        characters += ((unsigned char)*c & 0xc0) != 0x80;
+    return tt_j_int(e->arena, hit ? characters : -1);
 }
 
 static tt_jvalue *count_of(tt_jenv *e, const tt_jargs *a)
@@ -205,15 +219,16 @@ static tt_jvalue *count_of(tt_jenv *e, const tt_jargs *a)
     const tt_jvalue *what = tt_jarg(a, 1, NULL), *v = a->v[0];
     int64_t n = 0;
     for (size_t i = 0; what && v->type == TT_J_LIST && i < v->u.list.n; i++)
-        n += tt_j_equal(v->u.list.items[i], what);
-    for (size_t i = 0; what && v->type == TT_J_STRING && what->type == TT_J_STRING &&
-                       what->u.string.n && i + what->u.string.n <= v->u.string.n;)
-        if (!memcmp(v->u.string.s + i, what->u.string.s, what->u.string.n)) {
+        n += tt_jequal(e, v->u.list.items[i], what);
+    if (what && v->type == TT_J_STRING && what->type == TT_J_STRING && what->u.string.n) {
+        const char *at = v->u.string.s, *end = at + v->u.string.n;
+        tt_jlook(e, v->u.string.n);
+        while (tt_jlook(e, what->u.string.n) &&
+               (at = memmem(at, (size_t)(end - at), what->u.string.s, what->u.string.n))) {
             n++;
-            i += what->u.string.n;
-        } else {
-            i++;
+            at += what->u.string.n;
         }
+    }
     return tt_j_int(e->arena, n);
 }
 
@@ -221,15 +236,16 @@ static tt_jvalue *without_affix(tt_jenv *e, const tt_jargs *a, bool end)
 {
     const tt_jstring *s = &a->v[0]->u.string;
     const tt_jvalue *what = tt_jarg(a, 1, NULL);
-    if (!affixed(a->v[0], what, end) || what->type != TT_J_STRING)
+    if (!has_affix(e, a->v[0], what, end))
         return a->v[0];
     const size_t k = what->u.string.n;
     return tt_j_part(e->arena, s, end ? 0 : k, end ? s->n - k : s->n);
 }
 
-static bool all_of(const tt_jvalue *v, char how)
+static bool all_of(tt_jenv *e, const tt_jvalue *v, char how)
 {
     bool any = false;
+    tt_jlook(e, v->u.string.n);
     for (size_t i = 0; i < v->u.string.n; i++) {
         const char c = v->u.string.s[i];
         const bool digit = c >= '0' && c <= '9',
@@ -250,13 +266,16 @@ static tt_jvalue *of_text(tt_jenv *e, const char *name, const tt_jargs *a)
     const char *set = tt_jarg_text(e, a, 1, NULL, NULL);
     if (!strcmp(name, "strip") || !strcmp(name, "lstrip") || !strcmp(name, "rstrip"))
         return tt_jstrip(e, v, set, *name == 's' ? 3 : *name == 'l' ? 1 : 2);
+    if (!strcmp(name, "format"))
+        return tt_jformat(e, a);
     if (!strcmp(name, "split"))
         return split(e, a);
     if (!strcmp(name, "rsplit"))
         return rsplit(e, a);
     if (!strcmp(name, "splitlines")) {
         tt_jvalue *lines = tt_j_new(e->arena, TT_J_LIST);
-        for (size_t at = 0, end; at < v->u.string.n; at = end + 1) {
+        tt_jlook(e, v->u.string.n);
+        for (size_t at = 0, end; at < v->u.string.n && tt_jsteps(e, 1); at = end + 1) {
             for (end = at; end < v->u.string.n && v->u.string.s[end] != '\n'; end++)
                 ;
             tt_j_push(e->arena, lines, tt_j_part(e->arena, &v->u.string, at, end));
@@ -264,7 +283,7 @@ static tt_jvalue *of_text(tt_jenv *e, const char *name, const tt_jargs *a)
         return lines;
     }
     if (!strcmp(name, "startswith") || !strcmp(name, "endswith"))
-        return tt_j_bool(e->arena, affixed(v, first, *name == 'e'));
+        return tt_j_bool(e->arena, affixed(e, v, first, *name == 'e'));
     if (!strcmp(name, "upper") || !strcmp(name, "lower") || !strcmp(name, "capitalize") ||
         !strcmp(name, "title"))
         return tt_jcase(e, v, *name);
@@ -286,10 +305,11 @@ static tt_jvalue *of_text(tt_jenv *e, const char *name, const tt_jargs *a)
         swapped.n = 2;
         return tt_jfilter(e, "join", &swapped);
     }
-    return tt_j_bool(e->arena, all_of(v, !strcmp(name, "isdigit")   ? 'd'
-                                         : !strcmp(name, "isalpha") ? 'a'
-                                         : !strcmp(name, "isalnum") ? 'n'
-                                                                    : 's'));
+    return tt_j_bool(e->arena, all_of(e, v,
+                                      !strcmp(name, "isdigit")   ? 'd'
+                                      : !strcmp(name, "isalpha") ? 'a'
+                                      : !strcmp(name, "isalnum") ? 'n'
+                                                                 : 's'));
 }
 
 /* ---- methods of mappings and lists ---- */
@@ -299,7 +319,7 @@ static tt_jvalue *of_dict(tt_jenv *e, const char *name, const tt_jargs *a)
     const tt_jvalue *d = a->v[0], *key = tt_jarg(a, 1, NULL);
     tt_jvalue *other = tt_jarg(a, 2, "default"), *list = tt_j_new(e->arena, TT_J_LIST);
     if (!strcmp(name, "get")) {
-        tt_jvalue *v = key ? tt_j_find(d, key) : NULL;
+        tt_jvalue *v = key ? tt_jfind(e, d, key) : NULL;
         return v ? v : other ? other : tt_j_new(e->arena, TT_J_NONE);
     }
     if (!strcmp(name, "items"))
@@ -314,18 +334,18 @@ static tt_jvalue *of_list(tt_jenv *e, const char *name, const tt_jargs *a)
     const tt_jvalue *what = tt_jarg(a, 1, NULL);
     if (!strcmp(name, "count"))
         return count_of(e, a);
-    for (size_t i = 0; what && i < a->v[0]->u.list.n; i++)
-        if (tt_j_equal(a->v[0]->u.list.items[i], what))
+    for (size_t i = 0; what && !e->failed && i < a->v[0]->u.list.n; i++)
+        if (tt_jequal(e, a->v[0]->u.list.items[i], what))
             return tt_j_int(e->arena, (int64_t)i);
     return tt_jfail(e, "index: the list has no such item");
 }
 
 static const char *const text_methods[] = {
-    "strip",      "lstrip",     "rstrip",       "split",        "rsplit",
-    "splitlines", "startswith", "endswith",     "upper",        "lower",
-    "capitalize", "title",      "replace",      "find",         "rfind",
-    "index",      "count",      "removeprefix", "removesuffix", "join",
-    "isdigit",    "isalpha",    "isalnum",      "isspace",      NULL};
+    "strip",        "lstrip",   "rstrip",  "split",   "rsplit",     "splitlines",
+    "startswith",   "endswith", "upper",   "lower",   "capitalize", "title",
+    "replace",      "find",     "rfind",   "index",   "count",      "removeprefix",
+    "removesuffix", "join",     "isdigit", "isalpha", "isalnum",    "isspace",
+    "format",       NULL};
 static const char *const dict_methods[] = {"get", "items", "keys", "values", NULL};
 static const char *const list_methods[] = {"index", "count", NULL};
 

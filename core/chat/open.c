@@ -18,7 +18,7 @@ static bool is_template_folder(const char *path)
 static void put_constant(tt_chat_template *t, const char *key, const char *text)
 {
     tt_j_put(t->arena, t->constants, tt_j_text(t->arena, key, strlen(key), TT_TAG_TEMPLATE),
-             tt_j_text(t->arena, text, strlen(text), TT_TAG_TEMPLATE));
+             tt_j_text(t->arena, text, strlen(text), TT_TAG_TEMPLATE), NULL);
 }
 
 static tt_chat_template *new_template(const char *name)

@@ -32,8 +32,11 @@ tt_jvalue *tt_jslice(tt_jenv *e, const tt_jnode *node)
         return tt_jpart(e, of, begin, TT_MAXV(end - begin, (int64_t)0));
     const tt_jvalue *items = tt_jitems(e, of);
     tt_jvalue *list = tt_j_new(e->arena, TT_J_LIST);
-    for (int64_t i = begin; step > 0 ? i < end : i > end; i += step)
+    for (int64_t i = begin; !e->failed && (step > 0 ? i < end : i > end);) {
         tt_j_push(e->arena, list, items->u.list.items[i]);
+        if (!tt_add_i64(i, step, &i))
+            break;
+    }
     if (of->type == TT_J_LIST)
         return list;
     tt_jtext text = {0};
@@ -136,23 +139,24 @@ static tt_jvalue *join_lists(tt_jenv *e, const tt_jvalue *a, const tt_jvalue *b)
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < both[k]->u.list.n; i++)
             tt_j_push(e->arena, list, both[k]->u.list.items[i]);
+    tt_jsteps(e, list->u.list.n);
     return list;
 }
 
-static bool contains(tt_jenv *e, const tt_jvalue *in, const tt_jvalue *what)
+bool tt_jcontains(tt_jenv *e, const tt_jvalue *in, const tt_jvalue *what)
 {
     if (in->type == TT_J_STRING && what->type == TT_J_STRING)
-        return !what->u.string.n ||
+        return tt_jlook(e, in->u.string.n) &&
                memmem(in->u.string.s, in->u.string.n, what->u.string.s, what->u.string.n) != NULL;
     if (in->type == TT_J_DICT)
-        return tt_j_find(in, what) != NULL;
+        return tt_jfind(e, in, what) != NULL;
     if (in->type != TT_J_LIST) {
         if (in->type != TT_J_UNDEFINED)
             tt_jfail(e, "\"in\" needs a text, a list or a mapping, not %s", tt_j_type_name(in));
         return false;
     }
-    for (size_t i = 0; i < in->u.list.n; i++)
-        if (tt_j_equal(in->u.list.items[i], what))
+    for (size_t i = 0; !e->failed && i < in->u.list.n; i++)
+        if (tt_jequal(e, in->u.list.items[i], what))
             return true;
     return false;
 }
@@ -160,10 +164,12 @@ static bool contains(tt_jenv *e, const tt_jvalue *in, const tt_jvalue *what)
 static tt_jvalue *compare(tt_jenv *e, tt_joperator op, const tt_jvalue *a, const tt_jvalue *b)
 {
     int order = 0;
+    if (a->type == TT_J_STRING && b->type == TT_J_STRING)
+        tt_jlook(e, TT_MIN(a->u.string.n, b->u.string.n));
     if (op == TT_JO_EQ || op == TT_JO_NE)
-        return tt_j_bool(e->arena, tt_j_equal(a, b) == (op == TT_JO_EQ));
+        return tt_j_bool(e->arena, tt_jequal(e, a, b) == (op == TT_JO_EQ));
     if (op == TT_JO_IN || op == TT_JO_NOT_IN)
-        return tt_j_bool(e->arena, contains(e, b, a) == (op == TT_JO_IN));
+        return tt_j_bool(e->arena, tt_jcontains(e, b, a) == (op == TT_JO_IN));
     if (!tt_j_compare(a, b, &order))
         return tt_jfail(e, "%s and %s have no order", tt_j_type_name(a), tt_j_type_name(b));
     return tt_j_bool(e->arena, op == TT_JO_LT   ? order < 0
@@ -182,6 +188,8 @@ tt_jvalue *tt_jbinary(tt_jenv *e, const tt_jnode *n)
         return concatenate(e, a, b);
     if (n->op <= TT_JO_NOT_IN)
         return compare(e, n->op, a, b);
+    if (n->op == TT_JO_MOD && a->type == TT_J_STRING)
+        return tt_jformat_old(e, a, b);
     if (is_numeric(a) && is_numeric(b))
         return arithmetic(e, n->op, a, b);
     if (n->op == TT_JO_ADD && a->type == TT_J_STRING && b->type == TT_J_STRING)

@@ -14,8 +14,17 @@ tt_jnode *tt_jparse_node(tt_jparser *p, tt_jkind kind)
     return n;
 }
 
+void tt_jparse_deepen(tt_jparser *p, tt_jnode *n, const tt_jnode *sub)
+{
+    if (sub && sub->depth >= n->depth)
+        n->depth = sub->depth + 1;
+    if (n->depth > TT_J_TREE)
+        tt_jparse_fail(p, "an expression or a statement of too many parts");
+}
+
 void tt_jparse_add(tt_jparser *p, tt_jnode *to, tt_jnode *sub)
 {
+    tt_jparse_deepen(p, to, sub);
     if (to->n == to->cap)
         to->sub = tt_vec_grow(p->arena, to->sub, to->n, &to->cap, sizeof(tt_jnode *));
     to->sub[to->n++] = sub;
@@ -117,50 +126,59 @@ static void end_block(tt_jparser *p)
     p->in_tag = false;
 }
 
-/* A name, or several with commas: what a loop or an assignment gives values to. */
-static tt_jnode *parse_target(tt_jparser *p)
+static tt_jnode *parse_target(tt_jparser *p);
+
+/* A name, ns.name, or targets in parentheses. */
+static tt_jnode *parse_one_target(tt_jparser *p)
 {
-    tt_jnode *many = tt_jparse_node(p, TT_JN_TUPLE), *one = NULL;
-    do {
-        if (p->token.kind != TT_JT_NAME) {
-            tt_jparse_fail(p, "a name should be here");
-            return many;
-        }
+    tt_jnode *one;
+    if (++p->depth > TT_J_DEPTH)
+        tt_jparse_fail(p, "names nested too deep");
+    if (!p->failed && tt_jparse_take(p, "(")) {
+        one = parse_target(p);
+        if (!tt_jparse_take(p, ")"))
+            tt_jparse_fail(p, ") should be here");
+    } else {
         one = tt_jparse_node(p, TT_JN_NAME);
-        one->name = tt_arena_strn(p->arena, p->token.s, p->token.n);
-        tt_jparse_next(p);
+        one->name = tt_jparse_name(p);
         if (tt_jparse_take(p, ".")) { /* {% set ns.x = … %} */
             tt_jnode *attribute = tt_jparse_node(p, TT_JN_ATTRIBUTE);
-            attribute->name = tt_arena_strn(p->arena, p->token.s, p->token.n);
+            attribute->name = tt_jparse_name(p);
             tt_jparse_add(p, attribute, one);
-            tt_jparse_next(p);
             one = attribute;
         }
-        tt_jparse_add(p, many, one);
-    } while (tt_jparse_take(p, ","));
-    return many->n == 1 ? one : many;
+    }
+    p->depth--;
+    return one;
+}
+
+/* A target, or several with commas: what a loop or an assignment gives values to. */
+static tt_jnode *parse_target(tt_jparser *p)
+{
+    tt_jnode *one = parse_one_target(p), *many;
+    if (!tt_jparse_is(p, ","))
+        return one;
+    many = tt_jparse_node(p, TT_JN_TUPLE);
+    tt_jparse_add(p, many, one);
+    while (!p->failed && tt_jparse_take(p, ",") && !tt_jparse_is(p, ")") && !tt_jparse_is(p, "="))
+        tt_jparse_add(p, many, parse_one_target(p));
+    return many;
 }
 
 static tt_jnode *parse_if(tt_jparser *p)
 {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
-    tt_jnode *n = tt_jparse_node(p, TT_JN_IF);
-    tt_jparse_add(p, n, tt_jparse_expression(p));
-    end_block(p);
-    tt_jparse_add(p, n, parse_body(p, ends));
-    if (word_is(p, "elif")) {
-        tt_jparse_next(p);
-        tt_jparse_add(p, n, parse_if(p));
-        return n;
-    }
-    if (word_is(p, "else")) {
-        static const char *const end[] = {"endif", NULL};
-        tt_jparse_next(p);
+    tt_jnode *n = tt_jparse_node(p, TT_JN_IF), *otherwise = NULL;
+    do {
+        tt_jparse_add(p, n, tt_jparse_expression(p));
         end_block(p);
-        tt_jparse_add(p, n, parse_body(p, end));
-    } else {
-        tt_jparse_add(p, n, NULL);
+        tt_jparse_add(p, n, parse_body(p, ends));
+    } while (!p->failed && tt_jparse_take(p, "elif"));
+    if (tt_jparse_take(p, "else")) {
+        end_block(p);
+        otherwise = parse_body(p, ends + 2);
     }
+    tt_jparse_add(p, n, otherwise);
     tt_jparse_next(p);
     end_block(p);
     return n;
@@ -214,27 +232,50 @@ static tt_jnode *parse_set(tt_jparser *p)
     return n;
 }
 
-static tt_jnode *parse_macro(tt_jparser *p)
+/* (a, b=1): the names go to n, and what they are when they are not given to n's first part, a list. */
+static void parse_parameters(tt_jparser *p, tt_jnode *n)
 {
-    static const char *const end[] = {"endmacro", NULL};
-    tt_jnode *n = tt_jparse_node(p, TT_JN_MACRO), *defaults = tt_jparse_node(p, TT_JN_LIST);
-    n->name = tt_arena_strn(p->arena, p->token.s, p->token.n);
-    tt_jparse_next(p);
-    if (!tt_jparse_take(p, "("))
-        tt_jparse_fail(p, "the parameters of a macro should be here");
+    tt_jnode *defaults = tt_jparse_node(p, TT_JN_LIST);
     while (!p->failed && !tt_jparse_take(p, ")")) {
-        const char *name = tt_arena_strn(p->arena, p->token.s, p->token.n);
-        if (p->token.kind != TT_JT_NAME)
-            tt_jparse_fail(p, "the name of a parameter should be here");
-        tt_jparse_next(p);
-        tt_jparse_keyword(p, n, name);
+        tt_jparse_keyword(p, n, tt_jparse_name(p));
         tt_jparse_add(p, defaults, tt_jparse_take(p, "=") ? tt_jparse_expression(p) : NULL);
         if (!tt_jparse_take(p, ",") && !tt_jparse_is(p, ")"))
             tt_jparse_fail(p, "a comma or ) should be here");
     }
-    end_block(p);
     tt_jparse_add(p, n, defaults);
+}
+
+static tt_jnode *parse_macro(tt_jparser *p)
+{
+    static const char *const end[] = {"endmacro", NULL};
+    tt_jnode *n = tt_jparse_node(p, TT_JN_MACRO);
+    n->name = tt_jparse_name(p);
+    if (!tt_jparse_take(p, "("))
+        tt_jparse_fail(p, "the parameters of a macro should be here");
+    parse_parameters(p, n);
+    end_block(p);
     tt_jparse_add(p, n, parse_body(p, end));
+    tt_jparse_next(p);
+    end_block(p);
+    return n;
+}
+
+/* {% call(x) f(…) %} … {% endcall %}: within f, caller(…) gives the text in between. */
+static tt_jnode *parse_call(tt_jparser *p)
+{
+    static const char *const end[] = {"endcall", NULL};
+    tt_jnode *n = tt_jparse_node(p, TT_JN_CALL_BLOCK), *call;
+    n->name = "caller";
+    if (tt_jparse_take(p, "("))
+        parse_parameters(p, n);
+    else
+        tt_jparse_add(p, n, tt_jparse_node(p, TT_JN_LIST));
+    call = tt_jparse_expression(p);
+    if (!p->failed && call->kind != TT_JN_CALL)
+        tt_jparse_fail(p, "a call should be here");
+    end_block(p);
+    tt_jparse_add(p, n, parse_body(p, end));
+    tt_jparse_add(p, n, call);
     tt_jparse_next(p);
     end_block(p);
     return n;
@@ -304,6 +345,7 @@ static tt_jnode *parse_statement(tt_jparser *p)
         {"for",   parse_for  },
         {"set",   parse_set  },
         {"macro", parse_macro},
+        {"call",  parse_call },
         {"raw",   parse_raw  }
     };
     char text[160];

@@ -3,10 +3,11 @@
 #define TT_JINJA_PARSE_H
 #include "chat/jinja.h"
 
-/* What parse.c (statements) and expression.c (tokens, expressions) share. An error sticks: failed is set, and
+/* What parse.c (statements), expression.c and tokens.c share. An error sticks: failed is set, and
  * the rest of the text is skipped. */
 
 #define TT_J_DEPTH 100 /* nested statements, and nested expressions */
+#define TT_J_TREE 1000 /* the depth of a tree: a chain of operators is as deep as it is long */
 
 typedef enum tt_jtoken_kind {
     TT_JT_END,
@@ -41,15 +42,19 @@ typedef struct tt_jparser {
 
 /* parse.c */
 tt_jnode *tt_jparse_node(tt_jparser *p, tt_jkind kind);
+/* Adds a tree that is complete; a tree that is too deep to be evaluated is a fault. */
 void tt_jparse_add(tt_jparser *p, tt_jnode *to, tt_jnode *sub);
+void tt_jparse_deepen(tt_jparser *p, tt_jnode *n, const tt_jnode *sub);
 void tt_jparse_fail(tt_jparser *p, const char *what);
-/* expression.c */
+/* tokens.c */
 void tt_jparse_open(tt_jparser *p); /* skips {% or {{ with its mark */
 void tt_jparse_next(tt_jparser *p);
 bool tt_jparse_is(const tt_jparser *p, const char *sign);
 bool tt_jparse_take(tt_jparser *p, const char *sign);
+/* expression.c */
 void tt_jparse_close_output(tt_jparser *p);
 void tt_jparse_keyword(tt_jparser *p, tt_jnode *n, const char *name);
+const char *tt_jparse_name(tt_jparser *p); /* takes a name */
 tt_jnode *tt_jparse_expression(tt_jparser *p);
 tt_jnode *tt_jparse_without_if(tt_jparser *p); /* a loop's list: its `if` is the loop's */
 tt_jnode *tt_jparse_tuple(tt_jparser *p);      /* expressions with commas */

@@ -32,8 +32,8 @@ static tt_jvalue *value_of(tt_arena *a, const tt_json *j, tt_tag tag)
     case TT_JSON_OBJECT:
         v = tt_j_new(a, TT_J_DICT);
         for (size_t i = 0; i < j->n; i++)
-            tt_j_put(a, v, tt_j_text(a, j->keys[i], strlen(j->keys[i]), tag),
-                     value_of(a, j->items[i], tag));
+            tt_j_append(a, v, tt_j_text(a, j->keys[i], strlen(j->keys[i]), tag),
+                        value_of(a, j->items[i], tag));
         return v;
     default:
         return tt_j_new(a, TT_J_NONE);
@@ -64,8 +64,10 @@ static tt_status variables_of(tt_arena *a, const tt_chat_template *t, const tt_c
                               tt_jvalue *vars, tt_error *err)
 {
     const tt_json *more = NULL;
+    tt_j_append(a, vars, tt_j_text(a, "tools", 5, TT_TAG_TEMPLATE), tt_j_new(a, TT_J_NONE));
+    tt_j_append(a, vars, tt_j_text(a, "documents", 9, TT_TAG_TEMPLATE), tt_j_new(a, TT_J_NONE));
     for (size_t i = 0; i < t->constants->u.dict.n; i++)
-        tt_j_put(a, vars, t->constants->u.dict.keys[i], t->constants->u.dict.values[i]);
+        tt_j_put(a, vars, t->constants->u.dict.keys[i], t->constants->u.dict.values[i], NULL);
     if (!c->variables)
         return TT_OK;
     TT_TRY(tt_json_parse(a, "variables", c->variables, strlen(c->variables), &more, err));
@@ -73,13 +75,13 @@ static tt_status variables_of(tt_arena *a, const tt_chat_template *t, const tt_c
         return TT_FAIL(err, TT_EINVAL, "the variables of a chat template: an object is wanted");
     for (size_t i = 0; i < more->n; i++)
         tt_j_put(a, vars, tt_j_text(a, more->keys[i], strlen(more->keys[i]), TT_TAG_TEMPLATE),
-                 value_of(a, more->items[i], TT_TAG_INPUT));
+                 value_of(a, more->items[i], TT_TAG_INPUT), NULL);
     return TT_OK;
 }
 
 static void set_variable(tt_arena *a, tt_jvalue *vars, const char *key, tt_jvalue *v)
 {
-    tt_j_put(a, vars, tt_j_text(a, key, strlen(key), TT_TAG_TEMPLATE), v);
+    tt_j_put(a, vars, tt_j_text(a, key, strlen(key), TT_TAG_TEMPLATE), v, NULL);
 }
 
 static tt_status render(tt_arena *a, const tt_chat_template *t, const tt_conversation *c,

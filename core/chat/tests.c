@@ -133,24 +133,17 @@ static bool by_order(tt_jenv *e, test_kind k, const tt_jvalue *v, const tt_jvalu
                                : order >= 0;
 }
 
-static bool contained(const tt_jvalue *v, const tt_jvalue *in)
+static bool contained(tt_jenv *e, const tt_jvalue *v, const tt_jvalue *in)
 {
-    for (size_t i = 0; in && in->type == TT_J_LIST && i < in->u.list.n; i++)
-        if (tt_j_equal(v, in->u.list.items[i]))
-            return true;
-    if (in && in->type == TT_J_DICT)
-        return tt_j_find(in, v) != NULL;
-    if (!in || in->type != TT_J_STRING || v->type != TT_J_STRING)
-        return false;
-    for (size_t i = 0; i + v->u.string.n <= in->u.string.n; i++)
-        if (!memcmp(in->u.string.s + i, v->u.string.s, v->u.string.n))
-            return true;
+    if (in && (in->type == TT_J_LIST || in->type == TT_J_DICT ||
+               (in->type == TT_J_STRING && v->type == TT_J_STRING)))
+        return tt_jcontains(e, in, v);
     return false;
 }
 
 static bool has_case(tt_jenv *e, const tt_jvalue *v, char how)
 {
-    return v->type == TT_J_STRING && tt_j_equal(v, tt_jcase(e, v, how));
+    return v->type == TT_J_STRING && tt_jequal(e, v, tt_jcase(e, v, how));
 }
 
 bool tt_jtest(tt_jenv *e, const char *name, const tt_jargs *a)
@@ -171,14 +164,14 @@ bool tt_jtest(tt_jenv *e, const char *name, const tt_jargs *a)
         return by_number(e, k, v, other);
     case T_EQUAL:
     case T_NOT_EQUAL:
-        return (other && tt_j_equal(v, other)) == (k == T_EQUAL);
+        return (other && tt_jequal(e, v, other)) == (k == T_EQUAL);
     case T_LESS:
     case T_LESS_EQUAL:
     case T_GREATER:
     case T_GREATER_EQUAL:
         return by_order(e, k, v, other);
     case T_IN:
-        return contained(v, other);
+        return contained(e, v, other);
     case T_LOWER:
     case T_UPPER:
         return has_case(e, v, k == T_LOWER ? 'l' : 'u');

@@ -36,7 +36,7 @@ void tt_jtext_add(tt_arena *a, tt_jtext *t, const char *s, size_t n, const tt_ta
     t->s[t->n] = '\0';
 }
 
-static void add_constant(tt_arena *a, tt_jtext *t, const char *s)
+void tt_jtext_constant(tt_arena *a, tt_jtext *t, const char *s)
 {
     tt_jtext_add(a, t, s, strlen(s), NULL, TT_TAG_TEMPLATE);
 }
@@ -47,7 +47,7 @@ static void add_float(tt_arena *a, tt_jtext *t, double x)
     char text[40];
     int digits = 1;
     if (isnan(x) || isinf(x)) {
-        add_constant(a, t, isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+        tt_jtext_constant(a, t, isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
         return;
     }
     do
@@ -55,16 +55,16 @@ static void add_float(tt_arena *a, tt_jtext *t, double x)
     while (digits++ < 17 && strtod(text, NULL) != x); /* lint: exact */
     const double size = fabs(x);
     if (size >= 1e16 || (size > 0 && size < 1e-4)) {
-        add_constant(a, t, text);
+        tt_jtext_constant(a, t, text);
         return;
     }
     int after = 0; /* digits behind the point */
     do
         snprintf(text, sizeof text, "%.*f", after, x);
     while (after++ < 30 && strtod(text, NULL) != x); /* lint: exact */
-    add_constant(a, t, text);
+    tt_jtext_constant(a, t, text);
     if (!strchr(text, '.'))
-        add_constant(a, t, ".0");
+        tt_jtext_constant(a, t, ".0");
 }
 
 static void add_string_repr(tt_arena *a, tt_jtext *t, const tt_jstring *s)
@@ -89,43 +89,43 @@ static void add_string_repr(tt_arena *a, tt_jtext *t, const tt_jstring *s)
 
 static void add_list_repr(tt_arena *a, tt_jtext *t, const tt_jlist *l)
 {
-    add_constant(a, t, l->is_tuple ? "(" : "[");
+    tt_jtext_constant(a, t, l->is_tuple ? "(" : "[");
     for (size_t i = 0; i < l->n; i++) {
-        add_constant(a, t, i ? ", " : "");
+        tt_jtext_constant(a, t, i ? ", " : "");
         tt_jtext_repr(a, t, l->items[i]);
     }
-    add_constant(a, t, !l->is_tuple ? "]" : l->n == 1 ? ",)" : ")");
+    tt_jtext_constant(a, t, !l->is_tuple ? "]" : l->n == 1 ? ",)" : ")");
 }
 
 /* A namespace may have itself as a member. */
-static bool goes_deeper(tt_arena *a, tt_jtext *t)
+bool tt_jtext_deeper(tt_arena *a, tt_jtext *t)
 {
     if (t->full)
         return false;
     if (++t->depth <= TT_J_MOST_DEPTH)
         return true;
     t->depth--;
-    add_constant(a, t, "...");
+    tt_jtext_constant(a, t, "...");
     return false;
 }
 
 void tt_jtext_repr(tt_arena *a, tt_jtext *t, const tt_jvalue *v)
 {
-    if (!goes_deeper(a, t))
+    if (!tt_jtext_deeper(a, t))
         return;
     if (v->type == TT_J_STRING) {
         add_string_repr(a, t, &v->u.string);
     } else if (v->type == TT_J_LIST) {
         add_list_repr(a, t, &v->u.list);
     } else if (v->type == TT_J_DICT) {
-        add_constant(a, t, "{");
+        tt_jtext_constant(a, t, "{");
         for (size_t i = 0; i < v->u.dict.n; i++) {
-            add_constant(a, t, i ? ", " : "");
+            tt_jtext_constant(a, t, i ? ", " : "");
             tt_jtext_repr(a, t, v->u.dict.keys[i]);
-            add_constant(a, t, ": ");
+            tt_jtext_constant(a, t, ": ");
             tt_jtext_repr(a, t, v->u.dict.values[i]);
         }
-        add_constant(a, t, "}");
+        tt_jtext_constant(a, t, "}");
     } else {
         tt_jtext_value(a, t, v);
     }
@@ -137,16 +137,19 @@ void tt_jtext_value(tt_arena *a, tt_jtext *t, const tt_jvalue *v)
     char text[TT_I64_TEXT];
     switch (v->type) {
     case TT_J_NONE:
-        add_constant(a, t, "None");
+        tt_jtext_constant(a, t, "None");
         break;
     case TT_J_BOOL:
-        add_constant(a, t, v->u.boolean ? "True" : "False");
+        tt_jtext_constant(a, t, v->u.boolean ? "True" : "False");
         break;
     case TT_J_INT:
-        add_constant(a, t, tt_i64_text(v->u.integer, text));
+        tt_jtext_constant(a, t, tt_i64_text(v->u.integer, text));
         break;
     case TT_J_FLOAT:
-        add_float(a, t, v->u.real);
+        if (v->digits)
+            tt_jtext_constant(a, t, v->digits);
+        else
+            add_float(a, t, v->u.real);
         break;
     case TT_J_STRING:
         tt_jtext_add(a, t, v->u.string.s, v->u.string.n, v->u.string.tags, TT_TAG_TEMPLATE);
@@ -159,89 +162,6 @@ void tt_jtext_value(tt_arena *a, tt_jtext *t, const tt_jvalue *v)
     case TT_J_CALL:
         break;
     }
-}
-
-/* ---- JSON ---- */
-
-static void add_json_string(tt_arena *a, tt_jtext *t, const tt_jstring *s)
-{
-    static const char plain[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
-    add_constant(a, t, "\"");
-    for (size_t i = 0; i < s->n; i++) {
-        const char c = s->s[i], *at = c ? strchr(plain, c) : NULL;
-        const tt_tag tag = s->tags ? s->tags[i] : TT_TAG_TEMPLATE;
-        char escape[8];
-        if (at)
-            snprintf(escape, sizeof escape, "\\%c", letters[at - plain]);
-        else if ((unsigned char)c < 0x20)
-            snprintf(escape, sizeof escape, "\\u%04x", (unsigned)(unsigned char)c);
-        else
-            snprintf(escape, sizeof escape, "%c", c);
-        tt_jtext_add(a, t, escape, c || !at ? TT_MAXV(strlen(escape), (size_t)1) : 1, NULL, tag);
-    }
-    add_constant(a, t, "\"");
-}
-
-static void new_line(tt_arena *a, tt_jtext *t, int indent, int depth)
-{
-    if (indent < 0)
-        return;
-    add_constant(a, t, "\n");
-    for (int i = 0; i < indent * depth; i++)
-        add_constant(a, t, " ");
-}
-
-static void add_json_dict(tt_arena *a, tt_jtext *t, const tt_jdict *d, int indent, int depth)
-{
-    add_constant(a, t, "{");
-    for (size_t i = 0; i < d->n; i++) {
-        add_constant(a, t, !i ? "" : indent < 0 ? ", " : ",");
-        new_line(a, t, indent, depth + 1);
-        if (d->keys[i]->type == TT_J_STRING) {
-            tt_jtext_json(a, t, d->keys[i], indent, depth + 1);
-        } else {
-            add_constant(a, t, "\"");
-            tt_jtext_json(a, t, d->keys[i], indent, depth + 1);
-            add_constant(a, t, "\"");
-        }
-        add_constant(a, t, ": ");
-        tt_jtext_json(a, t, d->values[i], indent, depth + 1);
-    }
-    if (d->n)
-        new_line(a, t, indent, depth);
-    add_constant(a, t, "}");
-}
-
-static void add_json_list(tt_arena *a, tt_jtext *t, const tt_jlist *l, int indent, int depth)
-{
-    add_constant(a, t, "[");
-    for (size_t i = 0; i < l->n; i++) {
-        add_constant(a, t, !i ? "" : indent < 0 ? ", " : ",");
-        new_line(a, t, indent, depth + 1);
-        tt_jtext_json(a, t, l->items[i], indent, depth + 1);
-    }
-    if (l->n)
-        new_line(a, t, indent, depth);
-    add_constant(a, t, "]");
-}
-
-void tt_jtext_json(tt_arena *a, tt_jtext *t, const tt_jvalue *v, int indent, int depth)
-{
-    if (!goes_deeper(a, t))
-        return;
-    if (v->type == TT_J_STRING)
-        add_json_string(a, t, &v->u.string);
-    else if (v->type == TT_J_LIST)
-        add_json_list(a, t, &v->u.list, indent, depth);
-    else if (v->type == TT_J_DICT)
-        add_json_dict(a, t, &v->u.dict, indent, depth);
-    else if (v->type == TT_J_NONE || v->type == TT_J_UNDEFINED)
-        add_constant(a, t, "null");
-    else if (v->type == TT_J_BOOL)
-        add_constant(a, t, v->u.boolean ? "true" : "false");
-    else
-        tt_jtext_value(a, t, v);
-    t->depth--;
 }
 
 tt_jvalue *tt_jtext_string(tt_arena *a, const tt_jtext *t)

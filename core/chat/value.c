@@ -65,22 +65,17 @@ void tt_j_push(tt_arena *a, tt_jvalue *list, tt_jvalue *item)
     l->items[l->n++] = item;
 }
 
-static size_t place_of_key(const tt_jvalue *dict, const tt_jvalue *key)
+static size_t place_of_key(const tt_jvalue *dict, const tt_jvalue *key, int64_t *steps)
 {
     size_t i = 0;
-    while (i < dict->u.dict.n && !tt_j_equal(dict->u.dict.keys[i], key))
+    while (i < dict->u.dict.n && !tt_j_equal(dict->u.dict.keys[i], key, steps))
         i++;
     return i;
 }
 
-void tt_j_put(tt_arena *a, tt_jvalue *dict, tt_jvalue *key, tt_jvalue *value)
+void tt_j_append(tt_arena *a, tt_jvalue *dict, tt_jvalue *key, tt_jvalue *value)
 {
     tt_jdict *d = &dict->u.dict;
-    const size_t at = place_of_key(dict, key);
-    if (at < d->n) {
-        d->values[at] = value;
-        return;
-    }
     if (d->n == d->cap) {
         size_t cap = d->cap;
         d->values = tt_vec_grow(a, d->values, d->n, &cap, sizeof(tt_jvalue *));
@@ -90,9 +85,18 @@ void tt_j_put(tt_arena *a, tt_jvalue *dict, tt_jvalue *key, tt_jvalue *value)
     d->values[d->n++] = value;
 }
 
-tt_jvalue *tt_j_find(const tt_jvalue *dict, const tt_jvalue *key)
+void tt_j_put(tt_arena *a, tt_jvalue *dict, tt_jvalue *key, tt_jvalue *value, int64_t *steps)
 {
-    const size_t at = place_of_key(dict, key);
+    const size_t at = place_of_key(dict, key, steps);
+    if (at < dict->u.dict.n)
+        dict->u.dict.values[at] = value;
+    else
+        tt_j_append(a, dict, key, value);
+}
+
+tt_jvalue *tt_j_find(const tt_jvalue *dict, const tt_jvalue *key, int64_t *steps)
+{
+    const size_t at = place_of_key(dict, key, steps);
     return at < dict->u.dict.n ? dict->u.dict.values[at] : NULL;
 }
 
@@ -142,42 +146,63 @@ static double value_as_real(const tt_jvalue *v)
                                   : (double)v->u.integer;
 }
 
-/* Values that are nested deeper than TT_J_MOST_DEPTH are not equal, unless they are the same. */
-static bool equal_within(const tt_jvalue *a, const tt_jvalue *b, int depth);
+typedef struct comparing {
+    int64_t *steps;
+    int depth;
+} comparing;
 
-static bool lists_equal(const tt_jvalue *a, const tt_jvalue *b, int depth)
+/* Values that are nested deeper than TT_J_MOST_DEPTH are not equal, unless they are the same. */
+static bool equal_within(comparing *c, const tt_jvalue *a, const tt_jvalue *b);
+
+static bool lists_equal(comparing *c, const tt_jvalue *a, const tt_jvalue *b)
 {
     bool equal = a->u.list.n == b->u.list.n && a->u.list.is_tuple == b->u.list.is_tuple;
     for (size_t i = 0; equal && i < a->u.list.n; i++)
-        equal = equal_within(a->u.list.items[i], b->u.list.items[i], depth);
+        equal = equal_within(c, a->u.list.items[i], b->u.list.items[i]);
     return equal;
 }
 
-static bool dicts_equal(const tt_jvalue *a, const tt_jvalue *b, int depth)
+static bool dicts_equal(comparing *c, const tt_jvalue *a, const tt_jvalue *b)
 {
     bool equal = a->u.dict.n == b->u.dict.n;
     for (size_t i = 0; equal && i < a->u.dict.n; i++) {
-        const tt_jvalue *other = tt_j_find(b, a->u.dict.keys[i]);
-        equal = other && equal_within(a->u.dict.values[i], other, depth);
+        const tt_jvalue *other = tt_j_find(b, a->u.dict.keys[i], c->steps);
+        equal = other && equal_within(c, a->u.dict.values[i], other);
     }
     return equal;
 }
 
-static bool equal_within(const tt_jvalue *a, const tt_jvalue *b, int depth)
+static bool nested_equal(comparing *c, const tt_jvalue *a, const tt_jvalue *b)
+{
+    if (a == b)
+        return true;
+    if (c->depth >= TT_J_MOST_DEPTH)
+        return false;
+    c->depth++;
+    const bool equal = a->type == TT_J_LIST ? lists_equal(c, a, b) : dicts_equal(c, a, b);
+    c->depth--;
+    return equal;
+}
+
+static bool equal_within(comparing *c, const tt_jvalue *a, const tt_jvalue *b)
 {
     int order;
+    if (c->steps && ++*c->steps > TT_J_MOST_STEPS)
+        return false;
     if (is_number(a) && is_number(b))
         return tt_j_compare(a, b, &order) && order == 0;
     if (a->type != b->type)
         return false;
     switch (a->type) {
     case TT_J_STRING:
-        return a->u.string.n == b->u.string.n &&
-               !memcmp(a->u.string.s, b->u.string.s, a->u.string.n);
+        if (a->u.string.n != b->u.string.n)
+            return false;
+        if (c->steps)
+            *c->steps += (int64_t)(a->u.string.n / TT_J_BYTES_OF_STEP);
+        return !memcmp(a->u.string.s, b->u.string.s, a->u.string.n);
     case TT_J_LIST:
-        return a == b || (depth < TT_J_MOST_DEPTH && lists_equal(a, b, depth + 1));
     case TT_J_DICT:
-        return a == b || (depth < TT_J_MOST_DEPTH && dicts_equal(a, b, depth + 1));
+        return nested_equal(c, a, b);
     case TT_J_NONE:
     case TT_J_UNDEFINED:
         return true;
@@ -186,9 +211,10 @@ static bool equal_within(const tt_jvalue *a, const tt_jvalue *b, int depth)
     }
 }
 
-bool tt_j_equal(const tt_jvalue *a, const tt_jvalue *b)
+bool tt_j_equal(const tt_jvalue *a, const tt_jvalue *b, int64_t *steps)
 {
-    return equal_within(a, b, 0);
+    comparing c = {steps, 0};
+    return equal_within(&c, a, b);
 }
 
 bool tt_j_compare(const tt_jvalue *a, const tt_jvalue *b, int *order)

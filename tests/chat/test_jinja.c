@@ -6,6 +6,8 @@
 #include <string.h>
 #include <ttrun/chat.h>
 
+#include "tier.h"
+
 #include <cmocka.h>
 
 /* Templates beside jinja2 with transformers' settings: tests/golden/chat.json, which chat_golden.py writes. Then what
@@ -165,6 +167,16 @@ static void test_turns_without_content_or_before_a_user(void **state)
     release(&r);
 }
 
+static void check_hostile(const char *const *templates, size_t n)
+{
+    rendered r;
+    for (size_t i = 0; i < n; i++) {
+        if (render(templates[i], chat, NULL, 0, TT_CHAT_ALL, &r) == TT_OK)
+            fail_msg("%.200s: no error", templates[i]);
+        release(&r);
+    }
+}
+
 static void test_hostile_templates_are_errors(void **state)
 {
     static const char *const hostile[] = {
@@ -177,19 +189,96 @@ static void test_hostile_templates_are_errors(void **state)
         "{{ messages.foo.bar }}",
         "{{ ''.__class__.__mro__ }}",
         "{{ 'a'.replace('', 'b') }}{{ [].append(1) }}",
+        "{{ '{:>9999999999}'.format(1) }}",
+        "{{ messages|tojson(indent=2000000000) }}",
+        "{{ messages|tojson(indent=20000000000000000000) }}",
     };
     char deep[4096];
     rendered r;
     (void)state;
-    for (size_t i = 0; i < sizeof hostile / sizeof hostile[0]; i++) {
-        assert_int_not_equal(render(hostile[i], chat, NULL, 0, TT_CHAT_ASSISTANT, &r), TT_OK);
-        release(&r);
-    }
+    check_hostile(hostile, sizeof hostile / sizeof hostile[0]);
     memset(deep, '(', sizeof deep);
     memcpy(deep, "{{ ", 3);
     deep[sizeof deep - 1] = '\0';
     assert_int_not_equal(render(deep, chat, NULL, 0, TT_CHAT_ASSISTANT, &r), TT_OK);
     release(&r);
+}
+
+#define DOUBLED_TWICE "{% set a=[a,a] %}{% set b=[b,b] %}{% set a=[a,a] %}{% set b=[b,b] %}"
+#define DOUBLED DOUBLED_TWICE DOUBLED_TWICE DOUBLED_TWICE DOUBLED_TWICE
+
+/* Items, bytes and comparisons are work, too, which no node of the tree counts. */
+static void test_work_within_a_node_is_bounded(void **state)
+{
+    static const char *const hostile[] = {
+        "{% for c in 'a' * 16000000 %}{% endfor %}",
+        "{% set a=[1] %}{% set b=[1] %}" DOUBLED DOUBLED DOUBLED DOUBLED "{{ a == b }}",
+        "{% for i in range(99999) %}{% set x = range(99999) | unique %}{% endfor %}",
+        "{% set t = 'a' * 999999 %}{% for i in range(99999) %}{{ t | length }}{% endfor %}",
+        /* the long tier */
+        "{% set t = 'a' * 999999 %}{% for i in range(99999) %}{{ t == t ~ '' }}{% endfor %}",
+        "{% set t = 'a' * 999999 %}{% for i in range(99999) %}{{ 'ab' in t }}{% endfor %}",
+        "{% set t = 'a' * 8000000 %}{{ t.rfind(t[:4000000] ~ 'b') }}",
+        "{% set t = 'a' * 999999 %}{% for i in range(99999) %}{{ t.count('ab') }}{% endfor %}",
+        "{% for i in range(99999) %}{% set x = range(10000) | sort(reverse=true) %}{% endfor %}",
+    };
+    (void)state;
+    check_hostile(hostile, is_long() ? sizeof hostile / sizeof hostile[0] : 4);
+}
+
+/* A chain of operators is a tree as deep as it is long. What is long enough for templates is evaluated, and what would
+ * overflow the stack is an error; so is a chain within each of many macros. */
+static void test_long_chains_are_errors(void **state)
+{
+    static const struct {
+        const char *begin, *link, *end;
+    } chains[] = {
+        {"{{ 1",                     "+1",           " }}"                        },
+        {"{{ 1",                     "~1",           " }}"                        },
+        {"{{ 1",                     " and 1",       " }}"                        },
+        {"{{ 1",                     " or 1",        " }}"                        },
+        {"{{ 1",                     "<1",           " }}"                        },
+        {"{{ 1",                     "**1",          " }}"                        },
+        {"{{ 1",                     "|trim",        " }}"                        },
+        {"{{ 1",                     " is defined",  " }}"                        },
+        {"{{ 1",                     " if 1",        " }}"                        },
+        {"{{ 1",                     " if 0 else 1", " }}"                        },
+        {"{{ ",                      "not ",         "1 }}"                       },
+        {"{{ ",                      "-",            "1 }}"                       },
+        {"{{ x",                     ".x",           " }}"                        },
+        {"{{ x",                     "[0]",          " }}"                        },
+        {"{% filter trim",           "|trim",        " %}{% endfilter %}"         },
+        {"{% set ",                  "(",            "a = 1 %}"                   },
+        {"",                         "{% if 1 %}",   ""                           },
+        {"{% macro m(a) %}{{ a(a) ", " ~ 1",         " }}{% endmacro %}{{ m(m) }}"},
+    };
+    char *long_one = malloc(2000000);
+    rendered r;
+    (void)state;
+    assert_non_null(long_one);
+    for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++) {
+        size_t n = (size_t)sprintf(long_one, "%s", chains[i].begin);
+        for (int k = 0; k < 70000; k++)
+            n += (size_t)sprintf(long_one + n, "%s", chains[i].link);
+        sprintf(long_one + n, "%s", chains[i].end);
+        assert_int_not_equal(render(long_one, chat, NULL, 0, TT_CHAT_ALL, &r), TT_OK);
+        release(&r);
+    }
+    size_t n = (size_t)sprintf(long_one, "{%% if 0 %%}"); /* not a tree: as long as one likes */
+    for (int k = 0; k < 20000; k++)
+        n += (size_t)sprintf(long_one + n, "{%% elif 0 %%}");
+    sprintf(long_one + n, "{%% else %%}x{%% endif %%}");
+    assert_int_equal(render(long_one, chat, NULL, 0, TT_CHAT_ALL, &r), TT_OK);
+    assert_string_equal(r.text, "x");
+    release(&r);
+    n = (size_t)sprintf(long_one, "{{ 1");
+    for (int k = 0; k < 900; k++)
+        n += (size_t)sprintf(long_one + n, "+1");
+    sprintf(long_one + n, " }}");
+    assert_int_equal(render(long_one, chat, NULL, 0, TT_CHAT_ALL, &r), TT_OK);
+    assert_string_equal(r.text, "901");
+    release(&r);
+    free(long_one);
 }
 
 /* Lines are counted within comments, texts, tags and the whitespace that tags take away. */
@@ -235,6 +324,8 @@ int main(void)
         cmocka_unit_test(test_turns_are_found_without_generation_blocks),
         cmocka_unit_test(test_turns_without_content_or_before_a_user),
         cmocka_unit_test(test_hostile_templates_are_errors),
+        cmocka_unit_test(test_work_within_a_node_is_bounded),
+        cmocka_unit_test(test_long_chains_are_errors),
         cmocka_unit_test(test_errors_name_the_line),
         cmocka_unit_test(test_bad_conversations_are_errors),
     };

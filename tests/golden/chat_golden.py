@@ -36,10 +36,10 @@ def environment():
 
 
 def render(template, messages, prompt=False, bos="<s>", eos="</s>", variables=None):
-    """{"text", "learned": byte ranges} or {"error": True}"""
+    """{"text", "learned": byte ranges} or {"error": True}. Without tools and documents these are None, as in transformers."""
+    given = {"tools": None, "documents": None, "bos_token": bos, "eos_token": eos, **(variables or {})}
     try:
-        marked = environment().from_string(template).render(messages=messages, add_generation_prompt=prompt, bos_token=bos, eos_token=eos,
-                                                            **(variables or {}))
+        marked = environment().from_string(template).render(messages=messages, add_generation_prompt=prompt, **given)
     except Exception as e:
         return {"error": type(e).__name__}
     text, learned, at = b"", [], 0
@@ -160,10 +160,23 @@ end
   {% if true %}
   kept indentation
   {% endif %}
+{{ [{"a": 1, "b": [1, 2]}] | tojson(separators=(',', ':')) }} {{ {"b": "ü\u2028😀", "a": [{"z": 1, "y": 2}]} | tojson(ensure_ascii=True) }} {{ {"b": "ü", "a": [{"z": 1, "y": 2}]} | tojson(sort_keys=true) }}
+{{ {"b": "ü", "a": [{"z": 1, "y": 2}], "c": {}} | tojson(indent=4, separators=(',', ':')) }} {{ {"b": "ü", "a": []} | tojson(true, 2) }} {{ [1, [2]] | tojson(indent='--') }} {{ [1, [2]] | tojson(indent=0) }} {{ messages | tojson(indent=none) }} {{ 1.0 | tojson }}
+{{ '<{}|{}>'.format('a', 1) }} {{ '{1}{0}{x}'.format(1, 2, x=3) }} {{ '{:>5}|{:<5}|{:^5}|{:05d}|{:.2f}|{{}}'.format('a', 'b', 'c', 42, 3.14159) }} {{ '{0[a]}{1.role}{2[0]}'.format({'a': 1}, messages[0], [7]) }} {{ '{!r} {:,} {:+} {:x} {:%} {:ü^4}'.format('x', 1234567, 2, 255, 0.5, 'é') }}
+{{ '%s and %d, %5.2f%%' | format('a', 3, 2.5) }} {{ '%(a)s %(b)r' | format(a=1, b='x') }} {{ '%s' % 'x' }} {{ '%s %-4s|' % ('x', 1) }} {{ '%.3s' | format('äbcdef') }} {{ '%05d %+d %x' % (42, 7, 255) }}
+{% macro f(a, b) %}{{ a }}{{ b }}{% endmacro %}{% set m = [f] %}{{ m[0](*['x', 'y']) }}{{ f(**{'a': 1, 'b': 2}) }}{{ f(1, *[2]) }}{{ f(*[1], b=3) }}{{ dict(a=1, **{'b': 2}) }}{{ range(*[1, 3]) | list }}
+{% macro f(a) %}<{{ a }}{{ caller() }}>{% endmacro %}{% call f(1) %}in{{ messages[0].role }}{% endcall %}{% macro g(a) %}<{{ caller(a, 2) }}>{% endmacro %}{% call(x, y=3) g(1) %}{{ x }}{{ y }}{% endcall %}
+{{ none | selectattr('type', 'equalto', 'x') | list | length }} {{ none | map('upper') | list }}{{ none | rejectattr('a') | list }}{{ none | select | list }}{{ 0 | reject | list }} {{ '<a>' | safe }}{{ 3 | safe }}{{ none | safe }}
+{% set (a, b) = [1, 2] %}{{ a }}{{ b }}{% set (a, (b, c)) = [1, [2, 3]] %}{{ a }}{{ b }}{{ c }}{% for a, (b, c) in [[1, [2, 3]]] %}{{ a }}{{ b }}{{ c }}{% endfor %}{% for (a, b) in [[4, 5]] %}{{ a }}{{ b }}{% endfor %}
+{{ messages.0.role }} {{ [[1, 2], [3, 4]].1.0 }} {{ [1, 2].0 }} {{ tools is none }}{{ documents is none }}{{ tools is defined }} {{ 'aXXbXX'.find('XX') }}{{ 'aXXbXX'.rfind('XX') }}{{ 'äXX'.find('XX') }}{{ 'a'.find('') }}{{ 'aaaa'.count('aa') }}
+{{ 'abcdef'[1::9223372036854775807] }}|{{ 'abcdef'[4::-9223372036854775807] }}|{{ range(-2, -9223372036854775807, -9223372036854775807) | list }}|{{ range(9223372036854775806, 9223372036854775807, 3) | list | length }}
+{% if messages | length > 5 %}a{% elif false %}b{% elif messages %}c{% else %}d{% endif %}{% if false %}a{% elif false %}b{% else %}d{% endif %}{% if false %}a{% elif none %}b{% endif %}|
 {{ undefined_thing }}{{ messages[99] }}{{ {'a': 1}.b }}|{{ 'q' 'r' }}|{{ "a\tb\\n\x41\u00e9" }}
 """
 BAD = ["{{ x.y }}", "{% if %}", "{{ 1 + }}", "{% for a in b %}", "{{ 'a' + 1 }}", "{{ raise_exception('no') }}", "{% nonsense %}", "{{ 1 / 0 }}", "{{ 'a' | nofilter }}", "{{ 1 is nothing }}",
        "{{ [1,2 }}", "{{ 'unfinished }}", "{% set x.y = 1 %}", "{{ range(1000000) }}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{{ 'a' * 100000000000 }}", "{# never ends", "{{ none() }}"]
+BAD += ["{{ none | list }}", "{{ '{} {}'.format(1) }}", "{{ '{' | format }}{{ '{'.format(1) }}", "{{ '{:d}'.format('x') }}", "{{ '%d' % 'x' }}", "{{ '%s %s' % ('x',) }}", "{{ '%s' % (1, 2) }}",
+        "{% set (a, b) = [1] %}", "{% call 3 %}{% endcall %}", "{{ dict(*[1], **3) }}", "{{ range(1, **{'a': 1}, 2) }}", "{{ [1] | tojson(separators=',') }}"]
 # what has no order, and each division by zero, of integers and of floats
 BAD += ["{{ %s %s %s }}" % (a, how, b) for how in ("is lt", "is ge", "<", ">=") for a, b in (("1", "'a'"), ("'a'", "1"), ("none", "1"), ("[1]", "{}"))]
 BAD += ["{{ %s %s %s }}" % (a, op, b) for op in ("/", "//", "%") for a in ("3", "1.5") for b in ("0", "0.0", "false")]
