@@ -2,26 +2,68 @@
 #ifndef TT_CHAT_H
 #define TT_CHAT_H
 #include "chat/jinja.h"
+#include "config/config.h"
 #include <ttrun/chat.h>
+
+/* A template and how it takes what conversations have in several forms (form.c). */
+typedef struct tt_chat_form {
+    const char *name;     /* in messages */
+    const tt_jnode *tree; /* NULL: there is no such template */
+    bool lists; /* it goes over the parts of a content that is a list; else it takes texts */
+    bool text_arguments; /* it prints the arguments of a call as they are: they stay JSON text */
+} tt_chat_form;
 
 struct tt_chat_template {
     tt_arena *arena;
     const char *name;
-    const tt_jnode *tree;
-    tt_jvalue *constants; /* a dict: bos_token, eos_token, … */
+    tt_chat_form form;
+    tt_chat_form with_tools; /* the template named tool_use, where there are tools */
+    tt_jvalue *constants;    /* a dict: bos_token, eos_token, … */
 };
+
+/* A conversation as JSON that is read. */
+typedef struct tt_chat_json {
+    const tt_json *messages;
+    const tt_json *variables; /* an object, or NULL */
+    const tt_json *tools;     /* that go before those of the variables; NULL: there are none */
+} tt_chat_json;
 
 /* A text of the template, and what the loss counts. */
 typedef struct tt_chat_text {
     tt_jtext text;
     uint8_t *learned; /* [n] of an assistant's turn */
+    bool
+        open_end; /* the last turn is learned and has no special token behind it, in a template without {% generation %} */
 } tt_chat_text;
+
+/* form.c: sets lists and text_arguments of a form whose tree is there. */
+void tt_chat_find_form(tt_chat_form *f, const tt_jvalue *constants);
+
+/* messages.c: the one normalisation of conversations, for training and serving. JSON as a value whose texts have a
+ * tag. */
+tt_jvalue *tt_chat_value(tt_arena *a, const tt_json *j, tt_tag tag);
+/* The messages as a template takes them, a list of mappings; message i has the tag i + 1. textless: see
+ * tt_conversation. */
+tt_status tt_chat_messages(tt_arena *a, const tt_chat_form *f, const tt_json *list,
+                           int64_t *textless, tt_jvalue **out, tt_error *err);
+/* The template's variables, but messages and add_generation_prompt; tools and documents are none where there are none. */
+tt_jvalue *tt_chat_variables(tt_arena *a, const tt_jvalue *constants, const tt_chat_json *j);
+const tt_chat_form *tt_chat_form_for(const tt_chat_template *t, const tt_chat_json *j);
 
 /* render.c: renders a conversation and finds the turns. special: tells whether a special token begins at a byte of
  * a text, and its length; NULL: none is known. */
 typedef size_t (*tt_chat_special_fn)(const void *user, const char *s, size_t n);
 tt_status tt_chat_turns(tt_arena *a, const tt_chat_template *t, const tt_conversation *c,
-                        tt_chat_special_fn special, const void *user, tt_chat_text *out,
-                        tt_error *err);
+                        const tt_chat_json *j, tt_chat_special_fn special, const void *user,
+                        tt_chat_text *out, tt_error *err);
+/* The JSON of a conversation's texts. */
+tt_status tt_chat_read(tt_arena *a, const tt_conversation *c, tt_chat_json *out, tt_error *err);
+/* As tt_chat_encode and tt_chat_render, of JSON that is read: those texts of c are not looked at. */
+tt_status tt_chat_encode_json(const tt_chat_template *t, const tt_conversation *c,
+                              const tt_chat_json *j, const tt_tokenizer_vt *vt, void *tokenizer,
+                              tt_chat_tokens *out, tt_error *err);
+tt_status tt_chat_render_json(const tt_chat_template *t, const tt_conversation *c,
+                              const tt_chat_json *j, char **text, uint8_t **origins, size_t *n,
+                              tt_error *err);
 
 #endif

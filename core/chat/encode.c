@@ -221,9 +221,24 @@ static tt_status encode_all(encoding *e, tt_arena *a, const specials *p)
     return encode_piece(e, a, from, t->n, from == 0);
 }
 
-tt_status tt_chat_encode(const tt_chat_template *t, const tt_conversation *c,
-                         const tt_tokenizer_vt *vt, void *tokenizer, tt_chat_tokens *out,
-                         tt_error *err)
+/* A template that puts no token behind the last turn of an assistant: the model learns to end it by the tokenizer's end
+ * token. */
+static tt_status end_turn(encoding *e, const tt_chat_template *t)
+{
+    tt_tokenizer_info info = {.struct_size = sizeof info, .eos = -1};
+    e->vt->info(e->tokenizer, &info);
+    if (info.eos < 0)
+        return TT_FAIL(e->err, TT_EINVAL,
+                       "%s puts no special token behind an assistant's turn, and the tokenizer has "
+                       "no end token: the model would not learn to stop; name one as "
+                       "tokenizer.eos_token, or a template that ends turns",
+                       t->name);
+    return push_token(e, info.eos, TT_CHAT_GENERATED);
+}
+
+tt_status tt_chat_encode_json(const tt_chat_template *t, const tt_conversation *c,
+                              const tt_chat_json *j, const tt_tokenizer_vt *vt, void *tokenizer,
+                              tt_chat_tokens *out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_chat_text text = {0};
@@ -231,12 +246,27 @@ tt_status tt_chat_encode(const tt_chat_template *t, const tt_conversation *c,
     encoding e = {.vt = vt, .tokenizer = tokenizer, .text = &text, .out = out, .err = err};
     const size_t before = out->n;
     read_specials(a, vt, tokenizer, &p);
-    tt_status s = tt_chat_turns(a, t, c, special_length, &p, &text, err);
+    tt_status s = tt_chat_turns(a, t, c, j, special_length, &p, &text, err);
     if (s == TT_OK)
         s = encode_all(&e, a, &p);
+    if (s == TT_OK && text.open_end)
+        s = end_turn(&e, t);
     if (s != TT_OK)
         out->n = before;
     tt_ids_free(&e.ids);
+    tt_arena_free(a);
+    return s;
+}
+
+tt_status tt_chat_encode(const tt_chat_template *t, const tt_conversation *c,
+                         const tt_tokenizer_vt *vt, void *tokenizer, tt_chat_tokens *out,
+                         tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_chat_json j;
+    tt_status s = tt_chat_read(a, c, &j, err);
+    if (s == TT_OK)
+        s = tt_chat_encode_json(t, c, &j, vt, tokenizer, out, err);
     tt_arena_free(a);
     return s;
 }

@@ -21,6 +21,11 @@ static void put_constant(tt_chat_template *t, const char *key, const char *text)
              tt_j_text(t->arena, text, strlen(text), TT_TAG_TEMPLATE), NULL);
 }
 
+typedef struct template_text {
+    const char *name, *text; /* text: NULL is none */
+    size_t n;
+} template_text;
+
 static tt_chat_template *new_template(const char *name)
 {
     tt_arena *a = tt_arena_new();
@@ -31,10 +36,22 @@ static tt_chat_template *new_template(const char *name)
     return t;
 }
 
-static tt_status parse_text(tt_chat_template *t, const char *text, size_t n, tt_chat_template **out,
-                            tt_error *err)
+static tt_status parse_form(tt_chat_template *t, const char *name, const char *text, size_t n,
+                            tt_chat_form *out, tt_error *err)
 {
-    const tt_status s = tt_jinja_parse(t->arena, t->name, text, n, &t->tree, err);
+    out->name = name;
+    TT_TRY(tt_jinja_parse(t->arena, name, text, n, &out->tree, err));
+    tt_chat_find_form(out, t->constants);
+    return TT_OK;
+}
+
+/* tools: of the template that is taken where there are tools, or NULL. */
+static tt_status parse_texts(tt_chat_template *t, const template_text *plain,
+                             const template_text *tools, tt_chat_template **out, tt_error *err)
+{
+    tt_status s = parse_form(t, plain->name, plain->text, plain->n, &t->form, err);
+    if (s == TT_OK && tools && tools->text)
+        s = parse_form(t, tools->name, tools->text, tools->n, &t->with_tools, err);
     if (s == TT_OK)
         *out = t;
     else
@@ -50,7 +67,8 @@ tt_status tt_chat_template_text(const char *name, const char *text, size_t n, co
         put_constant(t, "bos_token", bos);
     if (eos)
         put_constant(t, "eos_token", eos);
-    return parse_text(t, text, n, out, err);
+    const template_text plain = {t->name, text, n};
+    return parse_texts(t, &plain, NULL, out, err);
 }
 
 void tt_chat_template_close(tt_chat_template *t)
@@ -79,16 +97,16 @@ static void take_tokens(tt_chat_template *t, const tt_json *config)
     }
 }
 
-/* A text, or a list of named ones, of which "default" is taken. */
-static const char *template_of(const tt_json *config)
+/* A text, which is the default one, or a list of named ones. */
+static const char *template_of(const tt_json *config, const char *wanted)
 {
     const tt_json *v = tt_json_get(config, "chat_template");
-    if (v && v->type == TT_JSON_STRING)
+    if (v && v->type == TT_JSON_STRING && !strcmp(wanted, "default"))
         return v->string;
     for (size_t i = 0; v && v->type == TT_JSON_ARRAY && i < v->n; i++) {
         const tt_json *name = tt_json_get(v->items[i], "name"),
                       *text = tt_json_get(v->items[i], "template");
-        if (name && name->type == TT_JSON_STRING && !strcmp(name->string, "default") && text &&
+        if (name && name->type == TT_JSON_STRING && !strcmp(name->string, wanted) && text &&
             text->type == TT_JSON_STRING)
             return text->string;
     }
@@ -132,31 +150,57 @@ static void find_files(tt_arena *a, const char *path, const char **jinja, const 
         *config = NULL;
 }
 
+static tt_status read_jinja(tt_arena *a, const char *path, template_text *out, tt_error *err)
+{
+    out->name = path;
+    return read_file(a, path, &out->text, &out->n, err);
+}
+
+/* additional_chat_templates/tool_use.jinja, or that of this name in tokenizer_config.json; beside a template of a
+ * folder, not for a file of Jinja that is named. */
+static tt_status find_tools(tt_arena *a, const char *folder, const char *config,
+                            const tt_json *root, template_text *out, tt_error *err)
+{
+    const char *file = tt_path_join(a, folder, "additional_chat_templates/tool_use.jinja");
+    if (tt_path_exists(file))
+        return read_jinja(a, file, out, err);
+    out->text = root ? template_of(root, "tool_use") : NULL;
+    out->n = out->text ? strlen(out->text) : 0;
+    out->name = tt_arena_printf(a, "%s: chat_template tool_use", config ? config : folder);
+    return TT_OK;
+}
+
 static tt_status open_files(tt_chat_template *t, const char *path, const char *tokenizer,
-                            const char **text, size_t *n, tt_error *err)
+                            template_text *plain, template_text *tools, tt_error *err)
 {
     const char *jinja, *config, *json, *own;
     const tt_json *root = NULL;
+    size_t n;
     find_files(t->arena, path, &jinja, &config);
     if (jinja && !config && tokenizer)
         find_files(t->arena, tokenizer, &own, &config);
     if (config) {
-        TT_TRY(read_file(t->arena, config, &json, n, err));
-        TT_TRY(tt_json_parse(t->arena, config, json, *n, &root, err));
+        TT_TRY(read_file(t->arena, config, &json, &n, err));
+        TT_TRY(tt_json_parse(t->arena, config, json, n, &root, err));
         take_tokens(t, root);
     }
-    if (jinja) {
-        t->name = jinja;
-        return read_file(t->arena, jinja, text, n, err);
+    if (jinja != path) {
+        const char *slash = strrchr(path, '/'),
+                   *folder = is_template_folder(path) ? path
+                             : slash ? tt_arena_strn(t->arena, path, (size_t)(slash - path))
+                                     : ".";
+        TT_TRY(find_tools(t->arena, folder, config, jinja ? NULL : root, tools, err));
     }
-    *text = root ? template_of(root) : NULL;
-    if (!*text)
+    if (jinja)
+        return read_jinja(t->arena, jinja, plain, err);
+    plain->text = root ? template_of(root, "default") : NULL;
+    if (!plain->text)
         return TT_FAIL(err, TT_ENOTFOUND,
                        "%s: there is no chat template: no chat_template.jinja, and no "
                        "\"chat_template\" in tokenizer_config.json",
                        path);
-    t->name = tt_arena_printf(t->arena, "%s: chat_template", config);
-    *n = strlen(*text);
+    plain->name = tt_arena_printf(t->arena, "%s: chat_template", config);
+    plain->n = strlen(plain->text);
     return TT_OK;
 }
 
@@ -174,11 +218,10 @@ tt_status tt_chat_template_open_for(const char *path, const char *tokenizer, tt_
     if (!strcmp(slash ? slash + 1 : path, "chatml") && !tt_path_exists(path))
         return tt_chat_template_text("chatml", chatml, sizeof chatml - 1, NULL, NULL, out, err);
     tt_chat_template *t = new_template(path);
-    const char *text = NULL;
-    size_t n = 0;
-    const tt_status s = open_files(t, path, tokenizer, &text, &n, err);
+    template_text plain = {0}, tools = {0};
+    const tt_status s = open_files(t, path, tokenizer, &plain, &tools, err);
     if (s == TT_OK)
-        return parse_text(t, text, n, out, err);
+        return parse_texts(t, &plain, &tools, out, err);
     tt_chat_template_close(t);
     return s;
 }

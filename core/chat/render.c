@@ -8,75 +8,18 @@
 /* Renders a conversation, and finds which bytes an assistant generates. If the template has
  * {% generation %}, it says so. Else an assistant's turn begins behind the generation prompt (what the template
  * adds for add_generation_prompt) in front of its first byte of input, and ends behind the first special token
- * that follows its last byte of input. */
+ * that follows its last byte of input; the last message without such a token ends with the text. */
 
-/* ---- JSON as values ---- */
-
-static tt_jvalue *value_of(tt_arena *a, const tt_json *j, tt_tag tag)
+tt_status tt_chat_read(tt_arena *a, const tt_conversation *c, tt_chat_json *out, tt_error *err)
 {
-    tt_jvalue *v;
-    switch (j->type) {
-    case TT_JSON_BOOL:
-        return tt_j_bool(a, j->boolean);
-    case TT_JSON_INT:
-        return tt_j_int(a, j->integer);
-    case TT_JSON_REAL:
-        return tt_j_float(a, j->real);
-    case TT_JSON_STRING:
-        return tt_j_text(a, j->string, strlen(j->string), tag);
-    case TT_JSON_ARRAY:
-        v = tt_j_new(a, TT_J_LIST);
-        for (size_t i = 0; i < j->n; i++)
-            tt_j_push(a, v, value_of(a, j->items[i], tag));
-        return v;
-    case TT_JSON_OBJECT:
-        v = tt_j_new(a, TT_J_DICT);
-        for (size_t i = 0; i < j->n; i++)
-            tt_j_append(a, v, tt_j_text(a, j->keys[i], strlen(j->keys[i]), tag),
-                        value_of(a, j->items[i], tag));
-        return v;
-    default:
-        return tt_j_new(a, TT_J_NONE);
-    }
-}
-
-/* Message i has the tag i + 1. */
-static tt_status messages_of(tt_arena *a, const tt_conversation *c, tt_jvalue **out, tt_error *err)
-{
-    const tt_json *j;
-    TT_TRY(tt_json_parse(a, "messages", c->messages, c->n_messages, &j, err));
-    if (j->type != TT_JSON_ARRAY || j->n == 0)
-        return TT_FAIL(err, TT_EINVAL, "messages: a list with at least one message is wanted");
-    if (j->n >= INT16_MAX)
-        return TT_FAIL(err, TT_EINVAL, "messages: %zu are too many for one conversation", j->n);
-    *out = tt_j_new(a, TT_J_LIST);
-    for (size_t i = 0; i < j->n; i++) {
-        const tt_json *role = tt_json_get(j->items[i], "role");
-        if (!role || role->type != TT_JSON_STRING)
-            return TT_FAIL(err, TT_EINVAL,
-                           "messages[%zu]: an object with a string \"role\" is wanted", i);
-        tt_j_push(a, *out, value_of(a, j->items[i], (tt_tag)(i + 1)));
-    }
-    return TT_OK;
-}
-
-static tt_status variables_of(tt_arena *a, const tt_chat_template *t, const tt_conversation *c,
-                              tt_jvalue *vars, tt_error *err)
-{
-    const tt_json *more = NULL;
-    tt_j_append(a, vars, tt_j_text(a, "tools", 5, TT_TAG_TEMPLATE), tt_j_new(a, TT_J_NONE));
-    tt_j_append(a, vars, tt_j_text(a, "documents", 9, TT_TAG_TEMPLATE), tt_j_new(a, TT_J_NONE));
-    for (size_t i = 0; i < t->constants->u.dict.n; i++)
-        tt_j_put(a, vars, t->constants->u.dict.keys[i], t->constants->u.dict.values[i], NULL);
+    *out = (tt_chat_json){0};
+    TT_TRY(tt_json_parse(a, "messages", c->messages, c->n_messages, &out->messages, err));
     if (!c->variables)
         return TT_OK;
-    TT_TRY(tt_json_parse(a, "variables", c->variables, strlen(c->variables), &more, err));
-    if (more->type != TT_JSON_OBJECT)
-        return TT_FAIL(err, TT_EINVAL, "the variables of a chat template: an object is wanted");
-    for (size_t i = 0; i < more->n; i++)
-        tt_j_put(a, vars, tt_j_text(a, more->keys[i], strlen(more->keys[i]), TT_TAG_TEMPLATE),
-                 value_of(a, more->items[i], TT_TAG_INPUT), NULL);
-    return TT_OK;
+    TT_TRY(tt_json_parse(a, "variables", c->variables, strlen(c->variables), &out->variables, err));
+    return out->variables->type == TT_JSON_OBJECT
+               ? TT_OK
+               : TT_FAIL(err, TT_EINVAL, "the variables of a chat template: an object is wanted");
 }
 
 static void set_variable(tt_arena *a, tt_jvalue *vars, const char *key, tt_jvalue *v)
@@ -84,13 +27,13 @@ static void set_variable(tt_arena *a, tt_jvalue *vars, const char *key, tt_jvalu
     tt_j_put(a, vars, tt_j_text(a, key, strlen(key), TT_TAG_TEMPLATE), v, NULL);
 }
 
-static tt_status render(tt_arena *a, const tt_chat_template *t, const tt_conversation *c,
+static tt_status render(tt_arena *a, const tt_chat_form *f, const tt_conversation *c,
                         tt_jvalue *vars, tt_jvalue *messages, bool prompt, tt_jtext *out,
                         tt_error *err)
 {
     set_variable(a, vars, "messages", messages);
     set_variable(a, vars, "add_generation_prompt", tt_j_bool(a, prompt));
-    return tt_jinja_render(a, t->name, t->tree, vars, c->now > 0 ? c->now : tt_wall_seconds(), out,
+    return tt_jinja_render(a, f->name, f->tree, vars, c->now > 0 ? c->now : tt_wall_seconds(), out,
                            err);
 }
 
@@ -106,9 +49,8 @@ static bool is_assistant(const tt_jvalue *message)
 
 /* What the template adds for add_generation_prompt to the messages before the first of an assistant, or to all if
  * an assistant begins; empty if it adds nothing, or refuses such a conversation. */
-static tt_jstring generation_prompt(tt_arena *a, const tt_chat_template *t,
-                                    const tt_conversation *c, tt_jvalue *vars,
-                                    const tt_jvalue *messages)
+static tt_jstring generation_prompt(tt_arena *a, const tt_chat_form *f, const tt_conversation *c,
+                                    tt_jvalue *vars, const tt_jvalue *messages)
 {
     tt_jvalue *first = tt_j_new(a, TT_J_LIST);
     tt_jtext without = {0}, with = {0};
@@ -120,18 +62,23 @@ static tt_jstring generation_prompt(tt_arena *a, const tt_chat_template *t,
             break;
         tt_j_push(a, first, messages->u.list.items[i]);
     }
-    if (render(a, t, c, vars, first, false, &without, &ignored) != TT_OK ||
-        render(a, t, c, vars, first, true, &with, &ignored) != TT_OK)
+    if (render(a, f, c, vars, first, false, &without, &ignored) != TT_OK ||
+        render(a, f, c, vars, first, true, &with, &ignored) != TT_OK)
         return none;
     if (with.n < without.n || memcmp(with.s, without.s, without.n) != 0)
         return none;
     return (tt_jstring){with.s + without.n, NULL, with.n - without.n};
 }
 
+enum { MOST_HEADS = 8 };
+
 typedef struct turns {
     const tt_jtext *text;
     uint8_t *learned;
-    tt_jstring prompt;
+    /* What an assistant's turn may begin with, the longest first: the generation prompt, and what is left of it
+     * without its last tags, such as <think>, which the template need not put before what is said. */
+    tt_jstring heads[MOST_HEADS];
+    size_t n_heads;
     tt_chat_special_fn special;
     const void *user;
 } turns;
@@ -145,52 +92,78 @@ static size_t special_at(const turns *w, size_t at, size_t end)
     return n;
 }
 
+static void find_heads(turns *w, tt_jstring prompt)
+{
+    while (prompt.n && w->n_heads < MOST_HEADS) {
+        w->heads[w->n_heads++] = prompt;
+        do
+            prompt.n--;
+        while (prompt.n && prompt.s[prompt.n] != '<' && prompt.s[prompt.n] != '[');
+    }
+}
+
 /* Where the turn whose first byte of input is `first` begins; `from`: the text before belongs to others. */
 static size_t turn_begin(const turns *w, size_t from, size_t first)
 {
     const tt_jtext *t = w->text;
-    const size_t n = w->prompt.n;
-    size_t begin = first;
-    for (size_t end = first; n && end >= from + n; end--)
-        if (!memcmp(t->s + end - n, w->prompt.s, n))
-            return end;
+    size_t begin = first, head = 0;
+    for (size_t i = 0; i < w->n_heads && !head; i++) {
+        const tt_jstring *h = &w->heads[i];
+        for (size_t end = first; end >= from + h->n && !head; end--)
+            if (!memcmp(t->s + end - h->n, h->s, h->n))
+                head = end;
+        if (head && i == 0)
+            return head;
+    }
     for (size_t at = from, k; at < first; at += k ? k : 1) {
         k = special_at(w, at, first);
         begin = k ? at + k : begin;
     }
-    return begin;
+    return head && (begin == first || head > begin) ? head : begin;
 }
 
-static size_t turn_end(const turns *w, size_t last, size_t next)
+/* Behind the first special token that follows a turn's last byte; none: *open. */
+static size_t turn_end(const turns *w, size_t last, size_t next, bool *open)
 {
     for (size_t at = last; at < next; at++) {
         const size_t k = special_at(w, at, next);
-        if (k)
+        if (k) {
+            *open = false;
             return at + k;
+        }
     }
+    *open = true;
     return last;
 }
 
-/* The first byte of input of message i, and behind its last one; false: it has none. */
-static bool input_of(const tt_jtext *t, size_t i, size_t *first, size_t *last)
+typedef struct
+    place { /* of a message's input in the text: its first byte, and behind its last one */
+    size_t first, last;
+} place;
+
+/* The places of all messages; last 0: a message has no input there. */
+static place *input_places(tt_arena *a, const tt_jtext *t, size_t n)
 {
-    bool any = false;
-    for (size_t at = 0; at < t->n; at++)
-        if (t->tags[at] == (tt_tag)(i + 1)) {
-            *first = any ? *first : at;
-            *last = at + 1;
-            any = true;
-        }
-    return any;
+    place *p = tt_arena_array(a, n + 1, sizeof *p);
+    for (size_t at = 0; at < t->n; at++) {
+        if (t->tags[at] < 1 || (size_t)t->tags[at] > n)
+            continue;
+        place *of = &p[t->tags[at] - 1];
+        of->first = of->last ? of->first : at;
+        of->last = at + 1;
+    }
+    return p;
 }
 
 /* Behind the generation prompt around byte `in`; `in` itself if it is in none. */
 static size_t behind_prompt(const turns *w, size_t in)
 {
-    const size_t n = w->prompt.n;
-    for (size_t at = in + 1 > n ? in + 1 - n : 0; at <= in && at + n <= w->text->n; at++)
-        if (n && !memcmp(w->text->s + at, w->prompt.s, n))
-            return at + n;
+    for (size_t i = 0; i < w->n_heads; i++) {
+        const size_t n = w->heads[i].n;
+        for (size_t at = in + 1 > n ? in + 1 - n : 0; at <= in && at + n <= w->text->n; at++)
+            if (!memcmp(w->text->s + at, w->heads[i].s, n))
+                return at + n;
+    }
     return in;
 }
 
@@ -221,86 +194,134 @@ static void skip_role(const turns *w, const tt_jvalue *message, size_t *first, s
         *first = at;
 }
 
-/* learned_from: the number of the first message that may be learned. */
-static void mark_turns(const turns *w, const tt_jvalue *messages, tt_chat_loss loss_on,
-                       size_t learned_from)
+/* Which messages are learned. */
+typedef struct choice {
+    const tt_jvalue *messages;
+    tt_chat_loss loss_on;
+    size_t from, last; /* the first message that may be learned; the last one of an assistant */
+} choice;
+
+/* "weight": 0, as OpenAI and Mistral have it, or "train": false, as axolotl. */
+static bool is_left_out(const tt_jvalue *message)
 {
-    const size_t n = messages->u.list.n;
-    size_t from = 0, only = n;
-    for (size_t i = 0; i < n; i++)
+    const tt_jvalue *weight = tt_j_get(message, "weight", 6),
+                    *train = tt_j_get(message, "train", 5);
+    const bool number = weight && (weight->type == TT_J_INT || weight->type == TT_J_FLOAT);
+    return (number && !tt_j_truth(weight)) ||
+           (train && train->type == TT_J_BOOL && !tt_j_truth(train));
+}
+
+static bool is_chosen(const choice *w, size_t i)
+{
+    const tt_jvalue *m = w->messages->u.list.items[i];
+    return is_assistant(m) && i >= w->from && (w->loss_on != TT_CHAT_LAST || i == w->last) &&
+           !is_left_out(m);
+}
+
+static choice choice_of(const tt_conversation *c, const tt_jvalue *messages)
+{
+    const bool has = TT_HAS(c, tt_conversation, learned_from) && c->learned_from > 0;
+    choice w = {messages, c->loss_on, has ? (size_t)c->learned_from : 0, 0};
+    for (size_t i = 0; i < messages->u.list.n; i++)
         if (is_assistant(messages->u.list.items[i]))
-            only = i;
+            w.last = i;
+    return w;
+}
+
+/* Of each assistant's turn: learned if it is chosen, and not if it is not. *open_end: the last message is learned, and no
+ * token ends it. */
+static void mark_turns(tt_arena *a, const turns *w, const choice *chosen, bool *open_end)
+{
+    const size_t n = chosen->messages->u.list.n;
+    const place *p = input_places(a, w->text, n);
+    size_t from = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t first = 0, last = 0, next = w->text->n, unused;
-        if (!input_of(w->text, i, &first, &last))
+        size_t first = p[i].first, last = p[i].last, next = i + 1;
+        const tt_jvalue *m = chosen->messages->u.list.items[i];
+        bool open = false;
+        if (!last)
             continue;
-        for (size_t k = i + 1; k < n; k++)
-            if (input_of(w->text, k, &next, &unused))
-                break;
-        if (is_assistant(messages->u.list.items[i]) && i >= learned_from &&
-            (loss_on != TT_CHAT_LAST || i == only)) {
-            skip_role(w, messages->u.list.items[i], &first, &last);
-            next = TT_MAXV(next, last);
-            const size_t begin = turn_begin(w, from, first), end = turn_end(w, last, next);
-            memset(w->learned + begin, 1, end - begin);
+        while (next < n && !p[next].last)
+            next++;
+        if (is_assistant(m)) {
+            const bool ends = next == n; /* no input follows */
+            skip_role(w, m, &first, &last);
+            next = TT_MAXV(ends ? w->text->n : p[next].first, last);
+            const size_t begin = turn_begin(w, from, first);
+            size_t end = turn_end(w, last, next, &open);
+            *open_end = open && ends && w->special && is_chosen(chosen, i);
+            end = *open_end ? w->text->n : end;
+            memset(w->learned + begin, is_chosen(chosen, i), end - begin);
         }
         from = last;
     }
 }
 
-/* The bytes within {% generation %}; of the last block alone if the loss is on the last turn. skipped: of so many
- * blocks, which are turns of an assistant, nothing is learned. False: there is no block. */
-static bool mark_generated(const tt_jtext *t, uint8_t *learned, bool last, size_t skipped)
+/* The message whose block of {% generation %} this is, by the first byte of it that a message has; before: the number
+ * of blocks before, each of which is a turn. */
+static size_t message_of_block(const tt_jtext *t, size_t begin, const tt_jvalue *messages,
+                               size_t before)
 {
-    bool any = false;
+    for (size_t i = begin; i < t->n && t->generated[i]; i++)
+        if (t->tags[i] > 0)
+            return (size_t)t->tags[i] - 1;
+    for (size_t i = 0; i < messages->u.list.n; i++)
+        if (is_assistant(messages->u.list.items[i]) && before-- == 0)
+            return i;
+    return SIZE_MAX;
+}
+
+/* The bytes within {% generation %} of messages that are chosen; of the last block alone if the loss is on the last
+ * turn. False: there is no block. */
+static bool mark_generated(const tt_jtext *t, uint8_t *learned, const choice *chosen)
+{
+    const bool all = chosen->loss_on == TT_CHAT_ALL;
     size_t begin = 0, blocks = 0;
+    bool learns = false;
     for (size_t i = 0; i < t->n; i++) {
-        const bool generated = t->generated[i] != 0;
-        if (generated && (!i || !t->generated[i - 1])) {
+        if (t->generated[i] && (!i || !t->generated[i - 1])) {
+            const size_t m = message_of_block(t, i, chosen->messages, blocks++);
+            const tt_jvalue *const *items =
+                (const tt_jvalue *const *)chosen->messages->u.list.items;
             begin = i;
-            blocks++;
+            learns = m == SIZE_MAX || (m >= chosen->from && !is_left_out(items[m]));
         }
-        learned[i] = generated && blocks > skipped;
-        any = any || generated;
+        learned[i] = t->generated[i] ? learns : all;
     }
-    if (last)
+    if (chosen->loss_on == TT_CHAT_LAST && blocks)
         memset(learned, 0, begin);
-    return any;
+    return blocks > 0;
 }
 
 tt_status tt_chat_turns(tt_arena *a, const tt_chat_template *t, const tt_conversation *c,
-                        tt_chat_special_fn special, const void *user, tt_chat_text *out,
-                        tt_error *err)
+                        const tt_chat_json *j, tt_chat_special_fn special, const void *user,
+                        tt_chat_text *out, tt_error *err)
 {
-    tt_jvalue *messages = NULL, *vars = tt_j_new(a, TT_J_DICT);
-    TT_TRY(messages_of(a, c, &messages, err));
-    TT_TRY(variables_of(a, t, c, vars, err));
-    TT_TRY(render(a, t, c, vars, messages, c->add_generation_prompt != 0, &out->text, err));
+    const tt_chat_form *f = tt_chat_form_for(t, j);
+    tt_jvalue *messages = NULL, *vars = tt_chat_variables(a, t->constants, j);
+    int64_t *textless = TT_HAS(c, tt_conversation, textless) ? c->textless : NULL;
+    TT_TRY(tt_chat_messages(a, f, j->messages, textless, &messages, err));
+    TT_TRY(render(a, f, c, vars, messages, c->add_generation_prompt != 0, &out->text, err));
     out->learned = tt_arena_alloc(a, out->text.n + 1);
-    if (c->loss_on == TT_CHAT_ALL) {
-        memset(out->learned, 1, out->text.n);
+    out->open_end = false;
+    if (c->add_generation_prompt)
+        return TT_OK; /* nobody learns a prompt */
+    const choice chosen = choice_of(c, messages);
+    if (mark_generated(&out->text, out->learned, &chosen))
         return TT_OK;
-    }
-    const size_t from = TT_HAS(c, tt_conversation, learned_from) && c->learned_from > 0
-                            ? (size_t)c->learned_from
-                            : 0;
-    size_t before = 0; /* turns of the assistant */
-    for (size_t i = 0; i < TT_MIN(from, messages->u.list.n); i++)
-        before += is_assistant(messages->u.list.items[i]);
-    if (mark_generated(&out->text, out->learned, c->loss_on == TT_CHAT_LAST, before))
-        return TT_OK;
-    const turns w = {&out->text, out->learned, generation_prompt(a, t, c, vars, messages), special,
-                     user};
-    mark_turns(&w, messages, c->loss_on, from);
+    turns w = {.text = &out->text, .learned = out->learned, .special = special, .user = user};
+    find_heads(&w, generation_prompt(a, f, c, vars, messages));
+    mark_turns(a, &w, &chosen, &out->open_end);
     return TT_OK;
 }
 
-tt_status tt_chat_render(const tt_chat_template *t, const tt_conversation *c, char **text,
-                         uint8_t **origins, size_t *n, tt_error *err)
+tt_status tt_chat_render_json(const tt_chat_template *t, const tt_conversation *c,
+                              const tt_chat_json *j, char **text, uint8_t **origins, size_t *n,
+                              tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_chat_text r = {0};
-    tt_status s = tt_chat_turns(a, t, c, NULL, NULL, &r, err);
+    tt_status s = tt_chat_turns(a, t, c, j, NULL, NULL, &r, err);
     char *bytes = s == TT_OK ? malloc(r.text.n + 1) : NULL;
     uint8_t *of = bytes ? malloc(r.text.n + 1) : NULL;
     if (s == TT_OK && !of)
@@ -320,6 +341,18 @@ tt_status tt_chat_render(const tt_chat_template *t, const tt_conversation *c, ch
         free(bytes);
         free(of);
     }
+    tt_arena_free(a);
+    return s;
+}
+
+tt_status tt_chat_render(const tt_chat_template *t, const tt_conversation *c, char **text,
+                         uint8_t **origins, size_t *n, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_chat_json j;
+    tt_status s = tt_chat_read(a, c, &j, err);
+    if (s == TT_OK)
+        s = tt_chat_render_json(t, c, &j, text, origins, n, err);
     tt_arena_free(a);
     return s;
 }

@@ -67,14 +67,19 @@ static tt_status open_template(const tt_cli *cli, bool talks, tt_chat_model *c, 
 
 /* ---- what ends texts ---- */
 
-/* The id that the template puts behind an assistant's turn; -1: a plain one, or none. */
-static int32_t end_of_turn(const tt_chat_model *c)
+/* The id that the template puts behind an assistant's turn, the last one or one before a user's; -1: a plain one, or
+ * none. */
+static int32_t end_of_turn(const tt_chat_model *c, bool last)
 {
     static const char probe[] =
+        "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},"
+        "{\"role\":\"user\",\"content\":\"a\"}]";
+    static const char final[] =
         "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]";
     const tt_tokenizer_vt *vt = tt_chat_model_tokenizer(c);
-    const tt_conversation x = {
-        .struct_size = sizeof x, .messages = probe, .n_messages = sizeof probe - 1};
+    const tt_conversation x = {.struct_size = sizeof x,
+                               .messages = last ? final : probe,
+                               .n_messages = last ? sizeof final - 1 : sizeof probe - 1};
     tt_chat_tokens t = {0};
     tt_error ignored = {0};
     char piece[64];
@@ -106,8 +111,12 @@ static tt_status find_stops(tt_chat_model *c, tt_error *err)
         TT_TRY(tt_ids_push(&c->text_stops, m->info.eos, err));
     if (m->info.eos >= 0)
         TT_TRY(tt_ids_push(&c->stops, m->info.eos, err));
-    const int32_t turn = c->template ? end_of_turn(c) : -1;
-    return turn >= 0 ? tt_ids_push(&c->stops, turn, err) : TT_OK;
+    for (int last = 0; c->template && last < 2; last++) {
+        const int32_t turn = end_of_turn(c, last == 1);
+        if (turn >= 0)
+            TT_TRY(tt_ids_push(&c->stops, turn, err));
+    }
+    return TT_OK;
 }
 
 tt_status tt_chat_model_open(const tt_cli *cli, bool talks, tt_chat_model *c, tt_error *err)

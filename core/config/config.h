@@ -124,6 +124,7 @@ typedef struct tt_json {
     bool boolean;
     int64_t integer;
     double real;        /* also set for INT; infinite where a number is beyond double */
+    const char *digits; /* of a REAL of a file: as it was written there; else NULL */
     const char *string; /* NUL-terminated UTF-8 */
     size_t n;           /* elements or members */
     const char **keys;  /* OBJECT */
@@ -149,5 +150,7 @@ tt_status tt_json_parse(tt_arena *a, const char *name, const char *text, size_t 
 const tt_json *tt_json_get(const tt_json *object,
                            const char *key);       /* NULL = absent or not an object */
 void tt_json_write(const tt_json *v, tt_str *out); /* compact */
+/* The same, with each number as it was written. */
+void tt_json_write_exact(const tt_json *v, tt_str *out);
 
 #endif

@@ -272,6 +272,8 @@ static tt_status read_number(reader *r, tt_json *v)
                 tt_add_i64(value, negative ? '0' - *p : *p - '0', &value);
     v->type = whole ? TT_JSON_INT : TT_JSON_REAL;
     v->integer = whole ? value : 0;
+    if (!whole)
+        v->digits = text == small ? tt_arena_strn(r->arena, small, n) : text;
     r->p = end;
     return TT_OK;
 }
@@ -525,7 +527,7 @@ const tt_json *tt_json_get(const tt_json *object, const char *key)
     return NULL;
 }
 
-void tt_json_write(const tt_json *v, tt_str *out)
+static void write_value(const tt_json *v, bool exact, tt_str *out)
 {
     bool object = v->type == TT_JSON_OBJECT;
     switch (v->type) {
@@ -539,7 +541,9 @@ void tt_json_write(const tt_json *v, tt_str *out)
         tt_str_printf(out, "%lld", (long long)v->integer);
         break;
     case TT_JSON_REAL:
-        if (isinf(v->real)) /* reads back as infinite; "null" would be another value */
+        if (exact && v->digits)
+            tt_str_add(out, v->digits);
+        else if (isinf(v->real)) /* reads back as infinite; "null" would be another value */
             tt_str_add(out, v->real < 0 ? "-1e999" : "1e999");
         else
             tt_str_json_number(out, v->real);
@@ -557,9 +561,19 @@ void tt_json_write(const tt_json *v, tt_str *out)
                 tt_str_json(out, v->keys[i]);
                 tt_str_addc(out, ':');
             }
-            tt_json_write(v->items[i], out);
+            write_value(v->items[i], exact, out);
         }
         tt_str_addc(out, object ? '}' : ']');
         break;
     }
+}
+
+void tt_json_write(const tt_json *v, tt_str *out)
+{
+    write_value(v, false, out);
+}
+
+void tt_json_write_exact(const tt_json *v, tt_str *out)
+{
+    write_value(v, true, out);
 }

@@ -45,7 +45,7 @@ static void add_call(tt_tool_reader *r, const tt_json *name, const tt_json *argu
     if (arguments && arguments->type == TT_JSON_STRING) /* JSON in a string */
         tt_str_add(&text, arguments->string);
     else if (arguments)
-        tt_json_write(arguments, &text);
+        tt_json_write_exact(arguments, &text);
     if (arguments)
         c.arguments = tt_arena_str(r->arena, tt_str_get(&text));
     tt_vec_push(r->arena, &r->calls, c);

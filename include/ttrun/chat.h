@@ -15,7 +15,7 @@ extern "C" {
 typedef struct tt_chat_template tt_chat_template;
 /* Opens a template: path is a file of Jinja, a tokenizer_config.json, or a folder (or a tokenizer.json in one)
  * that has chat_template.jinja or tokenizer_config.json; or "chatml", which is built in. The texts of bos_token, eos_token, … come from the
- * tokenizer_config.json beside it.
+ * tokenizer_config.json beside it. Of a folder the template named tool_use, if there is one, is for conversations with tools.
  *   Errors: TT_ENOTFOUND: there is no template; TT_EINVAL: a fault in it, by file and line.
  *   Owner: the caller, by tt_chat_template_close.   [setup] */
 TT_EXPORT tt_status tt_chat_template_open(const char *path, tt_chat_template **out, tt_error *err);
@@ -37,8 +37,13 @@ typedef enum tt_chat_loss {
 
 typedef struct tt_conversation {
     size_t struct_size;
-    const char *messages; /* JSON: [{"role": …, "content": …}, …] */
-    size_t n_messages;    /* bytes */
+    /* JSON: [{"role": …, "content": …}, …]. What a template gets of it is the same for training and serving: without keys
+     * whose value is null and without empty tool_calls; arguments of calls as objects, also where they are JSON in a
+     * text, unless the template prints them as they are; a content of parts as a list for a template that goes over
+     * it, as the text of all for others; reasoning_content, thinking and reasoning are one. An assistant's turn with
+     * "weight": 0 or "train": false is not learned. */
+    const char *messages;
+    size_t n_messages; /* bytes */
     const char
         *variables; /* JSON object of more variables of the template, such as tools; NULL: none */
     int add_generation_prompt;
@@ -46,6 +51,8 @@ typedef struct tt_conversation {
     double now; /* unix time, of strftime_now; 0: this moment */
     /* With ASSISTANT or LAST: turns before the message of this number (from 0) are not learned. */
     int64_t learned_from;
+    /* Gets the number of parts of contents that have no text, such as images, added; NULL: one is an error. */
+    int64_t *textless;
 } tt_conversation;
 
 /* Where a token's text comes from. */
@@ -60,8 +67,10 @@ typedef struct tt_chat_tokens { /* zero at first; by tt_chat_tokens_free */
     uint8_t *origins; /* tt_chat_origin */
     size_t n, cap;
 } tt_chat_tokens;
-/* Renders a conversation and appends its ids. The template has bos and eos where it wants them.
- *   Errors: the template's own (raise_exception), a fault of the messages, the tokenizer's.  [any-thread] */
+/* Renders a conversation and appends its ids. The template has bos and eos where it wants them; where it has no special
+ * token behind the last turn of an assistant, and that is learned, the tokenizer's eos follows as its last token.
+ *   Errors: the template's own (raise_exception), a fault of the messages, the tokenizer's; a turn that no token
+ *   could end.  [any-thread] */
 TT_EXPORT tt_status tt_chat_encode(const tt_chat_template *t, const tt_conversation *c,
                                    const tt_tokenizer_vt *vt, void *tokenizer, tt_chat_tokens *out,
                                    tt_error *err);

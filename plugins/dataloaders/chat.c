@@ -73,6 +73,7 @@ typedef struct loader {
     chat_doc *docs;
     int64_t n_docs, cap_docs, n_samples, seq_len, files, dropped, cut, bytes;
     int64_t rejected;      /* records with an answer that is not used */
+    int64_t textless;      /* parts of contents without text */
     int64_t *order, *bins; /* packed: see chat_pack; else NULL */
     int32_t pad;
     int per; /* documents of an item: 1, or 2 of a pair; item i begins with document per * i */
@@ -128,6 +129,7 @@ static tt_status add_doc(loader *l, int64_t at, int64_t n, tt_error *err)
 
 typedef struct piece { /* of the loader's tokens */
     int64_t begin, n;
+    bool left_out; /* its messages say that some are not to be learned */
 } piece;
 
 /* Cuts a conversation of more than `most` tokens. *left: whether a token to learn is left, and it is not to be
@@ -136,7 +138,9 @@ static tt_status chat_fit(const reading *r, piece *p, int64_t most, bool *left, 
 {
     loader *l = r->to;
     const int64_t at = p->begin, n = p->n;
-    *left = true;
+    *left = !p->left_out || is_learned(l, at + 1, at + n);
+    if (!*left)
+        return TT_OK;
     if (!is_learned(l, at + 1, at + n))
         return TT_FAIL(err, TT_EINVAL,
                        "no token of this conversation would be learned: it has no message of role "
@@ -189,15 +193,16 @@ static tt_status keep(const reading *r, int64_t at, piece *p, const int64_t *mos
 static tt_status encode(const reading *r, const json_t *messages, const json_t *variables,
                         size_t learned_from, piece *out, tt_error *err)
 {
-    char *text = json_dumps(messages, JSON_COMPACT),
-         *more = variables ? json_dumps(variables, JSON_COMPACT) : NULL;
+    TT_TRY(read_weights(messages, &out->left_out, err));
+    char *text = chat_dump(messages), *more = variables ? chat_dump(variables) : NULL;
     const tt_conversation c = {.struct_size = sizeof c,
                                .messages = text,
                                .n_messages = text ? strlen(text) : 0,
                                .variables = more,
                                .loss_on = r->loss_on,
                                .now = r->now,
-                               .learned_from = (int64_t)learned_from};
+                               .learned_from = (int64_t)learned_from,
+                               .textless = &r->to->textless};
     out->begin = (int64_t)r->to->tokens.n;
     const tt_status s = text ? tt_chat_encode(r->template, &c, r->env->tokenizer,
                                               r->env->tokenizer_self, &r->to->tokens, err)
@@ -257,10 +262,12 @@ static tt_status add_record(const reading *r, const json_t *record, tt_error *er
     return r->c->pairs ? add_pair(r, record, err) : add_one(r, record, err);
 }
 
-static tt_status add_line(const reading *r, const char *line, size_t n, tt_error *err)
+static tt_status add_line(const reading *r, const char *line, size_t n, bool row, tt_error *err)
 {
-    json_error_t why;
-    json_t *record = json_loadb(line, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
+    json_error_t why = {.text = "out of memory"};
+    json_t *record = chat_parse(line, n, &why);
+    if (row)
+        drop_nulls(record);
     if (!record)
         return TT_FAIL(err, TT_EINVAL, "not JSON: %s at byte %d of the line", why.text,
                        why.position);
@@ -293,7 +300,7 @@ static tt_status read_lines(const reading *r, unpack *u, tt_error *err)
         if (s == TT_OK && is_stopped(r, number))
             s = TT_FAIL(err, TT_ESIGNAL, "stopped");
         if (s == TT_OK && !blank(line, n))
-            s = add_line(r, line, n, err);
+            s = add_line(r, line, n, false, err);
         if (s != TT_OK && s != TT_ESIGNAL)
             tt_error_context(err, "dataloader.path: %s:%lld", u->in.path, (long long)number);
     }
@@ -307,7 +314,8 @@ static tt_status add_parquet_row(const void *user, const char *row, size_t n, in
 {
     const reading *r = user;
     (void)taken;
-    return is_stopped(r, number) ? TT_FAIL(err, TT_ESIGNAL, "stopped") : add_line(r, row, n, err);
+    return is_stopped(r, number) ? TT_FAIL(err, TT_ESIGNAL, "stopped")
+                                 : add_line(r, row, n, true, err);
 }
 
 /* Of a file's columns those are read that a record may have. */
@@ -389,13 +397,17 @@ static tt_status finish_loader(const reading *r, tt_error *err)
     tt_tokenizer_info info = {.struct_size = sizeof info, .pad = -1};
     if (l->n_docs == 0)
         return TT_FAIL(err, TT_EINVAL, "dataloader.path: no conversation is left%s",
-                       l->dropped ? ": all are longer than training.seq_len, and what is kept of "
-                                    "them has no token to learn"
+                       l->dropped ? ": all are longer than training.seq_len, or have no token to "
+                                    "learn in what is kept of them"
                                   : "");
+    if (l->textless)
+        tt_log(TT_WARN, "data",
+               "%lld parts of messages have no text (such as images): the model does not see them",
+               (long long)l->textless);
     vt->info(r->env->tokenizer_self, &info);
     l->pad = info.pad >= 0 && info.pad < r->env->vocab_size ? info.pad : 0;
     l->n_samples = l->n_docs / l->per;
-    snprintf(l->note, sizeof l->note, "%s are not cached; %lld were cut, %lld of these left out",
+    snprintf(l->note, sizeof l->note, "%s are not cached; %lld were cut, %lld left out",
              l->per > 1 ? "preference pairs" : "conversations", (long long)l->cut,
              (long long)l->dropped);
     if (l->rejected)
@@ -426,22 +438,6 @@ static tt_status open_template(const config *c, const tt_dataloader_env *env,
     return s == TT_OK ? s : tt_error_context(err, "dataloader.template");
 }
 
-static tt_status check_pairs(const config *c, tt_error *err)
-{
-    if (!c->pairs)
-        return TT_OK;
-    if (strcmp(c->format, "auto") != 0 && strcmp(c->format, "preference") != 0)
-        return TT_FAIL(err, TT_EINVAL,
-                       "dataloader.pairs: a line is a preference pair, and dataloader.format says "
-                       "%s; set it to preference",
-                       c->format);
-    if (!strcmp(c->loss_on, "all"))
-        return TT_FAIL(err, TT_EINVAL,
-                       "dataloader.loss_on: with dataloader.pairs the answers are compared; set it "
-                       "to assistant or last");
-    return TT_OK;
-}
-
 static tt_status open_chat(const void *cfg, const tt_dataloader_env *env, void **self,
                            tt_error *err)
 {
@@ -458,7 +454,8 @@ static tt_status open_chat(const void *cfg, const tt_dataloader_env *env, void *
                    c->completion_field, c->system_field},
         .now = (double)time(NULL)
     };
-    TT_TRY(check_pairs(c, err));
+    if (c->pairs)
+        TT_TRY(check_pairs(c->format, c->loss_on, err));
     TT_TRY(open_template(c, env, &r.template, err));
     r.to = calloc(1, sizeof *r.to);
     tt_status s = r.to ? TT_OK : TT_FAIL(err, TT_ENOMEM, "out of memory for a loader");

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_DATALOADERS_CHAT_FORMATS_H
 #define TT_DATALOADERS_CHAT_FORMATS_H
-#include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-#include <ttrun/status.h>
+#include "chat_record.h"
 
 /* Records of several formats as messages. */
 
@@ -125,6 +121,7 @@ static tt_status from_sharegpt(const json_t *record, const chat_fields *f, json_
                 "\"%s\"[%zu]: \"%.60s\" is no role of ShareGPT (human, gpt, system, tool, …)", key,
                 i, from);
         TT_TRY(add_turn(out, to, json_object_get(m, content), content, err));
+        copy_weight(m, json_array_get(out, json_array_size(out) - 1));
     }
     return TT_OK;
 }
@@ -193,8 +190,9 @@ static json_t *variables_of(const json_t *record)
            *more = json_object_get(record, "chat_template_kwargs");
     json_t *out = json_is_object(more) ? json_copy(more) : NULL;
     if (tools && !json_is_null(tools)) {
-        json_t *parsed = json_is_string(tools) ? json_loads(json_string_value(tools), 0, NULL)
-                                               : json_incref(tools);
+        json_t *parsed = json_is_string(tools)
+                             ? chat_parse(json_string_value(tools), json_string_length(tools), NULL)
+                             : json_incref(tools);
         out = out ? out : json_object();
         json_object_set_new(out, "tools", parsed ? parsed : json_incref(tools));
     }

@@ -18,6 +18,21 @@ static int pair_inputs(tt_input_info *out)
     return PAIR_INPUTS;
 }
 
+/* The loader's options format and loss_on, with its option pairs. */
+static tt_status check_pairs(const char *format, const char *loss_on, tt_error *err)
+{
+    if (strcmp(format, "auto") != 0 && strcmp(format, "preference") != 0)
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.pairs: a line is a preference pair, and dataloader.format says "
+                       "%s; set it to preference",
+                       format);
+    if (!strcmp(loss_on, "all"))
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.loss_on: with dataloader.pairs the answers are compared; set it "
+                       "to assistant or last");
+    return TT_OK;
+}
+
 /* The number of messages with which both conversations begin; less than each has. */
 static size_t common_messages(const json_t *a, const json_t *b)
 {

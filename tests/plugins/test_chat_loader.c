@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "../../plugins/dataloaders/chat.c"
+#include "chat/messages_table.h"
 #include "folder_test.h"
 #include "plugins/bytes_tokenizer.h"
-#include <setjmp.h>
-
-#include <cmocka.h>
 
 static char root[TEST_FOLDER];
 
@@ -29,37 +27,50 @@ static int stop(void *user)
     return ++looks == stop_at;
 }
 
-/* Opens a file of n lines, of which line `bad` is no JSON. */
-static tt_status open_lines(int n, int bad, int stops, void **self, tt_error *err)
+static FILE *open_file(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    return f;
+}
+
+static tt_status open_with(const char *template, const char *loss_on, void **self, tt_error *err)
 {
     const char *path = "chats.jsonl";
     char file[256];
+    snprintf(file, sizeof file, "%s/%s", root, template);
     const config c = {
         .path = {&path, 1},
         .format = "auto",
-        .template = "chatml",
-        .loss_on = "assistant",
+        .template = strcmp(template, "chatml") ? file : template,
+        .loss_on = loss_on,
         .truncation = "right",
         .packing = "none"
     };
     const tt_dataloader_env env = {.struct_size = sizeof env,
-                                   .seq_len = 100,
+                                   .seq_len = 1000,
                                    .vocab_size = 258,
                                    .tokenizer = &bytes_tokenizer,
                                    .tokenizer_self = root,
                                    .job_dir = root,
                                    .stop = stop};
-    snprintf(file, sizeof file, "%s/%s", root, path);
-    FILE *f = fopen(file, "w");
-    assert_non_null(f);
+    *self = NULL;
+    *err = (tt_error){0};
+    return open_chat(&c, &env, self, err);
+}
+
+/* Opens a file of n lines, of which line `bad` is no JSON. */
+static tt_status open_lines(int n, int bad, int stops, void **self, tt_error *err)
+{
+    FILE *f = open_file("chats.jsonl");
     for (int i = 1; i <= n; i++)
         fputs(i == bad ? "{\"prompt\n" : "{\"prompt\": \"a\", \"completion\": \"b\"}\n", f);
     fclose(f);
     looks = 0;
     stop_at = stops;
-    *self = NULL;
-    *err = (tt_error){0};
-    return open_chat(&c, &env, self, err);
+    return open_with("chatml", "assistant", self, err);
 }
 
 /* Where a line is wrong, the error names it; where the run is to stop, no line is to blame. */
@@ -86,10 +97,123 @@ static void test_chat_errors_name_the_line(void **state)
     }
 }
 
+static void put_text(const char *name, const char *text)
+{
+    FILE *f = open_file(name);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* The bytes of a loader's conversations. */
+static void get_text(void *self, char *out)
+{
+    const loader *l = self;
+    for (size_t i = 0; i < l->tokens.n; i++)
+        if (l->tokens.ids[i] < 256)
+            *out++ = (char)l->tokens.ids[i];
+    *out = '\0';
+}
+
+static void check_line(size_t number, const table_case *c)
+{
+    char line[8192], text[8192];
+    void *self;
+    tt_error err;
+    snprintf(
+        line, sizeof line,
+        "{\"id\":12345678901234567890,\"messages\":%s,\"tools\":%s,\"chat_template_kwargs\":%s}\n",
+        c->messages, c->tools ? c->tools : "null", c->kwargs ? c->kwargs : "null");
+    put_text("chats.jsonl", line);
+    put_text("template", c->template);
+    if (open_with("template", "all", &self, &err) != TT_OK)
+        fail_msg("case %zu: %s", number, err.text);
+    get_text(self, text);
+    same_text(number, c, text);
+    close_chat(self);
+}
+
+/* Training sees what is served: the table of tests/chat. */
+static void test_chat_texts_are_those_of_transformers(void **state)
+{
+    (void)state;
+    stop_at = 0;
+    each_case(check_line);
+}
+
+/* A number is JSON as it is in the line; tools may be JSON in a text. */
+static void test_chat_numbers_keep_their_digits(void **state)
+{
+    static const char *const tools[] = {
+        "[1.0, 12345678901234567890, -98765432109876543210, 1e+16, 0.1, 9223372036854775807]",
+        "\"[1.0, 12345678901234567890, -98765432109876543210, 1e+16, 0.1, 9223372036854775807]\""};
+    char text[400], line[500];
+    void *self;
+    tt_error err;
+    (void)state;
+    put_text("template", "{{ tools | tojson }}");
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line,
+                 "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"}],\"tools\":%s}\n",
+                 tools[i]);
+        put_text("chats.jsonl", line);
+        if (open_with("template", "all", &self, &err) != TT_OK)
+            fail_msg("%s", err.text);
+        get_text(self, text);
+        assert_string_equal(text, tools[0]);
+        close_chat(self);
+    }
+    put_text("chats.jsonl", "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"}],\"x\":"
+                            "012345678901234567890}\n");
+    assert_int_equal(open_with("template", "all", &self, &err), TT_EINVAL);
+}
+
+/* A row of a table has all members of a struct: those without a value are not there. */
+static void test_chat_rows_have_no_nulls(void **state)
+{
+    json_t *v = json_loads(
+        "{\"a\":null,\"b\":[{\"c\":null,\"d\":{\"e\":null,\"f\":0}},null],\"g\":\"\"}", 0, NULL);
+    (void)state;
+    drop_nulls(v);
+    char *text = chat_dump(v);
+    assert_string_equal(text, "{\"b\":[{\"d\":{\"f\":0}},null],\"g\":\"\"}");
+    free(text);
+    json_decref(v);
+}
+
+/* Conversations in which nothing is to be learned are left out; another weight than 0 and 1 is an error. */
+static void test_chat_weights_choose_turns(void **state)
+{
+    void *self;
+    tt_error err;
+    (void)state;
+    put_text(
+        "chats.jsonl",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"weight\":0}]}\n"
+        "{\"conversations\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"gpt\",\"value\":"
+        "\"b\","
+        "\"train\":false}]}\n"
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"weight\":1}]}\n");
+    if (open_with("chatml", "assistant", &self, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(n_samples(self), 1);
+    assert_int_equal(((loader *)self)->dropped, 2);
+    close_chat(self);
+    put_text("chats.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
+                            "\"assistant\",\"content\":\"b\",\"weight\":0.5}]}\n");
+    assert_int_equal(open_with("chatml", "assistant", &self, &err), TT_EINVAL);
+    assert_non_null(strstr(err.text, "chats.jsonl:1: message 1 has the weight 0.5"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chat_errors_name_the_line),
+        cmocka_unit_test(test_chat_texts_are_those_of_transformers),
+        cmocka_unit_test(test_chat_numbers_keep_their_digits),
+        cmocka_unit_test(test_chat_rows_have_no_nulls),
+        cmocka_unit_test(test_chat_weights_choose_turns),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -99,7 +99,7 @@ one_epoch="--training.steps null --training.num_train_epochs 1 --dataloader.infi
 # shellcheck disable=SC2086
 train "$dir/epoch" $one_epoch --training.local_batch_size $((packed / 2 + 3)) --parallelism.data_parallel_shard_degree 2 --comm.backend local && [ "$rc" -eq 0 ] && equal "$dir/epoch" "$dir/alone-sigmoid" 2e-5 1
 ok the_end_of_an_epoch
-train "$dir/dropped" --dataloader.truncation drop --training.steps 1 && [ "$rc" -eq 0 ] && ttrun data build "$job" --dataloader.truncation drop >"$dir/out" 2>&1 && grep -q '1 were cut, 1 of these left out' "$dir/out" && [ "$(rows --dataloader.truncation drop --dataloader.packing none)" = 40 ]
+train "$dir/dropped" --dataloader.truncation drop --training.steps 1 && [ "$rc" -eq 0 ] && ttrun data build "$job" --dataloader.truncation drop >"$dir/out" 2>&1 && grep -q '1 were cut, 1 left out' "$dir/out" && [ "$(rows --dataloader.truncation drop --dataloader.packing none)" = 40 ]
 ok a_pair_longer_than_a_sample
 train "$dir/refused" --dataloader.truncation error
 [ "$rc" -eq 2 ] && grep -q 'pairs.jsonl:8: .* tokens, more than training.seq_len leaves to this half of a pair' "$dir/err"

@@ -215,7 +215,7 @@ refused tool_choice 400 'tool_choice is not supported, but' POST /v1/chat/comple
 refused format 400 'response_format is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema"}}'
 refused kwargs 400 'chat_template_kwargs is no object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[1]}'
 refused messages 400 'messages is no list' POST /v1/chat/completions '{"messages":"x"}'
-refused picture 400 'a part of a content is no text' POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
+refused picture 400 'part 0 of the content is no text' POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
 refused long 400 'the context holds 2048' POST /v1/completions "{\"prompt\":\"$(printf '%03000d' 7)\"}"
 refused token 400 'element 1 is no token id' POST /detokenize '{"tokens":[1,-1]}'
 

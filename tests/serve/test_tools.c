@@ -84,6 +84,8 @@ static void test_other_forms_of_arguments(void **state)
     (void)state;
     check(CALL("{\"name\":\"g\"}"), "|g {}");
     check(CALL("{\"name\":\"g\",\"arguments\":\"{\\\"a\\\": [1, 2]}\"}"), "|g {\"a\": [1, 2]}");
+    check(CALL("{\"name\":\"g\",\"arguments\":{\"x\":[1.0,12345678901234567890,1e5,2]}}"),
+          "|g {\"x\":[1.0,12345678901234567890,1e5,2]}");
     check(CALL("{\"arguments\":{\"t\":\"</tool_call> \\u00e9\"},\"name\":\"g\"}"),
           "|g {\"t\":\"</tool_call> \xc3\xa9\"}");
     check("<tool_call>\n" F, "|f {\"x\":1}"); /* the turn ended without the end of the call */
