@@ -98,16 +98,15 @@ static int32_t end_of_turn(const tt_chat_model *c, bool last)
 static tt_status find_stops(tt_chat_model *c, tt_error *err)
 {
     const tt_loaded_model *m = &c->model;
-    tt_hf_text hf;
-    TT_TRY(tt_cli_text_rules(m, m->setup.arena, &hf, err));
-    c->adds_bos = hf.adds_bos;
-    for (size_t i = 0; i < hf.n_stop_ids; i++) {
-        TT_TRY(tt_ids_push(&c->text_stops, hf.stop_ids[i], err));
-        TT_TRY(tt_ids_push(&c->stops, hf.stop_ids[i], err));
+    tt_hf_stops own;
+    TT_TRY(tt_cli_stops(m, m->setup.arena, &own, err));
+    for (size_t i = 0; i < own.n; i++) {
+        TT_TRY(tt_ids_push(&c->text_stops, own.ids[i], err));
+        TT_TRY(tt_ids_push(&c->stops, own.ids[i], err));
     }
     if (!m->tokenizer)
         return TT_OK;
-    if (m->info.eos >= 0 && !hf.n_stop_ids)
+    if (m->info.eos >= 0 && !own.n)
         TT_TRY(tt_ids_push(&c->text_stops, m->info.eos, err));
     if (m->info.eos >= 0)
         TT_TRY(tt_ids_push(&c->stops, m->info.eos, err));

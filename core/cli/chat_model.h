@@ -11,8 +11,7 @@ typedef struct tt_chat_model {
     tt_chat_template *template; /* NULL: it has none */
     const char *template_text;  /* NULL: not known */
     tt_ids text_stops; /* ids that end a text: the model's own list, or the tokenizer's eos */
-    tt_ids stops;  /* … and an answer: also what the template puts behind an assistant's turn */
-    bool adds_bos; /* before a prompt that is text */
+    tt_ids stops; /* … and an answer: also what the template puts behind an assistant's turn */
 } tt_chat_model;
 
 /* Opens --checkpoint, its tokenizer and its template or --template. talks: both must be there; else what is missing

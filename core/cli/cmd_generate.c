@@ -44,10 +44,10 @@ static tt_status read_options(const tt_cli *cli, generation *g, tt_error *err)
 static tt_status prompts_encode(const tt_cli *cli, generation *g, tt_error *err)
 {
     tt_loaded_model *m = &g->model;
-    tt_hf_text hf;
-    TT_TRY(tt_cli_text_rules(m, cli->arena, &hf, err));
-    g->o.stop_ids = hf.stop_ids;
-    g->o.n_stop_ids = hf.n_stop_ids;
+    tt_hf_stops stops;
+    TT_TRY(tt_cli_stops(m, cli->arena, &stops, err));
+    g->o.stop_ids = stops.ids;
+    g->o.n_stop_ids = stops.n;
     const bool named = !m->hf || tt_job_has(m->setup.job, "tokenizer.name");
     if (!named && g->prompts.text)
         return TT_FAIL(err, TT_EINVAL,
@@ -57,7 +57,7 @@ static tt_status prompts_encode(const tt_cli *cli, generation *g, tt_error *err)
     if (!g->prompts.text && !(named && m->setup.has_tokenizer))
         return TT_OK;
     TT_TRY(tt_setup_tokenizer(&m->setup, &m->tokenizer, &m->info, err));
-    if (!hf.n_stop_ids && m->info.eos >= 0) {
+    if (!stops.n && m->info.eos >= 0) {
         g->own_stop[0] = m->info.eos;
         g->o.stop_ids = g->own_stop;
         g->o.n_stop_ids = 1;
@@ -66,7 +66,7 @@ static tt_status prompts_encode(const tt_cli *cli, generation *g, tt_error *err)
     g->out.vt = vt;
     g->out.tokenizer = m->tokenizer;
     g->out.trims_begin = m->info.trims_begin == 1;
-    return tt_prompts_encode(&g->prompts, vt, m->tokenizer, hf.adds_bos ? m->info.bos : -1, err);
+    return tt_prompts_encode(&g->prompts, vt, m->tokenizer, &m->info, err);
 }
 
 static void make_sequences(const tt_cli *cli, generation *g)

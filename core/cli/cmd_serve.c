@@ -157,7 +157,6 @@ static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
                            .n_stop_ids = s->m.text_stops.n,
                            .chat_stop_ids = s->m.stops.ids,
                            .n_chat_stop_ids = s->m.stops.n,
-                           .adds_bos = s->m.adds_bos,
                            .most_wait = (size_t)s->most_wait,
                            .key = s->key};
     s->api = tt_api_open(&o);

@@ -275,18 +275,10 @@ tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error
     return tt_begin_load_step(&m->rank, m->path, &st, &weights, err);
 }
 
-tt_status tt_cli_text_rules(const tt_loaded_model *m, tt_arena *a, tt_hf_text *out, tt_error *err)
+tt_status tt_cli_stops(const tt_loaded_model *m, tt_arena *a, tt_hf_stops *out, tt_error *err)
 {
-    tt_hf_text own = {0};
-    const char *files = m->hf ? m->path : tt_setup_assets(&m->setup, a);
-    *out = (tt_hf_text){0};
-    if (m->hf)
-        TT_TRY(tt_hf_text_of(m->path, a, out, err));
-    const bool has = files && tt_path_exists(tt_path_join(a, files, "tokenizer.json"));
-    if (has && !m->hf)
-        TT_TRY(tt_hf_text_of(files, a, &own, err));
-    out->adds_bos = has ? out->adds_bos || own.adds_bos : true;
-    return TT_OK;
+    *out = (tt_hf_stops){0};
+    return m->hf ? tt_hf_stops_of(m->path, a, out, err) : TT_OK;
 }
 
 void tt_loaded_model_close(tt_loaded_model *m)

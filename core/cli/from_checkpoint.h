@@ -29,9 +29,8 @@ tt_status tt_cli_open_step(const tt_cli *cli, bool data, const tt_override *over
                            tt_loaded_model *out, tt_error *err);
 /* Compiles the graphs, allocates memory and loads the weights. o: mode and sizes. */
 tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error *err);
-/* How texts begin and end. A run's prompts begin as those of its export do: by the tokenizer's own
- * files. A tokenizer without such files puts bos before a text. */
-tt_status tt_cli_text_rules(const tt_loaded_model *m, tt_arena *a, tt_hf_text *out, tt_error *err);
+/* The model's own list of ids that end a text; empty: it has none, and the tokenizer's eos does. */
+tt_status tt_cli_stops(const tt_loaded_model *m, tt_arena *a, tt_hf_stops *out, tt_error *err);
 void tt_loaded_model_close(tt_loaded_model *m);
 /* Reads a number from the subcommand's own options; out keeps its default if it is not given. */
 tt_status tt_cli_number(const tt_cli *cli, const char *name, double min, double max, double *out,

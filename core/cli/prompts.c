@@ -103,15 +103,15 @@ tt_status tt_prompts_read(const tt_cli *cli, tt_prompts *out, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_prompts_encode(tt_prompts *p, const tt_tokenizer_vt *vt, void *tokenizer, int32_t bos,
-                            tt_error *err)
+tt_status tt_prompts_encode(tt_prompts *p, const tt_tokenizer_vt *vt, void *tokenizer,
+                            const tt_tokenizer_info *info, tt_error *err)
 {
     for (size_t i = 0; i < p->n; i++) {
         tt_prompt *one = &p->items[i];
         if (!one->text)
             continue;
-        if (bos >= 0)
-            TT_TRY(tt_ids_push(&one->ids, bos, err));
+        if (info->bos >= 0 && !info->omits_bos)
+            TT_TRY(tt_ids_push(&one->ids, info->bos, err));
         if (TT_PLUGIN_CALL(vt->encode(tokenizer, one->text, one->n_bytes, &one->ids, err), err,
                            "tokenizer", NULL) != TT_OK)
             return tt_error_context(err, "prompt %zu", i + 1);

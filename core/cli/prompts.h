@@ -21,10 +21,9 @@ typedef struct tt_prompts {
 /* FILE has one prompt per line; a .jsonl file one object per line, {"prompt": "text"} or
  * {"ids": [1, 2]}. If no prompt is given, it is a newline. */
 tt_status tt_prompts_read(const tt_cli *cli, tt_prompts *out, tt_error *err);
-/* Encodes the texts; bos < 0: no BOS is put in front. */
-
-tt_status tt_prompts_encode(tt_prompts *p, const tt_tokenizer_vt *vt, void *tokenizer, int32_t bos,
-                            tt_error *err);
+/* Encodes the texts, each with what begins one; info: the tokenizer's. */
+tt_status tt_prompts_encode(tt_prompts *p, const tt_tokenizer_vt *vt, void *tokenizer,
+                            const tt_tokenizer_info *info, tt_error *err);
 void tt_prompts_free(tt_prompts *p);
 
 #endif

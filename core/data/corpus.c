@@ -386,7 +386,8 @@ tt_status tt_corpus_open(const tt_corpus_opts *o, tt_tokens **out, tt_error *err
                        "tokenizer.name");
     c.info = (tt_tokenizer_info){.struct_size = sizeof c.info, .bos = -1, .eos = -1, .pad = -1};
     env->tokenizer->info(env->tokenizer_self, &c.info);
-    if (c.info.bos == c.info.eos) /* GPT-2's <|endoftext|>: write one between documents, not two */
+    /* GPT-2's <|endoftext|> is both: one is written between documents, not two. */
+    if (c.info.omits_bos || c.info.bos == c.info.eos)
         c.info.bos = -1;
     c.width = c.info.vocab_size <= 256 ? 1 : c.info.vocab_size <= 65536 ? 2 : 4;
     TT_TRY(tt_text_key_stat(o, &c.info, &c.key, err));

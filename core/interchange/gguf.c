@@ -209,8 +209,8 @@ static tt_status gguf_collect(writer *w, const tt_tokenizer_info *t, tt_map **te
     tt_gguf_u32(g, "general.file_type", file_type(w->type));
     if (w->type == TT_GGUF_Q8_0)
         tt_gguf_u32(g, "general.quantization_version", 2);
-    TT_TRY(tt_gguf_vocab(g, tt_setup_assets(w->s, g->arena), vt->vocab_size(w->s->model.config),
-                         t ? t->bos : -1, t ? t->eos : -1, t ? t->pad : -1, err));
+    TT_TRY(tt_gguf_vocab(g, tt_setup_assets(w->s, g->arena), vt->vocab_size(w->s->model.config), t,
+                         err));
     TT_TRY(add_vectors(w, err));
     for (size_t i = 0; i < tt_map_size(*tensors); i++)
         TT_TRY(add_tensor(w, tt_map_value(*tensors, i), err));

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_JSON_BYTES ((size_t)256 << 20) /* tokenizer.json of the largest vocabularies: 35 MB */
+#define MAX_JSON_BYTES ((size_t)64 << 20)
 
 bool tt_hf_is_folder(const char *folder)
 {
@@ -34,58 +34,34 @@ static tt_status read_json(const char *folder, const char *name, tt_arena *a, co
     return s;
 }
 
-/* ---- how texts begin and end ---- */
-
 /* Reads an id or a list of ids; null and an absent key give none. */
 static tt_status read_ids(const char *folder, const char *file, const tt_json *v, tt_arena *a,
-                          tt_hf_text *out, tt_error *err)
+                          tt_hf_stops *out, tt_error *err)
 {
     const size_t n = v->type == TT_JSON_ARRAY ? v->n : 1;
-    out->stop_ids = tt_arena_array(a, n + 1, sizeof *out->stop_ids);
-    out->n_stop_ids = 0;
+    out->ids = tt_arena_array(a, n + 1, sizeof *out->ids);
+    out->n = 0;
     for (size_t i = 0; i < n; i++) {
         const tt_json *id = v->type == TT_JSON_ARRAY ? v->items[i] : v;
         if (id->type != TT_JSON_INT || id->integer < 0 || id->integer > INT32_MAX)
             return TT_FAIL(err, TT_EINVAL,
                            "%s/%s:%d:%d: eos_token_id: expected an id or a list of ids", folder,
                            file, id->line, id->column);
-        out->stop_ids[out->n_stop_ids++] = (int32_t)id->integer;
+        out->ids[out->n++] = (int32_t)id->integer;
     }
     return TT_OK;
 }
 
-/* Whether a post-processor puts a special token before a text. */
-static bool begins_special(const tt_json *p)
-{
-    const tt_json *list = tt_json_get(p, "processors"), *single = tt_json_get(p, "single");
-    if (list && list->type == TT_JSON_ARRAY)
-        for (size_t i = 0; i < list->n; i++)
-            if (begins_special(list->items[i]))
-                return true;
-    return single && single->type == TT_JSON_ARRAY && single->n > 1 &&
-           tt_json_get(single->items[0], "SpecialToken");
-}
-
-tt_status tt_hf_text_of(const char *folder, tt_arena *a, tt_hf_text *out, tt_error *err)
+tt_status tt_hf_stops_of(const char *folder, tt_arena *a, tt_hf_stops *out, tt_error *err)
 {
     static const char *const files[] = {"generation_config.json", "config.json"};
     const tt_json *root = NULL;
-    *out = (tt_hf_text){0};
-    for (size_t i = 0; !out->n_stop_ids && i < TT_COUNT(files); i++) {
+    *out = (tt_hf_stops){0};
+    for (size_t i = 0; !out->n && i < TT_COUNT(files); i++) {
         TT_TRY(read_json(folder, files[i], a, &root, err));
         const tt_json *v = tt_json_get(root, "eos_token_id");
         if (v && v->type != TT_JSON_NULL)
             TT_TRY(read_ids(folder, files[i], v, a, out, err));
     }
-    TT_TRY(read_json(folder, "tokenizer_config.json", a, &root, err));
-    const tt_json *add = tt_json_get(root, "add_bos_token");
-    if (add && add->type == TT_JSON_BOOL) {
-        out->adds_bos = add->boolean;
-        return TT_OK;
-    }
-    tt_arena *large = tt_arena_new(); /* tokenizer.json is large, and one flag of it is kept */
-    const tt_status s = read_json(folder, "tokenizer.json", large, &root, err);
-    out->adds_bos = s == TT_OK && begins_special(tt_json_get(root, "post_processor"));
-    tt_arena_free(large);
-    return s;
+    return TT_OK;
 }

@@ -11,11 +11,10 @@ bool tt_hf_is_folder(const char *folder); /* whether it has a config.json */
 #define TT_HF_JOB "{\"model\": {\"hf\": \".\"}}"
 const char *tt_hf_job_name(tt_arena *a, const char *folder);
 
-typedef struct tt_hf_text { /* how texts begin and end for this model */
-    int32_t *stop_ids;      /* eos_token_id of generation_config.json, else config.json */
-    size_t n_stop_ids;
-    bool adds_bos; /* the tokenizer puts bos before a text */
-} tt_hf_text;
-tt_status tt_hf_text_of(const char *folder, tt_arena *a, tt_hf_text *out, tt_error *err);
+typedef struct tt_hf_stops { /* the ids that end a text of this model: eos_token_id */
+    int32_t *ids;            /* of generation_config.json, else config.json */
+    size_t n;
+} tt_hf_stops;
+tt_status tt_hf_stops_of(const char *folder, tt_arena *a, tt_hf_stops *out, tt_error *err);
 
 #endif

@@ -24,7 +24,6 @@ typedef struct tt_api_opts {
     const tt_chat_template *template;        /* NULL: there is none */
     const int32_t *stop_ids, *chat_stop_ids; /* that end a text; an assistant's turn */
     size_t n_stop_ids, n_chat_stop_ids;
-    bool adds_bos;    /* before a prompt that is text */
     size_t most_wait; /* texts that may wait for a slot */
     const char *key;  /* the token that a client must send; NULL: none */
 } tt_api_opts;

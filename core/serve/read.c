@@ -118,7 +118,7 @@ static tt_status read_format(const tt_json *o, tt_api_call *c, tt_error *err)
 
 tt_status tt_api_encode(const tt_api *a, const char *text, bool special, tt_ids *out, tt_error *err)
 {
-    if (special && a->o.adds_bos && a->o.info.bos >= 0)
+    if (special && a->o.info.bos >= 0 && !a->o.info.omits_bos)
         TT_TRY(tt_ids_push(out, a->o.info.bos, err));
     return a->o.vt->encode(a->o.tokenizer, text, strlen(text), out, err);
 }

@@ -17,6 +17,9 @@ typedef struct tt_tokenizer_info {
     /* 1: decode_first is for every id until the text has a byte, not for one id: the tokenizer drops
      * all blanks at the beginning of a text. */
     int32_t trims_begin;
+    /* 1: a text or document does not begin with bos, which only templates and options put somewhere.
+     * 0: it begins with bos, if there is one. encode leaves that to the caller. */
+    int32_t omits_bos;
 } tt_tokenizer_info;
 
 /* A growable list of ids, zero at first. Owner: the caller, by tt_ids_free; it grows by tt_ids_push

@@ -135,6 +135,25 @@ static void expect_parts(hf_tokenizer *t, const char *text, const char *left, in
     "{\"content\": \"<s>\", \"special\": true}, \"2\": {\"content\": \"<end>\", \"special\": "     \
     "true}}"
 
+static void test_beside_bos_begins_texts_unless_add_bos_token_says_no(void **state)
+{
+    static const char *const configs[] = {NULL, "{" CLASS "}", "{\"add_bos_token\": true}",
+                                          "{\"add_bos_token\": false}"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(configs); i++) {
+        hf_tokenizer *t = must_open(configs[i], NULL, NULL, false);
+        assert_true(t->bos >= 0);
+        assert_int_equal(t->omits_bos, i == 3);
+        hf_close(t);
+    }
+    hf_tokenizer *t = hf_new(); /* a bos that the job names begins texts */
+    const hf_options o = {.path = folder, .bos_token = "<s>"};
+    tt_error err = {0};
+    assert_int_equal(hf_load(t, &o, &err), TT_OK);
+    assert_false(t->omits_bos);
+    hf_close(t);
+}
+
 static void test_beside_added_tokens_decoder_names_tokens_and_their_ids(void **state)
 {
     (void)state;
@@ -225,6 +244,7 @@ static void test_beside_single_words_end_at_alphabetic_symbols(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_beside_bos_begins_texts_unless_add_bos_token_says_no),
         cmocka_unit_test(test_beside_added_tokens_decoder_names_tokens_and_their_ids),
         cmocka_unit_test(test_beside_old_files_name_special_tokens),
         cmocka_unit_test(test_beside_what_cannot_be_is_an_error),

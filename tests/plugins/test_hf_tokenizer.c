@@ -323,6 +323,57 @@ static void test_hf_info_names_the_special_tokens(void **state)
     json_decref(root);
 }
 
+#define BOS_FIRST                                                                                  \
+    "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<bos>\"}}, "    \
+    "{\"Sequence\": {\"id\": \"A\"}}]}"
+#define NAMED "\"bos_token\": \"<bos>\""
+
+/* Without add_bos_token: as transformers 5.24 puts bos before a text or does not. */
+static void test_hf_begins_texts_with_bos_where_its_files_do(void **state)
+{
+    static const struct {
+        const char *processor, *config;
+        bool omits;
+    } all[] = {
+        {"null",                                                                                 "{" NAMED "}",                           true },
+        {BOS_FIRST,                                                                              "{" NAMED "}",                           false},
+        {"{\"type\": \"ByteLevel\"}",                                                            "{" NAMED "}",                           true },
+        {"{\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, " BOS_FIRST "]}",
+         "{" NAMED "}",                                                                                                                   false},
+        {"{\"type\": \"RobertaProcessing\", \"cls\": [\"<bos>\", 2000], \"sep\": [\"b\", "
+         "1]}",                                                                         "{" NAMED "}",                           false},
+        {"{\"type\": \"BertProcessing\", \"cls\": [\"<|endoftext|>\", 0], \"sep\": [\"b\", "
+         "1]}",                                                                         "{" NAMED "}",                           true },
+        {"{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": \"A\"}}, "
+         "{\"SpecialToken\": {\"id\": \"<bos>\"}}]}",                                   "{" NAMED "}",                           true },
+        {BOS_FIRST,                                                                              "{" NAMED ", \"add_bos_token\": false}", true },
+        {BOS_FIRST,                                                                              "{" NAMED ", \"add_bos_token\": null}",  false},
+        {"null",                                                                                 "{" NAMED ", \"add_bos_token\": true}",  false},
+        {"null",                                                                                 "{\"add_bos_token\": false}",            false}, /* there is none */
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(all); i++) {
+        hf_tokenizer *t = NULL;
+        tt_tokenizer_info got = {.struct_size = sizeof got};
+        tt_error err = {0};
+        json_t *root = whole("gpt2", false);
+        json_array_append_new(
+            json_object_get(root, "added_tokens"),
+            json_pack("{s:i, s:s, s:b}", "id", 2000, "content", "<bos>", "special", 1));
+        json_object_set_new(root, "post_processor",
+                            json_loads(all[i].processor, JSON_DECODE_ANY, NULL));
+        char *text = json_dumps(root, 0);
+        if (open_text(text, all[i].config, false, &t, &err) != TT_OK)
+            fail_msg("%zu: %s", i, err.text);
+        info(t, &got);
+        if (got.omits_bos != all[i].omits)
+            fail_msg("%s, %s", all[i].processor, all[i].config);
+        hf_close(t);
+        free(text);
+        json_decref(root);
+    }
+}
+
 /* As PreTrainedTokenizerFast.save_pretrained writes a tokenizer without a maximum length, and
  * stranger numbers. */
 static void test_hf_ignores_numbers_that_nothing_reads(void **state)
@@ -421,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_hf_pcre2_survives_a_long_run),
         cmocka_unit_test(test_hf_threads_encode_equally),
         cmocka_unit_test(test_hf_info_names_the_special_tokens),
+        cmocka_unit_test(test_hf_begins_texts_with_bos_where_its_files_do),
         cmocka_unit_test(test_hf_ignores_numbers_that_nothing_reads),
         cmocka_unit_test(test_hf_opens_a_file_or_its_folder),
     };

@@ -98,6 +98,7 @@ static void test_train_learns_the_references_merges(void **state)
         assert_int_equal(i.vocab_size, size);
         assert_int_equal(i.bos, 0);
         assert_int_equal(i.eos, 1);
+        assert_int_equal(i.omits_bos, 0);
         hf_close(self);
     }
     assert_int_equal(threads, 6);

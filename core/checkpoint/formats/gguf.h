@@ -3,6 +3,7 @@
 #define TT_CHECKPOINT_GGUF_H
 #include "base/base.h"
 #include <ttrun/tensor.h>
+#include <ttrun/tokenizer.h>
 
 /* Writes GGUF version 3, the format that llama.cpp loads. Keys and tensors are written in the order
  * in which they were added. A tensor's data is computed while it is written, so that memory holds a
@@ -55,10 +56,10 @@ tt_status tt_gguf_write(const tt_gguf *g, const char *path, tt_gguf_fill fill, v
 #define TT_Q8_0_BYTES 34
 bool tt_q8_0(uint8_t *to, const float *x, size_t n_blocks);
 
-/* Adds the tokenizer of a Hugging Face folder as keys tokenizer.ggml.*, with `vocab` rows. bos, eos
- * and pad may be -1 = none. If the folder has no tokenizer.json, tokenizer.ggml.model is
- * "no_vocab". */
-tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t vocab, int32_t bos, int32_t eos,
-                        int32_t pad, tt_error *err);
+/* Adds the tokenizer of a Hugging Face folder as keys tokenizer.ggml.*, with `vocab` rows. t:
+ * what that tokenizer says; NULL: it is not known, so there are no bos, eos and pad. If the folder has no
+ * tokenizer.json, tokenizer.ggml.model is "no_vocab". */
+tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t vocab, const tt_tokenizer_info *t,
+                        tt_error *err);
 
 #endif

@@ -169,19 +169,19 @@ static tt_status add_template(tt_gguf *g, const char *folder, tt_error *err)
     return TT_OK;
 }
 
-static void add_ids(tt_gguf *g, int32_t bos, int32_t eos, int32_t pad)
+static void add_ids(tt_gguf *g, const tt_tokenizer_info *t)
 {
-    if (bos >= 0)
-        tt_gguf_u32(g, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
-    if (eos >= 0)
-        tt_gguf_u32(g, "tokenizer.ggml.eos_token_id", (uint32_t)eos);
-    if (pad >= 0)
-        tt_gguf_u32(g, "tokenizer.ggml.padding_token_id", (uint32_t)pad);
-    tt_gguf_bool(g, "tokenizer.ggml.add_bos_token", bos >= 0);
+    if (t && t->bos >= 0)
+        tt_gguf_u32(g, "tokenizer.ggml.bos_token_id", (uint32_t)t->bos);
+    if (t && t->eos >= 0)
+        tt_gguf_u32(g, "tokenizer.ggml.eos_token_id", (uint32_t)t->eos);
+    if (t && t->pad >= 0)
+        tt_gguf_u32(g, "tokenizer.ggml.padding_token_id", (uint32_t)t->pad);
+    tt_gguf_bool(g, "tokenizer.ggml.add_bos_token", t && t->bos >= 0 && !t->omits_bos);
 }
 
-tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t n_vocab, int32_t bos, int32_t eos,
-                        int32_t pad, tt_error *err)
+tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t n_vocab, const tt_tokenizer_info *t,
+                        tt_error *err)
 {
     vocab v = {.arena = g->arena, .n = n_vocab};
     const tt_json *root = NULL;
@@ -209,6 +209,6 @@ tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t n_vocab, int32_t
     tt_gguf_strings(g, "tokenizer.ggml.tokens", v.tokens, (size_t)n_vocab);
     tt_gguf_i32s(g, "tokenizer.ggml.token_type", v.types, (size_t)n_vocab);
     tt_gguf_strings(g, "tokenizer.ggml.merges", merges, n);
-    add_ids(g, bos, eos, pad);
+    add_ids(g, t);
     return add_template(g, folder, err);
 }

@@ -191,6 +191,8 @@ static void info(void *self, tt_tokenizer_info *out)
     memcpy(out->fingerprint, t->fingerprint, sizeof out->fingerprint);
     if (TT_HAS(out, tt_tokenizer_info, trims_begin))
         out->trims_begin = t->trims_begin;
+    if (TT_HAS(out, tt_tokenizer_info, omits_bos))
+        out->omits_bos = t->omits_bos;
 }
 
 void hf_close(void *self)
@@ -248,8 +250,11 @@ static const tt_option options[] = {
                    "tokenizer.json or tokenizer.model, their folder, or a tiktoken file; "
                    "tokenizer_config.json and special_tokens_map.json in the same folder name bos, "
                    "eos, pad and, for tokenizer.model, added tokens"),
-    TT_OPTION_MORE(hf_options, bos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
-                   "text of the token before a document; null = tokenizer_config.json's"),
+    TT_OPTION_MORE(
+        hf_options, bos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+        "text of the token before a document; null = tokenizer_config.json's, and before "
+        "a document only where add_bos_token, or without that key tokenizer.json's "
+        "post_processor, puts it"),
     TT_OPTION_MORE(hf_options, eos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "text of the token after a document; null = tokenizer_config.json's"),
     TT_OPTION_MORE(hf_options, pad_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,

@@ -157,6 +157,9 @@ struct hf_tokenizer {
     hf_bytes text_bytes;
     bool trims_begin; /* tt_tokenizer_info.trims_begin */
     int32_t bos, eos, pad;
+    int32_t begin; /* the id that tokenizer.json's post_processor puts before a text; -1: none; … */
+#define HF_BEGIN_BOS (-2) /* … there is no such file: bos */
+    bool omits_bos;       /* tt_tokenizer_info.omits_bos */
     char fingerprint[33];
     struct hf_pool *pool;
 };

@@ -139,6 +139,8 @@ static tt_status load_tokenizer(hf_tokenizer *t, const char *text, size_t n, hf_
         s = hf_load_model(t, &f, root, d);
     if (s == TT_OK && t->subword)
         s = hf_load_decoder(t, &f, root);
+    if (s == TT_OK)
+        hf_load_begin(t, root);
     json_decref(root);
     return s;
 }
@@ -158,6 +160,7 @@ static void load_begin(hf_tokenizer *t, hf_digest *d)
     *d = (hf_digest){0xcbf29ce484222325u, 0x243f6a8885a308d3u};
     hf_digest_text(d, "ttrun hf 1");
     t->bos = t->eos = t->pad = -1;
+    t->begin = HF_BEGIN_BOS;
 }
 
 tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *config,
@@ -174,6 +177,8 @@ tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *
                                                : load_tokenizer(t, text, n, &d, err);
     if (s == TT_OK)
         s = hf_load_configs(t, &c, err);
+    if (s == TT_OK)
+        hf_choose_begin(t, &c, false);
     if (s == TT_OK)
         seal(t, &d);
     hf_configs_release(&c);
@@ -268,6 +273,7 @@ static tt_status load_files(hf_tokenizer *t, const hf_options *o, const hf_confi
     TT_TRY(override(t, "bos_token", o->bos_token, &t->bos, err));
     TT_TRY(override(t, "eos_token", o->eos_token, &t->eos, err));
     TT_TRY(override(t, "pad_token", o->pad_token, &t->pad, err));
+    hf_choose_begin(t, c, o->bos_token != NULL);
     seal(t, &d);
     return TT_OK;
 }

@@ -81,6 +81,11 @@ void hf_configs_release(hf_configs *c);
 const json_t *hf_configs_token(const hf_configs *c, const char *key, hf_config_file *file);
 /* bos, eos and pad */
 tt_status hf_load_configs(hf_tokenizer *t, const hf_configs *c, tt_error *err);
+/* t->begin: the special token that the post_processor of a tokenizer.json puts first. After the tokens. */
+void hf_load_begin(hf_tokenizer *t, const json_t *root);
+/* t->omits_bos, by what the files say: add_bos_token of tokenizer_config.json, else t->begin. named: the job
+ * names a bos, which then begins texts. */
+void hf_choose_begin(hf_tokenizer *t, const hf_configs *c, bool named);
 
 /* ---- load_sentencepiece.c: tokenizer.model ---- */
 

@@ -55,6 +55,35 @@ static tt_status config_special(const hf_tokenizer *t, const hf_configs *c, cons
     return TT_OK;
 }
 
+/* The text of the special token that a post-processor puts before a text; NULL: none. */
+static const char *first_special(const json_t *processor)
+{
+    const char *type = hf_type(processor), *text = NULL;
+    const json_t *list = json_object_get(processor, "processors"), *item;
+    size_t i;
+    json_array_foreach(list, i, item) if (!text) text = first_special(item);
+    if (text)
+        return text;
+    if (!strcmp(type, "RobertaProcessing") || !strcmp(type, "BertProcessing"))
+        return json_string_value(json_array_get(json_object_get(processor, "cls"), 0));
+    item = json_array_get(json_object_get(processor, "single"), 0);
+    return json_string_value(json_object_get(json_object_get(item, "SpecialToken"), "id"));
+}
+
+void hf_load_begin(hf_tokenizer *t, const json_t *root)
+{
+    const char *text = first_special(json_object_get(root, "post_processor"));
+    t->begin = text ? hf_find_token(t, text, strlen(text)) : -1;
+}
+
+void hf_choose_begin(hf_tokenizer *t, const hf_configs *c, bool named)
+{
+    const json_t *add = json_object_get(c->roots[HF_TOKENIZER_CONFIG], "add_bos_token");
+    const bool processed = t->begin == HF_BEGIN_BOS || t->begin == t->bos,
+               adds = named || (json_is_boolean(add) ? json_is_true(add) : processed);
+    t->omits_bos = t->bos >= 0 && !adds;
+}
+
 tt_status hf_load_configs(hf_tokenizer *t, const hf_configs *c, tt_error *err)
 {
     TT_TRY(config_special(t, c, "bos_token", &t->bos, err));

@@ -113,6 +113,31 @@ static json_t *added_tokens(const tt_tokenizer_train *o)
     return list;
 }
 
+/* Does a document begin with bos? Where bos is eos, too, one stands between documents. */
+static bool begins_with_bos(const tt_tokenizer_train *o)
+{
+    return o->bos && (!o->eos || strcmp(o->bos, o->eos) != 0);
+}
+
+/* The part of tokenizer.json that puts bos before a text; NULL: none. */
+static json_t *post_processor(const tt_tokenizer_train *o)
+{
+    size_t id = 0;
+    if (!begins_with_bos(o))
+        return NULL;
+    while (id < o->n_special && strcmp(o->special[id], o->bos) != 0)
+        id++;
+    json_t *one = json_pack("[{s:{s:s, s:i}}, {s:{s:s, s:i}}]", "SpecialToken", "id", o->bos,
+                            "type_id", 0, "Sequence", "id", "A", "type_id", 0);
+    json_t *two = json_deep_copy(one);
+    json_array_append_new(two,
+                          json_pack("{s:{s:s, s:i}}", "SpecialToken", "id", o->bos, "type_id", 1));
+    json_array_append_new(two, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "B", "type_id", 1));
+    return json_pack("{s:s, s:o, s:o, s:{s:{s:s, s:[i], s:[s]}}}", "type", "TemplateProcessing",
+                     "single", one, "pair", two, "special_tokens", o->bos, "id", o->bos, "ids",
+                     (int)id, "tokens", o->bos);
+}
+
 static json_t *model(const hf_learnt *l, tt_error *err)
 {
     json_t *vocab = json_object(), *merges = json_array();
@@ -175,17 +200,18 @@ static tt_status write_files(const tt_tokenizer_train *o, bool nfc, const hf_lea
                              tt_error *err)
 {
     json_t *m = model(l, err);
-    json_t *root = m ? json_pack("{s:s, s:n, s:n, s:o, s:o?, s:o, s:n, s:o, s:o}", "version", "1.0",
-                                 "truncation", "padding", "added_tokens", added_tokens(o),
+    json_t *root = m ? json_pack("{s:s, s:n, s:n, s:o, s:o?, s:o, s:o?, s:o, s:o}", "version",
+                                 "1.0", "truncation", "padding", "added_tokens", added_tokens(o),
                                  "normalizer", nfc ? json_pack("{s:s}", "type", "NFC") : NULL,
                                  "pre_tokenizer", pre_tokenizer(o->pattern), "post_processor",
-                                 "decoder", byte_level(true), "model", m)
+                                 post_processor(o), "decoder", byte_level(true), "model", m)
                      : NULL;
     TT_TRY(write_json(o->out, "tokenizer.json", root, err));
     return write_json(o->out, "tokenizer_config.json",
-                      json_pack("{s:s, s:s?, s:s?, s:s?, s:b}", "tokenizer_class",
+                      json_pack("{s:s, s:s?, s:s?, s:s?, s:b, s:b}", "tokenizer_class",
                                 "PreTrainedTokenizerFast", "bos_token", o->bos, "eos_token", o->eos,
-                                "pad_token", o->pad, "clean_up_tokenization_spaces", 0),
+                                "pad_token", o->pad, "add_bos_token", begins_with_bos(o),
+                                "clean_up_tokenization_spaces", 0),
                       err);
 }
 
