@@ -87,16 +87,12 @@ static tt_status load(const tt_cli *cli, conversation *c, tt_error *err)
     TT_TRY(tt_chat_model_open(cli, true, &c->m, err));
     c->o.stop_ids = c->m.stops.ids;
     c->o.n_stop_ids = c->m.stops.n;
-    if (!c->context)
-        c->context = m->hf ? 4096 : m->setup.core.training.seq_len + c->o.max_new;
-    const tt_setup_opts so = {
-        .mode = TT_MODE_DECODE,
-        .decode = {.rows = TT_MIN(c->context, TT_ENGINE_PIECE),
-                   .slots = 1,
-                   .length = c->context,
-                   .cache = c->cache}
-    };
-    TT_TRY(tt_cli_load_model(m, &so, err));
+    tt_cli_decode d = {.context = c->context,
+                       .otherwise = m->hf ? 4096 : m->setup.core.training.seq_len + c->o.max_new,
+                       .at_once = 1,
+                       .cache = c->cache};
+    TT_TRY(tt_cli_load_decode(m, &d, err));
+    c->context = d.context;
     const tt_engine_opts eo = {.exec = m->rank.exec,
                                .graph = m->setup.graph,
                                .pool = m->rank.pool,
@@ -234,8 +230,9 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("template", "FILE", "the run's",
                  "chat template (Jinja), or chatml, which is built in", .takes = TT_TAKES_FILE),
     TT_CLI_VALUE("system", "TEXT", NULL, "system message"),
-    TT_CLI_VALUE("context", "N", "seq_len + --max-tokens",
-                 "tokens of a conversation, at most; of Hugging Face's models 4096"),
+    TT_CLI_VALUE("context", "N", "the model's",
+                 "tokens of a conversation, at most; without it those that config.json says, or "
+                 "seq_len + --max-tokens of a run that has none"),
     TT_CLI_VALUE("max-tokens", "N", "1024", "number of tokens per answer, at most"),
     TT_CLI_VALUE("temperature", "T", "0.8",
                  "divides the logits; 0 always takes the most likely token"),

@@ -121,13 +121,11 @@ static double rate(int64_t n, double seconds)
 
 static tt_status generate(const tt_cli *cli, generation *g, tt_error *err)
 {
-    const tt_model_vt *model = g->model.setup.model.component->vtable;
     const tt_engine_opts eo = {.exec = g->model.rank.exec,
                                .graph = g->model.setup.graph,
                                .pool = g->model.rank.pool,
-                               .vocab = g->model.tokenizer
-                                            ? g->model.info.vocab_size
-                                            : model->vocab_size(g->model.setup.model.config),
+                               .vocab = g->model.tokenizer ? g->model.info.vocab_size
+                                                           : tt_cli_model_vocab(&g->model),
                                .forgets = true,
                                .prompts_first = true};
     g->out.cli = cli;

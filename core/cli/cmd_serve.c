@@ -57,29 +57,20 @@ static const char *served_name(const tt_cli *cli, const tt_loaded_model *m)
     return tt_arena_printf(cli->arena, "%.*s", (int)(n - begin), path + begin);
 }
 
-static int64_t model_vocab(const tt_loaded_model *m)
-{
-    const tt_model_vt *model = m->setup.model.component->vtable;
-    return model->vocab_size(m->setup.model.config);
-}
-
 static tt_status load_served(const tt_cli *cli, serving *s, tt_error *err)
 {
     tt_loaded_model *m = &s->m.model;
     TT_TRY(tt_chat_model_open(cli, false, &s->m, err));
-    if (!s->context)
-        s->context = m->hf ? 4096 : TT_MAXV(m->setup.core.training.seq_len, (int64_t)2048);
-    const int64_t rows = TT_MAXV(TT_MIN(s->context, TT_ENGINE_PIECE), s->at_once),
-                  vocab = model_vocab(m);
-    const tt_setup_opts so = {
-        .mode = TT_MODE_DECODE,
-        .decode = {.rows = rows,
-                   .picked = tt_engine_picked(rows, s->at_once, vocab),
-                   .slots = s->at_once,
-                   .length = s->context,
-                   .cache = s->cache}
-    };
-    TT_TRY(tt_cli_load_model(m, &so, err));
+    tt_cli_decode d = {.context = s->context,
+                       .otherwise =
+                           m->hf ? 4096 : TT_MAXV(m->setup.core.training.seq_len, (int64_t)2048),
+                       .at_once = s->at_once,
+                       .fixed = tt_cli_option(cli, "batch") != NULL,
+                       .scored = true,
+                       .cache = s->cache};
+    TT_TRY(tt_cli_load_decode(m, &d, err));
+    s->context = d.context;
+    s->at_once = d.at_once;
     if (!m->setup.graph->slots)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "serve: the model has an op without an incremental form, so that it has no "
@@ -142,7 +133,7 @@ static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
     const tt_engine_opts eo = {.exec = m->rank.exec,
                                .graph = m->setup.graph,
                                .pool = m->rank.pool,
-                               .vocab = m->tokenizer ? m->info.vocab_size : model_vocab(m),
+                               .vocab = m->tokenizer ? m->info.vocab_size : tt_cli_model_vocab(m),
                                .forgets = s->forgets};
     TT_TRY(tt_engine_open(&eo, &s->engine, err));
     const tt_api_opts o = {.model = s->name,
@@ -196,9 +187,13 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("name", "NAME", "the folder's", "name of the model in answers"),
     TT_CLI_VALUE("template", "FILE", "the run's",
                  "chat template (Jinja), or chatml, which is built in", .takes = TT_TAKES_FILE),
-    TT_CLI_VALUE("context", "N", "seq_len, at least 2048",
-                 "tokens of a text, at most; of Hugging Face's models 4096"),
-    TT_CLI_VALUE("batch", "N", "16", "texts that are computed at once, at most 16"),
+    TT_CLI_VALUE(
+        "context", "N", "the model's",
+        "tokens of a text, at most; without it those that config.json says, or seq_len, at "
+        "least 2048, of a run that has none"),
+    TT_CLI_VALUE("batch", "N", "16",
+                 "texts that are computed at once, at most 16; without it fewer where memory is "
+                 "short"),
     TT_CLI_VALUE("queue", "N", "4096", "texts that may wait; more are refused with status 503"),
     TT_CLI_CACHE,
     TT_CLI_FLAG("no-prefix-cache",

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/from_checkpoint.h"
 #include "base/number.h"
+#include "estimate/device_memory.h"
+#include "infer/engine.h"
 #include "interchange/assets.h"
 #include "interchange/interchange.h"
+#include "setup/hf_context.h"
 #include "train/begin.h"
 #include <stdlib.h>
 #include <string.h>
@@ -260,19 +263,121 @@ tt_status tt_cli_open_model(const tt_cli *cli, bool data, const tt_override *ove
     return tt_cli_open_step(cli, data, overrides, n, out, err);
 }
 
-tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error *err)
+static tt_status open_rank(tt_loaded_model *m, tt_error *err)
 {
     const tt_dist one = {.world = 1};
+    return tt_rank_open(&m->setup, &one, false, &m->rank, err) == TT_OK
+               ? TT_OK
+               : tt_error_context(err, "%s", m->path);
+}
+
+static tt_status load_weights(tt_loaded_model *m, tt_error *err)
+{
     const tt_ckpt_matching all = {.report = false};
     tt_trainer_state st;
-    TT_TRY(tt_setup_compile(&m->setup, o, err));
-    if (tt_rank_open(&m->setup, &one, false, &m->rank, err) != TT_OK)
-        return tt_error_context(err, "%s", m->path);
     if (m->hf)
         return tt_rank_load_hf(&m->rank, m->path, &all, err);
     TT_TRY(tt_ckpt_read_state(m->path, m->rank.arena, &st, err));
     const tt_load_opts weights = {.report = true};
     return tt_begin_load_step(&m->rank, m->path, &st, &weights, err);
+}
+
+tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error *err)
+{
+    TT_TRY(tt_setup_compile(&m->setup, o, err));
+    TT_TRY(open_rank(m, err));
+    return load_weights(m, err);
+}
+
+/* ---- programs that write texts for others ---- */
+
+#define LEAST_CONTEXT 4096 /* a context that nobody asked for is not made shorter than that */
+#define HOST_SHARE 0.8     /* of the host's memory that such sizes may take */
+
+int64_t tt_cli_model_vocab(const tt_loaded_model *m)
+{
+    const tt_model_vt *model = m->setup.model.component->vtable;
+    return model->vocab_size(m->setup.model.config);
+}
+
+static tt_status compile_decode(tt_loaded_model *m, const tt_cli_decode *d, tt_error *err)
+{
+    const int64_t rows = TT_MAXV(TT_MIN(d->context, TT_ENGINE_PIECE), d->at_once);
+    const tt_setup_opts o = {
+        .mode = TT_MODE_DECODE,
+        .decode = {.rows = rows,
+                   .picked =
+                       d->scored ? tt_engine_picked(rows, d->at_once, tt_cli_model_vocab(m)) : 0,
+                   .slots = d->at_once,
+                   .length = d->context,
+                   .cache = d->cache}
+    };
+    return tt_setup_compile(&m->setup, &o, err);
+}
+
+/* Whether a host has plenty of memory for the program; a device is asked when it is opened. */
+static bool has_plenty(const tt_loaded_model *m)
+{
+    tt_arena *a = tt_arena_new();
+    tt_error ignored = {0};
+    double bytes = 0;
+    const bool known = !tt_memory_is_apart(&m->setup) &&
+                       tt_setup_plan_bytes(&m->setup, a, &bytes, &ignored) == TT_OK;
+    tt_arena_free(a);
+    return !known || bytes <= HOST_SHARE * tt_memory_here();
+}
+
+/* Takes the next smaller sizes; false: there are none. */
+static bool give_way(tt_cli_decode *d, bool asked)
+{
+    if (d->at_once > 1 && !d->fixed)
+        d->at_once /= 2;
+    else if (!asked && d->context > LEAST_CONTEXT)
+        d->context = TT_MAXV(d->context / 2, (int64_t)LEAST_CONTEXT);
+    else
+        return false;
+    return true;
+}
+
+static tt_status open_decode(tt_loaded_model *m, tt_cli_decode *d, bool asked, tt_error *err)
+{
+    const tt_setup before = m->setup;
+    const tt_cli_decode wanted = *d;
+    tt_cli_decode next;
+    for (;; *d = next) {
+        tt_error why = {0};
+        next = *d;
+        const bool more = give_way(&next, asked);
+        m->setup = before;
+        TT_TRY(compile_decode(m, d, err));
+        if (more && !has_plenty(m))
+            continue;
+        const tt_status s = open_rank(m, &why);
+        if (s != TT_OK && more)
+            continue;
+        if (s != TT_OK)
+            *err = why;
+        else if (wanted.context != d->context || wanted.at_once != d->at_once)
+            tt_log(
+                TT_INFO, "infer",
+                "memory for %lld texts of %lld tokens at once, not for %lld of %lld; --context%s "
+                "chooses",
+                (long long)d->at_once, (long long)d->context, (long long)wanted.at_once,
+                (long long)wanted.context, wanted.at_once > 1 ? " or --batch" : "");
+        return s;
+    }
+}
+
+tt_status tt_cli_load_decode(tt_loaded_model *m, tt_cli_decode *d, tt_error *err)
+{
+    const bool asked = d->context > 0;
+    const char *folder = tt_assets_model(&m->setup, m->setup.arena, m->run);
+    if (!asked && folder)
+        TT_TRY(tt_hf_context_of(folder, m->setup.arena, &d->context, err));
+    if (!d->context)
+        d->context = d->otherwise;
+    TT_TRY(open_decode(m, d, asked, err));
+    return load_weights(m, err);
 }
 
 tt_status tt_cli_stops(const tt_loaded_model *m, tt_arena *a, tt_hf_stops *out, tt_error *err)

@@ -29,6 +29,19 @@ tt_status tt_cli_open_step(const tt_cli *cli, bool data, const tt_override *over
                            tt_loaded_model *out, tt_error *err);
 /* Compiles the graphs, allocates memory and loads the weights. o: mode and sizes. */
 tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error *err);
+
+typedef struct tt_cli_decode { /* the sizes of a program that writes texts for others */
+    int64_t context; /* tokens of a text, at most; 0: those that the model's config.json says … */
+    int64_t otherwise; /* … or these, if it says none */
+    int64_t at_once;   /* texts that are computed at once */
+    bool fixed;        /* at_once is what the user wants; else fewer may be computed at once */
+    bool scored;       /* logits of whole prompts are wanted */
+    tt_cache cache;
+} tt_cli_decode;
+/* The same with mode DECODE. If the caches do not fit into memory, fewer texts are computed at once, then a context that
+ * nobody asked for is shortened, and a line says so. d gets the sizes that were taken. */
+tt_status tt_cli_load_decode(tt_loaded_model *m, tt_cli_decode *d, tt_error *err);
+int64_t tt_cli_model_vocab(const tt_loaded_model *m); /* rows of the model's head */
 /* The model's own list of ids that end a text; empty: it has none, and the tokenizer's eos does. */
 tt_status tt_cli_stops(const tt_loaded_model *m, tt_arena *a, tt_hf_stops *out, tt_error *err);
 void tt_loaded_model_close(tt_loaded_model *m);

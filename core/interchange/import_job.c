@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/import.h"
 #include "interchange/interchange_impl.h"
+#include "setup/hf_context.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,16 +221,11 @@ static tt_status fail_no_names(tt_registry *r, const tt_component *model, tt_imp
  * it is below the default of seq_len, 2048. */
 static tt_status add_length(tt_arena *a, const char *path, tt_str *out, tt_error *err)
 {
-    static const char *const keys[] = {"n_positions", "max_position_embeddings"};
     const tt_json *root = NULL;
     TT_TRY(read_object(a, path, &root, err));
-    for (size_t i = 0; i < TT_COUNT(keys); i++) {
-        const tt_json *v = tt_json_get(tt_hf_text_config(root), keys[i]);
-        if (v && v->type == TT_JSON_INT && v->integer > 0 && v->integer < 2048) {
-            tt_str_printf(out, ", \"training\": {\"seq_len\": %lld}", (long long)v->integer);
-            break;
-        }
-    }
+    const int64_t n = tt_hf_positions(tt_hf_text_config(root));
+    if (n && n < 2048)
+        tt_str_printf(out, ", \"training\": {\"seq_len\": %lld}", (long long)n);
     return TT_OK;
 }
 

@@ -186,16 +186,38 @@ static tt_status read_sampling(const tt_json *o, tt_request *r, tt_error *err)
     return TT_OK;
 }
 
+/* How many new tokens a prompt of n may have. max_new < 0: the request does not say, and `usual` is a number that is
+ * lowered to what the context holds. */
+static tt_status room_for(const tt_api_call *c, int64_t n, int64_t max_new, int64_t usual,
+                          int64_t *out, tt_error *err)
+{
+    const int64_t context = c->a->o.context, left = context - n;
+    *out = max_new < 0 ? TT_MIN(usual, left) : max_new;
+    if (max_new == 0 && !c->echo)
+        return TT_FAIL(err, TT_EINVAL, "max_tokens is 0: then echo must be true");
+    if (max_new < 0 && left < 1)
+        return TT_FAIL(err, TT_EINVAL,
+                       "the prompt has %lld tokens, as many as the context holds: shorten it",
+                       (long long)n);
+    if (max_new > left)
+        return TT_FAIL(err, TT_EINVAL,
+                       "the prompt has %lld tokens and max_tokens is %lld, but the context holds "
+                       "%lld: shorten the prompt or lower max_tokens",
+                       (long long)n, (long long)max_new, (long long)context);
+    return TT_OK;
+}
+
 static tt_status make_text(tt_api_call *c, call_text *x, const tt_request *base, int64_t max_new,
                            int sample, tt_error *err)
 {
     const tt_api *a = c->a;
-    TT_TRY(tt_engine_check(a->o.engine, "the prompt", x->prompt.ids, (int64_t)x->prompt.n, err));
+    const int64_t n = (int64_t)x->prompt.n;
+    TT_TRY(tt_engine_check(a->o.engine, "the prompt", x->prompt.ids, n, err));
     x->call = c;
     x->r = *base;
     x->r.prompt = x->prompt.ids;
-    x->r.n_prompt = (int64_t)x->prompt.n;
-    x->r.max_new = max_new < 0 ? a->o.context : max_new;
+    x->r.n_prompt = n;
+    TT_TRY(room_for(c, n, max_new, c->chat ? a->o.context : 16, &x->r.max_new, err));
     x->r.stream = (uint64_t)sample;
     x->r.stop_ids = c->chat ? a->o.chat_stop_ids : a->o.stop_ids;
     x->r.n_stop_ids = c->chat ? a->o.n_chat_stop_ids : a->o.n_stop_ids;
@@ -206,8 +228,6 @@ static tt_status make_text(tt_api_call *c, call_text *x, const tt_request *base,
     x->r.on_end = tt_api_on_end;
     x->r.allowed = c->json ? tt_api_allowed : NULL;
     x->r.user = x;
-    if (max_new == 0 && !c->echo)
-        return TT_FAIL(err, TT_EINVAL, "max_tokens is 0: then echo must be true");
     return TT_OK;
 }
 
@@ -222,7 +242,7 @@ tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_cal
 {
     const tt_json *o, *prompt = NULL;
     tt_request base = {0};
-    int64_t n = 1, max_new = chat ? -1 : 16, best = 1;
+    int64_t n = 1, max_new = -1, best = 1;
     c->chat = chat;
     TT_TRY(tt_api_parse(c->arena, r, &o, err));
     TT_TRY(refuse(o, chat, err));

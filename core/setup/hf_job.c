@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "setup/hf_context.h"
 #include "setup/setup_impl.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -184,22 +185,10 @@ static tt_status take_spec(tt_setup *s, const char *path, const tt_json *config,
     return set_string(s, "model.name", model, err);
 }
 
-/* The number of tokens that the model has positions for; 0: config.json does not say. */
-static int64_t positions(const tt_json *config)
-{
-    static const char *const keys[] = {"max_position_embeddings", "n_positions", "max_seq_len"};
-    for (size_t i = 0; i < TT_COUNT(keys); i++) {
-        const tt_json *v = tt_json_get(config, keys[i]);
-        if (v && v->type == TT_JSON_INT && v->integer > 0)
-            return v->integer;
-    }
-    return 0;
-}
-
 static tt_status take_seq_len(tt_setup *s, const tt_json *config, tt_error *err)
 {
     char text[32];
-    const int64_t most = positions(config);
+    const int64_t most = tt_hf_positions(config);
     if (!most || tt_job_has(s->job, "training.max_context_length"))
         return TT_OK;
     snprintf(text, sizeof text, "%lld", (long long)TT_MIN(most, (int64_t)MOST_SEQ_LEN));

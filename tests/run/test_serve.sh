@@ -247,8 +247,9 @@ refused wrong_key 401 'the key is missing or wrong' GET /v1/models '' 'Authoriza
 ask GET /v1/models '' 'Authorization: Bearer secret' && [ "$code" = 200 ] && [ "$(get data.0.id)" = mine ] && ask GET /health && [ "$code" = 200 ]
 ok the_key
 refused queue 503 'too many texts wait' POST /v1/completions '{"prompt":"line","n":4}' 'Authorization: Bearer secret'
-ask POST /v1/completions '{"prompt":"line","max_tokens":1000,"temperature":0}' 'Authorization: Bearer secret' && [ "$(get choices.0.finish_reason)" = length ] && [ "$(get usage.total_tokens)" = 65 ]
-ok the_context_ends_a_text
+ask POST /v1/completions '{"prompt":"line","max_tokens":59,"temperature":0}' 'Authorization: Bearer secret' && [ "$(get choices.0.finish_reason)" = length ] && [ "$(get usage.total_tokens)" = 64 ]
+ok a_text_fills_the_context
+refused beyond 400 'the prompt has 5 tokens and max_tokens is 60, but the context holds 64' POST /v1/completions '{"prompt":"line","max_tokens":60}' 'Authorization: Bearer secret'
 refused no_template 400 'no chat template' POST /v1/chat/completions '{"messages":[{"role":"user","content":"x"}]}' 'Authorization: Bearer secret'
 other=$port
 ttrun serve --checkpoint "$dir/run" --port "$other" >"$dir/out" 2>"$dir/err"
