@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "cli/chat_model.h"
 #include "cli/signals.h"
-#include "cli/texts.h"
+#include "infer/decoder.h"
 #include "infer/generate.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,9 @@ typedef struct conversation {
     tt_generate_opts o;
     int64_t context;
     tt_cache cache;
-    tt_str answer, pending; /* pending: bytes of a character that is not complete yet */
+    tt_str answer;
+    size_t printed; /* bytes of it: not those of a character that is not complete yet */
+    tt_decoder decoder;
     bool terminal;
     uint64_t turn;
 } conversation;
@@ -105,22 +107,18 @@ static tt_status load(const tt_cli *cli, conversation *c, tt_error *err)
 
 static void print_whole(conversation *c, bool all)
 {
-    const size_t n = all ? c->pending.n : tt_utf8_whole(tt_str_get(&c->pending), c->pending.n);
-    fwrite(tt_str_get(&c->pending), 1, n, stdout);
+    const char *from = tt_str_get(&c->answer) + c->printed;
+    const size_t left = c->answer.n - c->printed, n = all ? left : tt_utf8_whole(from, left);
+    fwrite(from, 1, n, stdout);
     fflush(stdout);
-    if (n)
-        memmove(c->pending.s, c->pending.s + n, c->pending.n - n + 1);
-    c->pending.n -= n;
+    c->printed += n;
 }
 
 static void on_token(void *user, size_t sequence, int32_t id)
 {
     conversation *c = user;
-    char piece[4096];
     (void)sequence;
-    const size_t n = tokenizer_of(c)->decode(c->m.model.tokenizer, id, piece, sizeof piece);
-    tt_str_addn(&c->answer, piece, n);
-    tt_str_addn(&c->pending, piece, n);
+    tt_decoder_add(&c->decoder, id, &c->answer);
     print_whole(c, false);
 }
 
@@ -130,6 +128,9 @@ static tt_status answer(conversation *c, tt_error *err)
     TT_TRY(encode_messages(c, &t, err));
     tt_sequence s = {.prompt = t.ids, .n_prompt = (int64_t)t.n, .stream = c->turn++};
     tt_str_clear(&c->answer);
+    c->printed = 0;
+    c->decoder = tt_decoder_of(tokenizer_of(c), c->m.model.tokenizer, &c->m.model.info);
+    tt_decoder_pass(&c->decoder, t.ids, t.n);
     c->o.on_token = on_token;
     c->o.user = c;
     c->o.stop = tt_signals_stop;
@@ -221,7 +222,6 @@ static tt_status cmd_chat_run(tt_cli *cli, tt_error *err)
     tt_chat_model_close(&c.m);
     tt_str_free(&c.messages);
     tt_str_free(&c.answer);
-    tt_str_free(&c.pending);
     return s;
 }
 

@@ -63,9 +63,7 @@ static tt_status prompts_encode(const tt_cli *cli, generation *g, tt_error *err)
         g->o.n_stop_ids = 1;
     }
     const tt_tokenizer_vt *vt = m->setup.tokenizer.component->vtable;
-    g->out.vt = vt;
-    g->out.tokenizer = m->tokenizer;
-    g->out.trims_begin = m->info.trims_begin == 1;
+    g->out.decoder = tt_decoder_of(vt, m->tokenizer, &m->info);
     return tt_prompts_encode(&g->prompts, vt, m->tokenizer, &m->info, err);
 }
 

@@ -5,51 +5,32 @@
 
 static const char *const finish_names[] = {"cut", "stop", "length", "context"};
 
-static void decode(const tt_texts *t, int32_t id, tt_str *out)
-{
-    char piece[4096];
-    const size_t n = t->vt ? t->vt->decode(t->tokenizer, id, piece, sizeof piece) : 0;
-    tt_str_addn(out, piece, TT_MIN(n, sizeof piece));
-}
-
-/* As decode; *first: the text has not begun, so blanks that the tokenizer puts before it are
- * dropped. */
-static void decode_from(const tt_texts *t, int32_t id, bool *first, tt_str *out)
-{
-    char piece[4096];
-    const size_t before = out->n;
-    decode(t, id, out);
-    if (out->n == before || !*first)
-        return;
-    *first = false;
-    if (!TT_HAS(t->vt, tt_tokenizer_vt, decode_first) || !t->vt->decode_first)
-        return;
-    const size_t n = t->vt->decode_first(t->tokenizer, id, piece, sizeof piece);
-    tt_str rest = {0};
-    tt_str_addn(&rest, tt_str_get(out), before);
-    tt_str_addn(&rest, piece, TT_MIN(n, sizeof piece));
-    tt_str_free(out);
-    *out = rest;
-    *first = t->trims_begin && n == 0;
-}
-
 static bool streams(const tt_texts *t)
 {
-    return t->n == 1 && !t->cli->json && t->vt;
+    return t->n == 1 && !t->cli->json && t->decoder.vt;
+}
+
+/* The prompt of a text, as it was given; returns the decoder behind it. */
+static tt_decoder add_prompt(const tt_texts *t, const tt_prompt *p, tt_str *out)
+{
+    tt_decoder d = t->decoder;
+    if (p->text) {
+        tt_str_addn(out, p->text, p->n_bytes);
+        tt_decoder_pass(&d, p->ids.ids, p->ids.n);
+    }
+    for (size_t i = 0; !p->text && i < p->ids.n; i++)
+        tt_decoder_add(&d, p->ids.ids[i], out);
+    return d;
 }
 
 /* Prints the prompt of a single text, before its first token. */
 static void texts_begin(tt_texts *t)
 {
-    const tt_prompt *p = &t->prompts->items[0];
     if (t->begun)
         return;
     t->begun = true;
     tt_str out = {0};
-    t->first = !p->text || p->n_bytes == 0;
-    tt_str_addn(&out, p->text ? p->text : "", p->n_bytes);
-    for (size_t i = 0; !p->text && i < p->ids.n; i++)
-        decode_from(t, p->ids.ids[i], &t->first, &out);
+    t->single = add_prompt(t, &t->prompts->items[0], &out);
     tt_cli_print(&out);
     tt_str_free(&out);
 }
@@ -61,7 +42,7 @@ void tt_texts_token(void *texts, size_t sequence, int32_t id)
     if (!streams(t))
         return;
     texts_begin(t);
-    decode_from(t, id, &t->first, &t->pending);
+    tt_decoder_add(&t->single, id, &t->pending);
     const size_t n = tt_utf8_whole(tt_str_get(&t->pending), t->pending.n);
     tt_str out = {0};
     tt_str_addn(&out, tt_str_get(&t->pending), n);
@@ -96,13 +77,15 @@ static void add_json_bytes(tt_str *out, const tt_str *bytes)
 static void add_object(const tt_texts *t, size_t i, tt_str *out)
 {
     const tt_sequence *s = &t->s[i];
+    tt_decoder d = t->decoder;
     tt_str text = {0};
     tt_str_printf(out, "{\"prompt\":%zu,\"sample\":%zu,\"prompt_tokens\":%lld,\"tokens\":%zu,",
                   i / t->each, i % t->each, (long long)s->n_prompt, s->ids.n);
     tt_str_printf(out, "\"finish\":\"%s\",\"text\":", finish_names[s->finish]);
+    tt_decoder_pass(&d, s->prompt, (size_t)s->n_prompt);
     for (size_t k = 0; k < s->ids.n; k++)
-        decode(t, s->ids.ids[k], &text);
-    if (t->vt)
+        tt_decoder_add(&d, s->ids.ids[k], &text);
+    if (d.vt)
         add_json_bytes(out, &text);
     else
         tt_str_add(out, "null");
@@ -119,15 +102,14 @@ static void add_text(const tt_texts *t, size_t i, tt_str *out)
     const tt_prompt *p = &t->prompts->items[i / t->each];
     if (i)
         tt_str_add(out, "---\n");
-    bool first = !p->text || p->n_bytes == 0;
-    if (p->text)
-        tt_str_addn(out, p->text, p->n_bytes);
-    for (size_t k = 0; !p->text && k < p->ids.n; k++)
-        t->vt ? decode_from(t, p->ids.ids[k], &first, out)
-              : tt_str_printf(out, "%d ", (int)p->ids.ids[k]);
+    tt_decoder d = add_prompt(t, p, out);
+    for (size_t k = 0; !d.vt && k < p->ids.n; k++)
+        tt_str_printf(out, "%d ", (int)p->ids.ids[k]);
     for (size_t k = 0; k < s->ids.n; k++)
-        t->vt ? decode_from(t, s->ids.ids[k], &first, out)
-              : tt_str_printf(out, "%d ", (int)s->ids.ids[k]);
+        if (d.vt)
+            tt_decoder_add(&d, s->ids.ids[k], out);
+        else
+            tt_str_printf(out, "%d ", (int)s->ids.ids[k]);
     tt_str_addc(out, '\n');
 }
 

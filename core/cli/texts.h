@@ -2,6 +2,7 @@
 #ifndef TT_CLI_TEXTS_H
 #define TT_CLI_TEXTS_H
 #include "cli/prompts.h"
+#include "infer/decoder.h"
 #include "infer/generate.h"
 
 /* Prints generated texts in the order of their prompts. A single text is printed token by token; of
@@ -11,14 +12,12 @@ typedef struct tt_texts {
     const tt_cli *cli;
     const tt_prompts *prompts;
     const tt_sequence *s;
-    size_t n, each;            /* number of sequences; sequences per prompt */
-    size_t printed;            /* sequences that are printed completely */
-    const tt_tokenizer_vt *vt; /* NULL: only the ids are known */
-    void *tokenizer;
-    bool trims_begin; /* tt_tokenizer_info's */
-    tt_str pending;   /* bytes of a character that is not complete yet */
-    bool begun;       /* the prompt of the single text is printed */
-    bool first;       /* the text in progress has decoded to nothing yet */
+    size_t n, each;     /* number of sequences; sequences per prompt */
+    size_t printed;     /* sequences that are printed completely */
+    tt_decoder decoder; /* at the beginning of a text; its vt NULL: only the ids are known */
+    tt_decoder single;  /* of the single text */
+    tt_str pending;     /* bytes of a character that is not complete yet */
+    bool begun;         /* the prompt of the single text is printed */
 } tt_texts;
 
 void tt_texts_token(void *texts, size_t sequence, int32_t id);

@@ -22,7 +22,7 @@ struct tt_engine {
     tt_arena *arena;
     tt_engine_opts o;
     tt_calls c;
-    int64_t vocab, n_slots;
+    int64_t vocab, n_slots; /* vocab: ids that may be sampled */
     float *masked; /* [vocab] logits of which some are left out; NULL: no request has wanted that */
     slot *slots;   /* [n_slots] */
     bool *free;    /* [n_slots] */
@@ -200,16 +200,12 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
     TT_TRY(tt_calls_map(&e->c, row, 1, &map, &logits, err));
     tt_token t = {
         .id = tt_sample_token(&x->sampler, mask_logits(e, r, logits), r->stream, (uint64_t)x->at)};
-    const bool stops = t.id >= 0 && ends_text(r, t.id);
-    if (t.id >= 0 && !stops && r->scored)
-        tt_token_score(&t, logits, e->vocab, r->n_top);
+    t.ends = t.id >= 0 && ends_text(r, t.id);
+    if (t.id >= 0 && r->scored)
+        tt_token_score(&t, logits, e->c.logits.shape[1], r->n_top);
     TT_TRY(tt_calls_unmap(&e->c, &map, logits, err));
     if (t.id < 0) {
         end_not_finite(e, x);
-        return TT_OK;
-    }
-    if (stops) {
-        end(x, TT_FINISH_STOP, NULL);
         return TT_OK;
     }
     if (r->scored)
@@ -218,7 +214,7 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
     x->n_new++;
     e->stats.new_tokens++;
     const int64_t at = x->at++;
-    if (!r->on_token(r->user, &t))
+    if (!r->on_token(r->user, &t) || t.ends)
         end(x, TT_FINISH_STOP, NULL);
     else if (x->n_new >= r->max_new)
         end(x, TT_FINISH_LENGTH, NULL);
@@ -239,12 +235,12 @@ typedef struct scoring {
 static void score_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const scoring *s = arg;
+    const int64_t vocab = s->e->c.logits.shape[1];
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         tt_token *t = &s->e->scored[i];
         *t = (tt_token){.id = s->r->prompt[s->begin + i + 1], .of_prompt = true};
-        if (t->id < s->e->vocab)
-            tt_token_score(t, s->logits + i * s->e->c.logits.shape[1], s->e->vocab, s->r->n_top);
+        tt_token_score(t, s->logits + i * vocab, vocab, s->r->n_top);
     }
 }
 

@@ -43,7 +43,7 @@ typedef struct tt_request {
     int n_top;         /* 0 … TT_MOST_TOP */
     bool of_prompt;    /* on_token gets the prompt's tokens, too, before the new ones */
     /* Called by tt_engine_step; neither may call a function of the engine. False: it ends here, TT_FINISH_STOP. An id
-     * that ends the text is not told. */
+     * that ends the text is told as the last one, with tt_token.ends. */
     bool (*on_token)(void *user, const tt_token *t);
     /* error: NULL, or why it failed: its logits are not finite. The request may be freed. */
     void (*on_end)(void *user, tt_finish finish, const char *error);
@@ -60,8 +60,9 @@ typedef struct tt_engine_opts {
     tt_exec *exec; /* compiled with TT_MODE_DECODE */
     const tt_graph *graph;
     tt_pool *pool; /* scores the tokens of prompts; NULL: the caller does it alone */
-    int64_t vocab; /* ids in [0, vocab) may be sampled */
-    bool forgets;  /* each prompt is computed whole */
+    int64_t
+        vocab; /* ids in [0, vocab) may be sampled; probabilities are over all rows of the head */
+    bool forgets; /* each prompt is computed whole */
     /* A step computes a piece of a prompt or, if there is none to compute, one token of every request: most tokens per
      * second. */
     bool prompts_first;

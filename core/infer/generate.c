@@ -18,6 +18,8 @@ static bool on_token(void *user, const tt_token *t)
 {
     const generated *x = user;
     generation *g = x->g;
+    if (t->ends)
+        return true;
     g->status = tt_ids_push(&g->s[x->i].ids, t->id, g->err);
     if (g->status == TT_OK && g->o->on_token)
         g->o->on_token(g->o->user, x->i, t->id);

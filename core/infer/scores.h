@@ -16,6 +16,7 @@ typedef struct tt_scored {
 typedef struct tt_token {
     int32_t id;
     bool of_prompt;
+    bool ends;        /* it ends the text, which does not have it */
     bool has_logprob; /* not of a prompt's first token, nor if the request asks for none */
     double logprob;
     tt_scored top
@@ -23,7 +24,8 @@ typedef struct tt_token {
     int n_top;
 } tt_token;
 
-/* Fills in the logprob of t->id and the n_top most likely ids, by the logits of [0, vocab). */
+/* Fills in the logprob of t->id and the n_top most likely ids, by the logits of [0, vocab): all rows of the model's head,
+ * also those that are never sampled. */
 void tt_token_score(tt_token *t, const float *logits, int64_t vocab, int n_top);
 
 typedef struct tt_scores {

@@ -151,6 +151,7 @@ static tt_status tokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_er
 static tt_status detokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_error *err)
 {
     const tt_json *list = tt_json_get(o, "tokens");
+    tt_decoder decoder = tt_api_decoder(a);
     tt_str text = {0};
     if (!list || list->type != TT_JSON_ARRAY)
         return TT_FAIL(err, TT_EINVAL, "tokens is no list of token ids");
@@ -160,7 +161,7 @@ static tt_status detokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_
             tt_str_free(&text);
             return TT_FAIL(err, TT_EINVAL, "tokens: element %zu is no token id", i);
         }
-        tt_api_decode(a, (int32_t)v->integer, !text.n, &text);
+        tt_decoder_add(&decoder, (int32_t)v->integer, &text);
     }
     tt_str_add(json, "{\"prompt\":");
     tt_api_add_bytes(json, text.s, text.n);

@@ -2,6 +2,7 @@
 #ifndef TT_SERVE_API_IMPL_H
 #define TT_SERVE_API_IMPL_H
 #include "config/config.h"
+#include "infer/decoder.h"
 #include "serve/api.h"
 #include "serve/json_mask.h"
 #include "serve/tools.h"
@@ -25,8 +26,9 @@ typedef struct call_text { /* one of the texts that a request asks for */
     tt_str tokens, logprobs, top, offsets, content;
     tt_tool_reader tools; /* calls in the text; clients get its `said`, the text without them */
     size_t n_calls_told;
-    tt_json_text json; /* the state of the text, if it has to be a JSON object */
-    bool waits, runs, begun;
+    tt_json_text json;  /* the state of the text, if it has to be a JSON object */
+    tt_decoder decoder; /* behind the text's last token, and behind the prompt */
+    bool waits, runs;
     const char *finish;     /* NULL: it goes on */
     struct call_text *next; /* of those that wait */
 } call_text;
@@ -79,8 +81,7 @@ tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out
 const uint64_t *tt_api_allowed(void *text);
 bool tt_api_on_token(void *text, const tt_token *t);
 void tt_api_on_end(void *text, tt_finish finish, const char *error);
-/* Decodes a token to out. first: nothing of the text has been decoded yet. */
-void tt_api_decode(const tt_api *a, int32_t id, bool first, tt_str *out);
+tt_decoder tt_api_decoder(const tt_api *a); /* at the beginning of a text */
 
 /* answer.c */
 void tt_api_add_bytes(tt_str *out, const char *s, size_t n); /* a JSON string of any bytes */

@@ -215,6 +215,9 @@ static tt_status make_text(tt_api_call *c, call_text *x, const tt_request *base,
     TT_TRY(tt_engine_check(a->o.engine, "the prompt", x->prompt.ids, n, err));
     x->call = c;
     x->r = *base;
+    x->decoder = tt_api_decoder(a);
+    if (!c->echo) /* else the engine tells the prompt, too */
+        tt_decoder_pass(&x->decoder, x->prompt.ids, x->prompt.n);
     x->r.prompt = x->prompt.ids;
     x->r.n_prompt = n;
     TT_TRY(room_for(c, n, max_new, c->chat ? a->o.context : 16, &x->r.max_new, err));

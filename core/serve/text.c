@@ -5,16 +5,9 @@
 
 /* Texts as they grow: decoding, texts that end them, and logprobs. */
 
-void tt_api_decode(const tt_api *a, int32_t id, bool first, tt_str *out)
+tt_decoder tt_api_decoder(const tt_api *a)
 {
-    char piece[4096];
-    const tt_tokenizer_vt *vt = a->o.vt;
-    if (!vt || id >= a->o.info.vocab_size)
-        return;
-    const bool begins = first && TT_HAS(vt, tt_tokenizer_vt, decode_first) && vt->decode_first;
-    const size_t n = begins ? vt->decode_first(a->o.tokenizer, id, piece, sizeof piece)
-                            : vt->decode(a->o.tokenizer, id, piece, sizeof piece);
-    tt_str_addn(out, piece, TT_MIN(n, sizeof piece));
+    return tt_decoder_of(a->o.vt, a->o.tokenizer, &a->o.info);
 }
 
 static void comma(tt_str *s)
@@ -23,20 +16,20 @@ static void comma(tt_str *s)
         tt_str_addc(s, ',');
 }
 
-/* What stands for a token: its text, or of a special one, which has none, its number. */
-static void token_name(const tt_api *a, int32_t id, bool first, tt_str *out)
+/* What stands for a token behind d: its text, or of a special one, which has none, its number. */
+static void token_name(const tt_decoder *d, int32_t id, tt_str *out)
 {
-    tt_api_decode(a, id, first, out);
+    tt_decoder_show(d, id, out);
     if (!out->n)
         tt_str_printf(out, "<token %d>", (int)id);
 }
 
 /* The same, but bytes that are a part of a character are written bytes:\xe6\x97, as OpenAI's completions do:
  * JSON could hold only U+FFFD for them, and different tokens would then be one key of top_logprobs. */
-static void token_key(const tt_api *a, int32_t id, bool first, tt_str *out)
+static void token_key(const tt_decoder *d, int32_t id, tt_str *out)
 {
     tt_str text = {0};
-    token_name(a, id, first, &text);
+    token_name(d, id, &text);
     if (tt_utf8_valid(text.s, text.n) == text.n && !memchr(text.s, '\0', text.n)) {
         *out = text;
         return;
@@ -48,7 +41,7 @@ static void token_key(const tt_api *a, int32_t id, bool first, tt_str *out)
 }
 
 /* {"text": logprob, …}: the most likely tokens and this one. Of equal texts the first is the likeliest. */
-static void add_top_of_completion(const tt_api *a, const tt_token *t, bool first, tt_str *out)
+static void add_top_of_completion(const tt_decoder *d, const tt_token *t, tt_str *out)
 {
     tt_str seen[TT_MOST_TOP + 1] = {{0}};
     bool any = false;
@@ -56,7 +49,7 @@ static void add_top_of_completion(const tt_api *a, const tt_token *t, bool first
     for (int i = 0; i <= t->n_top; i++) {
         const tt_scored s = i < t->n_top ? t->top[i] : (tt_scored){t->id, t->logprob};
         bool known = false;
-        token_key(a, s.id, first, &seen[i]);
+        token_key(d, s.id, &seen[i]);
         for (int k = 0; k < i; k++)
             known = known || (seen[k].n == seen[i].n && !memcmp(seen[k].s, seen[i].s, seen[i].n));
         if (known)
@@ -73,10 +66,10 @@ static void add_top_of_completion(const tt_api *a, const tt_token *t, bool first
         tt_str_free(&seen[i]);
 }
 
-static void add_scored_of_chat(const tt_api *a, tt_scored s, bool first, tt_str *out)
+static void add_scored_of_chat(const tt_decoder *d, tt_scored s, tt_str *out)
 {
     tt_str text = {0};
-    token_name(a, s.id, first, &text);
+    token_name(d, s.id, &text);
     tt_str_add(out, "{\"token\":");
     tt_api_add_bytes(out, text.s, text.n);
     tt_str_add(out, ",\"logprob\":");
@@ -110,19 +103,18 @@ static size_t n_characters(call_text *x, size_t n)
     return x->n_characters;
 }
 
-/* before: bytes of the text before this token. */
-static void add_logprob(call_text *x, const tt_token *t, bool first, size_t before)
+/* d: before this token; before: bytes of the text there. */
+static void add_logprob(call_text *x, const tt_token *t, const tt_decoder *d, size_t before)
 {
-    const tt_api *a = x->call->a;
     tt_str text = {0};
     if (x->call->chat) {
         tt_str one = {0};
-        add_scored_of_chat(a, (tt_scored){t->id, t->logprob}, first, &one);
+        add_scored_of_chat(d, (tt_scored){t->id, t->logprob}, &one);
         tt_str_add(&one, ",\"top_logprobs\":[");
         for (int i = 0; i < t->n_top; i++) {
             if (i)
                 tt_str_addc(&one, ',');
-            add_scored_of_chat(a, t->top[i], first, &one);
+            add_scored_of_chat(d, t->top[i], &one);
             tt_str_addc(&one, '}');
         }
         tt_str_add(&one, "]}");
@@ -131,14 +123,14 @@ static void add_logprob(call_text *x, const tt_token *t, bool first, size_t befo
         tt_str_free(&one);
         return;
     }
-    token_key(a, t->id, first, &text);
+    token_key(d, t->id, &text);
     comma(&x->tokens);
     tt_api_add_bytes(&x->tokens, text.s, text.n);
     comma(&x->logprobs);
     comma(&x->top);
     if (t->has_logprob) {
         tt_str_json_number(&x->logprobs, t->logprob);
-        add_top_of_completion(a, t, first, &x->top);
+        add_top_of_completion(d, t, &x->top);
     } else {
         tt_str_add(&x->logprobs, "null");
         tt_str_add(&x->top, "null");
@@ -229,19 +221,21 @@ bool tt_api_on_token(void *text, const tt_token *t)
 {
     call_text *x = text;
     tt_api_call *c = x->call;
+    const tt_decoder decoder = x->decoder;
     const size_t before = x->text.n;
-    const bool first = !x->begun;
-    tt_api_decode(c->a, t->id, first, &x->text);
-    if (c->tools && x->text.n == before)
+    if (!t->ends)
+        tt_decoder_add(&x->decoder, t->id, &x->text);
+    if (c->tools && !t->ends && x->text.n == before)
         add_mark(c->a, t->id, &x->text);
-    x->begun = x->begun || x->text.n || c->a->o.info.trims_begin != 1;
     if (c->scored)
-        add_logprob(x, t, first, before);
+        add_logprob(x, t, &decoder, before);
     if (t->of_prompt) {
         x->prompt_bytes = x->text.n;
         return true;
     }
     x->n_new++;
+    if (t->ends)
+        return true; /* tt_api_on_end tells it */
     if (c->json && go_on_json(x, before))
         return false;
     if (c->n_stops && x->text.n > before) {

@@ -8,6 +8,7 @@
 enum { LONG = 100, TOP = 3 };
 
 static int64_t n_slots = SLOTS;
+static int64_t n_sampled = 263; /* ids that may be sampled: as many as the head has rows */
 
 static tt_engine *open_engine(program *p, const tt_model_vt *vt, int64_t picked, bool forgets,
                               bool prompts_first)
@@ -20,7 +21,7 @@ static tt_engine *open_engine(program *p, const tt_model_vt *vt, int64_t picked,
     const tt_engine_opts o = {.exec = p->rank.exec,
                               .graph = p->j.setup.graph,
                               .pool = picked ? p->rank.pool : NULL,
-                              .vocab = 263,
+                              .vocab = n_sampled,
                               .forgets = forgets,
                               .prompts_first = prompts_first};
     if (tt_engine_open(&o, &e, &err) != TT_OK)
@@ -176,6 +177,89 @@ static void test_logprobs_without_a_cache(void **state)
     tt_engine_close(e);
     close_program(&p);
     free(w.logits);
+}
+
+static const uint64_t *few_allowed(void *user)
+{
+    static uint64_t words[8];
+    (void)user;
+    words[1] = 0xff00; /* ids 72 to 79 */
+    return words;
+}
+
+/* Rows that are not sampled, and ids that a mask leaves out, still have their share of the probability. */
+static void test_logprobs_are_over_all_rows_of_the_head(void **state)
+{
+    static answer a, all;
+    int32_t prompt[LONG];
+    want w = {0};
+    (void)state;
+    whole_logits(&w, "llama3", LLAMA3_ARGS, NULL, OWN " backend.threads 1");
+    for (int64_t t = 0; t < LONG; t++)
+        prompt[t] = token(0, t);
+    for (int i = 0; i < 2; i++) {
+        program p;
+        n_sampled = i ? 100 : 263; /* a token of the prompt is beyond it */
+        tt_engine *e = open_engine(&p, NULL, PIECE, true, false);
+        tt_request r = request(&a, prompt, LONG, 0);
+        compute(e, &r);
+        check_logprobs(&a, &w);
+        r = request(i ? &a : &all, prompt, LONG, 1);
+        if (i)
+            r.allowed = few_allowed;
+        compute(e, &r);
+        tt_engine_close(e);
+        close_program(&p);
+    }
+    n_sampled = 263;
+    const float *x = w.logits + (LONG - 1) * w.vocab;
+    const tt_token *t = &a.tokens[LONG];
+    double sum = 0;
+    for (int64_t k = 0; k < w.vocab; k++)
+        sum += exp((double)x[k]);
+    assert_in_range(t->id, 72, 79);
+    assert_true(fabs(t->logprob - ((double)x[t->id] - log(sum))) < 1e-9);
+    assert_int_equal(t->n_top, TOP);
+    for (int k = 0; k < TOP; k++) {
+        assert_int_equal(t->top[k].id, all.tokens[LONG].top[k].id);
+        assert_true(t->top[k].logprob == all.tokens[LONG].top[k].logprob);
+    }
+    free(w.logits);
+}
+
+/* The id that ends a text is told as the last one, with its logprob, and counted. */
+static void test_the_id_that_ends_a_text_is_told(void **state)
+{
+    static answer a, b, ends;
+    int32_t prompt[LONG + 1];
+    program p;
+    (void)state;
+    tt_engine *e = open_engine(&p, NULL, PIECE, false, false);
+    for (int64_t t = 0; t < LONG; t++)
+        prompt[t] = token(0, t);
+    tt_request r = request(&a, prompt, LONG, 4);
+    compute(e, &r);
+    const int64_t at = tt_engine_count(e).new_tokens;
+    r = request(&ends, prompt, LONG, 4);
+    r.stop_ids = &a.tokens[LONG].id; /* at once */
+    r.n_stop_ids = 1;
+    compute(e, &r);
+    assert_int_equal(ends.n, LONG + 1);
+    assert_int_equal(ends.n_new, 1);
+    assert_int_equal(ends.finish, TT_FINISH_STOP);
+    assert_true(ends.tokens[LONG].ends && !ends.tokens[LONG - 1].ends && !a.tokens[LONG].ends);
+    assert_int_equal(tt_engine_count(e).new_tokens, at + 1);
+    assert_true(ends.tokens[LONG].has_logprob);
+    assert_true(ends.tokens[LONG].logprob == a.tokens[LONG].logprob);
+    assert_int_equal(ends.tokens[LONG].n_top, TOP);
+    /* the text with that id as a prompt has the same numbers */
+    prompt[LONG] = ends.tokens[LONG].id;
+    r = request(&b, prompt, LONG + 1, 0);
+    compute(e, &r);
+    for (int64_t t = 1; t <= LONG; t++)
+        assert_true(b.tokens[t].logprob == ends.tokens[t].logprob);
+    tt_engine_close(e);
+    close_program(&p);
 }
 
 static void test_calls_are_as_large_as_memory_allows(void **state)
@@ -361,6 +445,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logprobs_do_not_depend_on_the_rows_of_a_call),
         cmocka_unit_test(test_logprobs_without_a_cache),
+        cmocka_unit_test(test_logprobs_are_over_all_rows_of_the_head),
+        cmocka_unit_test(test_the_id_that_ends_a_text_is_told),
         cmocka_unit_test(test_calls_are_as_large_as_memory_allows),
         cmocka_unit_test(test_scored_prompts_use_what_the_cache_has),
         cmocka_unit_test(test_logprobs_that_are_not_known_are_computed),
