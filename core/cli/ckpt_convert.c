@@ -86,7 +86,7 @@ static tt_status sizes_of_job(tt_cli *cli, const char *path, tt_override **list,
     }
     for (size_t i = 0; i < TT_COUNT(paths); i++) {
         const char *value = NULL;
-        TT_TRY(tt_job_path(job, paths[i], &value, err));
+        TT_TRY(tt_job_path(job, paths[i], TT_OPT_PATH | TT_OPT_HUB, &value, err));
         if (value)
             tt_cli_add(cli, list, n, paths[i], value);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/from_checkpoint.h"
+#include "base/hub.h"
 #include "base/number.h"
 #include "estimate/device_memory.h"
 #include "infer/engine.h"
@@ -72,6 +73,8 @@ static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *e
         return TT_FAIL(err, TT_EINVAL,
                        "the model is missing: give a step-N folder, a run folder, or one of "
                        "Hugging Face's");
+    const char *hub = tt_path_exists(path) ? NULL : tt_hub_folder(cli->arena, path);
+    path = hub ? hub : path;
     out->path = path;
     if (strlen(path) > 5 && !strcmp(path + strlen(path) - 5, ".gguf"))
         return TT_FAIL(err, TT_EUNSUPPORTED,
@@ -96,8 +99,8 @@ static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *e
     return out->hf ? TT_OK
                    : TT_FAIL(err, TT_ENOTFOUND,
                              "no checkpoint in %s (a step-N folder, a run folder, "
-                             "or one of Hugging Face's)",
-                             path);
+                             "or one of Hugging Face's)%s",
+                             path, tt_path_exists(path) ? "" : tt_hub_advice(cli->arena, path));
 }
 
 /* ---- the job ---- */

@@ -56,8 +56,10 @@ tt_status tt_job_list(const tt_job *job, const char *key, size_t *n, tt_error *e
 /* The string at key, or fallback if it is absent; the key then counts as known. */
 tt_status tt_job_string(tt_job *job, const char *key, const char *fallback, const char **out,
                         tt_error *err);
-/* The path at key, absolute as that of a TT_OPT_PATH option; NULL if it is absent or null. */
-tt_status tt_job_path(tt_job *job, const char *key, const char **out, tt_error *err);
+/* The path at key, absolute as that of an option with these flags (TT_OPT_PATH | …); NULL if it is absent or
+ * null. */
+tt_status tt_job_path(tt_job *job, const char *key, uint32_t flags, const char **out,
+                      tt_error *err);
 /* Sets a key that the job does not set to JSON text. origin: what `ttrun config` shows for it. */
 tt_status tt_job_default(tt_job *job, const char *key, const char *json, const char *origin,
                          tt_error *err);
@@ -144,9 +146,13 @@ typedef struct tt_json_origin {
                   job's */
     bool command_line;
     const char *raw; /* command line: the value as typed */
+    bool nul;        /* U+0000 in a string is read, as the bytes c0 80, which no UTF-8 has */
 } tt_json_origin;
 tt_status tt_json_parse(tt_arena *a, const char *name, const char *text, size_t n,
                         const tt_json **out, tt_error *err);
+/* The same for a tokenizer's file, whose tokens may have U+0000: tt_json_origin.nul. */
+tt_status tt_json_parse_tokens(tt_arena *a, const char *name, const char *text, size_t n,
+                               const tt_json **out, tt_error *err);
 const tt_json *tt_json_get(const tt_json *object,
                            const char *key);       /* NULL = absent or not an object */
 void tt_json_write(const tt_json *v, tt_str *out); /* compact */

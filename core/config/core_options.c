@@ -56,18 +56,21 @@ static const tt_option top_options[] = {
 };
 
 static const tt_option model_options[] = {
-    STRING(model, hf, "null",
-           "a Hugging Face folder as the whole fine-tuning job: keys that the job does not set are "
-           "spec by config.json's model_type, flavor hf, hf_assets_path, "
-           "checkpoint.initial_load_path and tokenizer in that folder, and seq_len, the smaller of "
-           "the model's positions and 2048",
-           .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
+    STRING(
+        model, hf, "null",
+        "a Hugging Face folder, or the id of a model in the hub's local cache (ORG/NAME), as the "
+        "whole fine-tuning job: keys that the job does not set are "
+        "spec by config.json's model_type, flavor hf, hf_assets_path, "
+        "checkpoint.initial_load_path and tokenizer in that folder, and seq_len, the smaller of "
+        "the model's positions and 2048",
+        .flags = TT_OPT_NULLABLE | TT_OPT_PATH | TT_OPT_HUB),
     STRING(model, flavor, "\"debugmodel\"",
            "named size of the model; \"hf\" takes the sizes from hf_assets_path/config.json"),
-    STRING(model, hf_assets_path, "null",
-           "folder with config.json, tokenizer.json and weights in Hugging Face format; its "
-           "tokenizer.json, if there is one, is used unless the section tokenizer names another",
-           .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
+    STRING(
+        model, hf_assets_path, "null",
+        "folder with config.json, tokenizer and weights in Hugging Face format; its tokenizer is "
+        "used unless the section tokenizer names another",
+        .flags = TT_OPT_NULLABLE | TT_OPT_PATH | TT_OPT_HUB),
     BOOL(model, vocab_from_tokenizer, "false",
          "the model's vocabulary has the size of the tokenizer's, unless model.args.vocab_size is "
          "set"),
@@ -340,7 +343,7 @@ static const tt_option checkpoint_options[] = {
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from if no checkpoint is resumed: a step folder, a run's folder (its "
            "newest step), or a Hugging Face folder; null = random ones",
-           .flags = TT_OPT_NULLABLE | TT_OPT_PATH),
+           .flags = TT_OPT_NULLABLE | TT_OPT_PATH | TT_OPT_HUB),
     STRING(
         checkpoint, initial_load_command, "null",
         "shell command that fetches the weights to start from, if no checkpoint is resumed: the "

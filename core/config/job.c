@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/hub.h"
 #include "config/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -199,8 +200,13 @@ tt_status tt_job_load(tt_arena *a, const char *path, const tt_override *override
 {
     loader l = {.arena = a};
     tt_job *job = NULL;
-    if (path && is_folder(path))
-        return load_folder(a, path, overrides, n, out, err);
+    const bool there = !path || tt_path_exists(path);
+    const char *hub = there ? NULL : tt_hub_folder(a, path);
+    if (path && (hub || is_folder(path)))
+        return load_folder(a, hub ? hub : path, overrides, n, out, err);
+    if (!there && tt_hub_is_id(path))
+        return TT_FAIL(err, TT_ENOTFOUND, "%s: there is no such job file or folder%s", path,
+                       tt_hub_advice(a, path));
     job = job_new(a, path);
     if (path)
         TT_TRY(load_file(&l, path, &job->root, err));
@@ -321,10 +327,9 @@ tt_status tt_job_string(tt_job *job, const char *key, const char *fallback, cons
     return TT_OK;
 }
 
-tt_status tt_job_path(tt_job *job, const char *key, const char **out, tt_error *err)
+tt_status tt_job_path(tt_job *job, const char *key, uint32_t flags, const char **out, tt_error *err)
 {
-    const tt_option o = {
-        .name = key, .type = TT_OPT_STRING, .flags = TT_OPT_NULLABLE | TT_OPT_PATH};
+    const tt_option o = {.name = key, .type = TT_OPT_STRING, .flags = TT_OPT_NULLABLE | flags};
     tt_config_value value = {0};
     const tt_json *v = tt_config_find(job, key);
     *out = NULL;

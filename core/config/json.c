@@ -163,9 +163,11 @@ static tt_status read_unicode(reader *r, char *out, size_t *n)
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         r->p += 6;
     }
-    if (c == 0)
+    if (c == 0 && !r->origin->nul)
         return json_fail(r, at, "a string cannot hold \\u0000");
-    *n += put_utf8(out + *n, c);
+    if (c == 0)
+        memcpy(out + *n, "\xc0\x80", 2);
+    *n += c ? put_utf8(out + *n, c) : 2;
     return TT_OK;
 }
 
@@ -492,15 +494,28 @@ tt_status tt_config_parse(tt_arena *a, const tt_json_origin *origin, const char 
     return s;
 }
 
-tt_status tt_json_parse(tt_arena *a, const char *name, const char *text, size_t n,
-                        const tt_json **out, tt_error *err)
+static tt_status parse_file(tt_arena *a, const char *name, const char *text, size_t n, bool nul,
+                            const tt_json **out, tt_error *err)
 {
     tt_json_origin *origin = tt_arena_alloc(a, sizeof *origin);
     tt_json *v;
     origin->name = tt_arena_str(a, name);
+    origin->nul = nul;
     TT_TRY(tt_config_parse(a, origin, text, n, &v, err));
     *out = v;
     return TT_OK;
+}
+
+tt_status tt_json_parse(tt_arena *a, const char *name, const char *text, size_t n,
+                        const tt_json **out, tt_error *err)
+{
+    return parse_file(a, name, text, n, false, out, err);
+}
+
+tt_status tt_json_parse_tokens(tt_arena *a, const char *name, const char *text, size_t n,
+                               const tt_json **out, tt_error *err)
+{
+    return parse_file(a, name, text, n, true, out, err);
 }
 
 const tt_json *tt_json_get(const tt_json *object, const char *key)

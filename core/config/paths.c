@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/hub.h"
 #include "config/internal.h"
 #include <limits.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
  * the folder of that file, of "extends" too; on the command line and in a job that comes through a
  * pipe it starts in the current folder. ~/ is the user's home folder, as no shell replaces it in a
  * file. It becomes absolute when it is read, so a job that is stored in a run folder means the same
- * from everywhere. */
+ * from everywhere. With TT_OPT_HUB, ORG/NAME may be a model in the hub's local cache, if there is no such path. */
 
 bool tt_config_is_piped(const char *name)
 {
@@ -61,6 +62,10 @@ static const char *resolve(tt_job *job, const tt_option *o, const tt_json *v, co
     if (is_word(o, value))
         return value;
     const char *path = tt_config_path(job->arena, v->origin, value);
+    if ((o->flags & TT_OPT_HUB) && value && *value && !tt_path_exists(path)) {
+        const char *folder = tt_hub_folder(job->arena, value);
+        path = folder ? folder : path;
+    }
     if (v->type == TT_JSON_STRING && v->string == value)
         ((tt_json *)v)->string = path; /* the tree is the job's own */
     return path;

@@ -263,7 +263,7 @@ tt_status tt_config_default(tt_job *job, const tt_option *o, const char *path, t
         return TT_OK;
     }
     TT_TRY(tt_config_parse(job->arena, origin, text, strlen(text), &v, err));
-    any.flags |= o->flags & TT_OPT_PATH;
+    any.flags |= o->flags & (TT_OPT_PATH | TT_OPT_HUB);
     TT_TRY(read_plain(job, &any, path, v, out, err));
     tt_config_resolve(job, &any, v, out);
     return TT_OK;

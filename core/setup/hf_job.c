@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/hub.h"
 #include "setup/hf_context.h"
 #include "setup/setup_impl.h"
 #include <errno.h>
@@ -88,15 +89,19 @@ const tt_json *tt_hf_text_config(const tt_json *root)
     return type && type->type == TT_JSON_STRING ? text : root;
 }
 
-static tt_status read_config(const tt_setup *s, const char *path, const tt_json **out,
-                             tt_error *err)
+/* id: what the job has for the folder. */
+static tt_status read_config(const tt_setup *s, const char *id, const char *path,
+                             const tt_json **out, tt_error *err)
 {
     char *text = NULL;
     size_t n = 0;
     tt_error why = {0};
     if (!tt_path_exists(path))
-        return tt_job_fail(s->job, "model.hf", err, "there is no %s%s", path,
-                           tt_path_exists(tt_path_dir(s->arena, path)) ? "" : ", nor its folder");
+        return tt_job_fail(
+            s->job, "model.hf", err, "there is no %s%s", path,
+            tt_path_exists(tt_path_dir(s->arena, path))
+                ? ""
+                : tt_arena_printf(s->arena, ", nor its folder%s", tt_hub_advice(s->arena, id)));
     tt_status st = tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, &why);
     if (st == TT_OK)
         st = tt_json_parse(s->arena, path, text, n, out, &why);
@@ -132,7 +137,7 @@ static tt_status find_kept(tt_setup *s, const char *source, kept_source *out, tt
     *out = (kept_source){0};
     if (tt_path_exists(source))
         return TT_OK;
-    TT_TRY(tt_job_path(s->job, "dump_folder", &run, err));
+    TT_TRY(tt_job_path(s->job, "dump_folder", TT_OPT_PATH, &run, err));
     run = run && *run ? run : "./outputs";
     const char *path = tt_path_join(s->arena, run, "run.json");
     if (tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, NULL) != TT_OK)
@@ -213,10 +218,13 @@ static tt_status take_files(tt_setup *s, const char *folder, const kept_source *
 
 tt_status tt_setup_take_hf(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
-    const char *folder = NULL;
+    const char *id = NULL, *folder = NULL;
     const tt_json *config = NULL;
     kept_source kept;
-    TT_TRY(tt_job_path(s->job, "model.hf", &folder, err));
+    if (!tt_job_has(s->job, "model.hf"))
+        return TT_OK;
+    TT_TRY(tt_job_string(s->job, "model.hf", NULL, &id, err));
+    TT_TRY(tt_job_path(s->job, "model.hf", TT_OPT_PATH | TT_OPT_HUB, &folder, err));
     if (!folder || !*folder)
         return TT_OK;
     /* The job of a checkpoint has all of these keys: the folder may be gone. */
@@ -225,7 +233,7 @@ tt_status tt_setup_take_hf(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     const char *model = kept.model ? kept.model : folder;
     if (!has_spec || !tt_job_has(s->job, "training.seq_len")) {
         const char *path = tt_path_join(s->arena, model, "config.json");
-        TT_TRY(read_config(s, path, &config, err));
+        TT_TRY(read_config(s, id, path, &config, err));
         if (!has_spec)
             TT_TRY(take_spec(s, path, config, err));
         TT_TRY(take_seq_len(s, config, err));

@@ -41,6 +41,9 @@ typedef struct tt_strings {
  * of a job file starts in the folder of that file, one of the command line in the current folder.
  * `choices` of such an option lists words that are not paths ("auto|off"). */
 #define TT_OPT_PATH 4u
+/* with TT_OPT_PATH: where there is no such path, the value may be the id of a model on the Hugging Face
+ * hub, ORG/NAME, and the component gets its folder in the hub's local cache */
+#define TT_OPT_HUB 8u
 
 typedef struct tt_option {
     const char *name; /* the JSON key */
