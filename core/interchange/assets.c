@@ -11,12 +11,10 @@
 
 /* Files that a tokenizer's folder may have; the first is the tokenizer itself. */
 static const char *const names[] = {
-    "tokenizer.json",
+    TT_TOKENIZER_FILES,
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
-    "tokenizer.model",
-    "vocab.json",
     "merges.txt",
     "vocab.txt",
     "chat_template.jinja",
@@ -121,6 +119,14 @@ const char *tt_assets_tokenizer_of_run(tt_arena *a, const char *run, const char 
     return *base_name(path) && tt_path_exists(file) && !is_folder(file) ? file : folder;
 }
 
+static bool is_one(const char *name)
+{
+    for (size_t i = 0; i < TT_COUNT(names); i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
 tt_status tt_assets_copy_tokenizer(tt_arena *a, const char *path, const char *folder, bool exported,
                                    tt_error *err)
 {
@@ -128,8 +134,9 @@ tt_status tt_assets_copy_tokenizer(tt_arena *a, const char *path, const char *fo
     const char *from = alone ? tt_path_dir(a, path) : path, *name = base_name(path);
     if (alone && exported && !assets_is_json(path))
         return TT_OK; /* a tiktoken file, which Hugging Face's programs do not read */
-    if (alone)
-        TT_TRY(copy_file(path, tt_path_join(a, folder, exported ? names[0] : name), err));
+    if (alone)        /* vocab.json is no tokenizer.json */
+        TT_TRY(copy_file(path, tt_path_join(a, folder, exported && !is_one(name) ? names[0] : name),
+                         err));
     for (size_t i = alone ? 1 : 0; i < TT_COUNT(names); i++) /* not another tokenizer.json */
         TT_TRY(copy_if_there(a, from, folder, names[i], err));
     return TT_OK;

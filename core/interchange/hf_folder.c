@@ -29,7 +29,7 @@ static tt_status read_json(const char *folder, const char *name, tt_arena *a, co
     if (!tt_path_exists(path))
         return TT_OK;
     TT_TRY(tt_read_file(path, MAX_JSON_BYTES, &text, &n, err));
-    const tt_status s = tt_json_parse(a, path, text, n, out, err);
+    const tt_status s = tt_json_parse_tokens(a, path, text, n, out, err);
     free(text);
     return s;
 }

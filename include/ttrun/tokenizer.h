@@ -5,6 +5,11 @@
 
 /* A tokenizer turns text into token ids and back, and may be trained on texts. */
 
+/* The files of a folder, as the hub has them, from which the plugin hf reads a tokenizer: the first one
+ * that is there. vocab.json needs merges.txt beside it. */
+#define TT_TOKENIZER_FILES                                                                         \
+    "tokenizer.json", "tokenizer.model", "tiktoken.model", "qwen.tiktoken", "vocab.json"
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -151,7 +151,7 @@ int main(int argc, char **argv)
     FILE *out = argc > 3 && strcmp(argv[3], "-") != 0 ? fopen(argv[3], "wb") : NULL;
     tt_status s = open_hf(&o, &self, &err);
     if (s == TT_OK && argc > 2)
-        s = load_read_file(argv[2], true, &texts, &n, &err);
+        s = hf_read_file(argv[2], true, &texts, &n, &err);
     if (s != TT_OK)
         fprintf(stderr, "hf_tool: %s\n", err.text);
     if (s == TT_OK && getenv("HF_SPECIALS")) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tiktoken files read by plugins/tokenizers/hf against the package tiktoken: the same ids, with a rank file trained here, on the
-texts of hf_tokenizer_peer.py (HF_PEER_MB, HF_PEER_FUZZ), for the patterns of gpt2, cl100k, o200k, llama3 by name and as
+texts of hf_tokenizer_peer.py (HF_PEER_MB, HF_PEER_FUZZ), for the patterns of gpt2, cl100k, o200k, llama3, kimi by name and as
 expressions, and for one that PCRE2 reads; special tokens plain and allowed."""
 import base64
 import os
@@ -12,6 +12,10 @@ from tiktoken_ext import openai_public
 import hf_tokenizer_peer as peer
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+KIMI = "|".join([r"[\p{Han}]+",
+                 r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                 r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                 r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
 OTHER = r"\p{Lu}?\p{Ll}+|\p{N}{1,4}+|\s+$|\s|[^\s\p{L}\p{N}]+|\p{L}"
 
 
@@ -28,6 +32,8 @@ def patterns():
     finally:
         openai_public.load_tiktoken_bpe = kept
     yield "llama3", LLAMA3
+    yield "kimi", KIMI
+    yield KIMI, KIMI
     yield OTHER, OTHER
 
 

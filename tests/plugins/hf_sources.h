@@ -4,6 +4,7 @@
 
 /* The hf tokenizer as one translation unit, for tests of its internals. */
 #include "../../plugins/tokenizers/hf/added.c"
+#include "../../plugins/tokenizers/hf/beside.c"
 #include "../../plugins/tokenizers/hf/bpe.c"
 #include "../../plugins/tokenizers/hf/bpe_long.c"
 #include "../../plugins/tokenizers/hf/chars.c"
@@ -19,10 +20,12 @@
 #include "../../plugins/tokenizers/hf/load_json.c"
 #include "../../plugins/tokenizers/hf/load_model.c"
 #include "../../plugins/tokenizers/hf/load_normalizer.c"
+#include "../../plugins/tokenizers/hf/load_pair.c"
 #include "../../plugins/tokenizers/hf/load_sentencepiece.c"
 #include "../../plugins/tokenizers/hf/load_splits.c"
 #include "../../plugins/tokenizers/hf/load_subword.c"
 #include "../../plugins/tokenizers/hf/load_tiktoken.c"
+#include "../../plugins/tokenizers/hf/load_tiktoken_beside.c"
 #include "../../plugins/tokenizers/hf/normal_forms.c"
 #include "../../plugins/tokenizers/hf/normal_table.c"
 #include "../../plugins/tokenizers/hf/normalize.c"
@@ -31,7 +34,6 @@
 #include "../../plugins/tokenizers/hf/regex.c"
 #include "../../plugins/tokenizers/hf/scan.c"
 #include "../../plugins/tokenizers/hf/sentencepiece.c"
-#include "../../plugins/tokenizers/hf/sentencepiece_added.c"
 #include "../../plugins/tokenizers/hf/train.c"
 #include "../../plugins/tokenizers/hf/tree.c"
 #include "../../plugins/tokenizers/hf/unicode.c"

@@ -42,7 +42,7 @@ static int make_folder(void **state)
         return -1;
     put_file("tokenizer.model", bytes, m);
     sp_model sp;
-    const hf_file f = {"tokenizer.model", NULL};
+    const hf_file f = {.name = "tokenizer.model"};
     if (hf_read_sentencepiece(&sp, &f, (char *)bytes, m) != TT_OK)
         return -1;
     n_pieces = (int)sp.n;

@@ -14,7 +14,7 @@ static void test_hf_names_the_part_that_it_cannot_do(void **state)
         {{"model", "end_of_word_suffix"},                             "\"</w>\"",                 "model.end_of_word_suffix"                   },
         {{"model", "ignore_merges"},                                  "3",                        "model.ignore_merges: expected true"         },
         {{"model", "vocab"},                                          "[]",                       "model.vocab: expected an object"            },
-        {{"model", "vocab"},                                          "{}",                       "no token for the byte 0x00"                 },
+        {{"model", "vocab"},                                          "{}",                       "is not in model.vocab"                      },
         {{"model", "vocab", "zz"},                                    "5",                        "model.vocab.\"zz\": id 5 is another"        },
         {{"model", "vocab", "zz"},                                    "-1",                       "id -1 is not between"                       },
         {{"model", "vocab", "zz"},                                    "99999999999",              "id 99999999999 is not between"              },
@@ -86,18 +86,18 @@ static void test_hf_malformed_json_is_an_error_with_its_place(void **state)
     static const struct {
         const char *text, *want;
     } cases[] = {
-        {"",                                               "tokenizer.json:1:"             },
-        {"[]",                                             "expected an object"            },
-        {"{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}}}", "duplicate"                     },
-        {"{\n\"model\": {\"vocab\": {\"a\": }}}",          "tokenizer.json:2:"             },
-        {"{\"model\": {\"vocab\": {\"\xff\": 1}}}",        "tokenizer.json:1:"             },
-        {"{\"a\": \"\\u0000\"}",                           "tokenizer.json:1:"             },
-        {"{\"a\": \"\\ud800\"}",                           "tokenizer.json:1:"             },
-        {"{\"a\": 99999999999999999999}",                  "is not supported (BPE, Unigram"},
-        {"{\"a\": 99999999999999999999, \"a\": 1}",        "duplicate"                     },
-        {"{\"a\": 1e999,\n \"b\": }",                      "tokenizer.json:2:"             },
-        {"{} x",                                           "tokenizer.json:1:"             },
-        {"{}",                                             "is not supported (BPE, Unigram"},
+        {"",                                               "tokenizer.json:1:"        },
+        {"[]",                                             "expected an object"       },
+        {"{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}}}", "duplicate"                },
+        {"{\n\"model\": {\"vocab\": {\"a\": }}}",          "tokenizer.json:2:"        },
+        {"{\"model\": {\"vocab\": {\"\xff\": 1}}}",        "tokenizer.json:1:"        },
+        {"{\"a\": \"\\u0000\"}",                           "model: expected an object"},
+        {"{\"a\": \"\\ud800\"}",                           "tokenizer.json:1:"        },
+        {"{\"a\": 99999999999999999999}",                  "model: expected an object"},
+        {"{\"a\": 99999999999999999999, \"a\": 1}",        "duplicate"                },
+        {"{\"a\": 1e999,\n \"b\": }",                      "tokenizer.json:2:"        },
+        {"{} x",                                           "tokenizer.json:1:"        },
+        {"{}",                                             "model: expected an object"},
     };
     hf_tokenizer *t = NULL;
     tt_error err;

@@ -40,11 +40,18 @@ static void put_u64(tt_str *s, uint64_t v)
     gguf_put(s, &v, sizeof v);
 }
 
+/* The bytes c0 80 are U+0000 (tt_json_parse_tokens); texts of GGUF have lengths. */
 static void put_text(tt_str *s, const char *text)
 {
-    const size_t n = strlen(text);
+    size_t n = strlen(text);
+    for (const char *p = text; (p = strstr(p, "\xc0\x80")); p += 2)
+        n--;
     put_u64(s, n);
-    gguf_put(s, text, n);
+    for (const char *end; (end = strstr(text, "\xc0\x80")); text = end + 2) {
+        gguf_put(s, text, (size_t)(end - text));
+        gguf_put(s, "", 1);
+    }
+    gguf_put(s, text, strlen(text));
 }
 
 static void put_key(tt_gguf *g, const char *key, uint32_t type)

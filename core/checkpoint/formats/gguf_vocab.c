@@ -37,6 +37,25 @@ static const struct {
     {DEEPSEEK3,                                                                            "deepseek-v3"}
 };
 
+/* The character at *p of an expression: \r, \n and \t as escapes are what they stand for. */
+static int expression_char(const char **p)
+{
+    const char c = *(*p)++;
+    if (c != '\\')
+        return c;
+    const char e = **p;
+    *p += e != '\0';
+    return e == 'r' ? '\r' : e == 'n' ? '\n' : e == 't' ? '\t' : 256 + (unsigned char)e;
+}
+
+static bool same_expression(const char *a, const char *b)
+{
+    while (*a && *b)
+        if (expression_char(&a) != expression_char(&b))
+            return false;
+    return *a == *b;
+}
+
 static const char *text_of(const tt_json *v)
 {
     return v && v->type == TT_JSON_STRING ? v->string : "";
@@ -58,7 +77,7 @@ static const char *pre_of(const tt_json *part)
         return regex && regex->type == TT_JSON_BOOL && !regex->boolean ? NULL : patterns[0].pre;
     const char *text = text_of(tt_json_get(tt_json_get(part, "pattern"), "Regex"));
     for (size_t i = 0; !strcmp(type, "Split") && i < TT_COUNT(patterns); i++)
-        if (!strcmp(text, patterns[i].pattern))
+        if (same_expression(text, patterns[i].pattern))
             return patterns[i].pre;
     return NULL;
 }
@@ -92,10 +111,12 @@ static tt_status read_tokens(vocab *v, const tt_json *root, tt_error *err)
     for (size_t i = 0; i < words->n; i++)
         TT_TRY(put_token(v, words->items[i], words->keys[i], NORMAL, err));
     for (size_t i = 0; added && added->type == TT_JSON_ARRAY && i < added->n; i++) {
-        const tt_json *special = tt_json_get(added->items[i], "special");
+        const tt_json *special = tt_json_get(added->items[i], "special"),
+                      *id = tt_json_get(added->items[i], "id");
         const bool control = special && special->type == TT_JSON_BOOL && special->boolean;
-        TT_TRY(put_token(v, tt_json_get(added->items[i], "id"),
-                         text_of(tt_json_get(added->items[i], "content")),
+        if (control && id && id->type == TT_JSON_INT && id->integer >= v->n)
+            continue; /* the model has no row for it */
+        TT_TRY(put_token(v, id, text_of(tt_json_get(added->items[i], "content")),
                          control ? CONTROL : USER_DEFINED, err));
     }
     for (int64_t i = 0; i < v->n; i++)
@@ -131,6 +152,8 @@ static tt_status check_kind(const char *path, const tt_json *root, const char **
 {
     const tt_json *model = tt_json_get(root, "model"), *bytes = tt_json_get(model, "byte_fallback");
     const char *type = text_of(tt_json_get(model, "type"));
+    if (!*type && !tt_json_get(model, "merges")) /* of before 2021: the keys say it */
+        type = "not BPE";
     if ((*type && strcmp(type, "BPE")) || (bytes && bytes->type == TT_JSON_BOOL && bytes->boolean))
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "%s: GGUF is written for byte-level BPE tokenizers only; this is %s", path,
@@ -198,7 +221,7 @@ tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t n_vocab, const t
     for (int64_t i = 0; i < n_vocab; i++)
         v.types[i] = UNUSED;
     TT_TRY(tt_read_file(v.path, MAX_BYTES, &text, &n, err));
-    const tt_status s = tt_json_parse(g->arena, v.path, text, n, &root, err);
+    const tt_status s = tt_json_parse_tokens(g->arena, v.path, text, n, &root, err);
     free(text);
     TT_TRY(s);
     TT_TRY(check_kind(v.path, root, &pre, err));

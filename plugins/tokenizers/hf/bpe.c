@@ -29,10 +29,42 @@ static tt_status long_word(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, 
     return status;
 }
 
+static bool has_gap(const hf_vocab *v, const uint8_t *s, size_t n)
+{
+    for (size_t i = 0; v->gaps && i < n; i++)
+        if (v->byte_ids[s[i]] < 0)
+            return true;
+    return false;
+}
+
+/* A word with bytes that are no tokens, as in Hugging Face tokenizers: what is left out lets its
+ * neighbours merge. */
+static tt_status word_with_gaps(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n,
+                                tt_ids *out, tt_error *err)
+{
+    size_t m = 0;
+    bool after_unk = false;
+    TT_TRY(hf_bpe_reserve(r, n, err));
+    for (size_t i = 0; i < n; i++) {
+        const bool unk = v->byte_ids[s[i]] < 0;
+        if (!unk)
+            r->ids[m++] = (uint32_t)v->byte_ids[s[i]];
+        else if (v->unk >= 0 && !(after_unk && v->fuse_unk))
+            r->ids[m++] = (uint32_t)v->unk;
+        after_unk = unk;
+    }
+    tt_status status = m ? hf_bpe_long(v, r, m, err) : TT_OK;
+    for (uint32_t i = 0; m && status == TT_OK && i != UINT32_MAX; i = r->next[i])
+        status = tt_ids_push(out, (int32_t)r->ids[i], err);
+    return status;
+}
+
 tt_status hf_bpe(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
                  tt_error *err)
 {
     uint32_t ids[HF_SHORT_WORD];
+    if (has_gap(v, s, n))
+        return word_with_gaps(v, r, s, n, out, err);
     for (size_t at = 0, end; at < n; at = end) {
         for (end = at + 1; end < n && !apart(v, s[end - 1], s[end]);)
             end++;

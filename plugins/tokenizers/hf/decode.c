@@ -209,8 +209,9 @@ static tt_status make_texts(hf_tokenizer *t, const decoder *d, tt_error *err)
 
 static const char *text_or(const json_t *part, const char *key, const char *fallback)
 {
-    const char *s = json_string_value(json_object_get(part, key));
-    return s ? s : fallback;
+    const json_t *v = json_object_get(part, key);
+    const char *s = hf_text_of(v);
+    return s ? s : json_is_string(v) ? "" : fallback;
 }
 
 static tt_status decoder_strip(const hf_file *f, const json_t *part, const char *path,

@@ -15,6 +15,7 @@ static const hf_family families[] = {
     {"tekken",    {"tekken"},                       false, true },
     {"o200k",     {"o200k"},                        false, true },
     {"nanochat",  {"nanochat"},                     false, true },
+    {"kimi",      {"kimi"},                         false, false},
     {"cl100k",    {"cl100k"},                       false, false},
     {"r50k",      {"r50k"},                         false, false},
     {"p50k",      {"r50k"},                         false, false},

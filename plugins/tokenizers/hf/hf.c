@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* hf: tokenizer.json, tokenizer.model and tiktoken files. Encoding changes nothing but a cache of
+/* hf: tokenizer.json, tokenizer.model, tiktoken files, vocab.json and merges.txt. Encoding changes nothing but a cache of
  * words. Each call in progress has a cache of its own, taken from a pool, so any number of threads
  * may encode. */
 
@@ -119,7 +119,7 @@ static tt_status encode_bytes(const hf_tokenizer *t, hf_work *w, const uint8_t *
         TT_TRY(hf_encode_text(t, w, s + at, valid));
         at += valid;
         if (at < n && !w->each)
-            TT_TRY(hf_put(w, t->vocab.byte_ids[s[at]]));
+            TT_TRY(hf_bpe(&t->vocab, &w->room, s + at, 1, w->out, w->err));
     }
     return TT_OK;
 }
@@ -245,11 +245,12 @@ static const tt_tokenizer_vt vt = {.struct_size = sizeof vt,
                                    .encode_after = hf_encode_after};
 
 static const tt_option options[] = {
-    TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL,
-                   TT_OPT_NULLABLE | TT_OPT_PATH, NULL,
-                   "tokenizer.json or tokenizer.model, their folder, or a tiktoken file; "
-                   "tokenizer_config.json and special_tokens_map.json in the same folder name bos, "
-                   "eos, pad and, for tokenizer.model, added tokens"),
+    TT_OPTION_MORE(
+        hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL,
+        TT_OPT_NULLABLE | TT_OPT_PATH | TT_OPT_HUB, NULL,
+        "tokenizer.json, tokenizer.model, vocab.json (with merges.txt) or a tiktoken file, "
+        "or their folder; tokenizer_config.json and special_tokens_map.json in the same "
+        "folder name bos, eos, pad and, except for tokenizer.json, added tokens"),
     TT_OPTION_MORE(
         hf_options, bos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
         "text of the token before a document; null = tokenizer_config.json's, and before "
@@ -263,7 +264,8 @@ static const tt_option options[] = {
               "read special tokens in texts as such, not as plain text"),
     TT_OPTION_MORE(hf_options, pattern, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "tiktoken file: how texts are cut into words: gpt2, r50k, p50k, cl100k, o200k, "
-                   "llama3, qwen2, …, or the expression itself"),
+                   "llama3, qwen2, kimi, …, or the expression itself; null = by the "
+                   "tokenizer_class of tokenizer_config.json, if it is a known one"),
     TT_OPTION_MORE(hf_options, special_tokens, TT_OPT_JSON, "null", 0, 0, NULL, TT_OPT_NULLABLE,
                    NULL,
                    "tiktoken file: special tokens and their ids, {\"<|endoftext|>\": 100257}"),

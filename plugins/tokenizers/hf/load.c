@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Loads the files: tokenizer.json, tokenizer.model or tiktoken's, and what lies beside them. */
+/* Loads the files: tokenizer.json, tokenizer.model, tiktoken's, vocab.json and merges.txt, and what
+ * lies beside them. */
 
 #define LARGEST_FILE ((long long)1 << 30)
 
@@ -26,11 +27,15 @@ void hf_digest_bytes(hf_digest *d, const void *s, size_t n)
     }
 }
 
-void hf_digest_text(hf_digest *d, const char *s)
+void hf_digest_string(hf_digest *d, const char *s, size_t n)
 {
-    const size_t n = strlen(s);
     hf_digest_number(d, (int64_t)n);
     hf_digest_bytes(d, s, n);
+}
+
+void hf_digest_text(hf_digest *d, const char *s)
+{
+    hf_digest_string(d, s, strlen(s));
 }
 
 void hf_digest_number(hf_digest *d, int64_t v)
@@ -61,9 +66,15 @@ hf_shown hf_show(const char *text, size_t n)
     return shown;
 }
 
+const char *hf_text_of(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    return s && strlen(s) == json_string_length(v) ? s : NULL;
+}
+
 const char *hf_type(const json_t *part)
 {
-    const char *s = json_string_value(json_object_get(part, "type"));
+    const char *s = hf_text_of(json_object_get(part, "type"));
     return s ? s : "";
 }
 
@@ -77,8 +88,7 @@ tt_status hf_bool(const hf_file *f, const json_t *object, const char *path, cons
     return TT_OK;
 }
 
-/* *text is NULL if the file does not exist and is optional. */
-static tt_status load_read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
+tt_status hf_read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     FILE *f = fd >= 0 ? fdopen(fd, "rb") : NULL;
@@ -109,6 +119,7 @@ static tt_status load_read_file(const char *path, bool must, char **text, size_t
         free(buf);
         return s;
     }
+    buf[got] = '\0';
     *text = buf;
     *n = got;
     return TT_OK;
@@ -122,25 +133,27 @@ static bool needs_traits(const hf_tokenizer *t)
     return any;
 }
 
+tt_status hf_load_root(hf_tokenizer *t, const hf_file *f, const json_t *root, hf_digest *d)
+{
+    TT_TRY(hf_load_normalizer(t, f, root));
+    TT_TRY(hf_load_splits(t, f, root, d));
+    TT_TRY(hf_unicode_new(t->nfc || t->n_norms, &t->flags, f->err));
+    if (needs_traits(t))
+        TT_TRY(hf_traits_new(t->flags, &t->traits, f->err));
+    TT_TRY(hf_load_model(t, f, root, d));
+    if (t->subword)
+        TT_TRY(hf_load_decoder(t, f, root));
+    hf_load_begin(t, root);
+    return TT_OK;
+}
+
 static tt_status load_tokenizer(hf_tokenizer *t, const char *text, size_t n, hf_digest *d,
                                 tt_error *err)
 {
-    const hf_file f = {t->path, err};
+    const hf_file f = {.name = t->path, .err = err};
     json_t *root;
     TT_TRY(hf_read_json(t->path, text, n, &root, err));
-    tt_status s = hf_load_normalizer(t, &f, root);
-    if (s == TT_OK)
-        s = hf_load_splits(t, &f, root, d);
-    if (s == TT_OK)
-        s = hf_unicode_new(t->nfc || t->n_norms, &t->flags, err);
-    if (s == TT_OK && needs_traits(t))
-        s = hf_traits_new(t->flags, &t->traits, err);
-    if (s == TT_OK)
-        s = hf_load_model(t, &f, root, d);
-    if (s == TT_OK && t->subword)
-        s = hf_load_decoder(t, &f, root);
-    if (s == TT_OK)
-        hf_load_begin(t, root);
+    const tt_status s = hf_load_root(t, &f, root, d);
     json_decref(root);
     return s;
 }
@@ -185,34 +198,42 @@ tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *
     return s;
 }
 
-/* The file of a folder: tokenizer.json, or tokenizer.model if that is all there is. */
-static const char *file_of(const char *folder)
+char *hf_path_beside(const char *path, const char *name)
 {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    size_t i = 0;
-    while (fd >= 0 && i < TT_COUNT(names) && faccessat(fd, names[i], F_OK, 0) != 0)
-        i++;
-    if (fd >= 0)
-        close(fd);
-    return names[i < TT_COUNT(names) ? i : 0];
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) + 1 : 0, size = n + strlen(name) + 1;
+    char *out = malloc(size);
+    if (out)
+        snprintf(out, size, "%.*s%s", (int)n, path, name);
+    return out;
 }
 
-/* FILE or FOLDER → FOLDER/name, or FILE itself if name is NULL. The caller frees it. */
-static char *load_path(const char *path, const char *name)
+/* FILE or FOLDER → the tokenizer's file, which the caller frees. */
+static tt_status find_file(const char *path, char **out, tt_error *err)
 {
+    static const char *const names[] = {TT_TOKENIZER_FILES};
+    char list[160] = "";
     struct stat st;
-    const bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    const char *slash = strrchr(path, '/');
-    const size_t n = folder ? strlen(path) : slash ? (size_t)(slash - path) : 0;
-    const char *file = name ? name : folder ? file_of(path) : path;
-    const size_t size = strlen(path) + strlen(file) + 3;
-    char *out = malloc(size);
-    if (out && !name && !folder)
-        snprintf(out, size, "%s", path);
-    else if (out)
-        snprintf(out, size, "%.*s%s%s", (int)n, path, folder || slash ? "/" : "", file);
-    return out;
+    *out = NULL;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        *out = strdup(path);
+        return *out ? TT_OK : TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
+    }
+    for (size_t i = 0, n = 0; i < TT_COUNT(names); i++) {
+        const size_t size = strlen(path) + strlen(names[i]) + 2;
+        char *file = malloc(size);
+        if (!file)
+            return TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
+        snprintf(file, size, "%s/%s", path, names[i]);
+        if (access(file, F_OK) == 0) {
+            *out = file;
+            return TT_OK;
+        }
+        free(file);
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", names[i]);
+    }
+    return TT_FAIL(err, TT_ENOTFOUND, "%s: no tokenizer is in this folder (looked for: %s)", path,
+                   list);
 }
 
 /* The job's own choice of bos, eos and pad takes precedence over the file's. */
@@ -227,18 +248,31 @@ static tt_status override(const hf_tokenizer *t, const char *key, const char *te
     return TT_OK;
 }
 
-static tt_status load_either(hf_tokenizer *t, const hf_options *o, const hf_configs *c,
-                             const char *text, size_t n, hf_digest *d, tt_error *err)
+static bool has_name(const char *path, const char *name)
 {
-    const bool model = hf_is_sentencepiece(text, n);
-    if (!model && hf_is_tiktoken(text, n))
-        return hf_load_tiktoken(t, o, text, n, d, err);
+    const char *slash = strrchr(path, '/');
+    return strcmp(slash ? slash + 1 : path, name) == 0;
+}
+
+static tt_status load_any(hf_tokenizer *t, const hf_options *o, hf_configs *c, const char *text,
+                          size_t n, hf_digest *d, tt_error *err)
+{
+    const size_t blanks = strspn(text, " \t\r\n"); /* the text ends in a NUL */
+    if (hf_is_tiktoken(t->path, text, n))
+        return hf_load_tiktoken(t, o, c, text, n, d, err);
     if (o->pattern || o->special_tokens)
         return TT_FAIL(err, TT_EINVAL,
                        "tokenizer.%s: %s has its own; this key is for tiktoken files",
                        o->pattern ? "pattern" : "special_tokens", t->path);
-    return model ? hf_load_sentencepiece(t, text, n, c, d, err)
-                 : load_tokenizer(t, text, n, d, err);
+    if (hf_is_sentencepiece(text, n))
+        return hf_load_sentencepiece(t, text, n, c, d, err);
+    if (text[blanks] != '{' && text[blanks] != '[')
+        return TT_FAIL(err, TT_EFORMAT,
+                       "%s: not a tokenizer (looked for JSON, a model of sentencepiece, or "
+                       "lines of a token in base64 and its rank)",
+                       t->path);
+    return has_name(t->path, "vocab.json") ? hf_load_pair(t, text, n, c, d, err)
+                                           : load_tokenizer(t, text, n, d, err);
 }
 
 /* Reads what lies beside the tokenizer. */
@@ -247,10 +281,10 @@ static tt_status read_configs(const char *path, hf_configs *c, tt_error *err)
     for (int i = 0; i < HF_N_CONFIGS; i++) {
         char *text = NULL;
         size_t n = 0;
-        c->names[i] = load_path(path, hf_config_names[i]);
+        c->names[i] = hf_path_beside(path, hf_config_names[i]);
         if (!c->names[i])
             return TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
-        TT_TRY(load_read_file(c->names[i], false, &text, &n, err));
+        TT_TRY(hf_read_file(c->names[i], false, &text, &n, err));
         const tt_status s = text ? hf_read_json(c->names[i], text, n, &c->roots[i], err) : TT_OK;
         free(text);
         TT_TRY(s);
@@ -258,15 +292,14 @@ static tt_status read_configs(const char *path, hf_configs *c, tt_error *err)
     return TT_OK;
 }
 
-static tt_status load_files(hf_tokenizer *t, const hf_options *o, const hf_configs *c,
-                            tt_error *err)
+static tt_status load_files(hf_tokenizer *t, const hf_options *o, hf_configs *c, tt_error *err)
 {
     hf_digest d;
     char *text = NULL;
     size_t n = 0;
     load_begin(t, &d);
-    TT_TRY(load_read_file(t->path, true, &text, &n, err));
-    const tt_status s = load_either(t, o, c, text, n, &d, err);
+    TT_TRY(hf_read_file(t->path, true, &text, &n, err));
+    const tt_status s = load_any(t, o, c, text, n, &d, err);
     free(text);
     TT_TRY(s);
     TT_TRY(hf_load_configs(t, c, err));
@@ -283,13 +316,11 @@ tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err)
     hf_configs c = {{NULL}, {NULL}};
     if (!o->path || !*o->path)
         return TT_FAIL(err, TT_EINVAL,
-                       "tokenizer.path: the hf tokenizer needs a tokenizer.json or "
-                       "tokenizer.model, the folder "
-                       "that has it, or a tiktoken file");
-    t->path = load_path(o->path, NULL);
+                       "tokenizer.path: the hf tokenizer needs a tokenizer.json, "
+                       "tokenizer.model, vocab.json or tiktoken file, or the folder that has it");
+    TT_TRY(find_file(o->path, &t->path, err));
     t->allow_special = o->allow_special;
-    tt_status s = t->path ? read_configs(o->path, &c, err)
-                          : TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
+    tt_status s = read_configs(t->path, &c, err);
     if (s == TT_OK)
         s = load_files(t, o, &c, err);
     hf_configs_release(&c);

@@ -28,12 +28,12 @@ static tt_status size_vocab(hf_tokenizer *t, const hf_file *f, json_t *vocab, co
     const char *key;
     json_t *v;
     const json_t *item;
-    size_t i;
+    size_t i, n;
     json_int_t id, top = -1;
-    json_object_foreach(vocab, key, v)
+    json_object_keylen_foreach(vocab, key, n, v)
     {
         char where[96];
-        snprintf(where, sizeof where, "model.vocab.\"%s\"", hf_show(key, strlen(key)).text);
+        snprintf(where, sizeof where, "model.vocab.\"%s\"", hf_show(key, n).text);
         TT_TRY(check_id(f, where, v, &id));
         top = id > top ? id : top;
     }
@@ -79,9 +79,10 @@ static tt_status load_vocab(hf_tokenizer *t, const hf_file *f, json_t *vocab, hf
 {
     const char *key;
     json_t *value;
-    json_object_foreach(vocab, key, value)
+    size_t n;
+    json_object_keylen_foreach(vocab, key, n, value)
     {
-        const size_t id = (size_t)json_integer_value(value), n = strlen(key);
+        const size_t id = (size_t)json_integer_value(value);
         if (t->vocab.tokens[id].known)
             return HF_FAIL(f, "%s: model.vocab.\"%s\": id %zu is another token's too", f->name,
                            hf_show(key, n).text, id);
@@ -95,16 +96,77 @@ static tt_status load_vocab(hf_tokenizer *t, const hf_file *f, json_t *vocab, hf
         hf_digest_number(d, token->n);
         hf_digest_bytes(d, t->vocab.bytes.s + token->at, token->n);
     }
-    TT_TRY(hf_vocab_index(&t->vocab, f->err));
-    for (int b = 0; b < 256 && !t->subword; b++) {
-        const uint8_t byte = (uint8_t)b;
-        t->vocab.byte_ids[b] = hf_vocab_word(&t->vocab, &byte, 1);
-        if (t->vocab.byte_ids[b] < 0)
-            return HF_FAIL(
-                f, "%s: model.vocab: no token for the byte 0x%02x; byte-level BPE needs all 256",
-                f->name, b);
-    }
+    return hf_vocab_index(&t->vocab, f->err);
+}
+
+/* The unk_token, for bytes without a token. */
+static tt_status load_byte_unk(hf_tokenizer *t, const hf_file *f, const json_t *model,
+                               json_t *vocab, hf_digest *d)
+{
+    const json_t *v = json_object_get(model, "unk_token");
+    const json_t *id =
+        v ? json_object_getn(vocab, json_string_value(v), json_string_length(v)) : NULL;
+    bool fallback;
+    TT_TRY(hf_bool(f, model, "model", "byte_fallback", false, &fallback));
+    TT_TRY(hf_bool(f, model, "model", "fuse_unk", false, &t->vocab.fuse_unk));
+    if (json_is_string(v) && !id)
+        return HF_FAIL(f, "%s: model.unk_token: \"%s\" is not in model.vocab", f->name,
+                       hf_show(json_string_value(v), json_string_length(v)).text);
+    if (fallback)
+        return TT_FAIL(f->err, TT_EUNSUPPORTED,
+                       "%s: model.byte_fallback: not supported in byte-level BPE without all 256 "
+                       "bytes",
+                       f->name);
+    t->vocab.unk = id ? (int32_t)json_integer_value(id) : -1;
+    hf_digest_number(d, (int64_t)t->vocab.unk << 1 | t->vocab.fuse_unk);
     return TT_OK;
+}
+
+/* Can the byte be in UTF-8? */
+static bool in_utf8(int b)
+{
+    return b != 0xc0 && b != 0xc1 && b < 0xf5;
+}
+
+/* The tokens of single bytes. Where some byte of UTF-8 has none, texts lose something, which a line
+ * says. */
+static tt_status load_bytes(hf_tokenizer *t, const hf_file *f, const json_t *model, json_t *vocab,
+                            hf_digest *d)
+{
+    hf_vocab *v = &t->vocab;
+    int gaps = 0, first = -1;
+    for (int b = 0; b < 256; b++) {
+        const uint8_t byte = (uint8_t)b;
+        v->byte_ids[b] = hf_vocab_word(v, &byte, 1);
+        v->gaps = v->gaps || v->byte_ids[b] < 0;
+        if (v->byte_ids[b] >= 0 || !in_utf8(b))
+            continue;
+        first = gaps++ ? first : b;
+    }
+    if (v->gaps)
+        TT_TRY(load_byte_unk(t, f, model, vocab, d));
+    if (gaps)
+        tt_log(
+            TT_WARN, "data",
+            "%s: model.vocab: %d of the 243 bytes of UTF-8 have no token, 0x%02x is the first; in "
+            "a text they %s, as in Hugging Face tokenizers",
+            f->name, gaps, (unsigned)first, v->unk < 0 ? "are left out" : "become the unk_token");
+    return TT_OK;
+}
+
+typedef struct merge_place {
+    char text[600];
+} merge_place;
+
+/* The place of merge i, for an error message. */
+static merge_place where_merge(const hf_file *f, size_t i)
+{
+    merge_place at;
+    if (f->merges)
+        snprintf(at.text, sizeof at.text, "%.500s: merge %zu", f->merges, i + 1);
+    else
+        snprintf(at.text, sizeof at.text, "%.500s: model.merges[%zu]", f->name, i);
+    return at;
 }
 
 /* Parses "a b", split at the first space, or ["a", "b"]. */
@@ -112,26 +174,27 @@ static tt_status merge_parts(const hf_file *f, size_t i, const json_t *item, con
                              size_t n[2])
 {
     if (json_is_string(item)) {
-        const char *text = json_string_value(item), *blank = strchr(text, ' ');
+        const char *text = json_string_value(item);
+        const size_t length = json_string_length(item);
+        const char *blank = memchr(text, ' ', length);
         if (!blank)
-            return HF_FAIL(f, "%s: model.merges[%zu]: \"%s\" has no blank between its two parts",
-                           f->name, i, hf_show(text, strlen(text)).text);
+            return HF_FAIL(f, "%s: \"%s\" has no blank between its two parts",
+                           where_merge(f, i).text, hf_show(text, length).text);
         part[0] = text;
         n[0] = (size_t)(blank - text);
         part[1] = blank + 1;
-        n[1] = strlen(blank + 1);
+        n[1] = length - n[0] - 1;
     } else {
         for (size_t k = 0; k < 2; k++) {
             const json_t *p = json_array_get(item, k);
             if (json_array_size(item) != 2 || !json_is_string(p))
-                return HF_FAIL(f, "%s: model.merges[%zu]: expected \"a b\" or [\"a\", \"b\"]",
-                               f->name, i);
+                return HF_FAIL(f, "%s: expected \"a b\" or [\"a\", \"b\"]", where_merge(f, i).text);
             part[k] = json_string_value(p);
             n[k] = json_string_length(p);
         }
     }
     if (n[0] == 0 || n[1] == 0)
-        return HF_FAIL(f, "%s: model.merges[%zu]: an empty part would merge for ever", f->name, i);
+        return HF_FAIL(f, "%s: an empty part would merge for ever", where_merge(f, i).text);
     return TT_OK;
 }
 
@@ -140,8 +203,8 @@ static tt_status vocab_id(const hf_file *f, size_t i, json_t *vocab, const char 
 {
     const json_t *v = json_object_getn(vocab, text, n);
     if (!v)
-        return HF_FAIL(f, "%s: model.merges[%zu]: %s \"%s\" is not in model.vocab", f->name, i,
-                       what, hf_show(text, n).text);
+        return HF_FAIL(f, "%s: %s \"%s\" is not in %s", where_merge(f, i).text, what,
+                       hf_show(text, n).text, f->merges ? f->name : "model.vocab");
     *id = (uint32_t)json_integer_value(v);
     return TT_OK;
 }
@@ -182,15 +245,32 @@ static tt_status load_merges(hf_tokenizer *t, const hf_file *f, const json_t *mo
     return s;
 }
 
+const char *hf_model_type(const json_t *model)
+{
+    const char *type = hf_type(model);
+    if (*type)
+        return type;
+    if (json_is_array(json_object_get(model, "vocab")))
+        return "Unigram";
+    if (json_object_get(model, "merges"))
+        return "BPE";
+    return json_object_get(model, "continuing_subword_prefix") &&
+                   json_object_get(model, "max_input_chars_per_word")
+               ? "WordPiece"
+               : "WordLevel";
+}
+
 /* Rejects parts of the model that change ids and that are not supported. */
 static tt_status check_model(const hf_file *f, const json_t *model)
 {
     static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const json_t *dropout = json_object_get(model, "dropout");
-    const char *type = hf_type(model);
-    const bool known = !*type || !strcmp(type, "BPE") || /* before 2021 there was no type */
-                       !strcmp(type, "Unigram") || !strcmp(type, "WordPiece");
-    if (!json_is_object(model) || !known)
+    const char *type = hf_model_type(model);
+    const bool known =
+        !strcmp(type, "BPE") || !strcmp(type, "Unigram") || !strcmp(type, "WordPiece");
+    if (!json_is_object(model))
+        return HF_FAIL(f, "%s: model: expected an object; a tokenizer.json has one", f->name);
+    if (!known)
         return TT_FAIL(f->err, TT_EUNSUPPORTED,
                        "%s: model: \"%s\" is not supported (BPE, Unigram and WordPiece are)",
                        f->name, hf_show(type, strlen(type)).text);
@@ -203,7 +283,7 @@ static tt_status check_model(const hf_file *f, const json_t *model)
                        f->name);
     for (size_t i = 0; i < TT_COUNT(texts); i++) {
         const json_t *v = json_object_get(model, texts[i]);
-        if (v && !json_is_null(v) && !(json_is_string(v) && !*json_string_value(v)))
+        if (v && !json_is_null(v) && !(json_is_string(v) && !json_string_length(v)))
             return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: model.%s: not supported in BPE", f->name,
                            texts[i]);
     }
@@ -274,7 +354,7 @@ static tt_status load_added(hf_tokenizer *t, const hf_file *f, const json_t *ite
                          : hf_bytes_add(&a->sought, text, n, f->err));
     hf_digest_number(d, id << 8 | a->special | a->normalized << 1 | a->single_word << 2 |
                             a->lstrip << 3 | a->rstrip << 4);
-    hf_digest_text(d, text);
+    hf_digest_string(d, text, n);
     if (!in_vocab)
         TT_TRY(hf_set_token(t, f, (size_t)id, text, n, false, false));
     if (a->special)
@@ -298,7 +378,8 @@ tt_status hf_load_added(hf_tokenizer *t, const hf_file *f, const json_t *added, 
     {
         TT_TRY(load_added(t, f, item, i, vocab, d));
         const json_int_t id = t->added[i].id;
-        if (!json_object_get(vocab, json_string_value(json_object_get(item, "content"))))
+        const json_t *content = json_object_get(item, "content");
+        if (!json_object_getn(vocab, json_string_value(content), json_string_length(content)))
             warn_of_other_id(f, i, id, next, &warned);
         next = id >= next ? id + 1 : next;
         any = any || !t->added[i].special || t->allow_special;
@@ -321,6 +402,8 @@ static tt_status load_with(hf_tokenizer *t, const hf_file *f, const json_t *mode
     hf_digest_number(d, t->vocab.ignore_merges);
     TT_TRY(size_vocab(t, f, vocab, added));
     TT_TRY(load_vocab(t, f, vocab, d));
+    if (!t->subword)
+        TT_TRY(load_bytes(t, f, model, vocab, d));
     if (!t->subword || t->subword->kind == HF_CHARS)
         TT_TRY(load_merges(t, f, model, vocab, d));
     if (t->subword)
@@ -359,7 +442,7 @@ tt_status hf_load_model(hf_tokenizer *t, const hf_file *f, const json_t *root, h
                  *added = json_object_get(root, "added_tokens");
     json_t *vocab = json_object_get(model, "vocab"), *own = NULL;
     TT_TRY(check_model(f, model));
-    const char *type = hf_type(model);
+    const char *type = hf_model_type(model);
     if (!t->byte_level || *type == 'U' || *type == 'W')
         TT_TRY(hf_subword_begin(t, f, model));
     if (t->subword || t->n_norms)

@@ -20,7 +20,7 @@ static tt_status load_text_of(const hf_file *f, const json_t *part, const char *
 static tt_status load_replace(const hf_file *f, const json_t *part, const char *path, hf_norm *p)
 {
     const json_t *pattern = json_object_get(part, "pattern");
-    const char *regex = json_string_value(json_object_get(pattern, "Regex"));
+    const char *regex = hf_text_of(json_object_get(pattern, "Regex"));
     TT_TRY(load_text_of(f, part, path, "content", true, &p->to));
     if (!regex)
         return load_text_of(f, pattern, path, "String", false, &p->from);

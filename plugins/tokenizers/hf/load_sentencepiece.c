@@ -201,8 +201,8 @@ static int32_t control(const hf_tokenizer *t, const sp_model *sp, sp_text text)
 }
 
 /* The added tokens, in tokenizer.json's form: those that are pieces have their texts already. */
-static tt_status set_added(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
-                           const json_t *added, hf_digest *d)
+static tt_status add_beside(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
+                            const json_t *added, hf_digest *d)
 {
     json_t *pieces = json_object();
     const json_t *item;
@@ -211,9 +211,9 @@ static tt_status set_added(hf_tokenizer *t, const hf_file *f, const sp_model *sp
     json_array_foreach(added, i, item)
     {
         json_t *id = json_object_get(item, "id");
-        const char *text = json_string_value(json_object_get(item, "content"));
+        const json_t *text = json_object_get(item, "content");
         if (s == TT_OK && (size_t)json_integer_value(id) < sp->n &&
-            json_object_set(pieces, text, id) != 0)
+            json_object_setn(pieces, json_string_value(text), json_string_length(text), id) != 0)
             s = TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for added tokens", f->name);
         if ((size_t)json_integer_value(id) < sp->n)
             t->vocab.tokens[json_integer_value(id)].special = false; /* the item says it */
@@ -241,7 +241,7 @@ static tt_status sp_build(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
     if (m->kind == HF_CHARS)
         TT_TRY(set_merges(t, f, sp));
     if (added)
-        TT_TRY(set_added(t, f, sp, added, d));
+        TT_TRY(add_beside(t, f, sp, added, d));
     t->bos = control(t, sp, sp->bos);
     t->eos = control(t, sp, sp->eos);
     t->pad = control(t, sp, sp->pad);
@@ -250,15 +250,54 @@ static tt_status sp_build(hf_tokenizer *t, const hf_file *f, const sp_model *sp,
                                     (const char *)sp->unk_surface.s, sp->unk_surface.n, f->err);
 }
 
+/* ---- the files beside it ---- */
+
+static json_int_t piece_id(void *arg, const char *text, size_t n)
+{
+    const sp_model *sp = arg;
+    for (size_t i = 0; i < sp->n; i++)
+        if (sp->pieces[i].n == n && memcmp(sp->pieces[i].s, text, n) == 0)
+            return (json_int_t)i;
+    return -1;
+}
+
+static tt_status rename_piece(void *arg, size_t id, const json_t *text, tt_error *err)
+{
+    sp_piece *p = &((sp_model *)arg)->pieces[id];
+    if (p->type == BYTE)
+        return TT_FAIL(err, TT_EFORMAT, "the model has a byte as %zu", id);
+    p->s = (const uint8_t *)json_string_value(text);
+    p->n = json_string_length(text);
+    p->type = p->type == UNKNOWN ? UNKNOWN : CONTROL; /* no text is cut into it */
+    return TT_OK;
+}
+
+/* transformers puts Llama's blank before the text alone, unless legacy is true, and nowhere where
+ * add_prefix_space is false. */
+static void set_prefix(sp_model *sp, const json_t *config)
+{
+    static const char llama[] = "LlamaTokenizer";
+    const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
+    if (!class || strncmp(class, llama, strlen(llama)) != 0)
+        return;
+    sp->first_only = !json_is_true(json_object_get(config, "legacy"));
+    sp->dummy_prefix =
+        sp->dummy_prefix && !json_is_false(json_object_get(config, "add_prefix_space"));
+}
+
 tt_status hf_load_sentencepiece(hf_tokenizer *t, const char *text, size_t n, const hf_configs *c,
                                 hf_digest *d, tt_error *err)
 {
-    const hf_file f = {t->path, err};
+    const hf_file f = {.name = t->path, .err = err};
     sp_model sp;
     json_t *added = NULL;
     tt_status s = hf_read_sentencepiece(&sp, &f, text, n);
+    hf_beside b = {t->path, piece_id, rename_piece, &sp, sp.n, sp.n};
     if (s == TT_OK)
-        s = hf_sentencepiece_added(&sp, t->path, c, &added, err);
+        s = hf_added_beside(&b, c, &added, err);
+    sp.n_ids = b.n_ids;
+    if (c)
+        set_prefix(&sp, c->roots[HF_TOKENIZER_CONFIG]);
     if (s == TT_OK)
         s = sp_build(t, &f, &sp, added, d);
     json_decref(added);

@@ -52,26 +52,27 @@ static tt_status load_split(hf_tokenizer *t, const hf_file *f, const json_t *par
 {
     const json_t *pattern = json_object_get(part, "pattern");
     const json_t *regex = json_object_get(pattern, "Regex"),
-                 *text = json_object_get(pattern, "String");
-    const char *behavior = json_string_value(json_object_get(part, "behavior"));
-    const json_t *use = regex ? regex : text;
+                 *string = json_object_get(pattern, "String");
+    const char *behavior = hf_text_of(json_object_get(part, "behavior"));
+    const json_t *use = regex ? regex : string;
     bool invert;
     TT_TRY(hf_bool(f, part, path, "invert", false, &invert));
-    if (!json_is_string(use) || !*json_string_value(use))
+    const char *text = hf_text_of(use);
+    if (!text || !*text)
         return HF_FAIL(f, "%s: %s.pattern: expected {\"Regex\": …} or {\"String\": …}", f->name,
                        path);
     if (!behavior)
         return HF_FAIL(f, "%s: %s.behavior: expected a string", f->name, path);
     if (strcmp(behavior, "Isolated") == 0)
-        return add_split(t, f, path, json_string_value(use), !regex, true, true, d);
+        return add_split(t, f, path, text, !regex, true, true, d);
     if (strcmp(behavior, "Removed") == 0)
-        return add_split(t, f, path, json_string_value(use), !regex, invert, !invert, d);
+        return add_split(t, f, path, text, !regex, invert, !invert, d);
     hf_merging merging;
     TT_TRY(load_merging(f, path, behavior, &merging));
     if (invert)
         return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: %s.invert: not supported with %s", f->name,
                        path, behavior);
-    TT_TRY(add_split(t, f, path, json_string_value(use), !regex, true, true, d));
+    TT_TRY(add_split(t, f, path, text, !regex, true, true, d));
     t->splits[t->n_splits - 1].merging = merging;
     hf_digest_number(d, merging);
     return TT_OK;
@@ -111,13 +112,13 @@ static tt_status load_metaspace(hf_tokenizer *t, const hf_file *f, const json_t 
 {
     hf_split s = {.keep_matches = true, .keep_gaps = true};
     const json_t *mark = json_object_get(part, "replacement");
-    const char *text = mark ? json_string_value(mark) : "\xe2\x96\x81";
+    const char *text = mark ? hf_text_of(mark) : "\xe2\x96\x81";
     bool prefix, cut;
     unsigned n = 0;
     TT_TRY(hf_bool(f, part, path, "add_prefix_space", true, &prefix));
     TT_TRY(hf_bool(f, part, path, "split", true, &cut));
     const json_t *scheme = json_object_get(part, "prepend_scheme");
-    const char *prepend = scheme ? json_string_value(scheme) : prefix ? "always" : "never";
+    const char *prepend = scheme ? hf_text_of(scheme) : prefix ? "always" : "never";
     if (text && *text)
         hf_decode((const uint8_t *)text, &n);
     if (n == 0 || n != strlen(text))
@@ -152,7 +153,7 @@ static tt_status load_named(hf_tokenizer *t, const hf_file *f, const json_t *par
         s.scan = hf_scan_bert_mark;
         s.keep_matches = true;
     } else if (strcmp(type, "Punctuation") == 0) {
-        const char *behavior = json_string_value(json_object_get(part, "behavior"));
+        const char *behavior = hf_text_of(json_object_get(part, "behavior"));
         const bool removed = behavior && strcmp(behavior, "Removed") == 0;
         s.scan = hf_scan_punctuation;
         s.keep_matches = !removed;
@@ -164,7 +165,7 @@ static tt_status load_named(hf_tokenizer *t, const hf_file *f, const json_t *par
         s.scan = hf_scan_digit;
         s.merging = each ? HF_ALONE : HF_CONTIGUOUS;
     } else if (strcmp(type, "CharDelimiterSplit") == 0) {
-        const char *text = json_string_value(json_object_get(part, "delimiter"));
+        const char *text = hf_text_of(json_object_get(part, "delimiter"));
         unsigned n = 0;
         s.traits = s.keep_matches = false;
         if (text && *text)

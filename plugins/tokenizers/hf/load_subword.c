@@ -10,7 +10,7 @@
 
 tt_status hf_subword_begin(hf_tokenizer *t, const hf_file *f, const json_t *model)
 {
-    const char type = *hf_type(model);
+    const char type = *hf_model_type(model);
     hf_subword *m = t->subword = calloc(1, sizeof *m);
     if (!m)
         return TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for a model", f->name);
@@ -81,14 +81,17 @@ static tt_status load_unk(hf_tokenizer *t, const hf_file *f, const json_t *model
         return TT_OK;
     }
     const char *text = json_string_value(v);
-    if (m->kind == HF_WORDPIECE && !v)
+    size_t n = json_string_length(v);
+    if (m->kind == HF_WORDPIECE && !v) {
         text = "[UNK]";
+        n = strlen(text);
+    }
     if (!text && m->kind != HF_WORDPIECE && (!v || json_is_null(v)))
         return TT_OK;
-    const json_t *id = text ? json_object_get(vocab, text) : NULL;
+    const json_t *id = text ? json_object_getn(vocab, text, n) : NULL;
     if (!id)
         return HF_FAIL(f, "%s: model.unk_token: \"%s\" is not in model.vocab", f->name,
-                       text ? hf_show(text, strlen(text)).text : "");
+                       text ? hf_show(text, n).text : "");
     m->unk = (int32_t)json_integer_value(id);
     return TT_OK;
 }
@@ -98,7 +101,7 @@ static tt_status load_word_piece(hf_tokenizer *t, const hf_file *f, const json_t
     hf_subword *m = t->subword;
     const json_t *prefix = json_object_get(model, "continuing_subword_prefix"),
                  *most = json_object_get(model, "max_input_chars_per_word");
-    const char *text = prefix ? json_string_value(prefix) : "##";
+    const char *text = prefix ? hf_text_of(prefix) : "##";
     if (!text || (most && (!json_is_integer(most) || json_integer_value(most) < 0)))
         return HF_FAIL(f, "%s: model.%s: not of the right kind", f->name,
                        text ? "max_input_chars_per_word" : "continuing_subword_prefix");

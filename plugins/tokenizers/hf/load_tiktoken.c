@@ -11,14 +11,6 @@
 #define MOST_MERGES ((size_t)1 << 22) /* ways to split tokens into two; o200k has fewer than 2^20 */
 #define MOST_RANKS ((uint64_t)1 << 22)
 
-bool hf_is_tiktoken(const char *text, size_t n)
-{
-    size_t i = 0;
-    while (i < n && strchr(" \t\r\n", text[i]) && text[i])
-        i++;
-    return i < n && text[i] != '{' && text[i] != '[';
-}
-
 static int digit64(uint8_t c)
 {
     if (c >= 'A' && c <= 'Z')
@@ -28,6 +20,29 @@ static int digit64(uint8_t c)
     if (c >= '0' && c <= '9')
         return c - '0' + 52;
     return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+static bool ends_in(const char *path, const char *end)
+{
+    const size_t n = strlen(path), k = strlen(end);
+    return n >= k && strcmp(path + n - k, end) == 0;
+}
+
+bool hf_is_tiktoken(const char *path, const char *text, size_t n)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    size_t i = 0, from;
+    if (ends_in(path, ".tiktoken") || ends_in(path, "tiktoken.model"))
+        return true;
+    while (i < n && (s[i] == '\r' || s[i] == '\n'))
+        i++;
+    for (from = i; i < n && (digit64(s[i]) >= 0 || s[i] == '='); i++)
+        continue;
+    if (i == from || i >= n || s[i] != ' ')
+        return false;
+    for (from = ++i; i < n && s[i] >= '0' && s[i] <= '9'; i++)
+        continue;
+    return i > from && (i == n || s[i] == '\r' || s[i] == '\n');
 }
 
 /* Decodes n characters at s into out, which has enough room; false: not base64. */
@@ -260,12 +275,11 @@ static tt_status make_merges(hf_vocab *v, const hf_file *f)
     return s;
 }
 
-static tt_status add_special(hf_tokenizer *t, const hf_file *f, const char *text, const json_t *id,
-                             hf_added *a, hf_digest *d)
+static tt_status add_special(hf_tokenizer *t, const hf_file *f, const char *text, size_t n,
+                             const json_t *id, hf_added *a, hf_digest *d)
 {
     hf_vocab *v = &t->vocab;
     const json_int_t k = json_integer_value(id);
-    const size_t n = strlen(text);
     if (n == 0 || !json_is_integer(id) || k < 0 || k >= (json_int_t)MOST_RANKS)
         return TT_FAIL(f->err, TT_EINVAL,
                        "tokenizer.special_tokens.\"%s\": expected an id from 0 to %llu",
@@ -283,7 +297,7 @@ static tt_status add_special(hf_tokenizer *t, const hf_file *f, const char *text
     a->id = (int32_t)k;
     a->special = true;
     hf_digest_number(d, k);
-    hf_digest_text(d, text);
+    hf_digest_string(d, text, n);
     TT_TRY(hf_bytes_add(&a->content, text, n, f->err));
     return hf_bytes_add(&a->sought, text, n, f->err);
 }
@@ -292,36 +306,38 @@ static tt_status add_specials(hf_tokenizer *t, const hf_file *f, json_t *list, h
 {
     const char *text;
     json_t *id;
+    size_t n;
     if (!json_is_object(list))
         return TT_FAIL(f->err, TT_EINVAL,
                        "tokenizer.special_tokens: expected an object of texts and ids");
     t->added = calloc(json_object_size(list) + 1, sizeof *t->added);
     if (!t->added)
         return TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for special tokens", f->name);
-    json_object_foreach(list, text, id)
-        TT_TRY(add_special(t, f, text, id, &t->added[t->n_added++], d));
+    json_object_keylen_foreach(list, text, n, id)
+        TT_TRY(add_special(t, f, text, n, id, &t->added[t->n_added++], d));
     return t->allow_special ? hf_trie_new(t->added, t->n_added, false, &t->raw, f->err) : TT_OK;
 }
 
-tt_status hf_load_tiktoken(hf_tokenizer *t, const hf_options *o, const char *text, size_t n,
-                           hf_digest *d, tt_error *err)
+tt_status hf_load_tiktoken(hf_tokenizer *t, const hf_options *o, const hf_configs *c,
+                           const char *text, size_t n, hf_digest *d, tt_error *err)
 {
-    const hf_file f = {t->path, err};
+    const hf_file f = {.name = t->path, .err = err};
+    hf_tiktoken_rule rule = {.pattern = o->pattern};
     hf_vocab *v = &t->vocab;
     if (!o->pattern || !*o->pattern)
-        return TT_FAIL(err, TT_EINVAL,
-                       "%s: a tiktoken file does not contain its pattern; set tokenizer.pattern to "
-                       "cl100k, o200k, gpt2, llama3, … or an expression",
-                       t->path);
+        TT_TRY(hf_tiktoken_rule_of(t, c, &rule, err));
     TT_TRY(read_tokens(v, &f, text, n));
     TT_TRY(check_tokens(v, &f, d));
     TT_TRY(make_merges(v, &f));
     v->ignore_merges = true; /* ignore_merges: a word that is a token becomes that token */
-    TT_TRY(hf_set_splits(t, o->pattern, false, HF_RUST, err));
-    TT_TRY(hf_unicode_new(false, &t->flags, err));
-    hf_digest_text(d, o->pattern);
+    TT_TRY(hf_set_splits(t, rule.pattern, false, HF_RUST, err));
+    t->nfc = rule.nfc;
+    TT_TRY(hf_unicode_new(t->nfc, &t->flags, err));
+    hf_digest_text(d, rule.pattern);
+    if (t->nfc)
+        hf_digest_text(d, "NFC");
     if (!o->special_tokens)
-        return TT_OK;
+        return hf_tiktoken_added(t, &f, &rule, c, d);
     json_t *list = json_loads(o->special_tokens, JSON_REJECT_DUPLICATES, NULL);
     const tt_status s = add_specials(t, &f, list, d);
     json_decref(list);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes unicode_table.c: the general category of every code point, asked of the regex engine of Hugging Face tokenizers
 (Oniguruma), whose ids are the ones to reproduce; runs, one number each: first code point << 5 | category. Then the code
-points its NFC reorders (it knows Unicode 9), as first and last of each run.
+points its NFC reorders (it knows Unicode 9), and those of the script Han, as first and last of each run.
   python make_unicode_table.py > unicode_table.c      needs the package tokenizers"""
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
@@ -24,12 +24,22 @@ runs = [c << 5 | category[c] for c in range(0x110000) if c == 0 or category[c] !
 nfc = normalizers.NFC().normalize_str
 # U+0334 has class 1, U+0301 class 230: one of the two changes places with a code point that has a class.
 moves = [nfc(chr(c)) == chr(c) and any(nfc(s) != s for s in ("一" + chr(c) + "\u0334", "一\u0301" + chr(c))) for c in POINTS]
-combining = []
-for c, m in zip(POINTS, moves):
-    if m and combining and combining[-1][1] == c - 1:
-        combining[-1][1] = c
-    elif m:
-        combining.append([c, c])
+
+
+def runs_of(points):
+    """First and last of each run."""
+    out = []
+    for c in points:
+        if out and out[-1] == c - 1:
+            out[-1] = c
+        else:
+            out += [c, c]
+    return out
+
+
+combining = runs_of(c for c, m in zip(POINTS, moves) if m)
+han = runs_of(POINTS[i] for _, (a, b) in pre_tokenizers.Split(Regex(r"\p{Han}"), "removed", invert=True).pre_tokenize_str(TEXT)
+              for i in range(a, b))
 
 
 def table(kind, name, numbers):
@@ -53,7 +63,9 @@ print(f"/* Written by make_unicode_table.py with tokenizers {tokenizers.__versio
 print()
 print("/* clang-format off */")
 table("uint32_t", "hf_category_runs", runs)
-table("uint32_t", "hf_combining_runs", [x for pair in combining for x in pair])
+table("uint32_t", "hf_combining_runs", combining)
+table("uint32_t", "hf_han_runs", han)
 print("const size_t hf_n_category_runs = sizeof hf_category_runs / sizeof hf_category_runs[0];")
 print("const size_t hf_n_combining_runs = sizeof hf_combining_runs / sizeof hf_combining_runs[0];")
+print("const size_t hf_n_han_runs = sizeof hf_han_runs / sizeof hf_han_runs[0];")
 print("/* clang-format on */")

@@ -2,6 +2,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "hf.h"
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -63,6 +64,32 @@ static size_t braced(const char *p)
     return close ? (size_t)(close + 1 - p) : 2;
 }
 
+/* Is it the name of a script? PCRE2 from 10.40 on has it as sc:NAME. */
+static bool is_script(const char *name, size_t n)
+{
+    char text[64];
+    int code = 0;
+    PCRE2_SIZE where = 0;
+    if (n < 3 || n > 40 || *name == '^')
+        return false;
+    const int length = snprintf(text, sizeof text, "\\p{sc:%.*s}", (int)n, name);
+    pcre2_code *c =
+        pcre2_compile((PCRE2_SPTR)text, (PCRE2_SIZE)length, PCRE2_UTF, &code, &where, NULL);
+    pcre2_code_free(c);
+    return c;
+}
+
+/* \p{Han} at p: code points of the script, where PCRE2 from 10.40 on takes those that are used with it
+ * too. */
+static tt_status rewrite_property(const char *p, size_t n, hf_bytes *out, tt_error *err)
+{
+    if (n < 5 || p[2] != '{' || !is_script(p + 3, n - 4))
+        return hf_bytes_add(out, p, n, err);
+    TT_TRY(hf_bytes_add(out, p, 3, err));
+    TT_TRY(hf_bytes_add(out, "sc:", 3, err));
+    return hf_bytes_add(out, p + 3, n - 3, err);
+}
+
 /* Rewrites the escape at p, of `n` bytes, into out. */
 static tt_status rewrite_escape(const char *p, size_t n, bool in_class, hf_bytes *out,
                                 tt_error *err)
@@ -89,19 +116,61 @@ static tt_status rewrite_escape(const char *p, size_t n, bool in_class, hf_bytes
         return TT_FAIL(err, TT_EUNSUPPORTED, "the pattern has \\%c, which is not supported", p[1]);
     case '\0':
         return TT_FAIL(err, TT_EFORMAT, "the pattern ends in a backslash");
+    case 'p':
+    case 'P':
+        return rewrite_property(p, n, out, err);
     default:
         return hf_bytes_add(out, p, n, err);
     }
 }
 
+/* "&&[^B]]" at p, the end of a class, where B is one property \p{…}: the bytes of B; 0: not that. */
+static size_t intersection(const char *p)
+{
+    if (strncmp(p, "&&[^\\p{", 7) != 0)
+        return 0;
+    const size_t n = braced(p + 4);
+    return strncmp(p + 4 + n, "]]", 2) == 0 ? n : 0;
+}
+
+/* The class that begins at out->s[at] without its end, and a property of n bytes: a class of what has not
+ * the property. */
+static tt_status rewrite_without(hf_bytes *out, size_t at, const char *property, size_t n,
+                                 tt_error *err)
+{
+    hf_bytes whole = {0};
+    tt_status s = hf_bytes_add(&whole, "(?:(?!", 6, err);
+    if (s == TT_OK)
+        s = rewrite_property(property, n, &whole, err);
+    if (s == TT_OK)
+        s = hf_bytes_add(&whole, ")", 1, err);
+    if (s == TT_OK)
+        s = hf_bytes_add(&whole, out->s + at, out->n - at, err);
+    if (s == TT_OK)
+        s = hf_bytes_add(&whole, "])", 2, err);
+    out->n = at;
+    if (s == TT_OK)
+        s = hf_bytes_add(out, whole.s, whole.n, err);
+    free(whole.s);
+    return s;
+}
+
 static tt_status rewrite(const char *pattern, hf_dialect dialect, hf_bytes *out, tt_error *err)
 {
     bool in_class = false;
+    size_t class_at = 0; /* where the class begins in out */
     for (const char *p = pattern; *p; p++) {
         if (*p == '\\') {
             const size_t n = braced(p);
             TT_TRY(rewrite_escape(p, n, in_class, out, err));
             p += n - 1;
+            continue;
+        }
+        const size_t without = in_class ? intersection(p) : 0;
+        if (without) { /* [A&&[^B]] is (?:(?![B])[A]) */
+            TT_TRY(rewrite_without(out, class_at, p + strlen("&&[^"), without, err));
+            p += strlen("&&[^]]") + without - 1;
+            in_class = false;
             continue;
         }
         if (in_class && (*p == '[' || (*p == '&' && p[1] == '&')))
@@ -113,6 +182,7 @@ static tt_status rewrite(const char *pattern, hf_dialect dialect, hf_bytes *out,
                 "the pattern has {…}+, a repeated repeat in the reference and possessive here");
         if (!in_class && *p == '[') {
             in_class = true;
+            class_at = out->n;
             TT_TRY(hf_bytes_add(out, p, 1, err));
             if (p[1] == '^')
                 TT_TRY(hf_bytes_add(out, ++p, 1, err));

@@ -191,40 +191,60 @@ static size_t scan_qwen35(const uint16_t *flags, const uint8_t *s, const uint8_t
     return spaces(flags, s, end, true);
 }
 
+/* As flags_of, but a code point that has one of the flags `none` is neither UPPER nor LOWER. */
+static inline unsigned cased(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                             unsigned none, unsigned *n)
+{
+    const unsigned f = flags_of(flags, s, end, n);
+    return f & none ? f & ~(HF_UPPER | HF_LOWER) : f;
+}
+
+static inline const uint8_t *cased_run(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                                       unsigned none, unsigned any)
+{
+    unsigned n;
+    while (cased(flags, s, end, none, &n) & any)
+        s += n;
+    return s;
+}
+
 /* [UPPER]*[LOWER]+ at s, 0: none. A code point may be in both classes: then the head gives back
  * code points down to the last such one. */
-static size_t tekken_tail(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+static inline size_t tekken_tail(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                                 unsigned none)
 {
     const uint8_t *p = s, *both_end = NULL;
     unsigned n, f;
-    while ((f = flags_of(flags, p, end, &n)) & HF_UPPER) {
+    while ((f = cased(flags, p, end, none, &n)) & HF_UPPER) {
         p += n;
         if (f & HF_LOWER)
             both_end = p;
     }
     if (f & HF_LOWER)
-        return (size_t)(scan_run(flags, p, end, HF_LOWER) - s);
+        return (size_t)(cased_run(flags, p, end, none, HF_LOWER) - s);
     return both_end ? (size_t)(both_end - s) : 0;
 }
 
 /* Without the tail: [UPPER]+[LOWER]*, used when tekken_tail found nothing, so no LOWER follows. */
-static size_t tekken_head(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+static inline size_t tekken_head(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                                 unsigned none)
 {
-    return (size_t)(scan_run(flags, s, end, HF_UPPER) - s);
+    return (size_t)(cased_run(flags, s, end, none, HF_UPPER) - s);
 }
 
-static size_t tekken_word(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+static inline size_t tekken_word(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                                 unsigned none)
 {
     unsigned n;
     const unsigned f = flags_of(flags, s, end, &n);
     size_t k = 0;
     /* each alternative with the character before it, then without it */
     for (int head = 0; head < 2; head++) {
-        size_t (*const part)(const uint16_t *, const uint8_t *, const uint8_t *) =
+        size_t (*const part)(const uint16_t *, const uint8_t *, const uint8_t *, unsigned) =
             head ? tekken_head : tekken_tail;
-        if (!(f & (HF_NEWLINE | HF_LETTER | HF_NUMBER)) && (k = part(flags, s + n, end)))
+        if (!(f & (HF_NEWLINE | HF_LETTER | HF_NUMBER)) && (k = part(flags, s + n, end, none)))
             return n + k;
-        if ((k = part(flags, s, end)))
+        if ((k = part(flags, s, end, none)))
             return k;
     }
     return 0;
@@ -232,17 +252,29 @@ static size_t tekken_word(const uint16_t *flags, const uint8_t *s, const uint8_t
 
 static size_t scan_tekken(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
-    const size_t k = tekken_word(flags, s, end);
+    const size_t k = tekken_word(flags, s, end, 0);
     return k ? k : rest(flags, s, end, 1, true);
 }
 
 /* As tekken, but a word may end in a contraction, and up to three digits form a word. */
 static size_t scan_o200k(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
-    const size_t k = tekken_word(flags, s, end);
+    const size_t k = tekken_word(flags, s, end, 0);
     if (k)
         return k + (s + k < end && s[k] == '\'' ? contraction(s + k, end, true) : 0);
     return rest(flags, s, end, 3, true);
+}
+
+/* As o200k, but Chinese characters are words of their own, and no / ends a run of symbols. */
+static size_t scan_kimi(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    const uint8_t *p = scan_run(flags, s, end, HF_HAN);
+    if (p > s)
+        return (size_t)(p - s);
+    const size_t k = tekken_word(flags, s, end, HF_HAN);
+    if (k)
+        return k + (s + k < end && s[k] == '\'' ? contraction(s + k, end, true) : 0);
+    return rest(flags, s, end, 3, false);
 }
 
 /* As llama3, but spaces at the end of the text are one word. */
@@ -307,6 +339,8 @@ static size_t scan_deepseek3(const uint16_t *flags, const uint8_t *s, const uint
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" BLANKS
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define UPPER_NOT_HAN "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
+#define LOWER_NOT_HAN "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
 #define SUFFIX "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 #define BEFORE "[^\\r\\n\\p{L}\\p{N}]?"
 
@@ -343,16 +377,41 @@ const hf_pattern hf_patterns[] = {
     {"cl100k",
      "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| "
      "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",                      scan_cl100k,   HF_RUST     },
+    {"kimi",
+     "[\\p{Han}]+|" BEFORE UPPER_NOT_HAN "*" LOWER_NOT_HAN "+" SUFFIX "|" BEFORE UPPER_NOT_HAN
+     "+" LOWER_NOT_HAN "*" SUFFIX
+     "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" BLANKS,
+     scan_kimi,                                                                                                 HF_RUST     },
     {"numbers3",  "\\p{N}{1,3}",                                                                 scan_numbers3, HF_ONIGURUMA},
     {"number",    "\\p{N}",                                                                      scan_number,   HF_ONIGURUMA},
     {"cjk",       "[一-龥぀-ゟ゠-ヿ]+",                                                    scan_cjk,      HF_ONIGURUMA},
 };
 const size_t hf_n_patterns = TT_COUNT(hf_patterns);
 
+/* The character at *p, of a regex: the escapes \r, \n and \t are the characters that they stand
+ * for, so that both ways to write an expression are equal. Other escapes stay escapes. */
+static int regex_char(const char **p)
+{
+    const char c = *(*p)++;
+    if (c != '\\')
+        return c;
+    const char e = **p;
+    *p += e != '\0';
+    return e == 'r' ? '\r' : e == 'n' ? '\n' : e == 't' ? '\t' : 256 + (unsigned char)e;
+}
+
+static bool same_regex(const char *a, const char *b)
+{
+    while (*a && *b)
+        if (regex_char(&a) != regex_char(&b))
+            return false;
+    return *a == *b;
+}
+
 const hf_pattern *hf_pattern_find(const char *regex)
 {
     for (size_t i = 0; i < hf_n_patterns; i++)
-        if (strcmp(regex, hf_patterns[i].regex) == 0)
+        if (same_regex(regex, hf_patterns[i].regex))
             return &hf_patterns[i];
     return NULL;
 }

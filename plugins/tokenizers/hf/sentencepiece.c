@@ -9,13 +9,12 @@
  * normalizer, and what the trainer was told. Field numbers are those of its
  * sentencepiece_model.proto. */
 
+/* The fields may have any order, and there may be others. */
 bool hf_is_sentencepiece(const char *text, size_t n)
 {
     hf_message m = {(const uint8_t *)text, (const uint8_t *)text + n, false};
     hf_field f;
     bool piece = false;
-    if (n < 4 || text[0] != 0x0a) /* it begins with a piece */
-        return false;
     while (hf_next_field(&m, &f))
         piece = piece || (f.number == 1 && f.wire == 2);
     return piece && !m.bad;

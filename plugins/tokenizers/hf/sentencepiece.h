@@ -32,10 +32,4 @@ typedef struct sp_model {
 
 tt_status hf_read_sentencepiece(sp_model *sp, const hf_file *f, const char *text, size_t n);
 
-/* The tokens that the configs add to the pieces, as tokenizer.json has them, or NULL: none. A piece
- * whose id they give to another text gets that text; sp->n_ids and first_only are set. sp borrows
- * texts of *list, which the caller releases. path: the model's. */
-tt_status hf_sentencepiece_added(sp_model *sp, const char *path, const hf_configs *c, json_t **list,
-                                 tt_error *err);
-
 #endif

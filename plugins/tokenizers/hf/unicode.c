@@ -102,6 +102,8 @@ tt_status hf_unicode_new(bool nfc, uint16_t **out, tt_error *err)
     set(flags, 0x3040, 0x30ff, HF_CJK);
     for (size_t i = 0; i + 1 < hf_n_word_runs; i += 2)
         set(flags, hf_word_runs[i], hf_word_runs[i + 1], HF_WORD);
+    for (size_t i = 0; i + 1 < hf_n_han_runs; i += 2)
+        set(flags, hf_han_runs[i], hf_han_runs[i + 1], HF_HAN);
     if (nfc)
         mark_unstable(flags);
     *out = flags;

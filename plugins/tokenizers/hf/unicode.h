@@ -38,6 +38,8 @@ extern const uint32_t hf_category_runs[];
 extern const size_t hf_n_category_runs;
 extern const uint32_t hf_combining_runs[]; /* first, last, first, last, … */
 extern const size_t hf_n_combining_runs;
+extern const uint32_t hf_han_runs[]; /* script Han: first, last, … */
+extern const size_t hf_n_han_runs;
 
 /* The flags that the scanners test. */
 #define HF_LETTER 1u
@@ -51,6 +53,7 @@ extern const size_t hf_n_combining_runs;
 #define HF_CJK 256u   /* DeepSeek's [一-龥぀-ゟ゠-ヿ]   */
 #define HF_WORD 512u  /* \w of added tokens with single_word                                 */
 #define HF_UNSTABLE 1024u /* NFC may change it or join it to what is before                    */
+#define HF_HAN 2048u      /* \p{Han}                                                           */
 
 #define HF_CODE_POINTS 0x110000
 

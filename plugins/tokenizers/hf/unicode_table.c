@@ -321,6 +321,12 @@ const uint32_t hf_combining_runs[] = {
     119141, 119145, 119149, 119154, 119163, 119170, 119173, 119179, 119210, 119213, 119362, 119364, 122880, 122886,
     122888, 122904, 122907, 122913, 122915, 122916, 122918, 122922, 125136, 125142, 125252, 125258,
 };
+const uint32_t hf_han_runs[] = {
+    11904, 11929, 11931, 12019, 12032, 12245, 12293, 12293, 12295, 12295, 12321, 12329, 12344, 12347, 13312, 19903,
+    19968, 40959, 63744, 64109, 64112, 64217, 94178, 94179, 94192, 94193, 131072, 173791, 173824, 177977, 177984,
+    178205, 178208, 183969, 183984, 191456, 191472, 192093, 194560, 195101, 196608, 201546, 201552, 205743,
+};
 const size_t hf_n_category_runs = sizeof hf_category_runs / sizeof hf_category_runs[0];
 const size_t hf_n_combining_runs = sizeof hf_combining_runs / sizeof hf_combining_runs[0];
+const size_t hf_n_han_runs = sizeof hf_han_runs / sizeof hf_han_runs[0];
 /* clang-format on */

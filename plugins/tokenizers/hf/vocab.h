@@ -43,7 +43,10 @@ typedef struct hf_vocab {
     uint32_t n_ranks; /* highest rank + 1 */
     /* bit b of row a: some merged token has the bytes a b next to each other */
     uint8_t beside[256][32];
-    int32_t byte_ids[256];
+    int32_t byte_ids[256]; /* -1: no token is this byte alone */
+    bool gaps;             /* … for some byte: it becomes unk, or nothing if unk is -1 */
+    bool fuse_unk;         /* neighbours that become unk become one */
+    int32_t unk;
     bool ignore_merges;
 } hf_vocab;
 
