@@ -50,10 +50,11 @@ static tt_status prompts_encode(const tt_cli *cli, generation *g, tt_error *err)
     g->o.n_stop_ids = stops.n;
     const bool named = !m->hf || tt_job_has(m->setup.job, "tokenizer.name");
     if (!named && g->prompts.text)
-        return TT_FAIL(err, TT_EINVAL,
-                       "%s has no tokenizer.json: give prompts as ids (--prompts FILE.jsonl), or "
-                       "--tokenizer.name",
-                       m->path);
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "%s has no tokenizer that can be read: give prompts as ids (--prompts FILE.jsonl), or "
+            "--tokenizer.name",
+            m->path);
     if (!g->prompts.text && !(named && m->setup.has_tokenizer))
         return TT_OK;
     TT_TRY(tt_setup_tokenizer(&m->setup, &m->tokenizer, &m->info, err));

@@ -20,10 +20,13 @@ static const char *assets(const tt_setup *s)
 
 const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder)
 {
-    const char *path = tt_path_join(a, folder, "tokenizer.json");
-    if (!tt_path_exists(path))
-        path = tt_path_join(a, folder, "tokenizer.model");
-    return tt_path_exists(path) ? path : NULL;
+    static const char *const names[] = {TT_TOKENIZER_FILES};
+    for (size_t i = 0; i < TT_COUNT(names); i++) {
+        const char *path = tt_path_join(a, folder, names[i]);
+        if (tt_path_exists(path))
+            return path;
+    }
+    return NULL;
 }
 
 static const char *tokenizer_there(const tt_setup *s)
@@ -40,14 +43,37 @@ static const char *absolute(tt_arena *a, const char *path)
     return out;
 }
 
+/* Whether the folder's model knows other ids than bytes: it has weights, or something of a tokenizer. A
+ * config.json alone gives sizes. */
+static bool has_vocabulary(tt_arena *a, const char *folder)
+{
+    static const char *const parts[] = {"tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "merges.txt",
+                                        "vocab.txt",
+                                        "tekken.json",
+                                        "spiece.model",
+                                        "sentencepiece.bpe.model"};
+    for (size_t i = 0; i < TT_COUNT(parts); i++)
+        if (tt_path_exists(tt_path_join(a, folder, parts[i])))
+            return true;
+    return tt_hf_has_weights(folder);
+}
+
 tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err)
 {
     static const char *const none[] = {NULL};
-    const char *there = tokenizer_there(s), *name = NULL, *base = NULL;
-    const char *fallback = there ? "hf" : s->spec->tokenizer;
+    const bool named = tt_job_has(s->job, "tokenizer");
+    const char *folder = assets(s), *there = tokenizer_there(s), *name = NULL, *base = NULL;
+    const char *fallback = s->spec->tokenizer;
+    if (there || (folder && tt_job_has(s->job, "tokenizer.path")))
+        fallback = "hf";
+    else if (folder && has_vocabulary(s->arena, folder)) /* its ids are no bytes */
+        fallback = NULL;
     tt_str text = {0};
-    s->has_tokenizer = fallback || tt_job_has(s->job, "tokenizer");
-    if (!s->has_tokenizer) /* the data consists of tokens */
+    s->has_tokenizer = fallback || named;
+    if (!s->has_tokenizer) /* the data consists of tokens, or tt_setup_tokenizer fails */
         return TT_OK;
     TT_TRY(tt_job_string(s->job, "tokenizer.name", fallback, &name, err));
     if (there && name && !strcmp(name, "hf")) {
@@ -91,8 +117,7 @@ void tt_setup_note_tokenizer(const tt_setup *s)
     const tt_dataloader_vt *loader = s->dataloader.component->vtable;
     if (!there && !strcmp(s->core.flavor, "hf") && s->has_tokenizer && loader->needs_tokenizer &&
         !tt_job_has(s->job, "tokenizer"))
-        tt_log(TT_WARN, "data", "tokenizer: %s, %s has none (tokenizer.json, tokenizer.model)",
-               t->name, assets(s));
+        tt_log(TT_WARN, "data", "tokenizer: %s, %s has sizes alone", t->name, assets(s));
     if (!there) /* without it there is nothing to compare with */
         return;
     const char *const *own = tt_part_value(t->component, t->config, "path", TT_OPT_STRING);

@@ -8,12 +8,46 @@
 
 /* Opens the tokenizer, the loaders and the stream of batches of one rank. */
 
+/* Whether the ids that the model has no row for are special tokens, which plain text does not have, and
+ * neither begins nor ends a document. */
+static bool only_special_beyond(const tt_tokenizer_vt *vt, void *self,
+                                const tt_tokenizer_info *info, int64_t vocab)
+{
+    char text[8];
+    if (info->bos >= vocab || info->eos >= vocab)
+        return false;
+    for (int64_t id = vocab; id < info->vocab_size; id++)
+        if (vt->decode(self, (int32_t)id, text, sizeof text) > 0)
+            return false;
+    return true;
+}
+
+/* Says what was looked for. */
+static tt_status no_tokenizer(const tt_setup *s, tt_error *err)
+{
+    static const char *const names[] = {TT_TOKENIZER_FILES};
+    const char *path = s->core.hf_assets_path;
+    const char *folder = path ? tt_path_join(s->arena, tt_job_dir(s->job), path) : NULL;
+    tt_str list = {0};
+    if (!folder)
+        return tt_job_fail(s->job, "tokenizer", err,
+                           "this needs a tokenizer, and the spec has none: set tokenizer.name");
+    for (size_t i = 0; i < TT_COUNT(names); i++)
+        tt_str_printf(&list, "%s%s", i ? ", " : "", names[i]);
+    const tt_status st = tt_job_fail(
+        s->job, "tokenizer", err,
+        "this needs a tokenizer, and %s has none that can be read (looked for: %s); put "
+        "one there, set tokenizer.path, or --tokenizer.name byte for ids that are bytes",
+        folder, tt_str_get(&list));
+    tt_str_free(&list);
+    return st;
+}
+
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info, tt_error *err)
 {
     const tt_model_vt *model = s->model.component->vtable;
     if (!s->has_tokenizer)
-        return tt_job_fail(s->job, "tokenizer", err,
-                           "this needs a tokenizer, and the spec has none: set tokenizer.name");
+        return no_tokenizer(s, err);
     const tt_tokenizer_vt *vt = s->tokenizer.component->vtable;
     TT_TRY(TT_PLUGIN_CALL(vt->open(s->tokenizer.config, self, err), err, "tokenizer",
                           s->tokenizer.name));
@@ -22,6 +56,15 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
     const int64_t vocab = model->vocab_size(s->model.config);
     if (info->vocab_size <= vocab)
         return TT_OK;
+    if (only_special_beyond(vt, *self, info, vocab)) {
+        tt_log(
+            TT_INFO, "data",
+            "the model has no row for %lld special token%s of the tokenizer, from id %lld on: text "
+            "with one is refused",
+            (long long)(info->vocab_size - vocab), info->vocab_size - vocab == 1 ? "" : "s",
+            (long long)vocab);
+        return TT_OK;
+    }
     vt->close(*self);
     *self = NULL;
     return tt_job_fail(s->job, "model.args.vocab_size", err,

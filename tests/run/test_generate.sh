@@ -118,7 +118,7 @@ refused max_tokens_zero '--max-tokens: expected' --max-tokens 0
 rm "$dir/run/hf/latest/tokenizer.json"
 ttrun generate --checkpoint "$dir/run/hf/latest" --prompt x >"$dir/out" 2>"$dir/err"
 rc=$?
-[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'has no tokenizer.json: give prompts as ids' "$dir/err"
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'has no tokenizer that can be read: give prompts as ids' "$dir/err"
 ok text_prompt_without_a_tokenizer
 sed -i 's/"llama"/"lama"/' "$dir/run/hf/latest/config.json"
 ttrun generate --checkpoint "$dir/run/hf/latest" --prompts "$dir/ids.jsonl" >"$dir/out" 2>"$dir/err"

@@ -11,6 +11,7 @@ awk 'BEGIN {
     printf "}}}\n"
 }' >"$dir/tokenizer.json"
 tie=--model.args.tie_embeddings
+no_bytes=
 # again FOLDER HF OPTION...: two steps that change nothing, from the weights and sizes of a Hugging Face folder
 again() {
     where=$1 hf=$2
@@ -20,7 +21,10 @@ again() {
         "checkpoint": {"initial_load_path": "%s", "initial_load_in_hf": true, "enable": false}}' "$hf" "$hf" >"$dir/again.json"
     sed 's/"model": { "flavor": "debugmodel",/"model": { /; s/"args": {.*} },/"args": {} },/' "$job" >"$dir/base.json"
     sed -i 's/"job.json"/"base.json"/' "$dir/again.json"
-    ttrun "$dir/again.json" --dump_folder "$where" "$@" >"$dir/out" 2>"$dir/err"
+    bytes=
+    [ -e "$hf/tokenizer.json" ] || [ -n "$no_bytes" ] || bytes='--tokenizer.name byte'
+    # shellcheck disable=SC2086
+    ttrun "$dir/again.json" --dump_folder "$where" $bytes "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
 same_losses() { # FOLDER FOLDER
@@ -93,9 +97,11 @@ ok random_weights_instead_of_those_there_are_logged
 train "$dir/d4" --training.steps 1 --checkpoint.enable false
 [ $rc -eq 0 ] && grep -q 'weights: random$' "$dir/err"
 ok random_weights_are_logged
+no_bytes=1
 again "$dir/d7" "$dir/a/hf/step-4"
-[ $rc -eq 0 ] && [ "$(grep -c "tokenizer: byte, $dir/a/hf/step-4 has none" "$dir/err")" -eq 1 ]
-ok a_folder_without_a_tokenizer_is_a_warning
+no_bytes=
+[ $rc -eq 2 ] && [ "$(grep -c "$dir/a/hf/step-4 has none that can be read (looked for: tokenizer.json, " "$dir/err")" -eq 1 ]
+ok a_folder_with_weights_and_without_a_tokenizer_is_refused
 mkdir "$dir/copy" && cp "$tied/tokenizer.json" "$dir/copy"
 bare "$dir/d5" --tokenizer.name hf --tokenizer.path "$dir/copy" && ! grep -q 'the tokenizer is' "$dir/err" &&
     sed -i 's/"Hi"/"Ho"/; s/\["H","i"\]/["H","o"]/' "$dir/copy/tokenizer.json" && bare "$dir/d6" --tokenizer.name hf --tokenizer.path "$dir/copy" &&
@@ -169,7 +175,7 @@ train "$dir/low" --converters '[{"name":"blockwise"}]' && "$TTRUN" ckpt export -
     grep -aq '"model.layers.0.mlp.up_proj.weight_scale_inv":{"dtype":"F32","shape":\[1,1\]' "$dir/fp8/model.safetensors" && grep -aq '"lm_head.weight":{"dtype":"BF16"' "$dir/fp8/model.safetensors" &&
     [ "$(value "$dir/fp8/config.json" quantization_config.quant_method)" = fp8 ] && [ "$(value "$dir/fp8/config.json" quantization_config.modules_to_not_convert.0)" = lm_head ]
 ok exports_float8
-loss_of() { "$TTRUN" eval --checkpoint "$1" --data "$SRC/README.md" --samples 20 --json >"$dir/out" 2>"$dir/err" && value "$dir/out" loss; }
+loss_of() { "$TTRUN" eval --checkpoint "$1" --data "$SRC/README.md" --samples 20 --json --tokenizer.name byte >"$dir/out" 2>"$dir/err" && value "$dir/out" loss; }
 whole=$(loss_of "$dir/whole") low=$(loss_of "$dir/fp8")
 [ "$whole" != "$low" ] && near "$low" "$whole" 0.01 && train "$dir/again" --checkpoint.initial_load_path "$dir/fp8" --checkpoint.initial_load_in_hf true && [ "$rc" -eq 0 ]
 ok reads_float8_again

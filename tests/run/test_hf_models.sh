@@ -16,7 +16,7 @@ again() {
     where=$2 hf=$3
     shift 3
     ttrun "$dir/again.json" --dump_folder "$where" --optimizer.lr 0 --training.steps 2 --checkpoint.enable false \
-        --checkpoint.initial_load_path "$hf" --checkpoint.initial_load_in_hf true "$@" >"$dir/out" 2>"$dir/err"
+        --checkpoint.initial_load_path "$hf" --checkpoint.initial_load_in_hf true --tokenizer.name byte "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
 same_losses() { # FOLDER FOLDER

@@ -66,7 +66,7 @@ ttrun data show "$dir/hf" --dataloader.path "$dir/text.txt" --training.seq_len 1
 ok data_show_of_a_folder
 mkdir "$dir/bare" && cp "$dir/hf/config.json" "$dir/bare"
 go "$dir/e" "$dir/bare" --training.seq_len 32
-[ $rc -eq 0 ] && says "$dir/err" "tokenizer: byte, $dir/bare has none" && says "$dir/err" "weights: random, $dir/bare has no"
+[ $rc -eq 0 ] && says "$dir/err" "tokenizer: byte, $dir/bare has sizes alone" && says "$dir/err" "weights: random, $dir/bare has no"
 ok a_folder_of_sizes_alone
 sed -i 's/"llama"/"none_such"/' "$dir/bare/config.json"
 go "$dir/f" "$dir/bare"
