@@ -164,7 +164,8 @@ static void test_tokenizers_that_are_not_byte_level_bpe_are_refused(void **state
         {"{" MODEL(
              "") ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"x\"}}}",
          "no name for this pattern"                                                                                                            },
-        {"{\"model\": {\"vocab\": []}, " BYTES "}",                                                       "model.vocab: expected an object"    },
+        {"{\"model\": {\"vocab\": []}, " BYTES "}",
+         "byte-level BPE tokenizers only; this is Unigram"                                                                                     },
         {"{\"model\": {\"vocab\": {\"a\": 2}}, " BYTES "}",
          "token 'a' has no id from 0 to below the model's 2"                                                                                   },
         {"{\"model\": {\"vocab\": {\"a\": -1}}, " BYTES "}",                                              "token 'a' has no id from 0 to below"},

@@ -152,8 +152,11 @@ static tt_status check_kind(const char *path, const tt_json *root, const char **
 {
     const tt_json *model = tt_json_get(root, "model"), *bytes = tt_json_get(model, "byte_fallback");
     const char *type = text_of(tt_json_get(model, "type"));
-    if (!*type && !tt_json_get(model, "merges")) /* of before 2021: the keys say it */
-        type = "not BPE";
+    const tt_json *pieces = tt_json_get(model, "vocab");
+    if (!*type && pieces && pieces->type == TT_JSON_ARRAY) /* of before 2021: the keys say it */
+        type = "Unigram";
+    else if (!*type && tt_json_get(model, "max_input_chars_per_word"))
+        type = "WordPiece";
     if ((*type && strcmp(type, "BPE")) || (bytes && bytes->type == TT_JSON_BOOL && bytes->boolean))
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "%s: GGUF is written for byte-level BPE tokenizers only; this is %s", path,
