@@ -231,8 +231,7 @@ static const tt_cli_row rows[] = {
                  "chat template (Jinja), or chatml, which is built in", .takes = TT_TAKES_FILE),
     TT_CLI_VALUE("system", "TEXT", NULL, "system message"),
     TT_CLI_VALUE("context", "N", "the model's",
-                 "tokens of a conversation, at most; without it those that config.json says, or "
-                 "seq_len + --max-tokens of a run that has none"),
+                 "tokens of a conversation, at most; config.json's, or seq_len + --max-tokens"),
     TT_CLI_VALUE("max-tokens", "N", "1024", "number of tokens per answer, at most"),
     TT_CLI_VALUE("temperature", "T", "0.8",
                  "divides the logits; 0 always takes the most likely token"),

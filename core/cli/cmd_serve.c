@@ -187,10 +187,8 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("name", "NAME", "the folder's", "name of the model in answers"),
     TT_CLI_VALUE("template", "FILE", "the run's",
                  "chat template (Jinja), or chatml, which is built in", .takes = TT_TAKES_FILE),
-    TT_CLI_VALUE(
-        "context", "N", "the model's",
-        "tokens of a text, at most; without it those that config.json says, or seq_len, at "
-        "least 2048, of a run that has none"),
+    TT_CLI_VALUE("context", "N", "the model's",
+                 "tokens of a text, at most; config.json's, or seq_len, at least 2048"),
     TT_CLI_VALUE("batch", "N", "16",
                  "texts that are computed at once, at most 16; without it fewer where memory is "
                  "short"),

@@ -221,9 +221,7 @@ tt_status tt_setup_take_hf(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     const char *id = NULL, *folder = NULL;
     const tt_json *config = NULL;
     kept_source kept;
-    if (!tt_job_has(s->job, "model.hf"))
-        return TT_OK;
-    TT_TRY(tt_job_string(s->job, "model.hf", NULL, &id, err));
+    TT_TRY(tt_job_path(s->job, "model.hf", 0, &id, err));
     TT_TRY(tt_job_path(s->job, "model.hf", TT_OPT_PATH | TT_OPT_HUB, &folder, err));
     if (!folder || !*folder)
         return TT_OK;

@@ -94,18 +94,22 @@ static tt_status conclude(tt_loop *l, bool save, bool snapshot, tt_error *err)
     return last ? tt_loop_save_last_hf(l, true, err) : TT_OK;
 }
 
-/* All ranks see a NaN at the same step, so a save in flight can still be published: its step came
- * before the NaN. */
-static tt_status publish_on_nan(tt_loop *l, tt_status s)
+/* All ranks see a NaN at the same step, so a save in flight can still be published: it is of an earlier one. */
+static tt_status publish_on_nan(tt_loop *l, tt_status s, tt_error *err)
 {
     tt_error ignored = {0};
-    if (s == TT_ENUMERIC && !l->s->core.debug.detect_nan)
-        tt_loop_finish_save(l, &ignored);
-    return s;
+    int64_t *saved = NULL;
+    size_t n = 0;
+    if (s != TT_ENUMERIC || l->s->core.debug.detect_nan)
+        return s;
+    tt_loop_finish_save(l, &ignored);
+    const char *why = tt_arena_str(l->rank.arena, err->text);
+    if (tt_ckpt_list(l->folder->checkpoints, l->rank.arena, &saved, &n, NULL) != TT_OK || !n)
+        return TT_FAIL(err, s, "%s; no checkpoint is there yet", why);
+    return TT_FAIL(err, s, "%s; the checkpoint step-%lld is good", why, (long long)saved[n - 1]);
 }
 
-/* What follows a step needs its numbers, or the states as the step leaves them, or an idle device. All
- * ranks give the same answer. */
+/* What follows a step needs its numbers, or the states as it leaves them, or an idle device. The same on all ranks. */
 static bool must_settle(const tt_loop *l, bool save)
 {
     return l->step == l->steps || l->stopped_by || l->validation_due ||
@@ -130,7 +134,7 @@ static tt_status after_step(tt_loop *l, tt_error *err)
     l->validation_due = l->s->has_validation && tt_loop_due(l, l->step, c->validation.freq);
     TT_TRY(tt_loop_exchange(l, true, err));
     if (must_settle(l, save))
-        TT_TRY(publish_on_nan(l, tt_loop_settle(l, err)));
+        TT_TRY(publish_on_nan(l, tt_loop_settle(l, err), err));
     const bool saves = l->saver && (save || l->save_asked);
     TT_TRY(conclude(l, save, snapshot, err));
     if (l->step == l->steps || l->stopped_by)
@@ -209,7 +213,7 @@ static tt_status run_steps(tt_loop *l, tt_error *err)
         tt_called_step(l->rank.dist.called, l->step);
         TT_TRY(tt_loop_hooks_before(l, err));
         tt_loop_profile_begin(l);
-        TT_TRY(publish_on_nan(l, tt_loop_step(l, err)));
+        TT_TRY(publish_on_nan(l, tt_loop_step(l, err), err));
         TT_TRY(tt_loop_profile_end(l, err));
         if (!l->flight.on)
             TT_TRY(tt_loop_log(l, err));

@@ -125,21 +125,15 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
         return TT_OK;
     if (skips)
         return TT_FAIL(err, TT_ENUMERIC,
-                       "step %lld: %d steps in a row were skipped; the last checkpoint has weights "
-                       "from before them. Lower optimizer.lr, or raise training.max_grad_norm_skip "
-                       "if it is set",
+                       "step %lld: %d steps in a row were skipped; lower optimizer.lr, or raise "
+                       "training.max_grad_norm_skip if it is set",
                        (long long)l->flight.step, MOST_SKIPPED);
-    char good[64] = "no checkpoint is there yet";
-    int64_t *saved = NULL;
-    size_t n = 0;
-    if (tt_ckpt_list(l->folder->checkpoints, l->rank.arena, &saved, &n, NULL) == TT_OK && n)
-        snprintf(good, sizeof good, "the checkpoint step-%lld is good", (long long)saved[n - 1]);
     return TT_FAIL(
         err, TT_ENUMERIC,
-        "step %lld: %s is %s; %s. Lower optimizer.lr, or run with --debug.detect_nan true to name "
-        "the first op",
+        "step %lld: %s is %s; lower optimizer.lr, or run with --debug.detect_nan true to name the "
+        "first op",
         (long long)l->flight.step, isfinite(sum) ? "grad_norm" : "loss",
-        name_of_number(isfinite(sum) ? l->norm : sum), good);
+        name_of_number(isfinite(sum) ? l->norm : sum));
 }
 
 static tt_status take_numbers(tt_loop *l, tt_error *err)

@@ -11,7 +11,7 @@ for plugin in run/compositions plugins/gla; do
 done
 job=$dir/compositions.json
 cat >"$job" <<JOB
-{ "spec": "llama3", "model": { "args": {} }, "dataloader": { "name": "uneven" },
+{ "spec": "llama3", "model": { "args": {} }, "dataloader": { "name": "uneven", "shuffle": false },
   "optimizer": { "lr": 0.002 }, "lr_scheduler": { "name": "constant", "warmup_steps": 0 },
   "training": { "local_batch_size": 8, "global_batch_size": 8, "seq_len": 21, "steps": 5, "seed": 7, "max_norm": 0.3 },
   "metrics": { "log_freq": 1, "enable_tensorboard": false },

@@ -5,7 +5,7 @@
 
 # ---- NaN and Inf ----
 train "$dir/nan" --optimizer.lr 1e30 --checkpoint.interval 1
-[ "$rc" -eq 3 ] && one_line "$dir/err" && grep -q '^ttrun: step [0-9]*: .* is \(NaN\|Inf\);.*Lower optimizer.lr' "$dir/err"
+[ "$rc" -eq 3 ] && one_line "$dir/err" && grep -q '^ttrun: step [0-9]*: .* is \(NaN\|Inf\);.*lower optimizer.lr' "$dir/err"
 ok nan_stops_with_3_and_says_what_to_do
 bad=$(sed -n 's/^ttrun: step \([0-9]*\):.*/\1/p' "$dir/err")
 last=$(newest "$dir/nan/checkpoint")

@@ -48,7 +48,7 @@ ok a_folder_in_place_of_the_job
 says "$dir/err" "weights: random, $dir/hf has no model.safetensors" && says "$dir/err" "sequences of 512 tokens"
 ok what_is_missing_is_said
 export_to "$dir/a" "$dir/weights" --type f32 && cp "$dir/weights/model.safetensors" "$dir/hf"
-go "$dir/b" --model.hf "$dir/hf" --optimizer.lr 0 --lr_scheduler.warmup_steps 1 --checkpoint.last_save_in_hf true
+go "$dir/b" --model.hf "$dir/hf" --optimizer.lr 0 --lr_scheduler.warmup_steps 0 --checkpoint.last_save_in_hf true
 [ $rc -eq 0 ] && says "$dir/err" "weights: $dir/hf (Hugging Face's)" && ! grep -q ' W ' "$dir/err"
 ok model_hf_on_the_command_line
 ttrun config "$dir/hf" --training.seq_len 64 >"$dir/out" 2>"$dir/err" && says "$dir/out" '"spec": "llama3", // model.hf' &&
