@@ -135,7 +135,8 @@ static void test_a_world_without_a_rank_is_an_error(void **state)
     alone((const char *[]){"WORLD_SIZE", "2", "LOCAL_RANK", "0", NULL}, "set RANK (0 to 1)");
     alone((const char *[]){"WORLD_SIZE", "1", NULL}, NULL);
     alone((const char *[]){"WORLD_SIZE", "many", NULL}, NULL);
-    alone((const char *[]){"RANK", "1", NULL}, NULL);
+    alone((const char *[]){"RANK", "1", NULL}, "RANK=1 without WORLD_SIZE");
+    alone((const char *[]){"RANK", "0", NULL}, NULL);
     alone((const char *[]){NULL}, NULL);
 }
 
