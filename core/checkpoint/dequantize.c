@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/internal.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <ttrun/narrow.h>
 
@@ -45,20 +44,13 @@ static void block_size(const tt_ckpt_reader *r, int64_t block[2])
 {
     const char *path = tt_path_join(r->arena, r->path, "config.json");
     const tt_json *root = NULL, *q;
-    tt_error ignored = {0};
-    char *text = NULL;
-    size_t n = 0;
     block[0] = block[1] = FP8_BLOCK;
-    if (!tt_path_exists(path) || tt_read_file(path, (size_t)4 << 20, &text, &n, &ignored) != TT_OK)
-        return;
-    if (tt_json_parse(r->arena, path, text, n, &root, &ignored) == TT_OK) {
-        q = tt_json_get(root, "quantization_config");
-        q = q ? tt_json_get(q, "weight_block_size") : NULL;
-        for (size_t i = 0; q && q->type == TT_JSON_ARRAY && q->n == 2 && i < 2; i++)
-            if (q->items[i]->type == TT_JSON_INT && q->items[i]->integer > 0)
-                block[i] = q->items[i]->integer;
-    }
-    free(text);
+    if (tt_path_exists(path))
+        (void)tt_json_read(r->arena, path, (size_t)4 << 20, &root, NULL);
+    q = tt_json_get(tt_json_get(root, "quantization_config"), "weight_block_size");
+    for (size_t i = 0; q && q->type == TT_JSON_ARRAY && q->n == 2 && i < 2; i++)
+        if (q->items[i]->type == TT_JSON_INT && q->items[i]->integer > 0)
+            block[i] = q->items[i]->integer;
 }
 
 /* Which elements share a scale, by the shapes of both tensors; false: no form that is known. */

@@ -23,15 +23,10 @@ static tt_status names_of_index(tt_arena *a, const char *folder, const char *ind
                                 bool (*is_name)(const char *name), const char *suffix,
                                 const char ***names, size_t *n, tt_error *err)
 {
-    char *text;
-    size_t bytes;
     const tt_json *root, *weights;
     const char *path = tt_path_join(a, folder, index);
     TT_VEC(const char *) found = {0};
-    TT_TRY(tt_read_file(path, TT_STATE_MAX_BYTES, &text, &bytes, err));
-    tt_status status = tt_json_parse(a, path, text, bytes, &root, err);
-    free(text);
-    TT_TRY(status);
+    TT_TRY(tt_json_read(a, path, TT_STATE_MAX_BYTES, &root, err));
     weights = tt_json_get(root, "weight_map");
     if (!weights || weights->type != TT_JSON_OBJECT)
         return TT_FAIL(err, TT_EFORMAT, "%s: no object \"weight_map\"", path);

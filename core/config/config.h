@@ -150,7 +150,12 @@ typedef struct tt_json_origin {
 } tt_json_origin;
 tt_status tt_json_parse(tt_arena *a, const char *name, const char *text, size_t n,
                         const tt_json **out, tt_error *err);
-/* The same for a tokenizer's file, whose tokens may have U+0000: tt_json_origin.nul. */
+/* json_file.c: reads a file of at most so many bytes (0: any) and parses it. The other one: what is no object is TT_EINVAL. */
+tt_status tt_json_read(tt_arena *a, const char *path, size_t max_bytes, const tt_json **out,
+                       tt_error *err);
+tt_status tt_json_read_object(tt_arena *a, const char *path, size_t max_bytes, const tt_json **out,
+                              tt_error *err);
+/* tt_json_parse for a tokenizer's file, whose tokens may have U+0000: tt_json_origin.nul. */
 tt_status tt_json_parse_tokens(tt_arena *a, const char *name, const char *text, size_t n,
                                const tt_json **out, tt_error *err);
 const tt_json *tt_json_get(const tt_json *object,

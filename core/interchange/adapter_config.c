@@ -2,7 +2,6 @@
 #include "config/pattern.h"
 #include "interchange/interchange_impl.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -160,12 +159,7 @@ static tt_status check_layer(tt_arena *a, const char *path, const tt_json *confi
 tt_status tt_adapter_check_config(const tt_setup *s, tt_arena *a, const char *path, tt_error *err)
 {
     const tt_json *config = NULL;
-    char *text = NULL;
-    size_t n = 0;
-    TT_TRY(tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, err));
-    const tt_status st = tt_json_parse(a, path, text, n, &config, err);
-    free(text);
-    TT_TRY(st);
+    TT_TRY(tt_json_read(a, path, MAX_CONFIG_BYTES, &config, err));
     const tt_json *type = tt_json_get(config, "peft_type");
     if (!type || type->type != TT_JSON_STRING || strcmp(type->string, "LORA") != 0)
         return TT_FAIL(err, TT_EUNSUPPORTED, "%s: peft_type is not \"LORA\"", path);

@@ -121,18 +121,6 @@ static tt_status parse_own(const tt_setup *su, const void *config, tt_arena *a, 
     return TT_OK;
 }
 
-static tt_status read_source(tt_arena *a, const char *path, const tt_json **out, tt_error *err)
-{
-    char *text = NULL;
-    size_t n = 0;
-    TT_TRY(tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, err));
-    tt_status s = tt_json_parse(a, path, text, n, out, err);
-    free(text);
-    if (s == TT_OK && (*out)->type != TT_JSON_OBJECT)
-        s = TT_FAIL(err, TT_EINVAL, "%s: expected an object", path);
-    return s;
-}
-
 static bool is_one_of(const char *key, const char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -196,7 +184,7 @@ static tt_status open_merge(const tt_setup *su, const char *path, const tt_token
 {
     void *config = NULL;
     const tt_json *root = NULL, *type;
-    TT_TRY(read_source(a, path, &root, err));
+    TT_TRY(tt_json_read_object(a, path, MAX_CONFIG_BYTES, &root, err));
     m->source = tt_hf_text_config(root);
     m->text = m->source != root;
     type = tt_json_get(root, "model_type");
@@ -283,7 +271,8 @@ tt_status tt_hf_source_dtype(tt_arena *a, const char *model, tt_dtype *out, tt_e
     *out = TT_F32;
     if (!model)
         return TT_OK;
-    TT_TRY(read_source(a, tt_path_join(a, model, "config.json"), &root, err));
+    TT_TRY(tt_json_read_object(a, tt_path_join(a, model, "config.json"), MAX_CONFIG_BYTES, &root,
+                               err));
     for (size_t i = 0; i < TT_COUNT(dtype_keys); i++) {
         const tt_json *v = tt_json_get(root, dtype_keys[i]);
         if (!v || v->type != TT_JSON_STRING)

@@ -3,32 +3,18 @@
 #include "interchange/interchange_impl.h"
 #include "setup/hf_context.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Makes a job from another program's folder: the model and its sizes. */
 
 #define MAX_BYTES ((size_t)4 << 20)
 
-static tt_status read_object(tt_arena *a, const char *path, const tt_json **out, tt_error *err)
-{
-    char *text = NULL;
-    size_t n = 0;
-    TT_TRY(tt_read_file(path, MAX_BYTES, &text, &n, err));
-    const tt_status s = tt_json_parse(a, path, text, n, out, err);
-    free(text);
-    TT_TRY(s);
-    if ((*out)->type != TT_JSON_OBJECT)
-        return TT_FAIL(err, TT_EINVAL, "%s: expected an object", path);
-    return TT_OK;
-}
-
 /* Finds the spec of the model that reads this config.json. */
 static tt_status find_spec(tt_registry *r, tt_arena *a, const char *path, const char **out,
                            tt_error *err)
 {
     const tt_json *root = NULL;
-    TT_TRY(read_object(a, path, &root, err));
+    TT_TRY(tt_json_read_object(a, path, MAX_BYTES, &root, err));
     const tt_json *type = tt_json_get(tt_hf_text_config(root), "model_type");
     if (!type || type->type != TT_JSON_STRING)
         return TT_FAIL(err, TT_EINVAL,
@@ -145,7 +131,7 @@ static tt_status args_of_params(const tt_component *c, const char *folder, tt_ar
 {
     const char *path = tt_path_join(a, folder, "params.json");
     const tt_json *root = NULL;
-    TT_TRY(read_object(a, path, &root, err));
+    TT_TRY(tt_json_read_object(a, path, MAX_BYTES, &root, err));
     for (size_t i = 0; i < root->n; i++) {
         const char *key = root->keys[i];
         const tt_json *v = root->items[i];
@@ -222,7 +208,7 @@ static tt_status fail_no_names(tt_registry *r, const tt_component *model, tt_imp
 static tt_status add_length(tt_arena *a, const char *path, tt_str *out, tt_error *err)
 {
     const tt_json *root = NULL;
-    TT_TRY(read_object(a, path, &root, err));
+    TT_TRY(tt_json_read_object(a, path, MAX_BYTES, &root, err));
     const int64_t n = tt_hf_positions(tt_hf_text_config(root));
     if (n && n < 2048)
         tt_str_printf(out, ", \"training\": {\"seq_len\": %lld}", (long long)n);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "internal.h"
-#include <stdlib.h>
 #include <string.h>
 #include <ttrun/train_spec.h>
 
@@ -126,13 +125,8 @@ static tt_status read_members(const char *path, const tt_json *root, tt_arena *a
 tt_status tt_spec_open(const char *path, const char *name, tt_arena *a, tt_loaded *out,
                        tt_error *err)
 {
-    char *text = NULL;
-    size_t n = 0;
     const tt_json *root = NULL;
-    TT_TRY(tt_read_file(path, SPEC_MAX, &text, &n, err));
-    tt_status st = tt_json_parse(a, path, text, n, &root, err);
-    free(text);
-    TT_TRY(st);
+    TT_TRY(tt_json_read(a, path, SPEC_MAX, &root, err));
     if (root->type != TT_JSON_OBJECT)
         return TT_FAIL(err, TT_EFORMAT,
                        "%s: expected an object of component names, which a train spec is", path);

@@ -143,17 +143,13 @@ static void look_at_last_start(const tt_json *root, tt_run_facts *out)
 
 bool tt_run_facts_read(const char *run, tt_arena *a, tt_run_facts *out)
 {
-    char *text = NULL;
-    size_t n = 0;
     struct stat st;
     const tt_json *root = NULL;
     const char *path = tt_path_join(a, run, "run.json");
     *out = (tt_run_facts){.spec = "", .checkpoints = "checkpoint", .steps = -1};
     if (stat(path, &st) || !S_ISREG(st.st_mode)) /* a pipe would block */
         return false;
-    if (tt_read_file(path, MAX_RUN_JSON, &text, &n, NULL) == TT_OK)
-        (void)tt_json_parse(a, path, text, n, &root, NULL);
-    free(text);
+    (void)tt_json_read(a, path, MAX_RUN_JSON, &root, NULL);
     const tt_json *job = tt_json_get(root, "job");
     const tt_json *steps = tt_json_get(tt_json_get(job, "training"), "steps");
     out->spec = text_of(job, "spec", out->spec);

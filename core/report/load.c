@@ -13,16 +13,10 @@ static void load_note(tt_run_report *r, tt_arena *a, const char *text)
 
 static const tt_json *read_json(const char *path, tt_arena *a, tt_run_report *r)
 {
-    char *text = NULL;
-    size_t n;
     tt_error err = {0};
     const tt_json *v = NULL;
-    if (!tt_path_exists(path))
-        return NULL;
-    if (tt_read_file(path, (size_t)64 << 20, &text, &n, &err) != TT_OK ||
-        tt_json_parse(a, path, text, n, &v, &err) != TT_OK)
+    if (tt_path_exists(path) && tt_json_read(a, path, (size_t)64 << 20, &v, &err) != TT_OK)
         load_note(r, a, err.text);
-    free(text);
     return v;
 }
 

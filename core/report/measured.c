@@ -3,7 +3,6 @@
 #include "report/report.h"
 #include <dirent.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The memory that was measured while a step ran (profiling.enable_memory_snapshot): of the first step of a run, in
@@ -16,16 +15,9 @@ static double real(const tt_json *v)
 
 static bool read_snapshot(const char *path, tt_arena *a, tt_measured_memory *out)
 {
-    char *text = NULL;
-    size_t n;
     const tt_json *v = NULL;
-    tt_error ignored;
-    if (tt_read_file(path, (size_t)1 << 30, &text, &n, &ignored) != TT_OK)
-        return false;
-    const tt_status s = tt_json_parse(a, path, text, n, &v, &ignored);
-    free(text);
-    const tt_json *seconds = s == TT_OK ? tt_json_get(v, "seconds") : NULL,
-                  *bytes = s == TT_OK ? tt_json_get(v, "resident") : NULL;
+    (void)tt_json_read(a, path, (size_t)1 << 30, &v, NULL);
+    const tt_json *seconds = tt_json_get(v, "seconds"), *bytes = tt_json_get(v, "resident");
     if (!seconds || !bytes || seconds->type != TT_JSON_ARRAY || bytes->type != TT_JSON_ARRAY ||
         seconds->n != bytes->n)
         return false;

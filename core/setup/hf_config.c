@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/setup_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* model.flavor "hf": turns config.json into the arguments of the model. A key that is an option of
@@ -431,18 +430,10 @@ static tt_status read_args(const tt_setup *s, const tt_component *c, const char 
 {
     tt_arena *a = s->arena;
     const tt_model_hf *hf = tt_setup_model_hf(c);
-    char *text = NULL;
-    size_t n = 0;
     tt_str out = {0};
-    TT_TRY(tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, err));
-    tt_status st = tt_json_parse(a, path, text, n, root, err);
-    free(text);
-    if (st == TT_OK && (*root)->type != TT_JSON_OBJECT)
-        st = TT_FAIL(err, TT_EINVAL, "%s: expected an object", path);
-    if (st == TT_OK)
-        *root = tt_hf_text_config(*root);
-    if (st == TT_OK)
-        st = check_type(s, c, hf, path, *root, err);
+    TT_TRY(tt_json_read_object(a, path, MAX_CONFIG_BYTES, root, err));
+    *root = tt_hf_text_config(*root);
+    tt_status st = check_type(s, c, hf, path, *root, err);
     if (st == TT_OK)
         st = check_rope(c, path, *root, err);
     if (st == TT_OK)

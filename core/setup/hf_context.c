@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/hf_context.h"
 #include "setup/setup.h"
-#include <stdlib.h>
 #include <string.h>
 
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
@@ -65,13 +64,9 @@ tt_status tt_hf_context_of(const char *folder, tt_arena *a, int64_t *out, tt_err
 {
     const char *path = tt_path_join(a, folder, "config.json");
     const tt_json *root = NULL;
-    char *text = NULL;
-    size_t n = 0;
     *out = 0;
-    TT_TRY(tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, err));
-    const tt_status s = tt_json_parse(a, path, text, n, &root, err);
-    free(text);
-    if (s == TT_OK && root->type == TT_JSON_OBJECT)
+    TT_TRY(tt_json_read(a, path, MAX_CONFIG_BYTES, &root, err));
+    if (root->type == TT_JSON_OBJECT)
         *out = tt_hf_context(tt_hf_text_config(root));
-    return s;
+    return TT_OK;
 }

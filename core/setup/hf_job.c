@@ -4,7 +4,6 @@
 #include "setup/hf_context.h"
 #include "setup/setup_impl.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* model.hf: one folder is the whole fine-tuning job. Keys that the job does not set get the values
@@ -93,8 +92,6 @@ const tt_json *tt_hf_text_config(const tt_json *root)
 static tt_status read_config(const tt_setup *s, const char *id, const char *path,
                              const tt_json **out, tt_error *err)
 {
-    char *text = NULL;
-    size_t n = 0;
     tt_error why = {0};
     if (!tt_path_exists(path))
         return tt_job_fail(
@@ -102,15 +99,10 @@ static tt_status read_config(const tt_setup *s, const char *id, const char *path
             tt_path_exists(tt_path_dir(s->arena, path))
                 ? ""
                 : tt_arena_printf(s->arena, ", nor its folder%s", tt_hub_advice(s->arena, id)));
-    tt_status st = tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, &why);
-    if (st == TT_OK)
-        st = tt_json_parse(s->arena, path, text, n, out, &why);
-    free(text);
-    if (st == TT_OK && (*out)->type != TT_JSON_OBJECT)
-        st = TT_FAIL(&why, TT_EINVAL, "%s: expected an object", path);
-    if (st == TT_OK)
-        *out = tt_hf_text_config(*out);
-    return st == TT_OK ? TT_OK : tt_job_fail(s->job, "model.hf", err, "%s", why.text);
+    if (tt_json_read_object(s->arena, path, MAX_CONFIG_BYTES, out, &why) != TT_OK)
+        return tt_job_fail(s->job, "model.hf", err, "%s", why.text);
+    *out = tt_hf_text_config(*out);
+    return TT_OK;
 }
 
 /* What a run has kept of a folder that is gone since. */
@@ -132,19 +124,14 @@ static tt_status find_kept(tt_setup *s, const char *source, kept_source *out, tt
 {
     const char *run = NULL;
     const tt_json *root = NULL;
-    char *text = NULL;
-    size_t n = 0;
     *out = (kept_source){0};
     if (tt_path_exists(source))
         return TT_OK;
     TT_TRY(tt_job_path(s->job, "dump_folder", TT_OPT_PATH, &run, err));
     run = run && *run ? run : "./outputs";
     const char *path = tt_path_join(s->arena, run, "run.json");
-    if (tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, NULL) != TT_OK)
-        return TT_OK;
-    const tt_status st = tt_json_parse(s->arena, path, text, n, &root, NULL);
-    free(text);
-    const tt_json *job = st == TT_OK ? tt_json_get(root, "job") : NULL;
+    (void)tt_json_read(s->arena, path, MAX_CONFIG_BYTES, &root, NULL);
+    const tt_json *job = tt_json_get(root, "job");
     const char *was = string_at(tt_json_get(job, "model"), "hf");
     const char *model = tt_path_join(s->arena, run, "model");
     if (!was || strcmp(was, source) != 0 ||

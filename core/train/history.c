@@ -66,20 +66,10 @@ const char *tt_git_commit(tt_arena *a, const char *folder)
 /* The run.json of the time before; NULL: there is none, or none that can be read, and a line says so. */
 static const tt_json *last_record(tt_arena *a, const char *run)
 {
-    char *text = NULL;
-    size_t n = 0;
     const tt_json *root = NULL;
     const char *path = tt_path_join(a, run, "run.json");
     tt_error why = {0};
-    if (!tt_path_exists(path))
-        return NULL;
-    tt_status s = tt_read_file(path, MOST_BYTES, &text, &n, &why);
-    if (s == TT_OK)
-        s = tt_json_parse(a, path, text, n, &root, &why);
-    if (s == TT_OK && root->type != TT_JSON_OBJECT)
-        s = TT_FAIL(&why, TT_EFORMAT, "%s is not an object", path);
-    free(text);
-    if (s == TT_OK)
+    if (!tt_path_exists(path) || tt_json_read_object(a, path, MOST_BYTES, &root, &why) == TT_OK)
         return root;
     tt_log(
         TT_WARN, "train",

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "train/train.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -11,18 +10,14 @@
 /* Of the run in the folder; -1: nothing is resumed there, or no seed is known. */
 static int64_t kept_seed(const tt_run_folder *f, tt_arena *a)
 {
-    char *text = NULL;
-    size_t bytes, n = 0;
+    size_t n = 0;
     int64_t *steps;
     const tt_json *root = NULL;
     const char *path = tt_path_join(a, f->path, "run.json");
     if (!tt_path_exists(f->checkpoints) ||
-        tt_ckpt_list(f->checkpoints, a, &steps, &n, NULL) != TT_OK || !n ||
-        tt_read_file(path, (size_t)256 << 20, &text, &bytes, NULL) != TT_OK)
+        tt_ckpt_list(f->checkpoints, a, &steps, &n, NULL) != TT_OK || !n)
         return -1;
-    if (tt_json_parse(a, path, text, bytes, &root, NULL) != TT_OK)
-        root = NULL;
-    free(text);
+    (void)tt_json_read(a, path, (size_t)256 << 20, &root, NULL);
     for (const char *const *key = (const char *const[]){"job", "training", "seed", NULL}; *key;
          key++)
         root = root && root->type == TT_JSON_OBJECT ? tt_json_get(root, *key) : NULL;
