@@ -204,6 +204,8 @@ void tt_temporary_remove(tt_temporary *t);
 void tt_temporary_clear(const char *kind);
 tt_status tt_mkdirs(const char *path, tt_error *err);
 tt_status tt_remove_tree(const char *path, tt_error *err);
+/* What follows "FOLDER/" in a path, "" for the folder itself; NULL: the path does not begin with it. Links are not looked at. */
+const char *tt_path_below(const char *folder, const char *path);
 /* Removes a path that begins with "FOLDER/", and never what lies elsewhere: no part behind FOLDER may be a link or "..". */
 tt_status tt_remove_below(const char *folder, const char *path, tt_error *err);
 /* Whether `path` is a folder, no link, of this user (root: of any), with a file `mark` that holds this text. remove: such

@@ -170,11 +170,16 @@ bool tt_path_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
-bool tt_path_is_fd(const char *path, int fd)
+bool tt_entry_is_fd(int folder, const char *name, int fd)
 {
     struct stat a, b;
-    return fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_ino == b.st_ino &&
-           a.st_dev == b.st_dev;
+    return fstat(fd, &a) == 0 && fstatat(folder, name, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
+           a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+bool tt_path_is_fd(const char *path, int fd)
+{
+    return tt_entry_is_fd(AT_FDCWD, path, fd);
 }
 
 /* Which file is mapped where, for the handler of SIGBUS: what is not remembered has no name. A

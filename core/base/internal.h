@@ -18,9 +18,11 @@ void tt_log_file_put(int rank, const char *line, size_t n);
 /* Raises `errno_value` about `path`: "PATH: cannot VERB: reason". */
 tt_status tt_fail_errno(tt_error *err, int errno_value, const char *verb, const char *path);
 
-/* Makes and locks a temporary file beside path and gives its name; -1 and errno: it cannot. */
 /* path.c: removes the entries of a folder that is open, but the one with the name `but`. path is for errors. */
 tt_status tt_remove_entries(int folder, const char *path, const char *but, tt_error *err);
+/* file.c: whether the entry of a folder that is open, or of AT_FDCWD, is this file, not a link to it. */
+bool tt_entry_is_fd(int folder, const char *name, int fd);
+/* Makes and locks a temporary file beside path and gives its name; -1 and errno: it cannot. */
 int tt_unfinished_open(const char *path, tt_str *name);
 
 /* Natural logarithm of a normal x > 0, within 1 ulp, in arithmetic that vectorises. libm's last bit

@@ -10,6 +10,8 @@
 /* NULL: the file is one that ttrun may write. */
 static const char *why_not_own(const struct stat *st)
 {
+    if (S_ISLNK(st->st_mode))
+        return "is a symbolic link";
     if (!S_ISREG(st->st_mode))
         return "is not a regular file";
     if (st->st_uid != geteuid() && geteuid() != 0)
@@ -35,10 +37,8 @@ tt_status tt_open_own(const char *path, int flags, unsigned mode, int *out, tt_e
     const int fd = open(path, (flags & ~O_TRUNC) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode);
     if (fd < 0) {
         const int e = errno;
-        if (e == ELOOP)
-            return refuse_file(path, "is a symbolic link", err);
-        if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* ENXIO, EISDIR, ETXTBSY */
-            return refuse_file(path, "is not a regular file", err);
+        if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* ELOOP, ENXIO, EISDIR, EEXIST */
+            return refuse_file(path, why_not_own(&st), err);
         const tt_status s = e == ENOENT ? TT_ENOTFOUND : e == EEXIST ? TT_EEXIST : TT_EIO;
         return TT_FAIL(err, s, "cannot %s %s: %s", flags & O_CREAT ? "write" : "open", path,
                        strerror(e));

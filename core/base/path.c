@@ -31,6 +31,14 @@ char *tt_path_dir(tt_arena *a, const char *path)
     return tt_arena_strn(a, path, n);
 }
 
+const char *tt_path_below(const char *folder, const char *path)
+{
+    const size_t n = strlen(folder);
+    if (strncmp(path, folder, n) != 0 || (path[n] && path[n] != '/'))
+        return NULL;
+    return path + n + strspn(path + n, "/");
+}
+
 static tt_status make_dir(const char *path, tt_error *err)
 {
     struct stat st;
@@ -122,12 +130,11 @@ tt_status tt_remove_entries(int folder, const char *path, const char *but, tt_er
 
 tt_status tt_remove_below(const char *folder, const char *path, tt_error *err)
 {
-    const size_t n = strlen(folder);
-    if (strncmp(path, folder, n) != 0 || path[n] != '/')
+    const char *name = tt_path_below(folder, path);
+    if (!name || !*name)
         return TT_FAIL(err, TT_EINVAL, "%s does not lie below %s", path, folder);
     int at = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     tt_str part = {0};
-    const char *name = path + n + strspn(path + n, "/");
     for (const char *end; at >= 0 && (end = strchr(name, '/')); name = end + strspn(end, "/")) {
         tt_str_clear(&part);
         tt_str_addn(&part, name, (size_t)(end - name));

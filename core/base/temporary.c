@@ -14,8 +14,8 @@
  * that shares the folder. So each temporary file and folder is locked with flock(2) by its process;
  * what can be locked belongs to nobody. Where the file system has no flock, nothing is cleared. */
 
-#define MARK                                                                                       \
-    ".ttrun-temporary" /* the locked file of a temporary folder; nothing else has this name */
+/* The locked file of a temporary folder; nothing else has this name. */
+#define MARK ".ttrun-temporary"
 
 /* Locks a file that this process has just made. False: another process took it for a leftover, and
  * has removed it, or holds it for no reason. */
@@ -34,12 +34,10 @@ static bool take(const char *path, int fd)
 /* Opens and locks a file of a folder that no process holds; -1: it is in use, or not a file of this user. */
 static int take_leftover(int folder, const char *name)
 {
-    struct stat st, there;
+    struct stat st;
     const int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-        flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-        fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == st.st_ino &&
-        there.st_dev == st.st_dev)
+        flock(fd, LOCK_EX | LOCK_NB) == 0 && tt_entry_is_fd(folder, name, fd))
         return fd;
     if (fd >= 0)
         close(fd);
@@ -176,17 +174,14 @@ bool tt_temporary_new(const char *kind, tt_temporary *out)
 
 void tt_temporary_remove(tt_temporary *t)
 {
-    tt_str mark = {0};
     if (t->path) {
         const int folder = open_temporary(AT_FDCWD, t->path);
-        tt_str_printf(&mark, "%s/" MARK, t->path);
-        if (folder >= 0 && tt_path_is_fd(mark.s, t->fd))
+        if (folder >= 0 && tt_entry_is_fd(folder, MARK, t->fd))
             remove_temporary(AT_FDCWD, t->path, folder);
         if (folder >= 0)
             close(folder);
         close(t->fd);
     }
-    tt_str_free(&mark);
     free(t->path);
     *t = (tt_temporary){.fd = -1};
 }

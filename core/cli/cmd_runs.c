@@ -147,8 +147,8 @@ static tt_status collect_elsewhere(collector *c, const tt_run_entry *e, tt_error
     char asked[PATH_MAX], also[PATH_MAX], run[PATH_MAX + 1];
     if (!e->also || !realpath(e->also, also) || !realpath(e->path, run))
         return TT_OK;
-    const size_t n = realpath(folder_of(c->cli), asked) ? strlen(asked) : 0;
-    if (n && !strncmp(also, asked, n) && also[n] == '/')
+    const char *below = realpath(folder_of(c->cli), asked) ? tt_path_below(asked, also) : NULL;
+    if (below && *below)
         return collect(c, asked, also, err);
     strcat(run, "\n");
     if (!tt_has_mark(also, TT_ASIDE_MARK, run)) {

@@ -155,8 +155,7 @@ static const char *aside_elsewhere(tt_arena *a, const tt_found_run *r, const cha
     if (!realpath(r->older_of, run))
         return NULL;
     if (realpath(path, real)) {
-        const size_t n = strlen(run);
-        if (!strncmp(real, run, n) && (real[n] == '/' || !real[n]))
+        if (tt_path_below(run, real))
             return NULL;
         path = real;
     } else if (*folder != '/') {

@@ -120,9 +120,7 @@ static tt_status open_aside(tt_loop *l, aside *x, tt_error *err)
     if (!x->dump)
         return TT_FAIL(err, TT_EIO, "%s: %s", c->dump_folder, strerror(errno));
     x->steps = real(x->a, tt_path_join(x->a, c->dump_folder, c->checkpoint.folder));
-    const size_t n = strlen(x->dump);
-    if (x->steps && !strncmp(x->steps, x->dump, n) && (x->steps[n] == '/' || !x->steps[n]))
-        x->inside = x->steps[n] ? x->steps + n + 1 : "";
+    x->inside = x->steps ? tt_path_below(x->dump, x->steps) : NULL;
     int64_t i = last_aside(x);
     aside_paths(x, TT_MAXV(i, (int64_t)1));
     if (i && !l->resumed && is_unfinished(x))

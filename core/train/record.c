@@ -58,7 +58,6 @@ static bool is_step(const char *name)
 static void list_steps(tt_str *o, tt_arena *a, const tt_run_folder *f, const char *folder,
                        const char *last)
 {
-    const size_t inside = strlen(f->path);
     const char **names = NULL;
     size_t n = 0;
     tt_str_add(o, "[");
@@ -75,8 +74,8 @@ static void list_steps(tt_str *o, tt_arena *a, const tt_run_folder *f, const cha
         tt_wall_iso((double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec, wall);
         tt_str_printf(o, "%s{\"step\":%lld,\"path\":", first ? "" : ",",
                       (long long)tt_step_of_name(names[i], NULL));
-        const bool below = !strncmp(path, f->path, inside) && path[inside] == '/';
-        tt_str_json(o, below ? path + inside + 1 : path);
+        const char *below = tt_path_below(f->path, path);
+        tt_str_json(o, below ? below : path);
         tt_str_printf(o, ",\"bytes\":%lld,\"saved\":\"%s\"}", (long long)tt_folder_bytes(path),
                       wall);
         first = false;
