@@ -512,6 +512,13 @@ static bool is_stop(int sig)
     return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGUSR2;
 }
 
+/* Whether rank 0, which says that the run was stopped, may be on another machine. One on this machine may be killed first:
+ * mpirun gives the others a second when a rank has ended with a status. */
+static bool speaks_elsewhere(const launcher *l)
+{
+    return l->o->nodes || (l->o->mpirun && (int64_t)l->line.n < n_lines(l) && in_allocation());
+}
+
 static tt_status outcome(const launcher *l, tt_error *err)
 {
     const tt_line *line = &l->line;
@@ -542,6 +549,9 @@ static tt_status outcome(const launcher *l, tt_error *err)
                        l->none_started ? (int)l->o->init_timeout_s : code, l->o->n);
     if (silent && (code ? code != 4 : line->n_done < line->n))
         return died_silently(l, err);
+    if (code == 4 && l->stop && !l->leaves && !line->spoke && !speaks_elsewhere(l))
+        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before rank 0 could say where",
+                       tt_signal_name(l->stop));
     return status_of(code);
 }
 

@@ -123,6 +123,24 @@ kill -TERM $pid
 ends 4 && stops
 ok mpirun_that_starts_no_rank_is_stopped
 
+# mpirun kills the other ranks a second after one has ended with a status: rank 0, which says the line, may not be there by then.
+mkdir "$dir/alone"
+cat >"$dir/alone/mpirun" <<'MPIRUN'
+#!/bin/sh
+shift 2
+OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 exec "$@"
+MPIRUN
+chmod +x "$dir/alone/mpirun"
+folder=$dir/lone
+: >"$folder.out" 2>"$folder.err"
+TTRUN_PATIENCE=0.1 PATH=$dir/alone:$PATH "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$folder" >"$folder.out" 2>"$folder.err" &
+pid=$!
+trains() { handles "$(pgrep -P $pid)"; }
+until_true trains
+kill -TERM $pid
+ends 4 && stops
+ok stop_without_rank_0_is_one_line
+
 # ---- ranks that say nothing ----
 for way in $ways; do
     # No rank can say that it lost another one: they are stopped. mpirun would let them go on when it sees the first end, so it is
