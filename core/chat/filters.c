@@ -210,7 +210,7 @@ static tt_jvalue *filter_replace(tt_jenv *e, const tt_jargs *a)
 
 /* ---- lists ---- */
 
-/* The items for select, reject and map, as jinja2: of none and all else that is false there are none. */
+/* The items for select, reject and map: none and every other false value have no items, as in jinja2. */
 static tt_jvalue *items_if_any(tt_jenv *e, const tt_jvalue *v)
 {
     return tt_j_truth(v) ? tt_jitems(e, v) : tt_j_new(e->arena, TT_J_LIST);

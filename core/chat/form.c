@@ -12,6 +12,7 @@ typedef struct names { /* of variables that hold a content */
     TT_VEC(const char *) all;
     bool grown, lists;
     const tt_jnode *tree;
+    int64_t steps; /* what was looked at: a template that takes too many is not looked at further */
 } names;
 
 static bool is_constant(const tt_jnode *n, const char *text)
@@ -27,17 +28,19 @@ static bool is_member(const tt_jnode *n, const char *name)
            (n->kind == TT_JN_ITEM && is_constant(n->sub[1], name));
 }
 
-static bool is_name(const names *w, const char *name)
+static bool is_name(names *w, const char *name)
 {
-    for (size_t i = 0; i < w->all.n; i++)
-        if (!strcmp(w->all.items[i], name))
-            return true;
-    return false;
+    size_t i = 0;
+    while (i < w->all.n && strcmp(w->all.items[i], name))
+        i++;
+    w->steps += (int64_t)i;
+    return i < w->all.n;
 }
 
 /* An expression that may be a content, or a part of the list that it is. */
-static bool is_content(const names *w, const tt_jnode *n)
+static bool is_content(names *w, const tt_jnode *n)
 {
+    w->steps++;
     if (!n)
         return false;
     if (n->kind == TT_JN_NAME)
@@ -59,18 +62,20 @@ static void add_name(names *w, const tt_jnode *target)
     w->grown = true;
 }
 
-static const tt_jnode *find_macro(const tt_jnode *n, const char *name)
+static const tt_jnode *find_macro(names *w, const tt_jnode *n, const char *name)
 {
     const tt_jnode *found = n->kind == TT_JN_MACRO && !strcmp(n->name, name) ? n : NULL;
-    for (size_t i = 0; i < n->n && !found; i++)
-        found = n->sub[i] ? find_macro(n->sub[i], name) : NULL;
+    w->steps++;
+    for (size_t i = 0; i < n->n && !found && w->steps < TT_J_MOST_STEPS; i++)
+        found = n->sub[i] ? find_macro(w, n->sub[i], name) : NULL;
     return found;
 }
 
 /* A parameter of a macro that gets a content. */
 static void look_at_call(names *w, const tt_jnode *n)
 {
-    const tt_jnode *m = n->sub[0]->kind == TT_JN_NAME ? find_macro(w->tree, n->sub[0]->name) : NULL;
+    const tt_jnode *m =
+        n->sub[0]->kind == TT_JN_NAME ? find_macro(w, w->tree, n->sub[0]->name) : NULL;
     for (size_t i = 1; m && i < n->n; i++) {
         const size_t plain = n->n - n->n_names;
         const char *name = i >= plain        ? n->names[i - plain]
@@ -83,7 +88,7 @@ static void look_at_call(names *w, const tt_jnode *n)
 }
 
 /* Filters and items that need a list. */
-static bool goes_over(const names *w, const tt_jnode *n)
+static bool goes_over(names *w, const tt_jnode *n)
 {
     static const char *const filters[] = {"selectattr", "rejectattr", "map", "select", "reject"};
     if (n->kind == TT_JN_FOR)
@@ -102,7 +107,8 @@ static void look_at(names *w, const tt_jnode *n)
     if (n->kind == TT_JN_CALL)
         look_at_call(w, n);
     w->lists = w->lists || goes_over(w, n);
-    for (size_t i = 0; i < n->n && !w->lists; i++)
+    w->steps++;
+    for (size_t i = 0; i < n->n && !w->lists && w->steps < TT_J_MOST_STEPS; i++)
         if (n->sub[i])
             look_at(w, n->sub[i]);
 }
@@ -113,7 +119,7 @@ static bool takes_lists(tt_arena *a, const tt_jnode *tree)
     do {
         w.grown = false;
         look_at(&w, tree);
-    } while (w.grown && !w.lists);
+    } while (w.grown && !w.lists && w.steps < TT_J_MOST_STEPS);
     return w.lists;
 }
 

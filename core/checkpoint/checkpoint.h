@@ -76,15 +76,15 @@ typedef struct tt_trainer_state {
     const char *frozen_from;
 } tt_trainer_state;
 
-/* Save is in three calls so that ranks may be threads or processes:
- *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, synced
- * and sampled for what reads back, may run on a thread over staged copies) · commit (rank 0, after
- * all: trainer.json with every file's hash, sizes and coverage checked, fsync, one rename). */
 /* A folder of steps that was set aside outside of its run's folder has this file: the real path of the before-N that it
  * belongs to, and a newline. */
 #define TT_ASIDE_MARK ".set-aside"
 /* Takes away what an interrupted save, purge or export left in a folder of step-N. */
 tt_status tt_ckpt_clear(const char *folder, tt_error *err);
+/* Save is in three calls so that ranks may be threads or processes:
+ *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, synced
+ * and sampled for what reads back, may run on a thread over staged copies) · commit (rank 0, after
+ * all: trainer.json with every file's hash, sizes and coverage checked, fsync, one rename). */
 tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err);
 tt_status tt_ckpt_write(const char *folder, int64_t step, int rank, const tt_ckpt_piece *pieces,
                         size_t n, tt_error *err);
@@ -161,10 +161,11 @@ tt_status tt_ckpt_open_split(const char *folder, const tt_map *shapes, tt_ckpt_r
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err);
 /* Orders pieces as they lie in the files, for who loads some of them at a time. */
 void tt_ckpt_sort(const tt_ckpt_reader *r, tt_ckpt_piece *pieces, size_t n);
-/* A line that names the tensors there that are none of `used` (name → anything not NULL), but for
- * those that skip, which may be NULL, says are nothing to name. */
+/* The number of the tensors there that are none of `used` (name → anything not NULL), but for those that skip, which may
+ * be NULL, says are nothing to name. names: theirs, for a line. */
 size_t tt_ckpt_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *),
-                      tt_arena *a, const char **names); /* their number; names: for a line */
+                      tt_arena *a, const char **names);
+/* The line, if there are any. */
 void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *));
 /* A number by its name: a tensor of one element, or what torch.distributed.checkpoint keeps beside
  * tensors. *found false: there is none of this name. */

@@ -146,8 +146,8 @@ static void read_metrics(tt_arena *a, tt_run_entry *e)
     }
 }
 
-/* The checkpoints of a run that was set aside, if their folder does not lie in the run's: NAME.before-N beside it, under
- * its real name, which a link or ".." may hide. NULL: there are none. */
+/* The folder of the checkpoints of a run that was set aside, by its real path (a link or ".." may hide it), if it lies
+ * outside of the run's folder: FOLDER.before-N. NULL: it lies inside, or there is none. */
 static const char *aside_elsewhere(tt_arena *a, const tt_found_run *r, const char *folder)
 {
     char real[PATH_MAX], run[PATH_MAX];

@@ -310,8 +310,7 @@ static const tt_option checkpoint_options[] = {
            "async_with_pinned_mem is the same as async"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6,
         "checkpoints kept; 0 = all. An older one goes when the next is complete; 1 leaves none to "
-        "go "
-        "back to if a file of it is damaged later"),
+        "go back to if a file of it is damaged later"),
     INT(checkpoint, keep_every, "0", 0, 1e12,
         "steps that are multiples of this are never removed, and keep_latest_k does not count "
         "them; 0 = none"),

@@ -42,8 +42,8 @@ typedef struct tt_request {
     bool scored;       /* logprobs are computed */
     int n_top;         /* 0 … TT_MOST_TOP */
     bool of_prompt;    /* on_token gets the prompt's tokens, too, before the new ones */
-    /* Called by tt_engine_step; neither may call a function of the engine. False: it ends here, TT_FINISH_STOP. An id
-     * that ends the text is told as the last one, with tt_token.ends. */
+    /* Called by tt_engine_step; neither may call a function of the engine. False: it ends here, TT_FINISH_STOP. The
+     * id that ends the text is told last, with tt_token.ends set. */
     bool (*on_token)(void *user, const tt_token *t);
     /* error: NULL, or why it failed: its logits are not finite. The request may be freed. */
     void (*on_end)(void *user, tt_finish finish, const char *error);

@@ -60,14 +60,14 @@ tt_status tt_setup_warmup_tokens(tt_setup *s, tt_error *err)
     const int64_t tokens = s->rate.warmup_tokens, each = s->global_batch * s->core.training.seq_len;
     if (tokens < 0 || !p->component)
         return TT_OK;
-    const int64_t *steps = tt_part_value(p->component, p->config, "warmup_steps", TT_OPT_INT);
+    int64_t *steps = value_of(p, "warmup_steps", TT_OPT_INT);
     if (!steps)
         return tt_job_fail(s->job, "lr_scheduler.warmup_tokens", err,
                            "%s has no warmup_steps that it could set", p->name);
     if (tt_job_has(s->job, "lr_scheduler.warmup_steps"))
         return tt_job_fail(s->job, "lr_scheduler.warmup_tokens", err,
                            "lr_scheduler.warmup_steps is set, too: keep one of them");
-    *(int64_t *)(uintptr_t)steps = tokens / each + (tokens % each != 0);
+    *steps = tokens / each + (tokens % each != 0);
     return TT_OK;
 }
 

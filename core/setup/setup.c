@@ -181,10 +181,10 @@ static const char *option_that_gives(const tt_setup *s, const char *input)
     const tt_component *c = p->component;
     for (size_t i = 0; c && !tt_part_is_mixture(p) && i < c->n_options; i++) {
         const tt_option *o = tt_component_option(c, i);
-        char *config = tt_arena_dup(s->arena, p->config, c->config_size);
         tt_inputs with;
         if (o->type != TT_OPT_BOOL || (o->flags & TT_OPT_NULLABLE))
             continue;
+        char *config = tt_arena_dup(s->arena, p->config, c->config_size);
         *(bool *)(void *)(config + o->offset) = true;
         if (tt_inputs_of(c->vtable, config, &with, NULL) == TT_OK &&
             tt_inputs_find(&with, input) >= 0)

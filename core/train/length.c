@@ -72,6 +72,24 @@ static tt_status check_states(const tt_loop *l, tt_error *err)
                    (long long)l->step, (long long)l->steps);
 }
 
+/* each: steps of an epoch. rest: samples of its last step. */
+static void tell_length(const tt_loop *l, int64_t each, int64_t rest)
+{
+    const tt_training_config *t = &l->s->core.training;
+    tt_setup_notice_warmup(l->s, l->steps);
+    if (isnan(t->num_train_epochs) && l->steps < t->steps)
+        tt_log(TT_WARN, "data",
+               "the data end after step %lld, before training.steps %lld (dataloader.infinite is "
+               "false)",
+               (long long)l->steps, (long long)t->steps);
+    tt_log(TT_INFO, "data",
+           "%g epoch%s of %lld sample%s, %lld step%s each: %lld steps in all; an epoch's last "
+           "step has %lld sample%s",
+           l->epochs, l->epochs > 1 ? "s" : "", (long long)l->n_samples,
+           l->n_samples == 1 ? "" : "s", (long long)each, each == 1 ? "" : "s", (long long)l->steps,
+           (long long)rest, rest == 1 ? "" : "s");
+}
+
 static tt_status find_length(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
@@ -93,20 +111,7 @@ static tt_status find_length(tt_loop *l, tt_error *err)
     if (isfinite(s->core.training.num_train_epochs))
         l->epochs = s->core.training.num_train_epochs;
     if (l->main)
-        tt_setup_notice_warmup(s, l->steps);
-    if (l->main && isnan(s->core.training.num_train_epochs) && l->steps < s->core.training.steps)
-        tt_log(TT_WARN, "data",
-               "the data end after step %lld, before training.steps %lld (dataloader.infinite is "
-               "false)",
-               (long long)l->steps, (long long)s->core.training.steps);
-    if (l->main)
-        tt_log(TT_INFO, "data",
-               "%g epoch%s of %lld sample%s, %lld step%s each: %lld steps in all; an epoch's last "
-               "step has %lld sample%s",
-               l->epochs, l->epochs > 1 ? "s" : "", (long long)l->n_samples,
-               l->n_samples == 1 ? "" : "s", (long long)each, each == 1 ? "" : "s",
-               (long long)l->steps, (long long)tt_epoch_rest(&e, (each - 1) * e.batch),
-               tt_epoch_rest(&e, (each - 1) * e.batch) == 1 ? "" : "s");
+        tell_length(l, each, tt_epoch_rest(&e, (each - 1) * e.batch));
     return TT_OK;
 }
 

@@ -116,11 +116,11 @@ typedef struct tt_load_opts {
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, const tt_load_opts *o, tt_error *err);
 /* The same with the optimizer from a reader, which has this name in errors. */
 tt_status tt_rank_load_from(tt_rank *r, tt_ckpt_reader *reader, const char *name, tt_error *err);
-/* The same of a step that may lack frozen parameters, which keep the values that they have; does it? */
-tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, const tt_load_opts *o,
-                               tt_error *err);
 /* Whether the run has optimizer states and the step has none: it was saved by checkpoint.last_save_model_only. */
 tt_status tt_rank_lacks_states(const tt_rank *r, const char *step_folder, bool *lacks,
+                               tt_error *err);
+/* The same of a step that may lack frozen parameters, which keep the values that they have; does it? */
+tt_status tt_rank_load_trained(tt_rank *r, const char *step_folder, const tt_load_opts *o,
                                tt_error *err);
 tt_status tt_rank_lacks_frozen(const tt_rank *r, const char *step_folder, bool *lacks,
                                tt_error *err);

@@ -79,7 +79,7 @@ tt_status hf_load_model(hf_tokenizer *t, const hf_file *f, const json_t *root, h
 tt_status hf_load_splits(hf_tokenizer *t, const hf_file *f, const json_t *root, hf_digest *d);
 /* Is it named as tiktoken files are, or is its first line one of theirs? */
 bool hf_is_tiktoken(const char *path, const char *text, size_t n);
-/* c: what lies beside it, or NULL. */
+/* c: the configuration files in its folder, or NULL. */
 tt_status hf_load_tiktoken(hf_tokenizer *t, const hf_options *o, const hf_configs *c,
                            const char *text, size_t n, hf_digest *d, tt_error *err);
 bool hf_base64(const uint8_t *s, size_t n, uint8_t *out, size_t *n_out);
@@ -118,7 +118,7 @@ tt_status hf_added_beside(hf_beside *b, const hf_configs *c, json_t **list, tt_e
 /* ---- load_sentencepiece.c: tokenizer.model ---- */
 
 bool hf_is_sentencepiece(const char *text, size_t n);
-/* c: what lies beside the model, or NULL. */
+/* c: the configuration files in its folder, or NULL. */
 tt_status hf_load_sentencepiece(hf_tokenizer *t, const char *text, size_t n, const hf_configs *c,
                                 hf_digest *d, tt_error *err);
 /* drop_first: the blank that was put before the text. unk_text: what an unknown token shows. */
