@@ -3,9 +3,9 @@
 #include "cli/launch.h"
 #include "base/thread.h"
 #include "cli/line.h"
+#include "cli/mpirun.h"
 #include "cli/nodes.h"
 #include "cli/signals.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -64,20 +64,6 @@ bool tt_launch_has_mpirun(void)
 
 /* ---- starting ---- */
 
-/* Settings that Open MPI needs as root, in containers and with more ranks than cores. They are set
- * as environment variables, because its versions spell the options differently and other MPIs
- * ignore the variables. */
-static const char *const mpi_environment[][2] = {
-    {"OMPI_ALLOW_RUN_AS_ROOT",                   "1"             },
-    {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",           "1"             },
-    {"OMPI_MCA_rmaps_base_oversubscribe",        "1"             },
-    {"PRTE_MCA_rmaps_default_mapping_policy",    ":oversubscribe"},
-    {"OMPI_MCA_hwloc_base_binding_policy",       "none"          },
-    {"PRTE_MCA_hwloc_default_binding_policy",    "none"          },
-    {"OMPI_MCA_orte_execute_quiet",              "1"             }, /* the ranks print the error */
-    {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"          }, /* not allowed in most containers */
-};
-
 /* The signals that are blocked in a child from its first instruction on. For mpirun: those that
  * would end it and the ranks; it unblocks them for the ranks. For a rank: all for which it has
  * handlers, until it has installed these. */
@@ -92,28 +78,6 @@ static void block_for_child(bool mpirun, const sigset_t *before)
     if (mpirun)
         sigaddset(&set, SIGPIPE); /* the run goes on if the reader of our output exits */
     sigprocmask(SIG_SETMASK, &set, NULL);
-}
-
-/* Whether a batch system may have given mpirun other machines than this one. */
-static bool in_allocation(void)
-{
-    static const char *const names[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"};
-    for (size_t i = 0; i < TT_COUNT(names); i++)
-        if (getenv(names[i]))
-            return true;
-    return false;
-}
-
-/* Open MPI keeps files of a session below $TMPDIR/ompi.HOST.UID/pid.PID. mpirun tells the ranks its
- * base, and they refuse a local one in addition; on other machines the base would stay. */
-static void prepare_mpirun(const launcher *l)
-{
-    static const char *const session[] = {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"};
-    for (size_t i = 0; l->files.path && !in_allocation() && i < TT_COUNT(session); i++)
-        setenv(session[i], l->files.path, 0);
-    tt_terminal_pass_on(); /* for rank 0's progress bar, whose bytes mpirun passes on unchanged */
-    for (size_t i = 0; i < TT_COUNT(mpi_environment); i++)
-        setenv(mpi_environment[i][0], mpi_environment[i][1], 0);
 }
 
 static void pass_descriptors(tt_str *list, const int *fds, int n)
@@ -174,7 +138,7 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
         dup2(null, 0);
     tt_line_environment(&l->line);
     if (o->mpirun) {
-        prepare_mpirun(l);
+        tt_mpirun_prepare(l->files.path);
         snprintf(number, sizeof number, "%d", o->n);
         argv[k++] = (char *)(uintptr_t) "mpirun";
         argv[k++] = (char *)(uintptr_t) "-np";
@@ -285,49 +249,6 @@ static void kill_all(launcher *l)
     signal_all(l, SIGKILL);
 }
 
-/* Whether mpirun has started any process; true if the system does not tell. */
-static bool has_children(pid_t pid)
-{
-    char path[64], byte;
-    bool any = false, known = false;
-    snprintf(path, sizeof path, "/proc/%ld/task", (long)pid);
-    DIR *d = opendir(path);
-    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        char file[sizeof path + sizeof e->d_name + 16];
-        snprintf(file, sizeof file, "%s/%s/children", path, e->d_name);
-        const int fd = e->d_name[0] == '.' ? -1 : open(file, O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
-            continue;
-        known = true;
-        any = any || read(fd, &byte, 1) == 1;
-        close(fd);
-    }
-    if (d)
-        closedir(d);
-    return any || !known;
-}
-
-/* The stop signal that somebody sent to mpirun, which has it blocked; 0: none. */
-static int sent_to_mpirun(const launcher *l)
-{
-    static const int stops[] = {SIGTERM, SIGINT, SIGHUP};
-    char path[64], text[8192];
-    if (!l->o->mpirun || !l->pids[0])
-        return 0;
-    snprintf(path, sizeof path, "/proc/%ld/status", (long)l->pids[0]);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    text[TT_MAXV(n, (ssize_t)0)] = 0;
-    const char *pending = strstr(text, "\nShdPnd:");
-    const unsigned long long bits = pending ? strtoull(pending + 8, NULL, 16) : 0;
-    for (size_t i = 0; i < TT_COUNT(stops); i++)
-        if (bits >> (stops[i] - 1) & 1)
-            return stops[i];
-    return 0;
-}
-
 /* ---- stopping ---- */
 
 static void stop_now(launcher *l, int sig)
@@ -366,7 +287,7 @@ static void asked_to(launcher *l, int sig)
 static void stop_without_ranks(launcher *l, int64_t now)
 {
     const int64_t quiet = tt_patience(TT_MPIRUN_QUIET_NS);
-    if (l->o->mpirun && !has_children(l->pids[0])) {
+    if (l->o->mpirun && !tt_mpirun_has_children(l->pids[0])) {
         kill_all(l);
     } else if (now - l->stop_ns > quiet && now - l->asked_ns > quiet) {
         l->asked_ns = now;
@@ -402,7 +323,7 @@ static void look_after(launcher *l)
 {
     const int64_t now = tt_now_ns();
     const bool gone = (int64_t)l->line.n == n_lines(l) && !l->line.n_open;
-    const int to_mpirun = l->stop ? 0 : sent_to_mpirun(l);
+    const int to_mpirun = l->o->mpirun && l->pids[0] && !l->stop ? tt_mpirun_signal(l->pids[0]) : 0;
     if (l->killed_ns)
         return;
     if (to_mpirun)
@@ -413,7 +334,7 @@ static void look_after(launcher *l)
         stop_without_ranks(l, now);
     l->none_started = !l->stop && !l->line.n && l->line.listener >= 0 &&
                       (double)(now - l->started_ns) > 1e9 * l->o->init_timeout_s &&
-                      !(l->o->mpirun && has_children(l->pids[0]));
+                      !(l->o->mpirun && tt_mpirun_has_children(l->pids[0]));
     if ((l->status || l->line.failure.code) && !l->failed_ns)
         l->failed_ns = now;
     if (l->stop && gone && !l->alone_ns) /* mpirun may hang */
@@ -516,7 +437,8 @@ static bool is_stop(int sig)
  * mpirun gives the others a second when a rank has ended with a status. */
 static bool speaks_elsewhere(const launcher *l)
 {
-    return l->o->nodes || (l->o->mpirun && (int64_t)l->line.n < n_lines(l) && in_allocation());
+    return l->o->nodes ||
+           (l->o->mpirun && (int64_t)l->line.n < n_lines(l) && tt_mpirun_in_allocation());
 }
 
 static tt_status outcome(const launcher *l, tt_error *err)
