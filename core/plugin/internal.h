@@ -138,9 +138,11 @@ typedef struct tt_loaded {
     void *handle; /* from libltdl */
     const tt_plugin *plugin;
     tt_copy_name *name; /* for tt_plugin_at; NULL: it has none */
+    uint64_t hash;      /* of the file's bytes, as they were loaded */
 } tt_loaded;
 
-/* Loads one file from a private copy and checks it. private_dir NULL: the copy is in memory, or
+#define TT_PLUGIN_MOST_BYTES ((size_t)1 << 30)
+/* Loads one file from a private copy and checks it; TT_EIO: somebody is writing it. private_dir NULL: the copy is in memory, or
  * where that is not possible in a folder under $TMPDIR, which is removed before this returns. */
 tt_status tt_plugin_open(const char *path, const char *private_dir, tt_loaded *out, tt_error *err);
 void tt_plugin_close(tt_loaded *l);

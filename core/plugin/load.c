@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #define ENTRY "tt_plugin_entry"
-#define FILE_MAX ((size_t)1 << 30) /* bytes of a plugin */
+#define TICK_NS 20000000 /* at least one step of the clock that stamps files */
 
 /* libltdl keeps its handles in process-wide lists and is not thread-safe; ranks may be threads. */
 static pthread_mutex_t ltdl_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -107,8 +107,38 @@ static tt_status open_copy(const char *path, const char *file, tt_loaded *out, t
     dlclose(handle);
     being_loaded = NULL;
     if (status == TT_OK)
-        *out = (tt_loaded){owned, plugin, tt_copy_remember(path, file, plugin)};
+        *out = (tt_loaded){
+            .handle = owned, .plugin = plugin, .name = tt_copy_remember(path, file, plugin)};
     return status;
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* Whether a file that was read is still what `st` says. Two writes within one step of the clock have the same time, so a
+ * file that has just been written is looked at again a step later. */
+static bool is_unchanged(const char *file, const struct stat *st)
+{
+    struct stat after;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t age = (int64_t)(now.tv_sec - st->st_mtim.tv_sec) * 1000000000 +
+                        (now.tv_nsec - st->st_mtim.tv_nsec);
+    if (age >= 0 && age < TICK_NS)
+        nanosleep(&(struct timespec){0, TICK_NS}, NULL);
+    return stat(file, &after) == 0 && after.st_ino == st->st_ino && after.st_dev == st->st_dev &&
+           after.st_size == st->st_size && same_time(after.st_mtim, st->st_mtim) &&
+           same_time(after.st_ctim, st->st_ctim);
+}
+
+static tt_status check_bytes(const char *file, const struct stat *st, const char *bytes, size_t n,
+                             tt_error *err)
+{
+    if (!is_unchanged(file, st))
+        return TT_FAIL(err, TT_EIO, "it is being written; try again when it is complete");
+    return tt_elf_check((const unsigned char *)bytes, n, err);
 }
 
 static tt_status read_plugin(const char *file, char **bytes, size_t *n, tt_error *err)
@@ -119,8 +149,8 @@ static tt_status read_plugin(const char *file, char **bytes, size_t *n, tt_error
                        file, strerror(errno));
     if (!S_ISREG(st.st_mode)) /* a pipe would block for ever */
         return TT_FAIL(err, TT_EFORMAT, "%s: not a plugin: not a regular file", file);
-    TT_TRY(tt_read_file(file, FILE_MAX, bytes, n, err));
-    tt_status status = tt_elf_check((const unsigned char *)*bytes, *n, err);
+    TT_TRY(tt_read_file(file, TT_PLUGIN_MOST_BYTES, bytes, n, err));
+    tt_status status = check_bytes(file, &st, *bytes, *n, err);
     if (status == TT_OK)
         return TT_OK;
     free(*bytes);
@@ -162,6 +192,7 @@ tt_status tt_plugin_open(const char *path, const char *private_dir, tt_loaded *o
     tt_status status = TT_EIO;
     err = err ? err : &local;
     TT_TRY(read_plugin(path, &bytes, &n, err));
+    const uint64_t hash = tt_hash64(bytes, n, 0);
     tt_arena *a = tt_arena_new();
     for (int again = 0; again < 2 && status != TT_OK && why; again++) {
         tt_copy c;
@@ -173,6 +204,7 @@ tt_status tt_plugin_open(const char *path, const char *private_dir, tt_loaded *o
     }
     if (status != TT_OK && why)
         status = open_in_place(path, why, out, err);
+    out->hash = hash;
     tt_arena_free(a);
     free(bytes);
     return status;

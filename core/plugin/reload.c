@@ -138,26 +138,14 @@ static tt_status check_kinds(const tt_plugin_file *f, const tt_plugin *p, const 
     return TT_OK;
 }
 
-static tt_status hash_of_file(const char *path, uint64_t *out, tt_error *err)
-{
-    tt_mapping m;
-    char hex[33], part[17];
-    TT_TRY(tt_map_file(path, &m, err));
-    tt_hash128_hex(m.p, m.n, hex);
-    tt_unmap_file(&m);
-    memcpy(part, hex, 16);
-    part[16] = 0;
-    *out = strtoull(part, NULL, 16);
-    return TT_OK;
-}
-
 static tt_status open_again(tt_registry *r, const char *name, tt_plugin_version *v, tt_error *err)
 {
     TT_TRY(open_file_of(r, name, &v->file, err));
     TT_TRY(check_kinds(v->file, v->file->loaded.plugin, name, err));
     TT_TRY(tt_plugin_open(v->file->path, r->private_dir, &v->other, err));
     TT_TRY(check_kinds(v->file, v->other.plugin, name, err));
-    return hash_of_file(v->file->path, &v->hash, err);
+    v->hash = v->other.hash;
+    return TT_OK;
 }
 
 tt_status tt_registry_reload(tt_registry *r, const char *converter, tt_plugin_version **out,

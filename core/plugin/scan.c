@@ -216,42 +216,46 @@ tt_status tt_scan_own(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_
     return TT_OK;
 }
 
-bool tt_scan_same(const char *path, const char *other)
-{
-    tt_mapping a = {0}, b = {0};
-    const bool same = tt_map_file(path, &a, NULL) == TT_OK &&
-                      tt_map_file(other, &b, NULL) == TT_OK && a.n == b.n &&
-                      (!a.n || memcmp(a.p, b.p, a.n) == 0);
-    tt_unmap_file(&a);
-    tt_unmap_file(&b);
-    return same;
-}
-
-/* Maps a regular file; false: it cannot be. */
-static bool map_regular(const char *path, tt_mapping *m)
+/* Reads a regular file; false: it cannot be. It is not mapped: a file that is cut short while a job looks into it would
+ * end the job. */
+static bool read_regular(const char *path, char **bytes, size_t *n)
 {
     struct stat st; /* a pipe would block */
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && tt_map_file(path, m, NULL) == TT_OK;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+           tt_read_file(path, TT_PLUGIN_MOST_BYTES, bytes, n, NULL) == TT_OK;
+}
+
+bool tt_scan_same(const char *path, const char *other)
+{
+    char *a = NULL, *b = NULL;
+    size_t n, m;
+    const bool same =
+        read_regular(path, &a, &n) && read_regular(other, &b, &m) && n == m && memcmp(a, b, n) == 0;
+    free(a);
+    free(b);
+    return same;
 }
 
 bool tt_scan_mentions(const char *path, const char *text)
 {
-    tt_mapping m;
-    if (!map_regular(path, &m))
+    char *bytes;
+    size_t n;
+    if (!read_regular(path, &bytes, &n))
         return true; /* opening it will give the reason */
-    bool found = m.n > 0 && memmem(m.p, m.n, text, strlen(text) + 1) != NULL;
-    tt_unmap_file(&m);
+    const bool found = memmem(bytes, n, text, strlen(text) + 1) != NULL;
+    free(bytes);
     return found;
 }
 
 bool tt_scan_may_have(tt_arena *a, tt_plugin_file *f, tt_kind kind, const char *name)
 {
-    tt_mapping m;
+    char *bytes;
+    size_t n;
     if (tt_spec_is_file(f->path))
         return kind == TT_KIND_TRAIN_SPEC && (!name || strcmp(f->stem, name) == 0);
-    if (!f->is_peeked && map_regular(f->path, &m)) {
-        f->told = tt_plugin_peek(m.p, m.n, a, &f->has, &f->n_has);
-        tt_unmap_file(&m);
+    if (!f->is_peeked && read_regular(f->path, &bytes, &n)) {
+        f->told = tt_plugin_peek((const unsigned char *)bytes, n, a, &f->has, &f->n_has);
+        free(bytes);
     }
     f->is_peeked = true;
     for (size_t i = 0; i < f->n_has; i++)

@@ -149,6 +149,6 @@ tt_status tt_spec_open(const char *path, const char *name, tt_arena *a, tt_loade
                             .n_components = 1,
                             .component_size = sizeof s->component};
     TT_TRY(read_members(path, root, a, s, err));
-    *out = (tt_loaded){NULL, &s->plugin, NULL};
+    *out = (tt_loaded){.plugin = &s->plugin};
     return TT_OK;
 }

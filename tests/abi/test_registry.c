@@ -4,6 +4,7 @@
 #include "liars.h"
 #include "plugin/internal.h"
 #include "plugin/registry.h"
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -452,6 +454,54 @@ static void test_load_finds_libraries_next_to_the_file(void **state)
     tt_registry_free(r);
 }
 
+/* Writes the two files by turns over a third one, 4 KiB at a time, until it is killed. */
+static void write_by_turns(const char *const *from, const char *to)
+{
+    char *bytes[2];
+    size_t n[2];
+    for (int i = 0; i < 2; i++)
+        if (tt_read_file(from[i], 0, &bytes[i], &n[i], NULL) != TT_OK)
+            _exit(1);
+    for (int turn = 0;; turn ^= 1) {
+        const int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        for (size_t at = 0; at < n[turn]; at += 4096)
+            if (write(fd, bytes[turn] + at, TT_MIN(n[turn] - at, (size_t)4096)) < 0)
+                _exit(1);
+        close(fd);
+    }
+}
+
+static void test_load_refuses_a_file_that_is_being_written(void **state)
+{
+    (void)state;
+    const char *const from[] = {path_in("turns/one.so"), path_in("turns/two.so")};
+    const char *to = path_in("turns/both.so");
+    tt_loaded l;
+    tt_error e = {0};
+    build("turns/one.so", "");
+    build("turns/two.so", "-DLIE_VERSION='\"2.0\"' -g");
+    const pid_t writer = fork();
+    if (!writer)
+        write_by_turns(from, to);
+    while (!tt_path_exists(to))
+        usleep(1000);
+    assert_int_equal(tt_plugin_loader_begin(&e), TT_OK);
+    for (int i = 0; i < 20; i++) {
+        const tt_status s = tt_plugin_open(to, NULL, &l, &e);
+        if (s == TT_OK)
+            tt_plugin_close(&l);
+        else
+            assert_non_null(strstr(e.text, "both.so: it is being written; try again"));
+    }
+    kill(writer, SIGKILL);
+    waitpid(writer, NULL, 0);
+    assert_int_equal(shell("cp %s %s", from[1], to), 0);
+    assert_int_equal(tt_plugin_open(to, NULL, &l, &e), TT_OK);
+    assert_string_equal(l.plugin->version, "2.0");
+    tt_plugin_close(&l);
+    tt_plugin_loader_end();
+}
+
 static void test_kinds_have_names_and_folders(void **state)
 {
     tt_kind k;
@@ -485,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_load_in_memory_keeps_plugins_apart),
         cmocka_unit_test(test_load_keeps_copies_in_a_folder_on_request),
         cmocka_unit_test(test_load_finds_libraries_next_to_the_file),
+        cmocka_unit_test(test_load_refuses_a_file_that_is_being_written),
         cmocka_unit_test(test_kinds_have_names_and_folders),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
