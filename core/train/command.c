@@ -74,45 +74,41 @@ static bool can(tt_loop *l, const tt_ctl_command *c, double *value)
     if (c->kind == TT_CTL_LR && !isfinite(*value))
         why = "the learning rate would not be finite";
     if (why)
-        tt_ctl_answer(l->ctl, c->kind, TT_EINVAL, "%s", why);
+        tt_ctl_answer_one(l->ctl, c->number, TT_EINVAL, "%s", why);
     return !why;
 }
 
-/* text: of SET and RELOAD; else untouched */
-static void issue(int32_t *words, tt_ctl_kind kind, double value, const char *list,
-                  const char **text)
+static void issue(int32_t *words, const tt_ctl_command *c, double value)
 {
-    words[COMMAND] = (int32_t)kind;
+    words[COMMAND] = (int32_t)c->kind;
     pack_value(words, value);
-    *text = list;
 }
 
 /* The program that was tried may be made, or the command is answered. */
-static bool take_tried(tt_loop *l, int32_t *words, const char **text)
+static bool take_tried(tt_loop *l, int32_t *words, tt_ctl_command *c)
 {
-    tt_ctl_command c = {0};
     tt_error why = {0};
     tt_status s = TT_OK;
-    if (!tt_trial_take(l, &c.kind, &c.list, &s, &why))
+    if (!tt_trial_take(l, c, &s, &why))
         return false;
     if (s == TT_OK)
-        issue(words, c.kind, (double)strlen(c.list), c.list, text);
+        issue(words, c, (double)strlen(c->list));
     else
-        tt_swap_say_refused(l, c.kind, s, &why);
+        tt_swap_say_refused(l, c->number, s, &why);
     return s == TT_OK;
 }
 
-static void take_command(tt_loop *l, int32_t *words, const char **text)
+/* c: what rank 0 knows of it */
+static void take_command(tt_loop *l, int32_t *words, tt_ctl_command *c)
 {
-    tt_ctl_command c;
     double value;
-    if (take_tried(l, words, text))
+    if (take_tried(l, words, c))
         return;
     while (tt_ctl_take(l->ctl, !l->ctl_saving,
-                       (!l->swap.next || l->swap.ask.scheduled) && !tt_trial_runs(l), &c)) {
-        if (!can(l, &c, &value) || (tt_ctl_swaps(c.kind) && tt_trial_begin(l, c.kind, c.list)))
+                       (!l->swap.next || l->swap.ask.scheduled) && !tt_trial_runs(l), c)) {
+        if (!can(l, c, &value) || (tt_ctl_swaps(c->kind) && tt_trial_begin(l, c)))
             continue;
-        issue(words, c.kind, value, c.list, text);
+        issue(words, c, value);
         return;
     }
 }
@@ -142,26 +138,27 @@ static void set_level(const tt_loop *l, tt_log_level level)
                       names[level], (long long)l->step + 1);
 }
 
-/* of_rank_0: a list of converters, or the name of one. [collective] */
-static tt_status begin_swap(tt_loop *l, tt_ctl_kind kind, const char *of_rank_0, size_t n,
+/* of_rank_0: the command, with a list of converters, or the name of one. [collective] */
+static tt_status begin_swap(tt_loop *l, tt_ctl_kind kind, const tt_ctl_command *of_rank_0, size_t n,
                             tt_error *err)
 {
     char *text = calloc(n + 1, 1);
     tt_status s = text ? TT_OK : TT_FAIL(err, TT_ENOMEM, "no memory for a command");
     if (s == TT_OK)
-        s = tt_share_text(&l->rank.dist, l->main ? of_rank_0 : NULL, text, n + 1, err);
+        s = tt_share_text(&l->rank.dist, l->main ? of_rank_0->list : NULL, text, n + 1, err);
     tt_swap_ask ask = {.at = l->step};
     if (kind == TT_CTL_RELOAD)
         ask.reload = text;
     else
         ask.converters = !strcmp(text ? text : "", "job") ? l->swap.of_job : text;
     if (s == TT_OK)
-        tt_swap_begin(l, &ask, kind);
+        tt_swap_begin(l, &ask, of_rank_0->number);
     free(text);
     return s;
 }
 
-static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, const char *list, tt_error *err)
+static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, const tt_ctl_command *of_rank_0,
+                      tt_error *err)
 {
     switch (kind) {
     case TT_CTL_SAVE:
@@ -180,7 +177,7 @@ static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, const char *li
         return tt_loop_profile_ask(l, err);
     case TT_CTL_SET:
     case TT_CTL_RELOAD:
-        return begin_swap(l, kind, list, (size_t)value, err);
+        return begin_swap(l, kind, of_rank_0, (size_t)value, err);
     default:
         return TT_OK;
     }
@@ -189,14 +186,14 @@ static tt_status obey(tt_loop *l, tt_ctl_kind kind, double value, const char *li
 tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
 {
     int32_t words[N_WORDS] = {0};
-    const char *list = NULL;
+    tt_ctl_command of_rank_0 = {0};
     words[STOP] = tt_loop_stop_signal(l);
     words[SAVE] = l->main && ((l->o->save && l->o->save()) || tt_loop_save_time(l));
     words[SAVER] = l->saver ? tt_saver_poll(l->saver) : 0;
     words[SWAP] = tt_swap_poll(l);
     words[MEMORY] = (int32_t)(tt_loop_memory_gib(l) * MEMORY_UNITS);
     if (commands && l->ctl)
-        take_command(l, words, &list);
+        take_command(l, words, &of_rank_0);
     TT_TRY(tt_dist_reduce(&l->rank.dist, words, N_WORDS, TT_I32, TT_MAX, err));
     l->most_memory = words[MEMORY] / MEMORY_UNITS;
     l->stopped_by = words[STOP];
@@ -204,7 +201,7 @@ tt_status tt_loop_exchange(tt_loop *l, bool commands, tt_error *err)
     TT_TRY(tt_loop_save_progress(l, words[SAVER], err));
     tt_loop_answer_save(l);
     l->swaps_now = commands && tt_swap_has_turn(l, !words[SWAP], words[SAVER]);
-    return obey(l, (tt_ctl_kind)words[COMMAND], unpack_value(words), list, err);
+    return obey(l, (tt_ctl_kind)words[COMMAND], unpack_value(words), &of_rank_0, err);
 }
 
 void tt_loop_answer_save(tt_loop *l)

@@ -326,6 +326,7 @@ bool tt_ctl_take(tt_ctl *t, bool saves, bool sets, tt_ctl_command *out)
     }
     if (first) {
         *out = first->command;
+        out->number = first->order;
         first->state = TAKEN;
         atomic_fetch_sub(&t->n_waiting, 1);
     }
@@ -333,19 +334,35 @@ bool tt_ctl_take(tt_ctl *t, bool saves, bool sets, tt_ctl_command *out)
     return first != NULL;
 }
 
-void tt_ctl_answer(tt_ctl *t, tt_ctl_kind kind, tt_status s, const char *fmt, ...)
+static void answer(tt_ctl *t, tt_ctl_kind kind, uint64_t number, tt_status s, const char *fmt,
+                   va_list ap)
 {
     char text[1024];
-    va_list ap;
-    va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     pthread_mutex_lock(&t->lock);
-    for (int i = 0; i < CLIENTS; i++)
-        if (t->clients[i].state == TAKEN && t->clients[i].command.kind == kind)
-            client_answer(&t->clients[i], s, text);
+    for (int i = 0; i < CLIENTS; i++) {
+        client *c = &t->clients[i];
+        if (c->state == TAKEN && (number ? c->order == number : c->command.kind == kind))
+            client_answer(c, s, text);
+    }
     pthread_mutex_unlock(&t->lock);
     wake(t);
+}
+
+void tt_ctl_answer(tt_ctl *t, tt_ctl_kind kind, tt_status s, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    answer(t, kind, 0, s, fmt, ap);
+    va_end(ap);
+}
+
+void tt_ctl_answer_one(tt_ctl *t, uint64_t number, tt_status s, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    answer(t, TT_CTL_NONE, number, s, fmt, ap);
+    va_end(ap);
 }
 
 /* ---- life ---- */

@@ -40,6 +40,7 @@ typedef enum tt_ctl_rate { TT_CTL_RATE_SET, TT_CTL_RATE_TIMES, TT_CTL_RATE_OF_JO
 
 typedef struct tt_ctl_command {
     tt_ctl_kind kind;
+    uint64_t number;    /* its own in this run, of one that tt_ctl_take gave */
     bool json;          /* STATUS */
     tt_ctl_rate rate;   /* LR */
     double value;       /* LR: the learning rate, or the factor */
@@ -95,8 +96,11 @@ bool tt_ctl_stops(const tt_ctl *c); /* whether somebody asked for a stop */
 /* The oldest command that waits; false: none does. saves, sets: also TT_CTL_SAVE; TT_CTL_SET and
  * TT_CTL_RELOAD. The text of these two stays until the command is answered. */
 bool tt_ctl_take(tt_ctl *c, bool saves, bool sets, tt_ctl_command *out);
-/* Answers all commands of this kind that were taken. */
+/* Answers all commands of this kind that were taken: one save, or one validation, is for all that asked for it. */
 void tt_ctl_answer(tt_ctl *c, tt_ctl_kind kind, tt_status s, const char *fmt, ...) TT_PRINTF(4, 5);
+/* Answers the command with this number. */
+void tt_ctl_answer_one(tt_ctl *c, uint64_t number, tt_status s, const char *fmt, ...)
+    TT_PRINTF(4, 5);
 
 /* ctl_status.c */
 void tt_ctl_print_status(const tt_ctl_opts *o, const tt_ctl_numbers *n, const char *state,

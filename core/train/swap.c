@@ -29,13 +29,13 @@ static void *make_main(void *arg)
     return NULL;
 }
 
-void tt_swap_begin(tt_loop *l, const tt_swap_ask *ask, tt_ctl_kind kind)
+void tt_swap_begin(tt_loop *l, const tt_swap_ask *ask, uint64_t command)
 {
     tt_swap *w = &l->swap;
     tt_swap_drop(l);
     w->next = tt_next_join(l, ask);
     w->ask = (tt_swap_ask){.at = ask->at, .scheduled = ask->scheduled};
-    w->kind = kind;
+    w->command = command;
     w->status = TT_OK;
     w->waits_for = 0;
     w->err = (tt_error){0};
@@ -94,8 +94,8 @@ static void *after_main(void *arg)
     if (a->s && tt_run_folder_describe(l->folder, a->s, tt_str_get(&a->backend),
                                        a->changes.n ? tt_str_get(&a->changes) : NULL, &e) != TT_OK)
         tt_log(TT_WARN, "train", "run.json still has the converters before: %s", e.text);
-    if (a->kind != TT_CTL_NONE && l->ctl)
-        tt_ctl_answer(l->ctl, a->kind, TT_OK, "%s", tt_str_get(&a->answer));
+    if (a->command && l->ctl)
+        tt_ctl_answer_one(l->ctl, a->command, TT_OK, "%s", tt_str_get(&a->answer));
     return NULL;
 }
 
@@ -147,30 +147,30 @@ static void say_later(tt_loop *l, const tt_kept *k)
     tt_str_clear(&a->changes);
     tt_str_clear(&a->backend);
     a->s = NULL;
-    a->kind = TT_CTL_NONE;
+    a->command = 0;
     if (!l->main)
         return;
     swap_print(l, k, a->now, &a->answer);
     tt_loop_changes(l, &a->changes);
     tt_loop_backend(l, &a->backend);
     a->s = l->s;
-    a->kind = l->swap.kind;
+    a->command = l->swap.command;
     if (l->ctl)
         tt_ctl_set_converters(l->ctl, l->swap.list);
 }
 
-void tt_swap_say_refused(tt_loop *l, tt_ctl_kind kind, tt_status s, const tt_error *e)
+void tt_swap_say_refused(tt_loop *l, uint64_t command, tt_status s, const tt_error *e)
 {
     tt_log(TT_WARN, "train", "the converters stay as they are after step %lld: %s",
            (long long)l->step, e->text);
-    if (l->ctl && kind != TT_CTL_NONE)
-        tt_ctl_answer(l->ctl, kind, s, "the converters stay as they are: %s", e->text);
+    if (l->ctl && command)
+        tt_ctl_answer_one(l->ctl, command, s, "the converters stay as they are: %s", e->text);
 }
 
 static void swap_refuse(tt_loop *l, tt_status s, const tt_error *e)
 {
     if (l->main)
-        tt_swap_say_refused(l, l->swap.kind, s, e);
+        tt_swap_say_refused(l, l->swap.command, s, e);
     l->swap.tried = TT_MAXV(l->swap.tried, l->swap.ask.at);
     tt_swap_drop(l);
 }
@@ -255,7 +255,7 @@ static bool make_again(tt_loop *l)
     const tt_swap_ask ask = {.converters = tt_arena_str(a, n->converters),
                              .reload = tt_arena_str(a, n->reload),
                              .at = l->step};
-    tt_swap_begin(l, &ask, w->kind);
+    tt_swap_begin(l, &ask, w->command);
     tt_arena_free(a);
     return true;
 }
@@ -300,7 +300,7 @@ void tt_swap_plan_ahead(tt_loop *l)
     const tt_swap_ask ask = {.at = tt_converters_change(l->s, TT_MAXV(l->step, l->swap.tried)),
                              .scheduled = true};
     if (ask.at >= 0 && ask.at < l->steps)
-        tt_swap_begin(l, &ask, TT_CTL_NONE);
+        tt_swap_begin(l, &ask, 0);
 }
 
 bool tt_swap_due(const tt_loop *l)
@@ -314,7 +314,7 @@ tt_status tt_swap_to_step(tt_loop *l, const char *converters, int64_t step, tt_e
     const tt_swap_ask ask = {.converters = converters, .at = step, .scheduled = true};
     if (!converters && tt_converters_equal(l->s, l->s->converters_at, step))
         return TT_OK;
-    tt_swap_begin(l, &ask, TT_CTL_NONE);
+    tt_swap_begin(l, &ask, 0);
     swap_wait(&l->swap);
     TT_TRY(tt_agree(&l->rank.dist, l->swap.status, l->swap.status == TT_OK ? err : &l->swap.err));
     l->step = step;

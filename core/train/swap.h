@@ -40,7 +40,7 @@ typedef struct tt_swap_after {
     tt_next *was, *now;              /* their setup, NULL: that of the start; and that in use */
     const tt_setup *s;               /* run.json describes it; NULL: this rank does not write it */
     tt_str backend, changes, answer; /* answer: to ttrun ctl */
-    tt_ctl_kind kind;                /* TT_CTL_NONE: nobody waits for one */
+    uint64_t command;                /* its number; 0: nobody waits for an answer */
 } tt_swap_after;
 
 typedef struct tt_swap {   /* of one rank */
@@ -52,7 +52,7 @@ typedef struct tt_swap {   /* of one rank */
     const char *of_job; /* the job's converters as JSON, with the defaults of their options */
     const char *list;   /* those in use, likewise; another text: `ttrun ctl` has set them */
     tt_swap_ask ask;    /* of the next one: only `at` and `scheduled` */
-    tt_ctl_kind kind;   /* what asked for it; TT_CTL_NONE: the schedule */
+    uint64_t command;   /* the number of what asked for it, on rank 0; 0: the schedule */
     pthread_t thread;
     bool has_thread;
     _Atomic bool done;
@@ -65,8 +65,8 @@ typedef struct tt_swap {   /* of one rank */
 
 void tt_swap_init(struct tt_loop *l); /* before anything else of this file */
 /* Begins to make the next program, in place of one that is being made. All ranks call this after the same
- * step. kind: the command that asks for it, or TT_CTL_NONE. */
-void tt_swap_begin(struct tt_loop *l, const tt_swap_ask *ask, tt_ctl_kind kind);
+ * step. command: the number of the one that asks for it, on rank 0; 0: none. */
+void tt_swap_begin(struct tt_loop *l, const tt_swap_ask *ask, uint64_t command);
 void tt_swap_drop(struct tt_loop *l);
 /* 1: a program that `ttrun ctl` asked for is not made yet on this rank. */
 int32_t tt_swap_poll(const struct tt_loop *l);
@@ -81,7 +81,7 @@ tt_status tt_swap_take_over(struct tt_loop *l, tt_error *err);
 /* Waits until nothing of a take-over is left to do. */
 void tt_swap_settle(struct tt_loop *l);
 /* Says why the converters stay as they are, to the log and to `ttrun ctl`. Rank 0. */
-void tt_swap_say_refused(struct tt_loop *l, tt_ctl_kind kind, tt_status s, const tt_error *e);
+void tt_swap_say_refused(struct tt_loop *l, uint64_t command, tt_status s, const tt_error *e);
 /* Begins to make the program of the next scheduled change, unless another one is being made. */
 void tt_swap_plan_ahead(struct tt_loop *l);
 bool tt_swap_due(const struct tt_loop *l); /* a scheduled change follows this step */

@@ -51,17 +51,16 @@ static bool was_tried(const tt_trial *t, const char *text)
     return false;
 }
 
-bool tt_trial_begin(tt_loop *l, tt_ctl_kind kind, const char *text)
+bool tt_trial_begin(tt_loop *l, const tt_ctl_command *c)
 {
     tt_trial *t = &l->trial;
-    if (!l->o->try_job || (kind == TT_CTL_SET && was_tried(t, text)))
+    if (!l->o->try_job || (c->kind == TT_CTL_SET && was_tried(t, c->list)))
         return false;
     tt_arena *a = tt_arena_new();
-    const char *list = kind == TT_CTL_RELOAD  ? l->swap.list
-                       : !strcmp(text, "job") ? l->swap.of_job
-                                              : text;
-    t->kind = kind;
-    t->text = text;
+    const char *list = c->kind == TT_CTL_RELOAD  ? l->swap.list
+                       : !strcmp(c->list, "job") ? l->swap.of_job
+                                                 : c->list;
+    t->command = *c;
     t->err = (tt_error){0};
     atomic_store(&t->cancel, false);
     t->status = trial_job(l, list, a, &t->job, &t->err);
@@ -77,24 +76,22 @@ bool tt_trial_begin(tt_loop *l, tt_ctl_kind kind, const char *text)
 
 bool tt_trial_runs(const tt_loop *l)
 {
-    return l->trial.kind != TT_CTL_NONE;
+    return l->trial.command.kind != TT_CTL_NONE;
 }
 
-bool tt_trial_take(tt_loop *l, tt_ctl_kind *kind, const char **text, tt_status *status,
-                   tt_error *why)
+bool tt_trial_take(tt_loop *l, tt_ctl_command *c, tt_status *status, tt_error *why)
 {
     tt_trial *t = &l->trial;
-    if (t->kind == TT_CTL_NONE || !atomic_load(&t->done))
+    if (t->command.kind == TT_CTL_NONE || !atomic_load(&t->done))
         return false;
-    *kind = t->kind;
-    *text = t->text;
+    *c = t->command;
     tt_trial_close(l);
     *status = t->status;
     *why = t->err;
-    if (*kind == TT_CTL_RELOAD)
+    if (c->kind == TT_CTL_RELOAD)
         t->n_tried = 0;
     else if (t->status == TT_OK)
-        t->tried[t->n_tried++ % TT_TRIALS_KEPT] = hash_of_text(*text);
+        t->tried[t->n_tried++ % TT_TRIALS_KEPT] = hash_of_text(c->list);
     return true;
 }
 
@@ -105,6 +102,6 @@ void tt_trial_close(tt_loop *l)
     if (t->has_thread)
         pthread_join(t->thread, NULL);
     t->has_thread = false;
-    t->kind = TT_CTL_NONE;
+    t->command.kind = TT_CTL_NONE;
     tt_str_free(&t->job);
 }

@@ -13,9 +13,8 @@ struct tt_loop;
 #define TT_TRIALS_KEPT 8
 
 typedef struct tt_trial {
-    tt_ctl_kind kind; /* TT_CTL_NONE: none runs */
-    const char *text; /* of the command */
-    tt_str job;       /* the job to try, as JSON */
+    tt_ctl_command command; /* kind TT_CTL_NONE: none runs */
+    tt_str job;             /* the job to try, as JSON */
     pthread_t thread;
     bool has_thread;
     _Atomic bool done, cancel;
@@ -26,12 +25,11 @@ typedef struct tt_trial {
     int n_tried;
 } tt_trial;
 
-/* false: nothing needs to be tried. text stays until the trial was taken or closed. */
-bool tt_trial_begin(struct tt_loop *l, tt_ctl_kind kind, const char *text);
+/* false: nothing needs to be tried. The command's list stays until the trial was taken or closed. */
+bool tt_trial_begin(struct tt_loop *l, const tt_ctl_command *c);
 bool tt_trial_runs(const struct tt_loop *l);
 /* True once, when it has ended. */
-bool tt_trial_take(struct tt_loop *l, tt_ctl_kind *kind, const char **text, tt_status *status,
-                   tt_error *why);
+bool tt_trial_take(struct tt_loop *l, tt_ctl_command *c, tt_status *status, tt_error *why);
 void tt_trial_close(struct tt_loop *l);
 
 #endif

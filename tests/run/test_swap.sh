@@ -221,6 +221,20 @@ ctl stop && ends 4 || bad="$bad stop"
 [ -z "$bad" ]
 ok "swap_sixty_times_leaves_nothing: $first bytes, then $last $bad"
 
+# ---- two at once: each hears of its own list ----
+bad=
+forever "$dir/two" || bad="$bad start"
+for i in 1 2 3 4; do
+    "$TTRUN" ctl "$folder" set converters "$half" >"$dir/of-half" 2>&1 &
+    one=$!
+    "$TTRUN" ctl "$folder" set converters '[]' >"$dir/of-none" 2>&1 &
+    wait $one $! || bad="$bad status-$i"
+    grep -q 'on: half;' "$dir/of-half" && grep -q 'on: none;' "$dir/of-none" || bad="$bad $i: $(cat "$dir/of-half" "$dir/of-none")"
+done
+ctl stop && ends 4 || bad="$bad stop"
+[ -z "$bad" ]
+ok "answer_belongs_to_its_command $bad"
+
 # ---- a list that was set survives, unless the job has a new one ----
 bad=
 forever "$dir/kept" || bad="$bad start"
