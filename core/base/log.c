@@ -191,6 +191,12 @@ static size_t format_head(char *buf, size_t size, tt_log_level level, const char
     return TT_MIN((size_t)TT_MAXV(n, 0), size - 2);
 }
 
+/* The first byte of a C1 control in UTF-8. */
+static bool is_c1(const char *p)
+{
+    return (unsigned char)p[0] == 0xc2 && ((unsigned char)p[1] & 0xe0) == 0x80;
+}
+
 /* Formats one line with its newline into buf, behind its head; returns its length. */
 TT_PRINTF(4, 0)
 static size_t format_line(char *buf, size_t size, size_t head, const char *fmt, va_list ap)
@@ -200,7 +206,8 @@ static size_t format_line(char *buf, size_t size, size_t head, const char *fmt, 
     for (size_t k = head; k < head + text; k++)
         if (buf[k] == '\n' || buf[k] == '\r')
             buf[k] = ' ';
-        else if (((unsigned char)buf[k] < 0x20 && buf[k] != '\t') || buf[k] == 0x7f)
+        else if (((unsigned char)buf[k] < 0x20 && buf[k] != '\t') || buf[k] == 0x7f ||
+                 is_c1(buf + k))
             buf[k] = '?'; /* a terminal would obey it */
     size_t end = head + text;
     while (end > head && buf[end - 1] == ' ')

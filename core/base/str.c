@@ -110,6 +110,22 @@ static void json_byte(tt_str *s, unsigned char c)
     }
 }
 
+/* C1 controls are two bytes of UTF-8. */
+void tt_str_shown(tt_str *s, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i],
+                            next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
+        const bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0;
+        if (c1)
+            tt_str_printf(s, "\\x%02x\\x%02x", c, (unsigned char)text[++i]);
+        else if ((c < 0x20 && c != '\t') || c == 0x7f)
+            tt_str_printf(s, "\\x%02x", c);
+        else
+            tt_str_addc(s, (char)c);
+    }
+}
+
 void tt_str_json(tt_str *s, const char *text)
 {
     size_t n = strlen(text), valid = tt_utf8_valid(text, n);

@@ -55,7 +55,9 @@ tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **
 tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err);
 /* Sets cli->job to the word with this number; NULL: it is absent, and --model.hf is given. */
 tt_status tt_cli_take_job(tt_cli *cli, int word, const struct tt_command *c, tt_error *err);
-void tt_cli_print(const tt_str *text); /* to stdout */
+/* Prints lines to stdout; control characters, which may come from files, are shown. */
+void tt_cli_print(const tt_str *text);
+void tt_cli_print_exact(const tt_str *text); /* as it is */
 /* Prints the line of an error and clears its text, so that it is printed once. Does nothing if the
  * text is empty. */
 void tt_cli_report(tt_status s, tt_error *err);

@@ -392,7 +392,7 @@ static tt_status show(view *v, tt_error *err)
         tt_str_add(v->o, v->cli->json && i ? "," : "");
         s = show_sample(v, (int64_t)first + i, planes, err);
         if (!v->cli->json && s == TT_OK) {
-            tt_cli_print(v->o);
+            tt_cli_print_exact(v->o);
             tt_str_clear(v->o);
         }
     }
@@ -437,7 +437,7 @@ static tt_status cmd_data_run(tt_cli *cli, tt_error *err)
         tt_loop_close_data(&l);
     }
     if (status == TT_OK)
-        tt_cli_print(&o);
+        tt_cli_print_exact(&o);
     tt_str_free(&o);
     tt_registry_free(r);
     return status;

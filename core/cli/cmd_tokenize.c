@@ -27,7 +27,7 @@ static tt_status encode_all(const tt_cli *cli, const tt_tokenizer_vt *vt, void *
     tt_str all = {0};
     tt_status s = read_stdin(&all, err);
     if (s == TT_OK)
-        s = tt_tokenize_text(&o, tt_str_get(&all), all.n, tt_cli_print, err);
+        s = tt_tokenize_text(&o, tt_str_get(&all), all.n, tt_cli_print_exact, err);
     tt_str_free(&all);
     return s;
 }

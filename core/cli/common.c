@@ -15,6 +15,20 @@
 
 void tt_cli_print(const tt_str *text)
 {
+    tt_str o = {0};
+    for (const char *p = tt_str_get(text), *end = p + text->n; p < end;) {
+        const char *line = memchr(p, '\n', (size_t)(end - p));
+        tt_str_shown(&o, p, (size_t)((line ? line : end) - p));
+        if (line)
+            tt_str_addc(&o, '\n');
+        p = line ? line + 1 : end;
+    }
+    tt_cli_print_exact(&o);
+    tt_str_free(&o);
+}
+
+void tt_cli_print_exact(const tt_str *text)
+{
     fwrite(tt_str_get(text), 1, text->n, stdout);
     fflush(stdout);
 }
@@ -157,21 +171,11 @@ int tt_cli_exit_status(tt_status s)
     }
 }
 
-/* Error texts may hold bytes from files, plugins and libraries that a terminal would obey: these
- * are shown as \\x1b. C1 controls are two bytes of UTF-8. */
 static void print_line(const char *prefix, const char *text)
 {
     tt_str o = {0};
     tt_str_add(&o, prefix);
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        const bool c1 = *p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
-        if ((*p < 0x20 && *p != '\t') || *p == 0x7f || c1)
-            tt_str_printf(&o, "\\x%02x", *p);
-        else
-            tt_str_addc(&o, (char)*p);
-        if (c1)
-            tt_str_printf(&o, "\\x%02x", *++p);
-    }
+    tt_str_shown(&o, text, strlen(text));
     tt_str_addc(&o, '\n');
     fwrite(tt_str_get(&o), 1, o.n, stderr);
     tt_str_free(&o);

@@ -31,7 +31,7 @@ static void texts_begin(tt_texts *t)
     t->begun = true;
     tt_str out = {0};
     t->single = add_prompt(t, &t->prompts->items[0], &out);
-    tt_cli_print(&out);
+    tt_cli_print_exact(&out);
     tt_str_free(&out);
 }
 
@@ -46,7 +46,7 @@ void tt_texts_token(void *texts, size_t sequence, int32_t id)
     const size_t n = tt_utf8_whole(tt_str_get(&t->pending), t->pending.n);
     tt_str out = {0};
     tt_str_addn(&out, tt_str_get(&t->pending), n);
-    tt_cli_print(&out);
+    tt_cli_print_exact(&out);
     tt_str_clear(&out);
     tt_str_addn(&out, tt_str_get(&t->pending) + n, t->pending.n - n);
     tt_str_free(&t->pending);
@@ -121,7 +121,7 @@ static void print_done(tt_texts *t, bool all)
             add_object(t, t->printed, &out);
         else
             add_text(t, t->printed, &out);
-        tt_cli_print(&out);
+        tt_cli_print_exact(&out);
         tt_str_free(&out);
         t->printed++;
     }
@@ -140,7 +140,7 @@ void tt_texts_close(tt_texts *t)
     if (streams(t)) {
         texts_begin(t);
         tt_str_addc(&t->pending, '\n');
-        tt_cli_print(&t->pending);
+        tt_cli_print_exact(&t->pending);
     } else {
         print_done(t, true);
     }

@@ -87,6 +87,15 @@ static void test_str_json_escapes(void **state)
     check_json("a\xff\xc3z", "\"a\xef\xbf\xbd\xef\xbf\xbdz\""); /* not UTF-8: replaced */
 }
 
+static void test_str_shows_control_characters(void **state)
+{
+    (void)state;
+    tt_str s = {0};
+    tt_str_shown(&s, "a\033[31mb\tc\n\x7f \xc2\x9b\xc2\xa0\xc3\xa9\xc2", 19);
+    assert_string_equal(s.s, "a\\x1b[31mb\tc\\x0a\\x7f \\xc2\\x9b\xc2\xa0\xc3\xa9\xc2");
+    tt_str_free(&s);
+}
+
 static void check_number(double v, const char *want)
 {
     tt_str s = {0};
@@ -193,6 +202,7 @@ int main(void)
         cmocka_unit_test(test_str_printf_of_any_length),
         cmocka_unit_test(test_i64_text_is_printfs),
         cmocka_unit_test(test_str_json_escapes),
+        cmocka_unit_test(test_str_shows_control_characters),
         cmocka_unit_test(test_str_json_number_is_shortest),
         cmocka_unit_test(test_str_json_number_reads_back),
         cmocka_unit_test(test_nearest_suggests_only_similar_names),

@@ -114,6 +114,9 @@ sed -i 's/,"ended":"[^"]*","to_step":4,"status":"done"//' "$dir/killed/run.json"
 ok a_run_killed_during_its_last_save_is_not_done
 mv "$dir/step-4" "$dir/killed/checkpoint/step-4" && "$TTRUN" runs "$dir/killed" >"$dir/out" 2>>"$dir/err" && grep -q ' 4/4 .* done$' "$dir/out"
 ok and_one_killed_after_it_is
+mkdir "$dir/hostile" && sed 's/llama3/x\\u001b[31my/' "$dir/killed/run.json" >"$dir/hostile/run.json"
+"$TTRUN" runs "$dir/hostile" >"$dir/out" 2>"$dir/err" && grep -qF 'x\x1b[31my' "$dir/out" && "$TTRUN" top "$dir/hostile" --once >"$dir/err" && ! grep -q "$(printf '\033')" "$dir/out" "$dir/err"
+ok a_terminal_gets_no_control_characters_of_files
 gc "$dir/none"
 [ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ]
 ok no_such_folder
