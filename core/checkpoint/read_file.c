@@ -249,12 +249,14 @@ static tt_status get_all(reading *r, tt_error *err)
 static tt_status open_reading(reading *r, tt_error *err)
 {
     struct stat st;
-    r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+    r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block for ever */
     if (r->fd < 0)
         return tt_fail_system(err, errno, "open", r->path);
-    r->direct = open(r->path, O_RDONLY | O_CLOEXEC | O_DIRECT);
     if (fstat(r->fd, &st) != 0)
         return tt_fail_system(err, errno, "read", r->path);
+    if (!S_ISREG(st.st_mode))
+        return TT_FAIL(err, TT_EINVAL, "%s: is not a regular file", r->path);
+    r->direct = open(r->path, O_RDONLY | O_CLOEXEC | O_DIRECT | O_NONBLOCK);
     r->total = (size_t)st.st_size;
     return TT_OK;
 }

@@ -123,7 +123,7 @@ static tt_status hash_chunk(reading *r, chunk *c, int thread, char *piece, size_
                             tt_error *err)
 {
     const char *path = r->k->o->files->items[c->file];
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return TT_FAIL(err, TT_EIO, "dataloader.path: cannot read %s: %s", path, strerror(errno));
     tt_hasher *h = tt_hasher_new();

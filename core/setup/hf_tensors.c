@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "setup/setup_impl.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Whether the safetensors files of a Hugging Face folder have a tensor, before anything reads them: their names are
  * keys of JSON, in the index of the shards or at the begin of the one file. */
@@ -13,7 +17,9 @@
 static char *header_of(const char *path)
 {
     unsigned char length[8];
-    FILE *f = fopen(path, "rb");
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block for ever */
+    FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "rb") : NULL;
     uint64_t n = 0;
     char *text = NULL;
     if (f && fread(length, 1, sizeof length, f) == sizeof length)
@@ -25,6 +31,8 @@ static char *header_of(const char *path)
         text[fread(text, 1, (size_t)n, f)] = '\0';
     if (f)
         fclose(f);
+    else if (fd >= 0)
+        close(fd);
     return text;
 }
 

@@ -24,6 +24,12 @@ cp -r "$dir/whole" "$dir/trainer" && rm "$dir/trainer/checkpoint/step-5/trainer.
 rc=$?
 [ $rc -eq 2 ] && grep -q 'trainer.json: is a named pipe' "$dir/out" "$dir/err"
 ok fifo_as_trainer_json
+shard=shard-00001-model-00001-of-00001.safetensors
+cp -r "$dir/whole" "$dir/shard" && rm "$dir/shard/checkpoint/step-5/$shard" && mkfifo "$dir/shard/checkpoint/step-5/$shard"
+"$TTRUN" ckpt verify "$dir/shard/checkpoint/step-5" >"$dir/out" 2>"$dir/err"
+[ $? -eq 2 ] && grep -q "$shard: is not a regular file" "$dir/out" "$dir/err" &&
+    says 2 "$shard: not a regular file" "$TTRUN" ckpt diff "$dir/shard/checkpoint/step-5" "$dir/whole/checkpoint/step-5"
+ok fifo_as_shard
 cp -r "$dir/whole" "$dir/report" && rm "$dir/report/run.json" && mkfifo "$dir/report/run.json"
 "$TTRUN" report "$dir/report" >"$dir/out" 2>"$dir/err"
 rc=$?
