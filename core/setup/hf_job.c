@@ -216,8 +216,8 @@ tt_status tt_setup_take_hf(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     const bool has_spec = o->spec || tt_job_has(s->job, "spec");
     TT_TRY(find_kept(s, folder, &kept, err));
     const char *model = kept.model ? kept.model : folder;
-    const bool names_something = kept.model || tt_hf_has_weights(folder) ||
-                                 tt_job_has(s->job, "model.hf_assets_path");
+    const bool names_something =
+        kept.model || tt_hf_has_weights(folder) || tt_job_has(s->job, "model.hf_assets_path");
     if (!has_spec || !tt_job_has(s->job, "training.seq_len") || !names_something) {
         const char *path = tt_path_join(s->arena, model, "config.json");
         TT_TRY(read_config(s, id, path, &config, err));
