@@ -14,13 +14,18 @@ static const int64_t block_bytes = (int64_t)1 << 20; /* text that a thread token
  * gain nothing. */
 static const int64_t cached_from = (int64_t)1 << 20;
 
+#define LONG_TIMES 1000
+static const int64_t long_text = (int64_t)16 << 20; /* a shorter text does no harm */
+
 struct tt_documents {
     tt_encoder *encoder;
     tt_text_block *block; /* the one that the reader fills */
     const tt_text_key *key;
     tt_build_point from; /* an earlier run's progress: skip the documents before it */
     int64_t file, document, part, done_bytes; /* part: bytes of this document in blocks */
-    int64_t n_strange;                        /* documents that are no text; the first of them: */
+    int64_t submitted;                        /* bytes of text */
+    bool told_long;
+    int64_t n_strange; /* documents that are no text; the first of them: */
     int64_t strange_file, strange_document;
     size_t strange_at; /* byte of the document */
 };
@@ -45,11 +50,27 @@ static bool needs_index(const tt_corpus_opts *o)
     return o->document_mask || strcmp(packing_of(o), "none") != 0;
 }
 
+/* A compressed file, or a table that repeats a value, may hold more than whoever gave it knows. */
+static void tell_long(tt_documents *d)
+{
+    const int64_t files = d->key->text_bytes;
+    if (d->told_long || d->submitted < long_text || d->submitted / LONG_TIMES < files)
+        return;
+    d->told_long = true;
+    tt_log(
+        TT_WARN, "data",
+        "the text is more than %d times as long as its files (%lld MiB so far, of %lld bytes): if "
+        "that is not meant, stop the run and look at the files",
+        LONG_TIMES, (long long)(d->submitted >> 20), (long long)files);
+}
+
 static tt_status submit(tt_documents *d, tt_error *err)
 {
     d->block->at.file = d->file;
     d->block->at.document = d->document;
     d->block->at.part = d->part;
+    d->submitted += (int64_t)d->block->n_text;
+    tell_long(d);
     d->block = NULL;
     return tt_encoder_submit(d->encoder, err);
 }
@@ -62,16 +83,15 @@ static tt_status check_memory(const tt_documents *to, size_t n_bytes, tt_error *
     const double wanted = BYTES_PER_BYTE * (double)n_bytes;
     if (n_bytes < (size_t)64 << 20)
         return TT_OK;
-    const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    const double limit = tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
-    if (wanted <= TT_MIN(machine, limit))
+    const double limit = tt_memory_here();
+    if (wanted <= limit)
         return TT_OK;
     return TT_FAIL(err, TT_EINVAL,
                    "dataloader.path: %s: a document of %.2f GiB that this tokenizer cannot split "
                    "takes about %.0f GiB to tokenise, and there are %.1f GiB of memory: split it "
                    "into documents, a file or a line of .jsonl each",
                    to->key->o->files->items[to->file], (double)n_bytes / (1 << 30),
-                   wanted / (1 << 30), TT_MIN(machine, limit) / (1 << 30));
+                   wanted / (1 << 30), limit / (1 << 30));
 }
 
 /* The bytes of the next part of a document, of which n_bytes are left. A long document is split

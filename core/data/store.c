@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 static const char magic[8] = "ttrunbl2";
 static const int64_t commit_ns = 1000000000; /* a kill loses at most this much work */
 enum { RECORD_AT = 1024, RECORD_STRIDE = 512 };
+#define MOST_KEPT_FREE ((uint64_t)1 << 30)
 
 typedef struct {
     char magic[8];
@@ -56,7 +58,7 @@ static tt_status store_put(tt_id_buffer *b, int64_t at, const void *bytes, size_
     const size_t end = (size_t)at + n;
     if (end > b->cap) {
         const size_t cap = end + end / 2 + 4096;
-        unsigned char *grown = realloc(b->p, cap);
+        unsigned char *grown = (double)cap > tt_memory_here() ? NULL : realloc(b->p, cap);
         if (!grown)
             return TT_FAIL(err, TT_ENOMEM,
                            "out of memory for %zu bytes of tokens; give dataloader.cache a folder, "
@@ -248,9 +250,24 @@ void tt_store_clear(const char *folder)
         closedir(d);
 }
 
+/* The cache leaves room to others: a hundredth of its file system, at most 1 GiB. A few bytes of a compressed file can stand
+ * for more text than any disk holds. */
+static tt_status keep_room(const tt_store *s, tt_error *err)
+{
+    struct statvfs v;
+    if (!s->path || fstatvfs(s->fd, &v) != 0)
+        return TT_OK;
+    const uint64_t keep = TT_MIN((uint64_t)v.f_blocks / 100 * v.f_frsize, MOST_KEPT_FREE);
+    if ((uint64_t)v.f_bavail * v.f_frsize >= keep)
+        return TT_OK;
+    return TT_FAIL(err, TT_EIO, "%s: the disk is full but for %llu MiB", s->path,
+                   (unsigned long long)(keep >> 20));
+}
+
 static tt_status append(tt_store *s, const tt_text_block *b, tt_error *err)
 {
     int64_t starts[512];
+    TT_TRY(keep_room(s, err));
     TT_TRY(
         put_tokens(s, s->at.n_tokens * s->width, b->tokens, (size_t)(b->n_tokens * s->width), err));
     for (size_t d = 0; d < b->n_starts;) {

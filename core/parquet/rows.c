@@ -244,9 +244,9 @@ static bool is_map(const tt_pq_node *node)
 }
 
 /* A few bytes can stand for very many nulls or empty lists. */
-static tt_status check_length(const tt_parquet *p, tt_error *err)
+static tt_status check_length(const tt_parquet *p, size_t n, tt_error *err)
 {
-    return p->text.n <= tt_pq_longest_row
+    return p->text.n <= tt_pq_longest_row && n <= tt_pq_longest_row - p->text.n
                ? TT_OK
                : tt_fail(err, TT_EINVAL, "%s: a row of more than 256 MiB", p->file);
 }
@@ -254,10 +254,10 @@ static tt_status check_length(const tt_parquet *p, tt_error *err)
 /* The value of a node that is there. */
 static tt_status print_there(tt_parquet *p, const tt_pq_node *node, tt_error *err)
 {
-    tt_pq_value v;
+    tt_pq_value v = {0};
     if (node->leaf >= 0) {
-        TT_TRY(check_length(p, err));
         TT_TRY(tt_pq_take(node->column, &v, err));
+        TT_TRY(check_length(p, v.n, err));
         return print_value(p, node->column, &v, err);
     }
     if (is_wrapper(node, TT_PQ_LIST_OF) || is_map(node))
@@ -327,7 +327,7 @@ static tt_status print_repeated(tt_parquet *p, const tt_pq_node *node, tt_error 
 static tt_status print_node(tt_parquet *p, const tt_pq_node *node, tt_error *err)
 {
     tt_pq_column *c;
-    TT_TRY(check_length(p, err));
+    TT_TRY(check_length(p, 0, err));
     if (node->repetition == TT_PQ_REPEATED)
         return print_repeated(p, node, err);
     TT_TRY(look_at(node, &c, err));

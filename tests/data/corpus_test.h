@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -30,6 +31,7 @@ typedef struct {
     _Atomic int64_t writes, die_at;      /* writes to *.part files; the one before which the process
                                        dies; 0 = none */
     _Atomic int64_t full_at;             /* bytes after which the disk takes no more; -1 = never */
+    _Atomic int free_percent;            /* of the disk, that is free */
     _Atomic int64_t passed_ns, write_ns; /* how late the clock is; and by how much more with each
                                             write */
     _Atomic int64_t
@@ -76,6 +78,16 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
         n = (size_t)(full - at); /* a part of it still fits */
     }
     return syscall(SYS_pwrite64, fd, p, n, at);
+}
+
+int fstatvfs(int fd, struct statvfs *v);
+int fstatvfs(int fd, struct statvfs *v)
+{
+    (void)fd;
+    *v = (struct statvfs){.f_frsize = 4096,
+                          .f_blocks = 100000,
+                          .f_bavail = 1000 * (fsblkcnt_t)atomic_load(&shared->free_percent)};
+    return 0;
 }
 
 static int32_t eos_id = 2;
@@ -139,6 +151,8 @@ static inline tt_status read_lines(void *user, const char *path, tt_documents *t
     return s;
 }
 
+static tt_status (*reader_of_files)(void *, const char *, tt_documents *, tt_error *) = read_lines;
+
 static inline int stop(void *user)
 {
     (void)user;
@@ -193,7 +207,7 @@ static inline tt_status open_files(const char *const *names, size_t n, const cha
     const tt_corpus_opts o = {.struct_size = sizeof o,
                               .env = &env,
                               .files = &files,
-                              .read = read_lines,
+                              .read = reader_of_files,
                               .reader = reader,
                               .cache = cache,
                               .document_mask = mask};
@@ -246,6 +260,7 @@ static inline void forget(void)
     atomic_store(&shared->read, 0);
     atomic_store(&shared->die_at, 0);
     atomic_store(&shared->full_at, -1);
+    atomic_store(&shared->free_percent, 50);
     atomic_store(&shared->write_ns, 0);
     atomic_store(&shared->writes, 0);
     atomic_store(&shared->wait_at, 0);

@@ -94,6 +94,61 @@ static void test_corpus_full_disk_keeps_tokens_in_memory(void **state)
     }
 }
 
+static void test_corpus_leaves_a_hundredth_of_the_disk(void **state)
+{
+    (void)state;
+    write_lines("a.txt", 1500, 2000, 1);
+    for (int percent = 0; percent <= 1; percent++) {
+        fresh(NULL);
+        atomic_store(&shared->free_percent, percent);
+        tt_tokens *t = open_ok(two, 1, folder);
+        assert_int_equal(t->cache != NULL, percent);
+        check_same(t, open_ok(two, 1, "off"));
+    }
+}
+
+/* As from a compressed file, or a table that repeats a value. */
+static tt_status read_much(void *user, const char *path, tt_documents *to, tt_error *err)
+{
+    (void)user;
+    (void)path;
+    char *text = calloc(1, 1 << 20);
+    memset(text, 'a', 1 << 20);
+    tt_status s = TT_OK;
+    for (int i = 0; s == TT_OK && i < 18; i++)
+        s = tt_documents_add(to, text, 1 << 20, i, err);
+    free(text);
+    return s;
+}
+
+static void test_corpus_says_that_text_is_much_longer_than_its_files(void **state)
+{
+    (void)state;
+    char said[256], *text;
+    size_t n;
+    path_of("said", said);
+    tt_log_setup(TT_WARN, 0, 1, false);
+    for (int lines = 1; lines <= 1000;
+         lines += 999) { /* 20 bytes of file, then 20,000: 944 times */
+        write_lines("a.txt", lines, 19, 1);
+        const int kept = dup(2), to = open(said, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        dup2(to, 2);
+        reader_of_files = read_much;
+        tt_tokens *t = open_ok(two, 1, "off");
+        reader_of_files = read_lines;
+        dup2(kept, 2);
+        close(kept);
+        close(to);
+        assert_int_equal(tt_read_file(said, 0, &text, &n, NULL), TT_OK);
+        const char *line = strstr(text, "the text is more than 1000 times as long as its files (");
+        assert_int_equal(line != NULL, lines == 1);
+        assert_true(!line || !strstr(line + 1, "the text is more than"));
+        free(text);
+        tt_tokens_close(t);
+    }
+    tt_log_setup(TT_ERROR, 0, 1, false);
+}
+
 static void test_corpus_without_a_usable_folder_keeps_tokens_in_memory(void **state)
 {
     (void)state;
@@ -197,6 +252,8 @@ int main(void)
         T(test_corpus_continues_after_a_kill),
         T(test_corpus_two_processes_build_once),
         T(test_corpus_full_disk_keeps_tokens_in_memory),
+        T(test_corpus_leaves_a_hundredth_of_the_disk),
+        T(test_corpus_says_that_text_is_much_longer_than_its_files),
         T(test_corpus_without_a_usable_folder_keeps_tokens_in_memory),
         T(test_corpus_rebuilds_a_damaged_cache),
         T(test_corpus_restarts_a_damaged_build),

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/base.h"
 #include "folder_test.h"
+#include "parquet/impl.h"
 #include <jansson.h>
 #include <malloc.h>
 #include <setjmp.h>
@@ -96,6 +97,26 @@ static void test_files_are_read_as_pyarrow_reads_them(void **state)
         }
         json_decref(rows);
     }
+    json_decref(files);
+}
+
+static void test_a_long_value_is_refused_before_it_is_copied(void **state)
+{
+    json_t *files = golden("files"), *file;
+    const size_t limit = tt_pq_longest_row;
+    size_t i;
+    tt_error err;
+    (void)state;
+    json_array_foreach(files, i, file)
+    {
+        if (strcmp(text_of(file, "name"), "texts")) /* a value has 124 bytes */
+            continue;
+        put_hex(text_of(file, "hex"));
+        tt_pq_longest_row = 120;
+        assert_null(rows_of(NULL, 0, &err));
+        assert_non_null(strstr(err.text, "a row of more than"));
+    }
+    tt_pq_longest_row = limit;
     json_decref(files);
 }
 
@@ -208,6 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files_are_read_as_pyarrow_reads_them),
         cmocka_unit_test(test_refused_files_end_with_a_line_that_names_the_fault),
+        cmocka_unit_test(test_a_long_value_is_refused_before_it_is_copied),
         cmocka_unit_test(test_columns_that_are_not_wanted_are_not_read),
         cmocka_unit_test(test_a_long_name_takes_memory_once),
     };
