@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <ttrun/sockets.h>
 #include <unistd.h>
 
 static int n_links(const tt_machines *n)
@@ -69,7 +70,13 @@ tt_status tt_nodes_open(const tt_nodes_opts *o, const tt_launch_signals *signals
     if (s == TT_OK)
         tt_nodes_watch(n, signals->fd);
     if (s == TT_OK && !o->me)
-        s = tt_node_listen(o->port, &n->listener, err);
+        s = tt_node_listen(o->address, o->port, &n->listener, err);
+    if (s == TT_OK && !o->me && !tt_socket_is_loopback(o->address) && !getenv("TTRUN_COMM_SECRET"))
+        tt_log(TT_WARN, "nodes",
+               "TTRUN_COMM_SECRET is not set: whoever reaches port %d may join this run; set it to "
+               "the "
+               "same text on all nodes, unless nobody else is in their network",
+               o->port);
     if (s == TT_OK)
         *out = n;
     else

@@ -10,9 +10,9 @@
 #include <ttrun/sockets.h>
 #include <unistd.h>
 
-tt_status tt_node_listen(int port, int *out, tt_error *err)
+tt_status tt_node_listen(const char *address, int port, int *out, tt_error *err)
 {
-    *out = tt_socket_listen(port);
+    *out = tt_socket_listen_at(address, port);
     return *out >= 0 ? TT_OK
                      : TT_FAIL(err, TT_EINVAL,
                                "--master_port %d: node 0 cannot listen there: %s; give all nodes "
@@ -118,10 +118,12 @@ int tt_node_read(tt_node_link *l)
     if (l->n_in < sizeof l->in)
         return 0;
     l->n_in = 0;
-    if (!l->far && !l->n_received)
+    const bool is_first = !l->far && !l->n_received;
+    if (is_first)
         memcpy(l->nonces + 16, l->in.nonce, 16);
     tt_node_code(l, &l->in, offsetof(tt_node_message, code), !l->far, l->n_received++, code);
-    return tt_hmac_equal(code, l->in.code) && clean_message(&l->in) ? 1 : -1;
+    const bool good = tt_hmac_equal(code, l->in.code) && clean_message(&l->in);
+    return good && !(is_first && tt_socket_is_of_another_user(l->fd)) ? 1 : -1;
 }
 
 void tt_node_drop(tt_node_link *l)

@@ -72,7 +72,8 @@ typedef struct tt_node_link {
     tt_node_message in;
 } tt_node_link;
 
-tt_status tt_node_listen(int port, int *out, tt_error *err);
+/* address: by which the other nodes come. */
+tt_status tt_node_listen(const char *address, int port, int *out, tt_error *err);
 /* fd -1: nobody has connected. */
 tt_node_link tt_node_accept(int listener);
 /* Tries each address of the name for TT_NODE_CONNECT_NS; -1: none answers. stop_fd: once it can be read, nothing is

@@ -16,7 +16,7 @@ static int most_copies(const tt_machines *n)
 void tt_nodes_keep_copies(tt_machines *n)
 {
     n->stock = calloc((size_t)n->o.n, sizeof *n->stock);
-    n->peers = n->stock ? tt_peers_open() : NULL;
+    n->peers = n->stock ? tt_peers_open(n->o.address) : NULL;
     if (n->peers)
         n->stock[n->o.me].port = tt_peers_port(n->peers);
 }

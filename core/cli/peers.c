@@ -230,7 +230,7 @@ int tt_peers_stock(const tt_peers *p, tt_node_copy *out, int most)
 
 /* ---- life ---- */
 
-tt_peers *tt_peers_open(void)
+tt_peers *tt_peers_open(const char *address)
 {
     struct sockaddr_storage a = {0};
     socklen_t n = sizeof a;
@@ -238,7 +238,7 @@ tt_peers *tt_peers_open(void)
     if (!p)
         return NULL;
     pthread_mutex_init(&p->lock, NULL);
-    p->listener = tt_socket_listen(0);
+    p->listener = tt_socket_listen_at(address, 0);
     p->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (p->listener < 0 || p->stop_fd < 0 || getsockname(p->listener, (struct sockaddr *)&a, &n)) {
         tt_log(TT_WARN, "peers", "checkpoint.peer_copy_interval: no copies are kept: %s",

@@ -33,8 +33,9 @@ typedef struct tt_peers_start {
     int signal_fd; /* it can be read: fetch nothing more */
 } tt_peers_start;
 
-/* NULL: they cannot be kept, as a line of the log says. */
-tt_peers *tt_peers_open(void);
+/* address: by which the nodes find node 0; NULL: it is not known. Gives NULL if copies cannot be kept, as a line of the log
+ * says. */
+tt_peers *tt_peers_open(const char *address);
 void tt_peers_close(tt_peers *p); /* NULL: nothing */
 int tt_peers_port(const tt_peers *p);
 /* The whole copies that are here; returns how many ranks have any. No start runs. */

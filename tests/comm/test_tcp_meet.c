@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -21,6 +22,8 @@ typedef struct step {
 } step;
 
 static const step *script;
+static int offered[2] = {-1, -1},
+           n_offered;                 /* connections that wait to be accepted, as copies of one */
 static int n_recv, n_accept, stop_at; /* 0: the run is not stopped */
 static double now, tick;              /* what a look at the clock adds */
 
@@ -47,9 +50,11 @@ static int counted_accept(int fd, struct sockaddr *a, socklen_t *n, int flags)
     (void)a;
     (void)n;
     (void)flags;
-    n_accept++;
+    char nonce[16];
+    if (n_accept++ && offered[1] >= 0) /* somebody reads what it is sent */
+        (void)!read(offered[1], nonce, sizeof nonce);
     errno = EAGAIN;
-    return -1;
+    return n_offered > 0 && n_offered-- ? dup(offered[0]) : -1;
 }
 
 #define recv scripted_recv
@@ -133,9 +138,66 @@ static void test_an_answer_that_does_not_come_is_given_up(void **state)
     }
 }
 
+static int n_silent(const tcp_end *e)
+{
+    int n = 0;
+    for (const pending *p = e->pending; p; p = p->next)
+        n += p->n_read < sizeof p->h;
+    return n;
+}
+
+/* A run has a thousand files; silent connections must leave them to it, and ranks must come through. */
+static void test_silent_connections_hold_few_descriptors(void **state)
+{
+    static const step silent[STEPS] = {
+        {-1, EAGAIN}
+    };
+    tcp_end e = {.listener = -1, .accepting = PTHREAD_MUTEX_INITIALIZER};
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, offered), 0);
+    script = silent;
+    n_offered = 700;
+    now = tick = 0;
+    static const struct {
+        double at;
+        int left;
+    } rows[] = {
+        {0,    700 - MOST_SILENT    },
+        {0.05, 700 - MOST_SILENT    },
+        {0.11, 700 - 2 * MOST_SILENT},
+        {0.15, 700 - 2 * MOST_SILENT},
+        {0.25, 0                    }
+    };
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        now = rows[i].at * hello_s();
+        n_recv = 0;
+        tcp_accept(&e);
+        assert_int_equal(n_offered, rows[i].left);
+        assert_in_range(n_silent(&e), MOST_SILENT - 1, MOST_SILENT);
+    }
+    /* one that has said its hello keeps no place from others, and stays */
+    pending *oldest = e.pending;
+    while (oldest->next)
+        oldest = oldest->next;
+    oldest->n_read = sizeof oldest->h;
+    n_offered = 1;
+    n_recv = 0;
+    tcp_accept(&e);
+    assert_int_equal(n_offered, 0);
+    for (pending *p = e.pending, *next; p; p = next) {
+        next = p->next;
+        assert_true(next || p == oldest);
+        close(p->fd);
+        free(p);
+    }
+    close(offered[0]);
+    close(offered[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_silent_connections_hold_few_descriptors),
         cmocka_unit_test(test_others_are_accepted_while_an_answer_is_awaited),
         cmocka_unit_test(test_an_answer_that_does_not_come_is_given_up),
     };

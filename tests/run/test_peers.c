@@ -108,7 +108,7 @@ static tt_peers_start start_of(int place, int64_t step, int neighbour)
 static void test_copies_go_to_the_neighbour_and_come_back(void **state)
 {
     (void)state;
-    tt_peers *a = tt_peers_open(), *b = tt_peers_open();
+    tt_peers *a = tt_peers_open(NULL), *b = tt_peers_open(NULL);
     tt_peers_start sa = start_of(0, -1, tt_peers_port(b)), sb = start_of(1, -1, tt_peers_port(a));
     const int *of_a = tt_peers_begin(a, &sa), *of_b = tt_peers_begin(b, &sb);
     assert_true(of_a && of_b);
@@ -124,7 +124,7 @@ static void test_copies_go_to_the_neighbour_and_come_back(void **state)
     assert_true(in_stock(a, 0, 15) && in_stock(a, 1, 15) && in_stock(a, 1, 12));
     /* Node 1 is another process now. */
     tt_peers_close(b);
-    b = tt_peers_open();
+    b = tt_peers_open(NULL);
     const tt_peers_fetch wanted = {.rank = 1, .host = "127.0.0.1", .port = tt_peers_port(a)};
     sa = start_of(0, 12, tt_peers_port(b));
     sb = start_of(1, 12, tt_peers_port(a));
@@ -203,7 +203,7 @@ static void test_only_blocks_that_changed_are_sent(void **state)
     (void)state;
     struct sockaddr_in6 at = {0};
     socklen_t n_at = sizeof at;
-    tt_peers *a = tt_peers_open();
+    tt_peers *a = tt_peers_open(NULL);
     const int listener = tt_socket_listen(0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &n_at), 0);
     const tt_peers_start s = start_of(0, -1, ntohs(at.sin6_port)); /* as in a sockaddr_in */
@@ -269,7 +269,7 @@ static tt_node_link call_of(int port, tt_peers_message m)
 static void test_strangers_are_refused(void **state)
 {
     (void)state;
-    tt_peers *b = tt_peers_open();
+    tt_peers *b = tt_peers_open(NULL);
     const int port = tt_peers_port(b);
     const tt_peers_start s = start_of(1, -1, 1); /* nobody listens at its neighbour's port */
     const int fd = tt_peers_begin(b, &s)[0];
@@ -338,7 +338,7 @@ static void offer(tt_node_link *l, int64_t step, char how)
 static void test_damaged_copies_are_not_taken(void **state)
 {
     (void)state;
-    tt_peers *b = tt_peers_open();
+    tt_peers *b = tt_peers_open(NULL);
     const int port = tt_peers_port(b);
     const tt_peers_start s = start_of(1, -1, 1);
     assert_non_null(tt_peers_begin(b, &s));

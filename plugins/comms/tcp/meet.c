@@ -21,7 +21,7 @@
  * Whoever connects and does not say a hello of this start is refused. */
 
 #define MAGIC UINT64_C(0x7474727463703032)
-#define MOST_PENDING 4096
+#define MOST_SILENT 256 /* connections that have not said their hello yet */
 
 typedef struct seat { /* what rank 0 tells of each rank */
     struct sockaddr_storage address;
@@ -58,9 +58,9 @@ static bool is_loopback(const struct sockaddr_storage *a)
            (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) && six->sin6_addr.s6_addr[12] == 127);
 }
 
-tt_status tcp_listen(tcp_end *e, int port, tt_error *err)
+tt_status tcp_listen(tcp_end *e, const char *address, int port, tt_error *err)
 {
-    e->listener = tt_socket_listen(port);
+    e->listener = tt_socket_listen_at(address, port);
     return e->listener >= 0
                ? TT_OK
                : TT_FAIL(err, TT_ECOMM,
@@ -98,7 +98,7 @@ static bool answer_hello(int fd, const uint8_t nonce[NONCE], const hello *h)
 {
     uint8_t code[TT_HMAC_BYTES];
     make_code(nonce, h, false, code);
-    if (!tt_hmac_equal(code, h->code))
+    if (!tt_hmac_equal(code, h->code) || tt_socket_is_of_another_user(fd))
         return false;
     make_code(nonce, h, true, code);
     return send(fd, code, sizeof code, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof code;
@@ -127,6 +127,15 @@ static double hello_s(void)
     return 1e-9 * (double)tt_patience(TT_TCP_HELLO_NS);
 }
 
+static void drop(tcp_end *e, pending **at)
+{
+    pending *p = *at;
+    tell_refused(e);
+    close(p->fd);
+    *at = p->next;
+    free(p);
+}
+
 /* Reads what pending connections say, and closes those that are none of ours. */
 static void read_hellos(tcp_end *e)
 {
@@ -146,19 +155,33 @@ static void read_hellos(tcp_end *e)
             at = &p->next;
             continue;
         }
-        tell_refused(e);
-        close(p->fd);
-        *at = p->next;
-        free(p);
+        drop(e, at);
     }
+}
+
+/* Whether one more may be silent. The one that has been for longest goes, but not at once: a rank may be far away. The
+ * others wait in the kernel's queue, where they take no descriptor of this process. */
+static bool has_place(tcp_end *e)
+{
+    int n = 0;
+    pending **oldest = NULL;
+    for (pending **at = &e->pending; *at; at = &(*at)->next)
+        if ((*at)->n_read < sizeof(*at)->h) {
+            oldest = at; /* the newest is the first */
+            n++;
+        }
+    if (n < MOST_SILENT)
+        return true;
+    if (tcp_now() - (*oldest)->since < hello_s() / 10)
+        return false;
+    drop(e, oldest);
+    return true;
 }
 
 static void accept_some(tcp_end *e)
 {
-    int n = 0, fd;
-    for (pending *p = e->pending; p; p = p->next)
-        n++;
-    while (n < MOST_PENDING && (fd = accept4(e->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+    int fd;
+    while (has_place(e) && (fd = accept4(e->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
         pending *p = calloc(1, sizeof *p);
         if (!p) {
             close(fd);
@@ -173,7 +196,6 @@ static void accept_some(tcp_end *e)
             continue;
         }
         e->pending = p;
-        n++;
     }
     read_hellos(e);
 }

@@ -7,11 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <ttrun/log.h>
+#include <ttrun/sockets.h>
 #include <unistd.h>
 
 /* comm "tcp": groups that span machines, over sockets. Each group has its own connections, so groups
  * may be used concurrently. */
+
+#define MOST_DESCRIPTORS 65536
 
 double tcp_now(void)
 {
@@ -204,11 +209,22 @@ static tt_status where(const tcp_config *c, const char **address, int *port, tt_
     return TT_OK;
 }
 
+/* Each rank has some connections with each other one, and a shell's usual limit is 1024 files. */
+static void allow_descriptors(void)
+{
+    struct rlimit most;
+    if (getrlimit(RLIMIT_NOFILE, &most) != 0 || most.rlim_cur >= MOST_DESCRIPTORS)
+        return;
+    most.rlim_cur = most.rlim_max < MOST_DESCRIPTORS ? most.rlim_max : MOST_DESCRIPTORS;
+    setrlimit(RLIMIT_NOFILE, &most);
+}
+
 static tt_status open_end(tcp_end *e, const tcp_config *c, tt_error *err)
 {
     const char *address = NULL;
     int port = 0;
     TT_TRY(where(c, &address, &port, err));
+    allow_descriptors();
     e->start = mix(UINT64_C(0xcbf29ce484222325), getenv("TTRUN_START"));
     e->start = mix(e->start, getenv("TORCHELASTIC_RUN_ID"));
     e->start = mix(e->start, getenv("TORCHELASTIC_RESTART_COUNT"));
@@ -217,7 +233,14 @@ static tt_status open_end(tcp_end *e, const tcp_config *c, tt_error *err)
         return TT_FAIL(err, TT_ENOMEM, "no memory for %d ranks", e->world);
     for (int i = 0; i < e->world; i++)
         e->peers[i].fd = -1;
-    TT_TRY(tcp_listen(e, e->rank ? 0 : port, err));
+    TT_TRY(tcp_listen(e, address, e->rank ? 0 : port, err));
+    if (!e->rank && !getenv("TTRUN_START") && !getenv("TTRUN_COMM_SECRET") &&
+        !tt_socket_is_loopback(address))
+        tt_log(TT_WARN, "tcp",
+               "TTRUN_COMM_SECRET is not set: whoever reaches port %d may join this run; set it to "
+               "the "
+               "same text for all ranks, unless nobody else is in their network",
+               port);
     TT_TRY(tcp_meet(e, address, port, err));
     e->running = !pthread_create(&e->thread, NULL, tcp_watch, e);
     return e->running ? TT_OK

@@ -107,7 +107,7 @@ void tcp_abort_run(void *self, const char *why);
 tt_status tcp_check(tcp_end *e, tt_error *err); /* TT_ECOMM: the run is being stopped */
 void *tcp_watch(void *end);
 /* meet.c */
-tt_status tcp_listen(tcp_end *e, int port, tt_error *err);
+tt_status tcp_listen(tcp_end *e, const char *address, int port, tt_error *err);
 tt_status tcp_meet(tcp_end *e, const char *address, int port, tt_error *err);
 /* Answers whoever has connected. [any-thread] */
 void tcp_accept(tcp_end *e);
