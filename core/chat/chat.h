@@ -13,6 +13,12 @@ typedef struct tt_chat_form {
     bool text_arguments; /* it prints the arguments of a call as they are: they stay JSON text */
 } tt_chat_form;
 
+/* The text of a template as its file has it. */
+typedef struct tt_chat_source {
+    const char *name, *text; /* text: NULL is none */
+    size_t n;
+} tt_chat_source;
+
 struct tt_chat_template {
     tt_arena *arena;
     const char *name;
@@ -26,6 +32,8 @@ typedef struct tt_chat_json {
     const tt_json *messages;
     const tt_json *variables; /* an object, or NULL */
     const tt_json *tools;     /* that go before those of the variables; NULL: there are none */
+    const tt_jvalue *
+        tokens; /* bos_token, eos_token, …: before those that lie beside the template; NULL: none */
 } tt_chat_json;
 
 /* A text of the template, and what the loss counts. */
@@ -35,6 +43,15 @@ typedef struct tt_chat_text {
     bool
         open_end; /* the last turn is learned and has no special token behind it, in a template without {% generation %} */
 } tt_chat_text;
+
+/* open.c: the texts of the template that tt_chat_template_open(path) opens, whether or not they can be parsed. tools: of
+ * the one for conversations with tools, without a text if there is none. */
+tt_status tt_chat_template_sources(tt_arena *a, const char *path, tt_chat_source *plain,
+                                   tt_chat_source *tools, tt_error *err);
+/* encode.c: the special token that the template puts behind an assistant's turn, the last one of a conversation or one
+ * before a user's; -1: none. */
+int32_t tt_chat_turn_end(const tt_chat_template *t, const tt_tokenizer_vt *vt, void *tokenizer,
+                         bool last);
 
 /* form.c: sets lists and text_arguments of a form whose tree is there. */
 void tt_chat_find_form(tt_chat_form *f, const tt_jvalue *constants);

@@ -71,6 +71,25 @@ static size_t special_length(const void *user, const char *s, size_t n)
     return i < 0 ? 0 : p->texts[i].n;
 }
 
+/* The tokens that the tokenizer has as bos, eos and pad now, which the job may name, by their names in templates. */
+static const tt_jvalue *named_tokens(tt_arena *a, const specials *p, const tt_tokenizer_vt *vt,
+                                     void *tokenizer)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
+    tt_tokenizer_info info = {.struct_size = sizeof info, .bos = -1, .eos = -1, .pad = -1};
+    tt_jvalue *out = tt_j_new(a, TT_J_DICT);
+    vt->info(tokenizer, &info);
+    const int32_t ids[] = {info.bos, info.eos, info.pad};
+    for (size_t k = 0; k < TT_COUNT(ids); k++)
+        for (size_t i = 0; ids[k] >= 0 && i < p->n; i++)
+            if (p->ids[i] == ids[k]) {
+                tt_j_append(a, out, tt_j_text(a, names[k], strlen(names[k]), TT_TAG_TEMPLATE),
+                            tt_j_text(a, p->texts[i].s, p->texts[i].n, TT_TAG_TEMPLATE));
+                break;
+            }
+    return out;
+}
+
 typedef struct encoding {
     const tt_tokenizer_vt *vt;
     void *tokenizer;
@@ -246,7 +265,9 @@ tt_status tt_chat_encode_json(const tt_chat_template *t, const tt_conversation *
     encoding e = {.vt = vt, .tokenizer = tokenizer, .text = &text, .out = out, .err = err};
     const size_t before = out->n;
     read_specials(a, vt, tokenizer, &p);
-    tt_status s = tt_chat_turns(a, t, c, j, special_length, &p, &text, err);
+    tt_chat_json with = *j;
+    with.tokens = named_tokens(a, &p, vt, tokenizer);
+    tt_status s = tt_chat_turns(a, t, c, &with, special_length, &p, &text, err);
     if (s == TT_OK)
         s = encode_all(&e, a, &p);
     if (s == TT_OK && text.open_end)
@@ -276,4 +297,30 @@ void tt_chat_tokens_free(tt_chat_tokens *t)
     free(t->ids);
     free(t->origins);
     *t = (tt_chat_tokens){0};
+}
+
+int32_t tt_chat_turn_end(const tt_chat_template *t, const tt_tokenizer_vt *vt, void *tokenizer,
+                         bool last)
+{
+    static const char between[] =
+        "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},"
+        "{\"role\":\"user\",\"content\":\"a\"}]";
+    static const char final[] =
+        "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]";
+    const tt_conversation c = {.struct_size = sizeof c,
+                               .messages = last ? final : between,
+                               .n_messages = last ? sizeof final - 1 : sizeof between - 1};
+    tt_chat_tokens x = {0};
+    tt_error ignored = {0};
+    char piece[64];
+    int32_t id = -1;
+    if (tt_chat_encode(t, &c, vt, tokenizer, &x, &ignored) == TT_OK)
+        for (size_t i = x.n; i-- > 0;)
+            if (x.origins[i] == TT_CHAT_GENERATED) { /* a special token decodes to nothing */
+                if (!vt->decode(tokenizer, x.ids[i], piece, sizeof piece))
+                    id = x.ids[i];
+                break;
+            }
+    tt_chat_tokens_free(&x);
+    return id;
 }

@@ -235,7 +235,9 @@ tt_jvalue *tt_chat_variables(tt_arena *a, const tt_jvalue *constants, const tt_c
                         tt_chat_value(a, j->variables->items[i], TT_TAG_INPUT));
     }
     put_new(a, vars, "documents", tt_j_new(a, TT_J_NONE));
-    for (size_t i = 0; i < constants->u.dict.n; i++)
-        put_new(a, vars, constants->u.dict.keys[i]->u.string.s, constants->u.dict.values[i]);
+    const tt_jvalue *own[] = {j->tokens, constants};
+    for (size_t k = 0; k < TT_COUNT(own); k++)
+        for (size_t i = 0; own[k] && i < own[k]->u.dict.n; i++)
+            put_new(a, vars, own[k]->u.dict.keys[i]->u.string.s, own[k]->u.dict.values[i]);
     return vars;
 }

@@ -21,11 +21,6 @@ static void put_constant(tt_chat_template *t, const char *key, const char *text)
              tt_j_text(t->arena, text, strlen(text), TT_TAG_TEMPLATE), NULL);
 }
 
-typedef struct template_text {
-    const char *name, *text; /* text: NULL is none */
-    size_t n;
-} template_text;
-
 static tt_chat_template *new_template(const char *name)
 {
     tt_arena *a = tt_arena_new();
@@ -46,8 +41,8 @@ static tt_status parse_form(tt_chat_template *t, const char *name, const char *t
 }
 
 /* tools: of the template that is taken where there are tools, or NULL. */
-static tt_status parse_texts(tt_chat_template *t, const template_text *plain,
-                             const template_text *tools, tt_chat_template **out, tt_error *err)
+static tt_status parse_texts(tt_chat_template *t, const tt_chat_source *plain,
+                             const tt_chat_source *tools, tt_chat_template **out, tt_error *err)
 {
     tt_status s = parse_form(t, plain->name, plain->text, plain->n, &t->form, err);
     if (s == TT_OK && tools && tools->text)
@@ -67,7 +62,7 @@ tt_status tt_chat_template_text(const char *name, const char *text, size_t n, co
         put_constant(t, "bos_token", bos);
     if (eos)
         put_constant(t, "eos_token", eos);
-    const template_text plain = {t->name, text, n};
+    const tt_chat_source plain = {t->name, text, n};
     return parse_texts(t, &plain, NULL, out, err);
 }
 
@@ -150,7 +145,7 @@ static void find_files(tt_arena *a, const char *path, const char **jinja, const 
         *config = NULL;
 }
 
-static tt_status read_jinja(tt_arena *a, const char *path, template_text *out, tt_error *err)
+static tt_status read_jinja(tt_arena *a, const char *path, tt_chat_source *out, tt_error *err)
 {
     out->name = path;
     return read_file(a, path, &out->text, &out->n, err);
@@ -159,7 +154,7 @@ static tt_status read_jinja(tt_arena *a, const char *path, template_text *out, t
 /* additional_chat_templates/tool_use.jinja, or that of this name in tokenizer_config.json; beside a template of a
  * folder, not for a file of Jinja that is named. */
 static tt_status find_tools(tt_arena *a, const char *folder, const char *config,
-                            const tt_json *root, template_text *out, tt_error *err)
+                            const tt_json *root, tt_chat_source *out, tt_error *err)
 {
     const char *file = tt_path_join(a, folder, "additional_chat_templates/tool_use.jinja");
     if (tt_path_exists(file))
@@ -170,36 +165,38 @@ static tt_status find_tools(tt_arena *a, const char *folder, const char *config,
     return TT_OK;
 }
 
-static tt_status open_files(tt_chat_template *t, const char *path, const char *tokenizer,
-                            template_text *plain, template_text *tools, tt_error *err)
+/* *root_out: what tokenizer_config.json has; NULL: there is none. */
+static tt_status read_sources(tt_arena *a, const char *path, const char *tokenizer,
+                              tt_chat_source *plain, tt_chat_source *tools,
+                              const tt_json **root_out, tt_error *err)
 {
     const char *jinja, *config, *json, *own;
     const tt_json *root = NULL;
     size_t n;
-    find_files(t->arena, path, &jinja, &config);
+    find_files(a, path, &jinja, &config);
     if (jinja && !config && tokenizer)
-        find_files(t->arena, tokenizer, &own, &config);
+        find_files(a, tokenizer, &own, &config);
     if (config) {
-        TT_TRY(read_file(t->arena, config, &json, &n, err));
-        TT_TRY(tt_json_parse(t->arena, config, json, n, &root, err));
-        take_tokens(t, root);
+        TT_TRY(read_file(a, config, &json, &n, err));
+        TT_TRY(tt_json_parse(a, config, json, n, &root, err));
     }
+    *root_out = root;
     if (jinja != path) {
         const char *slash = strrchr(path, '/'),
                    *folder = is_template_folder(path) ? path
-                             : slash ? tt_arena_strn(t->arena, path, (size_t)(slash - path))
+                             : slash ? tt_arena_strn(a, path, (size_t)(slash - path))
                                      : ".";
-        TT_TRY(find_tools(t->arena, folder, config, jinja ? NULL : root, tools, err));
+        TT_TRY(find_tools(a, folder, config, jinja ? NULL : root, tools, err));
     }
     if (jinja)
-        return read_jinja(t->arena, jinja, plain, err);
+        return read_jinja(a, jinja, plain, err);
     plain->text = root ? template_of(root, "default") : NULL;
     if (!plain->text)
         return TT_FAIL(err, TT_ENOTFOUND,
                        "%s: there is no chat template: no chat_template.jinja, and no "
                        "\"chat_template\" in tokenizer_config.json",
                        path);
-    plain->name = tt_arena_printf(t->arena, "%s: chat_template", config);
+    plain->name = tt_arena_printf(a, "%s: chat_template", config);
     plain->n = strlen(plain->text);
     return TT_OK;
 }
@@ -211,17 +208,34 @@ static const char chatml[] =
     "{% endgeneration %}{{ '\n' }}{% else %}{{ message.content + '<|im_end|>\n' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
+static bool is_built_in(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return !strcmp(slash ? slash + 1 : path, "chatml") && !tt_path_exists(path);
+}
+
+tt_status tt_chat_template_sources(tt_arena *a, const char *path, tt_chat_source *plain,
+                                   tt_chat_source *tools, tt_error *err)
+{
+    const tt_json *root;
+    *plain = (tt_chat_source){"chatml", chatml, sizeof chatml - 1};
+    *tools = (tt_chat_source){0};
+    return is_built_in(path) ? TT_OK : read_sources(a, path, NULL, plain, tools, &root, err);
+}
+
 tt_status tt_chat_template_open_for(const char *path, const char *tokenizer, tt_chat_template **out,
                                     tt_error *err)
 {
-    const char *slash = strrchr(path, '/');
-    if (!strcmp(slash ? slash + 1 : path, "chatml") && !tt_path_exists(path))
+    if (is_built_in(path))
         return tt_chat_template_text("chatml", chatml, sizeof chatml - 1, NULL, NULL, out, err);
     tt_chat_template *t = new_template(path);
-    template_text plain = {0}, tools = {0};
-    const tt_status s = open_files(t, path, tokenizer, &plain, &tools, err);
-    if (s == TT_OK)
+    tt_chat_source plain = {0}, tools = {0};
+    const tt_json *root = NULL;
+    const tt_status s = read_sources(t->arena, path, tokenizer, &plain, &tools, &root, err);
+    if (s == TT_OK) {
+        take_tokens(t, root);
         return parse_texts(t, &plain, &tools, out, err);
+    }
     tt_chat_template_close(t);
     return s;
 }

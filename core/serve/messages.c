@@ -29,7 +29,7 @@ static tt_status read_tools(const tt_json *body, const tt_json **out, tt_error *
 static tt_status check_tools(const tt_chat_template *t, const tt_conversation *c,
                              const tt_chat_json *j, tt_error *err)
 {
-    const tt_chat_json without = {j->messages, j->variables, NULL};
+    const tt_chat_json without = {.messages = j->messages, .variables = j->variables};
     char *text[2] = {NULL, NULL};
     uint8_t *origins[2] = {NULL, NULL};
     size_t n[2] = {0, 0};

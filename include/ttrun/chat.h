@@ -15,7 +15,8 @@ extern "C" {
 typedef struct tt_chat_template tt_chat_template;
 /* Opens a template: path is a file of Jinja, a tokenizer_config.json, or a folder (or a tokenizer.json in one)
  * that has chat_template.jinja or tokenizer_config.json; or "chatml", which is built in. The texts of bos_token, eos_token, … come from the
- * tokenizer_config.json beside it. If a folder has several templates, the one named tool_use is taken for conversations with tools.
+ * tokenizer_config.json beside it; tt_chat_encode takes those of its tokenizer first. If a folder has several templates, the one
+ * named tool_use is taken for conversations with tools.
  *   Errors: TT_ENOTFOUND: there is no template; TT_EINVAL: a fault in it, by file and line.
  *   Owner: the caller, by tt_chat_template_close.   [setup] */
 TT_EXPORT tt_status tt_chat_template_open(const char *path, tt_chat_template **out, tt_error *err);
