@@ -16,7 +16,7 @@ BEGIN {
     allow["serve"] = "infer chat config " allow["infer"]
     allow["report"] = "config checkpoint comm plan " allow["plan"]
     allow["setup"] = "config data plugin device passes " allow["passes"]
-    allow["interchange"] = "setup checkpoint comm " allow["setup"]
+    allow["interchange"] = "setup checkpoint chat comm " allow["setup"]
     allow["estimate"] = "setup exec comm " allow["setup"]
     allow["train"] = "estimate interchange checkpoint infer " allow["estimate"]
     allow["conformance"] = "train " allow["train"]

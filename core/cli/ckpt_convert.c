@@ -4,6 +4,7 @@
 #include "cli/from_checkpoint.h"
 #include "interchange/assets.h"
 #include "interchange/import.h"
+#include "setup/hf_context.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -211,19 +212,13 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
 
 /* The folder is written under a temporary name and then renamed, so it appears complete or not at
  * all. */
-static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_tokenizer_info *t,
-                           tt_export_dtype dtype, tt_hf_low low, const char *out, tt_error *err)
+static tt_status export_hf(const tt_loaded_model *m, tt_hf_export o, const char *out, tt_error *err)
 {
-    const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
-    const tt_hf_export o = {.tokenizer = t,
-                            .step_folder = m->path,
-                            .folder = tmp,
-                            .run = m->run,
-                            .dtype = dtype,
-                            .low = low};
+    o.folder = tt_arena_printf(m->setup.arena, "%s.tmp", out);
     TT_TRY(tt_setup_write_hf(&m->setup, &o, err));
-    if (rename(tmp, out) != 0)
-        return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
+    if (rename(o.folder, out) != 0)
+        return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", o.folder, out,
+                       strerror(errno));
     return TT_OK;
 }
 
@@ -346,44 +341,98 @@ static tt_status export_options(const tt_cli *cli, export_opts *o, tt_error *err
     return TT_OK;
 }
 
-/* A Hugging Face folder has the tokenizer's files if the tokenizer is made of such files. */
+/* The parameters that an export has: adapters are merged into the weights, or are written alone. */
+static int64_t exported_parameters(const tt_setup *s, const export_opts *o)
+{
+    int64_t adapters = 0;
+    for (size_t i = 0; i < s->graph->params.n; i++) {
+        const tt_param_info *p = s->graph->params.items[i];
+        int64_t n = 1;
+        for (int d = 0; d < p->whole.n_dims; d++)
+            n *= p->whole.dims[d].size;
+        adapters += p->adapter_of ? n : 0;
+    }
+    return o->adapter                             ? adapters
+           : o->to == TO_DCP || o->to == TO_TITAN ? s->size.parameters
+                                                  : s->size.parameters - adapters;
+}
+
 static void tell_export(tt_cli *cli, const tt_loaded_model *m, const export_opts *o,
                         const char *out)
 {
-    static const char *const files[] = {"tokenizer.json", "tokenizer.model"};
-    bool has = o->to != TO_HF || o->adapter;
-    for (size_t i = 0; i < TT_COUNT(files); i++)
-        has = has || tt_path_exists(tt_path_join(cli->arena, out, files[i]));
+    const bool has = o->to != TO_HF || o->adapter || tt_hf_tokenizer_in(cli->arena, out);
     tt_log(TT_INFO, "checkpoint", "%s: model %s, %lld parameters%s", out, m->setup.model.name,
-           (long long)m->setup.size.parameters,
+           (long long)exported_parameters(&m->setup, o),
            has ? "" : "; without a tokenizer, because the run's has no tokenizer.json");
 }
 
-tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_error *err)
+static bool has_adapters(const tt_setup *s)
 {
-    const tt_tokenizer_info *info = NULL;
+    for (size_t i = 0; i < s->graph->params.n; i++)
+        if (s->graph->params.items[i]->adapter_of)
+            return true;
+    return false;
+}
+
+static tt_status export_model(tt_cli *cli, const char *folder, const char *out,
+                              const export_opts *o, tt_error *err);
+
+/* Adapters are merged into a Hugging Face folder, which is then written as GGUF. */
+static tt_status export_merged(tt_cli *cli, const tt_loaded_model *m, tt_hf_export x,
+                               const export_opts *o, const char *out, tt_error *err)
+{
+    const char *merged = tt_arena_printf(cli->arena, "%s.merged.tmp", out);
+    tt_cli whole = *cli;
+    x.dtype = TT_EXPORT_F32;
+    whole.n_overrides = 0; /* the folder says all, the run's adapters no more */
+    TT_TRY(tt_remove_tree(merged, err));
+    tt_status s = export_hf(m, x, merged, err);
+    if (s == TT_OK)
+        s = export_model(&whole, merged, out, o, err);
+    (void)tt_remove_tree(merged, NULL);
+    return s;
+}
+
+static tt_status write_export(tt_cli *cli, tt_loaded_model *m, const export_opts *o,
+                              const char *out, tt_error *err)
+{
+    tt_hf_export x = {
+        .step_folder = m->path, .folder = out, .run = m->run, .dtype = o->dtype, .low = o->low};
+    TT_TRY(open_tokenizer(m, &x.tokenizer, err));
+    x.tokenizer_self = m->tokenizer;
+    if (o->adapter)
+        return export_adapter(cli, m, o->dtype, out, err);
+    if (o->to == TO_DCP || o->to == TO_TITAN)
+        return export_dcp(cli, m, o->to == TO_TITAN, out, err);
+    if (o->to == TO_HF)
+        return export_hf(m, x, out, err);
+    return has_adapters(&m->setup) ? export_merged(cli, m, x, o, out, err)
+                                   : tt_setup_write_gguf(&m->setup, &x, o->type, err);
+}
+
+static tt_status export_model(tt_cli *cli, const char *folder, const char *out,
+                              const export_opts *o, tt_error *err)
+{
     const char *scratch = tt_arena_printf(cli->arena, "%s.weights.tmp", out);
-    export_opts o;
     tt_loaded_model m = {0};
-    TT_TRY(export_options(cli, &o, err));
-    if (tt_path_exists(out))
-        return TT_FAIL(err, TT_EEXIST, "%s exists already; remove it, or name another folder", out);
     TT_TRY(tt_remove_tree(scratch, err)); /* left by a killed export */
-    const tt_mode mode = o.low ? TT_MODE_EVAL : TT_MODE_LOGITS;
-    tt_status s = open_source(cli, folder, scratch, mode, &m, err);
+    tt_status s =
+        open_source(cli, folder, scratch, o->low ? TT_MODE_EVAL : TT_MODE_LOGITS, &m, err);
     if (s == TT_OK)
-        s = open_tokenizer(&m, &info, err);
-    if (s == TT_OK && o.adapter)
-        s = export_adapter(cli, &m, o.dtype, out, err);
-    else if (s == TT_OK && (o.to == TO_DCP || o.to == TO_TITAN))
-        s = export_dcp(cli, &m, o.to == TO_TITAN, out, err);
-    else if (s == TT_OK)
-        s = o.to == TO_GGUF ? tt_setup_write_gguf(&m.setup, info, m.path, o.type, out, err)
-                            : export_hf(cli, &m, info, o.dtype, o.low, out, err);
-    if (s == TT_OK)
-        tell_export(cli, &m, &o, out);
+        s = write_export(cli, &m, o, out, err);
+    if (s == TT_OK && (o->to != TO_GGUF || !has_adapters(&m.setup)))
+        tell_export(cli, &m, o, out);
     if (m.hf)
         (void)tt_remove_tree(scratch, NULL);
     tt_loaded_model_close(&m);
     return s;
+}
+
+tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_error *err)
+{
+    export_opts o;
+    TT_TRY(export_options(cli, &o, err));
+    if (tt_path_exists(out))
+        return TT_FAIL(err, TT_EEXIST, "%s exists already; remove it, or name another folder", out);
+    return export_model(cli, folder, out, &o, err);
 }

@@ -189,6 +189,16 @@ static tt_status trim_job(tt_arena *a, const char *job, bool data, const tt_over
     return TT_OK;
 }
 
+/* The text at dataloader.template, or of the first loader of a mixture that has one. */
+static const char *template_named(const tt_json *loader)
+{
+    const tt_json *own = tt_json_get(loader, "template"), *list = tt_json_get(loader, "mixture");
+    const char *found = own && own->type == TT_JSON_STRING ? own->string : NULL;
+    for (size_t i = 0; !found && list && list->type == TT_JSON_ARRAY && i < list->n; i++)
+        found = template_named(list->items[i]);
+    return found;
+}
+
 /* Finds the run folder of the step, and the run's copy of the tokenizer, which is there when the
  * files that the job names have gone. another: the command line names another tokenizer. */
 static tt_status use_run(const tt_cli *cli, tt_loaded_model *m, const char *json, bool another,
@@ -200,9 +210,8 @@ static tt_status use_run(const tt_cli *cli, tt_loaded_model *m, const char *json
         return TT_OK;
     TT_TRY(tt_json_parse(cli->arena, "the checkpoint's job", json, strlen(json), &job, err));
     m->run = tt_assets_run_of_step(cli->arena, m->path, job);
-    const tt_json *path = tt_json_get(tt_json_get(job, "tokenizer"), "path"),
-                  *template = tt_json_get(tt_json_get(job, "dataloader"), "template");
-    m->template = template && template->type == TT_JSON_STRING ? template->string : NULL;
+    const tt_json *path = tt_json_get(tt_json_get(job, "tokenizer"), "path");
+    m->template = template_named(tt_json_get(job, "dataloader"));
     if (m->run && !another && path && path->type == TT_JSON_STRING && *path->string)
         *tokenizer = tt_assets_tokenizer_of_run(cli->arena, m->run, path->string);
     return TT_OK;

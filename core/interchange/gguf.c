@@ -189,18 +189,31 @@ static uint32_t file_type(tt_gguf_type type)
     return type == TT_GGUF_F16 ? 1 : type == TT_GGUF_Q8_0 ? 7 : type == TT_GGUF_BF16 ? 32 : 0;
 }
 
-static tt_status gguf_collect(writer *w, const tt_tokenizer_info *t, tt_map **tensors,
-                              tt_error *err)
+/* The template of the run, that for tools by its name, and the token that ends a turn, if it is not the one that ends a
+ * text. */
+static tt_status add_chat(writer *w, const tt_hf_export *o, tt_error *err)
+{
+    static const char *const named[] = {"tool_use"};
+    tt_gguf *g = &w->out;
+    tt_export_chat c;
+    TT_TRY(tt_export_chat_of(w->s, o, g->arena, &c, err));
+    if (c.plain.text)
+        tt_gguf_string(g, "tokenizer.chat_template", c.plain.text);
+    if (c.tools.text) {
+        tt_gguf_strings(g, "tokenizer.chat_templates", named, TT_COUNT(named));
+        tt_gguf_string(g, "tokenizer.chat_template.tool_use", c.tools.text);
+    }
+    if (c.n_ends && c.ends[0] != o->tokenizer->eos)
+        tt_gguf_u32(g, "tokenizer.ggml.eot_token_id", (uint32_t)c.ends[0]);
+    return TT_OK;
+}
+
+static tt_status gguf_collect(writer *w, const tt_hf_export *o, tt_map **tensors, tt_error *err)
 {
     tt_gguf *g = &w->out;
     const tt_model_vt *vt = w->s->model.component->vtable;
     size_t n = 0;
     const tt_hf_param *params = tt_setup_hf_params(w->s, g->arena, &n);
-    for (size_t i = 0; i < n; i++)
-        if (params[i].adapter_a)
-            return TT_FAIL(err, TT_EUNSUPPORTED,
-                           "the run has adapters: export it --to hf first, which merges them, and "
-                           "that folder --to gguf");
     TT_TRY(tt_hf_layout(g->arena, params, n, tensors, err));
     tt_gguf_string(g, "general.architecture", w->model->architecture);
     tt_gguf_string(g, "general.type", "model");
@@ -209,16 +222,16 @@ static tt_status gguf_collect(writer *w, const tt_tokenizer_info *t, tt_map **te
     tt_gguf_u32(g, "general.file_type", file_type(w->type));
     if (w->type == TT_GGUF_Q8_0)
         tt_gguf_u32(g, "general.quantization_version", 2);
-    TT_TRY(tt_gguf_vocab(g, tt_setup_assets(w->s, g->arena), vt->vocab_size(w->s->model.config), t,
-                         err));
+    TT_TRY(tt_gguf_vocab(g, tt_setup_assets(w->s, g->arena), vt->vocab_size(w->s->model.config),
+                         o->tokenizer, err));
+    TT_TRY(add_chat(w, o, err));
     TT_TRY(add_vectors(w, err));
     for (size_t i = 0; i < tt_map_size(*tensors); i++)
         TT_TRY(add_tensor(w, tt_map_value(*tensors, i), err));
     return TT_OK;
 }
 
-tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
-                              const char *step_folder, tt_gguf_type type, const char *path,
+tt_status tt_setup_write_gguf(const tt_setup *s, const tt_hf_export *o, tt_gguf_type type,
                               tt_error *err)
 {
     writer w = {.s = s, .model = model_gguf(s->model.component), .type = type};
@@ -227,11 +240,11 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokeni
         return TT_FAIL(err, TT_EUNSUPPORTED, "model %s does not define its GGUF form",
                        s->model.name);
     w.out.arena = tt_arena_new();
-    tt_status st = gguf_collect(&w, tokenizer, &tensors, err);
+    tt_status st = gguf_collect(&w, o, &tensors, err);
     if (st == TT_OK)
-        st = tt_ckpt_open_weights(step_folder, &w.from, err);
+        st = tt_ckpt_open_weights(o->step_folder, &w.from, err);
     if (st == TT_OK)
-        st = tt_gguf_write(&w.out, path, gguf_fill, &w, err);
+        st = tt_gguf_write(&w.out, o->folder, gguf_fill, &w, err);
     tt_ckpt_close(w.from);
     tt_gguf_free(&w.out);
     tt_arena_free(w.out.arena);

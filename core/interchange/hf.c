@@ -72,17 +72,6 @@ const char *tt_setup_assets(const tt_setup *s, tt_arena *a)
     return n > 5 && !strcmp(path + n - 5, ".json") ? tt_path_dir(a, path) : path;
 }
 
-/* The copy of the run is preferred: it is what the run was trained with. */
-static tt_status copy_tokenizer(const tt_setup *s, const tt_hf_export *o, tt_arena *a,
-                                tt_error *err)
-{
-    const char *path = tt_assets_tokenizer(s);
-    const char *kept = path && o->run ? tt_assets_tokenizer_of_run(a, o->run, path) : NULL;
-    if (!path || !tt_path_exists(kept ? kept : path))
-        return TT_OK;
-    return tt_assets_copy_tokenizer(a, kept ? kept : path, o->folder, true, err);
-}
-
 static tt_status choose_dtype(const tt_setup *s, const tt_hf_export *o, tt_arena *a,
                               const char *model, tt_dtype *out, tt_error *err)
 {
@@ -102,9 +91,12 @@ tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *
     tt_arena *a = tt_arena_new();
     size_t n = 0;
     tt_dtype dtype = TT_F32;
+    tt_export_chat chat;
     tt_hf_param *params = tt_setup_hf_params(s, a, &n);
     const char *model = tt_assets_model(s, a, o->run);
-    tt_status st = o->low ? tt_hf_choose_low(s, o->low, a, params, n, err) : TT_OK;
+    tt_status st = tt_export_chat_of(s, o, a, &chat, err);
+    if (st == TT_OK)
+        st = o->low ? tt_hf_choose_low(s, o->low, a, params, n, err) : TT_OK;
     if (st == TT_OK)
         st = choose_dtype(s, o, a, model, &dtype, err);
     if (st == TT_OK && tt_path_exists(o->folder))
@@ -114,9 +106,11 @@ tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *
     if (st == TT_OK)
         st = tt_hf_save(o->step_folder, params, n, dtype, TT_HF_SHARD_BYTES, o->folder, err);
     if (st == TT_OK)
-        st = tt_hf_write_configs(s, o, params, n, model, dtype, a, err);
+        st = tt_hf_write_configs(s, o, &chat, params, n, model, dtype, a, err);
+    if (st == TT_OK && model)
+        st = tt_assets_copy_code(a, o->folder, model, o->folder, err);
     if (st == TT_OK)
-        st = copy_tokenizer(s, o, a, err);
+        st = tt_hf_write_tokenizer(s, o, &chat, a, err);
     tt_arena_free(a);
     return st;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* config.json and generation_config.json of an export. A model that came from a Hugging Face folder
+/* config.json of an export. A model that came from a Hugging Face folder
  * keeps that folder's keys (context length, RoPE, ids, keys that only other programs read); those
  * that training changed are the model plugin's. What changed is found by comparing two texts of the
  * plugin: for the trained model, and for the sizes in the folder's config.json. */
@@ -27,15 +27,11 @@ static bool same_json(const tt_json *a, const tt_json *b)
 
 /* ---- writing JSON: a line per key ---- */
 
-/* A whole real keeps its ".0": transformers checks whether a value is a float. */
 static void put_value(tt_str *out, const tt_json *v)
 {
     const bool object = v->type == TT_JSON_OBJECT;
-    const size_t at = out->n;
     if (!object && v->type != TT_JSON_ARRAY) {
-        tt_json_write(v, out);
-        if (v->type == TT_JSON_REAL && !strpbrk(out->s + at, ".eE"))
-            tt_str_add(out, ".0");
+        tt_json_write_exact(v, out);
         return;
     }
     tt_str_addc(out, object ? '{' : '[');
@@ -50,49 +46,39 @@ static void put_value(tt_str *out, const tt_json *v)
     tt_str_addc(out, object ? '}' : ']');
 }
 
-static void put_key(tt_str *out, const char *key)
+void tt_hf_put_key(tt_str *out, const char *key)
 {
     tt_str_add(out, out->n > 1 ? ",\n  " : "\n  ");
     tt_str_json(out, key);
     tt_str_add(out, ": ");
 }
 
-static void put_member(tt_str *out, const char *key, const tt_json *v)
+void tt_hf_put_member(tt_str *out, const char *key, const tt_json *v)
 {
-    put_key(out, key);
+    tt_hf_put_key(out, key);
     put_value(out, v);
 }
 
 /* ---- ids of special tokens ---- */
 
-typedef struct id_key {
-    const char *key;
-    int32_t id;
-} id_key;
-
-static void id_keys(const tt_tokenizer_info *t, id_key out[3])
+void tt_hf_put_id(tt_str *out, const char *key, int32_t id)
 {
-    out[0] = (id_key){"bos_token_id", t->bos};
-    out[1] = (id_key){"eos_token_id", t->eos};
-    out[2] = (id_key){"pad_token_id", t->pad};
+    tt_hf_put_key(out, key);
+    tt_str_printf(out, id >= 0 ? "%d" : "null", (int)id);
 }
 
 static void put_ids(tt_str *out, const tt_tokenizer_info *t)
 {
-    id_key ids[3];
-    id_keys(t, ids);
-    for (size_t i = 0; i < TT_COUNT(ids); i++) {
-        put_key(out, ids[i].key);
-        tt_str_printf(out, ids[i].id >= 0 ? "%d" : "null", (int)ids[i].id);
-    }
+    tt_hf_put_id(out, "bos_token_id", t ? t->bos : -1);
+    tt_hf_put_id(out, "eos_token_id", t ? t->eos : -1);
+    tt_hf_put_id(out, "pad_token_id", t ? t->pad : -1);
 }
 
-/* Whether an id of a tokenizer is the one, or one of those, that the source names. */
-static bool names_id(const tt_json *v, int32_t id)
+bool tt_hf_names_id(const tt_json *v, int32_t id)
 {
     if (v && v->type == TT_JSON_ARRAY) {
         for (size_t i = 0; i < v->n; i++)
-            if (names_id(v->items[i], id))
+            if (tt_hf_names_id(v->items[i], id))
                 return true;
         return false;
     }
@@ -102,7 +88,7 @@ static bool names_id(const tt_json *v, int32_t id)
 /* The source's ids are kept if the tokenizer of the training ends texts as the source says. */
 static bool keeps_ids(const tt_json *source, const tt_tokenizer_info *t)
 {
-    return !t || (t->eos >= 0 && names_id(tt_json_get(source, "eos_token_id"), t->eos));
+    return !t || (t->eos >= 0 && tt_hf_names_id(tt_json_get(source, "eos_token_id"), t->eos));
 }
 
 /* ---- the parts ---- */
@@ -161,20 +147,20 @@ static void put_merged(tt_str *out, const merge *m)
         const char *key = m->source->keys[i];
         const tt_json *v = changed(m, key) ? tt_json_get(m->own, key) : m->source->items[i];
         if (v && !dropped(m, key))
-            put_member(out, key, v);
+            tt_hf_put_member(out, key, v);
     }
     for (size_t i = 0; i < m->own->n; i++)
         if (!tt_json_get(m->source, m->own->keys[i]) &&
             (changed(m, m->own->keys[i]) || (m->text && !strcmp(m->own->keys[i], "architectures"))))
-            put_member(out, m->own->keys[i], m->own->items[i]);
+            tt_hf_put_member(out, m->own->keys[i], m->own->items[i]);
 }
 
 static void put_own(tt_str *out, const tt_json *own, int64_t seq_len)
 {
     for (size_t i = 0; i < own->n; i++)
-        put_member(out, own->keys[i], own->items[i]);
+        tt_hf_put_member(out, own->keys[i], own->items[i]);
     if (!tt_json_get(own, "max_position_embeddings") && !tt_json_get(own, "n_positions")) {
-        put_key(out, "max_position_embeddings");
+        tt_hf_put_key(out, "max_position_embeddings");
         tt_str_printf(out, "%lld", (long long)seq_len);
     }
 }
@@ -202,41 +188,10 @@ static tt_status open_merge(const tt_setup *su, const char *path, const tt_token
     return TT_OK;
 }
 
-static tt_status write_generation(const merge *m, const tt_tokenizer_info *t, tt_arena *a,
-                                  const char *model, const char *folder, tt_error *err)
+tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const tt_export_chat *c,
+                              const tt_hf_param *params, size_t n_params, const char *model,
+                              tt_dtype dtype, tt_arena *a, tt_error *err)
 {
-    static const char name[] = "generation_config.json";
-    static const tt_tokenizer_info none = {.bos = -1, .eos = -1, .pad = -1};
-    const char *from = model && m->ids ? tt_path_join(a, model, name) : NULL;
-    const char *to = tt_path_join(a, folder, name);
-    if (from && tt_path_exists(from)) {
-        char *text = NULL;
-        size_t n = 0;
-        TT_TRY(tt_read_file(from, MAX_CONFIG_BYTES, &text, &n, err));
-        const tt_status s = tt_write_file_atomic(to, text, n, err);
-        free(text);
-        return s;
-    }
-    tt_str out = {0};
-    tt_str_add(&out, "{\n  \"_from_model_config\": true");
-    if (m->ids && m->source) {
-        for (size_t i = 0; i < TT_COUNT(id_names); i++)
-            if (tt_json_get(m->source, id_names[i]))
-                put_member(&out, id_names[i], tt_json_get(m->source, id_names[i]));
-    } else {
-        put_ids(&out, t ? t : &none);
-    }
-    tt_str_add(&out, "\n}\n");
-    const tt_status s = tt_write_file_atomic(to, out.s, out.n, err);
-    tt_str_free(&out);
-    return s;
-}
-
-tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const tt_hf_param *params,
-                              size_t n_params, const char *model, tt_dtype dtype, tt_arena *a,
-                              tt_error *err)
-{
-    static const tt_tokenizer_info none = {.bos = -1, .eos = -1, .pad = -1};
     static const char *const words[] = {
         [TT_F32] = "float32", [TT_BF16] = "bfloat16", [TT_F16] = "float16"};
     merge m = {0};
@@ -249,20 +204,20 @@ tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const t
         put_merged(&out, &m);
     else
         put_own(&out, m.own, su->core.training.seq_len);
-    put_key(&out, tt_json_get(m.source, "dtype") ? "dtype" : "torch_dtype");
+    tt_hf_put_key(&out, tt_json_get(m.source, "dtype") ? "dtype" : "torch_dtype");
     tt_str_json(&out, words[dtype]);
     if (!m.ids)
-        put_ids(&out, o->tokenizer ? o->tokenizer : &none);
+        put_ids(&out, o->tokenizer);
     tt_status s = TT_OK;
     if (o->low) {
-        put_key(&out, "quantization_config");
+        tt_hf_put_key(&out, "quantization_config");
         s = tt_hf_put_quantization(&out, o->low, params, n_params, a, err);
     }
     tt_str_add(&out, "\n}\n");
     if (s == TT_OK)
         s = tt_write_file_atomic(tt_path_join(a, o->folder, "config.json"), out.s, out.n, err);
     tt_str_free(&out);
-    return s == TT_OK ? write_generation(&m, o->tokenizer, a, model, o->folder, err) : s;
+    return s == TT_OK ? tt_hf_write_generation(o, c, m.source, model, a, err) : s;
 }
 
 tt_status tt_hf_source_dtype(tt_arena *a, const char *model, tt_dtype *out, tt_error *err)

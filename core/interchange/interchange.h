@@ -16,6 +16,7 @@ const char *tt_setup_assets(const tt_setup *s, tt_arena *a);
  * files. Replaces what is in `folder`. */
 typedef struct tt_hf_export {
     const tt_tokenizer_info *tokenizer; /* NULL = none */
+    void *tokenizer_self;               /* it, open; NULL: not known */
     const char *step_folder, *folder;
     const char *run; /* the run folder of the step, whose copies are used (assets.h), or NULL */
     tt_export_dtype dtype; /* TT_EXPORT_AUTO: the job's checkpoint.export_dtype */
@@ -25,9 +26,8 @@ typedef struct tt_hf_export {
     tt_hf_low low;
 } tt_hf_export;
 tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *err);
-/* gguf.c: writes the weights of a step folder as a GGUF file, matrices in `type`. */
-tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
-                              const char *step_folder, tt_gguf_type type, const char *path,
+/* gguf.c: writes the weights of a step folder as the GGUF file o->folder, matrices in `type`. */
+tt_status tt_setup_write_gguf(const tt_setup *s, const tt_hf_export *o, tt_gguf_type type,
                               tt_error *err);
 /* export_dcp.c: writes all of a step folder in torch.distributed.checkpoint's own form, replacing what is
  * in `folder`. titan: with torchtitan's names of parameters. */

@@ -1,15 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_INTERCHANGE_IMPL_H
 #define TT_INTERCHANGE_IMPL_H
+#include "chat/chat.h"
 #include "interchange/interchange.h"
 
 /* Shared by the files of core/interchange. */
 
+/* export_chat.c: the chat template that an export has. */
+typedef struct tt_export_chat {
+    tt_chat_source plain, tools; /* without a text: there is none */
+    bool talks;                  /* the run learns conversations */
+    bool own; /* the template is the run's own, not that of the tokenizer's folder */
+    const tt_tokenizer_vt *vt;
+    int32_t ends[2]; /* the special tokens behind an assistant's turns */
+    size_t n_ends;
+} tt_export_chat;
+tt_status tt_export_chat_of(const tt_setup *s, const tt_hf_export *o, tt_arena *a,
+                            tt_export_chat *out, tt_error *err);
+/* The tokenizer's file or folder, the run's copy first, which is what the run was trained with; NULL: none. */
+const char *tt_export_tokenizer(const tt_setup *s, const tt_hf_export *o, tt_arena *a);
+
 /* hf_configs.c: writes config.json and generation_config.json. params: what was written; model: the folder of the
  * configs that the model came with, or NULL. */
-tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const tt_hf_param *params,
-                              size_t n_params, const char *model, tt_dtype dtype, tt_arena *a,
-                              tt_error *err);
+tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const tt_export_chat *c,
+                              const tt_hf_param *params, size_t n_params, const char *model,
+                              tt_dtype dtype, tt_arena *a, tt_error *err);
+/* A member of the object that out begins with; the value of the first one follows. id below 0: null. */
+void tt_hf_put_key(tt_str *out, const char *key);
+void tt_hf_put_member(tt_str *out, const char *key, const tt_json *v);
+void tt_hf_put_id(tt_str *out, const char *key, int32_t id);
+/* Whether v is the id, or a list that has it. */
+bool tt_hf_names_id(const tt_json *v, int32_t id);
+/* hf_generation.c: generation_config.json. config: the source's config.json, or NULL. */
+tt_status tt_hf_write_generation(const tt_hf_export *o, const tt_export_chat *c,
+                                 const tt_json *config, const char *model, tt_arena *a,
+                                 tt_error *err);
+/* hf_tokenizer.c: the tokenizer's files. */
+tt_status tt_hf_write_tokenizer(const tt_setup *s, const tt_hf_export *o, const tt_export_chat *c,
+                                tt_arena *a, tt_error *err);
 /* hf_low.c: says for each of the parameters whether its matrices are written as `low`, and logs those that the
  * files cannot hold so. Fails if there are none. The other writes the quantization_config of such files. */
 tt_status tt_hf_choose_low(const tt_setup *s, tt_hf_low low, tt_arena *a, tt_hf_param *params,

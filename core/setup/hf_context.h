@@ -3,7 +3,10 @@
 #define TT_SETUP_HF_CONTEXT_H
 #include "config/config.h"
 
-/* How many tokens a text of the model of a Hugging Face config.json may have. */
+/* How many tokens a text of the model of a Hugging Face config.json may have, and which file its tokenizer is. */
+
+/* hf_defaults.c: the file of the folder's tokenizer; NULL: there is none. */
+const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder);
 
 /* max_position_embeddings, or the name that the family has for it; 0: config (tt_hf_text_config) does not say. */
 int64_t tt_hf_positions(const tt_json *config);

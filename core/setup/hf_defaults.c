@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "setup/hf_context.h"
 #include "setup/setup_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -47,14 +48,7 @@ static const char *absolute(tt_arena *a, const char *path)
  * config.json alone gives sizes. */
 static bool has_vocabulary(tt_arena *a, const char *folder)
 {
-    static const char *const parts[] = {"tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "merges.txt",
-                                        "vocab.txt",
-                                        "tekken.json",
-                                        "spiece.model",
-                                        "sentencepiece.bpe.model"};
+    static const char *const parts[] = {TT_TOKENIZER_BESIDE};
     for (size_t i = 0; i < TT_COUNT(parts); i++)
         if (tt_path_exists(tt_path_join(a, folder, parts[i])))
             return true;

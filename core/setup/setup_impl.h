@@ -94,8 +94,6 @@ tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
 /* hf_job.c: sets the keys that follow from the folder model.hf; before the sections are parsed. */
 tt_status tt_setup_take_hf(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 void tt_setup_note_hf(const tt_setup *s); /* logs what model.hf means */
-/* hf_defaults.c: the file of the folder's tokenizer; NULL: there is none. */
-const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder);
 /* hf_defaults.c: takes from model.hf_assets_path what the job does not set. */
 tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err);
 tt_status tt_setup_vocab(tt_setup *s, tt_error *err); /* setup_vocab.c */

@@ -31,6 +31,7 @@ static tt_status export_step(const tt_loop *l, tt_arena *a, int64_t step, bool r
     if (!replace && is_newer(config, tt_path_join(a, from, "trainer.json")))
         return tt_hf_link_newest(hf, err);
     const tt_hf_export o = {.tokenizer = l->data.tokenizer ? &l->data.tokenizer_info : NULL,
+                            .tokenizer_self = l->data.tokenizer,
                             .step_folder = from,
                             .folder = tmp,
                             .run = c->dump_folder};

@@ -9,6 +9,10 @@
  * that is there. vocab.json needs merges.txt beside it. */
 #define TT_TOKENIZER_FILES                                                                         \
     "tokenizer.json", "tokenizer.model", "tiktoken.model", "qwen.tiktoken", "vocab.json"
+/* The files beside it that belong to it: this plugin reads them, or Hugging Face's programs do. */
+#define TT_TOKENIZER_BESIDE                                                                        \
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",         \
+        "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tekken.json"
 
 #ifdef __cplusplus
 extern "C" {

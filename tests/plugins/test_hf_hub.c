@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "folder_test.h"
 #include "hf_test.h"
+#include "interchange/assets.h"
 #include <sys/mman.h>
 
 /* Folders in the forms that the hub has, from tests/golden/hub_folders.json, which hub_folders.py writes
@@ -122,6 +123,115 @@ static void test_hub_folders_give_the_ids_of_the_packages(void **state)
         n++;
     }
     assert_true(n >= 25);
+}
+
+/* ---- the copies that a run and an export have ---- */
+
+/* The copy of the folder, which it removes, gives the same tokenizer. */
+static void expect_same_copy(const char *name, bool special, bool exported, bool alone)
+{
+    char source[TEST_FOLDER], to[TEST_FOLDER];
+    tt_arena *a = tt_arena_new();
+    hf_tokenizer *t = NULL, *u = NULL;
+    tt_error err = {0};
+    strcpy(source, folder);
+    assert_int_equal(open_folder(special, NULL, &t, &err), TT_OK);
+    assert_true(test_folder("copy", to));
+    const char *config = tt_path_join(a, source, "config.json");
+    if (tt_assets_copy_tokenizer(a, alone ? t->path : source, to, exported, &err) != TT_OK)
+        fail_msg("%s: %s", name, err.text);
+    if (exported && tt_path_exists(config)) { /* an export writes one */
+        char *text = NULL;
+        size_t n = 0;
+        assert_int_equal(tt_read_file(config, 1 << 20, &text, &n, NULL), TT_OK);
+        assert_int_equal(tt_write_file_atomic(tt_path_join(a, to, "config.json"), text, n, NULL),
+                         TT_OK);
+        free(text);
+    }
+    assert_true(test_folder_remove(source));
+    strcpy(folder, to);
+    if (open_folder(special, NULL, &u, &err) != TT_OK)
+        fail_msg("%s: the copy: %s", name, err.text);
+    if (strcmp(t->fingerprint, u->fingerprint) != 0 || t->bos != u->bos || t->eos != u->eos ||
+        t->pad != u->pad || t->omits_bos != u->omits_bos)
+        fail_msg("%s: the copy of %s is another tokenizer", name, alone ? t->path : source);
+    hf_close(t);
+    hf_close(u);
+    tt_arena_free(a);
+}
+
+static void test_copies_of_hub_folders_are_the_same_tokenizers(void **state)
+{
+    (void)state;
+    const char *name;
+    json_t *f;
+    json_object_foreach(json_object_get(hub, "folders"), name, f) for (int i = 0; i < 4; i++)
+    {
+        fill_folder(f);
+        expect_same_copy(name, json_is_true(json_object_get(f, "special")), i & 1, i & 2);
+    }
+    for (int i = 0; i < 4; i++) { /* config.json alone says how words are cut */
+        static const char type[] = "{\"model_type\": \"qwen2\"}";
+        char path[TEST_FOLDER + 60];
+        fill_folder(json_object_get(json_object_get(hub, "folders"), "qwen2"));
+        snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+        assert_int_equal(unlink(path), 0);
+        put_file("config.json", type, sizeof type - 1);
+        expect_same_copy("qwen2 by its type", false, i & 1, i & 2);
+    }
+}
+
+/* All of a folder that other programs read goes along, by TT_TOKENIZER_FILES' order; nothing else does. */
+static void test_copies_have_what_autotokenizer_reads(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *alone; /* as which file is the tokenizer named? NULL: as the folder */
+        const char *as;    /* in the export; NULL: not there */
+    } rows[] = {
+        {"tokenizer.json",                           NULL,              "tokenizer.json"     },
+        {"tokenizer.model",                          NULL,              "tokenizer.model"    },
+        {"tekken.json",                              NULL,              "tekken.json"        },
+        {"spiece.model",                             NULL,              "spiece.model"       },
+        {"vocab.txt",                                NULL,              "vocab.txt"          },
+        {"chat_template.jinja",                      NULL,              "chat_template.jinja"},
+        {"additional_chat_templates/tool_use.jinja", NULL,
+         "additional_chat_templates/tool_use.jinja"                                          },
+        {"tokenization_x.py",                        NULL,              "tokenization_x.py"  },
+        {"preprocessor_config.json",                 NULL,              NULL                 },
+        {"model.safetensors",                        NULL,              NULL                 },
+        {"mine.json",                                "mine.json",       "tokenizer.json"     },
+        {"mine.model",                               "mine.model",      "tokenizer.model"    },
+        {"tokenizer.json",                           "mine.model",      NULL                 },
+        {"tokenizer.json",                           "tokenizer.model", NULL                 },
+        {"vocab.json",                               "tokenizer.model", "vocab.json"         },
+        {"mine.tiktoken",                            "mine.tiktoken",   NULL                 },
+    };
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        char source[TEST_FOLDER], to[TEST_FOLDER];
+        tt_arena *a = tt_arena_new();
+        tt_error err = {0};
+        assert_true(test_folder("from", source));
+        assert_true(test_folder("to", to));
+        const char *path = tt_path_join(a, source, rows[i].name);
+        const char *named = rows[i].alone ? tt_path_join(a, source, rows[i].alone) : source;
+        assert_int_equal(tt_mkdirs(tt_path_dir(a, path), NULL), TT_OK);
+        assert_int_equal(tt_write_file_atomic(path, "x", 1, NULL), TT_OK);
+        if (rows[i].alone)
+            assert_int_equal(tt_write_file_atomic(named, "x", 1, NULL), TT_OK);
+        const char config[] = "{\"auto_map\": {}}";
+        assert_int_equal(tt_write_file_atomic(tt_path_join(a, source, "tokenizer_config.json"),
+                                              config, sizeof config - 1, NULL),
+                         TT_OK);
+        assert_int_equal(tt_assets_copy_tokenizer(a, named, to, true, &err), TT_OK);
+        if (rows[i].as && !tt_path_exists(tt_path_join(a, to, rows[i].as)))
+            fail_msg("%s is not there", rows[i].as);
+        if (!rows[i].as && tt_path_exists(tt_path_join(a, to, rows[i].name)))
+            fail_msg("%s (of %s) is there", rows[i].name, named);
+        assert_true(test_folder_remove(source) && test_folder_remove(to));
+        tt_arena_free(a);
+    }
 }
 
 /* ---- folders that are refused ---- */
@@ -289,6 +399,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hub_folders_give_the_ids_of_the_packages),
+        cmocka_unit_test(test_copies_of_hub_folders_are_the_same_tokenizers),
+        cmocka_unit_test(test_copies_have_what_autotokenizer_reads),
         cmocka_unit_test(test_hub_what_lies_beside_a_vocabulary_must_be_known),
         cmocka_unit_test(test_hub_files_that_are_no_tokenizers_are_called_so),
         cmocka_unit_test(test_hub_a_pattern_of_the_job_wins),

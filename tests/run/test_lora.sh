@@ -100,9 +100,12 @@ ok merged_export_says_the_same
 ttrun ckpt export --to hf --adapter "$dir/one" "$dir/adapter" >"$dir/out" 2>"$dir/err" && grep -q '"peft_type": "LORA"' "$dir/adapter/adapter_config.json" &&
     [ "$(grep -ao 'base_model.model.model.layers.[01].[a-z_.]*.lora_[AB].weight' "$dir/adapter/adapter_model.safetensors" | wc -l)" -eq 28 ]
 ok adapter_export_has_the_names_of_peft
-ttrun ckpt export --to gguf "$dir/one" "$dir/x.gguf" 2>"$dir/err"
-[ $? -eq 2 ] || [ $? -eq 1 ] && grep -q 'which merges them' "$dir/err" && ttrun ckpt export --to gguf "$dir/merged" "$dir/x.gguf" 2>"$dir/err"
-ok gguf_by_the_merged_folder
+ttrun ckpt export --to gguf "$dir/one" "$dir/x.gguf" 2>"$dir/err" && ttrun ckpt export --to gguf "$dir/merged" "$dir/y.gguf" 2>"$dir/also" && cmp "$dir/x.gguf" "$dir/y.gguf" && [ "$(find "$dir" -maxdepth 1 -name '*.tmp' | wc -l)" -eq 0 ]
+ok gguf_of_merged_weights_in_one_command
+count() { sed -n 's/.*, \([0-9]*\) parameters.*/\1/p' "$1"; }
+ttrun ckpt export --to hf "$dir/base" "$dir/counted" 2>"$dir/whole.err" && ttrun ckpt export --to hf "$dir/one" "$dir/merged2" 2>"$dir/merged.err" && ttrun ckpt export --to hf --adapter "$dir/one" "$dir/adapter3" 2>"$dir/adapter.err" &&
+    [ "$(count "$dir/whole.err")" = "$(count "$dir/merged.err")" ] && [ "$(count "$dir/whole.err")" = "$(count "$dir/err")" ] && [ "$(count "$dir/adapter.err")" -gt 0 ] && [ "$(count "$dir/adapter.err")" -lt "$(count "$dir/whole.err")" ]
+ok it_says_how_many_parameters_were_written
 ! ttrun ckpt export --to hf --adapter "$dir/base" "$dir/none" >"$dir/out" 2>"$dir/err" && grep -q 'no adapters' "$dir/err" && [ ! -e "$dir/none" ]
 ok a_run_without_adapters_has_none_to_export
 ttrun ckpt export --to hf "$dir/base" "$dir/hf" 2>"$dir/err"

@@ -170,31 +170,6 @@ static tt_status check_kind(const char *path, const tt_json *root, const char **
     return TT_OK;
 }
 
-static tt_status add_template(tt_gguf *g, const char *folder, tt_error *err)
-{
-    const char *path = tt_path_join(g->arena, folder, "tokenizer_config.json");
-    const char *own = tt_path_join(g->arena, folder, "chat_template.jinja");
-    char *text = NULL;
-    size_t n = 0;
-    const tt_json *root = NULL;
-    if (tt_path_exists(own)) {
-        TT_TRY(tt_read_file(own, MAX_BYTES, &text, &n, err));
-        tt_gguf_string(g, "tokenizer.chat_template", text);
-        free(text);
-        return TT_OK;
-    }
-    if (!tt_path_exists(path))
-        return TT_OK;
-    TT_TRY(tt_read_file(path, MAX_BYTES, &text, &n, err));
-    const tt_status s = tt_json_parse(g->arena, path, text, n, &root, err);
-    free(text);
-    TT_TRY(s);
-    const char *template = text_of(tt_json_get(root, "chat_template"));
-    if (*template)
-        tt_gguf_string(g, "tokenizer.chat_template", template);
-    return TT_OK;
-}
-
 static void add_ids(tt_gguf *g, const tt_tokenizer_info *t)
 {
     if (t && t->bos >= 0)
@@ -236,5 +211,5 @@ tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t n_vocab, const t
     tt_gguf_i32s(g, "tokenizer.ggml.token_type", v.types, (size_t)n_vocab);
     tt_gguf_strings(g, "tokenizer.ggml.merges", merges, n);
     add_ids(g, t);
-    return add_template(g, folder, err);
+    return TT_OK;
 }
