@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "cli/ckpt_convert.h"
+#include "base/hub.h"
 #include "cli/from_checkpoint.h"
 #include "interchange/assets.h"
 #include "interchange/import.h"
@@ -68,13 +69,43 @@ static tt_status own_job(tt_cli *cli, const tt_setup *first, const char *kept, t
     return st;
 }
 
+/* A job or a command line that names a Hugging Face folder, model.hf, names its sizes, its tokenizer and its spec. */
+static tt_status sizes_of_hf(tt_cli *cli, tt_registry *r, tt_override **list, size_t *n,
+                             tt_error *err)
+{
+    const char *folder = NULL;
+    size_t kept = 0;
+    for (size_t i = 0; i < *n; i++)
+        if (!strcmp((*list)[i].key, "model.hf"))
+            folder = (*list)[i].value;
+        else
+            (*list)[kept++] = (*list)[i];
+    *n = kept;
+    if (!folder || !strcmp(folder, "null"))
+        return TT_OK;
+    const char *hub = tt_path_exists(folder) ? NULL : tt_hub_folder(cli->arena, folder);
+    folder = hub ? hub : folder;
+    if (!tt_hf_is_folder(folder))
+        return TT_FAIL(err, TT_ENOTFOUND, "model.hf: there is no %s/config.json%s", folder,
+                       tt_path_exists(folder) ? "" : tt_hub_advice(cli->arena, folder));
+    if (!cli->spec)
+        TT_TRY(tt_import_spec(r, cli->arena, folder, &cli->spec, err));
+    tt_override *all = tt_arena_array(cli->arena, *n + 2, sizeof *all);
+    all[0] = (tt_override){"model.flavor", "hf"};
+    all[1] = (tt_override){"model.hf_assets_path", folder};
+    memcpy(all + 2, *list, *n * sizeof *all); /* they are stronger */
+    *list = all;
+    *n += 2;
+    return TT_OK;
+}
+
 /* Adds to a list of overrides what a job file says of the model: its sizes, its dtype, its adapters and its tokenizer.
  * The rest of the job, its mesh and its data, is no matter of an import. */
 static tt_status sizes_of_job(tt_cli *cli, const char *path, tt_override **list, size_t *n,
                               tt_error *err)
 {
     static const char *const names[] = {"model.name", "model.flavor", "tokenizer.name"};
-    static const char *const paths[] = {"model.hf_assets_path", "tokenizer.path"};
+    static const char *const paths[] = {"model.hf", "model.hf_assets_path", "tokenizer.path"};
     static const char *const texts[] = {"model.args", "model.vocab_from_tokenizer",
                                         "training.seq_len", "training.dtype", "converters"};
     tt_job *job = NULL;
@@ -100,21 +131,24 @@ static tt_status sizes_of_job(tt_cli *cli, const char *path, tt_override **list,
 }
 
 /* JOB.json of the command line is for a folder that does not say its sizes. The command line's own keys are last. */
-static tt_status take_job(tt_cli *cli, tt_import_from from, const char *folder, tt_error *err)
+static tt_status take_job(tt_cli *cli, tt_registry *r, tt_import_from from, const char *folder,
+                          tt_error *err)
 {
     tt_override *all = NULL;
     size_t n = 0;
     const char *path = cli->n_words > 3 ? cli->words[3] : NULL;
     const bool says = from == TT_IMPORT_HF || from == TT_IMPORT_META ||
                       tt_path_exists(tt_path_join(cli->arena, folder, "config.json"));
-    if (!path)
+    if (says && !path)
         return TT_OK;
     if (says)
         return TT_FAIL(err, TT_EINVAL, "%s says the sizes of its model itself; leave %s out",
                        folder, path);
-    TT_TRY(sizes_of_job(cli, path, &all, &n, err));
+    if (path)
+        TT_TRY(sizes_of_job(cli, path, &all, &n, err));
     for (size_t i = 0; i < cli->n_overrides; i++)
         tt_cli_add(cli, &all, &n, cli->overrides[i].key, cli->overrides[i].value);
+    TT_TRY(sizes_of_hf(cli, r, &all, &n, err));
     cli->overrides = all;
     cli->n_overrides = n;
     return TT_OK;
@@ -125,7 +159,7 @@ static tt_status open_import(tt_cli *cli, tt_import_from from, const char *folde
 {
     tt_str text = {0};
     tt_job *job = NULL;
-    TT_TRY(take_job(cli, from, folder, err));
+    TT_TRY(take_job(cli, r, from, folder, err));
     const tt_setup_opts so = {
         .spec = cli->spec, .mode = TT_MODE_LOGITS, .compile = true, .data = true};
     tt_status s = tt_import_job(r, from, folder, cli->spec, cli->arena, &text, err);
@@ -164,6 +198,15 @@ static tt_status keep_assets(tt_cli *cli, const tt_setup *s, const char *out, co
     return TT_OK;
 }
 
+/* The highest folder of a path that is not there yet; NULL: all are. */
+static const char *first_missing(tt_arena *a, const char *path)
+{
+    const char *missing = NULL;
+    for (const char *p = path; *p && !tt_path_exists(p); p = tt_path_dir(a, p))
+        missing = p;
+    return missing;
+}
+
 tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_error *err)
 {
     static const choice forms[] = {
@@ -186,6 +229,7 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
         return TT_FAIL(err, TT_EEXIST, "%s exists already; remove it, or name another folder",
                        step);
     TT_TRY(tt_cli_registry(cli, &r, err));
+    const char *made = first_missing(cli->arena, out);
     tt_status st = open_import(cli, (tt_import_from)from, absolute, r, &s, err);
     if (st == TT_OK)
         st = keep_assets(cli, &s, out, &kept, err);
@@ -201,8 +245,8 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     if (st == TT_OK)
         tt_log(TT_INFO, "checkpoint", "%s/step-%lld: model %s, %lld parameters", out,
                (long long)state.step, s.model.name, (long long)s.size.parameters);
-    if (st != TT_OK)
-        (void)rmdir(out); /* fails if there is anything in it */
+    if (st != TT_OK && made)
+        (void)tt_remove_tree(made, NULL);
     tt_str_free(&job);
     tt_registry_free(r);
     return st;
@@ -210,16 +254,20 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
 
 /* ---- export ---- */
 
-/* The folder is written under a temporary name and then renamed, so it appears complete or not at
- * all. */
+/* A folder is written under a temporary name and then renamed, so it appears complete or not at all. */
+static tt_status export_publish(tt_status written, const char *tmp, const char *out, tt_error *err)
+{
+    if (written == TT_OK && rename(tmp, out) != 0)
+        written = TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
+    if (written != TT_OK)
+        (void)tt_remove_tree(tmp, NULL);
+    return written;
+}
+
 static tt_status export_hf(const tt_loaded_model *m, tt_hf_export o, const char *out, tt_error *err)
 {
     o.folder = tt_arena_printf(m->setup.arena, "%s.tmp", out);
-    TT_TRY(tt_setup_write_hf(&m->setup, &o, err));
-    if (rename(o.folder, out) != 0)
-        return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", o.folder, out,
-                       strerror(errno));
-    return TT_OK;
+    return export_publish(tt_setup_write_hf(&m->setup, &o, err), o.folder, out, err);
 }
 
 static tt_status export_adapter(tt_cli *cli, const tt_loaded_model *m, tt_export_dtype dtype,
@@ -227,20 +275,14 @@ static tt_status export_adapter(tt_cli *cli, const tt_loaded_model *m, tt_export
 {
     const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
     const tt_dtype to = dtype == TT_EXPORT_AUTO ? TT_F32 : (tt_dtype)(dtype - 1);
-    TT_TRY(tt_setup_write_adapter(&m->setup, m->path, to, tmp, err));
-    if (rename(tmp, out) != 0)
-        return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
-    return TT_OK;
+    return export_publish(tt_setup_write_adapter(&m->setup, m->path, to, tmp, err), tmp, out, err);
 }
 
 static tt_status export_dcp(tt_cli *cli, const tt_loaded_model *m, bool titan, const char *out,
                             tt_error *err)
 {
     const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
-    TT_TRY(tt_setup_write_dcp(&m->setup, m->path, titan, tmp, err));
-    if (rename(tmp, out) != 0)
-        return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
-    return TT_OK;
+    return export_publish(tt_setup_write_dcp(&m->setup, m->path, titan, tmp, err), tmp, out, err);
 }
 
 /* The ids of BOS and EOS, from the tokenizer that the model was trained with, if its data needed

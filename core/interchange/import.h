@@ -17,6 +17,9 @@ typedef enum tt_import_from {
  * model_type, or the default spec. */
 tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder, const char *spec,
                         tt_arena *a, tt_str *out, tt_error *err);
+/* The spec of the model that reads FOLDER/config.json. */
+tt_status tt_import_spec(tt_registry *r, tt_arena *a, const char *folder, const char **out,
+                         tt_error *err);
 /* import.c: writes the weights as out/step-0 with the trainer state `state`. Optimizer states of
  * TT_IMPORT_TITAN and TT_IMPORT_DCP are written too, as out/step-N of the step that the folder names. Sets
  * world, step, tokens_seen and samples_seen of the state. */

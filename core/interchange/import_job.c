@@ -9,10 +9,10 @@
 
 #define MAX_BYTES ((size_t)4 << 20)
 
-/* Finds the spec of the model that reads this config.json. */
-static tt_status find_spec(tt_registry *r, tt_arena *a, const char *path, const char **out,
-                           tt_error *err)
+tt_status tt_import_spec(tt_registry *r, tt_arena *a, const char *folder, const char **out,
+                         tt_error *err)
 {
+    const char *path = tt_path_join(a, folder, "config.json");
     const tt_json *root = NULL;
     TT_TRY(tt_json_read_object(a, path, MAX_BYTES, &root, err));
     const tt_json *type = tt_json_get(tt_hf_text_config(root), "model_type");
@@ -226,7 +226,7 @@ tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder,
     if (dcp && tt_path_exists(config)) /* the folder says its sizes */
         from = TT_IMPORT_HF;
     if (from == TT_IMPORT_HF && !spec)
-        TT_TRY(find_spec(r, a, config, &spec, err));
+        TT_TRY(tt_import_spec(r, a, folder, &spec, err));
     if (!spec)
         TT_TRY(default_spec(a, &spec, err));
     TT_TRY(model_of_spec(r, spec, &model, err));

@@ -167,6 +167,15 @@ ok a_job_with_other_sizes_is_refused
 ckpt import --from dcp "$dir/dcp" "$dir/wins" "$dir/wrong.json" --model.args.hidden_dim 48
 [ $rc -eq 0 ]
 ok the_command_line_wins
+# model.hf of a job is the folder that says the sizes, and the spec; so is that of the command line
+echo '{"model": {"hf": "a/hf/latest"}, "tokenizer": {"name": "byte"}}' >"$dir/named.json" && sed 's/"model_type": "llama"/"model_type": "qwen2"/; /attention_bias/d' "$hf/config.json" >"$dir/qwen.json"
+mkdir "$dir/qwen" && cp "$dir/qwen.json" "$dir/qwen/config.json"
+ckpt import --from dcp "$dir/dcp" "$dir/named/checkpoint" "$dir/named.json" && ckpt diff "$dir/named" "$step" && [ $rc -eq 0 ] && ckpt import --from torchtitan "$dir/torchtitan" "$dir/named2/checkpoint" --model.hf "$hf" --tokenizer.name byte &&
+    ckpt diff "$dir/named2" "$step" && [ $rc -eq 0 ] && [ "$(value "$dir/named/checkpoint/step-3/trainer.json" job.model.hf_assets_path)" = "$(realpath "$dir/named/checkpoint")/model" ]
+ok model_hf_of_a_job_gives_the_sizes
+ckpt import --from dcp "$dir/dcp" "$dir/x/y/checkpoint" --model.hf "$dir/qwen"
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q "no tensor 'model.layers.0.self_attn.q_proj.bias'\|q_proj.bias" "$dir/err" && ! [ -e "$dir/x" ]
+ok and_the_spec_and_a_refusal_leaves_no_folder
 ckpt import --from dcp "$dir/dcp" "$dir/x" "$dir/no-job.json"
 refused import_with_a_missing_job 2 'no-job.json'
 ckpt import --from hf "$hf" "$dir/x" "$job"
