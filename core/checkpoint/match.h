@@ -11,6 +11,8 @@ typedef struct tt_ckpt_matching {
     const tt_strings *rename; /* rules, tt_renames; NULL: none */
     bool partial; /* what does not match keeps its initial values; else it is an error */
     bool report;  /* log what does not match */
+    bool whole;   /* tensors that the model has not are an error; else they are named in the log */
+    size_t *n_left; /* of report or whole: how many those are; may be NULL */
 } tt_ckpt_matching;
 
 /* Gives the tensors of a folder their new names. A rule that matches none is an error, and so are two tensors

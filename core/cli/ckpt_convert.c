@@ -219,6 +219,7 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     char absolute[PATH_MAX], fingerprint[33] = "";
     const char *kept = NULL;
     tt_registry *r = NULL;
+    tt_import_counts counts = {0};
     tt_setup s;
     tt_str job = {0};
     TT_TRY(choose(cli, "from", forms, TT_COUNT(forms), &from, err));
@@ -241,10 +242,12 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
                               .model_fingerprint = s.model_fingerprint,
                               .tokenizer_fingerprint = fingerprint};
     if (st == TT_OK)
-        st = tt_setup_import(&s, (tt_import_from)from, absolute, &state, out, err);
+        st = tt_setup_import(&s, (tt_import_from)from, absolute, &state, out, &counts, err);
     if (st == TT_OK)
-        tt_log(TT_INFO, "checkpoint", "%s/step-%lld: model %s, %lld parameters", out,
-               (long long)state.step, s.model.name, (long long)s.size.parameters);
+        tt_log(TT_INFO, "checkpoint",
+               "%s/step-%lld: model %s, %lld parameters; %zu tensors taken, %zu left, %zu made",
+               out, (long long)state.step, s.model.name, (long long)s.size.parameters, counts.taken,
+               counts.left, counts.made);
     if (st != TT_OK && made)
         (void)tt_remove_tree(made, NULL);
     tt_str_free(&job);
@@ -314,7 +317,7 @@ static tt_status open_source(tt_cli *cli, const char *folder, const char *scratc
     if (!m->hf)
         return TT_OK;
     tt_trainer_state state = {.model_fingerprint = m->setup.model_fingerprint};
-    TT_TRY(tt_setup_import(&m->setup, TT_IMPORT_HF, folder, &state, scratch, err));
+    TT_TRY(tt_setup_import(&m->setup, TT_IMPORT_HF, folder, &state, scratch, NULL, err));
     m->path = tt_path_join(cli->arena, scratch, "step-0");
     return TT_OK;
 }

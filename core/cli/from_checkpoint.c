@@ -285,7 +285,7 @@ static tt_status open_rank(tt_loaded_model *m, tt_error *err)
 
 static tt_status load_weights(tt_loaded_model *m, tt_error *err)
 {
-    const tt_ckpt_matching all = {.report = false};
+    const tt_ckpt_matching all = {.report = true};
     tt_trainer_state st;
     if (m->hf)
         return tt_rank_load_hf(&m->rank, m->path, &all, err);

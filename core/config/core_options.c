@@ -355,8 +355,8 @@ static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, initial_load_strict, "true",
          "the weights of initial_load_path must be the model's, in its shapes; false: tensors that "
          "are absent there, or have another shape, keep their initial values, and the log names "
-         "them "
-         "all"),
+         "them all. ckpt import refuses tensors of the folder that the model has not; false: it "
+         "leaves them out"),
     {ROW(checkpoint, initial_load_rename,  TT_OPT_STRINGS, "[]"),
        .doc = "rules \"PATTERN=NAME\" for the names of the tensors of initial_load_path: what the "
             "regular "

@@ -52,8 +52,12 @@ static tt_status shapes_of(const import *im, tt_map **out, tt_error *err)
 static tt_status open_source(import *im, tt_error *err)
 {
     tt_map *shapes = NULL;
-    if (im->from == TT_IMPORT_HF)
-        return TT_OK; /* tt_hf_load opens it */
+    if (im->from == TT_IMPORT_HF) { /* tt_hf_load opens it */
+        tt_map *there = NULL;
+        TT_TRY(tt_hf_layout(im->arena, im->params, im->n, &there, err));
+        im->n_taken = tt_map_size(there);
+        return TT_OK;
+    }
     if (im->from == TT_IMPORT_TITAN || im->from == TT_IMPORT_DCP)
         return tt_import_open_dcp(im, err);
     tt_name_table *names = tt_arena_alloc(im->arena, sizeof *names);
@@ -83,6 +87,51 @@ static void add_adapters(import *im)
     im->params = all;
 }
 
+/* Names of tensors that the job says, that are computed from it, or that tt_import_progress() reads. */
+static bool is_known_without_model(const char *name)
+{
+    static const char *const sections[] = {"param_groups.", "train_state.", "lr_scheduler.",
+                                           "dataloader."};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < TT_COUNT(sections); i++) {
+        const char *at = strstr(name, sections[i]);
+        if (at && (at == name || at[-1] == '.'))
+            return true;
+    }
+    return !strcmp(name, "rope.freqs") || !strcmp(name, "step") ||
+           (n > 5 && !strcmp(name + n - 5, ".step"));
+}
+
+static bool is_known_or_state(const char *name)
+{
+    return is_known_without_model(name) || strstr(name, "state.");
+}
+
+/* What the folder has and the import does not take is an error, unless checkpoint.initial_load_strict is false. A tensor that
+ * the folder lacks says more, and the load names it. */
+static tt_status check_left(import *im, tt_error *err)
+{
+    tt_map *used = tt_map_new(im->arena);
+    const char *names = "";
+    bool lacks = false;
+    for (size_t i = 0; i < im->tensors.n; i++) {
+        tt_map_set(used, im->tensors.items[i].there, used);
+        lacks = lacks || !tt_ckpt_has(im->reader, im->tensors.items[i].there);
+    }
+    TT_TRY(tt_import_take_zeros(im, used, err));
+    const size_t n = tt_ckpt_others(im->reader, used, is_known_or_state, im->arena, &names);
+    if (n && !lacks && im->s->core.checkpoint.initial_load_strict)
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: %zu tensor%s not of this model: %s; checkpoint.initial_load_strict "
+                       "false leaves %s out",
+                       im->folder, n, n > 1 ? "s are" : " is", names, n > 1 ? "them" : "it");
+    im->n_left = tt_ckpt_others(im->reader, used, is_known_without_model, im->arena, &names);
+    if (im->n_left && !lacks)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu tensor%s not of this model ignored: %s", im->folder,
+               im->n_left, im->n_left > 1 ? "s" : "", names);
+    return TT_OK;
+}
+
 /* What is written: the parameters, and the optimizer states that the folder has. */
 static tt_status list_tensors(import *im, tt_error *err)
 {
@@ -93,7 +142,9 @@ static tt_status list_tensors(import *im, tt_error *err)
         memcpy(t.dims, p->dims, sizeof t.dims);
         tt_vec_push(im->arena, &im->tensors, t);
     }
-    return im->reader && !im->is_meta_release ? tt_import_list_states(im, err) : TT_OK;
+    if (im->reader && !im->is_meta_release)
+        TT_TRY(tt_import_list_states(im, err));
+    return im->reader ? check_left(im, err) : TT_OK;
 }
 
 static tt_status load_one(const import *im, const tt_import_tensor *t, const tt_ckpt_piece *p,
@@ -128,12 +179,14 @@ static tt_status import_bytes(const tt_import_tensor *t, int64_t *out, tt_error 
 }
 
 /* Writes tensors [begin, end) as the file of one rank. */
-static tt_status write_part(const import *im, const char *out, int64_t step, int rank, size_t begin,
+static tt_status write_part(import *im, const char *out, int64_t step, int rank, size_t begin,
                             size_t end, tt_error *err)
 {
     const tt_model_hf *hf = tt_setup_model_hf(im->s->model.component);
     const char *prefix = hf && TT_HAS(hf, tt_model_hf, prefix) ? hf->prefix : NULL;
-    const tt_ckpt_matching all = {.report = rank == 0};
+    const tt_ckpt_matching all = {.report = rank == 0,
+                                  .whole = rank == 0 && im->s->core.checkpoint.initial_load_strict,
+                                  .n_left = &im->n_left};
     tt_ckpt_piece *p = tt_arena_array(im->arena, end - begin + 1, sizeof *p);
     tt_status s = TT_OK;
     for (size_t i = begin; i < end && s == TT_OK; i++) {
@@ -160,8 +213,7 @@ static tt_status write_part(const import *im, const char *out, int64_t step, int
     return s;
 }
 
-static tt_status write_parts(const import *im, const char *out, int64_t step, int *n_parts,
-                             tt_error *err)
+static tt_status write_parts(import *im, const char *out, int64_t step, int *n_parts, tt_error *err)
 {
     size_t begin = 0;
     *n_parts = 0;
@@ -180,7 +232,8 @@ static tt_status write_parts(const import *im, const char *out, int64_t step, in
 }
 
 tt_status tt_setup_import(const tt_setup *s, tt_import_from from, const char *folder,
-                          tt_trainer_state *state, const char *out, tt_error *err)
+                          tt_trainer_state *state, const char *out, tt_import_counts *counts,
+                          tt_error *err)
 {
 import im = {.s = s, .folder = folder, .from = from, .arena = tt_arena_new(), .prefix = "" };
     im.is_meta_release = from == TT_IMPORT_META;
@@ -203,6 +256,10 @@ import im = {.s = s, .folder = folder, .from = from, .arena = tt_arena_new(), .p
         st = tt_ckpt_commit(out, state->step, state, err);
     if (st != TT_OK && st != TT_EEXIST) /* tt_ckpt_begin made this folder */
         (void)tt_remove_tree(tt_arena_printf(im.arena, "%s.tmp", final), NULL);
+    if (counts)
+        *counts = (tt_import_counts){.made = im.tensors.n,
+                                     .taken = im.n_taken ? im.n_taken : im.tensors.n,
+                                     .left = im.n_left};
     tt_ckpt_close(im.reader);
     tt_arena_free(im.arena);
     return st;

@@ -128,20 +128,6 @@ static void log_numbered(const import *im)
     }
 }
 
-/* Names of tensors that the job says, or that tt_import_progress() reads. */
-static bool is_known_without_model(const char *name)
-{
-    static const char *const sections[] = {"param_groups.", "train_state.", "lr_scheduler.",
-                                           "dataloader."};
-    size_t head = 0;
-    for (size_t i = 0; i < TT_COUNT(sections); i++) {
-        const char *at = strstr(name, sections[i]);
-        if (at && (at == name || at[-1] == '.'))
-            return true;
-    }
-    return ends_with(name, "step", &head);
-}
-
 /* A vector that another program's model has and ours has not changes nothing if it is zero. */
 static tt_status take_zeros(const import *im, tt_map *used, const char *name, int64_t n,
                             tt_error *err)
@@ -164,12 +150,9 @@ static tt_status take_zeros(const import *im, tt_map *used, const char *name, in
     return TT_OK;
 }
 
-static tt_status log_left_out(const import *im, tt_error *err)
+tt_status tt_import_take_zeros(const import *im, tt_map *used, tt_error *err)
 {
-    tt_map *used = tt_map_new(im->arena);
-    for (size_t i = 0; i < im->tensors.n; i++)
-        tt_map_set(used, im->tensors.items[i].there, im->reader);
-    for (size_t i = 0; i < im->n && im->names; i++) {
+    for (size_t i = 0; i < im->n && im->names && !im->is_meta_release; i++) {
         tt_titan_name row;
         const char *there;
         size_t at = 0;
@@ -177,7 +160,6 @@ static tt_status log_left_out(const import *im, tt_error *err)
             TT_TRY(take_zeros(im, used, tt_arena_printf(im->arena, "%s%s", im->prefix, there),
                               im->params[i].dims[0], err));
     }
-    tt_ckpt_log_others(im->reader, used, is_known_without_model);
     return TT_OK;
 }
 
@@ -199,7 +181,7 @@ tt_status tt_import_list_states(import *im, tt_error *err)
     }
     if (!im->states)
         log_numbered(im);
-    return log_left_out(im, err);
+    return TT_OK;
 }
 
 /* ---- counts ---- */

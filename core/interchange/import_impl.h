@@ -27,12 +27,16 @@ typedef struct import {
     const tt_hf_param *params;
     size_t n;
     TT_VEC(tt_import_tensor) tensors; /* the parameters in their order, then optimizer states */
+    size_t n_taken, n_left; /* tensors of the folder; n_taken 0: one for each of tensors */
 } import;
 
 /* Opens a folder of torch.distributed.checkpoint, and finds which names and which prefix it has. */
 tt_status tt_import_open_dcp(import *im, tt_error *err);
 /* Adds the folder's optimizer states to im->tensors, which has the parameters. */
 tt_status tt_import_list_states(import *im, tt_error *err);
+/* Adds to `used` the folder's vectors that the model has not and that change nothing if they are zero; warns if one is
+ * not. */
+tt_status tt_import_take_zeros(const import *im, tt_map *used, tt_error *err);
 /* Fills step, tokens_seen and samples_seen from the folder, if it has optimizer states. */
 tt_status tt_import_progress(const import *im, tt_trainer_state *state, tt_error *err);
 

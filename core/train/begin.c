@@ -61,7 +61,8 @@ static tt_status load_adapter(tt_rank *r, const char *path, bool report, tt_erro
 tt_status tt_begin_load(tt_rank *r, const char *path, bool report, tt_error *err)
 {
     const tt_checkpoint_config *c = &r->s->core.checkpoint;
-    const tt_ckpt_matching how = {&c->initial_load_rename, !c->initial_load_strict, report};
+    const tt_ckpt_matching how = {
+        .rename = &c->initial_load_rename, .partial = !c->initial_load_strict, .report = report};
     if (tt_adapter_is_folder(path))
         return load_adapter(r, path, report, err);
     return tt_begin_is_hf(r->s, path) ? tt_rank_load_hf(r, path, &how, err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/formats/hf.h"
+#include "checkpoint/formats/hf_rest.h"
 #include "checkpoint/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -251,25 +252,23 @@ static tt_status load_piece(void *user, const tt_ckpt_piece *p, tt_error *err)
     return TT_OK;
 }
 
-/* Tensors of old files that are not parameters: they are computed from the config. */
-static bool is_silent(const char *name)
-{
-    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < TT_COUNT(ends); i++) {
-        const size_t k = strlen(ends[i]);
-        if (n >= k && strcmp(name + n - k, ends[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
-static void report_others(const source *from)
+/* Looks at what the folder has besides the model's tensors. */
+static tt_status check_rest(const source *from, const tt_ckpt_matching *how, tt_error *err)
 {
     tt_map *used = tt_map_new(from->reader->arena);
-    for (size_t i = 0; i < tt_map_size(from->tensors); i++)
-        tt_map_set(used, name_there(from, tt_map_key(from->tensors, i)), used);
-    tt_ckpt_log_others(from->reader, used, is_silent);
+    tt_hf_rest x = {.reader = from->reader, .used = used};
+    const char *embeds = NULL;
+    bool head = false;
+    for (size_t i = 0; i < tt_map_size(from->tensors); i++) {
+        const char *name = tt_map_key(from->tensors, i), *there = name_there(from, name);
+        tt_map_set(used, there, used);
+        x.text_part = x.text_part || strstr(there, "language_model.");
+        head = head || !strcmp(name, "lm_head.weight");
+        if (strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight"))
+            embeds = there;
+    }
+    x.embeds = !head && embeds && tt_ckpt_has(from->reader, embeds) ? embeds : NULL;
+    return tt_hf_check_rest(&x, how, err);
 }
 
 tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_params,
@@ -291,8 +290,8 @@ tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_par
         s = match(&from, a, how, err);
     for (size_t i = 0; i < n && s == TT_OK; i++)
         s = load_piece(&from, &pieces[i], err);
-    if (s == TT_OK && how->report)
-        report_others(&from);
+    if (s == TT_OK && (how->report || how->whole))
+        s = check_rest(&from, how, err);
     tt_ckpt_close(from.reader);
     tt_arena_free(a);
     return s;
