@@ -87,6 +87,9 @@ void tt_job_print(const tt_job *job, bool origins, tt_str *out);
 /* Lists the keys whose resolved values differ, "training.steps: 10 → 20", one per line; a resumed
  * run prints them. */
 void tt_job_diff(const char *old_resolved_json, const char *new_resolved_json, tt_str *out);
+/* The same for a job that is open, without keys that the old one has not and that have their defaults: of a newer ttrun, or
+ * of a part that the old one does not have. */
+void tt_job_changes(const char *old_resolved_json, const tt_job *job, tt_str *out);
 
 /* A line per key or value that was taken in another trainer's spelling, or that changes nothing:
  * "job.json:3:5: training.gc_freq: changes nothing here: …". */

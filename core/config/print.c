@@ -160,7 +160,15 @@ static bool read_leaves(tt_arena *a, const char *name, const char *text, leaves 
     return true;
 }
 
-void tt_job_diff(const char *old_resolved_json, const char *new_resolved_json, tt_str *out)
+static bool is_default(const tt_job *job, const char *path)
+{
+    const tt_config_entry *e = job ? tt_map_get(job->book->entries, path) : NULL;
+    return e && e->origin && !strcmp(e->origin, "default");
+}
+
+/* job: the new one, or NULL. */
+static void print_diff(const char *old_resolved_json, const char *new_resolved_json,
+                       const tt_job *job, tt_str *out)
 {
     tt_arena *a = tt_arena_new();
     leaves before = {0}, after = {0};
@@ -173,8 +181,21 @@ void tt_job_diff(const char *old_resolved_json, const char *new_resolved_json, t
                 tt_str_printf(out, "%s: %s → %s\n", l->path, l->text, n ? n->text : "(absent)");
         }
         for (size_t i = 0; i < after.n; i++)
-            if (!tt_map_get(old, after.items[i].path))
+            if (!tt_map_get(old, after.items[i].path) && !is_default(job, after.items[i].path))
                 tt_str_printf(out, "%s: (absent) → %s\n", after.items[i].path, after.items[i].text);
     }
     tt_arena_free(a);
+}
+
+void tt_job_diff(const char *old_resolved_json, const char *new_resolved_json, tt_str *out)
+{
+    print_diff(old_resolved_json, new_resolved_json, NULL, out);
+}
+
+void tt_job_changes(const char *old_resolved_json, const tt_job *job, tt_str *out)
+{
+    tt_str now = {0};
+    tt_job_print(job, false, &now);
+    print_diff(old_resolved_json, tt_str_get(&now), job, out);
+    tt_str_free(&now);
 }

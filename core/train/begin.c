@@ -132,16 +132,14 @@ static bool freezes_others(const char *diff)
 
 void tt_loop_resume_frozen(tt_loop *l, const tt_trainer_state *st)
 {
-    tt_str now = {0}, diff = {0};
+    tt_str diff = {0};
     if (l->s->core.checkpoint.save_frozen)
         return;
-    tt_job_print(l->s->job, false, &now);
-    tt_job_diff(st->job_json, tt_str_get(&now), &diff);
+    tt_job_changes(st->job_json, l->s->job, &diff);
     l->frozen_from = st->frozen_from;
     if (!st->frozen_from)
         tt_loop_save_frozen(l, "the step that is resumed does not say where else they are");
     else if (freezes_others(tt_str_get(&diff)))
         tt_loop_save_frozen(l, "this job may freeze others than the one before");
-    tt_str_free(&now);
     tt_str_free(&diff);
 }

@@ -93,12 +93,11 @@ static void add_earlier(const tt_json *record, tt_str *o)
 static void add_changes(const tt_setup *s, const tt_json *record, tt_str *o)
 {
     const tt_json *before = record ? tt_json_get(record, "job") : NULL;
-    tt_str was = {0}, now = {0}, diff = {0};
+    tt_str was = {0}, diff = {0};
     if (!before)
         return;
     tt_json_write(before, &was);
-    tt_job_print(s->job, false, &now);
-    tt_job_diff(tt_str_get(&was), tt_str_get(&now), &diff);
+    tt_job_changes(tt_str_get(&was), s->job, &diff);
     tt_str_add(o, ",\"changed\":[");
     for (char *line = diff.s, *end; line && *line; line = end) {
         end = strchr(line, '\n');
@@ -109,7 +108,6 @@ static void add_changes(const tt_setup *s, const tt_json *record, tt_str *o)
     }
     tt_str_add(o, "]");
     tt_str_free(&was);
-    tt_str_free(&now);
     tt_str_free(&diff);
 }
 

@@ -33,23 +33,31 @@ static tt_status check_same_model(const tt_loop *l, const char *folder, const tt
     return TT_OK;
 }
 
-/* Logs the differences between two jobs whose key begins with `of`. */
+static bool is_of_model(const char *line)
+{
+    static const char *const of[] = {"model.", "tokenizer.", "converters", "spec:"};
+    for (size_t i = 0; i < TT_COUNT(of); i++)
+        if (!strncmp(line, of[i], strlen(of[i])))
+            return true;
+    return false;
+}
+
+/* Logs the differences between two jobs whose key begins with `of`; of a step 0, which an import or a seed is, those of the
+ * model, because nothing was trained by its job. */
 static void print_differences(const tt_loop *l, const tt_trainer_state *st, const char *of,
                               tt_log_level level, const char *text)
 {
-    tt_str now = {0}, diff = {0};
-    tt_job_print(l->s->job, false, &now);
-    tt_job_diff(st->job_json, tt_str_get(&now), &diff);
+    tt_str diff = {0};
+    tt_job_changes(st->job_json, l->s->job, &diff);
     char *line = diff.n ? diff.s : NULL;
     while (line && *line) {
         char *end = strchr(line, '\n');
         if (end)
             *end = 0;
-        if (!strncmp(line, of, strlen(of)))
+        if (!strncmp(line, of, strlen(of)) && (st->step || is_of_model(line)))
             tt_log(level, "train", "%s: %s", text, line);
         line = end ? end + 1 : NULL;
     }
-    tt_str_free(&now);
     tt_str_free(&diff);
 }
 
@@ -99,19 +107,16 @@ static bool is_of_this_branch(const tt_loop *l, const char *folder, int64_t step
     tt_arena *a = tt_arena_new();
     tt_trainer_state st;
     tt_error ignored = {0};
-    tt_str now = {0}, diff = {0};
+    tt_str diff = {0};
     const char *at = tt_arena_printf(a, "%s/step-%lld", folder, (long long)step);
     bool same = tt_ckpt_read_state(at, a, &st, &ignored) == TT_OK;
-    if (same) {
-        tt_job_print(l->s->job, false, &now);
-        tt_job_diff(st.job_json, tt_str_get(&now), &diff);
-    }
+    if (same)
+        tt_job_changes(st.job_json, l->s->job, &diff);
     for (const char *line = tt_str_get(&diff); same && line; line = strchr(line, '\n')) {
         line += *line == '\n';
         same = !changes_training(line) ||
                (!strncmp(line, "converters", 10) && keeps_converters(l, &st));
     }
-    tt_str_free(&now);
     tt_str_free(&diff);
     tt_arena_free(a);
     return same;
@@ -399,12 +404,10 @@ static tt_status excluded_now(const tt_loop *l, const tt_trainer_state *st, left
                               tt_error *err)
 {
     static const char key[] = "checkpoint.exclude_from_loading";
-    tt_str now = {0}, diff = {0};
+    tt_str diff = {0};
     *out = (left_out){0};
-    tt_job_print(l->s->job, false, &now);
-    tt_job_diff(st->job_json, tt_str_get(&now), &diff);
+    tt_job_changes(st->job_json, l->s->job, &diff);
     const bool same = !strstr(tt_str_get(&diff), key);
-    tt_str_free(&now);
     tt_str_free(&diff);
     if (same)
         return TT_OK;

@@ -42,6 +42,15 @@ static void test_core_defaults_are_the_documented_ones(void **state)
     tt_job_print(job, false, &silent);
     tt_job_diff(said.s, silent.s, &diff);
     assert_string_equal(tt_str_get(&diff), "");
+    tt_job_changes("{\"training\": {\"steps\": 7}, \"gone\": 1}", job, &diff);
+    assert_string_equal(tt_str_get(&diff), "training.steps: 7 → 10000\ngone: 1 → (absent)\n");
+    tt_str_clear(&diff);
+    job = must_load(*state, "{\"training\": {\"seq_len\": 2048}}",
+                    NULL); /* it says what the default is */
+    assert_int_equal(tt_core_config_parse(job, &c, &err), TT_OK);
+    tt_job_changes("{\"training\": {\"steps\": 10000}}", job, &diff);
+    assert_string_equal(tt_str_get(&diff), "training.seq_len: (absent) → 2048\n");
+    tt_str_free(&diff);
     tt_str_free(&said);
     tt_str_free(&silent);
 }

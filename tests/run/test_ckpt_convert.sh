@@ -64,6 +64,9 @@ mv "$dir/a/hf" "$dir/a/away"
 ttrun generate --checkpoint "$dir/in" --prompt line --max-tokens 4 --temperature 0 >"$dir/text1" 2>"$dir/err" &&
     ttrun generate --checkpoint "$step" --prompt line --max-tokens 4 --temperature 0 >"$dir/text2" 2>>"$dir/err" && cmp -s "$dir/text1" "$dir/text2"
 ok an_imported_model_does_not_need_its_folder
+cp -r "$dir/in" "$dir/start" && mkdir "$dir/start/checkpoint" && mv "$dir/start/step-0" "$dir/start/checkpoint" && train "$dir/start" --training.steps 1
+[ $rc -eq 0 ] && grep -q 'resumed from .*step-0' "$dir/err" && grep -q 'differs from the job that wrote it: model.flavor' "$dir/err" && ! grep 'differs from the job that wrote it: \(training\|optimizer\|checkpoint\|dump_folder\|metrics\)' "$dir/err"
+ok a_run_from_an_import_names_what_differs_of_the_model
 mv "$dir/a/away" "$dir/a/hf"
 ckpt import --from hf "$hf" "$dir/in"
 refused import_does_not_overwrite 2 'in/step-0 exists already'
