@@ -155,6 +155,8 @@ typedef struct tt_ckpt_tensor {
     const char *dtype_name;
     int n_dims;
     int64_t shape[TT_MAX_DIMS]; /* global */
+    bool
+        vocab; /* wanted: its rows are tokens, so of another vocabulary's those of both are the same */
 } tt_ckpt_tensor;
 tt_status tt_ckpt_open_split(const char *folder, const tt_map *shapes, tt_ckpt_reader **out,
                              tt_error *err);

@@ -251,11 +251,17 @@ static bool is_dequantized(const tt_entry *e, const tt_ckpt_piece *p)
     return e->coded || (e->quantized && (!e->shards.n || p->dtype != tt_entry_dtype(e)));
 }
 
+static bool fits_by_rows(const tt_entry *e, const tt_ckpt_piece *p)
+{
+    return e->rows_as && e->rows_as == p->global[0] &&
+           !memcmp(e->global + 1, p->global + 1, sizeof(int64_t) * (size_t)(p->n_dims - 1));
+}
+
 bool tt_ckpt_fits(const tt_entry *e, const tt_ckpt_piece *p)
 {
     return e->n_dims == p->n_dims &&
            (memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) == 0 ||
-            tt_ckpt_codes_fit(e, p));
+            fits_by_rows(e, p) || tt_ckpt_codes_fit(e, p));
 }
 
 static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
@@ -294,7 +300,11 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
                 r->path, p->name, t->dtype_name, p->name, p->name);
     }
     TT_TRY(tt_entry_check_disjoint(r, e, err));
-    return tt_entry_check_covers(r, e, &p->box, err);
+    tt_box box = p->box;
+    if (e->rows_as)
+        box.end[0] = TT_MIN(box.end[0], e->global[0]);
+    return e->rows_as && box.begin[0] >= box.end[0] ? TT_OK
+                                                    : tt_entry_check_covers(r, e, &box, err);
 }
 
 tt_status tt_entry_check_whole(const tt_ckpt_reader *r, tt_entry *e, tt_error *err)

@@ -55,6 +55,7 @@ typedef TT_VEC(const char *) names;
 
 typedef struct mismatch {
     names absent, reshaped, shapes; /* shapes: "name [2,3] (the model's: [4,3])" */
+    names by_rows;                  /* the same of those whose rows are tokens */
     size_t matching;
 } mismatch;
 
@@ -67,10 +68,21 @@ static const char *shape_text(tt_arena *a, const int64_t *shape, int n_dims)
     return out;
 }
 
-static void compare(const tt_ckpt_reader *r, const tt_ckpt_tensor *t, tt_arena *a, mismatch *m)
+/* Whether the entry is that of another vocabulary alone. */
+static bool has_other_tokens(const tt_entry *e, const tt_ckpt_tensor *t)
+{
+    bool same = t->vocab && e->n_dims == t->n_dims && t->n_dims > 0 && e->global[0] > 0 &&
+                !e->quantized && !e->coded;
+    for (int d = 1; same && d < t->n_dims; d++)
+        same = e->global[d] == t->shape[d];
+    return same;
+}
+
+static void compare(const tt_ckpt_reader *r, const tt_ckpt_tensor *t, bool partial, tt_arena *a,
+                    mismatch *m)
 {
     tt_ckpt_piece p = {.name = t->name, .n_dims = t->n_dims};
-    const tt_entry *e = tt_ckpt_entry(r, t->name);
+    tt_entry *e = tt_ckpt_entry(r, t->name);
     bool empty = false; /* a tensor without elements is in no file */
     for (int d = 0; d < t->n_dims; d++) {
         p.global[d] = t->shape[d];
@@ -82,6 +94,12 @@ static void compare(const tt_ckpt_reader *r, const tt_ckpt_tensor *t, tt_arena *
         const char *text = tt_arena_printf(a, "%s %s (the model's: %s)", t->name,
                                            shape_text(a, e->global, TT_MIN(e->n_dims, TT_MAX_DIMS)),
                                            shape_text(a, t->shape, t->n_dims));
+        if (partial && has_other_tokens(e, t)) {
+            e->rows_as = t->shape[0];
+            tt_vec_push(a, &m->by_rows, text);
+            m->matching++;
+            return;
+        }
         tt_vec_push(a, &m->reshaped, t->name);
         tt_vec_push(a, &m->shapes, text);
     } else {
@@ -134,6 +152,13 @@ static void report_mismatch(const tt_ckpt_reader *r, const mismatch *m, tt_arena
         tt_log(TT_WARN, "checkpoint",
                "%s: lacks %zu tensor%s of this model, which keep%s initial values: %s", r->path, n,
                n > 1 ? "s" : "", n > 1 ? "" : "s", tt_names_fold(a, m->absent.items, n));
+    if (m->by_rows.n)
+        tt_log(
+            TT_WARN, "checkpoint",
+            "%s: has %zu tensor%s of another vocabulary: the rows of the tokens that both have are "
+            "taken, others keep initial values: %s",
+            r->path, m->by_rows.n, m->by_rows.n > 1 ? "s" : "",
+            tt_names_fold(a, m->by_rows.items, m->by_rows.n));
     if (k)
         tt_log(TT_WARN, "checkpoint",
                "%s: has %zu tensor%s in another shape, which keep%s initial values: %s", r->path, k,
@@ -146,7 +171,7 @@ tt_status tt_ckpt_match(const tt_ckpt_reader *r, const tt_ckpt_tensor *wanted, s
     mismatch m = {0};
     *out = tt_map_new(a);
     for (size_t i = 0; i < n; i++)
-        compare(r, &wanted[i], a, &m);
+        compare(r, &wanted[i], how->partial, a, &m);
     const bool fails = !how->partial && (m.absent.n || m.shapes.n);
     if (fails) {
         const char *first = m.absent.n ? m.absent.items[0] : m.reshaped.items[0];

@@ -352,11 +352,13 @@ static const tt_option checkpoint_options[] = {
     BOOL(checkpoint, initial_load_model_only, "true",
          "of initial_load_path load weights alone; false: the whole state of another run's "
          "checkpoint, so that training goes on where that run was"),
-    BOOL(checkpoint, initial_load_strict, "true",
-         "the weights of initial_load_path must be the model's, in its shapes; false: tensors that "
-         "are absent there, or have another shape, keep their initial values, and the log names "
-         "them all. ckpt import refuses tensors of the folder that the model has not; false: it "
-         "leaves them out"),
+    BOOL(
+        checkpoint, initial_load_strict, "true",
+        "the weights of initial_load_path must be the model's, in its shapes; false: tensors that "
+        "are absent there, or have another shape, keep their initial values, and the log names "
+        "them all; of another vocabulary, embedding and head keep the rows of the tokens that both "
+        "have. ckpt import refuses tensors of the folder that the model has not; false: it "
+        "leaves them out"),
     {ROW(checkpoint, initial_load_rename,  TT_OPT_STRINGS, "[]"),
        .doc = "rules \"PATTERN=NAME\" for the names of the tensors of initial_load_path: what the "
             "regular "

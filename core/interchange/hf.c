@@ -23,7 +23,8 @@ tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n)
                             .n_dims = info->whole.n_dims,
                             .storage = info->storage,
                             .n_storage = info->n_storage,
-                            .scale = info->adapter_scale};
+                            .scale = info->adapter_scale,
+                            .vocab = tt_param_has_tokens(info)};
         if (info->adapter_a) {
             to->adapter_a = info->adapter_a->name;
             to->adapter_b = info->adapter_b->name;

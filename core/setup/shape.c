@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/param_match.h"
 #include "setup/setup_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -198,4 +199,10 @@ bool tt_setup_is_head(const tt_setup *s, const char *name)
             return true;
     }
     return false;
+}
+
+bool tt_param_has_tokens(const tt_param_info *p)
+{
+    const char *label = p->whole.n_dims ? p->whole.dims[0].label : NULL;
+    return label && !strcmp(label, "vocab") && !p->codes;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "interchange/interchange.h"
+#include "setup/param_match.h"
 #include "train/codes.h"
 #include "train/magnitudes.h"
 #include <string.h>
@@ -370,7 +371,8 @@ static size_t wanted_weights(const tt_graph *g, tt_arena *a, tt_ckpt_tensor **ou
         const tt_param_info *p = g->params.items[i];
         if (p->absmax_of || p->adapter_of || p->converter)
             continue;
-        t[n] = (tt_ckpt_tensor){.name = p->name, .n_dims = p->whole.n_dims};
+        t[n] = (tt_ckpt_tensor){
+            .name = p->name, .n_dims = p->whole.n_dims, .vocab = tt_param_has_tokens(p)};
         for (int d = 0; d < p->whole.n_dims; d++)
             t[n].shape[d] = p->whole.dims[d].size;
         n++;

@@ -101,8 +101,25 @@ begins "$dir/wider" --model.args.vocab_size 270 --checkpoint.initial_load_path "
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "tensor 'model.embed_tokens.weight' is \[262,32\] there, \[270,32\] in the model; .*; 1 more differs in shape: lm_head.weight \[262,32\] (the model's: \[270,32\])" "$dir/err"
 ok every_reshaped_tensor_is_named_in_the_error
 begins "$dir/wider" --model.args.vocab_size 270 --checkpoint.initial_load_path "$step" --checkpoint.initial_load_strict false
-[ "$rc" -eq 0 ] && grep -q "has 2 tensors in another shape, which keep initial values: model.embed_tokens.weight \[262,32\] (the model's: \[270,32\]), lm_head.weight" "$dir/err"
-ok partial_load_names_what_has_another_shape
+words="W checkpoint. .*: has 2 tensors of another vocabulary: the rows of the tokens that both have are taken, others keep initial values: model.embed_tokens.weight"
+[ "$rc" -eq 0 ] && grep -q "$words \[262,32\] (the model's: \[270,32\]), lm_head.weight" "$dir/err"
+ok another_vocabulary_is_named
+# the 8 new rows are those of a model that begins anew; the others are the old ones, on meshes and by Hugging Face's form, too
+begins "$dir/anew" --model.args.vocab_size 270 && ttrun ckpt diff "$dir/anew" "$dir/wider" >"$dir/out" 2>"$dir/err"
+grep -q '^model.embed_tokens.weight: 8384 of 8640 elements differ' "$dir/out" && grep -q '^lm_head.weight: 8384 of 8640' "$dir/out"
+ok new_tokens_are_drawn
+begins "$dir/narrow" --checkpoint.initial_load_path "$dir/wider/checkpoint/step-0" --checkpoint.initial_load_strict false && begins "$dir/plain0" --checkpoint.initial_load_path "$step" &&
+    ttrun ckpt diff "$dir/narrow" "$dir/plain0" >"$dir/out" 2>"$dir/err"
+ok old_tokens_stay
+ttrun ckpt export --to hf --type f32 "$step" "$dir/hf_whole" 2>"$dir/err" && begins "$dir/wider_hf" --model.args.vocab_size 270 --checkpoint.initial_load_path "$dir/hf_whole" --checkpoint.initial_load_strict false && ttrun ckpt diff "$dir/wider_hf" "$dir/wider" >"$dir/out" 2>"$dir/err"
+ok in_hugging_faces_form
+for mesh in tensor_parallel_degree data_parallel_shard_degree; do
+    begins "$dir/wider_$mesh" --nproc 2 --comm.backend local --parallelism.$mesh 2 --model.args.vocab_size 270 --checkpoint.initial_load_path "$step" --checkpoint.initial_load_strict false && ttrun ckpt diff "$dir/wider_$mesh" "$dir/wider" >"$dir/out" 2>"$dir/err"
+    ok "by_$mesh"
+done
+begins "$dir/both" --model.args.vocab_size 270 --model.args.dim 40 --checkpoint.initial_load_path "$step" --checkpoint.initial_load_strict false
+[ "$rc" -eq 2 ] && grep -q 'none of its tensors is one' "$dir/err"
+ok other_widths_are_not_taken
 begins "$dir/none" --checkpoint.initial_load_path "$step" --checkpoint.initial_load_strict false --checkpoint.initial_load_rename '["^=theirs."]'
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "none of its tensors is one of this model's: the model has 'model.embed_tokens.weight'" "$dir/err"
 ok partial_load_of_nothing_is_refused

@@ -27,6 +27,7 @@ typedef struct tt_hf_param {
     double scale;
     const char *magnitude; /* the lengths of the sum's rows, [rows]; NULL: as they are */
     tt_hf_low low;
+    bool vocab; /* its rows are tokens */
 } tt_hf_param;
 
 /* One entry of a storage map with its defaults filled in: rows [begin, begin + size) of the

@@ -153,7 +153,11 @@ static tt_status match(source *from, tt_arena *a, const tt_ckpt_matching *how, t
     tt_map *left_out = NULL;
     for (size_t i = 0; i < n; i++) {
         const tt_hf_tensor *t = tt_map_value(from->tensors, i);
-        wanted[i] = (tt_ckpt_tensor){.name = name_there(from, t->name), .n_dims = t->n_dims};
+        const tt_hf_part *part = &t->parts.items[0];
+        wanted[i] = (tt_ckpt_tensor){.name = name_there(from, t->name),
+                                     .n_dims = t->n_dims,
+                                     .vocab = t->parts.n == 1 && part->param->vocab &&
+                                              !part->transpose && !part->item};
         memcpy(wanted[i].shape, t->shape, sizeof wanted[i].shape);
     }
     const tt_status s = tt_ckpt_match(from->reader, wanted, n, how, a, &left_out, err);
