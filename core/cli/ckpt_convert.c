@@ -207,6 +207,21 @@ static const char *first_missing(tt_arena *a, const char *path)
     return missing;
 }
 
+/* Names the keys of the folder's config.json that say something which the import does not have. */
+static tt_status tell_unread(tt_cli *cli, const tt_setup *s, tt_error *err)
+{
+    const char *folder = tt_assets_model(s, cli->arena, NULL);
+    const char *path = folder ? tt_path_join(cli->arena, folder, "config.json") : NULL;
+    tt_str keys = {0};
+    const tt_status st = path ? tt_setup_hf_unread(s, path, &keys, err) : TT_OK;
+    if (keys.n)
+        tt_log(TT_INFO, "checkpoint",
+               "%s: keys that model %s does not read, and that an export gives back: %s", path,
+               s->model.name, keys.s);
+    tt_str_free(&keys);
+    return st;
+}
+
 tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_error *err)
 {
     static const choice forms[] = {
@@ -234,6 +249,8 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     tt_status st = open_import(cli, (tt_import_from)from, absolute, r, &s, err);
     if (st == TT_OK)
         st = keep_assets(cli, &s, out, &kept, err);
+    if (st == TT_OK)
+        st = tell_unread(cli, &s, err);
     if (st == TT_OK)
         st = own_job(cli, &s, kept, &job, err);
     if (st == TT_OK)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/hf_context.h"
 #include "setup/setup_impl.h"
 #include <string.h>
 
@@ -502,5 +503,65 @@ tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
     if (!tt_setup_model_hf(s->model.component))
         return tt_job_fail(s->job, key, err, "model %s cannot be exported in Hugging Face's format",
                            s->model.name);
+    return TT_OK;
+}
+
+/* Keys of config.json that say nothing of what the model computes, or that are read elsewhere. */
+static bool is_of_others(const char *key)
+{
+    static const char *const keys[] = {"architectures",
+                                       "model_type",
+                                       "dtype",
+                                       "torch_dtype",
+                                       "transformers_version",
+                                       "use_cache",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "initializer_range",
+                                       "max_position_embeddings",
+                                       "auto_map",
+                                       "quantization_config",
+                                       "_name_or_path",
+                                       "pretraining_tp",
+                                       "rope_parameters",
+                                       "rope_scaling",
+                                       "rope_theta",
+                                       "tokenizer_class",
+                                       "n_positions",
+                                       "n_ctx",
+                                       "output_router_logits",
+                                       "router_aux_loss_coef",
+                                       "experts_per_token",
+                                       "original_max_position_embeddings",
+                                       "qk_head_dim"};
+    for (size_t i = 0; i < TT_COUNT(keys); i++)
+        if (!strcmp(key, keys[i]))
+            return true;
+    return *key == '_' || !strncmp(key, "summary_", 8);
+}
+
+static bool says_nothing(const tt_json *v)
+{
+    return v->type == TT_JSON_NULL || (v->type == TT_JSON_BOOL && !v->boolean) ||
+           ((v->type == TT_JSON_INT || v->type == TT_JSON_REAL) && v->real == 0.0) ||
+           ((v->type == TT_JSON_ARRAY || v->type == TT_JSON_OBJECT) && !v->n);
+}
+
+tt_status tt_setup_hf_unread(const tt_setup *s, const char *path, tt_str *out, tt_error *err)
+{
+    const tt_component *c = s->model.component;
+    const tt_model_hf *hf = tt_setup_model_hf(c);
+    const tt_json *root = NULL, *fixed = NULL;
+    TT_TRY(tt_json_read_object(s->arena, path, MAX_CONFIG_BYTES, &root, err));
+    root = tt_hf_text_config(root);
+    if (hf && hf->fixed)
+        TT_TRY(tt_json_parse(s->arena, c->name, hf->fixed, strlen(hf->fixed), &fixed, err));
+    for (size_t i = 0; i < root->n; i++) {
+        const char *key = root->keys[i];
+        if (!is_option(c, key) && !tt_json_get(fixed, key) && !is_of_others(key) &&
+            !says_nothing(root->items[i]))
+            tt_str_printf(out, "%s%s", out->n ? ", " : "", key);
+    }
     return TT_OK;
 }

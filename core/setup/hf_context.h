@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_SETUP_HF_CONTEXT_H
 #define TT_SETUP_HF_CONTEXT_H
-#include "config/config.h"
+#include "setup/setup.h"
 
 /* How many tokens a text of the model of a Hugging Face config.json may have, and which file its tokenizer is. */
 
 /* hf_defaults.c: the file of the folder's tokenizer; NULL: there is none. */
 const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder);
 
+/* hf_config.c: adds the keys of a config.json that the model does not read, and that may say something of it. */
+tt_status tt_setup_hf_unread(const tt_setup *s, const char *path, tt_str *out, tt_error *err);
 /* max_position_embeddings, or the name that the family has for it; 0: config (tt_hf_text_config) does not say. */
 int64_t tt_hf_positions(const tt_json *config);
 /* The same with RoPE scaling; 0: not known. RoPE scaling of type

@@ -161,4 +161,7 @@ cp -r "$dir/hf" "$dir/source" && ttrun ckpt import --from hf "$dir/source" "$dir
 ok import_keeps_the_keys_of_the_config
 ttrun generate --checkpoint "$dir/in2" --prompt Hi --max-tokens 2 --temperature 0 >"$dir/out" 2>"$dir/err"
 ok and_its_tokenizer
+ttrun ckpt import --from hf "$dir/hf" "$dir/imported" >"$dir/out" 2>"$dir/err" && says "$dir/err" "$dir/hf/config.json: keys that model llama3 does not read, and that an export gives back: a_key_of_others" &&
+    [ "$(grep -c . "$dir/err")" -eq 2 ] && ! says "$dir/err" hidden_act >"$dir/out"
+ok an_import_names_keys_that_it_does_not_read
 exit $failed
