@@ -74,7 +74,7 @@ def main():
             with open(f"{d}/text", "w") as f:
                 f.write("int main(void) { return 0; } " * 9)
             ids = torch.tensor([256, *open(f"{d}/text", "rb").read(), 257])
-            got = float(json.loads(ttrun("eval", "--checkpoint", f"{d}/fp8", "--data", f"{d}/text", "--seq_len", 64, "--json"))["loss"])
+            got = float(json.loads(ttrun("eval", "--checkpoint", f"{d}/fp8", "--data", f"{d}/text", "--seq_len", 64, "--json", "--tokenizer.name", "byte"))["loss"])
             whole = [ids[i:i + 65] for i in range(0, len(ids) - 1, 64)]
             with torch.no_grad():
                 losses = torch.cat([cross_entropy(m(x[None, :-1]).logits[0], x[1:], reduction="none") for x in whole])

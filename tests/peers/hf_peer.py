@@ -232,7 +232,7 @@ def logits_of(model, ids):
 # ---- ours ----
 
 def write_job(folder, spec, model, **more):
-    j = {"spec": spec, "model": model, "dataloader": {"name": "text", "path": ["text.txt"], "shuffle": False},
+    j = {"spec": spec, "model": model, "tokenizer": {"name": "byte"}, "dataloader": {"name": "text", "path": ["text.txt"], "shuffle": False},
          "optimizer": {"lr": 0.05}, "lr_scheduler": {"name": "constant", "warmup_steps": 0},
          "training": {"local_batch_size": BATCH, "seq_len": SEQ, "steps": 3},
          "metrics": {"log_freq": 1, "enable_tensorboard": False}, "backend": {"threads": 1}}

@@ -118,7 +118,7 @@ def case(name, kind, spec, args, converter, head, stay, d):
     wrong = [k for k in low if not same(number(ours, k), again[k])]
     check(not wrong, f"{name}: ttrun reads compressed-tensors' numbers {wrong[:2]}")
     ids = torch.tensor([256, *open(f"{d}/text", "rb").read(), 257])
-    loss = lambda folder: float(json.loads(ttrun("eval", "--checkpoint", folder, "--data", f"{d}/text", "--seq_len", 64, "--json"))["loss"])
+    loss = lambda folder: float(json.loads(ttrun("eval", "--checkpoint", folder, "--data", f"{d}/text", "--seq_len", 64, "--json", "--tokenizer.name", "byte"))["loss"])
     got, trained = loss(f"{d}/{kind}"), loss(f"{d}/run")
     want, m = losses(f"{d}/{kind}", ids)
     own = [k for k in low if "experts" not in k]  # those of experts are one tensor in transformers

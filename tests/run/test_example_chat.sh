@@ -24,7 +24,7 @@ ok every_question_is_answered
 ok no_question_was_trained_on
 [ -s "$o/report.html" ] && grep -q pretrain "$o/report.html" && grep -q sft "$o/report.html" && grep -q dpo "$o/report.html"
 ok the_page_has_the_stages
-grep -q '"loss/\|rewards' "$o/dpo/metrics.jsonl" && [ -e "$o/dpo/hf/latest/config.json" ] && [ "$(value "$o/dpo/metrics.jsonl" step | tail -n 1)" = 4 ]
+grep -q '"loss/\|rewards' "$o/dpo/metrics.jsonl" && [ -s "$o/dpo/hf/latest/chat_template.jinja" ] && [ "$(value "$o/dpo/metrics.jsonl" step | tail -n 1)" = 4 ]
 ok preferences_were_learned
 a=$(cksum <"$o/answers_dpo.txt")
 go && [ "$(grep -c 'nothing to do' "$dir/err" "$dir/out" | awk -F: '{n += $2} END {print n}')" -eq 3 ] && [ "$(cksum <"$o/answers_dpo.txt")" = "$a" ]
