@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/assets.h"
 #include "interchange/interchange_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,10 @@ typedef struct source {         /* where the values of one GGUF tensor come from
     const float *values;
     int64_t head_dim; /* permute the rows of each head from halves to pairs; 0 = do not */
     float plus;       /* added to each value */
+    /* A part of the tensor, which is read one matrix at a time (tt_gguf_part): rows of item i of dim 0, or the rows
+     * from `begin` on of each head of `unit` rows */
+    bool part, transpose;
+    int64_t step, first, unit, begin;
 } source;
 
 typedef struct writer {
@@ -22,6 +27,11 @@ typedef struct writer {
     tt_ckpt_reader *from;
     tt_gguf out;
     tt_gguf_type type;
+    int64_t blocks; /* the key block_count; 0: there is none */
+    bool left_out;  /* a block after them was left out */
+    const source *held;
+    int64_t held_item; /* the matrix of `held` that is in memory */
+    float *matrix;
 } writer;
 
 static const tt_model_gguf *model_gguf(const tt_component *c)
@@ -37,77 +47,226 @@ static bool gets_one(const tt_model_gguf *g, const char *name)
     return m > 0 && n >= m && strcmp(name + n - m, end) == 0;
 }
 
-static tt_status add_tensor(writer *w, const tt_hf_tensor *t, tt_error *err)
+/* ---- the tensors' names and shapes ---- */
+
+static tt_status check_part(const writer *w, const tt_gguf_part *row, const tt_gguf_tensor *t,
+                            tt_error *err)
 {
-    const tt_name_table names = {
-        .names = w->model->names, .n = w->model->n_names, .stride = w->model->name_size};
-    tt_titan_name row;
-    size_t at = 0;
-    const char *name = tt_name_there(w->out.arena, &names, t->name, false, &at, &row);
-    if (!name)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s: GGUF has no name for tensor '%s'",
-                       w->s->model.name, t->name);
+    const source *src = t->user;
+    bool ok = t->n_dims >= 2 && !src->tensor->parts.items[0].transpose;
+    if (row->of_head)
+        ok = ok && t->n_dims == 3 && src->begin >= 0 && t->shape[1] > 0 &&
+             src->begin + t->shape[1] <= src->unit;
+    if (row->step > 1)
+        ok = ok && row->first >= 0 && row->first < row->step && t->shape[t->n_dims - 1] > 0;
+    return ok ? TT_OK
+              : TT_FAIL(err, TT_EINVAL,
+                        "model %s: GGUF tensor '%s' is no part of '%s' by the model's table",
+                        w->s->model.name, t->name, src->tensor->name);
+}
+
+/* Makes the whole tensor `t` the part of it that the row says. */
+static tt_status take_part(const writer *w, const tt_gguf_part *row, tt_gguf_tensor *t,
+                           tt_error *err)
+{
+    source *src = t->user;
+    if (!row->of_head && row->step <= 1 && !row->transpose)
+        return TT_OK;
+    src->part = true;
+    src->transpose = row->transpose != 0;
+    src->step = TT_MAXV(row->step, 1);
+    src->first = row->first;
+    if (row->of_head) {
+        int64_t size = 0;
+        TT_TRY(tt_head_dim_of(w->s, src->tensor->parts.items[0].param->name, &src->unit, err));
+        row->of_head(w->s->model.config, &src->begin, &size);
+        t->shape[2] = t->shape[1];
+        t->shape[0] /= src->unit;
+        t->shape[1] = size;
+        t->n_dims++;
+    }
+    t->shape[t->n_dims - 1] /= src->step;
+    TT_TRY(check_part(w, row, t, err));
+    if (src->transpose) {
+        const int64_t rows = t->shape[t->n_dims - 2];
+        t->shape[t->n_dims - 2] = t->shape[t->n_dims - 1];
+        t->shape[t->n_dims - 1] = rows;
+    }
+    return TT_OK;
+}
+
+static tt_status add_tensor(writer *w, const tt_hf_tensor *t, const char *name,
+                            const tt_gguf_part *row, tt_error *err)
+{
     const tt_hf_part *first = &t->parts.items[0];
     source *src = tt_arena_alloc(w->out.arena, sizeof *src);
     src->tensor = t;
     src->plus = gets_one(w->model, t->name) ? 1.0f : 0.0f;
-    if (row.name.pairs)
+    if (row->name.pairs)
         TT_TRY(tt_head_dim_of(w->s, first->param->name, &src->head_dim, err));
     tt_gguf_tensor out = {.name = name, .n_dims = t->n_dims, .type = TT_GGUF_F32, .user = src};
     for (int d = 0; d < t->n_dims; d++)
         out.shape[d] = t->shape[first->transpose ? 1 - d : d];
-    if (t->n_dims > 1 && !row.name.in_f32)
+    TT_TRY(take_part(w, row, &out, err));
+    if (t->n_dims > 1 && !row->name.in_f32)
         out.type = w->type;
-    if (out.type == TT_GGUF_Q8_0 && out.shape[t->n_dims - 1] % TT_Q8_0_BLOCK) {
+    const int64_t cols = out.shape[out.n_dims - 1];
+    if (out.type == TT_GGUF_Q8_0 && cols % TT_Q8_0_BLOCK) {
         tt_log(TT_INFO, "checkpoint",
                "%s is written as f16: its rows of %lld elements are not a multiple of %d", name,
-               (long long)out.shape[t->n_dims - 1], TT_Q8_0_BLOCK);
+               (long long)cols, TT_Q8_0_BLOCK);
         out.type = TT_GGUF_F16;
     }
     return tt_gguf_add(&w->out, &out, err);
 }
 
-/* Reads rows [begin, end) of a file tensor that is not transposed from the parameters that it is
- * made of. */
-static tt_status read_rows(const writer *w, const tt_hf_tensor *t, int64_t begin, int64_t end,
-                           int64_t row, float *out, tt_error *err)
+/* Is the tensor of a block that llama.cpp does not count? */
+static bool is_left_out(const writer *w, const char *name)
 {
+    static const char head[] = "model.layers.";
+    return w->blocks > 0 && !strncmp(name, head, strlen(head)) &&
+           strtoll(name + strlen(head), NULL, 10) >= w->blocks;
+}
+
+/* Adds the tensors that are made of `t`. */
+static tt_status add_tensors(writer *w, const tt_hf_tensor *t, tt_error *err)
+{
+    const tt_model_gguf *m = w->model;
+    const bool has = TT_HAS(m, tt_model_gguf, part_size) && m->parts;
+    const tt_name_table tables[] = {
+        {.names = m->names,              .n = m->n_names, .stride = m->name_size},
+        {.names = has ? m->parts : NULL,
+         .n = has ? m->n_parts : 0,
+         .stride = has ? m->part_size : 0                                       }
+    };
+    size_t n = 0;
+    tt_gguf_part row = {0};
+    if (is_left_out(w, t->name)) {
+        w->left_out = true;
+        return TT_OK;
+    }
+    for (size_t i = 0; i < TT_COUNT(tables); i++) {
+        size_t at = 0;
+        for (const char *name; (name = tt_name_next(w->out.arena, &tables[i], t->name, &at, &row,
+                                                    i ? sizeof row : sizeof row.name));
+             n++)
+            TT_TRY(add_tensor(w, t, name, &row, err));
+        row = (tt_gguf_part){0};
+    }
+    return n ? TT_OK
+             : TT_FAIL(err, TT_EUNSUPPORTED, "model %s: GGUF has no name for tensor '%s'",
+                       w->s->model.name, t->name);
+}
+
+/* Experts whose tensors are items of a parameter are one tensor, with the parameter's name. */
+static void join_items(tt_hf_param *params, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (params[i].n_storage && params[i].storage[0].transpose == TT_STORAGE_ITEM)
+            params[i].n_storage = 0;
+}
+
+/* ---- the tensors' data ---- */
+
+/* Reads rows [begin, end) of a file tensor that is not transposed from the parameters that it is
+ * made of; the tensor may be item `item` of those in dim 0, and row its columns. */
+static tt_status read_rows(const writer *w, const tt_hf_tensor *t, int64_t item, int64_t begin,
+                           int64_t end, int64_t row, float *out, tt_error *err)
+{
+    const int at = t->n_dims > 2; /* the dim of the rows */
     for (size_t k = 0; k < t->parts.n; k++) {
         const tt_hf_part *part = &t->parts.items[k];
         const tt_hf_param *p = part->param;
-        const int64_t first = TT_MAXV(begin, part->file_begin);
-        const int64_t last = TT_MIN(end, part->file_begin + part->size);
+        const int64_t before = at ? 0 : part->file_begin, size = at ? t->shape[1] : part->size;
+        const int64_t first = TT_MAXV(begin, before), last = TT_MIN(end, before + size);
         if (first >= last)
             continue;
         tt_ckpt_piece piece = {.name = p->name, .dtype = TT_F32, .n_dims = p->n_dims};
         for (int d = 0; d < p->n_dims; d++)
             piece.global[d] = piece.box.end[d] = p->dims[d];
-        piece.box.begin[0] = first - part->file_begin + part->begin;
-        piece.box.end[0] = last - part->file_begin + part->begin;
+        piece.box.begin[0] = item;
+        piece.box.end[0] = item + 1;
+        piece.box.begin[at] = first - before + (at ? 0 : part->begin);
+        piece.box.end[at] = last - before + (at ? 0 : part->begin);
         piece.data = out + (first - begin) * row;
         TT_TRY(tt_ckpt_load(w->from, &piece, 1, err));
     }
     return TT_OK;
 }
 
-static tt_status gguf_read(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n,
-                           float *out, tt_error *err)
+/* Reads the matrix that part `item` of dim 0 is made of, if it is not in memory. */
+static tt_status hold_matrix(writer *w, const source *src, const tt_gguf_tensor *t, int64_t item,
+                             tt_error *err)
 {
-    const writer *w = user;
+    const int64_t there = t->shape[t->n_dims - 1], other = t->shape[t->n_dims - 2];
+    const int64_t rows = src->transpose ? there : other,
+                  cols = (src->transpose ? other : there) * src->step;
+    if (w->held == src && w->held_item == item)
+        return TT_OK;
+    if (w->held != src) {
+        free(w->matrix);
+        w->matrix = malloc((size_t)(rows * cols) * sizeof *w->matrix);
+    }
+    w->held = NULL;
+    if (!w->matrix)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for %lld x %lld elements of '%s'",
+                       (long long)rows, (long long)cols, src->tensor->name);
+    const int64_t begin = src->unit ? item * src->unit + src->begin : 0;
+    TT_TRY(
+        read_rows(w, src->tensor, src->unit ? 0 : item, begin, begin + rows, cols, w->matrix, err));
+    w->held = src;
+    w->held_item = item;
+    return TT_OK;
+}
+
+static tt_status read_part(writer *w, const tt_gguf_tensor *t, int64_t begin, int64_t n, float *out,
+                           tt_error *err)
+{
     const source *src = t->user;
-    int64_t row = 1;
+    const int64_t cols = t->shape[t->n_dims - 1], rows = t->shape[t->n_dims - 2];
+    const int64_t down = src->transpose ? src->step : cols * src->step,
+                  right = src->transpose ? rows * src->step : src->step;
+    for (int64_t r = begin / cols; r < (begin + n) / cols; r++, out += cols) {
+        TT_TRY(hold_matrix(w, src, t, r / rows, err));
+        const float *from = w->matrix + src->first + r % rows * down;
+        for (int64_t c = 0; c < cols; c++)
+            out[c] = from[c * right];
+    }
+    return TT_OK;
+}
+
+static tt_status read_whole(writer *w, const tt_gguf_tensor *t, int64_t begin, int64_t n,
+                            float *out, tt_error *err)
+{
+    const source *src = t->user;
+    const int64_t row = t->n_dims > 1 ? t->shape[t->n_dims - 1] : 1;
+    const int64_t rows = t->n_dims > 2 ? t->shape[t->n_dims - 2] : INT64_MAX;
+    for (int64_t r = begin / row, end = (begin + n) / row; r < end;) {
+        const int64_t item = r / rows, at = r % rows, some = TT_MIN(end - r, rows - at);
+        TT_TRY(read_rows(w, src->tensor, item, at, at + some, row, out, err));
+        r += some;
+        out += some * row;
+    }
+    return TT_OK;
+}
+
+static tt_status gguf_read(writer *w, const tt_gguf_tensor *t, int64_t begin, int64_t n, float *out,
+                           tt_error *err)
+{
+    const source *src = t->user;
+    const int64_t row = t->n_dims > 1 ? t->shape[1] : 1;
     if (!src->tensor) {
         memcpy(out, src->values + begin, (size_t)n * sizeof *out);
         return TT_OK;
     }
-    for (int d = 1; d < t->n_dims; d++)
-        row *= t->shape[d];
+    if (src->part)
+        return read_part(w, t, begin, n, out, err);
     if (!src->head_dim)
-        return read_rows(w, src->tensor, begin / row, (begin + n) / row, row, out, err);
+        return read_whole(w, t, begin, n, out, err);
     for (int64_t r = begin / row; r < (begin + n) / row; r++, out += row) {
         const int64_t half = src->head_dim / 2, at = r % src->head_dim;
         const int64_t from = r - at + at % 2 * half + at / 2;
-        TT_TRY(read_rows(w, src->tensor, from, from + 1, row, out, err));
+        TT_TRY(read_rows(w, src->tensor, 0, from, from + 1, row, out, err));
     }
     return TT_OK;
 }
@@ -122,7 +281,24 @@ static tt_status gguf_fill(void *user, const tt_gguf_tensor *t, int64_t begin, i
     return TT_OK;
 }
 
-static tt_status add_model_keys(writer *w, tt_error *err)
+/* ---- the keys ---- */
+
+/* The blocks that llama.cpp counts, and how many tokens a text may have: as config.json of an export says it. */
+static tt_status add_context(writer *w, const tt_json *keys, const char *run, tt_error *err)
+{
+    tt_gguf *g = &w->out;
+    const tt_json *blocks = tt_json_get(keys, "block_count");
+    int64_t n = 0;
+    w->blocks = blocks && blocks->type == TT_JSON_INT ? blocks->integer : 0;
+    if (tt_json_get(keys, "context_length"))
+        return TT_OK;
+    TT_TRY(tt_hf_written_positions(w->s, run, g->arena, &n, err));
+    tt_gguf_u32(g, tt_arena_printf(g->arena, "%s.context_length", w->model->architecture),
+                (uint32_t)TT_MIN(n, (int64_t)UINT32_MAX));
+    return TT_OK;
+}
+
+static tt_status add_model_keys(writer *w, const char *run, tt_error *err)
 {
     tt_gguf *g = &w->out;
     char *json = tt_arena_alloc(g->arena, MAX_KEYS_JSON);
@@ -145,10 +321,7 @@ static tt_status add_model_keys(writer *w, tt_error *err)
             return TT_FAIL(err, TT_EINVAL, "model %s: the value of GGUF key %s is not valid",
                            w->s->model.name, key);
     }
-    if (!tt_json_get(keys, "context_length"))
-        tt_gguf_u32(g, tt_arena_printf(g->arena, "%s.context_length", w->model->architecture),
-                    (uint32_t)w->s->core.training.seq_len);
-    return TT_OK;
+    return add_context(w, keys, run, err);
 }
 
 static tt_status add_vector(writer *w, const char *name, const float *values, int64_t n,
@@ -213,12 +386,13 @@ static tt_status gguf_collect(writer *w, const tt_hf_export *o, tt_map **tensors
     tt_gguf *g = &w->out;
     const tt_model_vt *vt = w->s->model.component->vtable;
     size_t n = 0;
-    const tt_hf_param *params = tt_setup_hf_params(w->s, g->arena, &n);
+    tt_hf_param *params = tt_setup_hf_params(w->s, g->arena, &n);
+    join_items(params, n);
     TT_TRY(tt_hf_layout(g->arena, params, n, tensors, err));
     tt_gguf_string(g, "general.architecture", w->model->architecture);
     tt_gguf_string(g, "general.type", "model");
     tt_gguf_string(g, "general.name", w->s->model.name);
-    TT_TRY(add_model_keys(w, err));
+    TT_TRY(add_model_keys(w, o->run, err));
     tt_gguf_u32(g, "general.file_type", file_type(w->type));
     if (w->type == TT_GGUF_Q8_0)
         tt_gguf_u32(g, "general.quantization_version", 2);
@@ -227,7 +401,12 @@ static tt_status gguf_collect(writer *w, const tt_hf_export *o, tt_map **tensors
     TT_TRY(add_chat(w, o, err));
     TT_TRY(add_vectors(w, err));
     for (size_t i = 0; i < tt_map_size(*tensors); i++)
-        TT_TRY(add_tensor(w, tt_map_value(*tensors, i), err));
+        TT_TRY(add_tensors(w, tt_map_value(*tensors, i), err));
+    if (w->left_out)
+        tt_log(
+            TT_INFO, "checkpoint",
+            "the blocks of multi-token prediction are left out, as llama.cpp has %s without them",
+            w->model->architecture);
     return TT_OK;
 }
 
@@ -246,6 +425,7 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_hf_export *o, tt_gguf_
     if (st == TT_OK)
         st = tt_gguf_write(&w.out, o->folder, gguf_fill, &w, err);
     tt_ckpt_close(w.from);
+    free(w.matrix);
     tt_gguf_free(&w.out);
     tt_arena_free(w.out.arena);
     return st;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/assets.h"
 #include "interchange/interchange_impl.h"
+#include "setup/hf_context.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,6 +219,25 @@ tt_status tt_hf_write_configs(const tt_setup *su, const tt_hf_export *o, const t
         s = tt_write_file_atomic(tt_path_join(a, o->folder, "config.json"), out.s, out.n, err);
     tt_str_free(&out);
     return s == TT_OK ? tt_hf_write_generation(o, c, m.source, model, a, err) : s;
+}
+
+/* As put_merged and put_own: the source's, unless training changed it. */
+tt_status tt_hf_written_positions(const tt_setup *su, const char *run, tt_arena *a, int64_t *out,
+                                  tt_error *err)
+{
+    const char *model = tt_assets_model(su, a, run);
+    merge m = {0};
+    tt_error none = {0};
+    *out = su->core.training.seq_len;
+    if (!tt_setup_model_hf(su->model.component) ||
+        parse_own(su, su->model.config, a, &m.own, &none) != TT_OK)
+        return TT_OK; /* transformers does not have the model, or not with these arguments */
+    if (model)
+        TT_TRY(open_merge(su, tt_path_join(a, model, "config.json"), NULL, a, &m, err));
+    const bool kept = model && tt_hf_positions(m.own) == tt_hf_positions(m.before);
+    const int64_t n = tt_hf_positions(kept ? m.source : m.own);
+    *out = n > 0 ? n : *out;
+    return TT_OK;
 }
 
 tt_status tt_hf_source_dtype(tt_arena *a, const char *model, tt_dtype *out, tt_error *err)

@@ -38,6 +38,9 @@ tt_status tt_hf_write_generation(const tt_hf_export *o, const tt_export_chat *c,
 /* hf_tokenizer.c: the tokenizer's files. */
 tt_status tt_hf_write_tokenizer(const tt_setup *s, const tt_hf_export *o, const tt_export_chat *c,
                                 tt_arena *a, tt_error *err);
+/* The max_position_embeddings of the config.json that an export has, or what the family calls so. */
+tt_status tt_hf_written_positions(const tt_setup *su, const char *run, tt_arena *a, int64_t *out,
+                                  tt_error *err);
 /* hf_low.c: says for each of the parameters whether its matrices are written as `low`, and logs those that the
  * files cannot hold so. Fails if there are none. The other writes the quantization_config of such files. */
 tt_status tt_hf_choose_low(const tt_setup *s, tt_hf_low low, tt_arena *a, tt_hf_param *params,
@@ -53,9 +56,11 @@ typedef struct tt_name_table {
     const char *late; /* tt_model_titan.late, or NULL */
     int64_t n_blocks; /* of the model itself; later ones are named by `late` */
 } tt_name_table;
-/* Returns the other program's name of a tensor by the first row from *at on that matches, copies the row (what it
- * has not is 0), and sets *at to the one after it; NULL: no row matches. zeros: looks at rows for zeros only, else at the
- * others. */
+/* Returns the other program's name of a tensor by the first row from *at on that matches, copies `size` bytes of the row
+ * (what it has not is 0), and sets *at to the one after it; NULL: no row matches. */
+const char *tt_name_next(tt_arena *a, const tt_name_table *t, const char *name, size_t *at,
+                         void *row, size_t size);
+/* The same for rows of tt_titan_name. zeros: looks at rows for zeros only, else at the others. */
 const char *tt_name_there(tt_arena *a, const tt_name_table *t, const char *name, bool zeros,
                           size_t *at, tt_titan_name *row);
 /* Fills the table of torchtitan's names; *out has no rows if the model's plugin gives none. Fails if torchtitan

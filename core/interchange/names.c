@@ -25,16 +25,26 @@ static const char *renamed(tt_arena *a, const tt_name_table *t, const tt_tensor_
                            name + head, to + 1);
 }
 
-const char *tt_name_there(tt_arena *a, const tt_name_table *t, const char *name, bool zeros,
-                          size_t *at, tt_titan_name *row)
+const char *tt_name_next(tt_arena *a, const tt_name_table *t, const char *name, size_t *at,
+                         void *row, size_t size)
 {
     const char *found = NULL;
     while (*at < t->n && !found) {
-        *row = (tt_titan_name){0};
-        memcpy(row, (const char *)t->names + (*at)++ * t->stride, TT_MIN(t->stride, sizeof *row));
-        if ((row->zeros != 0) == zeros)
-            found = renamed(a, t, &row->name, name);
+        const void *there = (const char *)t->names + (*at)++ * t->stride;
+        memset(row, 0, size);
+        memcpy(row, there, TT_MIN(t->stride, size));
+        found = renamed(a, t, there, name);
     }
+    return found;
+}
+
+const char *tt_name_there(tt_arena *a, const tt_name_table *t, const char *name, bool zeros,
+                          size_t *at, tt_titan_name *row)
+{
+    const char *found;
+    do
+        found = tt_name_next(a, t, name, at, row, sizeof *row);
+    while (found && (row->zeros != 0) != zeros);
     return found;
 }
 

@@ -105,15 +105,29 @@ typedef struct tt_model_titan {
 } tt_model_titan;
 
 /* The extension of a model that llama.cpp runs: with it checkpoints can be exported as GGUF. `ours`
- * are the names in Hugging Face's files (the parameters' or those of their storage maps). */
+ * are the names in Hugging Face's files (the parameters' or those of their storage maps). Experts that have
+ * a tensor each in those files are one tensor here, [experts, rows, columns], and `ours` is the parameter's
+ * name: "model.layers.*.mlp.experts.up_proj.weight". */
 #define TT_MODEL_GGUF "ttrun.model.gguf/1"
+typedef struct tt_gguf_part { /* a tensor there that is a part of ours */
+    tt_tensor_name name;      /* first */
+    int step, first;          /* step > 1: of the last dim every step-th element, from `first` on */
+    int transpose;            /* 1: then the last two dims are swapped */
+    /* (optional) The rows are cut into heads. Of each head *size rows from *begin on stand there, as
+     * [heads, size, columns]. [setup] */
+    void (*of_head)(const void *config, int64_t *begin, int64_t *size);
+} tt_gguf_part;
+
 typedef struct tt_model_gguf {
     size_t struct_size;
-    const char *architecture;    /* "llama" */
-    const tt_tensor_name *names; /* a tensor that matches no row is an error */
-    size_t n_names, name_size;   /* count and stride */
+    const char *architecture; /* "llama" */
+    /* Every row of these, and of `parts`, that matches a tensor is written; a tensor that matches none is an error,
+     * but in blocks after the key block_count (multi-token prediction), which are left out */
+    const tt_tensor_name *names;
+    size_t n_names, name_size; /* count and stride */
     /* Writes the file's keys as a flat JSON object, without the prefix of the architecture. Whole
-     * numbers become u32, numbers with a point f32, texts and booleans stay what they are.
+     * numbers become u32, numbers with a point f32, texts and booleans stay what they are. Without the key
+     * context_length, the file gets max_position_embeddings of the config.json that an export has.
      *   Errors: a text longer than size; arguments that llama.cpp cannot run.   [setup] */
     tt_status (*keys_json)(const void *config, char *json, size_t size, tt_error *err);
     /* (optional) Writes rope_freqs.weight, the divisors of the rotary frequencies, to out[cap].
@@ -125,6 +139,8 @@ typedef struct tt_model_gguf {
     /* (optional) Writes vector i of those that the file has besides the parameters, and its name, a
      * constant; called with i = 0, 1, … Returns its length; 0: there are no more. [setup] */
     int64_t (*vector)(const void *config, size_t i, const char **name, float *out, int64_t cap);
+    const tt_gguf_part *parts; /* (optional) */
+    size_t n_parts, part_size; /* count and stride */
 } tt_model_gguf;
 
 #ifdef __cplusplus

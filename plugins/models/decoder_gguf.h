@@ -3,6 +3,7 @@
 #define TT_MODELS_DECODER_GGUF_H
 #include "decoder_args.h"
 #include "rope_config.h"
+#include <math.h>
 #include <ttrun/ops.h>
 
 /* GGUF files of the models of decoder.h. llama.cpp rotates pairs (2 j, 2 j + 1) in its architectures
@@ -58,15 +59,36 @@
         "model.layers.*.self_attn.v_proj.bias", "blk.*.attn_v.bias", 0, 0                          \
     }
 
-/* rope.scaling.*, for the scalings that llama.cpp has keys for; llama3's scaling is written as a
- * tensor of factors. */
-static inline tt_status decoder_add_gguf_scaling(json_text *t, const decoder *c, bool factors,
+/* LongRoPE's keys; its divisors are the tensors of decoder_gguf_longrope(). */
+static inline void decoder_add_gguf_longrope(json_text *t, const tt_rope_opts *r)
+{
+    const double original = rope_original(r);
+    json_add(t,
+             ", \"rope.scaling.type\": \"longrope\", "
+             "\"rope.scaling.original_context_length\": %.0f, ",
+             original);
+    json_add_real(t, "rope.scaling.attn_factor",
+                  r->attention_factor > 0.0 ? r->attention_factor
+                  : r->factor > 1.0         ? sqrt(1.0 + log(r->factor) / log(original))
+                                            : 1.0);
+}
+
+/* Which scalings an architecture of llama.cpp has as tensors. */
+enum { DECODER_GGUF_LLAMA3 = 1, DECODER_GGUF_LONGROPE = 2 };
+
+/* rope.scaling.*, for the scalings that llama.cpp has keys for; the others are tensors of factors. */
+static inline tt_status decoder_add_gguf_scaling(json_text *t, const decoder *c, int factors,
                                                  tt_error *err)
 {
     const tt_rope_opts *r = &c->rope;
-    if (r->scaling == TT_ROPE_LLAMA3 && !factors)
+    if ((r->scaling == TT_ROPE_LLAMA3 && !(factors & DECODER_GGUF_LLAMA3)) ||
+        (r->scaling == TT_ROPE_LONGROPE && !(factors & DECODER_GGUF_LONGROPE)))
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "model.args.rope_scaling: llama.cpp scales as \"llama3\" in Llama only");
+                       "model.args.rope_scaling: llama.cpp does not scale as \"%s\" in this "
+                       "architecture",
+                       r->scaling == TT_ROPE_LLAMA3 ? "llama3" : "longrope");
+    if (r->scaling == TT_ROPE_LONGROPE)
+        decoder_add_gguf_longrope(t, r);
     if (r->scaling == TT_ROPE_LINEAR || r->scaling == TT_ROPE_YARN) {
         json_add(t, ", \"rope.scaling.type\": \"%s\", ",
                  r->scaling == TT_ROPE_YARN ? "yarn" : "linear");
@@ -83,6 +105,21 @@ static inline tt_status decoder_add_gguf_scaling(json_text *t, const decoder *c,
     json_add(t, ", ");
     json_add_real(t, "rope.scaling.yarn_beta_slow", r->beta_slow > 0.0 ? r->beta_slow : 1.0);
     return TT_OK;
+}
+
+/* tt_model_gguf.vector: LongRoPE's divisors */
+static inline int64_t decoder_gguf_longrope(const void *cfg, size_t i, const char **name,
+                                            float *out, int64_t cap)
+{
+    const decoder *c = cfg;
+    const double *from = i == 0 ? c->factors.long_factor : c->factors.short_factor;
+    const int64_t n = c->rope.rotary_dim / 2;
+    *name = i == 0 ? "rope_factors_long.weight" : "rope_factors_short.weight";
+    if (i > 1 || c->rope.scaling != TT_ROPE_LONGROPE || n > cap)
+        return 0;
+    for (int64_t j = 0; j < n; j++)
+        out[j] = (float)from[j];
+    return n;
 }
 
 /* llama.cpp divides attention scores by the root of head_dim, in its largest Gemmas by that of
@@ -123,9 +160,10 @@ static inline tt_status decoder_add_gguf_window(json_text *t, const decoder *c, 
     return TT_OK;
 }
 
-/* more: further keys, each with a comma before it */
-static inline tt_status decoder_gguf_keys(const decoder *c, bool factors, const char *more,
-                                          char *json, size_t size, tt_error *err)
+/* key, value: the widths of a head; more: further keys, each with a comma before it */
+static inline tt_status decoder_gguf_keys_of(const decoder *c, int64_t key, int64_t value,
+                                             int factors, const char *more, char *json, size_t size,
+                                             tt_error *err)
 {
     json_text t = {json, size, 0};
     json_add(&t,
@@ -136,18 +174,22 @@ static inline tt_status decoder_gguf_keys(const decoder *c, bool factors, const 
     json_add(&t,
              "\"attention.key_length\": %lld, \"attention.value_length\": %lld, "
              "\"rope.dimension_count\": %lld, \"vocab_size\": %lld, ",
-             (long long)c->head_dim, (long long)c->head_dim, (long long)c->rope.rotary_dim,
+             (long long)key, (long long)value, (long long)c->rope.rotary_dim,
              (long long)c->vocab_size);
     json_add_real(&t, "attention.layer_norm_rms_epsilon", c->norm_eps);
     json_add(&t, ", ");
     json_add_real(&t, "rope.freq_base", c->rope_theta);
-    if (rope_original(&c->rope) > 0.0)
-        json_add(&t, ", \"context_length\": %.0f", rope_longest(&c->rope));
     TT_TRY(decoder_add_gguf_scaling(&t, c, factors, err));
     json_add(&t, "%s}", more);
     if (t.n >= t.size)
         return TT_FAIL(err, TT_EINVAL, "its GGUF keys are longer than %zu bytes", t.size);
     return TT_OK;
+}
+
+static inline tt_status decoder_gguf_keys(const decoder *c, int factors, const char *more,
+                                          char *json, size_t size, tt_error *err)
+{
+    return decoder_gguf_keys_of(c, c->head_dim, c->head_dim, factors, more, json, size, err);
 }
 
 /* Llama 3's scaling: the number that each frequency is divided by. */
@@ -177,20 +219,26 @@ static inline tt_status decoder_gguf_keys_llama(const void *cfg, char *json, siz
                                                 tt_error *err)
 {
     TT_TRY(decoder_check_no_windows(cfg, err));
-    return decoder_gguf_keys(cfg, true, "", json, size, err);
+    return decoder_gguf_keys(cfg, DECODER_GGUF_LLAMA3 | DECODER_GGUF_LONGROPE, "", json, size, err);
 }
 static inline tt_status decoder_gguf_keys_qwen(const void *cfg, char *json, size_t size,
                                                tt_error *err)
 {
     TT_TRY(decoder_check_no_windows(cfg, err));
-    return decoder_gguf_keys(cfg, false, "", json, size, err);
+    return decoder_gguf_keys(cfg, 0, "", json, size, err);
 }
 #define DECODER_GGUF(architecture, names, keys, factors)                                           \
     DECODER_GGUF_MORE(architecture, names, keys, factors, NULL, NULL)
 #define DECODER_GGUF_MORE(architecture, names, keys, factors, from_one, vector)                    \
     {                                                                                              \
         sizeof(tt_model_gguf), (architecture), (names), TT_COUNT(names), sizeof(names)[0], (keys), \
-            (factors), (from_one), (vector)                                                        \
+            (factors), (from_one), (vector), NULL, 0, 0                                            \
+    }
+/* For an architecture some of whose tensors are parts of ours. */
+#define DECODER_GGUF_PARTS(architecture, names, keys, parts)                                       \
+    {                                                                                              \
+        sizeof(tt_model_gguf), (architecture), (names), TT_COUNT(names), sizeof(names)[0], (keys), \
+            NULL, NULL, NULL, (parts), TT_COUNT(parts), sizeof(parts)[0]                           \
     }
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "decoder_moe.h"
+#include "decoder_moe_gguf.h"
 #include "decoder_titan.h"
 #include "mla.h"
+#include <ttrun/log.h>
 
 /* deepseek_v3: DeepSeek-V2 and V3: multi-head latent attention (mla.h), dense feed-forward layers in
  * the first blocks and mixtures of experts (moe.h) with shared experts in the others. V2's routers
@@ -226,13 +227,110 @@ static tt_status titan_check(const void *cfg, tt_error *err)
 
 static const tt_model_titan titan = {TITAN_TABLE(titan_names), "mtp_layers.", titan_check};
 
+/* ---- llama.cpp ---- */
+
+static const tt_tensor_name gguf_names[] = {
+    DECODER_GGUF_NAMES(0),
+    DECODER_GGUF_EXPERTS("mlp", "gate", "gate_proj", "up_proj", "down_proj"),
+    DECODER_GGUF_SHARED_EXPERTS,
+    {"model.layers.*.self_attn.q_a_proj.weight",           "blk.*.attn_q_a.weight",       0, 0},
+    {"model.layers.*.self_attn.q_a_layernorm.weight",      "blk.*.attn_q_a_norm.weight",  0, 0},
+    {"model.layers.*.self_attn.q_b_proj.weight",           "blk.*.attn_q_b.weight",       0, 0},
+    {"model.layers.*.self_attn.kv_a_proj_with_mqa.weight", "blk.*.attn_kv_a_mqa.weight",  0, 0},
+    {"model.layers.*.self_attn.kv_a_layernorm.weight",     "blk.*.attn_kv_a_norm.weight", 0, 0},
+};
+
+static void keys_of_head(const void *cfg, int64_t *begin, int64_t *size)
+{
+    *begin = 0;
+    *size = ((const deepseek *)cfg)->mla.qk_nope_head_dim;
+}
+
+static void values_of_head(const void *cfg, int64_t *begin, int64_t *size)
+{
+    const mla_config *m = &((const deepseek *)cfg)->mla;
+    *begin = m->qk_nope_head_dim;
+    *size = m->v_head_dim;
+}
+
+/* What makes keys and values of the latent vector are two tensors there. */
+static const tt_gguf_part gguf_parts[] = {
+    {{"model.layers.*.self_attn.kv_b_proj.weight", "blk.*.attn_k_b.weight", 0, 0},
+     0, 0,
+     1, keys_of_head  },
+    {{"model.layers.*.self_attn.kv_b_proj.weight", "blk.*.attn_v_b.weight", 0, 0},
+     0, 0,
+     0, values_of_head},
+};
+
+/* What llama.cpp's architecture has no key for. */
+static tt_status gguf_check(const deepseek *c, tt_error *err)
+{
+    const moe_config *e = &c->m.moe;
+    const rope_factors *f = &c->m.d.factors;
+    const moe_config theirs = {.score = e->score == MOE_SOFTMAX ? MOE_SOFTMAX : MOE_SIGMOID,
+                               .norm_topk_prob = e->norm_topk_prob,
+                               .route_scale = e->route_scale,
+                               .groups = e->groups,
+                               .group_score = MOE_GROUP_TOP2,
+                               .choice_bias = e->choice_bias};
+    TT_TRY(decoder_moe_gguf_router(e, &theirs, err));
+    if (!c->mla.rope_interleave)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "model.args.rope_interleave: llama.cpp rotates pairs of neighbours in this "
+                       "architecture");
+    if (!c->mla.q_lora_rank && c->m.d.n_layers != 26 && c->m.d.n_layers != 27)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "model.args.q_lora_rank: llama.cpp takes queries without a latent vector "
+                       "from models of 26 or 27 layers alone");
+    if (c->m.d.rope.scaling == TT_ROPE_YARN &&
+        (!(f->mscale > 0.0) || f->mscale < f->mscale_all_dim || f->mscale > f->mscale_all_dim))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "model.args.rope_scaling: llama.cpp has yarn with mscale equal to "
+                       "mscale_all_dim in this architecture");
+    if (c->m.d.norm_eps < MLA_EPS || c->m.d.norm_eps > MLA_EPS)
+        tt_log(TT_INFO, "checkpoint",
+               "llama.cpp has norm_eps %g in the norms of latent vectors, too, which have %g here: "
+               "its logits differ a little",
+               c->m.d.norm_eps, MLA_EPS);
+    return TT_OK;
+}
+
+/* llama.cpp takes all heads' keys and values for one, the latent vector. */
+static tt_status deepseek_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const deepseek *c = cfg;
+    const mla_config *m = &c->mla;
+    const int64_t rank = m->kv_lora_rank, r = m->qk_rope_head_dim;
+    decoder d = c->m.d;
+    char more[1024];
+    json_text t = {more, sizeof more, 0};
+    TT_TRY(gguf_check(c, err));
+    d.n_kv_heads = 1;
+    decoder_moe_add_gguf_dense_first(&t, &c->m);
+    json_add(&t,
+             ", \"attention.kv_lora_rank\": %lld, \"attention.key_length_mla\": %lld, "
+             "\"attention.value_length_mla\": %lld",
+             (long long)rank, (long long)(m->qk_nope_head_dim + r), (long long)m->v_head_dim);
+    if (m->q_lora_rank)
+        json_add(&t, ", \"attention.q_lora_rank\": %lld", (long long)m->q_lora_rank);
+    if (d.rope.scaling == TT_ROPE_YARN) {
+        json_add(&t, ", ");
+        json_add_real(&t, "rope.scaling.yarn_log_multiplier", 0.1 * d.factors.mscale_all_dim);
+    }
+    return decoder_gguf_keys_of(&d, rank + r, rank, 0, more, json, size, err);
+}
+
+static const tt_model_gguf gguf =
+    DECODER_GGUF_PARTS("deepseek2", gguf_names, deepseek_gguf_keys, gguf_parts);
+
 static const void *deepseek_extension(const char *id)
 {
     if (!strcmp(id, TT_MODEL_TITAN))
         return &titan;
     if (!strcmp(id, TT_MODEL_HF_IF))
         return &decoder_moe_mtp_if;
-    return decoder_extension(id, &hf, NULL, NULL);
+    return decoder_extension(id, &hf, &gguf, NULL);
 }
 
 static const tt_model_vt vt = {sizeof vt,

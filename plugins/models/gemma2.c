@@ -89,7 +89,7 @@ static tt_status gemma2_gguf_keys(const void *cfg, char *json, size_t size, tt_e
     json_add_real(&t, "attn_logit_softcapping", c->attn_logit_softcapping);
     json_add(&t, ", ");
     json_add_real(&t, "final_logit_softcapping", c->final_logit_softcapping);
-    return decoder_gguf_keys(c, false, more, json, size, err);
+    return decoder_gguf_keys(c, 0, more, json, size, err);
 }
 
 static const tt_model_gguf gguf =

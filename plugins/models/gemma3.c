@@ -93,7 +93,7 @@ static tt_status gemma3_gguf_keys(const void *cfg, char *json, size_t size, tt_e
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "model.args.rope_local_base_freq: llama.cpp runs this architecture with "
                        "10000 and without a cap of logits only");
-    return decoder_gguf_keys(c, false, more, json, size, err);
+    return decoder_gguf_keys(c, 0, more, json, size, err);
 }
 
 static const tt_model_gguf gguf =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "decoder_moe.h"
+#include "decoder_moe_gguf.h"
 
 /* glm4_moe: GLM-4.5, 4.5-Air and 4.6: heads that are rotated in part and, in the large ones, normalised,
  * and DeepSeek-V3's feed-forward layers: dense ones first, then mixtures of experts (moe.h) with shared
@@ -96,11 +96,47 @@ static const tt_model_hf hf = {
     glm_config_json,
     "model."};
 
+static const tt_tensor_name gguf_names[] = {
+    DECODER_GGUF_SHARED(0),
+    DECODER_GGUF_QKV_BIASES(0),
+    DECODER_GGUF_QK_NORMS,
+    DECODER_GGUF_EXPERTS("mlp", "gate", "gate_proj", "up_proj", "down_proj"),
+    DECODER_GGUF_SHARED_EXPERTS,
+    {"model.layers.*.input_layernorm.weight",          "blk.*.attn_norm.weight",              0, 0},
+    {"model.layers.*.post_attention_layernorm.weight", "blk.*.post_attention_norm.weight",    0, 0},
+    {"model.layers.*.enorm.weight",                    "blk.*.nextn.enorm.weight",            0, 0},
+    {"model.layers.*.hnorm.weight",                    "blk.*.nextn.hnorm.weight",            0, 0},
+    {"model.layers.*.eh_proj.weight",                  "blk.*.nextn.eh_proj.weight",          0, 0},
+    {"model.layers.*.shared_head.norm.weight",         "blk.*.nextn.shared_head_norm.weight", 0, 0},
+};
+
+/* The blocks of multi-token prediction are counted among the model's. */
+static tt_status glm_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const glm *c = cfg;
+    const moe_config *e = &c->m.moe, theirs = {.score = MOE_SIGMOID,
+                                               .norm_topk_prob = e->norm_topk_prob,
+                                               .route_scale = e->route_scale,
+                                               .groups = e->groups,
+                                               .group_score = MOE_GROUP_TOP2,
+                                               .choice_bias = true};
+    decoder d = c->m.d;
+    char more[512];
+    json_text t = {more, sizeof more, 0};
+    TT_TRY(decoder_moe_gguf_router(e, &theirs, err));
+    d.n_layers += d.mtp_blocks;
+    decoder_moe_add_gguf_dense_first(&t, &c->m);
+    json_add(&t, ", \"nextn_predict_layers\": %lld", (long long)d.mtp_blocks);
+    return decoder_gguf_keys(&d, 0, more, json, size, err);
+}
+
+static const tt_model_gguf gguf = DECODER_GGUF("glm4moe", gguf_names, glm_gguf_keys, NULL);
+
 static const void *glm_extension(const char *id)
 {
     if (!strcmp(id, TT_MODEL_HF_IF))
         return &decoder_moe_mtp_if;
-    return decoder_extension(id, &hf, NULL, NULL);
+    return decoder_extension(id, &hf, &gguf, NULL);
 }
 
 static const tt_model_vt vt = DECODER_VT(flavors, glm_finish, glm_describe);

@@ -262,9 +262,12 @@ static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *e
                         : TT_FAIL(err, TT_EINVAL, "its GGUF keys are longer than %zu bytes", size);
 }
 
-static const tt_model_gguf gguf = {
-    sizeof gguf, "gpt2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys,
-    NULL,        NULL,   NULL};
+static const tt_model_gguf gguf = {.struct_size = sizeof gguf,
+                                   .architecture = "gpt2",
+                                   .names = gguf_names,
+                                   .n_names = TT_COUNT(gguf_names),
+                                   .name_size = sizeof gguf_names[0],
+                                   .keys_json = gguf_keys};
 
 static const void *gpt2_extension(const char *id)
 {

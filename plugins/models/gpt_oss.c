@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "decoder_moe.h"
+#include "decoder_moe_gguf.h"
 #include "decoder_titan.h"
+#include <ttrun/log.h>
 
 /* gpt_oss: heads with sinks, windows in every second layer, YaRN without truncation, and a mixture of
  * experts (moe.h) in every layer: softmax over the chosen logits, a clamped SwiGLU, biases. Files hold
@@ -153,6 +154,59 @@ static const tt_model_hf hf = {
     gpt_oss_config_json,
     "model."};
 
+static const tt_tensor_name gguf_names[] = {
+    DECODER_GGUF_SHARED(0),
+    DECODER_GGUF_QKV_BIASES(0),
+    {"model.layers.*.self_attn.o_proj.bias",           "blk.*.attn_output.bias",           0, 0},
+    {"model.layers.*.self_attn.sinks",                 "blk.*.attn_sinks.weight",          0, 0},
+    {"model.layers.*.input_layernorm.weight",          "blk.*.attn_norm.weight",           0, 0},
+    {"model.layers.*.post_attention_layernorm.weight", "blk.*.post_attention_norm.weight", 0, 0},
+    {"model.layers.*.mlp.router.weight",               "blk.*.ffn_gate_inp.weight",        0, 1},
+    {"model.layers.*.mlp.router.bias",                 "blk.*.ffn_gate_inp.bias",          0, 0},
+    {"model.layers.*.mlp.experts.down_proj_bias",      "blk.*.ffn_down_exps.bias",         0, 1},
+};
+
+/* There all weights are [out, in], and gate and up are apart. */
+#define PART(ours, theirs, in_f32, step, first, swapped)                                           \
+    {                                                                                              \
+        {"model.layers.*.mlp.experts." ours, "blk.*." theirs, 0, in_f32}, (step), (first),         \
+            (swapped), NULL                                                                        \
+    }
+static const tt_gguf_part gguf_parts[] = {
+    PART("gate_up_proj", "ffn_gate_exps.weight", 0, 2, 0, 1),
+    PART("gate_up_proj", "ffn_up_exps.weight", 0, 2, 1, 1),
+    PART("gate_up_proj_bias", "ffn_gate_exps.bias", 1, 2, 0, 0),
+    PART("gate_up_proj_bias", "ffn_up_exps.bias", 1, 2, 1, 0),
+    PART("down_proj", "ffn_down_exps.weight", 0, 1, 0, 1),
+};
+
+static tt_status gpt_oss_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const decoder_moe *c = cfg;
+    const moe_config theirs = {.softmax_after_top_k = true,
+                               .norm_topk_prob = c->moe.norm_topk_prob, /* without effect */
+                               .route_scale = 1.0};
+    decoder d = c->d;
+    char more[256];
+    json_text t = {more, sizeof more, 0};
+    TT_TRY(decoder_moe_gguf_router(&c->moe, &theirs, err));
+    if (!d.attention_bias)
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "model.args.attention_bias: llama.cpp's gpt-oss has biases of q, k, v and o");
+    if (d.rope.no_truncate)
+        tt_log(TT_WARN, "checkpoint",
+               "llama.cpp rounds the bounds of YaRN's ramp, which rope_scaling.truncate false "
+               "leaves as they are: its logits differ");
+    d.rope.no_truncate = false;
+    decoder_moe_add_gguf(&t, &c->moe);
+    TT_TRY(decoder_add_gguf_window(&t, &d, 2, err));
+    return decoder_gguf_keys(&d, 0, more, json, size, err);
+}
+
+static const tt_model_gguf gguf =
+    DECODER_GGUF_PARTS("gpt-oss", gguf_names, gpt_oss_gguf_keys, gguf_parts);
+
 /* torchtitan has the experts' weights as [out, in], gate and up in turns as here. */
 #define EXPERTS(ours, theirs, dims, swapped)                                                       \
     TITAN_PLACED("model.layers.*.mlp.experts." ours,                                               \
@@ -196,7 +250,7 @@ static const void *gpt_oss_extension(const char *id)
 {
     if (!strcmp(id, TT_MODEL_TITAN))
         return &titan;
-    return decoder_extension(id, &hf, NULL, NULL);
+    return decoder_extension(id, &hf, &gguf, NULL);
 }
 
 static const tt_model_vt vt = DECODER_VT(flavors, gpt_oss_finish, gpt_oss_describe);

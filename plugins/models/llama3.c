@@ -130,7 +130,8 @@ static const tt_tensor_name gguf_names[] = {
 };
 
 static const tt_model_gguf gguf =
-    DECODER_GGUF("llama", gguf_names, decoder_gguf_keys_llama, decoder_rope_factors);
+    DECODER_GGUF_MORE("llama", gguf_names, decoder_gguf_keys_llama, decoder_rope_factors, NULL,
+                      decoder_gguf_longrope);
 
 static const tt_titan_name titan_names[] = {
     TITAN_COMMON,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "decoder_moe.h"
+#include "decoder_moe_gguf.h"
 
 /* mixtral: mistral's block with a mixture of experts (moe.h) as the feed-forward layer: softmax of all
  * experts' scores, the weights of the chosen ones divided by their sum. Source: Jiang et al. 2024,
@@ -82,9 +82,30 @@ static const tt_model_hf hf = {
     mixtral_config_json,
     "model."};
 
+static const tt_tensor_name gguf_names[] = {
+    DECODER_GGUF_NAMES(1),
+    DECODER_GGUF_EXPERTS("block_sparse_moe", "gate", "w1", "w3", "w2"),
+};
+
+static tt_status mixtral_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const decoder_moe *c = cfg;
+    const moe_config theirs = {.norm_topk_prob = true, .route_scale = 1.0};
+    char more[192];
+    json_text t = {more, sizeof more, 0};
+    TT_TRY(decoder_check_no_windows(&c->d, err));
+    TT_TRY(decoder_moe_gguf_router(&c->moe, &theirs, err));
+    decoder_moe_add_gguf(&t, &c->moe);
+    return decoder_gguf_keys(&c->d, DECODER_GGUF_LLAMA3 | DECODER_GGUF_LONGROPE, more, json, size,
+                             err);
+}
+
+static const tt_model_gguf gguf = DECODER_GGUF_MORE(
+    "llama", gguf_names, mixtral_gguf_keys, decoder_rope_factors, NULL, decoder_gguf_longrope);
+
 static const void *mixtral_extension(const char *id)
 {
-    return decoder_extension(id, &hf, NULL, NULL);
+    return decoder_extension(id, &hf, &gguf, NULL);
 }
 
 static const tt_model_vt vt = DECODER_VT(flavors, mixtral_finish, mixtral_describe);

@@ -88,40 +88,13 @@ static const tt_tensor_name gguf_names[] = {
 
 static tt_status phi3_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
 {
-    const decoder *c = cfg;
-    char more[192];
-    json_text t = {more, sizeof more, 0};
-    const tt_rope_opts *r = &c->rope;
-    const double original = rope_original(r);
-    TT_TRY(decoder_check_no_windows(c, err));
-    json_add(&t, ", \"attention.sliding_window\": 0");
-    if (r->scaling == TT_ROPE_LONGROPE) {
-        json_add(&t, ", \"rope.scaling.original_context_length\": %.0f, ", original);
-        json_add_real(&t, "rope.scaling.attn_factor",
-                      r->attention_factor > 0.0 ? r->attention_factor
-                      : r->factor > 1.0         ? sqrt(1.0 + log(r->factor) / log(original))
-                                                : 1.0);
-    }
-    return decoder_gguf_keys(c, false, more, json, size, err);
-}
-
-/* LongRoPE's factors */
-static int64_t phi3_gguf_vector(const void *cfg, size_t i, const char **name, float *out,
-                                int64_t cap)
-{
-    const decoder *c = cfg;
-    const double *from = i == 0 ? c->factors.long_factor : c->factors.short_factor;
-    const int64_t n = c->rope.rotary_dim / 2;
-    *name = i == 0 ? "rope_factors_long.weight" : "rope_factors_short.weight";
-    if (i > 1 || c->rope.scaling != TT_ROPE_LONGROPE || n > cap)
-        return 0;
-    for (int64_t j = 0; j < n; j++)
-        out[j] = (float)from[j];
-    return n;
+    TT_TRY(decoder_check_no_windows(cfg, err));
+    return decoder_gguf_keys(cfg, DECODER_GGUF_LONGROPE, ", \"attention.sliding_window\": 0", json,
+                             size, err);
 }
 
 static const tt_model_gguf gguf =
-    DECODER_GGUF_MORE("phi3", gguf_names, phi3_gguf_keys, NULL, NULL, phi3_gguf_vector);
+    DECODER_GGUF_MORE("phi3", gguf_names, phi3_gguf_keys, NULL, NULL, decoder_gguf_longrope);
 
 static const void *phi3_extension(const char *id)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "decoder_moe.h"
+#include "decoder_moe_gguf.h"
 #include "decoder_titan.h"
 
 /* qwen3_moe: qwen3's block with a mixture of experts (moe.h) as the feed-forward layer, in all layers
@@ -99,6 +99,33 @@ static const tt_model_hf hf = {
     qwen3_moe_config_json,
     "model."};
 
+static const tt_tensor_name gguf_names[] = {
+    DECODER_GGUF_NAMES(0),
+    DECODER_GGUF_QK_NORMS,
+    DECODER_GGUF_EXPERTS("mlp", "gate", "gate_proj", "up_proj", "down_proj"),
+};
+
+static tt_status qwen3_moe_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const decoder_moe *c = cfg;
+    const moe_config theirs = {.norm_topk_prob = true, .route_scale = 1.0};
+    char more[192];
+    json_text t = {more, sizeof more, 0};
+    TT_TRY(decoder_check_no_windows(&c->d, err));
+    TT_TRY(decoder_moe_gguf_router(&c->moe, &theirs, err));
+    for (int64_t i = 0; i < c->d.n_layers; i++)
+        if (!decoder_moe_has_experts(c, i))
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "model.args.%s: layer %lld has no experts; in llama.cpp every layer of "
+                           "this architecture has some",
+                           c->mlp_only_layers ? "mlp_only_layers" : "decoder_sparse_step",
+                           (long long)i);
+    decoder_moe_add_gguf(&t, &c->moe);
+    return decoder_gguf_keys(&c->d, 0, more, json, size, err);
+}
+
+static const tt_model_gguf gguf = DECODER_GGUF("qwen3moe", gguf_names, qwen3_moe_gguf_keys, NULL);
+
 static const tt_titan_name titan_names[] = {
     TITAN_COMMON,
     TITAN_MLP,
@@ -116,7 +143,7 @@ static const void *qwen3_moe_extension(const char *id)
 {
     if (!strcmp(id, TT_MODEL_TITAN))
         return &titan;
-    return decoder_extension(id, &hf, NULL, NULL);
+    return decoder_extension(id, &hf, &gguf, NULL);
 }
 
 static const tt_model_vt vt = DECODER_VT(flavors, qwen3_moe_finish, qwen3_moe_describe);

@@ -83,7 +83,7 @@ static tt_status smollm3_gguf_keys(const void *cfg, char *json, size_t size, tt_
                            "model.args.no_rope_layers: layer %lld; in llama.cpp every fourth layer "
                            "is without rotary positions",
                            (long long)i);
-    return decoder_gguf_keys(c, false, "", json, size, err);
+    return decoder_gguf_keys(c, 0, "", json, size, err);
 }
 
 static const tt_model_gguf gguf = DECODER_GGUF("smollm3", gguf_names, smollm3_gguf_keys, NULL);

@@ -46,7 +46,7 @@ static void test_phi3_gguf_keys_of_longrope(void **state)
                                                 "rope_factors_short.weight"};
             const char *name = NULL;
             float out[3];
-            const int64_t n = phi3_gguf_vector(&c, k, &name, out, 3);
+            const int64_t n = decoder_gguf_longrope(&c, k, &name, out, 3);
             assert_int_equal(n, factor && k < 2 ? 3 : 0);
             if (!n)
                 continue;
