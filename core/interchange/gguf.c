@@ -391,13 +391,17 @@ static tt_status gguf_collect(writer *w, const tt_hf_export *o, tt_map **tensors
     TT_TRY(tt_hf_layout(g->arena, params, n, tensors, err));
     tt_gguf_string(g, "general.architecture", w->model->architecture);
     tt_gguf_string(g, "general.type", "model");
-    tt_gguf_string(g, "general.name", w->s->model.name);
     TT_TRY(add_model_keys(w, o->run, err));
     tt_gguf_u32(g, "general.file_type", file_type(w->type));
     if (w->type == TT_GGUF_Q8_0)
         tt_gguf_u32(g, "general.quantization_version", 2);
-    TT_TRY(tt_gguf_vocab(g, tt_setup_assets(w->s, g->arena), vt->vocab_size(w->s->model.config),
-                         o->tokenizer, err));
+    const tt_gguf_tokenizer t = {.path = tt_export_tokenizer(w->s, o, g->arena),
+                                 .vt = o->tokenizer ? w->s->tokenizer.component->vtable : NULL,
+                                 .self = o->tokenizer_self,
+                                 .info = o->tokenizer};
+    const char *name = NULL, *own = w->s->model.name;
+    TT_TRY(tt_gguf_vocab(g, &t, vt->vocab_size(w->s->model.config), &name, err));
+    tt_gguf_string(g, "general.name", name ? name : strstr(own, "phi3") ? "phi" : own);
     TT_TRY(add_chat(w, o, err));
     TT_TRY(add_vectors(w, err));
     for (size_t i = 0; i < tt_map_size(*tensors); i++)

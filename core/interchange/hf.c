@@ -66,11 +66,6 @@ tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_
 
 /* ---- writing ---- */
 
-const char *tt_setup_assets(const tt_setup *s, tt_arena *a)
-{
-    const char *path = tt_assets_tokenizer(s);
-    const size_t n = path ? strlen(path) : 0;
-    return n > 5 && !strcmp(path + n - 5, ".json") ? tt_path_dir(a, path) : path;
 }
 
 static tt_status choose_dtype(const tt_setup *s, const tt_hf_export *o, tt_arena *a,

@@ -8,10 +8,8 @@
 /* core/interchange: converts a model from and to the folders of other programs, by the names that
  * the model's plugin gives. */
 
-/* tt_setup_hf_params returns how the graph's parameters and exported buffers are stored in Hugging Face files;
- * tt_setup_assets the folder with the tokenizer's files, NULL if the job names none. */
+/* Returns how the graph's parameters and exported buffers are stored in Hugging Face files. */
 tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n);
-const char *tt_setup_assets(const tt_setup *s, tt_arena *a);
 /* Writes the weights of a step folder as a Hugging Face folder with config.json and the tokenizer's
  * files. Replaces what is in `folder`. */
 typedef struct tt_hf_export {

@@ -29,6 +29,8 @@ typedef struct tt_tokenizer_info {
     /* 1: a text or document does not begin with bos, which only templates and options put somewhere.
      * 0: it begins with bos, if there is one. encode leaves that to the caller. */
     int32_t omits_bos;
+    /* 1: the tokenizer's own programs put eos after every text, also one that is to be continued. encode does not. */
+    int32_t adds_eos;
 } tt_tokenizer_info;
 
 /* A growable list of ids, zero at first. Owner: the caller, by tt_ids_free; it grows by tt_ids_push
@@ -54,6 +56,41 @@ typedef struct tt_special {
     int32_t id;
     int32_t strips; /* of TT_SPECIAL_STRIPS_… */
 } tt_special;
+
+/* What a tokenizer does to a text, for programs that have the algorithm and take its tokens from a file. Blanks are U+2581
+ * in the tokens. */
+typedef enum tt_pieces_kind {
+    TT_PIECES_MERGES, /* byte-level BPE: its merges, and how it cuts texts into words, stand in its files */
+    /* of neighbours, those whose join is the piece of highest score are joined first; a character that is no piece becomes
+     * the pieces of its bytes */
+    TT_PIECES_BPE,
+    TT_PIECES_UNIGRAM
+} tt_pieces_kind;
+typedef struct tt_pieces {
+    size_t struct_size;
+    int32_t kind; /* a tt_pieces_kind */
+    int32_t
+        blank_before; /* 1: a blank is put before a text, and before what follows a special token, … */
+    int32_t first_only; /* … or 1: not there */
+    int32_t one_blank;  /* 1: several blanks become one, and those at both ends are dropped */
+    int32_t nfc;        /* 1: texts are first brought into the normalization form C */
+    tt_text
+        map; /* SentencePiece's precompiled_charsmap, or n = 0; lives as long as the tokenizer */
+} tt_pieces;
+typedef enum tt_piece_kind { /* the numbers of SentencePiece */
+                             TT_PIECE_NORMAL = 1,
+                             TT_PIECE_UNKNOWN,
+                             TT_PIECE_CONTROL, /* no text stands for it by itself */
+                             TT_PIECE_USER,    /* texts are cut at it before anything else */
+                             TT_PIECE_UNUSED,
+                             TT_PIECE_BYTE
+} tt_piece_kind;
+typedef struct tt_vocab_piece {
+    size_t struct_size;
+    tt_text text; /* lives as long as the tokenizer */
+    double score;
+    int32_t kind; /* a tt_piece_kind */
+} tt_vocab_piece;
 
 /* The arguments of train. */
 typedef struct tt_pool tt_pool; /* <ttrun/backend.h> */
@@ -101,6 +138,10 @@ typedef struct tt_tokenizer_vt {
      * first text alone. NULL: as encode. [any-thread] */
     tt_status (*encode_after)(void *self, const char *text, size_t n_bytes, tt_ids *out,
                               tt_error *err);
+    /* (optional) Says what kind the tokenizer is of. Fails, and says what is other, if it is of none. [setup] */
+    tt_status (*pieces)(void *self, tt_pieces *out, tt_error *err);
+    /* (optional) The token of an id, once pieces() has not failed; returns 0 if there is none. [setup] */
+    int (*piece)(void *self, int32_t id, tt_vocab_piece *out);
 } tt_tokenizer_vt;
 
 #ifdef __cplusplus

@@ -44,7 +44,7 @@ static size_t decode(void *self, int32_t id, char *buf, size_t cap)
 }
 
 static const tt_tokenizer_vt vt = {
-    sizeof(vt), open_tokenizer, close_tokenizer, info, encode, decode, NULL, NULL, NULL, NULL, NULL,
+    sizeof(vt), open_tokenizer, close_tokenizer, info, encode, decode, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 };
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_TOKENIZER, "@NAME@", "bytes", &vt),

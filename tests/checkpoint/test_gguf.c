@@ -142,30 +142,41 @@ static void test_a_value_that_is_not_finite_leaves_no_file(void **state)
 }
 
 /* tokenizer.json as keys; a tokenizer that llama.cpp would split differently is refused. */
-static void test_tokenizers_that_are_not_byte_level_bpe_are_refused(void **state)
-{
-    fixture *f = *state;
 #define MODEL(more)                                                                                \
     "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []" more "}"
 #define BYTES "\"pre_tokenizer\": {\"type\": \"ByteLevel\"}"
+
+static tt_status vocab_of(fixture *f, tt_gguf *g, const char *json)
+{
+    const char *name = "x";
+    const tt_gguf_tokenizer t = {.path = f->folder};
+    *g = (tt_gguf){.arena = f->a};
+    put_file(in(f, "tokenizer.json"), json, strlen(json));
+    return tt_gguf_vocab(g, &t, 2, &name, &f->err);
+}
+
+static void test_tokenizers_that_llama_cpp_has_not_are_refused(void **state)
+{
+    fixture *f = *state;
     static const struct {
         const char *json, *says;
     } bad[] = {
         {"[",                                                                                             "tokenizer.json:1:"                  },
-        {"{}",                                                                                            "no name for this pattern"           },
-        {"{\"model\": {\"type\": \"WordPiece\"}, " BYTES "}",
-         "GGUF is written for byte-level BPE tokenizers only; this is WordPiece"                                                               },
-        {"{" MODEL(", \"byte_fallback\": true") ", " BYTES "}",                                           "SentencePiece's"                    },
-        {"{" MODEL("") "}",                                                                               "no name for this pattern"           },
+        {"{}",                                                                                            "no name for this way to cut"        },
+        {"{" MODEL("") "}",                                                                               "gpt-2, smollm, llama-bpe, dbrx"     },
         {"{" MODEL("") ", \"pre_tokenizer\": {\"type\": \"Whitespace\"}}",
-         "no name for this pattern"                                                                                                            },
+         "no name for this way to cut"                                                                                                         },
         {"{" MODEL("") ", \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": false}}",
-         "no name for this pattern"                                                                                                            },
+         "no name for this way to cut"                                                                                                         },
+        {"{" MODEL(
+             "") ", \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true}}",
+         "no name for this way to cut"                                                                                                         },
         {"{" MODEL(
              "") ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"x\"}}}",
-         "no name for this pattern"                                                                                                            },
-        {"{\"model\": {\"vocab\": []}, " BYTES "}",
-         "byte-level BPE tokenizers only; this is Unigram"                                                                                     },
+         "no name for this way to cut"                                                                                                         },
+        {"{" MODEL("") ", \"normalizer\": {\"type\": \"Lowercase\"}, " BYTES "}",
+         "normalizer: llama.cpp has no Lowercase"                                                                                              },
+        {"{\"model\": {\"vocab\": []}, " BYTES "}",                                                       "model.vocab: expected an object"    },
         {"{\"model\": {\"vocab\": {\"a\": 2}}, " BYTES "}",
          "token 'a' has no id from 0 to below the model's 2"                                                                                   },
         {"{\"model\": {\"vocab\": {\"a\": -1}}, " BYTES "}",                                              "token 'a' has no id from 0 to below"},
@@ -178,14 +189,97 @@ static void test_tokenizers_that_are_not_byte_level_bpe_are_refused(void **state
          "expected \"a b\" or two texts"                                                                                                       },
         {"{" MODEL("") ", \"added_tokens\": [{\"id\": 7, \"content\": \"x\"}], " BYTES "}",
          "token 'x' has no id from 0 to below"                                                                                                 },
+        {"{" MODEL("") ", \"added_tokens\": [{\"id\": 1, \"content\": \"b\", \"single_word\": "
+                       "true}], " BYTES "}",
+         "added_tokens[0].single_word"                                                                                                         },
     };
     for (size_t i = 0; i < TT_COUNT(bad); i++) {
-        tt_gguf g = {.arena = f->a};
-        put_file(in(f, "tokenizer.json"), bad[i].json, strlen(bad[i].json));
-        if (tt_gguf_vocab(&g, f->folder, 2, NULL, &f->err) == TT_OK)
+        tt_gguf g;
+        if (vocab_of(f, &g, bad[i].json) == TT_OK)
             fail_msg("accepted: %s", bad[i].json);
         assert_has(f->err.text, bad[i].says);
         tt_gguf_free(&g);
+    }
+}
+
+/* The value of a key of a text, in the bytes of the keys. */
+static const char *string_at(fixture *f, const tt_gguf *g, const char *key)
+{
+    const char *at = memmem(g->keys.s, g->keys.n, key, strlen(key));
+    uint64_t n = 0;
+    if (!at)
+        return NULL;
+    at += strlen(key) + 4;
+    memcpy(&n, at, sizeof n);
+    return tt_arena_strn(f->a, at + sizeof n, (size_t)n);
+}
+
+/* llama.cpp's names of the ways to cut; a step more or less is another way. */
+static void test_names_of_the_ways_to_cut(void **state)
+{
+    fixture *f = *state;
+#define SEQUENCE(parts)                                                                            \
+    "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [" parts                       \
+    "{\"type\": \"ByteLevel\", \"use_regex\": false}]}"
+#define SPLIT(text, more)                                                                          \
+    "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" text "\"}, \"behavior\": " more "}, "
+#define LLAMA(n)                                                                                   \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}" n                  \
+    "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define DIGITS "{\"type\": \"Digits\", \"individual_digits\": true}, "
+    static const struct {
+        const char *model, *pre, *name; /* NULL: there is none */
+    } ways[] = {
+        {"",                        BYTES,                                         "gpt-2"                                                                          },
+        {"",                        SEQUENCE(SPLIT(LLAMA("{1,3}"),                 "\"Isolated\"")),                                                                  "dbrx"},
+        {", \"ignore_merges\": true",                         SEQUENCE(SPLIT(LLAMA("{1,3}"),                                            "\"Isolated\"")),                                                                        "llama-bpe"},
+        {"",              SEQUENCE(SPLIT(LLAMA(""),                                                           "\"Isolated\"")),                                                                    "qwen2"},
+        {"",         SEQUENCE(SPLIT(LLAMA(""),"\"Removed\", \"invert\": true")),   "qwen2"},
+        {"",SEQUENCE(SPLIT(LLAMA(""),                 "\"Removed\"")),                                                                                         NULL},
+        {"",                        SEQUENCE(SPLIT(LLAMA(""),                                                     "\"MergedWithNext\"")),                                                                                                       NULL},
+        {"",                         SEQUENCE(DIGITS SPLIT(LLAMA(""),                                                                     "\"Isolated\"")),                                                                                                       NULL},
+        {"",                     SEQUENCE(SPLIT("x",                                                                  "\"Isolated\"") SPLIT(LLAMA(""),                                            "\"Isolated\"")), NULL},
+        {"",
+         "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [" DIGITS
+         "{\"type\": \"ByteLevel\"}]}","smollm"},
+        {"",
+         "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, "
+         "{\"type\": \"ByteLevel\"}]}",NULL},
+    };
+    for (size_t i = 0; i < TT_COUNT(ways); i++) {
+        tt_gguf g;
+        const char *json = tt_arena_printf(
+            f->a, "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []%s}, %s}",
+            ways[i].model, ways[i].pre);
+        const tt_status s = vocab_of(f, &g, json);
+        const char *got = s == TT_OK ? string_at(f, &g, "tokenizer.ggml.pre") : NULL;
+        if (!got != !ways[i].name || (got && strcmp(got, ways[i].name) != 0))
+            fail_msg("%s: %s, not %s", json, got ? got : f->err.text, ways[i].name);
+        tt_gguf_free(&g);
+    }
+}
+
+/* no_vocab is for a model without a tokenizer; other files are refused. */
+static void test_files_that_gguf_is_not_written_from_are_refused(void **state)
+{
+    fixture *f = *state;
+    tt_gguf g = {.arena = f->a};
+    const char *name = "x";
+    tt_gguf_tokenizer t = {.path = f->folder};
+    assert_ok(tt_gguf_vocab(&g, &t, 2, &name, &f->err), f);
+    assert_string_equal(string_at(f, &g, "tokenizer.ggml.model"), "no_vocab");
+    assert_null(name);
+    tt_gguf_free(&g);
+    static const char *const files[] = {"vocab.json", "tiktoken.model", "qwen.tiktoken"};
+    for (size_t i = 0; i < TT_COUNT(files); i++) {
+        put_file(in(f, files[i]), "{}", 2);
+        for (int alone = 0; alone < 2; alone++) {
+            t.path = alone ? in(f, files[i]) : f->folder;
+            assert_int_equal(tt_gguf_vocab(&g, &t, 2, &name, &f->err), TT_EUNSUPPORTED);
+            assert_has(f->err.text, files[i]);
+            assert_has(f->err.text, "GGUF is written from tokenizer.json or tokenizer.model");
+        }
+        unlink(in(f, files[i]));
     }
 }
 
@@ -196,7 +290,9 @@ int main(void)
         TEST(test_file_equals_the_gguf_package_byte_for_byte),
         TEST(test_tensors_that_gguf_cannot_hold_are_refused),
         TEST(test_a_value_that_is_not_finite_leaves_no_file),
-        TEST(test_tokenizers_that_are_not_byte_level_bpe_are_refused),
+        TEST(test_tokenizers_that_llama_cpp_has_not_are_refused),
+        TEST(test_names_of_the_ways_to_cut),
+        TEST(test_files_that_gguf_is_not_written_from_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,7 +163,7 @@ def check_vocab(reader, what, path, vocab, llama):
     want = [words.get(i, f"[PAD{i}]") for i in range(vocab)]
     ok = (value(reader, "tokenizer.ggml.tokens") == want and value(reader, "tokenizer.ggml.model") == "gpt2" and
           value(reader, "tokenizer.ggml.token_type") == [kinds.get(i, 5) for i in range(vocab)] and
-          value(reader, "tokenizer.ggml.pre") == ("llama-bpe" if llama else "gpt-2") and
+          value(reader, "tokenizer.ggml.pre") == ("dbrx" if llama else "gpt-2") and
           value(reader, "tokenizer.ggml.merges") == [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]])
     check(ok, f"{what}: tokenizer")
 

@@ -29,6 +29,7 @@
 #include "../../plugins/tokenizers/hf/normal_forms.c"
 #include "../../plugins/tokenizers/hf/normal_table.c"
 #include "../../plugins/tokenizers/hf/normalize.c"
+#include "../../plugins/tokenizers/hf/pieces.c"
 #include "../../plugins/tokenizers/hf/pipeline.c"
 #include "../../plugins/tokenizers/hf/pretokenize.c"
 #include "../../plugins/tokenizers/hf/regex.c"

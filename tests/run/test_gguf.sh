@@ -60,6 +60,8 @@ feed_forward_length 48
 attention.head_count_kv 2
 KEYS
 ok mixtral_keys
+grep -qx 'tokenizer.ggml.model no_vocab' "$dir/keys" && grep -q "the model has no tokenizer's file, so the GGUF file has no tokens" "$dir/err"
+ok no_tokenizer_is_said
 [ "$("$tool" "$dir/mixtral.gguf" | awk '$1 == "blk.0.attn_q.weight" {print $3}')" != \
     "$(awk '$1 == "model.layers.0.self_attn.q_proj.weight" {print $3}' "$dir/here")" ]
 ok mixtral_rotates_pairs_of_neighbours

@@ -18,7 +18,15 @@
 #define ALIGNMENT ((int64_t)32)
 #define NAME_BYTES 64 /* the size of ggml's name field, NUL included */
 
-enum { KEY_U32 = 4, KEY_I32 = 5, KEY_F32 = 6, KEY_BOOL = 7, KEY_STRING = 8, KEY_ARRAY = 9 };
+enum {
+    KEY_U8 = 0,
+    KEY_U32 = 4,
+    KEY_I32 = 5,
+    KEY_F32 = 6,
+    KEY_BOOL = 7,
+    KEY_STRING = 8,
+    KEY_ARRAY = 9
+};
 
 void tt_gguf_free(tt_gguf *g)
 {
@@ -104,6 +112,18 @@ void tt_gguf_i32s(tt_gguf *g, const char *key, const int32_t *v, size_t n)
 {
     put_array(g, key, KEY_I32, n);
     gguf_put(&g->keys, v, n * sizeof *v);
+}
+
+void tt_gguf_f32s(tt_gguf *g, const char *key, const float *v, size_t n)
+{
+    put_array(g, key, KEY_F32, n);
+    gguf_put(&g->keys, v, n * sizeof *v);
+}
+
+void tt_gguf_u8s(tt_gguf *g, const char *key, const uint8_t *v, size_t n)
+{
+    put_array(g, key, KEY_U8, n);
+    gguf_put(&g->keys, v, n);
 }
 
 static int64_t row_of(const tt_gguf_tensor *t)

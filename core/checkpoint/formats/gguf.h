@@ -39,6 +39,8 @@ void tt_gguf_bool(tt_gguf *g, const char *key, bool v);
 void tt_gguf_string(tt_gguf *g, const char *key, const char *v);
 void tt_gguf_strings(tt_gguf *g, const char *key, const char *const *v, size_t n);
 void tt_gguf_i32s(tt_gguf *g, const char *key, const int32_t *v, size_t n);
+void tt_gguf_f32s(tt_gguf *g, const char *key, const float *v, size_t n);
+void tt_gguf_u8s(tt_gguf *g, const char *key, const uint8_t *v, size_t n);
 /* Fails if the name is longer than ggml's field, if the tensor has no dims or more than 4, if a dim
  * is below 1, or if the rows of a Q8_0 tensor are not a multiple of 32. */
 tt_status tt_gguf_add(tt_gguf *g, const tt_gguf_tensor *t, tt_error *err);
@@ -56,10 +58,16 @@ tt_status tt_gguf_write(const tt_gguf *g, const char *path, tt_gguf_fill fill, v
 #define TT_Q8_0_BYTES 34
 bool tt_q8_0(uint8_t *to, const float *x, size_t n_blocks);
 
-/* Adds the tokenizer of a Hugging Face folder as keys tokenizer.ggml.*, with `vocab` rows. t:
- * what that tokenizer says; NULL: it is not known, so there are no bos, eos and pad. If the folder has no
- * tokenizer.json, tokenizer.ggml.model is "no_vocab". */
-tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t vocab, const tt_tokenizer_info *t,
+typedef struct tt_gguf_tokenizer {
+    const char *path;          /* the tokenizer's file or folder; NULL: it has none */
+    const tt_tokenizer_vt *vt; /* NULL: it is not open, and of byte-level BPE */
+    void *self;
+    const tt_tokenizer_info *info; /* NULL: not known, so there are no bos, eos and pad */
+} tt_gguf_tokenizer;
+/* Adds the tokenizer as keys tokenizer.ggml.*, with `vocab` rows. Fails if llama.cpp would make other ids of texts. Without
+ * a file, tokenizer.ggml.model is "no_vocab", and a line says so. *name: the general.name by which llama.cpp treats the
+ * tokens as they are; NULL: any that has no "phi-3" and no "phi3". */
+tt_status tt_gguf_vocab(tt_gguf *g, const tt_gguf_tokenizer *t, int64_t vocab, const char **name,
                         tt_error *err);
 
 #endif

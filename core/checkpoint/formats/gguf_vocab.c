@@ -1,104 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/formats/gguf.h"
-#include "config/config.h"
+#include "checkpoint/formats/gguf_vocab.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-/* Writes a byte-level BPE tokenizer.json as GGUF keys. GGUF does not hold the splitting pattern:
- * llama.cpp has patterns in its code and picks one by the name in tokenizer.ggml.pre. With a wrong
- * name it would split texts differently and give no error, so a pattern that is not in the table
- * below is refused. */
+/* Writes a tokenizer as GGUF keys: byte-level BPE from its tokenizer.json, the others from what the tokenizer's plugin
+ * says of its pieces. A tokenizer that llama.cpp would not give the same ids with is refused. */
 
 #define MAX_BYTES ((size_t)1 << 30)
 
-/* llama.cpp's token types. */
-enum { NORMAL = 1, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
-
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define REST "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLAMA3(number) CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" number REST
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define TEKKEN                                                                                     \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER            \
-    "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define DEEPSEEK3                                                                                  \
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"                                       \
-    "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|"        \
-    "\\s+(?!\\S)|\\s+"
-
-static const struct {
-    const char *pattern, *pre;
-} patterns[] = {
-    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", "gpt-2"      },
-    {LLAMA3("\\p{N}{1,3}"),                                                                "llama-bpe"  },
-    {LLAMA3("\\p{N}"),                                                                     "qwen2"      },
-    {TEKKEN,                                                                               "tekken"     },
-    {DEEPSEEK3,                                                                            "deepseek-v3"}
-};
-
-/* The character at *p of an expression: \r, \n and \t as escapes are what they stand for. */
-static int expression_char(const char **p)
-{
-    const char c = *(*p)++;
-    if (c != '\\')
-        return c;
-    const char e = **p;
-    *p += e != '\0';
-    return e == 'r' ? '\r' : e == 'n' ? '\n' : e == 't' ? '\t' : 256 + (unsigned char)e;
-}
-
-static bool same_expression(const char *a, const char *b)
-{
-    while (*a && *b)
-        if (expression_char(&a) != expression_char(&b))
-            return false;
-    return *a == *b;
-}
-
-static const char *text_of(const tt_json *v)
+const char *tt_gguf_text(const tt_json *v)
 {
     return v && v->type == TT_JSON_STRING ? v->string : "";
 }
 
-static const char *pre_of(const tt_json *part)
+tt_gguf_tokens tt_gguf_tokens_new(tt_arena *a, int64_t n)
 {
-    const char *type = text_of(tt_json_get(part, "type"));
-    if (!strcmp(type, "Sequence")) { /* the last known pattern decides; DeepSeek has three */
-        const tt_json *list = tt_json_get(part, "pretokenizers");
-        const char *found = NULL;
-        for (size_t i = 0; list && list->type == TT_JSON_ARRAY && i < list->n; i++)
-            if (pre_of(list->items[i]))
-                found = pre_of(list->items[i]);
-        return found;
+    tt_gguf_tokens t = {.texts = tt_arena_array(a, (size_t)n, sizeof *t.texts),
+                        .kinds = tt_arena_array(a, (size_t)n, sizeof *t.kinds),
+                        .scores = tt_arena_array(a, (size_t)n, sizeof *t.scores),
+                        .n = n};
+    for (int64_t i = 0; i < n; i++) {
+        t.texts[i] = tt_arena_printf(a, "[PAD%lld]", (long long)i);
+        t.kinds[i] = TT_PIECE_UNUSED;
+        t.scores[i] = -1e6f;
     }
-    const tt_json *regex = tt_json_get(part, "use_regex");
-    if (!strcmp(type, "ByteLevel"))
-        return regex && regex->type == TT_JSON_BOOL && !regex->boolean ? NULL : patterns[0].pre;
-    const char *text = text_of(tt_json_get(tt_json_get(part, "pattern"), "Regex"));
-    for (size_t i = 0; !strcmp(type, "Split") && i < TT_COUNT(patterns); i++)
-        if (same_expression(text, patterns[i].pattern))
-            return patterns[i].pre;
-    return NULL;
+    return t;
 }
+
+/* ---- byte-level BPE ---- */
 
 typedef struct vocab {
     const char *path;
     tt_arena *arena;
-    const char **tokens;
-    int32_t *types;
-    int64_t n;
+    tt_gguf_tokens tokens;
 } vocab;
 
-static tt_status put_token(vocab *v, const tt_json *id, const char *text, int32_t type,
+static tt_status put_token(vocab *v, const tt_json *id, const char *text, int32_t kind,
                            tt_error *err)
 {
-    if (!id || id->type != TT_JSON_INT || id->integer < 0 || id->integer >= v->n)
+    if (!id || id->type != TT_JSON_INT || id->integer < 0 || id->integer >= v->tokens.n)
         return TT_FAIL(err, TT_EFORMAT,
                        "%s: token '%.40s' has no id from 0 to below the model's %lld", v->path,
-                       text, (long long)v->n);
-    v->tokens[id->integer] = text;
-    v->types[id->integer] = type;
+                       text, (long long)v->tokens.n);
+    v->tokens.texts[id->integer] = text;
+    v->tokens.kinds[id->integer] = kind;
     return TT_OK;
 }
 
@@ -109,19 +55,23 @@ static tt_status read_tokens(vocab *v, const tt_json *root, tt_error *err)
     if (!words || words->type != TT_JSON_OBJECT)
         return TT_FAIL(err, TT_EFORMAT, "%s: model.vocab: expected an object", v->path);
     for (size_t i = 0; i < words->n; i++)
-        TT_TRY(put_token(v, words->items[i], words->keys[i], NORMAL, err));
+        TT_TRY(put_token(v, words->items[i], words->keys[i], TT_PIECE_NORMAL, err));
     for (size_t i = 0; added && added->type == TT_JSON_ARRAY && i < added->n; i++) {
         const tt_json *special = tt_json_get(added->items[i], "special"),
                       *id = tt_json_get(added->items[i], "id");
+        const tt_json *word = tt_json_get(added->items[i], "single_word");
         const bool control = special && special->type == TT_JSON_BOOL && special->boolean;
-        if (control && id && id->type == TT_JSON_INT && id->integer >= v->n)
+        if (!control && word && word->type == TT_JSON_BOOL && word->boolean)
+            return TT_FAIL(
+                err, TT_EUNSUPPORTED,
+                "%s: added_tokens[%zu].single_word: llama.cpp finds tokens within words, "
+                "too",
+                v->path, i);
+        if (control && id && id->type == TT_JSON_INT && id->integer >= v->tokens.n)
             continue; /* the model has no row for it */
-        TT_TRY(put_token(v, id, text_of(tt_json_get(added->items[i], "content")),
-                         control ? CONTROL : USER_DEFINED, err));
+        TT_TRY(put_token(v, id, tt_gguf_text(tt_json_get(added->items[i], "content")),
+                         control ? TT_PIECE_CONTROL : TT_PIECE_USER, err));
     }
-    for (int64_t i = 0; i < v->n; i++)
-        if (!v->tokens[i])
-            v->tokens[i] = tt_arena_printf(v->arena, "[PAD%lld]", (long long)i);
     return TT_OK;
 }
 
@@ -139,8 +89,8 @@ static tt_status read_merges(vocab *v, const tt_json *root, const char ***out, s
         if (m->type == TT_JSON_STRING)
             (*out)[i] = m->string;
         else if (m->type == TT_JSON_ARRAY && m->n == 2)
-            (*out)[i] =
-                tt_arena_printf(v->arena, "%s %s", text_of(m->items[0]), text_of(m->items[1]));
+            (*out)[i] = tt_arena_printf(v->arena, "%s %s", tt_gguf_text(m->items[0]),
+                                        tt_gguf_text(m->items[1]));
         else
             return TT_FAIL(err, TT_EFORMAT, "%s:%d:%d: model.merges: expected \"a b\" or two texts",
                            v->path, m->line, m->column);
@@ -148,27 +98,68 @@ static tt_status read_merges(vocab *v, const tt_json *root, const char ***out, s
     return TT_OK;
 }
 
-static tt_status check_kind(const char *path, const tt_json *root, const char **pre, tt_error *err)
+/* Normalizers that llama.cpp does not have; form C, which most texts have already, is left out with a line. */
+static tt_status check_normalizer(const char *path, const tt_json *part, tt_error *err)
 {
-    const tt_json *model = tt_json_get(root, "model"), *bytes = tt_json_get(model, "byte_fallback");
-    const char *type = text_of(tt_json_get(model, "type"));
-    const tt_json *pieces = tt_json_get(model, "vocab");
-    if (!*type && pieces && pieces->type == TT_JSON_ARRAY) /* of before 2021: the keys say it */
-        type = "Unigram";
-    else if (!*type && tt_json_get(model, "max_input_chars_per_word"))
-        type = "WordPiece";
-    if ((*type && strcmp(type, "BPE")) || (bytes && bytes->type == TT_JSON_BOOL && bytes->boolean))
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "%s: GGUF is written for byte-level BPE tokenizers only; this is %s", path,
-                       *type && strcmp(type, "BPE") ? type : "SentencePiece's (byte_fallback)");
-    *pre = pre_of(tt_json_get(root, "pre_tokenizer"));
-    if (!*pre)
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "%s: pre_tokenizer: llama.cpp has no name for this pattern (gpt-2, "
-                       "llama-bpe, qwen2, tekken and deepseek-v3 are known)",
-                       path);
+    const char *type = tt_gguf_text(tt_json_get(part, "type"));
+    const tt_json *list = tt_json_get(part, "normalizers");
+    if (!part || part->type == TT_JSON_NULL)
+        return TT_OK;
+    if (!strcmp(type, "Sequence") && list && list->type == TT_JSON_ARRAY) {
+        for (size_t i = 0; i < list->n; i++)
+            TT_TRY(check_normalizer(path, list->items[i], err));
+        return TT_OK;
+    }
+    if (strcmp(type, "NFC") != 0)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "%s: normalizer: llama.cpp has no %s", path,
+                       *type ? type : "such step");
+    tt_log(TT_INFO, "checkpoint",
+           "%s brings texts into the normalization form C, which llama.cpp does not do", path);
     return TT_OK;
 }
+
+static tt_status find_pre(const char *path, const tt_json *root, const char **out, tt_error *err)
+{
+    const tt_json *whole = tt_json_get(tt_json_get(root, "model"), "ignore_merges");
+    tt_str names = {0};
+    *out = tt_gguf_pre(tt_json_get(root, "pre_tokenizer"),
+                       whole && whole->type == TT_JSON_BOOL && whole->boolean);
+    if (*out)
+        return TT_OK;
+    tt_gguf_pre_names(&names);
+    const tt_status s =
+        TT_FAIL(err, TT_EUNSUPPORTED,
+                "%s: pre_tokenizer: llama.cpp has no name for this way to cut texts into words (%s "
+                "are known)",
+                path, tt_str_get(&names));
+    tt_str_free(&names);
+    return s;
+}
+
+static tt_status add_byte_level(tt_gguf *g, const char *path, int64_t n_vocab, tt_error *err)
+{
+    vocab v = {.path = path, .arena = g->arena, .tokens = tt_gguf_tokens_new(g->arena, n_vocab)};
+    const tt_json *root = NULL;
+    const char *pre = NULL, **merges = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    TT_TRY(tt_read_file(path, MAX_BYTES, &text, &n, err));
+    const tt_status s = tt_json_parse_tokens(g->arena, path, text, n, &root, err);
+    free(text);
+    TT_TRY(s);
+    TT_TRY(find_pre(path, root, &pre, err));
+    TT_TRY(check_normalizer(path, tt_json_get(root, "normalizer"), err));
+    TT_TRY(read_tokens(&v, root, err));
+    TT_TRY(read_merges(&v, root, &merges, &n, err));
+    tt_gguf_string(g, "tokenizer.ggml.model", "gpt2");
+    tt_gguf_string(g, "tokenizer.ggml.pre", pre);
+    tt_gguf_strings(g, "tokenizer.ggml.tokens", v.tokens.texts, (size_t)n_vocab);
+    tt_gguf_i32s(g, "tokenizer.ggml.token_type", v.tokens.kinds, (size_t)n_vocab);
+    tt_gguf_strings(g, "tokenizer.ggml.merges", merges, n);
+    return TT_OK;
+}
+
+/* ---- the whole ---- */
 
 static void add_ids(tt_gguf *g, const tt_tokenizer_info *t)
 {
@@ -179,37 +170,92 @@ static void add_ids(tt_gguf *g, const tt_tokenizer_info *t)
     if (t && t->pad >= 0)
         tt_gguf_u32(g, "tokenizer.ggml.padding_token_id", (uint32_t)t->pad);
     tt_gguf_bool(g, "tokenizer.ggml.add_bos_token", t && t->bos >= 0 && !t->omits_bos);
+    tt_gguf_bool(g, "tokenizer.ggml.add_eos_token", t && t->eos >= 0 && t->adds_eos);
 }
 
-tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t n_vocab, const tt_tokenizer_info *t,
+/* Added tokens that take the blanks beside them. llama.cpp knows that by general.name alone: for a "phi-3" all added
+ * tokens take the blanks after them but three, and these four must exist. */
+static const char *check_strips(const tt_gguf_tokenizer *t)
+{
+    static const char *const needed[] = {"</s>", "<unk>", "<s>", "<|endoftext|>"};
+    tt_special s = {.struct_size = sizeof s};
+    bool any = false, phi3 = true;
+    size_t found = 0;
+    if (!t->vt || !TT_HAS(t->vt, tt_tokenizer_vt, piece) || !t->vt->special || !t->vt->piece)
+        return NULL;
+    for (size_t i = 0; t->vt->special(t->self, i, &s); i++) {
+        tt_vocab_piece p = {.struct_size = sizeof p};
+        size_t k = 0;
+        if (!t->vt->piece(t->self, s.id, &p))
+            p.text = s.text;
+        while (k < TT_COUNT(needed) &&
+               (p.text.n != strlen(needed[k]) || memcmp(p.text.s, needed[k], p.text.n)))
+            k++;
+        found += k < TT_COUNT(needed);
+        any = any || s.strips;
+        phi3 = phi3 && s.strips == (k == 0 || k == TT_COUNT(needed) ? TT_SPECIAL_STRIPS_RIGHT : 0);
+    }
+    if (any && phi3 && found == TT_COUNT(needed))
+        return "phi-3";
+    if (any)
+        tt_log(TT_WARN, "checkpoint",
+               "%s: special tokens take the blanks beside them (lstrip, rstrip); llama.cpp keeps "
+               "these blanks",
+               t->path);
+    return NULL;
+}
+
+/* The tokenizer's file; NULL: there is none. */
+static const char *file_of(tt_arena *a, const char *path)
+{
+    static const char *const names[] = {TT_TOKENIZER_FILES};
+    struct stat st;
+    if (!path || stat(path, &st) != 0)
+        return NULL;
+    if (!S_ISDIR(st.st_mode))
+        return path;
+    for (size_t i = 0; i < TT_COUNT(names); i++) {
+        const char *file = tt_path_join(a, path, names[i]);
+        if (tt_path_exists(file))
+            return file;
+    }
+    return NULL;
+}
+
+/* vocab.json has no pre_tokenizer, which other .json files are taken to have. */
+static bool is_tokenizer_json(const char *file)
+{
+    const size_t n = strlen(file);
+    const char *slash = strrchr(file, '/');
+    return n > 5 && !strcmp(file + n - 5, ".json") &&
+           strcmp(slash ? slash + 1 : file, "vocab.json");
+}
+
+tt_status tt_gguf_vocab(tt_gguf *g, const tt_gguf_tokenizer *t, int64_t n_vocab, const char **name,
                         tt_error *err)
 {
-    vocab v = {.arena = g->arena, .n = n_vocab};
-    const tt_json *root = NULL;
-    const char *pre = NULL, **merges = NULL;
-    char *text = NULL;
-    size_t n = 0;
-    v.path = folder ? tt_path_join(g->arena, folder, "tokenizer.json") : NULL;
-    if (!v.path || !tt_path_exists(v.path)) {
+    const char *file = file_of(g->arena, t->path);
+    tt_pieces form = {.struct_size = sizeof form, .kind = TT_PIECES_MERGES};
+    *name = NULL;
+    if (!file) {
+        tt_log(TT_INFO, "checkpoint",
+               "the model has no tokenizer's file, so the GGUF file has no tokens: llama.cpp "
+               "takes and gives ids");
         tt_gguf_string(g, "tokenizer.ggml.model", "no_vocab");
         return TT_OK;
     }
-    v.tokens = tt_arena_array(g->arena, (size_t)n_vocab, sizeof *v.tokens);
-    v.types = tt_arena_array(g->arena, (size_t)n_vocab, sizeof *v.types);
-    for (int64_t i = 0; i < n_vocab; i++)
-        v.types[i] = UNUSED;
-    TT_TRY(tt_read_file(v.path, MAX_BYTES, &text, &n, err));
-    const tt_status s = tt_json_parse_tokens(g->arena, v.path, text, n, &root, err);
-    free(text);
-    TT_TRY(s);
-    TT_TRY(check_kind(v.path, root, &pre, err));
-    TT_TRY(read_tokens(&v, root, err));
-    TT_TRY(read_merges(&v, root, &merges, &n, err));
-    tt_gguf_string(g, "tokenizer.ggml.model", "gpt2");
-    tt_gguf_string(g, "tokenizer.ggml.pre", pre);
-    tt_gguf_strings(g, "tokenizer.ggml.tokens", v.tokens, (size_t)n_vocab);
-    tt_gguf_i32s(g, "tokenizer.ggml.token_type", v.types, (size_t)n_vocab);
-    tt_gguf_strings(g, "tokenizer.ggml.merges", merges, n);
-    add_ids(g, t);
+    if (t->vt && TT_HAS(t->vt, tt_tokenizer_vt, piece) && t->vt->pieces && t->info &&
+        t->vt->pieces(t->self, &form, err) != TT_OK)
+        return tt_error_context(err, "GGUF cannot hold this tokenizer");
+    if (form.kind == TT_PIECES_MERGES && !is_tokenizer_json(file))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "%s: GGUF is written from tokenizer.json or tokenizer.model; transformers' "
+                       "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes a "
+                       "tokenizer.json",
+                       file);
+    TT_TRY(form.kind == TT_PIECES_MERGES ? add_byte_level(g, file, n_vocab, err)
+                                         : tt_gguf_pieces(g, t, &form, n_vocab, err));
+    *name = check_strips(t);
+    add_ids(g, t->info);
     return TT_OK;
 }

@@ -193,6 +193,8 @@ static void info(void *self, tt_tokenizer_info *out)
         out->trims_begin = t->trims_begin;
     if (TT_HAS(out, tt_tokenizer_info, omits_bos))
         out->omits_bos = t->omits_bos;
+    if (TT_HAS(out, tt_tokenizer_info, adds_eos))
+        out->adds_eos = t->adds_eos;
 }
 
 void hf_close(void *self)
@@ -242,7 +244,9 @@ static const tt_tokenizer_vt vt = {.struct_size = sizeof vt,
                                    .train = hf_train,
                                    .decode_first = hf_decode_first,
                                    .special = special_token,
-                                   .encode_after = hf_encode_after};
+                                   .encode_after = hf_encode_after,
+                                   .pieces = hf_pieces_of,
+                                   .piece = hf_piece_of};
 
 static const tt_option options[] = {
     TT_OPTION_MORE(

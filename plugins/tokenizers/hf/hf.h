@@ -17,6 +17,7 @@ typedef struct hf_norm hf_norm;           /* normalize.h */
 typedef struct hf_norm_room hf_norm_room; /* normalize.h */
 typedef struct hf_subword hf_subword;     /* subword.h */
 typedef struct hf_subword_room hf_subword_room;
+typedef struct hf_pieces hf_pieces; /* pieces.c */
 
 /* ---- words (scan.c, regex.c) ---- */
 
@@ -159,9 +160,12 @@ struct hf_tokenizer {
     int32_t bos, eos, pad;
     int32_t begin; /* the id that tokenizer.json's post_processor puts before a text; -1: none; … */
 #define HF_BEGIN_BOS (-2) /* … there is no such file: bos */
+    int32_t end;          /* the id that it puts after a text; -1: none */
     bool omits_bos;       /* tt_tokenizer_info.omits_bos */
+    bool adds_eos;        /* … .adds_eos */
     char fingerprint[33];
     struct hf_pool *pool;
+    hf_pieces *pieces; /* NULL before hf_pieces_of */
 };
 
 typedef struct hf_options {
@@ -189,6 +193,10 @@ tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn f
 size_t hf_cut(void *self, const char *text, size_t n, size_t from); /* tt_tokenizer_vt.cut */
 
 tt_status hf_train(const tt_tokenizer_train *o, tt_error *err);
+
+tt_status hf_pieces_of(void *self, tt_pieces *out, tt_error *err); /* tt_tokenizer_vt.pieces */
+int hf_piece_of(void *self, int32_t id, tt_vocab_piece *out);      /* … .piece */
+void hf_pieces_free(hf_pieces *p);
 
 /* The length of SentencePiece's user-defined symbol that begins at s, the longest one, and its id;
  * 0: none. */

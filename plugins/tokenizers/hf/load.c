@@ -174,6 +174,7 @@ static void load_begin(hf_tokenizer *t, hf_digest *d)
     hf_digest_text(d, "ttrun hf 1");
     t->bos = t->eos = t->pad = -1;
     t->begin = HF_BEGIN_BOS;
+    t->end = -1;
 }
 
 tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *config,
@@ -337,6 +338,7 @@ void hf_release(hf_tokenizer *t)
         hf_regex_free(t->splits[i].regex);
     hf_norms_release(t);
     hf_subword_release(t->subword);
+    hf_pieces_free(t->pieces);
     free(t->texts);
     free(t->text_bytes.s);
     free(t->traits);

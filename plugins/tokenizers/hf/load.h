@@ -48,10 +48,11 @@ void hf_configs_release(hf_configs *c);
 const json_t *hf_configs_token(const hf_configs *c, const char *key, hf_config_file *file);
 /* bos, eos and pad */
 tt_status hf_load_configs(hf_tokenizer *t, const hf_configs *c, tt_error *err);
-/* t->begin: the special token that the post_processor of a tokenizer.json puts first. After the tokens. */
+/* t->begin and t->end: the special tokens that the post_processor of a tokenizer.json puts first and last. After the
+ * tokens. */
 void hf_load_begin(hf_tokenizer *t, const json_t *root);
-/* t->omits_bos, by what the files say: add_bos_token of tokenizer_config.json, else t->begin. named: the job
- * names a bos, which then begins texts. */
+/* t->omits_bos and t->adds_eos, by what the files say: add_bos_token and add_eos_token of tokenizer_config.json, else
+ * t->begin and t->end. named: the job names a bos, which then begins texts. */
 void hf_choose_begin(hf_tokenizer *t, const hf_configs *c, bool named);
 
 /* ---- tokenizer.json ---- */

@@ -55,33 +55,41 @@ static tt_status config_special(const hf_tokenizer *t, const hf_configs *c, cons
     return TT_OK;
 }
 
-/* The text of the special token that a post-processor puts before a text; NULL: none. */
-static const char *first_special(const json_t *processor)
+/* The text of the special token that a post-processor puts before a text, or after it; NULL: none. */
+static const char *special_at(const json_t *processor, bool last)
 {
     const char *type = hf_type(processor), *text = NULL;
     const json_t *list = json_object_get(processor, "processors"), *item;
     size_t i;
-    json_array_foreach(list, i, item) if (!text) text = first_special(item);
+    json_array_foreach(list, i, item) if (!text || (last && special_at(item, last))) text =
+        special_at(item, last);
     if (text)
         return text;
     if (!strcmp(type, "RobertaProcessing") || !strcmp(type, "BertProcessing"))
-        return json_string_value(json_array_get(json_object_get(processor, "cls"), 0));
-    item = json_array_get(json_object_get(processor, "single"), 0);
+        return json_string_value(
+            json_array_get(json_object_get(processor, last ? "sep" : "cls"), 0));
+    list = json_object_get(processor, "single");
+    item = json_array_get(list, last && json_array_size(list) ? json_array_size(list) - 1 : 0);
     return json_string_value(json_object_get(json_object_get(item, "SpecialToken"), "id"));
 }
 
 void hf_load_begin(hf_tokenizer *t, const json_t *root)
 {
-    const char *text = first_special(json_object_get(root, "post_processor"));
-    t->begin = text ? hf_find_token(t, text, strlen(text)) : -1;
+    const json_t *processor = json_object_get(root, "post_processor");
+    const char *first = special_at(processor, false), *last = special_at(processor, true);
+    t->begin = first ? hf_find_token(t, first, strlen(first)) : -1;
+    t->end = last ? hf_find_token(t, last, strlen(last)) : -1;
 }
 
 void hf_choose_begin(hf_tokenizer *t, const hf_configs *c, bool named)
 {
-    const json_t *add = json_object_get(c->roots[HF_TOKENIZER_CONFIG], "add_bos_token");
+    const json_t *config = c->roots[HF_TOKENIZER_CONFIG],
+                 *add = json_object_get(config, "add_bos_token"),
+                 *end = json_object_get(config, "add_eos_token");
     const bool processed = t->begin == HF_BEGIN_BOS || t->begin == t->bos,
                adds = named || (json_is_boolean(add) ? json_is_true(add) : processed);
     t->omits_bos = t->bos >= 0 && !adds;
+    t->adds_eos = t->eos >= 0 && (json_is_boolean(end) ? json_is_true(end) : t->end == t->eos);
 }
 
 tt_status hf_load_configs(hf_tokenizer *t, const hf_configs *c, tt_error *err)

@@ -26,7 +26,8 @@ static tt_status load_replace(const hf_file *f, const json_t *part, const char *
         return load_text_of(f, pattern, path, "String", false, &p->from);
     if (hf_regex_new(regex, HF_ONIGURUMA, &p->regex, f->err) != TT_OK)
         return tt_error_context(f->err, "%s: %s.pattern", f->name, path);
-    if (strcmp(regex, " {2,}") != 0)
+    p->blanks = !strcmp(regex, " {2,}");
+    if (!p->blanks)
         tt_log(TT_WARN, "data", "%s: %s.pattern: PCRE2 reads it, unverified against Oniguruma",
                f->name, path);
     return TT_OK;

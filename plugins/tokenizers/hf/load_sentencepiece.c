@@ -52,6 +52,7 @@ static tt_status set_pieces(hf_tokenizer *t, const hf_file *f, const sp_model *s
     hf_subword *m = t->subword;
     t->vocab.n_ids = sp->n_ids;
     t->vocab.tokens = calloc(sp->n_ids, sizeof *t->vocab.tokens);
+    m->n_scores = sp->n;
     m->scores = calloc(sp->n_ids, sizeof *m->scores);
     m->user = calloc(sp->n_ids, sizeof *m->user);
     if (!t->vocab.tokens || !m->scores || !m->user)

@@ -34,7 +34,8 @@ tt_status hf_unigram_vocab(hf_tokenizer *t, const hf_file *f, const json_t *mode
     if (!json_is_array(list) || json_array_size(list) == 0)
         return HF_FAIL(f, "%s: model.vocab: expected a list of tokens and scores", f->name);
     json_t *vocab = json_object();
-    m->scores = calloc(json_array_size(list), sizeof *m->scores);
+    m->n_scores = json_array_size(list);
+    m->scores = calloc(m->n_scores, sizeof *m->scores);
     tt_status s = vocab && m->scores
                       ? TT_OK
                       : TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for tokens", f->name);

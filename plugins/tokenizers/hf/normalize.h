@@ -74,6 +74,7 @@ struct hf_norm {
     hf_norm_kind kind;
     hf_bytes from, to; /* Replace: a text, and what takes its place; Prepend: to */
     hf_regex *regex;   /* Replace: instead of from */
+    bool blanks;       /* … which is " {2,}" */
     bool left, right;  /* Strip */
     bool clean, chinese, accents, lower;            /* BertNormalizer */
     bool dummy_prefix, trim_blanks, escape, suffix; /* SentencePiece */

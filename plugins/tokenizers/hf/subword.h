@@ -72,7 +72,8 @@ struct hf_subword {
     hf_pairs pairs;
     bool whole; /* words must not be cut between pairs */
     /* Unigram */
-    double *scores; /* [n_ids] */
+    double *scores; /* [n_scores] */
+    size_t n_scores;
     double unk_score;
     uint8_t *user; /* [n_ids] user-defined; NULL: none. SentencePiece */
     /* WordPiece */
