@@ -135,6 +135,28 @@ static inline tt_status decoder_check_gguf_scores(const decoder *c, bool largest
     return TT_OK;
 }
 
+/* For an architecture whose files must have the output layer. */
+static inline tt_status decoder_check_gguf_head(const decoder *c, tt_error *err)
+{
+    if (c->tie_embeddings)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "model.args.tie_embeddings: llama.cpp wants an output layer of its own in "
+                       "this architecture");
+    return TT_OK;
+}
+
+/* For an architecture whose heads together are as wide as the residual stream. */
+static inline tt_status decoder_check_gguf_width(const decoder *c, tt_error *err)
+{
+    if (c->head_dim * c->n_heads != c->dim)
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "model.args.head_dim: llama.cpp has dim/n_heads = %lld in this architecture, "
+            "not %lld",
+            (long long)(c->dim / c->n_heads), (long long)c->head_dim);
+    return TT_OK;
+}
+
 /* For an architecture that runs without windows. */
 static inline tt_status decoder_check_no_windows(const decoder *c, tt_error *err)
 {

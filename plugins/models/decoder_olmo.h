@@ -2,6 +2,7 @@
 #ifndef TT_MODELS_DECODER_OLMO_H
 #define TT_MODELS_DECODER_OLMO_H
 #include "decoder.h"
+#include "decoder_gguf.h"
 
 /* What OLMo 2 and 3 share: norms only after attention and the feed-forward layer, and a norm of all
  * queries and of all keys before the rotary positions. */
@@ -21,5 +22,26 @@ static const decoder_kind olmo_kind = {
 #define OLMO_FIXED                                                                                 \
     "{\"hidden_act\": \"silu\", \"attention_bias\": false, \"partial_rotary_factor\": 1.0, "       \
     "\"clip_qkv\": null, \"quantization_config\": null}"
+
+static const tt_tensor_name olmo_gguf_names[] = {
+    DECODER_GGUF_SHARED(0),
+    DECODER_GGUF_NORMS_AFTER,
+    DECODER_GGUF_QK_NORMS,
+};
+
+/* The keys of llama.cpp's "olmo2", which OLMo 3 is, too. */
+static inline tt_status olmo_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const decoder *c = cfg;
+    char more[64];
+    json_text t = {more, sizeof more, 0};
+    TT_TRY(decoder_check_gguf_head(c, err));
+    TT_TRY(decoder_check_gguf_width(c, err));
+    if (c->window)
+        TT_TRY(decoder_add_gguf_window(&t, c, 4, err));
+    return decoder_gguf_keys(c, 0, t.n ? more : "", json, size, err);
+}
+
+static const tt_model_gguf olmo_gguf = DECODER_GGUF("olmo2", olmo_gguf_names, olmo_gguf_keys, NULL);
 
 #endif

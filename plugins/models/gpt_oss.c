@@ -190,6 +190,7 @@ static tt_status gpt_oss_gguf_keys(const void *cfg, char *json, size_t size, tt_
     char more[256];
     json_text t = {more, sizeof more, 0};
     TT_TRY(decoder_moe_gguf_router(&c->moe, &theirs, err));
+    TT_TRY(decoder_check_gguf_head(&d, err));
     if (!d.attention_bias)
         return TT_FAIL(
             err, TT_EUNSUPPORTED,

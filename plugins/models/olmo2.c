@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "decoder_gguf.h"
 #include "decoder_olmo.h"
 
 /* olmo2: the decoder of decoder_olmo.h. Source: OLMo Team 2024, arXiv:2501.00656; initial values as
@@ -40,17 +39,9 @@ static tt_status olmo2_config_json(const void *cfg, char *json, size_t size, tt_
 static const tt_model_hf hf = {sizeof hf,  "olmo2",           OLMO_DEFAULTS("10000.0", ""),
                                OLMO_FIXED, olmo2_config_json, "model."};
 
-static const tt_tensor_name gguf_names[] = {
-    DECODER_GGUF_SHARED(0),
-    DECODER_GGUF_NORMS_AFTER,
-    DECODER_GGUF_QK_NORMS,
-};
-
-static const tt_model_gguf gguf = DECODER_GGUF("olmo2", gguf_names, decoder_gguf_keys_qwen, NULL);
-
 static const void *olmo2_extension(const char *id)
 {
-    return decoder_extension(id, &hf, &gguf, NULL);
+    return decoder_extension(id, &hf, &olmo_gguf, NULL);
 }
 
 static const tt_model_vt vt = DECODER_VT(flavors, decoder_finish, olmo2_describe);

@@ -55,7 +55,7 @@ static const tt_model_hf hf = {
 
 static const void *olmo3_extension(const char *id)
 {
-    return decoder_extension(id, &hf, NULL, NULL);
+    return decoder_extension(id, &hf, &olmo_gguf, NULL);
 }
 
 static const tt_model_vt vt = DECODER_VT(flavors, olmo3_finish, olmo3_describe);

@@ -89,6 +89,7 @@ static const tt_tensor_name gguf_names[] = {
 static tt_status phi3_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
 {
     TT_TRY(decoder_check_no_windows(cfg, err));
+    TT_TRY(decoder_check_gguf_width(cfg, err));
     return decoder_gguf_keys(cfg, DECODER_GGUF_LONGROPE, ", \"attention.sliding_window\": 0", json,
                              size, err);
 }

@@ -243,8 +243,12 @@ static void test_names_of_the_ways_to_cut(void **state)
          "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [" DIGITS
          "{\"type\": \"ByteLevel\"}]}","smollm"},
         {"",
+         "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [" SPLIT(
+             "\\\\p{N}","\"Removed\", \"invert\": true") "{\"type\": \"ByteLevel\"}]}",
+         NULL},
+        {"",
          "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, "
-         "{\"type\": \"ByteLevel\"}]}",NULL},
+         "{\"type\": \"ByteLevel\"}]}",                                                                     NULL                                                                                                                              },
     };
     for (size_t i = 0; i < TT_COUNT(ways); i++) {
         tt_gguf g;

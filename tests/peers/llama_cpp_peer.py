@@ -92,7 +92,8 @@ MODELS = {
     "gemma2": T.Gemma2Config(**GEMMA), "gemma3": T.Gemma3TextConfig(**dict(GEMMA, num_hidden_layers=6)), "phi3": T.Phi3Config(**BASE),
     "phi3 longrope": T.Phi3Config(**BASE, original_max_position_embeddings=24, rope_parameters=dict(
         LONG, short_factor=[1, 1.5, 2, 2.5], long_factor=[2, 3, 5, 9], partial_rotary_factor=0.5)),
-    "olmo2": T.Olmo2Config(**BASE), "smollm3": T.SmolLM3Config(**dict(BASE, num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0])),
+    "olmo2": T.Olmo2Config(**BASE), "olmo3": T.Olmo3Config(**dict(BASE, num_hidden_layers=8, sliding_window=9, rope_parameters=YARN)),
+    "qwen3 tied": T.Qwen3Config(**BASE, head_dim=32, tie_word_embeddings=True), "smollm3": T.SmolLM3Config(**dict(BASE, num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0])),
     "gpt2": T.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=VOCAB, n_positions=96, bos_token_id=0, eos_token_id=1),
     "mixtral": T.MixtralConfig(**BASE, num_local_experts=4, num_experts_per_tok=2),
     "qwen3_moe": T.Qwen3MoeConfig(**BASE, head_dim=32, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=True),

@@ -200,5 +200,8 @@ refused a_router_of_other_weights 'model.args.norm_topk_prob: llama.cpp has no s
 refused a_layer_without_experts 'model.args.mlp_only_layers: layer 1 has no experts' qwen3_moe "{$size,\"mlp_only_layers\":[1]}"
 refused groups_by_their_best_expert 'model.args.group_score' deepseek_v3 "{$size,\"n_kv_heads\":null,\"topk_method\":\"group_limited_greedy\",\"n_group\":2,\"topk_group\":1,\"q_lora_rank\":16}"
 refused queries_without_a_latent_vector 'model.args.q_lora_rank' deepseek_v3 "{$size,\"n_kv_heads\":null,\"q_lora_rank\":null}"
+refused an_output_layer_that_is_the_embedding 'model.args.tie_embeddings: llama.cpp wants' olmo3 '{"dim":32,"n_layers":4,"n_heads":4,"vocab_size":262,"tie_embeddings":true}'
+refused heads_of_another_width 'model.args.head_dim: llama.cpp has' olmo2 '{"dim":32,"n_layers":1,"n_heads":4,"head_dim":16,"vocab_size":262}'
+refused windows_in_other_layers 'model.args.layer_types: layer 0' olmo3 '{"dim":32,"n_layers":2,"n_heads":4,"vocab_size":262,"sliding_window":9,"layer_types":["full_attention","sliding_attention"]}'
 refused longrope_elsewhere 'llama.cpp does not scale as "longrope" in this architecture' qwen3 '{"dim":32,"n_layers":1,"n_heads":4,"head_dim":4,"vocab_size":262,"rope_scaling":{"rope_type":"longrope","factor":2,"original_max_position_embeddings":16,"short_factor":[1,1],"long_factor":[1,2]}}'
 exit $failed
