@@ -463,6 +463,7 @@ tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char 
         return tt_job_fail(s->job, s->core.hf ? "model.hf" : "model.hf_assets_path", err, "%s",
                            why.text);
     note_dropout(c, path, root);
+    tt_setup_hf_say_counts(s->arena, c, path, root);
     return TT_OK;
 }
 

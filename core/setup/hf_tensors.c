@@ -70,10 +70,16 @@ bool tt_setup_hf_counts(tt_arena *a, const tt_component *c, const char *config_p
         return true;
     const tt_json *v = tt_json_get(root, key);
     const char *tensor = fill(a, x->tensor, root);
-    if (!tensor || !v || v->type != TT_JSON_INT || v->integer == 0 ||
-        has_tensor(a, tt_path_dir(a, config_path), tensor))
-        return true;
-    tt_log(TT_INFO, "model", "%s: %s %lld is not applied: the folder has no tensor %s", config_path,
-           key, (long long)v->integer, tensor);
-    return false;
+    return !tensor || !v || v->type != TT_JSON_INT || v->integer == 0 ||
+           has_tensor(a, tt_path_dir(a, config_path), tensor);
+}
+
+void tt_setup_hf_say_counts(tt_arena *a, const tt_component *c, const char *config_path,
+                            const tt_json *root)
+{
+    const tt_model_hf_if *x = c->extension ? c->extension(TT_MODEL_HF_IF) : NULL;
+    if (x && !tt_setup_hf_counts(a, c, config_path, root, x->key))
+        tt_log(TT_INFO, "model", "%s: %s %lld is not applied: the folder has no tensor %s",
+               config_path, x->key, (long long)tt_json_get(root, x->key)->integer,
+               fill(a, x->tensor, root));
 }

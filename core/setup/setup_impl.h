@@ -123,8 +123,10 @@ void tt_setup_recompute_opts(tt_setup *s, tt_recompute_opts *out);
  * now, not at their step. */
 tt_status tt_setup_check_changes(const tt_setup *s, tt_error *err);
 
-/* hf_tensors.c: whether a key of config.json counts (tt_model_hf_if); a line says so if it does not. */
+/* hf_tensors.c: whether a key of config.json counts (tt_model_hf_if); the other logs a line if one does not. */
 bool tt_setup_hf_counts(tt_arena *a, const tt_component *c, const char *config_path,
                         const tt_json *root, const char *key);
+void tt_setup_hf_say_counts(tt_arena *a, const tt_component *c, const char *config_path,
+                            const tt_json *root);
 
 #endif
