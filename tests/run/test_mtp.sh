@@ -98,10 +98,8 @@ printf '{"model": {"hf": "%s"}, "tokenizer": {"name": "byte"}, "dataloader": {"p
 [ $? -eq 0 ] && grep -q 'num_nextn_predict_layers 1 is not applied: the folder has no tensor model.layers.3.enorm.weight' "$dir/err" && ! grep -q 'mtp_1' "$dir/taken/metrics.jsonl" &&
     "$TTRUN" "$dir/theirs.json" --model.hf "$dir/hf" --dump_folder "$dir/theirs_too" >"$dir/out" 2>"$dir/err" && grep -q 'mtp_1' "$dir/theirs_too/metrics.jsonl"
 ok a_folder_without_the_blocks_that_its_config_counts
-for to in hf gguf; do
-    ttrun ckpt export --to $to "$dir/theirs" "$dir/theirs.$to" >"$dir/out" 2>"$dir/err" && [ "$(grep -c 'is not applied' "$dir/err")" -eq 1 ]
-    ok "export_to_${to}_says_that_once"
-done
+ttrun ckpt export --to hf "$dir/theirs" "$dir/theirs.hf" >"$dir/out" 2>"$dir/err" && [ "$(grep -c 'is not applied' "$dir/err")" -eq 1 ]
+ok an_export_says_that_once
 train "$dir/valid" --validation.enable true --validation.freq 3 --validation.steps 1 --validation.dataloader.path "$dir/text.txt" $p.pipeline_parallel_degree 2
 [ "$rc" -eq 0 ] && grep -q '"validation' "$dir/valid/metrics.jsonl" && tail -n 3 "$dir/valid/metrics.jsonl" | grep -q '"loss":[1-9]'
 ok validation_beside_it
