@@ -83,16 +83,16 @@ LATENT = dict({k: v for k, v in MOE.items() if k != "head_dim"}, num_key_value_h
 OSS = dict(BASE, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=9, layer_types=["sliding_attention", "full_attention"])
 GEMMA = dict(BASE, head_dim=32, query_pre_attn_scalar=32, sliding_window=9)
 MODELS = {
-    "llama": T.LlamaConfig(**BASE, attention_bias=True, mlp_bias=True), "llama yarn": T.LlamaConfig(**BASE, rope_parameters=YARN),
+    "llama": T.LlamaConfig(**BASE, attention_bias=True, mlp_bias=True), "llama yarn": T.LlamaConfig(**BASE, rope_parameters=dict(YARN)),
     "llama linear": T.LlamaConfig(**BASE, rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}),
-    "llama llama3": T.LlamaConfig(**BASE, rope_parameters=LLAMA3),
+    "llama llama3": T.LlamaConfig(**BASE, rope_parameters=dict(LLAMA3)),
     "llama longrope": T.LlamaConfig(**BASE, rope_parameters=dict(LONG, short_factor=[1] * 8, long_factor=[2, 3, 5, 9, 11, 12, 13, 14])),
     "mistral": T.MistralConfig(**BASE, sliding_window=None), "qwen2": T.Qwen2Config(**BASE), "qwen3": T.Qwen3Config(**BASE, head_dim=32),
-    "qwen3 yarn": T.Qwen3Config(**BASE, head_dim=32, rope_parameters=YARN), "gemma": T.GemmaConfig(**BASE, head_dim=32),
+    "qwen3 yarn": T.Qwen3Config(**BASE, head_dim=32, rope_parameters=dict(YARN)), "gemma": T.GemmaConfig(**BASE, head_dim=32),
     "gemma2": T.Gemma2Config(**GEMMA), "gemma3": T.Gemma3TextConfig(**dict(GEMMA, num_hidden_layers=6)), "phi3": T.Phi3Config(**BASE),
     "phi3 longrope": T.Phi3Config(**BASE, original_max_position_embeddings=24, rope_parameters=dict(
         LONG, short_factor=[1, 1.5, 2, 2.5], long_factor=[2, 3, 5, 9], partial_rotary_factor=0.5)),
-    "olmo2": T.Olmo2Config(**BASE), "olmo3": T.Olmo3Config(**dict(BASE, num_hidden_layers=8, sliding_window=9, rope_parameters=YARN)),
+    "olmo2": T.Olmo2Config(**BASE), "olmo3": T.Olmo3Config(**dict(BASE, num_hidden_layers=8, sliding_window=9, rope_parameters=dict(YARN))),
     "qwen3 tied": T.Qwen3Config(**BASE, head_dim=32, tie_word_embeddings=True), "smollm3": T.SmolLM3Config(**dict(BASE, num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0])),
     "gpt2": T.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=VOCAB, n_positions=96, bos_token_id=0, eos_token_id=1),
     "mixtral": T.MixtralConfig(**BASE, num_local_experts=4, num_experts_per_tok=2),
