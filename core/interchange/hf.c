@@ -66,8 +66,6 @@ tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_
 
 /* ---- writing ---- */
 
-}
-
 static tt_status choose_dtype(const tt_setup *s, const tt_hf_export *o, tt_arena *a,
                               const char *model, tt_dtype *out, tt_error *err)
 {

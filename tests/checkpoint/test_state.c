@@ -21,9 +21,9 @@ static void test_state_reads_back_as_written(void **state)
     tt_vec_push(f->a, &m.files, ((tt_ckpt_file){"a.safetensors", 12, HASH}));
     tt_vec_push(f->a, &m.tensors,
                 ((tt_ckpt_tensor){
-                    "w \"é\"", "BF16", 2, {3, 4}
+                    .name = "w \"é\"", .dtype_name = "BF16", .n_dims = 2, .shape = {3, 4}
     }));
-    tt_vec_push(f->a, &m.tensors, ((tt_ckpt_tensor){"step", "I64", 0, {0}}));
+    tt_vec_push(f->a, &m.tensors, ((tt_ckpt_tensor){.name = "step", .dtype_name = "I64"}));
     assert_ok(tt_state_print(&in_state, &m, &text, &f->err), f);
     assert_ok(tt_state_parse(f->a, "t", text.s, text.n, &out, &back, &f->err), f);
     assert_int_equal(out.step, 7);
