@@ -2,7 +2,7 @@
 # `make deps`, `make demo`, `make test` and its kin (test-quick, test-AREA, tests, mutants, coverage) install what is missing before this
 # makefile asks the compiler for the machine and pkg-config for MPI: mk/deps.sh writes a makefile that is included here, and make then
 # reads all of them again.
-#   DEPS=min     the compiler and seven small libraries; ttrun is built without MPI
+#   DEPS=min     the compiler and eight small libraries; ttrun is built without MPI
 #   DEPS=build   all that `make` can use (the default of deps and demo)
 #   DEPS=test    also what the tests need (the default of test and its kin)
 TESTS_WANTED := $(filter-out test-clean,$(filter test test-% tests mutants coverage,$(MAKECMDGOALS)))

@@ -49,6 +49,7 @@ if [ "$what" != site ]; then
     need zlib1g-dev $I/zlib.h $L/zlib.h
     need libpcre2-dev $I/pcre2.h $L/pcre2.h
     need libutf8proc-dev $I/utf8proc.h $L/utf8proc.h
+    need libevent-dev $I/event2/event.h $L/event2/event.h
 fi
 if [ "$what" != min ] && [ "$what" != site ]; then
     need libopenblas0-pthread "$R"/usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 "$R"/usr/lib*/libopenblas.so.0

@@ -19,4 +19,4 @@ LDFLAGS_ALL := -pthread $(filter -fsanitize=% --coverage,$(MODE_$(MODE))) -Wl,--
 # A shared object with an undefined symbol must fail here, not at the user's. Sanitizer runtimes come with the program.
 SHARED_CHECKS := $(if $(filter asan tsan,$(MODE)),,-Wl,-z,defs)
 
-CORE_LIBS := -ljansson -lltdl -lzstd -lz -lpcre2-8 -lutf8proc -lm -ldl
+CORE_LIBS := -ljansson -lltdl -lzstd -lz -lpcre2-8 -lutf8proc -levent_core -lm -ldl

@@ -109,6 +109,7 @@ function check_system(path) {
     if (kernels) finding("kernels include headers of their folder only: <" path ">")
     if (path ~ /^(ltdl|dlfcn)\.h$/ && !plugin && area != "plugin") finding("only core/plugin includes <" path ">")
     if (path == "jansson.h" && !plugin && area != "config") finding("only core/config includes <" path ">")
+    if (path ~ /^event2\// && area != "serve") finding("only core/serve includes <" path ">")
     if (path ~ /^(mpi|nccl|cuda|cublas)/ && !plugin) finding("core knows no <" path ">")
 }
 

@@ -11,7 +11,7 @@ work=$(mktemp -d "${TMPDIR:-/var/tmp}/ttrun-checkpoint.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 if [ -z "${RUN_ONLY:-}" ]; then
     ${CC:-gcc} -std=c11 -O2 -Wall -Wextra -Iinclude -Icore -pthread -rdynamic bench/checkpoint/checkpoint.c $build/libttrun_core.a \
-        -ljansson -lltdl -lzstd -lz -lpcre2-8 -lutf8proc -lm -ldl -o $build/bench/checkpoint
+        -ljansson -lltdl -lzstd -lz -lpcre2-8 -lutf8proc -levent_core -lm -ldl -o $build/bench/checkpoint
     python=python3
     [ -z "${TTRUN_VENV:-}" ] || python=$TTRUN_VENV/bin/python
     "$python" -W ignore bench/checkpoint/peers.py $build/bench/checkpoint "$work/peers" "${ROUNDS:-5}" "${WIDTH:-768}"

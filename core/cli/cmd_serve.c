@@ -10,6 +10,8 @@
 typedef struct serving {
     tt_chat_model m;
     const char *host, *key, *name;
+    const char **origins; /* [n_origins] */
+    size_t n_origins;
     int64_t port, context, at_once, most_wait;
     tt_cache cache;
     bool forgets;
@@ -18,11 +20,48 @@ typedef struct serving {
     tt_str config;
 } serving;
 
+/* Takes the key out of the command line, where every user of the machine could read it. */
+static const char *take_key(const tt_cli *cli)
+{
+    const char *given = tt_cli_option(cli, "api-key");
+    if (!given)
+        return getenv("TTRUN_API_KEY");
+    const char *key = tt_arena_str(cli->arena, given);
+    tt_log(
+        TT_INFO, "serve",
+        "--api-key could be read in the list of processes until now: TTRUN_API_KEY keeps the key "
+        "out of it");
+    for (size_t i = 0; i < cli->n_options; i++)
+        if (!strcmp(cli->options[i].key, "api-key"))
+            memset((char *)cli->options[i].value, 'x', strlen(cli->options[i].value));
+    return key;
+}
+
+/* An origin as browsers send it: SCHEME://HOST[:PORT], or "*". */
+static tt_status read_origins(const tt_cli *cli, serving *s, tt_error *err)
+{
+    s->origins = tt_arena_array(cli->arena, cli->n_options + 1, sizeof *s->origins);
+    for (size_t i = 0; i < cli->n_options; i++) {
+        const char *text = cli->options[i].value, *host;
+        if (strcmp(cli->options[i].key, "allow-origin") != 0)
+            continue;
+        host = strstr(text, "://");
+        if (strcmp(text, "*") != 0 &&
+            (!host || host == text || !host[3] || strpbrk(host + 3, "/ \r\n")))
+            return TT_FAIL(err, TT_EINVAL,
+                           "--allow-origin %s: give \"*\", or an origin such as "
+                           "https://chat.example.org",
+                           text);
+        s->origins[s->n_origins++] = text;
+    }
+    return TT_OK;
+}
+
 static tt_status read_options(const tt_cli *cli, serving *s, tt_error *err)
 {
-    const char *host = tt_cli_option(cli, "host"), *key = tt_cli_option(cli, "api-key");
+    const char *host = tt_cli_option(cli, "host");
     s->host = host ? host : "127.0.0.1";
-    s->key = key ? key : getenv("TTRUN_API_KEY");
+    s->key = take_key(cli);
     s->port = 8000;
     s->at_once = TT_ENGINE_AT_ONCE;
     s->most_wait = 4096;
@@ -31,10 +70,11 @@ static tt_status read_options(const tt_cli *cli, serving *s, tt_error *err)
     TT_TRY(tt_cli_integer(cli, "batch", 1, TT_ENGINE_AT_ONCE, &s->at_once, err));
     TT_TRY(tt_cli_integer(cli, "queue", 1, 1 << 20, &s->most_wait, err));
     TT_TRY(tt_cli_cache(cli, &s->cache, err));
+    TT_TRY(read_origins(cli, s, err));
     s->forgets = tt_cli_option(cli, "no-prefix-cache") != NULL;
     if (s->key && !*s->key)
         s->key = NULL;
-    if (!tt_server_is_loopback(s->host) && !s->key)
+    if (!tt_api_is_loopback(s->host) && !s->key)
         return TT_FAIL(err, TT_EINVAL,
                        "--host %s: other machines would reach the model without a key: give "
                        "--api-key or TTRUN_API_KEY",
@@ -149,7 +189,10 @@ static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
                            .chat_stop_ids = s->m.stops.ids,
                            .n_chat_stop_ids = s->m.stops.n,
                            .most_wait = (size_t)s->most_wait,
-                           .key = s->key};
+                           .key = s->key,
+                           .host = s->host,
+                           .origins = s->origins,
+                           .n_origins = s->n_origins};
     s->api = tt_api_open(&o);
     const tt_server_opts so = {.host = s->host,
                                .port = (int)s->port,
@@ -184,6 +227,9 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("port", "N", "8000", "port to listen at; 0: any that is free"),
     TT_CLI_VALUE("api-key", "KEY", "$TTRUN_API_KEY, or none",
                  "what clients must send: Authorization: Bearer KEY"),
+    TT_CLI_VALUE("allow-origin", "ORIGIN", "none",
+                 "pages that may ask and read answers: https://chat.example.org, or * for all",
+                 .flags = TT_CLI_REPEATED),
     TT_CLI_VALUE("name", "NAME", "the folder's", "name of the model in answers"),
     TT_CLI_VALUE("template", "FILE", "the run's",
                  "chat template (Jinja), or chatml, which is built in", .takes = TT_TAKES_FILE),

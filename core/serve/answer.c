@@ -4,15 +4,21 @@
 
 /* Answers as JSON, whole or as server-sent events. */
 
-void tt_api_send(tt_str *out, int status, const tt_str *json, bool keep_alive)
+void tt_api_send(tt_str *out, tt_http_reply *p, int status, const char *type, const tt_str *text)
 {
-    tt_http_head(out, status, "application/json", (int64_t)json->n, keep_alive);
-    tt_str_addn(out, tt_str_get(json), json->n);
+    tt_http_head(out, p, status, type, (int64_t)text->n);
+    if (!p->head_only)
+        tt_str_addn(out, tt_str_get(text), text->n);
 }
 
-void tt_api_fault(tt_str *out, int status, const char *why)
+void tt_api_fault(tt_str *out, tt_http_reply *p, int status, const char *why)
 {
     tt_str json = {0};
+    if (status == 204) {
+        tt_http_head(out, p, status, NULL, 0);
+        return;
+    }
+    p->keep_alive = false;
     tt_str_add(&json, "{\"error\":{\"message\":");
     tt_str_json(&json, why);
     tt_str_printf(&json, ",\"type\":\"%s\",\"param\":null,\"code\":%d}}\n",
@@ -20,7 +26,7 @@ void tt_api_fault(tt_str *out, int status, const char *why)
                   : status < 500 ? "invalid_request_error"
                                  : "server_error",
                   status);
-    tt_api_send(out, status, &json, false);
+    tt_api_send(out, p, status, "application/json", &json);
     tt_str_free(&json);
 }
 
@@ -127,7 +133,7 @@ void tt_api_answer(tt_api_call *c)
 {
     tt_str o = {0};
     if (c->failed) {
-        tt_api_fault(c->out, 500, c->failed);
+        tt_api_fault(c->out, c->reply, 500, c->failed);
         return;
     }
     begin_object(c, &o);
@@ -146,7 +152,7 @@ void tt_api_answer(tt_api_call *c)
     tt_str_addc(&o, ']');
     add_usage(c, &o);
     tt_str_add(&o, "}\n");
-    tt_api_send(c->out, 200, &o, c->keep_alive);
+    tt_api_send(c->out, c->reply, 200, "application/json", &o);
     tt_str_free(&o);
 }
 
@@ -158,7 +164,7 @@ static void send_event(tt_api_call *c, const char *json, size_t n)
     tt_str_add(&event, "data: ");
     tt_str_addn(&event, json, n);
     tt_str_add(&event, "\n\n");
-    tt_http_chunk(c->out, event.s, event.n);
+    tt_http_chunk(c->out, c->reply, event.s, event.n);
     tt_str_free(&event);
 }
 
@@ -205,7 +211,7 @@ static void send_calls(call_text *x)
 
 void tt_api_stream_begin(tt_api_call *c)
 {
-    tt_http_head(c->out, 200, "text/event-stream", -1, c->keep_alive);
+    tt_http_head(c->out, c->reply, 200, "text/event-stream", -1);
     for (int i = 0; c->chat && i < c->n; i++)
         send_text(&c->texts[i], "\"delta\":{\"role\":\"assistant\",\"content\":", "", 0);
 }
@@ -249,5 +255,5 @@ void tt_api_stream_end(tt_api_call *c)
         tt_str_free(&o);
     }
     send_event(c, "[DONE]", 6);
-    tt_http_last_chunk(c->out);
+    tt_http_last_chunk(c->out, c->reply);
 }

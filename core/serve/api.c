@@ -9,7 +9,7 @@ tt_api *tt_api_open(const tt_api_opts *o)
 {
     tt_arena *arena = tt_arena_new();
     tt_api *a = tt_arena_alloc(arena, sizeof *a);
-    *a = (tt_api){.o = *o, .arena = arena};
+    *a = (tt_api){.o = *o, .arena = arena, .created = (long long)time(NULL)};
     return a;
 }
 
@@ -69,11 +69,6 @@ bool tt_api_is_done(const tt_api_call *c)
     return c->n_done == c->n;
 }
 
-bool tt_api_has_failed(const tt_api_call *c)
-{
-    return c->failed != NULL && !c->stream;
-}
-
 void tt_api_free(tt_api *a, tt_api_call *c)
 {
     if (!c)
@@ -99,38 +94,81 @@ static int status_of(tt_status s)
     return s == TT_ENOMEM || s == TT_EINTERNAL || s == TT_EIO ? 500 : 400;
 }
 
-static bool complete(tt_api *a, const tt_http_request *r, bool chat, tt_str *out,
+/* The object that the body is. 0, or the status that the error has. */
+static int parse(tt_arena *arena, const tt_http_request *r, const tt_json **out, tt_error *err)
+{
+    size_t n = 1; /* no fewer than its values: each further one has one of these before it */
+    for (size_t i = 0; i < r->n_body; i++)
+        n += r->body[i] == ',' || r->body[i] == '[' || r->body[i] == '{';
+    if (n > MOST_VALUES) {
+        TT_FAIL(err, TT_EINVAL, "the body has too many values: at most %d", (int)MOST_VALUES);
+        return 413;
+    }
+    const tt_status s = tt_json_parse(arena, "body", r->body, r->n_body, out, err);
+    if (s == TT_OK && (*out)->type != TT_JSON_OBJECT) {
+        TT_FAIL(err, TT_EINVAL, "the body is no JSON object");
+        return 400;
+    }
+    return s == TT_OK ? 0 : status_of(s);
+}
+
+/* Is the model that the request names the one that is here? */
+static int check_model(const tt_api *a, const tt_json *o, tt_error *err)
+{
+    const tt_json *v = tt_api_member(o, "model");
+    if (!v || (v->type == TT_JSON_STRING && !strcmp(v->string, a->o.model)))
+        return 0;
+    TT_FAIL(err, TT_EINVAL, "model: there is only \"%s\" here (ttrun serve --name)", a->o.model);
+    return v->type == TT_JSON_STRING ? 404 : 400;
+}
+
+/* Makes the call of a request, whose JSON is gone then. 0, or the status that the error has. */
+static int read_call(tt_api_call *c, const tt_http_request *r, tt_error *err)
+{
+    tt_arena *arena = tt_arena_new();
+    const tt_json *o;
+    int status = parse(arena, r, &o, err);
+    if (!status)
+        status = check_model(c->a, o, err);
+    if (!status) {
+        const tt_status s = tt_api_read(o, r->n_body, c, err);
+        status = s == TT_OK ? 0 : status_of(s);
+    }
+    tt_arena_free(arena);
+    return status;
+}
+
+static void complete(tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_str *out,
                      tt_api_call **call)
 {
     tt_error e = {0};
     tt_arena *arena = tt_arena_new();
     tt_api_call *c = tt_arena_alloc(arena, sizeof *c);
-    *c = (tt_api_call){.a = a, .arena = arena, .out = out, .keep_alive = r->keep_alive};
-    snprintf(c->id, sizeof c->id, "%s-%llu", chat ? "chatcmpl" : "cmpl",
+    *c = (tt_api_call){.a = a,
+                       .arena = arena,
+                       .out = out,
+                       .reply = p,
+                       .chat = strstr(r->path, "chat") != NULL,
+                       .created = (long long)time(NULL)};
+    snprintf(c->id, sizeof c->id, "%s-%llu", c->chat ? "chatcmpl" : "cmpl",
              (unsigned long long)++a->n_calls);
-    c->created = (long long)time(NULL);
-    const tt_status s = tt_api_read(a, r, chat, c, &e);
-    if (s == TT_OK && a->n_wait + (size_t)c->n > a->o.most_wait) {
-        tt_api_fault(out, 503, "too many texts wait already: try again later");
+    const int status = read_call(c, r, &e);
+    if (status || a->n_wait + (size_t)c->n > a->o.most_wait) {
+        tt_api_fault(out, p, status ? status : 503,
+                     status ? e.text : "too many texts wait already: try again later");
         tt_api_free(a, c);
-        return false;
-    }
-    if (s != TT_OK) {
-        tt_api_fault(out, status_of(s), e.text);
-        tt_api_free(a, c);
-        return false;
+        return;
     }
     for (int i = 0; i < c->n; i++)
         wait_for_room(a, &c->texts[i]);
     if (c->stream)
         tt_api_stream_begin(c);
     *call = c;
-    return r->keep_alive;
 }
 
 /* ---- the small functions ---- */
 
-static tt_status tokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_error *err)
+static tt_status tokenize(tt_api *a, const tt_json *o, tt_str *json, tt_error *err)
 {
     const tt_json *text = tt_json_get(o, "prompt");
     tt_ids ids = {0};
@@ -138,6 +176,8 @@ static tt_status tokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_er
     TT_TRY(tt_api_bool(o, "add_special_tokens", &special, err));
     if (!text || text->type != TT_JSON_STRING)
         return TT_FAIL(err, TT_EINVAL, "prompt is no text");
+    if (strlen(text->string) > MOST_OF_TOKENIZE)
+        TT_TRY(tt_api_check_bytes(a, "prompt", strlen(text->string), err));
     const tt_status s = tt_api_encode(a, text->string, special, &ids, err);
     tt_str_printf(json, "{\"count\":%zu,\"max_model_len\":%lld,\"tokens\":[", ids.n,
                   (long long)a->o.context);
@@ -148,13 +188,15 @@ static tt_status tokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_er
     return s;
 }
 
-static tt_status detokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_error *err)
+static tt_status detokenize(tt_api *a, const tt_json *o, tt_str *json, tt_error *err)
 {
     const tt_json *list = tt_json_get(o, "tokens");
     tt_decoder decoder = tt_api_decoder(a);
     tt_str text = {0};
     if (!list || list->type != TT_JSON_ARRAY)
         return TT_FAIL(err, TT_EINVAL, "tokens is no list of token ids");
+    if (list->n > TT_MAXV((size_t)a->o.context, (size_t)MOST_OF_DETOKENIZE))
+        return TT_FAIL(err, TT_EINVAL, "tokens: %zu are too many", list->n);
     for (size_t i = 0; i < list->n; i++) {
         const tt_json *v = list->items[i];
         if (v->type != TT_JSON_INT || v->integer < 0 || v->integer >= a->o.info.vocab_size) {
@@ -170,29 +212,32 @@ static tt_status detokenize(const tt_api *a, const tt_json *o, tt_str *json, tt_
     return TT_OK;
 }
 
-static bool of_tokenizer(const tt_api *a, const tt_http_request *r, tt_str *out,
-                         tt_status (*f)(const tt_api *a, const tt_json *o, tt_str *json,
-                                        tt_error *err))
+static void of_tokenizer(tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_str *out)
 {
     tt_arena *arena = tt_arena_new();
     tt_error e = {0};
     tt_str json = {0};
     const tt_json *o;
-    tt_status s = a->o.vt ? tt_api_parse(arena, r, &o, &e)
-                          : TT_FAIL(&e, TT_EINVAL, "the model has no tokenizer");
-    if (s == TT_OK)
-        s = f(a, o, &json, &e);
-    if (s == TT_OK)
-        tt_api_send(out, 200, &json, r->keep_alive);
+    int status = parse(arena, r, &o, &e);
+    if (!status && !a->o.vt) {
+        TT_FAIL(&e, TT_EINVAL, "the model has no tokenizer");
+        status = 400;
+    }
+    if (!status) {
+        const tt_status s =
+            strcmp(r->path, "/tokenize") ? detokenize(a, o, &json, &e) : tokenize(a, o, &json, &e);
+        status = s == TT_OK ? 0 : status_of(s);
+    }
+    if (status)
+        tt_api_fault(out, p, status, e.text);
     else
-        tt_api_fault(out, status_of(s), e.text);
+        tt_api_send(out, p, 200, "application/json", &json);
     tt_str_free(&json);
     tt_arena_free(arena);
-    return s == TT_OK && r->keep_alive;
 }
 
 /* In Prometheus' text format. */
-static bool metrics(const tt_api *a, const tt_http_request *r, tt_str *out)
+static void metrics(const tt_api *a, tt_http_reply *p, tt_str *out)
 {
     const tt_engine_stats s = tt_engine_count(a->o.engine);
     const struct {
@@ -211,86 +256,67 @@ static bool metrics(const tt_api *a, const tt_http_request *r, tt_str *out)
                       "# HELP ttrun_serve_%s %s\n# TYPE ttrun_serve_%s %s\nttrun_serve_%s %lld\n",
                       all[i].name, all[i].help, all[i].name, all[i].type, all[i].name,
                       (long long)all[i].value);
-    tt_http_head(out, 200, "text/plain; version=0.0.4", (int64_t)text.n, r->keep_alive);
-    tt_str_addn(out, tt_str_get(&text), text.n);
+    tt_api_send(out, p, 200, "text/plain; version=0.0.4", &text);
     tt_str_free(&text);
-    return r->keep_alive;
 }
 
-static bool get(const tt_api *a, const tt_http_request *r, tt_str *out)
+static void add_model(const tt_api *a, tt_str *json)
 {
+    tt_str_add(json, "{\"id\":");
+    tt_str_json(json, a->o.model);
+    tt_str_printf(json,
+                  ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"ttrun\","
+                  "\"max_model_len\":%lld}",
+                  a->created, (long long)a->o.context);
+}
+
+/* Is it the model's name, as it stands in a path, with % and two digits for some characters? */
+static bool names_model(const tt_api *a, const char *text)
+{
+    const char *name = a->o.model;
+    for (; *text && *name; text++, name++) {
+        unsigned c = (unsigned char)*text;
+        if (c == '%' && sscanf(text + 1, "%2x", &c) == 1 && text[1] && text[2])
+            text += 2;
+        if (c != (unsigned char)*name)
+            return false;
+    }
+    return !*text && !*name;
+}
+
+static void get(const tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_str *out)
+{
+    static const char models[] = "/v1/models/";
     tt_str json = {0};
     if (!strcmp(r->path, "/health")) {
         tt_str_add(&json, "{\"status\":\"ok\"}\n");
     } else if (!strcmp(r->path, "/tokenizer_info")) {
         tt_str_add(&json, a->o.tokenizer_config);
+    } else if (!strcmp(r->path, "/v1/models")) {
+        tt_str_add(&json, "{\"object\":\"list\",\"data\":[");
+        add_model(a, &json);
+        tt_str_add(&json, "]}\n");
+    } else if (names_model(a, r->path + sizeof models - 1)) {
+        add_model(a, &json);
+        tt_str_addc(&json, '\n');
     } else {
-        tt_str_add(&json, "{\"object\":\"list\",\"data\":[{\"id\":");
-        tt_str_json(&json, a->o.model);
-        tt_str_printf(&json,
-                      ",\"object\":\"model\",\"created\":0,\"owned_by\":\"ttrun\","
-                      "\"max_model_len\":%lld}]}\n",
-                      (long long)a->o.context);
+        tt_api_fault(out, p, 404, "there is no such model: GET /v1/models tells which there is");
+        return;
     }
-    tt_api_send(out, 200, &json, r->keep_alive);
+    tt_api_send(out, p, 200, "application/json", &json);
     tt_str_free(&json);
-    return r->keep_alive;
 }
 
-static bool refused(tt_str *out, int status, const char *why)
+void tt_api_begin(tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_str *out,
+                  tt_api_call **call)
 {
-    tt_api_fault(out, status, why);
-    return false;
-}
-
-/* Takes as long for a wrong key as for the right one. */
-static bool has_key(const tt_api *a, const tt_http_request *r)
-{
-    const char *sent = r->authorization ? r->authorization : "";
-    if (!a->o.key)
-        return true;
-    if (!strncmp(sent, "Bearer ", 7))
-        sent += 7;
-    const size_t n = strlen(a->o.key), m = strlen(sent);
-    unsigned differs = n != m;
-    for (size_t i = 0; i < n; i++)
-        differs |= (unsigned char)a->o.key[i] ^ (unsigned char)(i < m ? sent[i] : 0);
-    return !differs;
-}
-
-bool tt_api_begin(tt_api *a, const tt_http_request *r, tt_str *out, tt_api_call **call)
-{
-    static const struct {
-        const char *method, *path;
-    } all[] = {
-        {"GET",  "/health"             },
-        {"GET",  "/v1/models"          },
-        {"GET",  "/tokenizer_info"     },
-        {"GET",  "/metrics"            },
-        {"POST", "/v1/completions"     },
-        {"POST", "/v1/chat/completions"},
-        {"POST", "/tokenize"           },
-        {"POST", "/detokenize"         }
-    };
-    size_t i = 0;
     *call = NULL;
-    while (i < TT_COUNT(all) && strcmp(all[i].path, r->path) != 0)
-        i++;
-    if (i == TT_COUNT(all))
-        return refused(out, 404, "there is no such path");
-    if (strcmp(all[i].method, r->method) != 0)
-        return refused(out, 405,
-                       strcmp(all[i].method, "GET") ? "this path takes POST"
-                                                    : "this path takes GET");
-    if (i && !has_key(a, r))
-        return refused(out, 401, "the key is missing or wrong: Authorization: Bearer KEY");
     if (!strcmp(r->path, "/metrics"))
-        return metrics(a, r, out);
-    if (!strcmp(r->method, "GET"))
-        return get(a, r, out);
-    if (!strcmp(r->path, "/tokenize"))
-        return of_tokenizer(a, r, out, tokenize);
-    if (!strcmp(r->path, "/detokenize"))
-        return of_tokenizer(a, r, out, detokenize);
-    return complete(a, r, strstr(r->path, "chat") != NULL, out, call);
+        metrics(a, p, out);
+    else if (strcmp(r->method, "POST") != 0)
+        get(a, r, p, out);
+    else if (!strncmp(r->path, "/v1/", 4))
+        complete(a, r, p, out, call);
+    else
+        of_tokenizer(a, r, p, out);
 }

@@ -8,6 +8,11 @@
 #include "serve/tools.h"
 
 enum { MOST_STOPS = 16, MOST_TEXTS = 1024, MOST_N = 128 };
+enum { MOST_VALUES = 1 << 20 }; /* of a body's JSON, of about 100 bytes each */
+enum {                          /* whatever the context: bytes of a text, and ids */
+       MOST_OF_TOKENIZE = 1 << 20,
+       MOST_OF_DETOKENIZE = 1 << 17
+};
 
 typedef struct call_text { /* one of the texts that a request asks for */
     tt_api_call *call;
@@ -20,7 +25,7 @@ typedef struct call_text { /* one of the texts that a request asks for */
         n_characters;        /* bytes of it that logprobs have counted as characters, and those */
     size_t n_told;           /* bytes of it that a stream has sent */
     int64_t n_new, n_cached; /* n_cached: tokens of the prompt that were not computed */
-    bool sibling;            /* a further text of the same prompt */
+    bool sibling;            /* a further text of the same prompt, whose ids it has too */
     /* members of JSON lists, each with a comma before it but the first */
     /* and, in a stream, those that it has not sent */
     tt_str tokens, logprobs, top, offsets, content;
@@ -37,10 +42,11 @@ struct tt_api_call {
     tt_api *a;
     tt_arena *arena;
     tt_str *out;
-    bool chat, stream, echo, usage, scored, keep_alive;
-    const char *failed;   /* why; NULL: it has not */
-    const tt_json *tools; /* that the model may call; NULL: none */
-    bool json;            /* texts are JSON objects */
+    tt_http_reply *reply;
+    bool chat, stream, echo, usage, scored;
+    const char *failed;  /* why; NULL: it has not */
+    const tt_map *tools; /* names of those that the model may call; NULL: none */
+    bool json;           /* texts are JSON objects */
     int n_top;
     const char *stops[MOST_STOPS];
     size_t n_stops, longest_stop;
@@ -58,13 +64,13 @@ struct tt_api {
     size_t n_wait;
     uint64_t n_calls;
     tt_json_masks *masks; /* NULL: no request has wanted JSON */
+    size_t longest;       /* bytes of a token; 0: not known yet */
+    long long created;
 };
 
-/* read.c: makes a call of a request's body. TT_EINVAL: the client's mistake. */
-tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_call *c,
-                      tt_error *err);
-tt_status tt_api_parse(tt_arena *arena, const tt_http_request *r, const tt_json **out,
-                       tt_error *err);
+/* read.c: makes a call, whose chat is set, of a request's body of n bytes, which may go afterwards. TT_EINVAL: the client's
+ * mistake. */
+tt_status tt_api_read(const tt_json *body, size_t n_bytes, tt_api_call *c, tt_error *err);
 /* Appends the ids of a text; special: with what begins a prompt. There must be a tokenizer. */
 tt_status tt_api_encode(const tt_api *a, const char *text, bool special, tt_ids *out,
                         tt_error *err);
@@ -72,10 +78,14 @@ const tt_json *tt_api_member(const tt_json *o,
                              const char *key); /* NULL: it is not there, or null */
 tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *err);
 
-/* messages.c: appends the ids of a chat's messages, with what begins an answer. */
-/* *tools: those of the request that the template got; NULL: there are none. */
-tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out,
-                               const tt_json **tools, tt_error *err);
+/* The most bytes that a text of the whole context can have: what is longer needs not be tokenized. */
+size_t tt_api_most_bytes(tt_api *a);
+tt_status tt_api_check_bytes(tt_api *a, const char *name, size_t n, tt_error *err);
+
+/* messages.c: appends the ids of a chat's messages, with what begins an answer. n_bytes: of the body.
+ * *tools: names of those of the request that the template got, in the arena; NULL: there are none. */
+tt_status tt_api_read_messages(tt_api *a, tt_arena *arena, const tt_json *body, size_t n_bytes,
+                               tt_ids *out, const tt_map **tools, tt_error *err);
 
 /* text.c: what the engine tells, and asks. */
 const uint64_t *tt_api_allowed(void *text);
@@ -91,6 +101,6 @@ void tt_api_stream_begin(tt_api_call *c);                    /* the head */
 void tt_api_stream_text(call_text *x, size_t n);
 const tt_str *tt_api_told(const call_text *x); /* the text without calls of tools */
 void tt_api_stream_end(tt_api_call *c);
-void tt_api_send(tt_str *out, int status, const tt_str *json, bool keep_alive);
+void tt_api_send(tt_str *out, tt_http_reply *p, int status, const char *type, const tt_str *text);
 
 #endif

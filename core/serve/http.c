@@ -4,11 +4,6 @@
 #include <strings.h>
 #include <ttrun/option.h>
 
-static tt_http_parsed fault(int status, const char *why)
-{
-    return (tt_http_parsed){.status = status, .why = why};
-}
-
 static const char *reason(int status)
 {
     static const struct {
@@ -16,12 +11,17 @@ static const char *reason(int status)
         const char *text;
     } all[] = {
         {200, "OK"                             },
+        {204, "No Content"                     },
         {400, "Bad Request"                    },
         {401, "Unauthorized"                   },
+        {403, "Forbidden"                      },
         {404, "Not Found"                      },
         {405, "Method Not Allowed"             },
         {408, "Request Timeout"                },
+        {411, "Length Required"                },
         {413, "Content Too Large"              },
+        {415, "Unsupported Media Type"         },
+        {417, "Expectation Failed"             },
         {431, "Request Header Fields Too Large"},
         {500, "Internal Server Error"          },
         {501, "Not Implemented"                },
@@ -34,15 +34,6 @@ static const char *reason(int status)
     return "Error";
 }
 
-/* The end of the head, behind its empty line; 0: it is not complete. */
-static size_t head_end(const char *text, size_t n)
-{
-    for (size_t i = 0; i + 3 < n; i++)
-        if (text[i] == '\r' && !memcmp(text + i, "\r\n\r\n", 4))
-            return i + 4;
-    return 0;
-}
-
 static bool is_token(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -51,171 +42,316 @@ static bool is_token(const char *s, size_t n)
     return n > 0;
 }
 
-/* A header's value without blanks around it: *value, *n. */
-static bool header_is(const char *line, size_t n, const char *name, const char **value,
-                      size_t *size)
+static bool is_blank(char c)
 {
-    const size_t k = strlen(name);
-    if (n <= k || line[k] != ':' || strncasecmp(line, name, k) != 0)
+    return c == ' ' || c == '\t';
+}
+
+static bool text_is(const char *s, size_t n, const char *want)
+{
+    return n == strlen(want) && strncasecmp(s, want, n) == 0;
+}
+
+/* Takes the next element of a list with commas, without blanks around it: *s [*n]. False: there is none. */
+static bool next_element(const char **at, const char *end, const char **s, size_t *n)
+{
+    if (*at >= end)
         return false;
-    line += k + 1;
-    n -= k + 1;
-    while (n && (*line == ' ' || *line == '\t')) {
-        line++;
-        n--;
-    }
-    while (n && (line[n - 1] == ' ' || line[n - 1] == '\t'))
-        n--;
-    *value = line;
-    *size = n;
+    const char *comma = memchr(*at, ',', (size_t)(end - *at)), *stop = comma ? comma : end;
+    *s = *at;
+    *at = stop + 1;
+    while (*s < stop && is_blank(**s))
+        ++*s;
+    while (stop > *s && is_blank(stop[-1]))
+        stop--;
+    *n = (size_t)(stop - *s);
     return true;
 }
 
-static bool value_is(const char *v, size_t n, const char *want)
-{
-    return n == strlen(want) && strncasecmp(v, want, n) == 0;
-}
+/* ---- the head of a request ---- */
 
 typedef struct head {
-    const char *method, *path, *authorization;
-    size_t n_method, n_path, n_authorization;
-    size_t length;
-    bool has_length, old, closes, stays, expects;
+    tt_http_request *r;
+    const char *length, *coding, *expect;
+    bool closes, stays;
+    int status;
+    const char *why;
 } head;
 
-static const char *read_length(head *h, const char *v, size_t n)
+static bool fault(head *h, int status, const char *why)
 {
-    size_t length = 0;
-    if (!n || n > 15)
-        return "Content-Length is no number";
-    for (size_t i = 0; i < n; i++) {
-        if (v[i] < '0' || v[i] > '9')
-            return "Content-Length is no number";
-        length = length * 10 + (size_t)(v[i] - '0');
-    }
-    if (h->has_length && h->length != length)
-        return "two different Content-Lengths";
-    h->has_length = true;
-    h->length = length;
-    return NULL;
+    h->status = status;
+    h->why = why;
+    return false;
 }
 
-static tt_http_parsed read_header(head *h, const char *line, size_t n)
+static bool is_length(const char *s)
 {
-    const char *v, *bad = NULL;
-    size_t k;
-    const char *colon = memchr(line, ':', n);
+    const size_t n = strspn(s, "0123456789");
+    return n > 0 && n <= 15 && !s[n];
+}
+
+static void read_connection(head *h, const char *v)
+{
+    const char *end = v + strlen(v), *s;
+    size_t n;
+    while (next_element(&v, end, &s, &n)) {
+        h->closes = h->closes || text_is(s, n, "close");
+        h->stays = h->stays || text_is(s, n, "keep-alive");
+    }
+}
+
+/* The line [n] is cut: its name and its value are strings then. */
+static bool read_header(head *h, char *line, size_t n)
+{
+    tt_http_request *r = h->r;
+    const struct {
+        const char *name, **value;
+    } once[] = {
+        {"Host",              &r->host         },
+        {"Authorization",     &r->authorization},
+        {"Origin",            &r->origin       },
+        {"Content-Type",      &r->content_type },
+        {"Content-Length",    &h->length       },
+        {"Transfer-Encoding", &h->coding       },
+        {"Expect",            &h->expect       },
+    };
+    char *colon = memchr(line, ':', n), *v, *end = line + n;
     if (!colon || !is_token(line, (size_t)(colon - line)))
-        return fault(400, "a header has no name");
-    if (header_is(line, n, "Content-Length", &v, &k)) {
-        bad = read_length(h, v, k);
-    } else if (header_is(line, n, "Transfer-Encoding", &v, &k)) {
-        return fault(501, "a body must have a Content-Length");
-    } else if (header_is(line, n, "Connection", &v, &k)) {
-        h->closes = h->closes || value_is(v, k, "close");
-        h->stays = h->stays || value_is(v, k, "keep-alive");
-    } else if (header_is(line, n, "Expect", &v, &k)) {
-        h->expects = value_is(v, k, "100-continue");
-    } else if (header_is(line, n, "Authorization", &v, &k)) {
-        h->authorization = v;
-        h->n_authorization = k;
+        return fault(h, 400, "a header has no name");
+    *colon = '\0';
+    for (v = colon + 1; v < end && is_blank(*v); v++)
+        continue;
+    while (end > v && is_blank(end[-1]))
+        end--;
+    *end = '\0';
+    if (!strcasecmp(line, "Connection"))
+        read_connection(h, v);
+    for (size_t i = 0; i < TT_COUNT(once); i++) {
+        if (strcasecmp(line, once[i].name) != 0)
+            continue;
+        if (*once[i].value)
+            return fault(h, 400, "a header that may stand once stands twice");
+        *once[i].value = v;
     }
-    return bad ? fault(400, bad) : (tt_http_parsed){0};
+    return true;
 }
 
-static tt_http_parsed read_request_line(head *h, const char *line, size_t n)
+/* http://HOST/PATH, as to a proxy: its host counts. */
+static bool read_absolute(head *h, char *target)
 {
-    const char *end = line + n, *blank = memchr(line, ' ', n);
-    const char *second = blank ? memchr(blank + 1, ' ', (size_t)(end - blank - 1)) : NULL;
-    if (!second || !is_token(line, (size_t)(blank - line)) || blank[1] != '/')
-        return fault(400, "the first line is no request");
-    if (value_is(second + 1, (size_t)(end - second - 1), "HTTP/1.0"))
-        h->old = true;
-    else if (!value_is(second + 1, (size_t)(end - second - 1), "HTTP/1.1"))
-        return fault(505, "only HTTP/1.1 and HTTP/1.0 are known");
-    h->method = line;
-    h->n_method = (size_t)(blank - line);
-    h->path = blank + 1;
-    h->n_path = (size_t)(second - blank - 1);
-    const char *query = memchr(h->path, '?', h->n_path);
-    if (query)
-        h->n_path = (size_t)(query - h->path);
-    return (tt_http_parsed){0};
+    char *host = target + strlen("http://"), *path = host + strcspn(host, "/");
+    const size_t n = (size_t)(path - host);
+    if (!n || memchr(host, '@', n))
+        return fault(h, 400, "the address of the request has no host");
+    memmove(target, host, n); /* so that there is room for what ends it */
+    target[n] = '\0';
+    h->r->host = target;
+    h->r->path = *path == '/' ? path : "/";
+    return true;
 }
 
-static tt_http_parsed read_head(head *h, const char *text, size_t n)
+static bool read_request_line(head *h, char *line, size_t n)
 {
-    bool first = true;
-    for (const char *line = text, *end = text + n - 2; line < end;) {
-        const char *stop = line;
+    tt_http_request *r = h->r;
+    char *blank = memchr(line, ' ', n);
+    char *second = blank ? memchr(blank + 1, ' ', n - (size_t)(blank + 1 - line)) : NULL;
+    if (!second || second == blank + 1 || !is_token(line, (size_t)(blank - line)))
+        return fault(h, 400, "the first line is no request");
+    line[n] = *blank = *second = '\0';
+    blank[1 + strcspn(blank + 1, "?")] = '\0';
+    r->old = !strcmp(second + 1, "HTTP/1.0");
+    if (!r->old && strcmp(second + 1, "HTTP/1.1") != 0)
+        return fault(h, 505, "only HTTP/1.1 and HTTP/1.0 are known");
+    r->method = line;
+    r->path = blank + 1;
+    if (!strncasecmp(r->path, "http://", 7))
+        return read_absolute(h, blank + 1);
+    if (*r->path != '/' && !(!strcmp(r->path, "*") && !strcmp(line, "OPTIONS")))
+        return fault(h, 400, "the first line is no request");
+    return true;
+}
+
+static bool read_lines(head *h, char *text, size_t n)
+{
+    const char *of_line = NULL; /* the host that the request line names */
+    for (char *line = text, *end = text + n - 2; line < end;) {
+        char *stop = line;
         while (!(stop[0] == '\r' && stop[1] == '\n')) {
-            if ((unsigned char)*stop < ' ' && *stop != '\t')
-                return fault(400, "the head holds a control character");
+            if (((unsigned char)*stop < ' ' && *stop != '\t') || *stop == 0x7f)
+                return fault(h, 400, "the head holds a control character");
             stop++;
         }
-        const tt_http_parsed p = first ? read_request_line(h, line, (size_t)(stop - line))
-                                       : read_header(h, line, (size_t)(stop - line));
-        if (p.status)
-            return p;
-        first = false;
+        if (!(line == text ? read_request_line(h, line, (size_t)(stop - line))
+                           : read_header(h, line, (size_t)(stop - line))))
+            return false;
+        if (line == text) {
+            of_line = h->r->host;
+            h->r->host = NULL;
+        }
         line = stop + 2;
     }
-    return (tt_http_parsed){0};
+    if (!h->r->host && !h->r->old)
+        return fault(h, 400, "the header Host is missing");
+    h->r->host = of_line ? of_line : h->r->host;
+    return true;
 }
 
-static const char *cut(char *text, const char *s, size_t n)
+/* What the headers say together: of the body, and of the connection. */
+static bool read_framing(head *h)
 {
-    if (!s)
-        return NULL;
-    text[(s - text) + (ptrdiff_t)n] = '\0';
-    return s;
+    tt_http_request *r = h->r;
+    if (h->coding && (h->length || r->old))
+        return fault(h, 400, "Transfer-Encoding does not go with Content-Length or HTTP/1.0");
+    if (h->coding && strcasecmp(h->coding, "chunked") != 0)
+        return fault(h, 501, "the only Transfer-Encoding that is known is chunked");
+    if (h->length && !is_length(h->length))
+        return fault(h, 400, "Content-Length is no number");
+    if (h->expect && strcasecmp(h->expect, "100-continue") != 0)
+        return fault(h, 417, "the only expectation that is known is 100-continue");
+    r->chunked = h->coding != NULL;
+    r->length = -1;
+    for (const char *d = h->length; d && *d; d++)
+        r->length = (d == h->length ? 0 : r->length * 10) + (*d - '0');
+    r->expects = h->expect && !r->old;
+    r->keep_alive = !h->closes && (!r->old || h->stays);
+    return true;
 }
 
-tt_http_parsed tt_http_parse(char *text, size_t n, size_t most_body, tt_http_request *out)
+int tt_http_read(char *text, size_t n, tt_http_request *out, const char **why)
 {
-    head h = {0};
-    const size_t end = head_end(text, TT_MIN(n, (size_t)TT_HTTP_MOST_HEAD));
+    head h = {.r = out};
     *out = (tt_http_request){0};
-    if (!end)
-        return n >= TT_HTTP_MOST_HEAD ? fault(431, "the headers are too long")
-                                      : (tt_http_parsed){.status = 100};
-    const tt_http_parsed p = read_head(&h, text, end);
-    if (p.status)
-        return p;
-    if (h.length > most_body)
-        return fault(413, "the body is too long");
-    out->expects = h.expects;
-    if (n - end < h.length)
-        return (tt_http_parsed){.status = 100};
-    out->keep_alive = !h.closes && (!h.old || h.stays);
-    out->body = text + end;
-    out->n_body = h.length;
-    out->method = cut(text, h.method, h.n_method);
-    out->path = cut(text, h.path, h.n_path);
-    out->authorization = cut(text, h.authorization, h.n_authorization);
-    return (tt_http_parsed){.bytes = end + h.length};
+    if (read_lines(&h, text, n))
+        read_framing(&h);
+    *why = h.why;
+    return h.status;
 }
 
-void tt_http_head(tt_str *out, int status, const char *type, int64_t length, bool keep_alive)
+/* ---- bodies in chunks ---- */
+
+enum {
+    LENGTH,
+    EXTENSION,
+    LENGTH_LF,
+    DATA,
+    DATA_CR,
+    DATA_LF,
+    TRAILER,
+    IN_TRAILER,
+    TRAILER_LF,
+    LAST_LF
+};
+enum { MOST_MORE = 8192 }; /* of extensions and trailers in a row */
+
+static int hex_digit(char c)
 {
-    tt_str_printf(out, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n", status, reason(status), type);
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* In the line of a chunk's length. */
+static int after_length(tt_http_chunks *c, char b)
+{
+    const int digit = hex_digit(b);
+    if (digit >= 0 && c->n_digits < 15) {
+        c->left = c->left * 16 + (uint64_t)digit;
+        c->n_digits++;
+        return LENGTH;
+    }
+    if (!c->n_digits || !(b == '\r' || b == ';' || is_blank(b)))
+        return -1;
+    return b == '\r' ? LENGTH_LF : EXTENSION;
+}
+
+/* The state behind a byte that is no data; -1: it may not come. */
+static int after(tt_http_chunks *c, char b)
+{
+    switch (c->state) {
+    case LENGTH:
+        return after_length(c, b);
+    case EXTENSION:
+        return b == '\r' ? LENGTH_LF : b == '\n' ? -1 : EXTENSION;
+    case LENGTH_LF:
+        return b != '\n' ? -1 : c->left ? DATA : TRAILER;
+    case DATA_CR:
+        return b == '\r' ? DATA_LF : -1;
+    case DATA_LF:
+        c->n_digits = 0;
+        return b == '\n' ? LENGTH : -1;
+    case TRAILER:
+        return b == '\r' ? LAST_LF : b == '\n' ? -1 : IN_TRAILER;
+    case IN_TRAILER:
+        return b == '\r' ? TRAILER_LF : b == '\n' ? -1 : IN_TRAILER;
+    case TRAILER_LF:
+        return b == '\n' ? TRAILER : -1;
+    default:
+        c->done = b == '\n';
+        return c->done ? LAST_LF : -1;
+    }
+}
+
+size_t tt_http_unchunk(tt_http_chunks *c, const char *text, size_t n, const char **data,
+                       size_t *n_data)
+{
+    size_t at = 0;
+    *n_data = 0;
+    while (at < n && !c->done && !c->bad) {
+        if (c->state == DATA) {
+            *data = text + at;
+            *n_data = (size_t)TT_MIN(c->left, (uint64_t)(n - at));
+            c->left -= *n_data;
+            c->n_more = 0;
+            c->state = c->left ? DATA : DATA_CR;
+            return at + *n_data;
+        }
+        const int next = after(c, text[at++]);
+        c->bad = next < 0 || ++c->n_more > MOST_MORE;
+        c->state = next;
+    }
+    return at;
+}
+
+/* ---- answers ---- */
+
+void tt_http_head(tt_str *out, tt_http_reply *r, int status, const char *type, int64_t length)
+{
+    tt_str_printf(out, TT_HTTP_VERSION "%d %s\r\n", status, reason(status));
     if (status == 401)
         tt_str_add(out, "WWW-Authenticate: Bearer\r\n");
-    if (length < 0)
-        tt_str_add(out, "Transfer-Encoding: chunked\r\nCache-Control: no-cache\r\n");
-    else
+    if (r->allow)
+        tt_str_printf(out, "Allow: %s\r\n", r->allow);
+    if (r->origin)
+        tt_str_printf(out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", r->origin);
+    if (r->origin && status == 204) /* a page's browser asks before it sends */
+        tt_str_printf(out,
+                      "Access-Control-Allow-Methods: %s\r\n"
+                      "Access-Control-Allow-Headers: Authorization, Content-Type, *\r\n"
+                      "Access-Control-Max-Age: 600\r\n",
+                      r->allow);
+    if (status != 204)
+        tt_str_printf(out, "Content-Type: %s\r\n", type);
+    if (length < 0) {
+        r->keep_alive = r->keep_alive && !r->old;
+        tt_str_add(out, r->old ? "" : "Transfer-Encoding: chunked\r\n");
+        tt_str_add(out, "Cache-Control: no-cache\r\n");
+    } else if (status != 204) {
         tt_str_printf(out, "Content-Length: %lld\r\n", (long long)length);
-    tt_str_printf(out, "Connection: %s\r\n\r\n", keep_alive ? "keep-alive" : "close");
+    }
+    tt_str_printf(out, "Connection: %s\r\n\r\n", r->keep_alive ? "keep-alive" : "close");
 }
 
-void tt_http_chunk(tt_str *out, const char *text, size_t n)
+void tt_http_chunk(tt_str *out, const tt_http_reply *r, const char *text, size_t n)
 {
-    tt_str_printf(out, "%zx\r\n", n);
+    if (!r->old)
+        tt_str_printf(out, "%zx\r\n", n);
     tt_str_addn(out, text, n);
-    tt_str_add(out, "\r\n");
+    tt_str_add(out, r->old ? "" : "\r\n");
 }
 
-void tt_http_last_chunk(tt_str *out)
+void tt_http_last_chunk(tt_str *out, const tt_http_reply *r)
 {
-    tt_str_add(out, "0\r\n\r\n");
+    tt_str_add(out, r->old ? "" : "0\r\n\r\n");
 }

@@ -45,8 +45,23 @@ static tt_status check_tools(const tt_chat_template *t, const tt_conversation *c
     return s;
 }
 
-static tt_status encode_messages(const tt_api *a, const tt_json *body, tt_chat_tokens *out,
-                                 const tt_json **tools, tt_error *err)
+/* A text that is longer than the context can be is not tokenized. */
+static tt_status check_length(tt_api *a, const tt_conversation *c, const tt_chat_json *j,
+                              tt_error *err)
+{
+    char *text = NULL;
+    uint8_t *origins = NULL;
+    size_t n = 0;
+    tt_status s = tt_chat_render_json(a->o.template, c, j, &text, &origins, &n, err);
+    if (s == TT_OK)
+        s = tt_api_check_bytes(a, "messages", n, err);
+    free(text);
+    free(origins);
+    return s;
+}
+
+static tt_status encode_messages(tt_api *a, const tt_json *body, size_t n_bytes,
+                                 tt_chat_tokens *out, const tt_json **tools, tt_error *err)
 {
     tt_chat_json j = {.messages = tt_api_member(body, "messages"),
                       .variables = tt_api_member(body, "chat_template_kwargs")};
@@ -58,21 +73,25 @@ static tt_status encode_messages(const tt_api *a, const tt_json *body, tt_chat_t
         return TT_FAIL(err, TT_EINVAL, "chat_template_kwargs is no object");
     TT_TRY(read_tools(body, tools, err));
     j.tools = *tools;
+    if (n_bytes > tt_api_most_bytes(a))
+        TT_TRY(check_length(a, &c, &j, err));
     if (*tools)
         TT_TRY(check_tools(a->o.template, &c, &j, err));
     return tt_chat_encode_json(a->o.template, &c, &j, a->o.vt, a->o.tokenizer, out, err);
 }
 
-tt_status tt_api_read_messages(const tt_api *a, const tt_json *body, tt_ids *out,
-                               const tt_json **tools, tt_error *err)
+tt_status tt_api_read_messages(tt_api *a, tt_arena *arena, const tt_json *body, size_t n_bytes,
+                               tt_ids *out, const tt_map **tools, tt_error *err)
 {
     tt_chat_tokens t = {0};
+    const tt_json *seen = NULL;
     if (!a->o.template || !a->o.vt)
         return TT_FAIL(err, TT_EINVAL,
                        "the model has no chat template: start ttrun serve with --template");
-    tt_status s = encode_messages(a, body, &t, tools, err);
+    tt_status s = encode_messages(a, body, n_bytes, &t, &seen, err);
     for (size_t i = 0; s == TT_OK && i < t.n; i++)
         s = tt_ids_push(out, t.ids[i], err);
+    *tools = seen ? tt_tools_names(arena, seen) : NULL;
     tt_chat_tokens_free(&t);
     return s;
 }

@@ -5,14 +5,6 @@
 /* Reads the bodies of completions. Fields that would change the answer and are not known are refused by name; all
  * others that OpenAI's clients send are ignored. */
 
-tt_status tt_api_parse(tt_arena *arena, const tt_http_request *r, const tt_json **out,
-                       tt_error *err)
-{
-    TT_TRY(tt_json_parse(arena, "body", r->body, r->n_body, out, err));
-    return (*out)->type == TT_JSON_OBJECT ? TT_OK
-                                          : TT_FAIL(err, TT_EINVAL, "the body is no JSON object");
-}
-
 /* A member that is there and not null. */
 const tt_json *tt_api_member(const tt_json *o, const char *key)
 {
@@ -69,7 +61,7 @@ static tt_status read_stops(const tt_json *o, tt_api_call *c, tt_error *err)
             return TT_FAIL(err, TT_EINVAL, "stop is neither a text nor a list of texts");
         if (!*s->string)
             continue;
-        c->stops[c->n_stops++] = s->string;
+        c->stops[c->n_stops++] = tt_arena_str(c->arena, s->string);
         c->longest_stop = TT_MAXV(c->longest_stop, strlen(s->string));
     }
     return c->n_stops && !c->a->o.vt
@@ -123,8 +115,39 @@ tt_status tt_api_encode(const tt_api *a, const char *text, bool special, tt_ids 
     return a->o.vt->encode(a->o.tokenizer, text, strlen(text), out, err);
 }
 
-static tt_status push_ids(const tt_json *list, tt_ids *out, tt_error *err)
+size_t tt_api_most_bytes(tt_api *a)
 {
+    char bytes[4096];
+    const tt_tokenizer_vt *vt = a->o.vt;
+    tt_special s = {.struct_size = sizeof s};
+    if (!a->longest) {
+        a->longest = 16; /* of what a tokenizer may leave out or take as one unknown */
+        for (int32_t id = 0; id < a->o.info.vocab_size; id++)
+            a->longest = TT_MAXV(a->longest, vt->decode(a->o.tokenizer, id, bytes, sizeof bytes));
+        for (size_t i = 0; TT_HAS(vt, tt_tokenizer_vt, special) && vt->special &&
+                           vt->special(a->o.tokenizer, i, &s);
+             i++)
+            a->longest = TT_MAXV(a->longest, s.text.n);
+    }
+    return (size_t)a->o.context * a->longest;
+}
+
+tt_status tt_api_check_bytes(tt_api *a, const char *name, size_t n, tt_error *err)
+{
+    const size_t most = tt_api_most_bytes(a);
+    return n <= most ? TT_OK
+                     : TT_FAIL(err, TT_EINVAL,
+                               "%s: a text of %zu bytes, but %lld tokens, which the context holds, "
+                               "have at most %zu: shorten it",
+                               name, n, (long long)a->o.context, most);
+}
+
+static tt_status push_ids(const tt_api *a, const tt_json *list, tt_ids *out, tt_error *err)
+{
+    if (list->n > (size_t)a->o.context)
+        return TT_FAIL(err, TT_EINVAL,
+                       "the prompt has %zu tokens, but the context holds %lld: shorten it", list->n,
+                       (long long)a->o.context);
     for (size_t i = 0; i < list->n; i++) {
         const tt_json *v = list->items[i];
         if (v->type != TT_JSON_INT || v->integer < 0 || v->integer > INT32_MAX)
@@ -135,17 +158,18 @@ static tt_status push_ids(const tt_json *list, tt_ids *out, tt_error *err)
 }
 
 /* Prompt i of `prompt`: a text, a list of texts, a list of ids, or a list of lists of ids. */
-static tt_status read_prompt(const tt_api *a, const tt_json *v, size_t i, tt_ids *out,
-                             tt_error *err)
+static tt_status read_prompt(tt_api *a, const tt_json *v, size_t i, tt_ids *out, tt_error *err)
 {
     const bool ids = v->type == TT_JSON_ARRAY && v->n && v->items[0]->type == TT_JSON_INT;
     const tt_json *one = v->type == TT_JSON_ARRAY && !ids ? v->items[i] : v;
     if (one->type == TT_JSON_STRING && !a->o.vt)
         return TT_FAIL(err, TT_EINVAL, "the model has no tokenizer: send prompts as lists of ids");
-    if (one->type == TT_JSON_STRING)
+    if (one->type == TT_JSON_STRING) {
+        TT_TRY(tt_api_check_bytes(a, "prompt", strlen(one->string), err));
         return tt_api_encode(a, one->string, true, out, err);
+    }
     if (one->type == TT_JSON_ARRAY)
-        return push_ids(one, out, err);
+        return push_ids(a, one, out, err);
     return TT_FAIL(err, TT_EINVAL, "prompt is neither text nor token ids, nor a list of such");
 }
 
@@ -207,20 +231,25 @@ static tt_status room_for(const tt_api_call *c, int64_t n, int64_t max_new, int6
     return TT_OK;
 }
 
-static tt_status make_text(tt_api_call *c, call_text *x, const tt_request *base, int64_t max_new,
+/* What the request asks of each of its texts. */
+typedef struct wanted {
+    tt_request base;
+    int64_t n, max_new;
+} wanted;
+
+/* ids: of the prompt, which is checked. */
+static tt_status make_text(tt_api_call *c, call_text *x, const tt_ids *ids, const wanted *w,
                            int sample, tt_error *err)
 {
     const tt_api *a = c->a;
-    const int64_t n = (int64_t)x->prompt.n;
-    TT_TRY(tt_engine_check(a->o.engine, "the prompt", x->prompt.ids, n, err));
     x->call = c;
-    x->r = *base;
+    x->r = w->base;
     x->decoder = tt_api_decoder(a);
     if (!c->echo) /* else the engine tells the prompt, too */
-        tt_decoder_pass(&x->decoder, x->prompt.ids, x->prompt.n);
-    x->r.prompt = x->prompt.ids;
-    x->r.n_prompt = n;
-    TT_TRY(room_for(c, n, max_new, c->chat ? a->o.context : 16, &x->r.max_new, err));
+        tt_decoder_pass(&x->decoder, ids->ids, ids->n);
+    x->r.prompt = ids->ids;
+    x->r.n_prompt = (int64_t)ids->n;
+    TT_TRY(room_for(c, x->r.n_prompt, w->max_new, c->chat ? a->o.context : 16, &x->r.max_new, err));
     x->r.stream = (uint64_t)sample;
     x->r.stop_ids = c->chat ? a->o.chat_stop_ids : a->o.stop_ids;
     x->r.n_stop_ids = c->chat ? a->o.n_chat_stop_ids : a->o.n_stop_ids;
@@ -231,6 +260,32 @@ static tt_status make_text(tt_api_call *c, call_text *x, const tt_request *base,
     x->r.on_end = tt_api_on_end;
     x->r.allowed = c->json ? tt_api_allowed : NULL;
     x->r.user = x;
+    x->r.n_cached = &x->n_cached;
+    x->tools = (tt_tool_reader){.tools = c->tools, .arena = c->arena};
+    x->sibling = sample > 0;
+    return TT_OK;
+}
+
+/* The texts of prompt i, whose first one owns its ids. prompt: NULL in a chat. */
+static tt_status make_texts(tt_api_call *c, const tt_json *o, size_t n_bytes, const tt_json *prompt,
+                            size_t i, const wanted *w, tt_error *err)
+{
+    tt_api *a = c->a;
+    tt_ids *ids = &c->texts[c->n].prompt;
+    const int first = c->n;
+    c->n += (int)w->n; /* what they own is freed with the call */
+    TT_TRY(prompt ? read_prompt(a, prompt, i, ids, err)
+                  : tt_api_read_messages(a, c->arena, o, n_bytes, ids, &c->tools, err));
+    TT_TRY(tt_engine_check(a->o.engine, "the prompt", ids->ids, (int64_t)ids->n, err));
+    if (c->json && c->tools)
+        return TT_FAIL(err, TT_EINVAL,
+                       "response_format: a call of a tool is no JSON object; leave out one of "
+                       "response_format and tools");
+    for (int k = 0; k < w->n; k++) {
+        c->texts[first + k].index = first + k;
+        TT_TRY(make_text(c, &c->texts[first + k], ids, w, k, err));
+    }
+    c->prompt_tokens += (int64_t)ids->n;
     return TT_OK;
 }
 
@@ -238,56 +293,48 @@ static tt_status read_usage(const tt_json *o, tt_api_call *c, tt_error *err)
 {
     const tt_json *v = tt_api_member(o, "stream_options");
     c->usage = !c->stream;
+    if (v && v->type != TT_JSON_OBJECT)
+        return TT_FAIL(err, TT_EINVAL, "stream_options is no object");
     return v ? tt_api_bool(v, "include_usage", &c->usage, err) : TT_OK;
 }
 
-tt_status tt_api_read(tt_api *a, const tt_http_request *r, bool chat, tt_api_call *c, tt_error *err)
+/* All but the prompt. */
+static tt_status read_wanted(const tt_json *o, tt_api_call *c, wanted *w, tt_error *err)
 {
-    const tt_json *o, *prompt = NULL;
-    tt_request base = {0};
-    int64_t n = 1, max_new = -1, best = 1;
-    c->chat = chat;
-    TT_TRY(tt_api_parse(c->arena, r, &o, err));
-    TT_TRY(refuse(o, chat, err));
-    TT_TRY(read_sampling(o, &base, err));
+    int64_t best = 1;
+    *w = (wanted){.n = 1, .max_new = -1};
+    TT_TRY(refuse(o, c->chat, err));
+    TT_TRY(read_sampling(o, &w->base, err));
     TT_TRY(read_stops(o, c, err));
     TT_TRY(read_format(o, c, err));
     TT_TRY(read_logprobs(o, c, err));
     TT_TRY(tt_api_bool(o, "stream", &c->stream, err));
     TT_TRY(read_usage(o, c, err));
-    TT_TRY(read_integer(o, "n", 1, MOST_N, &n, err));
+    TT_TRY(read_integer(o, "n", 1, MOST_N, &w->n, err));
     TT_TRY(read_integer(o, "best_of", 1, MOST_N, &best, err));
-    TT_TRY(read_integer(o, "max_tokens", 0, INT32_MAX, &max_new, err));
-    if (chat)
-        TT_TRY(read_integer(o, "max_completion_tokens", 0, INT32_MAX, &max_new, err));
+    TT_TRY(read_integer(o, "max_tokens", 0, INT32_MAX, &w->max_new, err));
+    if (c->chat)
+        TT_TRY(read_integer(o, "max_completion_tokens", 0, INT32_MAX, &w->max_new, err));
     else
         TT_TRY(tt_api_bool(o, "echo", &c->echo, err));
-    if (best > n)
-        return TT_FAIL(err, TT_EINVAL, "best_of is not supported");
-    if (!chat && !(prompt = tt_api_member(o, "prompt")))
+    return best > w->n ? TT_FAIL(err, TT_EINVAL, "best_of is not supported") : TT_OK;
+}
+
+tt_status tt_api_read(const tt_json *o, size_t n_bytes, tt_api_call *c, tt_error *err)
+{
+    const tt_json *prompt = NULL;
+    wanted w;
+    TT_TRY(read_wanted(o, c, &w, err));
+    if (!c->chat && !(prompt = tt_api_member(o, "prompt")))
         return TT_FAIL(err, TT_EINVAL, "prompt is missing");
-    if (!chat && prompt->type == TT_JSON_ARRAY && !prompt->n)
+    if (prompt && prompt->type == TT_JSON_ARRAY && !prompt->n)
         return TT_FAIL(err, TT_EINVAL, "prompt is an empty list");
-    const size_t prompts = chat ? 1 : n_prompts(prompt);
-    if (prompts > MOST_TEXTS / (size_t)n)
+    const size_t prompts = prompt ? n_prompts(prompt) : 1;
+    if (prompts > MOST_TEXTS / (size_t)w.n)
         return TT_FAIL(err, TT_EINVAL, "%zu prompts with %lld texts each; at most %d texts",
-                       prompts, (long long)n, (int)MOST_TEXTS);
-    c->texts = tt_arena_array(c->arena, prompts * (size_t)n, sizeof *c->texts);
+                       prompts, (long long)w.n, (int)MOST_TEXTS);
+    c->texts = tt_arena_array(c->arena, prompts * (size_t)w.n, sizeof *c->texts);
     for (size_t i = 0; i < prompts; i++)
-        for (int k = 0; k < n; k++) {
-            call_text *x = &c->texts[c->n];
-            x->index = c->n++;
-            TT_TRY(chat ? tt_api_read_messages(a, o, &x->prompt, &c->tools, err)
-                        : read_prompt(a, prompt, i, &x->prompt, err));
-            TT_TRY(make_text(c, x, &base, max_new, k, err));
-            if (c->json && c->tools)
-                return TT_FAIL(err, TT_EINVAL,
-                               "response_format: a call of a tool is no JSON object; leave out one "
-                               "of response_format and tools");
-            x->tools = (tt_tool_reader){.tools = c->tools, .arena = c->arena};
-            x->r.n_cached = &x->n_cached;
-            x->sibling = k > 0;
-            c->prompt_tokens += k ? 0 : x->r.n_prompt;
-        }
+        TT_TRY(make_texts(c, o, n_bytes, prompt, i, &w, err));
     return TT_OK;
 }

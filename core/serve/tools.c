@@ -27,15 +27,16 @@ static size_t skip_space(const char *text, size_t at, size_t n)
 
 /* ---- one call ---- */
 
-static bool is_tool(const tt_json *tools, const char *name)
+tt_map *tt_tools_names(tt_arena *a, const tt_json *tools)
 {
-    for (size_t i = 0; tools && i < tools->n; i++) {
+    tt_map *names = tt_map_new(a);
+    for (size_t i = 0; i < tools->n; i++) {
         const tt_json *f = tt_json_get(tools->items[i], "function"),
-                      *known = tt_json_get(f ? f : tools->items[i], "name");
-        if (known && known->type == TT_JSON_STRING && !strcmp(known->string, name))
-            return true;
+                      *name = tt_json_get(f ? f : tools->items[i], "name");
+        if (name && name->type == TT_JSON_STRING)
+            tt_map_set(names, name->string, names);
     }
-    return false;
+    return names;
 }
 
 static void add_call(tt_tool_reader *r, const tt_json *name, const tt_json *arguments)
@@ -74,7 +75,7 @@ static bool read_call(tt_tool_reader *r, const char *text, size_t n, bool known)
         arguments = tt_json_get(o, "parameters");
     is_call = name && name->type == TT_JSON_STRING && *name->string &&
               (!arguments || are_arguments(arguments, a)) &&
-              (!known || (arguments && is_tool(r->tools, name->string)));
+              (!known || (arguments && r->tools && tt_map_get(r->tools, name->string)));
     if (is_call)
         add_call(r, name, arguments);
     tt_arena_free(a);

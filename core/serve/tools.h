@@ -13,7 +13,7 @@ typedef struct tt_tool_call {
 } tt_tool_call;
 
 typedef struct tt_tool_reader {
-    const tt_json *tools; /* of the request: an untagged call must name one of them */
+    const tt_map *tools; /* names: an untagged call must have one of them */
     tt_arena *arena;
     size_t at;  /* bytes of the text that are read */
     bool begun; /* the form is known */
@@ -22,6 +22,8 @@ typedef struct tt_tool_reader {
     TT_VEC(tt_tool_call) calls;
 } tt_tool_reader;
 
+/* The names of a request's tools. */
+tt_map *tt_tools_names(tt_arena *a, const tt_json *tools);
 /* Reads on in a text whose first n bytes are known and stay as they are. ended: there will be no more of it. What may become
  * a part of a call is not in `said` before. */
 void tt_tools_read(tt_tool_reader *r, const char *text, size_t n, bool ended);

@@ -55,7 +55,10 @@ TT_EXPORT int tt_patience_ms(int64_t ns); /* for poll(2), at least 1 [any-thread
 #define TT_SQLITE_BUSY_NS TT_NS(30) /* for another writer; trackio's own limit */
 #define TT_CTL_SILENT_NS TT_NS(5)   /* a client of `ttrun ctl` that says nothing */
 #define TT_CTL_ANSWER_NS TT_NS(10)  /* a run that does not answer `ttrun ctl` */
-#define TT_HTTP_SILENT_NS TT_NS(75) /* a client of `ttrun serve` that says nothing */
+#define TT_HTTP_SILENT_NS TT_NS(75) /* a client of `ttrun serve` that says or reads nothing */
+#define TT_HTTP_HEAD_NS TT_NS(20)   /* for a whole head of a request */
+#define TT_HTTP_BODY_NS TT_NS(120)  /* for a whole body, of at most 16 MiB */
+#define TT_HTTP_LINGER_NS TT_NS(20) /* for a client to close after its last answer */
 #define TT_DEAF_NS TT_NS(1)         /* without descriptors, until clients are accepted again */
 
 #ifdef __cplusplus

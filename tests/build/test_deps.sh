@@ -24,7 +24,7 @@ asks_not() { # DEPS PACKAGE…: none of them is asked for
     for package in "$@"; do ! grep -qx -- "$package" "$dir/$what" || return 1; done
 }
 site="libcmark-gfm-dev libcmark-gfm-extensions-dev"
-check min_needs_a_compiler_and_libraries asks min gcc make pkg-config libc6-dev libjansson-dev libpcre2-dev
+check min_needs_a_compiler_and_libraries asks min gcc make pkg-config libc6-dev libjansson-dev libpcre2-dev libevent-dev
 check min_needs_no_mpi asks_not min libopenmpi-dev openmpi-bin libcmocka-dev $site
 check build_needs_mpi asks build gcc libjansson-dev libopenmpi-dev openmpi-bin
 check build_needs_nothing_of_the_tests asks_not build libcmocka-dev $site
@@ -32,8 +32,8 @@ check the_tests_need asks test gcc libjansson-dev libopenmpi-dev libcmocka-dev
 check the_site_needs_no_more asks_not site libjansson-dev libopenmpi-dev libcmocka-dev
 check the_site_needs asks site gcc $site
 # with all headers and libraries there, only commands are missing
-mkdir -p "$dir/root/usr/include" "$dir/root/usr/lib/x86_64-linux-gnu/openblas-pthread"
-for f in stdio jansson ltdl xxhash zstd zlib pcre2 utf8proc mpi cmocka cmark-gfm cmark-gfm-core-extensions; do : >"$dir/root/usr/include/$f.h"; done
+mkdir -p "$dir/root/usr/include/event2" "$dir/root/usr/lib/x86_64-linux-gnu/openblas-pthread"
+for f in stdio jansson ltdl xxhash zstd zlib pcre2 utf8proc event2/event mpi cmocka cmark-gfm cmark-gfm-core-extensions; do : >"$dir/root/usr/include/$f.h"; done
 : >"$dir/root/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0"
 : >"$dir/root/usr/lib/x86_64-linux-gnu/libsqlite3.so.0"
 missing test

@@ -40,7 +40,7 @@ static void http_request(int fd, const char *method, const char *path, const cha
     char *request;
     const int k = asprintf(&request,
                            "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n"
-                           "Content-Length: %zu\r\n\r\n%s",
+                           "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
                            method, path, header, strlen(body), body);
     http_send(fd, request, (size_t)k);
     free(request);

@@ -30,6 +30,7 @@ ok listens
 ask GET /health && [ "$code" = 200 ] && [ "$(get status)" = ok ]
 ok health
 ask GET /v1/models && [ "$(get data.0.id)" = run ] && [ "$(get data.0.max_model_len)" = 2048 ]
+ask GET /v1/models/run && [ "$(get id)" = run ] && ask GET /v1/models/%72un && [ "$(get id)" = run ] && [ "$(get created)" -gt 0 ]
 ok models
 ask GET /tokenizer_info && [ "$(get vocab_size)" = 262 ] && grep -q '"chat_template"' "$dir/answer.json"
 ok tokenizer_info
@@ -207,6 +208,10 @@ refused empty 400 'prompt is empty' POST /v1/completions '{"prompt":[[]]}'
 refused temperature 400 'temperature is no number of 0 to 100' POST /v1/completions '{"prompt":"a","temperature":-1}'
 refused n 400 'n is no integer of 1 to 128' POST /v1/completions '{"prompt":"a","n":1000000}'
 refused penalty 400 'frequency_penalty is not supported' POST /v1/completions '{"prompt":"a","frequency_penalty":0.5}'
+refused usage 400 'stream_options is no object' POST /v1/completions '{"prompt":"a","stream":true,"stream_options":5}'
+refused other_model 404 'there is only .*run' POST /v1/completions '{"prompt":"a","model":"gpt"}'
+refused model_type 400 'there is only .*run' POST /v1/completions '{"prompt":"a","model":1}'
+refused model_path 404 'no such model' GET /v1/models/gpt
 refused tools 400 'chat template does not use them' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}]}'
 refused tools_of_a_text 400 'tools is not supported' POST /v1/completions '{"prompt":"a","tools":[{}]}'
 refused tools_list 400 'tools is no list of tools' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":{"a":1}}'
@@ -222,10 +227,38 @@ refused token 400 'element 1 is no token id' POST /detokenize '{"tokens":[1,-1]}
 # ---- rude clients ----
 printf 'GET / HTTP/1.1\r\nbad\r\n\r\n' | "$http" "$port" raw | grep -q '^HTTP/1.1 400 '
 ok a_broken_head
-printf 'POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n' | "$http" "$port" raw | grep -q '^HTTP/1.1 413 '
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n' | "$http" "$port" raw | grep -q '^HTTP/1.1 413 '
 ok a_body_that_is_too_long
-printf 'GET /health HTTP/1.1\r\n\r\nGET /v1/models HTTP/1.1\r\n\r\nGET /x HTTP/1.1\r\n\r\n' | "$http" "$port" raw >"$dir/answer" && [ "$(grep -c '^HTTP/1.1 200 ' "$dir/answer")" -eq 2 ] && grep -q '^HTTP/1.1 404 ' "$dir/answer"
+printf 'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\nGET /x HTTP/1.1\r\nHost: localhost\r\n\r\n' | "$http" "$port" raw >"$dir/answer" && [ "$(grep -c '^HTTP/1.1 200 ' "$dir/answer")" -eq 2 ] && grep -q '^HTTP/1.1 404 ' "$dir/answer"
 ok requests_one_behind_the_other
+# A file as the body, which may be longer than an argument.
+post() { # PATH FILE HEADER…: the answer goes to answer
+    path=$1 file=$2
+    shift 2
+    { printf 'POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n' "$path"; for h in "$@"; do printf '%s\r\n' "$h"; done; printf '\r\n'; cat "$file"; } | "$http" "$port" raw >"$dir/answer"
+}
+body() { printf '%s' "$1" >"$dir/body"; }
+sized() { post "$1" "$dir/body" "Content-Length: $(wc -c <"$dir/body")"; } # PATH
+answered() { grep -q "^HTTP/1.1 $1 " "$dir/answer" && grep -q "$2" "$dir/answer"; }
+body '{"prompt":"line 7","max_tokens":2,"temperature":0}' && { printf '5\r\n' && head -c 5 "$dir/body" && printf '\r\n2d;x=y\r\n' && tail -c +6 "$dir/body" && printf '\r\n0\r\nX: y\r\n\r\n'; } >"$dir/chunks" &&
+    post /v1/completions "$dir/chunks" 'Transfer-Encoding: chunked' && answered 200 '"completion_tokens":2'
+ok a_body_in_chunks
+{ printf '{"prompt":"a","user":[0'; yes ,0 | head -n 1100000 | tr -d '\n'; printf ']}'; } >"$dir/body" && sized /v1/completions && answered 413 'too many values'
+ok a_body_of_many_values
+{ printf '{"prompt":"'; head -c 60000 /dev/zero | tr '\0' a; printf '","messages":[{"role":"user","content":"'; head -c 60000 /dev/zero | tr '\0' a; printf '"}]}'; } >"$dir/body" &&
+    sized /v1/completions && answered 400 'prompt: a text of 60000 bytes' && sized /v1/chat/completions && answered 400 'messages: a text of 600[0-9]* bytes' && sized /tokenize && answered 200 '"count":60001'
+ok a_text_beyond_the_context_is_not_tokenized
+{ printf '{"prompt":[1'; yes ,1 | head -n 5000 | tr -d '\n'; printf ']}'; } >"$dir/body" && sized /v1/completions && answered 400 'has 5001 tokens, but the context holds 2048'
+ok ids_beyond_the_context
+body '{"prompt":"line 7","max_tokens":2,"stream":true}'
+{ printf 'POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n' "$(wc -c <"$dir/body")"; cat "$dir/body"; } | "$http" "$port" raw >"$dir/answer" && answered 200 '^data: \[DONE\]' && ! grep -qi '^transfer-encoding\|^[0-9a-f][0-9a-f]*.$' "$dir/answer"
+ok a_stream_to_http_1_0_has_no_chunks
+raw() { printf "$1" | "$http" "$port" raw >"$dir/answer"; } # a format
+raw 'HEAD /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' && answered 200 '^Content-Length: [1-9]' && [ "$(tail -c 2 "$dir/answer" | od -An -tx1 | tr -d ' ')" = 0d0a ] && ! grep -q '{' "$dir/answer" &&
+    raw 'OPTIONS /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' && answered 204 '^Allow: POST, OPTIONS'
+ok head_and_options
+raw 'GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n' && answered 403 'Host is not this machine' && raw 'GET /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n' && answered 403 'pages of this origin may not ask'
+ok strangers_may_not_ask
 # Each asks for 256,000 tokens. If they were made for nobody, the answer after them would come in an hour.
 made() { ask GET /metrics && sed -n 's/^[a-z_:]*generated_tokens_total\({.*}\)\{0,1\} //p' "$dir/answer.json"; }
 before=$(made)
@@ -251,6 +284,15 @@ ask POST /v1/completions '{"prompt":"line","max_tokens":59,"temperature":0}' 'Au
 ok a_text_fills_the_context
 refused beyond 400 'the prompt has 5 tokens and max_tokens is 60, but the context holds 64' POST /v1/completions '{"prompt":"line","max_tokens":60}' 'Authorization: Bearer secret'
 refused no_template 400 'no chat template' POST /v1/chat/completions '{"messages":[{"role":"user","content":"x"}]}' 'Authorization: Bearer secret'
+end
+TTRUN_API_KEY= start --name mine --api-key secret --allow-origin https://a.example
+! tr '\0' ' ' <"/proc/$server/cmdline" | grep -q secret && grep -q 'TTRUN_API_KEY keeps the key' "$dir/serve.log"
+ok the_key_is_not_in_the_list_of_processes
+raw 'GET /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\nAuthorization: bearer secret\r\nConnection: close\r\n\r\n' && answered 200 '^Access-Control-Allow-Origin: https://a.example'
+ok pages_of_an_allowed_origin
+ttrun serve --checkpoint "$dir/run" --allow-origin a.example >"$dir/out" 2>"$dir/err"
+[ $? -eq 2 ] && grep -q 'or an origin such as' "$dir/err"
+ok no_origin
 other=$port
 ttrun serve --checkpoint "$dir/run" --port "$other" >"$dir/out" 2>"$dir/err"
 [ $? -ne 0 ] && grep -q "cannot listen at 127.0.0.1, port $other: Address already in use" "$dir/err"

@@ -11,7 +11,8 @@ static void check_request(size_t number, const table_case *c)
     tt_ids ids = {0};
     tt_error err = {0};
     tt_chat_template *t = NULL;
-    const tt_json *o, *tools = NULL;
+    const tt_json *o;
+    const tt_map *tools = NULL;
     if (c->tools && !strcmp(c->tools, "[]"))
         return; /* a request without tools */
     tt_arena *a = tt_arena_new();
@@ -19,11 +20,11 @@ static void check_request(size_t number, const table_case *c)
                   c->tools ? c->tools : "null", c->kwargs ? c->kwargs : "null");
     assert_int_equal(
         tt_chat_template_text("t", c->template, strlen(c->template), NULL, NULL, &t, &err), TT_OK);
-    const tt_api api = {
-        .o = {.template = t, .vt = &bytes_tokenizer}
+    tt_api api = {
+        .o = {.template = t, .vt = &bytes_tokenizer, .context = 1 << 20}
     };
     if (tt_json_parse(a, "body", tt_str_get(&body), body.n, &o, &err) != TT_OK ||
-        tt_api_read_messages(&api, o, &ids, &tools, &err) != TT_OK)
+        tt_api_read_messages(&api, a, o, body.n, &ids, &tools, &err) != TT_OK)
         fail_msg("case %zu: %s", number, err.text);
     char *text = tt_arena_alloc(a, ids.n + 1);
     for (size_t i = 0; i < ids.n; i++)

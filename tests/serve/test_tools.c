@@ -28,7 +28,7 @@ static void read_by(const char *text, size_t n, size_t step, const char *expecte
     const tt_json *tools;
     tt_str got = {0}, before = {0};
     assert_int_equal(tt_json_parse(a, "tools", request, strlen(request), &tools, NULL), TT_OK);
-    tt_tool_reader r = {.tools = tools, .arena = a};
+    tt_tool_reader r = {.tools = tt_tools_names(a, tools), .arena = a};
     for (size_t k = 0; k < n; k += step) {
         char *part = malloc(k ? k : 1); /* a sanitizer sees what is behind it */
         memcpy(part, text, k);
@@ -167,7 +167,7 @@ static void test_noise(void **state)
             x = x * 1664525u + 1013904223u;
             tt_str_add(&text, parts[(x >> 16) % TT_COUNT(parts)]);
         }
-        tt_tool_reader r = {.tools = tools, .arena = a};
+        tt_tool_reader r = {.tools = tt_tools_names(a, tools), .arena = a};
         tt_tools_read(&r, tt_str_get(&text), text.n, true);
         print(&r, &whole);
         read_by(tt_str_get(&text), text.n, 1, tt_str_get(&whole));
