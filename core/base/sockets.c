@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <ttrun/log.h>
 #include <ttrun/patience.h>
 #include <ttrun/sockets.h>
@@ -80,7 +81,7 @@ bool tt_socket_is_loopback(const char *address)
 {
     struct in_addr four;
     struct in6_addr six;
-    return !strcmp(address, "localhost") ||
+    return !strcasecmp(address, "localhost") ||
            (inet_pton(AF_INET, address, &four) == 1 && ntohl(four.s_addr) >> 24 == 127) ||
            (inet_pton(AF_INET6, address, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
 }

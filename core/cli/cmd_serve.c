@@ -4,6 +4,7 @@
 #include "serve/server.h"
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/sockets.h>
 
 /* serve: OpenAI's completions over HTTP, for lm-evaluation-harness and chat programs. */
 
@@ -74,7 +75,7 @@ static tt_status read_options(const tt_cli *cli, serving *s, tt_error *err)
     s->forgets = tt_cli_option(cli, "no-prefix-cache") != NULL;
     if (s->key && !*s->key)
         s->key = NULL;
-    if (!tt_api_is_loopback(s->host) && !s->key)
+    if (!tt_socket_is_loopback(s->host) && !s->key)
         return TT_FAIL(err, TT_EINVAL,
                        "--host %s: other machines would reach the model without a key: give "
                        "--api-key or TTRUN_API_KEY",

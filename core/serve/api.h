@@ -49,7 +49,5 @@ bool tt_api_is_done(const tt_api_call *c);
 void tt_api_free(tt_api *a, tt_api_call *c); /* ends it, if it is not done */
 /* Gives texts that wait to the engine, as long as it has room. */
 tt_status tt_api_admit(tt_api *a, tt_error *err);
-/* Is it an address of this machine alone, 127.0.0.0/8 or ::1, or localhost? */
-bool tt_api_is_loopback(const char *host);
 
 #endif

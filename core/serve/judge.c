@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "serve/api_impl.h"
-#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
+#include <ttrun/sockets.h>
 
 /* What a request's head alone decides, before its body is read: is there such a path, and may this client ask? */
 
@@ -21,15 +21,6 @@ static const struct api_path {
     {"/v1/models/",          false, false, true },
 };
 
-bool tt_api_is_loopback(const char *host)
-{
-    struct in_addr v4;
-    struct in6_addr v6;
-    return !strcasecmp(host, "localhost") ||
-           (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127) ||
-           (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
-}
-
 /* Is HOST, HOST:PORT or [HOST]:PORT a name by which this machine alone is reached, or the one it listens at? Else a page
  * from anywhere could make its own name lead here and read answers (DNS rebinding). */
 static bool is_own_host(const tt_api *a, const char *text)
@@ -41,7 +32,7 @@ static bool is_own_host(const tt_api *a, const char *text)
         return false;
     memcpy(host, begin, (size_t)(end - begin));
     host[end - begin] = '\0';
-    return tt_api_is_loopback(host) || (a->o.host && !strcasecmp(host, a->o.host));
+    return tt_socket_is_loopback(host) || (a->o.host && !strcasecmp(host, a->o.host));
 }
 
 /* The entry of the list of origins that allows this one; NULL: there is none. */
