@@ -33,13 +33,18 @@ static tt_status check_same_model(const tt_loop *l, const char *folder, const tt
     return TT_OK;
 }
 
-static bool is_of_model(const char *line)
+static bool begins_with_one(const char *line, const char *const *of, size_t n)
 {
-    static const char *const of[] = {"model.", "tokenizer.", "converters", "spec:"};
-    for (size_t i = 0; i < TT_COUNT(of); i++)
+    for (size_t i = 0; i < n; i++)
         if (!strncmp(line, of[i], strlen(of[i])))
             return true;
     return false;
+}
+
+static bool is_of_model(const char *line)
+{
+    static const char *const of[] = {"model.", "tokenizer.", "converters", "spec:"};
+    return begins_with_one(line, of, TT_COUNT(of));
 }
 
 /* Logs the differences between two jobs whose key begins with `of`; of a step 0, which an import or a seed is, those of the
@@ -85,13 +90,8 @@ static bool changes_training(const char *line)
         "training.", "dataloader.", "converters",    "spec:", "checkpoint.load_step:"};
     static const char *const how_long[] = {
         "training.steps:", "training.num_train_epochs:", "dataloader.infinite:"};
-    for (size_t i = 0; i < TT_COUNT(how_long); i++)
-        if (!strncmp(line, how_long[i], strlen(how_long[i])))
-            return false;
-    for (size_t i = 0; i < TT_COUNT(of); i++)
-        if (!strncmp(line, of[i], strlen(of[i])))
-            return true;
-    return false;
+    return !begins_with_one(line, how_long, TT_COUNT(how_long)) &&
+           begins_with_one(line, of, TT_COUNT(of));
 }
 
 /* Whether `ttrun ctl` had set other converters, and the job has the same ones as then. */
