@@ -9,6 +9,7 @@ typedef struct slot {
     bool used;
     tt_request r;
     tt_sampler sampler;
+    tt_adjust adjust;
     bool begun;
     int64_t done; /* tokens of the prompt that the cache has */
     int64_t told; /* tokens of the prompt that on_token got */
@@ -23,9 +24,9 @@ struct tt_engine {
     tt_engine_opts o;
     tt_calls c;
     int64_t vocab, n_slots; /* vocab: ids that may be sampled */
-    float *masked; /* [vocab] logits of which some are left out; NULL: no request has wanted that */
-    slot *slots;   /* [n_slots] */
-    bool *free;    /* [n_slots] */
+    float *changed;   /* [vocab] logits as a request wants them; NULL: none has wanted others */
+    slot *slots;      /* [n_slots] */
+    bool *free;       /* [n_slots] */
     tt_token *scored; /* [c.most_pick] of a piece of a prompt: those after its rows */
     uint64_t order;
     tt_kept kept;
@@ -61,6 +62,7 @@ int64_t tt_engine_picked(int64_t rows, int64_t slots, int64_t vocab)
 static void slot_free(slot *x)
 {
     tt_sampler_release(&x->sampler);
+    tt_adjust_free(&x->adjust);
     *x = (slot){0};
 }
 
@@ -134,6 +136,10 @@ tt_status tt_engine_add(tt_engine *e, const tt_request *r, tt_error *err)
     TT_ASSERT(at >= 0 && r->n_top <= TT_MOST_TOP);
     slot *x = &e->slots[at];
     TT_TRY(tt_sampler_init(&x->sampler, &r->sampling, e->vocab, err));
+    if (tt_adjust_init(&x->adjust, &r->adjust, e->vocab, r->prompt, r->n_prompt, err) != TT_OK) {
+        slot_free(x);
+        return err ? err->code : TT_ENOMEM;
+    }
     x->used = true;
     x->r = *r;
     x->order = e->order++;
@@ -178,17 +184,19 @@ static void end_not_finite(tt_engine *e, slot *x)
     end(x, TT_FINISH_NONE, why);
 }
 
-/* The logits of the ids that may come, the others -infinity. */
-static const float *mask_logits(tt_engine *e, const tt_request *r, const float *logits)
+/* The logits as the request wants them; those of ids that may not come are -infinity. */
+static const float *change_logits(tt_engine *e, const slot *x, const float *logits)
 {
-    if (!r->allowed)
+    const tt_request *r = &x->r;
+    if (!r->allowed && !tt_adjust_is_needed(&x->adjust, x->n_new))
         return logits;
-    const uint64_t *words = r->allowed(r->user);
-    if (!e->masked)
-        e->masked = tt_arena_array(e->arena, (size_t)e->vocab, sizeof *e->masked);
+    const uint64_t *words = r->allowed ? r->allowed(r->user) : NULL;
+    if (!e->changed)
+        e->changed = tt_arena_array(e->arena, (size_t)e->vocab, sizeof *e->changed);
     for (int64_t i = 0; i < e->vocab; i++)
-        e->masked[i] = words[i / 64] >> (i % 64) & 1 ? logits[i] : -INFINITY;
-    return e->masked;
+        e->changed[i] = !words || words[i / 64] >> (i % 64) & 1 ? logits[i] : -INFINITY;
+    tt_adjust_logits(&x->adjust, e->changed, e->vocab, x->n_new, r->stop_ids, r->n_stop_ids);
+    return e->changed;
 }
 
 /* Samples the next token from a picked row of logits. */
@@ -198,8 +206,8 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
     tt_tensor map;
     const float *logits;
     TT_TRY(tt_calls_map(&e->c, row, 1, &map, &logits, err));
-    tt_token t = {
-        .id = tt_sample_token(&x->sampler, mask_logits(e, r, logits), r->stream, (uint64_t)x->at)};
+    tt_token t = {.id = tt_sample_token(&x->sampler, change_logits(e, x, logits), r->stream,
+                                        (uint64_t)x->at)};
     t.ends = t.id >= 0 && ends_text(r, t.id);
     if (t.id >= 0 && r->scored)
         tt_token_score(&t, logits, e->c.logits.shape[1], r->n_top);
@@ -210,6 +218,7 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
     }
     if (r->scored)
         TT_TRY(tt_kept_score(&e->kept, x - e->slots, x->at, &t, err));
+    tt_adjust_took(&x->adjust, t.id);
     x->last = t.id;
     x->n_new++;
     e->stats.new_tokens++;

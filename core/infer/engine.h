@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_INFER_ENGINE_H
 #define TT_INFER_ENGINE_H
+#include "infer/adjust.h"
 #include "infer/calls.h"
 #include "infer/sample.h"
 #include "infer/scores.h"
@@ -33,7 +34,8 @@ typedef struct tt_request {
     int64_t n_prompt;
     int64_t max_new; /* 0: only the prompt is scored */
     tt_sampling sampling;
-    uint64_t stream; /* with the seed: of the random numbers */
+    tt_adjust_opts adjust; /* its bias lives as long as the request */
+    uint64_t stream;       /* with the seed: of the random numbers */
     const int32_t *stop_ids;
     size_t n_stop_ids;
     /* NULL: any id may come. Else asked before each new token; bit i of word i / 64: id i may. None: the text fails. */

@@ -73,15 +73,18 @@ int32_t tt_sample_token(tt_sampler *s, const float *logits, uint64_t stream, uin
     const int32_t best = largest(logits, s->n);
     if (best < 0 || s->o.temperature <= 0)
         return best;
-    const int64_t n = s->n, k = s->o.top_k > 0 && s->o.top_k < n ? s->o.top_k : n;
     tt_candidate *h = s->heap;
     double mass = 0;
-    int64_t kept = n;
-    for (int64_t i = 0; i < n; i++) {
-        h[i].id = (int32_t)i;
-        h[i].weight = exp(((double)logits[i] - (double)logits[best]) / s->o.temperature);
-        mass += h[i].weight;
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->n; i++) {
+        const double weight = exp(((double)logits[i] - (double)logits[best]) / s->o.temperature);
+        if (weight < s->o.min_p)
+            continue;
+        h[n++] = (tt_candidate){weight, (int32_t)i};
+        mass += weight;
     }
+    const int64_t k = s->o.top_k > 0 && s->o.top_k < n ? s->o.top_k : n;
+    int64_t kept = n;
     if (k < n)
         kept = sample_take(h, n, k, (double)INFINITY, &mass);
     if (s->o.top_p < 1) { /* a share of the weight of the k that are left */

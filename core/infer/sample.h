@@ -7,8 +7,9 @@
 
 typedef struct tt_sampling {
     double temperature; /* 0 = greedy: the largest logit, ties to the lower id */
-    int64_t top_k;      /* keep the k most likely tokens; 0 = all */
-    double top_p;       /* then keep the most likely ones with at least this mass; 1 = all */
+    double min_p;  /* keep those with at least this share of the most likely one's probability */
+    int64_t top_k; /* then keep the k most likely tokens; 0 = all */
+    double top_p;  /* then keep the most likely ones with at least this mass; 1 = all */
     uint64_t seed;
 } tt_sampling;
 

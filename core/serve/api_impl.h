@@ -77,6 +77,15 @@ tt_status tt_api_encode(const tt_api *a, const char *text, bool special, tt_ids 
 const tt_json *tt_api_member(const tt_json *o,
                              const char *key); /* NULL: it is not there, or null */
 tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *err);
+tt_status tt_api_number(const tt_json *o, const char *key, double least, double most, double *out,
+                        tt_error *err);
+tt_status tt_api_integer(const tt_json *o, const char *key, int64_t least, int64_t most,
+                         int64_t *out, tt_error *err);
+/* read_sampling.c: sampling, adjust and the stop ids of a request, in the call's arena. */
+tt_status tt_api_read_sampling(const tt_json *o, const tt_api_call *c, tt_request *r,
+                               tt_error *err);
+/* Fails for a key that is not known and would change the answer. */
+tt_status tt_api_check_keys(const tt_json *o, bool chat, tt_error *err);
 
 /* The most bytes that a text of the whole context can have: what is longer needs not be tokenized. */
 size_t tt_api_most_bytes(tt_api *a);

@@ -2,8 +2,7 @@
 #include "serve/api_impl.h"
 #include <string.h>
 
-/* Reads the bodies of completions. Fields that would change the answer and are not known are refused by name; all
- * others that OpenAI's clients send are ignored. */
+/* Reads the bodies of completions. A key that is not known is refused by its name: it could mean another answer. */
 
 /* A member that is there and not null. */
 const tt_json *tt_api_member(const tt_json *o, const char *key)
@@ -21,8 +20,8 @@ tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *er
     return TT_OK;
 }
 
-static tt_status read_number(const tt_json *o, const char *key, double least, double most,
-                             double *out, tt_error *err)
+tt_status tt_api_number(const tt_json *o, const char *key, double least, double most, double *out,
+                        tt_error *err)
 {
     const tt_json *v = tt_api_member(o, key);
     if (!v)
@@ -34,8 +33,8 @@ static tt_status read_number(const tt_json *o, const char *key, double least, do
     return TT_OK;
 }
 
-static tt_status read_integer(const tt_json *o, const char *key, int64_t least, int64_t most,
-                              int64_t *out, tt_error *err)
+tt_status tt_api_integer(const tt_json *o, const char *key, int64_t least, int64_t most,
+                         int64_t *out, tt_error *err)
 {
     const tt_json *v = tt_api_member(o, key);
     if (!v)
@@ -67,27 +66,6 @@ static tt_status read_stops(const tt_json *o, tt_api_call *c, tt_error *err)
     return c->n_stops && !c->a->o.vt
                ? TT_FAIL(err, TT_EINVAL, "stop: the model has no tokenizer, so there is no text")
                : TT_OK;
-}
-
-/* What this server does not have; null and what it does anyway are fine. */
-static tt_status refuse(const tt_json *o, bool chat, tt_error *err)
-{
-    static const char *const zeros[] = {"frequency_penalty", "presence_penalty"};
-    static const char *const absent[] = {"suffix", "functions", "logit_bias", "tools"};
-    for (size_t i = 0; i < TT_COUNT(zeros); i++) {
-        const tt_json *v = tt_api_member(o, zeros[i]);
-        if (v && !(v->type == TT_JSON_INT || v->type == TT_JSON_REAL ? v->real == 0 : false))
-            return TT_FAIL(err, TT_EINVAL, "%s is not supported", zeros[i]);
-    }
-    for (size_t i = 0; i < TT_COUNT(absent) - (chat ? 1 : 0); i++) { /* chats have tools */
-        const tt_json *v = tt_api_member(o, absent[i]);
-        const bool empty =
-            v && ((v->type == TT_JSON_STRING && !*v->string) ||
-                  ((v->type == TT_JSON_ARRAY || v->type == TT_JSON_OBJECT) && !v->n));
-        if (v && !empty)
-            return TT_FAIL(err, TT_EINVAL, "%s is not supported", absent[i]);
-    }
-    return TT_OK;
 }
 
 static tt_status read_format(const tt_json *o, tt_api_call *c, tt_error *err)
@@ -187,26 +165,13 @@ static tt_status read_logprobs(const tt_json *o, tt_api_call *c, tt_error *err)
     if (c->chat) {
         TT_TRY(tt_api_bool(o, "logprobs", &c->scored, err));
         n = 0;
-        TT_TRY(read_integer(o, "top_logprobs", 0, TT_MOST_TOP, &n, err));
+        TT_TRY(tt_api_integer(o, "top_logprobs", 0, TT_MOST_TOP, &n, err));
         c->n_top = c->scored ? (int)n : 0;
         return TT_OK;
     }
-    TT_TRY(read_integer(o, "logprobs", 0, TT_MOST_TOP, &n, err));
+    TT_TRY(tt_api_integer(o, "logprobs", 0, TT_MOST_TOP, &n, err));
     c->scored = n >= 0;
     c->n_top = n > 0 ? (int)n : 0;
-    return TT_OK;
-}
-
-static tt_status read_sampling(const tt_json *o, tt_request *r, tt_error *err)
-{
-    int64_t seed = 0;
-    r->sampling = (tt_sampling){.temperature = 1, .top_p = 1};
-    TT_TRY(read_number(o, "temperature", 0, 100, &r->sampling.temperature, err));
-    TT_TRY(read_number(o, "top_p", 0, 1, &r->sampling.top_p, err));
-    TT_TRY(read_integer(o, "top_k", -1, INT32_MAX, &r->sampling.top_k, err)); /* vLLM's -1: all */
-    TT_TRY(read_integer(o, "seed", INT64_MIN, INT64_MAX, &seed, err));
-    r->sampling.top_k = TT_MAXV(r->sampling.top_k, (int64_t)0);
-    r->sampling.seed = (uint64_t)seed;
     return TT_OK;
 }
 
@@ -251,8 +216,6 @@ static tt_status make_text(tt_api_call *c, call_text *x, const tt_ids *ids, cons
     x->r.n_prompt = (int64_t)ids->n;
     TT_TRY(room_for(c, x->r.n_prompt, w->max_new, c->chat ? a->o.context : 16, &x->r.max_new, err));
     x->r.stream = (uint64_t)sample;
-    x->r.stop_ids = c->chat ? a->o.chat_stop_ids : a->o.stop_ids;
-    x->r.n_stop_ids = c->chat ? a->o.n_chat_stop_ids : a->o.n_stop_ids;
     x->r.scored = c->scored;
     x->r.n_top = c->n_top;
     x->r.of_prompt = c->echo;
@@ -303,20 +266,22 @@ static tt_status read_wanted(const tt_json *o, tt_api_call *c, wanted *w, tt_err
 {
     int64_t best = 1;
     *w = (wanted){.n = 1, .max_new = -1};
-    TT_TRY(refuse(o, c->chat, err));
-    TT_TRY(read_sampling(o, &w->base, err));
+    TT_TRY(tt_api_check_keys(o, c->chat, err));
+    TT_TRY(tt_api_read_sampling(o, c, &w->base, err));
     TT_TRY(read_stops(o, c, err));
     TT_TRY(read_format(o, c, err));
     TT_TRY(read_logprobs(o, c, err));
     TT_TRY(tt_api_bool(o, "stream", &c->stream, err));
     TT_TRY(read_usage(o, c, err));
-    TT_TRY(read_integer(o, "n", 1, MOST_N, &w->n, err));
-    TT_TRY(read_integer(o, "best_of", 1, MOST_N, &best, err));
-    TT_TRY(read_integer(o, "max_tokens", 0, INT32_MAX, &w->max_new, err));
+    TT_TRY(tt_api_integer(o, "n", 1, MOST_N, &w->n, err));
+    TT_TRY(tt_api_integer(o, "best_of", 1, MOST_N, &best, err));
+    TT_TRY(tt_api_integer(o, "max_tokens", 0, INT32_MAX, &w->max_new, err));
     if (c->chat)
-        TT_TRY(read_integer(o, "max_completion_tokens", 0, INT32_MAX, &w->max_new, err));
+        TT_TRY(tt_api_integer(o, "max_completion_tokens", 0, INT32_MAX, &w->max_new, err));
     else
         TT_TRY(tt_api_bool(o, "echo", &c->echo, err));
+    if (w->max_new >= 0 && w->base.adjust.min_new > w->max_new)
+        return TT_FAIL(err, TT_EINVAL, "min_tokens is more than max_tokens");
     return best > w->n ? TT_FAIL(err, TT_EINVAL, "best_of is not supported") : TT_OK;
 }
 

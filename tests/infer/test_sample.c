@@ -48,6 +48,12 @@ static void test_sampling_follows_the_weights(void **state)
     check(&(tt_sampling){.temperature = 0.5, .top_p = 1, .seed = 3}, "111101");
     check(&(tt_sampling){.temperature = 3, .top_k = 3, .top_p = 1}, "011100");
     check(&(tt_sampling){.temperature = 1, .top_k = 100, .top_p = 1}, "111101");
+    /* e^-1 is 0.37, e^-2 is 0.135, e^-3 is 0.05 */
+    check(&(tt_sampling){.temperature = 1, .top_p = 1, .min_p = 0.1}, "111100");
+    check(&(tt_sampling){.temperature = 1, .top_p = 1, .min_p = 0.36}, "011100");
+    check(&(tt_sampling){.temperature = 1, .top_p = 1, .min_p = 1}, "010100");
+    check(&(tt_sampling){.temperature = 1, .top_k = 3, .top_p = 1, .min_p = 0.1}, "011100");
+    check(&(tt_sampling){.temperature = 1, .top_p = 0.99, .min_p = 0.36}, "011100");
     /* masses: 3 and 3 are 0.392 each, 2 is 0.144, 1 is 0.053, 0 is 0.02 */
     check(&(tt_sampling){.temperature = 1, .top_p = 0.78}, "010100");
     check(&(tt_sampling){.temperature = 1, .top_p = 0.8}, "011100");

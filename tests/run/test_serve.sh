@@ -56,6 +56,20 @@ ok a_text_that_ends_it
 complete "\"temperature\":0,\"stream\":true,\"stop\":\"$stop\"" && [ "$code" = 200 ] && [ "$(grep -c '^data: ' "$dir/answer.json")" -gt 3 ] && grep -q '^data: \[DONE\]$' "$dir/answer.json" &&
     sed -n 's/^data: \({.*\)/\1/p' "$dir/answer.json" | sed 's/.*"text":"\([^"]*\)".*/\1/' | tr -d '\n' >"$dir/streamed" && complete "\"temperature\":0,\"stop\":\"$stop\"" && [ "$(cat "$dir/streamed")" = "$(get choices.0.text)" ]
 ok a_stream_has_the_same_text
+complete '"temperature":0,"logit_bias":{"122":100},"user":"me","use_beam_search":false,"top_a":0,"length_penalty":1.0' && [ "$(get choices.0.text)" = zzzzzzzzzzzzzzzzzzzzzzzz ]
+ok biased_ids_come
+# 257 ends a text
+complete '"temperature":0,"logit_bias":{"257":100}' && [ "$(get usage.completion_tokens) $(get choices.0.finish_reason)" = '1 stop' ] &&
+    complete '"temperature":0,"logit_bias":{"257":100},"min_tokens":5' && [ "$(get usage.completion_tokens) $(get choices.0.finish_reason)" = '6 stop' ] && [ "$(get choices.0.text)" = "$(printf '%s' "$greedy" | cut -c 1-5)" ] &&
+    complete '"temperature":0,"logit_bias":{"257":100},"ignore_eos":true' && [ "$(get usage.completion_tokens) $(get choices.0.finish_reason)" = '24 length' ]
+ok texts_end_as_asked
+code_of_ninth=$(printf '%d' "'$(printf '%s' "$greedy" | cut -c 9)")
+complete "\"temperature\":0,\"stop_token_ids\":[$code_of_ninth]" && [ "$(get choices.0.finish_reason)" = stop ] && [ "$(get choices.0.text)" = "$(printf '%s' "$greedy" | sed "s/$(printf '%s' "$greedy" | cut -c 9).*//")" ]
+ok an_id_that_ends_it
+complete '"temperature":0,"repetition_penalty":1,"presence_penalty":0,"frequency_penalty":0' && [ "$(get choices.0.text)" = "$greedy" ] &&
+    complete '"temperature":0,"frequency_penalty":2' && [ "$(get choices.0.text)" != "$greedy" ] && complete '"temperature":0,"repetition_penalty":5' && [ "$(get choices.0.text)" != "$greedy" ] &&
+    complete '"temperature":9,"min_p":1,"seed":3' && [ "$(get choices.0.text)" = "$greedy" ]
+ok penalties
 ask POST /v1/completions '{"prompt":[[256,108,105],[256,110,101,32]],"max_tokens":3,"temperature":0}' && [ "$(get choices.1.index)" = 1 ] && [ "$(get usage.prompt_tokens)" = 7 ] && [ "$(get usage.completion_tokens)" = 6 ]
 ok prompts_as_ids
 
@@ -207,7 +221,16 @@ refused id 400 'not in the vocabulary' POST /v1/completions '{"prompt":[99999]}'
 refused empty 400 'prompt is empty' POST /v1/completions '{"prompt":[[]]}'
 refused temperature 400 'temperature is no number of 0 to 100' POST /v1/completions '{"prompt":"a","temperature":-1}'
 refused n 400 'n is no integer of 1 to 128' POST /v1/completions '{"prompt":"a","n":1000000}'
-refused penalty 400 'frequency_penalty is not supported' POST /v1/completions '{"prompt":"a","frequency_penalty":0.5}'
+for key in '"guided_json":{"a":1}' '"typical_p":0.5' '"best":2' '"continue_final_message":true' '"suffix":"b"' '"echo":true'; do
+    name=${key%%:*}
+    refused "key_$(echo "$name" | tr -d '"')" 400 "$(echo "$name" | tr -d '"') is not supported" POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],$key}"
+done
+refused penalty 400 'frequency_penalty ' POST /v1/completions '{"prompt":"a","frequency_penalty":2.5}'
+refused bias_list 400 'logit_bias must be' POST /v1/completions '{"prompt":"a","logit_bias":[1]}'
+refused bias_id 400 'logit_bias: .*262.* must be a token id from 0 to 261' POST /v1/completions '{"prompt":"a","logit_bias":{"262":1}}'
+refused bias_value 400 'logit_bias: the value of 7 must be a number from -100 to 100' POST /v1/completions '{"prompt":"a","logit_bias":{"7":101}}'
+refused stop_ids 400 'stop_token_ids: element 1 must be' POST /v1/completions '{"prompt":"a","stop_token_ids":[1,-1]}'
+refused min_tokens 400 'min_tokens is more than max_tokens' POST /v1/completions '{"prompt":"a","min_tokens":5,"max_tokens":4}'
 refused usage 400 'stream_options is no object' POST /v1/completions '{"prompt":"a","stream":true,"stream_options":5}'
 refused other_model 404 'there is only .*run' POST /v1/completions '{"prompt":"a","model":"gpt"}'
 refused model_type 400 'there is only .*run' POST /v1/completions '{"prompt":"a","model":1}'
