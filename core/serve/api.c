@@ -112,11 +112,22 @@ static int parse(tt_arena *arena, const tt_http_request *r, const tt_json **out,
     return s == TT_OK ? 0 : status_of(s);
 }
 
+/* What people write where a client wants a name and there is one model. */
+static bool is_placeholder(const char *name)
+{
+    static const char *const all[] = {"", "x", "any", "default", "model"};
+    for (size_t i = 0; i < TT_COUNT(all); i++)
+        if (!strcmp(all[i], name))
+            return true;
+    return false;
+}
+
 /* Is the model that the request names the one that is here? */
 static int check_model(const tt_api *a, const tt_json *o, tt_error *err)
 {
     const tt_json *v = tt_api_member(o, "model");
-    if (!v || (v->type == TT_JSON_STRING && !strcmp(v->string, a->o.model)))
+    if (!v || (v->type == TT_JSON_STRING &&
+               (!strcmp(v->string, a->o.model) || is_placeholder(v->string))))
         return 0;
     TT_FAIL(err, TT_EINVAL, "model: there is only \"%s\" here (ttrun serve --name)", a->o.model);
     return v->type == TT_JSON_STRING ? 404 : 400;

@@ -233,6 +233,8 @@ refused stop_ids 400 'stop_token_ids: element 1 must be' POST /v1/completions '{
 refused min_tokens 400 'min_tokens is more than max_tokens' POST /v1/completions '{"prompt":"a","min_tokens":5,"max_tokens":4}'
 refused usage 400 'stream_options is no object' POST /v1/completions '{"prompt":"a","stream":true,"stream_options":5}'
 refused other_model 404 'there is only .*run' POST /v1/completions '{"prompt":"a","model":"gpt"}'
+ask POST /v1/completions '{"prompt":"a","model":"default","max_tokens":1}' && [ "$code" = 200 ] && [ "$(get model)" = run ]
+ok placeholder_of_a_model
 refused model_type 400 'there is only .*run' POST /v1/completions '{"prompt":"a","model":1}'
 refused model_path 404 'no such model' GET /v1/models/gpt
 refused tools 400 'chat template does not use them' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}]}'
