@@ -6,7 +6,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 venv=${TTRUN_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ttrun/peers}
-packages="torch numpy safetensors transformers tokenizers tiktoken sentencepiece tensorboard gguf xllamacpp jsonschema peft wandb prometheus_client trackio bitsandbytes trl datasets torchao lm_eval pyarrow polars duckdb fastparquet accelerate aiohttp tenacity compressed_tensors"
+packages="openai torch numpy safetensors transformers tokenizers tiktoken sentencepiece tensorboard gguf xllamacpp jsonschema peft wandb prometheus_client trackio bitsandbytes trl datasets torchao lm_eval pyarrow polars duckdb fastparquet accelerate aiohttp tenacity compressed_tensors"
 
 if ! [ -x "$venv/bin/python" ]; then
     echo "peers: making $venv" >&2

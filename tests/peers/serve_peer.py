@@ -7,16 +7,15 @@ usage: serve_peer.py [build folder]"""
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
-import time
 
 import lm_eval
 import lm_eval.tasks
 import torch
 import transformers
 import checks
+import served
 from checks import check
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release")
@@ -25,8 +24,7 @@ BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release")
 def tasks(folder):
     """Continuations of sentences of our own pages: one as written and two of other sentences."""
     rng = random.Random(3)
-    docs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
-    lines = [line.strip() for line in open(os.path.join(docs, "glossary.md"), encoding="utf-8") if 60 < len(line) < 200]
+    lines = [line.strip() for line in open(os.path.join(served.DOCS, "glossary.md"), encoding="utf-8") if 60 < len(line) < 200]
     with open(f"{folder}/data.jsonl", "w") as f:
         for i in range(40):
             three = rng.sample(lines, 3)
@@ -49,34 +47,13 @@ def evaluate(model, args, folder, names, **more):
     return r["results"], {k: sorted(v, key=lambda s: s["doc_id"]) for k, v in r["samples"].items()}
 
 
-def serve(folder, template):
-    log = open(f"{folder}/log", "w+")
-    p = subprocess.Popen([f"{BUILD}/ttrun", "serve", "--plugin-dir", f"{BUILD}/plugins", "--checkpoint", f"{folder}/run/hf/latest", "--port", "0",
-                          "--context", "512", "--name", "ours", "--template", template], stderr=log)
-    for _ in range(100):
-        time.sleep(0.1)
-        text = open(f"{folder}/log").read()
-        if " at http" in text:
-            return p, text.split(" at ")[1].split("/v1")[0]
-    sys.exit(f"ttrun serve does not start: {text}")
-
-
 def main():
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(2)
-    docs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
     with tempfile.TemporaryDirectory() as folder:
         tasks(folder)
-        ttrun = [f"{BUILD}/ttrun", "--plugin-dir", f"{BUILD}/plugins", "-q"]
-        subprocess.run([ttrun[0], "tokenizer", "train", "-q", "--data", f"{docs}/glossary.md", f"{docs}/tour.md", "--vocab-size", "1200", "--eos", "<|im_end|>",
-                        "--special", "<|im_start|>", "--out", f"{folder}/tokenizer"], check=True)
-        job = {"spec": "llama3", "model": {"args": {"dim": 128, "n_layers": 3, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 344, "vocab_size": 1200}},
-               "tokenizer": {"name": "hf", "path": f"{folder}/tokenizer"}, "dataloader": {"name": "text", "path": [f"{docs}/glossary.md", f"{docs}/tour.md"]},
-               "optimizer": {"lr": 4e-3}, "lr_scheduler": {"warmup_steps": 20}, "training": {"local_batch_size": 8, "seq_len": 128, "steps": 150}, "checkpoint": {"last_save_in_hf": True},
-               "dump_folder": f"{folder}/run"}
-        json.dump(job, open(f"{folder}/job.json", "w"))
-        subprocess.run([*ttrun, f"{folder}/job.json"], check=True)
-        p, url = serve(folder, "chatml")
+        served.trained(BUILD, folder)
+        p, url = served.serve(BUILD, folder)
         try:
             ours, said = evaluate("local-completions", f"model=ours,base_url={url}/v1/completions,num_concurrent=6,max_retries=1,"
                                   "tokenizer_backend=remote,max_length=511", folder, ["choice", "greedy"])
