@@ -89,6 +89,7 @@ void tt_setup_notices(const tt_setup *s)
     if (!tt_setup_by_epoch(s))
         tt_setup_notice_warmup(s, steps);
     notice_idle_keys(s);
+    tt_setup_notice_idle(s);
 }
 
 static void notice_qk_clip(const tt_setup *s)

@@ -109,6 +109,8 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
 bool tt_setup_keeps_parameters(const tt_setup *s);
 /* setup_step.c: can this job update parameters in the backward, and replay on another rank, if it asks for that? */
 tt_status tt_setup_check_step(tt_setup *s, tt_error *err);
+/* idle.c: keys that do nothing, because another key keeps them from it. */
+void tt_setup_notice_idle(const tt_setup *s);
 /* notices.c: what enable_async_tensor_parallel and qk_clip leave as it is, of the compiled graph. */
 void tt_setup_notice_graph(const tt_setup *s);
 /* Plans the training graph g on a pipeline rank; writes no file. like: the plan of another rank of g. */

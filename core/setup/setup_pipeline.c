@@ -150,13 +150,21 @@ static tt_status from_csv(tt_setup *s, int wanted, const char *key, tt_error *er
     return TT_OK;
 }
 
+static const char schedule_key[] = KEY("pipeline_parallel_schedule");
+
+static tt_status find_schedule(const tt_setup *s, const tt_schedule_kind **out, tt_error *err)
+{
+    tt_error why = {0};
+    return tt_schedule_find(s->core.parallelism.pipeline_parallel_schedule, out, &why) == TT_OK
+               ? TT_OK
+               : tt_job_fail(s->job, schedule_key, err, "%s", why.text);
+}
+
 static tt_status pipeline_by_name(tt_setup *s, int wanted, const char *key, tt_error *err)
 {
-    static const char name[] = KEY("pipeline_parallel_schedule");
     const tt_schedule_kind *kind;
     tt_error why = {0};
-    if (tt_schedule_find(s->core.parallelism.pipeline_parallel_schedule, &kind, &why) != TT_OK)
-        return tt_job_fail(s->job, name, err, "%s", why.text);
+    TT_TRY(find_schedule(s, &kind, err));
     const int p = s->pipeline_ranks, chunks = wanted ? wanted / p : kind->usual_chunks;
     if (wanted % p || (wanted && (chunks < kind->min_chunks || chunks > kind->max_chunks)))
         return tt_job_fail(
@@ -167,7 +175,7 @@ static tt_status pipeline_by_name(tt_setup *s, int wanted, const char *key, tt_e
             kind->max_chunks > kind->min_chunks ? " or more" : "");
     if (tt_schedule_make(kind->name, p, chunks, (int)s->calls, s->arena, &s->schedule, &why) !=
         TT_OK)
-        return tt_job_fail(s->job, name, err, "%s", why.text);
+        return tt_job_fail(s->job, schedule_key, err, "%s", why.text);
     return TT_OK;
 }
 
@@ -175,7 +183,9 @@ tt_status tt_setup_pipeline(tt_setup *s, tt_error *err)
 {
     const char *key = NULL;
     int wanted = 0;
+    const tt_schedule_kind *kind;
     s->n_stages = 1;
+    TT_TRY(find_schedule(s, &kind, err)); /* a wrong name is one without a pipeline, too */
     if (s->calls > TT_MAX_MICRO)
         return tt_job_fail(s->job, "training.global_batch_size", err,
                            "%lld micro-batches per step are more than %d",
