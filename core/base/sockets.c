@@ -177,7 +177,8 @@ bool tt_socket_is_of_another_user(int fd)
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t n = sizeof here, m = sizeof there;
     if (getenv("TTRUN_COMM_SECRET") || getsockname(fd, (struct sockaddr *)&here, &n) ||
-        getpeername(fd, (struct sockaddr *)&there, &m))
+        getpeername(fd, (struct sockaddr *)&there, &m) ||
+        (there.ss_family != AF_INET && there.ss_family != AF_INET6))
         return false;
     const end theirs = end_of(&there), ours = end_of(&here);
     const end their_four = as_four(theirs), our_four = as_four(ours);

@@ -133,6 +133,16 @@ static void test_root_is_taken_by_others(void **state)
     waitpid(pid, NULL, 0);
 }
 
+static void test_pairs_are_ours(void **state)
+{
+    int pair[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_false(tt_socket_is_of_another_user(pair[0]));
+    close(pair[0]);
+    close(pair[1]);
+}
+
 static void test_loopback_addresses(void **state)
 {
     static const struct {
@@ -189,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_the_same_user_is_taken),
         cmocka_unit_test(test_another_user_is_refused_without_a_secret),
         cmocka_unit_test(test_root_is_taken_by_others),
+        cmocka_unit_test(test_pairs_are_ours),
         cmocka_unit_test(test_loopback_addresses),
         cmocka_unit_test(test_a_connection_by_our_own_address_is_of_this_machine),
     };
