@@ -90,4 +90,7 @@ void tt_graph_replace_named(tt_graph *g, tt_value *(*now)(const void *user, tt_v
         g->buffer_updates.items[i].stat = named_now(g, g->buffer_updates.items[i].stat, now, user);
     if (g->loss)
         g->loss = named_now(g, g->loss, now, user);
+    for (size_t i = 0; i < g->stacks.n; i++)
+        if (g->stacks.items[i]->early_grad)
+            g->stacks.items[i]->early_grad = now(user, g->stacks.items[i]->early_grad);
 }

@@ -20,8 +20,8 @@ void tt_redistribute_from(tt_builder *b, tt_node *r, tt_value *v);
 /* The state of this kind and name; NULL: there is none. States of two kinds may have one name: a
  * model may call a buffer "lr". */
 tt_state *tt_graph_state(const tt_graph *g, tt_state_kind kind, const char *name);
-/* Replaces each value that the graph itself names (outputs, losses, metrics, statistics of buffers, the loss) by
- * now(user, value). */
+/* Replaces each value that the graph itself names (outputs, losses, metrics, statistics of buffers, the loss,
+ * gradients that no accumulator keeps) by now(user, value). */
 void tt_graph_replace_named(tt_graph *g, tt_value *(*now)(const void *user, tt_value *v),
                             const void *user);
 /* The rule of a node, also of one that a late pass has made without it, which is parsed to *room. NULL: it has

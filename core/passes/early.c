@@ -88,7 +88,7 @@ static int early_ready(const early_update *e, const tt_value *v)
                    ? e->summed[n->state->stack->id]
                    : 0;
     const int i = e->at[tt_plan_source(v)->id];
-    return n->async ? a_block_later(e, i) : i;
+    return TT_MAXV(e->at[v->id], n->async ? a_block_later(e, i) : i);
 }
 
 /* The place of a moved node by its operands, whose places are known. */

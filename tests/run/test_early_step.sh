@@ -42,6 +42,21 @@ same tied
 job=$dir/job.json
 same chunked_head --model.args.vocab_size 40000
 
+# converters make other gradients than those that autodiff made; a delta net's are pieces of others
+sed 's/"llama3"/"qwen3_next"/; s/"n_layers": 2/"n_layers": 2, "head_dim": 8, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 16/' \
+    "$job" >"$dir/next.json"
+for mesh in none data_parallel_replicate data_parallel_shard tensor_parallel; do
+    set -- --training.seq_len 16 --training.local_batch_size 2
+    [ $mesh = none ] || set -- "$@" $p.${mesh}_degree 2
+    for low in '"float8"' '"float8","scaling":"delayed"' '"mxfp8"' '"nvfp4"' '"blockwise"'; do
+        same "$(echo "$mesh $low" | tr -cs 'a-z0-9\n' _)" "$@" --converters "[{\"name\":$low}]"
+    done
+    job=$dir/next.json
+    same "next_$mesh" "$@"
+    same "next_${mesh}_mxfp8" "$@" --converters '[{"name":"mxfp8"}]'
+    job=$dir/job.json
+done
+
 # a resume, from a run whose updates follow the backward
 cp -r "$dir/one_rank-late" "$dir/resumed" && train "$dir/resumed" $base $early --training.steps 8 && [ "$rc" -eq 0 ]
 ok resumes_a_run_without_it
