@@ -74,6 +74,7 @@ tt_status tt_setup_warmup_tokens(tt_setup *s, tt_error *err)
 double tt_setup_lr_factor(const tt_setup *s, int64_t step, int64_t total)
 {
     const tt_lr_scheduler_vt *vt = s->lr_scheduler.component->vtable;
-    return vt->factor(s->lr_scheduler.config, step,
-                      s->rate.total_steps > 0 ? s->rate.total_steps : total);
+    if (s->rate.total_steps > 0)
+        total = s->rate.total_steps;
+    return vt->factor(s->lr_scheduler.config, step < total ? step : total, total);
 }

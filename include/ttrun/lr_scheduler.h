@@ -11,7 +11,8 @@ extern "C" {
 #endif
 typedef struct tt_lr_scheduler_vt {
     size_t struct_size;
-    /* step counts from 0; total is training.steps. [any-thread] */
+    /* step counts from 0; total is training.steps, or lr_scheduler.total_steps. A run that is longer
+     * stays at the factor of step `total`, the end of the schedule. [any-thread] */
     double (*factor)(const void *config, int64_t step, int64_t total);
 } tt_lr_scheduler_vt;
 #ifdef __cplusplus

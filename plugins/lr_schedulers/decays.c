@@ -109,13 +109,15 @@ static double restarts_factor(const void *cfg, int64_t step, int64_t total)
 {
     const restarts_config *c = cfg;
     const int64_t warmup = warmup_length(c->warmup_steps, c->warmup_ratio, total);
-    double q = 1.0;
+    double q = 0.0;
     if (step < warmup)
         return warmup_factor(c->warmup_from_zero, step, warmup);
     if (c->first_cycle_steps > 0)
         q = part_of_cycle((double)(step - warmup), (double)c->first_cycle_steps, c->cycle_factor);
-    else if (part_of(step, warmup, total) < 1.0)
+    else
         q = fmod((double)c->cycles * part_of(step, warmup, total), 1.0);
+    if (step >= total && !(q > 0.0))
+        q = 1.0; /* no cycle begins at the end */
     return c->min_lr_factor + (1.0 - c->min_lr_factor) * 0.5 * (1.0 + cos(pi * q));
 }
 

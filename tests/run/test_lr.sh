@@ -24,6 +24,21 @@ ok warmup_from_zero
 train "$dir/long" --training.steps 4 $s.name polynomial $s.warmup_steps 0 $s.total_steps 8 && [ "$(rates "$dir/long" | tr '\n' ';')" = "1 0.01;2 0.00875;3 0.0075;4 0.00625;" ] &&
     train "$dir/short" --training.steps 4 $s.name polynomial $s.warmup_steps 0 $s.total_steps 2 $s.min_lr_factor 0.5 && [ "$(rates "$dir/short" | tr '\n' ';')" = "1 0.01;2 0.0075;3 0.005;4 0.005;" ]
 ok total_steps
+# a run longer than its schedule: the rate of a schedule's end, whatever its function does there
+while read -r name end options; do
+    train "$dir/$name" --training.steps 12 $s.name "${name%%.*}" $s.total_steps 6 $options &&
+        [ "$(rates "$dir/$name" | sed -n '7,12s/^[0-9]* //p' | sort -u)" = "$end" ]
+    ok "the_end_of_$name"
+done <<END
+inverse_sqrt.warm 0.005774 $s.warmup_steps 3 $s.timescale 1.5
+inverse_sqrt.cold 0.005 $s.warmup_steps 0 $s.timescale 2
+polynomial 0.002 $s.warmup_steps 2 $s.min_lr_factor 0.2
+cosine_restarts.cycles 0 $s.warmup_steps 0 $s.cycles 3
+cosine_restarts.within 0.005 $s.warmup_steps 0 $s.first_cycle_steps 4
+cosine_restarts.between 0.001 $s.warmup_steps 0 $s.first_cycle_steps 2 $s.cycle_factor 2 $s.min_lr_factor 0.1
+wsd 0.001 $s.warmup_steps 1 $s.min_lr_factor 0.1
+constant 0.01 $s.warmup_steps 2
+END
 train "$dir/again" --training.steps 4 && train "$dir/again" --training.steps 10 $s.rewarm_steps 4 && [ "$(rate "$dir/again" 4) $(rate "$dir/again" 5) $(rate "$dir/again" 6) $(rate "$dir/again" 8) $(rate "$dir/again" 9)" = "0.01 0.0025 0.005 0.01 0.01" ]
 ok rewarm_steps_after_a_resume
 train "$dir/fresh" --training.steps 2 $s.rewarm_steps 4 && [ "$(rate "$dir/fresh" 1)" = 0.01 ]
