@@ -2,7 +2,6 @@
 #ifndef TT_PLUGIN_DELAYED_H
 #define TT_PLUGIN_DELAYED_H
 #include "low.h"
-#include <float.h>
 
 /* Delayed scaling: an operand's scale follows from the largest values of the steps before this one, so
  * that it is known before the operand is. Formulas of TransformerEngine (transformer_engine/pytorch/

@@ -38,7 +38,8 @@ static double number(const eval *e, const tt_value *q, const tt_value *s, const 
     return (double)tt_from_float8(byte, tq->dtype == TT_F8E5M2) * get(ts, br * ts->shape[1] + bc);
 }
 
-static void check(const recipe *r, tt_product_role role)
+/* exps: powers of two of the operands. */
+static void check(const recipe *r, tt_product_role role, const int *exps)
 {
     static const int64_t shapes[3][2][2] = {
         {{T, IN},  {OUT, IN}},
@@ -66,7 +67,7 @@ static void check(const recipe *r, tt_product_role role)
     for (int i = 0; i < 2; i++) { /* numbers so far apart that their block matters */
         float *x = e.tensors[v[i]->id].data;
         for (int64_t k = 0; k < tt_tensor_numel(&e.tensors[v[i]->id]); k++)
-            x[k] = ldexpf(x[k], -(int)(k * 7 % 23));
+            x[k] = ldexpf(x[k], exps[i] - (int)(k * 7 % 23));
     }
     eval_run(&e, e.g->nodes.n);
     const tt_tensor *ty = &e.tensors[y->id];
@@ -83,8 +84,8 @@ static void check(const recipe *r, tt_product_role role)
             }
             const double got = get(ty, i * ty->shape[1] + j);
             if (!(fabs(got - want) <= size * 0x1p-22))
-                fail_msg("%s, role %d: [%d,%d] is %.9g, not %.9g", r->name, (int)role, (int)i,
-                         (int)j, got, want);
+                fail_msg("%s, 2^%d, 2^%d, role %d: [%d,%d] is %.9g, not %.9g", r->name, exps[0],
+                         exps[1], (int)role, (int)i, (int)j, got, want);
         }
     eval_release(&e);
 }
@@ -180,10 +181,28 @@ static void test_products_of_experts(void **state)
 
 static void test_products_are_those_of_scaled_mm(void **state)
 {
+    static const int none[2] = {0, 0};
     (void)state;
     for (size_t i = 0; i < TT_COUNT(recipes); i++)
         for (int role = 0; role < 3; role++)
-            check(&recipes[i], (tt_product_role)role);
+            check(&recipes[i], (tt_product_role)role, none);
+}
+
+/* The sum times one operand's scales would be infinite, or 0; times both it is not. */
+static void test_large_operands_beside_small_ones(void **state)
+{
+    static const int exps[][2] = {
+        {126, -30},
+        {-30, 126},
+        {126, -8 },
+        {-8,  126},
+        {-20, -20}
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(recipes); i++)
+        for (size_t k = 0; k < TT_COUNT(exps); k++)
+            for (int role = 0; role < 3; role++)
+                check(&recipes[i], (tt_product_role)role, exps[k]);
 }
 
 static int load(void **state)
@@ -196,6 +215,7 @@ static int load(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products_are_those_of_scaled_mm),
+                                       cmocka_unit_test(test_large_operands_beside_small_ones),
                                        cmocka_unit_test(test_products_of_experts)};
     return cmocka_run_group_tests(tests, load, NULL);
 }
