@@ -437,7 +437,8 @@ static const tt_option hooks_options[] = {
 
 static const tt_option debug_options[] = {
     BOOL(debug, detect_nan, "false",
-         "check every op's result, unfused; names the first op, step and rank with a NaN or Inf",
+         "check every op's result, unfused; names the first op, step and rank with a NaN or Inf, "
+         "unless the loss scale of float16 handles it",
          .aliases = "detect_anomaly"),
     STRING(debug, dump_graph, "null", "folder for the graph, printed after every pass",
            .flags = TT_OPT_NULLABLE | TT_OPT_PATH),

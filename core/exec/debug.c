@@ -177,8 +177,17 @@ tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *o
              out[o].dtype != TT_F16))
             continue;
         TT_TRY(find_not_finite(x, &out[o], i->take_infinity, &at, err));
-        if (at >= 0)
+        if (at < 0)
+            continue;
+        if (!i->scaled)
             return name_value(x, i, &out[o], o, at, micro, err);
+        if (!x->overflow.code)
+            x->overflow.code = name_value(x, i, &out[o], o, at, micro, &x->overflow);
     }
     return TT_OK;
+}
+
+tt_status tt_exec_overflow(const tt_exec *x, tt_error *err)
+{
+    return x->overflow.code ? TT_FAIL(err, x->overflow.code, "%s", x->overflow.text) : TT_OK;
 }

@@ -130,6 +130,8 @@ tt_status tt_exec_epilogue(tt_exec *x, tt_error *err);
  * host does not know it yet and the update always runs: so after a step whose "ok" is 0 no state may be
  * used. */
 tt_status tt_exec_update(tt_exec *x, tt_error *err);
+/* detect_nan: fails with the step's first result that is not finite, if the loss scale was to handle it. */
+tt_status tt_exec_overflow(const tt_exec *x, tt_error *err);
 /* Whether the metrics of an epilogue were not waited for yet. Before the next epilogue they must be. */
 bool tt_exec_metrics_late(const tt_exec *x);
 /* Waits for them; what was put on the queues since goes on. Does nothing if they are not late. */

@@ -318,6 +318,7 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
 {
     const tt_program *p = x->p;
     tt_exec_set_step(x, step_number);
+    x->overflow.code = TT_OK;
     TT_TRY(tt_exec_push_scalars(x, err));
     TT_TRY(tt_exec_times_begin(x, err));
     TT_TRY(tt_exec_send_inputs(x, fill, user, err));

@@ -69,6 +69,7 @@ struct tt_node {
     bool accumulates;     /* order: it adds to what an earlier node of its micro-batch stored */
     tt_state **assign_to; /* fuse: its kernel writes out[i] to assign_to[i] */
     const tt_lower_step *step; /* lower: the collective, or the local step */
+    bool scaled;        /* an overflow of its results is handled by the loss scale, which changes */
     bool before_gather; /* tt_quantize: a gather of its operand is to carry its result instead */
     bool own_rows; /* async_tp: it computes the rows of one member of the group alone, so an atom
                       that cuts its rows may also cut another dim, or be pending */

@@ -293,6 +293,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(offload(c, g, err));
     if (!o->device) /* the host cannot read counts in a device's memory without waiting for it */
         tt_pass_extents(g);
+    tt_loss_scale_mark(g);
     *out = g;
     return TT_OK;
 }

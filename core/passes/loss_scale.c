@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
+#include "plan/plan.h"
 
 /* loss_scale: a factor on the loss, so that gradients do not underflow in float16. It is state of the
  * program, as R7 wants it: the host decides nothing, and late numbers (metrics.lag) change no bit. The
@@ -32,6 +33,26 @@ tt_value *tt_loss_unscale(tt_builder *b)
 {
     const tt_loss_scale *s = tt_builder_graph(b)->loss_scale;
     return s ? tt_div(b, tt_const(b, 1, TT_F32), tt_state_read(b, s->scale)) : NULL;
+}
+
+/* Gradients are passed on by accumulators, whose additions precede their readers. */
+void tt_loss_scale_mark(tt_graph *g)
+{
+    if (!g->loss_scale || !g->loss_scale->window)
+        return;
+    bool *sums = tt_arena_array(g->arena, g->states.n + 1, sizeof *sums); /* by state id */
+    sums[g->loss_scale->scale->id] = true;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        tt_node *n = g->nodes.items[i];
+        const tt_state *s = n->op == &tt_op_state ? n->state : NULL;
+        if (n->when->region > TT_EPILOGUE)
+            continue;
+        n->scaled = s && sums[s->id];
+        for (int j = 0; j < n->n_in; j++)
+            n->scaled = n->scaled || n->in[j]->node->scaled;
+        for (int k = 0; n->scaled && (s = tt_plan_written(n, k)); k++)
+            sums[s->id] = true;
+    }
 }
 
 /* ok: f32, 1 if the step's gradients are finite, else 0. */

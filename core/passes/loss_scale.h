@@ -20,6 +20,8 @@ typedef struct tt_loss_scale {
 void tt_loss_scale_make(tt_graph *g, const tt_loss_scale_opts *o);
 tt_value *tt_loss_scaled(tt_builder *b, tt_value *v);
 tt_value *tt_loss_unscale(tt_builder *b); /* 1 / scale; NULL: the loss is not scaled */
+/* Sets tt_node.scaled, once the order of the nodes is final. */
+void tt_loss_scale_mark(tt_graph *g);
 /* Changes the scale at the end of the epilogue. finite: by stage, 1 if loss and gradients are finite, else 0;
  * NULL: the stage does not know. */
 void tt_loss_scale_update(tt_builder *b, tt_value *const *finite);

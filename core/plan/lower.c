@@ -23,6 +23,7 @@ static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)
                         .stage = n ? n->when->stage : -1,
                         .op = n ? n->op->name : tt_instr_kind_name(kind),
                         .scope = n && n->scope ? n->scope : "",
+                        .scaled = n && n->scaled,
                         .node = n};
     tt_vec_push(l->a, &l->instrs, i);
     return &l->instrs.items[l->instrs.n - 1];

@@ -93,6 +93,7 @@ typedef struct tt_instr {
     tt_predicate adds;      /* it adds to out[0] instead of storing */
     int8_t in_place;        /* the operand whose bytes out[0] takes over; -1: none */
     bool take_infinity;     /* -inf is a legal result */
+    bool scaled;            /* tt_node.scaled */
     bool fused;             /* a program of pointwise ops */
     int16_t n_in, n_out, n_last_used;
     const int *in, *out;  /* of tt_program.operands */

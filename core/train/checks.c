@@ -42,11 +42,13 @@ tt_status tt_replay_check_products(tt_loop *l, tt_feed *feed, tt_error *err)
     if (policy == TT_CHECK_OFF)
         return TT_OK;
     TT_TRY(take_checked(l, &all, err));
-    if (feed && !all.products)
-        return tt_job_fail(l->s->job, "debug.check_products", err,
-                           "the kernels of backend %s check no product of this job; set it to "
-                           "\"off\", or take backend cpu and operands of float32 or bfloat16",
-                           l->s->backend.name);
+    if (feed && !all.products) {
+        (void)tt_job_fail(l->s->job, "debug.check_products", err,
+                          "the kernels of backend %s check no product of this job; set it to "
+                          "\"off\", or take backend cpu and operands of float32 or bfloat16",
+                          l->s->backend.name);
+        return TT_EUNSUPPORTED;
+    }
     if (!all.wrong)
         return TT_OK;
     if (!feed || policy == TT_CHECK_STOP)

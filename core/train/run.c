@@ -287,10 +287,11 @@ static tt_status before_first_step(tt_status s)
 }
 
 /* A failure after step 1 is a failure of the run (exit status 1), except for codes that have an
- * exit status of their own. */
+ * exit status of their own, and for what the job asks for and nothing here can do (2). */
 static tt_status while_running(tt_status s)
 {
-    return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_ENUMERIC
+    return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL ||
+                   s == TT_ENUMERIC || s == TT_EUNSUPPORTED
                ? s
                : TT_EIO;
 }

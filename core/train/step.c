@@ -128,6 +128,7 @@ static tt_status read_metrics(tt_loop *l, tt_error *err)
                        "step %lld: %d steps in a row were skipped; lower optimizer.lr, or raise "
                        "training.max_grad_norm_skip if it is set",
                        (long long)l->flight.step, MOST_SKIPPED);
+    TT_TRY(tt_exec_overflow(x, err));
     return TT_FAIL(
         err, TT_ENUMERIC,
         "step %lld: %s is %s; lower optimizer.lr, or run with --debug.detect_nan true to name the "

@@ -47,6 +47,28 @@ train "$dir/stop" $f16 $big --training.loss_scale_window 0
 [ "$rc" -ne 0 ] && [ "$(grep -c 'grad_norm is' "$dir/err")" -eq 1 ]
 ok an_overflow_with_a_fixed_scale_is_an_error
 
+# ---- debug.detect_nan: an overflow is named where nothing handles it ----
+nan="--debug.detect_nan true"
+while read -r name options; do
+    set -- $f16 --training.loss_scale 17179869184 --checkpoint.interval 10 $options
+    train "$dir/nan_$name" "$@" && [ -n "$(skipped)" ] && train "$dir/nan_$name-1" "$@" $nan && [ "$rc" -eq 0 ] && equal "$dir/nan_$name" "$dir/nan_$name-1" 10
+    ok "detect_nan_passes_handled_overflows_$name"
+done <<END
+one
+chunked_head --model.args.vocab_size 40000 --training.local_batch_size 1
+accumulated --training.local_batch_size 1
+fsdp $p.data_parallel_shard_degree 2
+tp $p.tensor_parallel_degree 2
+pipeline $p.pipeline_parallel_degree 2
+END
+train "$dir/nan_fixed" $f16 $big --training.loss_scale_window 0 $nan
+[ "$rc" -eq 3 ] && one_line "$dir/err" && grep -q 'debug.detect_nan: step 1, rank 0, ' "$dir/err"
+ok detect_nan_names_an_overflow_of_a_fixed_scale
+# the least scale handles nothing; the loss is finite, and gradients are not
+train "$dir/nan_least" $f16 --training.loss_scale 1 --optimizer.lr 1e5 --training.max_norm 0 $nan
+[ "$rc" -eq 3 ] && one_line "$dir/err" && grep -q 'debug.detect_nan: step [0-9]*, rank 0, ' "$dir/err"
+ok detect_nan_names_an_overflow_at_the_least_scale
+
 # ---- resumes ----
 late="$f16 $big --training.loss_scale_window 4"
 train "$dir/whole" $late --training.steps 36 --checkpoint.interval 36
