@@ -117,7 +117,7 @@ struct tt_exec {
     tt_tensor *args;   /* room for the operands of one call */
     tt_group_comm pipeline;
     int64_t step;
-    tt_error overflow; /* of this step; code TT_OK: none */
+    tt_error overflow;       /* of this step; code TT_OK: none */
     const uint64_t *seed_at; /* in the backend's memory; NULL: the program does not use it */
     int64_t before;          /* steps before the first that the optimizer counts */
     const double *step_at;

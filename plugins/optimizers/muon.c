@@ -43,7 +43,8 @@ static const tt_option options[] = {
                    "of the orthogonalization, and of what ranks exchange for it"),
     TT_OPTION(config, eps, TT_OPT_FLOAT, "1e-7", 0, 1, "smallest norm that a matrix is divided by"),
     TT_OPTION(config, split_heads, TT_OPT_BOOL, "false", 0, 0,
-              "orthogonalize each head of an attention's projections by itself"),
+              "orthogonalize each head of an attention's q, k and v projections by itself; o_proj "
+              "stays whole"),
     TT_OPTION_MORE(config, update, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|muon|adamw", 0, NULL,
                    "auto: AdamW for embeddings, the head and parameters of one dim; for "
                    "param_groups that shall have another"),
