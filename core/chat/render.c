@@ -8,7 +8,8 @@
 /* Renders a conversation, and finds which bytes an assistant generates. If the template has
  * {% generation %}, it says so. Else an assistant's turn begins behind the generation prompt (what the template
  * adds for add_generation_prompt) in front of its first byte of input, and ends behind the first special token
- * that follows its last byte of input; the last message without such a token ends with the text. */
+ * that follows its last byte of input; the last message without such a token ends with the text. A turn of which
+ * nothing is printed lies where a content would be. */
 
 tt_status tt_chat_read(tt_arena *a, const tt_conversation *c, tt_chat_json *out, tt_error *err)
 {
@@ -136,12 +137,12 @@ static size_t turn_end(const turns *w, size_t last, size_t next, bool *open)
     return last;
 }
 
-typedef struct
-    place { /* of a message's input in the text: its first byte, and behind its last one */
-    size_t first, last;
+typedef struct place {  /* of a message's input in the text */
+    size_t first, last; /* its first byte, and behind its last one; equal: it is empty */
+    bool is;            /* it has one */
 } place;
 
-/* The places of all messages; last 0: a message has no input there. */
+/* The places of all messages that print something. */
 static place *input_places(tt_arena *a, const tt_jtext *t, size_t n)
 {
     place *p = tt_arena_array(a, n + 1, sizeof *p);
@@ -149,10 +150,62 @@ static place *input_places(tt_arena *a, const tt_jtext *t, size_t n)
         if (t->tags[at] < 1 || (size_t)t->tags[at] > n)
             continue;
         place *of = &p[t->tags[at] - 1];
-        of->first = of->last ? of->first : at;
+        of->first = of->is ? of->first : at;
         of->last = at + 1;
+        of->is = true;
     }
     return p;
+}
+
+/* A copy of a message, with the content "x" in place of an empty one. */
+static tt_jvalue *with_content(tt_arena *a, const tt_jvalue *m, size_t number)
+{
+    tt_jvalue *out = tt_j_new(a, TT_J_DICT), *x = tt_j_text(a, "x", 1, (tt_tag)(number + 1));
+    for (size_t k = 0; k < m->u.dict.n; k++)
+        tt_j_append(a, out, m->u.dict.keys[k], m->u.dict.values[k]);
+    tt_jvalue *key = tt_j_text(a, "content", 7, TT_TAG_TEMPLATE);
+    if (tt_j_get(m, "content", 7)->type == TT_J_LIST) {
+        tt_jvalue *part = tt_j_new(a, TT_J_DICT), *list = tt_j_new(a, TT_J_LIST);
+        tt_j_append(a, part, tt_j_text(a, "type", 4, TT_TAG_TEMPLATE),
+                    tt_j_text(a, "text", 4, TT_TAG_TEMPLATE));
+        tt_j_append(a, part, tt_j_text(a, "text", 4, TT_TAG_TEMPLATE), x);
+        tt_j_push(a, list, part);
+        x = list;
+    }
+    tt_j_put(a, out, key, x, NULL);
+    return out;
+}
+
+/* Where the text t has the turns of an assistant of which it prints nothing: where it would print a content. None, if it
+ * then differs in more. */
+static void find_empty(tt_arena *a, const tt_chat_form *f, const tt_conversation *c,
+                       tt_jvalue *vars, const tt_jvalue *messages, const tt_jtext *t, place *p)
+{
+    tt_jvalue *filled = tt_j_new(a, TT_J_LIST);
+    const size_t n = messages->u.list.n;
+    bool *empty = tt_arena_array(a, n + 1, sizeof *empty), some = false;
+    tt_jtext with = {0};
+    tt_error ignored = {0};
+    size_t at = 0, k = 0;
+    for (size_t i = 0; i < n; i++) {
+        tt_jvalue *m = messages->u.list.items[i];
+        empty[i] = !p[i].is && is_assistant(m) && tt_j_get(m, "content", 7);
+        some = some || empty[i];
+        tt_j_push(a, filled, empty[i] ? with_content(a, m, i) : m);
+    }
+    if (!some || render(a, f, c, vars, filled, false, &with, &ignored) != TT_OK)
+        return;
+    for (; k < with.n; k++) {
+        const size_t i = with.tags[k] > 0 ? (size_t)with.tags[k] - 1 : n;
+        if (i < n && empty[i])
+            p[i] = p[i].is ? p[i] : (place){at, at, true};
+        else if (at < t->n && with.s[k] == t->s[at])
+            at++;
+        else
+            break;
+    }
+    for (size_t i = 0; i < n && (k < with.n || at < t->n); i++)
+        p[i].is = p[i].is && !empty[i];
 }
 
 /* Behind the generation prompt around byte `in`; `in` itself if it is in none. */
@@ -230,22 +283,22 @@ static choice choice_of(const tt_conversation *c, const tt_jvalue *messages)
 
 /* Of each assistant's turn: learned if it is chosen, and not if it is not. *open_end: the last message is learned, and no
  * token ends it. */
-static void mark_turns(tt_arena *a, const turns *w, const choice *chosen, bool *open_end)
+static void mark_turns(const turns *w, const choice *chosen, const place *p, bool *open_end)
 {
     const size_t n = chosen->messages->u.list.n;
-    const place *p = input_places(a, w->text, n);
     size_t from = 0;
     for (size_t i = 0; i < n; i++) {
         size_t first = p[i].first, last = p[i].last, next = i + 1;
         const tt_jvalue *m = chosen->messages->u.list.items[i];
         bool open = false;
-        if (!last)
+        if (!p[i].is)
             continue;
-        while (next < n && !p[next].last)
+        while (next < n && !p[next].is)
             next++;
         if (is_assistant(m)) {
             const bool ends = next == n; /* no input follows */
-            skip_role(w, m, &first, &last);
+            if (first < last)
+                skip_role(w, m, &first, &last);
             next = TT_MAXV(ends ? w->text->n : p[next].first, last);
             const size_t begin = turn_begin(w, from, first);
             size_t end = turn_end(w, last, next, &open);
@@ -311,7 +364,9 @@ tt_status tt_chat_turns(tt_arena *a, const tt_chat_template *t, const tt_convers
         return TT_OK;
     turns w = {.text = &out->text, .learned = out->learned, .special = special, .user = user};
     find_heads(&w, generation_prompt(a, f, c, vars, messages));
-    mark_turns(a, &w, &chosen, &out->open_end);
+    place *p = input_places(a, &out->text, messages->u.list.n);
+    find_empty(a, f, c, vars, messages, &out->text, p);
+    mark_turns(&w, &chosen, p, &out->open_end);
     return TT_OK;
 }
 

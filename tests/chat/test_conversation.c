@@ -125,6 +125,12 @@ static tt_status learned(const char *template, const char *messages, tt_chat_los
     "{% for m in messages %}<|start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n{{ "       \
     "m.reasoning_content }}\n</think>\n{% endif %}{{ m.content }}<|end|>\n{% endfor %}{% if "      \
     "add_generation_prompt %}<|start|>assistant\n"
+#define PARTS                                                                                      \
+    "{% for message in messages %}{% if message['role'] == 'user' %}<|user|>{% else "              \
+    "%}<|assistant|>{% endif %}{% for part in message['content'] %}{{ part['text'] }}{% endfor "   \
+    "%}<|end|>{% endfor %}"
+#define PART(role, text)                                                                           \
+    "{\"role\":\"" role "\",\"content\":[{\"type\":\"text\",\"text\":\"" text "\"}]}"
 #define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
 #define ANSWER(text, more) "{\"role\":\"assistant\",\"content\":\"" text "\"" more "}"
 
@@ -133,46 +139,92 @@ static const struct {
     tt_chat_loss loss_on;
     const char *learned;
 } turns[] = {
-    {TURN,                          "[" USER("a") "," ANSWER("b",                            "") "," USER("c") "," ANSWER("d","") "]",
+    {TURN,                                 "[" USER("a") "," ANSWER("b",                            "") "," USER("c") "," ANSWER("d","") "]",
      TT_CHAT_ASSISTANT,"assistant\nb<|end|> | assistant\nd<|end|>"},
  /* messages that say that they are not learned */
-    {BLOCK,                             "[" USER("a") "," ANSWER("b",                                                                                ",\"weight\":0") "," USER("c") "," ANSWER("d","") "]",
+    {BLOCK,                                    "[" USER("a") "," ANSWER("b",                                                                                       ",\"weight\":0") "," USER("c") "," ANSWER("d","") "]",
      TT_CHAT_ASSISTANT,"d<|end|>"},
-    {BLOCK,                   "[" USER("a") "," ANSWER("b",                                                                          "") "," USER("c") "," ANSWER("d",",\"train\":false") "]",
+    {BLOCK,                          "[" USER("a") "," ANSWER("b",                                                                                 "") "," USER("c") "," ANSWER("d",",\"train\":false") "]",
      TT_CHAT_ASSISTANT,"b<|end|>"},
-    {OPEN,             "[" USER("a") "," ANSWER("b",                                                          ",\"weight\":0.0") "," USER("c") "," ANSWER("d","") "]",
+    {OPEN,                    "[" USER("a") "," ANSWER("b",                                                                 ",\"weight\":0.0") "," USER("c") "," ANSWER("d","") "]",
      TT_CHAT_ASSISTANT,"d$"},
     {OPEN,
-     "[" USER("a") "," ANSWER("b",                                                                      ",\"weight\":1") "," USER("c") "," ANSWER(
+     "[" USER("a") "," ANSWER("b",                                                                             ",\"weight\":1") "," USER("c") "," ANSWER(
          "d",",\"train\":false") "]",
      TT_CHAT_ASSISTANT,"b<|user|>"},
-    {OPEN,                  "[" USER("a") "," ANSWER("b",                                                  ",\"train\":true,\"weight\":null") "]",TT_CHAT_LAST,
+    {OPEN,                         "[" USER("a") "," ANSWER("b",                                                         ",\"train\":true,\"weight\":null") "]",TT_CHAT_LAST,
      "b$"},
     {OPEN,"[" USER("a") "," ANSWER("b",",\"train\":false") "]",TT_CHAT_ALL,
      "<|user|>\na<|assistant|>\n"},
  /* turns that no token of the template's closes */
-    {OPEN,                  "[" USER("a") "," ANSWER("b",                                                                                                   "") "," USER("c") "," ANSWER("d",                                                                                           "") "]",
+    {OPEN,                         "[" USER("a") "," ANSWER("b",                                                                                                                 "") "," USER("c") "," ANSWER("d",                                                                                                  "") "]",
      TT_CHAT_ASSISTANT,"b<|user|> | d$"},
     {OPEN,"[" USER("a") "," ANSWER("b","") "," USER("c") "," ANSWER("d","") "]",TT_CHAT_LAST,
      "d$"},
-    {OPEN,                          "[" USER("a") "," ANSWER("b",                                                                      "") "," USER("c") "]", TT_CHAT_ASSISTANT,                                                                                                                                                                                                                                                                                                                               "b<|user|>"                                                                                                                                                                                                                                                                                                                                                                   },
-    {OPEN "\n",                             "[" USER("a") "," ANSWER("b",                                                                                 "") "]",TT_CHAT_ASSISTANT,"b$"},
-    {OPEN "{% if not add_generation_prompt %}.{% endif %}",                             "[" USER("a") "," ANSWER("b",                                                                            "") "]",
+    {OPEN,                                 "[" USER("a") "," ANSWER("b",                                                                             "") "," USER("c") "]", TT_CHAT_ASSISTANT,                                                                                                                                                                                                                                                                                                                                                                         "b<|user|>"                                                                                                                                                                                                                                                                                                                                                                                                                                  },
+    {OPEN "\n",                                    "[" USER("a") "," ANSWER("b",                                                                                        "") "]",TT_CHAT_ASSISTANT,"b$"},
+    {OPEN "{% if not add_generation_prompt %}.{% endif %}",                                    "[" USER("a") "," ANSWER("b",                                                                                   "") "]",
      TT_CHAT_ASSISTANT,"\nb.$"},
-    {TURN,                             "[" USER("a") "," ANSWER("<|end|>",                                "") "]",TT_CHAT_LAST,"assistant\n<|end|><|end|>"},
+    {TURN,                                    "[" USER("a") "," ANSWER("<|end|>",                                       "") "]",TT_CHAT_LAST,"assistant\n<|end|><|end|>"},
+ /* contents of parts, of which one is empty */
+    {PARTS,
+     "[" PART("user",                                                                                        "a") "," PART("assistant","") "," PART("user","c") "," PART("assistant",
+     "d") "]",
+     TT_CHAT_ASSISTANT, "<|end|> | d<|end|>"},
  /* a generation prompt with tags that a turn need not have */
-    {THINK "<think>\n{% endif %}",                             "[" USER("a") "," ANSWER("b",                                                                                 "") "]",TT_CHAT_ASSISTANT,
-     "b<|end|>"                                                                                                                                                                                                                                                                                                                                                                                                                                                                            },
+    {THINK "<think>\n{% endif %}",                                    "[" USER("a") "," ANSWER("b",                                                                                       "") "]",TT_CHAT_ASSISTANT,
+     "b<|end|>"},
     {THINK "<think>\n{% endif %}",
-     "[" USER("a") "," ANSWER("b",                                                         ",\"reasoning_content\":\"r\"") "]",TT_CHAT_ASSISTANT,
+     "[" USER("a") "," ANSWER("b",                                                                             ",\"reasoning_content\":\"r\"") "]",TT_CHAT_ASSISTANT,
      "r\n</think>\nb<|end|>"},
-    {THINK "<think>\n\n</think>\n\n{% endif %}",                             "[" USER("a") "," ANSWER("b",                                                         "") "]",
+    {THINK "<think>\n\n</think>\n\n{% endif %}",                             "[" USER("a") "," ANSWER("b","") "]",
      TT_CHAT_ASSISTANT,"b<|end|>"},
-    {THINK "<think>\n{% endif %}",                             "[" USER("a") "," ANSWER("",                                           "") "]",TT_CHAT_ASSISTANT,
-     "<|end|>"},
-    {THINK "{% endif %}",                             "[" USER("a") "," ANSWER("b",                                                         ",\"reasoning\":\"r\"") "]",
+    {THINK "<think>\n{% endif %}", "[" USER("a") "," ANSWER("","") "]",TT_CHAT_ASSISTANT,
+     "<|end|>"  },
+    {THINK "{% endif %}",                             "[" USER("a") "," ANSWER("b",                                                                             ",\"reasoning\":\"r\"") "]",
      TT_CHAT_ASSISTANT,"<think>\nr\n</think>\nb<|end|>"},
 };
+
+/* Mistral's form: nothing of an assistant's turn is printed but its content. */
+#define BARE                                                                                       \
+    "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}<|assistant|>{% else " \
+    "%} {{ m.content | trim }}<|end|>{% endif %}{% endfor %}"
+#define SILENT                                                                                     \
+    "{% for m in messages %}{% if m.content %}<|start|>{{ m.role }} {{ m.content }}<|end|>{% "     \
+    "endif %}{% endfor %}"
+
+static const struct {
+    const char *template, *answers[2], *learned; /* user a, an answer, user c, an answer */
+} empty_turns[] = {
+    {BARE,                                                        {"b", "d"}, " b<|end|> |  d<|end|>"},
+    {BARE,                                                        {"", "d"},  " <|end|> |  d<|end|>" },
+    {BARE,                                                        {"b", ""},  " b<|end|> |  <|end|>" },
+    {BARE,                                                        {"", " "},  " <|end|> |  <|end|>"  },
+    {OPEN,                                                        {"", "d"},  "<|user|> | d$"        },
+    {OPEN,                                                        {"b", ""},  "b<|user|> | $"        },
+    {OPEN,                                                        {"", ""},   "<|user|> | $"         },
+    {SILENT,                                                      {"", "d"},  "assistant d<|end|>"   },
+    {"{% for m in messages %}{{ m.content or '-' }}{% endfor %}", {"", "d"},  "d$"                   },
+};
+
+/* A turn without text ends, too: the model learns to say nothing. A template that leaves it out has none. */
+static void test_an_empty_turn_is_learned(void **state)
+{
+    char got[256], messages[256];
+    tt_error err = {0};
+    (void)state;
+    has_eos = true;
+    for (size_t i = 0; i < sizeof empty_turns / sizeof *empty_turns; i++) {
+        const char *const *answer = empty_turns[i].answers;
+        snprintf(messages, sizeof messages,
+                 "[" USER("a") "," ANSWER("%s", "") "," USER("c") "," ANSWER("%s", "") "]",
+                 answer[0], answer[1]);
+        if (learned(empty_turns[i].template, messages, TT_CHAT_ASSISTANT, got, &err) != TT_OK)
+            fail_msg("case %zu: %s", i, err.text);
+        if (strcmp(got, empty_turns[i].learned) != 0)
+            fail_msg("case %zu: \"%s\", not \"%s\"", i, got, empty_turns[i].learned);
+    }
+}
 
 static void test_turns_are_learned_up_to_a_token(void **state)
 {
@@ -281,6 +333,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts_are_those_of_transformers),
+        cmocka_unit_test(test_an_empty_turn_is_learned),
         cmocka_unit_test(test_turns_are_learned_up_to_a_token),
         cmocka_unit_test(test_a_turn_that_nothing_ends_is_an_error),
         cmocka_unit_test(test_tool_use_is_for_conversations_with_tools),
