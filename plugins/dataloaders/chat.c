@@ -48,9 +48,10 @@ static const tt_option options[] = {
                    "of the tokenizer's folder "
                    "(chat_template.jinja, "
                    "tokenizer_config.json)"),
-    TT_OPTION_MORE(
-        config, loss_on, TT_OPT_ENUM, "\"assistant\"", 0, 0, "assistant|last|all", 0, NULL,
-        "tokens that are learned: all turns of the assistant, its last turn, or every token"),
+    TT_OPTION_MORE(config, loss_on, TT_OPT_ENUM, "\"assistant\"", 0, 0, "assistant|last|all", 0,
+                   NULL,
+                   "tokens that are learned: all turns of the assistant (where the prompt stands "
+                   "apart, those of the answer), its last turn, or every token"),
     TT_OPTION_MORE(config, truncation, TT_OPT_ENUM, "\"right\"", 0, 0, "right|left|drop|error", 0,
                    NULL,
                    "of a conversation that is longer than seq_len: right keeps its beginning, left "
@@ -217,10 +218,11 @@ static tt_status add_one(const reading *r, const json_t *record, tt_error *err)
 {
     json_t *messages = NULL, *variables = NULL;
     const int64_t at = (int64_t)r->to->tokens.n, most = r->to->seq_len + 1;
+    size_t prompt;
     piece p;
-    TT_TRY(chat_messages(record, r->format, &r->fields, &messages, &variables, err));
+    TT_TRY(chat_messages(record, r->format, &r->fields, &messages, &variables, &prompt, err));
     r->to->rejected += has(record, field(r->c->rejected_field, "rejected"));
-    const tt_status s = encode(r, messages, variables, 0, &p, err);
+    const tt_status s = encode(r, messages, variables, prompt, &p, err);
     json_decref(messages);
     json_decref(variables);
     return s == TT_OK ? keep(r, at, &p, &most, 1, err) : s;
@@ -242,9 +244,11 @@ static tt_status add_pair(const reading *r, const json_t *record, tt_error *err)
     chat_fields other = r->fields;
     piece p[2];
     int64_t most[2];
+    size_t prompt; /* both begin with it */
     other.completion = field(r->c->rejected_field, "rejected");
-    TT_TRY(chat_messages(record, CHAT_PREFERENCE, &r->fields, &messages[0], &variables, err));
-    tt_status s = chat_messages(record, CHAT_PREFERENCE, &other, &messages[1], &same, err);
+    TT_TRY(
+        chat_messages(record, CHAT_PREFERENCE, &r->fields, &messages[0], &variables, &prompt, err));
+    tt_status s = chat_messages(record, CHAT_PREFERENCE, &other, &messages[1], &same, &prompt, err);
     if (s == TT_OK)
         s = encode_pair(r, messages, variables, p, err);
     json_decref(messages[0]);

@@ -150,9 +150,9 @@ static tt_status from_alpaca(const json_t *record, const chat_fields *f, json_t 
                : s;
 }
 
-/* The answer may have the whole conversation. */
+/* The answer may have the whole conversation. *prompt: the messages before it. */
 static tt_status from_pair(const json_t *record, const chat_fields *f, const char *answer,
-                           json_t *out, tt_error *err)
+                           json_t *out, size_t *prompt, tt_error *err)
 {
     const char *key = field(f->prompt, "prompt");
     const json_t *last = json_object_get(record, answer);
@@ -160,6 +160,7 @@ static tt_status from_pair(const json_t *record, const chat_fields *f, const cha
     TT_TRY(add_optional(out, "system", record, field(f->system, "system"), err));
     if (!role || !strcmp(role, "assistant"))
         TT_TRY(add_turn(out, "user", json_object_get(record, key), key, err));
+    *prompt = json_array_size(out);
     return add_turn(out, "assistant", last, answer, err);
 }
 
@@ -200,10 +201,11 @@ static json_t *variables_of(const json_t *record)
 }
 
 /* The messages of a record, a new list of {"role", "content", …}, and the variables of the template, a new object or
- * NULL. */
+ * NULL. *prompt: how many of them are a prompt that stands apart, of which nothing is learned. */
 static tt_status chat_messages(const json_t *record, chat_format format, const chat_fields *f,
-                               json_t **messages, json_t **variables, tt_error *err)
+                               json_t **messages, json_t **variables, size_t *prompt, tt_error *err)
 {
+    *prompt = 0;
     tt_status s;
     if (!json_is_object(record))
         return TT_FAIL(err, TT_EINVAL, "not an object");
@@ -221,10 +223,10 @@ static tt_status chat_messages(const json_t *record, chat_format format, const c
         s = from_alpaca(record, f, out, err);
         break;
     case CHAT_PROMPT:
-        s = from_pair(record, f, field(f->completion, "completion"), out, err);
+        s = from_pair(record, f, field(f->completion, "completion"), out, prompt, err);
         break;
     case CHAT_PREFERENCE:
-        s = from_pair(record, f, field(f->completion, "chosen"), out, err);
+        s = from_pair(record, f, field(f->completion, "chosen"), out, prompt, err);
         break;
     default:
         s = TT_FAIL(err, TT_EINVAL,

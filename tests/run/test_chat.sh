@@ -23,6 +23,17 @@ is_learned sharegpt '{"system":"s","conversations":[{"from":"human","value":"2+2
 is_learned alpaca '{"instruction":"Add","input":"1 1","output":"2","history":[["q","r"]]}' '"r<|im_end|>" "2<|im_end|>"'
 is_learned prompt_completion '{"prompt":"Say y","completion":"y"}' '"y<|im_end|>"'
 is_learned prompt_and_completion_as_messages '{"prompt":[{"role":"user","content":"q"}],"completion":[{"role":"assistant","content":"r"}]}' '"r<|im_end|>"'
+# of what stands apart as the prompt nothing is learned, turns of an assistant neither; a conversation in one list is another matter
+apart='"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"old"},{"role":"user","content":"p"}]'
+while read -r name answer options; do
+    is_learned "prompt_apart_$name" "{\"system\":\"s\",$apart,$answer}" '"r<|im_end|>"' $options
+done <<'END'
+messages "completion":[{"role":"assistant","content":"r"}]
+string "completion":"r"
+last_turn "completion":"r" --dataloader.loss_on last
+preference "chosen":[{"role":"assistant","content":"r"}],"rejected":"w"
+END
+is_learned prompt_apart_turns "{$apart,\"completion\":[{\"role\":\"assistant\",\"content\":\"r\"},{\"role\":\"user\",\"content\":\"t\"},{\"role\":\"assistant\",\"content\":\"u\"}]}" '"r<|im_end|>" "u<|im_end|>"' --training.seq_len 300
 is_learned preference '{"prompt":"Say z","chosen":"z","rejected":"w"}' '"z<|im_end|>"'
 is_learned other_keys '{"talk":[{"who":"user","text":"q"},{"who":"assistant","text":"r"}]}' '"r<|im_end|>"' --dataloader.messages_field talk --dataloader.role_field who --dataloader.content_field text
 # what somebody writes is never a turn
