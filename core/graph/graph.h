@@ -52,8 +52,7 @@ struct tt_node {
     bool follow, finest; /* it was placed in these modes (R3) */
     tt_node_role role;
     bool again; /* recompute: whatever the mode, the backward computes it again (expert_passes) */
-    bool not_later; /* fuse: no pass may move it to a later place, because it is the last reader of
-                       large operands */
+    bool not_later; /* fuse: the last reader of large operands, which no pass may move behind */
     /* how it is placed: the atoms of each letter of its rule. rule is NULL for nodes without one */
     const tt_rule *rule;
     tt_atom_list *letters;

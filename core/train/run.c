@@ -290,10 +290,8 @@ static tt_status before_first_step(tt_status s)
  * exit status of their own, and for what the job asks for and nothing here can do (2). */
 static tt_status while_running(tt_status s)
 {
-    return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_ENUMERIC ||
-                   s == TT_EUNSUPPORTED
-               ? s
-               : TT_EIO;
+    const bool own = s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL;
+    return own || s == TT_ENUMERIC || s == TT_EUNSUPPORTED ? s : TT_EIO;
 }
 
 /* With several ranks the error names the rank that failed, unless it names a place in a file. */
