@@ -11,7 +11,7 @@
 #include <ttrun/corpus.h>
 #include <ttrun/log.h>
 
-/* chat: files with a conversation per line (JSON lines, also .gz and .zst) or per row (Parquet). Each becomes tokens by a chat template;
+/* chat: files of conversations: on lines of JSON or in a list (also .gz and .zst), or in rows (Parquet). Each becomes tokens by a chat template;
  * labels are the tokens of the assistant, of others -100. A sample is one conversation, or a preference pair, and
  * padding, or, packed, several that do not see each other. All tokens are in memory. */
 
@@ -28,8 +28,8 @@ typedef struct {
 
 static const tt_option options[] = {
     TT_OPTION_MORE(config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
-                   "JSON-lines and Parquet files and globs, also .gz and .zst, one conversation "
-                   "per line or row"),
+                   "files and globs of JSON (objects on lines, or one list of them) and Parquet, "
+                   "also .gz and .zst; a conversation per object or row"),
     TT_OPTION_MORE(config, format, TT_OPT_ENUM, "\"auto\"", 0, 0,
                    "auto|messages|sharegpt|alpaca|prompt_completion|preference", 0, NULL,
                    "what a line is: messages {role, content}; ShareGPT's conversations {from, "
@@ -272,8 +272,9 @@ static tt_status add_line(const reading *r, const char *line, size_t n, bool row
     json_t *record = chat_parse(line, n, &why);
     if (row)
         drop_nulls(record);
+    drop_nan(record);
     if (!record)
-        return TT_FAIL(err, TT_EINVAL, "not JSON: %s at byte %d of the line", why.text,
+        return TT_FAIL(err, TT_EINVAL, "not JSON: %s at byte %d of the row", why.text,
                        why.position);
     const tt_status s = add_record(r, record, err);
     json_decref(record);
@@ -287,27 +288,23 @@ static bool is_stopped(const reading *r, int64_t number)
     return number % 64 == 0 && r->env->stop && r->env->stop(r->env->stop_user);
 }
 
-static tt_status read_lines(const reading *r, unpack *u, tt_error *err)
+static tt_status read_records(const reading *r, unpack *u, tt_error *err)
 {
-    line_buffer in = {0};
-    const char *line = NULL;
+    row_buffer in = {0};
+    const char *row = NULL;
     size_t n = 0;
-    tt_status s = TT_OK;
-    for (int64_t number = 1; s == TT_OK; number++) {
-        s = next_line(&in, u, &line, &n, err);
-        if (s == TT_OK && !line)
-            break;
-        if (s == TT_OK && number == 1 && n >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
-            line += 3;
-            n -= 3;
-        }
-        if (s == TT_OK && is_stopped(r, number))
+    tt_status s;
+    int64_t number = 0;
+    row_begin(&in);
+    do {
+        s = next_row(&in, u, &row, &n, err);
+        if (s == TT_OK && is_stopped(r, ++number))
             s = TT_FAIL(err, TT_ESIGNAL, "stopped");
-        if (s == TT_OK && !blank(line, n))
-            s = add_line(r, line, n, false, err);
-        if (s != TT_OK && s != TT_ESIGNAL)
-            tt_error_context(err, "dataloader.path: %s:%lld", u->in.path, (long long)number);
-    }
+        if (s == TT_OK && row && !blank(row, n))
+            s = add_line(r, row, n, false, err);
+    } while (s == TT_OK && row);
+    if (s != TT_OK && s != TT_ESIGNAL)
+        row_context(&in, u, err);
     r->to->bytes += u->in.size;
     free(in.bytes);
     return s;
@@ -352,7 +349,7 @@ static tt_status read_file(const reading *r, const char *path, tt_error *err)
     if (tt_parquet_is(path))
         return read_parquet(r, path, err);
     TT_TRY(unpack_open(path, r->env, &u, err));
-    const tt_status s = read_lines(r, &u, err);
+    const tt_status s = read_records(r, &u, err);
     unpack_close(&u);
     return s;
 }

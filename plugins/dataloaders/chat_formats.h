@@ -32,7 +32,7 @@ static tt_status add_turn(json_t *messages, const char *role, const json_t *cont
         json_array_extend(messages, (json_t *)(uintptr_t)content);
         return TT_OK;
     }
-    if (!json_is_string(content))
+    if (!text_of(content))
         return TT_FAIL(err, TT_EINVAL, "\"%s\" is neither a string nor a list of messages", key);
     json_array_append_new(messages, json_pack("{s:s,s:O}", "role", role, "content", content));
     return TT_OK;
@@ -42,7 +42,7 @@ static tt_status add_optional(json_t *messages, const char *role, const json_t *
                               const char *key, tt_error *err)
 {
     const json_t *v = json_object_get(record, key);
-    if (!v || json_is_null(v) || (json_is_string(v) && !json_string_length(v)))
+    if (!v || json_is_null(v) || (text_of(v) && !*text_of(v)))
         return TT_OK;
     return add_turn(messages, role, v, key, err);
 }
@@ -59,7 +59,7 @@ static tt_status from_messages(const json_t *record, const chat_fields *f, json_
         return TT_FAIL(err, TT_EINVAL, "\"%s\" is not a list of messages", key);
     json_array_foreach(list, i, m)
     {
-        if (!json_is_object(m) || !json_is_string(json_object_get(m, role)))
+        if (!json_is_object(m) || !text_of(json_object_get(m, role)))
             return TT_FAIL(err, TT_EINVAL, "\"%s\"[%zu] has no string \"%s\"", key, i, role);
         json_t *copy = json_copy(m);
         if (strcmp(role, "role") != 0) {
@@ -111,7 +111,7 @@ static tt_status from_sharegpt(const json_t *record, const chat_fields *f, json_
         return TT_FAIL(err, TT_EINVAL, "\"%s\" is not a list", key);
     json_array_foreach(list, i, m)
     {
-        const char *from = json_string_value(json_object_get(m, role)),
+        const char *from = text_of(json_object_get(m, role)),
                    *to = from ? role_of_sharegpt(from) : NULL;
         if (!from)
             return TT_FAIL(err, TT_EINVAL, "\"%s\"[%zu] has no string \"%s\"", key, i, role);
@@ -128,9 +128,8 @@ static tt_status from_sharegpt(const json_t *record, const chat_fields *f, json_
 
 static tt_status from_alpaca(const json_t *record, const chat_fields *f, json_t *out, tt_error *err)
 {
-    const char *input = json_string_value(json_object_get(record, "input"));
-    const char *key = field(f->prompt, "instruction"),
-               *ask = json_string_value(json_object_get(record, key));
+    const char *input = text_of(json_object_get(record, "input"));
+    const char *key = field(f->prompt, "instruction"), *ask = text_of(json_object_get(record, key));
     json_t *turn;
     size_t i;
     TT_TRY(add_optional(out, "system", record, field(f->system, "system"), err));
@@ -156,7 +155,7 @@ static tt_status from_pair(const json_t *record, const chat_fields *f, const cha
 {
     const char *key = field(f->prompt, "prompt");
     const json_t *last = json_object_get(record, answer);
-    const char *role = json_string_value(json_object_get(json_array_get(last, 0), "role"));
+    const char *role = text_of(json_object_get(json_array_get(last, 0), "role"));
     TT_TRY(add_optional(out, "system", record, field(f->system, "system"), err));
     if (!role || !strcmp(role, "assistant"))
         TT_TRY(add_turn(out, "user", json_object_get(record, key), key, err));
@@ -191,8 +190,8 @@ static json_t *variables_of(const json_t *record)
            *more = json_object_get(record, "chat_template_kwargs");
     json_t *out = json_is_object(more) ? json_copy(more) : NULL;
     if (tools && !json_is_null(tools)) {
-        json_t *parsed = json_is_string(tools)
-                             ? chat_parse(json_string_value(tools), json_string_length(tools), NULL)
+        json_t *parsed = text_of(tools)
+                             ? chat_parse(text_of(tools), json_string_length(tools), NULL)
                              : json_incref(tools);
         out = out ? out : json_object();
         json_object_set_new(out, "tools", parsed ? parsed : json_incref(tools));

@@ -9,16 +9,33 @@
 #include <string.h>
 #include <ttrun/status.h>
 
-/* JSON by jansson, whose integers have 64 bits and whose reals are finite. A longer number is held as a text with a mark
- * before it, and written as the number that it was. */
+/* JSON by jansson, whose integers have 64 bits and whose reals are finite. A longer number, and NaN and Infinity as Python
+ * writes them, are held as a text with a mark before it, and written as what they were. */
 
 #define CHAT_HELD "\"\\u0001#"
+#define CHAT_NUMBER "0123456789+-.eENaInfity" /* what a held number is made of */
 enum { CHAT_HELD_LENGTH = sizeof CHAT_HELD - 1, CHAT_LONGEST = 18 /* digits that always fit */ };
+
+/* Whether a word of Python's for a float is at s; what it is called in JSON is nothing else. */
+static size_t float_word(const char *s, const char *end)
+{
+    static const char *const words[] = {"NaN", "Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t n = strlen(words[i]);
+        if ((size_t)(end - s) >= n && !memcmp(s, words[i], n))
+            return n;
+    }
+    return 0;
+}
 
 /* The end of the number at s, and whether jansson cannot hold it. */
 static const char *number_end(const char *s, const char *end, bool *held)
 {
     const char *p = s + (*s == '-'), *first = p;
+    const size_t word = float_word(p, end);
+    *held = word > 0;
+    if (word)
+        return p + word;
     bool whole = true;
     for (; p < end && *p && strchr("0123456789+-.eE", *p); p++)
         whole = whole && *p >= '0' && *p <= '9';
@@ -42,8 +59,9 @@ static size_t hold_numbers(const char *s, size_t length, char *out, size_t *n)
     for (bool text = false; s < end;) {
         const char *from = s;
         bool holds = false;
-        if (!text && (*s == '-' || (*s >= '0' && *s <= '9'))) {
+        if (!text && *s && strchr("-0123456789NI", *s)) {
             s = number_end(s, end, &holds);
+            s += s == from; /* an N or I that begins no number */
         } else {
             s += text && *s == '\\' && s + 1 < end ? 2 : 1;
             text = *from == '"' ? !text : text;
@@ -83,9 +101,8 @@ static char *chat_dump(const json_t *v)
 {
     char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY), *to = text;
     for (const char *s = text; s && *s;) {
-        const size_t digits = strncmp(s, CHAT_HELD, CHAT_HELD_LENGTH)
-                                  ? 0
-                                  : strspn(s + CHAT_HELD_LENGTH, "0123456789+-.eE");
+        const size_t digits =
+            strncmp(s, CHAT_HELD, CHAT_HELD_LENGTH) ? 0 : strspn(s + CHAT_HELD_LENGTH, CHAT_NUMBER);
         if (digits && s[CHAT_HELD_LENGTH + digits] == '"') {
             memmove(to, s + CHAT_HELD_LENGTH, digits);
             to += digits;
@@ -97,6 +114,27 @@ static char *chat_dump(const json_t *v)
     if (to)
         *to = '\0';
     return text;
+}
+
+/* A text, and no number that is held as one. */
+static const char *text_of(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    return s && !strncmp(s, "\1#", 2) && s[2] && !s[2 + strspn(s + 2, CHAT_NUMBER)] ? NULL : s;
+}
+
+/* Columns of a record that are NaN, which pandas writes where a row has no value. */
+static void drop_nan(json_t *record)
+{
+    const char *key;
+    json_t *v;
+    void *next;
+    json_object_foreach_safe(record, next, key, v)
+    {
+        const char *s = json_string_value(v);
+        if (s && !strcmp(s, "\1#NaN"))
+            json_object_del(record, key);
+    }
 }
 
 /* Members of structs that a row of a table has no value for: a struct has all its members in each row. */

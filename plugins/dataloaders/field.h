@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <ttrun/corpus.h>
 
-/* The document of a line of JSON, or of a row of Parquet: the string of one key. */
+/* The document of a row of JSON, or of a row of Parquet: the string of one key. */
 
 typedef struct {
     const char *field;
@@ -48,7 +48,7 @@ static tt_status field_add(field_reader *f, const char *line, size_t n, int64_t 
     bool found, is_string;
     TT_TRY(field_room(f, n, err));
     if (!json_field(&r, f->field, f->text, &text_n, f->scratch, &found, &is_string))
-        return TT_FAIL(err, TT_EINVAL, "%s, at byte %lld of the line", r.fault,
+        return TT_FAIL(err, TT_EINVAL, "%s, at byte %lld of the row", r.fault,
                        (long long)(r.at - r.s) + 1);
     if (!found)
         return TT_FAIL(err, TT_EINVAL,

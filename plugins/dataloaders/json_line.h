@@ -47,6 +47,20 @@ static bool json_word(json_reader *r, const char *word)
     return true;
 }
 
+/* A value that begins with c and has no parts; also what Python writes for floats that are not finite. */
+static bool json_plain(json_reader *r, unsigned char c)
+{
+    if (c == '-' && r->end - r->at > 1 && r->at[1] == 'I')
+        return json_word(r, "-Infinity");
+    return c == 't'                             ? json_word(r, "true")
+           : c == 'f'                           ? json_word(r, "false")
+           : c == 'n'                           ? json_word(r, "null")
+           : c == 'N'                           ? json_word(r, "NaN")
+           : c == 'I'                           ? json_word(r, "Infinity")
+           : c == '-' || (c >= '0' && c <= '9') ? json_number(r)
+                                                : json_fail(r, "not JSON");
+}
+
 /* Skips a value; scratch as in json_quoted. */
 static bool json_skip(json_reader *r, int depth, char *scratch)
 {
@@ -60,11 +74,7 @@ static bool json_skip(json_reader *r, int depth, char *scratch)
         return json_quoted(r, scratch, &n);
     }
     if (c != '{' && c != '[')
-        return c == 't'                             ? json_word(r, "true")
-               : c == 'f'                           ? json_word(r, "false")
-               : c == 'n'                           ? json_word(r, "null")
-               : c == '-' || (c >= '0' && c <= '9') ? json_number(r)
-                                                    : json_fail(r, "not JSON");
+        return json_plain(r, c);
     if (depth == JSON_DEPTH)
         return json_fail(r, "nested more than 512 deep");
     const unsigned char close = c == '{' ? '}' : ']';
@@ -121,7 +131,8 @@ static bool json_field(json_reader *r, const char *field, char *out, size_t *out
     }
     json_space(r);
     return r->at == r->end ||
-           json_fail(r, "more text after the object; expected one object per line");
+           json_fail(
+               r, "more text after the object; expected one object per line, or a list of objects");
 }
 
 #endif

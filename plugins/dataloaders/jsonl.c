@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* jsonl: files with one JSON object per line, plain, gzip or zstd, or per row of Parquet. One string
+/* jsonl: files with one JSON object per line, or a list of them, plain, gzip or zstd, or Parquet. One string
  * field of each object is a document; the tokenizer's bos and eos are put around it. Documents form
  * one stream of tokens in the order of paths and lines. */
 
@@ -18,8 +18,8 @@ typedef struct {
 
 static const tt_option options[] = {
     TT_OPTION_MORE(config, path, TT_OPT_STRINGS, "[]", 0, 0, NULL, TT_OPT_PATH, NULL,
-                   "JSON-lines and Parquet files and globs, also .gz and .zst, relative to the "
-                   "file that names them"),
+                   "files and globs of JSON (objects on lines, or one list of them) and Parquet, "
+                   "also .gz and .zst, relative to the file that names them"),
     TT_OPTION(config, field, TT_OPT_STRING, "\"text\"", 0, 0,
               "the key, of Parquet the column, whose string is the document"),
     TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
@@ -31,28 +31,22 @@ static const tt_option options[] = {
 typedef struct {
     const tt_dataloader_env *env;
     field_reader document;
-    line_buffer in;
+    row_buffer in;
 } reader;
 
-static tt_status read_lines(reader *j, unpack *u, tt_documents *to, tt_error *err)
+static tt_status read_documents(reader *j, unpack *u, tt_documents *to, tt_error *err)
 {
-    const char *path = u->in.path, *line = NULL;
+    const char *row = NULL;
     size_t n = 0;
-    tt_status status = TT_OK;
-    for (int64_t number = 1; status == TT_OK; number++) {
-        status = next_line(&j->in, u, &line, &n, err);
-        if (status == TT_OK && !line)
-            break;
-        if (status == TT_OK && number == 1 && n >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
-            line += 3; /* skips the byte order mark that Windows editors write */
-            n -= 3;
-        }
-        if (status == TT_OK && !blank(line, n))
-            status = field_add(&j->document, line, n, unpack_taken(u), to, err);
-        if (status != TT_OK && status != TT_ESIGNAL && !(err && strstr(err->text, path)))
-            tt_error_context(err, "dataloader.path: %s:%lld", path, (long long)number);
-    }
-    return status;
+    tt_status s;
+    do {
+        s = next_row(&j->in, u, &row, &n, err);
+        if (s == TT_OK && row && !blank(row, n))
+            s = field_add(&j->document, row, n, unpack_taken(u), to, err);
+    } while (s == TT_OK && row);
+    if (s != TT_OK && s != TT_ESIGNAL && !(err && strstr(err->text, u->in.path)))
+        row_context(&j->in, u, err);
+    return s;
 }
 
 static tt_status jsonl_read_file(void *user, const char *path, tt_documents *to, tt_error *err)
@@ -62,9 +56,8 @@ static tt_status jsonl_read_file(void *user, const char *path, tt_documents *to,
     if (tt_parquet_is(path))
         return field_read_parquet(&j->document, path, to, err);
     TT_TRY(unpack_open(path, j->env, &u, err));
-    j->in.begin = j->in.end = j->in.scanned = 0;
-    j->in.last = false;
-    const tt_status status = read_lines(j, &u, to, err);
+    row_begin(&j->in);
+    const tt_status status = read_documents(j, &u, to, err);
     unpack_close(&u);
     return status;
 }
@@ -117,9 +110,10 @@ static const tt_dataloader_vt vt = {.struct_size = sizeof vt,
                                     .one_segment = one_segment};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_DATALOADER, "jsonl",
-                 "JSON lines (also .gz, .zst) and Parquet, one field per line is a document",
-                 config, options, &vt),
+    TT_COMPONENT(
+        TT_KIND_DATALOADER, "jsonl",
+        "JSON lines or lists (also .gz, .zst) and Parquet, one field per row is a document", config,
+        options, &vt),
 };
 
 TT_PLUGIN("jsonl", "1.0", components);

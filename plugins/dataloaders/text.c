@@ -85,7 +85,7 @@ static void tell_json(const whole_file *t)
     if (t->n_json)
         tt_log(TT_WARN, "data",
                "%s%s JSON: the loader text trains on braces and keys, too; dataloader.name jsonl "
-               "takes one key of each line, chat takes conversations",
+               "takes one key of each row, chat takes conversations",
                t->json, which);
 }
 

@@ -206,6 +206,46 @@ static void test_chat_weights_choose_turns(void **state)
     assert_non_null(strstr(err.text, "chats.jsonl:1: message 1 has the weight 0.5"));
 }
 
+/* A list of records is as their lines are. Where pandas wrote NaN there is no value. */
+static void test_chat_takes_the_items_of_a_list(void **state)
+{
+    static const char *const cases[][2] = {
+        {"[\n {\"instruction\": \"a\",\n  \"input\": \"\", \"output\": \"b\"},\n {\"prompt\": "
+         "\"c\", "
+         "\"completion\": \"d\"}\n]\n", "a|b|c|d|"},
+        {"[{\"instruction\":\"a\",\"input\":NaN,\"system\":NaN,\"conversations\":NaN,\"score\":-"
+         "Infinity,"
+         "\"output\":\"b NaN\"}]",      "a|b NaN|"},
+    };
+    static const char *const faults[][2] = {
+        {"[{\"prompt\":\"a\",\"completion\":\"b\"},\n{\"prompt\":\"a\",\"completion\":}]",
+         "chats.jsonl:2: row 2: not JSON: "                                                                                 },
+        {"{\"instruction\":Infinity,\"output\":\"b\"}",                                    "\"instruction\" is not a string"},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":NaN}]}",
+         "chats.jsonl:1: messages:1:32: NaN and Infinity are not JSON"                                                      },
+        {"{\"messages\":Nan}",                                                             "chats.jsonl:1: not JSON: "      },
+    };
+    char text[400];
+    void *self;
+    tt_error err;
+    (void)state;
+    put_text("template", "{% for m in messages %}{{ m.content }}|{% endfor %}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_text("chats.jsonl", cases[i][0]);
+        if (open_with("template", "all", &self, &err) != TT_OK)
+            fail_msg("%s", err.text);
+        get_text(self, text);
+        assert_string_equal(text, cases[i][1]);
+        close_chat(self);
+    }
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        put_text("chats.jsonl", faults[i][0]);
+        assert_int_not_equal(open_with("template", "all", &self, &err), TT_OK);
+        if (!strstr(err.text, faults[i][1]))
+            fail_msg("\"%s\", not \"%s\"", err.text, faults[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_chat_numbers_keep_their_digits),
         cmocka_unit_test(test_chat_rows_have_no_nulls),
         cmocka_unit_test(test_chat_weights_choose_turns),
+        cmocka_unit_test(test_chat_takes_the_items_of_a_list),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

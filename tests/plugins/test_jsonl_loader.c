@@ -109,6 +109,7 @@ static void test_jsonl_takes_the_field_of_each_line(void **state)
         "{\"a\":{\"text\":\"no\"},\"text\":\"ab\",\"b\":[1,-2.5e+9,true,false,null,[],{}]}\n",
         "<ab>");
     check_text("{ \"n\" : 1e999 , \"m\" : 99999999999999999999999 , \"text\" : \"ab\" } ", "<ab>");
+    check_text("{\"n\":[NaN,Infinity,-Infinity],\"text\":\"ab\"}", "<ab>"); /* of Python */
     check_text("{\"te\\u0078t\":\"ab\",\"x\":\"\"}", "<ab>"); /* an escape in the key */
     check_text("{\"text\":\"no\",\"text\":\"ab\"}", "<ab>");
     check_text("{\"text\":\"ab\",\"other\":\"longer than what was taken\"}", "<ab>");
@@ -247,7 +248,9 @@ static void test_jsonl_refuses_a_bad_line_with_its_number(void **state)
         {"{\"b\":1.,\"text\":\"a\"}",     "not a number"                       },
         {"{\"b\":-,\"text\":\"a\"}",      "not a number"                       },
         {"{\"b\":nul,\"text\":\"a\"}",    "not JSON"                           },
-        {"{\"b\":NaN,\"text\":\"a\"}",    "not JSON"                           },
+        {"{\"b\":nan,\"text\":\"a\"}",    "not JSON"                           },
+        {"{\"text\":NaN}",                "\"text\" is not a string"           },
+        {"{\"b\":-NaN,\"text\":\"a\"}",   "not a number"                       },
         {"{\"b\":[1 2],\"text\":\"a\"}",  "end of a table or list is missing"  },
         {"{}",                            "no field \"text\"; dataloader.field"},
         {"{\"tex\":\"a\"}",               "no field \"text\""                  },
@@ -269,6 +272,54 @@ static void test_jsonl_refuses_a_bad_line_with_its_number(void **state)
     strcpy(deep + 2005, "]}");
     put_text("deep.jsonl", deep);
     check_refusal("deep.jsonl", "deep.jsonl:1: nested more than 512 deep");
+}
+
+/* A file that is one list has a row per item, wherever lines end, and however reads and blocks cut it. */
+static void test_jsonl_takes_the_items_of_a_list(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"[{\"text\":\"ab\"},{\"text\":\"c\"}]",                                      "<ab><c>"},
+        {"\xef\xbb\xbf \n\t[\r\n  {\n \"text\": \"ab\"\n },\n{\"text\":\"c\"} ]\n\n", "<ab><c>"},
+        {"[{\"a\":[1,{\"b\":[]},\"],\"],\"text\":\"x,]}\\\"\"},{\"text\":\"\\\\\"}]",
+         "<x,]}\"><\\>"                                                                        },
+        {"[{\"a\":NaN,\"n\":99999999999999999999,\"text\":\"ab\"}]",                  "<ab>"   },
+    };
+    static const char *const faults[][2] = {
+        {"[",                                "bad.json:1: row 1: the list has no end"                },
+        {"[\n{\"text\":\"a\"},\n{\"text\"",  "bad.json:3: row 2: the list has no end"                },
+        {"[{\"text\":\"a\"}\n\n",            "bad.json:1: row 1: the list has no end"                },
+        {"[{\"text\":\"a\"},\n]",            "bad.json:2: row 2: an item of the list is missing"     },
+        {"[,]",                              "bad.json:1: row 1: an item of the list is missing"     },
+        {"[{\"text\":\"a\"}]\n[]",           "bad.json:2: more text after the list"                  },
+        {"[{\"text\":\"a\"},\n\n{\"x\":1}]", "bad.json:3: row 2: no field \"text\""                  },
+        {"[{\"text\":\"a\"},\n[{}]]",        "bad.json:2: row 2: not an object, at byte 1 of the row"},
+        {"[{\"text\":\"a\"}}]",              "the list has no end"                                   },
+        {"[{\"text\":\"a\"} {}]",            "bad.json:1: row 1: more text after the object"         },
+        {"[]",                               "is empty: no document has text"                        },
+    };
+    for (size_t i = 0; i < TT_COUNT(cases); i++)
+        check_text(cases[i][0], cases[i][1]);
+    for (size_t i = 0; i < TT_COUNT(faults); i++) {
+        put_text("bad.json", faults[i][0]);
+        check_refusal("bad.json", faults[i][1]);
+    }
+    enum { ROWS = 40000, CAP = 4 << 20 }; /* more than two blocks */
+    char *text = malloc(CAP), *want = malloc(CAP);
+    unsigned char *packed = malloc(CAP);
+    size_t n = 0, w = 0;
+    for (int i = 0; i < ROWS; i++) {
+        n += (size_t)sprintf(text + n, "%s{\"text\": \"%d\"}", i ? ",\n " : "[", i);
+        w += (size_t)sprintf(want + w, "<%d>", i);
+    }
+    text[n++] = ']';
+    put_bytes("list.json.gz", packed, gzip(text, n, packed, CAP));
+    check_stream("list.json.gz", "text", want, w);
+    put_bytes("list.json.zst", packed, zstd(text, n, packed, CAP));
+    check_stream("list.json.zst", "text", want, w);
+    free(text);
+    free(want);
+    free(packed);
 }
 
 static void test_jsonl_refuses_damaged_files(void **state)
@@ -324,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_jsonl_unpacks_gzip_and_zstd),
         cmocka_unit_test(test_jsonl_samples_of_several_files),
         cmocka_unit_test(test_jsonl_refuses_a_bad_line_with_its_number),
+        cmocka_unit_test(test_jsonl_takes_the_items_of_a_list),
         cmocka_unit_test(test_jsonl_refuses_damaged_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
