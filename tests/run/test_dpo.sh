@@ -22,6 +22,11 @@ pair_is strings '{"prompt":"c","chosen":"yes","rejected":"no"}' '"yes<|im_end|>"
 ok signs_of_both_answers
 pair_is turns_of_the_prompt_are_not_learned '{"prompt":['"$turns"'],"chosen":[{"role":"assistant","content":"yes"}],"rejected":[{"role":"assistant","content":"no"}]}' '"yes<|im_end|>" "no<|im_end|>"' --training.seq_len 400
 pair_is whole_conversations '{"chosen":['"$turns"',{"role":"assistant","content":"yes"}],"rejected":['"$turns"',{"role":"assistant","content":"no"}]}' '"yes<|im_end|>" "no<|im_end|>"' --training.seq_len 400
+for question in '"instruction":"a","input":"c","system":""' '"messages":[{"role":"user","content":"a\nc"}]' '"conversations":[{"from":"human","value":"a\nc"}],"system":null'; do
+    pair_is "asked_by_$(printf %s "$question" | cut -d'"' -f2)" "{$question,\"chosen\":{\"from\":\"gpt\",\"value\":\"yes\"},\"rejected\":{\"role\":\"assistant\",\"content\":\"no\"}}" '"yes<|im_end|>" "no<|im_end|>"'
+    grep -q '^  text .*user\\na\\nc<|im_end|>' "$dir/out"
+    ok the_question_is_its_text
+done
 pair_is other_keys '{"q":"c","good":"yes","bad":"no"}' '"yes<|im_end|>" "no<|im_end|>"' --dataloader.prompt_field q --dataloader.completion_field good --dataloader.rejected_field bad
 { printf '{%% for m in messages %%}<|im_start|>{{ m.role }}\n{%% if m.role == "assistant" %%}{%% generation %%}{{ m.content }}{%% endgeneration %%}{%% else %%}{{ m.content }}{%% endif %%}<|im_end|>\n{%% endfor %%}'; } >"$dir/marked.jinja"
 pair_is template_with_generation_blocks '{"prompt":['"$turns"'],"chosen":[{"role":"assistant","content":"yes"}],"rejected":[{"role":"assistant","content":"no"}]}' '"yes" "no"' --dataloader.template "$dir/marked.jinja" --training.seq_len 400
@@ -44,6 +49,10 @@ refused loss_on 'dataloader.loss_on: with dataloader.pairs the answers are compa
 refused conversations_alone 'the dataloader has no input "pair_weight", which the loss dpo divides by' --dataloader.pairs false
 printf '{"prompt":"c","chosen":"yes"}\n' >"$dir/pairs.jsonl"
 refused a_missing_answer 'pairs.jsonl:1: "rejected" is neither a string nor a list of messages'
+printf '{"chosen":"yes","rejected":"no"}\n' >"$dir/pairs.jsonl"
+refused a_missing_prompt 'pairs.jsonl:1: no "prompt", which the answers answer; dataloader.prompt_field names its key'
+printf '{"messages":[%s,{"role":"assistant","content":"yes"}],"chosen":"yes","rejected":"no"}\n' "$turns" >"$dir/pairs.jsonl"
+refused a_question_with_its_answer 'pairs.jsonl:1: what the answers answer ends with a turn of the assistant'
 
 # ---- training ----
 awk 'BEGIN { for (i = 0; i < 22; i++) { a = "yes it is " i * i % 7; b = "no " i % 3; if (i % 3 == 0) a = a " and more"; if (i % 4 == 0) b = b " " a
