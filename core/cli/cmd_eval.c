@@ -222,15 +222,37 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, int64_t most, t
     return s;
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool ends_with(const char *text, const char *const *ends)
 {
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
+    const size_t n = strlen(text);
+    for (; *ends; ends++) {
+        const size_t m = strlen(*ends);
+        if (n >= m && !strcmp(text + n - m, *ends))
+            return true;
+    }
+    return false;
 }
 
-/* Turns --data and --seq_len into overrides of the job: the file's name chooses the loader, and its
- * path is relative to the working directory. Returns the number of overrides. */
-static size_t overrides_of(const tt_cli *cli, tt_override *out)
+/* The loader for files of a name. The run's own one stays where it reads such files: chat reads JSON and Parquet, and
+ * what a plugin's loader reads only the run knows. */
+static const char *loader_for(const char *data, const char *own)
+{
+    static const char *const rows[] = {".jsonl",   ".jsonl.gz", ".jsonl.zst", ".json",
+                                       ".json.gz", ".json.zst", ".parquet",   NULL},
+                             *const ids[] = {".bin", ".pbin", NULL},
+                             *const plain[] = {"text", "jsonl", "bin", "chat", NULL};
+    const bool json = ends_with(data, rows);
+    bool known = false;
+    for (size_t i = 0; own && plain[i]; i++)
+        known = known || !strcmp(plain[i], own);
+    if (own && (!known || (json && !strcmp(own, "chat"))))
+        return own;
+    return json ? "jsonl" : ends_with(data, ids) ? "bin" : "text";
+}
+
+/* Turns --data and --seq_len into overrides of the job. A path is relative to the working directory. Returns the number
+ * of overrides. */
+static size_t overrides_of(const tt_cli *cli, const char *own_loader, tt_override *out)
 {
     const char *data = tt_cli_option(cli, "data"), *seq = tt_cli_option(cli, "seq_len");
     char here[4096];
@@ -239,59 +261,75 @@ static size_t overrides_of(const tt_cli *cli, tt_override *out)
         out[n++] = (tt_override){"training.seq_len", seq};
     if (!data)
         return n;
-    const bool json = ends_with(data, ".jsonl") || ends_with(data, ".jsonl.gz") ||
-                      ends_with(data, ".jsonl.zst") || ends_with(data, ".parquet");
-    out[n++] = (tt_override){"dataloader.name", json                      ? "jsonl"
-                                                : ends_with(data, ".bin") ? "bin"
-                                                                          : "text"};
+    out[n++] = (tt_override){"dataloader.name", loader_for(data, own_loader)};
     if (getcwd(here, sizeof here))
         data = tt_path_join(cli->arena, here, data);
     out[n++] = (tt_override){"dataloader.path", data};
     return n;
 }
 
-/* Whether the files of --data are there. The loader would blame dataloader.path, which the user did
- * not write. */
+/* A loader blames dataloader.path, which the user did not write where --data names the files. */
+static tt_status blame_data(const tt_cli *cli, tt_status s, tt_error *err)
+{
+    static const char option[] = "--data";
+    char *at = s != TT_OK && err && tt_cli_option(cli, "data")
+                   ? strstr(err->text, "dataloader.path")
+                   : NULL;
+    if (!at)
+        return s;
+    const char *rest = at + strlen("dataloader.path");
+    if (at - err->text >= 2 && !strncmp(at - 2, "--", 2))
+        at -= 2;
+    memcpy(at, option, sizeof option - 1);
+    memmove(at + sizeof option - 1, rest, strlen(rest) + 1);
+    return s;
+}
+
+/* Whether the files of --data are there is seen before a model is loaded. */
 static tt_status find_data(const tt_cli *cli, tt_error *err)
 {
-    static const char key[] = "dataloader.path: ";
     const char *data = tt_cli_option(cli, "data");
     const tt_strings path = {&data, 1};
     tt_files files = {0};
-    tt_error why = {0};
-    const tt_status s = data ? tt_files_find(&path, NULL, "corpus/*.txt", &files, &why) : TT_OK;
+    const tt_status s = data ? tt_files_find(&path, NULL, "corpus/*.txt", &files, err) : TT_OK;
     tt_files_free(&files);
-    if (s == TT_OK)
-        return TT_OK;
-    const bool named = strncmp(why.text, key, sizeof key - 1) == 0;
-    return TT_FAIL(err, s, "--data: %s", why.text + (named ? sizeof key - 1 : 0));
+    return s;
+}
+
+static tt_status eval_model(tt_cli *cli, tt_loaded_model *m, tt_error *err)
+{
+    const tt_setup_opts so = {.mode = TT_MODE_EVAL};
+    const char *loader = NULL;
+    tt_override own[3];
+    int64_t most = 0;
+    TT_TRY(tt_cli_integer(cli, "samples", 1, INT64_MAX, &most, err));
+    TT_TRY(find_data(cli, err));
+    TT_TRY(tt_cli_find_model(cli, m, err));
+    TT_TRY(tt_cli_loader_of(cli, m, &loader, err));
+    TT_TRY(tt_cli_open_step(cli, true, own, overrides_of(cli, loader, own), m, err));
+    if (m->setup.has_reference)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "the loss %s compares with the model as a run began, which only that run's own "
+            "validation does: add --loss.name cross_entropy",
+            m->setup.loss.name);
+    TT_TRY(tt_cli_load_model(m, &so, err));
+    return evaluate(cli, m, most, err);
 }
 
 static tt_status cmd_eval_run(tt_cli *cli, tt_error *err)
 {
     tt_loaded_model m = {0};
-    tt_override own[3];
-    int64_t most = 0;
-    TT_TRY(tt_cli_integer(cli, "samples", 1, INT64_MAX, &most, err));
-    TT_TRY(find_data(cli, err));
-    const tt_setup_opts so = {.mode = TT_MODE_EVAL};
-    tt_status s = tt_cli_open_model(cli, true, own, overrides_of(cli, own), &m, err);
-    if (s == TT_OK && m.setup.has_reference)
-        s = TT_FAIL(err, TT_EINVAL,
-                    "the loss %s compares with the model as a run began, which only that run's own "
-                    "validation does: add --loss.name cross_entropy",
-                    m.setup.loss.name);
-    if (s == TT_OK)
-        s = tt_cli_load_model(&m, &so, err);
-    if (s == TT_OK)
-        s = evaluate(cli, &m, most, err);
+    const tt_status s = eval_model(cli, &m, err);
     tt_loaded_model_close(&m);
-    return s;
+    return blame_data(cli, s, err);
 }
 
 static const tt_cli_row rows[] = {
     TT_CLI_MODEL,
-    TT_CLI_VALUE("data", "PATH", "the job's data", "text, jsonl, parquet or bin file to measure on",
+    TT_CLI_VALUE("data", "PATH", "the job's data",
+                 "files to measure on: text, JSON, Parquet or token ids, by their names; "
+                 "conversations where the run has the loader chat",
                  .takes = TT_TAKES_FILE),
     TT_CLI_VALUE("seq_len", "N", "training.seq_len", "tokens per window; windows do not overlap"),
     TT_CLI_VALUE("samples", "N", "all", "evaluate only the first N windows"),

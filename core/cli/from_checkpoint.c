@@ -59,8 +59,9 @@ static const char *last_value(const tt_override *o, size_t n, const char *key)
     return NULL;
 }
 
-static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *err)
+tt_status tt_cli_find_model(const tt_cli *cli, tt_loaded_model *out, tt_error *err)
 {
+    memset(out, 0, sizeof *out);
     const char *path = tt_cli_option(cli, "checkpoint");
     if (path && cli->n_words)
         return TT_FAIL(err, TT_EINVAL, "\"%s\": --checkpoint names the model already",
@@ -238,6 +239,19 @@ static tt_status read_job(const tt_cli *cli, const tt_loaded_model *m, const cha
     return TT_OK;
 }
 
+tt_status tt_cli_loader_of(const tt_cli *cli, const tt_loaded_model *m, const char **out,
+                           tt_error *err)
+{
+    const char *json = NULL, *name = NULL;
+    const tt_json *job = NULL;
+    int64_t at;
+    TT_TRY(read_job(cli, m, &json, &name, &at, err));
+    TT_TRY(tt_json_parse(cli->arena, name, json, strlen(json), &job, err));
+    const tt_json *v = tt_json_get(tt_json_get(job, "dataloader"), "name");
+    *out = v && v->type == TT_JSON_STRING ? v->string : NULL;
+    return TT_OK;
+}
+
 tt_status tt_cli_open_step(const tt_cli *cli, bool data, const tt_override *overrides, size_t n,
                            tt_loaded_model *out, tt_error *err)
 {
@@ -270,8 +284,7 @@ tt_status tt_cli_open_step(const tt_cli *cli, bool data, const tt_override *over
 tt_status tt_cli_open_model(const tt_cli *cli, bool data, const tt_override *overrides, size_t n,
                             tt_loaded_model *out, tt_error *err)
 {
-    memset(out, 0, sizeof *out);
-    TT_TRY(model_find(cli, out, err));
+    TT_TRY(tt_cli_find_model(cli, out, err));
     return tt_cli_open_step(cli, data, overrides, n, out, err);
 }
 

@@ -24,6 +24,11 @@ typedef struct tt_loaded_model {
  * the job's dataloader is needed. tt_loaded_model_close() must be called whatever this returns. */
 tt_status tt_cli_open_model(const tt_cli *cli, bool data, const tt_override *overrides, size_t n,
                             tt_loaded_model *out, tt_error *err);
+/* The first half of it: finds the folder. tt_cli_open_step() is the other one. */
+tt_status tt_cli_find_model(const tt_cli *cli, tt_loaded_model *out, tt_error *err);
+/* dataloader.name of the job of a model that is found; NULL: it names none. */
+tt_status tt_cli_loader_of(const tt_cli *cli, const tt_loaded_model *m, const char **out,
+                           tt_error *err);
 /* The same for a known step folder: out is zero except its path. */
 tt_status tt_cli_open_step(const tt_cli *cli, bool data, const tt_override *overrides, size_t n,
                            tt_loaded_model *out, tt_error *err);

@@ -85,6 +85,22 @@ train "$dir/packed" --dataloader.packing best_fit --training.steps 40 && [ "$rc"
     near "$(losses "$dir/fsdp/metrics.jsonl" | sed -n 's/^40 //p')" "$p" 1e-3 && awk -v l="$p" 'BEGIN { exit !(l < 1.5) }'
 ok packed_training_on_two_ranks
 
+# a run of conversations measures conversations; another loader is named by the option that was written
+gunzip -c "$dir/chats.jsonl.gz" >"$dir/same.jsonl" && { printf '['; paste -sd, "$dir/same.jsonl"; printf ']'; } >"$dir/same.json"
+for file in same.jsonl same.json chats.jsonl.gz; do
+    (cd "$dir" && ttrun eval alone --data $file >"$dir/out" 2>"$dir/err") && [ "$(sed -n 's/^loss \([0-9.]*\) .*/\1/p' "$dir/out")" = "$a" ]
+    ok "eval_of_conversations_in_$file"
+done
+(cd "$dir" && printf '%s\n{}\n' "$two" >bad.jsonl && ttrun eval alone --data bad.jsonl -q >"$dir/out" 2>"$dir/err")
+[ $? -eq 2 ] && one_line "$dir/err" && grep -q '^ttrun: --data: .*bad.jsonl:2: no conversation' "$dir/err"
+ok eval_names_its_option
+(cd "$dir" && ttrun eval alone --data bad.jsonl -q --dataloader.name jsonl >"$dir/out" 2>"$dir/err")
+[ $? -eq 2 ] && one_line "$dir/err" && grep -q '^ttrun: --data: .*bad.jsonl:1: no field "text"' "$dir/err"
+ok eval_takes_the_loader_that_is_named
+ttrun eval "$dir/alone" --data "$SRC/README.md" --samples 1 >"$dir/out" 2>"$dir/err"
+[ $? -eq 0 ] && grep -q '160 tokens, 1 samples' "$dir/out"
+ok eval_of_a_text_after_conversations
+
 # ---- talking ----
 train "$dir/talk" --dataloader.packing best_fit --training.steps 300 --checkpoint.interval 1000 && [ "$rc" -eq 0 ]
 printf 'say 3\n/reset\n\nsay 5\n/quit\nnever\n' | ttrun chat --checkpoint "$dir/talk" --template chatml --temperature 0 --max-tokens 8 >"$dir/out" 2>"$dir/err" && [ "$(wc -l <"$dir/out")" -eq 2 ] &&
