@@ -7,6 +7,8 @@
 
 /* hf_defaults.c: the file of the folder's tokenizer; NULL: there is none. */
 const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder);
+/* checkpoint.initial_load_path if it is a Hugging Face folder with weights; else NULL. */
+const char *tt_setup_foreign_weights(const tt_setup *s);
 
 /* hf_config.c: adds the keys of a config.json that the model does not read, and that may say something of it. */
 tt_status tt_setup_hf_unread(const tt_setup *s, const char *path, tt_str *out, tt_error *err);

@@ -44,15 +44,28 @@ static const char *absolute(tt_arena *a, const char *path)
     return out;
 }
 
+/* Whether a folder has something of a tokenizer, of those that this program does not read, too. */
+static bool has_tokenizer_files(tt_arena *a, const char *folder)
+{
+    static const char *const parts[] = {TT_TOKENIZER_FILES, TT_TOKENIZER_BESIDE};
+    for (size_t i = 0; i < TT_COUNT(parts); i++)
+        if (tt_path_exists(tt_path_join(a, folder, parts[i])))
+            return true;
+    return false;
+}
+
 /* Whether the folder's model knows other ids than bytes: it has weights, or something of a tokenizer. A
  * config.json alone gives sizes. */
 static bool has_vocabulary(tt_arena *a, const char *folder)
 {
-    static const char *const parts[] = {TT_TOKENIZER_BESIDE};
-    for (size_t i = 0; i < TT_COUNT(parts); i++)
-        if (tt_path_exists(tt_path_join(a, folder, parts[i])))
-            return true;
-    return tt_hf_has_weights(folder);
+    return has_tokenizer_files(a, folder) || tt_hf_has_weights(folder);
+}
+
+const char *tt_setup_foreign_weights(const tt_setup *s)
+{
+    const char *path = s->core.checkpoint.initial_load_path;
+    path = path ? tt_path_join(s->arena, tt_job_dir(s->job), path) : NULL;
+    return path && tt_hf_has_weights(path) ? path : NULL;
 }
 
 tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err)
@@ -60,10 +73,13 @@ tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err)
     static const char *const none[] = {NULL};
     const bool named = tt_job_has(s->job, "tokenizer");
     const char *folder = assets(s), *there = tokenizer_there(s), *name = NULL, *base = NULL;
-    const char *fallback = s->spec->tokenizer;
+    const char *fallback = s->spec->tokenizer, *weights = tt_setup_foreign_weights(s);
     if (there || (folder && tt_job_has(s->job, "tokenizer.path")))
         fallback = "hf";
     else if (folder && has_vocabulary(s->arena, folder)) /* its ids are no bytes */
+        fallback = NULL;
+    else if (!folder && fallback && !strcmp(fallback, "byte") && weights &&
+             has_tokenizer_files(s->arena, weights))
         fallback = NULL;
     tt_str text = {0};
     s->has_tokenizer = fallback || named;

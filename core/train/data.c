@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
 #include "interchange/assets.h"
+#include "setup/hf_context.h"
 #include "train/loop.h"
 #include "train/reference.h"
 #include <math.h>
@@ -29,6 +30,13 @@ static tt_status no_tokenizer(const tt_setup *s, tt_error *err)
     const char *path = s->core.hf_assets_path;
     const char *folder = path ? tt_path_join(s->arena, tt_job_dir(s->job), path) : NULL;
     tt_str list = {0};
+    if (!folder && tt_setup_foreign_weights(s))
+        return tt_job_fail(
+            s->job, "tokenizer", err,
+            "the weights are those of %s, whose ids are no bytes, and the job names no "
+            "tokenizer: set model.hf to that folder, which gives all of it, or "
+            "tokenizer.name hf and tokenizer.path, or --tokenizer.name byte",
+            tt_setup_foreign_weights(s));
     if (!folder)
         return tt_job_fail(s->job, "tokenizer", err,
                            "this needs a tokenizer, and the spec has none: set tokenizer.name");
@@ -43,6 +51,13 @@ static tt_status no_tokenizer(const tt_setup *s, tt_error *err)
     return st;
 }
 
+/* Whether the tokenizer is the spec's own, with weights that another program has made. */
+static bool falls_back(const tt_setup *s)
+{
+    return !tt_job_has(s->job, "tokenizer") && !s->core.hf_assets_path &&
+           !strcmp(s->tokenizer.name, "byte") && tt_setup_foreign_weights(s);
+}
+
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info, tt_error *err)
 {
     const tt_model_vt *model = s->model.component->vtable;
@@ -54,6 +69,11 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
     *info = (tt_tokenizer_info){.struct_size = sizeof *info};
     vt->info(*self, info);
     const int64_t vocab = model->vocab_size(s->model.config);
+    if (info->vocab_size <= vocab / 2 && falls_back(s)) {
+        vt->close(*self);
+        *self = NULL;
+        return no_tokenizer(s, err);
+    }
     if (info->vocab_size <= vocab)
         return TT_OK;
     if (only_special_beyond(vt, *self, info, vocab)) {

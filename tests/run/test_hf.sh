@@ -85,6 +85,25 @@ bare "$dir/d1" --checkpoint.initial_load_in_hf true
 ok the_folders_tokenizer_and_weights_are_the_default
 cmp -s "$tied/model.safetensors" "$dir/d1/hf/latest/model.safetensors" && cmp -s "$tied/tokenizer.json" "$dir/d1/hf/latest/tokenizer.json"
 ok loaded_weights_export_unchanged
+# weights of a model with a vocabulary do not begin a training on bytes
+initial() { # FOLDER WEIGHTS OPTION...
+    where=$1 from=$2
+    shift 2
+    # shellcheck disable=SC2086
+    train "$where" $tie true --training.steps 1 --checkpoint.enable false --checkpoint.initial_load_path "$from" "$@"
+}
+no_tokenizer() { [ "$rc" -eq 2 ] && grep -q "^ttrun: .*tokenizer: the weights are those of $1, whose ids are no bytes, and the job names no tokenizer: set model.hf to that folder" "$dir/err"; }
+initial "$dir/v1" "$tied"
+no_tokenizer "$tied"
+ok weights_with_a_tokenizer_need_it
+mkdir "$dir/alone" && cp "$tied/config.json" "$tied/model.safetensors" "$dir/alone" && initial "$dir/v2" "$dir/alone" && [ "$rc" -eq 0 ] && initial "$dir/v3" "$tied" --tokenizer.name byte && [ "$rc" -eq 0 ]
+ok bytes_where_they_are_named_or_may_be_meant
+cp "$tied/config.json" "$dir/alone/merges.txt" && initial "$dir/v4" "$dir/alone"
+no_tokenizer "$dir/alone"
+ok weights_with_a_part_of_a_tokenizer_need_one
+rm "$dir/alone/merges.txt" && initial "$dir/v5" "$dir/alone" --model.args.vocab_size 600 --checkpoint.initial_load_strict false
+no_tokenizer "$dir/alone"
+ok a_large_vocabulary_is_not_of_bytes
 bare "$dir/d2" --tokenizer.name byte --checkpoint.initial_load_path "$tied"
 [ $rc -eq 0 ] && [ "$(grep -c "the tokenizer is \"byte\", not the model.s own, $tied/tokenizer.json" "$dir/err")" -eq 1 ] && [ -f "$dir/d2/hf/latest/config.json" ] &&
     ! [ -e "$dir/d2/hf/latest/tokenizer.json" ]
