@@ -12,6 +12,30 @@ static tt_predicate predicate_of(const tt_node *n)
            (n->when->measured ? TT_PRED_MEASURED : TT_PRED_ALWAYS);
 }
 
+/* Where a node is, for people: its scope or, outside of all scopes, the layer of the parameter that it reads, else the
+ * place of what it reads first. */
+static const char *lowered_place(lowering *l, const tt_node *n)
+{
+    enum {
+        FAR = 16
+    }; /* nodes of no place in a row: casts and steps of a fetch, the ops of a loss */
+    for (int far = 0; n && far < FAR; far++) {
+        if (n->scope && *n->scope)
+            return n->scope;
+        if (n->when->region != TT_FORWARD && n->when->region != TT_BACKWARD)
+            break; /* the optimizer's are of whole stacks */
+        const tt_param_info *p = n->param;
+        for (int k = 0; !p && k < n->n_in; k++)
+            p = n->in[k]->node ? n->in[k]->node->param : NULL;
+        if (p) {
+            const char *dot = strrchr(p->name, '.');
+            return dot ? tt_arena_strn(l->a, p->name, (size_t)(dot - p->name)) : p->name;
+        }
+        n = n->n_in ? n->in[0]->node : NULL;
+    }
+    return "";
+}
+
 static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)
 {
     const tt_instr i = {.kind = (uint8_t)kind,
@@ -22,8 +46,8 @@ static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)
                         .id = n ? n->id : -1,
                         .stage = n ? n->when->stage : -1,
                         .op = n ? n->op->name : tt_instr_kind_name(kind),
-                        .scope = n && n->scope ? n->scope : "",
-                        .scaled = n && n->scaled,
+                         .scope = lowered_place(l, n),
+                         .scaled = n && n->scaled,
                         .node = n};
     tt_vec_push(l->a, &l->instrs, i);
     return &l->instrs.items[l->instrs.n - 1];

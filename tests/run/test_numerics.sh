@@ -18,7 +18,7 @@ train "$dir/nan2" --optimizer.lr 1e30 --comm.backend local --parallelism.data_pa
 ok nan_stops_two_ranks
 train "$dir/which" --optimizer.lr 1e30 --debug.detect_nan true
 [ "$rc" -eq 3 ] && one_line "$dir/err" &&
-    grep -q '^ttrun: debug.detect_nan: step [0-9]*, rank 0, .*: [a-z_]* in "[^"]*" wrote \(NaN\|Inf\) at element' "$dir/err"
+    grep -q '^ttrun: debug.detect_nan: step [0-9]*, rank 0, .*: [a-z_]* in "[^"][^"]*" wrote \(NaN\|Inf\) at element' "$dir/err"
 ok detect_nan_names_step_rank_op_and_value
 train "$dir/which2" --optimizer.lr 1e30 --debug.detect_nan true --comm.backend local --parallelism.data_parallel_shard_degree 2
 [ "$rc" -eq 3 ] && one_line "$dir/err" && grep -q 'debug.detect_nan: step [0-9]*, rank [01],' "$dir/err"
