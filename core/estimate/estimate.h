@@ -9,8 +9,8 @@
 /* ---- summary.c: the estimate as text or JSON ---- */
 /* Does p update parameters, after the backward or in it? */
 bool tt_plan_trains(const tt_setup *s, const tt_plan *p);
-tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
-                          tt_error *err); /* with all ranks on this machine */
+/* With all ranks on this machine. eval: of the validation beside p; NULL: there is none. */
+tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, const tt_plan *eval, tt_error *err);
 /* Of the ranks on this machine, the bytes of the copies from which saves write. */
 double tt_memory_of_saves(const tt_setup *s, const tt_plan *p);
 /* machine NULL: no times are estimated, and all ranks share this machine's memory. */

@@ -156,10 +156,11 @@ double tt_memory_of_saves(const tt_setup *s, const tt_plan *p)
     return saving_of(s, (double)tt_plan_saving(s, p), s->ranks_here);
 }
 
-tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
+tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, const tt_plan *eval, tt_error *err)
 {
     const double copies = tt_memory_of_saves(s, p),
-                 need = (double)total(p) * s->ranks_here + copies, have = tt_memory_here(),
+                 each = (double)total(p) + (eval ? (double)total(eval) : 0),
+                 need = each * s->ranks_here + copies, have = tt_memory_here(),
                  gib = 1.0 / (1 << 30);
     if (need <= have)
         return TT_OK;
@@ -190,11 +191,13 @@ const tt_plan *tt_plan_fullest(tt_plan *const *plans, int n)
 }
 
 /* The memory of all ranks together; ranks with the same pipeline coordinate need the same. */
-static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
+static double all_ranks(const tt_plan_counts *c, tt_plan *const *plans, int n)
 {
+    const tt_setup *s = c->s;
     double sum = 0, copies = 0;
     for (int i = 0; i < n; i++) {
-        sum += (double)total(plans[i]) + (double)tt_plan_copies(s, plans[i]);
+        sum += (double)total(plans[i]) + (double)tt_plan_copies(s, plans[i]) +
+               (double)tt_plan_validation(c, plans, plans[i]);
         copies += (double)tt_plan_saving(s, plans[i]);
     }
     return sum * s->world / n + saving_of(s, copies / n, s->world);
@@ -215,8 +218,8 @@ double tt_plan_memory_needed(const tt_plan_counts *c, tt_plan *const *plans, int
     for (int i = 0; c->use && i < n; i++)
         most = TT_MAXV(most, (double)c->use[i].device);
     return c->use       ? most
-           : c->machine ? (double)total(tt_plan_fullest(plans, n))
-                        : all_ranks(c->s, plans, n);
+           : c->machine ? (double)tt_plan_rank_bytes(c, plans, tt_plan_fullest(plans, n))
+                        : all_ranks(c, plans, n);
 }
 
 static void json_time(const tt_plan_counts *c, tt_str *o)
@@ -240,27 +243,37 @@ static void json_time(const tt_plan_counts *c, tt_str *o)
     tt_machine_json(c->machine, o);
 }
 
-/* The use of a plan of the list. */
-const tt_device_use *tt_plan_use_of(const tt_plan_counts *c, tt_plan *const *plans,
-                                    const tt_plan *p)
+static int plan_index(tt_plan *const *plans, const tt_plan *p)
 {
     int i = 0;
     while (plans[i] != p)
         i++;
-    return c->use ? &c->use[i] : NULL;
+    return i;
+}
+
+/* The use of a plan of the list. */
+const tt_device_use *tt_plan_use_of(const tt_plan_counts *c, tt_plan *const *plans,
+                                    const tt_plan *p)
+{
+    return c->use ? &c->use[plan_index(plans, p)] : NULL;
+}
+
+int64_t tt_plan_validation(const tt_plan_counts *c, tt_plan *const *plans, const tt_plan *p)
+{
+    return c->validation[plan_index(plans, p)];
 }
 
 int64_t tt_plan_rank_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_plan *p)
 {
     const tt_device_use *use = tt_plan_use_of(c, plans, p);
-    return use ? use->device : total(p) + tt_plan_saving(c->s, p);
+    return use ? use->device : total(p) + tt_plan_saving(c->s, p) + tt_plan_validation(c, plans, p);
 }
 
 static void json_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_plan *p, tt_str *o)
 {
     const tt_device_use *use = tt_plan_use_of(c, plans, p);
     const int64_t copy = use ? use->saving : tt_plan_saving(c->s, p),
-                  copies = tt_plan_copies(c->s, p);
+                  copies = tt_plan_copies(c->s, p), validation = tt_plan_validation(c, plans, p);
     tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"saving\":%lld,\"peak\":%lld",
                   (long long)p->bytes[TT_SPACE_STATE], (long long)tt_plan_slots(p),
                   (long long)p->bytes[TT_SPACE_WORK], (long long)copy,
@@ -273,6 +286,8 @@ static void json_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_
         tt_str_printf(o, ",\"comm\":%lld", (long long)use->comm);
     if (copies)
         tt_str_printf(o, ",\"copies\":%lld", (long long)copies);
+    if (validation)
+        tt_str_printf(o, ",\"validation\":%lld", (long long)validation);
     tt_str_addc(o, '}');
 }
 
@@ -334,12 +349,29 @@ static tt_status find_use(tt_plan_counts *c, tt_plan *const *plans, int n, tt_ar
     return TT_OK;
 }
 
+/* The validation's program has its own memory for values beside the training's; it reads the training's states. */
+static tt_status find_validation(tt_plan_counts *c, tt_plan *const *plans, int n, tt_arena *a,
+                                 tt_error *err)
+{
+    const tt_setup *s = c->s;
+    c->validation = tt_arena_array(a, (size_t)n, sizeof *c->validation);
+    for (int i = 0; i < n && !c->use && s->eval_graph && s->eval_graph != s->graph; i++) {
+        tt_plan *eval;
+        if (plans[i]->graph != s->graph)
+            continue;
+        TT_TRY(tt_setup_plan(s, s->eval_graph, s->eval_schedule, plans[i]->pp_rank, a, &eval, err));
+        c->validation[i] = total(eval);
+    }
+    return TT_OK;
+}
+
 tt_status tt_plan_count(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
                         tt_arena *a, tt_plan_counts **out, tt_error *err)
 {
     tt_plan_counts *c = tt_arena_alloc(a, sizeof *c);
     c->s = s;
     TT_TRY(find_use(c, plans, n, a, err));
+    TT_TRY(find_validation(c, plans, n, a, err));
     c->g = plans[0]->graph;
     c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
     count_traffic(c, plans, n);

@@ -21,7 +21,9 @@ typedef struct tt_plan_counts {
     const tt_graph *g;
     bool *gradient;           /* by value id: the value ends up in a gradient's accumulator */
     const tt_device_use *use; /* by pipeline rank; NULL: the backend uses host memory */
-    double bubble;            /* idle share of the pipeline */
+    int64_t *
+        validation; /* by pipeline rank: bytes of the validation's program, where no use has them; 0: none */
+    double bubble; /* idle share of the pipeline */
     tt_traffic t[96];
     int n;
 } tt_plan_counts;
@@ -35,6 +37,7 @@ int64_t tt_plan_rank_bytes(const tt_plan_counts *c, tt_plan *const *plans,
 int64_t tt_plan_slots(const tt_plan *p);      /* bytes between forward and backward */
 int64_t tt_plan_saving(const tt_setup *s, const tt_plan *p); /* bytes that a save copies */
 const tt_plan *tt_plan_fullest(tt_plan *const *plans, int n);
+int64_t tt_plan_validation(const tt_plan_counts *c, tt_plan *const *plans, const tt_plan *p);
 const tt_device_use *tt_plan_use_of(const tt_plan_counts *c, tt_plan *const *plans,
                                     const tt_plan *p);
 double tt_plan_memory_there(const tt_plan_counts *c); /* INFINITY: not known */

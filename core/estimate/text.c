@@ -117,8 +117,8 @@ static void memory_text(const tt_plan_counts *c, tt_plan *const *plans, int n, t
     const int flight = in_flight(p->program) * (int)c->s->core.training.intra_layer_micro_batch;
     char what[80];
     tt_str_printf(o, "memory      %.3f GiB of the %s per rank%s\n",
-                  gib * (double)(use ? use->device : tt_program_bytes(p->program) + copy),
-                  use ? "device" : "host", n > 1 ? ", on the fullest" : "");
+                  gib * (double)tt_plan_rank_bytes(c, plans, p), use ? "device" : "host",
+                  n > 1 ? ", on the fullest" : "");
     state_row(p, o);
     snprintf(what, sizeof what, "kept by %d micro-batch%s in flight", flight,
              flight == 1 ? "" : "es");
@@ -136,6 +136,8 @@ static void memory_text(const tt_plan_counts *c, tt_plan *const *plans, int n, t
     } else if (copy) {
         row(o, "saving", copy, "the copy that a save writes from");
     }
+    if (tt_plan_validation(c, plans, p))
+        row(o, "validation", tt_plan_validation(c, plans, p), "values of its own program");
 }
 
 /* Copies of the states that a supervisor keeps (checkpoint.peer_copy_interval). */

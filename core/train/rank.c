@@ -118,7 +118,7 @@ static tt_status check_memory(const tt_rank *r, const tt_plan *p, tt_error *err)
 {
     if (!tt_device_is_host(&r->device))
         return tt_device_memory_check(r->s, p, &r->device, err);
-    return p == r->plan ? tt_memory_check(r->s, p, err) : TT_OK;
+    return p == r->plan ? tt_memory_check(r->s, p, r->eval_plan, err) : TT_OK;
 }
 
 static tt_status make_plans(tt_rank *r, bool with_eval, tt_error *err)

@@ -50,4 +50,11 @@ ok plan_shows_each_program_of_a_schedule
 plan --hardware h100 --world 4 --parallelism.data_parallel_shard_degree 4 --converters '[{"name":"float8","from_step":10,"to_step":20},{"name":"mxfp8","from_step":20}]'
 [ "$rc" -eq 0 ] && [ "$(longest)" -le 80 ] && grep -q '^ *1 *[0-9.]* *[0-9.]* *[0-9.e-]*  none$' "$dir/out" && grep -q '^ *21 *[0-9.]* *[0-9.]* *[0-9.e-]*  mxfp8$' "$dir/out" && plan && ! grep -q '^changes' "$dir/out"
 ok plan_shows_converters_by_step
+# the validation's program is there beside the training's: its values count
+of() { "$BUILD/tests/run/json_tool" "$dir/$1" "bytes_per_rank.$2"; }
+small='--model.flavor debugmodel --validation.dataloader.path x.txt --validation.local_batch_size 64 --validation.enable'
+plan $small false --json && cp "$dir/out" "$dir/without" && plan $small true --json && cp "$dir/out" "$dir/with" && plan $small true
+own=$(of with validation)
+[ "$rc" -eq 0 ] && [ "$own" -gt 30000000 ] && [ "$(of with peak)" -eq $(($(of without peak) + own)) ] && grep -q '^ *validation *[0-9.]*  values of its own program$' "$dir/out" && ! grep -q validation "$dir/without"
+ok plan_counts_the_validation
 exit $failed
