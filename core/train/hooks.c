@@ -85,7 +85,7 @@ static tt_status call_saved(tt_loop *l, tt_hook_saved *what, tt_error *err)
     what->struct_size = sizeof *what;
     what->at = &l->saving;
     what->step = l->saving.step;
-    what->snapshot = what->kind == TT_SAVED_CHECKPOINT && every > 0 && what->step % every == 0;
+    what->kept = what->kind == TT_SAVED_CHECKPOINT && every > 0 && what->step % every == 0;
     CALL_ALL(l, saved, what, err);
     return TT_OK;
 }
@@ -96,13 +96,15 @@ void tt_loop_hooks_save(tt_loop *l)
     l->saving.step = l->step;
 }
 
-tt_status tt_loop_hooks_saved(void *loop, int64_t step, bool model_only, tt_error *err)
+tt_status tt_loop_hooks_saved(void *loop, int64_t step, bool model_only, bool snapshot,
+                              tt_error *err)
 {
     tt_loop *l = loop;
     if (!l->n_hooks)
         return TT_OK;
     tt_arena *a = tt_arena_new();
-    tt_hook_saved what = {.kind = TT_SAVED_CHECKPOINT, .model_only = model_only};
+    tt_hook_saved what = {
+        .kind = TT_SAVED_CHECKPOINT, .model_only = model_only, .snapshot = snapshot};
     what.folder = tt_arena_printf(a, "%s/step-%lld", tt_loop_step_folders(l, a), (long long)step);
     tt_status s = call_saved(l, &what, err);
     if (s == TT_OK && l->exported == step) {

@@ -17,7 +17,8 @@ tt_status tt_loop_hooks_after(tt_loop *l, const tt_metrics_record *r, tt_error *
 tt_status tt_loop_hooks_validated(tt_loop *l, const tt_metrics_record *r, tt_error *err);
 void tt_loop_hooks_save(tt_loop *l); /* a save of this step begins */
 /* The save has ended, and with it perhaps an export. loop: tt_loop. */
-tt_status tt_loop_hooks_saved(void *loop, int64_t step, bool model_only, tt_error *err);
+tt_status tt_loop_hooks_saved(void *loop, int64_t step, bool model_only, bool snapshot,
+                              tt_error *err);
 tt_status tt_loop_hooks_exported(tt_loop *l, int64_t step, tt_error *err);
 
 #endif

@@ -427,7 +427,8 @@ tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err)
         tt_log(TT_INFO, "checkpoint", "step %lld: saves succeed again", (long long)s->state.step);
     s->failing = false;
     set(s, IDLE);
-    return s->o.ended ? s->o.ended(s->o.user, s->state.step, s->model_only, err) : TT_OK;
+    return s->o.ended ? s->o.ended(s->o.user, s->state.step, s->model_only, s->state.snapshot, err)
+                      : TT_OK;
 }
 
 /* The ranks wait in many short reductions, not in one long one: a save may take longer than the

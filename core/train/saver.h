@@ -34,7 +34,7 @@ typedef struct tt_saver_opts {
     void (*published)(void *user, int64_t step);
     /* After the save has ended well, on the caller's thread of every rank, at the same step; NULL: none. What
      * fails is an error of the call in which it ended. */
-    tt_status (*ended)(void *user, int64_t step, bool model_only, tt_error *err);
+    tt_status (*ended)(void *user, int64_t step, bool model_only, bool snapshot, tt_error *err);
     void *user;
     bool goes_on;        /* a failed save is no error, see tt_saver_failure() */
     bool background;     /* asynchronous; else the caller waits with tt_saver_finish() */

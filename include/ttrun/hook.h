@@ -43,11 +43,12 @@ typedef enum tt_saved_kind {
 typedef struct tt_hook_saved {
     size_t struct_size;
     tt_saved_kind kind;
-    const char *folder;         /* complete and renamed into place; later saves may remove it */
-    int64_t step;               /* that it holds; the run may be some steps further (`at`) */
-    int model_only;             /* 1: without the optimizer's states */
-    int snapshot;               /* 1: checkpoint.keep_every keeps it for good */
+    const char *folder; /* complete and renamed into place; later saves may remove it */
+    int64_t step;       /* that it holds; the run may be some steps further (`at`) */
+    int model_only;     /* 1: without the optimizer's states */
+    int snapshot;       /* 1: of checkpoint.snapshot_interval, the next snapshot replaces it */
     const tt_hook_progress *at; /* when it was begun: at->step is `step` */
+    int kept;                   /* 1: checkpoint.keep_every keeps it for good */
 } tt_hook_saved;
 
 typedef struct tt_hook_vt {

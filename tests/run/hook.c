@@ -134,10 +134,11 @@ static tt_status saved(void *self, const tt_hook_saved *what, tt_error *err)
     const bool there = access(what->folder, R_OK) == 0;
     (void)err;
     if (s->f)
-        fprintf(s->f, "saved %s%s%s%s at %lld %lld%s\n",
+        fprintf(s->f, "saved %s%s%s%s%s at %lld %lld%s\n",
                 what->kind == TT_SAVED_HUGGING_FACE ? "hf " : "", name_of(what->folder),
                 what->model_only ? " model" : "", what->snapshot ? " snapshot" : "",
-                (long long)what->at->step, (long long)what->at->tokens, there ? "" : " gone");
+                what->kept ? " kept" : "", (long long)what->at->step, (long long)what->at->tokens,
+                there ? "" : " gone");
     return TT_OK;
 }
 

@@ -50,9 +50,9 @@ done
 seen() { tr '\n' ',' <"$dir/all.$1"; }
 hook "{\"name\": \"all\", \"file\": \"$dir/all\"}"
 validates="--validation.enable true --validation.freq 4 --validation.steps 1 --validation.dataloader.path $dir/text.txt"
-train "$dir/all_run" $more --training.steps 4 --checkpoint.interval 2 --checkpoint.keep_every 4 --checkpoint.async_mode disabled --checkpoint.hf_interval 2 $validates
+train "$dir/all_run" $more --training.steps 4 --checkpoint.interval 2 --checkpoint.snapshot_interval 3 --checkpoint.keep_every 4 --checkpoint.async_mode disabled --checkpoint.hf_interval 2 $validates
 step() { echo "before $1,backward $1,after $1 1,"; }
-[ "$rc" -eq 0 ] && [ "$(seen 0)" = "open 0/1,start 0 of 4, 0 tokens,$(step 1)$(step 2)saved step-2 at 2 256,saved hf step-2 model at 2 256,$(step 3)$(step 4)saved step-4 snapshot at 4 512,validated 4 validation/loss,saved hf step-4 model at 4 512,end 4 done,close," ]
+[ "$rc" -eq 0 ] && [ "$(seen 0)" = "open 0/1,start 0 of 4, 0 tokens,$(step 1)$(step 2)saved step-2 at 2 256,saved hf step-2 model at 2 256,$(step 3)saved step-3 snapshot at 3 384,$(step 4)saved step-4 kept at 4 512,validated 4 validation/loss,saved hf step-4 model at 4 512,end 4 done,close," ]
 ok hook_is_told_of_every_point_of_a_run
 rm -f "$dir"/all.*
 train "$dir/all_two" $more --training.steps 3 --checkpoint.interval 2 --checkpoint.hf_interval 2 $validates --nproc 2
