@@ -46,8 +46,8 @@ static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)
                         .id = n ? n->id : -1,
                         .stage = n ? n->when->stage : -1,
                         .op = n ? n->op->name : tt_instr_kind_name(kind),
-                         .scope = lowered_place(l, n),
-                         .scaled = n && n->scaled,
+                        .scope = lowered_place(l, n),
+                        .scaled = n && n->scaled,
                         .node = n};
     tt_vec_push(l->a, &l->instrs, i);
     return &l->instrs.items[l->instrs.n - 1];
