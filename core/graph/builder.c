@@ -164,6 +164,9 @@ static bool input_type(tt_builder *b, const char *name, tt_type *t)
     for (size_t i = 0; i < TT_COUNT(given); i++)
         if (strlen(given[i]) == n && !strncmp(name, given[i], n))
             return true;
+    if (b->opts.use == TT_BUILD_GENERATE &&
+        !strncmp(name, TT_INPUT_LONGER, strlen(TT_INPUT_LONGER)))
+        return true;
     const tt_input_info *x = NULL;
     tt_input_info opened;
     for (int i = 0; i < b->opts.n_inputs && !x; i++)

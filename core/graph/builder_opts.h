@@ -62,4 +62,7 @@ typedef struct tt_builder_opts {
         latents; /* the graph decodes: keep what keys and values are made of, where that is described */
 } tt_builder_opts;
 
+/* An input of graphs that generate, with a number N: is the token's text longer than N tokens? */
+#define TT_INPUT_LONGER "longer_than."
+
 #endif

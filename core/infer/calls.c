@@ -11,6 +11,7 @@ tt_status tt_calls_open(tt_calls *c, tt_exec *exec, const tt_graph *graph, tt_ar
     c->ids = tt_arena_array(a, tokens, sizeof *c->ids);
     c->pos = tt_arena_array(a, tokens, sizeof *c->pos);
     c->slot = tt_arena_array(a, tokens, sizeof *c->slot);
+    c->longer = tt_arena_array(a, tokens, sizeof *c->longer);
     TT_TRY(tt_exec_state_tensor(exec, TT_METRIC_LOGITS, &c->logits, err));
     c->most_pick = c->logits.shape[0];
     c->pick = tt_arena_array(a, (size_t)c->most_pick, sizeof *c->pick);
@@ -24,11 +25,12 @@ void tt_calls_clear(tt_calls *c)
     c->n = c->n_pick = 0;
 }
 
-void tt_calls_add(tt_calls *c, int32_t id, int64_t pos, int64_t slot)
+void tt_calls_add(tt_calls *c, int32_t id, int64_t pos, int64_t slot, bool longer)
 {
     c->n = c->graph->slots ? c->n : pos;
     c->ids[c->n] = id;
     c->pos[c->n] = (int32_t)pos;
+    c->longer[c->n] = longer;
     c->slot[c->n++] = (int32_t)slot;
 }
 
@@ -47,10 +49,11 @@ static tt_status calls_fill(void *user, const char *input, int micro, int64_t be
             dst[i - begin] = (int32_t)i;
         return TT_OK;
     }
-    const int32_t *src = pick                    ? c->pick
-                         : !strcmp(input, "ids") ? c->ids
-                         : !strcmp(input, "pos") ? c->pos
-                                                 : c->slot;
+    const int32_t *src = pick                                                        ? c->pick
+                         : !strcmp(input, "ids")                                     ? c->ids
+                         : !strcmp(input, "pos")                                     ? c->pos
+                         : !strncmp(input, TT_INPUT_LONGER, strlen(TT_INPUT_LONGER)) ? c->longer
+                                                                                     : c->slot;
     (void)micro;
     if (end > (pick              ? c->n_pick
                : c->graph->slots ? c->n

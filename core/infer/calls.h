@@ -11,9 +11,9 @@
 typedef struct tt_calls {
     tt_exec *exec;
     const tt_graph *graph;
-    int32_t *ids, *pos, *slot; /* [graph->tokens] */
-    int32_t *pick;             /* [most_pick] */
-    int64_t n, n_pick;         /* of the next call */
+    int32_t *ids, *pos, *slot, *longer; /* [graph->tokens] */
+    int32_t *pick;                      /* [most_pick] */
+    int64_t n, n_pick;                  /* of the next call */
     int64_t most_pick;
     int64_t n_calls;
     tt_tensor logits; /* [picked at most, vocabulary] */
@@ -22,7 +22,8 @@ typedef struct tt_calls {
 tt_status tt_calls_open(tt_calls *c, tt_exec *exec, const tt_graph *graph, tt_arena *a,
                         tt_error *err);
 void tt_calls_clear(tt_calls *c);
-void tt_calls_add(tt_calls *c, int32_t id, int64_t pos, int64_t slot);
+/* longer: the input "longer_than.N". */
+void tt_calls_add(tt_calls *c, int32_t id, int64_t pos, int64_t slot, bool longer);
 void tt_calls_pick(tt_calls *c); /* the row that was added last */
 tt_status tt_calls_run(tt_calls *c, tt_error *err);
 /* The logits of n picked rows, which without a cache must be neighbours, on the host until they are given back. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/engine.h"
 #include "infer/kept.h"
+#include "passes/passes.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,8 @@ typedef struct slot {
     int64_t at;   /* tokens of the text: those of the prompt, then with each new one */
     int64_t n_new;
     int32_t last;   /* the newest token, which the cache does not have */
+    bool longer;    /* the text has more tokens than the border */
+    tt_ids text;    /* if there is a border: the tokens so far */
     uint64_t order; /* which came first */
 } slot;
 
@@ -24,6 +27,7 @@ struct tt_engine {
     tt_engine_opts o;
     tt_calls c;
     int64_t vocab, n_slots; /* vocab: ids that may be sampled */
+    int64_t border;   /* a text of more tokens is computed otherwise; 0: none is */
     float *changed;   /* [vocab] logits as a request wants them; NULL: none has wanted others */
     slot *slots;      /* [n_slots] */
     bool *free;       /* [n_slots] */
@@ -47,6 +51,7 @@ tt_status tt_engine_open(const tt_engine_opts *o, tt_engine **out, tt_error *err
         return s;
     }
     e->scored = tt_arena_array(a, (size_t)e->c.most_pick, sizeof *e->scored);
+    e->border = tt_decode_border(o->graph);
     e->vocab = TT_MIN(o->vocab, e->c.logits.shape[1]);
     tt_kept_open(&e->kept, o->exec, o->graph, o->forgets, a);
     *out = e;
@@ -63,6 +68,7 @@ static void slot_free(slot *x)
 {
     tt_sampler_release(&x->sampler);
     tt_adjust_free(&x->adjust);
+    tt_ids_free(&x->text);
     *x = (slot){0};
 }
 
@@ -122,14 +128,17 @@ static bool scores_prompt(const tt_request *r)
     return r->of_prompt && r->scored;
 }
 
-static tt_kept_prompt prompt_of(const tt_request *r)
+static tt_kept_prompt prompt_of(const tt_engine *e, const tt_request *r)
 {
-    return (tt_kept_prompt){r->prompt, r->n_prompt, scores_prompt(r) ? r->n_top : -1};
+    return (tt_kept_prompt){.ids = r->prompt,
+                            .n = r->n_prompt,
+                            .longer = e->border && r->n_prompt > e->border,
+                            .n_top = scores_prompt(r) ? r->n_top : -1};
 }
 
 tt_status tt_engine_add(tt_engine *e, const tt_request *r, tt_error *err)
 {
-    const tt_kept_prompt p = prompt_of(r);
+    const tt_kept_prompt p = prompt_of(e, r);
     for (int64_t i = 0; i < e->n_slots; i++)
         e->free[i] = !e->slots[i].used;
     const int64_t at = tt_kept_choose(&e->kept, e->free, &p);
@@ -199,6 +208,25 @@ static const float *change_logits(tt_engine *e, const slot *x, const float *logi
     return e->changed;
 }
 
+/* The text has grown past the border: what is computed of it is of no use, and it becomes a prompt. */
+static tt_status compute_again(slot *x, tt_error *err)
+{
+    tt_ids whole = {0};
+    tt_status s = TT_OK;
+    for (int64_t i = 0; s == TT_OK && i < x->at; i++)
+        s = tt_ids_push(&whole, i < x->r.n_prompt ? x->r.prompt[i] : x->text.ids[i - x->r.n_prompt],
+                        err);
+    tt_ids_free(&x->text);
+    x->text = whole;
+    x->r.prompt = whole.ids;
+    x->r.n_prompt = x->at;
+    x->r.of_prompt = false; /* they are told */
+    x->r.n_cached = NULL;
+    x->begun = false;
+    x->done = 0;
+    return s;
+}
+
 /* Samples the next token from a picked row of logits. */
 static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *err)
 {
@@ -223,12 +251,16 @@ static tt_status engine_advance(tt_engine *e, slot *x, int64_t row, tt_error *er
     x->n_new++;
     e->stats.new_tokens++;
     const int64_t at = x->at++;
+    if (e->border && !x->longer)
+        TT_TRY(tt_ids_push(&x->text, t.id, err));
     if (!r->on_token(r->user, &t) || t.ends)
         end(x, TT_FINISH_STOP, NULL);
     else if (x->n_new >= r->max_new)
         end(x, TT_FINISH_LENGTH, NULL);
     else if (at >= e->c.graph->length) /* the last token needs no position: it is not computed on */
         end(x, TT_FINISH_CONTEXT, NULL);
+    else if (e->border && !x->longer && x->at > e->border)
+        return compute_again(x, err);
     return TT_OK;
 }
 
@@ -296,7 +328,8 @@ static tt_status tell_prompt(tt_engine *e, slot *x, int64_t begin, bool *goes_on
 static tt_status begin_prompt(tt_engine *e, slot *x, tt_error *err)
 {
     const tt_request *r = &x->r;
-    const tt_kept_prompt p = prompt_of(r);
+    const tt_kept_prompt p = prompt_of(e, r);
+    x->longer = p.longer;
     TT_TRY(tt_kept_take(&e->kept, x - e->slots, &p, &x->done, err));
     if (r->n_cached)
         *r->n_cached = x->done;
@@ -319,7 +352,7 @@ static tt_status prefill(tt_engine *e, slot *x, tt_error *err)
     bool goes_on;
     tt_calls_clear(&e->c);
     for (int64_t k = begin; k < done; k++) {
-        tt_calls_add(&e->c, r->prompt[k], k, x - e->slots);
+        tt_calls_add(&e->c, r->prompt[k], k, x - e->slots, x->longer);
         if (rows || k + 1 == r->n_prompt)
             tt_calls_pick(&e->c);
     }
@@ -360,7 +393,7 @@ static tt_status add_tokens(tt_engine *e, tt_error *err)
         const slot *x = &e->slots[i];
         if (!x->used || x->done < x->r.n_prompt)
             continue;
-        tt_calls_add(&e->c, x->last, x->at - 1, i);
+        tt_calls_add(&e->c, x->last, x->at - 1, i, x->longer);
         tt_calls_pick(&e->c);
     }
     const int64_t n = e->c.n_pick;

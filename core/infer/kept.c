@@ -9,6 +9,7 @@ void tt_kept_open(tt_kept *k, tt_exec *exec, const tt_graph *graph, bool off, tt
                    .n = TT_MAXV(graph->slots, (int64_t)1)};
     k->text = tt_arena_array(a, (size_t)k->n, sizeof *k->text);
     k->scores = tt_arena_array(a, (size_t)k->n, sizeof *k->scores);
+    k->longer = tt_arena_array(a, (size_t)k->n, sizeof *k->longer);
     k->used = tt_arena_array(a, (size_t)k->n, sizeof *k->used);
     for (size_t i = 0; i < graph->states.n; i++) {
         const tt_state *s = graph->states.items[i];
@@ -29,7 +30,8 @@ static int64_t equal_tokens(const tt_kept *k, int64_t slot, const tt_kept_prompt
 {
     const tt_ids *t = &k->text[slot];
     int64_t n = 0;
-    while (n < TT_MIN((int64_t)t->n, p->n) && t->ids[n] == p->ids[n])
+    while (k->longer[slot] == p->longer && n < TT_MIN((int64_t)t->n, p->n) &&
+           t->ids[n] == p->ids[n])
         n++;
     return n;
 }
@@ -131,6 +133,7 @@ tt_status tt_kept_take(tt_kept *k, int64_t slot, const tt_kept_prompt *p, int64_
     tt_scores_cut(&k->scores[slot], same);
     for (int64_t i = (int64_t)k->text[slot].n; i < best; i++)
         TT_TRY(tt_ids_push(&k->text[slot], p->ids[i], err));
+    k->longer[slot] = p->longer;
     k->used[from] = k->now;
     *n_cached = best;
     return TT_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/passes.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* decode: turns the described graph into one for a few new tokens per call (R18). This works
@@ -310,6 +311,17 @@ tt_status tt_pass_decode_logits(tt_decode *d, tt_builder *b, tt_error *err)
     s->stages = UINT64_C(1) << v->node->when->stage;
     tt_state_assign(b, s, v);
     return tt_builder_finish(b, err);
+}
+
+int64_t tt_decode_border(const tt_graph *g)
+{
+    const size_t n = strlen(TT_INPUT_LONGER);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *m = g->nodes.items[i];
+        if (m->op == &tt_op_input && !strncmp(m->input_name, TT_INPUT_LONGER, n))
+            return strtoll(m->input_name + n, NULL, 10);
+    }
+    return 0;
 }
 
 int64_t tt_decode_positions(const tt_graph *described)

@@ -53,6 +53,8 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
  * nodes after the last of these ops are computed for the picked tokens alone (input "pick").
  * ---- */
 #define TT_INPUT_PICK "pick"
+/* The N of the graph's input "longer_than.N"; 0: it has none. */
+int64_t tt_decode_border(const tt_graph *g);
 typedef struct tt_decode tt_decode;
 /* Before place. An error of TT_EUNSUPPORTED says which op has no incremental form. */
 tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t n_picked,

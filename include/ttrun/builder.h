@@ -40,8 +40,8 @@ TT_EXPORT void tt_block_end(tt_builder *b);
 
 /* An input of the step: "ids", "pos", "seg", "labels", "token_index" i32 [tokens], or one of those the
  * dataloader declares, i32 or f32, [tokens] or [samples]. The samples of a micro-batch are equal parts
- * of the token dim, in order: as many as its dim's `lines`. token_index: the token's place in the step's
- * global batch, (number of its sample) * seq_len + (place in the sample), modulo 2^32. */
+ * of the token dim, in order: as many as its dim's `lines`. token_index: (number of its sample in the global
+ * batch) * seq_len + (place in it), modulo 2^32. TT_BUILD_GENERATE: also "longer_than.N" (0, 1) of one N. */
 TT_EXPORT tt_value *tt_input(tt_builder *b, const char *name);
 /* The same as [tokens]: each token has its sample's value, if the input is per sample. */
 TT_EXPORT tt_value *tt_input_per_token(tt_builder *b, const char *name);

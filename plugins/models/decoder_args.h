@@ -185,6 +185,27 @@ static inline tt_rope_opts decoder_rope(const decoder *c, int64_t layer, int64_t
     return r;
 }
 
+/* x, rotated by r for the longest texts. LongRoPE has other divisors for a text that is no longer than the original
+ * context, and texts of both kinds are generated together. */
+static inline tt_value *decoder_rotate(tt_builder *b, const decoder *c, tt_value *x,
+                                       const tt_rope_opts *r)
+{
+    tt_value *pos = tt_input(b, "pos"), *rotated = tt_rope(b, x, pos, r);
+    if (tt_builder_mode(b) != TT_BUILD_GENERATE || r->scaling != TT_ROPE_LONGROPE ||
+        r->divisors != c->factors.long_factor)
+        return rotated;
+    char name[64];
+    tt_rope_opts few = *r;
+    tt_dim dims[TT_MAX_DIMS] = {0};
+    few.divisors = c->factors.short_factor;
+    snprintf(name, sizeof name, "longer_than.%lld", (long long)r->original_max_position);
+    tt_value *is = tt_less(b, tt_const(b, 0.0, TT_F32), tt_cast(b, tt_input(b, name), TT_F32));
+    const tt_type *t = tt_value_type(x);
+    for (int d = 0; d < t->n_dims; d++)
+        dims[d] = d ? TT_DIM(1, NULL) : t->dims[0];
+    return tt_select(b, tt_reshape(b, is, dims, t->n_dims), rotated, tt_rope(b, x, pos, &few));
+}
+
 static inline int64_t decoder_vocab_size(const void *cfg)
 {
     return ((const decoder *)cfg)->vocab_size;

@@ -115,7 +115,7 @@ static inline tt_value *decoder_turn(tt_builder *b, const decoder_kind *kind, co
     const tt_rope_opts rope = decoder_rope(c, layer, tt_builder_length(b));
     if (kind->qk_norm != DECODER_QK_NOT)
         x = decoder_norm_by(b, kind, c, x, norm, kind->qk_norm == DECODER_QK_ALL ? all : head);
-    return decoder_rotates(c, layer) ? tt_rope(b, x, tt_input(b, "pos"), &rope) : x;
+    return decoder_rotates(c, layer) ? decoder_rotate(b, c, x, &rope) : x;
 }
 
 /* The parameter sinks [H]. */

@@ -96,7 +96,7 @@ static tt_value *turn(tt_builder *b, const llama4 *c, int64_t layer, tt_value *x
 {
     const tt_rope_opts rope = decoder_rope(&c->m.d, layer, tt_builder_length(b));
     const tt_dim head = TT_DIM(c->m.d.head_dim, NULL);
-    x = tt_rope(b, x, tt_input(b, "pos"), &rope);
+    x = decoder_rotate(b, &c->m.d, x, &rope);
     if (!c->use_qk_norm)
         return x;
     return tt_rms_norm_w(b, x, tt_broadcast_to(b, tt_const(b, 1.0, TT_F32), &head, 1),

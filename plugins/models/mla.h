@@ -95,6 +95,7 @@ static inline tt_rope_opts mla_rope(const mla_config *m, const decoder *c, int64
 /* What the functions below need. */
 typedef struct {
     const mla_config *m;
+    const decoder *c;
     tt_rope_opts rope;
     tt_dim tokens, heads;
 } mla_layer;
@@ -119,7 +120,7 @@ static inline tt_value *mla_turn_queries(tt_builder *b, const mla_layer *l, tt_v
     tt_value *q = mla_split(b, l, x, n + r), *parts[2];
     parts[0] = tt_slice(b, q, 2, 0, n);
     parts[1] = mla_join(b, l, tt_slice(b, q, 2, n, n + r), r);
-    parts[1] = mla_split(b, l, tt_rope(b, parts[1], tt_input(b, "pos"), &l->rope), r);
+    parts[1] = mla_split(b, l, decoder_rotate(b, l->c, parts[1], &l->rope), r);
     return mla_join(b, l, tt_concat(b, parts, 2, 2), n + r);
 }
 
@@ -143,7 +144,7 @@ static inline void mla_latent(tt_builder *b, const mla_layer *l, const tt_linear
     const int64_t R = l->m->kv_lora_rank, r = l->m->qk_rope_head_dim;
     x = tt_linear(b, x, "kv_a_proj_with_mqa", TT_DIM(R + r, NULL), plain);
     *latent = tt_rms_norm(b, tt_slice(b, x, 1, 0, R), "kv_a_layernorm", MLA_EPS); /* [T,R] */
-    *key = tt_rope(b, tt_slice(b, x, 1, R, R + r), tt_input(b, "pos"), &l->rope); /* [T,r] */
+    *key = decoder_rotate(b, l->c, tt_slice(b, x, 1, R, R + r), &l->rope);        /* [T,r] */
 }
 
 /* x [T,D] → [T,D]; decoder_kind.attention */
@@ -157,8 +158,8 @@ static inline tt_value *mla_attention(tt_builder *b, const mla_config *m, const 
         .v_head_dim = m->v_head_dim, .scale = mla_scale(m, c), .dropout = c->attention_dropout};
     tt_value *latent, *key;
     tt_scope(b, "self_attn");
-    const mla_layer l = {m, mla_rope(m, c, layer, tt_builder_length(b)), tt_value_type(x)->dims[0],
-                         TT_DIM(c->n_heads, "heads")};
+    const mla_layer l = {m, c, mla_rope(m, c, layer, tt_builder_length(b)),
+                         tt_value_type(x)->dims[0], TT_DIM(c->n_heads, "heads")};
     tt_value *q = mla_queries(b, &l, c, &plain, x);
     mla_latent(b, &l, &plain, x, &latent, &key);
     tt_value *y = tt_latent_attention(b, q, latent, key, "kv_b_proj", &up, &opts);

@@ -9,9 +9,14 @@
  * the number of rows. */
 
 typedef struct call {
-    int32_t ids[PIECE], pos[PIECE], slot[PIECE], pick[PIECE];
+    int32_t ids[PIECE], pos[PIECE], slot[PIECE], longer[PIECE], pick[PIECE];
     int64_t n, n_pick;
 } call;
+
+static inline bool is_longer(const char *input)
+{
+    return !strncmp(input, TT_INPUT_LONGER, strlen(TT_INPUT_LONGER));
+}
 
 static inline tt_status fill_call(void *user, const char *input, int micro, int64_t begin,
                                   int64_t end, int32_t *dst, tt_error *err)
@@ -20,6 +25,7 @@ static inline tt_status fill_call(void *user, const char *input, int micro, int6
     const int32_t *src = !strcmp(input, "pick")  ? c->pick
                          : !strcmp(input, "ids") ? c->ids
                          : !strcmp(input, "pos") ? c->pos
+                         : is_longer(input)      ? c->longer
                                                  : c->slot;
     (void)micro;
     (void)err;
@@ -36,6 +42,7 @@ static inline tt_status fill_whole(void *user, const char *input, int micro, int
     for (int64_t t = begin; t < end; t++)
         dst[t - begin] = !strcmp(input, "ids")   ? token(sequence, t)
                          : !strcmp(input, "pos") ? (int32_t)t
+                         : is_longer(input)      ? (int32_t)(sequence % 2)
                                                  : 0;
     return TT_OK;
 }
@@ -77,6 +84,7 @@ static inline void add_token(call *c, int64_t sequence, int64_t pos, int64_t slo
     c->ids[c->n] = token(sequence, pos);
     c->pos[c->n] = (int32_t)pos;
     c->slot[c->n] = (int32_t)slot;
+    c->longer[c->n] = sequence % 2; /* texts of both kinds side by side */
     if (pick)
         c->pick[c->n_pick++] = (int32_t)c->n;
     c->n++;

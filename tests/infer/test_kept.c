@@ -38,7 +38,7 @@ static tt_kept_prompt prompt(const char *text)
     const int64_t n = (int64_t)strlen(text);
     for (int64_t i = 0; i < n; i++)
         ids[i] = text[i] - '0';
-    return (tt_kept_prompt){ids, n, -1};
+    return (tt_kept_prompt){ids, n, false, -1};
 }
 
 static int64_t choose(const char *text)

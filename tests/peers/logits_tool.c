@@ -20,8 +20,12 @@ static tt_status fill(void *user, const char *name, int micro, int64_t begin, in
     const input *in = user;
     (void)micro;
     (void)err;
+    const bool longer =
+        !strncmp(name, TT_INPUT_LONGER, strlen(TT_INPUT_LONGER)); /* if it is asked */
     for (int64_t i = begin; i < end; i++)
-        dst[i - begin] = !strcmp(name, "ids") ? in->ids[i] : !strcmp(name, "pos") ? (int32_t)i : 0;
+        dst[i - begin] = !strcmp(name, "ids")   ? in->ids[i]
+                         : !strcmp(name, "pos") ? (int32_t)i
+                                                : longer;
     return TT_OK;
 }
 

@@ -125,4 +125,23 @@ ttrun generate --checkpoint "$dir/run/hf/latest" --prompts "$dir/ids.jsonl" >"$d
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'config.json:3:17: no model plugin reads model_type "lama"' "$dir/err"
 ok a_model_type_that_no_plugin_reads
+# LongRoPE has other factors for texts that are longer than the original context, 24: each text has those of its own length, whatever is
+# computed beside it or could follow; one that grows past the border is computed again, as transformers does it for Phi-3
+sed 's/"vocab_size": 262/"vocab_size": 262, "rope_scaling": {"rope_type": "longrope", "factor": 4, "original_max_position_embeddings": 24, "short_factor": [1,1,1,1], "long_factor": [3,5,7,11]}/' \
+    "$job" >"$dir/longrope.json"
+job=$dir/longrope.json
+train "$dir/run" --resume never --training.steps 100
+long='line 12 of a text that a small model can learn by heart,'
+text() { # N OPTION...: the Nth text, greedy
+    nth=$1
+    shift
+    generate --temperature 0 --json "$@" && field text "$nth"
+}
+short=$(text 1 --prompt 'line 12 of' --max-tokens 8)
+[ -n "$short" ] && [ "$(text 1 --prompt 'line 12 of' --prompt "$long" --max-tokens 8)" = "$short" ] &&
+    [ "$(text 2 --prompt 'line 12 of' --prompt "$long" --max-tokens 8)" = "$(text 1 --prompt "$long" --max-tokens 8)" ]
+ok longrope_of_each_text_alone
+generate --temperature 0 --prompt 'line 12 of' --max-tokens 40 && tr '\n' '~' <"$dir/out" | sed 's/~$//' >"$dir/grown"
+generate --temperature 0 --prompt "$(head -c 24 "$dir/grown" | tr '~' '\n')" --max-tokens 26 && tr '\n' '~' <"$dir/out" | sed 's/~$//' | cmp -s - "$dir/grown"
+ok longrope_of_a_text_that_grows_past_the_border
 exit $failed
