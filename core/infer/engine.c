@@ -27,7 +27,7 @@ struct tt_engine {
     tt_engine_opts o;
     tt_calls c;
     int64_t vocab, n_slots; /* vocab: ids that may be sampled */
-    int64_t border;   /* a text of more tokens is computed otherwise; 0: none is */
+    int64_t border;         /* a text of more tokens is computed otherwise; 0: none is */
     float *changed;   /* [vocab] logits as a request wants them; NULL: none has wanted others */
     slot *slots;      /* [n_slots] */
     bool *free;       /* [n_slots] */
