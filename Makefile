@@ -50,6 +50,14 @@ $B/core/%.o: core/%.c $B/.flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -Icore -I$B/gen -MMD -MP -c $< -o $@
 
+# The commit is compiled into the program's own object alone, so that a commit links the program anew and nothing else. An unpacked
+# release has no .git, and that of a folder around it is another project's.
+$B/.commit: force
+	@mkdir -p $B; c=; if [ -e .git ]; then c=$$(git describe --always --abbrev=12 --exclude='*' --dirty 2>/dev/null); fi; \
+	    echo "$$c" | cmp -s - $@ || echo "$$c" > $@
+$B/core/cli/main.o: $B/.commit
+$B/core/cli/main.o: CFLAGS_ALL += -DTT_BUILD_COMMIT='"$(shell cat $B/.commit 2>/dev/null)"'
+
 $(filter $B/core/graph/ops/%,$(CORE_OBJ)): | $(OPS_DEF)
 $(OPS_DEF): mk/ops-list.awk $(filter core/graph/ops/%,$(CORE_SRC))
 	@mkdir -p $(@D)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base.h"
+#include "number.h"
 #include <math.h>
 #include <string.h>
 
@@ -19,4 +20,15 @@ int tt_grouped(char *buf, size_t size, double x, int digits)
     }
     buf[out] = '\0';
     return (int)out;
+}
+
+const char *tt_memory_text(char buf[24], double gib)
+{
+    if (isnan(gib))
+        snprintf(buf, 24, "-");
+    else if (gib < 1)
+        snprintf(buf, 24, "%.0f MiB", gib * 1024);
+    else
+        snprintf(buf, 24, "%.2f GiB", gib);
+    return buf;
 }

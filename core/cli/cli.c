@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/plugin.h>
 
 /* The command line: options without a dot belong to ttrun, options with a dot to the job. */
 
@@ -17,7 +18,7 @@ const tt_command *const tt_cli_commands[] = {
 };
 const size_t tt_cli_n_commands = TT_COUNT(tt_cli_commands);
 
-TT_EXPORT int tt_cli_main(int argc, char **argv);
+TT_EXPORT int tt_cli_main(int argc, char **argv, const char *commit);
 
 const tt_command *tt_cli_find_command(const char *name)
 {
@@ -201,10 +202,12 @@ static bool wants(int argc, char **argv, const char *a, const char *b)
     return false;
 }
 
-static int print_version(void)
+/* commit: "": the build was not of a git checkout. */
+static int print_version(const char *commit)
 {
     tt_str o = {0};
-    tt_str_printf(&o, "ttrun %s\n", TT_BUILD_VERSION);
+    tt_str_printf(&o, "ttrun %s (%s%s%sABI %d.%d)\n", TT_BUILD_VERSION, *commit ? "commit " : "",
+                  commit, *commit ? ", " : "", TT_ABI_MAJOR, TT_ABI_MINOR);
     tt_cli_print(&o);
     tt_str_free(&o);
     return 0;
@@ -224,7 +227,7 @@ static int help_main(int argc, char **argv)
     return 0;
 }
 
-int tt_cli_main(int argc, char **argv)
+int tt_cli_main(int argc, char **argv, const char *commit)
 {
     tt_error err = {0};
     const int at = tt_cli_command_at(argc, argv);
@@ -236,7 +239,7 @@ int tt_cli_main(int argc, char **argv)
         return tt_cli_complete_main(argc - at - 1, argv + at + 1);
     if (wants(argc - 1, argv + 1, "--version", "--version") ||
         (argc == 2 && !strcmp(argv[1], "version")))
-        return print_version();
+        return print_version(commit);
     if (wants(argc - 1, argv + 1, "--help", "-h")) {
         print_help(c);
         return 0;

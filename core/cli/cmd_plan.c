@@ -134,7 +134,7 @@ static tt_status search(tt_cli *cli, tt_error *err)
     tt_job *job;
     TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
     TT_TRY(tt_cli_registry_for(cli, job, &o.registry, err));
-    tt_progress_init(&bar, "meshes", 0, 1, cli->verbose < 0);
+    tt_progress_init(&bar, "plans", 0, 1, cli->verbose < 0);
     o.user = &bar;
     tt_log_setup(TT_ERROR, 0, 1, false); /* otherwise every mesh would repeat the warnings */
     const tt_status st = tt_search_meshes(&o, cli->arena, &found, err);

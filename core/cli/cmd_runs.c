@@ -76,12 +76,13 @@ static void print_table(tt_arena *a, const tt_runs *runs, tt_str *o)
 }
 
 /* Of the one run that was asked for: its starts. */
-static void print_starts(tt_arena *a, const char *folder, tt_str *o)
+static void print_starts(tt_arena *a, const char *folder, const tt_runs *runs, tt_str *o)
 {
     tt_run_facts facts;
     tt_str starts = {0};
     if (tt_run_facts_read(folder, a, &facts))
-        tt_report_starts_text(facts.root, &starts);
+        tt_report_starts_text(facts.root, runs->n && runs->items[0].state == TT_RUN_RUNNING,
+                              &starts);
     if (starts.n)
         tt_str_printf(o, "\nstarts:\n%s", tt_str_get(&starts));
     tt_str_free(&starts);
@@ -100,7 +101,7 @@ static tt_status run_runs(tt_cli *cli, tt_error *err)
     else
         tt_str_printf(&o, "no runs below %s\n", folder);
     if (!cli->json)
-        print_starts(cli->arena, folder, &o);
+        print_starts(cli->arena, folder, &runs, &o);
     tt_cli_print(&o);
     tt_str_free(&o);
     return TT_OK;

@@ -130,9 +130,9 @@ static void draw(tt_watches *list)
     int line = 0;
     for (const char *p = tt_str_get(&table); *p && line < t.rows; line++) {
         const size_t n = strcspn(p, "\n");
-        tt_str_add(&o, line ? "\r\n" : "");
+        /* cleared first: behind a text that fills the line, it would clear the text's last character */
+        tt_str_add(&o, line ? "\r\n\033[K" : "\033[K");
         tt_str_shown(&o, p, n);
-        tt_str_add(&o, "\033[K");
         p += n + (p[n] == '\n');
     }
     if (!list->n && line + 1 < t.rows)

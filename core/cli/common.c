@@ -214,7 +214,7 @@ void tt_cli_report(tt_status s, tt_error *err)
         tt_log(TT_WARN, "train", "%s", err->text);
     else if (!told)
         print_line(tt_error_place(err->text) ? "" : "ttrun: ", err->text);
-    if (s != TT_ESIGNAL)
+    if (s != TT_ESIGNAL && !told) /* the supervisor may recover from what it is told */
         write_error_file(err->text);
     err->text[0] = 0;
 }

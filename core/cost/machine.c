@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cost/cost.h"
 #include <string.h>
+#include <strings.h>
 
 /* The machines that have a name.
  *
@@ -125,7 +126,7 @@ const tt_machine tt_machine_order = {.name = "order", .ratios = &order_ratios};
 const tt_machine *tt_machine_find(const char *name)
 {
     for (size_t i = 0; i < TT_COUNT(machines); i++)
-        if (!strcmp(machines[i].name, name))
+        if (!strcasecmp(machines[i].name, name))
             return &machines[i];
     return NULL;
 }

@@ -289,7 +289,7 @@ static tt_status plan_the_best(searcher *s, candidate **sorted, size_t n, tt_err
                 next = sorted[i];
         if (!next)
             return TT_OK;
-        s->to_do++;
+        s->to_do = TT_MAXV(s->to_do, s->done + 1);
         TT_TRY(search_look(s, next, true, err));
     }
 }
@@ -333,7 +333,9 @@ tt_status tt_search_meshes(const tt_search_opts *o, tt_arena *a, tt_search *out,
                        "the job",
                        o->world, MOST_MESHES);
     candidate **sorted = tt_arena_array(a, n, sizeof *sorted);
-    s.to_do = (int64_t)n;
+    s.to_do =
+        (int64_t)n +
+        (o->all ? 0 : TT_MIN((int64_t)n, o->best)); /* each mesh once, the best in full besides */
     int refused = 0;
     for (size_t i = 0; i < n; i++) {
         sorted[i] = &s.all.items[i];

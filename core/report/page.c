@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "report/folders.h"
 #include "report/report.h"
 #include <math.h>
 #include <stdlib.h>
@@ -430,7 +431,7 @@ static void print_run(const tt_run_report *r, bool alone, tt_str *o)
     tt_report_recomputed(r, o);
     tt_report_experts(r, o);
     print_ops(r, o);
-    tt_report_print_starts(r->facts, o);
+    tt_report_print_starts(r->facts, tt_run_is_locked(r->folder), o);
     print_job(r, o);
     print_checkpoints(r, o);
 }

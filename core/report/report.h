@@ -95,8 +95,8 @@ int tt_report_line(const char *p, size_t n, double *row, bool *validation);
 /* memory.c: a step's memory on one pipeline rank. */
 tt_memory_line *tt_report_memory(const tt_plan *p, tt_arena *a);
 /* starts.c: the list "starts" of run.json, as a table of the page, or as lines of text. */
-void tt_report_print_starts(const tt_json *facts, tt_str *o);
-void tt_report_starts_text(const tt_json *facts, tt_str *o);
+void tt_report_print_starts(const tt_json *facts, bool live, tt_str *o);
+void tt_report_starts_text(const tt_json *facts, bool live, tt_str *o);
 /* measured.c: reads the files of a folder; prints the chart of what was read. */
 void tt_report_read_measured(const char *folder, tt_arena *a, tt_run_report *r);
 void tt_report_print_measured(const tt_run_report *r, tt_str *o);

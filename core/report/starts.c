@@ -25,12 +25,16 @@ static void add_step(tt_str *o, const tt_json *start, const char *key)
         tt_str_addc(o, '?');
 }
 
-static const char *status_of(const tt_json *start)
+/* live: the run's folder is locked, so the newest start goes on. */
+static const char *status_of(const tt_json *list, size_t at, bool live)
 {
-    return start_text(start, "status", "has not ended, or was killed");
+    const char *open = at + 1 < list->n ? "was killed"
+                       : live           ? "running"
+                                        : "was killed, or runs on another machine";
+    return start_text(list->items[at], "status", open);
 }
 
-void tt_report_starts_text(const tt_json *facts, tt_str *o)
+void tt_report_starts_text(const tt_json *facts, bool live, tt_str *o)
 {
     const tt_json *list = starts_of(facts);
     for (size_t i = 0; list && i < list->n; i++) {
@@ -42,7 +46,8 @@ void tt_report_starts_text(const tt_json *facts, tt_str *o)
         tt_str_add(o, ", ranks ");
         add_step(o, s, "world");
         tt_str_printf(o, ", host %s, ttrun %s, git %.12s: %s\n", start_text(s, "host", "?"),
-                      start_text(s, "ttrun", "?"), start_text(s, "git", "-"), status_of(s));
+                      start_text(s, "ttrun", "?"), start_text(s, "git", "-"),
+                      status_of(list, i, live));
         for (size_t k = 0; changed && changed->type == TT_JSON_ARRAY && k < changed->n; k++)
             if (changed->items[k]->type == TT_JSON_STRING)
                 tt_str_printf(o, "    %s\n", changed->items[k]->string);
@@ -56,7 +61,7 @@ static void add_cell(tt_str *o, const char *text)
     tt_str_add(o, "</td>");
 }
 
-void tt_report_print_starts(const tt_json *facts, tt_str *o)
+void tt_report_print_starts(const tt_json *facts, bool live, tt_str *o)
 {
     const tt_json *list = starts_of(facts);
     if (!list)
@@ -77,7 +82,7 @@ void tt_report_print_starts(const tt_json *facts, tt_str *o)
         tt_str_add(o, "</td>");
         add_cell(o, start_text(s, "host", "?"));
         add_cell(o, start_text(s, "git", "–"));
-        add_cell(o, status_of(s));
+        add_cell(o, status_of(list, i, live));
         tt_str_add(o, "<td>");
         for (size_t k = 0; changed && changed->type == TT_JSON_ARRAY && k < changed->n; k++) {
             tt_str_add(o, k ? "<br>" : "");

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/number.h"
 #include "report/watch.h"
 #include <math.h>
 #include <string.h>
@@ -70,8 +71,8 @@ static void put_block(const tt_watch *w, int columns, int rows, bool utf8, tt_st
     for (int r = rows - 1; r >= 0; r--) {
         char label[16] = "";
         if (r == rows - 1 || r == 0)
-            snprintf(label, sizeof label, "%.4f", r ? hi : lo);
-        tt_str_printf(o, "%8.8s ", label);
+            snprintf(label, sizeof label, fabs(r ? hi : lo) < 999 ? "%.4f" : "%.2g", r ? hi : lo);
+        tt_str_printf(o, "%8s ", label);
         for (int i = 0; i < n; i++) {
             const double height = hi > lo ? (v[i] - lo) / (hi - lo) : 0;
             put_level(o, 1 + (int)(height * (8 * rows - 1) + 0.5) - 8 * r, utf8);
@@ -182,7 +183,7 @@ static void fill(const tt_watch *w, double now, cell *c)
     if (!isfinite(w->row[TT_COL_TPS]))
         snprintf(c[RATE], sizeof c[0], "-");
     value(c[MFU], sizeof c[0], "%.1f%%", 100 * w->row[TT_COL_MFU]);
-    value(c[MEMORY], sizeof c[0], "%.2f GiB", w->row[TT_COL_MEMORY]);
+    snprintf(c[MEMORY], sizeof c[0], "%s", tt_memory_text(a, w->row[TT_COL_MEMORY]));
     duration(c[LEFT], sizeof c[0],
              w->state == TT_RUN_RUNNING && w->steps
                  ? w->step_s * ((double)w->steps - (isfinite(step) ? step : 0))

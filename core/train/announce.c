@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/number.h"
 #include "estimate/estimate.h"
 #include "interchange/assets.h"
 #include "train/loop.h"
@@ -214,7 +215,7 @@ static const char *share_of_memory(const tt_loop *l, char *text, size_t size)
 tt_status tt_loop_announce(tt_loop *l, tt_error *err)
 {
     const tt_setup *s = l->s;
-    char text[256], share[64];
+    char text[256], share[64], memory[24];
     if (!l->main)
         return TT_OK;
     if (s->core.description)
@@ -232,11 +233,11 @@ tt_status tt_loop_announce(tt_loop *l, tt_error *err)
     say_length(l);
     tt_log(TT_INFO, "train",
            "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
-           "in %lld micro-batch%s%s; plan: %.3f GiB per rank%s",
+           "in %lld micro-batch%s%s; plan: %s per rank%s",
            s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
            s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
            (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es", at_a_time(s),
-           (double)tt_program_bytes(l->rank.plan->program) / (1 << 30),
+           tt_memory_text(memory, (double)tt_program_bytes(l->rank.plan->program) / (1 << 30)),
            share_of_memory(l, share, sizeof share));
     announce_recomputed(s);
     if (l->o->verbose > 0) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/console.h"
+#include "base/number.h"
 #include <math.h>
 #include <string.h>
 
@@ -28,14 +29,13 @@ void tt_console_step(const tt_metrics_record *r, tt_str *out)
         tt_str_printf(out, "  mfu: %.1f%%", 100.0 * mfu);
     if (comm > 0) /* several ranks: the share of the time spent waiting for communication */
         tt_str_printf(out, "  comm: %.1f%%", 100.0 * comm);
-    if (metric(r, "skipped") > 0)
-        tt_str_add(out, "  skipped");
+    if (!isnan(metric(r, "lr")))
+        tt_str_printf(out, "  lr: %.2e", metric(r, "lr"));
 }
 
 void tt_console_validation(const tt_metrics_record *r, tt_str *out)
 {
-    char tps[40];
-    const double memory = metric(r, "mem_gib"), rate = metric(r, "tps");
+    const double memory = metric(r, "mem_gib");
     tt_str_printf(out, "validate step: %2lld  loss: %7.4f", (long long)r->step,
                   metric(r, "validation/loss"));
     for (size_t i = 0; i < r->n_metrics; i++) { /* "validation/wiki/loss" */
@@ -46,10 +46,6 @@ void tt_console_validation(const tt_metrics_record *r, tt_str *out)
     }
     if (!isnan(memory))
         tt_str_printf(out, "  memory: %5.2fGiB", memory);
-    if (isnan(rate))
-        return;
-    tt_grouped(tps, sizeof tps, rate, 0);
-    tt_str_printf(out, "  tps: %s", tps);
 }
 
 /* ---- on a terminal ---- */
@@ -90,7 +86,7 @@ static void percent(field *f, const char *name, double part)
 
 static void console_fields(const tt_metrics_record *r, bool brief, bool ranks, field f[8])
 {
-    char tps[40], tflops[40];
+    char tps[40], tflops[40], memory[24];
     const double mfu = metric(r, "mfu"), lr = metric(r, "lr");
     const size_t n = sizeof f->text;
     tt_grouped(tps, sizeof tps, metric(r, "tps"), 0);
@@ -104,7 +100,8 @@ static void console_fields(const tt_metrics_record *r, bool brief, bool ranks, f
     percent(&f[5], "mfu", mfu);
     if (isnan(mfu))
         snprintf(f[5].text, n, "tflops: %s", tflops);
-    snprintf(f[6].text, n, brief ? "mem: %.2fGiB" : "memory: %5.2fGiB", metric(r, "mem_gib"));
+    snprintf(f[6].text, n, brief ? "mem: %s" : "memory: %8s",
+             tt_memory_text(memory, metric(r, "mem_gib")));
     if (ranks)
         percent(&f[7], "comm", metric(r, "time/comm_exposed") / metric(r, "time_s"));
 }

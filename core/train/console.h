@@ -8,9 +8,9 @@
 /* The console output of a run: the line of a logged step, and the progress bar. */
 
 /* Appends the line of a training record, without a newline:
- *   step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  tflops: 0.88  mfu: 41.2%
- * From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or absent: N/A). A
- * skipped update is marked at the end. Cannot fail. [any-thread] */
+ *   step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  tflops: 0.88  mfu: 41.2%  lr: 8.00e-04
+ * From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or absent: N/A), lr.
+ * Cannot fail. [any-thread] */
 void tt_console_step(const tt_metrics_record *r, tt_str *out);
 /* The same numbers and the learning rate on a terminal of so many columns. If they do not fit,
  * shorter names are used, and then memory, communication, MFU, gradient norm and learning rate are
@@ -19,8 +19,8 @@ void tt_console_step(const tt_metrics_record *r, tt_str *out);
  *   step:  840  loss:  2.3457  norm:  1.900  lr: 8.0e-04  tps:  12,345  mfu: 41.2% */
 void tt_console_step_fit(const tt_metrics_record *r, int width, bool ranks, tt_str *out);
 /* The same line as tt_console_step() for a validation record, with the losses of its data sets if they
- * have names; memory and tps only if the record has them:
- *   validate step:  1  loss:  8.0491  memory:  0.41GiB  tps: 12,345 */
+ * have names; memory only if the record has it:
+ *   validate step:  1  loss:  8.0491  memory:  0.41GiB */
 void tt_console_validation(const tt_metrics_record *r, tt_str *out);
 
 /* A bar on the last line of a terminal, as wide as the window is:

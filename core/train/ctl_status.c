@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/number.h"
 #include "train/ctl.h"
 #include <math.h>
 #include <unistd.h>
@@ -50,7 +51,7 @@ static void time_row(tt_str *o, double seconds)
 static void status_table(const tt_ctl_opts *p, const tt_ctl_numbers *n, const char *state,
                          tt_str *o)
 {
-    char step[48], steps[48];
+    char step[48], steps[48], memory[24];
     tt_grouped(step, sizeof step, (double)n->step, 0);
     tt_grouped(steps, sizeof steps, (double)n->steps, 0);
     tt_str_printf(o, "%-12s %s\n%-12s %s, process %ld, %d rank%s\n%-12s %s / %s, epoch %lld\n",
@@ -61,7 +62,7 @@ static void status_table(const tt_ctl_opts *p, const tt_ctl_numbers *n, const ch
     row(o, "lr", "%.4g", n->lr);
     tt_grouped(step, sizeof step, isnan(n->tps) ? 0 : n->tps, 0);
     tt_str_printf(o, "%-12s %s per rank\n", "tokens/s", step);
-    row(o, "memory", "%.2f GiB", tt_memory_most() / (1 << 30));
+    tt_str_printf(o, "%-12s %s\n", "memory", tt_memory_text(memory, tt_memory_most() / (1 << 30)));
     time_row(o, n->seconds_left);
     tt_str_printf(o, "%-12s %s\n", "converters", p->converters);
 }

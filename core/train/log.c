@@ -82,6 +82,8 @@ static void print_line(tt_loop *l, const tt_metrics_record *r)
         tt_console_step_fit(r, columns, l->s->world > 1, &l->line);
     else
         tt_console_step(r, &l->line);
+    if (!r->validation && !columns && l->since.any_skipped)
+        tt_str_add(&l->line, l->skipped_in_row ? "  skipped" : "  skipped: an earlier step");
     if (columns)
         tt_log_bare(TT_INFO, tt_str_get(&l->line));
     else

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/number.h"
 #include "passes/qk_clip.h"
 #include "train/loop.h"
 
@@ -157,14 +158,14 @@ size_t tt_loop_numbers(tt_loop *l)
 void tt_loop_say_end(const tt_loop *l)
 {
     const int64_t done = l->known_step - l->began_step;
-    char tps[40];
+    char tps[40], memory[24];
     const double seconds = tt_seconds_since(l->began_ns);
     const double tokens = (double)(l->tokens_seen - l->began_tokens);
     tt_grouped(tps, sizeof tps, tokens / TT_MAXV(seconds, 1e-9) / l->s->world, 0);
     if (l->main && done > 0)
         tt_log(TT_INFO, "train",
                "finished: %lld step%s, %.0f tokens in %.1f s: %s tokens per second per rank, "
-               "validations and checkpoints included; most memory of a rank: %.2f GiB",
+               "validations and checkpoints included; most memory of a rank: %s",
                (long long)done, done == 1 ? "" : "s", tokens, seconds, tps,
-               fmax(l->most_memory, tt_loop_memory_gib(l)));
+               tt_memory_text(memory, fmax(l->most_memory, tt_loop_memory_gib(l))));
 }

@@ -15,6 +15,11 @@ install_puts_files() {
     (cd "$BUILD/plugins" && ls -d */*.so */*.json) >"$dir/built"
     (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so */*.json) | cmp - "$dir/built"
 }
+# A folder without .git, in a checkout of something else: a release.
+release_has_no_commit() {
+    mkdir -p "$dir/other/release" && git -C "$dir/other" init -q && cp -r Makefile mk "$dir/other/release" &&
+        make -s -C "$dir/other/release" build/release/.commit >"$dir/log" 2>&1 && [ "$(cat "$dir/other/release/build/release/.commit")" = "" ]
+}
 installed_library_is_found() {
     ldd "$root/opt/t/bin/ttrun" | grep -q "libttrun.so.0 => $root/opt/t/" || return 1
     for so in "$root"/opt/t/lib/ttrun/plugins/*/*.so; do
@@ -44,7 +49,7 @@ scaffold_without_sdk_says_what_to_do() {
     make -C "$dir/lonely" TTRUN_PREFIX=/nowhere >"$dir/log" 2>&1 && return 1
     grep -q 'no ttrun SDK found: run "make install PREFIX=DIR"' "$dir/log" || { cat "$dir/log"; return 1; }
 }
-for t in install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone scaffold_without_sdk_says_what_to_do \
+for t in release_has_no_commit install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone scaffold_without_sdk_says_what_to_do \
     uninstall_leaves_nothing; do
     check $t $t
 done

@@ -227,6 +227,25 @@ static void test_top_fits_any_width(void **state)
     end_place(&p);
 }
 
+/* A loss curve's largest and smallest value are rounded to their columns, not cut. */
+static void test_top_cuts_no_number(void **state)
+{
+    (void)state;
+    place p = make_place();
+    tt_str o = {0};
+    mkdir(in(&p, "run"), 0777);
+    put_file(&p, "run/metrics.jsonl", "w",
+             "{\"step\":1,\"loss\":1234567.25,\"mem_gib\":0.04}\n"
+             "{\"step\":2,\"loss\":4321.5,\"mem_gib\":0.04}\n");
+    tt_watch *w = watch_of(&p, "run");
+    tt_top_print(&p.list, &(tt_top_opts){100, 20, false, w->written}, &o);
+    assert_non_null(strstr(tt_str_get(&o), "\n 1.2e+06 "));
+    assert_non_null(strstr(tt_str_get(&o), "\n 4.3e+03 "));
+    assert_non_null(strstr(tt_str_get(&o), "  41 MiB  "));
+    tt_str_free(&o);
+    end_place(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_watch_knows_the_state_of_a_run),
         cmocka_unit_test(test_watch_finds_runs_below_a_folder),
         cmocka_unit_test(test_top_fits_any_width),
+        cmocka_unit_test(test_top_cuts_no_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

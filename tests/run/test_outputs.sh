@@ -17,7 +17,7 @@ field() { value "$run/metrics.jsonl" "$1" "${2:-10}" >"$dir/field" 2>/dev/null &
 train "$run" --training.steps 10 --metrics.enable_tensorboard true --training.global_batch_size 8
 [ "$rc" -eq 0 ] && ! [ -s "$dir/out" ]
 ok training_leaves_stdout_empty
-[ "$(grep -c '^\[r0 +[0-9.]*s I train\] step: *[0-9]*  loss: *[0-9.]*  grad_norm: *[0-9.]*  memory: *[0-9.]*GiB  tps: [0-9,]*  tflops: [0-9.]*  mfu: [0-9.NA/%]*$' "$dir/err")" -eq 10 ]
+[ "$(grep -c '^\[r0 +[0-9.]*s I train\] step: *[0-9]*  loss: *[0-9.]*  grad_norm: *[0-9.]*  memory: *[0-9.]*GiB  tps: [0-9,]*  tflops: [0-9.]*  mfu: [0-9.NA/%]*  lr: [0-9.e-]*$' "$dir/err")" -eq 10 ]
 ok console_has_one_line_per_step
 [ "$(wc -l <"$run/metrics.jsonl")" -eq 10 ] && [ "$(losses "$run/metrics.jsonl" | wc -l)" -eq 10 ] &&
     [ "$(head -n 1 "$run/metrics.jsonl" | sed 's/,.*//')" = '{"step":1' ]
@@ -263,7 +263,7 @@ if [ -e /dev/full ]; then
 fi
 
 # ---- help ----
-says version 0 "$TTRUN" --version && grep -q '^ttrun [0-9]' "$dir/out"
+says version 0 "$TTRUN" --version && grep -Eq '^ttrun [0-9.]+ \((commit [0-9a-f]{12}(-dirty)?, )?ABI [0-9]+\.[0-9]+\)$' "$dir/out"
 ok version
 cp "$dir/out" "$dir/version" && says version 0 "$TTRUN" version && cmp -s "$dir/out" "$dir/version" && says none 2 "$TTRUN" version more
 ok version_is_a_command_too

@@ -15,7 +15,7 @@ longest() { # of $dir/out, in columns; × and other characters of UTF-8 are one 
 plan --hardware b200 --world 8 --recipes
 [ "$rc" -eq 0 ] && [ "$(longest)" -le 80 ] && grep -q '^ *rows *out *in *layers *bf16 ms *tensor *row *row_hp *mxfp8 *block *nvfp4$' "$dir/out" && grep -q '^ *gate_proj, up_proj$' "$dir/out"
 ok plan_says_which_recipes_pay
-plan --hardware h100 --recipes && ! grep -q nvfp4 "$dir/out" && plan --hardware a100 --recipes && grep -q '^recipes *none: the machine has no products of 8 bits$' "$dir/out"
+plan --hardware H100 --recipes && grep -q '^recipes ' "$dir/out" && ! grep -q nvfp4 "$dir/out" && plan --hardware a100 --recipes && grep -q '^recipes *none: the machine has no products of 8 bits$' "$dir/out"
 ok plan_knows_which_machine_has_which_products
 plan --hardware h100 --recipes --json && [ "$("$BUILD/tests/run/json_tool" "$dir/out" recipes.0.in)" -gt 0 ] && plan --recipes
 [ "$rc" -ne 0 ] && grep -q -e '--recipes needs the machine' "$dir/err"

@@ -46,12 +46,15 @@ start "$all/two" --training.steps 100000000 --training.seed 3 --checkpoint.enabl
 until_true grep -q "\"step\"" "$all/two/metrics.jsonl"
 until_true [ -d "$all/two/before-4" ]
 "$TTRUN" runs "$all" >"$dir/live" 2>&1
+"$TTRUN" runs "$all/two" >"$dir/going" 2>&1
 gc "$all" --yes
 [ $rc -eq 0 ] && grep -q "process $pid is training there: nothing of this run is removed" "$dir/err" && [ -d "$all/two/before-1" ] &&
     grep -q 'two .* running$' "$dir/live"
 ok a_live_run_is_left_alone
 kill -9 "$pid"
 wait "$pid" 2>/dev/null
+"$TTRUN" runs "$all/two" >"$dir/out" 2>&1 && tail -n 1 "$dir/going" | grep -q ', ranks 1, host .*: running$' && tail -n 1 "$dir/out" | grep -q ': was killed, or runs on another machine$'
+ok a_start_says_that_it_runs_or_was_killed
 n=$(ls -d "$all"/two/before-* | wc -l)
 gc "$all" --keep 2 --yes && [ $rc -eq 0 ] && [ "$(ls -d "$all"/two/before-* | wc -l)" -eq 2 ] && [ -d "$all/two/before-$n" ] && [ -f "$all/two/run.json" ]
 ok gc_keeps_the_newest

@@ -14,6 +14,9 @@ one=$(skipped)
     grep -q 'step:  4 .*  skipped$' "$dir/err" && grep -q '^{"step":4,.*"skipped":true,"n_steps_skipped":1[,}]' "$dir/one/metrics.jsonl" &&
     [ "$(grep -c '"skipped":true' "$dir/one/metrics.jsonl")" -eq 6 ] && grep -q '^{"step":10,.*"n_steps_skipped":6[,}]' "$dir/one/metrics.jsonl"
 ok steps_of_large_norms_are_skipped_and_counted
+train "$dir/rare" $norm --metrics.log_freq 5
+[ "$rc" -eq 0 ] && grep -q 'step:  5 .*  skipped: an earlier step$' "$dir/err" && grep -q 'step: 10 .*  skipped$' "$dir/err"
+ok a_line_says_which_step_was_skipped
 differ "$dir/one" 3 4
 [ "$(grep -c '^optimizer.skipped_steps' "$dir/out")" -eq 1 ] && ! grep -q 'model\.\|exp_avg' "$dir/out" && ! differ "$dir/one" 4 5 && grep -q 'model\.' "$dir/out"
 ok a_skipped_step_changes_no_parameter_and_no_state

@@ -42,6 +42,7 @@ start_of() { value "$folder/run.json" "starts.$1"; }
 # ---- a killed rank ----
 four="--nproc 4 --training.local_batch_size 1 --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 2 --comm.backend shm"
 gate_of 4 31 50
+export TORCHELASTIC_ERROR_FILE="$dir/error.json"
 supervise "$dir/four" 5 $four $gated --training.steps 120 --checkpoint.interval 20
 kill_it 20
 gate_of 4 $((at + 2)) 20
@@ -51,6 +52,9 @@ kill_it
 let_go
 ends 0
 good=$?
+[ $good -eq 0 ] && [ ! -e "$TORCHELASTIC_ERROR_FILE" ]
+ok what_was_recovered_from_is_in_no_error_file
+unset TORCHELASTIC_ERROR_FILE
 train "$dir/whole" $four --training.steps 120 --checkpoint.interval 20
 folder=$dir/four
 losses "$dir/whole/metrics.jsonl" >"$dir/a"

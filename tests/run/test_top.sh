@@ -8,7 +8,7 @@ top() {
     rc=$?
 }
 top "$dir/runs" --once && [ "$(wc -l <"$dir/out")" -eq 3 ] && grep -q '^RUN  STATE  *STEP ' "$dir/out" && ! [ -s "$dir/err" ] &&
-    grep -q '^one  done  *10/10  .* GiB  *-  *10  ' "$dir/out" && grep -q '^two  done  *4/4  ' "$dir/out" && ! LC_ALL=C grep -q '[^ -~]' "$dir/out"
+    grep -q '^one  done  *10/10  .* MiB  *-  *10  ' "$dir/out" && grep -q '^two  done  *4/4  ' "$dir/out" && ! LC_ALL=C grep -q '[^ -~]' "$dir/out"
 ok top_prints_a_line_per_run
 top "$dir/runs/t*" "$dir/runs/two/" --once && [ "$(wc -l <"$dir/out")" -eq 2 ]
 ok top_takes_globs_and_each_run_once
@@ -46,6 +46,9 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
     pty q "$TTRUN top $dir/runs"
     grep -q 'status 0' "$dir/pty" && grep -qF "${esc}[?1049h" "$dir/pty" && grep -F "${esc}[?1049l" "$dir/pty" | grep -qF "${esc}[?25h" && grep -q '▁' "$dir/pty"
     ok top_on_a_terminal_leaves_it_clean
+    # behind a text that fills the line, "clear to its end" would clear the last digit
+    sed "s/$esc\[H$esc\[K//g; s/^$esc\[K//" "$dir/pty" | tr -d '\r' >"$dir/lines" && grep -qF "${esc}[K" "$dir/pty" && ! grep -F "${esc}[K" "$dir/lines"
+    ok top_clears_a_line_before_it_writes
     pty "$(printf '\003')" "$TTRUN top $dir/runs/one"
     grep -q 'status 0' "$dir/pty" && grep -qF "${esc}[?1049l" "$dir/pty"
     ok top_is_left_by_ctrl_c
