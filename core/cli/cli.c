@@ -46,22 +46,6 @@ int tt_cli_command_at(int argc, char **argv)
     return 0;
 }
 
-static bool cli_in_list(const char *const *list, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i], name))
-            return true;
-    return false;
-}
-
-/* The top-level keys of the job that may be given as options; all other keys are in a section. */
-static bool is_of_the_job(const char *name)
-{
-    static const char *const keys[] = {"dump_folder", "description", "converters", "hooks",
-                                       "plugin_dirs"};
-    return cli_in_list(keys, TT_COUNT(keys), name);
-}
-
 bool tt_cli_read_range(const char *text, int limit, int *most, int *least)
 {
     const size_t n = strcspn(text, ":");
@@ -96,7 +80,7 @@ static tt_status common_value(tt_cli *cli, const char *name, const char *value, 
         cli->plugin_dirs = more;
     } else if (!strcmp(name, "nproc")) {
         return take_nproc(cli, value, err);
-    } else if (is_of_the_job(name)) {
+    } else if (tt_cli_row_of(NULL, name)->flags & TT_CLI_KEY) {
         tt_cli_add(cli, &cli->overrides, &cli->n_overrides, name, value);
     } else {
         cli->no_resume = !strcmp(value, "never");
@@ -135,9 +119,12 @@ static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, 
     const bool of_job = name[strcspn(name, ".[")] != 0;
     const tt_cli_row *r = of_job ? NULL : tt_cli_row_of(c, name);
     if (!of_job && !r)
-        r = tt_cli_row_of(c, tt_cli_other_spelling(cli->arena, name));
+        r = tt_cli_row_like(c, name);
     name = r ? r->name : name;
     *used = 0;
+    if (c->no_job && (of_job || (r && is_common(r) && !tt_cli_has_common(c, r))))
+        return TT_FAIL(err, TT_EINVAL, "--%s: ttrun %s reads no job; leave this option out", name,
+                       c->name);
     if (!of_job && !r)
         return tt_cli_unknown_option(cli, c, name, err);
     if (r && !r->value && eq)

@@ -77,7 +77,8 @@ typedef struct tt_command {
     const tt_cli_row *rows; /* its own options */
     size_t n_rows;
     tt_cmd_fn run;
-    int words; /* how many words may follow the subcommand; the first may be a job */
+    int words;   /* how many words may follow the subcommand; the first may be a job */
+    bool no_job; /* it reads none, so the options for a job mean nothing */
 } tt_command;
 extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins_, tt_cmd_generate,
     tt_cmd_chat, tt_cmd_serve, tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer,

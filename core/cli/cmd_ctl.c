@@ -127,7 +127,7 @@ static tt_status cmd_ctl_run(tt_cli *cli, tt_error *err)
     tt_ctl_command c = {0};
     int fd = -1;
     if (cli->n_words < 2)
-        return TT_FAIL(err, TT_EINVAL, "%s", tt_cli_usage(cli->arena, &tt_cmd_ctl));
+        return TT_FAIL(err, TT_EINVAL, "%s", tt_cli_usage(cli->arena, &tt_cmd_ctl, NULL));
     join_words(cli, false, &line);
     tt_status s = tt_ctl_parse(tt_str_get(&line), &c, err);
     if (s == TT_OK && cli->json && c.kind != TT_CTL_STATUS)
@@ -163,4 +163,5 @@ const tt_command tt_cmd_ctl = {
              "RUN_DIR set converters LIST|job\nRUN_DIR reload NAME",
     .doc = "talk to the job that is training in a folder: status, save, validate, lr, stop, …",
     .run = cmd_ctl_run,
-    .words = 4};
+    .words = 4,
+    .no_job = true};

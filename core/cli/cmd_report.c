@@ -107,7 +107,8 @@ static tt_status report_runs(const tt_cli *cli, const char *folders[MOST_RUNS], 
             folders[(*n)++] = found.items[j].path;
     }
     return *n ? TT_OK
-              : TT_FAIL(err, TT_EINVAL, "no run; %s", tt_cli_usage(cli->arena, &tt_cmd_report));
+              : TT_FAIL(err, TT_EINVAL, "no run; %s",
+                        tt_cli_usage(cli->arena, &tt_cmd_report, NULL));
 }
 
 static tt_status cmd_report_run(tt_cli *cli, tt_error *err)

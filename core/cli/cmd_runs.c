@@ -113,7 +113,8 @@ const tt_command tt_cmd_runs = {.name = "runs",
                                     "list the runs below a folder: step, loss, last write, size, "
                                     "state, those set aside; of a run's own folder also its starts",
                                 .run = run_runs,
-                                .words = 1};
+                                .words = 1,
+                                .no_job = true};
 
 /* ---- gc ---- */
 
@@ -230,7 +231,7 @@ static tt_status gc(collector *c, tt_error *err)
 
 static tt_status run_gc(tt_cli *cli, tt_error *err)
 {
-    collector c = {.cli = cli, .yes = tt_cli_option(cli, "yes") && !cli->dry_run};
+    collector c = {.cli = cli, .yes = tt_cli_option(cli, "yes") && !tt_cli_option(cli, "dry-run")};
     const tt_status s = gc(&c, err);
     if (s == TT_OK && !c.n)
         tt_str_printf(&c.o, "nothing to remove below %s\n", folder_of(cli));
@@ -248,6 +249,7 @@ static const tt_cli_row gc_rows[] = {
                  "leave the newest N of the runs that were set aside, per folder"),
     TT_CLI_FLAG("cache", "also remove the caches of tokens and of compiled kernels"),
     TT_CLI_FLAG("yes", "remove; without it the command only prints what it would remove"),
+    TT_CLI_FLAG("dry-run", "remove nothing, also with --yes"),
 };
 const tt_command tt_cmd_gc = {
     .name = "gc",
@@ -256,4 +258,5 @@ const tt_command tt_cmd_gc = {
     .rows = gc_rows,
     .n_rows = TT_COUNT(gc_rows),
     .run = run_gc,
-    .words = 1};
+    .words = 1,
+    .no_job = true};

@@ -217,7 +217,7 @@ static tt_status cmd_tokenizer_run(tt_cli *cli, tt_error *err)
         return TT_FAIL(err, TT_EINVAL, "%s%s%s%s", cli->n_words ? "\"" : "",
                        cli->n_words ? cli->words[0] : "",
                        cli->n_words ? "\": expected train; " : "",
-                       tt_cli_usage(cli->arena, &tt_cmd_tokenizer));
+                       tt_cli_usage(cli->arena, &tt_cmd_tokenizer, NULL));
     if (cli->n_overrides)
         return TT_FAIL(err, TT_EINVAL, "--%s is a key of a job; tokenizer train takes none",
                        cli->overrides[0].key);

@@ -220,4 +220,5 @@ const tt_command tt_cmd_top = {
     .rows = top_rows,
     .n_rows = TT_COUNT(top_rows),
     .run = cmd_top_run,
-    .words = 64};
+    .words = 64,
+    .no_job = true};

@@ -101,7 +101,7 @@ tt_status tt_cli_take_job(tt_cli *cli, int word, const tt_command *c, tt_error *
     if (cli->job || hf)
         return TT_OK;
     return TT_FAIL(err, TT_EINVAL, "no job file, and no Hugging Face folder (--model.hf DIR); %s",
-                   tt_cli_usage(cli->arena, c));
+                   tt_cli_usage(cli->arena, c, word ? cli->words[0] : NULL));
 }
 
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)

@@ -314,9 +314,10 @@ static void complete_option(completion *c)
         if (!cmd->rows[i].verb || !strcmp(cmd->rows[i].verb, verb))
             offer(c, tt_arena_printf(c->cli.arena, "--%s", cmd->rows[i].name), cmd->rows[i].doc);
     for (size_t i = 0; i < tt_cli_n_common; i++)
-        offer(c, tt_arena_printf(c->cli.arena, "--%s", tt_cli_common[i].name),
-              tt_cli_common[i].doc);
-    if (is_long(c->current))
+        if (tt_cli_has_common(cmd, &tt_cli_common[i]))
+            offer(c, tt_arena_printf(c->cli.arena, "--%s", tt_cli_common[i].name),
+                  tt_cli_common[i].doc);
+    if (is_long(c->current) && !cmd->no_job)
         complete_keys(c, true);
 }
 

@@ -20,18 +20,21 @@ const tt_cli_row tt_cli_common[] = {
         "resume", "auto|never", "auto",
         "continue from the newest checkpoint; never: begin anew, move the run's files aside"),
     TT_CLI_VALUE("dump_folder", "DIR", "./outputs", "folder of the run, instead of the job's",
-                 .takes = TT_TAKES_FOLDER),
-    TT_CLI_VALUE("description", "TEXT", NULL, "what the run is for, in its log and run.json"),
+                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_KEY),
+    TT_CLI_VALUE("description", "TEXT", NULL, "what the run is for, in its log and run.json",
+                 .flags = TT_CLI_KEY),
     TT_CLI_VALUE("converters", "LIST", NULL,
-                 "the job's list of converters, as JSON: '[{\"name\": …}]'"),
-    TT_CLI_VALUE("hooks", "LIST", NULL, "the job's list of hooks, as JSON"),
-    TT_CLI_VALUE("plugin_dirs", "LIST", NULL, "the job's list of folders with plugins, as JSON"),
+                 "the job's list of converters, as JSON: '[{\"name\": …}]'", .flags = TT_CLI_KEY),
+    TT_CLI_VALUE("hooks", "LIST", NULL, "the job's list of hooks, as JSON", .flags = TT_CLI_KEY),
+    TT_CLI_VALUE("plugin_dirs", "LIST", NULL, "the job's list of folders with plugins, as JSON",
+                 .flags = TT_CLI_KEY),
     TT_CLI_FLAG("dry-run", "stop before step 1 with the plan printed"),
-    TT_CLI_FLAG("json", "print JSON: plan, config, plugins, eval, generate"),
-    TT_CLI_FLAG("verbose", "-v: print more"),
-    TT_CLI_FLAG("quiet", "-q: print less"),
-    TT_CLI_FLAG("help", "-h: print this text"),
-    TT_CLI_FLAG("version", "print the version"),
+    TT_CLI_FLAG("json", "print JSON instead of text, where the command has both",
+                .flags = TT_CLI_ANY),
+    TT_CLI_FLAG("verbose", "-v: print more", .flags = TT_CLI_ANY),
+    TT_CLI_FLAG("quiet", "-q: print less", .flags = TT_CLI_ANY),
+    TT_CLI_FLAG("help", "-h: print this text", .flags = TT_CLI_ANY),
+    TT_CLI_FLAG("version", "print the version", .flags = TT_CLI_ANY),
 };
 const size_t tt_cli_n_common = TT_COUNT(tt_cli_common);
 
@@ -46,13 +49,29 @@ const tt_cli_row *tt_cli_row_of(const tt_command *c, const char *name)
     return NULL;
 }
 
-const char *tt_cli_other_spelling(tt_arena *a, const char *name)
+static bool is_like(const char *name, const char *given)
 {
-    char *out = tt_arena_str(a, name);
-    for (char *p = out; *p; p++)
-        if (*p == '_')
-            *p = '-';
-    return strcmp(out, "nproc-per-node") ? out : "nproc";
+    for (; *name && *given; name++, given++)
+        if (*name != *given && !(strchr("-_", *name) && strchr("-_", *given)))
+            return false;
+    return *name == *given;
+}
+
+const tt_cli_row *tt_cli_row_like(const tt_command *c, const char *name)
+{
+    const tt_cli_row *r = tt_cli_row_of(c, name);
+    if (is_like("nproc-per-node", name))
+        name = "nproc";
+    for (size_t i = 0; !r && i < c->n_rows; i++)
+        r = is_like(c->rows[i].name, name) ? &c->rows[i] : NULL;
+    for (size_t i = 0; !r && i < tt_cli_n_common; i++)
+        r = is_like(tt_cli_common[i].name, name) ? &tt_cli_common[i] : NULL;
+    return r;
+}
+
+bool tt_cli_has_common(const tt_command *c, const tt_cli_row *r)
+{
+    return !c || !c->no_job || (r->flags & TT_CLI_ANY);
 }
 
 /* ---- usage ---- */
@@ -75,8 +94,18 @@ static void add_word(usage_line *l, const char *word)
         tt_str_printf(l->out, "\n%*s", (int)l->indent, "");
         l->column = l->indent;
     }
-    tt_str_printf(l->out, " %s", word);
-    l->column += 1 + n;
+    tt_str_printf(l->out, "%s%s", l->column ? " " : "", word);
+    l->column += (l->column > 0) + n;
+}
+
+static void add_text(usage_line *l, const char *text)
+{
+    char word[96];
+    for (size_t k; *text; text += k + (text[k] == ' ')) {
+        k = strcspn(text, " ");
+        snprintf(word, sizeof word, "%.*s", (int)k, text);
+        add_word(l, word);
+    }
 }
 
 static void usage_rows(usage_line *l, const tt_command *c, const char *form, bool required)
@@ -119,40 +148,105 @@ static const char *next_form(const char *form)
     return *form ? form + 1 : NULL;
 }
 
-const char *tt_cli_usage(tt_arena *a, const tt_command *c)
+/* Whether a form begins with the word; every form does with NULL. */
+static bool form_fits(const char *form, const char *verb)
+{
+    const size_t n = strcspn(form, " \n");
+    return !verb || (strlen(verb) == n && !strncmp(form, verb, n));
+}
+
+/* The words and required options of the forms that begin with the verb. */
+static void short_forms(const tt_command *c, const char *verb, tt_str *o)
+{
+    bool more = false;
+    for (const char *f = c->forms; f; f = next_form(f)) {
+        if (!form_fits(f, verb))
+            continue;
+        const size_t n = strcspn(f, "\n");
+        usage_line l = {o, 0, 0, 1};
+        tt_str_printf(o, "%sttrun %s%s%.*s", o->n ? " | " : "", c->name, n ? " " : "", (int)n, f);
+        usage_rows(&l, c, f, true);
+        bool optional = false;
+        for (size_t i = 0; i < c->n_rows; i++)
+            optional = optional || (row_fits(&c->rows[i], f, strcspn(f, " \n")) &&
+                                    !(c->rows[i].flags & TT_CLI_REQUIRED));
+        more = more || optional;
+    }
+    tt_str_add(o, more ? " [OPTION]..." : "");
+}
+
+/* The first words of the forms: "ttrun ckpt ls|verify ...". */
+static void first_words(const tt_command *c, tt_str *o)
+{
+    const char *last = NULL;
+    tt_str_printf(o, "ttrun %s ", c->name);
+    for (const char *f = c->forms; f; last = f, f = next_form(f)) {
+        const size_t n = strcspn(f, " \n");
+        if (!last || strncmp(last, f, n + 1) != 0)
+            tt_str_printf(o, "%s%.*s", last ? "|" : "", (int)n, f);
+    }
+    tt_str_add(o, " ...");
+}
+
+const char *tt_cli_usage(tt_arena *a, const tt_command *c, const char *verb)
 {
     tt_str o = {0};
-    tt_str_add(&o, "usage: ");
-    for (const char *f = c->forms; f; f = next_form(f)) {
-        usage_line l = {&o, 0, 0, 0};
-        tt_str_add(&o, f == c->forms ? "" : " | ");
-        add_form(&l, c, f);
+    short_forms(c, verb, &o);
+    if (o.n > 80 && !verb) {
+        tt_str_clear(&o);
+        first_words(c, &o);
     }
-    const char *text = tt_arena_str(a, tt_str_get(&o));
+    const char *text =
+        tt_arena_printf(a, "usage: %s; see ttrun %s --help", tt_str_get(&o), c->name);
     tt_str_free(&o);
     return text;
 }
 
 /* ---- help ---- */
 
+#define HELP_WIDTH 80
+#define HELP_INDENT 32 /* of the options' meanings */
+
+/* Begins a line with `left`; what follows is folded behind its column. */
+static usage_line begin_line(const char *left, int column, tt_str *out)
+{
+    tt_str_printf(out, "  %-*s", column - 2, left);
+    return (usage_line){out, HELP_WIDTH, (size_t)column, TT_MAXV((size_t)column, strlen(left) + 3)};
+}
+
 static void print_row(const tt_cli_row *r, tt_str *out)
 {
-    char left[48];
+    char left[64];
     snprintf(left, sizeof left, "--%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
-    tt_str_printf(out, "  %-30s %s%s%s", left, strlen(left) > 30 ? " " : "", r->verb ? r->verb : "",
-                  r->verb ? ": " : "");
-    tt_str_add(out, r->doc);
+    if (strlen(left) > HELP_INDENT - 2)
+        strcat(left, " ");
+    usage_line l = begin_line(left, HELP_INDENT, out);
+    tt_str text = {0};
+    tt_str_printf(&text, "%s%s%s", r->verb ? r->verb : "", r->verb ? ": " : "", r->doc);
     if (r->flags & TT_CLI_REQUIRED)
-        tt_str_add(out, " (required)");
+        tt_str_add(&text, " (required)");
     else if (r->fallback)
-        tt_str_printf(out, " (default %s)", r->fallback);
+        tt_str_printf(&text, " (default %s)", r->fallback);
+    add_text(&l, tt_str_get(&text));
     tt_str_addc(out, '\n');
+    tt_str_free(&text);
+}
+
+/* The common options that have the flag `key` or have it not. */
+static void print_common(const tt_command *c, const char *head, unsigned key, tt_str *out)
+{
+    tt_str_printf(out, "\n%s:\n", head);
+    for (size_t i = 0; i < tt_cli_n_common; i++) {
+        const tt_cli_row *r = &tt_cli_common[i];
+        if ((r->flags & TT_CLI_KEY) == key && tt_cli_has_common(c, r))
+            print_row(r, out);
+    }
 }
 
 static void print_usage(const tt_command *c, tt_str *out)
 {
     for (const char *f = c->forms; f; f = next_form(f)) {
-        usage_line l = {out, 80, 0, 7};
+        usage_line l = {out, HELP_WIDTH, 0, 7};
         tt_str_add(out, f == c->forms ? "usage: " : "       ");
         add_form(&l, c, f);
         tt_str_addc(out, '\n');
@@ -164,7 +258,11 @@ static void print_ctl(tt_str *out)
     tt_str_add(out, "\ncommands of ctl:\n");
     for (size_t i = 0; i < tt_ctl_n_forms; i++) {
         const tt_ctl_form *f = &tt_ctl_forms[i];
-        tt_str_printf(out, "  %-8s %-9s %s\n", f->name, f->argument ? f->argument : "", f->doc);
+        char left[32];
+        snprintf(left, sizeof left, "%-8s %s", f->name, f->argument ? f->argument : "");
+        usage_line l = begin_line(left, 20, out);
+        add_text(&l, f->doc);
+        tt_str_addc(out, '\n');
     }
 }
 
@@ -172,7 +270,9 @@ void tt_cli_help(const tt_command *c, tt_str *out)
 {
     if (c) {
         print_usage(c, out);
-        tt_str_printf(out, "%s\n", c->doc);
+        usage_line l = {out, HELP_WIDTH, 0, 0};
+        add_text(&l, c->doc);
+        tt_str_addc(out, '\n');
         if (c == &tt_cmd_ctl)
             print_ctl(out);
         if (c->n_rows)
@@ -183,16 +283,20 @@ void tt_cli_help(const tt_command *c, tt_str *out)
         tt_str_add(out, "usage: ttrun [COMMAND] [OPTION]... [JOB.json] [--section.key VALUE]...\n"
                         "Train large language models.\n\ncommands (train is the default; ttrun "
                         "COMMAND --help lists a command's options):\n");
-        for (size_t i = 0; i < tt_cli_n_commands; i++)
-            if (tt_cli_commands[i]->doc)
-                tt_str_printf(out, "  %-10s %s\n", tt_cli_commands[i]->name,
-                              tt_cli_commands[i]->doc);
+        for (size_t i = 0; i < tt_cli_n_commands; i++) {
+            if (!tt_cli_commands[i]->doc)
+                continue;
+            usage_line l = begin_line(tt_cli_commands[i]->name, 12, out);
+            add_text(&l, tt_cli_commands[i]->doc);
+            tt_str_addc(out, '\n');
+        }
     }
-    tt_str_add(out, "\noptions of every command:\n");
-    for (size_t i = 0; i < tt_cli_n_common; i++)
-        print_row(&tt_cli_common[i], out);
-    tt_str_add(out, "\nNames with a dot are the job's: --training.steps 20. `ttrun config "
-                    "--explain` lists its sections.\n");
+    print_common(c, "options of every command", 0, out);
+    if (c && c->no_job)
+        return;
+    print_common(c, "keys of the job that are in no section", TT_CLI_KEY, out);
+    tt_str_add(out, "\nNames with a dot are keys in a section: --training.steps 20. `ttrun config\n"
+                    "--explain` lists the sections.\n");
 }
 
 /* ---- docs/ttrun.1 ---- */

@@ -18,6 +18,8 @@ typedef enum tt_cli_takes {
 
 #define TT_CLI_REQUIRED 1u
 #define TT_CLI_REPEATED 2u /* may be given more than once */
+#define TT_CLI_KEY 4u      /* common: a key of the job that is in no section, spelt as there */
+#define TT_CLI_ANY 8u      /* common: also of commands that read no job */
 
 typedef struct tt_cli_row {
     const char *name;     /* without the dashes */
@@ -47,13 +49,16 @@ struct tt_command;
 /* The row of an option, of the command's or of the common ones; NULL = there is none. */
 const tt_cli_row *tt_cli_row_of(const struct tt_command *c, const char *name);
 
-/* An option as torchrun spells it: "_" for "-", and nproc_per_node. Owner: the arena. */
-const char *tt_cli_other_spelling(tt_arena *a, const char *name);
+/* The same where "-" and "_" are one letter, and nproc_per_node, as torchrun spells it, is nproc. */
+const tt_cli_row *tt_cli_row_like(const struct tt_command *c, const char *name);
+/* Whether a common option means anything for the command. NULL: train. */
+bool tt_cli_has_common(const struct tt_command *c, const tt_cli_row *r);
 
 /* help.c: "usage: …", with every option; the options with meaning and default. NULL: of ttrun. */
 void tt_cli_help(const struct tt_command *c, tt_str *out);
-/* The usage on one line, for errors: "usage: ttrun data build JOB.json | …". Owner: the arena. */
-const char *tt_cli_usage(tt_arena *a, const struct tt_command *c);
+/* The usage on a short line, for errors: "usage: ttrun data build JOB.json [OPTION]...; see ttrun data --help".
+ * verb: the first word, if it is one of the command's; only its form is given. Owner: the arena. */
+const char *tt_cli_usage(tt_arena *a, const struct tt_command *c, const char *verb);
 void tt_cli_man_synopsis(tt_str *out); /* the parts of docs/ttrun.1 that the tables make */
 void tt_cli_man_options(tt_str *out);
 

@@ -107,7 +107,7 @@ tt_status tt_cli_one_word_more(const tt_cli *cli, const tt_command *c, const cha
     const bool near = tt_cli_row_of(c, option) && !tt_cli_option(cli, option);
     return TT_FAIL(err, TT_EINVAL, "\"%s\": too many words%s%s%s; %s", word,
                    near ? " (did you mean --" : "", near ? option : "", near ? "?)" : "",
-                   tt_cli_usage(cli->arena, c));
+                   tt_cli_usage(cli->arena, c, NULL));
 }
 
 tt_status tt_cli_wrong_words(const tt_cli *cli, const tt_command *c, tt_error *err)
@@ -121,7 +121,7 @@ tt_status tt_cli_wrong_words(const tt_cli *cli, const tt_command *c, tt_error *e
         known = known || (verb && !strcmp(v, verb));
     }
     const char *near = verb && !known ? tt_nearest(verb, verbs.items, verbs.n) : NULL;
-    const char *usage = tt_cli_usage(cli->arena, c);
+    const char *usage = tt_cli_usage(cli->arena, c, known ? verb : NULL);
     if (!verb || known)
         return TT_FAIL(err, TT_EINVAL, "%s", usage);
     return TT_FAIL(err, TT_EINVAL, "ttrun %s has no \"%s\"%s%s%s; %s", c->name, verb,

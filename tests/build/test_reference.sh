@@ -40,7 +40,7 @@ help_says_what_each_option_means() {
             grep -q -e "--$o\([] ]\|\$\)" "$dir/usage" || { echo "usage of $c: no --$o"; return 1; }
         done
         ! sed -n 's/ *$//; /^  --/p' "$dir/help" | grep -vE '^  --[a-z_-]+( [^ ]+)?  +[^ ].{9,}' || { echo "help of $c: an option without meaning"; return 1; }
-        ! awk 'length > 130' "$dir/help" | grep . || { echo "help of $c: a line that is too long"; return 1; }
+        ! LC_ALL=C awk 'length > 80' "$dir/help" | grep . || { echo "help of $c: a line that is too long"; return 1; }
     done
 }
 check reference_agrees_with_the_option_tables reference_is_what_the_tables_say

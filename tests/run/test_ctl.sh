@@ -31,7 +31,7 @@ mkdir "$dir/plain"
 ctl "$dir/plain" status && refuses 'not the folder of a run' || bad="$bad plain"
 train "$dir/done"
 ctl "$dir/done" status && refuses 'no job is training there' || bad="$bad done"
-ctl "$dir/done" && refuses 'usage: ttrun ctl RUN_DIR status' || bad="$bad usage"
+ctl "$dir/done" && refuses 'usage: ttrun ctl RUN_DIR ...; see ttrun ctl --help' || bad="$bad usage"
 ctl "$dir/done" sav && refuses 'did you mean save' || bad="$bad typo"
 for v in abc -1x 1e999 '' nan inf 'x' 'x-1' 0x10; do
     ctl "$dir/done" lr "$v" && refuses 'lr: \|takes\|unknown option\|no option' || bad="$bad lr-$v"

@@ -275,4 +275,8 @@ for c in "" train plan config plugins tokenize ckpt generate; do
 done
 [ -z "$bad" ]
 ok "help_of_every_command$bad"
+says help 0 "$TTRUN" top --help && ! grep -q -e '--nproc\|--dump_folder' "$dir/out"
+ok help_has_no_option_that_means_nothing
+says config 0 "$TTRUN" config "$dir/job.json" --dump-folder "$dir/dashed" --json && grep -q "$dir/dashed" "$dir/out"
+ok keys_are_known_with_dashes_too
 exit $failed
