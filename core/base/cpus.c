@@ -1,49 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "internal.h"
 #include "pool.h"
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The quota ("MAX PERIOD") of a cgroup v2 folder in cores, rounded up; 0 = no limit there. */
-static int quota_of(const char *folder)
+/* A number of a group's file; 0: there is none. */
+static double number_in(const char *folder, const char *file, double *second)
 {
-    char path[1200], *text;
+    char path[1200], *text = NULL;
     size_t n;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", folder);
-    if (tt_read_file(path, 256, &text, &n, NULL) != TT_OK)
-        return 0;
-    long long max = 0, period = 0;
-    int fields = sscanf(text, "%lld %lld", &max, &period); /* "max 100000" gives none */
+    double first = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    if (tt_read_file(path, 256, &text, &n, NULL) == TT_OK &&
+        sscanf(text, "%lf %lf", &first, second) < 1) /* "max 100000" gives none */
+        first = 0;
     free(text);
-    return fields == 2 && max > 0 && period > 0 ? (int)((max + period - 1) / period) : 0;
+    return first;
 }
 
-/* The tightest quota from this process's cgroup up to the root. */
-static int cgroup_cores(void)
+/* v2: "MAX PERIOD" in one file; v1: in two, and -1 is no quota. */
+static double quota_of_group(const char *folder, bool v1)
 {
-    char *text, folder[1024] = "";
-    size_t n;
-    if (tt_read_file("/proc/self/cgroup", 1 << 16, &text, &n, NULL) == TT_OK) {
-        const char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
-        if (line) {
-            line = strstr(line, "::") + 2;
-            snprintf(folder, sizeof folder, "%.*s", (int)strcspn(line, "\n"), line);
-        }
-        free(text);
-    }
-    int cores = 0;
-    for (;;) {
-        int here = quota_of(folder);
-        if (here && (!cores || here < cores))
-            cores = here;
-        char *slash = strrchr(folder, '/');
-        if (!slash)
-            return cores;
-        *slash = '\0';
-    }
+    double period = 0, ignored;
+    const double most = number_in(folder, v1 ? "cpu.cfs_quota_us" : "cpu.max", &period);
+    if (v1)
+        period = number_in(folder, "cpu.cfs_period_us", &ignored);
+    return most > 0 && period > 0 ? most / period : (double)INFINITY;
+}
+
+double tt_cpu_quota(const char *cgroup_file, const char *root)
+{
+    return tt_cgroup_least(cgroup_file, root, "cpu", quota_of_group);
 }
 
 /* The number of cores in a process's affinity; 0 = not known. */
@@ -56,8 +48,8 @@ static int cores_of(pid_t pid)
 
 static int within_quota(int n)
 {
-    const int quota = cgroup_cores();
-    return TT_MAXV(quota ? TT_MIN(n, quota) : n, 1);
+    const double quota = ceil(tt_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup"));
+    return TT_MAXV(quota < n ? (int)quota : n, 1);
 }
 
 int tt_cpu_count(void)

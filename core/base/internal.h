@@ -18,6 +18,13 @@ void tt_log_file_put(int rank, const char *line, size_t n);
 /* Raises `errno_value` about `path`: "PATH: cannot VERB: reason". */
 tt_status tt_fail_errno(tt_error *err, int errno_value, const char *verb, const char *path);
 
+/* cgroup.c: the least limit of the groups that a process is in, in either version of control groups; infinite: none.
+ * cgroup_file: /proc/self/cgroup; root: /sys/fs/cgroup, where v1 has a folder (or link) per controller. limit: that of one
+ * group by its folder, infinite where it has none. */
+typedef double tt_cgroup_limit(const char *folder, bool v1);
+double tt_cgroup_least(const char *cgroup_file, const char *root, const char *controller,
+                       tt_cgroup_limit *limit);
+
 /* path.c: removes the entries of a folder that is open, but the one with the name `but`. path is for errors. */
 tt_status tt_remove_entries(int folder, const char *path, const char *but, tt_error *err);
 /* file.c: whether the entry of a folder that is open, or of AT_FDCWD, is this file, not a link to it. */

@@ -31,6 +31,8 @@ void tt_pool_take_back(void);
  * [in handlers of faults] */
 const void *tt_pool_caller(void);
 int tt_cpu_count(void); /* cores that this process may use (affinity, cgroup quota) */
+/* What of these the quotas of control groups leave, in cores; infinite: they set none. Arguments: as tt_memory_limit(). */
+double tt_cpu_quota(const char *cgroup_file, const char *root);
 /* If one launcher started all ranks as processes: the cores that they may use together, and the
  * number that each of n_ranks should use. */
 int tt_cpu_count_of_ranks(void);

@@ -122,7 +122,7 @@ static tt_status content_of(const message *m, const tt_json *v, tt_jvalue **out)
                 ++*m->textless;
             else
                 return TT_FAIL(m->err, TT_EINVAL,
-                               "messages[%zu]: part %zu of the content is no text", m->number, i);
+                               "messages[%zu]: part %zu of the content must be text", m->number, i);
         }
         if (text.full)
             return TT_FAIL(m->err, TT_EINVAL, "messages[%zu]: a content of more than %zu MiB",

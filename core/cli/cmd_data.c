@@ -180,22 +180,6 @@ static void put_input(view *v, const tt_input_info *i, const void *x, int64_t n)
     tt_str_add(v->o, v->cli->json ? "]" : "\n");
 }
 
-/* The text of the ids; control characters and bytes that are not UTF-8 are escaped. */
-static void put_decoded(view *v, const int32_t *ids, int64_t n)
-{
-    char piece[4096];
-    tt_str text = {0};
-    if (!v->l->data.tokenizer)
-        return;
-    const tt_tokenizer_vt *vt = v->s->tokenizer.component->vtable;
-    for (int64_t i = 0; i < n; i++)
-        tt_str_addn(&text, piece, vt->decode(v->l->data.tokenizer, ids[i], piece, sizeof piece));
-    tt_str_add(v->o, v->cli->json ? ",\"text\":" : "  text    ");
-    tt_str_json(v->o, tt_str_get(&text));
-    tt_str_add(v->o, v->cli->json ? "" : "\n");
-    tt_str_free(&text);
-}
-
 /* The text of an id, of a special token its name. */
 static void add_token_text(const view *v, int32_t id, tt_str *out)
 {
@@ -211,6 +195,20 @@ static void add_token_text(const view *v, int32_t id, tt_str *out)
             tt_str_addn(out, special.text.s, special.text.n);
             return;
         }
+}
+
+/* The text of the ids; control characters and bytes that are not UTF-8 are escaped. */
+static void put_decoded(view *v, const int32_t *ids, int64_t n)
+{
+    tt_str text = {0};
+    if (!v->l->data.tokenizer)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        add_token_text(v, ids[i], &text);
+    tt_str_add(v->o, v->cli->json ? ",\"text\":" : "  text    ");
+    tt_str_json(v->o, tt_str_get(&text));
+    tt_str_add(v->o, v->cli->json ? "" : "\n");
+    tt_str_free(&text);
 }
 
 /* Where only some tokens are learned: the texts of those that are. */

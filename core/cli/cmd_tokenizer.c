@@ -202,7 +202,7 @@ static tt_status learn(const tt_cli *cli, files *f, const tt_tokenizer_vt *vt, t
         tt_progress_finish(&b.progress);
     tt_pool_free(o.pool);
     if (s == TT_OK)
-        tt_log(TT_INFO, "data", "%s/tokenizer.json: learnt from %zu file%s, %.1f MB, in %.1f s",
+        tt_log(TT_INFO, "data", "%s/tokenizer.json: learned from %zu file%s, %.1f MB, in %.1f s",
                o.out, f->paths.n, f->paths.n == 1 ? "" : "s", (double)bytes / 1e6,
                (double)(tt_now_ns() - begin) / 1e9);
     return s;

@@ -98,7 +98,7 @@ static void add_word(usage_line *l, const char *word)
     l->column += (l->column > 0) + n;
 }
 
-static void add_text(usage_line *l, const char *text)
+static void fold_text(usage_line *l, const char *text)
 {
     char word[96];
     for (size_t k; *text; text += k + (text[k] == ' ')) {
@@ -227,7 +227,7 @@ static void print_row(const tt_cli_row *r, tt_str *out)
         tt_str_add(&text, " (required)");
     else if (r->fallback)
         tt_str_printf(&text, " (default %s)", r->fallback);
-    add_text(&l, tt_str_get(&text));
+    fold_text(&l, tt_str_get(&text));
     tt_str_addc(out, '\n');
     tt_str_free(&text);
 }
@@ -261,7 +261,7 @@ static void print_ctl(tt_str *out)
         char left[32];
         snprintf(left, sizeof left, "%-8s %s", f->name, f->argument ? f->argument : "");
         usage_line l = begin_line(left, 20, out);
-        add_text(&l, f->doc);
+        fold_text(&l, f->doc);
         tt_str_addc(out, '\n');
     }
 }
@@ -271,7 +271,7 @@ void tt_cli_help(const tt_command *c, tt_str *out)
     if (c) {
         print_usage(c, out);
         usage_line l = {out, HELP_WIDTH, 0, 0};
-        add_text(&l, c->doc);
+        fold_text(&l, c->doc);
         tt_str_addc(out, '\n');
         if (c == &tt_cmd_ctl)
             print_ctl(out);
@@ -287,7 +287,7 @@ void tt_cli_help(const tt_command *c, tt_str *out)
             if (!tt_cli_commands[i]->doc)
                 continue;
             usage_line l = begin_line(tt_cli_commands[i]->name, 12, out);
-            add_text(&l, tt_cli_commands[i]->doc);
+            fold_text(&l, tt_cli_commands[i]->doc);
             tt_str_addc(out, '\n');
         }
     }

@@ -177,6 +177,9 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
                           c->parallelism.data_parallel_shard_degree, err));
     TT_TRY(check_not_zero(job, "parallelism.pipeline_parallel_microbatches",
                           c->parallelism.pipeline_parallel_microbatches, err));
+    if (c->training.num_train_epochs <= 0)
+        return tt_job_fail(job, "training.num_train_epochs", err,
+                           "expected a number above 0; training.steps 0 trains nothing");
     if (frexp(c->training.loss_scale, &exponent) > 0.5)
         return tt_job_fail(job, "training.loss_scale", err,
                            "%g is not a power of two, so scaling would round the gradients; use %g",

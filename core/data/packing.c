@@ -236,9 +236,10 @@ tt_status tt_tokens_pack(tt_tokens *t, int32_t pad, tt_error *err)
     p->padding = all - t->n_tokens;
     t->n_samples = p->n_bins;
     tt_log(TT_INFO, "data",
-           "%lld documents, in %lld pieces, packed into %lld samples of %lld within %.2f s; "
+           "%lld document%s, in %lld piece%s, packed into %lld sample%s of %lld within %.2f s; "
            "%.2f %% padding",
-           (long long)t->documents.n, (long long)p->n_pieces, (long long)p->n_bins,
+           (long long)t->documents.n, t->documents.n == 1 ? "" : "s", (long long)p->n_pieces,
+           p->n_pieces == 1 ? "" : "s", (long long)p->n_bins, p->n_bins == 1 ? "" : "s",
            (long long)t->seq_len, 1e-9 * (double)(tt_now_ns() - t0),
            100 * (double)p->padding / (double)all);
     return TT_OK;

@@ -211,9 +211,11 @@ static void fits_text(const tt_plan_counts *c, tt_plan *const *plans, int n, tt_
                       c->machine->name, gib * have);
     } else {
         const int holds = need <= have ? world : (int)(have / (need / world));
-        tt_str_printf(&text,
-                      "%s: %.3f GiB per rank; this machine (%.3f GiB) holds %d of the %d rank%s",
-                      fits, gib * need / world, gib * have, holds, world, plural(world));
+        tt_str_printf(&text, "%s: %.3f GiB per rank; this machine ", fits, gib * need / world);
+        if (world == 1)
+            tt_str_printf(&text, "has %.3f GiB", gib * have);
+        else
+            tt_str_printf(&text, "(%.3f GiB) holds %d of the %d ranks", gib * have, holds, world);
         if (need > have) {
             tt_str_add(&text, ". For another machine: --hardware ");
             tt_machine_names(&text);

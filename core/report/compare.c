@@ -50,7 +50,7 @@ static void time_cell(tt_str *o, double s)
     else if (s < 600)
         tt_str_printf(o, "<td class=\"r\">%.1f s</td>", s);
     else
-        tt_str_printf(o, "<td class=\"r\">%lld:%02d h</td>", (long long)(s / 3600),
+        tt_str_printf(o, "<td class=\"r\">%lldh%02dm</td>", (long long)(s / 3600),
                       (int)fmod(s / 60, 60));
 }
 

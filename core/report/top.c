@@ -120,7 +120,7 @@ static const struct {
     {"AGE",    5,  false},
 };
 
-/* "12 s", "3:04 m", "3:04 h", "4 d" */
+/* "12 s", "3m04s", "3h04m", "4 d" */
 static void duration(char *buf, size_t size, double s)
 {
     if (!isfinite(s) || s < 0)
@@ -128,9 +128,9 @@ static void duration(char *buf, size_t size, double s)
     else if (s < 60)
         snprintf(buf, size, "%.0f s", s);
     else if (s < 3600)
-        snprintf(buf, size, "%d:%02d m", (int)(s / 60), (int)fmod(s, 60));
+        snprintf(buf, size, "%dm%02ds", (int)(s / 60), (int)fmod(s, 60));
     else if (s < 86400 * 4)
-        snprintf(buf, size, "%d:%02d h", (int)(s / 3600), (int)fmod(s / 60, 60));
+        snprintf(buf, size, "%dh%02dm", (int)(s / 3600), (int)fmod(s / 60, 60));
     else
         snprintf(buf, size, "%.0f d", fmin(s / 86400, 99999));
 }

@@ -106,7 +106,7 @@ static int parse(tt_arena *arena, const tt_http_request *r, const tt_json **out,
     }
     const tt_status s = tt_json_parse(arena, "body", r->body, r->n_body, out, err);
     if (s == TT_OK && (*out)->type != TT_JSON_OBJECT) {
-        TT_FAIL(err, TT_EINVAL, "the body is no JSON object");
+        TT_FAIL(err, TT_EINVAL, "the body must be a JSON object");
         return 400;
     }
     return s == TT_OK ? 0 : status_of(s);
@@ -186,7 +186,7 @@ static tt_status tokenize(tt_api *a, const tt_json *o, tt_str *json, tt_error *e
     bool special = true;
     TT_TRY(tt_api_bool(o, "add_special_tokens", &special, err));
     if (!text || text->type != TT_JSON_STRING)
-        return TT_FAIL(err, TT_EINVAL, "prompt is no text");
+        return TT_FAIL(err, TT_EINVAL, "prompt must be text");
     if (strlen(text->string) > MOST_OF_TOKENIZE)
         TT_TRY(tt_api_check_bytes(a, "prompt", strlen(text->string), err));
     const tt_status s = tt_api_encode(a, text->string, special, &ids, err);
@@ -205,14 +205,14 @@ static tt_status detokenize(tt_api *a, const tt_json *o, tt_str *json, tt_error 
     tt_decoder decoder = tt_api_decoder(a);
     tt_str text = {0};
     if (!list || list->type != TT_JSON_ARRAY)
-        return TT_FAIL(err, TT_EINVAL, "tokens is no list of token ids");
+        return TT_FAIL(err, TT_EINVAL, "tokens must be a list of token ids");
     if (list->n > TT_MAXV((size_t)a->o.context, (size_t)MOST_OF_DETOKENIZE))
         return TT_FAIL(err, TT_EINVAL, "tokens: %zu are too many", list->n);
     for (size_t i = 0; i < list->n; i++) {
         const tt_json *v = list->items[i];
         if (v->type != TT_JSON_INT || v->integer < 0 || v->integer >= a->o.info.vocab_size) {
             tt_str_free(&text);
-            return TT_FAIL(err, TT_EINVAL, "tokens: element %zu is no token id", i);
+            return TT_FAIL(err, TT_EINVAL, "tokens: element %zu must be a token id", i);
         }
         tt_decoder_add(&decoder, (int32_t)v->integer, &text);
     }

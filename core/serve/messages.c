@@ -16,10 +16,10 @@ static tt_status read_tools(const tt_json *body, const tt_json **out, tt_error *
     if (choice && strcmp(how, "auto") != 0 && strcmp(how, "none") != 0)
         return TT_FAIL(err, TT_EINVAL, "tool_choice is not supported, but \"auto\" and \"none\"");
     if (v && v->type != TT_JSON_ARRAY)
-        return TT_FAIL(err, TT_EINVAL, "tools is no list of tools");
+        return TT_FAIL(err, TT_EINVAL, "tools must be a list of tools");
     for (size_t i = 0; v && i < v->n; i++)
         if (v->items[i]->type != TT_JSON_OBJECT)
-            return TT_FAIL(err, TT_EINVAL, "tools: element %zu is no object", i);
+            return TT_FAIL(err, TT_EINVAL, "tools: element %zu must be an object", i);
     if (v && v->n && strcmp(how, "none") != 0)
         *out = v;
     return TT_OK;
@@ -68,9 +68,9 @@ static tt_status encode_messages(tt_api *a, const tt_json *body, size_t n_bytes,
     const tt_conversation c = {
         .struct_size = sizeof c, .add_generation_prompt = 1, .now = tt_wall_seconds()};
     if (!j.messages || j.messages->type != TT_JSON_ARRAY || !j.messages->n)
-        return TT_FAIL(err, TT_EINVAL, "messages is no list of messages");
+        return TT_FAIL(err, TT_EINVAL, "messages must be a list with a message or more");
     if (j.variables && j.variables->type != TT_JSON_OBJECT)
-        return TT_FAIL(err, TT_EINVAL, "chat_template_kwargs is no object");
+        return TT_FAIL(err, TT_EINVAL, "chat_template_kwargs must be an object");
     TT_TRY(read_tools(body, tools, err));
     j.tools = *tools;
     if (n_bytes > tt_api_most_bytes(a))

@@ -15,7 +15,7 @@ tt_status tt_api_bool(const tt_json *o, const char *key, bool *out, tt_error *er
 {
     const tt_json *v = tt_api_member(o, key);
     if (v && v->type != TT_JSON_BOOL)
-        return TT_FAIL(err, TT_EINVAL, "%s is neither true nor false", key);
+        return TT_FAIL(err, TT_EINVAL, "%s must be true or false", key);
     *out = v ? v->boolean : *out;
     return TT_OK;
 }
@@ -28,7 +28,7 @@ tt_status tt_api_number(const tt_json *o, const char *key, double least, double 
         return TT_OK;
     if ((v->type != TT_JSON_REAL && v->type != TT_JSON_INT) || !(v->real >= least) ||
         !(v->real <= most))
-        return TT_FAIL(err, TT_EINVAL, "%s is no number of %g to %g", key, least, most);
+        return TT_FAIL(err, TT_EINVAL, "%s must be a number from %g to %g", key, least, most);
     *out = v->real;
     return TT_OK;
 }
@@ -40,8 +40,8 @@ tt_status tt_api_integer(const tt_json *o, const char *key, int64_t least, int64
     if (!v)
         return TT_OK;
     if (v->type != TT_JSON_INT || v->integer < least || v->integer > most)
-        return TT_FAIL(err, TT_EINVAL, "%s is no integer of %lld to %lld", key, (long long)least,
-                       (long long)most);
+        return TT_FAIL(err, TT_EINVAL, "%s must be an integer from %lld to %lld", key,
+                       (long long)least, (long long)most);
     *out = v->integer;
     return TT_OK;
 }
@@ -129,7 +129,7 @@ static tt_status push_ids(const tt_api *a, const tt_json *list, tt_ids *out, tt_
     for (size_t i = 0; i < list->n; i++) {
         const tt_json *v = list->items[i];
         if (v->type != TT_JSON_INT || v->integer < 0 || v->integer > INT32_MAX)
-            return TT_FAIL(err, TT_EINVAL, "prompt: element %zu is no token id", i);
+            return TT_FAIL(err, TT_EINVAL, "prompt: element %zu must be a token id", i);
         TT_TRY(tt_ids_push(out, (int32_t)v->integer, err));
     }
     return TT_OK;
@@ -257,7 +257,7 @@ static tt_status read_usage(const tt_json *o, tt_api_call *c, tt_error *err)
     const tt_json *v = tt_api_member(o, "stream_options");
     c->usage = !c->stream;
     if (v && v->type != TT_JSON_OBJECT)
-        return TT_FAIL(err, TT_EINVAL, "stream_options is no object");
+        return TT_FAIL(err, TT_EINVAL, "stream_options must be an object");
     return v ? tt_api_bool(v, "include_usage", &c->usage, err) : TT_OK;
 }
 

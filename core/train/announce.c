@@ -232,11 +232,12 @@ tt_status tt_loop_announce(tt_loop *l, tt_error *err)
     announce_dropout(s);
     say_length(l);
     tt_log(TT_INFO, "train",
-           "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
+           "%d rank%s × %lld thread%s, backend %s (%s); %lld sample%s of %lld tokens per step "
            "in %lld micro-batch%s%s; plan: %s per rank%s",
            s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
-           s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
-           (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es", at_a_time(s),
+           s->backend.name, text, (long long)s->global_batch, s->global_batch == 1 ? "" : "s",
+           (long long)s->core.training.seq_len, (long long)s->micro_batches,
+           s->micro_batches == 1 ? "" : "es", at_a_time(s),
            tt_memory_text(memory, (double)tt_program_bytes(l->rank.plan->program) / (1 << 30)),
            share_of_memory(l, share, sizeof share));
     announce_recomputed(s);

@@ -366,8 +366,8 @@ static tt_status compute(tt_loop *l, data_set *d, tt_error *err)
         s = tt_agree(&l->rank.dist, c.file ? write_values(d, c.file, err) : TT_OK, err);
     if (s == TT_OK && l->main)
         tt_log(TT_INFO, "train",
-               "reference of the loss %s: %lld samples (%s) computed with the weights of the "
-               "begin in %.1f s, kept in %s",
+               "reference of the loss %s: %lld samples (%s) computed with the weights at "
+               "the start in %.1f s, kept in %s",
                l->s->loss.name, (long long)d->n_samples, d->title, tt_seconds_since(began),
                d->path);
     tt_exec_free(c.x);

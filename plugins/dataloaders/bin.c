@@ -148,8 +148,9 @@ static tt_status open_files(const config *g, const tt_dataloader_env *env, descr
     tt_dataloader_info info = {.struct_size = sizeof info};
     TT_TRY(tt_tokens_open(&o, out, err));
     tt_tokens_info(*out, &info);
-    tt_log(TT_INFO, "data", "%zu files, %lld tokens of %d bytes, %lld samples per epoch", d->n,
-           (long long)info.tokens, d->at[0].width, (long long)tt_tokens_samples(*out));
+    tt_log(TT_INFO, "data", "%zu file%s, %lld tokens of %d bytes, %lld sample%s per epoch", d->n,
+           d->n == 1 ? "" : "s", (long long)info.tokens, d->at[0].width,
+           (long long)tt_tokens_samples(*out), tt_tokens_samples(*out) == 1 ? "" : "s");
     return TT_OK;
 }
 

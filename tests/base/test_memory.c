@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/base.h"
+#include "base/pool.h"
 #include "folder_test.h"
 #include <math.h>
 #include <setjmp.h>
@@ -27,6 +28,15 @@ static double limit(const char *cgroup)
     tt_arena *a = tt_arena_new();
     put("self", cgroup);
     const double x = tt_memory_limit(tt_path_join(a, root, "self"), root);
+    tt_arena_free(a);
+    return x;
+}
+
+static double quota(const char *cgroup)
+{
+    tt_arena *a = tt_arena_new();
+    put("self", cgroup);
+    const double x = tt_cpu_quota(tt_path_join(a, root, "self"), root);
     tt_arena_free(a);
     return x;
 }
@@ -83,6 +93,38 @@ static void test_memory_limit_that_cannot_be_read_is_none(void **state)
     assert_true(isinf(tt_memory_limit("/no/such/file", "/no/such/folder")));
 }
 
+static void test_quota_of_cores_in_both_versions(void **state)
+{
+    static const struct {
+        const char *folder, *most, *period, *groups;
+        double cores;
+    } rows[] = {
+        {"q/a",          "150000 100000", NULL,     "0::/q/a/b\n",               1.5             },
+        {"q/m",          "max 100000",    NULL,     "0::/q/m\n",                 (double)INFINITY},
+        {"unified/q/u",  "50000 100000",  NULL,     "4:cpuset:/x\n0::/q/u\n",    0.5             },
+        {"cpu/docker/1", "400000",        "100000", "4:cpu,cpuacct:/docker/1\n", 4               },
+        {"cpu/docker/2", "-1",            "100000", "4:cpuacct,cpu:/docker/2\n", (double)INFINITY},
+        {"cpu/docker/3", "100000",        "100000", "4:cpuacct:/docker/3\n",     (double)INFINITY},
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        tt_arena *a = tt_arena_new();
+        put(tt_arena_printf(a, "%s/%s", rows[i].folder,
+                            rows[i].period ? "cpu.cfs_quota_us" : "cpu.max"),
+            rows[i].most);
+        if (rows[i].period)
+            put(tt_arena_printf(a, "%s/cpu.cfs_period_us", rows[i].folder), rows[i].period);
+        const double got = quota(rows[i].groups);
+        if (got < rows[i].cores || got > rows[i].cores)
+            fail_msg("%s: %g cores, and not %g", rows[i].groups, got, rows[i].cores);
+        tt_arena_free(a);
+    }
+    put("cpu/cpu.cfs_quota_us", "200000"); /* a container's own, whatever its path */
+    put("cpu/cpu.cfs_period_us", "100000");
+    assert_true(quota("4:cpu,cpuacct:/docker/unseen\n") == 2);
+    assert_true(isinf(tt_cpu_quota("/no/such/file", "/no/such/folder")));
+}
+
 static void test_memory_most_includes_what_this_process_allocates(void **state)
 {
     (void)state;
@@ -101,6 +143,7 @@ int main(void)
         cmocka_unit_test(test_memory_limit_is_the_least_of_the_groups),
         cmocka_unit_test(test_memory_limit_of_v1),
         cmocka_unit_test(test_memory_limit_that_cannot_be_read_is_none),
+        cmocka_unit_test(test_quota_of_cores_in_both_versions),
         cmocka_unit_test(test_memory_most_includes_what_this_process_allocates),
     };
     return cmocka_run_group_tests(tests, fresh, gone);

@@ -325,7 +325,7 @@ static void test_parts_without_text_are_counted_or_refused(void **state)
     free(origins);
     x.textless = NULL;
     assert_int_equal(tt_chat_render(t, &x, &text, &origins, &n, &err), TT_EINVAL);
-    assert_string_equal(err.text, "messages[0]: part 0 of the content is no text");
+    assert_string_equal(err.text, "messages[0]: part 0 of the content must be text");
     tt_chat_template_close(t);
 }
 

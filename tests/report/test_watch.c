@@ -238,10 +238,11 @@ static void test_top_cuts_no_number(void **state)
              "{\"step\":1,\"loss\":1234567.25,\"mem_gib\":0.04}\n"
              "{\"step\":2,\"loss\":4321.5,\"mem_gib\":0.04}\n");
     tt_watch *w = watch_of(&p, "run");
-    tt_top_print(&p.list, &(tt_top_opts){100, 20, false, w->written}, &o);
+    tt_top_print(&p.list, &(tt_top_opts){100, 20, false, w->written + 1090}, &o);
     assert_non_null(strstr(tt_str_get(&o), "\n 1.2e+06 "));
     assert_non_null(strstr(tt_str_get(&o), "\n 4.3e+03 "));
     assert_non_null(strstr(tt_str_get(&o), "  41 MiB  "));
+    assert_non_null(strstr(tt_str_get(&o), "  18m10s\n"));
     tt_str_free(&o);
     end_place(&p);
 }

@@ -19,6 +19,8 @@ is_learned last_turn "$two" '"no<|im_end|>"' --dataloader.loss_on last
 one "$two"
 show --dataloader.loss_on all && grep -q 'learned "|im_start|>user.na<|im_end|>' "$dir/out"
 ok all_tokens
+grep -qF 'text    "<|im_start|>user\na<|im_end|>' "$dir/out"
+ok the_text_has_its_special_tokens
 is_learned sharegpt '{"system":"s","conversations":[{"from":"human","value":"2+2"},{"from":"gpt","value":"4"}]}' '"4<|im_end|>"'
 is_learned alpaca '{"instruction":"Add","input":"1 1","output":"2","history":[["q","r"]]}' '"r<|im_end|>" "2<|im_end|>"'
 is_learned prompt_completion '{"prompt":"Say y","completion":"y"}' '"y<|im_end|>"'

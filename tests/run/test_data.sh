@@ -72,7 +72,7 @@ ok show_text
 head -c 400 "$dir/text.txt" | od -An -tu1 -v | tr -s ' ' '\n' | sed '/^$/d' |
     awk '{printf "\\%03o\\000\n", $1}' | while read -r escaped; do printf "$escaped"; done >"$dir/raw.bin"
 data show --dataloader.name bin --dataloader.path "$dir/raw.bin" --dataloader.format uint16 --training.seq_len 8
-[ $rc -eq 0 ] && grep -q '^1 file, 400 tokens, 49 samples of 8$' "$dir/out" && ! grep -q text "$dir/out" &&
+[ $rc -eq 0 ] && grep -q '^1 file, 400 tokens, 49 samples of 8$' "$dir/out" && grep -q 'data. 1 file, 400 tokens of 2 bytes' "$dir/err" && ! grep -q text "$dir/out" &&
     grep -q "^  ids     $want" "$dir/out"
 ok show_tokens_without_a_tokenizer
 data show --dataloader.name bin --dataloader.path "$dir/raw.bin" --dataloader.format uint16 --training.seq_len 8 --tokenizer.name byte

@@ -32,6 +32,8 @@ ok "plan_fits_80_columns$bad"
 plan --world 100000
 grep -q '^fits        NO: [0-9.]* GiB per rank; this machine ([0-9.]* GiB) holds [0-9]* of the$' "$dir/out" && grep -A 2 '^fits' "$dir/out" | grep -q -e '--hardware a100, h100'
 ok plan_says_how_many_ranks_fit_here
+plan && grep -q '^fits        [yesNO]*: [0-9.]* GiB per rank; this machine has [0-9.]* GiB' "$dir/out"
+ok plan_of_one_rank_does_not_count_ranks
 plan --search --world 8 --hardware h100 --best 3 && cp "$dir/out" "$dir/all" && sed -i '/^best/d' "$dir/out" && [ "$(longest)" -le 80 ] && [ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *[0-9]* *[0-9]* *[0-9.]* ' "$dir/out")" -ge 1 ]
 ok search_fits_80_columns
 # the last line is options that can be pasted

@@ -214,13 +214,13 @@ refused() { # NAME STATUS TEXT METHOD PATH BODY
 refused path 404 'no such path' GET /v1/nothing
 refused method 405 'takes POST' GET /v1/completions
 refused json 400 'body:[0-9]*:' POST /v1/completions '{"prompt":'
-refused list 400 'no JSON object' POST /v1/completions '[]'
+refused list 400 'must be a JSON object' POST /v1/completions '[]'
 refused no_prompt 400 'prompt is missing' POST /v1/completions '{}'
 refused type 400 'prompt is neither' POST /v1/completions '{"prompt":{"a":1}}'
 refused id 400 'not in the vocabulary' POST /v1/completions '{"prompt":[99999]}'
 refused empty 400 'prompt is empty' POST /v1/completions '{"prompt":[[]]}'
-refused temperature 400 'temperature is no number of 0 to 100' POST /v1/completions '{"prompt":"a","temperature":-1}'
-refused n 400 'n is no integer of 1 to 128' POST /v1/completions '{"prompt":"a","n":1000000}'
+refused temperature 400 'temperature must be a number from 0 to 100' POST /v1/completions '{"prompt":"a","temperature":-1}'
+refused n 400 'n must be an integer from 1 to 128' POST /v1/completions '{"prompt":"a","n":1000000}'
 for key in '"guided_json":{"a":1}' '"typical_p":0.5' '"best":2' '"continue_final_message":true' '"suffix":"b"' '"echo":true'; do
     name=${key%%:*}
     refused "key_$(echo "$name" | tr -d '"')" 400 "$(echo "$name" | tr -d '"') is not supported" POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],$key}"
@@ -231,7 +231,7 @@ refused bias_id 400 'logit_bias: .*262.* must be a token id from 0 to 261' POST 
 refused bias_value 400 'logit_bias: the value of 7 must be a number from -100 to 100' POST /v1/completions '{"prompt":"a","logit_bias":{"7":101}}'
 refused stop_ids 400 'stop_token_ids: element 1 must be' POST /v1/completions '{"prompt":"a","stop_token_ids":[1,-1]}'
 refused min_tokens 400 'min_tokens is more than max_tokens' POST /v1/completions '{"prompt":"a","min_tokens":5,"max_tokens":4}'
-refused usage 400 'stream_options is no object' POST /v1/completions '{"prompt":"a","stream":true,"stream_options":5}'
+refused usage 400 'stream_options must be an object' POST /v1/completions '{"prompt":"a","stream":true,"stream_options":5}'
 refused other_model 404 'there is only .*run' POST /v1/completions '{"prompt":"a","model":"gpt"}'
 ask POST /v1/completions '{"prompt":"a","model":"default","max_tokens":1}' && [ "$code" = 200 ] && [ "$(get model)" = run ]
 ok placeholder_of_a_model
@@ -239,15 +239,15 @@ refused model_type 400 'there is only .*run' POST /v1/completions '{"prompt":"a"
 refused model_path 404 'no such model' GET /v1/models/gpt
 refused tools 400 'chat template does not use them' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}]}'
 refused tools_of_a_text 400 'tools is not supported' POST /v1/completions '{"prompt":"a","tools":[{}]}'
-refused tools_list 400 'tools is no list of tools' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":{"a":1}}'
-refused tools_objects 400 'tools: element 1 is no object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{},3]}'
+refused tools_list 400 'tools must be a list of tools' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":{"a":1}}'
+refused tools_objects 400 'tools: element 1 must be an object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{},3]}'
 refused tool_choice 400 'tool_choice is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"tools":[{}],"tool_choice":"required"}'
 refused format 400 'response_format is not supported, but' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema"}}'
-refused kwargs 400 'chat_template_kwargs is no object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[1]}'
-refused messages 400 'messages is no list' POST /v1/chat/completions '{"messages":"x"}'
-refused picture 400 'part 0 of the content is no text' POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
+refused kwargs 400 'chat_template_kwargs must be an object' POST /v1/chat/completions '{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[1]}'
+refused messages 400 'messages must be a list' POST /v1/chat/completions '{"messages":"x"}'
+refused picture 400 'part 0 of the content must be text' POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
 refused long 400 'the context holds 2048' POST /v1/completions "{\"prompt\":\"$(printf '%03000d' 7)\"}"
-refused token 400 'element 1 is no token id' POST /detokenize '{"tokens":[1,-1]}'
+refused token 400 'element 1 must be a token id' POST /detokenize '{"tokens":[1,-1]}'
 
 # ---- rude clients ----
 printf 'GET / HTTP/1.1\r\nbad\r\n\r\n' | "$http" "$port" raw | grep -q '^HTTP/1.1 400 '
