@@ -104,6 +104,12 @@ static bool log_enabled(tt_log_level level)
     return (int)level <= atomic_load(&state.level);
 }
 
+/* -q is for the terminal: log files have what a run says without it. */
+static bool log_keeps(tt_log_level level)
+{
+    return level <= TT_INFO || log_enabled(level);
+}
+
 void tt_log_hold(bool hold)
 {
     atomic_store(&state.held, hold);
@@ -219,7 +225,7 @@ static size_t format_line(char *buf, size_t size, size_t head, const char *fmt, 
 TT_PRINTF(3, 0)
 static void log_line(tt_log_level level, const char *area, const char *fmt, va_list ap)
 {
-    if (!log_enabled(level))
+    if (!log_keeps(level))
         return;
     int saved = errno;
     char line[4096];
@@ -229,7 +235,7 @@ static void log_line(tt_log_level level, const char *area, const char *fmt, va_l
                            again);
     va_end(again);
     tt_log_file_put(my_rank(), line, n);
-    if (level > TT_WARN && !shown(my_rank()))
+    if (!log_enabled(level) || (level > TT_WARN && !shown(my_rank())))
         return;
     n = format_line(line, sizeof line, format_head(line, sizeof line, level, area), fmt, ap);
     break_line(line, n - 1, tt_terminal_columns());
@@ -254,7 +260,7 @@ void tt_log_to_file(tt_log_level level, const char *area, const char *text)
     char line[4096];
     const size_t head = format_file_head(line, sizeof line, level, area);
     const int n = snprintf(line + head, sizeof line - head, "%s\n", text);
-    if (log_enabled(level))
+    if (log_keeps(level))
         tt_log_file_put(my_rank(), line, TT_MIN(head + (size_t)TT_MAXV(n, 0), sizeof line - 1));
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/ckpt_convert.h"
 #include "cli/from_checkpoint.h"
+#include <math.h>
 #include <string.h>
 
 /* ckpt ls | verify | diff | reshard | import | export */
@@ -30,8 +31,11 @@ static tt_status list_steps(tt_cli *cli, const char *folder, const char *prefix,
         tt_trainer_state st;
         const char *at = tt_arena_printf(cli->arena, "%s/step-%lld", folder, (long long)steps[i]);
         TT_TRY(tt_ckpt_read_state(at, cli->arena, &st, err));
-        tt_str_printf(out, "%sstep-%lld  loss %.5f  %lld tokens  written by %d rank%s", prefix,
-                      (long long)steps[i], st.last_loss, (long long)st.tokens_seen, st.world,
+        const char *loss = isnan(st.last_loss)
+                               ? "no loss yet"
+                               : tt_arena_printf(cli->arena, "loss %.5f", st.last_loss);
+        tt_str_printf(out, "%sstep-%lld  %s  %lld tokens  written by %d rank%s", prefix,
+                      (long long)steps[i], loss, (long long)st.tokens_seen, st.world,
                       st.world == 1 ? "" : "s");
         if (st.step != steps[i])
             tt_str_printf(out, "  (trainer.json says step %lld)", (long long)st.step);

@@ -79,6 +79,15 @@ static void make_key(tt_getenv get, const launcher *l, char out[33])
     tt_str_free(&s);
 }
 
+/* What is set and is none would be taken as not set. */
+static tt_status must_be_number(tt_getenv get, const char *name, int value, tt_error *err)
+{
+    if (!name || !get(name) || value >= 0)
+        return TT_OK;
+    return TT_FAIL(err, TT_EINVAL, "%s=%s: expected a number from 0; unset it if there is none",
+                   name, get(name));
+}
+
 static tt_status read_one(tt_getenv get, const launcher *l, tt_launch *out, tt_error *err)
 {
     tt_launch r = {.launcher = l->name};
@@ -94,6 +103,8 @@ static tt_status read_one(tt_getenv get, const launcher *l, tt_launch *out, tt_e
                        l->name);
     r.local_world = launch_number(get, l->local_world);
     r.local_rank = launch_number(get, l->local_rank);
+    TT_TRY(must_be_number(get, l->local_world, r.local_world, err));
+    TT_TRY(must_be_number(get, l->local_rank, r.local_rank, err));
     if (r.local_world < 0 && launch_number(get, l->nodes) == 1)
         r.local_world = r.world;
     if (r.local_world < 0 && l->nodes)

@@ -41,7 +41,7 @@ const tt_reserved *tt_reserved_find(const char *key)
     char section[64];
     const size_t n = strcspn(key, ".");
     const tt_reserved *r = look_up(key);
-    if (r || !key[n] || n + 3 > sizeof section)
+    if (r || n + 3 > sizeof section)
         return r;
     memcpy(section, key, n);
     memcpy(section + n, ".*", 3);

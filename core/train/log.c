@@ -66,7 +66,7 @@ static tt_status send(tt_loop *l, const tt_metrics_record *r, tt_error *err)
 static bool has_line(const tt_loop *l, const tt_metrics_record *r)
 {
     const int64_t freq = l->s->console.freq;
-    return l->s->has_console && tt_log_get_level() >= TT_INFO &&
+    return l->s->has_console && (tt_log_get_level() >= TT_INFO || l->s->core.log_files) &&
            (r->validation || freq == INT64_MIN || tt_loop_due(l, r->step, freq));
 }
 

@@ -113,6 +113,10 @@ static void test_contradictory_variables_are_errors(void **state)
     refused((const char *[]){"RANK", "0", "WORLD_SIZE", "99999999999999999999", NULL}, "99999");
     refused((const char *[]){"RANK", "3", "WORLD_SIZE", "4", "LOCAL_WORLD_SIZE", "2", NULL},
             "LOCAL_RANK");
+    refused((const char *[]){"RANK", "1", "WORLD_SIZE", "2", "LOCAL_RANK", "x", NULL},
+            "LOCAL_RANK=x: expected a number");
+    refused((const char *[]){"RANK", "1", "WORLD_SIZE", "2", "LOCAL_WORLD_SIZE", "2y", NULL},
+            "LOCAL_WORLD_SIZE=2y: expected a number");
     refused((const char *[]){"SLURM_PROCID", "2", "SLURM_STEP_NUM_TASKS", "3", "SLURM_LOCALID", "0",
                              "SLURM_STEP_NUM_NODES", "2", "SLURM_STEP_TASKS_PER_NODE", "2,1", NULL},
             "equal number of tasks");

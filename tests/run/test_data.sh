@@ -64,6 +64,10 @@ data show --sample 1 --n 2 --json
     printf '%s' "$(cut -c32-63 "$dir/head" | head -n 1)" >"$dir/want" && grep -q "\"text\":\"$(cat "$dir/want")\"" "$dir/out" &&
     [ "$(grep -o '"sample":' "$dir/out" | wc -l)" -eq 2 ]
 ok show_json
+"$TTRUN" tokenizer train --data "$dir/text.txt" --vocab-size 300 --bos '<begin>' --out "$dir/tok" >/dev/null 2>&1
+data show --tokenizer.name hf --tokenizer.path "$dir/tok/tokenizer.json" --model.args.vocab_size 300
+[ $rc -eq 0 ] && grep -q '^  text    "<begin>' "$dir/out"
+ok show_has_special_tokens_in_the_text
 data show --training.seq_len 8
 want=$(head -c 7 "$dir/text.txt" | od -An -tu1 | tr -s ' \n' ' ' | sed 's/^ //; s/ $//')
 [ $rc -eq 0 ] && grep -q "^  ids     256 $want$" "$dir/out" && grep -q '^  pos     0 1 2 3 4 5 6 7$' "$dir/out" &&

@@ -154,7 +154,7 @@ ok whole_state_is_loaded_whole
 # ---- a seed ----
 train "$dir/seed" $fixed --checkpoint.create_seed_checkpoint true
 [ "$rc" -eq 0 ] && [ "$(newest "$dir/seed/checkpoint")" = 0 ] && [ ! -s "$dir/seed/metrics.jsonl" ] &&
-    train "$dir/seed" $fixed
+    "$TTRUN" ckpt ls "$dir/seed" >"$dir/out" && grep -q '^step-0  no loss yet  0 tokens ' "$dir/out" && train "$dir/seed" $fixed
 [ "$rc" -eq 0 ] && grep -q 'resumed from .*/step-0, next is step 1' "$dir/err" &&
     [ "$(hash_of "$dir/seed/checkpoint/step-10")" = "$(hash_of "$dir/whole/checkpoint/step-10")" ]
 ok seed_checkpoint_is_what_the_run_begins_with

@@ -13,6 +13,9 @@ log=$dir/one/logs/rank-0.log
 ok file_has_the_lines_of_stderr
 [ "$(sed 's/^[^ ]* r0 . [a-z]*: //' "$log" | grep -v '^rank 0 of 1, ' | head -n 4)" = "$(grep "^\[r0 " "$dir/err" | sed 's/^\[[^]]*\] //' | head -n 4)" ]
 ok file_begins_with_what_was_said_before
+train "$dir/quiet" $on --training.steps 2 -q
+[ "$rc" -eq 0 ] && [ ! -s "$dir/err" ] && [ "$(grep -c ' r0 I train: step:  [12]  loss: ' "$dir/quiet/logs/rank-0.log")" -eq 2 ]
+ok quiet_is_for_the_terminal
 for how in "--comm.backend local" ""; do
     rm -rf "$dir/two"
     # shellcheck disable=SC2086
