@@ -9,11 +9,13 @@ SOURCES ?= $(wildcard *.c)
 STD     ?= -std=c11
 CFLAGS  ?= -O2 -g
 LDLIBS  ?= -lm
+# A guessed name or argument, as tt_log() for tt_log_e(), stops the build in C as it does in C++.
+GUESSES := $(if $(findstring ++,$(STD)),,$(addprefix -Werror=,implicit-function-declaration int-conversion incompatible-pointer-types))
 
 all: $(PLUGIN).so
 # -z defs, -z now: a missing symbol fails here, not in the middle of a run
 $(PLUGIN).so: $(SOURCES)
-	$(CC) $(STD) -Wall -Wextra -Wpedantic $(CFLAGS) -fPIC -fvisibility=hidden -shared \
+	$(CC) $(STD) -Wall -Wextra -Wpedantic $(GUESSES) $(CFLAGS) -fPIC -fvisibility=hidden -shared \
 	    -Wl,-z,defs -Wl,-z,now -I$(TTRUN_ROOT)/include $(SOURCES) -L$(TTRUN_ROOT)/lib $(LDFLAGS) \
 	    -lttrun $(LDLIBS) -o $@
 check: $(PLUGIN).so

@@ -144,7 +144,7 @@ TT_EXPORT tt_value *tt_floor_pow2(tt_builder *b, tt_value *x); /* largest power 
 TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);       /* x times the normal CDF of x */
 TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x);  /* gelu approximated by tanh */
 TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x);  /* neither infinite nor NaN */
-TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);      /* natural logarithm */
+TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);      /* natural logarithm; `tt_log_e` */
 TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);        /* -x */
 TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);       /* max(x, 0) */
 TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);      /* nearest integer, halves to even */

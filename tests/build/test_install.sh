@@ -39,6 +39,17 @@ headers_stand_alone() { # each, as C and as C++
         g++ -x c++ -std=c++20 -Wall -Wextra -Wpedantic -Werror -I"$root/opt/t/include" -fsyntax-only "$dir/h.c" || return 1
     done
 }
+# tt_log() is the logger, tt_log_e() the logarithm: a guess stops the build.
+a_guessed_call_does_not_build() {
+    mkdir -p "$dir/guess" && printf '%s\n' 'PLUGIN := guess' "include $root/opt/t/share/ttrun/plugin.mk" >"$dir/guess/Makefile" || return 1
+    for call in 'tt_log(b, x)' 'tt_exp(x, b)' 'tt_logarithm(b, x)' 'tt_log_e(b, x)'; do
+        printf '%s\n' '#include <ttrun/ops.h>' 'tt_value *f(tt_builder *b, tt_value *x);' "tt_value *f(tt_builder *b, tt_value *x) { return $call; }" >"$dir/guess/guess.c"
+        rm -f "$dir/guess/guess.so"
+        make -C "$dir/guess" >"$dir/log" 2>&1
+        [ "$call" = 'tt_log_e(b, x)' ] && { [ -f "$dir/guess/guess.so" ] || { cat "$dir/log"; return 1; }; } && continue
+        grep -q 'guess.c:3:.*error' "$dir/log" || { echo "$call"; cat "$dir/log"; return 1; }
+    done
+}
 uninstall_leaves_nothing() {
     make MODE="$mode" uninstall DESTDIR="$root" PREFIX=/opt/t >/dev/null 2>&1
     left=$(find "$root" -not -type d; find "$root" -type d -name '*zsh*' -o -type d -name '*fish*' -o -type d -name '*completion*' -o -type d -name '*ttrun*')
@@ -49,7 +60,7 @@ scaffold_without_sdk_says_what_to_do() {
     make -C "$dir/lonely" TTRUN_PREFIX=/nowhere >"$dir/log" 2>&1 && return 1
     grep -q 'no ttrun SDK found: run "make install PREFIX=DIR"' "$dir/log" || { cat "$dir/log"; return 1; }
 }
-for t in release_has_no_commit install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone scaffold_without_sdk_says_what_to_do \
+for t in release_has_no_commit install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone a_guessed_call_does_not_build scaffold_without_sdk_says_what_to_do \
     uninstall_leaves_nothing; do
     check $t $t
 done

@@ -285,7 +285,8 @@ const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
 
 UNARY(neg, tt_neg, "-x", 1, 0, infer_signed, vjp_neg, decompose_neg, cost_cheap)
 UNARY(exp, tt_exp, "e to the power of x", 0, 0, infer_float, vjp_exp, NULL, cost_transcendental)
-UNARY(log, tt_log_e, "natural logarithm", 0, 0, infer_float, vjp_log, NULL, cost_transcendental)
+UNARY(log, tt_log_e, "natural logarithm; `tt_log_e`", 0, 0, infer_float, vjp_log, NULL,
+      cost_transcendental)
 UNARY(sqrt, tt_sqrt, "square root", 0, 0, infer_float, vjp_sqrt, NULL, cost_cheap)
 UNARY(rsqrt, tt_rsqrt, "1 / square root", 0, 0, infer_float, vjp_rsqrt, decompose_rsqrt, cost_cheap)
 UNARY(abs, tt_abs, "|x|", 0, 0, infer_signed, vjp_abs, decompose_abs, cost_cheap)
