@@ -122,7 +122,8 @@ static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, 
         r = tt_cli_row_like(c, name);
     name = r ? r->name : name;
     *used = 0;
-    if (c->no_job && (of_job || (r && is_common(r) && !tt_cli_has_common(c, r))))
+    if (c->no_job &&
+        (of_job || (r && is_common(r) && !tt_cli_has_common(c, r) && !(r->flags & TT_CLI_TAKEN))))
         return TT_FAIL(err, TT_EINVAL, "--%s: ttrun %s reads no job; leave this option out", name,
                        c->name);
     if (!of_job && !r)

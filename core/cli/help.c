@@ -8,11 +8,12 @@
 
 const tt_cli_row tt_cli_common[] = {
     TT_CLI_VALUE("spec", "NAME", "llama3", "TrainSpec to use instead of the job's",
-                 .takes = TT_TAKES_SPEC),
+                 .takes = TT_TAKES_SPEC, .flags = TT_CLI_TAKEN),
     TT_CLI_VALUE("plugin-dir", "DIR", NULL,
                  "folder searched for plugins, with its subfolders, before ttrun's own",
-                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REPEATED),
-    TT_CLI_FLAG("only-plugin-dirs", "search the folders of --plugin-dir and no others"),
+                 .takes = TT_TAKES_FOLDER, .flags = TT_CLI_REPEATED | TT_CLI_TAKEN),
+    TT_CLI_FLAG("only-plugin-dirs", "search the folders of --plugin-dir and no others",
+                .flags = TT_CLI_TAKEN),
     TT_CLI_VALUE("nproc", "N", "1",
                  "start N ranks here: processes, or threads without mpirun; MIN:MAX with "
                  "--max-restarts"),

@@ -20,6 +20,7 @@ typedef enum tt_cli_takes {
 #define TT_CLI_REPEATED 2u /* may be given more than once */
 #define TT_CLI_KEY 4u      /* common: a key of the job that is in no section, spelt as there */
 #define TT_CLI_ANY 8u      /* common: also of commands that read no job */
+#define TT_CLI_TAKEN 16u   /* common: such commands take it too, though it means nothing to them */
 
 typedef struct tt_cli_row {
     const char *name;     /* without the dashes */

@@ -120,6 +120,11 @@ ok and_one_killed_after_it_is
 mkdir "$dir/hostile" && sed 's/llama3/x\\u001b[31my/' "$dir/killed/run.json" >"$dir/hostile/run.json"
 "$TTRUN" runs "$dir/hostile" >"$dir/out" 2>"$dir/err" && grep -qF 'x\x1b[31my' "$dir/out" && "$TTRUN" top "$dir/hostile" --once >"$dir/err" && ! grep -q "$(printf '\033')" "$dir/out" "$dir/err"
 ok a_terminal_gets_no_control_characters_of_files
+for command in "runs $dir/killed" "top $dir/killed --once" "gc $dir/killed"; do
+    "$TTRUN" $command --plugin-dir "$PLUGINS" --spec llama3 >"$dir/out" 2>"$dir/err" || failed=1
+done
+[ $failed -eq 0 ]
+ok spec_and_plugin_dir_go_with_every_command
 gc "$dir/none"
 [ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ]
 ok no_such_folder
