@@ -50,7 +50,6 @@ static const char *const of_offload[] = {"activation_checkpoint.offload_budget_g
 static const char *const of_loading[] = {"checkpoint.initial_load_model_only",
                                          "checkpoint.initial_load_strict",
                                          "checkpoint.initial_load_rename", NULL};
-static const char *const of_hf[] = {"checkpoint.hf_keep", NULL};
 
 typedef struct idle {
     bool off;                 /* the other key keeps these from doing anything */
@@ -98,7 +97,6 @@ void tt_setup_notice_idle(const tt_setup *s)
         {a->mode == TT_CHECKPOINT_NONE, "activation_checkpoint.mode", "none", of_recomputing},
         {a->offload == TT_ACTIVATIONS_STAY, "activation_checkpoint.offload", "none", of_offload},
         {!loads, "checkpoint.initial_load_path", "null", of_loading},
-        {k->hf_interval < 1 && !k->last_save_in_hf, "checkpoint.hf_interval", "0", of_hf},
     };
     /* clang-format on */
     for (size_t i = 0; i < TT_COUNT(all); i++)
