@@ -488,10 +488,6 @@ tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
     const char *key = c->last_save_in_hf ? "checkpoint.last_save_in_hf" : "checkpoint.hf_interval";
-    if (!c->last_save_in_hf && !c->hf_interval && c->hf_keep)
-        return tt_job_fail(s->job, "checkpoint.hf_keep", err,
-                           "no Hugging Face folder is written; set checkpoint.hf_interval or "
-                           "last_save_in_hf, or leave hf_keep out");
     if (!c->last_save_in_hf && !c->hf_interval)
         return TT_OK;
     if (!c->enable)

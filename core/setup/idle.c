@@ -47,6 +47,7 @@ static const char *const of_recomputing[] = {"activation_checkpoint.selective_ac
                                              "activation_checkpoint.memory_budget", NULL};
 static const char *const of_offload[] = {"activation_checkpoint.offload_budget_gb",
                                          "activation_checkpoint.offload_prefetch_n_layers", NULL};
+static const char *const of_hf[] = {"checkpoint.hf_keep", NULL};
 static const char *const of_loading[] = {"checkpoint.initial_load_model_only",
                                          "checkpoint.initial_load_strict",
                                          "checkpoint.initial_load_rename", NULL};
@@ -97,6 +98,7 @@ void tt_setup_notice_idle(const tt_setup *s)
         {a->mode == TT_CHECKPOINT_NONE, "activation_checkpoint.mode", "none", of_recomputing},
         {a->offload == TT_ACTIVATIONS_STAY, "activation_checkpoint.offload", "none", of_offload},
         {!loads, "checkpoint.initial_load_path", "null", of_loading},
+        {k->hf_interval < 1 && !k->last_save_in_hf, "checkpoint.hf_interval", "0", of_hf},
     };
     /* clang-format on */
     for (size_t i = 0; i < TT_COUNT(all); i++)

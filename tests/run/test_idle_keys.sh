@@ -26,6 +26,7 @@ debug.health_check_freq 3 0 debug.health_check_policy stop
 debug.replay_interval 3 0 debug.replay_on same
 activation_checkpoint.mode selective none activation_checkpoint.selective_ac_option 2
 activation_checkpoint.mode budget none activation_checkpoint.memory_budget 0.4
+checkpoint.hf_interval 5 0 checkpoint.hf_keep 1
 TABLE
 [ -z "$bad" ]
 ok a_line_for_each_key_that_is_not_used "$bad"
