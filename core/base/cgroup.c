@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "internal.h"
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The control groups of a process, of both versions: the least limit of a group and of its parents. */
 
@@ -12,23 +15,24 @@ typedef struct hierarchy {
 } hierarchy;
 
 /* Up to the root of the hierarchy. In a container the path may name groups that the container cannot see: these have no
- * files and so no limit. */
+ * files and so no limit. A path that is too long has none either. */
 static double least_limit(const hierarchy *h, const char *root, const char *group)
 {
-    tt_arena *a = tt_arena_new();
-    char *at = tt_arena_str(a, group);
+    char folder[PATH_MAX];
+    const size_t top = strlen(root);
+    size_t n = (size_t)snprintf(folder, sizeof folder, "%s%s", root, group);
     double least = (double)INFINITY;
-    for (size_t n = strlen(at);;) {
-        while (n > 0 && at[n - 1] == '/')
-            at[--n] = '\0';
-        const double limit = h->limit(tt_arena_printf(a, "%s%s", root, at), h->v1);
+    while (n < sizeof folder) {
+        while (n > top && folder[n - 1] == '/')
+            n--;
+        folder[n] = '\0';
+        const double limit = h->limit(folder, h->v1);
         least = TT_MIN(least, limit);
-        if (!n)
+        if (n <= top)
             break;
-        while (n > 0 && at[n - 1] != '/')
-            at[--n] = '\0';
+        while (n > top && folder[n - 1] != '/')
+            n--;
     }
-    tt_arena_free(a);
     return least;
 }
 
@@ -44,23 +48,24 @@ static bool has_controller(const char *controllers, size_t n, const char *wanted
 }
 
 /* A line is "0::/group" (v2) or "5:cpu,memory:/group" (v1). */
-static double limit_of_line(tt_arena *a, hierarchy h, const char *line, const char *root)
+static double limit_of_line(hierarchy h, const char *line, const char *root)
 {
+    char folder[PATH_MAX];
     const char *controllers = strchr(line, ':');
     const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
     if (!path)
         return (double)INFINITY;
     const size_t n = (size_t)(path - controllers - 1);
+    snprintf(folder, sizeof folder, "%s/%s", root, n ? h.controller : "unified");
     if (n == 0) {
-        const char *mixed = tt_arena_printf(a, "%s/unified", root);
         const double limit = least_limit(&h, root, path + 1),
-                     unified = least_limit(&h, mixed, path + 1);
+                     unified = least_limit(&h, folder, path + 1);
         return TT_MIN(limit, unified);
     }
     if (!has_controller(controllers + 1, n, h.controller))
         return (double)INFINITY;
     h.v1 = true;
-    return least_limit(&h, tt_arena_printf(a, "%s/%s", root, h.controller), path + 1);
+    return least_limit(&h, folder, path + 1);
 }
 
 double tt_cgroup_least(const char *cgroup_file, const char *root, const char *controller,
@@ -72,12 +77,10 @@ double tt_cgroup_least(const char *cgroup_file, const char *root, const char *co
     double least = limit(root, false);
     if (tt_read_file(cgroup_file, 1 << 20, &text, &n, NULL) != TT_OK)
         return least;
-    tt_arena *a = tt_arena_new();
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        const double here = limit_of_line(a, h, line, root);
+        const double here = limit_of_line(h, line, root);
         least = TT_MIN(least, here);
     }
-    tt_arena_free(a);
     free(text);
     return least;
 }
