@@ -56,9 +56,10 @@ def bounds(kind):
     return (float(m.group(1)), float(m.group(2))) if m else (float(least.group(1)), None) if least else (None, None)
 
 
-def allowed(rng, kind):
+def allowed(rng, kind, key):
     """A value of the type; None: this script cannot make one."""
     low, high = bounds(kind)
+    high = 50 if key == "n_layers" else high  # 65536 layers take their time
     if kind.startswith("true"):
         return rng.random() < 0.5
     if kind.startswith("one of"):
@@ -115,7 +116,7 @@ def draw(rng, rows, known):
         value = 1
     else:
         name = key
-        value = {"type": wrong_type, "range": out_of_range, "none": allowed}[mistake](rng, kind)
+        value = allowed(rng, kind, key) if mistake == "none" else {"type": wrong_type, "range": out_of_range}[mistake](rng, kind)
     if name is None or value is None or not put(job, path + name.split("."), None if value == "null" else value):
         return None
     return job, f"{'.'.join(path + [name])} {json.dumps(value)} ({mistake}, {kind.strip()}{', ' + plugin if plugin else ''})", mistake != "none"
