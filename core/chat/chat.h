@@ -32,8 +32,8 @@ typedef struct tt_chat_json {
     const tt_json *messages;
     const tt_json *variables; /* an object, or NULL */
     const tt_json *tools;     /* that go before those of the variables; NULL: there are none */
-    const tt_jvalue *
-        tokens; /* bos_token, eos_token, …: before those that lie beside the template; NULL: none */
+    /* bos_token, eos_token, …, in place of those that the template's folder has; NULL: none */
+    const tt_jvalue *tokens;
 } tt_chat_json;
 
 /* A text of the template, and what the loss counts. */
@@ -48,6 +48,8 @@ typedef struct tt_chat_text {
  * the one for conversations with tools, without a text if there is none. */
 tt_status tt_chat_template_sources(tt_arena *a, const char *path, tt_chat_source *plain,
                                    tt_chat_source *tools, tt_error *err);
+/* Whether a path means the template that is built in, "chatml", and no file. */
+bool tt_chat_template_is_built_in(const char *path);
 /* encode.c: the special token that the template puts behind an assistant's turn, the last one of a conversation or one
  * before a user's; -1: none. */
 int32_t tt_chat_turn_end(const tt_chat_template *t, const tt_tokenizer_vt *vt, void *tokenizer,

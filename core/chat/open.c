@@ -208,7 +208,7 @@ static const char chatml[] =
     "{% endgeneration %}{{ '\n' }}{% else %}{{ message.content + '<|im_end|>\n' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-static bool is_built_in(const char *path)
+bool tt_chat_template_is_built_in(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return !strcmp(slash ? slash + 1 : path, "chatml") && !tt_path_exists(path);
@@ -220,13 +220,15 @@ tt_status tt_chat_template_sources(tt_arena *a, const char *path, tt_chat_source
     const tt_json *root;
     *plain = (tt_chat_source){"chatml", chatml, sizeof chatml - 1};
     *tools = (tt_chat_source){0};
-    return is_built_in(path) ? TT_OK : read_sources(a, path, NULL, plain, tools, &root, err);
+    return tt_chat_template_is_built_in(path)
+               ? TT_OK
+               : read_sources(a, path, NULL, plain, tools, &root, err);
 }
 
 tt_status tt_chat_template_open_for(const char *path, const char *tokenizer, tt_chat_template **out,
                                     tt_error *err)
 {
-    if (is_built_in(path))
+    if (tt_chat_template_is_built_in(path))
         return tt_chat_template_text("chatml", chatml, sizeof chatml - 1, NULL, NULL, out, err);
     tt_chat_template *t = new_template(path);
     tt_chat_source plain = {0}, tools = {0};

@@ -148,16 +148,16 @@ tt_status tt_ckpt_open_pieces(const char *name, const tt_ckpt_piece *pieces, siz
 /* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors, else the
  * same of pytorch_model.bin. */
 tt_status tt_ckpt_open_hf(const char *folder, tt_ckpt_reader **out, tt_error *err);
-/* A folder of Meta's: consolidated*.safetensors, in their order the parts of a tensor along one
- * dim; shapes: name → the whole tt_ckpt_tensor. */
 typedef struct tt_ckpt_tensor {
     const char *name;
     const char *dtype_name;
     int n_dims;
     int64_t shape[TT_MAX_DIMS]; /* global */
     bool
-        vocab; /* wanted: its rows are tokens, so of another vocabulary's those of both are the same */
+        vocab; /* wanted: its rows are tokens; of another vocabulary those that both have are taken */
 } tt_ckpt_tensor;
+/* A folder of Meta's: consolidated*.safetensors, in their order the parts of a tensor along one
+ * dim; shapes: name → the whole tt_ckpt_tensor. */
 tt_status tt_ckpt_open_split(const char *folder, const tt_map *shapes, tt_ckpt_reader **out,
                              tt_error *err);
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err);

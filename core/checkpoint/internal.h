@@ -72,8 +72,8 @@ typedef struct tt_entry { /* a tensor by name */
     int n_dims;
     int64_t global[TT_MAX_DIMS];
     TT_VEC(tt_shard) shards; /* by begin[0] */
-    int64_t
-        rows_as; /* it is read as a tensor of so many rows, of which only its own are filled; 0: as it is */
+    /* It is read as a tensor of so many rows, of which only its own are filled; 0: as it is. */
+    int64_t rows_as;
     bool known_disjoint;
     bool is_scale;                        /* a part of another tensor, which is quantized */
     const struct tt_coded *coded;         /* it is made of codes, which have names of their own */

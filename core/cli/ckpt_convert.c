@@ -409,10 +409,7 @@ static int64_t exported_parameters(const tt_setup *s, const export_opts *o)
     int64_t adapters = 0;
     for (size_t i = 0; i < s->graph->params.n; i++) {
         const tt_param_info *p = s->graph->params.items[i];
-        int64_t n = 1;
-        for (int d = 0; d < p->whole.n_dims; d++)
-            n *= p->whole.dims[d].size;
-        adapters += p->adapter_of ? n : 0;
+        adapters += p->adapter_of ? tt_type_numel(&p->whole) : 0;
     }
     return o->adapter                             ? adapters
            : o->to == TO_DCP || o->to == TO_TITAN ? s->size.parameters

@@ -21,8 +21,8 @@ typedef struct tt_plan_counts {
     const tt_graph *g;
     bool *gradient;           /* by value id: the value ends up in a gradient's accumulator */
     const tt_device_use *use; /* by pipeline rank; NULL: the backend uses host memory */
-    int64_t *
-        validation; /* by pipeline rank: bytes of the validation's program, where no use has them; 0: none */
+    /* by pipeline rank: bytes of the validation's program, where no use has them; 0: none */
+    int64_t *validation;
     double bubble; /* idle share of the pipeline */
     tt_traffic t[96];
     int n;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "interchange/assets.h"
+#include "chat/chat.h"
 #include "checkpoint/checkpoint.h"
 #include "setup/hf_context.h"
 #include <limits.h>
@@ -296,7 +297,7 @@ const char *tt_assets_template(tt_arena *a, const char *run, const char *named)
     for (size_t i = 0; folder && i < TT_COUNT(template_names); i++)
         if (tt_path_exists(tt_path_join(a, folder, template_names[i])))
             return folder;
-    if (named && !strcmp(base_name(named), "chatml") && !tt_path_exists(named))
+    if (named && tt_chat_template_is_built_in(named))
         return "chatml";
     return named && tt_path_exists(named) ? named : NULL;
 }

@@ -60,6 +60,20 @@ static inline void decoder_moe_add_gguf(json_text *t, const moe_config *c)
              (long long)c->experts, (long long)c->top_k, (long long)c->hidden_dim);
 }
 
+/* The keys of models whose router is Mixtral's: a softmax, whose choices are normalized. factors: as decoder_gguf_keys has
+ * them. */
+static inline tt_status decoder_moe_softmax_gguf_keys(const decoder_moe *c, int factors, char *json,
+                                                      size_t size, tt_error *err)
+{
+    const moe_config theirs = {.norm_topk_prob = true, .route_scale = 1.0};
+    char more[192];
+    json_text t = {more, sizeof more, 0};
+    TT_TRY(decoder_check_no_windows(&c->d, err));
+    TT_TRY(decoder_moe_gguf_router(&c->moe, &theirs, err));
+    decoder_moe_add_gguf(&t, &c->moe);
+    return decoder_gguf_keys(&c->d, factors, more, json, size, err);
+}
+
 /* Adds the keys of models with shared experts whose first layers are dense. */
 static inline void decoder_moe_add_gguf_dense_first(json_text *t, const decoder_moe *c)
 {

@@ -89,15 +89,8 @@ static const tt_tensor_name gguf_names[] = {
 
 static tt_status mixtral_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
 {
-    const decoder_moe *c = cfg;
-    const moe_config theirs = {.norm_topk_prob = true, .route_scale = 1.0};
-    char more[192];
-    json_text t = {more, sizeof more, 0};
-    TT_TRY(decoder_check_no_windows(&c->d, err));
-    TT_TRY(decoder_moe_gguf_router(&c->moe, &theirs, err));
-    decoder_moe_add_gguf(&t, &c->moe);
-    return decoder_gguf_keys(&c->d, DECODER_GGUF_LLAMA3 | DECODER_GGUF_LONGROPE, more, json, size,
-                             err);
+    return decoder_moe_softmax_gguf_keys(cfg, DECODER_GGUF_LLAMA3 | DECODER_GGUF_LONGROPE, json,
+                                         size, err);
 }
 
 static const tt_model_gguf gguf = DECODER_GGUF_MORE(

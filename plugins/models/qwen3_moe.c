@@ -108,11 +108,6 @@ static const tt_tensor_name gguf_names[] = {
 static tt_status qwen3_moe_gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
 {
     const decoder_moe *c = cfg;
-    const moe_config theirs = {.norm_topk_prob = true, .route_scale = 1.0};
-    char more[192];
-    json_text t = {more, sizeof more, 0};
-    TT_TRY(decoder_check_no_windows(&c->d, err));
-    TT_TRY(decoder_moe_gguf_router(&c->moe, &theirs, err));
     for (int64_t i = 0; i < c->d.n_layers; i++)
         if (!decoder_moe_has_experts(c, i))
             return TT_FAIL(err, TT_EUNSUPPORTED,
@@ -120,8 +115,7 @@ static tt_status qwen3_moe_gguf_keys(const void *cfg, char *json, size_t size, t
                            "this architecture has some",
                            c->mlp_only_layers ? "mlp_only_layers" : "decoder_sparse_step",
                            (long long)i);
-    decoder_moe_add_gguf(&t, &c->moe);
-    return decoder_gguf_keys(&c->d, 0, more, json, size, err);
+    return decoder_moe_softmax_gguf_keys(c, 0, json, size, err);
 }
 
 static const tt_model_gguf gguf = DECODER_GGUF("qwen3moe", gguf_names, qwen3_moe_gguf_keys, NULL);

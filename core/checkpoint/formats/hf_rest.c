@@ -19,7 +19,7 @@ static bool is_computed(const char *name)
     return false;
 }
 
-/* The number of the layer in a name; -1: it is of none. */
+/* The number of the layer in a tensor's name; -1: the name has none. */
 static int64_t layer_in_name(const char *name)
 {
     const char *at = strstr(name, ".layers.");
