@@ -12,7 +12,8 @@
 /* JSON by jansson, whose integers have 64 bits and whose reals are finite. A longer number, and NaN and Infinity as Python
  * writes them, are held as a text with a mark before it, and written as what they were. */
 
-#define CHAT_HELD "\"\\u0001#"
+#define CHAT_MARK "\1#"                       /* of a number that is held as a text */
+#define CHAT_HELD "\"\\u0001#"                /* the begin of such a text in JSON */
 #define CHAT_NUMBER "0123456789+-.eENaInfity" /* what a held number is made of */
 enum { CHAT_HELD_LENGTH = sizeof CHAT_HELD - 1, CHAT_LONGEST = 18 /* digits that always fit */ };
 
@@ -116,11 +117,20 @@ static char *chat_dump(const json_t *v)
     return text;
 }
 
+/* The number that a text holds; NULL: none, or it is no text. */
+static const char *held_number(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    if (!s || strncmp(s, CHAT_MARK, sizeof CHAT_MARK - 1) != 0)
+        return NULL;
+    s += sizeof CHAT_MARK - 1;
+    return *s && !s[strspn(s, CHAT_NUMBER)] ? s : NULL;
+}
+
 /* A text, and no number that is held as one. */
 static const char *text_of(const json_t *v)
 {
-    const char *s = json_string_value(v);
-    return s && !strncmp(s, "\1#", 2) && s[2] && !s[2 + strspn(s + 2, CHAT_NUMBER)] ? NULL : s;
+    return held_number(v) ? NULL : json_string_value(v);
 }
 
 /* Columns of a record that are NaN, which pandas writes where a row has no value. */
@@ -131,8 +141,8 @@ static void drop_nan(json_t *record)
     void *next;
     json_object_foreach_safe(record, next, key, v)
     {
-        const char *s = json_string_value(v);
-        if (s && !strcmp(s, "\1#NaN"))
+        const char *number = held_number(v);
+        if (number && !strcmp(number, "NaN"))
             json_object_del(record, key);
     }
 }
