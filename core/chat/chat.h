@@ -5,12 +5,20 @@
 #include "config/config.h"
 #include <ttrun/chat.h>
 
+/* What a template is given of a message that has calls of tools and no content. */
+typedef enum tt_chat_missing {
+    TT_CHAT_ABSENT, /* no key */
+    TT_CHAT_NONE,
+    TT_CHAT_EMPTY, /* "" */
+} tt_chat_missing;
+
 /* A template and how it takes what conversations have in several forms (form.c). */
 typedef struct tt_chat_form {
     const char *name;     /* in messages */
     const tt_jnode *tree; /* NULL: there is no such template */
     bool lists; /* it goes over the parts of a content that is a list; else it takes texts */
     bool text_arguments; /* it prints the arguments of a call as they are: they stay JSON text */
+    tt_chat_missing missing;
 } tt_chat_form;
 
 /* The text of a template as its file has it. */

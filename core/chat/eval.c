@@ -98,6 +98,8 @@ static tt_jvalue *eval_name(tt_jenv *e, const char *name)
     for (size_t i = 0; i < TT_COUNT(functions); i++)
         if (!strcmp(functions[i], name))
             return named_call(e, functions[i], NULL);
+    if (!strcmp(name, "self")) /* the blocks of the template, of which we have none */
+        return tt_j_new(e->arena, TT_J_DICT);
     return tt_j_undefined(e->arena, name);
 }
 

@@ -2,8 +2,9 @@
 #include "chat/chat.h"
 #include <string.h>
 
-/* How a template takes what conversations have in two forms. Contents: as vLLM does, by its tree: whether it goes over
- * the parts of a message's content. Arguments of calls: by what it makes of both forms of one. */
+/* How a template takes what conversations have in several forms. Contents: as vLLM does, by its tree: whether it goes over
+ * the parts of a message's content. Arguments of calls, and a content that is not there beside them: by what it makes of each
+ * form of one. */
 
 /* ---- contents ---- */
 
@@ -125,6 +126,9 @@ static bool takes_lists(tt_arena *a, const tt_jnode *tree)
 
 /* ---- arguments ---- */
 
+/* A message's JSON without content, by tt_chat_missing. */
+static const char *const no_content[] = {"", "\"content\":null,", "\"content\":\"\","};
+
 static bool mentions(const tt_jnode *n, const char *name)
 {
     bool found = is_constant(n, name) || is_member(n, name);
@@ -146,7 +150,7 @@ static bool makes(tt_arena *a, const tt_chat_form *f, const tt_jvalue *constants
     tt_str_printf(&list,
                   "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",%s"
                   "\"tool_calls\":[{\"type\":\"function\",\"id\":\"abcdefghi\",\"function\":"
-                  "{\"name\":\"f\",\"arguments\":%s}}]}]",
+                  "{\"name\":\"tool7\",\"arguments\":%s}}]}]",
                   content, arguments);
     tt_status s = tt_json_parse(a, "probe", tt_str_get(&list), list.n, &j, &ignored);
     tt_str_free(&list);
@@ -163,16 +167,29 @@ static bool makes(tt_arena *a, const tt_chat_form *f, const tt_jvalue *constants
 /* JSON text is printed as it is, and of a mapping there is an error, or what Python prints of it. */
 static bool takes_text(tt_arena *a, const tt_chat_form *f, const tt_jvalue *constants)
 {
-    static const char *const contents[] = {"\"content\":\"\",", ""};
     static const char mapping[] = "{\"knob7\": \"v\"}", text[] = "\"{\\\"knob7\\\": \\\"v\\\"}\"";
     bool as_text = false, as_json = false, as_python = false, has_key = false;
-    for (size_t i = 0; i < TT_COUNT(contents); i++) {
-        as_text = as_text || makes(a, f, constants, contents[i], text, mapping);
-        as_json = as_json || makes(a, f, constants, contents[i], mapping, "\"knob7\"");
-        as_python = as_python || makes(a, f, constants, contents[i], mapping, "{'knob7': 'v'}");
-        has_key = has_key || makes(a, f, constants, contents[i], mapping, "knob7");
+    for (size_t i = 0; i < TT_COUNT(no_content); i++) {
+        as_text = as_text || makes(a, f, constants, no_content[i], text, mapping);
+        as_json = as_json || makes(a, f, constants, no_content[i], mapping, "\"knob7\"");
+        as_python = as_python || makes(a, f, constants, no_content[i], mapping, "{'knob7': 'v'}");
+        has_key = has_key || makes(a, f, constants, no_content[i], mapping, "knob7");
     }
     return as_text && !as_json && (as_python || !has_key);
+}
+
+/* ---- a call without content ---- */
+
+/* Most templates want no key, or do not care; DeepSeek's know a call by a content that is none, and join any other one with
+ * their text. */
+static tt_chat_missing missing_content(tt_arena *a, const tt_chat_form *f,
+                                       const tt_jvalue *constants)
+{
+    const char *arguments = f->text_arguments ? "\"{}\"" : "{}";
+    for (size_t i = 0; i < TT_COUNT(no_content); i++)
+        if (makes(a, f, constants, no_content[i], arguments, "tool7"))
+            return (tt_chat_missing)i;
+    return TT_CHAT_ABSENT;
 }
 
 void tt_chat_find_form(tt_chat_form *f, const tt_jvalue *constants)
@@ -181,5 +198,7 @@ void tt_chat_find_form(tt_chat_form *f, const tt_jvalue *constants)
 
     f->lists = takes_lists(scratch, f->tree);
     f->text_arguments = mentions(f->tree, "arguments") && takes_text(scratch, f, constants);
+    if (mentions(f->tree, "tool_calls"))
+        f->missing = missing_content(scratch, f, constants);
     tt_arena_free(scratch);
 }

@@ -86,7 +86,8 @@ bool tt_j_truth(const tt_jvalue *v);
 bool tt_j_equal(const tt_jvalue *a, const tt_jvalue *b, int64_t *steps);
 /* -1, 0, 1; false: they have no order. */
 bool tt_j_compare(const tt_jvalue *a, const tt_jvalue *b, int *order);
-const char *tt_j_type_name(const tt_jvalue *v); /* "a string" */
+tt_jvalue *tt_j_json(tt_arena *a, const tt_jvalue *v); /* its text as JSON, on one line (json.c) */
+const char *tt_j_type_name(const tt_jvalue *v);        /* "a string" */
 
 /* ---- text with tags ---- */
 typedef struct tt_jtext {

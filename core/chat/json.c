@@ -155,6 +155,14 @@ static void add_json(tt_arena *a, tt_jtext *t, const tt_jvalue *v, const json_fo
     t->depth--;
 }
 
+tt_jvalue *tt_j_json(tt_arena *a, const tt_jvalue *v)
+{
+    const json_form how = {.item = ", ", .key = ": "};
+    tt_jtext text = {0};
+    add_json(a, &text, v, &how, 0);
+    return tt_jtext_string(a, &text);
+}
+
 /* The text of a level: so many blanks, or a text. NULL: all on one line. */
 static const char *indent_of(tt_jenv *e, const tt_jvalue *v)
 {

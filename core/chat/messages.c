@@ -3,11 +3,12 @@
 #include <string.h>
 
 /* Conversations as chat templates take them, for training and serving alike:
- *   - a key whose value is null is absent, and so is `tool_calls: []` (transformers drops null keys);
+ *   - a key whose value is null is absent, and so is `tool_calls: []` (transformers drops null keys), but for templates
+ *     that know a call of a tool by its content that is none (where transformers fails);
  *   - reasoning_content, thinking and reasoning are one: the first that is there is reasoning_content, and thinking
  *     where that is absent (as transformers 5);
  *   - the arguments of a call that are the JSON text of an object, as OpenAI's clients send them, are that object
- *     (as vLLM), but for templates that print them as they are;
+ *     (as vLLM), but for templates that print them as they are, which get JSON text of an object;
  *   - a content that is a list of parts stays one for a template that goes over the parts, and is the text of all
  *     for one that takes texts (as vLLM);
  *   - numbers are Python's: 1.0 is 1.0, and an integer beyond 64 bits keeps its digits. */
@@ -63,8 +64,10 @@ static tt_jvalue *arguments_of(const message *m, const tt_json *v)
 {
     const tt_json *o = v;
     tt_error ignored = {0};
-    if (m->form->text_arguments)
-        return tt_chat_value(m->arena, v, m->tag);
+    if (m->form->text_arguments) {
+        tt_jvalue *as_is = tt_chat_value(m->arena, v, m->tag);
+        return v->type == TT_JSON_OBJECT ? tt_j_json(m->arena, as_is) : as_is;
+    }
     if (v->type == TT_JSON_NULL || (v->type == TT_JSON_STRING && !*v->string))
         return tt_j_new(m->arena, TT_J_DICT);
     if (v->type == TT_JSON_STRING && (tt_json_parse(m->arena, "arguments", v->string,
@@ -147,6 +150,14 @@ static const tt_json *reasoning_of(const tt_json *m)
     return NULL;
 }
 
+/* Calls of tools, without a content. */
+static bool only_calls(const tt_json *j)
+{
+    const tt_json *calls = tt_json_get(j, "tool_calls"), *content = tt_json_get(j, "content");
+    return calls && calls->type == TT_JSON_ARRAY && calls->n &&
+           (!content || content->type == TT_JSON_NULL);
+}
+
 static tt_status message_of(const message *m, const tt_json *j, tt_jvalue *out)
 {
     const tt_json *reasoning = reasoning_of(j), *thinking = tt_json_get(j, "thinking");
@@ -171,6 +182,10 @@ static tt_status message_of(const message *m, const tt_json *j, tt_jvalue *out)
             made = tt_chat_value(m->arena, v, m->tag);
         tt_j_append(m->arena, out, key_of(m, key), made);
     }
+    if (only_calls(j) && m->form->missing != TT_CHAT_ABSENT)
+        tt_j_append(m->arena, out, key_of(m, "content"),
+                    m->form->missing == TT_CHAT_NONE ? tt_j_new(m->arena, TT_J_NONE)
+                                                     : key_of(m, ""));
     if (reasoning)
         tt_j_put(m->arena, out, key_of(m, "reasoning_content"),
                  tt_chat_value(m->arena, reasoning, m->tag), NULL);

@@ -3,7 +3,7 @@
 tests/chat/test_conversation.c, tests/plugins/test_chat_loader.c and tests/serve/test_requests.c: training and serving give the same texts. Needs
 transformers 5.24: python tests/golden/chat_messages.py
 
-transformers drops null keys, gives reasoning its names, and passes tools and documents as None. Before it, what vLLM does
+transformers drops null keys (column MISSING: of a call without content what a template works with, where that fails), gives reasoning its names, and passes tools and documents as None. Before it, what vLLM does
 (entrypoints/chat_utils.py): arguments that are JSON text become objects, unless the template prints them as they are (column TEXT), and a
 content of parts becomes a text, unless the template goes over the parts (column LISTS); parts are joined without a character between.
 Messages, tools and kwargs are JSON in texts, since readers of JSON differ in numbers."""
@@ -12,7 +12,7 @@ from transformers.utils.chat_template_utils import _normalize_chat_messages, ren
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CALLS = "{% for m in messages %}{{ m.role }}:{% for c in m.tool_calls or [] %}"
-# name: (template, LISTS, TEXT)
+# name: (template, LISTS, TEXT[, MISSING])
 TEMPLATES = {
     "plain": ("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", False, False),
     "trimmed": ("{% for m in messages %}{% set content = m['content'] | trim %}{{ m.role }}:{{ content }};{% endfor %}", False, False),
@@ -29,6 +29,9 @@ TEMPLATES = {
     "coder": (CALLS + "{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>{{ v }}</parameter>{% endfor %}{% endfor %};{% endfor %}", False, False),
     "deepseek": (CALLS + "{{ c['type'] + '```json\\n' + c['function']['arguments'] + '\\n```' }}{% endfor %};{% endfor %}", False, True),
     "printed": (CALLS + "{{ c.function.name }}({{ c.function.arguments }}){% endfor %};{% endfor %}", False, True),
+    "none": ("{% for m in messages %}{% if m['content'] is none %}{% for c in m['tool_calls'] %}{{ c['function']['name'] + '\\n' + c['function']['arguments'] }}{% endfor %}{% else %}{{ m.role + ':' + m['content'] }};{% endif %}{% endfor %}", False, True, None),
+    "joined": ("{% for m in messages %}{{ m.role + ':' + m['content'] }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %};{% endfor %}", False, False, ""),
+    "self": ("{% for m in messages %}{{ self.SYSTEM }}{{ m.content }};{% endfor %}", False, False),
     "thinking": ("{% for m in messages %}{{ m.role }}:{{ m.thinking }}|{{ m.reasoning_content }}|{{ m.reasoning }}|{{ m.keys() | list }};{% endfor %}", False, False),
     "tools": ("{% if tools is none %}none{% else %}{{ tools | tojson }}{% endif %}{{ documents is none }}{{ extra }}{% for m in messages %}{{ m.content }};{% endfor %}", False, False),
     "flat": ("{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.name }}{{ c.arguments | tojson }}{% endfor %}{% if m.function_call %}{{ m.function_call.arguments | tojson }}{% endif %};{% endfor %}", False, False),
@@ -44,6 +47,7 @@ USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content
 TALKS = {
     "nulls": [{**USER, "tool_calls": None, "name": None}, {**ANSWER, "tool_calls": None, "reasoning_content": None}],
     "no_content": [USER, {"role": "assistant", "content": None, "tool_calls": [call({"a": 1})]}],
+    "text_alone": [USER, {"role": "assistant", "tool_calls": [call('{"a": 1}')]}, {"role": "tool", "content": "r"}],
     "no_calls": [USER, {**ANSWER, "tool_calls": []}],
     "text": [USER, {"role": "assistant", "content": "", "tool_calls": [call(ARGUMENTS), call("{}"), call("not JSON"), call("[1]")]}],
     "mapping": [USER, {"role": "assistant", "content": "", "tool_calls": [call(json.loads(ARGUMENTS))]}],
@@ -61,7 +65,8 @@ TALKS = {
 CASES = [(t, k) for t in ("plain", "trimmed", "keys", "strings", "parts") for k in ("nulls", "no_calls", "part", "more")]
 CASES += [(t, k) for t in ("macro", "chosen", "first") for k in ("part", "more", "nulls")]
 CASES += [(t, k) for t in ("hermes", "llama", "qwen") for k in ("no_content", "text", "mapping", "empty", "nulls")]
-CASES += [("coder", k) for k in ("no_content", "mapping", "empty")] + [(t, k) for t in ("deepseek", "printed") for k in ("text", "nulls")]
+CASES += [("coder", k) for k in ("no_content", "mapping", "empty")] + [(t, k) for t in ("deepseek", "printed") for k in ("text", "mapping", "nulls")]
+CASES += [(t, k) for t in ("none", "joined") for k in ("no_content", "text_alone", "nulls")] + [("self", "nulls")]
 CASES += [("thinking", k) for k in ("reasoning_content", "thought", "both", "nulls")] + [("flat", "flat"), ("split", "lines"), ("keys", "no_content"), ("tools", "lines")]
 TOOLS = [[], [{"type": "function", "function": {"name": "f", "parameters": {"x": {"type": "number", "default": 1.0, "maximum": 1e5, "least": -1.5e-7, "enum": [12345678901234567890, -98765432109876543210, 3, 0.1], "null": None}}}}]]
 
@@ -75,6 +80,8 @@ def as_vllm(messages, lists, text):
             del m["tool_calls"]
         for c in (m.get("tool_calls") or []) + ([m["function_call"]] if "function_call" in m else []):
             f = c.get("function", c)
+            if text and isinstance(f["arguments"], dict):
+                f["arguments"] = json.dumps(f["arguments"], ensure_ascii=False)
             if not text and isinstance(f["arguments"], str):
                 try:
                     parsed = json.loads(f["arguments"] or "{}")
@@ -86,8 +93,9 @@ def as_vllm(messages, lists, text):
 
 
 def render(name, messages, tools=None, **kwargs):
-    template, lists, text = TEMPLATES[name]
+    template, lists, text, *missing = TEMPLATES[name]
     talk = _normalize_chat_messages(as_vllm(messages, lists, text))
+    talk = [{**m, **({"content": missing[0]} if missing and "tool_calls" in m and "content" not in m else {})} for m in talk]
     return render_jinja_template([talk], tools=tools, chat_template=template, **kwargs)[0][0]
 
 
