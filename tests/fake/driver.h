@@ -135,7 +135,7 @@ int fake_enter(const char *function);
 /* Prints why and returns result: the program sees only the number. */
 int fake_refuse(int result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 [[noreturn]] void fake_abort(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void fake_watch_faults(); /* the process's handlers of SIGSEGV, SIGILL, SIGFPE, once */
+void fake_watch_faults(); /* the process's handlers of SIGSEGV, SIGILL, SIGFPE, where they are not ours */
 void fake_watch_thread(); /* a stack for handlers, for this thread */
 /* ---- memory.cpp ---- */
 struct fake_memory {
@@ -151,6 +151,8 @@ fake_memory *fake_find(const void *p, size_t n, bool freed = false);
 fake_memory *fake_find_before(const void *p);
 void fake_open(int device); /* -1: of all devices */
 void fake_close();
+/* Opens the block at p, if this thread's operation may touch it. [in handlers of signals] */
+bool fake_open_at(const void *p);
 bool fake_may_touch(int device, const fake_memory *m);
 void fake_check_edges(const char *who);
 double fake_now();

@@ -119,10 +119,12 @@ static void describe_address(const void *p)
         fprintf(stderr, ": %p is no device memory\n", p);
 }
 
-/* Says what is known and leaves the rest to the handler that was there before: the instruction faults again. */
+/* Opens device memory that is touched for the first time; else it says what is known and leaves the rest to the handler that was there before: the instruction faults again. */
 static void on_fault(int signal, siginfo_t *info, void *)
 {
     char where[256];
+    if (signal == SIGSEGV && fake_open_at(info->si_addr))
+        return;
     const char *running = emu_running(where, sizeof where);
     sigaction(signal, &was[signal], NULL);
     if (running && signal == SIGILL)
@@ -145,6 +147,10 @@ void fake_watch_faults()
 {
     for (int s : signals) {
         struct sigaction a = {};
+        sigaction(s, NULL, &a);
+        if (a.sa_sigaction == on_fault)
+            continue;
+        a = {};
         a.sa_sigaction = on_fault;
         a.sa_flags = SA_SIGINFO | SA_ONSTACK;
         sigaction(s, &a, &was[s]);

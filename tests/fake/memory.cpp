@@ -2,6 +2,8 @@
 /* Device and pinned memory, and copies. A block ends, rounded up to 256 bytes, where a page begins that nobody may touch;
  * what is left of its own pages holds a pattern that is checked. New memory holds 0xff: NaN in every float type. */
 #include "driver.h"
+#include <algorithm>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +22,12 @@ enum {
 /* By the address behind the last byte, so that a search finds the block. */
 static std::map<uintptr_t, fake_memory> &blocks = *new std::map<uintptr_t, fake_memory>;
 static std::deque<uintptr_t> freed;
-static bool any_open;
+/* Device memory is closed but while operations run, and then a block opens when one of them first touches it: of some hundred
+ * blocks a few, each with thousands of pages. */
+static std::vector<fake_memory *> &opened = *new std::vector<fake_memory *>;
+static bool is_open_time;
+static int open_to; /* the device whose operation runs; -1: any */
+static pthread_t runs;
 
 double fake_now()
 {
@@ -65,7 +72,7 @@ static fake_memory *take(size_t bytes, int device)
     m.base = m.high - up(bytes, ALIGN);
     m.bytes = bytes;
     m.device = device;
-    m.is_open = device < 0 || any_open;
+    m.is_open = device < 0;
     mprotect(m.low, inner, PROT_READ | PROT_WRITE);
     if (bytes >= HUGE_PAGES_FROM)
         madvise(m.low, inner, MADV_HUGEPAGE); /* quicker to open and close */
@@ -82,6 +89,7 @@ static void drop(fake_memory *m)
 {
     const uintptr_t key = reinterpret_cast<uintptr_t>(m->base + m->bytes);
     m->is_freed = true;
+    opened.erase(std::remove(opened.begin(), opened.end(), m), opened.end());
     mprotect(m->low, static_cast<size_t>(m->high - m->low), PROT_NONE);
     madvise(m->low, static_cast<size_t>(m->high - m->low), MADV_DONTNEED);
     freed.push_back(key);
@@ -99,29 +107,59 @@ bool fake_may_touch(int device, const fake_memory *m)
            fake_devices[static_cast<size_t>(device)]->peers.count(m->device);
 }
 
-static void set_open(fake_memory *m, bool on)
+static void protect(fake_memory *m, bool open)
 {
-    static const char *protect = getenv("FAKE_CUDA_PROTECT");
-    static const bool always_open = protect && !strcmp(protect, "0");
-    on = on || always_open;
-    if (m->is_open == on || m->is_freed || m->device < 0)
-        return;
-    m->is_open = on;
+    m->is_open = open;
     if (mprotect(m->low, static_cast<size_t>(m->high - m->low),
-                 on ? PROT_READ | PROT_WRITE : PROT_NONE))
+                 open ? PROT_READ | PROT_WRITE : PROT_NONE))
         fake_abort("mprotect fails");
+}
+static void close_some(const std::function<bool(const fake_memory *)> &closes)
+{
+    size_t kept = 0;
+    for (fake_memory *m : opened)
+        if (closes(m))
+            protect(m, false);
+        else
+            opened[kept++] = m;
+    opened.resize(kept);
+}
+/* FAKE_CUDA_PROTECT=0 */
+static bool stays_open()
+{
+    static const char *text = getenv("FAKE_CUDA_PROTECT");
+    return text && !strcmp(text, "0");
 }
 void fake_open(int device)
 {
-    any_open = true;
-    for (auto &b : blocks)
-        set_open(&b.second, fake_may_touch(device, &b.second));
+    is_open_time = true;
+    open_to = device;
+    runs = pthread_self();
+    fake_watch_faults(); /* a framework of tests has its own for each test */
+    if (!stays_open())
+        close_some([](const fake_memory *m) { return !fake_may_touch(open_to, m); });
 }
 void fake_close()
 {
-    any_open = false;
-    for (auto &b : blocks)
-        set_open(&b.second, false);
+    is_open_time = false;
+    if (!stays_open())
+        close_some([](const fake_memory *) { return true; });
+}
+bool fake_open_at(const void *p)
+{
+    if (!is_open_time || !pthread_equal(runs, pthread_self()))
+        return false;
+    auto i = blocks.upper_bound(reinterpret_cast<uintptr_t>(p));
+    if (i != blocks.begin() && std::prev(i)->second.high > p) /* behind its last byte */
+        --i;
+    if (i == blocks.end())
+        return false;
+    fake_memory *m = &i->second;
+    if (m->low > p || m->high <= p || m->is_open || m->is_freed || !fake_may_touch(open_to, m))
+        return false;
+    protect(m, true);
+    opened.push_back(m);
+    return true;
 }
 
 static void check_edges(const fake_memory *m, const char *who)
