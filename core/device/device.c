@@ -171,17 +171,22 @@ tt_status tt_device_copy(const tt_device *d, tt_device_queue *q, void *to, const
     return TT_OK;
 }
 
+#define MOST_AT_ONCE ((size_t)32 << 10) /* stays in a cache */
+
+/* What is there is copied behind itself, twice as much each time. */
 static void fill_host(void *to, uint32_t pattern, size_t bytes)
 {
     char *p = to;
-    size_t i = 0;
+    size_t n = TT_MIN(bytes, sizeof pattern);
     if (!pattern) {
         memset(to, 0, bytes);
         return;
     }
-    for (; i + sizeof pattern <= bytes; i += sizeof pattern)
-        memcpy(p + i, &pattern, sizeof pattern);
-    memcpy(p + i, &pattern, bytes - i);
+    memcpy(p, &pattern, n);
+    for (size_t more; n < bytes; n += more) {
+        more = TT_MIN(TT_MIN(n, MOST_AT_ONCE), bytes - n);
+        memcpy(p + n, p, more);
+    }
 }
 
 tt_status tt_device_fill(const tt_device *d, tt_device_queue *q, void *to, uint32_t pattern,

@@ -11,7 +11,9 @@ void tt_owners_forget(tt_owners *m)
 void tt_owners_init(tt_owners *m, tt_arena *a, int64_t bytes)
 {
     const tt_owner_piece whole = {TT_OWNER_UNKNOWN, 0};
-    *m = (tt_owners){.a = a, .bytes = bytes};
+    *m = (tt_owners){.a = a, .bytes = bytes, .span = 1};
+    while (m->span < bytes && m->span <= INT64_MAX / 2)
+        m->span *= 2;
     tt_vec_push(a, &m->pieces, whole);
 }
 
@@ -60,7 +62,7 @@ bool tt_owners_write(tt_owners *m, int64_t begin, int64_t bytes, int owner)
         return false;
     if (!bytes)
         return true;
-    write_piece(m, 0, 0, m->bytes, begin, begin + bytes, owner);
+    write_piece(m, 0, 0, m->span, begin, begin + bytes, owner);
     return true;
 }
 
@@ -80,12 +82,13 @@ static bool piece_holds(const tt_owners *m, int i, int64_t lo, int64_t hi, int64
 bool tt_owners_hold(const tt_owners *m, int64_t begin, int64_t bytes, int owner)
 {
     return begin >= 0 && bytes >= 0 && begin <= m->bytes - bytes &&
-           piece_holds(m, 0, 0, m->bytes, begin, begin + bytes, owner);
+           piece_holds(m, 0, 0, m->span, begin, begin + bytes, owner);
 }
 
 int tt_owner_at(const tt_owners *m, int64_t begin)
 {
-    int64_t lo = 0, hi = m->bytes;
+    begin = TT_MAXV(TT_MIN(begin, m->bytes - 1), (int64_t)0);
+    int64_t lo = 0, hi = m->span;
     int i = 0;
     while (m->pieces.items[i].owner == MIXED) {
         const int64_t mid = middle(lo, hi);

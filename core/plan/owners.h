@@ -16,7 +16,7 @@ typedef struct tt_owner_piece {
 typedef struct tt_owners {
     tt_arena *a;
     TT_VEC(tt_owner_piece) pieces; /* the first is the whole space */
-    int64_t bytes;
+    int64_t bytes, span; /* span: a power of two, so that halves end where memory is aligned */
 } tt_owners;
 
 void tt_owners_init(tt_owners *m, tt_arena *a, int64_t bytes);

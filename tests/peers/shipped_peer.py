@@ -126,18 +126,19 @@ def ours(ttrun, folder, texts):
 
 
 def tokenizers(folder, scratch):
-    """(place, folder that ttrun reads, transformers' tokenizer or why there is none)"""
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    """(place, folder that ttrun reads, the tokenizer or why there is none); of a GGUF as transformers writes it."""
+    from tokenizers import Tokenizer
+    from transformers import AutoTokenizer
     for f in sorted(glob.glob(os.path.join(folder, "**", "*.gguf"), recursive=True)):
         out = os.path.join(scratch, os.path.basename(f))
         try:
             t = AutoTokenizer.from_pretrained(os.path.dirname(f), gguf_file=os.path.basename(f))
             t.save_pretrained(out)
-            yield os.path.relpath(f, folder), out, t
+            yield os.path.relpath(f, folder), out, Tokenizer.from_file(os.path.join(out, "tokenizer.json"))
         except Exception as e:
             yield os.path.relpath(f, folder), None, f"transformers: {type(e).__name__}: {e}"
     for f in sorted(glob.glob(os.path.join(folder, "**", "tokenizer.json"), recursive=True)):
-        yield os.path.relpath(f, folder), os.path.dirname(f), PreTrainedTokenizerFast(tokenizer_file=f)
+        yield os.path.relpath(f, folder), os.path.dirname(f), Tokenizer.from_file(f)
 
 
 def compare_tokenizers(ttrun, folder):
@@ -148,14 +149,14 @@ def compare_tokenizers(ttrun, folder):
                 counts["transformers does not read it"] += 1
                 print(f"  {place}: {t[:200]}")
                 continue
-            t.backend_tokenizer.encode_special_tokens = True
+            t.encode_special_tokens = True
             got = ours(ttrun, ours_in, texts)
             if isinstance(got, str):
                 counts["ttrun refuses"] += 1
                 print(f"  {place}: ttrun: {got[:300]}")
                 wrong += 1
                 continue
-            differ = [(x, g, w) for x, g, w in zip(texts, got, (t.backend_tokenizer.encode(x, add_special_tokens=False).ids for x in texts)) if g != w]
+            differ = [(x, g, w) for x, g, w in zip(texts, got, (t.encode(x, add_special_tokens=False).ids for x in texts)) if g != w]
             counts["other ids" if differ else "the same ids"] += 1
             wrong += bool(differ)
             for x, g, w in differ[:2]:

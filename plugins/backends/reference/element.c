@@ -166,7 +166,7 @@ void ref_store_any(const tt_tensor *t, int64_t i, double v)
     }
 }
 
-double ref_round(double v, tt_dtype dtype)
+double ref_round_any(double v, tt_dtype dtype)
 {
     double room = 0.0;
     tt_tensor t = {.data = &room, .dtype = dtype};

@@ -12,6 +12,22 @@ typedef struct view {
 
 enum { N_SUMS = 32 };
 
+/* sum[w] += x b[in + w * distance] for `width` sums. */
+static void add_row(double *sum, double x, const tt_tensor *b, int64_t in, int64_t distance,
+                    int64_t width)
+{
+    const float *f = b->dtype == TT_F32 ? (const float *)b->data + in : NULL;
+    if (!f)
+        for (int64_t w = 0; w < width; w++)
+            sum[w] += x * ref_load_any(b, in + w * distance);
+    else if (distance == 1)
+        for (int64_t w = 0; w < width; w++)
+            sum[w] += x * (double)f[w];
+    else
+        for (int64_t w = 0; w < width; w++)
+            sum[w] += x * (double)f[w * distance];
+}
+
 /* Some sums of a row are made side by side, so that none waits for its own last addition; each has its
  * terms in order. */
 static void sum_product(view o, view a, view b, int64_t m, int64_t n, int64_t k, bool add)
@@ -23,12 +39,9 @@ static void sum_product(view o, view a, view b, int64_t m, int64_t n, int64_t k,
             double sum[N_SUMS];
             for (int64_t w = 0; w < width; w++)
                 sum[w] = add ? ref_load(o.t, out + w * o.column) : 0.0;
-            for (int64_t l = 0; l < k; l++) {
-                const double x = ref_load(a.t, a.at + i * a.row + l * a.column);
-                const int64_t in = b.at + l * b.row + j * b.column;
-                for (int64_t w = 0; w < width; w++)
-                    sum[w] += x * ref_load(b.t, in + w * b.column);
-            }
+            for (int64_t l = 0; l < k; l++)
+                add_row(sum, ref_load(a.t, a.at + i * a.row + l * a.column), b.t,
+                        b.at + l * b.row + j * b.column, b.column, width);
             for (int64_t w = 0; w < width; w++)
                 ref_store(o.t, out + w * o.column, sum[w]);
         }

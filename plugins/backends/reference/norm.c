@@ -91,20 +91,28 @@ static void norm_dx(const tt_kernel_call *c, rows r, bool centred)
 }
 
 /* dw = Σ dy h and db = Σ dy, one column at a time; the statistics of the rows are recomputed. */
+enum { N_COLUMNS = 64 };
+
+/* Some columns at a time, so that a row's mean and root are computed once for all of them; each sum has its terms in order. */
 static void norm_dw(const tt_kernel_call *c, rows r, bool centred)
 {
-    for (int64_t j = 0; j < r.n; j++) {
-        double dw = 0.0, db = 0.0;
+    for (int64_t j = 0; j < r.n; j += N_COLUMNS) {
+        const int64_t width = r.n - j < N_COLUMNS ? r.n - j : N_COLUMNS;
+        double dw[N_COLUMNS] = {0}, db[N_COLUMNS] = {0};
         for (int64_t i = 0; i < r.count; i++) {
-            double mean = centred ? mean_of(c, i * r.n, r.n) : 0.0,
-                   inv = inverse_root(c, i * r.n, r.n, mean);
-            double dy = ref_load(&c->in[2], i * r.n + j);
-            dw += dy * (ref_load(&c->in[0], i * r.n + j) - mean) * inv;
-            db += dy;
+            const double mean = centred ? mean_of(c, i * r.n, r.n) : 0.0,
+                         inv = inverse_root(c, i * r.n, r.n, mean);
+            for (int64_t w = 0; w < width; w++) {
+                const double dy = ref_load(&c->in[2], i * r.n + j + w);
+                dw[w] += dy * (ref_load(&c->in[0], i * r.n + j + w) - mean) * inv;
+                db[w] += dy;
+            }
         }
-        ref_store(&c->out[1], j, dw);
-        if (centred)
-            ref_store(&c->out[2], j, db);
+        for (int64_t w = 0; w < width; w++) {
+            ref_store(&c->out[1], j + w, dw[w]);
+            if (centred)
+                ref_store(&c->out[2], j + w, db[w]);
+        }
     }
 }
 

@@ -26,8 +26,14 @@ static inline void ref_store(const tt_tensor *t, int64_t i,
         ref_store_any(t, i, v);
 }
 
+double ref_round_any(double v, tt_dtype dtype);
+
 /* the value as it reads back after it was stored */
-double ref_round(double v, tt_dtype dtype);
+static inline double ref_round(double v, tt_dtype dtype)
+{
+    return dtype == TT_F32 ? (double)(float)v : ref_round_any(v, dtype);
+}
+
 int64_t ref_index(const tt_tensor *t, int64_t i); /* element of an i32 or i64 tensor */
 void ref_clear(const tt_tensor *t);
 /* Strides that broadcast `in` to the shape of `out`: 0 in dims that are broadcast; dims are aligned
