@@ -57,10 +57,18 @@ typedef struct float8 {
 } float8;
 static const float8 e4m3 = {3, 7, 0x7e, -1}, e5m2 = {2, 15, 0x7b, 0x7c};
 
+static double power_of_two(int e)
+{
+    const uint64_t bits = (uint64_t)(e + 1023) << 52;
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
 static double float8_number(const float8 *f, int code)
 {
     const int e = code >> f->mantissa, m = code & ((1 << f->mantissa) - 1);
-    return ldexp(e ? m + (1 << f->mantissa) : m, (e ? e : 1) - f->bias - f->mantissa);
+    return (e ? m + (1 << f->mantissa) : m) * power_of_two((e ? e : 1) - f->bias - f->mantissa);
 }
 
 static double from_float8(const float8 *f, uint8_t byte)
