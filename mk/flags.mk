@@ -5,7 +5,7 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wmissing-prototypes -Wstrict-prototyp
 
 MODE_release := -O2 -g
 MODE_debug   := -O0 -g3
-MODE_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+MODE_asan    := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 MODE_tsan    := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
 MODE_coverage := -O1 -g --coverage -fprofile-update=atomic
 $(if $(MODE_$(MODE)),,$(error MODE=$(MODE): use release, debug, asan, tsan or coverage))
