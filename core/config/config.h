@@ -113,8 +113,9 @@ void tt_explain_sections(const tt_section_doc *s, size_t n, tt_str *out); /* a l
 void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out);  /* docs/reference.md   */
 
 /* A small JSON reader, also for other files (checkpoints, Hugging Face's configs). It makes a tree
- * with positions in the arena, and is safe against hostile input: depth ≤ 512, duplicate keys are
- * errors, numbers are checked. */
+ * with positions in the arena, and is safe against hostile input: depth ≤ 512, at most
+ * TT_JSON_MOST_VALUES values, duplicate keys are errors, numbers are checked. */
+#define TT_JSON_MOST_VALUES ((size_t)1 << 24)
 typedef enum tt_json_type {
     TT_JSON_NULL,
     TT_JSON_BOOL,
@@ -161,6 +162,11 @@ tt_status tt_json_read_object(tt_arena *a, const char *path, size_t max_bytes, c
 /* tt_json_parse for a tokenizer's file, whose tokens may have U+0000: tt_json_origin.nul. */
 tt_status tt_json_parse_tokens(tt_arena *a, const char *name, const char *text, size_t n,
                                const tt_json **out, tt_error *err);
+/* For a large text of strangers: gives fn one member of the root after another, so that no more than one, of at most
+ * most_values, is in memory. Whether keys are unique is fn's to see. A root that is no object is given with key NULL. */
+typedef tt_status tt_json_member_fn(void *user, const char *key, const tt_json *v, tt_error *err);
+tt_status tt_json_each(const char *name, const char *text, size_t n, size_t most_values,
+                       tt_json_member_fn *fn, void *user, tt_error *err);
 const tt_json *tt_json_get(const tt_json *object,
                            const char *key);       /* NULL = absent or not an object */
 void tt_json_write(const tt_json *v, tt_str *out); /* compact */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 #include "config/internal.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A strict reader of JSON (RFC 8259) with comments. It keeps the position of every key and value.
- * It is safe against hostile input: depth is bounded, and no step is quadratic in the input's size.
+ * It is safe against hostile input: depth and the number of values are bounded (a value of two bytes is
+ * some 130 bytes of tree), and no step is quadratic in the input's size.
  * The tree is in the caller's arena. */
 
 #define MAX_DEPTH 512
@@ -18,6 +18,7 @@ typedef struct reader {
     const char *p, *end, *line_start; /* line_start: column 1 of the current line */
     const char *mark; /* `column` is counted up to here; positions are requested in order */
     int line, column, depth;
+    size_t n_values, most_values;
     tt_json **stack; /* items of the open lists and objects */
     const char **keys;
     tt_json_pos *pos;
@@ -390,7 +391,11 @@ static tt_status read_member(reader *r, bool object)
     return skip_blanks(r);
 }
 
-static tt_status read_items(reader *r, bool object, char close)
+typedef struct member_call member_call;
+static tt_status give_member(reader *r, bool object, const member_call *call);
+
+/* call NULL: the items are left on the stack. */
+static tt_status read_items(reader *r, bool object, char close, const member_call *call)
 {
     r->p++;
     TT_TRY(skip_blanks(r));
@@ -399,7 +404,7 @@ static tt_status read_items(reader *r, bool object, char close)
         return TT_OK;
     }
     for (;;) {
-        TT_TRY(read_member(r, object));
+        TT_TRY(call ? give_member(r, object, call) : read_member(r, object));
         if (r->p < r->end && *r->p == close) {
             r->p++;
             return TT_OK;
@@ -420,7 +425,7 @@ static tt_status read_container(reader *r, tt_json *v)
     v->type = object ? TT_JSON_OBJECT : TT_JSON_ARRAY;
     if (++r->depth > MAX_DEPTH)
         return json_fail(r, r->p, "nested deeper than 512");
-    TT_TRY(read_items(r, object, object ? '}' : ']'));
+    TT_TRY(read_items(r, object, object ? '}' : ']', NULL));
     r->depth--;
     v->n = r->n - base;
     r->n = base;
@@ -434,8 +439,17 @@ static tt_status read_container(reader *r, tt_json *v)
     return check_duplicates(r, v);
 }
 
+static tt_status fail_many(reader *r)
+{
+    char text[64];
+    snprintf(text, sizeof text, "more than %zu values are too many", r->most_values);
+    return json_fail(r, r->p, text);
+}
+
 static tt_status read_value(reader *r, tt_json **out)
 {
+    if (++r->n_values > r->most_values)
+        return fail_many(r);
     tt_json *v = tt_arena_alloc(r->arena, sizeof *v);
     tt_json_pos at = position(r, r->p);
     v->line = at.line;
@@ -455,7 +469,8 @@ static tt_status read_value(reader *r, tt_json **out)
     return read_word(r, v);
 }
 
-static tt_status read_text(reader *r, tt_json **out)
+/* Checks the bytes, and goes to the first value. */
+static tt_status text_begin(reader *r)
 {
     size_t n = (size_t)(r->end - r->p), valid = tt_utf8_valid(r->p, n);
     if (valid < n) { /* count the lines before the error to give its position */
@@ -466,29 +481,51 @@ static tt_status read_text(reader *r, tt_json **out)
     }
     if (n >= 3 && memcmp(r->p, "\xef\xbb\xbf", 3) == 0) /* a byte order mark is no character */
         r->line_start = r->mark = r->p += 3;
-    TT_TRY(skip_blanks(r));
-    TT_TRY(read_value(r, out));
+    return skip_blanks(r);
+}
+
+static tt_status text_end(reader *r)
+{
     TT_TRY(skip_blanks(r));
     return r->p == r->end ? TT_OK : fail_expected(r, "nothing more");
+}
+
+static tt_status read_text(reader *r, tt_json **out)
+{
+    TT_TRY(text_begin(r));
+    TT_TRY(read_value(r, out));
+    return text_end(r);
+}
+
+static reader reader_of(tt_arena *a, const tt_json_origin *origin, const char *text, size_t n,
+                        tt_error *err)
+{
+    return (reader){.arena = a,
+                    .origin = origin,
+                    .p = text,
+                    .end = text + n,
+                    .line_start = text,
+                    .mark = text,
+                    .line = 1,
+                    .column = 1,
+                    .most_values = TT_JSON_MOST_VALUES,
+                    .err = err};
+}
+
+static void reader_release(reader *r)
+{
+    free(r->stack);
+    free(r->keys);
+    free(r->pos);
 }
 
 tt_status tt_config_parse(tt_arena *a, const tt_json_origin *origin, const char *text, size_t n,
                           tt_json **out, tt_error *err)
 {
     tt_json *v = NULL;
-    reader r = {.arena = a,
-                .origin = origin,
-                .p = text,
-                .end = text + n,
-                .line_start = text,
-                .mark = text,
-                .line = 1,
-                .column = 1,
-                .err = err};
+    reader r = reader_of(a, origin, text, n, err);
     tt_status s = read_text(&r, &v);
-    free(r.stack);
-    free(r.keys);
-    free(r.pos);
+    reader_release(&r);
     if (s == TT_OK)
         *out = v;
     return s;
@@ -518,77 +555,44 @@ tt_status tt_json_parse_tokens(tt_arena *a, const char *name, const char *text, 
     return parse_file(a, name, text, n, true, out, err);
 }
 
-const tt_json *tt_json_get(const tt_json *object, const char *key)
+struct member_call {
+    tt_json_member_fn *fn;
+    void *user;
+};
+
+/* The root, or a member of it if it is an object: the reader then stands behind it. */
+static tt_status give_member(reader *r, bool object, const member_call *call)
 {
-    if (!object || object->type != TT_JSON_OBJECT)
-        return NULL;
-    if (!object->sorted) {
-        for (size_t i = 0; i < object->n; i++)
-            if (strcmp(object->keys[i], key) == 0)
-                return object->items[i];
-        return NULL;
-    }
-    size_t low = 0, high = object->n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int order = strcmp(object->keys[object->sorted[mid]], key);
-        if (order == 0)
-            return object->items[object->sorted[mid]];
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    r->arena = tt_arena_new();
+    r->n = r->n_values = 0;
+    tt_status s = object ? read_member(r, true) : TT_OK;
+    tt_json *root = NULL;
+    if (!object)
+        s = read_value(r, &root);
+    if (s == TT_OK)
+        s = call->fn(call->user, object ? r->keys[0] : NULL, object ? r->stack[0] : root, r->err);
+    tt_arena_free(r->arena);
+    return s;
 }
 
-static void write_value(const tt_json *v, bool exact, tt_str *out)
+static tt_status give_members(reader *r, const member_call *call)
 {
-    bool object = v->type == TT_JSON_OBJECT;
-    switch (v->type) {
-    case TT_JSON_NULL:
-        tt_str_add(out, "null");
-        break;
-    case TT_JSON_BOOL:
-        tt_str_add(out, v->boolean ? "true" : "false");
-        break;
-    case TT_JSON_INT:
-        tt_str_printf(out, "%lld", (long long)v->integer);
-        break;
-    case TT_JSON_REAL:
-        if (exact && v->digits)
-            tt_str_add(out, v->digits);
-        else if (isinf(v->real)) /* reads back as infinite; "null" would be another value */
-            tt_str_add(out, v->real < 0 ? "-1e999" : "1e999");
-        else
-            tt_str_json_number(out, v->real);
-        break;
-    case TT_JSON_STRING:
-        tt_str_json(out, v->string);
-        break;
-    case TT_JSON_ARRAY:
-    case TT_JSON_OBJECT:
-        tt_str_addc(out, object ? '{' : '[');
-        for (size_t i = 0; i < v->n; i++) {
-            if (i)
-                tt_str_addc(out, ',');
-            if (object) {
-                tt_str_json(out, v->keys[i]);
-                tt_str_addc(out, ':');
-            }
-            write_value(v->items[i], exact, out);
-        }
-        tt_str_addc(out, object ? '}' : ']');
-        break;
-    }
+    TT_TRY(text_begin(r));
+    if (r->p >= r->end || *r->p != '{')
+        return give_member(r, false, call);
+    return read_items(r, true, '}', call);
 }
 
-void tt_json_write(const tt_json *v, tt_str *out)
+tt_status tt_json_each(const char *name, const char *text, size_t n, size_t most_values,
+                       tt_json_member_fn *fn, void *user, tt_error *err)
 {
-    write_value(v, false, out);
-}
-
-void tt_json_write_exact(const tt_json *v, tt_str *out)
-{
-    write_value(v, true, out);
+    const tt_json_origin origin = {.name = name};
+    const member_call call = {fn, user};
+    reader r = reader_of(NULL, &origin, text, n, err);
+    r.most_values = most_values;
+    tt_status s = give_members(&r, &call);
+    if (s == TT_OK)
+        s = text_end(&r);
+    reader_release(&r);
+    return s;
 }

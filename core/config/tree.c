@@ -133,3 +133,27 @@ bool tt_config_under(const char *path, const char *top)
     size_t n = strlen(top);
     return strncmp(path, top, n) == 0 && (path[n] == '\0' || path[n] == '.' || path[n] == '[');
 }
+
+const tt_json *tt_json_get(const tt_json *object, const char *key)
+{
+    if (!object || object->type != TT_JSON_OBJECT)
+        return NULL;
+    if (!object->sorted) {
+        for (size_t i = 0; i < object->n; i++)
+            if (strcmp(object->keys[i], key) == 0)
+                return object->items[i];
+        return NULL;
+    }
+    size_t low = 0, high = object->n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int order = strcmp(object->keys[object->sorted[mid]], key);
+        if (order == 0)
+            return object->items[object->sorted[mid]];
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}

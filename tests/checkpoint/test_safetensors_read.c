@@ -48,7 +48,8 @@ static const sample malformed[] = {
     {"{\"a\":{" T("F32", "[1]", "[0,4]") "},\"b\":{" T("F32", "[1]", "[8,12]") "}}", 12, "tensor 'b'"},
     {"{\"a\":{" T("F32", "[1]", "[0,4]") "},\"b\":{" T("F32", "[1]", "[2,6]") "}}", 6, "an overlap with"},
     {"{\"a\":{" T("F32", "[1]", "[0,4]") "},\"b\":{" T("F32", "[1]", "[0,4]") "}}", 4, "an overlap with"},
-    {"{\"a\":{" T("F32", "[1]", "[0,4]") "},\"a\":{" T("F32", "[1]", "[4,8]") "}}", 8, "safetensors header"},
+    {"{\"a\":{" T("F32", "[1]", "[0,4]") "},\"a\":{" T("F32", "[1]", "[4,8]") "}}", 8, "two tensors are named 'a'"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__ occurs twice"},
     {"{\"a\":{" T("F32", "[4294967296,4294967296]", "[0,4]") "}}", 4, "overflows"},
     {"{\"a\":{" T("F64", "[2305843009213693952]", "[0,4]") "}}", 4, "overflows"},
     {"{\"a\":{" T("F32", "[9223372036854775808]", "[0,4]") "}}", 4, "shape[0] is not an integer"},
@@ -68,6 +69,8 @@ static const sample malformed[] = {
     {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[1.5]}}"), 2, "not a valid offset"},
     {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[9223372036854775806]}}"), 2, "not a valid offset"},
     {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":7}}"), 2, "no saved_offsets"},
+    {INFO("{\\\"b\\\":{\\\"saved_offsets\\\":[0]}}"), 2, "no saved_offsets of tensor 'a'"},
+    {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[0]},\\\"a\\\":{}}"), 2, "tensor 'a' twice"},
 };
 /* clang-format on */
 
@@ -106,6 +109,46 @@ static void test_read_refuses_bad_lengths(void **state)
         assert_int_equal(tt_st_parse("x", t[i].bytes, t[i].n, f->a, &out, &f->err), TT_EFORMAT);
         assert_has(f->err.text, t[i].says);
     }
+}
+
+/* An entry's JSON is read into a tree, of fifty times the bytes of its text: one of a million values is none. */
+static void test_read_refuses_an_entry_of_a_million_values(void **state)
+{
+    fixture *f = *state;
+    static const char *const begin[] = {"{\"a\":[0",
+                                        "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"[0"};
+    for (size_t k = 0; k < TT_COUNT(begin); k++) {
+        tt_st_file out = {0};
+        tt_str text = {0};
+        size_t n;
+        tt_str_add(&text, begin[k]);
+        for (int i = 0; i < 1 << 20; i++)
+            tt_str_add(&text, ",0");
+        tt_str_add(&text, k ? "]\"}}" : "]}");
+        uint8_t *p = st_image(f, tt_str_get(&text), 0, &n);
+        assert_int_equal(tt_st_parse("x", p, n, f->a, &out, &f->err), TT_EFORMAT);
+        assert_has(f->err.text, "more than 1048576 values are too many");
+        tt_str_free(&text);
+    }
+}
+
+/* As many entries as there are, of which no two are in memory at once. */
+static void test_read_takes_more_values_than_an_entry_may_have(void **state)
+{
+    fixture *f = *state;
+    enum { TENSORS = 150000 }; /* of seven values */
+    tt_str text = {0};
+    tt_st_file out;
+    size_t n;
+    for (int i = 0; i < TENSORS; i++)
+        tt_str_printf(&text, "%c\"t%d\":{" T("U8", "[1]", "[%d,%d]") "}", i ? ',' : '{', i, i,
+                      i + 1);
+    tt_str_addc(&text, '}');
+    uint8_t *p = st_image(f, tt_str_get(&text), TENSORS, &n);
+    assert_ok(tt_st_parse("x", p, n, f->a, &out, &f->err), f);
+    assert_int_equal(out.n_tensors, TENSORS);
+    assert_string_equal(out.tensors[TENSORS - 1].name, "t149999");
+    tt_str_free(&text);
 }
 
 static void test_read_takes_unaligned_data_in_any_order(void **state)
@@ -174,6 +217,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_read_refuses_malformed_files),
         TEST(test_read_refuses_bad_lengths),
+        TEST(test_read_refuses_an_entry_of_a_million_values),
+        TEST(test_read_takes_more_values_than_an_entry_may_have),
         TEST(test_read_takes_unaligned_data_in_any_order),
         TEST(test_read_gives_offsets_and_metadata),
         TEST(test_open_says_what_is_wrong_with_the_file),

@@ -309,6 +309,49 @@ static void test_json_survives_every_truncation(void **state)
     }
 }
 
+/* What tt_json_each gave: "key=value;" for each member. */
+static tt_status note_member(void *told, const char *key, const tt_json *v, tt_error *err)
+{
+    tt_str_printf(told, "%s=", key ? key : "(root)");
+    tt_json_write(v, told);
+    tt_str_addc(told, ';');
+    return v->type == TT_JSON_NULL && key ? TT_FAIL(err, TT_EINVAL, "null is refused") : TT_OK;
+}
+
+static const struct {
+    const char *text, *told, *error; /* error NULL: none */
+} each[] = {
+    {"{\"a\": 1, \"b\": [1, 2]} ",   "a=1;b=[1,2];",  NULL                                                   },
+    {"{}",                           "",              NULL                                                   },
+    {"{ \"a\" : {\"a\":{}} // c\n}", "a={\"a\":{}};", NULL                                                   },
+    {"{\"a\":1,\"a\":2}",            "a=1;a=2;",      NULL                                                   },
+    {" null ",                       "(root)=null;",  NULL                                                   },
+    {"[1,2]",                        "(root)=[1,2];", NULL                                                   },
+    {"{\"a\":null,\"b\":1}",         "a=null;",       "null is refused"                                      },
+    {"{\"a\":1,}",                   "a=1;",          "t:1:7: comma after the last element"                  },
+    {"{\"a\":1} x",                  "a=1;",          "t:1:9: expected nothing more, found 'x'"              },
+    {"{\"a\":1",                     "a=1;",          "t:1:7: expected ',' or '}', found the end of the text"},
+    {"{1:2}",                        "",              "t:1:2: expected a key in double quotes, found '1'"    },
+    {"\xff",                         "",              "t:1:1: not UTF-8"                                     },
+    {"",                             "",              "t:1:1: expected a value, found the end of the text"   },
+    {"{\"a\":[1,2],\"b\":[1,2,3]}",  "a=[1,2];",      "t:1:21: more than 3 values are too many"              },
+    {"[1,[],{}]",                    "",              "t:1:7: more than 3 values are too many"               },
+};
+
+static void test_json_each_gives_one_member_after_another(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(each); i++) {
+        tt_error err = {0};
+        tt_str told = {0};
+        const tt_status s =
+            tt_json_each("t", each[i].text, strlen(each[i].text), 3, note_member, &told, &err);
+        assert_string_equal(tt_str_get(&told), each[i].told);
+        assert_string_equal(s == TT_OK ? "" : err.text, each[i].error ? each[i].error : "");
+        tt_str_free(&told);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +363,7 @@ int main(void)
         CONFIG_TEST(test_json_refuses_a_duplicate_among_many),
         CONFIG_TEST(test_json_depth_is_bounded),
         CONFIG_TEST(test_json_reads_a_large_line_in_linear_time),
+        CONFIG_TEST(test_json_each_gives_one_member_after_another),
         CONFIG_TEST(test_json_survives_every_truncation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

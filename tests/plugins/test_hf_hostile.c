@@ -151,11 +151,28 @@ static void test_hf_charsmap_is_a_trie_within_its_bytes(void **state)
     }
 }
 
+/* Its tree would take 50 times the bytes of the text. */
+static void test_hf_of_too_many_values_is_refused(void **state)
+{
+    const size_t n = (size_t)1 << 24;
+    char *text = test_malloc(n + 1);
+    hf_tokenizer *t = NULL;
+    tt_error err = {0};
+    (void)state;
+    memset(text, ',', n);
+    text[0] = '[';
+    text[n] = '\0';
+    assert_int_equal(open_text(text, NULL, false, &t, &err), TT_EFORMAT);
+    assert_non_null(strstr(err.text, "tokenizer.json: 16777217 values are too many"));
+    test_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hf_names_the_part_that_it_cannot_do),
         cmocka_unit_test(test_hf_malformed_json_is_an_error_with_its_place),
+        cmocka_unit_test(test_hf_of_too_many_values_is_refused),
         cmocka_unit_test(test_hf_charsmap_is_a_trie_within_its_bytes),
     };
     return cmocka_run_group_tests(tests, load_golden, free_golden);

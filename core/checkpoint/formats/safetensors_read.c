@@ -8,6 +8,8 @@
  * the reference does not ask for it either. */
 
 #define MAX_HEADER 100000000u
+#define MAX_ENTRY                                                                                  \
+    ((size_t)1 << 20) /* JSON values of an entry: metadata have many, a tensor has ten */
 
 typedef struct range { /* byte range of a tensor within the data */
     uint64_t begin, end;
@@ -17,11 +19,15 @@ typedef struct range { /* byte range of a tensor within the data */
 typedef struct reading {
     const char *path;
     tt_arena *arena;   /* for everything that lives as long as the file */
-    tt_arena *scratch; /* the header's JSON */
+    tt_arena *scratch; /* while the header is read */
     const uint8_t *data;
     uint64_t data_bytes;
     range *ranges;
-    tt_map *names;
+    bool *placed;   /* by tensor: DCP_SHARDING_INFO has it */
+    bool no_places; /* DCP_SHARDING_INFO is null */
+    size_t cap;     /* of the tensors and ranges */
+    bool has_metadata;
+    tt_map *names; /* name -> index of its tensor, plus one */
     tt_st_file *out;
     tt_error *err;
 } reading;
@@ -41,6 +47,9 @@ static tt_status metadata(reading *r, const tt_json *v)
 {
     if (v->type != TT_JSON_OBJECT)
         return bad(r, "__metadata__ is not an object; write the file again");
+    if (r->has_metadata)
+        return bad(r, "__metadata__ occurs twice");
+    r->has_metadata = true;
     r->out->n_metadata = v->n;
     r->out->metadata_keys = tt_arena_array(r->arena, v->n, sizeof(char *));
     r->out->metadata_values = tt_arena_array(r->arena, v->n, sizeof(char *));
@@ -67,6 +76,23 @@ static tt_status shape(reading *r, const char *name, const tt_json *v, tt_st_ten
         t->shape[d] = v->items[d]->integer;
     }
     return TT_OK;
+}
+
+/* For one more tensor. */
+static void more_room(reading *r)
+{
+    const size_t n = r->out->n_tensors;
+    if (n < r->cap)
+        return;
+    r->cap = n ? 2 * n : 64;
+    tt_st_tensor *tensors = tt_arena_array(r->scratch, r->cap, sizeof *tensors);
+    range *ranges = tt_arena_array(r->scratch, r->cap, sizeof *ranges);
+    if (n) {
+        memcpy(tensors, r->out->tensors, n * sizeof *tensors);
+        memcpy(ranges, r->ranges, n * sizeof *ranges);
+    }
+    r->out->tensors = tensors;
+    r->ranges = ranges;
 }
 
 static tt_status tensor(reading *r, const char *name, const tt_json *v)
@@ -104,9 +130,10 @@ static tt_status tensor(reading *r, const char *name, const tt_json *v)
     t.dtype = known->dtype;
     t.dtype_name = known->name;
     t.data = r->data + where.begin;
+    more_room(r);
     r->ranges[where.index] = where;
     r->out->tensors[r->out->n_tensors++] = t;
-    tt_map_set(r->names, name, &r->out->tensors[where.index]);
+    tt_map_set(r->names, name, (void *)(uintptr_t)r->out->n_tensors);
     return TT_OK;
 }
 
@@ -122,7 +149,8 @@ static int by_place(const void *a, const void *b)
 static tt_status places(reading *r)
 {
     uint64_t at = 0;
-    qsort(r->ranges, r->out->n_tensors, sizeof *r->ranges, by_place);
+    if (r->out->n_tensors)
+        qsort(r->ranges, r->out->n_tensors, sizeof *r->ranges, by_place);
     for (size_t i = 0; i < r->out->n_tensors; i++) {
         const char *name = r->out->tensors[r->ranges[i].index].name;
         if (r->ranges[i].begin != at)
@@ -142,7 +170,7 @@ static tt_status places(reading *r)
 
 static tt_status offsets_of(reading *r, tt_st_tensor *t, const tt_json *v)
 {
-    const tt_json *list = v ? tt_json_get(v, "saved_offsets") : NULL;
+    const tt_json *list = tt_json_get(v, "saved_offsets");
     if (!list || list->type != TT_JSON_ARRAY)
         return bad(r, "DCP_SHARDING_INFO has no saved_offsets of tensor '%s'", t->name);
     if (list->n != (size_t)t->n_dims)
@@ -159,6 +187,23 @@ static tt_status offsets_of(reading *r, tt_st_tensor *t, const tt_json *v)
     return TT_OK;
 }
 
+static tt_status sharding_member(void *reading_, const char *name, const tt_json *v, tt_error *err)
+{
+    reading *r = reading_;
+    (void)err; /* r has it */
+    if (!name) {
+        r->no_places = v->type == TT_JSON_NULL;
+        return r->no_places ? TT_OK : bad(r, "DCP_SHARDING_INFO is not an object");
+    }
+    const size_t i = (size_t)(uintptr_t)tt_map_get(r->names, name);
+    if (!i) /* of another file's tensor */
+        return TT_OK;
+    if (r->placed[i - 1])
+        return bad(r, "DCP_SHARDING_INFO has tensor '%s' twice", name);
+    r->placed[i - 1] = true;
+    return offsets_of(r, &r->out->tensors[i - 1], v);
+}
+
 /* Reads DCP_SHARDING_INFO: {"<name>": {"saved_offsets": [..]}} for every tensor of the file. An
  * empty text or null means that there is none. */
 static tt_status sharding(reading *r)
@@ -169,20 +214,13 @@ static tt_status sharding(reading *r)
             text = r->out->metadata_values[i];
     if (!text || !*text)
         return TT_OK;
-    const tt_json *info = NULL;
-    const char *name = tt_arena_printf(r->scratch, "%s (DCP_SHARDING_INFO)", r->path);
-    const tt_status status = tt_json_parse(r->scratch, name, text, strlen(text), &info, r->err);
-    if (status != TT_OK)
-        return r->err ? tt_error_context(r->err, "safetensors header") : status;
-    if (info->type == TT_JSON_NULL)
-        return TT_OK;
-    if (info->type != TT_JSON_OBJECT)
-        return bad(r, "DCP_SHARDING_INFO is not an object");
-    tt_map *by_name = tt_map_new(r->scratch);
-    for (size_t i = 0; i < info->n; i++)
-        tt_map_set(by_name, info->keys[i], info->items[i]);
-    for (size_t i = 0; i < r->out->n_tensors; i++)
-        TT_TRY(offsets_of(r, &r->out->tensors[i], tt_map_get(by_name, r->out->tensors[i].name)));
+    const char *name =
+        tt_arena_printf(r->scratch, "safetensors header: %s (DCP_SHARDING_INFO)", r->path);
+    r->placed = tt_arena_array(r->scratch, r->out->n_tensors, sizeof *r->placed);
+    TT_TRY(tt_json_each(name, text, strlen(text), MAX_ENTRY, sharding_member, r, r->err));
+    for (size_t i = 0; !r->no_places && i < r->out->n_tensors; i++)
+        if (!r->placed[i])
+            return offsets_of(r, &r->out->tensors[i], NULL);
     return TT_OK;
 }
 
@@ -201,9 +239,15 @@ static bool has_comment(const char *text, size_t n)
     return false;
 }
 
+static tt_status header_member(void *reading_, const char *key, const tt_json *v, tt_error *err)
+{
+    reading *r = reading_;
+    (void)err; /* r has it */
+    return strcmp(key, "__metadata__") == 0 ? metadata(r, v) : tensor(r, key, v);
+}
+
 static tt_status header(reading *r, const char *text, size_t n)
 {
-    const tt_json *h = NULL;
     size_t valid = tt_utf8_valid(text, n);
     if (valid != n)
         return bad(r, "the header is not UTF-8 at byte %zu", valid + 8);
@@ -211,22 +255,14 @@ static tt_status header(reading *r, const char *text, size_t n)
         return bad(r, "the header does not begin with '{': not a safetensors file");
     if (has_comment(text, n))
         return bad(r, "the header has a comment; JSON has none");
-    tt_status status = tt_json_parse(r->scratch, r->path, text, n, &h, r->err);
-    if (status != TT_OK)
-        return r->err ? tt_error_context(r->err, "safetensors header") : status;
-    if (h->type != TT_JSON_OBJECT)
-        return bad(r, "the header is not an object");
-    r->ranges = tt_arena_array(r->scratch, h->n, sizeof *r->ranges);
     r->names = tt_map_new(r->scratch);
-    r->out->tensors = tt_arena_array(r->arena, h->n, sizeof *r->out->tensors);
-    for (size_t i = 0; i < h->n; i++) {
-        if (strcmp(h->keys[i], "__metadata__") == 0)
-            TT_TRY(metadata(r, h->items[i]));
-        else
-            TT_TRY(tensor(r, h->keys[i], h->items[i]));
-    }
+    const char *name = tt_arena_printf(r->scratch, "safetensors header: %s", r->path);
+    TT_TRY(tt_json_each(name, text, n, MAX_ENTRY, header_member, r, r->err));
     TT_TRY(places(r));
-    return sharding(r);
+    TT_TRY(sharding(r));
+    r->out->tensors =
+        tt_arena_dup(r->arena, r->out->tensors, r->out->n_tensors * sizeof *r->out->tensors);
+    return TT_OK;
 }
 
 tt_status tt_st_parse(const char *path, const uint8_t *bytes, size_t n, tt_arena *a,

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_VALUES                                                                                \
+    ((size_t)1 << 24) /* 260,000 tokens and 500,000 merges as pairs have two million */
+
 /* Parses a tokenizer's JSON as Python writes it, where jansson rejects a whole file: for one integer
  * beyond 64 bits (transformers writes "model_max_length": 1000000000000000019884624838656 if a
  * tokenizer has no maximum), and for one key with the character U+0000. Such numbers are turned into
@@ -181,8 +184,21 @@ static tt_status read_mended(const char *text, size_t n, json_t **out, json_erro
     return s;
 }
 
+/* A value of two bytes takes about 50 of a tree: each value but the first has one of these before it. */
+static tt_status check_values(const char *name, const char *text, size_t n, tt_error *err)
+{
+    size_t values = 1;
+    for (size_t i = 0; i < n; i++)
+        values += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    return values <= MOST_VALUES
+               ? TT_OK
+               : TT_FAIL(err, TT_EFORMAT, "%s: %zu values are too many for a tokenizer", name,
+                         values);
+}
+
 tt_status hf_read_json(const char *name, const char *text, size_t n, json_t **out, tt_error *err)
 {
+    TT_TRY(check_values(name, text, n, err));
     json_error_t why;
     json_t *root = json_loadb(text, n, FLAGS, &why);
     if (!root && (json_error_code(&why) == json_error_numeric_overflow ||
