@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/reserve.h"
 #include "internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ struct tt_arena {
 
 tt_arena *tt_arena_new(void)
 {
-    tt_arena *a = calloc(1, sizeof *a);
+    tt_arena *a = tt_reserve_calloc(1, sizeof *a);
     if (!a)
         tt_out_of_memory(sizeof *a, "tt_arena_new");
     a->next_size = FIRST_CHUNK;
@@ -64,7 +65,7 @@ void tt_arena_free(tt_arena *a)
 
 static chunk *chunk_new(size_t size)
 {
-    chunk *c = size < SIZE_MAX - HEADER ? calloc(1, HEADER + size) : NULL;
+    chunk *c = size < SIZE_MAX - HEADER ? tt_reserve_calloc(1, HEADER + size) : NULL;
     if (!c)
         tt_out_of_memory(size, "tt_arena_alloc");
     c->size = size;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/reserve.h"
 #include "internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ static void reserve(tt_str *s, size_t more)
     if (need <= s->cap)
         return;
     size_t cap = TT_MAXV(need, TT_MAXV(s->cap * 2, (size_t)64));
-    char *p = realloc(s->s, cap);
+    char *p = tt_reserve_realloc(s->s, cap);
     if (!p)
         tt_out_of_memory(cap, "tt_str");
     s->s = p;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/reserve.h"
 #include "chat/chat.h"
 #include <stdlib.h>
 #include <string.h>
@@ -104,9 +105,9 @@ static tt_status push_token(encoding *e, int32_t id, uint8_t origin)
     tt_chat_tokens *t = e->out;
     if (t->n == t->cap) {
         const size_t cap = 2 * t->cap + 256;
-        int32_t *ids = realloc(t->ids, cap * sizeof *ids);
+        int32_t *ids = tt_reserve_realloc(t->ids, cap * sizeof *ids);
         t->ids = ids ? ids : t->ids;
-        uint8_t *origins = ids ? realloc(t->origins, cap) : NULL;
+        uint8_t *origins = ids ? tt_reserve_realloc(t->origins, cap) : NULL;
         t->origins = origins ? origins : t->origins;
         if (!origins)
             return TT_FAIL(e->err, TT_ENOMEM, "out of memory for %zu tokens", cap);
@@ -196,6 +197,8 @@ static tt_status encode_piece(encoding *e, tt_arena *a, size_t begin, size_t end
     bool blank;
     if (begin == end)
         return TT_OK;
+    if (tt_reserve_is_low())
+        return TT_FAIL(e->err, TT_ENOMEM, "out of memory for the tokens of a conversation");
     TT_TRY(encode_text(e, s, end - begin, begins));
     size_t *length = tt_arena_array(a, e->ids.n + 1, sizeof *length), at = begin;
     if (!decodes_to(e, s, end - begin, length, &blank))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "chat/eval.h"
+#include "base/reserve.h"
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -26,6 +27,10 @@ bool tt_jsteps(tt_jenv *e, size_t n)
     e->steps += (int64_t)TT_MIN(n, (size_t)TT_J_MOST_STEPS);
     if (e->steps > TT_J_MOST_STEPS || tt_arena_used(e->arena) > TT_J_MOST_MEMORY)
         tt_jfail(e, "the template takes too much work");
+    if (!e->failed && tt_reserve_is_low()) {
+        TT_FAIL(e->err, TT_ENOMEM, "%s:%d: out of memory", e->name, e->line);
+        e->failed = true;
+    }
     return !e->failed;
 }
 
@@ -441,5 +446,5 @@ tt_status tt_jinja_render(tt_arena *a, const char *name, const tt_jnode *tree,
     tt_jframe_push(&e);
     tt_jtext_add(a, out, "", 0, NULL, TT_TAG_TEMPLATE);
     tt_jbody(&e, tree);
-    return e.failed ? TT_EINVAL : TT_OK;
+    return !e.failed ? TT_OK : err ? err->code : TT_EINVAL;
 }

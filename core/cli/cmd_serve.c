@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/reserve.h"
 #include "cli/chat_model.h"
 #include "cli/signals.h"
 #include "serve/server.h"
@@ -7,6 +8,9 @@
 #include <ttrun/sockets.h>
 
 /* serve: OpenAI's completions over HTTP, for lm-evaluation-harness and chat programs. */
+
+/* What a request may take between two looks: a body's string of 16 MiB, and a template's texts of it. */
+#define RESERVE ((size_t)128 << 20)
 
 typedef struct serving {
     tt_chat_model m;
@@ -203,6 +207,7 @@ static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
                                .ready = ready,
                                .user = s};
     tt_signals_install();
+    TT_TRY(tt_reserve_open(RESERVE, err));
     return tt_server_run(&so, err);
 }
 
@@ -214,6 +219,7 @@ static tt_status cmd_serve_run(tt_cli *cli, tt_error *err)
         st = load_served(cli, &s, err);
     if (st == TT_OK)
         st = serve(cli, &s, err);
+    tt_reserve_close();
     tt_api_close(s.api);
     tt_engine_close(s.engine);
     tt_chat_model_close(&s.m);

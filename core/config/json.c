@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/reserve.h"
 #include "config/config.h"
 #include "config/internal.h"
 #include <stdlib.h>
@@ -306,9 +307,9 @@ static void json_push(reader *r, const char *key, tt_json_pos pos, tt_json *item
 {
     if (r->n == r->cap) {
         r->cap = r->cap ? 2 * r->cap : 64;
-        r->stack = realloc(r->stack, r->cap * sizeof *r->stack);
-        r->keys = realloc(r->keys, r->cap * sizeof *r->keys);
-        r->pos = realloc(r->pos, r->cap * sizeof *r->pos);
+        r->stack = tt_reserve_realloc(r->stack, r->cap * sizeof *r->stack);
+        r->keys = tt_reserve_realloc(r->keys, r->cap * sizeof *r->keys);
+        r->pos = tt_reserve_realloc(r->pos, r->cap * sizeof *r->pos);
         TT_ASSERT(r->stack && r->keys && r->pos);
     }
     r->stack[r->n] = item;
@@ -354,7 +355,7 @@ static tt_status check_duplicates(reader *r, tt_json *v)
     }
     TT_ASSERT(v->n <= UINT32_MAX);
     uint32_t *index = tt_arena_array(r->arena, v->n, sizeof *index);
-    uint32_t *spare = malloc(v->n * sizeof *spare);
+    uint32_t *spare = tt_reserve_calloc(v->n, sizeof *spare);
     TT_ASSERT(spare);
     for (size_t i = 0; i < v->n; i++)
         index[i] = (uint32_t)i;
@@ -450,6 +451,8 @@ static tt_status read_value(reader *r, tt_json **out)
 {
     if (++r->n_values > r->most_values)
         return fail_many(r);
+    if (tt_reserve_is_low())
+        return TT_FAIL(r->err, TT_ENOMEM, "out of memory for the values of %s", r->origin->name);
     tt_json *v = tt_arena_alloc(r->arena, sizeof *v);
     tt_json_pos at = position(r, r->p);
     v->line = at.line;
@@ -563,12 +566,10 @@ struct member_call {
 /* The root, or a member of it if it is an object: the reader then stands behind it. */
 static tt_status give_member(reader *r, bool object, const member_call *call)
 {
+    tt_json *root = NULL;
     r->arena = tt_arena_new();
     r->n = r->n_values = 0;
-    tt_status s = object ? read_member(r, true) : TT_OK;
-    tt_json *root = NULL;
-    if (!object)
-        s = read_value(r, &root);
+    tt_status s = object ? read_member(r, true) : read_value(r, &root);
     if (s == TT_OK)
         s = call->fn(call->user, object ? r->keys[0] : NULL, object ? r->stack[0] : root, r->err);
     tt_arena_free(r->arena);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/reserve.h"
 #include "data/data.h"
 #include <stdlib.h>
 
@@ -6,7 +7,8 @@ tt_status tt_ids_push(tt_ids *list, int32_t id, tt_error *err)
 {
     if (list->n == list->cap) {
         const size_t cap = list->cap ? list->cap + list->cap / 2 : 256;
-        int32_t *ids = cap <= SIZE_MAX / sizeof *ids ? realloc(list->ids, cap * sizeof *ids) : NULL;
+        int32_t *ids =
+            cap <= SIZE_MAX / sizeof *ids ? tt_reserve_realloc(list->ids, cap * sizeof *ids) : NULL;
         if (!ids)
             return TT_FAIL(err, TT_ENOMEM, "out of memory growing a list of %zu token ids to %zu",
                            list->n, cap);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/adjust.h"
+#include "base/reserve.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,8 +20,8 @@ tt_status tt_adjust_init(tt_adjust *a, const tt_adjust_opts *o, int64_t vocab,
     *a = (tt_adjust){.o = *o};
     if (!counts(o))
         return TT_OK;
-    a->counts = calloc((size_t)vocab, sizeof *a->counts);
-    a->in_prompt = calloc((size_t)vocab, sizeof *a->in_prompt);
+    a->counts = tt_reserve_calloc((size_t)vocab, sizeof *a->counts);
+    a->in_prompt = tt_reserve_calloc((size_t)vocab, sizeof *a->in_prompt);
     if (!a->counts || !a->in_prompt) {
         tt_adjust_free(a);
         return TT_FAIL(err, TT_ENOMEM, "no memory to count %lld ids", (long long)vocab);

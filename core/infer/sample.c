@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/sample.h"
+#include "base/reserve.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -8,7 +9,7 @@ tt_status tt_sampler_init(tt_sampler *s, const tt_sampling *o, int64_t n, tt_err
     *s = (tt_sampler){.o = *o, .n = n};
     if (o->temperature <= 0)
         return TT_OK;
-    s->heap = calloc((size_t)n, sizeof *s->heap);
+    s->heap = tt_reserve_calloc((size_t)n, sizeof *s->heap);
     return s->heap ? TT_OK
                    : TT_FAIL(err, TT_ENOMEM, "no memory to sample from %lld ids", (long long)n);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/scores.h"
+#include "base/reserve.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static tt_status grow(void *items, size_t *cap, size_t least, size_t size, tt_er
     if (least <= *cap)
         return TT_OK;
     const size_t wanted = TT_MAXV(least, *cap + *cap / 2 + 256);
-    void *p = realloc(old, wanted * size);
+    void *p = tt_reserve_realloc(old, wanted * size);
     if (!p)
         return TT_FAIL(err, TT_ENOMEM, "no memory for the log-probabilities of %zu tokens", wanted);
     memcpy(items, &p, sizeof p);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/reserve.h"
 #include "serve/api_impl.h"
 #include <string.h>
 #include <time.h>
@@ -56,8 +57,12 @@ tt_status tt_api_admit(tt_api *a, tt_error *err)
     while (a->first && tt_engine_has_room(a->o.engine)) {
         call_text *x = a->first;
         wait_no_more(a, x);
-        TT_TRY(tt_engine_add(a->o.engine, &x->r, err));
-        x->runs = true;
+        const tt_status s = tt_engine_add(a->o.engine, &x->r, err);
+        if (s == TT_ENOMEM)
+            tt_api_on_end(x, TT_FINISH_NONE, TT_API_NO_MEMORY);
+        else if (s != TT_OK)
+            return s;
+        x->runs = s == TT_OK;
     }
     return TT_OK;
 }
@@ -92,6 +97,15 @@ void tt_api_free(tt_api *a, tt_api_call *c)
 static int status_of(tt_status s)
 {
     return s == TT_ENOMEM || s == TT_EINTERNAL || s == TT_EIO ? 500 : 400;
+}
+
+/* 0, or the status while there is no memory for more. */
+static int no_memory(tt_error *err)
+{
+    if (!tt_reserve_is_low())
+        return 0;
+    TT_FAIL(err, TT_ENOMEM, TT_API_NO_MEMORY);
+    return 500;
 }
 
 /* The object that the body is. 0, or the status that the error has. */
@@ -163,7 +177,11 @@ static void complete(tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_s
                        .created = (long long)time(NULL)};
     snprintf(c->id, sizeof c->id, "%s-%llu", c->chat ? "chatcmpl" : "cmpl",
              (unsigned long long)++a->n_calls);
-    const int status = read_call(c, r, &e);
+    int status = no_memory(&e);
+    if (!status)
+        status = read_call(c, r, &e);
+    if (!status)
+        status = no_memory(&e);
     if (status || a->n_wait + (size_t)c->n > a->o.most_wait) {
         tt_api_fault(out, p, status ? status : 503,
                      status ? e.text : "too many texts wait already: try again later");
@@ -229,7 +247,9 @@ static void of_tokenizer(tt_api *a, const tt_http_request *r, tt_http_reply *p, 
     tt_error e = {0};
     tt_str json = {0};
     const tt_json *o;
-    int status = parse(arena, r, &o, &e);
+    int status = no_memory(&e);
+    if (!status)
+        status = parse(arena, r, &o, &e);
     if (!status && !a->o.vt) {
         TT_FAIL(&e, TT_EINVAL, "the model has no tokenizer");
         status = 400;

@@ -7,6 +7,8 @@
 #include "serve/json_mask.h"
 #include "serve/tools.h"
 
+#define TT_API_NO_MEMORY "out of memory for this request: send a shorter one, or try again later"
+
 enum { MOST_STOPS = 16, MOST_TEXTS = 1024, MOST_N = 128 };
 enum { MOST_VALUES = 1 << 20 }; /* of a body's JSON, of about 100 bytes each */
 enum {                          /* whatever the context: bytes of a text, and ids */

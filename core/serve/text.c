@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/reserve.h"
 #include "serve/api_impl.h"
 #include <string.h>
 
@@ -217,18 +218,33 @@ static bool go_on_json(call_text *x, size_t from)
     return tt_json_text_is_whole(&x->json);
 }
 
+/* Memory is out, and the text that needs more of it has to give back what it has. */
+static bool text_give_up(call_text *x)
+{
+    tt_str *const all[] = {&x->tokens, &x->logprobs, &x->top, &x->offsets, &x->content};
+    x->call->failed = TT_API_NO_MEMORY;
+    x->finish = "error";
+    for (size_t i = 0; i < TT_COUNT(all); i++)
+        tt_str_free(all[i]);
+    return false;
+}
+
 bool tt_api_on_token(void *text, const tt_token *t)
 {
     call_text *x = text;
     tt_api_call *c = x->call;
     const tt_decoder decoder = x->decoder;
     const size_t before = x->text.n;
+    if (c->failed && !c->stream)
+        return false; /* nobody will see it */
     if (!t->ends)
         tt_decoder_add(&x->decoder, t->id, &x->text);
     if (c->tools && !t->ends && x->text.n == before)
         add_mark(c->a, t->id, &x->text);
     if (c->scored)
         add_logprob(x, t, &decoder, before);
+    if (tt_reserve_is_low())
+        return text_give_up(x);
     if (t->of_prompt) {
         x->prompt_bytes = x->text.n;
         return true;
@@ -260,7 +276,10 @@ void tt_api_on_end(void *text, tt_finish finish, const char *error)
     x->runs = false;
     c->n_done++;
     c->failed = error ? error : c->failed;
-    x->finish = error ? "error" : finish == TT_FINISH_STOP ? "stop" : "length";
+    if (error)
+        x->finish = "error";
+    else if (!x->finish)
+        x->finish = finish == TT_FINISH_STOP ? "stop" : "length";
     tell(x, x->text.n, true);
     if (c->n_done < c->n)
         return;

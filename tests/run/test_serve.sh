@@ -10,7 +10,7 @@ server=
 listens_or_ended() { grep -q ' at http' "$dir/serve.log" || ! kill -0 "$server"; }
 start() { # OPTION…: sets port
     : >"$dir/serve.log" # not the line of the server before
-    "$TTRUN" serve --checkpoint "$dir/run" --port 0 "$@" >"$dir/serve.log" 2>&1 &
+    (ulimit -S -v "${most-unlimited}" && exec "$TTRUN" serve --checkpoint "$dir/run" --port 0 "$@") >"$dir/serve.log" 2>&1 &
     server=$!
     until_true listens_or_ended
     port=$(sed -n 's|.* at http://[^ ]*:\([0-9]*\)/v1.*|\1|p' "$dir/serve.log")
@@ -322,5 +322,25 @@ other=$port
 ttrun serve --checkpoint "$dir/run" --port "$other" >"$dir/out" 2>"$dir/err"
 [ $? -ne 0 ] && grep -q "cannot listen at 127.0.0.1, port $other: Address already in use" "$dir/err"
 ok a_port_that_is_taken
+end
+
+# ---- no memory ----
+case $BUILD in */asan | */tsan) skip no_memory_for_a_request "a sanitizer needs more address space than ulimit -v leaves" && exit "$failed" ;; esac
+export MALLOC_ARENA_MAX=1 # by chance, a thread may take 64 MiB of addresses
+start --template chatml
+most=$(($(sed -n 's/^VmSize:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$server/status") + 60000))
+end
+start --template chatml
+ok listens_with_little_memory
+fat() { # PATH BEFORE REPEATED TIMES AFTER: sends that body
+    awk -v a="$2" -v b="$3" -v n="$4" -v c="$5" 'BEGIN {printf "%s", a; while (n--) printf "%s", b; printf "%s", c}' >"$dir/fat"
+    { printf 'POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n' "$1" "$(wc -c <"$dir/fat")" && cat "$dir/fat"; } | "$http" "$port" raw >"$dir/answer"
+    head -n 1 "$dir/answer" | grep -q ' 500 ' && grep -q 'out of memory' "$dir/answer"
+}
+user='{"messages":[{"role":"user","content":"'
+fat /v1/completions '{"prompt":"line","x":[0' ',0' 1040000 ']}' && fat /v1/chat/completions "$user"'x"}],"chat_template_kwargs":{"x":[0' ',0' 1040000 ']}}' &&
+    fat /v1/chat/completions "$user" 'line 3 ' 2300000 '"}]}' && fat /tokenize '{"prompt":"x","x":[0' ',0' 1040000 ']}' &&
+    ask POST /v1/completions '{"prompt":"line 7","max_tokens":24,"temperature":0}' && [ "$(get choices.0.text)" = "$greedy" ]
+ok no_memory_for_a_request_is_its_own_error
 end
 exit $failed
