@@ -93,14 +93,12 @@ void tt_api_free(tt_api *a, tt_api_call *c)
     tt_arena_free(c->arena);
 }
 
-/* Of a request that could not be read: whose fault it is. */
-static int status_of(tt_status s)
+int tt_api_status_of(tt_status s)
 {
     return s == TT_ENOMEM || s == TT_EINTERNAL || s == TT_EIO ? 500 : 400;
 }
 
-/* 0, or the status while there is no memory for more. */
-static int no_memory(tt_error *err)
+int tt_api_no_memory(tt_error *err)
 {
     if (!tt_reserve_is_low())
         return 0;
@@ -108,8 +106,7 @@ static int no_memory(tt_error *err)
     return 500;
 }
 
-/* The object that the body is. 0, or the status that the error has. */
-static int parse(tt_arena *arena, const tt_http_request *r, const tt_json **out, tt_error *err)
+int tt_api_parse(tt_arena *arena, const tt_http_request *r, const tt_json **out, tt_error *err)
 {
     size_t n = 1; /* no fewer than its values: each further one has one of these before it */
     for (size_t i = 0; i < r->n_body; i++)
@@ -123,7 +120,7 @@ static int parse(tt_arena *arena, const tt_http_request *r, const tt_json **out,
         TT_FAIL(err, TT_EINVAL, "the body must be a JSON object");
         return 400;
     }
-    return s == TT_OK ? 0 : status_of(s);
+    return s == TT_OK ? 0 : tt_api_status_of(s);
 }
 
 /* What people write where a client wants a name and there is one model. */
@@ -136,8 +133,7 @@ static bool is_placeholder(const char *name)
     return false;
 }
 
-/* Is the model that the request names the one that is here? */
-static int check_model(const tt_api *a, const tt_json *o, tt_error *err)
+int tt_api_check_model(const tt_api *a, const tt_json *o, tt_error *err)
 {
     const tt_json *v = tt_api_member(o, "model");
     if (!v || (v->type == TT_JSON_STRING &&
@@ -152,12 +148,12 @@ static int read_call(tt_api_call *c, const tt_http_request *r, tt_error *err)
 {
     tt_arena *arena = tt_arena_new();
     const tt_json *o;
-    int status = parse(arena, r, &o, err);
+    int status = tt_api_parse(arena, r, &o, err);
     if (!status)
-        status = check_model(c->a, o, err);
+        status = tt_api_check_model(c->a, o, err);
     if (!status) {
         const tt_status s = tt_api_read(o, r->n_body, c, err);
-        status = s == TT_OK ? 0 : status_of(s);
+        status = s == TT_OK ? 0 : tt_api_status_of(s);
     }
     tt_arena_free(arena);
     return status;
@@ -177,11 +173,11 @@ static void complete(tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_s
                        .created = (long long)time(NULL)};
     snprintf(c->id, sizeof c->id, "%s-%llu", c->chat ? "chatcmpl" : "cmpl",
              (unsigned long long)++a->n_calls);
-    int status = no_memory(&e);
+    int status = tt_api_no_memory(&e);
     if (!status)
         status = read_call(c, r, &e);
     if (!status)
-        status = no_memory(&e);
+        status = tt_api_no_memory(&e);
     if (status || a->n_wait + (size_t)c->n > a->o.most_wait) {
         tt_api_fault(out, p, status ? status : 503,
                      status ? e.text : "too many texts wait already: try again later");
@@ -196,76 +192,6 @@ static void complete(tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_s
 }
 
 /* ---- the small functions ---- */
-
-static tt_status tokenize(tt_api *a, const tt_json *o, tt_str *json, tt_error *err)
-{
-    const tt_json *text = tt_json_get(o, "prompt");
-    tt_ids ids = {0};
-    bool special = true;
-    TT_TRY(tt_api_bool(o, "add_special_tokens", &special, err));
-    if (!text || text->type != TT_JSON_STRING)
-        return TT_FAIL(err, TT_EINVAL, "prompt must be text");
-    if (strlen(text->string) > MOST_OF_TOKENIZE)
-        TT_TRY(tt_api_check_bytes(a, "prompt", strlen(text->string), err));
-    const tt_status s = tt_api_encode(a, text->string, special, &ids, err);
-    tt_str_printf(json, "{\"count\":%zu,\"max_model_len\":%lld,\"tokens\":[", ids.n,
-                  (long long)a->o.context);
-    for (size_t i = 0; s == TT_OK && i < ids.n; i++)
-        tt_str_printf(json, "%s%d", i ? "," : "", (int)ids.ids[i]);
-    tt_str_add(json, "]}\n");
-    tt_ids_free(&ids);
-    return s;
-}
-
-static tt_status detokenize(tt_api *a, const tt_json *o, tt_str *json, tt_error *err)
-{
-    const tt_json *list = tt_json_get(o, "tokens");
-    tt_decoder decoder = tt_api_decoder(a);
-    tt_str text = {0};
-    if (!list || list->type != TT_JSON_ARRAY)
-        return TT_FAIL(err, TT_EINVAL, "tokens must be a list of token ids");
-    if (list->n > TT_MAXV((size_t)a->o.context, (size_t)MOST_OF_DETOKENIZE))
-        return TT_FAIL(err, TT_EINVAL, "tokens: %zu are too many", list->n);
-    for (size_t i = 0; i < list->n; i++) {
-        const tt_json *v = list->items[i];
-        if (v->type != TT_JSON_INT || v->integer < 0 || v->integer >= a->o.info.vocab_size) {
-            tt_str_free(&text);
-            return TT_FAIL(err, TT_EINVAL, "tokens: element %zu must be a token id", i);
-        }
-        tt_decoder_add(&decoder, (int32_t)v->integer, &text);
-    }
-    tt_str_add(json, "{\"prompt\":");
-    tt_api_add_bytes(json, text.s, text.n);
-    tt_str_add(json, "}\n");
-    tt_str_free(&text);
-    return TT_OK;
-}
-
-static void of_tokenizer(tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_str *out)
-{
-    tt_arena *arena = tt_arena_new();
-    tt_error e = {0};
-    tt_str json = {0};
-    const tt_json *o;
-    int status = no_memory(&e);
-    if (!status)
-        status = parse(arena, r, &o, &e);
-    if (!status && !a->o.vt) {
-        TT_FAIL(&e, TT_EINVAL, "the model has no tokenizer");
-        status = 400;
-    }
-    if (!status) {
-        const tt_status s =
-            strcmp(r->path, "/tokenize") ? detokenize(a, o, &json, &e) : tokenize(a, o, &json, &e);
-        status = s == TT_OK ? 0 : status_of(s);
-    }
-    if (status)
-        tt_api_fault(out, p, status, e.text);
-    else
-        tt_api_send(out, p, 200, "application/json", &json);
-    tt_str_free(&json);
-    tt_arena_free(arena);
-}
 
 /* In Prometheus' text format. */
 static void metrics(const tt_api *a, tt_http_reply *p, tt_str *out)
@@ -349,5 +275,5 @@ void tt_api_begin(tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_str 
     else if (!strncmp(r->path, "/v1/", 4))
         complete(a, r, p, out, call);
     else
-        of_tokenizer(a, r, p, out);
+        tt_api_of_tokenizer(a, r, p, out);
 }

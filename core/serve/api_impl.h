@@ -70,6 +70,16 @@ struct tt_api {
     long long created;
 };
 
+/* api.c: 0, or the status of a reply that says the error: while there is no memory for more; the object that the body is; if the
+ * request names another model. */
+int tt_api_no_memory(tt_error *err);
+int tt_api_parse(tt_arena *arena, const tt_http_request *r, const tt_json **out, tt_error *err);
+int tt_api_check_model(const tt_api *a, const tt_json *o, tt_error *err);
+int tt_api_status_of(tt_status s); /* of a request that could not be read: whose fault it is */
+
+/* tokens.c: answers /tokenize and /detokenize. */
+void tt_api_of_tokenizer(tt_api *a, const tt_http_request *r, tt_http_reply *p, tt_str *out);
+
 /* read.c: makes a call, whose chat is set, of a request's body of n bytes, which may go afterwards. TT_EINVAL: the client's
  * mistake. */
 tt_status tt_api_read(const tt_json *body, size_t n_bytes, tt_api_call *c, tt_error *err);
@@ -87,13 +97,19 @@ tt_status tt_api_integer(const tt_json *o, const char *key, int64_t least, int64
 tt_status tt_api_read_sampling(const tt_json *o, const tt_api_call *c, tt_request *r,
                                tt_error *err);
 /* Fails for a key that is not known and would change the answer. */
-tt_status tt_api_check_keys(const tt_json *o, bool chat, tt_error *err);
+typedef enum tt_api_kind {
+    TT_API_COMPLETION,
+    TT_API_CHAT,
+    TT_API_TOKENIZE,
+    TT_API_DETOKENIZE
+} tt_api_kind;
+tt_status tt_api_check_keys(const tt_json *o, tt_api_kind kind, tt_error *err);
 
 /* The most bytes that a text of the whole context can have: what is longer needs not be tokenized. */
 size_t tt_api_most_bytes(tt_api *a);
 tt_status tt_api_check_bytes(tt_api *a, const char *name, size_t n, tt_error *err);
 
-/* messages.c: appends the ids of a chat's messages, with what begins an answer. n_bytes: of the body.
+/* messages.c: appends the ids of a chat's messages, with what begins an answer unless the body wants none. n_bytes: of the body.
  * *tools: names of those of the request that the template got, in the arena; NULL: there are none. */
 tt_status tt_api_read_messages(tt_api *a, tt_arena *arena, const tt_json *body, size_t n_bytes,
                                tt_ids *out, const tt_map **tools, tt_error *err);
@@ -101,6 +117,8 @@ tt_status tt_api_read_messages(tt_api *a, tt_arena *arena, const tt_json *body, 
 /* text.c: what the engine tells, and asks. */
 const uint64_t *tt_api_allowed(void *text);
 bool tt_api_on_token(void *text, const tt_token *t);
+/* What stands for a token behind d, in JSON's strings: its text, <token 5>, or bytes:\xe6\x97. */
+void tt_api_token_key(const tt_decoder *d, int32_t id, tt_str *out);
 void tt_api_on_end(void *text, tt_finish finish, const char *error);
 tt_decoder tt_api_decoder(const tt_api *a); /* at the beginning of a text */
 

@@ -22,7 +22,6 @@ struct tt_json_masks {
     piece *pieces;
     size_t n;
     size_t n_words, longest; /* longest: bytes of a token */
-    int blanks;              /* the most in a row that a token has */
     tt_json_text *states;    /* [longest + 1] after so many bytes */
     kept_mask slots[SLOTS];
     int n_kept;
@@ -34,17 +33,6 @@ static int piece_order(const void *a, const void *b)
     const piece *x = a, *y = b;
     const int d = memcmp(x->bytes, y->bytes, TT_MIN(x->n, y->n));
     return d ? d : (x->n > y->n) - (x->n < y->n);
-}
-
-static int longest_blanks(const piece *p)
-{
-    int most = 0, run = 0;
-    for (uint32_t i = 0; i < p->n; i++) {
-        const unsigned char c = p->bytes[i];
-        run = c == ' ' || c == '\t' || c == '\n' || c == '\r' ? run + 1 : 0;
-        most = TT_MAXV(most, run);
-    }
-    return most;
 }
 
 tt_json_masks *tt_json_masks_new(const tt_tokenizer_vt *vt, void *tokenizer, int64_t n)
@@ -61,8 +49,6 @@ tt_json_masks *tt_json_masks_new(const tt_tokenizer_vt *vt, void *tokenizer, int
             continue;
         piece *p = &m->pieces[m->n++];
         *p = (piece){tt_arena_dup(a, bytes, k), (uint32_t)k, 0, id};
-        const int blanks = longest_blanks(p);
-        m->blanks = TT_MAXV(m->blanks, blanks);
         m->longest = TT_MAXV(m->longest, k);
     }
     qsort(m->pieces, m->n, sizeof *m->pieces, piece_order);
@@ -104,9 +90,7 @@ static void fill(tt_json_masks *m, uint64_t *words)
 
 const uint64_t *tt_json_masks_get(tt_json_masks *m, const tt_json_text *t)
 {
-    tt_json_text s = *t;
-    if (s.blanks + m->blanks <= TT_JSON_MOST_BLANKS)
-        s.blanks = 0; /* no token has too many */
+    const tt_json_text s = *t;
     size_t at = (size_t)tt_hash64(&s, sizeof s, 0) & (SLOTS - 1);
     while (m->slots[at].words && memcmp(&m->slots[at].state, &s, sizeof s) != 0)
         at = (at + 1) & (SLOTS - 1);

@@ -6,7 +6,8 @@
 /* A JSON object (RFC 8259) byte by byte: which byte may come next. An automaton with a stack of the containers that are open, 64
  * at most. Strings are UTF-8, their escapes name no surrogates. Between two other bytes there are at most TT_JSON_MOST_BLANKS. */
 
-#define TT_JSON_MOST_BLANKS 200
+#define TT_JSON_MOST_BLANKS                                                                        \
+    2 /* ": ", and a line's end with a blank: more would let a text be blanks alone */
 
 typedef struct tt_json_text {
     uint64_t objects; /* bit d: container d is an object, else an array */

@@ -65,8 +65,10 @@ static tt_status encode_messages(tt_api *a, const tt_json *body, size_t n_bytes,
 {
     tt_chat_json j = {.messages = tt_api_member(body, "messages"),
                       .variables = tt_api_member(body, "chat_template_kwargs")};
+    bool answers = true;
+    TT_TRY(tt_api_bool(body, "add_generation_prompt", &answers, err));
     const tt_conversation c = {
-        .struct_size = sizeof c, .add_generation_prompt = 1, .now = tt_wall_seconds()};
+        .struct_size = sizeof c, .add_generation_prompt = answers, .now = tt_wall_seconds()};
     if (!j.messages || j.messages->type != TT_JSON_ARRAY || !j.messages->n)
         return TT_FAIL(err, TT_EINVAL, "messages must be a list with a message or more");
     if (j.variables && j.variables->type != TT_JSON_OBJECT)

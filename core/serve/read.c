@@ -266,7 +266,7 @@ static tt_status read_wanted(const tt_json *o, tt_api_call *c, wanted *w, tt_err
 {
     int64_t best = 1;
     *w = (wanted){.n = 1, .max_new = -1};
-    TT_TRY(tt_api_check_keys(o, c->chat, err));
+    TT_TRY(tt_api_check_keys(o, c->chat ? TT_API_CHAT : TT_API_COMPLETION, err));
     TT_TRY(tt_api_read_sampling(o, c, &w->base, err));
     TT_TRY(read_stops(o, c, err));
     TT_TRY(read_format(o, c, err));

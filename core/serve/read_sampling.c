@@ -120,6 +120,27 @@ static const char *const known[] = {"model",
 static const char *const of_chats[] = {"max_completion_tokens", "top_logprobs", "tools",
                                        "tool_choice", "chat_template_kwargs"};
 static const char *const of_completions[] = {"echo"};
+static const char *const of_tokenize[] = {"model",
+                                          "prompt",
+                                          "messages",
+                                          "add_special_tokens",
+                                          "add_generation_prompt",
+                                          "tools",
+                                          "tool_choice",
+                                          "chat_template_kwargs",
+                                          "return_token_strs"};
+static const char *const of_detokenize[] = {"model", "tokens"};
+
+static const struct {
+    const char *const *keys;
+    size_t n;
+    bool generates; /* those of all completions are known, too */
+} of_kinds[] = {
+    [TT_API_COMPLETION] = {of_completions, TT_COUNT(of_completions), true },
+    [TT_API_CHAT] = {of_chats,       TT_COUNT(of_chats),       true },
+    [TT_API_TOKENIZE] = {of_tokenize,    TT_COUNT(of_tokenize),    false},
+    [TT_API_DETOKENIZE] = {of_detokenize,  TT_COUNT(of_detokenize),  false},
+};
 
 /* Keys that this server does not have, which may say what it does anyway. */
 static const struct {
@@ -170,14 +191,13 @@ static bool is_usual(const char *key, const tt_json *v)
     return false;
 }
 
-tt_status tt_api_check_keys(const tt_json *o, bool chat, tt_error *err)
+tt_status tt_api_check_keys(const tt_json *o, tt_api_kind kind, tt_error *err)
 {
     for (size_t i = 0; i < o->n; i++) {
         const char *key = o->keys[i];
-        if (o->items[i]->type == TT_JSON_NULL || is_among(key, known, TT_COUNT(known)) ||
-            (chat ? is_among(key, of_chats, TT_COUNT(of_chats))
-                  : is_among(key, of_completions, TT_COUNT(of_completions))) ||
-            is_usual(key, o->items[i]))
+        if (o->items[i]->type == TT_JSON_NULL ||
+            (of_kinds[kind].generates && is_among(key, known, TT_COUNT(known))) ||
+            is_among(key, of_kinds[kind].keys, of_kinds[kind].n) || is_usual(key, o->items[i]))
             continue;
         return TT_FAIL(err, TT_EINVAL, "%.80s is not supported", key);
     }

@@ -27,7 +27,7 @@ static void token_name(const tt_decoder *d, int32_t id, tt_str *out)
 
 /* The same, but bytes that are a part of a character are written bytes:\xe6\x97, as OpenAI's completions do:
  * JSON could hold only U+FFFD for them, and different tokens would then be one key of top_logprobs. */
-static void token_key(const tt_decoder *d, int32_t id, tt_str *out)
+void tt_api_token_key(const tt_decoder *d, int32_t id, tt_str *out)
 {
     tt_str text = {0};
     token_name(d, id, &text);
@@ -50,7 +50,7 @@ static void add_top_of_completion(const tt_decoder *d, const tt_token *t, tt_str
     for (int i = 0; i <= t->n_top; i++) {
         const tt_scored s = i < t->n_top ? t->top[i] : (tt_scored){t->id, t->logprob};
         bool known = false;
-        token_key(d, s.id, &seen[i]);
+        tt_api_token_key(d, s.id, &seen[i]);
         for (int k = 0; k < i; k++)
             known = known || (seen[k].n == seen[i].n && !memcmp(seen[k].s, seen[i].s, seen[i].n));
         if (known)
@@ -124,7 +124,7 @@ static void add_logprob(call_text *x, const tt_token *t, const tt_decoder *d, si
         tt_str_free(&one);
         return;
     }
-    token_key(d, t->id, &text);
+    tt_api_token_key(d, t->id, &text);
     comma(&x->tokens);
     tt_api_add_bytes(&x->tokens, text.s, text.n);
     comma(&x->logprobs);

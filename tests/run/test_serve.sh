@@ -138,6 +138,15 @@ ask_chat ",\"tools\":[$tool],\"tool_choice\":\"auto\"" && said=$(get choices.0.m
     text="$seen<user>line 3<assistant>" && [ "$n" = ${#text} ] && ask POST /tokenize "{\"add_special_tokens\":false,\"prompt\":\"$(printf '%s' "$text" | sed 's/"/\\"/g')\"}" && [ "$(get count)" = "$n" ] &&
     ask POST /v1/completions "{\"prompt\":$(sed 's/.*"tokens":\(\[[^]]*\]\).*/\1/' "$dir/answer.json"),\"temperature\":0,\"max_tokens\":9}" && [ "$(get choices.0.text)" = "$said" ]
 ok tools_go_through_the_template
+# /tokenize has the ids of the chat, without what begins an answer if it is not wanted
+tokenized() { # KEYS COUNT TEXT: begins with that text, and has so many ids
+    ask POST /tokenize "{\"messages\":[{\"role\":\"user\",\"content\":\"line 3\"}],\"return_token_strs\":true$1}" && [ "$code" = 200 ] && [ "$(get count)" = "$2" ] &&
+        [ "$(sed 's/.*"token_strs":\[\(.*\)\]}/\1/' "$dir/answer.json" | sed 's/\\"/Q/g; s/","//g; s/^"//; s/"$//; s/Q/"/g' | cut -c -${#3})" = "$3" ]
+}
+tokenized ",\"tools\":[$tool]" ${#text} "$text" && text='<user>line 3<assistant>' && tokenized '' ${#text} "$text" && tokenized ',"chat_template_kwargs":{"short":true}' $((${#text} + 1)) "!$text" &&
+    tokenized ',"add_generation_prompt":false' $((${#text} - 11)) '<user>line 3' && tokenized ',"add_special_tokens":true' $((${#text} + 1)) "<token 256>$text" &&
+    ask POST /tokenize '{"model":"run","prompt":"\u00fc","return_token_strs":true}' && [ "$(get token_strs.0) $(get token_strs.1)" = '<token 256> bytes:\xc3' ]
+ok tokenize_of_messages
 ask_chat ",\"tools\":[$tool],\"tool_choice\":\"none\"" && [ "$(get usage.prompt_tokens)" = 23 ] && ask_chat ',"tools":[]' && [ "$(get usage.prompt_tokens)" = 23 ] && ask_chat ',"chat_template_kwargs":{"short":true}' && [ "$(get usage.prompt_tokens)" = 24 ]
 ok no_tools
 ! ask_chat ",\"tools\":[$tool],\"chat_template_kwargs\":{\"short\":true}" && [ "$code" = 400 ] && grep -q 'chat template does not use them' "$dir/answer.json"
@@ -247,6 +256,12 @@ refused kwargs 400 'chat_template_kwargs must be an object' POST /v1/chat/comple
 refused messages 400 'messages must be a list' POST /v1/chat/completions '{"messages":"x"}'
 refused picture 400 'part 0 of the content must be text' POST /v1/chat/completions '{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}'
 refused long 400 'the context holds 2048' POST /v1/completions "{\"prompt\":\"$(printf '%03000d' 7)\"}"
+refused tokenize_both 400 'exclude each other' POST /tokenize '{"prompt":"a","messages":[{"role":"user","content":"a"}]}'
+refused tokenize_nothing 400 'prompt must be text' POST /tokenize '{}'
+refused tokenize_key 400 'chat_template is not supported' POST /tokenize '{"messages":[{"role":"user","content":"a"}],"chat_template":"x"}'
+refused tokenize_model 404 'there is only .*run' POST /tokenize '{"prompt":"a","model":"gpt"}'
+refused tokenize_flag 400 'return_token_strs must be true or false' POST /tokenize '{"prompt":"a","return_token_strs":1}'
+refused detokenize_key 400 'prompt is not supported' POST /detokenize '{"tokens":[1],"prompt":"a"}'
 refused token 400 'element 1 must be a token id' POST /detokenize '{"tokens":[1,-1]}'
 
 # ---- rude clients ----
@@ -271,7 +286,8 @@ ok a_body_in_chunks
 { printf '{"prompt":"a","user":[0'; yes ,0 | head -n 1100000 | tr -d '\n'; printf ']}'; } >"$dir/body" && sized /v1/completions && answered 413 'too many values'
 ok a_body_of_many_values
 { printf '{"prompt":"'; head -c 60000 /dev/zero | tr '\0' a; printf '","messages":[{"role":"user","content":"'; head -c 60000 /dev/zero | tr '\0' a; printf '"}]}'; } >"$dir/body" &&
-    sized /v1/completions && answered 400 'prompt: a text of 60000 bytes' && sized /v1/chat/completions && answered 400 'messages: a text of 600[0-9]* bytes' && sized /tokenize && answered 200 '"count":60001'
+    sized /v1/completions && answered 400 'prompt: a text of 60000 bytes' && sized /v1/chat/completions && answered 400 'messages: a text of 600[0-9]* bytes' && sized /tokenize && answered 400 'exclude each other' &&
+    sed -i 's/,"messages.*/}/' "$dir/body" && sized /tokenize && answered 200 '"count":60001'
 ok a_text_beyond_the_context_is_not_tokenized
 { printf '{"prompt":[1'; yes ,1 | head -n 5000 | tr -d '\n'; printf ']}'; } >"$dir/body" && sized /v1/completions && answered 400 'has 5001 tokens, but the context holds 2048'
 ok ids_beyond_the_context

@@ -273,7 +273,7 @@ static void test_more_states_than_are_kept(void **state)
 
 static void test_equal_states_share_a_mask(void **state)
 {
-    static const char *const texts[] = {"{\"a\":", "{\"b\" :   ", "{\"other\":[1],\"k\": "};
+    static const char *const texts[] = {"{\"a\": ", "{\"b\" : ", "{\"other\":[1],  \"k\":\n"};
     vocabulary v;
     (void)state;
     fill_vocabulary(&v);
