@@ -42,10 +42,86 @@ static void test_requests_are_texts_of_transformers(void **state)
     each_case(check_request);
 }
 
+/* ---- how often a prompt is made ---- */
+
+static int n_encoded;
+
+static tt_status count_encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
+{
+    n_encoded++;
+    return bytes_tokenizer.encode(self, text, n, out, err);
+}
+
+tt_status tt_engine_check(const tt_engine *e, const char *name, const int32_t *prompt, int64_t n,
+                          tt_error *err)
+{
+    (void)e, (void)name, (void)prompt, (void)n, (void)err;
+    return TT_OK;
+}
+
+/* A body with n texts: how many pieces of text are encoded, and how many texts there are. */
+static int encoded(bool chat, const char *prompt, int n, int *n_texts)
+{
+    tt_tokenizer_vt vt = bytes_tokenizer;
+    tt_str body = {0};
+    tt_error err = {0};
+    tt_chat_template *t = NULL;
+    const tt_json *o = NULL;
+    static const char template[] =
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    vt.encode = count_encode;
+    tt_arena *a = tt_arena_new();
+    assert_int_equal(tt_chat_template_text("t", template, strlen(template), NULL, NULL, &t, &err),
+                     TT_OK);
+    tt_api api = {
+        .o = {.template = t, .vt = &vt, .context = 1 << 20}
+    };
+    tt_api_call *c = tt_arena_alloc(a, sizeof *c);
+    *c = (tt_api_call){.a = &api, .arena = tt_arena_new(), .chat = chat};
+    n_encoded = 0;
+    tt_str_printf(&body, "{%s,\"n\":%d}", prompt, n);
+    if (tt_json_parse(a, "body", tt_str_get(&body), body.n, &o, &err) != TT_OK ||
+        tt_api_read(o, body.n, c, &err) != TT_OK)
+        fail_msg("%s: %s", tt_str_get(&body), err.text);
+    *n_texts = c->n;
+    for (int i = 0; i < c->n; i++) {
+        assert_true(c->texts[i].r.n_prompt > 0);
+        tt_ids_free(&c->texts[i].prompt);
+    }
+    tt_chat_template_close(t);
+    tt_str_free(&body);
+    tt_arena_free(c->arena);
+    tt_arena_free(a);
+    return n_encoded;
+}
+
+static void test_a_prompt_is_made_once_for_all_its_texts(void **state)
+{
+    static const struct {
+        bool chat;
+        const char *prompt;
+        int n_prompts;
+    } rows[] = {
+        {true,  "\"messages\":[{\"role\":\"user\",\"content\":\"line 3\"}]", 1},
+        {false, "\"prompt\":\"line 3\"",                                     1},
+        {false, "\"prompt\":[\"line 3\",\"line 4\",\"line 5\"]",             3},
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        int n_texts;
+        const int once = encoded(rows[i].chat, rows[i].prompt, 1, &n_texts);
+        assert_int_equal(once, rows[i].n_prompts);
+        assert_int_equal(n_texts, rows[i].n_prompts);
+        assert_int_equal(encoded(rows[i].chat, rows[i].prompt, 128, &n_texts), once);
+        assert_int_equal(n_texts, 128 * rows[i].n_prompts);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_are_texts_of_transformers),
+        cmocka_unit_test(test_a_prompt_is_made_once_for_all_its_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
