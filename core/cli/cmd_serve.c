@@ -19,7 +19,7 @@ typedef struct serving {
     size_t n_origins;
     int64_t port, context, at_once, most_wait;
     tt_cache cache;
-    bool forgets;
+    bool forgets, salted;
     tt_engine *engine;
     tt_api *api;
     tt_str config;
@@ -77,6 +77,7 @@ static tt_status read_options(const tt_cli *cli, serving *s, tt_error *err)
     TT_TRY(tt_cli_cache(cli, &s->cache, err));
     TT_TRY(read_origins(cli, s, err));
     s->forgets = tt_cli_option(cli, "no-prefix-cache") != NULL;
+    s->salted = tt_cli_option(cli, "salted-prefix-cache") != NULL;
     if (s->key && !*s->key)
         s->key = NULL;
     if (!tt_socket_is_loopback(s->host) && !s->key)
@@ -194,6 +195,7 @@ static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
                            .chat_stop_ids = s->m.stops.ids,
                            .n_chat_stop_ids = s->m.stops.n,
                            .most_wait = (size_t)s->most_wait,
+                           .salted = s->salted,
                            .key = s->key,
                            .host = s->host,
                            .origins = s->origins,
@@ -249,6 +251,9 @@ static const tt_cli_row rows[] = {
     TT_CLI_CACHE,
     TT_CLI_FLAG("no-prefix-cache",
                 "compute each prompt whole, also the tokens that an earlier one began with"),
+    TT_CLI_FLAG("salted-prefix-cache",
+                "share what prompts begin with only among requests with the same cache_salt, so "
+                "that no client learns what others have asked"),
 };
 const tt_command tt_cmd_serve = {.name = "serve",
                                  .forms = "[DIR]",

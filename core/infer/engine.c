@@ -133,6 +133,7 @@ static tt_kept_prompt prompt_of(const tt_engine *e, const tt_request *r)
     return (tt_kept_prompt){.ids = r->prompt,
                             .n = r->n_prompt,
                             .longer = e->border && r->n_prompt > e->border,
+                            .salt = r->salt,
                             .n_top = scores_prompt(r) ? r->n_top : -1};
 }
 

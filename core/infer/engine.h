@@ -32,6 +32,8 @@ typedef enum tt_finish {
 typedef struct tt_request {
     const int32_t *prompt; /* at least one token; it must live as long as the request */
     int64_t n_prompt;
+    const char *
+        salt; /* tokens of requests with another one are computed again; NULL: none. It lives as long, too */
     int64_t max_new; /* 0: only the prompt is scored */
     tt_sampling sampling;
     tt_adjust_opts adjust; /* its bias lives as long as the request */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "infer/kept.h"
+#include "base/reserve.h"
+#include <stdlib.h>
+#include <string.h>
 
 void tt_kept_open(tt_kept *k, tt_exec *exec, const tt_graph *graph, bool off, tt_arena *a)
 {
@@ -9,6 +12,7 @@ void tt_kept_open(tt_kept *k, tt_exec *exec, const tt_graph *graph, bool off, tt
                    .n = TT_MAXV(graph->slots, (int64_t)1)};
     k->text = tt_arena_array(a, (size_t)k->n, sizeof *k->text);
     k->scores = tt_arena_array(a, (size_t)k->n, sizeof *k->scores);
+    k->salt = tt_arena_array(a, (size_t)k->n, sizeof *k->salt);
     k->longer = tt_arena_array(a, (size_t)k->n, sizeof *k->longer);
     k->used = tt_arena_array(a, (size_t)k->n, sizeof *k->used);
     for (size_t i = 0; i < graph->states.n; i++) {
@@ -22,7 +26,13 @@ void tt_kept_close(tt_kept *k)
     for (int64_t i = 0; k->text && i < k->n; i++) {
         tt_ids_free(&k->text[i]);
         tt_scores_free(&k->scores[i]);
+        free(k->salt[i]);
     }
+}
+
+static const char *salt_of(const char *salt)
+{
+    return salt ? salt : "";
 }
 
 /* How many first tokens of the slot's text are the prompt's. */
@@ -30,6 +40,8 @@ static int64_t equal_tokens(const tt_kept *k, int64_t slot, const tt_kept_prompt
 {
     const tt_ids *t = &k->text[slot];
     int64_t n = 0;
+    if (strcmp(salt_of(k->salt[slot]), salt_of(p->salt)) != 0)
+        return 0;
     while (k->longer[slot] == p->longer && n < TT_MIN((int64_t)t->n, p->n) &&
            t->ids[n] == p->ids[n])
         n++;
@@ -111,6 +123,20 @@ static tt_status copy_slot(tt_kept *k, int64_t to, int64_t from, int64_t n, tt_e
     return TT_OK;
 }
 
+static tt_status set_salt(tt_kept *k, int64_t slot, const char *salt, tt_error *err)
+{
+    const size_t n = strlen(salt_of(salt)) + 1;
+    if (!strcmp(salt_of(k->salt[slot]), salt_of(salt)))
+        return TT_OK;
+    char *copy = tt_reserve_calloc(n, 1);
+    if (!copy)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a salt of %zu bytes", n);
+    memcpy(copy, salt_of(salt), n);
+    free(k->salt[slot]);
+    k->salt[slot] = copy;
+    return TT_OK;
+}
+
 tt_status tt_kept_take(tt_kept *k, int64_t slot, const tt_kept_prompt *p, int64_t *n_cached,
                        tt_error *err)
 {
@@ -131,6 +157,7 @@ tt_status tt_kept_take(tt_kept *k, int64_t slot, const tt_kept_prompt *p, int64_
         TT_TRY(tt_scores_copy(&k->scores[slot], &k->scores[from], same, err));
     }
     tt_scores_cut(&k->scores[slot], same);
+    TT_TRY(set_salt(k, slot, p->salt, err));
     for (int64_t i = (int64_t)k->text[slot].n; i < best; i++)
         TT_TRY(tt_ids_push(&k->text[slot], p->ids[i], err));
     k->longer[slot] = p->longer;

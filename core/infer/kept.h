@@ -17,6 +17,7 @@ typedef struct tt_kept {
     int64_t n;         /* slots: 1 without a cache */
     tt_ids *text;      /* [n] */
     tt_scores *scores; /* [n] of the text's tokens, and of one more that may come next */
+    char **salt;       /* [n] of the text; NULL: "" */
     bool *longer;      /* [n] the input "longer_than.N" of its tokens */
     uint64_t *used;    /* [n] when its request began */
     uint64_t now;
@@ -25,7 +26,8 @@ typedef struct tt_kept {
 typedef struct tt_kept_prompt {
     const int32_t *ids;
     int64_t n;
-    bool longer; /* tokens that were computed otherwise are of no use */
+    bool longer;      /* tokens that were computed otherwise are of no use */
+    const char *salt; /* nor are those of a text with another one; NULL: "" */
     int n_top; /* most likely tokens that are wanted with the logprob of each token; -1: no logprobs */
 } tt_kept_prompt;
 

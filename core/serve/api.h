@@ -24,6 +24,7 @@ typedef struct tt_api_opts {
     const tt_chat_template *template;        /* NULL: there is none */
     const int32_t *stop_ids, *chat_stop_ids; /* that end a text; an assistant's turn */
     size_t n_stop_ids, n_chat_stop_ids;
+    bool salted;      /* prompts without a salt share no tokens with those of other requests */
     size_t most_wait; /* texts that may wait for a slot */
     const char *key;  /* the token that a client must send; NULL: none */
     const char *host; /* at which the server listens: a name that clients may use without a key */

@@ -13,7 +13,8 @@ enum { MOST_STOPS = 16, MOST_TEXTS = 1024, MOST_N = 128 };
 enum { MOST_VALUES = 1 << 20 }; /* of a body's JSON, of about 100 bytes each */
 enum {                          /* whatever the context: bytes of a text, and ids */
        MOST_OF_TOKENIZE = 1 << 20,
-       MOST_OF_DETOKENIZE = 1 << 17
+       MOST_OF_DETOKENIZE = 1 << 17,
+       MOST_OF_SALT = 256
 };
 
 typedef struct call_text { /* one of the texts that a request asks for */

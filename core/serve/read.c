@@ -84,6 +84,21 @@ static tt_status read_format(const tt_json *o, tt_api_call *c, tt_error *err)
     return TT_OK;
 }
 
+/* What others have asked is seen by how many tokens of a prompt need not be computed: whose salt is another one shares nothing.
+ * A client's salts and those of requests alone cannot be equal. */
+static tt_status read_salt(const tt_json *o, const tt_api_call *c, tt_request *r, tt_error *err)
+{
+    const tt_json *v = tt_api_member(o, "cache_salt");
+    if (v && (v->type != TT_JSON_STRING || !*v->string || strlen(v->string) > MOST_OF_SALT))
+        return TT_FAIL(err, TT_EINVAL, "cache_salt must be a text of 1 to %d bytes",
+                       (int)MOST_OF_SALT);
+    if (v)
+        r->salt = tt_arena_printf(c->arena, "salt %s", v->string);
+    else if (c->a->o.salted)
+        r->salt = tt_arena_printf(c->arena, "alone %s", c->id);
+    return TT_OK;
+}
+
 /* ---- prompts ---- */
 
 tt_status tt_api_encode(const tt_api *a, const char *text, bool special, tt_ids *out, tt_error *err)
@@ -268,6 +283,7 @@ static tt_status read_wanted(const tt_json *o, tt_api_call *c, wanted *w, tt_err
     *w = (wanted){.n = 1, .max_new = -1};
     TT_TRY(tt_api_check_keys(o, c->chat ? TT_API_CHAT : TT_API_COMPLETION, err));
     TT_TRY(tt_api_read_sampling(o, c, &w->base, err));
+    TT_TRY(read_salt(o, c, &w->base, err));
     TT_TRY(read_stops(o, c, err));
     TT_TRY(read_format(o, c, err));
     TT_TRY(read_logprobs(o, c, err));

@@ -15,6 +15,7 @@ static tt_arena *arena;
 static tt_graph graph; /* without memories: nothing is copied */
 static tt_kept kept;
 static bool all_free[SLOTS];
+static const char *salt; /* of the next prompts */
 
 static void open_kept(void)
 {
@@ -38,7 +39,7 @@ static tt_kept_prompt prompt(const char *text)
     const int64_t n = (int64_t)strlen(text);
     for (int64_t i = 0; i < n; i++)
         ids[i] = text[i] - '0';
-    return (tt_kept_prompt){ids, n, false, -1};
+    return (tt_kept_prompt){.ids = ids, .n = n, .salt = salt, .n_top = -1};
 }
 
 static int64_t choose(const char *text)
@@ -58,6 +59,29 @@ static int64_t request(const char *text, int64_t slot)
     for (int64_t i = n; i < p.n; i++)
         assert_int_equal(tt_kept_add(&kept, slot, p.ids[i], &err), TT_OK);
     return n;
+}
+
+static void test_texts_of_another_salt_are_of_no_use(void **state)
+{
+    (void)state;
+    open_kept();
+    assert_int_equal(request("12345", 0), 0);
+    salt = "a";
+    assert_int_equal(request("12345", 1),
+                     0); /* another slot than that of the text without a salt */
+    assert_int_equal(request("123456", 1), 5);
+    salt = "b";
+    assert_int_equal(request("123456", 2), 0);
+    salt = NULL;
+    assert_int_equal(request("123457", 0), 5);
+    salt = "c";
+    assert_int_equal(request("123457", 1), 0); /* the least recently used one gives way */
+    salt = "a";
+    assert_int_equal(request("123456", 2), 0); /* gone */
+    salt = "";
+    assert_int_equal(request("1234578", 0), 6); /* as without one */
+    salt = NULL;
+    close_kept();
 }
 
 static void test_the_text_that_was_used_least_recently_gives_way(void **state)
@@ -99,6 +123,7 @@ static void test_the_longest_text_that_goes_on_is_taken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts_of_another_salt_are_of_no_use),
         cmocka_unit_test(test_the_text_that_was_used_least_recently_gives_way),
         cmocka_unit_test(test_the_longest_text_that_goes_on_is_taken),
     };

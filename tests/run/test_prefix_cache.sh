@@ -91,6 +91,21 @@ before=$(count cached_tokens_total) all=$(count prompt_tokens_total) made=$(coun
 ask POST /v1/completions "{\"prompt\":\"$shared\",\"max_tokens\":3,\"temperature\":0}" && [ "$(count cached_tokens_total)" = $((before + n - 1)) ] && [ "$(count prompt_tokens_total)" = $((all + n)) ] && [ "$(count generated_tokens_total)" = $((made + 3)) ] &&
     [ "$(count texts_running)" = 0 ] && [ "$(count texts_waiting)" = 0 ]
 ok metrics
+# what others have asked, with another salt, is not told
+secret() { ask POST /v1/completions "{\"prompt\":\"the launch code is $1\",\"max_tokens\":1$2}" && [ "$code" = 200 ] && cached; }
+end; start run
+[ "$(secret 4711 '') $(secret 4711 '')" = '0 23' ] && [ "$(secret 4711 ',"cache_salt":"a"') $(secret 4711 ',"cache_salt":"a"') $(secret 4711 ',"cache_salt":"b"') $(secret 4711 '')" = '0 23 0 23' ]
+ok salts_share_nothing
+end; start run --salted-prefix-cache
+[ "$(secret 4711 '') $(secret 4711 '') $(secret 4711 ',"n":3')" = '0 0 0' ] && [ "$(secret 4711 ',"cache_salt":"a"') $(secret 4711 ',"cache_salt":"a"')" = '0 23' ]
+ok without_a_salt_a_request_is_alone
+refused=0
+for salt in 1 '""' "\"$(printf '%0257d' 1)\""; do
+    ask POST /v1/completions "{\"prompt\":\"a\",\"cache_salt\":$salt}"
+    [ "$code" = 400 ] && grep -q 'cache_salt must be a text of 1 to 256 bytes' "$dir/answer.json" && refused=$((refused + 1))
+done
+[ $refused -eq 3 ]
+ok salts_are_texts
 end
 
 for slots in 1 2 16; do
