@@ -44,9 +44,9 @@ static void second_signal(int sig)
         tt_signals_say_second(sig);
 }
 
-/* At exit: if a plugin or one of its libraries called exit(0) before the run was done, the process
- * must not end with success. */
-static void on_exit_call(void)
+/* At exit, and by main.c: a plugin or a library that called exit(0) or _exit(0) before the run was done makes no success. */
+TT_EXPORT void tt_cli_leaves(void);
+void tt_cli_leaves(void)
 {
     static atomic_flag entered = ATOMIC_FLAG_INIT;
     static const char why[] = "a plugin or a library called exit() before the run was done; start "
@@ -55,7 +55,7 @@ static void on_exit_call(void)
     if (atomic_load(&training) != (long)getpid()) /* the run is done, or this is a child that a
                                                      plugin has forked */
         return;
-    atexit(on_exit_call);                      /* in place of the one that this thread took */
+    atexit(tt_cli_leaves);                     /* in place of the one that this thread took */
     while (atomic_flag_test_and_set(&entered)) /* another rank's thread called exit, too */
         pause();
     snprintf(e.text, sizeof e.text, "%s", why);
@@ -79,7 +79,9 @@ static void guard(void)
 {
     static bool registered;
     for (int i = 0; !registered && i < EXIT_CALLS; i++)
-        atexit(on_exit_call);
+        atexit(tt_cli_leaves);
+    if (!registered)
+        at_quick_exit(tt_cli_leaves);
     registered = true;
     atomic_store(&training, (long)getpid());
     tt_crash_asks(prints_crash);

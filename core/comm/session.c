@@ -319,12 +319,19 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
                        (int)o->launch->local_world);
     }
     tt_status st = tt_session_rendezvous(s, o, err);
+    const bool met = st == TT_OK;
     if (st == TT_OK && (s->wake = eventfd(0, EFD_CLOEXEC)) < 0)
         st = TT_FAIL(err, TT_ECOMM, "cannot create an eventfd for the session of the ranks");
     if (st == TT_OK && pthread_create(&s->watch, NULL, tt_session_watch, s))
         st = TT_FAIL(err, TT_EINVAL,
                      "cannot start the thread that watches the other ranks; allow more processes "
                      "(ulimit -u)");
+    if (st != TT_OK && met) { /* the others learn why this rank goes */
+        tt_session_claim(s, st, err ? err->text : "", true);
+        tt_session_stop(s, err ? err->text : "");
+        atomic_store(&s->m->ranks[s->launch.local_rank].left, 1);
+        st = tt_session_first_failure(s, err);
+    }
     if (st != TT_OK) {
         session_release(s);
         return st;
@@ -351,7 +358,10 @@ void tt_session_close(tt_session *s, bool ok)
     while (!ok && !all_left(s) && tt_now_ns() < until)
         nap();
     const uint64_t one = 1;
-    if (write(s->wake, &one, sizeof one) == sizeof one)
-        pthread_join(s->watch, NULL);
+    atomic_store(&s->quits,
+                 true); /* it looks from time to time, if a plugin has closed what wakes it */
+    if (write(s->wake, &one, sizeof one) != sizeof one)
+        tt_log(TT_DEBUG, "comm", "the watching thread cannot be woken");
+    pthread_join(s->watch, NULL);
     session_release(s);
 }

@@ -46,6 +46,7 @@ struct tt_session {
     void *on_lost_arg;
     int *socks;            /* by local rank; ranks other than local rank 0 use only [0] */
     struct pollfd *polled; /* [local_world + 1]: the watching thread's */
+    atomic_bool quits;     /* the watching thread ends */
     int memfd, wake;
     pthread_t watch;
     bool watching;

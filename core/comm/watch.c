@@ -68,7 +68,7 @@ void *tt_session_watch(void *session)
     f[n] = (struct pollfd){s->wake, POLLIN, 0};
     for (;;) {
         const int ready = poll(f, (nfds_t)n + 1, LOOK_MS);
-        if (ready > 0 && f[n].revents)
+        if ((ready > 0 && f[n].revents) || atomic_load(&s->quits))
             break;
         for (int i = 0; ready > 0 && i < n; i++)
             if (f[i].fd >= 0 && check_socket(s, i, f[i].revents))

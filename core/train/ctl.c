@@ -247,6 +247,9 @@ static bool writes(const tt_ctl *t)
     return false;
 }
 
+/* A plugin that closes descriptors takes the event that wakes this thread along. */
+#define LOOK_MS 500u
+
 static void *thread_main(void *arg)
 {
     tt_ctl *t = arg;
@@ -262,7 +265,8 @@ static void *thread_main(void *arg)
         }
         const int wait = prepare(t, polled);
         pthread_mutex_unlock(&t->lock);
-        const int n = poll(polled, TT_COUNT(polled), last_ns ? 50 : wait);
+        const int n =
+            poll(polled, TT_COUNT(polled), last_ns ? 50 : (int)TT_MIN((unsigned)wait, LOOK_MS));
         pthread_mutex_lock(&t->lock);
         if (n >= 0)
             serve(t, polled);
@@ -274,6 +278,10 @@ static void *thread_main(void *arg)
 static void wake(tt_ctl *t)
 {
     const uint64_t one = 1;
+    struct stat st;
+    if (fstat(t->event, &st) ||
+        (st.st_mode & S_IFMT)) /* a plugin has closed it: no file of ours may get these bytes */
+        return;
     const ssize_t written = write(t->event, &one, sizeof one);
     (void)written; /* it fails only where the event is set already */
 }

@@ -211,6 +211,11 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
 tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err)
 {
     const char *lost = NULL;
+    if (f->lock_fd >= 0 && fcntl(f->lock_fd, F_GETFD) < 0)
+        return TT_FAIL(err, TT_EIO,
+                       "%s: its descriptor is closed: a plugin or a library closes descriptors "
+                       "that are not its own; start again without it",
+                       f->lock_path);
     if (f->lock_fd >= 0 && !tt_path_is_fd(f->lock_path, f->lock_fd))
         lost = f->lock_path;
     else if (f->saves_fd >= 0 && !tt_path_is_fd(f->saves_path, f->saves_fd))

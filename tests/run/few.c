@@ -5,14 +5,18 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-/* Preloaded: a process gets $FEW threads and child processes, as under a low `ulimit -u`. */
+/* Preloaded: a process gets $FEW threads and child processes, as under a low `ulimit -u`; with
+ * $FEW_RANK only that rank. */
 static _Atomic int made;
 
 static int allowed(void)
 {
-    const char *few = getenv("FEW");
+    const char *few = getenv("FEW"), *one = getenv("FEW_RANK"), *rank = getenv("TTRUN_RANK");
+    if (one && (!rank || strcmp(one, rank)))
+        return 1;
     return !few || atomic_fetch_add(&made, 1) < atoi(few);
 }
 

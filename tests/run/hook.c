@@ -14,7 +14,7 @@
 
 typedef struct {
     const char *file;
-    int64_t fail_at, rank, code, threads, fail_backward, stop;
+    int64_t fail_at, rank, code, threads, fail_backward, stop, at_once, closes;
 } config;
 
 typedef struct {
@@ -34,6 +34,8 @@ static const tt_option options[] = {
               "threads of its own that call exit() together"),
     TT_OPTION(config, fail_backward, TT_OPT_INT, "-1", -1, 1e9,
               "step whose backward it fails after"),
+    TT_OPTION(config, at_once, TT_OPT_INT, "0", 0, 2, "1: by _exit(), 2: by quick_exit()"),
+    TT_OPTION(config, closes, TT_OPT_INT, "0", 0, 1, "1: closes all descriptors above 2 instead"),
     TT_OPTION(config, stop, TT_OPT_INT, "0", 0, 1, "1: its process stops by SIGSTOP instead"),
 };
 
@@ -81,6 +83,14 @@ static tt_status before_step(void *self, int64_t step, tt_error *err)
         return TT_OK;
     if (s->c->stop)
         return raise(SIGSTOP), TT_OK;
+    for (int fd = 3; s->c->closes && fd < 1024; fd++)
+        close(fd);
+    if (s->c->closes)
+        return TT_OK;
+    if (s->c->at_once == 1)
+        _exit((int)s->c->code);
+    if (s->c->at_once == 2)
+        quick_exit((int)s->c->code);
     if (s->c->code < 0)
         return TT_FAIL(err, TT_EIO, "enough at step %lld", (long long)step);
     if (s->c->threads)

@@ -81,6 +81,8 @@ case $BUILD in */asan | */tsan | */ubsan) skip too_few_processes_are_allowed "fe
     says 2 'only [0-2] of 4 rank-threads could be started: .*ulimit -u' $few FEW=2 "$TTRUN" "$job" -q --backend.blas own --dump_folder "$dir/few1" --nproc 4 --comm.backend local &&
         says 2 'only 1 of 3 processes could be started: .*ulimit -u' $few FEW=1 "$TTRUN" "$job" -q --backend.blas own --dump_folder "$dir/few2" --nproc 3 --comm.backend shm
     ok too_few_processes_are_allowed
+    says 2 'cannot start the thread that watches the other ranks; .*ulimit -u' $few FEW=0 FEW_RANK=1 "$TTRUN" "$job" -q --backend.blas own --dump_folder "$dir/few3" --nproc 2 --comm.backend shm && ! grep -q 'died silently' "$dir/err"
+    ok a_rank_without_its_watching_thread_says_so
     (ulimit -v 60000; exec "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 1 ] || [ $rc -eq 2 ]

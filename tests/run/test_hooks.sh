@@ -82,6 +82,19 @@ for code in 0 7; do
         ok "exit_${code}_of_a_plugin_is_a_failure${ranks:+_with$(echo "$ranks" | tr -c 'a-z0-9\n' _)}"
     done
 done
+for how in 1 2; do # _exit(0) and quick_exit(0)
+    hook "{\"name\": \"fail\", \"fail_at\": 3, \"rank\": -1, \"code\": 0, \"at_once\": $how}"
+    for ranks in "" "--nproc 2"; do
+        train "$dir/exit" $more --resume never $ranks
+        [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: a plugin or a library called exit() before the run was done; ' "$dir/err" || break 2
+    done
+done
+[ "$rc" -eq 1 ] && [ "$how" = 2 ]
+ok an_exit_past_the_handlers_is_a_failure
+hook '{"name": "fail", "fail_at": 3, "rank": -1, "closes": 1}'
+train "$dir/closed" $more --resume never --checkpoint.interval 5 # it hung when it had failed
+[ "$rc" -eq 1 ] && grep -q '^ttrun: .*\.lock: its descriptor is closed: a plugin or a library closes descriptors' "$dir/err"
+ok a_plugin_that_closes_all_descriptors_ends_the_run
 hook '{"name": "fail", "fail_at": 3, "rank": 1, "code": 0}'
 train "$dir/exit" $more --resume never --nproc 2
 [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: a plugin or a library called exit() before the run was done; ' "$dir/err"
