@@ -85,6 +85,9 @@ tt_placement tt_place_output(const tt_mesh *m, const tt_rule *r, int o,
 void tt_emit_local(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                    const tt_type *types, tt_value **args, const tt_placing *p, const void *attrs,
                    tt_value **outs);
+/* v, which a decomposition gives as output o, if it has the sizes and the dtype of t; otherwise the builder
+ * fails. */
+tt_value *tt_decomposed(tt_builder *b, const tt_op_def *def, int o, const tt_type *t, tt_value *v);
 /* May v be redistributed so here? In a local decomposition only without communication; otherwise the
  * builder fails. */
 bool tt_local_allows(tt_builder *b, const tt_value *v, const tt_placement *to);

@@ -258,6 +258,24 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
         outs[i] = n->out[i];
 }
 
+void tt_op_written_out(tt_builder *b, const tt_node *n, tt_value *const *in, tt_value **outs)
+{
+    const tt_type *in_types[TT_MAX_INS];
+    tt_type types[TT_MAX_OUTS];
+    for (int i = 0; i < n->n_in; i++)
+        in_types[i] = &in[i]->type;
+    for (int i = 0; i < n->n_out; i++)
+        types[i] = n->out[i]->type;
+    const tt_shape_query q = {sizeof q, n->n_in, in_types, n->attrs, n->op->name};
+    if (n->op->flags & TT_OP_LOCAL) {
+        emit_placed(b, n->op, &q, types, in, n->attrs, true, outs);
+        return;
+    }
+    n->op->decompose(b, &q, in, outs);
+    for (int i = 0; i < n->n_out; i++)
+        outs[i] = tt_decomposed(b, n->op, i, &types[i], outs[i]);
+}
+
 tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn fn,
                         tt_custom_vjp_fn vjp, void *user)
 {

@@ -203,6 +203,25 @@ static bool same_sizes(const tt_type *a, const tt_type *b)
     return same;
 }
 
+tt_value *tt_decomposed(tt_builder *b, const tt_op_def *def, int o, const tt_type *t, tt_value *v)
+{
+    const char *local = def->flags & TT_OP_LOCAL ? " (TT_OP_LOCAL)" : "";
+    char has[256], wants[256];
+    if (b->failed)
+        return tt_placeholder(b);
+    if (!v)
+        return tt_builder_fail(b, TT_EINVAL, "op %s%s: its decomposition leaves output %d NULL",
+                               def->name, local, o);
+    if (same_sizes(&v->type, t))
+        return v;
+    tt_type_print(&v->type, has, sizeof has);
+    tt_type_print(t, wants, sizeof wants);
+    return tt_builder_fail(b, TT_EINVAL,
+                           "op %s%s: its decomposition gives %s as output %d, but its infer says "
+                           "%s: cast or reshape it",
+                           def->name, local, has, o, wants);
+}
+
 static void fail_place(tt_builder *b, const tt_local *l, int o, const tt_value *v)
 {
     char has[256], wants[256];
@@ -230,22 +249,9 @@ static tt_value *local_result(tt_builder *b, int o, const tt_type *t, tt_value *
                               int first_node)
 {
     tt_local *l = b->local;
-    tt_value *v = outs[o];
-    char has[256], wants[256];
+    tt_value *v = tt_decomposed(b, l->def, o, t, outs[o]);
     if (b->failed)
-        return tt_placeholder(b);
-    if (!v)
-        return tt_builder_fail(b, TT_EINVAL,
-                               "op %s (TT_OP_LOCAL): its decomposition leaves output %d NULL",
-                               l->def->name, o);
-    if (!same_sizes(&v->type, t)) {
-        tt_type_print(&v->type, has, sizeof has);
-        tt_type_print(t, wants, sizeof wants);
-        return tt_builder_fail(b, TT_EINVAL,
-                               "op %s (TT_OP_LOCAL): its decomposition gives %s as output %d, but "
-                               "its infer says %s: cast or reshape it",
-                               l->def->name, has, o, wants);
-    }
+        return v;
     bool shared = v->node->id < first_node;
     for (int k = 0; k < o; k++)
         shared = shared || outs[k] == v;

@@ -14,6 +14,10 @@ void tt_builder_again(tt_builder *b, bool again);
 /* y, which inner nodes have computed from x, with the derivative of x itself. */
 tt_value *tt_straight_through(tt_builder *b, tt_value *x, tt_value *y);
 
+/* n's op, which the backend has a kernel for, written out on these operands by its decomposition; placed as it
+ * would be without the kernel. */
+void tt_op_written_out(tt_builder *b, const tt_node *n, tt_value *const *in, tt_value **outs);
+
 /* The redistribute node r reads v instead of what it read, and is one of v's placements. */
 void tt_redistribute_from(tt_builder *b, tt_node *r, tt_value *v);
 

@@ -66,9 +66,10 @@ static bool is_float(const tt_value *v)
     return tt_dtype_is_float(v->type.dtype);
 }
 
-static void mark_needs(differ *d)
+/* Of the nodes from number `from` to before `to`. */
+static void mark_needs(differ *d, size_t from, size_t to)
 {
-    for (size_t i = 0; i < d->g->nodes.n; i++) {
+    for (size_t i = from; i < to; i++) {
         const tt_node *n = d->g->nodes.items[i];
         if (n->op->flags & TT_OP_NO_GRADIENT)
             continue;
@@ -80,6 +81,62 @@ static void mark_needs(differ *d)
             if (is_float(n->out[j]))
                 d->needs[n->out[j]->id] = p;
     }
+}
+
+static tt_status differentiate(differ *d, tt_node *n, tt_error *err);
+
+/* The nodes from number `from` to before `to`, which are of this region, backwards. */
+static tt_status differentiate_all(differ *d, size_t from, size_t to, tt_region region,
+                                   tt_error *err)
+{
+    for (size_t i = to; i-- > from;) {
+        tt_node *n = d->g->nodes.items[i];
+        if (n->when->region != region || n->op == &tt_op_input || n->op == &tt_op_param ||
+            n->op == &tt_op_state || n->role == TT_NODE_INNER)
+            continue;
+        TT_TRY(differentiate(d, n, err));
+    }
+    return TT_OK;
+}
+
+/* v under a name of its own: no placement of v that other nodes made is one of it, so that all ways
+ * from it to the decomposition's results are nodes of the decomposition. */
+static tt_value *own_name(differ *d, tt_value *v)
+{
+    const bool was = tt_builder_follow(d->b, true);
+    v = tt_reshape(d->b, v, v->type.dims, v->type.n_dims);
+    tt_builder_follow(d->b, was);
+    return v;
+}
+
+/* The derivative of an op that has a kernel and no vjp is that of its decomposition, which the backward
+ * writes out on the operands that the kernel had. What the derivative does not read is never run. */
+static tt_status differentiate_parts(differ *d, tt_node *n, tt_value *const *dout,
+                                     const unsigned char *want, tt_value **din, tt_error *err)
+{
+    tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS] = {NULL};
+    for (int i = 0; i < n->n_in; i++)
+        in[i] = want[i] ? own_name(d, n->in[i]) : n->in[i];
+    const size_t begin = d->g->nodes.n;
+    tt_op_written_out(d->b, n, in, out);
+    TT_TRY(tt_builder_finish(d->b, err));
+    const size_t end = d->g->nodes.n;
+    differ parts = {.b = d->b, .o = d->o, .g = d->g, .n_forward = d->g->n_values};
+    parts.cots = tt_arena_array(d->g->arena, (size_t)d->g->n_values + 1, sizeof *parts.cots);
+    parts.needs = tt_arena_array(d->g->arena, (size_t)d->g->n_values + 1, sizeof *parts.needs);
+    for (int i = 0; i < n->n_in; i++)
+        if (want[i])
+            parts.needs[in[i]->id] = d->needs[n->in[i]->id];
+    mark_needs(&parts, begin, end);
+    for (int i = 0; i < n->n_out; i++)
+        if (dout[i])
+            push(&parts, out[i], dout[i]);
+    TT_TRY(differentiate_all(&parts, begin, end, TT_BACKWARD, err));
+    tt_builder_at(d->b, TT_BACKWARD, n->when->stage, n->block, n->scope);
+    for (int i = 0; i < n->n_in; i++)
+        if (want[i] && parts.cots[in[i]->id].n)
+            din[i] = sum_cotangents(&parts, &in[i]->place, &parts.cots[in[i]->id]);
+    return tt_builder_finish(d->b, err);
 }
 
 static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
@@ -95,14 +152,10 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
     }
     if (!p)
         return TT_OK;
+    const bool expanded = n->role == TT_NODE_EXPANDED;
     if (n->custom_vjp) {
         n->custom_vjp(d->b, n->in, n->n_in, n->out[0], dout[0], din, n->custom_user);
-    } else if (!n->op->vjp) {
-        return TT_FAIL(err, TT_EINVAL,
-                       "op %s in \"%s\" has no derivative, but parameter %s is trained through "
-                       "it: wrap its input in tt_stop_gradient or freeze the parameter",
-                       n->op->name, n->scope ? n->scope : "", p->name);
-    } else {
+    } else if (n->op->vjp) {
         tt_vjp c = {.struct_size = sizeof c,
                     .n_in = n->n_in,
                     .n_out = n->n_out,
@@ -113,10 +166,20 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
                     .din = din,
                     .attrs = n->attrs};
         n->op->vjp(d->b, &c);
+    } else if (n->op->decompose && !expanded) {
+        TT_TRY(differentiate_parts(d, n, dout, want, din, err));
+    } else {
+        return TT_FAIL(err, TT_EINVAL,
+                       "op %s in \"%s\" has no derivative, but parameter %s is trained through "
+                       "it: give the op a vjp%s, freeze the parameter, or, if the parameter has "
+                       "another way to the loss, put tt_stop_gradient around the op's input",
+                       n->op->name, n->scope ? n->scope : "", p->name,
+                       expanded ? "" : " or a decompose, whose derivative it then has");
     }
     TT_TRY(tt_builder_finish(d->b, err));
     for (size_t i = first; i < d->g->nodes.n; i++)
-        d->g->nodes.items[i]->derivative_of = n;
+        if (!d->g->nodes.items[i]->derivative_of)
+            d->g->nodes.items[i]->derivative_of = n;
     for (int i = 0; i < n->n_in; i++)
         if (din[i] && want[i])
             push(d, n->in[i], din[i]);
@@ -445,19 +508,13 @@ tt_status tt_pass_autodiff(tt_builder *b, const tt_autodiff_opts *o, tt_error *e
 {
     tt_graph *g = tt_builder_graph(b);
     differ d = {.b = b, .o = o, .g = g, .n_forward = g->n_values};
-    const int n_nodes = (int)g->nodes.n;
+    const size_t n_nodes = g->nodes.n;
     d.cots = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *d.cots);
     d.needs = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *d.needs);
     d.params = tt_arena_array(g->arena, g->params.n + 1, sizeof *d.params);
-    mark_needs(&d);
+    mark_needs(&d, 0, n_nodes);
     seed(&d);
-    for (int i = n_nodes - 1; i >= 0; i--) {
-        tt_node *n = g->nodes.items[i];
-        if (n->when->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
-            n->op == &tt_op_state || n->role == TT_NODE_INNER)
-            continue;
-        TT_TRY(differentiate(&d, n, err));
-    }
+    TT_TRY(differentiate_all(&d, 0, n_nodes, TT_FORWARD, err));
     tt_builder_chunk_loop(b, false);
     TT_TRY(tt_builder_finish(b, err));
     TT_TRY(accumulate(&d, err));

@@ -39,7 +39,8 @@
  *   expand         It is written out as local ops AND redistributes, and needs a vjp. For an algorithm
  *                  of communication, such as a softmax over a cut dim.
  * The derivative is the vjp, or else that of the ops that decompose writes; without TT_OP_LOCAL an op
- * that is decomposed has the latter in any case. */
+ * that is decomposed has the latter in any case. Where a kernel runs and there is no vjp, the backward
+ * writes decompose on the operands and runs of it what the derivative reads. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -144,8 +145,9 @@ typedef struct tt_op_def {
     tt_status (*infer)(const tt_shape_query *q, tt_type *out, tt_error *err);
     /* Writes the sharding rule to rule[size]; needed only if `rule` is NULL. */
     void (*rule_for)(const tt_shape_query *q, char *rule, size_t size);
-    /* (optional) Writes the inputs' cotangents as other ops. NULL: it is an error if a gradient
-     * must pass through the op. */
+    /* (optional) Writes the inputs' cotangents as other ops. NULL: the derivative is that of
+     * decompose, beside a kernel too; without decompose it is an error if a gradient must pass
+     * through the op. */
     void (*vjp)(tt_builder *b, tt_vjp *c);
     /* (optional) Writes outs as other ops, for a backend without a kernel. NULL: every backend must
      * have a kernel. With TT_OP_LOCAL each of outs has the shape and dtype that infer says. */

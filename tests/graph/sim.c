@@ -148,7 +148,7 @@ static const void *sim_attrs(sim *s, const tt_node *n)
 
 static void call_kernel(sim *s, const tt_node *n, const tt_tensor *in, tt_tensor *out)
 {
-    const tt_kernel *k = sim_backend()->kernel(NULL, n->op->name);
+    const tt_kernel *k = sim_kernel(n->op->name);
     if (!k) {
         sim_fail(s, n, "the reference backend has no kernel");
         return;

@@ -64,7 +64,8 @@ double *sim_global(const sim *s, const tt_value *v,
 void sim_feed(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out);
 extern int64_t sim_vocab; /* 19 */
 
-const tt_backend_vt *sim_backend(void);                      /* the reference backend */
+const tt_backend_vt *sim_backend(void); /* the reference backend */
+extern const tt_kernel *sim_own_kernel; /* of a test's own op, beside the backend's; NULL: none */
 const void *sim_plugin(const char *kind_and_name, int kind); /* "optimizers/adamw": its vtable */
 bool sim_has_kernel(void *user, const char *op);
 void sim_optimizer_defaults(const char *kind_and_name, void *config, size_t size);

@@ -58,6 +58,19 @@ ok kernels_with_fsdp
 train pp with --parallelism.pipeline_parallel_degree 2 && near kernel pp
 ok kernels_with_a_pipeline
 
+# an op without a derivative of its own has that of its decomposition, beside a kernel too: the losses are those of the decomposition alone
+mkdir own && sed 's/infer, vjp, decompose/infer, NULL, decompose/; /^static void vjp/,/^}/d' relu2.c >own/relu2.c && plugin own/relu2.c own &&
+    sed '/TT_KIND_KERNELS/d; s/TT_COUNT(components_)/1/' own/relu2.c >own/bare.c && plugin own/bare.c alone && mv alone/bare.so alone/relu2.so
+while read -r run options; do
+    train "own_$run" own $options && grep -q 'on a kernel' err && train "alone_$run" alone $options && ! grep -q 'on a kernel' err &&
+        cmp "own_$run.loss" "alone_$run.loss" && near kernel "own_$run"
+    ok "a_kernel_without_a_vjp_trains_as_the_decomposition_$run"
+done <<LIST
+plain
+recomputed --activation_checkpoint.mode full
+tp --parallelism.tensor_parallel_degree 2 --activation_checkpoint.mode full
+LIST
+
 # the binder's order
 mv without/relu2.so others/relu2.so
 train foreign others && grep -q 'on a kernel' err && cmp -s kernel.loss foreign.loss
