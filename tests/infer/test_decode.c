@@ -44,7 +44,7 @@ static const char *const models[][2] = {
      "\"moe_intermediate_size\":13,\"topk_method\":\"noaux_tc\",\"rope_scaling\":null}"               },
 };
 
-/* The chunks of a delta net begin where a call begins, so its sums are in another order than in the whole context. */
+/* A delta net computes the whole context in chunks and decodes token by token: sums in another order. */
 static double tolerance_of(const char *spec)
 {
     return strcmp(spec, "qwen3_next") == 0 ? 1e-5 : 0.0;

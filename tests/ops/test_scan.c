@@ -6,7 +6,7 @@
 
 /* scan, conv1d over segments and cumsum, forward and backward, against PyTorch's autograd in f64:
  * tests/golden/scan.json, written by scan_golden.py. The cached forms compute the same tokens in several
- * calls. The reference's tolerance is that of some roundings in f64, the cpu backend's in f32. */
+ * calls, always with the same bits. The reference's tolerance is that of some roundings in f64, the cpu backend's in f32. */
 
 typedef struct side { /* a backend, the dtype it is tested in, and cpu's instruction set */
     const char *name;
@@ -273,6 +273,110 @@ static void test_a_token_of_no_sequence_is_zero_and_leaves_the_states(void **sta
     }
 }
 
+/* ---- the cached forms: the bits of a sequence do not depend on calls ---- */
+
+#define LONG 150 /* more than two chunks of the delta rule */
+#define BESIDE 2 /* tokens of another sequence in each call */
+#define FORM_OPERANDS 5
+
+typedef struct form {
+    const char *op;
+    int n; /* operands before slot and pos; then the state */
+    struct {
+        int rank; /* of the operand; its first dim is that of tokens, if it is `rows` */
+        bool rows;
+        int64_t shape[4];
+    } in[FORM_OPERANDS];
+    int state_rank;
+    int64_t state[5];
+    int out; /* the result has the shape of this operand */
+} form;
+static const form forms[] = {
+    {"scan_cached",       2, {{2, true, {0, 37}}, {2, true, {0, 37}}},  2, {2, 37},           0},
+    {"conv1d_cached",     2, {{2, true, {0, 37}}, {2, false, {37, 4}}}, 3, {2, 3, 37},        0},
+    {"delta_rule_cached",
+     5,                      {{3, true, {0, 2, 20}},
+      {3, true, {0, 2, 20}},
+      {4, true, {0, 2, 3, 75}},
+      {3, true, {0, 2, 3}},
+      {3, true, {0, 2, 3}}},
+     5,                                                                    {2, 2, 3, 20, 75},
+     2                                                                                         },
+};
+
+/* Numbers in (0, 0.4): decays that are decays, and states that stay small. */
+static double number_at(int64_t operand, int64_t row, int64_t i)
+{
+    return 0.4 * fabs(sin(1.3 * (double)(operand + 1) + 0.7 * (double)row + 0.11 * (double)i));
+}
+
+/* Rows of a call: BESIDE of sequence 0 if it is `beside`, then n of sequence 1 from token t on. The result's rows of
+ * sequence 1 go to y. */
+static void call_form(const side *s, const form *f, int64_t t, int64_t n, bool beside,
+                      int64_t other, tt_tensor *state, tt_tensor *y)
+{
+    const int64_t first = beside ? BESIDE : 0, rows = first + n;
+    tt_tensor in[FORM_OPERANDS + 3], out[2];
+    for (int i = 0; i < f->n; i++) {
+        int64_t shape[TT_MAX_DIMS] = {0};
+        memcpy(shape, f->in[i].shape, sizeof f->in[i].shape);
+        shape[0] = f->in[i].rows ? rows : shape[0];
+        in[i] = new_tensor(s->dtype, f->in[i].rank, shape);
+        const int64_t each = tt_tensor_numel(&in[i]) / shape[0];
+        for (int64_t k = 0; k < tt_tensor_numel(&in[i]); k++)
+            put(&in[i], k,
+                number_at(i, !f->in[i].rows || k / each < first ? 0 : t + k / each - first,
+                          k % each) *
+                    (i == 3 ? -1 : 1)); /* a decay's logarithm */
+    }
+    in[f->n] = new_tensor(TT_I32, 1, &rows);
+    in[f->n + 1] = new_tensor(TT_I32, 1, &rows);
+    in[f->n + 2] = out[1] = *state;
+    for (int64_t k = 0; k < rows; k++) {
+        put(&in[f->n], k, k >= first);
+        put(&in[f->n + 1], k, (double)(k < first ? other + k : t + k - first));
+    }
+    out[0] = new_tensor(s->dtype, in[f->out].n_dims, in[f->out].shape);
+    call(s, f->op, in, f->n + 3, out, 2, NULL);
+    const tt_tensor from = rows_of(&out[0], first, n), to = rows_of(y, t, n);
+    memcpy(to.data, from.data, (size_t)tt_tensor_numel(&from) * tt_dtype_size(s->dtype));
+}
+
+static void compute_form(const side *s, const form *f, int64_t step, bool beside, tt_tensor *y,
+                         tt_tensor *state)
+{
+    int64_t shape[TT_MAX_DIMS] = {0};
+    memcpy(shape, f->in[f->out].shape, sizeof f->in[f->out].shape);
+    shape[0] = LONG;
+    *y = new_tensor(s->dtype, f->in[f->out].rank, shape);
+    *state = new_tensor(s->dtype, f->state_rank, f->state);
+    int64_t other = 0;
+    for (int64_t t = 0; t < LONG; t += step, other += BESIDE)
+        call_form(s, f, t, TT_MIN(step, LONG - t), beside, other, state, y);
+}
+
+static void test_the_bits_of_a_sequence_do_not_depend_on_the_calls_that_compute_it(void **state)
+{
+    static const int64_t steps[] = {LONG, 1, 7, 64, 100};
+    (void)state;
+    for (size_t k = 0; k < TT_COUNT(forms); k++)
+        EACH_SIDE(s)
+        {
+            tt_tensor y, held, y2, held2;
+            compute_form(s, &forms[k], LONG, false, &y, &held);
+            const size_t part = (size_t)(tt_tensor_numel(&held) / 2) * tt_dtype_size(s->dtype);
+            assert_true(get(&y, tt_tensor_numel(&y) - 1) != 0.0);
+            for (size_t i = 0; i < TT_COUNT(steps); i++) {
+                compute_form(s, &forms[k], steps[i], i % 2 == 0, &y2, &held2);
+                if (memcmp(y.data, y2.data,
+                           (size_t)tt_tensor_numel(&y) * tt_dtype_size(s->dtype)) ||
+                    memcmp((char *)held.data + part, (char *)held2.data + part, part))
+                    fail_msg("%s of %s %s: other bits in calls of %d", forms[k].op, s->name,
+                             s->isa ? s->isa : "", (int)steps[i]);
+            }
+        }
+}
+
 static int load(void **state)
 {
     char path[1024];
@@ -310,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_values_and_gradients_are_those_of_pytorch),
         cmocka_unit_test(test_calls_of_a_few_tokens_continue_the_states),
         cmocka_unit_test(test_a_token_of_no_sequence_is_zero_and_leaves_the_states),
+        cmocka_unit_test(test_the_bits_of_a_sequence_do_not_depend_on_the_calls_that_compute_it),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

@@ -143,6 +143,6 @@ model windows cmp gemma3 "$rows, \"n_kv_heads\": 2, \"head_dim\": 12, \"sliding_
 mla="$rows, \"kv_lora_rank\": 20, \"qk_nope_head_dim\": 10, \"qk_rope_head_dim\": 6, \"v_head_dim\": 10, \"num_experts\": 8, \"num_experts_per_tok\": 3, \"n_group\": 4, \"topk_group\": 2, \"moe_intermediate_size\": 13, \"topk_method\": \"noaux_tc\", \"rope_scaling\": null"
 model heads cmp deepseek_v3 "$mla" --cache heads
 model latent alike deepseek_v3 "$mla" --cache latent
-model chunks alike llama4 "$rows, \"n_kv_heads\": 2, \"head_dim\": 12, \"num_experts\": 6, \"moe_intermediate_size\": 13, \"attention_chunk_size\": 21"
-model states alike qwen3_next "$rows, \"n_kv_heads\": 2, \"head_dim\": 16, \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 6, \"linear_key_head_dim\": 10, \"linear_value_head_dim\": 7, \"num_experts\": 7, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 13"
+model chunks cmp llama4 "$rows, \"n_kv_heads\": 2, \"head_dim\": 12, \"num_experts\": 6, \"moe_intermediate_size\": 13, \"attention_chunk_size\": 21"
+model states cmp qwen3_next "$rows, \"n_kv_heads\": 2, \"head_dim\": 16, \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 6, \"linear_key_head_dim\": 10, \"linear_value_head_dim\": 7, \"num_experts\": 7, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 13"
 exit $failed

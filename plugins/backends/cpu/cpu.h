@@ -113,6 +113,9 @@ typedef struct cpu_isa {
     void (*scan_bwd)(int64_t rows, int64_t m, const float *a, const float *next, const float *prev,
                      const float *dh, float *dx, float *da);
     void (*columns)(int64_t n, int64_t step, const float *x, float *y, bool exclusive);
+    /* one token of one head of the delta rule, which changes its state */
+    void (*delta_token)(int64_t rows, int64_t cols, const float *q, const float *k, const float *v,
+                        float decay, float beta, float *state, float *out);
     /* rows [begin, end) */
     void (*attn_cached)(const cpu_attn_cached *c, int64_t begin, int64_t end);
 } cpu_isa;

@@ -2,8 +2,8 @@
 #include "delta_rule.h"
 #include <string.h>
 
-/* delta_rule, its derivative and its cached form. A task is a run of tokens that continue each other and one head, or
- * one group of heads for the derivative; it goes through the run's chunks in order, so the bits do not depend on the
+/* delta_rule, its derivative and its cached form, whose task is a head. Else a task is a run of tokens that continue each
+ * other and one head, or one group of heads for the derivative; it goes through the run's chunks in order, so the bits do not depend on the
  * number of threads. Naive twin: backends/reference/delta_rule.c. */
 
 enum { Q, K, V, G, BETA, SEG, POS, LAST };
@@ -265,42 +265,37 @@ static tt_status run_delta_rule_bwd(void *self, const tt_kernel_call *c, tt_erro
     return TT_OK;
 }
 
-/* One head of a run whose tokens are of sequence seg[t], of which state [S,K,R,kd,vd] has what is before. */
-static void continue_head(const delta_rule *r, const delta_work *w, const int64_t *run, int64_t h)
-{
-    const int64_t size = r->kd * r->vd, heads = r->groups * r->heads;
-    if (r->seg[run[0]] < 0) {
-        for (int64_t t = run[0]; t < run[1]; t++)
-            memset(r->out + (t * heads + h) * r->vd, 0, (size_t)r->vd * sizeof(float));
-        return;
-    }
-    float *state = r->state + (r->seg[run[0]] * heads + h) * size;
-    if (r->pos[run[0]] > 0)
-        memcpy(w->state, state, (size_t)size * sizeof(float));
-    for (int64_t t = run[0]; t < run[1]; t += DELTA_CHUNK) {
-        const delta_chunk c = {t, cpu_min(DELTA_CHUNK, run[1] - t), h / r->heads, h % r->heads,
-                               t == run[0] && r->pos[t] == 0};
-        cpu_delta_inside(r, w, &c);
-        chunk_output(r, w, &c);
-        cpu_delta_advance(r, w, &c);
-    }
-    memcpy(state, w->state, (size_t)size * sizeof(float));
-}
-
+/* Tokens of sequences seg[t], of which state [S,K,R,kd,vd] has what is before. They are added one by one, not in
+ * chunks: so the bits of a sequence do not depend on how its tokens are shared out over calls, with a prompt that is
+ * computed in pieces, or after a part of it that the cache has. */
 static void continued(void *arg, int64_t begin_, int64_t end, int thread)
-{ /* a task is a head: runs of one sequence follow each other */
+{
     const delta_rule *r = arg;
-    delta_work w;
-    (void)delta_lay_out(r, r->memory + (size_t)thread * r->per_thread, &w);
+    const int64_t size = r->kd * r->vd, heads = r->groups * r->heads;
+    (void)thread;
     for (int64_t h = begin_; h < end; h++)
-        for (int64_t i = 0; i < r->n_runs; i++)
-            continue_head(r, &w, r->runs + i, h);
+        for (int64_t t = 0; t < r->tokens; t++) {
+            const int64_t gate = t * heads + h, key = (t * r->groups + h / r->heads) * r->kd;
+            float *out = r->out + gate * r->vd, decay = 0.0f;
+            if (r->seg[t] < 0) {
+                memset(out, 0, (size_t)r->vd * sizeof(float));
+                continue;
+            }
+            float *state = r->state + (r->seg[t] * heads + h) * size;
+            if (r->pos[t] > 0)
+                r->own.isa->exp_sub(1, r->g + gate, 0.0f, 1.0f, &decay);
+            else
+                memset(state, 0, (size_t)size * sizeof(float));
+            r->own.isa->delta_token(r->kd, r->vd, r->q + key, r->k + key, r->v + gate * r->vd,
+                                    decay, r->beta[gate], state, out);
+        }
 }
 
 static tt_status run_delta_rule_cached(void *self, const tt_kernel_call *c, tt_error *err)
 {
     TT_TRY(cpu_begin_cached(c, SEG, err));
-    delta_rule r = begin(self, c, 0);
+    delta_rule r = rule_of(c);
+    r.own = *(const cpu_backend *)self;
     r.out = c->out[0].data;
     r.state = c->out[1].data;
     tt_parallel_for(c->pool, r.groups * r.heads, 1, continued, &r);
@@ -310,6 +305,6 @@ static tt_status run_delta_rule_cached(void *self, const tt_kernel_call *c, tt_e
 const cpu_kernel cpu_kernels_delta_rule[] = {
     CPU_KERNEL("delta_rule", run_delta_rule, forward_scratch, 0, 0),
     CPU_KERNEL("delta_rule_bwd", run_delta_rule_bwd, backward_scratch, 0, 0),
-    CPU_KERNEL("delta_rule_cached", run_delta_rule_cached, forward_scratch, 0, 0),
+    CPU_KERNEL("delta_rule_cached", run_delta_rule_cached, NULL, 0, 0),
     CPU_KERNEL_END,
 };

@@ -177,4 +177,4 @@ static const cpu_tiles fma_tiles = {.mr = MR,
     .attn_columns = attn_columns, .attn_give = attn_give, .attn_cached = attn_cached,              \
     .few = gemm_few, .check_sums = check_sums, .check_total = check_total,                         \
     .check_columns = check_columns, .check_half = check_half, .scan = scan_token,                  \
-    .scan_bwd = scan_token_bwd, .columns = scan_columns
+    .scan_bwd = scan_token_bwd, .columns = scan_columns, .delta_token = delta_token

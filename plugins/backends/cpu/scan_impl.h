@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inner loops of scan.c. One token of the recurrence: `rows` decays a, of each of which `m` states follow each other
+/* The inner loops of scan.c and of delta_rule's cached form. One token of the recurrence: `rows` decays a, of each of which `m` states follow each other
  * in memory. There is no multiply-add, so every instruction set gives the same h and dx. */
 
 /* h = a prev + x; h may be x. A whole vector, or its first k elements. */
@@ -87,4 +87,64 @@ static void scan_columns(int64_t n, int64_t step, const float *x, float *y, bool
             sum[2 * i] = low;
             sum[2 * i + 1] = high;
         }
+}
+
+/* n <= DELTA_VECTORS vectors of columns of a head's state S [rows, ld], of the last one the first `part` elements:
+ * d = beta (v - decay Sᵀ k); S = decay S + k dᵀ; out = Sᵀ q. */
+#define DELTA_VECTORS 4
+
+INLINE vf delta_load(const float *p, int64_t part)
+{
+    return part < VW ? vload_part(p, part, 0.0f) : vload(p);
+}
+
+INLINE void delta_store(float *p, vf x, int64_t part)
+{
+    if (part < VW)
+        vstore_part(p, x, part);
+    else
+        vstore(p, x);
+}
+
+INLINE void delta_columns(int n, int64_t part, int64_t rows, int64_t ld, const float *q,
+                          const float *k, const float *v, float decay, float beta, float *state,
+                          float *out)
+{
+    vf known[DELTA_VECTORS], sum[DELTA_VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < n; j++)
+        known[j] = sum[j] = vset(0.0f);
+    for (int64_t i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++)
+            known[j] = vfma(vset(k[i]), delta_load(state + i * ld + j * VW, j == n - 1 ? part : VW),
+                            known[j]);
+#pragma GCC unroll 4
+    for (int j = 0; j < n; j++)
+        known[j] =
+            vset(beta) * (delta_load(v + j * VW, j == n - 1 ? part : VW) - vset(decay) * known[j]);
+    for (int64_t i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++) {
+            float *at = state + i * ld + j * VW;
+            const int64_t here = j == n - 1 ? part : VW;
+            const vf s = vfma(vset(k[i]), known[j], vset(decay) * delta_load(at, here));
+            delta_store(at, s, here);
+            sum[j] = vfma(vset(q[i]), s, sum[j]);
+        }
+#pragma GCC unroll 4
+    for (int j = 0; j < n; j++)
+        delta_store(out + j * VW, sum[j], j == n - 1 ? part : VW);
+}
+
+/* One token of one head: q, k [rows], v, out [cols], state [rows, cols]. */
+static void delta_token(int64_t rows, int64_t cols, const float *q, const float *k, const float *v,
+                        float decay, float beta, float *state, float *out)
+{
+    int64_t e = 0;
+    for (; e + DELTA_VECTORS * VW <= cols; e += DELTA_VECTORS * VW)
+        delta_columns(DELTA_VECTORS, VW, rows, cols, q, k, v + e, decay, beta, state + e, out + e);
+    for (; e < cols; e += VW)
+        delta_columns(1, cpu_min(VW, cols - e), rows, cols, q, k, v + e, decay, beta, state + e,
+                      out + e);
 }
