@@ -74,6 +74,9 @@ typedef struct tt_trainer_state {
     /* Where the frozen parameters are that a step leaves out (checkpoint.save_frozen): a step folder, or one of
      * Hugging Face; NULL: all are in the step. */
     const char *frozen_from;
+    /* tt_ckpt_identity of the weights that the run began with, where something is still taken from them: frozen
+     * parameters, the numbers that a loss compares with. NULL: nothing, or the step is of an older ttrun. */
+    const char *initial_identity;
 } tt_trainer_state;
 
 /* A folder of steps that was set aside outside of its run's folder has this file: the real path of the before-N that it
@@ -180,6 +183,8 @@ tt_ckpt_tensor tt_ckpt_tensor_at(const tt_ckpt_reader *r, size_t i);
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name);
 int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name); /* of dim 0; -1 = no such tensor */
 tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name); /* TT_N_DTYPES = likewise */
+/* A short text that is another one for other weights, made of few of their bytes. States of an optimizer do not count. */
+void tt_ckpt_identity(const tt_ckpt_reader *r, char hex[17]);
 void tt_ckpt_close(tt_ckpt_reader *r);
 /* Lines of what differs between two folders of tensors, ours, PyTorch's or Hugging Face's: absent
  * tensors, shapes, values. *n_tensors in either, *n_differ of them. */

@@ -58,6 +58,12 @@ static void add_text(tt_str *out, const char *key, const char *value)
     tt_str_add(out, ",\n");
 }
 
+static void add_given(tt_str *out, const char *key, const char *value) /* NULL: it is left out */
+{
+    if (value)
+        add_text(out, key, value);
+}
+
 static void print_numbers(const tt_trainer_state *s, const char *key, size_t field, tt_str *out)
 {
     tt_str_printf(out, "\"%s\":[", key);
@@ -155,10 +161,9 @@ static tt_status print_state(const tt_trainer_state *s, const tt_manifest *m, tt
     if (s->converters)
         tt_str_printf(out, "\"converters\":{\"of_job\":%s,\"now\":%s},\n", s->converters_of_job,
                       s->converters);
-    if (s->averaged)
-        add_text(out, "averaged", s->averaged);
-    if (s->frozen_from)
-        add_text(out, "frozen_from", s->frozen_from);
+    add_given(out, "averaged", s->averaged);
+    add_given(out, "frozen_from", s->frozen_from);
+    add_given(out, "initial_identity", s->initial_identity);
     add_text(out, "model_fingerprint", s->model_fingerprint);
     add_text(out, "tokenizer_fingerprint", s->tokenizer_fingerprint);
     tt_str_printf(out, "\"job\":%s,\n", s->job_json ? s->job_json : "null");
@@ -475,6 +480,7 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
     TT_TRY(count(r, root, "world", INT32_MAX, &world));
     TT_TRY(text(r, root, "averaged", &s.averaged));
     TT_TRY(text(r, root, "frozen_from", &s.frozen_from));
+    TT_TRY(text(r, root, "initial_identity", &s.initial_identity));
     TT_TRY(text(r, root, "model_fingerprint", &s.model_fingerprint));
     TT_TRY(text(r, root, "tokenizer_fingerprint", &s.tokenizer_fingerprint));
     s.world = (int)world;

@@ -338,6 +338,9 @@ static const tt_option checkpoint_options[] = {
         checkpoint, save_frozen, "true",
         "save frozen parameters, too; false: the last step and those of hf_interval have them, and "
         "where other steps are resumed they come from initial_load_path"),
+    BOOL(checkpoint, accept_changed_frozen, "false",
+         "resume also if the weights at initial_load_path are no longer those that the run began "
+         "with, and frozen parameters (save_frozen) or a loss's reference are taken from there"),
     BOOL(checkpoint, load_only, "false", "resume from checkpoints, but save none"),
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from if no checkpoint is resumed: a step folder, a run's folder (its "

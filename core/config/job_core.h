@@ -47,7 +47,7 @@ typedef struct tt_parallelism_config {
 typedef struct tt_checkpoint_config {
     bool enable, initial_load_in_hf, last_save_model_only, last_save_in_hf;
     bool enable_first_step_checkpoint, load_only, initial_load_model_only, create_seed_checkpoint;
-    bool initial_load_strict, save_frozen;
+    bool initial_load_strict, save_frozen, accept_changed_frozen;
     tt_strings exclude_from_loading, initial_load_rename;
     const char *folder, *initial_load_path;
     const char *initial_load_command, *after_save; /* NULL: none */

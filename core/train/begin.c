@@ -71,20 +71,64 @@ tt_status tt_begin_load(tt_rank *r, const char *path, bool report, tt_error *err
 
 /* ---- frozen parameters that a step leaves out ---- */
 
-static tt_status load_frozen(tt_rank *r, const char *step_folder, const char *from, bool report,
-                             tt_error *err)
+/* Of the weights that the frozen parameters have in this folder. */
+static tt_status identity_at(const tt_setup *s, const char *path, char hex[17], tt_error *err)
 {
-    const char *job = r->s->core.checkpoint.initial_load_path;
-    if (!tt_path_exists(from) && job) /* it has been moved, and the job names the new place */
-        from = tt_begin_newest(r->arena, tt_path_join(r->arena, tt_job_dir(r->s->job), job));
+    tt_ckpt_reader *reader = NULL;
+    const bool adapter = tt_adapter_is_folder(path); /* what is frozen is below it */
+    if (adapter || tt_begin_is_hf(s, path))
+        TT_TRY(tt_ckpt_open_hf(adapter && s->core.hf ? s->core.hf : path, &reader, err));
+    else
+        TT_TRY(tt_ckpt_open(path, &reader, err));
+    tt_ckpt_identity(reader, hex);
+    tt_ckpt_close(reader);
+    return TT_OK;
+}
+
+/* Where the weights are that a step leaves out: in the folder where the run found them, or, if it has been moved or has
+ * others, in the one that the job names. *same: they are those that the run began with, as far as the step says. */
+static const char *frozen_place(const tt_setup *s, tt_arena *a, const tt_trainer_state *st,
+                                bool *same)
+{
+    const char *job = s->core.checkpoint.initial_load_path, *found = NULL;
+    if (job)
+        job = tt_begin_newest(a, tt_path_join(a, tt_job_dir(s->job), job));
+    const char *const places[] = {st->frozen_from, job};
+    *same = true;
+    for (size_t i = 0; i < TT_COUNT(places); i++) {
+        char hex[17];
+        if (!places[i] || !tt_path_exists(places[i]))
+            continue;
+        if (!st->initial_identity ||
+            (identity_at(s, places[i], hex, NULL) == TT_OK && !strcmp(hex, st->initial_identity)))
+            return places[i];
+        found = found ? found : places[i];
+    }
+    *same = !st->initial_identity || !found;
+    return found ? found : st->frozen_from;
+}
+
+static tt_status load_frozen(tt_rank *r, const char *step_folder, const tt_trainer_state *st,
+                             bool report, tt_error *err)
+{
+    bool same = true;
+    const char *from = frozen_place(r->s, r->arena, st, &same);
+    if (!same && !r->s->core.checkpoint.accept_changed_frozen)
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s leaves out frozen parameters (checkpoint.save_frozen), which come from "
+                       "%s, but the weights there are no longer those that the run began with: put "
+                       "these back, name their folder in checkpoint.initial_load_path, or go on "
+                       "with the new ones by checkpoint.accept_changed_frozen true",
+                       step_folder, from);
     if (tt_begin_load(r, from, false, err) != TT_OK)
         return tt_error_context(err,
                                 "%s leaves out frozen parameters (checkpoint.save_frozen), which "
                                 "come from %s",
                                 step_folder, from);
     if (report)
-        tt_log(TT_INFO, "checkpoint", "%s leaves out frozen parameters: they are those of %s",
-               step_folder, from);
+        tt_log(TT_INFO, "checkpoint", "%s leaves out frozen parameters: they are those of %s%s",
+               step_folder, from,
+               same ? "" : ", which has others than when the run began (accept_changed_frozen)");
     return TT_OK;
 }
 
@@ -96,15 +140,36 @@ tt_status tt_begin_load_step(tt_rank *r, const char *step_folder, const tt_train
         TT_TRY(tt_rank_lacks_frozen(r, step_folder, &lacks, err));
     if (!lacks)
         return tt_rank_load(r, step_folder, o, err);
-    TT_TRY(load_frozen(r, step_folder, st->frozen_from, o->report, err));
+    TT_TRY(load_frozen(r, step_folder, st, o->report, err));
     return tt_rank_load_trained(r, step_folder, o, err);
 }
 
-void tt_loop_leave_frozen(tt_loop *l, const char *path)
+/* A run that resumes may load its first weights once more, for the numbers that a loss compares with. */
+static tt_status keep_identity(tt_loop *l, const char *path, tt_error *err)
+{
+    char hex[17];
+    if (!l->main) /* it writes trainer.json */
+        return TT_OK;
+    TT_TRY(identity_at(l->s, path, hex, err));
+    if (l->resumed && l->initial_identity && strcmp(hex, l->initial_identity) != 0 &&
+        !l->s->core.checkpoint.accept_changed_frozen)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "the loss %s compares with the weights that the run began with, but those in "
+            "%s are others: put the first ones back, name their folder in "
+            "checkpoint.initial_load_path, or go on with the new ones by "
+            "checkpoint.accept_changed_frozen true",
+            l->s->loss.name, path);
+    l->initial_identity = tt_arena_str(l->rank.arena, hex);
+    return TT_OK;
+}
+
+tt_status tt_loop_leave_frozen(tt_loop *l, const char *path, tt_error *err)
 {
     char *whole = l->s->core.checkpoint.save_frozen ? NULL : realpath(path, NULL);
     l->frozen_from = whole ? tt_arena_str(l->rank.arena, whole) : NULL;
     free(whole);
+    return l->frozen_from || l->s->has_reference ? keep_identity(l, path, err) : TT_OK;
 }
 
 void tt_loop_save_frozen(tt_loop *l, const char *why)
@@ -130,16 +195,31 @@ static bool freezes_others(const char *diff)
     return false;
 }
 
-void tt_loop_resume_frozen(tt_loop *l, const tt_trainer_state *st)
+tt_status tt_loop_resume_frozen(tt_loop *l, const tt_trainer_state *st, tt_error *err)
 {
     tt_str diff = {0};
+    bool same = true;
+    l->initial_identity = st->initial_identity;
     if (l->s->core.checkpoint.save_frozen)
-        return;
-    tt_job_changes(st->job_json, l->s->job, &diff);
-    l->frozen_from = st->frozen_from;
-    if (!st->frozen_from)
+        return TT_OK;
+    if (!st->frozen_from) {
         tt_loop_save_frozen(l, "the step that is resumed does not say where else they are");
-    else if (freezes_others(tt_str_get(&diff)))
-        tt_loop_save_frozen(l, "this job may freeze others than the one before");
+        return TT_OK;
+    }
+    tt_job_changes(st->job_json, l->s->job, &diff);
+    const bool others = freezes_others(tt_str_get(&diff));
     tt_str_free(&diff);
+    if (others) {
+        tt_loop_save_frozen(l, "this job may freeze others than the one before");
+        return TT_OK;
+    }
+    l->frozen_from = st->frozen_from;
+    const char *from = frozen_place(l->s, l->rank.arena, st, &same);
+    int32_t changed = !same || !tt_path_exists(from); /* all ranks save the same parameters */
+    TT_TRY(tt_dist_reduce(&l->rank.dist, &changed, 1, TT_I32, TT_MAX, err));
+    if (changed)
+        tt_loop_save_frozen(l, "the weights that the run began with are no longer where they were");
+    else if (!st->initial_identity)
+        TT_TRY(tt_agree(&l->rank.dist, keep_identity(l, from, err), err));
+    return TT_OK;
 }

@@ -69,10 +69,10 @@ struct tt_loop {
     tt_mapping reference[1 + TT_MAX_PARTS]; /* reference.h */
     tt_shared_data *shared;                 /* NULL: the data belongs to this loop */
     tt_stream *stream;
-    tt_saver *saver;         /* NULL: the run saves nothing */
-    const char *frozen_from; /* as in tt_trainer_state */
-    tt_peer *peer;           /* NULL: no supervisor keeps copies of the states */
-    int64_t saved_ns;        /* when the last save began, or the loop */
+    tt_saver *saver;                            /* NULL: the run saves nothing */
+    const char *frozen_from, *initial_identity; /* as in tt_trainer_state */
+    tt_peer *peer;                              /* NULL: no supervisor keeps copies of the states */
+    int64_t saved_ns;                           /* when the last save began, or the loop */
     /* commands from outside */
     tt_ctl *ctl;          /* rank 0; NULL: the folder takes no socket */
     bool ctl_saves;       /* `ttrun ctl` waits for the save that is asked for */

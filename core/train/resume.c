@@ -323,7 +323,7 @@ static tt_status take_state(tt_loop *l, const char *at, const tt_trainer_state *
     const tt_load_opts o = {
         .optimizer = states, .report = l->main, .advice = advice(l), .writers = st->world};
     TT_TRY(tt_agree(&l->rank.dist, tt_begin_load_step(&l->rank, at, st, &o, err), err));
-    tt_loop_resume_frozen(l, st);
+    TT_TRY(tt_loop_resume_frozen(l, st, err));
     if (!states)
         TT_TRY(tt_rank_start_copies(&l->rank, NULL, err));
     count_on(l, st, x);
@@ -385,7 +385,7 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     if (!c->initial_load_model_only)
         return TT_OK;
-    tt_loop_leave_frozen(l, path);
+    TT_TRY(tt_loop_leave_frozen(l, path, err));
     tt_trainer_state st;
     if (!l->main || tt_adapter_is_folder(path))
         return TT_OK;

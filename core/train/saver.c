@@ -511,6 +511,7 @@ static void keep_state(tt_saver *s)
     s->state.converters_of_job = tt_arena_str(s->arena, s->o.state.converters_of_job);
     s->state.averaged = tt_arena_str(s->arena, s->o.state.averaged);
     s->state.frozen_from = tt_arena_str(s->arena, s->o.state.frozen_from);
+    s->state.initial_identity = tt_arena_str(s->arena, s->o.state.initial_identity);
     s->state.losses = s->losses;
 }
 

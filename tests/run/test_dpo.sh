@@ -129,6 +129,13 @@ train "$dir/lost" --training.steps 3 && [ "$rc" -eq 0 ] && printf x | dd of="$di
     grep -q 'it is computed with the weights that the run began with' "$dir/err" && [ "$(reference "$dir/lost")" = "$was" ] &&
     [ "$(value "$dir/lost/metrics.jsonl" loss 6)" = "$(value "$dir/one/metrics.jsonl" loss 6)" ]
 ok a_damaged_one_is_computed_with_the_first_weights
+# a step from which the loss is to start, replaced in place: the reference would be of other weights
+cp -r "$dir/again/checkpoint/step-3" "$dir/first" && train "$dir/replaced" --training.steps 3 --checkpoint.initial_load_path "$dir/first" && [ "$rc" -eq 0 ] && rm -r "$dir/first" "$dir/replaced/reference" &&
+    cp -r "$dir/again/checkpoint/step-6" "$dir/first" && train "$dir/replaced" --checkpoint.initial_load_path "$dir/first"
+[ "$rc" -eq 2 ] && grep -q 'the loss dpo compares with the weights that the run began with, but those in .* are others' "$dir/err"
+ok weights_that_were_replaced_are_refused
+train "$dir/replaced" --checkpoint.initial_load_path "$dir/again/checkpoint/step-3" && [ "$rc" -eq 0 ]
+ok where_the_first_ones_are_now
 train "$dir/lost" --resume never && grep -q '(training) from ' "$dir/err" && train "$dir/lost" --resume never --training.seed 9 && grep -q '(training) computed' "$dir/err" && [ "$(reference "$dir/lost")" != "$was" ]
 ok other_weights_have_another
 train "$dir/again" --resume never --training.seq_len 220 && grep -q '(training) computed' "$dir/err" && sed -i '3s/yes/yea/' "$dir/pairs.jsonl" && train "$dir/again" --resume never --training.seq_len 220 && grep -q '(training) computed' "$dir/err"

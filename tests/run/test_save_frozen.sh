@@ -72,6 +72,36 @@ same_end
 ok the_job_names_where_they_are_now
 mv "$dir/moved" "$dir/base"
 
+# weights that are replaced in place are no longer those that the run began with
+train "$dir/other_base" --training.steps 3 --debug.seed 7
+replace() { mv "$dir/base" "$dir/kept" && mkdir -p "$dir/base/checkpoint" && cp -r "$dir/other_base/checkpoint/step-3" "$base"; }
+put_back() { rm -rf "$dir/base" && mv "$dir/kept" "$dir/base"; }
+replace
+again $part
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "step-5 leaves out frozen parameters (checkpoint.save_frozen), which come from $base, but the weights there are no longer .* checkpoint.accept_changed_frozen true" "$dir/err"
+ok weights_that_were_replaced_are_refused
+again $part --nproc 2 --parallelism.tensor_parallel_degree 2
+[ "$rc" -eq 2 ] && grep -q 'the weights there are no longer' "$dir/err"
+ok by_all_ranks
+ttrun generate --checkpoint "$steps/step-5" --prompt 'line 7' --max-tokens 8 >"$dir/out" 2>"$dir/err"
+[ $? -ne 0 ] && grep -q 'the weights there are no longer' "$dir/err"
+ok by_generate
+again $part $c.initial_load_path "$dir/kept/checkpoint/step-3"
+same_end && grep -q "they are those of $dir/kept/checkpoint/step-3" "$dir/err"
+ok the_job_names_where_the_old_ones_are
+again $part $c.accept_changed_frozen true $c.interval 7
+[ "$rc" -eq 0 ] && grep -q 'which has others than when the run began (accept_changed_frozen)' "$dir/err" && grep -q 'checkpoint.save_frozen: from here on .* no longer where they were' "$dir/err" &&
+    has "$dir/again/checkpoint/step-7" lm_head.weight && ! "$TTRUN" ckpt diff "$dir/whole/checkpoint/step-10" "$dir/again/checkpoint/step-10" >"$dir/out" 2>&1
+ok accepted_they_are_used_and_saved
+sed '/"initial_identity"/d; 1s/"xxh3_128":"[0-9a-f]*",*//' "$dir/from5/checkpoint/step-5/trainer.json" >"$dir/old.json" && ! cmp -s "$dir/old.json" "$dir/from5/checkpoint/step-5/trainer.json" && rm -rf "$dir/again" && cp -r "$dir/from5" "$dir/again" &&
+    cp "$dir/old.json" "$dir/again/checkpoint/step-5/trainer.json" && train "$dir/again" $part $c.interval 7
+[ "$rc" -eq 0 ] && grep -q 'resumed from .*step-5' "$dir/err" && has "$dir/again/checkpoint/step-7" initial_identity && ! has "$dir/again/checkpoint/step-7" lm_head.weight
+ok a_step_of_an_older_version_is_taken_as_it_was
+rm -rf "$dir/again" && cp -r "$dir/part" "$dir/again" && train "$dir/again" $part --training.steps 12 $c.interval 11
+[ "$rc" -eq 0 ] && grep -q 'resumed from .*step-10' "$dir/err" && grep -q 'checkpoint.save_frozen: from here on .* no longer where they were' "$dir/err" && has "$dir/again/checkpoint/step-11" lm_head.weight
+ok a_whole_step_goes_on_and_saves_them
+put_back
+
 # of a run that is resumed, what is frozen from then on has been trained
 again $part --training.trainable '["tag:norm"]' $c.interval 7
 [ "$rc" -eq 0 ] && grep -q 'checkpoint.save_frozen: from here on checkpoints have the frozen parameters, too: this job may freeze others' "$dir/err" && has "$dir/again/checkpoint/step-7" model.layers.1.self_attn.q_proj.weight && has "$dir/again/checkpoint/step-7" lm_head.weight
