@@ -3,6 +3,7 @@
 #include "base/hub.h"
 #include "base/number.h"
 #include "estimate/device_memory.h"
+#include "estimate/estimate.h"
 #include "infer/engine.h"
 #include "interchange/assets.h"
 #include "interchange/interchange.h"
@@ -347,7 +348,7 @@ static bool has_plenty(const tt_loaded_model *m)
     tt_error ignored = {0};
     double bytes = 0;
     const bool known = !tt_memory_is_apart(&m->setup) &&
-                       tt_setup_plan_bytes(&m->setup, a, &bytes, &ignored) == TT_OK;
+                       tt_plan_most_bytes(&m->setup, a, &bytes, &ignored) == TT_OK;
     tt_arena_free(a);
     return !known || bytes <= HOST_SHARE * tt_memory_here();
 }

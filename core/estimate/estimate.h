@@ -13,6 +13,9 @@ bool tt_plan_trains(const tt_setup *s, const tt_plan *p);
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, const tt_plan *eval, tt_error *err);
 /* Of the ranks on this machine, the bytes of the copies from which saves write. */
 double tt_memory_of_saves(const tt_setup *s, const tt_plan *p);
+/* The memory of the fullest pipeline rank, as `ttrun plan` counts it: on a device with the values that cross, with the
+ * copy of a save, with the validation's program. The plans are made and checked, but not kept. */
+tt_status tt_plan_most_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err);
 /* machine NULL: no times are estimated, and all ranks share this machine's memory. */
 tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
                          bool json, tt_str *out, tt_error *err);

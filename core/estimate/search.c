@@ -82,7 +82,7 @@ static tt_status evaluate(const searcher *s, tt_mesh_degrees d, int64_t layers, 
     tt_found f = {.degrees = d};
     tt_status st = make_setup(s, d, layers, true, a, setup, err);
     if (st == TT_OK && memory)
-        st = tt_setup_plan_bytes(setup, a, &f.bytes, err);
+        st = tt_plan_most_bytes(setup, a, &f.bytes, err);
     if (st == TT_OK) {
         setup->graph->expert_skew = TT_MIN(s->o->expert_skew, (double)d.ep);
         tt_step_time_of(setup, s->o->machine, &f.time);

@@ -350,17 +350,58 @@ static tt_status find_use(tt_plan_counts *c, tt_plan *const *plans, int n, tt_ar
 }
 
 /* The validation's program has its own memory for values beside the training's; it reads the training's states. */
+static tt_status validation_of(const tt_setup *s, const tt_plan *p, tt_arena *a, int64_t *out,
+                               tt_error *err)
+{
+    tt_plan *eval;
+    *out = 0;
+    if (!s->eval_graph || s->eval_graph == s->graph || p->graph != s->graph)
+        return TT_OK;
+    TT_TRY(tt_setup_plan(s, s->eval_graph, s->eval_schedule, p->pp_rank, a, &eval, err));
+    *out = total(eval);
+    return TT_OK;
+}
+
 static tt_status find_validation(tt_plan_counts *c, tt_plan *const *plans, int n, tt_arena *a,
                                  tt_error *err)
 {
-    const tt_setup *s = c->s;
     c->validation = tt_arena_array(a, (size_t)n, sizeof *c->validation);
-    for (int i = 0; i < n && !c->use && s->eval_graph && s->eval_graph != s->graph; i++) {
-        tt_plan *eval;
-        if (plans[i]->graph != s->graph)
-            continue;
-        TT_TRY(tt_setup_plan(s, s->eval_graph, s->eval_schedule, plans[i]->pp_rank, a, &eval, err));
-        c->validation[i] = total(eval);
+    for (int i = 0; i < n && !c->use; i++)
+        TT_TRY(validation_of(c->s, plans[i], a, &c->validation[i], err));
+    return TT_OK;
+}
+
+/* What tt_plan_rank_bytes says of one plan. */
+static tt_status rank_bytes(const tt_setup *s, tt_plan *p, tt_arena *a, int64_t *out, tt_error *err)
+{
+    tt_device_use use;
+    if (!tt_memory_is_apart(s)) {
+        TT_TRY(validation_of(s, p, a, out, err));
+        *out += total(p) + tt_plan_saving(s, p);
+        return TT_OK;
+    }
+    TT_TRY(tt_device_use_of(s, p, copy_of(s, p), &use, err));
+    *out = use.device;
+    return TT_OK;
+}
+
+tt_status tt_plan_most_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err)
+{
+    tt_plan *first = NULL;
+    *out = 0;
+    for (int p = 0; p < s->pipeline_ranks; p++) {
+        tt_arena *own = p ? tt_arena_new() : a;
+        tt_plan *plan;
+        int64_t bytes = 0;
+        tt_status st = tt_setup_try_plan(s, s->graph, p, first, own, &plan, err);
+        if (st == TT_OK)
+            st = rank_bytes(s, plan, own, &bytes, err);
+        *out = TT_MAXV(*out, (double)bytes);
+        if (p)
+            tt_arena_free(own);
+        else
+            first = plan;
+        TT_TRY(st);
     }
     return TT_OK;
 }

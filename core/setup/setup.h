@@ -182,9 +182,9 @@ tt_status tt_setup_rank_plan(const tt_setup *s, const tt_graph *g, const tt_sche
                              int rank, void *backend, tt_arena *a, tt_plan **out, tt_error *err);
 /* Makes the plans of all pipeline ranks. */
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err);
-/* Returns the bytes that the fullest pipeline rank needs. The plans are made and checked, but not
- * kept. */
-tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err);
+/* Plans the training graph g on a pipeline rank; writes no file. like: the plan of another rank of g. */
+tt_status tt_setup_try_plan(const tt_setup *s, const tt_graph *g, int pp_rank, const tt_plan *like,
+                            tt_arena *a, tt_plan **out, tt_error *err);
 /* hf_job.c: the part of a config.json that is about text: of a multimodal model its text_config, else
  * the whole. */
 const tt_json *tt_hf_text_config(const tt_json *root);

@@ -257,32 +257,6 @@ tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_e
     return TT_OK;
 }
 
-static double graph_bytes(const tt_plan *p)
-{
-    double sum = 0;
-    for (int k = TT_SPACE_STATE; k < TT_N_SPACES; k++)
-        sum += (double)p->bytes[k];
-    return sum;
-}
-
-tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err)
-{
-    tt_plan *first, *other;
-    double most;
-    TT_TRY(plan_like(s, 0, NULL, a, &first, err));
-    most = graph_bytes(first);
-    for (int p = 1; p < s->pipeline_ranks; p++) {
-        tt_arena *own = tt_arena_new();
-        const tt_status st = plan_like(s, p, first, own, &other, err);
-        if (st == TT_OK)
-            most = TT_MAXV(most, graph_bytes(other));
-        tt_arena_free(own);
-        TT_TRY(st);
-    }
-    *out = most;
-    return TT_OK;
-}
-
 /* ---- graphs ---- */
 
 /* Whether gathered parameters are kept for the step. By default they are only if a pipeline would

@@ -113,9 +113,6 @@ tt_status tt_setup_check_step(tt_setup *s, tt_error *err);
 void tt_setup_notice_idle(const tt_setup *s);
 /* notices.c: what enable_async_tensor_parallel and qk_clip leave as it is, of the compiled graph. */
 void tt_setup_notice_graph(const tt_setup *s);
-/* Plans the training graph g on a pipeline rank; writes no file. like: the plan of another rank of g. */
-tt_status tt_setup_try_plan(const tt_setup *s, const tt_graph *g, int pp_rank, const tt_plan *like,
-                            tt_arena *a, tt_plan **out, tt_error *err);
 /* setup_recompute.c: checks the section activation_checkpoint, and chooses the levels of mode budget. */
 tt_status tt_setup_recompute(tt_setup *s, tt_error *err);
 /* What the recompute pass gets: as the section says, after tt_setup_recompute. */

@@ -59,4 +59,12 @@ plan $small false --json && cp "$dir/out" "$dir/without" && plan $small true --j
 own=$(of with validation)
 [ "$rc" -eq 0 ] && [ "$own" -gt 30000000 ] && [ "$(of with peak)" -eq $(($(of without peak) + own)) ] && grep -q '^ *validation *[0-9.]*  values of its own program$' "$dir/out" && ! grep -q validation "$dir/without"
 ok plan_counts_the_validation
+# --search counts what the plan of a mesh counts
+mesh="--hardware h100 --world 2 --parallelism.pipeline_parallel_degree 2 --training.global_batch_size 8 --json"
+for on in false true; do
+    plan $small $on $mesh && cp "$dir/out" "$dir/mesh" &&
+        plan $small $on $mesh --search && cp "$dir/out" "$dir/found"
+    [ "$rc" -eq 0 ] && [ "$("$BUILD/tests/run/json_tool" "$dir/found" best.0.bytes)" = "$(of mesh peak)" ]
+    ok "search_counts_as_plan_validation_$on"
+done
 exit $failed
