@@ -62,6 +62,14 @@ const char *const *tt_job_notices(const tt_job *job, size_t *n)
     return job->book->notices.items;
 }
 
+bool tt_job_spelt(const tt_job *job, const char *key)
+{
+    for (size_t i = 0; i < job->book->spelt.n; i++)
+        if (!strcmp(job->book->spelt.items[i], key))
+            return true;
+    return false;
+}
+
 /* "job.json:3:5: KEY", "--KEY" */
 static const char *place_of(const tt_job *job, const tt_json *v, const char *key)
 {

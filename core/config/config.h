@@ -94,6 +94,8 @@ void tt_job_changes(const char *old_resolved_json, const tt_job *job, tt_str *ou
 /* A line per key or value that was taken in another trainer's spelling, or that changes nothing:
  * "job.json:3:5: training.gc_freq: changes nothing here: …". */
 const char *const *tt_job_notices(const tt_job *job, size_t *n);
+/* Has the job an option by this other spelling of its key? The tree has the option's name. */
+bool tt_job_spelt(const tt_job *job, const char *key);
 
 /* Documentation from tables. A list of sections describes everything that a job may contain. */
 struct tt_section_doc {

@@ -33,6 +33,8 @@ typedef struct tt_config_book { /* what was asked for, learned while parsing; al
     TT_VEC(tt_config_section) sections;
     TT_VEC(tt_section_doc) tables; /* for suggestions */
     TT_VEC(const char *) notices;
+    TT_VEC(const char *)
+    spelt; /* paths of keys as the job wrote them, by another name than the option's */
 } tt_config_book;
 
 struct tt_job {

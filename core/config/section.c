@@ -103,6 +103,8 @@ static void rename_members(const table *t, tt_json *object, const size_t *member
         size_t i = members[row] - 1;
         if (strcmp(object->keys[i], o.name) == 0)
             continue;
+        tt_vec_push(t->job->arena, &t->job->book->spelt,
+                    tt_config_join(t->job->arena, t->path, object->keys[i]));
         for (size_t k = 0; k < object->n; k++) /* remove the spelling that lost */
             if (k != i && strcmp(object->keys[k], o.name) == 0)
                 object->keys[k] = object->keys[i];

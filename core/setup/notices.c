@@ -46,6 +46,19 @@ void tt_setup_notice_warmup(const tt_setup *s, int64_t total)
                (long long)warmup, (long long)total);
 }
 
+/* Of other trainers lr_min may be a rate; here, as in torchtitan, it is a share. */
+static void notice_lr_min(const tt_setup *s)
+{
+    const double *rate = tt_optimizer_rate(s->optimizer.component, s->optimizer.config);
+    const double *share = tt_part_value(s->lr_scheduler.component, s->lr_scheduler.config,
+                                        "min_lr_factor", TT_OPT_FLOAT);
+    if (tt_job_spelt(s->job, "lr_scheduler.lr_min") && rate && share)
+        tt_log(TT_INFO, "job",
+               "lr_scheduler.lr_min: %g is a share of optimizer.lr (min_lr_factor): the rate ends "
+               "at %g, that is %g times %g",
+               *share, *share * *rate, *share, *rate);
+}
+
 static void add_name(tt_str *o, bool does_nothing, const char *key)
 {
     if (does_nothing)
@@ -88,6 +101,7 @@ void tt_setup_notices(const tt_setup *s)
         tt_log(TT_INFO, "job", "training.steps is not used: training.num_train_epochs is set");
     if (!tt_setup_by_epoch(s))
         tt_setup_notice_warmup(s, steps);
+    notice_lr_min(s);
     notice_idle_keys(s);
     tt_setup_notice_idle(s);
 }

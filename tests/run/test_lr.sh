@@ -24,6 +24,10 @@ ok warmup_from_zero
 train "$dir/long" --training.steps 4 $s.name polynomial $s.warmup_steps 0 $s.total_steps 8 && [ "$(rates "$dir/long" | tr '\n' ';')" = "1 0.01;2 0.00875;3 0.0075;4 0.00625;" ] &&
     train "$dir/short" --training.steps 4 $s.name polynomial $s.warmup_steps 0 $s.total_steps 2 $s.min_lr_factor 0.5 && [ "$(rates "$dir/short" | tr '\n' ';')" = "1 0.01;2 0.0075;3 0.005;4 0.005;" ]
 ok total_steps
+# lr_min is a share of the rate, as in torchtitan: a line says what rate that is
+train "$dir/share" --training.steps 2 $s.name wsd $s.lr_min 1e-3 && grep -q 'lr_scheduler.lr_min: 0.001 is a share of optimizer.lr (min_lr_factor): the rate ends at 1e-05, that is 0.001 times 0.01' "$dir/err" &&
+    train "$dir/factor" --training.steps 2 $s.name wsd $s.min_lr_factor 1e-3 && ! grep -q lr_min "$dir/err" && [ "$(rates "$dir/share")" = "$(rates "$dir/factor")" ]
+ok lr_min_says_what_rate_it_is
 # a run longer than its schedule: the rate of a schedule's end, whatever its function does there
 while read -r name end options; do
     train "$dir/$name" --training.steps 12 $s.name "${name%%.*}" $s.total_steps 6 $options &&
