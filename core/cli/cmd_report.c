@@ -9,8 +9,6 @@
 /* report RUN...: the HTML page of a run, or of several runs compared. The memory of the step is
  * planned again from the job in run.json, which takes milliseconds and runs nothing. */
 
-#define MOST_RUNS 8 /* a page has as many colors */
-
 typedef struct replanned {
     tt_registry *registry;
     tt_setup setup;
@@ -91,7 +89,7 @@ static tt_status load(const tt_cli *cli, const char *folder, tt_run_report *r, r
 
 /* The runs that the command line's folders mean. A folder in which none is found stays: loading it gives
  * the reason. */
-static tt_status report_runs(const tt_cli *cli, const char *folders[MOST_RUNS], size_t *n,
+static tt_status report_runs(const tt_cli *cli, const char *folders[TT_REPORT_RUNS], size_t *n,
                              tt_error *err)
 {
     *n = 0;
@@ -100,9 +98,9 @@ static tt_status report_runs(const tt_cli *cli, const char *folders[MOST_RUNS], 
         if (tt_run_folders_find(cli->words[i], false, cli->arena, &found, NULL) != TT_OK ||
             !found.n)
             tt_vec_push(cli->arena, &found, ((tt_found_run){.path = cli->words[i]}));
-        if (*n + found.n > MOST_RUNS)
+        if (*n + found.n > TT_REPORT_RUNS)
             return TT_FAIL(err, TT_EINVAL, "%s: %zu runs; a page compares %d at most: name them",
-                           cli->words[i], *n + found.n, MOST_RUNS);
+                           cli->words[i], *n + found.n, TT_REPORT_RUNS);
         for (size_t j = 0; j < found.n; j++)
             folders[(*n)++] = found.items[j].path;
     }
@@ -114,7 +112,7 @@ static tt_status report_runs(const tt_cli *cli, const char *folders[MOST_RUNS], 
 static tt_status cmd_report_run(tt_cli *cli, tt_error *err)
 {
     size_t n = 0;
-    const char *folders[MOST_RUNS], *path = tt_cli_option(cli, "output");
+    const char *folders[TT_REPORT_RUNS], *path = tt_cli_option(cli, "output");
     TT_TRY(report_runs(cli, folders, &n, err));
     tt_run_report *runs = tt_arena_array(cli->arena, n, sizeof *runs);
     replanned *plans = tt_arena_array(cli->arena, n, sizeof *plans);
@@ -149,4 +147,4 @@ const tt_command tt_cmd_report = {
     .rows = rows,
     .n_rows = TT_COUNT(rows),
     .run = cmd_report_run,
-    .words = MOST_RUNS};
+    .words = TT_REPORT_RUNS};

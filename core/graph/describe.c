@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/builder_impl.h"
+#include "graph/metric_name.h"
 #include <string.h>
 
 /* Functions that describe() calls in addition to ops: outputs that a loss reads, terms of the loss,
@@ -31,47 +32,6 @@ static void add_metric(tt_builder *b, const char *name, tt_value *v, bool of_tok
     tt_vec_push(b->arena, &b->g->metrics, e);
 }
 
-/* The number of the training loop's that a name is, or is below ("losses/x"); NULL: none. */
-static const char *own_metric(const char *name)
-{
-    static const char *const own[] = {"step",
-                                      "epoch",
-                                      "loss",
-                                      "loss_max",
-                                      "grad_norm",
-                                      "lr",
-                                      "tokens",
-                                      "tps",
-                                      "n_tokens_seen",
-                                      "tps_global",
-                                      "tflops",
-                                      "mfu",
-                                      "time_s",
-                                      "mem_gib",
-                                      "time",
-                                      "wall",
-                                      "losses",
-                                      "skipped",
-                                      "validation",
-                                      "total_epochs",
-                                      "n_samples_seen",
-                                      "samples_per_s",
-                                      "n_steps_skipped",
-                                      "total_steps",
-                                      "loss_mean",
-                                      "grad_norm_mean",
-                                      "tokens_counted",
-                                      "tps_counted",
-                                      "mem_gib_most",
-                                      "eta_s",
-                                      "lr_groups",
-                                      "experts"};
-    for (size_t i = 0; i < TT_COUNT(own); i++)
-        if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i])))
-            return own[i];
-    return NULL;
-}
-
 void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
 {
     static const char letters[] =
@@ -80,7 +40,7 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
         tt_builder_lacks(b, name, "tt_log_metric: the name") ||
         tt_builder_lacks(b, v, "tt_log_metric: the value"))
         return;
-    const char *own = own_metric(name);
+    const char *own = tt_metric_own(name);
     if (own) {
         tt_builder_fail(b, TT_EINVAL,
                         "metric \"%s\": the training loop logs \"%s\" itself; choose another name",

@@ -168,12 +168,13 @@ static void difference_row(const values *all, size_t n, const char *key, tt_str 
     tt_str_add(o, "</tr>\n");
 }
 
-void tt_report_differences(const tt_run_report *runs, size_t n, tt_str *o)
+#define SHOWN_ROWS 12 /* more are folded */
+
+/* The keys of the jobs that differ, each once, in their order. */
+static void different_keys(const tt_run_report *runs, size_t n, tt_arena *a, values *all,
+                           values *out, bool *known)
 {
-    tt_arena *a = tt_arena_new();
-    values *all = tt_arena_array(a, n, sizeof *all), keys = {0};
-    size_t rows = 0;
-    const char *before = "";
+    values keys = {0};
     for (size_t i = 0; i < n; i++) {
         const tt_json *job = tt_json_get(runs[i].facts, "job");
         if (job && job->type == TT_JSON_OBJECT)
@@ -185,27 +186,34 @@ void tt_report_differences(const tt_run_report *runs, size_t n, tt_str *o)
     }
     if (keys.n)
         qsort(keys.items, keys.n, sizeof *keys.items, by_key);
-    tt_str_add(o, "<h3>Keys of the jobs that differ</h3>\n<div class=\"card ops\"><table><tr>"
-                  "<th>key</th>");
+    *known = keys.n > 0;
+    for (size_t k = 0; k < keys.n; k++)
+        if ((!k || strcmp(keys.items[k].key, keys.items[k - 1].key)) &&
+            strcmp(keys.items[k].key, "dump_folder") && differs(all, n, keys.items[k].key))
+            tt_vec_push(a, out, keys.items[k]);
+}
+
+void tt_report_differences(const tt_run_report *runs, size_t n, tt_str *o)
+{
+    tt_arena *a = tt_arena_new();
+    values *all = tt_arena_array(a, n, sizeof *all), keys = {0};
+    bool known;
+    different_keys(runs, n, a, all, &keys, &known);
+    tt_str_printf(o,
+                  "<details%s><summary>Keys of the jobs that differ<small>%zu"
+                  "</small></summary><div class=\"ops\"><table><tr><th>key</th>",
+                  keys.n <= SHOWN_ROWS ? " open" : "", keys.n);
     for (size_t i = 0; i < n; i++) {
         tt_str_printf(o, "<th><span class=\"key\"><i class=\"b%zu\"></i></span>", i % 8);
         tt_html(o, runs[i].name);
         tt_str_add(o, "</th>");
     }
     tt_str_add(o, "</tr>\n");
-    for (size_t k = 0; k < keys.n; k++) {
-        const char *key = keys.items[k].key;
-        if (!strcmp(key, before) || !strcmp(key, "dump_folder"))
-            continue;
-        before = key;
-        if (!differs(all, n, key))
-            continue;
-        difference_row(all, n, key, o);
-        rows++;
-    }
-    if (!rows)
+    for (size_t k = 0; k < keys.n; k++)
+        difference_row(all, n, keys.items[k].key, o);
+    if (!keys.n)
         tt_str_printf(o, "<tr><td colspan=\"%zu\">%s</td></tr>\n", n + 1,
-                      keys.n ? "none but dump_folder" : "the jobs are not known");
-    tt_str_add(o, "</table></div>\n");
+                      known ? "none but dump_folder" : "the jobs are not known");
+    tt_str_add(o, "</table></div></details>\n");
     tt_arena_free(a);
 }

@@ -30,6 +30,7 @@ static const struct {
 typedef struct scan {
     const char *p, *end;
     double *row;
+    tt_logged_list *logged; /* NULL: only the known numbers are wanted */
     bool validation;
 } scan;
 
@@ -94,8 +95,8 @@ static bool scalar(scan *s, double *v)
     return true;
 }
 
-static void keep(const scan *s, const char *group, size_t n_group, const char *key, size_t n,
-                 double v)
+static void keep(const scan *s, int depth, const char *group, size_t n_group, const char *key,
+                 size_t n, double v)
 {
     if (n_group == 10 && !memcmp(group, "validation", 10) && n == 4 && !memcmp(key, "loss", 4))
         s->row[TT_COL_LOSS] = v;
@@ -107,6 +108,8 @@ static void keep(const scan *s, const char *group, size_t n_group, const char *k
             !memcmp(leaf, key, n))
             s->row[known[i].column] = v;
     }
+    if (s->logged && depth < 2 && *group != '?')
+        tt_report_logged_add(s->logged, group, n_group, key, n, v);
 }
 
 static bool object(scan *s, const char *group, size_t n_group, int depth);
@@ -162,15 +165,16 @@ static bool object(scan *s, const char *group, size_t n_group, int depth)
         } else {
             if (!scalar(s, &v))
                 return false;
-            keep(s, group, n_group, key, n, v);
+            keep(s, depth, group, n_group, key, n, v);
         }
     } while (metrics_take(s, ','));
     return metrics_take(s, '}');
 }
 
-int tt_report_line(const char *p, size_t n, double *row, bool *validation)
+static int metrics_line(const char *p, size_t n, double *row, bool *validation,
+                        tt_logged_list *logged)
 {
-    scan s = {.p = p, .end = p + n, .row = row};
+    scan s = {.p = p, .end = p + n, .row = row, .logged = logged};
     for (int i = 0; i < TT_N_COLS; i++)
         row[i] = (double)NAN;
     blanks(&s);
@@ -181,6 +185,11 @@ int tt_report_line(const char *p, size_t n, double *row, bool *validation)
     ok = ok && s.p == s.end && isfinite(row[TT_COL_STEP]);
     *validation = s.validation;
     return ok ? 1 : -1;
+}
+
+int tt_report_line(const char *p, size_t n, double *row, bool *validation)
+{
+    return metrics_line(p, n, row, validation, NULL);
 }
 
 /* Returns the row for a step. Steps ascend: if the step is there already, this line is from a later
@@ -197,6 +206,7 @@ void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *o
     size_t lines = 1;
     for (const char *p = text; n && (p = memchr(p, '\n', n - (size_t)(p - text))); p++)
         lines++;
+    out->logged = (tt_logged_list){.arena = a};
     out->train.rows = tt_arena_array(a, lines, sizeof *out->train.rows);
     out->validation.rows = tt_arena_array(a, lines, sizeof *out->validation.rows);
     for (const char *p = text, *end = text + n; p < end;) {
@@ -205,7 +215,8 @@ void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *o
         bool validation;
         if (!stop)
             stop = end;
-        const int ok = tt_report_line(p, (size_t)(stop - p), row, &validation);
+        const int ok = metrics_line(p, (size_t)(stop - p), row, &validation, &out->logged);
+        tt_report_logged_end(&out->logged, row[TT_COL_STEP], ok > 0 && !validation);
         if (ok > 0)
             memcpy(next_row(validation ? &out->validation : &out->train, row), row, sizeof row);
         out->bad_lines += ok < 0;

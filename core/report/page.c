@@ -7,8 +7,6 @@
 
 /* The page: key numbers, curves, and for each run its step, memory, ops, job and files. */
 
-#define MOST_RUNS 8 /* the number of colours */
-
 double tt_report_number(const tt_json *o, const char *key)
 {
     const tt_json *v = tt_json_get(o, key);
@@ -114,58 +112,6 @@ static void print_head(const tt_run_report *r, tt_str *o)
     if (isfinite(world))
         tt_str_printf(o, " · %.0f rank%s", world, world == 1 ? "" : "s");
     tt_str_add(o, "</p>\n");
-}
-
-/* ---- curves of all runs ---- */
-
-static void print_curves(const tt_run_report *runs, size_t n, const char *title, tt_column column,
-                         const char *unit, bool from_zero, bool validation, tt_str *o)
-{
-    tt_curve c[2 * MOST_RUNS];
-    char names[2 * MOST_RUNS][96], keys[2 * MOST_RUNS][32];
-    size_t k = 0;
-    for (size_t i = 0; i < n; i++) {
-        const tt_metric_rows *m[2] = {&runs[i].train, &runs[i].validation};
-        for (int v = 0; v < (validation ? 2 : 1); v++) {
-            if (v && !m[v]->n)
-                continue;
-            snprintf(names[k], sizeof names[k], "%s%s%s", n > 1 ? runs[i].name : "",
-                     n > 1 && validation ? ", " : "",
-                     !validation ? (n > 1 ? "" : title)
-                     : v         ? "validation"
-                                 : "training");
-            const double *first = m[v]->n ? &m[v]->rows[0][0] : NULL;
-            const double steps = tt_report_last(m[0], TT_COL_STEP);
-            snprintf(keys[k], sizeof keys[k], n > 1 ? "r%zu" : "c%zu", n > 1 ? i : k);
-            c[k] = (tt_curve){.name = names[k],
-                              .key = keys[k],
-                              .steps = steps,
-                              .tokens = tt_report_last(m[0], TT_COL_TOKENS) / steps,
-                              .hours = tt_report_median(m[0], TT_COL_TIME) / 3600,
-                              .x = first + TT_COL_STEP * (first != NULL),
-                              .y = first ? first + column : NULL,
-                              .n = m[v]->n,
-                              .stride = TT_N_COLS,
-                              .color = (int)(n > 1 ? i % 8 : (size_t)v),
-                              .dashed = v && n > 1,
-                              .points = v};
-            k++;
-        }
-    }
-    tt_chart_print(&(tt_chart){.title = title,
-                               .unit = unit,
-                               .x_name = "step",
-                               .curves = c,
-                               .n = k,
-                               .from_zero = from_zero},
-                   o);
-}
-
-/* A scaled copy of one column, MFU in percent. */
-static void scale(const tt_metric_rows *m, tt_column c, double factor)
-{
-    for (size_t i = 0; i < m->n; i++)
-        m->rows[i][c] *= factor;
 }
 
 /* ---- the step of one run ---- */
@@ -438,7 +384,7 @@ static void print_run(const tt_run_report *r, bool alone, tt_str *o)
 
 void tt_report_page(const tt_run_report *runs, size_t n, tt_str *o)
 {
-    n = TT_MIN(n, (size_t)MOST_RUNS);
+    n = TT_MIN(n, (size_t)TT_REPORT_RUNS);
     tt_str_add(o, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta "
                   "name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>");
     for (size_t i = 0; i < n; i++) {
@@ -458,22 +404,11 @@ void tt_report_page(const tt_run_report *runs, size_t n, tt_str *o)
         print_head(&runs[0], o);
         print_tiles(&runs[0], o);
     }
-    if (n > 1) {
+    if (n > 1)
         tt_report_runs_table(runs, n, o);
+    tt_report_curves(runs, n, o);
+    if (n > 1)
         tt_report_differences(runs, n, o);
-    }
-    for (size_t i = 0; i < n; i++)
-        scale(&runs[i].train, TT_COL_MFU, 100);
-    tt_str_add(o, "<h2>Curves</h2><div id=\"tools\"></div><div class=\"charts\">\n");
-    print_curves(runs, n, "Loss", TT_COL_LOSS, NULL, false, true, o);
-    print_curves(runs, n, "Gradient norm", TT_COL_NORM, NULL, false, false, o);
-    print_curves(runs, n, "Learning rate", TT_COL_LR, NULL, true, false, o);
-    print_curves(runs, n, "Tokens per second", TT_COL_TPS, NULL, true, false, o);
-    print_curves(runs, n, "MFU", TT_COL_MFU, "%", true, false, o);
-    print_curves(runs, n, "Memory, resident", TT_COL_MEMORY, "GiB", true, false, o);
-    tt_str_add(o, "</div>\n");
-    for (size_t i = 0; i < n; i++)
-        scale(&runs[i].train, TT_COL_MFU, 0.01);
     for (size_t i = 0; i < n; i++)
         print_run(&runs[i], n == 1, o);
     tt_str_add(o, "</main><script>\n");

@@ -9,6 +9,8 @@
  * The same folder gives the same bytes. It works however the run ended; the page lists what could
  * not be read. */
 
+#define TT_REPORT_RUNS 8 /* of one page: the number of colours */
+
 typedef enum tt_column {
     TT_COL_STEP,
     TT_COL_LOSS, /* in a record of a validation: the validation's loss */
@@ -30,6 +32,22 @@ typedef struct tt_metric_rows {
     double (*rows)[TT_N_COLS]; /* NaN: not recorded, or not finite */
     size_t n;
 } tt_metric_rows;
+
+/* What the model and the loss log (logged.c), by name. */
+typedef struct tt_logged_point {
+    double step, value;
+} tt_logged_point;
+typedef struct tt_logged {
+    const char *name; /* "rewards/margin" */
+    TT_VEC(tt_logged_point) points;
+    double newest; /* of the line that is being read */
+    bool has_newest;
+} tt_logged;
+typedef struct tt_logged_list {
+    tt_logged *items;
+    size_t n, cap, next; /* next: where the following name is looked for first */
+    tt_arena *arena;
+} tt_logged_list;
 
 typedef struct tt_memory_point { /* live bytes while one instruction runs */
     double activations, workspace;
@@ -70,6 +88,7 @@ typedef struct tt_run_report {
     const tt_json *facts; /* run.json, or NULL */
     tt_metric_rows train, validation;
     tt_expert_report experts;
+    tt_logged_list logged;
     int64_t bad_lines; /* of metrics.jsonl */
     tt_op_row *ops;
     size_t n_ops;
@@ -92,6 +111,11 @@ tt_status tt_report_load(const char *folder, tt_arena *a, tt_run_report *out, tt
 void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *out);
 /* Reads one line into row[TT_N_COLS]; returns 1, 0 (nothing but blanks) or -1 (not a record). */
 int tt_report_line(const char *p, size_t n, double *row, bool *validation);
+/* logged.c: takes a number of a line, then the line itself, unless it is no record of a step. */
+void tt_report_logged_add(tt_logged_list *all, const char *group, size_t n_group, const char *key,
+                          size_t n, double value);
+void tt_report_logged_end(tt_logged_list *all, double step, bool taken);
+const tt_logged *tt_report_logged_find(const tt_logged_list *all, const char *name); /* or NULL */
 /* memory.c: a step's memory on one pipeline rank. */
 tt_memory_line *tt_report_memory(const tt_plan *p, tt_arena *a);
 /* starts.c: the list "starts" of run.json, as a table of the page, or as lines of text. */
@@ -100,6 +124,8 @@ void tt_report_starts_text(const tt_json *facts, bool live, tt_str *o);
 /* measured.c: reads the files of a folder; prints the chart of what was read. */
 void tt_report_read_measured(const char *folder, tt_arena *a, tt_run_report *r);
 void tt_report_print_measured(const tt_run_report *r, tt_str *o);
+/* curves.c: of the training loop's numbers, and of what the model and the loss log. */
+void tt_report_curves(const tt_run_report *runs, size_t n, tt_str *out);
 /* page.c: curves of several runs are drawn in the same charts. */
 void tt_report_page(const tt_run_report *runs, size_t n, tt_str *out);
 

@@ -66,7 +66,7 @@ void tt_report_print_starts(const tt_json *facts, bool live, tt_str *o)
     const tt_json *list = starts_of(facts);
     if (!list)
         return;
-    tt_str_add(o, "<h3>Starts</h3><div><table><tr><th>started</th><th>steps</th>"
+    tt_str_add(o, "<h3>Starts</h3><div class=\"card\"><table><tr><th>started</th><th>steps</th>"
                   "<th>ranks</th><th>host</th><th>git</th><th>end</th>"
                   "<th>what of the job was other than before</th></tr>\n");
     for (size_t i = 0; i < list->n; i++) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/console.h"
 #include "base/number.h"
+#include "graph/graph.h"
+#include "graph/metric_name.h"
 #include <math.h>
 #include <string.h>
 
@@ -31,6 +33,9 @@ void tt_console_step(const tt_metrics_record *r, tt_str *out)
         tt_str_printf(out, "  comm: %.1f%%", 100.0 * comm);
     if (!isnan(metric(r, "lr")))
         tt_str_printf(out, "  lr: %.2e", metric(r, "lr"));
+    for (size_t i = 0; i < r->n_metrics; i++)
+        if (tt_metric_of_model(r->metrics[i].name))
+            tt_str_printf(out, "  %s: %.4g", r->metrics[i].name, r->metrics[i].value);
 }
 
 void tt_console_validation(const tt_metrics_record *r, tt_str *out)
@@ -52,9 +57,10 @@ void tt_console_validation(const tt_metrics_record *r, tt_str *out)
 
 /* A field of the line; it has a fixed width, so that fields stay in their columns. */
 typedef struct field {
-    char text[48];
-    int keep; /* fields with small numbers are left out first */
+    char text[96];
+    int keep; /* fields with small numbers are left out first; of equal ones the last */
 } field;
+enum { OWN_FIELDS = 8, MOST_FIELDS = OWN_FIELDS + TT_MAX_LOGGED };
 
 static int length(const field *f, int n)
 {
@@ -70,7 +76,7 @@ static void fit(field *f, int n, int width)
     while (length(f, n) >= width) {
         int least = -1;
         for (int i = 0; i < n; i++)
-            if (f[i].text[0] && f[i].keep < 9 && (least < 0 || f[i].keep < f[least].keep))
+            if (f[i].text[0] && f[i].keep < 10 && (least < 0 || f[i].keep <= f[least].keep))
                 least = i;
         if (least < 0)
             return;
@@ -84,11 +90,31 @@ static void percent(field *f, const char *name, double part)
         snprintf(f->text, sizeof f->text, "%s: %4.1f%%", name, 100.0 * part);
 }
 
-static void console_fields(const tt_metrics_record *r, bool brief, bool ranks, field f[8])
+/* What the model and the loss log, each by its whole name or, in brief, by the last part of it. Returns the number. */
+static int fields_of_model(const tt_metrics_record *r, bool brief, field *f)
 {
+    int n = 0;
+    for (size_t i = 0; i < r->n_metrics && n < TT_MAX_LOGGED; i++) {
+        const char *name = r->metrics[i].name, *slash = strrchr(name, '/');
+        if (!tt_metric_of_model(name))
+            continue;
+        snprintf(f[n].text, sizeof f[n].text, brief ? "%.80s: %.3g" : "%.80s: %8.4g",
+                 brief && slash ? slash + 1 : name, r->metrics[i].value);
+        f[n++].keep = 8;
+    }
+    return n;
+}
+
+static int console_fields(const tt_metrics_record *r, bool brief, bool ranks, field f[MOST_FIELDS])
+{
+    /* step, loss, gradient norm, learning rate, tokens per second, MFU, memory, communication */
+    static const int keep[OWN_FIELDS] = {10, 10, 6, 7, 9, 5, 3, 4};
     char tps[40], tflops[40], memory[24];
     const double mfu = metric(r, "mfu"), lr = metric(r, "lr");
     const size_t n = sizeof f->text;
+    memset(f, 0, MOST_FIELDS * sizeof *f);
+    for (int i = 0; i < OWN_FIELDS; i++)
+        f[i].keep = keep[i];
     tt_grouped(tps, sizeof tps, metric(r, "tps"), 0);
     tt_grouped(tflops, sizeof tflops, metric(r, "tflops"), 2);
     snprintf(f[0].text, n, brief ? "step: %4lld" : "step: %5lld", (long long)r->step);
@@ -104,22 +130,17 @@ static void console_fields(const tt_metrics_record *r, bool brief, bool ranks, f
              tt_memory_text(memory, metric(r, "mem_gib")));
     if (ranks)
         percent(&f[7], "comm", metric(r, "time/comm_exposed") / metric(r, "time_s"));
+    return OWN_FIELDS + fields_of_model(r, brief, f + OWN_FIELDS);
 }
 
 void tt_console_step_fit(const tt_metrics_record *r, int width, bool ranks, tt_str *out)
 {
-    /* step, loss, gradient norm, learning rate, tokens per second, MFU, memory, communication */
-    static const int keep[8] = {9, 9, 6, 7, 8, 5, 3, 4};
-    field f[8] = {0};
-    console_fields(r, false, ranks, f);
-    if (length(f, 8) >= width) {
-        memset(f, 0, sizeof f);
-        console_fields(r, true, ranks, f);
-    }
-    for (int i = 0; i < 8; i++)
-        f[i].keep = keep[i];
-    fit(f, 8, width);
-    for (int i = 0; i < 8; i++)
+    field f[MOST_FIELDS];
+    int n = console_fields(r, false, ranks, f);
+    if (length(f, n) >= width)
+        n = console_fields(r, true, ranks, f);
+    fit(f, n, width);
+    for (int i = 0; i < n; i++)
         if (f[i].text[0])
             tt_str_printf(out, "%s%s", i ? "  " : "", f[i].text);
 }

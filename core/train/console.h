@@ -9,12 +9,13 @@
 
 /* Appends the line of a training record, without a newline:
  *   step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  tflops: 0.88  mfu: 41.2%  lr: 8.00e-04
+ * and then what the model and the loss log (tt_metric_of_model), such as "  rewards/margin: 0.25".
  * From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or absent: N/A), lr.
  * Cannot fail. [any-thread] */
 void tt_console_step(const tt_metrics_record *r, tt_str *out);
 /* The same numbers and the learning rate on a terminal of so many columns. If they do not fit,
- * shorter names are used, and then memory, communication, MFU, gradient norm and learning rate are
- * left out, in this order. tflops only if MFU is not known. ranks: there are several, so tps is
+ * shorter names are used, and then memory, communication, MFU, gradient norm, learning rate and
+ * what the model logs are left out, in this order. tflops only if MFU is not known. ranks: there are several, so tps is
  * called tps/rank where there is room, and the share of exposed communication is shown.
  *   step:  840  loss:  2.3457  norm:  1.900  lr: 8.0e-04  tps:  12,345  mfu: 41.2% */
 void tt_console_step_fit(const tt_metrics_record *r, int width, bool ranks, tt_str *out);

@@ -193,15 +193,15 @@ static void test_page_lists_runs_and_the_keys_that_differ(void **state)
         "{\"job\":{\"dump_folder\":\"b\",\"optimizer\":{\"lr\":0.25,\"eps\":1e-8,\"<i>\":\"<b>\"},"
         "\"hooks\":[]}}");
     char *page = page_of(runs, 2);
-    const char *table = strstr(page, "<h2>Runs</h2>"),
+    const char *table = strstr(page, "<h2>Runs</h2>"), *curves = strstr(page, "<h2>Curves</h2>"),
                *keys = strstr(page, "Keys of the jobs that");
-    assert_true(table && keys && table < keys);
+    assert_true(table && curves && keys && table < curves && curves < keys);
     static const char *const cells[] = {">4</td>",   ">4.5</td>",    ">25 %</td>",
                                         ">500</td>", ">10.0 s</td>", ">2 ranks: tp 2</td>",
                                         ">1.2</td>"};
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
         const char *cell = strstr(table, cells[i]);
-        if (!cell || cell > keys)
+        if (!cell || cell > curves)
             fail_msg("no cell %s", cells[i]);
     }
     assert_non_null(strstr(keys, "<code>optimizer.lr</code></td><td><code>0.5</code></td><td><code>"
@@ -218,6 +218,98 @@ static void test_page_lists_runs_and_the_keys_that_differ(void **state)
     runs[1].facts = NULL; /* a run without run.json */
     page = page_of(runs, 2);
     assert_non_null(strstr(page, "<code>optimizer.eps</code>"));
+    free(page);
+    tt_arena_free(a);
+}
+
+/* Few keys are shown, many are folded. */
+static void test_page_folds_many_keys(void **state)
+{
+    (void)state;
+    for (int n_keys = 12; n_keys <= 13; n_keys++) {
+        tt_arena *a = tt_arena_new();
+        tt_run_report runs[] = {run_of(a, "one", ""), run_of(a, "two", "")};
+        for (int r = 0; r < 2; r++) {
+            tt_str s = {0};
+            tt_str_add(&s, "{\"job\":{\"same\":1");
+            for (int k = 0; k < n_keys; k++)
+                tt_str_printf(&s, ",\"key%d\":%d", k, r);
+            tt_str_add(&s, "}}");
+            runs[r].facts = facts_of(a, tt_str_get(&s));
+            tt_str_free(&s);
+        }
+        char *page = page_of(runs, 2);
+        assert_non_null(strstr(page, n_keys == 12
+                                         ? "<details open><summary>Keys of the jobs that differ"
+                                           "<small>12</small>"
+                                         : "<details><summary>Keys of the jobs that differ"
+                                           "<small>13</small>"));
+        free(page);
+        tt_arena_free(a);
+    }
+}
+
+/* A chart for each number of the model and the loss, whatever its name, with the runs that have it. */
+static void test_page_draws_what_a_loss_logs(void **state)
+{
+    static const char *const has[] = {
+        "<figcaption>rewards/margin</figcaption>",
+        "data-name=\"one\" data-p=\"1 0.25 2 NaN 3 0.75 \"",
+        "<figcaption>losses/mtp_1</figcaption>",
+        "data-name=\"two\" data-p=\"1 7 \"",
+        "<figcaption>router</figcaption>",
+    };
+    static const char *const has_not[] = {
+        "<figcaption>loss_max", "<figcaption>time/",      "<figcaption>validation",
+        "<figcaption>weight_",  "<figcaption>loss_scale", "<figcaption>?",
+        "<figcaption>x",        "<figcaption>experts",
+    };
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    const tt_run_report runs[] = {
+        run_of(a, "one",
+               "{\"step\":1,\"loss\":4,\"loss_max\":5,\"rewards\":{\"margin\":0.25},\"router\":1,"
+               "\"experts\":{\"entropy\":1},\"loss_scale\":2,\"weight_norms\":{\"all\":1}}\n"
+               "{\"step\":2,\"loss\":4,\"rewards\":{\"margin\":0.5},\"time\":{\"left\":3}}\n"
+               "{\"step\":2,\"rewards\":{\"margin\":null},\"list\":[{\"x\":1}],\"o\":{\"o\":{\"x\":"
+               "1}}}\n"
+               "{\"step\":2,\"validation\":{\"loss\":4,\"wiki/loss\":2}}\n"
+               "{\"rewards\":{\"margin\":0.75},\"step\":3}\n{\"step\":4,\"rewards\":{\"margin\":9},"
+               "\n"),
+        run_of(a, "two", "{\"step\":1,\"losses\":{\"mtp_1\":7}}\n"),
+    };
+    char *page = page_of(runs, 2);
+    for (size_t i = 0; i < sizeof has / sizeof *has; i++)
+        if (!strstr(page, has[i]))
+            fail_msg("the page has no %s", has[i]);
+    for (size_t i = 0; i < sizeof has_not / sizeof *has_not; i++)
+        if (strstr(page, has_not[i]))
+            fail_msg("the page has %s", has_not[i]);
+    free(page);
+    tt_arena_free(a);
+}
+
+/* On a narrow screen a table scrolls in its box; it does not leave the page. */
+static void test_page_has_each_table_in_a_box(void **state)
+{
+    static const char *const boxes[] = {"<div class=\"card\">", "<div class=\"card ops\">",
+                                        "</summary>", "<div class=\"ops\">"};
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    tt_run_report runs[] = {run_of(a, "one", ""), run_of(a, "two", "")};
+    runs[0].facts = facts_of(
+        a, "{\"starts\":[{\"started\":\"2026-01-01\",\"host\":\"h\"}],\"job\":{\"m\":{\"k\":1}}}");
+    char *page = page_of(runs, 2);
+    int tables = 0;
+    assert_non_null(strstr(page, "<h3>Starts</h3>"));
+    for (const char *p = page; (p = strstr(p, "<table>")) != NULL; p++, tables++) {
+        bool boxed = false;
+        for (size_t i = 0; i < sizeof boxes / sizeof *boxes; i++)
+            boxed |= !strncmp(p - strlen(boxes[i]), boxes[i], strlen(boxes[i]));
+        if (!boxed)
+            fail_msg("a table that cannot scroll: %.120s", p);
+    }
+    assert_true(tables >= 4);
     free(page);
     tt_arena_free(a);
 }
@@ -309,6 +401,9 @@ int main(void)
         cmocka_unit_test(test_page_shows_a_gap_where_the_loss_is_nan),
         cmocka_unit_test(test_page_draws_several_runs_in_one_chart),
         cmocka_unit_test(test_page_lists_runs_and_the_keys_that_differ),
+        cmocka_unit_test(test_page_folds_many_keys),
+        cmocka_unit_test(test_page_draws_what_a_loss_logs),
+        cmocka_unit_test(test_page_has_each_table_in_a_box),
         cmocka_unit_test(test_page_gives_its_script_the_curves),
         cmocka_unit_test(test_page_splits_the_time_of_steps),
         cmocka_unit_test(test_areas_keep_the_highest_point_of_a_column),

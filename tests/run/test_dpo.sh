@@ -61,6 +61,9 @@ reference() { cksum <"$1/reference/training.bin"; }
 train "$dir/one" && [ "$rc" -eq 0 ] && near "$(value "$dir/one/metrics.jsonl" loss 1)" 0.693147180559945 1e-7 && near "$(value "$dir/one/metrics.jsonl" rewards.margin 1)" 0 1e-9 &&
     awk -v l="$(value "$dir/one/metrics.jsonl" loss 6)" 'BEGIN { exit !(l < 0.66) }' && [ "$(value "$dir/one/metrics.jsonl" rewards.accuracy 6)" = 1 ]
 ok begins_with_log_2_and_learns
+grep -q ' step:  6 .*  rewards/chosen: [-0-9].*  rewards/rejected: .*  rewards/accuracy: 1  rewards/margin: [0-9.]*$' "$dir/err" && ttrun report "$dir/one" >"$dir/out" 2>>"$dir/err" &&
+    for name in chosen rejected accuracy margin; do grep -q "<figcaption>rewards/$name</figcaption>" "$dir/one/report.html" || { echo "no curve of $name" && break; }; done >"$dir/missing" && ! [ -s "$dir/missing" ]
+ok rewards_are_on_the_console_and_in_the_report
 
 # Step 4 by hand: the log-probabilities of its pairs with the weights of step 3, which are the reference of a run that begins with them.
 # shellcheck disable=SC2030,SC2031

@@ -69,6 +69,21 @@ static void test_console_step_is_the_documented_line(void **state)
                "step: 12345  loss: 12.34568  grad_norm: 123.4568  memory: 100.50GiB  tps: "
                "1,234,568  tflops: 1,234.50"
                "  mfu: N/A");
+    static const tt_metric logged[] = {
+        {"loss",           1   },
+        {"grad_norm",      0   },
+        {"lr",             1   },
+        {"losses/mtp_1",   2.5 },
+        {"rewards/margin", 0.25},
+        {"loss_max",       7   },
+        {"weight_norm",    7   },
+        {"mem_gib",        0   },
+        {"tps",            999 },
+        {"tflops",         0   }
+    };
+    check_line(2, logged, COUNT(logged), 0,
+               "step:  2  loss:  1.00000  grad_norm:  0.0000  memory:  0.00GiB  tps: 999  tflops: "
+               "0.00  mfu: N/A  lr: 1.00e+00  losses/mtp_1: 2.5  rewards/margin: 0.25");
     check_line(2, low, COUNT(low), 0,
                "step:  2  loss:  1.00000  grad_norm:  0.0000  memory:  0.00GiB  tps: 999  tflops: "
                "0.00  mfu: N/A");
@@ -131,6 +146,28 @@ static void test_console_line_fits_the_terminal(void **state)
     check_fit(m, COUNT(m), 60, false, "step:  840  loss:  2.3457  lr: 8.0e-04  tps:  12,345");
     check_fit(m, COUNT(m), 30, false, "step:  840  loss:  2.3457");
     check_fit(m, COUNT(m), 5, false, "step:  840  loss:  2.3457"); /* these two always */
+    static const tt_metric dpo[] = {
+        {"loss",             0.6931},
+        {"grad_norm",        1.9   },
+        {"lr",               8e-4  },
+        {"rewards/chosen",   0.125 },
+        {"rewards/rejected", -0.125},
+        {"rewards/accuracy", 0.75  },
+        {"rewards/margin",   0.25  },
+        {"mem_gib",          0.41  },
+        {"tps",              12345 },
+        {"tflops",           0.88  }
+    };
+    check_fit(
+        dpo, COUNT(dpo), 250, false,
+        "step:   840  loss:  0.69310  grad_norm:  1.9000  lr: 8.00e-04  tps:  12,345  "
+        "tflops: 0.88  memory:  420 MiB  rewards/chosen:    0.125  rewards/rejected:   -0.125  "
+        "rewards/accuracy:     0.75  rewards/margin:     0.25");
+    check_fit(dpo, COUNT(dpo), 110, false,
+              "step:  840  loss:  0.6931  tps:  12,345  chosen: 0.125  rejected: -0.125  "
+              "accuracy: 0.75  margin: 0.25");
+    check_fit(dpo, COUNT(dpo), 80, false,
+              "step:  840  loss:  0.6931  tps:  12,345  chosen: 0.125  rejected: -0.125");
     check_fit(large, COUNT(large), 80, false,
               "step:  840  loss: 12.3457  norm: 123.456  lr: 1.0e-12  tps: 1,234,567");
     check_fit(large, COUNT(large), 160, false,
