@@ -30,7 +30,7 @@ Architecture: $arch
 Maintainer: ttrun's maintainers <maintainers@localhost>
 Installed-Size: $(du -sk "$root/usr" | cut -f 1)
 Depends: $needs
-Recommends: openmpi-bin
+Recommends: openmpi-bin, libedit2
 Section: science
 Priority: optional
 Description: trainer for large language models

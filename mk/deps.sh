@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # deps.sh [min|build|test|site]: installs what is missing with apt (root or sudo -n), or prints the command to run and fails.
 #   min    a compiler and the libraries of ttrun; it is then built without MPI
-#   build  these, MPI, OpenBLAS and SQLite (the default)
+#   build  these, MPI, OpenBLAS and SQLite (the default); libedit where it can be had
 #   test   these and what the tests need; that of `make site` only where it can be had, as its test is skipped without it
 #   site   a compiler and what `make site` needs
 # Prints one line about CUDA and, if all is present, nothing else. DEPS_ROOT: the folder that has usr/ (for the test).
@@ -18,11 +18,17 @@ need() { # PACKAGE FILE...: missing unless one of the files is there
     for f in "$@"; do [ -e "$f" ] && return; done
     missing="$missing $package"
 }
-wanted= # packages without which something is skipped
-want() { # PACKAGE FILE...: the same, of these packages
-    before=$missing
+wanted= # packages without which all works but something
+without=
+want() { # WHY PACKAGE FILE...: the same, of these packages; WHY: what is then so
+    before=$missing why=$1
+    shift
     need "$@"
-    [ "$missing" = "$before" ] || wanted="$wanted $1"
+    [ "$missing" = "$before" ] || {
+        wanted="$wanted $1"
+        without="${without}deps: without $1 $why
+"
+    }
     missing=$before
 }
 tool() { # PACKAGE COMMAND
@@ -41,6 +47,7 @@ site() { # HOW
     $1 libcmark-gfm-extensions-dev $I/cmark-gfm-core-extensions.h $L/cmark-gfm-core-extensions.h
 }
 [ "$what" != site ] || site need
+skipped() { want "some tests are skipped" "$@"; }
 if [ "$what" != site ]; then
     need libjansson-dev $I/jansson.h $L/jansson.h
     need libltdl-dev $I/ltdl.h $L/ltdl.h
@@ -56,13 +63,14 @@ if [ "$what" != min ] && [ "$what" != site ]; then
     need libopenmpi-dev $I/mpi.h $L/mpi.h "$R"/usr/lib/*/openmpi/include/mpi.h "$R"/usr/lib/*/pkgconfig/ompi-c.pc
     tool openmpi-bin mpirun
     need libsqlite3-0 "$R"/usr/lib/*-linux-gnu/libsqlite3.so.0 "$R"/usr/lib*/libsqlite3.so.0 # the metrics plugin trackio
+    want "ttrun chat has no line editing" libedit2 "$R"/usr/lib/*-linux-gnu/libedit.so.2 "$R"/usr/lib*/libedit.so.2
 fi
 if [ "$what" = test ]; then
     tool g++ "${CXX:-g++}"
     need libcmocka-dev $I/cmocka.h $L/cmocka.h
     tool procps pgrep # tests search for processes that were left running
     tool zstd zstd    # tests compress text
-    site want
+    site skipped
 fi
 
 # CUDA is not installed by apt. Nothing is missing without it; a line says who compiles the kernels.
@@ -101,4 +109,4 @@ if [ -n "$missing" ]; then
         exit 1
     }
 fi
-[ -z "$wanted" ] || { may_install && $as $line$wanted >/dev/null 2>&1; } || echo "deps: without$wanted some tests are skipped" >&2
+[ -z "$wanted" ] || { may_install && $as $line$wanted >/dev/null 2>&1; } || printf %s "$without" >&2

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "cli/chat_model.h"
+#include "cli/line_input.h"
 #include "cli/signals.h"
 #include "infer/decoder.h"
 #include "infer/generate.h"
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -122,6 +122,11 @@ static void on_token(void *user, size_t sequence, int32_t id)
     print_whole(c, false);
 }
 
+static int answer_ends(void)
+{
+    return tt_signals_stop() || tt_signals_interrupted();
+}
+
 static tt_status answer(conversation *c, tt_error *err)
 {
     tt_chat_tokens t = {0};
@@ -133,7 +138,7 @@ static tt_status answer(conversation *c, tt_error *err)
     tt_decoder_pass(&c->decoder, t.ids, t.n);
     c->o.on_token = on_token;
     c->o.user = c;
-    c->o.stop = tt_signals_stop;
+    c->o.stop = answer_ends;
     tt_status st =
         (int64_t)t.n < c->context
             ? tt_generate(&c->o, &s, 1, err)
@@ -152,22 +157,11 @@ static tt_status answer(conversation *c, tt_error *err)
     return st;
 }
 
-/* A line of input. False: the conversation ends. */
-static bool command(conversation *c, const char *line, tt_status *s, tt_error *err)
+/* ---- lines ---- */
+
+/* What a line does. False: the conversation ends. */
+static bool say_message(conversation *c, const char *line, tt_status *s, tt_error *err)
 {
-    if (!strcmp(line, "/quit") || !strcmp(line, "/exit"))
-        return false;
-    if (!strcmp(line, "/reset")) {
-        begin_anew(c);
-        return true;
-    }
-    if (!strncmp(line, "/system", 7) && (!line[7] || line[7] == ' ')) {
-        c->system = line[7] ? tt_arena_str(c->m.model.setup.arena, line + 8) : NULL;
-        begin_anew(c);
-        return true;
-    }
-    if (!*line)
-        return true;
     const size_t before = c->messages.n;
     add_message(c, "user", line);
     *s = answer(c, err);
@@ -176,34 +170,96 @@ static bool command(conversation *c, const char *line, tt_status *s, tt_error *e
     c->messages.n = before; /* the message is taken back */
     if (c->messages.s)
         c->messages.s[before] = '\0';
-    if (!c->terminal || *s != TT_EINVAL)
-        return false;
-    fprintf(stderr, "%s\n", err->text);
-    *s = TT_OK;
+    return false;
+}
+
+static bool set_system(conversation *c, const char *text)
+{
+    c->system = *text ? tt_arena_str(c->m.model.setup.arena, text) : NULL;
+    begin_anew(c);
     return true;
+}
+
+static bool reset(conversation *c, const char *text)
+{
+    (void)text;
+    begin_anew(c);
+    return true;
+}
+
+static bool quit(conversation *c, const char *text)
+{
+    (void)c;
+    (void)text;
+    return false;
+}
+
+static const struct {
+    const char *name;
+    bool (*run)(conversation *c, const char *text);
+    bool takes_text;
+} commands[] = {
+    {"/quit",   quit,       false},
+    {"/exit",   quit,       false},
+    {"/reset",  reset,      false},
+    {"/system", set_system, true },
+};
+
+/* A command is a slash and a word of letters, so a message may begin with a path. */
+static size_t command_length(const char *line)
+{
+    size_t n = 1;
+    if (*line != '/')
+        return 0;
+    while ((line[n] | 32) >= 'a' && (line[n] | 32) <= 'z')
+        n++;
+    return n > 1 && (!line[n] || line[n] == ' ') ? n : 0;
+}
+
+static bool take_line(conversation *c, const char *line, tt_status *s, tt_error *err)
+{
+    const size_t n = command_length(line);
+    const char *text = line + n + strspn(line + n, " ");
+    if (!n)
+        return !*line || say_message(c, line, s, err);
+    for (size_t i = 0; i < TT_COUNT(commands); i++)
+        if (strlen(commands[i].name) == n && !strncmp(line, commands[i].name, n) &&
+            (commands[i].takes_text || !*text))
+            return commands[i].run(c, text);
+    *s = TT_FAIL(
+        err, TT_EINVAL,
+        "%.60s: the commands are /quit, /reset and /system TEXT; a message that begins with "
+        "/ has a space before it",
+        line);
+    return false;
 }
 
 static tt_status talk(conversation *c, tt_error *err)
 {
-    char *line = NULL;
-    size_t cap = 0;
     tt_status s = TT_OK;
+    const char *line = "";
     bool goes_on = true;
-    if (c->terminal)
+    tt_line_input *in = tt_line_input_new(c->terminal);
+    if (!in)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for the lines of the conversation");
+    if (c->terminal) {
+        tt_signals_interrupts();
         fputs("/quit ends the conversation, /reset begins anew, /system TEXT sets the system "
-              "message\n",
+              "message; Ctrl-C ends an answer\n",
               stderr);
-    while (goes_on) {
-        if (c->terminal)
-            fputs("> ", stderr);
-        ssize_t n = getline(&line, &cap, stdin);
-        if (n < 0)
-            break;
-        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
-            line[--n] = '\0';
-        goes_on = command(c, line, &s, err);
     }
-    free(line);
+    while (goes_on) {
+        const tt_line_end end = tt_line_input_next(in, &line);
+        if (end == TT_LINE_END)
+            break;
+        goes_on = end == TT_LINE_INTERRUPTED || take_line(c, line, &s, err);
+        if (c->terminal && s == TT_EINVAL) {
+            fprintf(stderr, "%s\n", err->text);
+            s = TT_OK;
+            goes_on = true;
+        }
+    }
+    tt_line_input_free(in);
     return s;
 }
 

@@ -12,7 +12,7 @@
 
 /* Signals belong to the process, so these variables are the only global state. They are lock-free
  * atomics, because any thread may receive a signal. */
-static atomic_int stop_signal, save_asked, closing;
+static atomic_int stop_signal, save_asked, closing, interrupted;
 static atomic_int trusted = -1;  /* a pid, see tt_signals_trust_parent() */
 static _Atomic int64_t first_ns; /* when the first stop signal was received; 0: none yet */
 static int (*_Atomic source)(void);
@@ -78,6 +78,29 @@ void tt_signals_install(void)
     signal(SIGPIPE, SIG_IGN);
     /* the launcher starts ranks with these blocked, so before this line none is lost or fatal */
     sigprocmask(SIG_UNBLOCK, &open, NULL);
+}
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    atomic_store(&interrupted, 1);
+}
+
+void tt_signals_interrupts(void)
+{
+    const struct sigaction a = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    tt_signals_go_on();
+    sigaction(SIGINT, &a, NULL);
+}
+
+bool tt_signals_interrupted(void)
+{
+    return atomic_load(&interrupted) != 0;
+}
+
+void tt_signals_go_on(void)
+{
+    atomic_store(&interrupted, 0);
 }
 
 int tt_signals_stop(void)

@@ -14,6 +14,10 @@
 void tt_signals_install(void);
 int tt_signals_stop(void);  /* the signal that asks to stop, or 0 */
 bool tt_signals_save(void); /* whether SIGUSR1 was received since the last call */
+/* SIGINT asks no more to stop, but to end what is under way: a program that somebody talks to. */
+void tt_signals_interrupts(void);
+bool tt_signals_interrupted(void); /* since tt_signals_go_on() */
+void tt_signals_go_on(void);
 /* Sets another source of signals, which tt_signals_stop() asks for a signal number or 0. */
 void tt_signals_from(int (*ask)(void));
 /* Sets what the handler of a second signal calls before the process exits with status 4; NULL: it

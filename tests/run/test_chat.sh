@@ -124,6 +124,62 @@ printf 'say 3\n' | ttrun chat --checkpoint "$dir/talk" --template chatml --conte
 ok chat_says_that_the_context_is_full
 printf 'say 3\n' | ttrun chat --checkpoint "$dir/talk" --temperature 0 --max-tokens 8 >"$dir/out" 2>"$dir/err" && grep -q '^it is' "$dir/out"
 ok chat_with_the_template_of_the_run
+# A slash and a word is a command, whatever the word; nothing of it goes to the model. A path is a message.
+while read -r name lines line; do
+    printf '%s\nsay 3\n' "$line" | ttrun chat --checkpoint "$dir/talk" --temperature 0 --max-tokens 8 >"$dir/out" 2>"$dir/err"
+    rc=$?
+    case $lines in
+    none) [ $rc -eq 2 ] && one_line "$dir/err" && grep -qF "$line: the commands are /quit, /reset and /system TEXT" "$dir/err" && ! [ -s "$dir/out" ] ;;
+    *) [ $rc -eq 0 ] && [ "$(wc -l <"$dir/out")" -eq "$lines" ] ;;
+    esac
+    ok "chat_command_$name"
+done <<'END'
+unknown none /help
+longer none /quitting
+reset_with_more none /reset now
+upper none /RESET
+system 1 /system be short
+path 2 /etc/passwd
+END
+
+# On a terminal, with libedit and without: Ctrl-C at the prompt, in an answer; lines are edited and kept where libedit is.
+if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
+    preload interrupted
+    edits=$(ldconfig -p 2>/dev/null | grep libedit.so.2)
+    has() { tr -d '\r' <"$dir/pty" | grep -q "$@"; }
+    for kind in xterm dumb; do
+        rm -f "$dir/keys" && mkfifo "$dir/keys"
+        TERM=$kind LC_ALL=C script -qfec "env LD_PRELOAD='$(sanitizer) $dir/interrupted.so' $TTRUN chat --checkpoint $dir/talk --plugin-dir $PLUGINS --temperature 0 --max-tokens 8; echo status \$?" /dev/null <"$dir/keys" >"$dir/pty" 2>"$dir/err" &
+        pid=$!
+        exec 9>"$dir/keys"
+        until_true has '/quit ends the conversation'
+        printf 'say 3\n' >&9
+        until_true has '^it'
+        printf '/aa\n' >&9
+        until_true has '/aa: the commands'
+        printf 'junk' >&9
+        until_true has junk
+        printf '\003/bb\n' >&9
+        until_true has '/bb: the commands'
+        if [ $kind = xterm ] && [ -n "$edits" ]; then
+            printf 'd\303\251\177x\001/\n' >&9 # e with an accent is one character to delete
+            until_true has '/dx: the commands'
+            printf '\033[A\n' >&9 # the line before
+        fi
+        printf 'say 5\n/quit\n' >&9
+        exec 9>&-
+        wait $pid
+        tr -d '\r' <"$dir/pty" >"$dir/out"
+        grep -q 'status 0$' "$dir/out" && sed -n 's/^\(> \)*\(it\)/\2/p' "$dir/out" >"$dir/answers" && [ "$(wc -l <"$dir/answers")" -eq 2 ] && sed -n 1p "$dir/answers" | grep -qx 'it '
+        ok "chat_goes_on_after_an_interrupted_answer_$kind"
+        grep -q '/bb: the commands' "$dir/out" && ! grep -q 'junk/bb: the' "$dir/out"
+        ok "chat_forgets_what_was_typed_before_ctrl_c_$kind"
+        [ $kind = dumb ] || [ -z "$edits" ] || [ "$(grep -c '^/dx: the commands' "$dir/out")" -eq 2 ]
+        ok "chat_edits_lines_$kind"
+    done
+else
+    skip chat_on_a_terminal "no script(1)"
+fi
 mkdir "$dir/style" && sed 's/{%/{%/' "$SRC/tests/run/plain.jinja" >"$dir/style/own.jinja" && echo '{"bos_token":"<b>","eos_token":"<e>"}' >"$dir/style/tokenizer_config.json" &&
     train "$dir/styled" --dataloader.template "$dir/style/own.jinja" --training.steps 2 && [ "$rc" -eq 0 ] && cmp -s "$dir/style/own.jinja" "$dir/styled/chat/chat_template.jinja" && rm -r "$dir/style" &&
     printf 'say 3\n' | ttrun chat --checkpoint "$dir/styled" --max-tokens 2 >"$dir/out" 2>"$dir/err" && [ -s "$dir/out" ]
