@@ -3,23 +3,48 @@
 # From a folder of text to a model that answers, in minutes on two cores: tokenizer, pre-training, fine-tuning on conversations,
 # preferences, evaluation.
 #   examples/chat/run.sh [OPTION…]      OPTION…: of every job, such as --nproc 2
-# TEXT='/data/*.txt' names other text; TTRUN another program. Everything is written to examples/chat/out. Started again, it goes
-# on where it was; out/report.html shows the stages.
+# TEXT='/data/*.txt' names other text; TTRUN another program. Everything is written to examples/chat/out; an installed example
+# copies its jobs to the folder chat of the current one, and writes there. Started again, it goes on where it was; out/report.html
+# shows the stages.
 set -eu
-cd "$(dirname "$0")"
-ttrun=${TTRUN:-../../ttrun}
+here=$(cd "$(dirname "$0")" && pwd)
+fail() {
+    echo "run.sh: $*" >&2
+    exit 1
+}
+# The text that is there, from the folder in which TEXT was written.
+texts() {
+    # shellcheck disable=SC2086
+    if [ -n "${TEXT-}" ]; then set -- $TEXT; else set -- "$here"/../../docs/*.md /usr/share/common-licenses/*; fi
+    for f; do [ ! -f "$f" ] || cat "$f"; done
+}
+# As a shell reads it back.
+quoted() { case $1 in *[!A-Za-z0-9_./-]*) printf "'%s'" "$1" ;; *) printf %s "$1" ;; esac; }
+
+ttrun=${TTRUN:-ttrun}
+if [ -f "$here/../../Makefile" ]; then
+    work=$here
+    ttrun=${TTRUN:-$here/../../ttrun}
+else
+    work=$PWD/chat
+    mkdir -p "$work"
+    for f in pretrain.json sft.json dpo.json conversations.awk; do [ -e "$work/$f" ] || cp "$here/$f" "$work"; done
+fi
+found=$(command -v "$ttrun") || fail "there is no $ttrun: build it with make, or set TTRUN"
+ttrun=$(cd "$(dirname "$found")" && pwd)/$(basename "$found")
+mkdir -p "$work/out/text"
+[ -e "$work/out/held_out.txt" ] || texts >"$work/out/all.txt"
+cd "$work"
 out=out
-mkdir -p $out/text
 
 say() { printf '\n== %s\n' "$*"; }
 done_with() { [ -e "$out/$1" ]; }
 
 say "1. Text and a tokenizer"
 if ! done_with held_out.txt; then
-    # shellcheck disable=SC2086
-    cat ${TEXT:-../../docs/*.md /usr/share/common-licenses/*} 2>/dev/null >$out/all.txt
     # the last twentieth of the lines is held out
     lines=$(wc -l <$out/all.txt)
+    [ "$lines" -ge 20 ] || fail "TEXT='${TEXT-}' has $lines lines: it must name files that are there, of 20 lines or more"
     head -n $((lines - lines / 20)) $out/all.txt >$out/text/text.txt
     tail -n $((lines / 20)) $out/all.txt >$out/held_out.txt.part
     rm $out/all.txt
@@ -59,5 +84,5 @@ say "5. Results"
 cat $out/results.md
 paste -d '\t' $out/questions.txt $out/answers_sft.txt $out/answers_dpo.txt | head -n 5 | awk -F '\t' '{printf "  %s\n    sft: %s\n    dpo: %s\n", $1, $2, $3}'
 echo "
-The curves of all stages: examples/chat/out/report.html
-Talk to it:               ${ttrun#../../} chat --checkpoint examples/chat/out/dpo --template chatml"
+The curves of all stages: $(quoted "$work/out/report.html")
+Talk to it:               $(quoted "$ttrun") chat --checkpoint $(quoted "$work/out/dpo") --template chatml"
