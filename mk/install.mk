@@ -7,6 +7,10 @@ INSTALL_FILES = $D/bin/ttrun $D/lib/libttrun.so.0 $D/lib/libttrun.so $D/lib/pkgc
 DOC_FILES = README.md LICENSE NOTICE CHANGELOG.md \
     $(shell find docs configs examples -type f -not -name '*.so' -not -name '*.o' -not -name ttrun.1 \
     -not -path 'examples/chat/out/*')
+# The example jobs write beside their folder in a checkout; installed, where only root writes, into the user's home. Their comments say
+# what to type: there, the program of PATH and the paths of the installed files.
+INSTALLED_JOB = sed -e 's|"\.\./outputs/|"~/ttrun/outputs/|' \
+    -e '/^\/\//{s|\./ttrun |ttrun |g;s|configs/|$(PREFIX)/share/doc/ttrun/configs/|g;s|docs/|$(PREFIX)/share/doc/ttrun/docs/|g;s|outputs/|~/ttrun/outputs/|g;}'
 
 install: all
 	$(Q)install -d $D/bin $D/lib/pkgconfig $D/include/ttrun $D/share/man/man1 $D/share/bash-completion/completions $D/share/ttrun \
@@ -26,6 +30,7 @@ install: all
 	$(Q)install -m 644 mk/ttrun.fish $D/share/fish/vendor_completions.d/ttrun.fish
 	$(Q)install -m 644 mk/plugin.mk $D/share/ttrun/plugin.mk
 	$(Q)set -e; for f in $(DOC_FILES); do install -D -m $$(test -x $$f && echo 755 || echo 644) $$f $D/share/doc/ttrun/$$f; done
+	$(Q)set -e; for f in configs/*.json; do $(INSTALLED_JOB) $$f >$D/share/doc/ttrun/$$f; done
 	@echo "installed under $D"
 
 uninstall:

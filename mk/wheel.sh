@@ -11,6 +11,7 @@ trap 'rm -rf "$work"' EXIT
 umask 022
 make -s install PREFIX=/x DESTDIR="$work/root" >/dev/null
 root=$work/root/x
+sed -i 's|/x/share|$VIRTUAL_ENV/share|g' "$root"/share/doc/ttrun/configs/*.json # what their comments say to type
 libs=$root/lib/ttrun/libs
 mkdir -p "$libs" "$work/licenses"
 rm -rf "$root/lib/libttrun.so" "$root/lib/pkgconfig"

@@ -26,7 +26,8 @@ if [ -f "$here/../../Makefile" ]; then
     work=$here
     ttrun=${TTRUN:-$here/../../ttrun}
 else
-    work=$PWD/chat
+    work=$PWD/chat installed=$here/../../../../../bin/ttrun # below the same PREFIX
+    [ -n "${TTRUN-}" ] || [ ! -x "$installed" ] || ttrun=$installed
     mkdir -p "$work"
     for f in pretrain.json sft.json dpo.json conversations.awk; do [ -e "$work/$f" ] || cp "$here/$f" "$work"; done
 fi

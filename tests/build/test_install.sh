@@ -50,6 +50,25 @@ a_guessed_call_does_not_build() {
         grep -q 'guess.c:3:.*error' "$dir/log" || { echo "$call"; cat "$dir/log"; return 1; }
     done
 }
+# As a user finds them: from any folder, with the commands of their first lines; nothing is written where they are installed.
+installed_jobs_run() {
+    doc=$root/opt/t/share/doc/ttrun
+    mkdir -p "$dir/home" "$dir/any" && find "$root" | sort >"$dir/before" || return 1
+    typed=$(sed -n 's|^// *ttrun tokenizer|ttrun tokenizer|p' "$doc/configs/pretrain_text.json" | sed "s|/opt/t/share|$root&|; s|^|$root/opt/t/bin/|")
+    [ -n "$typed" ] && (cd "$dir/any" && HOME=$dir/home sh -c "$typed -q") || { echo "$typed"; return 1; }
+    for job in pretrain_text "$doc"/configs/*.json; do
+        job=${job##*/} job=${job%.json}
+        (cd "$dir/any" && HOME=$dir/home "$root/opt/t/bin/ttrun" "$doc/configs/$job.json" -q --training.steps 1 --training.seq_len 64 --validation.enable false) >"$dir/log" 2>&1
+        rc=$?
+        case $job in
+        llama3_bin) [ $rc -eq 2 ] && grep -q 'no file matches .*/configs/fineweb10B' "$dir/log" ;; # its data is downloaded
+        *) [ $rc -eq 0 ] && [ -e "$dir/home/ttrun/outputs/$job/metrics.jsonl" ] ;;
+        esac || { echo "$job: $rc"; cat "$dir/log"; return 1; }
+    done
+    ! (cd "$dir/any" && TEXT=/nowhere env -u TTRUN "$doc/examples/chat/run.sh") >"$dir/log" 2>&1 &&
+        grep -q "TEXT='/nowhere' has 0 lines" "$dir/log" && [ -e "$dir/any/chat/pretrain.json" ] || { cat "$dir/log"; return 1; }
+    [ "$(ls "$dir/any")" = chat ] && find "$root" | sort | cmp - "$dir/before" && ! grep -l '\.\./outputs\|\./ttrun' "$doc"/configs/*.json
+}
 uninstall_leaves_nothing() {
     make MODE="$mode" uninstall DESTDIR="$root" PREFIX=/opt/t >/dev/null 2>&1
     left=$(find "$root" -not -type d; find "$root" -type d -name '*zsh*' -o -type d -name '*fish*' -o -type d -name '*completion*' -o -type d -name '*ttrun*')
@@ -60,7 +79,7 @@ scaffold_without_sdk_says_what_to_do() {
     make -C "$dir/lonely" TTRUN_PREFIX=/nowhere >"$dir/log" 2>&1 && return 1
     grep -q 'no ttrun SDK found: run "make install PREFIX=DIR"' "$dir/log" || { cat "$dir/log"; return 1; }
 }
-for t in release_has_no_commit install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone a_guessed_call_does_not_build scaffold_without_sdk_says_what_to_do \
+for t in release_has_no_commit install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone a_guessed_call_does_not_build scaffold_without_sdk_says_what_to_do installed_jobs_run \
     uninstall_leaves_nothing; do
     check $t $t
 done
