@@ -48,7 +48,7 @@ checked() { # FOLDER
 command -v clang >/dev/null || skip plugins_built_by_clang "no clang here"
 mkdir "$dir/examples"
 for example in "$SRC"/examples/*/; do
-    [ -e "$example/Makefile" ] || continue # no plugin
+    [ -e "$example/Makefile" ] && ls "$example"/*.c >"$dir/log" 2>&1 || continue # no plugin, or in C++
     name=$(basename "$example")
     mkdir "$dir/examples/$name"
     cp "$example"/*.c "$example/Makefile" "$dir/examples/$name"
@@ -85,8 +85,36 @@ for kind in model optimizer loss lr_scheduler tokenizer dataloader metrics hook 
     ok "check_new_$kind"
 done
 
-# without pkg-config
-unset PKG_CONFIG_PATH
-make -s -C "$dir/foo_model" TTRUN_PREFIX="$prefix" clean foo_model.so >"$dir/log" 2>&1
-ok prefix_instead_of_pkg_config
+# in C++: an example, and a scaffold by its name; nothing runs when it is loaded
+mkdir "$dir/examples/sawtooth" && cp "$SRC"/examples/sawtooth/*.cpp "$SRC/examples/sawtooth/Makefile" "$dir/examples/sawtooth"
+for cxx in g++ clang++; do
+    command -v $cxx >"$dir/log" || continue
+    make -s -B -C "$dir/examples/sawtooth" CXX=$cxx CFLAGS="$strict" >"$dir/log" 2>&1 && ! [ -s "$dir/log" ]
+    ok "example_in_cxx_$cxx"
+done
+checked "$dir/examples/sawtooth"
+ok check_example_in_cxx
+TTRUN_PLUGIN_PATH=$dir/examples "$TTRUN" "$dir/job.json" --lr_scheduler.name sawtooth --lr_scheduler.cycle_steps 4 --dump_folder "$dir/saw" --training.steps 9 >"$dir/log" 2>&1
+[ "$(sed -n 's/^{"step":[159],.*"lr":\([0-9.]*\),.*/\1/p' "$dir/saw/metrics.jsonl" | tr '\n' ' ')" = "0.001 0.001 0.001 " ] && grep -q '"step":3,.*"lr":0.00075,' "$dir/saw/metrics.jsonl"
+ok example_in_cxx_trains
+mv foo_model/foo_model.c foo_model/foo_model.cpp && make -s -C foo_model clean foo_model.so CFLAGS="$quick" >"$dir/log" 2>&1
+ok scaffold_in_cxx
+
+# which SDK: that of the ttrun in PATH before what pkg-config finds, also through a link; a prefix that is named before both
+mkdir "$dir/bin" "$dir/none" && ln -s "$prefix/bin/ttrun" "$dir/bin/ttrun"
+while read -r name path pkg more; do
+    (PATH=$path:/usr/bin:/bin PKG_CONFIG_PATH=$pkg make -s -C "$dir/foo_model" $more clean foo_model.so) >"$dir/log" 2>&1
+    ok "sdk_$name"
+done <<END
+of_path $prefix/bin $dir/none
+of_a_link_in_path $dir/bin $dir/none
+of_pkg_config $dir/none $prefix/lib/pkgconfig
+of_prefix $dir/none $dir/none TTRUN_PREFIX=$prefix
+END
+(PATH=$dir/none:/usr/bin:/bin PKG_CONFIG_PATH=$dir/none make -s -C "$dir/foo_model" clean) >"$dir/log" 2>&1
+[ $? -ne 0 ] && grep -q 'no ttrun SDK found' "$dir/log" && [ "$(wc -l <"$dir/log")" -eq 1 ]
+ok no_sdk_says_what_to_do
+# examples have nothing but the SDK's headers and C's or C++'s
+! grep -h '#include "' "$SRC"/examples/*/*.c "$SRC"/examples/*/*.cpp "$SRC"/share/templates/*.c >"$dir/log"
+ok examples_have_no_private_headers
 exit $failed
