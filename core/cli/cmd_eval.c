@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "cli/data_files.h"
 #include "cli/from_checkpoint.h"
 #include "train/loop.h"
 #include <math.h>
@@ -222,34 +223,6 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, int64_t most, t
     return s;
 }
 
-static bool ends_with(const char *text, const char *const *ends)
-{
-    const size_t n = strlen(text);
-    for (; *ends; ends++) {
-        const size_t m = strlen(*ends);
-        if (n >= m && !strcmp(text + n - m, *ends))
-            return true;
-    }
-    return false;
-}
-
-/* The loader for files of a name. The run's own one stays where it reads such files: chat reads JSON and Parquet, and
- * what a plugin's loader reads only the run knows. */
-static const char *loader_for(const char *data, const char *own)
-{
-    static const char *const rows[] = {".jsonl",   ".jsonl.gz", ".jsonl.zst", ".json",
-                                       ".json.gz", ".json.zst", ".parquet",   NULL},
-                             *const ids[] = {".bin", ".pbin", NULL},
-                             *const plain[] = {"text", "jsonl", "bin", "chat", NULL};
-    const bool json = ends_with(data, rows);
-    bool known = false;
-    for (size_t i = 0; own && plain[i]; i++)
-        known = known || !strcmp(plain[i], own);
-    if (own && (!known || (json && !strcmp(own, "chat"))))
-        return own;
-    return json ? "jsonl" : ends_with(data, ids) ? "bin" : "text";
-}
-
 /* Turns --data and --seq_len into overrides of the job. A path is relative to the working directory. Returns the number
  * of overrides. */
 static size_t overrides_of(const tt_cli *cli, const char *own_loader, tt_override *out)
@@ -261,28 +234,19 @@ static size_t overrides_of(const tt_cli *cli, const char *own_loader, tt_overrid
         out[n++] = (tt_override){"training.seq_len", seq};
     if (!data)
         return n;
-    out[n++] = (tt_override){"dataloader.name", loader_for(data, own_loader)};
+    out[n++] = (tt_override){"dataloader.name", tt_cli_loader_for(data, own_loader)};
     if (getcwd(here, sizeof here))
         data = tt_path_join(cli->arena, here, data);
     out[n++] = (tt_override){"dataloader.path", data};
     return n;
 }
 
-/* A loader blames dataloader.path, which the user did not write where --data names the files. */
 static tt_status blame_data(const tt_cli *cli, tt_status s, tt_error *err)
 {
-    static const char option[] = "--data";
-    char *at = s != TT_OK && err && tt_cli_option(cli, "data")
-                   ? strstr(err->text, "dataloader.path")
-                   : NULL;
-    if (!at)
-        return s;
-    const char *rest = at + strlen("dataloader.path");
-    if (at - err->text >= 2 && !strncmp(at - 2, "--", 2))
-        at -= 2;
-    memcpy(at, option, sizeof option - 1);
-    memmove(at + sizeof option - 1, rest, strlen(rest) + 1);
-    return s;
+    static const char *const options[][2] = {
+        {"dataloader.path", "--data"}
+    };
+    return tt_cli_blame_options(s, options, tt_cli_option(cli, "data") ? 1 : 0, err);
 }
 
 /* Whether the files of --data are there is seen before a model is loaded. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/number.h"
 #include "base/pool.h"
-#include "cli/cli.h"
+#include "cli/data_files.h"
 #include "train/console.h"
 #include <errno.h>
 #include <glob.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <ttrun/dataloader.h>
 #include <ttrun/parquet.h>
 #include <ttrun/tokenizer.h>
 
@@ -17,7 +18,7 @@
 
 typedef struct files {
     TT_VEC(const char *) paths;
-    tt_mapping *maps; /* empty: of Parquet files */
+    tt_mapping *maps; /* empty: of files that a loader reads */
     TT_VEC(tt_text) texts;
 } files;
 
@@ -37,53 +38,71 @@ static tt_status add_paths(tt_arena *a, files *f, const char *pattern, tt_error 
     return TT_OK;
 }
 
-/* Appends the document of a row, {"field": "…"}. */
-static tt_status tokenizer_row(const tt_cli *cli, files *f, const char *field, const char *row,
-                               size_t n, int64_t *total, tt_error *err)
+typedef struct document_sink {
+    const tt_cli *cli;
+    files *f;
+    int64_t *total;
+} document_sink;
+
+static tt_status take_document(void *user, const char *text, size_t n, tt_error *err)
 {
-    const tt_json *o = NULL;
-    tt_arena *parsed = tt_arena_new();
-    tt_status s = tt_json_parse(parsed, "row", row, n, &o, err);
-    const tt_json *v = s == TT_OK ? tt_json_get(o, field) : NULL;
-    if (s == TT_OK && !v)
-        s = TT_FAIL(err, TT_EINVAL, "no column \"%s\"; --field names the one with the documents",
-                    field);
-    else if (s == TT_OK && v->type != TT_JSON_STRING)
-        s = TT_FAIL(err, TT_EINVAL, "\"%s\" is not a string", field);
-    if (s == TT_OK) {
-        const tt_text t = {tt_arena_str(cli->arena, v->string), strlen(v->string)};
-        tt_vec_push(cli->arena, &f->texts, t);
-        *total += (int64_t)t.n;
-    }
-    tt_arena_free(parsed);
-    return s;
+    const document_sink *to = user;
+    (void)err;
+    const tt_text t = {tt_arena_strn(to->cli->arena, text, n), n};
+    tt_vec_push(to->cli->arena, &to->f->texts, t);
+    *to->total += (int64_t)n;
+    return TT_OK;
 }
 
-static tt_status tokenizer_rows(const tt_cli *cli, files *f, const char *path, int64_t *total,
-                                tt_error *err)
+/* The documents of a file as the loaders read it: rows of JSON and Parquet, compressed text. */
+static tt_status load_documents(const tt_cli *cli, tt_registry *r, const char *path,
+                                const document_sink *to, tt_error *err)
 {
-    const char *field = tt_cli_option(cli, "field"), *row = NULL;
-    tt_parquet *p = NULL;
-    size_t n = 0;
-    field = field ? field : "text";
-    tt_status s = tt_parquet_open(path, &field, 1, &p, err);
-    if (s != TT_OK)
-        return s;
-    for (int64_t i = 1; s == TT_OK; i++) {
-        s = tt_parquet_next(p, &row, &n, err);
-        if (s != TT_OK || !row)
-            break;
-        s = tokenizer_row(cli, f, field, row, n, total, err);
-        if (s != TT_OK)
-            tt_error_context(err, "%s: row %lld", path, (long long)i);
-    }
-    tt_parquet_close(p);
-    return s;
+    static const char *const options[][2] = {
+        {"dataloader.path",  "--data" },
+        {"dataloader.field", "--field"}
+    };
+    const char *field = tt_cli_option(cli, "field");
+    tt_str texts[2] = {{0}}; /* as JSON, so that a name of digits is a name */
+    tt_str_json(&texts[0], path);
+    tt_str_json(&texts[1], field ? field : "text");
+    const char *name = tt_parquet_is(path) ? "jsonl" : tt_cli_loader_for(path, NULL);
+    const tt_override over[] = {
+        {"dataloader.name",  name                      },
+        {"dataloader.path",  path                      },
+        {"dataloader.field", field ? field : "\"text\""}
+    };
+    tt_job *job;
+    tt_part part;
+    void *self = NULL;
+    tt_str_free(&texts[0]);
+    tt_str_free(&texts[1]);
+    TT_TRY(tt_job_load(cli->arena, NULL, over, TT_COUNT(over), &job, err));
+    tt_status s = tt_registry_part(r, job, TT_KIND_DATALOADER, "dataloader", name, NULL, cli->arena,
+                                   &part, err);
+    const tt_dataloader_env env = {.struct_size = sizeof env,
+                                   .seq_len = 1,
+                                   .document = take_document,
+                                   .document_user = (void *)to};
+    const tt_dataloader_vt *vt = s == TT_OK ? part.component->vtable : NULL;
+    if (vt)
+        s = TT_PLUGIN_CALL(vt->open(part.config, &env, &self, err), err, "dataloader", NULL);
+    return tt_cli_blame_options(s, options, TT_COUNT(options), err);
 }
 
-static tt_status map_files(const tt_cli *cli, files *f, int64_t *total, tt_error *err)
+/* A file that is read as it lies on the disk: one document. */
+static bool is_plain(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return strcmp(tt_cli_loader_for(path, NULL), "jsonl") != 0 && !tt_parquet_is(path) &&
+           !(dot && (!strcmp(dot, ".gz") || !strcmp(dot, ".zst")));
+}
+
+static tt_status map_files(const tt_cli *cli, tt_registry *r, files *f, int64_t *total,
+                           tt_error *err)
 {
     tt_arena *a = cli->arena;
+    const document_sink to = {cli, f, total};
     for (size_t i = 0; i < cli->n_options; i++)
         if (!strcmp(cli->options[i].key, "data"))
             TT_TRY(add_paths(a, f, cli->options[i].value, err));
@@ -99,9 +118,8 @@ static tt_status map_files(const tt_cli *cli, files *f, int64_t *total, tt_error
         if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
             return TT_FAIL(err, TT_EINVAL, "--data: %s is a folder; name its files, such as '%s/*'",
                            path, path);
-        if (tt_parquet_is(path)) {
-            if (tokenizer_rows(cli, f, path, total, err) != TT_OK)
-                return tt_error_context(err, "--data");
+        if (!is_plain(path)) {
+            TT_TRY(load_documents(cli, r, path, &to, err));
             continue;
         }
         TT_TRY(tt_map_file(path, &f->maps[i], err));
@@ -173,7 +191,8 @@ static tt_status find_plugin(tt_registry *r, const tt_tokenizer_vt **out, tt_are
     return TT_OK;
 }
 
-static tt_status learn(const tt_cli *cli, files *f, const tt_tokenizer_vt *vt, tt_error *err)
+static tt_status learn(const tt_cli *cli, tt_registry *r, files *f, const tt_tokenizer_vt *vt,
+                       tt_error *err)
 {
     tt_tokenizer_train o = {.struct_size = sizeof o};
     int64_t threads, bytes = 0;
@@ -189,7 +208,7 @@ static tt_status learn(const tt_cli *cli, files *f, const tt_tokenizer_vt *vt, t
     if (threads > 1024)
         return TT_FAIL(err, TT_EINVAL, "--threads: at most 1024, got %lld", (long long)threads);
     specials(cli, &o);
-    TT_TRY(map_files(cli, f, &bytes, err));
+    TT_TRY(map_files(cli, r, f, &bytes, err));
     TT_TRY(tt_mkdirs(o.out, err));
     o.texts = f->texts.items;
     o.n_texts = f->texts.n;
@@ -224,7 +243,7 @@ static tt_status cmd_tokenizer_run(tt_cli *cli, tt_error *err)
     TT_TRY(tt_cli_registry(cli, &r, err));
     tt_status s = find_plugin(r, &vt, cli->arena, err);
     if (s == TT_OK)
-        s = learn(cli, &f, vt, err);
+        s = learn(cli, r, &f, vt, err);
     for (size_t i = 0; f.maps && i < f.paths.n; i++)
         tt_unmap_file(&f.maps[i]);
     tt_registry_free(r);
@@ -233,9 +252,12 @@ static tt_status cmd_tokenizer_run(tt_cli *cli, tt_error *err)
 
 static const tt_cli_row rows[] = {
     TT_CLI_VALUE("data", "FILE...", NULL,
-                 "files of text, each a document, or Parquet files, whose rows are",
+                 "files of text, each a document, or of JSON lines or lists or Parquet, whose rows "
+                 "are; also "
+                 ".gz and .zst",
                  .takes = TT_TAKES_FILE, .flags = TT_CLI_REQUIRED),
-    TT_CLI_VALUE("field", "NAME", "text", "of Parquet files, the column with the documents"),
+    TT_CLI_VALUE("field", "NAME", "text",
+                 "of JSON the key, of Parquet the column, with the documents"),
     TT_CLI_VALUE("vocab-size", "N", NULL, "number of tokens, bytes and special tokens included",
                  .flags = TT_CLI_REQUIRED),
     TT_CLI_VALUE("out", "DIR", NULL, "folder for tokenizer.json and tokenizer_config.json",
@@ -254,7 +276,7 @@ static const tt_cli_row rows[] = {
 const tt_command tt_cmd_tokenizer = {
     .name = "tokenizer",
     .forms = "train",
-    .doc = "train: learn a byte-level BPE tokenizer from files of text or Parquet",
+    .doc = "train: learn a byte-level BPE tokenizer from text, JSON or Parquet",
     .rows = rows,
     .n_rows = TT_COUNT(rows),
     .run = cmd_tokenizer_run,

@@ -18,6 +18,7 @@ static const int64_t cached_from = (int64_t)1 << 20;
 static const int64_t long_text = (int64_t)16 << 20; /* a shorter text does no harm */
 
 struct tt_documents {
+    const tt_dataloader_env *wanted; /* its `document` gets the texts; NULL: they become tokens */
     tt_encoder *encoder;
     tt_text_block *block; /* the one that the reader fills */
     const tt_text_key *key;
@@ -157,6 +158,8 @@ tt_status tt_documents_add(tt_documents *to, const char *text, size_t n_bytes, i
                            tt_error *err)
 {
     size_t from = 0;
+    if (to->wanted)
+        return to->wanted->document(to->wanted->document_user, text, n_bytes, err);
     if (to->file == to->from.file && to->document < to->from.document) {
         to->document++;
         return TT_OK;
@@ -396,9 +399,20 @@ static tt_status make(corpus *c, tt_tokens *t, tt_error *err)
     return TT_OK;
 }
 
+static tt_status pass_documents(const tt_corpus_opts *o, tt_error *err)
+{
+    tt_documents d = {.wanted = o->env};
+    for (size_t i = 0; i < o->files->n; i++)
+        TT_TRY(o->read(o->user, o->files->items[i], &d, err));
+    return TT_OK;
+}
+
 tt_status tt_corpus_open(const tt_corpus_opts *o, tt_tokens **out, tt_error *err)
 {
     const tt_dataloader_env *env = o->env;
+    *out = NULL;
+    if (TT_HAS(env, tt_dataloader_env, document) && env->document)
+        return pass_documents(o, err);
     corpus c = {.o = o, .threads = tt_cpu_count()};
     if (!env->tokenizer)
         return TT_FAIL(err, TT_EINVAL,

@@ -51,7 +51,8 @@ if ! done_with held_out.txt; then
     rm $out/all.txt
     awk -f conversations.awk $out
     # the questions are part of what the tokenizer has seen, so that their words are whole
-    "$ttrun" tokenizer train -q --data $out/text/text.txt $out/sft.jsonl --vocab-size 3072 --eos '<|im_end|>' --special '<|im_start|>' --out $out/tokenizer
+    cp $out/sft.jsonl $out/questions_seen.txt
+    "$ttrun" tokenizer train -q --data $out/text/text.txt $out/questions_seen.txt --vocab-size 3072 --eos '<|im_end|>' --special '<|im_start|>' --out $out/tokenizer
     mv $out/held_out.txt.part $out/held_out.txt
 fi
 wc -c $out/text/text.txt $out/held_out.txt | head -n 2

@@ -50,6 +50,10 @@ typedef struct tt_dataloader_env {
     void *stop_user;
     /* The tokenizer's file or folder, where its chat template may be; NULL: it has none. */
     const char *tokenizer_path;
+    /* (optional) Somebody wants the documents of a loader of text, not their tokens: tt_corpus_open() passes them to
+     * this function, and gives no tokens. There may be no tokenizer then. */
+    tt_status (*document)(void *user, const char *text, size_t n_bytes, tt_error *err);
+    void *document_user;
 } tt_dataloader_env;
 
 /* What `ttrun data` prints about a loader. The loader owns the texts, which live as long as it. */

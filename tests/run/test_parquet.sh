@@ -56,12 +56,31 @@ while read -r row; do # the tool writes a row per line
     printf '%s' "$("$json" "$dir/row.json" text; echo .)" | sed '$ s/\.$//' >"$dir/document"
     head -c -1 "$dir/document" >"$dir/documents/$(printf %02d $line)" # json_tool ends with a newline
 done <"$dir/texts.jsonl"
+gzip -k "$dir/texts.jsonl" && zstd -q "$dir/texts.jsonl" && { printf '['; paste -sd, "$dir/texts.jsonl"; printf ']'; } >"$dir/list.json" && gzip -k "$dir/list.json" &&
+    mkdir "$dir/packed" && cp "$dir"/documents/* "$dir/packed" && for f in "$dir"/packed/*; do gzip "$f"; done
+for data in texts.jsonl texts.jsonl.gz texts.jsonl.zst list.json list.json.gz 'packed/*'; do
+    ttrun tokenizer train --data "$dir/$data" --vocab-size 300 --out "$dir/tok.other" >"$dir/out" 2>"$dir/err" && cp "$dir/tok.other/tokenizer.json" "$dir/tokenizer.$(echo "$data" | tr '/*' _)"
+done
 for data in texts.parquet 'documents/*'; do
     ttrun tokenizer train --data "$dir/$data" --vocab-size 300 --out "$dir/tok.${data%%[./]*}" >"$dir/out" 2>"$dir/err"
     rc=$?
 done
 [ $rc -eq 0 ] && cmp "$dir/tok.texts/tokenizer.json" "$dir/tok.documents/tokenizer.json" >"$dir/out" && [ "$("$json" "$dir/tok.texts/tokenizer.json" model.merges.20 2>/dev/null | wc -c)" -gt 3 ]
 ok tokenizer_train
+for data in texts.jsonl texts.jsonl.gz texts.jsonl.zst list.json list.json.gz packed__; do
+    cmp "$dir/tokenizer.$data" "$dir/tok.documents/tokenizer.json"
+    ok "tokenizer_train_$data"
+done
+printf '{"text":"a"}\n{"text":5}\n' >"$dir/bad.jsonl" && printf '[{"text":"a"},{"tex' >"$dir/cut.json" && printf 'no gzip' >"$dir/bad.txt.gz"
+while IFS='|' read -r file want; do
+    ttrun tokenizer train --data "$dir/$file" --vocab-size 300 --out "$dir/tok.none" >"$dir/out" 2>"$dir/err"
+    [ $? -eq 2 ] && one_line "$dir/err" && grep -q "^ttrun: --data: .*$file$want" "$dir/err" && ! grep -q dataloader "$dir/err"
+    ok "tokenizer_train_refuses_$file"
+done <<'END'
+bad.jsonl|:2: "text" is not a string
+cut.json|.*the list has no end
+bad.txt.gz| is not a gzip file
+END
 for field in body id; do
     ttrun tokenizer train --data "$dir/texts.parquet" --field $field --vocab-size 300 --out "$dir/tok.none" >"$dir/out" 2>"$dir/err"
     [ $? -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q "data: .*texts.parquet: row 1: .*\"$field\"" "$dir/err"
