@@ -30,7 +30,7 @@ Architecture: $arch
 Maintainer: ttrun's maintainers <maintainers@localhost>
 Installed-Size: $(du -sk "$root/usr" | cut -f 1)
 Depends: $needs
-Recommends: openmpi-bin, libedit2
+Recommends: openmpi-bin, libedit2, libevent-openssl-2.1-7 | libevent-openssl-2.1-7t64
 Section: science
 Priority: optional
 Description: trainer for large language models

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # deps.sh [min|build|test|site]: installs what is missing with apt (root or sudo -n), or prints the command to run and fails.
 #   min    a compiler and the libraries of ttrun; it is then built without MPI
-#   build  these, MPI, OpenBLAS and SQLite (the default); libedit where it can be had
+#   build  these, MPI, OpenBLAS and SQLite (the default); libedit and OpenSSL for libevent where they can be had
 #   test   these and what the tests need; that of `make site` only where it can be had, as its test is skipped without it
 #   site   a compiler and what `make site` needs
 # Prints one line about CUDA and, if all is present, nothing else. DEPS_ROOT: the folder that has usr/ (for the test).
@@ -64,6 +64,7 @@ if [ "$what" != min ] && [ "$what" != site ]; then
     tool openmpi-bin mpirun
     need libsqlite3-0 "$R"/usr/lib/*-linux-gnu/libsqlite3.so.0 "$R"/usr/lib*/libsqlite3.so.0 # the metrics plugin trackio
     want "ttrun chat has no line editing" libedit2 "$R"/usr/lib/*-linux-gnu/libedit.so.2 "$R"/usr/lib*/libedit.so.2
+    want "ttrun serve has no TLS" libevent-openssl-2.1-7 "$R"/usr/lib/*-linux-gnu/libevent_openssl-2.1.so.7 "$R"/usr/lib*/libevent_openssl-2.1.so.7
 fi
 if [ "$what" = test ]; then
     tool g++ "${CXX:-g++}"

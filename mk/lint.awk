@@ -13,7 +13,7 @@ BEGIN {
     allow["exec"] = "plan comm device mesh pipeline" # a finished program: no graph, no costs
     allow["checkpoint"] = "config comm mesh"
     allow["infer"] = "exec passes comm " allow["passes"]
-    allow["serve"] = "infer chat config " allow["infer"]
+    allow["serve"] = "infer chat config plugin " allow["infer"]
     allow["report"] = "config checkpoint comm plan " allow["plan"]
     allow["setup"] = "config data plugin device passes " allow["passes"]
     allow["interchange"] = "setup checkpoint chat comm " allow["setup"]

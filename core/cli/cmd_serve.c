@@ -21,6 +21,7 @@ typedef struct serving {
     tt_cache cache;
     bool forgets, salted;
     tt_engine *engine;
+    tt_tls *tls;
     tt_api *api;
     tt_str config;
 } serving;
@@ -85,7 +86,11 @@ static tt_status read_options(const tt_cli *cli, serving *s, tt_error *err)
                        "--host %s: other machines would reach the model without a key: give "
                        "--api-key or TTRUN_API_KEY",
                        s->host);
-    return TT_OK;
+    const char *cert = tt_cli_option(cli, "tls-cert"), *key = tt_cli_option(cli, "tls-key");
+    if (!cert != !key)
+        return TT_FAIL(err, TT_EINVAL, "--tls-cert and --tls-key belong together: --%s is missing",
+                       cert ? "tls-key" : "tls-cert");
+    return cert ? tt_tls_open(cert, key, &s->tls, err) : TT_OK;
 }
 
 /* The model's name: that of its folder, or --name. */
@@ -203,6 +208,7 @@ static tt_status serve(const tt_cli *cli, serving *s, tt_error *err)
     s->api = tt_api_open(&o);
     const tt_server_opts so = {.host = s->host,
                                .port = (int)s->port,
+                               .tls = s->tls,
                                .api = s->api,
                                .engine = s->engine,
                                .stop = tt_signals_stop,
@@ -223,6 +229,7 @@ static tt_status cmd_serve_run(tt_cli *cli, tt_error *err)
         st = serve(cli, &s, err);
     tt_reserve_close();
     tt_api_close(s.api);
+    tt_tls_close(s.tls);
     tt_engine_close(s.engine);
     tt_chat_model_close(&s.m);
     tt_str_free(&s.config);
@@ -236,6 +243,12 @@ static const tt_cli_row rows[] = {
     TT_CLI_VALUE("port", "N", "8000", "port to listen at; 0: any that is free"),
     TT_CLI_VALUE("api-key", "KEY", "$TTRUN_API_KEY, or none",
                  "what clients must send: Authorization: Bearer KEY"),
+    TT_CLI_VALUE(
+        "tls-cert", "FILE", "none: plain HTTP",
+        "certificate (PEM, with those between it and a known one): HTTPS, TLS 1.2 or later",
+        .takes = TT_TAKES_FILE),
+    TT_CLI_VALUE("tls-key", "FILE", NULL, "its private key (PEM), which other users cannot read",
+                 .takes = TT_TAKES_FILE),
     TT_CLI_VALUE("allow-origin", "ORIGIN", "none",
                  "pages that may ask and read answers: https://chat.example.org, or * for all",
                  .flags = TT_CLI_REPEATED),

@@ -93,6 +93,8 @@ static void on_event(struct bufferevent *io, short what, void *client)
 {
     tt_client *c = client;
     (void)io;
+    if (what & BEV_EVENT_CONNECTED) /* the handshake of TLS is done */
+        return;
     if (what & BEV_EVENT_EOF && what & BEV_EVENT_READING)
         c->eof = true;
     else
@@ -113,7 +115,8 @@ tt_client *tt_client_new(tt_server *s, int fd)
     const int one = 1;
     const struct timeval unread = time_of(TT_HTTP_SILENT_NS);
     tt_client *c = calloc(1, sizeof *c);
-    struct bufferevent *io = bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE);
+    struct bufferevent *io = s->o->tls ? tt_tls_accept(s->o->tls, s->base, fd)
+                                       : bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE);
     struct evbuffer *body = evbuffer_new();
     struct event *limit = c ? event_new(s->base, -1, 0, on_limit, c) : NULL;
     if (!c || !io || !body || !limit) {
@@ -346,6 +349,8 @@ static bool read_next(tt_client *c)
 static void end_answers(tt_client *c)
 {
     if (c->state == TT_CLIENT_LAST && !unsent(c) && !c->eof) {
+        if (c->server->o->tls)
+            tt_tls_say_end(c->server->o->tls, c->io);
         shutdown(bufferevent_getfd(c->io), SHUT_WR);
         enter(c, TT_CLIENT_LINGER);
     }

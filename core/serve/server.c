@@ -19,7 +19,7 @@ enum {
 
 /* ---- the listener ---- */
 
-static void url_of(int fd, tt_str *url)
+static void url_of(int fd, const char *scheme, tt_str *url)
 {
     struct sockaddr_storage a = {0};
     socklen_t n = sizeof a;
@@ -27,7 +27,7 @@ static void url_of(int fd, tt_str *url)
     getsockname(fd, (struct sockaddr *)&a, &n);
     getnameinfo((struct sockaddr *)&a, n, host, sizeof host, port, sizeof port,
                 NI_NUMERICHOST | NI_NUMERICSERV);
-    tt_str_printf(url, strchr(host, ':') ? "http://[%s]:%s" : "http://%s:%s", host, port);
+    tt_str_printf(url, strchr(host, ':') ? "%s://[%s]:%s" : "%s://%s:%s", scheme, host, port);
 }
 
 static tt_status listen_at(const tt_server_opts *o, int *out, tt_error *err)
@@ -194,7 +194,7 @@ tt_status tt_server_run(const tt_server_opts *o, tt_error *err)
     int fd;
     raise_limit();
     TT_TRY(listen_at(o, &fd, err));
-    url_of(fd, &url);
+    url_of(fd, o->tls ? "https" : "http", &url);
     tt_status st = open_server(&s, o, fd, err);
     if (st == TT_OK)
         o->ready(o->user, tt_str_get(&url));

@@ -37,6 +37,7 @@ for f in stdio jansson ltdl xxhash zstd zlib pcre2 utf8proc event2/event mpi cmo
 : >"$dir/root/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0"
 : >"$dir/root/usr/lib/x86_64-linux-gnu/libsqlite3.so.0"
 : >"$dir/root/usr/lib/x86_64-linux-gnu/libedit.so.2"
+: >"$dir/root/usr/lib/x86_64-linux-gnu/libevent_openssl-2.1.so.7"
 missing test
 check what_is_there_is_not_asked_for [ "$(tr '\n' ' ' <"$dir/test")" = "g++ gcc make openmpi-bin pkg-config procps zstd " ]
 for tool in pkg-config gcc g++ make mpirun pgrep zstd; do ln -s "$(command -v sed)" "$dir/bin/$tool"; done
@@ -46,8 +47,9 @@ check nothing_is_missing [ "$rc" = 0 -a ! -s "$dir/err" ]
 rm "$dir/root/usr/include/cmark-gfm-core-extensions.h"
 missing test
 check what_makes_the_site_is_wanted [ "$rc" = 0 -a "$(cat "$dir/err")" = "deps: without libcmark-gfm-extensions-dev some tests are skipped" ]
-rm "$dir/root/usr/lib/x86_64-linux-gnu/libedit.so.2"
+rm "$dir/root/usr/lib/x86_64-linux-gnu"/libe*
 missing build
-check what_edits_lines_is_wanted [ "$rc" = 0 -a "$(cat "$dir/err")" = "deps: without libedit2 ttrun chat has no line editing" ]
+check what_edits_lines_and_encrypts_is_wanted [ "$rc" = 0 -a "$(cat "$dir/err")" = "deps: without libedit2 ttrun chat has no line editing
+deps: without libevent-openssl-2.1-7 ttrun serve has no TLS" ]
 check and_the_site_needs_it asks site libcmark-gfm-extensions-dev
 exit $failed

@@ -13,7 +13,7 @@ start() { # OPTION…: sets port
     (ulimit -S -v "${most-unlimited}" && exec "$TTRUN" serve --checkpoint "$dir/run" --port 0 "$@") >"$dir/serve.log" 2>&1 &
     server=$!
     until_true listens_or_ended
-    port=$(sed -n 's|.* at http://[^ ]*:\([0-9]*\)/v1.*|\1|p' "$dir/serve.log")
+    port=$(sed -n 's|.* at https*://[^ ]*:\([0-9]*\)/v1.*|\1|p' "$dir/serve.log")
     [ -n "$port" ]
 }
 end() { kill "$server" 2>/dev/null; wait "$server"; }
@@ -341,22 +341,73 @@ ok a_port_that_is_taken
 end
 
 # ---- no memory ----
-case $BUILD in */asan | */tsan) skip no_memory_for_a_request "a sanitizer needs more address space than ulimit -v leaves" && exit "$failed" ;; esac
-export MALLOC_ARENA_MAX=1 # by chance, a thread may take 64 MiB of addresses
-start --template chatml
-most=$(($(sed -n 's/^VmSize:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$server/status") + 60000))
-end
-start --template chatml
-ok listens_with_little_memory
 fat() { # PATH BEFORE REPEATED TIMES AFTER: sends that body
     awk -v a="$2" -v b="$3" -v n="$4" -v c="$5" 'BEGIN {printf "%s", a; while (n--) printf "%s", b; printf "%s", c}' >"$dir/fat"
     { printf 'POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n' "$1" "$(wc -c <"$dir/fat")" && cat "$dir/fat"; } | "$http" "$port" raw >"$dir/answer"
     head -n 1 "$dir/answer" | grep -q ' 500 ' && grep -q 'out of memory' "$dir/answer"
 }
 user='{"messages":[{"role":"user","content":"'
-fat /v1/completions '{"prompt":"line","x":[0' ',0' 1040000 ']}' && fat /v1/chat/completions "$user"'x"}],"chat_template_kwargs":{"x":[0' ',0' 1040000 ']}}' &&
-    fat /v1/chat/completions "$user" 'line 3 ' 2300000 '"}]}' && fat /tokenize '{"prompt":"x","x":[0' ',0' 1040000 ']}' &&
-    ask POST /v1/completions '{"prompt":"line 7","max_tokens":24,"temperature":0}' && [ "$(get choices.0.text)" = "$greedy" ]
-ok no_memory_for_a_request_is_its_own_error
+case $BUILD in
+*/asan | */tsan) skip no_memory_for_a_request "a sanitizer needs more address space than ulimit -v leaves" ;;
+*)
+    export MALLOC_ARENA_MAX=1 # by chance, a thread may take 64 MiB of addresses
+    start --template chatml
+    most=$(($(sed -n 's/^VmSize:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$server/status") + 60000))
+    end
+    start --template chatml
+    ok listens_with_little_memory
+    fat /v1/completions '{"prompt":"line","x":[0' ',0' 1040000 ']}' && fat /v1/chat/completions "$user"'x"}],"chat_template_kwargs":{"x":[0' ',0' 1040000 ']}}' &&
+        fat /v1/chat/completions "$user" 'line 3 ' 2300000 '"}]}' && fat /tokenize '{"prompt":"x","x":[0' ',0' 1040000 ']}' &&
+        ask POST /v1/completions '{"prompt":"line 7","max_tokens":24,"temperature":0}' && [ "$(get choices.0.text)" = "$greedy" ]
+    ok no_memory_for_a_request_is_its_own_error
+    end
+    unset most MALLOC_ARENA_MAX
+    ;;
+esac
+
+# ---- TLS ----
+if ! command -v openssl >/dev/null || ! command -v curl >/dev/null || ! ldconfig -p 2>/dev/null | grep -q libevent_openssl-2.1; then
+    skip tls "no openssl, curl or libevent_openssl here"
+    exit $failed
+fi
+new_pair() { # NAME OPTION…
+    name=$1
+    shift
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -keyout "$dir/$name.key" -out "$dir/$name.pem" -days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost "$@" 2>>"$dir/err"
+}
+new_pair own -nodes && new_pair other -nodes && new_pair locked -passout pass:secret && chmod 600 "$dir"/*.key && cp "$dir/own.key" "$dir/open.key" && chmod 604 "$dir/open.key" && echo text >"$dir/text.pem"
+text_of_line='{"prompt":"line 7 of","max_tokens":24,"temperature":0}'
+# this server's port is taken, so that a pair that is not refused ends there
+start && ask POST /v1/completions "$text_of_line" && plain=$(get choices.0.text) && [ -n "$plain" ]
+while IFS='|' read -r name options want; do
+    (cd "$dir" && ttrun serve --checkpoint run --port "$port" $options >out 2>err)
+    [ $? -eq 2 ] && one_line "$dir/err" && grep -q -- "$want" "$dir/err"
+    ok "tls_refuses_$name"
+done <<'END'
+no_key|--tls-cert own.pem|belong together: --tls-key is missing
+no_certificate|--tls-key own.key|belong together: --tls-cert is missing
+a_key_that_others_read|--tls-cert own.pem --tls-key open.key|--tls-key open.key: every user of this machine may read or write it (mode 604)
+an_absent_file|--tls-cert none.pem --tls-key own.key|--tls-cert none.pem: No such file
+no_pem|--tls-cert text.pem --tls-key own.key|--tls-cert text.pem: .*a PEM file
+another_key|--tls-cert own.pem --tls-key other.key|--tls-key other.key: .*mismatch
+a_passphrase|--tls-cert locked.pem --tls-key locked.key|--tls-key locked.key: .*without a passphrase
+END
+tls() { # PATH OPTION…
+    path=$1
+    shift
+    curl -sS --noproxy '*' --cacert "$dir/own.pem" -H 'Content-Type: application/json' "$@" "https://localhost:$port$path" >"$dir/answer.json" 2>>"$dir/err"
+}
+end
+start --tls-cert "$dir/own.pem" --tls-key "$dir/own.key" && grep -q 'run at https://127.0.0.1:' "$dir/serve.log" && tls /v1/completions -d "$text_of_line" && [ "$(get choices.0.text)" = "$plain" ]
+ok tls_answers_as_without
+tls /v1/completions -N -d "{\"stream\":true,${text_of_line#?}" && [ "$(grep -c '^data: {' "$dir/answer.json")" -gt 9 ] && grep -q '^data: \[DONE\]' "$dir/answer.json"
+ok tls_streams
+head -c 300001 /dev/zero | tr '\0' a >"$dir/long" && { printf '{"prompt":"' && cat "$dir/long" && printf '"}'; } >"$dir/body" && tls /tokenize --data-binary "@$dir/body" -H 'Connection: close' && [ "$(get count)" = 300002 ]
+ok tls_takes_a_long_body
+tls /health --tls-max 1.2 && [ "$(get status)" = ok ] && ! tls /health --tls-max 1.1 && ! curl -sS --noproxy '*' "http://localhost:$port/health" >"$dir/out" 2>>"$dir/err" && tls /health && [ "$(get status)" = ok ]
+ok tls_1_2_at_least
+curl -sS --noproxy '*' "https://localhost:$port/health" >"$dir/out" 2>>"$dir/err"
+[ $? -eq 60 ] && tls /v1/models -H "Origin: https://localhost:$port" && [ "$(get data.0.id)" = run ]
+ok tls_has_origins_of_https
 end
 exit $failed
