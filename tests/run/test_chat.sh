@@ -146,6 +146,7 @@ END
 if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     preload interrupted
     edits=$(ldconfig -p 2>/dev/null | grep libedit.so.2)
+    edits_after() { tr -d '\r\n' <"$dir/pty" | grep -q "$1.*<raw>"; }
     has() { tr -d '\r' <"$dir/pty" | grep -q "$@"; }
     for kind in xterm dumb; do
         rm -f "$dir/keys" && mkfifo "$dir/keys"
@@ -162,14 +163,15 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
         printf '\003/bb\n' >&9
         until_true has '/bb: the commands'
         if [ $kind = xterm ] && [ -n "$edits" ]; then
+            until_true edits_after '/bb: the commands'
             printf 'd\303\251\177x\001/\n' >&9 # e with an accent is one character to delete
-            until_true has '/dx: the commands'
+            until_true edits_after '/dx: the commands'
             printf '\033[A\n' >&9 # the line before
         fi
         printf 'say 5\n/quit\n' >&9
         exec 9>&-
         wait $pid
-        tr -d '\r' <"$dir/pty" >"$dir/out"
+        tr -d '\r' <"$dir/pty" | sed 's/<raw>//g' >"$dir/out"
         grep -q 'status 0$' "$dir/out" && sed -n 's/^\(> \)*\(it\)/\2/p' "$dir/out" >"$dir/answers" && [ "$(wc -l <"$dir/answers")" -eq 2 ] && sed -n 1p "$dir/answers" | grep -qx 'it '
         ok "chat_goes_on_after_an_interrupted_answer_$kind"
         grep -q '/bb: the commands' "$dir/out" && ! grep -q 'junk/bb: the' "$dir/out"
