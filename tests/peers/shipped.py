@@ -2,8 +2,8 @@
 """Every chat template and every tokenizer in a folder of unpacked packages beside transformers: the *.jinja and the templates that stand as strings in
 *.py, each with conversations of ten kinds, beside transformers' own rendering; the vocabularies of *.gguf that transformers reads, tokenizer.json and
 tokenizer.model, each with the texts of peer_texts.py, beside transformers' tokenizers. Prints a table of counts and what differs.
-pip download --no-deps --no-binary :all: transformers llama-cpp-python vllm mlx-lm, unpacked below FOLDER; then
-python tests/peers/shipped_peer.py FOLDER --ttrun build/release/ttrun"""
+No part of make test-peers, which cannot fetch sources: unpack the source distributions of transformers, llama-cpp-python, vllm and mlx-lm below
+FOLDER, then: python tests/peers/shipped.py FOLDER --ttrun build/release/ttrun"""
 import argparse, ast, collections, datetime, glob, json, os, subprocess, sys, tempfile
 import peer_texts
 
