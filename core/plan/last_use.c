@@ -14,10 +14,23 @@ typedef struct last_uses {
     TT_VEC(int) found;
 } last_uses;
 
+/* A value that nobody reads, as a sum of squares on a rank that holds no first replica, is dead as soon as it is there. */
+static void look_at_outputs(last_uses *d, const tt_instr *i)
+{
+    for (int j = 0; j < i->n_out; j++) {
+        const int root = d->p->operands[i->out[j]].root;
+        if (d->p->operands[root].space == TT_SPACE_WORK && !(d->seen[root] & i->predicate))
+            tt_vec_push(d->a, &d->found, root);
+        if (j == 0 && i->adds) /* it reads what is there */
+            d->seen[root] |= i->adds;
+    }
+}
+
 /* Marks the operands of i that no instruction reads later. All later instructions have been
  * visited. */
 static void look(last_uses *d, const tt_instr *i)
 {
+    look_at_outputs(d, i);
     for (int j = i->counts < 0 ? 0 : -1; j < i->n_in; j++) {
         const int root = d->p->operands[j < 0 ? i->counts : i->in[j]].root;
         if (d->p->operands[root].space != TT_SPACE_WORK)

@@ -17,11 +17,33 @@ static inline int64_t dead_count(const uint8_t *p, int64_t n)
     return left;
 }
 
+/* Each value in work memory is overwritten by an instruction, or its bytes are taken over: whether they have another
+ * value at the end of the step, which hides what was forgotten, depends on where it lies. */
+static inline void dead_check(const tt_program *p)
+{
+    bool *ends = calloc((size_t)p->n_operands + 1, sizeof *ends);
+    assert_non_null(ends);
+    for (int i = p->n - 1; i >= 0; i--) {
+        const tt_instr *x = &p->instrs[i];
+        for (int k = 0; k < x->n_last_used; k++)
+            ends[x->last_used[k]] = true;
+        if (x->in_place >= 0)
+            ends[p->operands[x->in[x->in_place]].root] = true;
+        for (int k = 0; k < x->n_out; k++) {
+            const int root = p->operands[x->out[k]].root;
+            if (p->operands[root].space == TT_SPACE_WORK && !ends[root])
+                fail_msg("%s in \"%s\": output %d is never overwritten", x->op, x->scope, k);
+        }
+    }
+    free(ends);
+}
+
 /* For steps_after. */
 static inline void dead_look(tt_rank *r)
 {
     const tt_exec *x = r->exec;
     const tt_program *p = x->p;
+    dead_check(p);
     dead_left += dead_count(x->space[TT_SPACE_WORK], p->bytes[TT_SPACE_WORK]);
     for (int i = 0; i < p->n_slots; i++)
         for (int m = 0; m < r->s->schedule->n_micro; m++) {
