@@ -12,7 +12,7 @@ static void test_battery_among_hostile_connections(void **state);
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-/* The battery over TCP, whose ranks a shell starts. */
+/* The battery over TCP, whose ranks a shell starts; four and more have a secret, so that messages carry codes. */
 
 static bool carrier_is_here(void)
 {
@@ -44,8 +44,9 @@ static void carrier_line(char *line, size_t size, int n, const char *only, const
     snprintf(
         line, size,
         "i=0; while [ $i -lt %d ]; do RANK=$i WORLD_SIZE=%d MASTER_ADDR=localhost MASTER_PORT=%d "
-        "TT_TEST=%s %s 2>&1 </dev/null & i=$((i + 1)); done; wait",
-        n, n, chosen_port ? chosen_port : reserved_port(), only, self);
+        "TT_TEST=%s %s %s 2>&1 </dev/null & i=$((i + 1)); done; wait",
+        n, n, chosen_port ? chosen_port : reserved_port(), only,
+        n > 3 ? "TTRUN_COMM_SECRET=battery" : "", self);
 }
 
 /* ---- hostile connections ---- */
@@ -56,7 +57,7 @@ static void carrier_line(char *line, size_t size, int n, const char *only, const
 static size_t hostile_bytes(int i, uint64_t *random, char out[512])
 {
     static const int32_t ranks[4] = {0, 1, 3, 4711}; /* CONTROL, rank 1 of 3, a port */
-    const uint64_t magic = UINT64_C(0x7474727463703032);
+    const uint64_t magic = UINT64_C(0x7474727463703033);
     for (size_t k = 0; k < 512; k++) {
         *random ^= *random << 13;
         *random ^= *random >> 7;

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "../../plugins/comms/tcp/code.c"
+#include "../../plugins/comms/tcp/code_avx2.c"
 #include "../../plugins/comms/tcp/exchange.c"
 
 /* The first bytes of a collective of comm "tcp", from a member that may send anything: this is one of two members, and

@@ -20,8 +20,8 @@
  * they listen, and rank 0 tells all of them where all listen. Then every two ranks have a connection.
  * Whoever connects and does not say a hello of this start is refused. */
 
-#define MAGIC UINT64_C(0x7474727463703032)
-#define MOST_SILENT 256 /* connections that have not said their hello yet */
+#define MAGIC UINT64_C(0x7474727463703033) /* the last byte: the version of what ranks say */
+#define MOST_SILENT 256                    /* connections that have not said their hello yet */
 
 typedef struct seat { /* what rank 0 tells of each rank */
     struct sockaddr_storage address;
@@ -235,8 +235,8 @@ static tt_status late(const tcp_end *e, int rank, tt_error *err)
                    "rank %d%s",
                    e->rank, e->timeout_s, rank,
                    e->answered
-                       ? "; what listens there refuses this rank: are TTRUN_COMM_SECRET and "
-                         "the port the same everywhere?"
+                       ? "; what listens there refuses this rank: are TTRUN_COMM_SECRET, the "
+                         "port and the version of ttrun the same everywhere?"
                        : "");
 }
 

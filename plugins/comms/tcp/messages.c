@@ -10,6 +10,18 @@
 /* Messages between two ranks, as the stages of a pipeline send them. The watching thread writes them,
  * so that they arrive while the sender computes; the receiver answers each with one byte. */
 
+typedef struct message_head {
+    int64_t bytes;            /* of the data behind it */
+    uint64_t data_code, code; /* of the data, and of what is before it here */
+} message_head;
+
+static message_head make_head(const tcp_end *e, const void *data, int64_t bytes)
+{
+    message_head h = {.bytes = bytes, .data_code = tcp_code(e, e->first_code, data, (size_t)bytes)};
+    h.code = tcp_code(e, e->first_code, &h, offsetof(message_head, code));
+    return h;
+}
+
 bool tcp_write_box(tt_comm *c, int to)
 {
     outbox *b = &c->boxes[to];
@@ -51,22 +63,24 @@ tt_status tcp_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error 
     outbox *b = &c->boxes[to];
     struct out *o = &b->out[b->n_sent % PAIR_IN_FLIGHT];
     const uint64_t one = 1;
+    const int64_t room = bytes + (int64_t)sizeof(message_head);
     TT_TRY(tcp_check(c->e, err));
     const tt_status s = await_answer(c, to, err);
     if (s == TT_ETIMEOUT)
         return pair_late(&c->p, "send to", to, b->n_sent + 1, err);
     TT_TRY(s);
+    const message_head h = make_head(c->e, buf, bytes);
     pthread_mutex_lock(&c->e->lock);
-    if (o->room < bytes + 8) {
+    if (o->room < room) {
         free(o->data);
-        o->data = malloc((size_t)bytes + 8);
-        o->room = o->data ? bytes + 8 : 0;
+        o->data = malloc((size_t)room);
+        o->room = o->data ? room : 0;
     }
     if (o->data) {
-        memcpy(o->data, &bytes, 8);
+        memcpy(o->data, &h, sizeof h);
         if (bytes)
-            memcpy(o->data + 8, buf, (size_t)bytes);
-        o->n = bytes + 8;
+            memcpy(o->data + sizeof h, buf, (size_t)bytes);
+        o->n = room;
         o->sent = 0;
         b->n_sent++;
         tcp_write_box(c, to);
@@ -100,17 +114,29 @@ static tt_status read_message(tt_comm *c, int from, void *to, int64_t n, tt_erro
     return TT_OK;
 }
 
+/* The head and the data behind it. A head that is not as it was sent may say any size. */
+static tt_status read_checked(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err)
+{
+    const uint64_t number = c->boxes[from].n_received + 1;
+    const tcp_end *e = c->e;
+    message_head h;
+    TT_TRY(read_message(c, from, &h, sizeof h, err));
+    if (h.code != tcp_code(e, e->first_code, &h, offsetof(message_head, code)))
+        return tcp_damaged(c, from, "message", number, err);
+    if (h.bytes != bytes)
+        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due",
+                       c->p.ranks[from], (long long)h.bytes, (long long)bytes);
+    TT_TRY(read_message(c, from, buf, bytes, err));
+    return h.data_code == tcp_code(e, e->first_code, buf, (size_t)bytes)
+               ? TT_OK
+               : tcp_damaged(c, from, "message", number, err);
+}
+
 tt_status tcp_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err)
 {
     outbox *b = &c->boxes[from];
-    int64_t length = 0;
     TT_TRY(tcp_check(c->e, err));
-    tt_status s = read_message(c, from, &length, 8, err);
-    if (s == TT_OK && length != bytes)
-        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due",
-                       c->p.ranks[from], (long long)length, (long long)bytes);
-    if (s == TT_OK)
-        s = read_message(c, from, buf, bytes, err);
+    const tt_status s = read_checked(c, from, buf, bytes, err);
     if (s == TT_ETIMEOUT)
         return pair_late(&c->p, "receive from", from, b->n_received + 1, err);
     TT_TRY(s);

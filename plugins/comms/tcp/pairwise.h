@@ -19,6 +19,8 @@ typedef struct pair_head {
     int64_t op, size, sequence;
     int64_t sends, receives; /* all_to_all: elements sent to and received from the member */
     int64_t n_inline;        /* bytes of data */
+    uint64_t data_code,
+        code; /* of the data, and of all before it: of a transport that needs them */
     char data[PAIR_INLINE_BYTES];
 } pair_head;
 #define PAIR_HEAD_BYTES offsetof(pair_head, data)

@@ -228,6 +228,7 @@ static tt_status open_end(tcp_end *e, const tcp_config *c, tt_error *err)
     e->start = mix(UINT64_C(0xcbf29ce484222325), getenv("TTRUN_START"));
     e->start = mix(e->start, getenv("TORCHELASTIC_RUN_ID"));
     e->start = mix(e->start, getenv("TORCHELASTIC_RESTART_COUNT"));
+    tcp_choose_codes(e);
     e->peers = calloc((size_t)e->world, sizeof *e->peers);
     if (!e->peers || e->wake < 0)
         return TT_FAIL(err, TT_ENOMEM, "no memory for %d ranks", e->world);

@@ -44,7 +44,7 @@ typedef struct pending { /* a connection whose group this rank has not asked for
 
 typedef struct outbox { /* messages to one member: copies that are being sent */
     struct out {
-        char *data; /* the length, 8 bytes, and the message */
+        char *data; /* the head and the message */
         int64_t room, n, sent;
     } out[PAIR_IN_FLIGHT];
     uint64_t n_sent, n_written, n_acked, n_received;
@@ -65,6 +65,8 @@ typedef struct tcp_end {
     tt_status (*stopped)(void *user, tt_error *err);
     void *user;
     uint64_t start;
+    bool coded;                           /* whether messages have codes; else all codes are 0 */
+    uint64_t first_code;                  /* of no data */
     struct addrinfo *addresses, *address; /* of rank 0: all, and the one that is tried */
     bool answered; /* something took a connection of this rank, and was no rank of this start */
     int listener, wake;
@@ -84,10 +86,15 @@ typedef struct tcp_end {
     bool running;
 } tcp_end;
 
+typedef struct flow { /* of a message, one way: its data, and behind them their code */
+    char *at;
+    size_t left, n_code; /* bytes of both that have not moved yet */
+    const char *coded;   /* code is of the data before it; NULL: no code is sent */
+    uint64_t code, end;  /* end: the code as it is sent, or as it has come */
+} flow;
+
 typedef struct transfer { /* with one member */
-    const char *out;
-    char *in;
-    size_t n_out, n_in;
+    flow out, in;
 } transfer;
 
 struct tt_comm {
@@ -118,6 +125,14 @@ tt_status tcp_link(tcp_end *e, int rank, int kind, uint64_t group, uint64_t numb
 tt_status tcp_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err);
 tt_status tcp_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err);
 bool tcp_write_box(tt_comm *c, int to); /* whether bytes are left to be written */
+/* code.c */
+void tcp_choose_codes(tcp_end *e);
+/* The code of n bytes more; `before` is that of those before them. */
+uint64_t tcp_code(const tcp_end *e, uint64_t before, const void *p, size_t n);
+uint64_t tcp_code_avx2(uint64_t before, const void *p, size_t n);
+/* TT_ECOMM: what has come from a member is not what it sent. */
+tt_status tcp_damaged(const tt_comm *c, int member, const char *what, uint64_t number,
+                      tt_error *err);
 /* exchange.c */
 extern const pair_transport tcp_transport;
 
