@@ -284,6 +284,34 @@ typedef struct row {
     tt_str old, new;
 } row;
 
+/* Whether brackets within a text are closed there, and, of an expression, no comma or semicolon is outside of them: otherwise
+ * what is put around it is no C. */
+static bool is_whole(const char *text, bool statement)
+{
+    static const char brackets[] = "()[]{}";
+    char open[64];
+    int n = 0;
+    for (const char *p = text; *p; p++) {
+        const char *pair = strchr(brackets, *p), quote = *p;
+        if (quote == '"' || quote == '\'') {
+            for (p++; *p && *p != quote; p++)
+                p += *p == '\\' && p[1];
+            if (!*p)
+                return false;
+        } else if (pair && (pair - brackets) % 2 == 0) {
+            if (n == (int)sizeof open)
+                return false;
+            open[n++] = pair[1];
+        } else if (pair) {
+            if (n == 0 || open[--n] != *p)
+                return false;
+        } else if (!statement && n == 0 && strchr(",;", *p)) {
+            return false;
+        }
+    }
+    return n == 0;
+}
+
 static bool add_row(const char *root, row *r)
 {
     char name[256], tests[256];
@@ -297,9 +325,14 @@ static bool add_row(const char *root, row *r)
         printf("line %d of the table: the old text %s %s\n", r->line, how, name);
         return false;
     }
+    const bool statement = r->old.s[r->old.n - 1] == ';' || r->old.s[r->old.n - 1] == '}';
+    if (!is_whole(r->old.s, statement) || !is_whole(tt_str_get(&r->new), statement)) {
+        printf("line %d of the table: not a whole %s\n", r->line,
+               statement ? "statement" : "expression");
+        return false;
+    }
     for (size_t i = 0; i < r->new.n; i++) /* the lines keep their numbers */
         r->new.s[i] = r->new.s[i] == '\n' ? ' ' : r->new.s[i];
-    bool statement = r->old.s[r->old.n - 1] == ';' || r->old.s[r->old.n - 1] == '}';
     const char *form =
         statement ? "{ if (tt_mutant(%%d)) { %s } else { " : "(tt_mutant(%%d) ? (%s) : (";
     size_t from = (size_t)(at - f->text);

@@ -50,4 +50,11 @@ cp "$dir/sample.c" "$dir/src/sample.c" && printf 'src/sample.c test_x the sum of
 ok a_row_of_the_table_is_put_in
 ! (cd "$dir" && printf 'src/sample.c test_x twice\n- x\n+ y\n' >rows && "$tool" rows check >out) && grep -q 'line 1 of the table: the old text is more than once in src/sample.c' "$dir/out"
 ok a_row_that_fits_two_places_is_refused
+while IFS='|' read -r old new; do (cd "$dir" && printf 'src/sample.c test_x a part\n- %s\n+ %s\n' "$old" "$new" >rows && ! "$tool" rows check >out) && grep -q 'line 1 of the table: not a whole' "$dir/out" || echo "$old"; done >"$dir/taken" <<'END'
+less(n,|less(n + 1,
+n, 2|n, 3
+return a - b - by[0];|return a) - b;
+END
+[ ! -s "$dir/taken" ]
+ok a_row_that_is_no_whole_expression_is_refused
 exit $failed
