@@ -151,6 +151,45 @@ static void test_hf_charsmap_is_a_trie_within_its_bytes(void **state)
     }
 }
 
+/* A text of the map that is no UTF-8, or begins within a character, or stands for a part of one, would be looked up beyond the tables of
+ * code points. */
+static void test_hf_charsmap_gives_whole_characters(void **state)
+{
+    static const struct {
+        uint8_t key; /* the byte that the trie has */
+        uint8_t value;
+        const char *in, *texts;
+        size_t n_texts;
+        const char *out; /* NULL: none; "": the map is refused */
+    } rows[] = {
+        {'a',  0, "a",        "x\0\xc3\xa4",      5, "x"       },
+        {'a',  2, "a",        "x\0\xc3\xa4",      5, "\xc3\xa4"},
+        {'a',  3, "a",        "x\0\xc3\xa4",      5, NULL      },
+        {0xc3, 0, "\xc3\xa4", "x",                2, NULL      },
+        {'a',  0, "a",        "\xf7\xbf\xbf\xbf", 5, ""        },
+        {'a',  0, "a",        "x\0\xc3",          4, ""        },
+        {'a',  0, "a",        "\xed\xa0\x80",     4, ""        },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        uint8_t blob[4 + 1024 + 16] = {0, 4}; /* a trie of 256 units */
+        uint32_t unit[2] = {rows[i].key | 1u << 8 | 1u << 10, rows[i].value | 1u << 31};
+        memcpy(blob + 4 + 4 * rows[i].key, &unit[0], 4);
+        memcpy(blob + 4 + 4 * (rows[i].key ^ 1), &unit[1], 4);
+        memcpy(blob + 4 + 1024, rows[i].texts, rows[i].n_texts);
+        hf_charsmap *m = NULL;
+        size_t used = 0;
+        tt_error err = {0};
+        const bool refused = hf_charsmap_new(blob, 4 + 1024 + rows[i].n_texts, &m, &err) != TT_OK;
+        const char *out = refused ? ""
+                                  : hf_charsmap_find(m, (const uint8_t *)rows[i].in,
+                                                     strlen(rows[i].in), true, &used);
+        if (rows[i].out ? !out || strcmp(out, rows[i].out) != 0 : out != NULL)
+            fail_msg("row %zu: %s", i, out ? out : "none");
+        hf_charsmap_free(m);
+    }
+}
+
 /* Its tree would take 50 times the bytes of the text. */
 static void test_hf_of_too_many_values_is_refused(void **state)
 {
@@ -174,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_hf_malformed_json_is_an_error_with_its_place),
         cmocka_unit_test(test_hf_of_too_many_values_is_refused),
         cmocka_unit_test(test_hf_charsmap_is_a_trie_within_its_bytes),
+        cmocka_unit_test(test_hf_charsmap_gives_whole_characters),
     };
     return cmocka_run_group_tests(tests, load_golden, free_golden);
 }

@@ -17,8 +17,10 @@ tt_status hf_charsmap_new(const uint8_t *blob, size_t n, hf_charsmap **out, tt_e
     if (n < 8 || bytes < 4 || bytes % 4 || bytes > n - 4)
         return TT_FAIL(err, TT_EFORMAT, "precompiled_charsmap: %zu bytes are not a trie and texts",
                        n);
-    hf_charsmap *m = calloc(1, sizeof *m);
     const size_t n_text = n - 4 - bytes;
+    if (hf_utf8_valid(blob + 4 + bytes, n_text) != n_text)
+        return TT_FAIL(err, TT_EFORMAT, "precompiled_charsmap: its texts are not UTF-8");
+    hf_charsmap *m = calloc(1, sizeof *m);
     if (m) {
         m->units = malloc(bytes);
         m->text = malloc(n_text + 1);
@@ -48,6 +50,12 @@ void hf_charsmap_free(hf_charsmap *m)
     free(m);
 }
 
+/* Whether p is within a character. What becomes of a text must be whole characters. */
+static bool is_inside(const char *p)
+{
+    return ((unsigned char)*p & 0xc0) == 0x80;
+}
+
 /* A unit: bits 0-7 a label, 8 whether a value follows, 9 whether the offset is times 256, 10-30 the
  * offset, 31 whether the unit is a value. */
 static size_t offset_of(uint32_t unit)
@@ -69,7 +77,8 @@ const char *hf_charsmap_find(const hf_charsmap *m, const uint8_t *s, size_t n, b
         if (node >= m->n_units)
             break;
         const uint32_t value = m->units[node] & 0x7fffffffu;
-        if (unit >> 8 & 1 && value < m->n_text) {
+        if (unit >> 8 & 1 && value < m->n_text && !is_inside(m->text + value) &&
+            (i + 1 == n || !is_inside((const char *)s + i + 1))) {
             found = m->text + value;
             *used = i + 1;
             if (!longest)
