@@ -326,7 +326,8 @@ static bool add_row(const char *root, row *r)
         return false;
     }
     const bool statement = r->old.s[r->old.n - 1] == ';' || r->old.s[r->old.n - 1] == '}';
-    if (!is_whole(r->old.s, statement) || !is_whole(tt_str_get(&r->new), statement)) {
+    if ((!statement && !r->new.n) || !is_whole(r->old.s, statement) ||
+        !is_whole(tt_str_get(&r->new), statement)) {
         printf("line %d of the table: not a whole %s\n", r->line,
                statement ? "statement" : "expression");
         return false;
