@@ -118,7 +118,7 @@ static tt_status load_byte_unk(hf_tokenizer *t, const hf_file *f, const json_t *
                        "bytes",
                        f->name);
     t->vocab.unk = id ? (int32_t)json_integer_value(id) : -1;
-    hf_digest_number(d, (int64_t)t->vocab.unk << 1 | t->vocab.fuse_unk);
+    hf_digest_number(d, (int64_t)t->vocab.unk * 2 + t->vocab.fuse_unk); /* unk may be -1 */
     return TT_OK;
 }
 

@@ -39,7 +39,8 @@ static tt_status encode_cached(const hf_tokenizer *t, hf_work *w, const uint8_t 
         e->n_bytes = (uint8_t)n;
         e->n_ids = (uint8_t)m;
         memcpy(e->bytes, s, n);
-        memcpy(e->ids, w->out->ids + before, m * sizeof *e->ids);
+        if (m) /* of a text that gives no id at all, ids is NULL */
+            memcpy(e->ids, w->out->ids + before, m * sizeof *e->ids);
     }
     return TT_OK;
 }
