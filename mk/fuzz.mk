@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/fuzz/fuzz_<name>.c define LLVMFuzzerTestOneInput. `make test` runs them for a short while with gcc's sanitizers and
-# our own driver (seeds of tests/fuzz/corpus/<name>/ and fixed-seed mutations of them); `make fuzz` is libFuzzer, for hours if wanted.
+# our own driver (seeds of tests/fuzz/corpus/<name>/, fixed-seed mutations of them, and inputs made from tests/fuzz/grammar/<name>.txt);
+# `make fuzz` is libFuzzer, for hours if wanted.
 FUZZ_DRIVERS := $(FUZZ_SRC:tests/fuzz/%.c=build/asan/tests/fuzz/%)
+FUZZ_MAIN    := build/asan/tests/fuzz/driver.o build/asan/tests/fuzz/grammar.o
 FUZZ_CLANG   := $(FUZZ_SRC:tests/fuzz/%.c=build/fuzz/%)
 FUZZ_CC      ?= clang
 FUZZ_CFLAGS  := -std=c11 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
@@ -13,21 +15,21 @@ FUZZ_LIST := tests/fuzz/core.list
 FUZZ_CORE := $(file < $(FUZZ_LIST))
 
 ifeq ($(MODE),asan)
-$(FUZZ_DRIVERS): build/asan/%: build/asan/%.o build/asan/tests/fuzz/driver.o build/asan/libttrun_fuzz.a
+$(FUZZ_DRIVERS): build/asan/%: build/asan/%.o $(FUZZ_MAIN) build/asan/libttrun_fuzz.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(CORE_LIBS) -o $@
 build/asan/libttrun_fuzz.a: $(FUZZ_CORE:%.c=build/asan/%.o) $(FUZZ_LIST)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 fuzz-drivers: $(FUZZ_DRIVERS)
-fuzz-list: $(CORE_OBJ) $(FUZZ_DRIVERS:=.o) build/asan/tests/fuzz/driver.o
+fuzz-list: $(CORE_OBJ) $(FUZZ_DRIVERS:=.o) $(FUZZ_MAIN)
 	$(Q)rm -f build/asan/all.a && $(AR) rcsT build/asan/all.a $(CORE_OBJ) # thin: its members have paths
 	$(Q)set -e; for f in $(FUZZ_DRIVERS); do \
-	    $(CC) $(LDFLAGS_ALL) -Wl,--trace $$f.o build/asan/tests/fuzz/driver.o build/asan/all.a $(CORE_LIBS) -o build/asan/.fuzz; \
+	    $(CC) $(LDFLAGS_ALL) -Wl,--trace $$f.o $(FUZZ_MAIN) build/asan/all.a $(CORE_LIBS) -o build/asan/.fuzz; \
 	done >build/asan/.trace
 	$(Q)sed -n 's|.*build/asan/\(core/[a-z0-9_/]*\)\.o.*|\1.c|p' build/asan/.trace | LC_ALL=C sort -u >$(FUZZ_LIST)
 	@rm -f build/asan/all.a build/asan/.fuzz build/asan/.trace
--include $(FUZZ_DRIVERS:=.d)
+-include $(FUZZ_DRIVERS:=.d) $(FUZZ_MAIN:.o=.d)
 else
 fuzz-drivers fuzz-list:
 	+$(Q)$(MAKE) --no-print-directory MODE=asan $@

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A main() for LLVMFuzzerTestOneInput on systems without libFuzzer. driver CORPUS_FOLDER runs every
- * seed, then as many mutations of them as FUZZ_RUNS says (20,000, of a slow target fewer: about a
- * second), drawn with the seed FUZZ_SEED (2026): the same inputs on every machine. An input that
- * crashes, or takes a minute of CPU time, is saved as fuzz-crash.bin; driver FILE runs that one
- * again. */
+/* A main() for LLVMFuzzerTestOneInput on systems without libFuzzer. driver corpus/NAME runs every
+ * seed, then as many inputs as FUZZ_RUNS says (20,000, of a slow target fewer: about a second):
+ * mutations of seeds and, where there is grammar/NAME.txt, every other one made from that grammar. All
+ * are drawn with the seed FUZZ_SEED (2026): the same inputs on every machine. An input that crashes, or
+ * takes a minute of CPU time, is saved as fuzz-crash.bin; driver FILE runs that one again. */
 #define _GNU_SOURCE
-#include "base/base.h"
+#include "grammar.h"
 #include <dirent.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,12 +14,13 @@
 #include <ttrun/option.h>
 #include <unistd.h>
 
-#define LARGEST ((size_t)1 << 16)
+#define LARGEST GRAMMAR_MOST
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 extern const int fuzz_runs __attribute__((weak)); /* of a slow target */
 void __asan_set_death_callback(void (*fn)(void));
 TT_EXPORT const char *__asan_default_options(void);
+TT_EXPORT const char *__ubsan_default_options(void);
 
 typedef struct seed {
     uint8_t *data;
@@ -36,6 +37,12 @@ static const char *crash_path = "fuzz-crash.bin";
 const char *__asan_default_options(void)
 {
     return "handle_abort=1";
+}
+
+/* UBSan has a runtime of its own, which knows nothing of the address sanitizer's callback. */
+const char *__ubsan_default_options(void)
+{
+    return "abort_on_error=1";
 }
 
 static void keep_crash(void)
@@ -195,16 +202,57 @@ static void mutate(uint8_t *buf, size_t *n)
     }
 }
 
+/* The grammar of corpus/NAME; NULL: there is none. A grammar that cannot be read ends the process. */
+static grammar *load_grammar(const char *folder, tt_arena *a)
+{
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+    const char *path =
+        tt_arena_printf(a, "%.*s../grammar/%s.txt", (int)(name - folder), folder, name);
+    tt_error err = {0};
+    grammar *g = NULL;
+    char *text;
+    size_t n;
+    if (access(path, F_OK) != 0)
+        return NULL;
+    if (tt_read_file(path, LARGEST, &text, &n, &err) != TT_OK ||
+        grammar_read(a, path, text, n, &g, &err) != TT_OK) {
+        fprintf(stderr, "fuzz: %s\n", err.text);
+        exit(2);
+    }
+    free(text);
+    return g;
+}
+
+/* The next input in buf. Two of three that a grammar makes stay as it made them. */
+static size_t next_input(grammar *g, uint8_t *buf)
+{
+    size_t n;
+    bool stays = false;
+    if (g && draw(2)) {
+        n = grammar_make(g, draw, buf);
+        stays = draw(3);
+    } else {
+        const seed *s = &seeds[draw(n_seeds)];
+        n = s->n;
+        if (n)
+            memcpy(buf, s->data, n);
+    }
+    for (uint64_t k = stays ? 0 : 1 + draw(6); k > 0; k--)
+        mutate(buf, &n);
+    return n;
+}
+
 int main(int argc, char **argv)
 {
     static uint8_t buf[LARGEST];
     const int64_t runs = number_of("FUZZ_RUNS", &fuzz_runs ? fuzz_runs : 20000);
     rng_seed = (uint64_t)number_of("FUZZ_SEED", 2026);
     if (argc != 2) {
-        fprintf(stderr, "usage: %s CORPUS_FOLDER (or one input file)\n", argv[0]);
+        fprintf(stderr, "usage: %s corpus/NAME (or one input file)\n", argv[0]);
         return 2;
     }
     __asan_set_death_callback(keep_crash);
+    tt_log_set_level(TT_ERROR); /* what a grammar makes is full of what is warned of */
     signal(SIGPROF, on_alarm);
     char *one;
     size_t n;
@@ -214,20 +262,16 @@ int main(int argc, char **argv)
         return 0;
     }
     tt_arena *a = tt_arena_new();
+    grammar *g = load_grammar(argv[1], a);
     load_seeds(argv[1], a);
     for (size_t i = 0; i < n_seeds; i++)
         try_input(seeds[i].data, seeds[i].n);
     for (int64_t i = 0; i < runs; i++) {
-        const seed *s = &seeds[draw(n_seeds)];
-        n = s->n;
-        if (n)
-            memcpy(buf, s->data, n);
-        for (uint64_t k = 1 + draw(6); k > 0; k--)
-            mutate(buf, &n);
+        n = next_input(g, buf);
         try_input(buf, n);
     }
-    printf("%zu seeds, and %lld mutations of them by FUZZ_SEED=%llu\n", n_seeds, (long long)runs,
-           (unsigned long long)rng_seed);
+    printf("%zu seeds, and %lld inputs made from them%s by FUZZ_SEED=%llu\n", n_seeds,
+           (long long)runs, g ? " and from a grammar" : "", (unsigned long long)rng_seed);
     for (size_t i = 0; i < n_seeds; i++)
         free(seeds[i].data);
     tt_arena_free(a);

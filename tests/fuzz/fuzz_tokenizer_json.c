@@ -9,7 +9,7 @@
  * tokens begin at 256). What follows a newline and %% is text to encode. */
 
 extern const int fuzz_runs;
-const int fuzz_runs = 5000;
+const int fuzz_runs = 2000;
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
