@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <ttrun/option.h>
 #include <unistd.h>
@@ -84,6 +85,15 @@ static void try_input(const uint8_t *data, size_t n)
     limit_cpu(0);
     running = NULL;
     free(copy);
+}
+
+/* An eighth of what a thread has: a parser that has no bound on its depth needs more, and is found. */
+static void limit_stack(void)
+{
+    struct rlimit l;
+    getrlimit(RLIMIT_STACK, &l);
+    l.rlim_cur = TT_MIN(l.rlim_cur, (rlim_t)1 << 20);
+    setrlimit(RLIMIT_STACK, &l);
 }
 
 static int by_name(const void *a, const void *b)
@@ -251,6 +261,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s corpus/NAME (or one input file)\n", argv[0]);
         return 2;
     }
+    limit_stack();
     __asan_set_death_callback(keep_crash);
     tt_log_set_level(TT_ERROR); /* what a grammar makes is full of what is warned of */
     signal(SIGPROF, on_alarm);

@@ -38,6 +38,7 @@ struct part {
     int line;
     int depth;    /* the fewest rules within rules that it takes; UNKNOWN: not found yet */
     bool endless; /* it has a rule that may contain itself */
+    part *last;   /* of a CHOICE in this input */
 };
 
 typedef struct named {
@@ -401,10 +402,11 @@ typedef struct making {
     grammar *g;
     grammar_draw draw;
     uint8_t *buf;
-    size_t n, enough; /* behind so many bytes it takes the shortest way */
-    int depth, deepest;
-    uint64_t wide; /* one in so many repetitions is the last */
-    bool deep;     /* it takes what contains itself where it can */
+    size_t n, enough;   /* behind so many bytes it takes the shortest way */
+    int depth, deepest; /* parts within parts */
+    uint64_t wide;      /* one in so many repetitions is the last */
+    bool deep;          /* it takes what contains itself where it can, */
+    bool same;          /* and the same as at this choice before */
 } making;
 
 static bool is_enough(const making *m)
@@ -456,19 +458,24 @@ static uint64_t draw_number(making *m, const part *p)
     }
 }
 
-static void make_part(making *m, const part *p);
+static void make_part(making *m, part *p);
 
-static void make_choice(making *m, const part *p)
+static void make_choice(making *m, part *p)
 {
-    const bool is_short = is_enough(m), deep = m->deep && p->endless && m->draw(16);
+    const bool is_short = is_enough(m), deep = m->deep && p->endless && (m->same || m->draw(16));
     uint64_t all = 0, at;
+    if (m->same && deep && !is_short && p->last && p->last->endless) {
+        make_part(m, p->last);
+        return;
+    }
     for (int pass = 0; pass < 2; pass++) {
         at = pass ? m->draw(all) : 0;
         for (size_t i = 0; i < p->parts.n; i++) {
-            const part *one = p->parts.items[i];
+            part *one = p->parts.items[i];
             if (is_short ? one->depth > p->depth : deep && !one->endless)
                 continue;
             if (pass && at < one->weight) {
+                p->last = one;
                 make_part(m, one);
                 return;
             }
@@ -478,7 +485,7 @@ static void make_choice(making *m, const part *p)
     }
 }
 
-static void make_repeat(making *m, const part *p)
+static void make_repeat(making *m, part *p)
 {
     for (int64_t i = 0; i < p->most; i++) {
         if (i >= p->least && (is_enough(m) || !m->draw(m->wide)))
@@ -488,7 +495,7 @@ static void make_repeat(making *m, const part *p)
 }
 
 /* The length goes in front of what is there from `begin` on. */
-static void make_sized(making *m, const part *p)
+static void make_sized(making *m, part *p)
 {
     const size_t begin = m->n;
     make_part(m, p->parts.items[0]);
@@ -501,7 +508,7 @@ static void make_sized(making *m, const part *p)
     memcpy(m->buf + begin, number, n);
 }
 
-static void make_kept(making *m, const part *p)
+static void make_kept(making *m, part *p)
 {
     named *k = &m->g->kept[p->name];
     if (p->kind == KEPT) {
@@ -516,7 +523,7 @@ static void make_kept(making *m, const part *p)
     memcpy(k->kept, m->buf + begin, k->n);
 }
 
-static void make_padded(making *m, const part *p)
+static void make_padded(making *m, part *p)
 {
     const size_t begin = m->n, most = TT_MIN((size_t)p->most, GRAMMAR_MOST - begin);
     make_part(m, p->parts.items[0]);
@@ -525,8 +532,9 @@ static void make_padded(making *m, const part *p)
     m->n = begin + most;
 }
 
-static void make_part(making *m, const part *p)
+static void make_part(making *m, part *p)
 {
+    m->depth++;
     switch (p->kind) {
     case TEXT:
         add_bytes(m, p->text, p->n);
@@ -535,9 +543,7 @@ static void make_part(making *m, const part *p)
         add_number(m, p->form, draw_number(m, p));
         break;
     case RULE:
-        m->depth++;
         make_part(m, m->g->rules[p->name].is);
-        m->depth--;
         break;
     case CHOICE:
         make_choice(m, p);
@@ -558,6 +564,14 @@ static void make_part(making *m, const part *p)
     default:
         make_kept(m, p);
     }
+    m->depth--;
+}
+
+static void forget(part *p)
+{
+    p->last = NULL;
+    for (size_t i = 0; i < p->parts.n; i++)
+        forget(p->parts.items[i]);
 }
 
 size_t grammar_make(grammar *g, grammar_draw draw, uint8_t *buf)
@@ -565,15 +579,18 @@ size_t grammar_make(grammar *g, grammar_draw draw, uint8_t *buf)
     making m = {.g = g, .draw = draw, .buf = buf, .wide = 3};
     const uint64_t way = draw(8);
     m.enough = (size_t)16 << draw(8);
-    m.deepest = 4 + (int)draw(16);
+    m.deepest = 16 + (int)draw(64);
     if (way == 0) { /* long lists */
         m.wide = 64;
         m.enough *= 4;
     } else if (way < 3) {
         m.deep = true;
-        m.deepest = 8 << draw(7);
+        m.same = way == 2;
+        m.deepest = 8 << draw(10);
         m.enough *= 4;
     }
+    for (size_t i = 0; m.same && i < g->n_rules; i++)
+        forget(g->rules[i].is);
     for (size_t i = 0; i < g->n_kept; i++)
         g->kept[i].n = g->kept[i].place = 0;
     make_part(&m, g->rules[0].is);
