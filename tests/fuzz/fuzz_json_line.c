@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "../../plugins/dataloaders/json_line.h"
 #include "base/base.h"
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "loop_count.h"
+
+#include "../../plugins/dataloaders/json_line.h"
+
+#include "loop_count_end.h"
+
 /* A line of a jsonl file. What jansson accepts is accepted, with the same string, and the result is
- * UTF-8. Jansson converts numbers, so it refuses more; it overlooks a NUL after a number. */
+ * UTF-8. Jansson converts numbers, so it refuses more; it overlooks a NUL after a number. The work
+ * grows with the bytes, and not with their square. */
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
@@ -18,7 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         json_reader r = {line, line, line + n, NULL};
         size_t out_n = 0;
         bool found, is_string;
+        loop_passes = 0;
         const bool fine = json_field(&r, "text", out, &out_n, scratch, &found, &is_string);
+        TT_ASSERT(loop_passes <= 64 + 5 * (int64_t)n);
         TT_ASSERT(r.at >= r.s && r.at <= r.end && fine == (r.fault == NULL));
         TT_ASSERT(out_n <= n && (!is_string || found));
         TT_ASSERT(!fine || !is_string || tt_utf8_valid(out, out_n) == out_n);
