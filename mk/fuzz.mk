@@ -7,7 +7,7 @@ FUZZ_MAIN    := build/asan/tests/fuzz/driver.o build/asan/tests/fuzz/grammar.o
 FUZZ_CLANG   := $(FUZZ_SRC:tests/fuzz/%.c=build/fuzz/%)
 FUZZ_CC      ?= clang
 FUZZ_CFLAGS  := -std=c11 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
-    -ffp-contract=off -Iinclude -Icore -I$B/gen -DTT_BUILD_VERSION='"$(VERSION)"'
+    -ffp-contract=off -Iinclude -Icore -Itests -I$B/gen -DTT_BUILD_VERSION='"$(VERSION)"'
 
 # Of the core only what they link is built with the sanitizers: the files of tests/fuzz/core.list, one in eight. An undefined
 # reference of the link says that a file is missing there: `make fuzz-list` asks the linker and writes the list.
