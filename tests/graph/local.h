@@ -49,22 +49,29 @@ static inline void run_job(const job *j, const char *context, after_pass after)
     built_free(&x);
 }
 
-/* The gradient of a parameter on one rank, computed in f32. */
-static inline double *gradient(const job *j, const char *name, tt_arena *a, int64_t *n)
+/* The gradient of a parameter on one rank; stop, o: as build_job and sim_run have them. */
+static inline double *gradient_by(const job *j, const char *stop, const sim_opts *o,
+                                  const char *name, tt_arena *a, int64_t *n)
 {
-    const sim_opts narrow = {.narrow = true};
     built x;
     tt_error err = {0};
-    const char *bad = build_job(j, "update", NULL, NULL, &x, &err);
+    const char *bad = build_job(j, stop, NULL, NULL, &x, &err);
     if (bad)
         fail_msg("%s: %s", bad, err.text);
-    sim *s = sim_run(x.g, &narrow);
+    sim *s = sim_run(x.g, o);
     sim_require(s);
     double *g = sim_param(s, name, "grad", n);
     g = tt_arena_dup(a, g, (size_t)*n * sizeof *g);
     sim_free(s);
     built_free(&x);
     return g;
+}
+
+/* Computed in f32. */
+static inline double *gradient(const job *j, const char *name, tt_arena *a, int64_t *n)
+{
+    const sim_opts narrow = {.narrow = true};
+    return gradient_by(j, "update", &narrow, name, a, n);
 }
 
 /* ---- one op after a linear: y = op(x w^T), with w cut over tp ---- */

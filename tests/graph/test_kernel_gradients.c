@@ -140,32 +140,15 @@ static void test_every_mesh_has_the_derivative_of_the_decomposition(void **state
         }
 }
 
-/* The gradient in double. */
-static double *wide_gradient(const job *j, const char *name, tt_arena *a, int64_t *n)
-{
-    built x;
-    tt_error err = {0};
-    const char *bad = build_job(j, NULL, NULL, NULL, &x, &err);
-    if (bad)
-        fail_msg("%s: %s", bad, err.text);
-    sim *s = sim_run(x.g, NULL);
-    sim_require(s);
-    double *g = sim_param(s, name, "grad", n);
-    g = tt_arena_dup(a, g, (size_t)*n * sizeof *g);
-    sim_free(s);
-    built_free(&x);
-    return g;
-}
-
 /* Both sum the same terms in f64; the kernel's order of the sum over a sequence may be another. */
 static void compare(const job *j, const char *name, tt_arena *a)
 {
     int64_t n, m;
     double sum = 0;
     sim_own_kernel = &blend_kernel;
-    const double *x = wide_gradient(j, name, a, &n);
+    const double *x = gradient_by(j, NULL, NULL, name, a, &n);
     sim_own_kernel = NULL;
-    const double *y = wide_gradient(j, name, a, &m);
+    const double *y = gradient_by(j, NULL, NULL, name, a, &m);
     assert_int_equal(n, m);
     for (int64_t i = 0; i < n; i++) {
         sum += fabs(y[i]);
