@@ -72,10 +72,9 @@ static tt_status is_poison(tt_exec *x, const uint8_t *p, size_t bytes, bool *is,
     t.shape[0] = t.global[0] = (int64_t)bytes;
     if (bytes && !tt_device_is_host(&x->o.device))
         TT_TRY(find_on_device(x, &t, &a, &found, err));
-    else if (bytes > 1) /* the first two bytes, and each byte that of two before it */
-        found = memcmp(p, poison_bytes, 2) || memcmp(p + 2, p, bytes - 2) ? 0 : -1;
-    else if (bytes)
-        found = *p == *poison_bytes ? -1 : 0;
+    else if (memcmp(p, poison_bytes, TT_MIN(bytes, sizeof poison_bytes)) ||
+             (bytes > 2 && memcmp(p + 2, p, bytes - 2))) /* each byte is that of two before it */
+        found = 0;
     *is = found < 0;
     return TT_OK;
 }
