@@ -63,20 +63,15 @@ static tt_status load_documents(const tt_cli *cli, tt_registry *r, const char *p
         {"dataloader.field", "--field"}
     };
     const char *field = tt_cli_option(cli, "field");
-    tt_str texts[2] = {{0}}; /* as JSON, so that a name of digits is a name */
-    tt_str_json(&texts[0], path);
-    tt_str_json(&texts[1], field ? field : "text");
     const char *name = tt_parquet_is(path) ? "jsonl" : tt_cli_loader_for(path, NULL);
     const tt_override over[] = {
-        {"dataloader.name",  name                      },
-        {"dataloader.path",  path                      },
-        {"dataloader.field", field ? field : "\"text\""}
+        {"dataloader.name",  name                  },
+        {"dataloader.path",  path                  },
+        {"dataloader.field", field ? field : "text"}
     };
     tt_job *job;
     tt_part part;
     void *self = NULL;
-    tt_str_free(&texts[0]);
-    tt_str_free(&texts[1]);
     TT_TRY(tt_job_load(cli->arena, NULL, over, TT_COUNT(over), &job, err));
     tt_status s = tt_registry_part(r, job, TT_KIND_DATALOADER, "dataloader", name, NULL, cli->arena,
                                    &part, err);

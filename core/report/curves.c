@@ -57,7 +57,7 @@ static void print_rows(const tt_run_report *runs, size_t n, const row_chart *cha
             const char *part = !chart->validation ? "" : v ? "validation" : "training";
             c[k] = scaled_curve(m[v], chart->column, chart->factor, a);
             name_curve(&c[k], runs, n, i, k, part, chart->title, a);
-            c[k].color = (int)(n > 1 ? i % 8 : (size_t)v);
+            c[k].color = (int)(n > 1 ? i : (size_t)v);
             c[k].dashed = v && n > 1;
             c[k].points = v;
             k++;
@@ -85,7 +85,7 @@ static void print_logged(const tt_run_report *runs, size_t n, const char *name, 
                           .y = &l->points.items[0].value,
                           .n = l->points.n,
                           .stride = sizeof *l->points.items / sizeof(double),
-                          .color = (int)(n > 1 ? i % 8 : 0)};
+                          .color = (int)i};
         name_curve(&c[k], runs, n, i, k, "", name, a);
         k++;
     }
