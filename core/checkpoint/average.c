@@ -17,8 +17,11 @@ static void take_average(tt_ckpt_reader *r, const char *averaged)
             strcmp(e->name + length - ends, averaged) || e->name[length - ends - 1] != '.')
             continue;
         const char *param = tt_arena_strn(r->arena, e->name + begins, length - begins - ends - 1);
-        if (tt_map_get(r->entries, param))
-            tt_map_set(r->entries, param, e);
+        if (!tt_map_get(r->entries, param))
+            continue;
+        tt_entry *mean = tt_arena_dup(r->arena, e, sizeof *e);
+        mean->name = param;
+        tt_map_set(r->entries, param, mean);
     }
 }
 

@@ -181,6 +181,8 @@ bool tt_ckpt_is_dcp(const char *folder); /* has a .metadata */
 size_t tt_ckpt_n_tensors(const tt_ckpt_reader *r);
 tt_ckpt_tensor tt_ckpt_tensor_at(const tt_ckpt_reader *r, size_t i);
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name);
+/* Have loads of this reader copied as many elements as the tensor has? */
+bool tt_ckpt_was_read(const tt_ckpt_reader *r, const char *name);
 int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name); /* of dim 0; -1 = no such tensor */
 tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name); /* TT_N_DTYPES = likewise */
 /* A short text that is another one for other weights, made of few of their bytes. States of an optimizer do not count. */

@@ -74,6 +74,7 @@ typedef struct tt_entry { /* a tensor by name */
     TT_VEC(tt_shard) shards; /* by begin[0] */
     /* It is read as a tensor of so many rows, of which only its own are filled; 0: as it is. */
     int64_t rows_as;
+    int64_t n_read; /* elements that loads have copied, each as often as it was */
     bool known_disjoint;
     bool is_scale;                        /* a part of another tensor, which is quantized */
     const struct tt_coded *coded;         /* it is made of codes, which have names of their own */

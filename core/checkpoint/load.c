@@ -372,12 +372,15 @@ static tt_status load_checked(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, si
     tt_status status = TT_OK;
     l.files = tt_arena_array(l.arena, r->n_files + 1, sizeof *l.files);
     for (size_t i = 0; status == TT_OK && i < n; i++) {
-        const tt_entry *e = tt_ckpt_entry(r, pieces[i].name);
+        tt_entry *e = tt_ckpt_entry(r, pieces[i].name);
         if (!e)
             continue;
-        if (pieces[i].take)
+        if (pieces[i].take) {
             status = tt_ckpt_by_rows(&pieces[i], load_rows, r, err);
-        else if (is_dequantized(e, &pieces[i]))
+            continue;
+        }
+        e->n_read += tt_box_numel(&pieces[i].box, e->n_dims);
+        if (is_dequantized(e, &pieces[i]))
             status = tt_ckpt_dequantize(r, e, &pieces[i], err);
         else
             load_piece(&l, e, &pieces[i]);
@@ -454,6 +457,15 @@ tt_dtype tt_ckpt_dtype(const tt_ckpt_reader *r, const char *name)
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
 {
     return tt_ckpt_entry(r, name) != NULL;
+}
+
+bool tt_ckpt_was_read(const tt_ckpt_reader *r, const char *name)
+{
+    const tt_entry *e = tt_ckpt_entry(r, name);
+    tt_box whole = {{0}, {0}};
+    if (e)
+        memcpy(whole.end, e->global, sizeof whole.end);
+    return e && e->n_read >= tt_box_numel(&whole, e->n_dims);
 }
 
 size_t tt_ckpt_n_tensors(const tt_ckpt_reader *r)

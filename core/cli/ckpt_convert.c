@@ -234,7 +234,7 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
     char absolute[PATH_MAX], fingerprint[33] = "";
     const char *kept = NULL;
     tt_registry *r = NULL;
-    tt_import_counts counts = {0};
+    tt_tensor_counts counts = {0};
     tt_setup s;
     tt_str job = {0};
     TT_TRY(choose(cli, "from", forms, TT_COUNT(forms), &from, err));
@@ -284,25 +284,28 @@ static tt_status export_publish(tt_status written, const char *tmp, const char *
     return written;
 }
 
-static tt_status export_hf(const tt_loaded_model *m, tt_hf_export o, const char *out, tt_error *err)
+static tt_status export_hf(const tt_loaded_model *m, tt_hf_export o, const char *out,
+                           tt_tensor_counts *counts, tt_error *err)
 {
     o.folder = tt_arena_printf(m->setup.arena, "%s.tmp", out);
-    return export_publish(tt_setup_write_hf(&m->setup, &o, err), o.folder, out, err);
+    return export_publish(tt_setup_write_hf(&m->setup, &o, counts, err), o.folder, out, err);
 }
 
 static tt_status export_adapter(tt_cli *cli, const tt_loaded_model *m, tt_export_dtype dtype,
-                                const char *out, tt_error *err)
+                                const char *out, tt_tensor_counts *counts, tt_error *err)
 {
     const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
     const tt_dtype to = dtype == TT_EXPORT_AUTO ? TT_F32 : (tt_dtype)(dtype - 1);
-    return export_publish(tt_setup_write_adapter(&m->setup, m->path, to, tmp, err), tmp, out, err);
+    return export_publish(tt_setup_write_adapter(&m->setup, m->path, to, tmp, counts, err), tmp,
+                          out, err);
 }
 
 static tt_status export_dcp(tt_cli *cli, const tt_loaded_model *m, bool titan, const char *out,
-                            tt_error *err)
+                            tt_tensor_counts *counts, tt_error *err)
 {
     const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
-    return export_publish(tt_setup_write_dcp(&m->setup, m->path, titan, tmp, err), tmp, out, err);
+    return export_publish(tt_setup_write_dcp(&m->setup, m->path, titan, tmp, counts, err), tmp, out,
+                          err);
 }
 
 /* The ids of BOS and EOS, from the tokenizer that the model was trained with, if its data needed
@@ -320,9 +323,9 @@ static tt_status open_tokenizer(tt_loaded_model *m, const tt_tokenizer_info **ou
 }
 
 /* Opens the model of a step folder, or of a Hugging Face folder, whose weights are imported into
- * `scratch` first: exports read step folders. mode: of the graph; TT_MODE_EVAL has the converters. */
+ * `scratch` first: exports read step folders. mode: of the graph; TT_MODE_EVAL has the converters. counts: of that import. */
 static tt_status open_source(tt_cli *cli, const char *folder, const char *scratch, tt_mode mode,
-                             tt_loaded_model *m, tt_error *err)
+                             tt_loaded_model *m, tt_tensor_counts *counts, tt_error *err)
 {
     const tt_setup_opts so = {.mode = mode};
     m->hf = tt_hf_is_folder(folder);
@@ -334,7 +337,7 @@ static tt_status open_source(tt_cli *cli, const char *folder, const char *scratc
     if (!m->hf)
         return TT_OK;
     tt_trainer_state state = {.model_fingerprint = m->setup.model_fingerprint};
-    TT_TRY(tt_setup_import(&m->setup, TT_IMPORT_HF, folder, &state, scratch, NULL, err));
+    TT_TRY(tt_setup_import(&m->setup, TT_IMPORT_HF, folder, &state, scratch, counts, err));
     m->path = tt_path_join(cli->arena, scratch, "step-0");
     return TT_OK;
 }
@@ -417,11 +420,13 @@ static int64_t exported_parameters(const tt_setup *s, const export_opts *o)
 }
 
 static void tell_export(tt_cli *cli, const tt_loaded_model *m, const export_opts *o,
-                        const char *out)
+                        const char *out, const tt_tensor_counts *counts)
 {
     const bool has = o->to != TO_HF || o->adapter || tt_hf_tokenizer_in(cli->arena, out);
-    tt_log(TT_INFO, "checkpoint", "%s: model %s, %lld parameters%s", out, m->setup.model.name,
-           (long long)exported_parameters(&m->setup, o),
+    tt_log(TT_INFO, "checkpoint",
+           "%s: model %s, %lld parameters; %zu tensors taken, %zu left, %zu made%s", out,
+           m->setup.model.name, (long long)exported_parameters(&m->setup, o), counts->taken,
+           counts->left, counts->made,
            has ? "" : "; without a tokenizer, because the run's has no tokenizer.json");
 }
 
@@ -434,7 +439,7 @@ static bool has_adapters(const tt_setup *s)
 }
 
 static tt_status export_model(tt_cli *cli, const char *folder, const char *out,
-                              const export_opts *o, tt_error *err);
+                              const export_opts *o, const tt_tensor_counts *before, tt_error *err);
 
 /* Adapters are merged into a Hugging Face folder, which is then written as GGUF. */
 static tt_status export_merged(tt_cli *cli, const tt_loaded_model *m, tt_hf_export x,
@@ -442,45 +447,52 @@ static tt_status export_merged(tt_cli *cli, const tt_loaded_model *m, tt_hf_expo
 {
     const char *merged = tt_arena_printf(cli->arena, "%s.merged.tmp", out);
     tt_cli whole = *cli;
+    tt_tensor_counts counts = {0};
     x.dtype = TT_EXPORT_F32;
     whole.n_overrides = 0; /* the folder says all, the run's adapters no more */
     TT_TRY(tt_remove_tree(merged, err));
-    tt_status s = export_hf(m, x, merged, err);
+    tt_status s = export_hf(m, x, merged, &counts, err);
     if (s == TT_OK)
-        s = export_model(&whole, merged, out, o, err);
+        s = export_model(&whole, merged, out, o, &counts, err);
     (void)tt_remove_tree(merged, NULL);
     return s;
 }
 
 static tt_status write_export(tt_cli *cli, tt_loaded_model *m, const export_opts *o,
-                              const char *out, tt_error *err)
+                              const char *out, tt_tensor_counts *counts, tt_error *err)
 {
     tt_hf_export x = {
         .step_folder = m->path, .folder = out, .run = m->run, .dtype = o->dtype, .low = o->low};
     TT_TRY(open_tokenizer(m, &x.tokenizer, err));
     x.tokenizer_self = m->tokenizer;
     if (o->adapter)
-        return export_adapter(cli, m, o->dtype, out, err);
+        return export_adapter(cli, m, o->dtype, out, counts, err);
     if (o->to == TO_DCP || o->to == TO_TITAN)
-        return export_dcp(cli, m, o->to == TO_TITAN, out, err);
+        return export_dcp(cli, m, o->to == TO_TITAN, out, counts, err);
     if (o->to == TO_HF)
-        return export_hf(m, x, out, err);
+        return export_hf(m, x, out, counts, err);
     return has_adapters(&m->setup) ? export_merged(cli, m, x, o, out, err)
-                                   : tt_setup_write_gguf(&m->setup, &x, o->type, err);
+                                   : tt_setup_write_gguf(&m->setup, &x, o->type, counts, err);
 }
 
+/* before: of the export that made `folder`; NULL: there was none. */
 static tt_status export_model(tt_cli *cli, const char *folder, const char *out,
-                              const export_opts *o, tt_error *err)
+                              const export_opts *o, const tt_tensor_counts *before, tt_error *err)
 {
     const char *scratch = tt_arena_printf(cli->arena, "%s.weights.tmp", out);
     tt_loaded_model m = {0};
+    tt_tensor_counts first = {0}, counts = {0};
     TT_TRY(tt_remove_tree(scratch, err)); /* left by a killed export */
     tt_status s =
-        open_source(cli, folder, scratch, o->low ? TT_MODE_EVAL : TT_MODE_LOGITS, &m, err);
+        open_source(cli, folder, scratch, o->low ? TT_MODE_EVAL : TT_MODE_LOGITS, &m, &first, err);
     if (s == TT_OK)
-        s = write_export(cli, &m, o, out, err);
+        s = write_export(cli, &m, o, out, &counts, err);
+    first = before ? *before : first;
+    if (before || m.hf)
+        counts.taken = first.taken;
+    counts.left += first.left;
     if (s == TT_OK && (o->to != TO_GGUF || !has_adapters(&m.setup)))
-        tell_export(cli, &m, o, out);
+        tell_export(cli, &m, o, out, &counts);
     if (m.hf)
         (void)tt_remove_tree(scratch, NULL);
     tt_loaded_model_close(&m);
@@ -493,5 +505,5 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
     TT_TRY(export_options(cli, &o, err));
     if (tt_path_exists(out))
         return TT_FAIL(err, TT_EEXIST, "%s exists already; remove it, or name another folder", out);
-    return export_model(cli, folder, out, &o, err);
+    return export_model(cli, folder, out, &o, NULL, err);
 }

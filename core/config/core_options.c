@@ -360,8 +360,9 @@ static const tt_option checkpoint_options[] = {
         "the weights of initial_load_path must be the model's, in its shapes; false: tensors that "
         "are absent there, or have another shape, keep their initial values, and the log names "
         "them all; of another vocabulary, embedding and head keep the rows of the tokens that both "
-        "have. ckpt import refuses tensors of the folder that the model has not; false: it "
-        "leaves them out"),
+        "have. ckpt import and exports refuse tensors of the folder or checkpoint that the model "
+        "has "
+        "not; false: they leave them out"),
     {ROW(checkpoint, initial_load_rename,  TT_OPT_STRINGS, "[]"),
        .doc = "rules \"PATTERN=NAME\" for the names of the tensors of initial_load_path: what the "
             "regular "

@@ -183,8 +183,26 @@ static tt_status list_params(const tt_setup *s, tt_arena *a, tt_hf_param **out, 
     return TT_OK;
 }
 
+static tt_status write_weights(const tt_setup *s, tt_arena *a, const char *step_folder,
+                               const tt_hf_param *params, size_t n, tt_dtype dtype,
+                               const char *folder, tt_tensor_counts *counts, tt_error *err)
+{
+    tt_ckpt_reader *from = NULL;
+    tt_map *base = tt_map_new(a);
+    for (size_t i = 0; i < s->graph->params.n; i++)
+        if (!s->graph->params.items[i]->adapter_of)
+            tt_map_set(base, s->graph->params.items[i]->name, base);
+    TT_TRY(tt_ckpt_open_weights(step_folder, &from, err));
+    tt_status st = tt_hf_save(from, params, n, dtype, INT64_MAX / 2, folder,
+                              counts ? &counts->made : NULL, err);
+    if (st == TT_OK)
+        st = tt_export_check(s, from, step_folder, base, counts, err);
+    tt_ckpt_close(from);
+    return st;
+}
+
 tt_status tt_setup_write_adapter(const tt_setup *s, const char *step_folder, tt_dtype dtype,
-                                 const char *folder, tt_error *err)
+                                 const char *folder, tt_tensor_counts *counts, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_hf_param *params = NULL;
@@ -195,7 +213,7 @@ tt_status tt_setup_write_adapter(const tt_setup *s, const char *step_folder, tt_
     if (st == TT_OK)
         st = tt_mkdirs(folder, err);
     if (st == TT_OK)
-        st = tt_hf_save(step_folder, params, n, dtype, INT64_MAX / 2, folder, err);
+        st = write_weights(s, a, step_folder, params, n, dtype, folder, counts, err);
     const char *from = tt_path_join(a, folder, "model.safetensors");
     if (st == TT_OK && rename(from, tt_path_join(a, folder, WEIGHTS)) != 0)
         st = TT_FAIL(err, TT_EIO, "%s: cannot rename it to " WEIGHTS ": %s", from, strerror(errno));

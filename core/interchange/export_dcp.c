@@ -100,6 +100,12 @@ static bool is_step(const exporting *x, const char *name)
     return param_of(x, name, &state) && state && !strcmp(state, "step");
 }
 
+static tt_status put_tensor(const exporting *x, const tt_dcp_tensor *t, tt_error *err)
+{
+    tt_map_set(x->written, t->name, x->written);
+    return tt_dcp_put_tensor(x->writer, t, err);
+}
+
 static tt_status write_tensor(const exporting *x, const tt_ckpt_tensor *t, tt_error *err)
 {
     tt_dcp_tensor out = {.dtype = tt_ckpt_dtype(x->reader, t->name), .n_dims = t->n_dims};
@@ -128,8 +134,7 @@ static tt_status write_tensor(const exporting *x, const tt_ckpt_tensor *t, tt_er
         out.data = data + bytes;
     }
     if (s == TT_OK)
-        s = tt_dcp_put_tensor(x->writer, &out, err);
-    tt_map_set(x->written, out.name, x->written);
+        s = put_tensor(x, &out, err);
     free(data);
     return s;
 }
@@ -146,7 +151,7 @@ static tt_status write_zeros(const exporting *x, const tt_param_info *p, tt_erro
     if (!t.name || tt_map_get(x->written, t.name))
         return TT_OK;
     t.data = tt_arena_array(x->arena, (size_t)t.shape[0], sizeof(float));
-    return tt_dcp_put_tensor(x->writer, &t, err);
+    return put_tensor(x, &t, err);
 }
 
 /* ---- the optimizer's groups ---- */
@@ -230,7 +235,7 @@ static tt_status write_step(const exporting *x, const tt_param_info *p, tt_error
     const tt_dcp_tensor t = {.name = tt_arena_printf(x->arena, "optimizer.state.%s.step", name),
                              .dtype = TT_F32,
                              .data = &step};
-    return tt_dcp_put_tensor(x->writer, &t, err);
+    return put_tensor(x, &t, err);
 }
 
 /* Groups and steps of the parameters that have states. */
@@ -260,7 +265,7 @@ static tt_status write_counts(const exporting *x, tt_error *err)
     };
     const tt_dcp_value epoch = {.kind = TT_DCP_INT, .integer = x->state.step};
     for (size_t i = 0; i < TT_COUNT(counts); i++)
-        TT_TRY(tt_dcp_put_tensor(x->writer, &counts[i], err));
+        TT_TRY(put_tensor(x, &counts[i], err));
     return tt_dcp_put_value(x->writer, "lr_scheduler.last_epoch", &epoch, err);
 }
 
@@ -291,7 +296,7 @@ static void list_names(exporting *x)
 }
 
 tt_status tt_setup_write_dcp(const tt_setup *s, const char *step_folder, bool titan,
-                             const char *folder, tt_error *err)
+                             const char *folder, tt_tensor_counts *counts, tt_error *err)
 {
     exporting x = {.s = s, .arena = tt_arena_new(), .titan = titan};
     list_names(&x);
@@ -309,6 +314,10 @@ tt_status tt_setup_write_dcp(const tt_setup *s, const char *step_folder, bool ti
         st = tt_dcp_create(folder, &x.writer, err);
     if (st == TT_OK)
         st = write_all(&x, err);
+    if (st == TT_OK)
+        st = tt_export_check(s, x.reader, step_folder, NULL, counts, err);
+    if (counts)
+        counts->made = tt_map_size(x.written);
     tt_dcp_close(x.writer);
     tt_ckpt_close(x.reader);
     if (st != TT_OK)

@@ -3,6 +3,7 @@
 #include "interchange/interchange_impl.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Writes a step folder as a GGUF file. The model plugin gives the names and keys (TT_MODEL_GGUF);
  * tensors are read row by row from the checkpoint. */
@@ -27,8 +28,8 @@ typedef struct writer {
     tt_ckpt_reader *from;
     tt_gguf out;
     tt_gguf_type type;
-    int64_t blocks; /* the key block_count; 0: there is none */
-    bool left_out;  /* a block after them was left out */
+    int64_t blocks;   /* the key block_count; 0: there is none */
+    tt_map *left_out; /* the parameters of blocks after them */
     const source *held;
     int64_t held_item; /* the matrix of `held` that is in memory */
     float *matrix;
@@ -142,7 +143,8 @@ static tt_status add_tensors(writer *w, const tt_hf_tensor *t, tt_error *err)
     size_t n = 0;
     tt_gguf_part row = {0};
     if (is_left_out(w, t->name)) {
-        w->left_out = true;
+        for (size_t k = 0; k < t->parts.n; k++)
+            tt_map_set(w->left_out, t->parts.items[k].param->name, w->left_out);
         return TT_OK;
     }
     for (size_t i = 0; i < TT_COUNT(tables); i++) {
@@ -406,7 +408,7 @@ static tt_status gguf_collect(writer *w, const tt_hf_export *o, tt_map **tensors
     TT_TRY(add_vectors(w, err));
     for (size_t i = 0; i < tt_map_size(*tensors); i++)
         TT_TRY(add_tensors(w, tt_map_value(*tensors, i), err));
-    if (w->left_out)
+    if (tt_map_size(w->left_out))
         tt_log(
             TT_INFO, "checkpoint",
             "the blocks of multi-token prediction are left out, as llama.cpp has %s without them",
@@ -414,8 +416,20 @@ static tt_status gguf_collect(writer *w, const tt_hf_export *o, tt_map **tensors
     return TT_OK;
 }
 
+static tt_status write_file(writer *w, const tt_hf_export *o, tt_tensor_counts *counts,
+                            tt_error *err)
+{
+    TT_TRY(tt_gguf_write(&w->out, o->folder, gguf_fill, w, err));
+    if (counts)
+        counts->made = w->out.tensors.n;
+    const tt_status st = tt_export_check(w->s, w->from, o->step_folder, w->left_out, counts, err);
+    if (st != TT_OK)
+        (void)unlink(o->folder);
+    return st;
+}
+
 tt_status tt_setup_write_gguf(const tt_setup *s, const tt_hf_export *o, tt_gguf_type type,
-                              tt_error *err)
+                              tt_tensor_counts *counts, tt_error *err)
 {
     writer w = {.s = s, .model = model_gguf(s->model.component), .type = type};
     tt_map *tensors = NULL;
@@ -423,11 +437,12 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_hf_export *o, tt_gguf_
         return TT_FAIL(err, TT_EUNSUPPORTED, "model %s does not define its GGUF form",
                        s->model.name);
     w.out.arena = tt_arena_new();
+    w.left_out = tt_map_new(w.out.arena);
     tt_status st = gguf_collect(&w, o, &tensors, err);
     if (st == TT_OK)
         st = tt_ckpt_open_weights(o->step_folder, &w.from, err);
     if (st == TT_OK)
-        st = tt_gguf_write(&w.out, o->folder, gguf_fill, &w, err);
+        st = write_file(&w, o, counts, err);
     tt_ckpt_close(w.from);
     free(w.matrix);
     tt_gguf_free(&w.out);

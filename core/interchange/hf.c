@@ -77,7 +77,22 @@ static tt_status choose_dtype(const tt_setup *s, const tt_hf_export *o, tt_arena
     return tt_hf_source_dtype(a, model, out, err);
 }
 
-tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *err)
+/* Writes the weights into o->folder. */
+static tt_status write_weights(const tt_setup *s, const tt_hf_export *o, const tt_hf_param *params,
+                               size_t n, tt_dtype dtype, tt_tensor_counts *counts, tt_error *err)
+{
+    tt_ckpt_reader *from = NULL;
+    TT_TRY(tt_ckpt_open_weights(o->step_folder, &from, err));
+    tt_status st = tt_hf_save(from, params, n, dtype, TT_HF_SHARD_BYTES, o->folder,
+                              counts ? &counts->made : NULL, err);
+    if (st == TT_OK)
+        st = tt_export_check(s, from, o->step_folder, NULL, counts, err);
+    tt_ckpt_close(from);
+    return st;
+}
+
+tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_tensor_counts *counts,
+                            tt_error *err)
 {
     if (!tt_setup_model_hf(s->model.component))
         return TT_FAIL(err, TT_EUNSUPPORTED, "model %s does not define its Hugging Face form",
@@ -98,7 +113,7 @@ tt_status tt_setup_write_hf(const tt_setup *s, const tt_hf_export *o, tt_error *
     if (st == TT_OK)
         st = tt_mkdirs(o->folder, err);
     if (st == TT_OK)
-        st = tt_hf_save(o->step_folder, params, n, dtype, TT_HF_SHARD_BYTES, o->folder, err);
+        st = write_weights(s, o, params, n, dtype, counts, err);
     if (st == TT_OK)
         st = tt_hf_write_configs(s, o, &chat, params, n, model, dtype, a, err);
     if (st == TT_OK && model)

@@ -232,7 +232,7 @@ static tt_status write_parts(import *im, const char *out, int64_t step, int *n_p
 }
 
 tt_status tt_setup_import(const tt_setup *s, tt_import_from from, const char *folder,
-                          tt_trainer_state *state, const char *out, tt_import_counts *counts,
+                          tt_trainer_state *state, const char *out, tt_tensor_counts *counts,
                           tt_error *err)
 {
 import im = {.s = s, .folder = folder, .from = from, .arena = tt_arena_new(), .prefix = "" };
@@ -257,7 +257,7 @@ import im = {.s = s, .folder = folder, .from = from, .arena = tt_arena_new(), .p
     if (st != TT_OK && st != TT_EEXIST) /* tt_ckpt_begin made this folder */
         (void)tt_remove_tree(tt_arena_printf(im.arena, "%s.tmp", final), NULL);
     if (counts)
-        *counts = (tt_import_counts){.made = im.tensors.n,
+        *counts = (tt_tensor_counts){.made = im.tensors.n,
                                      .taken = im.n_taken ? im.n_taken : im.tensors.n,
                                      .left = im.n_left};
     tt_ckpt_close(im.reader);

@@ -24,12 +24,8 @@ tt_status tt_import_spec(tt_registry *r, tt_arena *a, const char *folder, const 
  * TT_IMPORT_TITAN and TT_IMPORT_DCP are written too, as out/step-N of the step that the folder names. Sets
  * world, step, tokens_seen and samples_seen of the state. Tensors of the folder that are none of the model's are an error,
  * unless checkpoint.initial_load_strict is false. counts: may be NULL. */
-typedef struct tt_import_counts {
-    size_t taken, left; /* tensors of the folder */
-    size_t made;        /* tensors of the step */
-} tt_import_counts;
 tt_status tt_setup_import(const tt_setup *s, tt_import_from from, const char *folder,
-                          tt_trainer_state *state, const char *out, tt_import_counts *counts,
+                          tt_trainer_state *state, const char *out, tt_tensor_counts *counts,
                           tt_error *err);
 
 #endif

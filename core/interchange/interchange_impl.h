@@ -6,6 +6,12 @@
 
 /* Shared by the files of core/interchange. */
 
+/* exported.c: fails if a tensor of the model was not read for the export, or only a part of it, or if the step folder has
+ * tensors of another model. without: names of parameters that the export leaves out, each → anything; NULL: none. Sets
+ * taken and left of counts. */
+tt_status tt_export_check(const tt_setup *s, const tt_ckpt_reader *r, const char *step_folder,
+                          const tt_map *without, tt_tensor_counts *counts, tt_error *err);
+
 /* export_chat.c: the chat template that an export has. */
 typedef struct tt_export_chat {
     tt_chat_source plain, tools; /* without a text: there is none */

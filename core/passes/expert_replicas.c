@@ -40,12 +40,12 @@ typedef struct replicating {
 static const char *load_name(tt_builder *b, const char *scope)
 {
     tt_graph *g = tt_builder_graph(b);
-    const char *name = "expert_load";
+    const char *name = TT_EXPERT_LOAD;
     for (int i = 2;; i++) {
         const char *full = tt_arena_printf(g->arena, "%s%s%s", scope, scope[0] ? "." : "", name);
         if (!tt_graph_state(g, TT_STATE_BUFFER, full))
             return name;
-        name = tt_arena_printf(g->arena, "expert_load.%d", i);
+        name = tt_arena_printf(g->arena, TT_EXPERT_LOAD ".%d", i);
     }
 }
 

@@ -23,6 +23,7 @@ typedef struct tt_replica_opts {
  * where weights and gradients of all layers fit o->most_bytes. */
 tt_status tt_replicas_choose(const tt_graph *g, const tt_replica_opts *o, tt_expert_replicas *out,
                              tt_error *err);
+#define TT_EXPERT_LOAD "expert_load" /* the buffer of a layer, which checkpoints have */
 tt_status tt_pass_expert_replicas(tt_builder *b, const tt_replica_opts *o, tt_error *err);
 
 /* ---- expert_gradients: gradients of replicas that were summed over the step's micro-batches; for update ---- */

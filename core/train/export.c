@@ -35,7 +35,7 @@ static tt_status export_step(const tt_loop *l, tt_arena *a, int64_t step, bool r
                             .step_folder = from,
                             .folder = tmp,
                             .run = c->dump_folder};
-    TT_TRY(tt_setup_write_hf(l->s, &o, err));
+    TT_TRY(tt_setup_write_hf(l->s, &o, NULL, err));
     TT_TRY(tt_hf_publish(hf, step, err));
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld for Hugging Face in %.2f s", hf,
            (long long)step, tt_seconds_since(t0));

@@ -81,7 +81,10 @@ static const char *exported(fixture *f, int64_t shard_bytes)
 {
     const char *from = native(f), *to = in(f, "hf");
     assert_ok(tt_mkdirs(to, &f->err), f);
-    assert_ok(tt_hf_save(from, params, N, TT_F32, shard_bytes, to, &f->err), f);
+    tt_ckpt_reader *r = NULL;
+    assert_ok(tt_ckpt_open(from, &r, &f->err), f);
+    assert_ok(tt_hf_save(r, params, N, TT_F32, shard_bytes, to, NULL, &f->err), f);
+    tt_ckpt_close(r);
     return to;
 }
 

@@ -55,9 +55,13 @@ static const char *exported(fixture *f, int64_t shard_bytes)
     assert_ok(tt_ckpt_write(f->folder, 1, 0, p, TT_COUNT(params), &f->err), f);
     assert_ok(tt_ckpt_commit(f->folder, 1, &st, &f->err), f);
     assert_ok(tt_mkdirs(in(f, "hf"), &f->err), f);
-    assert_ok(tt_hf_save(in(f, "step-1"), params, TT_COUNT(params), TT_BF16, shard_bytes,
-                         in(f, "hf"), &f->err),
-              f);
+    tt_ckpt_reader *r = NULL;
+    size_t made = 0;
+    assert_ok(tt_ckpt_open(in(f, "step-1"), &r, &f->err), f);
+    assert_ok(
+        tt_hf_save(r, params, TT_COUNT(params), TT_BF16, shard_bytes, in(f, "hf"), &made, &f->err),
+        f);
+    tt_ckpt_close(r);
     return in(f, "hf");
 }
 

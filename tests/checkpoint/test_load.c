@@ -274,6 +274,26 @@ static void test_pieces_are_sorted_as_they_lie_in_the_files(void **state)
     tt_ckpt_close(r);
 }
 
+/* What an export has not read is in none of its files. */
+static void test_a_tensor_was_read_when_all_of_it_was(void **state)
+{
+    fixture *f = *state;
+    tt_ckpt_reader *r;
+    tt_box box = whole_box(&w);
+    put_shard(f, "a.safetensors", &w, &box);
+    assert_ok(tt_ckpt_open(f->folder, &r, &f->err), f);
+    for (int64_t row = 0; row < w.shape[0]; row++) {
+        assert_false(tt_ckpt_was_read(r, "w"));
+        box.begin[0] = row;
+        box.end[0] = row + 1;
+        const tt_ckpt_piece p = piece_of(f->a, &w, &box, true, false);
+        assert_ok(tt_ckpt_load(r, &p, 1, &f->err), f);
+    }
+    assert_true(tt_ckpt_was_read(r, "w"));
+    assert_false(tt_ckpt_was_read(r, "none"));
+    tt_ckpt_close(r);
+}
+
 static tt_status take_rows(void *taker, const tt_ckpt_piece *rows, tt_error *err)
 {
     (void)taker;
@@ -307,6 +327,7 @@ int main(void)
         TEST(test_load_refuses_overlaps),
         TEST(test_load_refuses_other_shapes_names_and_dtypes),
         TEST(test_load_refuses_float8_without_scales),
+        TEST(test_a_tensor_was_read_when_all_of_it_was),
         TEST(test_pieces_are_sorted_as_they_lie_in_the_files),
         TEST(test_pieces_at_once_have_bytes_for_the_limit),
     };

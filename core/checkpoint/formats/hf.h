@@ -58,10 +58,11 @@ tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_par
                      const tt_ckpt_matching *how, tt_error *err);
 
 #define TT_HF_SHARD_BYTES 5000000000 /* the most bytes per file, Hugging Face's default */
-/* Writes the weights of a step-N folder as dtype (f32, bf16, f16) into `folder`, which exists; those of parameters
- * that say so in 8 or 4 bits. */
-tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t n_params,
-                     tt_dtype dtype, int64_t shard_bytes, const char *folder, tt_error *err);
+/* Writes weights of a step-N folder as dtype (f32, bf16, f16) into `folder`, which exists; those of parameters
+ * that say so in 8 or 4 bits. *made, which may be NULL: how many tensors the files have. */
+tt_status tt_hf_save(tt_ckpt_reader *from, const tt_hf_param *params, size_t n_params,
+                     tt_dtype dtype, int64_t shard_bytes, const char *folder, size_t *made,
+                     tt_error *err);
 /* Renames hf/step-N.tmp to hf/step-N, replacing an older one, and makes hf/latest link to it. */
 tt_status tt_hf_publish(const char *hf_folder, int64_t step, tt_error *err);
 /* Makes hf/latest link to the newest step-N. Removes the link if there is no step-N. */

@@ -17,7 +17,7 @@ typedef struct saver {
     const char *folder;
     const tt_hf_tensor **tensors; /* sorted by name */
     int *file;                    /* [n] number of the file, from 0 */
-    size_t n;
+    size_t n, n_made;             /* with the scales of low ones */
     int n_files;
     int64_t total;
     tt_dtype dtype;  /* of the file */
@@ -250,7 +250,7 @@ static tt_status put_low(const saver *v, const tt_hf_tensor *t, float *data,
     return s;
 }
 
-static tt_status write_file(const saver *v, int file, tt_error *err)
+static tt_status write_file(saver *v, int file, tt_error *err)
 {
     static const char *const dtype_names[] = {
         [TT_F32] = "F32", [TT_BF16] = "BF16", [TT_F16] = "F16"};
@@ -289,6 +289,7 @@ static tt_status write_file(const saver *v, int file, tt_error *err)
                         values, 1, NULL, err);
     for (size_t i = 0; i < n; i++)
         free((void *)out[i].data);
+    v->n_made += n;
     return s;
 }
 
@@ -318,22 +319,22 @@ static tt_status write_index(const saver *v, tt_error *err)
     return st;
 }
 
-tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t n_params,
-                     tt_dtype dtype, int64_t shard_bytes, const char *folder, tt_error *err)
+tt_status tt_hf_save(tt_ckpt_reader *from, const tt_hf_param *params, size_t n_params,
+                     tt_dtype dtype, int64_t shard_bytes, const char *folder, size_t *made,
+                     tt_error *err)
 {
-    saver v = {.arena = tt_arena_new(), .folder = folder, .dtype = dtype};
+    saver v = {.arena = tt_arena_new(), .from = from, .folder = folder, .dtype = dtype};
     tt_map *tensors = NULL;
     v.largest = tt_map_new(v.arena);
     tt_status s = tt_hf_layout(v.arena, params, n_params, &tensors, err);
     if (s == TT_OK)
         s = deal(&v, tensors, shard_bytes, err);
-    if (s == TT_OK)
-        s = tt_ckpt_open_weights(step_folder, &v.from, err);
     for (int f = 0; f < v.n_files && s == TT_OK; f++)
         s = write_file(&v, f, err);
     if (s == TT_OK && v.n_files > 1)
         s = write_index(&v, err);
-    tt_ckpt_close(v.from);
+    if (made)
+        *made = v.n_made;
     tt_arena_free(v.arena);
     return s;
 }
