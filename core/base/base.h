@@ -81,6 +81,7 @@ void tt_str_shown(tt_str *s, const char *text, size_t n);
 void tt_str_json(tt_str *s, const char *text); /* a JSON string literal, quotes included */
 void tt_str_json_number(tt_str *s, double v);  /* shortest that reads back; NaN and Inf → null */
 const char *tt_str_get(const tt_str *s);       /* never NULL */
+bool tt_ends_with(const char *text, const char *end);
 /* The candidate with the least edit distance to `word`; NULL if none is similar enough. */
 const char *tt_nearest(const char *word, const char *const *candidates, size_t n);
 
@@ -118,8 +119,7 @@ typedef struct tt_rng_key {
 } tt_rng_key;
 tt_rng_key tt_rng_key_make(uint64_t seed, const char *name, uint64_t extra); /* hash of all three */
 void tt_rng_u32x4(tt_rng_key key, uint64_t counter, uint32_t out[4]);
-double tt_rng_uniform(tt_rng_key key,
-                      uint64_t index); /* (0,1), 53 bits: a function of (key, index) */
+double tt_rng_uniform(tt_rng_key key, uint64_t index); /* (0,1), 53 bits: a function of both */
 double
 tt_normal_quantile(double p); /* inverse normal CDF, ~1e-15 relative (Wichura 1988, AS 241) */
 double tt_normal_cdf(double x);

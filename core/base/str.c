@@ -231,3 +231,9 @@ const char *tt_nearest(const char *word, const char *const *candidates, size_t n
     }
     return nearest ? nearest : only_longer(word, length, candidates, n);
 }
+
+bool tt_ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), k = strlen(end);
+    return n >= k && !strcmp(text + n - k, end);
+}

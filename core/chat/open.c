@@ -118,12 +118,6 @@ static tt_status read_file(tt_arena *a, const char *path, const char **text, siz
     return TT_OK;
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
 /* The files: of Jinja, and the configuration beside it; NULL: there is none. */
 static void find_files(tt_arena *a, const char *path, const char **jinja, const char **config)
 {
@@ -131,14 +125,14 @@ static void find_files(tt_arena *a, const char *path, const char **jinja, const 
     *jinja = NULL;
     if (!is_template_folder(path)) {
         folder = slash ? tt_arena_strn(a, path, (size_t)(slash - path)) : ".";
-        if (!ends_with(path, ".json") && !ends_with(path, ".model") &&
-            !ends_with(path, ".tiktoken"))
+        if (!tt_ends_with(path, ".json") && !tt_ends_with(path, ".model") &&
+            !tt_ends_with(path, ".tiktoken"))
             *jinja = path;
     }
     const char *beside = tt_path_join(a, folder, "chat_template.jinja");
     if (!*jinja && tt_path_exists(beside))
         *jinja = beside;
-    *config = ends_with(path, "tokenizer_config.json")
+    *config = tt_ends_with(path, "tokenizer_config.json")
                   ? path
                   : tt_path_join(a, folder, "tokenizer_config.json");
     if (!tt_path_exists(*config))

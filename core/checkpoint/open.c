@@ -14,8 +14,7 @@
 
 static bool is_bin_name(const char *name)
 {
-    const size_t n = strlen(name);
-    return n > 4 && !strcmp(name + n - 4, ".bin") && !strchr(name, '/');
+    return tt_ends_with(name, ".bin") && !strchr(name, '/');
 }
 
 /* The files that an index names, each a `suffix` file of the folder. */

@@ -84,8 +84,7 @@ static void print_sections(const tt_cli_catalog *c, tt_str *out)
 
 static bool names_a_file(const char *word)
 {
-    const size_t n = strlen(word);
-    return strchr(word, '/') || (n > 5 && !strcmp(word + n - 5, ".json")) || tt_path_exists(word);
+    return strchr(word, '/') || tt_ends_with(word, ".json") || tt_path_exists(word);
 }
 
 static tt_status print_docs(tt_cli *cli, tt_registry **r, tt_str *out, tt_error *err)

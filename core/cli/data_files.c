@@ -2,15 +2,11 @@
 #include "cli/data_files.h"
 #include <string.h>
 
-static bool ends_with(const char *text, const char *const *ends)
+static bool has_ending(const char *text, const char *const *ends)
 {
-    const size_t n = strlen(text);
-    for (; *ends; ends++) {
-        const size_t m = strlen(*ends);
-        if (n >= m && !strcmp(text + n - m, *ends))
-            return true;
-    }
-    return false;
+    while (*ends && !tt_ends_with(text, *ends))
+        ends++;
+    return *ends != NULL;
 }
 
 /* The run's own one stays where it reads such files: chat reads JSON and Parquet, and what a plugin's loader reads only
@@ -21,13 +17,13 @@ const char *tt_cli_loader_for(const char *data, const char *own)
                                        ".json.gz", ".json.zst", ".parquet",   NULL},
                              *const ids[] = {".bin", ".pbin", NULL},
                              *const plain[] = {"text", "jsonl", "bin", "chat", NULL};
-    const bool json = ends_with(data, rows);
+    const bool json = has_ending(data, rows);
     bool known = false;
     for (size_t i = 0; own && plain[i]; i++)
         known = known || !strcmp(plain[i], own);
     if (own && (!known || (json && !strcmp(own, "chat"))))
         return own;
-    return json ? "jsonl" : ends_with(data, ids) ? "bin" : "text";
+    return json ? "jsonl" : has_ending(data, ids) ? "bin" : "text";
 }
 
 tt_status tt_cli_blame_options(tt_status s, const char *const (*options)[2], size_t n,

@@ -78,7 +78,7 @@ tt_status tt_cli_find_model(const tt_cli *cli, tt_loaded_model *out, tt_error *e
     const char *hub = tt_path_exists(path) ? NULL : tt_hub_folder(cli->arena, path);
     path = hub ? hub : path;
     out->path = path;
-    if (strlen(path) > 5 && !strcmp(path + strlen(path) - 5, ".gguf"))
+    if (tt_ends_with(path, ".gguf"))
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "%s: GGUF files are written, not read; give the run or the "
                        "Hugging Face folder that it was made from",

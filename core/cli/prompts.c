@@ -63,8 +63,7 @@ static tt_status read_line(const tt_cli *cli, const char *path, int line, bool j
 static tt_status prompts_read_file(const tt_cli *cli, const char *path, tt_prompts *p, size_t *cap,
                                    tt_error *err)
 {
-    const size_t length = strlen(path);
-    const bool json = length > 6 && !strcmp(path + length - 6, ".jsonl");
+    const bool json = tt_ends_with(path, ".jsonl");
     char *text = NULL;
     size_t n = 0;
     int line = 0;

@@ -72,12 +72,11 @@ static tt_status complete(const tt_machine *m, const char *file, tt_error *err)
 tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out, tt_error *err)
 {
     const tt_machine *known = tt_machine_find(name);
-    const size_t n = strlen(name);
     if (known) {
         *out = known;
         return TT_OK;
     }
-    if (n < 5 || strcmp(name + n - 5, ".json")) {
+    if (!tt_ends_with(name, ".json")) {
         tt_str names = {0};
         tt_machine_names(&names);
         const tt_status s = TT_FAIL(

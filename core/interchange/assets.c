@@ -30,20 +30,14 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static bool assets_ends(const char *path, const char *end)
-{
-    const size_t n = strlen(path), k = strlen(end);
-    return n > k && !strcmp(path + n - k, end);
-}
-
 static bool is_jinja(const char *name)
 {
-    return assets_ends(name, ".jinja");
+    return tt_ends_with(name, ".jinja");
 }
 
 static bool is_python(const char *name)
 {
-    return assets_ends(name, ".py");
+    return tt_ends_with(name, ".py");
 }
 
 static bool same_content(const char *path, const char *text, size_t n)
@@ -199,9 +193,9 @@ static const char *exported_name(const char *name)
 {
     if (search_order(name) < TT_COUNT(tokenizers))
         return name;
-    return assets_ends(name, ".json")    ? "tokenizer.json"
-           : assets_ends(name, ".model") ? "tokenizer.model"
-                                         : NULL;
+    return tt_ends_with(name, ".json")    ? "tokenizer.json"
+           : tt_ends_with(name, ".model") ? "tokenizer.model"
+                                          : NULL;
 }
 
 tt_status tt_assets_copy_tokenizer(tt_arena *a, const char *path, const char *folder, bool exported,
@@ -321,8 +315,8 @@ bool tt_assets_talks(const tt_setup *s, const char **named)
 static tt_status copy_template(tt_arena *a, const char *path, const char *to, tt_error *err)
 {
     const bool alone = !is_folder(path);
-    const bool jinja = alone && !assets_ends(path, ".json") && !assets_ends(path, ".model") &&
-                       !assets_ends(path, ".tiktoken");
+    const bool jinja = alone && !tt_ends_with(path, ".json") && !tt_ends_with(path, ".model") &&
+                       !tt_ends_with(path, ".tiktoken");
     const char *from = alone ? tt_path_dir(a, path) : path;
     file_names list = {0};
     TT_TRY(tt_mkdirs(to, err));

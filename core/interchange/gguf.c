@@ -44,8 +44,7 @@ static const tt_model_gguf *model_gguf(const tt_component *c)
 static bool gets_one(const tt_model_gguf *g, const char *name)
 {
     const char *end = TT_HAS(g, tt_model_gguf, plus_one) ? g->plus_one : NULL;
-    const size_t n = strlen(name), m = end ? strlen(end) : 0;
-    return m > 0 && n >= m && strcmp(name + n - m, end) == 0;
+    return end && *end && tt_ends_with(name, end);
 }
 
 /* ---- the tensors' names and shapes ---- */

@@ -92,14 +92,12 @@ static bool is_known_without_model(const char *name)
 {
     static const char *const sections[] = {"param_groups.", "train_state.", "lr_scheduler.",
                                            "dataloader."};
-    const size_t n = strlen(name);
     for (size_t i = 0; i < TT_COUNT(sections); i++) {
         const char *at = strstr(name, sections[i]);
         if (at && (at == name || at[-1] == '.'))
             return true;
     }
-    return !strcmp(name, "rope.freqs") || !strcmp(name, "step") ||
-           (n > 5 && !strcmp(name + n - 5, ".step"));
+    return !strcmp(name, "rope.freqs") || !strcmp(name, "step") || tt_ends_with(name, ".step");
 }
 
 static bool is_known_or_state(const char *name)

@@ -11,10 +11,10 @@
  * optimizer.param_groups.*, lr_scheduler.* and dataloader.* are not read: the job says what they say. */
 
 /* Does `name` end with `tail`, at its begin or after a dot? *head gets the length before it. */
-static bool ends_with(const char *name, const char *tail, size_t *head)
+static bool ends_at_dot(const char *name, const char *tail, size_t *head)
 {
     const size_t n = strlen(name), k = strlen(tail);
-    if (n < k || strcmp(name + n - k, tail) != 0)
+    if (!tt_ends_with(name, tail))
         return false;
     *head = n - k;
     return n == k || name[n - k - 1] == '.';
@@ -27,7 +27,7 @@ static const char *prefix_of(const import *im, const char *name)
     size_t shortest = SIZE_MAX, head = 0;
     for (size_t i = 0; i < tt_ckpt_n_tensors(im->reader); i++) {
         const char *there = tt_ckpt_tensor_at(im->reader, i).name;
-        if (ends_with(there, name, &head) && head < shortest) {
+        if (ends_at_dot(there, name, &head) && head < shortest) {
             shortest = head;
             found = tt_arena_strn(im->arena, there, head);
         }

@@ -30,10 +30,9 @@ static int by_bytes(const void *a, const void *b)
 /* The length of a plugin file name's suffix; 0: it is not the name of a plugin. */
 static size_t ending(const char *name)
 {
-    const size_t n = strlen(name);
-    if (n > 3 && name[0] != '.' && strcmp(name + n - 3, ".so") == 0)
-        return 3;
-    return n > 5 && name[0] != '.' && tt_spec_is_file(name) ? 5 : 0;
+    if (name[0] == '.')
+        return 0;
+    return tt_ends_with(name, ".so") ? 3 : tt_spec_is_file(name) ? 5 : 0;
 }
 
 /* The kind whose folder this is, by its name. */

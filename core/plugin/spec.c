@@ -16,8 +16,7 @@ typedef struct spec {
 
 bool tt_spec_is_file(const char *path)
 {
-    const size_t n = strlen(path);
-    return n > 5 && strcmp(path + n - 5, ".json") == 0;
+    return tt_ends_with(path, ".json");
 }
 
 static tt_status spec_fail(const char *path, const tt_json *at, const char *key, const char *what,

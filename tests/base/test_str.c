@@ -194,6 +194,26 @@ static void test_utf8_valid_prefix(void **state)
         assert_int_equal(tt_utf8_valid(cases[i].text, cases[i].n), cases[i].valid);
 }
 
+static void test_ends_with_its_whole_end(void **state)
+{
+    static const struct {
+        const char *text, *end;
+        bool ends;
+    } rows[] = {
+        {"a.json",    ".json", true },
+        {".json",     ".json", true },
+        {"a.jsonl",   ".json", false},
+        {"a.json.gz", ".json", false},
+        {"json",      ".json", false},
+        {"",          ".json", false},
+        {"a",         "",      true },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++)
+        if (tt_ends_with(rows[i].text, rows[i].end) != rows[i].ends)
+            fail_msg("\"%s\" and \"%s\"", rows[i].text, rows[i].end);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_nearest_suggests_only_similar_names),
         cmocka_unit_test(test_nearest_prefers_the_most_similar_name),
         cmocka_unit_test(test_utf8_valid_prefix),
+        cmocka_unit_test(test_ends_with_its_whole_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -225,10 +225,8 @@ static const char *file_of(tt_arena *a, const char *path)
 /* vocab.json has no pre_tokenizer, which other .json files are taken to have. */
 static bool is_tokenizer_json(const char *file)
 {
-    const size_t n = strlen(file);
     const char *slash = strrchr(file, '/');
-    return n > 5 && !strcmp(file + n - 5, ".json") &&
-           strcmp(slash ? slash + 1 : file, "vocab.json");
+    return tt_ends_with(file, ".json") && strcmp(slash ? slash + 1 : file, "vocab.json");
 }
 
 tt_status tt_gguf_vocab(tt_gguf *g, const tt_gguf_tokenizer *t, int64_t n_vocab, const char **name,

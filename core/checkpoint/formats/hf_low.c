@@ -7,12 +7,6 @@
 
 enum { NV_GROUP = 16 }; /* rows and columns of a block of NVFP4 */
 
-static bool ends_in_weight(const char *name)
-{
-    const size_t n = strlen(name);
-    return n > 7 && !strcmp(name + n - 7, ".weight");
-}
-
 /* The tensor's rows are whole blocks of the one parameter that is in it. */
 static bool has_whole_blocks(const tt_hf_tensor *t)
 {
@@ -32,7 +26,7 @@ tt_hf_low tt_hf_low_of(const tt_hf_tensor *t)
     for (size_t i = 1; i < t->parts.n; i++)
         if (t->parts.items[i].param->low != low)
             return TT_HF_WIDE;
-    if (low > TT_HF_FP8 && (t->parts.items[0].transpose || !ends_in_weight(t->name)))
+    if (low > TT_HF_FP8 && (t->parts.items[0].transpose || !tt_ends_with(t->name, ".weight")))
         return TT_HF_WIDE;
     return low == TT_HF_NVFP4 && !has_whole_blocks(t) ? TT_HF_WIDE : low;
 }
@@ -230,9 +224,8 @@ tt_status tt_hf_kept_modules(tt_arena *a, const tt_hf_param *params, size_t n_pa
     *n = 0;
     for (size_t i = 0; i < tt_map_size(tensors); i++) {
         const tt_hf_tensor *t = tt_map_value(tensors, i);
-        const size_t length = strlen(t->name), k = sizeof end - 1;
-        if (t->n_dims == 2 && !tt_hf_low_of(t) && length > k && !strcmp(t->name + length - k, end))
-            names[(*n)++] = tt_arena_strn(a, t->name, length - k);
+        if (t->n_dims == 2 && !tt_hf_low_of(t) && tt_ends_with(t->name, end))
+            names[(*n)++] = tt_arena_strn(a, t->name, strlen(t->name) - strlen(end));
     }
     qsort(names, *n, sizeof *names, by_name);
     *out = names;

@@ -10,12 +10,9 @@
 static bool is_computed(const char *name)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < TT_COUNT(ends); i++) {
-        const size_t k = strlen(ends[i]);
-        if (n >= k && strcmp(name + n - k, ends[i]) == 0)
+    for (size_t i = 0; i < TT_COUNT(ends); i++)
+        if (tt_ends_with(name, ends[i]))
             return true;
-    }
     return false;
 }
 
