@@ -21,6 +21,7 @@ node0='' node1='' node2=''
 node() { # N FOLDER OPTION...: node N of the run in the background, as $nodeN
     k=$1 folder=$2
     shift 2
+    : >"$folder.out$k" 2>"$folder.err$k" # not the text of an earlier run
     "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" --node_rank "$k" --master_addr localhost --master_port "$port" \
         --rdzv-timeout 1000000 "$@" >"$folder.out$k" 2>"$folder.err$k" </dev/null &
     eval "node$k=$!"

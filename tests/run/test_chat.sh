@@ -149,7 +149,7 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
     edits_after() { tr -d '\r\n' <"$dir/pty" | grep -q "$1.*<raw>"; }
     has() { tr -d '\r' <"$dir/pty" | grep -q "$@"; }
     for kind in xterm dumb; do
-        rm -f "$dir/keys" && mkfifo "$dir/keys"
+        rm -f "$dir/keys" "$dir/pty" && mkfifo "$dir/keys"
         TERM=$kind LC_ALL=C script -qfec "env LD_PRELOAD='$(sanitizer) $dir/interrupted.so' $TTRUN chat --checkpoint $dir/talk --plugin-dir $PLUGINS --temperature 0 --max-tokens 8; echo status \$?" /dev/null <"$dir/keys" >"$dir/pty" 2>"$dir/err" &
         pid=$!
         exec 9>"$dir/keys"

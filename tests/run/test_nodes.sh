@@ -131,6 +131,7 @@ slurm() { # PROCID LOCALID TASKS TASKS_PER_NODE FOLDER OPTION...
     set -- "$@" --plugin-dir "$PLUGINS" --dump_folder "$5"
     local_id=$2 tasks=$3 per_node=$4
     shift 5
+    : >"$folder.out$k" 2>"$folder.err$k"
     SLURM_PROCID=$k SLURM_STEP_NUM_TASKS=$tasks SLURM_LOCALID=$local_id SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE="$per_node(x2)" SLURM_JOB_ID=$(((port - 20000) / 2)) SLURM_STEP_ID=0 \
         SLURM_STEP_NODELIST="${list:-127.0.0.[1-2]}" "$TTRUN" "$job" "$@" >"$folder.out$k" 2>"$folder.err$k" </dev/null &
     eval "node$k=$!"

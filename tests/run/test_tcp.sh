@@ -10,6 +10,7 @@ machines() { # FOLDER OPTION...
         # the key of the session comes from MASTER_ADDR too: two names of one address are two machines
         address=localhost
         [ $rank -lt 2 ] || address=127.0.0.1
+        : >"$folder.out$rank" 2>"$folder.err$rank" # not the text of an earlier run
         RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$((rank % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=$address MASTER_PORT=$port "$TTRUN" "$job" \
             --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$folder.out$rank" 2>"$folder.err$rank" </dev/null &
         eval "pid$rank=$!"
@@ -57,6 +58,7 @@ ok tcp_killed_rank_ends_both_machines_by_a_line_each
 # A rank with another secret is refused, and the line says what to look at.
 next_port
 secret() { # RANK
+    : >"$dir/out$1" 2>"$dir/err$1"
     TTRUN_COMM_SECRET=of$1 RANK=$1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.$(($1 + 1)) MASTER_PORT=$port own_clock "$TTRUN" "$job" \
         --plugin-dir "$PLUGINS" --dump_folder "$dir/secret" --comm.init_timeout_seconds 1000000 >"$dir/out$1" 2>"$dir/err$1" </dev/null &
     eval "pid$1=$!"
