@@ -57,7 +57,7 @@ static void carrier_line(char *line, size_t size, int n, const char *only, const
 static size_t hostile_bytes(int i, uint64_t *random, char out[512])
 {
     static const int32_t ranks[4] = {0, 1, 3, 4711}; /* CONTROL, rank 1 of 3, a port */
-    const uint64_t magic = UINT64_C(0x7474727463703033);
+    const uint64_t magic = UINT64_C(0x7474727463703034);
     for (size_t k = 0; k < 512; k++) {
         *random ^= *random << 13;
         *random ^= *random >> 7;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define XXH_INLINE_ALL
 #include "tcp.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -32,12 +33,32 @@ void tcp_choose_codes(tcp_end *e)
     memcpy(&e->first_code, code, sizeof e->first_code);
 }
 
+void tcp_seal(void *frame, size_t n)
+{
+    tt_comm_code(frame, n, (uint8_t *)frame + n);
+}
+
+bool tcp_is_sealed(const void *frame, size_t n)
+{
+    uint8_t code[TT_HMAC_BYTES];
+    tt_comm_code(frame, n, code);
+    return tt_hmac_equal(code, (const uint8_t *)frame + n);
+}
+
+void tcp_damage_text(const tcp_end *e, int rank, const char *what, char text[TEXT])
+{
+    const char *host = e->peers[rank].host;
+    snprintf(text, TEXT,
+             "%s: bits have changed between rank %d%s%s and rank %d (a network card, a cable or "
+             "memory?); start again to continue from the last checkpoint",
+             what, rank, *host ? " on " : "", host, e->rank);
+}
+
 tt_status tcp_damaged(const tt_comm *c, int member, const char *what, uint64_t number,
                       tt_error *err)
 {
-    const int rank = c->p.ranks[member];
-    return TT_FAIL(err, TT_ECOMM,
-                   "%s number %llu: bits have changed between rank %d on %s and rank %d (a network "
-                   "card, a cable or memory?); start again to continue from the last checkpoint",
-                   what, (unsigned long long)number, rank, c->e->peers[rank].host, c->e->rank);
+    char call[64], text[TEXT];
+    snprintf(call, sizeof call, "%s number %llu", what, (unsigned long long)number);
+    tcp_damage_text(c->e, c->p.ranks[member], call, text);
+    return TT_FAIL(err, TT_ECOMM, "%s", text);
 }

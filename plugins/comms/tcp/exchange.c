@@ -104,12 +104,11 @@ static tt_status check_codes(tt_comm *c, tt_error *err)
     return TT_OK;
 }
 
-/* A connection that has ended is not waited for here: the control connection says whether its rank was
- * lost. */
 static tt_status exchange(tt_comm *c, tt_error *err)
 {
     struct pollfd *f = c->polled;
     const double until = c->e->timeout_s > 0 ? tcp_now() + c->e->timeout_s : 0;
+    double ended = 0;
     for (;;) {
         int left = 0, moved = 0;
         for (int i = 0; i < c->p.n; i++) {
@@ -119,6 +118,8 @@ static tt_status exchange(tt_comm *c, tt_error *err)
                        wants = reads || writes;
             moved |= k > 0;
             left += wants;
+            if (k < 0)
+                tcp_ended(c->e, c->p.ranks[i], &ended);
             f[i] = (struct pollfd){wants && k >= 0 ? c->fds[0][i] : -1,
                                    (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0)), 0};
         }

@@ -20,12 +20,12 @@
  * they listen, and rank 0 tells all of them where all listen. Then every two ranks have a connection.
  * Whoever connects and does not say a hello of this start is refused. */
 
-#define MAGIC UINT64_C(0x7474727463703033) /* the last byte: the version of what ranks say */
+#define MAGIC UINT64_C(0x7474727463703034) /* the last byte: the version of what ranks say */
 #define MOST_SILENT 256                    /* connections that have not said their hello yet */
 
 typedef struct seat { /* what rank 0 tells of each rank */
     struct sockaddr_storage address;
-    char host[64];
+    char host[sizeof((hello *)0)->host];
 } seat;
 
 static void set_port(struct sockaddr_storage *a, int port)
@@ -74,7 +74,16 @@ static hello make_hello(const tcp_end *e, int kind, uint64_t group, uint64_t num
     socklen_t n = sizeof a;
     memset(&a, 0, sizeof a);
     getsockname(e->listener, (struct sockaddr *)&a, &n);
-    return (hello){MAGIC, e->start, group, number, kind, e->rank, e->world, port_of(&a), {0}, {0}};
+    hello h = {.magic = MAGIC,
+               .start = e->start,
+               .group = group,
+               .number = number,
+               .kind = kind,
+               .rank = e->rank,
+               .world = e->world,
+               .port = port_of(&a)};
+    memcpy(h.host, e->peers[e->rank].host, sizeof h.host);
+    return h;
 }
 
 /* The code of a hello, or of the answer to it. */
@@ -207,8 +216,9 @@ void tcp_accept(tcp_end *e)
     pthread_mutex_unlock(&e->accepting);
 }
 
-/* Takes the connection of `rank` for this purpose out of those that are pending; -1: not yet. */
-static int take_link(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number, int *port)
+/* Takes the connection of `rank` for this purpose out of those that are pending; -1: not yet. The newest: a rank that
+ * could not read the answer to its hello has come again. */
+static int take_link(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number, hello *theirs)
 {
     int fd = -1;
     pthread_mutex_lock(&e->accepting);
@@ -219,7 +229,7 @@ static int take_link(tcp_end *e, int rank, int kind, uint64_t group, uint64_t nu
             p->h.group != group || p->h.number != number)
             continue;
         fd = p->fd;
-        *port = p->h.port;
+        *theirs = p->h;
         *at = p->next;
         free(p);
         break;
@@ -305,18 +315,20 @@ static void next_address(tcp_end *e)
     set_port(&e->peers[0].address, port);
 }
 
-static tt_status link_port(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number,
-                           int *out, int *port, tt_error *err)
+static tt_status link_hello(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number,
+                            int *out, hello *theirs, tt_error *err)
 {
     const double until = e->timeout_s > 0 ? tcp_now() + e->timeout_s : 0;
     const hello h = make_hello(e, kind, group, number);
     for (;;) {
-        const int fd = rank > e->rank ? take_link(e, rank, kind, group, number, port)
+        const int fd = rank > e->rank ? take_link(e, rank, kind, group, number, theirs)
                                       : try_connect(e, &e->peers[rank].address, &h);
         if (fd >= 0) {
             *out = fd;
             return TT_OK;
         }
+        if (!e->running)
+            tcp_hear(e);
         TT_TRY(tcp_check(e, err));
         if (until > 0 && tcp_now() > until)
             return late(e, rank, err);
@@ -329,8 +341,8 @@ static tt_status link_port(tcp_end *e, int rank, int kind, uint64_t group, uint6
 tt_status tcp_link(tcp_end *e, int rank, int kind, uint64_t group, uint64_t number, int *out,
                    tt_error *err)
 {
-    int port;
-    return link_port(e, rank, kind, group, number, out, &port, err);
+    hello theirs;
+    return link_hello(e, rank, kind, group, number, out, &theirs, err);
 }
 
 /* Before the watching thread runs. */
@@ -373,31 +385,43 @@ static tt_status resolve(tcp_end *e, const char *address, int port, tt_error *er
     return TT_OK;
 }
 
-static tt_status host_meeting(tcp_end *e, seat *seats, tt_error *err)
+static void name_host(tcp_end *e, int rank, const char name[64])
+{
+    memcpy(e->peers[rank].host, name, sizeof e->peers->host - 1);
+}
+
+static tt_status host_meeting(tcp_end *e, seat *seats, size_t bytes, tt_error *err)
 {
     for (int i = 1; i < e->world; i++) {
-        int port = 0;
+        hello theirs;
         socklen_t n = sizeof seats[i].address;
-        TT_TRY(link_port(e, i, CONTROL, 0, 0, &e->peers[i].fd, &port, err));
-        TT_TRY(all_of(e, i, seats[i].host, sizeof seats[i].host, false, err));
+        TT_TRY(link_hello(e, i, CONTROL, 0, 0, &e->peers[i].fd, &theirs, err));
+        name_host(e, i, theirs.host);
+        memcpy(seats[i].host, e->peers[i].host, sizeof seats[i].host);
         getpeername(e->peers[i].fd, (struct sockaddr *)&seats[i].address, &n);
-        set_port(&seats[i].address, port);
+        set_port(&seats[i].address, theirs.port);
     }
+    tcp_seal(seats, bytes);
     for (int i = 1; i < e->world; i++)
-        TT_TRY(all_of(e, i, seats, (size_t)e->world * sizeof *seats, true, err));
+        TT_TRY(all_of(e, i, seats, bytes + TT_HMAC_BYTES, true, err));
     return TT_OK;
 }
 
-static tt_status join_meeting(tcp_end *e, const char *address, int port, seat *seats, tt_error *err)
+static tt_status join_meeting(tcp_end *e, const char *address, int port, seat *seats, size_t bytes,
+                              tt_error *err)
 {
-    char host[sizeof seats->host];
-    memcpy(host, seats[e->rank].host, sizeof host);
+    char text[TEXT];
     TT_TRY(resolve(e, address, port, err));
     TT_TRY(tcp_link(e, 0, CONTROL, 0, 0, &e->peers[0].fd, err));
-    TT_TRY(all_of(e, 0, host, sizeof host, true, err));
-    TT_TRY(all_of(e, 0, seats, (size_t)e->world * sizeof *seats, false, err));
+    TT_TRY(all_of(e, 0, seats, bytes + TT_HMAC_BYTES, false, err));
+    if (!tcp_is_sealed(seats, bytes)) {
+        tcp_damage_text(e, 0, "the addresses of all ranks", text);
+        return TT_FAIL(err, TT_ECOMM, "%s", text);
+    }
+    name_host(e, 0, seats[0].host);
     for (int i = 1; i < e->world; i++) {
         const int its = port_of(&seats[i].address);
+        name_host(e, i, seats[i].host);
         e->peers[i].address = seats[i].address;
         if (is_loopback(&seats[i].address)) { /* it is on rank 0's machine */
             e->peers[i].address = e->peers[0].address;
@@ -409,16 +433,15 @@ static tt_status join_meeting(tcp_end *e, const char *address, int port, seat *s
 
 tt_status tcp_meet(tcp_end *e, const char *address, int port, tt_error *err)
 {
-    seat *seats = calloc((size_t)e->world, sizeof *seats);
+    const size_t bytes = (size_t)e->world * sizeof(seat);
+    char *host = e->peers[e->rank].host;
+    seat *seats = calloc(1, bytes + TT_HMAC_BYTES);
     if (!seats)
         return TT_FAIL(err, TT_ENOMEM, "no memory for the addresses of %d ranks", e->world);
-    gethostname(seats[e->rank].host, sizeof seats[e->rank].host - 1);
-    tt_status s =
-        e->rank ? join_meeting(e, address, port, seats, err) : host_meeting(e, seats, err);
-    for (int i = 0; i < e->world; i++) {
-        memcpy(e->peers[i].host, seats[i].host, sizeof e->peers[i].host);
-        e->peers[i].host[sizeof e->peers[i].host - 1] = 0;
-    }
+    gethostname(host, sizeof e->peers->host - 1);
+    memcpy(seats[0].host, host, sizeof seats->host);
+    tt_status s = e->rank ? join_meeting(e, address, port, seats, bytes, err)
+                          : host_meeting(e, seats, bytes, err);
     for (int i = 1; s == TT_OK && e->rank && i < e->world; i++)
         if (i != e->rank)
             s = tcp_link(e, i, CONTROL, 0, 0, &e->peers[i].fd, err);

@@ -42,12 +42,15 @@ static tt_status await_answer(tt_comm *c, int to, tt_error *err)
 {
     outbox *b = &c->boxes[to];
     const double until = c->e->timeout_s > 0 ? tcp_now() + c->e->timeout_s : 0;
+    double ended = 0;
     while (b->n_sent - b->n_acked >= PAIR_IN_FLIGHT) {
         char bytes[PAIR_IN_FLIGHT];
         struct pollfd f = {c->fds[1][to], POLLIN, 0};
         const ssize_t k = recv(c->fds[1][to], bytes, sizeof bytes, MSG_DONTWAIT);
-        if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR))
-            f.fd = -1; /* the control connection says whether the rank was lost */
+        if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR)) {
+            f.fd = -1;
+            tcp_ended(c->e, c->p.ranks[to], &ended);
+        }
         b->n_acked += k > 0 ? (uint64_t)k : 0;
         TT_TRY(tcp_check(c->e, err));
         if (until > 0 && tcp_now() > until)
@@ -96,6 +99,7 @@ tt_status tcp_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error 
 static tt_status read_message(tt_comm *c, int from, void *to, int64_t n, tt_error *err)
 {
     const double until = c->e->timeout_s > 0 ? tcp_now() + c->e->timeout_s : 0;
+    double ended = 0;
     for (char *at = to; n > 0;) {
         struct pollfd f = {c->fds[2][from], POLLIN, 0};
         const ssize_t k = recv(f.fd, at, (size_t)n, MSG_DONTWAIT);
@@ -104,8 +108,10 @@ static tt_status read_message(tt_comm *c, int from, void *to, int64_t n, tt_erro
             n -= k;
             continue;
         }
-        if (k == 0 || (errno != EAGAIN && errno != EINTR))
+        if (k == 0 || (errno != EAGAIN && errno != EINTR)) {
             f.fd = -1;
+            tcp_ended(c->e, c->p.ranks[from], &ended);
+        }
         TT_TRY(tcp_check(c->e, err));
         if (until > 0 && tcp_now() > until)
             return TT_ETIMEOUT;

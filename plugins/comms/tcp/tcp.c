@@ -275,14 +275,15 @@ static tt_status open_(const void *config, const tt_comm_env *env, void **self, 
 /* Says to all that this rank is done, or why it failed, and gives them a moment to read it. */
 static void close_(void *self, int ok)
 {
-    static const char done[TEXT];
     tcp_end *e = self;
+    said done = {0};
     const bool well = ok && !atomic_load(&e->asked);
     if (!well && !atomic_load(&e->asked))
         tcp_abort_run(e, "a rank failed");
+    tcp_seal(&done, TEXT);
     for (int i = 0; i < e->world; i++)
         if (i != e->rank && e->peers[i].fd >= 0) {
-            (void)!send(e->peers[i].fd, done, sizeof done, MSG_NOSIGNAL | MSG_DONTWAIT);
+            (void)!send(e->peers[i].fd, &done, sizeof done, MSG_NOSIGNAL | MSG_DONTWAIT);
             shutdown(e->peers[i].fd, SHUT_WR);
         }
     const double until = tcp_now() + 0.2;

@@ -12,7 +12,7 @@
 
 /* Shared by the files of comm "tcp". */
 
-#define TEXT 256
+#define TEXT 320
 
 typedef struct tcp_config {
     const char *address; /* NULL: MASTER_ADDR */
@@ -30,8 +30,15 @@ typedef struct hello {
     uint64_t magic, start;  /* equal on all ranks of a start */
     uint64_t group, number; /* which group, and which of those with this key */
     int32_t kind, rank, world, port;
+    char host[64];
     uint8_t nonce[NONCE], code[TT_HMAC_BYTES];
 } hello;
+
+/* What a rank says on a CONTROL connection: why the run is being stopped, or nothing: it is done. */
+typedef struct said {
+    char text[TEXT];
+    uint8_t seal[TT_HMAC_BYTES];
+} said;
 
 typedef struct pending { /* a connection whose group this rank has not asked for yet */
     int fd;
@@ -55,8 +62,8 @@ typedef struct tcp_peer {
     char host[64];
     int fd;           /* CONTROL */
     atomic_bool left; /* it has said that it is done */
-    char in[TEXT];
-    size_t n_in;
+    said in;
+    size_t n_in; /* bytes of it */
 } tcp_peer;
 
 typedef struct tcp_end {
@@ -80,7 +87,7 @@ typedef struct tcp_end {
     size_t n_numbers;
     pthread_mutex_t lock; /* guards why, groups, and the outboxes */
     struct tt_comm *groups;
-    char why[TEXT];
+    said why;
     atomic_int asked, told, closing;
     pthread_t thread;
     bool running;
@@ -113,6 +120,10 @@ double tcp_now(void);
 void tcp_abort_run(void *self, const char *why);
 tt_status tcp_check(tcp_end *e, tt_error *err); /* TT_ECOMM: the run is being stopped */
 void *tcp_watch(void *end);
+/* Hears what the other ranks say, before tcp_watch runs. */
+void tcp_hear(tcp_end *e);
+/* A connection with a rank has ended although bytes are due, at *since; 0: this is the first look at it. */
+void tcp_ended(tcp_end *e, int rank, double *since);
 /* meet.c */
 tt_status tcp_listen(tcp_end *e, const char *address, int port, tt_error *err);
 tt_status tcp_meet(tcp_end *e, const char *address, int port, tt_error *err);
@@ -130,7 +141,12 @@ void tcp_choose_codes(tcp_end *e);
 /* The code of n bytes more; `before` is that of those before them. */
 uint64_t tcp_code(const tcp_end *e, uint64_t before, const void *p, size_t n);
 uint64_t tcp_code_avx2(uint64_t before, const void *p, size_t n);
-/* TT_ECOMM: what has come from a member is not what it sent. */
+/* Of what no call sends: writes a code behind n bytes, and compares it. With or without a secret. */
+void tcp_seal(void *frame, size_t n);
+bool tcp_is_sealed(const void *frame, size_t n);
+/* What has come from a rank is not what it sent. */
+void tcp_damage_text(const tcp_end *e, int rank, const char *what, char text[TEXT]);
+/* TT_ECOMM: so it is with what has come from a member. */
 tt_status tcp_damaged(const tt_comm *c, int member, const char *what, uint64_t number,
                       tt_error *err);
 /* exchange.c */

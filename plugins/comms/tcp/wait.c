@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/patience.h>
 #include <unistd.h>
 
 /* Stopping all ranks together, and the thread that hears from the other ranks and writes the messages
@@ -17,14 +18,15 @@ static void tell_others(tcp_end *e)
         return;
     for (int i = 0; i < e->world; i++)
         if (i != e->rank && e->peers[i].fd >= 0)
-            (void)!send(e->peers[i].fd, e->why, sizeof e->why, MSG_NOSIGNAL | MSG_DONTWAIT);
+            (void)!send(e->peers[i].fd, &e->why, sizeof e->why, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static void ask(tcp_end *e, const char *why)
 {
     pthread_mutex_lock(&e->lock);
     if (!atomic_load(&e->asked)) {
-        snprintf(e->why, sizeof e->why, "%.*s", TEXT - 1, why);
+        snprintf(e->why.text, TEXT, "%.*s", TEXT - 1, why);
+        tcp_seal(&e->why, TEXT);
         atomic_store(&e->asked, 1);
     }
     pthread_mutex_unlock(&e->lock);
@@ -46,6 +48,17 @@ static void lost(tcp_end *e, int rank)
     tcp_abort_run(e, text);
 }
 
+/* Mostly that rank says why, or its control connection ends as well. If it does neither, this connection alone was lost:
+ * the network has cut it, or its beginning has changed on the way and the other rank has taken another one. */
+void tcp_ended(tcp_end *e, int rank, double *since)
+{
+    const double now = tcp_now();
+    if (!*since)
+        *since = now;
+    else if (now - *since > 1e-9 * (double)tt_patience(TT_RANK_MOMENT_NS))
+        lost(e, rank);
+}
+
 tt_status tcp_check(tcp_end *e, tt_error *err)
 {
     tt_error why = {0};
@@ -54,15 +67,13 @@ tt_status tcp_check(tcp_end *e, tt_error *err)
     if (!atomic_load(&e->asked))
         return TT_OK;
     tell_others(e);
-    return TT_FAIL(err, TT_ECOMM, "stopped: %s", e->why);
+    return TT_FAIL(err, TT_ECOMM, "stopped: %s", e->why.text);
 }
 
-/* What a rank says on its control connection: TEXT bytes, why the run is being stopped, or all zero: it
- * is done. */
 static void hear(tcp_end *e, int rank)
 {
     tcp_peer *p = &e->peers[rank];
-    const ssize_t k = recv(p->fd, p->in + p->n_in, TEXT - p->n_in, MSG_DONTWAIT);
+    const ssize_t k = recv(p->fd, (char *)&p->in + p->n_in, sizeof p->in - p->n_in, MSG_DONTWAIT);
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (k <= 0) {
@@ -72,16 +83,25 @@ static void hear(tcp_end *e, int rank)
         return;
     }
     p->n_in += (size_t)k;
-    if (p->n_in < TEXT)
+    if (p->n_in < sizeof p->in)
         return;
     p->n_in = 0;
-    p->in[TEXT - 1] = 0;
-    if (!p->in[0]) {
+    if (!tcp_is_sealed(&p->in, TEXT))
+        tcp_damage_text(e, rank, "what a rank said last", p->in.text);
+    p->in.text[TEXT - 1] = 0;
+    if (!p->in.text[0]) {
         p->left = true;
         return;
     }
-    ask(e, p->in);
+    ask(e, p->in.text);
     tell_others(e); /* the rank that told us may have ended before it told everyone */
+}
+
+void tcp_hear(tcp_end *e)
+{
+    for (int i = 0; i < e->world; i++)
+        if (e->peers[i].fd >= 0 && !e->peers[i].left)
+            hear(e, i);
 }
 
 void *tcp_watch(void *end)
