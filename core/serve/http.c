@@ -137,10 +137,20 @@ static bool read_header(head *h, char *line, size_t n)
     return true;
 }
 
-/* http://HOST/PATH, as to a proxy: its host counts. */
-static bool read_absolute(head *h, char *target)
+/* Of "http://" or "https://" at the begin of a target; 0: it has neither. A proxy that ends TLS may leave the latter. */
+static size_t scheme_length(const char *target)
 {
-    char *host = target + strlen("http://"), *path = host + strcspn(host, "/");
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < TT_COUNT(schemes); i++)
+        if (!strncasecmp(target, schemes[i], strlen(schemes[i])))
+            return strlen(schemes[i]);
+    return 0;
+}
+
+/* SCHEME://HOST/PATH, as to a proxy: its host counts. */
+static bool read_absolute(head *h, char *target, size_t scheme)
+{
+    char *host = target + scheme, *path = host + strcspn(host, "/");
     const size_t n = (size_t)(path - host);
     if (!n || memchr(host, '@', n))
         return fault(h, 400, "the address of the request has no host");
@@ -165,8 +175,9 @@ static bool read_request_line(head *h, char *line, size_t n)
         return fault(h, 505, "only HTTP/1.1 and HTTP/1.0 are known");
     r->method = line;
     r->path = blank + 1;
-    if (!strncasecmp(r->path, "http://", 7))
-        return read_absolute(h, blank + 1);
+    const size_t scheme = scheme_length(r->path);
+    if (scheme)
+        return read_absolute(h, blank + 1, scheme);
     if (*r->path != '/' && !(!strcmp(r->path, "*") && !strcmp(line, "OPTIONS")))
         return fault(h, 400, "the first line is no request");
     return true;

@@ -51,12 +51,15 @@ static void test_where_requests_lead(void **state)
     static const struct {
         const char *text, *path, *host;
     } rows[] = {
-        {"GET / HTTP/1.1\r\nHost: a\r\n\r\n",              "/",  "a"       },
-        {"GET / HTTP/1.0\r\n\r\n",                         "/",  "-"       },
-        {"GET http://b:1/x?y HTTP/1.1\r\nHost: a\r\n\r\n", "/x", "b:1"     },
-        {"GET HTTP://b HTTP/1.1\r\nHost: a\r\n\r\n",       "/",  "b"       },
-        {"GET http://b?y HTTP/1.0\r\n\r\n",                "/",  "b"       },
-        {"OPTIONS * HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",   "*",  "[::1]:80"},
+        {"GET / HTTP/1.1\r\nHost: a\r\n\r\n",               "/",  "a"       },
+        {"GET / HTTP/1.0\r\n\r\n",                          "/",  "-"       },
+        {"GET http://b:1/x?y HTTP/1.1\r\nHost: a\r\n\r\n",  "/x", "b:1"     },
+        {"GET HTTP://b HTTP/1.1\r\nHost: a\r\n\r\n",        "/",  "b"       },
+        {"GET http://b?y HTTP/1.0\r\n\r\n",                 "/",  "b"       },
+        {"GET https://b:1/x?y HTTP/1.1\r\nHost: a\r\n\r\n", "/x", "b:1"     },
+        {"GET HttpS://b HTTP/1.1\r\nHost: a\r\n\r\n",       "/",  "b"       },
+        {"GET https://[::1]:1/x HTTP/1.0\r\n\r\n",          "/x", "[::1]:1" },
+        {"OPTIONS * HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",    "*",  "[::1]:80"},
     };
     (void)state;
     for (size_t i = 0; i < TT_COUNT(rows); i++) {
@@ -108,6 +111,12 @@ static void test_faults(void **state)
         {"GET * HTTP/1.1\r\n" HOST "\r\n",                                                     400},
         {"GET http:///x HTTP/1.1\r\n" HOST "\r\n",                                             400},
         {"GET http://u@b/x HTTP/1.1\r\n" HOST "\r\n",                                          400},
+        {"GET https:///x HTTP/1.1\r\n" HOST "\r\n",                                            400},
+        {"GET https://u@b/x HTTP/1.1\r\n" HOST "\r\n",                                         400},
+        {"GET https:/b/x HTTP/1.1\r\n" HOST "\r\n",                                            400},
+        {"GET httpss://b/x HTTP/1.1\r\n" HOST "\r\n",                                          400},
+        {"GET ftp://b/x HTTP/1.1\r\n" HOST "\r\n",                                             400},
+        {"GET https://b/ HTTP/1.1\r\n\r\n",                                                    400},
         {"GET / HTTP/2.0\r\n" HOST "\r\n",                                                     505},
         {"GET / HTTP/1.1 \r\n" HOST "\r\n",                                                    505},
         {"GET / HTTP/1.1\r\n" HOST "no colon\r\n\r\n",                                         400},
