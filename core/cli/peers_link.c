@@ -101,7 +101,7 @@ tt_peers_copy tt_peers_copy_of(const tt_peer_head *h, int slot)
     const tt_peer_slot *s = &h->slots[slot];
     tt_peers_copy c = {
         .layout = h->layout, .check = s->check, .bytes = h->bytes, .step = atomic_load(&s->step)};
-    memcpy(c.state, &s->st, sizeof c.state);
+    memcpy(c.state, &s->state, sizeof c.state);
     return c;
 }
 
@@ -110,5 +110,5 @@ void tt_peers_expect(tt_peer_head *h, int slot, const tt_peers_copy *c)
     tt_peer_slot *s = &h->slots[slot];
     atomic_store(&s->step, -1);
     s->check = c->check;
-    memcpy(&s->st, c->state, sizeof s->st);
+    memcpy(&s->state, c->state, sizeof s->state);
 }

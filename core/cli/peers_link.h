@@ -13,7 +13,7 @@
  * tt_peers_block; the bytes of the block follow only if the neighbour has them nowhere. A node that needs copies
  * sends a WANTS per rank; the other one answers by a GIVES, and the copy's bytes. */
 
-#define TT_PEERS_MAGIC UINT64_C(0x7474727065723031) /* changes with the message and the blocks */
+#define TT_PEERS_MAGIC UINT64_C(0x7474727065723032) /* changes with the message and the blocks */
 #define TT_PEERS_BLOCK ((int64_t)262144)
 
 typedef enum tt_peers_what {
@@ -35,7 +35,7 @@ typedef enum tt_peers_block {
 typedef struct tt_peers_copy {
     uint64_t layout, check;
     int64_t bytes, step;
-    uint8_t state[sizeof(tt_trainer_state)];
+    uint8_t state[sizeof(tt_peer_state)];
 } tt_peers_copy;
 
 typedef struct tt_peers_had { /* a slot that is whole; step -1: none */

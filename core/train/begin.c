@@ -183,21 +183,23 @@ void tt_loop_save_frozen(tt_loop *l, const char *why)
 }
 
 /* Do two jobs differ in what is frozen? */
-static bool freezes_others(const char *diff)
+static bool freezes_others(const char *before, const tt_job *now)
 {
     static const char *const of[] = {"model.", "converters", "training.trainable", "spec:"};
-    for (const char *line = diff; line; line = strchr(line, '\n')) {
+    tt_str diff = {0};
+    bool others = false;
+    tt_job_changes(before, now, &diff);
+    for (const char *line = tt_str_get(&diff); line; line = strchr(line, '\n')) {
         line += *line == '\n';
         for (size_t i = 0; i < TT_COUNT(of); i++)
-            if (!strncmp(line, of[i], strlen(of[i])))
-                return true;
+            others = others || !strncmp(line, of[i], strlen(of[i]));
     }
-    return false;
+    tt_str_free(&diff);
+    return others;
 }
 
 tt_status tt_loop_resume_frozen(tt_loop *l, const tt_trainer_state *st, tt_error *err)
 {
-    tt_str diff = {0};
     bool same = true;
     l->initial_identity = st->initial_identity;
     if (l->s->core.checkpoint.save_frozen)
@@ -206,20 +208,19 @@ tt_status tt_loop_resume_frozen(tt_loop *l, const tt_trainer_state *st, tt_error
         tt_loop_save_frozen(l, "the step that is resumed does not say where else they are");
         return TT_OK;
     }
-    tt_job_changes(st->job_json, l->s->job, &diff);
-    const bool others = freezes_others(tt_str_get(&diff));
-    tt_str_free(&diff);
-    if (others) {
+    if (st->job_json &&
+        freezes_others(st->job_json, l->s->job)) { /* NULL: of a copy, which is of this job */
         tt_loop_save_frozen(l, "this job may freeze others than the one before");
         return TT_OK;
     }
     l->frozen_from = st->frozen_from;
     const char *from = frozen_place(l->s, l->rank.arena, st, &same);
-    int32_t changed = !same || !tt_path_exists(from); /* all ranks save the same parameters */
-    TT_TRY(tt_dist_reduce(&l->rank.dist, &changed, 1, TT_I32, TT_MAX, err));
-    if (changed)
+    /* All ranks save the same parameters; of a copy, the first rank alone knows the identity. */
+    int32_t changed_unknown[2] = {!same || !tt_path_exists(from), l->main && !st->initial_identity};
+    TT_TRY(tt_dist_reduce(&l->rank.dist, changed_unknown, 2, TT_I32, TT_MAX, err));
+    if (changed_unknown[0])
         tt_loop_save_frozen(l, "the weights that the run began with are no longer where they were");
-    else if (!st->initial_identity)
+    else if (changed_unknown[1])
         TT_TRY(tt_agree(&l->rank.dist, keep_identity(l, from, err), err));
     return TT_OK;
 }

@@ -201,8 +201,8 @@ static void copy_once(tt_peer *p)
     tt_peer_slot *s = &p->head->slots[p->slot];
     tt_error e = {0};
     if (copy_pieces(p, &e) != TT_OK) {
-        tt_log(TT_WARN, "checkpoint", "no copy of step %lld is kept: %s", (long long)s->st.step,
-               e.text);
+        tt_log(TT_WARN, "checkpoint", "no copy of step %lld is kept: %s",
+               (long long)s->state.st.step, e.text);
         return;
     }
     /* From here on the states may change: the checksum is the copy's. */
@@ -211,7 +211,7 @@ static void copy_once(tt_peer *p)
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
     s->check = tt_peer_check(p->head, p->slot, slot_data(p, p->slot));
-    atomic_store(&s->step, s->st.step);
+    atomic_store(&s->step, s->state.st.step);
 }
 
 static void *peer_thread(void *arg)
@@ -263,8 +263,11 @@ static tt_status start_copy(tt_loop *l, tt_error *err)
     p->slot = slot_to_replace(p->head);
     tt_peer_slot *s = &p->head->slots[p->slot];
     atomic_store(&s->step, -1);
-    s->st = tt_loop_trainer_state(l);
-    s->st.world = l->s->world;
+    tt_trainer_state st = tt_loop_trainer_state(l);
+    st.world = l->s->world;
+    st.frozen_from = l->frozen_from;
+    st.initial_identity = l->initial_identity;
+    tt_peer_state_write(&st, &s->state);
     pthread_mutex_lock(&p->lock);
     p->copying = p->busy = true;
     pthread_cond_broadcast(&p->changed);
@@ -358,7 +361,7 @@ static tt_status load_own(tt_loop *l, int64_t saved, bool own, tt_trainer_state 
     if (!good)
         return TT_OK;
     TT_TRY(tt_agree(&l->rank.dist, load_pieces(l, slot, err), err));
-    *st = p->head->slots[slot].st;
+    tt_peer_state_read(&p->head->slots[slot].state, l->rank.arena, st);
     *found = true;
     return TT_OK;
 }

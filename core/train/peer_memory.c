@@ -3,6 +3,7 @@
 #include "train/peer_memory.h"
 #include "train/peer.h"
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -46,10 +47,44 @@ bool tt_peer_prepare(int fd, tt_peer_head *h, uint64_t layout, int64_t bytes)
     return true;
 }
 
+static tt_trainer_state without_strings(const tt_trainer_state *st)
+{
+    tt_trainer_state s = *st;
+    s.job_json = s.model_fingerprint = s.tokenizer_fingerprint = NULL;
+    s.converters = s.converters_of_job = s.averaged = NULL;
+    s.frozen_from = s.initial_identity = NULL;
+    s.losses = NULL;
+    s.n_losses = 0;
+    return s;
+}
+
+static void keep_text(const char *text, char *to, size_t room)
+{
+    const size_t n = text ? strlen(text) : 0;
+    if (n && n < room)
+        memcpy(to, text, n);
+}
+
+void tt_peer_state_write(const tt_trainer_state *st, tt_peer_state *to)
+{
+    memset(to, 0, sizeof *to);
+    to->st = without_strings(st);
+    keep_text(st->frozen_from, to->frozen_from, sizeof to->frozen_from);
+    keep_text(st->initial_identity, to->initial_identity, sizeof to->initial_identity);
+}
+
+void tt_peer_state_read(const tt_peer_state *from, tt_arena *a, tt_trainer_state *out)
+{
+    *out = from->st;
+    out->frozen_from = *from->frozen_from ? tt_arena_str(a, from->frozen_from) : NULL;
+    out->initial_identity =
+        *from->initial_identity ? tt_arena_str(a, from->initial_identity) : NULL;
+}
+
 uint64_t tt_peer_check(const tt_peer_head *h, int slot, const void *data)
 {
     const tt_peer_slot *s = &h->slots[slot];
-    const uint64_t seed = tt_hash64(&s->st, sizeof s->st, h->layout);
+    const uint64_t seed = tt_hash64(&s->state, sizeof s->state, h->layout);
     return tt_hash64(data, (size_t)h->bytes, seed);
 }
 

@@ -9,14 +9,19 @@
  * `bytes` each, which begin with an index (peer_index.h). A rank fills it, and its supervisor owns it. With --nnodes the supervisor sends each copy to
  * another node; then a rank does not begin a copy while the newest whole one is not there yet. */
 
-#define TT_PEER_MAGIC UINT64_C(0x7474727565657233) /* changes with the layout of tt_peer_head */
+#define TT_PEER_MAGIC UINT64_C(0x7474727565657234) /* changes with the layout of tt_peer_head */
 #define TT_PEER_PAGE TT_COPIES_PAGE
 #define TT_PEER_SLOTS TT_COPIES_KEPT
 
+typedef struct tt_peer_state {
+    tt_trainer_state st; /* its strings are NULL: they are the job's, but for these two; "": NULL */
+    char frozen_from[1024], initial_identity[24];
+} tt_peer_state;
+
 typedef struct tt_peer_slot {
     _Atomic int64_t step; /* -1: no whole copy */
-    uint64_t check;       /* of its bytes, of st and of the layout */
-    tt_trainer_state st;  /* without its strings, which are the job's */
+    uint64_t check;       /* of its bytes, of its state and of the layout */
+    tt_peer_state state;
 } tt_peer_slot;
 
 typedef struct tt_peer_head {
@@ -45,6 +50,9 @@ tt_peer_head *tt_peer_map_head(int fd);
 void tt_peer_unmap_head(tt_peer_head *h); /* NULL: nothing */
 /* Makes an empty memory of this layout of what fd is; only while no rank uses it. */
 bool tt_peer_prepare(int fd, tt_peer_head *h, uint64_t layout, int64_t bytes);
+/* A path that is too long is left out. */
+void tt_peer_state_write(const tt_trainer_state *st, tt_peer_state *to);
+void tt_peer_state_read(const tt_peer_state *from, tt_arena *a, tt_trainer_state *out);
 /* The checksum of a copy whose bytes are at data. */
 uint64_t tt_peer_check(const tt_peer_head *h, int slot, const void *data);
 int64_t tt_peer_newest_of(const tt_peer_head *h); /* a whole copy's step; -1: there is none */

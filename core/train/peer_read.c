@@ -16,7 +16,7 @@
 typedef struct found_copy {
     const char *data;
     int64_t bytes, step;
-    const tt_trainer_state *st;
+    const tt_peer_state *state;
     bool good, tried;
     tt_peer_index index;
     tt_ckpt_piece *pieces;
@@ -63,7 +63,7 @@ static void map_memory(reading *x, int i, int fd)
     for (int slot = 0; slot < TT_PEER_SLOTS; slot++) {
         found_copy *c = &x->copies[i * TT_PEER_SLOTS + slot];
         c->step = atomic_load(&h->slots[slot].step);
-        c->st = &h->slots[slot].st;
+        c->state = &h->slots[slot].state;
         c->bytes = h->bytes;
         c->data = (const char *)at + TT_PEER_PAGE + slot * h->bytes;
     }
@@ -127,7 +127,7 @@ static bool belong_together(const found_copy *a, const found_copy *b)
 }
 
 /* The copies that belong to this one as a reader; NULL and the text why: they are not all of the states. */
-static tt_ckpt_reader *open_copies(reading *x, const found_copy *of, const tt_trainer_state **st,
+static tt_ckpt_reader *open_copies(reading *x, const found_copy *of, const tt_peer_state **st,
                                    bool *unfinished, char why[512])
 {
     TT_VEC(tt_ckpt_piece) all = {0};
@@ -142,7 +142,7 @@ static tt_ckpt_reader *open_copies(reading *x, const found_copy *of, const tt_tr
         c->tried = true;
         n++;
         if (c->index.rank == 0) /* its numbers are those of a checkpoint */
-            *st = c->st;
+            *st = c->state;
         for (int64_t k = 0; k < c->index.n; k++)
             tt_vec_push(x->arena, &all, c->pieces[k]);
     }
@@ -201,7 +201,7 @@ static void note_reason(reading *x, const found_copy *c, bool unfinished, const 
 }
 
 /* The newest step that the copies have all of; NULL: there is none. */
-static tt_ckpt_reader *choose_step(reading *x, const tt_trainer_state **st)
+static tt_ckpt_reader *choose_step(reading *x, const tt_peer_state **st)
 {
     char why[512] = "";
     for (found_copy *c = newest_untried(x); c; c = newest_untried(x)) {
@@ -226,10 +226,10 @@ static tt_status all_found(const reading *x, int64_t step, bool *all, tt_error *
 
 static tt_status load_newest(reading *x, tt_trainer_state *out, bool *found, tt_error *err)
 {
-    const tt_trainer_state *st = NULL;
+    const tt_peer_state *state = NULL;
     TT_TRY(check_copies(x, err));
-    tt_ckpt_reader *reader = choose_step(x, &st);
-    tt_status s = all_found(x, reader ? st->step : -1, found, err);
+    tt_ckpt_reader *reader = choose_step(x, &state);
+    tt_status s = all_found(x, reader ? state->st.step : -1, found, err);
     if (s == TT_OK && !*found && x->l->main && x->why[0])
         tt_log(TT_INFO, "checkpoint", "the copies in memory of step %lld are not taken: %s",
                (long long)x->not_taken, x->why);
@@ -237,7 +237,7 @@ static tt_status load_newest(reading *x, tt_trainer_state *out, bool *found, tt_
         s = tt_agree(&x->l->rank.dist,
                      tt_rank_load_from(&x->l->rank, reader, "the copies in memory", err), err);
     if (s == TT_OK && *found)
-        *out = *st;
+        tt_peer_state_read(state, x->l->rank.arena, out);
     tt_ckpt_close(reader);
     return s;
 }

@@ -421,14 +421,14 @@ static tt_status excluded_now(const tt_loop *l, const tt_trainer_state *st, left
 }
 
 /* The states are those of a copy that a supervisor has kept. */
-static tt_status resume_copy(tt_loop *l, const tt_trainer_state *st)
+static tt_status resume_copy(tt_loop *l, const tt_trainer_state *st, tt_error *err)
 {
     const left_out none = {0};
     const char *ranks = st->world == l->s->world
                             ? ""
                             : tt_arena_printf(l->rank.arena, " (made by %d ranks)", st->world);
     count_on(l, st, &none);
-    tt_loop_save_frozen(l, "a copy does not say where else they are");
+    TT_TRY(tt_loop_resume_frozen(l, st, err));
     l->resumed = true;
     l->validation_due = st->validation_due && l->s->has_validation;
     if (l->main)
@@ -460,7 +460,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
         TT_TRY(tt_loop_peer_load(l, step, &st, &copied, err));
     }
     if (copied)
-        return resume_copy(l, &st);
+        return resume_copy(l, &st, err);
     tt_loop_peer_leave(l); /* another program may take over */
     if (step < 0) {
         TT_TRY(initial_load(l, err));

@@ -108,6 +108,24 @@ losses "$dir/local-whole/metrics.jsonl" >"$dir/a"
 [ $good -eq 0 ] && grep -q "resumed from the supervisor's copy" "$folder.err" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(wc -l <"$dir/a")" -eq 60 ] &&
     grep -q 'W checkpoint\] checkpoint.peer_copy_interval has no effect: copies belong to a supervisor' "$dir/err"
 ok rank_threads_have_copies
+# A copy says where the frozen parameters are that steps leave out, and which they were.
+train "$dir/base" --training.steps 2 --checkpoint.interval 1
+base=$dir/base/checkpoint/step-1
+leaves_out() { ! grep -q '^"lm_head.weight":' "$folder/checkpoint/step-16/trainer.json"; }
+for how in kept replaced; do
+    gate 10 before 1
+    supervise "$dir/base-$how" 5 --nproc 2 --comm.backend shm $gated --training.steps 18 --checkpoint.interval 16 --checkpoint.peer_copy_interval 1 \
+        --checkpoint.save_frozen false --checkpoint.initial_load_path "$base" --training.trainable '["tag:norm"]'
+    stands 1
+    [ $how = kept ] || { rm -r "$base" && mv "$dir/base/checkpoint/step-2" "$base"; }
+    killed "$standing"
+    let_go
+    ends 0 && grep -q "resumed from the supervisor's copy of step [89]," "$dir/err" && case $how in
+        kept) leaves_out && grep -q '"initial_identity"' "$folder/checkpoint/step-16/trainer.json" ;;
+        replaced) ! leaves_out && grep -q 'checkpoint.save_frozen: from here on .* no longer where they were' "$dir/err" ;;
+        esac
+    ok "a_copy_knows_the_base_that_was_$how"
+done
 # Copies that were damaged are noticed, and the checkpoint is taken.
 gate 62 before 0
 supervise "$dir/flip" 5 --nproc 2 --comm.backend shm $gated $long --checkpoint.interval 20 --checkpoint.peer_copy_interval 3

@@ -115,7 +115,7 @@ static int make_memory(int rank, const has *x)
         for (int i = 0; i < ROW; i++)
             row[i] = (float)x->step[slot];
         memcpy(copy + index, row, sizeof row);
-        h->slots[slot].st.step = x->step[slot];
+        h->slots[slot].state.st.step = x->step[slot];
         h->slots[slot].check = tt_peer_check(h, slot, copy) + x->damaged[slot];
         atomic_store(&h->slots[slot].step, x->step[slot]);
         assert_int_equal(pwrite(fd, copy, (size_t)bytes, TT_PEER_PAGE + slot * bytes), bytes);
@@ -183,9 +183,48 @@ static void test_peer_read_takes_the_newest_step_that_is_whole(void **state)
     }
 }
 
+/* Of its strings a copy has two, and no address of the process that wrote it. A path that is too long is left out. */
+static void test_a_copy_says_where_frozen_parameters_are(void **state)
+{
+    enum { MOST = sizeof((tt_peer_state *)0)->frozen_from };
+    static char path[MOST + 1];
+    static const struct {
+        size_t n;
+        const char *identity;
+        bool kept;
+    } rows[] = {
+        {0,        NULL,               true },
+        {1,        "0123456789abcdef", true },
+        {MOST - 1, "0123456789abcdef", true },
+        {MOST,     NULL,               false},
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        tt_arena *a = tt_arena_new();
+        tt_peer_state copy;
+        memset(path, '/', sizeof path);
+        path[rows[i].n] = '\0';
+        tt_trainer_state st = {.step = 7,
+                               .job_json = "{}",
+                               .converters = "[]",
+                               .n_losses = 3,
+                               .frozen_from = rows[i].n ? path : NULL,
+                               .initial_identity = rows[i].identity};
+        tt_peer_state_write(&st, &copy);
+        tt_peer_state_read(&copy, a, &st);
+        assert_int_equal(st.step, 7);
+        assert_true(!st.job_json && !st.converters && !st.n_losses);
+        assert_string_equal(st.frozen_from ? st.frozen_from : "", rows[i].kept ? path : "");
+        assert_string_equal(st.initial_identity ? st.initial_identity : "-",
+                            rows[i].identity ? rows[i].identity : "-");
+        tt_arena_free(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_copy_says_where_frozen_parameters_are),
         cmocka_unit_test(test_peer_read_takes_the_newest_step_that_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
