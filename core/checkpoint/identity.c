@@ -3,9 +3,11 @@
 #include <string.h>
 
 /* What tells the weights of a folder from others without reading them: names, dtypes, shapes and sizes of all tensors,
- * and some bytes of each, spread evenly. Every kind of training changes nearly all elements of a tensor, so these
- * show it; one row among thousands that somebody changed by hand they may miss. It is a sum over tensors: in which
- * files they lie, and in which order, does not matter. */
+ * and SAMPLES times SAMPLE_BYTES of each, spread evenly from its first byte to its last. Every kind of training changes
+ * nearly all elements of a tensor, so these show it; one row among thousands that somebody changed by hand they may
+ * miss. It is a sum over tensors: in which files they lie, and in which order, does not matter. The hash of all bytes
+ * would find that row, too, but no rank has them: a rank loads its boxes alone, so one would have to read each file once
+ * more, and a resume compares before it loads, to choose the folder. */
 
 #define SAMPLED 1024 /* tensors; of more, about so many are sampled: each costs a page of a file */
 #define SAMPLES 8
