@@ -76,9 +76,8 @@ void tt_str_add(tt_str *s, const char *text);
 void tt_str_addn(tt_str *s, const char *text, size_t n);
 void tt_str_addc(tt_str *s, char c);
 void tt_str_printf(tt_str *s, const char *fmt, ...) TT_PRINTF(2, 3);
-/* Text for a terminal, which would obey control characters: they are shown as \x1b, all but tabs. */
-void tt_str_shown(tt_str *s, const char *text, size_t n);
 void tt_str_json(tt_str *s, const char *text); /* a JSON string literal, quotes included */
+void tt_str_json_byte(tt_str *s, char c);      /* the escape of one byte in such a literal */
 void tt_str_json_number(tt_str *s, double v);  /* shortest that reads back; NaN and Inf → null */
 const char *tt_str_get(const tt_str *s);       /* never NULL */
 bool tt_ends_with(const char *text, const char *end);

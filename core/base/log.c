@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/shown.h"
 #include "internal.h"
 #include <errno.h>
 #include <pthread.h>
@@ -197,24 +198,16 @@ static size_t format_head(char *buf, size_t size, tt_log_level level, const char
     return TT_MIN((size_t)TT_MAXV(n, 0), size - 2);
 }
 
-/* The first byte of a C1 control in UTF-8. */
-static bool is_c1(const char *p)
-{
-    return (unsigned char)p[0] == 0xc2 && ((unsigned char)p[1] & 0xe0) == 0x80;
-}
-
 /* Formats one line with its newline into buf, behind its head; returns its length. */
 TT_PRINTF(4, 0)
 static size_t format_line(char *buf, size_t size, size_t head, const char *fmt, va_list ap)
 {
     const int n = vsnprintf(buf + head, size - 1 - head, fmt, ap);
     const size_t text = TT_MIN((size_t)TT_MAXV(n, 0), size - 2 - head);
-    for (size_t k = head; k < head + text; k++)
-        if (buf[k] == '\n' || buf[k] == '\r')
-            buf[k] = ' ';
-        else if (((unsigned char)buf[k] < 0x20 && buf[k] != '\t') || buf[k] == 0x7f ||
-                 is_c1(buf + k))
-            buf[k] = '?'; /* a terminal would obey it */
+    for (size_t k = head, n_control; k < head + text; k += n_control ? n_control : 1) {
+        n_control = buf[k] == '\t' ? 0 : tt_control_bytes(buf + k, head + text - k);
+        memset(buf + k, buf[k] == '\n' || buf[k] == '\r' ? ' ' : '?', n_control);
+    }
     size_t end = head + text;
     while (end > head && buf[end - 1] == ' ')
         end--;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/reserve.h"
+#include "base/shown.h"
 #include "internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -88,42 +89,37 @@ const char *tt_str_get(const tt_str *s)
     return s->s ? s->s : "";
 }
 
-static void json_byte(tt_str *s, unsigned char c)
+void tt_str_json_byte(tt_str *s, char c)
 {
-    switch (c) {
-    case '"':
-        tt_str_add(s, "\\\"");
-        break;
-    case '\\':
-        tt_str_add(s, "\\\\");
-        break;
-    case '\n':
-        tt_str_add(s, "\\n");
-        break;
-    case '\r':
-        tt_str_add(s, "\\r");
-        break;
-    case '\t':
-        tt_str_add(s, "\\t");
-        break;
-    default:
-        tt_str_printf(s, "\\u%04x", c);
-    }
+    static const char letters[] = {['"'] = '"',  ['\\'] = '\\', ['\b'] = 'b', ['\t'] = 't',
+                                   ['\n'] = 'n', ['\f'] = 'f',  ['\r'] = 'r'};
+    const unsigned char u = (unsigned char)c;
+    if (u < sizeof letters && letters[u])
+        tt_str_printf(s, "\\%c", letters[u]);
+    else
+        tt_str_printf(s, "\\u%04x", u);
 }
 
-/* C1 controls are two bytes of UTF-8. */
+size_t tt_control_bytes(const char *p, size_t n)
+{
+    const unsigned char c = n ? (unsigned char)p[0] : ' ', next = n > 1 ? (unsigned char)p[1] : 0;
+    return c < 0x20 || c == 0x7f ? 1 : c == 0xc2 && next >= 0x80 && next < 0xa0 ? 2 : 0;
+}
+
+void tt_str_escaped(tt_str *s, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        tt_str_printf(s, "\\x%02x", (unsigned)(unsigned char)p[i]);
+}
+
 void tt_str_shown(tt_str *s, const char *text, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)text[i],
-                            next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
-        const bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0;
-        if (c1)
-            tt_str_printf(s, "\\x%02x\\x%02x", c, (unsigned char)text[++i]);
-        else if ((c < 0x20 && c != '\t') || c == 0x7f)
-            tt_str_printf(s, "\\x%02x", c);
-        else
-            tt_str_addc(s, (char)c);
+    for (size_t i = 0; i < n;) {
+        const size_t k = text[i] == '\t' ? 0 : tt_control_bytes(text + i, n - i);
+        tt_str_escaped(s, text + i, k);
+        if (!k)
+            tt_str_addc(s, text[i]);
+        i += k ? k : 1;
     }
 }
 
@@ -144,7 +140,7 @@ void tt_str_json(tt_str *s, const char *text)
             plain++;
         tt_str_addn(s, text + i, plain - i);
         if (plain < valid)
-            json_byte(s, (unsigned char)text[plain++]);
+            tt_str_json_byte(s, text[plain++]);
         i = plain;
     }
     tt_str_addc(s, '"');

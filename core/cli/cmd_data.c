@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/shown.h"
 #include "cli/from_checkpoint.h"
 #include "cli/signals.h"
 #include "data/cache.h"
@@ -257,18 +258,15 @@ static void put_shaded(tt_str *o, shade of, const tt_str *text)
         return;
     tt_str_add(o, shades[of]);
     for (size_t at = 0; at < text->n;) {
-        const unsigned char c = (unsigned char)s[at];
         size_t n = 1;
         while (n < 4 && at + n < text->n && ((unsigned char)s[at + n] & 0xc0) == 0x80)
             n++;
-        const bool c1 = c == 0xc2 && n == 2 && (unsigned char)s[at + 1] < 0xa0;
-        if (c == '\n')
+        if (s[at] == '\n')
             tt_str_add(o, "\n          ");
-        else if (c >= 0x20 && c != 0x7f && !c1 && tt_utf8_valid(s + at, n) == n)
+        else if (!tt_control_bytes(s + at, n) && tt_utf8_valid(s + at, n) == n)
             tt_str_addn(o, s + at, n);
         else
-            for (size_t i = 0; i < n; i++)
-                tt_str_printf(o, "\\x%02x", (unsigned char)s[at + i]);
+            tt_str_escaped(o, s + at, n);
         at += n;
     }
     tt_str_add(o, "\033[0m");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/shown.h"
 #include "base/thread.h"
 #include "cli/cli.h"
 #include "cli/runs.h"

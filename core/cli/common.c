@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/shown.h"
 #include "cli/cli.h"
 #include "cli/line.h"
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/number.h"
+#include "base/shown.h"
 #include "report/watch.h"
 #include <math.h>
 #include <string.h>
@@ -148,10 +149,9 @@ static void safe_name(char *buf, size_t size, const char *name)
 {
     const size_t n = strlen(name), good = tt_utf8_valid(name, n);
     size_t at = 0;
-    for (size_t i = 0; i < n && at + 1 < size; i++) {
-        const unsigned char c = (unsigned char)name[i];
-        const bool c1 = c == 0xc2 && (unsigned char)name[i + 1] < 0xa0;
-        buf[at++] = c < 0x20 || c == 0x7f || c1 || (good < n && c >= 0x80) ? '?' : name[i];
+    for (size_t i = 0, control; i < n && at + 1 < size; i += control ? control : 1) {
+        control = tt_control_bytes(name + i, n - i);
+        buf[at++] = control || (good < n && (unsigned char)name[i] >= 0x80) ? '?' : name[i];
     }
     while (at && at + 1 >= size && ((unsigned char)buf[at - 1] & 0xc0) == 0x80)
         at--; /* no half of a character */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/reserve.h"
+#include "base/shown.h"
 #include "serve/api_impl.h"
 #include <string.h>
 
@@ -36,8 +37,7 @@ void tt_api_token_key(const tt_decoder *d, int32_t id, tt_str *out)
         return;
     }
     tt_str_add(out, "bytes:");
-    for (size_t i = 0; i < text.n; i++)
-        tt_str_printf(out, "\\x%02x", (unsigned)(unsigned char)text.s[i]);
+    tt_str_escaped(out, text.s, text.n);
     tt_str_free(&text);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "json_text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -70,27 +71,12 @@ static void put_number(FILE *f, const char *name, double x)
     }
 }
 
-static void put_string(FILE *f, const char *s, size_t n)
-{
-    fputc('"', f);
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char ch = (unsigned char)s[i];
-        if (ch < 0x20)
-            fprintf(f, "\\u%04x", ch);
-        else if (ch == '"' || ch == '\\')
-            fprintf(f, "\\%c", ch);
-        else
-            fputc(ch, f);
-    }
-    fputc('"', f);
-}
-
 /* ,"name":{"data":…} of all metrics whose name begins with group + '/' */
 static void put_group(FILE *f, const tt_metrics_record *r, const char *group, size_t n)
 {
     bool first = true;
     fputc(',', f);
-    put_string(f, group, n);
+    json_put_string(f, group, n);
     fputs(":{", f);
     for (size_t i = 0; i < r->n_metrics; i++) {
         const char *name = r->metrics[i].name;
@@ -99,7 +85,7 @@ static void put_group(FILE *f, const tt_metrics_record *r, const char *group, si
         if (!first)
             fputc(',', f);
         first = false;
-        put_string(f, name + n + 1, strlen(name + n + 1));
+        json_put_string(f, name + n + 1, strlen(name + n + 1));
         fputc(':', f);
         put_number(f, name, r->metrics[i].value);
     }
@@ -109,7 +95,7 @@ static void put_group(FILE *f, const tt_metrics_record *r, const char *group, si
 static void put_member(FILE *f, const tt_metric *m)
 {
     fputc(',', f);
-    put_string(f, m->name, strlen(m->name));
+    json_put_string(f, m->name, strlen(m->name));
     fputc(':', f);
     put_number(f, m->name, m->value);
 }

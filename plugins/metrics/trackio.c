@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "json_text.h"
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -110,20 +111,6 @@ static tt_status trackio_prepare(const sink *s, const char *sql, sqlite3_stmt **
 
 /* ---- a row ---- */
 
-static void trackio_text(FILE *f, const char *text)
-{
-    fputc('"', f);
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        if (*p == '"' || *p == '\\')
-            fputc('\\', f);
-        if (*p < 0x20)
-            fprintf(f, "\\u%04x", *p);
-        else
-            fputc(*p, f);
-    }
-    fputc('"', f);
-}
-
 /* The shortest text that reads back as the same number; trackio's words for what JSON does not have. */
 static void trackio_value(FILE *f, double x)
 {
@@ -161,7 +148,7 @@ static tt_status write_json(sink *s, const tt_metrics_record *r, tt_error *err)
         if (strcmp(r->metrics[i].name, "step") == 0)
             continue;
         fputs(before, f);
-        trackio_text(f, r->metrics[i].name);
+        json_put_string(f, r->metrics[i].name, strlen(r->metrics[i].name));
         fputc(':', f);
         trackio_value(f, r->metrics[i].value);
         before = ",";

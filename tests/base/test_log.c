@@ -84,6 +84,18 @@ static void test_log_long_line_is_cut(void **state)
     free(text);
 }
 
+/* No byte of a control character reaches the terminal, but tabs. */
+static void test_log_lines_hold_no_control_characters(void **state)
+{
+    (void)state;
+    capture_begin();
+    tt_log_setup(TT_INFO, 0, 1, false);
+    tt_log(TT_INFO, "x", "a\033[m\x7f\tb\nc\r\xc2\x9bm\xc3\xa9.");
+    char *text = capture_end();
+    assert_non_null(strstr(text, " x] a?[m?\tb c ??m\xc3\xa9.\n"));
+    free(text);
+}
+
 static void redraw(void *arg)
 {
     assert_int_equal(write(STDERR_FILENO, arg, strlen(arg)), strlen(arg));
@@ -179,6 +191,7 @@ int main(void)
         cmocka_unit_test(test_log_line_format),
         cmocka_unit_test(test_log_other_ranks_only_warn),
         cmocka_unit_test(test_log_long_line_is_cut),
+        cmocka_unit_test(test_log_lines_hold_no_control_characters),
         cmocka_unit_test(test_log_redraws_a_held_bar),
         cmocka_unit_test(test_log_lines_of_threads_do_not_mix),
         cmocka_unit_test(test_log_keeps_errno),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
+#include "base/shown.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -83,8 +84,38 @@ static void test_str_json_escapes(void **state)
     (void)state;
     check_json("", "\"\"");
     check_json("a\"b\\c\n\t\r\x01/", "\"a\\\"b\\\\c\\n\\t\\r\\u0001/\"");
+    check_json("\b\f\v\x1f\x7f", "\"\\b\\f\\u000b\\u001f\\u007f\"");
     check_json("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"");
     check_json("a\xff\xc3z", "\"a\xef\xbf\xbd\xef\xbf\xbdz\""); /* not UTF-8: replaced */
+}
+
+static void test_control_bytes(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t n, bytes;
+    } rows[] = {
+        {"",         0, 0},
+        {"a",        1, 0},
+        {" ",        1, 0},
+        {"~",        1, 0},
+        {"\t",       1, 1},
+        {"\n",       1, 1},
+        {"\0",       1, 1},
+        {"\x1f",     1, 1},
+        {"\x7f",     1, 1},
+        {"\033[",    2, 1},
+        {"\xc2\x80", 2, 2},
+        {"\xc2\x9f", 2, 2},
+        {"\xc2\xa0", 2, 0},
+        {"\xc2\x80", 1, 0},
+        {"\xc3\x80", 2, 0},
+        {"\x9b",     1, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++)
+        if (tt_control_bytes(rows[i].text, rows[i].n) != rows[i].bytes)
+            fail_msg("row %zu", i);
 }
 
 static void test_str_shows_control_characters(void **state)
@@ -222,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_str_printf_of_any_length),
         cmocka_unit_test(test_i64_text_is_printfs),
         cmocka_unit_test(test_str_json_escapes),
+        cmocka_unit_test(test_control_bytes),
         cmocka_unit_test(test_str_shows_control_characters),
         cmocka_unit_test(test_str_json_number_is_shortest),
         cmocka_unit_test(test_str_json_number_reads_back),

@@ -197,17 +197,15 @@ static void test_watch_finds_runs_below_a_folder(void **state)
     end_place(&p);
 }
 
-/* Every line fits the width, and nothing of a name reaches the terminal as a command. */
-static void test_top_fits_any_width(void **state)
+static void check_any_width(const char *run)
 {
-    (void)state;
     place p = make_place();
-    mkdir(in(&p, "r\033[31m\xc2\x9b\xffun"), 0777);
+    mkdir(in(&p, run), 0777);
     put_file(
-        &p, "r\033[31m\xc2\x9b\xffun/metrics.jsonl", "w",
+        &p, tt_arena_printf(p.a, "%s/metrics.jsonl", run), "w",
         "{\"step\":1,\"loss\":5,\"lr\":0.001,\"tps_global\":12345,\"mfu\":0.5,\"mem_gib\":1}\n"
         "{\"step\":9,\"loss\":3,\"lr\":0.001,\"tps_global\":12345,\"mfu\":0.5,\"mem_gib\":1}\n");
-    tt_watch *w = watch_of(&p, "r\033[31m\xc2\x9b\xffun");
+    tt_watch *w = watch_of(&p, run);
     for (int columns = 1; columns < 200; columns++) {
         tt_str o = {0};
         tt_top_print(&p.list, &(tt_top_opts){columns, 20, columns % 2, w->written + 5}, &o);
@@ -225,6 +223,14 @@ static void test_top_fits_any_width(void **state)
         tt_str_free(&o);
     }
     end_place(&p);
+}
+
+/* Every line fits the width, and nothing of a name reaches the terminal as a command. */
+static void test_top_fits_any_width(void **state)
+{
+    (void)state;
+    check_any_width("r\033[31m\xc2\x9b\xffun");
+    check_any_width("r\033[31m\xc2\x9bun"); /* UTF-8 */
 }
 
 /* A loss curve's largest and smallest value are rounded to their columns, not cut. */

@@ -27,20 +27,12 @@ static int by_dtype_then_name(const void *a, const void *b)
  */
 static void add_string(tt_str *s, const char *text)
 {
-    static const char short_of[] = {
-        ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
     tt_str_addc(s, '"');
-    for (const char *p = text; *p; p++) {
-        unsigned char c = (unsigned char)*p;
-        if (c == '"' || c == '\\')
-            tt_str_printf(s, "\\%c", c);
-        else if (c < sizeof short_of && short_of[c])
-            tt_str_printf(s, "\\%c", short_of[c]);
-        else if (c < 0x20)
-            tt_str_printf(s, "\\u%04x", c);
+    for (const char *p = text; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == '"' || *p == '\\')
+            tt_str_json_byte(s, *p);
         else
             tt_str_addc(s, *p);
-    }
     tt_str_addc(s, '"');
 }
 
