@@ -214,6 +214,16 @@ static bool fits_call(tt_builder *b, const tt_op_def *def, tt_value *const *ins,
     return true;
 }
 
+/* Its other ops must give what its infer says. */
+static void decompose(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                      const tt_type *types, tt_value *const *ins, tt_value **outs)
+{
+    tt_value *given[TT_MAX_OUTS] = {NULL};
+    def->decompose(b, q, ins, given);
+    for (int i = 0; i < def->n_out; i++)
+        outs[i] = tt_decomposed(b, def, i, &types[i], given[i]);
+}
+
 void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const void *attrs,
            tt_value **outs, int n_out)
 {
@@ -245,7 +255,7 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
         tt_need_order(b, def, b->scope);
     const bool lacks = backend_lacks(b, def, &q, types);
     if (lacks && !waits_for_placement(b, def)) {
-        def->decompose(b, &q, ins, outs);
+        decompose(b, def, &q, types, ins, outs);
         return;
     }
     if (b->g->placed) {
@@ -271,9 +281,7 @@ void tt_op_written_out(tt_builder *b, const tt_node *n, tt_value *const *in, tt_
         emit_placed(b, n->op, &q, types, in, n->attrs, true, outs);
         return;
     }
-    n->op->decompose(b, &q, in, outs);
-    for (int i = 0; i < n->n_out; i++)
-        outs[i] = tt_decomposed(b, n->op, i, &types[i], outs[i]);
+    decompose(b, n->op, &q, types, in, outs);
 }
 
 tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn fn,

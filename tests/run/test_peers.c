@@ -45,7 +45,7 @@ static void make_copy(int fd, int64_t step)
         assert_true(tt_peer_prepare(fd, h, LAYOUT, BYTES));
     const int slot = atomic_load(&h->slots[0].step) > atomic_load(&h->slots[1].step);
     atomic_store(&h->slots[slot].step, -1);
-    h->slots[slot].st = (tt_trainer_state){.step = step, .tokens_seen = 10 * step};
+    h->slots[slot].state.st = (tt_trainer_state){.step = step, .tokens_seen = 10 * step};
     assert_int_equal(pwrite(fd, data, BYTES, TT_PEER_PAGE + slot * BYTES), BYTES);
     h->slots[slot].check = tt_peer_check(h, slot, data);
     atomic_store(&h->slots[slot].step, step);
@@ -59,7 +59,7 @@ static bool has_data(int fd, int64_t step)
     static uint8_t got[BYTES];
     const int slot = h ? tt_peer_slot_of(h, step) : -1;
     bool same = slot >= 0 && pread(fd, got, BYTES, TT_PEER_PAGE + slot * BYTES) == BYTES &&
-                !memcmp(got, data, BYTES) && h->slots[slot].st.tokens_seen == 10 * step;
+                !memcmp(got, data, BYTES) && h->slots[slot].state.st.tokens_seen == 10 * step;
     tt_peer_unmap_head(h);
     return same;
 }
@@ -320,7 +320,7 @@ static void offer(tt_node_link *l, int64_t step, char how)
     tt_peers_message m = {
         .start = START, .what = TT_PEERS_OFFER, .rank = 0, .world = 2, .slot = step % 2};
     h = (tt_peer_head){.layout = LAYOUT, .bytes = BYTES};
-    h.slots[0].st = (tt_trainer_state){.step = step, .tokens_seen = 10 * step};
+    h.slots[0].state.st = (tt_trainer_state){.step = step, .tokens_seen = 10 * step};
     h.slots[0].check = tt_peer_check(&h, 0, data);
     atomic_store(&h.slots[0].step, step);
     m.copy = tt_peers_copy_of(&h, 0);
