@@ -6,22 +6,33 @@
 
 /* Operators of expressions, and slices. */
 
+static int64_t whole_of(const tt_jvalue *v) /* of an integer or a boolean */
+{
+    return v->type == TT_J_BOOL ? v->u.boolean : v->u.integer;
+}
+
 /* ---- slices ---- */
 
+/* NULL: it is not given */
 static int64_t bound(const tt_jvalue *v, int64_t n, int64_t fallback, bool backwards)
 {
-    if (!v || v->type != TT_J_INT)
+    if (!v)
         return fallback;
-    const int64_t i = v->u.integer < 0 ? v->u.integer + n : v->u.integer;
+    const int64_t i = whole_of(v) < 0 ? whole_of(v) + n : whole_of(v);
     return backwards ? TT_MIN(TT_MAXV(i, (int64_t)-1), n - 1) : TT_MIN(TT_MAXV(i, (int64_t)0), n);
 }
 
 tt_jvalue *tt_jslice(tt_jenv *e, const tt_jnode *node)
 {
     tt_jvalue *of = tt_jeval(e, node->sub[0]), *part[3] = {NULL};
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         part[i] = node->sub[1 + i] ? tt_jeval(e, node->sub[1 + i]) : NULL;
-    const int64_t step = part[2] && part[2]->type == TT_J_INT ? part[2]->u.integer : 1;
+        if (part[i] && part[i]->type == TT_J_NONE)
+            part[i] = NULL;
+        if (part[i] && part[i]->type != TT_J_INT && part[i]->type != TT_J_BOOL)
+            return tt_jfail(e, "a slice from, to or by %s", tt_j_type_name(part[i]));
+    }
+    const int64_t step = part[2] ? whole_of(part[2]) : 1;
     if (of->type != TT_J_LIST && of->type != TT_J_STRING)
         return tt_jfail(e, "%s cannot be sliced", tt_j_type_name(of));
     if (step == 0)
@@ -76,11 +87,6 @@ static double real_of(const tt_jvalue *v)
     return v->type == TT_J_FLOAT  ? v->u.real
            : v->type == TT_J_BOOL ? (double)v->u.boolean
                                   : (double)v->u.integer;
-}
-
-static int64_t whole_of(const tt_jvalue *v) /* of an integer or a boolean */
-{
-    return v->type == TT_J_BOOL ? v->u.boolean : v->u.integer;
 }
 
 static tt_jvalue *integer_result(tt_jenv *e, tt_joperator op, int64_t a, int64_t b)

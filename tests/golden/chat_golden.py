@@ -169,6 +169,7 @@ end
 {{ none | selectattr('type', 'equalto', 'x') | list | length }} {{ none | map('upper') | list }}{{ none | rejectattr('a') | list }}{{ none | select | list }}{{ 0 | reject | list }} {{ '<a>' | safe }}{{ 3 | safe }}{{ none | safe }}
 {% set (a, b) = [1, 2] %}{{ a }}{{ b }}{% set (a, (b, c)) = [1, [2, 3]] %}{{ a }}{{ b }}{{ c }}{% for a, (b, c) in [[1, [2, 3]]] %}{{ a }}{{ b }}{{ c }}{% endfor %}{% for (a, b) in [[4, 5]] %}{{ a }}{{ b }}{% endfor %}
 {{ messages.0.role }} {{ [[1, 2], [3, 4]].1.0 }} {{ [1, 2].0 }} {{ tools is none }}{{ documents is none }}{{ tools is defined }} {{ 'aXXbXX'.find('XX') }}{{ 'aXXbXX'.rfind('XX') }}{{ 'äXX'.find('XX') }}{{ 'a'.find('') }}{{ 'aaaa'.count('aa') }}
+{{ 'abcdef'[none:none:none] }}|{{ 'abcdef'[none:3] }}|{{ [1,2,3][1:none:-1] }}|{{ 'abcdef'[-9:99] }}|{{ 'abcdef'[9:-9:-2] }}|{{ 'abcdef'[4:1] }}|{{ [1,2,3][-2:-1] }}|{{ 'abc'[true:] }}
 {{ 'abcdef'[1::9223372036854775807] }}|{{ 'abcdef'[4::-9223372036854775807] }}|{{ range(-2, -9223372036854775807, -9223372036854775807) | list }}|{{ range(9223372036854775806, 9223372036854775807, 3) | list | length }}
 {% if messages | length > 5 %}a{% elif false %}b{% elif messages %}c{% else %}d{% endif %}{% if false %}a{% elif false %}b{% else %}d{% endif %}{% if false %}a{% elif none %}b{% endif %}|
 {{ undefined_thing }}{{ messages[99] }}{{ {'a': 1}.b }}|{{ 'q' 'r' }}|{{ "a\tb\\n\x41\u00e9" }}
@@ -176,7 +177,8 @@ end
 BAD = ["{{ x.y }}", "{% if %}", "{{ 1 + }}", "{% for a in b %}", "{{ 'a' + 1 }}", "{{ raise_exception('no') }}", "{% nonsense %}", "{{ 1 / 0 }}", "{{ 'a' | nofilter }}", "{{ 1 is nothing }}",
        "{{ [1,2 }}", "{{ 'unfinished }}", "{% set x.y = 1 %}", "{{ range(1000000) }}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{{ 'a' * 100000000000 }}", "{# never ends", "{{ none() }}"]
 BAD += ["{{ none | list }}", "{{ '{} {}'.format(1) }}", "{{ '{' | format }}{{ '{'.format(1) }}", "{{ '{:d}'.format('x') }}", "{{ '%d' % 'x' }}", "{{ '%s %s' % ('x',) }}", "{{ '%s' % (1, 2) }}",
-        "{% set (a, b) = [1] %}", "{% call 3 %}{% endcall %}", "{{ dict(*[1], **3) }}", "{{ range(1, **{'a': 1}, 2) }}", "{{ [1] | tojson(separators=',') }}"]
+        "{% set (a, b) = [1] %}", "{% call 3 %}{% endcall %}", "{{ dict(*[1], **3) }}", "{{ range(1, **{'a': 1}, 2) }}", "{{ [1] | tojson(separators=',') }}",
+        "{{ messages[::0] }}", "{{ messages['b':] }}", "{{ messages[0].role[:1.0] }}", "{{ messages[::'2'] }}", "{{ messages[nothing:] }}", "{{ nothing[1:] }}", "{{ messages[0][1:] }}"]
 # what has no order, and each division by zero, of integers and of floats
 BAD += ["{{ %s %s %s }}" % (a, how, b) for how in ("is lt", "is ge", "<", ">=") for a, b in (("1", "'a'"), ("'a'", "1"), ("none", "1"), ("[1]", "{}"))]
 BAD += ["{{ %s %s %s }}" % (a, op, b) for op in ("/", "//", "%") for a in ("3", "1.5") for b in ("0", "0.0", "false")]
