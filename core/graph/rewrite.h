@@ -48,7 +48,7 @@ typedef struct tt_elements {
 } tt_elements;
 /* from: an entry for each element of the result. An operand without a dim of tokens has all its elements. */
 tt_elements tt_node_elements(const tt_node *n, int i, int64_t *from);
-int64_t tt_operand_elements(const tt_node *n, int i);
+int64_t tt_operand_elements(const tt_node *n, int i); /* of one for which `from` is known */
 int64_t tt_result_elements(const tt_node *n);
 
 #endif

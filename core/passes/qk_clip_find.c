@@ -230,17 +230,15 @@ static bool trace(finder *f, tt_value *v, const int32_t *marks, int64_t size)
 
 static bool leaks(finder *f, const tt_value *v, const int32_t *marks);
 
+/* There is a mark: a value without one is not followed. */
 static bool leaks_through(finder *f, const tt_node *n, int i, const int32_t *marks)
 {
-    const int64_t size = tt_result_elements(n), own = tt_operand_elements(n, i);
+    const int64_t size = tt_result_elements(n);
     int64_t *from = tt_arena_array(f->a, (size_t)size + 1, sizeof *from);
     int32_t *moved = tt_arena_array(f->a, (size_t)size + 1, sizeof *moved);
-    const tt_elements how = tt_node_elements(n, i, from);
-    bool any = false, all = false;
-    for (int64_t e = 0; e < own; e++)
-        all = all || marks[e] != NO_MARK;
-    if (how.kind != TT_ELEMENTS_MOVED)
-        return all;
+    bool any = false;
+    if (tt_node_elements(n, i, from).kind != TT_ELEMENTS_MOVED)
+        return true;
     for (int64_t e = 0; e < size; e++) {
         moved[e] = from[e] < 0 ? NO_MARK : marks[from[e]];
         any = any || moved[e] != NO_MARK;

@@ -186,6 +186,12 @@ static void test_queries_that_are_read_elsewhere_are_refused(void **state)
     y = tt_attention(m.b, q, project(&m, "k"), project(&m, "v"), HD, NULL);
     tt_output(m.b, "logits", tt_add(m.b, y, project(&m, "q"))); /* the same weight again */
     expect_refused(&m, "their weights are also read by op linear");
+    begin(&m);
+    q = project(&m, "q");
+    const tt_dim by_head[2] = {TT_DIM(T * H, NULL), TT_DIM(HD, NULL)}; /* no rows of tokens */
+    tt_output(m.b, "logits", tt_attention(m.b, q, project(&m, "k"), project(&m, "v"), HD, NULL));
+    tt_output(m.b, "queries", tt_reshape(m.b, q, by_head, 2));
+    expect_refused(&m, "what their weights compute is also read by op reshape");
 }
 
 /* A weight that is read in another dtype is found behind its cast, which is no other reader. */

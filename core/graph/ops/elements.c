@@ -21,10 +21,9 @@ int64_t tt_result_elements(const tt_node *n)
 
 int64_t tt_operand_elements(const tt_node *n, int i)
 {
-    const tt_type *x = &n->in[i]->type, *y = &n->out[0]->type;
-    const bool row = y->n_dims && (x->n_dims == y->n_dims || n->op == &tt_op_reshape) &&
-                     row_elements(x, y->dims[0].size);
-    return row ? row_elements(x, y->dims[0].size) : tt_type_numel(x);
+    const tt_type *x = &n->in[i]->type;
+    const bool row = x->n_dims == n->out[0]->type.n_dims || n->op == &tt_op_reshape;
+    return row ? tt_type_numel(x) / x->dims[0].size : tt_type_numel(x);
 }
 
 /* The operand x broadcasts to y: pointwise ops and broadcast. */
