@@ -139,8 +139,8 @@ static tt_status read_norm_order(const tt_job *job, tt_training_config *t, tt_er
                *digits = text + (*text == '"');
     char *end = NULL;
     t->clip_norm_order = strtod(digits, &end);
-    const bool whole = end != digits && !strcmp(end, *text == '"' ? "\"" : "");
-    if (whole && t->clip_norm_order > 0)
+    const bool whole = !strcmp(end, *text == '"' ? "\"" : "");
+    if (whole && t->clip_norm_order > 0) /* 0 where there is no number */
         return TT_OK;
     return tt_job_fail(job, "training.clip_norm_type", err,
                        "expected a number above 0, or \"inf\"; got %s", text);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config_test.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* The core's sections: the documented defaults, conditions between keys, and a table of bad input
@@ -61,6 +62,11 @@ static void test_core_defaults_are_the_documented_ones(void **state)
         text, error                                                                                \
     }
 
+#define NORM(value, said)                                                                          \
+    BAD("{\"training\": {\"clip_norm_type\": " value "}}",                                         \
+        "job.json:1:33: training.clip_norm_type: expected a number above 0, or \"inf\"; "          \
+        "got " said)
+
 static const char *const refused[][2] = {
     BAD("{\"training\": {\"global_batch_size\": 0}}",
         "job.json:1:36: training.global_batch_size: expected 1 or more, or -1, got 0"),
@@ -117,6 +123,13 @@ static const char *const refused[][2] = {
     BAD("{\"parallelism\": {\"tensor_paralel_degre\": 1}}",
         "job.json:1:18: parallelism.tensor_paralel_degre: unknown key (did you mean "
         "parallelism.tensor_parallel_degree?)"),
+    NORM("0", "0"),
+    NORM("-1", "-1"),
+    NORM("\"\"", "\"\""),
+    NORM("\"nan\"", "\"nan\""),
+    NORM("\"2x\"", "\"2x\""),
+    NORM("\"two\"", "\"two\""),
+    NORM("[2]", "[2]"),
     BAD("{\"job\": {\"folder\": \"x\"}}",
         "job.json:1:2: job: unknown key (did you mean dump_folder?)"),
     BAD("{\"steps\": 1}", "job.json:1:2: steps: unknown key (did you mean training.steps?)"),
@@ -159,6 +172,26 @@ static void test_core_takes_torchtitans_token_budgets(void **state)
                                 &c, &err),
                      TT_OK);
     assert_int_equal(c.training.local_batch_size, 8); /* a round is all its microbatches */
+}
+
+static void test_core_takes_norms_of_any_order(void **state)
+{
+    static const struct {
+        const char *text;
+        double order;
+    } taken[] = {
+        {"{}",                                            2.0             },
+        {"{\"training\": {\"clip_norm_type\": 1}}",       1.0             },
+        {"{\"training\": {\"clip_norm_type\": \"2.5\"}}", 2.5             },
+        {"{\"training\": {\"clip_norm_type\": \"inf\"}}", (double)INFINITY},
+    };
+    for (size_t i = 0; i < TT_COUNT(taken); i++) {
+        tt_core_config c;
+        tt_error err = {0};
+        assert_int_equal(parse_core(*state, taken[i].text, NULL, &c, &err), TT_OK);
+        assert_true(c.training.clip_norm_order >= taken[i].order &&
+                    c.training.clip_norm_order <= taken[i].order);
+    }
 }
 
 static void test_core_backend_section(void **state)
@@ -392,6 +425,7 @@ int main(void)
         CONFIG_TEST(test_core_refuses_impossible_values),
         CONFIG_TEST(test_core_takes_torchtitans_token_budgets),
         CONFIG_TEST(test_core_choices_are_their_enumerators),
+        CONFIG_TEST(test_core_takes_norms_of_any_order),
         CONFIG_TEST(test_core_backend_section),
         CONFIG_TEST(test_core_bad_input_of_every_row),
         CONFIG_TEST(test_core_defaults_read_back_as_values),
