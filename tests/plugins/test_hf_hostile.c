@@ -190,6 +190,51 @@ static void test_hf_charsmap_gives_whole_characters(void **state)
     }
 }
 
+/* A piece is a message of text (1), score (2) and type (3); it is normal if it does not say. */
+static void test_hf_pieces_have_a_text_a_score_and_a_type(void **state)
+{
+#define TEXT(s) "\x0a\x01" s
+#define SCORE(s) TEXT("a") "\x15" s
+#define TYPE(s) TEXT("a") "\x18" s
+    static const struct {
+        const char *bytes;
+        size_t n;
+        unsigned type; /* 0: the piece is refused */
+    } rows[] = {
+        {TEXT("a"),                    3, NORMAL},
+        {"\x0a\x02\xc3\xa4",           4, NORMAL},
+        {SCORE("\0\0\x80\x3f"),        8, NORMAL},
+        {TYPE("\1"),                   5, NORMAL},
+        {TYPE("\6"),                   5, BYTE  },
+        {TYPE("\0"),                   5, 0     },
+        {TYPE("\7"),                   5, 0     },
+        {TYPE("\x81\x80\x80\x80\x10"), 9, 0     }, /* 2^32 + 1 */
+        {TYPE("\x81"),                 5, 0     },
+        {SCORE("\0\0\x80\x7f"),        8, 0     }, /* infinite */
+        {SCORE("\0\0\xc0\x7f"),        8, 0     },
+        {TEXT("\0"),                   3, 0     },
+        {TEXT("\xc3"),                 3, 0     },
+        {"\x0a\0",                     2, 0     },
+        {"\x18\1",                     2, 0     },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        char file[16] = {0x0a, (char)rows[i].n};
+        sp_model sp;
+        tt_error err = {0};
+        const hf_file f = {.name = "tokenizer.model", .err = &err};
+        memcpy(file + 2, rows[i].bytes, rows[i].n);
+        const tt_status s = hf_read_sentencepiece(&sp, &f, file, rows[i].n + 2);
+        if ((s == TT_OK) != (rows[i].type != 0) ||
+            (s == TT_OK && sp.pieces[0].type != rows[i].type))
+            fail_msg("row %zu: %s", i, s == TT_OK ? "taken" : err.text);
+        if (s != TT_OK)
+            assert_string_equal(err.text, "tokenizer.model: piece 0: not a text with a score and a "
+                                          "type");
+        free(sp.pieces);
+    }
+}
+
 /* Its tree would take 50 times the bytes of the text. */
 static void test_hf_of_too_many_values_is_refused(void **state)
 {
@@ -212,6 +257,7 @@ int main(void)
         cmocka_unit_test(test_hf_names_the_part_that_it_cannot_do),
         cmocka_unit_test(test_hf_malformed_json_is_an_error_with_its_place),
         cmocka_unit_test(test_hf_of_too_many_values_is_refused),
+        cmocka_unit_test(test_hf_pieces_have_a_text_a_score_and_a_type),
         cmocka_unit_test(test_hf_charsmap_is_a_trie_within_its_bytes),
         cmocka_unit_test(test_hf_charsmap_gives_whole_characters),
     };
