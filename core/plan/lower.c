@@ -285,7 +285,7 @@ static bool has_coordinate(const lowering *l, const tt_atom_list *atoms)
 static void lower_step(lowering *l, const tt_node *n)
 {
     tt_instr_kind kind = TT_INSTR_LOCAL;
-    if (n->async && tt_mesh_degree(l->g->mesh, &n->step->atoms) > 1) {
+    if (n->async) {
         lower_async(l, n);
         return;
     }
