@@ -94,7 +94,8 @@ static tt_status conclude(tt_loop *l, bool save, bool snapshot, tt_error *err)
     return last ? tt_loop_save_last_hf(l, true, err) : TT_OK;
 }
 
-/* All ranks see a NaN at the same step, so a save in flight can still be published: it is of an earlier one. */
+/* All ranks see a NaN at the same step, so a save in flight can still be published: it is of an earlier one. With
+ * detect_nan one rank may see it alone, while the others wait for that rank within the step. */
 static tt_status publish_on_nan(tt_loop *l, tt_status s, tt_error *err)
 {
     tt_error ignored = {0};
