@@ -136,7 +136,7 @@ size_t hf_utf8_valid(const uint8_t *s, size_t n)
 
 tt_status hf_bytes_room(hf_bytes *b, size_t more, tt_error *err)
 {
-    if (more <= b->cap - b->n)
+    if (b->s && more <= b->cap - b->n)
         return TT_OK;
     const size_t want = b->n + more;
     const size_t cap = want < b->cap + b->cap / 2 ? b->cap + b->cap / 2 : want + 64;

@@ -14,7 +14,8 @@ typedef struct hf_bytes {
     uint8_t *s;
     size_t n, cap;
 } hf_bytes;
-tt_status hf_bytes_room(hf_bytes *b, size_t more, tt_error *err); /* room for n + more */
+tt_status hf_bytes_room(hf_bytes *b, size_t more,
+                        tt_error *err); /* room for n + more; s is not NULL then */
 tt_status hf_bytes_add(hf_bytes *b, const void *s, size_t n, tt_error *err);
 
 /* ---- BPE (bpe.c, bpe_long.c, vocab.c) ---- */
