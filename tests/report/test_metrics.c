@@ -74,6 +74,35 @@ static void test_metrics_leaves_out_malformed_lines(void **state)
     }
 }
 
+/* A line may nest 16 deep, of lists, of objects and of both in turn; deeper, it is left out. */
+static void test_metrics_lines_nest_so_deep(void **state)
+{
+    static const char *const opens[][2] = {
+        {"[",       "["      },
+        {"{\"a\":", "{\"a\":"},
+        {"[",       "{\"a\":"},
+        {"{\"a\":", "["      },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(opens); i++)
+        for (int depth = 15; depth <= 17; depth++) {
+            tt_arena *a = tt_arena_new();
+            tt_str s = {0};
+            tt_str_add(&s, "{\"step\":1,\"x\":");
+            for (int d = 0; d < depth; d++)
+                tt_str_add(&s, opens[i][d % 2]);
+            tt_str_addc(&s, '0');
+            for (int d = depth; d-- > 0;)
+                tt_str_addc(&s, *opens[i][d % 2] == '[' ? ']' : '}');
+            tt_str_addc(&s, '}');
+            const tt_run_report r = read(a, tt_str_get(&s));
+            if (r.bad_lines != (depth > 16))
+                fail_msg("%s: %lld bad", tt_str_get(&s), (long long)r.bad_lines);
+            tt_str_free(&s);
+            tt_arena_free(a);
+        }
+}
+
 static void test_metrics_of_a_repeated_step_are_the_last_ones(void **state)
 {
     (void)state;
@@ -117,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metrics_takes_training_and_validation_lines),
         cmocka_unit_test(test_metrics_leaves_out_malformed_lines),
+        cmocka_unit_test(test_metrics_lines_nest_so_deep),
         cmocka_unit_test(test_metrics_of_a_repeated_step_are_the_last_ones),
         cmocka_unit_test(test_metrics_of_experts_are_by_layer),
     };

@@ -289,6 +289,41 @@ static void test_page_draws_what_a_loss_logs(void **state)
     tt_arena_free(a);
 }
 
+/* Of 480 steps two are a column, with their mean; columns of one shade are one rectangle. Of the newest step each expert is one. */
+static void test_page_draws_the_load_of_experts(void **state)
+{
+    static const char *const has[] = {
+        ">layers.0, step 1 – 480: 2</title>",
+        ">layers.1, step 1 – 240: 1</title>",
+        ">layers.1, step 241 – 480: 8</title>",
+        ">layers.2, step 1 – 480: 2</title>",
+        ">step 1</text>",
+        " text-anchor=\"end\">480</text></svg>",
+        "Tokens of each expert in step 480",
+        ">layers.0, expert 0: 0.5</title>",
+        ">layers.0, expert 1 – 2: 1</title>",
+        ">layers.0, expert 3: 1.5</title>",
+    };
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    tt_str s = {0};
+    for (int step = 1; step <= 480; step++)
+        tt_str_printf(&s,
+                      "{\"step\":%d,\"experts\":{\"layers.0/max_over_mean\":2,\"layers.1/"
+                      "max_over_mean\":%d,\"layers.2/max_over_mean\":%d}}\n",
+                      step, step <= 240 ? 1 : 8, step % 2 ? 1 : 3);
+    tt_run_report r = run_of(a, "one", tt_str_get(&s));
+    r.experts.last =
+        facts_of(a, "{\"step\":480,\"layers\":[{\"name\":\"layers.0\",\"tokens\":[2,4,4,6]}]}");
+    char *page = page_of(&r, 1);
+    for (size_t i = 0; i < TT_COUNT(has); i++)
+        if (!strstr(page, has[i]))
+            fail_msg("the page has no %s", has[i]);
+    free(page);
+    tt_str_free(&s);
+    tt_arena_free(a);
+}
+
 /* On a narrow screen a table scrolls in its box; it does not leave the page. */
 static void test_page_has_each_table_in_a_box(void **state)
 {
@@ -403,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_page_lists_runs_and_the_keys_that_differ),
         cmocka_unit_test(test_page_folds_many_keys),
         cmocka_unit_test(test_page_draws_what_a_loss_logs),
+        cmocka_unit_test(test_page_draws_the_load_of_experts),
         cmocka_unit_test(test_page_has_each_table_in_a_box),
         cmocka_unit_test(test_page_gives_its_script_the_curves),
         cmocka_unit_test(test_page_splits_the_time_of_steps),

@@ -123,6 +123,40 @@ static void test_watch_keeps_the_shape_of_a_long_run(void **state)
     end_place(&p);
 }
 
+/* It reads more at once for a line that is longer than a block, up to a length that no line of metrics has. */
+static void test_watch_reads_long_lines(void **state)
+{
+    static const struct {
+        int length;
+        bool bad;
+    } lines[] = {
+        {65535,   false}, /* a block with its end */
+        {65536,   false},
+        {65537,   false},
+        {200000,  false},
+        {1100000, true }, /* more than is taken for a line */
+    };
+    (void)state;
+    place p = make_place();
+    mkdir(in(&p, "run"), 0777);
+    put_file(&p, "run/metrics.jsonl", "w", "{\"step\":1,\"loss\":5}\n");
+    tt_watch *w = watch_of(&p, "run");
+    for (size_t i = 0; i < TT_COUNT(lines); i++) {
+        const int step = 2 * (int)i + 2;
+        put_file(&p, "run/metrics.jsonl", "a",
+                 tt_arena_printf(p.a, "{\"step\":%d,\"loss\":4%*s}\n", step,
+                                 lines[i].length - (int)strlen("{\"step\":2,\"loss\":4}\n"), ""));
+        tt_watch_look(w);
+        assert_true(w->row[TT_COL_STEP] == step - lines[i].bad &&
+                    (w->bad_lines > 0) == lines[i].bad);
+        put_file(&p, "run/metrics.jsonl", "a",
+                 tt_arena_printf(p.a, "{\"step\":%d,\"loss\":3}\n", step + 1));
+        tt_watch_look(w);
+        assert_true(w->row[TT_COL_STEP] == step + 1);
+    }
+    end_place(&p);
+}
+
 static void test_watch_knows_the_state_of_a_run(void **state)
 {
     (void)state;
@@ -259,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_watch_reads_only_whole_lines_and_what_is_new),
         cmocka_unit_test(test_watch_follows_a_resumed_run),
         cmocka_unit_test(test_watch_keeps_the_shape_of_a_long_run),
+        cmocka_unit_test(test_watch_reads_long_lines),
         cmocka_unit_test(test_watch_knows_the_state_of_a_run),
         cmocka_unit_test(test_watch_finds_runs_below_a_folder),
         cmocka_unit_test(test_top_fits_any_width),
