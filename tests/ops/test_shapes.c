@@ -212,6 +212,40 @@ ERROR_TEST(grouped_linear_dw_wants_equal_groups,
 ERROR_TEST(cumsum_wants_a_float, tt_cumsum(e.b, leaf_of(&e, TT_I32, 0, 9, 1, DIMS(N(4))), 0, NULL),
            "cumsum: the operand must be of a floating dtype; cast it")
 
+/* An infer must not look at operands before it knows how many there are. */
+static void check_counted(const tt_op_def *op, int n_in)
+{
+    static const char no_attrs[1024];
+    const tt_type scalar = {.dtype = TT_F32}, *in[TT_MAX_INS];
+    tt_type out[TT_MAX_OUTS];
+    tt_error err = {0};
+    char said[20];
+    for (int i = 0; i < TT_MAX_INS; i++)
+        in[i] = &scalar;
+    const tt_shape_query q = {sizeof q, n_in, in, no_attrs, op->name};
+    snprintf(said, sizeof said, "inputs, got %d", n_in);
+    if (op->infer(&q, out, &err) == TT_OK || !strstr(err.text, ": takes ") ||
+        !strstr(err.text, said))
+        fail_msg("%s of %d operands: \"%s\"", op->name, n_in, err.text);
+}
+
+static void test_each_op_counts_its_operands(void **state)
+{
+    size_t n;
+    const tt_op_def *const *ops = tt_core_ops(&n);
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        const char *text = ops[i]->operands;
+        const bool needs_some = strncmp(text, "→", strlen("→")) != 0 && *text != '[';
+        if (strstr(text, "of the program"))
+            continue; /* as many as its attributes say */
+        if (needs_some)
+            check_counted(ops[i], 0);
+        if (!strstr(text, "…"))
+            check_counted(ops[i], TT_MAX_INS);
+    }
+}
+
 #define T_(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
 
 int main(void)
@@ -261,6 +295,7 @@ int main(void)
         T_(segment_sum_wants_a_number_per_token),
         T_(grouped_linear_dw_wants_whole_counts),
         T_(grouped_linear_dw_wants_equal_groups),
+        T_(each_op_counts_its_operands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
