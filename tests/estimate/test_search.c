@@ -360,6 +360,7 @@ static void test_search_estimates_skewed_routing(void **state)
                                           "\"pipeline_parallel_degree\": 1}",
                                           80, 0, true, a);
     assert_true(fixed.n > 0);
+    assert_true(fixed.experts); /* so it is printed */
     for (int i = 0; i < fixed.n; i++)
         assert_int_equal(fixed.best[i].degrees.ep, 4);
     tt_arena_free(a);
