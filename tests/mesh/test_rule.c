@@ -106,6 +106,16 @@ static void test_a_group_may_stand_at_each_operand(void **state)
                      TT_OK);
     assert_int_equal(r.n_groups, 1);
     assert_memory_equal(&r, &once, sizeof r);
+    /* blanks and tabs may be wherever there is one, or none */
+    static const char *const spaced[] = {
+        "t=(b !q) h,t h,t h,t,t,t->t h",
+        "\tt=( b\t!q )\th ,\t t  h, t\t\th, t\t,t, t\t->\tt\th\t "};
+    for (size_t i = 0; i < TT_COUNT(spaced); i++) {
+        memset(&r, 0x5a, sizeof r);
+        if (parse(spaced[i], 6, in, 1, out, &r, &err) != TT_OK)
+            fail_msg("%s", err.text);
+        assert_memory_equal(&r, &once, sizeof r);
+    }
 }
 
 static void test_an_operand_may_be_ring_shifted(void **state)
