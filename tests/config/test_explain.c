@@ -112,6 +112,36 @@ static void test_explain_names_of_others(void **state)
     }
 }
 
+/* A section is headed by what it is about, if it says that; of one key nothing stands above. */
+static void test_explain_heads_a_section_that_has_a_text(void **state)
+{
+    static const tt_option o = {
+        .name = "k", .type = TT_OPT_STRING, .default_json = "\"a\"", .doc = "d"};
+    static const struct {
+        const char *section, *component, *doc, *key, *head;
+    } rows[] = {
+        {"s", NULL, "about", "s",   "s: about\n"  },
+        {"s", "c",  "about", "s",   "s c: about\n"},
+        {"s", NULL, "about", NULL,  "s: about\n"  },
+        {"s", NULL, "about", "s.k", ""            },
+        {"s", "c",  "",      "s",   ""            },
+        {"s", "c",  NULL,    "s",   ""            },
+        {"",  NULL, "about", NULL,  ""            },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        const tt_section_doc s = {
+            rows[i].section, rows[i].component, rows[i].doc, &o, 1, sizeof o, NULL};
+        tt_str out = {0};
+        tt_explain_print(&s, 1, rows[i].key, &out);
+        const char *key = strstr(tt_str_get(&out), *rows[i].section ? "s.k" : "k");
+        assert_non_null(key);
+        if (strncmp(out.s, rows[i].head, (size_t)(key - out.s)) || rows[i].head[key - out.s])
+            fail_msg("row %zu: %s", i, out.s);
+        tt_str_free(&out);
+    }
+}
+
 static void test_reference_is_a_table_of_every_key(void **state)
 {
     static const tt_option o = {
@@ -142,6 +172,7 @@ int main(void)
         CONFIG_TEST(test_explain_a_section_that_shares_keys_with_another),
         CONFIG_TEST(test_explain_unknown_suggests),
         CONFIG_TEST(test_explain_names_of_others),
+        CONFIG_TEST(test_explain_heads_a_section_that_has_a_text),
         CONFIG_TEST(test_reference_is_a_table_of_every_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
