@@ -3,6 +3,7 @@
 #include "base/number.h"
 #include "base/thread.h"
 #include "cli/crash.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,9 +216,19 @@ static int help_main(int argc, char **argv)
     return 0;
 }
 
+/* A file of the run would get the number of a standard stream that is closed, and with it the lines of the log. What takes that
+ * number here fails as the stream does: stdin cannot be read, the others cannot be written. */
+static void keep_stream_numbers(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
 int tt_cli_main(int argc, char **argv, const char *commit)
 {
     tt_error err = {0};
+    keep_stream_numbers();
     const int at = tt_cli_command_at(argc, argv);
     signal(SIGXFSZ, SIG_IGN); /* so a write beyond `ulimit -f` fails with EFBIG */
     tt_locale_fix();

@@ -24,6 +24,21 @@ for how in "--comm.backend local" ""; do
         ! grep -q ' r1 ' "$dir/two/logs/rank-0.log" && ! grep -q ' r0 ' "$dir/two/logs/rank-1.log" && ! grep -q '^\[r1' "$dir/err"
     ok "each_rank_has_its_file${how:+_threads}"
 done
+# No file of a run takes the number of a stream that is closed, so that what is printed would go into it.
+for streams in '<&-' '2>&-' '>&- 2>&-' '<&- >&- 2>&-'; do
+    rm -rf "$dir/closed"
+    (eval "ttrun \"\$job\" --dump_folder \"\$dir/closed\" $on --training.steps 2 $streams" 2>"$dir/err")
+    rc=$?
+    [ "$rc" -eq 0 ] && [ "$(grep -c '^{"step":[12],' "$dir/closed/metrics.jsonl")" -eq 2 ] && [ "$(wc -l <"$dir/closed/metrics.jsonl")" -eq 2 ] &&
+        ! grep -r '^\[r0 ' "$dir/closed" && [ "$(grep -c 'step:  [12]  loss: ' "$dir/closed/logs/rank-0.log")" -eq 2 ]
+    ok "closed_streams_are_no_files: $streams"
+done
+ttrun runs "$dir/closed" <&- >"$dir/out" 2>"$dir/err" && grep -q ' 2/2  *[0-9.]* .* done$' "$dir/out"
+ok without_stdin_runs_are_listed
+ttrun runs "$dir/closed" >&- 2>"$dir/err"
+rc=$?
+[ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q 'cannot write to standard output' "$dir/err"
+ok without_stdout_a_result_is_an_error
 train "$dir/one" $on --training.steps 4
 [ "$rc" -eq 0 ] && [ "$(grep -c 'step:  [1-4]  loss: ' "$log")" -eq 4 ]
 ok a_restart_adds_to_the_file
