@@ -48,9 +48,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;
     tt_kernels kernels;
-    void *
-        target; /* what tt_backend_vt.target made: it answers before the backend is opened; NULL: the
-                     backend needs none */
+    /* what tt_backend_vt.target made: it answers before the backend is opened; NULL: none is needed */
+    void *target;
     struct tt_map *kernels_asked; /* by op: its kernel, once it is chosen */
     tt_error kernels_error;       /* the first error while kernels were chosen */
     bool backend_alone;      /* do not use kernels of plugins; for comparison (plugins check) */
@@ -66,6 +65,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     const char *loss_weights; /* the input with the weights of tokens; NULL: the loss has none */
     bool has_reference; /* it has reference(), whose values are the input number reference_input */
     int reference_input;
+    bool refers_to_sets; /* a copy for the graph of reference() of validation's samples */
     tt_order data_order; /* n_samples is set when the loader is open */
     tt_group *groups;    /* [0] the default group, then param_groups in order */
     int n_groups;

@@ -346,11 +346,12 @@ static void fingerprint(tt_setup *s)
 /* Bytes of logits per token chunk: they stay in the last-level cache. */
 #define LOGITS_CHUNK_BYTES (4 << 20)
 
-/* A graph that validates has a batch and a length of its own; one that `ttrun eval` runs has those of the
- * training. */
+/* A graph of validation's samples has a batch, a length and lines of its own; one that `ttrun eval` runs has those
+ * of the training. */
 static bool validates(const tt_setup *s, tt_mode mode)
 {
-    return mode == TT_MODE_EVAL && s->n_validation;
+    return s->n_validation &&
+           (mode == TT_MODE_EVAL || (mode == TT_MODE_REFERENCE && s->refers_to_sets));
 }
 
 static int64_t seq_len_of(const tt_setup *s, tt_mode mode)
@@ -495,12 +496,14 @@ static tt_status compile_references(tt_setup *s, const tt_recompute_opts *recomp
     TT_TRY(tt_setup_compile_graph(s, TT_MODE_REFERENCE, recompute, NULL, quiet, s->arena,
                                   &s->reference_graph, err));
     s->eval_reference_graph = s->reference_graph;
-    const bool same = s->eval_seq_len == s->core.training.seq_len && s->eval_local == s->local;
-    if (!s->has_validation || same)
+    if (!s->has_validation)
         return TT_OK;
     tt_setup *of_sets = tt_arena_dup(s->arena, s, sizeof *s); /* the graph refers to its mesh */
-    of_sets->core.training.seq_len = s->eval_seq_len;
-    of_sets->local = s->eval_local;
+    of_sets->refers_to_sets = true;
+    if (seq_len_of(of_sets, TT_MODE_REFERENCE) == seq_len_of(s, TT_MODE_REFERENCE) &&
+        sequences_of(of_sets, TT_MODE_REFERENCE) == sequences_of(s, TT_MODE_REFERENCE) &&
+        line_of(of_sets, TT_MODE_REFERENCE) == line_of(s, TT_MODE_REFERENCE))
+        return TT_OK;
     return tt_setup_compile_graph(of_sets, TT_MODE_REFERENCE, recompute, NULL, quiet, s->arena,
                                   &s->eval_reference_graph, err);
 }
