@@ -299,6 +299,34 @@ static void test_hub_what_lies_beside_a_vocabulary_must_be_known(void **state)
     }
 }
 
+/* Nothing in files without a post_processor says that eos ends a text, also where eos is token 0. */
+static void test_hub_an_end_is_added_only_if_the_config_says_so(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *of, *class, *eos;
+    } rows[] = {
+        {"gpt2 alone",                      "GPT2Tokenizer",  "!"    },
+        {"sentencepiece: normalizer first", "LlamaTokenizer", "<unk>"},
+    };
+    for (size_t i = 0; i < 3 * TT_COUNT(rows); i++) {
+        static const char *const ends[] = {"", ", \"add_eos_token\": false",
+                                           ", \"add_eos_token\": true"};
+        hf_tokenizer *t = NULL;
+        tt_error err = {0};
+        char config[120];
+        fill_folder(json_object_get(json_object_get(hub, "folders"), rows[i / 3].of));
+        snprintf(config, sizeof config, "{\"tokenizer_class\": \"%s\", \"eos_token\": \"%s\"%s}",
+                 rows[i / 3].class, rows[i / 3].eos, ends[i % 3]);
+        put_file("tokenizer_config.json", config, strlen(config));
+        if (open_folder(false, NULL, &t, &err) != TT_OK)
+            fail_msg("%s: %s", config, err.text);
+        if (t->eos != 0 || t->adds_eos != (i % 3 == 2))
+            fail_msg("%s: eos %lld, adds_eos %d", config, (long long)t->eos, t->adds_eos);
+        hf_close(t);
+    }
+}
+
 static void test_hub_files_that_are_no_tokenizers_are_called_so(void **state)
 {
     (void)state;
@@ -402,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_copies_of_hub_folders_are_the_same_tokenizers),
         cmocka_unit_test(test_copies_have_what_autotokenizer_reads),
         cmocka_unit_test(test_hub_what_lies_beside_a_vocabulary_must_be_known),
+        cmocka_unit_test(test_hub_an_end_is_added_only_if_the_config_says_so),
         cmocka_unit_test(test_hub_files_that_are_no_tokenizers_are_called_so),
         cmocka_unit_test(test_hub_a_pattern_of_the_job_wins),
         cmocka_unit_test(test_hub_bytes_that_texts_lose_are_told),
