@@ -117,11 +117,66 @@ static void test_a_prompt_is_made_once_for_all_its_texts(void **state)
     }
 }
 
+/* ---- the salt of a prompt's cache ---- */
+
+static void test_a_salt_is_a_text_of_1_to_256_bytes(void **state)
+{
+    static const struct {
+        const char *salt; /* JSON; NULL: a text of n bytes */
+        int n;
+        bool salted;      /* --salted-prefix-cache */
+        const char *want; /* the request's salt; NULL: none */
+        bool refused;
+    } rows[] = {
+        {"null",    0,   false, NULL,       false},
+        {"null",    0,   true,  "alone id", false},
+        {"\"a\"",   0,   false, "salt a",   false},
+        {"\"a\"",   0,   true,  "salt a",   false},
+        {NULL,      255, false, "salt xx",  false},
+        {NULL,      256, false, "salt xx",  false},
+        {NULL,      257, false, NULL,       true },
+        {"\"\"",    0,   false, NULL,       true },
+        {"1",       0,   false, NULL,       true },
+        {"[\"a\"]", 0,   false, NULL,       true },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        tt_error err = {0};
+        const tt_json *o = NULL;
+        tt_arena *a = tt_arena_new();
+        char text[300];
+        memset(text, 'x', sizeof text);
+        text[rows[i].n] = 0;
+        const char *salt = rows[i].salt ? rows[i].salt : tt_arena_printf(a, "\"%s\"", text);
+        const char *body = tt_arena_printf(a, "{\"prompt\":\"p\",\"cache_salt\":%s}", salt);
+        tt_api api = {
+            .o = {.vt = &bytes_tokenizer, .context = 1 << 20, .salted = rows[i].salted}
+        };
+        tt_api_call *c = tt_arena_alloc(a, sizeof *c);
+        *c = (tt_api_call){.a = &api, .arena = a, .id = "id"};
+        assert_int_equal(tt_json_parse(a, "body", body, strlen(body), &o, &err), TT_OK);
+        const tt_status s = tt_api_read(o, strlen(body), c, &err);
+        if (s != (rows[i].refused ? TT_EINVAL : TT_OK))
+            fail_msg("%s: %s", body, err.text);
+        if (rows[i].refused)
+            assert_string_equal(err.text, "cache_salt must be a text of 1 to 256 bytes");
+        const char *got = c->n ? c->texts[0].r.salt : NULL, *want = rows[i].want;
+        if (want && got ? strncmp(got, want, strlen(want)) != 0 : want != got)
+            fail_msg("%s: salt \"%s\"", body, got ? got : "none");
+        if (rows[i].n && got)
+            assert_int_equal(strlen(got), strlen("salt ") + (size_t)rows[i].n);
+        for (int k = 0; k < c->n; k++)
+            tt_ids_free(&c->texts[k].prompt);
+        tt_arena_free(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_are_texts_of_transformers),
         cmocka_unit_test(test_a_prompt_is_made_once_for_all_its_texts),
+        cmocka_unit_test(test_a_salt_is_a_text_of_1_to_256_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
