@@ -122,7 +122,7 @@ void tt_config_resolve(tt_job *job, const tt_option *o, const tt_json *v, tt_con
 /* Whether the file of a job is a descriptor (/dev/stdin, /dev/fd/N, /proc/PID/fd/N), which is in no folder of its own; a job in
  * /dev/shm is. */
 bool tt_config_is_piped(const char *name);
-/* A path as it is written at `origin`, made absolute; NULL and "" stay as they are. */
+/* A path as it is written at `origin`, made absolute; "" stays as it is. */
 const char *tt_config_path(tt_arena *a, const tt_json_origin *origin, const char *path);
 void tt_config_store(const tt_option *o, const tt_config_value *v, void *config);
 const tt_json *tt_config_json(tt_job *job, const tt_option *o, const tt_config_value *v);

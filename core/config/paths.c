@@ -30,7 +30,7 @@ static const char *start_of(tt_arena *a, const tt_json_origin *o)
 
 const char *tt_config_path(tt_arena *a, const tt_json_origin *origin, const char *path)
 {
-    if (!path || !*path || *path == '/')
+    if (!*path || *path == '/')
         return path;
     const char *home = *path == '~' && (!path[1] || path[1] == '/') ? getenv("HOME") : NULL;
     if (home && *home == '/')
@@ -53,16 +53,17 @@ const char *tt_config_path(tt_arena *a, const tt_json_origin *origin, const char
 /* Whether the value is one of the words that an option of paths has besides them ("auto|off"). */
 static bool is_word(const tt_option *o, const char *value)
 {
-    return o->choices && value && tt_config_spelling(o->choices, value);
+    return o->choices && tt_config_spelling(o->choices, value);
 }
 
-/* The node gets the path too, since it is printed where a list of the job is printed whole. */
+/* The value is a text, since null is not resolved. The node gets the path too, since it is printed where a list of the job is printed
+ * whole. */
 static const char *resolve(tt_job *job, const tt_option *o, const tt_json *v, const char *value)
 {
     if (is_word(o, value))
         return value;
     const char *path = tt_config_path(job->arena, v->origin, value);
-    if ((o->flags & TT_OPT_HUB) && value && *value && !tt_path_exists(path)) {
+    if ((o->flags & TT_OPT_HUB) && !tt_path_exists(path)) {
         const char *folder = tt_hub_folder(job->arena, value);
         path = folder ? folder : path;
     }
