@@ -64,8 +64,12 @@ data show --sample 1 --n 2 --json
     printf '%s' "$(cut -c32-63 "$dir/head" | head -n 1)" >"$dir/want" && grep -q "\"text\":\"$(cat "$dir/want")\"" "$dir/out" &&
     [ "$(grep -o '"sample":' "$dir/out" | wc -l)" -eq 2 ]
 ok show_json
-"$TTRUN" tokenizer train --data "$dir/text.txt" --vocab-size 300 --bos '<begin>' --out "$dir/tok" >/dev/null 2>&1
-data show --tokenizer.name hf --tokenizer.path "$dir/tok/tokenizer.json" --model.args.vocab_size 300
+TERM=xterm TTRUN_TTY=80 "$TTRUN" tokenizer train --data "$dir/text.txt" --vocab-size 340 --bos '<begin>' --out "$dir/tok" >/dev/null 2>"$dir/err"
+tr '\r' '\n' <"$dir/err" | grep -o '^MiB counted 100%\|^tokens  *[0-9]*% .*/340' | sed 's/ \[.*\]//' >"$dir/out"
+[ "$(cat "$dir/out")" = "MiB counted 100%
+tokens  94%  321/340" ]
+ok each_stage_of_a_tokenizer_has_its_bar
+data show --tokenizer.name hf --tokenizer.path "$dir/tok/tokenizer.json" --model.args.vocab_size 340
 [ $rc -eq 0 ] && grep -q '^  text    "<begin>' "$dir/out"
 ok show_has_special_tokens_in_the_text
 data show --training.seq_len 8
