@@ -117,8 +117,12 @@ static void test_the_python_of_PATH_is_searched(void **state)
     run("mkdir -p '%s/base/bin' '%s/env/bin' && : >'%s/base/bin/python3.11' && "
         "chmod +x '%s/base/bin/python3.11' && ln -s ../../base/bin/python3.11 '%s/env/bin/python3'",
         root, root, root, root, root);
-    char path[5000];
-    snprintf(path, sizeof path, "%s:%s", at("env/bin"), old);
+    char longest[PATH_MAX + 100], path[12000];
+    run("mkdir '%s'", at("none"));
+    snprintf(longest, sizeof longest, "%s", at("none")); /* cut, it would be a folder */
+    for (size_t n = strlen(longest); n + 2 < sizeof longest; n += 2)
+        strcpy(longest + n, "/.");
+    snprintf(path, sizeof path, "%s::%s:%s:%s", at("no bin"), longest, at("env/bin"), old);
     setenv("PATH", path, 1);
     assert_int_equal(found(NULL), 20); /* of the python that the link leads to */
     make_lib("env/" WHEEL "/which/lib", "libwhich.so.13", 21);
