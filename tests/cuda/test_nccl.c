@@ -414,6 +414,37 @@ static void injected(member *m)
     (void)dev_sync(&m->d, 0, &ignored);
 }
 
+/* A call that NCCL has not put on its queue yet is no error. */
+static void under_way(member *m)
+{
+    MUST(lvt->barrier(m->all, E));
+    MUST(dev_sync(&m->d, 0, E));
+    MUST(m->dist.vt->barrier(m->dist.all, E));
+    if (m->rank == 0) {
+        fake_load();
+        OK(fake.fake_inject("ncclCommGetAsyncError", 0, 7));
+    }
+    MUST(m->dist.vt->barrier(m->dist.all, E));
+    MUST(lvt->poll(m->all, E));
+    MUST(m->dist.vt->barrier(m->dist.all, E));
+    if (m->rank == 0)
+        OK(fake.fake_inject("ncclCommGetAsyncError", 0, 0));
+    MUST(m->dist.vt->barrier(m->dist.all, E));
+    MUST(lvt->barrier(m->all, E));
+    MUST(lvt->poll(m->all, E));
+}
+
+static void case_under_way(int n)
+{
+    world(n, under_way);
+}
+static void test_calls_under_way_are_no_errors(void **state)
+{
+    (void)state;
+    if (rig_run_seed(case_under_way, 2, 0))
+        fail_msg("%s", rig_text);
+}
+
 static void case_failure(int i)
 {
     static void (*const fns[])(member *) = {other_counts, other_call, absent,   absent_receiver,
@@ -510,6 +541,7 @@ int main(void)
         cmocka_unit_test(test_a_message_without_memory_is_an_error),
         cmocka_unit_test(test_memory_is_registered_once_with_each_communicator),
         cmocka_unit_test(test_fast_sums_are_those_of_NCCL),
+        cmocka_unit_test(test_calls_under_way_are_no_errors),
         cmocka_unit_test(test_failures_are_named_and_do_not_hang),
         cmocka_unit_test(test_errors_of_NCCL_are_told),
         cmocka_unit_test(test_what_is_missing_is_said),
