@@ -441,6 +441,13 @@ static bool speaks_elsewhere(const launcher *l)
            (l->o->mpirun && (int64_t)l->line.n < n_lines(l) && tt_mpirun_in_allocation());
 }
 
+/* Whether a rank that never connected, on another machine, gave mpirun its status, and has said why. mpirun's own failures have other
+ * statuses. */
+static bool ended_elsewhere(const launcher *l)
+{
+    return l->o->mpirun && !l->line.n && l->status >= 2 && l->status <= 4;
+}
+
 static tt_status outcome(const launcher *l, tt_error *err)
 {
     const tt_line *line = &l->line;
@@ -462,7 +469,7 @@ static tt_status outcome(const launcher *l, tt_error *err)
     if (l->o->mpirun && code > 128 && l->signalled && !l->killed_ns)
         return TT_FAIL(err, TT_EIO, "mpirun was ended by %s (%d), and the ranks with it",
                        tt_signal_name(code - 128), code - 128);
-    if (code && line->listener >= 0 && !line->n)
+    if (code && line->listener >= 0 && !line->n && !ended_elsewhere(l))
         return TT_FAIL(err, TT_EIO,
                        "%s started no rank (%s %d); see what `mpirun -np %d true` says, or set "
                        "comm.backend to \"local\"",

@@ -123,6 +123,34 @@ kill -TERM $pid
 ends 4 && stops
 ok mpirun_that_starts_no_rank_is_stopped
 
+# Ranks on other machines do not connect: mpirun, which has children then, passes the stop on, and what a rank ended with is no failure of mpirun.
+mkdir "$dir/elsewhere"
+cat >"$dir/elsewhere/mpirun" <<'MPIRUN'
+#!/bin/sh
+[ -z "${ELSEWHERE-}" ] || { echo "ttrun: from elsewhere" >&2 && exit "$ELSEWHERE"; }
+trap 'kill $! && : >"$0.asked" && exit 4' USR2
+sleep 1000 &
+: >"$0.there"
+wait
+MPIRUN
+chmod +x "$dir/elsewhere/mpirun"
+folder=$dir/far
+: >"$folder.out" 2>"$folder.err"
+TTRUN_PATIENCE=0.01 PATH=$dir/elsewhere:$PATH "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$folder" >"$folder.out" 2>"$folder.err" &
+pid=$!
+until_true [ -e "$dir/elsewhere/mpirun.there" ]
+kill -TERM $pid
+ends 4 && stops && [ -e "$dir/elsewhere/mpirun.asked" ]
+ok ranks_elsewhere_are_asked_to_stop
+for status in 2 3 5; do
+    ELSEWHERE=$status PATH=$dir/elsewhere:$PATH "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$folder" >"$dir/out" 2>"$dir/err"
+    echo $? "$(grep -c '^ttrun: ' "$dir/err") $(grep -c 'mpirun started no rank (status 5)' "$dir/err")"
+done >"$dir/statuses"
+[ "$(cat "$dir/statuses")" = '2 1 0
+3 1 0
+1 2 1' ]
+ok statuses_from_elsewhere_are_kept
+
 # mpirun kills the other ranks a second after one has ended with a status: rank 0, which says the line, may not be there by then.
 mkdir "$dir/alone"
 cat >"$dir/alone/mpirun" <<'MPIRUN'
