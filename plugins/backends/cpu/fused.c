@@ -46,13 +46,12 @@ static bool writable(const cpu_program *p, int out, int r, const int16_t *last)
     return true;
 }
 
-/* Is operand i one row that repeats for all rows of the result, and does each part of the work lie
- * within a row? */
+/* Is operand i, of several elements, one row that repeats for all rows of the result, and does each part of the work lie within a
+ * row? */
 static bool is_row(const cpu_program *p, int i)
 {
     const tt_tensor *x = &p->in[i];
-    return p->in_rows && x->n_dims >= 1 && p->n_dims >= 1 &&
-           x->shape[x->n_dims - 1] == p->shape[p->n_dims - 1] &&
+    return p->in_rows && x->shape[x->n_dims - 1] == p->shape[p->n_dims - 1] &&
            tt_tensor_numel(x) == x->shape[x->n_dims - 1];
 }
 
