@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small truthful plugin, which -DLIE_… turns into one that lies in one place. The tests of this
  * folder build each variant into a temporary folder; without a flag it must load. */
+#include <ttrun/kernels.h>
 #include <ttrun/lr_scheduler.h>
 #include <ttrun/model.h>
+#include <ttrun/op.h>
 #include <ttrun/optimizer.h>
+#include <ttrun/train_spec.h>
 
 #ifndef NAME
 #define NAME "liar"
@@ -67,6 +70,12 @@
 #endif
 #ifndef LIE_EXTENSION
 #define LIE_EXTENSION NULL
+#endif
+#ifndef LIE_RULE
+#define LIE_RULE "ffn", "tp", NULL
+#endif
+#ifndef LIE_SPEC
+#define LIE_SPEC .model = "llama3"
 #endif
 /* the table's row of the second option */
 #ifndef LIE_ROW
@@ -138,6 +147,58 @@ static void describe_update(const void *cfg, tt_builder *b, const tt_update *u)
     (void)u;
 }
 static const tt_optimizer_vt vt = {sizeof(tt_optimizer_vt), describe_update};
+#elif defined(WITH_OP)
+#ifndef LIE_OP_SIZE
+#define LIE_OP_SIZE sizeof(tt_op_def)
+#endif
+#ifndef LIE_OP /* designated initializers */
+#define LIE_OP .n_out = 1
+#endif
+static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    (void)err;
+    out[0] = *q->in[0];
+    return TT_OK;
+}
+static const tt_op_def def = {.struct_size = LIE_OP_SIZE,
+                              .name = "liar",
+                              .doc = "an op for tests",
+                              .rule = "t d -> t d",
+                              .infer = infer,
+                              .n_out = 1,
+                              LIE_OP};
+#ifndef LIE_DEF
+#define LIE_DEF &def
+#endif
+static const tt_op_vt vt = {sizeof(tt_op_vt), LIE_DEF};
+#elif defined(WITH_KERNELS)
+static void run(const tt_kernel_call *call)
+{
+    (void)call;
+}
+#ifndef LIE_KERNEL
+#define LIE_KERNEL .op = "far"
+#endif
+static const tt_kernel kernels[] = {
+    {sizeof(tt_kernel), "near",     run       },
+    { .struct_size = sizeof(tt_kernel),      .op = "far", .run = run, LIE_KERNEL},
+};
+#ifndef LIE_KERNELS /* designated initializers */
+#define LIE_KERNELS .n_kernels = 2
+#endif
+static const tt_kernels_vt vt = {.struct_size = sizeof(tt_kernels_vt),
+                                 .backend = "cpu",
+                                 .kernels = kernels,
+                                 .n_kernels = 2,
+                                 .kernel_size = sizeof(tt_kernel),
+                                 LIE_KERNELS};
+#elif defined(WITH_SPEC)
+static const tt_label_rule rules[] = {{LIE_RULE}};
+static const tt_train_spec_vt vt = {.struct_size = sizeof(tt_train_spec_vt),
+                                    .model = "llama3",
+                                    .rules = rules,
+                                    .n_rules = 1,
+                                    LIE_SPEC};
 #else
 static const tt_lr_scheduler_vt vt = {LIE_VT_SIZE, LIE_FACTOR};
 #endif

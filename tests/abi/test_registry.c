@@ -146,6 +146,7 @@ static void test_load_refuses_every_liar(void **state)
     (void)state;
     mkdir(path_in("empty"), 0777);
     tt_registry *r = open_dirs("empty", NULL);
+    int wrong = 0;
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         char name[32];
         const tt_plugin *p = (const void *)1;
@@ -153,14 +154,15 @@ static void test_load_refuses_every_liar(void **state)
         snprintf(name, sizeof name, "liar%zu.so", i);
         build(name, lies[i].flags);
         char *path = path_in(name);
-        if (tt_registry_load_file(r, path, &p, &err) == TT_OK)
-            fail_msg("%s was accepted", lies[i].flags);
-        assert_ptr_equal(p, (const void *)1); /* untouched on failure */
-        if (!strstr(err.text, lies[i].words))
-            fail_msg("%s: expected \"%s\" in: %s", lies[i].flags, lies[i].words, err.text);
-        if (strncmp(err.text, path, strlen(path)) != 0)
-            fail_msg("the file %s is not named first in: %s", path, err.text);
+        const bool loaded = tt_registry_load_file(r, path, &p, &err) == TT_OK;
+        if (!loaded && p == (const void *)1 && strstr(err.text, lies[i].words) &&
+            strncmp(err.text, path, strlen(path)) == 0)
+            continue;
+        wrong++;
+        print_error("%s: expected \"%s: … %s\", seen: %s\n", lies[i].flags, path, lies[i].words,
+                    loaded ? "it was loaded" : err.text);
     }
+    assert_int_equal(wrong, 0);
     tt_registry_free(r);
 }
 
