@@ -120,6 +120,7 @@ static int print_gguf(cursor *c, tt_arena *a, bool keys)
 
 typedef struct changes {
     int64_t step, first, unit, begin, size;
+    float plus;
     bool swap;
 } changes;
 
@@ -142,7 +143,7 @@ static int64_t change(const changes *how, const float *x, float *y, int64_t *dim
         for (int64_t i = 0; i < rows * kept; i++, n++) {
             const int64_t r = how->swap ? i % rows : i / kept, c = how->swap ? i / rows : i % kept;
             const int64_t row = rows_cut ? o * unit + how->begin + r : o * rows + r;
-            y[n] = x[row * cols + how->first + c * how->step];
+            y[n] = x[row * cols + how->first + c * how->step] + how->plus;
         }
     dims[*n_dims - 1] = kept;
     if (how->swap && *n_dims > 1) {
@@ -200,6 +201,8 @@ static changes read_changes(int argc, char **argv)
             how.unit = atoll(argv[i + 1]);
             how.begin = atoll(argv[i + 2]);
             how.size = atoll(argv[i + 3]);
+        } else if (!strcmp(argv[i], "plus") && i + 1 < argc) {
+            how.plus = strtof(argv[i + 1], NULL);
         } else if (!strcmp(argv[i], "swap")) {
             how.swap = true;
         }

@@ -176,6 +176,20 @@ ok gpt_oss_keys
 ttrun ckpt export --to gguf --type q8_0 "$dir/gpt_oss" "$dir/q8.gguf" >"$dir/out" 2>"$dir/err" && [ "$(wc -c <"$dir/q8.gguf")" -lt "$(wc -c <"$dir/gpt_oss.gguf")" ]
 ok parts_in_q8_0
 
+# ---- norms that multiply by 1 + weight: llama.cpp's weight has the one; no other tensor has ----
+for gemma in gemma gemma2 gemma3; do
+    case $gemma in
+        gemma) late= more= ;;
+        *) late='0.post_feedforward_layernorm.weight 0.post_ffw_norm.weight' more=',"query_pre_attn_scalar":8' ;;
+    esac
+    made $gemma "{\"dim\":32,\"n_layers\":2,\"n_heads\":4,\"hidden_dim\":48,\"vocab_size\":262,\"n_kv_heads\":2,\"head_dim\":8$more}"
+    [ -z "$late" ] || echo "$late" | same plus 1 && echo 1.input_layernorm.weight 1.attn_norm.weight | same plus 1 && same <<'ROWS'
+0.self_attn.v_proj.weight 0.attn_v.weight
+1.mlp.down_proj.weight 1.ffn_down.weight
+ROWS
+    ok ${gemma}_norms_have_the_one
+done
+
 # ---- context_length is max_position_embeddings of the config.json that the model came with, not seq_len or a scaling's length ----
 ttrun ckpt export --to hf "$dir/mixtral" "$dir/hf" >"$dir/out" 2>"$dir/err" && sed -i 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 5000/' "$dir/hf/config.json" &&
     ttrun ckpt export --to gguf "$dir/hf" "$dir/hf.gguf" >"$dir/out" 2>"$dir/err" && "$tool" "$dir/hf.gguf" keys | grep -qx 'llama.context_length 5000'
