@@ -3,10 +3,17 @@
 #include "base/base.h"
 #include "base/pool.h"
 #include "folder_test.h"
+#include <limits.h>
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 /* cmocka needs the headers above */
 #include <cmocka.h>
 
@@ -137,6 +144,57 @@ static void test_memory_most_includes_what_this_process_allocates(void **state)
     free(p);
 }
 
+static int written(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    return !f || fputs(text, f) < 0 || fclose(f) ? -1 : 0;
+}
+
+/* In a process with its own view of /sys/fs/cgroup, of version 2: 0 = the limits are this process's, 77 = no such view is
+ * allowed here. */
+static int own_limits(void)
+{
+    char groups[4096] = "", folder[PATH_MAX] = "/sys/fs/cgroup", path[PATH_MAX];
+    char *line = NULL;
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    if (f && fread(groups, 1, sizeof groups - 1, f) > 0)
+        line = strstr(groups, "0::/");
+    if (f)
+        fclose(f);
+    if (!line || unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("none", folder, "tmpfs", 0, NULL))
+        return 77;
+    line[strcspn(line, "\n")] = '\0';
+    for (char *part = strtok(line + 3, "/"); part; part = strtok(NULL, "/")) {
+        strcat(strcat(folder, "/"), part);
+        if (mkdir(folder, 0755))
+            return 1;
+    }
+    snprintf(path, sizeof path, "%.4000s/memory.max", folder);
+    if (written(path, "50000000\n"))
+        return 2;
+    snprintf(path, sizeof path, "%.4000s/cpu.max", folder);
+    if (written(path, "50000 100000\n"))
+        return 3;
+    if (tt_memory_here() < 50000000.0 || tt_memory_here() > 50000000.0)
+        return 4;
+    return tt_cpu_count() == 1 ? 0 : 5;
+}
+
+static void test_limits_of_this_process(void **state)
+{
+    int status = 0;
+    const pid_t child = fork();
+    (void)state;
+    if (!child)
+        _exit(own_limits());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +202,7 @@ int main(void)
         cmocka_unit_test(test_memory_limit_of_v1),
         cmocka_unit_test(test_memory_limit_that_cannot_be_read_is_none),
         cmocka_unit_test(test_quota_of_cores_in_both_versions),
+        cmocka_unit_test(test_limits_of_this_process),
         cmocka_unit_test(test_memory_most_includes_what_this_process_allocates),
     };
     return cmocka_run_group_tests(tests, fresh, gone);
