@@ -304,7 +304,6 @@ static void keep_bodies(tt_server *s)
         next = TAILQ_NEXT(c, one);
         if (c->state != TT_CLIENT_BODY)
             continue;
-        c->reply.keep_alive = false;
         refuse_client(c, 503, "too many long bodies at once: try again later");
         tt_client_has_news(c);
     }

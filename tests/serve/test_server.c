@@ -467,6 +467,9 @@ static void test_bodies_have_a_limit_together(void **state)
     says(&second, "x");
     turn();
     assert_non_null(strstr(hear(&first), " 503 "));
+    turn();
+    hear(&first);
+    assert_true(first.eof); /* the rest of its body is no request */
     assert_string_equal(hear(&second), "");
     half[MOST_BODIES / 4] = '\0';
     says(&second, half); /* what the first one had is given back */
