@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ttrun: one non-recursive makefile. `make help` lists the targets; V=1 shows the commands; MODE=release|debug|asan|tsan.
-#   core/**/*.c but core/cli/main.c  →  libttrun.so.0 (what plugins link) and libttrun_core.a (what tests link)
-#   core/cli/main.c                  →  ttrun
+#   the .c files of core, launch, interchange, lib and tools but main.c  →  libttrun.so.0 (what plugins link), libttrun_core.a (what tests link)
+#   tools/cli/main.c  →  ttrun
 #   plugins/<kind>/<name>.c, or a folder plugins/<kind>/<name>/  →  plugins/<kind>/<name>.so, found by wildcard
 #   tests/<area>/test_*.c            →  one binary each
 MODE    ?= release
@@ -26,7 +26,10 @@ include mk/cuda.mk
 
 # ---- what there is ----
 rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(subst *,%,$2),$d))
-CORE_SRC := $(sort $(filter-out core/cli/main.c,$(call rwildcard,core,*.c)))
+# The roots, and where an include of theirs is looked for: "mesh/mesh.h" is core's, "chat/chat.h" lib's, "cli/cli.h" tools'.
+ROOTS    := core launch interchange lib tools
+INCLUDES := -Iinclude -Icore -Ilib -Itools -I.
+CORE_SRC := $(sort $(filter-out tools/cli/main.c,$(call rwildcard,$(ROOTS),*.c)))
 # share/templates are embedded in the library, so that an installed ttrun needs no file for `plugins new`.
 CORE_GEN := $B/gen/templates.c
 TEMPLATES := $(sort $(wildcard share/templates/*))
@@ -35,7 +38,7 @@ OPS_DEF := $B/gen/ops.def
 CORE_OBJ := $(CORE_SRC:%.c=$B/%.o) $(CORE_GEN:.c=.o)
 LIB      := $B/libttrun.so.0
 CORE_A   := $B/libttrun_core.a
-BIN      := $(if $(wildcard core/cli/main.c),$B/ttrun)
+BIN      := $(if $(wildcard tools/cli/main.c),$B/ttrun)
 TEST_SRC := $(sort $(filter-out tests/fuzz/%,$(foreach n,test long,$(wildcard tests/*/$n_*.c tests/*/*/$n_*.c))))
 TEST_BIN := $(TEST_SRC:%.c=$B/%)
 TOOL_BIN := $(patsubst %.c,$B/%,$(wildcard tests/*/*_tool.c))
@@ -45,18 +48,18 @@ LINKS    := $(if $(filter release,$(MODE)),$(if $(BIN),ttrun) $(PLUGIN_SO:$B/%=%
 all: $(LIB) $(CORE_A) $(BIN) $(PLUGIN_SO) $(SPECS:%=$B/%) $(LINKS)
 
 # ---- compile ----
-$B/core/%.o: core/%.c $B/.flags
+$(CORE_SRC:%.c=$B/%.o) $B/tools/cli/main.o: $B/%.o: %.c $B/.flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -Icore -I$B/gen -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CFLAGS_ALL) $(INCLUDES) -I$B/gen -MMD -MP -c $< -o $@
 
 # The commit is compiled into the program's own object alone, so that a commit links the program anew and nothing else. An unpacked
 # release has no .git, and that of a folder around it is another project's.
 $B/.commit: force
 	@mkdir -p $B; c=; if [ -e .git ]; then c=$$(git describe --always --abbrev=12 --exclude='*' --dirty 2>/dev/null); fi; \
 	    echo "$$c" | cmp -s - $@ || echo "$$c" > $@
-$B/core/cli/main.o: $B/.commit
-$B/core/cli/main.o: CFLAGS_ALL += -DTT_BUILD_COMMIT='"$(shell cat $B/.commit 2>/dev/null)"'
+$B/tools/cli/main.o: $B/.commit
+$B/tools/cli/main.o: CFLAGS_ALL += -DTT_BUILD_COMMIT='"$(shell cat $B/.commit 2>/dev/null)"'
 
 $(filter $B/core/graph/ops/%,$(CORE_OBJ)): | $(OPS_DEF)
 $(OPS_DEF): mk/ops-list.awk $(filter core/graph/ops/%,$(CORE_SRC))
@@ -102,7 +105,7 @@ $(CORE_A): $(CORE_OBJ) $B/.objects
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(CORE_OBJ)
 
-$B/ttrun: $B/core/cli/main.o $(LIB)
+$B/ttrun: $B/tools/cli/main.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $< -L$B -lttrun -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -o $@
 
@@ -139,7 +142,7 @@ COMPUTES := plugins/far/%.c backends/test_cpu_attention.c backends/test_cpu_chec
 $B/tests/%.o: tests/%.c $B/.flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) $(if $(filter release,$(MODE)),$(if $(filter $(COMPUTES:%=tests/%),$<),-O1,-O0)) -Iinclude -Icore -Itests -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CFLAGS_ALL) $(if $(filter release,$(MODE)),$(if $(filter $(COMPUTES:%=tests/%),$<),-O1,-O0)) $(INCLUDES) -Itests -MMD -MP -c $< -o $@
 
 include mk/far.mk
 include mk/fake.mk
@@ -170,7 +173,7 @@ test-times: all $(TEST_TOOLS)
 	+$(Q)TIMES=tests/times; export TIMES; $(call run_tests)
 
 # The programs whose verdict could depend on time, while threads stand still at random looks at the clock: STALL=SEED repeats a run.
-STALLED ?= base comm plugins exec train checkpoint serve sim run
+STALLED ?= base link comm plugins exec train checkpoint serve sim launch run
 test-stall: tests $B/tests/stall/stall.so
 	@seed=$${STALL:-$$$$}; echo "STALL=$$seed"; STALL=$$seed JOBS=$${JOBS:-4} sh mk/run-tests.sh $B $(STALLED)
 $B/tests/stall/stall.so: tests/stall/stall.c
@@ -258,4 +261,4 @@ help:
 force:
 .PHONY: all test ready test-quick test-changed test-times test-stall test-long test-clean mutants coverage test-docs tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
--include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
+-include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/tools/cli/main.d

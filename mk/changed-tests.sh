@@ -5,7 +5,8 @@
 #   itself, if it is a test
 #   each program that includes it (the .d files of BUILD, build/release)
 #   the tests that name it: a script its library, tool or file of mk/; any test a plugin
-#   from core/AREA, the tests of tests/AREA (see below where an area has none), and the scripts that are called after it
+#   from core/AREA, lib/AREA, tools/AREA, launch or interchange, the tests of tests/AREA (see below where an area has none), and the scripts
+#   that are called after it
 set -u
 BUILD=${BUILD:-build/release}
 git rev-parse --git-dir >/dev/null 2>&1 || { echo "changed-tests: no repository of git is here, so nothing is known to have changed" >&2 && exit; }
@@ -36,14 +37,16 @@ reached_by() { # FILE
         name=${1#plugins/*/}
         name=${name%%/*}
         named "${name%.c}" $all ;;
-    core/*)
-        area=${1#core/}
+    core/* | launch/* | interchange/* | lib/* | tools/*)
+        area=${1#core/} area=${area#lib/} area=${area#tools/}
         area=${area%%/*}
         case $area in # these have no folder in tests/
         conformance) area=abi ;;
         device) area=exec ;;
         interchange) area=checkpoint ;;
+        linalg) area=ops ;;
         plugin) area=plugins ;;
+        rank) area=train ;;
         esac
         echo "$all" | grep "^tests/$area/"
         echo "$scripts" | grep "/test_[a-z0-9_]*$stem" ;;

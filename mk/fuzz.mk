@@ -7,7 +7,7 @@ FUZZ_MAIN    := build/asan/tests/fuzz/driver.o build/asan/tests/fuzz/grammar.o
 FUZZ_CLANG   := $(FUZZ_SRC:tests/fuzz/%.c=build/fuzz/%)
 FUZZ_CC      ?= clang
 FUZZ_CFLAGS  := -std=c11 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
-    -ffp-contract=off -Iinclude -Icore -Itests -I$B/gen -DTT_BUILD_VERSION='"$(VERSION)"'
+    -ffp-contract=off $(INCLUDES) -Itests -I$B/gen -DTT_BUILD_VERSION='"$(VERSION)"'
 
 # Of the core only what they link is built with the sanitizers: the files of tests/fuzz/core.list, one in eight. An undefined
 # reference of the link says that a file is missing there: `make fuzz-list` asks the linker and writes the list.
@@ -29,7 +29,7 @@ fuzz-list: $(CORE_OBJ) $(FUZZ_DRIVERS:=.o) $(FUZZ_MAIN)
 	$(Q)set -e; for f in $(FUZZ_DRIVERS); do \
 	    $(CC) $(LDFLAGS_ALL) -Wl,--trace $$f.o $(FUZZ_MAIN) build/asan/all.a $(CORE_LIBS) -o build/asan/.fuzz; \
 	done >build/asan/.trace
-	$(Q)sed -n 's|.*build/asan/\(core/[a-z0-9_/]*\)\.o.*|\1.c|p' build/asan/.trace | LC_ALL=C sort -u >$(FUZZ_LIST)
+	$(Q)sed -n 's|.*build/asan/\([a-z0-9_/]*\)\.o.*|\1.c|p' build/asan/.trace | grep -v '^\(gen\|tests\)/' | LC_ALL=C sort -u >$(FUZZ_LIST)
 	@rm -f build/asan/all.a build/asan/.fuzz build/asan/.trace
 -include $(FUZZ_DRIVERS:=.d) $(FUZZ_MAIN:.o=.d)
 else

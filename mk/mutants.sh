@@ -26,7 +26,7 @@ build() {
     rm -rf "$out/new" && mkdir -p "$out/new" "$tree" || exit 1
     git ls-files --cached --others --exclude-standard | while read -r f; do [ ! -f "$f" ] || echo "$f"; done >"$out/files"
     xargs -d '\n' cp --parents -P -t "$out/new" <"$out/files" || exit 1
-    grep '^\(core\|plugins\|include\)/.*\.[ch]$' "$out/files" |
+    grep '^\(core\|launch\|interchange\|lib\|tools\|plugins\|include\)/.*\.[ch]$' "$out/files" |
         "$tool" tests/mutants/table "${N:-0}" "${SEED:-1}" "$out/new" >"$out/list" || { cat "$out/list" && exit 1; }
     # Only what is new or another text is built again.
     (cd "$tree" && find . -path ./build -prune -o -type f -print) | while read -r f; do [ -e "$out/new/$f" ] || rm "$tree/$f"; done
@@ -54,7 +54,7 @@ number=$1
 IFS='	' read -r _ where named what <<LINE
 $(awk -F '\t' -v n="$number" '$1 == n' "$out/list")
 LINE
-area=$(echo "$where" | sed -E 's|^core/([^/]*)/.*|\1|; s|^plugins/([^/]*)/([^/]*)/.*|\2|; s|^plugins/.*/([^/]*)\.c:.*|\1|')
+area=$(echo "$where" | sed -E 's,^(core|lib|tools)/([^/]*)/.*,\2,; s,^(launch|interchange)/.*,\1,; s|^plugins/([^/]*)/([^/]*)/.*|\2|; s|^plugins/.*/([^/]*)\.c:.*|\1|')
 if [ "$named" != - ] && [ -z "${ONLY-}" ]; then
     tests=$(cd "$tree" && T=$(echo "$named" | tr , ' ') sh mk/list-tests.sh)
 else

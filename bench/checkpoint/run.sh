@@ -10,7 +10,7 @@ mkdir -p $build/bench
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/ttrun-checkpoint.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 if [ -z "${RUN_ONLY:-}" ]; then
-    ${CC:-gcc} -std=c11 -O2 -Wall -Wextra -Iinclude -Icore -pthread -rdynamic bench/checkpoint/checkpoint.c $build/libttrun_core.a \
+    ${CC:-gcc} -std=c11 -O2 -Wall -Wextra -Iinclude -Icore -Ilib -Itools -I. -pthread -rdynamic bench/checkpoint/checkpoint.c $build/libttrun_core.a \
         -ljansson -lltdl -lzstd -lz -lpcre2-8 -lutf8proc -levent_core -lm -ldl -o $build/bench/checkpoint
     python=python3
     [ -z "${TTRUN_VENV:-}" ] || python=$TTRUN_VENV/bin/python

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 build=build/release
 mkdir -p $build/bench
 for name in kernels interpreter; do
-    ${CC:-gcc} -std=c11 -O2 -Iinclude -Icore -pthread -rdynamic bench/kernels/$name.c $build/libttrun_core.a \
+    ${CC:-gcc} -std=c11 -O2 -Iinclude -Icore -Ilib -Itools -I. -pthread -rdynamic bench/kernels/$name.c $build/libttrun_core.a \
         -ljansson -lltdl -lzstd -lz -lpcre2-8 -lutf8proc -levent_core -lm -ldl -o $build/bench/$name
 done
 ours() { $build/bench/kernels $build/plugins/backends/cpu.so "${THREADS:-2}" "${ISA:-auto}" "${BLAS:-own}" "${PRODUCTS:-fma}" "$@"; }

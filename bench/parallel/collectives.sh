@@ -10,7 +10,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/ttrun-collectives.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p build/bench
 libs="-ljansson -lltdl -lzstd -lz -lpcre2-8 -lutf8proc -levent_core -lm -ldl"
-${CC:-gcc} -std=c11 -O2 -Wall -Wextra -pthread -Iinclude -Icore bench/parallel/collectives.c build/release/libttrun_core.a \
+${CC:-gcc} -std=c11 -O2 -Wall -Wextra -pthread -Iinclude -Icore -Ilib -Itools -I. bench/parallel/collectives.c build/release/libttrun_core.a \
     $libs -o build/bench/collectives
 build/bench/collectives "$rounds" "$ranks" >"$work/ours"
 touch "$work/mpi"

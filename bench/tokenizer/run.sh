@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.." || exit 1
 work=$(mktemp -d "${TMPDIR:-/tmp}/ttrun-tokenizer.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 ${CC:-gcc} -std=c11 -O2 -g -pthread -ffp-contract=off -Iinclude -Icore -o "$work/hf_tool" tests/peers/hf_tool.c \
-    core/data/ids.c core/base/*.c -ljansson -lpcre2-8 -lutf8proc -lm || exit 1
+    core/base/*.c -ljansson -lpcre2-8 -lutf8proc -lm || exit 1
 python=${TTRUN_VENV:+$TTRUN_VENV/bin/python}
 if [ -n "${KINDS:-}" ]; then
     exec "${python:-python3}" bench/tokenizer/kinds.py "$work" "${ROUNDS:-3}" "${MB:-20}" "${VOCAB:-8000}" "$KINDS"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/formats/torch_file.h"
 #include "checkpoint/internal.h"
+#include "interchange/formats/torch_file.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

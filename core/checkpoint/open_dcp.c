@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/formats/dcp.h"
-#include "checkpoint/formats/torch_file.h"
 #include "checkpoint/internal.h"
+#include "interchange/formats/dcp.h"
+#include "interchange/formats/torch_file.h"
 #include <math.h>
 #include <string.h>
 

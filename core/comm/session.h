@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_SESSION_H
 #define TT_SESSION_H
-#include "comm/launch.h"
+#include "launch/environment.h"
 #include <stdatomic.h>
 
 /* A session: the rank processes of one run on one machine. They share memory and notice when one

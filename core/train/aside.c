@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "checkpoint/formats/hf.h"
+#include "interchange/formats/hf.h"
 #include "train/loop.h"
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
 #include "interchange/assets.h"
-#include "setup/hf_context.h"
+#include "interchange/hf_context.h"
 #include "train/loop.h"
 #include "train/reference.h"
 #include <math.h>

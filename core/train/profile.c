@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/pool.h"
-#include "estimate/bubble.h"
 #include "estimate/estimate.h"
+#include "train/bubble.h"
 #include "train/loop.h"
 #include "train/memory_snapshot.h"
 #include "train/trace.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 /* ckpt_test.h must be first: it defines what libc's headers declare */
-#include "checkpoint/formats/dcp.h"
+#include "interchange/formats/dcp.h"
 
 /* torch.distributed.checkpoint's own form: tests/golden/dcp.json has a folder that two ranks of PyTorch
  * wrote, its tensors, and .metadata files that are refused (dcp_golden.py). What is written here is read

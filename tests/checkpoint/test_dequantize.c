@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "checkpoint/formats/hf_low.h"
 #include "ckpt_test.h"
+#include "interchange/formats/hf_low.h"
 #include <math.h>
 
 /* Quantized Hugging Face folders: tests/golden/quantized.json has files and what transformers and torch make of

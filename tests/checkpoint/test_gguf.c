@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 /* ckpt_test.h must be first: it defines what libc's headers declare */
-#include "checkpoint/formats/gguf.h"
+#include "interchange/formats/gguf.h"
 
 /* tests/golden/gguf.json has what the gguf package writes for the same values (gguf_golden.py). */
 

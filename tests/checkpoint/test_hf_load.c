@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 /* ckpt_test.h must be first: it defines what libc's headers declare */
-#include "checkpoint/formats/hf.h"
+#include "interchange/formats/hf.h"
 
 /* Storage maps (three parameters in one transposed tensor, as in gpt2's c_attn; one parameter in
  * two tensors), boxes of any mesh, and export followed by import. Elements show parameter and

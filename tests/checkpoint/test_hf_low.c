@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 /* ckpt_test.h must be first: it defines what libc's headers declare */
-#include "checkpoint/formats/hf_low.h"
+#include "interchange/formats/hf_low.h"
 #include <math.h>
 
 /* Folders with experts in NVFP4 beside a matrix in float8 by rows and one that stays: files, index, and the way

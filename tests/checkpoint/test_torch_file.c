@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 /* ckpt_test.h must be first: it defines what libc's headers declare */
-#include "checkpoint/formats/pickle.h"
-#include "checkpoint/formats/torch_file.h"
+#include "interchange/formats/pickle.h"
+#include "interchange/formats/torch_file.h"
 #include "torch_writer.h"
 
 /* The reader of torch.save's files: tests/golden/torch_file.json has files of PyTorch and their tensors

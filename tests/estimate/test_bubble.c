@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../pipeline/pipeline_test.h"
-#include "estimate/bubble.h"
+#include "train/bubble.h"
 
 /* The bubble of a trace with invented times: nothing here depends on a clock. */
 

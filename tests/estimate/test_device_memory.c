@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "estimate/device_memory.h"
 #include "estimate/estimate.h"
 #include "exec/steps.h"
 #include "plugins/far/far.h"
+#include "rank/device_memory.h"
 
 /* `ttrun plan` counts a device's memory and pinned memory to the byte: what it says is what a run has
  * allocated on the test backend "far". */

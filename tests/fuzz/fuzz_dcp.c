@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/formats/dcp.h"
 #include "checkpoint/internal.h"
+#include "interchange/formats/dcp.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "cli/nodes_link.h"
+#include "launch/nodes_link.h"
 #include <string.h>
 #include <sys/socket.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../checkpoint/torch_writer.h"
-#include "checkpoint/formats/torch_file.h"
 #include "checkpoint/internal.h"
+#include "interchange/formats/torch_file.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/formats/hf_low.h"
 #include "eval.h"
+#include "interchange/formats/hf_low.h"
 #include <ttrun/narrow.h>
 #include <ttrun/quantize.h>
 

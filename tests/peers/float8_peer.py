@@ -29,7 +29,7 @@ RECIPES = [("tensorwise", "E4M3", "F32", 0, 0, 0), ("rowwise", "E4M3", "POW2", 0
 def build():
     out = os.path.join(tempfile.mkdtemp(prefix="product_tool."), "product_tool")
     libs = ("jansson", "ltdl", "zstd", "z", "pcre2-8", "utf8proc", "cmocka", "m", "dl", "pthread")
-    subprocess.run(["gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-rdynamic", f"-I{ROOT}/include", f"-I{ROOT}/core", f"-I{ROOT}/tests",
+    subprocess.run(["gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-rdynamic", *(f"-I{ROOT}/{d}" for d in ("include", "core", "lib", "tools", ".")), f"-I{ROOT}/tests",
                     "-o", out, f"{ROOT}/tests/peers/product_tool.c", f"{BUILD}/libttrun_core.a", *(f"-l{x}" for x in libs)], check=True)
     return out
 

@@ -33,7 +33,7 @@ def build():
     out = os.path.join(work, "hf_tool")
     base = [os.path.join(ROOT, "core", "base", f) for f in sorted(os.listdir(os.path.join(ROOT, "core", "base"))) if f.endswith(".c")]
     subprocess.run(["gcc", "-std=c11", "-O2", "-g", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/core", "-o", out,
-                    f"{ROOT}/tests/peers/hf_tool.c", f"{ROOT}/core/data/ids.c", *base, "-ljansson", "-lpcre2-8", "-lutf8proc", "-lm"],
+                    f"{ROOT}/tests/peers/hf_tool.c", *base, "-ljansson", "-lpcre2-8", "-lutf8proc", "-lm"],
                    check=True)
     return out
 

@@ -16,7 +16,7 @@ def build():
     if not os.path.exists(core):
         raise SystemExit(f"{core}: no such file; run make first")
     libs = ("jansson", "ltdl", "zstd", "z", "pcre2-8", "utf8proc", "m", "dl", "pthread")
-    subprocess.run(["gcc", "-std=c11", "-O1", "-g", f"-I{ROOT}/include", f"-I{ROOT}/core", "-o", out,
+    subprocess.run(["gcc", "-std=c11", "-O1", "-g", *(f"-I{ROOT}/{d}" for d in ("include", "core", "lib", "tools", ".")), "-o", out,
                     f"{ROOT}/tests/peers/ckpt_tool.c", core, *(f"-l{lib}" for lib in libs)], check=True)
     return out
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "../../plugins/dataloaders/bin.c"
-#include "data/tokens.h"
+#include "corpus/tokens.h"
 #include "folder_test.h"
 #include <setjmp.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "checkpoint/formats/gguf.h"
 #include "folder_test.h"
 #include "hf_test.h"
+#include "interchange/formats/gguf.h"
 
 /* A tokenizer as pieces with scores: which of the kinds_here of tests/golden/subword.json are such, and that SentencePiece's
  * algorithm makes the plugin's ids of them. tests/peers/llama_cpp_peer.py compares with llama.cpp. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "../../plugins/dataloaders/jsonl.c"
-#include "data/tokens.h"
+#include "corpus/tokens.h"
 #include "folder_test.h"
 #include "plugins/bytes_tokenizer.h"
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "setup/hf_context.h"
+#include "interchange/hf_context.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
