@@ -205,7 +205,7 @@ debug asan tsan:
 lint:
 	@sh mk/lint.sh
 fmt:
-	$(Q)mkdir -p build; find core include plugins tests examples bench mk -name '*.[ch]' -o -name '*.cu' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
+	$(Q)mkdir -p build; find $(ROOTS) include plugins tests examples bench mk -name '*.[ch]' -o -name '*.cu' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
 	    xargs -r clang-format -i < build/.fmt # twice: 14 needs it to settle
 # Compares the numbers with another, built tree's: make same-bits OTHER=/path/to/tree.
 same-bits: all

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_SETUP_HF_CONTEXT_H
-#define TT_SETUP_HF_CONTEXT_H
+#ifndef TT_INTERCHANGE_HF_CONTEXT_H
+#define TT_INTERCHANGE_HF_CONTEXT_H
 #include "setup/setup.h"
 
 /* How many tokens a text of the model of a Hugging Face config.json may have, and which file its tokenizer is. */

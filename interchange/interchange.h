@@ -5,7 +5,7 @@
 #include "interchange/formats/hf.h"
 #include "setup/setup.h"
 
-/* core/interchange: converts a model from and to the folders of other programs, by the names that
+/* interchange: converts a model from and to the folders of other programs, by the names that
  * the model's plugin gives. */
 
 /* Tensors of an import or an export: those of what is read are taken or left, those of what is written are made. What a training

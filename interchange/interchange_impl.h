@@ -4,7 +4,7 @@
 #include "chat/chat.h"
 #include "interchange/interchange.h"
 
-/* Shared by the files of core/interchange. */
+/* Shared by the files of interchange/. */
 
 /* exported.c: fails if a tensor of the model was not read for the export, or only a part of it, or if the step folder has
  * tensors of another model. without: names of parameters that the export leaves out, each → anything; NULL: none. Sets

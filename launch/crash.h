@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_CRASH_H
-#define TT_CLI_CRASH_H
+#ifndef TT_LAUNCH_CRASH_H
+#define TT_LAUNCH_CRASH_H
 #include <stdbool.h>
 
 /* From here on a crash prints one line and ends the process with status 1. The line names the plugin

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_LAUNCH_H
-#define TT_LAUNCH_H
+#ifndef TT_ENVIRONMENT_H
+#define TT_ENVIRONMENT_H
 #include "base/base.h"
 
 /* What the launcher (mpirun, srun, torchrun, mpiexec or ttrun) says about this process in its

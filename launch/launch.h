@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_LAUNCH_H
-#define TT_CLI_LAUNCH_H
+#ifndef TT_LAUNCH_LAUNCH_H
+#define TT_LAUNCH_LAUNCH_H
 #include "cli/cli.h"
 #include <signal.h>
 

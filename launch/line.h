@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_LINE_H
-#define TT_CLI_LINE_H
+#ifndef TT_LAUNCH_LINE_H
+#define TT_LAUNCH_LINE_H
 #include "base/base.h"
 
 /* The line: the connection between `ttrun --nproc` and each of its ranks. It is a socket of the

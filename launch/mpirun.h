@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_MPIRUN_H
-#define TT_CLI_MPIRUN_H
+#ifndef TT_LAUNCH_MPIRUN_H
+#define TT_LAUNCH_MPIRUN_H
 #include <stdbool.h>
 #include <sys/types.h>
 

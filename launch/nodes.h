@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_NODES_H
-#define TT_CLI_NODES_H
+#ifndef TT_LAUNCH_NODES_H
+#define TT_LAUNCH_NODES_H
 #include "launch/launch.h"
 #include "launch/refit.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_NODES_LINK_H
-#define TT_CLI_NODES_LINK_H
+#ifndef TT_LAUNCH_NODES_LINK_H
+#define TT_LAUNCH_NODES_LINK_H
 #include "base/base.h"
 #include <ttrun/hmac.h>
 

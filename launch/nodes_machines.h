@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_NODES_MACHINES_H
-#define TT_CLI_NODES_MACHINES_H
+#ifndef TT_LAUNCH_NODES_MACHINES_H
+#define TT_LAUNCH_NODES_MACHINES_H
 #include "launch/nodes.h"
 #include "launch/nodes_link.h"
 #include "launch/peers.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_NODES_OPTIONS_H
-#define TT_CLI_NODES_OPTIONS_H
+#ifndef TT_LAUNCH_NODES_OPTIONS_H
+#define TT_LAUNCH_NODES_OPTIONS_H
 #include "cli/cli.h"
 #include "launch/environment.h"
 #include "launch/nodes.h"

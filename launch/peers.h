@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_PEERS_H
-#define TT_CLI_PEERS_H
+#ifndef TT_LAUNCH_PEERS_H
+#define TT_LAUNCH_PEERS_H
 #include "launch/nodes_link.h"
 
 /* checkpoint.peer_copy_interval with --nnodes: a node's ttrun keeps the copies of its ranks' states in memory

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_PEERS_IMPL_H
-#define TT_CLI_PEERS_IMPL_H
+#ifndef TT_LAUNCH_PEERS_IMPL_H
+#define TT_LAUNCH_PEERS_IMPL_H
 #include "launch/peers.h"
 #include "launch/peers_link.h"
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_PEERS_LINK_H
-#define TT_CLI_PEERS_LINK_H
+#ifndef TT_LAUNCH_PEERS_LINK_H
+#define TT_LAUNCH_PEERS_LINK_H
 #include "launch/nodes_link.h"
 #include "train/peer_memory.h"
 

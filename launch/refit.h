@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_REFIT_H
-#define TT_CLI_REFIT_H
+#ifndef TT_LAUNCH_REFIT_H
+#define TT_LAUNCH_REFIT_H
 #include "base/base.h"
 
 /* --nproc MIN:MAX: the mesh for as many ranks as there are. The degrees of tp, cp, pp and ep are kept, and

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_SIGNALS_H
-#define TT_CLI_SIGNALS_H
+#ifndef TT_LAUNCH_SIGNALS_H
+#define TT_LAUNCH_SIGNALS_H
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_SUPERVISE_H
-#define TT_CLI_SUPERVISE_H
+#ifndef TT_LAUNCH_SUPERVISE_H
+#define TT_LAUNCH_SUPERVISE_H
 #include "launch/launch.h"
 #include "launch/refit.h"
 

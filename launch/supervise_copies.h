@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_SUPERVISE_COPIES_H
-#define TT_CLI_SUPERVISE_COPIES_H
+#ifndef TT_LAUNCH_SUPERVISE_COPIES_H
+#define TT_LAUNCH_SUPERVISE_COPIES_H
 #include "base/base.h"
 
 /* The memory of a supervisor for copies of its ranks' states (train/peer.h), without a name: it ends with this process.

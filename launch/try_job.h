@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CLI_TRY_JOB_H
-#define TT_CLI_TRY_JOB_H
+#ifndef TT_LAUNCH_TRY_JOB_H
+#define TT_LAUNCH_TRY_JOB_H
 #include "cli/cli.h"
 #include <stdatomic.h>
 

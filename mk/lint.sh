@@ -10,13 +10,14 @@ trap 'rm -f "$found" "$found.links"' EXIT
 
 sources() { find "$@" -name build -prune -o \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.def' \) -print 2>/dev/null | sort; }
 awk=awk
+roots="core launch interchange lib tools"
 
 # ---- one pass over the C files: sizes, calls, includes; comments and literals are blanked first ----
-sources core plugins include | xargs -r $awk -f mk/lint.awk >>"$found"
+sources $roots plugins include | xargs -r $awk -v arrows=mk/arrows.list -f mk/lint.awk >>"$found"
 
-# ---- statics: a name that more than three files of core and plugins give a static function carries its file's noun ----
+# ---- statics: a name that more than three files of the roots and of plugins give a static function carries its file's noun ----
 # (put in trace.c is trace_put), so that a backtrace, a profile and grep tell them apart.
-sources core plugins | xargs -r $awk '
+sources $roots plugins | xargs -r $awk '
     /^static [^=;"]*\(/ {
         name = $0
         sub(/\(.*/, "", name)
@@ -32,7 +33,7 @@ sources core plugins | xargs -r $awk '
             n = split(places[name], place, "\n")
             for (i = 1; i < n; i++) {
                 split(place[i], part, "/")
-                if (part[1] == "core")
+                if (part[1] != "plugins")
                     print place[i] ": " name ": " files[name] " files have a static of this name; give it its file\047s noun"
             }
         }
@@ -71,7 +72,7 @@ fi
 # A rule number in parentheses, "(R5, P3)", is one that docs/design/rules.md has. A tree without that page has no rules.
 if [ -f docs/design/rules.md ]; then
     rules=" $(sed -n 's/^\(- \)\{0,1\}\*\*\([RPC][0-9]*\) .*/\2/p' docs/design/rules.md | tr '\n' ' ')"
-    find core include plugins docs tests -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.md' \) 2>/dev/null | sort |
+    find $roots include plugins docs tests -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.md' \) 2>/dev/null | sort |
         xargs -r grep -noE '\((rules? )?[RPC][0-9]{1,2}(( to|,| and) ?[RPC][0-9]{1,2})*[^A-Za-z0-9]' /dev/null |
         while IFS=: read -r file line cited; do
             for r in $(echo "$cited" | grep -oE '[RPC][0-9]+'); do
@@ -81,7 +82,7 @@ if [ -f docs/design/rules.md ]; then
 fi
 # A relative path that goes up must name a file of this tree, and so must a page's link.
 {
-    find core include plugins docs mk examples bench configs tests/golden -type f \( -name '*.[ch]' -o -name '*.def' \
+    find $roots include plugins docs mk examples bench configs tests/golden -type f \( -name '*.[ch]' -o -name '*.def' \
         -o -name '*.md' -o -name '*.py' -o -name '*.json' -o -name '*.mk' -o -name '*.awk' \) 2>/dev/null
     find . -maxdepth 1 -type f | sed 's|^\./||'
 } | sort | xargs -r grep -nHoE '(^|[^A-Za-z0-9_./$*}])(\.\./)+[A-Za-z][A-Za-z0-9_./-]*' 2>/dev/null |
@@ -90,15 +91,15 @@ fi
         case $path in ../outputs/*) continue ;; esac # where runs of configs/ write
         [ -e "$(dirname "$file")/$path" ] || echo "$file:$line: $path leads to no file of this tree"
     done >>"$found"
-# A file of core/ or tests/ that a page or a comment names must exist.
-find docs core mk tests bench include plugins README.md CONTRIBUTING.md -type f \( -name '*.md' -o -name '*.[ch1]' -o -name '*.sh' \) 2>/dev/null |
-    grep -v '^tests/lint/' | sort | xargs -r grep -nHoE '(^|[^A-Za-z0-9_./-])(core|tests)/[a-z0-9_/]+\.(c|h|sh)([^A-Za-z0-9_/]|$)' 2>/dev/null |
+# A file of the roots or of tests/ that a page or a comment names must exist.
+find docs $roots mk tests bench include plugins README.md CONTRIBUTING.md -type f \( -name '*.md' -o -name '*.[ch1]' -o -name '*.sh' \) 2>/dev/null |
+    grep -v '^tests/lint/' | sort | xargs -r grep -nHoE '(^|[^A-Za-z0-9_./-])(core|launch|interchange|lib|tools|tests)/[a-z0-9_/]+\.(c|h|sh)([^A-Za-z0-9_/]|$)' 2>/dev/null |
     while IFS=: read -r file line path; do
         path=$(echo "$path" | sed 's|^[^A-Za-z]||; s|[^A-Za-z0-9]$||')
         [ -e "$path" ] || echo "$file:$line: there is no $path"
     done >>"$found"
 find . -maxdepth 1 -name '*.md' | sed 's|^\./||' | xargs -r grep -nHoE '\]\([^)# ]+' >"$found.links" 2>/dev/null
-find docs examples bench tests/golden -name '*.md' 2>/dev/null | xargs -r grep -nHoE '\]\([^)# ]+' >>"$found.links" 2>/dev/null
+find docs examples bench tests/golden $roots -name '*.md' 2>/dev/null | xargs -r grep -nHoE '\]\([^)# ]+' >>"$found.links" 2>/dev/null
 while IFS=: read -r file line link; do
     link=${link#??}
     case $link in http*) continue ;; esac
@@ -108,7 +109,7 @@ rm -f "$found.links"
 
 # ---- format ----
 if command -v clang-format >/dev/null 2>&1; then
-    find core include plugins tests examples bench mk \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null | sort |
+    find $roots include plugins tests examples bench mk \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null | sort |
         xargs -r -n 40 clang-format --dry-run 2>&1 |
         sed -n 's/^\([^:]*\):\([0-9]*\):.*clang-format-violations.*/\1:\2: not as clang-format has it; make fmt/p
             s/^xargs: clang-format: /clang-format:0: at one of the files, so what comes after is not looked at: /p' |

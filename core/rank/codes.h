@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_TRAIN_CODES_H
-#define TT_TRAIN_CODES_H
+#ifndef TT_RANK_CODES_H
+#define TT_RANK_CODES_H
 #include "train/train.h"
 
-/* core/train/codes.c: parameters that are stored as codes. */
+/* core/rank/codes.c: parameters that are stored as codes. */
 
 typedef struct tt_coding { /* one of them, on this rank */
     const tt_rank *r;

@@ -5,7 +5,7 @@
 #include "plan/memory.h"
 #include "setup/setup.h"
 
-/* core/estimate: the memory of a rank whose backend has a device. */
+/* core/rank/device_memory.c: the memory of a rank whose backend has a device. */
 
 bool tt_memory_is_apart(const tt_setup *s); /* the backend has a device */
 

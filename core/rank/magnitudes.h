@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_TRAIN_MAGNITUDES_H
-#define TT_TRAIN_MAGNITUDES_H
+#ifndef TT_RANK_MAGNITUDES_H
+#define TT_RANK_MAGNITUDES_H
 #include "train/train.h"
 
-/* core/train/magnitudes.c: DoRA's magnitudes, which start as the norms of the rows of their weights. */
+/* core/rank/magnitudes.c: DoRA's magnitudes, which start as the norms of the rows of their weights. */
 
 typedef struct tt_magnitude { /* one of them, on this rank */
     const tt_rank *r;

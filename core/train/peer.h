@@ -8,7 +8,7 @@
  * of which it replaces the older one, beside the next forward. A start goes on from the newest step of which
  * every rank has a whole copy, for the same job, unless a checkpoint is newer; on another mesh from the newest
  * step whose copies together have every tensor (peer_read.c). With --nnodes the supervisor sends the copies to
- * another node, too (cli/peers.h). */
+ * another node, too (launch/peers.h). */
 
 struct tt_loop;
 typedef struct tt_peer tt_peer;

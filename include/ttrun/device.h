@@ -130,7 +130,7 @@ typedef struct tt_attrs_find_bad {
  * 4x32-10 with this key, 0 < u < 1:
  *   constant: a     uniform: v = from + width u     normal: a Q(u)     trunc_normal: a Q(v) in [lo, hi]
  * with Q the quantile of the normal distribution by Wichura's AS 241, all in f64 without fused
- * multiply-adds, and rounded to f32 and then to out[0].dtype: the bits of the core (core/train/initial.c).
+ * multiply-adds, and rounded to f32 and then to out[0].dtype: the bits of the core (core/rank/initial.c).
  * A backend without it gets the core's values through pinned memory. */
 #define TT_OP_INITIAL "initial"
 typedef struct tt_attrs_initial {

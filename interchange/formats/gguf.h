@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CHECKPOINT_GGUF_H
-#define TT_CHECKPOINT_GGUF_H
+#ifndef TT_FORMATS_GGUF_H
+#define TT_FORMATS_GGUF_H
 #include "base/base.h"
 #include <ttrun/tensor.h>
 #include <ttrun/tokenizer.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CHECKPOINT_GGUF_VOCAB_H
-#define TT_CHECKPOINT_GGUF_VOCAB_H
+#ifndef TT_FORMATS_GGUF_VOCAB_H
+#define TT_FORMATS_GGUF_VOCAB_H
 #include "config/config.h"
 #include "interchange/formats/gguf.h"
 

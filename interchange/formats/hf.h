@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CHECKPOINT_HF_H
-#define TT_CHECKPOINT_HF_H
+#ifndef TT_FORMATS_HF_H
+#define TT_FORMATS_HF_H
 #include "checkpoint/match.h"
 #include <ttrun/param.h>
 

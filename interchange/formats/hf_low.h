@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CHECKPOINT_HF_LOW_H
-#define TT_CHECKPOINT_HF_LOW_H
+#ifndef TT_FORMATS_HF_LOW_H
+#define TT_FORMATS_HF_LOW_H
 #include "checkpoint/formats/safetensors.h"
 #include "interchange/formats/hf.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_CHECKPOINT_HF_REST_H
-#define TT_CHECKPOINT_HF_REST_H
+#ifndef TT_FORMATS_HF_REST_H
+#define TT_FORMATS_HF_REST_H
 #include "checkpoint/match.h"
 
 /* What a Hugging Face folder has besides the tensors of the model. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_DATA_CACHE_H
-#define TT_DATA_CACHE_H
+#ifndef TT_CORPUS_CACHE_H
+#define TT_CORPUS_CACHE_H
 #include "corpus/tokens.h"
 
 /* The parts of a corpus, which is text tokenised once and cached:

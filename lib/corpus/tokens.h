@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_DATA_TOKENS_H
-#define TT_DATA_TOKENS_H
+#ifndef TT_CORPUS_TOKENS_H
+#define TT_CORPUS_TOKENS_H
 #include "base/base.h"
 #include <ttrun/corpus.h>
 

@@ -184,7 +184,7 @@ static void test_concat_converts_to_the_first_dtype(void **state)
     tt_arena_free(a);
 }
 
-/* ---- initial values: the bits of core/train/initial.c ---- */
+/* ---- initial values: the bits of core/rank/initial.c ---- */
 
 static void check_initial(tt_pool *pool, const tt_init *init, tt_dtype dtype, int n_dims,
                           const int64_t *shape, int64_t shard)

@@ -7,12 +7,12 @@ spdx='/* SPDX-License-Identifier: Apache-2.0 */'
 
 fresh() {
     rm -rf "$tree"
-    mkdir -p "$tree/mk" "$tree/core/base" "$tree/core/graph" "$tree/core/mesh" "$tree/core/passes" "$tree/core/plugin" "$tree/core/cli" \
+    mkdir -p "$tree/mk" "$tree/core/base" "$tree/core/graph" "$tree/core/mesh" "$tree/core/passes" "$tree/core/plugin" "$tree/tools/cli" "$tree/launch" \
         "$tree/plugins/losses/big" "$tree/plugins/backends/cuda/kernels" "$tree/include/ttrun" "$tree/docs/design"
     printf '**R1 A rule.** Text.\n- **P2 Another.** Text.\n' >"$tree/docs/design/rules.md"
     cp "$SRC"/mk/lint.sh "$SRC"/mk/lint.awk "$tree/mk/"
     cp "$SRC/.clang-format" "$tree/"
-    for f in core/base/base.h core/mesh/mesh.h core/graph/graph.h plugins/losses/big/own.h include/ttrun/log.h; do
+    for f in core/base/base.h core/mesh/mesh.h core/graph/graph.h launch/a.h plugins/losses/big/own.h include/ttrun/log.h; do
         echo "$spdx" >"$tree/$f"
     done
     printf '%s\n#include "base/base.h"\n#include "graph.h"\n#include "mesh/mesh.h"\n#include <ttrun/log.h>\n' "$spdx" >"$tree/core/graph/a.c"
@@ -46,7 +46,11 @@ ok lint_passes_a_clean_tree
 
 echo '#include "graph/graph.h"' | finds include_against_the_order core/mesh/b.c "may not include core/graph"
 echo '#include "graph/b_impl.h"' | finds private_header_of_another_folder core/passes/b.c "private to core/graph"
+echo '#include "launch/a.h"' | finds include_of_a_root_above core/graph/b.c "core/graph may not include launch"
+echo '#include "cli/b.h"' | finds include_of_tools_by_launch launch/b.c "launch may not include tools/cli"
+echo '#include "elsewhere/b.h"' | finds a_folder_that_nobody_knows core/graph/b.c "no folder of that name"
 echo '/* core/mesh/gone.c does it */' | finds a_file_that_is_gone core/graph/b.c 'there is no core/mesh/gone.c'
+echo '/* tools/cli/gone.c does it */' | finds a_tool_that_is_gone core/graph/b.c 'there is no tools/cli/gone.c'
 echo '#include <dlfcn.h>' | finds dlfcn_outside_plugin core/graph/b.c dlfcn
 echo '#include <jansson.h>' | finds jansson_outside_config core/graph/b.c jansson
 echo '#include "base/base.h"' | finds core_header_in_a_plugin plugins/losses/b.c "own headers only"
@@ -60,7 +64,7 @@ echo '#include "base/base.h"' | finds core_header_in_the_sdk include/ttrun/b.h "
 printf 'void f(void)\n{\n    exit(1);\n}\n' | finds exit core/graph/b.c "exit and abort"
 printf 'void f(void)\n{\n    fprintf(stderr, "x");\n}\n' | finds printing plugins/losses/b.c "no printing"
 printf 'int f(const tt_node *n)\n{\n    return strcmp(n->op->name, "linear");\n}\n' | finds an_op_by_name core/graph/b.c "op's name"
-printf 'int f(const tt_node *n)\n{\n    return !strncmp(n->op->name, "attention", 9);\n}\n' | finds ops_by_prefix core/cli/b.c "op's name"
+printf 'int f(const tt_node *n)\n{\n    return !strncmp(n->op->name, "attention", 9);\n}\n' | finds ops_by_prefix tools/cli/b.c "op's name"
 printf 'void f(void)\n{\n    tt_op_find(g->ops, "linear");\n}\n' | finds an_op_found_by_literal core/graph/b.c "literal name"
 echo '#include "graph/ops/internal.h"' | finds ops_headers_outside_the_ops core/graph/b.c "private to core/graph/ops"
 echo '/* FIX''ME */' | finds a_mark core/graph/b.c mark
@@ -79,6 +83,13 @@ if command -v clang-format >/dev/null 2>&1; then
 else
     skip loose_format "no clang-format here"
 fi
+# What the list has is allowed, and no more.
+fresh
+printf '%s\n#include "cli/b.h"\n' "$spdx" >"$tree/launch/b.h"
+cp "$tree/launch/b.h" "$tree/launch/c.h"
+echo 'launch/b.h tools/cli/b.h' >"$tree/mk/arrows.list"
+! lint && [ "$(grep -c 'may not include' "$dir/out")" = 1 ] && grep -q '^launch/c.h:2: launch may not include tools/cli: "cli/b.h"' "$dir/out"
+ok lint_allows_the_includes_of_the_list
 # The fourth file with a static of one name is one too many; those of plugins count, and keep theirs.
 fresh
 for f in core/base/a core/base/b core/mesh/a plugins/losses/a; do

@@ -6,7 +6,7 @@
 #include "plugin/registry.h"
 #include "train/train.h"
 
-/* core/cli: main and the subcommands. Only this folder prints to stdout and sets the process's exit
+/* tools/cli: main and the subcommands. Only this folder prints to stdout and sets the process's exit
  * status. */
 
 /* The parsed command line of a subcommand. */

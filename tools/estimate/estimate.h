@@ -3,7 +3,7 @@
 #define TT_ESTIMATE_H
 #include "setup/setup.h"
 
-/* core/estimate: the memory, communication and time of a run, without running it. `ttrun plan`
+/* tools/estimate: the memory, communication and time of a run, without running it. `ttrun plan`
  * prints it. */
 
 /* ---- summary.c: the estimate as text or JSON ---- */

@@ -3,7 +3,7 @@
 #define TT_RECIPES_H
 #include "cost/cost.h"
 
-/* core/estimate/recipes.c: for each matrix product of a job, whether a recipe of low precision pays on a
+/* tools/estimate/recipes.c: for each matrix product of a job, whether a recipe of low precision pays on a
  * machine. `ttrun plan --recipes` prints it. */
 
 #define TT_N_RECIPES 6

@@ -5,7 +5,7 @@
 #include "config/config.h"
 #include "plan/plan.h"
 
-/* core/report: the folder of a run as one HTML page, with inline SVG and without network access.
+/* tools/report: the folder of a run as one HTML page, with inline SVG and without network access.
  * The same folder gives the same bytes. It works however the run ended; the page lists what could
  * not be read. */
 

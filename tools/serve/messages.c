@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Makes a prompt of a chat's messages and tools by the model's chat template, which gets them as in training
- * (core/chat/messages.c). */
+ * (lib/chat/messages.c). */
 
 /* *out: the request's tools; NULL: it has none. */
 static tt_status read_tools(const tt_json *body, const tt_json **out, tt_error *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dialect.h"
 
-/* eigenbasis (ttrun/eigenbasis.h; core/base/eigenbasis.c has the same steps for hosts): a block computes a matrix
+/* eigenbasis (ttrun/eigenbasis.h; lib/linalg/eigenbasis.c has the same steps for hosts): a block computes a matrix
  * after another in f64. Rows of w and z are columns of what they stand for; a warp takes a row. Threads meet
  * before they read what others wrote. */
 

@@ -260,7 +260,7 @@ TT_KERNEL(POINT_THREADS, tt_random_keys, const random_keys_call c)
     }
 }
 
-/* ---- initial values of parameters: core/train/initial.c ---- */
+/* ---- initial values of parameters: core/rank/initial.c ---- */
 enum { INIT_TRUNC_NORMAL, INIT_NORMAL, INIT_CONSTANT, INIT_UNIFORM };
 TT_DEV double initial_value(const initial_call &c, u64 index)
 {
