@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_RANK_CODES_H
 #define TT_RANK_CODES_H
-#include "train/train.h"
+#include "rank/rank.h"
 
 /* core/rank/codes.c: parameters that are stored as codes. */
 

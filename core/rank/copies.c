@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/train.h"
+#include "rank/rank.h"
 #include <string.h>
 #include <ttrun/narrow.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/pool.h"
 #include "rank/magnitudes.h"
-#include "train/train.h"
+#include "rank/rank.h"
 #include <string.h>
 
 /* A program takes over the states of another one, by name: parameters, optimizer states, buffers. */

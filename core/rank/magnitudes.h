@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_RANK_MAGNITUDES_H
 #define TT_RANK_MAGNITUDES_H
-#include "train/train.h"
+#include "rank/rank.h"
 
 /* core/rank/magnitudes.c: DoRA's magnitudes, which start as the norms of the rows of their weights. */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "rank/rank.h"
 #include "comm/async.h"
 #include "comm/data_comm.h"
 #include "estimate/estimate.h"
 #include "rank/device_memory.h"
-#include "train/train.h"
 #include <string.h>
 
 /* Opens one rank: its backend, thread pool, plan and program. */
