@@ -1,45 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_CHECKPOINT_INTERNAL_H
 #define TT_CHECKPOINT_INTERNAL_H
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/reader.h"
 #include "config/config.h"
 
 /* Shared by the files of core/checkpoint only (and their tests and fuzzers). */
 
 #define TT_STATE_FILE "trainer.json"
 #define TT_STATE_MAX_BYTES ((size_t)256 << 20)
-#define TT_ST_MAX_DIMS 8
-
-/* ---- convert.c: dtypes of safetensors, in the reference's order (which is also its order in
- * files, last first) ---- */
-typedef struct tt_st_dtype {
-    const char *name; /* "BF16" */
-    int bits;         /* an element */
-    tt_dtype dtype;   /* TT_N_DTYPES where tt_dtype has no value for it */
-} tt_st_dtype;
-const tt_st_dtype *
-tt_st_dtype_by_name(const char *name); /* NULL = unknown; pointers compare as the order does */
-const tt_st_dtype *tt_st_dtype_of(tt_dtype dtype); /* NULL = out of range */
-/* Bytes of a tensor; false on overflow, a negative size, or a part of a byte. */
-bool tt_st_bytes(const tt_st_dtype *t, const int64_t *shape, int n_dims, size_t *bytes);
-/* F32, BF16, F16 and F64 convert into each other, every dtype into itself. */
-bool tt_can_convert(tt_dtype to, tt_dtype from);
-/* n elements, either side unaligned; rounds to nearest even, f64 by way of f32 to the 16-bit ones
- * (as PyTorch does). */
-void tt_convert(void *to, tt_dtype to_dtype, const void *from, tt_dtype from_dtype, size_t n);
 
 /* ---- state.c: trainer.json, and the part of it each rank leaves in step-N.tmp ---- */
-typedef struct tt_ckpt_file {
-    const char *name; /* in the step's folder */
-    int64_t bytes;
-    char hash[33]; /* XXH3, 128 bit */
-} tt_ckpt_file;
-
-typedef struct tt_manifest {
-    TT_VEC(tt_ckpt_file) files;
-    TT_VEC(tt_ckpt_tensor) tensors;
-} tt_manifest;
-
 void tt_manifest_print(const tt_manifest *m, tt_str *out); /* {"files":…,"tensors":…} */
 tt_status tt_manifest_parse(tt_arena *a, const char *path, const char *text, size_t n,
                             tt_manifest *out, tt_error *err);
@@ -52,8 +24,6 @@ tt_status tt_ckpt_state_from_file(tt_arena *a, const char *step_folder, tt_train
                                   tt_manifest *manifest, tt_error *err);
 
 /* ---- load.c ---- */
-/* The tensor of this name, also one that is in the files as codes; NULL: there is none. */
-struct tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name);
 /* Has the tensor the shape of the piece? */
 bool tt_ckpt_fits(const struct tt_entry *e, const tt_ckpt_piece *p);
 /* A tensor there whose name is like this one, or NULL. */
@@ -61,50 +31,8 @@ const char *tt_ckpt_nearest(const tt_ckpt_reader *r, tt_arena *a, const char *na
 /* What the line about an absent tensor adds: that the step leaves out frozen parameters; else "". */
 const char *tt_ckpt_why_absent(const tt_ckpt_reader *r, tt_arena *a);
 void tt_ckpt_add_shape(tt_str *s, const int64_t *shape, int n_dims);
-typedef struct tt_shard {
-    tt_box box;
-    const tt_st_tensor *tensor;
-    const tt_st_file *file;
-} tt_shard;
 
-typedef struct tt_entry { /* a tensor by name */
-    const char *name;
-    int n_dims;
-    int64_t global[TT_MAX_DIMS];
-    TT_VEC(tt_shard) shards; /* by begin[0] */
-    /* It is read as a tensor of so many rows, of which only its own are filled; 0: as it is. */
-    int64_t rows_as;
-    int64_t n_read; /* elements that loads have copied, each as often as it was */
-    bool known_disjoint;
-    bool is_scale;                        /* a part of another tensor, which is quantized */
-    const struct tt_coded *coded;         /* it is made of codes, which have names of their own */
-    const struct tt_quantized *quantized; /* NULL: its values are in the shards as they are */
-} tt_entry;
-
-struct tt_ckpt_reader {
-    tt_arena *arena;
-    const char *path;
-    size_t n_files;
-    tt_st_file *files;
-    tt_map *entries; /* name → tt_entry */
-    tt_map *
-        coded; /* the same: weights that are in the files as codes, which entries has; NULL: none */
-    bool has_manifest;
-    tt_manifest manifest;
-    struct tt_file_check *checks; /* of the files; NULL: none is checked */
-    const char *shapes_in;        /* the file that says the tensors' shapes */
-    tt_map *values;               /* name → tt_ckpt_value; NULL: none */
-};
-
-/* ---- open.c, open_dcp.c ---- */
-typedef struct tt_ckpt_value { /* a file of torch.save in memory, of what is no tensor */
-    const char *path;
-    const uint8_t *bytes;
-    size_t n;
-} tt_ckpt_value;
-
-tt_status tt_ckpt_add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
-                            tt_error *err);
+/* ---- open.c ---- */
 tt_status tt_ckpt_open_items(tt_ckpt_reader *r, tt_error *err);
 void tt_entry_sort(tt_entry *e); /* its shards, by begin[0] */
 
@@ -140,8 +68,6 @@ tt_status tt_ckpt_check_codes(const tt_ckpt_reader *r, const tt_entry *e, const 
 tt_status tt_ckpt_decode(tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
                          tt_error *err);
 
-/* Removes folder/step-N in two parts, so that a kill in between leaves no half of it under its name. */
-tt_status tt_step_remove(tt_arena *a, const char *folder, int64_t step, tt_error *err);
 /* ---- commit.c: tmp takes final's name, in two renames; final is removed ---- */
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,
                                      tt_error *err);
@@ -186,10 +112,5 @@ tt_status tt_hash_rest(const char *path, tt_file_check *check, int64_t *bytes, c
                        tt_error *err);
 /* Size and hash of a file as the disk has it, not as the page cache has it, where that works. */
 tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err);
-
-/* ---- folder.c ---- */
-bool tt_is_safetensors_name(const char *name);
-/* An error of the system's, with the path and, for the usual ones, what to do. */
-tt_status tt_fail_system(tt_error *err, int number, const char *what, const char *path);
 
 #endif

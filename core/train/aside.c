@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "interchange/formats/hf.h"
+#include "checkpoint/exports.h"
 #include "train/loop.h"
 #include <dirent.h>
 #include <errno.h>
@@ -299,7 +299,7 @@ static tt_status go_back(aside *x, tt_error *err)
     TT_TRY(link_files(x, "model", err));
     if (step_after(x->a, hf, after)) {
         TT_TRY(move_steps(x, hf, tt_path_join(x->a, x->to, "hf"), after, err));
-        TT_TRY(tt_hf_link_newest(hf, err));
+        TT_TRY(tt_exports_link_newest(hf, err));
     }
     TT_TRY(move_steps(x, x->steps, x->steps_to, after, err));
     TT_TRY(mark_as_ours(x, x->steps_to, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "checkpoint/exports.h"
 #include "interchange/interchange.h"
 #include "train/loop.h"
 #include <sys/stat.h>
@@ -29,17 +30,17 @@ static tt_status export_step(const tt_loop *l, tt_arena *a, int64_t step, bool r
     const char *config = tt_arena_printf(a, "%s/step-%lld/config.json", hf, (long long)step);
     const int64_t t0 = tt_now_ns();
     if (!replace && is_newer(config, tt_path_join(a, from, "trainer.json")))
-        return tt_hf_link_newest(hf, err);
+        return tt_exports_link_newest(hf, err);
     const tt_hf_export o = {.tokenizer = l->data.tokenizer ? &l->data.tokenizer_info : NULL,
                             .tokenizer_self = l->data.tokenizer,
                             .step_folder = from,
                             .folder = tmp,
                             .run = c->dump_folder};
     TT_TRY(tt_setup_write_hf(l->s, &o, NULL, err));
-    TT_TRY(tt_hf_publish(hf, step, err));
+    TT_TRY(tt_exports_publish(hf, step, err));
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld for Hugging Face in %.2f s", hf,
            (long long)step, tt_seconds_since(t0));
-    return c->checkpoint.hf_keep > 0 ? tt_hf_purge(hf, c->checkpoint.hf_keep, err) : TT_OK;
+    return c->checkpoint.hf_keep > 0 ? tt_exports_purge(hf, c->checkpoint.hf_keep, err) : TT_OK;
 }
 
 static tt_status export_and_list(const tt_loop *l, int64_t step, bool replace, tt_error *err)

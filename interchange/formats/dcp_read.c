@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/internal.h"
 #include "interchange/formats/dcp.h"
 #include "interchange/formats/pickle.h"
 #include "interchange/formats/torch_file.h"

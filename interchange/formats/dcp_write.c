@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "checkpoint/internal.h"
+#include "checkpoint/folder.h"
 #include "interchange/formats/dcp.h"
 #include <errno.h>
 #include <fcntl.h>

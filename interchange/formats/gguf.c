@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "interchange/formats/gguf.h"
-#include "checkpoint/internal.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/folder.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

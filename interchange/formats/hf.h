@@ -63,11 +63,5 @@ tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_par
 tt_status tt_hf_save(tt_ckpt_reader *from, const tt_hf_param *params, size_t n_params,
                      tt_dtype dtype, int64_t shard_bytes, const char *folder, size_t *made,
                      tt_error *err);
-/* Renames hf/step-N.tmp to hf/step-N, replacing an older one, and makes hf/latest link to it. */
-tt_status tt_hf_publish(const char *hf_folder, int64_t step, tt_error *err);
-/* Makes hf/latest link to the newest step-N. Removes the link if there is no step-N. */
-tt_status tt_hf_link_newest(const char *hf_folder, tt_error *err);
-/* Removes all step-N but the `keep` newest. */
-tt_status tt_hf_purge(const char *hf_folder, int64_t keep, tt_error *err);
 
 #endif

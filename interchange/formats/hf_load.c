@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/internal.h"
+#include "checkpoint/reader.h"
 #include "interchange/formats/hf.h"
 #include "interchange/formats/hf_rest.h"
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/formats/hf_rest.h"
-#include "checkpoint/internal.h"
+#include "checkpoint/reader.h"
 #include <stdlib.h>
 #include <string.h>
 

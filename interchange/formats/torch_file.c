@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/formats/torch_file.h"
-#include "checkpoint/internal.h"
+#include "checkpoint/convert.h"
 #include "interchange/formats/pickle.h"
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/option.h>
 
 /* The pickle of torch.save is a dict from names to calls that rebuild tensors:
  *   torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks)

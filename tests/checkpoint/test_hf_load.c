@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 /* ckpt_test.h must be first: it defines what libc's headers declare */
+#include "checkpoint/exports.h"
 #include "interchange/formats/hf.h"
 
 /* Storage maps (three parameters in one transposed tensor, as in gpt2's c_attn; one parameter in
@@ -248,7 +249,7 @@ static void test_publish_replaces_and_links(void **state)
     for (int i = 0; i < 2; i++) {
         assert_ok(tt_mkdirs(in(f, "hf/step-7.tmp"), &f->err), f);
         put_file(in(f, "hf/step-7.tmp/x"), i ? "two" : "one", 3);
-        assert_ok(tt_hf_publish(in(f, "hf"), 7, &f->err), f);
+        assert_ok(tt_exports_publish(in(f, "hf"), 7, &f->err), f);
         assert_false(tt_path_exists(in(f, "hf/step-7.tmp")));
     }
     assert_int_equal(readlink(in(f, "hf/latest"), to, sizeof to - 1), 6);

@@ -7,16 +7,19 @@
  * writes files whose bytes equal those of its writer. Source: huggingface/safetensors; for the DCP
  * metadata HuggingFaceStorage (torch/distributed/checkpoint/hf_storage.py). */
 
+#define TT_ST_MAX_DIMS 8
+
 typedef struct tt_st_tensor {
     const char *name;
     tt_dtype dtype;
     const char *dtype_name; /* "F32"; also set for dtypes that tt_dtype lacks, whose `dtype` is
                                TT_N_DTYPES */
     int n_dims;
-    int64_t shape[8];
-    int64_t offset[8]; /* DCP saved_offsets of this shard in the global tensor; zeros without DCP
+    int64_t shape[TT_ST_MAX_DIMS];
+    int64_t offset
+        [TT_ST_MAX_DIMS]; /* DCP saved_offsets of this shard in the global tensor; zeros without DCP
                           metadata */
-    const void *data;  /* points into the mapping; may be unaligned */
+    const void *data;     /* points into the mapping; may be unaligned */
     size_t bytes;
 } tt_st_tensor;
 

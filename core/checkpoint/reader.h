@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_READER_H
+#define TT_READER_H
+#include "checkpoint/checkpoint.h"
+
+/* What a folder of tensors is once it is open: by name, where the parts of each tensor lie. */
+
+typedef struct tt_ckpt_file {
+    const char *name; /* in the step's folder */
+    int64_t bytes;
+    char hash[33]; /* XXH3, 128 bit */
+} tt_ckpt_file;
+
+typedef struct tt_manifest {
+    TT_VEC(tt_ckpt_file) files;
+    TT_VEC(tt_ckpt_tensor) tensors;
+} tt_manifest;
+
+typedef struct tt_shard {
+    tt_box box;
+    const tt_st_tensor *tensor;
+    const tt_st_file *file;
+} tt_shard;
+
+typedef struct tt_entry { /* a tensor by name */
+    const char *name;
+    int n_dims;
+    int64_t global[TT_MAX_DIMS];
+    TT_VEC(tt_shard) shards; /* by begin[0] */
+    /* It is read as a tensor of so many rows, of which only its own are filled; 0: as it is. */
+    int64_t rows_as;
+    int64_t n_read; /* elements that loads have copied, each as often as it was */
+    bool known_disjoint;
+    bool is_scale;                        /* a part of another tensor, which is quantized */
+    const struct tt_coded *coded;         /* it is made of codes, which have names of their own */
+    const struct tt_quantized *quantized; /* NULL: its values are in the shards as they are */
+} tt_entry;
+
+struct tt_ckpt_reader {
+    tt_arena *arena;
+    const char *path;
+    size_t n_files;
+    tt_st_file *files;
+    tt_map *entries; /* name → tt_entry */
+    tt_map *
+        coded; /* the same: weights that are in the files as codes, which entries has; NULL: none */
+    bool has_manifest;
+    tt_manifest manifest;
+    struct tt_file_check *checks; /* of the files; NULL: none is checked */
+    const char *shapes_in;        /* the file that says the tensors' shapes */
+    tt_map *values;               /* name → tt_ckpt_value; NULL: none */
+};
+
+typedef struct tt_ckpt_value { /* a file of torch.save in memory, of what is no tensor */
+    const char *path;
+    const uint8_t *bytes;
+    size_t n;
+} tt_ckpt_value;
+
+/* Adds a part of a tensor, where its offset says. */
+tt_status tt_ckpt_add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
+                            tt_error *err);
+/* The tensor of this name, also one that is in the files as codes; NULL: there is none. */
+tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name);
+
+#endif
