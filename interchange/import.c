@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/import.h"
+#include "interchange/formats/meta.h"
 #include "interchange/import_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ static tt_status open_source(import *im, tt_error *err)
     tt_meta_names(im->s, names); /* tt_import_job checked that there are some */
     im->names = names;
     TT_TRY(shapes_of(im, &shapes, err));
-    return tt_ckpt_open_split(im->folder, shapes, &im->reader, err);
+    return tt_meta_open(im->folder, shapes, &im->reader, err);
 }
 
 /* Adds the adapters (LoRA) of the job's converters that the folder has; without them it has the weights that

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/formats/dcp.h"
 #include "interchange/import_impl.h"
 #include <math.h>
 #include <string.h>
@@ -190,7 +191,7 @@ static tt_status read_count(const import *im, const char *name, int64_t *out, bo
                             tt_error *err)
 {
     double x = 0;
-    TT_TRY(tt_ckpt_number(im->reader, name, &x, found, err));
+    TT_TRY(tt_dcp_number(im->reader, name, &x, found, err));
     if (*found && (!(x >= 0) || x > 9e15 || x != floor(x)))
         return TT_FAIL(err, TT_EFORMAT, "%s: '%s' is %g, not a count", im->folder, name, x);
     if (*found)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/formats/meta.h"
 #include "interchange/hf_context.h"
 #include "interchange/import.h"
 #include "interchange/interchange_impl.h"
@@ -109,7 +110,7 @@ static tt_status add_by_tensors(const char *folder, const char *path, const tt_j
     tt_ckpt_reader *r = NULL;
     const tt_json *vocab = tt_json_get(root, "vocab_size");
     char text[32];
-    TT_TRY(tt_ckpt_open_split(folder, tt_map_new(a), &r, err));
+    TT_TRY(tt_meta_open(folder, tt_map_new(a), &r, err));
     const bool tied = !tt_ckpt_has(r, "output.weight");
     const int64_t rows = tt_ckpt_rows(r, "tok_embeddings.weight");
     tt_ckpt_close(r);

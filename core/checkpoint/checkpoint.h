@@ -134,8 +134,8 @@ tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_st
 tt_status tt_ckpt_set_validated(const char *step_folder, tt_error *err);
 /* Refuses counts that a run could not add to. */
 tt_status tt_ckpt_check_counts(const char *step_folder, const tt_trainer_state *s, tt_error *err);
-/* Fill every piece from the folder's shards (step-N of ours, or one that torch.distributed.checkpoint
- * wrote: its HuggingFaceStorageWriter, or its own format, .metadata and *.distcp). Errors name the tensor and the uncovered range; shape
+/* Fill every piece from the folder's shards (step-N of ours, safetensors as torch.distributed.checkpoint's
+ * HuggingFaceStorageWriter leaves them, or another format of this program: reader.h). Errors name the tensor and the uncovered range; shape
  * differences are errors; extra tensors are ignored. F32/BF16/F16/F64 convert. */
 typedef struct tt_ckpt_reader tt_ckpt_reader;
 /* Does the folder have this weight as codes alone? It is read as numbers. */
@@ -148,9 +148,6 @@ tt_status tt_ckpt_open_weights(const char *step_folder, tt_ckpt_reader **out, tt
  * read. name: of all of them, in errors. */
 tt_status tt_ckpt_open_pieces(const char *name, const tt_ckpt_piece *pieces, size_t n,
                               tt_ckpt_reader **out, tt_error *err);
-/* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors, else the
- * same of pytorch_model.bin. */
-tt_status tt_ckpt_open_hf(const char *folder, tt_ckpt_reader **out, tt_error *err);
 typedef struct tt_ckpt_tensor {
     const char *name;
     const char *dtype_name;
@@ -159,10 +156,6 @@ typedef struct tt_ckpt_tensor {
     bool
         vocab; /* wanted: its rows are tokens; of another vocabulary those that both have are taken */
 } tt_ckpt_tensor;
-/* A folder of Meta's: consolidated*.safetensors, in their order the parts of a tensor along one
- * dim; shapes: name → the whole tt_ckpt_tensor. */
-tt_status tt_ckpt_open_split(const char *folder, const tt_map *shapes, tt_ckpt_reader **out,
-                             tt_error *err);
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err);
 /* Orders pieces as they lie in the files, for who loads some of them at a time. */
 void tt_ckpt_sort(const tt_ckpt_reader *r, tt_ckpt_piece *pieces, size_t n);
@@ -172,11 +165,6 @@ size_t tt_ckpt_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(
                       tt_arena *a, const char **names);
 /* The line, if there are any. */
 void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *));
-/* A number by its name: a tensor of one element, or what torch.distributed.checkpoint keeps beside
- * tensors. *found false: there is none of this name. */
-tt_status tt_ckpt_number(const tt_ckpt_reader *r, const char *name, double *out, bool *found,
-                         tt_error *err);
-bool tt_ckpt_is_dcp(const char *folder); /* has a .metadata */
 /* The names of all tensors, i from 0 to n - 1. */
 size_t tt_ckpt_n_tensors(const tt_ckpt_reader *r);
 tt_ckpt_tensor tt_ckpt_tensor_at(const tt_ckpt_reader *r, size_t i);

@@ -33,7 +33,6 @@ const char *tt_ckpt_why_absent(const tt_ckpt_reader *r, tt_arena *a);
 void tt_ckpt_add_shape(tt_str *s, const int64_t *shape, int n_dims);
 
 /* ---- open.c ---- */
-tt_status tt_ckpt_open_items(tt_ckpt_reader *r, tt_error *err);
 void tt_entry_sort(tt_entry *e); /* its shards, by begin[0] */
 
 /* Two shards of a tensor that overlap are an error: which of them counts is not said. */

@@ -48,19 +48,38 @@ struct tt_ckpt_reader {
     tt_manifest manifest;
     struct tt_file_check *checks; /* of the files; NULL: none is checked */
     const char *shapes_in;        /* the file that says the tensors' shapes */
-    tt_map *values;               /* name → tt_ckpt_value; NULL: none */
+    tt_map *values;               /* what its format has beside tensors, by name; NULL: nothing */
 };
 
-typedef struct tt_ckpt_value { /* a file of torch.save in memory, of what is no tensor */
-    const char *path;
-    const uint8_t *bytes;
-    size_t n;
-} tt_ckpt_value;
-
+/* ---- open.c ---- */
+/* Adds what a folder has to a new reader. */
+typedef tt_status (*tt_ckpt_fill_fn)(tt_ckpt_reader *r, const void *user, tt_error *err);
+/* Makes a reader of a folder, which `fill` fills. */
+tt_status tt_ckpt_open_with(const char *folder, tt_ckpt_fill_fn fill, const void *user,
+                            tt_ckpt_reader **out, tt_error *err);
+/* Opens a file of tensors. */
+typedef tt_status (*tt_ckpt_file_fn)(const char *path, tt_arena *a, tt_st_file *out, tt_error *err);
+/* Opens the files of the folder, r->files; add: adds all of their tensors, too. */
+tt_status tt_ckpt_open_files(tt_ckpt_reader *r, const char *const *names, size_t n,
+                             tt_ckpt_file_fn open, tt_error *err);
+tt_status tt_ckpt_add_files(tt_ckpt_reader *r, const char *const *names, size_t n,
+                            tt_ckpt_file_fn open, tt_error *err);
+/* The files that an index ("weight_map") names, each one in the folder that ends with `suffix`. */
+tt_status tt_ckpt_names_of_index(tt_ckpt_reader *r, const char *index, const char *suffix,
+                                 const char ***names, size_t *n, tt_error *err);
 /* Adds a part of a tensor, where its offset says. */
 tt_status tt_ckpt_add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
                             tt_error *err);
 /* The tensor of this name, also one that is in the files as codes; NULL: there is none. */
 tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name);
+
+/* A format that tt_ckpt_open reads besides step folders and safetensors: a folder that has the file `marker`, but no
+ * trainer.json. */
+typedef struct tt_ckpt_format {
+    const char *marker;
+    tt_ckpt_fill_fn fill; /* user: NULL */
+} tt_ckpt_format;
+/* The formats of this program, of which the first one counts. They are set once, before a folder is opened. */
+void tt_ckpt_set_formats(const tt_ckpt_format *all, size_t n);
 
 #endif

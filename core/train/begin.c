@@ -77,7 +77,7 @@ static tt_status identity_at(const tt_setup *s, const char *path, char hex[17], 
     tt_ckpt_reader *reader = NULL;
     const bool adapter = tt_adapter_is_folder(path); /* what is frozen is below it */
     if (adapter || tt_begin_is_hf(s, path))
-        TT_TRY(tt_ckpt_open_hf(adapter && s->core.hf ? s->core.hf : path, &reader, err));
+        TT_TRY(tt_hf_open(adapter && s->core.hf ? s->core.hf : path, &reader, err));
     else
         TT_TRY(tt_ckpt_open(path, &reader, err));
     tt_ckpt_identity(reader, hex);

@@ -30,6 +30,13 @@ typedef struct tt_dcp {
 tt_status tt_dcp_parse(const char *path, const uint8_t *bytes, size_t n, tt_arena *a, tt_dcp *out,
                        tt_error *err);
 
+/* ---- dcp_open.c: such a folder as one of tt_ckpt_open's (checkpoint/reader.h) ---- */
+tt_status tt_dcp_fill(tt_ckpt_reader *r, const void *unused, tt_error *err);
+/* A number by its name: a tensor of one element, or what is kept beside tensors. *found false: there is none of this
+ * name. The folder may have another format. */
+tt_status tt_dcp_number(const tt_ckpt_reader *r, const char *name, double *out, bool *found,
+                        tt_error *err);
+
 /* ---- dcp_write.c: a folder that dcp.load and dcp_to_torch_save open; .metadata is written last. Tensors
  * are at the top, or in the flat dicts "optimizer", "train_state" and "lr_scheduler", as torchtitan has
  * them. Memory holds no data, only what .metadata says. ---- */

@@ -50,6 +50,9 @@ typedef struct tt_hf_tensor { /* a tensor of the files */
 tt_status tt_hf_layout(tt_arena *a, const tt_hf_param *params, size_t n, tt_map **out,
                        tt_error *err);
 
+/* Opens the weights: model.safetensors.index.json and its files, else model.safetensors, else the same of
+ * pytorch_model.bin. */
+tt_status tt_hf_open(const char *folder, tt_ckpt_reader **out, tt_error *err);
 /* Fills pieces, which are named by parameter, from a Hugging Face folder. F32, BF16, F16 and F64
  * files are converted. prefix: the folder's names may lack it ("transformer."); NULL = none.
  * how: rules rename the tensors of the folder; report: log those that no parameter uses. */

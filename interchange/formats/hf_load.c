@@ -287,7 +287,7 @@ tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_par
     for (size_t i = 0; i < n_params; i++)
         tt_map_set(by_param, params[i].name, (void *)&params[i]);
     if (s == TT_OK)
-        s = tt_ckpt_open_hf(folder, &from.reader, err);
+        s = tt_hf_open(folder, &from.reader, err);
     if (s == TT_OK)
         s = tt_ckpt_rename(from.reader, how->rename, err);
     if (s == TT_OK)

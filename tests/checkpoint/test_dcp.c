@@ -2,6 +2,7 @@
 #include "ckpt_test.h"
 /* ckpt_test.h must be first: it defines what libc's headers declare */
 #include "interchange/formats/dcp.h"
+#include "interchange/install.h"
 
 /* torch.distributed.checkpoint's own form: tests/golden/dcp.json has a folder that two ranks of PyTorch
  * wrote, its tensors, and .metadata files that are refused (dcp_golden.py). What is written here is read
@@ -114,14 +115,14 @@ static void test_numbers_of_tensors_and_of_values(void **state)
     put_files(f, golden(f));
     assert_ok(tt_ckpt_open(f->folder, &r, &f->err), f);
     for (size_t i = 0; i < TT_COUNT(names); i++) {
-        assert_ok(tt_ckpt_number(r, names[i], &x, &found, &f->err), f);
+        assert_ok(tt_dcp_number(r, names[i], &x, &found, &f->err), f);
         assert_true(found && x == 7.0);
     }
-    assert_ok(tt_ckpt_number(r, "none", &x, &found, &f->err), f);
+    assert_ok(tt_dcp_number(r, "none", &x, &found, &f->err), f);
     assert_false(found);
-    assert_true(tt_ckpt_number(r, "bytes", &x, &found, &f->err) != TT_OK);
+    assert_true(tt_dcp_number(r, "bytes", &x, &found, &f->err) != TT_OK);
     assert_has(f->err.text, "'bytes' is a call, not a number");
-    assert_true(tt_ckpt_number(r, "w", &x, &found, &f->err) != TT_OK);
+    assert_true(tt_dcp_number(r, "w", &x, &found, &f->err) != TT_OK);
     assert_has(f->err.text, "'w' is not one number");
     tt_ckpt_close(r);
 }
@@ -221,11 +222,11 @@ static void test_what_is_written_is_read(void **state)
     }
     double x = 0;
     bool found = false;
-    assert_ok(tt_ckpt_number(r, "optimizer.lr", &x, &found, &f->err), f);
+    assert_ok(tt_dcp_number(r, "optimizer.lr", &x, &found, &f->err), f);
     assert_true(found && x == 0.25);
-    assert_ok(tt_ckpt_number(r, "epoch", &x, &found, &f->err), f);
+    assert_ok(tt_dcp_number(r, "epoch", &x, &found, &f->err), f);
     assert_true(found && x == -300.0);
-    assert_ok(tt_ckpt_number(r, "train_state.ntokens_seen", &x, &found, &f->err), f);
+    assert_ok(tt_dcp_number(r, "train_state.ntokens_seen", &x, &found, &f->err), f);
     assert_true(found && x == (double)count);
     tt_ckpt_close(r);
 }
@@ -237,5 +238,6 @@ int main(void)
         TEST(test_what_is_refused_is_named),          TEST(test_files_that_are_cut_short),
         TEST(test_what_is_written_is_read),
     };
+    tt_interchange_install();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

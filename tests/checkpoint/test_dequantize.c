@@ -40,7 +40,7 @@ static tt_ckpt_reader *open_case(fixture *f, const tt_json *c)
     tt_json_write(tt_json_get(c, "config"), &config);
     put_file(in(f, "config.json"), config.s, config.n);
     tt_str_free(&config);
-    assert_ok(tt_ckpt_open_hf(f->folder, &r, &f->err), f);
+    assert_ok(tt_hf_open(f->folder, &r, &f->err), f);
     return r;
 }
 
@@ -148,7 +148,7 @@ static void test_float8_is_read_as_it_was_written(void **state)
     assert_ok(
         tt_st_write(in(f, "model.safetensors"), files, 2, false, NULL, NULL, 0, NULL, &f->err), f);
     tt_ckpt_reader *r = NULL;
-    assert_ok(tt_ckpt_open_hf(f->folder, &r, &f->err), f);
+    assert_ok(tt_hf_open(f->folder, &r, &f->err), f);
     const tt_ckpt_piece p = {
         .name = "w",
         .dtype = TT_F32,

@@ -111,7 +111,7 @@ static void test_low_matrices_are_read_as_they_were_written(void **state)
     uint8_t codes[N];
     float x[N], scales[ROWS];
     tt_ckpt_reader *r = NULL;
-    assert_ok(tt_ckpt_open_hf(exported(f, TT_HF_SHARD_BYTES), &r, &f->err), f);
+    assert_ok(tt_hf_open(exported(f, TT_HF_SHARD_BYTES), &r, &f->err), f);
     check_experts(f, r);
     for (int i = 0; i < N; i++)
         x[i] = value(1, i);
@@ -141,7 +141,7 @@ static void test_shards_have_the_scales_of_their_matrices(void **state)
     assert_non_null(tt_st_find(&file, "e.1.weight_scale"));
     assert_non_null(tt_st_find(&file, "e.1.weight_global_scale"));
     tt_st_close(&file);
-    assert_ok(tt_ckpt_open_hf(folder, &r, &f->err), f);
+    assert_ok(tt_hf_open(folder, &r, &f->err), f);
     check_experts(f, r);
     (void)loaded(f, r, "row.weight");
     tt_ckpt_close(r);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/internal.h"
+#include "interchange/install.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,6 +156,7 @@ int main(int argc, char **argv)
     tt_arena *a = tt_arena_new();
     tt_str faults = {0};
     tt_status status = TT_EINVAL;
+    tt_interchange_install();
     if (argc == 4 && strcmp(argv[1], "rewrite") == 0)
         status = rewrite(a, argv[2], argv[3], &err);
     else if (argc == 6 && strcmp(argv[1], "save") == 0)

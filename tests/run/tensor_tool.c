@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/formats/safetensors.h"
+#include "interchange/install.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,7 @@ int main(int argc, char **argv)
 {
     struct stat st;
     const bool keys = argc == 3 && !strcmp(argv[2], "keys");
+    tt_interchange_install();
     if (argc >= 2 && stat(argv[1], &st) == 0 && S_ISDIR(st.st_mode)) {
         const changes how = read_changes(argc, argv);
         return print_folder(argv[1], &how);

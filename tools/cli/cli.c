@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "base/number.h"
 #include "base/thread.h"
+#include "interchange/install.h"
 #include "launch/crash.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -233,6 +234,7 @@ int tt_cli_main(int argc, char **argv, const char *commit)
     signal(SIGXFSZ, SIG_IGN); /* so a write beyond `ulimit -f` fails with EFBIG */
     tt_locale_fix();
     tt_crash_install();
+    tt_interchange_install();
     const tt_command *c = at ? tt_cli_find_command(argv[at]) : NULL;
     if (c == &tt_cmd_complete)
         return tt_cli_complete_main(argc - at - 1, argv + at + 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/internal.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/reader.h"
 #include "interchange/formats/dcp.h"
 #include "interchange/formats/torch_file.h"
 #include <math.h>
@@ -7,6 +8,12 @@
 
 /* Opens a folder of torch.distributed.checkpoint's own format: every chunk becomes a shard of a tensor.
  * Values that are no tensors are read when they are asked for. */
+
+typedef struct value { /* a file of torch.save in memory, of what is no tensor */
+    const char *path;
+    const uint8_t *bytes;
+    size_t n;
+} value;
 
 /* The file of an item, mapped once. r->files has room for all. */
 static tt_status file_of(tt_ckpt_reader *r, tt_map *seen, const tt_dcp_item *item,
@@ -59,8 +66,9 @@ static tt_status open_chunk(tt_ckpt_reader *r, const tt_dcp_item *item, const tt
     return tt_ckpt_add_shard(r, f, t, err);
 }
 
-tt_status tt_ckpt_open_items(tt_ckpt_reader *r, tt_error *err)
+tt_status tt_dcp_fill(tt_ckpt_reader *r, const void *unused, tt_error *err)
 {
+    (void)unused;
     tt_arena *a = r->arena;
     const char *path = tt_path_join(a, r->path, TT_DCP_METADATA);
     tt_mapping map;
@@ -89,22 +97,14 @@ tt_status tt_ckpt_open_items(tt_ckpt_reader *r, tt_error *err)
             TT_TRY(open_chunk(r, item, f, tensors, err));
             continue;
         }
-        const tt_ckpt_value v = {f->path, (const uint8_t *)f->map.p + (size_t)item->at,
-                                 (size_t)item->bytes};
+        const value v = {f->path, (const uint8_t *)f->map.p + (size_t)item->at,
+                         (size_t)item->bytes};
         tt_map_set(r->values, item->name, tt_arena_dup(a, &v, sizeof v));
     }
     if (items > files) /* such a folder could ask for any amount of work */
         return TT_FAIL(err, TT_EFORMAT,
                        "%s: its items have more bytes than their files: they overlap", path);
     return TT_OK;
-}
-
-bool tt_ckpt_is_dcp(const char *folder)
-{
-    tt_arena *a = tt_arena_new();
-    const bool is = tt_path_exists(tt_path_join(a, folder, TT_DCP_METADATA));
-    tt_arena_free(a);
-    return is;
 }
 
 /* ---- numbers ---- */
@@ -134,11 +134,11 @@ static tt_status number_of_tensor(const tt_ckpt_reader *r, const tt_entry *e, do
     return TT_OK;
 }
 
-tt_status tt_ckpt_number(const tt_ckpt_reader *r, const char *name, double *out, bool *found,
-                         tt_error *err)
+tt_status tt_dcp_number(const tt_ckpt_reader *r, const char *name, double *out, bool *found,
+                        tt_error *err)
 {
     const tt_entry *e = tt_map_get(r->entries, name);
-    const tt_ckpt_value *v = r->values ? tt_map_get(r->values, name) : NULL;
+    const value *v = r->values ? tt_map_get(r->values, name) : NULL;
     const tt_pickle_value *x = NULL;
     *found = e || v;
     if (!*found)
