@@ -275,11 +275,11 @@ static tt_status load_adapter(const tt_setup *s, tt_arena *a, const char *folder
 }
 
 tt_status tt_setup_load_adapter(const tt_setup *s, const char *folder, const tt_ckpt_piece *pieces,
-                                size_t n, bool report, tt_error *err)
+                                size_t n, const tt_ckpt_matching *how, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     const tt_status st =
-        first_weight(s) ? load_adapter(s, a, folder, pieces, n, report, err)
+        first_weight(s) ? load_adapter(s, a, folder, pieces, n, how->report, err)
                         : TT_FAIL(err, TT_EINVAL,
                                   "%s is an adapter; the job needs the converter lora, with the "
                                   "rank and alpha of its " CONFIG,

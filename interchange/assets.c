@@ -3,7 +3,7 @@
 #include "interchange/assets.h"
 #include "chat/chat.h"
 #include "checkpoint/checkpoint.h"
-#include "interchange/hf_context.h"
+#include "setup/tokenizer.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,15 +160,6 @@ static void say_changed(tt_arena *a, const char *from, const char *to, const cha
 
 /* ---- tokenizer ---- */
 
-const char *tt_assets_tokenizer(const tt_setup *s)
-{
-    const char *const *own =
-        s->has_tokenizer && s->tokenizer.component
-            ? tt_part_value(s->tokenizer.component, s->tokenizer.config, "path", TT_OPT_STRING)
-            : NULL;
-    return own && *own && **own ? tt_path_join(s->arena, tt_job_dir(s->job), *own) : NULL;
-}
-
 const char *tt_assets_tokenizer_of_run(tt_arena *a, const char *run, const char *path)
 {
     const char *folder = tt_path_join(a, run, "tokenizer");
@@ -222,7 +213,7 @@ tt_status tt_assets_copy_tokenizer(tt_arena *a, const char *path, const char *fo
             tt_vec_push(a, &list, all.items[i]);
     }
     /* without a class in tokenizer_config.json, the model's type says how vocab.json cuts words */
-    const char *found = alone ? path : tt_hf_tokenizer_in(a, path);
+    const char *found = alone ? path : tt_tokenizer_in(a, path);
     if (!exported && found && search_order(base_name(found)) + 1 == TT_COUNT(tokenizers))
         tt_vec_push(a, &list, configs[0]);
     return copy_all(a, from, folder, &list, err);
@@ -231,7 +222,7 @@ tt_status tt_assets_copy_tokenizer(tt_arena *a, const char *path, const char *fo
 void tt_assets_use_kept_tokenizer(const tt_setup *s, const char *run)
 {
     char real[PATH_MAX];
-    const char *path = tt_assets_tokenizer(s);
+    const char *path = tt_tokenizer_path(s);
     const char *kept =
         path && !tt_path_exists(path) ? tt_assets_tokenizer_of_run(s->arena, run, path) : NULL;
     if (!kept || !realpath(kept, real))
@@ -361,7 +352,7 @@ static tt_status keep_tokenizer(tt_arena *a, const char *tokenizer, const char *
 tt_status tt_assets_keep(const tt_setup *s, const char *run, bool resumed, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    const char *tokenizer = tt_assets_tokenizer(s), *model = tt_assets_model(s, a, NULL);
+    const char *tokenizer = tt_tokenizer_path(s), *model = tt_assets_model(s, a, NULL);
     tt_status st = TT_OK;
     if (tokenizer && tt_path_exists(tokenizer))
         st = keep_tokenizer(a, tokenizer, tt_path_join(a, run, "tokenizer"), resumed, err);

@@ -7,9 +7,7 @@
  * nothing outside itself: RUN/tokenizer has the tokenizer's files, RUN/model the config.json and
  * generation_config.json of the Hugging Face folder that training started from. */
 
-/* The tokenizer's file or folder that the job names; NULL: none. */
-const char *tt_assets_tokenizer(const tt_setup *s);
-/* The copy of it in a run folder; NULL: there is none. path: as the job names it. */
+/* The copy of a run's tokenizer in its folder; NULL: there is none. path: as the job names it. */
 const char *tt_assets_tokenizer_of_run(tt_arena *a, const char *run, const char *path);
 /* Copies the files of a tokenizer into a folder: all that the plugin and Hugging Face's AutoTokenizer read, of the folder
  * that path is or lies in. exported: a file of another name becomes tokenizer.json or tokenizer.model, which is what

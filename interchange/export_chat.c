@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/assets.h"
 #include "interchange/interchange_impl.h"
+#include "setup/tokenizer.h"
 #include <string.h>
 #include <ttrun/chat.h>
 
@@ -9,7 +10,7 @@
 
 const char *tt_export_tokenizer(const tt_setup *s, const tt_hf_export *o, tt_arena *a)
 {
-    const char *path = tt_assets_tokenizer(s);
+    const char *path = tt_tokenizer_path(s);
     const char *kept = path && o->run ? tt_assets_tokenizer_of_run(a, o->run, path) : NULL;
     path = kept ? kept : path;
     return path && tt_path_exists(path) ? path : NULL;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "interchange/assets.h"
 #include "interchange/interchange_impl.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "interchange/hf_context.h"
-#include "setup/setup_impl.h"
+#include "interchange/hf_config.h"
+#include "interchange/hf_job.h"
+#include "interchange/hf_tensors.h"
 #include <string.h>
 
 /* model.flavor "hf": turns config.json into the arguments of the model. A key that is an option of
@@ -346,11 +347,6 @@ static void note_dropout(const tt_component *c, const char *path, const tt_json 
     }
 }
 
-bool tt_is_dropout(const char *option)
-{
-    return strstr(option, "dropout") || strstr(option, "pdrop");
-}
-
 static bool config_has(const tt_component *c, const tt_json *root, const char *key)
 {
     const int row = option_of(c, key);
@@ -482,29 +478,6 @@ tt_status tt_setup_hf_config(const tt_setup *s, const char *path, void **config,
     if (!vt->finish)
         return TT_OK;
     return TT_PLUGIN_CALL(vt->finish(*config, err), err, "model", s->model.name);
-}
-
-tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
-{
-    const tt_checkpoint_config *c = &s->core.checkpoint;
-    const char *key = c->last_save_in_hf ? "checkpoint.last_save_in_hf" : "checkpoint.hf_interval";
-    if (!c->last_save_in_hf && !c->hf_interval)
-        return TT_OK;
-    if (!c->enable)
-        return tt_job_fail(s->job, key, err,
-                           "nothing is saved while checkpoint.enable is false; set it to true");
-    if (c->load_only)
-        return tt_job_fail(s->job, key, err,
-                           "nothing is saved while checkpoint.load_only is true; leave one of them "
-                           "out");
-    if (c->interval == INT64_MIN)
-        return tt_job_fail(s->job, key, err,
-                           "nothing is saved while checkpoint.interval is null; -1 saves the last "
-                           "step alone");
-    if (!tt_setup_model_hf(s->model.component))
-        return tt_job_fail(s->job, key, err, "model %s cannot be exported in Hugging Face's format",
-                           s->model.name);
-    return TT_OK;
 }
 
 /* Keys of config.json that say nothing of what the model computes, or that are read elsewhere. */

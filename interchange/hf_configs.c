@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/assets.h"
+#include "interchange/hf_config.h"
 #include "interchange/hf_context.h"
+#include "interchange/hf_job.h"
 #include "interchange/interchange_impl.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/hf_context.h"
+#include "interchange/hf_job.h"
 #include "setup/setup.h"
 #include <string.h>
 

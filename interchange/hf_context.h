@@ -3,15 +3,8 @@
 #define TT_INTERCHANGE_HF_CONTEXT_H
 #include "setup/setup.h"
 
-/* How many tokens a text of the model of a Hugging Face config.json may have, and which file its tokenizer is. */
+/* How many tokens a text of the model of a Hugging Face config.json may have. */
 
-/* hf_defaults.c: the file of the folder's tokenizer; NULL: there is none. */
-const char *tt_hf_tokenizer_in(tt_arena *a, const char *folder);
-/* checkpoint.initial_load_path if it is a Hugging Face folder with weights; else NULL. */
-const char *tt_setup_foreign_weights(const tt_setup *s);
-
-/* hf_config.c: adds the keys of a config.json that the model does not read, and that may say something of it. */
-tt_status tt_setup_hf_unread(const tt_setup *s, const char *path, tt_str *out, tt_error *err);
 /* max_position_embeddings, or the name that the family has for it; 0: config (tt_hf_text_config) does not say. */
 int64_t tt_hf_positions(const tt_json *config);
 /* The same with RoPE scaling; 0: not known. RoPE scaling of type

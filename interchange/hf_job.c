@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "interchange/hf_job.h"
 #include "base/hub.h"
+#include "interchange/formats/hf.h"
 #include "interchange/hf_context.h"
-#include "setup/setup_impl.h"
+#include "setup/tokenizer.h"
 #include <errno.h>
 #include <string.h>
 
@@ -189,7 +191,7 @@ static tt_status take_seq_len(tt_setup *s, const tt_json *config, tt_error *err)
 
 static tt_status take_files(tt_setup *s, const char *folder, const kept_source *kept, tt_error *err)
 {
-    const char *tokenizer = tt_hf_tokenizer_in(s->arena, kept->model ? kept->tokenizer : folder);
+    const char *tokenizer = tt_tokenizer_in(s->arena, kept->model ? kept->tokenizer : folder);
     if (tokenizer && !tt_job_has(s->job, "tokenizer.name") &&
         !tt_job_has(s->job, "tokenizer.path")) {
         TT_TRY(set_string(s, "tokenizer.name", "hf", err));
@@ -228,16 +230,4 @@ tt_status tt_setup_take_hf(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(set_string(s, "model.flavor", "hf", err));
     TT_TRY(set_string(s, "model.hf_assets_path", model, err));
     return take_files(s, folder, &kept, err);
-}
-
-void tt_setup_note_hf(const tt_setup *s)
-{
-    const char *used = s->core.hf_assets_path;
-    if (s->core.hf && used && strcmp(used, s->core.hf) != 0 && !tt_path_exists(s->core.hf))
-        tt_log(TT_INFO, "model",
-               "model.hf: %s is gone; the run's own copy of its config is used, %s", s->core.hf,
-               used);
-    if (s->core.hf)
-        tt_log(TT_INFO, "model", "model.hf %s: model %s, sequences of %lld tokens", s->core.hf,
-               s->model.name, (long long)s->core.training.seq_len);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "setup/setup_impl.h"
+#include "interchange/hf_tensors.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

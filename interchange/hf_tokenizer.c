@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/assets.h"
-#include "interchange/hf_context.h"
 #include "interchange/interchange_impl.h"
+#include "setup/tokenizer.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -96,7 +96,7 @@ tt_status tt_hf_write_tokenizer(const tt_setup *s, const tt_hf_export *o, const 
     const changes x = find_changes(s, c);
     if (path)
         TT_TRY(tt_assets_copy_tokenizer(a, path, o->folder, true, err));
-    if (tt_hf_tokenizer_in(a, o->folder))
+    if (tt_tokenizer_in(a, o->folder))
         TT_TRY(change_tokens(a, o->folder, &x, err));
     return c->own ? write_template(a, o->folder, c, err) : TT_OK;
 }

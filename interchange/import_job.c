@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/formats/meta.h"
 #include "interchange/hf_context.h"
+#include "interchange/hf_job.h"
 #include "interchange/import.h"
 #include "interchange/interchange_impl.h"
 #include <math.h>

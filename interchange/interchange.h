@@ -50,6 +50,6 @@ bool tt_adapter_is_folder(const char *folder);
 tt_status tt_setup_write_adapter(const tt_setup *s, const char *step_folder, tt_dtype dtype,
                                  const char *folder, tt_tensor_counts *counts, tt_error *err);
 tt_status tt_setup_load_adapter(const tt_setup *s, const char *folder, const tt_ckpt_piece *pieces,
-                                size_t n, bool report, tt_error *err);
+                                size_t n, const tt_ckpt_matching *how, tt_error *err);
 
 #endif

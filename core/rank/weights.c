@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
-#include "interchange/interchange.h"
 #include "rank/codes.h"
 #include "rank/magnitudes.h"
+#include "setup/foreign.h"
 #include "setup/param_match.h"
 #include <string.h>
 
@@ -521,24 +521,19 @@ tt_status tt_rank_load_initial(tt_rank *r, const char *step_folder, const tt_ckp
     return load_step(r, step_folder, &o, STARTED, how, err);
 }
 
-/* ---- folders of Hugging Face and of PEFT ---- */
+/* ---- folders of other programs ---- */
 
 typedef struct foreign_folder {
     const tt_setup *s;
     const char *path;
     const tt_ckpt_matching *how;
+    tt_foreign_load load;
 } foreign_folder;
 
-static tt_status load_hf_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error *err)
+static tt_status load_foreign_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error *err)
 {
     const foreign_folder *f = user;
-    return tt_setup_load_hf(f->s, f->path, p, n, f->how, err);
-}
-
-static tt_status load_adapter_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error *err)
-{
-    const foreign_folder *f = user;
-    return tt_setup_load_adapter(f->s, f->path, p, n, f->how->report, err);
+    return f->load(f->s, f->path, p, n, f->how, err);
 }
 
 /* Fills the factors of adapters, or all other parameters and the buffers that such folders have. */
@@ -547,7 +542,8 @@ static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters,
 {
     tt_arena *a = tt_arena_new();
     const tt_map *params = params_by_name(r->s->graph, a);
-    foreign_folder f = {r->s, folder, how};
+    const tt_foreign *x = r->s->foreign;
+    foreign_folder f = {r->s, folder, how, adapters ? x->load_adapter : x->load};
     tt_ckpt_piece *p;
     tt_codings codings = {0};
     tt_magnitudes norms = {0};
@@ -562,7 +558,7 @@ static tt_status load_foreign(tt_rank *r, const char *folder, bool adapters,
             p[k++] = p[i];
     }
     if (s == TT_OK)
-        s = fill_all(r, p, k, true, adapters ? load_adapter_pieces : load_hf_pieces, &f, err);
+        s = fill_all(r, p, k, true, load_foreign_pieces, &f, err);
     s = tt_rank_measured(&norms, tt_rank_taken(&codings, s, err), err);
     tt_arena_free(a);
     return s;

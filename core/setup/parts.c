@@ -50,3 +50,8 @@ const tt_model_hf *tt_setup_model_hf(const tt_component *c)
     const tt_model_hf *hf = c->extension ? c->extension(TT_MODEL_HF) : NULL;
     return hf && TT_HAS(hf, tt_model_hf, config_json) ? hf : NULL;
 }
+
+bool tt_is_dropout(const char *option)
+{
+    return strstr(option, "dropout") || strstr(option, "pdrop");
+}

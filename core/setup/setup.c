@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device/device.h"
+#include "setup/foreign.h"
 #include "setup/setup_impl.h"
+#include "setup/tokenizer.h"
 #include <string.h>
 #include <ttrun/comm.h>
 
@@ -54,7 +56,7 @@ static tt_status make_model(tt_setup *s, tt_error *err)
                          tt_registry_file(s->registry, c)};
     const char *args = NULL, *from = tt_arena_printf(s->arena, "flavor %s", s->core.flavor);
     if (!strcmp(s->core.flavor, "hf"))
-        TT_TRY(tt_setup_hf_args(s, c, &from, &args, err));
+        TT_TRY(s->foreign->model_args(s, c, &from, &args, err));
     else if (!(args = flavor_args(s, vt, err)))
         return err->code;
     TT_TRY(tt_job_section_over(s->job, "model.args", from, args, c->options, c->n_options,
@@ -148,7 +150,7 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
                            &s->finite, err));
     TT_TRY(tt_setup_check_length(s, err));
     if (o->mode == TT_MODE_TRAIN && o->compile) {
-        tt_setup_note_hf(s);
+        tt_setup_note_folder(s);
         tt_setup_note_tokenizer(s);
     }
     TT_TRY(tt_setup_validation(s, o->mode == TT_MODE_TRAIN && o->compile, err));
@@ -248,8 +250,11 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     s->job = job;
     s->machine = o->machine;
     s->opts = tt_arena_dup(a, o, sizeof *o);
-    TT_TRY(tt_setup_take_hf(s, o, err));
+    s->foreign = tt_foreign_installed();
+    if (s->foreign)
+        TT_TRY(s->foreign->take_folder(s, o, err));
     TT_TRY(tt_core_config_parse(job, &s->core, err));
+    TT_TRY(tt_setup_check_foreign(s, err));
     if (!tt_log_show_ranks(s->core.log_ranks))
         return tt_job_fail(job, "log.ranks", err,
                            "expected \"all\" or ranks, like \"0,3\"; got \"%s\"",
@@ -261,7 +266,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     TT_TRY(find_spec(s, o, err));
     TT_TRY(make_parts(s, o, err));
     TT_TRY(tt_setup_initial_load(s, err));
-    TT_TRY(tt_setup_check_hf(s, err));
+    TT_TRY(tt_setup_check_exports(s, err));
     TT_TRY(tt_job_finish(job, err));
     tt_setup_ops(s);
     tt_setup_shape(s);

@@ -32,6 +32,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_arena *arena;
     tt_registry *registry;
     tt_job *job;
+    const struct tt_foreign *foreign; /* foreign.h; NULL: the program has none */
     tt_core_config core;
     const tt_train_spec_vt *spec;
     tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, backend;
@@ -150,16 +151,6 @@ tt_status tt_setup_backend_is_here(const tt_backend_vt *vt, const char *name, co
                                    tt_error *err);
 /* How the model is stored in Hugging Face folders; NULL: the plugin does not say. */
 const tt_model_hf *tt_setup_model_hf(const tt_component *c);
-/* hf_job.c: the spec whose model reads config.json's model_type; NULL: there is none. */
-tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
-                           tt_error *err);
-/* hf_config.c: the model's config for the sizes in a config.json, whatever the job says. Owner: the
- * setup's arena. */
-tt_status tt_setup_hf_config(const tt_setup *s, const char *path, void **config, tt_error *err);
-/* hf_assets_path if the folder has weights that this run does not load; else NULL. */
-const char *tt_setup_unused_weights(const tt_setup *s);
-/* Whether the folder is a Hugging Face folder with weights, not a step folder of ttrun. */
-bool tt_hf_has_weights(const char *folder);
 bool tt_is_dropout(const char *option); /* by the name of a model's option, or of a config's key */
 const tt_model_meta *tt_setup_model_meta(const tt_component *c);   /* NULL: no names of Meta's */
 const tt_model_titan *tt_setup_model_titan(const tt_component *c); /* NULL: none of torchtitan's */
@@ -185,9 +176,6 @@ tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_e
 /* Plans the training graph g on a pipeline rank; writes no file. like: the plan of another rank of g. */
 tt_status tt_setup_try_plan(const tt_setup *s, const tt_graph *g, int pp_rank, const tt_plan *like,
                             tt_arena *a, tt_plan **out, tt_error *err);
-/* hf_job.c: the part of a config.json that is about text: of a multimodal model its text_config, else
- * the whole. */
-const tt_json *tt_hf_text_config(const tt_json *root);
 /* ---- setup_recompute.c: one way to keep and recompute activations, compiled and planned ---- */
 typedef struct tt_recompute_try {
     tt_recompute_mode mode; /* CUT: with `part` of each rank's levels, 0 … 1 */
@@ -203,9 +191,6 @@ typedef struct tt_recompute_try {
 tt_status tt_setup_try_recompute(tt_setup *s, tt_recompute_try *t, tt_arena *a, tt_error *err);
 /* Bytes that the training program of a rank takes by its plan, of the device if the backend has one. */
 double tt_setup_program_bytes(const tt_setup *s, const tt_plan *p);
-/* Opens the tokenizer. Close it with info->vt->close. */
-tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info,
-                             tt_error *err);
 /* setup_convert.c: p, with the defaults of the keys that every converter has, is the only converter; NULL:
  * there is none. For `plugins check`, before the graphs are compiled. */
 void tt_setup_only_converter(tt_setup *s, const tt_part *p);

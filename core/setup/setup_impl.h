@@ -86,19 +86,7 @@ tt_status tt_setup_batch(tt_setup *s, tt_error *err); /* setup_batch.c: sizes of
 /* setup_pipeline.c: makes the schedule of a step's micro-batches, and sets the number of stages. */
 tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
 
-/* hf_config.c: returns the model's arguments from hf_assets_path/config.json, and the path of that
- * file. */
-tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path,
-                           const char **args, tt_error *err);
-tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
-/* hf_job.c: sets the keys that follow from the folder model.hf; before the sections are parsed. */
-tt_status tt_setup_take_hf(tt_setup *s, const tt_setup_opts *o, tt_error *err);
-void tt_setup_note_hf(const tt_setup *s); /* logs what model.hf means */
-/* hf_defaults.c: takes from model.hf_assets_path what the job does not set. */
-tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err);
 tt_status tt_setup_vocab(tt_setup *s, tt_error *err); /* setup_vocab.c */
-void tt_setup_note_tokenizer(const tt_setup *s); /* warns if the tokenizer is not the folder's */
-tt_status tt_setup_initial_load(tt_setup *s, tt_error *err);
 
 /* setup_graph.c: compiles a graph of this mode into arena a. dump: a folder for printed graphs, or NULL.
  * quiet: the graph is one of several that are tried, and nothing is logged about it. */
@@ -121,11 +109,5 @@ void tt_setup_recompute_opts(tt_setup *s, tt_recompute_opts *out);
 /* setup_again.c: whether the programs of all scheduled changes of converters can be made: an error
  * now, not at their step. */
 tt_status tt_setup_check_changes(const tt_setup *s, tt_error *err);
-
-/* hf_tensors.c: whether a key of config.json counts (tt_model_hf_if); the other logs a line if one does not. */
-bool tt_setup_hf_counts(tt_arena *a, const tt_component *c, const char *config_path,
-                        const tt_json *root, const char *key);
-void tt_setup_hf_say_counts(tt_arena *a, const tt_component *c, const char *config_path,
-                            const tt_json *root);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/number.h"
 #include "estimate/estimate.h"
-#include "interchange/assets.h"
+#include "setup/foreign.h"
 #include "train/loop.h"
 #include <math.h>
 #include <stdlib.h>
@@ -246,7 +246,8 @@ tt_status tt_loop_announce(tt_loop *l, tt_error *err)
         say_memory(l->rank.plan);
         say_program(s, l->rank.plan->program);
     }
-    TT_TRY(tt_assets_keep(s, l->folder->path, l->step > 0, err));
+    if (s->foreign)
+        TT_TRY(s->foreign->keep(s, l->folder->path, l->step > 0, err));
     tt_run_folder_begin(l->folder, s, l->step);
     return tt_loop_describe(l, err);
 }

@@ -217,8 +217,8 @@ static tt_status move_checkpoints(aside *x, tt_error *err)
     return tt_path_exists(held) ? move(x, held, x->l->folder->saves_path, err) : TT_OK;
 }
 
-/* The copies of tokenizer and model files (interchange/assets.h) are needed by the steps that were
- * moved, and replaced file by file later: a second link is a copy. */
+/* The copies of tokenizer and model files are needed by the steps that were moved, and replaced file by file later: a
+ * second link is a copy. */
 static tt_status link_files(aside *x, const char *name, tt_error *err)
 {
     const char *from = tt_path_join(x->a, x->dump, name), *to = tt_path_join(x->a, x->to, name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "train/begin.h"
-#include "interchange/interchange.h"
+#include "setup/foreign.h"
 #include "train/loop.h"
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ const char *tt_begin_newest(tt_arena *a, const char *path)
 
 bool tt_begin_is_hf(const tt_setup *s, const char *path)
 {
-    return s->core.checkpoint.initial_load_in_hf || tt_hf_has_weights(path);
+    return s->core.checkpoint.initial_load_in_hf || tt_setup_is_foreign(s, path);
 }
 
 /* Some folders are loaded whole and under their own names. */
@@ -30,8 +30,8 @@ tt_status tt_begin_check(const tt_setup *s, const char *path, tt_error *err)
     const tt_checkpoint_config *c = &s->core.checkpoint;
     const bool state = !c->initial_load_model_only;
     const char *what = state ? "a whole state (checkpoint.initial_load_model_only)"
-                       : tt_adapter_is_folder(path) ? "an adapter"
-                                                    : NULL;
+                       : tt_setup_is_adapter(s, path) ? "an adapter"
+                                                      : NULL;
     if (state && !c->initial_load_strict)
         return tt_job_fail(s->job, "checkpoint.initial_load_strict", err,
                            "%s is loaded whole; leave this out", what);
@@ -45,7 +45,7 @@ tt_status tt_begin_check(const tt_setup *s, const char *path, tt_error *err)
 static tt_status load_adapter(tt_rank *r, const char *path, bool report, tt_error *err)
 {
     const char *base = r->s->core.hf;
-    if (!base || !tt_hf_has_weights(base))
+    if (!base || !tt_setup_is_foreign(r->s, base))
         return TT_FAIL(err, TT_EINVAL,
                        "%s is an adapter: model.hf must name the folder with the weights that it "
                        "belongs to",
@@ -63,7 +63,7 @@ tt_status tt_begin_load(tt_rank *r, const char *path, bool report, tt_error *err
     const tt_checkpoint_config *c = &r->s->core.checkpoint;
     const tt_ckpt_matching how = {
         .rename = &c->initial_load_rename, .partial = !c->initial_load_strict, .report = report};
-    if (tt_adapter_is_folder(path))
+    if (tt_setup_is_adapter(r->s, path))
         return load_adapter(r, path, report, err);
     return tt_begin_is_hf(r->s, path) ? tt_rank_load_hf(r, path, &how, err)
                                       : tt_rank_load_initial(r, path, &how, err);
@@ -75,9 +75,9 @@ tt_status tt_begin_load(tt_rank *r, const char *path, bool report, tt_error *err
 static tt_status identity_at(const tt_setup *s, const char *path, char hex[17], tt_error *err)
 {
     tt_ckpt_reader *reader = NULL;
-    const bool adapter = tt_adapter_is_folder(path); /* what is frozen is below it */
+    const bool adapter = tt_setup_is_adapter(s, path); /* what is frozen is below it */
     if (adapter || tt_begin_is_hf(s, path))
-        TT_TRY(tt_hf_open(adapter && s->core.hf ? s->core.hf : path, &reader, err));
+        TT_TRY(s->foreign->open(adapter && s->core.hf ? s->core.hf : path, &reader, err));
     else
         TT_TRY(tt_ckpt_open(path, &reader, err));
     tt_ckpt_identity(reader, hex);

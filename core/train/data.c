@@ -1,96 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
-#include "interchange/assets.h"
-#include "interchange/hf_context.h"
+#include "setup/foreign.h"
+#include "setup/tokenizer.h"
 #include "train/loop.h"
 #include "train/reference.h"
 #include <math.h>
 #include <string.h>
 
 /* Opens the tokenizer, the loaders and the stream of batches of one rank. */
-
-/* Whether the ids that the model has no row for are special tokens, which plain text does not have, and
- * neither begins nor ends a document. */
-static bool only_special_beyond(const tt_tokenizer_vt *vt, void *self,
-                                const tt_tokenizer_info *info, int64_t vocab)
-{
-    char text[8];
-    if (info->bos >= vocab || info->eos >= vocab)
-        return false;
-    for (int64_t id = vocab; id < info->vocab_size; id++)
-        if (vt->decode(self, (int32_t)id, text, sizeof text) > 0)
-            return false;
-    return true;
-}
-
-/* Says what was looked for. */
-static tt_status no_tokenizer(const tt_setup *s, tt_error *err)
-{
-    static const char *const names[] = {TT_TOKENIZER_FILES};
-    const char *path = s->core.hf_assets_path;
-    const char *folder = path ? tt_path_join(s->arena, tt_job_dir(s->job), path) : NULL;
-    tt_str list = {0};
-    if (!folder && tt_setup_foreign_weights(s))
-        return tt_job_fail(
-            s->job, "tokenizer", err,
-            "the weights are those of %s, whose ids are no bytes, and the job names no "
-            "tokenizer: set model.hf to that folder, which gives all of it, or "
-            "tokenizer.name hf and tokenizer.path, or --tokenizer.name byte",
-            tt_setup_foreign_weights(s));
-    if (!folder)
-        return tt_job_fail(s->job, "tokenizer", err,
-                           "this needs a tokenizer, and the spec has none: set tokenizer.name");
-    for (size_t i = 0; i < TT_COUNT(names); i++)
-        tt_str_printf(&list, "%s%s", i ? ", " : "", names[i]);
-    const tt_status st = tt_job_fail(
-        s->job, "tokenizer", err,
-        "this needs a tokenizer, and %s has none that can be read (looked for: %s); put "
-        "one there, set tokenizer.path, or --tokenizer.name byte for ids that are bytes",
-        folder, tt_str_get(&list));
-    tt_str_free(&list);
-    return st;
-}
-
-/* Whether the tokenizer is the spec's own, with weights that another program has made. */
-static bool falls_back(const tt_setup *s)
-{
-    return !tt_job_has(s->job, "tokenizer") && !s->core.hf_assets_path &&
-           !strcmp(s->tokenizer.name, "byte") && tt_setup_foreign_weights(s);
-}
-
-tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info, tt_error *err)
-{
-    const tt_model_vt *model = s->model.component->vtable;
-    if (!s->has_tokenizer)
-        return no_tokenizer(s, err);
-    const tt_tokenizer_vt *vt = s->tokenizer.component->vtable;
-    TT_TRY(TT_PLUGIN_CALL(vt->open(s->tokenizer.config, self, err), err, "tokenizer",
-                          s->tokenizer.name));
-    *info = (tt_tokenizer_info){.struct_size = sizeof *info};
-    vt->info(*self, info);
-    const int64_t vocab = model->vocab_size(s->model.config);
-    if (info->vocab_size <= vocab / 2 && falls_back(s)) {
-        vt->close(*self);
-        *self = NULL;
-        return no_tokenizer(s, err);
-    }
-    if (info->vocab_size <= vocab)
-        return TT_OK;
-    if (only_special_beyond(vt, *self, info, vocab)) {
-        tt_log(
-            TT_INFO, "data",
-            "the model has no row for %lld special token%s of the tokenizer, from id %lld on: text "
-            "with one is refused",
-            (long long)(info->vocab_size - vocab), info->vocab_size - vocab == 1 ? "" : "s",
-            (long long)vocab);
-        return TT_OK;
-    }
-    vt->close(*self);
-    *self = NULL;
-    return tt_job_fail(s->job, "model.args.vocab_size", err,
-                       "%lld is less than the tokenizer's %lld: set it to that value or more",
-                       (long long)vocab, (long long)info->vocab_size);
-}
 
 static void end_progress(tt_loop *l)
 {
@@ -137,7 +54,7 @@ static tt_status open_loader(tt_loop *l, const tt_data_parts *d, const tt_part *
         .progress_user = l,
         .stop = on_stop,
         .stop_user = l,
-        .tokenizer_path = tt_assets_tokenizer(l->s),
+        .tokenizer_path = tt_tokenizer_path(l->s),
     };
     const tt_status s =
         TT_PLUGIN_CALL(vt->open(p->config, &env, self, &why), &why, "dataloader", p->name);
@@ -157,8 +74,8 @@ static tt_status open_all(tt_loop *l, tt_data_parts *d, tt_error *err)
 {
     const tt_setup *s = l->s;
     const tt_dataloader_vt *vt = s->dataloader.component->vtable;
-    if (vt->needs_tokenizer && l->o->resume)
-        tt_assets_use_kept_tokenizer(l->s, l->s->core.dump_folder);
+    if (vt->needs_tokenizer && l->o->resume && s->foreign)
+        s->foreign->use_kept_tokenizer(s, s->core.dump_folder);
     if (vt->needs_tokenizer)
         TT_TRY(tt_setup_tokenizer(l->s, &d->tokenizer, &d->tokenizer_info, err));
     TT_TRY(

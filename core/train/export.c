@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "checkpoint/exports.h"
-#include "interchange/interchange.h"
+#include "setup/foreign.h"
 #include "train/loop.h"
 #include <sys/stat.h>
 
@@ -31,12 +31,8 @@ static tt_status export_step(const tt_loop *l, tt_arena *a, int64_t step, bool r
     const int64_t t0 = tt_now_ns();
     if (!replace && is_newer(config, tt_path_join(a, from, "trainer.json")))
         return tt_exports_link_newest(hf, err);
-    const tt_hf_export o = {.tokenizer = l->data.tokenizer ? &l->data.tokenizer_info : NULL,
-                            .tokenizer_self = l->data.tokenizer,
-                            .step_folder = from,
-                            .folder = tmp,
-                            .run = c->dump_folder};
-    TT_TRY(tt_setup_write_hf(l->s, &o, NULL, err));
+    TT_TRY(l->s->foreign->export_step(l->s, from, tmp, &l->data.tokenizer_info, l->data.tokenizer,
+                                      err));
     TT_TRY(tt_exports_publish(hf, step, err));
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld for Hugging Face in %.2f s", hf,
            (long long)step, tt_seconds_since(t0));

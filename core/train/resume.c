@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "interchange/interchange.h"
+#include "setup/foreign.h"
 #include "train/begin.h"
 #include "train/reference.h"
 #include <dirent.h>
@@ -387,7 +387,7 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
         return TT_OK;
     TT_TRY(tt_loop_leave_frozen(l, path, err));
     tt_trainer_state st;
-    if (!l->main || tt_adapter_is_folder(path))
+    if (!l->main || tt_setup_is_adapter(l->s, path))
         return TT_OK;
     const bool hf = tt_begin_is_hf(l->s, path);
     tt_log(TT_INFO, "checkpoint", "weights: %s%s, loaded in %.2f s", path,

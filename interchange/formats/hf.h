@@ -50,6 +50,8 @@ typedef struct tt_hf_tensor { /* a tensor of the files */
 tt_status tt_hf_layout(tt_arena *a, const tt_hf_param *params, size_t n, tt_map **out,
                        tt_error *err);
 
+/* Whether the folder is a Hugging Face folder with weights, not a step folder of ttrun. */
+bool tt_hf_has_weights(const char *folder);
 /* Opens the weights: model.safetensors.index.json and its files, else model.safetensors, else the same of
  * pytorch_model.bin. */
 tt_status tt_hf_open(const char *folder, tt_ckpt_reader **out, tt_error *err);

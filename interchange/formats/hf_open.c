@@ -14,6 +14,22 @@ static const struct {
     {"pytorch_model.bin.index.json", "pytorch_model.bin", ".bin",         tt_torch_open}
 };
 
+static bool is_there(const char *folder, const char *name)
+{
+    tt_arena *a = tt_arena_new();
+    const bool yes = tt_path_exists(tt_path_join(a, folder, name));
+    tt_arena_free(a);
+    return yes;
+}
+
+bool tt_hf_has_weights(const char *folder)
+{
+    bool any = false;
+    for (size_t i = 0; i < TT_COUNT(forms); i++)
+        any = any || is_there(folder, forms[i].one) || is_there(folder, forms[i].index);
+    return any && is_there(folder, "config.json") && !is_there(folder, "trainer.json");
+}
+
 static tt_status hf_fill(tt_ckpt_reader *r, const void *unused, tt_error *err)
 {
     (void)unused;

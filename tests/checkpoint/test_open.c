@@ -109,6 +109,29 @@ static void test_open_refuses_a_folder_that_is_not_a_checkpoint(void **state)
     assert_null(r);
 }
 
+static tt_status fill_with_a(tt_ckpt_reader *r, const void *user, tt_error *err)
+{
+    static const char *const names[] = {"a.other"};
+    assert_null(user);
+    return tt_ckpt_add_files(r, names, 1, tt_st_open, err);
+}
+
+static void test_open_asks_the_formats_that_the_program_has(void **state)
+{
+    static const tt_ckpt_format other = {".other", fill_with_a};
+    fixture *f = *state;
+    put_plain(f, "a.other", &a);
+    put_file(in(f, ".other"), "", 0);
+    assert_int_equal(load(f, &a), TT_ENOTFOUND);
+    assert_has(f->err.text, "not a checkpoint");
+    tt_ckpt_set_formats(&other, 1);
+    assert_ok(load(f, &a), f);
+    put_file(in(f, "trainer.json"), "{}", 2); /* a step, whatever else is there */
+    assert_int_equal(load(f, &a), TT_EFORMAT);
+    assert_has(f->err.text, "trainer.json");
+    tt_ckpt_set_formats(NULL, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +140,7 @@ int main(void)
         TEST(test_open_refuses_a_bad_index),
         TEST(test_open_takes_only_the_files_of_the_state),
         TEST(test_open_refuses_a_folder_that_is_not_a_checkpoint),
+        TEST(test_open_asks_the_formats_that_the_program_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/install.h"
 #include "train/train.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: logits_tool PLUGINS JOB.json IDS OUT\n");
         return 2;
     }
+    tt_interchange_install();
     tt_status st = tt_read_file(argv[3], 0, &ids, &in.n, &err);
     in.ids = (int32_t *)(void *)ids;
     if (st == TT_OK)

@@ -2,6 +2,7 @@
 #include "cli/chat_model.h"
 #include "chat/chat.h"
 #include "interchange/assets.h"
+#include "setup/tokenizer.h"
 
 const tt_tokenizer_vt *tt_chat_model_tokenizer(const tt_chat_model *m)
 {
@@ -14,7 +15,7 @@ static tt_status open_template(const tt_cli *cli, bool talks, tt_chat_model *c, 
 {
     const tt_loaded_model *m = &c->model;
     const char *given = tt_cli_option(cli, "template"), *path = given,
-               *own = m->hf ? m->path : tt_assets_tokenizer(&m->setup);
+               *own = m->hf ? m->path : tt_tokenizer_path(&m->setup);
     tt_error why = {0};
     if (!path && !m->hf)
         path = tt_assets_template(m->setup.arena, m->run, m->template);

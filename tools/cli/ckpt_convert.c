@@ -4,8 +4,9 @@
 #include "base/hub.h"
 #include "cli/from_checkpoint.h"
 #include "interchange/assets.h"
-#include "interchange/hf_context.h"
+#include "interchange/hf_config.h"
 #include "interchange/import.h"
+#include "setup/tokenizer.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -422,7 +423,7 @@ static int64_t exported_parameters(const tt_setup *s, const export_opts *o)
 static void tell_export(tt_cli *cli, const tt_loaded_model *m, const export_opts *o,
                         const char *out, const tt_tensor_counts *counts)
 {
-    const bool has = o->to != TO_HF || o->adapter || tt_hf_tokenizer_in(cli->arena, out);
+    const bool has = o->to != TO_HF || o->adapter || tt_tokenizer_in(cli->arena, out);
     tt_log(TT_INFO, "checkpoint",
            "%s: model %s, %lld parameters; %zu tensors taken, %zu left, %zu made%s", out,
            m->setup.model.name, (long long)exported_parameters(&m->setup, o), counts->taken,

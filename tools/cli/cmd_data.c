@@ -4,6 +4,7 @@
 #include "corpus/cache.h"
 #include "data/mixture.h"
 #include "launch/signals.h"
+#include "setup/tokenizer.h"
 #include "train/loop.h"
 #include <stdlib.h>
 #include <string.h>

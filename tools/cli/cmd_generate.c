@@ -2,6 +2,7 @@
 #include "cli/from_checkpoint.h"
 #include "cli/texts.h"
 #include "launch/signals.h"
+#include "setup/tokenizer.h"
 #include <string.h>
 
 /* generate: samples texts from a model, several prompts at once; a step computes only new tokens

@@ -12,6 +12,7 @@
 #include "launch/signals.h"
 #include "launch/supervise.h"
 #include "launch/try_job.h"
+#include "setup/tokenizer.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +130,6 @@ static tt_status follow_launcher(int rank, tt_error *err)
 static tt_status check_data(const tt_cli *cli, const tt_setup *s, tt_error *err)
 {
     const tt_dataloader_vt *loader = s->dataloader.component->vtable;
-    const tt_tokenizer_vt *tokenizer = s->has_tokenizer ? s->tokenizer.component->vtable : NULL;
     tt_tokenizer_info info;
     void *self = NULL;
     TT_TRY(tt_setup_find_data(s, err));
@@ -138,7 +138,7 @@ static tt_status check_data(const tt_cli *cli, const tt_setup *s, tt_error *err)
     if (!cli->no_resume)
         tt_assets_use_kept_tokenizer(s, s->core.dump_folder);
     TT_TRY(tt_setup_tokenizer(s, &self, &info, err));
-    tokenizer->close(self);
+    ((const tt_tokenizer_vt *)s->tokenizer.component->vtable)->close(self);
     return TT_OK;
 }
 
