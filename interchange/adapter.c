@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/folder.h"
 #include "interchange/interchange_impl.h"
 #include <errno.h>
 #include <stdio.h>
@@ -14,10 +15,7 @@
 
 bool tt_adapter_is_folder(const char *folder)
 {
-    tt_arena *a = tt_arena_new();
-    const bool yes = tt_path_exists(tt_path_join(a, folder, CONFIG));
-    tt_arena_free(a);
-    return yes;
+    return tt_folder_has(folder, CONFIG);
 }
 
 /* The layer of a weight in the base's files; NULL: no tensor there is this weight alone. */

@@ -2,6 +2,7 @@
 #include "interchange/hf_config.h"
 #include "interchange/hf_job.h"
 #include "interchange/hf_tensors.h"
+#include "setup/foreign.h"
 #include <string.h>
 
 /* model.flavor "hf": turns config.json into the arguments of the model. A key that is an option of
@@ -446,8 +447,7 @@ tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char 
 {
     const tt_json *root = NULL;
     tt_error why = {0};
-    const char *dir = tt_path_join(s->arena, tt_job_dir(s->job), s->core.hf_assets_path);
-    const char *path = tt_path_join(s->arena, dir, "config.json");
+    const char *path = tt_path_join(s->arena, tt_setup_assets(s), "config.json");
     if (!tt_setup_model_hf(c))
         return tt_job_fail(s->job, "model.flavor", err,
                            "model %s does not read Hugging Face's config.json", c->name);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/hf_folder.h"
+#include "checkpoint/folder.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,10 +8,7 @@
 
 bool tt_hf_is_folder(const char *folder)
 {
-    tt_arena *a = tt_arena_new();
-    const bool is = tt_path_exists(tt_path_join(a, folder, "config.json"));
-    tt_arena_free(a);
-    return is;
+    return tt_folder_has(folder, "config.json");
 }
 
 const char *tt_hf_job_name(tt_arena *a, const char *folder)

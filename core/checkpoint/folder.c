@@ -58,6 +58,14 @@ tt_status tt_folder_names(tt_arena *a, const char *folder, bool (*filter)(const 
     return TT_OK;
 }
 
+bool tt_folder_has(const char *folder, const char *name)
+{
+    tt_arena *a = tt_arena_new();
+    const bool has = tt_path_exists(tt_path_join(a, folder, name));
+    tt_arena_free(a);
+    return has;
+}
+
 bool tt_is_safetensors_name(const char *name)
 {
     static const char end[] = ".safetensors";

@@ -5,6 +5,7 @@
 
 /* Files and steps of a folder, beside what checkpoint.h has. */
 
+bool tt_folder_has(const char *folder, const char *name);
 bool tt_is_safetensors_name(const char *name);
 /* An error of the system's, with the path and, for the usual ones, what to do. */
 tt_status tt_fail_system(tt_error *err, int number, const char *what, const char *path);

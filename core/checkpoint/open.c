@@ -179,7 +179,7 @@ static tt_status fill_by_names(tt_ckpt_reader *r, tt_error *err)
     TT_TRY(tt_folder_names(r->arena, r->path, tt_is_safetensors_name, &names, &n, err));
     for (size_t i = 0; i < n; i++)
         shards = shards || strncmp(names[i], "shard-", 6) == 0;
-    if (!shards && tt_path_exists(tt_path_join(r->arena, r->path, INDEX)))
+    if (!shards && tt_folder_has(r->path, INDEX))
         TT_TRY(tt_ckpt_names_of_index(r, INDEX, ".safetensors", &names, &n, err));
     else if (n == 0)
         return TT_FAIL(err, TT_ENOTFOUND,
@@ -191,10 +191,10 @@ static tt_status fill_by_names(tt_ckpt_reader *r, tt_error *err)
 /* A folder that says itself to be ours is read as ours, whatever else lies there. */
 static tt_status fill_step(tt_ckpt_reader *r, const void *unused, tt_error *err)
 {
-    if (tt_path_exists(tt_path_join(r->arena, r->path, TT_STATE_FILE)))
+    if (tt_folder_has(r->path, TT_STATE_FILE))
         return fill_by_state(r, err);
     for (size_t i = 0; i < n_formats; i++)
-        if (tt_path_exists(tt_path_join(r->arena, r->path, formats[i].marker)))
+        if (tt_folder_has(r->path, formats[i].marker))
             return formats[i].fill(r, unused, err);
     return fill_by_names(r, err);
 }

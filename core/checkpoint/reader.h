@@ -70,7 +70,7 @@ tt_status tt_ckpt_names_of_index(tt_ckpt_reader *r, const char *index, const cha
 /* Adds a part of a tensor, where its offset says. */
 tt_status tt_ckpt_add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
                             tt_error *err);
-/* The tensor of this name, also one that is in the files as codes; NULL: there is none. */
+/* load.c: the tensor of this name, also one that is in the files as codes; NULL: there is none. */
 tt_entry *tt_ckpt_entry(const tt_ckpt_reader *r, const char *name);
 
 /* A format that tt_ckpt_open reads besides step folders and safetensors: a folder that has the file `marker`, but no

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/folder.h"
 #include "checkpoint/reader.h"
 #include "interchange/formats/hf.h"
 #include "interchange/formats/torch_file.h"
@@ -14,20 +15,12 @@ static const struct {
     {"pytorch_model.bin.index.json", "pytorch_model.bin", ".bin",         tt_torch_open}
 };
 
-static bool is_there(const char *folder, const char *name)
-{
-    tt_arena *a = tt_arena_new();
-    const bool yes = tt_path_exists(tt_path_join(a, folder, name));
-    tt_arena_free(a);
-    return yes;
-}
-
 bool tt_hf_has_weights(const char *folder)
 {
     bool any = false;
     for (size_t i = 0; i < TT_COUNT(forms); i++)
-        any = any || is_there(folder, forms[i].one) || is_there(folder, forms[i].index);
-    return any && is_there(folder, "config.json") && !is_there(folder, "trainer.json");
+        any = any || tt_folder_has(folder, forms[i].one) || tt_folder_has(folder, forms[i].index);
+    return any && tt_folder_has(folder, "config.json") && !tt_folder_has(folder, "trainer.json");
 }
 
 static tt_status hf_fill(tt_ckpt_reader *r, const void *unused, tt_error *err)
@@ -36,11 +29,11 @@ static tt_status hf_fill(tt_ckpt_reader *r, const void *unused, tt_error *err)
     for (size_t i = 0; i < TT_COUNT(forms); i++) {
         const char **names = NULL;
         size_t n = 0;
-        if (tt_path_exists(tt_path_join(r->arena, r->path, forms[i].index))) {
+        if (tt_folder_has(r->path, forms[i].index)) {
             TT_TRY(tt_ckpt_names_of_index(r, forms[i].index, forms[i].suffix, &names, &n, err));
             return tt_ckpt_add_files(r, names, n, forms[i].open, err);
         }
-        if (tt_path_exists(tt_path_join(r->arena, r->path, forms[i].one)))
+        if (tt_folder_has(r->path, forms[i].one))
             return tt_ckpt_add_files(r, &forms[i].one, 1, forms[i].open, err);
     }
     return TT_FAIL(err, TT_ENOTFOUND,
