@@ -5,11 +5,6 @@
 
 /* The memory of a rank whose backend has a device: the device's, and pinned memory of the host. */
 
-bool tt_memory_is_apart(const tt_setup *s)
-{
-    return tt_device_of(s->backend.component->vtable, NULL).vt != NULL;
-}
-
 int64_t tt_comm_scratch_of(const tt_setup *s, const tt_program *p)
 {
     const tt_comm_vt *vt = s->data_comm.component ? s->data_comm.component->vtable : NULL;

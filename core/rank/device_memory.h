@@ -7,8 +7,6 @@
 
 /* core/rank/device_memory.c: the memory of a rank whose backend has a device. */
 
-bool tt_memory_is_apart(const tt_setup *s); /* the backend has a device */
-
 typedef struct tt_device_use { /* bytes per rank; all programs of a run */
     int64_t device;
     int64_t pinned; /* of the host: the sum of what follows */

@@ -160,8 +160,7 @@ static tt_status make_data_comm(tt_setup *s, const tt_setup_opts *o, const tt_co
         s->host_comm = s->core.comm.host;
         return make_part(s, named, "comm.backend", "comm.args", &s->data_comm, err);
     }
-    if (!strcmp(s->core.comm.backend, "auto") &&
-        tt_device_of(s->backend.component->vtable, NULL).vt) {
+    if (!strcmp(s->core.comm.backend, "auto") && tt_setup_has_device(s)) {
         s->host_comm = s->core.comm.host;
         return o->nproc > 1 && !o->machine ? choose_data_comm(s, o, err) : TT_OK;
     }

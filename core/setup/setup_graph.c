@@ -435,7 +435,7 @@ tt_status tt_setup_compile_graph(tt_setup *s, tt_mode mode, const tt_recompute_o
         .precision = precision(&s->core.training),
         .context = context(s),
         .alignment = tt_device_alignment(s->backend.component->vtable),
-        .device = tt_device_of(s->backend.component->vtable, NULL).vt != NULL,
+        .device = tt_setup_has_device(s),
         .update = update_opts(s),
         .group_of = tt_group_of,
         .group_user = s,

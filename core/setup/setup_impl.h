@@ -69,7 +69,6 @@ int tt_setup_block(const tt_setup *s, const char *name);
 bool tt_setup_is_head(const tt_setup *s, const char *name);
 /* setup_offload.c: what lies in pinned host memory on a backend with a device. On a host backend
  * everything lies in host memory anyway, and nothing is copied. */
-bool tt_setup_has_device(const tt_setup *s); /* the backend computes in memory of its own */
 bool tt_setup_offloads_states(const tt_setup *s);
 tt_status tt_setup_offload(const tt_setup *s, const tt_recompute_opts *recompute,
                            tt_offload_opts *out, tt_error *err);

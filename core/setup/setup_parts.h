@@ -43,6 +43,8 @@ int64_t tt_setup_warmup(const tt_setup *s, int64_t total);
 void tt_setup_notice_warmup(const tt_setup *s, int64_t total);
 /* data.c: after a setup whose training.seed is null; also where the order of data follows from it. */
 void tt_setup_set_seed(tt_setup *s, int64_t seed);
+/* setup_offload.c: the backend computes in memory of its own. */
+bool tt_setup_has_device(const tt_setup *s);
 /* setup_convert.c: the converter that replaces the product y = x w^T of the parameter w in the graph that was
  * compiled last; -1: none does. */
 int tt_setup_converter_of(const tt_setup *s, const char *param);

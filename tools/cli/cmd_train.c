@@ -2,7 +2,6 @@
 #include "base/number.h"
 #include "base/thread.h"
 #include "cli/cmd_plan.h"
-#include "device/device.h"
 #include "interchange/assets.h"
 #include "launch/crash.h"
 #include "launch/launch.h"
@@ -311,11 +310,6 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, const tt_restart *
 
 /* ---- starting the ranks ---- */
 
-static bool of_device(const tt_setup *s)
-{
-    return tt_device_of(s->backend.component->vtable, NULL).vt != NULL;
-}
-
 /* The launcher that a communicator of the setup needs; NULL: none needs one. */
 static const char *launcher_of(const tt_setup *s)
 {
@@ -377,7 +371,7 @@ static tt_status plan_start(tt_cli *cli, bool supervised, start_plan *out, tt_er
                in_threads = launcher && !strcmp(launcher, "threads");
     /* Ranks of one process reach each other's devices, and may share one. */
     const bool own = st == TT_OK && s.data_comm.component,
-               threads = st == TT_OK && !own && of_device(&s) && s.world <= TT_CLI_MOST_RANKS;
+               threads = st == TT_OK && !own && tt_setup_has_device(&s) && s.world <= TT_CLI_MOST_RANKS;
     tt_registry_free(r);
     TT_TRY(st);
     out->world = s.world;
@@ -422,7 +416,7 @@ static int room_for_ranks(void *user)
     so.compile = false;
     if (tt_cli_setup(cli, &so, &r, &s, &ignored) == TT_OK) {
         const tt_backend_vt *b = s.backend.component->vtable;
-        if (of_device(&s) && TT_HAS(b, tt_backend_vt, devices) && b->devices)
+        if (tt_setup_has_device(&s) && TT_HAS(b, tt_backend_vt, devices) && b->devices)
             n = b->devices(s.backend.config);
     }
     tt_registry_free(r);

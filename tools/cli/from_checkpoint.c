@@ -7,7 +7,6 @@
 #include "interchange/assets.h"
 #include "interchange/hf_context.h"
 #include "interchange/interchange.h"
-#include "rank/device_memory.h"
 #include "train/begin.h"
 #include <stdlib.h>
 #include <string.h>
@@ -347,7 +346,7 @@ static bool has_plenty(const tt_loaded_model *m)
     tt_arena *a = tt_arena_new();
     tt_error ignored = {0};
     double bytes = 0;
-    const bool known = !tt_memory_is_apart(&m->setup) &&
+    const bool known = !tt_setup_has_device(&m->setup) &&
                        tt_plan_most_bytes(&m->setup, a, &bytes, &ignored) == TT_OK;
     tt_arena_free(a);
     return !known || bytes <= HOST_SHARE * tt_memory_here();

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "estimate/estimate.h"
-#include "rank/device_memory.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,7 +191,7 @@ static void draw(picture *p, tt_str *o)
         WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
     draw_axes(p, o);
     draw_line(p, TT_CUT_STAYS, o);
-    if (tt_memory_is_apart(p->s)) {
+    if (tt_setup_has_device(p->s)) {
         draw_line(p, TT_CUT_JOINT, o);
         draw_legend(o);
     }
@@ -227,7 +226,7 @@ tt_status tt_pareto_svg(const tt_setup *s, tt_str *out, tt_error *err)
         TT_TRY(add_point(&p, (tt_recompute_try){.mode = modes[i].mode}, modes[i].name, err));
     const double one = s->machine ? 1 : p.points[0].time;
     TT_TRY(add_levels(&p, TT_CUT_STAYS, err));
-    if (tt_memory_is_apart(s))
+    if (tt_setup_has_device(s))
         TT_TRY(add_levels(&p, TT_CUT_JOINT, err));
     const tt_recompute_choice *c = s->recompute_choice;
     if (c)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "estimate/estimate.h"
-#include "rank/device_memory.h"
 #include <string.h>
 
 /* What `ttrun plan` and a run's log say about activations that the backward computes again, layer by
@@ -158,7 +157,7 @@ void tt_recomputed_json(const tt_setup *s, tt_str *o)
         tt_str_printf(o, ",\"stage\":%d,\"kept\":%lld,\"made\":%lld,\"flops\":", b->stage,
                       (long long)b->kept, (long long)b->made);
         tt_str_json_number(o, b->flops);
-        if (tt_memory_is_apart(s)) {
+        if (tt_setup_has_device(s)) {
             tt_str_printf(o, ",\"offloaded\":%lld,\"copy_s\":", (long long)b->moved);
             tt_str_json_number(o, b->copy);
             tt_str_add(o, ",\"again_s\":");

@@ -341,7 +341,7 @@ static tt_status find_use(tt_plan_counts *c, tt_plan *const *plans, int n, tt_ar
                           tt_error *err)
 {
     tt_device_use *use = tt_arena_array(a, (size_t)n, sizeof *use);
-    if (!tt_memory_is_apart(c->s))
+    if (!tt_setup_has_device(c->s))
         return TT_OK;
     for (int i = 0; i < n; i++)
         TT_TRY(tt_device_use_of(c->s, plans[i], copy_of(c->s, plans[i]), &use[i], err));
@@ -375,7 +375,7 @@ static tt_status find_validation(tt_plan_counts *c, tt_plan *const *plans, int n
 static tt_status rank_bytes(const tt_setup *s, tt_plan *p, tt_arena *a, int64_t *out, tt_error *err)
 {
     tt_device_use use;
-    if (!tt_memory_is_apart(s)) {
+    if (!tt_setup_has_device(s)) {
         TT_TRY(validation_of(s, p, a, out, err));
         *out += total(p) + tt_plan_saving(s, p);
         return TT_OK;
