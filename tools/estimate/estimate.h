@@ -32,8 +32,6 @@ void tt_recomputed_text(const tt_setup *s, tt_str *o);
 void tt_recomputed_table(const tt_setup *s, int indent, tt_str *o);
 /* Of all modes but none. */
 void tt_recomputed_json(const tt_setup *s, tt_str *o);
-/* text.c: the words of p in lines of at most 80 columns, which are indented but for the first. */
-void tt_wrapped_text(tt_str *o, int indent, const char *p);
 
 /* ---- pareto.c ---- */
 /* Draws time against memory of the ways to recompute that mode budget chooses from, of the modes none,

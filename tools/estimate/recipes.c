@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "estimate/recipes.h"
+#include "base/wrapped.h"
 #include "estimate/estimate.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/wrapped.h"
 #include "estimate/estimate.h"
 #include <string.h>
 

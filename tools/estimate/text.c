@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/wrapped.h"
 #include "estimate/copies.h"
 #include "estimate/summary_impl.h"
 #include <math.h>
@@ -7,40 +8,9 @@
 
 /* The text that `ttrun plan` prints, in lines of at most 80 columns. */
 
-#define COLUMNS 80
 #define INDENT 12 /* each line begins with its subject, or with as many blanks */
 
 static const double gib = 1.0 / (1 << 30);
-
-static int columns_of(const char *text, size_t n)
-{
-    int sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += ((unsigned char)text[i] & 0xc0) != 0x80; /* not inside a character */
-    return sum;
-}
-
-/* Prints a text that begins at column `indent`, in lines of COLUMNS that are broken at blanks. */
-void tt_wrapped_text(tt_str *o, int indent, const char *p)
-{
-    int at = indent;
-    while (*p) {
-        const size_t n = strcspn(p, " ");
-        const int wide = columns_of(p, n);
-        if (at > indent && at + 1 + wide > COLUMNS) {
-            tt_str_printf(o, "\n%*s", indent, "");
-            at = indent;
-        }
-        if (at > indent) {
-            tt_str_addc(o, ' ');
-            at++;
-        }
-        tt_str_printf(o, "%.*s", (int)n, p);
-        at += wide;
-        p += n + (p[n] == ' ');
-    }
-    tt_str_addc(o, '\n');
-}
 
 /* label: the subject; "" = the text continues the subject above. Empties the text. */
 static void paragraph(tt_str *o, const char *label, tt_str *text)
