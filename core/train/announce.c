@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/number.h"
-#include "estimate/estimate.h"
 #include "setup/foreign.h"
+#include "setup/recomputed.h"
 #include "train/loop.h"
 #include <math.h>
 #include <stdlib.h>

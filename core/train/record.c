@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "estimate/estimate.h"
+#include "setup/recomputed.h"
 #include "train/train.h"
 #include <pthread.h>
 #include <stdlib.h>

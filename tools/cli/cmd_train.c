@@ -370,8 +370,9 @@ static tt_status plan_start(tt_cli *cli, bool supervised, start_plan *out, tt_er
     const bool by_mpirun = launcher && !strcmp(launcher, "mpirun"),
                in_threads = launcher && !strcmp(launcher, "threads");
     /* Ranks of one process reach each other's devices, and may share one. */
-    const bool own = st == TT_OK && s.data_comm.component,
-               threads = st == TT_OK && !own && tt_setup_has_device(&s) && s.world <= TT_CLI_MOST_RANKS;
+    const bool own = st == TT_OK && s.data_comm.component, threads = st == TT_OK && !own &&
+                                                                     tt_setup_has_device(&s) &&
+                                                                     s.world <= TT_CLI_MOST_RANKS;
     tt_registry_free(r);
     TT_TRY(st);
     out->world = s.world;

@@ -26,13 +26,6 @@ struct tt_step_time;
 void tt_offloaded_text(const tt_program *p, const struct tt_step_time *time, tt_str *o);
 void tt_offloaded_json(const tt_program *p, const struct tt_step_time *time, tt_str *o);
 
-/* ---- recomputed.c: activations that the backward computes again ---- */
-/* A sentence, and a table of the layers. Nothing is added in mode none. */
-void tt_recomputed_text(const tt_setup *s, tt_str *o);
-void tt_recomputed_table(const tt_setup *s, int indent, tt_str *o);
-/* Of all modes but none. */
-void tt_recomputed_json(const tt_setup *s, tt_str *o);
-
 /* ---- pareto.c ---- */
 /* Draws time against memory of the ways to recompute that mode budget chooses from, of the modes none,
  * selective and full, and of what mode budget chose. */

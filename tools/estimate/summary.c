@@ -4,6 +4,7 @@
 #include "estimate/summary_impl.h"
 #include "graph/rows.h"
 #include "passes/narrow.h"
+#include "setup/recomputed.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 #include "base/wrapped.h"
 #include "estimate/copies.h"
 #include "estimate/summary_impl.h"
+#include "setup/recomputed.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/recomputed.h"
 #include "base/wrapped.h"
-#include "estimate/estimate.h"
 #include <string.h>
-
-/* What `ttrun plan` and a run's log say about activations that the backward computes again, layer by
- * layer. */
 
 static const double gib = 1.0 / (1 << 30), mib = 1.0 / (1 << 20);
 
