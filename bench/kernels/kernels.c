@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "exec/exec.h"
+#include "train/bandwidth.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>

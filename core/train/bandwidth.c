@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "estimate/estimate.h"
+#include "train/bandwidth.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/pool.h"
-#include "estimate/estimate.h"
+#include "train/bandwidth.h"
 #include "train/bubble.h"
 #include "train/loop.h"
 #include "train/memory_snapshot.h"

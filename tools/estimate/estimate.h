@@ -31,13 +31,6 @@ void tt_offloaded_json(const tt_program *p, const struct tt_step_time *time, tt_
  * selective and full, and of what mode budget chose. */
 tt_status tt_pareto_svg(const tt_setup *s, tt_str *out, tt_error *err);
 
-/* ---- bandwidth.c ---- */
-/* Bytes per second that the pool's threads move when a fourth array changes three others in place,
- * as an optimizer does: the best mix that a kernel can hope for (reading one array alone keeps fewer
- * lines in flight and is half as fast). The arrays are 256 MiB together; if a cache holds them, it
- * is the cache's bandwidth. 0: no memory for it. */
-double tt_stream_bandwidth(tt_pool *pool);
-
 /* ---- machine.c, step_time.c: the time of a step on a described machine ---- */
 tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
                           tt_error *err); /* name: a known machine, or FILE.json */
