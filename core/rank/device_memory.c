@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rank/device_memory.h"
 #include "device/device.h"
-#include "estimate/estimate.h"
+#include "rank/host_memory.h"
+#include "rank/rank.h"
 
 /* The memory of a rank whose backend has a device: the device's, and pinned memory of the host. */
 
@@ -53,11 +54,11 @@ static void add_program(const tt_setup *s, tt_device_use *u, const tt_program *p
     u->activations += m.activations;
 }
 
-tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, tt_device_use *out,
-                           tt_error *err)
+tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, tt_device_use *out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    tt_device_use u = {.saving = saving, .staging = tt_program_memory_of(p->program).staging};
+    tt_device_use u = {.saving = tt_save_bytes(s, p),
+                       .staging = tt_program_memory_of(p->program).staging};
     tt_plan *eval;
     tt_status st = TT_OK;
     add_program(s, &u, p->program);
@@ -84,7 +85,7 @@ tt_status tt_device_memory_check(const tt_setup *s, const tt_plan *p, const tt_d
     TT_TRY(tt_device_memory(d, &left, &all, err));
     if (need <= (double)left)
         return TT_OK;
-    const bool trains = tt_plan_trains(s, p);
+    const bool trains = tt_rank_trains(s, p);
     const char *what = trains ? "lower training.local_batch_size or training.seq_len, set "
                                 "activation_checkpoint.mode or activation_checkpoint.offload, "
                                 "or take a smaller model"

@@ -2,8 +2,8 @@
 #include "rank/rank.h"
 #include "comm/async.h"
 #include "comm/data_comm.h"
-#include "estimate/estimate.h"
 #include "rank/device_memory.h"
+#include "rank/host_memory.h"
 #include <string.h>
 
 /* Opens one rank: its backend, thread pool, plan and program. */
@@ -113,12 +113,17 @@ static bool metrics_late(const tt_rank *r)
            !c->debug.poison && !c->debug.detect_nan && !c->debug.sync;
 }
 
+bool tt_rank_trains(const tt_setup *s, const tt_plan *p)
+{
+    return p->update.n || (s->early_step && p->graph == s->graph && s->graph != s->eval_graph);
+}
+
 /* A device's memory is checked before each program, a host's once: its ranks share it. */
 static tt_status check_memory(const tt_rank *r, const tt_plan *p, tt_error *err)
 {
     if (!tt_device_is_host(&r->device))
         return tt_device_memory_check(r->s, p, &r->device, err);
-    return p == r->plan ? tt_memory_check(r->s, p, r->eval_plan, err) : TT_OK;
+    return p == r->plan ? tt_host_memory_check(r->s, p, r->eval_plan, err) : TT_OK;
 }
 
 static tt_status make_plans(tt_rank *r, bool with_eval, tt_error *err)
@@ -201,7 +206,8 @@ static tt_status check_room(const tt_rank *next, const tt_rank *beside, const tt
     const double have = tt_memory_here(), ranks = (double)next->s->ranks_here,
                  need = ranks * (double)(tt_exec_own_bytes(next->plan->program, shared) +
                                          tt_program_bytes(beside->plan->program)) +
-                        tt_memory_of_saves(beside->s, beside->plan);
+                        tt_saves_bytes(beside->s, (double)tt_save_bytes(beside->s, beside->plan),
+                                       beside->s->ranks_here);
     if (!tt_device_is_host(&next->device) || need <= have)
         return TT_OK;
     return TT_FAIL(

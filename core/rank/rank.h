@@ -39,6 +39,8 @@ tt_status tt_rank_plan(const tt_rank *r, const tt_setup *s, bool with_eval, tt_r
 tt_status tt_rank_prepare(tt_rank *next, tt_rank *beside, tt_error *err);
 tt_status tt_rank_start(tt_rank *next, const tt_rank *beside, tt_dist *d, tt_error *err);
 void tt_rank_programs_close(tt_rank *r);
+/* Does p update parameters, after the backward or in it? */
+bool tt_rank_trains(const tt_setup *s, const tt_plan *p);
 
 /* ---- initial.c: values of the parameters, of the optimizer's states none: they are zero ---- */
 tt_status tt_rank_init_params(tt_rank *r, tt_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "estimate/copies.h"
-#include "estimate/estimate.h"
+#include "rank/rank.h"
 #include <string.h>
 
 /* The length of a tensor's name in checkpoints: "optimizer.state.NAME.exp_avg", "NAME.nf4". */
@@ -19,7 +19,7 @@ int64_t tt_plan_copies(const tt_setup *s, const tt_plan *plan)
     const tt_checkpoint_config *c = &s->core.checkpoint;
     const tt_program *p = plan->program;
     int64_t index = TT_COPIES_INDEX, data = 0;
-    if (!c->peer_copy_interval || !c->enable || c->load_only || !tt_plan_trains(s, plan))
+    if (!c->peer_copy_interval || !c->enable || c->load_only || !tt_rank_trains(s, plan))
         return 0;
     for (int i = 0; i < p->n_params; i++) {
         const tt_program_param *t = &p->params[i];

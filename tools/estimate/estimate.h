@@ -7,12 +7,6 @@
  * prints it. */
 
 /* ---- summary.c: the estimate as text or JSON ---- */
-/* Does p update parameters, after the backward or in it? */
-bool tt_plan_trains(const tt_setup *s, const tt_plan *p);
-/* With all ranks on this machine. eval: of the validation beside p; NULL: there is none. */
-tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, const tt_plan *eval, tt_error *err);
-/* Of the ranks on this machine, the bytes of the copies from which saves write. */
-double tt_memory_of_saves(const tt_setup *s, const tt_plan *p);
 /* The memory of the fullest pipeline rank, as `ttrun plan` counts it: on a device with the values that cross, with the
  * copy of a save, with the validation's program. The plans are made and checked, but not kept. */
 tt_status tt_plan_most_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err);

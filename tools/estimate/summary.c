@@ -4,6 +4,7 @@
 #include "estimate/summary_impl.h"
 #include "graph/rows.h"
 #include "passes/narrow.h"
+#include "rank/host_memory.h"
 #include "setup/recomputed.h"
 #include <math.h>
 #include <stdlib.h>
@@ -111,82 +112,18 @@ int64_t tt_plan_slots(const tt_plan *p)
     return p->bytes[TT_SPACE_SLOT] + p->bytes[TT_SPACE_KEEP] + p->bytes[TT_SPACE_WGRAD];
 }
 
-static int64_t total(const tt_plan *p)
-{
-    return tt_program_bytes(p->program);
-}
-
-bool tt_plan_trains(const tt_setup *s, const tt_plan *p)
-{
-    return p->update.n || (s->early_step && p->graph == s->graph && s->graph != s->eval_graph);
-}
-
-/* Bytes of the copy from which an asynchronous save writes (saver.c): this rank's part of
- * parameters and optimizer. */
-static int64_t copy_of(const tt_setup *s, const tt_plan *p)
-{
-    const tt_checkpoint_config *c = &s->core.checkpoint;
-    if (!tt_plan_trains(s, p) || tt_checkpoint_off(c) || c->async_mode == TT_ASYNC_DISABLED)
-        return 0;
-    return p->state_bytes_by_kind[TT_STATE_PARAM] + p->state_bytes_by_kind[TT_STATE_OPTIMIZER] +
-           p->bytes[TT_SPACE_PINNED];
-}
-
 /* Of the copy, what lies in the memory that is counted: 0 for a named machine, whose memory is a
  * device's, while the copy is in host memory. */
 int64_t tt_plan_saving(const tt_setup *s, const tt_plan *p)
 {
-    return s->machine ? 0 : copy_of(s, p);
-}
-
-/* The copies of n ranks that would each copy `bytes`. Only one of several replicas saves, so all
- * ranks together copy no more than all parameters and optimizer states. */
-static double saving_of(const tt_setup *s, double bytes, int n)
-{
-    double all = 0;
-    for (size_t i = 0; i < s->graph->states.n; i++) {
-        const tt_state *t = s->graph->states.items[i];
-        if (t->kind == TT_STATE_PARAM || t->kind == TT_STATE_OPTIMIZER)
-            all += (double)(tt_type_numel(&t->type) * (int64_t)tt_dtype_size(t->type.dtype));
-    }
-    return TT_MIN(bytes * n, all);
-}
-
-double tt_memory_of_saves(const tt_setup *s, const tt_plan *p)
-{
-    return saving_of(s, (double)tt_plan_saving(s, p), s->ranks_here);
-}
-
-tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, const tt_plan *eval, tt_error *err)
-{
-    const double copies = tt_memory_of_saves(s, p),
-                 each = (double)total(p) + (eval ? (double)total(eval) : 0),
-                 need = each * s->ranks_here + copies, have = tt_memory_here(),
-                 gib = 1.0 / (1 << 30);
-    if (need <= have)
-        return TT_OK;
-    const double parameters = (double)p->state_bytes_by_kind[TT_STATE_PARAM];
-    if (!tt_plan_trains(s, p)) /* nothing is trained: generate, eval */
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "the model takes %.1f GiB of memory, %.1f of these for its parameters, and there are "
-            "%.1f here; take %sa smaller model, or a machine with more memory",
-            gib * need, gib * parameters, gib * have,
-            parameters < have ? "fewer or shorter texts at once, " : "");
-    return tt_job_fail(
-        s->job, tt_job_has(s->job, "training") ? "training" : "", err,
-        "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, "
-        "set activation_checkpoint.mode%s, or take a smaller model (ttrun plan shows what takes "
-        "it)",
-        gib * need, s->ranks_here, s->ranks_here == 1 ? "" : "s", gib * have,
-        copies > 0 ? " or checkpoint.async_mode \"disabled\"" : "");
+    return s->machine ? 0 : tt_save_bytes(s, p);
 }
 
 const tt_plan *tt_plan_fullest(tt_plan *const *plans, int n)
 {
     const tt_plan *p = plans[0];
     for (int i = 1; i < n; i++)
-        if (total(plans[i]) > total(p))
+        if (tt_program_bytes(plans[i]->program) > tt_program_bytes(p->program))
             p = plans[i];
     return p;
 }
@@ -197,11 +134,11 @@ static double all_ranks(const tt_plan_counts *c, tt_plan *const *plans, int n)
     const tt_setup *s = c->s;
     double sum = 0, copies = 0;
     for (int i = 0; i < n; i++) {
-        sum += (double)total(plans[i]) + (double)tt_plan_copies(s, plans[i]) +
+        sum += (double)tt_program_bytes(plans[i]->program) + (double)tt_plan_copies(s, plans[i]) +
                (double)tt_plan_validation(c, plans, plans[i]);
         copies += (double)tt_plan_saving(s, plans[i]);
     }
-    return sum * s->world / n + saving_of(s, copies / n, s->world);
+    return sum * s->world / n + tt_saves_bytes(s, copies / n, s->world);
 }
 
 /* A named machine has memory_bytes per rank; this machine holds all ranks. */
@@ -267,7 +204,9 @@ int64_t tt_plan_validation(const tt_plan_counts *c, tt_plan *const *plans, const
 int64_t tt_plan_rank_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_plan *p)
 {
     const tt_device_use *use = tt_plan_use_of(c, plans, p);
-    return use ? use->device : total(p) + tt_plan_saving(c->s, p) + tt_plan_validation(c, plans, p);
+    return use ? use->device
+               : tt_program_bytes(p->program) + tt_plan_saving(c->s, p) +
+                     tt_plan_validation(c, plans, p);
 }
 
 static void json_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_plan *p, tt_str *o)
@@ -345,7 +284,7 @@ static tt_status find_use(tt_plan_counts *c, tt_plan *const *plans, int n, tt_ar
     if (!tt_setup_has_device(c->s))
         return TT_OK;
     for (int i = 0; i < n; i++)
-        TT_TRY(tt_device_use_of(c->s, plans[i], copy_of(c->s, plans[i]), &use[i], err));
+        TT_TRY(tt_device_use_of(c->s, plans[i], &use[i], err));
     c->use = use;
     return TT_OK;
 }
@@ -359,7 +298,7 @@ static tt_status validation_of(const tt_setup *s, const tt_plan *p, tt_arena *a,
     if (!s->eval_graph || s->eval_graph == s->graph || p->graph != s->graph)
         return TT_OK;
     TT_TRY(tt_setup_plan(s, s->eval_graph, s->eval_schedule, p->pp_rank, a, &eval, err));
-    *out = total(eval);
+    *out = tt_program_bytes(eval->program);
     return TT_OK;
 }
 
@@ -378,10 +317,10 @@ static tt_status rank_bytes(const tt_setup *s, tt_plan *p, tt_arena *a, int64_t 
     tt_device_use use;
     if (!tt_setup_has_device(s)) {
         TT_TRY(validation_of(s, p, a, out, err));
-        *out += total(p) + tt_plan_saving(s, p);
+        *out += tt_program_bytes(p->program) + tt_plan_saving(s, p);
         return TT_OK;
     }
-    TT_TRY(tt_device_use_of(s, p, copy_of(s, p), &use, err));
+    TT_TRY(tt_device_use_of(s, p, &use, err));
     *out = use.device;
     return TT_OK;
 }
