@@ -144,7 +144,7 @@ static void describe_states(const tt_loop *l, tt_peer *p)
     p->bytes = p->index_bytes;
     for (size_t i = 0; i < p->n; i++)
         p->bytes += tt_peer_piece_bytes(&p->pieces[i]);
-    p->bytes = tt_copies_pages(p->bytes);
+    p->bytes = tt_peer_pages(p->bytes);
 }
 
 /* Finds out which copies belong to the program, and leaves those that are there. */

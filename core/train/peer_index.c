@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/peer_index.h"
-#include "estimate/copies.h"
+#include "train/peer_memory.h"
 #include <string.h>
 
 /* tt_peer_index, a `record` per tensor, then their names, each with its final 0. */
@@ -12,20 +12,22 @@ typedef struct record {
     int64_t begin[TT_MAX_DIMS], end[TT_MAX_DIMS];
 } record;
 
-_Static_assert(sizeof(tt_peer_index) == TT_COPIES_INDEX, "as ttrun plan counts");
-_Static_assert(sizeof(record) == TT_COPIES_RECORD, "as ttrun plan counts");
-
 int64_t tt_peer_piece_bytes(const tt_ckpt_piece *p)
 {
     return tt_box_numel(&p->box, p->n_dims) * (int64_t)tt_dtype_size(p->dtype);
 }
 
+int64_t tt_peer_index_bytes(int64_t n, int64_t names)
+{
+    return tt_peer_pages((int64_t)sizeof(tt_peer_index) + n * (int64_t)sizeof(record) + names);
+}
+
 int64_t tt_peer_index_size(const tt_ckpt_piece *p, size_t n)
 {
-    int64_t bytes = (int64_t)(sizeof(tt_peer_index) + n * sizeof(record));
+    int64_t names = 0;
     for (size_t i = 0; i < n; i++)
-        bytes += (int64_t)strlen(p[i].name) + 1;
-    return tt_copies_pages(bytes);
+        names += (int64_t)strlen(p[i].name) + 1;
+    return tt_peer_index_bytes((int64_t)n, names);
 }
 
 void tt_peer_index_write(const tt_peer_index *of, const tt_ckpt_piece *p, size_t n, void *to)

@@ -15,7 +15,9 @@ typedef struct tt_peer_index {
     int64_t n; /* tensors */
 } tt_peer_index;
 
-/* The bytes of the index of these pieces. */
+/* The bytes of the index of n tensors; names: of their names, each with its final 0. */
+int64_t tt_peer_index_bytes(int64_t n, int64_t names);
+/* The same of these pieces. */
 int64_t tt_peer_index_size(const tt_ckpt_piece *p, size_t n);
 /* Writes so many bytes; job, mesh, rank and world of `of`. */
 void tt_peer_index_write(const tt_peer_index *of, const tt_ckpt_piece *p, size_t n, void *to);

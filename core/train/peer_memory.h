@@ -2,7 +2,6 @@
 #ifndef TT_PEER_MEMORY_H
 #define TT_PEER_MEMORY_H
 #include "checkpoint/checkpoint.h"
-#include "estimate/copies.h"
 #include <stdatomic.h>
 
 /* The memory of one rank's copies, a memfd: a page that begins with tt_peer_head, then TT_PEER_SLOTS copies of
@@ -10,8 +9,8 @@
  * another node; then a rank does not begin a copy while the newest whole one is not there yet. */
 
 #define TT_PEER_MAGIC UINT64_C(0x7474727565657234) /* changes with the layout of tt_peer_head */
-#define TT_PEER_PAGE TT_COPIES_PAGE
-#define TT_PEER_SLOTS TT_COPIES_KEPT
+#define TT_PEER_PAGE ((int64_t)4096)
+#define TT_PEER_SLOTS 2
 
 typedef struct tt_peer_state {
     tt_trainer_state st; /* its strings are NULL: they are the job's, but for these two; "": NULL */
@@ -36,6 +35,11 @@ typedef struct tt_peer_head {
         skipped; /* by the rank: copies that were not made because the one before was on its way */
 } tt_peer_head;
 _Static_assert(sizeof(tt_peer_head) <= 4096, "a page");
+
+static inline int64_t tt_peer_pages(int64_t bytes) /* in whole pages */
+{
+    return (bytes + TT_PEER_PAGE - 1) / TT_PEER_PAGE * TT_PEER_PAGE;
+}
 
 static inline int64_t tt_peer_size(int64_t bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "estimate/copies.h"
 #include "train/peer_index.h"
+#include "train/peer_memory.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +52,7 @@ static void test_peer_index_says_what_was_written(void **state)
     assert_true(tt_peer_index_read(copy, bytes, a, &head, &p));
     assert_true(head.job == 4711 && head.mesh == 42 && head.rank == 1 && head.world == 3);
     assert_int_equal(head.n, N);
-    assert_int_equal(head.bytes % TT_COPIES_PAGE, 0);
+    assert_int_equal(head.bytes % TT_PEER_PAGE, 0);
     const char *data = copy + head.bytes;
     for (int i = 0; i < N; i++) {
         assert_string_equal(p[i].name, pieces[i].name);
@@ -96,7 +96,8 @@ static void test_peer_index_refuses_damage(void **state)
     int64_t bytes;
     int refused = 0;
     char *copy = make_copy(&bytes);
-    for (int64_t at = 0; at < TT_COPIES_INDEX + N * TT_COPIES_RECORD; at += 8)
+    const int64_t index = tt_peer_index_size(pieces, N);
+    for (int64_t at = 0; at < index; at += 8)
         for (size_t k = 0; k < TT_COUNT(values); k++) {
             int64_t before;
             memcpy(&before, copy + at, sizeof before);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "estimate/copies.h"
+#include "estimate/summary_impl.h"
 #include "rank/rank.h"
+#include "train/peer_index.h"
+#include "train/peer_memory.h"
 #include <string.h>
 
 /* The length of a tensor's name in checkpoints: "optimizer.state.NAME.exp_avg", "NAME.nf4". */
@@ -14,20 +16,20 @@ static int64_t name_bytes(const tt_program_param *p)
     return (int64_t)n;
 }
 
-int64_t tt_plan_copies(const tt_setup *s, const tt_plan *plan)
+int64_t tt_estimate_copies(const tt_setup *s, const tt_plan *plan)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
     const tt_program *p = plan->program;
-    int64_t index = TT_COPIES_INDEX, data = 0;
+    int64_t n = 0, names = 0, data = 0;
     if (!c->peer_copy_interval || !c->enable || c->load_only || !tt_rank_trains(s, plan))
         return 0;
     for (int i = 0; i < p->n_params; i++) {
         const tt_program_param *t = &p->params[i];
         if (t->transient || t->offset < 0)
             continue;
-        index += TT_COPIES_RECORD + name_bytes(t);
+        n++;
+        names += name_bytes(t);
         data += tt_tensor_bytes(&t->tensor);
     }
-    const int64_t copy = tt_copies_pages(tt_copies_pages(index) + data);
-    return TT_COPIES_PAGE + TT_COPIES_KEPT * copy;
+    return tt_peer_size(tt_peer_pages(tt_peer_index_bytes(n, names) + data));
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "estimate/copies.h"
 #include "estimate/summary_impl.h"
 #include "graph/rows.h"
 #include "passes/narrow.h"
@@ -134,7 +133,8 @@ static double all_ranks(const tt_plan_counts *c, tt_plan *const *plans, int n)
     const tt_setup *s = c->s;
     double sum = 0, copies = 0;
     for (int i = 0; i < n; i++) {
-        sum += (double)tt_program_bytes(plans[i]->program) + (double)tt_plan_copies(s, plans[i]) +
+        sum += (double)tt_program_bytes(plans[i]->program) +
+               (double)tt_estimate_copies(s, plans[i]) +
                (double)tt_plan_validation(c, plans, plans[i]);
         copies += (double)tt_plan_saving(s, plans[i]);
     }
@@ -213,7 +213,8 @@ static void json_bytes(const tt_plan_counts *c, tt_plan *const *plans, const tt_
 {
     const tt_device_use *use = tt_plan_use_of(c, plans, p);
     const int64_t copy = use ? use->saving : tt_plan_saving(c->s, p),
-                  copies = tt_plan_copies(c->s, p), validation = tt_plan_validation(c, plans, p);
+                  copies = tt_estimate_copies(c->s, p),
+                  validation = tt_plan_validation(c, plans, p);
     tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"saving\":%lld,\"peak\":%lld",
                   (long long)p->bytes[TT_SPACE_STATE], (long long)tt_plan_slots(p),
                   (long long)p->bytes[TT_SPACE_WORK], (long long)copy,

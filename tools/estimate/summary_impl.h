@@ -42,6 +42,9 @@ const tt_device_use *tt_plan_use_of(const tt_plan_counts *c, tt_plan *const *pla
                                     const tt_plan *p);
 double tt_plan_memory_there(const tt_plan_counts *c); /* INFINITY: not known */
 double tt_plan_memory_needed(const tt_plan_counts *c, tt_plan *const *plans, int n);
+/* copies.c: bytes of host memory for the copies of a rank's states (checkpoint.peer_copy_interval; train/peer.h), if a supervisor
+ * starts the run; 0: the job keeps none. */
+int64_t tt_estimate_copies(const tt_setup *s, const tt_plan *p);
 /* experts.c: nothing is added where no experts are cut over ranks. */
 void tt_experts_text(const tt_plan_counts *c, tt_str *o);
 void tt_experts_json(const tt_plan_counts *c, tt_str *o);

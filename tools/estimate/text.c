@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/wrapped.h"
-#include "estimate/copies.h"
 #include "estimate/summary_impl.h"
 #include "setup/recomputed.h"
 #include <math.h>
@@ -120,7 +119,7 @@ static void copies_text(const tt_plan_counts *c, tt_plan *const *plans, int n, t
     const int here = (int)TT_MIN(node > 0 ? node : world, world);
     tt_str text = {0};
     for (int i = 0; i < n; i++)
-        most = TT_MAXV(most, tt_plan_copies(c->s, plans[i]));
+        most = TT_MAXV(most, tt_estimate_copies(c->s, plans[i]));
     if (!most)
         return;
     tt_str_printf(&text,
