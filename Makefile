@@ -30,8 +30,10 @@ rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(s
 ROOTS    := core launch interchange lib tools
 INCLUDES := -Iinclude -Icore -Ilib -Itools -I.
 CORE_SRC := $(sort $(filter-out tools/cli/main.c,$(call rwildcard,$(ROOTS),*.c)))
-# share/templates are embedded in the library, so that an installed ttrun needs no file for `plugins new`.
-CORE_GEN := $B/gen/templates.c
+# share/templates are embedded in the library, so that an installed ttrun needs no file for `plugins new`, and so is share/dialects, as
+# tables: a job that has no name of another trainer opens no file for them.
+CORE_GEN := $B/gen/templates.c $B/gen/dialects.c
+DIALECTS := $(sort $(wildcard share/dialects/*.json))
 TEMPLATES := $(sort $(wildcard share/templates/*))
 # One line TT_CORE_OP(name) per op that a file of core/graph/ops defines.
 OPS_DEF := $B/gen/ops.def
@@ -79,9 +81,12 @@ $B/share/%.o: share/%.c $B/.flags
 $B/gen/templates.c: mk/embed.sh $(TEMPLATES) $(patsubst %.c,$B/%.o,$(filter %.c,$(TEMPLATES)))
 	@mkdir -p $(@D)
 	$(Q)sh mk/embed.sh tt_template $(TEMPLATES) > $@
+$B/gen/dialects.c: mk/dialects.awk $(DIALECTS)
+	@mkdir -p $(@D)
+	$(Q)LC_ALL=C awk -f mk/dialects.awk $(DIALECTS) > $@
 $B/gen/%.o: $B/gen/%.c $B/.flags
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CFLAGS_ALL) $(INCLUDES) -MMD -MP -c $< -o $@
 
 # A change of compiler or flags rebuilds everything; a removed file relinks; a removed plugin's .so is deleted.
 stamp = @mkdir -p $B; echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@

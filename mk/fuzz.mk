@@ -20,7 +20,7 @@ build/asan/tests/fuzz/grammar.o: CFLAGS_ALL += -fno-sanitize=all -O2
 $(FUZZ_DRIVERS): build/asan/%: build/asan/%.o $(FUZZ_MAIN) build/asan/libttrun_fuzz.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(CORE_LIBS) -o $@
-build/asan/libttrun_fuzz.a: $(FUZZ_CORE:%.c=build/asan/%.o) $(FUZZ_LIST)
+build/asan/libttrun_fuzz.a: $(FUZZ_CORE:%.c=build/asan/%.o) build/asan/gen/dialects.o $(FUZZ_LIST)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 fuzz-drivers: $(FUZZ_DRIVERS)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "config/dialects.h"
 #include "config/internal.h"
 #include <string.h>
 #include <strings.h>
@@ -6,43 +7,12 @@
 /* Spellings of other trainers that a job may use: keys with another name here, values with another
  * name here, and keys that ttrun does without. Each is taken with a notice. */
 
-typedef struct value_alias {
-    const char *key, *value, *ours;
-    const char *also; /* another key that gets the value as it was written, unless it is set */
-    bool any_case;    /* the value in any mixture of cases, which torchtitan takes */
-} value_alias;
-
-static const value_alias values[] = {
-    {"checkpoint.async_mode",           "DISABLED",              "disabled",              NULL,                      true },
-    {"checkpoint.async_mode",           "ASYNC",                 "async",                 NULL,                      true },
-    {"checkpoint.async_mode",           "ASYNC_WITH_PINNED_MEM", "async_with_pinned_mem", NULL,                      true },
-    {"optimizer.name",                  "AdamW",                 "adamw",                 NULL,                      false},
-    {"optimizer.name",                  "adamw_torch",           "adamw",                 NULL,                      false},
-    {"optimizer.name",                  "adamw_torch_fused",     "adamw",                 NULL,                      false},
-    {"optimizer.name",                  "Adam",                  "adam",                  NULL,                      false},
-    {"optimizer.name",                  "Muon",                  "muon",                  NULL,                      false},
-    {"optimizer.name",                  "AdamW8bit",             "adamw8bit",             NULL,                      false},
-    {"optimizer.name",                  "adamw_bnb_8bit",        "adamw8bit",             NULL,                      false},
-    {"optimizer.name",                  "adamw_8bit",            "adamw8bit",             NULL,                      false},
-    {"optimizer.name",                  "DistMuon",              "muon",                  NULL,                      false},
-    {"optimizer.name",                  "Lion",                  "lion",                  NULL,                      false},
-    {"optimizer.name",                  "SOAP",                  "soap",                  NULL,                      false},
-    {"optimizer.name",                  "SGD",                   "sgd",                   NULL,                      false},
-    {"lr_scheduler.name",               "cosine",                "wsd",                   "lr_scheduler.decay_type", false},
-    {"lr_scheduler.name",               "linear",                "wsd",                   "lr_scheduler.decay_type", false},
-    {"lr_scheduler.name",               "sqrt",                  "wsd",                   "lr_scheduler.decay_type", false},
-    {"training.dtype",                  "bf16",                  "bfloat16",              NULL,                      false},
-    {"training.dtype",                  "fp32",                  "float32",               NULL,                      false},
-    {"training.mixed_precision_param",  "bf16",                  "bfloat16",              NULL,                      false},
-    {"training.mixed_precision_param",  "fp32",                  "float32",               NULL,                      false},
-    {"training.mixed_precision_reduce", "bf16",                  "bfloat16",              NULL,                      false},
-    {"training.mixed_precision_reduce", "fp32",                  "float32",               NULL,                      false},
-};
-
 const char *tt_config_value_alias(const char *key, const char *ours, size_t i)
 {
-    for (size_t k = 0; k < TT_COUNT(values); k++)
-        if (!strcmp(values[k].key, key) && !strcmp(values[k].ours, ours) && i-- == 0)
+    const tt_dialect_value *values = tt_dialects_known.values;
+    for (size_t k = 0; k < tt_dialects_known.n_values; k++)
+        if (!values[k].instead && !strcmp(values[k].key, key) && !strcmp(values[k].here, ours) &&
+            i-- == 0)
             return values[k].value;
     return NULL;
 }
@@ -108,57 +78,54 @@ static tt_status take_key(tt_job *job, const tt_reserved *r, tt_error *err)
     return own_layer > layer ? TT_OK : tt_config_set_path(job, r->text, v, err);
 }
 
-static bool is_alias(const value_alias *a, const char *text)
+tt_json *tt_config_renamed(const tt_job *job, const tt_json *v, const char *text)
+{
+    tt_json *copy = tt_arena_dup(job->arena, v, sizeof *v);
+    copy->string = text;
+    if (v->origin && v->origin->raw) { /* tt_config_read takes the typed text of a string */
+        tt_json_origin *o = tt_arena_dup(job->arena, v->origin, sizeof *o);
+        o->raw = text;
+        copy->origin = o;
+    }
+    return copy;
+}
+
+static bool is_alias(const tt_dialect_value *a, const char *text)
 {
     if (a->any_case)
-        return strcasecmp(text, a->ours) == 0 && strcmp(text, a->ours) != 0;
+        return strcasecmp(text, a->here) == 0 && strcmp(text, a->here) != 0;
     return strcmp(text, a->value) == 0;
 }
 
-static tt_status take_value(tt_job *job, const value_alias *a, tt_error *err)
+/* The value is one of another key here. */
+static tt_status move_value(tt_job *job, const tt_dialect_value *a, const tt_json *v, tt_error *err)
+{
+    notice(job, tt_arena_printf(job->arena, "%s: taken as %s %s", place_of(job, v, a->key),
+                                a->instead, a->here));
+    take_off(job, a->key);
+    return tt_config_find(job, a->instead)
+               ? TT_OK
+               : tt_config_set_path(job, a->instead, tt_config_renamed(job, v, a->here), err);
+}
+
+static tt_status take_value(tt_job *job, const tt_dialect_value *a, tt_error *err)
 {
     tt_json *v = tt_config_find(job, a->key);
     if (!v || v->type != TT_JSON_STRING || !is_alias(a, v->string))
         return TT_OK;
+    if (a->instead)
+        return move_value(job, a, v, err);
     const char *written = v->string;
-    tt_json *copy = tt_arena_dup(job->arena, v, sizeof *v);
     const tt_json *other = a->also ? tt_config_find(job, a->also) : NULL;
     const bool sets = a->also && (!other || layer_of(other) < layer_of(v));
     if (sets)
-        TT_TRY(tt_config_set_path(job, a->also, copy, err));
+        TT_TRY(tt_config_set_path(job, a->also, tt_arena_dup(job->arena, v, sizeof *v), err));
     v = tt_config_find(job, a->key);
-    v->string = a->ours;
+    *v = *tt_config_renamed(job, v, a->here);
     notice(job, tt_arena_printf(job->arena, "%s: \"%s\" is taken as \"%s\"%s%s%s",
-                                place_of(job, v, a->key), written, a->ours, sets ? " with " : "",
+                                place_of(job, v, a->key), written, a->here, sets ? " with " : "",
                                 sets ? a->also : "", sets ? " of that name" : ""));
-    if (v->origin && v->origin->raw) { /* tt_config_read takes the typed text of a string */
-        tt_json_origin *o = tt_arena_dup(job->arena, v->origin, sizeof *o);
-        o->raw = a->ours;
-        v->origin = o;
-    }
     return TT_OK;
-}
-
-/* torchtitan's implementation that keeps states in bf16. */
-static tt_status take_bf16_states(tt_job *job, tt_error *err)
-{
-    static const char key[] = "optimizer.implementation", of_states[] = "optimizer.state_dtype";
-    tt_json *v = tt_config_find(job, key);
-    if (!v || v->type != TT_JSON_STRING || strcmp(v->string, "fused_opt_states_bf16") != 0)
-        return TT_OK;
-    const char *place = place_of(job, v, key);
-    tt_json *dtype = tt_config_node(job->arena, TT_JSON_STRING, v->origin);
-    dtype->string = "bfloat16";
-    dtype->line = v->line;
-    dtype->column = v->column;
-    if (v->origin && v->origin->raw) {
-        tt_json_origin *o = tt_arena_dup(job->arena, v->origin, sizeof *o);
-        o->raw = dtype->string;
-        dtype->origin = o;
-    }
-    notice(job, tt_arena_printf(job->arena, "%s: taken as %s bfloat16", place, of_states));
-    take_off(job, key);
-    return tt_config_find(job, of_states) ? TT_OK : tt_config_set_path(job, of_states, dtype, err);
 }
 
 /* A section that only torchtitan has shows where a job comes from. Losses and speed change with a
@@ -182,9 +149,8 @@ tt_status tt_config_take_aliases(tt_job *job, tt_error *err)
     for (size_t i = 0; i < n; i++)
         if (r[i].kind == TT_RESERVED_ALIAS)
             TT_TRY(take_key(job, &r[i], err));
-    for (size_t i = 0; i < TT_COUNT(values); i++)
-        TT_TRY(take_value(job, &values[i], err));
-    TT_TRY(take_bf16_states(job, err));
+    for (size_t i = 0; i < tt_dialects_known.n_values; i++)
+        TT_TRY(take_value(job, &tt_dialects_known.values[i], err));
     bool groups = false;
     TT_TRY(tt_config_take_groups(job, &groups, err));
     if (groups)

@@ -71,6 +71,8 @@ const char *tt_config_section_name(const char *key);
 /* ---- alias.c */
 /* Gives keys and values of other trainers that have one of the same meaning here ours. */
 tt_status tt_config_take_aliases(tt_job *job, tt_error *err);
+/* A string under another name. */
+tt_json *tt_config_renamed(const tt_job *job, const tt_json *v, const char *text);
 /* param_groups.c: takes groups in torchtitan's form; *any: there was one. */
 tt_status tt_config_take_groups(tt_job *job, bool *any, tt_error *err);
 /* The i-th other spelling of a value of a key; NULL = there are no more. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "config/dialects.h"
 #include "config/internal.h"
 #include <string.h>
 
@@ -7,56 +8,17 @@
  * becomes ours: {"match": …, "name": "adamw", "lr": …, "beta1": …, "beta2": …}. As there, a group takes
  * nothing from the section: an option that it does not set has PyTorch's default. */
 
-typedef struct known_option {
-    const char *name, *value; /* its default in torch.optim */
-} known_option;
-
-static const known_option adamw[] = {
-    {"lr",           "1e-3" },
-    {"beta1",        "0.9"  },
-    {"beta2",        "0.999"},
-    {"eps",          "1e-8" },
-    {"weight_decay", "1e-2" }
-};
-static const known_option adam[] = {
-    {"lr",           "1e-3" },
-    {"beta1",        "0.9"  },
-    {"beta2",        "0.999"},
-    {"eps",          "1e-8" },
-    {"weight_decay", "0.0"  }
-};
-static const known_option muon[] = {
-    {"lr",           "1e-3"        },
-    {"weight_decay", "0.1"         },
-    {"momentum",     "0.95"        },
-    {"nesterov",     "true"        },
-    {"ns_steps",     "5"           },
-    {"adjust_lr_fn", "\"original\""},
-    {"update",       "\"muon\""    }
-};
-
-static const struct {
-    const char *theirs, *ours;
-    const known_option *options;
-    size_t n;
-} optimizers[] = {
-    {"AdamW",    "adamw", adamw, TT_COUNT(adamw)},
-    {"Adam",     "adam",  adam,  TT_COUNT(adam) },
-    {"Muon",     "muon",  muon,  TT_COUNT(muon) },
-    {"DistMuon", "muon",  muon,  TT_COUNT(muon) },
-};
-
-/* Arguments of torch.optim that change nothing here as long as they have this value; NULL: any. */
-static const struct {
-    const char *name, *value;
-} idle[] = {
-    {"fused",          NULL   },
-    {"foreach",        NULL   },
-    {"capturable",     NULL   },
-    {"differentiable", "false"},
-    {"amsgrad",        "false"},
-    {"maximize",       "false"},
-};
+/* An optimizer of PyTorch, with its name and options here; *out: NULL, v is no name of one. */
+static tt_status find_optimizer(tt_job *job, const tt_json *v, tt_json **out, tt_error *err)
+{
+    *out = NULL;
+    for (size_t i = 0; i < tt_dialects_known.n_optimizers; i++) {
+        const tt_dialect_optimizer *o = &tt_dialects_known.optimizers[i];
+        if (!strcmp(o->name, v->string))
+            return tt_config_parse(job->arena, v->origin, o->here, strlen(o->here), out, err);
+    }
+    return TT_OK;
+}
 
 static bool is_text(const tt_json *v, const char *text)
 {
@@ -69,9 +31,11 @@ static bool is_text(const tt_json *v, const char *text)
 
 static bool is_idle(const char *name, const tt_json *v)
 {
-    for (size_t i = 0; i < TT_COUNT(idle); i++)
-        if (!strcmp(idle[i].name, name))
-            return !idle[i].value || is_text(v, idle[i].value);
+    for (size_t i = 0; i < tt_dialects_known.n_arguments; i++) {
+        const tt_dialect_argument *a = &tt_dialects_known.arguments[i];
+        if (!strcmp(a->name, name))
+            return !a->value || is_text(v, a->value);
+    }
     return false;
 }
 
@@ -102,19 +66,16 @@ static tt_status put_arguments(tt_job *job, tt_json *to, const tt_json *from, co
     return TT_OK;
 }
 
-/* The options that the group does not set. */
-static tt_status put_defaults(tt_job *job, tt_json *to, const known_option *options, size_t n,
-                              tt_error *err)
+/* The options of the optimizer that the group does not set; they stand where the group does. */
+static void put_defaults(tt_job *job, tt_json *to, const tt_json *optimizer)
 {
-    for (size_t i = 0; i < n; i++) {
-        tt_json *v = NULL;
-        if (tt_json_get(to, options[i].name))
-            continue;
-        TT_TRY(tt_config_parse(job->arena, to->origin, options[i].value, strlen(options[i].value),
-                               &v, err));
-        tt_config_put(job->arena, to, options[i].name, (tt_json_pos){to->line, to->column}, v);
+    for (size_t i = 0; i < optimizer->n; i++) {
+        tt_json *v = optimizer->items[i];
+        v->line = to->line;
+        v->column = to->column;
+        if (!tt_json_get(to, optimizer->keys[i]))
+            tt_config_put(job->arena, to, optimizer->keys[i], (tt_json_pos){v->line, v->column}, v);
     }
-    return TT_OK;
 }
 
 /* Python's (?:…) is a group, like ( … ). */
@@ -131,24 +92,10 @@ static const char *pattern_of(tt_job *job, const char *text)
     return out;
 }
 
-/* A string of the group under another name. */
-static tt_json *renamed(tt_job *job, const tt_json *v, const char *text)
-{
-    tt_json *copy = tt_arena_dup(job->arena, v, sizeof *v);
-    copy->string = text;
-    if (v->origin && v->origin->raw) {
-        tt_json_origin *o = tt_arena_dup(job->arena, v->origin, sizeof *o);
-        o->raw = text;
-        copy->origin = o;
-    }
-    return copy;
-}
-
 static tt_status take_group(tt_job *job, tt_json *group, const char *key, tt_error *err)
 {
     tt_json *to = tt_config_node(job->arena, TT_JSON_OBJECT, group->origin);
-    const known_option *options = NULL;
-    size_t n = 0;
+    tt_json *optimizer = NULL;
     to->line = group->line;
     to->column = group->column;
     for (size_t i = 0; i < group->n; i++) {
@@ -157,36 +104,38 @@ static tt_status take_group(tt_job *job, tt_json *group, const char *key, tt_err
         tt_json *v = group->items[i];
         const bool text = v->type == TT_JSON_STRING;
         if (!strcmp(name, "pattern") && text) {
-            v = renamed(job, v, pattern_of(job, v->string));
+            v = tt_config_renamed(job, v, pattern_of(job, v->string));
             tt_config_put(job->arena, to, "match", pos, v);
         } else if (!strcmp(name, "optimizer_kwargs")) {
             TT_TRY(put_arguments(job, to, v, at, err));
         } else if (!strcmp(name, "optimizer_name") && text) {
-            for (size_t k = 0; k < TT_COUNT(optimizers); k++)
-                if (!strcmp(optimizers[k].theirs, v->string)) {
-                    options = optimizers[k].options;
-                    n = optimizers[k].n;
-                    v = renamed(job, v, optimizers[k].ours);
-                    break;
-                }
+            TT_TRY(find_optimizer(job, v, &optimizer, err));
+            if (optimizer)
+                v = tt_config_renamed(job, v, tt_json_get(optimizer, "name")->string);
             tt_config_put(job->arena, to, "name", pos, v);
         } else {
             tt_config_put(job->arena, to, name, pos, v);
         }
     }
-    TT_TRY(put_defaults(job, to, options, n, err));
+    if (optimizer)
+        put_defaults(job, to, optimizer);
     *group = *to;
     return TT_OK;
 }
 
 /* A name of PyTorch in a group of our form. */
-static void take_name(tt_job *job, tt_json *group)
+static tt_status take_name(tt_job *job, tt_json *group, tt_error *err)
 {
-    for (size_t i = 0; i < group->n; i++)
-        for (size_t k = 0; k < TT_COUNT(optimizers); k++)
-            if (!strcmp(group->keys[i], "name") && group->items[i]->type == TT_JSON_STRING &&
-                !strcmp(group->items[i]->string, optimizers[k].theirs))
-                group->items[i] = renamed(job, group->items[i], optimizers[k].ours);
+    tt_json *optimizer;
+    for (size_t i = 0; i < group->n; i++) {
+        if (strcmp(group->keys[i], "name") != 0 || group->items[i]->type != TT_JSON_STRING)
+            continue;
+        TT_TRY(find_optimizer(job, group->items[i], &optimizer, err));
+        if (optimizer)
+            group->items[i] =
+                tt_config_renamed(job, group->items[i], tt_json_get(optimizer, "name")->string);
+    }
+    return TT_OK;
 }
 
 tt_status tt_config_take_groups(tt_job *job, bool *any, tt_error *err)
@@ -207,7 +156,7 @@ tt_status tt_config_take_groups(tt_job *job, bool *any, tt_error *err)
             TT_TRY(take_group(job, g, key, err));
             *any = true;
         } else {
-            take_name(job, g);
+            TT_TRY(take_name(job, g, err));
         }
     }
     return TT_OK;

@@ -1,29 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/reserved.h"
+#include "config/dialects.h"
 #include <stdlib.h>
 #include <string.h>
-#include <ttrun/option.h>
-
-/* One row per name, sorted by strcmp(). */
-
-/* clang-format off */
-#define MOVED(key, text) {key, TT_RESERVED_MOVED, text, NULL, NULL},
-#define SAME(key, text) {key, TT_RESERVED_SAME, text, NULL, NULL},
-#define ANSWER(key, text) {key, TT_RESERVED_ANSWER, text, NULL, NULL},
-#define ALIAS(key, text) {key, TT_RESERVED_ALIAS, text, NULL, NULL},
-#define IDLE(key, text) {key, TT_RESERVED_IDLE, text, NULL, NULL},
-/* only with these values; the answer to any other */
-#define IDLE_IF(key, values, text, otherwise) {key, TT_RESERVED_IDLE, text, values, otherwise},
-
-static const tt_reserved reserved[] = {
-#include "config/reserved.def"
-};
-/* clang-format on */
 
 const tt_reserved *tt_reserved_table(size_t *n)
 {
-    *n = TT_COUNT(reserved);
-    return reserved;
+    *n = tt_dialects_known.n_keys;
+    return tt_dialects_known.keys;
 }
 
 static int compare(const void *key, const void *row)
@@ -33,7 +16,8 @@ static int compare(const void *key, const void *row)
 
 static const tt_reserved *look_up(const char *key)
 {
-    return bsearch(key, reserved, TT_COUNT(reserved), sizeof *reserved, compare);
+    return bsearch(key, tt_dialects_known.keys, tt_dialects_known.n_keys, sizeof(tt_reserved),
+                   compare);
 }
 
 const tt_reserved *tt_reserved_find(const char *key)

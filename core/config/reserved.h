@@ -4,8 +4,9 @@
 #include "base/base.h"
 
 /* Names of other trainers (torchtitan of 2025 and of today, Hugging Face's Trainer, Megatron-LM,
- * nanoGPT, nanochat, llm.c) that are no keys of ttrun, with an answer for each. A key that ttrun has
- * always wins: the table is asked only about unknown ones, aliases apart. */
+ * nanoGPT, nanochat, llm.c) that are no keys of ttrun, with an answer for each: the "keys" of
+ * share/dialects. A key that ttrun has always wins: the table is asked only about unknown ones, aliases
+ * apart. */
 
 typedef enum tt_reserved_kind {
     TT_RESERVED_MOVED,  /* an error; text: ttrun's key with this meaning */

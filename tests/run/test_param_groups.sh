@@ -24,4 +24,7 @@ refused betas 'optimizer_kwargs.betas: expected two numbers' '[{"pattern": "norm
 refused optimizer 'optimizer "Adagrad" is unknown' '[{"pattern": "norm", "optimizer_name": "Adagrad", "optimizer_kwargs": {}}]'
 refused amsgrad 'amsgrad' '[{"pattern": "norm", "optimizer_name": "Adam", "optimizer_kwargs": {"amsgrad": true}}]'
 refused arguments 'expected an object' '[{"pattern": "norm", "optimizer_name": "Adam", "optimizer_kwargs": 3}]'
+printf '{"optimizer": {\n  "param_groups": [{"pattern": "norm", "optimizer_name": "Adam"}]}}\n' >"$dir/place.json"
+"$TTRUN" config "$dir/place.json" >"$dir/out" 2>"$dir/err" && grep -q '"beta2": 0.999, // .*place.json:2:20$' "$dir/out"
+ok defaults_of_a_group_have_its_place
 exit $failed
