@@ -434,6 +434,33 @@ static void under_way(member *m)
     MUST(lvt->poll(m->all, E));
 }
 
+/* A communicator whose members do not come together has the limit of a call. */
+static void never_joined(member *m)
+{
+    const int ranks[2] = {0, 1};
+    tt_comm *g = NULL;
+    MUST(m->dist.vt->barrier(m->dist.all, E));
+    if (m->rank == 0) {
+        fake_load();
+        OK(fake.fake_inject("ncclCommGetAsyncError", 0, 7));
+    }
+    MUST(m->dist.vt->barrier(m->dist.all, E));
+    lvt->set_timeout(m->self, 0.1);
+    MUST_FAIL(lvt->group(m->self, ranks, 2, 9, &g, E), TT_ETIMEOUT,
+              "NCCL, ncclCommInitRankConfig of ranks 0, 1: rank ");
+}
+
+static void case_never_joined(int n)
+{
+    world(n, never_joined);
+}
+static void test_a_communicator_that_is_never_made_has_a_limit(void **state)
+{
+    (void)state;
+    if (rig_run_seed(case_never_joined, 2, 0))
+        fail_msg("%s", rig_text);
+}
+
 static void case_under_way(int n)
 {
     world(n, under_way);
@@ -542,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_registered_once_with_each_communicator),
         cmocka_unit_test(test_fast_sums_are_those_of_NCCL),
         cmocka_unit_test(test_calls_under_way_are_no_errors),
+        cmocka_unit_test(test_a_communicator_that_is_never_made_has_a_limit),
         cmocka_unit_test(test_failures_are_named_and_do_not_hang),
         cmocka_unit_test(test_errors_of_NCCL_are_told),
         cmocka_unit_test(test_what_is_missing_is_said),
