@@ -196,7 +196,8 @@ mutants: $B/tests/mutants/mutate_tool
 # The lines that the tests run, by folder; BEFORE=FILE: beside another run's build/coverage/lines (mk/coverage.sh).
 coverage:
 	$(Q)rm -rf build/coverage/lines && find build -path 'build/coverage/*' -name '*.gcda' -delete
-	+$(Q)$(MAKE) --no-print-directory MODE=coverage run-tests; sh mk/coverage.sh build/coverage
+	+$(Q)GCOV_ERROR_FILE=$(CURDIR)/build/coverage/errors $(MAKE) --no-print-directory MODE=coverage run-tests; \
+	    sh mk/coverage.sh build/coverage
 
 include mk/fuzz.mk
 include mk/install.mk
