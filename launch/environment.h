@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_ENVIRONMENT_H
 #define TT_ENVIRONMENT_H
-#include "base/base.h"
+#include "comm/session.h"
 
-/* What the launcher (mpirun, srun, torchrun, mpiexec or ttrun) says about this process in its
- * environment variables. */
-typedef struct tt_launch {
-    int rank, world;             /* world 1: no launcher, or a launcher of one process */
-    int local_rank, local_world; /* among the ranks of this machine */
-    const char *launcher;        /* its name; NULL: no launcher */
-    char key[33];                /* equal on all ranks of this start, different for other starts */
-} tt_launch;
+/* Which rank this process is, as the launcher that started it says in environment variables. */
 
 typedef char *(*tt_getenv)(const char *name);
 /* get: getenv, or a function of a test. Fails if the variables contradict each other. */

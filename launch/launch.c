@@ -121,14 +121,15 @@ static void rank_environment(const launcher *l, int rank)
 }
 
 /* Runs in the child and does not return. */
-static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
+static void become(const tt_start_opts *start, const launcher *l, int rank, pid_t parent,
                    const sigset_t *mask)
 {
     char self[4096], number[16];
     const tt_launch_opts *o = l->o;
     const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
     const int null = open("/dev/null", O_RDONLY);
-    char **argv = tt_arena_array(cli->arena, (size_t)(cli->argc + o->n_words) + 8, sizeof *argv);
+    char **argv =
+        tt_arena_array(start->arena, (size_t)(start->n_words + o->n_words) + 8, sizeof *argv);
     int k = 0;
     if (len <= 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != parent)
         _exit(1);
@@ -148,10 +149,8 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
     }
     argv[k++] = self;
     argv[k++] = (char *)(uintptr_t) "train";
-    for (int i = 1; i < cli->argc; i++)
-        argv[k++] = cli->job_of_ranks && cli->argv[i] == cli->words[0]
-                        ? (char *)(uintptr_t)cli->job_of_ranks
-                        : cli->argv[i];
+    for (int i = 0; i < start->n_words; i++)
+        argv[k++] = (char *)(uintptr_t)start->words[i];
     for (int i = 0; i < o->n_words; i++)
         argv[k++] = (char *)(uintptr_t)o->words[i];
     block_for_child(o->mpirun, mask);
@@ -159,15 +158,16 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
     _exit(127);
 }
 
-static tt_status launcher_start(const tt_cli *cli, launcher *l, const sigset_t *mask, tt_error *err)
+static tt_status launcher_start(const tt_start_opts *start, launcher *l, const sigset_t *mask,
+                                tt_error *err)
 {
     const pid_t me = getpid();
     const int n_children = l->o->mpirun || l->o->threads ? 1 : l->o->n;
-    l->pids = tt_arena_array(cli->arena, (size_t)n_children, sizeof *l->pids);
+    l->pids = tt_arena_array(start->arena, (size_t)n_children, sizeof *l->pids);
     for (; l->n < n_children; l->n++) {
         const pid_t pid = fork();
         if (pid == 0)
-            become(cli, l, l->n, me, mask);
+            become(start, l, l->n, me, mask);
         if (pid < 0)
             return TT_FAIL(err, TT_EINVAL,
                            "only %d of %d processes could be started: %s; allow more processes "
@@ -508,7 +508,7 @@ static tt_status failure_of(const launcher *l, tt_status s, tt_error *err)
     return TT_FAIL(err, f->code, "rank %d: %s", f->rank, f->text);
 }
 
-tt_status tt_launch_ranks(const tt_cli *cli, const tt_launch_opts *o,
+tt_status tt_launch_ranks(const tt_start_opts *start, const tt_launch_opts *o,
                           const tt_launch_signals *signals, tt_error *err)
 {
     launcher l = {.o = o, .started_ns = tt_now_ns()};
@@ -516,7 +516,7 @@ tt_status tt_launch_ranks(const tt_cli *cli, const tt_launch_opts *o,
     tt_temporary_clear("mpirun");
     if (o->mpirun)
         tt_temporary_new("mpirun", &l.files);
-    tt_status s = launcher_start(cli, &l, &signals->before, err);
+    tt_status s = launcher_start(start, &l, &signals->before, err);
     if (s != TT_OK)
         kill_all(&l);
     wait_for_all(&l, signals);

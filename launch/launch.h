@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_LAUNCH_LAUNCH_H
 #define TT_LAUNCH_LAUNCH_H
-#include "cli/cli.h"
+#include "base/exit_status.h"
+#include "launch/start.h"
 #include <signal.h>
 
 /* --nproc N: starts N processes of this program with the same command line, with mpirun or without.
@@ -51,12 +52,12 @@ int tt_launch_signals_next(
 bool tt_launch_has_mpirun(void);
 /* Returns the status of the ranks. If they have printed their error themselves, err has no text. A
  * supervisor's ranks leave that to it. */
-tt_status tt_launch_ranks(const tt_cli *cli, const tt_launch_opts *o,
+tt_status tt_launch_ranks(const tt_start_opts *start, const tt_launch_opts *o,
                           const tt_launch_signals *signals, tt_error *err);
 /* Whether a supervisor starts ranks again that ended so: a failure while running (exit status 1). */
 static inline bool tt_launch_restarts(tt_status s)
 {
-    return s != TT_OK && tt_cli_exit_status(s) == 1;
+    return s != TT_OK && tt_exit_status(s) == 1;
 }
 
 #endif

@@ -20,7 +20,7 @@
     2 /* starts in a row that end before a step is done, until there is one rank fewer */
 
 typedef struct supervisor {
-    tt_cli *cli;
+    const tt_start_opts *start;
     const tt_supervise_opts *o;
     tt_launch_signals signals;
     int used;             /* of the budget */
@@ -87,7 +87,7 @@ static tt_status choose_mesh(supervisor *s, tt_error *err)
 /* The words that ranks get in addition. */
 static int add_words(const supervisor *s, const char **words)
 {
-    tt_arena *a = s->cli->arena;
+    tt_arena *a = s->start->arena;
     const tt_refit *m = &s->mesh;
     int n = 0;
     if (s->began) {
@@ -114,8 +114,9 @@ static const char *mesh_text(const supervisor *s)
     if (!m->world || m->world == s->o->n)
         return "";
     return tt_arena_printf(
-        s->cli->arena, ", with %d of %d ranks (data_parallel_replicate %d, data_parallel_shard %d)",
-        m->world, s->o->n, m->dp_replicate, m->dp_shard);
+        s->start->arena,
+        ", with %d of %d ranks (data_parallel_replicate %d, data_parallel_shard %d)", m->world,
+        s->o->n, m->dp_replicate, m->dp_shard);
 }
 
 /* ---- one start ---- */
@@ -146,7 +147,7 @@ static void stepped(void *user, int64_t step)
 /* In the environment of ranks: which restart of how many, and why. */
 static const char *variable_of(const supervisor *s)
 {
-    return tt_arena_printf(s->cli->arena, "%d %d %s", s->used, s->o->most_restarts,
+    return tt_arena_printf(s->start->arena, "%d %d %s", s->used, s->o->most_restarts,
                            s->came[0] ? s->came
                            : s->used  ? s->last.text
                                       : "");
@@ -169,7 +170,7 @@ static tt_status run_once(supervisor *s, int *stopped, tt_error *err)
                               .stopped = stopped};
     s->from = s->step = -1;
     *err = (tt_error){0};
-    return tt_launch_ranks(s->cli, &o, &s->signals, err);
+    return tt_launch_ranks(s->start, &o, &s->signals, err);
 }
 
 /* Whether the ranks have to stop after this step, because there are nodes for a larger mesh. */
@@ -218,7 +219,7 @@ static tt_status run_part(supervisor *s, const tt_nodes_start *start, int *stopp
                               .died = &died};
     s->from = s->step = -1;
     *err = (tt_error){0};
-    const tt_status st = tt_launch_ranks(s->cli, &o, &s->signals, err);
+    const tt_status st = tt_launch_ranks(s->start, &o, &s->signals, err);
     return tt_nodes_ended(s->nodes, st, died, stopped, err);
 }
 
@@ -247,7 +248,7 @@ static tt_status cannot_go_on(const supervisor *s, tt_status st, tt_error *err)
 /* The step from which copies in memory are of use; -1: none are. */
 static int64_t least_copy(const supervisor *s)
 {
-    return (s->cli->no_resume && !s->began) || s->early ? -1 : newest_step(s);
+    return (s->start->no_resume && !s->began) || s->early ? -1 : newest_step(s);
 }
 
 /* Node 0. Sets *stopped when the run must not go on. */
@@ -379,7 +380,7 @@ static int64_t next_copy(const supervisor *s, int world)
  * be why it has failed. */
 static int64_t next_from(supervisor *s, int world)
 {
-    if (s->cli->no_resume && !s->began)
+    if (s->start->no_resume && !s->began)
         return 0;
     if (s->nodes)
         return TT_MAXV(s->saved, next_copy(s, world));
@@ -455,9 +456,9 @@ static void open_copies(supervisor *s)
         tt_held_open(&s->copies, s->o->n);
 }
 
-tt_status tt_supervise(tt_cli *cli, const tt_supervise_opts *o, tt_error *err)
+tt_status tt_supervise(const tt_start_opts *start, const tt_supervise_opts *o, tt_error *err)
 {
-    supervisor s = {.cli = cli, .o = o, .most = o->n};
+    supervisor s = {.start = start, .o = o, .most = o->n};
     TT_TRY(tt_launch_signals_open(&s.signals, err));
     const tt_status met = o->nodes ? tt_nodes_open(o->nodes, &s.signals, &s.nodes, err) : TT_OK;
     if (met != TT_OK) {

@@ -3,6 +3,7 @@
 #define TT_LAUNCH_SUPERVISE_H
 #include "launch/launch.h"
 #include "launch/refit.h"
+#include "train/train.h"
 
 /* --max-restarts N: this process starts the ranks itself, and when one of them dies, hangs or fails while
  * running (exit status 1) it ends the others at once and starts all again from the newest checkpoint. Other
@@ -30,7 +31,7 @@ typedef struct tt_supervise_opts {
     int (*room)(void *user);
     void *user;
 } tt_supervise_opts;
-tt_status tt_supervise(tt_cli *cli, const tt_supervise_opts *o, tt_error *err);
+tt_status tt_supervise(const tt_start_opts *start, const tt_supervise_opts *o, tt_error *err);
 
 /* Of a process that a supervisor has started, read from the environment, which then forgets it; false: none
  * has. out: which restart this is. */

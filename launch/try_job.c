@@ -40,8 +40,8 @@ static int hold_text(const char *job)
 
 static char **arguments(const tt_try_opts *o, tt_arena *a)
 {
-    const tt_cli *cli = o->cli;
-    const char **v = tt_arena_array(a, 2 * cli->n_plugin_dirs + 13, sizeof *v);
+    const tt_registry_opts *plugins = &o->start->plugins;
+    const char **v = tt_arena_array(a, 2 * plugins->n_dirs + 13, sizeof *v);
     int n = 0;
     v[n++] = "ttrun";
     v[n++] = "plan";
@@ -50,15 +50,15 @@ static char **arguments(const tt_try_opts *o, tt_arena *a)
     v[n++] = "--json";
     v[n++] = "--world";
     v[n++] = tt_arena_printf(a, "%d", o->world);
-    if (cli->spec) {
+    if (o->start->spec) {
         v[n++] = "--spec";
-        v[n++] = cli->spec;
+        v[n++] = o->start->spec;
     }
-    if (cli->only_plugin_dirs)
+    if (plugins->only_dirs)
         v[n++] = "--only-plugin-dirs";
-    for (size_t i = 0; i < cli->n_plugin_dirs; i++) {
+    for (size_t i = 0; i < plugins->n_dirs; i++) {
         v[n++] = "--plugin-dir";
-        v[n++] = cli->plugin_dirs[i];
+        v[n++] = plugins->dirs[i];
     }
     return (char **)(uintptr_t)v;
 }
@@ -189,7 +189,7 @@ static tt_status judge(trial_child *c, bool ended, int how, const tt_try_opts *o
     return TT_FAIL(err, TT_EINVAL, "%s", said);
 }
 
-tt_status tt_cli_try_job(const void *opts, const char *job, _Atomic bool *cancel, tt_error *err)
+tt_status tt_try_job(const void *opts, const char *job, _Atomic bool *cancel, tt_error *err)
 {
     const tt_try_opts *o = opts;
     const int64_t until_ns = tt_now_ns() + (int64_t)(o->limit_s * 1e9);

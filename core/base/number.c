@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/number.h"
+#include <string.h>
 
 bool tt_read_whole(const char *text, size_t n, int64_t least, int64_t most, int64_t *out)
 {
@@ -21,5 +22,19 @@ bool tt_read_whole(const char *text, size_t n, int64_t least, int64_t most, int6
     if (v < least || v > most)
         return false;
     *out = v;
+    return true;
+}
+
+bool tt_read_range(const char *text, int limit, int *most, int *least)
+{
+    const size_t n = strcspn(text, ":");
+    const bool range = text[n] == ':';
+    const char *last = range ? text + n + 1 : text;
+    int64_t from = 0, to = 0;
+    if (!tt_read_whole(text, n, 1, limit, &from) ||
+        !tt_read_whole(last, strlen(last), from, limit, &to))
+        return false;
+    *most = (int)to;
+    *least = range ? (int)from : 0;
     return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_SESSION_H
 #define TT_SESSION_H
-#include "launch/environment.h"
+#include "base/base.h"
 #include <stdatomic.h>
 
 /* A session: the rank processes of one run on one machine. They share memory and notice when one
@@ -11,6 +11,15 @@
  * When one rank fails, all ranks fail. `stop` ends every wait of every rank; the *first failure*
  * records which rank failed first and prints the error, so that the user reads one line. A rank
  * whose process dies silently is noticed through its socket, within milliseconds. */
+
+/* What the launcher (mpirun, srun, torchrun, mpiexec or ttrun) says about this process in its
+ * environment variables. */
+typedef struct tt_launch {
+    int rank, world;             /* world 1: no launcher, or a launcher of one process */
+    int local_rank, local_world; /* among the ranks of this machine */
+    const char *launcher;        /* its name; NULL: no launcher */
+    char key[33];                /* equal on all ranks of this start, different for other starts */
+} tt_launch;
 
 typedef struct tt_session tt_session;
 

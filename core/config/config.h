@@ -63,6 +63,8 @@ tt_status tt_job_path(tt_job *job, const char *key, uint32_t flags, const char *
 /* Sets a key that the job does not set to JSON text. origin: what `ttrun config` shows for it. */
 tt_status tt_job_default(tt_job *job, const char *key, const char *json, const char *origin,
                          tt_error *err);
+/* Sets a key as a further `--key VALUE` of the command line would, before its section is parsed. */
+tt_status tt_job_override(tt_job *job, const char *key, const char *value, tt_error *err);
 /* Replaces the value of a key in the resolved job, after it was parsed. */
 tt_status tt_job_derive(tt_job *job, const char *key, const char *json, const char *origin,
                         tt_error *err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/internal.h"
+#include <limits.h>
 #include <string.h>
 
 /* `--section.key VALUE` is one more layer over the job's tree. The option's type is not known here,
@@ -93,6 +94,12 @@ tt_status tt_config_override(tt_job *job, const tt_override *o, int layer, tt_er
         return TT_FAIL(err, TT_EINVAL, "--extends: only a job file can extend another");
     tt_json *v = typed_value(job, origin, o->value ? o->value : "true");
     return set(job, job->root, tt_arena_printf(job->arena, "%s%s", section, key + n), v, err);
+}
+
+tt_status tt_job_override(tt_job *job, const char *key, const char *value, tt_error *err)
+{
+    const tt_override o = {key, value};
+    return tt_config_override(job, &o, INT_MAX, err);
 }
 
 tt_status tt_job_default(tt_job *job, const char *key, const char *json, const char *origin,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "config/job_core.h"
 #include "internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,18 @@ tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error
     }
     *out = r;
     return TT_OK;
+}
+
+tt_status tt_registry_new_for_job(const tt_registry_opts *o, tt_job *job, tt_registry **out,
+                                  tt_error *err)
+{
+    tt_registry_opts all = *o;
+    tt_strings of_job;
+    TT_TRY(tt_job_plugin_dirs(job, &of_job, err));
+    all.job_dirs = of_job.items;
+    all.n_job_dirs = of_job.n;
+    const tt_status s = tt_registry_new(&all, out, err);
+    return s == TT_OK || !of_job.n ? s : tt_job_fail(job, "plugin_dirs", err, "%s", err->text);
 }
 
 typedef struct tt_held {

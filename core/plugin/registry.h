@@ -28,6 +28,9 @@ typedef struct tt_registry_opts {
  * has: what it has is read from its bytes. A faulty .so is reported
  * when it is needed or listed: one line with the file and the reason. */
 tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error *err);
+/* The same with the job's own folders, plugin_dirs, as o->job_dirs. */
+tt_status tt_registry_new_for_job(const tt_registry_opts *o, tt_job *job, tt_registry **out,
+                                  tt_error *err);
 void tt_registry_free(tt_registry *r);
 /* Calls fn(arg), which is a plugin's or needs one, when the arena is freed, or before the plugins are
  * closed if that is earlier. */

@@ -130,16 +130,20 @@ static tt_status add_sets(tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_setup_validation(tt_setup *s, bool warn, tt_error *err)
+void tt_setup_note_validation(const tt_setup *s)
+{
+    if (s->n_validation && !s->has_validation)
+        tt_log(TT_WARN, "train",
+               "%s is given, but validation.enable is false: nothing is validated",
+               s->validation[0].name ? "validation.datasets" : "validation.dataloader");
+}
+
+tt_status tt_setup_validation(tt_setup *s, tt_error *err)
 {
     s->has_validation = s->core.validation.enable;
     if (tt_job_has(s->job, "validation.dataloader"))
         TT_TRY(add_validation(s, NULL, "validation.dataloader", err));
     TT_TRY(add_sets(s, err));
-    if (s->n_validation && !s->has_validation && warn)
-        tt_log(TT_WARN, "train",
-               "%s is given, but validation.enable is false: nothing is validated",
-               s->validation[0].name ? "validation.datasets" : "validation.dataloader");
     if (!s->n_validation && s->has_validation)
         return tt_job_fail(s->job, "validation.enable", err,
                            "needs data of its own: set validation.dataloader, for example "

@@ -149,11 +149,7 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_setup_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order,
                            &s->finite, err));
     TT_TRY(tt_setup_check_length(s, err));
-    if (o->mode == TT_MODE_TRAIN && o->compile) {
-        tt_setup_note_folder(s);
-        tt_setup_note_tokenizer(s);
-    }
-    TT_TRY(tt_setup_validation(s, o->mode == TT_MODE_TRAIN && o->compile, err));
+    TT_TRY(tt_setup_validation(s, err));
     return make_inputs(s, err);
 }
 
@@ -274,7 +270,16 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     TT_TRY(tt_setup_warmup_tokens(s, err));
     if (!o->compile)
         return TT_OK;
-    TT_TRY(tt_setup_compile(s, o, err));
-    /* rank 0 finds it for all */
-    return o->mode == TT_MODE_TRAIN && !o->rank ? tt_setup_check_changes(s, err) : TT_OK;
+    return o->mode == TT_MODE_TRAIN ? tt_setup_train(s, err) : tt_setup_compile(s, o, err);
+}
+
+tt_status tt_setup_train(tt_setup *s, tt_error *err)
+{
+    if (s->opts->data) {
+        tt_setup_note_folder(s);
+        tt_setup_note_tokenizer(s);
+        tt_setup_note_validation(s);
+    }
+    TT_TRY(tt_setup_compile(s, s->opts, err));
+    return s->opts->rank ? TT_OK : tt_setup_check_changes(s, err); /* rank 0 finds it for all */
 }

@@ -142,9 +142,9 @@ typedef struct tt_setup_opts {
 /* The caller has loaded the job. arena, registry and job must outlive the setup. [setup] */
 tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_arena *a,
                         tt_setup *out, tt_error *err);
-/* Makes the graphs after a setup with compile = false. Generation needs this, because it knows its
- * sizes only after it has opened the tokenizer. */
+/* Make the graphs after a setup with compile = false; _train also logs what is odd about the data. */
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
+tt_status tt_setup_train(tt_setup *s, tt_error *err);
 /* Whether this machine has what the backend needs: TT_OK for host memory, else what target says of the
  * chip that is here. TT_ENOTFOUND: there is none. [setup] */
 tt_status tt_setup_backend_is_here(const tt_backend_vt *vt, const char *name, const void *config,

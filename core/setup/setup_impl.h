@@ -19,7 +19,8 @@ tt_status tt_setup_loader(tt_setup *s, const char *section, const char *fallback
 /* Whether the job says how long the run is. */
 tt_status tt_setup_check_length(tt_setup *s, tt_error *err);
 /* The data sets of the validation. warn: say if they are not used. */
-tt_status tt_setup_validation(tt_setup *s, bool warn, tt_error *err);
+tt_status tt_setup_validation(tt_setup *s, tt_error *err);
+void tt_setup_note_validation(const tt_setup *s); /* warns if it has data, but is not enabled */
 /* setup_lists.c: hooks, metrics.sinks. */
 tt_status tt_setup_hooks(tt_setup *s, tt_error *err);
 tt_status tt_setup_metrics(tt_setup *s, tt_error *err);

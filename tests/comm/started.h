@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "comm/async_cases.h"
 #include "comm/battery.h"
+#include "launch/environment.h"
 #include "plugin/registry.h"
 #include <limits.h>
 #include <time.h>

@@ -62,6 +62,14 @@ ok job_through_a_pipe
 rc=$?
 [ $rc -eq 0 ] && [ "$(wc -l <"$dir/piped2/metrics.jsonl")" -eq 10 ]
 ok job_through_a_pipe_for_two_processes
+# A process loads its job once: under this name its text is not kept, and a pipe can be read only once.
+for options in '' '--dry-run' '--nproc 2 --comm.backend local' '--nproc 1:2 --max-restarts 0 --dry-run'; do
+    cat "$dir/absolute.json" | "$TTRUN" /proc/thread-self/fd/0 --dump_folder "$dir/once" --resume never $options >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 0 ] || break
+done
+[ $rc -eq 0 ]
+ok job_is_read_once_by_a_process
 (cd "$dir" && cat job.json | "$TTRUN" plan /dev/stdin >out 2>err)
 rc=$?
 [ $rc -eq 0 ]

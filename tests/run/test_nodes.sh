@@ -222,10 +222,13 @@ done >"$dir/out"
 ok nodes_say_once_who_was_refused
 
 # ---- refusals ----
-differ() { # TEXT, OPTIONS OF NODE 0, OPTIONS OF NODE 1: both end so, by a line each; node 0 when its time is over
+printf '{"extends": "%s", "training": {"steps": 7}}\n' "$job" >"$dir/seven.json"
+differ() { # TEXT, OPTIONS OF NODE 0, OPTIONS OF NODE 1, JOB OF NODE 1: both end so, by a line each; node 0 when its time is over
     next_port
     own_clock node 0 "$dir/x" $2
+    of_node0=$job job=${4:-$job}
     node 1 "$dir/x" $3
+    job=$of_node0
     until_true said "$folder.err0" 'nodes\] refused: ' && until_true has_ended "$node1" && passes "$node0"
     joined
     [ $rc0 -eq 2 ] && [ $rc1 -eq 2 ] && grep -q "^ttrun: node 1 .*did not come within .* s (--rdzv_timeout); refused: .*$1" "$folder.err0" &&
@@ -233,7 +236,8 @@ differ() { # TEXT, OPTIONS OF NODE 0, OPTIONS OF NODE 1: both end so, by a line 
 }
 differ 'was started with --nnodes 3, node 0 with 2' "--nnodes 2 --nproc 1" "--nnodes 3 --nproc 1" &&
     differ 'was started with --nproc 2, node 0 with 1' "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 2" &&
-    differ 'has another job than node 0' "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 1 --training.steps 7"
+    differ 'has another job than node 0' "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 1 --training.steps 7" &&
+    differ 'has another job than node 0' "--nnodes 2 --nproc 1" "--nnodes 2 --nproc 1" "$dir/seven.json"
 ok nodes_that_differ_are_named_by_a_line_of_each
 
 # A node that cannot begin: all end at once by its line, also one that comes later.

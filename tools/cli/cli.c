@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "base/exit_status.h"
 #include "base/number.h"
 #include "base/thread.h"
 #include "interchange/install.h"
 #include "launch/crash.h"
+#include "launch/say.h"
+#include "launch/start.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -48,25 +51,11 @@ int tt_cli_command_at(int argc, char **argv)
     return 0;
 }
 
-bool tt_cli_read_range(const char *text, int limit, int *most, int *least)
-{
-    const size_t n = strcspn(text, ":");
-    const bool range = text[n] == ':';
-    const char *last = range ? text + n + 1 : text;
-    int64_t from = 0, to = 0;
-    if (!tt_read_whole(text, n, 1, limit, &from) ||
-        !tt_read_whole(last, strlen(last), from, limit, &to))
-        return false;
-    *most = (int)to;
-    *least = range ? (int)from : 0;
-    return true;
-}
-
 static tt_status take_nproc(tt_cli *cli, const char *value, tt_error *err)
 {
-    if (!tt_cli_read_range(value, TT_CLI_MOST_RANKS, &cli->nproc, &cli->nproc_least))
+    if (!tt_read_range(value, TT_START_MOST_RANKS, &cli->nproc, &cli->nproc_least))
         return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to %d, or a range like 2:8, got \"%s\"",
-                       TT_CLI_MOST_RANKS, value);
+                       TT_START_MOST_RANKS, value);
     return TT_OK;
 }
 
@@ -210,8 +199,8 @@ static int help_main(int argc, char **argv)
     const tt_command *c = argc > 2 ? tt_cli_find_command(argv[2]) : NULL;
     if (argc > 2 && (!c || !c->doc)) {
         const tt_status s = tt_cli_no_command(argv[2], &err);
-        tt_cli_report(s, &err);
-        return tt_cli_exit_status(s);
+        tt_say_error(s, &err);
+        return tt_exit_status(s);
     }
     print_help(c);
     return 0;
@@ -259,9 +248,9 @@ int tt_cli_main(int argc, char **argv, const char *commit)
     if (!c)
         c = &tt_cmd_train;
     tt_cli cli = {.arena = tt_arena_new(), .argc = argc, .argv = argv};
-    tt_cli_log_setup(&cli, 0, 1);
+    tt_say_from(cli.verbose, 0, 1);
     tt_status s = first != TT_OK ? first : parse(&cli, c, argc - 1, argv + 1, &err);
-    tt_cli_log_setup(&cli, 0, 1);
+    tt_say_from(cli.verbose, 0, 1);
     double patience;
     if (s == TT_OK)
         s = tt_patience_read(&patience, &err);
@@ -272,7 +261,7 @@ int tt_cli_main(int argc, char **argv, const char *commit)
         s = c->run(&cli, &err);
     if (s == TT_OK && (fflush(stdout) || ferror(stdout)))
         s = TT_FAIL(&err, TT_EIO, "cannot write to standard output: the result is incomplete");
-    tt_cli_report(s, &err);
+    tt_say_error(s, &err);
     tt_arena_free(cli.arena);
-    return tt_cli_exit_status(s);
+    return tt_exit_status(s);
 }

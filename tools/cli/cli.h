@@ -18,8 +18,7 @@ typedef struct tt_cli {
     const char *spec;      /* --spec, or NULL */
     int verbose;           /* -v adds 1, -q subtracts 1 */
     /* the job */
-    const char *job_of_ranks; /* what the ranks that are started read instead; NULL: the same */
-    const char *job;          /* JOB.json, or NULL */
+    const char *job; /* JOB.json, or NULL */
     tt_override *overrides;
     size_t n_overrides;
     int nproc;       /* --nproc, 0 = not given; of MIN:MAX, MAX */
@@ -44,30 +43,19 @@ void tt_cli_override(tt_cli *cli, const char *key, const char *value);
 /* Adds an entry to one of the lists (overrides or options). */
 void tt_cli_add(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value);
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err);
-/* The same with the job's own folders, plugin_dirs. */
-tt_status tt_cli_registry_for(const tt_cli *cli, tt_job *job, tt_registry **out, tt_error *err);
+tt_registry_opts tt_cli_plugins(const tt_cli *cli);
 tt_setup_opts tt_cli_training(const tt_cli *cli); /* for a run with these options */
 /* Makes job, registry and setup of the subcommand; the caller frees the registry. */
 tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
                        tt_error *err);
 /* A job that comes through a pipe can be read only once. Its text is kept for everyone who reads
- * the job again under the same name; ranks that are started read it under cli->job_of_ranks. */
-tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err);
+ * the job again under the same name; *of_ranks: what ranks that are started read. */
+tt_status tt_cli_hold_job(tt_cli *cli, const char **of_ranks, tt_error *err);
 /* Sets cli->job to the word with this number; NULL: it is absent, and --model.hf is given. */
 tt_status tt_cli_take_job(tt_cli *cli, int word, const struct tt_command *c, tt_error *err);
 /* Prints lines to stdout; control characters, which may come from files, are shown. */
 void tt_cli_print(const tt_str *text);
 void tt_cli_print_exact(const tt_str *text); /* as it is */
-/* Prints the line of an error and clears its text, so that it is printed once. Does nothing if the
- * text is empty. */
-void tt_cli_report(tt_status s, tt_error *err);
-int tt_cli_exit_status(tt_status s);
-void tt_cli_log_setup(const tt_cli *cli, int rank, int world);
-
-#define TT_CLI_MOST_RANKS 4096 /* that one ttrun starts */
-/* Reads N or MIN:MAX, from 1 to limit: *most is N or MAX, *least MIN, or 0 for a single N. false: the text is anything
- * else, and both are as they were. */
-bool tt_cli_read_range(const char *text, int limit, int *most, int *least);
 
 typedef tt_status (*tt_cmd_fn)(tt_cli *cli, tt_error *err);
 typedef struct tt_command {

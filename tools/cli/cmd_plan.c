@@ -4,6 +4,7 @@
 #include "estimate/estimate.h"
 #include "estimate/recipes.h"
 #include "estimate/search.h"
+#include "launch/say.h"
 #include "train/console.h"
 #include <math.h>
 #include <stdlib.h>
@@ -132,14 +133,15 @@ static tt_status search(tt_cli *cli, tt_error *err)
     tt_str text = {0};
     TT_TRY(search_opts(cli, &o, err));
     tt_job *job;
+    const tt_registry_opts plugins = tt_cli_plugins(cli);
     TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
-    TT_TRY(tt_cli_registry_for(cli, job, &o.registry, err));
+    TT_TRY(tt_registry_new_for_job(&plugins, job, &o.registry, err));
     tt_progress_init(&bar, "plans", 0, 1, cli->verbose < 0);
     o.user = &bar;
     tt_log_setup(TT_ERROR, 0, 1, false); /* otherwise every mesh would repeat the warnings */
     const tt_status st = tt_search_meshes(&o, cli->arena, &found, err);
     tt_progress_finish(&bar);
-    tt_cli_log_setup(cli, 0, 1);
+    tt_say_from(cli->verbose, 0, 1);
     if (st == TT_OK) {
         tt_search_print(&o, &found, cli->json, &text);
         tt_cli_print(&text);

@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 TT_EXPORT int tt_cli_main(int argc, char **argv, const char *commit);
-TT_EXPORT void tt_cli_leaves(void);
+TT_EXPORT void tt_ranks_leave(void);
 
 /* These take the place of libc's for plugins and their libraries, too: a process that ends with success by them before its run
- * is done must not (cmd_train.c). No other status says that. */
+ * is done must not (launch/ranks.c). No other status says that. */
 TT_EXPORT _Noreturn void _exit(int status)
 {
     if (!status)
-        tt_cli_leaves();
+        tt_ranks_leave();
     for (;;)
         syscall(SYS_exit_group, status);
 }
