@@ -59,7 +59,7 @@ if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/n
     run_on xterm wide
     tr -d '\r' <"$dir/out" | sed "s/$esc\[[0-9]*[A-Za-z]//g" | grep -o 'step:  .*' >"$dir/lines"
     [ "$(wc -l <"$dir/lines")" -eq 20 ] && [ "$(awk '{ if (length($0) > n) n = length($0) } END { print n }' "$dir/lines")" -lt 80 ] &&
-        grep -q 'lr: 1.0e-02' "$dir/lines" && ! grep -q 'r0' "$dir/out"
+        grep -q 'lr: 1.0e-02' "$dir/lines" && ! grep -qF '[r0 ' "$dir/out"
     ok step_lines_fit_the_terminal
     run_on dumb dumb
     grep -q 'step:   20 ' "$dir/out" && ! grep -q "$esc" "$dir/out"
